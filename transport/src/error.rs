@@ -1,0 +1,192 @@
+//! What can go wrong, as values that say where and what to do about it.
+
+use std::fmt;
+
+use crate::pe::Pe;
+
+/// The result of everything in this crate that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Which operation an error belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// Writing to remote memory.
+    Put,
+    /// Reading from remote memory.
+    Get,
+    /// An atomic memory operation.
+    Amo,
+    /// A put that updates a signal word once its data is visible.
+    PutSignal,
+    /// A message to the peer's target agent.
+    Message,
+    /// Waiting until everything issued has been delivered.
+    Quiet,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Operation::Put => "put",
+            Operation::Get => "get",
+            Operation::Amo => "amo",
+            Operation::PutSignal => "put_signal",
+            Operation::Message => "message",
+            Operation::Quiet => "quiet",
+        })
+    }
+}
+
+/// What a rail reported about one work request or about itself.
+///
+/// A fault knows nothing of PEs and operations; whoever posted the work request
+/// adds that and makes it an [`Error`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The provider's error number (positive; `FI_E*` or `IBV_WC_*`).
+    pub code: i32,
+    /// The provider's own words for it.
+    pub text: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (code {})", self.text, self.code)
+    }
+}
+
+/// An error of the transport. Every variant names what is needed to act on it.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An environment variable holds something else than it accepts.
+    #[error("{name}={value}: not accepted; use {accepted}")]
+    Setting {
+        /// The variable's full name.
+        name: String,
+        /// What it held.
+        value: String,
+        /// What it accepts, in words.
+        accepted: String,
+    },
+    /// A library that is loaded at run time is not there or too old.
+    #[error("{library} cannot be used: {reason}; {remedy}")]
+    Library {
+        /// The library's file name or path.
+        library: String,
+        /// What the loader or the version check said.
+        reason: String,
+        /// What to install or set.
+        remedy: String,
+    },
+    /// No rail fits the settings.
+    #[error("no rail fits {wanted}; there are: {found}")]
+    NoRail {
+        /// The settings that were applied.
+        wanted: String,
+        /// Everything that exists, comma separated, or `nothing`.
+        found: String,
+    },
+    /// A call into the fabric failed outside of the data path.
+    #[error("{call} on rail {rail} failed: {fault}")]
+    Fabric {
+        /// The function that failed.
+        call: &'static str,
+        /// The rail's name.
+        rail: String,
+        /// What the provider said.
+        fault: Fault,
+    },
+    /// An operation failed on its way or at its target.
+    #[error("{operation} of {bytes} bytes to PE {pe} over rail {rail} failed: {fault}")]
+    Operation {
+        /// What was attempted.
+        operation: Operation,
+        /// The target.
+        pe: Pe,
+        /// The rail's name.
+        rail: String,
+        /// The operation's size in bytes.
+        bytes: u64,
+        /// What the provider said.
+        fault: Fault,
+    },
+    /// Nothing came back in time.
+    #[error("{operation} to PE {pe} did not complete within {seconds} s (SYMRAIL_TIMEOUT_S); is the PE alive?")]
+    Timeout {
+        /// What was attempted.
+        operation: Operation,
+        /// The PE that did not answer.
+        pe: Pe,
+        /// The time-out that passed.
+        seconds: u64,
+    },
+    /// A PE number outside of the job.
+    #[error("PE {pe} does not exist: the job has PEs 0 to {last}")]
+    NoSuchPe {
+        /// What was asked for.
+        pe: i64,
+        /// The highest PE.
+        last: Pe,
+    },
+    /// A symmetric address range that no registered segment holds.
+    #[error(
+        "{operation} touches {bytes} bytes at symmetric offset {offset:#x}, which is not inside one allocated segment of PE {pe}"
+    )]
+    OutOfSegment {
+        /// What was attempted.
+        operation: Operation,
+        /// The PE whose memory was meant.
+        pe: Pe,
+        /// The symmetric offset.
+        offset: u64,
+        /// The length in bytes.
+        bytes: u64,
+    },
+    /// An address that is not aligned for its operation.
+    #[error("{operation} needs {needed}-byte alignment at symmetric offset {offset:#x} of PE {pe}")]
+    Misaligned {
+        /// What was attempted.
+        operation: Operation,
+        /// The PE whose memory was meant.
+        pe: Pe,
+        /// The symmetric offset.
+        offset: u64,
+        /// The alignment needed, in bytes.
+        needed: usize,
+    },
+    /// Two PEs do not agree on something they must share.
+    #[error("{what} differs: PE {pe} has {value}, PE {other_pe} has {other_value}; start all PEs with the same")]
+    Mismatch {
+        /// What must agree.
+        what: &'static str,
+        /// One PE.
+        pe: Pe,
+        /// Its value.
+        value: String,
+        /// The other PE.
+        other_pe: Pe,
+        /// Its value.
+        other_value: String,
+    },
+    /// A card, handle or message that cannot be understood.
+    #[error("{what} from PE {pe} is malformed: {why}")]
+    Malformed {
+        /// What was read.
+        what: &'static str,
+        /// Where it came from.
+        pe: Pe,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Something this combination of provider and settings cannot do.
+    #[error("{what} is not supported by {by}; {remedy}")]
+    Unsupported {
+        /// What was asked for.
+        what: String,
+        /// The provider or device.
+        by: String,
+        /// What to use instead.
+        remedy: String,
+    },
+}

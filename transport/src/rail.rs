@@ -1,0 +1,245 @@
+//! One rail: one NIC with one endpoint, one completion queue and one table of peers.
+//!
+//! [`Rail`] is what a backend implements ([`ofi`](crate::ofi), [`verbs`](crate::verbs), [`mock`](crate::mock)).
+//! It posts single work requests and reports what became of them; everything above a single work request
+//! (which rail, how many segments, in what order, who waits) is [`Endpoint`](crate::endpoint::Endpoint)'s.
+//!
+//! # Contract
+//! - A rail is driven by one thread at a time (`&mut self`), and needs no lock of its own.
+//! - A post returns at once. [`PostError::Again`] means that nothing was posted and that polling may help.
+//! - A work request with an [`OpId`] gives exactly one [`RailSink::done`] or [`RailSink::failed`].
+//!   One without (`id: None`) gives none when it succeeds, and its bytes were copied before the post returned
+//!   (so its length is at most [`RailCaps::inject`]); a failure of it is reported as [`RailSink::broken`].
+//! - `done` for a write that asked for [`Notify::Delivered`] means that the bytes are visible in the target's memory.
+
+use std::os::fd::RawFd;
+
+use crate::amo::{AmoOp, AmoType};
+use crate::error::{Fault, Result};
+
+/// Chosen by the poster, handed back with the completion.
+pub type OpId = u64;
+
+/// A destination of a rail: the index that [`Rail::connect`] was called with.
+pub type Dest = u32;
+
+/// What makes local memory known to the NIC: libfabric's descriptor or verbs' `lkey`. 0 where none is needed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LocalKey(pub u64);
+
+/// Local memory of a work request.
+#[derive(Debug, Clone, Copy)]
+pub struct LocalBuf {
+    /// First byte.
+    pub ptr: *mut u8,
+    /// Length in bytes.
+    pub len: usize,
+    /// From [`Rail::register`], when [`RailCaps::local_registration`] asks for it.
+    pub key: LocalKey,
+}
+
+/// Remote memory of a work request, as the target's rail understands it.
+#[derive(Debug, Clone, Copy)]
+pub struct RemoteBuf {
+    /// An address or an offset, as the target's [`Registration`] says.
+    pub address: u64,
+    /// The target's key.
+    pub key: u64,
+}
+
+/// When a write counts as done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notify {
+    /// The local buffer may be used again.
+    Transmitted,
+    /// The bytes are visible in the target's memory.
+    Delivered,
+}
+
+/// How a write is posted.
+#[derive(Debug, Clone, Copy)]
+pub struct WriteOptions {
+    /// The completion wanted, if any. `None` copies the bytes (see the module's contract).
+    pub id: Option<OpId>,
+    /// What the completion means.
+    pub notify: Notify,
+    /// Handed to the target's [`RailSink::immediate`] once the bytes are visible there.
+    pub immediate: Option<u32>,
+    /// More work requests follow at once: the rail may delay the doorbell until one without it.
+    pub more: bool,
+}
+
+/// An atomic that the NIC or provider itself performs at the target.
+#[derive(Debug, Clone, Copy)]
+pub struct NativeAmo {
+    /// The word's type.
+    pub ty: AmoType,
+    /// The operation.
+    pub op: AmoOp,
+    /// The operand's bits.
+    pub operand: u64,
+    /// The comparand's bits, for compare-swap.
+    pub compare: u64,
+    /// Where the old value goes (8 bytes, registered when [`RailCaps::local_registration`]), or `None`.
+    pub result: Option<LocalBuf>,
+}
+
+/// Why a work request was not posted.
+#[derive(Debug, Clone)]
+pub enum PostError {
+    /// A queue is full; poll and try again.
+    Again,
+    /// It will never work.
+    Failed(Fault),
+}
+
+/// Memory registered with one rail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Registration {
+    /// For local use.
+    pub local: LocalKey,
+    /// What peers put in [`RemoteBuf::key`].
+    pub remote_key: u64,
+    /// What peers put in [`RemoteBuf::address`] for the region's first byte: its address, or 0 for offset addressing.
+    pub remote_base: u64,
+}
+
+/// Which later work requests the fabric keeps behind earlier ones to the same destination on the same rail.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Order {
+    /// A write is not visible before an earlier write.
+    pub write_after_write: bool,
+    /// A message is not received before an earlier write is visible.
+    pub send_after_write: bool,
+    /// Messages arrive in the order in which they were sent.
+    pub send_after_send: bool,
+}
+
+/// What a rail is and can do. Constant after opening.
+#[derive(Debug, Clone)]
+pub struct RailCaps {
+    /// The rail's name, as in `NIC_LIST` (a device, or an address where devices have no names).
+    pub name: String,
+    /// The provider or driver, e.g. `tcp;ofi_rxm` or `verbs`.
+    pub provider: String,
+    /// Largest write or read in bytes.
+    pub max_rma: usize,
+    /// Largest write or message that can be posted without a completion, in bytes.
+    pub inject: usize,
+    /// Largest message in bytes.
+    pub max_send: usize,
+    /// Work requests that may be outstanding.
+    pub queue_depth: usize,
+    /// Ordering guarantees.
+    pub order: Order,
+    /// Local buffers must be registered.
+    pub local_registration: bool,
+    /// Writes can carry an immediate that the target receives.
+    pub immediate: bool,
+    /// How the rail progresses, in words for `symrail info` (e.g. `manual`, `auto (probed)`).
+    pub progress: String,
+}
+
+/// Where a rail reports. Called from within [`Rail::poll`] only.
+pub trait RailSink {
+    /// The work request completed.
+    fn done(&mut self, id: OpId);
+    /// The work request failed.
+    fn failed(&mut self, id: OpId, fault: Fault);
+    /// A message arrived. The bytes are valid during the call only, and come from a peer: check them.
+    fn message(&mut self, bytes: &[u8]);
+    /// A write with an immediate arrived and its bytes are visible.
+    fn immediate(&mut self, immediate: u32);
+    /// The rail itself, or work that had no id, failed: nothing unacknowledged on it can be trusted.
+    fn broken(&mut self, fault: Fault);
+}
+
+/// One rail of one endpoint. See the module for its contract.
+pub trait Rail: Send {
+    /// What it is and can do.
+    fn caps(&self) -> &RailCaps;
+
+    /// What peers need to connect to this rail; opaque to everyone but the same backend.
+    fn address(&self) -> Vec<u8>;
+
+    /// Makes a peer's rail reachable as `dest`. `address` is the peer's [`Rail::address`] and `return_dest` the
+    /// index under which the peer connects to this rail (connection-oriented backends pair queue pairs by it).
+    ///
+    /// # Errors
+    /// A malformed address, or what the provider says.
+    fn connect(&mut self, dest: Dest, address: &[u8], return_dest: Dest) -> Result<()>;
+
+    /// Registers memory for local and remote use. `id` is the same on every PE for the same symmetric region, and
+    /// becomes the key where the provider lets us choose it.
+    ///
+    /// # Safety
+    /// The memory stays mapped until [`Rail::deregister`] or until the rail is dropped.
+    ///
+    /// # Errors
+    /// What the provider says.
+    unsafe fn register(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<Registration>;
+
+    /// Forgets what was registered under `id`; unknown ids are ignored.
+    fn deregister(&mut self, id: u32);
+
+    /// Writes `local` to `remote`.
+    ///
+    /// # Safety
+    /// `local` stays valid and unchanged until the completion; `remote` was given by `dest`'s PE.
+    ///
+    /// # Errors
+    /// [`PostError`].
+    unsafe fn write(
+        &mut self,
+        dest: Dest,
+        local: LocalBuf,
+        remote: RemoteBuf,
+        options: WriteOptions,
+    ) -> Result<(), PostError>;
+
+    /// Reads `remote` into `local`.
+    ///
+    /// # Safety
+    /// As for [`Rail::write`], and nobody else uses `local` until the completion.
+    ///
+    /// # Errors
+    /// [`PostError`].
+    unsafe fn read(
+        &mut self,
+        dest: Dest,
+        local: LocalBuf,
+        remote: RemoteBuf,
+        id: OpId,
+        more: bool,
+    ) -> Result<(), PostError>;
+
+    /// Sends a message of at most [`RailCaps::max_send`] bytes. With `id: None` the bytes are copied.
+    ///
+    /// # Safety
+    /// `local` stays valid and unchanged until the completion.
+    ///
+    /// # Errors
+    /// [`PostError`].
+    unsafe fn send(&mut self, dest: Dest, local: LocalBuf, id: Option<OpId>) -> Result<(), PostError>;
+
+    /// Whether [`Rail::amo`] works for this type and operation. Asked of the provider, never assumed.
+    fn supports_amo(&self, ty: AmoType, op: AmoOp, fetching: bool) -> bool;
+
+    /// Performs an atomic in `dest`'s memory with the provider's or NIC's own means.
+    ///
+    /// # Safety
+    /// As for [`Rail::read`].
+    ///
+    /// # Errors
+    /// [`PostError`].
+    unsafe fn amo(&mut self, dest: Dest, remote: RemoteBuf, amo: NativeAmo, id: OpId) -> Result<(), PostError>;
+
+    /// Makes progress and reports what happened. Returns how many things were reported.
+    fn poll(&mut self, sink: &mut dyn RailSink) -> usize;
+
+    /// A descriptor that becomes readable when polling is worthwhile, if the provider has one.
+    fn wait_fd(&self) -> Option<RawFd>;
+
+    /// Prepares to sleep on [`Rail::wait_fd`]: `false` means that something is pending, so poll again instead.
+    fn arm(&mut self) -> bool;
+}

@@ -1,0 +1,1 @@
+//! Which rails are near which cores and GPUs.
