@@ -1,1 +1,47 @@
-fn main() {}
+//! The `symrail` binary: starts PEs (`run`), measures (`perf`) and says what this machine has (`info`).
+//!
+//! - [`run`]: the launcher. `symrail perf` uses its [`run::launch`] to start its own PEs.
+//! - [`perf`]: the measurements.
+//! - [`info`]: what was found, what was chosen, why.
+
+mod info;
+mod perf;
+mod run;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(name = "symrail", version, about = "Starts PEs, measures them, and says what this machine has")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start N PEs of a program on this machine
+    Run(run::Args),
+    /// Measure put, get, atomics, signals and barriers
+    Perf(perf::Args),
+    /// Say what was found, what was chosen, and why
+    Info(info::Args),
+}
+
+fn main() -> std::process::ExitCode {
+    start_log();
+    let code = match Cli::parse().command {
+        Command::Run(args) => run::main(&args),
+        Command::Perf(args) => perf::main(&args),
+        Command::Info(args) => info::main(&args),
+    };
+    // Exit codes are a byte; anything that does not fit is a failure all the same.
+    std::process::ExitCode::from(u8::try_from(code).unwrap_or(1))
+}
+
+/// Logs to stderr, so that what a program prints stays its own. A filter that cannot be read falls back to warnings;
+/// the settings' own check is what tells the user.
+fn start_log() {
+    let filter = std::env::var("SYMRAIL_LOG").unwrap_or_else(|_| "warn".into());
+    let filter = tracing_subscriber::EnvFilter::try_new(filter).unwrap_or_else(|_| "warn".into());
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+}

@@ -1,0 +1,15 @@
+//! `symrail info`.
+
+/// The arguments of `symrail info`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Not read yet
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    rest: Vec<String>,
+}
+
+/// Runs `symrail info` and returns its exit code.
+pub fn main(args: &Args) -> i32 {
+    eprintln!("symrail info {}: not built in", args.rest.join(" "));
+    2
+}
