@@ -1,0 +1,133 @@
+//! The variables that choose one of a few words, as enums.
+
+use std::fmt;
+
+/// An enum that is written as one word in the environment.
+pub trait Choice: Copy + PartialEq + 'static {
+    /// Every value with its word, in the order in which documentation lists them.
+    const WORDS: &'static [(&'static str, Self)];
+
+    /// The value's word.
+    fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, value)| *value == self).map_or("?", |(word, _)| word)
+    }
+}
+
+/// Gives an enum its words, and prints it by them.
+macro_rules! words {
+    ($name:ident: $($word:literal => $value:ident),+) => {
+        impl Choice for $name {
+            const WORDS: &'static [(&'static str, Self)] = &[$(($word, $name::$value)),+];
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.word())
+            }
+        }
+    };
+}
+
+words!(TransportKind: "auto" => Auto, "libfabric" => Libfabric, "ibverbs" => Ibverbs);
+words!(ProgressModel: "auto" => Auto, "manual" => Manual, "automatic" => Automatic);
+words!(RailPolicy: "round-robin" => RoundRobin, "stripe" => Stripe);
+words!(AmoPath: "auto" => Auto, "agent" => Agent, "native" => Native);
+words!(IbMode: "auto" => Auto, "rdma-atomics" => RdmaAtomics, "write-with-imm" => WriteWithImm);
+words!(AddrFamily: "ipv4" => Ipv4, "ipv6" => Ipv6);
+words!(HeapKind: "host" => Host, "pinned" => Pinned, "device" => Device);
+words!(BootstrapKind: "auto" => Auto, "launcher" => Launcher, "pmix" => Pmix, "uid" => Uid);
+words!(ProxyPoll: "spin" => Spin, "adaptive" => Adaptive);
+
+/// Which fabric interface to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransportKind {
+    /// ibverbs when a usable device exists, else libfabric.
+    Auto,
+    /// libfabric.
+    Libfabric,
+    /// ibverbs.
+    Ibverbs,
+}
+
+/// Which libfabric progress model to ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProgressModel {
+    /// What was measured to be best for the provider: manual where automatic progress means a helper thread.
+    Auto,
+    /// Ask for `FI_PROGRESS_MANUAL`.
+    Manual,
+    /// Ask for `FI_PROGRESS_AUTO`, probe it, fall back to manual when it does not progress.
+    Automatic,
+}
+
+/// How operations are spread over rails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RailPolicy {
+    /// One rail per operation, in turn.
+    RoundRobin,
+    /// Large operations over all rails at once.
+    Stripe,
+}
+
+/// Who performs AMOs at the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AmoPath {
+    /// The target agent, unless only the NIC can.
+    Auto,
+    /// The target agent's CPU.
+    Agent,
+    /// The provider or NIC, for every AMO it supports, self and same-host PEs included.
+    Native,
+}
+
+/// How ibverbs carries atomics and signals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IbMode {
+    /// By the device's capability.
+    Auto,
+    /// The NIC's own fetch-add and compare-swap.
+    RdmaAtomics,
+    /// Writes with an immediate, which the target agent applies.
+    WriteWithImm,
+}
+
+/// Which addresses a GID may stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddrFamily {
+    /// IPv4, written as an IPv4-mapped GID.
+    Ipv4,
+    /// IPv6.
+    Ipv6,
+}
+
+/// What memory the symmetric heap is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeapKind {
+    /// Shared host memory.
+    Host,
+    /// Host memory that the GPU can reach.
+    Pinned,
+    /// GPU memory.
+    Device,
+}
+
+/// Who starts the job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BootstrapKind {
+    /// The one whose traces are in the environment; a single PE if none.
+    Auto,
+    /// `symrail run`.
+    Launcher,
+    /// PMIx.
+    Pmix,
+    /// A unique id.
+    Uid,
+}
+
+/// How the proxy thread waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProxyPoll {
+    /// Always polls.
+    Spin,
+    /// Polls while there is traffic, sleeps otherwise.
+    Adaptive,
+}

@@ -1,0 +1,50 @@
+//! The table as documentation and as `symrail info --env` prints it.
+
+use std::fmt::Write;
+
+use super::{Settings, VARIABLES};
+
+/// `docs/environment.md`, whole.
+#[must_use]
+pub fn markdown() -> String {
+    let default = Settings::default();
+    let mut out = String::from(
+        "# Environment variables\n\n\
+         <!-- Generated from the table in transport/src/env/table.rs; a test compares. -->\n\n\
+         They are read once, at init. A value that is not accepted is an error; a `SYMRAIL_` name that is not in this\n\
+         list is a warning with the nearest name. A variable that is set but empty counts as unset. Words are accepted\n\
+         in any case. `symrail info --env` prints this list with the values in force.\n\n\
+         | name | type | default | accepted | meaning |\n|---|---|---|---|---|\n",
+    );
+    for variable in VARIABLES {
+        let cell = |text: String| text.replace('|', "\\|");
+        let default = (variable.show)(&default);
+        let default = if default.is_empty() { "unset".into() } else { format!("`{default}`") };
+        let accepted = cell((variable.accepted)());
+        let (name, kind, about) = (variable.name, variable.kind, cell(variable.about.into()));
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "| `{name}` | {kind} | {default} | {accepted} | {about} |");
+    }
+    out
+}
+
+/// The table for a terminal: name, value in force (marked `*` where it differs from the default), meaning, accepted.
+#[must_use]
+pub fn text(settings: &Settings) -> String {
+    let default = Settings::default();
+    let mut out = String::new();
+    for variable in VARIABLES {
+        let shown = |settings: &Settings| {
+            let text = (variable.show)(settings);
+            if text.is_empty() { "(unset)".to_owned() } else { text }
+        };
+        let (value, default) = (shown(settings), shown(&default));
+        let _ = if value == default {
+            writeln!(out, "  {}={value}", variable.name)
+        } else {
+            writeln!(out, "* {}={value}   (default {default})", variable.name)
+        };
+        let _ = writeln!(out, "      {}\n      {}: {}", variable.about, variable.kind, (variable.accepted)());
+    }
+    out
+}

@@ -1,1 +1,0 @@
-//! Which rails are near which cores and GPUs.
