@@ -1,1 +1,46 @@
-//! To come.
+//! The symmetric heap: which memory every PE has at the same offsets, and who can reach it by loads and stores.
+//!
+//! # Invariants
+//! - PEs that make the same calls get the same offsets ([`allocator`]).
+//! - What the heap knows about itself is not in the heap: a stray put breaks data, not the allocator.
+//! - The address range never moves; memory comes behind it segment by segment, and is not taken away ([`memory`]).
+//! - A peer's heap is mapped only when it is certainly the one that the peer described; else it is reached over the
+//!   wire, and the reason is kept ([`peers`]).
+//! - Heap memory changes under us. It is reached by raw pointers only. `unsafe` stands in [`mapping`], [`memory`] and
+//!   [`copy`].
+//! - Nothing here communicates. Handles and calls are exchanged by whoever owns the heap.
+//!
+//! # Where to start
+//! [`heap`] puts the rest together: [`SymmetricHeap::new`], [`SymmetricHeap::alloc`], [`SymmetricHeap::segments`].
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`heap`] | one PE's heap: blocks, segments, offsets and addresses |
+//! | [`allocator`] | which offsets belong to whom; touches no memory |
+//! | [`memory`] | the memory file behind the offsets |
+//! | [`mapping`] | mapping and unmapping files |
+//! | [`handle`], [`host`] | what a PE publishes about its heap and its host |
+//! | [`agreement`] | what PEs must have or call alike |
+//! | [`peers`] | the mapped heaps of same-host peers |
+//! | [`copy`](mod@copy) | copying between mappings, the way of same-host puts and gets |
+//! | [`error`] | what can go wrong |
+
+pub mod agreement;
+pub mod allocator;
+pub mod copy;
+pub mod error;
+pub mod handle;
+pub mod heap;
+pub mod host;
+pub mod mapping;
+pub mod memory;
+pub mod peers;
+
+pub use agreement::{AllocCall, AllocOp, check_agreement};
+pub use allocator::Stats;
+pub use error::{HeapError, Result};
+pub use handle::{HANDLE_LEN, HeapHandle, MemoryKind};
+pub use heap::{Allocation, SymmetricHeap};
+pub use host::HostIdentity;
+pub use memory::Segment;
+pub use peers::{Bases, PeerMap, Reach, Refusal};

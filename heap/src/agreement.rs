@@ -1,0 +1,191 @@
+//! What all PEs must have or do alike: the heap's shape, and the sequence of collective allocation calls.
+
+use std::fmt;
+
+use symrail_transport::{Error, Pe};
+
+use crate::handle::HeapHandle;
+
+/// Checks that all heaps have the same shape. Handles are in the order of PEs.
+///
+/// # Errors
+/// [`Error::Mismatch`] naming a PE that differs from the most, one of the most, and both values.
+pub fn check_agreement(handles: &[HeapHandle]) -> Result<(), Error> {
+    same("SYMRAIL_HEAP_SIZE", handles, |handle| handle.capacity)?;
+    same("SYMRAIL_HEAP_KIND", handles, |handle| format!("{:?}", handle.kind).to_lowercase())?;
+    same("the heap's growth granule", handles, |handle| handle.granule)
+}
+
+/// Which collective call on the heap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum AllocOp {
+    /// `malloc`, `calloc` and `align`: take a block.
+    Alloc = 0,
+    /// Change a block's size.
+    Realloc = 1,
+    /// Return a block.
+    Free = 2,
+}
+
+/// One collective call on the heap, as the PEs compare it before they make it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AllocCall {
+    /// How many such calls this PE had made before.
+    pub sequence: u64,
+    /// What is called.
+    pub op: AllocOp,
+    /// The size in bytes; 0 for [`AllocOp::Free`].
+    pub size: u64,
+    /// The alignment in bytes; 0 for [`AllocOp::Free`].
+    pub align: u64,
+    /// The symmetric offset of the block that is resized or freed; 0 for [`AllocOp::Alloc`].
+    pub offset: u64,
+}
+
+/// The size of an encoded [`AllocCall`] in bytes.
+pub const ALLOC_CALL_LEN: usize = 40;
+
+impl AllocCall {
+    /// The call as bytes, little-endian.
+    #[must_use]
+    pub fn encode(&self) -> [u8; ALLOC_CALL_LEN] {
+        let mut bytes = [0; ALLOC_CALL_LEN];
+        let fields = [self.sequence, self.op as u64, self.size, self.align, self.offset];
+        for (to, field) in bytes.chunks_exact_mut(8).zip(fields) {
+            to.copy_from_slice(&field.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Reads a call that PE `pe` is about to make.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] with the reason.
+    pub fn decode(bytes: &[u8], pe: Pe) -> Result<Self, Error> {
+        let bad = |why: String| Error::Malformed { what: "allocation call", pe, why };
+        let bytes: &[u8; ALLOC_CALL_LEN] =
+            bytes.try_into().map_err(|_| bad(format!("it has {} bytes instead of {ALLOC_CALL_LEN}", bytes.len())))?;
+        let mut fields = [0; ALLOC_CALL_LEN / 8];
+        for (field, from) in fields.iter_mut().zip(bytes.chunks_exact(8)) {
+            *field = from.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
+        }
+        let [sequence, op, size, align, offset] = fields;
+        let op = match op {
+            0 => AllocOp::Alloc,
+            1 => AllocOp::Realloc,
+            2 => AllocOp::Free,
+            _ => return Err(bad(format!("operation {op} does not exist"))),
+        };
+        Ok(AllocCall { sequence, op, size, align, offset })
+    }
+
+    /// Checks that all PEs are about to make the same call. Calls are in the order of PEs.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] naming a PE that differs from the most, one of the most, and both calls.
+    pub fn check(calls: &[AllocCall]) -> Result<(), Error> {
+        same("the collective call on the symmetric heap", calls, |call| *call)
+    }
+}
+
+impl fmt::Display for AllocCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AllocCall { sequence, op, size, align, offset } = self;
+        match op {
+            AllocOp::Alloc => write!(f, "call {sequence}: {size} bytes aligned to {align}"),
+            AllocOp::Realloc => write!(f, "call {sequence}: realloc of offset {offset:#x} to {size} bytes"),
+            AllocOp::Free => write!(f, "call {sequence}: free of offset {offset:#x}"),
+        }
+    }
+}
+
+/// Checks that `value` is the same for all; names the first PE that is not like the most.
+fn same<T, V: PartialEq + fmt::Display>(
+    what: &'static str,
+    of_pes: &[T],
+    value: impl Fn(&T) -> V,
+) -> Result<(), Error> {
+    let values: Vec<V> = of_pes.iter().map(value).collect();
+    let Some(first) = values.first() else { return Ok(()) };
+    if values.iter().all(|value| value == first) {
+        return Ok(());
+    }
+    // Quadratic, but only on the way to an error, and at most once.
+    let likes = |value: &V| values.iter().filter(|other| *other == value).count();
+    let mut usual = 0;
+    let mut most = 0;
+    for (pe, value) in values.iter().enumerate() {
+        let count = likes(value);
+        if count > most {
+            (usual, most) = (pe, count);
+        }
+        if most * 2 >= values.len() {
+            break;
+        }
+    }
+    let odd = values.iter().position(|value| *value != values[usual]).unwrap_or(usual);
+    Err(Error::Mismatch {
+        what,
+        pe: odd as Pe,
+        value: values[odd].to_string(),
+        other_pe: usual as Pe,
+        other_value: values[usual].to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn call(size: u64) -> AllocCall {
+        AllocCall { sequence: 7, op: AllocOp::Alloc, size, align: 64, offset: 0 }
+    }
+
+    #[test]
+    fn the_pe_that_differs_is_named_with_both_values() {
+        assert!(AllocCall::check(&[]).is_ok());
+        assert!(AllocCall::check(&[call(8); 5]).is_ok());
+        for odd in 0..5 {
+            let mut calls = [call(8); 5];
+            calls[odd].size = 16;
+            let error = AllocCall::check(&calls).unwrap_err();
+            let Error::Mismatch { pe, value, other_value, .. } = error else { unreachable!("{error}") };
+            assert_eq!(pe as usize, odd);
+            assert!(value.contains("16 bytes") && other_value.contains("8 bytes"), "{value} / {other_value}");
+        }
+    }
+
+    #[test]
+    fn any_field_that_differs_is_seen() {
+        let differing = [
+            AllocCall { sequence: 8, ..call(8) },
+            AllocCall { op: AllocOp::Realloc, ..call(8) },
+            AllocCall { align: 128, ..call(8) },
+            AllocCall { offset: 64, ..call(8) },
+        ];
+        for other in differing {
+            assert!(AllocCall::check(&[call(8), other]).is_err(), "{other:?}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn calls_come_back_as_they_went(fields in any::<[u64; 4]>(), op in 0u64..4) {
+            let mut bytes = AllocCall { sequence: fields[0], op: AllocOp::Free, size: fields[1], align: fields[2], offset: fields[3] }
+                .encode();
+            bytes[8] = op as u8;
+            match AllocCall::decode(&bytes, 2) {
+                Ok(call) => prop_assert_eq!(call.encode(), bytes),
+                Err(error) => prop_assert!(op > 2 && error.to_string().contains("PE 2")),
+            }
+            prop_assert!(AllocCall::decode(&bytes[1..], 2).is_err());
+        }
+    }
+}

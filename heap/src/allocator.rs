@@ -1,0 +1,279 @@
+//! The symmetric allocator: decides which offsets of the heap belong to whom.
+//!
+//! It never touches heap memory. Its records live in private memory, because peers can write anywhere in the heap,
+//! and a stray put must not be able to corrupt the allocator.
+//!
+//! # Invariants
+//! - **Deterministic**: the result is a function of the sequence of calls alone, so PEs that make the same calls get
+//!   the same offsets. Nothing here depends on addresses, time, hashing seeds or memory contents.
+//! - Every byte of `0..committed` is in exactly one block, live or free; no two free blocks touch.
+//! - `committed..capacity` is in no block. It becomes a free block when [`Allocator::commit`] is told that memory stands
+//!   behind it.
+//! - Offsets and block sizes are multiples of [`MIN_ALIGN`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The least alignment of a block, and the unit of block sizes, in bytes.
+///
+/// A cache line. Blocks that start mid-line would share lines between unrelated data, and would bring back the offset
+/// between source and destination that `rep movsb` copies are an order of magnitude slower with (see
+/// [`copy`](crate::copy)).
+pub const MIN_ALIGN: u64 = 64;
+
+/// How many free blocks an over-aligned request looks at before it settles for one that fits whatever its offset.
+const ALIGNED_CANDIDATES: usize = 16;
+
+/// Why the allocator did not do what it was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AllocError {
+    /// There is room, but no memory behind it yet: commit `0..to`, tell [`Allocator::commit`], and call again.
+    Commit {
+        /// The new committed length in bytes.
+        to: u64,
+    },
+    /// No free block is large enough, and growing to the capacity does not help.
+    Exhausted,
+    /// The alignment is not a power of two.
+    Alignment,
+    /// No live block starts at this offset.
+    NotAllocated,
+}
+
+/// What the allocator holds, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// In live blocks, after rounding up to [`MIN_ALIGN`].
+    pub used: u64,
+    /// Not in live blocks, committed or not.
+    pub free: u64,
+    /// The largest block that can be had at the least alignment.
+    pub largest: u64,
+    /// The most that was ever used.
+    pub high_water: u64,
+    /// The number of live blocks.
+    pub blocks: usize,
+    /// Memory that stands behind the heap.
+    pub committed: u64,
+    /// The most that can ever be committed.
+    pub capacity: u64,
+}
+
+/// A best-fit allocator of offsets. See the module for its invariants.
+#[derive(Debug, Clone)]
+pub struct Allocator {
+    capacity: u64,
+    committed: u64,
+    granule: u64,
+    used: u64,
+    high_water: u64,
+    /// Offset to size.
+    live: BTreeMap<u64, u64>,
+    /// Offset to size; the same blocks as `free_by_size`.
+    free: BTreeMap<u64, u64>,
+    /// (size, offset): the smallest sufficient size first, the lowest offset among equals.
+    free_by_size: BTreeSet<(u64, u64)>,
+}
+
+impl Allocator {
+    /// An allocator of `0..capacity` with nothing committed. The heap grows by multiples of `granule`, and at last to
+    /// the capacity itself. Both are rounded to [`MIN_ALIGN`] (the capacity down, the granule up).
+    #[must_use]
+    pub fn new(capacity: u64, granule: u64) -> Self {
+        let capacity = capacity - capacity % MIN_ALIGN;
+        Allocator {
+            capacity,
+            committed: 0,
+            granule: granule.max(1).checked_next_multiple_of(MIN_ALIGN).unwrap_or(capacity.max(MIN_ALIGN)),
+            used: 0,
+            high_water: 0,
+            live: BTreeMap::new(),
+            free: BTreeMap::new(),
+            free_by_size: BTreeSet::new(),
+        }
+    }
+
+    /// Memory stands behind `0..to` now. Smaller than before means nothing; more than the capacity means the capacity.
+    pub fn commit(&mut self, to: u64) {
+        let to = to.min(self.capacity);
+        let to = to - to % MIN_ALIGN;
+        if to > self.committed {
+            let from = std::mem::replace(&mut self.committed, to);
+            self.insert_free(from, to - from);
+        }
+    }
+
+    /// Takes a block of at least `size` bytes whose offset is a multiple of `align`.
+    /// Returns its offset, or `None` for a size of 0.
+    ///
+    /// The best fit is the smallest free block that holds the request, the lowest of equals. An alignment above
+    /// [`MIN_ALIGN`] can make small blocks useless, so the search for it looks at a few of the best and then takes the
+    /// best of those that fit at any offset; only when there is none does it look at all.
+    ///
+    /// # Errors
+    /// [`AllocError::Commit`], [`AllocError::Exhausted`], [`AllocError::Alignment`]. Nothing has changed then.
+    pub fn alloc(&mut self, size: u64, align: u64) -> Result<Option<u64>, AllocError> {
+        if !align.is_power_of_two() {
+            return Err(AllocError::Alignment);
+        }
+        if size == 0 {
+            return Ok(None);
+        }
+        let align = align.max(MIN_ALIGN);
+        let size = round_up(size).ok_or(AllocError::Exhausted)?;
+        if size > self.capacity {
+            return Err(AllocError::Exhausted);
+        }
+        match self.find(size, align) {
+            Some((block, block_size, start)) => {
+                self.remove_free(block, block_size);
+                self.insert_free(block, start - block);
+                self.insert_free(start + size, block + block_size - (start + size));
+                self.take(start, size);
+                Ok(Some(start))
+            }
+            None => {
+                // The block would start in the free block at the end of committed memory, if there is one.
+                let tail = self.free_tail().unwrap_or(self.committed);
+                let end = tail.checked_next_multiple_of(align).and_then(|start| start.checked_add(size));
+                Err(self.grow_to(end))
+            }
+        }
+    }
+
+    /// Returns a block to the free ones and tells its size.
+    ///
+    /// # Errors
+    /// [`AllocError::NotAllocated`] when no live block starts at `offset`, e.g. because it was freed already.
+    pub fn free(&mut self, offset: u64) -> Result<u64, AllocError> {
+        let size = self.live.remove(&offset).ok_or(AllocError::NotAllocated)?;
+        self.used -= size;
+        self.insert_free(offset, size);
+        Ok(size)
+    }
+
+    /// Changes a live block's size where it is. `Ok(false)` means that there is no room for that and nothing changed.
+    ///
+    /// # Errors
+    /// [`AllocError::NotAllocated`]; [`AllocError::Commit`] when the block is the last one and only memory is missing;
+    /// [`AllocError::Exhausted`] when the size is 0 (free the block instead) or above the capacity.
+    pub fn resize(&mut self, offset: u64, size: u64) -> Result<bool, AllocError> {
+        let old = self.size_of(offset).ok_or(AllocError::NotAllocated)?;
+        let size = round_up(size).filter(|&size| size > 0 && size <= self.capacity).ok_or(AllocError::Exhausted)?;
+        let end = offset + old;
+        if size <= old {
+            self.live.insert(offset, size);
+            self.used -= old - size;
+            self.insert_free(offset + size, old - size);
+            return Ok(true);
+        }
+        let more = size - old;
+        let next = self.free.get(&end).copied().unwrap_or(0);
+        if next >= more {
+            self.remove_free(end, next);
+            self.insert_free(end + more, next - more);
+            self.used -= old;
+            self.take(offset, size);
+            return Ok(true);
+        }
+        // Only memory is missing when the block, or the free block after it, ends where committed memory ends.
+        if end + next == self.committed && offset.checked_add(size).is_some_and(|end| end <= self.capacity) {
+            return Err(self.grow_to(offset.checked_add(size)));
+        }
+        Ok(false)
+    }
+
+    /// The size of the live block that starts at `offset`, rounded up to [`MIN_ALIGN`].
+    #[must_use]
+    pub fn size_of(&self, offset: u64) -> Option<u64> {
+        self.live.get(&offset).copied()
+    }
+
+    /// What the allocator holds.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let tail = self.free_tail().unwrap_or(self.committed);
+        let in_the_middle = self.free_by_size.last().map_or(0, |&(size, _)| size);
+        Stats {
+            used: self.used,
+            free: self.capacity - self.used,
+            largest: in_the_middle.max(self.capacity - tail),
+            high_water: self.high_water,
+            blocks: self.live.len(),
+            committed: self.committed,
+            capacity: self.capacity,
+        }
+    }
+
+    /// The free block for a request, as (offset, size, where the request starts in it).
+    fn find(&self, size: u64, align: u64) -> Option<(u64, u64, u64)> {
+        let fits = |&(block_size, block): &(u64, u64)| {
+            let start = block.checked_next_multiple_of(align)?;
+            (start.checked_add(size)? <= block + block_size).then_some((block, block_size, start))
+        };
+        let best = || self.free_by_size.range((size, 0)..);
+        if align == MIN_ALIGN {
+            return best().find_map(fits);
+        }
+        let fits_anywhere = size.checked_add(align - MIN_ALIGN)?;
+        best()
+            .take(ALIGNED_CANDIDATES)
+            .find_map(fits)
+            .or_else(|| self.free_by_size.range((fits_anywhere, 0)..).find_map(fits))
+            .or_else(|| best().find_map(fits))
+    }
+
+    /// Where the free block at the end of committed memory starts.
+    fn free_tail(&self) -> Option<u64> {
+        let (&offset, &size) = self.free.last_key_value()?;
+        (offset + size == self.committed).then_some(offset)
+    }
+
+    /// How far to commit so that a block can end at `end`.
+    fn grow_to(&self, end: Option<u64>) -> AllocError {
+        match end {
+            Some(end) if end <= self.capacity => AllocError::Commit {
+                to: end.checked_next_multiple_of(self.granule).map_or(self.capacity, |to| to.min(self.capacity)),
+            },
+            _ => AllocError::Exhausted,
+        }
+    }
+
+    fn take(&mut self, offset: u64, size: u64) {
+        self.live.insert(offset, size);
+        self.used += size;
+        self.high_water = self.high_water.max(self.used);
+    }
+
+    /// Adds free space and merges it with its free neighbours.
+    fn insert_free(&mut self, mut offset: u64, mut size: u64) {
+        if size == 0 {
+            return;
+        }
+        if let Some((&before, &before_size)) = self.free.range(..offset).next_back()
+            && before + before_size == offset
+        {
+            self.remove_free(before, before_size);
+            offset = before;
+            size += before_size;
+        }
+        if let Some(&after_size) = self.free.get(&(offset + size)) {
+            self.remove_free(offset + size, after_size);
+            size += after_size;
+        }
+        self.free.insert(offset, size);
+        self.free_by_size.insert((size, offset));
+    }
+
+    fn remove_free(&mut self, offset: u64, size: u64) {
+        self.free.remove(&offset);
+        self.free_by_size.remove(&(size, offset));
+    }
+}
+
+fn round_up(size: u64) -> Option<u64> {
+    size.checked_next_multiple_of(MIN_ALIGN)
+}
+
+#[cfg(test)]
+#[path = "allocator_tests.rs"]
+mod tests;

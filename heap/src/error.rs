@@ -1,0 +1,75 @@
+//! What can go wrong with the symmetric heap, as values that say what to do about it.
+
+use symrail_transport::Pe;
+
+/// The result of everything in this crate that can fail.
+pub type Result<T, E = HeapError> = std::result::Result<T, E>;
+
+/// An error of the symmetric heap.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum HeapError {
+    /// No free block is large enough.
+    #[error(
+        "PE {pe}: the symmetric heap has no room for {requested} bytes (alignment {align}): {free} of {heap_size} bytes are free, the largest block has {largest}; raise SYMRAIL_HEAP_SIZE (now {heap_size}) on all PEs"
+    )]
+    Exhausted {
+        /// The PE that asked.
+        pe: Pe,
+        /// The request in bytes; `u64::MAX` when a count times a size does not fit in 64 bits.
+        requested: u64,
+        /// The alignment asked for, in bytes.
+        align: u64,
+        /// What is free in all, in bytes.
+        free: u64,
+        /// The largest block that could be had, in bytes.
+        largest: u64,
+        /// The capacity, in bytes.
+        heap_size: u64,
+    },
+    /// An alignment that cannot be had.
+    #[error(
+        "PE {pe}: alignment {align} is not possible in the symmetric heap; use a power of two from {least} to {most}"
+    )]
+    Alignment {
+        /// The PE that asked.
+        pe: Pe,
+        /// What was asked for, in bytes.
+        align: u64,
+        /// The least that is accepted, in bytes.
+        least: u64,
+        /// The most that is accepted, in bytes.
+        most: u64,
+    },
+    /// An address that is not the start of an allocated block.
+    #[error(
+        "PE {pe}: {address:#x} is not the start of an allocated block of the symmetric heap (at {base:#x}, {heap_size} bytes); was it freed already?"
+    )]
+    NotAllocated {
+        /// The PE that asked.
+        pe: Pe,
+        /// The local address.
+        address: usize,
+        /// Where the heap starts locally.
+        base: usize,
+        /// The capacity, in bytes.
+        heap_size: u64,
+    },
+    /// The operating system refused memory.
+    #[error("PE {pe}: {call} for {bytes} bytes of symmetric heap failed: {reason}; {remedy}")]
+    Memory {
+        /// The PE that asked.
+        pe: Pe,
+        /// The system call.
+        call: &'static str,
+        /// How many bytes it was about.
+        bytes: u64,
+        /// What the system said.
+        reason: String,
+        /// What to change.
+        remedy: &'static str,
+    },
+    /// What concerns several PEs: settings or calls that differ, malformed handles, kinds that do not exist here.
+    #[error(transparent)]
+    Job(#[from] symrail_transport::Error),
+}

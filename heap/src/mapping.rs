@@ -1,0 +1,138 @@
+//! Shared mappings of a memory file: the one place that maps and unmaps.
+
+use std::num::NonZeroUsize;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+
+use nix::errno::Errno;
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap};
+
+/// What mappings are aligned to: the size of a huge page, so that the kernel can use them, and the most that an
+/// allocation can ask for as its alignment.
+pub const MAPPING_ALIGN: usize = 2 << 20;
+
+/// Why a mapping could not be made or changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MapError {
+    /// The system call.
+    pub call: &'static str,
+    /// What it said.
+    pub errno: Errno,
+}
+
+/// Whether the pages of a new mapping can be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Not before [`Mapping::open`].
+    Closed,
+    /// For loads and stores.
+    Open,
+}
+
+/// A shared mapping, unmapped when dropped. It needs no open file.
+///
+/// Other processes change this memory at any time. It is reached by raw pointers, never by references.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    len: NonZeroUsize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread; the pointer gives no access without unsafe code.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; `&Mapping` changes page protections at most, which the kernel serialises.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `len` bytes of `file`, shared, at a multiple of [`MAPPING_ALIGN`].
+    ///
+    /// No swap space is set aside. The mapping must not reach beyond the file's end.
+    ///
+    /// # Errors
+    /// What the kernel says; `EINVAL` for a length that is 0 or not a multiple of [`MAPPING_ALIGN`].
+    pub fn of_file(file: BorrowedFd<'_>, len: usize, access: Access) -> Result<Self, MapError> {
+        let fail = |errno| MapError { call: "mmap", errno };
+        let len =
+            NonZeroUsize::new(len).filter(|len| len.get().is_multiple_of(MAPPING_ALIGN)).ok_or(fail(Errno::EINVAL))?;
+        // The kernel chooses addresses at page granularity: reserve more than needed, and map over the aligned part.
+        let reserved_len = len.checked_add(MAPPING_ALIGN).ok_or(fail(Errno::ENOMEM))?;
+        let flags = MapFlags::MAP_NORESERVE;
+        // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that exists.
+        let reserved = unsafe {
+            mmap_anonymous(None, reserved_len, ProtFlags::PROT_NONE, MapFlags::MAP_PRIVATE | flags).map_err(fail)?
+        };
+        let start = reserved.addr().get();
+        let end = start + reserved_len.get();
+        let aligned = start.next_multiple_of(MAPPING_ALIGN);
+        let protection = match access {
+            Access::Closed => ProtFlags::PROT_NONE,
+            Access::Open => ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
+        };
+        let flags = flags | MapFlags::MAP_SHARED | MapFlags::MAP_FIXED;
+        // SAFETY: `aligned..aligned + len` lies in the range reserved above, which is ours and unused.
+        let mapped = unsafe { mmap(NonZeroUsize::new(aligned), len, protection, flags, file, 0) };
+        if let Err(errno) = mapped {
+            // SAFETY: the reservation is ours and nothing points into it.
+            let _ = unsafe { munmap(reserved, reserved_len.get()) };
+            return Err(fail(errno));
+        }
+        let mapped_end = aligned + len.get();
+        for (from, to) in [(start, aligned), (mapped_end, end)] {
+            if from < to {
+                // SAFETY: these are the parts of the reservation before and after the file, unused. That they stay
+                // reserved if this fails harms nobody.
+                let _ = unsafe { munmap(reserved.map_addr(|_| NonZeroUsize::MIN.saturating_add(from - 1)), to - from) };
+            }
+        }
+        let base = reserved.cast::<u8>().map_addr(|_| NonZeroUsize::MIN.saturating_add(aligned - 1));
+        let mapping = Mapping { base, len };
+        mapping.prefer_huge_pages();
+        Ok(mapping)
+    }
+
+    /// Asks for huge pages. Whether there are any for shared memory is the administrator's choice
+    /// (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`), so a refusal is no error.
+    fn prefer_huge_pages(&self) {
+        // SAFETY: advice about a whole mapping that is ours; it changes no contents.
+        let _ = unsafe { madvise(self.base.cast(), self.len.get(), MmapAdvise::MADV_HUGEPAGE) };
+    }
+
+    /// Makes bytes `from..to` reachable for loads and stores.
+    ///
+    /// # Errors
+    /// `EINVAL` for a range that is not inside or not at multiples of [`MAPPING_ALIGN`], else what the kernel says.
+    pub fn open(&self, from: usize, to: usize) -> Result<(), MapError> {
+        let fail = |errno| MapError { call: "mprotect", errno };
+        if from > to || to > self.len.get() || !(from | to).is_multiple_of(MAPPING_ALIGN) {
+            return Err(fail(Errno::EINVAL));
+        }
+        // SAFETY: the range is inside of this mapping, and giving access breaks no pointer.
+        unsafe { mprotect(self.base.add(from).cast(), to - from, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE) }
+            .map_err(fail)
+    }
+
+    /// The first byte.
+    #[must_use]
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// The length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len.get()
+    }
+
+    /// Never: an empty mapping cannot be made.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `of_file` and belongs to this value alone.
+        let _ = unsafe { munmap(self.base.cast(), self.len.get()) };
+    }
+}

@@ -1,0 +1,150 @@
+//! Host memory for the symmetric heap: a memory file that same-host peers can map too.
+//!
+//! The file has its full size from the start and is sealed, so that no one can take memory away from under those who
+//! mapped it. It costs nothing until it is committed. The address range is reserved as a whole at once, so growing
+//! never moves a block.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::stat::fstat;
+use nix::unistd::ftruncate;
+
+use crate::mapping::{Access, MapError, Mapping};
+
+/// Seals that a heap's file has, and that a peer requires before it maps one.
+pub(crate) const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_SEAL);
+
+/// One registered chunk of the heap: a committed range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// Counts from 0 in the order of growth; the same on every PE.
+    pub id: u32,
+    /// The symmetric offset of its first byte.
+    pub offset: u64,
+    /// Its first byte in this process.
+    pub ptr: NonNull<u8>,
+    /// Its length in bytes.
+    pub len: u64,
+}
+
+// SAFETY: a description of a range of the process's address space; reaching it needs unsafe code, wherever it is.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+/// The memory of one PE's heap.
+#[derive(Debug)]
+pub struct HostMemory {
+    file: OwnedFd,
+    mapping: Mapping,
+    committed: u64,
+    segments: Vec<Segment>,
+    device: u64,
+    inode: u64,
+}
+
+impl HostMemory {
+    /// Reserves `capacity` bytes, of which nothing can be reached yet.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn reserve(capacity: u64) -> Result<Self, MapError> {
+        let at = |call| move |errno| MapError { call, errno };
+        let len = usize::try_from(capacity).map_err(|_| MapError { call: "mmap", errno: Errno::ENOMEM })?;
+        let size = i64::try_from(capacity).map_err(|_| MapError { call: "ftruncate", errno: Errno::EFBIG })?;
+        let file = memfd_create("symrail-heap", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
+            .map_err(at("memfd_create"))?;
+        ftruncate(&file, size).map_err(at("ftruncate"))?;
+        fcntl(&file, FcntlArg::F_ADD_SEALS(SEALS)).map_err(at("fcntl(F_ADD_SEALS)"))?;
+        let status = fstat(&file).map_err(at("fstat"))?;
+        let mapping = Mapping::of_file(file.as_fd(), len, Access::Closed)?;
+        Ok(HostMemory {
+            file,
+            mapping,
+            committed: 0,
+            segments: Vec::new(),
+            device: status.st_dev,
+            inode: status.st_ino,
+        })
+    }
+
+    /// Puts memory behind `0..to`, in one new segment. `Ok(None)` when it was there already.
+    ///
+    /// The pages are taken now: a machine without memory then says so here, where it is an error, and not at a later
+    /// store, where it is a signal.
+    ///
+    /// # Errors
+    /// What the kernel says; `EINVAL` beyond the capacity. Nothing has changed then.
+    pub fn commit(&mut self, to: u64) -> Result<Option<Segment>, MapError> {
+        let from = self.committed;
+        if to <= from {
+            return Ok(None);
+        }
+        if to > self.capacity() {
+            return Err(MapError { call: "commit", errno: Errno::EINVAL });
+        }
+        // Both are at most the capacity, which fitted in usize and i64.
+        let (start, end) = (from as usize, to as usize);
+        fallocate(&self.file, FallocateFlags::empty(), from as i64, (to - from) as i64)
+            .map_err(|errno| MapError { call: "fallocate", errno })?;
+        self.mapping.open(start, end)?;
+        // SAFETY: `start` is inside of the mapping.
+        let ptr = unsafe { self.mapping.base().add(start) };
+        let segment = Segment { id: self.segments.len() as u32, offset: from, ptr, len: to - from };
+        self.segments.push(segment);
+        self.committed = to;
+        Ok(Some(segment))
+    }
+
+    /// Sets `len` bytes at `offset` to zero. A range that is not committed is left alone.
+    pub fn zero(&self, offset: u64, len: u64) {
+        if offset.checked_add(len).is_some_and(|end| end <= self.committed) {
+            // SAFETY: the range is committed, so it is mapped for stores; nothing holds a reference into it.
+            unsafe { self.mapping.base().add(offset as usize).write_bytes(0, len as usize) };
+        }
+    }
+
+    /// Copies `len` bytes from `from` to `to`. Ranges that overlap or are not committed are left alone.
+    pub fn copy(&self, from: u64, to: u64, len: u64) {
+        let inside = |start: u64| start.checked_add(len).is_some_and(|end| end <= self.committed);
+        if inside(from) && inside(to) && from.abs_diff(to) >= len {
+            let base = self.mapping.base().as_ptr();
+            // SAFETY: both ranges are committed, so mapped, and they do not overlap.
+            unsafe { crate::copy::copy(base.add(to as usize), base.add(from as usize), len as usize) };
+        }
+    }
+
+    /// The first byte of the whole range.
+    #[must_use]
+    pub fn base(&self) -> NonNull<u8> {
+        self.mapping.base()
+    }
+
+    /// The reserved length in bytes.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.mapping.len() as u64
+    }
+
+    /// What has been committed, in the order of growth.
+    #[must_use]
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// The file's number in this process.
+    #[must_use]
+    pub fn fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    /// The file's device and inode numbers, which tell it from any other file of this host.
+    #[must_use]
+    pub fn identity(&self) -> (u64, u64) {
+        (self.device, self.inode)
+    }
+}

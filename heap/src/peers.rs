@@ -1,0 +1,247 @@
+//! Peers whose heaps can be reached by loads and stores.
+//!
+//! A PE on the same host is reached through `/proc/<pid>/fd/<fd>`, which needs no helper process, no socket and no name in
+//! a file system that someone would have to clean up. The file is mapped as a whole, once, so that growth of the
+//! peer's heap needs nothing here. A PE that cannot be mapped is reached over the wire; why is kept, not reported as
+//! an error.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl, open};
+use nix::sys::stat::{Mode, SFlag, fstat};
+use symrail_transport::{Error, Pe};
+
+use crate::handle::{HeapHandle, MemoryKind};
+use crate::mapping::{Access, Mapping};
+use crate::memory::SEALS;
+
+/// How a PE's heap is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reach {
+    /// It is this PE.
+    Own,
+    /// It is mapped here.
+    Mapped,
+    /// Over the wire.
+    Wire(Refusal),
+}
+
+/// Why a PE's heap is not mapped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Nobody has tried.
+    NotOpened,
+    /// `SYMRAIL_DISABLE_P2P` is set on one of the two PEs.
+    Disabled,
+    /// The PE runs on another host, or counts as if.
+    OtherHost {
+        /// This PE's host.
+        ours: String,
+        /// The peer's host.
+        theirs: String,
+    },
+    /// One kernel, but the peer's PID means nothing here, e.g. because it runs in another container.
+    OtherPidNamespace,
+    /// Memory of this kind is not mapped this way.
+    Kind(MemoryKind),
+    /// Its heap's size differs from ours.
+    Capacity {
+        /// The peer's, in bytes.
+        theirs: u64,
+    },
+    /// The file cannot be opened: the process is gone, or we may not look into it.
+    Open(Errno),
+    /// The file is not the one that the handle describes.
+    OtherFile,
+    /// The file could still change its size, which would take mapped memory away.
+    NotSealed,
+    /// It cannot be mapped.
+    Map(Errno),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::NotOpened => f.write_str("not opened"),
+            Refusal::Disabled => f.write_str("SYMRAIL_DISABLE_P2P is set"),
+            Refusal::OtherHost { ours, theirs } => write!(f, "on another host: {theirs}, not {ours}"),
+            Refusal::OtherPidNamespace => f.write_str("in another PID namespace of this host"),
+            Refusal::Kind(kind) => write!(f, "{kind:?} memory is not mapped between processes"),
+            Refusal::Capacity { theirs } => write!(f, "its heap has another size ({theirs} bytes)"),
+            Refusal::Open(errno) => write!(f, "its heap's file cannot be opened: {}", errno.desc()),
+            Refusal::OtherFile => f.write_str("its heap's file is not the one it described: the process was replaced"),
+            Refusal::NotSealed => f.write_str("its heap's file is not sealed against a change of size"),
+            Refusal::Map(errno) => write!(f, "its heap cannot be mapped: {}", errno.desc()),
+        }
+    }
+}
+
+/// Where each PE's heap starts in this process; 0 where it is not mapped. The hot path is one load and one addition.
+///
+/// An address is good for as long as the [`PeerMap`] lives and maps that PE.
+pub type Bases = Arc<[AtomicUsize]>;
+
+/// The heaps of all PEs, as far as they can be reached by loads and stores.
+#[derive(Debug)]
+pub struct PeerMap {
+    own: HeapHandle,
+    bases: Bases,
+    reach: Vec<Reach>,
+    /// By (PE, segment). The handle says which generation it is.
+    mappings: HashMap<(Pe, u32), (HeapHandle, Mapping)>,
+    opened: u64,
+    hits: u64,
+}
+
+impl PeerMap {
+    /// A map of `n_pes` PEs that knows only this one. `base` is where this PE's heap starts.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPe`] if `me` is not below `n_pes`.
+    pub fn new(me: Pe, n_pes: u32, own: HeapHandle, base: NonNull<u8>) -> Result<Self, Error> {
+        let bases: Bases = (0..n_pes).map(|_| AtomicUsize::new(0)).collect();
+        let slot = bases.get(me as usize).ok_or(no_such_pe(me, n_pes))?;
+        slot.store(base.as_ptr().expose_provenance(), Ordering::Release);
+        let mut reach = vec![Reach::Wire(Refusal::NotOpened); n_pes as usize];
+        reach[me as usize] = Reach::Own;
+        Ok(PeerMap { own, bases, reach, mappings: HashMap::new(), opened: 0, hits: 0 })
+    }
+
+    /// Maps PE `pe`'s heap if that is possible, and says how it is reached from now on.
+    ///
+    /// Opening what is mapped already costs a look-up. A handle of a later generation replaces the mapping: pointers
+    /// into the old one are void then.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPe`]. That a heap cannot be mapped is no error: see [`Reach::Wire`].
+    pub fn open(&mut self, pe: Pe, handle: &HeapHandle) -> Result<&Reach, Error> {
+        let index = self.index(pe)?;
+        if self.reach[index] == Reach::Own {
+            return Ok(&self.reach[index]);
+        }
+        let key = (pe, handle.segment);
+        if self.mappings.get(&key).is_some_and(|(known, _)| known == handle) {
+            self.hits += 1;
+            return Ok(&self.reach[index]);
+        }
+        self.close(pe);
+        self.reach[index] = match self.map(handle) {
+            Ok(mapping) => {
+                self.opened += 1;
+                self.bases[index].store(mapping.base().as_ptr().expose_provenance(), Ordering::Release);
+                self.mappings.insert(key, (handle.clone(), mapping));
+                Reach::Mapped
+            }
+            Err(refusal) => {
+                tracing::debug!(pe, reason = %refusal, "heap not mapped, reached over the wire");
+                Reach::Wire(refusal)
+            }
+        };
+        Ok(&self.reach[index])
+    }
+
+    /// Unmaps PE `pe`'s heap. Pointers into it are void then. Does nothing for this PE and for unmapped ones.
+    pub fn close(&mut self, pe: Pe) {
+        if let Ok(index) = self.index(pe)
+            && self.reach[index] == Reach::Mapped
+        {
+            self.bases[index].store(0, Ordering::Release);
+            self.reach[index] = Reach::Wire(Refusal::NotOpened);
+            self.mappings.retain(|&(owner, _), _| owner != pe);
+        }
+    }
+
+    /// How PE `pe`'s heap is reached, and if over the wire, why.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPe`].
+    pub fn reach(&self, pe: Pe) -> Result<&Reach, Error> {
+        Ok(&self.reach[self.index(pe)?])
+    }
+
+    /// Where `len` bytes at symmetric offset `offset` of PE `pe` are in this process; `None` if they are not mapped or
+    /// not inside of the heap.
+    #[must_use]
+    pub fn peer_ptr(&self, pe: Pe, offset: u64, len: u64) -> Option<NonNull<u8>> {
+        let base = self.bases.get(pe as usize)?.load(Ordering::Acquire);
+        if base == 0 || offset.checked_add(len)? > self.own.capacity {
+            return None;
+        }
+        NonNull::new(std::ptr::with_exposed_provenance_mut(base.checked_add(usize::try_from(offset).ok()?)?))
+    }
+
+    /// The table behind [`PeerMap::peer_ptr`], for those who check bounds themselves.
+    #[must_use]
+    pub fn bases(&self) -> Bases {
+        Arc::clone(&self.bases)
+    }
+
+    /// The table as plain numbers, once all peers are opened.
+    #[must_use]
+    pub fn bases_now(&self) -> Arc<[usize]> {
+        self.bases.iter().map(|base| base.load(Ordering::Acquire)).collect()
+    }
+
+    /// How often a heap was mapped, and how often it was found mapped already.
+    #[must_use]
+    pub fn opened_and_hits(&self) -> (u64, u64) {
+        (self.opened, self.hits)
+    }
+
+    fn index(&self, pe: Pe) -> Result<usize, Error> {
+        let n_pes = self.reach.len();
+        if (pe as usize) < n_pes { Ok(pe as usize) } else { Err(no_such_pe(pe, n_pes as u32)) }
+    }
+
+    fn map(&self, handle: &HeapHandle) -> Result<Mapping, Refusal> {
+        if self.own.private || handle.private {
+            return Err(Refusal::Disabled);
+        }
+        if !self.own.host.same_host(&handle.host) {
+            return Err(Refusal::OtherHost { ours: self.own.host.to_string(), theirs: handle.host.to_string() });
+        }
+        if self.own.host.pid_namespace != handle.host.pid_namespace {
+            return Err(Refusal::OtherPidNamespace);
+        }
+        if handle.kind != MemoryKind::Host {
+            return Err(Refusal::Kind(handle.kind));
+        }
+        if handle.capacity != self.own.capacity {
+            return Err(Refusal::Capacity { theirs: handle.capacity });
+        }
+        let file = open_memory_file(handle)?;
+        let len = usize::try_from(handle.capacity).map_err(|_| Refusal::Map(Errno::ENOMEM))?;
+        Mapping::of_file(std::os::fd::AsFd::as_fd(&file), len, Access::Open).map_err(|error| Refusal::Map(error.errno))
+    }
+}
+
+/// Opens the file that a handle describes, and no other.
+///
+/// The process may have died and its PID and file number may belong to anything by now, e.g. a terminal or a device
+/// whose opening has effects. So the file is first only pointed at, examined, and then opened through that pointer.
+fn open_memory_file(handle: &HeapHandle) -> Result<OwnedFd, Refusal> {
+    let path = format!("/proc/{}/fd/{}", handle.pid, handle.fd);
+    let pointed = open(path.as_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).map_err(Refusal::Open)?;
+    let status = fstat(&pointed).map_err(Refusal::Open)?;
+    let is_file = SFlag::from_bits_truncate(status.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFREG;
+    let identity = (status.st_dev, status.st_ino, u64::try_from(status.st_size).unwrap_or(0));
+    if !is_file || identity != (handle.device, handle.inode, handle.capacity) {
+        return Err(Refusal::OtherFile);
+    }
+    let path = format!("/proc/self/fd/{}", pointed.as_raw_fd());
+    let file = open(path.as_str(), OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty()).map_err(Refusal::Open)?;
+    // Not a file of memory, if it has no seals at all.
+    let seals = fcntl(&file, FcntlArg::F_GET_SEALS).map_err(|_| Refusal::NotSealed)?;
+    if SealFlag::from_bits_truncate(seals).contains(SEALS) { Ok(file) } else { Err(Refusal::NotSealed) }
+}
+
+fn no_such_pe(pe: Pe, n_pes: u32) -> Error {
+    Error::NoSuchPe { pe: pe.into(), last: n_pes.saturating_sub(1) }
+}
