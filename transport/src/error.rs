@@ -111,6 +111,14 @@ pub enum Error {
         /// What the provider said.
         fault: Fault,
     },
+    /// Too much is in flight; nothing was started.
+    #[error("no room for another {operation} to PE {pe}: make progress (quiet, wait or poll), then try again")]
+    Full {
+        /// What was attempted.
+        operation: Operation,
+        /// The target.
+        pe: Pe,
+    },
     /// Nothing came back in time.
     #[error("{operation} to PE {pe} did not complete within {seconds} s (SYMRAIL_TIMEOUT_S); is the PE alive?")]
     Timeout {

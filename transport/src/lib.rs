@@ -1,11 +1,17 @@
 //! The wire.
 pub mod amo;
+mod bounce;
+pub mod endpoint;
 pub mod env;
 pub mod error;
 pub mod ofi;
 pub mod pe;
 pub mod rail;
+pub mod region;
+pub mod segment;
+mod slab;
 pub mod topology;
+pub mod wire;
 
 pub use error::{Error, Fault, Operation, Result};
 pub use pe::Pe;

@@ -1,0 +1,98 @@
+//! Small registered buffers for bytes that must outlive the call that brought them.
+//!
+//! Messages, sources of blocking puts and, where the NIC can only read registered memory, user buffers are copied
+//! here. There are two sizes: one for messages without payload and small values, one for the largest message.
+
+use std::ptr::NonNull;
+
+use crate::error::Result;
+use crate::rail::{LocalKey, Rail};
+
+/// Bytes of a small slot.
+pub const SMALL: usize = 128;
+const SMALL_SLOTS: usize = 4096;
+const LARGE_SLOTS: usize = 256;
+/// Registration id of the arena; symmetric segments and user buffers never reach it.
+const ARENA_ID: u32 = u32::MAX;
+
+/// One slot of the arena. Give it back with [`Bounce::free`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slot(u32);
+
+/// The arena.
+pub struct Bounce {
+    memory: Vec<u64>,
+    large: usize,
+    free_small: Vec<u32>,
+    free_large: Vec<u32>,
+    keys: Vec<LocalKey>,
+}
+
+impl Bounce {
+    /// Allocates the arena and registers it with every rail. `large` is the size of a large slot in bytes.
+    ///
+    /// # Errors
+    /// What registration says.
+    pub fn new(rails: &mut [Box<dyn Rail>], large: usize) -> Result<Self> {
+        let large = large.next_multiple_of(64);
+        let bytes = SMALL_SLOTS * SMALL + LARGE_SLOTS * large;
+        let mut memory = vec![0u64; bytes / 8];
+        let mut keys = Vec::with_capacity(rails.len());
+        for rail in rails {
+            let key = if rail.caps().local_registration {
+                // SAFETY: the vector is never resized, and lives as long as the endpoint, which drops its rails first.
+                unsafe { rail.register(memory.as_mut_ptr().cast(), bytes, ARENA_ID) }?.local
+            } else {
+                LocalKey::default()
+            };
+            keys.push(key);
+        }
+        Ok(Bounce {
+            memory,
+            large,
+            free_small: (0..SMALL_SLOTS as u32).rev().collect(),
+            free_large: (0..LARGE_SLOTS as u32).rev().map(|i| i + SMALL_SLOTS as u32).collect(),
+            keys,
+        })
+    }
+
+    /// Bytes of a large slot: the most that [`Bounce::alloc`] can hold.
+    pub fn largest(&self) -> usize {
+        self.large
+    }
+
+    /// Whether small and large slots are plentiful: at least a quarter of each is free.
+    pub fn plentiful(&self) -> bool {
+        self.free_small.len() > SMALL_SLOTS / 4 && self.free_large.len() > LARGE_SLOTS / 4
+    }
+
+    /// A slot of at least `len` bytes, if there is one.
+    pub fn alloc(&mut self, len: usize) -> Option<Slot> {
+        if len <= SMALL {
+            if let Some(slot) = self.free_small.pop() {
+                return Some(Slot(slot));
+            }
+        } else if len > self.large {
+            return None;
+        }
+        self.free_large.pop().map(Slot)
+    }
+
+    /// Gives a slot back.
+    pub fn free(&mut self, slot: Slot) {
+        if (slot.0 as usize) < SMALL_SLOTS { self.free_small.push(slot.0) } else { self.free_large.push(slot.0) }
+    }
+
+    /// The slot's first byte.
+    pub fn ptr(&mut self, slot: Slot) -> NonNull<u8> {
+        let i = slot.0 as usize;
+        let at = if i < SMALL_SLOTS { i * SMALL } else { SMALL_SLOTS * SMALL + (i - SMALL_SLOTS) * self.large };
+        // SAFETY: slots are only made by `alloc`, so `at` is inside of the arena, whose pointer is not null.
+        unsafe { NonNull::new_unchecked(self.memory.as_mut_ptr().cast::<u8>().add(at)) }
+    }
+
+    /// What makes the arena known to a rail.
+    pub fn key(&self, rail: usize) -> LocalKey {
+        self.keys.get(rail).copied().unwrap_or_default()
+    }
+}

@@ -1,0 +1,206 @@
+//! From what a rail reports back to finished operations.
+
+use super::job::{Finished, Issuer, OpHandle};
+use super::launch::store;
+use super::post::{Work, WorkRequest};
+use super::{Core, IssuerState, TargetAgent};
+use crate::error::{Error, Fault};
+use crate::rail::RailSink;
+use crate::wire::{Refusal, Reply, Request};
+
+/// Takes a rail's reports while it is polled.
+pub(super) struct Sink<'a> {
+    pub core: &'a mut Core,
+    pub lane: usize,
+    pub agent: &'a mut dyn TargetAgent,
+}
+
+/// The agent of an endpoint that is never a target.
+pub struct NoAgent;
+
+impl TargetAgent for NoAgent {
+    fn request(&mut self, _lane: usize, request: &Request, _payload: &[u8]) {
+        tracing::warn!(pe = request.source, "a request came to a host endpoint; dropped");
+    }
+}
+
+impl RailSink for Sink<'_> {
+    fn done(&mut self, id: u64) {
+        let Some(request) = self.core.retire(id) else { return };
+        self.core.release(request.op);
+    }
+
+    fn failed(&mut self, id: u64, fault: Fault) {
+        self.core.counters[self.lane].failed += 1;
+        let Some(request) = self.core.retire(id) else { return };
+        self.core.fail_request(request.op, self.lane, fault);
+        self.core.release(request.op);
+    }
+
+    fn message(&mut self, bytes: &[u8]) {
+        let complaint = if bytes.first() == Some(&Reply::TAG) {
+            self.core.take_reply(self.lane, bytes)
+        } else {
+            match Request::decode(bytes) {
+                Ok((request, payload)) if request.source < self.core.n_pes => {
+                    self.agent.request(self.lane, &request, payload);
+                    Ok(())
+                }
+                Ok(_) => Err("its source is not a PE of this job"),
+                Err(why) => Err(why),
+            }
+        };
+        if let Err(why) = complaint
+            && !std::mem::replace(&mut self.core.complained, true)
+        {
+            tracing::warn!(why, bytes = bytes.len(), "dropped a malformed message; further ones are dropped in silence");
+        }
+    }
+
+    fn immediate(&mut self, immediate: u32) {
+        tracing::debug!(immediate, "an immediate that nobody asked for");
+    }
+
+    fn broken(&mut self, fault: Fault) {
+        self.core.counters[self.lane].failed += 1;
+        // What was posted without a completion is followed by a flush request, whose acknowledgement will not come.
+        tracing::warn!(rail = %self.core.caps[self.lane].name, %fault, "a work request without completion failed");
+    }
+}
+
+impl Core {
+    /// Takes a completed work request out of the table and gives back what it held.
+    fn retire(&mut self, id: u64) -> Option<WorkRequest> {
+        let request = self.work.remove(id)?;
+        match request.work {
+            Work::Write { .. } => {
+                if let Some(c) = self.connection(request.dest, usize::from(request.lane)) {
+                    c.writes = c.writes.saturating_sub(1);
+                }
+            }
+            Work::Read { .. } => {
+                // The user's memory may be written only while the operation is still the user's business.
+                if let Some(via) = request.via
+                    && self.ops.get(request.op).is_some()
+                {
+                    let from = self.bounce.ptr(via).as_ptr();
+                    // SAFETY: the slot holds `len` bytes that the rail has finished writing; the destination is valid
+                    // until the operation is complete, which it is not yet.
+                    unsafe { request.ptr.copy_from_nonoverlapping(from, request.len) };
+                }
+            }
+            Work::Amo { .. } => {
+                if let Some(c) = self.connection(request.dest, usize::from(request.lane)) {
+                    c.writes = c.writes.saturating_sub(1);
+                }
+                // SAFETY: the slot has 8 aligned bytes that the rail has finished writing.
+                let value = unsafe { request.ptr.cast::<u64>().read() };
+                if let Some(op) = self.ops.get_mut(request.op) {
+                    op.value = value;
+                }
+            }
+            Work::Send => {}
+        }
+        for slot in [request.slot, request.via].into_iter().flatten() {
+            self.bounce.free(slot);
+        }
+        Some(request)
+    }
+
+    /// One thing less for an operation to wait for.
+    pub(super) fn release(&mut self, id: OpHandle) {
+        let Some(op) = self.ops.get_mut(id) else { return };
+        op.remaining = op.remaining.saturating_sub(1);
+        if op.remaining > 0 {
+            return;
+        }
+        if op.followup.is_some() && op.fault.is_none() {
+            self.followups.push(id);
+            return;
+        }
+        self.finish(id, true);
+    }
+
+    fn finish(&mut self, id: OpHandle, buffers_are_free: bool) {
+        let Some(op) = self.ops.remove(id) else { return };
+        // A slot that a work request may still read is lost rather than given to somebody else.
+        if let Some(slot) = op.slot
+            && buffers_are_free
+        {
+            self.bounce.free(slot);
+        }
+        if let (None, Some((to, size))) = (&op.fault, op.result) {
+            // SAFETY: whoever submitted the operation keeps the place valid until it is complete: now.
+            unsafe { store(to, size, op.value) };
+        }
+        let state = self.issuer(op.issue.issuer);
+        state.outstanding = state.outstanding.saturating_sub(1);
+        let result = op.fault.map_or(Ok(op.value), |e| Err(*e));
+        match (op.issue.tag, result) {
+            (Some(tag), result) => self.finished.push(Finished { issuer: op.issue.issuer, tag, result }),
+            (None, Err(error)) => {
+                state.error.get_or_insert(error);
+            }
+            (None, Ok(_)) => {}
+        }
+    }
+
+    /// Marks an operation as failed; it ends when everything it posted has come back.
+    pub(super) fn fail_request(&mut self, id: OpHandle, lane: usize, fault: Fault) {
+        let rail = self.caps[lane].name.clone();
+        let Some(op) = self.ops.get_mut(id) else { return };
+        let error = Error::Operation { operation: op.operation, pe: op.pe, rail, bytes: op.bytes, fault };
+        op.fault.get_or_insert(Box::new(error));
+    }
+
+    /// Ends an operation for which no buffer was left, although there should have been.
+    pub(super) fn fail_full(&mut self, id: OpHandle) {
+        let Some(op) = self.ops.get_mut(id) else { return };
+        op.fault = Some(Box::new(Error::Full { operation: op.operation, pe: op.pe }));
+        self.finish(id, false);
+    }
+
+    /// Ends an operation that took too long.
+    pub(super) fn expire(&mut self, id: OpHandle) {
+        let seconds = self.policy.timeout_s;
+        let Some(op) = self.ops.get_mut(id) else { return };
+        let timeout = Error::Timeout { operation: op.operation, pe: op.pe, seconds };
+        op.fault.get_or_insert(Box::new(timeout));
+        self.finish(id, false);
+    }
+
+    fn take_reply(&mut self, lane: usize, bytes: &[u8]) -> Result<(), &'static str> {
+        let (reply, outcomes) = Reply::decode(bytes)?;
+        let source = reply.source;
+        if source >= self.n_pes {
+            return Err("its source is not a PE of this job");
+        }
+        for outcome in outcomes {
+            let Some(op) = self.ops.get_mut(outcome.id).filter(|o| o.pe == source) else { continue };
+            op.value = outcome.value;
+            if outcome.refusal != Refusal::None {
+                let text = format!("the target refused it: {:?}", outcome.refusal);
+                self.fail_request(outcome.id, lane, Fault { code: outcome.refusal as i32, text });
+            }
+        }
+        let Some(c) = self.connection(source, lane) else { return Err("it came over a lane that does not exist") };
+        let acknowledged = reply.applied.wrapping_sub(c.applied) as usize;
+        if acknowledged > c.unacked.len() {
+            return Err("it acknowledges what was not sent");
+        }
+        c.applied = reply.applied;
+        for _ in 0..acknowledged {
+            let Some(op) = self.connection(source, lane).and_then(|c| c.unacked.pop_front()) else { break };
+            self.release(op);
+        }
+        Ok(())
+    }
+
+    pub(super) fn issuer(&mut self, issuer: Issuer) -> &mut IssuerState {
+        let at = usize::from(issuer);
+        if at >= self.issuers.len() {
+            self.issuers.resize_with(at + 1, IssuerState::default);
+        }
+        &mut self.issuers[at]
+    }
+}

@@ -1,0 +1,68 @@
+//! What an endpoint remembers about each peer and lane.
+
+use std::collections::VecDeque;
+
+use super::job::{Issue, Job, OpHandle};
+use crate::rail::Order;
+
+/// One lane to one peer. Kept small: there is one for every (peer, rail).
+#[derive(Default)]
+pub(super) struct Connection {
+    /// Writes with a completion still to come.
+    pub writes: u32,
+    /// Sequence number of the last request sent.
+    pub sent: u32,
+    /// Sequence number of the last request that the target applied.
+    pub applied: u32,
+    /// Writes without a completion were posted since the last flush.
+    pub dirty: bool,
+    /// Operations whose requests are not yet acknowledged, in sequence.
+    pub unacked: VecDeque<OpHandle>,
+}
+
+impl Connection {
+    /// Whether everything posted here has been delivered.
+    #[inline]
+    pub fn idle(&self) -> bool {
+        self.writes == 0 && !self.dirty && self.unacked.is_empty()
+    }
+
+    /// Whether an operation posted here now cannot overtake what a fence ordered before it.
+    ///
+    /// `fenced` is the sequence number of the last request before the fence. `as_message`: the operation is a request;
+    /// `writes`: it writes by itself.
+    pub fn keeps_behind(&self, order: Order, fenced: u32, as_message: bool, writes: bool) -> bool {
+        let after_writes = (self.writes == 0 && !self.dirty)
+            || (as_message && order.send_after_write)
+            || (writes && order.write_after_write);
+        // The target applies requests in sequence; but a write does not wait for the agent.
+        let applied = self.applied.wrapping_sub(fenced).cast_signed() >= 0;
+        after_writes && (applied || (as_message && order.send_after_send))
+    }
+}
+
+/// What an endpoint remembers about a peer, over all lanes.
+#[derive(Default)]
+pub(super) struct Peer {
+    /// Lanes to it; 0 until connected.
+    pub lanes: u8,
+    /// Everything goes over this lane until it is idle, because a fence ordered it so.
+    pub pinned: Option<u8>,
+    /// The fence that its last operation came after.
+    pub epoch: u32,
+    /// Last request on the pinned lane before that fence.
+    pub fenced: u32,
+    /// Operations that wait for earlier ones, in order, with the fence that they come after.
+    pub deferred: VecDeque<(OpHandle, Job, Issue, u32)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connection_state_is_small() {
+        assert!(size_of::<Connection>() <= 64, "{}", size_of::<Connection>());
+        assert!(size_of::<Peer>() <= 64, "{}", size_of::<Peer>());
+    }
+}

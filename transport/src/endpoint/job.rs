@@ -1,0 +1,162 @@
+//! What callers ask of an endpoint, and what they are told about it.
+
+use crate::amo::{AmoOp, AmoType};
+use crate::bounce::Slot;
+use crate::error::{Error, Operation};
+use crate::pe::Pe;
+
+/// Who an operation is counted for. Each issuer has its own quiet and its own first error.
+pub type Issuer = u16;
+
+/// The handle of an operation in flight; 0 is an operation that has already completed.
+pub type OpHandle = u64;
+
+/// How the end of an operation is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Issue {
+    /// Whose operation it is.
+    pub issuer: Issuer,
+    /// Handed back in [`Finished`]; `None` when only the issuer's quiet matters.
+    pub tag: Option<u64>,
+}
+
+/// The source of a put.
+#[derive(Debug, Clone, Copy)]
+pub enum Source {
+    /// Memory that stays as it is until the operation is complete.
+    Stable(*const u8),
+    /// Memory that the caller may change as soon as `submit` returns; at most [`Endpoint::copy_limit`] bytes.
+    ///
+    /// [`Endpoint::copy_limit`]: crate::endpoint::Endpoint::copy_limit
+    Copied(*const u8),
+}
+
+/// How a signal word is updated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Signal {
+    /// Symmetric offset of the 64-bit word.
+    pub offset: u64,
+    /// The value to set or add.
+    pub value: u64,
+    /// `Set` or `Add`.
+    pub op: AmoOp,
+}
+
+/// One operation on a peer's symmetric memory.
+#[derive(Debug, Clone, Copy)]
+pub enum Job {
+    /// Write `len` bytes to symmetric offset `dest`.
+    Put {
+        /// Where to.
+        dest: u64,
+        /// What.
+        source: Source,
+        /// Bytes.
+        len: u64,
+    },
+    /// Read `len` bytes from symmetric offset `source`.
+    Get {
+        /// Where from.
+        source: u64,
+        /// Where to; untouched by others until the operation is complete.
+        dest: *mut u8,
+        /// Bytes.
+        len: u64,
+    },
+    /// Write, then update the signal once the bytes are visible.
+    PutSignal {
+        /// Where to.
+        dest: u64,
+        /// What.
+        source: Source,
+        /// Bytes.
+        len: u64,
+        /// What to do then.
+        signal: Signal,
+    },
+    /// An atomic on one word.
+    Amo {
+        /// Symmetric offset of the word.
+        offset: u64,
+        /// Its type.
+        ty: AmoType,
+        /// The operation.
+        op: AmoOp,
+        /// Operand bits.
+        operand: u64,
+        /// Comparand bits.
+        compare: u64,
+        /// Whether the old value comes back, and where it is stored besides [`Finished::value`].
+        fetch: Fetch,
+    },
+}
+
+/// What happens to the old value of an AMO.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fetch {
+    /// It is not wanted.
+    No,
+    /// It is told in [`Finished::value`].
+    Told,
+    /// It is stored at an address (of the AMO's type), and told.
+    Stored(*mut u8),
+}
+
+impl Job {
+    /// The kind of operation, for errors.
+    #[must_use]
+    pub fn operation(&self) -> Operation {
+        match self {
+            Job::Put { .. } => Operation::Put,
+            Job::Get { .. } => Operation::Get,
+            Job::PutSignal { .. } => Operation::PutSignal,
+            Job::Amo { .. } => Operation::Amo,
+        }
+    }
+
+    /// Bytes moved.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Job::Put { len, .. } | Job::Get { len, .. } | Job::PutSignal { len, .. } => *len,
+            Job::Amo { ty, .. } => ty.size() as u64,
+        }
+    }
+}
+
+/// The end of an operation that had a tag.
+#[derive(Debug, Clone)]
+pub struct Finished {
+    /// Whose it was.
+    pub issuer: Issuer,
+    /// Its tag.
+    pub tag: u64,
+    /// The old value of a fetching AMO, else 0; or why it failed.
+    pub result: Result<u64, Error>,
+}
+
+/// Source bytes of a job that is under way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Local {
+    pub ptr: *mut u8,
+}
+
+/// An operation in flight.
+pub(super) struct Op {
+    pub operation: Operation,
+    pub pe: Pe,
+    pub bytes: u64,
+    pub issue: Issue,
+    /// Work requests and acknowledgements still to come.
+    pub remaining: u32,
+    /// Sent when everything else is done.
+    pub followup: Option<Signal>,
+    pub value: u64,
+    /// Where a fetched value goes, and its size in bytes.
+    pub result: Option<(*mut u8, usize)>,
+    pub fault: Option<Box<Error>>,
+    /// Coarse time of issue, in ticks of the caller's clock.
+    pub since: u32,
+    /// The slot that holds a copied source until the operation is complete.
+    pub slot: Option<Slot>,
+}

@@ -1,0 +1,413 @@
+//! One endpoint over several rails: the way from an operation to work requests and back.
+//!
+//! A PE has two of them: its *host endpoint* (one rail, driven by host threads) and its *proxy endpoint* (all rails,
+//! driven by the engine). Both only ever address proxy endpoints, because those are always polled; that is why a
+//! peer that computes without calling us still serves. Target agents answer to the endpoint that asked.
+//!
+//! Where to read: [`job`] says what can be asked; `launch` cuts a job into work requests and picks lanes (and holds it
+//! back when a [`fence`](Endpoint::fence) says so); `post` keeps work requests until the rail takes them; `completion`
+//! turns what rails report back into finished operations; `connection` is what is remembered per peer and lane.
+//!
+//! # Delivery
+//! Every operation is finished only when it is visible at its target: writes ask for delivery, requests are acknowledged
+//! by the target agent. One exception saves a round trip each: on a single lane that keeps writes in order and messages
+//! behind writes, small writes behind a write that is still under way are posted without a completion, and
+//! [`Endpoint::start_quiet`] sends one flush request behind them all.
+
+mod completion;
+mod connection;
+pub mod job;
+mod launch;
+mod post;
+
+use std::collections::VecDeque;
+
+pub use completion::NoAgent;
+use connection::{Connection, Peer};
+use job::{Finished, Issuer, Op, OpHandle};
+use post::WorkRequest;
+
+use crate::bounce::Bounce;
+use crate::env::{AmoPath, RailPolicy, Settings};
+use crate::error::{Error, Result};
+use crate::pe::Pe;
+use crate::rail::{Dest, Rail, RailCaps};
+use crate::region::{Regions, Segment};
+use crate::slab::Slab;
+use crate::wire::Request;
+
+/// Operations in flight past which [`Endpoint::ready`] says no.
+const MAX_OPERATIONS: usize = 2048;
+/// Work requests in flight past which [`Endpoint::ready`] says no.
+const MAX_WORK_REQUESTS: usize = 4096;
+/// Stripes start on multiples of this many bytes.
+const STRIPE_GRAIN: u64 = 4096;
+
+/// Which of a PE's endpoints this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Driven by host threads; starts operations, is never a target.
+    Host,
+    /// Driven by the engine; starts operations and is the target of everybody's.
+    Proxy,
+}
+
+/// What applies requests of peers to this PE's memory.
+pub trait TargetAgent {
+    /// A request arrived over `lane`, from a PE that exists. Offsets and lengths in it are unchecked.
+    fn request(&mut self, lane: usize, request: &Request, payload: &[u8]);
+}
+
+/// What a PE tells all others so that they can connect: the addresses of its rails.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Addresses {
+    /// The host endpoint's rail.
+    pub host: Vec<u8>,
+    /// The proxy endpoint's rails, in lane order.
+    pub proxy: Vec<Vec<u8>>,
+}
+
+/// How an endpoint behaves; from [`Settings`].
+#[derive(Debug, Clone, Copy)]
+pub struct Policy {
+    /// How operations are spread over lanes.
+    pub rails: RailPolicy,
+    /// Operations of at least this many bytes are striped under [`RailPolicy::Stripe`].
+    pub stripe_threshold: u64,
+    /// The provider performs AMOs; agreed by all PEs.
+    pub native_amo: bool,
+    /// Operations older than this fail, in seconds.
+    pub timeout_s: u64,
+}
+
+impl Policy {
+    /// The policy that the settings ask for.
+    #[must_use]
+    pub fn new(settings: &Settings) -> Self {
+        Policy {
+            rails: settings.rail_policy,
+            stripe_threshold: settings.stripe_threshold as u64,
+            native_amo: settings.amo_path == AmoPath::Native,
+            timeout_s: settings.timeout_s,
+        }
+    }
+}
+
+#[derive(Default)]
+struct IssuerState {
+    outstanding: u64,
+    error: Option<Error>,
+}
+
+/// Counters since opening, for `symrail info`, tests and tuning.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LaneCounters {
+    /// Writes posted.
+    pub writes: u64,
+    /// Reads posted.
+    pub reads: u64,
+    /// Messages posted.
+    pub messages: u64,
+    /// Bytes of all of them.
+    pub bytes: u64,
+    /// Posts that had to wait because a queue was full.
+    pub delayed: u64,
+    /// Work requests that failed.
+    pub failed: u64,
+}
+
+/// An endpoint. Not for concurrent use: whoever drives it owns it.
+pub struct Endpoint {
+    // Dropped first: rails may still look at memory that `core` owns.
+    rails: Vec<Box<dyn Rail>>,
+    core: Core,
+}
+
+/// Everything but the rails, so that a rail that is being polled can report into it.
+struct Core {
+    me: Pe,
+    n_pes: u32,
+    role: Role,
+    policy: Policy,
+    caps: Vec<RailCaps>,
+    peers: Vec<Peer>,
+    connections: Vec<Connection>,
+    regions: Regions,
+    bounce: Bounce,
+    ops: Slab<Op>,
+    work: Slab<WorkRequest>,
+    /// Per rail: work requests that wait for room in its queue, in order.
+    backlog: Vec<VecDeque<u64>>,
+    counters: Vec<LaneCounters>,
+    issuers: Vec<IssuerState>,
+    finished: Vec<Finished>,
+    /// Operations whose data is delivered and whose signal is to be sent.
+    followups: Vec<OpHandle>,
+    /// Peers that have deferred operations.
+    blocked: Vec<Pe>,
+    /// Connections with writes to flush.
+    dirty: Vec<(Pe, usize)>,
+    next_lane: usize,
+    epoch: u32,
+    now: u32,
+    complained: bool,
+}
+
+// SAFETY: the raw pointers inside are buffers of operations in flight, whose owners promised (`submit`) to keep them valid
+// whichever thread completes the operation; nothing else in here is tied to a thread.
+unsafe impl Send for Endpoint {}
+
+impl Endpoint {
+    /// An endpoint of PE `me` over opened rails, which become its lanes in this order.
+    ///
+    /// # Errors
+    /// What registering the endpoint's own buffers says, or that there is no rail.
+    pub fn new(role: Role, me: Pe, n_pes: u32, mut rails: Vec<Box<dyn Rail>>, policy: Policy) -> Result<Self> {
+        let caps: Vec<RailCaps> = rails.iter().map(|r| r.caps().clone()).collect();
+        let Some(largest) = caps.iter().map(|c| c.max_send).min() else {
+            return Err(Error::NoRail { wanted: "an endpoint".into(), found: "nothing".into() });
+        };
+        let bounce = Bounce::new(&mut rails, largest)?;
+        let lanes = rails.len();
+        let core = Core {
+            me,
+            n_pes,
+            role,
+            policy,
+            caps,
+            peers: (0..n_pes).map(|_| Peer::default()).collect(),
+            connections: (0..n_pes as usize * lanes).map(|_| Connection::default()).collect(),
+            regions: Regions::new(lanes),
+            bounce,
+            ops: Slab::with_capacity(MAX_OPERATIONS),
+            work: Slab::with_capacity(MAX_WORK_REQUESTS),
+            backlog: vec![VecDeque::new(); lanes],
+            counters: vec![LaneCounters::default(); lanes],
+            issuers: vec![],
+            finished: Vec::with_capacity(64),
+            followups: Vec::with_capacity(64),
+            blocked: Vec::new(),
+            dirty: Vec::new(),
+            next_lane: me as usize,
+            epoch: 0,
+            now: 0,
+            complained: false,
+        };
+        Ok(Endpoint { rails, core })
+    }
+
+    /// The addresses of its rails, for [`Addresses`].
+    #[must_use]
+    pub fn addresses(&self) -> Vec<Vec<u8>> {
+        self.rails.iter().map(|r| r.address()).collect()
+    }
+
+    /// Makes `pe` reachable. Lanes pair by index, so there are as many as the end with fewer rails has.
+    ///
+    /// # Errors
+    /// What the backend says about the addresses.
+    pub fn connect(&mut self, pe: Pe, addresses: &Addresses) -> Result<()> {
+        let lanes = self.rails.len().min(addresses.proxy.len());
+        let n = self.core.n_pes;
+        let return_dest: Dest = if self.core.role == Role::Host { n + self.core.me } else { self.core.me };
+        for (rail, address) in self.rails.iter_mut().zip(&addresses.proxy) {
+            rail.connect(pe, address, return_dest)?;
+        }
+        if self.core.role == Role::Proxy
+            && let Some(rail) = self.rails.first_mut()
+        {
+            rail.connect(n + pe, &addresses.host, self.core.me)?;
+        }
+        if let Some(peer) = self.core.peers.get_mut(pe as usize) {
+            peer.lanes = lanes.min(u8::MAX.into()) as u8;
+        }
+        Ok(())
+    }
+
+    /// Destinations that each rail of an endpoint of `role` connects to, in a job of `n_pes`.
+    #[must_use]
+    pub fn destinations(role: Role, n_pes: u32) -> u32 {
+        if role == Role::Host { n_pes } else { 2 * n_pes }
+    }
+
+    /// Registers a segment of this PE's symmetric memory with every rail; its card goes to [`Endpoint::learn`] on all PEs.
+    ///
+    /// # Safety
+    /// The segment stays mapped as long as the endpoint lives.
+    ///
+    /// # Errors
+    /// What the provider says.
+    pub unsafe fn register(&mut self, segment: Segment) -> Result<Vec<u8>> {
+        // SAFETY: the caller's promise.
+        let local = unsafe { self.register_all(segment.base, segment.len as usize, segment.id) }?;
+        self.core.regions.add(segment, local);
+        Ok(self.core.regions.card(segment.id))
+    }
+
+    /// Takes in what all PEs said about a segment (of their proxy endpoints).
+    ///
+    /// # Errors
+    /// [`Error::Malformed`].
+    pub fn learn(&mut self, id: u32, cards: &[Vec<u8>]) -> Result<()> {
+        self.core.regions.learn(id, cards)
+    }
+
+    /// Registers a local buffer outside of the heap. `id` must not be a segment's.
+    ///
+    /// # Safety
+    /// The buffer stays mapped until [`Endpoint::deregister_buffer`].
+    ///
+    /// # Errors
+    /// What the provider says.
+    pub unsafe fn register_buffer(&mut self, base: *mut u8, len: usize, id: u32) -> Result<()> {
+        // SAFETY: the caller's promise.
+        let local = unsafe { self.register_all(base, len, id) }?;
+        self.core.regions.add_buffer(base, len, id, local);
+        Ok(())
+    }
+
+    /// Undoes [`Endpoint::register_buffer`] for the buffer that starts at `base`; unknown buffers are ignored.
+    pub fn deregister_buffer(&mut self, base: *const u8) {
+        if let Some(id) = self.core.regions.buffer_at(base) {
+            self.rails.iter_mut().for_each(|r| r.deregister(id));
+            self.core.regions.remove_buffer(id);
+        }
+    }
+
+    unsafe fn register_all(&mut self, base: *mut u8, len: usize, id: u32) -> Result<Vec<crate::rail::Registration>> {
+        // SAFETY: the callers' promise, passed on.
+        self.rails.iter_mut().map(|r| unsafe { r.register(base, len, id) }).collect()
+    }
+
+    /// This PE's own segments, as the target agent and local operations see them.
+    #[must_use]
+    pub fn regions(&self) -> &Regions {
+        &self.core.regions
+    }
+
+    /// What the rails are and can do, in lane order.
+    #[must_use]
+    pub fn caps(&self) -> &[RailCaps] {
+        &self.core.caps
+    }
+
+    /// Counters per lane.
+    #[must_use]
+    pub fn counters(&self) -> &[LaneCounters] {
+        &self.core.counters
+    }
+
+    /// Descriptors that become readable when polling is worthwhile; `None` when a rail has none.
+    #[must_use]
+    pub fn wait_fds(&self) -> Option<Vec<std::os::fd::RawFd>> {
+        self.rails.iter().map(|r| r.wait_fd()).collect()
+    }
+
+    /// Prepares to sleep on [`Endpoint::wait_fds`]; `false` means that polling has something to do.
+    pub fn arm(&mut self) -> bool {
+        self.core.backlog.iter().all(VecDeque::is_empty)
+            && self.core.blocked.is_empty()
+            && self.rails.iter_mut().all(|r| r.arm())
+    }
+
+    /// The most bytes that a [`job::Source::Copied`] may have.
+    #[must_use]
+    pub fn copy_limit(&self) -> usize {
+        self.core.bounce.largest() - Request::SIZE
+    }
+
+    /// Makes progress: posts what waited, takes in what arrived, gives requests of peers to `agent`.
+    /// Returns how much happened.
+    pub fn poll(&mut self, agent: &mut dyn TargetAgent) -> usize {
+        let mut events = 0;
+        for lane in 0..self.rails.len() {
+            if !self.core.backlog[lane].is_empty() {
+                events += self.post_backlog(lane);
+            }
+            let mut sink = completion::Sink { core: &mut self.core, lane, agent };
+            events += self.rails[lane].poll(&mut sink);
+        }
+        while self.core.bounce.plentiful()
+            && let Some(op) = self.core.followups.pop()
+        {
+            self.launch_followup(op);
+        }
+        if !self.core.blocked.is_empty() {
+            self.launch_deferred();
+        }
+        events
+    }
+
+    /// Whether there is room for another operation; if not, poll.
+    #[inline]
+    #[must_use]
+    pub fn ready(&self) -> bool {
+        self.core.ops.len() < MAX_OPERATIONS
+            && self.core.work.len() < MAX_WORK_REQUESTS
+            && self.core.bounce.plentiful()
+    }
+
+    /// Whether an operation is complete (or failed).
+    #[inline]
+    #[must_use]
+    pub fn is_done(&self, op: OpHandle) -> bool {
+        self.core.ops.get(op).is_none()
+    }
+
+    /// Orders what comes after it behind what came before it, per destination. Returns at once.
+    pub fn fence(&mut self) {
+        self.core.epoch = self.core.epoch.wrapping_add(1);
+    }
+
+    /// Starts to make everything issued so far delivered; then [`Endpoint::is_quiet`] becomes true by polling.
+    /// Call it again while waiting: it goes on where buffers ran out.
+    /// Costs nothing when there is nothing to do.
+    pub fn start_quiet(&mut self, issuer: Issuer) {
+        while self.core.bounce.plentiful()
+            && let Some((pe, lane)) = self.core.dirty.pop()
+        {
+            self.launch_flush(pe, lane, issuer);
+        }
+    }
+
+    /// Whether everything that `issuer` issued has been delivered (or failed).
+    #[inline]
+    #[must_use]
+    pub fn is_quiet(&self, issuer: Issuer) -> bool {
+        self.core.dirty.is_empty() && self.core.issuers.get(usize::from(issuer)).is_none_or(|i| i.outstanding == 0)
+    }
+
+    /// The first error since it was last asked for, of operations without a tag.
+    pub fn take_error(&mut self, issuer: Issuer) -> Option<Error> {
+        self.core.issuers.get_mut(usize::from(issuer)).and_then(|i| i.error.take())
+    }
+
+    /// A PE that `issuer` still waits for, to name in an error.
+    #[must_use]
+    pub fn waits_for(&self, issuer: Issuer) -> Option<Pe> {
+        self.core.ops.ids().filter_map(|id| self.core.ops.get(id)).find(|o| o.issue.issuer == issuer).map(|o| o.pe)
+    }
+
+    /// The next finished operation that had a tag.
+    #[inline]
+    pub fn next_finished(&mut self) -> Option<Finished> {
+        self.core.finished.pop()
+    }
+
+    /// Tells the time in whole seconds of any clock that only goes forward; fails operations that are too old.
+    pub fn tick(&mut self, now_s: u32) {
+        if now_s == self.core.now {
+            return;
+        }
+        self.core.now = now_s;
+        let limit = self.core.policy.timeout_s;
+        let ops = &self.core.ops;
+        let old: Vec<_> = ops
+            .ids()
+            .filter(|&id| ops.get(id).is_some_and(|o| u64::from(now_s.wrapping_sub(o.since)) > limit))
+            .collect();
+        for id in old {
+            self.core.expire(id);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Work requests: kept until the rail has taken and completed them.
+
+use super::job::OpHandle;
+use super::{Core, Endpoint};
+use crate::bounce::Slot;
+use crate::rail::{Dest, LocalBuf, NativeAmo, Notify, PostError, RailSink as _, WriteOptions};
+
+/// What a work request does.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Work {
+    /// Write to a symmetric offset; `delivered` asks for visibility at the target.
+    Write { offset: u64 },
+    /// Read from a symmetric offset.
+    Read { offset: u64 },
+    /// Send a message.
+    Send,
+    /// Let the provider do an AMO.
+    Amo { offset: u64, amo: NativeAmo },
+}
+
+/// A work request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WorkRequest {
+    pub work: Work,
+    pub dest: Dest,
+    pub lane: u8,
+    /// More follow at once on this lane.
+    pub more: bool,
+    /// The operation it belongs to; 0 for replies.
+    pub op: OpHandle,
+    pub ptr: *mut u8,
+    pub len: usize,
+    /// The bounce slot that `ptr` points into, freed with the work request.
+    pub slot: Option<Slot>,
+    /// `ptr` is user memory that a rail must not touch: its bytes travel through this slot.
+    pub via: Option<Slot>,
+}
+
+impl Endpoint {
+    /// Posts a work request, or keeps it until the rail has room.
+    pub(super) fn post(&mut self, request: WorkRequest) {
+        let lane = usize::from(request.lane);
+        if let Work::Write { .. } | Work::Amo { .. } = request.work
+            && let Some(c) = self.core.connection(request.dest, lane)
+        {
+            c.writes += 1;
+        }
+        let id = self.core.work.insert(request);
+        if self.core.backlog[lane].is_empty() {
+            match self.try_post(id) {
+                Ok(()) => return,
+                Err(PostError::Failed(fault)) => return self.fail(lane, id, fault),
+                Err(PostError::Again) => {}
+            }
+        }
+        self.core.counters[lane].delayed += 1;
+        self.core.backlog[lane].push_back(id);
+    }
+
+    /// Posts what waited for room on `lane`; returns how many.
+    pub(super) fn post_backlog(&mut self, lane: usize) -> usize {
+        let mut posted = 0;
+        while let Some(&id) = self.core.backlog[lane].front() {
+            match self.try_post(id) {
+                Err(PostError::Again) => break,
+                Ok(()) => {}
+                Err(PostError::Failed(fault)) => self.fail(lane, id, fault),
+            }
+            self.core.backlog[lane].pop_front();
+            posted += 1;
+        }
+        posted
+    }
+
+    fn fail(&mut self, lane: usize, id: u64, fault: crate::error::Fault) {
+        let mut nobody = super::completion::NoAgent;
+        super::completion::Sink { core: &mut self.core, lane, agent: &mut nobody }.failed(id, fault);
+    }
+
+    fn try_post(&mut self, id: u64) -> Result<(), PostError> {
+        let core = &mut self.core;
+        let Some(&request) = core.work.get(id) else { return Ok(()) };
+        let lane = usize::from(request.lane);
+        let local = core.local_buffer(id, &request)?;
+        let (dest, more) = (request.dest, request.more);
+        let rail = &mut self.rails[lane];
+        let counters = &mut core.counters[lane];
+        // SAFETY (all posts below): whoever submitted the operation keeps its buffers until it is complete, slots of the
+        // arena are freed with their work request, and remote places come from the peers' own cards.
+        match request.work {
+            Work::Write { offset } => {
+                let remote = core.regions.remote(dest, lane, offset).ok_or(PostError::Again)?.0;
+                let options = WriteOptions { id: Some(id), notify: Notify::Delivered, immediate: None, more };
+                // SAFETY: see above.
+                unsafe { rail.write(dest, local, remote, options) }?;
+                counters.writes += 1;
+            }
+            Work::Read { offset } => {
+                let remote = core.regions.remote(dest, lane, offset).ok_or(PostError::Again)?.0;
+                // SAFETY: see above.
+                unsafe { rail.read(dest, local, remote, id, more) }?;
+                counters.reads += 1;
+            }
+            Work::Send => {
+                // SAFETY: see above.
+                unsafe { rail.send(dest, local, Some(id)) }?;
+                counters.messages += 1;
+            }
+            Work::Amo { offset, mut amo } => {
+                let remote = core.regions.remote(dest, lane, offset).ok_or(PostError::Again)?.0;
+                amo.result = amo.result.map(|_| local);
+                // SAFETY: see above.
+                unsafe { rail.amo(dest, remote, amo, id) }?;
+                counters.messages += 1;
+            }
+        }
+        counters.bytes += request.len as u64;
+        Ok(())
+    }
+}
+
+impl Core {
+    /// The memory that the rail may touch for a work request: the user's own, or a registered copy of it.
+    fn local_buffer(&mut self, id: u64, request: &WorkRequest) -> Result<LocalBuf, PostError> {
+        let lane = usize::from(request.lane);
+        let len = request.len;
+        if request.slot.is_some() {
+            return Ok(LocalBuf { ptr: request.ptr, len, key: self.bounce.key(lane) });
+        }
+        if !self.caps[lane].local_registration || len == 0 {
+            return Ok(LocalBuf { ptr: request.ptr, len, key: crate::rail::LocalKey::default() });
+        }
+        if let Some((key, covered)) = self.regions.local_key(lane, request.ptr)
+            && covered >= len as u64
+        {
+            return Ok(LocalBuf { ptr: request.ptr, len, key });
+        }
+        // Kept in the work request, so that a post that has to be repeated does not copy again.
+        let via = match request.via {
+            Some(slot) => slot,
+            None => {
+                let slot = self.bounce.alloc(len).ok_or(PostError::Again)?;
+                if let Work::Write { .. } | Work::Send = request.work {
+                    let to = self.bounce.ptr(slot);
+                    // SAFETY: the slot has room for `len` bytes (`alloc`), the source is valid until the operation is
+                    // complete, and the arena does not overlap user memory.
+                    unsafe { to.as_ptr().copy_from_nonoverlapping(request.ptr, len) };
+                }
+                if let Some(r) = self.work.get_mut(id) {
+                    r.via = Some(slot);
+                }
+                slot
+            }
+        };
+        Ok(LocalBuf { ptr: self.bounce.ptr(via).as_ptr(), len, key: self.bounce.key(lane) })
+    }
+
+    /// The lane to a peer's proxy endpoint; `None` for its host endpoint, which is never a target.
+    pub(super) fn connection(&mut self, dest: Dest, lane: usize) -> Option<&mut super::connection::Connection> {
+        if dest >= self.n_pes {
+            return None;
+        }
+        let lanes = self.caps.len();
+        self.connections.get_mut(dest as usize * lanes + lane)
+    }
+}

@@ -1,0 +1,263 @@
+//! Messages between an endpoint and the target agents of its peers.
+//!
+//! A request is a [`Request`] of [`Request::SIZE`] bytes, followed by its payload if it has one. Requests of one
+//! connection (source endpoint, lane) carry consecutive sequence numbers; the target answers with a [`Reply`], which says
+//! how far it has applied them and brings back fetched values and failures. Everything is little endian.
+//!
+//! What arrives was written by somebody else: decoding checks every field that it turns into a Rust value, and offsets
+//! and lengths are checked against segments by whoever uses them.
+
+use crate::amo::{AmoOp, AmoType};
+use crate::pe::Pe;
+
+/// Version of everything in this module; PEs with different versions do not connect.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// What a request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RequestKind {
+    /// An AMO on one word.
+    Amo = 1,
+    /// Store the payload, then update a signal word.
+    PutSignal = 2,
+    /// Nothing: its acknowledgement tells that earlier writes on the lane are visible.
+    Flush = 3,
+}
+
+/// A request to a target agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// What is asked for.
+    pub kind: RequestKind,
+    /// The AMO (for signals: `Set` or `Add`).
+    pub op: AmoOp,
+    /// The word's type (signals are `U64`).
+    pub ty: AmoType,
+    /// The request came from its PE's host endpoint, not from its proxy endpoint.
+    pub from_host: bool,
+    /// The old value is wanted back.
+    pub fetch: bool,
+    /// Who asks.
+    pub source: Pe,
+    /// Number of the request on its connection, from 1, wrapping.
+    pub sequence: u32,
+    /// Bytes of payload behind the request.
+    pub payload: u32,
+    /// Symmetric offset of the word, or of the payload's destination.
+    pub offset: u64,
+    /// Operand or signal value.
+    pub operand: u64,
+    /// Comparand, or the symmetric offset of the signal word for requests that have both.
+    pub second: u64,
+    /// The source's own id of the operation, handed back as it is.
+    pub id: u64,
+}
+
+impl Request {
+    /// Encoded size in bytes.
+    pub const SIZE: usize = 48;
+
+    /// Encodes the request.
+    #[must_use]
+    pub fn encode(&self) -> [u8; Self::SIZE] {
+        let mut b = [0; Self::SIZE];
+        b[0] = self.kind as u8;
+        b[1] = self.op as u8;
+        b[2] = self.ty as u8;
+        b[3] = u8::from(self.from_host) | u8::from(self.fetch) << 1;
+        b[4..8].copy_from_slice(&self.source.to_le_bytes());
+        b[8..12].copy_from_slice(&self.sequence.to_le_bytes());
+        b[12..16].copy_from_slice(&self.payload.to_le_bytes());
+        b[16..24].copy_from_slice(&self.offset.to_le_bytes());
+        b[24..32].copy_from_slice(&self.operand.to_le_bytes());
+        b[32..40].copy_from_slice(&self.second.to_le_bytes());
+        b[40..48].copy_from_slice(&self.id.to_le_bytes());
+        b
+    }
+
+    /// Decodes a request and finds its payload, or says what is wrong.
+    ///
+    /// # Errors
+    /// A sentence for the log.
+    pub fn decode(bytes: &[u8]) -> Result<(Request, &[u8]), &'static str> {
+        let (head, rest) = bytes.split_first_chunk::<{ Self::SIZE }>().ok_or("shorter than a request")?;
+        let kind = match head[0] {
+            1 => RequestKind::Amo,
+            2 => RequestKind::PutSignal,
+            3 => RequestKind::Flush,
+            _ => return Err("unknown kind of request"),
+        };
+        let op = AmoOp::from_wire(head[1]).ok_or("unknown atomic operation")?;
+        let ty = AmoType::from_wire(head[2]).ok_or("unknown atomic type")?;
+        if head[3] > 3 {
+            return Err("unknown flags");
+        }
+        let request = Request {
+            kind,
+            op,
+            ty,
+            from_host: head[3] & 1 != 0,
+            fetch: head[3] & 2 != 0,
+            source: u32_at(head, 4),
+            sequence: u32_at(head, 8),
+            payload: u32_at(head, 12),
+            offset: u64_at(head, 16),
+            operand: u64_at(head, 24),
+            second: u64_at(head, 32),
+            id: u64_at(head, 40),
+        };
+        let payload = rest.get(..request.payload as usize).ok_or("payload shorter than announced")?;
+        Ok((request, payload))
+    }
+}
+
+/// Why a target agent refused a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Refusal {
+    /// It was applied.
+    None = 0,
+    /// The address range is not inside one segment.
+    OutOfSegment = 1,
+    /// The word is not aligned.
+    Misaligned = 2,
+    /// The operation is not defined on the type.
+    Undefined = 3,
+}
+
+/// What became of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    /// The request's id.
+    pub id: u64,
+    /// The old value of a fetching AMO.
+    pub value: u64,
+    /// Whether and why it was refused.
+    pub refusal: Refusal,
+}
+
+/// The answer of a target agent: an acknowledgement of all requests up to `applied`, and outcomes worth telling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reply {
+    /// Who answers.
+    pub source: Pe,
+    /// Sequence number of the last request that was applied on this connection.
+    pub applied: u32,
+    /// Number of outcomes that follow.
+    pub outcomes: u16,
+}
+
+impl Reply {
+    /// First byte of every reply; requests start with their kind, which is smaller.
+    pub const TAG: u8 = 0x80;
+    /// Encoded size of the head in bytes.
+    pub const SIZE: usize = 16;
+    /// Encoded size of one outcome in bytes.
+    pub const OUTCOME: usize = 24;
+
+    /// Encodes the head.
+    #[must_use]
+    pub fn encode(&self) -> [u8; Self::SIZE] {
+        let mut b = [0; Self::SIZE];
+        b[0] = Self::TAG;
+        b[2..4].copy_from_slice(&self.outcomes.to_le_bytes());
+        b[4..8].copy_from_slice(&self.source.to_le_bytes());
+        b[8..12].copy_from_slice(&self.applied.to_le_bytes());
+        b
+    }
+
+    /// Encodes one outcome.
+    #[must_use]
+    pub fn encode_outcome(outcome: &Outcome) -> [u8; Self::OUTCOME] {
+        let mut b = [0; Self::OUTCOME];
+        b[0..8].copy_from_slice(&outcome.id.to_le_bytes());
+        b[8..16].copy_from_slice(&outcome.value.to_le_bytes());
+        b[16..20].copy_from_slice(&(outcome.refusal as u32).to_le_bytes());
+        b
+    }
+
+    /// Decodes a reply and its outcomes, or says what is wrong.
+    ///
+    /// # Errors
+    /// A sentence for the log.
+    pub fn decode(bytes: &[u8]) -> Result<(Reply, impl Iterator<Item = Outcome>), &'static str> {
+        let (head, rest) = bytes.split_first_chunk::<{ Self::SIZE }>().ok_or("shorter than a reply")?;
+        if head[0] != Self::TAG {
+            return Err("not a reply");
+        }
+        let reply =
+            Reply { source: u32_at(head, 4), applied: u32_at(head, 8), outcomes: u16::from_le_bytes([head[2], head[3]]) };
+        let (outcomes, tail) = rest.as_chunks::<{ Self::OUTCOME }>();
+        if outcomes.len() != usize::from(reply.outcomes) || !tail.is_empty() {
+            return Err("outcomes do not match their count");
+        }
+        let outcomes = outcomes.iter().map(|o| Outcome {
+            id: u64_at(o, 0),
+            value: u64_at(o, 8),
+            refusal: match u32_at(o, 16) {
+                0 => Refusal::None,
+                2 => Refusal::Misaligned,
+                3 => Refusal::Undefined,
+                _ => Refusal::OutOfSegment,
+            },
+        });
+        Ok((reply, outcomes))
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn requests_come_back_as_they_were(
+            op in 0u8..7, ty in 0u8..6, kind in 0usize..3, flags in 0u8..4, source: u32, sequence: u32,
+            offset: u64, operand: u64, second: u64, id: u64, payload in proptest::collection::vec(any::<u8>(), 0..100),
+        ) {
+            let kinds = [RequestKind::Amo, RequestKind::PutSignal, RequestKind::Flush];
+            let request = Request {
+                kind: kinds[kind], op: AmoOp::from_wire(op).unwrap(), ty: AmoType::from_wire(ty).unwrap(),
+                from_host: flags & 1 != 0, fetch: flags & 2 != 0, source, sequence,
+                payload: payload.len() as u32, offset, operand, second, id,
+            };
+            let mut bytes = request.encode().to_vec();
+            bytes.extend_from_slice(&payload);
+            prop_assert_eq!(Request::decode(&bytes), Ok((request, &payload[..])));
+            bytes.pop();
+            prop_assert!(Request::decode(&bytes).is_err());
+        }
+
+        #[test]
+        fn replies_come_back_as_they_were(source: u32, applied: u32, values in proptest::collection::vec((any::<u64>(), any::<u64>()), 0..5)) {
+            let reply = Reply { source, applied, outcomes: values.len() as u16 };
+            let outcomes: Vec<_> = values.iter().map(|&(id, value)| Outcome { id, value, refusal: Refusal::Misaligned }).collect();
+            let mut bytes = reply.encode().to_vec();
+            for o in &outcomes {
+                bytes.extend_from_slice(&Reply::encode_outcome(o));
+            }
+            let (got, got_outcomes) = Reply::decode(&bytes).unwrap();
+            prop_assert_eq!(got, reply);
+            prop_assert_eq!(got_outcomes.collect::<Vec<_>>(), outcomes);
+            bytes.push(0);
+            prop_assert!(Reply::decode(&bytes).is_err());
+        }
+
+        #[test]
+        fn garbage_is_refused_or_read_within_bounds(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Request::decode(&bytes).map(|(r, p)| assert_eq!(r.payload as usize, p.len()));
+            let _ = Reply::decode(&bytes).map(|(r, o)| assert_eq!(usize::from(r.outcomes), o.count()));
+        }
+    }
+}
