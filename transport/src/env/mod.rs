@@ -141,6 +141,7 @@ impl Settings {
     ///
     /// # Errors
     /// As for [`Settings::from_env`].
+    #[allow(clippy::should_implement_trait, reason = "`FromIterator` cannot fail, and this can")]
     pub fn from_iter<N: Into<OsString>, V: Into<OsString>>(pairs: impl IntoIterator<Item = (N, V)>) -> Result<Self> {
         let mut given = std::collections::BTreeMap::new();
         for (name, value) in pairs {

@@ -1,5 +1,25 @@
-//! Which rails are near which cores and GPUs.
+//! Topology: which rails are near which cores and GPUs, and what follows from it.
+//!
+//! | file | concept |
+//! |---|---|
+//! | [`place`] | the abstract machine: domains of cores, devices behind bridges, and the [`Distance`] between two places |
+//! | [`detect`] | fills a [`Machine`] from hwloc: this machine, a recorded one (XML) or a synthetic one |
+//! | [`locate`] | finds the place of a NIC of which only a name, a PCI address or an IP address is known |
+//! | [`affinity`] | orders rails for one PE, and spreads NICs over the PEs of a host |
+//! | [`mapping`] | `NIC_PE_MAPPING`, for who knows better |
+//! | [`proxy_core`](mod@proxy_core) | the core that a proxy thread is pinned to |
+//!
+//! Only `detect` and `locate` look at the machine; all decisions are pure functions over a [`Machine`].
 
+pub mod affinity;
+pub mod detect;
+pub mod locate;
 pub mod mapping;
+pub mod place;
+pub mod proxy_core;
 
+pub use affinity::{Near, Ranked, order, spread};
+pub use locate::NicLocation;
 pub use mapping::NicPeMapping;
+pub use place::{CpuSet, Distance, Machine, PciAddress, Place};
+pub use proxy_core::{ProxySeat, proxy_core};

@@ -1,0 +1,89 @@
+//! Orders rails for one PE, and spreads NICs over the PEs of a host.
+
+use super::locate::NicLocation;
+use super::place::{CpuSet, Distance, Machine, Place};
+
+/// What a PE's NIC should be near to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Near {
+    /// Where the PE's heap is, if on a GPU. Counts first: that is where the bytes go.
+    pub gpu: Option<Place>,
+    /// The cores that the PE may run on, where the proxy thread will be.
+    pub cpus: CpuSet,
+}
+
+/// A NIC as seen from one PE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ranked {
+    /// Its index among the NICs that were given.
+    pub nic: usize,
+    /// How far it is from the PE's GPU; `None` without a GPU.
+    pub from_gpu: Option<Distance>,
+    /// How far it is from the PE's cores.
+    pub from_cores: Distance,
+}
+
+impl std::fmt::Display for Ranked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(distance) = self.from_gpu {
+            write!(f, "GPU: {distance}; ")?;
+        }
+        write!(f, "cores: {}", self.from_cores)
+    }
+}
+
+fn rank(machine: &Machine, nics: &[NicLocation], near: &Near) -> Vec<Ranked> {
+    let cores = Place::cores(near.cpus.clone());
+    let rank = |(nic, location): (usize, &NicLocation)| {
+        let place = location.place.as_ref();
+        Ranked {
+            nic,
+            from_gpu: near.gpu.as_ref().map(|gpu| machine.distance(Some(gpu), place)),
+            from_cores: machine.distance(Some(&cores), place),
+        }
+    };
+    nics.iter().enumerate().map(rank).collect()
+}
+
+/// All NICs, the nearest first; equally near ones stay in the order in which they were given.
+#[must_use]
+pub fn order(machine: &Machine, nics: &[NicLocation], near: &Near) -> Vec<Ranked> {
+    let mut ranked = rank(machine, nics, near);
+    ranked.sort_by_key(|nic| (nic.from_gpu, nic.from_cores));
+    ranked
+}
+
+/// For each PE of a host the index of the NIC that it uses first. Empty without NICs.
+///
+/// A PE always gets one of its nearest NICs, and among those the choice is such that the busiest NIC serves as
+/// few PEs as possible. PEs with the least choice choose first: the nearest NICs of two PEs either do not
+/// overlap or one set holds the other (both are what is below some point of the machine's tree), so
+/// taking the least used NIC each time is then already the even spread.
+#[must_use]
+pub fn spread(machine: &Machine, nics: &[NicLocation], pes: &[Near]) -> Vec<usize> {
+    if nics.is_empty() {
+        return Vec::new();
+    }
+    let nearest: Vec<Vec<usize>> = pes
+        .iter()
+        .map(|near| {
+            let ranked = order(machine, nics, near);
+            let key = |nic: &Ranked| (nic.from_gpu, nic.from_cores);
+            ranked.iter().take_while(|nic| key(nic) == key(&ranked[0])).map(|nic| nic.nic).collect()
+        })
+        .collect();
+    let mut turn: Vec<usize> = (0..pes.len()).collect();
+    turn.sort_by_key(|&pe| nearest[pe].len());
+    let mut load = vec![0; nics.len()];
+    let mut chosen = vec![0; pes.len()];
+    for pe in turn {
+        let least = nearest[pe].iter().copied().min_by_key(|&nic| load[nic]).unwrap_or(0);
+        load[least] += 1;
+        chosen[pe] = least;
+    }
+    chosen
+}
+
+#[cfg(test)]
+#[path = "affinity_tests.rs"]
+mod tests;

@@ -1,0 +1,139 @@
+#![allow(clippy::unwrap_used)]
+use proptest::prelude::*;
+
+use super::*;
+use crate::topology::detect::{from_synthetic, from_xml};
+
+/// Two packages of two NUMA nodes of four cores; below each node a PCI switch with a GPU and a NIC, and `eno1` at node
+/// 0's other host bridge. The NICs are numbered against the grain: `mlx5_3` belongs to node 0.
+const TWO_SOCKETS: &str = include_str!("testdata/two-sockets.xml");
+
+const NICS: [&str; 5] = ["mlx5_0:1", "mlx5_1:1", "mlx5_2:1", "mlx5_3:1", "eno1"];
+
+fn two_sockets() -> (Machine, Vec<NicLocation>) {
+    let machine = from_xml(TWO_SOCKETS).unwrap();
+    let nics = NICS.iter().map(|name| NicLocation::find(&machine, name, None)).collect();
+    (machine, nics)
+}
+
+fn on(cpus: std::ops::Range<usize>) -> Near {
+    Near { gpu: None, cpus: cpus.collect() }
+}
+
+fn names(order: &[Ranked]) -> Vec<&str> {
+    order.iter().map(|nic| NICS[nic.nic]).collect()
+}
+
+#[test]
+fn a_recorded_machine_is_read() {
+    let (machine, nics) = two_sockets();
+    assert_eq!((machine.cores.len(), machine.numa_nodes().count(), machine.devices.len()), (16, 4, 9));
+    assert!(nics.iter().all(|nic| nic.place.is_some()));
+    let gpu = machine.at("0000:03:00.0".parse().unwrap()).unwrap();
+    assert_eq!(gpu.place.cpus, (0..4).collect());
+    let to = |nic: &NicLocation| machine.distance(Some(&gpu.place), nic.place.as_ref());
+    assert_eq!(to(&nics[3]), Distance::Switch { bridges: 2 });
+    assert_eq!(to(&nics[4]), Distance::Numa);
+    assert_eq!(to(&nics[2]), Distance::Package);
+    assert_eq!(to(&nics[0]), Distance::Machine);
+}
+
+#[test]
+fn rails_are_ordered_by_the_pes_cores() {
+    let (machine, nics) = two_sockets();
+    let first = |near| names(&order(&machine, &nics, &near))[..3].join(" ");
+    assert_eq!(first(on(12..16)), "mlx5_0:1 mlx5_1:1 mlx5_2:1");
+    assert_eq!(first(on(4..6)), "mlx5_2:1 mlx5_3:1 eno1");
+    // Not bound: all are equally far, and stay as they were.
+    assert_eq!(names(&order(&machine, &nics, &on(0..16))), NICS);
+    let ranked = order(&machine, &nics, &on(0..8));
+    assert_eq!((ranked[0].from_cores, ranked[0].from_gpu), (Distance::Package, None));
+    assert_eq!(ranked[0].to_string(), "cores: same package");
+}
+
+#[test]
+fn rails_are_ordered_by_the_gpu_first() {
+    let (machine, nics) = two_sockets();
+    let gpu = machine.at("0000:43:00.0".parse().unwrap()).unwrap().place.clone();
+    // The GPU is on node 2, the cores on node 0: the bytes go to the GPU.
+    let ranked = order(&machine, &nics, &Near { gpu: Some(gpu), cpus: (0..4).collect() });
+    assert_eq!(names(&ranked)[..2], ["mlx5_1:1", "mlx5_0:1"]);
+    assert_eq!(ranked[0].to_string(), "GPU: same PCI switch, 2 bridges between; cores: across packages");
+    // Among those equally far from the GPU the cores decide.
+    assert_eq!(names(&ranked)[2..], ["mlx5_3:1", "eno1", "mlx5_2:1"]);
+}
+
+#[test]
+fn nics_of_unknown_place_come_last() {
+    let (machine, mut nics) = two_sockets();
+    nics.insert(0, NicLocation { name: "lo".into(), place: None });
+    let ranked = order(&machine, &nics, &on(0..16));
+    assert_eq!((ranked[5].nic, ranked[5].from_cores), (0, Distance::Unknown));
+}
+
+#[test]
+fn each_pe_gets_its_own_near_nic() {
+    let (machine, nics) = two_sockets();
+    let pes: Vec<Near> = (0..4).map(|pe| on(4 * pe..4 * pe + 4)).collect();
+    let chosen = spread(&machine, &nics[..4], &pes);
+    assert_eq!(chosen, [3, 2, 1, 0]);
+    // Two PEs near each NIC: two on each.
+    let twice: Vec<Near> = pes.iter().flat_map(|pe| [pe.clone(), pe.clone()]).collect();
+    assert_eq!(spread(&machine, &nics[..4], &twice), [3, 3, 2, 2, 1, 1, 0, 0]);
+    // Not bound: in turn.
+    assert_eq!(spread(&machine, &nics[..4], &vec![on(0..16); 6]), [0, 1, 2, 3, 0, 1]);
+    assert!(spread(&machine, &[], &pes).is_empty());
+    assert!(spread(&machine, &nics, &[]).is_empty());
+}
+
+#[test]
+fn who_has_less_choice_chooses_first() {
+    let (machine, nics) = two_sockets();
+    // PE 0 may use any NIC, PE 1 is at mlx5_0's: PE 0 must not take that one.
+    assert_eq!(spread(&machine, &nics[..2], &[on(0..16), on(12..16)]), [1, 0]);
+}
+
+/// The smallest possible load of the busiest NIC, found by trying everything.
+fn least_load(choices: &[Vec<usize>], load: &mut [usize]) -> usize {
+    let Some((first, rest)) = choices.split_first() else { return load.iter().copied().max().unwrap_or(0) };
+    let mut best = usize::MAX;
+    for &nic in first {
+        load[nic] += 1;
+        best = best.min(least_load(rest, load));
+        load[nic] -= 1;
+    }
+    best
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// PEs and NICs anywhere in a machine: nobody gets a NIC farther away than necessary, and no spread is more even.
+    #[test]
+    fn spread_is_near_and_even(
+        nics in proptest::collection::vec(0usize..7, 1..5),
+        pes in proptest::collection::vec(0usize..7, 1..7),
+    ) {
+        let machine = from_synthetic("pack:2 numa:2 core:1 pu:1").unwrap();
+        // Four nodes, two packages, the whole machine.
+        let cpus = |at: usize| match at { 0..4 => at..at + 1, 4 => 0..2, 5 => 2..4, _ => 0..4 };
+        let located: Vec<NicLocation> = nics
+            .iter()
+            .enumerate()
+            .map(|(i, at)| NicLocation { name: i.to_string(), place: Some(Place::cores(cpus(*at).collect())) })
+            .collect();
+        let pes: Vec<Near> = pes.iter().map(|at| on(cpus(*at))).collect();
+        let chosen = spread(&machine, &located, &pes);
+        prop_assert_eq!(chosen.len(), pes.len());
+        let mut choices = Vec::new();
+        let mut load = vec![0; located.len()];
+        for (near, nic) in pes.iter().zip(&chosen) {
+            let ranked = order(&machine, &located, near);
+            let nearest = ranked[0].from_cores;
+            let own = ranked.iter().find(|ranked| ranked.nic == *nic).unwrap();
+            prop_assert_eq!(own.from_cores, nearest);
+            choices.push(ranked.iter().filter(|nic| nic.from_cores == nearest).map(|nic| nic.nic).collect());
+            load[*nic] += 1;
+        }
+        prop_assert_eq!(load.iter().max().copied(), Some(least_load(&choices, &mut vec![0; located.len()])));
+    }
+}

@@ -1,0 +1,78 @@
+//! The core that a proxy thread is pinned to.
+
+use super::place::{CpuSet, Machine, Place};
+
+/// Whose proxy thread it is.
+#[derive(Debug, Clone, Default)]
+pub struct ProxySeat<'a> {
+    /// The processing units that the PE may run on.
+    pub allowed: CpuSet,
+    /// The processing unit that the PE's own thread runs on, if it is pinned.
+    pub own: Option<usize>,
+    /// What the proxy talks to most: the GPU, or else the first rail's NIC.
+    pub near: Option<&'a Place>,
+    /// The PE's index among those of its host that may run on the same cores, from 0.
+    pub local_pe: usize,
+    /// How many PEs share these cores, at least 1.
+    pub local_pes: usize,
+}
+
+/// The processing unit to pin the proxy thread to: near to what it talks to, on a physical core other than
+/// the PE's own and than those of other PEs' proxies. `None` when the thread is better left to the scheduler: with two
+/// cores or fewer, or when there is less than one core for each thread that always runs (a PE's and its proxy's).
+#[must_use]
+pub fn proxy_core(machine: &Machine, seat: &ProxySeat<'_>) -> Option<usize> {
+    let usable: Vec<CpuSet> = machine
+        .cores
+        .iter()
+        .map(|core| core.intersection(&seat.allowed).copied().collect::<CpuSet>())
+        .filter(|core| !core.is_empty())
+        .collect();
+    if usable.len() <= 2 || usable.len() < 2 * seat.local_pes.max(1) {
+        return None;
+    }
+    let own = |core: &CpuSet| seat.own.is_some_and(|own| core.contains(&own));
+    let mut free: Vec<&CpuSet> = usable.iter().filter(|core| !own(core)).collect();
+    // Nearest first and, among equals, the highest first: threads that pin themselves tend to start from core 0.
+    free.reverse();
+    free.sort_by_key(|core| machine.distance(Some(&Place::cores((*core).clone())), seat.near));
+    free.get(seat.local_pe)?.first().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::topology::detect::from_synthetic;
+
+    #[test]
+    fn few_cores_are_left_to_the_scheduler() {
+        for (description, local_pes) in [("core:1 pu:1", 1), ("core:2 pu:1", 1), ("core:2 pu:2", 1), ("core:7 pu:1", 4)]
+        {
+            let machine = from_synthetic(description).unwrap();
+            let seat = ProxySeat { allowed: machine.cpus(), local_pes, ..ProxySeat::default() };
+            assert_eq!(proxy_core(&machine, &seat), None, "{description}");
+        }
+        let machine = from_synthetic("core:8 pu:1").unwrap();
+        let seat = ProxySeat { allowed: [3, 4].into(), local_pes: 1, ..ProxySeat::default() };
+        assert_eq!(proxy_core(&machine, &seat), None);
+    }
+
+    #[test]
+    fn near_the_device_and_not_on_the_pes_own_core() {
+        let machine = from_synthetic("pack:2 numa:1 core:4 pu:2").unwrap();
+        let nic = Place { cpus: (0..8).collect(), bridges: vec![1] };
+        let seat = |own, local_pe| ProxySeat { allowed: machine.cpus(), own, near: Some(&nic), local_pe, local_pes: 4 };
+        assert_eq!(proxy_core(&machine, &seat(None, 0)), Some(6));
+        // The own core is excluded with its hardware threads.
+        assert_eq!(proxy_core(&machine, &seat(Some(7), 0)), Some(4));
+        let all: CpuSet = (0..4).filter_map(|pe| proxy_core(&machine, &seat(None, pe))).collect();
+        assert_eq!(all, [0, 2, 4, 6].into());
+        // Only what is allowed counts, near or not.
+        let seat = ProxySeat { allowed: (8..16).collect(), local_pes: 2, ..seat(None, 0) };
+        assert_eq!(proxy_core(&machine, &seat), Some(14));
+        // Without a known device the last core.
+        let seat = ProxySeat { near: None, allowed: machine.cpus(), ..seat };
+        assert_eq!(proxy_core(&machine, &seat), Some(14));
+    }
+}
