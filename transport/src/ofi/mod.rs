@@ -1,1 +1,107 @@
-//! The libfabric backend.
+//! The libfabric backend: rails over any provider that has reliable datagrams with RMA and messages.
+//!
+//! [`load`] opens the library, [`discover`] lists the NICs that fit the settings, [`open`] makes one of them a
+//! [`Rail`]. Each rail has its own fabric, domain, address vector, completion queue and endpoint, so rails share no
+//! lock and one thread may drive each of them (`FI_THREAD_COMPLETION`).
+//!
+//! | read | for |
+//! |---|---|
+//! | `hints` | what is asked of a provider, and what it grants: ordering, threading, progress |
+//! | `discover` | providers and NICs: preference, `NIC_LIST`, names |
+//! | `domain` | opening and closing libfabric's objects in the right order |
+//! | `endpoint` | the rail: connecting and posting |
+//! | `completion` | contexts of posted work, and polling the completion queue |
+//! | `messages` | the posted receive buffers |
+//! | `memory` | registration, keys and addressing |
+//! | `atomics` | which atomics the provider performs, and posting them |
+//! | `probe` | whether automatic progress really progresses |
+//!
+//! Invariants: posting and polling allocate nothing; whatever the provider may touch (contexts, receive buffers,
+//! registered memory) outlives the endpoint; a granted automatic progress is believed only after a probe.
+
+use std::sync::{Arc, Mutex};
+
+use libfabric_sys::Libfabric;
+
+use crate::env::Settings;
+use crate::error::{Error, Fault, Result};
+use crate::rail::Rail;
+
+mod atomics;
+mod completion;
+mod discover;
+mod domain;
+mod endpoint;
+mod hints;
+mod memory;
+mod messages;
+mod probe;
+
+pub use discover::{Nic, discover, providers};
+
+/// Who drives a rail. They differ in how they wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// A host thread that only ever polls.
+    Host,
+    /// The proxy thread, which may sleep on [`Rail::wait_fd`] when there is nothing to do.
+    Proxy,
+}
+
+/// The loaded library, and what was found out about its providers in this process.
+#[derive(Debug)]
+pub struct Library {
+    fabric: Arc<Libfabric>,
+    /// Results of `probe`, by provider and NIC.
+    probed: Mutex<Vec<(String, bool)>>,
+}
+
+impl Library {
+    /// The library's version, as (major, minor).
+    #[must_use]
+    pub fn version(&self) -> (u32, u32) {
+        self.fabric.version()
+    }
+
+    /// The path that was loaded, or the name that the loader searched for.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.fabric.name()
+    }
+}
+
+/// Loads libfabric: `SYMRAIL_LIBFABRIC_SO`, or the installed one.
+///
+/// # Errors
+/// [`Error::Library`] when it is not there or too old, with what to install.
+pub fn load(settings: &Settings) -> Result<Arc<Library>> {
+    let fabric = Libfabric::load(settings.libfabric_so.as_deref()).map_err(|error| Error::Library {
+        library: error.library,
+        reason: error.reason,
+        remedy: error.remedy,
+    })?;
+    Ok(Arc::new(Library { fabric, probed: Mutex::new(Vec::new()) }))
+}
+
+/// Opens a rail on a NIC.
+///
+/// # Errors
+/// [`Error::Unsupported`] when the provider lacks something that every rail needs (delivery completions), or
+/// [`Error::Fabric`] with the call that failed.
+pub fn open(library: &Arc<Library>, nic: &Nic, role: Role, settings: &Settings) -> Result<Box<dyn Rail>> {
+    if !nic.delivery_complete {
+        return Err(Error::Unsupported {
+            what: "waiting until a write is visible (FI_DELIVERY_COMPLETE)".to_owned(),
+            by: format!("provider {}", nic.provider),
+            remedy: "choose another with SYMRAIL_LIBFABRIC_PROVIDER".to_owned(),
+        });
+    }
+    let (info, progress) = probe::choose(library, nic, settings)?;
+    Ok(Box::new(endpoint::OfiRail::open(&library.fabric, info, &nic.name, role, progress)?))
+}
+
+/// A libfabric result (negated error number) as a fault.
+fn fault(library: &Libfabric, code: isize) -> Fault {
+    let code = i32::try_from(code.unsigned_abs()).unwrap_or(i32::MAX);
+    Fault { code, text: library.strerror(code) }
+}

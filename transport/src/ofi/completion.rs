@@ -1,0 +1,193 @@
+//! Contexts of posted work, and reading the completion queue.
+
+use std::cell::UnsafeCell;
+use std::ffi::{CStr, c_char, c_void};
+use std::mem::MaybeUninit;
+
+use libfabric_sys as ffi;
+
+use super::domain::{Domain, Object};
+use crate::error::Fault;
+use crate::rail::OpId;
+
+/// Completions read from the queue at once: enough to spread the call's cost, few enough to stay in the L1 cache.
+pub(super) const BATCH: usize = 32;
+
+/// What the provider and we remember about one posted operation.
+///
+/// A power of two in size, so that an address becomes an index by shifting.
+#[repr(C, align(128))]
+pub(super) struct Slot {
+    /// The provider's own (FI_CONTEXT2 asks for this much).
+    context: ffi::fi_context2,
+    /// Whose operation it is.
+    id: OpId,
+    /// The operands of an atomic, which must stay in place until it completes, and a place for an unwanted result.
+    pub operand: u64,
+    pub compare: u64,
+    pub result: u64,
+    /// Posted and not completed.
+    busy: bool,
+}
+
+/// A free slot's number, from [`Slab::take`] until it is posted or given back.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SlotIndex(u32);
+
+/// A fixed number of slots; as many operations may be outstanding.
+pub(super) struct Slab {
+    /// In cells, because the provider writes to a slot's context and results while the slab is borrowed.
+    slots: Box<[UnsafeCell<Slot>]>,
+    free: Vec<u32>,
+}
+
+impl Slab {
+    pub fn new(slots: u32) -> Self {
+        // SAFETY: all-zero is a valid slot.
+        let slot = || UnsafeCell::new(unsafe { std::mem::zeroed::<Slot>() });
+        Slab { slots: (0..slots).map(|_| slot()).collect(), free: (0..slots).rev().collect() }
+    }
+
+    /// The slots' memory, for registration.
+    pub fn bytes(&self) -> (*mut u8, usize) {
+        (self.slots.as_ptr().cast_mut().cast(), size_of_val::<[_]>(&self.slots))
+    }
+
+    /// Takes a free slot for `id`.
+    #[inline]
+    pub fn take(&mut self, id: OpId) -> Option<SlotIndex> {
+        let index = self.free.pop()?;
+        let slot = self.slots[index as usize].get();
+        // SAFETY: a free slot is ours alone: no posted operation refers to it.
+        unsafe {
+            (*slot).id = id;
+            (*slot).busy = true;
+        }
+        Some(SlotIndex(index))
+    }
+
+    /// The slot's memory; its first bytes are the context to post with.
+    #[inline]
+    pub fn get(&self, index: SlotIndex) -> *mut Slot {
+        self.slots[index.0 as usize].get()
+    }
+
+    /// Takes back a slot whose operation was not posted.
+    #[inline]
+    pub fn give_back(&mut self, index: SlotIndex) {
+        // SAFETY: nothing was posted with it.
+        unsafe { (*self.slots[index.0 as usize].get()).busy = false };
+        self.free.push(index.0);
+    }
+
+    /// Ends the operation that was posted with `context`: its id, or `None` when the context is not an outstanding one
+    /// of this slab.
+    #[inline]
+    pub fn finish(&mut self, context: *mut c_void) -> Option<OpId> {
+        let offset = (context as usize).wrapping_sub(self.slots.as_ptr() as usize);
+        let index = offset / size_of::<Slot>();
+        let slot = self.slots.get(index)?.get();
+        // SAFETY: the provider is done with a slot that it reports, and a slot that it does not own is only read.
+        unsafe {
+            if !(*slot).busy {
+                return None;
+            }
+            (*slot).busy = false;
+            self.free.push(index as u32);
+            Some((*slot).id)
+        }
+    }
+}
+
+/// What one look at the completion queue gave.
+pub(super) enum Look {
+    /// So many entries of [`Queue::entry`].
+    Entries(usize),
+    /// Nothing yet.
+    Empty,
+    /// One operation failed.
+    Failed(Failure),
+    /// The queue itself does not work.
+    Broken(Fault),
+}
+
+/// One entry of the error queue.
+pub(super) struct Failure {
+    /// The context that it was posted with, if the provider knows.
+    pub context: *mut c_void,
+    /// libfabric's error number, positive.
+    pub code: i32,
+    pub fault: Fault,
+}
+
+/// The completion queue and a place to read it into.
+pub(super) struct Queue {
+    pub cq: Object<ffi::fid_cq>,
+    entries: Box<[MaybeUninit<ffi::fi_cq_data_entry>; BATCH]>,
+}
+
+impl Queue {
+    pub fn new(cq: Object<ffi::fid_cq>) -> Self {
+        Queue { cq, entries: Box::new([const { MaybeUninit::uninit() }; BATCH]) }
+    }
+
+    /// Makes progress and reads what completed.
+    #[inline]
+    pub fn read(&mut self, domain: &Domain) -> Look {
+        // SAFETY: an open queue and room for BATCH entries of the queue's format.
+        let count = unsafe { ffi::fi_cq_read(self.cq.as_ptr(), self.entries.as_mut_ptr().cast(), BATCH) };
+        if count > 0 {
+            Look::Entries((count as usize).min(BATCH))
+        } else if count == 0 || count == -(ffi::FI_EAGAIN as isize) {
+            Look::Empty
+        } else if count == -(ffi::FI_EAVAIL as isize) {
+            self.read_failure(domain)
+        } else {
+            Look::Broken(super::fault(&domain.library, count))
+        }
+    }
+
+    /// One of the entries just read.
+    ///
+    /// # Safety
+    /// `index` is below the count of the last [`Look::Entries`].
+    #[inline]
+    pub unsafe fn entry(&self, index: usize) -> ffi::fi_cq_data_entry {
+        // SAFETY: the provider filled in that many.
+        unsafe { self.entries[index].assume_init() }
+    }
+
+    #[cold]
+    fn read_failure(&self, domain: &Domain) -> Look {
+        // SAFETY: all-zero is a valid entry, and asks for error data in the provider's own buffer.
+        let mut entry: ffi::fi_cq_err_entry = unsafe { std::mem::zeroed() };
+        // SAFETY: an open queue and our own entry.
+        let count = unsafe { ffi::fi_cq_readerr(self.cq.as_ptr(), &raw mut entry, 0) };
+        if count < 0 {
+            return if count == -(ffi::FI_EAGAIN as isize) {
+                Look::Empty
+            } else {
+                Look::Broken(super::fault(&domain.library, count))
+            };
+        }
+        let mut text = domain.library.strerror(entry.err);
+        let mut buffer = [0 as c_char; 256];
+        // SAFETY: the entry is the queue's own, the buffer is ours; the result is null or a zero-terminated string in the
+        // buffer or in the provider, which we copy at once. The last byte of the buffer stays 0.
+        let own = unsafe {
+            let own = ffi::fi_cq_strerror(
+                self.cq.as_ptr(),
+                entry.prov_errno,
+                entry.err_data,
+                buffer.as_mut_ptr(),
+                buffer.len() - 1,
+            );
+            if own.is_null() { None } else { Some(CStr::from_ptr(own).to_string_lossy()) }
+        };
+        if let Some(own) = own.filter(|own| !own.is_empty() && **own != *text) {
+            text = format!("{text} ({own})");
+        }
+        let fault = Fault { code: entry.err, text };
+        Look::Failed(Failure { context: entry.op_context, code: entry.err, fault })
+    }
+}

@@ -1,0 +1,273 @@
+//! Which NICs there are, and which of them to use.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hasher};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use libfabric_sys as ffi;
+use libfabric_sys::{Info, Libfabric};
+
+use super::hints::{self, Ask};
+use super::{Library, fault};
+use crate::env::{AmoPath, NicList, Settings};
+use crate::error::{Error, Result};
+
+/// Providers to use when none is named, best first: real fabrics, then TCP. `shm` is not among them because it cannot
+/// leave the host, `sockets` because its progress thread sleeps for milliseconds.
+const PREFERENCE: [&str; 7] = ["efa", "cxi", "opx", "psm3", "verbs;ofi_rxm", "tcp;ofi_rxm", "tcp"];
+
+/// One NIC (or what a provider takes for one) that can become a rail.
+#[derive(Debug, Clone)]
+pub struct Nic {
+    /// The rail's name, as `NIC_LIST` knows it: the domain, or the address where domains have no name of their own.
+    pub name: String,
+    /// The provider's full name, e.g. `tcp;ofi_rxm`.
+    pub provider: String,
+    /// libfabric's name of the fabric, e.g. a subnet.
+    pub fabric: String,
+    /// libfabric's name of the domain, e.g. `eth0` or `mlx5_0`.
+    pub domain: String,
+    /// The local address in the provider's form.
+    pub address: String,
+    /// The device's own name, where the provider says it.
+    pub device: Option<String>,
+    /// The PCI address (`0000:3b:00.0`), where the provider says it.
+    pub pci: Option<String>,
+    /// Bits per second, where the provider says it.
+    pub speed: Option<u64>,
+    /// The local address that was asked for, when the NIC was named by one.
+    pub(super) source: Option<String>,
+    /// The provider's own atomics were asked for.
+    pub(super) atomics: bool,
+    pub(super) delivery_complete: bool,
+    pub(super) info: Info,
+}
+
+impl fmt::Display for Nic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: provider {}, fabric {}, domain {}", self.name, self.provider, self.fabric, self.domain)?;
+        if !self.address.is_empty() {
+            write!(f, ", address {}", self.address)?;
+        }
+        if let Some(pci) = &self.pci {
+            write!(f, ", PCI {pci}")?;
+        }
+        match self.speed {
+            Some(speed) => write!(f, ", {} Gbit/s", speed as f64 / 1e9),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Nic {
+    fn new(info: Info, source: Option<&str>, atomics: bool, delivery_complete: bool) -> Self {
+        let (device, pci, speed) = device_facts(&info);
+        let domain = info.domain();
+        Nic {
+            name: source.map_or_else(|| domain.clone(), str::to_owned),
+            provider: info.provider(),
+            fabric: info.fabric(),
+            address: address_text(&info),
+            domain,
+            device,
+            pci,
+            speed,
+            source: source.map(str::to_owned),
+            atomics,
+            delivery_complete,
+            info,
+        }
+    }
+
+    fn is_called(&self, name: &str) -> bool {
+        [&self.name, &self.domain, &self.address].into_iter().chain(&self.device).any(|known| known == name)
+    }
+
+    fn is_loopback(&self) -> bool {
+        self.domain == "lo" || self.address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+    }
+
+    /// What to open an endpoint with: with automatic progress (`None` if the provider has none) or with manual.
+    pub(super) fn info_to_open(&self, library: &Arc<Libfabric>, automatic: bool) -> Result<Option<Info>> {
+        let shared_memory = is_shared_memory(&self.provider);
+        if !shared_memory && !automatic {
+            return Ok(Some(self.info.clone()));
+        }
+        // Endpoints in shared memory have names instead of addresses, and two of one name do not go.
+        let unique = shared_memory.then(unique_name);
+        let node = unique.as_deref().or(self.source.as_deref());
+        let infos =
+            hints::negotiate(library, Ask { provider: &self.provider, node, atomics: self.atomics, automatic })?;
+        Ok(infos
+            .into_iter()
+            .find(|info| shared_memory || (info.domain() == self.domain && address_text(info) == self.address)))
+    }
+}
+
+/// Every NIC that fits the settings, in the order in which rails should use them.
+///
+/// # Errors
+/// [`Error::NoRail`] when none fits, listing what there is.
+pub fn discover(library: &Arc<Library>, settings: &Settings) -> Result<Vec<Nic>> {
+    let atomics = settings.amo_path == AmoPath::Native;
+    let wanted: Vec<String> = match &settings.libfabric_provider {
+        Some(name) => vec![full_name(name).to_owned()],
+        None => PREFERENCE.map(str::to_owned).to_vec(),
+    };
+    let mut seen = Vec::new();
+    for provider in &wanted {
+        let ask = Ask { provider, node: None, atomics, automatic: false };
+        let all = all_of(&library.fabric, ask)?;
+        let mut chosen = match &settings.nic_list {
+            None => without_needless_loopback(all.clone()),
+            Some(NicList { exclude: true, names }) => {
+                let kept = all.iter().filter(|nic| !names.iter().any(|name| nic.is_called(name))).cloned().collect();
+                without_needless_loopback(kept)
+            }
+            Some(NicList { exclude: false, names }) => named(&library.fabric, ask, &all, names)?,
+        };
+        if !chosen.is_empty() {
+            chosen.truncate(settings.libfabric_max_nic_per_pe.max(1));
+            return Ok(chosen);
+        }
+        seen.extend(all.into_iter().map(|nic| format!("{} ({})", nic.name, nic.provider)));
+    }
+    Err(no_rail(library, settings, &wanted, &seen))
+}
+
+/// The names of the providers that the library has on this machine.
+///
+/// # Errors
+/// What libfabric says.
+pub fn providers(library: &Arc<Library>) -> Result<Vec<String>> {
+    let infos = library.fabric.getinfo(None, 0, None).map_err(|code| Error::Fabric {
+        call: "fi_getinfo",
+        rail: "any".to_owned(),
+        fault: fault(&library.fabric, code as isize),
+    })?;
+    let mut names: Vec<String> = infos.iter().map(Info::provider).collect();
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+/// What a user means by a provider's short name: the layer that gives reliable datagrams belongs to it.
+fn full_name(name: &str) -> &str {
+    match name {
+        "tcp" => "tcp;ofi_rxm",
+        "verbs" => "verbs;ofi_rxm",
+        "udp" => "udp;ofi_rxd",
+        other => other,
+    }
+}
+
+fn is_shared_memory(provider: &str) -> bool {
+    matches!(provider, "shm" | "sm2")
+}
+
+/// A name that no other endpoint on this host has: the process and a counter for people, a random number for processes of
+/// other containers that share the memory but not the numbering.
+fn unique_name() -> String {
+    static COUNTER: AtomicU32 = AtomicU32::new(0);
+    let random = std::hash::RandomState::new().build_hasher().finish();
+    format!("symrail-{}-{}-{random:016x}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed))
+}
+
+/// One NIC per domain of the provider; of a domain's several addresses the first IPv4 one, else the first.
+fn all_of(library: &Arc<Libfabric>, ask: Ask<'_>) -> Result<Vec<Nic>> {
+    let mut infos = hints::negotiate(library, ask)?;
+    if infos.is_empty() {
+        return Ok(Vec::new());
+    }
+    let delivers = hints::delivers(library, ask)?;
+    // SAFETY: a live struct.
+    infos.sort_by_key(|info| unsafe { (*info.as_ptr()).addr_format } != ffi::FI_SOCKADDR_IN);
+    let mut nics: Vec<Nic> = Vec::new();
+    for info in infos {
+        if !nics.iter().any(|nic| nic.domain == info.domain()) {
+            nics.push(Nic::new(info, None, ask.atomics, delivers));
+        }
+    }
+    Ok(nics)
+}
+
+fn without_needless_loopback(mut nics: Vec<Nic>) -> Vec<Nic> {
+    if nics.iter().any(|nic| !nic.is_loopback()) {
+        nics.retain(|nic| !nic.is_loopback());
+    }
+    nics
+}
+
+/// The NICs of a list, in its order. Names that this provider does not know are left out.
+fn named(library: &Arc<Libfabric>, ask: Ask<'_>, all: &[Nic], names: &[String]) -> Result<Vec<Nic>> {
+    let mut chosen = Vec::new();
+    for name in names {
+        if let Some(nic) = all.iter().find(|nic| nic.is_called(name)) {
+            chosen.push(nic.clone());
+        } else if is_shared_memory(ask.provider) {
+            // Shared memory has no devices: shm0, shm1, … are as many rails as one likes.
+            let number = name.strip_prefix(ask.provider).unwrap_or_default();
+            if !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()) {
+                chosen.extend(all.first().map(|nic| Nic { name: name.clone(), ..nic.clone() }));
+            }
+        } else if name.parse::<IpAddr>().is_ok() && !all.is_empty() {
+            // An address that no domain lists, such as any of 127.0.0.0/8, can still be bound to.
+            let ask = Ask { node: Some(name), ..ask };
+            let delivers = hints::delivers(library, ask)?;
+            let first = hints::negotiate(library, ask)?.into_iter().find(|info| address_text(info) == *name);
+            chosen.extend(first.map(|info| Nic::new(info, Some(name), ask.atomics, delivers)));
+        }
+    }
+    Ok(chosen)
+}
+
+fn no_rail(library: &Arc<Library>, settings: &Settings, wanted: &[String], seen: &[String]) -> Error {
+    let mut text = match &settings.libfabric_provider {
+        Some(_) => format!("provider {}", wanted.join(", ")),
+        None => format!("any provider of {}", wanted.join(", ")),
+    };
+    if let Some(list) = &settings.nic_list {
+        text += &format!(" with NIC_LIST={}{}", if list.exclude { "^" } else { "" }, list.names.join(","));
+    }
+    let found = if seen.is_empty() {
+        let names = providers(library).unwrap_or_default();
+        if names.is_empty() { "nothing".to_owned() } else { format!("providers {}", names.join(", ")) }
+    } else {
+        seen.join(", ")
+    };
+    Error::NoRail { wanted: text, found }
+}
+
+/// Device name, PCI address and speed, as far as the provider tells.
+fn device_facts(info: &Info) -> (Option<String>, Option<String>, Option<u64>) {
+    let text = |string: *const std::ffi::c_char| {
+        // SAFETY: libfabric's strings are zero-terminated and live as long as the info.
+        (!string.is_null()).then(|| unsafe { std::ffi::CStr::from_ptr(string) }.to_string_lossy().into_owned())
+    };
+    // SAFETY: a live info; each level is checked before it is entered, and the union is read as its tag says.
+    unsafe {
+        let Some(nic) = (*info.as_ptr()).nic.as_ref() else { return (None, None, None) };
+        let device = nic.device_attr.as_ref().and_then(|device| text(device.name));
+        let pci = nic.bus_attr.as_ref().filter(|bus| bus.bus_type == ffi::FI_BUS_PCI).map(|bus| {
+            let pci = bus.attr.pci;
+            format!("{:04x}:{:02x}:{:02x}.{:x}", pci.domain_id, pci.bus_id, pci.device_id, pci.function_id)
+        });
+        let speed = nic.link_attr.as_ref().map(|link| link.speed as u64).filter(|speed| *speed != 0);
+        (device, pci, speed)
+    }
+}
+
+/// The local address for people.
+fn address_text(info: &Info) -> String {
+    let bytes = info.source();
+    // SAFETY: a live struct.
+    match unsafe { (*info.as_ptr()).addr_format } {
+        ffi::FI_SOCKADDR_IN if bytes.len() >= 8 => Ipv4Addr::new(bytes[4], bytes[5], bytes[6], bytes[7]).to_string(),
+        ffi::FI_SOCKADDR_IN6 if bytes.len() >= 24 => <[u8; 16]>::try_from(&bytes[8..24])
+            .map_or_else(|_| String::new(), |bytes| Ipv6Addr::from(bytes).to_string()),
+        ffi::FI_ADDR_STR => String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned(),
+        _ => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+    }
+}

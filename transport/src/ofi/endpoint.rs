@@ -1,0 +1,470 @@
+//! The rail: connecting and posting.
+
+use std::ffi::c_void;
+use std::os::fd::RawFd;
+use std::ptr;
+use std::sync::Arc;
+
+use libfabric_sys as ffi;
+use libfabric_sys::{Info, Libfabric};
+
+use super::atomics::{self, Atomics};
+use super::completion::{Look, Queue, Slab, SlotIndex};
+use super::domain::{Domain, Object};
+use super::memory::{self, Mode, PRIVATE, Regions, SLAB_KEY};
+use super::messages::{MAX_MESSAGE, Receives};
+use super::{Role, fault, hints};
+use crate::amo::{AmoOp, AmoType};
+use crate::error::{Error, Fault, Result};
+use crate::rail::{
+    Dest, LocalBuf, NativeAmo, Notify, OpId, PostError, Rail, RailCaps, RailSink, Registration, RemoteBuf, WriteOptions,
+};
+
+/// Most operations outstanding on one rail. Providers allow more, but a longer queue hides no more latency, and its
+/// contexts (128 bytes each) should stay in the L2 cache.
+const MAX_DEPTH: usize = 2048;
+
+/// Completion queue entries for what arrives unasked: immediates of peers.
+const ARRIVALS: usize = 1024;
+
+/// Most peers of one rail; an index beyond it is a mistake, not a job size.
+const MAX_DESTS: Dest = 1 << 24;
+
+/// First byte of an address, so that another version's or another backend's is recognised.
+const ADDRESS_VERSION: u8 = 0x51;
+
+/// A rail over libfabric. Fields that hold libfabric objects are in the order in which these must be closed, and before
+/// the memory that those may touch.
+pub(super) struct OfiRail {
+    regions: Regions,
+    endpoint: Object<ffi::fid_ep>,
+    receives: Receives,
+    /// Registration of `slab`, when local buffers need one and atomics' operands lie there.
+    slab_region: Option<Object<ffi::fid_mr>>,
+    slab: Slab,
+    addresses: Object<ffi::fid_av>,
+    queue: Queue,
+    domain: Domain,
+
+    peers: Vec<ffi::fi_addr_t>,
+    atomics: Atomics,
+    mode: Mode,
+    wait_fd: Option<RawFd>,
+    caps: RailCaps,
+}
+
+// SAFETY: the rail owns all its objects and shares none with another rail (each has its own domain); it is not `Sync`, so
+// one thread at a time uses them, which is what the weakest granted threading model (FI_THREAD_COMPLETION) asks for.
+unsafe impl Send for OfiRail {}
+
+impl OfiRail {
+    pub fn open(library: &Arc<Libfabric>, info: Info, name: &str, role: Role, progress: String) -> Result<Self> {
+        // SAFETY: whatever libfabric offers has its attribute structs.
+        let (tx_size, rx_size, inject, max_rma, cq_data, caps) = unsafe {
+            let raw = &*info.as_ptr();
+            let (tx, ep) = (&*raw.tx_attr, &*raw.ep_attr);
+            let data = (*raw.domain_attr).cq_data_size;
+            (tx.size, (*raw.rx_attr).size, tx.inject_size, ep.max_msg_size, data, raw.caps)
+        };
+        let depth = tx_size.clamp(1, MAX_DEPTH);
+        let caps = RailCaps {
+            name: name.to_owned(),
+            provider: info.provider(),
+            max_rma,
+            inject,
+            max_send: MAX_MESSAGE.min(max_rma),
+            queue_depth: depth,
+            order: hints::granted_order(&info),
+            local_registration: Mode::of(&info).local,
+            immediate: cq_data >= size_of::<u32>() && caps & ffi::FI_RMA != 0,
+            progress,
+        };
+        let mode = Mode::of(&info);
+        let domain = Domain::open(library, info, name)?;
+        let mut receives = Receives::new(rx_size);
+        let (cq, wait_fd) = domain.open_queue(depth + receives.count() + ARRIVALS, role)?;
+        let addresses = domain.open_addresses()?;
+        let endpoint = domain.open_endpoint(&cq, &addresses)?;
+        receives.start(&domain, &endpoint, mode)?;
+        let atomics = Atomics::query(&domain);
+        let slab = Slab::new(depth as u32);
+        let mut slab_region = None;
+        if mode.local && atomics.any() {
+            // SAFETY: the slab is freed after its registration is closed (field order).
+            let region = unsafe { memory::register(&domain, &endpoint, mode, slab.bytes(), PRIVATE, SLAB_KEY) };
+            slab_region = Some(region?);
+        }
+        let queue = Queue::new(cq);
+        let regions = Regions::default();
+        let peers = Vec::new();
+        #[rustfmt::skip]
+        let rail = OfiRail {
+            regions, endpoint, receives, slab_region, slab, addresses, queue, domain, peers, atomics, mode, wait_fd, caps,
+        };
+        tracing::debug!(rail = rail.caps.name, caps = ?rail.caps, wait_fd = ?rail.wait_fd, "opened");
+        Ok(rail)
+    }
+
+    #[inline]
+    fn peer(&self, dest: Dest) -> Result<ffi::fi_addr_t, PostError> {
+        match self.peers.get(dest as usize) {
+            Some(&peer) if peer != ffi::FI_ADDR_UNSPEC => Ok(peer),
+            _ => Err(refused(ffi::FI_ENOTCONN, || format!("destination {dest} is not connected"))),
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, id: OpId) -> Result<SlotIndex, PostError> {
+        self.slab.take(id).ok_or(PostError::Again)
+    }
+
+    /// What a posting call returned, for an operation without a slot.
+    #[inline]
+    fn posted(&self, code: isize) -> Result<(), PostError> {
+        if code == 0 {
+            Ok(())
+        } else if code == -(ffi::FI_EAGAIN as isize) {
+            Err(PostError::Again)
+        } else {
+            Err(PostError::Failed(fault(&self.domain.library, code)))
+        }
+    }
+
+    /// What a posting call returned, for the operation in `slot`.
+    #[inline]
+    fn posted_in(&mut self, slot: SlotIndex, code: isize) -> Result<(), PostError> {
+        if code != 0 {
+            self.slab.give_back(slot);
+        }
+        self.posted(code)
+    }
+
+    fn check_size(&self, bytes: usize, limit: usize, what: &str) -> Result<(), PostError> {
+        if bytes <= limit {
+            return Ok(());
+        }
+        Err(refused(ffi::FI_EMSGSIZE, || {
+            format!("{bytes} bytes; {what} on rail {} takes at most {limit}", self.caps.name)
+        }))
+    }
+
+    /// One completed operation or arrival.
+    #[inline]
+    fn report(&mut self, entry: &ffi::fi_cq_data_entry, sink: &mut dyn RailSink) {
+        if let Some(id) = self.slab.finish(entry.op_context) {
+            return sink.done(id);
+        }
+        if entry.flags & ffi::FI_REMOTE_CQ_DATA != 0 && entry.flags & ffi::FI_RECV == 0 {
+            return sink.immediate(entry.data as u32);
+        }
+        match self.receives.find(entry.op_context) {
+            Some(index) => {
+                // SAFETY: the receive completed, and is posted again only below.
+                sink.message(unsafe { self.receives.bytes(index, entry.len) });
+                self.post_receive(index, sink);
+            }
+            None => tracing::error!(
+                rail = self.caps.name,
+                flags = entry.flags,
+                "a completion belongs to nothing that was posted"
+            ),
+        }
+    }
+
+    fn post_receive(&mut self, index: usize, sink: &mut dyn RailSink) {
+        let code = self.receives.post(&self.endpoint, index);
+        if code != 0 {
+            sink.broken(self.receive_fault(code));
+        }
+    }
+
+    #[cold]
+    fn receive_fault(&self, code: isize) -> Fault {
+        let mut fault = fault(&self.domain.library, code);
+        fault.text = format!("posting a receive buffer failed: {}", fault.text);
+        fault
+    }
+
+    /// One failed operation.
+    #[cold]
+    fn report_failure(&mut self, failure: super::completion::Failure, sink: &mut dyn RailSink) {
+        if let Some(id) = self.slab.finish(failure.context) {
+            return sink.failed(id, failure.fault);
+        }
+        let Some(index) = self.receives.find(failure.context) else {
+            return sink.broken(failure.fault);
+        };
+        if failure.code == ffi::FI_ECANCELED {
+            return;
+        }
+        // A peer that vanishes takes its unfinished message with it: that is its loss, and the buffer's next sender
+        // knows nothing of it. A message that does not fit breaks an agreement, and is lost.
+        if failure.code == ffi::FI_ETRUNC {
+            sink.broken(failure.fault);
+        } else {
+            tracing::debug!(rail = self.caps.name, fault = %failure.fault, "a receive failed");
+        }
+        self.post_receive(index, sink);
+    }
+}
+
+#[cold]
+fn refused(code: i32, text: impl FnOnce() -> String) -> PostError {
+    PostError::Failed(Fault { code, text: text() })
+}
+
+impl Rail for OfiRail {
+    fn caps(&self) -> &RailCaps {
+        &self.caps
+    }
+
+    fn address(&self) -> Vec<u8> {
+        let mut raw = [0_u8; 512];
+        let mut length = raw.len();
+        // SAFETY: an enabled endpoint, and a place of the stated length.
+        let code = unsafe { ffi::fi_getname(self.endpoint.as_ptr(), raw.as_mut_ptr().cast(), &raw mut length) };
+        if code != 0 {
+            // No provider's address is longer; an empty one is refused where it is used, naming this rail's provider.
+            tracing::error!(rail = self.caps.name, code, "fi_getname failed");
+            length = 0;
+        }
+        let provider = self.caps.provider.as_bytes();
+        let mut address = vec![ADDRESS_VERSION, provider.len() as u8];
+        address.extend_from_slice(provider);
+        address.extend_from_slice(&raw[..length.min(raw.len())]);
+        address
+    }
+
+    fn connect(&mut self, dest: Dest, address: &[u8], _return_dest: Dest) -> Result<()> {
+        let malformed = |why: String| Error::Malformed { what: "a rail's address", pe: dest, why };
+        let [ADDRESS_VERSION, length, rest @ ..] = address else {
+            return Err(malformed("it is not one of a libfabric rail of this version".to_owned()));
+        };
+        let Some((provider, raw)) = rest.split_at_checked(usize::from(*length)) else {
+            return Err(malformed(format!("it ends after {} bytes", address.len())));
+        };
+        if provider != self.caps.provider.as_bytes() {
+            let theirs = String::from_utf8_lossy(provider);
+            return Err(malformed(format!(
+                "it is of provider {theirs}, and rail {} is of provider {}; set SYMRAIL_LIBFABRIC_PROVIDER to the same \
+                 on both",
+                self.caps.name, self.caps.provider
+            )));
+        }
+        // Providers take an address by pointer and know its length from its format: let a shorter one be zeros, not
+        // whatever lies behind it.
+        let mut padded = raw.to_vec();
+        padded.resize(raw.len().max(512), 0);
+        if raw.is_empty() || dest >= MAX_DESTS {
+            return Err(malformed(format!("{} bytes for destination {dest}", raw.len())));
+        }
+        let index = dest as usize;
+        if self.peers.len() <= index {
+            self.peers.resize(index + 1, ffi::FI_ADDR_UNSPEC);
+        }
+        let table = self.addresses.as_ptr();
+        if self.peers[index] != ffi::FI_ADDR_UNSPEC {
+            // SAFETY: an address that this table gave. A failure leaves an unused entry behind.
+            let _ = unsafe { ffi::fi_av_remove(table, &raw mut self.peers[index], 1, 0) };
+            self.peers[index] = ffi::FI_ADDR_UNSPEC;
+        }
+        let mut peer = ffi::FI_ADDR_UNSPEC;
+        // SAFETY: one address, longer than any format, and a place for one result.
+        let count =
+            unsafe { ffi::fi_av_insert(table, padded.as_ptr().cast::<c_void>(), 1, &raw mut peer, 0, ptr::null_mut()) };
+        if count != 1 {
+            // Without an error number libfabric means that the address itself is wrong.
+            self.domain.check("fi_av_insert", if count < 0 { count } else { -ffi::FI_EINVAL })?;
+        }
+        self.peers[index] = peer;
+        Ok(())
+    }
+
+    unsafe fn register(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<Registration> {
+        // SAFETY: forwarded to the caller; regions close before anything else of the rail.
+        unsafe { self.regions.register(&self.domain, &self.endpoint, self.mode, (ptr, len), id) }
+    }
+
+    fn deregister(&mut self, id: u32) {
+        self.regions.deregister(id);
+    }
+
+    #[inline]
+    unsafe fn write(
+        &mut self,
+        dest: Dest,
+        local: LocalBuf,
+        remote: RemoteBuf,
+        options: WriteOptions,
+    ) -> Result<(), PostError> {
+        let peer = self.peer(dest)?;
+        let Some(id) = options.id else {
+            self.check_size(local.len, self.caps.inject, "a write without completion")?;
+            let (endpoint, from) = (self.endpoint.as_ptr(), local.ptr.cast_const().cast::<c_void>());
+            let RemoteBuf { address, key } = remote;
+            // SAFETY: `local` is readable by the contract and copied by the call.
+            let code = unsafe {
+                match options.immediate {
+                    None => ffi::fi_inject_write(endpoint, from, local.len, peer, address, key),
+                    Some(data) => ffi::fi_inject_writedata(endpoint, from, local.len, data.into(), peer, address, key),
+                }
+            };
+            return self.posted(code);
+        };
+        self.check_size(local.len, self.caps.max_rma, "a write")?;
+        let slot = self.take(id)?;
+        let flags = ffi::FI_COMPLETION
+            | match options.notify {
+                Notify::Transmitted => ffi::FI_TRANSMIT_COMPLETE,
+                Notify::Delivered => ffi::FI_DELIVERY_COMPLETE,
+            }
+            | if options.immediate.is_some() { ffi::FI_REMOTE_CQ_DATA } else { 0 }
+            | if options.more { ffi::FI_MORE } else { 0 };
+        let data = options.immediate.unwrap_or(0).into();
+        // SAFETY: `local` stays until the completion by the contract, and so does the taken slot.
+        let code = unsafe {
+            rma(peer, local, remote, self.slab.get(slot).cast(), data, |message| {
+                ffi::fi_writemsg(self.endpoint.as_ptr(), message, flags)
+            })
+        };
+        self.posted_in(slot, code)
+    }
+
+    #[inline]
+    unsafe fn read(
+        &mut self,
+        dest: Dest,
+        local: LocalBuf,
+        remote: RemoteBuf,
+        id: OpId,
+        more: bool,
+    ) -> Result<(), PostError> {
+        let peer = self.peer(dest)?;
+        self.check_size(local.len, self.caps.max_rma, "a read")?;
+        let slot = self.take(id)?;
+        let flags = ffi::FI_COMPLETION | if more { ffi::FI_MORE } else { 0 };
+        // SAFETY: as for a write.
+        let code = unsafe {
+            rma(peer, local, remote, self.slab.get(slot).cast(), 0, |message| {
+                ffi::fi_readmsg(self.endpoint.as_ptr(), message, flags)
+            })
+        };
+        self.posted_in(slot, code)
+    }
+
+    #[inline]
+    unsafe fn send(&mut self, dest: Dest, local: LocalBuf, id: Option<OpId>) -> Result<(), PostError> {
+        let peer = self.peer(dest)?;
+        let Some(id) = id else {
+            self.check_size(local.len, self.caps.inject.min(self.caps.max_send), "a message without completion")?;
+            // SAFETY: `local` is readable by the contract and copied by the call.
+            let code = unsafe { ffi::fi_inject(self.endpoint.as_ptr(), local.ptr.cast(), local.len, peer) };
+            return self.posted(code);
+        };
+        self.check_size(local.len, self.caps.max_send, "a message")?;
+        let slot = self.take(id)?;
+        let iov = libc::iovec { iov_base: local.ptr.cast(), iov_len: local.len };
+        let mut descriptor = local.key.0 as *mut c_void;
+        let message = ffi::fi_msg {
+            msg_iov: &raw const iov,
+            desc: &raw mut descriptor,
+            iov_count: 1,
+            addr: peer,
+            context: self.slab.get(slot).cast(),
+            data: 0,
+        };
+        // SAFETY: the lists are copied by the call; `local` and the slot stay until the completion.
+        let code = unsafe { ffi::fi_sendmsg(self.endpoint.as_ptr(), &raw const message, ffi::FI_COMPLETION) };
+        self.posted_in(slot, code)
+    }
+
+    fn supports_amo(&self, ty: AmoType, op: AmoOp, fetching: bool) -> bool {
+        self.atomics.supports(ty, op, fetching)
+    }
+
+    unsafe fn amo(&mut self, dest: Dest, remote: RemoteBuf, amo: NativeAmo, id: OpId) -> Result<(), PostError> {
+        let peer = self.peer(dest)?;
+        if !self.atomics.supports(amo.ty, amo.op, amo.result.is_some()) {
+            return Err(refused(ffi::FI_EOPNOTSUPP, || {
+                format!("provider {} performs no {:?} on {:?}", self.caps.provider, amo.op, amo.ty)
+            }));
+        }
+        let slot = self.take(id)?;
+        // SAFETY: an open region.
+        let descriptor =
+            self.slab_region.as_ref().map_or(ptr::null_mut(), |region| unsafe { ffi::fi_mr_desc(region.as_ptr()) });
+        // SAFETY: the contract of the caller; the slot is taken until the completion.
+        let code = unsafe { atomics::post(&self.endpoint, peer, self.slab.get(slot), descriptor, remote, amo) };
+        self.posted_in(slot, code)
+    }
+
+    #[inline]
+    fn poll(&mut self, sink: &mut dyn RailSink) -> usize {
+        if self.receives.is_short() {
+            let code = self.receives.post_waiting(&self.endpoint);
+            if code != 0 {
+                sink.broken(self.receive_fault(code));
+                return 1;
+            }
+        }
+        match self.queue.read(&self.domain) {
+            Look::Empty => 0,
+            Look::Entries(count) => {
+                for index in 0..count {
+                    // SAFETY: below the count that was just read.
+                    let entry = unsafe { self.queue.entry(index) };
+                    self.report(&entry, sink);
+                }
+                count
+            }
+            Look::Failed(failure) => {
+                self.report_failure(failure, sink);
+                1
+            }
+            Look::Broken(fault) => {
+                sink.broken(fault);
+                1
+            }
+        }
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        self.wait_fd
+    }
+
+    fn arm(&mut self) -> bool {
+        let mut fids = [self.queue.cq.fid()];
+        // SAFETY: an open fabric and one open queue of it.
+        self.wait_fd.is_some()
+            && unsafe { ffi::fi_trywait(self.domain.fabric.as_ptr(), fids.as_mut_ptr(), fids.len()) } == 0
+    }
+}
+
+/// Builds the message of a write or a read and hands it to `post`.
+///
+/// # Safety
+/// `post` keeps nothing of the message itself, only what it points to in turn.
+#[inline]
+unsafe fn rma(
+    peer: ffi::fi_addr_t,
+    local: LocalBuf,
+    remote: RemoteBuf,
+    context: *mut c_void,
+    data: u64,
+    post: impl FnOnce(*const ffi::fi_msg_rma) -> isize,
+) -> isize {
+    let iov = libc::iovec { iov_base: local.ptr.cast(), iov_len: local.len };
+    let target = ffi::fi_rma_iov { addr: remote.address, len: local.len, key: remote.key };
+    let mut descriptor = local.key.0 as *mut c_void;
+    let message = ffi::fi_msg_rma {
+        msg_iov: &raw const iov,
+        desc: &raw mut descriptor,
+        iov_count: 1,
+        addr: peer,
+        rma_iov: &raw const target,
+        rma_iov_count: 1,
+        context,
+        data,
+    };
+    post(&raw const message)
+}

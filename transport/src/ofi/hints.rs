@@ -1,0 +1,138 @@
+//! What is asked of a provider, and what it grants.
+//!
+//! Providers differ in what they grant together, and libfabric answers only yes or no. So wishes are put in order of
+//! their worth and the first set that the provider accepts is taken; what it really grants is then read from the answer.
+
+use std::ffi::CString;
+use std::sync::Arc;
+
+use libfabric_sys as ffi;
+use libfabric_sys::{Info, Libfabric};
+
+use super::fault;
+use crate::error::{Error, Result};
+use crate::rail::Order;
+
+/// Orderings worth asking for, best first.
+///
+/// Naming them can change what is granted: `shm` orders RMA only when asked to. No reads or atomics are named, because
+/// nothing above waits on their order, and each named guarantee may make a provider slower or unfit.
+const ORDERS: [u64; 4] = [
+    ffi::FI_ORDER_WAW | ffi::FI_ORDER_RMA_WAW | ffi::FI_ORDER_SAW | ffi::FI_ORDER_SAS,
+    ffi::FI_ORDER_WAW | ffi::FI_ORDER_RMA_WAW | ffi::FI_ORDER_SAS,
+    ffi::FI_ORDER_SAS,
+    ffi::FI_ORDER_NONE,
+];
+
+/// Threading models that suit a rail, which one thread at a time drives and which shares nothing: cheapest first.
+const THREADING: [ffi::fi_threading; 3] = [ffi::FI_THREAD_COMPLETION, ffi::FI_THREAD_DOMAIN, ffi::FI_THREAD_SAFE];
+
+/// How a provider addresses and registers memory is its choice among these; `memory` copes with all of them.
+const MR_MODES: u64 =
+    ffi::FI_MR_LOCAL | ffi::FI_MR_VIRT_ADDR | ffi::FI_MR_ALLOCATED | ffi::FI_MR_PROV_KEY | ffi::FI_MR_ENDPOINT;
+
+/// A question to one provider.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ask<'a> {
+    /// The provider's exact name.
+    pub provider: &'a str,
+    /// The local address or name to bind to.
+    pub node: Option<&'a str>,
+    /// Ask for the provider's own atomics. Not asked for unless used: `tcp;ofi_rxm` then gives up write ordering.
+    pub atomics: bool,
+    /// Ask for automatic progress.
+    pub automatic: bool,
+}
+
+/// Everything that the provider offers for the best set of wishes that it accepts, or nothing.
+pub(super) fn negotiate(library: &Arc<Libfabric>, ask: Ask<'_>) -> Result<Vec<Info>> {
+    let offered = |order, threading, atomics| offers(library, Ask { atomics, ..ask }, order, threading, 0);
+    if offered(ffi::FI_ORDER_NONE, ffi::FI_THREAD_UNSPEC, false)?.is_empty() {
+        return Ok(Vec::new());
+    }
+    // A provider without atomics is still a provider: it then reports each atomic as unsupported.
+    for atomics in if ask.atomics { &[true, false][..] } else { &[false][..] } {
+        for threading in THREADING {
+            for order in ORDERS {
+                let infos = offered(order, threading, *atomics)?;
+                if !infos.is_empty() {
+                    return Ok(infos);
+                }
+            }
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// Whether the provider can complete an operation once its data is visible at the target.
+pub(super) fn delivers(library: &Arc<Libfabric>, ask: Ask<'_>) -> Result<bool> {
+    let infos = offers(library, ask, ffi::FI_ORDER_NONE, ffi::FI_THREAD_UNSPEC, ffi::FI_DELIVERY_COMPLETE)?;
+    Ok(!infos.is_empty())
+}
+
+/// The ordering that an offer guarantees.
+pub(super) fn granted_order(info: &Info) -> Order {
+    // SAFETY: whatever libfabric offers has its attribute structs.
+    let (order, ordered_bytes, largest) = unsafe {
+        let raw = &*info.as_ptr();
+        // What the sender keeps in order the receiver must not undo, so both have to grant it.
+        let order = (*raw.tx_attr).msg_order & (*raw.rx_attr).msg_order;
+        (order, (*raw.ep_attr).max_order_waw_size, (*raw.ep_attr).max_msg_size)
+    };
+    // A size limit of 0 takes the write ordering back. One below the largest write leaves the ends of long writes
+    // unordered, which is no order that a signal could follow.
+    let whole = ordered_bytes != 0 && ordered_bytes >= largest;
+    Order {
+        write_after_write: order & (ffi::FI_ORDER_WAW | ffi::FI_ORDER_RMA_WAW) != 0 && whole,
+        send_after_write: order & ffi::FI_ORDER_SAW != 0,
+        send_after_send: order & ffi::FI_ORDER_SAS != 0,
+    }
+}
+
+fn offers(
+    library: &Arc<Libfabric>,
+    ask: Ask<'_>,
+    order: u64,
+    threading: ffi::fi_threading,
+    op_flags: u64,
+) -> Result<Vec<Info>> {
+    let text = |value: &str| {
+        CString::new(value).map_err(|_| Error::NoRail {
+            wanted: format!("{value:?} (it holds a zero byte)"),
+            found: "names without zero bytes".to_owned(),
+        })
+    };
+    let Some(mut hints) = library.allocinfo() else { return Ok(Vec::new()) };
+    hints.set_provider(&text(ask.provider)?);
+    let progress = if ask.automatic { ffi::FI_PROGRESS_AUTO } else { ffi::FI_PROGRESS_MANUAL };
+    // SAFETY: the hints are ours alone and have all attribute structs.
+    unsafe {
+        let raw = &mut *hints.as_ptr();
+        raw.caps = ffi::FI_RMA | ffi::FI_MSG | if ask.atomics { ffi::FI_ATOMIC } else { 0 };
+        raw.mode = ffi::FI_CONTEXT | ffi::FI_CONTEXT2;
+        (*raw.ep_attr).type_ = ffi::FI_EP_RDM;
+        (*raw.tx_attr).msg_order = order;
+        (*raw.tx_attr).op_flags = op_flags;
+        (*raw.rx_attr).msg_order = order;
+        let domain = &mut *raw.domain_attr;
+        domain.mode = u64::MAX;
+        domain.mr_mode = MR_MODES as i32;
+        domain.threading = threading;
+        domain.control_progress = progress;
+        domain.data_progress = progress;
+    }
+    let node = ask.node.map(text).transpose()?;
+    let flags = if node.is_some() { ffi::FI_SOURCE } else { 0 };
+    let mut infos = library.getinfo(node.as_deref(), flags, Some(&hints)).map_err(|code| Error::Fabric {
+        call: "fi_getinfo",
+        rail: ask.node.unwrap_or(ask.provider).to_owned(),
+        fault: fault(library, code as isize),
+    })?;
+    // The name in hints is a filter that also lets layered providers through.
+    infos.retain(|info| {
+        // SAFETY: as in `granted_order`.
+        let offered = unsafe { (*(*info.as_ptr()).domain_attr).data_progress };
+        info.provider() == ask.provider && (!ask.automatic || offered == ffi::FI_PROGRESS_AUTO)
+    });
+    Ok(infos)
+}

@@ -1,0 +1,136 @@
+//! Registration of memory: keys and addressing.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use libfabric_sys as ffi;
+
+use super::domain::{Domain, Object};
+use crate::error::{Error, Fault, Result};
+use crate::rail::{LocalKey, Registration};
+
+/// Keys for the rail's own buffers lie above those for callers' regions, whose ids have 32 bits: a domain's keys must
+/// differ where we choose them.
+pub(super) const RECEIVE_KEY: u64 = 1 << 32;
+/// See [`RECEIVE_KEY`].
+pub(super) const SLAB_KEY: u64 = RECEIVE_KEY + 1;
+
+/// What peers may do with a caller's region, and what we do with it.
+const SHARED: u64 =
+    ffi::FI_REMOTE_READ | ffi::FI_REMOTE_WRITE | ffi::FI_READ | ffi::FI_WRITE | ffi::FI_SEND | ffi::FI_RECV;
+
+/// What we do with the rail's own buffers.
+pub(super) const PRIVATE: u64 = ffi::FI_READ | ffi::FI_WRITE | ffi::FI_SEND | ffi::FI_RECV;
+
+/// How the provider wants memory registered.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mode {
+    /// Local buffers need a descriptor.
+    pub local: bool,
+    /// Peers address by virtual address, not by offset.
+    virtual_addresses: bool,
+    /// Registrations are bound to the endpoint.
+    endpoint: bool,
+}
+
+impl Mode {
+    pub fn of(info: &ffi::Info) -> Self {
+        // SAFETY: a live info.
+        let bits = unsafe { (*(*info.as_ptr()).domain_attr).mr_mode } as u64;
+        Mode {
+            local: bits & ffi::FI_MR_LOCAL != 0,
+            virtual_addresses: bits & ffi::FI_MR_VIRT_ADDR != 0,
+            endpoint: bits & ffi::FI_MR_ENDPOINT != 0,
+        }
+    }
+}
+
+/// Regions registered by the rail's owner.
+#[derive(Default)]
+pub(super) struct Regions {
+    regions: Vec<(u32, Object<ffi::fid_mr>)>,
+}
+
+impl Regions {
+    /// See [`Rail::register`](crate::rail::Rail::register).
+    ///
+    /// # Safety
+    /// The memory stays mapped as long as the region.
+    pub unsafe fn register(
+        &mut self,
+        domain: &Domain,
+        endpoint: &Object<ffi::fid_ep>,
+        mode: Mode,
+        memory: (*mut u8, usize),
+        id: u32,
+    ) -> Result<Registration> {
+        if self.regions.iter().any(|(known, _)| *known == id) {
+            return Err(Error::Fabric {
+                call: "fi_mr_reg",
+                rail: domain.rail.clone(),
+                fault: Fault { code: ffi::FI_EALREADY, text: format!("region id {id} is registered already") },
+            });
+        }
+        // SAFETY: forwarded to the caller.
+        let region = unsafe { register(domain, endpoint, mode, memory, SHARED, u64::from(id)) }?;
+        // SAFETY: an open region.
+        let (descriptor, key) = unsafe { (ffi::fi_mr_desc(region.as_ptr()), ffi::fi_mr_key(region.as_ptr())) };
+        self.regions.push((id, region));
+        Ok(Registration {
+            local: LocalKey(descriptor as u64),
+            remote_key: key,
+            remote_base: if mode.virtual_addresses { memory.0 as u64 } else { 0 },
+        })
+    }
+
+    /// Forgets a region; unknown ids are ignored.
+    pub fn deregister(&mut self, id: u32) {
+        self.regions.retain(|(known, _)| *known != id);
+    }
+}
+
+/// Registers memory with the key `key`, where keys are ours to choose.
+///
+/// # Safety
+/// The memory stays mapped as long as the region.
+pub(super) unsafe fn register(
+    domain: &Domain,
+    endpoint: &Object<ffi::fid_ep>,
+    mode: Mode,
+    (address, length): (*mut u8, usize),
+    access: u64,
+    key: u64,
+) -> Result<Object<ffi::fid_mr>> {
+    let mut region = ptr::null_mut();
+    // SAFETY: an open domain, memory that stays, and our own place for the result.
+    let code = unsafe {
+        ffi::fi_mr_reg(
+            domain.domain.as_ptr(),
+            address.cast::<c_void>(),
+            length,
+            access,
+            0,
+            key,
+            0,
+            &raw mut region,
+            ptr::null_mut(),
+        )
+    };
+    domain.check("fi_mr_reg", code).map_err(|error| with_length(error, length))?;
+    let region = domain.object("fi_mr_reg", region)?;
+    if mode.endpoint {
+        // SAFETY: open objects of one domain.
+        domain.check("fi_mr_bind", unsafe { ffi::fi_mr_bind(region.as_ptr(), endpoint.fid(), 0) })?;
+        // SAFETY: an open region, bound as its mode asks.
+        domain.check("fi_mr_enable", unsafe { ffi::fi_mr_enable(region.as_ptr()) })?;
+    }
+    Ok(region)
+}
+
+fn with_length(mut error: Error, length: usize) -> Error {
+    if let Error::Fabric { fault, .. } = &mut error {
+        fault.text +=
+            &format!("; {length} bytes were to be registered (is the locked-memory limit too low? ulimit -l)");
+    }
+    error
+}

@@ -1,0 +1,128 @@
+//! Receive buffers, kept posted.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::ptr;
+
+use libfabric_sys as ffi;
+
+use super::domain::{Domain, Object};
+use super::memory::{self, Mode, PRIVATE, RECEIVE_KEY};
+use crate::error::Result;
+
+/// Largest message. Control messages are tens of bytes; small payloads that need the target's CPU fit beside them.
+/// Every provider carries 8 KiB in its eager protocol or in few steps, so that a message waits for no hand-shake,
+/// and a ring of buffers of this size stays in the L2 cache.
+pub(super) const MAX_MESSAGE: usize = 8 << 10;
+
+/// Buffers posted at once: more than a poll's batch of completions, so that some are posted while a batch is handled.
+/// Messages beyond them are not lost: reliable endpoints hold them at the provider or at the sender.
+const BUFFERS: usize = 64;
+
+/// One receive buffer. In a cell, because the provider writes to it while the ring is borrowed.
+#[repr(C, align(4096))]
+struct Buffer(UnsafeCell<[u8; MAX_MESSAGE]>);
+
+/// The posted receive buffers of an endpoint.
+pub(super) struct Receives {
+    /// Registration of `buffers`, when local buffers need one.
+    region: Option<Object<ffi::fid_mr>>,
+    buffers: Box<[Buffer]>,
+    contexts: Box<[UnsafeCell<ffi::fi_context2>]>,
+    /// Numbers of buffers that could not be posted again yet.
+    waiting: Vec<usize>,
+}
+
+impl Receives {
+    pub fn new(queue: usize) -> Self {
+        let count = BUFFERS.min(queue).max(1);
+        // SAFETY: all-zero is a valid context.
+        let context = || UnsafeCell::new(unsafe { std::mem::zeroed() });
+        Receives {
+            region: None,
+            buffers: (0..count).map(|_| Buffer(UnsafeCell::new([0; MAX_MESSAGE]))).collect(),
+            contexts: (0..count).map(|_| context()).collect(),
+            waiting: (0..count).rev().collect(),
+        }
+    }
+
+    /// Registers the buffers, if that is needed, and posts them all.
+    pub fn start(&mut self, domain: &Domain, endpoint: &Object<ffi::fid_ep>, mode: Mode) -> Result<()> {
+        if mode.local {
+            let bytes = (self.buffers.as_ptr().cast_mut().cast(), size_of_val::<[_]>(&self.buffers));
+            // SAFETY: `buffers` is freed after `region` is closed (field order).
+            self.region = Some(unsafe { memory::register(domain, endpoint, mode, bytes, PRIVATE, RECEIVE_KEY) }?);
+        }
+        match self.post_waiting(endpoint) {
+            0 => Ok(()),
+            code => domain.check("fi_recvmsg", code as i32),
+        }
+    }
+
+    /// How many buffers there are.
+    pub fn count(&self) -> usize {
+        self.contexts.len()
+    }
+
+    /// The number of the buffer that was posted with `context`.
+    #[inline]
+    pub fn find(&self, context: *mut c_void) -> Option<usize> {
+        let offset = (context as usize).wrapping_sub(self.contexts.as_ptr() as usize);
+        let index = offset / size_of::<ffi::fi_context2>();
+        (index < self.contexts.len()).then_some(index)
+    }
+
+    /// The bytes of a buffer that completed with `length` bytes.
+    ///
+    /// # Safety
+    /// The buffer completed and was not posted again, so that nobody writes to it while the slice lives.
+    #[inline]
+    pub unsafe fn bytes(&self, index: usize, length: usize) -> &[u8] {
+        // SAFETY: inside the buffer (a length beyond it is cut), initialised at the start, and quiet by the contract.
+        unsafe { std::slice::from_raw_parts(self.buffers[index].0.get().cast(), length.min(MAX_MESSAGE)) }
+    }
+
+    /// Posts a buffer again after its message was handled. 0, or the provider's error; a full queue is tried again
+    /// at the next [`Receives::post_waiting`].
+    #[inline]
+    pub fn post(&mut self, endpoint: &Object<ffi::fid_ep>, index: usize) -> isize {
+        // Completed buffers and waiting ones together never exceed the count, so this does not allocate.
+        self.waiting.push(index);
+        self.post_waiting(endpoint)
+    }
+
+    /// Posts what is waiting.
+    #[inline]
+    pub fn post_waiting(&mut self, endpoint: &Object<ffi::fid_ep>) -> isize {
+        while let Some(&index) = self.waiting.last() {
+            let iov = libc::iovec { iov_base: self.buffers[index].0.get().cast(), iov_len: MAX_MESSAGE };
+            // SAFETY: an open region.
+            let mut descriptor =
+                self.region.as_ref().map_or(ptr::null_mut(), |region| unsafe { ffi::fi_mr_desc(region.as_ptr()) });
+            let message = ffi::fi_msg {
+                msg_iov: &raw const iov,
+                desc: &raw mut descriptor,
+                iov_count: 1,
+                addr: ffi::FI_ADDR_UNSPEC,
+                context: self.contexts[index].get().cast(),
+                data: 0,
+            };
+            // SAFETY: the buffer and its context stay in place until the endpoint is closed, and are not touched until
+            // the receive completes.
+            match unsafe { ffi::fi_recvmsg(endpoint.as_ptr(), &raw const message, ffi::FI_COMPLETION) } {
+                0 => {
+                    self.waiting.pop();
+                }
+                code if code == -(ffi::FI_EAGAIN as isize) => return 0,
+                code => return code,
+            }
+        }
+        0
+    }
+
+    /// Whether [`Receives::post_waiting`] has something to do.
+    #[inline]
+    pub fn is_short(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+}

@@ -1,0 +1,138 @@
+//! Which progress model to use.
+//!
+//! With automatic progress a target answers while its program sleeps. Some providers grant it and then hang, so it is tried
+//! out before it is believed: a write from one endpoint of this process to another that nobody polls. Whatever the
+//! outcome, the proxy keeps polling; what differs is only what happens between two polls.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use libfabric_sys::Info;
+
+use super::endpoint::OfiRail;
+use super::{Library, Nic, Role};
+use crate::env::{ProgressModel, Settings};
+use crate::error::{Error, Fault, Result};
+use crate::rail::{LocalBuf, Notify, OpId, PostError, Rail, RailSink, RemoteBuf, WriteOptions};
+
+/// How long a sleeping target may take. A progress thread needs microseconds, but on a busy machine it also needs a core,
+/// and the first write sets up the connection.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Providers whose automatic progress is a helper thread (which costs every operation a wake-up and shares our cores), or
+/// that have none.
+const SOFTWARE: [&str; 8] = ["ofi_rxm", "ofi_rxd", "tcp", "net", "shm", "sm2", "udp", "sockets"];
+
+/// The info to open `nic` with, and the progress model in words.
+pub(super) fn choose(library: &Arc<Library>, nic: &Nic, settings: &Settings) -> Result<(Info, String)> {
+    let manual = |why: &str| {
+        let info = nic.info_to_open(&library.fabric, false)?.ok_or_else(|| Error::NoRail {
+            wanted: nic.to_string(),
+            found: "nothing of that name any more".to_owned(),
+        })?;
+        Ok((info, format!("manual ({why})")))
+    };
+    match settings.progress {
+        ProgressModel::Manual => return manual("asked for"),
+        ProgressModel::Auto if nic.provider.split(';').any(|layer| SOFTWARE.contains(&layer)) => {
+            return manual("automatic would need a helper thread");
+        }
+        ProgressModel::Auto | ProgressModel::Automatic => {}
+    }
+    let Some(info) = nic.info_to_open(&library.fabric, true)? else {
+        return manual("automatic is not offered");
+    };
+    if is_proved(library, nic) {
+        Ok((info, "automatic (granted, and a probe of a sleeping target succeeded)".to_owned()))
+    } else {
+        manual("automatic was granted, but a sleeping target did not progress")
+    }
+}
+
+/// The probe's outcome, which is remembered for the process.
+fn is_proved(library: &Arc<Library>, nic: &Nic) -> bool {
+    let key = format!("{}/{}", nic.provider, nic.name);
+    // Held while probing, so that two threads do not probe the same NIC; a poisoned lock still guards a valid list.
+    let mut probed = library.probed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some((_, proved)) = probed.iter().find(|(known, _)| *known == key) {
+        return *proved;
+    }
+    let proved = sleeping_target_progresses(library, nic);
+    if let Err(error) = &proved {
+        tracing::warn!(nic = nic.name, %error, "automatic progress is granted but does not work; progress is manual");
+    }
+    probed.push((key, proved.is_ok()));
+    proved.is_ok()
+}
+
+fn sleeping_target_progresses(library: &Arc<Library>, nic: &Nic) -> Result<()> {
+    let open = || {
+        let info = nic.info_to_open(&library.fabric, true)?.ok_or_else(|| broken(nic, "it is not offered"))?;
+        OfiRail::open(&library.fabric, info, &nic.name, Role::Host, String::new())
+    };
+    // Memory before rails: it is unmapped last.
+    let mut source = Box::new(0x5ca1_ab1e_u64);
+    let mut word = Box::new(0_u64);
+    let (source_at, word_at) = (&raw mut *source, &raw mut *word);
+    let (mut initiator, mut target) = (open()?, open()?);
+    // SAFETY: both words outlive both rails.
+    let (local, remote) = unsafe {
+        let local = initiator.register(source_at.cast(), 8, 1)?;
+        (local, target.register(word_at.cast(), 8, 2)?)
+    };
+    initiator.connect(0, &target.address(), 0)?;
+    target.connect(0, &initiator.address(), 0)?;
+
+    let buffer = LocalBuf { ptr: source_at.cast(), len: 8, key: local.local };
+    let place = RemoteBuf { address: remote.remote_base, key: remote.remote_key };
+    let options = WriteOptions { id: Some(0), notify: Notify::Delivered, immediate: None, more: false };
+    let deadline = Instant::now() + PATIENCE;
+    let mut outcome = Outcome::default();
+    let mut posted = false;
+    while Instant::now() < deadline {
+        if !posted {
+            // SAFETY: the buffers stay, and `remote` is the target's registration.
+            match unsafe { initiator.write(0, buffer, place, options) } {
+                Ok(()) => posted = true,
+                Err(PostError::Again) => {}
+                Err(PostError::Failed(fault)) => return Err(broken(nic, &fault.text)),
+            }
+        }
+        initiator.poll(&mut outcome);
+        if let Some(fault) = outcome.fault.take() {
+            return Err(broken(nic, &fault.text));
+        }
+        // SAFETY: an aligned word of ours, read as memory that changes under us.
+        if outcome.done && unsafe { word_at.read_volatile() } == 0x5ca1_ab1e {
+            return Ok(());
+        }
+        // The helper thread under test may share this core.
+        std::thread::yield_now();
+    }
+    Err(broken(nic, "a write to a sleeping target did not become visible within 1 s"))
+}
+
+fn broken(nic: &Nic, why: &str) -> Error {
+    let fault = Fault { code: libfabric_sys::FI_ETIMEDOUT, text: why.to_owned() };
+    Error::Fabric { call: "the probe of automatic progress", rail: nic.name.clone(), fault }
+}
+
+#[derive(Default)]
+struct Outcome {
+    done: bool,
+    fault: Option<Fault>,
+}
+
+impl RailSink for Outcome {
+    fn done(&mut self, _: OpId) {
+        self.done = true;
+    }
+    fn failed(&mut self, _: OpId, fault: Fault) {
+        self.fault = Some(fault);
+    }
+    fn message(&mut self, _: &[u8]) {}
+    fn immediate(&mut self, _: u32) {}
+    fn broken(&mut self, fault: Fault) {
+        self.fault = Some(fault);
+    }
+}
