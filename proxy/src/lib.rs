@@ -1,1 +1,22 @@
-//! To come.
+//! The way from a device to the wire and back.
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`channel`] | the ring through which a GPU kernel or CPU thread asks for operations, and the words that answer it |
+//! | [`engine`] | one round: requests from channels, the rails, answers to peers, completions to whoever waits |
+//! | [`agent`] | applies what peers ask for to this PE's memory |
+//! | [`thread`] | the proxy thread; how it sleeps, and how a waiting host thread drives the engine instead |
+//!
+//! # Invariants
+//! - The engine is driven by one thread at a time: whoever holds its mutex.
+//! - It is always driven by somebody: the proxy thread, unless a host thread that waits does so. That is why a PE that
+//!   computes without calling us still serves its peers.
+//! - What comes from a channel or from a peer is checked against segments before memory is touched, in release builds.
+
+pub mod agent;
+pub mod channel;
+pub mod engine;
+pub mod thread;
+
+pub use engine::{Engine, HOST};
+pub use thread::{Driver, Options, Proxy, Turn};

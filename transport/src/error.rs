@@ -151,6 +151,18 @@ pub enum Error {
         /// The length in bytes.
         bytes: u64,
     },
+    /// A local buffer that a device may not use.
+    #[error("{operation} with PE {pe}: the local buffer of {bytes} bytes at {address:#x} is neither in the symmetric heap nor registered")]
+    LocalBuffer {
+        /// What was attempted.
+        operation: Operation,
+        /// The peer.
+        pe: Pe,
+        /// The buffer's address.
+        address: u64,
+        /// Its length in bytes.
+        bytes: u64,
+    },
     /// An address that is not aligned for its operation.
     #[error("{operation} needs {needed}-byte alignment at symmetric offset {offset:#x} of PE {pe}")]
     Misaligned {

@@ -20,6 +20,11 @@ pub struct Segment {
     pub base: *mut u8,
 }
 
+// SAFETY: the pointer is an address to hand to rails and to compute with; dereferencing it is its users' business.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
 struct Known {
     segment: Segment,
     /// One per rail.
@@ -165,6 +170,21 @@ impl Regions {
             .find_map(|(base, len, keys)| inside(base, len).and_then(|left| keys.get(rail).map(|r| (r.local, left))))
     }
 
+    /// Whether `len` bytes at `ptr` are this PE's segments or registered buffers from first to last byte.
+    #[must_use]
+    pub fn owns(&self, ptr: *const u8, len: u64) -> bool {
+        let (mut at, Some(end)) = (ptr as usize, (ptr as usize).checked_add(len as usize)) else { return false };
+        let segments = || self.segments.iter().map(|k| (k.segment.base as usize, k.segment.len as usize));
+        let buffers = || self.buffers.iter().map(|b| (b.base, b.len));
+        while at < end {
+            let Some((base, size)) = segments().chain(buffers()).find(|(b, n)| at >= *b && at - b < *n) else {
+                return false;
+            };
+            at = base + size;
+        }
+        true
+    }
+
     #[inline]
     fn segment_of(&self, offset: u64) -> Option<&Known> {
         // A heap has one segment, or a few; a scan beats a search.
@@ -203,6 +223,9 @@ mod tests {
         assert!(r.local(8000, 200).is_none());
         assert_eq!(r.local_key(1, std::ptr::without_provenance(0x10_0000 + 4095)), Some((LocalKey(7), 1)));
         assert_eq!(r.local_key(1, std::ptr::without_provenance(0xF_FFFF)), None);
+        assert!(r.owns(std::ptr::without_provenance(0x10_0000 + 4000), 200));
+        assert!(!r.owns(std::ptr::without_provenance(0x10_0000 + 8000), 200));
+        assert!(!r.owns(std::ptr::without_provenance(usize::MAX), 2));
     }
 
     #[test]

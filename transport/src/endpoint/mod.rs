@@ -196,6 +196,12 @@ impl Endpoint {
         Ok(Endpoint { rails, core })
     }
 
+    /// The PE whose endpoint this is.
+    #[must_use]
+    pub fn me(&self) -> Pe {
+        self.core.me
+    }
+
     /// The addresses of its rails, for [`Addresses`].
     #[must_use]
     pub fn addresses(&self) -> Vec<Vec<u8>> {

@@ -1,0 +1,170 @@
+//! The target agent: applies what peers ask for to this PE's memory, and answers.
+//!
+//! Peers' AMOs and small put-signals arrive as requests. The agent applies them with the CPU, in sequence per
+//! connection, with the same atomic instructions that this PE and its same-host peers use; so all of them are
+//! atomic with one another. Answers are batched: one per connection and poll, however many requests came.
+
+use std::sync::atomic::{Ordering, fence};
+
+use symrail_transport::amo;
+use symrail_transport::endpoint::{Endpoint, TargetAgent};
+use symrail_transport::region::Regions;
+use symrail_transport::wire::{Outcome, Refusal, Reply, Request, RequestKind};
+use symrail_transport::{Operation, Pe};
+
+/// What is remembered of one connection: a source endpoint and a lane.
+#[derive(Default)]
+struct Inbound {
+    /// Sequence number of the last request applied.
+    applied: u32,
+    /// Sequence number of the last request acknowledged.
+    acknowledged: u32,
+    /// Outcomes to tell with the next answer.
+    outcomes: Vec<Outcome>,
+    /// It is in the list of connections to answer.
+    owed: bool,
+}
+
+/// Applies requests. One per proxy endpoint.
+pub struct Agent {
+    me: Pe,
+    n_pes: u32,
+    lanes: usize,
+    /// At `(role * n_pes + pe) * lanes + lane`.
+    connections: Vec<Inbound>,
+    owed: Vec<u32>,
+    regions: Regions,
+    message: Vec<u8>,
+    applied: u64,
+    refused: u64,
+}
+
+impl Agent {
+    /// The agent of PE `me`, whose proxy endpoint has `lanes` lanes.
+    #[must_use]
+    pub fn new(me: Pe, n_pes: u32, lanes: usize) -> Self {
+        let connections = (0..2 * n_pes as usize * lanes).map(|_| Inbound::default()).collect();
+        let (owed, message) = (Vec::with_capacity(64), Vec::with_capacity(4096));
+        Agent { me, n_pes, lanes, connections, owed, regions: Regions::new(0), message, applied: 0, refused: 0 }
+    }
+
+    /// Makes a segment of this PE reachable for requests.
+    pub fn add_segment(&mut self, segment: symrail_transport::region::Segment) {
+        self.regions.add(segment, Vec::new());
+    }
+
+    /// Requests applied and refused so far.
+    #[must_use]
+    pub fn counts(&self) -> (u64, u64) {
+        (self.applied, self.refused)
+    }
+
+    /// Whether answers wait to be sent.
+    #[must_use]
+    pub fn owes(&self) -> bool {
+        !self.owed.is_empty()
+    }
+
+    /// Sends the answers that are due; what finds no room is sent the next time.
+    pub fn answer(&mut self, endpoint: &mut Endpoint) {
+        let most = endpoint.caps().iter().map(|c| c.max_send).min().unwrap_or(0);
+        let per_message = (most.saturating_sub(Reply::SIZE) / Reply::OUTCOME).clamp(1, usize::from(u16::MAX));
+        let mut waiting = std::mem::take(&mut self.owed);
+        waiting.retain(|&at| !self.answer_one(at as usize, per_message, endpoint));
+        self.owed = waiting;
+    }
+
+    fn answer_one(&mut self, at: usize, per_message: usize, endpoint: &mut Endpoint) -> bool {
+        let (lane, source) = (at % self.lanes, at / self.lanes);
+        let (pe, to_host) = (source % self.n_pes as usize, source >= self.n_pes as usize);
+        let Some(c) = self.connections.get_mut(at) else { return true };
+        loop {
+            let (now, last) = (c.outcomes.len().min(per_message), c.outcomes.len() <= per_message);
+            // Operations end with their acknowledgement, so it goes with the last of their outcomes.
+            let applied = if last { c.applied } else { c.acknowledged };
+            let reply = Reply { source: self.me, applied, outcomes: now as u16 };
+            self.message.clear();
+            self.message.extend_from_slice(&reply.encode());
+            for outcome in c.outcomes.iter().take(now) {
+                self.message.extend_from_slice(&Reply::encode_outcome(outcome));
+            }
+            if !endpoint.reply(pe as Pe, to_host, lane, &self.message) {
+                return false;
+            }
+            c.outcomes.drain(..now);
+            if last {
+                c.acknowledged = applied;
+                c.owed = false;
+                return true;
+            }
+        }
+    }
+
+    fn apply(&mut self, request: &Request, payload: &[u8]) -> Result<u64, Refusal> {
+        match request.kind {
+            RequestKind::Flush => Ok(0),
+            RequestKind::Amo => {
+                let word = self.word(request.offset, request.ty.size())?;
+                if !request.op.defined_on(request.ty) {
+                    return Err(Refusal::Undefined);
+                }
+                // SAFETY: `word` checked that the word is inside of a mapped segment and aligned.
+                Ok(unsafe { amo::apply(word, request.ty, request.op, request.operand, request.second) })
+            }
+            RequestKind::PutSignal => {
+                let signal = self.word(request.second, 8)?;
+                let len = payload.len() as u64;
+                self.regions
+                    .check(Operation::PutSignal, self.me, request.offset, len)
+                    .map_err(|_| Refusal::OutOfSegment)?;
+                let to = self.regions.local(request.offset, len).ok_or(Refusal::OutOfSegment)?;
+                // SAFETY: the destination is inside of mapped segments, the signal was checked, and the payload lies in
+                // a receive buffer outside of them.
+                unsafe {
+                    to.copy_from_nonoverlapping(payload.as_ptr(), payload.len());
+                    fence(Ordering::Release);
+                    amo::apply(signal, amo::AmoType::U64, request.op, request.operand, 0);
+                }
+                Ok(0)
+            }
+        }
+    }
+
+    fn word(&self, offset: u64, size: usize) -> Result<*mut u8, Refusal> {
+        let word = self.regions.local(offset, size as u64).ok_or(Refusal::OutOfSegment)?;
+        if word.addr().is_multiple_of(size) { Ok(word) } else { Err(Refusal::Misaligned) }
+    }
+}
+
+impl TargetAgent for Agent {
+    fn request(&mut self, lane: usize, request: &Request, payload: &[u8]) {
+        let source = request.source as usize + if request.from_host { self.n_pes as usize } else { 0 };
+        let at = source * self.lanes + lane;
+        let Some(expected) = self.connections.get(at).map(|c| c.applied.wrapping_add(1)) else { return };
+        if request.sequence != expected {
+            // The fabric keeps messages of a connection in order, so this is not one of our peers speaking.
+            self.refused += 1;
+            if self.refused == 1 {
+                tracing::warn!(pe = request.source, lane, got = request.sequence, expected, "a request out of sequence; dropped");
+            }
+            return;
+        }
+        let result = self.apply(request, payload);
+        let c = &mut self.connections[at];
+        c.applied = expected;
+        match result {
+            Ok(value) if request.fetch => {
+                c.outcomes.push(Outcome { id: request.id, value, refusal: Refusal::None });
+            }
+            Ok(_) => {}
+            Err(refusal) => {
+                self.refused += 1;
+                c.outcomes.push(Outcome { id: request.id, value: 0, refusal });
+            }
+        }
+        self.applied += 1;
+        if !std::mem::replace(&mut c.owed, true) {
+            self.owed.push(at as u32);
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! The engine: takes requests from channels, drives the proxy endpoint, runs the target agent.
+//!
+//! One [`Engine::poll`] is one round: a bounded number of requests from each channel, then the rails, then answers
+//! to peers, then what finished is told to whoever waits. A round never blocks and never allocates once warm.
+
+use symrail_transport::endpoint::Endpoint;
+use symrail_transport::endpoint::job::{Fetch, Finished, Issue, Issuer, Job, Signal, Source};
+use symrail_transport::region::Segment;
+use symrail_transport::{Error, Operation, Pe, Result};
+
+use crate::agent::Agent;
+use crate::channel::{Consumer, Local, ReplyTo, Request};
+
+/// Requests taken from a channel in one round, so that the rails are polled in between.
+const REQUESTS_PER_ROUND: usize = 32;
+/// More than the endpoint lets be in flight; a request that finds no place waits in its channel.
+const MAX_PENDING: usize = 4096;
+
+/// The issuer of operations that host threads hand to the engine.
+pub const HOST: Issuer = 0;
+/// Channel `i` issues as `FIRST_CHANNEL + i`.
+const FIRST_CHANNEL: Issuer = 1;
+
+/// A channel's request that is in flight.
+#[derive(Debug, Clone, Copy)]
+struct Pending {
+    channel: u16,
+    position: u64,
+    reply: Option<ReplyTo>,
+    /// The reply's value is what a get brought into the request's scratch word.
+    from_scratch: bool,
+}
+
+/// Drives one PE's proxy endpoint. Owned by one thread at a time: the proxy thread, or a host thread that waits.
+pub struct Engine {
+    endpoint: Endpoint,
+    agent: Agent,
+    channels: Vec<Consumer>,
+    pending: slab::Slab<Pending>,
+    /// One word per pending request, for values that travel in the reply.
+    scratch: Box<[u64]>,
+    host_finished: Vec<Finished>,
+    device_error: Option<Error>,
+    rounds: u64,
+}
+
+impl Engine {
+    /// An engine over a connected proxy endpoint of PE `me`.
+    #[must_use]
+    pub fn new(endpoint: Endpoint, me: Pe, n_pes: u32) -> Self {
+        let agent = Agent::new(me, n_pes, endpoint.caps().len());
+        Engine {
+            endpoint,
+            agent,
+            channels: Vec::new(),
+            pending: slab::Slab::with_capacity(MAX_PENDING),
+            scratch: vec![0; MAX_PENDING].into(),
+            host_finished: Vec::with_capacity(64),
+            device_error: None,
+            rounds: 0,
+        }
+    }
+
+    /// The endpoint, for host threads' own operations (as [`HOST`]) and for what it knows.
+    pub fn endpoint(&mut self) -> &mut Endpoint {
+        &mut self.endpoint
+    }
+
+    /// The target agent's counters: requests applied and refused.
+    #[must_use]
+    pub fn agent_counts(&self) -> (u64, u64) {
+        self.agent.counts()
+    }
+
+    /// Adds a channel.
+    pub fn add_channel(&mut self, consumer: Consumer) {
+        self.channels.push(consumer);
+    }
+
+    /// The channels' consuming ends.
+    #[must_use]
+    pub fn channels(&self) -> &[Consumer] {
+        &self.channels
+    }
+
+    /// Registers a segment of this PE with all rails and opens it to requests of peers.
+    ///
+    /// # Safety
+    /// The segment stays mapped as long as the engine lives.
+    ///
+    /// # Errors
+    /// What the provider says.
+    pub unsafe fn register(&mut self, segment: Segment) -> Result<Vec<u8>> {
+        // SAFETY: the caller's promise.
+        let card = unsafe { self.endpoint.register(segment) }?;
+        self.agent.add_segment(segment);
+        Ok(card)
+    }
+
+    /// The first failure of a device's request since it was last asked for.
+    pub fn take_device_error(&mut self) -> Option<Error> {
+        self.device_error.take()
+    }
+
+    /// What has finished of the host threads' tagged operations.
+    pub fn host_finished(&mut self) -> &mut Vec<Finished> {
+        &mut self.host_finished
+    }
+
+    /// Rounds so far.
+    #[must_use]
+    pub fn rounds(&self) -> u64 {
+        self.rounds
+    }
+
+    /// One round. Returns how much happened; 0 means that the engine is idle for now.
+    pub fn poll(&mut self) -> usize {
+        self.rounds += 1;
+        let mut events = 0;
+        for channel in 0..self.channels.len() {
+            events += self.take_requests(channel);
+        }
+        events += self.endpoint.poll(&mut self.agent);
+        if self.agent.owes() {
+            self.agent.answer(&mut self.endpoint);
+        }
+        let mut told = false;
+        while let Some(finished) = self.endpoint.next_finished() {
+            self.tell(finished);
+            told = true;
+        }
+        if told || events > 0 {
+            self.channels.iter_mut().for_each(Consumer::publish);
+        }
+        events + usize::from(told)
+    }
+
+    /// Prepares to sleep; `false` when there is something to do. [`Engine::wake`] ends it in either case.
+    pub fn prepare_sleep(&mut self) -> bool {
+        let mut quiet = !self.agent.owes();
+        for channel in &mut self.channels {
+            quiet &= channel.prepare_sleep();
+        }
+        quiet && self.endpoint.arm()
+    }
+
+    /// Ends what [`Engine::prepare_sleep`] began.
+    pub fn wake(&mut self) {
+        self.channels.iter_mut().for_each(Consumer::wake);
+    }
+
+    fn take_requests(&mut self, channel: usize) -> usize {
+        let mut taken = 0;
+        while taken < REQUESTS_PER_ROUND && self.endpoint.ready() && self.pending.len() < MAX_PENDING {
+            let Some((position, request)) = self.channels[channel].next() else { break };
+            taken += 1;
+            let pending = Pending { channel: channel as u16, position, reply: None, from_scratch: false };
+            if let Err((error, reply)) = self.start(request, pending) {
+                self.fail(channel, position, reply, error);
+            }
+        }
+        taken
+    }
+
+    fn start(&mut self, request: Request, mut pending: Pending) -> Result<(), (Error, Option<ReplyTo>)> {
+        let word: u64;
+        let (pe, job) = match request {
+            Request::Nop => {
+                self.channels[usize::from(pending.channel)].complete(pending.position);
+                return Ok(());
+            }
+            Request::Fence => {
+                self.endpoint.fence();
+                self.channels[usize::from(pending.channel)].complete(pending.position);
+                return Ok(());
+            }
+            Request::Put { pe, offset, local, size, reply } => {
+                pending.reply = reply;
+                let from = self.local(Operation::Put, pe, local, size).map_err(|e| (e, reply))?;
+                (pe, Job::Put { dest: offset, source: Source::Stable(from), len: size })
+            }
+            Request::P { pe, offset, width, value } => {
+                word = value;
+                let source = Source::Copied((&raw const word).cast());
+                (pe, Job::Put { dest: offset, source, len: width.bytes() as u64 })
+            }
+            Request::Get { pe, offset, local, size, reply } => {
+                pending.reply = reply;
+                let to = self.local(Operation::Get, pe, local, size).map_err(|e| (e, reply))?;
+                (pe, Job::Get { source: offset, dest: to, len: size })
+            }
+            Request::G { pe, offset, width, reply } => {
+                (pending.reply, pending.from_scratch) = (Some(reply), true);
+                let key = self.pending.vacant_key();
+                self.scratch[key] = 0;
+                let dest = self.scratch.as_mut_ptr().wrapping_add(key).cast();
+                (pe, Job::Get { source: offset, dest, len: width.bytes() as u64 })
+            }
+            Request::PutSignal { pe, offset, local, size, signal, op, value, reply } => {
+                pending.reply = reply;
+                let from = self.local(Operation::PutSignal, pe, local, size).map_err(|e| (e, reply))?;
+                let signal = Signal { offset: signal, value, op: op.into() };
+                (pe, Job::PutSignal { dest: offset, source: Source::Stable(from), len: size, signal })
+            }
+            Request::Amo { pe, offset, ty, op, operand, compare } => {
+                (pe, Job::Amo { offset, ty, op, operand, compare, fetch: Fetch::No })
+            }
+            Request::FetchAmo { pe, offset, ty, op, operand, compare, reply } => {
+                pending.reply = Some(reply);
+                (pe, Job::Amo { offset, ty, op, operand, compare, fetch: Fetch::Told })
+            }
+            Request::Invalid { w0, why } => {
+                let why = format!("request {w0:#018x} at position {}: {why}", pending.position);
+                return Err((Error::Malformed { what: "device request", pe: self.endpoint.me(), why }, None));
+            }
+        };
+        let tag = self.pending.insert(pending) as u64;
+        let issue = Issue { issuer: FIRST_CHANNEL + pending.channel, tag: Some(tag) };
+        // SAFETY: sources and destinations were checked to be heap or registered memory, which stays mapped; the device
+        // keeps its hands off them until the request is complete, as its API says; `word` is copied during the call.
+        let started = unsafe { self.endpoint.submit(pe, job, issue) };
+        started.map(drop).map_err(|error| {
+            self.pending.remove(tag as usize);
+            (error, pending.reply)
+        })
+    }
+
+    /// The address of a device's local buffer, which must be heap or registered memory from first to last byte.
+    fn local(&self, operation: Operation, pe: Pe, local: Local, size: u64) -> Result<*mut u8> {
+        let regions = self.endpoint.regions();
+        if size == 0 {
+            return Ok(std::ptr::null_mut());
+        }
+        match local {
+            Local::Symmetric(offset) => {
+                let me = self.endpoint.me();
+                let outside = Error::OutOfSegment { operation, pe: me, offset, bytes: size };
+                regions.local(offset, size).ok_or(outside)
+            }
+            Local::Address(address) => {
+                let ptr = std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
+                if regions.owns(ptr, size) {
+                    return Ok(ptr);
+                }
+                Err(Error::LocalBuffer { operation, pe, address, bytes: size })
+            }
+        }
+    }
+
+    fn fail(&mut self, channel: usize, position: u64, reply: Option<ReplyTo>, error: Error) {
+        tracing::debug!(channel, position, %error, "a device request failed");
+        self.device_error.get_or_insert(error);
+        let channel = &mut self.channels[channel];
+        let answered = reply.is_none_or(|to| channel.reply(to, 0, true));
+        if !answered {
+            tracing::debug!(position, "its reply entry does not exist");
+        }
+        channel.fail(position);
+    }
+
+    fn tell(&mut self, finished: Finished) {
+        if finished.issuer == HOST {
+            self.host_finished.push(finished);
+            return;
+        }
+        let Some(pending) = self.pending.try_remove(finished.tag as usize) else { return };
+        let channel = usize::from(pending.channel);
+        match finished.result {
+            Ok(value) => {
+                let value = if pending.from_scratch { self.scratch[finished.tag as usize] } else { value };
+                if let Some(to) = pending.reply
+                    && !self.channels[channel].reply(to, value, false)
+                {
+                    let why = format!("reply entry {} does not exist", to.index);
+                    let error = Error::Malformed { what: "device request", pe: self.endpoint.me(), why };
+                    return self.fail(channel, pending.position, None, error);
+                }
+                self.channels[channel].complete(pending.position);
+            }
+            Err(error) => self.fail(channel, pending.position, pending.reply, error),
+        }
+    }
+}

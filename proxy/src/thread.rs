@@ -1,0 +1,230 @@
+//! The proxy thread, and how a waiting host thread takes its place.
+//!
+//! The engine must always be polled, but a core is too much for polling when nothing happens, and on a machine with
+//! few cores a proxy thread that spins takes the core from the thread that waits for it. So:
+//!
+//! - While there is traffic the proxy thread polls. After [`SPIN`] without any it sleeps until a rail or a
+//!   doorbell wakes it (or, where the provider has no wait object, for a short time that grows).
+//! - A host thread that waits for something calls [`Driver::wait_turn`] and polls the engine itself: no switch of threads
+//!   lies between the NIC and whoever waits. The proxy thread then looks only now and then whether that is still so.
+//!
+//! The engine's mutex hands the endpoint from one to the other, so it is driven by one thread at a time, which is what
+//! `FI_THREAD_COMPLETION` asks for. Host threads never touch a completion queue of the proxy endpoint without it.
+
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::time::TimeSpec;
+
+use crate::engine::Engine;
+
+/// How long the proxy thread polls after the last thing that happened. A little more than a round trip over TCP, so
+/// that a request-reply exchange finds it awake.
+const SPIN: Duration = Duration::from_micros(50);
+/// How often the proxy thread looks whether host threads still drive the engine: what a peer may have to wait
+/// when this PE goes from waiting to computing.
+const LOOK: Duration = Duration::from_micros(100);
+/// The longest sleep where no wait object can wake us.
+const LONGEST_NAP: Duration = Duration::from_micros(500);
+/// The longest sleep otherwise: time-outs are counted in seconds.
+const LONGEST_SLEEP: Duration = Duration::from_millis(500);
+
+/// The engine and what its drivers share.
+pub struct Driver {
+    engine: Mutex<Engine>,
+    /// Host threads that drive the engine now, and how often any has begun to.
+    waiting: AtomicU32,
+    turns: AtomicU64,
+    stop: AtomicBool,
+    bell: EventFd,
+    started: Instant,
+}
+
+/// A host thread's turn at driving the engine; ends when dropped.
+pub struct Turn<'a>(&'a Driver);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Turn<'_> {
+    /// Polls the engine once, unless another thread does so right now. Returns how much happened.
+    #[inline]
+    pub fn poll(&self) -> usize {
+        self.0.try_poll()
+    }
+}
+
+impl Driver {
+    /// The engine. Short uses only: everybody's progress waits for it.
+    pub fn engine(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a host thread's turn: it promises to poll until the turn ends.
+    #[must_use]
+    pub fn wait_turn(&self) -> Turn<'_> {
+        self.waiting.fetch_add(1, Ordering::Acquire);
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        Turn(self)
+    }
+
+    /// Polls the engine once, unless another thread does so right now. Returns how much happened.
+    #[inline]
+    pub fn try_poll(&self) -> usize {
+        match self.engine.try_lock() {
+            Ok(mut engine) => self.poll(&mut engine),
+            Err(std::sync::TryLockError::Poisoned(e)) => self.poll(&mut e.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => 0,
+        }
+    }
+
+    /// Wakes the proxy thread: something was handed to the engine that it should look at now.
+    pub fn wake(&self) {
+        // A full counter means that it is awake already.
+        let _ = self.bell.write(1);
+    }
+
+    #[inline]
+    fn poll(&self, engine: &mut Engine) -> usize {
+        let events = engine.poll();
+        if engine.rounds().is_multiple_of(1024) {
+            engine.endpoint().tick(self.seconds());
+        }
+        events
+    }
+
+    fn seconds(&self) -> u32 {
+        self.started.elapsed().as_secs() as u32
+    }
+}
+
+/// How the proxy thread behaves.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// Never sleep.
+    pub spin: bool,
+    /// Run on this core.
+    pub core: Option<usize>,
+}
+
+/// A running proxy thread. Dropping it stops and joins the thread.
+pub struct Proxy {
+    driver: Arc<Driver>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Proxy {
+    /// Starts the proxy thread.
+    ///
+    /// # Errors
+    /// The system has no thread or no event descriptor left.
+    pub fn start(engine: Engine, options: Options) -> std::io::Result<Proxy> {
+        let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
+        let driver = Arc::new(Driver {
+            engine: Mutex::new(engine),
+            waiting: AtomicU32::new(0),
+            turns: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            bell,
+            started: Instant::now(),
+        });
+        let of_thread = Arc::clone(&driver);
+        let thread = std::thread::Builder::new().name("symrail-proxy".into()).spawn(move || run(&of_thread, options))?;
+        Ok(Proxy { driver, thread: Some(thread) })
+    }
+
+    /// The engine and its turns.
+    #[must_use]
+    pub fn driver(&self) -> &Arc<Driver> {
+        &self.driver
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.driver.stop.store(true, Ordering::Release);
+        self.driver.wake();
+        if let Some(thread) = self.thread.take() {
+            // The thread has no way to panic that is worth telling a second time.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(driver: &Driver, options: Options) {
+    prepare_thread(options);
+    let (rail_fds, bells) = {
+        let mut engine = driver.engine();
+        let bells: Vec<_> = engine.channels().iter().map(|c| Arc::clone(c.doorbell())).collect();
+        (engine.endpoint().wait_fds(), bells)
+    };
+    let mut busy_until = Instant::now();
+    let mut nap = Duration::from_micros(20);
+    let mut turns_seen = 0;
+    while !driver.stop.load(Ordering::Acquire) {
+        let turns = driver.turns.load(Ordering::Relaxed);
+        let others_drive = driver.waiting.load(Ordering::Acquire) > 0 || turns != turns_seen;
+        turns_seen = turns;
+        if others_drive && !options.spin {
+            std::thread::sleep(LOOK);
+            continue;
+        }
+        if driver.try_poll() > 0 {
+            busy_until = Instant::now() + SPIN;
+            nap = Duration::from_micros(20);
+            continue;
+        }
+        if options.spin || Instant::now() < busy_until {
+            std::hint::spin_loop();
+            continue;
+        }
+        let may_sleep = match driver.engine.try_lock() {
+            Ok(mut engine) => {
+                engine.endpoint().tick(driver.seconds());
+                engine.prepare_sleep()
+            }
+            Err(_) => false,
+        };
+        if may_sleep {
+            let longest = if rail_fds.is_some() { LONGEST_SLEEP } else { nap };
+            sleep(driver, rail_fds.as_deref().unwrap_or(&[]), &bells, longest);
+            nap = (nap * 2).min(LONGEST_NAP);
+        } else {
+            std::thread::yield_now();
+        }
+        driver.engine().wake();
+    }
+}
+
+fn sleep(driver: &Driver, rails: &[RawFd], bells: &[Arc<crate::channel::Doorbell>], longest: Duration) {
+    let mut fds = Vec::with_capacity(rails.len() + bells.len() + 1);
+    fds.push(PollFd::new(driver.bell.as_fd(), PollFlags::POLLIN));
+    fds.extend(bells.iter().map(|b| PollFd::new(b.fd(), PollFlags::POLLIN)));
+    fds.extend(rails.iter().map(|&fd| {
+        // SAFETY: the rails belong to the engine, which lives as long as the driver.
+        PollFd::new(unsafe { BorrowedFd::borrow_raw(fd) }, PollFlags::POLLIN)
+    }));
+    // Interrupted or out of memory: then this was a short sleep.
+    let _ = ppoll(&mut fds, Some(TimeSpec::from(longest)), None);
+    // Nothing to read is the usual case.
+    let _ = driver.bell.read();
+}
+
+fn prepare_thread(options: Options) {
+    // Short sleeps are meant: the default slack of 50 µs would double them. A refusal only costs precision.
+    // SAFETY: takes a number, touches no memory of ours.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_u64) };
+    let Some(core) = options.core else { return };
+    let mut set = nix::sched::CpuSet::new();
+    if let Err(error) = set.set(core).and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set)) {
+        tracing::warn!(core, %error, "the proxy thread stays where the scheduler puts it");
+    }
+}
