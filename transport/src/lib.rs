@@ -11,6 +11,7 @@ pub mod region;
 pub mod segment;
 mod slab;
 pub mod topology;
+pub mod verbs;
 pub mod wire;
 
 pub use error::{Error, Fault, Operation, Result};

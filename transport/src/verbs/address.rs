@@ -1,0 +1,184 @@
+//! A rail's address: what a peer needs to pair a queue pair with one of ours, and to find out that it must not.
+
+use super::gid::GidType;
+use super::mode::Mode;
+use crate::error::{Error, Result};
+use crate::pe::Pe;
+
+const VERSION: u8 = 1;
+const MAGIC: [u8; 3] = *b"ibv";
+/// Everything before the queue pair numbers.
+const HEAD: usize = 44;
+
+/// The address of one rail. `qpns[i]` is the queue pair that waits for the PE whose index is `i`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Address {
+    pub mode: Mode,
+    pub gid_type: GidType,
+    pub gid: [u8; 16],
+    pub lid: u16,
+    /// The port asks for global route headers.
+    pub needs_grh: bool,
+    /// As verbs counts it: 1 (256 bytes) to 5 (4096 bytes).
+    pub mtu: u8,
+    pub pkey: u16,
+    /// Reads and atomics that the rail serves at a time for one peer.
+    pub incoming_reads: u8,
+    /// First packet sequence number of every queue pair, 24 bits.
+    pub psn: u32,
+    pub qpns: Vec<u32>,
+}
+
+impl Address {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEAD + 4 * self.qpns.len());
+        out.extend_from_slice(&MAGIC);
+        out.push(VERSION);
+        out.push(self.mode as u8);
+        out.push(match self.gid_type {
+            GidType::InfiniBand => 0,
+            GidType::RoceV1 => 1,
+            GidType::RoceV2 => 2,
+        });
+        out.push(u8::from(self.needs_grh));
+        out.push(self.mtu);
+        out.extend_from_slice(&self.gid);
+        out.extend_from_slice(&self.lid.to_le_bytes());
+        out.extend_from_slice(&self.pkey.to_le_bytes());
+        out.push(self.incoming_reads);
+        out.extend_from_slice(&[0; 7]);
+        out.extend_from_slice(&self.psn.to_le_bytes());
+        out.extend_from_slice(&u32::try_from(self.qpns.len()).unwrap_or(0).to_le_bytes());
+        debug_assert_eq!(out.len(), HEAD);
+        for qpn in &self.qpns {
+            out.extend_from_slice(&qpn.to_le_bytes());
+        }
+        out
+    }
+
+    /// Reads what a peer sent.
+    pub fn decode(bytes: &[u8], from: Pe) -> Result<Self> {
+        let malformed = |why: String| Error::Malformed { what: "ibverbs rail address", pe: from, why };
+        let (head, tail) = bytes
+            .split_first_chunk::<HEAD>()
+            .ok_or_else(|| malformed(format!("{} bytes, at least {HEAD} expected", bytes.len())))?;
+        if head[..3] != MAGIC {
+            return Err(malformed("it is not one of ibverbs; do all PEs use the same SYMRAIL_TRANSPORT?".into()));
+        }
+        if head[3] != VERSION {
+            return Err(malformed(format!("version {}, expected {VERSION}", head[3])));
+        }
+        let mode = Mode::from_wire(head[4]).ok_or_else(|| malformed(format!("IB mode {}", head[4])))?;
+        let gid_type = match head[5] {
+            0 => GidType::InfiniBand,
+            1 => GidType::RoceV1,
+            2 => GidType::RoceV2,
+            other => return Err(malformed(format!("GID type {other}"))),
+        };
+        let mtu = head[7];
+        if !(1..=5).contains(&mtu) {
+            return Err(malformed(format!("MTU code {mtu}")));
+        }
+        let mut gid = [0; 16];
+        gid.copy_from_slice(&head[8..24]);
+        let u32_at = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let (words, rest) = tail.as_chunks::<4>();
+        if words.len() != u32_at(40) as usize || !rest.is_empty() {
+            return Err(malformed(format!("{} bytes for {} queue pairs", tail.len(), u32_at(40))));
+        }
+        Ok(Address {
+            mode,
+            gid_type,
+            gid,
+            lid: u16::from_le_bytes([head[24], head[25]]),
+            needs_grh: head[6] & 1 != 0,
+            mtu,
+            pkey: u16::from_le_bytes([head[26], head[27]]),
+            incoming_reads: head[28],
+            psn: u32_at(36) & 0xff_ffff,
+            qpns: words.iter().map(|word| u32::from_le_bytes(*word)).collect(),
+        })
+    }
+
+    /// Refuses a peer with which this rail could not talk, naming both values.
+    pub fn check(&self, peer: &Address, pe: Pe, other_pe: Pe) -> Result<()> {
+        let differs =
+            |what, value: String, other_value: String| Err(Error::Mismatch { what, pe, value, other_pe, other_value });
+        if self.mode != peer.mode {
+            return differs("SYMRAIL_IB_MODE", self.mode.to_string(), peer.mode.to_string());
+        }
+        if self.gid_type != peer.gid_type {
+            return differs("the GID's type", self.gid_type.to_string(), peer.gid_type.to_string());
+        }
+        let family = |address: &Address| if is_ipv4(&address.gid) { "IPv4" } else { "IPv6" };
+        if self.gid_type == GidType::RoceV2 && family(self) != family(peer) {
+            return differs("the GID's address family", family(self).into(), family(peer).into());
+        }
+        // The highest bit says full or limited member: two limited members do not talk, all else does.
+        if self.pkey & 0x7fff != peer.pkey & 0x7fff || (self.pkey | peer.pkey) & 0x8000 == 0 {
+            return differs("the partition key", format!("{:#06x}", self.pkey), format!("{:#06x}", peer.pkey));
+        }
+        Ok(())
+    }
+}
+
+fn is_ipv4(gid: &[u8; 16]) -> bool {
+    std::net::Ipv6Addr::from(*gid).to_ipv4_mapped().is_some()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Address {
+        let mut gid = [0; 16];
+        gid[10..].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 1]);
+        Address {
+            mode: Mode::RdmaAtomics,
+            gid_type: GidType::RoceV2,
+            gid,
+            lid: 0x1234,
+            needs_grh: true,
+            mtu: 5,
+            pkey: 0xffff,
+            incoming_reads: 16,
+            psn: 0xabcdef,
+            qpns: vec![17, 0x12_3456, 3],
+        }
+    }
+
+    #[test]
+    fn comes_back_as_it_was() {
+        assert_eq!(Address::decode(&sample().encode(), 1).unwrap(), sample());
+    }
+
+    #[test]
+    fn every_truncation_and_odd_field_is_an_error() {
+        let good = sample().encode();
+        for length in 0..good.len() {
+            assert!(Address::decode(&good[..length], 1).is_err(), "{length} bytes passed");
+        }
+        for (at, value) in [(0, b'x'), (3, 9), (4, 0), (4, 3), (5, 3), (7, 0), (7, 6), (40, 200), (43, 255)] {
+            let mut bad = good.clone();
+            bad[at] = value;
+            assert!(Address::decode(&bad, 1).is_err(), "byte {at} = {value} passed");
+        }
+    }
+
+    #[test]
+    fn mismatches_name_both_values() {
+        let ours = sample();
+        let refused = |change: &dyn Fn(&mut Address)| {
+            let mut theirs = sample();
+            change(&mut theirs);
+            ours.check(&theirs, 0, 7).unwrap_err().to_string()
+        };
+        assert!(ours.check(&sample(), 0, 7).is_ok());
+        let mode = refused(&|a| a.mode = Mode::WriteWithImm);
+        assert!(mode.contains("PE 0 has rdma-atomics") && mode.contains("PE 7 has write-with-imm"), "{mode}");
+        assert!(refused(&|a| a.gid_type = GidType::RoceV1).contains("RoCE v1"));
+        assert!(refused(&|a| a.gid = [0xfe; 16]).contains("IPv6"));
+        assert!(refused(&|a| a.pkey = 0x8001).contains("0x8001"));
+    }
+}

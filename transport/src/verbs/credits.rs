@@ -1,0 +1,279 @@
+//! Who may post, and which work requests get a completion.
+//!
+//! A send queue has room for `depth` work requests and the completion queue, which all queue pairs of a rail share, for a
+//! number of completions. A work request takes one credit of both until it is known to be over. That it holds one of the
+//! completion queue even when it asks for no completion is on purpose: when its queue pair fails, it gets one all the same.
+//!
+//! Work requests of one queue pair end in order, so one completion ends all before it. Therefore only some ask for one
+//! ("signalled"): the last of a chain that has an id in it, and enough of the others that no credit is lost for ever.
+
+use std::collections::VecDeque;
+
+use crate::rail::OpId;
+
+/// The credits of a rail's completion queue.
+#[derive(Debug)]
+pub(super) struct Credits {
+    free: u32,
+    /// Work requests behind the last signalled one of their queue pair, over all queue pairs.
+    trailing: u32,
+    /// The most of those.
+    trailing_limit: u32,
+}
+
+impl Credits {
+    pub fn new(total: u32) -> Self {
+        // Half: whenever the queue is full, at least the other half will end by a completion.
+        Credits { free: total, trailing: 0, trailing_limit: total / 2 }
+    }
+}
+
+/// The work requests of one queue pair that are not known to be over.
+#[derive(Debug)]
+pub(super) struct SendQueue {
+    entries: VecDeque<Entry>,
+    depth: usize,
+    /// The sequence number of the first entry.
+    first: u32,
+    /// Entries behind the last signalled one, and how many of them have an id.
+    trailing: u32,
+    trailing_ids: u32,
+    /// A work request failed: all that follow fail, too.
+    failed: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    id: Option<OpId>,
+    signalled: bool,
+}
+
+/// What a completion says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The work request and all before it are done.
+    Done,
+    /// The work request failed; those before it did not, unless one of them failed before.
+    Failed,
+    /// The work request was discarded since its queue pair is in the error state. Those before it that gave no completion
+    /// count as failed, too: whether a device reports each discarded one differs, and doubt is no success.
+    Flushed,
+}
+
+/// A work request that ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ended {
+    pub id: Option<OpId>,
+    pub failed: bool,
+}
+
+impl SendQueue {
+    pub fn new(depth: u32) -> Self {
+        SendQueue {
+            entries: VecDeque::with_capacity(depth as usize),
+            depth: depth as usize,
+            first: 0,
+            trailing: 0,
+            trailing_ids: 0,
+            failed: false,
+        }
+    }
+
+    /// Takes credits for one more work request; `None` when there are none. Gives its sequence number.
+    pub fn admit(&mut self, credits: &mut Credits, id: Option<OpId>) -> Option<u32> {
+        if credits.free == 0 || self.entries.len() == self.depth {
+            return None;
+        }
+        let sequence = self.first.wrapping_add(self.entries.len() as u32);
+        self.entries.push_back(Entry { id, signalled: false });
+        credits.free -= 1;
+        credits.trailing += 1;
+        self.trailing += 1;
+        self.trailing_ids += u32::from(id.is_some());
+        Some(sequence)
+    }
+
+    /// Whether the last work request must be signalled, `last_of_chain` or not; if so, counts it as such.
+    pub fn signal_last(&mut self, credits: &mut Credits, last_of_chain: bool) -> bool {
+        let for_id = last_of_chain && self.trailing_ids > 0;
+        // A quarter of the queue: often enough that posting goes on while the completion is under way.
+        let for_credits =
+            self.trailing as usize >= (self.depth / 4).max(1) || credits.trailing > credits.trailing_limit;
+        if !(for_id || for_credits) {
+            return false;
+        }
+        if let Some(last) = self.entries.back_mut() {
+            last.signalled = true;
+        }
+        credits.trailing -= self.trailing;
+        self.trailing = 0;
+        self.trailing_ids = 0;
+        true
+    }
+
+    /// Takes back the `count` last work requests, which were not posted after all; the first of them first.
+    pub fn retract(&mut self, credits: &mut Credits, count: usize) -> impl Iterator<Item = Option<OpId>> {
+        let keep = self.entries.len().saturating_sub(count);
+        credits.free += (self.entries.len() - keep) as u32;
+        let gone = self.entries.split_off(keep);
+        self.recount(credits);
+        gone.into_iter().map(|entry| entry.id)
+    }
+
+    fn recount(&mut self, credits: &mut Credits) {
+        let behind = self.entries.iter().rev().take_while(|entry| !entry.signalled);
+        let (trailing, ids) = behind.fold((0, 0), |(n, ids), entry| (n + 1, ids + u32::from(entry.id.is_some())));
+        credits.trailing = credits.trailing - self.trailing + trailing;
+        self.trailing = trailing;
+        self.trailing_ids = ids;
+    }
+
+    /// A completion for `sequence` arrived: reports each work request that is over by it, in order, and frees its credits.
+    /// A sequence number that is not outstanding reports nothing.
+    pub fn complete(&mut self, credits: &mut Credits, sequence: u32, outcome: Outcome, mut report: impl FnMut(Ended)) {
+        let over = sequence.wrapping_sub(self.first) as usize;
+        if over >= self.entries.len() {
+            return;
+        }
+        self.failed |= outcome == Outcome::Flushed;
+        for nth in 0..=over {
+            let Some(entry) = self.entries.pop_front() else { break };
+            self.first = self.first.wrapping_add(1);
+            credits.free += 1;
+            self.failed |= outcome == Outcome::Failed && nth == over;
+            report(Ended { id: entry.id, failed: self.failed });
+        }
+        let left = self.entries.len() as u32;
+        if self.trailing > left {
+            // Unsignalled ones ended by the failure of the queue pair.
+            credits.trailing -= self.trailing - left;
+            self.trailing = left;
+            self.trailing_ids = self.entries.iter().filter(|entry| entry.id.is_some()).count() as u32;
+        }
+    }
+
+    /// Whether nothing is outstanding.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Starts anew after the queue pair was reset, which it may be only when nothing is outstanding.
+    pub fn reset(&mut self) {
+        self.failed = false;
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn ended(
+        queue: &mut SendQueue,
+        credits: &mut Credits,
+        sequence: u32,
+        outcome: Outcome,
+    ) -> Vec<(Option<OpId>, bool)> {
+        let mut out = Vec::new();
+        queue.complete(credits, sequence, outcome, |ended| out.push((ended.id, ended.failed)));
+        out
+    }
+
+    #[test]
+    fn neither_queue_is_overrun() {
+        let (mut credits, mut queue) = (Credits::new(6), SendQueue::new(4));
+        for id in 0..4 {
+            assert!(queue.admit(&mut credits, Some(id)).is_some());
+        }
+        assert_eq!(queue.admit(&mut credits, Some(4)), None, "the send queue holds four");
+        let mut other = SendQueue::new(4);
+        assert!(other.admit(&mut credits, None).is_some());
+        assert!(other.admit(&mut credits, None).is_some());
+        assert_eq!(other.admit(&mut credits, None), None, "the completion queue holds six");
+        queue.signal_last(&mut credits, true);
+        assert_eq!(ended(&mut queue, &mut credits, 3, Outcome::Done).len(), 4);
+        assert!(other.admit(&mut credits, None).is_some());
+    }
+
+    #[test]
+    fn one_completion_ends_a_chain_in_order() {
+        let (mut credits, mut queue) = (Credits::new(64), SendQueue::new(64));
+        queue.admit(&mut credits, Some(7));
+        assert!(!queue.signal_last(&mut credits, false));
+        queue.admit(&mut credits, None);
+        assert!(!queue.signal_last(&mut credits, false));
+        queue.admit(&mut credits, Some(9));
+        assert!(queue.signal_last(&mut credits, true));
+        assert_eq!(
+            ended(&mut queue, &mut credits, 2, Outcome::Done),
+            [(Some(7), false), (None, false), (Some(9), false)]
+        );
+        assert_eq!(ended(&mut queue, &mut credits, 2, Outcome::Done), [], "twice the same completion");
+    }
+
+    #[test]
+    fn a_failure_spares_what_came_before_and_takes_all_that_follows() {
+        let (mut credits, mut queue) = (Credits::new(64), SendQueue::new(64));
+        for id in 0..5 {
+            queue.admit(&mut credits, Some(id));
+        }
+        assert_eq!(ended(&mut queue, &mut credits, 1, Outcome::Failed), [(Some(0), false), (Some(1), true)]);
+        // A device that reports only the signalled ones of the flushed work requests.
+        assert_eq!(
+            ended(&mut queue, &mut credits, 4, Outcome::Flushed),
+            [(Some(2), true), (Some(3), true), (Some(4), true)]
+        );
+        assert!(queue.is_empty());
+        assert_eq!(credits.free, 64);
+        assert_eq!(credits.trailing, 0);
+    }
+
+    #[test]
+    fn what_a_flush_does_not_mention_has_failed() {
+        let (mut credits, mut queue) = (Credits::new(64), SendQueue::new(64));
+        for id in 0..3 {
+            queue.admit(&mut credits, Some(id));
+        }
+        let all_failed = [(Some(0), true), (Some(1), true), (Some(2), true)];
+        assert_eq!(ended(&mut queue, &mut credits, 2, Outcome::Flushed), all_failed);
+    }
+
+    #[test]
+    fn a_retracted_request_leaves_no_trace() {
+        let (mut credits, mut queue) = (Credits::new(64), SendQueue::new(64));
+        queue.admit(&mut credits, Some(1));
+        queue.signal_last(&mut credits, true);
+        queue.admit(&mut credits, Some(2));
+        queue.admit(&mut credits, Some(3));
+        queue.signal_last(&mut credits, true);
+        assert_eq!(queue.retract(&mut credits, 2).collect::<Vec<_>>(), [Some(2), Some(3)]);
+        assert_eq!((credits.free, credits.trailing, queue.trailing_ids), (63, 0, 0));
+        assert_eq!(queue.admit(&mut credits, None), Some(1));
+    }
+
+    /// Posts without ids on any mix of queue pairs never stop for want of a completion.
+    #[test]
+    fn credits_always_come_back() {
+        for (total, depth, queues) in [(16, 16, 1), (16, 16, 40), (64, 16, 7), (9, 3, 20), (2, 2, 5)] {
+            let mut credits = Credits::new(total);
+            let mut all: Vec<_> = (0..queues).map(|_| (SendQueue::new(depth), Vec::new())).collect();
+            for turn in 0..10_000_usize {
+                // As unevenly as can be: each queue pair once before any comes again.
+                let (queue, signalled) = &mut all[turn % queues];
+                if let Some(sequence) = queue.admit(&mut credits, None) {
+                    if queue.signal_last(&mut credits, true) {
+                        signalled.push(sequence);
+                    }
+                    continue;
+                }
+                let mut freed = 0;
+                for (queue, signalled) in &mut all {
+                    for sequence in signalled.drain(..) {
+                        queue.complete(&mut credits, sequence, Outcome::Done, |_| freed += 1);
+                    }
+                }
+                assert!(freed > 0, "{total} credits, depth {depth}, {queues} queue pairs: stuck at {turn}");
+            }
+        }
+    }
+}

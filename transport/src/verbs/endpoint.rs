@@ -1,0 +1,349 @@
+//! The rail: opening, connecting, registering, bringing back.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use verbs_sys as sys;
+
+use super::address::Address;
+use super::completion::{BATCH, CompletionQueue};
+use super::credits::{Credits, SendQueue};
+use super::discover::Nic;
+use super::domain::{Context, Domain};
+use super::gid;
+use super::memory::{Access, Memory, OwnMemory};
+use super::mode::{self, Mode};
+use super::post::Chain;
+use super::queue::{Path, QueuePair, Shared};
+use super::receive::{MESSAGE, RECEIVES, ReceiveQueue};
+use super::{Role, load};
+use crate::env::Settings;
+use crate::error::{Error, Fault, Result};
+use crate::rail::{Dest, OpId, Order, RailCaps, Registration};
+
+/// Inline data that is asked for: small puts and every request of the target agent without a payload fit, and a work
+/// request with it still fits in a few cache lines.
+const INLINE: u32 = 220;
+/// Completions that a rail has room for, at most, beyond what one queue pair needs.
+const COMPLETIONS: u32 = 8192;
+/// Reads and atomics in flight per queue pair, where the device allows.
+const READS: u8 = 16;
+
+/// One destination.
+pub(super) struct Peer {
+    pub queue: QueuePair,
+    pub sent: SendQueue,
+    pub state: PeerState,
+}
+
+/// What may be done with a destination.
+pub(super) enum PeerState {
+    /// Waits for [`connect`](crate::rail::Rail::connect).
+    Waiting,
+    /// Works.
+    Ready,
+    /// Failed, for this reason.
+    Failed(Fault),
+}
+
+/// A rail over one port of one NIC. See the module for its parts.
+pub struct VerbsRail {
+    // Dropped first, and in this order: what uses queues before the queues.
+    pub(super) peers: Vec<Peer>,
+    pub(super) received: ReceiveQueue,
+    pub(super) completions: CompletionQueue,
+    pub(super) memory: HashMap<u32, Memory>,
+    /// Where old values go that nobody asked for.
+    pub(super) unwanted: OwnMemory,
+    pub(super) chain: Chain,
+    pub(super) credits: Credits,
+    /// Ended work requests that are not reported yet: those that a chain promised and could not post.
+    pub(super) unposted: Vec<(Option<OpId>, Fault)>,
+    /// The rail does not work, for this reason; `true` until it is reported.
+    pub(super) down: Option<(Fault, bool)>,
+    /// The port is active.
+    pub(super) port_up: bool,
+    pub(super) entries: Box<[sys::ibv_wc; BATCH]>,
+    /// Calls of `poll`, to look for events once in a while.
+    pub(super) polls: u32,
+    pub(super) path: Path,
+    pub(super) address: Address,
+    pub(super) caps: RailCaps,
+    mode_reason: String,
+    access: Access,
+    pub(super) domain: Arc<Domain>,
+}
+
+impl VerbsRail {
+    /// Opens a rail on a NIC, with a queue pair for each of `destinations`.
+    ///
+    /// # Errors
+    /// [`Error::Library`]; [`Error::NoRail`] when device, port, GID or partition key do not exist, naming those that do;
+    /// [`Error::Unsupported`] when the device cannot do what is asked; [`Error::Fabric`] with the call that failed.
+    pub fn open(nic: &Nic, role: Role, destinations: u32, settings: &Settings) -> Result<Self> {
+        let verbs = load(settings)?;
+        let Some(context) = Context::open(&verbs, &nic.device)? else {
+            let found = super::all(&verbs)?.iter().map(|nic| nic.name.clone()).collect::<Vec<_>>().join(", ");
+            let found = if found.is_empty() { "nothing".into() } else { found };
+            return Err(Error::NoRail { wanted: format!("device {}", nic.device), found });
+        };
+        let device = context.query_device()?;
+        if nic.port == 0 || nic.port > device.phys_port_cnt {
+            return Err(Error::NoRail {
+                wanted: format!("port {} of {}", nic.port, nic.device),
+                found: format!("ports 1 to {}", device.phys_port_cnt),
+            });
+        }
+        let port = context.query_port(nic.port)?;
+        let (mode, mode_reason) =
+            mode::decide(settings.ib_mode, mode::Atomicity::from_device(device.atomic_cap), &nic.device)?;
+        let pkey = choose_pkey(&context, nic, &port, settings.ib_pkey_index)?;
+        let gids = context.gids(nic.port, &port);
+        let Some(gid) = gid::choose(&gids, settings) else {
+            return Err(Error::NoRail {
+                wanted: format!("{} on {}", gid::wanted(settings), nic.name),
+                found: gid::table(&gids),
+            });
+        };
+        let path = Path {
+            port: nic.port,
+            gid_index: u8::try_from(gid.index).unwrap_or(u8::MAX),
+            pkey_index: settings.ib_pkey_index,
+            service_level: settings.ib_sl,
+            traffic_class: settings.ib_traffic_class,
+            timeout: settings.ib_timeout,
+            retries: settings.ib_retry_cnt,
+            outgoing_reads: at_most(READS, device.max_qp_init_rd_atom),
+            incoming_reads: at_most(READS, device.max_qp_rd_atom),
+            atomics: mode == Mode::RdmaAtomics,
+        };
+        let mut address = Address {
+            mode,
+            gid_type: gid.kind,
+            gid: gid.raw,
+            lid: port.lid,
+            needs_grh: port.flags & sys::IBV_QPF_GRH_REQUIRED != 0,
+            mtu: u8::try_from(port.active_mtu.clamp(1, 5)).unwrap_or(1),
+            pkey,
+            incoming_reads: path.incoming_reads,
+            psn: random_psn(),
+            qpns: Vec::new(),
+        };
+        let gid = gid.to_string();
+
+        let Sizes { depth, credits, receives } = sizes(&device, destinations, settings.ib_queue_depth, nic)?;
+        let domain = Domain::new(context, &nic.name)?;
+        let completions = CompletionQueue::new(&domain, credits + receives, role == Role::Proxy)?;
+        let received = ReceiveQueue::new(&domain, receives)?;
+        let shared = Shared { cq: completions.raw(), srq: received.raw() };
+        let mut peers: Vec<Peer> = Vec::with_capacity(destinations as usize);
+        for _ in 0..destinations {
+            let inline = peers.last().map_or(INLINE, |peer| peer.queue.inline.min(INLINE));
+            let queue = QueuePair::new(&domain, shared, depth, inline, &path)?;
+            peers.push(Peer { sent: SendQueue::new(queue.depth), queue, state: PeerState::Waiting });
+        }
+        address.qpns = peers.iter().map(|peer| peer.queue.number()).collect();
+        let inline = peers.iter().map(|peer| peer.queue.inline).min().unwrap_or(0) as usize;
+        let relaxed = settings.ib_relaxed_ordering && domain.verbs().reg_mr_iova2.is_some();
+        let caps = RailCaps {
+            name: nic.name.clone(),
+            provider: "verbs".into(),
+            max_rma: port.max_msg_sz as usize,
+            inject: inline,
+            max_send: MESSAGE.min(port.max_msg_sz as usize),
+            queue_depth: credits as usize,
+            order: Order { write_after_write: !relaxed, send_after_write: true, send_after_send: true },
+            local_registration: true,
+            immediate: true,
+            progress: format!("by the NIC; IB mode {mode}: {mode_reason}; GID {gid}"),
+        };
+        tracing::info!("rail {} ({role:?}): IB mode {mode}: {mode_reason}; port {}, GID {gid}", nic.name, nic.port);
+        Ok(VerbsRail {
+            peers,
+            received,
+            completions,
+            memory: HashMap::new(),
+            unwanted: OwnMemory::new(&domain, 8)?,
+            chain: Chain::new(inline),
+            credits: Credits::new(credits),
+            unposted: Vec::new(),
+            down: None,
+            port_up: port.state == sys::IBV_PORT_ACTIVE,
+            entries: Box::new([sys::ibv_wc::default(); BATCH]),
+            polls: 0,
+            path,
+            address,
+            caps,
+            mode_reason,
+            access: Access { atomics: mode == Mode::RdmaAtomics, relaxed },
+            domain,
+        })
+    }
+
+    /// The IB mode that was chosen, and why.
+    #[must_use]
+    pub fn mode(&self) -> (Mode, &str) {
+        (self.address.mode, &self.mode_reason)
+    }
+
+    pub(super) fn encode_address(&self) -> Vec<u8> {
+        self.address.encode()
+    }
+
+    pub(super) fn connect_to(&mut self, dest: Dest, address: &[u8], return_dest: Dest) -> Result<()> {
+        // Peers are known here by their indices; where these are PE numbers, the errors name PEs.
+        let (pe, other_pe) = (return_dest, dest);
+        let theirs = Address::decode(address, other_pe)?;
+        self.address.check(&theirs, pe, other_pe)?;
+        let count = self.peers.len();
+        let Some(peer) = self.peers.get_mut(dest as usize) else {
+            let last = Dest::try_from(count).unwrap_or(Dest::MAX).saturating_sub(1);
+            return Err(Error::NoSuchPe { pe: dest.into(), last });
+        };
+        let Some(qpn) = theirs.qpns.get(return_dest as usize) else {
+            return Err(Error::Malformed {
+                what: "ibverbs rail address",
+                pe: other_pe,
+                why: format!("it has queue pairs for {} peers, none for number {return_dest}", theirs.qpns.len()),
+            });
+        };
+        if !matches!(peer.state, PeerState::Waiting) {
+            return Err(Error::Unsupported {
+                what: format!("connecting destination {dest} a second time"),
+                by: format!("rail {}", self.caps.name),
+                remedy: "recover the rail first".into(),
+            });
+        }
+        peer.queue.connect(&self.path, &self.address, &theirs, *qpn)?;
+        peer.state = PeerState::Ready;
+        Ok(())
+    }
+
+    /// Makes the rail usable again after it broke or some of its destinations failed. `Ok(false)`: not yet, because the
+    /// port is still down or work requests are still to be reported; poll and try again. `Ok(true)`: all destinations
+    /// that had failed (after [`RailSink::broken`](crate::rail::RailSink::broken): all) wait for a peer again. Exchange
+    /// [`address`](crate::rail::Rail::address) anew and connect them, on both sides: the peer's end has failed, too.
+    ///
+    /// # Errors
+    /// [`Error::NoRail`] when the rail's GID is gone; [`Error::Fabric`] with the call that failed.
+    pub fn recover(&mut self) -> Result<bool> {
+        self.look_for_events();
+        if self.down.as_ref().is_some_and(|(_, unreported)| *unreported) || !self.unposted.is_empty() {
+            return Ok(false);
+        }
+        let port = self.domain.context.query_port(self.path.port)?;
+        self.port_up = port.state == sys::IBV_PORT_ACTIVE;
+        let failed = |peer: &Peer| matches!(peer.state, PeerState::Failed(_));
+        if !self.port_up || self.peers.iter().any(|peer| failed(peer) && !peer.sent.is_empty()) {
+            return Ok(false);
+        }
+        if !self.has_its_gid() {
+            return Err(Error::NoRail {
+                wanted: format!("GID {} on {}", std::net::Ipv6Addr::from(self.address.gid), self.caps.name),
+                found: gid::table(&self.domain.context.gids(self.path.port, &port)),
+            });
+        }
+        for peer in self.peers.iter_mut().filter(|peer| failed(peer)) {
+            peer.queue.reset(&self.path)?;
+            peer.sent.reset();
+            peer.state = PeerState::Waiting;
+        }
+        self.address.lid = port.lid;
+        // Another number, so that late packets of the former connections are not taken for new ones. Connections that did
+        // not fail keep the number that they agreed on.
+        self.address.psn = random_psn();
+        self.down = None;
+        Ok(true)
+    }
+
+    /// Whether the GID that peers know is still at its index.
+    pub(super) fn has_its_gid(&self) -> bool {
+        self.domain.context.query_gid(self.path.port, self.path.gid_index.into()) == Some(self.address.gid)
+    }
+
+    /// # Safety
+    /// As for [`Rail::register`](crate::rail::Rail::register).
+    pub(super) unsafe fn register_host(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<Registration> {
+        // SAFETY: the caller keeps the memory mapped until `deregister` or the rail's end, which drop the registration.
+        let memory = unsafe { Memory::register(&self.domain, ptr, len, self.access) }?;
+        Ok(self.keep(id, memory, ptr as u64))
+    }
+
+    /// Registers device memory that was exported as a dmabuf (`cuMemGetHandleForAddressRange`): `len` bytes from
+    /// `offset` on in `fd`, which peers address from `address` on. Where this is refused, try
+    /// [`register`](crate::rail::Rail::register) with the device address: that works with the vendor's peer-memory module.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] when the library is too old; [`Error::Fabric`] when kernel or device refuse.
+    pub fn register_dmabuf(
+        &mut self,
+        fd: RawFd,
+        offset: u64,
+        len: usize,
+        address: u64,
+        id: u32,
+    ) -> Result<Registration> {
+        let memory = Memory::register_dmabuf(&self.domain, fd, offset, len, address, self.access)?;
+        Ok(self.keep(id, memory, address))
+    }
+
+    fn keep(&mut self, id: u32, memory: Memory, base: u64) -> Registration {
+        let registration = memory.registration(base);
+        self.memory.insert(id, memory);
+        registration
+    }
+}
+
+/// How large the queues are.
+#[derive(Debug, PartialEq, Eq)]
+struct Sizes {
+    /// Of each send queue.
+    depth: u32,
+    /// Work requests over all of them.
+    credits: u32,
+    /// Posted receives.
+    receives: u32,
+}
+
+fn sizes(device: &sys::ibv_device_attr, destinations: u32, depth: u32, nic: &Nic) -> Result<Sizes> {
+    let limit = |value: i32| u32::try_from(value).unwrap_or(0);
+    let unsupported =
+        |what: String, remedy: &str| Err(Error::Unsupported { what, by: nic.device.clone(), remedy: remedy.into() });
+    if destinations > limit(device.max_qp) {
+        let what = format!("{destinations} queue pairs (it has {})", device.max_qp);
+        return unsupported(what, "use fewer PEs, or SYMRAIL_TRANSPORT=libfabric");
+    }
+    let depth = depth.min(limit(device.max_qp_wr)).max(1);
+    let receives = RECEIVES.min(limit(device.max_srq_wr)).min(limit(device.max_cqe) / 4);
+    let room = limit(device.max_cqe).saturating_sub(receives);
+    if receives == 0 || room == 0 {
+        return unsupported("a shared receive queue".into(), "use SYMRAIL_TRANSPORT=libfabric");
+    }
+    let credits = destinations.saturating_mul(depth).min(COMPLETIONS.max(depth)).clamp(1, room);
+    Ok(Sizes { depth, credits, receives })
+}
+
+fn at_most(ours: u8, device: i32) -> u8 {
+    u8::try_from(device.clamp(0, ours.into())).unwrap_or(ours)
+}
+
+/// The partition key at the index, which must be there.
+fn choose_pkey(context: &Context, nic: &Nic, port: &sys::ibv_port_attr, index: u16) -> Result<u16> {
+    let at = |index| context.query_pkey(nic.port, index).filter(|pkey| *pkey != 0);
+    if let Some(pkey) = (index < port.pkey_tbl_len).then(|| at(index)).flatten() {
+        return Ok(pkey);
+    }
+    let found: Vec<_> =
+        (0..port.pkey_tbl_len).filter_map(|index| Some(format!("index {index} ({:#06x})", at(index)?))).collect();
+    Err(Error::NoRail {
+        wanted: format!("SYMRAIL_IB_PKEY_INDEX={index} on {} port {}", nic.device, nic.port),
+        found: if found.is_empty() { "nothing".into() } else { found.join(", ") },
+    })
+}
+
+/// A first packet sequence number: any will do, if only late packets of a former connection have others.
+fn random_psn() -> u32 {
+    (RandomState::new().hash_one(std::process::id()) & 0xff_ffff) as u32
+}

@@ -1,0 +1,94 @@
+//! The ibverbs backend: rails over InfiniBand and RoCE NICs, by reliable-connected queue pairs.
+//!
+//! [`load`] opens the library, [`discover()`] lists the NICs that fit the settings, [`open`] makes one of them a
+//! [`Rail`]. Each rail has its own context, protection domain, completion queue and receive queue, so host and proxy rails
+//! share nothing, and one thread polls one queue per NIC. It has one queue pair for each destination index.
+//!
+//! | read | for |
+//! |---|---|
+//! | `discover` | NICs and ports: `NIC_LIST`, `IB_PORT`, names |
+//! | `gid`, `mode` | which GID and which IB mode, and why |
+//! | `address` | what peers tell one another, and the mismatches that are refused |
+//! | `domain` | the opened device, and what it can be asked |
+//! | `queue` | a queue pair through its states |
+//! | `endpoint` | the rail: opening, connecting, registering; [`VerbsRail`] |
+//! | `post` | from the rail's operations to posted work requests: chains, inline data, atomics |
+//! | `credits` | who may post, and which work requests get a completion |
+//! | `completion`, `progress` | the completion queue, and what becomes of what is found there |
+//! | `receive` | the shared receive queue, where messages and immediates arrive |
+//! | `memory` | registration |
+//! | `events` | ports and devices that fail meanwhile |
+//!
+//! # What a completion means
+//! A write's completion means that the peer's NIC acknowledged it: it checked the key and took the bytes. What it
+//! then does for the same queue pair (a later write, a read, a message, an atomic) comes behind them, and so does what it
+//! tells its host of (a receive completion). Hence this counts as [`Notify::Delivered`](crate::rail::Notify::Delivered):
+//! whoever learns of it through the fabric finds the bytes. The order also holds up to memory, unless relaxed
+//! ordering is on (`IB_RELAXED_ORDERING`): then PCIe may swap two writes, and [`Order::write_after_write`](crate::rail::Order)
+//! is not promised; messages and immediates still come behind the data.
+//!
+//! # When something fails
+//! A failed work request stops its queue pair, so one destination: everything outstanding there is reported once, as
+//! failed. A port or device that fails stops the rail ([`RailSink::broken`](crate::rail::RailSink::broken)) and all its
+//! queue pairs. [`VerbsRail::recover`] makes both usable again when the cause is gone.
+
+use std::sync::Arc;
+
+use verbs_sys::Verbs;
+
+use crate::env::Settings;
+use crate::error::{Error, Result};
+use crate::rail::Rail;
+
+mod address;
+mod completion;
+mod credits;
+mod discover;
+mod domain;
+mod endpoint;
+mod events;
+mod gid;
+mod memory;
+mod mode;
+mod post;
+mod progress;
+mod queue;
+mod receive;
+
+pub use discover::{Nic, all, discover};
+pub use endpoint::VerbsRail;
+pub use gid::{Gid, GidType};
+pub use mode::{Atomicity, Mode};
+
+/// Who drives a rail. They differ in how they wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// A host thread that only ever polls.
+    Host,
+    /// The proxy thread, which may sleep on [`Rail::wait_fd`] when there is nothing to do.
+    Proxy,
+}
+
+/// Loads libibverbs: `SYMRAIL_IBV_SO`, or the installed one.
+///
+/// # Errors
+/// [`Error::Library`] when it is not there or too old, with what to install.
+pub fn load(settings: &Settings) -> Result<Arc<Verbs>> {
+    let path = settings.ibv_so.as_deref();
+    Verbs::load(path).map(Arc::new).map_err(|error| Error::Library {
+        library: path.map_or(verbs_sys::DEFAULT_LIBRARY.into(), |path| path.display().to_string()),
+        reason: error.to_string(),
+        remedy: match path {
+            None => "install it (Debian: libibverbs1 and ibverbs-providers) or set SYMRAIL_IBV_SO".into(),
+            Some(_) => "correct or unset SYMRAIL_IBV_SO".into(),
+        },
+    })
+}
+
+/// Opens a rail on a NIC, for destinations `0..destinations`.
+///
+/// # Errors
+/// As for [`VerbsRail::open`].
+pub fn open(nic: &Nic, role: Role, destinations: u32, settings: &Settings) -> Result<Box<dyn Rail>> {
+    Ok(Box::new(VerbsRail::open(nic, role, destinations, settings)?))
+}

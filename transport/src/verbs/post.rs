@@ -1,0 +1,317 @@
+//! From the rail's operations to posted work requests.
+//!
+//! A work request is written into the [`Chain`]; the chain is posted, in one call and so with one doorbell, as soon as one
+//! comes that says that no `more` follow. All of a chain go to one destination.
+
+use std::ptr::null_mut;
+
+use verbs_sys as sys;
+
+use super::domain::errno_fault;
+use super::endpoint::{PeerState, VerbsRail};
+use crate::amo::{AmoOp, AmoType};
+use crate::error::Fault;
+use crate::rail::{Dest, LocalBuf, NativeAmo, OpId, PostError, RemoteBuf, WriteOptions};
+
+/// The most work requests that are posted in one call.
+const LENGTH: usize = 16;
+
+/// Work requests that are written and not yet posted.
+pub(super) struct Chain {
+    /// Where they go, when there are any.
+    dest: Dest,
+    length: usize,
+    /// Linked among one another and to `sges`; boxed, so that they stay where they are.
+    requests: Box<[sys::ibv_send_wr; LENGTH]>,
+    sges: Box<[sys::ibv_sge; LENGTH]>,
+    /// Copies of inline data whose owner may change it before the chain is posted: `inline` bytes for each.
+    copies: Box<[u8]>,
+    inline: usize,
+}
+
+// SAFETY: the pointers in it lead into its own boxes, or to local buffers that their owner keeps valid for the NIC, which
+// is no thread of ours either.
+unsafe impl Send for Chain {}
+
+impl Chain {
+    pub fn new(inline: usize) -> Self {
+        Chain {
+            dest: 0,
+            length: 0,
+            requests: Box::new([sys::ibv_send_wr::default(); LENGTH]),
+            sges: Box::new([sys::ibv_sge::default(); LENGTH]),
+            copies: vec![0; inline * LENGTH].into_boxed_slice(),
+            inline,
+        }
+    }
+}
+
+/// A work request, before it has a number.
+pub(super) struct Request {
+    opcode: sys::ibv_wr_opcode,
+    /// `len` may be 0; then nothing is read.
+    local: LocalBuf,
+    /// The immediate, when the opcode carries one.
+    immediate: u32,
+    target: sys::ibv_send_wr__bindgen_ty_2,
+    id: Option<OpId>,
+    more: bool,
+    /// The NIC reads `local` before the post returns.
+    inline: bool,
+}
+
+fn fault(text: String) -> PostError {
+    PostError::Failed(Fault { code: libc::EINVAL, text })
+}
+
+fn rkey(remote: RemoteBuf) -> Result<u32, PostError> {
+    u32::try_from(remote.key).map_err(|_| fault(format!("{:#x} is no remote key of ibverbs", remote.key)))
+}
+
+fn at(remote: RemoteBuf) -> Result<sys::ibv_send_wr__bindgen_ty_2, PostError> {
+    let rdma = sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: remote.address, rkey: rkey(remote)? };
+    Ok(sys::ibv_send_wr__bindgen_ty_2 { rdma })
+}
+
+impl VerbsRail {
+    pub(super) fn check_length(&self, what: &str, len: usize, limit: usize) -> Result<(), PostError> {
+        if len <= limit {
+            return Ok(());
+        }
+        Err(fault(format!("{what} of {len} bytes; rail {} takes {limit}", self.caps.name)))
+    }
+
+    pub(super) fn post_write(
+        &mut self,
+        dest: Dest,
+        local: LocalBuf,
+        remote: RemoteBuf,
+        options: WriteOptions,
+    ) -> Result<(), PostError> {
+        self.check_length("write", local.len, self.caps.max_rma)?;
+        if options.id.is_none() {
+            self.check_length("write without completion", local.len, self.caps.inject)?;
+        }
+        let opcode = match options.immediate {
+            Some(_) => sys::IBV_WR_RDMA_WRITE_WITH_IMM,
+            None => sys::IBV_WR_RDMA_WRITE,
+        };
+        let request = Request {
+            opcode,
+            local,
+            immediate: options.immediate.unwrap_or(0),
+            target: at(remote)?,
+            id: options.id,
+            more: options.more,
+            inline: local.len <= self.caps.inject,
+        };
+        self.post(dest, &request)
+    }
+
+    pub(super) fn post_read(
+        &mut self,
+        dest: Dest,
+        local: LocalBuf,
+        remote: RemoteBuf,
+        id: OpId,
+        more: bool,
+    ) -> Result<(), PostError> {
+        self.check_length("read", local.len, self.caps.max_rma)?;
+        let request = Request {
+            opcode: sys::IBV_WR_RDMA_READ,
+            local,
+            immediate: 0,
+            target: at(remote)?,
+            id: Some(id),
+            more,
+            inline: false,
+        };
+        self.post(dest, &request)
+    }
+
+    pub(super) fn post_message(&mut self, dest: Dest, local: LocalBuf, id: Option<OpId>) -> Result<(), PostError> {
+        self.check_length("message", local.len, self.caps.max_send)?;
+        if id.is_none() {
+            self.check_length("message without completion", local.len, self.caps.inject)?;
+        }
+        let request = Request {
+            opcode: sys::IBV_WR_SEND,
+            local,
+            immediate: 0,
+            target: sys::ibv_send_wr__bindgen_ty_2::default(),
+            id,
+            more: false,
+            inline: local.len <= self.caps.inject,
+        };
+        self.post(dest, &request)
+    }
+
+    /// Whether the NIC performs this: 8-byte integers, added to or compared and swapped. A fetch is an addition of 0. Old
+    /// values always come back, so `fetching` makes no difference.
+    pub(super) fn performs(&self, ty: AmoType, op: AmoOp) -> bool {
+        self.path.atomics
+            && matches!(ty, AmoType::I64 | AmoType::U64)
+            && matches!(op, AmoOp::Fetch | AmoOp::Add | AmoOp::CompareSwap)
+    }
+
+    pub(super) fn post_amo(
+        &mut self,
+        dest: Dest,
+        remote: RemoteBuf,
+        amo: &NativeAmo,
+        id: OpId,
+    ) -> Result<(), PostError> {
+        if !self.performs(amo.ty, amo.op) {
+            let by = &self.caps.name;
+            return Err(fault(format!("{:?} of {:?} is not done by the NIC of rail {by}", amo.op, amo.ty)));
+        }
+        if !remote.address.is_multiple_of(8) {
+            return Err(fault(format!("an atomic at {:#x}, which is not a multiple of 8", remote.address)));
+        }
+        let own =
+            LocalBuf { ptr: self.unwanted.start(), len: 8, key: crate::rail::LocalKey(self.unwanted.lkey().into()) };
+        let local = amo.result.unwrap_or(own);
+        if local.len != 8 {
+            return Err(fault(format!("{} bytes for the old value of an atomic, 8 expected", local.len)));
+        }
+        let (opcode, compare_add, swap) = match amo.op {
+            AmoOp::CompareSwap => (sys::IBV_WR_ATOMIC_CMP_AND_SWP, amo.compare, amo.operand),
+            AmoOp::Fetch => (sys::IBV_WR_ATOMIC_FETCH_AND_ADD, 0, 0),
+            _ => (sys::IBV_WR_ATOMIC_FETCH_AND_ADD, amo.operand, 0),
+        };
+        let atomic = sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
+            remote_addr: remote.address,
+            compare_add,
+            swap,
+            rkey: rkey(remote)?,
+        };
+        let target = sys::ibv_send_wr__bindgen_ty_2 { atomic };
+        let request = Request { opcode, local, immediate: 0, target, id: Some(id), more: false, inline: false };
+        self.post(dest, &request)
+    }
+
+    /// Appends to the chain, and posts the chain unless more follow.
+    fn post(&mut self, dest: Dest, request: &Request) -> Result<(), PostError> {
+        if let Some((fault, _)) = &self.down {
+            return Err(PostError::Failed(fault.clone()));
+        }
+        if self.chain.length > 0 && self.chain.dest != dest {
+            self.flush();
+        }
+        let name = &self.caps.name;
+        let Some(peer) = self.peers.get_mut(dest as usize) else {
+            return Err(fault(format!("rail {name} has no destination {dest}")));
+        };
+        match &peer.state {
+            PeerState::Ready => {}
+            PeerState::Waiting => return Err(fault(format!("destination {dest} of rail {name} is not connected"))),
+            PeerState::Failed(why) => return Err(PostError::Failed(why.clone())),
+        }
+        let Some(sequence) = peer.sent.admit(&mut self.credits, request.id) else {
+            // The chain holds credits that come back only once it is posted.
+            self.flush();
+            return Err(PostError::Again);
+        };
+        let last = !request.more || self.chain.length + 1 == LENGTH;
+        let signalled = peer.sent.signal_last(&mut self.credits, last);
+        self.chain.dest = dest;
+        self.chain.append(dest, sequence, signalled, request);
+        if last { self.flush_but_last() } else { Ok(()) }
+    }
+
+    /// Posts the chain. What cannot be posted is reported as failed by the next poll.
+    pub(super) fn flush(&mut self) {
+        if self.chain.length == 0 {
+            return;
+        }
+        // The chain's last request may have been written with more to follow.
+        if let Some(peer) = self.peers.get_mut(self.chain.dest as usize)
+            && peer.sent.signal_last(&mut self.credits, true)
+        {
+            self.chain.requests[self.chain.length - 1].send_flags |= sys::IBV_SEND_SIGNALED;
+        }
+        if let Err((refused, why)) = self.post_chain() {
+            self.unposted.extend(refused.into_iter().map(|id| (id, why.clone())));
+        }
+    }
+
+    /// The same, but of the last request it is the caller who tells.
+    fn flush_but_last(&mut self) -> Result<(), PostError> {
+        let Err((mut refused, why)) = self.post_chain() else { return Ok(()) };
+        refused.pop();
+        self.unposted.extend(refused.into_iter().map(|id| (id, why.clone())));
+        Err(PostError::Failed(why))
+    }
+
+    /// Posts the chain; gives the ids of those that were refused, always the last ones of it.
+    fn post_chain(&mut self) -> Result<(), (Vec<Option<OpId>>, Fault)> {
+        let chain = &mut self.chain;
+        let length = std::mem::take(&mut chain.length);
+        let Some(peer) = self.peers.get_mut(chain.dest as usize) else { return Ok(()) };
+        chain.requests[length - 1].next = null_mut();
+        let mut bad = null_mut();
+        // SAFETY: the requests are linked in order and end at the last one; their buffers are the chain's or vouched for by
+        // who posted them; the queue pair is live.
+        let code = unsafe { sys::data_path::post_send(peer.queue.raw(), &raw mut chain.requests[0], &mut bad) };
+        if code == 0 {
+            return Ok(());
+        }
+        let posted = chain.requests[..length].iter().position(|request| std::ptr::eq(request, bad)).unwrap_or(0);
+        let why = errno_fault(code, &format!("work requests cannot be posted to destination {}", chain.dest));
+        let refused = peer.sent.retract(&mut self.credits, length - posted).collect();
+        if posted > 0 {
+            // The completion that would have ended those before may be among the refused: let the queue pair end them.
+            self.fail_peer(self.chain.dest as usize, &why);
+        }
+        Err((refused, why))
+    }
+}
+
+impl Chain {
+    fn append(&mut self, dest: Dest, sequence: u32, signalled: bool, request: &Request) {
+        let nth = self.length;
+        let mut address = request.local.ptr as u64;
+        let mut flags = if signalled { sys::IBV_SEND_SIGNALED } else { 0 };
+        if request.inline && request.local.len > 0 {
+            flags |= sys::IBV_SEND_INLINE;
+            if request.id.is_none() && request.more {
+                // Who waits for no completion may change the bytes at once, and this is not posted at once.
+                let copy = &mut self.copies[nth * self.inline..][..request.local.len];
+                // SAFETY: the caller vouches for `local`; `copy` is as long and is the chain's own.
+                unsafe { std::ptr::copy_nonoverlapping(request.local.ptr, copy.as_mut_ptr(), copy.len()) };
+                address = copy.as_ptr() as u64;
+            }
+        }
+        self.sges[nth] = sys::ibv_sge {
+            addr: address,
+            // At most the largest message of the port, which has 32 bits.
+            length: request.local.len as u32,
+            lkey: request.local.key.0 as u32,
+        };
+        self.requests[nth] = sys::ibv_send_wr {
+            wr_id: work_id(dest, sequence),
+            next: null_mut(),
+            sg_list: &raw mut self.sges[nth],
+            num_sge: i32::from(request.local.len > 0),
+            opcode: request.opcode,
+            send_flags: flags,
+            __bindgen_anon_1: sys::ibv_send_wr__bindgen_ty_1 { imm_data: request.immediate.to_be() },
+            wr: request.target,
+            ..Default::default()
+        };
+        if nth > 0 {
+            self.requests[nth - 1].next = &raw mut self.requests[nth];
+        }
+        self.length += 1;
+    }
+}
+
+/// The work request id of a post: its destination and its sequence number. Receives have the highest bit.
+fn work_id(dest: Dest, sequence: u32) -> u64 {
+    u64::from(dest & (u32::MAX >> 1)) << 32 | u64::from(sequence)
+}
+
+/// The destination and the sequence number of a work request id.
+pub(super) fn from_work_id(wr_id: u64) -> (usize, u32) {
+    ((wr_id >> 32) as usize & 0x7fff_ffff, wr_id as u32)
+}
