@@ -1,0 +1,275 @@
+//! A request's form in a slot: its words, and back.
+//!
+//! | chunk | `w0` (bit 63 is the parity) | `w1` |
+//! |---|---|---|
+//! | 0 | PE, mask, type, atomic operation, opcode | destination's (for a get: source's) symmetric offset |
+//! | 1 | size in bytes | local buffer: an address or a symmetric offset |
+//! | 2 | signal's symmetric offset | value: operand, signal's value, P's value |
+//! | 3 | reply: generation and index | comparand |
+
+use symrail_transport::Pe;
+use symrail_transport::amo::{AmoOp, AmoType};
+
+use super::error::Refused;
+use super::layout::{self, CHUNKS, MASK_HEAD, MASK_LOCAL, MASK_REPLY, MASK_VALUE, Opcode};
+use super::request::{Local, ReplyTo, Request, SignalOp, Width};
+
+/// What is wrong with a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Malformed {
+    /// No such operation.
+    #[error("opcode {0} does not exist")]
+    Opcode(u8),
+    /// Bits that must be zero are not.
+    #[error("reserved bits are set")]
+    Reserved,
+    /// The request says that it uses other chunks than its operation needs.
+    #[error("chunk mask {given:#x} where {needed:#x} is needed")]
+    Chunks {
+        /// What the slot says.
+        given: u8,
+        /// What the operation needs.
+        needed: u8,
+    },
+    /// No such type, size or kind of local buffer.
+    #[error("type or size {0} does not exist for this operation")]
+    Type(u8),
+    /// No such atomic operation, or not on this type.
+    #[error("atomic operation {0} does not exist for this operation and type")]
+    Op(u8),
+    /// An offset with more than 63 bits.
+    #[error("an offset has more than 63 bits")]
+    Offset,
+}
+
+/// The words of a slot, without parity; chunks outside the mask are not written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Encoded {
+    /// Which chunks are used: bit `i` for chunk `i`.
+    pub mask: u8,
+    /// `[w0, w1]` of each chunk.
+    pub chunks: [[u64; 2]; CHUNKS],
+}
+
+const PARITY: u64 = 1 << layout::PARITY_SHIFT;
+
+impl Request {
+    /// The words of the request.
+    ///
+    /// # Errors
+    /// A value that does not fit its field, or an atomic operation that its type does not have.
+    #[inline]
+    pub fn encode(&self) -> Result<Encoded, Refused> {
+        let mut slot = Encoder { mask: MASK_HEAD, chunks: [[0; 2]; CHUNKS] };
+        match *self {
+            Request::Nop => slot.head(Opcode::Nop, 0, 0, 0, 0)?,
+            Request::Fence => slot.head(Opcode::Fence, 0, 0, 0, 0)?,
+            Request::Put { pe, offset, local, size, reply } => {
+                let kind = slot.local(local, size)?;
+                slot.reply(reply, None)?;
+                slot.head(Opcode::Put, kind, 0, pe, offset)?;
+            }
+            Request::Get { pe, offset, local, size, reply } => {
+                let kind = slot.local(local, size)?;
+                slot.reply(reply, None)?;
+                slot.head(Opcode::Get, kind, 0, pe, offset)?;
+            }
+            Request::P { pe, offset, width, value } => {
+                slot.value(0, value)?;
+                slot.head(Opcode::P, width as u8, 0, pe, offset)?;
+            }
+            Request::G { pe, offset, width, reply } => {
+                slot.reply(Some(reply), None)?;
+                slot.head(Opcode::G, width as u8, 0, pe, offset)?;
+            }
+            Request::PutSignal { pe, offset, local, size, signal, op, value, reply } => {
+                let kind = slot.local(local, size)?;
+                slot.value(signal, value)?;
+                slot.reply(reply, None)?;
+                slot.head(Opcode::PutSignal, kind, AmoOp::from(op) as u8, pe, offset)?;
+            }
+            Request::Amo { pe, offset, ty, op, operand, compare } => {
+                if op == AmoOp::Fetch {
+                    return Err(Refused::Amo { what: "a fetch without a result", remedy: "use FetchAmo" });
+                }
+                check_amo(ty, op)?;
+                slot.value(0, operand)?;
+                slot.reply(None, (op == AmoOp::CompareSwap).then_some(compare))?;
+                slot.head(Opcode::Amo, ty as u8, op as u8, pe, offset)?;
+            }
+            Request::FetchAmo { pe, offset, ty, op, operand, compare, reply } => {
+                check_amo(ty, op)?;
+                if op != AmoOp::Fetch {
+                    slot.value(0, operand)?;
+                }
+                slot.reply(Some(reply), (op == AmoOp::CompareSwap).then_some(compare))?;
+                slot.head(Opcode::FetchAmo, ty as u8, op as u8, pe, offset)?;
+            }
+            Request::Invalid { .. } => return Err(Refused::Invalid),
+        }
+        Ok(Encoded { mask: slot.mask, chunks: slot.chunks })
+    }
+
+    /// Reads a request back from words that may hold anything. Chunks that [`chunks_used`] does not name are ignored.
+    #[must_use]
+    #[inline]
+    pub fn decode(chunks: &[[u64; 2]; CHUNKS]) -> Self {
+        let w0 = chunks[0][0];
+        decode(chunks).unwrap_or_else(|why| Request::Invalid { w0, why })
+    }
+}
+
+/// Which chunks a slot needs before it can be decoded, from chunk 0's `w0`, or what is wrong with it.
+///
+/// # Errors
+/// An operation that does not exist or that needs other chunks than the slot says.
+#[inline]
+pub fn chunks_used(w0: u64) -> Result<u8, Malformed> {
+    let (opcode, op) = (byte(w0, layout::OPCODE_SHIFT), byte(w0, layout::AMO_OP_SHIFT));
+    let given = byte(w0, layout::MASK_SHIFT);
+    if given >> CHUNKS != 0 {
+        return Err(Malformed::Reserved);
+    }
+    let known = Opcode::from_wire(opcode).ok_or(Malformed::Opcode(opcode))?;
+    let compares = op == AmoOp::CompareSwap as u8;
+    let (needed, optional) = match known {
+        Opcode::Nop | Opcode::Fence => (MASK_HEAD, 0),
+        Opcode::Put | Opcode::Get => (MASK_HEAD | MASK_LOCAL, MASK_REPLY),
+        Opcode::P => (MASK_HEAD | MASK_VALUE, 0),
+        Opcode::G => (MASK_HEAD | MASK_REPLY, 0),
+        Opcode::PutSignal => (MASK_HEAD | MASK_LOCAL | MASK_VALUE, MASK_REPLY),
+        Opcode::Amo if compares => (MASK_HEAD | MASK_VALUE | MASK_REPLY, 0),
+        Opcode::Amo => (MASK_HEAD | MASK_VALUE, 0),
+        Opcode::FetchAmo if op == AmoOp::Fetch as u8 => (MASK_HEAD | MASK_REPLY, 0),
+        Opcode::FetchAmo => (MASK_HEAD | MASK_VALUE | MASK_REPLY, 0),
+        Opcode::Barrier => return Err(Malformed::Opcode(opcode)),
+    };
+    if given & !optional == needed { Ok(given) } else { Err(Malformed::Chunks { given, needed }) }
+}
+
+fn decode(chunks: &[[u64; 2]; CHUNKS]) -> Result<Request, Malformed> {
+    let [[w0, offset], [size, local], [signal, value], [reply, compare]] = *chunks;
+    let mask = chunks_used(w0)?;
+    let (size, signal) = (size & !PARITY, signal & !PARITY);
+    if offset & PARITY != 0 {
+        return Err(Malformed::Offset);
+    }
+    let pe = ((w0 & !PARITY) >> layout::PE_SHIFT) as Pe;
+    let (kind, op_wire) = (byte(w0, layout::TYPE_SHIFT), byte(w0, layout::AMO_OP_SHIFT));
+    let to = ReplyTo { index: reply as u32, generation: ((reply & !PARITY) >> layout::GENERATION_SHIFT) as u32 };
+    let reply = (mask & MASK_REPLY != 0).then_some(to);
+    let local = || match kind {
+        layout::LOCAL_ADDRESS => Ok(Local::Address(local)),
+        layout::LOCAL_SYMMETRIC if local & PARITY == 0 => Ok(Local::Symmetric(local)),
+        layout::LOCAL_SYMMETRIC => Err(Malformed::Offset),
+        _ => Err(Malformed::Type(kind)),
+    };
+    let width = || Width::from_wire(kind).ok_or(Malformed::Type(kind));
+    let amo = || {
+        let ty = AmoType::from_wire(kind).ok_or(Malformed::Type(kind))?;
+        let op = AmoOp::from_wire(op_wire).filter(|op| op.defined_on(ty)).ok_or(Malformed::Op(op_wire))?;
+        Ok((ty, op, if op == AmoOp::CompareSwap { compare } else { 0 }))
+    };
+    let opcode = byte(w0, layout::OPCODE_SHIFT);
+    Ok(match Opcode::from_wire(opcode).ok_or(Malformed::Opcode(opcode))? {
+        Opcode::Nop => Request::Nop,
+        Opcode::Fence => Request::Fence,
+        Opcode::Put => Request::Put { pe, offset, local: local()?, size, reply },
+        Opcode::Get => Request::Get { pe, offset, local: local()?, size, reply },
+        Opcode::P => Request::P { pe, offset, width: width()?, value },
+        Opcode::G => Request::G { pe, offset, width: width()?, reply: to },
+        Opcode::PutSignal => {
+            let op = match AmoOp::from_wire(op_wire) {
+                Some(AmoOp::Set) => SignalOp::Set,
+                Some(AmoOp::Add) => SignalOp::Add,
+                _ => return Err(Malformed::Op(op_wire)),
+            };
+            Request::PutSignal { pe, offset, local: local()?, size, signal, op, value, reply }
+        }
+        Opcode::Amo => {
+            let (ty, op, compare) = amo()?;
+            if op == AmoOp::Fetch {
+                return Err(Malformed::Op(op_wire));
+            }
+            Request::Amo { pe, offset, ty, op, operand: value, compare }
+        }
+        Opcode::FetchAmo => {
+            let (ty, op, compare) = amo()?;
+            let operand = if op == AmoOp::Fetch { 0 } else { value };
+            Request::FetchAmo { pe, offset, ty, op, operand, compare, reply: to }
+        }
+        Opcode::Barrier => return Err(Malformed::Opcode(opcode)),
+    })
+}
+
+#[inline]
+const fn byte(w0: u64, shift: u32) -> u8 {
+    (w0 >> shift) as u8
+}
+
+fn check_amo(ty: AmoType, op: AmoOp) -> Result<(), Refused> {
+    let what = "a bitwise operation or compare-swap on a floating-point word";
+    if op.defined_on(ty) { Ok(()) } else { Err(Refused::Amo { what, remedy: "use an integer type" }) }
+}
+
+fn fits(field: &'static str, value: u64, bits: u32) -> Result<u64, Refused> {
+    if value >> bits == 0 { Ok(value) } else { Err(Refused::TooLarge { field, value, bits }) }
+}
+
+struct Encoder {
+    mask: u8,
+    chunks: [[u64; 2]; CHUNKS],
+}
+
+impl Encoder {
+    /// Last: it contains the mask.
+    #[inline]
+    fn head(&mut self, opcode: Opcode, kind: u8, op: u8, pe: Pe, offset: u64) -> Result<(), Refused> {
+        let pe = fits("PE", pe.into(), layout::PE_BITS)?;
+        let w0 = u64::from(opcode as u8) << layout::OPCODE_SHIFT
+            | u64::from(op) << layout::AMO_OP_SHIFT
+            | u64::from(kind) << layout::TYPE_SHIFT
+            | u64::from(self.mask) << layout::MASK_SHIFT
+            | pe << layout::PE_SHIFT;
+        self.chunks[0] = [w0, fits("symmetric offset", offset, layout::OFFSET_BITS)?];
+        Ok(())
+    }
+
+    #[inline]
+    fn local(&mut self, local: Local, size: u64) -> Result<u8, Refused> {
+        let (kind, place) = match local {
+            Local::Address(address) => (layout::LOCAL_ADDRESS, address),
+            Local::Symmetric(offset) => {
+                (layout::LOCAL_SYMMETRIC, fits("local symmetric offset", offset, layout::OFFSET_BITS)?)
+            }
+        };
+        self.mask |= MASK_LOCAL;
+        self.chunks[1] = [fits("size", size, layout::OFFSET_BITS)?, place];
+        Ok(kind)
+    }
+
+    #[inline]
+    fn value(&mut self, signal: u64, value: u64) -> Result<(), Refused> {
+        self.mask |= MASK_VALUE;
+        self.chunks[2] = [fits("signal's symmetric offset", signal, layout::OFFSET_BITS)?, value];
+        Ok(())
+    }
+
+    #[inline]
+    fn reply(&mut self, reply: Option<ReplyTo>, compare: Option<u64>) -> Result<(), Refused> {
+        if reply.is_none() && compare.is_none() {
+            return Ok(());
+        }
+        let w0 = match reply {
+            Some(ReplyTo { index, generation }) => {
+                let generation = fits("reply generation", generation.into(), layout::GENERATION_BITS)?;
+                generation << layout::GENERATION_SHIFT | u64::from(index)
+            }
+            None => 0,
+        };
+        self.mask |= MASK_REPLY;
+        self.chunks[3] = [w0, compare.unwrap_or(0)];
+        Ok(())
+    }
+}

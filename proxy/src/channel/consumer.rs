@@ -1,0 +1,184 @@
+//! The engine's end of a channel.
+
+use std::sync::Arc;
+
+use super::codec::chunks_used;
+use super::doorbell::Doorbell;
+use super::layout::CHUNKS;
+use super::memory::ChannelMemory;
+use super::reply::{self, Reply};
+use super::request::{ReplyTo, Request};
+use super::sync::{Ordering, fence};
+use super::window::Window;
+
+/// Requests that may be taken and not yet complete, for each slot of the ring and at least.
+const OUTSTANDING_PER_SLOT: usize = 4;
+const OUTSTANDING_AT_LEAST: usize = 4096;
+
+/// Takes requests from a channel, one thread at a time.
+///
+/// Every request that [`next`](Self::next) gives is completed or failed exactly once, in any order; if it has a reply,
+/// [`reply`](Self::reply) comes first. Progress reaches the producers with [`publish`](Self::publish).
+#[derive(Debug)]
+pub struct Consumer {
+    memory: Arc<ChannelMemory>,
+    doorbell: Arc<Doorbell>,
+    next: u64,
+    window: Window,
+    errors: u64,
+    published_tail: u64,
+    published_completed: u64,
+}
+
+impl Consumer {
+    pub(super) fn new(memory: Arc<ChannelMemory>, doorbell: Arc<Doorbell>) -> Self {
+        let outstanding = (memory.slots() * OUTSTANDING_PER_SLOT).max(OUTSTANDING_AT_LEAST);
+        let window = Window::new(outstanding);
+        Self { memory, doorbell, next: 0, window, errors: 0, published_tail: 0, published_completed: 0 }
+    }
+
+    /// The channel's memory.
+    #[must_use]
+    pub fn memory(&self) -> &Arc<ChannelMemory> {
+        &self.memory
+    }
+
+    /// Takes the next request and its position. `None` when there is none yet, or while too many are incomplete.
+    ///
+    /// `None` publishes, and so does every half ring: a producer that waits for room is never forgotten.
+    #[expect(clippy::should_implement_trait, reason = "an iterator's None means the end; here it means not yet")]
+    #[inline]
+    pub fn next(&mut self) -> Option<(u64, Request)> {
+        let Some(request) = self.take() else {
+            self.publish();
+            return None;
+        };
+        let position = self.next;
+        self.next += 1;
+        if self.next - self.published_tail >= self.memory.slots() as u64 / 2 {
+            self.publish_tail();
+        }
+        Some((position, request))
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<Request> {
+        if self.next - self.window.completed() >= self.window.capacity() {
+            return None;
+        }
+        let mut chunks = [[0; 2]; CHUNKS];
+        self.read_chunk(0, &mut chunks)?;
+        // A slot that says nonsense is taken as it is: waiting for more of it could take for ever.
+        let used = chunks_used(chunks[0][0]).unwrap_or(1);
+        for chunk in 1..CHUNKS {
+            if used & (1 << chunk) != 0 {
+                self.read_chunk(chunk, &mut chunks)?;
+            }
+        }
+        // See the module above: nothing in this slot may look like the next lap but one.
+        let parity = self.memory.parity(self.next);
+        for chunk in 1..CHUNKS {
+            if used & (1 << chunk) == 0 {
+                self.memory.chunk(self.next, chunk)[0].store(parity, Ordering::Relaxed);
+            }
+        }
+        Some(Request::decode(&chunks))
+    }
+
+    /// Copies a chunk of the next slot, if it has arrived. Each word is read once.
+    #[inline]
+    fn read_chunk(&self, chunk: usize, chunks: &mut [[u64; 2]; CHUNKS]) -> Option<()> {
+        let [w0, w1] = self.memory.chunk(self.next, chunk);
+        let first = w0.load(Ordering::Acquire);
+        if first >> 63 != self.memory.parity(self.next) >> 63 {
+            return None;
+        }
+        chunks[chunk] = [first, w1.load(Ordering::Relaxed)];
+        Some(())
+    }
+
+    /// Marks a request as delivered. `false`, and nothing happens, when `position` is not an incomplete request.
+    #[inline]
+    pub fn complete(&mut self, position: u64) -> bool {
+        position < self.next && self.window.complete(position)
+    }
+
+    /// Marks a request as failed: it counts as complete, and as an error. `false` as for [`complete`](Self::complete).
+    pub fn fail(&mut self, position: u64) -> bool {
+        let fresh = self.complete(position);
+        self.errors += u64::from(fresh);
+        fresh
+    }
+
+    /// Answers a requester. `false` when the entry does not exist: the request was invalid then.
+    #[inline]
+    #[must_use]
+    pub fn reply(&mut self, to: ReplyTo, value: u64, failed: bool) -> bool {
+        reply::write(&self.memory, to, Reply { value, failed })
+    }
+
+    /// Tells the producers which slots are free, which requests are delivered and how many failed.
+    #[inline]
+    pub fn publish(&mut self) {
+        self.publish_tail();
+        let completed = self.window.completed();
+        if completed != self.published_completed {
+            self.published_completed = completed;
+            // The errors first: whoever sees the position also sees the failures before it.
+            self.memory.errors().store(self.errors, Ordering::Relaxed);
+            self.memory.completed().store(completed, Ordering::Release);
+        }
+    }
+
+    #[inline]
+    fn publish_tail(&mut self) {
+        if self.next != self.published_tail {
+            self.published_tail = self.next;
+            self.memory.tail().store(self.next, Ordering::Release);
+        }
+    }
+
+    /// How many requests were taken and are not complete.
+    #[must_use]
+    pub fn incomplete(&self) -> u64 {
+        // The window may have completed positions beyond its prefix; those count as incomplete until the prefix is.
+        self.next - self.window.completed()
+    }
+
+    /// Whether a request waits to be taken.
+    #[must_use]
+    #[inline]
+    pub fn ready(&self) -> bool {
+        self.memory.chunk(self.next, 0)[0].load(Ordering::Acquire) >> 63 == self.memory.parity(self.next) >> 63
+    }
+
+    /// Publishes and prepares to sleep until [`doorbell_fd`](Self::doorbell_fd) is readable. `false` when a request
+    /// waits: then do not sleep. In either case [`wake`](Self::wake) before going on.
+    #[must_use]
+    pub fn prepare_sleep(&mut self) -> bool {
+        self.publish();
+        self.memory.sleeping().store(1, Ordering::Relaxed);
+        // Pairs with the fence of `Producer::wake_consumer`.
+        fence(Ordering::SeqCst);
+        !self.ready()
+    }
+
+    /// Ends what [`prepare_sleep`](Self::prepare_sleep) began.
+    pub fn wake(&mut self) {
+        self.memory.sleeping().store(0, Ordering::Relaxed);
+        self.doorbell.clear();
+    }
+
+    /// The doorbell that producers ring.
+    #[must_use]
+    pub fn doorbell(&self) -> &Arc<Doorbell> {
+        &self.doorbell
+    }
+
+    /// The descriptor that becomes readable when a CPU producer has pushed and this end sleeps.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub fn doorbell_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.doorbell.fd()
+    }
+}

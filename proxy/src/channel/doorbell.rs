@@ -1,0 +1,85 @@
+//! How a CPU producer wakes a sleeping consumer: an event descriptor, which several channels may share.
+
+#[cfg(not(loom))]
+mod real {
+    use std::os::fd::{AsFd, BorrowedFd};
+
+    use nix::sys::eventfd::{EfdFlags, EventFd};
+
+    use crate::channel::ChannelError;
+
+    /// An event descriptor that is readable once rung.
+    #[derive(Debug)]
+    pub struct Doorbell(EventFd);
+
+    impl Doorbell {
+        /// Makes one.
+        ///
+        /// # Errors
+        /// No descriptor can be had.
+        pub fn new() -> Result<Self, ChannelError> {
+            let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
+            EventFd::from_value_and_flags(0, flags).map(Self).map_err(|errno| ChannelError::Doorbell(errno.into()))
+        }
+
+        /// Makes the descriptor readable.
+        pub fn ring(&self) {
+            // It only fails when the counter is at its limit, and then it is readable already.
+            let _ = self.0.write(1);
+        }
+
+        /// Makes the descriptor unreadable until it is rung again.
+        pub fn clear(&self) {
+            // It only fails when nobody has rung.
+            let _ = self.0.read();
+        }
+
+        /// The descriptor to poll for reading.
+        #[must_use]
+        pub fn fd(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+    }
+}
+
+#[cfg(loom)]
+mod modelled {
+    use loom::sync::{Condvar, Mutex};
+
+    use crate::channel::ChannelError;
+
+    /// Stands in for the event descriptor: loom reports a sleeper that nobody wakes as a deadlock.
+    #[derive(Debug)]
+    pub struct Doorbell {
+        rung: Mutex<bool>,
+        changed: Condvar,
+    }
+
+    #[allow(missing_docs, clippy::missing_errors_doc, clippy::unwrap_used)]
+    impl Doorbell {
+        pub fn new() -> Result<Self, ChannelError> {
+            Ok(Self { rung: Mutex::new(false), changed: Condvar::new() })
+        }
+
+        pub fn ring(&self) {
+            *self.rung.lock().unwrap() = true;
+            self.changed.notify_one();
+        }
+
+        pub fn clear(&self) {
+            *self.rung.lock().unwrap() = false;
+        }
+
+        pub fn wait(&self) {
+            let mut rung = self.rung.lock().unwrap();
+            while !*rung {
+                rung = self.changed.wait(rung).unwrap();
+            }
+        }
+    }
+}
+
+#[cfg(loom)]
+pub use modelled::Doorbell;
+#[cfg(not(loom))]
+pub use real::Doorbell;

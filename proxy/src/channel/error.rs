@@ -1,0 +1,69 @@
+//! Why a channel was not made or a request not taken.
+
+/// Why a channel was not made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChannelError {
+    /// A capacity out of range.
+    #[error("a channel with {value} {what} cannot be made: use {accepted}")]
+    Capacity {
+        /// Slots or reply entries.
+        what: &'static str,
+        /// What was asked for.
+        value: usize,
+        /// What is accepted, in words.
+        accepted: &'static str,
+    },
+    /// The system gave no memory.
+    #[error("no {bytes} bytes of memory for a channel: {source}; use fewer slots or channels (SYMRAIL_PROXY_CHANNELS)")]
+    Memory {
+        /// How much was asked for.
+        bytes: usize,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The system gave no event descriptor.
+    #[error("no event descriptor for a channel: {0}; raise the limit of open files")]
+    Doorbell(std::io::Error),
+}
+
+/// A value that a slot has no room for, or that means nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// A number with more bits than its field.
+    #[error("{field} {value:#x} does not fit: a request has {bits} bits for it")]
+    TooLarge {
+        /// Which field.
+        field: &'static str,
+        /// What it was given.
+        value: u64,
+        /// The field's size.
+        bits: u32,
+    },
+    /// An atomic operation that its type does not have, or that does nothing.
+    #[error("{what} is not an atomic operation: {remedy}")]
+    Amo {
+        /// What was asked for.
+        what: &'static str,
+        /// What to use instead.
+        remedy: &'static str,
+    },
+    /// [`Request::Invalid`](super::Request::Invalid) is what a consumer finds, not what a producer asks for.
+    #[error("an invalid request cannot be pushed")]
+    Invalid,
+}
+
+/// Why a request was not pushed. Nothing was reserved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PushError {
+    /// All slots hold requests that the engine has not taken yet.
+    #[error("all {slots} slots of the channel are taken; is the engine running?")]
+    Full {
+        /// The channel's capacity.
+        slots: usize,
+    },
+    /// The request cannot be expressed.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}

@@ -1,0 +1,250 @@
+//! Where every word and bit of a channel is: written once here, rendered as a C header for CUDA by [`cuda_header`].
+//!
+//! Memory: a header of [`HEADER_BYTES`], then the slots, then the reply table. All words are 64-bit little endian.
+
+use std::fmt::Write as _;
+
+use symrail_transport::amo::{AmoOp, AmoType};
+
+/// Changes whenever anything here changes its meaning.
+pub const VERSION: u64 = 1;
+
+/// Bytes of a slot: one cache line.
+pub const SLOT_BYTES: usize = 64;
+/// Bytes of a chunk: the widest store of a GPU thread.
+pub const CHUNK_BYTES: usize = 16;
+/// Chunks of a slot.
+pub const CHUNKS: usize = SLOT_BYTES / CHUNK_BYTES;
+/// Bytes of a reply entry: `{value, state}`.
+pub const REPLY_BYTES: usize = 16;
+
+/// Producers' word: the next position to reserve. CPU producers only; a GPU keeps its own in device memory.
+pub const HEAD: usize = 0;
+/// Producers' word: a copy of [`TAIL`]. CPU producers only, as [`HEAD`].
+pub const CACHED_TAIL: usize = 128;
+/// Consumer's word: every position before it was taken and its slot may be written again.
+pub const TAIL: usize = 256;
+/// Consumer's word: every position before it is delivered (the flush word).
+pub const COMPLETED: usize = 384;
+/// Consumer's word: how many requests failed. Beside [`COMPLETED`], so that one 16-byte load gives both.
+pub const ERRORS: usize = COMPLETED + 8;
+/// Consumer's word: 1 while it sleeps and wants the doorbell rung; whoever rings sets it to 0.
+pub const SLEEPING: usize = 512;
+/// Constant words: [`VERSION`], slots, reply entries.
+pub const CONSTANTS: usize = 640;
+/// Bytes of the header; the slots follow.
+pub const HEADER_BYTES: usize = 1024;
+
+/// Every `w0`: the lap's parity. The other fields of this block are chunk 0's `w0`.
+pub const PARITY_SHIFT: u32 = 63;
+/// The opcode, 8 bits.
+pub const OPCODE_SHIFT: u32 = 0;
+/// The atomic operation, 8 bits ([`AmoOp`]'s wire value).
+pub const AMO_OP_SHIFT: u32 = 8;
+/// 8 bits: [`AmoType`]'s wire value, the binary logarithm of a value's size, or what a local buffer is named by.
+pub const TYPE_SHIFT: u32 = 16;
+/// Which chunks the request uses, 4 bits. The 4 bits above it are zero.
+pub const MASK_SHIFT: u32 = 24;
+/// The PE, 31 bits.
+pub const PE_SHIFT: u32 = 32;
+/// Bits of the PE.
+pub const PE_BITS: u32 = 31;
+/// Bits of offsets and sizes.
+pub const OFFSET_BITS: u32 = 63;
+
+/// Chunk 3's `w0`: the reply's index in the low 32 bits, its generation (31 bits) from here.
+pub const GENERATION_SHIFT: u32 = 32;
+/// Bits of a reply's generation.
+pub const GENERATION_BITS: u32 = 31;
+/// A reply's state: set when the request failed. The generation is in the low bits.
+pub const REPLY_FAILED_SHIFT: u32 = 63;
+
+/// A local buffer is named by its address.
+pub const LOCAL_ADDRESS: u8 = 0;
+/// A local buffer is named by its symmetric offset.
+pub const LOCAL_SYMMETRIC: u8 = 1;
+
+/// Chunk 0 in a mask: operation, PE, destination.
+pub const MASK_HEAD: u8 = 1 << 0;
+/// Chunk 1 in a mask: size and local buffer.
+pub const MASK_LOCAL: u8 = 1 << 1;
+/// Chunk 2 in a mask: signal and value.
+pub const MASK_VALUE: u8 = 1 << 2;
+/// Chunk 3 in a mask: reply and comparand.
+pub const MASK_REPLY: u8 = 1 << 3;
+
+/// What is asked for: the low 8 bits of chunk 0's `w0`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Opcode {
+    /// Nothing; completes at once.
+    Nop = 1,
+    /// Local memory to remote memory.
+    Put = 2,
+    /// A value in the slot to remote memory.
+    P = 3,
+    /// Remote memory to local memory.
+    Get = 4,
+    /// Remote memory to the reply.
+    G = 5,
+    /// A put, then an update of a signal word that is not visible before the data.
+    PutSignal = 6,
+    /// An atomic without a result.
+    Amo = 7,
+    /// An atomic whose old value comes back in the reply.
+    FetchAmo = 8,
+    /// Orders what came before in this channel before what follows, per destination.
+    Fence = 9,
+    /// Reserved; invalid today.
+    Barrier = 10,
+}
+
+impl Opcode {
+    /// Every opcode.
+    pub const ALL: [Opcode; 10] = [
+        Opcode::Nop,
+        Opcode::Put,
+        Opcode::P,
+        Opcode::Get,
+        Opcode::G,
+        Opcode::PutSignal,
+        Opcode::Amo,
+        Opcode::FetchAmo,
+        Opcode::Fence,
+        Opcode::Barrier,
+    ];
+
+    /// Reads the opcode back from the low 8 bits of chunk 0's `w0`.
+    #[must_use]
+    pub const fn from_wire(value: u8) -> Option<Self> {
+        if value == 0 || value as usize > Self::ALL.len() {
+            return None;
+        }
+        Some(Self::ALL[value as usize - 1])
+    }
+}
+
+/// The parity bit, in place, of every `w0` that belongs to `position` in a ring of `slots` (a power of two).
+#[must_use]
+pub const fn parity(position: u64, slots: u64) -> u64 {
+    (((position / slots) & 1) ^ 1) << PARITY_SHIFT
+}
+
+/// Bytes of a channel's memory.
+#[must_use]
+pub const fn channel_bytes(slots: usize, replies: usize) -> usize {
+    HEADER_BYTES + slots * SLOT_BYTES + replies * REPLY_BYTES
+}
+
+/// Renders this file's constants as the C header `symrail_layout.h`.
+#[must_use]
+pub fn cuda_header() -> String {
+    let mut text = String::from(
+        "/* Generated from proxy/src/channel/layout.rs, which explains every constant. Do not edit. */\n\
+         #ifndef SYMRAIL_LAYOUT_H\n#define SYMRAIL_LAYOUT_H\n",
+    );
+    let mut section = |title: &str, constants: &[(String, u64)]| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\n/* {title} */\n");
+        for (name, value) in constants {
+            let _ = writeln!(text, "#define SYMRAIL_{name} {value}ull");
+        }
+    };
+    section(
+        "sizes in bytes, counts",
+        &named(&[
+            ("LAYOUT_VERSION", VERSION),
+            ("SLOT_BYTES", SLOT_BYTES as u64),
+            ("CHUNK_BYTES", CHUNK_BYTES as u64),
+            ("CHUNKS", CHUNKS as u64),
+            ("REPLY_BYTES", REPLY_BYTES as u64),
+        ]),
+    );
+    section(
+        "byte offsets in a channel's memory; slots follow the header, replies follow the slots",
+        &named(&[
+            ("HEAD", HEAD as u64),
+            ("CACHED_TAIL", CACHED_TAIL as u64),
+            ("TAIL", TAIL as u64),
+            ("COMPLETED", COMPLETED as u64),
+            ("ERRORS", ERRORS as u64),
+            ("SLEEPING", SLEEPING as u64),
+            ("CONSTANTS", CONSTANTS as u64),
+            ("HEADER_BYTES", HEADER_BYTES as u64),
+        ]),
+    );
+    section(
+        "bit fields",
+        &named(&[
+            ("PARITY_SHIFT", PARITY_SHIFT.into()),
+            ("OPCODE_SHIFT", OPCODE_SHIFT.into()),
+            ("AMO_OP_SHIFT", AMO_OP_SHIFT.into()),
+            ("TYPE_SHIFT", TYPE_SHIFT.into()),
+            ("MASK_SHIFT", MASK_SHIFT.into()),
+            ("PE_SHIFT", PE_SHIFT.into()),
+            ("PE_BITS", PE_BITS.into()),
+            ("OFFSET_BITS", OFFSET_BITS.into()),
+            ("GENERATION_SHIFT", GENERATION_SHIFT.into()),
+            ("GENERATION_BITS", GENERATION_BITS.into()),
+            ("REPLY_FAILED_SHIFT", REPLY_FAILED_SHIFT.into()),
+            ("LOCAL_ADDRESS", LOCAL_ADDRESS.into()),
+            ("LOCAL_SYMMETRIC", LOCAL_SYMMETRIC.into()),
+            ("MASK_HEAD", MASK_HEAD.into()),
+            ("MASK_LOCAL", MASK_LOCAL.into()),
+            ("MASK_VALUE", MASK_VALUE.into()),
+            ("MASK_REPLY", MASK_REPLY.into()),
+        ]),
+    );
+    section("opcodes", &Opcode::ALL.map(|op| (constant_name("OP", &op), op as u64)));
+    let types = (0..=u8::MAX).map_while(AmoType::from_wire);
+    section("types of atomics", &types.map(|ty| (constant_name("TYPE", &ty), ty as u64)).collect::<Vec<_>>());
+    let ops = (0..=u8::MAX).map_while(AmoOp::from_wire);
+    section("atomic operations", &ops.map(|op| (constant_name("AMO", &op), op as u64)).collect::<Vec<_>>());
+    text.push_str("\n#endif\n");
+    text
+}
+
+fn named(constants: &[(&str, u64)]) -> Vec<(String, u64)> {
+    constants.iter().map(|(name, value)| ((*name).to_string(), *value)).collect()
+}
+
+/// `OP`, `PutSignal` → `OP_PUT_SIGNAL`.
+fn constant_name(prefix: &str, variant: &impl std::fmt::Debug) -> String {
+    let mut name = format!("{prefix}_");
+    for (index, letter) in format!("{variant:?}").chars().enumerate() {
+        if index > 0 && letter.is_ascii_uppercase() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_uppercase());
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeroed_memory_reads_as_not_yet() {
+        assert_eq!(parity(0, 4), 1 << 63);
+        assert_eq!(parity(3, 4), 1 << 63);
+        assert_eq!(parity(4, 4), 0);
+        assert_eq!(parity(8, 4), 1 << 63);
+    }
+
+    #[test]
+    fn opcodes_are_read_back() {
+        for op in Opcode::ALL {
+            assert_eq!(Opcode::from_wire(op as u8), Some(op));
+        }
+        assert_eq!(Opcode::from_wire(0), None);
+        assert_eq!(Opcode::from_wire(11), None);
+    }
+
+    #[test]
+    fn words_of_different_writers_are_on_different_lines() {
+        let lines = [HEAD, CACHED_TAIL, TAIL, COMPLETED, SLEEPING, CONSTANTS, HEADER_BYTES].map(|at| at / 128);
+        assert!(lines.is_sorted_by(|a, b| a < b), "{lines:?}");
+        assert_eq!(COMPLETED % 16, 0, "one 16-byte load reads the flush word and the errors");
+    }
+}

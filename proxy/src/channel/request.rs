@@ -1,0 +1,207 @@
+//! What a device can ask for.
+
+use symrail_transport::Pe;
+use symrail_transport::amo::{AmoOp, AmoType};
+
+use super::codec::Malformed;
+
+/// A request, as a producer states it and as the consumer finds it. Offsets are symmetric, sizes are bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request {
+    /// Nothing; complete it at once.
+    Nop,
+    /// Copies `size` bytes from `local` to `offset` at `pe`.
+    Put {
+        /// The target.
+        pe: Pe,
+        /// Where to.
+        offset: u64,
+        /// Where from.
+        local: Local,
+        /// How much.
+        size: u64,
+        /// Who waits for this request alone.
+        reply: Option<ReplyTo>,
+    },
+    /// Writes the low `width` bytes of `value` to `offset` at `pe`.
+    P {
+        /// The target.
+        pe: Pe,
+        /// Where to.
+        offset: u64,
+        /// How much.
+        width: Width,
+        /// The value's bits.
+        value: u64,
+    },
+    /// Copies `size` bytes from `offset` at `pe` to `local`.
+    Get {
+        /// The source's PE.
+        pe: Pe,
+        /// Where from.
+        offset: u64,
+        /// Where to.
+        local: Local,
+        /// How much.
+        size: u64,
+        /// Who waits for this request alone.
+        reply: Option<ReplyTo>,
+    },
+    /// Reads `width` bytes from `offset` at `pe` into the reply's value, zero-extended.
+    G {
+        /// The source's PE.
+        pe: Pe,
+        /// Where from.
+        offset: u64,
+        /// How much.
+        width: Width,
+        /// Where the value goes.
+        reply: ReplyTo,
+    },
+    /// A put, and then an update of the 64-bit signal word at `signal` that is not visible before the data.
+    PutSignal {
+        /// The target.
+        pe: Pe,
+        /// Where to.
+        offset: u64,
+        /// Where from.
+        local: Local,
+        /// How much; 0 updates the signal only.
+        size: u64,
+        /// The signal word's offset.
+        signal: u64,
+        /// How the signal word is updated.
+        op: SignalOp,
+        /// With what.
+        value: u64,
+        /// Who waits for this request alone.
+        reply: Option<ReplyTo>,
+    },
+    /// An atomic without a result. Never a [`AmoOp::Fetch`].
+    Amo {
+        /// The target.
+        pe: Pe,
+        /// The word's offset.
+        offset: u64,
+        /// The word's type.
+        ty: AmoType,
+        /// The operation; it is defined on the type.
+        op: AmoOp,
+        /// The operand's bits.
+        operand: u64,
+        /// The comparand's bits; 0 unless the operation compares.
+        compare: u64,
+    },
+    /// An atomic whose old value, zero-extended, is the reply's value.
+    FetchAmo {
+        /// The target.
+        pe: Pe,
+        /// The word's offset.
+        offset: u64,
+        /// The word's type.
+        ty: AmoType,
+        /// The operation; it is defined on the type.
+        op: AmoOp,
+        /// The operand's bits; 0 for [`AmoOp::Fetch`].
+        operand: u64,
+        /// The comparand's bits; 0 unless the operation compares.
+        compare: u64,
+        /// Where the old value goes.
+        reply: ReplyTo,
+    },
+    /// Orders what came before in this channel before what follows in it, per destination. Completes at once.
+    Fence,
+    /// A slot that makes no sense. The consumer reports it with [`fail`](super::Consumer::fail).
+    Invalid {
+        /// Chunk 0's `w0`.
+        w0: u64,
+        /// What is wrong.
+        why: Malformed,
+    },
+}
+
+/// Memory of the requester's PE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Local {
+    /// An address in the symmetric heap or in a registered buffer.
+    Address(u64),
+    /// An offset in the symmetric heap.
+    Symmetric(u64),
+}
+
+/// The size of a value that travels inside a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Width {
+    /// 1 byte.
+    W1 = 0,
+    /// 2 bytes.
+    W2 = 1,
+    /// 4 bytes.
+    W4 = 2,
+    /// 8 bytes.
+    W8 = 3,
+}
+
+impl Width {
+    /// Bytes.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        1 << self as u8
+    }
+
+    /// The width of `bytes` bytes: 1, 2, 4 or 8.
+    #[must_use]
+    pub const fn of(bytes: usize) -> Option<Self> {
+        Some(match bytes {
+            1 => Width::W1,
+            2 => Width::W2,
+            4 => Width::W4,
+            8 => Width::W8,
+            _ => return None,
+        })
+    }
+
+    pub(super) const fn from_wire(log2: u8) -> Option<Self> {
+        if log2 < 4 { Self::of(1 << log2) } else { None }
+    }
+}
+
+/// How a put updates its signal word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SignalOp {
+    /// Stores the value.
+    Set,
+    /// Adds the value.
+    Add,
+}
+
+impl From<SignalOp> for AmoOp {
+    fn from(op: SignalOp) -> Self {
+        match op {
+            SignalOp::Set => AmoOp::Set,
+            SignalOp::Add => AmoOp::Add,
+        }
+    }
+}
+
+/// A reply entry and the generation that the requester waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplyTo {
+    /// The entry.
+    pub index: u32,
+    /// 31 bits, chosen by the requester; differs from that of the entry's previous use.
+    pub generation: u32,
+}
+
+impl Request {
+    /// The reply entry that waits for this request, if any.
+    #[must_use]
+    pub fn reply(&self) -> Option<ReplyTo> {
+        match *self {
+            Request::Put { reply, .. } | Request::Get { reply, .. } | Request::PutSignal { reply, .. } => reply,
+            Request::G { reply, .. } | Request::FetchAmo { reply, .. } => Some(reply),
+            _ => None,
+        }
+    }
+}
