@@ -1,0 +1,211 @@
+//! What can go wrong while PEs find each other.
+
+use std::fmt;
+
+use symrail_transport::Pe;
+
+/// The result of everything in this module that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What a PE was doing. Collective steps are numbered from 1, both kinds in one sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Connecting to the rendezvous service or to PMIx.
+    Join,
+    /// Collecting everybody's contribution.
+    Allgather(u64),
+    /// Waiting for everybody.
+    Barrier(u64),
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Step::Join => f.write_str("join"),
+            Step::Allgather(number) => write!(f, "allgather {number}"),
+            Step::Barrier(number) => write!(f, "barrier {number}"),
+        }
+    }
+}
+
+/// An error of the bootstrap. `pe` is always the PE that reports it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A variable that a launcher or the user sets holds something else than it should.
+    #[error("{name}={value}: not accepted; it holds {accepted}")]
+    Variable {
+        /// The variable's full name.
+        name: &'static str,
+        /// What it held.
+        value: String,
+        /// What belongs there, in words.
+        accepted: &'static str,
+    },
+    /// The bootstrap that the settings ask for has left no trace in the environment.
+    #[error("bootstrap {kind} was asked for, but {what}; {remedy}")]
+    Missing {
+        /// The bootstrap's name, as in `SYMRAIL_BOOTSTRAP`.
+        kind: &'static str,
+        /// What is not there.
+        what: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// The rendezvous service could not be started.
+    #[error("no rendezvous service on {address}: {reason}; pass the address of one interface of this machine")]
+    Service {
+        /// The address asked for.
+        address: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// A unique id that was cut, mistyped or made by another version.
+    #[error("the unique id cannot be used: {why}; pass it unchanged from the PE that created it")]
+    UniqueId {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The rendezvous service cannot be reached.
+    #[error("PE {pe} cannot reach the rendezvous service at {address}: {reason}; {remedy}")]
+    Unreachable {
+        /// The PE that tried.
+        pe: Pe,
+        /// The service's address.
+        address: String,
+        /// What the system said.
+        reason: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// The rendezvous service does not want this PE.
+    #[error("the rendezvous service at {address} refused PE {pe}: {why}")]
+    Refused {
+        /// The PE that was refused.
+        pe: Pe,
+        /// The service's address.
+        address: String,
+        /// Its reason, with what to do.
+        why: String,
+    },
+    /// Another PE will never take part.
+    #[error("PE {pe}: {step} cannot complete: PE {peer} {what}")]
+    Peer {
+        /// The PE that waited.
+        pe: Pe,
+        /// What it waited in.
+        step: Step,
+        /// The PE that is missing.
+        peer: Pe,
+        /// What became of it.
+        what: &'static str,
+    },
+    /// Another PE ended the job.
+    #[error("PE {pe}: PE {peer} aborted the job with code {code}: {why}")]
+    Aborted {
+        /// The PE that was told.
+        pe: Pe,
+        /// The PE that aborted.
+        peer: Pe,
+        /// The exit code it asked for.
+        code: i32,
+        /// Its reason.
+        why: String,
+    },
+    /// PEs were still missing when the time was up.
+    #[error("PE {pe}: {step} did not complete within {seconds} s (SYMRAIL_TIMEOUT_S); {missing}")]
+    Timeout {
+        /// The PE that waited.
+        pe: Pe,
+        /// What it waited in.
+        step: Step,
+        /// The time-out that passed.
+        seconds: u64,
+        /// Who was missing, in words.
+        missing: String,
+    },
+    /// PEs do not agree on what they must share.
+    #[error("{what} differs: PE {pe} has {value}, {other} has {other_value}; start all PEs with the same")]
+    Mismatch {
+        /// What must agree.
+        what: &'static str,
+        /// One PE.
+        pe: Pe,
+        /// Its value.
+        value: String,
+        /// Who has the other value: a PE or the launcher.
+        other: String,
+        /// The other value.
+        other_value: String,
+    },
+    /// A contribution above the limit.
+    #[error("PE {pe}: {step}: a contribution of {bytes} bytes is above the limit of {limit}; exchange it in pieces")]
+    TooLarge {
+        /// The PE.
+        pe: Pe,
+        /// The step.
+        step: Step,
+        /// Its contribution, in bytes.
+        bytes: usize,
+        /// The limit, in bytes.
+        limit: usize,
+    },
+    /// Something arrived that no honest service sends.
+    #[error("PE {pe}: {step}: what {address} sent cannot be trusted: {why}; is something else listening there?")]
+    Untrusted {
+        /// The PE that received it.
+        pe: Pe,
+        /// What it was doing.
+        step: Step,
+        /// Where it came from.
+        address: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The connection to the rendezvous service broke.
+    #[error("PE {pe}: {step}: lost the rendezvous service at {address}: {reason}; has its process ended?")]
+    Connection {
+        /// The PE.
+        pe: Pe,
+        /// What it was doing.
+        step: Step,
+        /// The service's address.
+        address: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// A library that is loaded at run time is not there or too old.
+    #[error("{library} cannot be used: {reason}; {remedy}")]
+    Library {
+        /// The library's file name.
+        library: &'static str,
+        /// What the loader said.
+        reason: String,
+        /// What to install or set.
+        remedy: &'static str,
+    },
+    /// PMIx said no.
+    #[error("{who}: {step}: {call} failed: {text} (status {status}); {remedy}")]
+    Pmix {
+        /// `PE n`, or `this process` before it knows its number.
+        who: String,
+        /// What the PE was doing.
+        step: Step,
+        /// The function that failed.
+        call: &'static str,
+        /// PMIx's own words.
+        text: String,
+        /// PMIx's status.
+        status: i32,
+        /// What to look at.
+        remedy: &'static str,
+    },
+    /// The system has no random numbers, memory or threads to give.
+    #[error("the system refused {what}: {reason}")]
+    System {
+        /// What was asked for.
+        what: &'static str,
+        /// What it said.
+        reason: String,
+    },
+}

@@ -1,0 +1,88 @@
+//! The job that `symrail run` started: its variables and its secret.
+//!
+//! The job's size, this PE and the service's address travel as environment variables. The secret does not: an environment
+//! is inherited by everything that a PE starts, printed by `env`, and kept in crash reports. It comes through a pipe that
+//! only this PE inherits; it is read once, the pipe is closed, and the process keeps it for a later [`open`].
+
+use std::fs::File;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use super::error::{Error, Result};
+use super::star::{Client, Membership, Secret};
+use super::{number_from_env, text_from_env};
+
+/// Holds this PE's number.
+pub const PE: &str = "SYMRAIL_LAUNCHER_PE";
+/// Holds the number of PEs.
+pub const N_PES: &str = "SYMRAIL_LAUNCHER_N_PES";
+/// Holds the rendezvous service's address and port.
+pub const ADDRESS: &str = "SYMRAIL_LAUNCHER_ADDRESS";
+/// Holds the number of the descriptor from which the secret is read.
+pub const SECRET_FD: &str = "SYMRAIL_LAUNCHER_SECRET_FD";
+
+const KIND: &str = "launcher";
+const REMEDY: &str = "start the program with symrail run -n N -- PROGRAM";
+
+/// The descriptor that was read, and what it held. A process has one launcher in its life.
+static SECRET: Mutex<Option<(RawFd, Secret)>> = Mutex::new(None);
+
+/// Whether a launcher has left its variables.
+#[must_use]
+pub fn present() -> bool {
+    std::env::var_os(ADDRESS).is_some()
+}
+
+/// Joins the launcher's job.
+///
+/// # Errors
+/// Variables that are missing or cannot be read, a secret that was read by another process before, or what joining says.
+pub fn open(timeout: Duration) -> Result<Client> {
+    let pe = number_from_env(KIND, PE, REMEDY)?;
+    let n_pes = number_from_env(KIND, N_PES, REMEDY)?;
+    let address = text_from_env(KIND, ADDRESS, REMEDY)?;
+    let address: SocketAddr = address.parse().map_err(|_| Error::Variable {
+        name: ADDRESS,
+        value: address,
+        accepted: "an address and a port, as in 127.0.0.1:40000",
+    })?;
+    let fd = number_from_env(KIND, SECRET_FD, REMEDY)?;
+    let secret = secret(RawFd::try_from(fd).unwrap_or(RawFd::MAX))?;
+    Client::join(&Membership { address, secret, pe, n_pes, timeout }, KIND)
+}
+
+fn secret(fd: RawFd) -> Result<Secret> {
+    let mut known = SECRET.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    match &*known {
+        Some((known_fd, secret)) if *known_fd == fd => Ok(secret.clone()),
+        _ => {
+            let secret = read_secret(fd)?;
+            *known = Some((fd, secret.clone()));
+            Ok(secret)
+        }
+    }
+}
+
+fn read_secret(fd: RawFd) -> Result<Secret> {
+    let missing = |what: String| Error::Missing {
+        kind: KIND,
+        what,
+        remedy: "start PEs with symrail run directly, not through a program that closes descriptors or runs several",
+    };
+    // Opened by name rather than taken over: the variable may be stale, and then the descriptor is somebody else's.
+    let path = format!("/proc/self/fd/{fd}");
+    let open = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&path);
+    let mut pipe = open.map_err(|error| missing(format!("descriptor {fd} ({SECRET_FD}) cannot be read: {error}")))?;
+    if !pipe.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
+        return Err(missing(format!("descriptor {fd} ({SECRET_FD}) is not the launcher's pipe")));
+    }
+    let mut bytes = [0; Secret::LEN];
+    pipe.read_exact(&mut bytes)
+        .map_err(|error| missing(format!("the secret was read from descriptor {fd} before ({error})")))?;
+    let _ = nix::unistd::close(fd);
+    Ok(Secret(bytes))
+}

@@ -1,0 +1,104 @@
+//! How the PEs of a job find each other: who am I, how many are we, and an allgather of small blobs.
+//!
+//! [`open`] looks at the settings and at what the job's starter left in the environment, and gives a [`Bootstrap`]:
+//!
+//! | bootstrap | file | taken when | traffic |
+//! |---|---|---|---|
+//! | launcher | [`launcher`] | `symrail run` set its variables | a TCP connection to the launcher, see [`star`] |
+//! | unique id | [`uid`] | `SYMRAIL_BOOTSTRAP_UID` is set, or by [`uid::open`] | a TCP connection to the PE that created the id |
+//! | PMIx | [`pmix`] | `PMIX_RANK` and `PMIX_NAMESPACE` are set (`mpirun`, Slurm) | the process manager's own |
+//! | single | [`single`] | none of these | none |
+//!
+//! That is also the order in which `SYMRAIL_BOOTSTRAP=auto` looks. The innermost starter wins: a `symrail run` inside
+//! of an `mpirun` starts a job of its own.
+//!
+//! # What all of them promise
+//! - All PEs call the same steps in the same order. A PE that does not is named, to everybody.
+//! - Waits are bounded by `SYMRAIL_TIMEOUT_S`, and end early when a PE dies or leaves (with PMIx: as soon as the
+//!   process manager says so). After a failed step every later one fails the same way.
+//! - This is for setting up and tearing down. Nothing here is fast, and nothing here is on the data path.
+
+mod error;
+pub mod launcher;
+pub mod pmix;
+pub mod single;
+pub mod star;
+pub mod uid;
+
+use std::time::Duration;
+
+use symrail_transport::Pe;
+use symrail_transport::env::{BootstrapKind, Settings};
+
+pub use error::{Error, Result, Step};
+
+/// The largest job.
+pub const MAX_PES: u32 = 1 << 20;
+
+/// The PEs of a job, before they have a transport.
+pub trait Bootstrap: Send {
+    /// This PE: `0..n_pes`.
+    fn pe(&self) -> Pe;
+
+    /// How many PEs the job has.
+    fn n_pes(&self) -> u32;
+
+    /// Gives every PE the contributions of all PEs, indexed by PE. They may differ in length; each is at most
+    /// [`star::MAX_CONTRIBUTION`] bytes. Collective.
+    ///
+    /// # Errors
+    /// A PE that died, left, did not arrive in time or is in another step; a contribution above the limit.
+    fn allgather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>>;
+
+    /// Returns once every PE has called it. Collective.
+    ///
+    /// # Errors
+    /// As for [`Bootstrap::allgather`].
+    fn barrier(&mut self) -> Result<()>;
+
+    /// Asks for the whole job to be ended with this exit code, and tells the others why. Returns; the caller is the one to
+    /// end this process. A starter ends the processes it started; PEs joined by a unique id are told at their next step.
+    fn abort(&mut self, code: i32, why: &str);
+
+    /// What was chosen and where it leads, for `symrail info` and logs.
+    fn describe(&self) -> String;
+}
+
+/// Joins the job that this process was started in.
+///
+/// # Errors
+/// A bootstrap that was asked for by name and has left no trace, variables that cannot be read, or what joining says.
+pub fn open(settings: &Settings) -> Result<Box<dyn Bootstrap>> {
+    let timeout = Duration::from_secs(settings.timeout_s);
+    let kind = match settings.bootstrap {
+        BootstrapKind::Auto if launcher::present() => BootstrapKind::Launcher,
+        BootstrapKind::Auto if uid::present() => BootstrapKind::Uid,
+        BootstrapKind::Auto if pmix::present() => BootstrapKind::Pmix,
+        named => named,
+    };
+    let bootstrap: Box<dyn Bootstrap> = match kind {
+        BootstrapKind::Launcher => Box::new(launcher::open(timeout)?),
+        BootstrapKind::Uid => Box::new(uid::open_from_env(timeout)?),
+        BootstrapKind::Pmix => Box::new(pmix::open(timeout)?),
+        BootstrapKind::Auto => Box::new(single::Single::default()),
+    };
+    tracing::debug!("bootstrap: {}", bootstrap.describe());
+    Ok(bootstrap)
+}
+
+/// Reads a number that a starter left in the environment.
+fn number_from_env(kind: &'static str, name: &'static str, remedy: &'static str) -> Result<u32> {
+    let value = text_from_env(kind, name, remedy)?;
+    value.trim().parse().map_err(|_| Error::Variable { name, value, accepted: "a whole number from 0" })
+}
+
+/// Reads a text that a starter left in the environment.
+fn text_from_env(kind: &'static str, name: &'static str, remedy: &'static str) -> Result<String> {
+    let missing = || Error::Missing { kind, what: format!("{name} is not set"), remedy };
+    let value = std::env::var_os(name).ok_or_else(missing)?;
+    value.into_string().map_err(|value| Error::Variable {
+        name,
+        value: value.to_string_lossy().into_owned(),
+        accepted: "plain text",
+    })
+}

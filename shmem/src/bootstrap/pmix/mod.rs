@@ -1,0 +1,236 @@
+//! The job that a process manager with PMIx started: `mpirun`, `prterun`, Slurm with `--mpi=pmix`.
+//!
+//! An allgather is a put under a key that carries the step's number, a commit, a fence that collects, and a get per
+//! PE. PMIx cannot delete what was put, so every step stays in the manager's memory until the job ends: another reason to
+//! exchange little.
+//!
+//! `ffi` holds the C interface and everything unsafe that can be kept out of here.
+
+mod ffi;
+
+use std::ffi::{CString, c_void};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use symrail_transport::Pe;
+
+use super::error::{Error, Result, Step};
+use super::star::MAX_CONTRIBUTION;
+use super::{Bootstrap, MAX_PES};
+use ffi::{Given, Info, Pmix, Proc, Status, Value};
+
+const KIND: &str = "pmix";
+const REMEDY: &str = "see what the process manager printed";
+
+/// Whether a process manager has left its variables.
+#[must_use]
+pub fn present() -> bool {
+    ["PMIX_RANK", "PMIX_NAMESPACE"].iter().all(|name| std::env::var_os(name).is_some())
+}
+
+/// A PE that joined through PMIx. Dropping it says that the PE is done.
+pub struct Member {
+    pmix: Pmix,
+    me: Proc,
+    n_pes: u32,
+    timeout: Duration,
+    /// Collective steps started so far.
+    steps: u64,
+    /// What broke, if anything did: every later step fails the same way at once.
+    broken: Option<Error>,
+}
+
+/// Joins the process manager's job.
+///
+/// # Errors
+/// A library that is not there, variables that are missing, or what PMIx says.
+pub fn open(timeout: Duration) -> Result<Member> {
+    if !present() {
+        // PMIx itself would take a process without a manager for a job of one.
+        return Err(Error::Missing {
+            kind: KIND,
+            what: "PMIX_RANK and PMIX_NAMESPACE are not set".into(),
+            remedy: "start the program with mpirun, prterun or srun --mpi=pmix",
+        });
+    }
+    let pmix = Pmix::load()?;
+    let mut me = Proc { namespace: [0; 256], rank: 0 };
+    // SAFETY: `me` is written and no directives are passed.
+    let status = unsafe { (pmix.init)(&raw mut me, std::ptr::null_mut(), 0) };
+    if status != ffi::SUCCESS {
+        let text = pmix.words(status);
+        let who = "this process".into();
+        return Err(Error::Pmix { who, step: Step::Join, call: "PMIx_Init", text, status, remedy: REMEDY });
+    }
+    let mut member = Member { pmix, me, n_pes: 0, timeout, steps: 0, broken: None };
+    let job = Proc { rank: ffi::RANK_WILDCARD, ..me };
+    let size = member.get(Step::Join, &job, ffi::JOB_SIZE)?.uint32();
+    match size {
+        Some(n_pes) if me.rank < n_pes && n_pes <= MAX_PES => member.n_pes = n_pes,
+        _ => {
+            let text = format!("rank {} of a job of {size:?}", me.rank);
+            return Err(member.refuse(Step::Join, "PMIx_Get", text, 0));
+        }
+    }
+    Ok(member)
+}
+
+impl Member {
+    fn refuse(&self, step: Step, call: &'static str, text: String, status: Status) -> Error {
+        Error::Pmix { who: format!("PE {}", self.me.rank), step, call, text, status, remedy: REMEDY }
+    }
+
+    fn check(&self, step: Step, call: &'static str, status: Status) -> Result<()> {
+        if status == ffi::SUCCESS { Ok(()) } else { Err(self.refuse(step, call, self.pmix.words(status), status)) }
+    }
+
+    /// PMIx counts in whole seconds, and takes 0 for no limit.
+    fn timeout_info(&self) -> Info {
+        let seconds = i32::try_from(self.timeout.as_secs()).unwrap_or(i32::MAX).max(1);
+        Info::new(ffi::TIMEOUT, Value::int(seconds))
+    }
+
+    fn get(&self, step: Step, process: &Proc, key: &std::ffi::CStr) -> Result<Given> {
+        let infos = [self.timeout_info()];
+        let mut value = std::ptr::null_mut();
+        // SAFETY: all pointers are valid for the call; PMIx writes `value` only.
+        let status = unsafe { (self.pmix.get)(process, key.as_ptr(), infos.as_ptr(), infos.len(), &raw mut value) };
+        // SAFETY: null or given just now.
+        let given = unsafe { Given::new(value) };
+        self.check(step, "PMIx_Get", status)?;
+        given.ok_or_else(|| self.refuse(step, "PMIx_Get", "no value".into(), status))
+    }
+
+    /// Waits for everybody, and with `collect` brings everybody's data here.
+    fn fence(&self, step: Step, collect: bool) -> Result<()> {
+        // Not the blocking fence: managers may ignore the time-out, and then a PE that is missing would hang this one.
+        let infos = [Info::new(ffi::COLLECT_DATA, Value::flag(collect)), self.timeout_info()];
+        let done = Arc::new(Done { infos, status: Mutex::new(None), changed: Condvar::new() });
+        let context = Arc::into_raw(Arc::clone(&done));
+        let infos = done.infos.as_ptr();
+        // SAFETY: no processes means all of the job; the infos and the context live in `done`, of which the callback
+        // owns a reference until it runs, even when this call has given up by then.
+        let status =
+            unsafe { (self.pmix.fence_nb)(std::ptr::null(), 0, infos, 2, fence_done, context.cast_mut().cast()) };
+        if status != ffi::SUCCESS {
+            // SAFETY: PMIx calls back only after it took the request, so the reference is still ours.
+            drop(unsafe { Arc::from_raw(context) });
+            return self.check(step, "PMIx_Fence_nb", status);
+        }
+        let status = done.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = done.changed.wait_timeout_while(status, self.timeout, |status| status.is_none());
+        let status = *waited.unwrap_or_else(PoisonError::into_inner).0;
+        match status {
+            Some(status) => self.check(step, "PMIx_Fence_nb", status),
+            None => Err(Error::Timeout {
+                pe: self.me.rank,
+                step,
+                seconds: self.timeout.as_secs(),
+                missing: "PMIx does not say which PEs did not arrive".into(),
+            }),
+        }
+    }
+
+    fn exchange(&self, step: Step, number: u64, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+        // A byte in front, because not every manager tells an empty object from none.
+        let blob = [&[0], mine].concat();
+        let key = CString::new(format!("symrail.{number}")).unwrap_or_default();
+        let mut value = Value::bytes(&blob);
+        // SAFETY: PMIx copies the value, and does not write it.
+        let status = unsafe { (self.pmix.put)(ffi::SCOPE_GLOBAL, key.as_ptr(), &raw mut value) };
+        self.check(step, "PMIx_Put", status)?;
+        // SAFETY: after init, as here, it may be called at any time.
+        let status = unsafe { (self.pmix.commit)() };
+        self.check(step, "PMIx_Commit", status)?;
+        self.fence(step, true)?;
+        let part = |rank| {
+            if rank == self.me.rank {
+                return Ok(mine.to_vec());
+            }
+            let bytes = self.get(step, &Proc { rank, ..self.me }, &key)?.bytes();
+            match bytes.as_deref() {
+                Some([0, part @ ..]) if part.len() <= MAX_CONTRIBUTION => Ok(part.to_vec()),
+                _ => Err(self.refuse(step, "PMIx_Get", format!("PE {rank} put something else under {key:?}"), 0)),
+            }
+        };
+        (0..self.n_pes).map(part).collect()
+    }
+
+    fn run(&mut self, step: impl Fn(u64) -> Step, mine: Option<&[u8]>) -> Result<Vec<Vec<u8>>> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        let number = self.steps + 1;
+        let (step, bytes) = (step(number), mine.map_or(0, <[u8]>::len));
+        if bytes > MAX_CONTRIBUTION {
+            return Err(Error::TooLarge { pe: self.me.rank, step, bytes, limit: MAX_CONTRIBUTION });
+        }
+        self.steps = number;
+        let result = match mine {
+            Some(mine) => self.exchange(step, number, mine),
+            None => self.fence(step, false).map(|()| Vec::new()),
+        };
+        self.broken = result.as_ref().err().cloned();
+        result
+    }
+}
+
+/// Shared by a fence that waits and the callback that ends it.
+struct Done {
+    infos: [Info; 2],
+    status: Mutex<Option<Status>>,
+    changed: Condvar,
+}
+
+// SAFETY: the raw pointers in the infos are unset: they hold a flag and a number.
+unsafe impl Send for Done {}
+// SAFETY: as above; nobody writes the infos.
+unsafe impl Sync for Done {}
+
+/// Runs on PMIx's thread.
+unsafe extern "C" fn fence_done(status: Status, context: *mut c_void) {
+    // SAFETY: the context is the reference that `fence` gave away, and PMIx calls back once.
+    let done = unsafe { Arc::from_raw(context.cast::<Done>().cast_const()) };
+    *done.status.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
+    done.changed.notify_all();
+}
+
+impl Bootstrap for Member {
+    fn pe(&self) -> Pe {
+        self.me.rank
+    }
+
+    fn n_pes(&self) -> u32 {
+        self.n_pes
+    }
+
+    fn allgather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.run(Step::Allgather, Some(mine))
+    }
+
+    fn barrier(&mut self) -> Result<()> {
+        self.run(Step::Barrier, None).map(drop)
+    }
+
+    fn abort(&mut self, code: i32, why: &str) {
+        let text = CString::new(why.replace('\0', " ")).unwrap_or_default();
+        // SAFETY: a terminated string; no processes means all of the job.
+        unsafe { (self.pmix.abort)(code, text.as_ptr(), std::ptr::null_mut(), 0) };
+        let pe = self.me.rank;
+        self.broken = Some(Error::Aborted { pe, peer: pe, code, why: why.to_owned() });
+    }
+
+    fn describe(&self) -> String {
+        let namespace: Vec<u8> = self.me.namespace.iter().map(|byte| byte.cast_unsigned()).collect();
+        let namespace = String::from_utf8_lossy(&namespace);
+        let namespace = namespace.trim_end_matches('\0');
+        format!("pmix: PE {} of {} in {namespace}, {}", self.me.rank, self.n_pes, self.pmix.version())
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        // SAFETY: balances the init of `open`; PMIx counts them, so an MPI in this process keeps its own.
+        unsafe { (self.pmix.finalize)(std::ptr::null(), 0) };
+    }
+}

@@ -1,0 +1,301 @@
+//! A PE's end of the rendezvous: joins once, then takes part in one step after the other.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use symrail_transport::Pe;
+
+use super::super::error::{Error, Result, Step};
+use super::super::{Bootstrap, MAX_PES};
+use super::fault::Fault;
+use super::round::{Contribution, unpack};
+use super::wire::{CHALLENGE, Direction, Hello, Kind, MAGIC, MAX_CONTRIBUTION, NONCE, Opener, Sealer, Secret, random};
+
+/// How much longer than the service a PE waits: the service knows who is missing, so it should speak first.
+const GRACE: Duration = Duration::from_secs(5);
+/// How often a service that closes without a word is tried; it does so when strangers crowd it.
+const ATTEMPTS: u32 = 4;
+/// The longest that leaving or aborting may take.
+const PARTING: Duration = Duration::from_secs(2);
+
+/// How a PE reaches the rendezvous service, and who it is.
+#[derive(Debug, Clone)]
+pub struct Membership {
+    /// The service's address.
+    pub address: SocketAddr,
+    /// The job's key.
+    pub secret: Secret,
+    /// This PE.
+    pub pe: Pe,
+    /// How many PEs the job has.
+    pub n_pes: u32,
+    /// The longest that joining or a step may take.
+    pub timeout: Duration,
+}
+
+/// A PE that has joined. Dropping it says that the PE is done.
+pub struct Client {
+    membership: Membership,
+    /// Where the membership came from, for [`Bootstrap::describe`].
+    origin: &'static str,
+    stream: TcpStream,
+    sealer: Sealer,
+    opener: Opener,
+    /// Collective steps started so far.
+    steps: u64,
+    /// What broke, if anything did: every later step fails the same way at once.
+    broken: Option<Error>,
+}
+
+impl Client {
+    /// Joins the job.
+    ///
+    /// # Errors
+    /// A service that cannot be reached, that does not know the secret, or that refuses this PE.
+    pub fn join(membership: &Membership, origin: &'static str) -> Result<Client> {
+        let (pe, n_pes) = (membership.pe, membership.n_pes);
+        if pe >= n_pes || n_pes > MAX_PES {
+            let why = if n_pes > MAX_PES {
+                format!("{n_pes} PEs are above the limit of {MAX_PES}")
+            } else {
+                format!("the job has {n_pes} PEs, numbered from 0")
+            };
+            return Err(Error::Refused { pe, address: membership.address.to_string(), why });
+        }
+        let deadline = Instant::now() + membership.timeout;
+        let mut attempt = 1;
+        loop {
+            match Client::try_join(membership, origin, deadline) {
+                Err(Error::Connection { .. }) if attempt < ATTEMPTS && Instant::now() < deadline => attempt += 1,
+                Err(Error::Connection { address, .. }) => {
+                    let why = "it closed the connection; does the secret belong to this job?".into();
+                    return Err(Error::Refused { pe, address, why });
+                }
+                joined => return joined,
+            }
+        }
+    }
+
+    fn try_join(membership: &Membership, origin: &'static str, deadline: Instant) -> Result<Client> {
+        let (pe, step) = (membership.pe, Step::Join);
+        let address = membership.address.to_string();
+        let timeout = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let mut stream =
+            TcpStream::connect_timeout(&membership.address, timeout).map_err(|error| Error::Unreachable {
+                pe,
+                address: address.clone(),
+                reason: error.to_string(),
+                remedy: "is the launcher, or the PE that created the unique id, alive?",
+            })?;
+        let lost = |error: io::Error| membership.broken_off(step, &error);
+        stream.set_nodelay(true).map_err(lost)?;
+        let mut challenge = [0; CHALLENGE];
+        read_exact(&mut stream, &mut challenge, deadline).map_err(lost)?;
+        let mut service_nonce = [0; NONCE];
+        service_nonce.copy_from_slice(&challenge[MAGIC.len()..]);
+        if challenge[..MAGIC.len()] != MAGIC {
+            let why = "it does not speak this version of the rendezvous protocol".into();
+            return Err(Error::Untrusted { pe, step, address, why });
+        }
+        let hello = Hello { pe, n_pes: membership.n_pes, nonce: random()? };
+        write_all(&mut stream, &[&hello.encode(&membership.secret, &service_nonce)], deadline).map_err(lost)?;
+        let key = hello.session_key(&membership.secret, &service_nonce);
+        let (sealer, opener) = (Sealer::new(&key, Direction::ToService), Opener::new(&key, Direction::ToPe));
+        let membership = membership.clone();
+        let mut client = Client { membership, origin, stream, sealer, opener, steps: 0, broken: None };
+        match client.receive(step, deadline)? {
+            (Kind::Welcome, _) => Ok(client),
+            (kind, _) => Err(client.untrusted(step, &format!("{kind:?} instead of a welcome"))),
+        }
+    }
+
+    /// The address of the service that it joined.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.membership.address
+    }
+
+    /// The next frame; a fault is an error.
+    fn receive(&mut self, step: Step, deadline: Instant) -> Result<(Kind, Vec<u8>)> {
+        let mut chunk = [0; 32 << 10];
+        loop {
+            match self.opener.next_frame() {
+                Ok(Some((Kind::Fault, payload))) => {
+                    let Some(fault) = Fault::decode(&payload) else {
+                        return Err(self.untrusted(step, "a malformed fault"));
+                    };
+                    return Err(fault.into_error(self.membership.pe, step, &self.membership.address.to_string()));
+                }
+                Ok(Some(frame)) => return Ok(frame),
+                Ok(None) => {}
+                Err(why) => return Err(self.untrusted(step, why)),
+            }
+            let bytes = read_some(&mut self.stream, &mut chunk, deadline)
+                .map_err(|it| self.membership.broken_off(step, &it))?;
+            self.opener.feed(&chunk[..bytes]);
+        }
+    }
+
+    fn untrusted(&self, step: Step, why: &str) -> Error {
+        let Membership { pe, address, .. } = self.membership;
+        Error::Untrusted { pe, step, address: address.to_string(), why: why.to_owned() }
+    }
+
+    fn send(&mut self, kind: Kind, payload: &[u8], deadline: Instant) -> io::Result<()> {
+        let (header, tag) = self.sealer.seal(kind, payload);
+        write_all(&mut self.stream, &[&header, payload, &tag], deadline)
+    }
+
+    /// Contributes to a step and waits for its result: everybody's data, or nothing for a barrier.
+    fn collect(&mut self, step: Step, number: u64, data: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let timeout = self.membership.timeout;
+        let deadline = Instant::now() + timeout + GRACE;
+        let contribution = Contribution { step, timeout, data }.encode();
+        if let Err(error) = self.send(Kind::Contribute, &contribution, deadline) {
+            // If the service broke the job, the reason was sent before the connection closed: prefer that.
+            let error = self.membership.broken_off(step, &error);
+            return match self.receive(step, Instant::now() + PARTING) {
+                Err(Error::Connection { .. } | Error::Timeout { .. }) | Ok(_) => Err(error),
+                Err(reason) => Err(reason),
+            };
+        }
+        let parts = match step {
+            Step::Allgather(_) => self.membership.n_pes as usize,
+            _ => 0,
+        };
+        let mut all = Vec::new();
+        loop {
+            match self.receive(step, deadline)? {
+                (Kind::Result, payload) => {
+                    unpack(&payload, number, &mut all).map_err(|why| self.untrusted(step, why))?;
+                }
+                (kind, _) => return Err(self.untrusted(step, &format!("{kind:?} instead of a result"))),
+            }
+            if all.len() > parts {
+                return Err(self.untrusted(step, "a result for more PEs than the job has"));
+            }
+            if all.len() == parts {
+                return Ok(all);
+            }
+        }
+    }
+
+    fn run(&mut self, step: impl Fn(u64) -> Step, data: &[u8]) -> Result<Vec<Vec<u8>>> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        let number = self.steps + 1;
+        let step = step(number);
+        if data.len() > MAX_CONTRIBUTION {
+            let pe = self.membership.pe;
+            return Err(Error::TooLarge { pe, step, bytes: data.len(), limit: MAX_CONTRIBUTION });
+        }
+        self.steps = number;
+        let result = self.collect(step, number, data);
+        self.broken = result.as_ref().err().cloned();
+        result
+    }
+}
+
+impl Bootstrap for Client {
+    fn pe(&self) -> Pe {
+        self.membership.pe
+    }
+
+    fn n_pes(&self) -> u32 {
+        self.membership.n_pes
+    }
+
+    fn allgather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.run(Step::Allgather, mine)
+    }
+
+    fn barrier(&mut self) -> Result<()> {
+        self.run(Step::Barrier, &[]).map(drop)
+    }
+
+    fn abort(&mut self, code: i32, why: &str) {
+        let why = &why.as_bytes()[..why.len().min(1024)];
+        let payload = [&code.to_le_bytes(), why].concat();
+        let _ = self.send(Kind::Abort, &payload, Instant::now() + PARTING);
+        let Membership { pe, .. } = self.membership;
+        self.broken = Some(Error::Aborted { pe, peer: pe, code, why: String::from_utf8_lossy(why).into_owned() });
+    }
+
+    fn describe(&self) -> String {
+        let Membership { address, pe, n_pes, .. } = self.membership;
+        format!("{}: PE {pe} of {n_pes}, rendezvous at {address}", self.origin)
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // Nobody is left to tell when this fails, and the service notices a closed connection anyway.
+        let _ = self.send(Kind::Bye, &[], Instant::now() + PARTING);
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+}
+
+impl Membership {
+    fn broken_off(&self, step: Step, error: &io::Error) -> Error {
+        let pe = self.pe;
+        match error.kind() {
+            io::ErrorKind::TimedOut => Error::Timeout {
+                pe,
+                step,
+                seconds: self.timeout.as_secs(),
+                missing: format!("the rendezvous service at {} does not answer", self.address),
+            },
+            io::ErrorKind::UnexpectedEof => {
+                Error::Connection { pe, step, address: self.address.to_string(), reason: "it closed".into() }
+            }
+            _ => Error::Connection { pe, step, address: self.address.to_string(), reason: error.to_string() },
+        }
+    }
+}
+
+fn time_left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// A socket's own time-outs come back as "would block".
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+fn read_some(stream: &mut TcpStream, buffer: &mut [u8], deadline: Instant) -> io::Result<usize> {
+    loop {
+        stream.set_read_timeout(Some(time_left(deadline)?))?;
+        match stream.read(buffer) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) if is_timeout(&error) => {}
+            result => return result,
+        }
+    }
+}
+
+fn read_exact(stream: &mut TcpStream, mut buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
+    while !buffer.is_empty() {
+        let bytes = read_some(stream, buffer, deadline)?;
+        buffer = &mut buffer[bytes..];
+    }
+    Ok(())
+}
+
+/// Writes the parts one after the other; small ones in one packet.
+fn write_all(stream: &mut TcpStream, parts: &[&[u8]], deadline: Instant) -> io::Result<()> {
+    let bytes = parts.concat();
+    let mut rest = bytes.as_slice();
+    while !rest.is_empty() {
+        stream.set_write_timeout(Some(time_left(deadline)?))?;
+        match stream.write(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(bytes) => rest = &rest[bytes..],
+            Err(error) if is_timeout(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

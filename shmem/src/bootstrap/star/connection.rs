@@ -1,0 +1,163 @@
+//! One connection as the service holds it: never blocks, and is trusted with nothing before its hello was checked.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Instant;
+
+use symrail_transport::Pe;
+
+use super::wire::{Direction, HELLO, Hello, Kind, NONCE, Opener, Sealer, Secret, challenge};
+
+/// How much is read from one connection before the others get their turn, in bytes.
+const TURN: usize = 1 << 20;
+
+/// Where a connection is in its life.
+enum Phase {
+    /// It was sent a challenge and has until `deadline` to answer it.
+    Greeting { nonce: [u8; NONCE], deadline: Instant, hello: Vec<u8> },
+    /// It is a PE.
+    Member { pe: Pe, opener: Box<Opener>, sealer: Box<Sealer> },
+}
+
+pub(super) struct Connection {
+    stream: TcpStream,
+    /// Where it comes from.
+    pub(super) from: SocketAddr,
+    phase: Phase,
+    out: VecDeque<Arc<[u8]>>,
+    /// How much of the front of `out` is written.
+    written: usize,
+    /// It is closed once everything is written.
+    pub(super) closing: bool,
+}
+
+impl Connection {
+    pub(super) fn new(
+        stream: TcpStream,
+        from: SocketAddr,
+        nonce: [u8; NONCE],
+        deadline: Instant,
+    ) -> io::Result<Connection> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        let phase = Phase::Greeting { nonce, deadline, hello: Vec::with_capacity(HELLO) };
+        let out = VecDeque::from([Arc::from(challenge(&nonce).as_slice())]);
+        Ok(Connection { stream, from, phase, out, written: 0, closing: false })
+    }
+
+    pub(super) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// The PE it belongs to, once that is proven.
+    pub(super) fn pe(&self) -> Option<Pe> {
+        match self.phase {
+            Phase::Member { pe, .. } => Some(pe),
+            Phase::Greeting { .. } => None,
+        }
+    }
+
+    /// When its hello is due; `None` for a PE.
+    pub(super) fn hello_due(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Greeting { deadline, .. } => Some(deadline),
+            Phase::Member { .. } => None,
+        }
+    }
+
+    /// Takes what has arrived. `Ok(false)` at the end of the stream.
+    pub(super) fn receive(&mut self, scratch: &mut [u8]) -> io::Result<bool> {
+        let mut taken = 0;
+        while taken < TURN {
+            let most = match &self.phase {
+                // Not a byte more than a hello is read from a stranger.
+                Phase::Greeting { hello, .. } => HELLO - hello.len(),
+                Phase::Member { .. } => scratch.len(),
+            };
+            if most == 0 {
+                return Ok(true);
+            }
+            match self.stream.read(&mut scratch[..most]) {
+                Ok(0) => return Ok(false),
+                Ok(bytes) => {
+                    taken += bytes;
+                    match &mut self.phase {
+                        Phase::Greeting { hello, .. } => hello.extend_from_slice(&scratch[..bytes]),
+                        Phase::Member { opener, .. } => opener.feed(&scratch[..bytes]),
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Checks the hello once it is whole, and from then on speaks with the connection's own key.
+    pub(super) fn greeted(&mut self, secret: &Secret) -> Result<Option<Hello>, &'static str> {
+        let Phase::Greeting { nonce, hello, .. } = &self.phase else { return Ok(None) };
+        let Ok(bytes) = <&[u8; HELLO]>::try_from(hello.as_slice()) else { return Ok(None) };
+        let hello = Hello::decode(bytes, secret, nonce)?;
+        let key = hello.session_key(secret, nonce);
+        let opener = Box::new(Opener::new(&key, Direction::ToService));
+        let sealer = Box::new(Sealer::new(&key, Direction::ToPe));
+        self.phase = Phase::Member { pe: hello.pe, opener, sealer };
+        Ok(Some(hello))
+    }
+
+    /// The next whole frame of a PE.
+    pub(super) fn next_frame(&mut self) -> Result<Option<(Kind, Vec<u8>)>, &'static str> {
+        match &mut self.phase {
+            Phase::Member { opener, .. } => opener.next_frame(),
+            Phase::Greeting { .. } => Ok(None),
+        }
+    }
+
+    /// Queues a frame for a PE. The payload is shared, not copied, when it goes to many.
+    pub(super) fn send(&mut self, kind: Kind, payload: &Arc<[u8]>) {
+        if let Phase::Member { sealer, .. } = &mut self.phase {
+            let (header, tag) = sealer.seal(kind, payload);
+            self.out.push_back(Arc::from(header.as_slice()));
+            self.out.push_back(Arc::clone(payload));
+            self.out.push_back(Arc::from(tag.as_slice()));
+        }
+    }
+
+    pub(super) fn has_output(&self) -> bool {
+        !self.out.is_empty()
+    }
+
+    /// Writes what the socket takes now.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        while let Some(front) = self.out.front() {
+            if self.written == front.len() {
+                self.out.pop_front();
+                self.written = 0;
+                continue;
+            }
+            let mut slices = [io::IoSlice::new(&front[self.written..]), io::IoSlice::new(&[]), io::IoSlice::new(&[])];
+            for (slice, next) in slices[1..].iter_mut().zip(self.out.iter().skip(1)) {
+                *slice = io::IoSlice::new(next);
+            }
+            match self.stream.write_vectored(&slices) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(bytes) => self.advance(bytes),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        self.written += bytes;
+        while let Some(front) = self.out.front().filter(|front| self.written >= front.len()) {
+            self.written -= front.len();
+            self.out.pop_front();
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Why a job is broken: what the service tells every PE, and how a PE words it.
+
+use symrail_transport::Pe;
+
+use super::super::error::{Error, Step};
+use super::wire::u32_at;
+
+/// How many missing PEs a time-out names; more are only counted.
+const NAMED: usize = 32;
+/// The longest reason that travels, in bytes.
+const MAX_WHY: usize = 1024;
+
+/// Why no further step can complete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The PE's connection closed before it said that it was done.
+    Lost { peer: Pe },
+    /// The PE is done, so it will not take part in this step.
+    Left { peer: Pe },
+    /// The PE asked for the job to be ended.
+    Aborted { peer: Pe, code: i32, why: String },
+    /// PEs had not contributed when the time was up.
+    TimedOut { seconds: u64, missing: Vec<Pe>, count: u32 },
+    /// A PE disagrees on the number of PEs. `other` is `None` for the launcher.
+    Size { peer: Pe, n_pes: u32, other: Option<Pe>, other_n_pes: u32 },
+    /// Two PEs are in different steps.
+    Steps { peer: Pe, step: Step, other: Pe, other_step: Step },
+    /// The PE's number is taken.
+    Duplicate { peer: Pe },
+    /// The PE's number is outside of the job.
+    NoSuchPe { peer: Pe, n_pes: u32 },
+}
+
+impl Fault {
+    pub(super) fn timed_out(seconds: u64, missing: &[Pe]) -> Fault {
+        let count = u32::try_from(missing.len()).unwrap_or(u32::MAX);
+        Fault::TimedOut { seconds, missing: missing[..missing.len().min(NAMED)].to_vec(), count }
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut words = |tag: u8, words: &[u32]| {
+            bytes.push(tag);
+            words.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+        };
+        match self {
+            Fault::Lost { peer } => words(1, &[*peer]),
+            Fault::Left { peer } => words(2, &[*peer]),
+            Fault::Aborted { peer, code, why } => {
+                words(3, &[*peer, code.cast_unsigned()]);
+                bytes.extend_from_slice(shortened(why).as_bytes());
+            }
+            Fault::TimedOut { seconds, missing, count } => {
+                words(4, &[u32::try_from(*seconds).unwrap_or(u32::MAX), *count]);
+                missing.iter().for_each(|pe| bytes.extend_from_slice(&pe.to_le_bytes()));
+            }
+            Fault::Size { peer, n_pes, other, other_n_pes } => {
+                words(5, &[*peer, *n_pes, u32::from(other.is_some()), other.unwrap_or(0), *other_n_pes]);
+            }
+            Fault::Steps { peer, step, other, other_step } => {
+                let [kind, number] = step_words(*step);
+                let [other_kind, other_number] = step_words(*other_step);
+                words(6, &[*peer, kind, number, *other, other_kind, other_number]);
+            }
+            Fault::Duplicate { peer } => words(7, &[*peer]),
+            Fault::NoSuchPe { peer, n_pes } => words(8, &[*peer, *n_pes]),
+        }
+        bytes
+    }
+
+    /// Reads a fault; `None` when it is malformed.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Fault> {
+        let (tag, rest) = bytes.split_first()?;
+        let word = |index: usize| (rest.len() >= index * 4 + 4).then(|| u32_at(rest, index * 4));
+        let peer = word(0)?;
+        Some(match tag {
+            1 => Fault::Lost { peer },
+            2 => Fault::Left { peer },
+            3 => {
+                let code = word(1)?.cast_signed();
+                let why = shortened(&String::from_utf8_lossy(&rest[8..])).to_owned();
+                Fault::Aborted { peer, code, why }
+            }
+            4 => {
+                let missing = (2..2 + NAMED).map_while(word).collect();
+                Fault::TimedOut { seconds: u64::from(peer), missing, count: word(1)? }
+            }
+            5 => {
+                let other = (word(2)? == 1).then_some(word(3)?);
+                Fault::Size { peer, n_pes: word(1)?, other, other_n_pes: word(4)? }
+            }
+            6 => Fault::Steps {
+                peer,
+                step: step_from(word(1)?, word(2)?)?,
+                other: word(3)?,
+                other_step: step_from(word(4)?, word(5)?)?,
+            },
+            7 => Fault::Duplicate { peer },
+            8 => Fault::NoSuchPe { peer, n_pes: word(1)? },
+            _ => return None,
+        })
+    }
+
+    /// The error that PE `pe` reports when it is told while in `step`.
+    pub(super) fn into_error(self, pe: Pe, step: Step, address: &str) -> Error {
+        match self {
+            Fault::Lost { peer } => {
+                Error::Peer { pe, step, peer, what: "died or ended without finalizing; see what it said" }
+            }
+            Fault::Left { peer } => {
+                Error::Peer { pe, step, peer, what: "has left; all PEs must take part in the same steps" }
+            }
+            Fault::Aborted { peer, code, why } => Error::Aborted { pe, peer, code, why },
+            Fault::TimedOut { seconds, missing, count } => {
+                Error::Timeout { pe, step, seconds, missing: missing_words(&missing, count) }
+            }
+            Fault::Size { peer, n_pes, other, other_n_pes } => Error::Mismatch {
+                what: "the number of PEs",
+                pe: peer,
+                value: n_pes.to_string(),
+                other: other.map_or_else(|| "the launcher".to_owned(), |other| format!("PE {other}")),
+                other_value: other_n_pes.to_string(),
+            },
+            Fault::Steps { peer, step, other, other_step } => Error::Mismatch {
+                what: "the collective step",
+                pe: peer,
+                value: step.to_string(),
+                other: format!("PE {other}"),
+                other_value: other_step.to_string(),
+            },
+            Fault::Duplicate { peer } => Error::Refused {
+                pe,
+                address: address.to_owned(),
+                why: format!("PE {peer} has joined already; give every process its own PE number"),
+            },
+            Fault::NoSuchPe { peer, n_pes } => Error::Refused {
+                pe,
+                address: address.to_owned(),
+                why: format!("PE {peer} does not exist: the job has {n_pes} PEs, numbered from 0"),
+            },
+        }
+    }
+}
+
+fn missing_words(missing: &[Pe], count: u32) -> String {
+    let named = missing.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    let more = (count as usize).saturating_sub(missing.len());
+    let plural = if count == 1 { "PE" } else { "PEs" };
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    format!("{plural} {named}{more} did not arrive")
+}
+
+fn shortened(why: &str) -> &str {
+    let mut end = why.len().min(MAX_WHY);
+    while !why.is_char_boundary(end) {
+        end -= 1;
+    }
+    &why[..end]
+}
+
+fn step_words(step: Step) -> [u32; 2] {
+    let (kind, number) = match step {
+        Step::Join => (0, 0),
+        Step::Allgather(number) => (1, number),
+        Step::Barrier(number) => (2, number),
+    };
+    [kind, u32::try_from(number).unwrap_or(u32::MAX)]
+}
+
+fn step_from(kind: u32, number: u32) -> Option<Step> {
+    let number = u64::from(number);
+    match kind {
+        0 => Some(Step::Join),
+        1 => Some(Step::Allgather(number)),
+        2 => Some(Step::Barrier(number)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_survive_the_wire() {
+        let all = [
+            Fault::Lost { peer: 3 },
+            Fault::Left { peer: 4 },
+            Fault::Aborted { peer: 1, code: -7, why: "no memory – ü".into() },
+            Fault::timed_out(60, &[2, 5]),
+            Fault::Size { peer: 1, n_pes: 3, other: Some(0), other_n_pes: 2 },
+            Fault::Size { peer: 1, n_pes: 3, other: None, other_n_pes: 2 },
+            Fault::Steps { peer: 1, step: Step::Barrier(4), other: 0, other_step: Step::Allgather(4) },
+            Fault::Duplicate { peer: 0 },
+            Fault::NoSuchPe { peer: 9, n_pes: 2 },
+        ];
+        for fault in all {
+            let bytes = fault.encode();
+            assert_eq!(Fault::decode(&bytes), Some(fault));
+            (0..bytes.len()).for_each(|length| drop(Fault::decode(&bytes[..length])));
+        }
+        assert_eq!(Fault::decode(&[99, 0, 0, 0, 0]), None);
+    }
+
+    #[test]
+    fn many_missing_pes_are_counted_not_listed() {
+        let missing: Vec<Pe> = (0..100).collect();
+        let fault = Fault::decode(&Fault::timed_out(5, &missing).encode()).unwrap();
+        let text = fault.into_error(7, Step::Barrier(2), "here").to_string();
+        assert!(text.contains("PE 7: barrier 2 did not complete within 5 s"), "{text}");
+        assert!(text.contains("31 and 68 more did not arrive"), "{text}");
+    }
+}

@@ -1,0 +1,169 @@
+//! The rendezvous service: one thread, one socket, every PE of one job.
+//!
+//! [`Server`] is the handle; the thread runs [`Service`](super::service). The handle's drop stops the thread.
+
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use symrail_transport::Pe;
+
+use super::super::error::{Error, Result};
+use super::service::Service;
+use super::wire::Secret;
+
+/// Something that whoever runs the service may want to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A PE proved that it belongs to the job.
+    Joined(Pe),
+    /// A PE said that it is done.
+    Left(Pe),
+    /// A PE's connection closed although it had not said that it is done.
+    Lost(Pe),
+    /// A PE wants the job to end.
+    Aborted {
+        /// The PE.
+        pe: Pe,
+        /// The exit code it asks for.
+        code: i32,
+        /// Its reason.
+        why: String,
+    },
+}
+
+/// Called on the service's thread for every [`Event`]; it must not block.
+pub type OnEvent = Box<dyn FnMut(Event) + Send>;
+
+/// How a service is run.
+pub struct Options {
+    /// The job's size when it is known; else the first PE's word counts, and the others must agree.
+    pub n_pes: Option<u32>,
+    /// How long a connection may take to prove that it belongs to the job.
+    pub hello_timeout: Duration,
+    /// What to do with events.
+    pub on_event: OnEvent,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { n_pes: None, hello_timeout: Duration::from_secs(5), on_event: Box::new(drop) }
+    }
+}
+
+/// What the handle and the thread share.
+#[derive(Default)]
+pub(super) struct Shared {
+    pub(super) stop: AtomicBool,
+    pub(super) refused: AtomicU64,
+    /// PEs that ended without ever joining, as told by whoever started them.
+    pub(super) ended: Mutex<Vec<Pe>>,
+    present: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Shared {
+    /// How many PEs are connected or still have something to be sent.
+    pub(super) fn set_present(&self, present: usize) {
+        *lock(&self.present) = present;
+        self.changed.notify_all();
+    }
+}
+
+/// A lock that a panic elsewhere cannot poison: what it guards is valid after every statement.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A running rendezvous service.
+pub struct Server {
+    address: SocketAddr,
+    secret: Secret,
+    shared: Arc<Shared>,
+    wake: UnixStream,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Starts a service on a random port of one interface of this machine.
+    ///
+    /// # Errors
+    /// An address that is not one interface's, or what the system says.
+    pub fn start(interface: IpAddr, secret: &Secret, options: Options) -> Result<Server> {
+        let refuse = |reason: String| Error::Service { address: interface.to_string(), reason };
+        if interface.is_unspecified() || interface.is_multicast() {
+            return Err(refuse("it stands for many interfaces, and the service listens on one only".into()));
+        }
+        let start = || {
+            let listener = TcpListener::bind((interface, 0))?;
+            listener.set_nonblocking(true)?;
+            let address = listener.local_addr()?;
+            let (wake, woken) = UnixStream::pair()?;
+            wake.set_nonblocking(true)?;
+            woken.set_nonblocking(true)?;
+            let shared = Arc::new(Shared::default());
+            let service = Service::new(listener, woken, secret.clone(), options, Arc::clone(&shared));
+            let thread = std::thread::Builder::new().name("rendezvous".into()).spawn(|| service.run())?;
+            Ok(Server { address, secret: secret.clone(), shared, wake, thread: Some(thread) })
+        };
+        start().map_err(|error: std::io::Error| refuse(error.to_string()))
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The job's key.
+    #[must_use]
+    pub fn secret(&self) -> &Secret {
+        &self.secret
+    }
+
+    /// How many connections were dropped because they did not belong to the job.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.shared.refused.load(Ordering::Relaxed)
+    }
+
+    /// Tells the service that a PE's process has ended, so that nobody waits for one that never joined.
+    pub fn process_ended(&self, pe: Pe) {
+        lock(&self.shared.ended).push(pe);
+        self.wake();
+    }
+
+    /// Waits until every PE that joined is gone and was sent everything, at most for `timeout`.
+    /// Returns whether that is so.
+    pub fn wait_until_empty(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        let mut present = lock(&self.shared.present);
+        while *present > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            present = self.shared.changed.wait_timeout(present, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    fn wake(&self) {
+        // A full pipe wakes as well as a byte more would.
+        let _ = (&self.wake).write(&[1]);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Joining by a unique id: one PE creates it, every PE gets it by whatever means the program has, and all open it.
+//!
+//! ```no_run
+//! # use symrail::bootstrap::uid;
+//! # fn broadcast(_: Option<String>) -> String { String::new() }
+//! # fn job(pe: u32, n_pes: u32) -> Result<(), symrail::bootstrap::Error> {
+//! let id = if pe == 0 { Some(uid::create(None)?.to_hex()) } else { None };
+//! let id = uid::UniqueId::from_hex(&broadcast(id))?; // MPI_Bcast, a file, a key-value store …
+//! let bootstrap = uid::open(id, pe, n_pes)?;
+//! # Ok(()) }
+//! ```
+//! The creating process serves the rendezvous on one interface until the PEs that joined have left; when it ends
+//! earlier, the others' steps fail. An id is good for one job. It contains the job's secret: whoever reads it can join.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use symrail_transport::Pe;
+
+use super::error::{Error, Result};
+use super::star::{Client, Membership, Options, Secret, Server};
+use super::{Bootstrap, number_from_env, text_from_env};
+
+/// Holds the unique id in hexadecimal.
+pub const UID: &str = "SYMRAIL_BOOTSTRAP_UID";
+/// Holds this PE's number.
+pub const PE: &str = "SYMRAIL_BOOTSTRAP_PE";
+/// Holds the number of PEs.
+pub const N_PES: &str = "SYMRAIL_BOOTSTRAP_N_PES";
+
+const KIND: &str = "uid";
+const REMEDY: &str = "set SYMRAIL_BOOTSTRAP_UID, SYMRAIL_BOOTSTRAP_PE and SYMRAIL_BOOTSTRAP_N_PES";
+const MAGIC: [u8; 4] = *b"SYU\x01";
+/// How long joining or a step may take when nobody says otherwise; the default of `SYMRAIL_TIMEOUT_S`.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the creator's end waits for the others to leave, since its process takes the service with it.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// The services of the ids that this process created.
+static CREATED: Mutex<Vec<Service>> = Mutex::new(Vec::new());
+
+struct Service {
+    id: UniqueId,
+    server: Server,
+    /// How many PEs of this process have opened the id and not left.
+    members: usize,
+}
+
+/// Where a job meets, and its secret: 64 bytes to be passed unchanged.
+///
+/// Bytes: magic 4 · family 1 (4 or 6) · 0 · port 2 · address 16 · secret 32 · checksum 8.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct UniqueId([u8; UniqueId::LEN]);
+
+impl UniqueId {
+    /// Its length in bytes.
+    pub const LEN: usize = 64;
+
+    fn new(address: SocketAddr, secret: &Secret) -> UniqueId {
+        let mut bytes = [0; UniqueId::LEN];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[6..8].copy_from_slice(&address.port().to_le_bytes());
+        match address.ip() {
+            IpAddr::V4(ip) => {
+                bytes[4] = 4;
+                bytes[8..12].copy_from_slice(&ip.octets());
+            }
+            IpAddr::V6(ip) => {
+                bytes[4] = 6;
+                bytes[8..24].copy_from_slice(&ip.octets());
+            }
+        }
+        bytes[24..56].copy_from_slice(secret.bytes());
+        let sum = checksum(&bytes);
+        bytes[56..].copy_from_slice(&sum);
+        UniqueId(bytes)
+    }
+
+    /// The bytes to pass on.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; UniqueId::LEN] {
+        self.0
+    }
+
+    /// Takes an id from bytes.
+    ///
+    /// # Errors
+    /// Another length, version or checksum.
+    pub fn from_bytes(bytes: &[u8]) -> Result<UniqueId> {
+        let refuse = |why: String| Error::UniqueId { why };
+        let id: [u8; UniqueId::LEN] = bytes
+            .try_into()
+            .map_err(|_| refuse(format!("it has {} bytes instead of {}", bytes.len(), UniqueId::LEN)))?;
+        if id[..4] != MAGIC {
+            return Err(refuse("it is not an id of this version".into()));
+        }
+        if checksum(&id) != id[56..] || !matches!(id[4], 4 | 6) {
+            return Err(refuse("its checksum is wrong".into()));
+        }
+        Ok(UniqueId(id))
+    }
+
+    /// 128 hexadecimal digits.
+    #[must_use]
+    pub fn to_hex(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Takes an id from hexadecimal digits; space around them is ignored.
+    ///
+    /// # Errors
+    /// As for [`UniqueId::from_bytes`], and anything but digits.
+    pub fn from_hex(text: &str) -> Result<UniqueId> {
+        let digit = |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        let pairs = text.trim().as_bytes().chunks(2);
+        let bytes = pairs.map(|pair| Some(digit(pair[0])? << 4 | digit(*pair.get(1)?)?)).collect::<Option<Vec<u8>>>();
+        let why = || Error::UniqueId { why: "it is not made of pairs of hexadecimal digits".into() };
+        UniqueId::from_bytes(&bytes.ok_or_else(why)?)
+    }
+
+    /// Where the service listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        let port = u16::from_le_bytes([self.0[6], self.0[7]]);
+        let mut octets = [0; 16];
+        octets.copy_from_slice(&self.0[8..24]);
+        let ip = match self.0[4] {
+            4 => IpAddr::V4(Ipv4Addr::new(octets[0], octets[1], octets[2], octets[3])),
+            _ => IpAddr::V6(Ipv6Addr::from(octets)),
+        };
+        SocketAddr::new(ip, port)
+    }
+
+    fn secret(&self) -> Secret {
+        let mut secret = [0; Secret::LEN];
+        secret.copy_from_slice(&self.0[24..56]);
+        Secret(secret)
+    }
+}
+
+/// Shows where it leads but not the secret, since it ends up in logs.
+impl fmt::Debug for UniqueId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "UniqueId({}, ..)", self.address())
+    }
+}
+
+fn checksum(id: &[u8; UniqueId::LEN]) -> [u8; 8] {
+    let mut sum = [0; 8];
+    sum.copy_from_slice(&Sha256::digest(&id[..56])[..8]);
+    sum
+}
+
+/// Creates an id and starts its rendezvous service in this process, on one interface of this machine.
+///
+/// `None` stands for the loopback interface: PEs of this machine only. For PEs on other machines give the address of
+/// the interface that they reach.
+///
+/// # Errors
+/// An address that is not one interface's, or what the system says.
+pub fn create(interface: Option<IpAddr>) -> Result<UniqueId> {
+    let interface = interface.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    if let IpAddr::V6(ip) = interface
+        && ip.is_unicast_link_local()
+    {
+        let reason = "a link-local address means another interface on every machine".into();
+        return Err(Error::Service { address: interface.to_string(), reason });
+    }
+    let server = Server::start(interface, &Secret::generate()?, Options::default())?;
+    let id = UniqueId::new(server.address(), server.secret());
+    lock().push(Service { id, server, members: 0 });
+    Ok(id)
+}
+
+fn lock() -> std::sync::MutexGuard<'static, Vec<Service>> {
+    CREATED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Joins the job of an id as PE `pe` of `n_pes`. Waits at most 60 s for the others in every step.
+///
+/// # Errors
+/// A service that is gone, a PE number that is taken or does not exist, or PEs that disagree on `n_pes`.
+pub fn open(id: UniqueId, pe: Pe, n_pes: u32) -> Result<Box<dyn Bootstrap>> {
+    Ok(Box::new(open_within(id, pe, n_pes, TIMEOUT)?))
+}
+
+/// [`open`] with the longest time that joining or a step may take.
+///
+/// # Errors
+/// As for [`open`].
+pub fn open_within(id: UniqueId, pe: Pe, n_pes: u32, timeout: Duration) -> Result<Member> {
+    let membership = Membership { address: id.address(), secret: id.secret(), pe, n_pes, timeout };
+    let client = Client::join(&membership, KIND)?;
+    Ok(Member { client, _host: Host::of(id) })
+}
+
+/// Whether an id was left in the environment.
+pub(super) fn present() -> bool {
+    std::env::var_os(UID).is_some()
+}
+
+/// Joins the job whose id, PE and size are in the environment.
+pub(super) fn open_from_env(timeout: Duration) -> Result<Member> {
+    let id = UniqueId::from_hex(&text_from_env(KIND, UID, REMEDY)?)?;
+    let pe = number_from_env(KIND, PE, REMEDY)?;
+    open_within(id, pe, number_from_env(KIND, N_PES, REMEDY)?, timeout)
+}
+
+/// A PE that joined by a unique id. Dropping it says that the PE is done; in the process that created the id it also
+/// waits for the others to leave, for 5 s at most.
+pub struct Member {
+    // In this order: the PE leaves before it waits for the others to do so.
+    client: Client,
+    _host: Option<Host>,
+}
+
+impl Bootstrap for Member {
+    fn pe(&self) -> Pe {
+        self.client.pe()
+    }
+
+    fn n_pes(&self) -> u32 {
+        self.client.n_pes()
+    }
+
+    fn allgather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.client.allgather(mine)
+    }
+
+    fn barrier(&mut self) -> Result<()> {
+        self.client.barrier()
+    }
+
+    fn abort(&mut self, code: i32, why: &str) {
+        self.client.abort(code, why);
+    }
+
+    fn describe(&self) -> String {
+        self.client.describe()
+    }
+}
+
+/// Keeps the service of an id that this process created alive while PEs in this process use it.
+struct Host(UniqueId);
+
+impl Host {
+    fn of(id: UniqueId) -> Option<Host> {
+        let mut created = lock();
+        let service = created.iter_mut().find(|service| service.id == id)?;
+        service.members += 1;
+        Some(Host(id))
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let mut created = lock();
+        let Some(at) = created.iter().position(|service| service.id == self.0) else { return };
+        created[at].members -= 1;
+        if created[at].members == 0 {
+            let service = created.swap_remove(at);
+            // Others may create and open ids while this one waits.
+            drop(created);
+            service.server.wait_until_empty(FAREWELL);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_survive_hex_and_bytes_and_show_no_secret() {
+        for address in ["127.0.0.1:4711", "[2001:db8::7]:65535"] {
+            let id = UniqueId::new(address.parse().unwrap(), &Secret([0xcd; Secret::LEN]));
+            assert_eq!(UniqueId::from_hex(&format!(" {}\n", id.to_hex())).unwrap(), id);
+            assert_eq!(UniqueId::from_bytes(&id.to_bytes()).unwrap(), id);
+            assert_eq!(id.address(), address.parse().unwrap());
+            assert_eq!(id.secret(), Secret([0xcd; Secret::LEN]));
+            assert_eq!(format!("{id:?}"), format!("UniqueId({address}, ..)"));
+        }
+    }
+
+    #[test]
+    fn damaged_ids_are_refused() {
+        let id = UniqueId::new("127.0.0.1:1".parse().unwrap(), &Secret([1; Secret::LEN]));
+        for at in 0..UniqueId::LEN {
+            let mut bytes = id.to_bytes();
+            bytes[at] ^= 1;
+            assert!(UniqueId::from_bytes(&bytes).is_err(), "byte {at}");
+        }
+        let hex = id.to_hex();
+        for text in ["", &hex[..126], &hex[..127], &format!("{hex}00"), &hex.replace('0', "x"), "ä"] {
+            assert!(UniqueId::from_hex(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_service_listens_on_one_interface_only() {
+        for ip in ["0.0.0.0", "::", "224.0.0.1", "fe80::1"] {
+            let error = create(Some(ip.parse().unwrap())).unwrap_err().to_string();
+            assert!(error.contains(ip), "{error}");
+        }
+        // An address that no machine has (it is reserved for documentation).
+        assert!(matches!(create(Some("192.0.2.1".parse().unwrap())), Err(Error::Service { .. })));
+    }
+}

@@ -1,0 +1,159 @@
+//! The bootstraps between processes: this binary starts itself again as the PEs.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use symrail::bootstrap::{self, Bootstrap, Error, uid};
+use symrail_transport::env::{BootstrapKind, Settings};
+
+/// Tells a copy of this binary what to do as a PE.
+const ROLE: &str = "BOOTSTRAP_TEST_ROLE";
+
+/// What PE `pe` contributes to allgather `round`: lengths differ, and some are empty.
+fn blob(pe: u32, round: u32) -> Vec<u8> {
+    let length = if round == 3 { 200_000 + pe } else { (pe * round * 7) % 90 };
+    (0..length).map(|at| (at * 31 + pe * 7 + round) as u8).collect()
+}
+
+/// Everything that PEs may expect.
+fn gather_and_wait(bootstrap: &mut dyn Bootstrap) {
+    for round in 0..5 {
+        let all = bootstrap.allgather(&blob(bootstrap.pe(), round)).unwrap();
+        assert!(all.into_iter().eq((0..bootstrap.n_pes()).map(|pe| blob(pe, round))), "round {round}");
+        bootstrap.barrier().unwrap();
+    }
+}
+
+/// Not a test by itself: the body of the PEs that the tests start.
+#[test]
+fn pe() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let mut bootstrap = bootstrap::open(&Settings::default()).unwrap();
+    match role.as_str() {
+        "gather" => {
+            gather_and_wait(&mut *bootstrap);
+            println!("PE {} of {} is content: {}", bootstrap.pe(), bootstrap.n_pes(), bootstrap.describe());
+        }
+        "die" => {
+            bootstrap.barrier().unwrap();
+            // Without unwinding, and so without a word to the others.
+            nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL).unwrap();
+        }
+        role => panic!("no role {role}"),
+    }
+}
+
+fn myself(role: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "pe", "--nocapture", "--test-threads=1"]).env(ROLE, role).stdin(Stdio::null());
+    command
+}
+
+fn uid_pe(role: &str, id: uid::UniqueId, pe: u32, n_pes: u32) -> Command {
+    let mut command = myself(role);
+    command.env(uid::UID, id.to_hex()).env(uid::PE, pe.to_string()).env(uid::N_PES, n_pes.to_string());
+    command
+}
+
+/// Runs all at once, and kills what has not ended in 20 s.
+fn run_all(commands: Vec<Command>) -> Vec<Output> {
+    let (done, outputs) = mpsc::channel();
+    let mut pids = Vec::new();
+    for (index, mut command) in commands.into_iter().enumerate() {
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        pids.push(nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap()));
+        let done = done.clone();
+        std::thread::spawn(move || done.send((index, child.wait_with_output().unwrap())));
+    }
+    drop(done);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut all = Vec::new();
+    while all.len() < pids.len() {
+        match outputs.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(output) => all.push(output),
+            Err(error) => {
+                for pid in &pids {
+                    let _ = nix::sys::signal::kill(*pid, nix::sys::signal::Signal::SIGKILL);
+                }
+                panic!("processes did not end: {error}");
+            }
+        }
+    }
+    all.sort_by_key(|(index, _)| *index);
+    all.into_iter().map(|(_, output)| output).collect()
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn pes_join_by_a_unique_id() {
+    for n_pes in [1, 2, 16] {
+        let started = Instant::now();
+        let id = uid::create(None).unwrap();
+        let outputs = run_all((0..n_pes).map(|pe| uid_pe("gather", id, pe, n_pes)).collect());
+        println!("{n_pes} PEs by unique id: {:?}", started.elapsed());
+        for (pe, output) in outputs.iter().enumerate() {
+            assert!(output.status.success(), "{}", said(output));
+            assert!(said(output).contains(&format!("PE {pe} of {n_pes} is content: uid: ")), "{}", said(output));
+        }
+    }
+}
+
+#[test]
+fn a_pe_that_is_killed_is_named_to_those_who_wait() {
+    let id = uid::create(None).unwrap();
+    let mut child = uid_pe("die", id, 1, 2).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut bootstrap = uid::open(id, 0, 2).unwrap();
+    bootstrap.barrier().unwrap();
+    let started = Instant::now();
+    let error = bootstrap.allgather(b"anybody there?").unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(3));
+    child.wait().unwrap();
+    assert!(matches!(error, Error::Peer { pe: 0, peer: 1, .. }), "{error}");
+    assert!(error.to_string().contains("allgather 2 cannot complete: PE 1 died"), "{error}");
+    assert_eq!(bootstrap.barrier(), Err(error), "later steps fail the same way, at once");
+}
+
+#[test]
+fn pes_join_through_pmix() {
+    let missing = Command::new("mpirun").arg("--version").output().map_or(true, |output| !output.status.success());
+    if missing {
+        println!("SKIPPED: no mpirun (Debian: openmpi-bin)");
+        return;
+    }
+    for n_pes in [1, 2, 16] {
+        let started = Instant::now();
+        let mut command = Command::new("mpirun");
+        command.args(["--oversubscribe", "-n", &n_pes.to_string()]);
+        command.args([std::env::current_exe().unwrap().to_str().unwrap(), "--exact", "pe", "--nocapture"]);
+        command.env(ROLE, "gather").env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        let output = run_all(vec![command]).remove(0);
+        println!("{n_pes} PEs through PMIx: {:?}", started.elapsed());
+        assert!(output.status.success(), "{}", said(&output));
+        for pe in 0..n_pes {
+            assert!(said(&output).contains(&format!("PE {pe} of {n_pes} is content: pmix: ")), "{}", said(&output));
+        }
+    }
+}
+
+#[test]
+fn a_bootstrap_that_is_not_there_is_an_error_and_not_a_single_pe() {
+    let mut settings = Settings::default();
+    for (kind, name) in [
+        (BootstrapKind::Launcher, "SYMRAIL_LAUNCHER_PE"),
+        (BootstrapKind::Uid, "SYMRAIL_BOOTSTRAP_UID"),
+        (BootstrapKind::Pmix, "PMIX_RANK"),
+    ] {
+        settings.bootstrap = kind;
+        let Err(error) = bootstrap::open(&settings) else { panic!("{kind:?} was opened") };
+        assert!(matches!(error, Error::Missing { .. }) && error.to_string().contains(name), "{error}");
+    }
+    settings.bootstrap = BootstrapKind::Auto;
+    let mut alone = bootstrap::open(&settings).unwrap();
+    assert_eq!((alone.pe(), alone.n_pes()), (0, 1));
+    gather_and_wait(&mut *alone);
+}

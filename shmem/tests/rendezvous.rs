@@ -1,0 +1,281 @@
+//! The rendezvous service under everything that may connect to it. PEs are threads here; only the service counts.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use symrail::bootstrap::star::{Client, Event, MAX_CONTRIBUTION, Membership, Options, Secret, Server};
+use symrail::bootstrap::{Bootstrap, Error};
+
+const CHALLENGE: usize = 40;
+const HELLO: usize = 80;
+
+fn server(n_pes: Option<u32>) -> (Server, mpsc::Receiver<Event>) {
+    let (sender, events) = mpsc::channel();
+    let options = Options {
+        n_pes,
+        hello_timeout: Duration::from_millis(300),
+        on_event: Box::new(move |event| {
+            let _ = sender.send(event);
+        }),
+    };
+    let server = Server::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &Secret::generate().unwrap(), options).unwrap();
+    (server, events)
+}
+
+fn membership(server: &Server, pe: u32, n_pes: u32) -> Membership {
+    let timeout = Duration::from_secs(10);
+    Membership { address: server.address(), secret: server.secret().clone(), pe, n_pes, timeout }
+}
+
+fn join(server: &Server, pe: u32, n_pes: u32) -> Client {
+    Client::join(&membership(server, pe, n_pes), "test").unwrap()
+}
+
+/// The error of something that has no `Debug`.
+fn error_of(joined: Result<Client, Error>) -> Error {
+    joined.err().expect("it was let in")
+}
+
+fn stranger(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    stream
+}
+
+/// Whether the service closed the connection, within 5 s. A reset is as good as an end.
+fn is_dropped(stream: &mut TcpStream) -> bool {
+    let mut rest = Vec::new();
+    match stream.read_to_end(&mut rest) {
+        Ok(_) => true,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    }
+}
+
+/// Both PEs of a job of two gather, from two threads.
+fn assert_works(one: &mut Client, other: &mut Client) {
+    thread::scope(|scope| {
+        let other = scope.spawn(|| other.allgather(b"other").unwrap());
+        assert_eq!(one.allgather(b"one").unwrap(), [b"one".to_vec(), b"other".to_vec()]);
+        assert_eq!(other.join().unwrap(), [b"one".to_vec(), b"other".to_vec()]);
+    });
+}
+
+#[test]
+fn strangers_are_dropped_and_the_job_goes_on() {
+    let (server, _events) = server(Some(2));
+    let mut one = join(&server, 0, 2);
+
+    let mut silent = stranger(&server);
+    let mut garbage = stranger(&server);
+    garbage.write_all(&[0x5a; 1 << 20]).ok();
+    let mut hasty = stranger(&server);
+    hasty.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+    hasty.shutdown(Shutdown::Write).unwrap();
+    assert!(is_dropped(&mut garbage) && is_dropped(&mut hasty) && is_dropped(&mut silent));
+
+    let mut wrong = membership(&server, 1, 2);
+    wrong.secret = Secret::generate().unwrap();
+    let error = error_of(Client::join(&wrong, "test"));
+    assert!(matches!(error, Error::Refused { pe: 1, .. }) && error.to_string().contains("secret"), "{error}");
+
+    assert!(server.refused() >= 4);
+    let mut other = join(&server, 1, 2);
+    assert_works(&mut one, &mut other);
+}
+
+#[test]
+fn a_crowd_of_silent_strangers_does_not_keep_pes_out() {
+    let (server, _events) = server(Some(2));
+    let crowd: Vec<TcpStream> = (0..300).map(|_| stranger(&server)).collect();
+    let (mut one, mut other) = (join(&server, 0, 2), join(&server, 1, 2));
+    assert_works(&mut one, &mut other);
+    drop(crowd);
+}
+
+/// Stands between a PE and the service. Gives what the PE sent; `change` may alter what passes in either direction.
+fn middleman(
+    service: SocketAddr,
+    change: impl Fn(bool, usize, &mut u8) + Send + Copy + 'static,
+) -> (SocketAddr, mpsc::Receiver<u8>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, seen) = mpsc::channel();
+    thread::spawn(move || {
+        let (pe, _) = listener.accept().unwrap();
+        let service = TcpStream::connect(service).unwrap();
+        let copy = move |mut from: TcpStream, mut to: TcpStream, outwards: bool, seen: Option<mpsc::Sender<u8>>| {
+            let mut byte = [0];
+            for at in 0.. {
+                if !matches!(from.read(&mut byte), Ok(1)) {
+                    break;
+                }
+                if let Some(seen) = &seen {
+                    let _ = seen.send(byte[0]);
+                }
+                change(outwards, at, &mut byte[0]);
+                if to.write_all(&byte).is_err() {
+                    break;
+                }
+            }
+            let _ = to.shutdown(Shutdown::Write);
+        };
+        let (from, to) = (pe.try_clone().unwrap(), service.try_clone().unwrap());
+        thread::spawn(move || copy(from, to, true, Some(sender)));
+        copy(service, pe, false, None);
+    });
+    (address, seen)
+}
+
+#[test]
+fn a_recorded_hello_is_worth_nothing() {
+    let (server, events) = server(Some(2));
+    let (address, seen) = middleman(server.address(), |_, _, _| ());
+    let mut through = membership(&server, 0, 2);
+    through.address = address;
+    let one = Client::join(&through, "test").unwrap();
+    assert_eq!(events.recv().unwrap(), Event::Joined(0));
+    drop(one);
+    assert_eq!(events.recv().unwrap(), Event::Left(0));
+
+    let recorded: Vec<u8> = seen.iter().take(HELLO).collect();
+    let mut replay = stranger(&server);
+    let before = server.refused();
+    replay.write_all(&recorded).unwrap();
+    assert!(is_dropped(&mut replay));
+    assert_eq!(server.refused(), before + 1);
+    assert!(events.try_recv().is_err(), "nobody joined");
+}
+
+#[test]
+fn bytes_changed_on_the_way_are_noticed_by_either_end() {
+    // Towards the PE: in the first frame after the challenge.
+    let (one_way, _events) = server(Some(1));
+    let (address, _seen) = middleman(one_way.address(), |outwards, at, byte| {
+        if !outwards && at == CHALLENGE + 6 {
+            *byte ^= 1;
+        }
+    });
+    let mut through = membership(&one_way, 0, 1);
+    through.address = address;
+    let error = error_of(Client::join(&through, "test"));
+    assert!(matches!(error, Error::Untrusted { .. }), "{error}");
+
+    // Towards the service: in the first contribution. The service gives the PE up, and the other hears of it.
+    let (other_way, events) = server(Some(2));
+    let (address, _seen) = middleman(other_way.address(), |outwards, at, byte| {
+        if outwards && at == HELLO + 30 {
+            *byte ^= 1;
+        }
+    });
+    let mut through = membership(&other_way, 0, 2);
+    through.address = address;
+    let mut one = Client::join(&through, "test").unwrap();
+    let mut other = join(&other_way, 1, 2);
+    assert!(one.allgather(b"a contribution that is long enough").is_err());
+    assert!(matches!(other.allgather(b""), Err(Error::Peer { peer: 0, .. })));
+    assert!(events.iter().take(3).any(|event| event == Event::Lost(0)));
+}
+
+#[test]
+fn pes_that_disagree_are_both_named() {
+    let (server, _events) = server(None);
+    let mut one = join(&server, 0, 2);
+    let error = error_of(Client::join(&membership(&server, 1, 3), "test")).to_string();
+    assert!(error.contains("the number of PEs differs: PE 1 has 3, PE 0 has 2"), "{error}");
+    let error = one.barrier().unwrap_err().to_string();
+    assert!(error.contains("PE 1 has 3, PE 0 has 2"), "{error}");
+}
+
+#[test]
+fn pes_that_are_too_many_are_refused_and_the_job_goes_on() {
+    let (server, _events) = server(Some(2));
+    let mut one = join(&server, 0, 2);
+    let error = error_of(Client::join(&membership(&server, 0, 2), "test")).to_string();
+    assert!(error.contains("PE 0 has joined already"), "{error}");
+    let error = error_of(Client::join(&membership(&server, 2, 2), "test")).to_string();
+    assert!(error.contains("the job has 2 PEs"), "{error}");
+    let mut other = join(&server, 1, 2);
+    assert_works(&mut one, &mut other);
+}
+
+#[test]
+fn pes_in_different_steps_both_hear_of_it() {
+    let (server, _events) = server(Some(2));
+    let (mut one, mut other) = (join(&server, 0, 2), join(&server, 1, 2));
+    thread::scope(|scope| {
+        let other = scope.spawn(|| other.barrier().unwrap_err());
+        let errors = [one.allgather(b"").unwrap_err(), other.join().unwrap()];
+        for error in errors {
+            assert!(matches!(error, Error::Mismatch { what: "the collective step", .. }), "{error}");
+        }
+    });
+}
+
+#[test]
+fn a_pe_that_left_or_never_came_is_named() {
+    let (server, events) = server(Some(3));
+    let mut one = join(&server, 0, 3);
+    drop(join(&server, 1, 3));
+    let error = one.allgather(b"").unwrap_err();
+    assert!(error.to_string().contains("PE 1 has left"), "{error}");
+    assert!(events.iter().take(3).any(|event| event == Event::Left(1)));
+
+    let (server, _events) = self::server(Some(3));
+    let mut one = join(&server, 0, 3);
+    thread::scope(|scope| {
+        let one = scope.spawn(|| one.barrier().unwrap_err());
+        server.process_ended(2);
+        let error = one.join().unwrap();
+        assert!(error.to_string().contains("PE 2 has left"), "{error}");
+    });
+
+    let (server, _events) = self::server(Some(3));
+    let mut hurried = membership(&server, 0, 3);
+    hurried.timeout = Duration::from_secs(1);
+    let mut one = Client::join(&hurried, "test").unwrap();
+    let started = Instant::now();
+    let error = one.barrier().unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(4));
+    assert!(error.to_string().contains("within 1 s (SYMRAIL_TIMEOUT_S); PEs 1, 2 did not arrive"), "{error}");
+}
+
+#[test]
+fn an_abort_reaches_the_service_and_the_others() {
+    let (server, events) = server(Some(2));
+    let (mut one, mut other) = (join(&server, 0, 2), join(&server, 1, 2));
+    other.abort(7, "out of heap");
+    let error = one.barrier().unwrap_err();
+    assert!(error.to_string().contains("PE 1 aborted the job with code 7: out of heap"), "{error}");
+    assert!(matches!(other.barrier(), Err(Error::Aborted { code: 7, .. })));
+    let aborted = Event::Aborted { pe: 1, code: 7, why: "out of heap".into() };
+    assert!(events.iter().take(3).any(|event| event == aborted));
+}
+
+#[test]
+fn the_largest_contribution_passes_and_a_larger_one_is_refused_at_home() {
+    let (server, _events) = server(Some(2));
+    let (mut one, mut other) = (join(&server, 0, 2), join(&server, 1, 2));
+    assert!(matches!(one.allgather(&vec![0; MAX_CONTRIBUTION + 1]), Err(Error::TooLarge { .. })));
+    let large: Vec<u8> = (0..MAX_CONTRIBUTION).map(|at| (at % 251) as u8).collect();
+    thread::scope(|scope| {
+        let other = scope.spawn(|| other.allgather(&large).unwrap());
+        let all = one.allgather(&large).unwrap();
+        assert!(all.iter().chain(&other.join().unwrap()).all(|part| *part == large));
+    });
+}
+
+#[test]
+fn a_service_that_is_gone_is_an_error_at_once() {
+    let (server, _events) = server(Some(2));
+    let membership = membership(&server, 1, 2);
+    let mut one = join(&server, 0, 2);
+    drop(server);
+    let started = Instant::now();
+    assert!(matches!(one.barrier(), Err(Error::Connection { .. })));
+    assert!(matches!(error_of(Client::join(&membership, "test")), Error::Unreachable { .. }));
+    assert!(started.elapsed() < Duration::from_secs(3));
+}
