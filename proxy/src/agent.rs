@@ -145,7 +145,13 @@ impl TargetAgent for Agent {
             // The fabric keeps messages of a connection in order, so this is not one of our peers speaking.
             self.refused += 1;
             if self.refused == 1 {
-                tracing::warn!(pe = request.source, lane, got = request.sequence, expected, "a request out of sequence; dropped");
+                tracing::warn!(
+                    pe = request.source,
+                    lane,
+                    got = request.sequence,
+                    expected,
+                    "a request out of sequence; dropped"
+                );
             }
             return;
         }

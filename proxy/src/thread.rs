@@ -137,7 +137,8 @@ impl Proxy {
             started: Instant::now(),
         });
         let of_thread = Arc::clone(&driver);
-        let thread = std::thread::Builder::new().name("symrail-proxy".into()).spawn(move || run(&of_thread, options))?;
+        let thread =
+            std::thread::Builder::new().name("symrail-proxy".into()).spawn(move || run(&of_thread, options))?;
         Ok(Proxy { driver, thread: Some(thread) })
     }
 
@@ -224,7 +225,8 @@ fn prepare_thread(options: Options) {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_u64) };
     let Some(core) = options.core else { return };
     let mut set = nix::sched::CpuSet::new();
-    if let Err(error) = set.set(core).and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set)) {
+    if let Err(error) = set.set(core).and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set))
+    {
         tracing::warn!(core, %error, "the proxy thread stays where the scheduler puts it");
     }
 }

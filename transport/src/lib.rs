@@ -1,5 +1,6 @@
 //! The wire.
 pub mod amo;
+pub mod backend;
 mod bounce;
 pub mod endpoint;
 pub mod env;

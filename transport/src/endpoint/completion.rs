@@ -53,7 +53,11 @@ impl RailSink for Sink<'_> {
         if let Err(why) = complaint
             && !std::mem::replace(&mut self.core.complained, true)
         {
-            tracing::warn!(why, bytes = bytes.len(), "dropped a malformed message; further ones are dropped in silence");
+            tracing::warn!(
+                why,
+                bytes = bytes.len(),
+                "dropped a malformed message; further ones are dropped in silence"
+            );
         }
     }
 

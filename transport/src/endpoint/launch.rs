@@ -84,8 +84,8 @@ impl Endpoint {
         let lanes = core.caps.len();
         let Some(c) = core.connections.get_mut(pe as usize * lanes) else { return false };
         let ordered = caps.order.write_after_write && caps.order.send_after_write;
-        let in_epoch = peer.deferred.is_empty()
-            && (c.unacked.is_empty() || (peer.epoch == core.epoch && peer.pinned.is_none()));
+        let in_epoch =
+            peer.deferred.is_empty() && (c.unacked.is_empty() || (peer.epoch == core.epoch && peer.pinned.is_none()));
         if peer.lanes != 1 || !ordered || len as usize > caps.inject || c.writes == 0 || !in_epoch {
             return false;
         }
@@ -124,7 +124,9 @@ impl Endpoint {
         match job {
             Job::Put { dest, source, len } => self.launch_data(pe, op, lane, dest, local(source).ptr, len, true),
             Job::Get { source, dest, len } => self.launch_data(pe, op, lane, source, dest, len, false),
-            Job::PutSignal { dest, source, len, signal } => self.launch_put_signal(pe, op, lane, (dest, source, len), signal),
+            Job::PutSignal { dest, source, len, signal } => {
+                self.launch_put_signal(pe, op, lane, (dest, source, len), signal);
+            }
             Job::Amo { offset, ty, op: amo, operand, compare, fetch } if self.core.policy.native_amo => {
                 let fetching = fetch != Fetch::No;
                 let nothing = LocalBuf { ptr: std::ptr::null_mut(), len: 8, key: LocalKey::default() };
@@ -133,7 +135,17 @@ impl Endpoint {
                 let ptr = self.core.bounce.ptr(slot).as_ptr();
                 self.core.expect(op, 1);
                 let work = Work::Amo { offset, amo: native };
-                self.post(WorkRequest { work, dest: pe, lane: lane as u8, more: false, op, ptr, len: 8, slot: Some(slot), via: None });
+                self.post(WorkRequest {
+                    work,
+                    dest: pe,
+                    lane: lane as u8,
+                    more: false,
+                    op,
+                    ptr,
+                    len: 8,
+                    slot: Some(slot),
+                    via: None,
+                });
             }
             Job::Amo { offset, ty, op: amo, operand, compare, fetch } => {
                 let fetch = fetch != Fetch::No;
@@ -242,7 +254,17 @@ impl Endpoint {
                 self.core.expect(op, 1);
                 let work = if put { Work::Write { offset: at } } else { Work::Read { offset: at } };
                 let len = piece as usize;
-                self.post(WorkRequest { work, dest: pe, lane: lane as u8, more, op, ptr: from, len, slot: None, via: None });
+                self.post(WorkRequest {
+                    work,
+                    dest: pe,
+                    lane: lane as u8,
+                    more,
+                    op,
+                    ptr: from,
+                    len,
+                    slot: None,
+                    via: None,
+                });
                 done += piece;
                 if done >= length {
                     break;
@@ -253,7 +275,14 @@ impl Endpoint {
     }
 
     /// Sends a request, with its payload if it has one; the operation waits for its acknowledgement.
-    fn launch_message(&mut self, pe: Pe, lane: usize, op: OpHandle, mut request: Request, payload: Option<(*mut u8, usize)>) {
+    fn launch_message(
+        &mut self,
+        pe: Pe,
+        lane: usize,
+        op: OpHandle,
+        mut request: Request,
+        payload: Option<(*mut u8, usize)>,
+    ) {
         let (ptr, len) = payload.unwrap_or((std::ptr::null_mut(), 0));
         let total = Request::SIZE + len;
         self.core.expect(op, 1);
@@ -295,7 +324,17 @@ impl Endpoint {
         }
         self.core.expect(op, 1);
         let (work, lane) = (Work::Send, lane as u8);
-        self.post(WorkRequest { work, dest: pe, lane, more: false, op, ptr: to, len: total, slot: Some(slot), via: None });
+        self.post(WorkRequest {
+            work,
+            dest: pe,
+            lane,
+            more: false,
+            op,
+            ptr: to,
+            len: total,
+            slot: Some(slot),
+            via: None,
+        });
     }
 
     /// Sends a target agent's answer to the endpoint that asked: `to_host` for a host endpoint.
@@ -407,7 +446,9 @@ impl Core {
     /// Copies a source that the caller wants back at once.
     fn keep_source(&mut self, mut job: Job) -> Result<(Job, Option<crate::bounce::Slot>)> {
         let (operation, limit) = (job.operation(), self.bounce.largest() - Request::SIZE);
-        let (Job::Put { source, len, .. } | Job::PutSignal { source, len, .. }) = &mut job else { return Ok((job, None)) };
+        let (Job::Put { source, len, .. } | Job::PutSignal { source, len, .. }) = &mut job else {
+            return Ok((job, None));
+        };
         let Source::Copied(from) = *source else { return Ok((job, None)) };
         if *len as usize > limit {
             return Err(Error::Unsupported {
@@ -426,10 +467,31 @@ impl Core {
         Ok((job, Some(slot)))
     }
 
-    fn request(&self, kind: RequestKind, op: AmoOp, ty: AmoType, fetch: bool, words: (u64, u64, u64), id: OpHandle) -> Request {
+    fn request(
+        &self,
+        kind: RequestKind,
+        op: AmoOp,
+        ty: AmoType,
+        fetch: bool,
+        words: (u64, u64, u64),
+        id: OpHandle,
+    ) -> Request {
         let (offset, operand, second) = words;
         let from_host = self.role == super::Role::Host;
-        Request { kind, op, ty, from_host, fetch, source: self.me, sequence: 0, payload: 0, offset, operand, second, id }
+        Request {
+            kind,
+            op,
+            ty,
+            from_host,
+            fetch,
+            source: self.me,
+            sequence: 0,
+            payload: 0,
+            offset,
+            operand,
+            second,
+            id,
+        }
     }
 
     /// How many bytes from `offset` and `ptr` one work request can move.

@@ -46,9 +46,9 @@ const STRIPE_GRAIN: u64 = 4096;
 /// Which of a PE's endpoints this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Driven by host threads; starts operations, is never a target.
+    /// Driven by host threads, which only ever poll; starts operations, is never a target.
     Host,
-    /// Driven by the engine; starts operations and is the target of everybody's.
+    /// Driven by the engine, which may sleep on a wait object; starts operations and is the target of everybody's.
     Proxy,
 }
 
@@ -348,9 +348,7 @@ impl Endpoint {
     #[inline]
     #[must_use]
     pub fn ready(&self) -> bool {
-        self.core.ops.len() < MAX_OPERATIONS
-            && self.core.work.len() < MAX_WORK_REQUESTS
-            && self.core.bounce.plentiful()
+        self.core.ops.len() < MAX_OPERATIONS && self.core.work.len() < MAX_WORK_REQUESTS && self.core.bounce.plentiful()
     }
 
     /// Whether an operation is complete (or failed).

@@ -39,14 +39,7 @@ mod probe;
 
 pub use discover::{Nic, discover, providers};
 
-/// Who drives a rail. They differ in how they wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// A host thread that only ever polls.
-    Host,
-    /// The proxy thread, which may sleep on [`Rail::wait_fd`] when there is nothing to do.
-    Proxy,
-}
+pub use crate::endpoint::Role;
 
 /// The loaded library, and what was found out about its providers in this process.
 #[derive(Debug)]

@@ -60,14 +60,7 @@ pub use endpoint::VerbsRail;
 pub use gid::{Gid, GidType};
 pub use mode::{Atomicity, Mode};
 
-/// Who drives a rail. They differ in how they wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// A host thread that only ever polls.
-    Host,
-    /// The proxy thread, which may sleep on [`Rail::wait_fd`] when there is nothing to do.
-    Proxy,
-}
+pub use crate::endpoint::Role;
 
 /// Loads libibverbs: `SYMRAIL_IBV_SO`, or the installed one.
 ///
