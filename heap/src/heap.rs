@@ -83,7 +83,8 @@ impl SymmetricHeap {
         let capacity = capacity.ok_or_else(bad_size)?;
         let granule = growth.max(1).checked_next_multiple_of(unit).map_or(capacity, |granule| granule.min(capacity));
         let host = HostIdentity::of_this_process(settings.fake_host.as_deref())?;
-        let memory = HostMemory::reserve(capacity).map_err(|error| refused(me, error, capacity))?;
+        let memory = HostMemory::reserve(capacity)
+            .map_err(|error| refused(me, error, capacity, "lower SYMRAIL_HEAP_SIZE on all PEs"))?;
         let (device, inode) = memory.identity();
         let handle = HeapHandle {
             host,
@@ -268,7 +269,10 @@ impl SymmetricHeap {
 
     fn commit(&mut self, to: u64) -> Result<Option<Segment>> {
         let bytes = to.saturating_sub(self.allocator.stats().committed);
-        let grown = self.memory.commit(to).map_err(|error| refused(self.me, error, bytes))?;
+        let grown = self
+            .memory
+            .commit(to)
+            .map_err(|error| refused(self.me, error, bytes, "allocate less, or run fewer PEs on this host"))?;
         self.allocator.commit(to);
         if let Some(segment) = grown {
             tracing::debug!(pe = self.me, segment = segment.id, bytes = segment.len, committed = to, "heap grew");
@@ -306,14 +310,8 @@ impl SymmetricHeap {
     }
 }
 
-fn refused(pe: Pe, error: MapError, bytes: u64) -> HeapError {
-    HeapError::Memory {
-        pe,
-        call: error.call,
-        bytes,
-        reason: error.errno.desc().into(),
-        remedy: "lower SYMRAIL_HEAP_SIZE or run fewer PEs on this host",
-    }
+fn refused(pe: Pe, error: MapError, bytes: u64, remedy: &'static str) -> HeapError {
+    HeapError::Memory { pe, call: error.call, bytes, reason: error.errno.desc().into(), remedy }
 }
 
 #[cfg(test)]

@@ -185,3 +185,16 @@ fn settings_that_cannot_work_are_errors() {
     settings.fake_host = Some("node-a".into());
     assert_eq!(SymmetricHeap::new(0, &settings).unwrap().handle().host.name, "node-a");
 }
+
+#[test]
+fn more_memory_than_the_machine_has_is_an_error_and_changes_nothing() {
+    let mut heap = heap_of(1 << 45, 2 * MIB);
+    let before = heap.stats();
+    let text = heap.alloc(1 << 44).unwrap_err().to_string();
+    for part in ["PE 3", "17592183947264 bytes", "allocate less"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!((heap.stats(), heap.segments().len()), (before, 1));
+    assert_eq!(heap.describe(AllocOp::Alloc, 8, 64, std::ptr::null()).sequence, 0);
+    assert!(heap.alloc(MIB).unwrap().is_some());
+}

@@ -103,12 +103,26 @@ impl Mapping {
     /// `EINVAL` for a range that is not inside or not at multiples of [`MAPPING_ALIGN`], else what the kernel says.
     pub fn open(&self, from: usize, to: usize) -> Result<(), MapError> {
         let fail = |errno| MapError { call: "mprotect", errno };
-        if from > to || to > self.len.get() || !(from | to).is_multiple_of(MAPPING_ALIGN) {
-            return Err(fail(Errno::EINVAL));
-        }
+        self.check(from, to).map_err(fail)?;
         // SAFETY: the range is inside of this mapping, and giving access breaks no pointer.
         unsafe { mprotect(self.base.add(from).cast(), to - from, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE) }
             .map_err(fail)
+    }
+
+    /// Touches every page of bytes `from..to`, so that it is there.
+    ///
+    /// # Errors
+    /// As for [`Mapping::open`]; `EINVAL` also from a kernel before 5.14.
+    pub fn populate(&self, from: usize, to: usize) -> Result<(), MapError> {
+        let fail = |errno| MapError { call: "madvise", errno };
+        self.check(from, to).map_err(fail)?;
+        // SAFETY: the range is inside of this mapping; contents do not change.
+        unsafe { madvise(self.base.add(from).cast(), to - from, MmapAdvise::MADV_POPULATE_WRITE) }.map_err(fail)
+    }
+
+    fn check(&self, from: usize, to: usize) -> Result<(), Errno> {
+        let inside = from <= to && to <= self.len.get();
+        if inside && (from | to).is_multiple_of(MAPPING_ALIGN) { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
     /// The first byte.

@@ -45,6 +45,7 @@ pub struct HostMemory {
     segments: Vec<Segment>,
     device: u64,
     inode: u64,
+    huge_pages: bool,
 }
 
 impl HostMemory {
@@ -69,16 +70,19 @@ impl HostMemory {
             segments: Vec::new(),
             device: status.st_dev,
             inode: status.st_ino,
+            huge_pages: huge_pages_allowed(),
         })
     }
 
     /// Puts memory behind `0..to`, in one new segment. `Ok(None)` when it was there already.
     ///
     /// The pages are taken now: a machine without memory then says so here, where it is an error, and not at a later
-    /// store, where it is a signal.
+    /// store, where it is a signal. With small pages that costs 24 ms for 64 MiB (and 30 ms at the first touch), with
+    /// huge pages 3 ms in all.
     ///
     /// # Errors
-    /// What the kernel says; `EINVAL` beyond the capacity. Nothing has changed then.
+    /// What the kernel says; `ENOMEM` when more is wanted than is available; `EINVAL` beyond the capacity or not at a
+    /// multiple of [`MAPPING_ALIGN`](crate::mapping::MAPPING_ALIGN). Nothing is committed then.
     pub fn commit(&mut self, to: u64) -> Result<Option<Segment>, MapError> {
         let from = self.committed;
         if to <= from {
@@ -87,11 +91,18 @@ impl HostMemory {
         if to > self.capacity() {
             return Err(MapError { call: "commit", errno: Errno::EINVAL });
         }
+        // Taking more pages than there are would not fail: the kernel would end some process, perhaps this one.
+        if available().is_some_and(|available| to - from > available) {
+            return Err(MapError { call: "commit", errno: Errno::ENOMEM });
+        }
         // Both are at most the capacity, which fitted in usize and i64.
         let (start, end) = (from as usize, to as usize);
-        fallocate(&self.file, FallocateFlags::empty(), from as i64, (to - from) as i64)
-            .map_err(|errno| MapError { call: "fallocate", errno })?;
         self.mapping.open(start, end)?;
+        // Only faults give huge pages: fallocate takes small ones even where huge ones are allowed.
+        if !self.huge_pages || self.mapping.populate(start, end).is_err() {
+            fallocate(&self.file, FallocateFlags::empty(), from as i64, (to - from) as i64)
+                .map_err(|errno| MapError { call: "fallocate", errno })?;
+        }
         // SAFETY: `start` is inside of the mapping.
         let ptr = unsafe { self.mapping.base().add(start) };
         let segment = Segment { id: self.segments.len() as u32, offset: from, ptr, len: to - from };
@@ -147,4 +158,18 @@ impl HostMemory {
     pub fn identity(&self) -> (u64, u64) {
         (self.device, self.inode)
     }
+}
+
+/// Whether the administrator allows huge pages for shared memory that asks for them.
+#[must_use]
+pub fn huge_pages_allowed() -> bool {
+    std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
+        .is_ok_and(|choice| ["[always]", "[within_size]", "[advise]", "[force]"].iter().any(|yes| choice.contains(yes)))
+}
+
+/// How much memory the kernel thinks it can give without ending anyone, in bytes.
+fn available() -> Option<u64> {
+    let memory = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = memory.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
