@@ -91,10 +91,7 @@ impl HostMemory {
         if to > self.capacity() {
             return Err(MapError { call: "commit", errno: Errno::EINVAL });
         }
-        // Taking more pages than there are would not fail: the kernel would end some process, perhaps this one.
-        if available().is_some_and(|available| to - from > available) {
-            return Err(MapError { call: "commit", errno: Errno::ENOMEM });
-        }
+        enough(to - from, available()).map_err(|errno| MapError { call: "commit", errno })?;
         // Both are at most the capacity, which fitted in usize and i64.
         let (start, end) = (from as usize, to as usize);
         self.mapping.open(start, end)?;
@@ -167,9 +164,56 @@ pub fn huge_pages_allowed() -> bool {
         .is_ok_and(|choice| ["[always]", "[within_size]", "[advise]", "[force]"].iter().any(|yes| choice.contains(yes)))
 }
 
+/// Refuses to take more memory than there is. Trying would not fail: the kernel would end some process, perhaps this one.
+fn enough(wanted: u64, available: Option<u64>) -> Result<(), Errno> {
+    if available.is_some_and(|available| wanted > available) { Err(Errno::ENOMEM) } else { Ok(()) }
+}
+
 /// How much memory the kernel thinks it can give without ending anyone, in bytes.
 fn available() -> Option<u64> {
     let memory = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = memory.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn more_memory_than_available_is_refused() {
+        assert!(available().unwrap() > 1 << 20);
+        assert_eq!(enough(100, Some(100)), Ok(()));
+        assert_eq!(enough(101, Some(100)), Err(Errno::ENOMEM));
+        assert_eq!(enough(101, None), Ok(()), "where the kernel does not say, it has to be tried");
+    }
+
+    #[test]
+    fn commits_inside_of_the_capacity_and_once() {
+        let mut memory = HostMemory::reserve(4 << 20).unwrap();
+        assert_eq!(memory.commit(2 << 20).unwrap().map(|segment| (segment.offset, segment.len)), Some((0, 2 << 20)));
+        assert_eq!(memory.commit(2 << 20), Ok(None));
+        assert_eq!(memory.commit(6 << 20).map_err(|error| error.errno), Err(Errno::EINVAL));
+        assert_eq!(memory.commit((2 << 20) + 64).map_err(|error| error.errno), Err(Errno::EINVAL));
+        assert_eq!(memory.segments().len(), 1);
+    }
+
+    #[test]
+    fn nobody_can_change_the_size_of_the_file() {
+        let memory = HostMemory::reserve(2 << 20).unwrap();
+        for size in [0, 1 << 20, 4 << 20] {
+            assert_eq!(ftruncate(&memory.file, size), Err(Errno::EPERM));
+        }
+    }
+
+    #[test]
+    fn memory_is_there_when_it_is_committed() {
+        let mut memory = HostMemory::reserve(4 << 20).unwrap();
+        let taken = |memory: &HostMemory| fstat(&memory.file).unwrap().st_blocks * 512;
+        assert_eq!(taken(&memory), 0);
+        memory.commit(2 << 20).unwrap();
+        assert_eq!(taken(&memory), 2 << 20);
+    }
 }
