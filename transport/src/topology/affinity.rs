@@ -1,7 +1,9 @@
 //! Orders rails for one PE, and spreads NICs over the PEs of a host.
 
 use super::locate::NicLocation;
+use super::mapping::NicPeMapping;
 use super::place::{CpuSet, Distance, Machine, Place};
+use crate::error::Result;
 
 /// What a PE's NIC should be near to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -82,6 +84,37 @@ pub fn spread(machine: &Machine, nics: &[NicLocation], pes: &[Near]) -> Vec<usiz
         chosen[pe] = least;
     }
     chosen
+}
+
+/// The rails of one PE of a host, in the order in which it uses them: first the NIC that [`spread`] gives it, then all
+/// others, the nearest first. With a mapping it is the mapped NIC alone.
+///
+/// `pes` holds all PEs of the host, in order, and `local_pe` is the index in it of the one that asks; every PE of the
+/// host that calls this with the same NICs and PEs gets its own share.
+///
+/// # Errors
+/// As for [`NicPeMapping::assign`]. The PE without NICs has no rails, which is no error here.
+pub fn rails_of(
+    machine: &Machine,
+    nics: &[NicLocation],
+    pes: &[Near],
+    local_pe: usize,
+    mapping: Option<&NicPeMapping>,
+) -> Result<Vec<Ranked>> {
+    let Some(near) = pes.get(local_pe) else { return Ok(Vec::new()) };
+    let mut ranked = order(machine, nics, near);
+    let chosen = if let Some(mapping) = mapping {
+        let names: Vec<&str> = nics.iter().map(|nic| nic.name.as_str()).collect();
+        let mapped = mapping.assign(pes.len(), &names)?[local_pe];
+        ranked.retain(|nic| nic.nic == mapped);
+        Some(mapped)
+    } else {
+        spread(machine, nics, pes).get(local_pe).copied()
+    };
+    if let Some(first) = ranked.iter().position(|nic| Some(nic.nic) == chosen) {
+        ranked[..=first].rotate_right(1);
+    }
+    Ok(ranked)
 }
 
 #[cfg(test)]

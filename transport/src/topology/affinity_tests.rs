@@ -93,6 +93,25 @@ fn who_has_less_choice_chooses_first() {
     assert_eq!(spread(&machine, &nics[..2], &[on(0..16), on(12..16)]), [1, 0]);
 }
 
+#[test]
+fn a_pes_rails_begin_with_its_share_and_a_mapping_is_all() {
+    let (machine, nics) = two_sockets();
+    let pes = vec![on(8..16); 3];
+    let rails = |pe, mapping: Option<&str>| {
+        let mapping = mapping.map(|text| text.parse().unwrap());
+        rails_of(&machine, &nics, &pes, pe, mapping.as_ref()).map(|rails| names(&rails).join(" "))
+    };
+    // mlx5_0 and mlx5_1 are in the package: PEs 0 and 2 begin with one, PE 1 with the other, and all use all.
+    assert_eq!(rails(0, None).unwrap(), "mlx5_0:1 mlx5_1:1 mlx5_2:1 mlx5_3:1 eno1");
+    assert_eq!(rails(1, None).unwrap(), "mlx5_1:1 mlx5_0:1 mlx5_2:1 mlx5_3:1 eno1");
+    assert_eq!(rails(2, None).unwrap(), rails(0, None).unwrap());
+    assert_eq!(rails(3, None).unwrap(), "");
+    assert_eq!(rails(0, Some("mlx5_3:1:1,eno1:1:2")).unwrap(), "mlx5_3:1");
+    assert_eq!(rails(2, Some("mlx5_3:1:1,eno1:1:2")).unwrap(), "eno1");
+    assert!(rails(0, Some("mlx5_3:1:1")).unwrap_err().to_string().contains("the 3 PEs"));
+    assert!(rails(0, Some("mlx5_9:1:3")).unwrap_err().to_string().contains("mlx5_9:1 does not"));
+}
+
 /// The smallest possible load of the busiest NIC, found by trying everything.
 fn least_load(choices: &[Vec<usize>], load: &mut [usize]) -> usize {
     let Some((first, rest)) = choices.split_first() else { return load.iter().copied().max().unwrap_or(0) };

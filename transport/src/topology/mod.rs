@@ -18,7 +18,7 @@ pub mod mapping;
 pub mod place;
 pub mod proxy_core;
 
-pub use affinity::{Near, Ranked, order, spread};
+pub use affinity::{Near, Ranked, order, rails_of, spread};
 pub use locate::NicLocation;
 pub use mapping::NicPeMapping;
 pub use place::{CpuSet, Distance, Machine, PciAddress, Place};

@@ -1,0 +1,89 @@
+//! `symrail info`: what this machine has, what a PE started here would use, and why.
+//!
+//! [`report`] is the data, which `--json` prints as it is; [`text`] prints it for people. Each of the other files finds
+//! out about one thing, and none of them fails: what is missing is an answer, with what to install.
+//!
+//! | file | asks |
+//! |---|---|
+//! | [`host`] | the kernel and hwloc: cores, NUMA nodes, memory, limits |
+//! | [`libfabric`] | libfabric: providers, rails, what they grant |
+//! | [`ibverbs`] | libibverbs: devices, ports, GIDs |
+//! | [`cuda`] | the CUDA driver: GPUs |
+//! | [`chosen`] | nobody: it decides, from the answers, what a PE started here would use |
+
+mod chosen;
+mod cuda;
+mod host;
+mod ibverbs;
+mod libfabric;
+mod report;
+mod text;
+
+use symrail_transport::Error;
+use symrail_transport::env::{Settings, render};
+
+use report::{Report, Setting};
+
+/// The arguments of `symrail info`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Print every environment variable with its value, default and meaning (instead of the rest)
+    #[arg(long)]
+    env: bool,
+}
+
+/// Runs `symrail info` and returns its exit code: 0, or 2 when a variable's value is not accepted.
+pub fn main(args: &Args) -> i32 {
+    let (settings, problem) = match Settings::from_env() {
+        Ok(settings) => (settings, None),
+        // The table is what helps whoever set a wrong value; the rest would describe something else than asked for.
+        Err(problem) if args.env => (Settings::default(), Some(problem)),
+        Err(problem) => return refuse(&problem),
+    };
+    let printed = match (args.env, args.json) {
+        (true, false) => render::text(&settings),
+        (true, true) => json(&Setting::all(&settings)),
+        (false, true) => json(&find_out(&settings)),
+        (false, false) => text::of(&find_out(&settings)),
+    };
+    print(&printed);
+    problem.map_or(0, |problem| refuse(&problem))
+}
+
+fn refuse(problem: &Error) -> i32 {
+    eprintln!("symrail: {problem}");
+    2
+}
+
+/// Whoever reads only the beginning (`| head`) closes the pipe: that is no failure of ours.
+fn print(text: &str) {
+    use std::io::Write;
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+fn json(value: &impl serde::Serialize) -> String {
+    // Maps with other keys than strings could fail; there are none.
+    serde_json::to_string_pretty(value).map_or_else(|error| error.to_string(), |text| text + "\n")
+}
+
+fn find_out(settings: &Settings) -> Report {
+    let (host, machine) = host::find_out();
+    let gpus = cuda::find_out();
+    let near = chosen::near(settings, &machine, &gpus);
+    let libfabric = libfabric::find_out(settings, &machine, &near);
+    let ibverbs = ibverbs::find_out(settings, &machine, &near);
+    let chosen = chosen::decide(settings, &machine, &near, &libfabric, &ibverbs);
+    Report {
+        version: env!("CARGO_PKG_VERSION"),
+        host,
+        libfabric,
+        ibverbs,
+        cuda: gpus,
+        chosen,
+        changed: Setting::changed(settings),
+        unknown: settings.unknown.iter().map(ToString::to_string).collect(),
+    }
+}

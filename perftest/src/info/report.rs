@@ -1,0 +1,184 @@
+//! The report as data: the fields of `symrail info --json`.
+
+use serde::Serialize;
+use symrail_transport::env::{Settings, VARIABLES, Variable};
+
+/// Everything that was found out.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Of this program.
+    pub version: &'static str,
+    pub host: Host,
+    pub libfabric: Libfabric,
+    pub ibverbs: Ibverbs,
+    pub cuda: Cuda,
+    /// What a PE started here would use.
+    pub chosen: Chosen,
+    /// Settings that differ from their defaults.
+    pub changed: Vec<Setting>,
+    /// What is wrong with names in the environment.
+    pub unknown: Vec<String>,
+}
+
+/// Why something is not there, and what to do about it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Missing {
+    pub reason: String,
+    pub remedy: String,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Host {
+    pub name: String,
+    pub kernel: String,
+    pub packages: usize,
+    pub cores: usize,
+    pub processing_units: usize,
+    /// The processing units that this process may run on, as a list of ranges.
+    pub allowed: String,
+    pub memory_bytes: u64,
+    pub numa_nodes: Vec<NumaNode>,
+    /// Free space for host heaps in `/dev/shm`.
+    pub shm_free_bytes: Option<u64>,
+    /// What may be locked, and so registered with an RDMA NIC; `None` is without limit.
+    pub memlock_bytes: Option<u64>,
+    /// Why there is no topology, if there is none.
+    pub topology_problem: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct NumaNode {
+    pub number: usize,
+    pub cpus: String,
+    pub memory_bytes: u64,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub struct Libfabric {
+    /// The path or name that was loaded.
+    pub library: Option<String>,
+    pub version: Option<String>,
+    pub missing: Option<Missing>,
+    pub providers: Vec<Provider>,
+    /// In the order in which a PE started here would use them.
+    pub rails: Vec<Rail>,
+    /// Why there are no rails.
+    pub no_rails: Option<String>,
+}
+
+/// A libfabric provider and what its first rail grants.
+#[derive(Debug, Serialize)]
+pub struct Provider {
+    pub name: String,
+    pub rails: usize,
+    pub caps: Option<Caps>,
+    /// Why it cannot be used.
+    pub problem: Option<String>,
+}
+
+/// What an opened rail granted.
+#[derive(Debug, Clone, Serialize)]
+pub struct Caps {
+    pub progress: String,
+    pub write_after_write: bool,
+    pub send_after_write: bool,
+    pub send_after_send: bool,
+    pub immediate: bool,
+    pub inject_bytes: usize,
+    pub max_rma_bytes: usize,
+    pub queue_depth: usize,
+    pub local_registration: bool,
+}
+
+/// A NIC that a PE started here can use.
+#[derive(Debug, Clone, Serialize)]
+pub struct Rail {
+    pub name: String,
+    /// The provider, or `verbs`.
+    pub provider: String,
+    /// What else is known: domain, address, speed.
+    pub details: String,
+    pub pci: Option<String>,
+    /// How far it is from the PE's GPU and cores.
+    pub distance: String,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub struct Ibverbs {
+    pub library: Option<String>,
+    pub missing: Option<Missing>,
+    /// Every port of every device, in words with its GID table.
+    pub ports: Vec<String>,
+    pub rails: Vec<Rail>,
+    /// Why there are no rails.
+    pub no_rails: Option<String>,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub struct Cuda {
+    /// What the driver supports, such as `12.4`.
+    pub driver: Option<String>,
+    pub missing: Option<Missing>,
+    pub devices: Vec<Gpu>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Gpu {
+    pub number: usize,
+    pub name: String,
+    pub pci: Option<String>,
+    pub memory_bytes: u64,
+    /// Such as `9.0`.
+    pub compute_capability: String,
+    /// Whether a NIC can be given its memory as a dmabuf.
+    pub dmabuf: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Chosen {
+    /// `libfabric`, `ibverbs` or `none`.
+    pub transport: &'static str,
+    pub why: String,
+    /// Rail names in order.
+    pub rails: Vec<String>,
+    /// Why in that order.
+    pub order: String,
+    /// The processing unit that the proxy thread is pinned to.
+    pub proxy_core: Option<usize>,
+    pub proxy_core_why: String,
+}
+
+/// An environment variable and its value.
+#[derive(Debug, Serialize)]
+pub struct Setting {
+    pub name: &'static str,
+    /// Empty when unset.
+    pub value: String,
+    pub default: String,
+    pub kind: &'static str,
+    pub accepted: String,
+    pub about: &'static str,
+}
+
+impl Setting {
+    fn of(variable: &Variable, settings: &Settings) -> Self {
+        Setting {
+            name: variable.name,
+            value: (variable.show)(settings),
+            default: (variable.show)(&Settings::default()),
+            kind: variable.kind,
+            accepted: (variable.accepted)(),
+            about: variable.about,
+        }
+    }
+
+    /// All variables.
+    pub fn all(settings: &Settings) -> Vec<Self> {
+        VARIABLES.iter().map(|variable| Self::of(variable, settings)).collect()
+    }
+
+    /// Those that differ from their defaults.
+    pub fn changed(settings: &Settings) -> Vec<Self> {
+        settings.changed().map(|variable| Self::of(variable, settings)).collect()
+    }
+}

@@ -1,0 +1,179 @@
+//! The report for people.
+
+use std::fmt::Write;
+
+use super::report::{Caps, Missing, Rail, Report};
+
+/// Where a section's lines go: a word on the left, what there is to say on the right.
+struct Page(String);
+
+impl Page {
+    fn section(&mut self, title: &str) {
+        let space = if self.0.is_empty() { "" } else { "\n" };
+        // Writing to a String cannot fail, here and below.
+        let _ = writeln!(self.0, "{space}{title}");
+    }
+
+    fn line(&mut self, word: &str, text: impl std::fmt::Display) {
+        let _ = writeln!(self.0, "  {word:<12} {text}");
+    }
+
+    fn missing(&mut self, word: &str, missing: &Missing) {
+        self.line(word, &missing.reason);
+        if !missing.remedy.is_empty() {
+            self.line("", &missing.remedy);
+        }
+    }
+
+    fn rails(&mut self, rails: &[Rail], none: Option<&String>) {
+        for (number, rail) in rails.iter().enumerate() {
+            self.line(&format!("rail {number}"), &rail.details);
+            self.line("", format!("distance from {}", rail.distance));
+        }
+        if let Some(none) = none {
+            self.line("rails", none);
+        }
+    }
+}
+
+/// The whole report.
+pub fn of(report: &Report) -> String {
+    let mut page = Page(String::new());
+    host(&mut page, report);
+    libfabric(&mut page, report);
+    ibverbs(&mut page, report);
+    cuda(&mut page, report);
+    chosen(&mut page, report);
+    page.0
+}
+
+fn host(page: &mut Page, report: &Report) {
+    let host = &report.host;
+    page.section(&format!("symrail {} on {}", report.version, host.name));
+    page.line("kernel", &host.kernel);
+    if let Some(problem) = &host.topology_problem {
+        page.line("topology", problem);
+    } else {
+        let (packages, cores, units) = (host.packages, host.cores, host.processing_units);
+        page.line(
+            "cores",
+            format!("{cores} in {packages} package(s), {units} processing units; may use {}", host.allowed),
+        );
+        page.line("memory", bytes(host.memory_bytes));
+    }
+    for node in &host.numa_nodes {
+        page.line(&format!("NUMA node {}", node.number), format!("cpus {}, {}", node.cpus, bytes(node.memory_bytes)));
+    }
+    if let Some(free) = host.shm_free_bytes {
+        page.line("/dev/shm", format!("{} free", bytes(free)));
+    }
+    let limit = |limit| format!("{}; RDMA NICs need more for large heaps: ulimit -l unlimited", bytes(limit));
+    page.line("may lock", host.memlock_bytes.map_or_else(|| "any amount of memory".into(), limit));
+}
+
+fn libfabric(page: &mut Page, report: &Report) {
+    let libfabric = &report.libfabric;
+    page.section("libfabric");
+    if let Some(missing) = &libfabric.missing {
+        return page.missing("missing", missing);
+    }
+    let known = |text: &Option<String>| text.clone().unwrap_or_default();
+    page.line("library", format!("{} version {}", known(&libfabric.library), known(&libfabric.version)));
+    if !libfabric.providers.is_empty() {
+        page.line("provider", "rails  inject    queue  order kept   progress");
+    }
+    for provider in &libfabric.providers {
+        let text = match (&provider.caps, &provider.problem) {
+            (Some(caps), _) => granted(provider.rails, caps),
+            (None, problem) => format!("not usable: {}", known(problem)),
+        };
+        page.line(&provider.name, text);
+    }
+    page.rails(&libfabric.rails, libfabric.no_rails.as_ref());
+}
+
+/// A line of the table of providers. Order in libfabric's terms: WAW is "a write stays behind an earlier write".
+fn granted(rails: usize, caps: &Caps) -> String {
+    let order = [("WAW", caps.write_after_write), ("SAW", caps.send_after_write), ("SAS", caps.send_after_send)];
+    let order: Vec<&str> = order.iter().filter(|(_, kept)| *kept).map(|(name, _)| *name).collect();
+    let order = if order.is_empty() { "none".into() } else { order.join(" ") };
+    let (inject, queue, progress) = (bytes(caps.inject_bytes as u64), caps.queue_depth, &caps.progress);
+    format!("{rails:<5}  {inject:<8}  {queue:<5}  {order:<11}  {progress}")
+}
+
+fn ibverbs(page: &mut Page, report: &Report) {
+    let ibverbs = &report.ibverbs;
+    page.section("ibverbs");
+    if let Some(missing) = &ibverbs.missing {
+        return page.missing("missing", missing);
+    }
+    page.line("library", ibverbs.library.as_deref().unwrap_or_default());
+    for port in &ibverbs.ports {
+        page.line("port", port);
+    }
+    page.rails(&ibverbs.rails, ibverbs.no_rails.as_ref());
+}
+
+fn cuda(page: &mut Page, report: &Report) {
+    page.section("CUDA");
+    if let Some(missing) = &report.cuda.missing {
+        return page.missing("missing", missing);
+    }
+    page.line("driver", report.cuda.driver.as_deref().unwrap_or("of unknown version"));
+    for gpu in &report.cuda.devices {
+        let pci = gpu.pci.as_deref().unwrap_or("unknown");
+        let dmabuf = if gpu.dmabuf { "dmabuf" } else { "no dmabuf" };
+        let (name, memory, capability) = (&gpu.name, bytes(gpu.memory_bytes), &gpu.compute_capability);
+        page.line(
+            &format!("GPU {}", gpu.number),
+            format!("{name}, {memory}, PCI {pci}, compute capability {capability}, {dmabuf}"),
+        );
+    }
+    if report.cuda.devices.is_empty() {
+        page.line("GPUs", "none");
+    }
+}
+
+fn chosen(page: &mut Page, report: &Report) {
+    let chosen = &report.chosen;
+    page.section("chosen, for a PE started here");
+    page.line("transport", format!("{} ({})", chosen.transport, chosen.why));
+    if !chosen.rails.is_empty() {
+        page.line("rails", format!("{} ({})", chosen.rails.join(", "), chosen.order));
+    }
+    let core = chosen.proxy_core.map_or_else(|| "none".into(), |core| core.to_string());
+    page.line("proxy core", format!("{core} ({})", chosen.proxy_core_why));
+    page.section("settings that differ from the default (`symrail info --env` lists all)");
+    for setting in &report.changed {
+        let default = if setting.default.is_empty() { "unset" } else { &setting.default };
+        page.line("", format!("{}={} (default {default})", setting.name, setting.value));
+    }
+    if report.changed.is_empty() {
+        page.line("", "none");
+    }
+    for unknown in &report.unknown {
+        page.line("warning", unknown);
+    }
+}
+
+/// Bytes with a binary unit, to one decimal where it matters.
+fn bytes(bytes: u64) -> String {
+    for (unit, shift) in [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)] {
+        if bytes >= 1 << shift {
+            let value = bytes as f64 / (1u64 << shift) as f64;
+            return if value.fract() < 0.05 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") };
+        }
+    }
+    format!("{bytes} B")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bytes;
+
+    #[test]
+    fn bytes_are_readable() {
+        let shown: Vec<String> = [0, 64, 1024, 1536, 2 << 30, u64::MAX].into_iter().map(bytes).collect();
+        assert_eq!(shown, ["0 B", "64 B", "1 KiB", "1.5 KiB", "2 GiB", "16777216 TiB"]);
+    }
+}

@@ -1,0 +1,126 @@
+//! `symrail info` as a user runs it: it answers whatever is missing, and refuses only what cannot be meant.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use symrail_transport::env::VARIABLES;
+
+/// Runs `symrail info` with only these variables set.
+fn info(args: &[&str], env: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_symrail"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("SYMRAIL_")) {
+        command.env_remove(name);
+    }
+    command.arg("info").args(args).envs(env.iter().copied()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn report(env: &[(&str, &str)]) -> Value {
+    let output = info(&["--json"], env);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+const NO_LIBRARIES: [(&str, &str); 2] =
+    [("SYMRAIL_LIBFABRIC_SO", "/nonexistent/libfabric.so"), ("SYMRAIL_IBV_SO", "/nonexistent/libibverbs.so")];
+
+#[test]
+fn it_answers_without_any_library() {
+    let report = report(&NO_LIBRARIES);
+    assert_eq!(report["chosen"]["transport"], "none");
+    assert!(report["host"]["cores"].as_u64().unwrap() > 0);
+    for library in ["libfabric", "ibverbs"] {
+        let missing = &report[library]["missing"];
+        assert!(missing["reason"].as_str().unwrap().contains("/nonexistent/"), "{missing}");
+        assert!(missing["remedy"].as_str().unwrap().contains("SYMRAIL_"), "{missing}");
+    }
+    let output = info(&[], &NO_LIBRARIES);
+    assert_eq!(output.status.code(), Some(0));
+    let page = text(&output.stdout);
+    assert!(page.contains("libfabric1") && page.contains("transport    none"), "{page}");
+}
+
+#[test]
+fn it_lists_rails_and_what_providers_grant() {
+    let report = report(&[
+        ("SYMRAIL_TRANSPORT", "libfabric"),
+        ("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm"),
+        ("SYMRAIL_NIC_LIST", "127.0.0.2,127.0.0.3"),
+    ]);
+    let libfabric = &report["libfabric"];
+    if !libfabric["missing"].is_null() {
+        println!("SKIPPED: {}", libfabric["missing"]);
+        return;
+    }
+    assert_eq!(report["chosen"]["transport"], "libfabric");
+    assert_eq!(report["chosen"]["rails"], serde_json::json!(["127.0.0.2", "127.0.0.3"]));
+    let providers = libfabric["providers"].as_array().unwrap();
+    let tcp = providers.iter().find(|provider| provider["name"] == "tcp;ofi_rxm").unwrap();
+    assert!(tcp["caps"]["inject_bytes"].as_u64().unwrap() >= 8, "{tcp}");
+    assert!(!tcp["caps"]["progress"].as_str().unwrap().is_empty(), "{tcp}");
+    // An alias is not listed beside what it stands for.
+    assert!(providers.iter().all(|provider| provider["name"] != "tcp"));
+    let changed: Vec<&str> =
+        report["changed"].as_array().unwrap().iter().map(|setting| setting["name"].as_str().unwrap()).collect();
+    assert_eq!(changed, ["SYMRAIL_TRANSPORT", "SYMRAIL_LIBFABRIC_PROVIDER", "SYMRAIL_NIC_LIST"]);
+}
+
+#[test]
+fn a_mapping_chooses_the_rail_or_says_what_exists() {
+    let with = |mapping| {
+        report(&[
+            ("SYMRAIL_TRANSPORT", "libfabric"),
+            ("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm"),
+            ("SYMRAIL_NIC_LIST", "127.0.0.2,127.0.0.3"),
+            ("SYMRAIL_NIC_PE_MAPPING", mapping),
+        ])
+    };
+    let report = with("127.0.0.3:1:1");
+    if !report["libfabric"]["missing"].is_null() {
+        println!("SKIPPED: {}", report["libfabric"]["missing"]);
+        return;
+    }
+    assert_eq!(report["chosen"]["rails"], serde_json::json!(["127.0.0.3"]));
+    let report = with("mlx9_9:1:1");
+    assert_eq!(report["chosen"]["transport"], "none");
+    let why = report["chosen"]["why"].as_str().unwrap();
+    assert!(why.contains("mlx9_9:1 does not, there are: 127.0.0.2, 127.0.0.3"), "{why}");
+}
+
+#[test]
+fn a_bad_value_is_refused_and_the_table_still_helps() {
+    let bad = [("SYMRAIL_IB_MODE", "fast")];
+    let output = info(&[], &bad);
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(said.contains("SYMRAIL_IB_MODE=fast: not accepted; use auto|rdma-atomics|write-with-imm"), "{said}");
+    let output = info(&["--env"], &bad);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stdout).contains("SYMRAIL_IB_MODE=auto"));
+}
+
+#[test]
+fn an_unknown_name_is_a_warning_with_the_nearest() {
+    let output = info(&["--env"], &[("SYMRAIL_HEAPSIZE", "1G")]);
+    assert_eq!(output.status.code(), Some(0));
+    let said = text(&output.stderr);
+    assert!(said.contains("SYMRAIL_HEAPSIZE is not a known variable") && said.contains("SYMRAIL_HEAP_SIZE?"), "{said}");
+}
+
+#[test]
+fn the_table_has_every_variable() {
+    let output = info(&["--env", "--json"], &[("SYMRAIL_HEAP_SIZE", "1G")]);
+    let table: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(table.len(), VARIABLES.len());
+    let page = text(&info(&["--env"], &[("SYMRAIL_HEAP_SIZE", "1G")]).stdout);
+    for (variable, row) in VARIABLES.iter().zip(&table) {
+        assert_eq!(row["name"], variable.name);
+        assert!(page.contains(&format!(" {}=", variable.name)), "{page}");
+    }
+    assert!(page.contains("* SYMRAIL_HEAP_SIZE=1G   (default 512M)"), "{page}");
+}
