@@ -28,11 +28,13 @@ pub struct Setup {
     pub nics: &'static str,
     pub native_amos: bool,
     pub progress: ProgressModel,
+    /// For measurements: each side keeps its own core busy and rails are as on the host role.
+    pub spin: bool,
 }
 
 impl Setup {
     pub const fn new(provider: &'static str, nics: &'static str) -> Self {
-        Setup { provider, nics, native_amos: false, progress: ProgressModel::Auto }
+        Setup { provider, nics, native_amos: false, progress: ProgressModel::Auto, spin: false }
     }
 
     pub fn settings(&self) -> Settings {
@@ -56,18 +58,33 @@ impl Setup {
     }
 
     fn encode(&self) -> String {
-        format!("{}|{}|{}|{:?}", self.provider, self.nics, self.native_amos, self.progress)
+        format!("{}|{}|{}|{:?}|{}", self.provider, self.nics, self.native_amos, self.progress, self.spin)
     }
 
     fn decode(text: &str) -> Self {
-        let [provider, nics, amos, progress] = text.split('|').collect::<Vec<_>>()[..] else { unreachable!() };
+        let [provider, nics, amos, progress, spin] = text.split('|').collect::<Vec<_>>()[..] else { unreachable!() };
         let leak = |text: &str| -> &'static str { text.to_owned().leak() };
         let progress = match progress {
             "Manual" => ProgressModel::Manual,
             "Automatic" => ProgressModel::Automatic,
             _ => ProgressModel::Auto,
         };
-        Setup { provider: leak(provider), nics: leak(nics), native_amos: amos == "true", progress }
+        Setup {
+            provider: leak(provider),
+            nics: leak(nics),
+            native_amos: amos == "true",
+            progress,
+            spin: spin == "true",
+        }
+    }
+}
+
+fn pin(core: usize) {
+    // SAFETY: a set of our own.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(core, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
     }
 }
 
@@ -128,17 +145,22 @@ pub struct Side {
     pub heap: *mut u8,
     pub registrations: Vec<Registration>,
     pub seen: Seen,
+    spin: bool,
 }
 
 impl Side {
     pub fn open(setup: &Setup) -> symrail_transport::Result<Side> {
-        let mut rails = setup.open(Role::Proxy)?;
+        if setup.spin {
+            pin(usize::from(std::env::var_os(PEER).is_some()));
+        }
+        let waits = std::env::var_os("WAIT_FD").is_some() || !setup.spin;
+        let mut rails = setup.open(if waits { Role::Proxy } else { Role::Host })?;
         // Leaked: the rails of a failed test must not outlive it.
         let heap = vec![0_u64; HEAP / 8].leak().as_mut_ptr().cast::<u8>();
         // SAFETY: leaked memory stays.
         let registrations = rails.iter_mut().map(|rail| unsafe { rail.register(heap, HEAP, 7) });
         let registrations = registrations.collect::<Result<_, _>>()?;
-        Ok(Side { rails, heap, registrations, seen: Seen { heap: heap as usize, ..Seen::default() } })
+        Ok(Side { rails, heap, registrations, spin: setup.spin, seen: Seen { heap: heap as usize, ..Seen::default() } })
     }
 
     pub fn poll(&mut self) {
@@ -146,7 +168,7 @@ impl Side {
         for rail in &mut self.rails {
             events += rail.poll(&mut self.seen);
         }
-        if events == 0 {
+        if events == 0 && !self.spin {
             std::thread::yield_now();
         }
     }
@@ -285,9 +307,12 @@ fn serve() {
     let mut side = Side::open(&Setup::decode(&setup)).unwrap();
     commands.get_ref().set_nonblocking(true).unwrap();
     let mut line = String::new();
+    let mut paused = false;
     // The parent may die at any time, and then the socket ends; a hang of both is bounded by the test runner.
     loop {
-        side.poll();
+        if !paused {
+            side.poll();
+        }
         match commands.read_line(&mut line) {
             Ok(0) => return,
             Ok(_) if line.ends_with('\n') => {}
@@ -322,6 +347,10 @@ fn serve() {
             }
             .to_string(),
             "immediate" => side.seen.immediates.get(number(1) as usize).map_or(String::new(), u32::to_string),
+            "pause" | "resume" => {
+                paused = words[0] == "pause";
+                String::new()
+            }
             "quit" => return,
             other => panic!("{other}"),
         };
