@@ -156,6 +156,8 @@ fn calls_are_counted_and_described_before_they_are_made() {
     AllocCall::check(&calls).unwrap();
     assert_eq!(ours.alloc(0).unwrap(), None);
     assert_eq!(calls[0], ours.describe(AllocOp::Free, 0, 0, block.ptr.as_ptr()), "no block, no call");
+    ours.free(block.ptr.as_ptr()).unwrap();
+    assert_eq!(ours.describe(AllocOp::Alloc, 8, 64, null).sequence, 2);
 }
 
 #[test]

@@ -11,6 +11,9 @@ use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonym
 /// allocation can ask for as its alignment.
 pub const MAPPING_ALIGN: usize = 2 << 20;
 
+/// No machine that this runs on has smaller pages, in bytes.
+const SMALLEST_PAGE: usize = 4096;
+
 /// Why a mapping could not be made or changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MapError {
@@ -55,7 +58,7 @@ impl Mapping {
         let len =
             NonZeroUsize::new(len).filter(|len| len.get().is_multiple_of(MAPPING_ALIGN)).ok_or(fail(Errno::EINVAL))?;
         // The kernel chooses addresses at page granularity: reserve more than needed, and map over the aligned part.
-        let reserved_len = len.checked_add(MAPPING_ALIGN).ok_or(fail(Errno::ENOMEM))?;
+        let reserved_len = len.checked_add(MAPPING_ALIGN - SMALLEST_PAGE).ok_or(fail(Errno::ENOMEM))?;
         let flags = MapFlags::MAP_NORESERVE;
         // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that exists.
         let reserved = unsafe {

@@ -7,14 +7,14 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl, open};
-use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::sys::stat::{Mode, fstat};
 use symrail_transport::{Error, Pe};
 
 use crate::handle::{HeapHandle, MemoryKind};
@@ -218,7 +218,7 @@ impl PeerMap {
         }
         let file = open_memory_file(handle)?;
         let len = usize::try_from(handle.capacity).map_err(|_| Refusal::Map(Errno::ENOMEM))?;
-        Mapping::of_file(std::os::fd::AsFd::as_fd(&file), len, Access::Open).map_err(|error| Refusal::Map(error.errno))
+        Mapping::of_file(file.as_fd(), len, Access::Open).map_err(|error| Refusal::Map(error.errno))
     }
 }
 
@@ -230,15 +230,15 @@ fn open_memory_file(handle: &HeapHandle) -> Result<OwnedFd, Refusal> {
     let path = format!("/proc/{}/fd/{}", handle.pid, handle.fd);
     let pointed = open(path.as_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).map_err(Refusal::Open)?;
     let status = fstat(&pointed).map_err(Refusal::Open)?;
-    let is_file = SFlag::from_bits_truncate(status.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFREG;
+    // A device or pipe has no size, and a directory cannot be opened for writing, so this leaves files.
     let identity = (status.st_dev, status.st_ino, u64::try_from(status.st_size).unwrap_or(0));
-    if !is_file || identity != (handle.device, handle.inode, handle.capacity) {
+    if identity != (handle.device, handle.inode, handle.capacity) {
         return Err(Refusal::OtherFile);
     }
     let path = format!("/proc/self/fd/{}", pointed.as_raw_fd());
     let file = open(path.as_str(), OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty()).map_err(Refusal::Open)?;
-    // Not a file of memory, if it has no seals at all.
-    let seals = fcntl(&file, FcntlArg::F_GET_SEALS).map_err(|_| Refusal::NotSealed)?;
+    // Files that are not of memory do not know of seals at all.
+    let seals = fcntl(&file, FcntlArg::F_GET_SEALS).unwrap_or(0);
     if SealFlag::from_bits_truncate(seals).contains(SEALS) { Ok(file) } else { Err(Refusal::NotSealed) }
 }
 

@@ -160,19 +160,25 @@ fn what_the_handle_does_not_describe_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_file_that_could_shrink_is_refused() {
+fn a_file_that_could_change_its_size_is_refused() {
+    use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+    use nix::sys::memfd::{MFdFlags, memfd_create};
     use std::os::fd::AsRawFd;
-    use std::os::unix::fs::MetadataExt;
     let ours = heap(4 << 20);
-    let path = std::env::temp_dir().join(format!("symrail-heap-test-{}", std::process::id()));
-    let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
-    std::fs::remove_file(&path).unwrap();
-    file.set_len(4 << 20).unwrap();
-    let status = file.metadata().unwrap();
-    let handle =
-        HeapHandle { fd: file.as_raw_fd() as u32, device: status.dev(), inode: status.ino(), ..ours.handle().clone() };
     let mut map = map_of(&ours);
-    assert_eq!(map.open(1, &handle).unwrap(), &Reach::Wire(Refusal::NotSealed));
+    for seals in [SealFlag::empty(), SealFlag::F_SEAL_GROW, SealFlag::F_SEAL_SHRINK] {
+        let file = memfd_create("heap-test", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap();
+        nix::unistd::ftruncate(&file, 4 << 20).unwrap();
+        fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).unwrap();
+        let status = nix::sys::stat::fstat(&file).unwrap();
+        let handle = HeapHandle {
+            fd: file.as_raw_fd() as u32,
+            device: status.st_dev,
+            inode: status.st_ino,
+            ..ours.handle().clone()
+        };
+        assert_eq!(map.open(1, &handle).unwrap(), &Reach::Wire(Refusal::NotSealed), "{seals:?}");
+    }
 }
 
 #[test]
