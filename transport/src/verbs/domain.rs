@@ -114,7 +114,8 @@ impl Context {
             Some(text.trim().to_owned()).filter(|text| !text.is_empty())
         };
         let ethernet = u32::from(attr.link_layer) == sys::IBV_LINK_LAYER_ETHERNET;
-        (0..u32::try_from(attr.gid_tbl_len).unwrap_or(0))
+        // An address handle has 8 bits for the index.
+        (0..u32::try_from(attr.gid_tbl_len.clamp(0, 256)).unwrap_or(0))
             .filter_map(|index| {
                 let raw = self.query_gid(port, index).filter(|raw| *raw != [0; 16])?;
                 let kind = match text("types", index) {

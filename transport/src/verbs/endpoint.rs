@@ -239,12 +239,20 @@ impl VerbsRail {
         if !self.port_up || self.peers.iter().any(|peer| failed(peer) && !peer.sent.is_empty()) {
             return Ok(false);
         }
-        if !self.has_its_gid() {
+        // It may have come back at another place in the table.
+        let gids = self.domain.context.gids(self.path.port, &port);
+        let ours = |gid: &&gid::Gid| gid.raw == self.address.gid && gid.kind == self.address.gid_type;
+        let Some(index) = gids.iter().find(ours).and_then(|gid| u8::try_from(gid.index).ok()) else {
             return Err(Error::NoRail {
-                wanted: format!("GID {} on {}", std::net::Ipv6Addr::from(self.address.gid), self.caps.name),
-                found: gid::table(&self.domain.context.gids(self.path.port, &port)),
+                wanted: format!(
+                    "GID {} on {}",
+                    std::net::Ipv6Addr::from(self.address.gid).to_canonical(),
+                    self.caps.name
+                ),
+                found: gid::table(&gids),
             });
-        }
+        };
+        self.path.gid_index = index;
         for peer in self.peers.iter_mut().filter(|peer| failed(peer)) {
             peer.queue.reset(&self.path)?;
             peer.sent.reset();

@@ -1,0 +1,373 @@
+//! What ibverbs rails do when something does not exist, does not match, fails or goes away.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod verbs_support;
+
+use std::time::Instant;
+
+use symrail_transport::env::{IbMode, NicList, Settings};
+use symrail_transport::error::Error;
+use symrail_transport::rail::{PostError, Rail, RemoteBuf, WriteOptions};
+use symrail_transport::verbs::{Role, VerbsRail, discover, load};
+use verbs_support::*;
+
+#[test]
+fn a_missing_library_says_what_to_do() {
+    let mut settings = Settings::default();
+    settings.ibv_so = Some("/nowhere/libibverbs.so.1".into());
+    let error = load(&settings).err().unwrap();
+    assert!(matches!(&error, Error::Library { .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("/nowhere/libibverbs.so.1") && text.contains("SYMRAIL_IBV_SO"), "{text}");
+}
+
+#[test]
+fn what_does_not_exist_is_answered_with_what_does() {
+    let Some(nic) = nics(&Settings::default()).into_iter().next() else { return };
+    let open = |change: &dyn Fn(&mut Settings)| {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        let error = VerbsRail::open(&nic, Role::Host, 1, &settings).err().unwrap();
+        assert!(matches!(error, Error::NoRail { .. }), "{error}");
+        println!("{error}");
+        error.to_string()
+    };
+    let text = open(&|settings| settings.ib_gid_index = Some(200));
+    assert!(text.contains("SYMRAIL_IB_GID_INDEX=200") && text.contains("0: fe80::"), "{text}");
+    let text = open(&|settings| settings.ib_addr_range = Some("192.0.2.0/24".parse().unwrap()));
+    assert!(text.contains("192.0.2.0/24") && text.contains("RoCE v2"), "{text}");
+    let text = open(&|settings| settings.ib_pkey_index = 9);
+    assert!(text.contains("SYMRAIL_IB_PKEY_INDEX=9") && text.contains("index 0 (0xffff)"), "{text}");
+
+    let find = |change: &dyn Fn(&mut Settings)| {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        let text = discover(&settings).unwrap_err().to_string();
+        println!("{text}");
+        assert!(text.contains(&format!("{} port 1 (active", nic.device)), "{text}");
+        text
+    };
+    assert!(find(&|settings| settings.ib_port = Some(2)).contains("SYMRAIL_IB_PORT=2"));
+    let list = NicList { exclude: false, names: vec!["mlx9_9".into()] };
+    assert!(find(&|settings| settings.nic_list = Some(list.clone())).contains("SYMRAIL_NIC_LIST"));
+
+    let mut other = nic.clone();
+    other.device = "mlx9_9".into();
+    let text = VerbsRail::open(&other, Role::Host, 1, &Settings::default()).err().unwrap().to_string();
+    assert!(text.contains("mlx9_9") && text.contains(&nic.name), "{text}");
+    other = nic.clone();
+    other.port = 2;
+    let text = VerbsRail::open(&other, Role::Host, 1, &Settings::default()).err().unwrap().to_string();
+    assert!(text.contains("port 2") && text.contains("ports 1 to 1"), "{text}");
+}
+
+#[test]
+fn peers_in_another_mode_are_refused_by_both() {
+    let Some(nic) = nics(&Settings::default()).into_iter().next() else { return };
+    let open = |mode| {
+        let mut settings = Settings::default();
+        settings.ib_mode = mode;
+        VerbsRail::open(&nic, Role::Host, 8, &settings).unwrap()
+    };
+    let (mut a, mut b) = (open(IbMode::RdmaAtomics), open(IbMode::WriteWithImm));
+    let (address_a, address_b) = (a.address(), b.address());
+    let error = a.connect(5, &address_b, 2).unwrap_err();
+    assert!(matches!(error, Error::Mismatch { .. }));
+    let text = error.to_string();
+    assert!(text.contains("PE 2 has rdma-atomics, PE 5 has write-with-imm"), "{text}");
+    let text = b.connect(2, &address_a, 5).unwrap_err().to_string();
+    assert!(text.contains("PE 5 has write-with-imm, PE 2 has rdma-atomics"), "{text}");
+    let text = a.connect(5, b"ofi address", 2).unwrap_err().to_string();
+    assert!(text.contains("PE 5") && text.contains("malformed"), "{text}");
+}
+
+#[test]
+fn a_wrong_key_fails_its_request_and_recovery_brings_the_connection_back() {
+    let Some(nic) = nics(&Settings::default()).into_iter().next() else { return };
+    let mut pair = Pair::new(&nic, &Settings::default(), 8192);
+    let good = pair.at_b.remote(0);
+    let bad = RemoteBuf { key: good.key ^ 0x5500, ..good };
+    // SAFETY: the memories live as long as the rails.
+    unsafe {
+        pair.a.write(0, pair.at_a.local(0, 4096), good, options(Some(1))).unwrap();
+        pair.a.write(0, pair.at_a.local(0, 4096), bad, options(Some(2))).unwrap();
+        for id in 3..8 {
+            pair.a
+                .write(0, pair.at_a.local(0, 4096), good, WriteOptions { more: id < 7, ..options(Some(id)) })
+                .unwrap();
+        }
+    }
+    poll_until(&mut pair.a, &mut pair.log_a, "failures", |log| log.failed.len() == 6);
+    assert_eq!(pair.log_a.done, [1], "what came before is done");
+    let ids: Vec<u64> = pair.log_a.failed.iter().map(|(id, _)| *id).collect();
+    assert_eq!(ids, [2, 3, 4, 5, 6, 7], "each once");
+    let first = &pair.log_a.failed[0].1;
+    assert_eq!(first.code, 10, "remote access error: {first}");
+    assert!(pair.log_a.broken.is_empty(), "one destination is not the rail");
+    // SAFETY: as above.
+    let again = unsafe { pair.a.write(0, pair.at_a.local(0, 8), good, options(Some(9))) };
+    assert!(matches!(again, Err(PostError::Failed(fault)) if fault.code == 10));
+
+    // The peer learns of it by an event, or at the latest when it posts.
+    let start = Instant::now();
+    let mut id = 20;
+    // SAFETY: as above.
+    while unsafe { pair.b.write(0, pair.at_b.local(0, 8), pair.at_a.remote(0), options(Some(id))) }.is_ok() {
+        id += 1;
+        pair.b.poll(&mut pair.log_b);
+        std::thread::yield_now();
+        assert!(start.elapsed() < LIMIT, "the peer never learns");
+    }
+    poll_until(&mut pair.b, &mut pair.log_b, "the peer's requests", |log| {
+        log.done.len() + log.failed.len() == (id - 20) as usize
+    });
+    assert!(pair.a.recover().unwrap());
+    assert!(pair.b.recover().unwrap());
+    connect(&mut pair.a, &mut pair.b);
+    pair.assert_works(1);
+}
+
+/// A failure of work without an id is no silent one.
+#[test]
+fn a_wrong_key_without_an_id_breaks_the_rail() {
+    let Some(nic) = nics(&Settings::default()).into_iter().next() else { return };
+    let mut pair = Pair::new(&nic, &Settings::default(), 8192);
+    let bad = RemoteBuf { key: pair.at_b.remote(0).key ^ 0x5500, ..pair.at_b.remote(0) };
+    // SAFETY: the memories live as long as the rails.
+    unsafe { pair.a.write(0, pair.at_a.local(0, 8), bad, options(None)) }.unwrap();
+    poll_until(&mut pair.a, &mut pair.log_a, "the failure", |log| log.broken.len() == 1);
+    assert_eq!(pair.log_a.broken[0].code, 10);
+}
+
+#[test]
+fn shallow_queues_are_never_overrun() {
+    let Some(nic) = nics(&Settings::default()).into_iter().next() else { return };
+    let mut settings = Settings::default();
+    settings.ib_queue_depth = 16;
+    let mut pair = Pair::new(&nic, &settings, 1 << 20);
+    assert_eq!(pair.a.caps().queue_depth, 16);
+    let (mut ids, mut full) = (0, 0);
+    for nth in 0..10_000_u64 {
+        // With and without ids, chained and not, inline and not.
+        let id = (nth % 7 < 3 || nth == 9_999).then_some(nth);
+        let len = if id.is_some() && nth % 5 == 0 { 512 } else { 8 };
+        let slot = 4096 + (nth as usize % 64) * 512;
+        pair.at_a.store(slot, &nth.to_le_bytes());
+        let local = pair.at_a.local(slot, len);
+        let to = pair.at_b.remote((nth as usize % 1000) * 512);
+        let options = WriteOptions { more: nth % 11 < 6 && nth != 9_999, ..options(id) };
+        posted(&mut pair.a, &mut pair.log_a, |rail| {
+            // SAFETY: the memories live as long as the rails. A slot is used again only 64 requests later, of which at
+            // most 16 are under way.
+            let result = unsafe { rail.write(0, local, to, options) };
+            full += u32::from(matches!(result, Err(PostError::Again)));
+            result
+        });
+        ids += usize::from(id.is_some());
+    }
+    poll_until(&mut pair.a, &mut pair.log_a, "10,000 writes", |log| log.done.len() == ids);
+    assert!(pair.log_a.done.is_sorted() && pair.log_a.failed.is_empty() && pair.log_a.broken.is_empty());
+    assert!(full > 0, "the queue was never full, so this shows nothing");
+    for nth in 9_000..10_000_u64 {
+        assert_eq!(pair.at_b.load_u64((nth as usize % 1000) * 512), nth);
+    }
+    pair.assert_works(2);
+}
+
+#[test]
+fn what_cannot_be_posted_is_refused_in_words() {
+    let Some(nic) = nics(&Settings::default()).into_iter().next() else { return };
+    let mut pair = Pair::new(&nic, &Settings::default(), 64 << 10);
+    let refused = |result: Result<(), PostError>| match result {
+        Err(PostError::Failed(fault)) => fault.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let inject = pair.a.caps().inject;
+    assert!(inject >= 8, "small puts do not fit: {inject}");
+    let to = pair.at_b.remote(0);
+    // SAFETY: nothing of this is posted.
+    unsafe {
+        let long = refused(pair.a.write(0, pair.at_a.local(0, inject + 1), to, options(None)));
+        assert!(long.contains(&format!("takes {inject}")), "{long}");
+        let long = refused(pair.a.send(0, pair.at_a.local(0, 8193), Some(1)));
+        assert!(long.contains("8193") && long.contains("8192"), "{long}");
+        let nobody = refused(pair.a.write(3, pair.at_a.local(0, 8), to, options(None)));
+        assert!(nobody.contains("destination 3"), "{nobody}");
+        let odd = RemoteBuf { key: 1 << 40, ..to };
+        assert!(refused(pair.a.write(0, pair.at_a.local(0, 8), odd, options(None))).contains("key"));
+    }
+    let mut lone = VerbsRail::open(&nic, Role::Host, 1, &Settings::default()).unwrap();
+    // SAFETY: nothing is posted.
+    let early = refused(unsafe { lone.write(0, pair.at_a.local(0, 8), to, options(None)) });
+    assert!(early.contains("not connected"), "{early}");
+    // SAFETY: nothing is registered.
+    let error = unsafe { pair.a.register(std::ptr::without_provenance_mut(4096), 4096, 9) }.unwrap_err().to_string();
+    assert!(error.contains("ibv_reg_mr") && error.contains("4096 bytes"), "{error}");
+    pair.assert_works(3);
+}
+
+#[test]
+fn a_sleeper_wakes_when_something_arrives() {
+    let Some(nic) = nics(&Settings::default()).into_iter().next() else { return };
+    let mut pair = Pair::new(&nic, &Settings::default(), 8192);
+    assert!(pair.a.wait_fd().is_none(), "host rails only poll");
+    let fd = pair.b.wait_fd().unwrap();
+    let readable = |timeout_ms| {
+        let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one open descriptor.
+        unsafe { libc::poll(&raw mut poll, 1, timeout_ms) == 1 }
+    };
+    for round in 0..20_u64 {
+        while !pair.b.arm() {
+            pair.b.poll(&mut pair.log_b);
+        }
+        assert!(!readable(0), "nothing has arrived in round {round}");
+        pair.at_a.store(0, &round.to_le_bytes());
+        // SAFETY: the memories live as long as the rails.
+        unsafe { pair.a.send(0, pair.at_a.local(0, 8), None) }.unwrap();
+        assert!(readable(20_000), "nobody woke up in round {round}");
+        poll_until(&mut pair.b, &mut pair.log_b, "a message", |log| log.messages.len() as u64 == round + 1);
+        if round % 2 == 0 {
+            // What is there already is found by arming.
+            // SAFETY: as above.
+            unsafe { pair.a.send(0, pair.at_a.local(0, 8), Some(round)) }.unwrap();
+            poll_until(&mut pair.a, &mut pair.log_a, "its completion", |log| log.done.last() == Some(&round));
+            assert!(!pair.b.arm(), "a message is there");
+            pair.log_b.messages.clear();
+            poll_until(&mut pair.b, &mut pair.log_b, "a message", |log| log.messages.len() == 1);
+            pair.log_b.messages = vec![Vec::new(); round as usize + 1];
+        }
+    }
+}
+
+/// Interfaces that these tests may switch off: those of the guest.
+fn guest_rail(nth: u32) -> Option<symrail_transport::verbs::Nic> {
+    if !std::path::Path::new(&format!("/sys/class/net/rail{nth}")).exists() {
+        skipped("not in the soft-RoCE guest");
+        return None;
+    }
+    nic(&format!("rxe{nth}"))
+}
+
+#[test]
+fn a_port_that_goes_down_is_reported_and_comes_back() {
+    let Some(nic) = guest_rail(0) else { return };
+    let mut pair = Pair::new(&nic, &Settings::default(), 8192);
+    pair.assert_works(4);
+    pair.log_a = Log::default();
+    run("ip link set rail0 down");
+    let mut accepted = Vec::new();
+    for id in 0..10 {
+        // SAFETY: the memories live as long as the rails.
+        if unsafe { pair.a.write(0, pair.at_a.local(0, 4096), pair.at_b.remote(0), options(Some(id))) }.is_ok() {
+            accepted.push(id);
+        }
+    }
+    let count = accepted.len();
+    poll_until(&mut pair.a, &mut pair.log_a, "the port's end", |log| {
+        log.broken.len() == 1 && log.failed.len() + log.done.len() == count
+    });
+    poll_until(&mut pair.b, &mut pair.log_b, "the port's end", |log| log.broken.len() == 1);
+    let mut ids: Vec<u64> =
+        pair.log_a.failed.iter().map(|(id, _)| *id).chain(pair.log_a.done.iter().copied()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, accepted, "each once");
+    println!("{}", pair.log_a.broken[0]);
+    // SAFETY: as above.
+    let refused = unsafe { pair.a.write(0, pair.at_a.local(0, 8), pair.at_b.remote(0), options(Some(99))) };
+    assert!(matches!(refused, Err(PostError::Failed(_))));
+    assert!(!pair.a.recover().unwrap(), "the port is still down");
+    run("ip link set rail0 up");
+    let start = Instant::now();
+    while !(pair.a.recover().unwrap() && pair.b.recover().unwrap()) {
+        pair.a.poll(&mut pair.log_a);
+        pair.b.poll(&mut pair.log_b);
+        std::thread::yield_now();
+        assert!(start.elapsed() < LIMIT, "the rail does not come back");
+    }
+    connect(&mut pair.a, &mut pair.b);
+    pair.assert_works(5);
+}
+
+/// On a rail that no other test uses: the address comes back at another index.
+#[test]
+fn an_address_that_goes_away_is_reported() {
+    let Some(nic) = guest_rail(2) else { return };
+    let mut pair = Pair::new(&nic, &Settings::default(), 8192);
+    pair.assert_works(6);
+    run("ip addr add 10.99.0.1/24 dev rail2");
+    for _ in 0..4096 {
+        pair.a.poll(&mut pair.log_a);
+    }
+    assert!(pair.log_a.broken.is_empty(), "another address is none of ours");
+    run("ip addr del 10.77.2.1/24 dev rail2");
+    poll_until(&mut pair.a, &mut pair.log_a, "the address's end", |log| log.broken.len() == 1);
+    assert!(pair.log_a.broken[0].text.contains("10.77.2.1"), "{:?}", pair.log_a.broken);
+    let error = pair.a.recover().unwrap_err().to_string();
+    assert!(error.contains("10.77.2.1") && error.contains("10.99.0.1"), "{error}");
+    run("ip addr add 10.77.2.1/24 dev rail2");
+    let start = Instant::now();
+    while !(matches!(pair.a.recover(), Ok(true)) && matches!(pair.b.recover(), Ok(true))) {
+        pair.a.poll(&mut pair.log_a);
+        pair.b.poll(&mut pair.log_b);
+        std::thread::yield_now();
+        assert!(start.elapsed() < LIMIT, "the address does not come back");
+    }
+    connect(&mut pair.a, &mut pair.b);
+    pair.assert_works(7);
+    run("ip addr del 10.99.0.1/24 dev rail2");
+}
+
+#[test]
+fn a_failed_destination_leaves_the_others_alone() {
+    let Some(nic) = nics(&Settings::default()).into_iter().next() else { return };
+    let open = |destinations| VerbsRail::open(&nic, Role::Host, destinations, &Settings::default()).unwrap();
+    let (mut rail, mut first, mut second) = (open(2), open(1), open(1));
+    let address = rail.address();
+    rail.connect(0, &first.address(), 0).unwrap();
+    rail.connect(1, &second.address(), 0).unwrap();
+    first.connect(0, &address, 0).unwrap();
+    second.connect(0, &address, 1).unwrap();
+    let source = Memory::new(&mut rail, 4096, 1);
+    let (at_first, at_second) = (Memory::new(&mut first, 4096, 1), Memory::new(&mut second, 4096, 1));
+    let bad = RemoteBuf { key: at_first.remote(0).key ^ 0x5500, ..at_first.remote(0) };
+    source.store(0, &pattern(4096, 8));
+    let mut log = Log::default();
+    // A chain that changes its destination.
+    for id in 0..30 {
+        let (dest, to) = if id % 3 == 0 { (0, bad) } else { (1, at_second.remote(0)) };
+        let options = WriteOptions { more: true, ..options(Some(id)) };
+        // SAFETY: the memories live as long as the rails.
+        match unsafe { rail.write(dest, source.local(0, 4096), to, options) } {
+            Ok(()) => {}
+            Err(PostError::Failed(_)) if dest == 0 => log.failed.push((id, log.failed[0].1.clone())),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    poll_until(&mut rail, &mut log, "all of them", |log| log.done.len() + log.failed.len() == 30);
+    assert_eq!(log.done, (0..30).filter(|id| id % 3 != 0).collect::<Vec<_>>());
+    assert_eq!(log.failed.iter().map(|(id, _)| *id).collect::<Vec<_>>(), (0..30).step_by(3).collect::<Vec<_>>());
+    assert_eq!(at_second.load(0, 4096), pattern(4096, 8));
+    assert_eq!(at_first.load(0, 4096), [0; 4096]);
+    drop((rail, first, second));
+}
+
+#[test]
+fn a_rail_reaches_itself() {
+    let Some(nic) = nics(&Settings::default()).into_iter().next() else { return };
+    let mut rail = VerbsRail::open(&nic, Role::Proxy, 1, &Settings::default()).unwrap();
+    let address = rail.address();
+    rail.connect(0, &address, 0).unwrap();
+    let memory = Memory::new(&mut rail, 8192, 1);
+    memory.store(0, &pattern(4096, 9));
+    let mut log = Log::default();
+    // SAFETY: the memory lives as long as the rail.
+    unsafe {
+        rail.write(0, memory.local(0, 4096), memory.remote(4096), options(Some(1))).unwrap();
+        rail.send(0, memory.local(0, 100), None).unwrap();
+    }
+    poll_until(&mut rail, &mut log, "a write and a message", |log| log.done == [1] && log.messages.len() == 1);
+    assert_eq!(memory.load(4096, 4096), pattern(4096, 9));
+    assert_eq!(log.messages[0], pattern(4096, 9)[..100]);
+    drop(rail);
+}
