@@ -124,3 +124,55 @@ fn the_table_has_every_variable() {
     }
     assert!(page.contains("* SYMRAIL_HEAP_SIZE=1G   (default 512M)"), "{page}");
 }
+
+/// A CUDA driver with one GPU, at the PCI address that the recorded machine has one at.
+const DRIVER: &str = r#"
+#include <string.h>
+int cuInit(unsigned flags) { return flags; }
+int cuDriverGetVersion(int *version) { *version = 12040; return 0; }
+int cuDeviceGetCount(int *count) { *count = 1; return 0; }
+int cuDeviceGet(int *device, int ordinal) { *device = 7; return ordinal; }
+int cuDeviceGetName(char *name, int room, int device) { strncpy(name, "Paper GPU", room); return device != 7; }
+int cuDeviceGetPCIBusId(char *pci, int room, int device) { strncpy(pci, "0000:43:00.0", room); return device != 7; }
+int cuDeviceTotalMem_v2(unsigned long *bytes, int device) { *bytes = 1ul << 34; return device != 7; }
+int cuDeviceGetAttribute(int *value, int which, int device) {
+    *value = which == 75 ? 9 : which == 124;
+    return device != 7;
+}
+"#;
+
+#[test]
+fn a_heap_on_a_gpu_takes_the_rails_and_the_proxy_core_near_it() {
+    let folder = std::env::temp_dir().join(format!("symrail-info-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("driver.c"), DRIVER).unwrap();
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-w", "-o", "libcuda.so.1", "driver.c"])
+        .current_dir(&folder)
+        .status()
+        .is_ok_and(|status| status.success());
+    let machine = concat!(env!("CARGO_MANIFEST_DIR"), "/../transport/src/topology/testdata/two-sockets.xml");
+    let report = built.then(|| {
+        report(&[
+            ("LD_LIBRARY_PATH", folder.to_str().unwrap()),
+            ("HWLOC_XMLFILE", machine),
+            ("SYMRAIL_HEAP_KIND", "device"),
+            NO_LIBRARIES[0],
+            NO_LIBRARIES[1],
+        ])
+    });
+    std::fs::remove_dir_all(&folder).unwrap();
+    let Some(report) = report else {
+        println!("SKIPPED: no C compiler (cc)");
+        return;
+    };
+    let gpu = &report["cuda"]["devices"][0];
+    assert_eq!((&gpu["name"], &gpu["pci"]), (&"Paper GPU".into(), &"0000:43:00.0".into()));
+    assert_eq!((&gpu["compute_capability"], &gpu["dmabuf"]), (&"9.0".into(), &true.into()));
+    assert_eq!(gpu["memory_bytes"], 1u64 << 34);
+    assert_eq!(report["cuda"]["driver"], "12.4");
+    let order = report["chosen"]["order"].as_str().unwrap();
+    assert!(order.starts_with("nearest to GPU 0"), "{order}");
+    // The last core of NUMA node 2, where that GPU is.
+    assert_eq!(report["chosen"]["proxy_core"], 11);
+}
