@@ -36,6 +36,13 @@ unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
 
+impl From<Segment> for symrail_transport::region::Segment {
+    fn from(segment: Segment) -> Self {
+        let Segment { id, offset, ptr, len } = segment;
+        symrail_transport::region::Segment { id, offset, len, base: ptr.as_ptr() }
+    }
+}
+
 /// The memory of one PE's heap.
 #[derive(Debug)]
 pub struct HostMemory {
