@@ -191,3 +191,33 @@ impl Queue {
         Look::Failed(Failure { context: entry.op_context, code: entry.err, fault })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_slot_ends_once_and_strangers_end_none() {
+        let mut slab = Slab::new(2);
+        let (first, second) = (slab.take(10).unwrap(), slab.take(20).unwrap());
+        assert!(slab.take(30).is_none());
+        let context = |slab: &Slab, index| slab.get(index).cast::<c_void>();
+        assert_eq!(slab.finish(context(&slab, second)), Some(20));
+        assert_eq!(slab.finish(context(&slab, second)), None);
+        let beyond = slab.bytes().0.wrapping_add(slab.bytes().1).cast();
+        let before = slab.bytes().0.wrapping_sub(1).cast();
+        for stranger in [std::ptr::null_mut(), beyond, before] {
+            assert_eq!(slab.finish(stranger), None);
+        }
+        slab.give_back(first);
+        assert_eq!(slab.finish(context(&slab, first)), None);
+        assert!(slab.take(40).is_some() && slab.take(50).is_some() && slab.take(60).is_none());
+    }
+
+    #[test]
+    fn the_context_comes_first_and_slots_divide_by_shifting() {
+        assert_eq!(std::mem::offset_of!(Slot, context), 0);
+        assert_eq!(size_of::<Slot>(), 128);
+    }
+}

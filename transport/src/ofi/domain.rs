@@ -8,7 +8,7 @@ use std::sync::Arc;
 use libfabric_sys as ffi;
 use libfabric_sys::{Info, Libfabric};
 
-use super::{Role, fault};
+use super::fault;
 use crate::error::{Error, Result};
 
 /// An open libfabric object, closed when dropped. `T` is one of the `fid_*` structs, all of which start with a `fid`.
@@ -62,9 +62,9 @@ impl Domain {
         Ok(Domain { domain, fabric, info, library: library.clone(), rail: rail.to_owned() })
     }
 
-    /// Opens a completion queue for `entries` completions, and its descriptor to sleep on if the role wants one and the
-    /// provider has one.
-    pub fn open_queue(&self, entries: usize, role: Role) -> Result<(Object<ffi::fid_cq>, Option<RawFd>)> {
+    /// Opens a completion queue for `entries` completions, and its descriptor to sleep on if one is wanted and the provider
+    /// has one.
+    pub fn open_queue(&self, entries: usize, sleeps: bool) -> Result<(Object<ffi::fid_cq>, Option<RawFd>)> {
         let open = |wait_obj| {
             // SAFETY: all-zero is a valid attribute struct (its pointers are null).
             let mut attr: ffi::fi_cq_attr = unsafe { std::mem::zeroed() };
@@ -76,9 +76,7 @@ impl Domain {
             let code = unsafe { ffi::fi_cq_open(self.domain.as_ptr(), &raw mut attr, &raw mut queue, ptr::null_mut()) };
             self.check("fi_cq_open", code).and_then(|()| self.object("fi_cq_open", queue))
         };
-        if role == Role::Proxy
-            && let Ok(queue) = open(ffi::FI_WAIT_FD)
-        {
+        if sleeps && let Ok(queue) = open(ffi::FI_WAIT_FD) {
             let mut descriptor: RawFd = -1;
             // SAFETY: FI_GETWAIT of a queue with FI_WAIT_FD writes one descriptor.
             let code =

@@ -8,14 +8,15 @@ use std::sync::Arc;
 use libfabric_sys as ffi;
 use libfabric_sys::{Info, Libfabric};
 
+use super::address::{self, Peers};
 use super::atomics::{self, Atomics};
-use super::completion::{Look, Queue, Slab, SlotIndex};
+use super::completion::{Failure, Look, Queue, Slab, SlotIndex};
 use super::domain::{Domain, Object};
 use super::memory::{self, Mode, PRIVATE, Regions, SLAB_KEY};
 use super::messages::{MAX_MESSAGE, Receives};
-use super::{Role, fault, hints};
+use super::{fault, hints};
 use crate::amo::{AmoOp, AmoType};
-use crate::error::{Error, Fault, Result};
+use crate::error::{Fault, Result};
 use crate::rail::{
     Dest, LocalBuf, NativeAmo, Notify, OpId, PostError, Rail, RailCaps, RailSink, Registration, RemoteBuf, WriteOptions,
 };
@@ -27,12 +28,6 @@ const MAX_DEPTH: usize = 2048;
 /// Completion queue entries for what arrives unasked: immediates of peers.
 const ARRIVALS: usize = 1024;
 
-/// Most peers of one rail; an index beyond it is a mistake, not a job size.
-const MAX_DESTS: Dest = 1 << 24;
-
-/// First byte of an address, so that another version's or another backend's is recognised.
-const ADDRESS_VERSION: u8 = 0x51;
-
 /// A rail over libfabric. Fields that hold libfabric objects are in the order in which these must be closed, and before
 /// the memory that those may touch.
 pub(super) struct OfiRail {
@@ -42,11 +37,10 @@ pub(super) struct OfiRail {
     /// Registration of `slab`, when local buffers need one and atomics' operands lie there.
     slab_region: Option<Object<ffi::fid_mr>>,
     slab: Slab,
-    addresses: Object<ffi::fid_av>,
+    peers: Peers,
     queue: Queue,
     domain: Domain,
 
-    peers: Vec<ffi::fi_addr_t>,
     atomics: Atomics,
     mode: Mode,
     wait_fd: Option<RawFd>,
@@ -58,7 +52,8 @@ pub(super) struct OfiRail {
 unsafe impl Send for OfiRail {}
 
 impl OfiRail {
-    pub fn open(library: &Arc<Libfabric>, info: Info, name: &str, role: Role, progress: String) -> Result<Self> {
+    /// Opens an endpoint with `info`. `sleeps`: its thread wants a descriptor to wait on.
+    pub fn open(library: &Arc<Libfabric>, info: Info, name: &str, sleeps: bool, progress: String) -> Result<Self> {
         // SAFETY: whatever libfabric offers has its attribute structs.
         let (tx_size, rx_size, inject, max_rma, cq_data, caps) = unsafe {
             let raw = &*info.as_ptr();
@@ -82,7 +77,7 @@ impl OfiRail {
         let mode = Mode::of(&info);
         let domain = Domain::open(library, info, name)?;
         let mut receives = Receives::new(rx_size);
-        let (cq, wait_fd) = domain.open_queue(depth + receives.count() + ARRIVALS, role)?;
+        let (cq, wait_fd) = domain.open_queue(depth + receives.count() + ARRIVALS, sleeps)?;
         let addresses = domain.open_addresses()?;
         let endpoint = domain.open_endpoint(&cq, &addresses)?;
         receives.start(&domain, &endpoint, mode)?;
@@ -96,10 +91,10 @@ impl OfiRail {
         }
         let queue = Queue::new(cq);
         let regions = Regions::default();
-        let peers = Vec::new();
+        let peers = Peers::new(addresses);
         #[rustfmt::skip]
         let rail = OfiRail {
-            regions, endpoint, receives, slab_region, slab, addresses, queue, domain, peers, atomics, mode, wait_fd, caps,
+            regions, endpoint, receives, slab_region, slab, peers, queue, domain, atomics, mode, wait_fd, caps,
         };
         tracing::debug!(rail = rail.caps.name, caps = ?rail.caps, wait_fd = ?rail.wait_fd, "opened");
         Ok(rail)
@@ -107,10 +102,7 @@ impl OfiRail {
 
     #[inline]
     fn peer(&self, dest: Dest) -> Result<ffi::fi_addr_t, PostError> {
-        match self.peers.get(dest as usize) {
-            Some(&peer) if peer != ffi::FI_ADDR_UNSPEC => Ok(peer),
-            _ => Err(refused(ffi::FI_ENOTCONN, || format!("destination {dest} is not connected"))),
-        }
+        self.peers.get(dest).ok_or_else(|| refused(ffi::FI_ENOTCONN, || format!("destination {dest} is not connected")))
     }
 
     #[inline]
@@ -187,7 +179,7 @@ impl OfiRail {
 
     /// One failed operation.
     #[cold]
-    fn report_failure(&mut self, failure: super::completion::Failure, sink: &mut dyn RailSink) {
+    fn report_failure(&mut self, failure: Failure, sink: &mut dyn RailSink) {
         if let Some(id) = self.slab.finish(failure.context) {
             return sink.failed(id, failure.fault);
         }
@@ -219,65 +211,11 @@ impl Rail for OfiRail {
     }
 
     fn address(&self) -> Vec<u8> {
-        let mut raw = [0_u8; 512];
-        let mut length = raw.len();
-        // SAFETY: an enabled endpoint, and a place of the stated length.
-        let code = unsafe { ffi::fi_getname(self.endpoint.as_ptr(), raw.as_mut_ptr().cast(), &raw mut length) };
-        if code != 0 {
-            // No provider's address is longer; an empty one is refused where it is used, naming this rail's provider.
-            tracing::error!(rail = self.caps.name, code, "fi_getname failed");
-            length = 0;
-        }
-        let provider = self.caps.provider.as_bytes();
-        let mut address = vec![ADDRESS_VERSION, provider.len() as u8];
-        address.extend_from_slice(provider);
-        address.extend_from_slice(&raw[..length.min(raw.len())]);
-        address
+        address::of_endpoint(&self.endpoint, &self.caps.provider)
     }
 
     fn connect(&mut self, dest: Dest, address: &[u8], _return_dest: Dest) -> Result<()> {
-        let malformed = |why: String| Error::Malformed { what: "a rail's address", pe: dest, why };
-        let [ADDRESS_VERSION, length, rest @ ..] = address else {
-            return Err(malformed("it is not one of a libfabric rail of this version".to_owned()));
-        };
-        let Some((provider, raw)) = rest.split_at_checked(usize::from(*length)) else {
-            return Err(malformed(format!("it ends after {} bytes", address.len())));
-        };
-        if provider != self.caps.provider.as_bytes() {
-            let theirs = String::from_utf8_lossy(provider);
-            return Err(malformed(format!(
-                "it is of provider {theirs}, and rail {} is of provider {}; set SYMRAIL_LIBFABRIC_PROVIDER to the same \
-                 on both",
-                self.caps.name, self.caps.provider
-            )));
-        }
-        // Providers take an address by pointer and know its length from its format: let a shorter one be zeros, not
-        // whatever lies behind it.
-        let mut padded = raw.to_vec();
-        padded.resize(raw.len().max(512), 0);
-        if raw.is_empty() || dest >= MAX_DESTS {
-            return Err(malformed(format!("{} bytes for destination {dest}", raw.len())));
-        }
-        let index = dest as usize;
-        if self.peers.len() <= index {
-            self.peers.resize(index + 1, ffi::FI_ADDR_UNSPEC);
-        }
-        let table = self.addresses.as_ptr();
-        if self.peers[index] != ffi::FI_ADDR_UNSPEC {
-            // SAFETY: an address that this table gave. A failure leaves an unused entry behind.
-            let _ = unsafe { ffi::fi_av_remove(table, &raw mut self.peers[index], 1, 0) };
-            self.peers[index] = ffi::FI_ADDR_UNSPEC;
-        }
-        let mut peer = ffi::FI_ADDR_UNSPEC;
-        // SAFETY: one address, longer than any format, and a place for one result.
-        let count =
-            unsafe { ffi::fi_av_insert(table, padded.as_ptr().cast::<c_void>(), 1, &raw mut peer, 0, ptr::null_mut()) };
-        if count != 1 {
-            // Without an error number libfabric means that the address itself is wrong.
-            self.domain.check("fi_av_insert", if count < 0 { count } else { -ffi::FI_EINVAL })?;
-        }
-        self.peers[index] = peer;
-        Ok(())
+        self.peers.connect(&self.domain, &self.caps.provider, dest, address)
     }
 
     unsafe fn register(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<Registration> {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use libfabric_sys::Info;
 
 use super::endpoint::OfiRail;
-use super::{Library, Nic, Role};
+use super::{Library, Nic};
 use crate::env::{ProgressModel, Settings};
 use crate::error::{Error, Fault, Result};
 use crate::rail::{LocalBuf, Notify, OpId, PostError, Rail, RailSink, RemoteBuf, WriteOptions};
@@ -68,7 +68,7 @@ fn is_proved(library: &Arc<Library>, nic: &Nic) -> bool {
 fn sleeping_target_progresses(library: &Arc<Library>, nic: &Nic) -> Result<()> {
     let open = || {
         let info = nic.info_to_open(&library.fabric, true)?.ok_or_else(|| broken(nic, "it is not offered"))?;
-        OfiRail::open(&library.fabric, info, &nic.name, Role::Host, String::new())
+        OfiRail::open(&library.fabric, info, &nic.name, false, String::new())
     };
     // Memory before rails: it is unmapped last.
     let mut source = Box::new(0x5ca1_ab1e_u64);

@@ -175,11 +175,12 @@ impl Side {
 
     /// Address, key and base of every rail, in one line.
     fn card(&self) -> String {
-        let one = |(rail, registration): (&Box<dyn Rail>, &Registration)| {
+        let mut entries = Vec::new();
+        for (rail, registration) in self.rails.iter().zip(&self.registrations) {
             let address: String = rail.address().iter().map(|byte| format!("{byte:02x}")).collect();
-            format!("{address},{},{}", registration.remote_key, registration.remote_base)
-        };
-        self.rails.iter().zip(&self.registrations).map(one).collect::<Vec<_>>().join(";")
+            entries.push(format!("{address},{},{}", registration.remote_key, registration.remote_base));
+        }
+        entries.join(";")
     }
 
     fn connect(&mut self, card: &str) -> Vec<RemoteBuf> {

@@ -1,0 +1,131 @@
+//! Addresses of rails: how one is written down for peers, and the table of those that were connected.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use libfabric_sys as ffi;
+
+use super::domain::{Domain, Object};
+use crate::error::{Error, Result};
+use crate::rail::Dest;
+
+/// First byte of an address, so that another version's or another backend's is recognised.
+const VERSION: u8 = 0x51;
+
+/// Longer than any provider's address.
+const LONGEST: usize = 512;
+
+/// Most peers of one rail; an index beyond it is a mistake, not a job size.
+const MAX_DESTS: Dest = 1 << 24;
+
+/// What peers need to reach `endpoint`: the version, the provider's name with its length before it, and the provider's own
+/// bytes.
+pub(super) fn of_endpoint(endpoint: &Object<ffi::fid_ep>, provider: &str) -> Vec<u8> {
+    let mut raw = [0_u8; LONGEST];
+    let mut length = raw.len();
+    // SAFETY: an enabled endpoint, and a place of the stated length.
+    let code = unsafe { ffi::fi_getname(endpoint.as_ptr(), raw.as_mut_ptr().cast(), &raw mut length) };
+    if code != 0 {
+        // An empty address is refused by whoever connects to it, naming this provider.
+        tracing::error!(provider, code, "fi_getname failed");
+        length = 0;
+    }
+    let mut address = vec![VERSION, provider.len() as u8];
+    address.extend_from_slice(provider.as_bytes());
+    address.extend_from_slice(&raw[..length.min(raw.len())]);
+    address
+}
+
+/// Takes an address of [`of_endpoint`] apart; the provider's own bytes, or what is wrong with it.
+fn parse<'a>(address: &'a [u8], own_provider: &str) -> Result<&'a [u8], String> {
+    let [VERSION, length, rest @ ..] = address else {
+        return Err("it is not one of a libfabric rail of this version".to_owned());
+    };
+    let Some((provider, raw)) = rest.split_at_checked(usize::from(*length)) else {
+        return Err(format!("it ends after {} bytes", address.len()));
+    };
+    if provider != own_provider.as_bytes() {
+        let theirs = String::from_utf8_lossy(provider);
+        return Err(format!(
+            "it is of provider {theirs}, and this rail is of provider {own_provider}; set SYMRAIL_LIBFABRIC_PROVIDER to \
+             the same on both"
+        ));
+    }
+    if raw.is_empty() || raw.len() > LONGEST {
+        return Err(format!("provider {own_provider} has no addresses of {} bytes", raw.len()));
+    }
+    Ok(raw)
+}
+
+/// The peers of a rail, by destination.
+pub(super) struct Peers {
+    table: Object<ffi::fid_av>,
+    known: Vec<ffi::fi_addr_t>,
+}
+
+impl Peers {
+    pub fn new(table: Object<ffi::fid_av>) -> Self {
+        Peers { table, known: Vec::new() }
+    }
+
+    /// libfabric's index of a destination, if it is connected.
+    #[inline]
+    pub fn get(&self, dest: Dest) -> Option<ffi::fi_addr_t> {
+        self.known.get(dest as usize).copied().filter(|peer| *peer != ffi::FI_ADDR_UNSPEC)
+    }
+
+    /// Makes the rail with `address` known as `dest`, in place of an earlier one.
+    pub fn connect(&mut self, domain: &Domain, provider: &str, dest: Dest, address: &[u8]) -> Result<()> {
+        let malformed = |why| Error::Malformed { what: "a rail's address", pe: dest, why };
+        let raw = parse(address, provider).map_err(malformed)?;
+        if dest >= MAX_DESTS {
+            return Err(malformed(format!("destination {dest} is not below {MAX_DESTS}")));
+        }
+        let index = dest as usize;
+        if self.known.len() <= index {
+            self.known.resize(index + 1, ffi::FI_ADDR_UNSPEC);
+        }
+        if self.known[index] != ffi::FI_ADDR_UNSPEC {
+            // SAFETY: an address that this table gave. A failure leaves an unused entry behind.
+            let _ = unsafe { ffi::fi_av_remove(self.table.as_ptr(), &raw mut self.known[index], 1, 0) };
+            self.known[index] = ffi::FI_ADDR_UNSPEC;
+        }
+        // Providers know an address's length from its format: let a shorter one end in zeros, not in what lies behind it.
+        let mut padded = [0_u8; LONGEST];
+        padded[..raw.len()].copy_from_slice(raw);
+        let mut peer = ffi::FI_ADDR_UNSPEC;
+        let from = padded.as_ptr().cast::<c_void>();
+        // SAFETY: an open table, one address, longer than any format, and a place for one result.
+        let count = unsafe { ffi::fi_av_insert(self.table.as_ptr(), from, 1, &raw mut peer, 0, ptr::null_mut()) };
+        if count != 1 {
+            // Without an error number libfabric means that the address itself is wrong.
+            domain.check("fi_av_insert", if count < 0 { count } else { -ffi::FI_EINVAL })?;
+        }
+        self.known[index] = peer;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_taken_apart_or_refused_in_words() {
+        assert_eq!(parse(b"\x51\x03shmname", "shm"), Ok(&b"name"[..]));
+        for (address, text) in [
+            (&b""[..], "not one of a libfabric rail"),
+            (b"\x51", "not one of a libfabric rail"),
+            (b"\x50\x03shmname", "not one of a libfabric rail"),
+            (b"\x51\x09shmname", "ends after 9 bytes"),
+            (b"\x51\xffshmname", "ends after 9 bytes"),
+            (b"\x51\x03tcpname", "provider tcp"),
+            (b"\x51\x03shm", "no addresses of 0 bytes"),
+        ] {
+            let why = parse(address, "shm").err().unwrap_or_default();
+            assert!(why.contains(text), "{address:?}: {why}");
+        }
+        let long = [&b"\x51\x03shm"[..], &[1; LONGEST + 1]].concat();
+        assert!(parse(&long, "shm").is_err_and(|why| why.contains("513 bytes")));
+    }
+}
