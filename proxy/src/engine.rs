@@ -66,6 +66,12 @@ impl Engine {
         &mut self.endpoint
     }
 
+    /// The addresses of the endpoint's rails.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<Vec<u8>> {
+        self.endpoint.addresses()
+    }
+
     /// The target agent's counters: requests applied and refused.
     #[must_use]
     pub fn agent_counts(&self) -> (u64, u64) {

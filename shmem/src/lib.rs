@@ -1,2 +1,34 @@
-//! To come.
+//! Symrail: a symmetric heap whose puts, gets, signals and atomics reach any PE over any fabric.
+//!
+//! [`Runtime::init`] joins the job; its methods are the operations. PEs on the same host reach each other by loads and
+//! stores; others over the rails of [`symrail_transport`], driven by the engine of [`symrail_proxy`].
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`bootstrap`] | how the PEs find each other: launcher, PMIx, unique id |
+//! | [`runtime`] | joining and leaving a job |
+//! | [`alloc`] | the heap's collective calls |
+//! | [`rma`], [`atomics`] | puts, gets, put-signals, AMOs; fence and quiet |
+//! | [`wait`], [`sync`] | waiting for words, and for everybody |
+//! | `wire` | host threads on the wire |
+//! | `card` | what PEs tell each other before they are connected |
+
+pub mod alloc;
+pub mod atomics;
 pub mod bootstrap;
+mod card;
+pub mod error;
+pub mod rma;
+pub mod runtime;
+pub mod sync;
+pub mod wait;
+mod wire;
+
+pub use atomics::{AmoInteger, AmoValue};
+pub use error::{Error, Result};
+pub use rma::{SignalOp, Strided};
+pub use runtime::Runtime;
+pub use symrail_transport::Pe;
+pub use symrail_transport::amo::{AmoOp, AmoType};
+pub use symrail_transport::env::Settings;
+pub use wait::{Cmp, WaitWord};

@@ -3,7 +3,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::connection::Connection;
-use super::job::{Fetch, Finished, Issue, Issuer, Job, Local, Op, OpHandle, Signal, Source};
+use super::job::{Fetch, Finished, Issue, Job, Local, Op, OpHandle, Signal, Source};
 use super::post::{Work, WorkRequest};
 use super::{Core, Endpoint, STRIPE_GRAIN};
 use crate::amo::{self, AmoOp, AmoType};
@@ -194,12 +194,12 @@ impl Endpoint {
     }
 
     /// Sends a request whose acknowledgement means that earlier writes on the lane are visible.
-    pub(super) fn launch_flush(&mut self, pe: Pe, lane: usize, issuer: Issuer) {
+    pub(super) fn launch_flush(&mut self, pe: Pe, lane: usize, issue: Issue) {
         let op = self.core.ops.insert(Op {
             operation: Operation::Quiet,
             pe,
             bytes: 0,
-            issue: Issue { issuer, tag: None },
+            issue,
             remaining: 0,
             followup: None,
             value: 0,
@@ -208,12 +208,29 @@ impl Endpoint {
             since: self.core.now,
             slot: None,
         });
-        self.core.issuer(issuer).outstanding += 1;
+        self.core.issuer(issue.issuer).outstanding += 1;
         if let Some(c) = self.core.connection(pe, lane) {
             c.dirty = false;
         }
         let request = self.core.request(RequestKind::Flush, AmoOp::Fetch, AmoType::U64, false, (0, 0, 0), op);
         self.launch_message(pe, lane, op, request, None);
+    }
+
+    /// Asks a peer's target agent for a sign of life.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPe`], [`Error::Full`].
+    pub fn probe(&mut self, pe: Pe, issue: Issue) -> Result<()> {
+        if pe >= self.core.n_pes {
+            return Err(Error::NoSuchPe { pe: pe.into(), last: self.core.n_pes - 1 });
+        }
+        if !self.ready() {
+            return Err(Error::Full { operation: Operation::Quiet, pe });
+        }
+        // A flush on lane 0 covers earlier small writes there, so the lane is clean behind it.
+        self.core.dirty.retain(|&d| d != (pe, 0));
+        self.launch_flush(pe, 0, issue);
+        Ok(())
     }
 
     /// Launches what waited for earlier operations, as far as it may go now.

@@ -370,7 +370,7 @@ impl Endpoint {
         while self.core.bounce.plentiful()
             && let Some((pe, lane)) = self.core.dirty.pop()
         {
-            self.launch_flush(pe, lane, issuer);
+            self.launch_flush(pe, lane, job::Issue { issuer, tag: None });
         }
     }
 

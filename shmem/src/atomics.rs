@@ -1,0 +1,155 @@
+//! Atomic memory operations, whichever way the peer is reached.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use symrail_transport::amo::{self, AmoOp, AmoType};
+use symrail_transport::endpoint::job::{Fetch, Job};
+use symrail_transport::env::AmoPath;
+use symrail_transport::{Operation, Pe};
+
+use crate::error::Result;
+use crate::rma::{SignalOp, at};
+use crate::runtime::Runtime;
+
+/// An integer that AMOs work on.
+pub trait AmoInteger: AmoValue {}
+
+/// A value that AMOs work on: 32 and 64-bit integers and floats.
+pub trait AmoValue: Copy + Send + Sync + 'static {
+    /// Its type on the wire.
+    const TYPE: AmoType;
+    /// Its bits, zero-extended.
+    fn bits(self) -> u64;
+    /// The value with these bits.
+    fn from_bits(bits: u64) -> Self;
+}
+
+macro_rules! amo_value {
+    ($($t:ty: $name:ident, $unsigned:ty;)*) => {$(
+        impl AmoValue for $t {
+            const TYPE: AmoType = AmoType::$name;
+            #[inline]
+            fn bits(self) -> u64 { <$unsigned>::from_ne_bytes(self.to_ne_bytes()).into() }
+            #[inline]
+            fn from_bits(bits: u64) -> Self { <$t>::from_ne_bytes((bits as $unsigned).to_ne_bytes()) }
+        }
+    )*};
+}
+amo_value! { i32: I32, u32; u32: U32, u32; i64: I64, u64; u64: U64, u64; f32: F32, u32; f64: F64, u64; }
+impl AmoInteger for i32 {}
+impl AmoInteger for u32 {}
+impl AmoInteger for i64 {}
+impl AmoInteger for u64 {}
+
+impl Runtime {
+    /// Does an AMO on the word at `dest` on `pe` and returns the old value's bits.
+    ///
+    /// # Errors
+    /// The word is not symmetric or not aligned, the operation is not defined on the type, or what the fabric says.
+    #[inline]
+    pub fn fetch_amo(&self, dest: *mut u8, ty: AmoType, op: AmoOp, operand: u64, compare: u64, pe: Pe) -> Result<u64> {
+        let offset = self.word(Operation::Amo, pe, dest, ty.size())?;
+        let base = self.mapped(pe)?;
+        if base != 0 && self.cpu_performs_amos() {
+            // SAFETY: the word is committed on every PE and aligned; all who reach it do so with atomics.
+            return Ok(unsafe { amo::apply(at(base, offset), ty, op, operand, compare) });
+        }
+        let job = Job::Amo { offset, ty, op, operand, compare, fetch: Fetch::Told };
+        // SAFETY: the job has no buffers.
+        Ok(unsafe { self.wire()?.blocking(pe, job) }?)
+    }
+
+    /// Does an AMO on the word at `dest` on `pe`, without the old value; complete after [`Runtime::quiet`].
+    ///
+    /// # Errors
+    /// As for [`Runtime::fetch_amo`].
+    #[inline]
+    pub fn amo(&self, dest: *mut u8, ty: AmoType, op: AmoOp, operand: u64, compare: u64, pe: Pe) -> Result<()> {
+        let offset = self.word(Operation::Amo, pe, dest, ty.size())?;
+        let base = self.mapped(pe)?;
+        if base != 0 && self.cpu_performs_amos() {
+            // SAFETY: as for `fetch_amo`.
+            unsafe { amo::apply(at(base, offset), ty, op, operand, compare) };
+            return Ok(());
+        }
+        let job = Job::Amo { offset, ty, op, operand, compare, fetch: Fetch::No };
+        // SAFETY: the job has no buffers.
+        Ok(unsafe { self.wire()?.nbi(pe, job) }?)
+    }
+
+    /// As [`Runtime::fetch_amo`]; the old value is at `result` after [`Runtime::quiet`].
+    ///
+    /// # Safety
+    /// `result` is valid for writes of the type's size, and used by nobody else until then.
+    ///
+    /// # Errors
+    /// As for [`Runtime::fetch_amo`].
+    #[allow(clippy::too_many_arguments)] // an AMO has these parts
+    pub unsafe fn fetch_amo_nbi(
+        &self,
+        result: *mut u8,
+        dest: *mut u8,
+        ty: AmoType,
+        op: AmoOp,
+        operand: u64,
+        compare: u64,
+        pe: Pe,
+    ) -> Result<()> {
+        let offset = self.word(Operation::Amo, pe, dest, ty.size())?;
+        let base = self.mapped(pe)?;
+        if base != 0 && self.cpu_performs_amos() {
+            // SAFETY: as for `fetch_amo`; the caller vouches for `result`.
+            unsafe {
+                let old = amo::apply(at(base, offset), ty, op, operand, compare);
+                match ty.size() {
+                    4 => result.cast::<u32>().write_unaligned(old as u32),
+                    _ => result.cast::<u64>().write_unaligned(old),
+                }
+            }
+            return Ok(());
+        }
+        let job = Job::Amo { offset, ty, op, operand, compare, fetch: Fetch::Stored(result) };
+        // SAFETY: the caller's promise.
+        Ok(unsafe { self.wire()?.nbi(pe, job) }?)
+    }
+
+    /// Updates a signal word on `pe`; complete after [`Runtime::quiet`].
+    ///
+    /// # Errors
+    /// As for [`Runtime::fetch_amo`].
+    pub fn signal_op(&self, signal: *mut u64, value: u64, op: SignalOp, pe: Pe) -> Result<()> {
+        self.amo(signal.cast(), AmoType::U64, op.into(), value, 0, pe)
+    }
+
+    /// Whether AMOs on mapped memory are done here: not when the NIC does all of them.
+    #[inline]
+    fn cpu_performs_amos(&self) -> bool {
+        self.settings.amo_path != AmoPath::Native
+    }
+
+    /// Adds to a word of type `T` and returns the old value.
+    ///
+    /// # Errors
+    /// As for [`Runtime::fetch_amo`].
+    #[inline]
+    pub fn fetch_add<T: AmoInteger>(&self, dest: *mut T, value: T, pe: Pe) -> Result<T> {
+        let size = size_of::<T>();
+        let offset = self.word(Operation::Amo, pe, dest.cast(), size)?;
+        let base = self.mapped(pe)?;
+        if base != 0 && self.cpu_performs_amos() {
+            let word = at(base, offset);
+            // SAFETY: the word is committed on every PE and aligned; all who reach it do so with atomics.
+            let old = unsafe {
+                if size == 4 {
+                    AtomicU32::from_ptr(word.cast()).fetch_add(value.bits() as u32, Ordering::SeqCst).into()
+                } else {
+                    AtomicU64::from_ptr(word.cast()).fetch_add(value.bits(), Ordering::SeqCst)
+                }
+            };
+            return Ok(T::from_bits(old));
+        }
+        let job = Job::Amo { offset, ty: T::TYPE, op: AmoOp::Add, operand: value.bits(), compare: 0, fetch: Fetch::Told };
+        // SAFETY: the job has no buffers.
+        Ok(T::from_bits(unsafe { self.wire()?.blocking(pe, job) }?))
+    }
+}

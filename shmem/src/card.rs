@@ -1,0 +1,116 @@
+//! What PEs tell each other before they are connected, and what must be the same on all of them.
+
+use serde::{Deserialize, Serialize};
+use symrail_heap::HeapHandle;
+use symrail_transport::endpoint::Addresses;
+use symrail_transport::env::{AmoPath, Settings};
+use symrail_transport::wire::PROTOCOL_VERSION;
+use symrail_transport::{Error, Pe};
+
+/// One PE's card.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Card {
+    version: u32,
+    /// Who performs AMOs; see [`AmoPath`].
+    native_amo: bool,
+    /// The fabric that its rails are on; empty when it has none.
+    fabric: String,
+    handle: Vec<u8>,
+    host_address: Vec<u8>,
+    proxy_addresses: Vec<Vec<u8>>,
+    /// The first segment's keys.
+    segment: Vec<u8>,
+}
+
+impl Card {
+    /// The card of a PE with this heap and (unless it has no wire) these addresses and keys.
+    pub fn new(settings: &Settings, handle: &HeapHandle, fabric: &str, addresses: &Addresses, segment: Vec<u8>) -> Card {
+        Card {
+            version: PROTOCOL_VERSION,
+            native_amo: settings.amo_path == AmoPath::Native,
+            fabric: fabric.into(),
+            handle: handle.encode().to_vec(),
+            host_address: addresses.host.clone(),
+            proxy_addresses: addresses.proxy.clone(),
+            segment,
+        }
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        // Serialising plain vectors into memory has no way to fail.
+        postcard::to_allocvec(self).unwrap_or_default()
+    }
+
+    /// Reads all cards and checks that they agree.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] or [`Error::Mismatch`].
+    pub fn decode_all(cards: &[Vec<u8>]) -> Result<Vec<Card>, Error> {
+        let decode = |(pe, bytes): (usize, &Vec<u8>)| {
+            postcard::from_bytes::<Card>(bytes).map_err(|e| Error::Malformed {
+                what: "card",
+                pe: pe as Pe,
+                why: format!("{e}; run one Symrail on all PEs"),
+            })
+        };
+        let cards: Vec<Card> = cards.iter().enumerate().map(decode).collect::<Result<_, _>>()?;
+        same("the protocol version", &cards, |c| c.version.to_string())?;
+        same("SYMRAIL_AMO_PATH", &cards, |c| if c.native_amo { "native" } else { "agent" }.into())?;
+        let wired: Vec<Card> = cards.iter().filter(|c| !c.fabric.is_empty()).cloned().collect();
+        same("the fabric (SYMRAIL_TRANSPORT, SYMRAIL_LIBFABRIC_PROVIDER)", &wired, |c| c.fabric.clone())?;
+        Ok(cards)
+    }
+
+    pub fn handle(&self, pe: Pe) -> Result<HeapHandle, Error> {
+        HeapHandle::decode(&self.handle, pe)
+    }
+
+    /// How to connect to it; `None` when it has no rails.
+    pub fn addresses(&self) -> Option<Addresses> {
+        let (host, proxy) = (self.host_address.clone(), self.proxy_addresses.clone());
+        (!proxy.is_empty()).then_some(Addresses { host, proxy })
+    }
+
+    pub fn segment(&self) -> Vec<u8> {
+        self.segment.clone()
+    }
+}
+
+fn same(what: &'static str, cards: &[Card], value: impl Fn(&Card) -> String) -> Result<(), Error> {
+    let mut values = cards.iter().map(&value).enumerate();
+    let Some((pe, first)) = values.next() else { return Ok(()) };
+    match values.find(|(_, v)| *v != first) {
+        None => Ok(()),
+        Some((other, other_value)) => {
+            Err(Error::Mismatch { what, pe: pe as Pe, value: first, other_pe: other as Pe, other_value })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn card(native: bool) -> Card {
+        Card {
+            version: PROTOCOL_VERSION,
+            native_amo: native,
+            fabric: "tcp".into(),
+            handle: vec![1],
+            host_address: vec![2],
+            proxy_addresses: vec![vec![3], vec![4]],
+            segment: vec![5],
+        }
+    }
+
+    #[test]
+    fn cards_come_back_and_must_agree() {
+        let cards = Card::decode_all(&[card(false).encode(), card(false).encode()]).unwrap();
+        assert_eq!(cards[1].addresses().unwrap().proxy.len(), 2);
+        let error = Card::decode_all(&[card(false).encode(), card(true).encode()]).unwrap_err().to_string();
+        assert!(error.contains("PE 0 has agent") && error.contains("PE 1 has native"), "{error}");
+        assert!(Card::decode_all(&[vec![9; 7]]).is_err());
+        assert!(Card::decode_all(&[vec![]]).is_err());
+    }
+}

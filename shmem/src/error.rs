@@ -1,0 +1,60 @@
+//! What can go wrong, from any room below.
+
+use symrail_transport::{Operation, Pe};
+
+/// The result of everything in this crate that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of the runtime.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// From the wire.
+    #[error(transparent)]
+    Transport(#[from] symrail_transport::Error),
+    /// From the symmetric heap.
+    #[error(transparent)]
+    Heap(#[from] symrail_heap::HeapError),
+    /// From finding the other PEs.
+    #[error(transparent)]
+    Bootstrap(#[from] crate::bootstrap::Error),
+    /// From a device's channel.
+    #[error("a channel cannot be made: {0}")]
+    Channel(String),
+    /// An address that is not in the symmetric heap.
+    #[error("{operation} with PE {pe}: {bytes} bytes at {address:#x} are not in the symmetric heap ({heap_bytes} bytes at {heap:#x})")]
+    NotSymmetric {
+        /// What was attempted.
+        operation: Operation,
+        /// The peer.
+        pe: Pe,
+        /// The address.
+        address: usize,
+        /// The length in bytes.
+        bytes: usize,
+        /// Where the heap starts.
+        heap: usize,
+        /// How long it is now.
+        heap_bytes: usize,
+    },
+    /// A PE did not answer while this PE waited.
+    #[error("PE {waiting} waited in {what}; PE {pe} does not answer: {reason}")]
+    PeerLost {
+        /// Who waited.
+        waiting: Pe,
+        /// Where.
+        what: &'static str,
+        /// Who is silent.
+        pe: Pe,
+        /// What became of the last request to it.
+        reason: String,
+    },
+    /// The operating system refused something.
+    #[error("{what}: {reason}")]
+    System {
+        /// What was attempted.
+        what: &'static str,
+        /// What the system said.
+        reason: String,
+    },
+}

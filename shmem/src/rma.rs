@@ -1,0 +1,313 @@
+//! Puts, gets, put-signals, and the order between them.
+
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+
+use symrail_heap::copy::copy;
+use symrail_transport::amo::{self, AmoOp, AmoType};
+use symrail_transport::endpoint::job::{Job, Signal, Source};
+use symrail_transport::{Operation, Pe};
+
+use crate::error::Result;
+use crate::runtime::Runtime;
+
+/// Moves `count` elements of `size` bytes between strided arrays; strides are in elements.
+#[derive(Debug, Clone, Copy)]
+pub struct Strided {
+    /// Distance of destination elements.
+    pub dest_stride: usize,
+    /// Distance of source elements.
+    pub source_stride: usize,
+    /// Bytes of an element.
+    pub size: usize,
+    /// Number of elements.
+    pub count: usize,
+}
+
+impl Runtime {
+    /// Copies `len` bytes to `dest` on `pe`. The source may be re-used when this returns.
+    ///
+    /// # Safety
+    /// `source` is valid for reads of `len` bytes.
+    ///
+    /// # Errors
+    /// Nothing was copied: `dest` is not symmetric or the PE does not exist; or what the fabric says.
+    #[inline]
+    pub unsafe fn put(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
+        let offset = self.offset(Operation::Put, pe, dest, len)?;
+        let base = self.mapped(pe)?;
+        if base != 0 {
+            // SAFETY: the offset was checked against what is committed on every PE; the caller vouches for the source.
+            unsafe { copy(at(base, offset), source, len) };
+            return Ok(());
+        }
+        // SAFETY: the caller's promise.
+        Ok(unsafe { self.wire()?.put(pe, offset, source, len as u64) }?)
+    }
+
+    /// Starts to copy `len` bytes to `dest` on `pe`; complete after [`Runtime::quiet`].
+    ///
+    /// # Safety
+    /// `source` is valid for reads of `len` bytes and does not change until then.
+    ///
+    /// # Errors
+    /// As for [`Runtime::put`].
+    #[inline]
+    pub unsafe fn put_nbi(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
+        let offset = self.offset(Operation::Put, pe, dest, len)?;
+        let base = self.mapped(pe)?;
+        if base != 0 {
+            // SAFETY: as for `put`.
+            unsafe { copy(at(base, offset), source, len) };
+            return Ok(());
+        }
+        let job = Job::Put { dest: offset, source: Source::Stable(source), len: len as u64 };
+        // SAFETY: the caller's promise.
+        Ok(unsafe { self.wire()?.nbi(pe, job) }?)
+    }
+
+    /// Copies `len` bytes from `source` on `pe`.
+    ///
+    /// # Safety
+    /// `dest` is valid for writes of `len` bytes.
+    ///
+    /// # Errors
+    /// As for [`Runtime::put`].
+    #[inline]
+    pub unsafe fn get(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
+        let offset = self.offset(Operation::Get, pe, source, len)?;
+        let base = self.mapped(pe)?;
+        if base != 0 {
+            // SAFETY: as for `put`, the other way round.
+            unsafe { copy(dest, at(base, offset), len) };
+            return Ok(());
+        }
+        let job = Job::Get { source: offset, dest, len: len as u64 };
+        // SAFETY: the caller's promise.
+        unsafe { self.wire()?.blocking(pe, job) }?;
+        Ok(())
+    }
+
+    /// Starts to copy `len` bytes from `source` on `pe`; complete after [`Runtime::quiet`].
+    ///
+    /// # Safety
+    /// `dest` is valid for writes of `len` bytes, and used by nobody else until then.
+    ///
+    /// # Errors
+    /// As for [`Runtime::put`].
+    #[inline]
+    pub unsafe fn get_nbi(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
+        let offset = self.offset(Operation::Get, pe, source, len)?;
+        let base = self.mapped(pe)?;
+        if base != 0 {
+            // SAFETY: as for `get`.
+            unsafe { copy(dest, at(base, offset), len) };
+            return Ok(());
+        }
+        let job = Job::Get { source: offset, dest, len: len as u64 };
+        // SAFETY: the caller's promise.
+        Ok(unsafe { self.wire()?.nbi(pe, job) }?)
+    }
+
+    /// Copies every `source_stride`th element to every `dest_stride`th on `pe`.
+    ///
+    /// # Safety
+    /// `source` is valid for reads of all its elements.
+    ///
+    /// # Errors
+    /// As for [`Runtime::put`]; elements before the failing one were copied.
+    pub unsafe fn iput(&self, dest: *mut u8, source: *const u8, shape: Strided, pe: Pe) -> Result<()> {
+        for i in 0..shape.count {
+            let to = dest.wrapping_add(i * shape.dest_stride * shape.size);
+            let from = source.wrapping_add(i * shape.source_stride * shape.size);
+            // SAFETY: the caller vouches for all source elements.
+            unsafe { self.put(to, from, shape.size, pe) }?;
+        }
+        Ok(())
+    }
+
+    /// Copies every `source_stride`th element on `pe` to every `dest_stride`th here.
+    ///
+    /// # Safety
+    /// `dest` is valid for writes of all its elements.
+    ///
+    /// # Errors
+    /// As for [`Runtime::put`].
+    pub unsafe fn iget(&self, dest: *mut u8, source: *const u8, shape: Strided, pe: Pe) -> Result<()> {
+        for i in 0..shape.count {
+            let to = dest.wrapping_add(i * shape.dest_stride * shape.size);
+            let from = source.wrapping_add(i * shape.source_stride * shape.size);
+            // SAFETY: the caller vouches for all destination elements.
+            unsafe { self.get_nbi(to, from, shape.size, pe) }?;
+        }
+        self.quiet()
+    }
+
+    /// Copies `len` bytes to `dest` on `pe`, then updates the signal word: whoever sees the signal sees the bytes.
+    /// The source may be re-used when this returns.
+    ///
+    /// # Safety
+    /// As for [`Runtime::put`].
+    ///
+    /// # Errors
+    /// As for [`Runtime::put`], for the signal word too.
+    pub unsafe fn put_signal(
+        &self,
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+        signal: (*mut u64, u64, SignalOp),
+        pe: Pe,
+    ) -> Result<()> {
+        match self.put_signal_job(dest, source, len, signal, pe)? {
+            None => {
+                // SAFETY: the caller's promise.
+                unsafe { self.put_signal_mapped(dest, source, len, signal, pe) }
+            }
+            // SAFETY: the caller's promise.
+            Some(job) => Ok(unsafe { self.wire()?.put_signal(pe, job) }?),
+        }
+    }
+
+    /// As [`Runtime::put_signal`]; complete after [`Runtime::quiet`].
+    ///
+    /// # Safety
+    /// As for [`Runtime::put_nbi`].
+    ///
+    /// # Errors
+    /// As for [`Runtime::put_signal`].
+    pub unsafe fn put_signal_nbi(
+        &self,
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+        signal: (*mut u64, u64, SignalOp),
+        pe: Pe,
+    ) -> Result<()> {
+        match self.put_signal_job(dest, source, len, signal, pe)? {
+            None => {
+                // SAFETY: the caller's promise.
+                unsafe { self.put_signal_mapped(dest, source, len, signal, pe) }
+            }
+            // SAFETY: the caller's promise.
+            Some(job) => Ok(unsafe { self.wire()?.nbi(pe, job) }?),
+        }
+    }
+
+    /// The job of a put-signal over the wire; `None` when the PE is mapped.
+    fn put_signal_job(
+        &self,
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+        (word, value, op): (*mut u64, u64, SignalOp),
+        pe: Pe,
+    ) -> Result<Option<Job>> {
+        let dest = self.offset(Operation::PutSignal, pe, dest, len)?;
+        let offset = self.word(Operation::PutSignal, pe, word.cast(), 8)?;
+        if self.mapped(pe)? != 0 {
+            return Ok(None);
+        }
+        let signal = Signal { offset, value, op: op.into() };
+        Ok(Some(Job::PutSignal { dest, source: Source::Stable(source), len: len as u64, signal }))
+    }
+
+    unsafe fn put_signal_mapped(
+        &self,
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+        (word, value, op): (*mut u64, u64, SignalOp),
+        pe: Pe,
+    ) -> Result<()> {
+        let offset = self.offset(Operation::PutSignal, pe, dest, len)?;
+        let word = self.offset(Operation::PutSignal, pe, word.cast(), 8)?;
+        let base = self.mapped(pe)?;
+        // SAFETY: both ranges are committed on every PE, the signal word is aligned; the caller vouches for the source.
+        unsafe {
+            copy(at(base, offset), source, len);
+            fence(Ordering::Release);
+            match op {
+                SignalOp::Set => AtomicU64::from_ptr(at(base, word).cast()).store(value, Ordering::Release),
+                SignalOp::Add => drop(amo::apply(at(base, word), AmoType::U64, AmoOp::Add, value, 0)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Orders puts, AMOs and stores before it before those after it, per destination. Returns at once.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn fence(&self) -> Result<()> {
+        fence(Ordering::SeqCst);
+        if let Ok(wire) = &self.wire {
+            wire.fence();
+        }
+        Ok(())
+    }
+
+    /// Returns when everything that host threads have issued is complete and visible.
+    ///
+    /// # Errors
+    /// The first operation that failed since the last quiet, with its PE, rail and size.
+    #[inline]
+    pub fn quiet(&self) -> Result<()> {
+        fence(Ordering::SeqCst);
+        if let Ok(wire) = &self.wire {
+            wire.quiet()?;
+        }
+        Ok(())
+    }
+
+    /// Reads a word of 1, 2, 4 or 8 bytes of this PE's memory as one load that sees everything before a peer's store of it.
+    ///
+    /// # Safety
+    /// `ptr` is valid for reads and aligned to `size`.
+    #[inline]
+    pub(crate) unsafe fn load(ptr: *const u8, size: usize) -> u64 {
+        let ptr = ptr.cast_mut();
+        // SAFETY: the caller's promise; others store to it as one store.
+        unsafe {
+            match size {
+                1 => AtomicU8::from_ptr(ptr).load(Ordering::Acquire).into(),
+                2 => AtomicU16::from_ptr(ptr.cast()).load(Ordering::Acquire).into(),
+                4 => AtomicU32::from_ptr(ptr.cast()).load(Ordering::Acquire).into(),
+                _ => AtomicU64::from_ptr(ptr.cast()).load(Ordering::Acquire),
+            }
+        }
+    }
+
+    /// The symmetric offset of an aligned word.
+    #[inline]
+    pub(crate) fn word(&self, operation: Operation, pe: Pe, ptr: *const u8, size: usize) -> Result<u64> {
+        let offset = self.offset(operation, pe, ptr, size)?;
+        if offset.is_multiple_of(size as u64) {
+            return Ok(offset);
+        }
+        Err(symrail_transport::Error::Misaligned { operation, pe, offset, needed: size }.into())
+    }
+}
+
+/// How a signal word is updated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SignalOp {
+    /// It is set to the value.
+    Set,
+    /// The value is added to it.
+    Add,
+}
+
+impl From<SignalOp> for AmoOp {
+    fn from(op: SignalOp) -> AmoOp {
+        match op {
+            SignalOp::Set => AmoOp::Set,
+            SignalOp::Add => AmoOp::Add,
+        }
+    }
+}
+
+/// The address of a symmetric offset in a mapped heap.
+#[inline]
+pub(crate) fn at(base: usize, offset: u64) -> *mut u8 {
+    std::ptr::with_exposed_provenance_mut(base + offset as usize)
+}

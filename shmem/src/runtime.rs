@@ -1,0 +1,314 @@
+//! One PE of a running job: joining, finding the others, leaving.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use symrail_heap::{PeerMap, Reach, SymmetricHeap};
+use symrail_proxy::channel::{Channel, DEFAULT_REPLIES, DEFAULT_SLOTS, Producer};
+use symrail_proxy::{Engine, Options, Proxy};
+use symrail_transport::backend::{self, Choice};
+use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
+use symrail_transport::env::{ProxyPoll, Settings};
+use symrail_transport::region::Segment;
+use symrail_transport::{Operation, Pe};
+
+use crate::bootstrap::{self, Bootstrap};
+use crate::card::Card;
+use crate::error::{Error, Result};
+use crate::sync::SyncArea;
+use crate::wire::Wire;
+
+/// One PE of a running job.
+///
+/// Made by [`Runtime::init`] and shared by reference between threads; dropping it leaves the job. All PEs make the same
+/// collective calls (marked so) in the same order.
+pub struct Runtime {
+    pub(crate) me: Pe,
+    pub(crate) n_pes: u32,
+    pub(crate) settings: Settings,
+    pub(crate) base: usize,
+    /// Bytes of the heap that are committed, on every PE.
+    pub(crate) committed: AtomicUsize,
+    /// Where each PE's heap is in this process; 0 where it is reached over the wire.
+    pub(crate) bases: Arc<[usize]>,
+    pub(crate) wire: Result<Wire>,
+    producers: Vec<Producer>,
+    pub(crate) sync: SyncArea,
+    pub(crate) bootstrap: Mutex<Box<dyn Bootstrap>>,
+    // Last: everything above points into them.
+    /// Keeps the peers' heaps mapped.
+    _peers: PeerMap,
+    pub(crate) heap: Mutex<SymmetricHeap>,
+}
+
+/// Everything of a wire that exists before the peers are known.
+struct Opened {
+    choice: Choice,
+    host: Endpoint,
+    engine: Engine,
+    producers: Vec<Producer>,
+}
+
+impl Runtime {
+    /// Joins the job that this process was started in, with the settings of the environment. Collective.
+    ///
+    /// # Errors
+    /// A setting that is not accepted, no way to reach a peer, PEs that do not agree, a peer that does not come.
+    pub fn init() -> Result<Runtime> {
+        let settings = Settings::from_env()?;
+        let bootstrap = bootstrap::open(&settings)?;
+        Self::join(settings, bootstrap)
+    }
+
+    /// Joins a job over a bootstrap that the caller has opened. Collective.
+    ///
+    /// # Errors
+    /// As for [`Runtime::init`].
+    pub fn join(settings: Settings, mut bootstrap: Box<dyn Bootstrap>) -> Result<Runtime> {
+        let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
+        let heap = SymmetricHeap::new(me, &settings)?;
+        let first = segments(&heap);
+        let opened = open(&settings, me, n_pes);
+        let (opened, segment) = match opened {
+            Ok(mut opened) => match register(&mut opened, &first) {
+                Ok(card) => (Ok(opened), card),
+                Err(error) => (Err(error), Vec::new()),
+            },
+            Err(error) => (Err(error), Vec::new()),
+        };
+        let (fabric, addresses) = opened.as_ref().map_or_else(
+            |_| (String::new(), Addresses::default()),
+            |o| (o.fabric(), o.addresses()),
+        );
+        let mine = Card::new(&settings, heap.handle(), &fabric, &addresses, segment);
+        let cards = Card::decode_all(&bootstrap.allgather(&mine.encode())?)?;
+        let handles = cards.iter().zip(0..).map(|(c, pe)| c.handle(pe)).collect::<Result<Vec<_>, _>>()?;
+        symrail_heap::check_agreement(&handles)?;
+        let mut peers = PeerMap::new(me, n_pes, heap.handle().clone(), heap.base())?;
+        let mut unmapped = None;
+        for (handle, pe) in handles.iter().zip(0..) {
+            if matches!(peers.open(pe, handle)?, Reach::Wire(_)) {
+                unmapped.get_or_insert(pe);
+            }
+        }
+        let wire = match (opened, unmapped) {
+            (Ok(opened), _) => connect(opened, &settings, &cards, &first).map_err(Error::from),
+            (Err(error), _) => Err(error),
+        };
+        if let (Err(error), Some(pe)) = (&wire, unmapped) {
+            tracing::error!(pe, %error, "a peer cannot be mapped, and there is no wire");
+            return Err(error.clone());
+        }
+        let (wire, producers) = match wire {
+            Ok((wire, producers)) => (Ok(wire), producers),
+            Err(error) => {
+                tracing::info!(%error, "no wire; all PEs are mapped");
+                (Err(error), Vec::new())
+            }
+        };
+        let (base, bases) = (heap.base().as_ptr().expose_provenance(), peers.bases_now());
+        let committed = first.iter().map(|s| s.len as usize).sum();
+        // Nobody may be written to before everybody's proxy runs.
+        bootstrap.barrier()?;
+        let mut runtime = Runtime {
+            me,
+            n_pes,
+            settings,
+            base,
+            committed: AtomicUsize::new(committed),
+            bases,
+            wire,
+            producers,
+            sync: SyncArea::default(),
+            bootstrap: Mutex::new(bootstrap),
+            _peers: peers,
+            heap: Mutex::new(heap),
+        };
+        runtime.sync = SyncArea::allocate(&runtime)?;
+        lock(&runtime.bootstrap).barrier()?;
+        Ok(runtime)
+    }
+
+    /// This PE.
+    #[inline]
+    #[must_use]
+    pub fn my_pe(&self) -> Pe {
+        self.me
+    }
+
+    /// How many PEs the job has.
+    #[inline]
+    #[must_use]
+    pub fn n_pes(&self) -> u32 {
+        self.n_pes
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Where `pe`'s copy of the symmetric object at `ptr` is in this process, or null if it is only reached over the wire.
+    #[must_use]
+    pub fn peer_ptr(&self, ptr: *const u8, pe: Pe) -> *mut u8 {
+        match (self.offset(Operation::Put, pe, ptr, 1), self.bases.get(pe as usize)) {
+            (Ok(offset), Some(&base)) if base != 0 => {
+                std::ptr::with_exposed_provenance_mut(base + offset as usize)
+            }
+            _ => std::ptr::null_mut(),
+        }
+    }
+
+    /// The symmetric offset of `len` bytes at `ptr`.
+    #[inline]
+    pub(crate) fn offset(&self, operation: Operation, pe: Pe, ptr: *const u8, len: usize) -> Result<u64> {
+        let committed = self.committed.load(Ordering::Relaxed);
+        let offset = ptr.addr().wrapping_sub(self.base);
+        if offset <= committed && len <= committed - offset {
+            return Ok(offset as u64);
+        }
+        Err(self.not_symmetric(operation, pe, ptr, len))
+    }
+
+    #[cold]
+    fn not_symmetric(&self, operation: Operation, pe: Pe, ptr: *const u8, bytes: usize) -> Error {
+        let heap_bytes = self.committed.load(Ordering::Relaxed);
+        Error::NotSymmetric { operation, pe, address: ptr.addr(), bytes, heap: self.base, heap_bytes }
+    }
+
+    /// Where `pe`'s heap is in this process, 0 if it is reached over the wire.
+    #[inline]
+    pub(crate) fn mapped(&self, pe: Pe) -> Result<usize> {
+        match self.bases.get(pe as usize) {
+            Some(&base) => Ok(base),
+            None => Err(symrail_transport::Error::NoSuchPe { pe: pe.into(), last: self.n_pes - 1 }.into()),
+        }
+    }
+
+    pub(crate) fn wire(&self) -> Result<&Wire> {
+        self.wire.as_ref().map_err(Error::clone)
+    }
+
+    /// What devices of this PE need to start operations: see `symrail_kernels::cpu`.
+    #[must_use]
+    pub fn producers(&self) -> &[Producer] {
+        &self.producers
+    }
+
+    /// Rails of the proxy endpoint, host endpoint's first rail and how they progress; for `symrail info` and benchmarks.
+    #[must_use]
+    pub fn rails(&self) -> Vec<symrail_transport::rail::RailCaps> {
+        self.wire.as_ref().map_or_else(|_| Vec::new(), |w| w.driver().engine().endpoint().caps().to_vec())
+    }
+
+    /// Counters of the proxy endpoint's lanes, then of the host endpoint's.
+    #[must_use]
+    pub fn counters(&self) -> Vec<symrail_transport::endpoint::LaneCounters> {
+        let Ok(wire) = &self.wire else { return Vec::new() };
+        let mut all = wire.driver().engine().endpoint().counters().to_vec();
+        all.extend_from_slice(&wire.with_host(|host| host.counters().to_vec()));
+        all
+    }
+
+    /// Whether `pe`'s memory is reached by loads and stores.
+    #[must_use]
+    pub fn is_mapped(&self, pe: Pe) -> bool {
+        self.bases.get(pe as usize).is_some_and(|&b| b != 0)
+    }
+
+    /// Leaves the job: waits for what is under way and for all others. Collective.
+    ///
+    /// # Errors
+    /// What was under way and failed, or a peer that does not come. The PE has left in any case.
+    pub fn finalize(self) -> Result<()> {
+        let quiet = self.quiet();
+        let barrier = lock(&self.bootstrap).barrier().map_err(Error::from);
+        quiet.and(barrier)
+    }
+
+    /// Ends the whole job with an exit code. Returns; the caller ends this process.
+    pub fn abort(&self, code: i32, why: &str) {
+        lock(&self.bootstrap).abort(code, why);
+    }
+}
+
+/// Locks a mutex whose holder has no way to leave its content half done.
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The heap's segments, as the transport names them.
+pub(crate) fn segments(heap: &SymmetricHeap) -> Vec<Segment> {
+    heap.segments().iter().map(wire_segment).collect()
+}
+
+pub(crate) fn wire_segment(s: &symrail_heap::Segment) -> Segment {
+    Segment { id: s.id, offset: s.offset, len: s.len, base: s.ptr.as_ptr() }
+}
+
+fn open(settings: &Settings, me: Pe, n_pes: u32) -> Result<Opened> {
+    let choice = backend::choose(settings)?;
+    let policy = Policy::new(settings);
+    let host = Endpoint::new(Role::Host, me, n_pes, choice.open(Role::Host, n_pes, settings)?, policy)?;
+    let proxy = Endpoint::new(Role::Proxy, me, n_pes, choice.open(Role::Proxy, n_pes, settings)?, policy)?;
+    let mut engine = Engine::new(proxy, me, n_pes);
+    let mut producers = Vec::with_capacity(settings.proxy_channels);
+    for _ in 0..settings.proxy_channels {
+        let channel = Channel::new(DEFAULT_SLOTS, DEFAULT_REPLIES);
+        let (producer, consumer) = channel.map_err(|e| Error::Channel(e.to_string()))?;
+        engine.add_channel(consumer);
+        producers.push(producer);
+    }
+    for reason in &choice.reasons {
+        tracing::info!("{reason}");
+    }
+    Ok(Opened { choice, host, engine, producers })
+}
+
+/// Registers the first segments with both endpoints; gives the card of the first.
+fn register(opened: &mut Opened, first: &[Segment]) -> Result<Vec<u8>> {
+    let mut card = Vec::new();
+    for &segment in first {
+        // SAFETY: the heap outlives the endpoints (see the order of `Runtime`'s fields) and never unmaps.
+        unsafe {
+            opened.host.register(segment)?;
+            card = opened.engine.register(segment)?;
+        }
+    }
+    Ok(card)
+}
+
+fn connect(
+    mut opened: Opened,
+    settings: &Settings,
+    cards: &[Card],
+    first: &[Segment],
+) -> Result<(Wire, Vec<Producer>)> {
+    let keys: Vec<_> = cards.iter().map(Card::segment).collect();
+    for (card, pe) in cards.iter().zip(0..) {
+        let Some(addresses) = card.addresses() else { continue };
+        opened.host.connect(pe, &addresses)?;
+        opened.engine.endpoint().connect(pe, &addresses)?;
+    }
+    for segment in first {
+        opened.host.learn(segment.id, &keys)?;
+        opened.engine.endpoint().learn(segment.id, &keys)?;
+    }
+    let options = Options { spin: settings.proxy_poll == ProxyPoll::Spin, core: None };
+    let system = |e: std::io::Error| Error::System { what: "starting the proxy thread", reason: e.to_string() };
+    let proxy = Proxy::start(opened.engine, options).map_err(system)?;
+    Ok((Wire::new(opened.host, proxy), opened.producers))
+}
+
+impl Opened {
+    fn fabric(&self) -> String {
+        self.host.caps().first().map_or_else(String::new, |c| c.provider.clone())
+    }
+
+    fn addresses(&self) -> Addresses {
+        let host = self.host.addresses().into_iter().next().unwrap_or_default();
+        let _ = &self.choice;
+        Addresses { host, proxy: self.engine.addresses() }
+    }
+}

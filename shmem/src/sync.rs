@@ -1,0 +1,124 @@
+//! Barriers over all PEs, and agreeing while at it.
+//!
+//! A dissemination barrier: in round `k` every PE tells the PE `2^k` above it and hears from the one `2^k` below; after
+//! `ceil(log2 n)` rounds it has heard, directly or not, from all. The flags are single bytes, which no fabric can
+//! deliver in halves, in two sets used in turn: a PE can be one barrier ahead of another, never two.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use symrail_heap::AllocCall;
+use symrail_heap::agreement::ALLOC_CALL_LEN;
+use symrail_transport::Pe;
+
+use crate::error::Result;
+use crate::rma::{SignalOp, at};
+use crate::runtime::{Runtime, lock};
+
+/// Rounds of the largest job, and flags a set has.
+const ROUNDS: usize = 32;
+/// Where things are in the area.
+const CALL_SIGNAL: u64 = 2 * ROUNDS as u64;
+const CALL: u64 = CALL_SIGNAL + 8;
+const BYTES: u64 = CALL + ALLOC_CALL_LEN as u64;
+/// A flag is the barrier's number in the high bits and the vote in the lowest.
+const NUMBERS: u64 = 0x7f;
+
+/// The runtime's own symmetric memory for barriers.
+#[derive(Default)]
+pub(crate) struct SyncArea {
+    offset: u64,
+    /// Barriers begun, and calls compared.
+    state: Mutex<(u64, u64)>,
+}
+
+impl SyncArea {
+    /// Takes the area from the heap, as its first block on every PE.
+    pub fn allocate(runtime: &Runtime) -> Result<SyncArea> {
+        let block = lock(&runtime.heap).calloc(1, BYTES)?;
+        Ok(SyncArea { offset: block.map_or(0, |b| b.offset), state: Mutex::default() })
+    }
+}
+
+impl Runtime {
+    /// Completes everything that this PE has issued and waits for all PEs to have done so. Collective.
+    ///
+    /// # Errors
+    /// An operation that failed, or a peer that does not answer.
+    pub fn barrier_all(&self) -> Result<()> {
+        self.quiet()?;
+        self.sync_all()
+    }
+
+    /// Waits for all PEs. Collective.
+    ///
+    /// # Errors
+    /// A peer that does not answer.
+    pub fn sync_all(&self) -> Result<()> {
+        self.any(false).map(drop)
+    }
+
+    /// A barrier that tells all PEs whether any of them said `true`.
+    pub(crate) fn any(&self, mine: bool) -> Result<bool> {
+        let mut state = lock(&self.sync.state);
+        state.0 += 1;
+        let (set, number) = (state.0 & 1, (state.0 & NUMBERS) as u8);
+        let mut any = mine;
+        for round in 0..self.n_pes.next_power_of_two().trailing_zeros() {
+            let distance = 1 << round;
+            let to = (self.me + distance) % self.n_pes;
+            let from = (self.me + self.n_pes - distance) % self.n_pes;
+            let flag = self.sync.offset + set * ROUNDS as u64 + u64::from(round);
+            self.put_flag(to, flag, number << 1 | u8::from(any))?;
+            let mine = at(self.base, flag);
+            any |= self.wait_for("a barrier", Some(from), || {
+                // SAFETY: the flag is in this PE's committed heap, and reached as an atomic byte only.
+                let seen = unsafe { AtomicU8::from_ptr(mine) }.load(Ordering::Acquire);
+                (seen >> 1 == number).then_some(seen & 1 != 0)
+            })?;
+        }
+        Ok(any)
+    }
+
+    fn put_flag(&self, pe: Pe, offset: u64, value: u8) -> Result<()> {
+        let base = self.mapped(pe)?;
+        if base != 0 {
+            // SAFETY: the flag is in committed memory of every PE's heap, and reached as an atomic byte only.
+            unsafe { AtomicU8::from_ptr(at(base, offset)) }.store(value, Ordering::SeqCst);
+            return Ok(());
+        }
+        // SAFETY: the byte is copied during the call.
+        Ok(unsafe { self.wire()?.put(pe, offset, &raw const value, 1) }?)
+    }
+
+    /// A barrier that also checks that all PEs make the same call on the heap. `Ok(false)`: they do not.
+    ///
+    /// Each PE compares with its neighbour in a ring: if not all are equal, some neighbours differ.
+    pub(crate) fn same_call(&self, call: &AllocCall) -> Result<bool> {
+        if self.n_pes == 1 {
+            return Ok(true);
+        }
+        let expected = {
+            let mut state = lock(&self.sync.state);
+            state.1 += 1;
+            state.1
+        };
+        let mine = call.encode();
+        let to = (self.me + 1) % self.n_pes;
+        let from = (self.me + self.n_pes - 1) % self.n_pes;
+        let here = |offset: u64| at(self.base, self.sync.offset + offset);
+        let signal = (here(CALL_SIGNAL).cast::<u64>(), expected, SignalOp::Set);
+        // SAFETY: the source lives until the call returns, which is when it may be re-used.
+        unsafe { self.put_signal(here(CALL), mine.as_ptr(), mine.len(), signal, to) }?;
+        self.wait_for("a collective allocation", Some(from), || {
+            // SAFETY: the word is in this PE's committed heap and aligned.
+            (unsafe { Runtime::load(here(CALL_SIGNAL), 8) } == expected).then_some(())
+        })?;
+        let mut theirs = [0; ALLOC_CALL_LEN];
+        // SAFETY: the neighbour has written its call and does not write again before the barrier below.
+        unsafe { here(CALL).copy_to_nonoverlapping(theirs.as_mut_ptr(), theirs.len()) };
+        let differs = self.any(theirs != mine)?;
+        self.quiet()?;
+        Ok(!differs)
+    }
+}

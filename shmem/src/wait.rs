@@ -1,0 +1,152 @@
+//! Waiting until a word of this PE's memory has changed.
+
+use std::time::{Duration, Instant};
+
+use symrail_transport::Pe;
+
+use crate::error::{Error, Result};
+use crate::runtime::Runtime;
+
+/// How a word is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cmp {
+    /// Equal.
+    Eq,
+    /// Not equal.
+    Ne,
+    /// Greater.
+    Gt,
+    /// Greater or equal.
+    Ge,
+    /// Less.
+    Lt,
+    /// Less or equal.
+    Le,
+}
+
+impl Cmp {
+    /// Whether `a` compares to `b` so.
+    #[inline]
+    #[must_use]
+    pub fn holds<T: PartialOrd>(self, a: T, b: T) -> bool {
+        match self {
+            Cmp::Eq => a == b,
+            Cmp::Ne => a != b,
+            Cmp::Gt => a > b,
+            Cmp::Ge => a >= b,
+            Cmp::Lt => a < b,
+            Cmp::Le => a <= b,
+        }
+    }
+}
+
+/// An integer that can be waited for: 8 to 64 bits.
+pub trait WaitWord: Copy + PartialOrd {
+    /// The value with these low bits.
+    fn from_low(bits: u64) -> Self;
+}
+
+macro_rules! wait_word {
+    ($($t:ty),*) => {$(impl WaitWord for $t {
+        #[inline]
+        #[allow(clippy::cast_possible_wrap, clippy::cast_lossless)]
+        fn from_low(bits: u64) -> Self { bits as $t }
+    })*};
+}
+wait_word!(i8, u8, i16, u16, i32, u32, i64, u64, isize, usize);
+
+/// Checks of the word before the first poll: what a mapped peer stores arrives without any.
+const GLANCES: u32 = 200;
+
+impl Runtime {
+    /// Reads a word of this PE's memory once.
+    ///
+    /// # Safety
+    /// `word` is valid for reads and aligned.
+    #[inline]
+    pub unsafe fn peek<T: WaitWord>(&self, word: *const T) -> T {
+        // SAFETY: the caller's promise.
+        T::from_low(unsafe { Runtime::load(word.cast(), size_of::<T>()) })
+    }
+
+    /// Waits until the word at `word` compares to `value` as asked. What the peer had put before it changed the word is visible then.
+    ///
+    /// # Safety
+    /// `word` is valid for reads and aligned.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] when, after `TIMEOUT_S` of waiting, a peer does not even answer by its proxy. A peer that only
+    /// takes its time is waited for without limit.
+    pub unsafe fn wait_until<T: WaitWord>(&self, word: *const T, cmp: Cmp, value: T) -> Result<T> {
+        // SAFETY: the caller's promise.
+        self.wait_for("wait_until", None, || {
+            let now = unsafe { self.peek(word) };
+            cmp.holds(now, value).then_some(now)
+        })
+    }
+
+    /// Whether the word compares so now. Makes progress if not.
+    ///
+    /// # Safety
+    /// As for [`Runtime::wait_until`].
+    pub unsafe fn test<T: WaitWord>(&self, word: *const T, cmp: Cmp, value: T) -> bool {
+        // SAFETY: the caller's promise.
+        let holds = cmp.holds(unsafe { self.peek(word) }, value);
+        if !holds {
+            self.progress();
+        }
+        holds
+    }
+
+    /// Makes progress once, for loops that test.
+    pub fn progress(&self) {
+        if let Ok(wire) = &self.wire {
+            wire.wait_for_memory().drive();
+        }
+    }
+
+    /// Waits until `done` gives something. `peer` is who is waited for, if that is known.
+    pub(crate) fn wait_for<R>(&self, what: &'static str, peer: Option<Pe>, mut done: impl FnMut() -> Option<R>) -> Result<R> {
+        for _ in 0..GLANCES {
+            if let Some(found) = done() {
+                return Ok(found);
+            }
+            std::hint::spin_loop();
+        }
+        let Ok(wire) = &self.wire else { return Ok(self.wait_without_wire(done)) };
+        let mut wait = wire.wait_for_memory();
+        let patience = Duration::from_secs(self.settings.timeout_s);
+        let (mut since, mut looks) = (Instant::now(), 0u64);
+        loop {
+            if let Some(found) = done() {
+                return Ok(found);
+            }
+            wait.drive();
+            looks += 1;
+            if looks.is_multiple_of(1024) && since.elapsed() > patience {
+                self.look_after_peers(what, peer, wire)?;
+                since = Instant::now();
+            }
+        }
+    }
+
+    fn wait_without_wire<R>(&self, mut done: impl FnMut() -> Option<R>) -> R {
+        let mut rounds = 0u32;
+        loop {
+            if let Some(found) = done() {
+                return found;
+            }
+            rounds = rounds.saturating_add(1);
+            if rounds < 20_000 { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(50)) }
+        }
+    }
+
+    /// Asks the peer that is waited for, or all in turn, for a sign of life.
+    fn look_after_peers(&self, what: &'static str, peer: Option<Pe>, wire: &crate::wire::Wire) -> Result<()> {
+        let asked: Vec<Pe> = peer.map_or_else(|| (0..self.n_pes).filter(|&pe| pe != self.me).collect(), |pe| vec![pe]);
+        for pe in asked {
+            wire.probe(pe).map_err(|e| Error::PeerLost { waiting: self.me, what, pe, reason: e.to_string() })?;
+        }
+        Ok(())
+    }
+}
