@@ -203,6 +203,26 @@ fn pes_that_are_too_many_are_refused_and_the_job_goes_on() {
 }
 
 #[test]
+fn pes_that_finalized_may_start_over_together() {
+    let (server, _events) = server(Some(2));
+    for _ in 0..3 {
+        let other = membership(&server, 1, 2);
+        thread::scope(|scope| {
+            // Not in step: one may come again before the other has gone, and then waits for it.
+            let pe = |membership: Membership| {
+                for _ in 0..20 {
+                    let mut client = Client::join(&membership, "test").unwrap();
+                    let pe = membership.pe as u8;
+                    assert_eq!(client.allgather(&[pe]).unwrap(), [[0], [1]]);
+                }
+            };
+            scope.spawn(move || pe(other));
+            pe(membership(&server, 0, 2));
+        });
+    }
+}
+
+#[test]
 fn pes_in_different_steps_both_hear_of_it() {
     let (server, _events) = server(Some(2));
     let (mut one, mut other) = (join(&server, 0, 2), join(&server, 1, 2));

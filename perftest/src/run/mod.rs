@@ -1,15 +1,78 @@
 //! `symrail run`: starts the PEs of a job on this machine and looks after them until all are gone.
+//!
+//! | file | concept |
+//! |---|---|
+//! | `job` | what is to be started, checked, and each PE's environment |
+//! | `spawn` | one process: its own group, the secret's pipe, dying with the launcher, its cores |
+//! | `watch` | the loop: signals, deaths, the rendezvous' events, and how a job ends |
+//! | `ending` | how a process ended, in words and as an exit code |
+//! | `output` | `--prefix`: whole lines with the PE's number |
+//!
+//! # What it promises
+//! - The PEs find each other through a rendezvous service in the launcher, on 127.0.0.1 and a random port.
+//! - A PE that fails ends the job: the others get SIGTERM, and SIGKILL 2 s later. The launcher says which PE it was and
+//!   why, and its exit code is that PE's (128 + the signal's number for a death by signal).
+//! - When the launcher is gone, so are the PEs, however it went. What a PE starts and leaves in its process group is
+//!   killed when the job ends.
+//! - SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to the PEs' process groups; the second SIGINT or SIGTERM
+//!   kills.
+//! - Standard input goes to PE 0 unless it is a terminal (a PE's group is not the terminal's, so it could not read it);
+//!   the others read nothing.
+
+mod ending;
+mod job;
+mod output;
+mod spawn;
+mod watch;
+
+pub use job::Job;
+pub use watch::launch;
 
 /// The arguments of `symrail run`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Not read yet
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
-    rest: Vec<String>,
+    /// How many PEs to start
+    #[arg(short = 'n', value_name = "N")]
+    n: u32,
+    /// Let the PEs believe that they are on H hosts, in blocks
+    #[arg(long, value_name = "H")]
+    hosts: Option<u32>,
+    /// Give every PE R rails: the addresses 127.0.0.2 and following
+    #[arg(long, value_name = "R")]
+    rails: Option<u32>,
+    /// Put `[PE] ` before every line that the PEs print
+    #[arg(long)]
+    prefix: bool,
+    /// Give every PE cores of its own
+    #[arg(long)]
+    bind: bool,
+    /// End the job after S seconds, with exit code 124
+    #[arg(long, value_name = "S")]
+    timeout: Option<u64>,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "PROGRAM")]
+    program: Vec<std::ffi::OsString>,
 }
 
 /// Runs `symrail run` and returns its exit code.
 pub fn main(args: &Args) -> i32 {
-    eprintln!("symrail run {}: not built in", args.rest.join(" "));
-    2
+    let Some((program, rest)) = args.program.split_first() else { return 2 };
+    let job = Job {
+        program: program.clone(),
+        args: rest.to_vec(),
+        n: args.n,
+        hosts: args.hosts,
+        rails: args.rails,
+        prefix: args.prefix,
+        bind: args.bind,
+        env: Vec::new(),
+        timeout: args.timeout.map(std::time::Duration::from_secs),
+    };
+    match launch(&job) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("symrail run: {error}");
+            error.exit_code()
+        }
+    }
 }

@@ -10,7 +10,7 @@
 //! # Ok(()) }
 //! ```
 //! The creating process serves the rendezvous on one interface until the PEs that joined have left; when it ends
-//! earlier, the others' steps fail. An id is good for one job. It contains the job's secret: whoever reads it can join.
+//! earlier, the others' steps fail. It contains the job's secret: whoever reads it can join.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

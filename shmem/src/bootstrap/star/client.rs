@@ -245,7 +245,13 @@ impl Membership {
                 pe,
                 step,
                 seconds: self.timeout.as_secs(),
-                missing: format!("the rendezvous service at {} does not answer", self.address),
+                missing: match step {
+                    Step::Join => format!(
+                        "no welcome from the rendezvous service at {}; a PE that joins again waits until all have left",
+                        self.address
+                    ),
+                    _ => format!("the rendezvous service at {} does not answer", self.address),
+                },
             },
             io::ErrorKind::UnexpectedEof => {
                 Error::Connection { pe, step, address: self.address.to_string(), reason: "it closed".into() }

@@ -50,6 +50,10 @@ pub(super) struct Service {
     connections: BTreeMap<u64, Connection>,
     next_id: u64,
     members: Vec<Member>,
+    /// PEs whose processes have ended: they never come again.
+    ended: Vec<Pe>,
+    /// Connections of PEs that had left and join again. They are let in when everybody has left.
+    early: Vec<(u64, Pe)>,
     /// Who fixed the job's size; `None` when it was given at the start.
     sized_by: Option<Pe>,
     round: Round,
@@ -77,6 +81,8 @@ impl Service {
             connections: BTreeMap::new(),
             next_id: 0,
             members: Vec::new(),
+            ended: Vec::new(),
+            early: Vec::new(),
             sized_by: None,
             round: Round::default(),
             failure: None,
@@ -222,24 +228,43 @@ impl Service {
             self.turn_away(id, &fault);
             return self.fail(&fault);
         }
-        match self.members.get(pe as usize) {
-            None => return self.turn_away(id, &Fault::NoSuchPe { peer: pe, n_pes }),
-            Some(Member::Absent) => {}
-            Some(_) => return self.turn_away(id, &Fault::Duplicate { peer: pe }),
+        if let Some(fault) = self.failure.clone() {
+            return self.send_last(id, &fault);
         }
+        match self.members.get(pe as usize) {
+            None => self.turn_away(id, &Fault::NoSuchPe { peer: pe, n_pes }),
+            Some(Member::Absent) => self.admit(id, pe),
+            Some(Member::Left) if !self.early.iter().any(|(_, early)| *early == pe) => self.early.push((id, pe)),
+            Some(_) => self.turn_away(id, &Fault::Duplicate { peer: pe }),
+        }
+    }
+
+    fn admit(&mut self, id: u64, pe: Pe) {
         self.members[pe as usize] = Member::Here(id);
         (self.options.on_event)(Event::Joined(pe));
         if let Some(connection) = self.connections.get_mut(&id) {
-            match &self.failure {
-                Some(fault) => connection.send(Kind::Fault, fault),
-                None => connection.send(Kind::Welcome, &Arc::from([])),
+            connection.send(Kind::Welcome, &Arc::from([]));
+        }
+    }
+
+    fn send_to_members(&mut self, kind: Kind, payload: &Arc<[u8]>) {
+        for member in &self.members {
+            if let Member::Here(id) = member
+                && let Some(connection) = self.connections.get_mut(id)
+            {
+                connection.send(kind, payload);
             }
         }
     }
 
     fn turn_away(&mut self, id: u64, fault: &Fault) {
+        self.send_last(id, &Arc::from(fault.encode()));
+    }
+
+    /// Sends a fault and then closes the connection.
+    fn send_last(&mut self, id: u64, fault: &Arc<[u8]>) {
         if let Some(connection) = self.connections.get_mut(&id) {
-            connection.send(Kind::Fault, &Arc::from(fault.encode()));
+            connection.send(Kind::Fault, fault);
             connection.closing = true;
         }
     }
@@ -256,12 +281,8 @@ impl Service {
                     return;
                 }
                 match self.round.add(pe, &contribution, Instant::now()) {
-                    Ok(Some(result)) => {
-                        let members = self.connections.values_mut().filter(|connection| !connection.closing);
-                        members.for_each(|member| {
-                            result.iter().for_each(|payload| member.send(Kind::Result, payload));
-                        });
-                    }
+                    // Complete, so everybody is here.
+                    Ok(Some(result)) => result.iter().for_each(|payload| self.send_to_members(Kind::Result, payload)),
                     Ok(None) => self.check_departed(),
                     Err(fault) => self.fail(&fault),
                 }
@@ -288,6 +309,23 @@ impl Service {
         self.members[pe as usize] = Member::Left;
         (self.options.on_event)(Event::Left(pe));
         self.check_departed();
+        if self.members.iter().all(|member| *member == Member::Left) {
+            self.start_over();
+        }
+    }
+
+    /// Everybody has finalized. The same processes may initialize again, as the same PEs.
+    fn start_over(&mut self) {
+        self.round = Round::first(u32::try_from(self.members.len()).unwrap_or(u32::MAX));
+        self.members.fill(Member::Absent);
+        for pe in &self.ended {
+            self.members[*pe as usize] = Member::Left;
+        }
+        for (id, pe) in std::mem::take(&mut self.early) {
+            if self.connections.contains_key(&id) {
+                self.admit(id, pe);
+            }
+        }
     }
 
     /// A round that somebody has left can never complete.
@@ -307,6 +345,7 @@ impl Service {
             self.fail(&Fault::Lost { peer: pe });
             (self.options.on_event)(Event::Lost(pe));
         }
+        self.early.retain(|(early, _)| *early != id);
         self.connections.remove(&id);
     }
 
@@ -314,7 +353,9 @@ impl Service {
     fn note_ended(&mut self) {
         let ended = std::mem::take(&mut *lock(&self.shared.ended));
         for pe in ended {
-            if self.members.get(pe as usize) == Some(&Member::Absent) {
+            let Some(member) = self.members.get(pe as usize) else { continue };
+            self.ended.push(pe);
+            if *member == Member::Absent {
                 self.leave(pe);
             }
         }
@@ -326,8 +367,11 @@ impl Service {
             return;
         }
         let payload: Arc<[u8]> = Arc::from(fault.encode());
-        let members = self.connections.values_mut().filter(|connection| !connection.closing);
-        members.for_each(|member| member.send(Kind::Fault, &payload));
+        self.send_to_members(Kind::Fault, &payload);
+        // Those who wait to come again have nothing to wait for now.
+        for (id, _) in std::mem::take(&mut self.early) {
+            self.send_last(id, &payload);
+        }
         self.failure = Some(payload);
         self.round = Round::first(u32::try_from(self.members.len()).unwrap_or(u32::MAX));
     }

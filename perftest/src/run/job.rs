@@ -1,0 +1,209 @@
+//! What is to be started, and what every PE finds in its environment.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
+use symrail::bootstrap::{self, MAX_PES, launcher};
+
+/// Rails are given addresses of 127.0.0.0/24 from .2 on.
+const MAX_RAILS: u32 = 253;
+const FAKE_HOST: &str = "SYMRAIL_FAKE_HOST";
+const NIC_LIST: &str = "SYMRAIL_NIC_LIST";
+const MAX_NIC_PER_PE: &str = "SYMRAIL_LIBFABRIC_MAX_NIC_PER_PE";
+
+/// A job: the same program, N times, on this machine.
+#[derive(Debug, Clone, Default)]
+pub struct Job {
+    /// A path, or a name to be looked up in `PATH`.
+    pub program: OsString,
+    /// Its arguments, the same for all PEs.
+    pub args: Vec<OsString>,
+    /// How many PEs.
+    pub n: u32,
+    /// Fake hosts; the PEs are spread over them in blocks.
+    pub hosts: Option<u32>,
+    /// Rails for every PE, unless the user chose some by `SYMRAIL_NIC_LIST`.
+    pub rails: Option<u32>,
+    /// Put the PE's number before every line of output.
+    pub prefix: bool,
+    /// Give every PE its share of the cores that this process may use.
+    pub bind: bool,
+    /// Added to every PE's environment; stronger than what this process has in its own.
+    pub env: Vec<(String, String)>,
+    /// The longest that the job may take.
+    pub timeout: Option<Duration>,
+}
+
+/// Why a job was not started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaunchError {
+    /// The job makes no sense on this machine.
+    #[error("{what}: {why}")]
+    Job {
+        /// The option.
+        what: &'static str,
+        /// What is wrong with it, and what would do.
+        why: String,
+    },
+    /// The program of a PE could not be started.
+    #[error("PE {pe}: {program} cannot be started: {reason}")]
+    Start {
+        /// The PE.
+        pe: u32,
+        /// The program.
+        program: String,
+        /// What the system said.
+        reason: std::io::Error,
+    },
+    /// The rendezvous service could not be started.
+    #[error(transparent)]
+    Bootstrap(#[from] bootstrap::Error),
+    /// The system refused something that every launch needs.
+    #[error("{what} failed: {reason}")]
+    System {
+        /// What was asked for.
+        what: &'static str,
+        /// What it said.
+        reason: nix::Error,
+    },
+}
+
+impl LaunchError {
+    /// As shells have it: 127 for a program that is not there, 126 for one that cannot be run, 2 for a wrong call.
+    #[must_use]
+    pub fn exit_code(&self) -> i32 {
+        match self {
+            LaunchError::Job { .. } => 2,
+            LaunchError::Start { reason, .. } if reason.kind() == std::io::ErrorKind::NotFound => 127,
+            LaunchError::Start { .. } => 126,
+            LaunchError::Bootstrap(_) | LaunchError::System { .. } => 1,
+        }
+    }
+}
+
+impl Job {
+    /// Refuses what cannot work.
+    pub(super) fn check(&self) -> Result<(), LaunchError> {
+        let refuse = |what, why| Err(LaunchError::Job { what, why });
+        if self.n == 0 || self.n > MAX_PES {
+            return refuse("-n", format!("{} PEs cannot be started; use 1 to {MAX_PES}", self.n));
+        }
+        if let Some(hosts) = self.hosts.filter(|hosts| *hosts == 0 || *hosts > self.n) {
+            return refuse(
+                "--hosts",
+                format!("{} PEs cannot be spread over {hosts} hosts; use 1 to {}", self.n, self.n),
+            );
+        }
+        if let Some(rails) = self.rails.filter(|rails| *rails == 0 || *rails > MAX_RAILS) {
+            return refuse("--rails", format!("there cannot be {rails} rails; use 1 to {MAX_RAILS}"));
+        }
+        Ok(())
+    }
+
+    /// The host that PE `pe` believes to be on.
+    fn host(&self, pe: u32) -> Option<u64> {
+        self.hosts.map(|hosts| u64::from(pe) * u64::from(hosts) / u64::from(self.n.max(1)))
+    }
+
+    /// What PE `pe` gets on top of this process's environment. `is_set` says whether the user has set a variable there.
+    pub(super) fn variables(
+        &self,
+        pe: u32,
+        service: SocketAddr,
+        secret_fd: i32,
+        is_set: impl Fn(&str) -> bool,
+    ) -> Vec<(String, String)> {
+        let mut variables = vec![
+            (launcher::PE.to_owned(), pe.to_string()),
+            (launcher::N_PES.to_owned(), self.n.to_string()),
+            (launcher::ADDRESS.to_owned(), service.to_string()),
+            (launcher::SECRET_FD.to_owned(), secret_fd.to_string()),
+        ];
+        variables.extend(self.host(pe).map(|host| (FAKE_HOST.to_owned(), format!("host{host}"))));
+        if let Some(rails) = self.rails {
+            let addresses = (2..2 + rails).map(|last| format!("127.0.0.{last}")).collect::<Vec<_>>().join(",");
+            let chosen = [(NIC_LIST, addresses), (MAX_NIC_PER_PE, rails.to_string())];
+            let free = chosen.into_iter().filter(|(name, _)| !is_set(name));
+            variables.extend(free.map(|(name, value)| (name.to_owned(), value)));
+        }
+        variables.extend(self.env.iter().cloned());
+        variables
+    }
+
+    /// The cores of every PE, or nothing when they are not to be bound.
+    pub(super) fn cores(&self) -> Result<Vec<CpuSet>, LaunchError> {
+        if !self.bind {
+            return Ok(Vec::new());
+        }
+        let system = |what| move |reason| LaunchError::System { what, reason };
+        let allowed = sched_getaffinity(Pid::from_raw(0)).map_err(system("asking for this process's cores"))?;
+        let cores: Vec<usize> = (0..CpuSet::count()).filter(|core| allowed.is_set(*core).unwrap_or(false)).collect();
+        let n = self.n as usize;
+        if n > cores.len() {
+            let why = format!("{n} PEs cannot have cores of their own: this process may use {}", cores.len());
+            return Err(LaunchError::Job { what: "--bind", why });
+        }
+        let share = |pe: usize| {
+            let mut set = CpuSet::new();
+            cores[pe * cores.len() / n..(pe + 1) * cores.len() / n].iter().try_for_each(|core| set.set(*core))?;
+            Ok(set)
+        };
+        (0..n).map(share).collect::<Result<_, _>>().map_err(system("choosing cores"))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn value(job: &Job, pe: u32, name: &str, is_set: bool) -> Option<String> {
+        let variables = job.variables(pe, "127.0.0.1:7".parse().unwrap(), 5, |_| is_set);
+        variables.into_iter().rev().find(|(key, _)| key == name).map(|(_, value)| value)
+    }
+
+    #[test]
+    fn pes_are_spread_over_hosts_in_blocks() {
+        let job = Job { n: 5, hosts: Some(2), ..Job::default() };
+        let hosts: Vec<String> = (0..5).map(|pe| value(&job, pe, FAKE_HOST, false).unwrap()).collect();
+        assert_eq!(hosts, ["host0", "host0", "host0", "host1", "host1"]);
+        assert_eq!(value(&Job { n: 5, ..Job::default() }, 0, FAKE_HOST, false), None);
+    }
+
+    #[test]
+    fn rails_are_loopback_addresses_unless_the_user_chose() {
+        let job = Job { n: 2, rails: Some(3), ..Job::default() };
+        assert_eq!(value(&job, 0, NIC_LIST, false).unwrap(), "127.0.0.2,127.0.0.3,127.0.0.4");
+        assert_eq!(value(&job, 0, MAX_NIC_PER_PE, false).unwrap(), "3");
+        assert_eq!(value(&job, 0, NIC_LIST, true), None);
+        let job = Job { env: vec![(NIC_LIST.into(), "eth1".into())], ..job };
+        assert_eq!(value(&job, 0, NIC_LIST, false).unwrap(), "eth1");
+    }
+
+    #[test]
+    fn jobs_that_make_no_sense_are_refused() {
+        let job = Job { n: 2, ..Job::default() };
+        assert!(job.check().is_ok());
+        assert!(Job { n: 0, ..job.clone() }.check().is_err());
+        assert!(Job { hosts: Some(3), ..job.clone() }.check().is_err());
+        assert!(Job { hosts: Some(0), ..job.clone() }.check().is_err());
+        assert!(Job { rails: Some(254), ..job.clone() }.check().is_err());
+        assert!(Job { n: 1 << 16, bind: true, ..job }.cores().is_err());
+    }
+
+    #[test]
+    fn bound_pes_share_the_cores_without_overlap() {
+        let one = Job { n: 1, bind: true, ..Job::default() }.cores().unwrap();
+        let all: Vec<usize> = (0..CpuSet::count()).filter(|core| one[0].is_set(*core).unwrap()).collect();
+        let n = u32::try_from(all.len()).unwrap();
+        let each = Job { n, bind: true, ..Job::default() }.cores().unwrap();
+        for (set, core) in each.iter().zip(&all) {
+            let cores: Vec<usize> = (0..CpuSet::count()).filter(|core| set.is_set(*core).unwrap()).collect();
+            assert_eq!(cores, [*core]);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! `--prefix`: every line of a PE's output goes out whole, with the PE's number before it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+/// A longer line is broken, so that a PE that never ends its line is heard and memory is bounded. In bytes.
+const LONGEST_LINE: usize = 64 << 10;
+
+/// The threads that carry the PEs' output.
+pub(super) struct Carriers {
+    ended: Sender<()>,
+    ends: Receiver<()>,
+    running: usize,
+    activity: Arc<Activity>,
+}
+
+/// What tells a slow reader of ours from a stream on which nothing comes any more.
+#[derive(Default)]
+struct Activity {
+    lines: AtomicU64,
+    writing: AtomicUsize,
+}
+
+impl Carriers {
+    pub(super) fn new() -> Carriers {
+        let (ended, ends) = channel();
+        Carriers { ended, ends, running: 0, activity: Arc::default() }
+    }
+
+    /// Carries `from` to `to`, which is locked for one line at a time.
+    pub(super) fn carry<W: Write>(
+        &mut self,
+        pe: u32,
+        from: impl Read + Send + 'static,
+        to: impl Fn() -> W + Send + 'static,
+    ) {
+        let (ended, activity) = (self.ended.clone(), Arc::clone(&self.activity));
+        let carrier = move || {
+            carry_lines(pe, from, to, &activity);
+            let _ = ended.send(());
+        };
+        if std::thread::Builder::new().name(format!("output {pe}")).spawn(carrier).is_ok() {
+            self.running += 1;
+        }
+    }
+
+    /// Waits for the ends of all streams, as long as output comes or waits for its reader. Something that left its PE's
+    /// group may hold a stream open; when nothing came for `quiet`, it is not waited for.
+    pub(super) fn finish(self, quiet: Duration) {
+        let mut left = self.running;
+        let mut seen = self.activity.lines.load(Ordering::Relaxed);
+        while left > 0 {
+            if self.ends.recv_timeout(quiet).is_ok() {
+                left -= 1;
+                continue;
+            }
+            let lines = self.activity.lines.load(Ordering::Relaxed);
+            if lines == seen && self.activity.writing.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+            seen = lines;
+        }
+    }
+}
+
+fn carry_lines<W: Write>(pe: u32, from: impl Read, to: impl Fn() -> W, activity: &Activity) {
+    let mut from = BufReader::new(from);
+    let prefix = format!("[{pe}] ");
+    loop {
+        let mut line = prefix.clone().into_bytes();
+        let read = from.by_ref().take(LONGEST_LINE as u64).read_until(b'\n', &mut line);
+        if line.len() > prefix.len() {
+            if line.last() != Some(&b'\n') {
+                line.push(b'\n');
+            }
+            // When nobody reads any more, the PE's output is still drained, so that it does not hang.
+            activity.writing.fetch_add(1, Ordering::Relaxed);
+            let mut to = to();
+            let _ = to.write_all(&line).and_then(|()| to.flush());
+            drop(to);
+            activity.writing.fetch_sub(1, Ordering::Relaxed);
+            activity.lines.fetch_add(1, Ordering::Relaxed);
+        }
+        if !matches!(read, Ok(1..)) {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    struct Sink(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn carried(text: &[u8]) -> Vec<u8> {
+        let out = Arc::new(Mutex::new(Vec::new()));
+        carry_lines(7, text, || Sink(Arc::clone(&out)), &Activity::default());
+        let out = out.lock().unwrap();
+        out.clone()
+    }
+
+    #[test]
+    fn every_line_has_its_prefix_and_its_end() {
+        assert_eq!(carried(b"one\n\n\xffthree"), b"[7] one\n[7] \n[7] \xffthree\n");
+        assert_eq!(carried(b""), b"");
+    }
+
+    #[test]
+    fn endless_lines_are_broken() {
+        let out = carried(&vec![b'x'; LONGEST_LINE + 1]);
+        assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 2);
+        assert!(out.ends_with(b"[7] x\n"));
+    }
+}

@@ -1,0 +1,409 @@
+//! `symrail run` as users meet it. The PEs are shell lines, or this binary started again.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use symrail::bootstrap::{self, Bootstrap, launcher};
+use symrail_transport::env::Settings;
+
+/// Tells a copy of this binary what to do as a PE.
+const ROLE: &str = "RUN_TEST_ROLE";
+
+fn open() -> Box<dyn Bootstrap> {
+    bootstrap::open(&Settings::default()).unwrap()
+}
+
+fn gather(bootstrap: &mut dyn Bootstrap) {
+    for round in 0..3 {
+        let blob = |pe: u32| format!("{round}:{}", "x".repeat(pe as usize)).into_bytes();
+        let all = bootstrap.allgather(&blob(bootstrap.pe())).unwrap();
+        assert!(all.into_iter().eq((0..bootstrap.n_pes()).map(blob)));
+        bootstrap.barrier().unwrap();
+    }
+}
+
+/// Waits for what never comes; the test's launcher ends it.
+fn wait_for_ever() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Not a test by itself: the body of the PEs that the tests start.
+#[test]
+fn pe() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let mut bootstrap = open();
+    let pe = bootstrap.pe();
+    match role.as_str() {
+        "gather" => {
+            gather(&mut *bootstrap);
+            println!("PE {pe} of {} is content: {}", bootstrap.n_pes(), bootstrap.describe());
+        }
+        "twice" => {
+            // The secret's pipe is gone by now, and its descriptor with it.
+            let fd = std::env::var(launcher::SECRET_FD).unwrap();
+            let link = std::fs::read_link(format!("/proc/self/fd/{fd}"));
+            assert!(!link.is_ok_and(|link| link.to_string_lossy().starts_with("pipe:")));
+            gather(&mut *bootstrap);
+            drop(bootstrap);
+            gather(&mut *open());
+        }
+        "die" => {
+            println!("pid {}", std::process::id());
+            bootstrap.barrier().unwrap();
+            if pe == 1 {
+                kill(Pid::this(), Signal::SIGKILL).unwrap();
+            }
+            // Notices, and fails too: the launcher must not blame this PE.
+            bootstrap.barrier().unwrap();
+        }
+        "quit" => {
+            bootstrap.barrier().unwrap();
+            if pe == 1 {
+                std::process::exit(0);
+            }
+            wait_for_ever();
+        }
+        "abort" => {
+            bootstrap.barrier().unwrap();
+            if pe == 1 {
+                bootstrap.abort(7, "out of heap");
+            }
+            wait_for_ever();
+        }
+        role => panic!("no role {role}"),
+    }
+}
+
+fn symrail(options: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_symrail"));
+    command.arg("run").args(options).stdin(Stdio::null());
+    command
+}
+
+/// The launcher with PEs that run a shell line.
+fn shell(options: &[&str], line: &str) -> Command {
+    let mut command = symrail(options);
+    command.args(["--", "sh", "-c", line]);
+    command
+}
+
+/// The launcher with PEs that run this binary in a role.
+fn role(options: &[&str], role: &str) -> Command {
+    let mut command = symrail(options);
+    command.arg("--").arg(std::env::current_exe().unwrap()).args(["--exact", "pe", "--nocapture"]).env(ROLE, role);
+    command
+}
+
+/// A launcher whose output ends only when it and all that it started are gone.
+struct Running {
+    child: Child,
+    lines: mpsc::Receiver<String>,
+    stderr: Option<std::thread::JoinHandle<Vec<u8>>>,
+}
+
+impl Drop for Running {
+    /// A test that fails leaves nothing behind: the PEs die with the launcher.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Running {
+    fn start(mut command: Command) -> Running {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (sender, lines) = mpsc::channel();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            stdout.split(b'\n').for_each(|line| {
+                let _ = sender.send(String::from_utf8_lossy(&line.unwrap()).into_owned());
+            });
+        });
+        let mut err = child.stderr.take().unwrap();
+        let stderr = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            err.read_to_end(&mut all).unwrap();
+            all
+        });
+        Running { child, lines, stderr: Some(stderr) }
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).unwrap())
+    }
+
+    /// The next line of output, within 10 s.
+    fn line(&self) -> String {
+        self.lines.recv_timeout(Duration::from_secs(10)).expect("no more lines")
+    }
+
+    /// Waits until all holders of the output are gone, at most for `limit`. Gives exit code, rest of output, errors.
+    fn end(mut self, limit: Duration) -> (Option<i32>, Vec<String>, String) {
+        let deadline = Instant::now() + limit;
+        let mut rest = Vec::new();
+        loop {
+            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => rest.push(line),
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    panic!("something still runs after {limit:?}; so far: {rest:?}");
+                }
+            }
+        }
+        let status = self.child.wait().unwrap();
+        (status.code(), rest, String::from_utf8_lossy(&self.stderr.take().unwrap().join().unwrap()).into_owned())
+    }
+}
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn run(command: Command) -> (Option<i32>, Vec<String>, String) {
+    Running::start(command).end(LIMIT)
+}
+
+fn is_alive(pid: &str) -> bool {
+    Path::new("/proc").join(pid).exists()
+}
+
+#[test]
+fn pes_find_each_other() {
+    for n in [1, 2, 16] {
+        let started = Instant::now();
+        let (code, out, err) = run(role(&["-n", &n.to_string()], "gather"));
+        println!("{n} PEs by the launcher: {:?}", started.elapsed());
+        assert_eq!((code, err.as_str()), (Some(0), ""));
+        for pe in 0..n {
+            let content = format!("PE {pe} of {n} is content: launcher: ");
+            assert!(out.iter().any(|line| line.contains(&content)), "{out:?}");
+        }
+    }
+}
+
+#[test]
+fn the_same_binary_works_under_mpirun() {
+    if !Command::new("mpirun").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        println!("SKIPPED: no mpirun (Debian: openmpi-bin)");
+        return;
+    }
+    let mut command = Command::new("mpirun");
+    command.args(["--oversubscribe", "-n", "2"]).arg(std::env::current_exe().unwrap()).stdin(Stdio::null());
+    command.args(["--exact", "pe", "--nocapture"]).env(ROLE, "gather");
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    let (code, out, err) = run(command);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.iter().any(|line| line.contains("PE 1 of 2 is content: pmix: ")), "{out:?}");
+}
+
+#[test]
+fn a_process_may_finalize_and_initialize_again() {
+    let (code, _, err) = run(role(&["-n", "3"], "twice"));
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn a_pe_that_is_killed_ends_the_job_and_is_blamed() {
+    let started = Instant::now();
+    let (code, out, err) = run(role(&["-n", "4"], "die"));
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    assert_eq!(code, Some(137), "{err}");
+    let blame = err.lines().find(|line| line.starts_with("symrail run: ")).unwrap();
+    assert!(
+        blame.starts_with("symrail run: PE 1 (pid ") && blame.ends_with("was killed by signal 9 (SIGKILL)"),
+        "{err}"
+    );
+    let pids: Vec<&str> = out.iter().filter_map(|line| line.split_once("pid ")).map(|(_, pid)| pid).collect();
+    assert_eq!(pids.len(), 4, "{out:?}");
+    assert!(!pids.iter().any(|pid| is_alive(pid)));
+}
+
+#[test]
+fn pes_that_do_not_heed_sigterm_are_killed_with_all_they_started() {
+    let started = Instant::now();
+    let line = r#"trap "" TERM; if [ $SYMRAIL_LAUNCHER_PE = 1 ]; then exit 5; fi; sleep 600 & wait; wait"#;
+    let (code, _, err) = run(shell(&["-n", "3"], line));
+    assert_eq!(code, Some(5));
+    assert!(err.contains("PE 1 (pid ") && err.contains("exited with code 5"), "{err}");
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+}
+
+#[test]
+fn what_a_pe_left_in_its_group_goes_with_the_job() {
+    let started = Instant::now();
+    assert_eq!(run(shell(&["-n", "2"], "sleep 600 & exit 0")).0, Some(0));
+    assert!(started.elapsed() < Duration::from_secs(3));
+}
+
+#[test]
+fn a_pe_that_quits_without_finalizing_is_told_of() {
+    let (code, _, err) = run(role(&["-n", "2"], "quit"));
+    assert_eq!(code, Some(1));
+    assert!(err.contains("PE 1 (pid ") && err.contains("exited with code 0 without finalizing"), "{err}");
+}
+
+#[test]
+fn a_pe_that_never_joins_is_not_waited_for() {
+    let exe = std::env::current_exe().unwrap();
+    let line = format!("[ $SYMRAIL_LAUNCHER_PE = 1 ] || exec {} --exact pe --nocapture", exe.display());
+    let mut command = shell(&["-n", "2"], &line);
+    command.env(ROLE, "gather");
+    let started = Instant::now();
+    let (code, _, err) = run(command);
+    assert!(started.elapsed() < Duration::from_secs(5));
+    assert_eq!(code, Some(101));
+    assert!(err.contains("PE 1 has left") || err.contains("peer: 1"), "{err}");
+    assert!(err.contains("symrail run: PE 0 (pid "), "{err}");
+}
+
+#[test]
+fn an_abort_ends_the_job_with_its_code() {
+    let (code, _, err) = run(role(&["-n", "3"], "abort"));
+    assert_eq!((code, err.as_str()), (Some(7), "symrail run: PE 1 aborted the job with code 7: out of heap\n"));
+}
+
+#[test]
+fn programs_that_cannot_be_started_are_named() {
+    let (code, _, err) = run({
+        let mut command = symrail(&["-n", "2"]);
+        command.args(["--", "no-such-program-anywhere"]);
+        command
+    });
+    assert_eq!(code, Some(127));
+    assert!(err.contains("PE 0: no-such-program-anywhere cannot be started"), "{err}");
+    assert_eq!(run(shell(&["-n", "0"], "true")).0, Some(2));
+    assert_eq!(run(shell(&["-n", "2", "--hosts", "3"], "true")).0, Some(2));
+}
+
+fn output(mut command: Command) -> Output {
+    command.output().unwrap()
+}
+
+#[test]
+fn output_passes_unchanged_or_in_whole_prefixed_lines() {
+    let plain = output(shell(&["-n", "1"], r"printf 'a\n\377b'; printf 'c\n' >&2"));
+    assert_eq!((plain.stdout.as_slice(), plain.stderr.as_slice()), (&b"a\n\xffb"[..], &b"c\n"[..]));
+
+    let line = "for i in 1 2 3 4 5 6 7 8 9; do printf $SYMRAIL_LAUNCHER_PE; printf \"$SYMRAIL_LAUNCHER_PE\\n\"; done";
+    let prefixed = output(shell(&["-n", "4", "--prefix"], line));
+    let text = String::from_utf8(prefixed.stdout).unwrap();
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    let expected: Vec<String> = (0..4).flat_map(|pe| vec![format!("[{pe}] {pe}{pe}"); 9]).collect();
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn a_slow_reader_gets_all_output() {
+    let mut running = symrail(&["-n", "2", "--prefix"]);
+    running.args(["--", "seq", "40000"]);
+    let mut child = running.stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = child.stdout.take().unwrap();
+    // The PEs end at once, and what they wrote waits in pipes for longer than the launcher's patience with idle ones.
+    let mut first = [0; 4];
+    out.read_exact(&mut first).unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(rest.lines().count(), 80_000);
+}
+
+#[test]
+fn standard_input_goes_to_pe_0() {
+    let mut command = shell(&["-n", "2"], "cat");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"hello").unwrap();
+    assert_eq!(child.wait_with_output().unwrap().stdout, b"hello");
+}
+
+#[test]
+fn hosts_and_rails_reach_the_pes() {
+    let line = "echo $SYMRAIL_LAUNCHER_PE/$SYMRAIL_LAUNCHER_N_PES $SYMRAIL_FAKE_HOST $SYMRAIL_NIC_LIST $SYMRAIL_LIBFABRIC_MAX_NIC_PER_PE";
+    let mut command = shell(&["-n", "4", "--hosts", "2", "--rails", "2"], line);
+    command.env_remove("SYMRAIL_NIC_LIST").env_remove("SYMRAIL_LIBFABRIC_MAX_NIC_PER_PE");
+    let (code, mut out, _) = run(command);
+    out.sort();
+    assert_eq!(code, Some(0));
+    assert_eq!(
+        out,
+        [
+            "0/4 host0 127.0.0.2,127.0.0.3 2",
+            "1/4 host0 127.0.0.2,127.0.0.3 2",
+            "2/4 host1 127.0.0.2,127.0.0.3 2",
+            "3/4 host1 127.0.0.2,127.0.0.3 2"
+        ]
+    );
+    let mut command = shell(&["-n", "1", "--rails", "2"], line);
+    command.env("SYMRAIL_NIC_LIST", "eth1").env_remove("SYMRAIL_LIBFABRIC_MAX_NIC_PER_PE");
+    assert!(run(command).1[0].ends_with(" eth1 2"));
+}
+
+#[test]
+fn bound_pes_have_cores_of_their_own() {
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let (code, out, err) = run(shell(&["-n", &cores.to_string(), "--bind"], "nproc"));
+    assert_eq!((code, out), (Some(0), vec!["1".to_owned(); cores]), "{err}");
+}
+
+#[test]
+fn ctrl_c_ends_the_job_and_a_second_one_kills() {
+    let running = Running::start(shell(&["-n", "2"], "echo ready; sleep 600"));
+    assert_eq!([running.line(), running.line()], ["ready", "ready"]);
+    let started = Instant::now();
+    kill(running.pid(), Signal::SIGINT).unwrap();
+    let (code, _, err) = running.end(LIMIT);
+    assert_eq!(code, Some(130), "{err}");
+    assert!(err.contains("passing SIGINT on") && !err.contains("was killed"), "{err}");
+
+    let line = r#"trap "echo heard" INT; trap "" TERM; echo ready; while :; do sleep 0.1; done"#;
+    let running = Running::start(shell(&["-n", "2"], line));
+    assert_eq!([running.line(), running.line()], ["ready", "ready"]);
+    kill(running.pid(), Signal::SIGINT).unwrap();
+    assert_eq!([running.line(), running.line()], ["heard", "heard"]);
+    let second = Instant::now();
+    kill(running.pid(), Signal::SIGINT).unwrap();
+    let (code, _, err) = running.end(LIMIT);
+    assert_eq!(code, Some(130), "{err}");
+    assert!(second.elapsed() < Duration::from_secs(1), "{:?}", second.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn user_signals_are_passed_on() {
+    let running = Running::start(shell(
+        &["-n", "2"],
+        r#"trap "echo usr1; exit 0" USR1; echo ready; while :; do sleep 0.1; done"#,
+    ));
+    assert_eq!([running.line(), running.line()], ["ready", "ready"]);
+    kill(running.pid(), Signal::SIGUSR1).unwrap();
+    let (code, out, _) = running.end(LIMIT);
+    assert_eq!((code, out), (Some(0), vec!["usr1".to_owned(); 2]));
+}
+
+#[test]
+fn nothing_outlives_a_killed_launcher() {
+    let running = Running::start({
+        let mut command = symrail(&["-n", "3"]);
+        command.args(["--", "sh", "-c", "echo ready; exec sleep 600"]);
+        command
+    });
+    assert_eq!([running.line(), running.line(), running.line()], ["ready", "ready", "ready"]);
+    kill(running.pid(), Signal::SIGKILL).unwrap();
+    // Their output ends when the last of them is gone.
+    assert_eq!(running.end(Duration::from_secs(3)).0, None);
+}
+
+#[test]
+fn a_job_that_takes_too_long_is_ended() {
+    let started = Instant::now();
+    let (code, _, err) = run(shell(&["-n", "2", "--timeout", "1"], "exec sleep 600"));
+    assert_eq!(code, Some(124), "{err}");
+    assert!(err.contains("time-out") && started.elapsed() < Duration::from_secs(4), "{err}");
+}
