@@ -1,16 +1,14 @@
 //! Which NICs there are, and which of them to use.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use libfabric_sys as ffi;
 use libfabric_sys::{Info, Libfabric};
 
 use super::hints::{self, Ask};
-use super::{Library, fault};
+use super::{Library, fault, shared_memory};
 use crate::env::{AmoPath, NicList, Settings};
 use crate::error::{Error, Result};
 
@@ -91,18 +89,21 @@ impl Nic {
 
     /// What to open an endpoint with: with automatic progress (`None` if the provider has none) or with manual.
     pub(super) fn info_to_open(&self, library: &Arc<Libfabric>, automatic: bool) -> Result<Option<Info>> {
-        let shared_memory = is_shared_memory(&self.provider);
-        if !shared_memory && !automatic {
+        let in_memory = shared_memory::is_provider(&self.provider);
+        if !in_memory && !automatic {
             return Ok(Some(self.info.clone()));
         }
         // Endpoints in shared memory have names instead of addresses, and two of one name do not go.
-        let unique = shared_memory.then(unique_name);
+        if in_memory {
+            shared_memory::remove_leftovers();
+        }
+        let unique = in_memory.then(shared_memory::unique_name);
         let node = unique.as_deref().or(self.source.as_deref());
         let infos =
             hints::negotiate(library, Ask { provider: &self.provider, node, atomics: self.atomics, automatic })?;
         Ok(infos
             .into_iter()
-            .find(|info| shared_memory || (info.domain() == self.domain && address_text(info) == self.address)))
+            .find(|info| in_memory || (info.domain() == self.domain && address_text(info) == self.address)))
     }
 }
 
@@ -163,18 +164,6 @@ fn full_name(name: &str) -> &str {
     }
 }
 
-fn is_shared_memory(provider: &str) -> bool {
-    matches!(provider, "shm" | "sm2")
-}
-
-/// A name that no other endpoint on this host has: the process and a counter for people, a random number for processes of
-/// other containers that share the memory but not the numbering.
-fn unique_name() -> String {
-    static COUNTER: AtomicU32 = AtomicU32::new(0);
-    let random = std::hash::RandomState::new().build_hasher().finish();
-    format!("symrail-{}-{}-{random:016x}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed))
-}
-
 /// One NIC per domain of the provider; of a domain's several addresses the first IPv4 one, else the first.
 fn all_of(library: &Arc<Libfabric>, ask: Ask<'_>) -> Result<Vec<Nic>> {
     let mut infos = hints::negotiate(library, ask)?;
@@ -206,7 +195,7 @@ fn named(library: &Arc<Libfabric>, ask: Ask<'_>, all: &[Nic], names: &[String]) 
     for name in names {
         if let Some(nic) = all.iter().find(|nic| nic.is_called(name)) {
             chosen.push(nic.clone());
-        } else if is_shared_memory(ask.provider) {
+        } else if shared_memory::is_provider(ask.provider) {
             // Shared memory has no devices: shm0, shm1, … are as many rails as one likes.
             let number = name.strip_prefix(ask.provider).unwrap_or_default();
             if !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()) {

@@ -15,6 +15,7 @@
 //! | `messages` | the posted receive buffers |
 //! | `memory` | registration, keys and addressing |
 //! | `atomics` | which atomics the provider performs, and posting them |
+//! | `shared_memory` | names of endpoints in shared memory, and what killed processes leave there |
 //! | `probe` | whether automatic progress really progresses |
 //!
 //! What providers do not tell: `shm` and `udp;ofi_rxd` never notice a dead peer, and `shm` (1.17) answers a write with a bad
@@ -43,6 +44,7 @@ mod hints;
 mod memory;
 mod messages;
 mod probe;
+mod shared_memory;
 
 pub use discover::{Nic, discover, providers};
 

@@ -532,23 +532,36 @@ fn mistakes_are_values() {
     rail.deregister(7);
 }
 
+fn shared_memory_of(pid: u32) -> Vec<String> {
+    let names = std::fs::read_dir("/dev/shm").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter(|name| name.starts_with("symrail-") && name.split('-').nth(2) == Some(&pid.to_string())).collect()
+}
+
 /// Closing leaves no file behind in shared memory, on either side.
 #[test]
 #[serial]
 fn shm_leaves_nothing_behind() {
-    let of_process = |pid: u32| {
-        let names =
-            std::fs::read_dir("/dev/shm").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        names.filter(|name| name.contains(&format!("symrail-{pid}-"))).collect::<Vec<_>>()
-    };
     let Some(mut pair) = Pair::start(&SHM) else { return };
     pair.write(0, 0, 0, 8, delivered(1));
     pair.wait_done(1);
     let (us, them) = (std::process::id(), pair.peer_id());
-    assert!(!of_process(us).is_empty() && !of_process(them).is_empty(), "the test looks at the wrong names");
+    assert!(!shared_memory_of(us).is_empty() && !shared_memory_of(them).is_empty(), "these are not the names");
     pair.part();
     drop(pair);
-    assert_eq!((of_process(us), of_process(them)), (vec![], vec![]));
+    assert_eq!((shared_memory_of(us), shared_memory_of(them)), (vec![], vec![]));
+}
+
+/// What a killed process left in shared memory goes when the next rail is opened.
+#[test]
+#[serial]
+fn shm_of_the_dead_is_removed() {
+    let Some(mut pair) = Pair::start(&SHM) else { return };
+    let them = pair.peer_id();
+    pair.kill();
+    assert!(!shared_memory_of(them).is_empty(), "these are not the names");
+    let rails = SHM.open(symrail_transport::ofi::Role::Host).unwrap();
+    assert_eq!(shared_memory_of(them), Vec::<String>::new());
+    drop(rails);
 }
 
 /// Rails are found by address, in the order of the list, and what is not there is named.

@@ -293,7 +293,13 @@ impl Pair {
 }
 
 impl Drop for Pair {
+    /// Ends the other process: in peace if it still listens, so that it leaves nothing behind.
     fn drop(&mut self) {
+        let _ = self.commands.get_mut().write_all(b"quit\n");
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            self.side.poll();
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
