@@ -24,7 +24,7 @@ install_packages() {
   have xz xz-utils
   have rdma iproute2
   have python3 python3-minimal
-  ldconfig -p | grep -q 'libibverbs\.so\.1' || missing+=(libibverbs1)
+  ldconfig -p | grep 'libibverbs\.so\.1' >/dev/null || missing+=(libibverbs1)
   ls /etc/libibverbs.d/rxe.driver >/dev/null 2>&1 || missing+=(ibverbs-providers)
   [ ${#missing[@]} = 0 ] && return
   export DEBIAN_FRONTEND=noninteractive

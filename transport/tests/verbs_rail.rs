@@ -89,7 +89,7 @@ fn lead(link: &mut Link, half: &mut Half) {
         unsafe { half.rail.send(0, half.memory.local(0, size), Some(300 + nth as u64)) }.unwrap();
         poll_until(&mut half.rail, &mut half.log, "a message", |log| log.done.last() == Some(&(300 + nth as u64)));
     }
-    // More messages than there are receive buffers, without a pause.
+    // More messages than there are receive buffers, all under way before the peer takes the first.
     for nth in 0..1000_u64 {
         half.memory.store(0, &nth.to_le_bytes());
         let local = half.memory.local(0, 8);
@@ -143,6 +143,7 @@ fn follow(link: &mut Link, half: &mut Half) {
     let limit = half.rail.caps().max_send;
     let sizes = [0, 1, 64, 221, limit];
     half.log.messages.clear();
+    link.meet();
     poll_until(&mut half.rail, &mut half.log, "messages", |log| log.messages.len() == sizes.len() + 1000);
     for (nth, size) in sizes.into_iter().enumerate() {
         assert_eq!(half.log.messages[nth], pattern(size, nth), "message of {size}");
@@ -150,7 +151,6 @@ fn follow(link: &mut Link, half: &mut Half) {
     for nth in 0..1000_u64 {
         assert_eq!(half.log.messages[sizes.len() + nth as usize], nth.to_le_bytes(), "in order");
     }
-    link.meet();
     for nth in 0..50_u32 {
         poll_until(&mut half.rail, &mut half.log, "an immediate", |log| log.immediates.len() == nth as usize + 1);
         assert_eq!(half.log.immediates[nth as usize], 0xf000_0000 | nth);
@@ -212,6 +212,8 @@ fn everything(play: &str) {
         let start = Instant::now();
         let mut half = half(&mut link, &nic, &settings_of(play));
         println!("{play}: {:?}", half.rail.caps());
+        assert_eq!(half.rail.caps().order.write_after_write, play != "relaxed");
+        assert_eq!(half.rail.supports_amo(AmoType::U64, AmoOp::Add, true), play != "immediate-mode");
         lead(&mut link, &mut half);
         println!("{play}: rail {} took {:?}", nic.name, start.elapsed());
     }
