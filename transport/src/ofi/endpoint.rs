@@ -253,7 +253,9 @@ impl Rail for OfiRail {
         let slot = self.take(id)?;
         let flags = ffi::FI_COMPLETION
             | match options.notify {
-                Notify::Transmitted => ffi::FI_TRANSMIT_COMPLETE,
+                // Any completion means that the buffer is free again. FI_TRANSMIT_COMPLETE would mean more: tcp answers it with
+                // an acknowledgement of the target, as slow as delivery.
+                Notify::Transmitted => 0,
                 Notify::Delivered => ffi::FI_DELIVERY_COMPLETE,
             }
             | if options.immediate.is_some() { ffi::FI_REMOTE_CQ_DATA } else { 0 }

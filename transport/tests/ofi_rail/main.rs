@@ -256,6 +256,9 @@ fn delivery_waits_for_the_target(setup: &Setup) {
     pair.write(0, 0, 0, 8, delivered(1));
     pair.wait_done(1);
     pair.ask("pause");
+    // The buffer is free again without the target's help, so this is not what delivery waits for.
+    pair.write(0, 64, 64, 8, WriteOptions { notify: Notify::Transmitted, ..delivered(10) });
+    pair.wait_done(10);
     pair.write(0, 0, 0, 8, delivered(2));
     // Nothing can show that something never happens; a completion that does not wait takes microseconds.
     let start = Instant::now();
