@@ -99,7 +99,7 @@ pub fn open(library: &Arc<Library>, nic: &Nic, role: Role, settings: &Settings) 
         });
     }
     let (info, progress) = probe::choose(library, nic, settings)?;
-    // A queue with a descriptor asks the kernel at every poll: on tcp;ofi_rxm that makes an 8-byte write 15 % slower. So
+    // A queue with a descriptor asks the kernel at every poll: on tcp;ofi_rxm that makes an 8-byte write 20 % slower. So
     // only who may sleep has one.
     let sleeps = role == Role::Proxy && settings.proxy_poll == ProxyPoll::Adaptive;
     Ok(Box::new(endpoint::OfiRail::open(&library.fabric, info, &nic.name, sleeps, progress)?))
