@@ -41,6 +41,11 @@ fn pe() {
             // Without unwinding, and so without a word to the others.
             nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL).unwrap();
         }
+        "late" => {
+            bootstrap.barrier().unwrap();
+            std::io::stdin().read_line(&mut String::new()).unwrap();
+            println!("told: {}", bootstrap.barrier().unwrap_err());
+        }
         role => panic!("no role {role}"),
     }
 }
@@ -116,6 +121,25 @@ fn a_pe_that_is_killed_is_named_to_those_who_wait() {
     assert!(matches!(error, Error::Peer { pe: 0, peer: 1, .. }), "{error}");
     assert!(error.to_string().contains("allgather 2 cannot complete: PE 1 died"), "{error}");
     assert_eq!(bootstrap.barrier(), Err(error), "later steps fail the same way, at once");
+}
+
+#[test]
+fn the_service_lives_until_the_others_have_left() {
+    let id = uid::create(None).unwrap();
+    let mut late = uid_pe("late", id, 1, 2);
+    let mut late = late.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut bootstrap = uid::open(id, 0, 2).unwrap();
+    bootstrap.barrier().unwrap();
+    let (sender, dropped) = mpsc::channel();
+    std::thread::spawn(move || {
+        drop(bootstrap);
+        sender.send(()).unwrap();
+    });
+    assert!(dropped.recv_timeout(Duration::from_millis(300)).is_err(), "PE 0 took the service away from PE 1");
+    drop(late.stdin.take());
+    let output = late.wait_with_output().unwrap();
+    assert!(said(&output).contains("told: PE 1: barrier 2 cannot complete: PE 0 has left"), "{}", said(&output));
+    dropped.recv_timeout(Duration::from_secs(2)).unwrap();
 }
 
 #[test]

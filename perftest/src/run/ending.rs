@@ -6,6 +6,7 @@ use std::process::ExitStatus;
 
 use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
+use nix::unistd::Pid;
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,9 +67,36 @@ impl fmt::Display for Ending {
     }
 }
 
+/// A PE that failed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Failure {
+    pub pe: u32,
+    pub pid: Pid,
+    pub ending: Ending,
+}
+
+/// Puts the likely first cause first. `lost` are the PEs that broke off from the rendezvous, in that order.
+///
+/// A death by signal is a cause: what follows from another's death is an error, and an exit code. Among equals the PE that
+/// was lost first comes first, because the others are told of it before they can fail of it.
+pub(super) fn sort_by_cause(failed: &mut [Failure], lost: &[u32]) {
+    let rank = |pe: u32| lost.iter().position(|lost| *lost == pe).unwrap_or(usize::MAX);
+    failed.sort_by_key(|it| (!matches!(it.ending, Ending::Signal { .. }), rank(it.pe), it.pe));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_cause_is_blamed() {
+        let failure = |pe, ending| Failure { pe, pid: Pid::from_raw(1), ending };
+        let killed = Ending::Signal { number: 11, core: false };
+        let code = Ending::Code(1);
+        let mut all = [failure(0, code), failure(1, code), failure(2, code), failure(3, killed), failure(4, killed)];
+        sort_by_cause(&mut all, &[4, 2, 0]);
+        assert_eq!(all.map(|failure| failure.pe), [4, 3, 2, 0, 1]);
+    }
 
     #[test]
     fn endings_are_told_as_shells_do() {

@@ -16,7 +16,7 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use symrail::bootstrap::star::{Event, Options, Secret, Server};
 
-use super::ending::Ending;
+use super::ending::{Ending, Failure, sort_by_cause};
 use super::job::{Job, LaunchError};
 use super::output::Carriers;
 use super::spawn::spawn;
@@ -294,18 +294,18 @@ impl Watch {
 
     /// Says who failed; the first cause decides the exit code.
     fn blame(&mut self) {
-        let rank = |pe: &u32| self.lost.iter().position(|lost| lost == pe).unwrap_or(usize::MAX);
-        let failed = |(pe, process): (u32, &Process)| Some((pe, process.pid, process.ending.filter(|it| it.failed())?));
-        let mut failed: Vec<_> = (0..).zip(&self.pes).filter_map(failed).collect();
-        // Deaths by signal cause other failures rather than follow from them; then those who were lost first.
-        failed.sort_by_key(|(pe, _, ending)| (!matches!(ending, Ending::Signal { .. }), rank(pe), *pe));
+        let failed = |(pe, process): (u32, &Process)| {
+            Some(Failure { pe, pid: process.pid, ending: process.ending.filter(|ending| ending.failed())? })
+        };
+        let mut failed: Vec<Failure> = (0..).zip(&self.pes).filter_map(failed).collect();
+        sort_by_cause(&mut failed, &self.lost);
         let asked_for = self.interrupted.map(|signal| signal as i32);
-        for (pe, pid, ending) in &failed {
+        for Failure { pe, pid, ending } in &failed {
             if !matches!(ending, Ending::Signal { number, .. } if Some(*number) == asked_for) {
                 say(&format!("PE {pe} (pid {pid}) {ending}"));
             }
         }
-        let code = failed.first().map_or(1, |(_, _, ending)| ending.exit_code());
+        let code = failed.first().map_or(1, |failure| failure.ending.exit_code());
         self.finish_with(code, None);
     }
 
