@@ -110,9 +110,12 @@ impl Producer {
             return true;
         }
         let tail = self.memory.tail().load(Ordering::Acquire);
-        // An older tail may overwrite a newer copy; that costs another look, never a slot.
-        self.memory.cached_tail().store(tail, Ordering::Release);
-        position < tail.wrapping_add(slots)
+        let room = position < tail.wrapping_add(slots);
+        if room {
+            // An older tail may overwrite a newer copy; that costs another look, never a slot.
+            self.memory.cached_tail().store(tail, Ordering::Release);
+        }
+        room
     }
 
     #[inline]

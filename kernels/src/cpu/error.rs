@@ -1,0 +1,121 @@
+//! What can go wrong on a device, as values.
+
+use symrail_proxy::channel::Refused;
+use symrail_transport::{Operation, Pe};
+
+/// Why an operation of a device failed.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// An operation's arguments are wrong; nothing was started. From the transport, which has the words for it.
+    #[error("{0}")]
+    Argument(String),
+    /// A request does not fit a slot.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The proxy could not deliver this operation.
+    #[error("{operation} of {bytes} bytes to PE {pe} failed in the proxy; its error names the rail and the reason")]
+    Failed {
+        /// What was attempted.
+        operation: Operation,
+        /// The other PE.
+        pe: Pe,
+        /// The operation's size in bytes.
+        bytes: u64,
+    },
+    /// Operations that nobody waited for one by one failed.
+    #[error("{count} operations of channel {channel} failed before this quiet; the proxy's error names the first")]
+    FailedBeforeQuiet {
+        /// How many, since the thread was quiet before (or since it started).
+        count: u64,
+        /// The channel's number.
+        channel: usize,
+    },
+    /// An operation was not answered in time. Its local buffer may still be used by the proxy.
+    #[error("{operation} of {bytes} bytes to PE {pe} was not answered within {seconds} s (SYMRAIL_TIMEOUT_S)")]
+    Timeout {
+        /// What was attempted.
+        operation: Operation,
+        /// The other PE.
+        pe: Pe,
+        /// The operation's size in bytes.
+        bytes: u64,
+        /// The time-out that passed.
+        seconds: u64,
+    },
+    /// Something waited for did not happen in time.
+    #[error("{what} did not end within {seconds} s (SYMRAIL_TIMEOUT_S)")]
+    WaitTimeout {
+        /// What was waited for, with the state it was left in.
+        what: String,
+        /// The time-out that passed.
+        seconds: u64,
+    },
+    /// A PE that is not mapped, and no channel to reach it through.
+    #[error("PE {pe} is not mapped and this device has no channel; set SYMRAIL_PROXY_CHANNELS to 1 or more")]
+    NoChannel {
+        /// The other PE.
+        pe: Pe,
+    },
+    /// All entries of the channel's reply table are in use.
+    #[error(
+        "channel {channel} has {replies} reply entries and all are in use: launch fewer threads or use more channels"
+    )]
+    NoReply {
+        /// The channel's number.
+        channel: usize,
+        /// The table's size.
+        replies: usize,
+    },
+    /// This thread gave up waiting for an operation that is still unanswered.
+    #[error("an earlier operation of this thread timed out and is still unanswered: nothing more can wait for a reply")]
+    Unanswered,
+    /// Another thread of the block ended with an error, so that its barrier can never be passed.
+    #[error("a thread of block {block} ended with an error; its barrier is broken")]
+    BlockBroken {
+        /// The block's number.
+        block: usize,
+    },
+}
+
+impl From<symrail_transport::Error> for DeviceError {
+    fn from(error: symrail_transport::Error) -> Self {
+        DeviceError::Argument(error.to_string())
+    }
+}
+
+/// Why a grid did not run to its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaunchError<E> {
+    /// A grid without threads.
+    #[error("a grid of {blocks} blocks of {threads_per_block} threads has no threads: use at least 1 of each")]
+    Empty {
+        /// Blocks asked for.
+        blocks: usize,
+        /// Threads asked for.
+        threads_per_block: usize,
+    },
+    /// The system gave no thread.
+    #[error("thread {thread} of the grid cannot be started: {source}; launch fewer threads")]
+    Spawn {
+        /// The thread's number.
+        thread: usize,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The kernel returned an error; the first one is told.
+    #[error("thread {thread} of the grid failed: {error}")]
+    Kernel {
+        /// The thread's number.
+        thread: usize,
+        /// What the kernel returned.
+        error: E,
+    },
+    /// The kernel panicked.
+    #[error("thread {thread} of the grid panicked")]
+    Panicked {
+        /// The thread's number.
+        thread: usize,
+    },
+}

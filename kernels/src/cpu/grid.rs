@@ -1,0 +1,101 @@
+//! Starting the threads of a grid.
+
+use std::sync::Mutex;
+use std::thread::{self, Builder};
+
+use super::block::Block;
+use super::error::{DeviceError, LaunchError};
+use super::thread::Thread;
+use super::view::DeviceView;
+
+/// The shape of a launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grid {
+    /// Blocks.
+    pub blocks: usize,
+    /// Threads of each block.
+    pub threads_per_block: usize,
+}
+
+impl Grid {
+    /// Threads in all.
+    #[must_use]
+    pub fn threads(self) -> usize {
+        self.blocks.saturating_mul(self.threads_per_block)
+    }
+
+    /// Runs `kernel` on every thread of the grid and returns what each returned, in the order of
+    /// [`Thread::thread_id`]. Returns when all have ended; it does not wait for what they left unfinished.
+    ///
+    /// # Errors
+    /// The first error or panic of a thread; or the grid could not be started as a whole.
+    pub fn launch<R, E, K>(self, view: &DeviceView, kernel: K) -> Result<Vec<R>, LaunchError<E>>
+    where
+        R: Send,
+        E: From<DeviceError> + Send,
+        K: Fn(&Thread<'_>) -> Result<R, E> + Sync,
+    {
+        let Grid { blocks, threads_per_block } = self;
+        if self.threads() == 0 {
+            return Err(LaunchError::Empty { blocks, threads_per_block });
+        }
+        let block_table: Vec<Block> = (0..blocks).map(|id| Block::new(id, threads_per_block)).collect();
+        let first_error = Mutex::new(None);
+        let report = |error: LaunchError<E>| {
+            if let Ok(mut slot) = first_error.lock() {
+                slot.get_or_insert(error);
+            }
+        };
+        let results: Vec<Option<R>> = thread::scope(|scope| {
+            let mut running = Vec::with_capacity(self.threads());
+            for id in 0..self.threads() {
+                let block = &block_table[id / threads_per_block];
+                let (kernel, report) = (&kernel, &report);
+                let work = move || {
+                    let mut leave = LeaveBlock { block, well: false };
+                    match kernel(&Thread::new(view, self, block, id)) {
+                        Ok(result) => {
+                            leave.well = true;
+                            Some(result)
+                        }
+                        Err(error) => {
+                            report(LaunchError::Kernel { thread: id, error });
+                            None
+                        }
+                    }
+                };
+                match Builder::new().name(format!("device-{id}")).spawn_scoped(scope, work) {
+                    Ok(handle) => running.push(handle),
+                    Err(source) => {
+                        report(LaunchError::Spawn { thread: id, source });
+                        block_table.iter().for_each(|block| block.leave(false));
+                        break;
+                    }
+                }
+            }
+            let join = |(id, handle): (usize, thread::ScopedJoinHandle<'_, Option<R>>)| {
+                handle.join().unwrap_or_else(|_| {
+                    report(LaunchError::Panicked { thread: id });
+                    None
+                })
+            };
+            running.into_iter().enumerate().map(join).collect()
+        });
+        match first_error.into_inner() {
+            Ok(Some(error)) => Err(error),
+            _ => Ok(results.into_iter().flatten().collect()),
+        }
+    }
+}
+
+/// Leaves the block however the kernel ends, by a panic too.
+struct LeaveBlock<'a> {
+    block: &'a Block,
+    well: bool,
+}
+
+impl Drop for LeaveBlock<'_> {
+    fn drop(&mut self) {
+        self.block.leave(self.well);
+    }
+}

@@ -1,0 +1,46 @@
+//! The CPU device: threads that issue the same requests as a GPU kernel, through the same channels.
+//!
+//! A "kernel" is a closure that [`Grid::launch`] runs on every thread of a grid; its [`Thread`] offers the operations
+//! under the names that GPU users know. Where a peer's heap is mapped, an operation is loads and stores; else it is a
+//! request in a channel, answered by the flush word or by a reply.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | [`view`] | what a device sees of its PE: heap, peers, channels |
+//! | [`symmetric`] | names for symmetric and local memory, with their bounds |
+//! | [`element`] | the types of values and of atomic words |
+//! | [`grid`] | starting the threads; [`block`] their barrier |
+//! | [`thread`] | a thread's identity, and how an operation finds its way |
+//! | [`rma`] | put, get, p, g, put_signal, peer_ptr |
+//! | [`atomics`] | atomic memory operations, signal_op |
+//! | [`order`] | fence and quiet |
+//! | [`wait`] | wait_until, test, and how every wait waits |
+//! | [`error`] | what can go wrong |
+//!
+//! # Promises
+//! - A thread pushes to one channel, `thread_id % channels`; its requests stay in order there.
+//! - `fence` orders the calling thread's own operations. `quiet` completes everything that any thread of the device
+//!   pushed before the call (so that a block may synchronise and let one thread be quiet for all).
+//! - Every wait ends within the view's time-out, with an error.
+//! - All threads of a grid run at the same time; a grid of many more threads than cores runs, slowly.
+
+pub mod atomics;
+pub mod block;
+pub mod element;
+pub mod error;
+pub mod grid;
+pub mod order;
+pub mod rma;
+pub mod symmetric;
+pub mod thread;
+pub mod view;
+pub mod wait;
+
+pub use element::{AmoInteger, AmoWord, Element};
+pub use error::{DeviceError, LaunchError};
+pub use grid::Grid;
+pub use symmetric::{LocalMemory, Symmetric};
+pub use symrail_proxy::channel::SignalOp;
+pub use thread::Thread;
+pub use view::{DeviceParts, DeviceView};
+pub use wait::Compare;

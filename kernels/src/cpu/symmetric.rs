@@ -1,0 +1,113 @@
+//! Names for memory: symmetric (the same place at every PE) and local.
+
+use std::marker::PhantomData;
+
+use super::element::Element;
+use super::error::DeviceError;
+
+/// `len` elements at the same offset of every PE's heap. Made, and checked, by
+/// [`DeviceView::symmetric`](super::DeviceView::symmetric); a name only, so it can be copied into kernels.
+#[derive(Debug)]
+pub struct Symmetric<T> {
+    offset: u64,
+    len: u64,
+    element: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for Symmetric<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Symmetric<T> {}
+
+impl<T: Element> Symmetric<T> {
+    pub(super) fn new(offset: u64, len: u64) -> Self {
+        Self { offset, len, element: PhantomData }
+    }
+
+    /// The first element's symmetric offset, in bytes.
+    #[must_use]
+    pub fn offset(self) -> u64 {
+        self.offset
+    }
+
+    /// How many elements.
+    #[must_use]
+    pub fn len(self) -> u64 {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        self.len * T::WIDTH.bytes() as u64
+    }
+
+    /// The `len` elements from `start` on.
+    ///
+    /// # Errors
+    /// They are not all within these.
+    pub fn part(self, start: u64, len: u64) -> Result<Self, DeviceError> {
+        if start.checked_add(len).is_none_or(|end| end > self.len) {
+            let text =
+                format!("elements {start}..{start}+{len} are not within the {} elements of the object", self.len);
+            return Err(DeviceError::Argument(text));
+        }
+        Ok(Self::new(self.offset + start * T::WIDTH.bytes() as u64, len))
+    }
+
+    /// The one element at `index`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn at(self, index: u64) -> Result<Self, DeviceError> {
+        self.part(index, 1)
+    }
+}
+
+/// Memory of the calling PE that an operation reads from or writes to: symmetric, or a registered buffer.
+#[derive(Debug, Clone, Copy)]
+pub struct LocalMemory<T> {
+    pub(super) place: Place,
+    pub(super) len: u64,
+    element: PhantomData<fn() -> T>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Place {
+    Heap(u64),
+    Address(usize),
+}
+
+impl<T: Element> LocalMemory<T> {
+    /// A buffer that was registered with the runtime; the engine refuses others.
+    ///
+    /// # Safety
+    /// `first` is valid for `len` elements and aligned. From the start of an operation until it is complete (after an
+    /// error: until the channel is quiet or the engine is gone) the buffer stays valid, nobody writes it, and while it
+    /// is a get's destination nobody reads it.
+    #[must_use]
+    pub unsafe fn registered(first: *mut T, len: usize) -> Self {
+        Self { place: Place::Address(first.expose_provenance()), len: len as u64, element: PhantomData }
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        self.len * T::WIDTH.bytes() as u64
+    }
+}
+
+impl<T: Element> From<Symmetric<T>> for LocalMemory<T> {
+    fn from(memory: Symmetric<T>) -> Self {
+        Self { place: Place::Heap(memory.offset), len: memory.len, element: PhantomData }
+    }
+}

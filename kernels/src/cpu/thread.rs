@@ -1,0 +1,192 @@
+//! One thread of a grid: who it is, and how its operations find their way.
+
+use std::cell::{Cell, RefCell};
+
+use symrail_proxy::channel::{Local, Producer, ReplySlot, ReplyTo, Request};
+use symrail_transport::{Operation, Pe};
+
+use super::block::Block;
+use super::element::Element;
+use super::error::DeviceError;
+use super::grid::Grid;
+use super::symmetric::{LocalMemory, Place, Symmetric};
+use super::view::{DeviceParts, DeviceView};
+use super::wait::Waiter;
+
+/// A thread of a running grid. Its operations are spread over this folder's files.
+#[derive(Debug)]
+pub struct Thread<'a> {
+    pub(super) view: &'a DeviceView,
+    grid: Grid,
+    block: &'a Block,
+    id: usize,
+    reply: RefCell<Option<ReplySlot>>,
+    /// For each channel, the failures that this thread knows of.
+    pub(super) known_errors: Box<[Cell<u64>]>,
+    /// The position after this thread's last fence in its channel.
+    pub(super) fenced: Cell<u64>,
+}
+
+/// How an operation reaches a PE.
+pub(super) enum Route<'a> {
+    /// Its memory is mapped; this is the address meant.
+    Mapped(*mut u8),
+    /// Through this thread's channel.
+    Channel(&'a Producer),
+}
+
+/// What an operation is, for its errors.
+#[derive(Clone, Copy)]
+pub(super) struct What {
+    pub(super) operation: Operation,
+    pub(super) pe: Pe,
+    pub(super) bytes: u64,
+}
+
+impl<'a> Thread<'a> {
+    pub(super) fn new(view: &'a DeviceView, grid: Grid, block: &'a Block, id: usize) -> Self {
+        let known_errors = view.parts().producers.iter().map(|producer| Cell::new(producer.errors())).collect();
+        Self { view, grid, block, id, reply: RefCell::new(None), known_errors, fenced: Cell::new(0) }
+    }
+
+    /// This PE.
+    #[must_use]
+    pub fn my_pe(&self) -> Pe {
+        self.parts().me
+    }
+
+    /// How many PEs there are.
+    #[must_use]
+    pub fn n_pes(&self) -> u32 {
+        self.parts().n_pes
+    }
+
+    /// The thread's number in the grid.
+    #[must_use]
+    pub fn thread_id(&self) -> usize {
+        self.id
+    }
+
+    /// The thread's number in its block (`threadIdx.x`).
+    #[must_use]
+    pub fn thread_in_block(&self) -> usize {
+        self.id % self.grid.threads_per_block
+    }
+
+    /// The block's number (`blockIdx.x`).
+    #[must_use]
+    pub fn block_id(&self) -> usize {
+        self.block.id()
+    }
+
+    /// The grid's shape (`gridDim.x`, `blockDim.x`).
+    #[must_use]
+    pub fn grid(&self) -> Grid {
+        self.grid
+    }
+
+    /// Waits for all threads of the block that still run (`__syncthreads`). What they did before is visible after.
+    ///
+    /// # Errors
+    /// A thread of the block ended with an error, or did not come in time.
+    pub fn sync_block(&self) -> Result<(), DeviceError> {
+        self.block.sync(self.view)
+    }
+
+    pub(super) fn parts(&self) -> &'a DeviceParts {
+        self.view.parts()
+    }
+
+    /// The number of this thread's channel.
+    pub(super) fn channel(&self) -> usize {
+        self.id % self.parts().producers.len().max(1)
+    }
+
+    /// Checks an operation on `len` elements from `memory` on at `pe`, and finds its way.
+    pub(super) fn route<T: Element>(
+        &self,
+        what: What,
+        memory: Symmetric<T>,
+        direct: bool,
+    ) -> Result<Route<'a>, DeviceError> {
+        // Again, since the name may come from a view of a larger heap.
+        self.view.check(what.operation, what.pe, memory.offset(), memory.bytes().max(what.bytes))?;
+        let parts = self.parts();
+        match parts.peer_bases[what.pe as usize] {
+            base if base != 0 && direct => Ok(Route::Mapped(at(base, memory.offset()))),
+            _ => parts.producers.get(self.channel()).map(Route::Channel).ok_or(DeviceError::NoChannel { pe: what.pe }),
+        }
+    }
+
+    /// The address of an element of this PE's heap.
+    pub(super) fn heap<T: Element>(&self, operation: Operation, memory: Symmetric<T>) -> Result<*mut u8, DeviceError> {
+        self.view.check(operation, self.my_pe(), memory.offset(), memory.bytes())?;
+        Ok(at(self.parts().heap_base, memory.offset()))
+    }
+
+    /// The address of local memory, heap or not.
+    pub(super) fn local<T: Element>(
+        &self,
+        operation: Operation,
+        memory: LocalMemory<T>,
+    ) -> Result<*mut u8, DeviceError> {
+        match memory.place {
+            Place::Heap(offset) => self.heap(operation, Symmetric::<T>::new(offset, memory.len)),
+            Place::Address(address) => Ok(at(address, 0)),
+        }
+    }
+
+    /// Pushes a request and returns its position.
+    pub(super) fn issue(&self, what: What, to: &Producer, request: &Request) -> Result<u64, DeviceError> {
+        let mut waiter = Waiter::new(self.view);
+        to.push(request, || if waiter.pause() { Ok(()) } else { Err(self.timed_out(what)) })
+    }
+
+    /// Pushes the request that `with_reply` makes of a reply entry, and waits for its answer's value.
+    pub(super) fn ask(
+        &self,
+        what: What,
+        to: &Producer,
+        with_reply: impl FnOnce(ReplyTo) -> Request,
+    ) -> Result<u64, DeviceError> {
+        let mut owned = self.reply.borrow_mut();
+        let slot = match &mut *owned {
+            Some(slot) => slot,
+            none => {
+                let replies = to.memory().replies();
+                let slot = to.reply_slot().ok_or(DeviceError::NoReply { channel: self.channel(), replies })?;
+                none.insert(slot)
+            }
+        };
+        let reply = slot.begin().ok_or(DeviceError::Unanswered)?;
+        if let Err(error) = self.issue(what, to, &with_reply(reply)) {
+            slot.cancel();
+            return Err(error);
+        }
+        let mut waiter = Waiter::new(self.view);
+        loop {
+            match slot.poll() {
+                Some(reply) if reply.failed => {
+                    return Err(DeviceError::Failed { operation: what.operation, pe: what.pe, bytes: what.bytes });
+                }
+                Some(reply) => return Ok(reply.value),
+                None if waiter.pause() => {}
+                None => return Err(self.timed_out(what)),
+            }
+        }
+    }
+
+    fn timed_out(&self, What { operation, pe, bytes }: What) -> DeviceError {
+        DeviceError::Timeout { operation, pe, bytes, seconds: self.parts().timeout.as_secs() }
+    }
+}
+
+/// An address of exposed memory.
+fn at(base: usize, offset: u64) -> *mut u8 {
+    std::ptr::with_exposed_provenance_mut(base + offset as usize)
+}
+
+/// How a request names a local address.
+pub(super) fn named(address: *mut u8) -> Local {
+    Local::Address(address.expose_provenance() as u64)
+}

@@ -1,0 +1,157 @@
+//! Waiting: for words of this PE's heap, and how every wait waits.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use symrail_transport::Operation;
+
+use super::element::AmoWord;
+use super::error::DeviceError;
+use super::symmetric::Symmetric;
+use super::thread::Thread;
+use super::view::DeviceView;
+
+/// Rounds of spinning, then rounds of yielding, then sleeps of this length.
+const SPINS: u32 = 64;
+const YIELDS: u32 = 512;
+const SLEEP: Duration = Duration::from_micros(20);
+
+/// A comparison of a word with a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compare {
+    /// Equal.
+    Eq,
+    /// Not equal.
+    Ne,
+    /// The word is greater.
+    Gt,
+    /// The word is greater or equal.
+    Ge,
+    /// The word is less.
+    Lt,
+    /// The word is less or equal.
+    Le,
+}
+
+impl Compare {
+    /// Whether `word` compares so with `value`.
+    #[must_use]
+    pub fn holds<T: PartialOrd + Copy>(self, word: T, value: T) -> bool {
+        match self {
+            Compare::Eq => word == value,
+            Compare::Ne => word != value,
+            Compare::Gt => word > value,
+            Compare::Ge => word >= value,
+            Compare::Lt => word < value,
+            Compare::Le => word <= value,
+        }
+    }
+}
+
+impl Thread<'_> {
+    /// Waits until a word of this PE's heap compares so with `value`, and returns it. What was delivered before the
+    /// word changed is visible then.
+    ///
+    /// # Errors
+    /// It did not happen in time, or the word is not in the heap.
+    pub fn wait_until<T: AmoWord>(&self, word: Symmetric<T>, compare: Compare, value: T) -> Result<T, DeviceError> {
+        let address = self.one_word(word)?;
+        let mut waiter = Waiter::new(self.view);
+        loop {
+            let now = load::<T>(address);
+            if compare.holds(now, value) {
+                return Ok(now);
+            }
+            if !waiter.pause() {
+                let place = format!("symmetric offset {:#x} of PE {}", word.offset(), self.my_pe());
+                return Err(
+                    waiter.timed_out(format!("waiting for {compare:?} {value:?} at {place}, which holds {now:?},"))
+                );
+            }
+        }
+    }
+
+    /// Whether a word of this PE's heap compares so with `value` now. Lends the thread to the engine once if not.
+    ///
+    /// # Errors
+    /// The word is not in the heap.
+    pub fn test<T: AmoWord>(&self, word: Symmetric<T>, compare: Compare, value: T) -> Result<bool, DeviceError> {
+        let address = self.one_word(word)?;
+        let holds = || compare.holds(load::<T>(address), value);
+        Ok(holds() || (self.parts().progress)() && holds())
+    }
+
+    /// [`wait_until`](Self::wait_until) for a signal word.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn signal_wait_until(&self, signal: Symmetric<u64>, compare: Compare, value: u64) -> Result<u64, DeviceError> {
+        self.wait_until(signal, compare, value)
+    }
+
+    /// A signal word of this PE.
+    ///
+    /// # Errors
+    /// The word is not in the heap.
+    pub fn signal_fetch(&self, signal: Symmetric<u64>) -> Result<u64, DeviceError> {
+        Ok(load::<u64>(self.one_word(signal)?))
+    }
+
+    fn one_word<T: AmoWord>(&self, word: Symmetric<T>) -> Result<*mut u8, DeviceError> {
+        self.heap(Operation::Amo, word.at(0)?)
+    }
+}
+
+/// Reads a word that others change, before everything that follows.
+fn load<T: AmoWord>(address: *mut u8) -> T {
+    T::of_bits(match T::WIDTH.bytes() {
+        // SAFETY: a word of the heap, which is mapped as the view's maker vouches, aligned as the name was checked to
+        // be, and reached by everyone through atomic or device accesses.
+        4 => u64::from(unsafe { AtomicU32::from_ptr(address.cast()) }.load(Ordering::Acquire)),
+        // SAFETY: as above; atomic words have 4 or 8 bytes.
+        _ => unsafe { AtomicU64::from_ptr(address.cast()) }.load(Ordering::Acquire),
+    })
+}
+
+/// One wait: spins, then yields, then sleeps, lends the thread to the engine all the while, and ends in time.
+pub(super) struct Waiter<'a> {
+    view: &'a DeviceView,
+    rounds: u32,
+    idle: u32,
+    deadline: Option<Instant>,
+}
+
+impl<'a> Waiter<'a> {
+    pub(super) fn new(view: &'a DeviceView) -> Self {
+        Self { view, rounds: 0, idle: 0, deadline: None }
+    }
+
+    /// Waits a little. `false` when the time is over.
+    pub(super) fn pause(&mut self) -> bool {
+        let parts = self.view.parts();
+        self.rounds = self.rounds.wrapping_add(1);
+        // The clock is read now and then only: most waits end before the first time.
+        if self.rounds.is_multiple_of(16) || self.idle >= YIELDS {
+            let now = Instant::now();
+            if now >= *self.deadline.get_or_insert(now + parts.timeout) {
+                return false;
+            }
+        }
+        if (parts.progress)() {
+            self.idle = 0;
+            return true;
+        }
+        self.idle = self.idle.saturating_add(1);
+        match self.idle {
+            ..SPINS => std::hint::spin_loop(),
+            SPINS..YIELDS => thread::yield_now(),
+            _ => thread::sleep(SLEEP),
+        }
+        true
+    }
+
+    pub(super) fn timed_out(&self, what: String) -> DeviceError {
+        DeviceError::WaitTimeout { what, seconds: self.view.parts().timeout.as_secs() }
+    }
+}

@@ -1,0 +1,361 @@
+//! The CPU device's operations, through channels to an engine that delays and reorders, and to mapped peers.
+#![allow(clippy::unwrap_used)]
+
+mod fake;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use fake::{HEAP, Reach, Shape, World};
+use symrail_kernels::cpu::{Compare, DeviceError, Grid, LaunchError, LocalMemory, SignalOp, Symmetric, Thread};
+
+type Outcome<T = ()> = Result<T, DeviceError>;
+
+const ONE: Grid = Grid { blocks: 1, threads_per_block: 1 };
+const REACHES: [Reach; 3] = [Reach::Channels, Reach::Mapped, Reach::MappedForData];
+
+fn run<R: Send>(world: &World, pe: usize, grid: Grid, kernel: impl Fn(&Thread<'_>) -> Outcome<R> + Sync) -> Vec<R> {
+    grid.launch(&world.views[pe], kernel).unwrap()
+}
+
+#[test]
+fn single_values_and_blocks_come_back_as_they_went() {
+    for reach in REACHES {
+        let world = World::new(Shape { reach, ..Shape::default() });
+        let view = &world.views[0];
+        let numbers: Symmetric<i32> = view.symmetric(1024, 1000).unwrap();
+        let copy: Symmetric<i32> = view.symmetric(8192, 1000).unwrap();
+        let single: Symmetric<f64> = view.symmetric(16384, 4).unwrap();
+        let bytes: Symmetric<u8> = view.symmetric(20001, 7).unwrap();
+        run(&world, 0, ONE, |me| {
+            assert_eq!((me.my_pe(), me.n_pes()), (0, 2));
+            me.store_local(numbers, &(0..1000).map(|i| i * 7 - 3).collect::<Vec<_>>())?;
+            me.put(numbers, numbers, 1)?;
+            me.quiet()?;
+            me.get(copy, numbers, 1)?;
+            let mut back = vec![0; 1000];
+            me.load_local(&mut back, copy)?;
+            assert!(back.iter().enumerate().all(|(i, value)| *value == i as i32 * 7 - 3));
+
+            me.p(single.at(2)?, -2.5, 1)?;
+            me.p(bytes.at(6)?, 0xab, 1)?;
+            me.quiet()?;
+            assert_eq!(me.g(single.at(2)?, 1)?, -2.5);
+            assert_eq!((me.g(bytes.at(6)?, 1)?, me.g(bytes.at(5)?, 1)?), (0xab, 0));
+
+            // A value-sized put travels in the slot: its source may change at once.
+            me.store_local(single, &[1.0])?;
+            me.put_nbi(single.at(3)?, single.at(0)?, 1)?;
+            me.store_local(single, &[9.0])?;
+            me.quiet()?;
+            assert_eq!(me.g(single.at(3)?, 1)?, 1.0);
+
+            me.get_nbi(bytes, bytes, 1)?;
+            me.quiet()?;
+            let mut seven = [1; 7];
+            me.load_local(&mut seven, bytes)?;
+            assert_eq!(seven, [0, 0, 0, 0, 0, 0, 0xab]);
+            assert_eq!(me.peer_ptr(single, 1)?.is_some(), reach != Reach::Channels);
+            Ok(())
+        });
+        assert_eq!(world.heaps[1].read(numbers, 999), 999 * 7 - 3, "{reach:?}");
+    }
+}
+
+#[test]
+fn atomics_do_what_they_say() {
+    for reach in REACHES {
+        let world = World::new(Shape { reach, ..Shape::default() });
+        let view = &world.views[0];
+        let word: Symmetric<u32> = view.symmetric(4, 1).unwrap();
+        let long: Symmetric<i64> = view.symmetric(64, 1).unwrap();
+        let real: Symmetric<f32> = view.symmetric(128, 1).unwrap();
+        run(&world, 0, ONE, |me| {
+            me.atomic_set(word, 0b1100, 1)?;
+            me.quiet()?;
+            assert_eq!(me.atomic_fetch_and(word, 0b0110, 1)?, 0b1100);
+            assert_eq!(me.atomic_fetch_or(word, 0b0001, 1)?, 0b0100);
+            assert_eq!(me.atomic_fetch_xor(word, 0b1111, 1)?, 0b0101);
+            assert_eq!(me.atomic_fetch_add(word, u32::MAX, 1)?, 0b1010);
+            assert_eq!(me.atomic_compare_swap(word, 3, 7, 1)?, 9, "not equal: left alone");
+            assert_eq!(me.atomic_compare_swap(word, 9, 7, 1)?, 9);
+            assert_eq!(me.atomic_swap(word, 70, 1)?, 7);
+            me.atomic_inc(word, 1)?;
+            me.quiet()?;
+            me.atomic_and(word, 0xff, 1)?;
+            me.atomic_or(word, 0x100, 1)?;
+            me.quiet()?;
+            assert_eq!(me.atomic_fetch(word, 1)?, 71 | 0x100);
+            assert_eq!(me.atomic_fetch_inc(long, 1)?, 0);
+            me.atomic_add(long, -5, 1)?;
+            me.quiet()?;
+            assert_eq!(me.atomic_fetch(long, 1)?, -4);
+            me.atomic_add(real, 1.5, 1)?;
+            me.quiet()?;
+            assert_eq!(me.atomic_fetch_add(real, 1.0, 1)?, 1.5);
+            Ok(())
+        });
+        assert_eq!(world.heaps[1].read(real, 0), 2.5, "{reach:?}");
+    }
+}
+
+#[test]
+fn many_threads_share_rings_of_four_slots() {
+    const ROUNDS: u64 = 40;
+    let grid = Grid { blocks: 2, threads_per_block: 4 };
+    let world = World::new(Shape { slots: 4, ..Shape::default() });
+    let view = &world.views[0];
+    let areas: Symmetric<u64> = view.symmetric(4096, 8 * 16).unwrap();
+    let mirror: Symmetric<u64> = view.symmetric(16384, 8 * 16).unwrap();
+    let counter: Symmetric<u64> = view.symmetric(0, 1).unwrap();
+    let sums = run(&world, 0, grid, |me| {
+        let id = me.thread_id() as u64;
+        let (mine, back) = (areas.part(id * 16, 16)?, mirror.part(id * 16, 16)?);
+        let mut tickets = 0;
+        for round in 0..ROUNDS {
+            let values: Vec<u64> = (0..16).map(|i| id << 32 | round << 8 | i).collect();
+            me.store_local(mine, &values)?;
+            match round % 3 {
+                0 => me.put(mine, mine, 1)?,
+                1 => me.put_nbi(mine, mine, 1)?,
+                _ => (0..16).try_for_each(|i| me.p(mine.at(i)?, values[i as usize], 1))?,
+            }
+            me.quiet()?;
+            let mut seen = vec![0; 16];
+            if round % 2 == 0 {
+                me.get(back, mine, 1)?;
+            } else {
+                me.get_nbi(back, mine, 1)?;
+            }
+            me.quiet()?;
+            me.load_local(&mut seen, back)?;
+            assert_eq!(seen, values);
+            tickets += me.atomic_fetch_add(counter, 1, 1)?;
+        }
+        Ok(tickets)
+    });
+    let all = 8 * ROUNDS;
+    assert_eq!(world.heaps[1].read(counter, 0), all);
+    assert_eq!(sums.iter().sum::<u64>(), all * (all - 1) / 2, "every ticket was drawn once");
+}
+
+/// PE 0 produces, PE 1 consumes; both run at once. `send` sends a round's data and its flag.
+fn producer_and_consumer(
+    reach: Reach,
+    send: impl Fn(&Thread<'_>, Symmetric<u64>, Symmetric<u64>, u64) -> Outcome + Sync,
+) {
+    let world = World::new(Shape { reach, ..Shape::default() });
+    let data: Symmetric<u64> = world.views[0].symmetric(4096, 200).unwrap();
+    let flag: Symmetric<u64> = world.views[0].symmetric(64, 1).unwrap();
+    let taken: Symmetric<u64> = world.views[0].symmetric(128, 1).unwrap();
+    thread::scope(|scope| {
+        let consumer = scope.spawn(|| {
+            run(&world, 1, ONE, |me| {
+                for round in 1..=60 {
+                    assert_eq!(me.signal_wait_until(flag, Compare::Ge, round)?, round);
+                    let mut values = [0; 200];
+                    me.load_local(&mut values, data)?;
+                    assert_eq!(values, [round; 200], "the flag overtook the data");
+                    me.signal_op(taken, round, SignalOp::Set, 0)?;
+                    me.quiet()?;
+                }
+                Ok(())
+            })
+        });
+        run(&world, 0, ONE, |me| {
+            for round in 1..=60 {
+                me.store_local(data, &[round; 200])?;
+                send(me, data, flag, round)?;
+                me.wait_until(taken, Compare::Eq, round)?;
+                assert!(me.test(taken, Compare::Gt, round - 1)?);
+                me.quiet()?;
+            }
+            Ok(())
+        });
+        consumer.join().unwrap();
+    });
+}
+
+#[test]
+fn a_signal_never_overtakes_its_data() {
+    for reach in REACHES {
+        producer_and_consumer(reach, |me, data, flag, round| match round % 2 {
+            0 => me.put_signal(data, data, flag, round, SignalOp::Set, 1),
+            _ => me.put_signal_nbi(data, data, flag, 1, SignalOp::Add, 1),
+        });
+    }
+}
+
+#[test]
+fn a_fence_keeps_a_flag_behind_the_data() {
+    for reach in REACHES {
+        producer_and_consumer(reach, |me, data, flag, round| {
+            me.put_nbi(data.part(0, 100)?, data.part(0, 100)?, 1)?;
+            (100..200).try_for_each(|i| me.p(data.at(i)?, round, 1))?;
+            me.fence()?;
+            me.p(flag, round, 1)
+        });
+    }
+}
+
+#[test]
+fn one_thread_is_quiet_for_its_block() {
+    let world = World::new(Shape { channels: 3, ..Shape::default() });
+    let words: Symmetric<u64> = world.views[0].symmetric(0, 600).unwrap();
+    run(&world, 0, Grid { blocks: 1, threads_per_block: 6 }, |me| {
+        for round in 0..100 {
+            me.p(words.at(me.thread_id() as u64 * 100 + round)?, round + 1, 1)?;
+        }
+        me.sync_block()?;
+        if me.thread_in_block() == 0 {
+            me.quiet()?;
+            let complete = (0..600).all(|i| world.heaps[1].read(words, i) == i % 100 + 1);
+            assert!(complete, "quiet returned before everything was delivered");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn wrong_arguments_are_errors_before_anything_starts() {
+    let world = World::new(Shape::default());
+    let view = &world.views[0];
+    let text = |error: DeviceError| error.to_string();
+    assert!(text(view.symmetric::<u64>(4, 1).unwrap_err()).contains("alignment"));
+    assert!(text(view.symmetric::<u8>(HEAP, 1).unwrap_err()).contains("not inside"));
+    assert!(text(view.symmetric::<u64>(8, u64::MAX / 4).unwrap_err()).contains("not inside"));
+    let words: Symmetric<u64> = view.symmetric(0, 4).unwrap();
+    assert!(words.part(2, 3).is_err() && words.part(u64::MAX, 2).is_err() && words.at(4).is_err());
+    run(&world, 0, ONE, |me| {
+        assert!(text(me.p(words, 1, 2).unwrap_err()).contains("PE 2 does not exist"));
+        assert!(me.put(words.part(0, 1)?, words, 1).is_err(), "the source is longer");
+        assert!(me.get(words, words.part(0, 1)?, 1).is_err(), "the destination is longer");
+        assert!(me.store_local(words, &[0; 5]).is_err());
+        Ok(())
+    });
+}
+
+#[test]
+fn a_device_without_channels_reaches_mapped_peers_only() {
+    let error = |reach| {
+        let world = World::new(Shape { channels: 0, reach, ..Shape::default() });
+        let word: Symmetric<u64> = world.views[0].symmetric(0, 1).unwrap();
+        run(&world, 0, ONE, |me| {
+            let result = me.p(word, 5, 1);
+            me.fence()?;
+            me.quiet()?;
+            Ok(result.err())
+        })
+        .remove(0)
+    };
+    assert_eq!(error(Reach::Mapped), None);
+    assert_eq!(error(Reach::Channels), Some(DeviceError::NoChannel { pe: 1 }));
+}
+
+#[test]
+fn what_the_engine_refuses_is_an_error_and_nothing_hangs() {
+    let world = World::new(Shape::default());
+    let words: Symmetric<u64> = world.views[0].symmetric(0, 100).unwrap();
+    let mut unregistered = [0u64; 100];
+    let first = unregistered.as_mut_ptr().expose_provenance();
+    run(&world, 0, ONE, |me| {
+        // SAFETY: the array outlives the launch; the engine refuses it anyway.
+        let buffer: LocalMemory<u64> =
+            unsafe { LocalMemory::registered(std::ptr::with_exposed_provenance_mut(first), 100) };
+        assert!(matches!(me.put(words, buffer, 1), Err(DeviceError::Failed { pe: 1, bytes: 800, .. })));
+        assert!(matches!(me.get(buffer, words, 1), Err(DeviceError::Failed { .. })));
+        assert_eq!(me.quiet(), Err(DeviceError::FailedBeforeQuiet { count: 2, channel: 0 }));
+        me.put_nbi(words, buffer, 1)?;
+        assert_eq!(me.quiet(), Err(DeviceError::FailedBeforeQuiet { count: 1, channel: 0 }));
+        assert_eq!(me.quiet(), Ok(()), "told once");
+        me.put(words, words, 1)?;
+        me.quiet()
+    });
+}
+
+#[test]
+fn without_an_engine_every_wait_ends() {
+    let timeout = Duration::from_millis(50);
+    let world = World::new(Shape { slots: 4, channels: 1, replies: 1, lend: false, timeout, ..Shape::default() });
+    let words: Symmetric<u64> = world.views[0].symmetric(0, 100).unwrap();
+    run(&world, 0, ONE, |me| {
+        assert!(matches!(me.g(words, 1), Err(DeviceError::Timeout { pe: 1, bytes: 8, .. })));
+        assert_eq!(me.g(words, 1), Err(DeviceError::Unanswered), "its entry still waits for an answer");
+        (0..3).try_for_each(|_| me.p(words, 1, 1))?;
+        assert!(matches!(me.p(words, 1, 1), Err(DeviceError::Timeout { .. })), "the ring is full");
+        assert!(matches!(me.quiet(), Err(DeviceError::WaitTimeout { .. })));
+        assert!(matches!(me.wait_until(words, Compare::Ne, 0), Err(DeviceError::WaitTimeout { .. })));
+        Ok(())
+    });
+    // The abandoned entry is not lent to others before its late answer.
+    run(&world, 0, ONE, |me| {
+        assert_eq!(me.atomic_fetch(words, 1), Err(DeviceError::NoReply { channel: 0, replies: 1 }));
+        while !world.engines[0].lock().unwrap().poll() {}
+        Ok(())
+    });
+}
+
+#[test]
+fn an_engine_of_its_own_thread_serves_as_well() {
+    let world = World::new(Shape { lend: false, ..Shape::default() });
+    let counter: Symmetric<u64> = world.views[0].symmetric(0, 1).unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                if !world.engines[0].lock().unwrap().poll() {
+                    thread::yield_now();
+                }
+            }
+        });
+        let grid = Grid { blocks: 1, threads_per_block: 3 };
+        let result =
+            grid.launch(&world.views[0], |me| (0..50).try_for_each(|_| me.atomic_fetch_inc(counter, 1).map(drop)));
+        stop.store(true, Ordering::Relaxed);
+        let _: Vec<()> = result.map_err(|e: LaunchError<DeviceError>| e.to_string()).unwrap();
+    });
+    assert_eq!(world.heaps[1].read(counter, 0), 150);
+}
+
+#[test]
+fn a_block_meets_and_a_broken_block_does_not_hang() {
+    let world = World::new(Shape::default());
+    let word: Symmetric<u64> = world.views[0].symmetric(0, 1).unwrap();
+    let grid = Grid { blocks: 2, threads_per_block: 3 };
+    let ids = run(&world, 0, grid, |me| {
+        for round in 1..=50u64 {
+            if me.thread_in_block() == 0 && me.block_id() == 0 {
+                me.store_local(word, &[round])?;
+            }
+            if me.block_id() == 0 {
+                me.sync_block()?;
+                assert_eq!(me.signal_fetch(word)?, round);
+            }
+            me.sync_block()?;
+            // One thread leaves early; the others go on without it.
+            if me.thread_in_block() == 2 && round == 30 {
+                break;
+            }
+        }
+        Ok((me.block_id(), me.thread_in_block()))
+    });
+    assert_eq!(ids, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]);
+
+    let failed: Result<Vec<()>, _> = grid.launch(&world.views[0], |me| {
+        if me.thread_id() == 4 {
+            return Err(DeviceError::Unanswered);
+        }
+        if me.block_id() == 1 { me.sync_block() } else { Ok(()) }
+    });
+    assert!(matches!(failed, Err(LaunchError::Kernel { thread: 3..=5, .. })));
+
+    let panicked: Result<Vec<()>, LaunchError<DeviceError>> = grid.launch(&world.views[0], |me| {
+        assert!(me.thread_id() != 1, "on purpose");
+        Ok(())
+    });
+    assert!(matches!(panicked, Err(LaunchError::Panicked { thread: 1 })));
+    let empty: Result<Vec<()>, LaunchError<DeviceError>> =
+        Grid { blocks: 0, threads_per_block: 3 }.launch(&world.views[0], |_| Ok(()));
+    assert!(matches!(empty, Err(LaunchError::Empty { .. })));
+}

@@ -1,0 +1,252 @@
+//! Models of the channel: every interleaving (up to a bound on preemptions) and every value that the memory model
+//! lets a load return. Run with `RUSTFLAGS="--cfg loom" cargo test -p symrail-proxy --release --test loom_channel`.
+//!
+//! A ring of two slots; producers push requests that use different chunks, so that a slot's unused chunks would be
+//! taken for new ones two laps later if the consumer did not stamp them.
+#![cfg(loom)]
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::sync::Arc;
+
+use loom::cell::UnsafeCell;
+use loom::thread;
+use symrail_proxy::channel::{Channel, ChannelMemory, Consumer, Doorbell, Local, Producer, Request, Width};
+
+const SLOTS: usize = 2;
+
+fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(preemptions);
+    builder.max_branches = 20_000;
+    builder.check(model);
+}
+
+fn channel(replies: usize) -> (Producer, Consumer) {
+    Channel::over(ChannelMemory::new(SLOTS, replies).unwrap(), Arc::new(Doorbell::new().unwrap())).unwrap()
+}
+
+/// A request that uses chunk 0 alone, or chunks 0 and 1, or 0 and 2, and carries `word` in all of them.
+fn carrying(word: u64) -> Request {
+    match word % 3 {
+        0 => Request::Put { pe: 1, offset: word, local: Local::Address(word), size: word, reply: None },
+        1 => Request::P { pe: 1, offset: word, width: Width::W8, value: word },
+        _ => Request::Nop,
+    }
+}
+
+fn take(consumer: &mut Consumer) -> (u64, Request) {
+    loop {
+        if let Some(taken) = consumer.next() {
+            return taken;
+        }
+        thread::yield_now();
+    }
+}
+
+fn push(producer: &Producer, request: &Request) -> u64 {
+    producer
+        .push::<symrail_proxy::channel::Refused>(request, || {
+            thread::yield_now();
+            Ok(())
+        })
+        .unwrap()
+}
+
+fn push_as_gpu(producer: &Producer, request: &Request) -> u64 {
+    producer.push_as_gpu(request, thread::yield_now).unwrap()
+}
+
+/// Takes the next request and checks that it is the next one of one of the producers: not torn, not stale, not twice.
+fn take_one_of(consumer: &mut Consumer, left: &mut [Vec<Request>]) {
+    let (position, request) = take(consumer);
+    let owner = left.iter().position(|requests| requests.first() == Some(&request));
+    left[owner.expect("torn, stale, doubled or out of order")].remove(0);
+    assert!(consumer.complete(position));
+}
+
+/// The first lap is over and the second one waits to be taken, while two producers write the third one. They learn
+/// of free slots from the consumer or from one another.
+fn two_producers_reach_the_third_lap(push: fn(&Producer, &Request) -> u64, preemptions: usize) {
+    explore(preemptions, move || {
+        let (producer, mut consumer) = channel(0);
+        // Lap 0 uses chunk 1 of one slot and chunk 2 of the other, lap 1 none of them, lap 2 others than lap 0.
+        for (words, taken) in [([3, 4], true), ([5, 8], false)] {
+            for word in words {
+                push(&producer, &carrying(word));
+            }
+            while taken && consumer.next().is_some() {}
+        }
+        let mut left = [5, 8].map(carrying).map(|request| vec![request]).to_vec();
+        let producers = [7, 6].map(|word| {
+            left.push(vec![carrying(word)]);
+            let producer = producer.clone();
+            thread::spawn(move || push(&producer, &carrying(word)))
+        });
+        assert_eq!(take(&mut consumer), (2, left.remove(0).remove(0)));
+        assert_eq!(take(&mut consumer), (3, left.remove(0).remove(0)));
+        for _ in 0..2 {
+            let (position, request) = take(&mut consumer);
+            let owner = left.iter().position(|requests| requests.first() == Some(&request));
+            left.remove(owner.expect("torn, stale or doubled"));
+            assert!(position >= 4);
+        }
+        for producer in producers {
+            producer.join().unwrap();
+        }
+        assert!(!consumer.ready(), "nothing is left");
+    });
+}
+
+#[test]
+fn two_cpu_producers_reach_the_third_lap() {
+    two_producers_reach_the_third_lap(push, 1);
+}
+
+#[test]
+fn two_gpu_like_producers_reach_the_third_lap() {
+    two_producers_reach_the_third_lap(push_as_gpu, 1);
+}
+
+/// Three whole laps of two producers, one of which drives the consumer whenever the ring is full.
+#[test]
+fn a_producer_lends_itself_to_the_consumer_for_three_laps() {
+    explore(2, || {
+        let (producer, mut consumer) = channel(0);
+        let other = producer.clone();
+        let words: [&[u64]; 2] = [&[3, 4, 6], &[5, 9, 7]];
+        let second = thread::spawn(move || {
+            for word in words[1] {
+                push_as_gpu(&other, &carrying(*word));
+            }
+        });
+        let mut left = words.map(|words| words.iter().map(|word| carrying(*word)).collect::<Vec<_>>());
+        let mut taken = 0;
+        for word in words[0] {
+            while producer.try_push(&carrying(*word)).is_err() {
+                take_one_of(&mut consumer, &mut left);
+                taken += 1;
+            }
+        }
+        for _ in taken..6 {
+            take_one_of(&mut consumer, &mut left);
+        }
+        second.join().unwrap();
+        assert!(!consumer.ready(), "nothing is left");
+    });
+}
+
+/// One producer, chosen masks, no bound: the stamping alone. Lap 0 uses chunk 1, lap 1 does not, lap 2 does again.
+#[test]
+fn an_unused_chunk_is_not_taken_two_laps_later() {
+    explore(3, || {
+        let (producer, mut consumer) = channel(0);
+        let words = [3u64, 3, 5, 5, 6, 6];
+        let device = thread::spawn(move || {
+            for word in words {
+                push_as_gpu(&producer, &carrying(word));
+            }
+        });
+        for word in words {
+            assert_eq!(take(&mut consumer).1, carrying(word));
+        }
+        device.join().unwrap();
+    });
+}
+
+/// What the engine wrote before it completed a request is visible to whoever sees the flush word pass it, and so is
+/// the count of failures, whatever the order of completion.
+#[test]
+fn the_flush_word_publishes_what_was_delivered() {
+    explore(3, || {
+        let (producer, mut consumer) = channel(0);
+        let delivered = Arc::new([UnsafeCell::new(0u64), UnsafeCell::new(0u64)]);
+        let memory = Arc::clone(&delivered);
+        let engine = thread::spawn(move || {
+            let taken = [take(&mut consumer).0, take(&mut consumer).0];
+            for position in [taken[1], taken[0]] {
+                memory[position as usize].with_mut(|word| unsafe { *word = position + 10 });
+                assert!(if position == 0 { consumer.fail(0) } else { consumer.complete(position) });
+                consumer.publish();
+            }
+        });
+        let last = [push(&producer, &Request::Nop), push(&producer, &Request::Nop)][1];
+        loop {
+            let completed = producer.completed();
+            assert!(completed == 0 || completed == 2, "the prefix, not the number");
+            if completed > last {
+                break;
+            }
+            thread::yield_now();
+        }
+        assert_eq!(producer.errors(), 1);
+        for (position, word) in delivered.iter().enumerate() {
+            word.with(|word| assert_eq!(unsafe { *word }, position as u64 + 10));
+        }
+        engine.join().unwrap();
+    });
+}
+
+/// The value of a reply is never older than its state.
+#[test]
+fn a_reply_is_whole() {
+    explore(3, || {
+        let (producer, mut consumer) = channel(1);
+        let engine = thread::spawn(move || {
+            for value in 7..9 {
+                let (position, request) = take(&mut consumer);
+                assert!(consumer.reply(request.reply().unwrap(), value, value == 8));
+                consumer.complete(position);
+            }
+        });
+        let mut slot = producer.reply_slot().unwrap();
+        for value in 7..9 {
+            let reply = slot.begin().unwrap();
+            push(&producer, &Request::G { pe: 0, offset: 0, width: Width::W8, reply });
+            let reply = loop {
+                match slot.poll() {
+                    Some(reply) => break reply,
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!((reply.value, reply.failed), (value, value == 8));
+        }
+        engine.join().unwrap();
+    });
+}
+
+/// A consumer that sleeps is woken by a push: loom finds a lost wake-up as a deadlock.
+fn sleep_and_wake(producers: usize, preemptions: usize) {
+    explore(preemptions, move || {
+        let (producer, mut consumer) = channel(0);
+        let bell = Arc::clone(consumer.doorbell());
+        let threads: Vec<_> = (0..producers)
+            .map(|_| {
+                let producer = producer.clone();
+                thread::spawn(move || push(&producer, &carrying(4)))
+            })
+            .collect();
+        for _ in 0..producers {
+            while consumer.next().is_none() {
+                if consumer.prepare_sleep() {
+                    bell.wait();
+                } else {
+                    thread::yield_now();
+                }
+                consumer.wake();
+            }
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn one_push_wakes_the_consumer() {
+    sleep_and_wake(1, 5);
+}
+
+#[test]
+fn two_pushes_wake_the_consumer() {
+    sleep_and_wake(2, 2);
+}
