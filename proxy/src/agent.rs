@@ -2,7 +2,11 @@
 //!
 //! Peers' AMOs and small put-signals arrive as requests. The agent applies them with the CPU, in sequence per
 //! connection, with the same atomic instructions that this PE and its same-host peers use; so all of them are
-//! atomic with one another. Answers are batched: one per connection and poll, however many requests came.
+//! atomic with one another.
+//!
+//! Answers are batched: one per connection and round, however many requests came. Who waits for a value or a flush is
+//! answered in the same round; a bare acknowledgement waits for the next one, so that whoever waits here for what the
+//! request has changed goes first.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -21,8 +25,10 @@ struct Inbound {
     acknowledged: u32,
     /// Outcomes to tell with the next answer.
     outcomes: Vec<Outcome>,
-    /// It is in the list of connections to answer.
+    /// It is in one of the lists of connections to answer.
     owed: bool,
+    /// Somebody waits for the answer.
+    urgent: bool,
 }
 
 /// Applies requests. One per proxy endpoint.
@@ -32,7 +38,9 @@ pub struct Agent {
     lanes: usize,
     /// At `(role * n_pes + pe) * lanes + lane`.
     connections: Vec<Inbound>,
+    /// Connections to answer in this round, and in the next.
     owed: Vec<u32>,
+    later: Vec<u32>,
     regions: Regions,
     message: Vec<u8>,
     applied: u64,
@@ -44,8 +52,18 @@ impl Agent {
     #[must_use]
     pub fn new(me: Pe, n_pes: u32, lanes: usize) -> Self {
         let connections = (0..2 * n_pes as usize * lanes).map(|_| Inbound::default()).collect();
-        let (owed, message) = (Vec::with_capacity(64), Vec::with_capacity(4096));
-        Agent { me, n_pes, lanes, connections, owed, regions: Regions::new(0), message, applied: 0, refused: 0 }
+        Agent {
+            me,
+            n_pes,
+            lanes,
+            connections,
+            owed: Vec::with_capacity(64),
+            later: Vec::with_capacity(64),
+            regions: Regions::new(0),
+            message: Vec::with_capacity(4096),
+            applied: 0,
+            refused: 0,
+        }
     }
 
     /// Makes a segment of this PE reachable for requests.
@@ -62,7 +80,7 @@ impl Agent {
     /// Whether answers wait to be sent.
     #[must_use]
     pub fn owes(&self) -> bool {
-        !self.owed.is_empty()
+        !self.owed.is_empty() || !self.later.is_empty()
     }
 
     /// Sends the answers that are due; what finds no room is sent the next time.
@@ -71,13 +89,14 @@ impl Agent {
         let per_message = (most.saturating_sub(Reply::SIZE) / Reply::OUTCOME).clamp(1, usize::from(u16::MAX));
         let mut waiting = std::mem::take(&mut self.owed);
         waiting.retain(|&at| !self.answer_one(at as usize, per_message, endpoint));
+        waiting.append(&mut self.later);
         self.owed = waiting;
     }
 
     fn answer_one(&mut self, at: usize, per_message: usize, endpoint: &mut Endpoint) -> bool {
         let (lane, source) = (at % self.lanes, at / self.lanes);
         let (pe, to_host) = (source % self.n_pes as usize, source >= self.n_pes as usize);
-        let Some(c) = self.connections.get_mut(at) else { return true };
+        let Some(c) = self.connections.get_mut(at).filter(|c| c.owed) else { return true };
         loop {
             let (now, last) = (c.outcomes.len().min(per_message), c.outcomes.len() <= per_message);
             // Operations end with their acknowledgement, so it goes with the last of their outcomes.
@@ -94,7 +113,7 @@ impl Agent {
             c.outcomes.drain(..now);
             if last {
                 c.acknowledged = applied;
-                c.owed = false;
+                (c.owed, c.urgent) = (false, false);
                 return true;
             }
         }
@@ -169,8 +188,13 @@ impl TargetAgent for Agent {
             }
         }
         self.applied += 1;
-        if !std::mem::replace(&mut c.owed, true) {
+        let urgent = !c.outcomes.is_empty() || request.kind == RequestKind::Flush;
+        if urgent && !c.urgent {
+            // It may stand in `later` too; answering twice is harmless, answering late is not.
+            (c.owed, c.urgent) = (true, true);
             self.owed.push(at as u32);
+        } else if !std::mem::replace(&mut c.owed, true) {
+            self.later.push(at as u32);
         }
     }
 }

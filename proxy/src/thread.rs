@@ -23,12 +23,20 @@ use nix::sys::time::TimeSpec;
 
 use crate::engine::Engine;
 
-/// How long the proxy thread polls after the last thing that happened. A little more than a round trip over TCP, so
-/// that a request-reply exchange finds it awake.
+/// How long the proxy thread polls after the last thing that happened: at least a little more than a round trip over
+/// TCP, so that a request-reply exchange finds it awake. What peers write passes through the rail unseen, so a
+/// sleep that was cut short is what tells of it; then the thread polls for longer, up to the second figure.
 const SPIN: Duration = Duration::from_micros(50);
+const LONGEST_SPIN: Duration = Duration::from_millis(2);
+/// A sleep that was worth it.
+const GOOD_SLEEP: Duration = Duration::from_micros(200);
 /// How often the proxy thread looks whether host threads still drive the engine: what a peer may have to wait
-/// when this PE goes from waiting to computing.
+/// when this PE goes from waiting to computing. Every look costs whoever has the core a switch of threads, so
+/// they become rarer while host threads go on.
 const LOOK: Duration = Duration::from_micros(100);
+const RAREST_LOOK: Duration = Duration::from_micros(400);
+/// Idle polls between two looks at the clock.
+const POLLS_PER_LOOK: u32 = 16;
 /// The longest sleep where no wait object can wake us.
 const LONGEST_NAP: Duration = Duration::from_micros(500);
 /// The longest sleep otherwise: time-outs are counted in seconds.
@@ -168,6 +176,7 @@ fn run(driver: &Driver, options: Options) {
         (engine.endpoint().wait_fds(), bells)
     };
     let mut busy_until = Instant::now();
+    let (mut spin, mut look, mut idle_polls) = (SPIN, LOOK, 0u32);
     let mut nap = Duration::from_micros(20);
     let mut turns_seen = 0;
     while !driver.stop.load(Ordering::Acquire) {
@@ -175,15 +184,18 @@ fn run(driver: &Driver, options: Options) {
         let others_drive = driver.waiting.load(Ordering::Acquire) > 0 || turns != turns_seen;
         turns_seen = turns;
         if others_drive && !options.spin {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(look);
+            look = (look * 2).min(RAREST_LOOK);
             continue;
         }
+        look = LOOK;
         if driver.try_poll() > 0 {
-            busy_until = Instant::now() + SPIN;
+            busy_until = Instant::now() + spin;
             nap = Duration::from_micros(20);
             continue;
         }
-        if options.spin || Instant::now() < busy_until {
+        idle_polls = idle_polls.wrapping_add(1);
+        if options.spin || !idle_polls.is_multiple_of(POLLS_PER_LOOK) || Instant::now() < busy_until {
             std::hint::spin_loop();
             continue;
         }
@@ -196,8 +208,14 @@ fn run(driver: &Driver, options: Options) {
         };
         if may_sleep {
             let longest = if rail_fds.is_some() { LONGEST_SLEEP } else { nap };
-            sleep(driver, rail_fds.as_deref().unwrap_or(&[]), &bells, longest);
+            let asleep = Instant::now();
+            let woken = sleep(driver, rail_fds.as_deref().unwrap_or(&[]), &bells, longest);
             nap = (nap * 2).min(LONGEST_NAP);
+            if woken {
+                let now = Instant::now();
+                spin = if now - asleep < GOOD_SLEEP { (spin * 2).min(LONGEST_SPIN) } else { SPIN };
+                busy_until = now + spin;
+            }
         } else {
             std::thread::yield_now();
         }
@@ -205,7 +223,8 @@ fn run(driver: &Driver, options: Options) {
     }
 }
 
-fn sleep(driver: &Driver, rails: &[RawFd], bells: &[Arc<crate::channel::Doorbell>], longest: Duration) {
+/// Sleeps until a descriptor is readable (`true`) or for `longest`.
+fn sleep(driver: &Driver, rails: &[RawFd], bells: &[Arc<crate::channel::Doorbell>], longest: Duration) -> bool {
     let mut fds = Vec::with_capacity(rails.len() + bells.len() + 1);
     fds.push(PollFd::new(driver.bell.as_fd(), PollFlags::POLLIN));
     fds.extend(bells.iter().map(|b| PollFd::new(b.fd(), PollFlags::POLLIN)));
@@ -214,9 +233,10 @@ fn sleep(driver: &Driver, rails: &[RawFd], bells: &[Arc<crate::channel::Doorbell
         PollFd::new(unsafe { BorrowedFd::borrow_raw(fd) }, PollFlags::POLLIN)
     }));
     // Interrupted or out of memory: then this was a short sleep.
-    let _ = ppoll(&mut fds, Some(TimeSpec::from(longest)), None);
+    let woken = ppoll(&mut fds, Some(TimeSpec::from(longest)), None).is_ok_and(|ready| ready > 0);
     // Nothing to read is the usual case.
     let _ = driver.bell.read();
+    woken
 }
 
 fn prepare_thread(options: Options) {

@@ -20,10 +20,10 @@ const MANY_RAILS_FROM: u64 = 64 << 10;
 const ALONE: u32 = 64;
 /// Idle polls before a waiting thread lets others run in between.
 const BEFORE_YIELD: u32 = 256;
-/// How long a thread waits by polling; then the proxy thread takes over and the waiting thread naps.
-const PATIENCE: Duration = Duration::from_millis(2);
-const SHORTEST_NAP: Duration = Duration::from_micros(20);
-const LONGEST_NAP: Duration = Duration::from_micros(200);
+/// How long a thread waits by polling; then the proxy thread takes over and the waiting thread naps, each time for an
+/// eighth of what it has waited.
+const PATIENCE: Duration = Duration::from_millis(10);
+const LONGEST_NAP: Duration = Duration::from_millis(1);
 
 /// Which endpoint an operation goes over.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -284,7 +284,7 @@ impl Wire {
 
     /// Progress for a host thread that waits for its own operations.
     fn wait(&self) -> Wait<'_> {
-        Wait { wire: self, turn: None, polls: 0, idle_since: None, nap: None, may_nap: false }
+        Wait { wire: self, turn: None, polls: 0, idle_since: None, naps: false, may_nap: false }
     }
 
     /// Progress for a host thread that waits for memory to change.
@@ -292,12 +292,30 @@ impl Wire {
         Wait { may_nap: true, ..self.wait() }
     }
 
-    fn poll_host(&self) -> usize {
-        // Only what is outstanding needs progress; nobody sends to a host endpoint first.
+    /// Polls the host endpoint if that brings anything forward; nobody sends to a host endpoint first.
+    fn poll_host(&self, now_and_then: bool) -> usize {
         if self.used.load(Ordering::Relaxed) & Path::Host as u8 == 0 {
             return 0;
         }
-        self.host.try_lock().map_or(0, |mut side| side.poll())
+        let Ok(mut side) = self.host.try_lock() else { return 0 };
+        // What was posted without a completion may still be on its way out of the provider.
+        if side.endpoint.is_active() || now_and_then { side.poll() } else { 0 }
+    }
+
+    /// Writes a byte that the peer waits for and that no quiet has to wait for.
+    pub fn put_flag(&self, pe: Pe, dest: u64, value: u8) -> Result<(), Error> {
+        self.keep_fence(Path::Host)?;
+        self.used.fetch_or(Path::Host as u8, Ordering::Relaxed);
+        let mut wait = self.wait();
+        loop {
+            let mut side = self.host();
+            match side.endpoint.put_flag(pe, dest, value, Issue { issuer: HOST, tag: None }) {
+                Err(Error::Full { .. }) => drop(side.poll()),
+                done => return done,
+            }
+            drop(side);
+            wait.step();
+        }
     }
 
     fn seconds(&self) -> u32 {
@@ -338,8 +356,8 @@ pub(crate) struct Wait<'a> {
     turn: Option<Turn<'a>>,
     polls: u32,
     idle_since: Option<Instant>,
-    /// The time of the next nap, once it has come to that; never for a thread that waits for its own operations.
-    nap: Option<Duration>,
+    /// It has come to naps; never for a thread that waits for its own operations.
+    naps: bool,
     may_nap: bool,
 }
 
@@ -356,10 +374,10 @@ impl Wait<'_> {
 
     /// Drives both endpoints, or lets others.
     pub fn drive(&mut self) {
-        if let Some(nap) = self.nap {
-            std::thread::sleep(nap);
-            self.nap = Some((nap * 2).min(LONGEST_NAP));
-            self.wire.poll_host();
+        if self.naps {
+            let waited = self.idle_since.map_or(PATIENCE, |since| since.elapsed());
+            std::thread::sleep((waited / 8).min(LONGEST_NAP));
+            self.wire.poll_host(true);
             return;
         }
         self.polls = self.polls.wrapping_add(1);
@@ -368,12 +386,12 @@ impl Wait<'_> {
             self.wire.host().endpoint.tick(self.wire.seconds());
             if self.may_nap && now - *self.idle_since.get_or_insert(now) > PATIENCE {
                 self.turn = None;
-                self.nap = Some(SHORTEST_NAP);
+                self.naps = true;
                 return;
             }
         }
         let turn = self.turn.get_or_insert_with(|| self.wire.driver.wait_turn());
-        if turn.poll() + self.wire.poll_host() > 0 {
+        if turn.poll() + self.wire.poll_host(self.polls.is_multiple_of(16)) > 0 {
             self.idle_since = None;
         } else if self.polls > BEFORE_YIELD && self.polls.is_multiple_of(4) {
             std::thread::yield_now();

@@ -152,7 +152,9 @@ pub enum Error {
         bytes: u64,
     },
     /// A local buffer that a device may not use.
-    #[error("{operation} with PE {pe}: the local buffer of {bytes} bytes at {address:#x} is neither in the symmetric heap nor registered")]
+    #[error(
+        "{operation} with PE {pe}: the local buffer of {bytes} bytes at {address:#x} is neither in the symmetric heap nor registered"
+    )]
     LocalBuffer {
         /// What was attempted.
         operation: Operation,

@@ -186,8 +186,11 @@ impl Reply {
         if head[0] != Self::TAG {
             return Err("not a reply");
         }
-        let reply =
-            Reply { source: u32_at(head, 4), applied: u32_at(head, 8), outcomes: u16::from_le_bytes([head[2], head[3]]) };
+        let reply = Reply {
+            source: u32_at(head, 4),
+            applied: u32_at(head, 8),
+            outcomes: u16::from_le_bytes([head[2], head[3]]),
+        };
         let (outcomes, tail) = rest.as_chunks::<{ Self::OUTCOME }>();
         if outcomes.len() != usize::from(reply.outcomes) || !tail.is_empty() {
             return Err("outcomes do not match their count");

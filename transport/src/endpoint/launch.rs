@@ -41,8 +41,12 @@ impl Endpoint {
         if !self.ready() {
             return Err(Error::Full { operation: job.operation(), pe });
         }
-        if issue.tag.is_none() && self.try_quick_put(pe, &job) {
-            return Ok(0);
+        if issue.tag.is_none() && matches!(job, Job::Put { .. }) {
+            if self.try_quick_put(pe, &job, true) {
+                self.core.lone_puts.put();
+                return Ok(0);
+            }
+            self.core.lone_puts.put();
         }
         if let Job::Amo { ty, op, fetch, .. } = job
             && self.core.policy.native_amo
@@ -75,18 +79,21 @@ impl Endpoint {
         Ok(op)
     }
 
-    /// A small put behind a write that is under way on the only lane: no completion, no operation, one flush later.
+    /// A small put on the only lane: no completion, no operation; `dirty` until a flush.
     #[inline]
-    fn try_quick_put(&mut self, pe: Pe, job: &Job) -> bool {
+    fn try_quick_put(&mut self, pe: Pe, job: &Job, marks: bool) -> bool {
         let Job::Put { dest, source: Source::Stable(ptr) | Source::Copied(ptr), len } = *job else { return false };
         let core = &mut self.core;
         let (Some(caps), Some(peer)) = (core.caps.first(), core.peers.get(pe as usize)) else { return false };
         let lanes = core.caps.len();
         let Some(c) = core.connections.get_mut(pe as usize * lanes) else { return false };
         let ordered = caps.order.write_after_write && caps.order.send_after_write;
-        let in_epoch =
-            peer.deferred.is_empty() && (c.unacked.is_empty() || (peer.epoch == core.epoch && peer.pinned.is_none()));
-        if peer.lanes != 1 || !ordered || len as usize > caps.inject || c.writes == 0 || !in_epoch {
+        let in_epoch = peer.deferred.is_empty()
+            && (c.unacked.is_empty() || (peer.epoch == core.epoch && peer.pinned.is_none()));
+        if peer.lanes != 1 || !ordered || len as usize > caps.inject || !in_epoch {
+            return false;
+        }
+        if marks && core.lone_puts.expects_quiet() {
             return false;
         }
         let Some((remote, covered)) = core.regions.remote(pe, 0, dest) else { return false };
@@ -101,11 +108,25 @@ impl Endpoint {
         }
         core.counters[0].writes += 1;
         core.counters[0].bytes += len;
-        if !c.dirty {
+        if marks && !c.dirty {
             c.dirty = true;
             core.dirty.push((pe, 0));
         }
         true
+    }
+
+    /// Writes one byte that nobody's quiet has to wait for: a flag that its reader waits for.
+    ///
+    /// # Errors
+    /// As for [`Endpoint::submit`].
+    pub fn put_flag(&mut self, pe: Pe, dest: u64, value: u8, issue: Issue) -> Result<()> {
+        let job = Job::Put { dest, source: Source::Copied(&raw const value), len: 1 };
+        self.core.validate(pe, &job)?;
+        if pe != self.core.me && self.try_quick_put(pe, &job, false) {
+            return Ok(());
+        }
+        // SAFETY: the byte is copied during the call.
+        unsafe { self.submit(pe, job, issue) }.map(drop)
     }
 
     fn check_native(&self, ty: AmoType, op: AmoOp, fetch: Fetch) -> Result<()> {

@@ -10,14 +10,16 @@
 //!
 //! # Delivery
 //! Every operation is finished only when it is visible at its target: writes ask for delivery, requests are acknowledged
-//! by the target agent. One exception saves a round trip each: on a single lane that keeps writes in order and messages
-//! behind writes, small writes behind a write that is still under way are posted without a completion, and
-//! [`Endpoint::start_quiet`] sends one flush request behind them all.
+//! by the target agent. One exception saves an acknowledgement each: on a single lane that keeps writes in order and
+//! messages behind writes, small writes are posted without a completion, and [`Endpoint::start_quiet`] sends one flush
+//! request behind them all. A put that is followed by a quiet at once is better off with a completion of its
+//! own; `lone` predicts which is the case.
 
 mod completion;
 mod connection;
 pub mod job;
 mod launch;
+mod lone;
 mod post;
 
 use std::collections::VecDeque;
@@ -25,6 +27,7 @@ use std::collections::VecDeque;
 pub use completion::NoAgent;
 use connection::{Connection, Peer};
 use job::{Finished, Issuer, Op, OpHandle};
+use lone::LonePuts;
 use post::WorkRequest;
 
 use crate::bounce::Bounce;
@@ -147,6 +150,7 @@ struct Core {
     blocked: Vec<Pe>,
     /// Connections with writes to flush.
     dirty: Vec<(Pe, usize)>,
+    lone_puts: LonePuts,
     next_lane: usize,
     epoch: u32,
     now: u32,
@@ -188,6 +192,7 @@ impl Endpoint {
             followups: Vec::with_capacity(64),
             blocked: Vec::new(),
             dirty: Vec::new(),
+            lone_puts: LonePuts::default(),
             next_lane: me as usize,
             epoch: 0,
             now: 0,
@@ -351,6 +356,13 @@ impl Endpoint {
         self.core.ops.len() < MAX_OPERATIONS && self.core.work.len() < MAX_WORK_REQUESTS && self.core.bounce.plentiful()
     }
 
+    /// Whether anything is under way that polling would bring forward.
+    #[inline]
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.core.ops.len() > 0 || self.core.work.len() > 0
+    }
+
     /// Whether an operation is complete (or failed).
     #[inline]
     #[must_use]
@@ -367,6 +379,7 @@ impl Endpoint {
     /// Call it again while waiting: it goes on where buffers ran out.
     /// Costs nothing when there is nothing to do.
     pub fn start_quiet(&mut self, issuer: Issuer) {
+        self.core.lone_puts.quiet();
         while self.core.bounce.plentiful()
             && let Some((pe, lane)) = self.core.dirty.pop()
         {
