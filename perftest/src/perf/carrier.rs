@@ -1,0 +1,137 @@
+//! What carries a measurement's data: the runtime, its device, bare libfabric, or copies by the CPU.
+//!
+//! Every test is written once, over this trait, and compiled for each carrier: what is compared differs in nothing but
+//! what carries the data.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::error::{Error, Result};
+
+/// Where things are in the area that every PE has. Words that different PEs write have a cache line pair each.
+pub mod area {
+    /// PE 0 tells all a number here.
+    pub const PLAN: usize = 0;
+    /// What AMO tests count.
+    pub const COUNTER: usize = 128;
+    /// What puts and signals of ping-pong tests arrive at.
+    pub const PING: usize = 256;
+    /// For barriers of carriers that have none of their own.
+    pub const BARRIER: usize = 384;
+    /// Results of fetching operations.
+    pub const RESULT: usize = 512;
+    /// Sources of words that are put.
+    pub const WORDS: usize = 1024;
+    /// How many of them.
+    pub const N_WORDS: usize = 128;
+    /// What is sent starts here.
+    pub const SOURCE: usize = 4096;
+}
+
+/// Moves data between the areas of PEs. Offsets are in the areas; everything is of whoever calls, unless it says `pe`.
+pub trait Carrier {
+    /// This PE.
+    fn pe(&self) -> u32;
+
+    /// How many PEs there are.
+    fn n_pes(&self) -> u32;
+
+    /// The first byte of this PE's area.
+    fn base(&self) -> *mut u8;
+
+    /// Starts to copy `len` bytes to `dest` at `pe`. The source stays as it is until [`Carrier::quiet`].
+    fn start_put(&mut self, pe: u32, dest: usize, source: usize, len: usize) -> Result<()>;
+
+    /// Copies `len` bytes to `dest` at `pe`; the source may be changed afterwards.
+    fn put(&mut self, pe: u32, dest: usize, source: usize, len: usize) -> Result<()> {
+        self.start_put(pe, dest, source, len)
+    }
+
+    /// Copies 8 bytes to `word` at `pe`, for who polls it there.
+    fn put_word(&mut self, pe: u32, word: usize, value: u64) -> Result<()>;
+
+    /// Starts to copy `len` bytes from `source` at `pe`.
+    fn start_get(&mut self, pe: u32, dest: usize, source: usize, len: usize) -> Result<()>;
+
+    /// Copies `len` bytes from `source` at `pe`.
+    fn get(&mut self, pe: u32, dest: usize, source: usize, len: usize) -> Result<()>;
+
+    /// Waits until all that was started is complete and visible.
+    fn quiet(&mut self) -> Result<()>;
+
+    /// Announces windows of this many operations.
+    fn open_windows(&mut self, _operations: usize) {}
+
+    /// Ends a window. A carrier that limits what is in flight by itself need not wait here.
+    fn end_window(&mut self) -> Result<()> {
+        self.quiet()
+    }
+
+    /// Orders what comes after behind what came before.
+    fn fence(&mut self) -> Result<()> {
+        Err(unsupported("fences"))
+    }
+
+    /// Adds to a word and returns what it was.
+    fn fetch_add(&mut self, _pe: u32, _word: usize, _value: u64) -> Result<u64> {
+        Err(unsupported("atomics"))
+    }
+
+    /// Starts to add to a word.
+    fn start_add(&mut self, _pe: u32, _word: usize, _value: u64) -> Result<()> {
+        Err(unsupported("atomics"))
+    }
+
+    /// Sets a signal word.
+    fn signal(&mut self, _pe: u32, _word: usize, _value: u64) -> Result<()> {
+        Err(unsupported("signals"))
+    }
+
+    /// Copies `len` bytes to `dest` at `pe`, then sets a signal word there.
+    fn put_signal(&mut self, _pe: u32, _put: (usize, usize, usize), _word: usize, _value: u64) -> Result<()> {
+        Err(unsupported("signals"))
+    }
+
+    /// Waits until this PE's word is at least `value`, and makes progress meanwhile.
+    fn wait(&mut self, word: usize, value: u64) -> Result<()>;
+
+    /// Completes what was started and waits for all PEs.
+    fn barrier(&mut self) -> Result<()>;
+
+    /// An address in this PE's area.
+    #[inline]
+    fn at(&self, offset: usize) -> *mut u8 {
+        self.base().wrapping_add(offset)
+    }
+
+    /// Reads one of this PE's words as others left it.
+    #[inline]
+    fn word(&self, word: usize) -> u64 {
+        // SAFETY: areas are mapped while their carrier lives, words are aligned, and all who reach them do so at once.
+        unsafe { AtomicU64::from_ptr(self.at(word).cast()) }.load(Ordering::Acquire)
+    }
+
+    /// Sets one of this PE's words.
+    #[inline]
+    fn set_word(&mut self, word: usize, value: u64) {
+        // SAFETY: as for `word`.
+        unsafe { AtomicU64::from_ptr(self.at(word).cast()) }.store(value, Ordering::Release);
+    }
+
+    /// Gives all PEs what PE 0 says. Collective.
+    fn agree(&mut self, mine: u64) -> Result<u64> {
+        if self.pe() == 0 {
+            for pe in 1..self.n_pes() {
+                self.put_word(pe, area::PLAN, mine)?;
+            }
+            self.set_word(area::PLAN, mine);
+        }
+        self.barrier()?;
+        let agreed = self.word(area::PLAN);
+        self.barrier()?;
+        Ok(agreed)
+    }
+}
+
+fn unsupported(what: &str) -> Error {
+    Error::Arguments(format!("what carries this test's data has no {what}"))
+}

@@ -1,0 +1,169 @@
+//! The tests that there are.
+
+/// What carries the data of a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layer {
+    /// The runtime.
+    Runtime,
+    /// Bare libfabric.
+    Libfabric,
+    /// Copies by the CPU between two shared mappings.
+    Copies,
+}
+
+/// What is done and timed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// One put, and quiet.
+    Put,
+    /// One blocking get.
+    Get,
+    /// Windows of puts, a quiet after each.
+    PutWindows(usize),
+    /// Windows of gets, a quiet after each.
+    GetWindows(usize),
+    /// Puts, and one quiet at the end of a batch.
+    PutStream,
+    /// One fetch-add.
+    FetchAdd,
+    /// Windows of adds, a quiet after each.
+    AddWindows(usize),
+    /// A signal there, a signal back.
+    SignalPingPong,
+    /// An 8-byte put there, one back; polled in memory.
+    PutPingPong,
+    /// A put with a signal there, one back.
+    PutSignalPingPong,
+    /// A put, a fence, a put, and quiet.
+    FencedPuts,
+    /// Everybody puts to everybody else, and a barrier.
+    AllToAll,
+    /// A barrier.
+    Barrier,
+    /// Joining the job.
+    Init,
+    /// Resident memory besides the heap, once all PEs have talked to all.
+    Memory,
+    /// Processor time of a PE that sleeps.
+    Idle,
+}
+
+/// Which sizes a test has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sizes {
+    /// Those of `-b` and `-e`.
+    Range,
+    /// One word.
+    Word,
+    /// None.
+    None,
+}
+
+/// One test.
+#[derive(Debug)]
+pub struct Test {
+    pub name: &'static str,
+    pub layer: Layer,
+    pub work: Work,
+    pub sizes: Sizes,
+    /// Microseconds, megabytes (10^6) per second, millions of operations per second, …
+    pub unit: &'static str,
+    pub about: &'static str,
+}
+
+impl Test {
+    /// Whether `all` includes it: the others take long, or are figures of a PE and not of operations.
+    #[must_use]
+    pub fn in_all(&self) -> bool {
+        !matches!(self.work, Work::Init | Work::Memory | Work::Idle)
+    }
+
+    /// Smaller is better.
+    #[must_use]
+    pub fn is_latency(&self) -> bool {
+        self.unit == "us"
+    }
+
+    /// What it needs of the job is two PEs, not any number.
+    #[must_use]
+    pub fn needs_two(&self) -> bool {
+        self.layer != Layer::Runtime
+    }
+
+    /// What `--busy-target` can be combined with.
+    #[must_use]
+    pub fn can_have_busy_target(&self) -> bool {
+        self.layer == Layer::Runtime && matches!(self.work, Work::Put | Work::Get | Work::FetchAdd)
+    }
+
+    /// What the CPU device has operations for.
+    #[must_use]
+    pub fn can_run_on_device(&self) -> bool {
+        self.layer == Layer::Runtime && !matches!(self.work, Work::Init | Work::Memory | Work::Idle)
+    }
+}
+
+/// Finds a test by its name.
+#[cfg(test)]
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Test> {
+    TESTS.iter().find(|test| test.name == name)
+}
+
+macro_rules! test {
+    ($name:literal, $layer:ident, $work:expr, $sizes:ident, $unit:literal, $about:literal) => {
+        Test { name: $name, layer: Layer::$layer, work: $work, sizes: Sizes::$sizes, unit: $unit, about: $about }
+    };
+}
+
+/// Window of bandwidth tests.
+const WIDE: usize = 16;
+/// Window of rate tests.
+const DEEP: usize = 64;
+
+/// Every test, in the order in which `all` runs them: bare ones first, since no runtime is there yet.
+#[rustfmt::skip] // One line per test.
+pub const TESTS: &[Test] = &[
+    test!("raw-put-lat", Libfabric, Work::Put, Range, "us", "put, awaited delivery, on bare libfabric"),
+    test!("raw-get-lat", Libfabric, Work::Get, Range, "us", "get on bare libfabric"),
+    test!("raw-put-bw", Libfabric, Work::PutWindows(WIDE), Range, "MB/s", "puts, 16 in flight, each delivery awaited, on bare libfabric"),
+    test!("raw-get-bw", Libfabric, Work::GetWindows(WIDE), Range, "MB/s", "gets, 16 in flight, on bare libfabric"),
+    test!("raw-put-rate", Libfabric, Work::PutWindows(DEEP), Word, "Mop/s", "8-byte puts, 64 in flight, each delivery awaited, on bare libfabric"),
+    test!("raw-put-pingpong", Libfabric, Work::PutPingPong, Word, "us", "half round trip of an 8-byte put on bare libfabric"),
+    test!("raw-amo-lat", Libfabric, Work::FetchAdd, Word, "us", "the provider's own fetch-add"),
+    test!("raw-amo-rate", Libfabric, Work::AddWindows(DEEP), Word, "Mop/s", "the provider's own adds, 64 in flight"),
+    test!("raw-memcpy-bw", Copies, Work::PutWindows(WIDE), Range, "MB/s", "memcpy between shared mappings of two processes"),
+    test!("put-bw", Runtime, Work::PutWindows(WIDE), Range, "MB/s", "windows of 16 puts, a quiet after each"),
+    test!("put-lat", Runtime, Work::Put, Range, "us", "put and quiet"),
+    test!("get-bw", Runtime, Work::GetWindows(WIDE), Range, "MB/s", "windows of 16 gets, a quiet after each"),
+    test!("get-lat", Runtime, Work::Get, Range, "us", "blocking get"),
+    test!("p-rate", Runtime, Work::PutWindows(DEEP), Word, "Mop/s", "windows of 64 8-byte puts, a quiet after each"),
+    test!("put-rate", Runtime, Work::PutStream, Word, "Mop/s", "8-byte puts, one quiet at the end"),
+    test!("put-pingpong", Runtime, Work::PutPingPong, Word, "us", "half round trip of an 8-byte put"),
+    test!("amo-lat", Runtime, Work::FetchAdd, Word, "us", "fetch-add of 8 bytes"),
+    test!("amo-rate", Runtime, Work::AddWindows(DEEP), Word, "Mop/s", "windows of 64 adds, a quiet after each"),
+    test!("signal-lat", Runtime, Work::SignalPingPong, Word, "us", "half round trip of a signal"),
+    test!("put-signal-pingpong", Runtime, Work::PutSignalPingPong, Range, "us", "half round trip of a put with a signal"),
+    test!("fence-lat", Runtime, Work::FencedPuts, Range, "us", "put, fence, put, quiet"),
+    test!("alltoall-bw", Runtime, Work::AllToAll, Range, "MB/s", "each PE puts to all others, then a barrier; what one PE sends"),
+    test!("barrier-lat", Runtime, Work::Barrier, None, "us", "barrier over all PEs"),
+    test!("init-time", Runtime, Work::Init, None, "ms", "joining the job, of the slowest PE"),
+    test!("memory", Runtime, Work::Memory, None, "MiB", "resident memory besides heaps, of the largest PE"),
+    test!("idle-cpu", Runtime, Work::Idle, None, "%", "processor time of a PE that sleeps 5 s, of the busiest PE"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_and_only_once() {
+        for test in TESTS {
+            assert_eq!(TESTS.iter().filter(|other| other.name == test.name).count(), 1, "{}", test.name);
+            assert!(find(test.name).is_some_and(|found| std::ptr::eq(found, test)));
+            assert_eq!(test.name.starts_with("raw-"), test.layer != Layer::Runtime, "{}", test.name);
+            assert_eq!(test.is_latency(), test.unit == "us");
+        }
+        assert!(find("all").is_none());
+    }
+}

@@ -1,0 +1,100 @@
+//! What can go wrong in a measurement.
+
+/// The result of everything here that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The runtime failed.
+    #[error(transparent)]
+    Runtime(#[from] symrail::Error),
+    /// The transport failed outside of a runtime.
+    #[error(transparent)]
+    Transport(#[from] symrail_transport::Error),
+    /// The PEs did not find each other.
+    #[error(transparent)]
+    Bootstrap(#[from] symrail::bootstrap::Error),
+    /// The PEs could not be started.
+    #[error("{reason}")]
+    Launch {
+        /// What the launcher said.
+        reason: String,
+        /// The exit code that it has for that.
+        exit_code: i32,
+    },
+    /// The CPU device failed.
+    #[error("the CPU device: {0}")]
+    Device(String),
+    /// A combination of arguments that makes no sense, or that this machine cannot do.
+    #[error("{0}")]
+    Arguments(String),
+    /// Bare libfabric failed.
+    #[error("bare libfabric: {call} with {provider} failed: {reason}")]
+    Fabric {
+        /// The function.
+        call: &'static str,
+        /// The provider's name.
+        provider: String,
+        /// What it said.
+        reason: String,
+    },
+    /// Somebody did not answer.
+    #[error("PE {pe} waited {seconds} s for {what}")]
+    Timeout {
+        /// Who waited.
+        pe: u32,
+        /// For what.
+        what: &'static str,
+        /// How long.
+        seconds: u64,
+    },
+    /// What arrived is not what was sent.
+    #[error("{test}, {size} bytes: wrong data at PE {pe}: byte {at} is {found:#04x}, not {expected:#04x}")]
+    WrongData {
+        /// The test.
+        test: &'static str,
+        /// The size that was being measured.
+        size: usize,
+        /// Where it arrived.
+        pe: u32,
+        /// Which byte.
+        at: usize,
+        /// What it is.
+        found: u8,
+        /// What it should be.
+        expected: u8,
+    },
+    /// A word that was counted or signalled has another value than it should.
+    #[error("{test}: wrong word at PE {pe}: {found}, not {expected}")]
+    WrongWord {
+        /// The test.
+        test: &'static str,
+        /// Where.
+        pe: u32,
+        /// Its value.
+        found: u64,
+        /// What it should be.
+        expected: u64,
+    },
+    /// The system refused something.
+    #[error("{what}: {reason}")]
+    System {
+        /// What was attempted.
+        what: String,
+        /// What it said.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// 2 for a wrong call, 1 for the rest.
+    #[must_use]
+    pub fn exit_code(&self) -> i32 {
+        match self {
+            Error::Arguments(_) => 2,
+            Error::Launch { exit_code, .. } => *exit_code,
+            _ => 1,
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The runtime's host API as carrier.
+
+use symrail::{Cmp, Runtime, SignalOp};
+
+use super::carrier::Carrier;
+use super::error::Result;
+
+/// A PE of the runtime, with an area in its symmetric heap.
+pub struct Host<'a> {
+    runtime: &'a Runtime,
+    base: *mut u8,
+}
+
+impl<'a> Host<'a> {
+    /// Takes an area of `bytes` from the heap. Collective.
+    pub fn new(runtime: &'a Runtime, bytes: usize) -> Result<Host<'a>> {
+        let base = runtime.align(4096, bytes)?;
+        // SAFETY: a block of that many bytes; whoever is told of it waits for the barrier.
+        unsafe { base.write_bytes(0, super::carrier::area::SOURCE) };
+        runtime.barrier_all()?;
+        Ok(Host { runtime, base })
+    }
+
+    /// Gives the area back. Collective.
+    pub fn free(self) -> Result<()> {
+        Ok(self.runtime.free(self.base)?)
+    }
+}
+
+impl Carrier for Host<'_> {
+    #[inline]
+    fn pe(&self) -> u32 {
+        self.runtime.my_pe()
+    }
+
+    #[inline]
+    fn n_pes(&self) -> u32 {
+        self.runtime.n_pes()
+    }
+
+    #[inline]
+    fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    #[inline]
+    fn start_put(&mut self, pe: u32, dest: usize, source: usize, len: usize) -> Result<()> {
+        // SAFETY: both lie in the area, and tests leave sources alone until they are quiet.
+        Ok(unsafe { self.runtime.put_nbi(self.at(dest), self.at(source), len, pe) }?)
+    }
+
+    #[inline]
+    fn put(&mut self, pe: u32, dest: usize, source: usize, len: usize) -> Result<()> {
+        // SAFETY: both lie in the area.
+        Ok(unsafe { self.runtime.put(self.at(dest), self.at(source), len, pe) }?)
+    }
+
+    #[inline]
+    fn put_word(&mut self, pe: u32, word: usize, value: u64) -> Result<()> {
+        // SAFETY: the source lives until the call returns.
+        Ok(unsafe { self.runtime.put(self.at(word), (&raw const value).cast(), 8, pe) }?)
+    }
+
+    #[inline]
+    fn start_get(&mut self, pe: u32, dest: usize, source: usize, len: usize) -> Result<()> {
+        // SAFETY: both lie in the area, and tests leave destinations alone until they are quiet.
+        Ok(unsafe { self.runtime.get_nbi(self.at(dest), self.at(source), len, pe) }?)
+    }
+
+    #[inline]
+    fn get(&mut self, pe: u32, dest: usize, source: usize, len: usize) -> Result<()> {
+        // SAFETY: both lie in the area.
+        Ok(unsafe { self.runtime.get(self.at(dest), self.at(source), len, pe) }?)
+    }
+
+    #[inline]
+    fn quiet(&mut self) -> Result<()> {
+        Ok(self.runtime.quiet()?)
+    }
+
+    #[inline]
+    fn fence(&mut self) -> Result<()> {
+        Ok(self.runtime.fence()?)
+    }
+
+    #[inline]
+    fn fetch_add(&mut self, pe: u32, word: usize, value: u64) -> Result<u64> {
+        Ok(self.runtime.fetch_add(self.at(word).cast::<u64>(), value, pe)?)
+    }
+
+    #[inline]
+    fn start_add(&mut self, pe: u32, word: usize, value: u64) -> Result<()> {
+        use symrail::{AmoOp, AmoType};
+        Ok(self.runtime.amo(self.at(word), AmoType::U64, AmoOp::Add, value, 0, pe)?)
+    }
+
+    #[inline]
+    fn signal(&mut self, pe: u32, word: usize, value: u64) -> Result<()> {
+        Ok(self.runtime.signal_op(self.at(word).cast(), value, SignalOp::Set, pe)?)
+    }
+
+    #[inline]
+    fn put_signal(
+        &mut self,
+        pe: u32,
+        (dest, source, len): (usize, usize, usize),
+        word: usize,
+        value: u64,
+    ) -> Result<()> {
+        let signal = (self.at(word).cast(), value, SignalOp::Set);
+        // SAFETY: all lie in the area.
+        Ok(unsafe { self.runtime.put_signal(self.at(dest), self.at(source), len, signal, pe) }?)
+    }
+
+    #[inline]
+    fn wait(&mut self, word: usize, value: u64) -> Result<()> {
+        // SAFETY: a word of the area, aligned.
+        unsafe { self.runtime.wait_until(self.at(word).cast::<u64>(), Cmp::Ge, value) }?;
+        Ok(())
+    }
+
+    #[inline]
+    fn barrier(&mut self) -> Result<()> {
+        Ok(self.runtime.barrier_all()?)
+    }
+}

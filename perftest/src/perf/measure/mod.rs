@@ -1,0 +1,217 @@
+//! The tests: what is done, timed and checked. Each is written once for all carriers.
+//!
+//! | file | tests |
+//! |---|---|
+//! | `one_sided` | PE 0 works on its peer's memory; the peer waits in a barrier, or computes |
+//! | `ping_pong` | both take turns |
+//! | `everybody` | all PEs do the same |
+//! | `footprint` | figures of a PE: memory, processor time while idle |
+//!
+//! PE 0's peer is the last PE, which is on another host if there are several. Before each size, sources are filled with a
+//! pattern of their own and destinations are wiped; after it, everybody looks at what has arrived. Wrong data is an error.
+
+mod everybody;
+pub mod footprint;
+mod one_sided;
+mod ping_pong;
+
+use std::time::{Duration, Instant};
+
+use super::carrier::{Carrier, area};
+use super::catalog::{Test, Work};
+use super::error::{Error, Result};
+use super::pattern;
+use super::plan::{Plan, Spread};
+use super::sample::{Figures, Samples};
+
+/// Shorter calls are timed in batches, since reading the clock takes some 25 ns.
+const WORTH_A_CLOCK: f64 = 2.0;
+/// Calls in such a batch.
+const BATCH: u64 = 1000;
+/// Most samples of one size.
+const MOST_SAMPLES: u64 = 100_000;
+
+/// A carrier, and what is done with it.
+pub struct Bench<'a, C> {
+    pub carrier: &'a mut C,
+    pub plan: &'a Plan,
+    pub test: &'static Test,
+    /// Who works with PE 0.
+    peer: u32,
+    /// Sizes measured so far, so that each has other data.
+    round: u64,
+    /// What the next ping says.
+    ping: u64,
+}
+
+impl<'a, C: Carrier> Bench<'a, C> {
+    /// Collective.
+    pub fn new(carrier: &'a mut C, plan: &'a Plan, test: &'static Test) -> Bench<'a, C> {
+        let peer = carrier.n_pes() - 1;
+        for word in [area::PING, area::COUNTER] {
+            carrier.set_word(word, 0);
+        }
+        Bench { carrier, plan, test, peer, round: 0, ping: 0 }
+    }
+
+    /// Measures one size. The figures are PE 0's. Collective.
+    pub fn measure(&mut self, size: usize) -> Result<Option<Figures>> {
+        self.round += 1;
+        let spread = Spread::of(self.test.work, size, self.carrier.n_pes());
+        let mine = pattern::seed(self.round, self.carrier.pe());
+        pattern::fill(self.carrier, spread.source(0), spread.span(), mine);
+        pattern::wipe(self.carrier, spread.dest(0), spread.span());
+        self.carrier.barrier()?;
+        let figures = match self.test.work {
+            _ if self.plan.busy_target => self.busy_target(spread)?,
+            Work::SignalPingPong | Work::PutPingPong | Work::PutSignalPingPong => self.ping_pong(spread)?,
+            Work::AllToAll | Work::Barrier => self.everybody(spread)?,
+            _ => self.one_sided(spread)?,
+        };
+        // Nobody goes on, and nothing is told, before all have found their data right.
+        self.carrier.barrier()?;
+        Ok(figures)
+    }
+
+    fn is_first(&self) -> bool {
+        self.carrier.pe() == 0
+    }
+
+    fn is_peer(&self) -> bool {
+        self.carrier.pe() == self.peer
+    }
+
+    /// Whether slot `slot` holds what `from` sent from its slot `sent`.
+    fn check(&self, spread: Spread, slot: usize, from: u32, sent: usize) -> Result<()> {
+        let seed = pattern::seed(self.round, from);
+        match pattern::check(self.carrier, spread.dest(slot), spread.size, seed, sent * spread.stride) {
+            None => Ok(()),
+            Some(wrong) => Err(Error::WrongData {
+                test: self.test.name,
+                size: spread.size,
+                pe: self.carrier.pe(),
+                at: wrong.at,
+                found: wrong.found,
+                expected: wrong.expected,
+            }),
+        }
+    }
+
+    /// Whether a word has the value that it must have.
+    fn check_word(&self, found: u64, expected: u64) -> Result<()> {
+        if found == expected {
+            return Ok(());
+        }
+        Err(Error::WrongWord { test: self.test.name, pe: self.carrier.pe(), found, expected })
+    }
+
+    /// Warms up, then times `call` as the plan says. `worth` is the time in microseconds from which a call is timed alone.
+    /// Also returns how often it was called before.
+    fn timed(
+        &mut self,
+        size: usize,
+        worth: f64,
+        mut call: impl FnMut(&mut Self) -> Result<()>,
+    ) -> Result<(Samples, u64)> {
+        let started = Instant::now();
+        let (mut warmup, wanted) = (0, self.plan.warmup(size).max(1));
+        // The last half of the warm-up tells how long a call takes.
+        let (mut half_at, mut half) = (started, 0);
+        while warmup < wanted && (self.plan.warmup.is_some() || started.elapsed() < Duration::from_millis(250)) {
+            if warmup == wanted / 2 {
+                (half_at, half) = (Instant::now(), warmup);
+            }
+            call(self)?;
+            warmup += 1;
+        }
+        self.carrier.quiet()?;
+        let micros = super::sample::micros_since(half_at) / (warmup - half).max(1) as f64;
+        let schedule = Schedule::new(self.plan, size, micros, worth);
+        let mut samples = Samples::with_capacity(schedule.batches() as usize);
+        let mut left = schedule.calls;
+        while left > 0 && samples.micros() < schedule.budget.as_micros() as f64 {
+            let batch = schedule.batch.min(left);
+            let begun = Instant::now();
+            for _ in 0..batch {
+                call(self)?;
+            }
+            samples.add(batch, begun);
+            left -= batch;
+        }
+        // What a carrier has not awaited yet takes its time too.
+        let rest = Instant::now();
+        self.carrier.quiet()?;
+        samples.add_time(rest);
+        Ok((samples, warmup))
+    }
+
+    /// As [`Bench::timed`] for calls that take several PEs, which must agree on how many there are. Collective.
+    fn timed_together(
+        &mut self,
+        size: usize,
+        mut call: impl FnMut(&mut Self) -> Result<()>,
+    ) -> Result<(Samples, u64)> {
+        // Something may take 40 ms on some provider: the first two tell.
+        let mut micros = self.some(2, &mut call)?;
+        let affordable = (250_000.0 / micros.max(1e-3)) as u64;
+        let wanted = self.plan.warmup.unwrap_or(self.plan.warmup(size).min(affordable)).max(1);
+        let warmup = self.carrier.agree(wanted)?;
+        micros = self.some(warmup, &mut call)?;
+        let schedule = Schedule::new(self.plan, size, micros, WORTH_A_CLOCK);
+        let in_time = (schedule.budget.as_micros() as f64 / micros.max(1e-3)).max(1.0);
+        let calls = self.carrier.agree(schedule.calls.min(in_time.min(1e18) as u64).max(1))?;
+        let mut samples = Samples::with_capacity(schedule.batches() as usize);
+        self.carrier.barrier()?;
+        let mut left = calls;
+        while left > 0 {
+            let batch = schedule.batch.min(left);
+            let begun = Instant::now();
+            for _ in 0..batch {
+                call(self)?;
+            }
+            samples.add(batch, begun);
+            left -= batch;
+        }
+        self.carrier.quiet()?;
+        Ok((samples, warmup + 2))
+    }
+
+    /// Calls so often, and returns the microseconds of one.
+    fn some(&mut self, calls: u64, call: &mut impl FnMut(&mut Self) -> Result<()>) -> Result<f64> {
+        self.carrier.barrier()?;
+        let begun = Instant::now();
+        for _ in 0..calls {
+            call(self)?;
+        }
+        Ok(super::sample::micros_since(begun) / calls.max(1) as f64)
+    }
+}
+
+/// How many calls, in batches of how many, and for how long.
+struct Schedule {
+    calls: u64,
+    batch: u64,
+    budget: Duration,
+}
+
+impl Schedule {
+    fn new(plan: &Plan, size: usize, micros: f64, worth: f64) -> Schedule {
+        let (calls, budget) = plan.limits(size, micros);
+        let batch = if micros >= worth {
+            1
+        } else {
+            // Enough of them to be worth a clock many times over.
+            BATCH.max((worth / micros.max(1e-3)) as u64)
+        };
+        // No more samples than there is room for.
+        let batch = batch.max(calls.div_ceil(MOST_SAMPLES)).min(calls);
+        Schedule { calls, batch, budget }
+    }
+
+    fn batches(&self) -> u64 {
+        self.calls.div_ceil(self.batch.max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! PE 0 works on its peer's memory.
+
+use std::time::{Duration, Instant};
+
+use super::{Bench, WORTH_A_CLOCK};
+use crate::perf::carrier::{Carrier, area};
+use crate::perf::catalog::Work;
+use crate::perf::error::Result;
+use crate::perf::plan::Spread;
+use crate::perf::sample::{Figures, Samples};
+
+/// Puts before the quiet of a stream.
+const STREAM: usize = 8192;
+/// A window is timed alone from here on, in microseconds; shorter ones in batches.
+const LONG: f64 = 100.0;
+/// How long a busy target computes at a time, and when in that time the operation starts.
+const COMPUTING: Duration = Duration::from_millis(20);
+const START: Duration = Duration::from_millis(2);
+/// Such times, unless iterations are given.
+const TIMES: u64 = 40;
+
+impl<C: Carrier> Bench<'_, C> {
+    pub(super) fn one_sided(&mut self, spread: Spread) -> Result<Option<Figures>> {
+        let counts = matches!(self.test.work, Work::FetchAdd | Work::AddWindows(_));
+        self.carrier.set_word(area::COUNTER, 0);
+        self.carrier.barrier()?;
+        let figures = if self.is_first() { Some(self.work(spread)?) } else { None };
+        // The target waits here all the while.
+        self.carrier.barrier()?;
+        if counts {
+            let added = self.carrier.agree(figures.map_or(0, |figures| figures.iters + figures.warmup))?;
+            if self.is_peer() {
+                self.check_word(self.carrier.word(area::COUNTER), added)?;
+            }
+        } else {
+            self.check_all(spread)?;
+        }
+        Ok(figures)
+    }
+
+    /// Whether everything that was to be moved was.
+    fn check_all(&mut self, spread: Spread) -> Result<()> {
+        let (here, from) = match self.test.work {
+            Work::Get | Work::GetWindows(_) => (self.is_first(), self.peer),
+            _ => (self.is_peer(), 0),
+        };
+        if here {
+            (0..spread.slots).try_for_each(|slot| self.check(spread, slot, from, slot))?;
+        }
+        Ok(())
+    }
+
+    /// What PE 0 does.
+    fn work(&mut self, spread: Spread) -> Result<Figures> {
+        let (size, peer) = (spread.size, self.peer);
+        let (source, dest) = (spread.source(0), spread.dest(0));
+        match self.test.work {
+            Work::Put => self.latency(size, |bench| {
+                bench.carrier.put(peer, dest, source, size)?;
+                bench.carrier.quiet()
+            }),
+            Work::Get => self.latency(size, |bench| bench.carrier.get(peer, dest, source, size)),
+            Work::FetchAdd => {
+                let mut count = 0;
+                self.latency(size, |bench| {
+                    let old = bench.carrier.fetch_add(peer, area::COUNTER, 1)?;
+                    bench.check_word(old, count)?;
+                    count += 1;
+                    Ok(())
+                })
+            }
+            Work::FencedPuts => {
+                let (second, second_dest) = (spread.source(1), spread.dest(1));
+                self.latency(size, |bench| {
+                    bench.carrier.put(peer, dest, source, size)?;
+                    bench.carrier.fence()?;
+                    bench.carrier.put(peer, second_dest, second, size)?;
+                    bench.carrier.quiet()
+                })
+            }
+            Work::PutWindows(window) => self.windows(spread, window, |bench, i| {
+                bench.carrier.start_put(peer, spread.dest(i), spread.source(i), size)
+            }),
+            Work::GetWindows(window) => self.windows(spread, window, |bench, i| {
+                bench.carrier.start_get(peer, spread.dest(i), spread.source(i), size)
+            }),
+            Work::AddWindows(window) => {
+                self.windows(spread, window, |bench, _| bench.carrier.start_add(peer, area::COUNTER, 1))
+            }
+            _ => {
+                let (samples, warmup) = self.timed(size, LONG, |bench| {
+                    for i in 0..STREAM {
+                        bench.carrier.start_put(peer, spread.dest(i), spread.source(i), size)?;
+                    }
+                    bench.carrier.quiet()
+                })?;
+                Ok(self.rate(samples, size, STREAM, warmup))
+            }
+        }
+    }
+
+    fn latency(&mut self, size: usize, call: impl FnMut(&mut Self) -> Result<()>) -> Result<Figures> {
+        let (samples, warmup) = self.timed(size, WORTH_A_CLOCK, call)?;
+        Ok(samples.latency(1.0, warmup))
+    }
+
+    fn windows(
+        &mut self,
+        spread: Spread,
+        window: usize,
+        mut start: impl FnMut(&mut Self, usize) -> Result<()>,
+    ) -> Result<Figures> {
+        self.carrier.open_windows(window);
+        let (samples, warmup) = self.timed(spread.size, LONG, |bench| {
+            for i in 0..window {
+                start(bench, i)?;
+            }
+            bench.carrier.end_window()
+        })?;
+        Ok(self.rate(samples, spread.size, window, warmup))
+    }
+
+    fn rate(&self, samples: Samples, size: usize, operations: usize, warmup: u64) -> Figures {
+        let amount = if self.test.unit == "MB/s" { size * operations } else { operations };
+        samples.rate(amount as f64, operations as u64, warmup)
+    }
+
+    /// One operation at a time, each while the target computes and calls nothing.
+    pub(super) fn busy_target(&mut self, spread: Spread) -> Result<Option<Figures>> {
+        let (size, peer) = (spread.size, self.peer);
+        self.carrier.set_word(area::COUNTER, 0);
+        let times = self.plan.iterations.unwrap_or(TIMES);
+        let mut samples = Samples::with_capacity(times as usize);
+        for time in 0..times {
+            self.carrier.barrier()?;
+            if self.is_first() {
+                std::thread::sleep(START);
+                let begun = Instant::now();
+                match self.test.work {
+                    Work::Put => {
+                        self.carrier.put(peer, spread.dest(0), spread.source(0), size)?;
+                        self.carrier.quiet()?;
+                    }
+                    Work::Get => self.carrier.get(peer, spread.dest(0), spread.source(0), size)?,
+                    _ => {
+                        let old = self.carrier.fetch_add(peer, area::COUNTER, 1)?;
+                        self.check_word(old, time)?;
+                    }
+                }
+                samples.add(1, begun);
+            } else if self.is_peer() {
+                compute(COMPUTING);
+            }
+        }
+        self.carrier.barrier()?;
+        if self.test.work == Work::FetchAdd {
+            if self.is_peer() {
+                self.check_word(self.carrier.word(area::COUNTER), times)?;
+            }
+        } else {
+            self.check_all(spread)?;
+        }
+        Ok(self.is_first().then(|| samples.latency(1.0, 0)))
+    }
+}
+
+/// Keeps a core busy.
+fn compute(time: Duration) {
+    let begun = Instant::now();
+    let mut number = 1_u64;
+    while begun.elapsed() < time {
+        for _ in 0..1000 {
+            number = std::hint::black_box(number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+        }
+    }
+}

@@ -1,0 +1,2 @@
+//! Tests that tests find what they should.
+#![allow(clippy::unwrap_used)]

@@ -1,0 +1,211 @@
+//! `symrail perf`: how fast puts, gets, atomics, signals and barriers are, and how fast the fabric alone would be.
+//!
+//! Started outside of a launcher it starts its own PEs, which run this program with the same arguments.
+//!
+//! | file | concept |
+//! |---|---|
+//! | `catalog` | the tests that there are |
+//! | `plan` | sizes, iterations, where messages lie |
+//! | `session` | one PE, from joining to the last figure |
+//! | `carrier` | what carries data: all that tests need of it |
+//! | `host` | the runtime's host API as carrier |
+//! | `raw` | bare libfabric and plain copies as carriers |
+//! | `measure` | the tests, written once for all carriers |
+//! | `pattern` | data that tells where it came from |
+//! | `sample` | times, and what is told of them |
+//! | `report` | tables, JSON, plots |
+
+mod carrier;
+mod catalog;
+mod error;
+mod host;
+mod measure;
+mod pattern;
+mod plan;
+mod raw;
+mod report;
+mod sample;
+mod session;
+
+use std::path::PathBuf;
+
+use clap::builder::PossibleValuesParser;
+use symrail::bootstrap::{launcher, pmix};
+
+use crate::run::{self, Job};
+use catalog::{TESTS, Test};
+use error::{Error, Result};
+use plan::Plan;
+
+/// The arguments of `symrail perf`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// What to measure; `all` for everything. raw-… is the same on bare libfabric, for comparison in one run
+    #[arg(required = true, value_name = "TEST", value_parser = PossibleValuesParser::new(plan::test_names()))]
+    tests: Vec<String>,
+    /// How many PEs to start, unless a launcher has
+    #[arg(short = 'n', value_name = "N", default_value_t = 2)]
+    n: u32,
+    /// The smallest size, in bytes or with K, M, G
+    #[arg(short = 'b', value_name = "MIN", value_parser = plan::size)]
+    min: Option<usize>,
+    /// The largest size
+    #[arg(short = 'e', value_name = "MAX", value_parser = plan::size)]
+    max: Option<usize>,
+    /// Iterations of every size; about a second's worth if not given
+    #[arg(short = 'i', value_name = "ITERS")]
+    iterations: Option<u64>,
+    /// Iterations before those
+    #[arg(short = 'w', value_name = "WARMUP")]
+    warmup: Option<u64>,
+    /// Who starts the operations
+    #[arg(long, value_enum, default_value_t = Device::Host)]
+    device: Device,
+    /// Give every PE R rails
+    #[arg(long, value_name = "R")]
+    rails: Option<u32>,
+    /// Let the PEs believe that they are on H hosts: with 1 they map each other's memory, with 2 they use the wire.
+    /// 2 when rails or a provider are chosen, else 1
+    #[arg(long, value_name = "H")]
+    hosts: Option<u32>,
+    /// Write the figures as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draw the figures as SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// The target computes and never calls the library (get-lat, put-lat, amo-lat)
+    #[arg(long)]
+    busy_target: bool,
+}
+
+/// Who starts the operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Device {
+    /// The PE's host thread
+    Host,
+    /// A CPU thread that asks through a channel, as a GPU kernel does
+    Cpu,
+    /// A GPU kernel
+    Cuda,
+}
+
+impl std::fmt::Display for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Device::Host => "host",
+            Device::Cpu => "cpu",
+            Device::Cuda => "cuda",
+        })
+    }
+}
+
+impl Device {
+    /// Why it cannot be used.
+    fn missing(self) -> Error {
+        Error::Arguments(match self {
+            Device::Cuda => "--device cuda: built without CUDA kernels; use host or cpu".into(),
+            device => format!("--device {device}: not built in; use host"),
+        })
+    }
+}
+
+impl Args {
+    fn wants_all(&self) -> bool {
+        self.tests.iter().any(|name| name == "all")
+    }
+
+    /// The tests that were named, in the catalog's order.
+    fn chosen(&self) -> Vec<&'static Test> {
+        let all = self.wants_all();
+        let named = |test: &&Test| self.tests.iter().any(|name| name == test.name) || all && test.in_all();
+        TESTS.iter().filter(named).collect()
+    }
+
+    fn plan(&self) -> Plan {
+        Plan {
+            min: self.min,
+            max: self.max,
+            iterations: self.iterations,
+            warmup: self.warmup,
+            busy_target: self.busy_target,
+        }
+    }
+
+    /// Refuses combinations that make no sense.
+    fn check(&self, tests: &[&Test]) -> Result<()> {
+        let refuse = |why: String| Err(Error::Arguments(why));
+        if self.device == Device::Cuda {
+            return Err(self.device.missing());
+        }
+        if self.n < 2 {
+            return refuse(format!("-n {}: at least 2 PEs are needed", self.n));
+        }
+        for test in tests {
+            if self.busy_target && !test.can_have_busy_target() {
+                return refuse(format!("--busy-target is for get-lat, put-lat and amo-lat, not for {}", test.name));
+            }
+            if self.device != Device::Host && !test.can_run_on_device() && !self.wants_all() {
+                return refuse(format!("--device {} has no {}; use host", self.device, test.name));
+            }
+            if self.n != 2 && test.needs_two() && !self.wants_all() {
+                return refuse(format!("{} is for 2 PEs, not {}", test.name, self.n));
+            }
+        }
+        self.plan().check()
+    }
+
+    /// The job of PEs that run this program with the same arguments.
+    fn job(&self, tests: &[&Test]) -> Result<Job> {
+        let system = |reason: std::io::Error| Error::System {
+            what: "finding this program's file".into(),
+            reason: reason.to_string(),
+        };
+        let chosen = self.rails.is_some() || is_set("SYMRAIL_LIBFABRIC_PROVIDER") || is_set("SYMRAIL_TRANSPORT");
+        let mut env = Vec::new();
+        let needed = self.plan().area(tests, self.n).saturating_add(HEAP_SPARE);
+        if !is_set(HEAP_SIZE) && needed > symrail::Settings::default().heap_size {
+            env.push((HEAP_SIZE.to_owned(), needed.next_multiple_of(2 << 20).to_string()));
+        }
+        Ok(Job {
+            program: std::env::current_exe().map_err(system)?.into_os_string(),
+            args: std::env::args_os().skip(1).collect(),
+            n: self.n,
+            hosts: Some(self.hosts.unwrap_or(if chosen { 2 } else { 1 })),
+            rails: self.rails,
+            env,
+            ..Job::default()
+        })
+    }
+}
+
+/// Holds the unique id of a job whose PEs were started by other means.
+const UID: &str = "SYMRAIL_BOOTSTRAP_UID";
+const HEAP_SIZE: &str = "SYMRAIL_HEAP_SIZE";
+/// What the runtime needs of the heap besides the area.
+const HEAP_SPARE: usize = 16 << 20;
+
+fn is_set(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|value| !value.is_empty())
+}
+
+/// Runs `symrail perf` and returns its exit code.
+pub fn main(args: &Args) -> i32 {
+    match perform(args) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("symrail perf: {error}");
+            error.exit_code()
+        }
+    }
+}
+
+fn perform(args: &Args) -> Result<i32> {
+    let tests = args.chosen();
+    args.check(&tests)?;
+    if launcher::present() || is_set(UID) || pmix::present() {
+        return session::run(args, &tests, &args.plan()).map(|()| 0);
+    }
+    run::launch(&args.job(&tests)?)
+        .map_err(|reason| Error::Launch { exit_code: reason.exit_code(), reason: reason.to_string() })
+}

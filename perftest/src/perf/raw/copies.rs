@@ -1,0 +1,124 @@
+//! Two processes that map each other's memory, and copies by libc between the mappings.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::{Duration, Instant};
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::ftruncate;
+use symrail::Settings;
+use symrail::bootstrap::Bootstrap;
+
+use super::{Memory, failed};
+use crate::perf::carrier::{Carrier, area};
+use crate::perf::error::{Error, Result};
+
+/// Looks at a word before other processes may run, and between looks at the clock.
+const LOOKS: u32 = 4096;
+
+/// This PE's shared memory and its peer's.
+pub struct Copies {
+    mine: Memory,
+    theirs: Memory,
+    me: u32,
+    barriers: u64,
+    timeout: Duration,
+}
+
+impl Copies {
+    /// Maps both. Collective.
+    pub fn open(settings: &Settings, bootstrap: &mut dyn Bootstrap, bytes: usize) -> Result<Copies> {
+        if bootstrap.n_pes() != 2 {
+            return Err(Error::Arguments(format!("raw tests are for 2 PEs, and there are {}", bootstrap.n_pes())));
+        }
+        let file = memfd_create("symrail-copies", MFdFlags::MFD_CLOEXEC).map_err(failed("memfd_create"))?;
+        let length = i64::try_from(bytes).map_err(|_| Error::Arguments("an area beyond all memory".into()))?;
+        ftruncate(&file, length).map_err(failed("ftruncate"))?;
+        let mine = Memory::of_file(&file, bytes)?;
+        let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+        let paths = bootstrap.allgather(path.as_bytes())?;
+        let me = bootstrap.pe();
+        let theirs = String::from_utf8_lossy(&paths[1 - me as usize]).into_owned();
+        let failed = |reason: std::io::Error| Error::System {
+            what: format!("opening {theirs} (are both PEs on one host?)"),
+            reason: reason.to_string(),
+        };
+        let opened = File::options().read(true).write(true).open(&theirs).map_err(failed)?;
+        let theirs = Memory::of_file(&opened, bytes)?;
+        // Files may be closed once both are mapped.
+        bootstrap.barrier()?;
+        Ok(Copies { mine, theirs, me, barriers: 0, timeout: Duration::from_secs(settings.timeout_s) })
+    }
+}
+
+impl Carrier for Copies {
+    fn pe(&self) -> u32 {
+        self.me
+    }
+
+    fn n_pes(&self) -> u32 {
+        2
+    }
+
+    #[inline]
+    fn base(&self) -> *mut u8 {
+        self.mine.base.as_ptr()
+    }
+
+    #[inline]
+    fn start_put(&mut self, _pe: u32, dest: usize, source: usize, len: usize) -> Result<()> {
+        // SAFETY: both mappings hold the area, in which tests stay; they are different memory.
+        unsafe { std::ptr::copy_nonoverlapping(self.at(source), self.theirs.base.as_ptr().add(dest), len) };
+        Ok(())
+    }
+
+    #[inline]
+    fn put_word(&mut self, _pe: u32, word: usize, value: u64) -> Result<()> {
+        // SAFETY: an aligned word of the peer's area, which all reach as such.
+        unsafe { AtomicU64::from_ptr(self.theirs.base.as_ptr().add(word).cast()) }.store(value, Ordering::Release);
+        Ok(())
+    }
+
+    #[inline]
+    fn start_get(&mut self, _pe: u32, dest: usize, source: usize, len: usize) -> Result<()> {
+        // SAFETY: as for `start_put`.
+        unsafe { std::ptr::copy_nonoverlapping(self.theirs.base.as_ptr().add(source), self.at(dest), len) };
+        Ok(())
+    }
+
+    #[inline]
+    fn get(&mut self, pe: u32, dest: usize, source: usize, len: usize) -> Result<()> {
+        self.start_get(pe, dest, source, len)
+    }
+
+    #[inline]
+    fn quiet(&mut self) -> Result<()> {
+        fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn wait(&mut self, word: usize, value: u64) -> Result<()> {
+        let (mut looks, mut deadline) = (0_u32, None);
+        while self.word(word) < value {
+            looks += 1;
+            std::hint::spin_loop();
+            if looks.is_multiple_of(LOOKS) {
+                std::thread::yield_now();
+                let now = Instant::now();
+                if now > *deadline.get_or_insert(now + self.timeout) {
+                    let seconds = self.timeout.as_secs();
+                    return Err(Error::Timeout { pe: self.me, what: "a word", seconds });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn barrier(&mut self) -> Result<()> {
+        self.quiet()?;
+        self.barriers += 1;
+        self.put_word(1 - self.me, area::BARRIER, self.barriers)?;
+        self.wait(area::BARRIER, self.barriers)
+    }
+}

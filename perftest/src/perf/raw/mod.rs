@@ -1,0 +1,67 @@
+//! The same tests with no runtime between: on bare libfabric, and by plain copies between shared mappings.
+//!
+//! | file | what |
+//! |---|---|
+//! | `open` | libfabric's objects of one endpoint, and the peer's address |
+//! | `fabric` | posting and polling: what a careful program would write by hand |
+//! | `copies` | two processes map each other's memory |
+//!
+//! With the bare endpoint both sides poll all the time, every put asks for `FI_DELIVERY_COMPLETE`, and there is one
+//! rail. The provider and its address are those that the runtime would take.
+
+mod copies;
+mod fabric;
+mod open;
+
+use std::ptr::NonNull;
+
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+pub use copies::Copies;
+pub use fabric::Fabric;
+
+use super::error::{Error, Result};
+
+/// Memory that is there from the start, so that no test pays for page faults.
+struct Memory {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+impl Memory {
+    /// Of this process alone.
+    fn private(bytes: usize) -> Result<Memory> {
+        let (len, length) = Self::length(bytes)?;
+        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE;
+        // SAFETY: a new mapping wherever the kernel has room.
+        let base = unsafe { mmap_anonymous(None, length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, flags) };
+        Ok(Memory { base: base.map_err(failed("mapping memory"))?.cast(), len })
+    }
+
+    /// Of a file that has this length.
+    fn of_file(file: impl std::os::fd::AsFd, bytes: usize) -> Result<Memory> {
+        let (len, length) = Self::length(bytes)?;
+        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE;
+        // SAFETY: as above; others change the file's bytes, and only raw pointers lead to them.
+        let base = unsafe { mmap(None, length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, flags, file, 0) };
+        Ok(Memory { base: base.map_err(failed("mapping shared memory"))?.cast(), len })
+    }
+
+    fn length(bytes: usize) -> Result<(usize, std::num::NonZeroUsize)> {
+        let none = || Error::Arguments("an area of 0 bytes".into());
+        let length = std::num::NonZeroUsize::new(bytes).ok_or_else(none)?;
+        Ok((bytes, length))
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: mapped by this value with this length; whoever used it is gone (owners declare it last).
+        let _ = unsafe { munmap(self.base.cast(), self.len) };
+    }
+}
+
+/// What the system said about an attempt.
+fn failed(what: &'static str) -> impl Fn(nix::Error) -> Error {
+    move |reason| Error::System { what: what.into(), reason: reason.to_string() }
+}

@@ -1,0 +1,213 @@
+//! One PE of a measurement, from joining to the last figure.
+
+use std::time::{Duration, Instant};
+
+use symrail::bootstrap::{self, Bootstrap};
+use symrail::{Runtime, Settings};
+
+use super::carrier::{Carrier, area};
+use super::catalog::{Layer, Test, Work};
+use super::error::{Error, Result};
+use super::host::Host;
+use super::measure::{Bench, footprint};
+use super::plan::Plan;
+use super::raw::{Copies, Fabric};
+use super::report::{Conditions, Report};
+use super::sample::Figures;
+use super::{Args, Device};
+
+/// Runs the tests in this PE.
+pub fn run(args: &Args, tests: &[&'static Test], plan: &Plan) -> Result<()> {
+    let begun = Instant::now();
+    let settings = Settings::from_env()?;
+    let mut bootstrap = bootstrap::open(&settings)?;
+    let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
+    let hosts = count_hosts(&settings, &mut *bootstrap)?;
+    let steps = tests.iter().map(|test| plan.sizes(test).len() as u64).sum();
+    let mut session = Session {
+        plan,
+        report: Report::new(me == 0, steps),
+        conditions: Conditions { hosts, n_pes, device: args.device.to_string(), ..Conditions::default() },
+        // One test that was asked for by name must run; of all, those run that can.
+        lenient: args.wants_all(),
+    };
+    let (bare, ours): (Vec<_>, Vec<_>) = tests.iter().copied().partition(|test| test.layer != Layer::Runtime);
+    for test in bare {
+        session.bare(test, &settings, &mut *bootstrap)?;
+    }
+    if !ours.is_empty() {
+        session.with_runtime(&ours, settings, bootstrap, args.device, begun)?;
+    }
+    session.report.finish(args.json.as_ref(), args.plot.as_ref())
+}
+
+/// On how many hosts the PEs are, or believe to be.
+fn count_hosts(settings: &Settings, bootstrap: &mut dyn Bootstrap) -> Result<usize> {
+    let name = match &settings.fake_host {
+        Some(name) => name.clone(),
+        None => nix::unistd::gethostname().map_or_else(|_| String::new(), |name| name.to_string_lossy().into_owned()),
+    };
+    let mut names = bootstrap.allgather(name.as_bytes())?;
+    names.sort();
+    names.dedup();
+    Ok(names.len())
+}
+
+struct Session<'a> {
+    plan: &'a Plan,
+    report: Report,
+    conditions: Conditions,
+    lenient: bool,
+}
+
+impl Session<'_> {
+    /// A test without a runtime. Collective.
+    fn bare(&mut self, test: &'static Test, settings: &Settings, bootstrap: &mut dyn Bootstrap) -> Result<()> {
+        let bytes = self.plan.area(&[test], 2);
+        let run = if test.layer == Layer::Copies {
+            Copies::open(settings, bootstrap, bytes).map(|mut copies| {
+                let conditions = Conditions { path: "copies".into(), transport: "none".into(), ..self.plain() };
+                self.sizes(&mut copies, test, &conditions)
+            })
+        } else {
+            let atomics = matches!(test.work, Work::FetchAdd | Work::AddWindows(_));
+            Fabric::open(settings, bootstrap, bytes, atomics).map(|mut fabric| {
+                let (provider, rail, progress) = fabric.describe();
+                let (path, transport) = ("wire".into(), "libfabric".into());
+                let rails = vec![rail];
+                let conditions = Conditions { path, transport, provider, rails, progress, ..self.plain() };
+                self.sizes(&mut fabric, test, &conditions)
+            })
+        };
+        match run {
+            Ok(done) => done,
+            Err(why) if self.lenient => {
+                self.report.skip(test, &why, self.plan.sizes(test).len() as u64);
+                Ok(())
+            }
+            Err(why) => Err(why),
+        }
+    }
+
+    /// What holds for tests that no device of ours takes part in.
+    fn plain(&self) -> Conditions {
+        Conditions { device: Device::Host.to_string(), ..self.conditions.clone() }
+    }
+
+    /// The tests of the runtime. Collective.
+    fn with_runtime(
+        &mut self,
+        tests: &[&'static Test],
+        settings: Settings,
+        bootstrap: Box<dyn Bootstrap>,
+        device: Device,
+        begun: Instant,
+    ) -> Result<()> {
+        let runtime = Runtime::join(settings, bootstrap)?;
+        let joined = begun.elapsed();
+        let done = self.tests_of(&runtime, tests, device, joined);
+        if let Err(error) = &done {
+            // The others wait for this PE, and would do so for long.
+            runtime.abort(1, &error.to_string());
+            return done;
+        }
+        runtime.finalize()?;
+        Ok(())
+    }
+
+    fn tests_of(
+        &mut self,
+        runtime: &Runtime,
+        tests: &[&'static Test],
+        device: Device,
+        joined: Duration,
+    ) -> Result<()> {
+        if runtime.n_pes() < 2 {
+            return Err(Error::Arguments("there is 1 PE; at least 2 are needed: use -n 2".into()));
+        }
+        let mut host = Host::new(runtime, self.plan.area(tests, runtime.n_pes()))?;
+        let conditions = self.conditions_of(runtime);
+        for test in tests {
+            match (test.work, device) {
+                (Work::Init | Work::Memory | Work::Idle, _) => self.figure(&mut host, test, &conditions, joined)?,
+                (_, Device::Host) => self.sizes(&mut host, test, &conditions)?,
+                _ => return Err(device.missing()),
+            }
+        }
+        host.free()
+    }
+
+    fn conditions_of(&self, runtime: &Runtime) -> Conditions {
+        let caps = runtime.rails();
+        let provider = caps.first().map_or_else(String::new, |rail| rail.provider.clone());
+        let transport = match provider.as_str() {
+            "" => "none",
+            "verbs" => "ibverbs",
+            _ => "libfabric",
+        };
+        // PE 0 works with the last.
+        let mapped = runtime.is_mapped(runtime.n_pes() - 1);
+        Conditions {
+            path: if mapped { "mapped" } else { "wire" }.into(),
+            transport: transport.into(),
+            provider,
+            progress: caps.first().map_or_else(String::new, |rail| rail.progress.clone()),
+            rails: caps.into_iter().map(|rail| rail.name).collect(),
+            ..self.conditions.clone()
+        }
+    }
+
+    /// All sizes of a test. Collective.
+    fn sizes<C: Carrier>(&mut self, carrier: &mut C, test: &'static Test, conditions: &Conditions) -> Result<()> {
+        self.report.begin(test, conditions);
+        let mut bench = Bench::new(carrier, self.plan, test);
+        for size in self.plan.sizes(test) {
+            if let Some(figures) = bench.measure(size)? {
+                self.report.add(test, conditions, size, &figures);
+            }
+        }
+        self.report.end(test);
+        Ok(())
+    }
+
+    /// A figure of every PE, of which the largest is told. Collective.
+    fn figure<C: Carrier>(
+        &mut self,
+        carrier: &mut C,
+        test: &'static Test,
+        conditions: &Conditions,
+        joined: Duration,
+    ) -> Result<()> {
+        let (me, n) = (carrier.pe(), carrier.n_pes());
+        if n as usize > area::N_WORDS {
+            return Err(Error::Arguments(format!("{} is for at most {} PEs", test.name, area::N_WORDS)));
+        }
+        self.report.begin(test, conditions);
+        carrier.barrier()?;
+        let mine = match test.work {
+            Work::Init => joined.as_secs_f64() * 1e3,
+            Work::Idle => footprint::processor_time_asleep()?,
+            _ => {
+                // Connections and buffers that come with use are to be there.
+                for pe in (0..n).filter(|pe| *pe != me) {
+                    carrier.put_word(pe, area::PING, 0)?;
+                    carrier.get(pe, area::RESULT, area::PING, 8)?;
+                    carrier.fetch_add(pe, area::COUNTER, 1)?;
+                }
+                carrier.barrier()?;
+                footprint::resident_besides_heaps()?
+            }
+        };
+        carrier.put_word(0, area::WORDS + 8 * me as usize, mine.to_bits())?;
+        carrier.barrier()?;
+        if me == 0 {
+            let all = (0..n as usize).map(|pe| f64::from_bits(carrier.word(area::WORDS + 8 * pe)));
+            let value = all.fold(0.0, f64::max);
+            let figures = Figures { value, best: value, p50: value, p99: value, iters: 1, warmup: 0 };
+            self.report.add(test, conditions, 0, &figures);
+        }
+        carrier.barrier()?;
+        self.report.end(test);
+        Ok(())
+    }
+}
