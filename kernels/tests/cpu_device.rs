@@ -3,12 +3,14 @@
 
 mod fake;
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use fake::{HEAP, Reach, Shape, World};
 use symrail_kernels::cpu::{Compare, DeviceError, Grid, LaunchError, LocalMemory, SignalOp, Symmetric, Thread};
+use symrail_proxy::channel::Request;
 
 type Outcome<T = ()> = Result<T, DeviceError>;
 
@@ -200,21 +202,61 @@ fn a_fence_keeps_a_flag_behind_the_data() {
 }
 
 #[test]
+fn the_engine_is_told_of_a_fence_once_and_in_its_place() {
+    let world = World::new(Shape { slots: 64, channels: 1, ..Shape::default() });
+    let words: Symmetric<u64> = world.views[0].symmetric(0, 64).unwrap();
+    run(&world, 0, ONE, |me| {
+        for step in 0..10 {
+            (0..5).try_for_each(|i| me.p(words.at(step * 6 + i)?, step, 1))?;
+            me.fence()?;
+            me.fence()?;
+        }
+        me.quiet()
+    });
+    let applied = std::mem::take(&mut world.engines[0].lock().unwrap().applied);
+    assert_eq!(applied.iter().filter(|request| **request == Request::Fence).count(), 10);
+    let steps: Vec<u64> =
+        applied.iter().filter_map(|r| if let Request::P { value, .. } = r { Some(*value) } else { None }).collect();
+    assert!(steps.is_sorted(), "{steps:?}");
+    assert_eq!(steps.len(), 50);
+}
+
+#[test]
+fn atomics_and_signals_take_one_path() {
+    for (reach, expected) in REACHES.into_iter().zip([4, 0, 4]) {
+        let world = World::new(Shape { reach, ..Shape::default() });
+        let words: Symmetric<u64> = world.views[0].symmetric(0, 8).unwrap();
+        run(&world, 0, ONE, |me| {
+            me.atomic_add(words, 1, 1)?;
+            me.atomic_fetch_add(words, 1, 1)?;
+            me.signal_op(words, 1, SignalOp::Add, 1)?;
+            me.put_signal(words.at(4)?, words.at(5)?, words, 1, SignalOp::Add, 1)?;
+            me.quiet()
+        });
+        assert_eq!(world.engines[0].lock().unwrap().applied.len(), expected, "{reach:?}");
+        assert_eq!(world.heaps[1].read(words, 0), 4);
+    }
+}
+
+#[test]
 fn one_thread_is_quiet_for_its_block() {
-    let world = World::new(Shape { channels: 3, ..Shape::default() });
-    let words: Symmetric<u64> = world.views[0].symmetric(0, 600).unwrap();
-    run(&world, 0, Grid { blocks: 1, threads_per_block: 6 }, |me| {
-        for round in 0..100 {
-            me.p(words.at(me.thread_id() as u64 * 100 + round)?, round + 1, 1)?;
+    let timeout = Duration::from_millis(100);
+    let world = World::new(Shape { lend: false, timeout, ..Shape::default() });
+    let word: Symmetric<u64> = world.views[0].symmetric(0, 1).unwrap();
+    let quiet = |me: &Thread<'_>| {
+        // Thread 1 uses the second channel.
+        if me.thread_in_block() == 1 {
+            me.p(word, 5, 1)?;
         }
         me.sync_block()?;
-        if me.thread_in_block() == 0 {
-            me.quiet()?;
-            let complete = (0..600).all(|i| world.heaps[1].read(words, i) == i % 100 + 1);
-            assert!(complete, "quiet returned before everything was delivered");
-        }
-        Ok(())
-    });
+        Ok((me.thread_in_block() == 0).then(|| me.quiet()))
+    };
+    let outcome = run(&world, 0, Grid { blocks: 1, threads_per_block: 2 }, quiet).remove(0).unwrap();
+    assert!(matches!(outcome, Err(DeviceError::WaitTimeout { .. })), "the other thread's put is not delivered");
+    while world.heaps[1].read(word, 0) != 5 {
+        world.engines[0].lock().unwrap().poll();
+    }
+    assert_eq!(run(&world, 0, ONE, |me| Ok(me.quiet())), [Ok(())]);
 }
 
 #[test]
@@ -342,13 +384,18 @@ fn a_block_meets_and_a_broken_block_does_not_hang() {
     });
     assert_eq!(ids, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]);
 
+    let broken = Mutex::new(Vec::new());
     let failed: Result<Vec<()>, _> = grid.launch(&world.views[0], |me| {
-        if me.thread_id() == 4 {
-            return Err(DeviceError::Unanswered);
+        match me.thread_id() {
+            0..=2 => me.sync_block()?,
+            4 => return Err(DeviceError::Unanswered),
+            _ => broken.lock().unwrap().push(me.sync_block()),
         }
-        if me.block_id() == 1 { me.sync_block() } else { Ok(()) }
+        Ok(())
     });
-    assert!(matches!(failed, Err(LaunchError::Kernel { thread: 3..=5, .. })));
+    assert!(matches!(failed, Err(LaunchError::Kernel { thread: 4, error: DeviceError::Unanswered })));
+    let told = Err(DeviceError::BlockBroken { block: 1 });
+    assert_eq!(broken.into_inner().unwrap(), [told.clone(), told], "told at once, not after the time-out");
 
     let panicked: Result<Vec<()>, LaunchError<DeviceError>> = grid.launch(&world.views[0], |me| {
         assert!(me.thread_id() != 1, "on purpose");

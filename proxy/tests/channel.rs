@@ -273,6 +273,25 @@ fn a_sleeping_consumer_is_woken_by_every_push() {
 }
 
 #[test]
+fn the_doorbell_is_quiet_after_waking_and_rings_only_for_sleepers() {
+    let (producer, mut consumer) = Channel::new(4, 0).unwrap();
+    let rung = |consumer: &Consumer| {
+        poll(&mut [PollFd::new(consumer.doorbell_fd(), PollFlags::POLLIN)], PollTimeout::ZERO).unwrap()
+    };
+    producer.try_push(&Request::Nop).unwrap();
+    assert_eq!(rung(&consumer), 0, "nobody sleeps");
+    assert!(!consumer.prepare_sleep(), "a request waits");
+    consumer.wake();
+    consumer.next().unwrap();
+    assert!(consumer.prepare_sleep());
+    producer.try_push(&Request::Nop).unwrap();
+    producer.try_push(&Request::Nop).unwrap();
+    assert_eq!(rung(&consumer), 1);
+    consumer.wake();
+    assert_eq!(rung(&consumer), 0);
+}
+
+#[test]
 fn capacities_out_of_range_are_errors() {
     for (slots, replies) in [(0, 0), (1, 0), (3, 0), (1 << 21, 0), (4, 1 << 21)] {
         let error = Channel::new(slots, replies).unwrap_err().to_string();

@@ -49,7 +49,7 @@ impl Block {
                 return Err(DeviceError::BlockBroken { block: self.id });
             }
             if !waiter.pause() {
-                self.broken.store(true, Ordering::Release);
+                self.leave(false);
                 return Err(waiter.timed_out(format!("the barrier of block {}", self.id)));
             }
         }
@@ -57,11 +57,11 @@ impl Block {
 
     /// A thread has ended.
     pub(super) fn leave(&self, well: bool) {
+        let mut arrivals = self.lock();
         if !well {
             self.broken.store(true, Ordering::Release);
             return;
         }
-        let mut arrivals = self.lock();
         arrivals.expected -= 1;
         self.open_if_complete(&mut arrivals);
     }
@@ -71,7 +71,8 @@ impl Block {
     }
 
     fn open_if_complete(&self, arrivals: &mut Arrivals) {
-        if arrivals.arrived == arrivals.expected {
+        // Once broken it stays shut: those who were told and left must not make it look complete.
+        if arrivals.arrived == arrivals.expected && !self.broken.load(Ordering::Relaxed) {
             arrivals.arrived = 0;
             self.round.fetch_add(1, Ordering::Release);
         }

@@ -67,6 +67,8 @@ pub struct Engine {
     channels: Vec<Consumer>,
     epochs: Vec<u64>,
     started: Vec<Started>,
+    /// Everything that was applied, in that order.
+    pub applied: Vec<Request>,
     random: u64,
 }
 
@@ -110,6 +112,7 @@ impl Engine {
 
     fn apply(&mut self, Started { channel, position, request, .. }: Started) {
         let result = self.perform(request);
+        self.applied.push(request);
         let consumer = &mut self.channels[channel];
         if let Some(reply) = request.reply() {
             assert!(consumer.reply(reply, result.unwrap_or(0), result.is_none()));
@@ -211,6 +214,7 @@ impl World {
                 epochs: vec![0; channels.len()],
                 channels,
                 started: Vec::new(),
+                applied: Vec::new(),
                 random: 0x9e37_79b9 + me as u64,
             };
             let engine = Arc::new(Mutex::new(engine));
