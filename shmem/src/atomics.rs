@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use symrail_transport::amo::{self, AmoOp, AmoType};
-use symrail_transport::endpoint::job::{Fetch, Job};
+use symrail_transport::endpoint::job::{Fetch, Job, Signal, Source};
 use symrail_transport::env::AmoPath;
 use symrail_transport::{Operation, Pe};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::rma::{SignalOp, at};
 use crate::runtime::Runtime;
 
@@ -48,7 +48,7 @@ impl Runtime {
     /// The word is not symmetric or not aligned, the operation is not defined on the type, or what the fabric says.
     #[inline]
     pub fn fetch_amo(&self, dest: *mut u8, ty: AmoType, op: AmoOp, operand: u64, compare: u64, pe: Pe) -> Result<u64> {
-        let offset = self.word(Operation::Amo, pe, dest, ty.size())?;
+        let offset = self.amo_word(dest, ty, op, pe)?;
         let base = self.mapped(pe)?;
         if base != 0 && self.cpu_performs_amos() {
             // SAFETY: the word is committed on every PE and aligned; all who reach it do so with atomics.
@@ -65,7 +65,7 @@ impl Runtime {
     /// As for [`Runtime::fetch_amo`].
     #[inline]
     pub fn amo(&self, dest: *mut u8, ty: AmoType, op: AmoOp, operand: u64, compare: u64, pe: Pe) -> Result<()> {
-        let offset = self.word(Operation::Amo, pe, dest, ty.size())?;
+        let offset = self.amo_word(dest, ty, op, pe)?;
         let base = self.mapped(pe)?;
         if base != 0 && self.cpu_performs_amos() {
             // SAFETY: as for `fetch_amo`.
@@ -95,7 +95,7 @@ impl Runtime {
         compare: u64,
         pe: Pe,
     ) -> Result<()> {
-        let offset = self.word(Operation::Amo, pe, dest, ty.size())?;
+        let offset = self.amo_word(dest, ty, op, pe)?;
         let base = self.mapped(pe)?;
         if base != 0 && self.cpu_performs_amos() {
             // SAFETY: as for `fetch_amo`; the caller vouches for `result`.
@@ -115,15 +115,36 @@ impl Runtime {
 
     /// Updates a signal word on `pe`; complete after [`Runtime::quiet`].
     ///
+    /// Always by a CPU, as put-signals are, so that the two can update one word.
+    ///
     /// # Errors
     /// As for [`Runtime::fetch_amo`].
     pub fn signal_op(&self, signal: *mut u64, value: u64, op: SignalOp, pe: Pe) -> Result<()> {
-        self.amo(signal.cast(), AmoType::U64, op.into(), value, 0, pe)
+        let offset = self.word(Operation::PutSignal, pe, signal.cast(), 8)?;
+        let base = self.mapped(pe)?;
+        if base != 0 {
+            // SAFETY: the word is committed on every PE and aligned; all who reach it do so with atomics.
+            unsafe { amo::apply(at(base, offset), AmoType::U64, op.into(), value, 0) };
+            return Ok(());
+        }
+        let signal = Signal { offset, value, op: op.into() };
+        let job = Job::PutSignal { dest: offset, source: Source::Stable(std::ptr::null()), len: 0, signal };
+        // SAFETY: no bytes are put.
+        Ok(unsafe { self.wire()?.nbi(pe, job) }?)
+    }
+
+    /// The symmetric offset of a word for an operation that is defined on its type.
+    #[inline]
+    fn amo_word(&self, dest: *mut u8, ty: AmoType, op: AmoOp, pe: Pe) -> Result<u64> {
+        if !op.defined_on(ty) {
+            return Err(undefined(op, ty));
+        }
+        self.word(Operation::Amo, pe, dest, ty.size())
     }
 
     /// Whether AMOs on mapped memory are done here: not when the NIC does all of them.
     #[inline]
-    fn cpu_performs_amos(&self) -> bool {
+    pub(crate) fn cpu_performs_amos(&self) -> bool {
         self.settings.amo_path != AmoPath::Native
     }
 
@@ -148,8 +169,16 @@ impl Runtime {
             };
             return Ok(T::from_bits(old));
         }
-        let job = Job::Amo { offset, ty: T::TYPE, op: AmoOp::Add, operand: value.bits(), compare: 0, fetch: Fetch::Told };
+        let job =
+            Job::Amo { offset, ty: T::TYPE, op: AmoOp::Add, operand: value.bits(), compare: 0, fetch: Fetch::Told };
         // SAFETY: the job has no buffers.
         Ok(T::from_bits(unsafe { self.wire()?.blocking(pe, job) }?))
     }
+}
+
+#[cold]
+fn undefined(op: AmoOp, ty: AmoType) -> Error {
+    let what = format!("{op:?} on {ty:?}");
+    let remedy = "use an integer type".into();
+    symrail_transport::Error::Unsupported { what, by: "atomic memory operations".into(), remedy }.into()
 }

@@ -22,7 +22,9 @@ pub enum Error {
     #[error("a channel cannot be made: {0}")]
     Channel(String),
     /// An address that is not in the symmetric heap.
-    #[error("{operation} with PE {pe}: {bytes} bytes at {address:#x} are not in the symmetric heap ({heap_bytes} bytes at {heap:#x})")]
+    #[error(
+        "{operation} with PE {pe}: {bytes} bytes at {address:#x} are not in the symmetric heap ({heap_bytes} bytes at {heap:#x})"
+    )]
     NotSymmetric {
         /// What was attempted.
         operation: Operation,
@@ -36,6 +38,28 @@ pub enum Error {
         heap: usize,
         /// How long it is now.
         heap_bytes: usize,
+    },
+    /// Elements that a symmetric slice (or the local side of a strided transfer) does not have.
+    #[error("{what} with PE {pe}: {count} elements from element {start} on are not among its {len}")]
+    OutOfBounds {
+        /// What was attempted.
+        what: &'static str,
+        /// The peer; this PE for local access.
+        pe: Pe,
+        /// The first element.
+        start: usize,
+        /// How many; for strided ones, how many they span.
+        count: usize,
+        /// How many there are.
+        len: usize,
+    },
+    /// Two symmetric slices of different runtimes in one operation.
+    #[error("{what} with PE {pe}: the two slices belong to different runtimes; use slices of one runtime")]
+    OtherRuntime {
+        /// What was attempted.
+        what: &'static str,
+        /// The peer.
+        pe: Pe,
     },
     /// A PE did not answer while this PE waited.
     #[error("PE {waiting} waited in {what}; PE {pe} does not answer: {reason}")]

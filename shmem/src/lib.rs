@@ -9,7 +9,8 @@
 //! | [`runtime`] | joining and leaving a job |
 //! | [`alloc`] | the heap's collective calls |
 //! | [`rma`], [`atomics`] | puts, gets, put-signals, AMOs; fence and quiet |
-//! | [`wait`], [`sync`] | waiting for words, and for everybody |
+//! | [`wait`], [`wait_many`], [`sync`] | waiting for a word, for some of many, and for everybody |
+//! | [`symmetric`] | the same operations on typed slices, with checked bounds and without `unsafe`: start here |
 //! | `wire` | host threads on the wire |
 //! | `card` | what PEs tell each other before they are connected |
 
@@ -20,15 +21,20 @@ mod card;
 pub mod error;
 pub mod rma;
 pub mod runtime;
+pub mod symmetric;
 pub mod sync;
 pub mod wait;
+pub mod wait_many;
 mod wire;
 
 pub use atomics::{AmoInteger, AmoValue};
 pub use error::{Error, Result};
 pub use rma::{SignalOp, Strided};
 pub use runtime::Runtime;
+pub use symmetric::wait::Elements;
+pub use symmetric::{SymSlice, Symmetric};
 pub use symrail_transport::Pe;
 pub use symrail_transport::amo::{AmoOp, AmoType};
 pub use symrail_transport::env::Settings;
 pub use wait::{Cmp, WaitWord};
+pub use wait_many::{Wanted, WordSet};

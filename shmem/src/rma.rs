@@ -234,14 +234,17 @@ impl Runtime {
         Ok(())
     }
 
-    /// Orders puts, AMOs and stores before it before those after it, per destination. Returns at once.
+    /// Orders puts, AMOs and stores before it before those after it, per destination. Returns at once; with
+    /// `AMO_PATH=native` it waits, since a NIC's AMOs on a mapped peer are not ordered with stores to it otherwise.
     ///
     /// # Errors
-    /// None today.
+    /// With `AMO_PATH=native`, those of [`Runtime::quiet`].
     pub fn fence(&self) -> Result<()> {
         fence(Ordering::SeqCst);
-        if let Ok(wire) = &self.wire {
-            wire.fence();
+        match &self.wire {
+            Ok(wire) if self.cpu_performs_amos() => wire.fence(),
+            Ok(wire) => wire.quiet()?,
+            Err(_) => {}
         }
         Ok(())
     }

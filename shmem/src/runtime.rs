@@ -92,7 +92,7 @@ impl Runtime {
             }
         }
         let wire = match (opened, unmapped) {
-            (Ok(opened), _) => connect(opened, &settings, &cards, &first).map_err(Error::from),
+            (Ok(opened), _) => connect(opened, &settings, &cards, &first),
             (Err(error), _) => Err(error),
         };
         if let (Err(error), Some(pe)) = (&wire, unmapped) {

@@ -28,7 +28,7 @@ impl Cmp {
     /// Whether `a` compares to `b` so.
     #[inline]
     #[must_use]
-    pub fn holds<T: PartialOrd>(self, a: T, b: T) -> bool {
+    pub fn holds<T: PartialOrd + Copy>(self, a: T, b: T) -> bool {
         match self {
             Cmp::Eq => a == b,
             Cmp::Ne => a != b,
@@ -78,8 +78,8 @@ impl Runtime {
     /// [`Error::PeerLost`] when, after `TIMEOUT_S` of waiting, a peer does not even answer by its proxy. A peer that only
     /// takes its time is waited for without limit.
     pub unsafe fn wait_until<T: WaitWord>(&self, word: *const T, cmp: Cmp, value: T) -> Result<T> {
-        // SAFETY: the caller's promise.
         self.wait_for("wait_until", None, || {
+            // SAFETY: the caller's promise.
             let now = unsafe { self.peek(word) };
             cmp.holds(now, value).then_some(now)
         })

@@ -93,6 +93,12 @@ impl Wire {
         f(&mut self.host().endpoint)
     }
 
+    /// The most bytes of a put (or put-signal) whose source is certainly copied when the call returns, whatever became
+    /// of the operation.
+    pub fn copied_at_once(&self) -> usize {
+        self.copy_limit.min(MANY_RAILS_FROM as usize - 1)
+    }
+
     /// A put whose source may be re-used when this returns.
     ///
     /// # Safety

@@ -1,0 +1,220 @@
+//! Typed symmetric memory with checked bounds: the safe way to use the heap.
+//!
+//! A [`SymSlice`] is the same `n` elements on every PE. Elements are named by index; an index that is not there is an
+//! error. [`Runtime::alloc_slice`] and [`SymSlice::free`] are collective.
+//!
+//! ```
+//! use symrail::{Cmp, Runtime, SignalOp};
+//! # fn main() -> symrail::Result<()> {
+//! let rt = Runtime::init()?; // alone, unless something like `symrail run` has started several of us
+//! let next = (rt.my_pe() + 1) % rt.n_pes();
+//! let data = rt.alloc_slice::<f64>(3)?;
+//! let ready = rt.alloc_slice::<u64>(1)?;
+//! data.put_signal(0, &[0.5, 1.5, 2.5], (&ready, 0), 1, SignalOp::Set, next)?;
+//! ready.wait_until(0, Cmp::Eq, 1)?;
+//! assert_eq!(data.to_vec(), [0.5, 1.5, 2.5]);
+//! assert!(data.put(2, &[0.0, 0.0], next).is_err(), "there is no element 3");
+//! ready.free()?;
+//! data.free()?;
+//! rt.finalize()
+//! # }
+//! ```
+//!
+//! | file | concept |
+//! |---|---|
+//! | [`element`] | which types elements have |
+//! | here | allocation, bounds, this PE's own elements |
+//! | [`rma`] | puts, gets, put-signals |
+//! | [`atomics`] | AMOs |
+//! | [`wait`] | waiting for this PE's elements to change |
+//!
+//! # Why this is sound
+//! - No reference into the heap is ever made: peers write to it when they like. This PE's elements are read and written
+//!   one by one, by atomic loads and stores.
+//! - Memory of a slice stays mapped until the runtime has closed its rails, which the slice borrows. A slice that a PE
+//!   goes on using after its peers freed theirs reads and writes plain data of somebody else: a mistake, but no undefined
+//!   behaviour.
+//! - Non-blocking operations have symmetric memory on both sides. A borrowed buffer would not do, however its borrow were
+//!   tied to a quiet: a quiet that gives up after `TIMEOUT_S` ends the waiting, but a NIC may still reach for the buffer.
+//!   For the same reason blocking operations with borrowed buffers go through memory of the runtime when they go over
+//!   the wire. Large transfers are therefore fastest from symmetric memory to symmetric memory.
+
+pub mod atomics;
+pub mod element;
+pub mod rma;
+pub mod wait;
+
+use std::marker::PhantomData;
+
+pub use element::Symmetric;
+use symrail_transport::Pe;
+
+use crate::error::{Error, Result};
+use crate::rma::at;
+use crate::runtime::Runtime;
+
+/// `len` elements of type `T` on every PE. See the [module](self).
+///
+/// Dropping it frees nothing, since freeing is collective: see [`SymSlice::free`].
+pub struct SymSlice<'rt, T> {
+    runtime: &'rt Runtime,
+    /// Of the first element; a multiple of 64.
+    offset: u64,
+    len: usize,
+    element: PhantomData<fn() -> T>,
+}
+
+impl<T> std::fmt::Debug for SymSlice<'_, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let element = std::any::type_name::<T>();
+        write!(f, "SymSlice<{element}> of {} at symmetric offset {:#x}", self.len, self.offset)
+    }
+}
+
+impl Runtime {
+    /// Takes `len` elements from every PE's heap, all 0. Collective.
+    ///
+    /// # Errors
+    /// The heap is exhausted, or PEs asked for different sizes; then nobody gets anything.
+    pub fn alloc_slice<T: Symmetric>(&self, len: usize) -> Result<SymSlice<'_, T>> {
+        let first = self.calloc(len, size_of::<T>())?;
+        let offset = if len == 0 { 0 } else { (first.addr() - self.base) as u64 };
+        Ok(SymSlice { runtime: self, offset, len, element: PhantomData })
+    }
+}
+
+impl<'rt, T: Symmetric> SymSlice<'rt, T> {
+    /// How many elements each PE has.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The runtime whose heap it is in.
+    #[inline]
+    #[must_use]
+    pub fn runtime(&self) -> &'rt Runtime {
+        self.runtime
+    }
+
+    /// Gives the elements back to the heap. Collective.
+    ///
+    /// # Errors
+    /// PEs freed different slices; then nothing is freed.
+    pub fn free(self) -> Result<()> {
+        if self.len == 0 { Ok(()) } else { self.runtime.free(self.address(0).cast()) }
+    }
+
+    /// The symmetric address of the first element, for the untyped operations of [`Runtime`]; it names the same element on
+    /// every PE. Peers write there at any time: never make a reference of it.
+    #[inline]
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut T {
+        self.address(0)
+    }
+
+    /// This PE's element.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    #[inline]
+    pub fn read(&self, index: usize) -> Result<T> {
+        let at = self.own(index, 1)?;
+        // SAFETY: the element is in this PE's committed heap, aligned, and reached by no reference.
+        Ok(unsafe { T::load(at) })
+    }
+
+    /// Sets this PE's element.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    #[inline]
+    pub fn write(&self, index: usize, value: T) -> Result<()> {
+        let at = self.own(index, 1)?;
+        // SAFETY: as for `read`.
+        unsafe { T::store(at, value) };
+        Ok(())
+    }
+
+    /// Copies this PE's elements from `start` on.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn read_slice(&self, start: usize, dest: &mut [T]) -> Result<()> {
+        let from = self.own(start, dest.len())?;
+        for (i, to) in dest.iter_mut().enumerate() {
+            // SAFETY: as for `read`, for all of them.
+            *to = unsafe { T::load(from.add(i)) };
+        }
+        Ok(())
+    }
+
+    /// Sets this PE's elements from `start` on.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn write_slice(&self, start: usize, source: &[T]) -> Result<()> {
+        let to = self.own(start, source.len())?;
+        for (i, &value) in source.iter().enumerate() {
+            // SAFETY: as for `read`, for all of them.
+            unsafe { T::store(to.add(i), value) };
+        }
+        Ok(())
+    }
+
+    /// Sets all of this PE's elements to `value`.
+    pub fn fill(&self, value: T) {
+        for i in 0..self.len {
+            // SAFETY: as for `read`, for all of them.
+            unsafe { T::store(self.address(i), value) };
+        }
+    }
+
+    /// A copy of all of this PE's elements.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<T> {
+        // SAFETY: as for `read`, for all of them.
+        (0..self.len).map(|i| unsafe { T::load(self.address(i)) }).collect()
+    }
+
+    /// The address of an element that is there.
+    #[inline]
+    fn address(&self, index: usize) -> *mut T {
+        at(self.runtime.base, self.offset + (index * size_of::<T>()) as u64).cast()
+    }
+
+    /// The address of `count` elements of this PE.
+    #[inline]
+    fn own(&self, start: usize, count: usize) -> Result<*mut T> {
+        self.range("local access", self.runtime.me, start, count)
+    }
+
+    /// The symmetric address of `count` elements, for an operation with a PE.
+    #[inline]
+    fn range(&self, what: &'static str, pe: Pe, start: usize, count: usize) -> Result<*mut T> {
+        if start <= self.len && count <= self.len - start {
+            return Ok(self.address(start));
+        }
+        Err(self.out_of_bounds(what, pe, start, count))
+    }
+
+    /// The symmetric address of `count` elements that are `stride` apart.
+    fn strided(&self, what: &'static str, pe: Pe, start: usize, stride: usize, count: usize) -> Result<*mut T> {
+        let last = count.saturating_sub(1).saturating_mul(stride);
+        let span = if count == 0 { 0 } else { last.saturating_add(1) };
+        self.range(what, pe, start, span)
+    }
+
+    #[cold]
+    fn out_of_bounds(&self, what: &'static str, pe: Pe, start: usize, count: usize) -> Error {
+        Error::OutOfBounds { what, pe, start, count, len: self.len }
+    }
+}

@@ -1,0 +1,286 @@
+//! Puts, gets and put-signals of typed elements.
+
+use symrail_transport::Pe;
+
+use super::{SymSlice, Symmetric};
+use crate::error::{Error, Result};
+use crate::rma::SignalOp;
+use crate::runtime::Runtime;
+
+/// What goes through memory of the runtime at a time.
+const STAGED: usize = 256 << 10;
+
+impl<T: Symmetric> SymSlice<'_, T> {
+    /// Copies `source` to the elements from `start` on of `pe`. The source may be re-used when this returns; the
+    /// elements have changed after a [quiet](Runtime::quiet).
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`], a PE that does not exist, or what the fabric says.
+    #[inline]
+    pub fn put(&self, start: usize, source: &[T], pe: Pe) -> Result<()> {
+        let dest = self.range("put", pe, start, source.len())?;
+        // SAFETY: a slice is valid for reads of its size.
+        unsafe { self.runtime.put_borrowed(dest.cast(), source.as_ptr().cast(), size_of_val(source), pe) }
+    }
+
+    /// Starts to copy `count` elements of this PE's `source` from `source_start` on to the elements from `start` on of `pe`.
+    /// Complete after [`Runtime::quiet`]; what is written to the source until then may or may not be copied.
+    ///
+    /// # Errors
+    /// As for [`SymSlice::put`], and [`Error::OtherRuntime`].
+    pub fn put_nbi(
+        &self,
+        start: usize,
+        source: &SymSlice<'_, T>,
+        source_start: usize,
+        count: usize,
+        pe: Pe,
+    ) -> Result<()> {
+        let dest = self.range("put_nbi", pe, start, count)?;
+        let from = self.partner("put_nbi", pe, source, source_start, count)?;
+        if pe == self.runtime.me {
+            // SAFETY: both ranges are in this PE's committed heap; they may overlap.
+            unsafe { dest.copy_from(from, count) };
+            return Ok(());
+        }
+        // SAFETY: the source is in this PE's heap, which stays mapped until the rails are closed.
+        unsafe { self.runtime.put_nbi(dest.cast(), from.cast(), count * size_of::<T>(), pe) }
+    }
+
+    /// Copies the elements from `start` on of `pe` to `dest`.
+    ///
+    /// # Errors
+    /// As for [`SymSlice::put`]. `dest` may have been written in part then.
+    #[inline]
+    pub fn get(&self, start: usize, dest: &mut [T], pe: Pe) -> Result<()> {
+        let source = self.range("get", pe, start, dest.len())?;
+        // SAFETY: a slice is valid for writes of its size; elements may have any bits.
+        unsafe { self.runtime.get_borrowed(dest.as_mut_ptr().cast(), source.cast(), size_of_val(dest), pe) }
+    }
+
+    /// Starts to copy `count` elements of `pe` from `start` on to this PE's `dest` from `dest_start` on. Complete after
+    /// [`Runtime::quiet`].
+    ///
+    /// # Errors
+    /// As for [`SymSlice::put_nbi`].
+    pub fn get_nbi(&self, start: usize, dest: &SymSlice<'_, T>, dest_start: usize, count: usize, pe: Pe) -> Result<()> {
+        let source = self.range("get_nbi", pe, start, count)?;
+        let to = self.partner("get_nbi", pe, dest, dest_start, count)?;
+        if pe == self.runtime.me {
+            // SAFETY: as for `put_nbi`.
+            unsafe { to.copy_from(source, count) };
+            return Ok(());
+        }
+        // SAFETY: the destination is in this PE's heap, which stays mapped until the rails are closed.
+        unsafe { self.runtime.get_nbi(to.cast(), source.cast(), count * size_of::<T>(), pe) }
+    }
+
+    /// Sets one element of `pe`; it has changed after a [quiet](Runtime::quiet).
+    ///
+    /// # Errors
+    /// As for [`SymSlice::put`].
+    #[inline]
+    pub fn p(&self, index: usize, value: T, pe: Pe) -> Result<()> {
+        self.put(index, std::slice::from_ref(&value), pe)
+    }
+
+    /// One element of `pe`.
+    ///
+    /// # Errors
+    /// As for [`SymSlice::put`].
+    #[inline]
+    pub fn g(&self, index: usize, pe: Pe) -> Result<T> {
+        let mut value = T::default();
+        self.get(index, std::slice::from_mut(&mut value), pe)?;
+        Ok(value)
+    }
+
+    /// Copies every `source_stride`th element of `source`, `count` of them, to every `stride`th element from `start` on of
+    /// `pe`.
+    ///
+    /// # Errors
+    /// As for [`SymSlice::put`], for the source too; elements before the one that failed were copied.
+    pub fn iput(
+        &self,
+        start: usize,
+        stride: usize,
+        source: &[T],
+        source_stride: usize,
+        count: usize,
+        pe: Pe,
+    ) -> Result<()> {
+        self.strided("iput", pe, start, stride, count)?;
+        self.borrowed("iput", pe, source.len(), source_stride, count)?;
+        (0..count).try_for_each(|i| self.p(start + i * stride, source[i * source_stride], pe))
+    }
+
+    /// Copies every `stride`th element from `start` on of `pe`, `count` of them, to every `dest_stride`th element of `dest`.
+    ///
+    /// # Errors
+    /// As for [`SymSlice::iput`].
+    pub fn iget(
+        &self,
+        start: usize,
+        stride: usize,
+        dest: &mut [T],
+        dest_stride: usize,
+        count: usize,
+        pe: Pe,
+    ) -> Result<()> {
+        self.strided("iget", pe, start, stride, count)?;
+        self.borrowed("iget", pe, dest.len(), dest_stride, count)?;
+        for i in 0..count {
+            dest[i * dest_stride] = self.g(start + i * stride, pe)?;
+        }
+        Ok(())
+    }
+
+    /// Copies `source` to the elements from `start` on of `pe`, then sets (or adds to) the signal there: who sees the
+    /// signal sees the elements. The source may be re-used when this returns.
+    ///
+    /// # Errors
+    /// As for [`SymSlice::put`], for the signal too.
+    pub fn put_signal(
+        &self,
+        start: usize,
+        source: &[T],
+        (signal, index): (&SymSlice<'_, u64>, usize),
+        value: u64,
+        op: SignalOp,
+        pe: Pe,
+    ) -> Result<()> {
+        let dest = self.range("put_signal", pe, start, source.len())?;
+        let word = self.partner("put_signal", pe, signal, index, 1)?;
+        let (from, len) = (source.as_ptr().cast(), size_of_val(source));
+        // SAFETY: a slice is valid for reads of its size.
+        unsafe { self.runtime.put_signal_borrowed(dest.cast(), from, len, (word, value, op), pe) }
+    }
+
+    /// As [`SymSlice::put_signal`], from this PE's `source`; complete after [`Runtime::quiet`].
+    ///
+    /// # Errors
+    /// As for [`SymSlice::put_signal`], and [`Error::OtherRuntime`].
+    #[allow(clippy::too_many_arguments)] // what from, what to, which signal: OpenSHMEM's arguments
+    pub fn put_signal_nbi(
+        &self,
+        start: usize,
+        source: &SymSlice<'_, T>,
+        source_start: usize,
+        count: usize,
+        (signal, index): (&SymSlice<'_, u64>, usize),
+        value: u64,
+        op: SignalOp,
+        pe: Pe,
+    ) -> Result<()> {
+        let dest = self.range("put_signal_nbi", pe, start, count)?;
+        let from = self.partner("put_signal_nbi", pe, source, source_start, count)?;
+        let word = self.partner("put_signal_nbi", pe, signal, index, 1)?;
+        let len = count * size_of::<T>();
+        // SAFETY: the source is in this PE's heap, which stays mapped until the rails are closed.
+        unsafe { self.runtime.put_signal_nbi(dest.cast(), from.cast(), len, (word, value, op), pe) }
+    }
+
+    /// The address of elements of another slice of the same runtime.
+    fn partner<U: Symmetric>(
+        &self,
+        what: &'static str,
+        pe: Pe,
+        other: &SymSlice<'_, U>,
+        start: usize,
+        count: usize,
+    ) -> Result<*mut U> {
+        if !std::ptr::eq(self.runtime, other.runtime) {
+            return Err(Error::OtherRuntime { what, pe });
+        }
+        other.range(what, pe, start, count)
+    }
+
+    /// Whether a local slice has `count` elements that are `stride` apart.
+    fn borrowed(&self, what: &'static str, pe: Pe, len: usize, stride: usize, count: usize) -> Result<()> {
+        let reach = count.saturating_sub(1).saturating_mul(stride);
+        if count == 0 || reach < len {
+            return Ok(());
+        }
+        Err(Error::OutOfBounds { what, pe, start: 0, count: reach.saturating_add(1), len })
+    }
+}
+
+impl SymSlice<'_, u64> {
+    /// Sets, or adds to, a signal of `pe`; complete after [`Runtime::quiet`].
+    ///
+    /// # Errors
+    /// As for [`SymSlice::put`].
+    pub fn signal_op(&self, index: usize, value: u64, op: SignalOp, pe: Pe) -> Result<()> {
+        self.runtime.signal_op(self.range("signal_op", pe, index, 1)?, value, op, pe)
+    }
+}
+
+/// Operations with buffers that only this call may keep: over the wire their bytes go through memory of the runtime.
+impl Runtime {
+    /// # Safety
+    /// `source` is valid for reads of `len` bytes, during the call.
+    unsafe fn put_borrowed(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
+        if self.mapped(pe)? != 0 {
+            // SAFETY: the caller's promise; mapped memory is copied during the call.
+            return unsafe { self.put(dest, source, len, pe) };
+        }
+        let (wire, piece) = (self.wire()?, self.wire()?.copied_at_once());
+        let mut done = 0;
+        while done < len {
+            let now = piece.min(len - done);
+            let offset = self.offset(symrail_transport::Operation::Put, pe, dest.wrapping_add(done), now)?;
+            // SAFETY: the caller's promise; this much is copied during the call.
+            unsafe { wire.put(pe, offset, source.add(done), now as u64) }?;
+            done += now;
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// `dest` is valid for writes of `len` bytes, during the call.
+    unsafe fn get_borrowed(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
+        if self.mapped(pe)? != 0 {
+            // SAFETY: the caller's promise; mapped memory is copied during the call.
+            return unsafe { self.get(dest, source, len, pe) };
+        }
+        let mut staging = vec![0u64; len.min(STAGED).div_ceil(8)];
+        let mut done = 0;
+        while done < len {
+            let now = STAGED.min(len - done);
+            // SAFETY: the staging memory has room for this much, and is not given back when the operation failed.
+            if let Err(error) = unsafe { self.get(staging.as_mut_ptr().cast(), source.wrapping_add(done), now, pe) } {
+                // A read that was given up may still arrive, as long as there are rails.
+                std::mem::forget(staging);
+                return Err(error);
+            }
+            // SAFETY: both have room; the staging memory is ours.
+            unsafe { dest.add(done).copy_from_nonoverlapping(staging.as_ptr().cast(), now) };
+            done += now;
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// As for [`Runtime::put_borrowed`].
+    unsafe fn put_signal_borrowed(
+        &self,
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+        signal: (*mut u64, u64, SignalOp),
+        pe: Pe,
+    ) -> Result<()> {
+        let mut sent = 0;
+        if self.mapped(pe)? == 0 {
+            let piece = self.wire()?.copied_at_once();
+            if len > piece {
+                sent = len - piece;
+                // SAFETY: the caller's promise. The fence keeps the signal behind what goes ahead.
+                unsafe { self.put_borrowed(dest, source, sent, pe) }?;
+                self.fence()?;
+            }
+        }
+        // SAFETY: the caller's promise; this much is copied during the call.
+        unsafe { self.put_signal(dest.wrapping_add(sent), source.add(sent), len - sent, signal, pe) }
+    }
+}
