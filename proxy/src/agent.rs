@@ -4,17 +4,21 @@
 //! connection, with the same atomic instructions that this PE and its same-host peers use; so all of them are
 //! atomic with one another.
 //!
-//! Answers are batched: one per connection and round, however many requests came. Who waits for a value or a flush is
-//! answered in the same round; a bare acknowledgement waits for the next one, so that whoever waits here for what the
-//! request has changed goes first.
+//! Answers are batched: one per connection and round, however many requests came. Who waits is answered in the same
+//! round; a bare acknowledgement waits until nothing else is to do, so that whoever waits here for what the request has
+//! changed goes first.
 
 use std::sync::atomic::{Ordering, fence};
 
+use symrail_heap::copy::copy;
+use symrail_transport::Pe;
 use symrail_transport::amo;
 use symrail_transport::endpoint::{Endpoint, TargetAgent};
 use symrail_transport::region::Regions;
 use symrail_transport::wire::{Outcome, Refusal, Reply, Request, RequestKind};
-use symrail_transport::{Operation, Pe};
+
+/// Requests that are acknowledged at once when so many have gathered: well below what a source may have under way.
+const ACKNOWLEDGE_AFTER: u32 = 256;
 
 /// What is remembered of one connection: a source endpoint and a lane.
 #[derive(Default)]
@@ -27,7 +31,7 @@ struct Inbound {
     outcomes: Vec<Outcome>,
     /// It is in one of the lists of connections to answer.
     owed: bool,
-    /// Somebody waits for the answer.
+    /// The source waits for the answer.
     urgent: bool,
 }
 
@@ -38,7 +42,7 @@ pub struct Agent {
     lanes: usize,
     /// At `(role * n_pes + pe) * lanes + lane`.
     connections: Vec<Inbound>,
-    /// Connections to answer in this round, and in the next.
+    /// Connections to answer in this round, and when there is time.
     owed: Vec<u32>,
     later: Vec<u32>,
     regions: Regions,
@@ -83,13 +87,15 @@ impl Agent {
         !self.owed.is_empty() || !self.later.is_empty()
     }
 
-    /// Sends the answers that are due; what finds no room is sent the next time.
-    pub fn answer(&mut self, endpoint: &mut Endpoint) {
+    /// Sends the answers that are due, with `all` also those that can wait; what finds no room is sent the next time.
+    pub fn answer(&mut self, endpoint: &mut Endpoint, all: bool) {
+        if all {
+            self.owed.append(&mut self.later);
+        }
         let most = endpoint.caps().iter().map(|c| c.max_send).min().unwrap_or(0);
         let per_message = (most.saturating_sub(Reply::SIZE) / Reply::OUTCOME).clamp(1, usize::from(u16::MAX));
         let mut waiting = std::mem::take(&mut self.owed);
         waiting.retain(|&at| !self.answer_one(at as usize, per_message, endpoint));
-        waiting.append(&mut self.later);
         self.owed = waiting;
     }
 
@@ -130,23 +136,32 @@ impl Agent {
                 // SAFETY: `word` checked that the word is inside of a mapped segment and aligned.
                 Ok(unsafe { amo::apply(word, request.ty, request.op, request.operand, request.second) })
             }
+            RequestKind::Put => {
+                let to = self.range(request.offset, payload.len())?;
+                // SAFETY: the destination is inside of mapped segments; the payload lies in a receive buffer outside of them.
+                unsafe { copy(to, payload.as_ptr(), payload.len()) };
+                Ok(0)
+            }
             RequestKind::PutSignal => {
                 let signal = self.word(request.second, 8)?;
-                let len = payload.len() as u64;
-                self.regions
-                    .check(Operation::PutSignal, self.me, request.offset, len)
-                    .map_err(|_| Refusal::OutOfSegment)?;
-                let to = self.regions.local(request.offset, len).ok_or(Refusal::OutOfSegment)?;
+                let to = self.range(request.offset, payload.len())?;
                 // SAFETY: the destination is inside of mapped segments, the signal was checked, and the payload lies in
                 // a receive buffer outside of them.
                 unsafe {
-                    to.copy_from_nonoverlapping(payload.as_ptr(), payload.len());
+                    copy(to, payload.as_ptr(), payload.len());
                     fence(Ordering::Release);
                     amo::apply(signal, amo::AmoType::U64, request.op, request.operand, 0);
                 }
                 Ok(0)
             }
         }
+    }
+
+    fn range(&self, offset: u64, len: usize) -> Result<*mut u8, Refusal> {
+        if len == 0 {
+            return Ok(std::ptr::dangling_mut());
+        }
+        self.regions.local(offset, len as u64).ok_or(Refusal::OutOfSegment)
     }
 
     fn word(&self, offset: u64, size: usize) -> Result<*mut u8, Refusal> {
@@ -188,7 +203,7 @@ impl TargetAgent for Agent {
             }
         }
         self.applied += 1;
-        let urgent = !c.outcomes.is_empty() || request.kind == RequestKind::Flush;
+        let urgent = request.urgent || c.applied.wrapping_sub(c.acknowledged) >= ACKNOWLEDGE_AFTER;
         if urgent && !c.urgent {
             // It may stand in `later` too; answering twice is harmless, answering late is not.
             (c.owed, c.urgent) = (true, true);

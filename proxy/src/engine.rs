@@ -16,6 +16,9 @@ const REQUESTS_PER_ROUND: usize = 32;
 /// More than the endpoint lets be in flight; a request that finds no place waits in its channel.
 const MAX_PENDING: usize = 4096;
 
+/// Rounds without an event after which there is time for acknowledgements that nobody waits for.
+const IDLE_ROUNDS: u32 = 64;
+
 /// The issuer of operations that host threads hand to the engine.
 pub const HOST: Issuer = 0;
 /// Channel `i` issues as `FIRST_CHANNEL + i`.
@@ -42,6 +45,7 @@ pub struct Engine {
     host_finished: Vec<Finished>,
     device_error: Option<Error>,
     rounds: u64,
+    idle_rounds: u32,
 }
 
 impl Engine {
@@ -58,6 +62,7 @@ impl Engine {
             host_finished: Vec::with_capacity(64),
             device_error: None,
             rounds: 0,
+            idle_rounds: 0,
         }
     }
 
@@ -127,8 +132,9 @@ impl Engine {
             events += self.take_requests(channel);
         }
         events += self.endpoint.poll(&mut self.agent);
+        self.idle_rounds = if events > 0 { 0 } else { self.idle_rounds.saturating_add(1) };
         if self.agent.owes() {
-            self.agent.answer(&mut self.endpoint);
+            self.agent.answer(&mut self.endpoint, self.idle_rounds >= IDLE_ROUNDS);
         }
         let mut told = false;
         while let Some(finished) = self.endpoint.next_finished() {
@@ -143,6 +149,7 @@ impl Engine {
 
     /// Prepares to sleep; `false` when there is something to do. [`Engine::wake`] ends it in either case.
     pub fn prepare_sleep(&mut self) -> bool {
+        self.agent.answer(&mut self.endpoint, true);
         let mut quiet = !self.agent.owes();
         for channel in &mut self.channels {
             quiet &= channel.prepare_sleep();

@@ -31,6 +31,8 @@ pub struct Runtime {
     pub(crate) committed: AtomicUsize,
     /// Where each PE's heap is in this process; 0 where it is reached over the wire.
     pub(crate) bases: Arc<[usize]>,
+    /// No peer needs the wire.
+    pub(crate) all_mapped: bool,
     pub(crate) wire: Result<Wire>,
     producers: Vec<Producer>,
     pub(crate) sync: SyncArea,
@@ -117,6 +119,7 @@ impl Runtime {
             base,
             committed: AtomicUsize::new(committed),
             bases,
+            all_mapped: unmapped.is_none(),
             wire,
             producers,
             sync: SyncArea::default(),

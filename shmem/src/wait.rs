@@ -55,7 +55,7 @@ macro_rules! wait_word {
 }
 wait_word!(i8, u8, i16, u16, i32, u32, i64, u64, isize, usize);
 
-/// Checks of the word before the first poll: what a mapped peer stores arrives without any.
+/// Checks of the word before the first poll when all peers are mapped: what they store arrives without any.
 const GLANCES: u32 = 200;
 
 impl Runtime {
@@ -107,7 +107,8 @@ impl Runtime {
 
     /// Waits until `done` gives something. `peer` is who is waited for, if that is known.
     pub(crate) fn wait_for<R>(&self, what: &'static str, peer: Option<Pe>, mut done: impl FnMut() -> Option<R>) -> Result<R> {
-        for _ in 0..GLANCES {
+        let glances = if self.all_mapped { GLANCES } else { 1 };
+        for _ in 0..glances {
             if let Some(found) = done() {
                 return Ok(found);
             }

@@ -136,6 +136,8 @@ pub struct RailCaps {
     pub local_registration: bool,
     /// Writes can carry an immediate that the target receives.
     pub immediate: bool,
+    /// The target's CPU moves the bytes, inside of the provider; a message to the target agent costs no more than a write.
+    pub software: bool,
     /// How the rail progresses, in words for `symrail info` (e.g. `manual`, `auto (probed)`).
     pub progress: String,
 }

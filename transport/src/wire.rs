@@ -1,6 +1,7 @@
 //! Messages between an endpoint and the target agents of its peers.
 //!
-//! A request is a [`Request`] of [`Request::SIZE`] bytes, followed by its payload if it has one. Requests of one
+//! A request is a [`Request`] of [`Request::SIZE`] bytes, followed by its payload if it has one, padded to 8 bytes; a message
+//! is one or more requests. Requests of one
 //! connection (source endpoint, lane) carry consecutive sequence numbers; the target answers with a [`Reply`], which says
 //! how far it has applied them and brings back fetched values and failures. Everything is little endian.
 //!
@@ -23,6 +24,8 @@ pub enum RequestKind {
     PutSignal = 2,
     /// Nothing: its acknowledgement tells that earlier writes on the lane are visible.
     Flush = 3,
+    /// Store the payload.
+    Put = 4,
 }
 
 /// A request to a target agent.
@@ -38,6 +41,8 @@ pub struct Request {
     pub from_host: bool,
     /// The old value is wanted back.
     pub fetch: bool,
+    /// The source waits for the acknowledgement; others are acknowledged when it suits the target.
+    pub urgent: bool,
     /// Who asks.
     pub source: Pe,
     /// Number of the request on its connection, from 1, wrapping.
@@ -65,7 +70,7 @@ impl Request {
         b[0] = self.kind as u8;
         b[1] = self.op as u8;
         b[2] = self.ty as u8;
-        b[3] = u8::from(self.from_host) | u8::from(self.fetch) << 1;
+        b[3] = u8::from(self.from_host) | u8::from(self.fetch) << 1 | u8::from(self.urgent) << 2;
         b[4..8].copy_from_slice(&self.source.to_le_bytes());
         b[8..12].copy_from_slice(&self.sequence.to_le_bytes());
         b[12..16].copy_from_slice(&self.payload.to_le_bytes());
@@ -76,21 +81,28 @@ impl Request {
         b
     }
 
-    /// Decodes a request and finds its payload, or says what is wrong.
+    /// Bytes that a payload takes in a message.
+    #[must_use]
+    pub const fn padded(payload: usize) -> usize {
+        payload.next_multiple_of(8)
+    }
+
+    /// Decodes the first request of a message and finds its payload and the rest, or says what is wrong.
     ///
     /// # Errors
     /// A sentence for the log.
-    pub fn decode(bytes: &[u8]) -> Result<(Request, &[u8]), &'static str> {
+    pub fn decode(bytes: &[u8]) -> Result<(Request, &[u8], &[u8]), &'static str> {
         let (head, rest) = bytes.split_first_chunk::<{ Self::SIZE }>().ok_or("shorter than a request")?;
         let kind = match head[0] {
             1 => RequestKind::Amo,
             2 => RequestKind::PutSignal,
             3 => RequestKind::Flush,
+            4 => RequestKind::Put,
             _ => return Err("unknown kind of request"),
         };
         let op = AmoOp::from_wire(head[1]).ok_or("unknown atomic operation")?;
         let ty = AmoType::from_wire(head[2]).ok_or("unknown atomic type")?;
-        if head[3] > 3 {
+        if head[3] > 7 {
             return Err("unknown flags");
         }
         let request = Request {
@@ -99,6 +111,7 @@ impl Request {
             ty,
             from_host: head[3] & 1 != 0,
             fetch: head[3] & 2 != 0,
+            urgent: head[3] & 4 != 0,
             source: u32_at(head, 4),
             sequence: u32_at(head, 8),
             payload: u32_at(head, 12),
@@ -108,7 +121,8 @@ impl Request {
             id: u64_at(head, 40),
         };
         let payload = rest.get(..request.payload as usize).ok_or("payload shorter than announced")?;
-        Ok((request, payload))
+        let next = rest.get(Self::padded(payload.len())..).ok_or("payload without its padding")?;
+        Ok((request, payload, next))
     }
 }
 
@@ -226,18 +240,22 @@ mod tests {
     proptest! {
         #[test]
         fn requests_come_back_as_they_were(
-            op in 0u8..7, ty in 0u8..6, kind in 0usize..3, flags in 0u8..4, source: u32, sequence: u32,
+            op in 0u8..7, ty in 0u8..6, kind in 0usize..4, flags in 0u8..8, source: u32, sequence: u32,
             offset: u64, operand: u64, second: u64, id: u64, payload in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
-            let kinds = [RequestKind::Amo, RequestKind::PutSignal, RequestKind::Flush];
+            let kinds = [RequestKind::Amo, RequestKind::PutSignal, RequestKind::Flush, RequestKind::Put];
             let request = Request {
                 kind: kinds[kind], op: AmoOp::from_wire(op).unwrap(), ty: AmoType::from_wire(ty).unwrap(),
-                from_host: flags & 1 != 0, fetch: flags & 2 != 0, source, sequence,
+                from_host: flags & 1 != 0, fetch: flags & 2 != 0, urgent: flags & 4 != 0, source, sequence,
                 payload: payload.len() as u32, offset, operand, second, id,
             };
             let mut bytes = request.encode().to_vec();
             bytes.extend_from_slice(&payload);
-            prop_assert_eq!(Request::decode(&bytes), Ok((request, &payload[..])));
+            bytes.resize(Request::SIZE + Request::padded(payload.len()), 0);
+            prop_assert_eq!(Request::decode(&bytes), Ok((request, &payload[..], &[][..])));
+            let mut two = bytes.clone();
+            two.extend_from_slice(&bytes);
+            prop_assert_eq!(Request::decode(&two).map(|(_, _, next)| next), Ok(&bytes[..]));
             bytes.pop();
             prop_assert!(Request::decode(&bytes).is_err());
         }
@@ -259,7 +277,7 @@ mod tests {
 
         #[test]
         fn garbage_is_refused_or_read_within_bounds(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Request::decode(&bytes).map(|(r, p)| assert_eq!(r.payload as usize, p.len()));
+            let _ = Request::decode(&bytes).map(|(r, p, _)| assert_eq!(r.payload as usize, p.len()));
             let _ = Reply::decode(&bytes).map(|(r, o)| assert_eq!(usize::from(r.outcomes), o.count()));
         }
     }

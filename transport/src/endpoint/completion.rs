@@ -41,14 +41,7 @@ impl RailSink for Sink<'_> {
         let complaint = if bytes.first() == Some(&Reply::TAG) {
             self.core.take_reply(self.lane, bytes)
         } else {
-            match Request::decode(bytes) {
-                Ok((request, payload)) if request.source < self.core.n_pes => {
-                    self.agent.request(self.lane, &request, payload);
-                    Ok(())
-                }
-                Ok(_) => Err("its source is not a PE of this job"),
-                Err(why) => Err(why),
-            }
+            self.take_requests(bytes)
         };
         if let Err(why) = complaint
             && !std::mem::replace(&mut self.core.complained, true)
@@ -69,6 +62,20 @@ impl RailSink for Sink<'_> {
         self.core.counters[self.lane].failed += 1;
         // What was posted without a completion is followed by a flush request, whose acknowledgement will not come.
         tracing::warn!(rail = %self.core.caps[self.lane].name, %fault, "a work request without completion failed");
+    }
+}
+
+impl Sink<'_> {
+    fn take_requests(&mut self, mut bytes: &[u8]) -> Result<(), &'static str> {
+        while !bytes.is_empty() {
+            let (request, payload, rest) = Request::decode(bytes)?;
+            if request.source >= self.core.n_pes {
+                return Err("its source is not a PE of this job");
+            }
+            self.agent.request(self.lane, &request, payload);
+            bytes = rest;
+        }
+        Ok(())
     }
 }
 

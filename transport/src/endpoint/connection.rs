@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::job::{Issue, Job, OpHandle};
+use super::job::{Job, OpHandle};
+use crate::bounce::Slot;
 use crate::rail::Order;
 
 /// One lane to one peer. Kept small: there is one for every (peer, rail).
@@ -16,6 +17,12 @@ pub(super) struct Connection {
     pub applied: u32,
     /// Writes without a completion were posted since the last flush.
     pub dirty: bool,
+    /// Requests that are acknowledged when it suits the target were sent since the last flush.
+    pub lazy: bool,
+    /// It is in the list of connections to flush.
+    pub listed: bool,
+    /// Requests that are gathered for one message: the slot, and the bytes used of it.
+    pub outbox: Option<(Slot, u32)>,
     /// Operations whose requests are not yet acknowledged, in sequence.
     pub unacked: VecDeque<OpHandle>,
 }
@@ -53,7 +60,7 @@ pub(super) struct Peer {
     /// Last request on the pinned lane before that fence.
     pub fenced: u32,
     /// Operations that wait for earlier ones, in order, with the fence that they come after.
-    pub deferred: VecDeque<(OpHandle, Job, Issue, u32)>,
+    pub deferred: VecDeque<(OpHandle, Job, u32)>,
 }
 
 #[cfg(test)]
@@ -62,7 +69,7 @@ mod tests {
 
     #[test]
     fn connection_state_is_small() {
-        assert!(size_of::<Connection>() <= 64, "{}", size_of::<Connection>());
+        assert!(size_of::<Connection>() <= 72, "{}", size_of::<Connection>());
         assert!(size_of::<Peer>() <= 64, "{}", size_of::<Peer>());
     }
 }

@@ -1,33 +1,33 @@
-//! Whether the next small put will be followed by a quiet at once.
+//! Whether the next operation will be followed by a quiet at once.
 //!
 //! `put; quiet` in a loop is fastest when the put asks for its own completion: one message there, one back. A stream of
-//! puts, or a put whose effect is awaited in some other way, is fastest without. Which it will be is what it was
-//! the last times.
+//! puts, or a put whose effect is awaited in some other way, is fastest without. So it is with AMOs and signals and
+//! their acknowledgements. Which it will be is what it was the last times.
 
 /// A saturating counter, as branch predictors have it.
 #[derive(Debug)]
-pub(super) struct LonePuts {
+pub(super) struct Lone {
     since_quiet: u32,
-    /// 0 and 1 expect more puts, 2 and 3 expect a quiet.
+    /// 0 and 1 expect more operations, 2 and 3 expect a quiet.
     confidence: u8,
 }
 
-impl Default for LonePuts {
+impl Default for Lone {
     fn default() -> Self {
-        LonePuts { since_quiet: 0, confidence: 2 }
+        Lone { since_quiet: 0, confidence: 2 }
     }
 }
 
-impl LonePuts {
-    /// Whether a put issued now should ask for its own completion.
+impl Lone {
+    /// Whether an operation issued now should ask for its own completion.
     #[inline]
     pub fn expects_quiet(&self) -> bool {
         self.since_quiet == 0 && self.confidence >= 2
     }
 
-    /// A small put was issued.
+    /// An operation without a tag was issued.
     #[inline]
-    pub fn put(&mut self) {
+    pub fn issued(&mut self) {
         self.since_quiet = self.since_quiet.saturating_add(1);
         if self.since_quiet == 2 {
             self.confidence = self.confidence.saturating_sub(1);
@@ -50,19 +50,19 @@ mod tests {
 
     #[test]
     fn follows_the_pattern_within_two_rounds() {
-        let mut p = LonePuts::default();
+        let mut p = Lone::default();
         for _ in 0..3 {
-            p.put();
-            p.put();
+            p.issued();
+            p.issued();
             p.quiet();
         }
         assert!(!p.expects_quiet());
         for _ in 0..3 {
-            p.put();
+            p.issued();
             p.quiet();
         }
         assert!(p.expects_quiet());
-        p.put();
-        assert!(!p.expects_quiet(), "a second put goes without");
+        p.issued();
+        assert!(!p.expects_quiet(), "a second one goes without");
     }
 }

@@ -4,30 +4,35 @@
 //! driven by the engine). Both only ever address proxy endpoints, because those are always polled; that is why a
 //! peer that computes without calling us still serves. Target agents answer to the endpoint that asked.
 //!
-//! Where to read: [`job`] says what can be asked; `launch` cuts a job into work requests and picks lanes (and holds it
-//! back when a [`fence`](Endpoint::fence) says so); `post` keeps work requests until the rail takes them; `completion`
-//! turns what rails report back into finished operations; `connection` is what is remembered per peer and lane.
+//! Where to read: [`job`] says what can be asked; `launch` cuts a job into work requests; `order` picks its lane, and holds it
+//! back when a [`fence`](Endpoint::fence) says so; `message` is for requests to target agents, `quick` for small puts;
+//! `post` keeps work requests until the rail takes them; `completion` turns what rails report back into finished
+//! operations; `connection` is what is remembered per peer and lane.
 //!
 //! # Delivery
 //! Every operation is finished only when it is visible at its target: writes ask for delivery, requests are acknowledged
 //! by the target agent. One exception saves an acknowledgement each: on a single lane that keeps writes in order and
 //! messages behind writes, small writes are posted without a completion, and [`Endpoint::start_quiet`] sends one flush
-//! request behind them all. A put that is followed by a quiet at once is better off with a completion of its
-//! own; `lone` predicts which is the case.
+//! request behind them all. Where the target's CPU moves the bytes anyway, the smallest puts are requests to its agent
+//! instead, many to a message. An operation that is followed by a quiet at once is better off with a completion or
+//! acknowledgement of its own; `lone` predicts which is the case.
 
 mod completion;
 mod connection;
 pub mod job;
 mod launch;
 mod lone;
+mod message;
+mod order;
 mod post;
+mod quick;
 
 use std::collections::VecDeque;
 
 pub use completion::NoAgent;
 use connection::{Connection, Peer};
 use job::{Finished, Issuer, Op, OpHandle};
-use lone::LonePuts;
+use lone::Lone;
 use post::WorkRequest;
 
 use crate::bounce::Bounce;
@@ -148,12 +153,16 @@ struct Core {
     followups: Vec<OpHandle>,
     /// Peers that have deferred operations.
     blocked: Vec<Pe>,
-    /// Connections with writes to flush.
-    dirty: Vec<(Pe, usize)>,
-    lone_puts: LonePuts,
+    /// Connections to flush for a quiet.
+    unflushed: Vec<(Pe, usize)>,
+    /// Connections with requests in their outbox.
+    outboxes: Vec<(Pe, usize)>,
+    lone: Lone,
     next_lane: usize,
     epoch: u32,
+    /// Seconds in which somebody polled.
     now: u32,
+    last_tick: u32,
     complained: bool,
 }
 
@@ -191,11 +200,13 @@ impl Endpoint {
             finished: Vec::with_capacity(64),
             followups: Vec::with_capacity(64),
             blocked: Vec::new(),
-            dirty: Vec::new(),
-            lone_puts: LonePuts::default(),
+            unflushed: Vec::new(),
+            outboxes: Vec::new(),
+            lone: Lone::default(),
             next_lane: me as usize,
             epoch: 0,
             now: 0,
+            last_tick: 0,
             complained: false,
         };
         Ok(Endpoint { rails, core })
@@ -316,6 +327,7 @@ impl Endpoint {
 
     /// Prepares to sleep on [`Endpoint::wait_fds`]; `false` means that polling has something to do.
     pub fn arm(&mut self) -> bool {
+        self.send_outboxes();
         self.core.backlog.iter().all(VecDeque::is_empty)
             && self.core.blocked.is_empty()
             && self.rails.iter_mut().all(|r| r.arm())
@@ -331,6 +343,7 @@ impl Endpoint {
     /// Returns how much happened.
     pub fn poll(&mut self, agent: &mut dyn TargetAgent) -> usize {
         let mut events = 0;
+        self.send_outboxes();
         for lane in 0..self.rails.len() {
             if !self.core.backlog[lane].is_empty() {
                 events += self.post_backlog(lane);
@@ -379,19 +392,24 @@ impl Endpoint {
     /// Call it again while waiting: it goes on where buffers ran out.
     /// Costs nothing when there is nothing to do.
     pub fn start_quiet(&mut self, issuer: Issuer) {
-        self.core.lone_puts.quiet();
+        self.core.lone.quiet();
         while self.core.bounce.plentiful()
-            && let Some((pe, lane)) = self.core.dirty.pop()
+            && let Some((pe, lane)) = self.core.unflushed.pop()
         {
-            self.launch_flush(pe, lane, job::Issue { issuer, tag: None });
+            let Some(c) = self.core.connection(pe, lane) else { continue };
+            c.listed = false;
+            if c.dirty || c.lazy {
+                self.launch_flush(pe, lane, job::Issue { issuer, tag: None });
+            }
         }
+        self.send_outboxes();
     }
 
     /// Whether everything that `issuer` issued has been delivered (or failed).
     #[inline]
     #[must_use]
     pub fn is_quiet(&self, issuer: Issuer) -> bool {
-        self.core.dirty.is_empty() && self.core.issuers.get(usize::from(issuer)).is_none_or(|i| i.outstanding == 0)
+        self.core.unflushed.is_empty() && self.core.issuers.get(usize::from(issuer)).is_none_or(|i| i.outstanding == 0)
     }
 
     /// The first error since it was last asked for, of operations without a tag.
@@ -412,17 +430,19 @@ impl Endpoint {
     }
 
     /// Tells the time in whole seconds of any clock that only goes forward; fails operations that are too old.
+    ///
+    /// Only seconds in which it is called count: what could not complete because nobody polled is not late.
     pub fn tick(&mut self, now_s: u32) {
-        if now_s == self.core.now {
+        if now_s == self.core.last_tick {
             return;
         }
-        self.core.now = now_s;
+        self.core.last_tick = now_s;
+        self.core.now = self.core.now.wrapping_add(1);
+        let now = self.core.now;
         let limit = self.core.policy.timeout_s;
         let ops = &self.core.ops;
-        let old: Vec<_> = ops
-            .ids()
-            .filter(|&id| ops.get(id).is_some_and(|o| u64::from(now_s.wrapping_sub(o.since)) > limit))
-            .collect();
+        let old: Vec<_> =
+            ops.ids().filter(|&id| ops.get(id).is_some_and(|o| u64::from(now.wrapping_sub(o.since)) > limit)).collect();
         for id in old {
             self.core.expire(id);
         }

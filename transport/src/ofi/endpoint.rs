@@ -21,6 +21,9 @@ use crate::rail::{
     Dest, LocalBuf, NativeAmo, Notify, OpId, PostError, Rail, RailCaps, RailSink, Registration, RemoteBuf, WriteOptions,
 };
 
+/// Providers whose target side is a CPU; parts of a provider's name.
+const SOFTWARE: [&str; 6] = ["tcp", "net", "sockets", "udp", "shm", "sm2"];
+
 /// Most operations outstanding on one rail. Providers allow more, but a longer queue hides no more latency, and its
 /// contexts (128 bytes each) should stay in the L2 cache.
 const MAX_DEPTH: usize = 2048;
@@ -62,9 +65,10 @@ impl OfiRail {
             (tx.size, (*raw.rx_attr).size, tx.inject_size, ep.max_msg_size, data, raw.caps)
         };
         let depth = tx_size.clamp(1, MAX_DEPTH);
+        let provider = info.provider();
         let caps = RailCaps {
             name: name.to_owned(),
-            provider: info.provider(),
+            provider: provider.clone(),
             max_rma,
             inject,
             max_send: MAX_MESSAGE.min(max_rma),
@@ -72,6 +76,7 @@ impl OfiRail {
             order: hints::granted_order(&info),
             local_registration: Mode::of(&info).local,
             immediate: cq_data >= size_of::<u32>() && caps & ffi::FI_RMA != 0,
+            software: SOFTWARE.iter().any(|name| provider.split(';').any(|part| part == *name)),
             progress,
         };
         let mode = Mode::of(&info);

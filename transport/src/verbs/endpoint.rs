@@ -157,6 +157,7 @@ impl VerbsRail {
             order: Order { write_after_write: !relaxed, send_after_write: true, send_after_send: true },
             local_registration: true,
             immediate: true,
+            software: false,
             progress: format!("by the NIC; IB mode {mode}: {mode_reason}; GID {gid}"),
         };
         tracing::info!("rail {} ({role:?}): IB mode {mode}: {mode_reason}; port {}, GID {gid}", nic.name, nic.port);

@@ -1,0 +1,242 @@
+//! Requests to target agents, and the agents' answers, as messages.
+//!
+//! A request is sent at once, or gathered with others in the connection's outbox, which the next poll or quiet sends.
+//! Whatever else goes to the agent over that connection goes behind what is gathered.
+
+use super::job::{Issue, Op, OpHandle};
+use super::post::{Work, WorkRequest};
+use super::{Core, Endpoint, Role};
+use crate::amo::{AmoOp, AmoType};
+use crate::bounce::SMALL;
+use crate::error::{Error, Operation, Result};
+use crate::pe::Pe;
+use crate::rail::{LocalBuf, LocalKey, PostError};
+use crate::wire::{Request, RequestKind};
+
+impl Endpoint {
+    /// Sends a request, with its payload if it has one; the operation waits for its acknowledgement.
+    pub(super) fn launch_message(
+        &mut self,
+        pe: Pe,
+        lane: usize,
+        op: OpHandle,
+        request: Request,
+        payload: Option<(*mut u8, usize)>,
+    ) {
+        // The engine polls soon after, with everything it has taken from its channels.
+        let waits = self.core.role == Role::Proxy && self.core.caps[lane].software;
+        self.core.expect(op, 1);
+        let payload = payload.unwrap_or((std::ptr::null_mut(), 0));
+        self.launch_message_or_gather(pe, lane, request, payload, waits && payload.1 <= SMALL);
+    }
+
+    /// Numbers a request and sends it, or (`waits`) gathers it. Its id is the operation that waits for it, or 0.
+    pub(super) fn launch_message_or_gather(
+        &mut self,
+        pe: Pe,
+        lane: usize,
+        mut request: Request,
+        payload: (*mut u8, usize),
+        waits: bool,
+    ) {
+        let (ptr, len) = payload;
+        let op = request.id;
+        let Some(c) = self.core.connection(pe, lane) else { return };
+        c.sent = c.sent.wrapping_add(1);
+        c.unacked.push_back(op);
+        request.sequence = c.sent;
+        request.payload = len as u32;
+        let gathered = c.outbox.is_some();
+        if !request.urgent {
+            c.lazy = true;
+            self.core.list(pe, lane);
+        }
+        let head = request.encode();
+        if waits || gathered {
+            if self.gather(pe, lane, &head, payload) {
+                if !waits {
+                    self.send_outbox(pe, lane);
+                }
+                return;
+            }
+            self.send_outbox(pe, lane);
+        }
+        self.send_alone(pe, lane, op, &head, (ptr, len));
+    }
+
+    /// Appends a request to the connection's outbox. `false` when there is no room for it at all.
+    fn gather(&mut self, pe: Pe, lane: usize, head: &[u8; Request::SIZE], (ptr, len): (*mut u8, usize)) -> bool {
+        let total = Request::SIZE + Request::padded(len);
+        let room = self.core.bounce.largest().min(self.core.caps[lane].max_send);
+        let Some(c) = self.core.connection(pe, lane) else { return false };
+        let (slot, used) = match c.outbox {
+            Some((slot, used)) if used as usize + total <= room => (slot, used as usize),
+            other => {
+                if other.is_some() {
+                    self.send_outbox(pe, lane);
+                }
+                if total > room {
+                    return false;
+                }
+                let Some(slot) = self.core.bounce.alloc(room) else { return false };
+                self.core.outboxes.push((pe, lane));
+                (slot, 0)
+            }
+        };
+        // SAFETY: the slot has `room` bytes, of which `used + total` are not more.
+        unsafe { fill(self.core.bounce.ptr(slot).as_ptr().add(used), head, ptr, len) };
+        if let Some(c) = self.core.connection(pe, lane) {
+            c.outbox = Some((slot, (used + total) as u32));
+        }
+        true
+    }
+
+    /// Sends what is gathered for one connection.
+    fn send_outbox(&mut self, pe: Pe, lane: usize) {
+        let Some((slot, used)) = self.core.connection(pe, lane).and_then(|c| c.outbox.take()) else { return };
+        let (ptr, work) = (self.core.bounce.ptr(slot).as_ptr(), Work::Send);
+        let (lane, len) = (lane as u8, used as usize);
+        self.post(WorkRequest { work, dest: pe, lane, more: false, op: 0, ptr, len, slot: Some(slot), via: None });
+    }
+
+    /// Sends everything that is gathered.
+    #[inline]
+    pub(super) fn send_outboxes(&mut self) {
+        while let Some((pe, lane)) = self.core.outboxes.pop() {
+            self.send_outbox(pe, lane);
+        }
+    }
+
+    fn send_alone(
+        &mut self,
+        pe: Pe,
+        lane: usize,
+        op: OpHandle,
+        head: &[u8; Request::SIZE],
+        (ptr, len): (*mut u8, usize),
+    ) {
+        let total = Request::SIZE + Request::padded(len);
+        if total <= self.core.caps[lane].inject.min(SMALL) && self.core.backlog[lane].is_empty() {
+            let mut bytes = [0u8; SMALL];
+            // SAFETY: `total` fits.
+            unsafe { fill(bytes.as_mut_ptr(), head, ptr, len) };
+            let local = LocalBuf { ptr: bytes.as_mut_ptr(), len: total, key: LocalKey::default() };
+            // SAFETY: without an id the bytes are copied before the call returns.
+            match unsafe { self.rails[lane].send(pe, local, None) } {
+                Ok(()) => {
+                    self.core.counters[lane].messages += 1;
+                    self.core.counters[lane].bytes += total as u64;
+                    return;
+                }
+                Err(PostError::Again) => {}
+                Err(PostError::Failed(fault)) => return self.core.fail_request(op, lane, fault),
+            }
+        }
+        let Some(slot) = self.core.bounce.alloc(total) else { return self.core.fail_full(op) };
+        let to = self.core.bounce.ptr(slot).as_ptr();
+        // SAFETY: the slot has room for `total` bytes.
+        unsafe { fill(to, head, ptr, len) };
+        self.core.expect(op, 1);
+        let (work, lane) = (Work::Send, lane as u8);
+        self.post(WorkRequest {
+            work,
+            dest: pe,
+            lane,
+            more: false,
+            op,
+            ptr: to,
+            len: total,
+            slot: Some(slot),
+            via: None,
+        });
+    }
+
+    /// Sends a request whose acknowledgement means that earlier writes on the lane are visible.
+    pub(super) fn launch_flush(&mut self, pe: Pe, lane: usize, issue: Issue) {
+        let op = self.core.ops.insert(Op {
+            operation: Operation::Quiet,
+            pe,
+            bytes: 0,
+            issue,
+            remaining: 0,
+            followup: None,
+            value: 0,
+            result: None,
+            fault: None,
+            since: self.core.now,
+            slot: None,
+        });
+        self.core.issuer(issue.issuer).outstanding += 1;
+        if let Some(c) = self.core.connection(pe, lane) {
+            (c.dirty, c.lazy) = (false, false);
+        }
+        let flush = self.core.request(RequestKind::Flush, AmoOp::Fetch, AmoType::U64, (0, 0, 0), op);
+        let request = Request { urgent: true, ..flush };
+        self.launch_message(pe, lane, op, request, None);
+    }
+
+    /// Asks a peer's target agent for a sign of life.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPe`], [`Error::Full`].
+    pub fn probe(&mut self, pe: Pe, issue: Issue) -> Result<()> {
+        if pe >= self.core.n_pes {
+            return Err(Error::NoSuchPe { pe: pe.into(), last: self.core.n_pes - 1 });
+        }
+        if !self.ready() {
+            return Err(Error::Full { operation: Operation::Quiet, pe });
+        }
+        self.launch_flush(pe, 0, issue);
+        Ok(())
+    }
+
+    /// Sends a target agent's answer to the endpoint that asked: `to_host` for a host endpoint.
+    /// Returns `false` when there is no room; try again after polling.
+    pub fn reply(&mut self, pe: Pe, to_host: bool, lane: usize, bytes: &[u8]) -> bool {
+        let dest = if to_host { self.core.n_pes + pe } else { pe };
+        let Some(caps) = self.core.caps.get(lane) else { return true };
+        if bytes.len() <= caps.inject && self.core.backlog[lane].is_empty() {
+            let local = LocalBuf { ptr: bytes.as_ptr().cast_mut(), len: bytes.len(), key: LocalKey::default() };
+            // SAFETY: without an id the bytes are copied before the call returns.
+            if unsafe { self.rails[lane].send(dest, local, None) }.is_ok() {
+                self.core.counters[lane].messages += 1;
+                return true;
+            }
+        }
+        let Some(slot) = self.core.bounce.alloc(bytes.len()) else { return false };
+        let ptr = self.core.bounce.ptr(slot).as_ptr();
+        // SAFETY: the slot has room, and is not inside of `bytes`.
+        unsafe { ptr.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        let (work, lane, len) = (Work::Send, lane as u8, bytes.len());
+        self.post(WorkRequest { work, dest, lane, more: false, op: 0, ptr, len, slot: Some(slot), via: None });
+        true
+    }
+}
+
+/// Writes a request and its payload.
+///
+/// # Safety
+/// `to` is valid for writes of the request with its padded payload; `ptr` is valid for reads of `len` bytes and elsewhere.
+unsafe fn fill(to: *mut u8, head: &[u8; Request::SIZE], ptr: *const u8, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        to.copy_from_nonoverlapping(head.as_ptr(), Request::SIZE);
+        let payload = to.add(Request::SIZE);
+        if len > 0 {
+            payload.copy_from_nonoverlapping(ptr, len);
+        }
+        payload.add(len).write_bytes(0, Request::padded(len) - len);
+    }
+}
+
+impl Core {
+    /// Remembers that a quiet has to look at a connection.
+    #[inline]
+    pub(super) fn list(&mut self, pe: Pe, lane: usize) {
+        if let Some(c) = self.connection(pe, lane)
+            && !std::mem::replace(&mut c.listed, true)
+        {
+            self.unflushed.push((pe, lane));
+        }
+    }
+}

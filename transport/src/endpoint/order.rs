@@ -1,0 +1,94 @@
+//! Which lane an operation takes, and whether it may go now.
+//!
+//! Without a fence, lanes take turns. After one, the next operation to a destination stays behind what was before
+//! the fence: on the one lane where all of that is, if the lane keeps order; else it is deferred until that is delivered.
+
+use super::connection::Connection;
+use super::job::{Job, OpHandle};
+use super::launch::SIGNAL_MESSAGE_MAX;
+use super::{Core, Endpoint};
+use crate::pe::Pe;
+use crate::wire::Request;
+
+impl Endpoint {
+    /// Launches what waited for earlier operations, as far as it may go now.
+    pub(super) fn launch_deferred(&mut self) {
+        let mut blocked = std::mem::take(&mut self.core.blocked);
+        blocked.retain(|&pe| {
+            while let Some(&(op, job, epoch)) = self.core.peers.get(pe as usize).and_then(|p| p.deferred.front()) {
+                if !self.core.bounce.plentiful() {
+                    return true;
+                }
+                // An operation that timed out meanwhile is not started any more.
+                if self.core.ops.get(op).is_some() {
+                    let Some(lane) = self.core.order_behind(pe, &job, epoch) else { return true };
+                    self.core.peers[pe as usize].deferred.pop_front();
+                    self.launch(pe, job, op, lane, true);
+                } else {
+                    self.core.peers[pe as usize].deferred.pop_front();
+                }
+            }
+            false
+        });
+        self.core.blocked.append(&mut blocked);
+    }
+}
+
+impl Core {
+    pub(super) fn pick_lane(&mut self, pe: Pe) -> usize {
+        let lanes = usize::from(self.peers[pe as usize].lanes.max(1));
+        self.next_lane = self.next_lane.wrapping_add(1);
+        self.next_lane % lanes
+    }
+
+    /// The lane for a new operation, or `None` if it has to wait for earlier ones.
+    pub(super) fn lane_for(&mut self, pe: Pe, job: &Job, epoch: u32) -> Option<usize> {
+        if matches!(job, Job::Get { .. }) {
+            return Some(self.pick_lane(pe)); // a fence does not order gets
+        }
+        if !self.peers[pe as usize].deferred.is_empty() {
+            return None;
+        }
+        self.order_behind(pe, job, epoch)
+    }
+
+    /// The lane on which `job` stays behind what the fence before `epoch` ordered, if it can go now.
+    fn order_behind(&mut self, pe: Pe, job: &Job, epoch: u32) -> Option<usize> {
+        let (lanes, at) = (self.caps.len(), pe as usize);
+        let connections = at * lanes..at * lanes + lanes;
+        if self.peers[at].epoch != epoch {
+            let mut busy = connections.clone().filter(|&c| !self.connections[c].idle());
+            let (first, second) = (busy.next(), busy.next());
+            if second.is_some() {
+                return None;
+            }
+            let peer = &mut self.peers[at];
+            peer.pinned = first.map(|c| (c - connections.start) as u8);
+            peer.fenced = first.map_or(0, |c| self.connections[c].sent);
+            peer.epoch = epoch;
+        }
+        let Some(lane) = self.peers[at].pinned else { return Some(self.pick_lane(pe)) };
+        let c: &Connection = &self.connections[connections.start + usize::from(lane)];
+        if c.idle() {
+            self.peers[at].pinned = None;
+            return Some(self.pick_lane(pe));
+        }
+        let fits = |len: u64| (len as usize).saturating_add(Request::SIZE) <= SIGNAL_MESSAGE_MAX;
+        let as_message = match job {
+            Job::Amo { .. } => !self.policy.native_amo,
+            Job::PutSignal { len, .. } => fits(*len),
+            _ => false,
+        };
+        let writes = matches!(job, Job::Put { .. } | Job::PutSignal { .. }) && !as_message;
+        let order = self.caps[usize::from(lane)].order;
+        c.keeps_behind(order, self.peers[at].fenced, as_message, writes).then_some(lane.into())
+    }
+
+    pub(super) fn defer(&mut self, pe: Pe, op: OpHandle, job: Job) {
+        let epoch = self.epoch;
+        self.peers[pe as usize].deferred.push_back((op, job, epoch));
+        if !self.blocked.contains(&pe) {
+            self.blocked.push(pe);
+        }
+    }
+}

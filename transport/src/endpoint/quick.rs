@@ -1,0 +1,85 @@
+//! Small puts that need no operation of their own.
+
+use super::Endpoint;
+use super::job::{Issue, Job, Source};
+use crate::amo::{AmoOp, AmoType};
+use crate::error::Result;
+use crate::pe::Pe;
+use crate::rail::{LocalBuf, LocalKey, Notify, WriteOptions};
+use crate::wire::{Request, RequestKind};
+
+/// The largest put that travels as a request when others can travel with it.
+const GATHERED_MAX: u64 = 64;
+
+impl Endpoint {
+    /// Issues a small put without a completion: a quiet flushes the connection. `false` when it has to go the ordinary way.
+    #[inline]
+    pub(super) fn quick_put(&mut self, pe: Pe, job: &Job) -> bool {
+        let Job::Put { dest, source, len } = *job else { return false };
+        let (core, at) = (&mut self.core, pe as usize * self.rails.len());
+        let (Some(peer), Some(c)) = (core.peers.get(pe as usize), core.connections.get_mut(at)) else { return false };
+        let order = core.caps[0].order;
+        if peer.lanes != 1 || !peer.deferred.is_empty() || !order.send_after_write || !order.send_after_send {
+            return false;
+        }
+        let after_requests = c.unacked.is_empty() || (peer.epoch == core.epoch && peer.pinned.is_none());
+        let (Source::Stable(ptr) | Source::Copied(ptr)) = source;
+        if core.caps[0].software {
+            // A put that may wait for company is one that its caller will complete by a quiet.
+            let waits = matches!(source, Source::Stable(_));
+            let most = if waits { GATHERED_MAX } else { core.caps[0].inject.saturating_sub(Request::SIZE) as u64 };
+            if len <= most && core.bounce.plentiful() {
+                let request = core.request(RequestKind::Put, AmoOp::Set, AmoType::U64, (dest, 0, 0), 0);
+                self.launch_message_or_gather(pe, 0, request, (ptr.cast_mut(), len as usize), waits);
+                return true;
+            }
+        }
+        after_requests && self.quick_write(pe, dest, ptr, len, true)
+    }
+
+    /// Writes without a completion. `counts`: a quiet has to flush it.
+    fn quick_write(&mut self, pe: Pe, dest: u64, ptr: *const u8, len: u64, counts: bool) -> bool {
+        let (core, at) = (&mut self.core, pe as usize * self.rails.len());
+        let Some(c) = core.connections.get_mut(at) else { return false };
+        let caps = &core.caps[0];
+        if !caps.order.write_after_write
+            || len as usize > caps.inject
+            || !core.backlog[0].is_empty()
+            || c.outbox.is_some()
+        {
+            return false;
+        }
+        let Some((remote, covered)) = core.regions.remote(pe, 0, dest) else { return false };
+        if covered < len {
+            return false;
+        }
+        let local = LocalBuf { ptr: ptr.cast_mut(), len: len as usize, key: LocalKey::default() };
+        let options = WriteOptions { id: None, notify: Notify::Transmitted, immediate: None, more: false };
+        // SAFETY: the source is valid during this call, which copies it; the remote place comes from the peer's card.
+        if unsafe { self.rails[0].write(pe, local, remote, options) }.is_err() {
+            return false; // the ordinary way queues it, or reports why not
+        }
+        core.counters[0].writes += 1;
+        core.counters[0].bytes += len;
+        if counts {
+            c.dirty = true;
+            core.list(pe, 0);
+        }
+        true
+    }
+
+    /// Writes one byte that nobody's quiet has to wait for: a flag that its reader waits for.
+    ///
+    /// # Errors
+    /// As for [`Endpoint::submit`].
+    pub fn put_flag(&mut self, pe: Pe, dest: u64, value: u8, issue: Issue) -> Result<()> {
+        let job = Job::Put { dest, source: Source::Copied(&raw const value), len: 1 };
+        self.core.validate(pe, &job)?;
+        let one_lane = self.core.peers.get(pe as usize).is_some_and(|p| p.lanes == 1 && p.deferred.is_empty());
+        if pe != self.core.me && one_lane && self.quick_write(pe, dest, &raw const value, 1, false) {
+            return Ok(());
+        }
+        // SAFETY: the byte is copied during the call.
+        unsafe { self.submit(pe, job, issue) }.map(drop)
+    }
+}
