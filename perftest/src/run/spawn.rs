@@ -9,19 +9,20 @@ use std::process::{Child, Command, Stdio};
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpid, getppid, pipe2, write};
 use symrail::bootstrap::star::Secret;
 
 use super::job::{Job, LaunchError};
 
-/// Starts PE `pe`. It dies when the calling thread does, so the caller stays until the job is over.
+/// Starts PE `pe` with `signals` blocked. It dies when the calling thread does, so the caller stays until the job is over.
 pub(super) fn spawn(
     job: &Job,
     pe: u32,
     service: SocketAddr,
     secret: &Secret,
     cores: Option<CpuSet>,
+    signals: SigSet,
 ) -> Result<Child, LaunchError> {
     let secret = secret_pipe(secret)?;
     let mut command = Command::new(&job.program);
@@ -35,7 +36,7 @@ pub(super) fn spawn(
     // A group of its own: what the PE starts can be ended with it, and a terminal's Ctrl-C comes through the launcher only.
     command.process_group(0);
     let launcher = getpid();
-    let prepare = move || prepare(launcher, &secret, cores.as_ref());
+    let prepare = move || prepare(launcher, &secret, cores.as_ref(), &signals);
     // SAFETY: the closure runs in the forked child and makes system calls only: no allocation, no lock.
     unsafe { command.pre_exec(prepare) };
     command.spawn().map_err(|reason| LaunchError::Start {
@@ -55,12 +56,14 @@ fn secret_pipe(secret: &Secret) -> Result<OwnedFd, LaunchError> {
 }
 
 /// Runs in the child before exec.
-fn prepare(launcher: Pid, secret: &OwnedFd, cores: Option<&CpuSet>) -> io::Result<()> {
+fn prepare(launcher: Pid, secret: &OwnedFd, cores: Option<&CpuSet>, signals: &SigSet) -> io::Result<()> {
     set_pdeathsig(Signal::SIGKILL)?;
     // The launcher may have died before that took effect.
     if getppid() != launcher {
         return Err(io::Error::from_raw_os_error(libc::ECHILD));
     }
+    // The launcher blocks the signals that it passes on, and a blocked signal stays blocked over exec.
+    signals.thread_set_mask()?;
     fcntl(secret, FcntlArg::F_SETFD(FdFlag::empty()))?;
     if let Some(cores) = cores {
         sched_setaffinity(Pid::from_raw(0), cores)?;

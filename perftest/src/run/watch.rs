@@ -61,7 +61,9 @@ pub fn launch(job: &Job) -> Result<i32, LaunchError> {
         end: None,
     };
     for pe in 0..job.n {
-        let mut child = spawn(job, pe, watch.server.address(), watch.server.secret(), cores.get(pe as usize).copied())?;
+        let cores = cores.get(pe as usize).copied();
+        let before = watch.signals.before;
+        let mut child = spawn(job, pe, watch.server.address(), watch.server.secret(), cores, before)?;
         child.stdout.take().into_iter().for_each(|out| watch.carriers.carry(pe, out, std::io::stdout));
         child.stderr.take().into_iter().for_each(|err| watch.carriers.carry(pe, err, std::io::stderr));
         watch.pes.push(Process { pid: pid_of(&child), child, ending: None });
