@@ -2,10 +2,54 @@
 
 use serde::{Deserialize, Serialize};
 use symrail_heap::HeapHandle;
+use symrail_transport::backend::HostPes;
 use symrail_transport::endpoint::Addresses;
 use symrail_transport::env::{AmoPath, Settings};
+use symrail_transport::topology::CpuSet;
 use symrail_transport::wire::PROTOCOL_VERSION;
 use symrail_transport::{Error, Pe};
+
+/// What a PE says before it chooses its rails: where it runs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    handle: Vec<u8>,
+    cpus: CpuSet,
+}
+
+impl Hello {
+    pub fn new(handle: &HeapHandle, cpus: CpuSet) -> Hello {
+        Hello { handle: handle.encode().to_vec(), cpus }
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        // Serialising plain collections into memory has no way to fail.
+        postcard::to_allocvec(self).unwrap_or_default()
+    }
+
+    /// Reads what all PEs said, checks that their heaps agree, and gives the PEs of `me`'s host.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] or [`Error::Mismatch`].
+    pub fn decode_all(all: &[Vec<u8>], me: Pe) -> Result<(Vec<HeapHandle>, HostPes), Error> {
+        let all: Vec<Hello> = decode_all(all, "first card")?;
+        let handles = all.iter().zip(0..).map(|(h, pe)| HeapHandle::decode(&h.handle, pe));
+        let handles: Vec<HeapHandle> = handles.collect::<Result<_, _>>()?;
+        symrail_heap::check_agreement(&handles)?;
+        let mine = &handles[me as usize].host;
+        let local = (0..handles.len()).filter(|&pe| handles[pe].host.same_host(mine));
+        let local_pe = local.clone().position(|pe| pe == me as usize).unwrap_or(0);
+        let cpus = local.map(|pe| all[pe].cpus.clone()).collect();
+        Ok((handles, HostPes { cpus, local_pe }))
+    }
+}
+
+fn decode_all<T: for<'a> Deserialize<'a>>(all: &[Vec<u8>], what: &'static str) -> Result<Vec<T>, Error> {
+    let decode = |(bytes, pe): (&Vec<u8>, Pe)| {
+        let why = |e: postcard::Error| format!("{e}; run one Symrail on all PEs");
+        postcard::from_bytes(bytes).map_err(|e| Error::Malformed { what, pe, why: why(e) })
+    };
+    all.iter().zip(0..).map(decode).collect()
+}
 
 /// One PE's card.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -15,7 +59,6 @@ pub(crate) struct Card {
     native_amo: bool,
     /// The fabric that its rails are on; empty when it has none.
     fabric: String,
-    handle: Vec<u8>,
     host_address: Vec<u8>,
     proxy_addresses: Vec<Vec<u8>>,
     /// The first segment's keys.
@@ -23,13 +66,12 @@ pub(crate) struct Card {
 }
 
 impl Card {
-    /// The card of a PE with this heap and (unless it has no wire) these addresses and keys.
-    pub fn new(settings: &Settings, handle: &HeapHandle, fabric: &str, addresses: &Addresses, segment: Vec<u8>) -> Card {
+    /// The card of a PE with (unless it has no wire) these addresses and keys.
+    pub fn new(settings: &Settings, fabric: &str, addresses: &Addresses, segment: Vec<u8>) -> Card {
         Card {
             version: PROTOCOL_VERSION,
             native_amo: settings.amo_path == AmoPath::Native,
             fabric: fabric.into(),
-            handle: handle.encode().to_vec(),
             host_address: addresses.host.clone(),
             proxy_addresses: addresses.proxy.clone(),
             segment,
@@ -46,23 +88,12 @@ impl Card {
     /// # Errors
     /// [`Error::Malformed`] or [`Error::Mismatch`].
     pub fn decode_all(cards: &[Vec<u8>]) -> Result<Vec<Card>, Error> {
-        let decode = |(pe, bytes): (usize, &Vec<u8>)| {
-            postcard::from_bytes::<Card>(bytes).map_err(|e| Error::Malformed {
-                what: "card",
-                pe: pe as Pe,
-                why: format!("{e}; run one Symrail on all PEs"),
-            })
-        };
-        let cards: Vec<Card> = cards.iter().enumerate().map(decode).collect::<Result<_, _>>()?;
+        let cards: Vec<Card> = decode_all(cards, "card")?;
         same("the protocol version", &cards, |c| c.version.to_string())?;
         same("SYMRAIL_AMO_PATH", &cards, |c| if c.native_amo { "native" } else { "agent" }.into())?;
         let wired: Vec<Card> = cards.iter().filter(|c| !c.fabric.is_empty()).cloned().collect();
         same("the fabric (SYMRAIL_TRANSPORT, SYMRAIL_LIBFABRIC_PROVIDER)", &wired, |c| c.fabric.clone())?;
         Ok(cards)
-    }
-
-    pub fn handle(&self, pe: Pe) -> Result<HeapHandle, Error> {
-        HeapHandle::decode(&self.handle, pe)
     }
 
     /// How to connect to it; `None` when it has no rails.
@@ -97,7 +128,6 @@ mod tests {
             version: PROTOCOL_VERSION,
             native_amo: native,
             fabric: "tcp".into(),
-            handle: vec![1],
             host_address: vec![2],
             proxy_addresses: vec![vec![3], vec![4]],
             segment: vec![5],

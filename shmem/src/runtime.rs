@@ -6,14 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use symrail_heap::{PeerMap, Reach, SymmetricHeap};
 use symrail_proxy::channel::{Channel, DEFAULT_REPLIES, DEFAULT_SLOTS, Producer};
 use symrail_proxy::{Engine, Options, Proxy};
-use symrail_transport::backend::{self, Choice};
+use symrail_transport::backend::{self, Choice, HostPes};
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::{ProxyPoll, Settings};
 use symrail_transport::region::Segment;
+use symrail_transport::topology::CpuSet;
 use symrail_transport::{Operation, Pe};
 
 use crate::bootstrap::{self, Bootstrap};
-use crate::card::Card;
+use crate::card::{Card, Hello};
 use crate::error::{Error, Result};
 use crate::sync::SyncArea;
 use crate::wire::Wire;
@@ -70,7 +71,9 @@ impl Runtime {
         let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
         let heap = SymmetricHeap::new(me, &settings)?;
         let first = segments(&heap);
-        let opened = open(&settings, me, n_pes);
+        let hello = Hello::new(heap.handle(), allowed_cpus());
+        let (handles, host) = Hello::decode_all(&bootstrap.allgather(&hello.encode())?, me)?;
+        let opened = open(&settings, me, n_pes, &host);
         let (opened, segment) = match opened {
             Ok(mut opened) => match register(&mut opened, &first) {
                 Ok(card) => (Ok(opened), card),
@@ -78,14 +81,10 @@ impl Runtime {
             },
             Err(error) => (Err(error), Vec::new()),
         };
-        let (fabric, addresses) = opened.as_ref().map_or_else(
-            |_| (String::new(), Addresses::default()),
-            |o| (o.fabric(), o.addresses()),
-        );
-        let mine = Card::new(&settings, heap.handle(), &fabric, &addresses, segment);
+        let (fabric, addresses) =
+            opened.as_ref().map_or_else(|_| (String::new(), Addresses::default()), |o| (o.fabric(), o.addresses()));
+        let mine = Card::new(&settings, &fabric, &addresses, segment);
         let cards = Card::decode_all(&bootstrap.allgather(&mine.encode())?)?;
-        let handles = cards.iter().zip(0..).map(|(c, pe)| c.handle(pe)).collect::<Result<Vec<_>, _>>()?;
-        symrail_heap::check_agreement(&handles)?;
         let mut peers = PeerMap::new(me, n_pes, heap.handle().clone(), heap.base())?;
         let mut unmapped = None;
         for (handle, pe) in handles.iter().zip(0..) {
@@ -156,9 +155,7 @@ impl Runtime {
     #[must_use]
     pub fn peer_ptr(&self, ptr: *const u8, pe: Pe) -> *mut u8 {
         match (self.offset(Operation::Put, pe, ptr, 1), self.bases.get(pe as usize)) {
-            (Ok(offset), Some(&base)) if base != 0 => {
-                std::ptr::with_exposed_provenance_mut(base + offset as usize)
-            }
+            (Ok(offset), Some(&base)) if base != 0 => std::ptr::with_exposed_provenance_mut(base + offset as usize),
             _ => std::ptr::null_mut(),
         }
     }
@@ -250,8 +247,14 @@ pub(crate) fn wire_segment(s: &symrail_heap::Segment) -> Segment {
     Segment { id: s.id, offset: s.offset, len: s.len, base: s.ptr.as_ptr() }
 }
 
-fn open(settings: &Settings, me: Pe, n_pes: u32) -> Result<Opened> {
-    let choice = backend::choose(settings)?;
+/// The cores that this process may use.
+fn allowed_cpus() -> CpuSet {
+    let Ok(set) = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)) else { return CpuSet::default() };
+    (0..nix::sched::CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).collect()
+}
+
+fn open(settings: &Settings, me: Pe, n_pes: u32, host: &HostPes) -> Result<Opened> {
+    let choice = backend::choose(settings, host)?;
     let policy = Policy::new(settings);
     let host = Endpoint::new(Role::Host, me, n_pes, choice.open(Role::Host, n_pes, settings)?, policy)?;
     let proxy = Endpoint::new(Role::Proxy, me, n_pes, choice.open(Role::Proxy, n_pes, settings)?, policy)?;
@@ -298,7 +301,7 @@ fn connect(
         opened.host.learn(segment.id, &keys)?;
         opened.engine.endpoint().learn(segment.id, &keys)?;
     }
-    let options = Options { spin: settings.proxy_poll == ProxyPoll::Spin, core: None };
+    let options = Options { spin: settings.proxy_poll == ProxyPoll::Spin, core: opened.choice.proxy_core };
     let system = |e: std::io::Error| Error::System { what: "starting the proxy thread", reason: e.to_string() };
     let proxy = Proxy::start(opened.engine, options).map_err(system)?;
     Ok((Wire::new(opened.host, proxy), opened.producers))
@@ -311,7 +314,6 @@ impl Opened {
 
     fn addresses(&self) -> Addresses {
         let host = self.host.addresses().into_iter().next().unwrap_or_default();
-        let _ = &self.choice;
         Addresses { host, proxy: self.engine.addresses() }
     }
 }

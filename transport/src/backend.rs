@@ -6,7 +6,7 @@ use crate::endpoint::{Endpoint, Role};
 use crate::env::{Settings, TransportKind};
 use crate::error::{Error, Result};
 use crate::rail::Rail;
-use crate::topology::{Machine, Near, NicLocation, PciAddress, Ranked, affinity, detect};
+use crate::topology::{CpuSet, Near, NicLocation, NicPeMapping, PciAddress, ProxySeat, detect, proxy_core, rails_of};
 use crate::{ofi, verbs};
 
 /// The NICs of one backend, in the order in which they become lanes.
@@ -17,82 +17,120 @@ pub enum Nics {
     Ibverbs(Vec<verbs::Nic>),
 }
 
+/// The PEs of a host: the cores that each may use, and which of them asks.
+#[derive(Debug, Clone)]
+pub struct HostPes {
+    /// Of every PE of the host, in order.
+    pub cpus: Vec<CpuSet>,
+    /// The one that asks.
+    pub local_pe: usize,
+}
+
 /// What was chosen, and why.
 pub struct Choice {
     /// The NICs.
     pub nics: Nics,
+    /// The core that the proxy thread should run on; `None` leaves it to the scheduler.
+    pub proxy_core: Option<usize>,
     /// Reasons, one sentence each, for `symrail info` and the log.
     pub reasons: Vec<String>,
 }
 
-/// Finds the NICs that the settings allow and puts them in order: as `NIC_LIST` names them, else the nearest first.
+/// Finds the NICs that the settings allow and puts them in order: as `NIC_LIST` names them, else as the topology
+/// spreads them over the PEs of the host.
 ///
 /// # Errors
-/// [`Error::Library`] or [`Error::NoRail`] of the backend that was asked for (with `auto`: of libfabric).
-pub fn choose(settings: &Settings) -> Result<Choice> {
+/// [`Error::Library`] or [`Error::NoRail`] of the backend that was asked for (with `auto`: of libfabric); a mapping
+/// that names what does not exist.
+pub fn choose(settings: &Settings, host: &HostPes) -> Result<Choice> {
     let mut reasons = Vec::new();
-    match settings.transport {
+    let verbs = match settings.transport {
         TransportKind::Ibverbs => {
             let nics = verbs::discover(settings)?;
             if nics.is_empty() {
                 return Err(Error::NoRail { wanted: "SYMRAIL_TRANSPORT=ibverbs".into(), found: "nothing".into() });
             }
-            return Ok(ibverbs(&nics, settings, reasons));
+            reasons.push("ibverbs: SYMRAIL_TRANSPORT=ibverbs".into());
+            Some(nics)
         }
         TransportKind::Auto if settings.libfabric_provider.is_none() => match verbs::discover(settings) {
             Ok(nics) if nics.iter().any(|n| n.active) => {
                 reasons.push("ibverbs: there is an active RDMA port".into());
-                return Ok(ibverbs(&nics, settings, reasons));
+                Some(nics)
             }
-            Ok(_) => reasons.push("libfabric: there is no active RDMA port for ibverbs".into()),
-            Err(error) => reasons.push(format!("libfabric: ibverbs cannot be used: {error}")),
+            Ok(_) => {
+                reasons.push("libfabric: there is no active RDMA port for ibverbs".into());
+                None
+            }
+            Err(error) => {
+                reasons.push(format!("libfabric: ibverbs cannot be used: {error}"));
+                None
+            }
         },
-        TransportKind::Auto => reasons.push("libfabric: SYMRAIL_LIBFABRIC_PROVIDER is set".into()),
-        TransportKind::Libfabric => reasons.push("libfabric: SYMRAIL_TRANSPORT=libfabric".into()),
+        TransportKind::Auto => {
+            reasons.push("libfabric: SYMRAIL_LIBFABRIC_PROVIDER is set".into());
+            None
+        }
+        TransportKind::Libfabric => {
+            reasons.push("libfabric: SYMRAIL_TRANSPORT=libfabric".into());
+            None
+        }
+    };
+    if let Some(nics) = verbs {
+        let named: Vec<_> = nics.iter().map(|n| (n.name.as_str(), n.pci.as_deref())).collect();
+        let (order, proxy_core) = place(&named, settings, host, &mut reasons)?;
+        let nics = order.into_iter().map(|i| nics[i].clone()).collect();
+        return Ok(Choice { nics: Nics::Ibverbs(nics), proxy_core, reasons });
     }
     let library = ofi::load(settings)?;
     let nics = ofi::discover(&library, settings)?;
     let named: Vec<_> = nics.iter().map(|n| (n.name.as_str(), n.pci.as_deref())).collect();
-    let order = order(&named, settings, &mut reasons);
-    let nics = order.into_iter().take(settings.libfabric_max_nic_per_pe).map(|i| nics[i].clone()).collect();
-    Ok(Choice { nics: Nics::Libfabric(library, nics), reasons })
+    let (order, proxy_core) = place(&named, settings, host, &mut reasons)?;
+    let most = settings.libfabric_max_nic_per_pe;
+    let nics = order.into_iter().take(most).map(|i| nics[i].clone()).collect();
+    Ok(Choice { nics: Nics::Libfabric(library, nics), proxy_core, reasons })
 }
 
-fn ibverbs(nics: &[verbs::Nic], settings: &Settings, mut reasons: Vec<String>) -> Choice {
-    let named: Vec<_> = nics.iter().map(|n| (n.name.as_str(), n.pci.as_deref())).collect();
-    let order = order(&named, settings, &mut reasons);
-    let nics = order.into_iter().map(|i| nics[i].clone()).collect();
-    Choice { nics: Nics::Ibverbs(nics), reasons }
-}
-
-/// The indexes of the NICs in lane order.
-fn order(nics: &[(&str, Option<&str>)], settings: &Settings, reasons: &mut Vec<String>) -> Vec<usize> {
-    let as_given = || (0..nics.len()).collect();
-    if nics.len() < 2 {
-        return as_given();
+/// The indexes of the NICs in lane order, and the proxy thread's core.
+fn place(
+    nics: &[(&str, Option<&str>)],
+    settings: &Settings,
+    host: &HostPes,
+    reasons: &mut Vec<String>,
+) -> Result<(Vec<usize>, Option<usize>)> {
+    let as_given: Vec<usize> = (0..nics.len()).collect();
+    let listed = settings.nic_list.as_ref().is_some_and(|l| !l.exclude) && settings.nic_pe_mapping.is_none();
+    let few_cores = host.cpus.get(host.local_pe).is_none_or(|cpus| cpus.len() <= 2);
+    if few_cores && (listed || nics.len() < 2) {
+        return Ok((as_given, None)); // nothing to decide, and reading the topology takes a while
     }
-    if settings.nic_list.as_ref().is_some_and(|l| !l.exclude) {
-        reasons.push("rails in the order of SYMRAIL_NIC_LIST".into());
-        return as_given();
-    }
-    let (machine, cpus) = match detect::this_machine() {
-        Ok(found) => found,
+    let machine = match detect::this_machine() {
+        Ok((machine, _)) => machine,
         Err(error) => {
             reasons.push(format!("rails in the order of discovery: the topology is unknown ({error})"));
-            return as_given();
+            return Ok((as_given, None));
         }
     };
-    let ranked = rank(&machine, nics, cpus);
-    for r in &ranked {
-        reasons.push(format!("rail {}: {r}", nics[r.nic].0));
-    }
-    ranked.into_iter().map(|r| r.nic).collect()
-}
-
-fn rank(machine: &Machine, nics: &[(&str, Option<&str>)], cpus: crate::topology::CpuSet) -> Vec<Ranked> {
     let pci = |text: Option<&str>| text.and_then(|t| t.parse::<PciAddress>().ok());
-    let places: Vec<_> = nics.iter().map(|(name, at)| NicLocation::find(machine, name, pci(*at))).collect();
-    affinity::order(machine, &places, &Near { gpu: None, cpus })
+    let places: Vec<_> = nics.iter().map(|(name, at)| NicLocation::find(&machine, name, pci(*at))).collect();
+    let mapping: Option<NicPeMapping> = settings.nic_pe_mapping.as_ref().and_then(|text| text.parse().ok());
+    let order = if listed {
+        reasons.push("rails in the order of SYMRAIL_NIC_LIST".into());
+        as_given
+    } else {
+        let pes: Vec<Near> = host.cpus.iter().map(|cpus| Near { gpu: None, cpus: cpus.clone() }).collect();
+        let ranked = rails_of(&machine, &places, &pes, host.local_pe, mapping.as_ref())?;
+        reasons.extend(ranked.iter().map(|r| format!("rail {}: {r}", nics[r.nic].0)));
+        ranked.into_iter().map(|r| r.nic).collect()
+    };
+    let seat = ProxySeat {
+        allowed: host.cpus.get(host.local_pe).cloned().unwrap_or_default(),
+        own: None,
+        near: order.first().and_then(|&nic| places[nic].place.as_ref()),
+        local_pe: host.local_pe,
+        local_pes: host.cpus.len(),
+    };
+    Ok((order, proxy_core(&machine, &seat)))
 }
 
 impl Choice {

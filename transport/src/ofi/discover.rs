@@ -107,7 +107,8 @@ impl Nic {
     }
 }
 
-/// Every NIC that fits the settings, in the order in which rails should use them.
+/// Every NIC that fits the settings, in the list's order or the provider's. The limit of NICs per PE is for whoever puts them
+/// in order.
 ///
 /// # Errors
 /// [`Error::NoRail`] when none fits, listing what there is.
@@ -121,7 +122,7 @@ pub fn discover(library: &Arc<Library>, settings: &Settings) -> Result<Vec<Nic>>
     for provider in &wanted {
         let ask = Ask { provider, node: None, atomics, automatic: false };
         let all = all_of(&library.fabric, ask)?;
-        let mut chosen = match &settings.nic_list {
+        let chosen = match &settings.nic_list {
             None => without_needless_loopback(all.clone()),
             Some(NicList { exclude: true, names }) => {
                 let kept = all.iter().filter(|nic| !names.iter().any(|name| nic.is_called(name))).cloned().collect();
@@ -130,7 +131,6 @@ pub fn discover(library: &Arc<Library>, settings: &Settings) -> Result<Vec<Nic>>
             Some(NicList { exclude: false, names }) => named(&library.fabric, ask, &all, names)?,
         };
         if !chosen.is_empty() {
-            chosen.truncate(settings.libfabric_max_nic_per_pe.max(1));
             return Ok(chosen);
         }
         seen.extend(all.into_iter().map(|nic| format!("{} ({})", nic.name, nic.provider)));
