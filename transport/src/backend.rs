@@ -26,6 +26,14 @@ pub struct HostPes {
     pub local_pe: usize,
 }
 
+impl HostPes {
+    /// A PE that is alone on its host and may use `cpus`.
+    #[must_use]
+    pub fn alone(cpus: CpuSet) -> HostPes {
+        HostPes { cpus: vec![cpus], local_pe: 0 }
+    }
+}
+
 /// What was chosen, and why.
 pub struct Choice {
     /// The NICs.
