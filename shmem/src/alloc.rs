@@ -1,15 +1,20 @@
 //! The symmetric heap's collective calls.
 //!
-//! Every PE makes the same call; that they do is checked with each call, and one that differs is named to all.
+//! Every PE makes the same call; that they do is checked before each call does anything, and one that differs is named to
+//! all. So the heaps stay in the same state, and what a call does to one it does to all.
 
-use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 use symrail_heap::{AllocCall, AllocOp, Allocation, HeapError};
 use symrail_transport::Pe;
+use symrail_transport::region::Segment;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::runtime::{Runtime, lock, wire_segment};
+
+/// First bytes of what PEs tell each other when the heap grows.
+const GROWN: u8 = 0;
+const REFUSED: u8 = 1;
 
 impl Runtime {
     /// Takes `size` bytes, aligned to 64, from every PE's heap. Null for a size of 0. Collective.
@@ -26,8 +31,14 @@ impl Runtime {
     /// As for [`Runtime::malloc`].
     pub fn calloc(&self, count: usize, size: usize) -> Result<*mut u8> {
         let call = self.describe(AllocOp::Alloc, count.saturating_mul(size), 64, std::ptr::null());
+        self.check(&call)?;
         let block = lock(&self.heap).calloc(count as u64, size as u64);
-        self.agree_on(&call, block)
+        let ptr = self.adopt(block)?;
+        if !ptr.is_null() {
+            // Nobody may write before everybody has zeroed.
+            self.sync_all()?;
+        }
+        Ok(ptr)
     }
 
     /// As [`Runtime::malloc`], aligned to `align` bytes (a power of two, at least 8). Collective.
@@ -36,14 +47,16 @@ impl Runtime {
     /// As for [`Runtime::malloc`], or an alignment that is none.
     pub fn align(&self, align: usize, size: usize) -> Result<*mut u8> {
         let call = self.describe(AllocOp::Alloc, size, align, std::ptr::null());
+        self.check(&call)?;
         let block = lock(&self.heap).align(align as u64, size as u64);
-        self.agree_on(&call, block)
+        self.adopt(block)
     }
 
     /// Changes a block's size, moving its bytes if need be. Collective.
     ///
     /// # Errors
-    /// As for [`Runtime::malloc`] (the old block is kept then), or a pointer that is no block's.
+    /// As for [`Runtime::malloc`] (the old block is kept then, except after [`Error::GrowthRefused`]), or a pointer that is
+    /// no block's.
     pub fn realloc(&self, ptr: *mut u8, size: usize) -> Result<*mut u8> {
         let call = self.describe(AllocOp::Realloc, size, 64, ptr);
         // Nobody may still write to a block that moves.
@@ -70,18 +83,9 @@ impl Runtime {
     }
 
     fn describe(&self, op: AllocOp, size: usize, align: usize, ptr: *const u8) -> AllocCall {
-        lock(&self.heap).describe(op, size as u64, align as u64, ptr)
-    }
-
-    /// After a local allocation: the barrier that makes it usable, or undoes it when PEs differ.
-    fn agree_on(&self, call: &AllocCall, block: Result<Option<Allocation>, HeapError>) -> Result<*mut u8> {
-        if let Err(error) = self.check(call) {
-            if let Ok(Some(block)) = &block {
-                lock(&self.heap).free(block.ptr.as_ptr())?;
-            }
-            return Err(error);
-        }
-        self.adopt(block)
+        // Counted here, and not by what each heap has done, so that PEs stay in step when one of them is refused memory.
+        let sequence = self.alloc_calls.fetch_add(1, Ordering::Relaxed);
+        AllocCall { sequence, ..lock(&self.heap).describe(op, size as u64, align as u64, ptr) }
     }
 
     fn check(&self, call: &AllocCall) -> Result<()> {
@@ -94,28 +98,74 @@ impl Runtime {
         Ok(AllocCall::check(&calls)?)
     }
 
-    /// Makes a new block reachable: registers the segment that the heap grew by and exchanges its keys.
+    /// Makes a new block reachable: if the heap grew by a segment, registers that and exchanges its keys.
     fn adopt(&self, block: Result<Option<Allocation>, HeapError>) -> Result<*mut u8> {
-        let Some(block) = block? else { return Ok(std::ptr::null_mut()) };
-        if let Some(grown) = &block.grown {
-            let segment = wire_segment(grown);
-            let card = match &self.wire {
-                // SAFETY: the heap outlives the endpoints and never unmaps.
-                Ok(wire) => unsafe {
-                    wire.with_host(|host| host.register(segment))?;
-                    wire.driver().engine().register(segment)?
-                },
-                Err(_) => Vec::new(),
-            };
-            let cards = lock(&self.bootstrap).allgather(&card)?;
-            if let Ok(wire) = &self.wire {
-                wire.with_host(|host| host.learn(segment.id, &cards))?;
-                wire.driver().engine().endpoint().learn(segment.id, &cards)?;
-            }
-            self.committed.store((segment.offset + segment.len) as usize, Ordering::Release);
-            // A peer's request may only come once everybody knows the segment.
-            self.sync_all()?;
+        let grown = match &block {
+            Ok(Some(block)) => block.grown,
+            Err(HeapError::Memory { .. }) => None,
+            // All PEs made the same call on heaps in the same state, and have got the same.
+            _ => return Ok(block?.map_or(std::ptr::null_mut(), |b| b.ptr.as_ptr())),
+        };
+        let committed = self.committed.load(Ordering::Relaxed) as u64;
+        if let Ok(Some(block)) = &block
+            && block.offset + block.size <= committed
+        {
+            return Ok(block.ptr.as_ptr());
         }
-        Ok(NonNull::as_ptr(block.ptr))
+        // Whether to come here is the same for all; but a system may have refused what others have given.
+        let result = match self.growth_refused.get() {
+            Some(error) => Err(error.clone()),
+            None => self.grow(grown, block.as_ref().err()),
+        };
+        match (result, block) {
+            (Ok(()), block) => Ok(block?.map_or(std::ptr::null_mut(), |b| b.ptr.as_ptr())),
+            (Err(error), block) => {
+                if let Ok(Some(block)) = block {
+                    lock(&self.heap).free(block.ptr.as_ptr())?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Tells all PEs of this PE's new segment, or why it has none; learns theirs. Collective.
+    fn grow(&self, grown: Option<symrail_heap::Segment>, refused: Option<&HeapError>) -> Result<()> {
+        let segment = grown.as_ref().map(wire_segment);
+        let mine = match (segment, refused) {
+            (Some(segment), None) => self.register(segment).map_err(|e| e.to_string()),
+            (_, refused) => Err(refused.map_or_else(|| "it did not grow".into(), ToString::to_string)),
+        };
+        let (tag, body) = match mine {
+            Ok(card) => (GROWN, card),
+            Err(reason) => (REFUSED, reason.into_bytes()),
+        };
+        let all = lock(&self.bootstrap).allgather(&[&[tag], &body[..]].concat())?;
+        let refusal = all.iter().zip(0..).find(|(bytes, _)| bytes.first() != Some(&GROWN));
+        if let Some((bytes, pe)) = refusal {
+            let reason = String::from_utf8_lossy(bytes.get(1..).unwrap_or(&[])).into_owned();
+            let heap_bytes = self.committed.load(Ordering::Relaxed);
+            let error = Error::GrowthRefused { pe, reason, heap_bytes };
+            // Some have grown, some have not: from now on nobody uses what some have.
+            return Err(self.growth_refused.get_or_init(|| error).clone());
+        }
+        if let (Ok(wire), Some(segment)) = (&self.wire, segment) {
+            let cards: Vec<Vec<u8>> = all.iter().map(|bytes| bytes.get(1..).unwrap_or(&[]).to_vec()).collect();
+            wire.with_host(|host| host.learn(segment.id, &cards))?;
+            wire.driver().engine().endpoint().learn(segment.id, &cards)?;
+        }
+        if let Some(segment) = segment {
+            self.committed.store((segment.offset + segment.len) as usize, Ordering::Release);
+        }
+        // A peer's request may only come once everybody knows the segment.
+        self.sync_all()
+    }
+
+    fn register(&self, segment: Segment) -> Result<Vec<u8>> {
+        let Ok(wire) = &self.wire else { return Ok(Vec::new()) };
+        // SAFETY: the heap outlives the endpoints and never unmaps.
+        unsafe {
+            wire.with_host(|host| host.register(segment))?;
+            Ok(wire.driver().engine().register(segment)?)
+        }
     }
 }

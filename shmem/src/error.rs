@@ -61,6 +61,16 @@ pub enum Error {
         /// The peer.
         pe: Pe,
     },
+    /// A PE's system refused memory by which all heaps were to grow.
+    #[error("the symmetric heap stays at {heap_bytes} bytes: PE {pe} could not grow it: {reason}")]
+    GrowthRefused {
+        /// The PE.
+        pe: Pe,
+        /// What its system said.
+        reason: String,
+        /// What the heap has, on all PEs.
+        heap_bytes: usize,
+    },
     /// A PE did not answer while this PE waited.
     #[error("PE {waiting} waited in {what}; PE {pe} does not answer: {reason}")]
     PeerLost {

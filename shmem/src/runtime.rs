@@ -1,7 +1,7 @@
 //! One PE of a running job: joining, finding the others, leaving.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use symrail_heap::{PeerMap, Reach, SymmetricHeap};
 use symrail_proxy::channel::{Channel, DEFAULT_REPLIES, DEFAULT_SLOTS, Producer};
@@ -30,6 +30,10 @@ pub struct Runtime {
     pub(crate) base: usize,
     /// Bytes of the heap that are committed, on every PE.
     pub(crate) committed: AtomicUsize,
+    /// Collective calls on the heap so far.
+    pub(crate) alloc_calls: AtomicU64,
+    /// Why the heap cannot grow any more.
+    pub(crate) growth_refused: OnceLock<Error>,
     /// Where each PE's heap is in this process; 0 where it is reached over the wire.
     pub(crate) bases: Arc<[usize]>,
     /// No peer needs the wire.
@@ -117,6 +121,8 @@ impl Runtime {
             settings,
             base,
             committed: AtomicUsize::new(committed),
+            alloc_calls: AtomicU64::new(0),
+            growth_refused: OnceLock::new(),
             bases,
             all_mapped: unmapped.is_none(),
             wire,
