@@ -5,6 +5,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use symrail::bootstrap::star::MAX_CONTRIBUTION;
 use symrail::bootstrap::{self, Bootstrap, Error, uid};
 use symrail_transport::env::{BootstrapKind, Settings};
 
@@ -12,16 +13,22 @@ use symrail_transport::env::{BootstrapKind, Settings};
 const ROLE: &str = "BOOTSTRAP_TEST_ROLE";
 
 /// What PE `pe` contributes to allgather `round`: lengths differ, and some are empty.
-fn blob(pe: u32, round: u32) -> Vec<u8> {
-    let length = if round == 3 { 200_000 + pe } else { (pe * round * 7) % 90 };
-    (0..length).map(|at| (at * 31 + pe * 7 + round) as u8).collect()
+fn blob(pe: u32, n_pes: u32, round: u32) -> Vec<u8> {
+    let length = match round {
+        3 => 200_000 + pe,
+        // The largest there is, once.
+        4 if n_pes == 2 && pe == 1 => MAX_CONTRIBUTION as u32,
+        _ => (pe * round * 7) % 90,
+    };
+    (0..length).map(|at| (at.wrapping_mul(31) + pe * 7 + round) as u8).collect()
 }
 
 /// Everything that PEs may expect.
 fn gather_and_wait(bootstrap: &mut dyn Bootstrap) {
+    let n_pes = bootstrap.n_pes();
     for round in 0..5 {
-        let all = bootstrap.allgather(&blob(bootstrap.pe(), round)).unwrap();
-        assert!(all.into_iter().eq((0..bootstrap.n_pes()).map(|pe| blob(pe, round))), "round {round}");
+        let all = bootstrap.allgather(&blob(bootstrap.pe(), n_pes, round)).unwrap();
+        assert!(all.into_iter().eq((0..n_pes).map(|pe| blob(pe, n_pes, round))), "round {round}");
         bootstrap.barrier().unwrap();
     }
 }

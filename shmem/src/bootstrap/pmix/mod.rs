@@ -1,14 +1,14 @@
 //! The job that a process manager with PMIx started: `mpirun`, `prterun`, Slurm with `--mpi=pmix`.
 //!
-//! An allgather is a put under a key that carries the step's number, a commit, a fence that collects, and a get per
-//! PE. PMIx cannot delete what was put, so every step stays in the manager's memory until the job ends: another reason to
+//! An allgather is a put under keys that carry the step's number (one per MiB), a commit, a fence that collects, and
+//! a get per PE and key. PMIx cannot delete what was put, so every step stays in the manager's memory until the job ends: another reason to
 //! exchange little.
 //!
 //! `ffi` holds the C interface and everything unsafe that can be kept out of here.
 
 mod ffi;
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +21,13 @@ use ffi::{Given, Info, Pmix, Proc, Status, Value};
 
 const KIND: &str = "pmix";
 const REMEDY: &str = "see what the process manager printed";
+
+/// The largest single value, in bytes: PMIx keeps values in shared segments and dies of one that fills a segment.
+const PIECE: usize = 1 << 20;
+
+fn key(number: u64, piece: usize) -> CString {
+    CString::new(format!("symrail.{number}.{piece}")).unwrap_or_default()
+}
 
 /// Whether a process manager has left its variables.
 #[must_use]
@@ -90,7 +97,7 @@ impl Member {
         Info::new(ffi::TIMEOUT, Value::int(seconds))
     }
 
-    fn get(&self, step: Step, process: &Proc, key: &std::ffi::CStr) -> Result<Given> {
+    fn get(&self, step: Step, process: &Proc, key: &CStr) -> Result<Given> {
         let infos = [self.timeout_info()];
         let mut value = std::ptr::null_mut();
         // SAFETY: all pointers are valid for the call; PMIx writes `value` only.
@@ -131,29 +138,44 @@ impl Member {
         }
     }
 
-    fn exchange(&self, step: Step, number: u64, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
-        // A byte in front, because not every manager tells an empty object from none.
-        let blob = [&[0], mine].concat();
-        let key = CString::new(format!("symrail.{number}")).unwrap_or_default();
-        let mut value = Value::bytes(&blob);
+    fn put(&self, step: Step, key: &CStr, bytes: &[u8]) -> Result<()> {
+        let mut value = Value::bytes(bytes);
         // SAFETY: PMIx copies the value, and does not write it.
         let status = unsafe { (self.pmix.put)(ffi::SCOPE_GLOBAL, key.as_ptr(), &raw mut value) };
-        self.check(step, "PMIx_Put", status)?;
+        self.check(step, "PMIx_Put", status)
+    }
+
+    fn exchange(&self, step: Step, number: u64, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+        // The length in front tells how many pieces there are. It also keeps the first piece from being empty, because not
+        // every manager tells an empty object from none.
+        let blob = [&(mine.len() as u64).to_le_bytes(), mine].concat();
+        for (index, piece) in blob.chunks(PIECE).enumerate() {
+            self.put(step, &key(number, index), piece)?;
+        }
         // SAFETY: after init, as here, it may be called at any time.
         let status = unsafe { (self.pmix.commit)() };
         self.check(step, "PMIx_Commit", status)?;
         self.fence(step, true)?;
-        let part = |rank| {
-            if rank == self.me.rank {
-                return Ok(mine.to_vec());
-            }
-            let bytes = self.get(step, &Proc { rank, ..self.me }, &key)?.bytes();
-            match bytes.as_deref() {
-                Some([0, part @ ..]) if part.len() <= MAX_CONTRIBUTION => Ok(part.to_vec()),
-                _ => Err(self.refuse(step, "PMIx_Get", format!("PE {rank} put something else under {key:?}"), 0)),
-            }
-        };
+        let part = |rank| if rank == self.me.rank { Ok(mine.to_vec()) } else { self.part(step, number, rank) };
         (0..self.n_pes).map(part).collect()
+    }
+
+    /// What another PE put in this step.
+    fn part(&self, step: Step, number: u64, rank: Pe) -> Result<Vec<u8>> {
+        let process = Proc { rank, ..self.me };
+        let piece = |index| Ok(self.get(step, &process, &key(number, index))?.bytes().unwrap_or_default());
+        let malformed = |why: &str| self.refuse(step, "PMIx_Get", format!("PE {rank} put {why}"), 0);
+        let first = piece(0)?;
+        let (length, data) = first.split_first_chunk::<8>().ok_or_else(|| malformed("something without a length"))?;
+        let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
+        if length > MAX_CONTRIBUTION {
+            return Err(malformed("more than the limit"));
+        }
+        let mut data = data.to_vec();
+        for index in 1..(length + 8).div_ceil(PIECE) {
+            data.extend_from_slice(&piece(index)?);
+        }
+        if data.len() == length { Ok(data) } else { Err(malformed("another length than it announced")) }
     }
 
     fn run(&mut self, step: impl Fn(u64) -> Step, mine: Option<&[u8]>) -> Result<Vec<Vec<u8>>> {
