@@ -8,7 +8,7 @@
 //! | `plan` | sizes, iterations, where messages lie |
 //! | `session` | one PE, from joining to the last figure |
 //! | `carrier` | what carries data: all that tests need of it |
-//! | `host` | the runtime's host API as carrier |
+//! | `host`, `device` | the runtime's host API and the CPU device as carriers |
 //! | `raw` | bare libfabric and plain copies as carriers |
 //! | `measure` | the tests, written once for all carriers |
 //! | `pattern` | data that tells where it came from |
@@ -17,6 +17,7 @@
 
 mod carrier;
 mod catalog;
+mod device;
 mod error;
 mod host;
 mod measure;
@@ -100,16 +101,6 @@ impl std::fmt::Display for Device {
     }
 }
 
-impl Device {
-    /// Why it cannot be used.
-    fn missing(self) -> Error {
-        Error::Arguments(match self {
-            Device::Cuda => "--device cuda: built without CUDA kernels; use host or cpu".into(),
-            device => format!("--device {device}: not built in; use host"),
-        })
-    }
-}
-
 impl Args {
     fn wants_all(&self) -> bool {
         self.tests.iter().any(|name| name == "all")
@@ -136,7 +127,7 @@ impl Args {
     fn check(&self, tests: &[&Test]) -> Result<()> {
         let refuse = |why: String| Err(Error::Arguments(why));
         if self.device == Device::Cuda {
-            return Err(self.device.missing());
+            return refuse("--device cuda: built without CUDA kernels; use host or cpu".into());
         }
         if self.n < 2 {
             return refuse(format!("-n {}: at least 2 PEs are needed", self.n));

@@ -1,5 +1,6 @@
 //! One PE of a measurement, from joining to the last figure.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use symrail::bootstrap::{self, Bootstrap};
@@ -7,6 +8,7 @@ use symrail::{Runtime, Settings};
 
 use super::carrier::{Carrier, area};
 use super::catalog::{Layer, Test, Work};
+use super::device;
 use super::error::{Error, Result};
 use super::host::Host;
 use super::measure::{Bench, footprint};
@@ -103,7 +105,7 @@ impl Session<'_> {
         device: Device,
         begun: Instant,
     ) -> Result<()> {
-        let runtime = Runtime::join(settings, bootstrap)?;
+        let runtime = Arc::new(Runtime::join(settings, bootstrap)?);
         let joined = begun.elapsed();
         let done = self.tests_of(&runtime, tests, device, joined);
         if let Err(error) = &done {
@@ -111,13 +113,16 @@ impl Session<'_> {
             runtime.abort(1, &error.to_string());
             return done;
         }
-        runtime.finalize()?;
-        Ok(())
+        // What a device held of it went with the device.
+        match Arc::into_inner(runtime) {
+            Some(runtime) => Ok(runtime.finalize()?),
+            None => Ok(()),
+        }
     }
 
     fn tests_of(
         &mut self,
-        runtime: &Runtime,
+        runtime: &Arc<Runtime>,
         tests: &[&'static Test],
         device: Device,
         joined: Duration,
@@ -125,13 +130,14 @@ impl Session<'_> {
         if runtime.n_pes() < 2 {
             return Err(Error::Arguments("there is 1 PE; at least 2 are needed: use -n 2".into()));
         }
-        let mut host = Host::new(runtime, self.plan.area(tests, runtime.n_pes()))?;
+        let bytes = self.plan.area(tests, runtime.n_pes());
+        let mut host = Host::new(runtime, bytes)?;
         let conditions = self.conditions_of(runtime);
         for test in tests {
             match (test.work, device) {
                 (Work::Init | Work::Memory | Work::Idle, _) => self.figure(&mut host, test, &conditions, joined)?,
                 (_, Device::Host) => self.sizes(&mut host, test, &conditions)?,
-                _ => return Err(device.missing()),
+                _ => device::launch(runtime, host.base(), bytes, |device| self.sizes(device, test, &conditions))?,
             }
         }
         host.free()

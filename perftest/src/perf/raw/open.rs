@@ -50,7 +50,7 @@ pub(super) struct Endpoint {
 
 /// Which NIC the runtime would use first.
 pub(super) fn nic(settings: &Settings) -> Result<Nic> {
-    match backend::choose(settings)?.nics {
+    match backend::choose(settings, &backend::HostPes::alone(std::collections::BTreeSet::new()))?.nics {
         Nics::Libfabric(_, nics) => {
             nics.into_iter().next().ok_or_else(|| Error::Arguments("libfabric has no rail here".into()))
         }

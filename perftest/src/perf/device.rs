@@ -1,0 +1,202 @@
+//! The CPU device as carrier: a thread that asks the proxy through a channel, as a thread of a GPU kernel does.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use symrail::{AmoOp, AmoType, Runtime};
+use symrail_kernels::cpu::{Compare, DeviceError, DeviceParts, DeviceView, Grid, SignalOp, Symmetric, Thread};
+use symrail_transport::env::AmoPath;
+
+use super::carrier::Carrier;
+use super::error::{Error, Result};
+
+/// Runs `kernel` on one thread of the CPU device, with an area at `base`, which is in the symmetric heap.
+pub fn launch(
+    runtime: &Arc<Runtime>,
+    base: *mut u8,
+    bytes: usize,
+    kernel: impl FnMut(&mut Device<'_>) -> Result<()> + Send,
+) -> Result<()> {
+    let (heap, heap_bytes) = heap_of(runtime)?;
+    let view = view(runtime, heap, heap_bytes)?;
+    let offset = (base.addr() - heap) as u64;
+    let area = view.symmetric::<u8>(offset, bytes as u64)?;
+    let words = view.symmetric::<u64>(offset, bytes as u64 / 8)?;
+    let address = base.expose_provenance();
+    let kernel = Mutex::new(kernel);
+    let grid = Grid { blocks: 1, threads_per_block: 1 };
+    let done = grid.launch(&view, |thread| {
+        let base = std::ptr::with_exposed_provenance_mut(address);
+        let mut device = Device { runtime, thread, base, area, words };
+        let mut kernel = kernel.lock().unwrap_or_else(PoisonError::into_inner);
+        kernel(&mut device).map_err(Failure)
+    });
+    match done {
+        Ok(_) => Ok(()),
+        Err(symrail_kernels::cpu::LaunchError::Kernel { error: Failure(error), .. }) => Err(error),
+        Err(error) => Err(Error::Device(error.to_string())),
+    }
+}
+
+/// An error of ours, as the device's launch wants it.
+#[derive(Debug)]
+struct Failure(Error);
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<DeviceError> for Failure {
+    fn from(error: DeviceError) -> Failure {
+        Failure(error.into())
+    }
+}
+
+impl From<DeviceError> for Error {
+    fn from(error: DeviceError) -> Error {
+        Error::Device(error.to_string())
+    }
+}
+
+/// Where this PE's heap is and how long: the runtime's refusal of an address outside tells.
+fn heap_of(runtime: &Runtime) -> Result<(usize, u64)> {
+    match runtime.fetch_amo(std::ptr::null_mut(), AmoType::U64, AmoOp::Fetch, 0, 0, runtime.my_pe()) {
+        Err(symrail::Error::NotSymmetric { heap, heap_bytes, .. }) => Ok((heap, heap_bytes as u64)),
+        Err(other) => Err(other.into()),
+        Ok(_) => Err(Error::Device("the runtime takes address 0 for symmetric memory".into())),
+    }
+}
+
+fn view(runtime: &Arc<Runtime>, heap_base: usize, heap_size: u64) -> Result<DeviceView> {
+    let first = std::ptr::with_exposed_provenance::<u8>(heap_base);
+    let settings = runtime.settings();
+    let driver = Arc::clone(runtime);
+    let parts = DeviceParts {
+        me: runtime.my_pe(),
+        n_pes: runtime.n_pes(),
+        heap_base,
+        heap_size,
+        peer_bases: (0..runtime.n_pes()).map(|pe| runtime.peer_ptr(first, pe).expose_provenance()).collect(),
+        producers: runtime.producers().to_vec(),
+        progress: Arc::new(move || {
+            driver.progress();
+            false
+        }),
+        direct_amos: settings.amo_path != AmoPath::Native,
+        timeout: Duration::from_secs(settings.timeout_s),
+    };
+    // SAFETY: the bases are those of the runtime's mappings, which live as long as it, and the view holds the runtime.
+    Ok(unsafe { DeviceView::new(parts) }?)
+}
+
+/// A thread of the device with an area in the symmetric heap.
+pub struct Device<'a> {
+    runtime: &'a Runtime,
+    thread: &'a Thread<'a>,
+    base: *mut u8,
+    area: Symmetric<u8>,
+    words: Symmetric<u64>,
+}
+
+impl Device<'_> {
+    #[inline]
+    fn bytes(&self, offset: usize, len: usize) -> Result<Symmetric<u8>> {
+        Ok(self.area.part(offset as u64, len as u64)?)
+    }
+
+    #[inline]
+    fn one(&self, word: usize) -> Result<Symmetric<u64>> {
+        Ok(self.words.at(word as u64 / 8)?)
+    }
+}
+
+impl Carrier for Device<'_> {
+    fn pe(&self) -> u32 {
+        self.thread.my_pe()
+    }
+
+    fn n_pes(&self) -> u32 {
+        self.thread.n_pes()
+    }
+
+    #[inline]
+    fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    #[inline]
+    fn start_put(&mut self, pe: u32, dest: usize, source: usize, len: usize) -> Result<()> {
+        Ok(self.thread.put_nbi(self.bytes(dest, len)?, self.bytes(source, len)?, pe)?)
+    }
+
+    #[inline]
+    fn put(&mut self, pe: u32, dest: usize, source: usize, len: usize) -> Result<()> {
+        Ok(self.thread.put_nbi(self.bytes(dest, len)?, self.bytes(source, len)?, pe)?)
+    }
+
+    #[inline]
+    fn put_word(&mut self, pe: u32, word: usize, value: u64) -> Result<()> {
+        Ok(self.thread.p(self.one(word)?, value, pe)?)
+    }
+
+    #[inline]
+    fn start_get(&mut self, pe: u32, dest: usize, source: usize, len: usize) -> Result<()> {
+        Ok(self.thread.get_nbi(self.bytes(dest, len)?, self.bytes(source, len)?, pe)?)
+    }
+
+    #[inline]
+    fn get(&mut self, pe: u32, dest: usize, source: usize, len: usize) -> Result<()> {
+        Ok(self.thread.get(self.bytes(dest, len)?, self.bytes(source, len)?, pe)?)
+    }
+
+    #[inline]
+    fn quiet(&mut self) -> Result<()> {
+        Ok(self.thread.quiet()?)
+    }
+
+    #[inline]
+    fn fence(&mut self) -> Result<()> {
+        Ok(self.thread.fence()?)
+    }
+
+    #[inline]
+    fn fetch_add(&mut self, pe: u32, word: usize, value: u64) -> Result<u64> {
+        Ok(self.thread.atomic_fetch_add(self.one(word)?, value, pe)?)
+    }
+
+    #[inline]
+    fn start_add(&mut self, pe: u32, word: usize, value: u64) -> Result<()> {
+        Ok(self.thread.atomic_add(self.one(word)?, value, pe)?)
+    }
+
+    #[inline]
+    fn signal(&mut self, pe: u32, word: usize, value: u64) -> Result<()> {
+        Ok(self.thread.signal_op(self.one(word)?, value, SignalOp::Set, pe)?)
+    }
+
+    #[inline]
+    fn put_signal(
+        &mut self,
+        pe: u32,
+        (dest, source, len): (usize, usize, usize),
+        word: usize,
+        value: u64,
+    ) -> Result<()> {
+        let (dest, source) = (self.bytes(dest, len)?, self.bytes(source, len)?);
+        Ok(self.thread.put_signal_nbi(dest, source, self.one(word)?, value, SignalOp::Set, pe)?)
+    }
+
+    #[inline]
+    fn wait(&mut self, word: usize, value: u64) -> Result<()> {
+        self.thread.wait_until(self.one(word)?, Compare::Ge, value)?;
+        Ok(())
+    }
+
+    /// A device has no barrier with other PEs of its own: it completes what it has asked for, then its host meets them.
+    fn barrier(&mut self) -> Result<()> {
+        self.thread.quiet()?;
+        Ok(self.runtime.barrier_all()?)
+    }
+}
