@@ -11,9 +11,9 @@ use super::memory::{self, Mode, PRIVATE, RECEIVE_KEY};
 use crate::error::Result;
 
 /// Largest message. Control messages are tens of bytes; small payloads that need the target's CPU fit beside them.
-/// Every provider carries 8 KiB in its eager protocol or in few steps, so that a message waits for no hand-shake,
-/// and a ring of buffers of this size stays in the L2 cache.
-pub(super) const MAX_MESSAGE: usize = 8 << 10;
+/// Every provider carries 4 KiB in its eager protocol (`ofi_rxm` with the buffers that `load` asks for), so that a
+/// message waits for no hand-shake, and a ring of buffers of this size stays in the L2 cache.
+pub(super) const MAX_MESSAGE: usize = 4 << 10;
 
 /// Buffers posted at once: more than a poll's batch of completions, so that some are posted while a batch is handled.
 /// Messages beyond them are not lost: reliable endpoints hold them at the provider or at the sender.
