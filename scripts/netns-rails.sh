@@ -1,0 +1,137 @@
+#!/bin/bash
+# Two PEs in network namespaces of their own, joined by R cables of limited speed: what do several rails bring?
+#
+#   scripts/netns-rails.sh [R]                   measures 4 MiB puts over 1, 2 and 4 rails (or 1 and R), whole puts in turn
+#                                                (round-robin) and split (stripe), and compares with one rail
+#   scripts/netns-rails.sh R -- COMMAND [ARG…]   runs a command as PE 0 here and as PE 1 at the other end, over R rails
+#
+# RATE=<Mbit/s> sets the speed of a cable (default 400: slow enough that two busy cores are not the limit). Exit code: 0 when
+# two rails give at least 1.9 and four at least 3.7 times the bandwidth of one, 1 when not, 77 when this machine does not
+# allow it. Needs root or, where they are allowed, user namespaces.
+#
+# Nothing can be left behind: the namespaces have no names, and the kernel ends them with this script's last process.
+set -euo pipefail
+self=$(realpath "$0")
+root=$(dirname "$self")/..
+target=${CARGO_TARGET_DIR:-$root/target}
+rate=${RATE:-400}
+
+outside() {
+  case ${1-} in -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$self"; exit 0 ;; esac
+  [[ ${1-4} =~ ^([1-9]|[1-5][0-9]|6[0-4])$ ]] || { echo "$0: R is a number of rails from 1 to 64" >&2; exit 2; }
+  local as=()
+  [ "$(id -u)" = 0 ] || as=(--map-root-user)
+  # shellcheck disable=SC2016
+  if ! why=$(unshare "${as[@]}" --net sh -c 'ip link add here type veth peer name there && tc qdisc add dev here root tbf rate 1mbit burst 64k limit 1m' 2>&1); then
+    echo "SKIPPED: network namespaces with shaped veth cables need root, user namespaces or other kernel modules: ${why##*$'\n'}"
+    exit 77
+  fi
+  cargo build -q --release --manifest-path "$root/Cargo.toml" -p symrail-perftest --bin symrail
+  cargo build -q --release --manifest-path "$root/Cargo.toml" -p symrail --example rendezvous
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+  trap 'exit 143' TERM INT HUP
+  WORK=$work INSIDE=1 unshare "${as[@]}" --net --mount --pid --fork --kill-child --mount-proc "$self" "$@" &
+  wait $!
+}
+
+# ---- in the namespaces ------------------------------------------------------------------------------------------------
+
+there=${WORK-}/there # the other end's network namespace, as a file
+
+cable() { # name address-here address-there: both ends up, under the same name
+  ip link add "$1" type veth peer name peer
+  ip link set peer netns "$there"
+  ip addr add "$2" dev "$1"
+  ip link set "$1" up
+  nsenter --net="$there" sh -c "ip link set peer name $1 && ip addr add $3 dev $1 && ip link set $1 up"
+}
+
+shape() { # name: no faster than the rate in either direction; room for what TCP has in flight, so that nothing is lost
+  local tbf="tc qdisc add dev $1 root tbf rate ${rate}mbit burst 256k limit 16m"
+  $tbf
+  nsenter --net="$there" $tbf
+}
+
+lay_cables() { # how many
+  touch "$there"
+  unshare --net="$there" true
+  ip link set lo up
+  nsenter --net="$there" ip link set lo up
+  cable control 10.91.255.1/24 10.91.255.2/24 # how PEs find each other; carries no data
+  for ((i = 0; i < $1; i++)); do
+    cable rail$i 10.91.$i.1/24 10.91.$i.2/24
+    shape rail$i
+  done
+}
+
+as_pe() { # pe id nics command…
+  local pe=$1 id=$2 nics=$3
+  shift 3
+  env SYMRAIL_BOOTSTRAP=uid SYMRAIL_BOOTSTRAP_UID="$id" SYMRAIL_BOOTSTRAP_PE="$pe" SYMRAIL_BOOTSTRAP_N_PES=2 \
+    SYMRAIL_FAKE_HOST="end$pe" SYMRAIL_NIC_LIST="$nics" SYMRAIL_LIBFABRIC_MAX_NIC_PER_PE=64 \
+    SYMRAIL_TRANSPORT=libfabric SYMRAIL_LIBFABRIC_PROVIDER='tcp;ofi_rxm' "$@"
+}
+
+both() { # rails command…: runs it at both ends; the worse exit code
+  local nics id other code=0
+  nics=$(seq -s, -f 'rail%g' 0 $(($1 - 1)))
+  shift
+  coproc SERVICE { exec "$target/release/examples/rendezvous" 10.91.255.1; }
+  read -r id <&"${SERVICE[0]}"
+  as_pe 1 "$id" "$nics" timeout 120 nsenter --net="$there" "$@" > "$WORK/pe1" 2>&1 &
+  other=$!
+  as_pe 0 "$id" "$nics" timeout 120 "$@" || code=$?
+  # What PE 0 could not do need not be waited for.
+  [ $code = 0 ] || kill $other 2>/dev/null || true
+  wait $other || code=$((code ? code : $?))
+  if [ $code != 0 ]; then sed 's/^/PE 1: /' "$WORK/pe1" >&2; fi
+  kill "$SERVICE_PID" 2>/dev/null || true
+  wait "$SERVICE_PID" 2>/dev/null || true
+  return $code
+}
+
+bandwidth() { # rails policy: MB/s
+  export SYMRAIL_RAIL_POLICY=$2
+  both "$1" "$target/release/symrail" perf put-bw -b 4194304 -e 4194304 -i 2 -w 1 --json "$WORK/result" > "$WORK/table" ||
+    { cat "$WORK/table" >&2; return 1; }
+  # One result: one value.
+  tr -d '\n' < "$WORK/result" | sed -n 's/.*"value": *\([0-9.]*\).*/\1/p'
+}
+
+measure() { # rails…
+  local one now missed=0
+  one=$(bandwidth 1 round-robin)
+  echo "4 MiB puts between two network namespaces, cables of $rate Mbit/s each"
+  printf '%-6s %-12s %10s %8s %8s\n' rails policy MB/s ratio wanted
+  printf '%-6s %-12s %10.1f\n' 1 - "$one"
+  for rails; do
+    # Two of two rails may cost 5 %, four of four 7.5 %.
+    wanted=$(awk -v r="$rails" 'BEGIN { print r * (r > 2 ? .925 : .95) }')
+    for policy in round-robin stripe; do
+      now=$(bandwidth "$rails" $policy)
+      awk -v r="$rails" -v p=$policy -v now="$now" -v one="$one" -v want="$wanted" 'BEGIN {
+        printf "%-6s %-12s %10.1f %8.2f %8.2f%s\n", r, p, now, now / one, want, now < want * one ? "  MISSED" : ""
+        exit now < want * one }' || missed=1
+    done
+  done
+  return $missed
+}
+
+inside() {
+  trap 'exit 143' TERM INT HUP
+  local rails=${1-}
+  if [ "${2-}" = -- ]; then
+    shift 2
+    lay_cables "$rails"
+    both "$rails" "$@"
+  elif [ -n "$rails" ]; then
+    lay_cables "$rails"
+    measure "$rails"
+  else
+    lay_cables 4
+    measure 2 4
+  fi
+}
+
+if [ -n "${INSIDE-}" ]; then inside "$@"; else outside "$@"; fi

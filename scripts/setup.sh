@@ -1,0 +1,92 @@
+#!/bin/bash
+# Installs what a fresh Debian or Ubuntu machine with Rust lacks. Running it again does nothing, quickly.
+#
+#   scripts/setup.sh            what building and running need
+#   scripts/setup.sh --tests    also what only tests need; without it they are skipped
+#
+# As root or with sudo. Without either it says what to install; the exit code is then 1 only if building needs it.
+set -euo pipefail
+root=$(dirname "$(realpath "$0")")/..
+target=${CARGO_TARGET_DIR:-$root/target}
+
+# The linker, hwloc (the one library that programs are linked with; udev is what its pkg-config file asks for) …
+build="gcc libc6-dev pkg-config libhwloc-dev libudev-dev"
+# … and what is loaded when it is there: a machine without it still builds, and `symrail info` says what is missing.
+use="libfabric1"
+# Other launchers, network namespaces, and the programs that check C headers. util-linux has unshare and nsenter.
+test="openmpi-bin libpmix2 libpmix-dev iproute2 util-linux python3 python3-pip"
+
+# The newest libfabric that a package index has ready-made: MPICH's wheel brings its own copy. One binary of ours has to
+# work with it and with the distribution's.
+newer_libfabric="mpich==5.0.2"
+
+with_tests=0
+case ${1-} in
+  "") ;;
+  --tests) with_tests=1 ;;
+  *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
+
+missing() {
+  for package; do
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || echo "$package"
+  done
+}
+
+# Installs packages; succeeds when they are there afterwards.
+provide() {
+  local lacking become=()
+  # shellcheck disable=SC2046,SC2086
+  lacking=$(missing $1)
+  [ -n "$lacking" ] || return 0
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null && sudo -n true 2>/dev/null && become=(sudo -n)
+    [ ${#become[@]} -gt 0 ] || return 1
+  fi
+  # shellcheck disable=SC2086
+  echo "setup: installing" $lacking
+  # The lists of a fresh image are empty, those of an old one name versions that are gone.
+  "${become[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq || true
+  # One by one: a package that this release does not have must not keep the others away.
+  for package in $lacking; do
+    "${become[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" \
+      </dev/null >/dev/null || echo "setup: $package could not be installed" >&2
+  done
+  # shellcheck disable=SC2046
+  [ -z "$(missing $lacking)" ]
+}
+
+# Says what to do about what is still missing.
+lament() {
+  # shellcheck disable=SC2046,SC2086
+  echo "setup: $2 needs:" $(missing $1) >&2
+  # shellcheck disable=SC2046,SC2086
+  echo "setup: install it as root:  apt-get install" $(missing $1) >&2
+}
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  echo "setup: not a Debian or Ubuntu machine; needed are a C linker, pkg-config, hwloc 2.8 or later with headers," >&2
+  echo "setup: libudev's headers, and libfabric for the wire. Going on without installing anything." >&2
+  exit 0
+fi
+
+code=0
+command -v cargo >/dev/null || { echo "setup: no cargo; install Rust 1.95 or later (https://rustup.rs)" >&2; code=1; }
+provide "$build" || { lament "$build" "building"; code=1; }
+provide "$use" || lament "$use" "the wire (other hosts; a PE alone and PEs of one host do without)"
+[ "$with_tests" = 1 ] || exit $code
+
+provide "$test" || lament "$test" "a part of the tests, which is skipped,"
+if [ ! -e "$target/libfabric-new/libfabric.so.1" ]; then
+  fetched=$(mktemp -d)
+  trap 'rm -rf "$fetched"' EXIT
+  if python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: -d "$fetched" "$newer_libfabric" &&
+    python3 -m zipfile -e "$fetched"/*.whl "$fetched/wheel"; then
+    mkdir -p "$target/libfabric-new"
+    # Its optional providers lie beside it and need libraries of their own; the built-in ones are what is tested.
+    cp "$fetched"/wheel/mpich-*.data/data/lib/mpich/libfabric.so.1 "$target/libfabric-new/"
+  else
+    echo "setup: $newer_libfabric could not be fetched; the tests with a newer libfabric are skipped" >&2
+  fi
+fi
+exit $code
