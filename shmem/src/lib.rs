@@ -11,6 +11,7 @@
 //! | [`rma`], [`atomics`] | puts, gets, put-signals, AMOs; fence and quiet |
 //! | [`wait`], [`wait_many`], [`sync`] | waiting for a word, for some of many, and for everybody |
 //! | [`symmetric`] | the same operations on typed slices, with checked bounds and without `unsafe`: start here |
+//! | `program_data` | the program's static variables as symmetric memory |
 //! | `wire` | host threads on the wire |
 //! | `card` | what PEs tell each other before they are connected |
 
@@ -19,6 +20,7 @@ pub mod atomics;
 pub mod bootstrap;
 mod card;
 pub mod error;
+mod program_data;
 pub mod rma;
 pub mod runtime;
 pub mod symmetric;

@@ -16,6 +16,7 @@ use symrail_transport::{Operation, Pe};
 use crate::bootstrap::{self, Bootstrap};
 use crate::card::{Card, Hello};
 use crate::error::{Error, Result};
+use crate::program_data::ProgramData;
 use crate::sync::SyncArea;
 use crate::wire::Wire;
 
@@ -41,6 +42,7 @@ pub struct Runtime {
     pub(crate) wire: Result<Wire>,
     producers: Vec<Producer>,
     pub(crate) sync: SyncArea,
+    pub(crate) data: ProgramData,
     pub(crate) bootstrap: Mutex<Box<dyn Bootstrap>>,
     // Last: everything above points into them.
     /// Keeps the peers' heaps mapped.
@@ -58,6 +60,9 @@ struct Opened {
 
 impl Runtime {
     /// Joins the job that this process was started in, with the settings of the environment. Collective.
+    ///
+    /// Call it early: libfabric's own defaults are set in the environment, which C code in other threads must not read
+    /// at that moment.
     ///
     /// # Errors
     /// A setting that is not accepted, no way to reach a peer, PEs that do not agree, a peer that does not come.
@@ -128,6 +133,7 @@ impl Runtime {
             wire,
             producers,
             sync: SyncArea::default(),
+            data: ProgramData::default(),
             bootstrap: Mutex::new(bootstrap),
             _peers: peers,
             heap: Mutex::new(heap),
@@ -173,6 +179,9 @@ impl Runtime {
         let offset = ptr.addr().wrapping_sub(self.base);
         if offset <= committed && len <= committed - offset {
             return Ok(offset as u64);
+        }
+        if let Some(offset) = self.data.offset_of(ptr, len) {
+            return Ok(offset);
         }
         Err(self.not_symmetric(operation, pe, ptr, len))
     }

@@ -1,0 +1,160 @@
+//! The program's static and global variables as symmetric memory.
+//!
+//! Every PE runs the same executable, so a variable has the same distance from the start of the executable's data on
+//! every PE, whatever address the loader chose. [`Runtime::share_program_data`] takes a block of the symmetric heap,
+//! copies the data pages there and maps the block over them. From then on the variables *are* heap memory that also has
+//! its old address: same-host peers have it mapped, rails have it registered, and every AMO, wait and signal on it takes
+//! the path that it takes on the heap, so it is as coherent. Nothing but the translation of addresses knows of it.
+//!
+//! What it costs: the pages are shared memory then. A process that the program forks shares its variables instead of
+//! having a copy of them, as it shares the heap.
+
+use std::ffi::{c_int, c_void};
+use std::num::NonZeroUsize;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+
+use nix::sys::mman::{MapFlags, ProtFlags, mmap};
+
+use crate::error::{Error, Result};
+use crate::runtime::{Runtime, lock};
+
+/// Writable pages of the executable, and where they are in the heap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pages {
+    start: usize,
+    len: usize,
+    /// Symmetric offset of the first byte.
+    offset: u64,
+}
+
+/// What of the executable is symmetric; nothing at first.
+#[derive(Debug, Default)]
+pub(crate) struct ProgramData(Vec<Pages>);
+
+impl ProgramData {
+    /// The symmetric offset of `len` bytes at `ptr`, if they are static data that is shared.
+    #[inline]
+    pub fn offset_of(&self, ptr: *const u8, len: usize) -> Option<u64> {
+        self.0.iter().find_map(|pages| {
+            let within = ptr.addr().wrapping_sub(pages.start);
+            (within <= pages.len && len <= pages.len - within).then(|| pages.offset + within as u64)
+        })
+    }
+}
+
+impl Runtime {
+    /// Bytes of the executable's static data, in whole pages: what [`Runtime::share_program_data`] takes from the heap.
+    #[must_use]
+    pub fn program_data_bytes() -> usize {
+        writable_pages().iter().map(|pages| pages.len).sum()
+    }
+
+    /// Makes the executable's static and global variables symmetric. Collective; all PEs run the same executable.
+    ///
+    /// # Safety
+    /// No other thread writes static data of the executable during the call.
+    ///
+    /// # Errors
+    /// The heap has no room for the variables, PEs run different executables, or the system refuses to map them.
+    pub unsafe fn share_program_data(&mut self) -> Result<()> {
+        if !self.data.0.is_empty() {
+            return Ok(());
+        }
+        let mut shared = Vec::new();
+        for mut pages in writable_pages() {
+            let block = self.align(page_size(), pages.len)?;
+            pages.offset = (block.addr() - self.base) as u64;
+            // SAFETY: the pages are whole, writable and not written by others (the caller's promise); the block is as long.
+            unsafe { self.move_pages(pages, block) }?;
+            shared.push(pages);
+        }
+        self.data = ProgramData(shared);
+        // A peer may write to a variable only once it is where it stays.
+        self.sync_all()
+    }
+
+    /// Copies the pages to `block` and maps the block over them.
+    ///
+    /// # Safety
+    /// The pages are mapped for reads and writes, and nobody writes to them meanwhile. `block` has room for them.
+    unsafe fn move_pages(&self, pages: Pages, block: *mut u8) -> Result<()> {
+        let fail = |reason: String| Error::System { what: "sharing the program's static data", reason };
+        let fd = lock(&self.heap).handle().fd;
+        let len = NonZeroUsize::new(pages.len).ok_or_else(|| fail("no pages".into()))?;
+        let file_offset = i64::try_from(pages.offset).map_err(|e| fail(e.to_string()))?;
+        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: the heap's file is open as long as the heap lives, which `self` keeps alive. The new mapping replaces
+        // exactly the pages that were copied, and nothing was written to them in between.
+        let mapped = unsafe {
+            let file = BorrowedFd::borrow_raw(fd.cast_signed());
+            std::ptr::copy_nonoverlapping(std::ptr::with_exposed_provenance::<u8>(pages.start), block, pages.len);
+            let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED;
+            mmap(NonZeroUsize::new(pages.start), len, protection, flags, file, file_offset)
+        };
+        mapped.map(drop).map_err(|errno| fail(format!("mmap of {} bytes: {}", pages.len, errno.desc())))
+    }
+}
+
+fn page_size() -> usize {
+    // SAFETY: takes a number, touches no memory of ours.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// The executable's writable segments in whole pages, without what the loader has made read-only again.
+fn writable_pages() -> Vec<Pages> {
+    let mut found = Vec::new();
+    // SAFETY: the callback is called during this call only, and gets the vector's address as its own argument.
+    unsafe { libc::dl_iterate_phdr(Some(executable), (&raw mut found).cast()) };
+    found
+}
+
+/// Looks at the first object that the loader lists, which is the executable, and stops.
+unsafe extern "C" fn executable(info: *mut libc::dl_phdr_info, _size: usize, found: *mut c_void) -> c_int {
+    let page = page_size();
+    let Some(found) = NonNull::new(found.cast::<Vec<Pages>>()) else { return 1 };
+    // SAFETY: the loader hands out a valid object with `dlpi_phnum` headers; `found` is the vector of `writable_pages`,
+    // which nobody else uses meanwhile.
+    let (base, headers, found) = unsafe {
+        let info = &*info;
+        let headers = std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));
+        (info.dlpi_addr as usize, headers, &mut *found.as_ptr())
+    };
+    let read_only = |h: &&libc::Elf64_Phdr| h.p_type == libc::PT_GNU_RELRO;
+    let relro = headers.iter().find(read_only).map_or(0..0, |h| {
+        let start = base + h.p_vaddr as usize;
+        // The loader protects whole pages only.
+        start / page * page..(start + h.p_memsz as usize) / page * page
+    });
+    for h in headers.iter().filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_W != 0) {
+        let mut start = (base + h.p_vaddr as usize) / page * page;
+        let end = (base + h.p_vaddr as usize + h.p_memsz as usize).next_multiple_of(page);
+        if relro.contains(&start) {
+            start = relro.end;
+        }
+        if start < end {
+            found.push(Pages { start, len: end - start, offset: 0 });
+        }
+    }
+    1
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    static mut VARIABLE: u64 = 7;
+
+    #[test]
+    fn variables_are_in_the_pages_and_constants_are_not() {
+        let pages = writable_pages();
+        let data = ProgramData(pages.iter().map(|p| Pages { offset: 1 << 20, ..*p }).collect());
+        let variable = (&raw const VARIABLE).cast::<u8>();
+        let offset = data.offset_of(variable, 8).unwrap();
+        assert_eq!(offset - (1 << 20), (variable.addr() - pages[0].start) as u64);
+        assert!(data.offset_of(c"constant".as_ptr().cast(), 1).is_none());
+        assert!(data.offset_of(variable, pages[0].len).is_none());
+        assert!(data.offset_of(std::ptr::without_provenance(usize::MAX), 1).is_none());
+    }
+}
