@@ -176,7 +176,6 @@ impl Consumer {
     }
 
     /// The descriptor that becomes readable when a CPU producer has pushed and this end sleeps.
-    #[cfg(not(loom))]
     #[must_use]
     pub fn doorbell_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.doorbell.fd()

@@ -44,6 +44,10 @@ mod real {
 
 #[cfg(loom)]
 mod modelled {
+    use std::fs::File;
+    use std::os::fd::{AsFd, BorrowedFd};
+    use std::sync::OnceLock;
+
     use loom::sync::{Condvar, Mutex};
 
     use crate::channel::ChannelError;
@@ -68,6 +72,12 @@ mod modelled {
 
         pub fn clear(&self) {
             *self.rung.lock().unwrap() = false;
+        }
+
+        /// Never readable in a model: for the code that is compiled with it but takes no part.
+        pub fn fd(&self) -> BorrowedFd<'_> {
+            static NOTHING: OnceLock<File> = OnceLock::new();
+            NOTHING.get_or_init(|| File::open("/dev/null").unwrap()).as_fd()
         }
 
         pub fn wait(&self) {
