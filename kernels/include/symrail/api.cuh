@@ -1,0 +1,196 @@
+/* The functions that device programs call: the names, arguments and meanings that users of symmetric heaps know,
+ * one function a type. Thread forms have no suffix; warp and block forms are symrailx_…_warp and symrailx_…_block. */
+#ifndef SYMRAIL_API_CUH
+#define SYMRAIL_API_CUH
+
+#include "order.cuh"
+
+#define SYMRAIL_CMP_EQ 0
+#define SYMRAIL_CMP_NE 1
+#define SYMRAIL_CMP_GT 2
+#define SYMRAIL_CMP_LE 3
+#define SYMRAIL_CMP_LT 4
+#define SYMRAIL_CMP_GE 5
+
+template <class T>
+struct symrail_compare {
+    int cmp;
+    T value;
+    __device__ bool operator()(T now) const {
+        switch (cmp) {
+            case SYMRAIL_CMP_EQ: return now == value;
+            case SYMRAIL_CMP_NE: return now != value;
+            case SYMRAIL_CMP_GT: return now > value;
+            case SYMRAIL_CMP_LE: return now <= value;
+            case SYMRAIL_CMP_LT: return now < value;
+            default: return now >= value;
+        }
+    }
+};
+
+/* Bytes. */
+#define SYMRAIL_RMA_MEM(NAME, SCOPE)                                                                                 \
+    SYMRAIL_DEVICE void NAME(putmem)(void* dest, const void* source, size_t bytes, int pe) {                         \
+        symrail_put_bytes<SCOPE>(dest, source, bytes, pe, true);                                                     \
+    }                                                                                                                \
+    SYMRAIL_DEVICE void NAME(putmem_nbi)(void* dest, const void* source, size_t bytes, int pe) {                     \
+        symrail_put_bytes<SCOPE>(dest, source, bytes, pe, false);                                                    \
+    }                                                                                                                \
+    SYMRAIL_DEVICE void NAME(getmem)(void* dest, const void* source, size_t bytes, int pe) {                         \
+        symrail_get_bytes<SCOPE>(dest, source, bytes, pe, true);                                                     \
+    }                                                                                                                \
+    SYMRAIL_DEVICE void NAME(getmem_nbi)(void* dest, const void* source, size_t bytes, int pe) {                     \
+        symrail_get_bytes<SCOPE>(dest, source, bytes, pe, false);                                                    \
+    }                                                                                                                \
+    SYMRAIL_DEVICE void NAME(putmem_signal)(void* dest, const void* source, size_t bytes, symrail_u64* signal,       \
+                                            symrail_u64 value, int op, int pe) {                                     \
+        symrail_put_signal_bytes<SCOPE>(dest, source, bytes, signal, value, op, pe, true);                           \
+    }                                                                                                                \
+    SYMRAIL_DEVICE void NAME(putmem_signal_nbi)(void* dest, const void* source, size_t bytes, symrail_u64* signal,   \
+                                                symrail_u64 value, int op, int pe) {                                 \
+        symrail_put_signal_bytes<SCOPE>(dest, source, bytes, signal, value, op, pe, false);                          \
+    }
+#define SYMRAIL_THREAD_NAME(OP) symrail_##OP
+#define SYMRAIL_WARP_NAME(OP) symrailx_##OP##_warp
+#define SYMRAIL_BLOCK_NAME(OP) symrailx_##OP##_block
+SYMRAIL_RMA_MEM(SYMRAIL_THREAD_NAME, symrail_thread_scope)
+SYMRAIL_RMA_MEM(SYMRAIL_WARP_NAME, symrail_warp_scope)
+SYMRAIL_RMA_MEM(SYMRAIL_BLOCK_NAME, symrail_block_scope)
+
+/* Elements: the same on n values of a type. */
+#define SYMRAIL_TYPED(N, TYPE)                                                                                       \
+    SYMRAIL_TYPED_GROUP(symrail_##N##_, , TYPE, symrail_thread_scope)                                                \
+    SYMRAIL_TYPED_GROUP(symrailx_##N##_, _warp, TYPE, symrail_warp_scope)                                            \
+    SYMRAIL_TYPED_GROUP(symrailx_##N##_, _block, TYPE, symrail_block_scope)                                          \
+    SYMRAIL_DEVICE void symrail_##N##_p(TYPE* dest, const TYPE value, int pe) {                                      \
+        symrail_put_value<TYPE>(dest, value, pe);                                                                    \
+    }                                                                                                                \
+    SYMRAIL_DEVICE TYPE symrail_##N##_g(const TYPE* source, int pe) { return symrail_get_value<TYPE>(source, pe); }
+
+#define SYMRAIL_TYPED_GROUP(BEFORE, AFTER, TYPE, SCOPE)                                                              \
+    SYMRAIL_DEVICE void BEFORE##put##AFTER(TYPE* dest, const TYPE* source, size_t n, int pe) {                       \
+        symrail_put_bytes<SCOPE>(dest, source, n * sizeof(TYPE), pe, true);                                          \
+    }                                                                                                                \
+    SYMRAIL_DEVICE void BEFORE##put_nbi##AFTER(TYPE* dest, const TYPE* source, size_t n, int pe) {                   \
+        symrail_put_bytes<SCOPE>(dest, source, n * sizeof(TYPE), pe, false);                                         \
+    }                                                                                                                \
+    SYMRAIL_DEVICE void BEFORE##get##AFTER(TYPE* dest, const TYPE* source, size_t n, int pe) {                       \
+        symrail_get_bytes<SCOPE>(dest, source, n * sizeof(TYPE), pe, true);                                          \
+    }                                                                                                                \
+    SYMRAIL_DEVICE void BEFORE##get_nbi##AFTER(TYPE* dest, const TYPE* source, size_t n, int pe) {                   \
+        symrail_get_bytes<SCOPE>(dest, source, n * sizeof(TYPE), pe, false);                                         \
+    }                                                                                                                \
+    SYMRAIL_DEVICE void BEFORE##put_signal##AFTER(TYPE* dest, const TYPE* source, size_t n, symrail_u64* signal,     \
+                                                  symrail_u64 value, int op, int pe) {                               \
+        symrail_put_signal_bytes<SCOPE>(dest, source, n * sizeof(TYPE), signal, value, op, pe, true);                \
+    }                                                                                                                \
+    SYMRAIL_DEVICE void BEFORE##put_signal_nbi##AFTER(TYPE* dest, const TYPE* source, size_t n, symrail_u64* signal, \
+                                                      symrail_u64 value, int op, int pe) {                           \
+        symrail_put_signal_bytes<SCOPE>(dest, source, n * sizeof(TYPE), signal, value, op, pe, false);               \
+    }
+
+#define SYMRAIL_FOR_RMA_TYPES(DO)                                                                                    \
+    DO(float, float) DO(double, double) DO(char, char) DO(schar, signed char) DO(short, short) DO(int, int)          \
+    DO(long, long) DO(longlong, long long) DO(uchar, unsigned char) DO(ushort, unsigned short)                       \
+    DO(uint, unsigned int) DO(ulong, unsigned long) DO(ulonglong, unsigned long long) DO(int8, signed char)          \
+    DO(int16, short) DO(int32, int) DO(int64, long) DO(uint8, unsigned char) DO(uint16, unsigned short)              \
+    DO(uint32, unsigned int) DO(uint64, unsigned long) DO(size, size_t) DO(ptrdiff, long)
+SYMRAIL_FOR_RMA_TYPES(SYMRAIL_TYPED)
+
+/* Atomics. */
+#define SYMRAIL_AMO_STANDARD(N, TYPE)                                                                                \
+    SYMRAIL_AMO_EXTENDED(N, TYPE)                                                                                    \
+    SYMRAIL_DEVICE TYPE symrail_##N##_atomic_compare_swap(TYPE* dest, TYPE cond, TYPE value, int pe) {               \
+        return symrail_amo<SYMRAIL_AMO_COMPARE_SWAP, TYPE>(dest, value, cond, pe, true);                             \
+    }                                                                                                                \
+    SYMRAIL_DEVICE TYPE symrail_##N##_atomic_fetch_inc(TYPE* dest, int pe) {                                         \
+        return symrail_amo<SYMRAIL_AMO_ADD, TYPE>(dest, 1, 0, pe, true);                                             \
+    }                                                                                                                \
+    SYMRAIL_DEVICE void symrail_##N##_atomic_inc(TYPE* dest, int pe) {                                               \
+        symrail_amo<SYMRAIL_AMO_ADD, TYPE>(dest, 1, 0, pe, false);                                                   \
+    }                                                                                                                \
+    SYMRAIL_AMO_PAIR(N, TYPE, add, SYMRAIL_AMO_ADD)
+#define SYMRAIL_AMO_EXTENDED(N, TYPE)                                                                                \
+    SYMRAIL_DEVICE TYPE symrail_##N##_atomic_fetch(const TYPE* source, int pe) {                                     \
+        return symrail_amo<SYMRAIL_AMO_FETCH, TYPE>((TYPE*)source, 0, 0, pe, true);                                  \
+    }                                                                                                                \
+    SYMRAIL_DEVICE void symrail_##N##_atomic_set(TYPE* dest, TYPE value, int pe) {                                   \
+        symrail_amo<SYMRAIL_AMO_SET, TYPE>(dest, value, 0, pe, false);                                               \
+    }                                                                                                                \
+    SYMRAIL_DEVICE TYPE symrail_##N##_atomic_swap(TYPE* dest, TYPE value, int pe) {                                  \
+        return symrail_amo<SYMRAIL_AMO_SET, TYPE>(dest, value, 0, pe, true);                                         \
+    }
+#define SYMRAIL_AMO_PAIR(N, TYPE, NAME, OP)                                                                          \
+    SYMRAIL_DEVICE void symrail_##N##_atomic_##NAME(TYPE* dest, TYPE value, int pe) {                                \
+        symrail_amo<OP, TYPE>(dest, value, 0, pe, false);                                                            \
+    }                                                                                                                \
+    SYMRAIL_DEVICE TYPE symrail_##N##_atomic_fetch_##NAME(TYPE* dest, TYPE value, int pe) {                          \
+        return symrail_amo<OP, TYPE>(dest, value, 0, pe, true);                                                      \
+    }
+#define SYMRAIL_AMO_BITWISE(N, TYPE)                                                                                 \
+    SYMRAIL_AMO_PAIR(N, TYPE, and, SYMRAIL_AMO_AND)                                                                  \
+    SYMRAIL_AMO_PAIR(N, TYPE, or, SYMRAIL_AMO_OR)                                                                    \
+    SYMRAIL_AMO_PAIR(N, TYPE, xor, SYMRAIL_AMO_XOR)
+#define SYMRAIL_FOR_AMO_TYPES(DO)                                                                                    \
+    DO(int, int) DO(long, long) DO(longlong, long long) DO(uint, unsigned int) DO(ulong, unsigned long)              \
+    DO(ulonglong, unsigned long long) DO(int32, int) DO(int64, long) DO(uint32, unsigned int)                        \
+    DO(uint64, unsigned long) DO(size, size_t) DO(ptrdiff, long)
+#define SYMRAIL_FOR_BITWISE_TYPES(DO)                                                                                \
+    DO(int, int) DO(long, long) DO(longlong, long long) DO(uint, unsigned int) DO(ulong, unsigned long)              \
+    DO(ulonglong, unsigned long long) DO(int32, int) DO(int64, long) DO(uint32, unsigned int)                        \
+    DO(uint64, unsigned long) DO(size, size_t)
+SYMRAIL_FOR_AMO_TYPES(SYMRAIL_AMO_STANDARD)
+SYMRAIL_FOR_BITWISE_TYPES(SYMRAIL_AMO_BITWISE)
+SYMRAIL_AMO_EXTENDED(float, float)
+SYMRAIL_AMO_EXTENDED(double, double)
+SYMRAIL_AMO_PAIR(float, float, add, SYMRAIL_AMO_ADD)
+SYMRAIL_AMO_PAIR(double, double, add, SYMRAIL_AMO_ADD)
+
+/* Signals. */
+SYMRAIL_DEVICE void symrailx_signal_op(symrail_u64* signal, symrail_u64 value, int op, int pe) {
+    symrail_place place = symrail_find(signal, 8, pe, SYMRAIL_WHAT_AMO);
+    if (place.ok && !symrail_signal_directly(place, value, op)) symrail_signal_proxied(place.offset, value, op, pe);
+}
+SYMRAIL_DEVICE symrail_u64 symrail_signal_fetch(const symrail_u64* signal) {
+    symrail_u64 now = *(const volatile symrail_u64*)signal;
+    symrail_fence_sys();
+    return now;
+}
+SYMRAIL_DEVICE symrail_u64 symrail_signal_wait_until(symrail_u64* signal, int cmp, symrail_u64 value) {
+    symrail_compare<symrail_u64> holds = {cmp, value};
+    return symrail_wait_for(signal, holds);
+}
+
+/* Waiting for words of this PE. */
+#define SYMRAIL_WAIT(N, TYPE)                                                                                        \
+    SYMRAIL_DEVICE void symrail_##N##_wait_until(TYPE* word, int cmp, TYPE value) {                                  \
+        symrail_compare<TYPE> holds = {cmp, value};                                                                  \
+        symrail_wait_for(word, holds);                                                                               \
+    }                                                                                                                \
+    SYMRAIL_DEVICE int symrail_##N##_test(TYPE* word, int cmp, TYPE value) {                                         \
+        symrail_compare<TYPE> holds = {cmp, value};                                                                  \
+        if (!holds(*(volatile TYPE*)word)) return 0;                                                                 \
+        symrail_fence_sys();                                                                                         \
+        return 1;                                                                                                    \
+    }                                                                                                                \
+    SYMRAIL_DEVICE void symrail_##N##_wait_until_all(TYPE* words, size_t n, const int* status, int cmp, TYPE value) {\
+        symrail_compare<TYPE> holds = {cmp, value};                                                                  \
+        for (size_t i = 0; i < n; i++)                                                                               \
+            if (status == nullptr || status[i] == 0) symrail_wait_for(words + i, holds);                             \
+    }                                                                                                                \
+    SYMRAIL_DEVICE size_t symrail_##N##_wait_until_any(TYPE* words, size_t n, const int* status, int cmp,            \
+                                                       TYPE value) {                                                 \
+        symrail_compare<TYPE> holds = {cmp, value};                                                                  \
+        return symrail_wait_for_any(words, n, status, holds);                                                        \
+    }
+SYMRAIL_FOR_AMO_TYPES(SYMRAIL_WAIT)
+
+/* Order. */
+SYMRAIL_DEVICE void symrail_barrier_all() { symrail_barrier_of<symrail_thread_scope>(true); }
+SYMRAIL_DEVICE void symrail_sync_all() { symrail_barrier_of<symrail_thread_scope>(false); }
+SYMRAIL_DEVICE void symrailx_barrier_all_warp() { symrail_barrier_of<symrail_warp_scope>(true); }
+SYMRAIL_DEVICE void symrailx_sync_all_warp() { symrail_barrier_of<symrail_warp_scope>(false); }
+SYMRAIL_DEVICE void symrailx_barrier_all_block() { symrail_barrier_of<symrail_block_scope>(true); }
+SYMRAIL_DEVICE void symrailx_sync_all_block() { symrail_barrier_of<symrail_block_scope>(false); }
+
+#endif

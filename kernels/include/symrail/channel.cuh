@@ -1,0 +1,132 @@
+/* Requests to the proxy: reserve a position, write its chunks, wait for what comes back. proxy/src/channel/mod.rs
+ * explains the protocol; here is a GPU's side of it. */
+#ifndef SYMRAIL_CHANNEL_CUH
+#define SYMRAIL_CHANNEL_CUH
+
+#include "memory.cuh"
+
+/* The words of a request; chunks outside of the mask are not written. */
+struct symrail_request {
+    symrail_u32 mask;
+    symrail_u64 w[8];
+};
+
+/* The operations of one thread stay in order because a block uses one channel. */
+SYMRAIL_DEVICE const symrail_channel_view& symrail_my_channel() {
+    symrail_u32 block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+    return symrail_state.channels[block % symrail_state.n_channels];
+}
+
+SYMRAIL_DEVICE bool symrail_has_channel(symrail_u64 what, int pe) {
+    if (symrail_state.n_channels != 0) return true;
+    symrail_fail(SYMRAIL_ERROR_NO_CHANNEL, what, pe, 0);
+    return false;
+}
+
+static __device__ __noinline__ bool symrail_wait_for_room(const symrail_channel_view& c, symrail_u64 position) {
+    symrail_waiter waiter;
+    for (;;) {
+        symrail_u64 tail = symrail_ld_sys(c.ring + SYMRAIL_TAIL);
+        if (position < tail + c.slots) {
+            symrail_max_gpu(c.own + SYMRAIL_OWN_TAIL, tail);
+            return true;
+        }
+        if (waiter.over()) {
+            symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_PUSH, 0, position);
+            return false;
+        }
+    }
+}
+
+/* Reserves a position for each thread that comes here together, with one atomic for all of them. */
+SYMRAIL_DEVICE symrail_u64 symrail_reserve(const symrail_channel_view& c) {
+    symrail_u32 active = __activemask(), lane, below;
+    asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+    asm("mov.u32 %0, %%lanemask_lt;" : "=r"(below));
+    int leader = __ffs(active) - 1;
+    symrail_u64 first = 0;
+    if ((int)lane == leader) first = symrail_add_gpu(c.own + SYMRAIL_OWN_HEAD, __popc(active));
+    return __shfl_sync(active, first, leader) + __popc(active & below);
+}
+
+/* Writes the request into its slot. No fence between the chunks: each carries the lap's parity. */
+SYMRAIL_DEVICE void symrail_write(const symrail_channel_view& c, symrail_u64 position, const symrail_request& r) {
+    /* The slots are a power of two, so the lap is the bits above them. */
+    symrail_u64 parity = ((position & c.slots) == 0 ? 1ull : 0ull) << SYMRAIL_PARITY_SHIFT;
+    symrail_u64 slot = c.ring + SYMRAIL_HEADER_BYTES + (position & (c.slots - 1)) * SYMRAIL_SLOT_BYTES;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (r.mask & (1u << i)) symrail_st_pair(slot + i * SYMRAIL_CHUNK_BYTES, r.w[2 * i] | parity, r.w[2 * i + 1]);
+}
+
+/* Pushes a request and returns its position. Memory that the request names was made visible before (symrail_fence_sys).
+ * The stores depend on the tail that was read, so they come after the consumer has left the slot. */
+SYMRAIL_DEVICE symrail_u64 symrail_push(const symrail_channel_view& c, const symrail_request& r) {
+    symrail_u64 room = symrail_ld_gpu(c.own + SYMRAIL_OWN_TAIL) + c.slots;
+    symrail_u64 position = symrail_reserve(c);
+    if (position >= room && !symrail_wait_for_room(c, position)) return position;
+    symrail_write(c, position, r);
+    return position;
+}
+
+SYMRAIL_DEVICE symrail_u64 symrail_head(symrail_u64 opcode, symrail_u64 kind, symrail_u64 op, symrail_u32 mask, int pe) {
+    return opcode << SYMRAIL_OPCODE_SHIFT | op << SYMRAIL_AMO_OP_SHIFT | kind << SYMRAIL_TYPE_SHIFT |
+           (symrail_u64)mask << SYMRAIL_MASK_SHIFT | (symrail_u64)(symrail_u32)pe << SYMRAIL_PE_SHIFT;
+}
+
+/* Waits until every position before `target` is delivered. What came with them is visible then. */
+SYMRAIL_DEVICE void symrail_wait_delivered(const symrail_channel_view& c, symrail_u64 target) {
+    symrail_waiter waiter;
+    symrail_u64 completed, errors;
+    for (;;) {
+        symrail_ld_pair_acquire(c.ring + SYMRAIL_COMPLETED, completed, errors);
+        if (completed >= target) break;
+        if (waiter.over()) return symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_QUIET, 0, target - completed);
+    }
+    symrail_max_gpu(c.own + SYMRAIL_OWN_COMPLETED, completed);
+}
+
+/* Waits for everything that was pushed to a channel so far. Costs two loads when there is nothing to wait for. */
+SYMRAIL_DEVICE void symrail_drain(const symrail_channel_view& c) {
+    symrail_u64 done = symrail_ld_gpu(c.own + SYMRAIL_OWN_COMPLETED);
+    symrail_u64 target = symrail_ld_gpu(c.own + SYMRAIL_OWN_HEAD);
+    if (done < target) symrail_wait_delivered(c, target);
+}
+
+/* A reply entry's word in device memory: bit 31 while somebody owns it, and the last generation below. */
+#define SYMRAIL_REPLY_OWNED 0x80000000u
+
+/* Pushes a request that is answered, and waits for the answer's value. */
+static __device__ __noinline__ symrail_u64 symrail_ask(const symrail_channel_view& c, symrail_request& r, int pe) {
+    symrail_u32 thread = symrail_block_scope::rank();
+    symrail_u32 index = (blockIdx.x * 67u + thread) % (symrail_u32)c.replies, *word;
+    symrail_waiter waiter;
+    for (;;) {
+        word = (symrail_u32*)(c.own + SYMRAIL_OWN_REPLIES) + index;
+        if ((atomicOr(word, SYMRAIL_REPLY_OWNED) & SYMRAIL_REPLY_OWNED) == 0) break;
+        index = index + 1 == c.replies ? 0 : index + 1;
+        if (waiter.over()) {
+            symrail_fail(SYMRAIL_ERROR_NO_REPLY, SYMRAIL_WHAT_REPLY, pe, c.replies);
+            return 0;
+        }
+    }
+    symrail_u32 generation = (*(volatile symrail_u32*)word + 1u) & ~SYMRAIL_REPLY_OWNED;
+    r.w[6] = (symrail_u64)generation << SYMRAIL_GENERATION_SHIFT | index;
+    symrail_push(c, r);
+    symrail_u64 at = c.ring + SYMRAIL_HEADER_BYTES + c.slots * SYMRAIL_SLOT_BYTES + index * SYMRAIL_REPLY_BYTES;
+    symrail_u64 value, state;
+    symrail_waiter patience;
+    for (;;) {
+        symrail_ld_pair_acquire(at, value, state);
+        if ((state & ((1ull << SYMRAIL_GENERATION_BITS) - 1)) == generation) break;
+        if (patience.over()) {
+            /* The entry stays owned: a late answer must find nobody else in it. */
+            symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_REPLY, pe, index);
+            return 0;
+        }
+    }
+    atomicExch(word, generation);
+    return value;
+}
+
+#endif

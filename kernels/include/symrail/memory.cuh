@@ -1,0 +1,147 @@
+/* Loads, stores and atomics whose order is said, as PTX has them; and copies by a thread, a warp or a block. */
+#ifndef SYMRAIL_MEMORY_CUH
+#define SYMRAIL_MEMORY_CUH
+
+#include "state.cuh"
+
+#define SYMRAIL_WAITER_FN __device__ __forceinline__
+#define SYMRAIL_SCOPE_FN static __device__ __forceinline__
+
+SYMRAIL_DEVICE symrail_u64 symrail_ld_gpu(symrail_u64 at) {
+    symrail_u64 v;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(at) : "memory");
+    return v;
+}
+SYMRAIL_DEVICE void symrail_st_gpu(symrail_u64 at, symrail_u64 v) {
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(at), "l"(v) : "memory");
+}
+SYMRAIL_DEVICE symrail_u64 symrail_add_gpu(symrail_u64 at, symrail_u64 n) {
+    symrail_u64 v;
+    asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(v) : "l"(at), "l"(n) : "memory");
+    return v;
+}
+SYMRAIL_DEVICE void symrail_max_gpu(symrail_u64 at, symrail_u64 n) {
+    asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::"l"(at), "l"(n) : "memory");
+}
+SYMRAIL_DEVICE symrail_u64 symrail_ld_sys(symrail_u64 at) {
+    symrail_u64 v;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(at) : "memory");
+    return v;
+}
+/* One 16-byte load; what was written before the words changed is visible after it. */
+SYMRAIL_DEVICE void symrail_ld_pair_acquire(symrail_u64 at, symrail_u64& a, symrail_u64& b) {
+    asm volatile("ld.acquire.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(at) : "memory");
+}
+/* One 16-byte store. */
+SYMRAIL_DEVICE void symrail_st_pair(symrail_u64 at, symrail_u64 a, symrail_u64 b) {
+    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(a), "l"(b) : "memory");
+}
+SYMRAIL_DEVICE void symrail_fence_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+
+SYMRAIL_DEVICE symrail_u64 symrail_now() {
+    symrail_u64 t;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+    return t;
+}
+
+/* Counts a wait's rounds, and says when its time is over. The timer is read now and then only. */
+struct symrail_waiter {
+    symrail_u64 deadline;
+    symrail_u32 rounds;
+    SYMRAIL_WAITER_FN symrail_waiter() : deadline(0), rounds(0) {}
+    SYMRAIL_WAITER_FN bool over() {
+        if ((++rounds & 255u) != 0) return false;
+        symrail_u64 now = symrail_now();
+        if (deadline == 0) deadline = now + symrail_state.timeout_ns;
+        return now >= deadline;
+    }
+};
+
+/* Who does an operation together. */
+struct symrail_thread_scope {
+    static const bool one = true;
+    SYMRAIL_SCOPE_FN symrail_u32 rank() { return 0; }
+    SYMRAIL_SCOPE_FN symrail_u32 size() { return 1; }
+    SYMRAIL_SCOPE_FN void sync() {}
+};
+struct symrail_warp_scope {
+    static const bool one = false;
+    SYMRAIL_SCOPE_FN symrail_u32 rank() {
+        symrail_u32 lane;
+        asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+        return lane;
+    }
+    SYMRAIL_SCOPE_FN symrail_u32 size() { return 32; }
+    SYMRAIL_SCOPE_FN void sync() { __syncwarp(); }
+};
+struct symrail_block_scope {
+    static const bool one = false;
+    SYMRAIL_SCOPE_FN symrail_u32 rank() {
+        return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    }
+    SYMRAIL_SCOPE_FN symrail_u32 size() { return blockDim.x * blockDim.y * blockDim.z; }
+    SYMRAIL_SCOPE_FN void sync() { __syncthreads(); }
+};
+
+struct __align__(16) symrail_wide { symrail_u64 a, b; };
+
+/* Reads are plain: the source does not change during a copy. Writes are in the order of the loop per thread, not more. */
+SYMRAIL_DEVICE symrail_wide symrail_load(const symrail_wide* p) {
+    symrail_wide v;
+    asm volatile("ld.global.L1::no_allocate.v2.u64 {%0, %1}, [%2];" : "=l"(v.a), "=l"(v.b) : "l"(p) : "memory");
+    return v;
+}
+SYMRAIL_DEVICE void symrail_store(symrail_wide* p, symrail_wide v) {
+    asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.a), "l"(v.b) : "memory");
+}
+
+/* Enough 16-byte loads under way in each thread to cover the latency of a link. */
+#define SYMRAIL_UNROLL 8
+
+template <class S>
+SYMRAIL_DEVICE void symrail_copy_wide(symrail_wide* to, const symrail_wide* from, size_t n) {
+    size_t size = S::size(), i = S::rank();
+    for (; i + (SYMRAIL_UNROLL - 1) * size < n; i += SYMRAIL_UNROLL * size) {
+        symrail_wide v[SYMRAIL_UNROLL];
+#pragma unroll
+        for (int k = 0; k < SYMRAIL_UNROLL; k++) v[k] = symrail_load(from + i + k * size);
+#pragma unroll
+        for (int k = 0; k < SYMRAIL_UNROLL; k++) symrail_store(to + i + k * size, v[k]);
+    }
+    for (; i < n; i += size) symrail_store(to + i, symrail_load(from + i));
+}
+
+template <class S, class T>
+SYMRAIL_DEVICE void symrail_copy_as(T* to, const T* from, size_t n) {
+    for (size_t i = S::rank(); i < n; i += S::size()) ((volatile T*)to)[i] = ((const volatile T*)from)[i];
+}
+
+/* Copies bytes that do not overlap, in the widest pieces that both addresses allow. */
+template <class S>
+SYMRAIL_DEVICE void symrail_copy(void* dest, const void* source, size_t bytes) {
+    char* to = (char*)dest;
+    const char* from = (const char*)source;
+    size_t apart = ((size_t)to ^ (size_t)from) & 15;
+    if (apart == 0) {
+        size_t head = (16 - ((size_t)to & 15)) & 15;
+        if (head > bytes) head = bytes;
+        if (head != 0) symrail_copy_as<S>(to, from, head);
+        to += head, from += head, bytes -= head;
+        symrail_copy_wide<S>((symrail_wide*)to, (const symrail_wide*)from, bytes / 16);
+        size_t done = bytes & ~(size_t)15;
+        /* What is left of 8 and more goes as one word: values of 8 bytes are never torn. */
+        if (bytes - done >= 8) {
+            symrail_copy_as<S>((symrail_u64*)(to + done), (const symrail_u64*)(from + done), 1);
+            done += 8;
+        }
+        if (done < bytes) symrail_copy_as<S>(to + done, from + done, bytes - done);
+    } else if (((apart | (size_t)to | bytes) & 7) == 0) {
+        symrail_copy_as<S>((symrail_u64*)to, (const symrail_u64*)from, bytes / 8);
+    } else if (((apart | (size_t)to | bytes) & 3) == 0) {
+        symrail_copy_as<S>((symrail_u32*)to, (const symrail_u32*)from, bytes / 4);
+    } else {
+        symrail_copy_as<S>(to, from, bytes);
+    }
+}
+
+#endif

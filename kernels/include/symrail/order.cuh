@@ -1,0 +1,101 @@
+/* Fence, quiet, and the barrier of all PEs. */
+#ifndef SYMRAIL_ORDER_CUH
+#define SYMRAIL_ORDER_CUH
+
+#include "amo.cuh"
+
+/* Orders the calling thread's earlier puts, AMOs and signals before its later ones, at each PE. */
+SYMRAIL_DEVICE void symrail_fence() {
+    symrail_fence_sys();
+    if (symrail_state.n_channels == 0) return;
+    const symrail_channel_view& c = symrail_my_channel();
+    symrail_u64 head = symrail_ld_gpu(c.own + SYMRAIL_OWN_HEAD);
+    if (head == symrail_ld_gpu(c.own + SYMRAIL_OWN_FENCED)) return;
+    if (symrail_state.heaps[0].flags == 0 && symrail_state.heaps[0].near_peers[symrail_state.me % SYMRAIL_NEAR_PES]) {
+        /* AMOs on a mapped heap go through the proxy and stores do not: only delivery orders the two. */
+        symrail_drain(c);
+        return;
+    }
+    symrail_request r;
+    r.mask = SYMRAIL_MASK_HEAD;
+    r.w[0] = symrail_head(SYMRAIL_OP_FENCE, 0, 0, r.mask, 0);
+    r.w[1] = 0;
+    symrail_u64 position = symrail_push(c, r);
+    symrail_max_gpu(c.own + SYMRAIL_OWN_FENCED, position + 1);
+}
+
+/* Waits until everything that any thread of this device asked for before the call is delivered. */
+SYMRAIL_DEVICE void symrail_quiet() {
+    for (symrail_u32 i = 0; i < symrail_state.n_channels; i++) symrail_drain(symrail_state.channels[i]);
+    /* For stores to mapped peers. Last, since a fence waits for the requests' own stores too. */
+    symrail_fence_sys();
+}
+
+/* Waits for one word of this PE and returns it; what was delivered before it changed is visible after. */
+template <class T, class F>
+SYMRAIL_DEVICE T symrail_wait_for(T* word, F holds) {
+    symrail_waiter waiter;
+    T now;
+    while (!holds(now = *(volatile T*)word)) {
+        if (waiter.over()) {
+            symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_WAIT, symrail_state.me, (symrail_u64)word);
+            return now;
+        }
+    }
+    symrail_fence_sys();
+    return now;
+}
+
+/* Waits for any of n words and returns its index; words with a status that is not 0 are left out, and all left out
+ * (or time over) is the largest number. */
+template <class T, class F>
+SYMRAIL_DEVICE size_t symrail_wait_for_any(T* words, size_t n, const int* status, F holds) {
+    symrail_waiter waiter;
+    for (;;) {
+        bool some = false;
+        for (size_t i = 0; i < n; i++) {
+            if (status != nullptr && status[i] != 0) continue;
+            some = true;
+            if (holds(((volatile T*)words)[i])) {
+                symrail_fence_sys();
+                return i;
+            }
+        }
+        if (!some) return (size_t)-1;
+        if (waiter.over()) {
+            symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_WAIT, symrail_state.me, (symrail_u64)words);
+            return (size_t)-1;
+        }
+    }
+}
+
+struct symrail_at_least {
+    symrail_u64 value;
+    __device__ bool operator()(symrail_u64 now) const { return now >= value; }
+};
+
+/* All PEs meet, each with one thread: in round k with the PEs 2^k away. */
+static __device__ __noinline__ void symrail_meet() {
+    symrail_u64 epoch = symrail_add_gpu(symrail_state.barrier_epoch, 1) + 1;
+    symrail_u64* words = (symrail_u64*)symrail_state.barrier_words;
+    int n = symrail_state.n_pes;
+    for (int k = 0; (1ll << k) < n; k++) {
+        int peer = (int)((symrail_state.me + (1ll << k)) % n);
+        symrail_put_value(words + k, epoch, peer);
+        symrail_at_least reached = {epoch};
+        symrail_wait_for(words + k, reached);
+    }
+}
+
+template <class S>
+SYMRAIL_DEVICE void symrail_barrier_of(bool quiet) {
+    S::sync();
+    if (S::rank() == 0) {
+        if (quiet) symrail_quiet();
+        else symrail_fence_sys();
+        symrail_meet();
+    }
+    S::sync();
+}
+
+#endif

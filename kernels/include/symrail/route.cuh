@@ -1,0 +1,58 @@
+/* Which way an operation goes: a mapped address, or the proxy. */
+#ifndef SYMRAIL_ROUTE_CUH
+#define SYMRAIL_ROUTE_CUH
+
+#include "channel.cuh"
+
+/* A symmetric address, found. `mapped` is 0 where the proxy is needed. */
+struct symrail_place {
+    bool ok;
+    bool atomics;
+    symrail_u64 mapped;
+    symrail_u64 offset;
+};
+
+SYMRAIL_DEVICE symrail_place symrail_find(const void* ptr, size_t bytes, int pe, symrail_u64 what) {
+    symrail_place place = {false, false, 0, 0};
+#pragma unroll
+    for (int i = 0; i < SYMRAIL_MAX_HEAPS; i++) {
+        const symrail_heap_view& heap = symrail_state.heaps[i];
+        symrail_u64 at = (symrail_u64)ptr - heap.base;
+        if (at < heap.bytes && bytes <= heap.bytes - at) {
+            if ((symrail_u32)pe >= (symrail_u32)symrail_state.n_pes) break;
+            symrail_u64 base = pe < SYMRAIL_NEAR_PES ? heap.near_peers[pe] : ((const symrail_u64*)heap.peers)[pe];
+            place.ok = true;
+            place.atomics = (heap.flags & SYMRAIL_HEAP_ATOMICS) != 0;
+            place.mapped = base == 0 ? 0 : base + at;
+            place.offset = heap.offset + at;
+            return place;
+        }
+    }
+    bool no_pe = (symrail_u32)pe >= (symrail_u32)symrail_state.n_pes;
+    symrail_fail(no_pe ? SYMRAIL_ERROR_NO_SUCH_PE : SYMRAIL_ERROR_NOT_SYMMETRIC, what, pe, (symrail_u64)ptr);
+    return place;
+}
+
+/* How a request names memory of this PE: by symmetric offset when it is in a heap. */
+SYMRAIL_DEVICE symrail_u64 symrail_local(const void* ptr, symrail_u64& kind) {
+#pragma unroll
+    for (int i = 0; i < SYMRAIL_MAX_HEAPS; i++) {
+        symrail_u64 at = (symrail_u64)ptr - symrail_state.heaps[i].base;
+        if (at < symrail_state.heaps[i].bytes) {
+            kind = SYMRAIL_LOCAL_SYMMETRIC;
+            return symrail_state.heaps[i].offset + at;
+        }
+    }
+    kind = SYMRAIL_LOCAL_ADDRESS;
+    return (symrail_u64)ptr;
+}
+
+SYMRAIL_DEVICE int symrail_my_pe() { return symrail_state.me; }
+SYMRAIL_DEVICE int symrail_n_pes() { return symrail_state.n_pes; }
+
+/* Where `pe`'s copy of a symmetric object can be reached with loads and stores; null where it cannot. */
+SYMRAIL_DEVICE void* symrail_ptr(const void* ptr, int pe) {
+    return (void*)symrail_find(ptr, 1, pe, SYMRAIL_WHAT_RMA).mapped;
+}
+
+#endif

@@ -1,0 +1,104 @@
+/* What a device knows of its PE. The host fills it in before the first kernel (kernels/src/cuda/state.rs mirrors it).
+ * A plain struct of numbers: NVRTC, nvcc and Rust read the same bytes. */
+#ifndef SYMRAIL_STATE_CUH
+#define SYMRAIL_STATE_CUH
+
+#include "../symrail_layout.h"
+
+typedef unsigned long long symrail_u64;
+typedef unsigned int symrail_u32;
+
+#define SYMRAIL_STATE_VERSION 1u
+#define SYMRAIL_STATE_BYTES 1168u
+/* Heaps: host memory that the device reaches over PCIe, and device memory. */
+#define SYMRAIL_MAX_HEAPS 2
+#define SYMRAIL_MAX_CHANNELS 16
+/* PEs whose addresses are in constant memory; those of others are in a table in device memory. */
+#define SYMRAIL_NEAR_PES 32
+
+/* Heap flag: this device's atomics on the heap are atomic with everybody else's. Not so for host memory over PCIe. */
+#define SYMRAIL_HEAP_ATOMICS 1u
+
+/* One symmetric heap. `offset` is the symmetric offset of its first byte, as the proxy counts. */
+struct symrail_heap_view {
+    symrail_u64 base;
+    symrail_u64 bytes;
+    symrail_u64 offset;
+    symrail_u64 flags;
+    /* Where each PE's copy is in this device's address space; 0 where it is reached through a channel. */
+    symrail_u64 peers;
+    symrail_u64 near_peers[SYMRAIL_NEAR_PES];
+};
+
+/* One channel: the ring in pinned memory, and the producers' words in device memory. */
+struct symrail_channel_view {
+    symrail_u64 ring;
+    symrail_u64 own;
+    symrail_u64 slots;
+    symrail_u64 replies;
+};
+
+/* The producers' words in device memory, each on a line of its own; reply entries' words (4 bytes each) follow. */
+#define SYMRAIL_OWN_HEAD 0u
+#define SYMRAIL_OWN_TAIL 128u
+#define SYMRAIL_OWN_COMPLETED 256u
+#define SYMRAIL_OWN_FENCED 384u
+#define SYMRAIL_OWN_REPLIES 512u
+
+struct symrail_device_state {
+    symrail_u32 version;
+    int me;
+    int n_pes;
+    symrail_u32 n_heaps;
+    symrail_u32 n_channels;
+    symrail_u32 reserved;
+    /* How long anything is waited for, in nanoseconds. */
+    symrail_u64 timeout_ns;
+    /* An error record in pinned memory: {code, what, PE, place}. */
+    symrail_u64 error;
+    /* Barrier: a counter in device memory, and 64 words of a symmetric heap (8 bytes each). */
+    symrail_u64 barrier_epoch;
+    symrail_u64 barrier_words;
+    symrail_u64 spare;
+    struct symrail_heap_view heaps[SYMRAIL_MAX_HEAPS];
+    struct symrail_channel_view channels[SYMRAIL_MAX_CHANNELS];
+};
+
+#ifdef __CUDACC_RTC__
+/* One translation unit, found by its name by the host. */
+extern "C" __constant__ symrail_device_state symrail_state;
+extern "C" __constant__ symrail_device_state symrail_state = {};
+#else
+/* Each translation unit that includes this has its own: fill each in. */
+static __constant__ symrail_device_state symrail_state;
+#endif
+
+#define SYMRAIL_DEVICE static __device__ __forceinline__
+
+/* Errors of device code, told to the host in the error record: the first one stays. */
+#define SYMRAIL_ERROR_TIMEOUT 1ull
+#define SYMRAIL_ERROR_NOT_SYMMETRIC 2ull
+#define SYMRAIL_ERROR_NO_SUCH_PE 3ull
+#define SYMRAIL_ERROR_NO_CHANNEL 4ull
+#define SYMRAIL_ERROR_NO_REPLY 5ull
+
+/* What was attempted. */
+#define SYMRAIL_WHAT_RMA 1ull
+#define SYMRAIL_WHAT_AMO 2ull
+#define SYMRAIL_WHAT_PUSH 3ull
+#define SYMRAIL_WHAT_REPLY 4ull
+#define SYMRAIL_WHAT_QUIET 5ull
+#define SYMRAIL_WHAT_WAIT 6ull
+
+static __device__ __noinline__ void symrail_fail(symrail_u64 code, symrail_u64 what, symrail_u64 pe, symrail_u64 place) {
+    volatile symrail_u64* record = (volatile symrail_u64*)symrail_state.error;
+    /* Two threads may fail at the same time and mix their details; whichever code stays is an error that happened. */
+    if (record[0] != 0) return;
+    record[1] = what;
+    record[2] = pe;
+    record[3] = place;
+    __threadfence_system();
+    record[0] = code;
+}
+
+#endif
