@@ -48,9 +48,9 @@ cable() { # name address-here address-there: both ends up, under the same name
 }
 
 shape() { # name: no faster than the rate in either direction; room for what TCP has in flight, so that nothing is lost
-  local tbf="tc qdisc add dev $1 root tbf rate ${rate}mbit burst 256k limit 16m"
-  $tbf
-  nsenter --net="$there" $tbf
+  local tbf=(tc qdisc add dev "$1" root tbf rate "${rate}mbit" burst 256k limit 16m)
+  "${tbf[@]}"
+  nsenter --net="$there" "${tbf[@]}"
 }
 
 lay_cables() { # how many

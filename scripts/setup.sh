@@ -52,7 +52,7 @@ provide() {
     "${become[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" \
       </dev/null >/dev/null || echo "setup: $package could not be installed" >&2
   done
-  # shellcheck disable=SC2046
+  # shellcheck disable=SC2086
   [ -z "$(missing $lacking)" ]
 }
 
@@ -71,7 +71,7 @@ if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
 fi
 
 code=0
-command -v cargo >/dev/null || { echo "setup: no cargo; install Rust 1.95 or later (https://rustup.rs)" >&2; code=1; }
+command -v cargo >/dev/null || { echo "setup: no cargo; install Rust 1.95 or later, with rustup" >&2; code=1; }
 provide "$build" || { lament "$build" "building"; code=1; }
 provide "$use" || lament "$use" "the wire (other hosts; a PE alone and PEs of one host do without)"
 [ "$with_tests" = 1 ] || exit $code
@@ -84,7 +84,8 @@ if [ ! -e "$target/libfabric-new/libfabric.so.1" ]; then
     python3 -m zipfile -e "$fetched"/*.whl "$fetched/wheel"; then
     mkdir -p "$target/libfabric-new"
     # Its optional providers lie beside it and need libraries of their own; the built-in ones are what is tested.
-    cp "$fetched"/wheel/mpich-*.data/data/lib/mpich/libfabric.so.1 "$target/libfabric-new/"
+    cp "$fetched"/wheel/mpich-*.data/data/lib/mpich/libfabric.so.1 "$target/libfabric-new/new"
+    mv "$target/libfabric-new/new" "$target/libfabric-new/libfabric.so.1"
   else
     echo "setup: $newer_libfabric could not be fetched; the tests with a newer libfabric are skipped" >&2
   fi

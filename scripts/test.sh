@@ -1,0 +1,135 @@
+#!/bin/bash
+# From a fresh machine to an answer: installs what is missing, builds, runs every test that this machine can run, and
+# says at the end what was skipped and why. The last line is `N passed, N failed, N skipped`; exit code 0 means none failed.
+#
+#   scripts/test.sh
+#
+# Logs: target/test-logs/. A part of it: `cargo test -p CRATE`, scripts/roce-guest/test.sh, scripts/netns-rails.sh.
+set -uo pipefail
+cd "$(dirname "$(realpath "$0")")/.." || exit 1
+target=${CARGO_TARGET_DIR:-$PWD/target}
+logs=$target/test-logs
+rm -rf "$logs"
+mkdir -p "$logs"
+: > "$logs/skipped"
+passed=0 failed=0
+started=$SECONDS
+
+# A user's settings are not what is tested.
+for name in "${!SYMRAIL_@}"; do
+  case $name in SYMRAIL_TEST_*) ;; *) echo "test: $name is left out"; unset "$name" ;; esac
+done
+
+# ---- telling of what happened -------------------------------------------------------------------------------------------
+
+heading() { printf '\n==== %s (at %d s)\n' "$1" $((SECONDS - started)); }
+
+skip() { # what why
+  printf '%s: %s\n' "$1" "$2" >> "$logs/skipped"
+}
+
+fail() { # what
+  failed=$((failed + 1))
+  echo "FAILED: $1"
+}
+
+run() { # log seconds command…: what matters of its output is shown at once, all of it is in the log
+  local log=$logs/$1.log limit=$2 code
+  shift 2
+  timeout "$limit" "$@" 2>&1 < /dev/null | tee "$log" |
+    grep --line-buffered -E '^( +Running | +Doc-tests |test result: |test .* FAILED|error|guest:)'
+  code=${PIPESTATUS[0]}
+  [ "$code" = 124 ] && echo "it ran into its limit of $limit s"
+  return "$code"
+}
+
+# Adds up what a log of Rust's test harness says. A test that says SKIPPED does not count as passed.
+count() { # log
+  local log=$logs/$1.log totals
+  totals=$(sed -n 's/^test result: .* \([0-9]*\) passed; \([0-9]*\) failed;.*/\1 \2/p' "$log" |
+    awk '{ p += $1; f += $2 } END { print p + 0, f + 0 }')
+  # Held back by the harness until a test ends, then shown below the test's name; or written to stderr with the name.
+  awk '/^---- .* stdout ----$/ { name = $0; sub(/^---- /, "", name); sub(/ stdout ----$/, "", name) }
+       /^SKIPPED: / { sub(/^SKIPPED: /, ""); print name ": " $0; next }
+       /: SKIPPED: / { sub(/: SKIPPED: /, ": "); print }
+       /^test .* \.\.\. ignored/ { name = $2; sub(/.*\.\.\. ignored,? ?/, ""); print name ": ignored" ($0 ? ", " $0 : "") }' \
+    "$log" | sort -u > "$logs/$1.skipped"
+  cat "$logs/$1.skipped" >> "$logs/skipped"
+  local silent
+  silent=$(grep -v ': ignored' "$logs/$1.skipped" | sed 's/: .*//' | sort -u | grep -c .)
+  passed=$((passed + ${totals% *} - silent))
+  failed=$((failed + ${totals#* }))
+  # What failed, in full.
+  awk '/^failures:$/ { on = 1 } on { print } /^test result/ { on = 0 }' "$log"
+}
+
+# ---- the tests ------------------------------------------------------------------------------------------------------------
+
+heading "setup"
+scripts/setup.sh --tests || fail "setup: building needs more than this machine has"
+newer=$target/libfabric-new/libfabric.so.1
+if [ -e "$newer" ]; then
+  export SYMRAIL_TEST_LIBFABRIC_NEW=$newer
+fi
+
+heading "build"
+if ! cargo test --workspace --no-run --quiet || ! cargo build --workspace --bins --examples --quiet; then
+  fail "the build"
+  echo "$passed passed, $failed failed, 0 skipped"
+  exit 1
+fi
+
+heading "tests of the workspace"
+# One way on all machines: the harness that comes with Rust, whose tests of one binary share a process as they expect.
+run workspace 1500 cargo test --workspace --no-fail-fast -- --show-output
+code=$?
+before=$failed
+count workspace
+[ $code = 0 ] || [ "$failed" -gt "$before" ] || fail "tests of the workspace: exit code $code without a failed test; see $logs/workspace.log"
+
+for file in */tests/loom_*.rs; do
+  [ -e "$file" ] || continue
+  crate=${file%%/*} name=$(basename "$file" .rs)
+  heading "$name: every interleaving of a model"
+  # In a place of its own, since the flag changes every crate below.
+  run "$name" 420 env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$target/loom" \
+    cargo test --manifest-path "$crate/Cargo.toml" --release --test "$name"
+  code=$?
+  before=$failed
+  count "$name"
+  [ $code = 0 ] || [ "$failed" -gt "$before" ] || fail "$name: exit code $code; see $logs/$name.log"
+done
+
+heading "ibverbs in a guest with soft-RoCE"
+export ROCE_GUEST_DIR=${ROCE_GUEST_DIR:-$target/roce-guest}
+if [ "$(uname -m)" != x86_64 ]; then
+  skip "ibverbs in a guest" "the guest is an x86-64 one"
+elif ! scripts/roce-guest/setup.sh > "$logs/roce-setup.log" 2>&1; then
+  skip "ibverbs in a guest" "the guest cannot be set up: $(tail -n 1 "$logs/roce-setup.log")"
+else
+  LIMIT=600 run roce 700 scripts/roce-guest/test.sh
+  code=$?
+  before=$failed
+  count roce
+  [ $code = 0 ] || [ "$failed" -gt "$before" ] || fail "ibverbs in a guest: exit code $code; see $logs/roce.log"
+  # What found no device on this machine and ran in the guest was not skipped.
+  sed -n 's/^test \(.*\) \.\.\. ok$/\1: /p' "$logs/roce.log" > "$logs/roce.ran"
+  grep -vFf "$logs/roce.ran" "$logs/skipped" > "$logs/skipped.new"
+  mv "$logs/skipped.new" "$logs/skipped"
+fi
+
+heading "rails in network namespaces"
+scripts/netns-rails.sh 2>&1 < /dev/null | tee "$logs/netns.log"
+case ${PIPESTATUS[0]} in
+  0) passed=$((passed + 1)) ;;
+  77) skip "rails in network namespaces" "$(sed -n 's/^SKIPPED: //p' "$logs/netns.log")" ;;
+  *) fail "rails in network namespaces" ;;
+esac
+
+# ---- the answer -----------------------------------------------------------------------------------------------------------
+
+skipped=$(sed 's/: .*//' "$logs/skipped" | sort -u | grep -c .)
+heading "done"
+[ "$skipped" = 0 ] || sort -u "$logs/skipped" | sed 's/^/SKIPPED: /'
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]
