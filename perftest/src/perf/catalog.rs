@@ -123,7 +123,7 @@ const DEEP: usize = 64;
 
 /// Every test, in the order in which `all` runs them: bare ones first, since no runtime is there yet.
 #[rustfmt::skip] // One line per test.
-pub const TESTS: &[Test] = &[
+pub static TESTS: &[Test] = &[
     test!("raw-put-lat", Libfabric, Work::Put, Range, "us", "put, awaited delivery, on bare libfabric"),
     test!("raw-get-lat", Libfabric, Work::Get, Range, "us", "get on bare libfabric"),
     test!("raw-put-bw", Libfabric, Work::PutWindows(WIDE), Range, "MB/s", "puts, 16 in flight, each delivery awaited, on bare libfabric"),

@@ -35,7 +35,9 @@ impl Plan {
     pub fn check(&self) -> Result<()> {
         let (min, max) = self.range();
         if min == 0 || min > max {
-            return Err(Error::Arguments(format!("there are no sizes from {min} to {max} bytes; -b is at least 1 and at most -e")));
+            return Err(Error::Arguments(format!(
+                "there are no sizes from {min} to {max} bytes; -b is at least 1 and at most -e"
+            )));
         }
         if self.iterations == Some(0) {
             return Err(Error::Arguments("-i 0: there must be an iteration to measure".into()));
@@ -87,7 +89,8 @@ impl Plan {
     /// Bytes of the area that `tests` need with `n_pes` PEs.
     #[must_use]
     pub fn area(&self, tests: &[&Test], n_pes: u32) -> usize {
-        let span = |test: &&Test| self.sizes(test).into_iter().map(|size| Spread::of(test.work, size, n_pes).span()).max();
+        let span =
+            |test: &&Test| self.sizes(test).into_iter().map(|size| Spread::of(test.work, size, n_pes).span()).max();
         let largest = tests.iter().filter_map(span).max().unwrap_or(0);
         area::SOURCE + 2 * largest.next_multiple_of(4096)
     }

@@ -146,11 +146,7 @@ impl<'a, C: Carrier> Bench<'a, C> {
     }
 
     /// As [`Bench::timed`] for calls that take several PEs, which must agree on how many there are. Collective.
-    fn timed_together(
-        &mut self,
-        size: usize,
-        mut call: impl FnMut(&mut Self) -> Result<()>,
-    ) -> Result<(Samples, u64)> {
+    fn timed_together(&mut self, size: usize, mut call: impl FnMut(&mut Self) -> Result<()>) -> Result<(Samples, u64)> {
         // Something may take 40 ms on some provider: the first two tell.
         let mut micros = self.some(2, &mut call)?;
         let affordable = (250_000.0 / micros.max(1e-3)) as u64;

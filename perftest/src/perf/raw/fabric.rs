@@ -118,7 +118,8 @@ impl Fabric {
     #[inline]
     fn poll(&mut self) -> Result<()> {
         let mut entries = [const { MaybeUninit::<ffi::fi_cq_data_entry>::uninit() }; BATCH];
-        let (to, sent, received) = (entries.as_mut_ptr().cast(), self.endpoint.sent.get(), self.endpoint.received.get());
+        let (to, sent, received) =
+            (entries.as_mut_ptr().cast(), self.endpoint.sent.get(), self.endpoint.received.get());
         // SAFETY: an open queue, and room for that many entries of its format.
         let count = unsafe { ffi::fi_cq_read(sent, to, BATCH) };
         if count > 0 {

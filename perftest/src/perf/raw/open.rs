@@ -54,8 +54,9 @@ pub(super) fn nic(settings: &Settings) -> Result<Nic> {
         Nics::Libfabric(_, nics) => {
             nics.into_iter().next().ok_or_else(|| Error::Arguments("libfabric has no rail here".into()))
         }
-        Nics::Ibverbs(_) => Err(Error::Arguments(
-            "raw tests are on bare libfabric, and the transport here is ibverbs; set SYMRAIL_TRANSPORT=libfabric".into(),
+        Nics::Ibverbs(..) => Err(Error::Arguments(
+            "raw tests are on bare libfabric, and the transport here is ibverbs; set SYMRAIL_TRANSPORT=libfabric"
+                .into(),
         )),
     }
 }
@@ -231,9 +232,7 @@ fn ask(library: &Arc<Libfabric>, nic: &Nic, atomics: bool) -> Result<Info> {
     };
     let node = node.as_deref().map(text).transpose()?;
     let flags = if node.is_some() { ffi::FI_SOURCE } else { 0 };
-    let infos = library
-        .getinfo(node.as_deref(), flags, Some(&hints))
-        .map_err(|code| none(&library.strerror(code)))?;
+    let infos = library.getinfo(node.as_deref(), flags, Some(&hints)).map_err(|code| none(&library.strerror(code)))?;
     let fits = |info: &Info| info.provider() == nic.provider && (in_memory || info.domain() == nic.domain);
     infos.into_iter().find(fits).ok_or_else(|| none("it offers nothing that fits"))
 }

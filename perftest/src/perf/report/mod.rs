@@ -37,7 +37,15 @@ pub struct Conditions {
 impl std::fmt::Display for Conditions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let s = |n: usize| if n == 1 { "" } else { "s" };
-        write!(f, "{} PEs on {} host{}, device {}, path {}", self.n_pes, self.hosts, s(self.hosts), self.device, self.path)?;
+        write!(
+            f,
+            "{} PEs on {} host{}, device {}, path {}",
+            self.n_pes,
+            self.hosts,
+            s(self.hosts),
+            self.device,
+            self.path
+        )?;
         write!(f, ", transport {}", self.transport)?;
         if self.rails.is_empty() {
             return Ok(());

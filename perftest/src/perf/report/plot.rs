@@ -100,4 +100,3 @@ fn bytes(size: f64) -> String {
 fn failed(reason: impl std::fmt::Display) -> Error {
     Error::System { what: "drawing the plot".into(), reason: reason.to_string() }
 }
-

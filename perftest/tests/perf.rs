@@ -1,0 +1,278 @@
+//! `symrail perf` as users meet it: real PEs, over mapped memory and over a real wire on loopback.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use serial_test::serial;
+
+const RUNTIME: [&str; 14] = [
+    "put-bw",
+    "put-lat",
+    "get-bw",
+    "get-lat",
+    "p-rate",
+    "put-rate",
+    "put-pingpong",
+    "amo-lat",
+    "amo-rate",
+    "signal-lat",
+    "put-signal-pingpong",
+    "fence-lat",
+    "alltoall-bw",
+    "barrier-lat",
+];
+const RAW: [&str; 8] = [
+    "raw-put-lat",
+    "raw-get-lat",
+    "raw-put-bw",
+    "raw-get-bw",
+    "raw-put-rate",
+    "raw-put-pingpong",
+    "raw-amo-lat",
+    "raw-amo-rate",
+];
+const TINY: &[&str] = &["-b", "1", "-e", "4096", "-i", "3", "-w", "1"];
+/// Longer than any test here takes, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A file of its own, removed with it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        Scratch(std::env::temp_dir().join(format!("symrail-perf-{}-{count}-{name}", std::process::id())))
+    }
+
+    fn text(&self) -> String {
+        std::fs::read_to_string(&self.0).unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn symrail(args: &[&str], env: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_symrail"));
+    let ours: Vec<_> = std::env::vars_os().map(|(name, _)| name).collect();
+    ours.iter().filter(|name| name.to_string_lossy().starts_with("SYMRAIL_")).for_each(|name| {
+        command.env_remove(name);
+    });
+    command.args(args).envs(env.iter().copied()).stdin(Stdio::null());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+    let (done, ended) = std::sync::mpsc::channel::<()>();
+    let watch = std::thread::spawn(move || {
+        if ended.recv_timeout(PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            // The PEs go with their launcher.
+            let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+        }
+    });
+    let mut stderr = child.stderr.take().unwrap();
+    let errors = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        let _ = std::io::Read::read_to_end(&mut stderr, &mut text);
+        text
+    });
+    let mut output = child.wait_with_output().unwrap();
+    drop(done);
+    watch.join().unwrap();
+    output.stderr = errors.join().unwrap();
+    output
+}
+
+fn perf(args: &[&str], env: &[(&str, &str)]) -> Output {
+    symrail(&[&["perf"], args].concat(), env)
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], b"\n", &output.stderr].concat()).into_owned()
+}
+
+/// Runs tests with JSON and returns its records, all of them checked for what must hold for any.
+fn records(args: &[&str], env: &[(&str, &str)]) -> Vec<Value> {
+    let json = Scratch::new("figures.json");
+    let output = perf(&[args, &["--json", json.0.to_str().unwrap()]].concat(), env);
+    assert!(output.status.success(), "{args:?}: {}", told(&output));
+    let Value::Array(records) = serde_json::from_str(&json.text()).unwrap() else { panic!("{}", json.text()) };
+    for record in &records {
+        let number = |name: &str| record[name].as_f64().unwrap_or_else(|| panic!("{name} in {record}"));
+        for name in ["value", "p50", "p99", "iters"] {
+            assert!(number(name) > 0.0 && number(name).is_finite(), "{name} in {record}");
+        }
+        assert!(number("warmup") >= 1.0 && number("size") >= 0.0 && number("hosts") >= 1.0, "{record}");
+        for name in ["test", "device", "transport", "unit"] {
+            assert!(record[name].as_str().is_some_and(|text| !text.is_empty()), "{name} in {record}");
+        }
+        assert_eq!(record.as_object().unwrap().len(), 13, "{record}");
+    }
+    records
+}
+
+fn names(records: &[Value]) -> Vec<String> {
+    let mut names: Vec<_> = records.iter().map(|record| record["test"].as_str().unwrap().to_owned()).collect();
+    names.dedup();
+    names
+}
+
+/// Whether there is a wire here; if not, says so.
+fn wire() -> bool {
+    let there = symrail_transport::ofi::load(&symrail_transport::env::Settings::default()).is_ok();
+    if !there {
+        println!("SKIPPED: libfabric is not installed");
+    }
+    there
+}
+
+#[test]
+#[serial]
+fn every_test_runs_over_mapped_memory() {
+    let all = records(&[&["raw-memcpy-bw"], &RUNTIME[..], TINY].concat(), &[("SYMRAIL_NIC_LIST", "127.0.0.2")]);
+    assert_eq!(names(&all[13..]), RUNTIME);
+    assert!(all[..13].iter().all(|record| record["test"] == "raw-memcpy-bw" && record["transport"] == "copies"));
+    for record in &all[13..] {
+        assert_eq!((&record["transport"], &record["hosts"]), (&"mapped".into(), &1.into()), "{record}");
+    }
+    let sizes: Vec<_> = all.iter().filter(|record| record["test"] == "put-lat").map(|record| &record["size"]).collect();
+    assert_eq!(sizes.len(), 13);
+    assert_eq!((sizes[0], sizes[12]), (&1.into(), &4096.into()));
+}
+
+#[test]
+#[serial]
+fn every_test_runs_over_a_wire_and_without_a_runtime() {
+    if !wire() {
+        return;
+    }
+    let provider = [("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm")];
+    let tests = [&RAW[..], &RUNTIME, TINY, &["--rails", "2"]].concat();
+    let all = records(&tests, &provider);
+    assert_eq!(names(&all), [&RAW[..], &RUNTIME].concat());
+    for record in &all {
+        let raw = record["test"].as_str().unwrap().starts_with("raw-");
+        assert_eq!((&record["transport"], &record["provider"]), (&"libfabric".into(), &"tcp;ofi_rxm".into()));
+        assert_eq!((&record["hosts"], &record["rails"]), (&2.into(), &(if raw { 1 } else { 2 }).into()), "{record}");
+    }
+}
+
+#[test]
+#[serial]
+fn the_cpu_device_runs_the_same_tests() {
+    let tests = [&RUNTIME[..], TINY, &["--device", "cpu"]].concat();
+    let mapped = records(&tests, &[("SYMRAIL_NIC_LIST", "127.0.0.2")]);
+    assert_eq!(names(&mapped), RUNTIME);
+    if wire() {
+        let wired = records(&[&tests[..], &["--rails", "1"]].concat(), &[]);
+        assert_eq!(names(&wired), RUNTIME);
+        assert!(wired.iter().all(|record| record["device"] == "cpu" && record["transport"] == "libfabric"));
+    }
+}
+
+#[test]
+#[serial]
+fn all_is_everything_and_more_pes_may_take_part() {
+    if !wire() {
+        return;
+    }
+    let two = records(&["all", "-b", "8", "-e", "8", "-i", "2", "-w", "1", "--rails", "1"], &[]);
+    assert_eq!(names(&two), [&RAW[..], &["raw-memcpy-bw"], &RUNTIME].concat());
+    let three = ["all", "-n", "3", "-b", "8", "-e", "8", "-i", "2", "-w", "1"];
+    let json = records(&three, &[("SYMRAIL_NIC_LIST", "127.0.0.2")]);
+    // The raw ones are for two; they say so and the rest goes on.
+    assert_eq!(names(&json), RUNTIME);
+    let output = perf(&three, &[("SYMRAIL_NIC_LIST", "127.0.0.2")]);
+    let text = told(&output);
+    assert!(text.contains("raw-put-lat: SKIPPED: raw tests are for 2 PEs, and there are 3"), "{text}");
+}
+
+#[test]
+#[serial]
+fn a_busy_target_is_served() {
+    if !wire() {
+        return;
+    }
+    let args = ["get-lat", "amo-lat", "put-lat", "-b", "8", "-e", "8", "-i", "2", "--busy-target", "--rails", "1"];
+    let json = Scratch::new("busy.json");
+    let output = perf(&[&args[..], &["--json", json.0.to_str().unwrap()]].concat(), &[]);
+    assert!(output.status.success(), "{}", told(&output));
+    let records: Vec<Value> = serde_json::from_str(&json.text()).unwrap();
+    assert_eq!(records.len(), 3);
+    assert!(records.iter().all(|record| record["p50"].as_f64().unwrap() > 0.0));
+}
+
+#[test]
+#[serial]
+fn tables_say_what_is_in_force_and_plots_are_drawn() {
+    let plot = Scratch::new("plot.svg");
+    let args = ["put-lat", "barrier-lat", "-b", "8", "-e", "64", "-i", "5", "--plot", plot.0.to_str().unwrap()];
+    let output = perf(&args, &[("SYMRAIL_NIC_LIST", "127.0.0.2")]);
+    let text = told(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("2 PEs on 1 host, device host, path mapped"), "{text}");
+    assert!(text.contains("size(B)") && text.contains("p50(us)") && text.contains("p99(us)"), "{text}");
+    assert!(text.contains("data at the target checked"), "{text}");
+    // No progress bar where there is no terminal.
+    assert!(!String::from_utf8_lossy(&output.stderr).contains('█'), "{text}");
+    let svg = plot.text();
+    assert!(svg.contains("<svg") && svg.contains("</svg>") && svg.contains("put-lat"), "{svg}");
+}
+
+#[test]
+#[serial]
+fn inside_a_launcher_it_just_runs() {
+    let program = env!("CARGO_BIN_EXE_symrail");
+    let args = ["run", "-n", "2", "--", program, "perf", "put-lat", "-b", "8", "-e", "8", "-i", "5"];
+    let output = symrail(&args, &[("SYMRAIL_NIC_LIST", "127.0.0.2")]);
+    let text = told(&output);
+    assert!(output.status.success(), "{text}");
+    assert_eq!(text.matches("# put-lat").count(), 1, "{text}");
+    assert!(text.contains("2 PEs on 1 host"), "{text}");
+}
+
+#[test]
+fn wrong_arguments_are_answered_with_right_ones() {
+    for (args, words) in [
+        (&["put-latency"][..], &["put-latency", "put-lat", "raw-put-lat", "all"][..]),
+        (&[], &["TEST"]),
+        (&["put-lat", "-b", "huge"], &["huge", "4K"]),
+        (&["put-lat", "-b", "64", "-e", "8"], &["64", "8", "-e"]),
+        (&["put-lat", "-i", "0"], &["-i 0"]),
+        (&["put-lat", "-n", "1"], &["-n 1", "2 PEs"]),
+        (&["put-lat", "--device", "gpu"], &["gpu", "host", "cpu", "cuda"]),
+        (&["put-lat", "--device", "cuda"], &["cuda", "host or cpu"]),
+        (&["put-bw", "--busy-target"], &["--busy-target", "get-lat", "amo-lat", "put-bw"]),
+        (&["raw-put-lat", "-n", "4"], &["raw-put-lat", "2 PEs", "4"]),
+        (&["raw-put-lat", "--device", "cpu"], &["raw-put-lat", "use host"]),
+        (&["put-lat", "--hosts", "3"], &["--hosts", "3"]),
+        (&["put-lat", "--rails", "0"], &["--rails"]),
+    ] {
+        let begun = Instant::now();
+        let output = perf(args, &[]);
+        let text = told(&output);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {text}");
+        for word in words {
+            assert!(text.contains(word), "{args:?}: no {word} in {text}");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20));
+    }
+}
+
+#[test]
+#[serial]
+fn a_setting_that_is_not_accepted_ends_all_pes() {
+    let output = perf(&["put-lat", "-b", "8", "-e", "8"], &[("SYMRAIL_RAIL_POLICY", "random")]);
+    let text = told(&output);
+    assert!(!output.status.success());
+    assert!(text.contains("SYMRAIL_RAIL_POLICY") && text.contains("round-robin"), "{text}");
+    let output = perf(&["raw-put-lat"], &[("SYMRAIL_LIBFABRIC_PROVIDER", "nothing-like-it")]);
+    let text = told(&output);
+    assert!(!output.status.success() && text.contains("nothing-like-it"), "{text}");
+}
