@@ -5,6 +5,7 @@ mod bounce;
 pub mod endpoint;
 pub mod env;
 pub mod error;
+pub mod mock;
 pub mod ofi;
 pub mod pe;
 pub mod rail;

@@ -1,0 +1,215 @@
+//! What is under way, and what becomes of it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::{Fault, Result};
+use crate::rail::{OpId, Order, Rail};
+
+use super::rail::MockRail;
+
+/// How a fabric misbehaves. Probabilities are in parts of 256.
+#[derive(Debug, Clone, Copy)]
+pub struct Mischief {
+    /// What is promised about order within a connection; the rest is reordered.
+    pub order: Order,
+    /// A step of the fabric does not move a given connection.
+    pub delay: u8,
+    /// A post is refused although there is room.
+    pub again: u8,
+    /// A completion is reported a second time.
+    pub repeat: u8,
+    /// A work request fails without effect.
+    pub fail: u8,
+    /// Largest write or read in bytes.
+    pub max_rma: usize,
+    /// Largest post without completion in bytes.
+    pub inject: usize,
+    /// Local buffers must be registered.
+    pub local_registration: bool,
+    /// Messages are as cheap as writes; see [`RailCaps::software`](crate::rail::RailCaps::software).
+    pub software: bool,
+    /// Work requests that may be outstanding on one rail.
+    pub queue_depth: usize,
+}
+
+impl Default for Mischief {
+    fn default() -> Self {
+        let order =
+            Order { write_after_write: true, send_after_write: true, send_after_send: true, amo_after_write: true };
+        Mischief {
+            order,
+            delay: 128,
+            again: 16,
+            repeat: 0,
+            fail: 0,
+            max_rma: 1 << 20,
+            inject: 64,
+            local_registration: false,
+            software: true,
+            queue_depth: 64,
+        }
+    }
+}
+
+/// What a rail has to be told when it is polled.
+pub(super) enum Report {
+    Done(OpId),
+    Failed(OpId, Fault),
+    Message(Vec<u8>),
+    Immediate(u32),
+}
+
+/// One thing that travels.
+pub(super) enum Cargo {
+    /// Bytes for an address, and the immediate that follows them.
+    Write { to: usize, bytes: Vec<u8>, immediate: Option<u32> },
+    /// A read: from an address here to one there.
+    Read { from: usize, to: usize, len: usize },
+    /// A message.
+    Message(Vec<u8>),
+}
+
+pub(super) struct Flight {
+    pub cargo: Cargo,
+    pub from: usize,
+    pub to: usize,
+    pub id: Option<OpId>,
+}
+
+pub(super) struct State {
+    random: u64,
+    pub mischief: Mischief,
+    /// Per rail: what it has to be told.
+    pub reports: Vec<VecDeque<Report>>,
+    /// Per rail: work requests outstanding.
+    pub outstanding: Vec<usize>,
+    /// In the order of posting; connections are told apart by their ends.
+    pub flights: VecDeque<Flight>,
+    /// Registered memory: owner, key, base, length.
+    pub memory: Vec<(usize, u64, usize, usize)>,
+}
+
+impl State {
+    /// The next number of the seeded sequence (SplitMix64).
+    fn next(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn chance(&mut self, of_256: u8) -> bool {
+        (self.next() & 0xff) < u64::from(of_256)
+    }
+
+    /// Whether `later` may be delivered while `earlier`, of the same connection, is still under way.
+    fn may_pass(&self, later: &Cargo, earlier: &Cargo) -> bool {
+        let order = self.mischief.order;
+        match (later, earlier) {
+            (Cargo::Write { .. }, Cargo::Write { .. }) => !order.write_after_write,
+            (Cargo::Message(_), Cargo::Write { .. }) => !order.send_after_write,
+            (Cargo::Message(_), Cargo::Message(_)) => !order.send_after_send,
+            // Nothing is promised about reads, and a write does not wait for messages.
+            _ => true,
+        }
+    }
+
+    /// Moves what it pleases to move.
+    pub fn step(&mut self) {
+        let mut at = 0;
+        while at < self.flights.len() {
+            let passes = |earlier: &Flight, flight: &Flight| {
+                (earlier.from, earlier.to) != (flight.from, flight.to) || self.may_pass(&flight.cargo, &earlier.cargo)
+            };
+            let free = self.flights.range(..at).all(|earlier| passes(earlier, &self.flights[at]));
+            if !free || self.chance(self.mischief.delay) {
+                at += 1;
+                continue;
+            }
+            if let Some(flight) = self.flights.remove(at) {
+                self.deliver(flight);
+            }
+        }
+    }
+
+    fn deliver(&mut self, flight: Flight) {
+        if flight.id.is_some() || !matches!(flight.cargo, Cargo::Message(_)) {
+            self.outstanding[flight.from] = self.outstanding[flight.from].saturating_sub(1);
+        }
+        if let Some(id) = flight.id
+            && self.chance(self.mischief.fail)
+        {
+            let fault = Fault { code: 5, text: "the mock fabric failed it on purpose".into() };
+            self.reports[flight.from].push_back(Report::Failed(id, fault));
+            return;
+        }
+        match flight.cargo {
+            Cargo::Write { to, bytes, immediate } => {
+                // SAFETY: the address was checked against registered memory when the write was posted.
+                unsafe { std::ptr::with_exposed_provenance_mut::<u8>(to).copy_from(bytes.as_ptr(), bytes.len()) };
+                if let Some(immediate) = immediate {
+                    self.reports[flight.to].push_back(Report::Immediate(immediate));
+                }
+            }
+            Cargo::Read { from, to, len } => {
+                let (from, to) =
+                    (std::ptr::with_exposed_provenance(from), std::ptr::with_exposed_provenance_mut::<u8>(to));
+                // SAFETY: the source was checked as above; the poster vouches for the destination until the completion.
+                unsafe { to.copy_from(from, len) };
+            }
+            Cargo::Message(bytes) => self.reports[flight.to].push_back(Report::Message(bytes)),
+        }
+        if let Some(id) = flight.id {
+            self.reports[flight.from].push_back(Report::Done(id));
+            if self.chance(self.mischief.repeat) {
+                self.reports[flight.from].push_back(Report::Done(id));
+            }
+        }
+    }
+
+    /// The address that `len` bytes at `address` of `owner`'s registration `key` have, if they are inside of it.
+    pub fn find(&self, owner: usize, key: u64, address: u64, len: usize) -> Option<usize> {
+        let &(_, _, base, size) = self.memory.iter().find(|m| m.0 == owner && m.1 == key)?;
+        let offset = usize::try_from(address).ok()?;
+        (offset.checked_add(len)? <= size).then_some(base + offset)
+    }
+}
+
+/// A fabric. Clones are the same one.
+#[derive(Clone)]
+pub struct Fabric(Arc<Mutex<State>>);
+
+impl Fabric {
+    /// A fabric whose every decision follows from `seed`.
+    #[must_use]
+    pub fn new(seed: u64, mischief: Mischief) -> Self {
+        Fabric(Arc::new(Mutex::new(State {
+            random: seed,
+            mischief,
+            reports: Vec::new(),
+            outstanding: Vec::new(),
+            flights: VecDeque::new(),
+            memory: Vec::new(),
+        })))
+    }
+
+    /// A new rail on it.
+    ///
+    /// # Errors
+    /// None; the type is that of other backends.
+    pub fn open(&self, name: &str) -> Result<Box<dyn Rail>> {
+        let mut state = self.state();
+        let id = state.reports.len();
+        state.reports.push(VecDeque::new());
+        state.outstanding.push(0);
+        let mischief = state.mischief;
+        drop(state);
+        Ok(Box::new(MockRail::new(self.clone(), id, name, mischief)))
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

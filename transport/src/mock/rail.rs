@@ -1,0 +1,196 @@
+//! A rail of the mock fabric.
+
+use std::os::fd::RawFd;
+
+use super::fabric::{Cargo, Fabric, Flight, Mischief, Report, State};
+use crate::amo::{AmoOp, AmoType};
+use crate::error::{Error, Fault, Result};
+use crate::rail::{
+    Dest, LocalBuf, LocalKey, NativeAmo, OpId, PostError, Rail, RailCaps, RailSink, Registration, RemoteBuf,
+    WriteOptions,
+};
+
+/// See the module.
+pub struct MockRail {
+    fabric: Fabric,
+    id: usize,
+    caps: RailCaps,
+    /// Rail of each destination.
+    peers: Vec<usize>,
+    /// What this rail has registered: id, base, length. Local buffers must be inside of it if the caps say so.
+    regions: Vec<(u32, usize, usize)>,
+}
+
+impl MockRail {
+    pub(super) fn new(fabric: Fabric, id: usize, name: &str, mischief: Mischief) -> Self {
+        let caps = RailCaps {
+            name: name.into(),
+            provider: "mock".into(),
+            max_rma: mischief.max_rma,
+            inject: mischief.inject,
+            max_send: 4096,
+            queue_depth: mischief.queue_depth,
+            order: mischief.order,
+            local_registration: mischief.local_registration,
+            immediate: true,
+            software: mischief.software,
+            progress: "by whoever polls".into(),
+        };
+        MockRail { fabric, id, caps, peers: Vec::new(), regions: Vec::new() }
+    }
+
+    fn peer(&self, dest: Dest) -> Result<usize, PostError> {
+        let fault = || Fault { code: 22, text: format!("destination {dest} is not connected") };
+        self.peers.get(dest as usize).copied().filter(|p| *p != usize::MAX).ok_or_else(|| PostError::Failed(fault()))
+    }
+
+    /// What the contract forbids a poster to do is a failure here, so that tests see it.
+    fn check_local(&self, local: LocalBuf, id: Option<OpId>) -> Result<(), PostError> {
+        let wrong = |text: &str| Err(PostError::Failed(Fault { code: 14, text: text.into() }));
+        if id.is_none() {
+            return if local.len <= self.caps.inject { Ok(()) } else { wrong("too long to be copied") };
+        }
+        let at = local.ptr.addr();
+        let inside = |&(_, base, len): &(u32, usize, usize)| at >= base && at + local.len <= base + len;
+        if !self.caps.local_registration || local.len == 0 || self.regions.iter().any(inside) {
+            return Ok(());
+        }
+        wrong("a local buffer is not registered")
+    }
+
+    fn post(&self, to: usize, cargo: Cargo, id: Option<OpId>) -> Result<(), PostError> {
+        let mut state = self.fabric.state();
+        let again = state.mischief.again;
+        if state.outstanding[self.id] >= self.caps.queue_depth || state.chance(again) {
+            return Err(PostError::Again);
+        }
+        if id.is_some() || !matches!(cargo, Cargo::Message(_)) {
+            state.outstanding[self.id] += 1;
+        }
+        state.flights.push_back(Flight { cargo, from: self.id, to, id });
+        Ok(())
+    }
+
+    fn remote(&self, state: &State, to: usize, remote: RemoteBuf, len: usize) -> Result<usize, PostError> {
+        let fault = || Fault { code: 13, text: format!("key {} does not cover {len} bytes there", remote.key) };
+        state.find(to, remote.key, remote.address, len).ok_or_else(|| PostError::Failed(fault()))
+    }
+}
+
+/// The bytes of a local buffer.
+///
+/// # Safety
+/// The buffer is valid for reads.
+unsafe fn bytes_of(local: LocalBuf) -> Vec<u8> {
+    let mut bytes = vec![0; local.len];
+    if local.len > 0 {
+        // SAFETY: the caller's promise; the vector is new.
+        unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(local.ptr, local.len) };
+    }
+    bytes
+}
+
+impl Rail for MockRail {
+    fn caps(&self) -> &RailCaps {
+        &self.caps
+    }
+
+    fn address(&self) -> Vec<u8> {
+        (self.id as u64).to_le_bytes().to_vec()
+    }
+
+    fn connect(&mut self, dest: Dest, address: &[u8], _return_dest: Dest) -> Result<()> {
+        let malformed = || Error::Malformed { what: "mock address", pe: dest, why: "it has not 8 bytes".into() };
+        let id = u64::from_le_bytes(address.try_into().map_err(|_| malformed())?);
+        let dest = dest as usize;
+        if self.peers.len() <= dest {
+            self.peers.resize(dest + 1, usize::MAX);
+        }
+        self.peers[dest] = id as usize;
+        Ok(())
+    }
+
+    unsafe fn register(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<Registration> {
+        let base = ptr.expose_provenance();
+        self.regions.push((id, base, len));
+        self.fabric.state().memory.push((self.id, u64::from(id), base, len));
+        Ok(Registration { local: LocalKey(u64::from(id) + 1), remote_key: id.into(), remote_base: 0 })
+    }
+
+    fn deregister(&mut self, id: u32) {
+        self.regions.retain(|r| r.0 != id);
+        self.fabric.state().memory.retain(|m| (m.0, m.1) != (self.id, id.into()));
+    }
+
+    unsafe fn write(
+        &mut self,
+        dest: Dest,
+        local: LocalBuf,
+        remote: RemoteBuf,
+        options: WriteOptions,
+    ) -> Result<(), PostError> {
+        let to = self.peer(dest)?;
+        self.check_local(local, options.id)?;
+        let address = self.remote(&self.fabric.state(), to, remote, local.len)?;
+        // SAFETY: the caller's promise. A write without id is copied now; one with an id may read its source as late as it
+        // likes, and now is as good a time as any.
+        let bytes = unsafe { bytes_of(local) };
+        self.post(to, Cargo::Write { to: address, bytes, immediate: options.immediate }, options.id)
+    }
+
+    unsafe fn read(
+        &mut self,
+        dest: Dest,
+        local: LocalBuf,
+        remote: RemoteBuf,
+        id: OpId,
+        _more: bool,
+    ) -> Result<(), PostError> {
+        let to = self.peer(dest)?;
+        self.check_local(local, Some(id))?;
+        let from = self.remote(&self.fabric.state(), to, remote, local.len)?;
+        self.post(to, Cargo::Read { from, to: local.ptr.expose_provenance(), len: local.len }, Some(id))
+    }
+
+    unsafe fn send(&mut self, dest: Dest, local: LocalBuf, id: Option<OpId>) -> Result<(), PostError> {
+        let to = self.peer(dest)?;
+        self.check_local(local, id)?;
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { bytes_of(local) };
+        self.post(to, Cargo::Message(bytes), id)
+    }
+
+    fn supports_amo(&self, _ty: AmoType, _op: AmoOp, _fetching: bool) -> bool {
+        false
+    }
+
+    unsafe fn amo(&mut self, _dest: Dest, _remote: RemoteBuf, _amo: NativeAmo, _id: OpId) -> Result<(), PostError> {
+        Err(PostError::Failed(Fault { code: 38, text: "the mock fabric has no atomics".into() }))
+    }
+
+    fn poll(&mut self, sink: &mut dyn RailSink) -> usize {
+        let reports = {
+            let mut state = self.fabric.state();
+            state.step();
+            std::mem::take(&mut state.reports[self.id])
+        };
+        let count = reports.len();
+        for report in reports {
+            match report {
+                Report::Done(id) => sink.done(id),
+                Report::Failed(id, fault) => sink.failed(id, fault),
+                Report::Message(bytes) => sink.message(&bytes),
+                Report::Immediate(immediate) => sink.immediate(immediate),
+            }
+        }
+        count
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        None
+    }
+
+    fn arm(&mut self) -> bool {
+        true
+    }
+}
