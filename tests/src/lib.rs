@@ -1,1 +1,23 @@
-//! To come.
+//! Tests across crates and processes: whole jobs, started by `symrail run`, over real providers.
+//!
+//! A test (in `tests/`) describes a [`Job`](job::Job): a program, how many PEs, on how many pretended hosts, with how many
+//! rails, under which settings. The programs are in `src/bin`, named `pe_*` for what their PEs do. Jobs run one at a time,
+//! whichever processes the tests run in, and each ends within its limit.
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`job`] | starting a job and looking at what became of it |
+//! | [`path`] | the ways from PE to PE: mapped, providers, rails, policies |
+//! | [`pe`] | what all test programs have in common |
+//! | [`pattern`] | bytes and values that tell where they come from |
+//! | [`ops`] | every operation, verified at the other end |
+//!
+//! `cargo test -p symrail-tests` is enough; the launcher is built when it is not there yet. After changes to it, build it:
+//! `cargo build -p symrail-perftest`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+pub mod job;
+pub mod ops;
+pub mod path;
+pub mod pattern;
+pub mod pe;

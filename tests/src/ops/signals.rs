@@ -1,0 +1,77 @@
+//! Put-signals: who sees the signal sees the bytes.
+
+use symrail::{Cmp, Result, Runtime, SignalOp};
+
+use super::Plan;
+use crate::pattern;
+use crate::pe::{before, doing, neighbour};
+
+/// One way to put with a signal.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Way {
+    Blocking,
+    Nbi,
+    Slice,
+    SliceNbi,
+}
+
+/// Every way, size and kind of update.
+///
+/// # Errors
+/// What an operation says.
+pub fn all(rt: &Runtime, plan: &Plan) -> Result<()> {
+    let largest = plan.sizes.iter().max().copied().unwrap_or(0);
+    let (me, peer, source) = (rt.my_pe(), neighbour(rt, 1), before(rt, 1));
+    let (data, own) = (rt.alloc_slice::<u8>(largest)?, rt.alloc_slice::<u8>(largest)?);
+    let signals = rt.alloc_slice::<u64>(3)?;
+    let mut sum = 0;
+    let mut round = 0;
+    for &size in &plan.sizes {
+        for way in [Way::Blocking, Way::Nbi, Way::Slice, Way::SliceNbi] {
+            for op in [SignalOp::Set, SignalOp::Add] {
+                round += 1;
+                doing(format!("{way:?} {op:?} of {size} bytes"));
+                // Not the value that is there already, nor one that could come of the last.
+                let value = if op == SignalOp::Set { 1_000_000 * round } else { 3 + round };
+                sum = if op == SignalOp::Set { value } else { sum + value };
+                let bytes = pattern::bytes(u64::from(me) << 32 | round, size);
+                own.write_slice(0, &bytes)?;
+                let word = signals.as_ptr().wrapping_add(1);
+                // SAFETY: the sources have `size` bytes and are left alone until the barrier.
+                unsafe {
+                    match way {
+                        Way::Blocking => {
+                            let mut private = bytes.clone();
+                            rt.put_signal(data.as_ptr(), private.as_ptr(), size, (word, value, op), peer)?;
+                            // It may be re-used at once.
+                            private.fill(0);
+                            std::hint::black_box(&private);
+                        }
+                        Way::Nbi => rt.put_signal_nbi(data.as_ptr(), own.as_ptr(), size, (word, value, op), peer)?,
+                        Way::Slice => data.put_signal(0, &bytes, (&signals, 1), value, op, peer)?,
+                        Way::SliceNbi => {
+                            data.put_signal_nbi(0, &own, 0, size, (&signals, 1), value, op, peer)?;
+                        }
+                    }
+                }
+                signals.wait_until(1, Cmp::Eq, sum)?;
+                let mut found = vec![0; size];
+                data.read_slice(0, &mut found)?;
+                let what = || format!("PE {me}: {way:?} {op:?} of {size} bytes from PE {source}");
+                pattern::check(&found, u64::from(source) << 32 | round, 0, &what);
+                // Also keeps the peer from overwriting what is being read, and completes what is non-blocking.
+                rt.barrier_all()?;
+            }
+        }
+    }
+    for (value, op, expected) in [(7, SignalOp::Set, 7), (5, SignalOp::Add, 12), (1, SignalOp::Set, 1)] {
+        signals.signal_op(1, value, op, peer)?;
+        signals.wait_until(1, Cmp::Eq, expected)?;
+        rt.barrier_all()?;
+    }
+    assert_eq!((signals.read(0)?, signals.read(2)?), (0, 0), "PE {me}: words beside the signal were touched");
+    rt.barrier_all()?;
+    signals.free()?;
+    own.free()?;
+    data.free()
+}

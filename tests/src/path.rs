@@ -1,0 +1,83 @@
+//! The ways from PE to PE.
+
+use crate::job::Job;
+
+/// A way from PE to PE: what to set so that it is taken, and how to recognize it.
+#[derive(Debug, Clone, Copy)]
+pub struct Path {
+    /// Its name in test output.
+    pub name: &'static str,
+    /// The libfabric provider; `None`: memory is mapped.
+    pub provider: Option<&'static str>,
+    /// Rails, by address; 0: whatever the provider has.
+    pub rails: u32,
+    /// Further settings.
+    pub env: &'static [(&'static str, &'static str)],
+}
+
+/// Loads and stores.
+pub const MAPPED: Path = Path { name: "mapped", provider: None, rails: 0, env: &[] };
+/// One TCP rail.
+pub const ONE_RAIL: Path = Path { name: "tcp, 1 rail", provider: Some("tcp;ofi_rxm"), rails: 1, env: &[] };
+/// Two TCP rails in turn.
+pub const ROUND_ROBIN: Path = Path {
+    name: "tcp, 2 rails in turn",
+    provider: Some("tcp;ofi_rxm"),
+    rails: 2,
+    env: &[("SYMRAIL_RAIL_POLICY", "round-robin")],
+};
+/// Two TCP rails, large operations over both. The threshold makes many operations large.
+pub const STRIPED: Path = Path {
+    name: "tcp, 2 rails striped",
+    provider: Some("tcp;ofi_rxm"),
+    rails: 2,
+    env: &[("SYMRAIL_RAIL_POLICY", "stripe"), ("SYMRAIL_STRIPE_THRESHOLD", "64K")],
+};
+/// Four TCP rails, striped.
+pub const FOUR_STRIPED: Path = Path { name: "tcp, 4 rails striped", rails: 4, ..STRIPED };
+/// Four TCP rails in turn.
+pub const FOUR_IN_TURN: Path = Path { name: "tcp, 4 rails in turn", rails: 4, ..ROUND_ROBIN };
+/// libfabric's shared memory.
+pub const SHM: Path = Path { name: "shm", provider: Some("shm"), rails: 0, env: &[] };
+/// libfabric's old sockets provider; very slow on few cores.
+pub const SOCKETS: Path = Path { name: "sockets", provider: Some("sockets"), rails: 1, env: &[] };
+/// libfabric's net provider.
+pub const NET: Path = Path { name: "net", provider: Some("net"), rails: 1, env: &[] };
+
+impl Path {
+    /// The job, with its PEs on this path. With a wire and more than two PEs, the last two share a host.
+    #[must_use]
+    pub fn of(&self, job: Job, pes: u32) -> Job {
+        let mut job = job.pes(pes).rails(self.rails);
+        if let Some(provider) = self.provider {
+            job = job.hosts(2).env("SYMRAIL_TRANSPORT", "libfabric").env("SYMRAIL_LIBFABRIC_PROVIDER", provider);
+        }
+        self.env.iter().fold(job, |job, (name, value)| job.env(name, value)).env(EXPECTED, &self.expected())
+    }
+
+    /// What [`check`] compares with.
+    fn expected(&self) -> String {
+        self.provider.map_or_else(|| "mapped".into(), |p| format!("{p} {}", self.rails))
+    }
+}
+
+/// The variable by which a test tells its PEs which way they should find themselves on.
+const EXPECTED: &str = "TEST_EXPECTED_PATH";
+
+/// Checks in a PE that the job is on the path that the test is about.
+///
+/// # Panics
+/// It is not.
+pub fn check(rt: &symrail::Runtime) {
+    let Ok(expected) = std::env::var(EXPECTED) else { return };
+    let remote = (0..rt.n_pes()).filter(|&pe| !rt.is_mapped(pe)).count();
+    if expected == "mapped" {
+        assert_eq!(remote, 0, "a peer is not mapped");
+        return;
+    }
+    assert!(remote > 0, "all peers are mapped");
+    let rails = rt.rails();
+    let (provider, count) = expected.split_once(' ').unwrap();
+    assert!(rails.iter().all(|r| r.provider == provider), "{rails:?}");
+    assert!(count == "0" || count == rails.len().to_string(), "{rails:?}");
+}

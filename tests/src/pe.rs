@@ -1,0 +1,61 @@
+//! What all test programs have in common.
+
+use std::sync::Mutex;
+
+use symrail::{Result, Runtime};
+
+/// What is being tested, for errors.
+static DOING: Mutex<String> = Mutex::new(String::new());
+
+/// Says what is being tested, for errors that do not know.
+pub fn doing(what: String) {
+    if let Ok(mut doing) = DOING.lock() {
+        *doing = what;
+    }
+}
+
+/// Runs a PE: joins, does its work, leaves. An error is printed with the PE's number, and the exit code is 1.
+#[must_use]
+pub fn run(work: impl FnOnce(&Runtime) -> Result<()>) -> std::process::ExitCode {
+    let joined = Runtime::init();
+    let rt = match joined {
+        Ok(rt) => rt,
+        Err(error) => {
+            eprintln!("joining: {error}");
+            return std::process::ExitCode::FAILURE;
+        }
+    };
+    crate::path::check(&rt);
+    let me = rt.my_pe();
+    match work(&rt).and_then(|()| rt.finalize()) {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("PE {me}: {error}{}", DOING.lock().map_or_else(|_| String::new(), |what| format!(" [{what}]")));
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+/// The argument at `index`, or a default.
+///
+/// # Panics
+/// It is not of that type.
+#[must_use]
+pub fn arg<T: std::str::FromStr>(index: usize, default: T) -> T {
+    match std::env::args().nth(index + 1) {
+        Some(text) => text.parse().unwrap_or_else(|_| panic!("argument {index}: {text}")),
+        None => default,
+    }
+}
+
+/// The PE that is `distance` further.
+#[must_use]
+pub fn neighbour(rt: &Runtime, distance: u32) -> u32 {
+    (rt.my_pe() + distance) % rt.n_pes()
+}
+
+/// The PE that is `distance` before.
+#[must_use]
+pub fn before(rt: &Runtime, distance: u32) -> u32 {
+    (rt.my_pe() + rt.n_pes() - distance % rt.n_pes()) % rt.n_pes()
+}

@@ -1,0 +1,47 @@
+//! Every operation, on every way from PE to PE.
+
+use symrail_tests::job::Job;
+use symrail_tests::path::{MAPPED, NET, ONE_RAIL, Path, ROUND_ROBIN, SHM, SOCKETS, STRIPED};
+
+/// The ways on which everything is done, with 2 and with 3 PEs, of which two share a host.
+fn every_operation(path: Path, plan: &str) {
+    for pes in [2, 3] {
+        let outcome = path.of(Job::new("pe_ops"), pes).args([plan]).limit(120).succeed();
+        println!("{}, {pes} PEs: {:?}", path.name, outcome.elapsed);
+    }
+}
+
+#[test]
+fn mapped() {
+    every_operation(MAPPED, "full");
+}
+
+#[test]
+fn tcp_one_rail() {
+    every_operation(ONE_RAIL, "full");
+}
+
+#[test]
+fn tcp_two_rails_in_turn() {
+    every_operation(ROUND_ROBIN, "full");
+}
+
+#[test]
+fn tcp_two_rails_striped() {
+    every_operation(STRIPED, "full");
+}
+
+#[test]
+fn shm() {
+    every_operation(SHM, "full");
+}
+
+#[test]
+fn net() {
+    every_operation(NET, "full");
+}
+
+#[test]
+fn sockets() {
+    every_operation(SOCKETS, "tiny");
+}
