@@ -31,7 +31,10 @@ impl Endpoint {
     /// the type, the provider lacks it ([`Error::Unsupported`]), or there is no room ([`Error::Full`]; see [`Endpoint::ready`]).
     pub unsafe fn submit(&mut self, pe: Pe, job: Job, issue: Issue) -> Result<OpHandle> {
         self.core.validate(pe, &job)?;
-        if pe == self.core.me && !(self.core.policy.native_amo && matches!(job, Job::Amo { .. })) {
+        // Nothing to move is done at once too: providers differ about empty writes (shm never completes them).
+        let nothing = matches!(job, Job::Put { len: 0, .. } | Job::Get { len: 0, .. });
+        let here = pe == self.core.me && !(self.core.policy.native_amo && matches!(job, Job::Amo { .. }));
+        if here || nothing {
             // SAFETY: the caller's promise about its buffers; `validate` checked ours.
             unsafe { self.core.apply_here(&job, issue) };
             return Ok(0);
