@@ -28,6 +28,7 @@
 pub mod agreement;
 pub mod allocator;
 pub mod copy;
+pub mod cuda;
 pub mod error;
 pub mod handle;
 pub mod heap;

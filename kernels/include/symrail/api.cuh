@@ -29,43 +29,37 @@ struct symrail_compare {
 };
 
 /* Bytes. */
-#define SYMRAIL_RMA_MEM(NAME, SCOPE)                                                                                 \
-    SYMRAIL_DEVICE void NAME(putmem)(void* dest, const void* source, size_t bytes, int pe) {                         \
+#define SYMRAIL_RMA_MEM(BEFORE, AFTER, SCOPE)                                                                                 \
+    SYMRAIL_DEVICE void BEFORE##putmem##AFTER(void* dest, const void* source, size_t bytes, int pe) {                         \
         symrail_put_bytes<SCOPE>(dest, source, bytes, pe, true);                                                     \
     }                                                                                                                \
-    SYMRAIL_DEVICE void NAME(putmem_nbi)(void* dest, const void* source, size_t bytes, int pe) {                     \
+    SYMRAIL_DEVICE void BEFORE##putmem_nbi##AFTER(void* dest, const void* source, size_t bytes, int pe) {                     \
         symrail_put_bytes<SCOPE>(dest, source, bytes, pe, false);                                                    \
     }                                                                                                                \
-    SYMRAIL_DEVICE void NAME(getmem)(void* dest, const void* source, size_t bytes, int pe) {                         \
+    SYMRAIL_DEVICE void BEFORE##getmem##AFTER(void* dest, const void* source, size_t bytes, int pe) {                         \
         symrail_get_bytes<SCOPE>(dest, source, bytes, pe, true);                                                     \
     }                                                                                                                \
-    SYMRAIL_DEVICE void NAME(getmem_nbi)(void* dest, const void* source, size_t bytes, int pe) {                     \
+    SYMRAIL_DEVICE void BEFORE##getmem_nbi##AFTER(void* dest, const void* source, size_t bytes, int pe) {                     \
         symrail_get_bytes<SCOPE>(dest, source, bytes, pe, false);                                                    \
     }                                                                                                                \
-    SYMRAIL_DEVICE void NAME(putmem_signal)(void* dest, const void* source, size_t bytes, symrail_u64* signal,       \
+    SYMRAIL_DEVICE void BEFORE##putmem_signal##AFTER(void* dest, const void* source, size_t bytes, symrail_u64* signal,       \
                                             symrail_u64 value, int op, int pe) {                                     \
         symrail_put_signal_bytes<SCOPE>(dest, source, bytes, signal, value, op, pe, true);                           \
     }                                                                                                                \
-    SYMRAIL_DEVICE void NAME(putmem_signal_nbi)(void* dest, const void* source, size_t bytes, symrail_u64* signal,   \
+    SYMRAIL_DEVICE void BEFORE##putmem_signal_nbi##AFTER(void* dest, const void* source, size_t bytes, symrail_u64* signal,   \
                                                 symrail_u64 value, int op, int pe) {                                 \
         symrail_put_signal_bytes<SCOPE>(dest, source, bytes, signal, value, op, pe, false);                          \
     }
-#define SYMRAIL_THREAD_NAME(OP) symrail_##OP
-#define SYMRAIL_WARP_NAME(OP) symrailx_##OP##_warp
-#define SYMRAIL_BLOCK_NAME(OP) symrailx_##OP##_block
-SYMRAIL_RMA_MEM(SYMRAIL_THREAD_NAME, symrail_thread_scope)
-SYMRAIL_RMA_MEM(SYMRAIL_WARP_NAME, symrail_warp_scope)
-SYMRAIL_RMA_MEM(SYMRAIL_BLOCK_NAME, symrail_block_scope)
 
 /* Elements: the same on n values of a type. */
-#define SYMRAIL_TYPED(N, TYPE)                                                                                       \
-    SYMRAIL_TYPED_GROUP(symrail_##N##_, , TYPE, symrail_thread_scope)                                                \
-    SYMRAIL_TYPED_GROUP(symrailx_##N##_, _warp, TYPE, symrail_warp_scope)                                            \
-    SYMRAIL_TYPED_GROUP(symrailx_##N##_, _block, TYPE, symrail_block_scope)                                          \
-    SYMRAIL_DEVICE void symrail_##N##_p(TYPE* dest, const TYPE value, int pe) {                                      \
+#define SYMRAIL_TYPED(P, N, TYPE)                                                                                       \
+    SYMRAIL_TYPED_GROUP(P##_##N##_, , TYPE, symrail_thread_scope)                                                \
+    SYMRAIL_TYPED_GROUP(P##x_##N##_, _warp, TYPE, symrail_warp_scope)                                            \
+    SYMRAIL_TYPED_GROUP(P##x_##N##_, _block, TYPE, symrail_block_scope)                                          \
+    SYMRAIL_DEVICE void P##_##N##_p(TYPE* dest, const TYPE value, int pe) {                                      \
         symrail_put_value<TYPE>(dest, value, pe);                                                                    \
     }                                                                                                                \
-    SYMRAIL_DEVICE TYPE symrail_##N##_g(const TYPE* source, int pe) { return symrail_get_value<TYPE>(source, pe); }
+    SYMRAIL_DEVICE TYPE P##_##N##_g(const TYPE* source, int pe) { return symrail_get_value<TYPE>(source, pe); }
 
 #define SYMRAIL_TYPED_GROUP(BEFORE, AFTER, TYPE, SCOPE)                                                              \
     SYMRAIL_DEVICE void BEFORE##put##AFTER(TYPE* dest, const TYPE* source, size_t n, int pe) {                       \
@@ -89,108 +83,120 @@ SYMRAIL_RMA_MEM(SYMRAIL_BLOCK_NAME, symrail_block_scope)
         symrail_put_signal_bytes<SCOPE>(dest, source, n * sizeof(TYPE), signal, value, op, pe, false);               \
     }
 
-#define SYMRAIL_FOR_RMA_TYPES(DO)                                                                                    \
-    DO(float, float) DO(double, double) DO(char, char) DO(schar, signed char) DO(short, short) DO(int, int)          \
-    DO(long, long) DO(longlong, long long) DO(uchar, unsigned char) DO(ushort, unsigned short)                       \
-    DO(uint, unsigned int) DO(ulong, unsigned long) DO(ulonglong, unsigned long long) DO(int8, signed char)          \
-    DO(int16, short) DO(int32, int) DO(int64, long) DO(uint8, unsigned char) DO(uint16, unsigned short)              \
-    DO(uint32, unsigned int) DO(uint64, unsigned long) DO(size, size_t) DO(ptrdiff, long)
-SYMRAIL_FOR_RMA_TYPES(SYMRAIL_TYPED)
+#define SYMRAIL_FOR_RMA_TYPES(DO, P)                                                                                    \
+    DO(P, float, float) DO(P, double, double) DO(P, char, char) DO(P, schar, signed char) DO(P, short, short) DO(P, int, int)          \
+    DO(P, long, long) DO(P, longlong, long long) DO(P, uchar, unsigned char) DO(P, ushort, unsigned short)                       \
+    DO(P, uint, unsigned int) DO(P, ulong, unsigned long) DO(P, ulonglong, unsigned long long) DO(P, int8, signed char)          \
+    DO(P, int16, short) DO(P, int32, int) DO(P, int64, long) DO(P, uint8, unsigned char) DO(P, uint16, unsigned short)              \
+    DO(P, uint32, unsigned int) DO(P, uint64, unsigned long) DO(P, size, size_t) DO(P, ptrdiff, long)
 
 /* Atomics. */
-#define SYMRAIL_AMO_STANDARD(N, TYPE)                                                                                \
-    SYMRAIL_AMO_EXTENDED(N, TYPE)                                                                                    \
-    SYMRAIL_DEVICE TYPE symrail_##N##_atomic_compare_swap(TYPE* dest, TYPE cond, TYPE value, int pe) {               \
+#define SYMRAIL_AMO_STANDARD(P, N, TYPE)                                                                                \
+    SYMRAIL_AMO_EXTENDED(P, N, TYPE)                                                                                    \
+    SYMRAIL_DEVICE TYPE P##_##N##_atomic_compare_swap(TYPE* dest, TYPE cond, TYPE value, int pe) {               \
         return symrail_amo<SYMRAIL_AMO_COMPARE_SWAP, TYPE>(dest, value, cond, pe, true);                             \
     }                                                                                                                \
-    SYMRAIL_DEVICE TYPE symrail_##N##_atomic_fetch_inc(TYPE* dest, int pe) {                                         \
+    SYMRAIL_DEVICE TYPE P##_##N##_atomic_fetch_inc(TYPE* dest, int pe) {                                         \
         return symrail_amo<SYMRAIL_AMO_ADD, TYPE>(dest, 1, 0, pe, true);                                             \
     }                                                                                                                \
-    SYMRAIL_DEVICE void symrail_##N##_atomic_inc(TYPE* dest, int pe) {                                               \
+    SYMRAIL_DEVICE void P##_##N##_atomic_inc(TYPE* dest, int pe) {                                               \
         symrail_amo<SYMRAIL_AMO_ADD, TYPE>(dest, 1, 0, pe, false);                                                   \
     }                                                                                                                \
-    SYMRAIL_AMO_PAIR(N, TYPE, add, SYMRAIL_AMO_ADD)
-#define SYMRAIL_AMO_EXTENDED(N, TYPE)                                                                                \
-    SYMRAIL_DEVICE TYPE symrail_##N##_atomic_fetch(const TYPE* source, int pe) {                                     \
+    SYMRAIL_AMO_PAIR(P, N, TYPE, add, SYMRAIL_AMO_ADD)
+#define SYMRAIL_AMO_EXTENDED(P, N, TYPE)                                                                                \
+    SYMRAIL_DEVICE TYPE P##_##N##_atomic_fetch(const TYPE* source, int pe) {                                     \
         return symrail_amo<SYMRAIL_AMO_FETCH, TYPE>((TYPE*)source, 0, 0, pe, true);                                  \
     }                                                                                                                \
-    SYMRAIL_DEVICE void symrail_##N##_atomic_set(TYPE* dest, TYPE value, int pe) {                                   \
+    SYMRAIL_DEVICE void P##_##N##_atomic_set(TYPE* dest, TYPE value, int pe) {                                   \
         symrail_amo<SYMRAIL_AMO_SET, TYPE>(dest, value, 0, pe, false);                                               \
     }                                                                                                                \
-    SYMRAIL_DEVICE TYPE symrail_##N##_atomic_swap(TYPE* dest, TYPE value, int pe) {                                  \
+    SYMRAIL_DEVICE TYPE P##_##N##_atomic_swap(TYPE* dest, TYPE value, int pe) {                                  \
         return symrail_amo<SYMRAIL_AMO_SET, TYPE>(dest, value, 0, pe, true);                                         \
     }
-#define SYMRAIL_AMO_PAIR(N, TYPE, NAME, OP)                                                                          \
-    SYMRAIL_DEVICE void symrail_##N##_atomic_##NAME(TYPE* dest, TYPE value, int pe) {                                \
+#define SYMRAIL_AMO_PAIR(P, N, TYPE, NAME, OP)                                                                          \
+    SYMRAIL_DEVICE void P##_##N##_atomic_##NAME(TYPE* dest, TYPE value, int pe) {                                \
         symrail_amo<OP, TYPE>(dest, value, 0, pe, false);                                                            \
     }                                                                                                                \
-    SYMRAIL_DEVICE TYPE symrail_##N##_atomic_fetch_##NAME(TYPE* dest, TYPE value, int pe) {                          \
+    SYMRAIL_DEVICE TYPE P##_##N##_atomic_fetch_##NAME(TYPE* dest, TYPE value, int pe) {                          \
         return symrail_amo<OP, TYPE>(dest, value, 0, pe, true);                                                      \
     }
-#define SYMRAIL_AMO_BITWISE(N, TYPE)                                                                                 \
-    SYMRAIL_AMO_PAIR(N, TYPE, and, SYMRAIL_AMO_AND)                                                                  \
-    SYMRAIL_AMO_PAIR(N, TYPE, or, SYMRAIL_AMO_OR)                                                                    \
-    SYMRAIL_AMO_PAIR(N, TYPE, xor, SYMRAIL_AMO_XOR)
-#define SYMRAIL_FOR_AMO_TYPES(DO)                                                                                    \
-    DO(int, int) DO(long, long) DO(longlong, long long) DO(uint, unsigned int) DO(ulong, unsigned long)              \
-    DO(ulonglong, unsigned long long) DO(int32, int) DO(int64, long) DO(uint32, unsigned int)                        \
-    DO(uint64, unsigned long) DO(size, size_t) DO(ptrdiff, long)
-#define SYMRAIL_FOR_BITWISE_TYPES(DO)                                                                                \
-    DO(int, int) DO(long, long) DO(longlong, long long) DO(uint, unsigned int) DO(ulong, unsigned long)              \
-    DO(ulonglong, unsigned long long) DO(int32, int) DO(int64, long) DO(uint32, unsigned int)                        \
-    DO(uint64, unsigned long) DO(size, size_t)
-SYMRAIL_FOR_AMO_TYPES(SYMRAIL_AMO_STANDARD)
-SYMRAIL_FOR_BITWISE_TYPES(SYMRAIL_AMO_BITWISE)
-SYMRAIL_AMO_EXTENDED(float, float)
-SYMRAIL_AMO_EXTENDED(double, double)
-SYMRAIL_AMO_PAIR(float, float, add, SYMRAIL_AMO_ADD)
-SYMRAIL_AMO_PAIR(double, double, add, SYMRAIL_AMO_ADD)
-
-/* Signals. */
-SYMRAIL_DEVICE void symrailx_signal_op(symrail_u64* signal, symrail_u64 value, int op, int pe) {
-    symrail_place place = symrail_find(signal, 8, pe, SYMRAIL_WHAT_AMO);
-    if (place.ok && !symrail_signal_directly(place, value, op)) symrail_signal_proxied(place.offset, value, op, pe);
-}
-SYMRAIL_DEVICE symrail_u64 symrail_signal_fetch(const symrail_u64* signal) {
-    symrail_u64 now = *(const volatile symrail_u64*)signal;
-    symrail_fence_sys();
-    return now;
-}
-SYMRAIL_DEVICE symrail_u64 symrail_signal_wait_until(symrail_u64* signal, int cmp, symrail_u64 value) {
-    symrail_compare<symrail_u64> holds = {cmp, value};
-    return symrail_wait_for(signal, holds);
-}
+#define SYMRAIL_AMO_BITWISE(P, N, TYPE)                                                                                 \
+    SYMRAIL_AMO_PAIR(P, N, TYPE, and, SYMRAIL_AMO_AND)                                                                  \
+    SYMRAIL_AMO_PAIR(P, N, TYPE, or, SYMRAIL_AMO_OR)                                                                    \
+    SYMRAIL_AMO_PAIR(P, N, TYPE, xor, SYMRAIL_AMO_XOR)
+#define SYMRAIL_FOR_AMO_TYPES(DO, P)                                                                                    \
+    DO(P, int, int) DO(P, long, long) DO(P, longlong, long long) DO(P, uint, unsigned int) DO(P, ulong, unsigned long)              \
+    DO(P, ulonglong, unsigned long long) DO(P, int32, int) DO(P, int64, long) DO(P, uint32, unsigned int)                        \
+    DO(P, uint64, unsigned long) DO(P, size, size_t) DO(P, ptrdiff, long)
+#define SYMRAIL_FOR_BITWISE_TYPES(DO, P)                                                                                \
+    DO(P, int, int) DO(P, long, long) DO(P, longlong, long long) DO(P, uint, unsigned int) DO(P, ulong, unsigned long)              \
+    DO(P, ulonglong, unsigned long long) DO(P, int32, int) DO(P, int64, long) DO(P, uint32, unsigned int)                        \
+    DO(P, uint64, unsigned long) DO(P, size, size_t)
 
 /* Waiting for words of this PE. */
-#define SYMRAIL_WAIT(N, TYPE)                                                                                        \
-    SYMRAIL_DEVICE void symrail_##N##_wait_until(TYPE* word, int cmp, TYPE value) {                                  \
+#define SYMRAIL_WAIT(P, N, TYPE)                                                                                        \
+    SYMRAIL_DEVICE void P##_##N##_wait_until(TYPE* word, int cmp, TYPE value) {                                  \
         symrail_compare<TYPE> holds = {cmp, value};                                                                  \
         symrail_wait_for(word, holds);                                                                               \
     }                                                                                                                \
-    SYMRAIL_DEVICE int symrail_##N##_test(TYPE* word, int cmp, TYPE value) {                                         \
+    SYMRAIL_DEVICE int P##_##N##_test(TYPE* word, int cmp, TYPE value) {                                         \
         symrail_compare<TYPE> holds = {cmp, value};                                                                  \
         if (!holds(*(volatile TYPE*)word)) return 0;                                                                 \
         symrail_fence_sys();                                                                                         \
         return 1;                                                                                                    \
     }                                                                                                                \
-    SYMRAIL_DEVICE void symrail_##N##_wait_until_all(TYPE* words, size_t n, const int* status, int cmp, TYPE value) {\
+    SYMRAIL_DEVICE void P##_##N##_wait_until_all(TYPE* words, size_t n, const int* status, int cmp, TYPE value) {\
         symrail_compare<TYPE> holds = {cmp, value};                                                                  \
         for (size_t i = 0; i < n; i++)                                                                               \
             if (status == nullptr || status[i] == 0) symrail_wait_for(words + i, holds);                             \
     }                                                                                                                \
-    SYMRAIL_DEVICE size_t symrail_##N##_wait_until_any(TYPE* words, size_t n, const int* status, int cmp,            \
+    SYMRAIL_DEVICE size_t P##_##N##_wait_until_any(TYPE* words, size_t n, const int* status, int cmp,            \
                                                        TYPE value) {                                                 \
         symrail_compare<TYPE> holds = {cmp, value};                                                                  \
         return symrail_wait_for_any(words, n, status, holds);                                                        \
     }
-SYMRAIL_FOR_AMO_TYPES(SYMRAIL_WAIT)
+
+/* Signals. */
+#define SYMRAIL_SIGNALS(P) \
+    SYMRAIL_DEVICE void P##x_signal_op(symrail_u64* signal, symrail_u64 value, int op, int pe) { \
+        symrail_place place = symrail_find(signal, 8, pe, SYMRAIL_WHAT_AMO); \
+        if (place.ok && !symrail_signal_directly(place, value, op)) symrail_signal_proxied(place.offset, value, op, pe); \
+    } \
+    SYMRAIL_DEVICE symrail_u64 P##_signal_fetch(const symrail_u64* signal) { \
+        symrail_u64 now = *(const volatile symrail_u64*)signal; \
+        symrail_fence_sys(); \
+        return now; \
+    } \
+    SYMRAIL_DEVICE symrail_u64 P##_signal_wait_until(symrail_u64* signal, int cmp, symrail_u64 value) { \
+        symrail_compare<symrail_u64> holds = {cmp, value}; \
+        return symrail_wait_for(signal, holds); \
+    }
 
 /* Order. */
-SYMRAIL_DEVICE void symrail_barrier_all() { symrail_barrier_of<symrail_thread_scope>(true); }
-SYMRAIL_DEVICE void symrail_sync_all() { symrail_barrier_of<symrail_thread_scope>(false); }
-SYMRAIL_DEVICE void symrailx_barrier_all_warp() { symrail_barrier_of<symrail_warp_scope>(true); }
-SYMRAIL_DEVICE void symrailx_sync_all_warp() { symrail_barrier_of<symrail_warp_scope>(false); }
-SYMRAIL_DEVICE void symrailx_barrier_all_block() { symrail_barrier_of<symrail_block_scope>(true); }
-SYMRAIL_DEVICE void symrailx_sync_all_block() { symrail_barrier_of<symrail_block_scope>(false); }
+#define SYMRAIL_ORDER(P) \
+    SYMRAIL_DEVICE void P##_barrier_all() { symrail_barrier_of<symrail_thread_scope>(true); } \
+    SYMRAIL_DEVICE void P##_sync_all() { symrail_barrier_of<symrail_thread_scope>(false); } \
+    SYMRAIL_DEVICE void P##x_barrier_all_warp() { symrail_barrier_of<symrail_warp_scope>(true); } \
+    SYMRAIL_DEVICE void P##x_sync_all_warp() { symrail_barrier_of<symrail_warp_scope>(false); } \
+    SYMRAIL_DEVICE void P##x_barrier_all_block() { symrail_barrier_of<symrail_block_scope>(true); } \
+    SYMRAIL_DEVICE void P##x_sync_all_block() { symrail_barrier_of<symrail_block_scope>(false); }
+
+/* Everything, under one prefix. */
+#define SYMRAIL_DEFINE_API(P)                                  \
+    SYMRAIL_RMA_MEM(P##_, , symrail_thread_scope)              \
+    SYMRAIL_RMA_MEM(P##x_, _warp, symrail_warp_scope)          \
+    SYMRAIL_RMA_MEM(P##x_, _block, symrail_block_scope)        \
+    SYMRAIL_FOR_RMA_TYPES(SYMRAIL_TYPED, P)                    \
+    SYMRAIL_FOR_AMO_TYPES(SYMRAIL_AMO_STANDARD, P)             \
+    SYMRAIL_FOR_BITWISE_TYPES(SYMRAIL_AMO_BITWISE, P)          \
+    SYMRAIL_AMO_EXTENDED(P, float, float)                      \
+    SYMRAIL_AMO_EXTENDED(P, double, double)                    \
+    SYMRAIL_AMO_PAIR(P, float, float, add, SYMRAIL_AMO_ADD)    \
+    SYMRAIL_AMO_PAIR(P, double, double, add, SYMRAIL_AMO_ADD)  \
+    SYMRAIL_SIGNALS(P)                                         \
+    SYMRAIL_FOR_AMO_TYPES(SYMRAIL_WAIT, P)                     \
+    SYMRAIL_ORDER(P)
+
+SYMRAIL_DEFINE_API(symrail)
 
 #endif

@@ -1,0 +1,216 @@
+//! One GPU: its context, plain memory, copies.
+
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr};
+
+use super::error::{CudaError, Result, cuda};
+
+/// A GPU and its primary context, which lives as long as this.
+#[derive(Debug)]
+pub struct Gpu {
+    ordinal: i32,
+    device: CUdevice,
+    context: CUcontext,
+}
+
+// SAFETY: contexts may be used from any thread; the driver serialises what has to be.
+unsafe impl Send for Gpu {}
+// SAFETY: as above.
+unsafe impl Sync for Gpu {}
+
+impl Gpu {
+    /// How many GPUs the driver shows; 0 without a driver.
+    #[must_use]
+    pub fn count() -> i32 {
+        // SAFETY: it only tries to load the library.
+        if !unsafe { sys::is_culib_present() } {
+            return 0;
+        }
+        let mut count = 0;
+        // SAFETY: the driver is there; it writes one number.
+        let answer = unsafe { cuda!(-1, cuInit(0)).and_then(|()| cuda!(-1, cuDeviceGetCount(&raw mut count))) };
+        if answer.is_ok() { count } else { 0 }
+    }
+
+    /// Opens a GPU and makes its primary context current on this thread.
+    ///
+    /// # Errors
+    /// No driver, no such GPU, or what the driver says.
+    pub fn open(ordinal: i32) -> Result<Arc<Gpu>> {
+        // SAFETY: it only tries to load the library.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(CudaError::NoDriver);
+        }
+        let (mut count, mut device, mut context) = (0, 0, null_mut());
+        // SAFETY: the driver is there, and writes the numbers and handles it is given places for.
+        unsafe {
+            cuda!(ordinal, cuInit(0))?;
+            cuda!(ordinal, cuDeviceGetCount(&raw mut count))?;
+            if !(0..count).contains(&ordinal) {
+                return Err(CudaError::NoSuchGpu { ordinal, count });
+            }
+            cuda!(ordinal, cuDeviceGet(&raw mut device, ordinal))?;
+            cuda!(ordinal, cuDevicePrimaryCtxRetain(&raw mut context, device))?;
+        }
+        let gpu = Gpu { ordinal, device, context };
+        gpu.bind()?;
+        Ok(Arc::new(gpu))
+    }
+
+    /// Makes the GPU the calling thread's current one.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn bind(&self) -> Result<()> {
+        // SAFETY: the context is retained by `self`.
+        unsafe { cuda!(self.ordinal, cuCtxSetCurrent(self.context)) }
+    }
+
+    /// The GPU's number.
+    #[must_use]
+    pub fn ordinal(&self) -> i32 {
+        self.ordinal
+    }
+
+    /// The driver's handle.
+    #[must_use]
+    pub fn device(&self) -> CUdevice {
+        self.device
+    }
+
+    /// Something about the GPU; 0 where the driver does not know.
+    #[must_use]
+    pub fn attribute(&self, attribute: CUdevice_attribute) -> i32 {
+        let mut value = 0;
+        // SAFETY: the driver writes one number.
+        let _ = unsafe { sys::cuDeviceGetAttribute(&raw mut value, attribute, self.device) };
+        value
+    }
+
+    /// Compute capability: major and minor.
+    #[must_use]
+    pub fn compute_capability(&self) -> (i32, i32) {
+        use CUdevice_attribute::{
+            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
+            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
+        };
+        (self.attribute(MAJOR), self.attribute(MINOR))
+    }
+
+    /// Its name, for people.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let mut name = [0u8; 96];
+        // SAFETY: the driver writes a terminated string of at most the given length.
+        let _ = unsafe { sys::cuDeviceGetName(name.as_mut_ptr().cast(), name.len() as i32, self.device) };
+        let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
+        String::from_utf8_lossy(&name[..end]).into_owned()
+    }
+
+    /// The driver's version, as 1000 × major + 10 × minor of the CUDA version that it supports.
+    #[must_use]
+    pub fn driver_version() -> i32 {
+        let mut version = 0;
+        // SAFETY: called with a GPU open or after a look for the library; it writes one number.
+        if unsafe { sys::is_culib_present() } {
+            // SAFETY: as above.
+            let _ = unsafe { sys::cuDriverGetVersion(&raw mut version) };
+        }
+        version
+    }
+
+    /// Zeroed device memory.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn alloc(self: &Arc<Self>, bytes: usize) -> Result<DeviceBuffer> {
+        self.bind()?;
+        let mut at = 0;
+        // SAFETY: the driver writes the address; the memory is ours from then on.
+        unsafe { cuda!(self.ordinal, cuMemAlloc_v2(&raw mut at, bytes.max(1))) }?;
+        let buffer = DeviceBuffer { gpu: Arc::clone(self), at, bytes };
+        self.fill(at, 0, bytes)?;
+        Ok(buffer)
+    }
+
+    /// Sets device memory to a byte, and waits for it.
+    ///
+    /// # Errors
+    /// What the driver says; it checks the range.
+    pub fn fill(&self, at: CUdeviceptr, byte: u8, bytes: usize) -> Result<()> {
+        self.bind()?;
+        // SAFETY: the driver checks that the range is device memory of this process.
+        unsafe { cuda!(self.ordinal, cuMemsetD8_v2(at, byte, bytes)) }?;
+        self.synchronize()
+    }
+
+    /// Copies to device memory.
+    ///
+    /// # Errors
+    /// What the driver says; it checks the device's range.
+    pub fn write(&self, at: CUdeviceptr, from: &[u8]) -> Result<()> {
+        self.bind()?;
+        // SAFETY: the slice is read during the call; the driver checks the device's range.
+        unsafe { cuda!(self.ordinal, cuMemcpyHtoD_v2(at, from.as_ptr().cast(), from.len())) }
+    }
+
+    /// Copies from device memory.
+    ///
+    /// # Errors
+    /// What the driver says; it checks the device's range.
+    pub fn read(&self, at: CUdeviceptr, to: &mut [u8]) -> Result<()> {
+        self.bind()?;
+        // SAFETY: the slice is written during the call; the driver checks the device's range.
+        unsafe { cuda!(self.ordinal, cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), at, to.len())) }
+    }
+
+    /// Waits for everything that was started on the GPU.
+    ///
+    /// # Errors
+    /// What the driver says, about any kernel since.
+    pub fn synchronize(&self) -> Result<()> {
+        self.bind()?;
+        // SAFETY: no arguments.
+        unsafe { cuda!(self.ordinal, cuCtxSynchronize()) }
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        // SAFETY: retained in `open`. At the end of the process the driver may be gone already; then nothing is to do.
+        let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
+    }
+}
+
+/// Device memory, freed when dropped.
+#[derive(Debug)]
+pub struct DeviceBuffer {
+    gpu: Arc<Gpu>,
+    at: CUdeviceptr,
+    bytes: usize,
+}
+
+impl DeviceBuffer {
+    /// Where it is, in the GPU's address space.
+    #[must_use]
+    pub fn at(&self) -> CUdeviceptr {
+        self.at
+    }
+
+    /// Its size.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for DeviceBuffer {
+    fn drop(&mut self) {
+        if self.gpu.bind().is_ok() {
+            // SAFETY: allocated by `Gpu::alloc`, freed once.
+            let _ = unsafe { sys::cuMemFree_v2(self.at) };
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What can go wrong with a GPU.
+
+use std::ffi::CStr;
+
+use cudarc::driver::sys::{self, CUresult};
+
+/// A failure of the CUDA driver, or of what surrounds it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CudaError {
+    /// There is no driver.
+    #[error("no CUDA driver (libcuda.so.1) on this machine: install NVIDIA's driver, or use SYMRAIL_HEAP_KIND=host")]
+    NoDriver,
+    /// There is no such GPU.
+    #[error("GPU {ordinal} does not exist: the driver shows {count} (CUDA_VISIBLE_DEVICES)")]
+    NoSuchGpu {
+        /// Which was asked for.
+        ordinal: i32,
+        /// How many there are.
+        count: i32,
+    },
+    /// A call of the driver failed.
+    #[error("{call} on GPU {gpu} failed: {name} ({text}){detail}")]
+    Call {
+        /// The driver's function.
+        call: &'static str,
+        /// The GPU's ordinal.
+        gpu: i32,
+        /// The driver's name for the error.
+        name: String,
+        /// The driver's sentence.
+        text: String,
+        /// Sizes and what to do, starting with a colon; or nothing.
+        detail: String,
+    },
+    /// The GPU lacks something.
+    #[error("GPU {gpu} {what}: {remedy}")]
+    Lacks {
+        /// The GPU's ordinal.
+        gpu: i32,
+        /// What it lacks.
+        what: &'static str,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// Peers could not exchange handles.
+    #[error("exchanging memory handles with PE {pe}: {what}: {reason}")]
+    Exchange {
+        /// The peer.
+        pe: u32,
+        /// What was attempted.
+        what: &'static str,
+        /// What the system said.
+        reason: String,
+    },
+    /// Something does not fit.
+    #[error("{what} of {bytes} bytes does not fit: {limit} bytes are there; {remedy}")]
+    TooLarge {
+        /// What was asked for.
+        what: &'static str,
+        /// How much.
+        bytes: u64,
+        /// What there is.
+        limit: u64,
+        /// What to do.
+        remedy: &'static str,
+    },
+}
+
+/// Results of this folder.
+pub type Result<T, E = CudaError> = std::result::Result<T, E>;
+
+/// Makes a result of a driver's answer.
+pub fn check(gpu: i32, call: &'static str, answer: CUresult) -> Result<()> {
+    if answer == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(failed(gpu, call, answer, String::new())) }
+}
+
+/// The error of a driver's answer.
+#[cold]
+pub fn failed(gpu: i32, call: &'static str, answer: CUresult, detail: String) -> CudaError {
+    let ask = |f: unsafe fn(CUresult, *mut *const std::ffi::c_char) -> CUresult| {
+        let mut text = std::ptr::null();
+        // SAFETY: the driver stores a pointer to a constant string, or nothing.
+        let answer = unsafe { f(answer, &raw mut text) };
+        if answer != CUresult::CUDA_SUCCESS || text.is_null() {
+            return String::from("unknown");
+        }
+        // SAFETY: a constant, terminated string of the driver.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    };
+    CudaError::Call { call, gpu, name: ask(sys::cuGetErrorName), text: ask(sys::cuGetErrorString), detail }
+}
+
+/// Calls a function of the driver and makes a [`Result`] of its answer.
+macro_rules! cuda {
+    ($gpu:expr, $function:ident($($argument:expr),* $(,)?)) => {
+        $crate::cuda::error::check($gpu, stringify!($function), cudarc::driver::sys::$function($($argument),*))
+    };
+}
+pub(crate) use cuda;

@@ -1,0 +1,27 @@
+//! GPUs: the driver, memory that GPUs share, and host memory that they reach.
+//!
+//! | file | concept |
+//! |---|---|
+//! | [`error`] | what the driver said, about which GPU, and what to do |
+//! | [`driver`] | one GPU: its context, plain memory, copies |
+//! | [`pinned`] | host memory that GPUs reach over PCIe |
+//! | [`vmm`] | a symmetric heap in device memory: addresses reserved once, memory behind them segment by segment |
+//! | [`share`] | file descriptors of that memory, handed to the PEs of this host |
+//! | [`peers`] | peers' segments, mapped and cached |
+//!
+//! The driver is loaded at run time: without one, [`Gpu::open`] says so. Memory is exported as a fabric handle where the
+//! machine permits that, else as a file descriptor; never as managed memory.
+
+pub mod driver;
+pub mod error;
+pub mod peers;
+pub mod pinned;
+pub mod share;
+pub mod vmm;
+
+pub use driver::{DeviceBuffer, Gpu};
+pub use error::{CudaError, Result};
+pub use peers::{DevicePeers, NotMapped};
+pub use pinned::{PinnedBuffer, Registration};
+pub use share::Exchange;
+pub use vmm::{DeviceHeap, DeviceSegment, HandleKind};

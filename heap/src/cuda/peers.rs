@@ -1,0 +1,274 @@
+//! Peers' device heaps in this GPU's address space: mapped once per segment, cached by (peer, segment, generation).
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use cudarc::driver::sys::{self, CUdeviceptr};
+
+use super::driver::Gpu;
+use super::error::{CudaError, Result, cuda};
+use super::share::{Exchange, NAME_LEN};
+use super::vmm::{DeviceHeap, DeviceSegment, HandleKind, Range};
+use crate::host::HostIdentity;
+
+/// Bytes of a card.
+pub const CARD_LEN: usize = 192;
+const MAGIC: [u8; 4] = *b"SyDv";
+
+static GENERATION: AtomicU32 = AtomicU32::new(1);
+
+/// Why a peer's device heap is not mapped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotMapped {
+    /// It was not opened.
+    NotOpened,
+    /// `SYMRAIL_DISABLE_P2P`.
+    Disabled,
+    /// It is on another host, and its memory has no fabric handle.
+    OtherHost,
+    /// Its heap has another size.
+    Capacity(u64),
+    /// The driver refused.
+    Refused(String),
+}
+
+/// What a PE tells the others about one segment of its device heap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Card {
+    kind: HandleKind,
+    private: bool,
+    segment: u32,
+    generation: u32,
+    offset: u64,
+    bytes: u64,
+    capacity: u64,
+    host: u64,
+    name: [u8; NAME_LEN],
+    fabric: [u8; 64],
+}
+
+impl Card {
+    fn encode(&self) -> [u8; CARD_LEN] {
+        let mut out = [0; CARD_LEN];
+        let mut at = 0;
+        let mut put = |bytes: &[u8]| {
+            out[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        };
+        put(&MAGIC);
+        put(&[self.kind as u8, u8::from(self.private), 0, 0]);
+        put(&self.segment.to_le_bytes());
+        put(&self.generation.to_le_bytes());
+        for word in [self.offset, self.bytes, self.capacity, self.host] {
+            put(&word.to_le_bytes());
+        }
+        put(&self.name);
+        put(&self.fabric);
+        out
+    }
+
+    fn decode(bytes: &[u8], pe: u32) -> Result<Self> {
+        let bad = || CudaError::Exchange { pe, what: "its card", reason: "it is not a device heap's card".into() };
+        if bytes.len() != CARD_LEN || bytes[..4] != MAGIC {
+            return Err(bad());
+        }
+        let kind = match bytes[4] {
+            1 => HandleKind::Fabric,
+            2 => HandleKind::FileDescriptor,
+            _ => return Err(bad()),
+        };
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_le_bytes(word)
+        };
+        let (mut name, mut fabric) = ([0; NAME_LEN], [0; 64]);
+        name.copy_from_slice(&bytes[48..48 + NAME_LEN]);
+        fabric.copy_from_slice(&bytes[48 + NAME_LEN..48 + NAME_LEN + 64]);
+        let ids = word(8);
+        let card = Card {
+            kind,
+            private: bytes[5] != 0,
+            segment: ids as u32,
+            generation: (ids >> 32) as u32,
+            offset: word(16),
+            bytes: word(24),
+            capacity: word(32),
+            host: word(40),
+            name,
+            fabric,
+        };
+        let fits = card.offset.checked_add(card.bytes).is_some_and(|end| end <= card.capacity) && card.bytes > 0;
+        if fits { Ok(card) } else { Err(bad()) }
+    }
+}
+
+/// A segment that is being offered to peers: its card is told to everybody, then [`DevicePeers::open`] takes theirs.
+#[derive(Debug)]
+pub struct Offer {
+    card: Card,
+    exchange: Exchange,
+}
+
+impl Offer {
+    /// The card to tell.
+    #[must_use]
+    pub fn card(&self) -> [u8; CARD_LEN] {
+        self.card.encode()
+    }
+}
+
+#[derive(Debug)]
+struct Peer {
+    range: Option<Range>,
+    segments: Vec<(u32, u32)>,
+    why_not: NotMapped,
+}
+
+/// The mapped device heaps of peers.
+#[derive(Debug)]
+pub struct DevicePeers {
+    me: u32,
+    gpu: Arc<Gpu>,
+    own: CUdeviceptr,
+    capacity: u64,
+    host: u64,
+    private: bool,
+    peers: Vec<Peer>,
+}
+
+impl DevicePeers {
+    /// None mapped yet. `host` tells who can be given descriptors; `private` keeps everybody on the proxy.
+    #[must_use]
+    pub fn new(me: u32, n_pes: u32, heap: &DeviceHeap, host: &HostIdentity, private: bool) -> Self {
+        let none = || Peer { range: None, segments: Vec::new(), why_not: NotMapped::NotOpened };
+        Self {
+            me,
+            gpu: Arc::clone(heap.gpu()),
+            own: heap.base(),
+            capacity: heap.capacity(),
+            host: fingerprint(host),
+            private,
+            peers: (0..n_pes).map(|_| none()).collect(),
+        }
+    }
+
+    /// Offers a segment of this PE's heap.
+    ///
+    /// # Errors
+    /// What the system or the driver says.
+    pub fn offer(&self, segment: &DeviceSegment) -> Result<Offer> {
+        let exchange = Exchange::listen(self.me)?;
+        let fabric = match segment.kind {
+            HandleKind::Fabric => segment.export_fabric(&self.gpu)?,
+            HandleKind::FileDescriptor => [0; 64],
+        };
+        let card = Card {
+            kind: segment.kind,
+            private: self.private,
+            segment: segment.id,
+            generation: GENERATION.fetch_add(1, Ordering::Relaxed),
+            offset: segment.offset,
+            bytes: segment.bytes,
+            capacity: self.capacity,
+            host: self.host,
+            name: exchange.name(),
+            fabric,
+        };
+        Ok(Offer { card, exchange })
+    }
+
+    /// Maps the segments that all PEs have offered; `cards` holds everybody's, in order of PEs. Collective.
+    ///
+    /// # Errors
+    /// Cards that are none, or a peer of this host that does not come. A peer that cannot be mapped is none: see [`why`](Self::why).
+    pub fn open(&mut self, offer: Offer, segment: &DeviceSegment, cards: &[u8], patience: Duration) -> Result<()> {
+        let cards = cards.chunks(CARD_LEN).zip(0u32..);
+        let cards = cards.map(|(bytes, pe)| Card::decode(bytes, pe)).collect::<Result<Vec<_>>>()?;
+        let swaps = |card: &Card| card.kind == HandleKind::FileDescriptor && card.host == self.host && !card.private;
+        let mut with = Vec::new();
+        if swaps(&offer.card) {
+            let others = cards.iter().zip(0u32..).filter(|(card, pe)| *pe != self.me && swaps(card));
+            with.extend(others.map(|(card, pe)| (pe, card.name)));
+        }
+        let mut fds = Vec::new();
+        if !with.is_empty() {
+            let fd = segment.export_fd(&self.gpu)?;
+            fds = offer.exchange.swap(self.me, fd.as_raw_fd(), &with, patience)?;
+        }
+        for (card, pe) in cards.iter().zip(0u32..) {
+            let Some(peer) = self.peers.get_mut(pe as usize) else { break };
+            if pe == self.me || peer.segments.contains(&(card.segment, card.generation)) {
+                continue;
+            }
+            let fd = with.iter().position(|(p, _)| *p == pe).and_then(|at| fds.get(at));
+            peer.why_not = if self.private || card.private {
+                NotMapped::Disabled
+            } else if card.capacity != self.capacity {
+                NotMapped::Capacity(card.capacity)
+            } else {
+                match (card.kind, fd) {
+                    (HandleKind::FileDescriptor, None) => NotMapped::OtherHost,
+                    (_, fd) => match map(&self.gpu, peer, card, fd.map(AsRawFd::as_raw_fd)) {
+                        Ok(()) => continue,
+                        Err(error) => NotMapped::Refused(error.to_string()),
+                    },
+                }
+            };
+            tracing::info!(pe, why = ?peer.why_not, "device heap not mapped");
+            peer.range = None;
+        }
+        Ok(())
+    }
+
+    /// Where each PE's heap starts in this GPU's address space; 0 where it is not mapped.
+    #[must_use]
+    pub fn bases(&self) -> Vec<CUdeviceptr> {
+        let base = |(peer, pe): (&Peer, u32)| match &peer.range {
+            _ if pe == self.me => self.own,
+            Some(range) => range.base,
+            None => 0,
+        };
+        self.peers.iter().zip(0u32..).map(base).collect()
+    }
+
+    /// Why a peer's heap is not mapped; `None` when it is, or is this PE's own.
+    #[must_use]
+    pub fn why(&self, pe: u32) -> Option<&NotMapped> {
+        let peer = self.peers.get(pe as usize)?;
+        (pe != self.me && peer.range.is_none()).then_some(&peer.why_not)
+    }
+}
+
+fn map(gpu: &Arc<Gpu>, peer: &mut Peer, card: &Card, fd: Option<RawFd>) -> Result<()> {
+    gpu.bind()?;
+    let mut fabric = card.fabric;
+    let os_handle = match fd {
+        // The driver takes the descriptor's number in place of a pointer.
+        Some(fd) => std::ptr::without_provenance_mut(fd as usize),
+        None => fabric.as_mut_ptr().cast(),
+    };
+    let mut memory = 0;
+    // SAFETY: a descriptor that is open during the call, or 64 bytes; the driver checks both.
+    unsafe { cuda!(gpu.ordinal(), cuMemImportFromShareableHandle(&raw mut memory, os_handle, card.kind.raw())) }?;
+    let range = match &mut peer.range {
+        Some(range) => Ok(range),
+        none => Range::reserve(gpu, card.capacity, 2 << 20).map(|range| none.insert(range)),
+    };
+    let mapped = range.and_then(|range| range.map(card.offset, card.bytes, memory));
+    // SAFETY: imported above; the mapping holds its own reference.
+    let _ = unsafe { sys::cuMemRelease(memory) };
+    mapped?;
+    peer.segments.push((card.segment, card.generation));
+    Ok(())
+}
+
+/// Equal for PEs that run on one host, as far as their names and the kernel's boot tell.
+fn fingerprint(host: &HostIdentity) -> u64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    (&host.name, host.boot_id).hash(&mut hasher);
+    hasher.finish()
+}

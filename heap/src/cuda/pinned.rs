@@ -1,0 +1,157 @@
+//! Host memory that GPUs reach over PCIe: allocated by the driver, or registered where it is.
+
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+use cudarc::driver::sys::{self, CUdevice_attribute, CUdeviceptr};
+
+use super::driver::Gpu;
+use super::error::{CudaError, Result, cuda, failed};
+
+/// Pages of this size are registered as a whole.
+const PAGE: usize = 4096;
+
+/// Host memory of others that the GPU reaches as long as this lives.
+#[derive(Debug)]
+pub struct Registration {
+    gpu: Arc<Gpu>,
+    base: usize,
+    device: CUdeviceptr,
+    bytes: usize,
+}
+
+impl Registration {
+    /// Registers mapped host memory with a GPU; it is pinned then.
+    ///
+    /// # Safety
+    /// `base` points to `bytes` mapped bytes that stay mapped as long as the registration lives, and that nobody
+    /// holds references into while a kernel may change them.
+    ///
+    /// # Errors
+    /// What the driver says: not mapped, registered already, or over the limit of locked memory.
+    pub unsafe fn new(gpu: &Arc<Gpu>, base: NonNull<u8>, bytes: usize) -> Result<Self> {
+        gpu.bind()?;
+        let bytes = bytes.next_multiple_of(PAGE);
+        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
+        let pointer = base.as_ptr();
+        // SAFETY: the caller's promise.
+        let answer = unsafe { sys::cuMemHostRegister_v2(pointer.cast(), bytes, flags) };
+        if answer != sys::CUresult::CUDA_SUCCESS {
+            let detail =
+                format!(": {bytes} bytes at {pointer:p}; is the limit of locked memory (ulimit -l) high enough?");
+            return Err(failed(gpu.ordinal(), "cuMemHostRegister", answer, detail));
+        }
+        let mut registration = Self { gpu: Arc::clone(gpu), base: pointer.expose_provenance(), device: 0, bytes };
+        use CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM as SAME;
+        registration.device = if gpu.attribute(SAME) == 1 {
+            registration.base as CUdeviceptr
+        } else {
+            let mut device = 0;
+            // SAFETY: the memory was registered above; the driver writes one address.
+            unsafe { cuda!(gpu.ordinal(), cuMemHostGetDevicePointer_v2(&raw mut device, pointer.cast(), 0)) }?;
+            device
+        };
+        Ok(registration)
+    }
+
+    /// Where the GPU reaches the first byte.
+    #[must_use]
+    pub fn device(&self) -> CUdeviceptr {
+        self.device
+    }
+
+    /// How much is registered.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if self.gpu.bind().is_ok() {
+            // SAFETY: registered by `new`, still mapped as its caller promised.
+            let _ = unsafe { sys::cuMemHostUnregister(std::ptr::with_exposed_provenance_mut(self.base)) };
+        }
+    }
+}
+
+/// Zeroed host memory of the driver's, which every GPU of the process reaches.
+#[derive(Debug)]
+pub struct PinnedBuffer {
+    gpu: Arc<Gpu>,
+    base: NonNull<u8>,
+    device: CUdeviceptr,
+    bytes: usize,
+}
+
+// SAFETY: the memory belongs to the process; the pointer gives no access without unsafe code.
+unsafe impl Send for PinnedBuffer {}
+// SAFETY: as above.
+unsafe impl Sync for PinnedBuffer {}
+
+impl PinnedBuffer {
+    /// Allocates `bytes`, aligned to a page.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn new(gpu: &Arc<Gpu>, bytes: usize) -> Result<Self> {
+        gpu.bind()?;
+        let (mut host, mut device) = (null_mut(), 0);
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        // SAFETY: the driver writes the address; the memory is ours from then on.
+        unsafe { cuda!(gpu.ordinal(), cuMemHostAlloc(&raw mut host, bytes.max(1), flags)) }?;
+        let none = CudaError::Lacks { gpu: gpu.ordinal(), what: "gave no address", remedy: "update the driver" };
+        let base = NonNull::new(host.cast::<u8>()).ok_or(none)?;
+        // SAFETY: freshly allocated with this size, and nobody else knows it.
+        unsafe { base.as_ptr().write_bytes(0, bytes) };
+        // SAFETY: allocated above; the driver writes one address.
+        unsafe { cuda!(gpu.ordinal(), cuMemHostGetDevicePointer_v2(&raw mut device, host, 0)) }?;
+        Ok(Self { gpu: Arc::clone(gpu), base, device, bytes })
+    }
+
+    /// The first byte, for the host.
+    #[must_use]
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// The first byte, for GPUs.
+    #[must_use]
+    pub fn device(&self) -> CUdeviceptr {
+        self.device
+    }
+
+    /// Its size.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Reads the `index`-th 64-bit word, which a GPU may change; 0 outside.
+    #[must_use]
+    pub fn word(&self, index: usize) -> u64 {
+        if (index + 1) * 8 > self.bytes {
+            return 0;
+        }
+        // SAFETY: inside of the buffer, aligned as a page is; a volatile read of memory that devices write.
+        unsafe { self.base.as_ptr().cast::<u64>().add(index).read_volatile() }
+    }
+
+    /// Writes the `index`-th 64-bit word; outside, nothing happens.
+    pub fn set_word(&self, index: usize, value: u64) {
+        if (index + 1) * 8 <= self.bytes {
+            // SAFETY: as in `word`.
+            unsafe { self.base.as_ptr().cast::<u64>().add(index).write_volatile(value) };
+        }
+    }
+}
+
+impl Drop for PinnedBuffer {
+    fn drop(&mut self) {
+        if self.gpu.bind().is_ok() {
+            // SAFETY: allocated by `new`, freed once.
+            let _ = unsafe { sys::cuMemFreeHost(self.base.as_ptr().cast()) };
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! A symmetric heap in device memory. Addresses are reserved once, so that they never move; memory comes behind them
+//! segment by segment, each of which peers can map.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::Arc;
+
+use cudarc::driver::sys::{
+    self, CUdevice_attribute, CUdeviceptr, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp,
+    CUmemGenericAllocationHandle,
+};
+
+use super::driver::Gpu;
+use super::error::{CudaError, Result, cuda, failed};
+
+/// How a segment is handed to other processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum HandleKind {
+    /// By 64 bytes that mean the same in a whole NVLink domain.
+    Fabric = 1,
+    /// By a file descriptor, on one host.
+    FileDescriptor = 2,
+}
+
+impl HandleKind {
+    pub(super) const fn raw(self) -> CUmemAllocationHandleType {
+        match self {
+            HandleKind::Fabric => CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_FABRIC,
+            HandleKind::FileDescriptor => CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        }
+    }
+}
+
+/// One piece of the heap, as it was given by the driver.
+#[derive(Debug)]
+pub struct DeviceSegment {
+    /// Its number.
+    pub id: u32,
+    /// Its first byte's offset in the heap.
+    pub offset: u64,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// How it is handed to others.
+    pub kind: HandleKind,
+    memory: CUmemGenericAllocationHandle,
+}
+
+/// A symmetric heap in the memory of one GPU.
+#[derive(Debug)]
+pub struct DeviceHeap {
+    range: Range,
+    granularity: u64,
+    segments: Vec<DeviceSegment>,
+    committed: u64,
+}
+
+impl DeviceHeap {
+    /// Reserves addresses for `capacity` bytes, rounded up to what the GPU maps in one piece.
+    ///
+    /// # Errors
+    /// The GPU has no virtual memory management, or what the driver says.
+    pub fn reserve(gpu: &Arc<Gpu>, capacity: u64) -> Result<Self> {
+        use CUdevice_attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED as SUPPORTED;
+        if gpu.attribute(SUPPORTED) == 0 {
+            let what = "has no virtual memory management";
+            return Err(CudaError::Lacks { gpu: gpu.ordinal(), what, remedy: "use SYMRAIL_HEAP_KIND=pinned" });
+        }
+        gpu.bind()?;
+        let mut granularity = 0;
+        let prop = properties(gpu, HandleKind::FileDescriptor);
+        let recommended = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
+        // SAFETY: the driver reads the properties and writes one number.
+        unsafe {
+            cuda!(gpu.ordinal(), cuMemGetAllocationGranularity(&raw mut granularity, &raw const prop, recommended))
+        }?;
+        let granularity = granularity.max(2 << 20) as u64;
+        let range = Range::reserve(gpu, capacity.max(1).next_multiple_of(granularity), granularity)?;
+        Ok(Self { range, granularity, segments: Vec::new(), committed: 0 })
+    }
+
+    /// Puts memory behind the first `to` bytes; what is there already stays. Returns the new segment, if any.
+    ///
+    /// # Errors
+    /// More than the capacity, or what the driver says.
+    pub fn grow(&mut self, to: u64) -> Result<Option<&DeviceSegment>> {
+        let Some(bytes) = to.checked_sub(self.committed).filter(|&n| n > 0) else { return Ok(None) };
+        let bytes = bytes.next_multiple_of(self.granularity);
+        if bytes > self.range.bytes - self.committed {
+            let limit = self.range.bytes;
+            let remedy = "raise SYMRAIL_HEAP_SIZE on all PEs";
+            return Err(CudaError::TooLarge { what: "a device heap", bytes: to, limit, remedy });
+        }
+        let gpu = Arc::clone(&self.range.gpu);
+        gpu.bind()?;
+        let (memory, kind) = create(&gpu, bytes)?;
+        if let Err(error) = self.range.map(self.committed, bytes, memory) {
+            // SAFETY: created above and mapped nowhere.
+            let _ = unsafe { sys::cuMemRelease(memory) };
+            return Err(error);
+        }
+        let id = self.segments.len() as u32;
+        self.segments.push(DeviceSegment { id, offset: self.committed, bytes, kind, memory });
+        gpu.fill(self.range.base + self.committed, 0, bytes as usize)?;
+        self.committed += bytes;
+        tracing::debug!(gpu = gpu.ordinal(), segment = id, bytes, ?kind, "device heap grew");
+        Ok(self.segments.last())
+    }
+
+    /// The GPU that it is in.
+    #[must_use]
+    pub fn gpu(&self) -> &Arc<Gpu> {
+        &self.range.gpu
+    }
+
+    /// Where the heap starts, in the GPU's address space.
+    #[must_use]
+    pub fn base(&self) -> CUdeviceptr {
+        self.range.base
+    }
+
+    /// Bytes with memory behind them.
+    #[must_use]
+    pub fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    /// Bytes of addresses.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.range.bytes
+    }
+
+    /// The pieces.
+    #[must_use]
+    pub fn segments(&self) -> &[DeviceSegment] {
+        &self.segments
+    }
+
+    /// What the driver maps in one piece.
+    #[must_use]
+    pub fn granularity(&self) -> u64 {
+        self.granularity
+    }
+}
+
+impl Drop for DeviceHeap {
+    fn drop(&mut self) {
+        self.range.unmap();
+        for segment in self.segments.drain(..) {
+            // SAFETY: created by `grow`, released once; peers that mapped it hold their own reference.
+            let _ = unsafe { sys::cuMemRelease(segment.memory) };
+        }
+    }
+}
+
+impl DeviceSegment {
+    /// A file descriptor for it.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn export_fd(&self, gpu: &Gpu) -> Result<OwnedFd> {
+        gpu.bind()?;
+        let mut fd: i32 = -1;
+        let kind = HandleKind::FileDescriptor.raw();
+        // SAFETY: for this kind the driver writes one int.
+        unsafe { cuda!(gpu.ordinal(), cuMemExportToShareableHandle((&raw mut fd).cast(), self.memory, kind, 0)) }?;
+        // SAFETY: a new descriptor that is ours.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// The 64 bytes of its fabric handle.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn export_fabric(&self, gpu: &Gpu) -> Result<[u8; 64]> {
+        gpu.bind()?;
+        let mut handle = [0u8; 64];
+        let kind = HandleKind::Fabric.raw();
+        // SAFETY: for this kind the driver writes 64 bytes.
+        unsafe {
+            cuda!(gpu.ordinal(), cuMemExportToShareableHandle(handle.as_mut_ptr().cast(), self.memory, kind, 0))
+        }?;
+        Ok(handle)
+    }
+}
+
+/// Creates memory that can be handed to others in the widest way that the machine permits. Whether it does is known
+/// only by trying: the attribute says what the GPU can, not what this process may.
+fn create(gpu: &Gpu, bytes: u64) -> Result<(CUmemGenericAllocationHandle, HandleKind)> {
+    use CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED as FABRIC;
+    let mut kinds = vec![HandleKind::FileDescriptor];
+    if gpu.attribute(FABRIC) == 1 {
+        kinds.insert(0, HandleKind::Fabric);
+    }
+    let mut last = sys::CUresult::CUDA_ERROR_NOT_SUPPORTED;
+    for kind in kinds {
+        let prop = properties(gpu, kind);
+        let mut memory = 0;
+        // SAFETY: the driver reads the properties and writes one handle.
+        last = unsafe { sys::cuMemCreate(&raw mut memory, bytes as usize, &raw const prop, 0) };
+        if last == sys::CUresult::CUDA_SUCCESS {
+            return Ok((memory, kind));
+        }
+        tracing::debug!(gpu = gpu.ordinal(), ?kind, ?last, "device memory cannot be handed on in this way");
+    }
+    let detail = format!(": {bytes} bytes; lower SYMRAIL_HEAP_SIZE, or look who else uses the GPU's memory");
+    Err(failed(gpu.ordinal(), "cuMemCreate", last, detail))
+}
+
+fn properties(gpu: &Gpu, kind: HandleKind) -> CUmemAllocationProp {
+    // SAFETY: a struct of numbers and a pointer; zero means nothing special.
+    let mut prop: CUmemAllocationProp = unsafe { std::mem::zeroed() };
+    prop.type_ = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.requestedHandleTypes = kind.raw();
+    prop.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.location.id = gpu.device();
+    prop.allocFlags.gpuDirectRDMACapable =
+        u8::from(gpu.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) == 1);
+    prop
+}
+
+/// Reserved addresses of a GPU, and what is mapped behind them.
+#[derive(Debug)]
+pub(super) struct Range {
+    pub(super) gpu: Arc<Gpu>,
+    pub(super) base: CUdeviceptr,
+    pub(super) bytes: u64,
+    mapped: Vec<(u64, u64)>,
+}
+
+impl Range {
+    pub(super) fn reserve(gpu: &Arc<Gpu>, bytes: u64, align: u64) -> Result<Self> {
+        gpu.bind()?;
+        let mut base = 0;
+        // SAFETY: the driver writes one address.
+        unsafe { cuda!(gpu.ordinal(), cuMemAddressReserve(&raw mut base, bytes as usize, align as usize, 0, 0)) }?;
+        Ok(Self { gpu: Arc::clone(gpu), base, bytes, mapped: Vec::new() })
+    }
+
+    /// Maps memory at an offset and lets this GPU read and write it.
+    pub(super) fn map(&mut self, offset: u64, bytes: u64, memory: CUmemGenericAllocationHandle) -> Result<()> {
+        self.gpu.bind()?;
+        let (at, gpu) = (self.base + offset, self.gpu.ordinal());
+        // SAFETY: the driver checks that the part is reserved and free, and the handle's size.
+        unsafe { cuda!(gpu, cuMemMap(at, bytes as usize, 0, memory, 0)) }?;
+        self.mapped.push((offset, bytes));
+        // SAFETY: a struct of numbers; zero means nothing special.
+        let mut access: CUmemAccessDesc = unsafe { std::mem::zeroed() };
+        access.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+        access.location.id = self.gpu.device();
+        access.flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        // SAFETY: the part was mapped above; the driver reads one description.
+        let opened = unsafe { cuda!(gpu, cuMemSetAccess(at, bytes as usize, &raw const access, 1)) };
+        if opened.is_err() {
+            self.mapped.pop();
+            // SAFETY: mapped above; nobody can have used it.
+            let _ = unsafe { sys::cuMemUnmap(at, bytes as usize) };
+        }
+        opened
+    }
+
+    /// Takes the mappings away. Kernels that use them have ended.
+    pub(super) fn unmap(&mut self) {
+        let _ = self.gpu.bind();
+        for (offset, bytes) in self.mapped.drain(..) {
+            // SAFETY: mapped by `map` with this size.
+            let _ = unsafe { sys::cuMemUnmap(self.base + offset, bytes as usize) };
+        }
+    }
+}
+
+impl Drop for Range {
+    fn drop(&mut self) {
+        self.unmap();
+        // SAFETY: reserved by `reserve` with this size, and nothing is mapped any more.
+        let _ = unsafe { sys::cuMemAddressFree(self.base, self.bytes as usize) };
+    }
+}
