@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use symrail_transport::amo::{self, AmoOp, AmoType};
 use symrail_transport::endpoint::job::{Fetch, Job, Signal, Source};
-use symrail_transport::env::AmoPath;
 use symrail_transport::{Operation, Pe};
 
 use crate::error::{Error, Result};
@@ -115,18 +114,23 @@ impl Runtime {
 
     /// Updates a signal word on `pe`; complete after [`Runtime::quiet`].
     ///
-    /// Always by a CPU, as put-signals are, so that the two can update one word.
+    /// By whom AMOs are performed, so that AMOs, signals and put-signals can update one word.
     ///
     /// # Errors
     /// As for [`Runtime::fetch_amo`].
     pub fn signal_op(&self, signal: *mut u64, value: u64, op: SignalOp, pe: Pe) -> Result<()> {
         let offset = self.word(Operation::PutSignal, pe, signal.cast(), 8)?;
         let base = self.mapped(pe)?;
-        if base != 0 {
+        if base != 0 && self.cpu_performs_amos() {
             // SAFETY: the word is committed on every PE and aligned; all who reach it do so with atomics.
             unsafe { amo::apply(at(base, offset), AmoType::U64, op.into(), value, 0) };
             return Ok(());
         }
+        self.wire_signal(offset, value, op, pe)
+    }
+
+    /// Updates a signal word over the wire.
+    pub(crate) fn wire_signal(&self, offset: u64, value: u64, op: SignalOp, pe: Pe) -> Result<()> {
         let signal = Signal { offset, value, op: op.into() };
         let job = Job::PutSignal { dest: offset, source: Source::Stable(std::ptr::null()), len: 0, signal };
         // SAFETY: no bytes are put.
@@ -142,10 +146,11 @@ impl Runtime {
         self.word(Operation::Amo, pe, dest, ty.size())
     }
 
-    /// Whether AMOs on mapped memory are done here: not when the NIC does all of them.
+    /// Whether CPUs perform AMOs and signals, so that those on mapped memory are done here; else NICs perform all of them.
     #[inline]
-    pub(crate) fn cpu_performs_amos(&self) -> bool {
-        self.settings.amo_path != AmoPath::Native
+    #[must_use]
+    pub fn cpu_performs_amos(&self) -> bool {
+        !self.native_amo
     }
 
     /// Adds to a word of type `T` and returns the old value.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use symrail_heap::HeapHandle;
-use symrail_transport::backend::HostPes;
+use symrail_transport::backend::{Choice, HostPes};
 use symrail_transport::endpoint::Addresses;
 use symrail_transport::env::{AmoPath, Settings};
 use symrail_transport::topology::CpuSet;
@@ -55,10 +55,12 @@ fn decode_all<T: for<'a> Deserialize<'a>>(all: &[Vec<u8>], what: &'static str) -
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Card {
     version: u32,
-    /// Who performs AMOs; see [`AmoPath`].
-    native_amo: bool,
+    /// Whether NICs perform AMOs; else CPUs do.
+    pub native_amo: bool,
     /// The fabric that its rails are on; empty when it has none.
     fabric: String,
+    /// The IB mode; empty where the backend is not ibverbs.
+    ib_mode: String,
     host_address: Vec<u8>,
     proxy_addresses: Vec<Vec<u8>>,
     /// The first segment's keys.
@@ -66,15 +68,29 @@ pub(crate) struct Card {
 }
 
 impl Card {
-    /// The card of a PE with (unless it has no wire) these addresses and keys.
-    pub fn new(settings: &Settings, fabric: &str, addresses: &Addresses, segment: Vec<u8>) -> Card {
+    /// The card of a PE without a wire.
+    pub fn without_wire(settings: &Settings) -> Card {
         Card {
             version: PROTOCOL_VERSION,
             native_amo: settings.amo_path == AmoPath::Native,
-            fabric: fabric.into(),
-            host_address: addresses.host.clone(),
-            proxy_addresses: addresses.proxy.clone(),
+            fabric: String::new(),
+            ib_mode: String::new(),
+            host_address: Vec::new(),
+            proxy_addresses: Vec::new(),
+            segment: Vec::new(),
+        }
+    }
+
+    /// The card of a PE whose rails are on `fabric`, with their addresses and the first segment's keys.
+    pub fn new(settings: &Settings, choice: &Choice, fabric: String, addresses: Addresses, segment: Vec<u8>) -> Card {
+        Card {
+            native_amo: choice.native_amo(settings),
+            fabric,
+            ib_mode: choice.ib_mode.as_ref().map_or_else(String::new, |(mode, _)| mode.to_string()),
+            host_address: addresses.host,
+            proxy_addresses: addresses.proxy,
             segment,
+            ..Card::without_wire(settings)
         }
     }
 
@@ -90,9 +106,10 @@ impl Card {
     pub fn decode_all(cards: &[Vec<u8>]) -> Result<Vec<Card>, Error> {
         let cards: Vec<Card> = decode_all(cards, "card")?;
         same("the protocol version", &cards, |c| c.version.to_string())?;
+        let wired = |c: &Card| !c.fabric.is_empty();
+        same_among("the fabric (SYMRAIL_TRANSPORT, SYMRAIL_LIBFABRIC_PROVIDER)", &cards, wired, |c| c.fabric.clone())?;
+        same_among("SYMRAIL_IB_MODE", &cards, wired, |c| c.ib_mode.clone())?;
         same("SYMRAIL_AMO_PATH", &cards, |c| if c.native_amo { "native" } else { "agent" }.into())?;
-        let wired: Vec<Card> = cards.iter().filter(|c| !c.fabric.is_empty()).cloned().collect();
-        same("the fabric (SYMRAIL_TRANSPORT, SYMRAIL_LIBFABRIC_PROVIDER)", &wired, |c| c.fabric.clone())?;
         Ok(cards)
     }
 
@@ -108,7 +125,16 @@ impl Card {
 }
 
 fn same(what: &'static str, cards: &[Card], value: impl Fn(&Card) -> String) -> Result<(), Error> {
-    let mut values = cards.iter().map(&value).enumerate();
+    same_among(what, cards, |_| true, value)
+}
+
+fn same_among(
+    what: &'static str,
+    cards: &[Card],
+    concerned: impl Fn(&Card) -> bool,
+    value: impl Fn(&Card) -> String,
+) -> Result<(), Error> {
+    let mut values = cards.iter().enumerate().filter(|(_, c)| concerned(c)).map(|(pe, c)| (pe, value(c)));
     let Some((pe, first)) = values.next() else { return Ok(()) };
     match values.find(|(_, v)| *v != first) {
         None => Ok(()),
@@ -128,6 +154,7 @@ mod tests {
             version: PROTOCOL_VERSION,
             native_amo: native,
             fabric: "tcp".into(),
+            ib_mode: String::new(),
             host_address: vec![2],
             proxy_addresses: vec![vec![3], vec![4]],
             segment: vec![5],
@@ -140,6 +167,13 @@ mod tests {
         assert_eq!(cards[1].addresses().unwrap().proxy.len(), 2);
         let error = Card::decode_all(&[card(false).encode(), card(true).encode()]).unwrap_err().to_string();
         assert!(error.contains("PE 0 has agent") && error.contains("PE 1 has native"), "{error}");
+        let with = |ib_mode: &str| {
+            Card { fabric: "verbs".into(), ib_mode: ib_mode.into(), ..card(ib_mode == "rdma-atomics") }.encode()
+        };
+        let none = Card { fabric: String::new(), ..card(false) }.encode();
+        let error = Card::decode_all(&[none, with("write-with-imm"), with("rdma-atomics")]).unwrap_err().to_string();
+        assert!(error.contains("PE 1 has write-with-imm, PE 2 has rdma-atomics"), "{error}");
+        assert!(error.contains("SYMRAIL_IB_MODE"), "{error}");
         assert!(Card::decode_all(&[vec![9; 7]]).is_err());
         assert!(Card::decode_all(&[vec![]]).is_err());
     }

@@ -225,6 +225,10 @@ impl Runtime {
         // SAFETY: both ranges are committed on every PE, the signal word is aligned; the caller vouches for the source.
         unsafe {
             copy(at(base, offset), source, len);
+            if !self.cpu_performs_amos() {
+                fence(Ordering::SeqCst);
+                return self.wire_signal(word, value, op, pe);
+            }
             fence(Ordering::Release);
             match op {
                 SignalOp::Set => AtomicU64::from_ptr(at(base, word).cast()).store(value, Ordering::Release),
@@ -235,10 +239,10 @@ impl Runtime {
     }
 
     /// Orders puts, AMOs and stores before it before those after it, per destination. Returns at once; with
-    /// `AMO_PATH=native` it waits, since a NIC's AMOs on a mapped peer are not ordered with stores to it otherwise.
+    /// AMOs by NICs it waits, since a NIC's AMOs on a mapped peer are not ordered with stores to it otherwise.
     ///
     /// # Errors
-    /// With `AMO_PATH=native`, those of [`Runtime::quiet`].
+    /// With AMOs by NICs, those of [`Runtime::quiet`].
     pub fn fence(&self) -> Result<()> {
         fence(Ordering::SeqCst);
         match &self.wire {

@@ -28,6 +28,8 @@ pub struct Runtime {
     pub(crate) me: Pe,
     pub(crate) n_pes: u32,
     pub(crate) settings: Settings,
+    /// NICs perform all AMOs and signals; agreed by all PEs.
+    pub(crate) native_amo: bool,
     pub(crate) base: usize,
     /// Bytes of the heap that are committed, on every PE.
     pub(crate) committed: AtomicUsize,
@@ -90,9 +92,10 @@ impl Runtime {
             },
             Err(error) => (Err(error), Vec::new()),
         };
-        let (fabric, addresses) =
-            opened.as_ref().map_or_else(|_| (String::new(), Addresses::default()), |o| (o.fabric(), o.addresses()));
-        let mine = Card::new(&settings, &fabric, &addresses, segment);
+        let mine = match &opened {
+            Ok(o) => Card::new(&settings, &o.choice, o.fabric(), o.addresses(), segment),
+            Err(_) => Card::without_wire(&settings),
+        };
         let cards = Card::decode_all(&bootstrap.allgather(&mine.encode())?)?;
         let mut peers = PeerMap::new(me, n_pes, heap.handle().clone(), heap.base())?;
         let mut unmapped = None;
@@ -124,6 +127,7 @@ impl Runtime {
             me,
             n_pes,
             settings,
+            native_amo: mine.native_amo,
             base,
             committed: AtomicUsize::new(committed),
             alloc_calls: AtomicU64::new(0),
@@ -170,6 +174,20 @@ impl Runtime {
             (Ok(offset), Some(&base)) if base != 0 => std::ptr::with_exposed_provenance_mut(base + offset as usize),
             _ => std::ptr::null_mut(),
         }
+    }
+
+    /// Whether `len` bytes at `ptr` are symmetric memory: in the heap, or static data that is shared.
+    #[must_use]
+    pub fn is_symmetric(&self, ptr: *const u8, len: usize) -> bool {
+        self.offset(Operation::Put, self.me, ptr, len).is_ok()
+    }
+
+    /// Where `len` bytes at `ptr` are in symmetric memory: the same on every PE.
+    ///
+    /// # Errors
+    /// They are not symmetric.
+    pub fn symmetric_offset(&self, ptr: *const u8, len: usize) -> Result<u64> {
+        self.offset(Operation::Put, self.me, ptr, len)
     }
 
     /// The symmetric offset of `len` bytes at `ptr`.
@@ -270,7 +288,7 @@ fn allowed_cpus() -> CpuSet {
 
 fn open(settings: &Settings, me: Pe, n_pes: u32, host: &HostPes) -> Result<Opened> {
     let choice = backend::choose(settings, host)?;
-    let policy = Policy::new(settings);
+    let policy = Policy::new(settings, choice.native_amo(settings));
     let host = Endpoint::new(Role::Host, me, n_pes, choice.open(Role::Host, n_pes, settings)?, policy)?;
     let proxy = Endpoint::new(Role::Proxy, me, n_pes, choice.open(Role::Proxy, n_pes, settings)?, policy)?;
     let mut engine = Engine::new(proxy, me, n_pes);

@@ -150,6 +150,28 @@ pub unsafe fn apply(address: *mut u8, ty: AmoType, op: AmoOp, operand: u64, comp
     }
 }
 
+/// What a word of `ty` that holds `old` holds after the AMO; bits as in [`apply`].
+#[must_use]
+pub fn value_after(old: u64, ty: AmoType, op: AmoOp, operand: u64, compare: u64) -> u64 {
+    let mask = u64::MAX >> (64 - 8 * ty.size());
+    let value = match op {
+        AmoOp::Fetch => old,
+        AmoOp::Set => operand,
+        AmoOp::Add if ty == AmoType::F32 => {
+            (f32::from_bits(old as u32) + f32::from_bits(operand as u32)).to_bits().into()
+        }
+        AmoOp::Add if ty == AmoType::F64 => (f64::from_bits(old) + f64::from_bits(operand)).to_bits(),
+        AmoOp::Add => old.wrapping_add(operand),
+        _ if !op.defined_on(ty) => old,
+        AmoOp::And => old & operand,
+        AmoOp::Or => old | operand,
+        AmoOp::Xor => old ^ operand,
+        AmoOp::CompareSwap if (old ^ compare) & mask == 0 => operand,
+        AmoOp::CompareSwap => old,
+    };
+    value & mask
+}
+
 fn update32(word: &AtomicU32, f: impl Fn(u32) -> u32) -> u32 {
     word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| Some(f(old))).unwrap_or_else(|old| old)
 }

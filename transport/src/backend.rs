@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::endpoint::{Endpoint, Role};
-use crate::env::{Settings, TransportKind};
+use crate::env::{AmoPath, Settings, TransportKind};
 use crate::error::{Error, Result};
 use crate::rail::Rail;
 use crate::topology::{CpuSet, Near, NicLocation, NicPeMapping, PciAddress, ProxySeat, detect, proxy_core, rails_of};
@@ -38,6 +38,8 @@ impl HostPes {
 pub struct Choice {
     /// The NICs.
     pub nics: Nics,
+    /// The IB mode of all NICs with the reason for it, where the backend is ibverbs.
+    pub ib_mode: Option<(verbs::Mode, String)>,
     /// The core that the proxy thread should run on; `None` leaves it to the scheduler.
     pub proxy_core: Option<usize>,
     /// Reasons, one sentence each, for `symrail info` and the log.
@@ -87,8 +89,10 @@ pub fn choose(settings: &Settings, host: &HostPes) -> Result<Choice> {
     if let Some(nics) = verbs {
         let named: Vec<_> = nics.iter().map(|n| (n.name.as_str(), n.pci.as_deref())).collect();
         let (order, proxy_core) = place(&named, settings, host, &mut reasons)?;
-        let nics = order.into_iter().map(|i| nics[i].clone()).collect();
-        return Ok(Choice { nics: Nics::Ibverbs(nics), proxy_core, reasons });
+        let nics: Vec<_> = order.into_iter().map(|i| nics[i].clone()).collect();
+        let mode = verbs::decide(&nics, settings)?;
+        reasons.push(format!("IB mode {}: {}", mode.0, mode.1));
+        return Ok(Choice { nics: Nics::Ibverbs(nics), ib_mode: Some(mode), proxy_core, reasons });
     }
     let library = ofi::load(settings)?;
     let nics = ofi::discover(&library, settings)?;
@@ -96,7 +100,7 @@ pub fn choose(settings: &Settings, host: &HostPes) -> Result<Choice> {
     let (order, proxy_core) = place(&named, settings, host, &mut reasons)?;
     let most = settings.libfabric_max_nic_per_pe;
     let nics = order.into_iter().take(most).map(|i| nics[i].clone()).collect();
-    Ok(Choice { nics: Nics::Libfabric(library, nics), proxy_core, reasons })
+    Ok(Choice { nics: Nics::Libfabric(library, nics), ib_mode: None, proxy_core, reasons })
 }
 
 /// The indexes of the NICs in lane order, and the proxy thread's core.
@@ -151,6 +155,15 @@ impl Choice {
         }
     }
 
+    /// Whether providers or NICs perform all AMOs and signals, this PE's own included; else CPUs perform all of them.
+    #[must_use]
+    pub fn native_amo(&self, settings: &Settings) -> bool {
+        match &self.ib_mode {
+            Some((mode, _)) => *mode == verbs::Mode::RdmaAtomics,
+            None => settings.amo_path == AmoPath::Native,
+        }
+    }
+
     /// Opens the rails of one endpoint: the first NIC for the host endpoint, all for the proxy endpoint.
     ///
     /// # Errors
@@ -163,7 +176,8 @@ impl Choice {
                 nics.iter().take(take).map(|nic| ofi::open(library, nic, role, settings)).collect()
             }
             Nics::Ibverbs(nics) => {
-                nics.iter().take(take).map(|nic| verbs::open(nic, role, destinations, settings)).collect()
+                let mode = self.ib_mode.clone().map_or_else(|| verbs::decide(nics, settings), Ok)?;
+                nics.iter().take(take).map(|nic| verbs::open(nic, role, destinations, mode.clone(), settings)).collect()
             }
         }
     }

@@ -113,6 +113,8 @@ pub struct Order {
     pub send_after_write: bool,
     /// Messages arrive in the order in which they were sent.
     pub send_after_send: bool,
+    /// An atomic is not performed before an earlier write is visible.
+    pub amo_after_write: bool,
 }
 
 /// What a rail is and can do. Constant after opening.
@@ -238,6 +240,20 @@ pub trait Rail: Send {
 
     /// Makes progress and reports what happened. Returns how many things were reported.
     fn poll(&mut self, sink: &mut dyn RailSink) -> usize;
+
+    /// Tries to make destinations usable again that have failed, after [`RailSink::broken`] all of them.
+    ///
+    /// `Ok(true)`: each destination that had failed waits to be connected again. Both ends of a connection have to recover,
+    /// then exchange their [`Rail::address`] anew (it may have changed) over another way, and [`Rail::connect`] with what
+    /// they got. Registrations and connections that have not failed stay as they are. `Ok(false)`: not now (the port is
+    /// still down, or failed work requests are still to be reported); poll and try again, or it cannot be done at all:
+    /// that is what rails say that have no connections to recover.
+    ///
+    /// # Errors
+    /// Why it will not work without somebody's help, such as an address that this machine has lost.
+    fn recover(&mut self) -> Result<bool> {
+        Ok(false)
+    }
 
     /// A descriptor that becomes readable when polling is worthwhile, if the provider has one.
     fn wait_fd(&self) -> Option<RawFd>;

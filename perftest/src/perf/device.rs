@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use symrail::{AmoOp, AmoType, Runtime};
 use symrail_kernels::cpu::{Compare, DeviceError, DeviceParts, DeviceView, Grid, SignalOp, Symmetric, Thread};
-use symrail_transport::env::AmoPath;
 
 use super::carrier::Carrier;
 use super::error::{Error, Result};
@@ -84,7 +83,7 @@ fn view(runtime: &Arc<Runtime>, heap_base: usize, heap_size: u64) -> Result<Devi
             driver.progress();
             false
         }),
-        direct_amos: settings.amo_path != AmoPath::Native,
+        direct_amos: runtime.cpu_performs_amos(),
         timeout: Duration::from_secs(settings.timeout_s),
     };
     // SAFETY: the bases are those of the runtime's mappings, which live as long as it, and the view holds the runtime.

@@ -100,12 +100,12 @@ impl Core {
                     unsafe { request.ptr.copy_from_nonoverlapping(from, request.len) };
                 }
             }
-            Work::Amo { .. } => {
+            Work::Amo { amo, .. } => {
                 if let Some(c) = self.connection(request.dest, usize::from(request.lane)) {
                     c.writes = c.writes.saturating_sub(1);
                 }
                 // SAFETY: the slot has 8 aligned bytes that the rail has finished writing.
-                let value = unsafe { request.ptr.cast::<u64>().read() };
+                let value = unsafe { request.ptr.cast::<u64>().read() } & (u64::MAX >> (64 - 8 * amo.ty.size()));
                 if let Some(op) = self.ops.get_mut(request.op) {
                     op.value = value;
                 }
@@ -125,15 +125,22 @@ impl Core {
         if op.remaining > 0 {
             return;
         }
-        if op.followup.is_some() && op.fault.is_none() {
-            self.followups.push(id);
-            return;
+        if op.fault.is_none() {
+            if op.followup.is_some() {
+                self.followups.push(id);
+                return;
+            }
+            if op.swap_loop.is_some() {
+                self.looping.push(id);
+                return;
+            }
         }
         self.finish(id, true);
     }
 
-    fn finish(&mut self, id: OpHandle, buffers_are_free: bool) {
+    pub(super) fn finish(&mut self, id: OpHandle, buffers_are_free: bool) {
         let Some(op) = self.ops.remove(id) else { return };
+        self.let_lane_go(&op);
         // A slot that a work request may still read is lost rather than given to somebody else.
         if let Some(slot) = op.slot
             && buffers_are_free

@@ -15,6 +15,8 @@ pub(super) struct Connection {
     pub sent: u32,
     /// Sequence number of the last request that the target applied.
     pub applied: u32,
+    /// Operations that will post more here than they have: see [`Core::hold_lane`](super::Core::hold_lane).
+    pub later: u32,
     /// Writes without a completion were posted since the last flush.
     pub dirty: bool,
     /// Requests that are acknowledged when it suits the target were sent since the last flush.
@@ -31,7 +33,7 @@ impl Connection {
     /// Whether everything posted here has been delivered.
     #[inline]
     pub fn idle(&self) -> bool {
-        self.writes == 0 && !self.dirty && self.unacked.is_empty()
+        self.writes == 0 && self.later == 0 && !self.dirty && self.unacked.is_empty()
     }
 
     /// Whether an operation posted here now cannot overtake what a fence ordered before it.
@@ -44,7 +46,7 @@ impl Connection {
             || (writes && order.write_after_write);
         // The target applies requests in sequence; but a write does not wait for the agent.
         let applied = self.applied.wrapping_sub(fenced).cast_signed() >= 0;
-        after_writes && (applied || (as_message && order.send_after_send))
+        self.later == 0 && after_writes && (applied || (as_message && order.send_after_send))
     }
 }
 

@@ -1,5 +1,6 @@
 //! What callers ask of an endpoint, and what they are told about it.
 
+use super::emulate::SwapLoop;
 use crate::amo::{AmoOp, AmoType};
 use crate::bounce::Slot;
 use crate::error::{Error, Operation};
@@ -151,6 +152,10 @@ pub(super) struct Op {
     pub remaining: u32,
     /// Sent when everything else is done.
     pub followup: Option<Signal>,
+    /// The AMO is, or the signal has become, a loop.
+    pub swap_loop: Option<SwapLoop>,
+    /// The lane on which nothing may pass it.
+    pub holds: Option<u8>,
     pub value: u64,
     /// Where a fetched value goes, and its size in bytes.
     pub result: Option<(*mut u8, usize)>,

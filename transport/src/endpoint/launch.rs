@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
+use super::emulate::{AMO_LANE, How, WordAmo};
 use super::job::{Fetch, Finished, Issue, Job, Local, Op, OpHandle, Signal, Source};
 use super::post::{Work, WorkRequest};
 use super::{Core, Endpoint, STRIPE_GRAIN};
@@ -9,7 +10,6 @@ use crate::amo::{self, AmoOp, AmoType};
 use crate::env::RailPolicy;
 use crate::error::{Error, Result};
 use crate::pe::Pe;
-use crate::rail::{LocalBuf, LocalKey, NativeAmo};
 use crate::segment;
 use crate::wire::{Request, RequestKind};
 
@@ -31,17 +31,28 @@ impl Endpoint {
     /// the type, the provider lacks it ([`Error::Unsupported`]), or there is no room ([`Error::Full`]; see [`Endpoint::ready`]).
     pub unsafe fn submit(&mut self, pe: Pe, job: Job, issue: Issue) -> Result<OpHandle> {
         self.core.validate(pe, &job)?;
+        let operation = job.operation();
+        let word = if self.core.policy.native_amo { word_only(&job, pe == self.core.me) } else { None };
         // Nothing to move is done at once too: providers differ about empty writes (shm never completes them).
         let nothing = matches!(job, Job::Put { len: 0, .. } | Job::Get { len: 0, .. });
-        let here = pe == self.core.me && !(self.core.policy.native_amo && matches!(job, Job::Amo { .. }));
-        if here || nothing {
+        if nothing || (pe == self.core.me && word.is_none()) {
             // SAFETY: the caller's promise about its buffers; `validate` checked ours.
             unsafe { self.core.apply_here(&job, issue) };
             return Ok(0);
         }
         if !self.ready() {
-            return Err(Error::Full { operation: job.operation(), pe });
+            return Err(Error::Full { operation, pe });
         }
+        if self.core.policy.native_amo {
+            self.check_native(&job)?;
+        }
+        if let (Job::PutSignal { dest, source, len, .. }, Some(_)) = (job, word)
+            && len > 0
+        {
+            // SAFETY: as above.
+            unsafe { self.core.put_here(dest, source, len) };
+        }
+        let job = word.unwrap_or(job);
         let urgent = issue.tag.is_some() || self.core.lone.expects_quiet();
         if issue.tag.is_none() {
             self.core.lone.issued();
@@ -49,23 +60,20 @@ impl Endpoint {
                 return Ok(0);
             }
         }
-        if let Job::Amo { ty, op, fetch, .. } = job
-            && self.core.policy.native_amo
-        {
-            self.check_native(ty, op, fetch)?;
-        }
         let (job, slot) = self.core.keep_source(job)?;
         let result = match job {
             Job::Amo { fetch: Fetch::Stored(to), ty, .. } => Some((to, ty.size())),
             _ => None,
         };
         let op = self.core.ops.insert(Op {
-            operation: job.operation(),
+            operation,
             pe,
             bytes: job.bytes(),
             issue,
             remaining: 0,
             followup: None,
+            swap_loop: None,
+            holds: None,
             value: 0,
             result,
             fault: None,
@@ -80,15 +88,20 @@ impl Endpoint {
         Ok(op)
     }
 
-    fn check_native(&self, ty: AmoType, op: AmoOp, fetch: Fetch) -> Result<()> {
-        match self.rails.iter().find(|r| !r.supports_amo(ty, op, fetch != Fetch::No)) {
-            None => Ok(()),
-            Some(rail) => Err(Error::Unsupported {
-                what: format!("{op:?} on {ty:?} as a native atomic"),
-                by: rail.caps().provider.clone(),
-                remedy: "set SYMRAIL_AMO_PATH=agent on all PEs".into(),
-            }),
+    fn check_native(&self, job: &Job) -> Result<()> {
+        let (ty, op, fetching) = match *job {
+            Job::Amo { ty, op, fetch, .. } => (ty, op, fetch != Fetch::No),
+            Job::PutSignal { signal, .. } => (AmoType::U64, signal.op, false),
+            Job::Put { .. } | Job::Get { .. } => return Ok(()),
+        };
+        if self.core.abilities.how(ty, op, fetching) != How::Never {
+            return Ok(());
         }
+        Err(Error::Unsupported {
+            what: format!("{op:?} on {ty:?} as a native atomic"),
+            by: self.core.caps[AMO_LANE].provider.clone(),
+            remedy: "set SYMRAIL_AMO_PATH=agent on all PEs".into(),
+        })
     }
 
     /// Posts everything that an operation needs on a lane (or, striped, on all).
@@ -100,24 +113,8 @@ impl Endpoint {
                 self.launch_put_signal(pe, op, lane, (dest, source, len), signal, urgent);
             }
             Job::Amo { offset, ty, op: amo, operand, compare, fetch } if self.core.policy.native_amo => {
-                let fetching = fetch != Fetch::No;
-                let nothing = LocalBuf { ptr: std::ptr::null_mut(), len: 8, key: LocalKey::default() };
-                let native = NativeAmo { ty, op: amo, operand, compare, result: fetching.then_some(nothing) };
-                let Some(slot) = self.core.bounce.alloc(8) else { return self.core.fail_full(op) };
-                let ptr = self.core.bounce.ptr(slot).as_ptr();
-                self.core.expect(op, 1);
-                let work = Work::Amo { offset, amo: native };
-                self.post(WorkRequest {
-                    work,
-                    dest: pe,
-                    lane: lane as u8,
-                    more: false,
-                    op,
-                    ptr,
-                    len: 8,
-                    slot: Some(slot),
-                    via: None,
-                });
+                let amo = WordAmo { offset, ty, op: amo, operand, compare };
+                self.launch_word_amo(pe, op, amo, fetch != Fetch::No);
             }
             Job::Amo { offset, ty, op: amo, operand, compare, fetch } => {
                 let fetch = fetch != Fetch::No;
@@ -143,6 +140,9 @@ impl Endpoint {
     ) {
         let (dest, source, len) = data;
         let source = local(source);
+        if self.core.policy.native_amo {
+            return self.launch_put_native_signal(pe, op, lane, (dest, source.ptr, len), signal);
+        }
         let fits = (len as usize).saturating_add(Request::SIZE) <= SIGNAL_MESSAGE_MAX.min(self.core.bounce.largest());
         if fits {
             let words = (dest, signal.value, signal.offset);
@@ -158,11 +158,45 @@ impl Endpoint {
             self.core.unexpect(op, 1);
             self.launch_signal(pe, lane, op, signal, urgent);
         } else {
-            if let Some(o) = self.core.ops.get_mut(op) {
-                o.followup = Some(signal);
-            }
-            self.launch_data(pe, op, lane, dest, source.ptr, len, true);
+            self.launch_then_signal(pe, op, lane, (dest, source.ptr, len), signal, lane);
         }
+    }
+
+    /// A put-signal whose signal is an AMO by the provider, which goes behind the data where the lane keeps it there.
+    fn launch_put_native_signal(
+        &mut self,
+        pe: Pe,
+        op: OpHandle,
+        lane: usize,
+        data: (u64, *mut u8, u64),
+        signal: Signal,
+    ) {
+        let (dest, source, len) = data;
+        if lane != AMO_LANE || self.core.is_striped(pe, len) || !self.core.caps[lane].order.amo_after_write {
+            return self.launch_then_signal(pe, op, lane, data, signal, AMO_LANE);
+        }
+        // As above.
+        self.core.expect(op, 1);
+        self.launch_data(pe, op, lane, dest, source, len, true);
+        self.core.unexpect(op, 1);
+        self.launch_word_amo(pe, op, WordAmo::of_signal(signal), false);
+    }
+
+    /// Puts, and lets the signal go over `signal_lane` when the data has been delivered.
+    fn launch_then_signal(
+        &mut self,
+        pe: Pe,
+        op: OpHandle,
+        lane: usize,
+        (dest, source, len): (u64, *mut u8, u64),
+        signal: Signal,
+        signal_lane: usize,
+    ) {
+        self.core.hold_lane(op, signal_lane);
+        if let Some(o) = self.core.ops.get_mut(op) {
+            o.followup = Some(signal);
+        }
+        self.launch_data(pe, op, lane, dest, source, len, true);
     }
 
     fn launch_signal(&mut self, pe: Pe, lane: usize, op: OpHandle, signal: Signal, urgent: bool) {
@@ -175,7 +209,10 @@ impl Endpoint {
     pub(super) fn launch_followup(&mut self, op: OpHandle) {
         let Some(o) = self.core.ops.get_mut(op) else { return };
         let (pe, Some(signal)) = (o.pe, o.followup.take()) else { return };
-        let lane = self.core.pick_lane(pe);
+        if self.core.policy.native_amo {
+            return self.launch_word_amo(pe, op, WordAmo::of_signal(signal), false);
+        }
+        let lane = o.holds.map_or(0, usize::from);
         self.launch_signal(pe, lane, op, signal, true);
     }
 
@@ -213,6 +250,19 @@ impl Endpoint {
             }
         }
         self.core.release(op);
+    }
+}
+
+/// The AMO that is all that a provider has to do for a job: an AMO, a signal without data, or (`here`) a put-signal on
+/// this PE's own memory, whose data needs no wire.
+fn word_only(job: &Job, here: bool) -> Option<Job> {
+    match *job {
+        Job::Amo { .. } => Some(*job),
+        Job::PutSignal { len, signal, .. } if here || len == 0 => {
+            let WordAmo { offset, ty, op, operand, compare } = WordAmo::of_signal(signal);
+            Some(Job::Amo { offset, ty, op, operand, compare, fetch: Fetch::No })
+        }
+        _ => None,
     }
 }
 
@@ -261,12 +311,8 @@ impl Core {
     unsafe fn apply_here(&mut self, job: &Job, issue: Issue) {
         let mut value = 0;
         match *job {
-            Job::Put { dest, source, len } => {
-                if let Some(to) = self.regions.local(dest, len) {
-                    // SAFETY: both ranges are valid; `copy` allows them to overlap.
-                    unsafe { to.copy_from(local(source).ptr, len as usize) };
-                }
-            }
+            // SAFETY: the caller's promise.
+            Job::Put { dest, source, len } => unsafe { self.put_here(dest, source, len) },
             Job::Get { source, dest, len } => {
                 if let Some(from) = self.regions.local(source, len) {
                     // SAFETY: as above.
@@ -274,11 +320,10 @@ impl Core {
                 }
             }
             Job::PutSignal { dest, source, len, signal } => {
-                if let (Some(to), Some(word)) = (self.regions.local(dest, len), self.regions.local(signal.offset, 8)) {
+                if let Some(word) = self.regions.local(signal.offset, 8) {
                     // SAFETY: as above; the signal word was checked to be aligned.
                     unsafe {
-                        to.copy_from(local(source).ptr, len as usize);
-                        fence(Ordering::Release);
+                        self.put_here(dest, source, len);
                         amo::apply(word, AmoType::U64, signal.op, signal.value, 0);
                     }
                 }
@@ -297,6 +342,20 @@ impl Core {
         if let Some(tag) = issue.tag {
             self.finished.push(Finished { issuer: issue.issuer, tag, result: Ok(value) });
         }
+    }
+
+    /// Copies to this PE's own memory; what follows is visible behind it.
+    ///
+    /// # Safety
+    /// The source is valid.
+    unsafe fn put_here(&self, dest: u64, source: Source, len: u64) {
+        if let Some(to) = self.regions.local(dest, len)
+            && len > 0
+        {
+            // SAFETY: both ranges are valid; `copy` allows them to overlap.
+            unsafe { to.copy_from(local(source).ptr, len as usize) };
+        }
+        fence(Ordering::SeqCst);
     }
 
     /// Copies a source that the caller wants back at once.

@@ -160,6 +160,8 @@ impl Endpoint {
             issue,
             remaining: 0,
             followup: None,
+            swap_loop: None,
+            holds: None,
             value: 0,
             result: None,
             fault: None,

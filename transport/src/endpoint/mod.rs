@@ -6,7 +6,8 @@
 //!
 //! Where to read: [`job`] says what can be asked; `launch` cuts a job into work requests; `order` picks its lane, and holds it
 //! back when a [`fence`](Endpoint::fence) says so; `message` is for requests to target agents, `quick` for small puts;
-//! `post` keeps work requests until the rail takes them; `completion` turns what rails report back into finished
+//! `emulate` is AMOs by the provider,
+//! and loops for those that it lacks; `post` keeps work requests until the rail takes them; `completion` turns what rails report back into finished
 //! operations; `connection` is what is remembered per peer and lane.
 //!
 //! # Delivery
@@ -19,6 +20,7 @@
 
 mod completion;
 mod connection;
+mod emulate;
 pub mod job;
 mod launch;
 mod lone;
@@ -31,12 +33,13 @@ use std::collections::VecDeque;
 
 pub use completion::NoAgent;
 use connection::{Connection, Peer};
+use emulate::Abilities;
 use job::{Finished, Issuer, Op, OpHandle};
 use lone::Lone;
 use post::WorkRequest;
 
 use crate::bounce::Bounce;
-use crate::env::{AmoPath, RailPolicy, Settings};
+use crate::env::{RailPolicy, Settings};
 use crate::error::{Error, Result};
 use crate::pe::Pe;
 use crate::rail::{Dest, Rail, RailCaps};
@@ -82,20 +85,20 @@ pub struct Policy {
     pub rails: RailPolicy,
     /// Operations of at least this many bytes are striped under [`RailPolicy::Stripe`].
     pub stripe_threshold: u64,
-    /// The provider performs AMOs; agreed by all PEs.
+    /// The provider performs AMOs and signals; agreed by all PEs.
     pub native_amo: bool,
     /// Operations older than this fail, in seconds.
     pub timeout_s: u64,
 }
 
 impl Policy {
-    /// The policy that the settings ask for.
+    /// The policy that the settings ask for; `native_amo` is [`Choice::native_amo`](crate::backend::Choice::native_amo).
     #[must_use]
-    pub fn new(settings: &Settings) -> Self {
+    pub fn new(settings: &Settings, native_amo: bool) -> Self {
         Policy {
             rails: settings.rail_policy,
             stripe_threshold: settings.stripe_threshold as u64,
-            native_amo: settings.amo_path == AmoPath::Native,
+            native_amo,
             timeout_s: settings.timeout_s,
         }
     }
@@ -151,6 +154,10 @@ struct Core {
     finished: Vec<Finished>,
     /// Operations whose data is delivered and whose signal is to be sent.
     followups: Vec<OpHandle>,
+    /// What the provider does itself of AMOs.
+    abilities: Abilities,
+    /// AMOs that go on after a completion.
+    looping: Vec<OpHandle>,
     /// Peers that have deferred operations.
     blocked: Vec<Pe>,
     /// Connections to flush for a quiet.
@@ -181,6 +188,7 @@ impl Endpoint {
             return Err(Error::NoRail { wanted: "an endpoint".into(), found: "nothing".into() });
         };
         let bounce = Bounce::new(&mut rails, largest)?;
+        let abilities = Abilities::of(rails[emulate::AMO_LANE].as_ref());
         let lanes = rails.len();
         let core = Core {
             me,
@@ -199,6 +207,8 @@ impl Endpoint {
             issuers: vec![],
             finished: Vec::with_capacity(64),
             followups: Vec::with_capacity(64),
+            abilities,
+            looping: Vec::with_capacity(64),
             blocked: Vec::new(),
             unflushed: Vec::new(),
             outboxes: Vec::new(),
@@ -330,6 +340,8 @@ impl Endpoint {
         self.send_outboxes();
         self.core.backlog.iter().all(VecDeque::is_empty)
             && self.core.blocked.is_empty()
+            && self.core.followups.is_empty()
+            && self.core.looping.is_empty()
             && self.rails.iter_mut().all(|r| r.arm())
     }
 
@@ -355,6 +367,9 @@ impl Endpoint {
             && let Some(op) = self.core.followups.pop()
         {
             self.launch_followup(op);
+        }
+        if !self.core.looping.is_empty() {
+            self.continue_loops();
         }
         if !self.core.blocked.is_empty() {
             self.launch_deferred();

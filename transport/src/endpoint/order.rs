@@ -4,6 +4,7 @@
 //! the fence: on the one lane where all of that is, if the lane keeps order; else it is deferred until that is delivered.
 
 use super::connection::Connection;
+use super::emulate::AMO_LANE;
 use super::job::{Job, OpHandle};
 use super::launch::SIGNAL_MESSAGE_MAX;
 use super::{Core, Endpoint};
@@ -67,21 +68,30 @@ impl Core {
             peer.fenced = first.map_or(0, |c| self.connections[c].sent);
             peer.epoch = epoch;
         }
-        let Some(lane) = self.peers[at].pinned else { return Some(self.pick_lane(pe)) };
+        // A provider's AMOs have a lane of their own choice.
+        let native = self.policy.native_amo && matches!(job, Job::Amo { .. });
+        let Some(lane) = self.peers[at].pinned else { return Some(self.free_lane(pe, native)) };
         let c: &Connection = &self.connections[connections.start + usize::from(lane)];
         if c.idle() {
             self.peers[at].pinned = None;
-            return Some(self.pick_lane(pe));
+            return Some(self.free_lane(pe, native));
+        }
+        if native && usize::from(lane) != AMO_LANE {
+            return None;
         }
         let fits = |len: u64| (len as usize).saturating_add(Request::SIZE) <= SIGNAL_MESSAGE_MAX;
         let as_message = match job {
             Job::Amo { .. } => !self.policy.native_amo,
-            Job::PutSignal { len, .. } => fits(*len),
+            Job::PutSignal { len, .. } => !self.policy.native_amo && fits(*len),
             _ => false,
         };
         let writes = matches!(job, Job::Put { .. } | Job::PutSignal { .. }) && !as_message;
         let order = self.caps[usize::from(lane)].order;
         c.keeps_behind(order, self.peers[at].fenced, as_message, writes).then_some(lane.into())
+    }
+
+    fn free_lane(&mut self, pe: Pe, native_amo: bool) -> usize {
+        if native_amo { AMO_LANE } else { self.pick_lane(pe) }
     }
 
     pub(super) fn defer(&mut self, pe: Pe, op: OpHandle, job: Job) {

@@ -86,6 +86,7 @@ pub(super) fn granted_order(info: &Info) -> Order {
         write_after_write: order & (ffi::FI_ORDER_WAW | ffi::FI_ORDER_RMA_WAW) != 0 && whole,
         send_after_write: order & ffi::FI_ORDER_SAW != 0,
         send_after_send: order & ffi::FI_ORDER_SAS != 0,
+        amo_after_write: order & ffi::FI_ORDER_WAW != 0 && whole,
     }
 }
 

@@ -83,6 +83,21 @@ impl VerbsRail {
     /// [`Error::Library`]; [`Error::NoRail`] when device, port, GID or partition key do not exist, naming those that do;
     /// [`Error::Unsupported`] when the device cannot do what is asked; [`Error::Fabric`] with the call that failed.
     pub fn open(nic: &Nic, role: Role, destinations: u32, settings: &Settings) -> Result<Self> {
+        let mode = mode::decide(std::slice::from_ref(nic), settings)?;
+        Self::open_in(nic, role, destinations, mode, settings)
+    }
+
+    /// As [`VerbsRail::open`], in a mode that was decided, with its reason, for all rails of this PE.
+    ///
+    /// # Errors
+    /// As for [`VerbsRail::open`].
+    pub fn open_in(
+        nic: &Nic,
+        role: Role,
+        destinations: u32,
+        (mode, mode_reason): (Mode, String),
+        settings: &Settings,
+    ) -> Result<Self> {
         let verbs = load(settings)?;
         let Some(context) = Context::open(&verbs, &nic.device)? else {
             let found = super::all(&verbs)?.iter().map(|nic| nic.name.clone()).collect::<Vec<_>>().join(", ");
@@ -97,8 +112,6 @@ impl VerbsRail {
             });
         }
         let port = context.query_port(nic.port)?;
-        let (mode, mode_reason) =
-            mode::decide(settings.ib_mode, mode::Atomicity::from_device(device.atomic_cap), &nic.device)?;
         let pkey = choose_pkey(&context, nic, &port, settings.ib_pkey_index)?;
         let gids = context.gids(nic.port, &port);
         let Some(gid) = gid::choose(&gids, settings) else {
@@ -154,7 +167,12 @@ impl VerbsRail {
             inject: inline,
             max_send: MESSAGE.min(port.max_msg_sz as usize),
             queue_depth: credits as usize,
-            order: Order { write_after_write: !relaxed, send_after_write: true, send_after_send: true },
+            order: Order {
+                write_after_write: !relaxed,
+                send_after_write: true,
+                send_after_send: true,
+                amo_after_write: !relaxed,
+            },
             local_registration: true,
             immediate: true,
             software: false,
@@ -222,14 +240,9 @@ impl VerbsRail {
         Ok(())
     }
 
-    /// Makes the rail usable again after it broke or some of its destinations failed. `Ok(false)`: not yet, because the
-    /// port is still down or work requests are still to be reported; poll and try again. `Ok(true)`: all destinations
-    /// that had failed (after [`RailSink::broken`](crate::rail::RailSink::broken): all) wait for a peer again. Exchange
-    /// [`address`](crate::rail::Rail::address) anew and connect them, on both sides: the peer's end has failed, too.
-    ///
-    /// # Errors
-    /// [`Error::NoRail`] when the rail's GID is gone; [`Error::Fabric`] with the call that failed.
-    pub fn recover(&mut self) -> Result<bool> {
+    /// [`Rail::recover`](crate::rail::Rail::recover): [`Error::NoRail`] when the rail's GID is gone, [`Error::Fabric`] with
+    /// the call that failed.
+    pub(super) fn bring_back(&mut self) -> Result<bool> {
         self.look_for_events();
         if self.down.as_ref().is_some_and(|(_, unreported)| *unreported) || !self.unposted.is_empty() {
             return Ok(false);

@@ -30,7 +30,7 @@
 //! # When something fails
 //! A failed work request stops its queue pair, so one destination: everything outstanding there is reported once, as
 //! failed. A port or device that fails stops the rail ([`RailSink::broken`](crate::rail::RailSink::broken)) and all its
-//! queue pairs. [`VerbsRail::recover`] makes both usable again when the cause is gone.
+//! queue pairs. [`Rail::recover`] makes both usable again when the cause is gone.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ mod receive;
 pub use discover::{Nic, all, discover};
 pub use endpoint::VerbsRail;
 pub use gid::{Gid, GidType};
-pub use mode::{Atomicity, Mode};
+pub use mode::{Atomicity, Mode, decide};
 
 pub use crate::endpoint::Role;
 
@@ -78,10 +78,16 @@ pub fn load(settings: &Settings) -> Result<Arc<Verbs>> {
     })
 }
 
-/// Opens a rail on a NIC, for destinations `0..destinations`.
+/// Opens a rail on a NIC, for destinations `0..destinations`, in the mode that [`decide`] gave for all NICs of the PE.
 ///
 /// # Errors
 /// As for [`VerbsRail::open`].
-pub fn open(nic: &Nic, role: Role, destinations: u32, settings: &Settings) -> Result<Box<dyn Rail>> {
-    Ok(Box::new(VerbsRail::open(nic, role, destinations, settings)?))
+pub fn open(
+    nic: &Nic,
+    role: Role,
+    destinations: u32,
+    mode: (Mode, String),
+    settings: &Settings,
+) -> Result<Box<dyn Rail>> {
+    Ok(Box::new(VerbsRail::open_in(nic, role, destinations, mode, settings)?))
 }

@@ -1,22 +1,23 @@
-//! The IB mode: whether the NIC performs atomics, or writes with an immediate tell the target's CPU to.
+//! The IB mode: who performs atomics at the target, the NIC or the target agent.
 //!
-//! Both ends of a connection must be in the same mode (a PE that sends immediates to one that waits for atomics waits
-//! for ever), so the mode travels in the rail's address and a mismatch is refused.
+//! All PEs must be in the same mode (an atomic of a NIC and one of a CPU on the same word can lose each other), so the mode
+//! is compared when PEs meet, and once more when rails connect; a mismatch is refused. It is one mode for all rails of a PE.
 
 use std::fmt;
 
 use verbs_sys as sys;
 
-use crate::env::IbMode;
+use super::Nic;
+use crate::env::{AmoPath, IbMode, Settings};
 use crate::error::{Error, Result};
 
 /// The IB mode of a rail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mode {
-    /// The NIC's fetch-add and compare-swap.
+    /// The NIC's fetch-add and compare-swap perform every atomic and signal, also on this PE's and this host's memory.
     RdmaAtomics = 1,
-    /// Writes with an immediate, which the target agent applies.
+    /// The target agent performs them, asked by message: no atomics on the wire.
     WriteWithImm = 2,
 }
 
@@ -66,21 +67,41 @@ impl fmt::Display for Atomicity {
     }
 }
 
-/// The mode for a device, and the reason in words.
+/// The mode for all these NICs together, and the reason in words. Auto is the NIC's atomics where those are atomic with the
+/// CPU's, and the target agent elsewhere: it serves every type and operation in one round trip, and local and same-host
+/// AMOs stay loads and stores.
 ///
 /// # Errors
-/// [`Error::Unsupported`] when atomics are demanded of a device that has none.
-pub(super) fn decide(wanted: IbMode, atomicity: Atomicity, device: &str) -> Result<(Mode, String)> {
-    match wanted {
-        IbMode::WriteWithImm => Ok((Mode::WriteWithImm, "as SYMRAIL_IB_MODE says".into())),
-        IbMode::RdmaAtomics if atomicity == Atomicity::None => Err(Error::Unsupported {
-            what: "SYMRAIL_IB_MODE=rdma-atomics".into(),
-            by: format!("{device}, which has no atomics"),
-            remedy: "use auto or write-with-imm on all PEs".into(),
-        }),
-        IbMode::RdmaAtomics => Ok((Mode::RdmaAtomics, "as SYMRAIL_IB_MODE says".into())),
-        IbMode::Auto if atomicity == Atomicity::None => Ok((Mode::WriteWithImm, format!("{device} has {atomicity}"))),
-        IbMode::Auto => Ok((Mode::RdmaAtomics, format!("{device} has {atomicity}"))),
+/// [`Error::Unsupported`] when atomics are demanded of a device that has none, or when `IB_MODE` and `AMO_PATH` contradict.
+pub fn decide(nics: &[Nic], settings: &Settings) -> Result<(Mode, String)> {
+    let without = nics.iter().find(|nic| nic.atomicity == Atomicity::None);
+    let contradiction = |mode, path| {
+        Err(Error::Unsupported {
+            what: format!("SYMRAIL_AMO_PATH={path}"),
+            by: format!("SYMRAIL_IB_MODE={mode}"),
+            remedy: "unset one of them on all PEs".into(),
+        })
+    };
+    match (settings.ib_mode, settings.amo_path) {
+        (IbMode::WriteWithImm, AmoPath::Native) => contradiction("write-with-imm", "native"),
+        (IbMode::RdmaAtomics, AmoPath::Agent) => contradiction("rdma-atomics", "agent"),
+        (IbMode::WriteWithImm, _) => Ok((Mode::WriteWithImm, "as SYMRAIL_IB_MODE says".into())),
+        (IbMode::Auto, AmoPath::Agent) => Ok((Mode::WriteWithImm, "as SYMRAIL_AMO_PATH says".into())),
+        (IbMode::RdmaAtomics, _) | (IbMode::Auto, AmoPath::Native) => {
+            let variable = if settings.ib_mode == IbMode::Auto { "SYMRAIL_AMO_PATH" } else { "SYMRAIL_IB_MODE" };
+            match without {
+                None => Ok((Mode::RdmaAtomics, format!("as {variable} says"))),
+                Some(nic) => Err(Error::Unsupported {
+                    what: format!("what {variable} says (rdma-atomics)"),
+                    by: format!("{}, which has no atomics", nic.device),
+                    remedy: "use auto on all PEs, or leave the device out by SYMRAIL_NIC_LIST".into(),
+                }),
+            }
+        }
+        (IbMode::Auto, AmoPath::Auto) => match nics.iter().find(|nic| nic.atomicity != Atomicity::System) {
+            Some(nic) => Ok((Mode::WriteWithImm, format!("{} has {}", nic.device, nic.atomicity))),
+            None => Ok((Mode::RdmaAtomics, format!("all devices have {}", Atomicity::System))),
+        },
     }
 }
 
@@ -89,17 +110,42 @@ pub(super) fn decide(wanted: IbMode, atomicity: Atomicity, device: &str) -> Resu
 mod tests {
     use super::*;
 
+    fn nic(atomicity: Atomicity) -> Nic {
+        let (name, device) = ("mlx5_0".to_owned(), "mlx5_0".to_owned());
+        Nic { name, device, port: 1, active: true, infiniband: true, mtu: 4096, atomicity, pci: None, gids: vec![] }
+    }
+
+    fn asked(ib_mode: IbMode, amo_path: AmoPath, atomicities: &[Atomicity]) -> Result<(Mode, String)> {
+        let mut settings = Settings::default();
+        (settings.ib_mode, settings.amo_path) = (ib_mode, amo_path);
+        decide(&atomicities.iter().map(|a| nic(*a)).collect::<Vec<_>>(), &settings)
+    }
+
     #[test]
-    fn auto_follows_the_device_and_demands_are_kept_or_refused() {
-        let mode = |wanted, atomicity| decide(wanted, atomicity, "mlx5_0").map(|(mode, _)| mode);
-        assert_eq!(mode(IbMode::Auto, Atomicity::Device).unwrap(), Mode::RdmaAtomics);
-        assert_eq!(mode(IbMode::Auto, Atomicity::System).unwrap(), Mode::RdmaAtomics);
-        assert_eq!(mode(IbMode::Auto, Atomicity::None).unwrap(), Mode::WriteWithImm);
-        assert_eq!(mode(IbMode::WriteWithImm, Atomicity::System).unwrap(), Mode::WriteWithImm);
-        assert_eq!(mode(IbMode::RdmaAtomics, Atomicity::Device).unwrap(), Mode::RdmaAtomics);
-        let error = mode(IbMode::RdmaAtomics, Atomicity::None).unwrap_err().to_string();
-        assert!(error.contains("mlx5_0") && error.contains("write-with-imm"), "{error}");
-        let (_, reason) = decide(IbMode::Auto, Atomicity::None, "mlx5_0").unwrap();
-        assert_eq!(reason, "mlx5_0 has no atomics");
+    fn auto_takes_atomics_that_are_atomic_with_the_cpu_only() {
+        let auto = |atomicities: &[Atomicity]| asked(IbMode::Auto, AmoPath::Auto, atomicities).unwrap();
+        assert_eq!(auto(&[Atomicity::Device]).0, Mode::WriteWithImm);
+        assert_eq!(auto(&[Atomicity::System; 2]).0, Mode::RdmaAtomics);
+        assert_eq!(auto(&[Atomicity::System, Atomicity::Device]).0, Mode::WriteWithImm, "one mode for all rails");
+        let (mode, reason) = auto(&[Atomicity::System, Atomicity::None]);
+        assert_eq!((mode, reason.as_str()), (Mode::WriteWithImm, "mlx5_0 has no atomics"));
+    }
+
+    #[test]
+    fn demands_are_kept_or_refused() {
+        use {AmoPath as P, Atomicity as A, IbMode as M};
+        let mode = |ib_mode, path, atomicity| asked(ib_mode, path, &[A::System, atomicity]).map(|(mode, _)| mode);
+        assert_eq!(mode(M::WriteWithImm, P::Auto, A::System).unwrap(), Mode::WriteWithImm);
+        assert_eq!(mode(M::RdmaAtomics, P::Auto, A::Device).unwrap(), Mode::RdmaAtomics);
+        assert_eq!(mode(M::Auto, P::Native, A::Device).unwrap(), Mode::RdmaAtomics);
+        assert_eq!(mode(M::Auto, P::Agent, A::System).unwrap(), Mode::WriteWithImm);
+        for (ib_mode, path) in [(M::RdmaAtomics, P::Auto), (M::Auto, P::Native)] {
+            let error = mode(ib_mode, path, A::None).unwrap_err().to_string();
+            assert!(error.contains("mlx5_0") && error.contains("auto"), "{error}");
+        }
+        for (ib_mode, path) in [(M::RdmaAtomics, P::Agent), (M::WriteWithImm, P::Native)] {
+            let error = mode(ib_mode, path, A::System).unwrap_err().to_string();
+            assert!(error.contains("SYMRAIL_AMO_PATH") && error.contains("SYMRAIL_IB_MODE"), "{error}");
+        }
     }
 }

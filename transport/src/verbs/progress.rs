@@ -247,6 +247,10 @@ impl Rail for VerbsRail {
         reported
     }
 
+    fn recover(&mut self) -> Result<bool> {
+        self.bring_back()
+    }
+
     fn wait_fd(&self) -> Option<std::os::fd::RawFd> {
         self.completions.wait_fd()
     }

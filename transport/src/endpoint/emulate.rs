@@ -1,0 +1,294 @@
+//! AMOs by the provider or NIC, and what of them it cannot do itself.
+//!
+//! Where providers perform AMOs, they perform all of them (see invariant 5 of the design), and all on lane 0: a NIC's atomics
+//! need not be atomic with those of its neighbour. What the provider lacks (a NIC has an addition and a
+//! compare-swap of 64-bit words, no more) becomes a loop over what it has: fetch the word, compute the new one here, put it
+//! there by compare-swap if the word has not changed, else try again with what it has become. The loop goes on with every
+//! completion, for at most `TIMEOUT_S`.
+//!
+//! Smaller words are changed within the aligned word around them, so their neighbour is written back as it was: whoever
+//! changes the neighbour otherwise than by AMOs must not do so meanwhile.
+
+use super::job::{Op, OpHandle, Signal};
+use super::post::{Work, WorkRequest};
+use super::{Core, Endpoint};
+use crate::amo::{self, AmoOp, AmoType};
+use crate::pe::Pe;
+use crate::rail::{LocalBuf, LocalKey, NativeAmo, Rail};
+
+/// The lane of every AMO that a provider performs.
+pub(super) const AMO_LANE: usize = 0;
+
+/// An AMO on one word, without what becomes of the old value.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WordAmo {
+    pub offset: u64,
+    pub ty: AmoType,
+    pub op: AmoOp,
+    pub operand: u64,
+    pub compare: u64,
+}
+
+impl WordAmo {
+    pub fn of_signal(signal: Signal) -> WordAmo {
+        WordAmo { offset: signal.offset, ty: AmoType::U64, op: signal.op, operand: signal.value, compare: 0 }
+    }
+}
+
+/// How a provider does an AMO.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum How {
+    /// By one request.
+    Itself,
+    /// By fetches and compare-swaps of a word of this type.
+    Loop(AmoType),
+    /// Not at all.
+    Never,
+}
+
+/// What a provider can do is asked for once.
+pub(super) struct Abilities([[[How; 2]; 7]; 6]);
+
+impl Abilities {
+    pub fn of(rail: &dyn Rail) -> Abilities {
+        let loops = |ty| rail.supports_amo(ty, AmoOp::Fetch, true) && rail.supports_amo(ty, AmoOp::CompareSwap, true);
+        // Its own size first: then no neighbour is touched.
+        let (small, large) = (loops(AmoType::U32), loops(AmoType::U64));
+        let mut all = [[[How::Never; 2]; 7]; 6];
+        for (ty, by_op) in (0..).map_while(AmoType::from_wire).zip(&mut all) {
+            for (op, by_fetching) in (0..).map_while(AmoOp::from_wire).zip(by_op) {
+                for (fetching, how) in [false, true].into_iter().zip(by_fetching) {
+                    *how = match () {
+                        () if rail.supports_amo(ty, op, fetching) => How::Itself,
+                        () if small && ty.size() == 4 => How::Loop(AmoType::U32),
+                        () if large => How::Loop(AmoType::U64),
+                        () => How::Never,
+                    };
+                }
+            }
+        }
+        Abilities(all)
+    }
+
+    #[inline]
+    pub fn how(&self, ty: AmoType, op: AmoOp, fetching: bool) -> How {
+        self.0[ty as usize][op as usize][usize::from(fetching)]
+    }
+}
+
+/// An AMO under way as a loop.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SwapLoop {
+    amo: WordAmo,
+    /// The type that the provider works in.
+    by: AmoType,
+    /// What the last compare-swap compared with; `None` while the word is fetched.
+    expected: Option<u64>,
+}
+
+/// How a loop goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// It has ended; the word that was asked for held this.
+    Done(u64),
+    /// Compare-swap.
+    Swap { expected: u64, new: u64 },
+}
+
+impl SwapLoop {
+    fn new(amo: WordAmo, by: AmoType) -> SwapLoop {
+        SwapLoop { amo, by, expected: None }
+    }
+
+    /// The offset of the word that the provider works on.
+    fn offset(&self) -> u64 {
+        self.amo.offset & !(self.by.size() as u64 - 1)
+    }
+
+    /// Where in it the word that was asked for is: the lowest bit, and a mask of as many bits as it has.
+    fn place(&self) -> (u32, u64) {
+        let shift = (self.amo.offset - self.offset()) as u32 * 8;
+        (shift, u64::MAX >> (64 - 8 * self.amo.ty.size()))
+    }
+
+    /// The word was seen to hold `seen`.
+    fn next(&mut self, seen: u64) -> Next {
+        let (shift, mask) = self.place();
+        let old = seen >> shift & mask;
+        if self.expected == Some(seen) {
+            return Next::Done(old);
+        }
+        let WordAmo { ty, op, operand, compare, .. } = self.amo;
+        let value = amo::value_after(old, ty, op, operand, compare);
+        if value == old {
+            return Next::Done(old); // what it holds is what it should hold: there is nothing to write
+        }
+        self.expected = Some(seen);
+        Next::Swap { expected: seen, new: seen & !(mask << shift) | value << shift }
+    }
+}
+
+impl Endpoint {
+    /// Lets the provider do an AMO, itself or by a loop. The operation waits for it.
+    pub(super) fn launch_word_amo(&mut self, pe: Pe, op: OpHandle, amo: WordAmo, fetching: bool) {
+        match self.core.abilities.how(amo.ty, amo.op, fetching) {
+            How::Itself => self.post_word_amo(pe, op, amo, fetching),
+            How::Loop(by) => {
+                let swap_loop = SwapLoop::new(amo, by);
+                let offset = swap_loop.offset();
+                self.core.hold_lane(op, AMO_LANE);
+                if let Some(o) = self.core.ops.get_mut(op) {
+                    o.swap_loop = Some(swap_loop);
+                }
+                let fetch = WordAmo { offset, ty: by, op: AmoOp::Fetch, operand: 0, compare: 0 };
+                self.post_word_amo(pe, op, fetch, true);
+            }
+            // `submit` has asked before.
+            How::Never => self.core.fail_full(op),
+        }
+    }
+
+    fn post_word_amo(&mut self, pe: Pe, op: OpHandle, amo: WordAmo, fetching: bool) {
+        let Some(slot) = self.core.bounce.alloc(8) else { return self.core.fail_full(op) };
+        let ptr = self.core.bounce.ptr(slot).as_ptr();
+        let result = LocalBuf { ptr: std::ptr::null_mut(), len: 8, key: LocalKey::default() };
+        let WordAmo { offset, ty, op: what, operand, compare } = amo;
+        let native = NativeAmo { ty, op: what, operand, compare, result: fetching.then_some(result) };
+        self.core.expect(op, 1);
+        self.post(WorkRequest {
+            work: Work::Amo { offset, amo: native },
+            dest: pe,
+            lane: AMO_LANE as u8,
+            more: false,
+            op,
+            ptr,
+            len: 8,
+            slot: Some(slot),
+            via: None,
+        });
+    }
+
+    /// Goes on with the loops whose last request has come back, as far as there are buffers.
+    pub(super) fn continue_loops(&mut self) {
+        while self.core.bounce.plentiful()
+            && let Some(id) = self.core.looping.pop()
+        {
+            let Some(op) = self.core.ops.get_mut(id) else { continue };
+            let (pe, Some(mut swap_loop)) = (op.pe, op.swap_loop) else { continue };
+            match swap_loop.next(op.value) {
+                Next::Done(old) => {
+                    (op.value, op.swap_loop) = (old, None);
+                    self.core.finish(id, true);
+                }
+                Next::Swap { expected, new } => {
+                    op.swap_loop = Some(swap_loop);
+                    let (offset, ty) = (swap_loop.offset(), swap_loop.by);
+                    let swap = WordAmo { offset, ty, op: AmoOp::CompareSwap, operand: new, compare: expected };
+                    self.post_word_amo(pe, id, swap, true);
+                }
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Keeps what a later fence orders behind an operation from passing it on `lane` until it has ended: it has more to
+    /// post there than is posted now.
+    pub(super) fn hold_lane(&mut self, id: OpHandle, lane: usize) {
+        let Some(op) = self.ops.get_mut(id).filter(|op| op.holds.is_none()) else { return };
+        op.holds = Some(lane as u8);
+        let pe = op.pe;
+        if let Some(c) = self.connection(pe, lane) {
+            c.later += 1;
+        }
+    }
+
+    /// Undoes [`Core::hold_lane`], if it was done.
+    pub(super) fn let_lane_go(&mut self, op: &Op) {
+        if let Some(lane) = op.holds
+            && let Some(c) = self.connection(op.pe, lane.into())
+        {
+            c.later = c.later.saturating_sub(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TYPES: [AmoType; 6] = [AmoType::I32, AmoType::U32, AmoType::I64, AmoType::U64, AmoType::F32, AmoType::F64];
+
+    /// Runs a loop against a word in memory that others change `disturbances` times in between.
+    fn run(word: &mut u64, amo: WordAmo, by: AmoType, disturbances: &[u64]) -> u64 {
+        let mut swap_loop = SwapLoop::new(amo, by);
+        let mask = u64::MAX >> (64 - 8 * by.size());
+        let shift = (swap_loop.offset() % 8 * 8) as u32;
+        let mut others = disturbances.iter();
+        let mut seen = *word >> shift & mask;
+        loop {
+            match swap_loop.next(seen) {
+                Next::Done(old) => return old,
+                Next::Swap { expected, new } => {
+                    if let Some(other) = others.next() {
+                        *word = *other;
+                    }
+                    seen = *word >> shift & mask;
+                    if seen == expected {
+                        *word = *word & !(mask << shift) | new << shift;
+                    }
+                }
+            }
+        }
+    }
+
+    proptest! {
+        /// What a loop does to memory, and returns, is what a CPU would do to what the word held last.
+        #[test]
+        fn a_loop_does_what_a_cpu_does(
+            start: u64, ty in 0usize..6, op in 0u8..7, operand: u64, compare: u64, equal: bool, high: bool, narrow: bool,
+            disturbances in proptest::collection::vec(any::<u64>(), 0..4),
+        ) {
+            let (ty, op) = (TYPES[ty], AmoOp::from_wire(op).unwrap_or(AmoOp::Fetch));
+            prop_assume!(op.defined_on(ty));
+            let within = if ty.size() == 4 && high { 4 } else { 0 };
+            let by = if ty.size() == 4 && narrow { AmoType::U32 } else { AmoType::U64 };
+            let mask = u64::MAX >> (64 - 8 * ty.size());
+            let compare = if equal { start >> (8 * within) & mask } else { compare & mask };
+            let amo = WordAmo { offset: 4096 + within, ty, op, operand: operand & mask, compare };
+            let mut word = start;
+            let old = run(&mut word, amo, by, &disturbances);
+            // Where it took effect is one of the values that the word had.
+            let candidates = std::iter::once(start).chain(disturbances.iter().copied());
+            let matches = candidates.clone().any(|held| {
+                let mut expected = held;
+                // SAFETY: a local word; `within` keeps 4-byte words inside of it and aligned.
+                let was = unsafe {
+                    let at = (&raw mut expected).cast::<u8>().add(within as usize);
+                    amo::apply(at, ty, op, amo.operand, compare)
+                };
+                was == old && (expected == word || candidates.clone().any(|other| other == word))
+            });
+            prop_assert!(matches, "{old:#x} {word:#x}");
+            if disturbances.is_empty() {
+                let mut expected = start;
+                // SAFETY: as above.
+                unsafe { amo::apply((&raw mut expected).cast::<u8>().add(within as usize), ty, op, amo.operand, compare) };
+                prop_assert_eq!(word, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn a_loop_that_has_nothing_to_change_writes_nothing() {
+        let amo = WordAmo { offset: 4, ty: AmoType::U32, op: AmoOp::CompareSwap, operand: 9, compare: 7 };
+        let mut swap_loop = SwapLoop::new(amo, AmoType::U64);
+        assert_eq!(swap_loop.offset(), 0);
+        assert_eq!(swap_loop.next(0x0000_0008_0000_0007), Next::Done(8), "the other half is not ours");
+        let mut swap_loop = SwapLoop::new(amo, AmoType::U64);
+        let swap = Next::Swap { expected: 0x0000_0007_1234_5678, new: 0x0000_0009_1234_5678 };
+        assert_eq!(swap_loop.next(0x0000_0007_1234_5678), swap);
+        assert_eq!(swap_loop.next(0x0000_0007_1234_5678), Next::Done(7), "it took");
+    }
+}
