@@ -1,0 +1,205 @@
+#!/bin/bash
+# Measures what Symrail promises about its speed, and says for each promise whether it is kept here and now.
+#
+#   scripts/bench.sh             prints a table
+#   scripts/bench.sh --record    also writes it to docs/benchmarks.md
+#   REPETITIONS=9 scripts/bench.sh
+#
+# What is compared is measured in turns (bare, ours, bare, ours, …) by `symrail perf`, and told is the median over the
+# turns: of latencies' medians, of total rates, and of the ratios within each turn. Absolute figures mean little on a
+# machine that does other things meanwhile; the load is told with them. Takes less than five minutes once all is built.
+set -euo pipefail
+root=$(dirname "$(realpath "$0")")/..
+cd "$root"
+
+record=0
+case ${1-} in
+  "") ;;
+  --record) record=1 ;;
+  *) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
+repetitions=${REPETITIONS:-5}
+
+# What the user has set must not change what is compared.
+for name in $(compgen -e | grep '^SYMRAIL_' || true); do unset "$name"; done
+
+cargo build --release --quiet -p symrail-perftest
+symrail=${CARGO_TARGET_DIR:-target}/release/symrail
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+figures=$work/figures
+failures=$work/failures
+: >"$figures"; : >"$failures"
+
+say() { [ -t 2 ] && printf '\r\033[K%s' "$*" >&2 || true; }
+
+load() { cut -d' ' -f1-3 /proc/loadavg; }
+
+# perf TURN NAME ARGS…: measures, and remembers as lines of: turn name test size value p50
+perf() {
+  local turn=$1 name=$2
+  shift 2
+  say "turn $turn of $repetitions: $name"
+  if ! timeout 60 "$symrail" perf "$@" --json "$work/json" >"$work/out" 2>&1; then
+    { echo "$name: symrail perf $* failed:"; tail -n 3 "$work/out"; } >>"$failures"
+    return 0
+  fi
+  sed -n 's/.*"test":"\([^"]*\)".*"size":\([0-9]*\).*"value":\([^,]*\),"p50":\([^,]*\),.*/'"$turn $name"' \1 \2 \3 \4/p' \
+    "$work/json" >>"$figures"
+}
+
+started=$(date +%s)
+load_before=$(load)
+for ((turn = 1; turn <= repetitions; turn++)); do
+  export SYMRAIL_LIBFABRIC_PROVIDER="tcp;ofi_rxm"
+  # One job for each pair, so that both halves see the machine in the same state.
+  perf $turn tcp raw-put-lat put-lat -b 8 -e 8 -i 4000 --rails 1
+  perf $turn tcp raw-get-lat get-lat -b 8 -e 8 -i 4000 --rails 1
+  perf $turn tcp raw-put-bw put-bw -b 1M -e 1M -i 64 --rails 1
+  perf $turn tcp raw-put-rate p-rate -i 500 --rails 1
+  perf $turn tcp put-rate -i 8 --rails 1
+  perf $turn tcp put-pingpong put-signal-pingpong -b 8 -e 8 -i 4000 --rails 1
+  perf $turn tcp-cpu put-lat -b 8 -e 8 -i 4000 --rails 1 --device cpu
+  perf $turn busy get-lat amo-lat -b 8 -e 8 -i 15 --rails 1 --busy-target
+  perf $turn idle-target get-lat amo-lat -b 8 -e 8 -i 2000 --rails 1
+  SYMRAIL_LIBFABRIC_PROVIDER=shm perf $turn shm raw-put-lat put-lat -b 8 -e 8 -i 20000
+  unset SYMRAIL_LIBFABRIC_PROVIDER
+  perf $turn mapped raw-memcpy-bw put-bw -b 1M -e 1M -i 200
+  perf $turn mapped put-lat amo-lat p-rate -b 8 -e 8
+done
+turn=1
+export SYMRAIL_LIBFABRIC_PROVIDER="tcp;ofi_rxm"
+perf $turn idle idle-cpu --rails 1
+for ((turn = 1; turn <= 3; turn++)); do
+  perf $turn large memory -n 8 --rails 4
+  perf $turn many init-time -n 16 --rails 1
+done
+unset SYMRAIL_LIBFABRIC_PROVIDER
+say "channel"
+channel=$work/channel
+if ! timeout 200 cargo bench --quiet -p symrail-proxy --bench channel -- --quick --noplot >"$channel" 2>&1; then
+  { echo "cargo bench -p symrail-proxy failed:"; tail -n 3 "$channel"; } >>"$failures"
+fi
+load_after=$(load)
+say ""
+
+# Standard input's median.
+median() { sort -g | awk '{ v[NR] = $1 } END { if (NR) printf "%.6g\n", NR % 2 ? v[(NR+1)/2] : (v[NR/2] + v[NR/2+1]) / 2 }'; }
+
+# of NAME TEST FIELD: the median over turns; FIELD is 5 for totals, 6 for medians.
+of() { awk -v n="$1" -v t="$2" -v f="$3" '$2 == n && $3 == t { print $f }' "$figures" | median; }
+
+# ratio NAME TEST NAME TEST FIELD: the median of the first over the second within each turn.
+ratio() {
+  awk -v n="$1" -v t="$2" -v m="$3" -v u="$4" -v f="$5" '
+    $2 == n && $3 == t { a[$1] = $f }
+    $2 == m && $3 == u { b[$1] = $f }
+    END { for (i in a) if (b[i] > 0) print a[i] / b[i] }' "$figures" | median
+}
+
+# row WHAT OURS COMPARED-WITH FIGURE RELATION BOUND: FIGURE is what the promise is about.
+row() {
+  local kept="no figure"
+  [ -z "$4" ] || kept=$(awk -v x="$4" -v r="$5" -v b="$6" 'BEGIN { print (r == "<=" ? x <= b : x >= b) ? "yes" : "NO" }')
+  local relation=≤
+  [ "$5" = "<=" ] || relation=≥
+  # printf counts bytes, and the relation has three of them.
+  printf '| %-58s | %12s | %12s | %8s | %s %-6s | %-9s |\n' "$1" "${2:--}" "${3:--}" "$(short "${4:--}")" "$relation" "$6" "$kept"
+}
+
+short() { case $1 in -) echo - ;; *) awk -v x="$1" 'BEGIN { printf x < 10 ? "%.3f" : "%.4g", x }' ;; esac; }
+
+# with FIGURE UNIT [FACTOR]
+with() { [ -z "$1" ] || awk -v x="$1" -v f="${3:-1}" -v u="$2" 'BEGIN { x *= f; printf (x < 10 ? "%.3f %s" : x < 1000 ? "%.1f %s" : "%.0f %s"), x, u }'; }
+
+# latency|rate WHAT NAME TEST NAME TEST RELATION BOUND UNIT: a ratio.
+compare() {
+  local what=$1 name=$2 test=$3 with_name=$4 with_test=$5 field=$6 relation=$7 bound=$8 unit=$9
+  row "$what" "$(with "$(of "$name" "$test" "$field")" "$unit")" \
+    "$(with "$(of "$with_name" "$with_test" "$field")" "$unit")" \
+    "$(ratio "$name" "$test" "$with_name" "$with_test" "$field")" "$relation" "$bound"
+}
+
+# absolute WHAT NAME TEST FIELD FACTOR UNIT RELATION BOUND
+absolute() {
+  local value
+  value=$(of "$2" "$3" "$4")
+  [ -z "$value" ] || value=$(awk -v x="$value" -v f="$5" 'BEGIN { printf "%.6g", x * f }')
+  row "$1" "$(with "$value" "$6")" "" "$value" "$7" "$8"
+}
+
+table() {
+  printf '| %-58s | %12s | %12s | %8s | %-8s | %-9s |\n' promise ours "compared to" figure bound "kept here"
+  echo "|---|---:|---:|---:|---|---|"
+  compare "tcp;ofi_rxm: put + quiet 8 B over bare put" tcp put-lat tcp raw-put-lat 6 "<=" 1.05 us
+  compare "tcp;ofi_rxm: get 8 B over bare get" tcp get-lat tcp raw-get-lat 6 "<=" 1.05 us
+  compare "tcp;ofi_rxm: put bandwidth 1 MiB over bare" tcp put-bw tcp raw-put-bw 5 ">=" 0.97 MB/s
+  compare "tcp;ofi_rxm: 8 B puts, quiet each 64, over bare awaited" tcp p-rate tcp raw-put-rate 5 ">=" 1.5 Mop/s
+  compare "tcp;ofi_rxm: 8 B puts, one quiet, over bare awaited" tcp put-rate tcp raw-put-rate 5 ">=" 1.5 Mop/s
+  compare "shm: put + quiet 8 B over bare put" shm put-lat shm raw-put-lat 6 "<=" 1.25 us
+  compare "mapped: put bandwidth 1 MiB over memcpy" mapped put-bw mapped raw-memcpy-bw 5 ">=" 0.9 MB/s
+  absolute "mapped: put + quiet 8 B, ns" mapped put-lat 6 1000 ns "<=" 50
+  absolute "mapped: fetch-add 8 B, ns" mapped amo-lat 6 1000 ns "<=" 30
+  absolute "mapped: 8 B puts, M/s" mapped p-rate 5 1 Mop/s ">=" 60
+  absolute "busy target: get 8 B, us" busy get-lat 6 1 us "<=" 200
+  absolute "busy target: fetch-add 8 B, us" busy amo-lat 6 1 us "<=" 200
+  if [ "$(nproc)" -gt 2 ]; then
+    compare "busy target, a core to spare: get over waiting target" busy get-lat idle-target get-lat 6 "<=" 3 us
+    compare "busy target, a core to spare: fetch-add" busy amo-lat idle-target amo-lat 6 "<=" 3 us
+  fi
+  compare "tcp;ofi_rxm: put_signal 8 B over p, half round trips" tcp put-signal-pingpong tcp put-pingpong 6 "<=" 1.3 us
+  compare "tcp;ofi_rxm: CPU device's put 8 B over the host's" tcp-cpu put-lat tcp put-lat 6 "<=" 1.3 us
+  absolute "idle PE, adaptive polling, % of a core" idle idle-cpu 5 1 % "<=" 2
+  absolute "resident besides heaps, 8 PEs with 4 rails, MiB" large memory 5 1 MiB "<=" 64
+  absolute "joining, 16 PEs, s" many init-time 5 0.001 s "<=" 3
+}
+
+# Criterion's lines: a name, perhaps on a line of its own, then `time: [low middle high]`.
+channel_figures() {
+  awk '
+    /time:/ {
+      line = $0; sub(/ *time:.*/, "", line); if (line !~ /^ *$/) name = line
+      split($0, part, "[][]"); split(part[2], word, " ")
+      printf "| %s | %s %s |\n", name, word[3], word[4]
+    }
+    !/time:|thrpt:|change:/ && NF { name = $0 }' "$channel"
+}
+
+report() {
+  echo "# Benchmarks"
+  echo
+  echo "$(date -u '+%Y-%m-%d %H:%M UTC'), $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores," \
+    "$(awk '/^MemTotal/ { printf "%.0f GiB", $2 / 1048576 }' /proc/meminfo), Linux $(uname -r)," \
+    "commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)."
+  echo "Load before: $load_before; after: $load_after. Medians of $repetitions turns."
+  echo
+  table
+  echo
+  echo "The channel between device and proxy alone, for one request:"
+  echo
+  echo "| benchmark | time |"
+  echo "|---|---:|"
+  channel_figures
+  if [ -s "$failures" ]; then
+    echo
+    echo "Failed:"
+    echo
+    sed 's/^/    /' "$failures"
+  fi
+}
+
+report | tee "$work/report"
+echo
+echo "took $(($(date +%s) - started)) s"
+if [ $record = 1 ]; then
+  {
+    sed -n 1,4p "$work/report"
+    echo
+    echo "Made by \`scripts/bench.sh --record\`: bare libfabric and Symrail in turns in the same minutes, between two"
+    echo "processes of one machine. Where two cores serve both processes and their proxies, figures of single runs vary by"
+    echo "a third; the ratios do not."
+    sed -n '5,$p' "$work/report"
+  } >docs/benchmarks.md
+  echo "written to docs/benchmarks.md"
+fi
+[ ! -s "$failures" ]
