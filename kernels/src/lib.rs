@@ -1,5 +1,6 @@
-//! What runs on devices: the CPU device, whose threads issue the same requests as a GPU kernel.
+//! What runs on devices: GPU kernels, and the CPU device, whose threads issue the same requests.
 //!
 //! `include/symrail_layout.h` mirrors the channels' layout for CUDA; `examples/emit_layout.rs` writes it.
 
 pub mod cpu;
+pub mod cuda;

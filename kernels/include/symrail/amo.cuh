@@ -75,7 +75,7 @@ template <> SYMRAIL_ATOM_FN double symrail_atom<double, SYMRAIL_AMO_ADD>(double*
     return atomicAdd_system(p, v);
 }
 
-static __device__ __noinline__ symrail_u64 symrail_amo_proxied(symrail_u64 op, symrail_u64 type, symrail_u64 offset,
+static __device__ __noinline__ symrail_u64 symrail_amo_proxied(symrail_u64 op, symrail_u64 type, const symrail_place& place,
                                                                symrail_u64 operand, symrail_u64 compare, int pe,
                                                                bool fetch) {
     if (!symrail_has_channel(SYMRAIL_WHAT_AMO, pe)) return 0;
@@ -84,14 +84,15 @@ static __device__ __noinline__ symrail_u64 symrail_amo_proxied(symrail_u64 op, s
     if (op != SYMRAIL_AMO_FETCH) r.mask |= SYMRAIL_MASK_VALUE;
     if (fetch || op == SYMRAIL_AMO_COMPARE_SWAP) r.mask |= SYMRAIL_MASK_REPLY;
     r.w[0] = symrail_head(fetch ? SYMRAIL_OP_FETCH_AMO : SYMRAIL_OP_AMO, type, op, r.mask, pe);
-    r.w[1] = offset;
+    r.w[1] = place.offset;
     r.w[4] = 0;
     r.w[5] = operand;
     r.w[6] = 0;
     r.w[7] = compare;
     const symrail_channel_view& c = symrail_my_channel();
     if (fetch) return symrail_ask(c, r, pe);
-    symrail_push(c, r);
+    symrail_u64 position = symrail_push(c, r);
+    if (place.mapped != 0) symrail_mixed(c, position);
     return 0;
 }
 
@@ -106,7 +107,7 @@ SYMRAIL_DEVICE T symrail_amo(T* dest, T value, T compare, int pe, bool fetch) {
         *(volatile T*)place.mapped = value;
         return T();
     }
-    return symrail_of_bits<T>(symrail_amo_proxied(OP, symrail_amo_type<T>::value, place.offset, symrail_to_bits(value),
+    return symrail_of_bits<T>(symrail_amo_proxied(OP, symrail_amo_type<T>::value, place, symrail_to_bits(value),
                                                   symrail_to_bits(compare), pe, fetch));
 }
 

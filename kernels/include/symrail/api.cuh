@@ -160,7 +160,7 @@ struct symrail_compare {
 #define SYMRAIL_SIGNALS(P) \
     SYMRAIL_DEVICE void P##x_signal_op(symrail_u64* signal, symrail_u64 value, int op, int pe) { \
         symrail_place place = symrail_find(signal, 8, pe, SYMRAIL_WHAT_AMO); \
-        if (place.ok && !symrail_signal_directly(place, value, op)) symrail_signal_proxied(place.offset, value, op, pe); \
+        if (place.ok && !symrail_signal_directly(place, value, op)) symrail_signal_proxied(place, value, op, pe); \
     } \
     SYMRAIL_DEVICE symrail_u64 P##_signal_fetch(const symrail_u64* signal) { \
         symrail_u64 now = *(const volatile symrail_u64*)signal; \

@@ -93,6 +93,11 @@ SYMRAIL_DEVICE void symrail_drain(const symrail_channel_view& c) {
     if (done < target) symrail_wait_delivered(c, target);
 }
 
+/* Notes an AMO on memory that stores reach without the proxy: a fence has to wait for it. */
+SYMRAIL_DEVICE void symrail_mixed(const symrail_channel_view& c, symrail_u64 position) {
+    symrail_max_gpu(c.own + SYMRAIL_OWN_MIXED, position + 1);
+}
+
 /* A reply entry's word in device memory: bit 31 while somebody owns it, and the last generation below. */
 #define SYMRAIL_REPLY_OWNED 0x80000000u
 

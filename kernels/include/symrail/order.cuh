@@ -11,8 +11,8 @@ SYMRAIL_DEVICE void symrail_fence() {
     const symrail_channel_view& c = symrail_my_channel();
     symrail_u64 head = symrail_ld_gpu(c.own + SYMRAIL_OWN_HEAD);
     if (head == symrail_ld_gpu(c.own + SYMRAIL_OWN_FENCED)) return;
-    if (symrail_state.heaps[0].flags == 0 && symrail_state.heaps[0].near_peers[symrail_state.me % SYMRAIL_NEAR_PES]) {
-        /* AMOs on a mapped heap go through the proxy and stores do not: only delivery orders the two. */
+    if (symrail_ld_gpu(c.own + SYMRAIL_OWN_MIXED) > symrail_ld_gpu(c.own + SYMRAIL_OWN_COMPLETED)) {
+        /* An AMO went through the proxy to memory that stores reach without it: only delivery orders the two. */
         symrail_drain(c);
         return;
     }

@@ -121,16 +121,18 @@ SYMRAIL_DEVICE bool symrail_signal_directly(const symrail_place& place, symrail_
     return true;
 }
 
-static __device__ __noinline__ void symrail_signal_proxied(symrail_u64 offset, symrail_u64 value, int op, int pe) {
+static __device__ __noinline__ void symrail_signal_proxied(const symrail_place& place, symrail_u64 value, int op, int pe) {
     if (!symrail_has_channel(SYMRAIL_WHAT_AMO, pe)) return;
     symrail_request r;
     r.mask = SYMRAIL_MASK_HEAD | SYMRAIL_MASK_VALUE;
     symrail_u64 amo = op == SYMRAIL_SIGNAL_SET ? SYMRAIL_AMO_SET : SYMRAIL_AMO_ADD;
     r.w[0] = symrail_head(SYMRAIL_OP_AMO, SYMRAIL_TYPE_U64, amo, r.mask, pe);
-    r.w[1] = offset;
+    r.w[1] = place.offset;
     r.w[4] = 0;
     r.w[5] = value;
-    symrail_push(symrail_my_channel(), r);
+    const symrail_channel_view& c = symrail_my_channel();
+    symrail_u64 position = symrail_push(c, r);
+    if (place.mapped != 0) symrail_mixed(c, position);
 }
 
 static __device__ __noinline__ void symrail_put_signal_proxied(symrail_u64 offset, const void* local, size_t bytes,
@@ -166,7 +168,7 @@ SYMRAIL_DEVICE void symrail_put_signal_bytes(void* dest, const void* source, siz
             if (S::rank() == 0) {
                 /* The whole group's stores come before the signal. */
                 symrail_fence_sys();
-                if (!symrail_signal_directly(word, value, op)) symrail_signal_proxied(word.offset, value, op, pe);
+                if (!symrail_signal_directly(word, value, op)) symrail_signal_proxied(word, value, op, pe);
             }
         } else if (S::rank() == 0) {
             symrail_put_signal_proxied(to.offset, source, bytes, word.offset, value, op, pe, wait);

@@ -43,6 +43,7 @@ struct symrail_channel_view {
 #define SYMRAIL_OWN_TAIL 128u
 #define SYMRAIL_OWN_COMPLETED 256u
 #define SYMRAIL_OWN_FENCED 384u
+#define SYMRAIL_OWN_MIXED 448u
 #define SYMRAIL_OWN_REPLIES 512u
 
 struct symrail_device_state {

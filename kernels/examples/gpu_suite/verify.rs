@@ -1,0 +1,84 @@
+//! Kernels of all PEs check each other's work.
+
+use symrail_kernels::cuda::Shape;
+
+use crate::job::{Failure, Job};
+
+/// What the checks of `cu/verify.cu` are about, by number.
+const CHECKS: [&str; 13] = [
+    "p of 1, 4, 8 bytes",
+    "g of 1, 4, 8 bytes",
+    "put by a thread, odd sizes and addresses",
+    "put by a block",
+    "put by a warp, nbi",
+    "get by a block, get nbi",
+    "put_signal by block and thread, set and add",
+    "fetch_add by all threads: values",
+    "add, inc, or, xor, float add by all threads",
+    "swap, compare_swap, fetch_and, set, fetch",
+    "fence keeps data before a flag",
+    "symrail_ptr",
+    "many blocks, rings wrap",
+];
+const ROUNDS: u64 = 200;
+const LAPS: u64 = 2;
+const THREADS: u32 = 128;
+
+/// Runs all checks; `false` when one failed.
+pub fn run(job: &Job) -> Result<bool, Failure> {
+    let report = job.gpu.alloc(CHECKS.len() * 8)?;
+    let [verify, stress, check] = ["verify", "stress", "stress_check"].map(|name| job.verify.kernel(name));
+    let (verify, stress, check) = (verify?, stress?, check?);
+    let shape = Shape { blocks: 1, threads: THREADS };
+    let many = Shape { blocks: 8, threads: 256 };
+    // SAFETY: the kernels' arguments, as `cu/verify.cu` declares them; the buffers outlive them.
+    unsafe {
+        job.stream.launch(&verify, shape, &[job.area, report.at(), ROUNDS])?;
+        job.stream.wait(job.patience)?;
+        job.state.check()?;
+        job.runtime.barrier_all()?;
+        job.stream.launch(&stress, many, &[job.area, LAPS])?;
+        job.stream.wait(job.patience)?;
+        job.state.check()?;
+        job.runtime.barrier_all()?;
+        job.stream.launch(&check, many, &[job.area, report.at(), LAPS])?;
+        job.stream.wait(job.patience)?;
+    }
+    let mut bytes = vec![0; CHECKS.len() * 8];
+    job.gpu.read(report.at(), &mut bytes)?;
+    let mut good = true;
+    for (what, count) in CHECKS.iter().zip(bytes.chunks(8)) {
+        let count = count.iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
+        if count > 0 {
+            println!("FAILED on PE {}: {what}: {count} times", job.me());
+            good = false;
+        }
+    }
+    good &= errors_are_told(job)?;
+    job.runtime.barrier_all()?;
+    if good {
+        println!("PE {}: {} checks and errors told: ok", job.me(), CHECKS.len());
+    }
+    Ok(good)
+}
+
+/// Wrong addresses and PEs and waits without end come back as errors, and the device goes on working.
+fn errors_are_told(job: &Job) -> Result<bool, Failure> {
+    let outside = job.gpu.alloc(64)?;
+    let mut good = true;
+    let one = Shape { blocks: 1, threads: 1 };
+    for (name, argument, expected) in
+        [("wrong_address", outside.at(), "in no symmetric heap"), ("wrong_pe", job.area, "no such PE")]
+    {
+        let kernel = job.verify.kernel(name)?;
+        // SAFETY: one address as its argument, which it must not follow.
+        unsafe { job.stream.launch(&kernel, one, &[argument]) }?;
+        job.stream.wait(job.patience)?;
+        let told = job.state.check();
+        if !told.as_ref().is_err_and(|error| error.to_string().contains(expected)) {
+            println!("FAILED on PE {}: {name} reported {told:?}", job.me());
+            good = false;
+        }
+    }
+    Ok(good)
+}

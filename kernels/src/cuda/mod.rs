@@ -1,0 +1,24 @@
+//! GPUs as devices: compiling programs, telling kernels about their PE, launching them.
+//!
+//! | file | concept |
+//! |---|---|
+//! | [`compile`] | CUDA C++ with the device API, compiled at run time by NVRTC |
+//! | [`module`] | loaded programs, kernels, launches, streams |
+//! | [`state`] | what a kernel knows of its PE (`include/symrail/state.cuh`), and what it has to say afterwards |
+//! | [`error`] | what can go wrong |
+//!
+//! Typical: [`Gpu::open`], [`compile::Program::new`], [`Module::load`], [`DeviceState::new`] of what the runtime gives,
+//! [`DeviceState::attach`], [`Module::kernel`], [`Stream::launch`], [`Stream::wait`], [`DeviceState::check`].
+//!
+//! Nothing of this needs CUDA to build: the driver and NVRTC are loaded when asked for.
+
+pub mod compile;
+pub mod error;
+pub mod module;
+pub mod state;
+
+pub use compile::{Compiled, Program};
+pub use error::{Error, Result};
+pub use module::{Kernel, Module, Shape, Stream};
+pub use state::{DeviceParts, DeviceState, HeapView};
+pub use symrail_heap::cuda::{DeviceBuffer, DeviceHeap, DevicePeers, Gpu, PinnedBuffer, Registration};

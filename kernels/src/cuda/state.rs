@@ -1,0 +1,259 @@
+//! What a kernel knows of its PE: the struct of `include/symrail/state.cuh`, and the memory that it points to.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use symrail_heap::cuda::{DeviceBuffer, Gpu, PinnedBuffer, Registration};
+use symrail_proxy::channel::Producer;
+
+use super::error::{Error, Result};
+use super::module::Module;
+
+/// As `SYMRAIL_STATE_VERSION`, and the sizes that follow from it.
+const VERSION: u32 = 1;
+const MAX_HEAPS: usize = 2;
+const MAX_CHANNELS: usize = 16;
+const NEAR_PES: usize = 32;
+const HEAP_ATOMICS: u64 = 1;
+/// Bytes of the producers' words before the reply entries' words.
+const OWN_BYTES: usize = 512;
+
+/// One symmetric heap, as this GPU reaches it.
+#[derive(Debug, Clone)]
+pub struct HeapView {
+    /// This PE's copy in the GPU's address space.
+    pub base: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// The symmetric offset of its first byte, as the proxy counts.
+    pub offset: u64,
+    /// The GPU's atomics on it are atomic with everybody else's: true for device memory, false for host memory over PCIe.
+    pub atomics: bool,
+    /// Every PE's copy in the GPU's address space, 0 where only the proxy reaches it.
+    pub peers: Vec<u64>,
+}
+
+/// What a device works with.
+#[derive(Debug, Clone)]
+pub struct DeviceParts {
+    /// This PE.
+    pub me: u32,
+    /// How many PEs there are.
+    pub n_pes: u32,
+    /// At most two; the first that contains an address is meant.
+    pub heaps: Vec<HeapView>,
+    /// Channels that no CPU thread pushes to; at most 16.
+    pub channels: Vec<Producer>,
+    /// 64 zeroed words (8 bytes each) of one of the heaps, at the same symmetric offset on every PE, for barriers.
+    pub barrier_words: u64,
+    /// How long device code waits for anything.
+    pub timeout: Duration,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RawHeap {
+    base: u64,
+    bytes: u64,
+    offset: u64,
+    flags: u64,
+    peers: u64,
+    near_peers: [u64; NEAR_PES],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RawChannel {
+    ring: u64,
+    own: u64,
+    slots: u64,
+    replies: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RawState {
+    version: u32,
+    me: i32,
+    n_pes: i32,
+    n_heaps: u32,
+    n_channels: u32,
+    reserved: u32,
+    timeout_ns: u64,
+    error: u64,
+    barrier_epoch: u64,
+    barrier_words: u64,
+    spare: u64,
+    heaps: [RawHeap; MAX_HEAPS],
+    channels: [RawChannel; MAX_CHANNELS],
+}
+
+/// As `SYMRAIL_STATE_BYTES`.
+pub const STATE_BYTES: usize = size_of::<RawState>();
+
+/// A device's state, alive as long as kernels use it.
+pub struct DeviceState {
+    me: u32,
+    raw: RawState,
+    error: PinnedBuffer,
+    channels: Vec<Producer>,
+    known_errors: Vec<AtomicU64>,
+    // What `raw` points to.
+    _own: Vec<DeviceBuffer>,
+    _rings: Vec<Registration>,
+}
+
+impl std::fmt::Debug for DeviceState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DeviceState").field("me", &self.me).finish_non_exhaustive()
+    }
+}
+
+impl DeviceState {
+    /// Makes a state of parts: registers the channels with the GPU and gives it words of its own for them.
+    ///
+    /// # Safety
+    /// The heaps are mapped in the GPU's address space, with as many bytes on every PE, and the channels' memory stays, as
+    /// long as kernels run that were attached to the state. Nobody else pushes to the channels.
+    ///
+    /// # Errors
+    /// Parts that contradict one another, or what the driver says.
+    pub unsafe fn new(gpu: &Arc<Gpu>, parts: DeviceParts) -> Result<Self> {
+        examine(&parts)?;
+        let error = PinnedBuffer::new(gpu, 4096)?;
+        let mut own = Vec::new();
+        let mut rings = Vec::new();
+        let epoch = gpu.alloc(128)?;
+        let none = RawHeap { base: 0, bytes: 0, offset: 0, flags: 0, peers: 0, near_peers: [0; NEAR_PES] };
+        let mut raw = RawState {
+            version: VERSION,
+            me: parts.me as i32,
+            n_pes: parts.n_pes as i32,
+            n_heaps: parts.heaps.len() as u32,
+            n_channels: parts.channels.len() as u32,
+            reserved: 0,
+            timeout_ns: u64::try_from(parts.timeout.as_nanos()).unwrap_or(u64::MAX),
+            error: error.device(),
+            barrier_epoch: epoch.at(),
+            barrier_words: parts.barrier_words,
+            spare: 0,
+            heaps: [none; MAX_HEAPS],
+            channels: [RawChannel { ring: 0, own: 0, slots: 0, replies: 0 }; MAX_CHANNELS],
+        };
+        own.push(epoch);
+        for (heap, view) in raw.heaps.iter_mut().zip(&parts.heaps) {
+            let table: Vec<u8> = view.peers.iter().flat_map(|base| base.to_le_bytes()).collect();
+            let peers = gpu.alloc(table.len())?;
+            gpu.write(peers.at(), &table)?;
+            let flags = if view.atomics { HEAP_ATOMICS } else { 0 };
+            let RawHeap { near_peers, .. } = heap;
+            near_peers.iter_mut().zip(&view.peers).for_each(|(near, base)| *near = *base);
+            (heap.base, heap.bytes, heap.offset) = (view.base, view.bytes, view.offset);
+            (heap.flags, heap.peers) = (flags, peers.at());
+            own.push(peers);
+        }
+        for (channel, producer) in raw.channels.iter_mut().zip(&parts.channels) {
+            let memory = producer.memory();
+            // SAFETY: the channel's memory stays, as the caller promised, and is reached through atomics only.
+            let ring = unsafe { Registration::new(gpu, memory.base(), memory.bytes()) }?;
+            let words = gpu.alloc(OWN_BYTES + memory.replies() * 4)?;
+            *channel = RawChannel {
+                ring: ring.device(),
+                own: words.at(),
+                slots: memory.slots() as u64,
+                replies: memory.replies() as u64,
+            };
+            rings.push(ring);
+            own.push(words);
+        }
+        let known_errors = parts.channels.iter().map(|c| AtomicU64::new(c.errors())).collect();
+        Ok(Self { me: parts.me, raw, error, channels: parts.channels, known_errors, _own: own, _rings: rings })
+    }
+
+    /// Tells a program's kernels about the PE.
+    ///
+    /// # Errors
+    /// The program does not include the device API, or another version of it.
+    pub fn attach(&self, module: &Module) -> Result<()> {
+        let (at, bytes) = module.state()?;
+        if bytes != STATE_BYTES {
+            return Err(Error::Parts(format!("a state of {bytes} bytes in a program, and of {STATE_BYTES} here")));
+        }
+        // SAFETY: a plain struct of numbers without padding, as its size in CUDA tells.
+        let raw = unsafe { std::slice::from_raw_parts((&raw const self.raw).cast::<u8>(), STATE_BYTES) };
+        Ok(module.gpu().write(at, raw)?)
+    }
+
+    /// What kernels and the proxy have reported since the last look. Call it after a kernel has ended.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub fn check(&self) -> Result<()> {
+        let code = self.error.word(0);
+        if code != 0 {
+            let (what, pe, place) = (self.error.word(1), self.error.word(2), self.error.word(3));
+            self.error.set_word(0, 0);
+            return Err(Error::Kernel { me: self.me, what: attempted(what), pe, place, why: reason(code) });
+        }
+        for (channel, (producer, known)) in self.channels.iter().zip(&self.known_errors).enumerate() {
+            let errors = producer.errors();
+            let count = errors.saturating_sub(known.swap(errors, Ordering::Relaxed));
+            if count > 0 {
+                return Err(Error::Requests { count, channel });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn examine(parts: &DeviceParts) -> Result<()> {
+    let wrong = if parts.me >= parts.n_pes || i32::try_from(parts.n_pes).is_err() {
+        format!("PE {} of {}", parts.me, parts.n_pes)
+    } else if parts.heaps.is_empty() || parts.heaps.len() > MAX_HEAPS {
+        format!("{} heaps: give 1 to {MAX_HEAPS}", parts.heaps.len())
+    } else if parts.channels.len() > MAX_CHANNELS {
+        format!("{} channels: set SYMRAIL_PROXY_CHANNELS to at most {MAX_CHANNELS}", parts.channels.len())
+    } else if let Some(heap) = parts.heaps.iter().find(|h| h.peers.len() != parts.n_pes as usize) {
+        format!("{} addresses of {} PEs' heaps", heap.peers.len(), parts.n_pes)
+    } else if parts.heaps.iter().any(|h| h.base % 64 != 0 || h.peers.iter().any(|p| p % 64 != 0)) {
+        "a heap that does not start at a multiple of 64".into()
+    } else {
+        return Ok(());
+    };
+    Err(Error::Parts(wrong))
+}
+
+fn attempted(what: u64) -> &'static str {
+    match what {
+        1 => "a put, get or value",
+        2 => "an atomic or signal",
+        3 => "waiting for room in a channel",
+        4 => "waiting for a reply",
+        5 => "a quiet",
+        6 => "waiting for a word",
+        _ => "an unknown operation",
+    }
+}
+
+fn reason(code: u64) -> &'static str {
+    match code {
+        1 => "it did not happen in time (SYMRAIL_TIMEOUT_S)",
+        2 => "the address is in no symmetric heap of the device",
+        3 => "there is no such PE",
+        4 => "the PE is not mapped and the device has no channel: set SYMRAIL_PROXY_CHANNELS to 1 or more",
+        5 => "all reply entries are in use: launch fewer threads that fetch, or use more channels",
+        _ => "unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::STATE_BYTES;
+
+    #[test]
+    fn the_state_has_the_size_that_the_header_says() {
+        let line = format!("#define SYMRAIL_STATE_BYTES {STATE_BYTES}u\n");
+        assert!(include_str!("../../include/symrail/state.cuh").contains(&line), "{line}");
+    }
+}

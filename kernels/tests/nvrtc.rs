@@ -1,0 +1,78 @@
+//! Every program compiles, for every architecture that is meant, and so do programs that use the API under other names.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::PathBuf;
+
+use symrail_kernels::cuda::Program;
+use symrail_kernels::cuda::compile::Nvrtc;
+
+const ARCHITECTURES: [&str; 2] = ["sm_80", "sm_90"];
+
+/// NVRTC, from where `scripts/cuda-wheels.sh` puts it or from the system.
+fn nvrtc() -> Option<Nvrtc> {
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from);
+    match Nvrtc::load(&[target.join("cuda/nvidia/cu13/lib")]) {
+        Ok(nvrtc) => Some(nvrtc),
+        Err(error) => {
+            println!("SKIPPED: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn every_program_becomes_ptx_and_machine_code() {
+    let Some(nvrtc) = nvrtc() else { return };
+    for program in Program::OWN {
+        for arch in ARCHITECTURES {
+            let compiled = nvrtc.compile(&program, arch).unwrap();
+            assert_eq!(compiled.log, "", "{} for {arch}", program.name());
+            assert_eq!(&compiled.cubin[..4], b"\x7fELF", "{} for {arch}", program.name());
+            let ptx = String::from_utf8_lossy(&compiled.ptx);
+            assert!(ptx.contains(&format!(".target {arch}")), "{} for {arch}", program.name());
+            assert!(ptx.contains("symrail_state"), "{} for {arch}", program.name());
+        }
+    }
+}
+
+/// Every kind of call, as a user of other symmetric heaps writes it.
+const FAMILIAR: &str = r#"
+#include "symrail_nvshmem.cuh"
+extern "C" __global__ void familiar(float* data, unsigned long long* signal, int* counter, double* sum) {
+    int peer = (nvshmem_my_pe() + 1) % nvshmem_n_pes();
+    nvshmem_float_p(data, nvshmem_float_g(data + 1, peer), peer);
+    nvshmem_float_put(data, data + 8, 4, peer);
+    nvshmemx_float_put_nbi_block(data, data + 8, 4, peer);
+    nvshmemx_float_get_warp(data, data + 8, 4, peer);
+    nvshmem_putmem_signal_nbi(data, data + 8, 16, signal, 1, NVSHMEM_SIGNAL_ADD, peer);
+    nvshmemx_double_put_signal_block(sum, sum + 8, 2, signal, 1, NVSHMEM_SIGNAL_SET, peer);
+    nvshmemx_signal_op(signal, 1, NVSHMEM_SIGNAL_ADD, peer);
+    nvshmem_signal_wait_until(signal, NVSHMEM_CMP_GE, 2);
+    nvshmem_int_wait_until_all(counter, 3, nullptr, NVSHMEM_CMP_NE, 0);
+    nvshmem_int_atomic_inc(counter, peer);
+    *counter = nvshmem_int_atomic_compare_swap(counter, 1, 2, peer) + nvshmem_int_test(counter, NVSHMEM_CMP_EQ, 1);
+    nvshmem_double_atomic_add(sum, 1.5, peer);
+    nvshmem_fence();
+    nvshmem_quiet();
+    nvshmem_barrier_all();
+    nvshmemx_sync_all_block();
+    if (nvshmem_ptr(data, peer) == nullptr) *counter = 0;
+}
+static_assert(sizeof(symrail_device_state) == SYMRAIL_STATE_BYTES, "the state's size");
+"#;
+
+#[test]
+fn familiar_programs_compile_by_another_include() {
+    let Some(nvrtc) = nvrtc() else { return };
+    nvrtc.compile(&Program::new("familiar.cu", FAMILIAR), "sm_90").unwrap();
+}
+
+#[test]
+fn a_wrong_program_is_told_with_the_compilers_words() {
+    let Some(nvrtc) = nvrtc() else { return };
+    let error = nvrtc.compile(&Program::new("wrong.cu", "__global__ void k() { nothing_of_this_name(); }"), "sm_90");
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains("wrong.cu") && text.contains("nothing_of_this_name"), "{text}");
+}
