@@ -92,3 +92,11 @@ pub enum Error {
         reason: String,
     },
 }
+
+impl Error {
+    /// Whether the heap had no room: nothing has changed then, and the program may go on.
+    #[must_use]
+    pub fn is_exhausted(&self) -> bool {
+        matches!(self, Error::Heap(symrail_heap::HeapError::Exhausted { .. }))
+    }
+}

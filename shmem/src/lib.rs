@@ -11,6 +11,7 @@
 //! | [`rma`], [`atomics`] | puts, gets, put-signals, AMOs; fence and quiet |
 //! | [`wait`], [`wait_many`], [`sync`] | waiting for a word, for some of many, and for everybody |
 //! | [`symmetric`] | the same operations on typed slices, with checked bounds and without `unsafe`: start here |
+//! | [`team`], [`collective`] | some PEs, and what they do together: broadcast, reduce, collect, all-to-all |
 //! | `program_data` | the program's static variables as symmetric memory |
 //! | `wire` | host threads on the wire |
 //! | `card` | what PEs tell each other before they are connected |
@@ -19,17 +20,20 @@ pub mod alloc;
 pub mod atomics;
 pub mod bootstrap;
 mod card;
+pub mod collective;
 pub mod error;
 mod program_data;
 pub mod rma;
 pub mod runtime;
 pub mod symmetric;
 pub mod sync;
+pub mod team;
 pub mod wait;
 pub mod wait_many;
 mod wire;
 
 pub use atomics::{AmoInteger, AmoValue};
+pub use collective::{ActiveSet, Reduction};
 pub use error::{Error, Result};
 pub use rma::{SignalOp, Strided};
 pub use runtime::Runtime;
@@ -38,5 +42,6 @@ pub use symmetric::{SymSlice, Symmetric};
 pub use symrail_transport::Pe;
 pub use symrail_transport::amo::{AmoOp, AmoType};
 pub use symrail_transport::env::Settings;
+pub use team::{Group, Team};
 pub use wait::{Cmp, WaitWord};
 pub use wait_many::{Wanted, WordSet};

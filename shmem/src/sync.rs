@@ -80,7 +80,7 @@ impl Runtime {
         Ok(any)
     }
 
-    fn put_flag(&self, pe: Pe, offset: u64, value: u8) -> Result<()> {
+    pub(crate) fn put_flag(&self, pe: Pe, offset: u64, value: u8) -> Result<()> {
         let base = self.mapped(pe)?;
         if base != 0 {
             // SAFETY: the flag is in committed memory of every PE's heap, and reached as an atomic byte only.

@@ -1,0 +1,142 @@
+//! Collectives of active sets: deprecated, and still what many programs use.
+
+use std::ffi::{c_int, c_long, c_longlong, c_short, c_void};
+
+use symrail::collective::{Complex, LongDouble};
+use symrail::{ActiveSet, Group, Reduction};
+
+use super::not_null;
+use super::strided::shape;
+use crate::fail::{check, fail};
+use crate::job::job;
+
+/// `PE_start`, `logPE_stride`, `PE_size`
+type Set = (c_int, c_int, c_int);
+
+unsafe fn active_set(function: &str, (start, log_stride, size): Set, words: *mut c_long) -> ActiveSet<'static> {
+    let runtime = job(function).runtime;
+    not_null(function, "pSync", words, 8 * symrail::collective::active_set::SYNC_WORDS);
+    let stride = u32::try_from(log_stride).ok().and_then(|log| 1i64.checked_shl(log)).unwrap_or(0);
+    let group = Group::new(start.into(), stride, size.into(), runtime.my_pe(), runtime.n_pes());
+    let Some(group) = group else {
+        let n_pes = runtime.n_pes();
+        fail(
+            function,
+            &format!("PE_start {start}, logPE_stride {log_stride}, PE_size {size} is no set of this PE and others of {n_pes}"),
+        );
+    };
+    // SAFETY: what C promises: an array of SHMEM_*_SYNC_SIZE words, symmetric, at SHMEM_SYNC_VALUE.
+    unsafe { ActiveSet::new(runtime, group, words.cast()) }
+}
+
+export! {
+    ["shmem_barrier"] fn(start: c_int, log_stride: c_int, size: c_int, sync: *mut c_long) {
+        // SAFETY: what C promises.
+        check(NAME, unsafe { active_set(NAME, (start, log_stride, size), sync) }.barrier());
+    }
+    ["shmem_sync"] fn(start: c_int, log_stride: c_int, size: c_int, sync: *mut c_long) {
+        // SAFETY: what C promises.
+        check(NAME, unsafe { active_set(NAME, (start, log_stride, size), sync) }.sync());
+    }
+}
+
+macro_rules! sized {
+    ($($name:literal, $bytes:literal;)*) => {$(
+        export! {
+            ["shmem_broadcast" $name]
+            fn(
+                dest: *mut c_void, source: *const c_void, count: usize, root: c_int,
+                start: c_int, log_stride: c_int, size: c_int, sync: *mut c_long,
+            ) {
+                if !(0..size).contains(&root) {
+                    fail(NAME, &format!("PE_root {root} is not in the active set, which has PEs 0 to {}", size - 1));
+                }
+                // SAFETY: what C promises.
+                check(NAME, unsafe {
+                    let set = active_set(NAME, (start, log_stride, size), sync);
+                    set.broadcast(dest.cast(), source.cast(), count.saturating_mul($bytes), root as u32)
+                });
+            }
+            ["shmem_collect" $name]
+            fn(
+                dest: *mut c_void, source: *const c_void, count: usize,
+                start: c_int, log_stride: c_int, size: c_int, sync: *mut c_long,
+            ) {
+                // SAFETY: what C promises.
+                check(NAME, unsafe {
+                    let set = active_set(NAME, (start, log_stride, size), sync);
+                    set.collect(dest.cast(), source.cast(), count.saturating_mul($bytes))
+                });
+            }
+            ["shmem_fcollect" $name]
+            fn(
+                dest: *mut c_void, source: *const c_void, count: usize,
+                start: c_int, log_stride: c_int, size: c_int, sync: *mut c_long,
+            ) {
+                // SAFETY: what C promises.
+                check(NAME, unsafe {
+                    let set = active_set(NAME, (start, log_stride, size), sync);
+                    set.fcollect(dest.cast(), source.cast(), count.saturating_mul($bytes))
+                });
+            }
+            ["shmem_alltoall" $name]
+            fn(
+                dest: *mut c_void, source: *const c_void, count: usize,
+                start: c_int, log_stride: c_int, size: c_int, sync: *mut c_long,
+            ) {
+                // SAFETY: what C promises.
+                check(NAME, unsafe {
+                    let set = active_set(NAME, (start, log_stride, size), sync);
+                    set.alltoalls(dest.cast(), source.cast(), shape(NAME, 1, 1, $bytes, count))
+                });
+            }
+            ["shmem_alltoalls" $name]
+            fn(
+                dest: *mut c_void, source: *const c_void, dst: isize, sst: isize, count: usize,
+                start: c_int, log_stride: c_int, size: c_int, sync: *mut c_long,
+            ) {
+                // SAFETY: what C promises.
+                check(NAME, unsafe {
+                    let set = active_set(NAME, (start, log_stride, size), sync);
+                    set.alltoalls(dest.cast(), source.cast(), shape(NAME, dst, sst, $bytes, count))
+                });
+            }
+        }
+    )*};
+}
+sized! { "32", 4; "64", 8; }
+
+macro_rules! reductions {
+    ($($op:literal, $make:ident { $($name:literal, $t:ty;)* })*) => {$($(
+        export! {
+            ["shmem_" $name "_" $op "_to_all"]
+            fn(
+                dest: *mut $t, source: *const $t, count: c_int,
+                start: c_int, log_stride: c_int, size: c_int, _work: *mut $t, sync: *mut c_long,
+            ) {
+                let Ok(count) = usize::try_from(count) else { fail(NAME, &format!("nreduce is {count}")) };
+                // SAFETY: what C promises.
+                check(NAME, unsafe {
+                    let set = active_set(NAME, (start, log_stride, size), sync);
+                    set.reduce(dest.cast(), source.cast(), count, Reduction::$make::<$t>())
+                });
+            }
+        }
+    )*)*};
+}
+macro_rules! bitwise {
+    ($($name:literal, $c:literal, $t:ty;)*) => {
+        reductions! { "and", and { $($name, $t;)* } "or", or { $($name, $t;)* } "xor", xor { $($name, $t;)* } }
+    };
+}
+macro_rules! ordered {
+    ($($name:literal, $c:literal, $t:ty;)*) => { reductions! { "min", min { $($name, $t;)* } "max", max { $($name, $t;)* } } };
+}
+macro_rules! arithmetic {
+    ($($name:literal, $c:literal, $t:ty;)*) => {
+        reductions! { "sum", sum { $($name, $t;)* } "prod", product { $($name, $t;)* } }
+    };
+}
+old_bitwise_reduce_types! { bitwise }
+old_ordered_reduce_types! { ordered }
+old_arithmetic_reduce_types! { arithmetic }

@@ -1,0 +1,108 @@
+//! Collectives of teams, but for reductions.
+
+use std::ffi::{
+    c_char, c_int, c_long, c_longlong, c_schar, c_short, c_uchar, c_uint, c_ulong, c_ulonglong, c_ushort,
+};
+
+use symrail::collective::LongDouble;
+
+use super::not_null;
+use super::strided::shape;
+use crate::fail::{check, fail};
+use crate::handle::{TeamHandle, team};
+
+unsafe fn broadcast(function: &str, handle: TeamHandle, dest: *mut u8, source: *const u8, bytes: usize, root: c_int) -> c_int {
+    let team = team(function, handle);
+    let Some(root) = u32::try_from(root).ok().filter(|&root| root < team.group().size()) else {
+        fail(function, &format!("root {root} is not in the team, which has PEs 0 to {}", team.group().size() - 1));
+    };
+    not_null(function, "dest", dest, bytes);
+    if root == team.group().me() {
+        not_null(function, "source", source, bytes);
+    }
+    // SAFETY: what C promises.
+    check(function, unsafe { team.broadcast(dest, source, bytes, root) });
+    0
+}
+
+unsafe fn fcollect(function: &str, handle: TeamHandle, dest: *mut u8, source: *const u8, bytes: usize) -> c_int {
+    let team = team(function, handle);
+    not_null(function, "source", source, bytes);
+    not_null(function, "dest", dest, bytes);
+    // SAFETY: what C promises.
+    check(function, unsafe { team.fcollect(dest, source, bytes) });
+    0
+}
+
+unsafe fn collect(function: &str, handle: TeamHandle, dest: *mut u8, source: *const u8, bytes: usize) -> c_int {
+    let team = team(function, handle);
+    not_null(function, "source", source, bytes);
+    not_null(function, "dest", dest, bytes);
+    // SAFETY: what C promises.
+    check(function, unsafe { team.collect(dest, source, bytes) });
+    0
+}
+
+unsafe fn alltoall(function: &str, handle: TeamHandle, dest: *mut u8, source: *const u8, bytes: usize) -> c_int {
+    let team = team(function, handle);
+    not_null(function, "source", source, bytes);
+    not_null(function, "dest", dest, bytes);
+    // SAFETY: what C promises.
+    check(function, unsafe { team.alltoall(dest, source, bytes) });
+    0
+}
+
+unsafe fn alltoalls(
+    function: &str,
+    handle: TeamHandle,
+    (dest, source): (*mut u8, *const u8),
+    (dst, sst): (isize, isize),
+    (size, count): (usize, usize),
+) -> c_int {
+    let team = team(function, handle);
+    not_null(function, "source", source, count);
+    not_null(function, "dest", dest, count);
+    // SAFETY: what C promises.
+    check(function, unsafe { team.alltoalls(dest, source, shape(function, dst, sst, size, count)) });
+    0
+}
+
+macro_rules! typed {
+    ($($name:literal, $c:literal, $t:ty;)*) => {$(
+        routines! { [$name "_broadcast"] [$name "_fcollect"] [$name "_collect"] [$name "_alltoall"] [$name "_alltoalls"] $t }
+    )*};
+}
+
+macro_rules! routines {
+    ([$($broadcast:literal)+] [$($fcollect:literal)+] [$($collect:literal)+] [$($alltoall:literal)+] [$($alltoalls:literal)+] $t:ty) => {
+        export! {
+            ["shmem_" $($broadcast)+] fn(team: TeamHandle, dest: *mut $t, source: *const $t, count: usize, root: c_int) -> c_int {
+                // SAFETY: what C promises.
+                unsafe { broadcast(NAME, team, dest.cast(), source.cast(), count.saturating_mul(size_of::<$t>()), root) }
+            }
+            ["shmem_" $($fcollect)+] fn(team: TeamHandle, dest: *mut $t, source: *const $t, count: usize) -> c_int {
+                // SAFETY: what C promises.
+                unsafe { fcollect(NAME, team, dest.cast(), source.cast(), count.saturating_mul(size_of::<$t>())) }
+            }
+            ["shmem_" $($collect)+] fn(team: TeamHandle, dest: *mut $t, source: *const $t, count: usize) -> c_int {
+                // SAFETY: what C promises.
+                unsafe { collect(NAME, team, dest.cast(), source.cast(), count.saturating_mul(size_of::<$t>())) }
+            }
+            ["shmem_" $($alltoall)+] fn(team: TeamHandle, dest: *mut $t, source: *const $t, count: usize) -> c_int {
+                // SAFETY: what C promises.
+                unsafe { alltoall(NAME, team, dest.cast(), source.cast(), count.saturating_mul(size_of::<$t>())) }
+            }
+            ["shmem_" $($alltoalls)+]
+            fn(team: TeamHandle, dest: *mut $t, source: *const $t, dst: isize, sst: isize, count: usize) -> c_int {
+                // SAFETY: what C promises.
+                unsafe { alltoalls(NAME, team, (dest.cast(), source.cast()), (dst, sst), (size_of::<$t>(), count)) }
+            }
+        }
+    };
+}
+rma_types! { typed }
+
+/// A byte, as C's `void *` means it here.
+type Byte = u8;
+routines! { ["broadcastmem"] ["fcollectmem"] ["collectmem"] ["alltoallmem"] ["alltoallsmem"] Byte }
+

@@ -1,0 +1,68 @@
+//! Making and destroying contexts.
+
+use std::ffi::{c_int, c_long};
+
+use crate::fail::{check, fail};
+use crate::handle::{
+    Context, DEFAULT_CONTEXT, INVALID, MadeContext, TEAM_WORLD, TeamHandle, drop_context, find_team, keep_context,
+    made_context,
+};
+use crate::job::job;
+
+/// `SHMEM_CTX_SERIALIZED | SHMEM_CTX_PRIVATE | SHMEM_CTX_NOSTORE`
+const OPTIONS: c_long = 7;
+
+unsafe fn create(function: &str, team: TeamHandle, options: c_long, context: *mut Context) -> c_int {
+    super::not_null(function, "ctx", context, 8);
+    if options & !OPTIONS != 0 {
+        fail(function, &format!("options {options:#x}; use SHMEM_CTX_SERIALIZED, PRIVATE and NOSTORE only"));
+    }
+    let made = find_team(job(function), team).and_then(|found| {
+        let group = found.group();
+        keep_context(MadeContext { team, group, options })
+    });
+    // SAFETY: the caller's variable.
+    unsafe { context.write(made.unwrap_or(INVALID)) };
+    made.is_none().into()
+}
+
+export! {
+    ["shmem_ctx_create"] fn(options: c_long, context: *mut Context) -> c_int {
+        // SAFETY: what C promises.
+        unsafe { create(NAME, TEAM_WORLD, options, context) }
+    }
+
+    ["shmem_team_create_ctx"] fn(team: TeamHandle, options: c_long, context: *mut Context) -> c_int {
+        // SAFETY: what C promises.
+        unsafe { create(NAME, team, options, context) }
+    }
+
+    ["shmem_ctx_destroy"] fn(context: Context) {
+        let runtime = job(NAME).runtime;
+        if context == INVALID {
+            return;
+        }
+        if context == DEFAULT_CONTEXT {
+            fail(NAME, &"SHMEM_CTX_DEFAULT cannot be destroyed");
+        }
+        check(NAME, runtime.quiet());
+        if let Some(made) = drop_context(context) {
+            tracing::debug!(options = made.options, "a context was destroyed");
+        } else {
+            fail(NAME, &"the context does not exist; was it destroyed before?");
+        }
+    }
+
+    ["shmem_ctx_get_team"] fn(context: Context, team: *mut TeamHandle) -> c_int {
+        super::not_null(NAME, "team", team, 8);
+        job(NAME);
+        let found = match context {
+            INVALID => INVALID,
+            DEFAULT_CONTEXT => TEAM_WORLD,
+            _ => made_context(NAME, context).team,
+        };
+        // SAFETY: the caller's variable.
+        unsafe { team.write(found) };
+        (found == INVALID).into()
+    }
+}

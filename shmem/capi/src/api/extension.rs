@@ -1,0 +1,99 @@
+//! Extensions that other libraries have too (`shmemx.h`): time, and block-strided puts and gets.
+
+use std::ffi::{
+    c_char, c_int, c_long, c_longlong, c_schar, c_short, c_uchar, c_uint, c_ulong, c_ulonglong, c_ushort, c_void,
+};
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use symrail::collective::LongDouble;
+
+use super::not_null;
+use crate::fail::{check, fail};
+use crate::handle::{Context, DEFAULT_CONTEXT, route};
+
+/// Seconds since the first call of this PE.
+fn seconds() -> f64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_secs_f64()
+}
+
+/// Blocks of `block` bytes, `dest_step` and `source_step` bytes apart.
+struct Blocks {
+    block: usize,
+    dest_step: usize,
+    source_step: usize,
+    count: usize,
+}
+
+/// The blocks of a call whose lengths are in elements of `size` bytes.
+fn blocks(function: &str, (dst, sst): (isize, isize), block: usize, count: usize, size: usize) -> Blocks {
+    let step = |stride: isize| usize::try_from(stride).ok().filter(|&s| s >= block).map(|s| s.saturating_mul(size));
+    match (step(dst), step(sst)) {
+        (Some(dest_step), Some(source_step)) => {
+            Blocks { block: block.saturating_mul(size), dest_step, source_step, count }
+        }
+        _ => fail(function, &format!("strides of {dst} and {sst} elements are shorter than a block of {block}")),
+    }
+}
+
+unsafe fn put(function: &str, ctx: Context, dest: *mut u8, source: *const u8, blocks: &Blocks, pe: c_int) {
+    let (runtime, pe) = route(function, ctx, pe);
+    not_null(function, "source", source, blocks.block.saturating_mul(blocks.count));
+    for i in 0..blocks.count {
+        let (to, from) = (dest.wrapping_add(i * blocks.dest_step), source.wrapping_add(i * blocks.source_step));
+        // SAFETY: what C promises.
+        check(function, unsafe { runtime.put(to, from, blocks.block, pe) });
+    }
+}
+
+unsafe fn get(function: &str, ctx: Context, dest: *mut u8, source: *const u8, blocks: &Blocks, pe: c_int) {
+    let (runtime, pe) = route(function, ctx, pe);
+    not_null(function, "dest", dest, blocks.block.saturating_mul(blocks.count));
+    for i in 0..blocks.count {
+        let (to, from) = (dest.wrapping_add(i * blocks.dest_step), source.wrapping_add(i * blocks.source_step));
+        // SAFETY: what C promises.
+        check(function, unsafe { runtime.get(to, from, blocks.block, pe) });
+    }
+}
+
+macro_rules! block_strided {
+    ($([$($name:literal)+] [$($get_name:literal)+] $t:ty, $size:expr;)*) => {$(
+        export! {
+            ["shmemx_" $($name)+]
+            fn(dest: *mut $t, source: *const $t, dst: isize, sst: isize, block: usize, count: usize, pe: c_int) {
+                // SAFETY: what C promises.
+                unsafe { put(NAME, DEFAULT_CONTEXT, dest.cast(), source.cast(), &blocks(NAME, (dst, sst), block, count, $size), pe) }
+            }
+            ["shmemx_ctx_" $($name)+]
+            fn(ctx: Context, dest: *mut $t, source: *const $t, dst: isize, sst: isize, block: usize, count: usize, pe: c_int) {
+                // SAFETY: what C promises.
+                unsafe { put(NAME, ctx, dest.cast(), source.cast(), &blocks(NAME, (dst, sst), block, count, $size), pe) }
+            }
+            ["shmemx_" $($get_name)+]
+            fn(dest: *mut $t, source: *const $t, dst: isize, sst: isize, block: usize, count: usize, pe: c_int) {
+                // SAFETY: what C promises.
+                unsafe { get(NAME, DEFAULT_CONTEXT, dest.cast(), source.cast(), &blocks(NAME, (dst, sst), block, count, $size), pe) }
+            }
+            ["shmemx_ctx_" $($get_name)+]
+            fn(ctx: Context, dest: *mut $t, source: *const $t, dst: isize, sst: isize, block: usize, count: usize, pe: c_int) {
+                // SAFETY: what C promises.
+                unsafe { get(NAME, ctx, dest.cast(), source.cast(), &blocks(NAME, (dst, sst), block, count, $size), pe) }
+            }
+        }
+    )*};
+}
+macro_rules! typed {
+    ($($name:literal, $c:literal, $t:ty;)*) => {
+        block_strided! { $([$name "_ibput"] [$name "_ibget"] $t, size_of::<$t>();)* }
+    };
+}
+macro_rules! sized {
+    ($($name:literal, $bytes:literal;)*) => { block_strided! { $(["ibput" $name] ["ibget" $name] c_void, $bytes;)* } };
+}
+rma_types! { typed }
+sizes! { sized }
+
+export! {
+    ["shmemx_wtime"] fn() -> f64 { seconds() }
+}

@@ -1,0 +1,102 @@
+//! Locks: a queue of PEs, each waiting on its own memory (Mellor-Crummey and Scott).
+//!
+//! A lock is a symmetric `long`. Its first half is the queue's end, on one PE, the lock's home; its second half is each PE's
+//! place in the queue: whether it waits, and who comes next. All halves are changed by AMOs only, so a release on one PE and an
+//! arrival on another are never lost.
+
+use std::ffi::{c_int, c_long};
+
+use symrail::{AmoOp, AmoType, Cmp, Pe, Runtime};
+
+use crate::fail::check;
+use crate::job::job;
+
+/// In a place: its PE waits. The other bits are the number of the next PE plus one.
+const WAITS: u32 = 1 << 31;
+
+/// A lock as this PE sees it.
+struct Lock {
+    function: &'static str,
+    runtime: &'static Runtime,
+    end: *mut u32,
+    place: *mut u32,
+}
+
+impl Lock {
+    fn of(function: &'static str, lock: *mut c_long) -> Lock {
+        let runtime = job(function).runtime;
+        super::not_null(function, "lock", lock, 8);
+        let end = lock.cast::<u32>();
+        Lock { function, runtime, end, place: end.wrapping_add(1) }
+    }
+
+    /// Locks have different homes, so that no PE is everybody's: by where they are, in units of a cache line.
+    fn home(&self) -> Pe {
+        let line = check(self.function, self.runtime.symmetric_offset(self.end.cast(), 8)) / 64;
+        (line % u64::from(self.runtime.n_pes())) as Pe
+    }
+
+    fn amo(&self, word: *mut u32, op: AmoOp, value: u32, compare: u32, pe: Pe) -> u32 {
+        let (value, compare) = (u64::from(value), u64::from(compare));
+        check(self.function, self.runtime.fetch_amo(word.cast(), AmoType::U32, op, value, compare, pe)) as u32
+    }
+
+    fn me(&self) -> Pe {
+        self.runtime.my_pe()
+    }
+
+    fn wait(&self, cmp: Cmp, value: u32) -> u32 {
+        // SAFETY: the place is an aligned word of this PE's symmetric memory: an AMO on it went well.
+        check(self.function, unsafe { self.runtime.wait_until(self.place, cmp, value) })
+    }
+
+    fn acquire(&self) {
+        let ticket = self.me() + 1;
+        self.amo(self.place, AmoOp::Set, WAITS, 0, self.me());
+        let before = self.amo(self.end, AmoOp::Set, ticket, 0, self.home());
+        if before != 0 {
+            self.amo(self.place, AmoOp::Or, ticket, 0, before - 1);
+            // Whoever is waiting has its highest bit set.
+            self.wait(Cmp::Lt, WAITS);
+        }
+    }
+
+    fn try_acquire(&self) -> bool {
+        self.amo(self.place, AmoOp::Set, WAITS, 0, self.me());
+        self.amo(self.end, AmoOp::CompareSwap, self.me() + 1, 0, self.home()) == 0
+    }
+
+    fn release(&self) {
+        check(self.function, self.runtime.quiet());
+        let ticket = self.me() + 1;
+        if self.amo(self.place, AmoOp::Fetch, 0, 0, self.me()) & !WAITS == 0 {
+            let end = self.amo(self.end, AmoOp::CompareSwap, 0, ticket, self.home());
+            if end == ticket {
+                return;
+            }
+            if end == 0 {
+                crate::fail::fail(self.function, &"the lock is not held");
+            }
+            // Somebody has come and is about to say so; until then the place is 0 or WAITS.
+            let mut next = self.amo(self.place, AmoOp::Fetch, 0, 0, self.me());
+            while next & !WAITS == 0 {
+                next = self.wait(Cmp::Ne, next);
+            }
+        }
+        let next = self.amo(self.place, AmoOp::Fetch, 0, 0, self.me()) & !WAITS;
+        self.amo(self.place, AmoOp::And, !WAITS, 0, next - 1);
+    }
+}
+
+export! {
+    ["shmem_set_lock"] fn(lock: *mut c_long) {
+        Lock::of(NAME, lock).acquire();
+    }
+    ["shmem_clear_lock"] fn(lock: *mut c_long) {
+        Lock::of(NAME, lock).release();
+    }
+    // 0: it is ours now.
+    ["shmem_test_lock"] fn(lock: *mut c_long) -> c_int {
+        (!Lock::of(NAME, lock).try_acquire()).into()
+    }
+}

@@ -1,0 +1,54 @@
+//! The routines, by chapters of the specification.
+
+mod active_set;
+mod atomics;
+mod collective;
+mod context;
+mod extension;
+mod heap;
+mod lock;
+mod order;
+mod query;
+mod reduce;
+mod rma;
+mod setup;
+mod signal;
+mod strided;
+mod team;
+mod wait;
+
+use std::ffi::c_int;
+
+use symrail::{Cmp, SignalOp};
+
+use crate::fail::fail;
+
+/// `SHMEM_CMP_*`
+fn comparison(function: &str, cmp: c_int) -> Cmp {
+    match cmp {
+        1 => Cmp::Eq,
+        2 => Cmp::Ne,
+        3 => Cmp::Gt,
+        4 => Cmp::Ge,
+        5 => Cmp::Lt,
+        6 => Cmp::Le,
+        _ => fail(function, &format!("{cmp} is no comparison; use one of SHMEM_CMP_EQ, NE, GT, GE, LT, LE")),
+    }
+}
+
+/// `SHMEM_SIGNAL_*`
+fn signal_op(function: &str, op: c_int) -> SignalOp {
+    match op {
+        0 => SignalOp::Set,
+        1 => SignalOp::Add,
+        _ => fail(function, &format!("{op} is no signal operation; use SHMEM_SIGNAL_SET or SHMEM_SIGNAL_ADD")),
+    }
+}
+
+/// Ends the job if a pointer to local memory is null although something is to be there.
+#[inline]
+fn not_null<T>(function: &str, what: &str, pointer: *const T, bytes: usize) {
+    if pointer.is_null() && bytes > 0 {
+        fail(function, &format!("{what} is a null pointer, of {bytes} bytes"));
+    }
+}

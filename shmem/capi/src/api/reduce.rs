@@ -1,0 +1,90 @@
+//! Reductions of teams.
+
+use std::ffi::{
+    c_char, c_int, c_long, c_longlong, c_schar, c_short, c_uchar, c_uint, c_ulong, c_ulonglong, c_ushort,
+};
+
+use symrail::Reduction;
+use symrail::collective::{Complex, LongDouble};
+
+use super::not_null;
+use crate::fail::check;
+use crate::handle::{TeamHandle, team};
+
+unsafe fn reduce(
+    function: &str,
+    handle: TeamHandle,
+    dest: *mut u8,
+    source: *const u8,
+    count: usize,
+    reduction: Reduction,
+) -> c_int {
+    let team = team(function, handle);
+    let bytes = count.saturating_mul(reduction.size());
+    not_null(function, "source", source, bytes);
+    not_null(function, "dest", dest, bytes);
+    // SAFETY: what C promises.
+    check(function, unsafe { team.reduce(dest, source, count, reduction) });
+    0
+}
+
+macro_rules! reductions {
+    ($($op:literal, $make:ident { $($name:literal, $t:ty;)* })*) => {$($(
+        export! {
+            ["shmem_" $name "_" $op "_reduce"]
+            fn(team: TeamHandle, dest: *mut $t, source: *const $t, count: usize) -> c_int {
+                // SAFETY: what C promises.
+                unsafe { reduce(NAME, team, dest.cast(), source.cast(), count, Reduction::$make::<$t>()) }
+            }
+        }
+    )*)*};
+}
+macro_rules! bitwise {
+    ($($name:literal, $c:literal, $t:ty;)*) => {
+        reductions! { "and", and { $($name, $t;)* } "or", or { $($name, $t;)* } "xor", xor { $($name, $t;)* } }
+    };
+}
+macro_rules! ordered {
+    ($($name:literal, $c:literal, $t:ty;)*) => { reductions! { "min", min { $($name, $t;)* } "max", max { $($name, $t;)* } } };
+}
+macro_rules! arithmetic {
+    ($($name:literal, $c:literal, $t:ty;)*) => {
+        reductions! { "sum", sum { $($name, $t;)* } "prod", product { $($name, $t;)* } }
+    };
+}
+bitwise_reduce_types! { bitwise }
+ordered_reduce_types! { ordered }
+arithmetic_reduce_types! { arithmetic }
+
+unsafe fn scan(
+    function: &str,
+    handle: TeamHandle,
+    (dest, source): (*mut u8, *const u8),
+    count: usize,
+    reduction: Reduction,
+    inclusive: bool,
+) -> c_int {
+    let team = team(function, handle);
+    let bytes = count.saturating_mul(reduction.size());
+    not_null(function, "source", source, bytes);
+    not_null(function, "dest", dest, bytes);
+    // SAFETY: what C promises.
+    check(function, unsafe { team.scan(dest, source, count, reduction, inclusive) });
+    0
+}
+
+macro_rules! scans {
+    ($($name:literal, $c:literal, $t:ty;)*) => {$(
+        export! {
+            ["shmemx_" $name "_sum_inscan"] fn(team: TeamHandle, dest: *mut $t, source: *const $t, count: usize) -> c_int {
+                // SAFETY: what C promises.
+                unsafe { scan(NAME, team, (dest.cast(), source.cast()), count, Reduction::sum::<$t>(), true) }
+            }
+            ["shmemx_" $name "_sum_exscan"] fn(team: TeamHandle, dest: *mut $t, source: *const $t, count: usize) -> c_int {
+                // SAFETY: what C promises.
+                unsafe { scan(NAME, team, (dest.cast(), source.cast()), count, Reduction::sum::<$t>(), false) }
+            }
+        }
+    )*};
+}
+arithmetic_reduce_types! { scans }

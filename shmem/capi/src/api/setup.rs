@@ -1,0 +1,51 @@
+//! Joining and leaving the job, and threads.
+
+use std::ffi::c_int;
+
+use crate::job::{self, job};
+
+const THREAD_SINGLE: c_int = 0;
+const THREAD_MULTIPLE: c_int = 3;
+
+export! {
+    ["shmem_init"] fn() {
+        job::join(NAME, THREAD_SINGLE);
+    }
+
+    // Everything works from any thread, but what was asked for is what a program is told.
+    ["shmem_init_thread"] fn(requested: c_int, provided: *mut c_int) -> c_int {
+        if !(THREAD_SINGLE..=THREAD_MULTIPLE).contains(&requested) {
+            crate::fail::fail(NAME, &format!("{requested} is no thread level; use one of SHMEM_THREAD_SINGLE, FUNNELED, SERIALIZED, MULTIPLE"));
+        }
+        job::join(NAME, requested);
+        if !provided.is_null() {
+            // SAFETY: the caller's variable.
+            unsafe { provided.write(requested) };
+        }
+        0
+    }
+
+    ["shmem_query_thread"] fn(provided: *mut c_int) {
+        super::not_null(NAME, "provided", provided, 4);
+        // SAFETY: the caller's variable.
+        unsafe { provided.write(job(NAME).thread_level) };
+    }
+
+    ["shmem_finalize"] fn() {
+        job::leave(NAME);
+    }
+
+    // Before 1.2 programs started with this, as often as they liked, and never finalised.
+    ["start_pes"] fn(_npes: c_int) {
+        if !job::is_running() {
+            job::join(NAME, THREAD_SINGLE);
+        }
+    }
+
+    ["shmem_global_exit"] fn(status: c_int) {
+        job(NAME);
+        job::end_all(status, "shmem_global_exit");
+        // SAFETY: ends the process; what it has registered to run then finds the job gone.
+        unsafe { libc::exit(status) };
+    }
+}

@@ -1,0 +1,68 @@
+//! Strided puts and gets.
+
+use std::ffi::{
+    c_char, c_int, c_long, c_longlong, c_schar, c_short, c_uchar, c_uint, c_ulong, c_ulonglong, c_ushort, c_void,
+};
+
+use symrail::Strided;
+use symrail::collective::LongDouble;
+
+use super::not_null;
+use crate::fail::{check, fail};
+use crate::handle::{Context, route};
+
+/// The shape, if the strides are some.
+pub fn shape(function: &str, dest_stride: isize, source_stride: isize, size: usize, count: usize) -> Strided {
+    match (usize::try_from(dest_stride), usize::try_from(source_stride)) {
+        (Ok(dest_stride @ 1..), Ok(source_stride @ 1..)) => Strided { dest_stride, source_stride, size, count },
+        _ => fail(function, &format!("strides of {dest_stride} and {source_stride} elements; they start at 1")),
+    }
+}
+
+unsafe fn iput(function: &str, ctx: Context, dest: *mut u8, source: *const u8, shape: Strided, pe: c_int) {
+    let (runtime, pe) = route(function, ctx, pe);
+    not_null(function, "source", source, shape.count);
+    // SAFETY: what C promises.
+    check(function, unsafe { runtime.iput(dest, source, shape, pe) });
+}
+
+unsafe fn iget(function: &str, ctx: Context, dest: *mut u8, source: *const u8, shape: Strided, pe: c_int) {
+    let (runtime, pe) = route(function, ctx, pe);
+    not_null(function, "dest", dest, shape.count);
+    if shape.count > 0 {
+        // SAFETY: what C promises.
+        check(function, unsafe { runtime.iget(dest, source, shape, pe) });
+    }
+}
+
+macro_rules! typed {
+    ($($name:literal, $c:literal, $t:ty;)*) => {$(
+        export_ctx! {
+            |ctx| [$name "_iput"] fn(dest: *mut $t, source: *const $t, dst: isize, sst: isize, count: usize, pe: c_int) {
+                // SAFETY: what C promises.
+                unsafe { iput(NAME, ctx, dest.cast(), source.cast(), shape(NAME, dst, sst, size_of::<$t>(), count), pe) }
+            }
+            |ctx| [$name "_iget"] fn(dest: *mut $t, source: *const $t, dst: isize, sst: isize, count: usize, pe: c_int) {
+                // SAFETY: what C promises.
+                unsafe { iget(NAME, ctx, dest.cast(), source.cast(), shape(NAME, dst, sst, size_of::<$t>(), count), pe) }
+            }
+        }
+    )*};
+}
+rma_types! { typed }
+
+macro_rules! sized {
+    ($($name:literal, $bytes:literal;)*) => {$(
+        export_ctx! {
+            |ctx| ["iput" $name] fn(dest: *mut c_void, source: *const c_void, dst: isize, sst: isize, count: usize, pe: c_int) {
+                // SAFETY: what C promises.
+                unsafe { iput(NAME, ctx, dest.cast(), source.cast(), shape(NAME, dst, sst, $bytes, count), pe) }
+            }
+            |ctx| ["iget" $name] fn(dest: *mut c_void, source: *const c_void, dst: isize, sst: isize, count: usize, pe: c_int) {
+                // SAFETY: what C promises.
+                unsafe { iget(NAME, ctx, dest.cast(), source.cast(), shape(NAME, dst, sst, $bytes, count), pe) }
+            }
+        }
+    )*};
+}
+sizes! { sized }

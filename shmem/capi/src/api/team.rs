@@ -1,0 +1,152 @@
+//! Teams.
+
+use std::ffi::{c_int, c_long, c_void};
+use std::sync::Arc;
+
+use symrail::Group;
+
+use crate::fail::{check, fail};
+use crate::handle::{INVALID, TEAM_SHARED, TEAM_WORLD, TeamHandle, UsedTeam, drop_team, find_team, keep_team, team};
+use crate::job::job;
+
+/// `shmem_team_config_t`
+#[repr(C)]
+struct Config {
+    num_contexts: c_int,
+}
+
+/// `SHMEM_TEAM_NUM_CONTEXTS`
+const NUM_CONTEXTS: c_long = 1;
+
+unsafe fn wanted_contexts(function: &str, config: *const Config, mask: c_long) -> c_int {
+    if mask & !NUM_CONTEXTS != 0 {
+        fail(function, &format!("config_mask {mask:#x}; use 0 or SHMEM_TEAM_NUM_CONTEXTS"));
+    }
+    if mask == 0 || config.is_null() {
+        return 0;
+    }
+    // SAFETY: what C promises: a configuration of the caller's own.
+    unsafe { (*config).num_contexts }
+}
+
+/// Makes a team of a part of `parent`. `false` if there is no room for another.
+unsafe fn split(parent: &UsedTeam, part: Option<Group>, contexts: c_int, new: *mut TeamHandle) -> bool {
+    let (handle, ok) = match parent.split(part) {
+        Ok(Some(team)) => (keep_team(team, contexts), true),
+        Ok(None) => (INVALID, true),
+        Err(error) => {
+            tracing::warn!("{error}");
+            (INVALID, false)
+        }
+    };
+    // SAFETY: the caller's variable.
+    unsafe { new.write(handle) };
+    ok
+}
+
+fn index(found: Option<u32>) -> c_int {
+    found.map_or(-1, |index| index as c_int)
+}
+
+export! {
+    ["shmem_team_my_pe"] fn(handle: TeamHandle) -> c_int {
+        find_team(job(NAME), handle).map_or(-1, |team| team.group().me() as c_int)
+    }
+
+    ["shmem_team_n_pes"] fn(handle: TeamHandle) -> c_int {
+        find_team(job(NAME), handle).map_or(-1, |team| team.group().size() as c_int)
+    }
+
+    ["shmem_team_get_config"] fn(handle: TeamHandle, mask: c_long, config: *mut Config) -> c_int {
+        let Some(found) = find_team(job(NAME), handle) else { return 1 };
+        if mask & NUM_CONTEXTS != 0 && !config.is_null() {
+            let num_contexts = if let UsedTeam::Made(made) = found { made.num_contexts } else { 0 };
+            // SAFETY: what C promises: a configuration of the caller's own.
+            unsafe { (*config).num_contexts = num_contexts };
+        }
+        0
+    }
+
+    ["shmem_team_translate_pe"] fn(from: TeamHandle, pe: c_int, to: TeamHandle) -> c_int {
+        let job = job(NAME);
+        let (Some(from), Some(to)) = (find_team(job, from), find_team(job, to)) else { return -1 };
+        from.pe(pe.into()).map_or(-1, |pe| index(to.group().index_of(pe)))
+    }
+
+    ["shmem_team_split_strided"]
+    fn(parent: TeamHandle, start: c_int, stride: c_int, size: c_int, config: *const Config, mask: c_long, new: *mut TeamHandle) -> c_int {
+        super::not_null(NAME, "new_team", new, 8);
+        // SAFETY: what C promises.
+        let contexts = unsafe { wanted_contexts(NAME, config, mask) };
+        // SAFETY: the caller's variable.
+        unsafe { new.write(INVALID) };
+        let Some(parent) = find_team(job(NAME), parent) else { return 1 };
+        // All PEs of the parent pass the same, so all of them return here.
+        let Some(part) = parent.group().part(start.into(), stride.into(), size.into()) else { return 1 };
+        // SAFETY: the caller's variable.
+        let ok = unsafe { split(&parent, part, contexts, new) };
+        (!ok).into()
+    }
+
+    ["shmem_team_split_2d"]
+    fn(
+        parent: TeamHandle, xrange: c_int,
+        x_config: *const Config, x_mask: c_long, x_team: *mut TeamHandle,
+        y_config: *const Config, y_mask: c_long, y_team: *mut TeamHandle,
+    ) -> c_int {
+        super::not_null(NAME, "xaxis_team", x_team, 8);
+        super::not_null(NAME, "yaxis_team", y_team, 8);
+        // SAFETY: what C promises.
+        let (x_contexts, y_contexts) =
+            unsafe { (wanted_contexts(NAME, x_config, x_mask), wanted_contexts(NAME, y_config, y_mask)) };
+        // SAFETY: the caller's variables.
+        unsafe {
+            x_team.write(INVALID);
+            y_team.write(INVALID);
+        }
+        let Some(parent) = find_team(job(NAME), parent) else { return 1 };
+        if xrange < 1 {
+            return 1;
+        }
+        let (size, me) = (i64::from(parent.group().size()), i64::from(parent.group().me()));
+        let width = i64::from(xrange).min(size);
+        let (x, y) = (me % width, me / width);
+        let row = parent.group().part(y * width, 1, width.min(size - y * width)).flatten();
+        let column = parent.group().part(x, width, (size - x + width - 1) / width).flatten();
+        // SAFETY: the caller's variables. Both splits are collective, so the second is not left out.
+        let ok = unsafe {
+            let x = split(&parent, row, x_contexts, x_team);
+            split(&parent, column, y_contexts, y_team) && x
+        };
+        (!ok).into()
+    }
+
+    ["shmem_team_destroy"] fn(handle: TeamHandle) {
+        job(NAME);
+        match handle {
+            INVALID => return,
+            TEAM_WORLD | TEAM_SHARED => fail(NAME, &"the predefined teams cannot be destroyed"),
+            _ => {}
+        }
+        let Some(made) = drop_team(handle) else { fail(NAME, &"the team does not exist; was it destroyed before?") };
+        match Arc::try_unwrap(made) {
+            Ok(made) => check(NAME, made.team.destroy()),
+            Err(_) => fail(NAME, &"another thread is using the team"),
+        }
+    }
+
+    ["shmem_team_sync"] fn(handle: TeamHandle) -> c_int {
+        let Some(team) = find_team(job(NAME), handle) else { return 1 };
+        check(NAME, team.sync());
+        0
+    }
+
+    ["shmem_team_ptr"] fn(handle: TeamHandle, address: *const c_void, pe: c_int) -> *mut c_void {
+        let team = team(NAME, handle);
+        let (runtime, pe) = (job(NAME).runtime, check(NAME, team.pe(pe.into())));
+        if pe == runtime.my_pe() && runtime.is_symmetric(address.cast(), 1) {
+            return address.cast_mut();
+        }
+        runtime.peer_ptr(address.cast(), pe).cast()
+    }
+}

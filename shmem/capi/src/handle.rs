@@ -1,0 +1,189 @@
+//! Contexts and teams as C sees them: pointers that are numbers, so that one that is none is noticed.
+
+use std::ffi::{c_int, c_long, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use symrail::{Group, Pe, Runtime, Team};
+
+use crate::fail::fail;
+use crate::job::{Job, job};
+
+/// `shmem_ctx_t`
+pub type Context = *mut c_void;
+/// `shmem_team_t`
+pub type TeamHandle = *mut c_void;
+
+/// `SHMEM_CTX_INVALID`, `SHMEM_TEAM_INVALID`
+pub const INVALID: *mut c_void = std::ptr::null_mut();
+/// `SHMEM_CTX_DEFAULT`
+pub const DEFAULT_CONTEXT: Context = std::ptr::without_provenance_mut(1);
+/// `SHMEM_TEAM_WORLD`
+pub const TEAM_WORLD: TeamHandle = std::ptr::without_provenance_mut(1);
+/// `SHMEM_TEAM_SHARED`, and `SHMEMX_TEAM_NODE`
+pub const TEAM_SHARED: TeamHandle = std::ptr::without_provenance_mut(2);
+/// The first handle of what the program makes.
+const FIRST: usize = 16;
+
+/// Contexts that a program can have at a time.
+const MAX_CONTEXTS: usize = 1024;
+
+/// A context that the program has made. Its operations go over the host endpoint, which all threads share, so its
+/// options (private, serialised) are promises that nothing is gained from yet.
+pub struct MadeContext {
+    pub team: TeamHandle,
+    pub group: Group,
+    pub options: c_long,
+}
+
+static CONTEXTS: [AtomicPtr<MadeContext>; MAX_CONTEXTS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_CONTEXTS];
+
+/// A team that the program has made, with what it said at that.
+pub struct MadeTeam {
+    pub team: Team<'static>,
+    pub num_contexts: c_int,
+}
+
+static TEAMS: Mutex<Vec<Option<Arc<MadeTeam>>>> = Mutex::new(Vec::new());
+
+fn teams() -> std::sync::MutexGuard<'static, Vec<Option<Arc<MadeTeam>>>> {
+    TEAMS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Forgets all teams and contexts.
+pub fn forget_all() {
+    teams().clear();
+    for slot in &CONTEXTS {
+        drop(take_context(slot));
+    }
+}
+
+/// Keeps a context; `None` when there are too many.
+pub fn keep_context(context: MadeContext) -> Option<Context> {
+    let made = Box::into_raw(Box::new(context));
+    for (slot, number) in CONTEXTS.iter().zip(FIRST..) {
+        let none = std::ptr::null_mut();
+        if slot.compare_exchange(none, made, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            return Some(std::ptr::without_provenance_mut(number));
+        }
+    }
+    // SAFETY: made above and given to nobody.
+    drop(unsafe { Box::from_raw(made) });
+    None
+}
+
+fn slot(context: Context) -> Option<&'static AtomicPtr<MadeContext>> {
+    CONTEXTS.get(context.addr().checked_sub(FIRST)?)
+}
+
+fn take_context(slot: &AtomicPtr<MadeContext>) -> Option<Box<MadeContext>> {
+    let made = slot.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    // SAFETY: made by `keep_context`, and taken out of its slot by this thread alone.
+    (!made.is_null()).then(|| unsafe { Box::from_raw(made) })
+}
+
+/// Forgets a context.
+pub fn drop_context(context: Context) -> Option<Box<MadeContext>> {
+    take_context(slot(context)?)
+}
+
+/// A context that the program has made; the default context is none of these.
+#[inline]
+pub fn made_context(function: &str, context: Context) -> &'static MadeContext {
+    // SAFETY: a context is freed by the call that destroys it, after which the program does not use it.
+    match slot(context).and_then(|slot| unsafe { slot.load(Ordering::Acquire).as_ref() }) {
+        Some(made) => made,
+        None if context == INVALID => fail(function, &"the context is SHMEM_CTX_INVALID"),
+        None => fail(function, &"the context does not exist; was it destroyed?"),
+    }
+}
+
+/// The runtime, and the PE that a number means on a context.
+#[inline]
+pub fn route(function: &str, context: Context, pe: c_int) -> (&'static Runtime, Pe) {
+    let runtime = job(function).runtime;
+    if context == DEFAULT_CONTEXT {
+        if (pe as u32) < runtime.n_pes() {
+            return (runtime, pe as Pe);
+        }
+        no_such_pe(function, "job", pe, runtime.n_pes());
+    }
+    let group = made_context(function, context).group;
+    if (pe as u32) < group.size() {
+        return (runtime, group.pe(pe as u32));
+    }
+    no_such_pe(function, "context's team", pe, group.size())
+}
+
+#[cold]
+fn no_such_pe(function: &str, of: &str, pe: c_int, size: u32) -> ! {
+    fail(function, &format!("PE {pe} does not exist: the {of} has PEs 0 to {}", size - 1))
+}
+
+/// The runtime, after a check of the context.
+#[inline]
+pub fn runtime_of(function: &str, context: Context) -> &'static Runtime {
+    let runtime = job(function).runtime;
+    if context != DEFAULT_CONTEXT {
+        made_context(function, context);
+    }
+    runtime
+}
+
+/// Keeps a team.
+pub fn keep_team(team: Team<'static>, num_contexts: c_int) -> TeamHandle {
+    let made = Some(Arc::new(MadeTeam { team, num_contexts }));
+    let mut teams = teams();
+    let free = teams.iter().position(Option::is_none);
+    let number = match free.and_then(|at| teams.get_mut(at).map(|slot| (at, slot))) {
+        Some((at, slot)) => {
+            *slot = made;
+            at
+        }
+        None => {
+            teams.push(made);
+            teams.len() - 1
+        }
+    };
+    std::ptr::without_provenance_mut(FIRST + number)
+}
+
+/// Forgets a team; `None` if there is no such.
+pub fn drop_team(handle: TeamHandle) -> Option<Arc<MadeTeam>> {
+    teams().get_mut(handle.addr().checked_sub(FIRST)?)?.take()
+}
+
+/// A team that the program may use: one of the job's, or one that it has made.
+pub enum UsedTeam {
+    Given(&'static Team<'static>),
+    Made(Arc<MadeTeam>),
+}
+
+impl std::ops::Deref for UsedTeam {
+    type Target = Team<'static>;
+
+    fn deref(&self) -> &Team<'static> {
+        match self {
+            UsedTeam::Given(team) => team,
+            UsedTeam::Made(made) => &made.team,
+        }
+    }
+}
+
+/// The team of a handle; `None` for the handle of no team.
+pub fn find_team(job: &'static Job, handle: TeamHandle) -> Option<UsedTeam> {
+    match handle {
+        TEAM_WORLD => Some(UsedTeam::Given(&job.world)),
+        TEAM_SHARED => job.shared.as_ref().map(UsedTeam::Given),
+        _ => Some(UsedTeam::Made(Arc::clone(teams().get(handle.addr().checked_sub(FIRST)?)?.as_ref()?))),
+    }
+}
+
+/// The team of a handle.
+pub fn team(function: &str, handle: TeamHandle) -> UsedTeam {
+    match find_team(job(function), handle) {
+        Some(team) => team,
+        None if handle == INVALID => fail(function, &"the team is SHMEM_TEAM_INVALID: this PE is not in it"),
+        None => fail(function, &"the team does not exist; was it destroyed?"),
+    }
+}

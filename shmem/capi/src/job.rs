@@ -1,0 +1,166 @@
+//! The one job of the process: joining, leaving, and who may call when.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
+
+use symrail::{Group, Runtime, Settings, Team};
+
+use crate::fail::{check, fail};
+
+/// A joined job.
+pub struct Job {
+    pub runtime: &'static Runtime,
+    pub world: Team<'static>,
+    pub shared: Option<Team<'static>>,
+    /// What the program asked for by `shmem_init_thread`.
+    pub thread_level: i32,
+}
+
+static JOB: AtomicPtr<Job> = AtomicPtr::new(std::ptr::null_mut());
+static PHASE: AtomicU8 = AtomicU8::new(BEFORE);
+/// The PE, also while joining and after leaving; -1 when there is none.
+static PE: AtomicI32 = AtomicI32::new(-1);
+/// One thread joins or leaves.
+static CHANGE: Mutex<()> = Mutex::new(());
+
+const BEFORE: u8 = 0;
+const RUNNING: u8 = 1;
+const AFTER: u8 = 2;
+
+/// The job, or an error of this function if there is none (any more).
+#[inline]
+pub fn job(function: &str) -> &'static Job {
+    // SAFETY: a job is taken down by `leave` only, which the program calls when no thread is in another function.
+    match unsafe { JOB.load(Ordering::Acquire).as_ref() } {
+        Some(job) => job,
+        None => not_running(function),
+    }
+}
+
+#[cold]
+fn not_running(function: &str) -> ! {
+    let why = match PHASE.load(Ordering::Acquire) {
+        AFTER => "called after shmem_finalize",
+        _ => "called before shmem_init or shmem_init_thread",
+    };
+    fail(function, &why)
+}
+
+/// Whether there is a job now.
+pub fn is_running() -> bool {
+    PHASE.load(Ordering::Acquire) == RUNNING
+}
+
+pub fn pe_for_messages() -> Option<i32> {
+    Some(PE.load(Ordering::Relaxed)).filter(|&pe| pe >= 0)
+}
+
+/// Asks for the end of all PEs, if there are any others.
+pub fn end_all(code: i32, why: &str) {
+    PHASE.store(AFTER, Ordering::Release);
+    // SAFETY: as in `job`.
+    if let Some(job) = unsafe { JOB.load(Ordering::Acquire).as_ref() } {
+        job.runtime.abort(code, why);
+    }
+}
+
+/// Joins the job. Collective.
+pub fn join(function: &str, thread_level: i32) {
+    let _change = CHANGE.lock();
+    match PHASE.load(Ordering::Acquire) {
+        BEFORE => {}
+        RUNNING => fail(function, &"OpenSHMEM is initialised already; call it once"),
+        _ => fail(function, &"OpenSHMEM was finalised; it cannot be initialised again"),
+    }
+    start_log();
+    let mut settings = check(function, Settings::from_env());
+    check(function, apply_symmetric_size(&mut settings));
+    // The program's variables take their room from the heap, which is to be as large as it was asked for nevertheless.
+    settings.heap_size = settings.heap_size.saturating_add(Runtime::program_data_bytes().next_multiple_of(2 << 20));
+    let bootstrap = check(function, symrail::bootstrap::open(&settings));
+    PE.store(i32::try_from(bootstrap.pe()).unwrap_or(-1), Ordering::Relaxed);
+    let mut runtime = check(function, Runtime::join(settings, bootstrap));
+    // SAFETY: OpenSHMEM is initialised by one thread; a program that writes its variables from others at this moment
+    // races with the initialisation of them as symmetric objects in any case.
+    check(function, unsafe { runtime.share_program_data() });
+    let runtime: &'static Runtime = Box::leak(Box::new(runtime));
+    let world = check(function, runtime.team_world());
+    let shared = check(function, world.split(sharing(runtime)));
+    let job = Job { runtime, world, shared, thread_level };
+    check(function, runtime.barrier_all());
+    JOB.store(Box::into_raw(Box::new(job)), Ordering::Release);
+    PHASE.store(RUNNING, Ordering::Release);
+    // SAFETY: the function may be called at any later time: the library stays loaded, as its thread's code must.
+    unsafe { on_exit(left_running, std::ptr::null_mut()) };
+}
+
+/// Leaves the job. Collective.
+pub fn leave(function: &str) {
+    let _change = CHANGE.lock();
+    let job = JOB.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    if job.is_null() {
+        not_running(function);
+    }
+    PHASE.store(AFTER, Ordering::Release);
+    // SAFETY: made by `Box::into_raw` in `join`, and taken out by this thread alone. The teams refer to the runtime, so
+    // they go first; the runtime was leaked by `join`.
+    let runtime = unsafe {
+        crate::handle::forget_all();
+        let Job { runtime, .. } = *Box::from_raw(job);
+        Box::from_raw(std::ptr::from_ref(runtime).cast_mut())
+    };
+    check(function, runtime.finalize());
+}
+
+/// The PEs whose memory this PE reaches by loads and stores, if they are evenly spaced; else this PE alone.
+fn sharing(runtime: &Runtime) -> Option<Group> {
+    let (me, n) = (runtime.my_pe(), runtime.n_pes());
+    let mapped: Vec<u32> = (0..n).filter(|&pe| runtime.is_mapped(pe)).collect();
+    let alone = Group::new(me.into(), 1, 1, me, n);
+    let (Some(&first), Some(&second)) = (mapped.first(), mapped.get(1)) else { return alone };
+    let even = mapped.windows(2).all(|w| w[1] - w[0] == second - first);
+    if even { Group::new(first.into(), (second - first).into(), mapped.len() as i64, me, n) } else { alone }
+}
+
+/// `SHMEM_SYMMETRIC_SIZE`, OpenSHMEM's own name for the heap's size, when ours is not set.
+fn apply_symmetric_size(settings: &mut Settings) -> Result<(), String> {
+    let Ok(text) = std::env::var("SHMEM_SYMMETRIC_SIZE") else { return Ok(()) };
+    if std::env::var_os("SYMRAIL_HEAP_SIZE").is_some() {
+        return Ok(());
+    }
+    let refused = || format!("SHMEM_SYMMETRIC_SIZE={text}: not accepted; use a number of bytes, or one followed by K, M, G or T");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit: f64 = match text[digits.len()..].to_ascii_lowercase().trim_end_matches('b') {
+        "" => 1.0,
+        "k" => 1024.0,
+        "m" => 1024.0 * 1024.0,
+        "g" => 1024.0 * 1024.0 * 1024.0,
+        "t" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        _ => return Err(refused()),
+    };
+    let number: f64 = digits.trim().parse().map_err(|_| refused())?;
+    if !(number * unit).is_finite() || number <= 0.0 {
+        return Err(refused());
+    }
+    settings.heap_size = (number * unit) as usize;
+    Ok(())
+}
+
+/// Logs to stderr what `SYMRAIL_LOG` asks for; nothing without it.
+fn start_log() {
+    let Ok(filter) = tracing_subscriber::EnvFilter::try_from_env("SYMRAIL_LOG") else { return };
+    // The program may have a log of its own.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+}
+
+unsafe extern "C" {
+    fn on_exit(function: unsafe extern "C" fn(i32, *mut std::ffi::c_void), arg: *mut std::ffi::c_void) -> i32;
+}
+
+/// A program that ends well without having called `shmem_finalize` finalises now. One that ends badly must not wait for
+/// the others: its starter ends them.
+unsafe extern "C" fn left_running(status: i32, _: *mut std::ffi::c_void) {
+    if status == 0 && is_running() {
+        leave("exit");
+    }
+}

@@ -1,0 +1,20 @@
+//! Memory for elements under way, aligned for all of them.
+
+/// The strictest alignment of an element: a long double's or a complex double's.
+#[derive(Clone, Copy)]
+#[repr(C, align(16))]
+struct Unit([u8; 16]);
+
+/// Bytes that start at a multiple of 16.
+pub(crate) struct Buffer(Vec<Unit>);
+
+impl Buffer {
+    /// `bytes` zero bytes.
+    pub fn zeroed(bytes: usize) -> Buffer {
+        Buffer(vec![Unit([0; 16]); bytes.div_ceil(16)])
+    }
+
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.0.as_mut_ptr().cast()
+    }
+}

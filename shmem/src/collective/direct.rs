@@ -1,0 +1,184 @@
+//! Collectives that need nothing of their members but that they can meet: everybody reaches into everybody's memory between
+//! two meetings.
+
+use super::Members;
+use super::buffer::Buffer;
+use super::quick::copy_here;
+use super::reduction::Reduction;
+use crate::error::Result;
+use crate::rma::Strided;
+
+/// Elements fetched at a time while reducing, in bytes.
+const CHUNK: usize = 1 << 20;
+/// Up to here everybody reduces everything itself.
+const ALONE_UP_TO: usize = 1024;
+
+/// Puts what the root has to all others. The root's own destination is left alone.
+pub(super) unsafe fn broadcast(
+    m: &impl Members,
+    dest: *mut u8,
+    source: *const u8,
+    bytes: usize,
+    root: u32,
+) -> Result<()> {
+    let (runtime, group) = (m.runtime(), m.group());
+    if group.me() == root {
+        for (_, pe) in group.others() {
+            // SAFETY: the caller's promise; the source is kept until the quiet.
+            unsafe { runtime.put_nbi(dest, source, bytes, pe) }?;
+        }
+        runtime.quiet()?;
+    }
+    m.meet()
+}
+
+/// Puts this PE's block to all PEs, `before` bytes into the destination.
+pub(super) unsafe fn to_all(
+    m: &impl Members,
+    dest: *mut u8,
+    source: *const u8,
+    bytes: usize,
+    before: usize,
+) -> Result<()> {
+    let (runtime, group) = (m.runtime(), m.group());
+    let dest = dest.wrapping_add(before);
+    // SAFETY: the caller's promise.
+    unsafe { copy_here(dest, source, bytes) };
+    for (_, pe) in group.others() {
+        // SAFETY: the caller's promise; the source is kept until the quiet.
+        unsafe { runtime.put_nbi(dest, source, bytes, pe) }?;
+    }
+    runtime.quiet()?;
+    m.meet()
+}
+
+/// Sends each PE its own block of strided elements.
+pub(super) unsafe fn all_to_all_strided(
+    m: &impl Members,
+    dest: *mut u8,
+    source: *const u8,
+    shape: Strided,
+) -> Result<()> {
+    let (runtime, group) = (m.runtime(), m.group());
+    let block = |index: u32, stride: usize| index as usize * shape.count * stride * shape.size;
+    let dest = dest.wrapping_add(block(group.me(), shape.dest_stride));
+    let own = source.wrapping_add(block(group.me(), shape.source_stride));
+    for i in 0..shape.count {
+        let to = dest.wrapping_add(i * shape.dest_stride * shape.size);
+        let from = own.wrapping_add(i * shape.source_stride * shape.size);
+        // SAFETY: the caller's promise.
+        unsafe { copy_here(to, from, shape.size) };
+    }
+    for (index, pe) in group.others() {
+        let from = source.wrapping_add(block(index, shape.source_stride));
+        // SAFETY: the caller's promise.
+        unsafe {
+            if shape.dest_stride == 1 && shape.source_stride == 1 {
+                runtime.put_nbi(dest, from, shape.count * shape.size, pe)?;
+            } else {
+                runtime.iput(dest, from, shape, pe)?;
+            }
+        }
+    }
+    runtime.quiet()?;
+    m.meet()
+}
+
+/// Each PE fetches its share of the elements from all, reduces it, and puts the result to all. Each element is reduced by
+/// one PE only (or by all in the same order), so all get the same bits.
+pub(super) unsafe fn reduce(
+    m: &impl Members,
+    dest: *mut u8,
+    source: *const u8,
+    count: usize,
+    reduction: Reduction,
+) -> Result<()> {
+    let (runtime, group, size) = (m.runtime(), m.group(), reduction.size());
+    if group.size() == 1 {
+        // SAFETY: the caller's promise.
+        unsafe { copy_here(dest, source, count * size) };
+        return Ok(());
+    }
+    let members = group.size() as usize;
+    let alone = count.saturating_mul(size) <= ALONE_UP_TO;
+    let share = if alone { count } else { count.div_ceil(members) };
+    let first = if alone { 0 } else { (group.me() as usize * share).min(count) };
+    let mine = share.min(count - first);
+    let mut sum = Buffer::zeroed(mine * size);
+    let mut theirs = Buffer::zeroed((mine * size).min(CHUNK));
+    let (sum, theirs) = (sum.as_mut_ptr(), theirs.as_mut_ptr());
+    // Everybody has called, so all sources are there.
+    m.meet()?;
+    let starts_with = if alone { 0 } else { group.me() };
+    for i in 0..group.size() {
+        let index = (starts_with + i) % group.size();
+        for done in (0..mine).step_by(CHUNK / size) {
+            let now = (CHUNK / size).min(mine - done);
+            let from = source.wrapping_add((first + done) * size);
+            let to = sum.wrapping_add(done * size);
+            // SAFETY: the buffers have room for these elements; the caller vouches for the source.
+            unsafe {
+                let place = if i == 0 { to } else { theirs };
+                if index == group.me() {
+                    copy_here(place, from, now * size);
+                } else {
+                    runtime.get(place, from, now * size, group.pe(index))?;
+                }
+                if i > 0 {
+                    reduction.combine(to, theirs, now);
+                }
+            }
+        }
+    }
+    // Everybody has read, so a destination that is a source may be written.
+    m.meet()?;
+    let to = dest.wrapping_add(first * size);
+    // SAFETY: the caller's promise; the buffer is kept until the quiet.
+    unsafe {
+        copy_here(to, sum, mine * size);
+        if alone {
+            return Ok(());
+        }
+        if mine > 0 {
+            for (_, pe) in group.others() {
+                runtime.put_nbi(to, sum, mine * size, pe)?;
+            }
+        }
+    }
+    runtime.quiet()?;
+    m.meet()
+}
+
+/// Each PE fetches and reduces what those before it have.
+pub(super) unsafe fn scan(
+    m: &impl Members,
+    dest: *mut u8,
+    source: *const u8,
+    count: usize,
+    reduction: Reduction,
+    inclusive: bool,
+) -> Result<()> {
+    let (runtime, group, bytes) = (m.runtime(), m.group(), count * reduction.size());
+    let (mut sum, mut theirs) = (Buffer::zeroed(bytes), Buffer::zeroed(bytes));
+    let (sum, theirs) = (sum.as_mut_ptr(), theirs.as_mut_ptr());
+    m.meet()?;
+    let up_to = if inclusive { group.me() + 1 } else { group.me() };
+    for index in 0..up_to {
+        let place = if index == 0 { sum } else { theirs };
+        // SAFETY: the buffers have room for the elements; the caller vouches for the source.
+        unsafe {
+            if index == group.me() {
+                copy_here(place, source, bytes);
+            } else {
+                runtime.get(place, source, bytes, group.pe(index))?;
+            }
+            if index > 0 {
+                reduction.combine(sum, theirs, count);
+            }
+        }
+    }
+    m.meet()?;
+    // SAFETY: the caller's promise.
+    unsafe { copy_here(dest, sum, bytes) };
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! The symmetric memory that teams talk through: one area for each team that a PE can be in at a time.
+//!
+//! Teams of disjoint PEs use the same area number without meeting. Which number a new team gets is agreed by its parent:
+//! one that is free on all PEs. An area is all zero when it is free.
+
+use std::sync::Mutex;
+
+use symrail_transport::Pe;
+
+use crate::error::Result;
+use crate::rma::at;
+use crate::runtime::{Runtime, lock};
+
+/// Teams that a PE can be in at a time.
+pub const MAX_TEAMS: u32 = 64;
+/// The most bytes that a reduction exchanges by way of the area.
+pub(crate) const SMALL: usize = 4096;
+/// Collectives that may be under way on one team at a time, because a PE that only sends runs ahead.
+pub(crate) const TICKETS: u64 = 8;
+
+/// Where things are in an area.
+const FLAGS: u64 = 0;
+pub(crate) const ROUNDS: u32 = 32;
+const COUNTS: u64 = FLAGS + 2 * ROUNDS as u64;
+const STAMPS: u64 = COUNTS + TICKETS * 8;
+
+/// All areas of this PE.
+pub(crate) struct Areas {
+    base: usize,
+    offset: u64,
+    n_pes: u32,
+    rounds: u32,
+    /// Bit `i`: area `i` is free.
+    free: Mutex<u64>,
+}
+
+impl Areas {
+    /// Takes the areas from the heap. Collective.
+    pub fn allocate(runtime: &Runtime) -> Result<Areas> {
+        let n_pes = runtime.n_pes();
+        // Two more than a power of two needs: the PEs beyond it hand in theirs and get the result.
+        let rounds = n_pes.next_power_of_two().trailing_zeros() + 2;
+        let mut areas = Areas { base: runtime.base, offset: 0, n_pes, rounds, free: Mutex::new(u64::MAX) };
+        let block = runtime.calloc(MAX_TEAMS as usize, areas.bytes())?;
+        areas.offset = (block.addr() - runtime.base) as u64;
+        Ok(areas)
+    }
+
+    fn bytes(&self) -> usize {
+        let words = STAMPS + u64::from(2 * self.rounds) * 8 + u64::from(2 * self.n_pes) * 8;
+        (words.next_multiple_of(64) as usize) + 2 * self.rounds as usize * SMALL
+    }
+
+    /// Bits of the areas that are free here.
+    pub fn free(&self) -> u64 {
+        *lock(&self.free)
+    }
+
+    /// Takes the lowest of the areas that all PEs have said to be free; `None` if there is none.
+    pub fn take(&self, free_everywhere: u64) -> Option<Area> {
+        let number = free_everywhere.trailing_zeros();
+        if number >= MAX_TEAMS {
+            return None;
+        }
+        *lock(&self.free) &= !(1 << number);
+        let offset = self.offset + u64::from(number) * self.bytes() as u64;
+        Some(Area { base: self.base, offset, number, rounds: self.rounds, n_pes: self.n_pes })
+    }
+
+    /// Gives an area back that no PE will write to any more.
+    pub fn give_back(&self, area: &Area) {
+        // SAFETY: the area is in this PE's committed heap, and nobody else uses it now.
+        unsafe { at(self.base, area.offset).write_bytes(0, self.bytes()) };
+        *lock(&self.free) |= 1 << area.number;
+    }
+}
+
+/// One team's area. Addresses are this PE's own, which name the same place on every PE.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Area {
+    base: usize,
+    offset: u64,
+    number: u32,
+    rounds: u32,
+    n_pes: u32,
+}
+
+impl Area {
+    /// A barrier's flag, a byte: its symmetric offset.
+    pub fn flag(&self, set: u64, round: u32) -> u64 {
+        self.offset + FLAGS + set * u64::from(ROUNDS) + u64::from(round)
+    }
+
+    /// The word that counts arrivals for a ticket.
+    pub fn count(&self, ticket: u64) -> *mut u64 {
+        self.word(COUNTS + ticket % TICKETS * 8)
+    }
+
+    /// The word that says which reduction the data of a round is from.
+    pub fn stamp(&self, set: u64, round: u32) -> *mut u64 {
+        self.word(STAMPS + (set * u64::from(self.rounds) + u64::from(round)) * 8)
+    }
+
+    /// The word in which PE `from` leaves a number.
+    pub fn number(&self, set: u64, from: Pe) -> *mut u64 {
+        let first = STAMPS + u64::from(2 * self.rounds) * 8;
+        self.word(first + (set * u64::from(self.n_pes) + u64::from(from)) * 8)
+    }
+
+    /// [`SMALL`] bytes for the data of a round.
+    pub fn data(&self, set: u64, round: u32) -> *mut u8 {
+        let words = STAMPS + u64::from(2 * self.rounds) * 8 + u64::from(2 * self.n_pes) * 8;
+        let slot = set * u64::from(self.rounds) + u64::from(round);
+        at(self.base, self.offset + words.next_multiple_of(64) + slot * SMALL as u64)
+    }
+
+    /// How many rounds there are at most.
+    pub fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
+    fn word(&self, within: u64) -> *mut u64 {
+        at(self.base, self.offset + within).cast()
+    }
+}

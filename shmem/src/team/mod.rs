@@ -1,0 +1,160 @@
+//! Teams: PEs that do collective operations together.
+//!
+//! [`Runtime::team_world`] makes the first; [`Team::split`] makes teams of a team's PEs. What a team can do is in
+//! [`collective`](crate::collective). A team's operations are called by all of its PEs, in the same order.
+//!
+//! | file | concept |
+//! |---|---|
+//! | [`group`] | which PEs |
+//! | `area` | the symmetric memory that a team talks through |
+//! | here | making, splitting and giving up teams; their barrier |
+
+mod area;
+pub mod group;
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
+
+use symrail_transport::Pe;
+
+use area::Areas;
+pub use area::MAX_TEAMS;
+pub(crate) use area::{Area, SMALL, TICKETS};
+pub use group::Group;
+
+use crate::collective::Reduction;
+use crate::error::{Error, Result};
+use crate::rma::at;
+use crate::runtime::{Runtime, lock};
+
+/// What a team has done so far; the same on all of its PEs between its operations.
+#[derive(Default)]
+pub(crate) struct Progress {
+    pub syncs: u64,
+    pub tickets: u64,
+    pub reductions: u64,
+    pub gathers: u64,
+}
+
+/// Some of the job's PEs, this one among them. Not for use by two threads at a time: they would have to agree with those
+/// of the other PEs whose turn it is.
+pub struct Team<'rt> {
+    pub(crate) runtime: &'rt Runtime,
+    pub(crate) group: Group,
+    pub(crate) area: Area,
+    pub(crate) progress: Mutex<Progress>,
+    areas: Arc<Areas>,
+}
+
+impl Runtime {
+    /// The team of all PEs. It takes memory from the heap for itself and all teams split from it. Collective.
+    ///
+    /// # Errors
+    /// The heap is exhausted, or a peer does not answer.
+    pub fn team_world(&self) -> Result<Team<'_>> {
+        let areas = Arc::new(Areas::allocate(self)?);
+        let area = areas.take(u64::MAX).ok_or_else(no_area)?;
+        Ok(Team::new(self, Group::world(self.my_pe(), self.n_pes()), area, areas))
+    }
+}
+
+impl<'rt> Team<'rt> {
+    fn new(runtime: &'rt Runtime, group: Group, area: Area, areas: Arc<Areas>) -> Team<'rt> {
+        Team { runtime, group, area, progress: Mutex::default(), areas }
+    }
+
+    /// Which PEs.
+    #[inline]
+    #[must_use]
+    pub fn group(&self) -> Group {
+        self.group
+    }
+
+    /// The runtime whose PEs they are.
+    #[must_use]
+    pub fn runtime(&self) -> &'rt Runtime {
+        self.runtime
+    }
+
+    /// Makes a team of some of this team's PEs; `part` is `None` on PEs that will not be in it, and so is the result there.
+    /// Parts that PEs name at the same call may be several teams if they have no PE in common. Collective over this team.
+    ///
+    /// # Errors
+    /// A PE is in [`MAX_TEAMS`] teams already: then nobody gets a team. Or a peer does not answer.
+    pub fn split(&self, part: Option<Group>) -> Result<Option<Team<'rt>>> {
+        let mut free = self.areas.free();
+        let word = (&raw mut free).cast::<u8>();
+        // SAFETY: the word is this call's own, in and out; the team's PEs are in the same call.
+        unsafe { self.reduce(word, word, 1, Reduction::and::<u64>()) }?;
+        if free == 0 {
+            return Err(no_area());
+        }
+        let Some(group) = part else { return Ok(None) };
+        let area = self.areas.take(free).ok_or_else(no_area)?;
+        Ok(Some(Team::new(self.runtime, group, area, Arc::clone(&self.areas))))
+    }
+
+    /// Waits for all of the team's PEs, then gives up what the team has. Collective over the team. A team that is only
+    /// dropped keeps its place among [`MAX_TEAMS`].
+    ///
+    /// # Errors
+    /// A peer that does not answer.
+    pub fn destroy(self) -> Result<()> {
+        // All that was sent to this PE through the area has arrived: it waited for each of the messages.
+        self.sync()?;
+        self.areas.give_back(&self.area);
+        Ok(())
+    }
+
+    /// Waits for all of the team's PEs: a dissemination barrier, as [`Runtime::sync_all`]. Collective over the team.
+    ///
+    /// # Errors
+    /// A peer that does not answer.
+    pub fn sync(&self) -> Result<()> {
+        let count = {
+            let mut progress = lock(&self.progress);
+            progress.syncs += 1;
+            progress.syncs
+        };
+        let (runtime, group) = (self.runtime, self.group);
+        let (set, number) = (count & 1, count as u8);
+        for round in 0..group.size().next_power_of_two().trailing_zeros() {
+            let distance = 1 << round;
+            let to = group.pe((group.me() + distance) % group.size());
+            let from = group.pe((group.me() + group.size() - distance) % group.size());
+            let flag = self.area.flag(set, round);
+            runtime.put_flag(to, flag, number)?;
+            let mine = at(runtime.base, flag);
+            runtime.wait_for("a team's barrier", Some(from), || {
+                // SAFETY: the flag is in this PE's committed heap, and reached as an atomic byte only.
+                (unsafe { AtomicU8::from_ptr(mine) }.load(Ordering::Acquire) == number).then_some(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Completes everything that this PE has issued, then waits for all of the team's PEs. Collective over the team.
+    ///
+    /// # Errors
+    /// An operation that failed, or a peer that does not answer.
+    pub fn barrier(&self) -> Result<()> {
+        self.runtime.quiet()?;
+        self.sync()
+    }
+
+    /// The PE with this index in the team.
+    ///
+    /// # Errors
+    /// [`symrail_transport::Error::NoSuchPe`], in terms of the team's indexes.
+    pub fn pe(&self, index: i64) -> Result<Pe> {
+        match u32::try_from(index).ok().filter(|&i| i < self.group.size()) {
+            Some(index) => Ok(self.group.pe(index)),
+            None => Err(symrail_transport::Error::NoSuchPe { pe: index, last: self.group.size() - 1 }.into()),
+        }
+    }
+}
+
+fn no_area() -> Error {
+    let reason = format!("a PE is in {MAX_TEAMS} teams already; destroy teams that are not used any more");
+    Error::System { what: "making a team", reason }
+}
