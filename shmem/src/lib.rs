@@ -21,6 +21,7 @@ pub mod atomics;
 pub mod bootstrap;
 mod card;
 pub mod collective;
+pub mod device;
 pub mod error;
 mod program_data;
 pub mod rma;
