@@ -33,7 +33,7 @@ figures=$work/figures
 failures=$work/failures
 : >"$figures"; : >"$failures"
 
-say() { [ -t 2 ] && printf '\r\033[K%s' "$*" >&2 || true; }
+say() { [ ! -t 2 ] || printf '\r\033[K%s' "$*" >&2; }
 
 load() { cut -d' ' -f1-3 /proc/loadavg; }
 
