@@ -33,6 +33,12 @@ missing() {
   done
 }
 
+# What goes well is not worth reading; what does not is shown, and what it means is found out afterwards.
+quietly() {
+  local said
+  said=$("$@" 2>&1 < /dev/null) || printf '%s\n' "$said" >&2
+}
+
 # Installs packages; succeeds when they are there afterwards.
 provide() {
   local lacking become=()
@@ -46,11 +52,10 @@ provide() {
   # shellcheck disable=SC2086
   echo "setup: installing" $lacking
   # The lists of a fresh image are empty, those of an old one name versions that are gone.
-  "${become[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq || true
+  quietly "${become[@]}" apt-get update -qq
   # One by one: a package that this release does not have must not keep the others away.
   for package in $lacking; do
-    "${become[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" \
-      </dev/null >/dev/null || echo "setup: $package could not be installed" >&2
+    quietly "${become[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package"
   done
   # shellcheck disable=SC2086
   [ -z "$(missing $lacking)" ]
