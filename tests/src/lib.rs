@@ -10,12 +10,14 @@
 //! | [`path`] | the ways from PE to PE: mapped, providers, rails, policies |
 //! | [`pe`] | what all test programs have in common |
 //! | [`pattern`] | bytes and values that tell where they come from |
+//! | [`device`] | the CPU device of a PE |
 //! | [`ops`] | every operation, verified at the other end |
 //!
 //! `cargo test -p symrail-tests` is enough; the launcher is built when it is not there yet. After changes to it, build it:
 //! `cargo build -p symrail-perftest`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod device;
 pub mod job;
 pub mod ops;
 pub mod path;

@@ -1,0 +1,185 @@
+//! What becomes visible before what. Arguments: what to look at, and how many rounds.
+//!
+//! | argument | what PE 0 does to PE 1 |
+//! |---|---|
+//! | `signals` | put-signals of 8 bytes to 256 KiB, many under way at once |
+//! | `signals-unordered` | the same with a put and a signal that nothing orders: a control |
+//! | `fence` | A, fence, B, for all kinds of A and B |
+//! | `fence-missing` | A, B: a control |
+//!
+//! PE 1 counts how often it saw the later without the earlier, and prints `early: N`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use symrail::{Cmp, Result, Runtime, SignalOp, SymSlice};
+use symrail_tests::pattern::mix;
+use symrail_tests::pe;
+
+/// Put-signals under way at once.
+const SLOTS: usize = 8;
+/// Words of the largest block.
+const WORDS: usize = (256 << 10) / 8;
+
+fn main() -> std::process::ExitCode {
+    let (what, rounds) = (pe::arg(0, String::new()), pe::arg(1, 1000));
+    pe::run(|rt| {
+        let early = match what.as_str() {
+            "signals" => signals(rt, rounds, true)?,
+            "signals-unordered" => signals(rt, rounds, false)?,
+            "fence" => fences(rt, rounds, true)?,
+            "fence-missing" => fences(rt, rounds, false)?,
+            _ => panic!("nothing is called {what}"),
+        };
+        if rt.my_pe() == 1 {
+            println!("early: {early}");
+        }
+        rt.barrier_all()
+    })
+}
+
+/// Words of round `round`: from one word to all, each power of two as likely.
+fn words(round: u64) -> usize {
+    let random = mix(3, round);
+    let limit = 1 << (random % 16);
+    (1 + (random >> 8) as usize % limit).min(WORDS)
+}
+
+fn signals(rt: &Runtime, rounds: u64, ordered: bool) -> Result<u64> {
+    let data = rt.alloc_slice::<u64>(SLOTS * WORDS)?;
+    let source = rt.alloc_slice::<u64>(SLOTS * WORDS)?;
+    // One signal that is set and one that is added to, for each slot; and how far the receiver has come.
+    let signal = rt.alloc_slice::<u64>(2 * SLOTS)?;
+    let seen = rt.alloc_slice::<u64>(1)?;
+    let mut early = 0;
+    for round in 1..=rounds {
+        let slot = round as usize % SLOTS;
+        let count = words(round);
+        // Every other round of a slot sets, the others add.
+        let add = round / SLOTS as u64 % 2 == 1;
+        let (at, word) = (slot * WORDS, 2 * slot + usize::from(add));
+        let (op, value) = if add { (SignalOp::Add, 2) } else { (SignalOp::Set, round) };
+        if rt.my_pe() == 0 {
+            if round > SLOTS as u64 {
+                seen.wait_until(0, Cmp::Ge, round - SLOTS as u64)?;
+            }
+            source.write_slice(at, &vec![round; count])?;
+            if ordered {
+                data.put_signal_nbi(at, &source, at, count, (&signal, word), value, op, 1)?;
+            } else {
+                data.put_nbi(at, &source, at, count, 1)?;
+                signal.signal_op(word, value, op, 1)?;
+            }
+        } else if rt.my_pe() == 1 {
+            // Rounds of a slot with an odd number of rounds before it add 2 each.
+            let expected = if add { 2 * (round / SLOTS as u64).div_ceil(2) } else { round };
+            signal.wait_until(word, Cmp::Eq, expected)?;
+            early += u64::from(holds_other_than(&data, at, count, round)?);
+            seen.p(0, round, 0)?;
+        }
+    }
+    rt.barrier_all()?;
+    Ok(early)
+}
+
+/// Whether a word of a block is not of this round.
+fn holds_other_than(data: &SymSlice<'_, u64>, at: usize, count: usize, round: u64) -> Result<bool> {
+    // The last word first: it is the likeliest to be late, and waiting for it would hide that others are.
+    for i in (0..count).rev() {
+        if data.read(at + i)? != round {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What can come before or after a fence.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Small,
+    Large,
+    Amo,
+    PutSignal,
+}
+
+const KINDS: [Kind; 4] = [Kind::Small, Kind::Large, Kind::Amo, Kind::PutSignal];
+
+/// A place that PE 0 changes: a block of which the last word is looked at, and a signal for the kind that has one.
+struct Place<'rt> {
+    block: SymSlice<'rt, u64>,
+    source: SymSlice<'rt, u64>,
+    signal: SymSlice<'rt, u64>,
+}
+
+impl<'rt> Place<'rt> {
+    fn new(rt: &'rt Runtime) -> Result<Place<'rt>> {
+        Ok(Place { block: rt.alloc_slice(WORDS)?, source: rt.alloc_slice(WORDS)?, signal: rt.alloc_slice(1)? })
+    }
+
+    /// Words that a kind changes in a round.
+    fn count(kind: Kind, round: u64) -> usize {
+        match kind {
+            Kind::Small | Kind::Amo => 1,
+            Kind::Large => WORDS / 2 + words(round) / 2,
+            Kind::PutSignal => words(round),
+        }
+    }
+
+    fn change(&self, kind: Kind, round: u64) -> Result<()> {
+        let count = Self::count(kind, round);
+        match kind {
+            Kind::Amo => return self.block.atomic_set(0, round, 1),
+            Kind::Small => return self.block.p(0, round, 1),
+            Kind::Large | Kind::PutSignal => self.source.write_slice(0, &vec![round; count])?,
+        }
+        match kind {
+            Kind::PutSignal => {
+                self.block.put_signal_nbi(0, &self.source, 0, count, (&self.signal, 0), round, SignalOp::Set, 1)
+            }
+            _ => self.block.put_nbi(0, &self.source, 0, count, 1),
+        }
+    }
+
+    /// Waits until the change is seen, at its last word.
+    fn wait(&self, kind: Kind, round: u64) -> Result<()> {
+        match kind {
+            Kind::PutSignal => self.signal.wait_until(0, Cmp::Eq, round),
+            _ => self.block.wait_until(Self::count(kind, round) - 1, Cmp::Eq, round),
+        }
+        .map(drop)
+    }
+
+    /// Whether the change is not completely there now.
+    fn lacks(&self, kind: Kind, round: u64) -> Result<bool> {
+        let signal = kind == Kind::PutSignal && self.signal.read(0)? != round;
+        Ok(signal || holds_other_than(&self.block, 0, Self::count(kind, round), round)?)
+    }
+}
+
+fn fences(rt: &Runtime, rounds: u64, fenced: bool) -> Result<u64> {
+    let (first, second) = (Place::new(rt)?, Place::new(rt)?);
+    let seen = rt.alloc_slice::<u64>(1)?;
+    let mut early = 0;
+    for round in 1..=rounds {
+        let (a, b) = (KINDS[(round % 4) as usize], KINDS[(round / 4 % 4) as usize]);
+        if rt.my_pe() == 0 {
+            first.change(a, round)?;
+            if fenced {
+                rt.fence()?;
+            }
+            second.change(b, round)?;
+            // Whatever is under way from the heap must have been taken before it is changed.
+            seen.wait_until(0, Cmp::Ge, round)?;
+            rt.quiet()?;
+        } else if rt.my_pe() == 1 {
+            second.wait(b, round)?;
+            let lacks = first.lacks(a, round)?;
+            early += u64::from(lacks);
+            if lacks && fenced {
+                println!("round {round}: {b:?} was there before {a:?}");
+            }
+            first.wait(a, round)?;
+            seen.p(0, round, 0)?;
+        }
+    }
+    rt.barrier_all()?;
+    Ok(early)
+}

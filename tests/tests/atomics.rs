@@ -1,0 +1,43 @@
+//! All who change a word at once, whichever way they come, are atomic with one another.
+
+use symrail_tests::job::Job;
+use symrail_tests::path::{MAPPED, ONE_RAIL, ROUND_ROBIN, SHM};
+
+/// Four PEs on two hosts: the words' own PE, one that has them mapped, two over the wire; each with two host threads
+/// and a device of two threads.
+fn hammer() -> Job {
+    Job::new("pe_hammer").limit(90)
+}
+
+#[test]
+fn mapped() {
+    MAPPED.of(hammer(), 3).args([3000]).succeed();
+}
+
+#[test]
+fn wire_and_mapped_and_own_and_devices() {
+    ONE_RAIL.of(hammer(), 4).args([300]).succeed();
+}
+
+#[test]
+fn two_rails() {
+    ROUND_ROBIN.of(hammer(), 4).args([300]).succeed();
+}
+
+#[test]
+fn shm() {
+    SHM.of(hammer(), 4).args([300]).succeed();
+}
+
+#[test]
+fn by_the_provider() {
+    ONE_RAIL.of(hammer(), 4).args([150]).env("SYMRAIL_AMO_PATH", "native").succeed();
+}
+
+/// The native path does everything that the other does.
+#[test]
+fn every_operation_with_atomics_by_the_provider() {
+    for path in [ONE_RAIL, ROUND_ROBIN] {
+        path.of(Job::new("pe_ops"), 3).args(["small"]).env("SYMRAIL_AMO_PATH", "native").succeed();
+    }
+}

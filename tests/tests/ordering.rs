@@ -1,0 +1,41 @@
+//! No signal before its data, nothing after a fence before what was before it, nothing late after a quiet. Each promise has
+//! a control: the same without the protection, which must be seen to go wrong.
+
+use symrail_tests::job::Job;
+use symrail_tests::path::{FOUR_IN_TURN, FOUR_STRIPED, ONE_RAIL, Path, ROUND_ROBIN, SHM, STRIPED};
+
+/// How often PE 1 saw the later without the earlier.
+#[allow(clippy::unwrap_used)]
+fn early(path: Path, what: &str, rounds: u32) -> u32 {
+    let outcome = path.of(Job::new("pe_order"), 2).args([what, &rounds.to_string()]).limit(90).succeed();
+    println!("{}: {what}, {rounds} rounds in {:?}: {}", path.name, outcome.elapsed, outcome.out.trim());
+    outcome.out.lines().find_map(|line| line.strip_prefix("early: ")).unwrap().parse().unwrap()
+}
+
+#[test]
+fn no_signal_is_early() {
+    for path in [ONE_RAIL, ROUND_ROBIN, STRIPED, FOUR_IN_TURN, FOUR_STRIPED, SHM] {
+        assert_eq!(early(path, "signals", 10_000), 0, "{}", path.name);
+    }
+}
+
+#[test]
+fn signals_without_protection_are_early() {
+    for path in [ROUND_ROBIN, FOUR_STRIPED] {
+        assert!(early(path, "signals-unordered", 2_000) > 0, "{}: the control went well", path.name);
+    }
+}
+
+#[test]
+fn nothing_passes_a_fence() {
+    for path in [ONE_RAIL, ROUND_ROBIN, STRIPED, FOUR_IN_TURN, SHM] {
+        assert_eq!(early(path, "fence", 1_600), 0, "{}", path.name);
+    }
+}
+
+#[test]
+fn without_a_fence_things_pass() {
+    for path in [ROUND_ROBIN, STRIPED] {
+        assert!(early(path, "fence-missing", 800) > 0, "{}: the control went well", path.name);
+    }
+}
