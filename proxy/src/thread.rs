@@ -38,7 +38,7 @@ const RAREST_LOOK: Duration = Duration::from_micros(400);
 /// Idle polls between two looks at the clock.
 const POLLS_PER_LOOK: u32 = 16;
 /// The longest sleep where no wait object can wake us.
-const LONGEST_NAP: Duration = Duration::from_micros(500);
+const LONGEST_NAP: Duration = Duration::from_millis(2);
 /// The longest sleep otherwise: time-outs are counted in seconds.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 

@@ -342,7 +342,7 @@ impl Endpoint {
             && self.core.blocked.is_empty()
             && self.core.followups.is_empty()
             && self.core.looping.is_empty()
-            && self.rails.iter_mut().all(|r| r.arm())
+            && self.rails.iter_mut().all(|r| r.wait_fd().is_none() || r.arm())
     }
 
     /// The most bytes that a [`job::Source::Copied`] may have.
