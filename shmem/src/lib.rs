@@ -24,6 +24,8 @@ pub mod collective;
 pub mod device;
 pub mod error;
 mod program_data;
+#[cfg(doctest)]
+mod readme;
 pub mod rma;
 pub mod runtime;
 pub mod symmetric;
