@@ -48,6 +48,7 @@ pub struct Driver {
     /// Host threads that drive the engine now, and how often any has begun to.
     waiting: AtomicU32,
     turns: AtomicU64,
+    polls: AtomicU32,
     stop: AtomicBool,
     bell: EventFd,
     started: Instant,
@@ -103,7 +104,11 @@ impl Driver {
     #[inline]
     fn poll(&self, engine: &mut Engine) -> usize {
         let events = engine.poll();
-        if engine.rounds().is_multiple_of(1024) {
+        // Counted here and not by the engine's rounds: whoever polls the engine in between must not keep the count from
+        // ever being right. A load and a store do, since the engine's lock is held.
+        let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
+        self.polls.store(polls, Ordering::Relaxed);
+        if polls.is_multiple_of(1024) {
             engine.endpoint().tick(self.seconds());
         }
         events
@@ -140,6 +145,7 @@ impl Proxy {
             engine: Mutex::new(engine),
             waiting: AtomicU32::new(0),
             turns: AtomicU64::new(0),
+            polls: AtomicU32::new(0),
             stop: AtomicBool::new(false),
             bell,
             started: Instant::now(),
