@@ -19,6 +19,8 @@ pub struct Job {
     hosts: u32,
     rails: u32,
     env: Vec<(String, String)>,
+    /// Of single PEs.
+    env_of: Vec<(u32, String, String)>,
     limit: Duration,
 }
 
@@ -40,7 +42,8 @@ impl Job {
     #[must_use]
     pub fn new(program: &str) -> Job {
         let program = built(program);
-        Job { program, args: Vec::new(), pes: 2, hosts: 1, rails: 0, env: Vec::new(), limit: Duration::from_secs(60) }
+        let limit = Duration::from_secs(60);
+        Job { program, args: Vec::new(), pes: 2, hosts: 1, rails: 0, env: Vec::new(), env_of: Vec::new(), limit }
     }
 
     /// Adds arguments.
@@ -72,6 +75,13 @@ impl Job {
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Job {
         self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// Adds a variable to the environment of one PE.
+    #[must_use]
+    pub fn env_of(mut self, pe: u32, name: &str, value: &str) -> Job {
+        self.env_of.push((pe, name.into(), value.into()));
         self
     }
 
@@ -109,16 +119,25 @@ impl Job {
         if self.rails > 0 {
             command.args(["--rails", &self.rails.to_string()]);
         }
-        command.arg("--").arg(&self.program).args(&self.args);
+        command.arg("--");
+        if !self.env_of.is_empty() {
+            let set = |(pe, name, value): &(u32, String, String)| {
+                format!(r#"[ "$SYMRAIL_LAUNCHER_PE" = {pe} ] && export {name}='{value}'; "#)
+            };
+            let line: String = self.env_of.iter().map(set).collect();
+            command.args(["sh", "-c", &format!(r#"{line}exec "$0" "$@""#)]);
+        }
+        command.arg(&self.program).args(&self.args);
         Running::start(command, self.env.clone(), self.limit, alone)
     }
 }
 
 /// A command with its own environment, such as `mpirun`, run after all other jobs.
 #[must_use]
-pub fn run_alone(command: Command, limit: Duration) -> Outcome {
+pub fn run_alone(command: Command, env: &[(&str, &str)], limit: Duration) -> Outcome {
     let alone = alone();
-    Running::start(command, Vec::new(), limit, alone).end()
+    let env = env.iter().map(|&(name, value)| (name.into(), value.into())).collect();
+    Running::start(command, env, limit, alone).end()
 }
 
 /// A job that runs. Dropping it kills it.

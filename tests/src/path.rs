@@ -1,6 +1,9 @@
 //! The ways from PE to PE.
 
-use crate::job::Job;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::job::{Job, Outcome, run_alone};
 
 /// A way from PE to PE: what to set so that it is taken, and how to recognize it.
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +56,22 @@ impl Path {
             job = job.hosts(2).env("SYMRAIL_TRANSPORT", "libfabric").env("SYMRAIL_LIBFABRIC_PROVIDER", provider);
         }
         self.env.iter().fold(job, |job, (name, value)| job.env(name, value)).env(EXPECTED, &self.expected())
+    }
+
+    /// The same for a program that starts its two PEs itself; `TEST_OTHER_HOST` is to be the other one's pretended host.
+    #[must_use]
+    pub fn of_command(&self, command: Command, env: &[(&str, &str)], limit: Duration) -> Outcome {
+        let rails = self.rails.max(1).to_string();
+        let addresses = (2..2 + self.rails.max(1)).map(|last| format!("127.0.0.{last}")).collect::<Vec<_>>().join(",");
+        let expected = self.expected();
+        let mut all = vec![("SYMRAIL_FAKE_HOST", "host0"), ("TEST_OTHER_HOST", "host0"), (EXPECTED, &expected)];
+        if let Some(provider) = self.provider {
+            all.extend([("TEST_OTHER_HOST", "host1"), ("SYMRAIL_LIBFABRIC_PROVIDER", provider)]);
+        }
+        if self.rails > 0 {
+            all.extend([("SYMRAIL_NIC_LIST", &*addresses), ("SYMRAIL_LIBFABRIC_MAX_NIC_PER_PE", &rails)]);
+        }
+        run_alone(command, &[&all, self.env, env].concat(), limit)
     }
 
     /// What [`check`] compares with.

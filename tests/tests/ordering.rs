@@ -2,7 +2,7 @@
 //! a control: the same without the protection, which must be seen to go wrong.
 
 use symrail_tests::job::Job;
-use symrail_tests::path::{FOUR_IN_TURN, FOUR_STRIPED, ONE_RAIL, Path, ROUND_ROBIN, SHM, STRIPED};
+use symrail_tests::path::{FOUR_IN_TURN, FOUR_STRIPED, NET, ONE_RAIL, Path, ROUND_ROBIN, SHM, STRIPED};
 
 /// How often PE 1 saw the later without the earlier.
 #[allow(clippy::unwrap_used)]
@@ -37,5 +37,32 @@ fn nothing_passes_a_fence() {
 fn without_a_fence_things_pass() {
     for path in [ROUND_ROBIN, STRIPED] {
         assert!(early(path, "fence-missing", 800) > 0, "{}: the control went well", path.name);
+    }
+}
+
+/// What PE 0 found in PE 1's memory, past all messages; and the cost of a repeated quiet.
+#[allow(clippy::unwrap_used)]
+fn late(path: Path, what: &str, rounds: u32) -> (u32, f64) {
+    let outcome = path.of(Job::new("pe_quiet"), 2).args([what, &rounds.to_string()]).limit(60).succeed();
+    println!("{}: {what}, {rounds} rounds in {:?}: {}", path.name, outcome.elapsed, outcome.out.trim());
+    let value = |name| outcome.out.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    (value("late: ").parse().unwrap(), value("cost: ").parse().unwrap())
+}
+
+#[test]
+fn nothing_is_late_after_a_quiet_and_a_second_one_costs_nothing() {
+    for path in [ONE_RAIL, ROUND_ROBIN, STRIPED, FOUR_STRIPED, SHM, NET] {
+        let (late, cost) = late(path, "quiet", 600);
+        assert_eq!(late, 0, "{}", path.name);
+        // Over shared memory a put with its quiet is fast, too.
+        let limit = if path.name == SHM.name { 0.3 } else { 0.05 };
+        assert!(cost < limit, "{}: a repeated quiet takes {cost} of a put and its quiet", path.name);
+    }
+}
+
+#[test]
+fn without_a_quiet_things_are_late() {
+    for path in [ONE_RAIL, ROUND_ROBIN] {
+        assert!(late(path, "no-quiet", 300).0 > 0, "{}: the control went well", path.name);
     }
 }
