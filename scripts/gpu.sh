@@ -35,7 +35,7 @@ run() {
   nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
   local nvrtc pes=2
   nvrtc=$(find / -name 'libnvrtc.so.1*' -not -path '/proc/*' 2>/dev/null | head -1)
-  local suite="$bin/gpu_suite --nvrtc $(dirname "$nvrtc")"
+  local suite="$bin/gpu_suite --nvrtc $(dirname "$nvrtc") ${SUITE-}"
   local common="SYMRAIL_HEAP_SIZE=512M SYMRAIL_PROXY_POLL=spin SYMRAIL_TIMEOUT_S=30"
   # shellcheck disable=SC2086
   {
@@ -61,7 +61,7 @@ nvshmem() {
   host=$(find "$home/lib" -name 'libnvshmem_host.so.*' | head -1)
   printf '\n== NVSHMEM, NVLink\n'
   nvcc -O3 -std=c++17 -DBENCH_ON_NVSHMEM -rdc=true -arch=sm_90 -I"$home/include" -o "$work/bench" "$root/kernels/cu/bench.cu" \
-    "$root/kernels/cu/nvshmem_host.cu" -L"$home/lib" -lnvshmem_device "$host" -lcuda -Xlinker -rpath -Xlinker "$home/lib" &&
+    "$root/kernels/cu/nvshmem_host.cu" -L"$home/lib" -lnvshmem_device -Xlinker "$host" -lcuda -Xlinker -rpath -Xlinker "$home/lib" &&
     timeout --kill-after=5 120 mpirun --allow-run-as-root --oversubscribe -n 2 -x NVSHMEM_DISABLE_NVLS=1 \
       -x NVSHMEM_BOOTSTRAP=MPI -x NVSHMEM_REMOTE_TRANSPORT=none "$work/bench" || failed=1
   rm -rf "$work"

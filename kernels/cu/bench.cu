@@ -75,19 +75,57 @@ extern "C" __global__ void p_rate(int* to, symrail_u64 rounds, symrail_u64* out)
 extern "C" __global__ void g_latency(int* from, symrail_u64 rounds, symrail_u64* out) {
     int peer = 1 - nvshmem_my_pe(), sum = 0;
     symrail_u64 started = nanoseconds();
-    for (symrail_u64 r = 0; r < rounds; r++) sum += nvshmem_int_g(from, peer);
+    for (symrail_u64 r = 0; r < rounds; r++) sum += nvshmem_int_g(from + (sum & 1), peer);
     out[0] = nanoseconds() - started;
     out[1] = sum;
 }
 extern "C" __global__ void fetch_add_latency(int* word, symrail_u64 rounds, symrail_u64* out) {
     int peer = 1 - nvshmem_my_pe(), sum = 0;
     symrail_u64 started = nanoseconds();
-    for (symrail_u64 r = 0; r < rounds; r++) sum += nvshmem_int_atomic_fetch_add(word, 1, peer);
+    for (symrail_u64 r = 0; r < rounds; r++) sum += nvshmem_int_atomic_fetch_add(word + (sum & 1), 2, peer);
     out[0] = nanoseconds() - started;
     out[1] = sum;
 }
 
 #ifndef BENCH_ON_NVSHMEM
+// What the pieces of a wait, a quiet and a p cost: which variants are best, is measured here.
+extern "C" __global__ void wait_variants(symrail_u64* signal, symrail_u64 rounds, symrail_u64 variant, symrail_u64* out) {
+    int me = symrail_my_pe(), peer = 1 - me;
+    volatile symrail_u64* there = (volatile symrail_u64*)symrail_ptr(signal, peer);
+    symrail_u64 started = 0;
+    for (symrail_u64 r = 1; r <= rounds + 20; r++) {
+        if (r == 21) started = nanoseconds();
+        if (me == 0) *there = r;
+        if (variant == 1) {
+            while (symrail_ld_acquire(signal) < r) {}
+        } else {
+            while (symrail_ld_sys((symrail_u64)signal) < r) {}
+        }
+        if (variant == 2) symrail_ld_acquire(signal);
+        if (variant == 3) asm volatile("fence.acq_rel.gpu;" ::: "memory");
+        if (variant == 4) symrail_fence_sys();
+        if (variant == 5) asm volatile("fence.acq_rel.cta;" ::: "memory");
+        if (me == 1) *there = r;
+    }
+    out[0] = nanoseconds() - started;
+}
+extern "C" __global__ void put_variants(symrail_u64* data, symrail_u64 rounds, symrail_u64 variant, symrail_u64* out) {
+    int peer = 1 - symrail_my_pe();
+    symrail_u64* there = (symrail_u64*)symrail_ptr(data, peer);
+    symrail_u64 started = 0;
+    for (symrail_u64 r = 0; r < rounds + 20; r++) {
+        if (r == 20) started = nanoseconds();
+        if (variant == 0) *(volatile symrail_u64*)there = r;
+        if (variant == 1) symrail_store_value(there, r);
+        if (variant == 2) symrail_store_value(there, r), symrail_fence_sys();
+        if (variant == 3) symrail_store_value(there, r), __threadfence_system();
+        if (variant == 4) *(volatile symrail_u64*)there = r, symrail_fence_sys();
+        if (variant == 5) symrail_put_value(data, r, peer);
+        if (variant == 6) asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(there), "l"(r) : "memory");
+        if (variant == 7) symrail_fence_sys();
+    }
+    out[0] = nanoseconds() - started;
+}
 // Requests that do nothing: what a channel costs, without a wire.
 SYMRAIL_DEVICE void nothing(symrail_u64 opcode) {
     symrail_request r;
@@ -103,6 +141,16 @@ extern "C" __global__ void flush(symrail_u64 rounds, symrail_u64* out) {
         nothing(SYMRAIL_OP_NOP);
         symrail_quiet();
     }
+    out[0] = nanoseconds() - started;
+}
+// One thread, requests in batches.
+extern "C" __global__ void batch_rate(symrail_u64 rounds, symrail_u64 batch, symrail_u64* out) {
+    symrail_u64 started = nanoseconds();
+    for (symrail_u64 r = 0; r < rounds; r += batch) {
+        symrailx_batch requests((int)batch);
+        requests.end();
+    }
+    symrail_quiet();
     out[0] = nanoseconds() - started;
 }
 extern "C" __global__ void request_rate(symrail_u64 rounds, symrail_u64* out) {

@@ -8,6 +8,7 @@
  *   api.cuh      the functions to call
  *   rma.cuh      puts, gets, values, puts with a signal    amo.cuh      atomics
  *   order.cuh    fence, quiet, waits, barrier              route.cuh    mapped address or proxy
+ *   batch.cuh    many requests at a time
  *   channel.cuh  requests to the proxy                     memory.cuh   PTX loads and stores, copies
  *   state.cuh    what the host tells the device
  */

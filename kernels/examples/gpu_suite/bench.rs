@@ -61,6 +61,18 @@ pub fn run(job: &Job, device_heap: bool) -> Result<(), Failure> {
             let ns = clock.run(&kernel("ping_pong")?, ONE, &[data, signal, bytes, rounds], fresh)?;
             job.say(&format!("put_signal ping-pong {bytes:5} B, round trip         {:9.2} us", per(ns)));
         }
+        let ns = clock.run(&kernel("ping_pong")?, ONE, &[signal + 8, signal, 8, rounds], fresh)?;
+        job.say(&format!("put_signal ping-pong     8 B beside its signal   {:9.2} us", per(ns)));
+        if device_heap && std::env::args().any(|a| a == "--variants") {
+            for variant in 0..6 {
+                let ns = clock.run(&kernel("wait_variants")?, ONE, &[signal, rounds, variant], fresh)?;
+                job.say(&format!("  wait variant {variant}: {:.3} us", per(ns)));
+            }
+            for variant in 0..8 {
+                let ns = clock.run(&kernel("put_variants")?, ONE, &[data, rounds, variant], fresh)?;
+                job.say(&format!("  put variant {variant}: {:.3} us", per(ns)));
+            }
+        }
         let alone = |name: &str,
                      arguments: &[u64],
                      shape: Shape,
@@ -175,6 +187,10 @@ fn measure(job: &Job, clock: &Clock<'_>, count: usize, shapes: &[Shape]) -> Resu
     let rounds = 2000;
     let ns = clock.run(&job.bench.kernel("flush")?, ONE, &[rounds], || Ok(()))?;
     println!("{count} channel(s), request + quiet, engine does nothing {:7.2} us", ns / rounds as f64 / 1e3);
+    for batch in [8u64, 32] {
+        let ns = clock.run(&job.bench.kernel("batch_rate")?, ONE, &[200_000, batch], || Ok(()))?;
+        println!("{count} channel(s), 1 thread, batches of {batch:2}           {:9.2} M/s", 200_000.0 / ns * 1e3);
+    }
     for shape in shapes {
         let threads = u64::from(shape.blocks * shape.threads);
         let rounds = (2_000_000 / threads).min(200_000);

@@ -35,6 +35,8 @@ fn options() -> Result<Options, String> {
             },
             "--no-verify" => options.verify = false,
             "--no-bench" => options.bench = false,
+            // Looked for where it matters.
+            "--variants" => {}
             "--nvrtc" => options.nvrtc.push(arguments.next().ok_or("--nvrtc needs a folder")?.into()),
             other => return Err(format!("{other:?} is not known: see the first lines of the source")),
         }

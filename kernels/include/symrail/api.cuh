@@ -3,7 +3,7 @@
 #ifndef SYMRAIL_API_CUH
 #define SYMRAIL_API_CUH
 
-#include "order.cuh"
+#include "batch.cuh"
 
 #define SYMRAIL_CMP_EQ 0
 #define SYMRAIL_CMP_NE 1
@@ -139,11 +139,9 @@ struct symrail_compare {
         symrail_compare<TYPE> holds = {cmp, value};                                                                  \
         symrail_wait_for(word, holds);                                                                               \
     }                                                                                                                \
-    SYMRAIL_DEVICE int P##_##N##_test(TYPE* word, int cmp, TYPE value) {                                         \
+    SYMRAIL_DEVICE int P##_##N##_test(TYPE* word, int cmp, TYPE value) {                                             \
         symrail_compare<TYPE> holds = {cmp, value};                                                                  \
-        if (!holds(*(volatile TYPE*)word)) return 0;                                                                 \
-        symrail_fence_sys();                                                                                         \
-        return 1;                                                                                                    \
+        return holds(symrail_ld_acquire(word)) ? 1 : 0;                                                              \
     }                                                                                                                \
     SYMRAIL_DEVICE void P##_##N##_wait_until_all(TYPE* words, size_t n, const int* status, int cmp, TYPE value) {\
         symrail_compare<TYPE> holds = {cmp, value};                                                                  \
@@ -160,12 +158,10 @@ struct symrail_compare {
 #define SYMRAIL_SIGNALS(P) \
     SYMRAIL_DEVICE void P##x_signal_op(symrail_u64* signal, symrail_u64 value, int op, int pe) { \
         symrail_place place = symrail_find(signal, 8, pe, SYMRAIL_WHAT_AMO); \
-        if (place.ok && !symrail_signal_directly(place, value, op)) symrail_signal_proxied(place, value, op, pe); \
+        if (place.ok && !symrail_signal_directly(place, value, op, false)) symrail_signal_proxied(place, value, op, pe); \
     } \
     SYMRAIL_DEVICE symrail_u64 P##_signal_fetch(const symrail_u64* signal) { \
-        symrail_u64 now = *(const volatile symrail_u64*)signal; \
-        symrail_fence_sys(); \
-        return now; \
+        return symrail_ld_acquire(signal); \
     } \
     SYMRAIL_DEVICE symrail_u64 P##_signal_wait_until(symrail_u64* signal, int cmp, symrail_u64 value) { \
         symrail_compare<symrail_u64> holds = {cmp, value}; \

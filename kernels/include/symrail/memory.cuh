@@ -28,6 +28,21 @@ SYMRAIL_DEVICE symrail_u64 symrail_ld_sys(symrail_u64 at) {
     asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(at) : "memory");
     return v;
 }
+/* A word that others change; what was written before it changed is visible after the load. */
+template <class T>
+SYMRAIL_DEVICE T symrail_ld_acquire(const T* at) {
+    T value;
+    if (sizeof(T) == 8) {
+        symrail_u64 v;
+        asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(at) : "memory");
+        memcpy(&value, &v, sizeof(T));
+    } else {
+        symrail_u32 v;
+        asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
+        memcpy(&value, &v, sizeof(T));
+    }
+    return value;
+}
 /* One 16-byte load; what was written before the words changed is visible after it. */
 SYMRAIL_DEVICE void symrail_ld_pair_acquire(symrail_u64 at, symrail_u64& a, symrail_u64& b) {
     asm volatile("ld.acquire.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(at) : "memory");
@@ -88,7 +103,7 @@ struct __align__(16) symrail_wide { symrail_u64 a, b; };
 /* Reads are plain: the source does not change during a copy. Writes are in the order of the loop per thread, not more. */
 SYMRAIL_DEVICE symrail_wide symrail_load(const symrail_wide* p) {
     symrail_wide v;
-    asm volatile("ld.global.L1::no_allocate.v2.u64 {%0, %1}, [%2];" : "=l"(v.a), "=l"(v.b) : "l"(p) : "memory");
+    asm volatile("ld.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.a), "=l"(v.b) : "l"(p) : "memory");
     return v;
 }
 SYMRAIL_DEVICE void symrail_store(symrail_wide* p, symrail_wide v) {
@@ -111,9 +126,32 @@ SYMRAIL_DEVICE void symrail_copy_wide(symrail_wide* to, const symrail_wide* from
     for (; i < n; i += size) symrail_store(to + i, symrail_load(from + i));
 }
 
+/* One value of 1, 2, 4 or 8 bytes, never torn, and ordered by fences only: what is ordered by itself is slower. */
+template <class T>
+SYMRAIL_DEVICE void symrail_store_value(T* p, T value) {
+    if (sizeof(T) == 8) {
+        symrail_u64 v;
+        memcpy(&v, &value, sizeof(T));
+        asm volatile("st.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+    } else if (sizeof(T) == 4) {
+        symrail_u32 v;
+        memcpy(&v, &value, sizeof(T));
+        asm volatile("st.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+    } else if (sizeof(T) == 2) {
+        unsigned short v;
+        memcpy(&v, &value, sizeof(T));
+        asm volatile("st.global.u16 [%0], %1;" ::"l"(p), "h"(v) : "memory");
+    } else {
+        unsigned char c;
+        memcpy(&c, &value, sizeof(T));
+        symrail_u32 v = c;
+        asm volatile("st.global.u8 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+    }
+}
+
 template <class S, class T>
 SYMRAIL_DEVICE void symrail_copy_as(T* to, const T* from, size_t n) {
-    for (size_t i = S::rank(); i < n; i += S::size()) ((volatile T*)to)[i] = ((const volatile T*)from)[i];
+    for (size_t i = S::rank(); i < n; i += S::size()) symrail_store_value<T>(to + i, from[i]);
 }
 
 /* Copies bytes that do not overlap, in the widest pieces that both addresses allow. */

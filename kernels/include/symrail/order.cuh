@@ -9,8 +9,7 @@ SYMRAIL_DEVICE void symrail_fence() {
     symrail_fence_sys();
     if (symrail_state.n_channels == 0) return;
     const symrail_channel_view& c = symrail_my_channel();
-    symrail_u64 head = symrail_ld_gpu(c.own + SYMRAIL_OWN_HEAD);
-    if (head == symrail_ld_gpu(c.own + SYMRAIL_OWN_FENCED)) return;
+    if (symrail_ld_gpu(c.own + SYMRAIL_OWN_HEAD) == symrail_ld_gpu(c.own + SYMRAIL_OWN_FENCED)) return;
     if (symrail_ld_gpu(c.own + SYMRAIL_OWN_MIXED) > symrail_ld_gpu(c.own + SYMRAIL_OWN_COMPLETED)) {
         /* An AMO went through the proxy to memory that stores reach without it: only delivery orders the two. */
         symrail_drain(c);
@@ -27,7 +26,7 @@ SYMRAIL_DEVICE void symrail_fence() {
 /* Waits until everything that any thread of this device asked for before the call is delivered. */
 SYMRAIL_DEVICE void symrail_quiet() {
     for (symrail_u32 i = 0; i < symrail_state.n_channels; i++) symrail_drain(symrail_state.channels[i]);
-    /* For stores to mapped peers. Last, since a fence waits for the requests' own stores too. */
+    /* For stores to mapped peers. Last: a fence first would wait for the stores of requests, too. */
     symrail_fence_sys();
 }
 
@@ -36,13 +35,12 @@ template <class T, class F>
 SYMRAIL_DEVICE T symrail_wait_for(T* word, F holds) {
     symrail_waiter waiter;
     T now;
-    while (!holds(now = *(volatile T*)word)) {
+    while (!holds(now = symrail_ld_acquire(word))) {
         if (waiter.over()) {
             symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_WAIT, symrail_state.me, (symrail_u64)word);
             return now;
         }
     }
-    symrail_fence_sys();
     return now;
 }
 
@@ -56,10 +54,7 @@ SYMRAIL_DEVICE size_t symrail_wait_for_any(T* words, size_t n, const int* status
         for (size_t i = 0; i < n; i++) {
             if (status != nullptr && status[i] != 0) continue;
             some = true;
-            if (holds(((volatile T*)words)[i])) {
-                symrail_fence_sys();
-                return i;
-            }
+            if (holds(symrail_ld_acquire(words + i))) return i;
         }
         if (!some) return (size_t)-1;
         if (waiter.over()) {

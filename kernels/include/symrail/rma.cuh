@@ -2,7 +2,8 @@
  *
  * Blocking forms return when the source may be used again (put) or the destination holds the data (get); nbi forms need
  * a quiet for that. Delivery needs a quiet in either case. Warp and block forms are called by all threads of the group
- * with the same arguments, and begin and end with the group in step. */
+ * with the same arguments. Blocking forms and those with a signal begin and end with the group in step; nbi forms may not
+ * wait at all: synchronise the group before them if it wrote the source, and after them before one thread is quiet. */
 #ifndef SYMRAIL_RMA_CUH
 #define SYMRAIL_RMA_CUH
 
@@ -60,10 +61,14 @@ static __device__ __noinline__ void symrail_rma_proxied(symrail_u64 opcode, symr
 template <class S>
 SYMRAIL_DEVICE void symrail_put_bytes(void* dest, const void* source, size_t bytes, int pe, bool wait) {
     symrail_place place = symrail_find(dest, bytes, pe, SYMRAIL_WHAT_RMA);
-    S::sync();
     if (place.mapped != 0) {
+        if (wait) S::sync();
         symrail_copy<S>((void*)place.mapped, source, bytes);
-    } else if (place.ok && S::rank() == 0) {
+        if (wait) S::sync();
+        return;
+    }
+    S::sync();
+    if (place.ok && S::rank() == 0) {
         symrail_rma_proxied(SYMRAIL_OP_PUT, place.offset, source, bytes, pe, wait);
     }
     S::sync();
@@ -72,10 +77,14 @@ SYMRAIL_DEVICE void symrail_put_bytes(void* dest, const void* source, size_t byt
 template <class S>
 SYMRAIL_DEVICE void symrail_get_bytes(void* dest, const void* source, size_t bytes, int pe, bool wait) {
     symrail_place place = symrail_find(source, bytes, pe, SYMRAIL_WHAT_RMA);
-    S::sync();
     if (place.mapped != 0) {
+        if (wait) S::sync();
         symrail_copy<S>(dest, (const void*)place.mapped, bytes);
-    } else if (place.ok && S::rank() == 0) {
+        if (wait) S::sync();
+        return;
+    }
+    S::sync();
+    if (place.ok && S::rank() == 0) {
         symrail_rma_proxied(SYMRAIL_OP_GET, place.offset, dest, bytes, pe, wait);
     }
     S::sync();
@@ -85,7 +94,7 @@ template <class T>
 SYMRAIL_DEVICE void symrail_put_value(T* dest, T value, int pe) {
     symrail_place place = symrail_find(dest, sizeof(T), pe, SYMRAIL_WHAT_RMA);
     if (place.mapped != 0) {
-        *(volatile T*)place.mapped = value;
+        symrail_store_value((T*)place.mapped, value);
     } else if (place.ok && symrail_has_channel(SYMRAIL_WHAT_RMA, pe)) {
         symrail_push_value(place.offset, symrail_bits(&value, sizeof(T)), __ffs((int)sizeof(T)) - 1, pe);
     }
@@ -109,9 +118,19 @@ SYMRAIL_DEVICE T symrail_get_value(const T* source, int pe) {
     return value;
 }
 
-/* A signal word's update, where it is mapped and this device may do it. */
-SYMRAIL_DEVICE bool symrail_signal_directly(const symrail_place& place, symrail_u64 value, int op) {
+/* A signal word's update, where it is mapped and this device may do it; with `release`, after everything that the group
+ * did before (also when the proxy has to do it). */
+SYMRAIL_DEVICE bool symrail_signal_directly(const symrail_place& place, symrail_u64 value, int op, bool release) {
     if (place.mapped == 0) return false;
+    if (release && op == SYMRAIL_SIGNAL_SET) {
+        asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(place.mapped), "l"(value) : "memory");
+        return true;
+    }
+    if (release && place.atomics) {
+        asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(place.mapped), "l"(value) : "memory");
+        return true;
+    }
+    if (release) symrail_fence_sys();
     if (op == SYMRAIL_SIGNAL_SET) {
         asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(place.mapped), "l"(value) : "memory");
         return true;
@@ -155,20 +174,31 @@ static __device__ __noinline__ void symrail_put_signal_proxied(symrail_u64 offse
     if (wait && bytes != 0) symrail_wait_delivered(c, position + 1);
 }
 
+/* Whether 8 bytes of data and their signal lie in one aligned piece of 16 bytes of device memory. */
+SYMRAIL_DEVICE bool symrail_is_beside(const symrail_place& to, const symrail_place& word, size_t bytes, int op) {
+    return bytes == 8 && op == SYMRAIL_SIGNAL_SET && to.atomics && to.mapped != 0 && word.mapped != 0 &&
+           (to.mapped ^ word.mapped) == 8;
+}
+
 template <class S>
 SYMRAIL_DEVICE void symrail_put_signal_bytes(void* dest, const void* source, size_t bytes, symrail_u64* signal,
                                              symrail_u64 value, int op, int pe, bool wait) {
     symrail_place to = symrail_find(dest, bytes, pe, SYMRAIL_WHAT_RMA);
     symrail_place word = symrail_find(signal, 8, pe, SYMRAIL_WHAT_AMO);
+    if (S::one && symrail_is_beside(to, word, bytes, op)) {
+        /* One store of 16 bytes carries both, so that nothing has to wait between them. */
+        symrail_u64 data = *(const volatile symrail_u64*)source;
+        bool first = to.mapped < word.mapped;
+        symrail_st_pair(first ? to.mapped : word.mapped, first ? data : value, first ? value : data);
+        return;
+    }
     S::sync();
     if (to.ok && word.ok) {
         if (to.mapped != 0) {
             symrail_copy<S>((void*)to.mapped, source, bytes);
             S::sync();
             if (S::rank() == 0) {
-                /* The whole group's stores come before the signal. */
-                symrail_fence_sys();
-                if (!symrail_signal_directly(word, value, op)) symrail_signal_proxied(word, value, op, pe);
+                if (!symrail_signal_directly(word, value, op, bytes != 0)) symrail_signal_proxied(word, value, op, pe);
             }
         } else if (S::rank() == 0) {
             symrail_put_signal_proxied(to.offset, source, bytes, word.offset, value, op, pe, wait);

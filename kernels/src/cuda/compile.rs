@@ -11,11 +11,13 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use super::error::{Error, Result};
 
 /// The headers: the name that an `#include` says, and the text.
-pub const HEADERS: [(&CStr, &str); 10] = [
+pub const HEADERS: [(&CStr, &str); 12] = [
     (c"symrail_device.cuh", include_str!("../../include/symrail_device.cuh")),
     (c"symrail_nvshmem.cuh", include_str!("../../include/symrail_nvshmem.cuh")),
     (c"../symrail_layout.h", include_str!("../../include/symrail_layout.h")),
     (c"symrail/api.cuh", include_str!("../../include/symrail/api.cuh")),
+    (c"batch.cuh", include_str!("../../include/symrail/batch.cuh")),
+    (c"state.cuh", include_str!("../../include/symrail/state.cuh")),
     (c"order.cuh", include_str!("../../include/symrail/order.cuh")),
     (c"amo.cuh", include_str!("../../include/symrail/amo.cuh")),
     (c"rma.cuh", include_str!("../../include/symrail/rma.cuh")),
@@ -23,7 +25,6 @@ pub const HEADERS: [(&CStr, &str); 10] = [
     (c"channel.cuh", include_str!("../../include/symrail/channel.cuh")),
     (c"memory.cuh", include_str!("../../include/symrail/memory.cuh")),
 ];
-const STATE_HEADER: (&CStr, &str) = (c"state.cuh", include_str!("../../include/symrail/state.cuh"));
 
 /// A compiled program, ready for [`Module::load`](super::Module::load).
 #[derive(Debug, Clone)]
@@ -121,7 +122,7 @@ impl Nvrtc {
         let text = |s: &str| CString::new(s).map_err(|_| fail("a zero byte in the source".into()));
         let mut bodies = Vec::new();
         let mut names = Vec::new();
-        for (name, body) in HEADERS.iter().chain([&STATE_HEADER]) {
+        for (name, body) in &HEADERS {
             bodies.push(text(body)?);
             names.push(name.as_ptr());
         }
