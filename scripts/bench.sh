@@ -58,18 +58,18 @@ for ((turn = 1; turn <= repetitions; turn++)); do
   turns=$turn
   export SYMRAIL_LIBFABRIC_PROVIDER="tcp;ofi_rxm"
   # One job for each pair, so that both halves see the machine in the same state.
-  perf $turn tcp raw-put-lat put-lat -b 8 -e 8 -i 2000 --rails 1
-  perf $turn tcp raw-get-lat get-lat -b 8 -e 8 -i 2000 --rails 1
-  perf $turn tcp raw-put-bw put-bw -b 1M -e 1M -i 24 --rails 1
-  perf $turn tcp raw-put-rate p-rate -i 200 --rails 1
-  perf $turn tcp put-rate -i 8 --rails 1
-  perf $turn tcp put-pingpong put-signal-pingpong -b 8 -e 8 -i 2000 --rails 1
-  perf $turn tcp-cpu put-lat -b 8 -e 8 -i 2000 --rails 1 --device cpu
+  perf $turn tcp raw-put-lat put-lat -b 8 -e 8 --rails 1
+  perf $turn tcp raw-get-lat get-lat -b 8 -e 8 --rails 1
+  perf $turn tcp raw-put-bw put-bw -b 1M -e 1M --rails 1
+  perf $turn tcp raw-put-rate p-rate --rails 1
+  perf $turn tcp put-rate --rails 1
+  perf $turn tcp put-pingpong put-signal-pingpong -b 8 -e 8 --rails 1
+  perf $turn tcp-cpu put-lat -b 8 -e 8 --rails 1 --device cpu
   perf $turn busy get-lat amo-lat -b 8 -e 8 -i 15 --rails 1 --busy-target
-  perf $turn idle-target get-lat amo-lat -b 8 -e 8 -i 2000 --rails 1
-  SYMRAIL_LIBFABRIC_PROVIDER=shm perf $turn shm raw-put-lat put-lat -b 8 -e 8 -i 20000
+  perf $turn idle-target get-lat amo-lat -b 8 -e 8 --rails 1
+  SYMRAIL_LIBFABRIC_PROVIDER=shm perf $turn shm raw-put-lat put-lat -b 8 -e 8
   unset SYMRAIL_LIBFABRIC_PROVIDER
-  perf $turn mapped raw-memcpy-bw put-bw -b 1M -e 1M -i 200
+  perf $turn mapped raw-memcpy-bw put-bw -b 1M -e 1M
   perf $turn mapped put-lat amo-lat p-rate -b 8 -e 8
 done
 turn=1

@@ -54,13 +54,19 @@ impl Samples {
         self.micros
     }
 
+    /// Microseconds of a call so far.
+    #[must_use]
+    pub fn micros_per_call(&self) -> f64 {
+        self.micros / self.calls.max(1) as f64
+    }
+
     /// The figures of latencies, a call being `parts` of them (2 for a round trip of which half is told).
     #[must_use]
     pub fn latency(mut self, parts: f64, warmup: u64) -> Figures {
         self.per_call.sort_by(f64::total_cmp);
         let of = |quantile| self.quantile(quantile) / parts;
         Figures {
-            value: self.micros / self.calls.max(1) as f64 / parts,
+            value: self.micros_per_call() / parts,
             best: of(0.0),
             p50: of(0.5),
             p99: of(0.99),

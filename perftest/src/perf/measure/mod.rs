@@ -28,6 +28,8 @@ use super::sample::{Figures, Samples};
 const WORTH_A_CLOCK: f64 = 2.0;
 /// Calls in such a batch.
 const BATCH: u64 = 1000;
+/// How long PEs that take turns go on before they ask whether there is time for more.
+const PART: Duration = Duration::from_millis(100);
 /// Most samples of one size.
 const MOST_SAMPLES: u64 = 100_000;
 
@@ -154,19 +156,27 @@ impl<'a, C: Carrier> Bench<'a, C> {
         let warmup = self.carrier.agree(wanted)?;
         micros = self.some(warmup, &mut call)?;
         let schedule = Schedule::new(self.plan, size, micros, WORTH_A_CLOCK);
-        let in_time = (schedule.budget.as_micros() as f64 / micros.max(1e-3)).max(1.0);
-        let calls = self.carrier.agree(schedule.calls.min(in_time.min(1e18) as u64).max(1))?;
         let mut samples = Samples::with_capacity(schedule.batches() as usize);
-        self.carrier.barrier()?;
-        let mut left = calls;
-        while left > 0 {
-            let batch = schedule.batch.min(left);
-            let begun = Instant::now();
-            for _ in 0..batch {
-                call(self)?;
+        let mut left = schedule.calls;
+        loop {
+            // In parts, after each of which PE 0 says whether there is time for another.
+            let part = (PART.as_micros() as f64 / micros.max(1e-3)).max(1.0) as u64;
+            let over = samples.micros() >= schedule.budget.as_micros() as f64;
+            let mut calls = self.carrier.agree(if over { 0 } else { left.min(part) })?;
+            if calls == 0 {
+                break;
             }
-            samples.add(batch, begun);
-            left -= batch;
+            left = left.saturating_sub(calls);
+            while calls > 0 {
+                let batch = schedule.batch.min(calls);
+                let begun = Instant::now();
+                for _ in 0..batch {
+                    call(self)?;
+                }
+                samples.add(batch, begun);
+                calls -= batch;
+            }
+            micros = samples.micros_per_call();
         }
         self.carrier.quiet()?;
         Ok((samples, warmup + 2))
