@@ -37,8 +37,10 @@ const LOOK: Duration = Duration::from_micros(100);
 const RAREST_LOOK: Duration = Duration::from_micros(400);
 /// Idle polls between two looks at the clock.
 const POLLS_PER_LOOK: u32 = 16;
-/// The longest sleep where no wait object can wake us.
-const LONGEST_NAP: Duration = Duration::from_millis(2);
+/// The longest sleep where no wait object can wake us: while something happened not long ago, and otherwise.
+const LONGEST_NAP: Duration = Duration::from_micros(100);
+const LONGEST_IDLE_NAP: Duration = Duration::from_millis(2);
+const NOT_LONG_AGO: Duration = Duration::from_millis(200);
 /// The longest sleep otherwise: time-outs are counted in seconds.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 
@@ -50,6 +52,8 @@ pub struct Driver {
     turns: AtomicU64,
     polls: AtomicU32,
     stop: AtomicBool,
+    /// Every rail has a wait object, so that a sleeping proxy thread misses nothing.
+    wakes: bool,
     bell: EventFd,
     started: Instant,
 }
@@ -93,6 +97,12 @@ impl Driver {
             Err(std::sync::TryLockError::Poisoned(e)) => self.poll(&mut e.into_inner()),
             Err(std::sync::TryLockError::WouldBlock) => 0,
         }
+    }
+
+    /// Whether what arrives wakes a sleeping proxy thread. Where it does not, who waits does better to go on polling.
+    #[must_use]
+    pub fn wakes(&self) -> bool {
+        self.wakes
     }
 
     /// Wakes the proxy thread: something was handed to the engine that it should look at now.
@@ -139,14 +149,16 @@ impl Proxy {
     ///
     /// # Errors
     /// The system has no thread or no event descriptor left.
-    pub fn start(engine: Engine, options: Options) -> std::io::Result<Proxy> {
+    pub fn start(mut engine: Engine, options: Options) -> std::io::Result<Proxy> {
         let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
+        let wakes = engine.endpoint().wait_fds().is_some();
         let driver = Arc::new(Driver {
             engine: Mutex::new(engine),
             waiting: AtomicU32::new(0),
             turns: AtomicU64::new(0),
             polls: AtomicU32::new(0),
             stop: AtomicBool::new(false),
+            wakes,
             bell,
             started: Instant::now(),
         });
@@ -216,7 +228,8 @@ fn run(driver: &Driver, options: Options) {
             let longest = if rail_fds.is_some() { LONGEST_SLEEP } else { nap };
             let asleep = Instant::now();
             let woken = sleep(driver, rail_fds.as_deref().unwrap_or(&[]), &bells, longest);
-            nap = (nap * 2).min(LONGEST_NAP);
+            let longest = if asleep - busy_until < NOT_LONG_AGO { LONGEST_NAP } else { LONGEST_IDLE_NAP };
+            nap = (nap * 2).min(longest);
             if woken {
                 let now = Instant::now();
                 spin = if now - asleep < GOOD_SLEEP { (spin * 2).min(LONGEST_SPIN) } else { SPIN };

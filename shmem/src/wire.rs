@@ -295,7 +295,7 @@ impl Wire {
 
     /// Progress for a host thread that waits for memory to change.
     pub fn wait_for_memory(&self) -> Wait<'_> {
-        Wait { may_nap: true, ..self.wait() }
+        Wait { may_nap: self.driver.wakes(), ..self.wait() }
     }
 
     /// Polls the host endpoint if that brings anything forward; nobody sends to a host endpoint first.
@@ -399,7 +399,7 @@ impl Wait<'_> {
         let turn = self.turn.get_or_insert_with(|| self.wire.driver.wait_turn());
         if turn.poll() + self.wire.poll_host(self.polls.is_multiple_of(16)) > 0 {
             self.idle_since = None;
-        } else if self.polls > BEFORE_YIELD && self.polls.is_multiple_of(4) {
+        } else if self.polls > BEFORE_YIELD && self.polls.is_multiple_of(16) {
             std::thread::yield_now();
         } else {
             std::hint::spin_loop();
