@@ -29,10 +29,13 @@ outside() {
   cargo build -q --release --manifest-path "$root/Cargo.toml" -p symrail-perftest --bin symrail
   cargo build -q --release --manifest-path "$root/Cargo.toml" -p symrail --example rendezvous
   work=$(mktemp -d)
-  trap 'rm -rf "$work"' EXIT
+  inner=
+  trap '[ -z "$inner" ] || kill -KILL "$inner" 2>/dev/null; rm -rf "$work"' EXIT
   trap 'exit 143' TERM INT HUP
-  WORK=$work INSIDE=1 unshare "${as[@]}" --net --mount --pid --fork --kill-child --mount-proc "$self" "$@" &
-  wait $!
+  # However this process ends, the one with the namespaces ends too, and with it all that runs in them.
+  WORK=$work INSIDE=1 setpriv --pdeathsig KILL unshare "${as[@]}" --net --mount --pid --fork --kill-child --mount-proc "$self" "$@" &
+  inner=$!
+  wait $inner
 }
 
 # ---- in the namespaces ------------------------------------------------------------------------------------------------
