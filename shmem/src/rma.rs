@@ -23,6 +23,10 @@ pub struct Strided {
     pub count: usize,
 }
 
+/// # Buffers after an error
+/// An operation that was given up (a time-out, a peer that is gone) may still be under way in the fabric. So a private
+/// buffer of an operation that failed, other than for its arguments, stays valid until the runtime is dropped; the typed
+/// operations of [`SymSlice`](crate::SymSlice) see to that themselves.
 impl Runtime {
     /// Copies `len` bytes to `dest` on `pe`. The source may be re-used when this returns.
     ///

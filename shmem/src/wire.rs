@@ -40,6 +40,12 @@ struct HostSide {
 }
 
 impl HostSide {
+    /// A tag that no operation of a host thread has had, on either path.
+    fn new_tag(&mut self) -> u64 {
+        self.next_tag += 1;
+        self.next_tag
+    }
+
     fn poll(&mut self) -> usize {
         let events = self.endpoint.poll(&mut NoAgent);
         while let Some(finished) = self.endpoint.next_finished() {
@@ -69,7 +75,7 @@ impl Wire {
         let many_rails = driver.engine().endpoint().caps().len() > 1;
         let copy_limit = host.copy_limit();
         Wire {
-            host: Mutex::new(HostSide { endpoint: host, finished: Vec::new(), next_tag: 1 }),
+            host: Mutex::new(HostSide { endpoint: host, finished: Vec::new(), next_tag: 0 }),
             driver,
             _proxy: proxy,
             many_rails,
@@ -169,8 +175,7 @@ impl Wire {
                 Path::Host => {
                     let side = &mut *self.host();
                     if side.endpoint.ready() {
-                        let tag = side.next_tag;
-                        side.next_tag += 1;
+                        let tag = side.new_tag();
                         let issue = Issue { issuer: HOST, tag: tagged.map(|()| tag) };
                         // SAFETY: the caller's promise.
                         return unsafe { side.endpoint.submit(pe, job, issue) }.map(|_| tag);
@@ -178,11 +183,7 @@ impl Wire {
                     side.poll();
                 }
                 Path::Engine => {
-                    let tag = {
-                        let side = &mut *self.host();
-                        side.next_tag += 1;
-                        side.next_tag
-                    };
+                    let tag = self.host().new_tag();
                     let mut engine = self.driver.engine();
                     if engine.endpoint().ready() {
                         let issue = Issue { issuer: HOST, tag: tagged.map(|()| tag) };
@@ -333,8 +334,7 @@ impl Wire {
         self.used.fetch_or(Path::Host as u8, Ordering::Relaxed);
         let tag = {
             let side = &mut *self.host();
-            side.next_tag += 1;
-            let tag = side.next_tag;
+            let tag = side.new_tag();
             side.endpoint.probe(pe, Issue { issuer: HOST, tag: Some(tag) })?;
             tag
         };

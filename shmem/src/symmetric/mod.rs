@@ -20,6 +20,19 @@
 //! # }
 //! ```
 //!
+//! A slice does not outlive its runtime, and holds plain data only:
+//!
+//! ```compile_fail,E0505
+//! let rt = symrail::Runtime::init().unwrap();
+//! let data = rt.alloc_slice::<u64>(1).unwrap();
+//! rt.finalize().unwrap();
+//! data.read(0).unwrap();
+//! ```
+//! ```compile_fail,E0277
+//! let rt = symrail::Runtime::init().unwrap();
+//! let flags = rt.alloc_slice::<bool>(1).unwrap(); // a peer might write 2
+//! ```
+//!
 //! | file | concept |
 //! |---|---|
 //! | [`element`] | which types elements have |

@@ -175,6 +175,11 @@ impl<T: Symmetric> SymSlice<'_, T> {
         let dest = self.range("put_signal_nbi", pe, start, count)?;
         let from = self.partner("put_signal_nbi", pe, source, source_start, count)?;
         let word = self.partner("put_signal_nbi", pe, signal, index, 1)?;
+        if pe == self.runtime.me {
+            // SAFETY: as for `put_nbi`. The signal's update is not visible before what this thread stored.
+            unsafe { dest.copy_from(from, count) };
+            return self.runtime.signal_op(word, value, op, pe);
+        }
         let len = count * size_of::<T>();
         // SAFETY: the source is in this PE's heap, which stays mapped until the rails are closed.
         unsafe { self.runtime.put_signal_nbi(dest.cast(), from.cast(), len, (word, value, op), pe) }

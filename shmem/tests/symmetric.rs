@@ -1,0 +1,82 @@
+//! Typed symmetric slices in a job of one PE: bounds, lifetimes of blocks, overlapping copies.
+#![allow(clippy::unwrap_used)]
+
+use symrail::bootstrap::single::Single;
+use symrail::{Cmp, Elements, Error, Runtime, Settings, SignalOp};
+
+fn alone() -> Runtime {
+    let mut settings = Settings::default();
+    settings.heap_size = 8 << 20;
+    Runtime::join(settings, Box::new(Single::default())).unwrap()
+}
+
+#[test]
+fn elements_outside_are_refused_and_named() {
+    let rt = alone();
+    let data = rt.alloc_slice::<i16>(5).unwrap();
+    data.write_slice(0, &[1, 2, 3, 4, 5]).unwrap();
+    for (start, len) in [(5, 1), (4, 2), (0, 6), (usize::MAX, 1), (1, 5)] {
+        let error = data.put(start, &vec![0; len], 0).unwrap_err();
+        assert!(matches!(error, Error::OutOfBounds { start: s, count, len: 5, .. } if (s, count) == (start, len)));
+        assert!(error.to_string().contains("among its 5"), "{error}");
+        assert!(data.get(start, &mut vec![0; len], 0).is_err());
+        assert!(data.read_slice(start, &mut vec![0; len]).is_err());
+        assert!(data.write_slice(start, &vec![0; len]).is_err());
+    }
+    assert!(data.read(5).is_err() && data.write(5, 0).is_err() && data.g(5, 0).is_err());
+    assert!(data.wait_until(5, Cmp::Eq, 0).is_err() && data.test(5, Cmp::Eq, 0).is_err());
+    // Nothing at the very end is there, and may be copied.
+    data.put(5, &[], 0).unwrap();
+    assert_eq!(data.to_vec(), [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn copies_within_a_slice_may_overlap() {
+    let rt = alone();
+    let data = rt.alloc_slice::<u32>(6).unwrap();
+    data.write_slice(0, &[1, 2, 3, 4, 5, 6]).unwrap();
+    data.put_nbi(1, &data, 0, 5, 0).unwrap();
+    assert_eq!(data.to_vec(), [1, 1, 2, 3, 4, 5]);
+    data.get_nbi(1, &data, 0, 5, 0).unwrap();
+    assert_eq!(data.to_vec(), [1, 2, 3, 4, 5, 5]);
+    data.put_signal_nbi(1, &data, 0, 3, (&rt.alloc_slice(1).unwrap(), 0), 1, SignalOp::Set, 0).unwrap();
+    assert_eq!(data.to_vec(), [1, 1, 2, 3, 5, 5]);
+}
+
+#[test]
+fn slices_of_two_runtimes_do_not_mix() {
+    let (one, other) = (alone(), alone());
+    let (a, b) = (one.alloc_slice::<u8>(1).unwrap(), other.alloc_slice::<u8>(1).unwrap());
+    assert!(matches!(a.put_nbi(0, &b, 0, 1, 0), Err(Error::OtherRuntime { .. })));
+    assert!(matches!(a.get_nbi(0, &b, 0, 1, 0), Err(Error::OtherRuntime { .. })));
+    let signal = other.alloc_slice::<u64>(1).unwrap();
+    assert!(matches!(a.put_signal(0, &[1], (&signal, 0), 1, SignalOp::Set, 0), Err(Error::OtherRuntime { .. })));
+}
+
+#[test]
+fn blocks_come_back_and_are_zero_again() {
+    let rt = alone();
+    let first = rt.alloc_slice::<f32>(100).unwrap();
+    first.fill(2.5);
+    let address = first.as_ptr();
+    first.free().unwrap();
+    let again = rt.alloc_slice::<f32>(100).unwrap();
+    assert_eq!((again.as_ptr(), again.to_vec()), (address, vec![0.0; 100]));
+    let none = rt.alloc_slice::<u64>(0).unwrap();
+    assert!(none.is_empty() && none.to_vec().is_empty() && none.read(0).is_err());
+    none.free().unwrap();
+    assert!(rt.alloc_slice::<u64>(usize::MAX / 4).is_err());
+}
+
+#[test]
+fn sets_of_elements_have_bounds_too() {
+    let rt = alone();
+    let words = rt.alloc_slice::<u64>(4).unwrap();
+    words.write_slice(0, &[0, 5, 0, 9]).unwrap();
+    assert_eq!(words.test_some(&Elements::all_of(0, 4, Cmp::Gt, 4)).unwrap(), [1, 3]);
+    assert_eq!(words.wait_until_some(&Elements::each_of(1, Cmp::Eq, &[5, 7, 9])).unwrap(), [0, 2]);
+    assert_eq!(words.wait_until_any(&Elements::each_of(2, Cmp::Eq, &[7, 9])).unwrap(), Some(1));
+    assert_eq!(words.test_any(&Elements::all_of(0, 4, Cmp::Lt, 9).without(&[1, 1, 1])).unwrap(), None);
+    assert!(words.test_all(&Elements::all_of(2, 3, Cmp::Eq, 0)).is_err());
+    assert!(words.test_all(&Elements::all_of(usize::MAX, 1, Cmp::Eq, 0)).is_err());
+}
