@@ -7,7 +7,7 @@
 # Logs: target/test-logs/. A part of it: `cargo test -p CRATE`, scripts/roce-guest/test.sh, scripts/netns-rails.sh.
 set -uo pipefail
 cd "$(dirname "$(realpath "$0")")/.." || exit 1
-target=${CARGO_TARGET_DIR:-$PWD/target}
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 logs=$target/test-logs
 rm -rf "$logs"
 mkdir -p "$logs"
