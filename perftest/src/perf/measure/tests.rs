@@ -1,5 +1,5 @@
 //! The tests over a carrier of threads, which can be told to do everything a little wrong.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
