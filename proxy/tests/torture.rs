@@ -91,8 +91,13 @@ fn world(seed: u64) -> World {
     let n = 2 + random.below(2) as usize;
     let lanes = 1 + random.below(4) as usize;
     let ordered = random.below(2) == 0;
-    let order =
-        Order { write_after_write: ordered, send_after_write: ordered, send_after_send: true, ..Order::default() };
+    let order = Order {
+        write_after_write: ordered,
+        send_after_write: ordered,
+        send_after_send: true,
+        amo_after_write: ordered && random.below(2) == 0,
+    };
+    let native_amo = random.below(2) == 0;
     let mischief = Mischief {
         order,
         delay: random.below(250) as u8,
@@ -104,10 +109,11 @@ fn world(seed: u64) -> World {
         local_registration: random.below(2) == 0,
         software: random.below(2) == 0,
         queue_depth: [2, 16, 256][random.below(3) as usize],
+        atomics: native_amo,
     };
     let fabric = Fabric::new(seed, mischief);
     let rails = [RailPolicy::RoundRobin, RailPolicy::Stripe][random.below(2) as usize];
-    let policy = Policy { rails, stripe_threshold: 8192, native_amo: false, timeout_s: 1000 };
+    let policy = Policy { rails, stripe_threshold: 8192, native_amo, timeout_s: 1000 };
     let mut pes: Vec<Pe> = (0..n)
         .map(|me| {
             let rails = (0..lanes).map(|lane| fabric.open(&format!("pe{me}rail{lane}")).unwrap()).collect();
@@ -215,7 +221,7 @@ impl World {
                 self.streams[source][target].added += 3;
                 let job = Job::Amo {
                     offset: part + SUM,
-                    ty: AmoType::U64,
+                    ty: self.word_type(),
                     op: AmoOp::Add,
                     operand: 3,
                     compare: 0,
@@ -229,7 +235,7 @@ impl World {
                 self.next_tag += 1;
                 let job = Job::Amo {
                     offset: part + SUM,
-                    ty: AmoType::U64,
+                    ty: self.word_type(),
                     op: AmoOp::Add,
                     operand: 1,
                     compare: 0,
@@ -240,6 +246,11 @@ impl World {
             6 => self.get(source, target, part),
             _ => self.quiet(source),
         }
+    }
+
+    /// The sums stay small, so their low half is as good as the whole, and something else to a NIC.
+    fn word_type(&mut self) -> AmoType {
+        [AmoType::U64, AmoType::U32, AmoType::I64][self.random.below(3) as usize]
     }
 
     fn fenced_pair(&mut self, source: usize, target: usize, part: u64) {
@@ -277,9 +288,13 @@ impl World {
         let stream = &mut self.streams[source][target];
         stream.signals += 1;
         (stream.block_len, stream.block_busy) = (len, true);
-        let fill = vec![stream.signals as u8; len as usize];
+        let count = stream.signals;
+        let fill = vec![count as u8; len as usize];
         let ptr = self.keep(source, fill);
-        let signal = Signal { offset: part + SIGNAL, value: 1, op: AmoOp::Add };
+        let set = Signal { offset: part + SIGNAL, value: count, op: AmoOp::Set };
+        let add = Signal { value: 1, op: AmoOp::Add, ..set };
+        // A block that is under way has been waited for, so the signals are in order, too.
+        let signal = if self.random.below(2) == 0 { set } else { add };
         let job = Job::PutSignal { dest: part + BLOCK, source: Source::Stable(ptr), len, signal };
         self.submit(source, target, job, None);
     }

@@ -131,7 +131,7 @@ impl Core {
                 return;
             }
             if op.swap_loop.is_some() {
-                self.looping.push(id);
+                self.loops.came_back(id);
                 return;
             }
         }
@@ -140,7 +140,7 @@ impl Core {
 
     pub(super) fn finish(&mut self, id: OpHandle, buffers_are_free: bool) {
         let Some(op) = self.ops.remove(id) else { return };
-        self.let_lane_go(&op);
+        self.let_go(&op);
         // A slot that a work request may still read is lost rather than given to somebody else.
         if let Some(slot) = op.slot
             && buffers_are_free

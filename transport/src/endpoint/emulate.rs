@@ -4,10 +4,13 @@
 //! need not be atomic with those of its neighbour. What the provider lacks (a NIC has an addition and a
 //! compare-swap of 64-bit words, no more) becomes a loop over what it has: fetch the word, compute the new one here, put it
 //! there by compare-swap if the word has not changed, else try again with what it has become. The loop goes on with every
-//! completion, for at most `TIMEOUT_S`.
+//! completion, for at most `TIMEOUT_S`. Loops of one endpoint on one word would only make each other fail: while there is
+//! one, further AMOs on the word wait for it, in order, and start from the value that it left.
 //!
 //! Smaller words are changed within the aligned word around them, so their neighbour is written back as it was: whoever
 //! changes the neighbour otherwise than by AMOs must not do so meanwhile.
+
+use std::collections::{HashMap, VecDeque};
 
 use super::job::{Op, OpHandle, Signal};
 use super::post::{Work, WorkRequest};
@@ -82,27 +85,65 @@ pub(super) struct SwapLoop {
     amo: WordAmo,
     /// The type that the provider works in.
     by: AmoType,
-    /// What the last compare-swap compared with; `None` while the word is fetched.
-    expected: Option<u64>,
+    /// What the last compare-swap compared with and stored; `None` while the word is fetched.
+    swap: Option<(u64, u64)>,
+}
+
+/// An aligned 8-byte word of a PE.
+type Word = (Pe, u64);
+
+/// An AMO that waits for a loop on its word.
+struct Queued {
+    op: OpHandle,
+    amo: WordAmo,
+    fetching: bool,
+}
+
+/// The loops of an endpoint.
+#[derive(Default)]
+pub(super) struct Loops {
+    /// Words on which there is a loop, and who waits for it.
+    words: HashMap<Word, VecDeque<Queued>>,
+    /// Loops whose last request has come back.
+    returned: VecDeque<OpHandle>,
+    /// Words whose loop has ended, and what they held then, if that is known.
+    ended: Vec<(Word, Option<u64>)>,
+}
+
+impl Loops {
+    /// Whether there is something to go on with.
+    pub fn pending(&self) -> bool {
+        !self.returned.is_empty() || !self.ended.is_empty()
+    }
+
+    /// The last request of a loop has come back.
+    pub fn came_back(&mut self, op: OpHandle) {
+        self.returned.push_back(op);
+    }
 }
 
 /// How a loop goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
-    /// It has ended; the word that was asked for held this.
-    Done(u64),
+    /// It has ended; the word that was asked for held `old`, and the provider's word holds `now`.
+    Done { old: u64, now: u64 },
     /// Compare-swap.
     Swap { expected: u64, new: u64 },
 }
 
 impl SwapLoop {
     fn new(amo: WordAmo, by: AmoType) -> SwapLoop {
-        SwapLoop { amo, by, expected: None }
+        SwapLoop { amo, by, swap: None }
     }
 
     /// The offset of the word that the provider works on.
     fn offset(&self) -> u64 {
         self.amo.offset & !(self.by.size() as u64 - 1)
+    }
+
+    /// The word that it keeps others from.
+    fn word(&self, pe: Pe) -> Word {
+        (pe, self.amo.offset & !7)
     }
 
     /// Where in it the word that was asked for is: the lowest bit, and a mask of as many bits as it has.
@@ -115,37 +156,63 @@ impl SwapLoop {
     fn next(&mut self, seen: u64) -> Next {
         let (shift, mask) = self.place();
         let old = seen >> shift & mask;
-        if self.expected == Some(seen) {
-            return Next::Done(old);
+        if let Some((expected, now)) = self.swap
+            && expected == seen
+        {
+            return Next::Done { old, now };
         }
         let WordAmo { ty, op, operand, compare, .. } = self.amo;
         let value = amo::value_after(old, ty, op, operand, compare);
         if value == old {
-            return Next::Done(old); // what it holds is what it should hold: there is nothing to write
+            return Next::Done { old, now: seen }; // it holds what it should hold: there is nothing to write
         }
-        self.expected = Some(seen);
-        Next::Swap { expected: seen, new: seen & !(mask << shift) | value << shift }
+        let new = seen & !(mask << shift) | value << shift;
+        self.swap = Some((seen, new));
+        Next::Swap { expected: seen, new }
     }
 }
 
 impl Endpoint {
     /// Lets the provider do an AMO, itself or by a loop. The operation waits for it.
     pub(super) fn launch_word_amo(&mut self, pe: Pe, op: OpHandle, amo: WordAmo, fetching: bool) {
+        let how = self.core.abilities.how(amo.ty, amo.op, fetching);
+        if how != How::Itself || !self.core.loops.words.is_empty() {
+            let word = (pe, amo.offset & !7);
+            if let Some(queue) = self.core.loops.words.get_mut(&word) {
+                queue.push_back(Queued { op, amo, fetching });
+                self.core.hold_lane(op, AMO_LANE);
+                return self.core.expect(op, 1);
+            }
+            if how != How::Itself {
+                self.core.loops.words.insert(word, VecDeque::new());
+            }
+        }
+        self.start_word_amo(pe, op, amo, fetching, None);
+    }
+
+    /// Starts an AMO that has its word for itself, as far as that is needed. `now`: what the provider's word holds.
+    /// Gives what it holds then, if that is known.
+    fn start_word_amo(&mut self, pe: Pe, op: OpHandle, amo: WordAmo, fetching: bool, now: Option<u64>) -> Option<u64> {
         match self.core.abilities.how(amo.ty, amo.op, fetching) {
             How::Itself => self.post_word_amo(pe, op, amo, fetching),
             How::Loop(by) => {
-                let swap_loop = SwapLoop::new(amo, by);
-                let offset = swap_loop.offset();
                 self.core.hold_lane(op, AMO_LANE);
                 if let Some(o) = self.core.ops.get_mut(op) {
-                    o.swap_loop = Some(swap_loop);
+                    o.swap_loop = Some(SwapLoop::new(amo, by));
                 }
-                let fetch = WordAmo { offset, ty: by, op: AmoOp::Fetch, operand: 0, compare: 0 };
-                self.post_word_amo(pe, op, fetch, true);
+                match now.filter(|_| by.size() == 8) {
+                    Some(now) => return self.continue_loop(op, now),
+                    None => {
+                        let offset = SwapLoop::new(amo, by).offset();
+                        let fetch = WordAmo { offset, ty: by, op: AmoOp::Fetch, operand: 0, compare: 0 };
+                        self.post_word_amo(pe, op, fetch, true);
+                    }
+                }
             }
             // `submit` has asked before.
             How::Never => self.core.fail_full(op),
         }
+        None
     }
 
     fn post_word_amo(&mut self, pe: Pe, op: OpHandle, amo: WordAmo, fetching: bool) {
@@ -168,24 +235,64 @@ impl Endpoint {
         });
     }
 
-    /// Goes on with the loops whose last request has come back, as far as there are buffers.
+    /// Goes on with a loop whose word was seen to hold `seen`. Gives what the word holds when this was its end; the
+    /// operation is then still to be released.
+    fn continue_loop(&mut self, id: OpHandle, seen: u64) -> Option<u64> {
+        let op = self.core.ops.get_mut(id)?;
+        let (pe, swap_loop) = (op.pe, op.swap_loop.as_mut()?);
+        match swap_loop.next(seen) {
+            Next::Done { old, now } => {
+                (op.value, op.swap_loop) = (old, None);
+                Some(now)
+            }
+            Next::Swap { expected, new } => {
+                let (offset, ty) = (swap_loop.offset(), swap_loop.by);
+                let swap = WordAmo { offset, ty, op: AmoOp::CompareSwap, operand: new, compare: expected };
+                self.post_word_amo(pe, id, swap, true);
+                None
+            }
+        }
+    }
+
+    /// Goes on with the loops whose last request has come back, and with what has waited for them, as far as there are
+    /// buffers.
     pub(super) fn continue_loops(&mut self) {
         while self.core.bounce.plentiful()
-            && let Some(id) = self.core.looping.pop()
+            && let Some(id) = self.core.loops.returned.pop_front()
         {
-            let Some(op) = self.core.ops.get_mut(id) else { continue };
-            let (pe, Some(mut swap_loop)) = (op.pe, op.swap_loop) else { continue };
-            match swap_loop.next(op.value) {
-                Next::Done(old) => {
-                    (op.value, op.swap_loop) = (old, None);
-                    self.core.finish(id, true);
-                }
-                Next::Swap { expected, new } => {
-                    op.swap_loop = Some(swap_loop);
-                    let (offset, ty) = (swap_loop.offset(), swap_loop.by);
-                    let swap = WordAmo { offset, ty, op: AmoOp::CompareSwap, operand: new, compare: expected };
-                    self.post_word_amo(pe, id, swap, true);
-                }
+            let Some(op) = self.core.ops.get(id) else { continue };
+            let Some(word) = op.swap_loop.map(|l| l.word(op.pe)) else { continue };
+            if let Some(now) = self.continue_loop(id, op.value) {
+                self.core.finish(id, true);
+                self.core.loops.ended.push((word, Some(now)));
+            }
+        }
+        while self.core.bounce.plentiful()
+            && let Some((word, now)) = self.core.loops.ended.pop()
+        {
+            self.start_next(word, now);
+        }
+    }
+
+    /// Starts what waits for a word on which there is no loop any more.
+    fn start_next(&mut self, word: Word, mut now: Option<u64>) {
+        while let Some(queue) = self.core.loops.words.get_mut(&word) {
+            if !self.core.bounce.plentiful() {
+                return self.core.loops.ended.push((word, now));
+            }
+            let Some(Queued { op, amo, fetching }) = queue.pop_front() else {
+                self.core.loops.words.remove(&word);
+                return;
+            };
+            let Some(waiting) = self.core.ops.get(op) else { continue };
+            if waiting.fault.is_none() {
+                now = self.start_word_amo(word.0, op, amo, fetching, now);
+            }
+            let goes_on = self.core.ops.get(op).is_some_and(|o| o.swap_loop.is_some());
+            // It was kept from ending while it waited.
+            self.core.release(op);
+            if goes_on {
+                return;
             }
         }
     }
@@ -203,8 +310,11 @@ impl Core {
         }
     }
 
-    /// Undoes [`Core::hold_lane`], if it was done.
-    pub(super) fn let_lane_go(&mut self, op: &Op) {
+    /// Undoes [`Core::hold_lane`] for an operation that has ended; lets others have its word, if it ended within a loop.
+    pub(super) fn let_go(&mut self, op: &Op) {
+        if let Some(swap_loop) = op.swap_loop {
+            self.loops.ended.push((swap_loop.word(op.pe), None));
+        }
         if let Some(lane) = op.holds
             && let Some(c) = self.connection(op.pe, lane.into())
         {
@@ -229,7 +339,10 @@ mod tests {
         let mut seen = *word >> shift & mask;
         loop {
             match swap_loop.next(seen) {
-                Next::Done(old) => return old,
+                Next::Done { old, now } => {
+                    assert_eq!(now, *word >> shift & mask);
+                    return old;
+                }
                 Next::Swap { expected, new } => {
                     if let Some(other) = others.next() {
                         *word = *other;
@@ -285,10 +398,14 @@ mod tests {
         let amo = WordAmo { offset: 4, ty: AmoType::U32, op: AmoOp::CompareSwap, operand: 9, compare: 7 };
         let mut swap_loop = SwapLoop::new(amo, AmoType::U64);
         assert_eq!(swap_loop.offset(), 0);
-        assert_eq!(swap_loop.next(0x0000_0008_0000_0007), Next::Done(8), "the other half is not ours");
+        assert_eq!(
+            swap_loop.next(0x0000_0008_0000_0007),
+            Next::Done { old: 8, now: 0x0000_0008_0000_0007 },
+            "the other half is not ours"
+        );
         let mut swap_loop = SwapLoop::new(amo, AmoType::U64);
         let swap = Next::Swap { expected: 0x0000_0007_1234_5678, new: 0x0000_0009_1234_5678 };
         assert_eq!(swap_loop.next(0x0000_0007_1234_5678), swap);
-        assert_eq!(swap_loop.next(0x0000_0007_1234_5678), Next::Done(7), "it took");
+        assert_eq!(swap_loop.next(0x0000_0007_1234_5678), Next::Done { old: 7, now: 0x0000_0009_1234_5678 }, "it took");
     }
 }

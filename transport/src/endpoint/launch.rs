@@ -31,11 +31,11 @@ impl Endpoint {
     /// the type, the provider lacks it ([`Error::Unsupported`]), or there is no room ([`Error::Full`]; see [`Endpoint::ready`]).
     pub unsafe fn submit(&mut self, pe: Pe, job: Job, issue: Issue) -> Result<OpHandle> {
         self.core.validate(pe, &job)?;
-        let operation = job.operation();
-        let word = if self.core.policy.native_amo { word_only(&job, pe == self.core.me) } else { None };
+        let (operation, native) = (job.operation(), self.core.policy.native_amo);
         // Nothing to move is done at once too: providers differ about empty writes (shm never completes them).
         let nothing = matches!(job, Job::Put { len: 0, .. } | Job::Get { len: 0, .. });
-        if nothing || (pe == self.core.me && word.is_none()) {
+        // With a provider's atomics even puts to this PE go over the wire: a fence orders them with AMOs there.
+        if nothing || (pe == self.core.me && (!native || matches!(job, Job::Get { .. }))) {
             // SAFETY: the caller's promise about its buffers; `validate` checked ours.
             unsafe { self.core.apply_here(&job, issue) };
             return Ok(0);
@@ -43,16 +43,10 @@ impl Endpoint {
         if !self.ready() {
             return Err(Error::Full { operation, pe });
         }
-        if self.core.policy.native_amo {
+        let job = if native { as_amo(job) } else { job };
+        if native {
             self.check_native(&job)?;
         }
-        if let (Job::PutSignal { dest, source, len, .. }, Some(_)) = (job, word)
-            && len > 0
-        {
-            // SAFETY: as above.
-            unsafe { self.core.put_here(dest, source, len) };
-        }
-        let job = word.unwrap_or(job);
         let urgent = issue.tag.is_some() || self.core.lone.expects_quiet();
         if issue.tag.is_none() {
             self.core.lone.issued();
@@ -253,16 +247,14 @@ impl Endpoint {
     }
 }
 
-/// The AMO that is all that a provider has to do for a job: an AMO, a signal without data, or (`here`) a put-signal on
-/// this PE's own memory, whose data needs no wire.
-fn word_only(job: &Job, here: bool) -> Option<Job> {
-    match *job {
-        Job::Amo { .. } => Some(*job),
-        Job::PutSignal { len, signal, .. } if here || len == 0 => {
+/// A signal without data is an AMO where providers do both.
+fn as_amo(job: Job) -> Job {
+    match job {
+        Job::PutSignal { len: 0, signal, .. } => {
             let WordAmo { offset, ty, op, operand, compare } = WordAmo::of_signal(signal);
-            Some(Job::Amo { offset, ty, op, operand, compare, fetch: Fetch::No })
+            Job::Amo { offset, ty, op, operand, compare, fetch: Fetch::No }
         }
-        _ => None,
+        _ => job,
     }
 }
 

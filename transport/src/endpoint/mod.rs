@@ -33,7 +33,7 @@ use std::collections::VecDeque;
 
 pub use completion::NoAgent;
 use connection::{Connection, Peer};
-use emulate::Abilities;
+use emulate::{Abilities, Loops};
 use job::{Finished, Issuer, Op, OpHandle};
 use lone::Lone;
 use post::WorkRequest;
@@ -156,8 +156,8 @@ struct Core {
     followups: Vec<OpHandle>,
     /// What the provider does itself of AMOs.
     abilities: Abilities,
-    /// AMOs that go on after a completion.
-    looping: Vec<OpHandle>,
+    /// AMOs that the provider does by loops.
+    loops: Loops,
     /// Peers that have deferred operations.
     blocked: Vec<Pe>,
     /// Connections to flush for a quiet.
@@ -208,7 +208,7 @@ impl Endpoint {
             finished: Vec::with_capacity(64),
             followups: Vec::with_capacity(64),
             abilities,
-            looping: Vec::with_capacity(64),
+            loops: Loops::default(),
             blocked: Vec::new(),
             unflushed: Vec::new(),
             outboxes: Vec::new(),
@@ -341,7 +341,7 @@ impl Endpoint {
         self.core.backlog.iter().all(VecDeque::is_empty)
             && self.core.blocked.is_empty()
             && self.core.followups.is_empty()
-            && self.core.looping.is_empty()
+            && !self.core.loops.pending()
             && self.rails.iter_mut().all(|r| r.wait_fd().is_none() || r.arm())
     }
 
@@ -368,7 +368,7 @@ impl Endpoint {
         {
             self.launch_followup(op);
         }
-        if !self.core.looping.is_empty() {
+        if self.core.loops.pending() {
             self.continue_loops();
         }
         if !self.core.blocked.is_empty() {

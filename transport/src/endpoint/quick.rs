@@ -22,8 +22,11 @@ impl Endpoint {
         if peer.lanes != 1 || !peer.deferred.is_empty() || !order.send_after_write || !order.send_after_send {
             return false;
         }
-        let after_requests =
-            (c.unacked.is_empty() && c.later == 0) || (peer.epoch == core.epoch && peer.pinned.is_none());
+        let unfenced = peer.epoch == core.epoch && peer.pinned.is_none();
+        if c.later > 0 && !unfenced {
+            return false;
+        }
+        let after_requests = c.unacked.is_empty() || unfenced;
         let (Source::Stable(ptr) | Source::Copied(ptr)) = source;
         if core.caps[0].software {
             // A put that may wait for company is one that its caller will complete by a quiet.

@@ -1,8 +1,9 @@
 //! What is under way, and what becomes of it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::amo::{self, AmoOp, AmoType};
 use crate::error::{Fault, Result};
 use crate::rail::{OpId, Order, Rail};
 
@@ -31,6 +32,9 @@ pub struct Mischief {
     pub software: bool,
     /// Work requests that may be outstanding on one rail.
     pub queue_depth: usize,
+    /// Rails perform atomics as NICs do: additions and compare-swaps of 64-bit words, which are atomic with those of the
+    /// same rail only. An AMO on a word that came over another rail before is failed.
+    pub atomics: bool,
 }
 
 impl Default for Mischief {
@@ -48,6 +52,7 @@ impl Default for Mischief {
             local_registration: false,
             software: true,
             queue_depth: 64,
+            atomics: false,
         }
     }
 }
@@ -66,6 +71,8 @@ pub(super) enum Cargo {
     Write { to: usize, bytes: Vec<u8>, immediate: Option<u32> },
     /// A read: from an address here to one there.
     Read { from: usize, to: usize, len: usize },
+    /// An atomic on an address, whose old value goes to one here unless that is 0.
+    Amo { at: usize, ty: AmoType, op: AmoOp, operand: u64, compare: u64, old_to: usize },
     /// A message.
     Message(Vec<u8>),
 }
@@ -88,6 +95,8 @@ pub(super) struct State {
     pub flights: VecDeque<Flight>,
     /// Registered memory: owner, key, base, length.
     pub memory: Vec<(usize, u64, usize, usize)>,
+    /// The rail over which each word's atomics come.
+    atomic_words: HashMap<usize, usize>,
 }
 
 impl State {
@@ -109,7 +118,9 @@ impl State {
         let order = self.mischief.order;
         match (later, earlier) {
             (Cargo::Write { .. }, Cargo::Write { .. }) => !order.write_after_write,
-            (Cargo::Message(_), Cargo::Write { .. }) => !order.send_after_write,
+            (Cargo::Write { .. }, Cargo::Amo { .. }) => !order.write_after_write,
+            (Cargo::Amo { .. }, Cargo::Write { .. } | Cargo::Amo { .. }) => !order.amo_after_write,
+            (Cargo::Message(_), Cargo::Write { .. } | Cargo::Amo { .. }) => !order.send_after_write,
             (Cargo::Message(_), Cargo::Message(_)) => !order.send_after_send,
             // Nothing is promised about reads, and a write does not wait for messages.
             _ => true,
@@ -159,6 +170,20 @@ impl State {
                 // SAFETY: the source was checked as above; the poster vouches for the destination until the completion.
                 unsafe { to.copy_from(from, len) };
             }
+            Cargo::Amo { at, ty, op, operand, compare, old_to } => {
+                if *self.atomic_words.entry(at).or_insert(flight.to) != flight.to {
+                    let text = "atomics of two rails on one word".into();
+                    let report = flight.id.map(|id| Report::Failed(id, Fault { code: 1, text }));
+                    return self.reports[flight.from].extend(report);
+                }
+                let word = std::ptr::with_exposed_provenance_mut::<u8>(at);
+                // SAFETY: the address was checked as above, alignment included.
+                let old = unsafe { amo::apply(word, ty, op, operand, compare) };
+                if old_to != 0 {
+                    // SAFETY: the poster vouches for the place until the completion.
+                    unsafe { std::ptr::with_exposed_provenance_mut::<u64>(old_to).write_unaligned(old) };
+                }
+            }
             Cargo::Message(bytes) => self.reports[flight.to].push_back(Report::Message(bytes)),
         }
         if let Some(id) = flight.id {
@@ -192,6 +217,7 @@ impl Fabric {
             outstanding: Vec::new(),
             flights: VecDeque::new(),
             memory: Vec::new(),
+            atomic_words: HashMap::new(),
         })))
     }
 

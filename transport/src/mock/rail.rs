@@ -160,12 +160,27 @@ impl Rail for MockRail {
         self.post(to, Cargo::Message(bytes), id)
     }
 
-    fn supports_amo(&self, _ty: AmoType, _op: AmoOp, _fetching: bool) -> bool {
-        false
+    fn supports_amo(&self, ty: AmoType, op: AmoOp, _fetching: bool) -> bool {
+        self.fabric.state().mischief.atomics
+            && matches!(ty, AmoType::I64 | AmoType::U64)
+            && matches!(op, AmoOp::Fetch | AmoOp::Add | AmoOp::CompareSwap)
     }
 
-    unsafe fn amo(&mut self, _dest: Dest, _remote: RemoteBuf, _amo: NativeAmo, _id: OpId) -> Result<(), PostError> {
-        Err(PostError::Failed(Fault { code: 38, text: "the mock fabric has no atomics".into() }))
+    unsafe fn amo(&mut self, dest: Dest, remote: RemoteBuf, amo: NativeAmo, id: OpId) -> Result<(), PostError> {
+        if !self.supports_amo(amo.ty, amo.op, true) {
+            return Err(PostError::Failed(Fault { code: 38, text: "the mock fabric does not perform it".into() }));
+        }
+        let to = self.peer(dest)?;
+        if let Some(result) = amo.result {
+            self.check_local(result, Some(id))?;
+        }
+        let at = self.remote(&self.fabric.state(), to, remote, 8)?;
+        if !at.is_multiple_of(8) {
+            return Err(PostError::Failed(Fault { code: 22, text: "the word is not aligned".into() }));
+        }
+        let old_to = amo.result.map_or(0, |local| local.ptr.expose_provenance());
+        let NativeAmo { ty, op, operand, compare, .. } = amo;
+        self.post(to, Cargo::Amo { at, ty, op, operand, compare, old_to }, Some(id))
     }
 
     fn poll(&mut self, sink: &mut dyn RailSink) -> usize {
