@@ -1,6 +1,7 @@
 //! Errors end the job, as OpenSHMEM's users know it.
 
 use std::fmt::Display;
+use std::io::Write;
 
 use crate::job;
 
@@ -14,7 +15,8 @@ pub fn fail(function: &str, why: &dyn Display) -> ! {
         Some(pe) => format!("PE {pe}: {function}: {why}"),
         None => format!("{function}: {why}"),
     };
-    eprintln!("symrail: {message}");
+    // In one piece, since all PEs may say it at once. Where nobody listens there is nothing to do about it.
+    let _ = std::io::stderr().write_all(format!("symrail: {message}\n").as_bytes());
     job::end_all(EXIT_CODE, &message);
     // SAFETY: ends the process without running what it has registered for a normal end, which may be waiting for
     // what just failed.

@@ -70,21 +70,6 @@ macro_rules! bitwise_amo_types {
     };
 }
 
-/// Types of the AMOs of before 1.4, which add and compare.
-macro_rules! old_amo_types {
-    ($call:ident) => { $call! { "int", "int", c_int; "long", "long", c_long; "longlong", "long long", c_longlong; } };
-}
-
-/// Types of the AMOs of before 1.4, which only move a value.
-macro_rules! old_extended_amo_types {
-    ($call:ident) => {
-        $call! {
-            "int", "int", c_int; "long", "long", c_long; "longlong", "long long", c_longlong;
-            "float", "float", f32; "double", "double", f64;
-        }
-    };
-}
-
 /// Types of words that can be waited for.
 macro_rules! wait_types {
     ($call:ident) => {

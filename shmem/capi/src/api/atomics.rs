@@ -191,7 +191,7 @@ macro_rules! old_standard {
         }
     )*};
 }
-old_amo_types! { old_standard }
+amo_types! { old_standard }
 
 macro_rules! old_extended {
     ($($name:literal, $c:literal, $t:ty;)*) => {$(
@@ -208,6 +208,6 @@ macro_rules! old_extended {
         }
     )*};
 }
-old_extended_amo_types! { old_extended }
+extended_amo_types! { old_extended }
 
 const DEFAULT: Context = crate::handle::DEFAULT_CONTEXT;
