@@ -95,4 +95,8 @@ if [ ! -e "$target/libfabric-new/libfabric.so.1" ]; then
     echo "setup: $newer_libfabric could not be fetched; the tests with a newer libfabric are skipped" >&2
   fi
 fi
+# shellcheck source=scripts/cuda-wheels.sh
+. "$root/scripts/cuda-wheels.sh"
+provide_cuda_wheels "$target" ||
+  echo "setup: NVIDIA's run-time compiler could not be fetched; the tests that compile kernels are skipped" >&2
 exit $code

@@ -7,7 +7,9 @@
 # Logs: target/test-logs/. A part of it: `cargo test -p CRATE`, scripts/roce-guest/test.sh, scripts/netns-rails.sh.
 set -uo pipefail
 cd "$(dirname "$(realpath "$0")")/.." || exit 1
-target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+CARGO_TARGET_DIR=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+export CARGO_TARGET_DIR
+target=$CARGO_TARGET_DIR
 logs=$target/test-logs
 rm -rf "$logs"
 mkdir -p "$logs"
