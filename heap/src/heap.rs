@@ -11,7 +11,7 @@ use crate::allocator::{AllocError, Allocator, MIN_ALIGN, Stats};
 use crate::error::{HeapError, Result};
 use crate::handle::{HeapHandle, MemoryKind};
 use crate::host::HostIdentity;
-use crate::mapping::{MAPPING_ALIGN, MapError};
+use crate::mapping::{ADDRESS_ALIGN, MAPPING_ALIGN, MapError};
 use crate::memory::{HostMemory, Segment};
 
 /// By how much the heap grows at least, in bytes. Registering memory with a NIC costs time and keys per segment,
@@ -132,7 +132,7 @@ impl SymmetricHeap {
     /// [`HeapError::Alignment`], and as for [`SymmetricHeap::alloc`].
     pub fn align(&mut self, align: u64, size: u64) -> Result<Option<Allocation>> {
         // The memory itself starts at no better alignment.
-        if !align.is_power_of_two() || !(ALIGN_LEAST..=MAPPING_ALIGN as u64).contains(&align) {
+        if !align.is_power_of_two() || !(ALIGN_LEAST..=ADDRESS_ALIGN as u64).contains(&align) {
             return Err(self.alignment(align));
         }
         self.take(size, align)
@@ -306,7 +306,7 @@ impl SymmetricHeap {
     }
 
     fn alignment(&self, align: u64) -> HeapError {
-        HeapError::Alignment { pe: self.me, align, least: ALIGN_LEAST, most: MAPPING_ALIGN as u64 }
+        HeapError::Alignment { pe: self.me, align, least: ALIGN_LEAST, most: ADDRESS_ALIGN as u64 }
     }
 }
 

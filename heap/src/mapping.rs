@@ -7,9 +7,12 @@ use std::ptr::NonNull;
 use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap};
 
-/// What mappings are aligned to: the size of a huge page, so that the kernel can use them, and the most that an
-/// allocation can ask for as its alignment.
+/// The unit of mappings: the size of a huge page, so that the kernel can use them.
 pub const MAPPING_ALIGN: usize = 2 << 20;
+
+/// What mappings start at a multiple of, and so the most that an allocation can ask for as its alignment. It costs
+/// addresses only.
+pub const ADDRESS_ALIGN: usize = 64 << 20;
 
 /// No machine that this runs on has smaller pages, in bytes.
 const SMALLEST_PAGE: usize = 4096;
@@ -47,7 +50,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `len` bytes of `file`, shared, at a multiple of [`MAPPING_ALIGN`].
+    /// Maps the first `len` bytes of `file`, shared, at a multiple of [`ADDRESS_ALIGN`].
     ///
     /// No swap space is set aside. The mapping must not reach beyond the file's end.
     ///
@@ -58,7 +61,7 @@ impl Mapping {
         let len =
             NonZeroUsize::new(len).filter(|len| len.get().is_multiple_of(MAPPING_ALIGN)).ok_or(fail(Errno::EINVAL))?;
         // The kernel chooses addresses at page granularity: reserve more than needed, and map over the aligned part.
-        let reserved_len = len.checked_add(MAPPING_ALIGN - SMALLEST_PAGE).ok_or(fail(Errno::ENOMEM))?;
+        let reserved_len = len.checked_add(ADDRESS_ALIGN - SMALLEST_PAGE).ok_or(fail(Errno::ENOMEM))?;
         let flags = MapFlags::MAP_NORESERVE;
         // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that exists.
         let reserved = unsafe {
@@ -66,7 +69,7 @@ impl Mapping {
         };
         let start = reserved.addr().get();
         let end = start + reserved_len.get();
-        let aligned = start.next_multiple_of(MAPPING_ALIGN);
+        let aligned = start.next_multiple_of(ADDRESS_ALIGN);
         let protection = match access {
             Access::Closed => ProtFlags::PROT_NONE,
             Access::Open => ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,

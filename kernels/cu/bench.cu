@@ -57,14 +57,14 @@ extern "C" __global__ void put_quiet(char* data, symrail_u64 bytes, symrail_u64 
     out[0] = nanoseconds() - started;
 }
 // Every block puts its part of a buffer.
-extern "C" __global__ void block_put(char* to, char* from, symrail_u64 bytes, symrail_u64 rounds) {
+extern "C" __global__ void __launch_bounds__(1024) block_put(char* to, char* from, symrail_u64 bytes, symrail_u64 rounds) {
     int peer = 1 - nvshmem_my_pe();
     symrail_u64 part = bytes / gridDim.x, at = part * blockIdx.x;
     for (symrail_u64 r = 0; r < rounds; r++) nvshmemx_putmem_nbi_block(to + at, from + at, part, peer);
     nvshmem_quiet();
 }
 // Every thread writes single values.
-extern "C" __global__ void p_rate(int* to, symrail_u64 rounds, symrail_u64* out) {
+extern "C" __global__ void __launch_bounds__(1024) p_rate(int* to, symrail_u64 rounds, symrail_u64* out) {
     int peer = 1 - nvshmem_my_pe();
     symrail_u64 thread = blockIdx.x * blockDim.x + threadIdx.x;
     symrail_u64 started = nanoseconds();
@@ -153,7 +153,7 @@ extern "C" __global__ void batch_rate(symrail_u64 rounds, symrail_u64 batch, sym
     symrail_quiet();
     out[0] = nanoseconds() - started;
 }
-extern "C" __global__ void request_rate(symrail_u64 rounds, symrail_u64* out) {
+extern "C" __global__ void __launch_bounds__(1024) request_rate(symrail_u64 rounds, symrail_u64* out) {
     symrail_u64 started = nanoseconds();
     for (symrail_u64 r = 0; r < rounds; r++) nothing(SYMRAIL_OP_NOP);
     __syncthreads();

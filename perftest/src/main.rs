@@ -3,7 +3,9 @@
 //! - [`run`]: the launcher. `symrail perf` uses its [`run::launch`] to start its own PEs.
 //! - [`perf`]: the measurements.
 //! - [`info`]: what was found, what was chosen, why.
+//! - [`cc`]: compilers that find OpenSHMEM's headers and library.
 
+mod cc;
 mod info;
 mod perf;
 mod run;
@@ -25,14 +27,21 @@ enum Command {
     Perf(perf::Args),
     /// Say what was found, what was chosen, and why
     Info(info::Args),
+    /// Compile C with OpenSHMEM's headers and library
+    Cc(cc::Args),
+    /// Compile C++ with OpenSHMEM's headers and library
+    #[command(name = "c++")]
+    Cxx(cc::Args),
 }
 
 fn main() -> std::process::ExitCode {
     start_log();
-    let code = match Cli::parse().command {
+    let code = match Cli::parse_from(cc::command_line(std::env::args_os())).command {
         Command::Run(args) => run::main(&args),
         Command::Perf(args) => perf::main(&args),
         Command::Info(args) => info::main(&args),
+        Command::Cc(args) => cc::main(&args, cc::Language::C),
+        Command::Cxx(args) => cc::main(&args, cc::Language::Cxx),
     };
     // Exit codes are a byte; anything that does not fit is a failure all the same.
     std::process::ExitCode::from(u8::try_from(code).unwrap_or(1))

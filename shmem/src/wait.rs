@@ -106,7 +106,12 @@ impl Runtime {
     }
 
     /// Waits until `done` gives something. `peer` is who is waited for, if that is known.
-    pub(crate) fn wait_for<R>(&self, what: &'static str, peer: Option<Pe>, mut done: impl FnMut() -> Option<R>) -> Result<R> {
+    pub(crate) fn wait_for<R>(
+        &self,
+        what: &'static str,
+        peer: Option<Pe>,
+        mut done: impl FnMut() -> Option<R>,
+    ) -> Result<R> {
         let glances = if self.all_mapped { GLANCES } else { 1 };
         for _ in 0..glances {
             if let Some(found) = done() {

@@ -3,6 +3,8 @@
 //! A [`WordSet`] says which words, what each is compared with, and which are left out. Whatever a peer had put before it
 //! changed a word is visible once that word has been found to hold.
 
+use std::cell::Cell;
+
 use crate::error::Result;
 use crate::runtime::Runtime;
 use crate::wait::{Cmp, WaitWord};
@@ -31,6 +33,11 @@ pub struct WordSet<'a, T> {
     skip: Option<&'a [i32]>,
     cmp: Cmp,
     wanted: Wanted<'a, T>,
+}
+
+thread_local! {
+    /// Which word a search starts at.
+    static TURN: Cell<usize> = const { Cell::new(0) };
 }
 
 impl<'a, T: WaitWord> WordSet<'a, T> {
@@ -84,8 +91,12 @@ impl<'a, T: WaitWord> WordSet<'a, T> {
     /// # Safety
     /// As for [`WordSet::holds`].
     unsafe fn find(&self, runtime: &Runtime) -> Option<usize> {
+        // From another word on each time, so that one that always holds does not hide the others.
+        let start = TURN.replace(TURN.get().wrapping_add(1)) % self.count.max(1);
+        let skip = self.skip.unwrap_or(&[]);
+        let mut in_turn = (start..self.count).chain(0..start).filter(|&i| skip.get(i).is_none_or(|&s| s == 0));
         // SAFETY: the caller's promise.
-        self.included().find(|&i| unsafe { self.holds(runtime, i) })
+        in_turn.find(|&i| unsafe { self.holds(runtime, i) })
     }
 
     /// # Safety
@@ -115,7 +126,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Waits until a word of the set compares as wanted and returns its index; `None` at once if none is included.
+    /// Waits until a word of the set compares as wanted and returns its index, another one in turn if several do; `None` at
+    /// once if none is included.
     ///
     /// # Safety
     /// As for [`Runtime::wait_until_all`].
@@ -162,7 +174,7 @@ impl Runtime {
         holds
     }
 
-    /// The first word of the set that compares as wanted now. Makes progress if there is none.
+    /// A word of the set that compares as wanted now, another one in turn if several do. Makes progress if there is none.
     ///
     /// # Safety
     /// As for [`Runtime::wait_until_all`].

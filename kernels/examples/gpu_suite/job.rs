@@ -56,7 +56,10 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
     let (me, n_pes) = (handles.me, handles.n_pes);
     let gpu = Gpu::open(me as i32 % Gpu::count())?;
     let (major, minor) = gpu.compute_capability();
-    let nvrtc = Nvrtc::load(&options.nvrtc)?;
+    let mut nvrtc = Nvrtc::load(&options.nvrtc)?;
+    if let Some(folder) = &options.sources {
+        nvrtc = nvrtc.with_headers_in(&folder.join("include"));
+    }
     let arch = format!("sm_{major}{minor}");
     let [verify, bench] =
         Program::OWN.map(|program| -> Result<_, Failure> { Ok(Module::load(&gpu, &nvrtc.compile(&program, &arch)?)?) });

@@ -1,6 +1,6 @@
 //! Verifies and measures the device API on GPUs, one PE a GPU:
 //!
-//!     symrail run -n 2 -- gpu_suite [--heap pinned|device] [--no-verify] [--no-bench] [--nvrtc FOLDER]
+//!     symrail run -n 2 -- gpu_suite [--heap pinned|device] [--no-verify] [--no-bench] [--nvrtc FOLDER] [--sources KERNELS]
 //!
 //! Kernels on all PEs check each other's work ([`verify`]); then [`bench`] prints a table. `scripts/gpu.sh` runs it with
 //! all heaps and paths. Without a GPU it says SKIPPED.
@@ -21,10 +21,11 @@ pub struct Options {
     verify: bool,
     bench: bool,
     nvrtc: Vec<PathBuf>,
+    sources: Option<PathBuf>,
 }
 
 fn options() -> Result<Options, String> {
-    let mut options = Options { device_heap: false, verify: true, bench: true, nvrtc: Vec::new() };
+    let mut options = Options { device_heap: false, verify: true, bench: true, nvrtc: Vec::new(), sources: None };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
@@ -37,6 +38,7 @@ fn options() -> Result<Options, String> {
             "--no-bench" => options.bench = false,
             // Looked for where it matters.
             "--variants" => {}
+            "--sources" => options.sources = Some(arguments.next().ok_or("--sources needs a folder")?.into()),
             "--nvrtc" => options.nvrtc.push(arguments.next().ok_or("--nvrtc needs a folder")?.into()),
             other => return Err(format!("{other:?} is not known: see the first lines of the source")),
         }

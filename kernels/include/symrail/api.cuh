@@ -157,8 +157,7 @@ struct symrail_compare {
 /* Signals. */
 #define SYMRAIL_SIGNALS(P) \
     SYMRAIL_DEVICE void P##x_signal_op(symrail_u64* signal, symrail_u64 value, int op, int pe) { \
-        symrail_place place = symrail_find(signal, 8, pe, SYMRAIL_WHAT_AMO); \
-        if (place.ok && !symrail_signal_directly(place, value, op, false)) symrail_signal_proxied(place, value, op, pe); \
+        symrail_signal(signal, value, op, pe); \
     } \
     SYMRAIL_DEVICE symrail_u64 P##_signal_fetch(const symrail_u64* signal) { \
         return symrail_ld_acquire(signal); \

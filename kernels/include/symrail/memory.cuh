@@ -111,17 +111,22 @@ SYMRAIL_DEVICE void symrail_store(symrail_wide* p, symrail_wide v) {
 }
 
 /* Enough 16-byte loads under way in each thread to cover the latency of a link. */
-#define SYMRAIL_UNROLL 8
+#ifndef SYMRAIL_UNROLL
+#define SYMRAIL_UNROLL 4
+#endif
 
 template <class S>
 SYMRAIL_DEVICE void symrail_copy_wide(symrail_wide* to, const symrail_wide* from, size_t n) {
-    size_t size = S::size(), i = S::rank();
-    for (; i + (SYMRAIL_UNROLL - 1) * size < n; i += SYMRAIL_UNROLL * size) {
+    size_t size = S::size(), i = S::rank(), lap = SYMRAIL_UNROLL * size;
+    /* The same number of laps for every thread of the group. */
+    for (size_t done = lap; done <= n; done += lap, i += lap) {
         symrail_wide v[SYMRAIL_UNROLL];
 #pragma unroll
         for (int k = 0; k < SYMRAIL_UNROLL; k++) v[k] = symrail_load(from + i + k * size);
 #pragma unroll
         for (int k = 0; k < SYMRAIL_UNROLL; k++) symrail_store(to + i + k * size, v[k]);
+        /* Warps that run apart touch memory in more places at a time. */
+        S::sync();
     }
     for (; i < n; i += size) symrail_store(to + i, symrail_load(from + i));
 }
@@ -160,7 +165,9 @@ SYMRAIL_DEVICE void symrail_copy(void* dest, const void* source, size_t bytes) {
     char* to = (char*)dest;
     const char* from = (const char*)source;
     size_t apart = ((size_t)to ^ (size_t)from) & 15;
-    if (apart == 0) {
+    if ((((size_t)to | (size_t)from | bytes) & 15) == 0) {
+        symrail_copy_wide<S>((symrail_wide*)to, (const symrail_wide*)from, bytes / 16);
+    } else if (apart == 0) {
         size_t head = (16 - ((size_t)to & 15)) & 15;
         if (head > bytes) head = bytes;
         if (head != 0) symrail_copy_as<S>(to, from, head);

@@ -58,61 +58,82 @@ static __device__ __noinline__ void symrail_rma_proxied(symrail_u64 opcode, symr
     if (wait) symrail_wait_delivered(c, position + 1);
 }
 
+/* Not in the first heap, or not mapped: finds the mapped address, or lets the proxy do it and returns 0. All threads of a
+ * group come here. Copies stay out of functions that are called: those take as many registers as they like, also from
+ * kernels whose blocks are too large for that. */
+template <class S>
+SYMRAIL_DEVICE symrail_u64 symrail_rma_elsewhere(symrail_u64 opcode, const void* symmetric, const void* local,
+                                                 size_t bytes, int pe, bool wait) {
+    symrail_place place = symrail_find(symmetric, bytes, pe, SYMRAIL_WHAT_RMA);
+    if (place.mapped != 0) return place.mapped;
+    S::sync();
+    if (place.ok && S::rank() == 0) symrail_rma_proxied(opcode, place.offset, local, bytes, pe, wait);
+    S::sync();
+    return 0;
+}
+
 template <class S>
 SYMRAIL_DEVICE void symrail_put_bytes(void* dest, const void* source, size_t bytes, int pe, bool wait) {
-    symrail_place place = symrail_find(dest, bytes, pe, SYMRAIL_WHAT_RMA);
-    if (place.mapped != 0) {
-        if (wait) S::sync();
-        symrail_copy<S>((void*)place.mapped, source, bytes);
-        if (wait) S::sync();
-        return;
+    symrail_u64 to;
+    if (!symrail_reach(dest, bytes, pe, to)) {
+        to = symrail_rma_elsewhere<S>(SYMRAIL_OP_PUT, dest, source, bytes, pe, wait);
+        if (to == 0) return;
     }
-    S::sync();
-    if (place.ok && S::rank() == 0) {
-        symrail_rma_proxied(SYMRAIL_OP_PUT, place.offset, source, bytes, pe, wait);
-    }
-    S::sync();
+    if (wait) S::sync();
+    symrail_copy<S>((void*)to, source, bytes);
+    if (wait) S::sync();
 }
 
 template <class S>
 SYMRAIL_DEVICE void symrail_get_bytes(void* dest, const void* source, size_t bytes, int pe, bool wait) {
-    symrail_place place = symrail_find(source, bytes, pe, SYMRAIL_WHAT_RMA);
+    symrail_u64 from;
+    if (!symrail_reach(source, bytes, pe, from)) {
+        from = symrail_rma_elsewhere<S>(SYMRAIL_OP_GET, source, dest, bytes, pe, wait);
+        if (from == 0) return;
+    }
+    if (wait) S::sync();
+    symrail_copy<S>(dest, (const void*)from, bytes);
+    if (wait) S::sync();
+}
+
+static __device__ __noinline__ void symrail_put_value_slowly(void* dest, symrail_u64 bits, symrail_u32 log2_bytes,
+                                                             int pe) {
+    symrail_place place = symrail_find(dest, 1ull << log2_bytes, pe, SYMRAIL_WHAT_RMA);
     if (place.mapped != 0) {
-        if (wait) S::sync();
-        symrail_copy<S>(dest, (const void*)place.mapped, bytes);
-        if (wait) S::sync();
-        return;
+        switch (log2_bytes) {
+            case 0: return symrail_store_value((unsigned char*)place.mapped, (unsigned char)bits);
+            case 1: return symrail_store_value((unsigned short*)place.mapped, (unsigned short)bits);
+            case 2: return symrail_store_value((symrail_u32*)place.mapped, (symrail_u32)bits);
+            default: return symrail_store_value((symrail_u64*)place.mapped, bits);
+        }
     }
-    S::sync();
-    if (place.ok && S::rank() == 0) {
-        symrail_rma_proxied(SYMRAIL_OP_GET, place.offset, dest, bytes, pe, wait);
-    }
-    S::sync();
+    if (place.ok && symrail_has_channel(SYMRAIL_WHAT_RMA, pe)) symrail_push_value(place.offset, bits, log2_bytes, pe);
 }
 
 template <class T>
 SYMRAIL_DEVICE void symrail_put_value(T* dest, T value, int pe) {
-    symrail_place place = symrail_find(dest, sizeof(T), pe, SYMRAIL_WHAT_RMA);
-    if (place.mapped != 0) {
-        symrail_store_value((T*)place.mapped, value);
-    } else if (place.ok && symrail_has_channel(SYMRAIL_WHAT_RMA, pe)) {
-        symrail_push_value(place.offset, symrail_bits(&value, sizeof(T)), __ffs((int)sizeof(T)) - 1, pe);
-    }
+    T* to;
+    if (symrail_reach_value(dest, pe, to)) return symrail_store_value(to, value);
+    symrail_put_value_slowly(dest, symrail_bits(&value, sizeof(T)), __ffs((int)sizeof(T)) - 1, pe);
+}
+
+static __device__ __noinline__ symrail_u64 symrail_get_value_slowly(const void* source, symrail_u32 log2_bytes, int pe) {
+    symrail_place place = symrail_find(source, 1ull << log2_bytes, pe, SYMRAIL_WHAT_RMA);
+    if (place.mapped != 0) return symrail_bits((const void*)place.mapped, 1ull << log2_bytes);
+    if (!place.ok || !symrail_has_channel(SYMRAIL_WHAT_RMA, pe)) return 0;
+    symrail_request r;
+    r.mask = SYMRAIL_MASK_HEAD | SYMRAIL_MASK_REPLY;
+    r.w[0] = symrail_head(SYMRAIL_OP_G, log2_bytes, 0, r.mask, pe);
+    r.w[1] = place.offset;
+    r.w[7] = 0;
+    return symrail_ask(symrail_my_channel(), r, pe);
 }
 
 template <class T>
 SYMRAIL_DEVICE T symrail_get_value(const T* source, int pe) {
-    symrail_place place = symrail_find(source, sizeof(T), pe, SYMRAIL_WHAT_RMA);
-    if (place.mapped != 0) return *(const volatile T*)place.mapped;
-    symrail_u64 bits = 0;
-    if (place.ok && symrail_has_channel(SYMRAIL_WHAT_RMA, pe)) {
-        symrail_request r;
-        r.mask = SYMRAIL_MASK_HEAD | SYMRAIL_MASK_REPLY;
-        r.w[0] = symrail_head(SYMRAIL_OP_G, __ffs((int)sizeof(T)) - 1, 0, r.mask, pe);
-        r.w[1] = place.offset;
-        r.w[7] = 0;
-        bits = symrail_ask(symrail_my_channel(), r, pe);
-    }
+    T* from;
+    if (symrail_reach_value(source, pe, from)) return *(const volatile T*)from;
+    symrail_u64 bits = symrail_get_value_slowly(source, __ffs((int)sizeof(T)) - 1, pe);
     T value;
     memcpy(&value, &bits, sizeof(T));
     return value;
@@ -174,37 +195,43 @@ static __device__ __noinline__ void symrail_put_signal_proxied(symrail_u64 offse
     if (wait && bytes != 0) symrail_wait_delivered(c, position + 1);
 }
 
-/* Whether 8 bytes of data and their signal lie in one aligned piece of 16 bytes of device memory. */
-SYMRAIL_DEVICE bool symrail_is_beside(const symrail_place& to, const symrail_place& word, size_t bytes, int op) {
-    return bytes == 8 && op == SYMRAIL_SIGNAL_SET && to.atomics && to.mapped != 0 && word.mapped != 0 &&
-           (to.mapped ^ word.mapped) == 8;
-}
-
 template <class S>
 SYMRAIL_DEVICE void symrail_put_signal_bytes(void* dest, const void* source, size_t bytes, symrail_u64* signal,
                                              symrail_u64 value, int op, int pe, bool wait) {
-    symrail_place to = symrail_find(dest, bytes, pe, SYMRAIL_WHAT_RMA);
-    symrail_place word = symrail_find(signal, 8, pe, SYMRAIL_WHAT_AMO);
-    if (S::one && symrail_is_beside(to, word, bytes, op)) {
-        /* One store of 16 bytes carries both, so that nothing has to wait between them. */
-        symrail_u64 data = *(const volatile symrail_u64*)source;
-        bool first = to.mapped < word.mapped;
-        symrail_st_pair(first ? to.mapped : word.mapped, first ? data : value, first ? value : data);
-        return;
+    symrail_u64 to, *there;
+    bool near = symrail_reach(dest, bytes, pe, to) & symrail_reach_value(signal, pe, there);
+    symrail_place word = {true, symrail_first_heap_has_atomics(), (symrail_u64)there, 0};
+    if (S::one && near && word.atomics && bytes == 8 && op == SYMRAIL_SIGNAL_SET && (to ^ word.mapped) == 8) {
+        /* Data and signal lie in one aligned piece of device memory: one store of 16 bytes carries both, so that
+         * nothing has to wait between them. */
+        symrail_u64 data = *(const symrail_u64*)source;
+        return to < word.mapped ? symrail_st_pair(to, data, value) : symrail_st_pair(word.mapped, value, data);
     }
     S::sync();
-    if (to.ok && word.ok) {
-        if (to.mapped != 0) {
-            symrail_copy<S>((void*)to.mapped, source, bytes);
+    if (!near || !word.atomics) {
+        symrail_place data = symrail_find(dest, bytes, pe, SYMRAIL_WHAT_RMA);
+        word = symrail_find(signal, 8, pe, SYMRAIL_WHAT_AMO);
+        if (data.mapped == 0 || !word.ok) {
+            if (data.ok && word.ok && S::rank() == 0)
+                symrail_put_signal_proxied(data.offset, source, bytes, word.offset, value, op, pe, wait);
             S::sync();
-            if (S::rank() == 0) {
-                if (!symrail_signal_directly(word, value, op, bytes != 0)) symrail_signal_proxied(word, value, op, pe);
-            }
-        } else if (S::rank() == 0) {
-            symrail_put_signal_proxied(to.offset, source, bytes, word.offset, value, op, pe, wait);
+            return;
         }
+        to = data.mapped;
     }
+    symrail_copy<S>((void*)to, source, bytes);
     S::sync();
+    if (S::rank() == 0 && !symrail_signal_directly(word, value, op, bytes != 0))
+        symrail_signal_proxied(word, value, op, pe);
+}
+
+SYMRAIL_DEVICE void symrail_signal(symrail_u64* signal, symrail_u64 value, int op, int pe) {
+    symrail_u64* word;
+    bool near = symrail_reach_value(signal, pe, word);
+    symrail_place place = {near, symrail_first_heap_has_atomics(), (symrail_u64)word, 0};
+    if (near && symrail_signal_directly(place, value, op, false)) return;
+    place = symrail_find(signal, 8, pe, SYMRAIL_WHAT_AMO);
+    if (place.ok && !symrail_signal_directly(place, value, op, false)) symrail_signal_proxied(place, value, op, pe);
 }
 
 #endif

@@ -12,7 +12,33 @@ struct symrail_place {
     symrail_u64 offset;
 };
 
-SYMRAIL_DEVICE symrail_place symrail_find(const void* ptr, size_t bytes, int pe, symrail_u64 what) {
+/* The mapped address of a symmetric one in the first heap, the way that most operations take; where this says no,
+ * symrail_find knows more. One thread waits for every instruction here: what does not depend on the address is loaded
+ * without a condition, so that a loop does it once. */
+SYMRAIL_DEVICE bool symrail_reach(const void* ptr, size_t bytes, int pe, symrail_u64& to) {
+    const symrail_heap_view& heap = symrail_state.heaps[0];
+    symrail_u64 at = (symrail_u64)ptr - heap.base;
+    /* Unused entries are 0. */
+    symrail_u64 base = heap.near_peers[(symrail_u32)pe % SYMRAIL_NEAR_PES];
+    to = base + at;
+    bool ok = (symrail_u32)pe < SYMRAIL_NEAR_PES && base != 0 && at < heap.bytes && bytes <= heap.bytes - at;
+    return __builtin_expect(ok, 1);
+}
+/* The same for a single value: heaps are not smaller than that. */
+template <class T>
+SYMRAIL_DEVICE bool symrail_reach_value(const T* ptr, int pe, T*& to) {
+    const symrail_heap_view& heap = symrail_state.heaps[0];
+    symrail_u64 at = (symrail_u64)ptr - heap.base;
+    symrail_u64 base = heap.near_peers[(symrail_u32)pe % SYMRAIL_NEAR_PES];
+    to = (T*)(base + at);
+    bool ok = (symrail_u32)pe < SYMRAIL_NEAR_PES && base != 0 && at <= heap.bytes - sizeof(T);
+    return __builtin_expect(ok, 1);
+}
+SYMRAIL_DEVICE bool symrail_first_heap_has_atomics() {
+    return (symrail_state.heaps[0].flags & SYMRAIL_HEAP_ATOMICS) != 0;
+}
+
+static __device__ __noinline__ symrail_place symrail_find(const void* ptr, size_t bytes, int pe, symrail_u64 what) {
     symrail_place place = {false, false, 0, 0};
 #pragma unroll
     for (int i = 0; i < SYMRAIL_MAX_HEAPS; i++) {

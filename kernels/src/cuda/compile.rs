@@ -66,6 +66,7 @@ pub struct Nvrtc {
     log: (Size, Get),
     cubin: (Size, Get),
     ptx: (Size, Get),
+    include: Option<PathBuf>,
     _library: Library,
     _builtins: Option<Library>,
 }
@@ -108,9 +109,16 @@ impl Nvrtc {
             log: (function!(b"nvrtcGetProgramLogSize"), function!(b"nvrtcGetProgramLog")),
             cubin: (function!(b"nvrtcGetCUBINSize"), function!(b"nvrtcGetCUBIN")),
             ptx: (function!(b"nvrtcGetPTXSize"), function!(b"nvrtcGetPTX")),
+            include: None,
             _library: library,
             _builtins: builtins,
         })
+    }
+
+    /// Takes the API's headers from a folder, not from inside of this library: for who works on them.
+    #[must_use]
+    pub fn with_headers_in(self, folder: &Path) -> Self {
+        Self { include: Some(folder.into()), ..self }
     }
 
     /// Compiles a program for an architecture such as `sm_90`.
@@ -122,7 +130,8 @@ impl Nvrtc {
         let text = |s: &str| CString::new(s).map_err(|_| fail("a zero byte in the source".into()));
         let mut bodies = Vec::new();
         let mut names = Vec::new();
-        for (name, body) in &HEADERS {
+        let own: &[(&CStr, &str)] = if self.include.is_some() { &[] } else { &HEADERS };
+        for (name, body) in own {
             bodies.push(text(body)?);
             names.push(name.as_ptr());
         }
@@ -137,7 +146,10 @@ impl Nvrtc {
         if created != 0 {
             return Err(fail(format!("NVRTC's error {created}")));
         }
-        let options = [text(&format!("-arch={arch}"))?, text("-default-device")?, text("--std=c++17")?];
+        let mut options = vec![text(&format!("-arch={arch}"))?, text("-default-device")?, text("--std=c++17")?];
+        if let Some(folder) = &self.include {
+            options.push(text(&format!("-I{}", folder.display()))?);
+        }
         let options: Vec<_> = options.iter().map(|o| o.as_ptr()).collect();
         // SAFETY: the program was created above; terminated strings, alive during the call.
         let answer = unsafe { (self.compile)(handle, options.len() as c_int, options.as_ptr()) };

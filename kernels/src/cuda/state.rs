@@ -216,6 +216,8 @@ fn examine(parts: &DeviceParts) -> Result<()> {
         format!("{} channels: set SYMRAIL_PROXY_CHANNELS to at most {MAX_CHANNELS}", parts.channels.len())
     } else if let Some(heap) = parts.heaps.iter().find(|h| h.peers.len() != parts.n_pes as usize) {
         format!("{} addresses of {} PEs' heaps", heap.peers.len(), parts.n_pes)
+    } else if parts.heaps.iter().any(|h| h.bytes < 64) {
+        "a heap of less than 64 bytes".into()
     } else if parts.heaps.iter().any(|h| h.base % 64 != 0 || h.peers.iter().any(|p| p % 64 != 0)) {
         "a heap that does not start at a multiple of 64".into()
     } else {

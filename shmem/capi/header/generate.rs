@@ -8,7 +8,8 @@ use crate::routines::{Family, Row, TYPED, TYPED_EXTENSIONS, UNTYPED, UNTYPED_EXT
 /// The text of `shmem.h`.
 pub fn shmem_h() -> String {
     // A long double's p and g stand in the template.
-    let by_value: &[&str] = &["void shmem_@{T}_p(@{C} *dest, {C} value, int pe);", "{C} shmem_@{T}_g(@const {C} *source, int pe);"];
+    let by_value: &[&str] =
+        &["void shmem_@{T}_p(@{C} *dest, {C} value, int pe);", "{C} shmem_@{T}_g(@const {C} *source, int pe);"];
     let longdouble = Family { types: &[("longdouble", "long double")], routines: by_value, generic: true };
     let mut families: Vec<&Family> = TYPED.iter().collect();
     families.push(&longdouble);
@@ -65,7 +66,8 @@ pub fn exported() -> BTreeSet<String> {
 }
 
 fn fill(template: &str, untyped: &str, typed: &str, generic: &str, overloads: &str) -> String {
-    let parts = [("@UNTYPED@", untyped.trim_start()), ("@TYPED@", typed), ("@GENERIC@", generic), ("@OVERLOADS@", overloads)];
+    let parts =
+        [("@UNTYPED@", untyped.trim_start()), ("@TYPED@", typed), ("@GENERIC@", generic), ("@OVERLOADS@", overloads)];
     parts.iter().fold(template.to_owned(), |text, (place, part)| text.replace(place, part))
 }
 
@@ -191,8 +193,7 @@ fn overloads(families: &[&Family]) -> String {
                     let one = instance(routine, (name, c), context);
                     let Some((head, arguments)) = one.trim_end_matches(");").split_once('(') else { continue };
                     let Some((result, function)) = head.rsplit_once(' ') else { continue };
-                    let passed: Vec<&str> =
-                        arguments.split(", ").filter_map(|a| a.rsplit([' ', '*']).next()).collect();
+                    let passed: Vec<&str> = arguments.split(", ").filter_map(|a| a.rsplit([' ', '*']).next()).collect();
                     let _ = writeln!(
                         text,
                         "static inline {result} {prefix}{suffix}({arguments}) {{ return {function}({}); }}",

@@ -160,7 +160,10 @@ pub const TYPED: &[Family] = &[
     Family {
         types: value_types!(names),
         generic: true,
-        routines: &["void shmem_@{T}_p(@{C} *dest, {C} value, int pe);", "{C} shmem_@{T}_g(@const {C} *source, int pe);"],
+        routines: &[
+            "void shmem_@{T}_p(@{C} *dest, {C} value, int pe);",
+            "{C} shmem_@{T}_g(@const {C} *source, int pe);",
+        ],
     },
     Family {
         types: sizes!(size_names),

@@ -36,7 +36,8 @@ pub struct MadeContext {
     pub options: c_long,
 }
 
-static CONTEXTS: [AtomicPtr<MadeContext>; MAX_CONTEXTS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_CONTEXTS];
+static CONTEXTS: [AtomicPtr<MadeContext>; MAX_CONTEXTS] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_CONTEXTS];
 
 /// A team that the program has made, with what it said at that.
 pub struct MadeTeam {

@@ -128,7 +128,8 @@ fn apply_symmetric_size(settings: &mut Settings) -> Result<(), String> {
     if std::env::var_os("SYMRAIL_HEAP_SIZE").is_some() {
         return Ok(());
     }
-    let refused = || format!("SHMEM_SYMMETRIC_SIZE={text}: not accepted; use a number of bytes, or one followed by K, M, G or T");
+    let refused =
+        || format!("SHMEM_SYMMETRIC_SIZE={text}: not accepted; use a number of bytes, or one followed by K, M, G or T");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit: f64 = match text[digits.len()..].to_ascii_lowercase().trim_end_matches('b') {
         "" => 1.0,

@@ -163,5 +163,7 @@ macro_rules! old_arithmetic_reduce_types {
 
 /// Sizes of untyped routines: name (of which some have a `mem` one too), bytes, and whether collectives have it.
 macro_rules! sizes {
-    ($call:ident) => { $call! { "8", 1; "16", 2; "32", 4; "64", 8; "128", 16; } };
+    ($call:ident) => {
+        $call! { "8", 1; "16", 2; "32", 4; "64", 8; "128", 16; }
+    };
 }

@@ -22,7 +22,7 @@ pub(super) unsafe fn broadcast(
     root: u32,
 ) -> Result<()> {
     let (runtime, group) = (m.runtime(), m.group());
-    if group.me() == root {
+    if group.me() == root && bytes > 0 {
         for (_, pe) in group.others() {
             // SAFETY: the caller's promise; the source is kept until the quiet.
             unsafe { runtime.put_nbi(dest, source, bytes, pe) }?;
@@ -44,11 +44,13 @@ pub(super) unsafe fn to_all(
     let dest = dest.wrapping_add(before);
     // SAFETY: the caller's promise.
     unsafe { copy_here(dest, source, bytes) };
-    for (_, pe) in group.others() {
-        // SAFETY: the caller's promise; the source is kept until the quiet.
-        unsafe { runtime.put_nbi(dest, source, bytes, pe) }?;
+    if bytes > 0 {
+        for (_, pe) in group.others() {
+            // SAFETY: the caller's promise; the source is kept until the quiet.
+            unsafe { runtime.put_nbi(dest, source, bytes, pe) }?;
+        }
+        runtime.quiet()?;
     }
-    runtime.quiet()?;
     m.meet()
 }
 
@@ -60,6 +62,9 @@ pub(super) unsafe fn all_to_all_strided(
     shape: Strided,
 ) -> Result<()> {
     let (runtime, group) = (m.runtime(), m.group());
+    if shape.count == 0 {
+        return m.meet();
+    }
     let block = |index: u32, stride: usize| index as usize * shape.count * stride * shape.size;
     let dest = dest.wrapping_add(block(group.me(), shape.dest_stride));
     let own = source.wrapping_add(block(group.me(), shape.source_stride));

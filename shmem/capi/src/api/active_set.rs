@@ -22,7 +22,9 @@ unsafe fn active_set(function: &str, (start, log_stride, size): Set, words: *mut
         let n_pes = runtime.n_pes();
         fail(
             function,
-            &format!("PE_start {start}, logPE_stride {log_stride}, PE_size {size} is no set of this PE and others of {n_pes}"),
+            &format!(
+                "PE_start {start}, logPE_stride {log_stride}, PE_size {size} is no set of this PE and others of {n_pes}"
+            ),
         );
     };
     // SAFETY: what C promises: an array of SHMEM_*_SYNC_SIZE words, symmetric, at SHMEM_SYNC_VALUE.

@@ -1,8 +1,6 @@
 //! Collectives of teams, but for reductions.
 
-use std::ffi::{
-    c_char, c_int, c_long, c_longlong, c_schar, c_short, c_uchar, c_uint, c_ulong, c_ulonglong, c_ushort,
-};
+use std::ffi::{c_char, c_int, c_long, c_longlong, c_schar, c_short, c_uchar, c_uint, c_ulong, c_ulonglong, c_ushort};
 
 use symrail::collective::LongDouble;
 
@@ -11,7 +9,14 @@ use super::strided::shape;
 use crate::fail::{check, fail};
 use crate::handle::{TeamHandle, team};
 
-unsafe fn broadcast(function: &str, handle: TeamHandle, dest: *mut u8, source: *const u8, bytes: usize, root: c_int) -> c_int {
+unsafe fn broadcast(
+    function: &str,
+    handle: TeamHandle,
+    dest: *mut u8,
+    source: *const u8,
+    bytes: usize,
+    root: c_int,
+) -> c_int {
     let team = team(function, handle);
     let Some(root) = u32::try_from(root).ok().filter(|&root| root < team.group().size()) else {
         fail(function, &format!("root {root} is not in the team, which has PEs 0 to {}", team.group().size() - 1));
@@ -105,4 +110,3 @@ rma_types! { typed }
 /// A byte, as C's `void *` means it here.
 type Byte = u8;
 routines! { ["broadcastmem"] ["fcollectmem"] ["collectmem"] ["alltoallmem"] ["alltoallsmem"] Byte }
-

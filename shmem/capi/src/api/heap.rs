@@ -33,6 +33,8 @@ fn realloc(function: &str, ptr: *mut c_void, size: usize) -> *mut c_void {
 }
 
 fn align(function: &str, alignment: usize, size: usize) -> *mut c_void {
+    // Any power of two will do for C; the heap's own least is that of a pointer.
+    let alignment = if alignment.is_power_of_two() { alignment.max(size_of::<usize>()) } else { alignment };
     block(function, job(function).runtime.align(alignment, size))
 }
 

@@ -1,8 +1,6 @@
 //! Reductions of teams.
 
-use std::ffi::{
-    c_char, c_int, c_long, c_longlong, c_schar, c_short, c_uchar, c_uint, c_ulong, c_ulonglong, c_ushort,
-};
+use std::ffi::{c_char, c_int, c_long, c_longlong, c_schar, c_short, c_uchar, c_uint, c_ulong, c_ulonglong, c_ushort};
 
 use symrail::Reduction;
 use symrail::collective::{Complex, LongDouble};

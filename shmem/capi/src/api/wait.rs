@@ -18,6 +18,7 @@ enum Values<T> {
 ///
 /// # Safety
 /// The arrays are as long as C says and stay as they are while the result is used.
+#[allow(clippy::needless_pass_by_value)] // made for the call
 unsafe fn words<'a, T: WaitWord + 'a>(
     function: &str,
     words: *mut T,

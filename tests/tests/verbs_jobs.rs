@@ -1,0 +1,191 @@
+//! Whole jobs over ibverbs, where there are RDMA devices: `scripts/roce-guest/test.sh` runs them in a guest with soft-RoCE
+//! rails `rxe0` and `rxe1`, which do not reach each other, and `wire0` and `wire1`, the ends of a cable.
+//!
+//! soft-RoCE's atomics are not atomic with the CPU's, so both IB modes are looked at, and what `auto` makes of it.
+#![allow(clippy::unwrap_used)]
+
+use std::process::Command;
+use std::time::Duration;
+
+use symrail_tests::job::{Job, built};
+use symrail_tests::path::Path;
+
+const RAILS: (&str, &str) = ("SYMRAIL_NIC_LIST", "rxe0,rxe1");
+const IBVERBS: (&str, &str) = ("SYMRAIL_TRANSPORT", "ibverbs");
+/// A lost packet costs a time-out: milliseconds, not seconds.
+const HASTY: (&str, &str) = ("SYMRAIL_IB_TIMEOUT", "13");
+const BY_NIC: (&str, &str) = ("SYMRAIL_IB_MODE", "rdma-atomics");
+const BY_AGENT: (&str, &str) = ("SYMRAIL_IB_MODE", "write-with-imm");
+
+const AUTO: Path = Path { name: "auto", provider: Some("verbs"), rails: 0, env: &[IBVERBS, RAILS, HASTY] };
+const NIC: Path = Path { name: "rdma-atomics", env: &[IBVERBS, RAILS, HASTY, BY_NIC], ..AUTO };
+const AGENT: Path = Path { name: "write-with-imm", env: &[IBVERBS, RAILS, HASTY, BY_AGENT], ..AUTO };
+/// Large operations over both rails.
+const STRIPED: Path = Path {
+    name: "rdma-atomics, striped",
+    env: &[IBVERBS, RAILS, HASTY, BY_NIC, ("SYMRAIL_RAIL_POLICY", "stripe"), ("SYMRAIL_STRIPE_THRESHOLD", "64K")],
+    ..AUTO
+};
+
+/// Whether the devices are there; says so if not.
+fn devices() -> bool {
+    let there = ["rxe0", "rxe1", "wire0", "wire1"]
+        .iter()
+        .all(|device| std::path::Path::new("/sys/class/infiniband").join(device).exists());
+    if !there {
+        let test = std::thread::current().name().unwrap_or("?").to_owned();
+        eprintln!("{test}: SKIPPED: no soft-RoCE devices (scripts/roce-guest/test.sh has them)");
+    }
+    there
+}
+
+/// The guest's CPU is emulated.
+const LIMIT: u64 = 150;
+
+fn succeed(path: Path, pes: u32, program: &str, args: &[&str]) -> String {
+    let outcome = path.of(Job::new(program), pes).args(args).limit(LIMIT).succeed();
+    println!("{}, {pes} PEs, {program} {args:?}: {:?}", path.name, outcome.elapsed);
+    outcome.out
+}
+
+#[test]
+fn every_operation_in_both_modes_and_auto() {
+    if devices() {
+        succeed(AUTO, 2, "pe_ops", &["tiny"]);
+        succeed(AGENT, 3, "pe_ops", &["small"]);
+        succeed(NIC, 2, "pe_ops", &["tiny"]);
+        succeed(NIC, 3, "pe_ops", &["small"]);
+        succeed(STRIPED, 2, "pe_ops", &["small"]);
+    }
+}
+
+/// Host threads and devices, own PE and same-host PE and remote PEs.
+#[test]
+fn all_who_change_a_word_are_atomic_with_one_another() {
+    if devices() {
+        succeed(NIC, 3, "pe_hammer", &["12"]);
+        succeed(AGENT, 3, "pe_hammer", &["30"]);
+    }
+}
+
+fn early(path: Path, what: &str, rounds: &str) -> u32 {
+    let out = succeed(path, 2, "pe_order", &[what, rounds]);
+    out.lines().find_map(|line| line.strip_prefix("early: ")).unwrap().parse().unwrap()
+}
+
+#[test]
+fn no_signal_of_ten_thousand_is_early_on_two_rails() {
+    if devices() {
+        assert_eq!(early(AUTO, "signals", "10000"), 0);
+    }
+}
+
+#[test]
+fn no_signal_by_a_nic_is_early_on_two_rails() {
+    if devices() {
+        assert_eq!(early(NIC, "signals", "2000"), 0);
+        assert_eq!(early(STRIPED, "signals", "500"), 0);
+    }
+}
+
+#[test]
+fn signals_without_protection_are_early() {
+    if devices() {
+        assert!(early(AUTO, "signals-unordered", "1000") > 0, "the control went well");
+    }
+}
+
+#[test]
+fn nothing_passes_a_fence_or_is_late_after_a_quiet() {
+    if devices() {
+        assert_eq!(early(NIC, "fence", "160"), 0);
+        assert_eq!(early(AGENT, "fence", "320"), 0);
+        for path in [NIC, AGENT] {
+            assert!(succeed(path, 2, "pe_quiet", &["quiet", "60"]).contains("late: 0"));
+        }
+    }
+}
+
+#[test]
+fn shallow_queues_are_enough() {
+    if devices() {
+        let env = &[IBVERBS, RAILS, HASTY, BY_NIC, ("SYMRAIL_IB_QUEUE_DEPTH", "16")];
+        let path = Path { name: "queue depth 16", env, ..AUTO };
+        succeed(path, 2, "pe_ops", &["small"]);
+        assert_eq!(early(path, "signals", "300"), 0);
+    }
+}
+
+#[test]
+fn gids_by_index() {
+    if devices() {
+        for (name, index) in [("GID 0, link-local IPv6", "0"), ("GID 1, IPv4", "1")] {
+            let job = Path { name, ..AUTO }.of(Job::new("pe_ops"), 2).env("SYMRAIL_IB_GID_INDEX", index);
+            job.args(["tiny"]).limit(LIMIT).succeed();
+        }
+    }
+}
+
+/// Both ends of a cable, in both modes.
+fn over_the_cable(name: &'static str, plan: &str) {
+    for mode in [BY_NIC, BY_AGENT] {
+        let env = &[IBVERBS, ("SYMRAIL_IB_TIMEOUT", "10")];
+        let job = Path { name, env, ..AUTO }.of(Job::new("pe_ops"), 2).env(mode.0, mode.1);
+        let job = job.env_of(0, "SYMRAIL_NIC_LIST", "wire0").env_of(1, "SYMRAIL_NIC_LIST", "wire1");
+        let outcome = job.args([plan]).limit(LIMIT).succeed();
+        println!("{name}, {mode:?}: {:?}", outcome.elapsed);
+    }
+}
+
+fn run(command: &str) -> String {
+    let output = Command::new("sh").args(["-c", command]).output().unwrap();
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn two_devices_and_a_cable_also_one_that_loses_packets() {
+    if !devices() {
+        return;
+    }
+    over_the_cable("cable", "tiny");
+    run("tc qdisc add dev end0 root netem loss 5%; tc qdisc add dev end1 root netem loss 5%");
+    over_the_cable("cable, 5 % lost", "tiny");
+    let lost = run("tc -s qdisc show dev end0; tc -s qdisc show dev end1");
+    run("tc qdisc del dev end0 root; tc qdisc del dev end1 root");
+    assert!(!lost.contains("dropped 0,"), "nothing was lost, so this shows nothing: {lost}");
+}
+
+#[test]
+fn pes_in_different_modes_are_refused_with_both_names() {
+    if !devices() {
+        return;
+    }
+    for (first, second) in [("write-with-imm", "rdma-atomics"), ("auto", "rdma-atomics")] {
+        let job = AUTO.of(Job::new("pe_fault"), 2).args(["join"]).limit(60);
+        let outcome = job.env_of(0, BY_NIC.0, first).env_of(1, BY_NIC.0, second).run();
+        assert!(outcome.code.is_some_and(|code| code != 0), "{outcome:#?}");
+        let words = "SYMRAIL_IB_MODE differs: PE 0 has write-with-imm, PE 1 has rdma-atomics";
+        assert!(outcome.err.contains(words), "{outcome:#?}");
+    }
+}
+
+/// With the default retries a NIC takes half a minute to give a peer up; the time-out of the job is what counts.
+#[test]
+fn the_death_of_a_peer_is_told_within_the_time_out() {
+    if !devices() {
+        return;
+    }
+    let (timeout_s, grace) = (4, 4);
+    for (operation, path) in [("put", AUTO), ("put-large", AUTO), ("amo", NIC), ("put-signal", NIC), ("amo", AGENT)] {
+        let mut command = Command::new(built("pe_fault"));
+        command.args(["survive", operation, "kill"]);
+        let env = [("SYMRAIL_TIMEOUT_S", "4"), ("SYMRAIL_IB_TIMEOUT", "20")];
+        let outcome = path.of_command(command, &env, Duration::from_secs(90));
+        let value = |name: &str| outcome.out.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        println!("{}: {operation}: after {}: {}", path.name, value("after "), value("told: "));
+        assert!(value("told: ").contains("PE 1"), "{outcome:#?}");
+        let after: u64 = value("after ").trim_end_matches(" ms").parse().unwrap();
+        assert!(after < 1000 * (2 * timeout_s + grace), "{outcome:#?}");
+    }
+}

@@ -1,0 +1,139 @@
+//! Endpoints over ibverbs rails: what a work request's failure becomes for whoever issued the operation.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod verbs_support;
+
+use std::time::Instant;
+
+use symrail_transport::Error;
+use symrail_transport::amo::{AmoOp, AmoType};
+use symrail_transport::endpoint::job::{Fetch, Issue, Job, Source};
+use symrail_transport::endpoint::{Addresses, Endpoint, NoAgent, Policy, Role};
+use symrail_transport::env::{IbMode, Settings};
+use symrail_transport::rail::Rail;
+use symrail_transport::region::Segment;
+use symrail_transport::verbs::{Nic, VerbsRail};
+use verbs_support::*;
+
+const HEAP: usize = 1 << 20;
+
+/// One PE of two, with its memory behind its endpoints.
+struct Pe {
+    host: Endpoint,
+    proxy: Endpoint,
+    heap: Vec<u64>,
+}
+
+fn endpoint(nics: &[Nic], role: Role, me: u32, settings: &Settings) -> Endpoint {
+    let open = |nic| -> Box<dyn Rail> {
+        Box::new(VerbsRail::open(nic, role, Endpoint::destinations(role, 2), settings).unwrap())
+    };
+    Endpoint::new(role, me, 2, nics.iter().map(open).collect(), Policy::new(settings, true)).unwrap()
+}
+
+/// Two PEs whose endpoints know each other; `forge` may change PE 1's card of keys before PE 0 learns it.
+fn pes(nics: &[Nic], forge: impl Fn(&mut [u8])) -> [Pe; 2] {
+    let mut settings = Settings::default();
+    settings.ib_mode = IbMode::RdmaAtomics;
+    let mut pes = [0, 1].map(|me| Pe {
+        host: endpoint(&nics[..1], Role::Host, me, &settings),
+        proxy: endpoint(nics, Role::Proxy, me, &settings),
+        heap: vec![0; HEAP / 8],
+    });
+    let addresses = |pe: &Pe| Addresses { host: pe.host.addresses().remove(0), proxy: pe.proxy.addresses() };
+    let addresses = [addresses(&pes[0]), addresses(&pes[1])];
+    let mut cards: Vec<Vec<u8>> = pes
+        .iter_mut()
+        .map(|pe| {
+            let segment = Segment { id: 0, offset: 0, len: HEAP as u64, base: pe.heap.as_mut_ptr().cast() };
+            // SAFETY: the heap is dropped after the endpoints, and its vector does not grow.
+            unsafe { (pe.host.register(segment).unwrap(), pe.proxy.register(segment).unwrap()).1 }
+        })
+        .collect();
+    forge(&mut cards[1]);
+    for pe in &mut pes {
+        for (peer, theirs) in addresses.iter().enumerate() {
+            pe.host.connect(peer as u32, theirs).unwrap();
+            pe.proxy.connect(peer as u32, theirs).unwrap();
+        }
+        pe.host.learn(0, &cards).unwrap();
+        pe.proxy.learn(0, &cards).unwrap();
+    }
+    pes
+}
+
+/// Issues a job from PE 0's proxy endpoint to PE 1 and waits for its end.
+fn outcome(pes: &mut [Pe; 2], job: Job) -> Result<u64, Error> {
+    let issue = Issue { issuer: 0, tag: Some(7) };
+    // SAFETY: the tests' sources are heap memory, which outlives the wait below.
+    unsafe { pes[0].proxy.submit(1, job, issue) }.unwrap();
+    let start = Instant::now();
+    loop {
+        for pe in pes.iter_mut() {
+            pe.proxy.poll(&mut NoAgent);
+        }
+        if let Some(finished) = pes[0].proxy.next_finished() {
+            return finished.result;
+        }
+        std::thread::yield_now();
+        assert!(start.elapsed() < LIMIT, "the operation never ends");
+    }
+}
+
+#[test]
+fn a_wrong_key_names_the_pe_and_the_rail() {
+    let nics: Vec<_> = nics(&Settings::default()).into_iter().filter(|n| n.name.starts_with("rxe")).take(2).collect();
+    if nics.len() < 2 {
+        return skipped("fewer than two soft-RoCE rails");
+    }
+    // The second rail's key: an entry is an address and a key of 8 bytes each.
+    let mut pes = pes(&nics, |card| card[16 + 8] ^= 0x55);
+    let source = Source::Stable(pes[0].heap.as_ptr().cast());
+    let mut errors = Vec::new();
+    for _ in 0..4 {
+        match outcome(&mut pes, Job::Put { dest: 4096, source, len: 5000 }) {
+            Ok(_) => {}
+            Err(error) => errors.push(error.to_string()),
+        }
+    }
+    assert_eq!(errors.len(), 2, "every second put takes the second rail: {errors:?}");
+    for error in &errors {
+        assert!(error.contains("put of 5000 bytes to PE 1"), "{error}");
+        assert!(error.contains(&format!("over rail {}", nics[1].name)), "{error}");
+        assert!(error.contains("key"), "{error}");
+    }
+    // The first rail is none the worse for it.
+    let add = Job::Amo { offset: 8, ty: AmoType::U64, op: AmoOp::Add, operand: 5, compare: 0, fetch: Fetch::Told };
+    assert_eq!(outcome(&mut pes, add).unwrap(), 0);
+    let set = Job::Amo { offset: 12, ty: AmoType::U32, op: AmoOp::Set, operand: 9, compare: 0, fetch: Fetch::Told };
+    assert_eq!(outcome(&mut pes, set).unwrap(), 0);
+    let all = Job::Amo { offset: 8, ty: AmoType::U64, op: AmoOp::Fetch, operand: 0, compare: 0, fetch: Fetch::Told };
+    assert_eq!(outcome(&mut pes, all).unwrap(), 9 << 32 | 5);
+}
+
+/// The NIC fails a loop as it fails an atomic: once, and what waits for the word goes on.
+#[test]
+fn a_wrong_key_ends_loops_too() {
+    let nics: Vec<_> = nics(&Settings::default()).into_iter().filter(|n| n.name.starts_with("rxe")).take(1).collect();
+    if nics.is_empty() {
+        return skipped("no soft-RoCE rail");
+    }
+    let mut pes = pes(&nics, |card| card[8] ^= 0x55);
+    let set = Job::Amo { offset: 8, ty: AmoType::U64, op: AmoOp::Set, operand: 5, compare: 0, fetch: Fetch::No };
+    for tag in 0..5 {
+        // SAFETY: no buffers.
+        unsafe { pes[0].proxy.submit(1, set, Issue { issuer: 0, tag: Some(tag) }) }.unwrap();
+    }
+    let (start, mut ended) = (Instant::now(), Vec::new());
+    while ended.len() < 5 {
+        pes[0].proxy.poll(&mut NoAgent);
+        while let Some(finished) = pes[0].proxy.next_finished() {
+            let error = finished.result.unwrap_err().to_string();
+            assert!(error.contains("amo of 8 bytes to PE 1") && error.contains(&nics[0].name), "{error}");
+            ended.push(finished.tag);
+        }
+        std::thread::yield_now();
+        assert!(start.elapsed() < LIMIT, "only {ended:?} ended");
+    }
+    assert!(!pes[0].proxy.is_active());
+}
