@@ -9,6 +9,7 @@ use crate::fail::check;
 use crate::job::job;
 
 /// What to compare with: one value, or one for each word.
+#[derive(Clone, Copy)]
 enum Values<T> {
     One(T),
     Each(*const T),
