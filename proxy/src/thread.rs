@@ -13,7 +13,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -41,8 +41,10 @@ const POLLS_PER_LOOK: u32 = 16;
 const LONGEST_NAP: Duration = Duration::from_micros(100);
 const LONGEST_IDLE_NAP: Duration = Duration::from_millis(2);
 const NOT_LONG_AGO: Duration = Duration::from_millis(200);
-/// The longest sleep otherwise: time-outs are counted in seconds.
-const LONGEST_SLEEP: Duration = Duration::from_millis(500);
+/// The longest sleep otherwise: what host threads have left behind since (see [`Driver::look_after`]) waits as long.
+const LONGEST_SLEEP: Duration = Duration::from_millis(20);
+/// Busy rounds between two looks at what host threads have left behind.
+const ROUNDS_PER_ERRAND: u32 = 256;
 
 /// The engine and what its drivers share.
 pub struct Driver {
@@ -56,7 +58,11 @@ pub struct Driver {
     wakes: bool,
     bell: EventFd,
     started: Instant,
+    errand: OnceLock<Errand>,
 }
+
+/// What [`Driver::look_after`] takes.
+type Errand = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// A host thread's turn at driving the engine; ends when dropped.
 pub struct Turn<'a>(&'a Driver);
@@ -111,6 +117,16 @@ impl Driver {
         let _ = self.bell.write(1);
     }
 
+    /// Gives the proxy thread something to look after besides the engine, once: it polls what host threads have posted and
+    /// left, and says whether some of that is still on its way. Must not block. A second one is ignored.
+    pub fn look_after(&self, errand: impl Fn() -> bool + Send + Sync + 'static) {
+        let _ = self.errand.set(Box::new(errand));
+    }
+
+    fn run_errand(&self) -> bool {
+        self.errand.get().is_some_and(|errand| errand())
+    }
+
     #[inline]
     fn poll(&self, engine: &mut Engine) -> usize {
         let events = engine.poll();
@@ -161,6 +177,7 @@ impl Proxy {
             wakes,
             bell,
             started: Instant::now(),
+            errand: OnceLock::new(),
         });
         let of_thread = Arc::clone(&driver);
         let thread =
@@ -194,7 +211,7 @@ fn run(driver: &Driver, options: Options) {
         (engine.endpoint().wait_fds(), bells)
     };
     let mut busy_until = Instant::now();
-    let (mut spin, mut look, mut idle_polls) = (SPIN, LOOK, 0u32);
+    let (mut spin, mut look, mut rounds, mut idle_polls) = (SPIN, LOOK, 0u32, 0u32);
     let mut nap = Duration::from_micros(20);
     let mut turns_seen = 0;
     while !driver.stop.load(Ordering::Acquire) {
@@ -207,6 +224,10 @@ fn run(driver: &Driver, options: Options) {
             continue;
         }
         look = LOOK;
+        rounds = rounds.wrapping_add(1);
+        if rounds.is_multiple_of(ROUNDS_PER_ERRAND) {
+            driver.run_errand();
+        }
         if driver.try_poll() > 0 {
             busy_until = Instant::now() + spin;
             nap = Duration::from_micros(20);
@@ -225,7 +246,7 @@ fn run(driver: &Driver, options: Options) {
             Err(_) => false,
         };
         if may_sleep {
-            let longest = if rail_fds.is_some() { LONGEST_SLEEP } else { nap };
+            let longest = if rail_fds.is_some() && !driver.run_errand() { LONGEST_SLEEP } else { nap };
             let asleep = Instant::now();
             let woken = sleep(driver, rail_fds.as_deref().unwrap_or(&[]), &bells, longest);
             let longest = if asleep - busy_until < NOT_LONG_AGO { LONGEST_NAP } else { LONGEST_IDLE_NAP };

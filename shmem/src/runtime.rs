@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use symrail_heap::{PeerMap, Reach, SymmetricHeap};
 use symrail_proxy::channel::{Channel, DEFAULT_REPLIES, DEFAULT_SLOTS, Producer};
@@ -256,6 +257,9 @@ impl Runtime {
     /// What was under way and failed, or a peer that does not come. The PE has left in any case.
     pub fn finalize(self) -> Result<()> {
         let quiet = self.quiet();
+        if let Ok(wire) = &self.wire {
+            wire.settle(Duration::from_secs(self.settings.timeout_s));
+        }
         let barrier = lock(&self.bootstrap).barrier().map_err(Error::from);
         quiet.and(barrier)
     }

@@ -53,11 +53,19 @@ impl HostSide {
         }
         events
     }
+
+    /// Polls if that brings anything forward. Whether it will go on doing so.
+    fn poll_if_active(&mut self) -> bool {
+        if self.endpoint.is_active() {
+            self.poll();
+        }
+        self.endpoint.is_active()
+    }
 }
 
 /// A PE's endpoints, as its host threads use them.
 pub(crate) struct Wire {
-    host: Mutex<HostSide>,
+    host: Arc<Mutex<HostSide>>,
     driver: Arc<Driver>,
     // Joined when dropped; everything that can fail has been done by then.
     _proxy: Proxy,
@@ -74,8 +82,12 @@ impl Wire {
         let driver = Arc::clone(proxy.driver());
         let many_rails = driver.engine().endpoint().caps().len() > 1;
         let copy_limit = host.copy_limit();
+        let host = Arc::new(Mutex::new(HostSide { endpoint: host, finished: Vec::new(), next_tag: 0 }));
+        // What a provider could not send at once goes out although the thread that posted it computes.
+        let left_behind = Arc::clone(&host);
+        driver.look_after(move || left_behind.try_lock().is_ok_and(|mut side| side.poll_if_active()));
         Wire {
-            host: Mutex::new(HostSide { endpoint: host, finished: Vec::new(), next_tag: 0 }),
+            host,
             driver,
             _proxy: proxy,
             many_rails,
@@ -289,6 +301,15 @@ impl Wire {
         }
     }
 
+    /// Waits until nothing of host threads is on its way: not even what no quiet waits for. At most `TIMEOUT_S`.
+    pub fn settle(&self, patience: Duration) {
+        let mut wait = self.wait();
+        let deadline = Instant::now() + patience;
+        while self.host().poll_if_active() && Instant::now() < deadline {
+            wait.step();
+        }
+    }
+
     /// Progress for a host thread that waits for its own operations.
     fn wait(&self) -> Wait<'_> {
         Wait { wire: self, turn: None, polls: 0, idle_since: None, naps: false, may_nap: false }
@@ -301,12 +322,10 @@ impl Wire {
 
     /// Polls the host endpoint if that brings anything forward; nobody sends to a host endpoint first.
     fn poll_host(&self, now_and_then: bool) -> usize {
-        if self.used.load(Ordering::Relaxed) & Path::Host as u8 == 0 {
-            return 0;
-        }
         let Ok(mut side) = self.host.try_lock() else { return 0 };
         // What was posted without a completion may still be on its way out of the provider.
-        if side.endpoint.is_active() || now_and_then { side.poll() } else { 0 }
+        let unseen = now_and_then && self.used.load(Ordering::Relaxed) & Path::Host as u8 != 0;
+        if side.endpoint.is_active() || unseen { side.poll() } else { 0 }
     }
 
     /// Writes a byte that the peer waits for and that no quiet has to wait for.

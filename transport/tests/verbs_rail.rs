@@ -173,6 +173,7 @@ fn settings_of(play: &str) -> Settings {
         "gid0" => settings.ib_gid_index = Some(0),
         "gid1" => settings.ib_gid_index = Some(1),
         "immediate-mode" => settings.ib_mode = IbMode::WriteWithImm,
+        "killed" => (settings.ib_timeout, settings.ib_retry_cnt) = (14, 3),
         "relaxed" => settings.ib_relaxed_ordering = true,
         // Lost packets cost a time-out each: make it 4 ms instead of seconds.
         "wire" => settings.ib_timeout = 10,
@@ -266,7 +267,7 @@ fn packets_that_are_lost_are_sent_again() {
 fn a_killed_peer_fails_what_was_for_it_within_bounded_time() {
     let Some(nic) = nics(&Settings::default()).into_iter().next() else { return };
     let (mut peer, mut link) = Peer::start("killed");
-    let mut half = half(&mut link, &nic, &impatient());
+    let mut half = half(&mut link, &nic, &settings_of("killed"));
     link.meet();
     peer.kill();
     for id in 0..10 {

@@ -110,7 +110,7 @@ impl Core {
                     op.value = value;
                 }
             }
-            Work::Send => {}
+            Work::Send | Work::Flag { .. } => {}
         }
         for slot in [request.slot, request.via].into_iter().flatten() {
             self.bounce.free(slot);

@@ -8,8 +8,10 @@ use crate::rail::{Dest, LocalBuf, NativeAmo, Notify, PostError, RailSink as _, W
 /// What a work request does.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Work {
-    /// Write to a symmetric offset; `delivered` asks for visibility at the target.
+    /// Write to a symmetric offset; complete when visible at the target.
     Write { offset: u64 },
+    /// Write to a symmetric offset; complete when it has left.
+    Flag { offset: u64 },
     /// Read from a symmetric offset.
     Read { offset: u64 },
     /// Send a message.
@@ -88,9 +90,10 @@ impl Endpoint {
         // SAFETY (all posts below): whoever submitted the operation keeps its buffers until it is complete, slots of the
         // arena are freed with their work request, and remote places come from the peers' own cards.
         match request.work {
-            Work::Write { offset } => {
+            Work::Write { offset } | Work::Flag { offset } => {
                 let remote = core.regions.remote(dest, lane, offset).ok_or(PostError::Again)?.0;
-                let options = WriteOptions { id: Some(id), notify: Notify::Delivered, immediate: None, more };
+                let notify = if let Work::Flag { .. } = request.work { Notify::Transmitted } else { Notify::Delivered };
+                let options = WriteOptions { id: Some(id), notify, immediate: None, more };
                 // SAFETY: see above.
                 unsafe { rail.write(dest, local, remote, options) }?;
                 counters.writes += 1;

@@ -2,6 +2,7 @@
 
 use super::Endpoint;
 use super::job::{Issue, Job, Source};
+use super::post::{Work, WorkRequest};
 use crate::amo::{AmoOp, AmoType};
 use crate::error::Result;
 use crate::pe::Pe;
@@ -38,11 +39,11 @@ impl Endpoint {
                 return true;
             }
         }
-        after_requests && self.quick_write(pe, dest, ptr, len, true)
+        after_requests && self.quick_write(pe, dest, ptr, len)
     }
 
-    /// Writes without a completion. `counts`: a quiet has to flush it.
-    fn quick_write(&mut self, pe: Pe, dest: u64, ptr: *const u8, len: u64, counts: bool) -> bool {
+    /// Writes without a completion.
+    fn quick_write(&mut self, pe: Pe, dest: u64, ptr: *const u8, len: u64) -> bool {
         let (core, at) = (&mut self.core, pe as usize * self.rails.len());
         let Some(c) = core.connections.get_mut(at) else { return false };
         let caps = &core.caps[0];
@@ -65,14 +66,13 @@ impl Endpoint {
         }
         core.counters[0].writes += 1;
         core.counters[0].bytes += len;
-        if counts {
-            c.dirty = true;
-            core.list(pe, 0);
-        }
+        c.dirty = true;
+        core.list(pe, 0);
         true
     }
 
-    /// Writes one byte that nobody's quiet has to wait for: a flag that its reader waits for.
+    /// Writes one byte that nobody's quiet has to wait for: a flag that its reader waits for. The endpoint is active until
+    /// the byte has left.
     ///
     /// # Errors
     /// As for [`Endpoint::submit`].
@@ -80,7 +80,26 @@ impl Endpoint {
         let job = Job::Put { dest, source: Source::Copied(&raw const value), len: 1 };
         self.core.validate(pe, &job)?;
         let one_lane = self.core.peers.get(pe as usize).is_some_and(|p| p.lanes == 1 && p.deferred.is_empty());
-        if pe != self.core.me && one_lane && self.quick_write(pe, dest, &raw const value, 1, false) {
+        if pe != self.core.me
+            && one_lane
+            && self.ready()
+            && let Some(slot) = self.core.bounce.alloc(1)
+        {
+            let ptr = self.core.bounce.ptr(slot).as_ptr();
+            // SAFETY: a slot of our own with room for a byte.
+            unsafe { ptr.write(value) };
+            let work = Work::Flag { offset: dest };
+            self.post(WorkRequest {
+                work,
+                dest: pe,
+                lane: 0,
+                more: false,
+                op: 0,
+                ptr,
+                len: 1,
+                slot: Some(slot),
+                via: None,
+            });
             return Ok(());
         }
         // SAFETY: the byte is copied during the call.

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use peer::{HEAP, PATIENCE, Pair, Setup, order_message};
 use serial_test::serial;
 use symrail_transport::amo::{AmoOp, AmoType};
-use symrail_transport::env::ProgressModel;
+use symrail_transport::backend::{self, HostPes};
+use symrail_transport::env::{ProgressModel, TransportKind};
 use symrail_transport::rail::{LocalBuf, NativeAmo, Notify, PostError, RemoteBuf, WriteOptions};
 
 const TCP: Setup = Setup::new("tcp", "127.0.0.2,127.0.0.3");
@@ -582,8 +583,11 @@ fn nics_are_named_and_ordered() {
         return;
     };
     assert_eq!(found.unwrap(), ["127.0.0.3", "127.0.0.2", "127.0.0.4"]);
-    let two = discover(Setup::new("tcp", "127.0.0.3,127.0.0.2,127.0.0.4"), &|s| s.libfabric_max_nic_per_pe = 2);
-    assert_eq!(two.unwrap().unwrap(), ["127.0.0.3", "127.0.0.2"]);
+    let mut settings = Setup::new("tcp", "127.0.0.3,127.0.0.2,127.0.0.4").settings();
+    settings.transport = TransportKind::Libfabric;
+    settings.libfabric_max_nic_per_pe = 2;
+    let two = backend::choose(&settings, &HostPes::alone([0].into())).unwrap();
+    assert_eq!(two.names(), ["127.0.0.3", "127.0.0.2"]);
     assert_eq!(discover(Setup::new("tcp", "lo"), &|_| {}).unwrap().unwrap(), ["lo"]);
     assert_eq!(discover(Setup::new("shm", "shm1,shm0"), &|_| {}).unwrap().unwrap(), ["shm1", "shm0"]);
     assert_eq!(discover(Setup::new("shm", ""), &|_| {}).unwrap().unwrap(), ["shm"]);
