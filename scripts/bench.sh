@@ -171,8 +171,6 @@ channel_figures() {
 }
 
 report() {
-  echo "# Benchmarks"
-  echo
   echo "$(date -u '+%Y-%m-%d %H:%M UTC'), $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores," \
     "$(awk '/^MemTotal/ { printf "%.0f GiB", $2 / 1048576 }' /proc/meminfo), Linux $(uname -r)," \
     "commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)."
@@ -200,13 +198,13 @@ report | tee "$work/report"
 echo
 echo "took $(($(date +%s) - started)) s"
 if [ $record = 1 ]; then
-  {
-    sed -n 1,4p "$work/report"
-    echo
-    echo "Made by \`scripts/bench.sh --record\`: bare libfabric and Symrail in turns in the same minutes, between two"
-    echo "processes of one machine."
-    sed -n '5,$p' "$work/report"
-  } >docs/benchmarks.md
+  # Its own section only; the lines that enclose it are comments there.
+  awk -v report="$work/report" '
+    /^<!-- bench.sh: end -->/ { inside = 0 }
+    !inside
+    /^<!-- bench.sh: begin -->/ { inside = 1; while ((getline line < report) > 0) print line }' \
+    docs/benchmarks.md >"$work/benchmarks.md"
+  cp "$work/benchmarks.md" docs/benchmarks.md
   echo "written to docs/benchmarks.md"
 fi
 [ ! -s "$failures" ]

@@ -129,7 +129,9 @@ impl Engine {
         self.rounds += 1;
         let mut events = 0;
         for channel in 0..self.channels.len() {
-            events += self.take_requests(channel);
+            if self.channels[channel].is_ready() {
+                events += self.take_requests(channel);
+            }
         }
         events += self.endpoint.poll(&mut self.agent);
         self.idle_rounds = if events > 0 { 0 } else { self.idle_rounds.saturating_add(1) };

@@ -35,8 +35,13 @@ const GOOD_SLEEP: Duration = Duration::from_micros(200);
 /// they become rarer while host threads go on.
 const LOOK: Duration = Duration::from_micros(100);
 const RAREST_LOOK: Duration = Duration::from_micros(400);
+/// On a core that others want, polling keeps them from running, and them running keeps us from polling; sleeping does
+/// neither, since who is woken may run at once. So where giving way cost more than [`TAKEN`], the thread does not poll
+/// idly for this long.
+const CONTENDED: Duration = Duration::from_millis(50);
+const TAKEN: Duration = Duration::from_micros(5);
 /// Idle polls between two looks at the clock.
-const POLLS_PER_LOOK: u32 = 16;
+const POLLS_PER_LOOK: u32 = 4;
 /// The longest sleep where no wait object can wake us: while something happened not long ago, and otherwise.
 const LONGEST_NAP: Duration = Duration::from_micros(100);
 const LONGEST_IDLE_NAP: Duration = Duration::from_millis(2);
@@ -214,6 +219,7 @@ fn run(driver: &Driver, options: Options) {
     let (mut spin, mut look, mut rounds, mut idle_polls) = (SPIN, LOOK, 0u32, 0u32);
     let mut nap = Duration::from_micros(20);
     let mut turns_seen = 0;
+    let mut contended_until = busy_until;
     while !driver.stop.load(Ordering::Acquire) {
         let turns = driver.turns.load(Ordering::Relaxed);
         let others_drive = driver.waiting.load(Ordering::Acquire) > 0 || turns != turns_seen;
@@ -234,8 +240,17 @@ fn run(driver: &Driver, options: Options) {
             continue;
         }
         idle_polls = idle_polls.wrapping_add(1);
-        if options.spin || !idle_polls.is_multiple_of(POLLS_PER_LOOK) || Instant::now() < busy_until {
+        if options.spin || !idle_polls.is_multiple_of(POLLS_PER_LOOK) {
             std::hint::spin_loop();
+            continue;
+        }
+        let now = Instant::now();
+        if now < busy_until && now >= contended_until {
+            std::thread::yield_now();
+            let back = Instant::now();
+            if back - now > TAKEN {
+                contended_until = back + CONTENDED;
+            }
             continue;
         }
         let may_sleep = match driver.engine.try_lock() {

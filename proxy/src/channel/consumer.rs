@@ -43,6 +43,14 @@ impl Consumer {
         &self.memory
     }
 
+    /// Whether [`next`](Self::next) is worth a call: the first word of a request has arrived. Costs one load.
+    #[inline]
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let first = self.memory.chunk(self.next, 0)[0].load(Ordering::Relaxed);
+        first >> 63 == self.memory.parity(self.next) >> 63
+    }
+
     /// Takes the next request and its position. `None` when there is none yet, or while too many are incomplete.
     ///
     /// `None` publishes, and so does every half ring: a producer that waits for room is never forgotten.

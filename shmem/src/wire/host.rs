@@ -1,0 +1,120 @@
+//! The host endpoint, which host threads use one at a time.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+use symrail_transport::endpoint::job::Finished;
+use symrail_transport::endpoint::{Endpoint, NoAgent};
+
+/// Polls by one holder of the lock: taking it costs as much as a poll.
+const POLLS_AT_ONCE: u32 = 8;
+
+/// The host endpoint behind its lock.
+pub(super) struct Host {
+    side: Mutex<Side>,
+    /// Polling would bring something forward, as its last user left it: known without the lock.
+    active: AtomicBool,
+}
+
+/// The host endpoint and what it has finished.
+pub(super) struct Side {
+    pub endpoint: Endpoint,
+    pub finished: Vec<Finished>,
+    next_tag: u64,
+}
+
+/// A host thread's use of the host endpoint.
+pub(super) struct InUse<'a> {
+    side: MutexGuard<'a, Side>,
+    active: &'a AtomicBool,
+}
+
+impl Host {
+    pub fn new(endpoint: Endpoint) -> Host {
+        Host { side: Mutex::new(Side { endpoint, finished: Vec::new(), next_tag: 0 }), active: AtomicBool::new(false) }
+    }
+
+    #[inline]
+    pub fn lock(&self) -> InUse<'_> {
+        InUse { side: self.side.lock().unwrap_or_else(PoisonError::into_inner), active: &self.active }
+    }
+
+    #[inline]
+    pub fn try_lock(&self) -> Option<InUse<'_>> {
+        let side = match self.side.try_lock() {
+            Ok(side) => side,
+            Err(TryLockError::Poisoned(e)) => e.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(InUse { side, active: &self.active })
+    }
+
+    /// Whether anything is under way that polling would bring forward.
+    #[inline]
+    pub fn is_active(&self) -> bool {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    /// Polls if that brings anything forward and nobody else uses the endpoint. Whether it will go on doing so.
+    pub fn look_after(&self) -> bool {
+        if self.is_active()
+            && let Some(mut side) = self.try_lock()
+        {
+            side.poll();
+        }
+        self.is_active()
+    }
+}
+
+impl Side {
+    /// A tag that no operation of a host thread has had, on either path.
+    pub fn new_tag(&mut self) -> u64 {
+        self.next_tag += 1;
+        self.next_tag
+    }
+
+    #[inline]
+    pub fn poll(&mut self) -> usize {
+        let events = self.endpoint.poll(&mut NoAgent);
+        while let Some(finished) = self.endpoint.next_finished() {
+            self.finished.push(finished);
+        }
+        events
+    }
+
+    /// Polls a few times, until `done`.
+    #[inline]
+    pub fn poll_until(&mut self, done: impl Fn(&Side) -> bool) -> bool {
+        for _ in 0..POLLS_AT_ONCE {
+            if done(self) {
+                return true;
+            }
+            self.poll();
+        }
+        done(self)
+    }
+}
+
+impl Deref for InUse<'_> {
+    type Target = Side;
+
+    #[inline]
+    fn deref(&self) -> &Side {
+        &self.side
+    }
+}
+
+impl DerefMut for InUse<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Side {
+        &mut self.side
+    }
+}
+
+impl Drop for InUse<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.active.store(self.side.endpoint.is_active(), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,85 @@
+//! How a host thread waits.
+
+use std::time::{Duration, Instant};
+
+use symrail_proxy::Turn;
+
+use super::Wire;
+
+/// Rounds of polling the host endpoint before a waiting thread also drives the engine: about the time of a round trip, which
+/// would only become longer.
+const ALONE: u32 = 8;
+/// Polls between two looks at the clock, and looks between two at the time-outs.
+const POLLS_PER_LOOK: u32 = 16;
+const LOOKS_PER_TICK: u32 = 64;
+/// How long a thread polls in vain, a few round trips, before it lets others run, and then how often it does.
+const BEFORE_YIELD: Duration = Duration::from_micros(20);
+const BETWEEN_YIELDS: Duration = Duration::from_micros(50);
+/// How long a thread waits by polling; then the proxy thread takes over and the waiting thread naps, each time for an
+/// eighth of what it has waited.
+const PATIENCE: Duration = Duration::from_millis(10);
+const LONGEST_NAP: Duration = Duration::from_millis(1);
+
+/// One host thread's waiting: polls, then yields, then (for memory) naps; and counts time-outs.
+pub(crate) struct Wait<'a> {
+    wire: &'a Wire,
+    turn: Option<Turn<'a>>,
+    polls: u32,
+    looks: u32,
+    idle_since: Option<Instant>,
+    yielded: Option<Instant>,
+    /// It has come to naps; never for a thread that waits for its own operations.
+    naps: bool,
+    may_nap: bool,
+}
+
+impl<'a> Wait<'a> {
+    /// For a thread that waits for its own operations; with `may_nap` for one that waits for memory to change.
+    pub fn new(wire: &'a Wire, may_nap: bool) -> Wait<'a> {
+        Wait { wire, turn: None, polls: 0, looks: 0, idle_since: None, yielded: None, naps: false, may_nap }
+    }
+
+    /// After the caller's own poll of its endpoint has found nothing: does something useful, or lets others.
+    pub fn step(&mut self) {
+        if self.polls < ALONE {
+            self.polls += 1;
+            std::hint::spin_loop();
+        } else {
+            self.drive();
+        }
+    }
+
+    /// Drives both endpoints, or lets others.
+    pub fn drive(&mut self) {
+        if self.naps {
+            let waited = self.idle_since.map_or(PATIENCE, |since| since.elapsed());
+            std::thread::sleep((waited / 8).min(LONGEST_NAP));
+            self.wire.poll_host(true);
+            return;
+        }
+        self.polls = self.polls.wrapping_add(1);
+        let look = self.polls.is_multiple_of(POLLS_PER_LOOK);
+        let turn = self.turn.get_or_insert_with(|| self.wire.driver.wait_turn());
+        if turn.poll() + self.wire.poll_host(look) > 0 {
+            self.idle_since = None;
+        } else if look {
+            self.look_at_clock();
+        }
+    }
+
+    fn look_at_clock(&mut self) {
+        let now = Instant::now();
+        let idle = now - *self.idle_since.get_or_insert(now);
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(LOOKS_PER_TICK) {
+            self.wire.host.lock().endpoint.tick(self.wire.seconds());
+        }
+        if self.may_nap && idle > PATIENCE {
+            self.turn = None;
+            self.naps = true;
+        } else if idle > BEFORE_YIELD && self.yielded.is_none_or(|then| now - then > BETWEEN_YIELDS) {
+            std::thread::yield_now();
+            self.yielded = Some(Instant::now());
+        }
+    }
+}
