@@ -96,7 +96,7 @@ both() { # rails command…: runs it at both ends; the worse exit code
 
 bandwidth() { # rails policy: MB/s
   export SYMRAIL_RAIL_POLICY=$2
-  both "$1" "$target/release/symrail" perf put-bw -b 4194304 -e 4194304 -i 2 -w 1 --json "$WORK/result" > "$WORK/table" ||
+  both "$1" "$target/release/symrail" perf put-bw -b 4194304 -e 4194304 -W 16 -i 2 -w 1 --json "$WORK/result" > "$WORK/table" ||
     { cat "$WORK/table" >&2; return 1; }
   # One result: one value.
   tr -d '\n' < "$WORK/result" | sed -n 's/.*"value": *\([0-9.]*\).*/\1/p'

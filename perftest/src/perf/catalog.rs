@@ -116,8 +116,8 @@ macro_rules! test {
     };
 }
 
-/// Window of bandwidth tests.
-const WIDE: usize = 16;
+/// Window of bandwidth tests, unless `-W` is given.
+const WIDE: usize = 64;
 /// Window of rate tests.
 const DEEP: usize = 64;
 
@@ -126,16 +126,16 @@ const DEEP: usize = 64;
 pub static TESTS: &[Test] = &[
     test!("raw-put-lat", Libfabric, Work::Put, Range, "us", "put, awaited delivery, on bare libfabric"),
     test!("raw-get-lat", Libfabric, Work::Get, Range, "us", "get on bare libfabric"),
-    test!("raw-put-bw", Libfabric, Work::PutWindows(WIDE), Range, "MB/s", "puts, 16 in flight, each delivery awaited, on bare libfabric"),
-    test!("raw-get-bw", Libfabric, Work::GetWindows(WIDE), Range, "MB/s", "gets, 16 in flight, on bare libfabric"),
+    test!("raw-put-bw", Libfabric, Work::PutWindows(WIDE), Range, "MB/s", "puts, a window in flight, each delivery awaited, on bare libfabric"),
+    test!("raw-get-bw", Libfabric, Work::GetWindows(WIDE), Range, "MB/s", "gets, a window in flight, on bare libfabric"),
     test!("raw-put-rate", Libfabric, Work::PutWindows(DEEP), Word, "Mop/s", "8-byte puts, 64 in flight, each delivery awaited, on bare libfabric"),
     test!("raw-put-pingpong", Libfabric, Work::PutPingPong, Word, "us", "half round trip of an 8-byte put on bare libfabric"),
     test!("raw-amo-lat", Libfabric, Work::FetchAdd, Word, "us", "the provider's own fetch-add"),
     test!("raw-amo-rate", Libfabric, Work::AddWindows(DEEP), Word, "Mop/s", "the provider's own adds, 64 in flight"),
     test!("raw-memcpy-bw", Copies, Work::PutWindows(WIDE), Range, "MB/s", "memcpy between shared mappings of two processes"),
-    test!("put-bw", Runtime, Work::PutWindows(WIDE), Range, "MB/s", "windows of 16 puts, a quiet after each"),
+    test!("put-bw", Runtime, Work::PutWindows(WIDE), Range, "MB/s", "windows of puts, a quiet after each"),
     test!("put-lat", Runtime, Work::Put, Range, "us", "put and quiet"),
-    test!("get-bw", Runtime, Work::GetWindows(WIDE), Range, "MB/s", "windows of 16 gets, a quiet after each"),
+    test!("get-bw", Runtime, Work::GetWindows(WIDE), Range, "MB/s", "windows of gets, a quiet after each"),
     test!("get-lat", Runtime, Work::Get, Range, "us", "blocking get"),
     test!("p-rate", Runtime, Work::PutWindows(DEEP), Word, "Mop/s", "windows of 64 8-byte puts, a quiet after each"),
     test!("put-rate", Runtime, Work::PutStream, Word, "Mop/s", "8-byte puts, one quiet at the end"),

@@ -59,6 +59,9 @@ pub struct Args {
     /// Iterations before those
     #[arg(short = 'w', value_name = "WARMUP")]
     warmup: Option<u64>,
+    /// Operations in a window of the bandwidth and rate tests; 64 if not given
+    #[arg(short = 'W', long, value_name = "N")]
+    window: Option<usize>,
     /// Who starts the operations
     #[arg(long, value_enum, default_value_t = Device::Host)]
     device: Device,
@@ -119,6 +122,7 @@ impl Args {
             max: self.max,
             iterations: self.iterations,
             warmup: self.warmup,
+            window: self.window,
             busy_target: self.busy_target,
         }
     }

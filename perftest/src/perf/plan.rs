@@ -12,6 +12,8 @@ const SMALL: usize = 8 << 10;
 const BUDGET: Duration = Duration::from_secs(1);
 /// What the window of a bandwidth test may take, so that large sizes do not need more memory than the machine has.
 const WINDOW_BYTES: usize = 16 << 20;
+/// The most operations of a window.
+const LARGEST_WINDOW: usize = 1024;
 /// The largest size unless one is given.
 pub const DEFAULT_MAX: usize = 4 << 20;
 
@@ -26,6 +28,8 @@ pub struct Plan {
     pub iterations: Option<u64>,
     /// Iterations before those.
     pub warmup: Option<u64>,
+    /// Operations in a window.
+    pub window: Option<usize>,
     /// The target computes and does not call the library.
     pub busy_target: bool,
 }
@@ -39,10 +43,26 @@ impl Plan {
                 "there are no sizes from {min} to {max} bytes; -b is at least 1 and at most -e"
             )));
         }
+        if let Some(window) = self.window
+            && !(1..=LARGEST_WINDOW).contains(&window)
+        {
+            return Err(Error::Arguments(format!("-W {window}: a window has 1 to {LARGEST_WINDOW} operations")));
+        }
         if self.iterations == Some(0) {
             return Err(Error::Arguments("-i 0: there must be an iteration to measure".into()));
         }
         Ok(())
+    }
+
+    /// What a test does, with the window that was asked for.
+    #[must_use]
+    pub fn work(&self, test: &Test) -> Work {
+        match (test.work, self.window) {
+            (Work::PutWindows(_), Some(window)) => Work::PutWindows(window),
+            (Work::GetWindows(_), Some(window)) => Work::GetWindows(window),
+            (Work::AddWindows(_), Some(window)) => Work::AddWindows(window),
+            (work, _) => work,
+        }
     }
 
     fn range(&self) -> (usize, usize) {
@@ -89,8 +109,9 @@ impl Plan {
     /// Bytes of the area that `tests` need with `n_pes` PEs.
     #[must_use]
     pub fn area(&self, tests: &[&Test], n_pes: u32) -> usize {
-        let span =
-            |test: &&Test| self.sizes(test).into_iter().map(|size| Spread::of(test.work, size, n_pes).span()).max();
+        let span = |test: &&Test| {
+            self.sizes(test).into_iter().map(|size| Spread::of(self.work(test), size, n_pes).span()).max()
+        };
         let largest = tests.iter().filter_map(span).max().unwrap_or(0);
         area::SOURCE + 2 * largest.next_multiple_of(4096)
     }

@@ -59,7 +59,7 @@ impl<'a, C: Carrier> Bench<'a, C> {
     /// Measures one size. The figures are PE 0's. Collective.
     pub fn measure(&mut self, size: usize) -> Result<Option<Figures>> {
         self.round += 1;
-        let spread = Spread::of(self.test.work, size, self.carrier.n_pes());
+        let spread = Spread::of(self.plan.work(self.test), size, self.carrier.n_pes());
         let mine = pattern::seed(self.round, self.carrier.pe());
         pattern::fill(self.carrier, spread.source(0), spread.span(), mine);
         pattern::wipe(self.carrier, spread.dest(0), spread.span());

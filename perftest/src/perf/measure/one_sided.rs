@@ -54,7 +54,7 @@ impl<C: Carrier> Bench<'_, C> {
     fn work(&mut self, spread: Spread) -> Result<Figures> {
         let (size, peer) = (spread.size, self.peer);
         let (source, dest) = (spread.source(0), spread.dest(0));
-        match self.test.work {
+        match self.plan.work(self.test) {
             Work::Put => self.latency(size, |bench| {
                 bench.carrier.put(peer, dest, source, size)?;
                 bench.carrier.quiet()

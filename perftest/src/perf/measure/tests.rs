@@ -156,7 +156,7 @@ fn tests() -> impl Iterator<Item = &'static Test> {
 }
 
 fn plan() -> Plan {
-    Plan { min: Some(1), max: Some(100), iterations: Some(3), warmup: Some(2), busy_target: false }
+    Plan { min: Some(1), max: Some(100), iterations: Some(3), warmup: Some(2), window: None, busy_target: false }
 }
 
 #[test]
@@ -188,6 +188,18 @@ fn every_test_notices_that_what_it_moves_is_wrong() {
     for test in tests().filter(|test| test.can_have_busy_target()) {
         assert!(run(test, &busy, 2, false).is_ok(), "{}", test.name);
         assert!(run(test, &busy, 2, true).is_err(), "{}", test.name);
+    }
+}
+
+#[test]
+fn a_window_has_as_many_operations_as_asked_for() {
+    for (window, good) in [(1, true), (3, true), (200, true), (0, false), (1 << 20, false)] {
+        let plan = Plan { window: Some(window), ..plan() };
+        assert_eq!(plan.check().is_ok(), good, "{window}");
+        for test in tests().filter(|test| good && plan.work(test) != test.work) {
+            let figures = run(test, &plan, 2, false).unwrap();
+            assert!(figures.iter().all(|f| f.iters as usize == 3 * window), "{} {figures:?}", test.name);
+        }
     }
 }
 
