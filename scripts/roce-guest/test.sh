@@ -1,10 +1,14 @@
 #!/bin/bash
-# Builds the ibverbs tests and runs them in the guest, all in one boot. Exit code 0: all passed.
+# Builds the ibverbs tests, of rails and of whole jobs, and runs them in the guest, all in one boot. Exit code 0: all passed.
+#
+#   scripts/roce-guest/test.sh [FILTER...]     only tests whose names contain one of these
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
 cd "$here/../.."
-binaries=$(cargo test -q --no-run --message-format=json -p symrail-transport --test 'verbs_*' |
-  sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
+# The tests of jobs start programs that lie beside them: the launcher, and those that are built with the tests.
+cargo build -q -p symrail-perftest --bins
+binaries=$(cargo test -q --no-run --message-format=json -p symrail-transport -p symrail-tests --test 'verbs_*' |
+  sed -n '/"profile":{[^}]*"test":true/s/.*"executable":"\([^"]*\)".*/\1/p')
 [ -n "$binaries" ] || { echo "$0: no test binaries" >&2; exit 1; }
 # A test that finds no device says SKIPPED and passes; here that is a failure. Three rails, since one of the tests takes the
 # address of the third away.
@@ -12,6 +16,8 @@ binaries=$(cargo test -q --no-run --message-format=json -p symrail-transport --t
 exec "$here/run.sh" --rails 3 --wire --limit "${LIMIT:-300}" -- bash -c '
   set -o pipefail
   code=0
-  for binary; do "$binary" --test-threads=1 2>&1 | tee -a /tmp/log || code=1; done
+  binaries=$1
+  shift
+  for binary in $binaries; do "$binary" --test-threads=1 "$@" 2>&1 | tee -a /tmp/log || code=1; done
   if grep SKIPPED: /tmp/log; then code=1; fi
-  exit $code' tests $binaries
+  exit $code' tests "$binaries" "$@"

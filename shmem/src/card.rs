@@ -39,7 +39,7 @@ impl Hello {
         let local = (0..handles.len()).filter(|&pe| handles[pe].host.same_host(mine));
         let local_pe = local.clone().position(|pe| pe == me as usize).unwrap_or(0);
         let cpus = local.map(|pe| all[pe].cpus.clone()).collect();
-        Ok((handles, HostPes { cpus, local_pe }))
+        Ok((handles, HostPes { cpus, local_pe, gpu: None }))
     }
 }
 

@@ -14,18 +14,22 @@ const RAILS: (&str, &str) = ("SYMRAIL_NIC_LIST", "rxe0,rxe1");
 const IBVERBS: (&str, &str) = ("SYMRAIL_TRANSPORT", "ibverbs");
 /// A lost packet costs a time-out: milliseconds, not seconds.
 const HASTY: (&str, &str) = ("SYMRAIL_IB_TIMEOUT", "13");
+/// Every endpoint of every PE locks all of it.
+const HEAP: (&str, &str) = ("SYMRAIL_HEAP_SIZE", "16M");
 const BY_NIC: (&str, &str) = ("SYMRAIL_IB_MODE", "rdma-atomics");
 const BY_AGENT: (&str, &str) = ("SYMRAIL_IB_MODE", "write-with-imm");
 
-const AUTO: Path = Path { name: "auto", provider: Some("verbs"), rails: 0, env: &[IBVERBS, RAILS, HASTY] };
-const NIC: Path = Path { name: "rdma-atomics", env: &[IBVERBS, RAILS, HASTY, BY_NIC], ..AUTO };
-const AGENT: Path = Path { name: "write-with-imm", env: &[IBVERBS, RAILS, HASTY, BY_AGENT], ..AUTO };
+const AUTO: Path = Path { name: "auto", provider: Some("verbs"), rails: 0, env: &[IBVERBS, RAILS, HASTY, HEAP] };
+const NIC: Path = Path { name: "rdma-atomics", env: &[IBVERBS, RAILS, HASTY, HEAP, BY_NIC], ..AUTO };
+const AGENT: Path = Path { name: "write-with-imm", env: &[IBVERBS, RAILS, HASTY, HEAP, BY_AGENT], ..AUTO };
 /// Large operations over both rails.
 const STRIPED: Path = Path {
     name: "rdma-atomics, striped",
-    env: &[IBVERBS, RAILS, HASTY, BY_NIC, ("SYMRAIL_RAIL_POLICY", "stripe"), ("SYMRAIL_STRIPE_THRESHOLD", "64K")],
+    env: &[IBVERBS, RAILS, HASTY, HEAP, BY_NIC, ("SYMRAIL_RAIL_POLICY", "stripe"), ("SYMRAIL_STRIPE_THRESHOLD", "64K")],
     ..AUTO
 };
+/// The same devices by libfabric.
+const LIBFABRIC: Path = Path { name: "libfabric", provider: Some("verbs;ofi_rxm"), rails: 0, env: &[RAILS, HEAP] };
 
 /// Whether the devices are there; says so if not.
 fn devices() -> bool {
@@ -56,6 +60,15 @@ fn every_operation_in_both_modes_and_auto() {
         succeed(NIC, 2, "pe_ops", &["tiny"]);
         succeed(NIC, 3, "pe_ops", &["small"]);
         succeed(STRIPED, 2, "pe_ops", &["small"]);
+    }
+}
+
+#[test]
+fn every_operation_by_libfabric_on_the_same_devices() {
+    if devices() {
+        succeed(LIBFABRIC, 2, "pe_ops", &["tiny"]);
+        succeed(LIBFABRIC, 3, "pe_ops", &["small"]);
+        assert_eq!(early(LIBFABRIC, "signals", "500"), 0);
     }
 }
 
@@ -109,7 +122,7 @@ fn nothing_passes_a_fence_or_is_late_after_a_quiet() {
 #[test]
 fn shallow_queues_are_enough() {
     if devices() {
-        let env = &[IBVERBS, RAILS, HASTY, BY_NIC, ("SYMRAIL_IB_QUEUE_DEPTH", "16")];
+        let env = &[IBVERBS, RAILS, HASTY, HEAP, BY_NIC, ("SYMRAIL_IB_QUEUE_DEPTH", "16")];
         let path = Path { name: "queue depth 16", env, ..AUTO };
         succeed(path, 2, "pe_ops", &["small"]);
         assert_eq!(early(path, "signals", "300"), 0);
@@ -126,10 +139,47 @@ fn gids_by_index() {
     }
 }
 
+#[test]
+fn what_does_not_exist_is_answered_with_what_does() {
+    if !devices() {
+        return;
+    }
+    for (name, value, words) in [
+        ("SYMRAIL_NIC_LIST", "rxe0,mlx9_9", ["mlx9_9 of SYMRAIL_NIC_LIST", "rxe1 port 1 (active"]),
+        ("SYMRAIL_IB_PORT", "2", ["SYMRAIL_IB_PORT=2", "rxe0 port 1 (active"]),
+        ("SYMRAIL_IB_GID_INDEX", "200", ["SYMRAIL_IB_GID_INDEX=200 on rxe0", "0: fe80::"]),
+        ("SYMRAIL_IB_PKEY_INDEX", "9", ["SYMRAIL_IB_PKEY_INDEX=9 on rxe0", "index 0 (0xffff)"]),
+    ] {
+        let outcome = AUTO.of(Job::new("pe_fault"), 2).args(["join"]).env(name, value).limit(60).run();
+        assert!(outcome.code.is_some_and(|code| code != 0), "{outcome:#?}");
+        assert!(words.iter().all(|words| outcome.err.contains(words)), "{words:?}: {outcome:#?}");
+    }
+}
+
+#[test]
+fn info_shows_devices_and_gids_and_what_a_job_would_choose() {
+    if !devices() {
+        return;
+    }
+    let output = Command::new(built("symrail")).arg("info").env(RAILS.0, RAILS.1).output().unwrap();
+    let page = String::from_utf8(output.stdout).unwrap();
+    for words in [
+        "rxe2 port 1 (active, Ethernet, MTU 4096",
+        "0: fe80::",
+        "1: 10.77.1.1 RoCE v2 (rail1)",
+        "transport    ibverbs",
+        "rails        rxe0, rxe1",
+        "rail rxe1: GID 1: 10.77.1.1",
+        "IB mode write-with-imm: rxe0 has atomics that are atomic with one another",
+    ] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+}
+
 /// Both ends of a cable, in both modes.
 fn over_the_cable(name: &'static str, plan: &str) {
     for mode in [BY_NIC, BY_AGENT] {
-        let env = &[IBVERBS, ("SYMRAIL_IB_TIMEOUT", "10")];
+        let env = &[IBVERBS, HEAP, ("SYMRAIL_IB_TIMEOUT", "10")];
         let job = Path { name, env, ..AUTO }.of(Job::new("pe_ops"), 2).env(mode.0, mode.1);
         let job = job.env_of(0, "SYMRAIL_NIC_LIST", "wire0").env_of(1, "SYMRAIL_NIC_LIST", "wire1");
         let outcome = job.args([plan]).limit(LIMIT).succeed();

@@ -24,13 +24,15 @@ pub struct HostPes {
     pub cpus: Vec<CpuSet>,
     /// The one that asks.
     pub local_pe: usize,
+    /// Where the heap of the one that asks is, if on a GPU.
+    pub gpu: Option<PciAddress>,
 }
 
 impl HostPes {
     /// A PE that is alone on its host and may use `cpus`.
     #[must_use]
     pub fn alone(cpus: CpuSet) -> HostPes {
-        HostPes { cpus: vec![cpus], local_pe: 0 }
+        HostPes { cpus: vec![cpus], local_pe: 0, gpu: None }
     }
 }
 
@@ -90,6 +92,7 @@ pub fn choose(settings: &Settings, host: &HostPes) -> Result<Choice> {
         let named: Vec<_> = nics.iter().map(|n| (n.name.as_str(), n.pci.as_deref())).collect();
         let (order, proxy_core) = place(&named, settings, host, &mut reasons)?;
         let nics: Vec<_> = order.into_iter().map(|i| nics[i].clone()).collect();
+        reasons.extend(nics.iter().filter_map(|nic| Some(format!("rail {}: GID {}", nic.name, nic.gid(settings)?))));
         let mode = verbs::decide(&nics, settings)?;
         reasons.push(format!("IB mode {}: {}", mode.0, mode.1));
         return Ok(Choice { nics: Nics::Ibverbs(nics), ib_mode: Some(mode), proxy_core, reasons });
@@ -126,11 +129,16 @@ fn place(
     let pci = |text: Option<&str>| text.and_then(|t| t.parse::<PciAddress>().ok());
     let places: Vec<_> = nics.iter().map(|(name, at)| NicLocation::find(&machine, name, pci(*at))).collect();
     let mapping: Option<NicPeMapping> = settings.nic_pe_mapping.as_ref().and_then(|text| text.parse().ok());
+    let gpu = host.gpu.and_then(|pci| machine.at(pci)).map(|device| device.place.clone());
     let order = if listed {
         reasons.push("rails in the order of SYMRAIL_NIC_LIST".into());
         as_given
     } else {
-        let pes: Vec<Near> = host.cpus.iter().map(|cpus| Near { gpu: None, cpus: cpus.clone() }).collect();
+        let near = |(pe, cpus): (usize, &CpuSet)| Near {
+            gpu: gpu.clone().filter(|_| pe == host.local_pe),
+            cpus: cpus.clone(),
+        };
+        let pes: Vec<Near> = host.cpus.iter().enumerate().map(near).collect();
         let ranked = rails_of(&machine, &places, &pes, host.local_pe, mapping.as_ref())?;
         reasons.extend(ranked.iter().map(|r| format!("rail {}: {r}", nics[r.nic].0)));
         ranked.into_iter().map(|r| r.nic).collect()
@@ -138,7 +146,7 @@ fn place(
     let seat = ProxySeat {
         allowed: host.cpus.get(host.local_pe).cloned().unwrap_or_default(),
         own: None,
-        near: order.first().and_then(|&nic| places[nic].place.as_ref()),
+        near: gpu.as_ref().or(order.first().and_then(|&nic| places[nic].place.as_ref())),
         local_pe: host.local_pe,
         local_pes: host.cpus.len(),
     };

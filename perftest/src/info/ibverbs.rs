@@ -16,7 +16,7 @@ pub fn find_out(settings: &Settings, here: &Here, place: &Place) -> Ibverbs {
         Err(error) => return Ibverbs { missing: Some(missing(&error)), ..Ibverbs::default() },
     };
     let rails = verbs::discover(settings)
-        .and_then(|nics| place.in_order(here, nics.iter().map(|nic| rail(nic, here)).collect()));
+        .and_then(|nics| place.in_order(here, nics.iter().map(|nic| rail(nic, here, settings)).collect()));
     let (rails, no_rails) = match rails {
         Ok(rails) if rails.is_empty() => (rails, Some("no InfiniBand devices on this machine".into())),
         Ok(rails) => (rails, None),
@@ -31,15 +31,20 @@ pub fn find_out(settings: &Settings, here: &Here, place: &Place) -> Ibverbs {
     }
 }
 
-fn rail(nic: &Nic, here: &Here) -> (NicLocation, Rail) {
+fn rail(nic: &Nic, here: &Here, settings: &Settings) -> (NicLocation, Rail) {
     let pci = nic.pci.as_ref().and_then(|pci| pci.parse().ok());
     let found = NicLocation::find(&here.machine, &nic.device, pci);
     let rail = Rail {
         name: nic.name.clone(),
         provider: "verbs".into(),
-        details: nic.to_string(),
+        details: format!("{}: port {} of {}, {}", nic.name, nic.port, nic.device, gid(nic, settings)),
         pci: nic.pci.clone(),
         distance: String::new(),
     };
     (NicLocation { name: format!("{}:{}", nic.device, nic.port), ..found }, rail)
+}
+
+/// The GID that it would use.
+fn gid(nic: &Nic, settings: &Settings) -> String {
+    nic.gid(settings).map_or_else(|| "no GID that the settings allow".into(), |gid| format!("GID {gid}"))
 }

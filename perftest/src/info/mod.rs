@@ -9,7 +9,7 @@
 //! | [`libfabric`] | libfabric: providers, rails, what they grant |
 //! | [`ibverbs`] | libibverbs: devices, ports, GIDs |
 //! | [`cuda`] | the CUDA driver: GPUs |
-//! | [`chosen`] | nobody: it decides, from the answers, what a PE started here would use |
+//! | [`chosen`] | the transport: what a PE started here would use |
 
 mod chosen;
 mod cuda;
@@ -72,17 +72,14 @@ fn json(value: &impl serde::Serialize) -> String {
 fn find_out(settings: &Settings) -> Report {
     let (host, machine) = host::find_out();
     let gpus = cuda::find_out();
-    let near = chosen::near(settings, &machine, &gpus);
-    let libfabric = libfabric::find_out(settings, &machine, &near);
-    let ibverbs = ibverbs::find_out(settings, &machine, &near);
-    let chosen = chosen::decide(settings, &machine, &near, &libfabric, &ibverbs);
+    let place = chosen::Place::new(settings, &machine, &gpus);
     Report {
         version: env!("CARGO_PKG_VERSION"),
         host,
-        libfabric,
-        ibverbs,
+        libfabric: libfabric::find_out(settings, &machine, &place),
+        ibverbs: ibverbs::find_out(settings, &machine, &place),
+        chosen: chosen::find_out(settings, &machine, &place),
         cuda: gpus,
-        chosen,
         changed: Setting::changed(settings),
         unknown: settings.unknown.iter().map(ToString::to_string).collect(),
     }

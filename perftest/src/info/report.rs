@@ -138,14 +138,12 @@ pub struct Gpu {
 pub struct Chosen {
     /// `libfabric`, `ibverbs` or `none`.
     pub transport: &'static str,
-    pub why: String,
     /// Rail names in order.
     pub rails: Vec<String>,
-    /// Why in that order.
-    pub order: String,
-    /// The processing unit that the proxy thread is pinned to.
+    /// The processing unit that the proxy thread is pinned to; `None` leaves it to the scheduler.
     pub proxy_core: Option<usize>,
-    pub proxy_core_why: String,
+    /// Reasons, one sentence each; or why there is no transport.
+    pub why: Vec<String>,
 }
 
 /// An environment variable and its value.

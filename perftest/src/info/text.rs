@@ -137,12 +137,15 @@ fn cuda(page: &mut Page, report: &Report) {
 fn chosen(page: &mut Page, report: &Report) {
     let chosen = &report.chosen;
     page.section("chosen, for a PE started here");
-    page.line("transport", format!("{} ({})", chosen.transport, chosen.why));
+    page.line("transport", chosen.transport);
     if !chosen.rails.is_empty() {
-        page.line("rails", format!("{} ({})", chosen.rails.join(", "), chosen.order));
+        page.line("rails", chosen.rails.join(", "));
+        let core = chosen.proxy_core.map_or_else(|| "where the scheduler puts it".into(), |core| core.to_string());
+        page.line("proxy core", core);
     }
-    let core = chosen.proxy_core.map_or_else(|| "none".into(), |core| core.to_string());
-    page.line("proxy core", format!("{core} ({})", chosen.proxy_core_why));
+    for reason in &chosen.why {
+        page.line("why", reason);
+    }
     page.section("settings that differ from the default (`symrail info --env` lists all)");
     for setting in &report.changed {
         let default = if setting.default.is_empty() { "unset" } else { &setting.default };

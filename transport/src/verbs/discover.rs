@@ -137,6 +137,11 @@ fn select(all: &[Nic], settings: &Settings) -> Result<Vec<Nic>> {
         let found = all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         Err(Error::NoRail { wanted, found })
     };
+    // A mistyped name is told, rather than a rail left out.
+    let listed = settings.nic_list.as_ref().filter(|list| !list.exclude).map_or(&[][..], |list| &list.names);
+    if let Some(unknown) = listed.iter().find(|name| !all.iter().any(|nic| nic.is_called(name))) {
+        return none(format!("{unknown} of SYMRAIL_NIC_LIST"));
+    }
     let allowed: Vec<&Nic> = match &settings.nic_list {
         None => all.iter().collect(),
         Some(NicList { exclude: true, names }) => {
@@ -154,10 +159,7 @@ fn select(all: &[Nic], settings: &Settings) -> Result<Vec<Nic>> {
     if let (true, Some(port)) = (allowed.is_empty(), settings.ib_port) {
         return none(format!("SYMRAIL_IB_PORT={port}"));
     }
-    let named = |nic: &Nic| {
-        let list = settings.nic_list.as_ref().filter(|list| !list.exclude);
-        list.is_some_and(|list| list.names.iter().any(|name| name.contains(':') && nic.is_called(name)))
-    };
+    let named = |nic: &Nic| listed.iter().any(|name| name.contains(':') && nic.is_called(name));
     let mut chosen: Vec<Nic> = Vec::new();
     for nic in allowed.into_iter().filter(|nic| nic.active) {
         let same = |other: &Nic| other.device == nic.device && (other.port == nic.port || !named(nic));

@@ -45,7 +45,8 @@ fn the_first_active_port_of_each_device_unless_told_otherwise() {
 fn what_does_not_exist_is_answered_with_what_does() {
     for (list, port, wanted) in [
         (None, Some(4), "SYMRAIL_IB_PORT=4"),
-        (Some((false, &["mlx4_0"][..])), None, "SYMRAIL_NIC_LIST"),
+        (Some((false, &["mlx5_1", "mlx4_0"][..])), None, "mlx4_0 of SYMRAIL_NIC_LIST"),
+        (Some((true, &["mlx5_0", "mlx5_1"][..])), None, "SYMRAIL_NIC_LIST"),
         (Some((false, &["mlx5_0:1"][..])), None, "an active port"),
     ] {
         let error = selected(list, port).unwrap_err().to_string();
