@@ -51,7 +51,7 @@ timeout "$limit" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 2
   -virtfs "local,path=$out,mount_tag=out,security_model=none" \
   -kernel "$dir/vmlinux" -initrd "$dir/initrd.img" \
   -append "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off nokaslr no_timer_check tsc=reliable random.trust_cpu=on \
-count=$rails wire=$wire rails=$here/rails.sh run=/run/out/$(basename "$command")" < /dev/null | tr -d '\r' || true
+count=$rails wire=$wire rails=$here/rails.sh run=/run/out/$(basename "$command")" < /dev/null | sed -u 's/\r//g' || true
 rm -f "$command"
 code=$(sed -n 's/^exit=\([0-9]*\).*/\1/p' "$work/exit" 2>/dev/null | tail -1)
 [ -n "$code" ] && exit "$code"

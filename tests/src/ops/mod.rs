@@ -26,7 +26,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// `full`, `small` (for a second look at a path) or `tiny` (for very slow providers).
+    /// `full`, `small` (for a second look at a path), `brief` (the same for slow machines) or `tiny` (for very slow providers).
     ///
     /// # Panics
     /// There is no such plan.
@@ -40,6 +40,7 @@ impl Plan {
                     .concat()
             }
             "small" => &[0, 1, 8, 65, 4 * K + 1, 64 * K + 1, 1024 * K + 3],
+            "brief" => &[0, 8, 65, 4 * K + 1, 64 * K + 1],
             "tiny" => &[0, 8, 4 * K + 1],
             _ => panic!("no plan {name}"),
         };
