@@ -57,6 +57,7 @@ pub(crate) struct Card {
     version: u32,
     /// Whether NICs perform AMOs; else CPUs do.
     pub native_amo: bool,
+    check_collectives: bool,
     /// The fabric that its rails are on; empty when it has none.
     fabric: String,
     /// The IB mode; empty where the backend is not ibverbs.
@@ -73,6 +74,7 @@ impl Card {
         Card {
             version: PROTOCOL_VERSION,
             native_amo: settings.amo_path == AmoPath::Native,
+            check_collectives: settings.check_collectives,
             fabric: String::new(),
             ib_mode: String::new(),
             host_address: Vec::new(),
@@ -110,6 +112,7 @@ impl Card {
         same_among("the fabric (SYMRAIL_TRANSPORT, SYMRAIL_LIBFABRIC_PROVIDER)", &cards, wired, |c| c.fabric.clone())?;
         same_among("SYMRAIL_IB_MODE", &cards, wired, |c| c.ib_mode.clone())?;
         same("SYMRAIL_AMO_PATH", &cards, |c| if c.native_amo { "native" } else { "agent" }.into())?;
+        same("SYMRAIL_CHECK_COLLECTIVES", &cards, |c| u8::from(c.check_collectives).to_string())?;
         Ok(cards)
     }
 
@@ -153,6 +156,7 @@ mod tests {
         Card {
             version: PROTOCOL_VERSION,
             native_amo: native,
+            check_collectives: false,
             fabric: "tcp".into(),
             ib_mode: String::new(),
             host_address: vec![2],
@@ -167,6 +171,9 @@ mod tests {
         assert_eq!(cards[1].addresses().unwrap().proxy.len(), 2);
         let error = Card::decode_all(&[card(false).encode(), card(true).encode()]).unwrap_err().to_string();
         assert!(error.contains("PE 0 has agent") && error.contains("PE 1 has native"), "{error}");
+        let checks = Card { check_collectives: true, ..card(false) }.encode();
+        let error = Card::decode_all(&[card(false).encode(), checks]).unwrap_err().to_string();
+        assert!(error.contains("SYMRAIL_CHECK_COLLECTIVES"), "{error}");
         let with = |ib_mode: &str| {
             Card { fabric: "verbs".into(), ib_mode: ib_mode.into(), ..card(ib_mode == "rdma-atomics") }.encode()
         };

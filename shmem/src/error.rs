@@ -83,6 +83,20 @@ pub enum Error {
         /// What became of the last request to it.
         reason: String,
     },
+    /// PEs of a team made different collective calls. Only seen with `SYMRAIL_CHECK_COLLECTIVES`.
+    #[error(
+        "PE {pe} called {called} where PE {other} called {other_called}; PEs of a team make the same calls in the same order"
+    )]
+    CallsDiffer {
+        /// A PE.
+        pe: Pe,
+        /// What it called.
+        called: String,
+        /// Another one.
+        other: Pe,
+        /// What that called.
+        other_called: String,
+    },
     /// The operating system refused something.
     #[error("{what}: {reason}")]
     System {

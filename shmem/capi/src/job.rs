@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
 
 use symrail::{Group, Runtime, Settings, Team};
 
+use crate::environment;
 use crate::fail::{check, fail};
 
 /// A joined job.
@@ -72,9 +73,9 @@ pub fn join(function: &str, thread_level: i32) {
         RUNNING => fail(function, &"OpenSHMEM is initialised already; call it once"),
         _ => fail(function, &"OpenSHMEM was finalised; it cannot be initialised again"),
     }
-    start_log();
+    environment::start_log();
     let mut settings = check(function, Settings::from_env());
-    check(function, apply_symmetric_size(&mut settings));
+    check(function, environment::apply_symmetric_size(&mut settings));
     // The program's variables take their room from the heap, which is to be as large as it was asked for nevertheless.
     settings.heap_size = settings.heap_size.saturating_add(Runtime::program_data_bytes().next_multiple_of(2 << 20));
     let bootstrap = check(function, symrail::bootstrap::open(&settings));
@@ -88,6 +89,7 @@ pub fn join(function: &str, thread_level: i32) {
     let shared = check(function, world.split(sharing(runtime)));
     let job = Job { runtime, world, shared, thread_level };
     check(function, runtime.barrier_all());
+    environment::tell(runtime);
     JOB.store(Box::into_raw(Box::new(job)), Ordering::Release);
     PHASE.store(RUNNING, Ordering::Release);
     // SAFETY: the function may be called at any later time: the library stays loaded, as its thread's code must.
@@ -120,38 +122,6 @@ fn sharing(runtime: &Runtime) -> Option<Group> {
     let (Some(&first), Some(&second)) = (mapped.first(), mapped.get(1)) else { return alone };
     let even = mapped.windows(2).all(|w| w[1] - w[0] == second - first);
     if even { Group::new(first.into(), (second - first).into(), mapped.len() as i64, me, n) } else { alone }
-}
-
-/// `SHMEM_SYMMETRIC_SIZE`, OpenSHMEM's own name for the heap's size, when ours is not set.
-fn apply_symmetric_size(settings: &mut Settings) -> Result<(), String> {
-    let Ok(text) = std::env::var("SHMEM_SYMMETRIC_SIZE") else { return Ok(()) };
-    if std::env::var_os("SYMRAIL_HEAP_SIZE").is_some() {
-        return Ok(());
-    }
-    let refused =
-        || format!("SHMEM_SYMMETRIC_SIZE={text}: not accepted; use a number of bytes, or one followed by K, M, G or T");
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit: f64 = match text[digits.len()..].to_ascii_lowercase().trim_end_matches('b') {
-        "" => 1.0,
-        "k" => 1024.0,
-        "m" => 1024.0 * 1024.0,
-        "g" => 1024.0 * 1024.0 * 1024.0,
-        "t" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
-        _ => return Err(refused()),
-    };
-    let number: f64 = digits.trim().parse().map_err(|_| refused())?;
-    if !(number * unit).is_finite() || number <= 0.0 {
-        return Err(refused());
-    }
-    settings.heap_size = (number * unit) as usize;
-    Ok(())
-}
-
-/// Logs to stderr what `SYMRAIL_LOG` asks for; nothing without it.
-fn start_log() {
-    let Ok(filter) = tracing_subscriber::EnvFilter::try_from_env("SYMRAIL_LOG") else { return };
-    // The program may have a log of its own.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
 }
 
 unsafe extern "C" {

@@ -9,6 +9,7 @@
 //! | `types` | the table of types that functions and header are made from |
 //! | `export` | how a row of the table becomes exported functions |
 //! | `job` | the one job of the process: joining, leaving, who may call when |
+//! | `environment` | the variables that OpenSHMEM names: `SHMEM_SYMMETRIC_SIZE`, `SHMEM_INFO`, … |
 //! | `fail` | errors end the job |
 //! | `handle` | contexts and teams as C sees them |
 //! | `api::*` | the routines, a chapter of the specification each |
@@ -22,6 +23,7 @@ mod types;
 mod export;
 
 mod api;
+mod environment;
 mod fail;
 mod handle;
 mod job;

@@ -5,6 +5,7 @@
 //! | here | what can be called, and which algorithm it takes |
 //! | `quick` | algorithms of teams: data and signal in one message, to memory that says who waits for what |
 //! | `direct` | algorithms for large data and for active sets: everybody to everybody between two meetings |
+//! | `same_call` | do all PEs make the same call? Asked only with `SYMRAIL_CHECK_COLLECTIVES` |
 //! | [`active_set`] | PEs that meet through an array of the caller |
 //! | [`reduction`] | how two elements become one |
 //!
@@ -23,9 +24,12 @@ mod buffer;
 mod direct;
 mod quick;
 pub mod reduction;
+pub(crate) mod same_call;
 
 pub use active_set::ActiveSet;
 pub use reduction::{Complex, LongDouble, Reduction};
+
+use same_call::Call;
 
 use crate::error::Result;
 use crate::rma::Strided;
@@ -53,7 +57,7 @@ impl Members for Team<'_> {
     }
 
     fn meet(&self) -> Result<()> {
-        self.sync()
+        self.sync_flags()
     }
 }
 
@@ -72,6 +76,7 @@ impl Team<'_> {
     /// # Errors
     /// See above.
     pub unsafe fn broadcast(&self, dest: *mut u8, source: *const u8, bytes: usize, root: u32) -> Result<()> {
+        self.agree(Call { root, ..Call::new("broadcast", bytes) })?;
         // SAFETY: the caller's promise.
         unsafe { quick::broadcast(self, dest, source, bytes, root) }
     }
@@ -84,6 +89,7 @@ impl Team<'_> {
     /// # Errors
     /// See above.
     pub unsafe fn fcollect(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
+        self.agree(Call::new("fcollect", bytes))?;
         // SAFETY: the caller's promise.
         unsafe { quick::to_all(self, dest, source, bytes, bytes * self.group.me() as usize) }
     }
@@ -96,6 +102,7 @@ impl Team<'_> {
     /// # Errors
     /// See above.
     pub unsafe fn collect(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
+        self.agree(Call::new("collect", 0))?;
         let sizes = quick::exchange_numbers(self, bytes as u64)?;
         let before: u64 = sizes.iter().take(self.group.me() as usize).sum();
         // SAFETY: the caller's promise.
@@ -110,6 +117,7 @@ impl Team<'_> {
     /// # Errors
     /// See above.
     pub unsafe fn alltoall(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
+        self.agree(Call::new("alltoall", bytes))?;
         // SAFETY: the caller's promise.
         unsafe { quick::all_to_all(self, dest, source, bytes) }
     }
@@ -122,6 +130,7 @@ impl Team<'_> {
     /// # Errors
     /// See above.
     pub unsafe fn alltoalls(&self, dest: *mut u8, source: *const u8, shape: Strided) -> Result<()> {
+        self.agree(Call::new("alltoalls", shape.count * shape.size))?;
         // SAFETY: the caller's promise.
         unsafe { direct::all_to_all_strided(self, dest, source, shape) }
     }
@@ -134,7 +143,9 @@ impl Team<'_> {
     /// # Errors
     /// See above.
     pub unsafe fn reduce(&self, dest: *mut u8, source: *const u8, count: usize, reduction: Reduction) -> Result<()> {
-        if count.saturating_mul(reduction.size()) > DOUBLING_UP_TO {
+        let bytes = count.saturating_mul(reduction.size());
+        self.agree(Call::new(reduction.call(), bytes))?;
+        if bytes > DOUBLING_UP_TO {
             // SAFETY: the caller's promise.
             return unsafe { direct::reduce(self, dest, source, count, reduction) };
         }
@@ -163,6 +174,7 @@ impl Team<'_> {
         reduction: Reduction,
         inclusive: bool,
     ) -> Result<()> {
+        self.agree(Call::new("scan", count.saturating_mul(reduction.size())))?;
         // SAFETY: the caller's promise.
         unsafe { direct::scan(self, dest, source, count, reduction, inclusive) }
     }

@@ -29,7 +29,7 @@ fn ticket(team: &Team<'_>) -> Result<u64> {
         progress.tickets
     };
     if ticket.is_multiple_of(TICKETS / 2) {
-        team.sync()?;
+        team.sync_flags()?;
     }
     Ok(ticket)
 }

@@ -4,6 +4,8 @@
 #[derive(Clone, Copy)]
 pub struct Reduction {
     size: usize,
+    /// Its name among the calls that PEs compare.
+    call: &'static str,
     combine: unsafe fn(*mut u8, *const u8, usize),
 }
 
@@ -29,8 +31,12 @@ impl Reduction {
         unsafe { (self.combine)(into, from, count) }
     }
 
-    const fn of<T: Copy>(combine: unsafe fn(*mut u8, *const u8, usize)) -> Reduction {
-        Reduction { size: size_of::<T>(), combine }
+    pub(super) fn call(&self) -> &'static str {
+        self.call
+    }
+
+    const fn of<T: Copy>(call: &'static str, combine: unsafe fn(*mut u8, *const u8, usize)) -> Reduction {
+        Reduction { size: size_of::<T>(), call, combine }
     }
 }
 
@@ -47,7 +53,7 @@ macro_rules! reductions {
                         unsafe { into.add(i).write(into.add(i).read().$method(from.add(i).read())) };
                     }
                 }
-                Reduction::of::<T>(combine::<T>)
+                Reduction::of::<T>(concat!(stringify!($name), " reduction"), combine::<T>)
             }
         )*}
     };

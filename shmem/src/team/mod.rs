@@ -23,6 +23,7 @@ pub(crate) use area::{Area, SMALL, TICKETS};
 pub use group::Group;
 
 use crate::collective::Reduction;
+use crate::collective::same_call::{self, Call};
 use crate::error::{Error, Result};
 use crate::rma::at;
 use crate::runtime::{Runtime, lock};
@@ -82,6 +83,7 @@ impl<'rt> Team<'rt> {
     /// # Errors
     /// A PE is in [`MAX_TEAMS`] teams already: then nobody gets a team. Or a peer does not answer.
     pub fn split(&self, part: Option<Group>) -> Result<Option<Team<'rt>>> {
+        self.agree(Call::new("split of a team", 0))?;
         let mut free = self.areas.free();
         let word = (&raw mut free).cast::<u8>();
         // SAFETY: the word is this call's own, in and out; the team's PEs are in the same call.
@@ -100,17 +102,30 @@ impl<'rt> Team<'rt> {
     /// # Errors
     /// A peer that does not answer.
     pub fn destroy(self) -> Result<()> {
+        self.agree(Call::new("end of a team", 0))?;
         // All that was sent to this PE through the area has arrived: it waited for each of the messages.
-        self.sync()?;
+        self.sync_flags()?;
         self.areas.give_back(&self.area);
         Ok(())
     }
 
-    /// Waits for all of the team's PEs: a dissemination barrier, as [`Runtime::sync_all`]. Collective over the team.
+    /// Waits for all of the team's PEs. Collective over the team.
     ///
     /// # Errors
     /// A peer that does not answer.
     pub fn sync(&self) -> Result<()> {
+        self.agree(Call::new("sync", 0))?;
+        self.sync_flags()
+    }
+
+    /// Sees to it that all of the team's PEs make the same call, if that is asked for.
+    #[inline]
+    pub(crate) fn agree(&self, call: Call) -> Result<()> {
+        if self.runtime.settings.check_collectives { same_call::compare(self, call) } else { Ok(()) }
+    }
+
+    /// A dissemination barrier, as [`Runtime::sync_all`].
+    pub(crate) fn sync_flags(&self) -> Result<()> {
         let count = {
             let mut progress = lock(&self.progress);
             progress.syncs += 1;

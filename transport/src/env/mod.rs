@@ -78,6 +78,7 @@ pub struct Settings {
     pub proxy_poll: ProxyPoll,
     pub proxy_channels: usize,
     pub timeout_s: u64,
+    pub check_collectives: bool,
     pub log: String,
     /// Names that start like ours and mean nothing.
     pub unknown: Vec<Unknown>,
@@ -119,6 +120,7 @@ impl Default for Settings {
             proxy_poll: ProxyPoll::Adaptive,
             proxy_channels: 4,
             timeout_s: 60,
+            check_collectives: false,
             log: "warn".into(),
             unknown: Vec::new(),
         }

@@ -52,3 +52,18 @@ fn not_null<T>(function: &str, what: &str, pointer: *const T, bytes: usize) {
         fail(function, &format!("{what} is a null pointer, of {bytes} bytes"));
     }
 }
+
+/// Ends the job if a collective's source and destination overlap without being the same.
+///
+/// Where the destination is longer than the source it is asked only when collectives are checked: programs that got by
+/// with a short destination are to get by here too.
+#[inline]
+fn no_overlap(function: &str, (dest, dest_bytes): (*const u8, usize), (source, source_bytes): (*const u8, usize)) {
+    let (to, from) = (dest.addr(), source.addr());
+    if to != from && to < from.saturating_add(source_bytes) && from < to.saturating_add(dest_bytes) {
+        fail(
+            function,
+            &format!("dest ({dest_bytes} bytes at {dest:p}) and source ({source_bytes} bytes at {source:p}) overlap"),
+        );
+    }
+}

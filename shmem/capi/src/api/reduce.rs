@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_long, c_longlong, c_schar, c_short, c_uchar, c_u
 use symrail::Reduction;
 use symrail::collective::{Complex, LongDouble};
 
-use super::not_null;
+use super::{no_overlap, not_null};
 use crate::fail::check;
 use crate::handle::{TeamHandle, team};
 
@@ -21,6 +21,7 @@ unsafe fn reduce(
     let bytes = count.saturating_mul(reduction.size());
     not_null(function, "source", source, bytes);
     not_null(function, "dest", dest, bytes);
+    no_overlap(function, (dest, bytes), (source, bytes));
     // SAFETY: what C promises.
     check(function, unsafe { team.reduce(dest, source, count, reduction) });
     0
@@ -66,6 +67,7 @@ unsafe fn scan(
     let bytes = count.saturating_mul(reduction.size());
     not_null(function, "source", source, bytes);
     not_null(function, "dest", dest, bytes);
+    no_overlap(function, (dest, bytes), (source, bytes));
     // SAFETY: what C promises.
     check(function, unsafe { team.scan(dest, source, count, reduction, inclusive) });
     0

@@ -1,0 +1,92 @@
+#!/bin/bash
+# Installs the program, OpenSHMEM's headers and library, the names that other OpenSHMEM implementations have for such
+# tools (oshrun, oshcc, oshc++), files for pkg-config and CMake, and man pages. Builds them first if need be.
+#
+#   scripts/install.sh --prefix DIR               installs, or installs anew
+#   scripts/install.sh --prefix DIR --uninstall   removes what was installed there, and nothing else
+#
+# The prefix may be moved afterwards; programs that were compiled with it then need compiling again.
+# SYMRAIL_INSTALL_FROM names a folder with symrail and libsymrail.so that are built already.
+set -euo pipefail
+root=$(dirname "$(dirname "$(realpath "$0")")")
+
+usage() { sed -n '5,9s/^# \{0,1\}//p' "$0"; exit 2; }
+
+prefix='' undo=0
+while [ $# -gt 0 ]; do
+  case $1 in
+    --prefix) [ $# -ge 2 ] || usage; prefix=$2; shift ;;
+    --prefix=*) prefix=${1#*=} ;;
+    --uninstall) undo=1 ;;
+    *) usage ;;
+  esac
+  shift
+done
+[ -n "$prefix" ] || usage
+prefix=$(realpath -m "$prefix")
+list=$prefix/share/symrail/installed
+
+# Removes the files of the list, then the folders that are empty without them.
+uninstall() {
+  local files file
+  mapfile -t files < "$list"
+  for file in "${files[@]}"; do rm -f "$prefix/$file"; done
+  for file in "${files[@]}"; do
+    file=$(dirname "$file")
+    while [ "$file" != . ] && rmdir "$prefix/$file" 2>/dev/null; do file=$(dirname "$file"); done
+  done
+}
+
+if [ $undo = 1 ]; then
+  [ -e "$list" ] || { echo "install: nothing of Symrail is installed in $prefix" >&2; exit 1; }
+  uninstall
+  rmdir "$prefix" 2>/dev/null || true
+  echo "install: removed from $prefix"
+  exit 0
+fi
+
+built=${SYMRAIL_INSTALL_FROM:-}
+if [ -z "$built" ]; then
+  target=$(realpath -m "${CARGO_TARGET_DIR:-$root/target}")
+  CARGO_TARGET_DIR=$target cargo build --quiet --release --manifest-path "$root/Cargo.toml" -p symrail-perftest -p symrail-c
+  built=$target/release
+fi
+version=$(sed -n '/^\[workspace\.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")
+[ ! -e "$list" ] || uninstall
+mkdir -p "$(dirname "$list")"
+echo share/symrail/installed > "$list"
+
+# Into a file of its own first: a program or library that is in use must not change under its users.
+place() { # mode from to
+  mkdir -p "$(dirname "$prefix/$3")"
+  echo "$3" >> "$list"
+  install -m "$1" "$2" "$prefix/$3.new"
+  [ "$1" = 755 ] || sed -i "s/@VERSION@/$version/" "$prefix/$3.new"
+  mv "$prefix/$3.new" "$prefix/$3"
+}
+
+alias_of() { # name-beside-it new
+  mkdir -p "$(dirname "$prefix/$2")"
+  echo "$2" >> "$list"
+  ln -sfn "$1" "$prefix/$2"
+}
+
+place 755 "$built/symrail" bin/symrail
+for name in oshrun oshcc oshc++ oshcxx symrailrun symrailcc symrailc++; do alias_of symrail "bin/$name"; done
+
+place 755 "$built/libsymrail.so" lib/libsymrail.so
+for header in shmem.h shmemx.h pshmem.h mpp/shmem.h; do place 644 "$root/shmem/include/$header" "include/$header"; done
+
+place 644 "$root/shmem/capi/install/symrail.pc" lib/pkgconfig/symrail.pc
+for file in SymrailConfig.cmake SymrailConfigVersion.cmake; do
+  place 644 "$root/shmem/capi/install/$file" "lib/cmake/Symrail/$file"
+done
+
+for page in "$root"/docs/man/*.[1-8]; do
+  place 644 "$page" "share/man/man${page##*.}/$(basename "$page")"
+done
+for name in oshrun symrailrun; do alias_of symrail-run.1 "share/man/man1/$name.1"; done
+for name in oshcc oshc++ oshcxx symrailcc symrailc++; do alias_of symrail-cc.1 "share/man/man1/$name.1"; done
+
+echo "install: $(wc -l < "$list") files in $prefix"
+case ":$PATH:" in *":$prefix/bin:"*) ;; *) echo "install: add $prefix/bin to PATH" ;; esac

@@ -1,0 +1,66 @@
+//! The environment variables that OpenSHMEM itself names.
+
+use std::io::Write;
+
+use symrail::{Runtime, Settings};
+
+/// `SHMEM_SYMMETRIC_SIZE`, OpenSHMEM's own name for the heap's size, when ours is not set.
+pub fn apply_symmetric_size(settings: &mut Settings) -> Result<(), String> {
+    let Ok(text) = std::env::var("SHMEM_SYMMETRIC_SIZE") else { return Ok(()) };
+    if std::env::var_os("SYMRAIL_HEAP_SIZE").is_some() {
+        return Ok(());
+    }
+    let refused =
+        || format!("SHMEM_SYMMETRIC_SIZE={text}: not accepted; use a number of bytes, or one followed by K, M, G or T");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit: f64 = match text[digits.len()..].to_ascii_lowercase().trim_end_matches('b') {
+        "" => 1.0,
+        "k" => 1024.0,
+        "m" => 1024.0 * 1024.0,
+        "g" => 1024.0 * 1024.0 * 1024.0,
+        "t" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        _ => return Err(refused()),
+    };
+    let number: f64 = digits.trim().parse().map_err(|_| refused())?;
+    if !(number * unit).is_finite() || number <= 0.0 {
+        return Err(refused());
+    }
+    settings.heap_size = (number * unit) as usize;
+    Ok(())
+}
+
+/// Logs to stderr what `SYMRAIL_LOG` asks for, or everything of interest with `SHMEM_DEBUG`; nothing without either.
+pub fn start_log() {
+    use tracing_subscriber::EnvFilter;
+    let ours = EnvFilter::try_from_env("SYMRAIL_LOG").ok();
+    let Some(filter) = ours.or_else(|| is_set("SHMEM_DEBUG").then(|| EnvFilter::new("debug"))) else { return };
+    // The program may have a log of its own.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+}
+
+/// What PE 0 prints at start, if asked: `SHMEM_VERSION` the version, `SHMEM_INFO` also what these variables are.
+pub fn tell(runtime: &Runtime) {
+    let (version, info) = (is_set("SHMEM_VERSION"), is_set("SHMEM_INFO"));
+    if runtime.my_pe() != 0 || !(version || info) {
+        return;
+    }
+    let mut text = format!("Symrail {}: OpenSHMEM 1.5\n", env!("CARGO_PKG_VERSION"));
+    if info {
+        let heap = runtime.settings().heap_size;
+        text += &format!(
+            "{} PEs with symmetric heaps of {heap} bytes, the program's variables among them\n\
+             SHMEM_VERSION         print the version at start\n\
+             SHMEM_INFO            print this at start\n\
+             SHMEM_SYMMETRIC_SIZE  the symmetric heap's size, such as 2G\n\
+             SHMEM_DEBUG           log what happens to standard error\n\
+             Variables of Symrail's own: symrail info --env\n",
+            runtime.n_pes()
+        );
+    }
+    // Where nobody listens there is nothing to do about it.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+fn is_set(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0")
+}

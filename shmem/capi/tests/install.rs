@@ -1,0 +1,70 @@
+//! `scripts/install.sh`: what it installs is found by the wrapper, pkg-config and CMake, and goes away again.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use support::{alone, built, command, folder, missing, source, succeed};
+
+fn install(prefix: &Path, more: &[&str]) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/install.sh");
+    let mut command = Command::new(script);
+    succeed(command.arg("--prefix").arg(prefix).args(more).env("SYMRAIL_INSTALL_FROM", built()));
+}
+
+/// Runs a program by the `oshrun` of a prefix.
+fn run(prefix: &Path, program: &Path) {
+    let outcome = alone(command(prefix.join("bin/oshrun")).args(["-np", "2"]).arg(program));
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said);
+    assert!(outcome.said.contains("2 PEs share their variables"), "{}", outcome.said);
+}
+
+/// All files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = folder.read_dir() else { return Vec::new() };
+    let below = |path: PathBuf| if path.is_dir() { files(&path) } else { vec![path] };
+    entries.flat_map(|entry| below(entry.unwrap().path())).collect()
+}
+
+#[test]
+fn an_installed_symrail_is_found_by_everybody_and_leaves_nothing() {
+    let home = folder("install");
+    let prefix = home.join("prefix");
+    install(&prefix, &[]);
+    install(&prefix, &[]);
+    let statics = source("statics.c");
+
+    let program = home.join("by-wrapper");
+    succeed(Command::new(prefix.join("bin/oshcc")).arg("-o").arg(&program).arg(&statics));
+    run(&prefix, &program);
+
+    if !missing("pkg-config") {
+        let pc = prefix.join("lib/pkgconfig");
+        let flags =
+            succeed(Command::new("pkg-config").args(["--cflags", "--libs", "symrail"]).env("PKG_CONFIG_PATH", pc));
+        let program = home.join("by-pkg-config");
+        succeed(Command::new("cc").arg(&statics).arg("-o").arg(&program).args(flags.split_whitespace()));
+        run(&prefix, &program);
+    }
+
+    if !missing("cmake") {
+        let project = "cmake_minimum_required(VERSION 3.16)\nproject(p C)\nfind_package(Symrail 0.1 REQUIRED)\n\
+                       add_executable(by-cmake ${STATICS})\ntarget_link_libraries(by-cmake Symrail::symrail)\n";
+        std::fs::write(home.join("CMakeLists.txt"), project).unwrap();
+        let (build, given) = (home.join("build"), |name: &str, path: &Path| format!("-D{name}={}", path.display()));
+        let mut configure = Command::new("cmake");
+        configure.arg("-S").arg(&home).arg("-B").arg(&build);
+        succeed(configure.args([given("CMAKE_PREFIX_PATH", &prefix), given("STATICS", &statics)]));
+        succeed(Command::new("cmake").arg("--build").arg(&build));
+        run(&prefix, &build.join("by-cmake"));
+    }
+
+    assert!(prefix.join("share/man/man1/oshrun.1").exists());
+    let theirs = prefix.join("lib/theirs");
+    std::fs::write(&theirs, "not ours").unwrap();
+    install(&prefix, &["--uninstall"]);
+    assert_eq!(files(&prefix), [theirs]);
+    std::fs::remove_dir_all(home).unwrap();
+}

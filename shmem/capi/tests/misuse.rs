@@ -1,0 +1,92 @@
+//! Mistakes of programs: a message that names the function and the cause, and an exit code; no crash and no hang.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+mod support;
+
+use support::{WAYS, Way, compile, run};
+
+/// Mistakes of `misuse.c`, and parts of what is said about them.
+const MISTAKES: &[(&str, &[&str])] = &[
+    ("before_init", &["shmem_my_pe: called before shmem_init"]),
+    ("wrong_pe", &["shmem_int_p: PE 2 does not exist: the job has PEs 0 to 1"]),
+    ("negative_pe", &["shmem_int_atomic_fetch_add: PE -1 does not exist"]),
+    ("wrong_pe_of_context", &["shmem_ctx_int_put: PE 2 does not exist: the context's team has PEs 0 to 1"]),
+    ("not_symmetric", &["shmem_int_p: put", "are not in the symmetric heap"]),
+    ("half_symmetric", &["shmem_putmem: put", "are not in the symmetric heap"]),
+    ("null_source", &["shmem_int_put: source is a null pointer"]),
+    ("null_dest", &["shmem_int_get: dest is a null pointer"]),
+    ("null_target", &["shmem_int_put: put", "are not in the symmetric heap"]),
+    ("null_wait", &["shmem_int_wait_until: ivar is a null pointer"]),
+    ("misaligned", &["shmem_int_atomic_fetch: ", "align"]),
+    ("second_init", &["shmem_init: OpenSHMEM is initialised already"]),
+    ("after_finalize", &["shmem_barrier_all: called after shmem_finalize"]),
+    ("second_finalize", &["shmem_finalize: called after shmem_finalize"]),
+    ("comparison", &["shmem_int_wait_until: 99 is no comparison"]),
+    ("signal", &["shmem_int_put_signal: 7 is no signal operation"]),
+    ("destroyed_context", &["shmem_ctx_int_p: the context does not exist"]),
+    ("invalid_context", &["shmem_ctx_int_p: the context is SHMEM_CTX_INVALID"]),
+    ("invalid_team", &["shmem_int_sum_reduce: the team is SHMEM_TEAM_INVALID"]),
+    ("not_in_team", &["PE 1: shmem_int_sum_reduce: the team is SHMEM_TEAM_INVALID"]),
+    ("root", &["shmem_int_broadcast: root 2 is not in the team, which has PEs 0 to 1"]),
+    ("overlap", &["shmem_int_sum_reduce: dest (32 bytes at", "overlap"]),
+    ("destroy_world", &["shmem_team_destroy: the predefined teams cannot be destroyed"]),
+    ("active_set", &["shmem_int_sum_to_all: PE_start 0, logPE_stride 0, PE_size 3 is no set"]),
+    ("free_middle", &["shmem_free: "]),
+    ("free_static", &["shmem_free: "]),
+    ("different_sizes", &["shmem_malloc: ", "1000", "2000"]),
+    ("alignment", &["shmem_align: ", "alignment 24"]),
+    ("lock_not_held", &["shmem_clear_lock: the lock is not held"]),
+    ("stride", &["shmem_int_iput: strides of 0 and 1 elements; they start at 1"]),
+];
+
+/// Mistakes that are only looked for with `SYMRAIL_CHECK_COLLECTIVES`: most of them calls that differ between PEs.
+const CHECKED: &[(&str, &[&str])] = &[
+    ("other_collective", &["broadcast of 16 bytes from root 0", "fcollect of 16 bytes"]),
+    ("other_root", &["broadcast of 16 bytes from root 0", "broadcast of 16 bytes from root 1"]),
+    ("other_size", &["sum reduction of 16 bytes", "sum reduction of 20 bytes"]),
+    ("other_operation", &["sum reduction of 16 bytes", "max reduction of 16 bytes"]),
+    ("overlap_of_collect", &["shmem_int_fcollect: dest (", " and source (32 bytes at", "overlap"]),
+    ("barrier_or_not", &["called sync", "alltoall of 4 bytes"]),
+];
+
+#[test]
+fn mistakes_are_named_and_end_the_job() {
+    let Some(program) = compile("misuse.c") else { return };
+    for way in WAYS {
+        for (mistake, parts) in MISTAKES {
+            let outcome = run(&program, &[mistake], 2, way, &[]);
+            assert_eq!(outcome.code, Some(1), "{mistake}, {way:?}: {}", outcome.said);
+            for part in *parts {
+                assert!(outcome.said.contains(part), "{mistake}, {way:?}: not {part:?} in: {}", outcome.said);
+            }
+        }
+    }
+}
+
+#[test]
+fn checked_collectives_name_what_differs() {
+    let Some(program) = compile("misuse.c") else { return };
+    for (pes, way) in [(2, Way::Mapped), (4, Way::Mapped), (2, Way::Wire)] {
+        for (mistake, parts) in CHECKED {
+            let outcome = run(&program, &[mistake], pes, way, &[("SYMRAIL_CHECK_COLLECTIVES", "1")]);
+            assert_eq!(outcome.code, Some(1), "{mistake}, {pes} PEs, {way:?}: {}", outcome.said);
+            for part in *parts {
+                assert!(outcome.said.contains(part), "{mistake}, {way:?}: not {part:?} in: {}", outcome.said);
+            }
+        }
+    }
+    let Some(program) = compile("collectives.c") else { return };
+    let outcome = run(&program, &[], 3, Way::Mapped, &[("SYMRAIL_CHECK_COLLECTIVES", "1")]);
+    assert_eq!(outcome.code, Some(0), "calls that do not differ: {}", outcome.said);
+}
+
+#[test]
+fn programs_end_as_they_like() {
+    let Some(program) = compile("misuse.c") else { return };
+    for way in WAYS {
+        for (end, code) in [("none", 0), ("no_finalize", 0), ("exhausted", 0), ("global_exit", 7)] {
+            let outcome = run(&program, &[end], 4, way, &[]);
+            assert_eq!(outcome.code, Some(code), "{end}, {way:?}: {}", outcome.said);
+        }
+    }
+}

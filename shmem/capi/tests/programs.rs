@@ -1,0 +1,90 @@
+//! C and C++ programs, compiled by `symrail cc`, that verify the interface while they use it.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+mod support;
+
+use std::process::Command;
+
+use support::{WAYS, Way, alone, built, command, compile, missing, run, run_well};
+
+#[test]
+fn collectives_compute_what_they_say_mapped() {
+    let Some(program) = compile("collectives.c") else { return };
+    for pes in 2..=8 {
+        run_well(&program, pes, Way::Mapped);
+    }
+}
+
+#[test]
+fn collectives_compute_what_they_say_on_the_wire() {
+    let Some(program) = compile("collectives.c") else { return };
+    for pes in [2, 3, 5, 8] {
+        run_well(&program, pes, Way::Wire);
+    }
+}
+
+#[test]
+fn c11_generics_and_cxx_overloads_choose_the_type() {
+    for name in ["generics.c", "overloads.cpp"] {
+        let Some(program) = compile(name) else { return };
+        for way in WAYS {
+            for pes in [2, 4] {
+                run_well(&program, pes, way);
+            }
+        }
+    }
+}
+
+#[test]
+fn variables_of_the_program_are_symmetric() {
+    let Some(program) = compile("statics.c") else { return };
+    for way in WAYS {
+        for pes in [1, 2, 4] {
+            run_well(&program, pes, way);
+        }
+    }
+}
+
+#[test]
+fn threads_have_contexts_of_their_own() {
+    let Some(program) = compile("threads.c") else { return };
+    for way in WAYS {
+        for pes in [2, 4] {
+            run_well(&program, pes, way);
+        }
+    }
+}
+
+#[test]
+fn mpirun_starts_c_programs() {
+    let Some(program) = compile("statics.c") else { return };
+    if missing("mpirun") {
+        return;
+    }
+    let root = ("OMPI_ALLOW_RUN_AS_ROOT", "1");
+    let really = ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    for p2p in ["0", "1"] {
+        let mut mpirun = command("mpirun");
+        mpirun.args(["--oversubscribe", "--timeout", "120", "-n", "4"]).arg(&program).envs([root, really]);
+        let outcome = alone(mpirun.env("SYMRAIL_DISABLE_P2P", p2p));
+        assert_eq!(outcome.code, Some(0), "{}", outcome.said);
+        // One job, and not four of one PE.
+        assert!(outcome.said.contains("4 PEs share their variables"), "{}", outcome.said);
+    }
+}
+
+#[test]
+fn programs_tell_what_they_are_linked_with() {
+    let Some(program) = compile("statics.c") else { return };
+    let outcome = run(&program, &[], 2, Way::Mapped, &[("SHMEM_INFO", "1"), ("SHMEM_SYMMETRIC_SIZE", "16M")]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said);
+    assert_eq!(outcome.said.matches(": OpenSHMEM 1.5").count(), 1, "PE 0 alone: {}", outcome.said);
+    assert!(outcome.said.contains("SHMEM_SYMMETRIC_SIZE  the"), "{}", outcome.said);
+}
+
+#[test]
+fn the_wrapper_shows_what_it_would_do() {
+    let output = Command::new(built().join("symrail")).args(["cc", "--show", "-c", "a.c"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("-I") && said.trim_end().ends_with("-c a.c"), "{said}");
+}

@@ -1,0 +1,82 @@
+/* One mistake, named by the first argument. */
+
+#include "check.h"
+#include <stdlib.h>
+#include <string.h>
+
+static int word, words[64], others[64];
+static long lock, sync_words[SHMEM_REDUCE_SYNC_SIZE];
+
+#define MISTAKE(name) else if (strcmp(which, #name) == 0)
+
+int main(int argc, char **argv)
+{
+    const char *which = argc > 1 ? argv[1] : "";
+    if (strcmp(which, "before_init") == 0) shmem_my_pe();
+    shmem_init();
+    const int me = shmem_my_pe(), n = shmem_n_pes(), next = (me + 1) % n;
+    int on_stack = 0;
+    shmem_ctx_t ctx;
+    shmem_team_t evens;
+    CHECK(shmem_ctx_create(0, &ctx) == 0);
+    CHECK(shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 2, (n + 1) / 2, NULL, 0, &evens) == 0);
+    if (0) {}
+    MISTAKE(none) {}
+    MISTAKE(wrong_pe) shmem_int_p(&word, 1, n);
+    MISTAKE(negative_pe) (void)shmem_int_atomic_fetch_add(&word, 1, -1);
+    MISTAKE(wrong_pe_of_context) shmem_ctx_int_put(ctx, words, words, 1, n);
+    MISTAKE(not_symmetric) shmem_int_p(&on_stack, 1, next);
+    MISTAKE(half_symmetric) shmem_putmem(words, others, (size_t)1 << 40, next);
+    MISTAKE(null_source) shmem_int_put(words, NULL, 4, next);
+    MISTAKE(null_dest) shmem_int_get(NULL, words, 4, next);
+    MISTAKE(null_target) shmem_int_put(NULL, words, 4, next);
+    MISTAKE(null_wait) shmem_int_wait_until(NULL, SHMEM_CMP_EQ, 1);
+    MISTAKE(misaligned) (void)shmem_int_atomic_fetch((int *)((char *)words + 1), next);
+    MISTAKE(second_init) shmem_init();
+    MISTAKE(after_finalize) { shmem_finalize(); shmem_barrier_all(); }
+    MISTAKE(second_finalize) { shmem_finalize(); shmem_finalize(); }
+    MISTAKE(comparison) shmem_int_wait_until(&word, 99, 1);
+    MISTAKE(signal) { static uint64_t s; shmem_int_put_signal(words, others, 1, &s, 1, 7, next); }
+    MISTAKE(destroyed_context) { shmem_ctx_destroy(ctx); shmem_ctx_int_p(ctx, &word, 1, next); }
+    MISTAKE(invalid_context) shmem_ctx_int_p(SHMEM_CTX_INVALID, &word, 1, next);
+    MISTAKE(invalid_team) shmem_int_sum_reduce(SHMEM_TEAM_INVALID, words, others, 1);
+    MISTAKE(not_in_team) { if (me % 2 == 1) shmem_int_sum_reduce(evens, words, others, 1); }
+    MISTAKE(root) shmem_int_broadcast(SHMEM_TEAM_WORLD, words, others, 1, n);
+    MISTAKE(overlap) shmem_int_sum_reduce(SHMEM_TEAM_WORLD, words + 1, words, 8);
+    MISTAKE(overlap_of_collect) shmem_int_fcollect(SHMEM_TEAM_WORLD, words, words + 8, 8);
+    MISTAKE(destroy_world) shmem_team_destroy(SHMEM_TEAM_WORLD);
+    MISTAKE(active_set) shmem_int_sum_to_all(words, others, 1, 0, 0, n + 1, words, sync_words);
+    MISTAKE(free_middle) shmem_free((char *)shmem_malloc(100) + 8);
+    MISTAKE(free_static) shmem_free(words);
+    MISTAKE(different_sizes) shmem_malloc((size_t)(me + 1) * 1000);
+    MISTAKE(alignment) shmem_align(24, 100);
+    MISTAKE(lock_not_held) shmem_clear_lock(&lock);
+    MISTAKE(stride) shmem_int_iput(words, others, 0, 1, 4, next);
+    /* Calls that differ, for SYMRAIL_CHECK_COLLECTIVES. */
+    MISTAKE(other_collective) {
+        if (me == 0) shmem_int_broadcast(SHMEM_TEAM_WORLD, words, others, 4, 0);
+        else shmem_int_fcollect(SHMEM_TEAM_WORLD, words, others, 4);
+    }
+    MISTAKE(other_root) shmem_int_broadcast(SHMEM_TEAM_WORLD, words, others, 4, me == 0);
+    MISTAKE(other_size) shmem_int_sum_reduce(SHMEM_TEAM_WORLD, words, others, (size_t)(me == 0 ? 4 : 5));
+    MISTAKE(other_operation) {
+        if (me == 0) shmem_int_sum_reduce(SHMEM_TEAM_WORLD, words, others, 4);
+        else shmem_int_max_reduce(SHMEM_TEAM_WORLD, words, others, 4);
+    }
+    MISTAKE(barrier_or_not) {
+        if (me == 0) shmem_barrier_all();
+        else shmem_int_alltoall(SHMEM_TEAM_WORLD, words, others, 1);
+    }
+    /* Not mistakes, but ends of their own. */
+    MISTAKE(global_exit) { if (me == n - 1) shmem_global_exit(7); shmem_barrier_all(); }
+    MISTAKE(no_finalize) return 0;
+    MISTAKE(exhausted) { CHECK(shmem_malloc((size_t)1 << 50) == NULL); CHECK(shmem_malloc(0) == NULL); }
+    else {
+        fprintf(stderr, "no mistake %s\n", which);
+        return 9;
+    }
+    shmem_team_destroy(evens);
+    shmem_ctx_destroy(ctx);
+    shmem_finalize();
+    return 0;
+}

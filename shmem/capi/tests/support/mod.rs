@@ -1,0 +1,140 @@
+//! Compiling C programs with `symrail cc` and running them with `symrail run`.
+#![allow(dead_code, clippy::unwrap_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// How PEs reach each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Loads and stores.
+    Mapped,
+    /// `tcp;ofi_rxm` with two rails: as many hosts as PEs.
+    Wire,
+}
+
+pub const WAYS: [Way; 2] = [Way::Mapped, Way::Wire];
+
+/// Seconds that a job may take.
+const LIMIT: &str = "120";
+
+/// What was said and how it ended.
+#[derive(Debug)]
+pub struct Outcome {
+    pub code: Option<i32>,
+    /// Standard output, then standard error.
+    pub said: String,
+}
+
+impl Outcome {
+    fn of(output: &Output) -> Outcome {
+        let said = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat();
+        Outcome { code: output.status.code(), said }
+    }
+}
+
+/// The folder of the program `symrail` and of `libsymrail.so`, which are built first: they are not what Cargo builds for
+/// tests of this package.
+pub fn built() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let exe = std::env::current_exe().unwrap();
+        let folder = exe.ancestors().nth(2).unwrap().to_path_buf();
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.args(["build", "-q", "-p", "symrail-perftest", "-p", "symrail-c"]);
+        cargo.env("CARGO_TARGET_DIR", folder.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));
+        if folder.ends_with("release") {
+            cargo.arg("--release");
+        }
+        succeed(&mut cargo);
+        folder
+    })
+}
+
+pub fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name)
+}
+
+/// A folder for what a test makes, empty.
+pub fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// Compiles a program of `tests/programs` by `symrail cc` or, for C++, `symrail c++`, once; `None`, after saying so, if
+/// there is no such compiler.
+pub fn compile(name: &str) -> Option<PathBuf> {
+    static COMPILED: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
+    let cxx = Path::new(name).extension().is_some_and(|e| e == "cpp");
+    let (tool, compiler, standard) = if cxx { ("c++", "c++", "-std=c++11") } else { ("cc", "cc", "-std=c11") };
+    if missing(compiler) {
+        return None;
+    }
+    // A test that failed meanwhile is no reason for others to fail.
+    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(program) = compiled.get(name) {
+        return Some(program.clone());
+    }
+    let program = folder(&format!("{}-{name}", env!("CARGO_CRATE_NAME"))).join("program");
+    let mut command = Command::new(built().join("symrail"));
+    command.args([tool, standard, "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-D_DEFAULT_SOURCE", "-o"]);
+    succeed(command.arg(&program).arg(source(name)));
+    compiled.insert(name.to_owned(), program.clone());
+    Some(program)
+}
+
+/// Whether a tool is not there; says so if it is not.
+pub fn missing(tool: &str) -> bool {
+    let version = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let missing = !version.is_ok_and(|status| status.success());
+    if missing {
+        println!("SKIPPED: no {tool} on this machine");
+    }
+    missing
+}
+
+/// Runs a command that has to succeed; returns what it printed.
+pub fn succeed(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let outcome = Outcome::of(&output);
+    assert!(output.status.success(), "{command:?}: {:?}\n{}", outcome.code, outcome.said);
+    outcome.said
+}
+
+/// Runs a command as the only job of all tests, without a user's settings.
+pub fn alone(command: &mut Command) -> Outcome {
+    let lock = File::create(built().join("symrail-tests.lock")).unwrap();
+    lock.lock().unwrap();
+    Outcome::of(&command.stdin(Stdio::null()).output().unwrap())
+}
+
+/// A command without a user's settings.
+pub fn command(program: impl AsRef<Path>) -> Command {
+    let mut command = Command::new(program.as_ref());
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SYMRAIL_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Runs a job.
+pub fn run(program: &Path, args: &[&str], pes: u32, way: Way, env: &[(&str, &str)]) -> Outcome {
+    let mut command = command(built().join("symrail"));
+    command.args(["run", "-n", &pes.to_string(), "--timeout", LIMIT]).envs(env.iter().copied());
+    if way == Way::Wire {
+        command.args(["--hosts", &pes.to_string(), "--rails", "2"]);
+        command.env("SYMRAIL_TRANSPORT", "libfabric").env("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm");
+    }
+    alone(command.arg("--").arg(program).args(args))
+}
+
+/// Runs a job that has to succeed.
+pub fn run_well(program: &Path, pes: u32, way: Way) {
+    let outcome = run(program, &[], pes, way, &[]);
+    assert_eq!(outcome.code, Some(0), "{pes} PEs, {way:?}: {}", outcome.said);
+}
