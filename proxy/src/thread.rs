@@ -219,7 +219,7 @@ fn run(driver: &Driver, options: Options) {
     let (mut spin, mut look, mut rounds, mut idle_polls) = (SPIN, LOOK, 0u32, 0u32);
     let mut nap = Duration::from_micros(20);
     let mut turns_seen = 0;
-    let mut contended_until = busy_until;
+    let (mut contended, mut contended_until) = (false, busy_until);
     while !driver.stop.load(Ordering::Acquire) {
         let turns = driver.turns.load(Ordering::Relaxed);
         let others_drive = driver.waiting.load(Ordering::Acquire) > 0 || turns != turns_seen;
@@ -240,16 +240,17 @@ fn run(driver: &Driver, options: Options) {
             continue;
         }
         idle_polls = idle_polls.wrapping_add(1);
-        if options.spin || !idle_polls.is_multiple_of(POLLS_PER_LOOK) {
+        if options.spin || !(contended || idle_polls.is_multiple_of(POLLS_PER_LOOK)) {
             std::hint::spin_loop();
             continue;
         }
         let now = Instant::now();
-        if now < busy_until && now >= contended_until {
+        contended = now < contended_until;
+        if now < busy_until && !contended {
             std::thread::yield_now();
             let back = Instant::now();
             if back - now > TAKEN {
-                contended_until = back + CONTENDED;
+                (contended, contended_until) = (true, back + CONTENDED);
             }
             continue;
         }
