@@ -49,8 +49,8 @@ if [ "${1-}" = --inside ]; then
     bare write_lat 5 ib_write_lat -s 8 -n 1000
     ours auto put-pingpong put-lat -b 8 -e 8 -i 1000
     bare write_awaited 5 ib_write_bw -s 8 -n 1000 -t 1 -Q 1
-    bare write_bw 4 ib_write_bw -s 65536 -n 1000 --report_gbits
-    ours auto put-bw -b 64K -e 64K -i 60
+    bare write_bw 4 ib_write_bw -s 65536 -n 1000 -t 16 --report_gbits
+    ours auto put-bw -b 64K -e 64K -i 60 -w 2 --window 16
     bare atomic_lat 5 ib_atomic_lat -A FETCH_AND_ADD -n 1000
     ours rdma-atomics amo-lat -i 1000
   done
@@ -97,5 +97,5 @@ echo "|---|---:|---:|---:|---|---|"
 row "put 8 B, half round trip seen in memory: put-pingpong / ib_write_lat" auto:put-pingpong write_lat 1 us "≤ 1.15"
 row "put 8 B and its acknowledgement: put-lat / ib_write_bw, one at a time" auto:put-lat write_awaited -1 us "≤ 1.15"
 row "put-lat / ib_write_lat (an acknowledgement against half a round trip)" auto:put-lat write_lat 1 us "≤ 1.15"
-row "put 64 KiB, many: put-bw / ib_write_bw" auto:put-bw write_bw 125 MB/s "≥ 0.9"
+row "put 64 KiB, 16 under way: put-bw / ib_write_bw" auto:put-bw write_bw 125 MB/s "≥ 0.9"
 row "fetch-add by the NIC: amo-lat / ib_atomic_lat" rdma-atomics:amo-lat atomic_lat 1 us "≤ 1.15"

@@ -122,14 +122,14 @@ impl Runtime {
         let Ok(wire) = &self.wire else { return Ok(self.wait_without_wire(done)) };
         let mut wait = wire.wait_for_memory();
         let patience = Duration::from_secs(self.settings.timeout_s);
-        let (mut since, mut looks) = (Instant::now(), 0u64);
+        let (mut since, mut polls, looks) = (Instant::now(), 0u64, wire.looks_per_poll());
         loop {
-            if let Some(found) = done() {
+            if let Some(found) = (0..looks).find_map(|_| done()) {
                 return Ok(found);
             }
             wait.drive();
-            looks += 1;
-            if looks.is_multiple_of(1024) && since.elapsed() > patience {
+            polls += 1;
+            if polls.is_multiple_of(1024) && since.elapsed() > patience {
                 self.look_after_peers(what, peer, wire)?;
                 since = Instant::now();
             }

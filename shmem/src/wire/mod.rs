@@ -55,6 +55,8 @@ pub(crate) struct Wire {
     // Joined when dropped; everything that can fail has been done by then.
     _proxy: Proxy,
     many_rails: bool,
+    /// NICs write this PE's memory, whether it polls or not.
+    by_hardware: bool,
     copy_limit: usize,
     started: Instant,
     /// Paths with operations since their last quiet; changed under the path's lock.
@@ -66,7 +68,8 @@ pub(crate) struct Wire {
 impl Wire {
     pub fn new(host: Endpoint, proxy: Proxy) -> Wire {
         let driver = Arc::clone(proxy.driver());
-        let many_rails = driver.engine().endpoint().caps().len() > 1;
+        let rails = driver.engine().endpoint().caps().to_vec();
+        let (many_rails, by_hardware) = (rails.len() > 1, rails.iter().all(|rail| !rail.software));
         let copy_limit = host.copy_limit();
         let host = Arc::new(Host::new(host));
         // What a provider could not send at once goes out although the thread that posted it computes.
@@ -77,6 +80,7 @@ impl Wire {
             driver,
             _proxy: proxy,
             many_rails,
+            by_hardware,
             copy_limit,
             started: Instant::now(),
             used: Flags::default(),
@@ -305,6 +309,11 @@ impl Wire {
     /// Progress for a host thread that waits for memory to change.
     pub fn wait_for_memory(&self) -> Wait<'_> {
         Wait::new(self, self.driver.wakes())
+    }
+
+    /// Looks at memory that are worth their while between two polls.
+    pub fn looks_per_poll(&self) -> u32 {
+        if self.by_hardware { 8 } else { 1 }
     }
 
     /// Polls the host endpoint if that brings anything forward; nobody sends to a host endpoint first.
