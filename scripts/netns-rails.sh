@@ -35,7 +35,10 @@ outside() {
   # However this process ends, the one with the namespaces ends too, and with it all that runs in them.
   WORK=$work INSIDE=1 setpriv --pdeathsig KILL unshare "${as[@]}" --net --mount --pid --fork --kill-child --mount-proc "$self" "$@" &
   inner=$!
-  wait $inner
+  local code=0
+  wait $inner || code=$?
+  inner= # it has ended: there is nothing left to kill
+  exit $code
 }
 
 # ---- in the namespaces ------------------------------------------------------------------------------------------------
