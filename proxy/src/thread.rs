@@ -35,13 +35,13 @@ const GOOD_SLEEP: Duration = Duration::from_micros(200);
 /// they become rarer while host threads go on.
 const LOOK: Duration = Duration::from_micros(100);
 const RAREST_LOOK: Duration = Duration::from_micros(400);
-/// On a core that others want, polling keeps them from running, and them running keeps us from polling; sleeping does
-/// neither, since who is woken may run at once. So where giving way cost more than [`TAKEN`], the thread does not poll
-/// idly for this long.
+/// On a core on which another thread computes, polling keeps that from running, and its time slices keep us from polling;
+/// sleeping does neither, since who is woken may run at once. So where giving way cost a slice ([`SLICE`]; threads that
+/// merely wait hand the core back sooner), the thread does not poll idly for a while.
 const CONTENDED: Duration = Duration::from_millis(50);
-const TAKEN: Duration = Duration::from_micros(5);
+const SLICE: Duration = Duration::from_micros(300);
 /// Idle polls between two looks at the clock.
-const POLLS_PER_LOOK: u32 = 4;
+const POLLS_PER_LOOK: u32 = 16;
 /// The longest sleep where no wait object can wake us: while something happened not long ago, and otherwise.
 const LONGEST_NAP: Duration = Duration::from_micros(100);
 const LONGEST_IDLE_NAP: Duration = Duration::from_millis(2);
@@ -249,7 +249,7 @@ fn run(driver: &Driver, options: Options) {
         if now < busy_until && !contended {
             std::thread::yield_now();
             let back = Instant::now();
-            if back - now > TAKEN {
+            if back - now > SLICE {
                 (contended, contended_until) = (true, back + CONTENDED);
             }
             continue;
