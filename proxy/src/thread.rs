@@ -3,7 +3,7 @@
 //! The engine must always be polled, but a core is too much for polling when nothing happens, and on a machine with
 //! few cores a proxy thread that spins takes the core from the thread that waits for it. So:
 //!
-//! - While there is traffic the proxy thread polls. After [`SPIN`] without any it sleeps until a rail or a
+//! - While there is traffic the proxy thread polls. After `SPIN` without any it sleeps until a rail or a
 //!   doorbell wakes it (or, where the provider has no wait object, for a short time that grows).
 //! - A host thread that waits for something calls [`Driver::wait_turn`] and polls the engine itself: no switch of threads
 //!   lies between the NIC and whoever waits. The proxy thread then looks only now and then whether that is still so.

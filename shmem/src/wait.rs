@@ -129,7 +129,7 @@ impl Runtime {
             }
             wait.drive();
             polls += 1;
-            if polls.is_multiple_of(1024) && since.elapsed() > patience {
+            if polls.is_multiple_of(64) && since.elapsed() > patience {
                 self.look_after_peers(what, peer, wire)?;
                 since = Instant::now();
             }

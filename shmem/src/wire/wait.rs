@@ -15,10 +15,11 @@ const LOOKS_PER_TICK: u32 = 64;
 /// How long a thread polls in vain, a few round trips, before it lets others run, and then how often it does.
 const BEFORE_YIELD: Duration = Duration::from_micros(20);
 const BETWEEN_YIELDS: Duration = Duration::from_micros(50);
-/// How long a thread waits by polling; then the proxy thread takes over and the waiting thread naps, each time for an
-/// eighth of what it has waited.
+/// How long a thread waits by polling; then the proxy thread takes over and the waiting thread naps, each time for this part
+/// of what it has waited. Naps take the core from the proxy thread, which counts while it moves data.
 const PATIENCE: Duration = Duration::from_millis(10);
-const LONGEST_NAP: Duration = Duration::from_millis(1);
+const PART: u32 = 32;
+const LONGEST_NAP: Duration = Duration::from_millis(4);
 
 /// One host thread's waiting: polls, then yields, then (for memory) naps; and counts time-outs.
 pub(crate) struct Wait<'a> {
@@ -53,7 +54,7 @@ impl<'a> Wait<'a> {
     pub fn drive(&mut self) {
         if self.naps {
             let waited = self.idle_since.map_or(PATIENCE, |since| since.elapsed());
-            std::thread::sleep((waited / 8).min(LONGEST_NAP));
+            std::thread::sleep((waited / PART).min(LONGEST_NAP));
             self.wire.poll_host(true);
             return;
         }
