@@ -87,7 +87,7 @@ pub enum Job {
         operand: u64,
         /// Comparand bits.
         compare: u64,
-        /// Whether the old value comes back, and where it is stored besides [`Finished::value`].
+        /// Whether the old value comes back, and where it is stored besides [`Finished::result`].
         fetch: Fetch,
     },
 }
@@ -97,7 +97,7 @@ pub enum Job {
 pub enum Fetch {
     /// It is not wanted.
     No,
-    /// It is told in [`Finished::value`].
+    /// It is told in [`Finished::result`].
     Told,
     /// It is stored at an address (of the AMO's type), and told.
     Stored(*mut u8),
