@@ -47,7 +47,12 @@ impl Consumer {
     #[inline]
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        let first = self.memory.chunk(self.next, 0)[0].load(Ordering::Relaxed);
+        self.has_arrived(self.memory.chunk(self.next, 0)[0].load(Ordering::Relaxed))
+    }
+
+    /// Whether a chunk's first word is of the next slot's lap.
+    #[inline]
+    fn has_arrived(&self, first: u64) -> bool {
         first >> 63 == self.memory.parity(self.next) >> 63
     }
 
@@ -98,7 +103,7 @@ impl Consumer {
     fn read_chunk(&self, chunk: usize, chunks: &mut [[u64; 2]; CHUNKS]) -> Option<()> {
         let [w0, w1] = self.memory.chunk(self.next, chunk);
         let first = w0.load(Ordering::Acquire);
-        if first >> 63 != self.memory.parity(self.next) >> 63 {
+        if !self.has_arrived(first) {
             return None;
         }
         chunks[chunk] = [first, w1.load(Ordering::Relaxed)];

@@ -261,28 +261,18 @@ impl Wire {
     fn drain(&self, path: Path) -> Result<(), Error> {
         let mut wait = self.wait();
         loop {
-            // The path's lock is held until what was seen is written down.
             let quiet = match path {
                 Path::Host => {
                     let mut side = self.host.lock();
                     side.endpoint.start_quiet(HOST);
-                    let quiet = side.poll_until(|side| side.endpoint.is_quiet(HOST));
-                    side.endpoint.take_error(HOST).map_or(Ok(()), Err)?;
-                    if quiet {
-                        self.used.set(path, false);
-                    }
-                    quiet
+                    side.poll_until(|side| side.endpoint.is_quiet(HOST));
+                    self.note_quiet(path, &mut side.endpoint)?
                 }
                 Path::Engine => {
                     let mut engine = self.driver.engine();
                     engine.endpoint().start_quiet(HOST);
                     engine.poll();
-                    engine.endpoint().take_error(HOST).map_or(Ok(()), Err)?;
-                    let quiet = engine.endpoint().is_quiet(HOST);
-                    if quiet {
-                        self.used.set(path, false);
-                    }
-                    quiet
+                    self.note_quiet(path, engine.endpoint())?
                 }
             };
             if quiet {
@@ -290,6 +280,16 @@ impl Wire {
             }
             wait.step();
         }
+    }
+
+    /// Whether a path is quiet; written down while its lock is held, so that no operation comes in between.
+    fn note_quiet(&self, path: Path, endpoint: &mut Endpoint) -> Result<bool, Error> {
+        endpoint.take_error(HOST).map_or(Ok(()), Err)?;
+        let quiet = endpoint.is_quiet(HOST);
+        if quiet {
+            self.used.set(path, false);
+        }
+        Ok(quiet)
     }
 
     /// Waits until nothing of host threads is on its way: not even what no quiet waits for. At most `TIMEOUT_S`.
