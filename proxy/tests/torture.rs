@@ -86,10 +86,18 @@ struct World {
     next_tag: u64,
 }
 
+fn random(seed: u64) -> Random {
+    Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+}
+
 fn world(seed: u64) -> World {
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut random = random(seed);
+    let (lanes, native_amo) = (1 + random.below(4) as usize, random.below(2) == 0);
+    world_with(seed, random, lanes, native_amo)
+}
+
+fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool) -> World {
     let n = 2 + random.below(2) as usize;
-    let lanes = 1 + random.below(4) as usize;
     let ordered = random.below(2) == 0;
     let order = Order {
         write_after_write: ordered,
@@ -97,7 +105,6 @@ fn world(seed: u64) -> World {
         send_after_send: true,
         amo_after_write: ordered && random.below(2) == 0,
     };
-    let native_amo = random.below(2) == 0;
     let mischief = Mischief {
         order,
         delay: random.below(250) as u8,
@@ -331,6 +338,18 @@ fn run(seed: u64) {
         world.quiet(pe);
     }
     world.collect_fetched();
+}
+
+/// A quiet flushes what was put without a completion; what a fence holds back behind that must go on waiting.
+#[test]
+fn a_quiet_lets_no_atomic_of_a_nic_overtake_a_put() {
+    for seed in 0..100 {
+        let mut world = world_with(seed, random(seed), 1, true);
+        for _ in 0..20 {
+            world.fenced_pair(0, 1, 0);
+            world.quiet(0);
+        }
+    }
 }
 
 #[test]

@@ -169,12 +169,19 @@ impl Endpoint {
             slot: None,
         });
         self.core.issuer(issue.issuer).outstanding += 1;
-        if let Some(c) = self.core.connection(pe, lane) {
-            (c.dirty, c.lazy) = (false, false);
-        }
+        let was_dirty = self.core.connection(pe, lane).is_some_and(|c| {
+            c.lazy = false;
+            std::mem::take(&mut c.dirty)
+        });
         let flush = self.core.request(RequestKind::Flush, AmoOp::Fetch, AmoType::U64, (0, 0, 0), op);
         let request = Request { urgent: true, ..flush };
         self.launch_message(pe, lane, op, request, None);
+        // What a fence holds back behind writes without a completion waits for this to be acknowledged.
+        let sent = self.core.connection(pe, lane).map_or(0, |c| c.sent);
+        let peer = &mut self.core.peers[pe as usize];
+        if was_dirty && peer.pinned == Some(lane as u8) {
+            peer.fenced = sent;
+        }
     }
 
     /// Asks a peer's target agent for a sign of life.
