@@ -66,7 +66,7 @@ for ((turn = 1; turn <= repetitions; turn++)); do
   perf $turn tcp put-pingpong put-signal-pingpong -b 8 -e 8 --rails 1
   perf $turn tcp-cpu put-lat -b 8 -e 8 --rails 1 --device cpu
   perf $turn busy get-lat amo-lat -b 8 -e 8 -i 15 --rails 1 --busy-target
-  perf $turn idle-target get-lat amo-lat -b 8 -e 8 --rails 1
+  perf $turn idle-target get-lat amo-lat -b 8 -e 8 -i 15 --rails 1 --idle-target
   SYMRAIL_LIBFABRIC_PROVIDER=shm perf $turn shm raw-put-lat put-lat -b 8 -e 8
   unset SYMRAIL_LIBFABRIC_PROVIDER
   perf $turn mapped raw-memcpy-bw put-bw -b 1M -e 1M

@@ -52,7 +52,13 @@ impl HostIdentity {
     /// Whether both names are equal and both processes run on one booted kernel. An unknown boot id equals nothing.
     #[must_use]
     pub fn same_host(&self, other: &HostIdentity) -> bool {
-        self.name == other.name && self.boot_id == other.boot_id && self.boot_id != 0
+        self.name == other.name && self.same_machine(other)
+    }
+
+    /// Whether both processes run on one booted kernel, whatever their hosts are called. An unknown boot id equals nothing.
+    #[must_use]
+    pub fn same_machine(&self, other: &HostIdentity) -> bool {
+        self.boot_id == other.boot_id && self.boot_id != 0
     }
 }
 

@@ -249,6 +249,8 @@ fn wrong_arguments_are_answered_with_right_ones() {
         (&["put-lat", "--device", "gpu"], &["gpu", "host", "cpu", "cuda"]),
         (&["put-lat", "--device", "cuda"], &["cuda", "host or cpu"]),
         (&["put-bw", "--busy-target"], &["--busy-target", "get-lat", "amo-lat", "put-bw"]),
+        (&["put-bw", "--idle-target"], &["--idle-target", "get-lat", "amo-lat", "put-bw"]),
+        (&["get-lat", "--idle-target", "--busy-target"], &["--idle-target", "--busy-target"]),
         (&["raw-put-lat", "-n", "4"], &["raw-put-lat", "2 PEs", "4"]),
         (&["raw-put-lat", "--device", "cpu"], &["raw-put-lat", "use host"]),
         (&["put-lat", "--hosts", "3"], &["--hosts", "3"]),

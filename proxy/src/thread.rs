@@ -3,7 +3,7 @@
 //! The engine must always be polled, but a core is too much for polling when nothing happens, and on a machine with
 //! few cores a proxy thread that spins takes the core from the thread that waits for it. So:
 //!
-//! - While there is traffic the proxy thread polls. After `SPIN` without any it sleeps until a rail or a
+//! - While there is traffic the proxy thread polls. After a while without any it sleeps until a rail or a
 //!   doorbell wakes it (or, where the provider has no wait object, for a short time that grows).
 //! - A host thread that waits for something calls [`Driver::wait_turn`] and polls the engine itself: no switch of threads
 //!   lies between the NIC and whoever waits. The proxy thread then looks only now and then whether that is still so.
@@ -23,11 +23,14 @@ use nix::sys::time::TimeSpec;
 
 use crate::engine::Engine;
 
-/// How long the proxy thread polls after the last thing that happened: at least a little more than a round trip over
-/// TCP, so that a request-reply exchange finds it awake. What peers write passes through the rail unseen, so a
-/// sleep that was cut short is what tells of it; then the thread polls for longer, up to the second figure.
-const SPIN: Duration = Duration::from_micros(50);
-const LONGEST_SPIN: Duration = Duration::from_millis(2);
+/// How long the proxy thread polls after the last thing that happened. With a core to spare: long, because waking up takes from
+/// 5 µs to, on virtual machines, 200 µs, and who asks a PE that computes should not have to wait for it.
+const POLL: Duration = Duration::from_millis(5);
+/// Without one: at least a little more than a round trip over TCP, so that a request-reply exchange finds it awake. What
+/// peers write passes through the rail unseen, so a sleep that was cut short is what tells of it; then the thread polls for
+/// longer, up to the second figure.
+const SHORT_POLL: Duration = Duration::from_micros(50);
+const LONGEST_SHORT_POLL: Duration = Duration::from_millis(2);
 /// A sleep that was worth it.
 const GOOD_SLEEP: Duration = Duration::from_micros(200);
 /// How often the proxy thread looks whether host threads still drive the engine: what a peer may have to wait
@@ -59,6 +62,8 @@ pub struct Driver {
     turns: AtomicU64,
     polls: AtomicU32,
     stop: AtomicBool,
+    /// The proxy thread sleeps, although there is a core to spare.
+    asleep: AtomicBool,
     /// Every rail has a wait object, so that a sleeping proxy thread misses nothing.
     wakes: bool,
     bell: EventFd,
@@ -97,7 +102,16 @@ impl Driver {
     pub fn wait_turn(&self) -> Turn<'_> {
         self.waiting.fetch_add(1, Ordering::Acquire);
         self.turns.fetch_add(1, Ordering::Relaxed);
+        self.expect_traffic();
         Turn(self)
+    }
+
+    /// A host thread communicates: peers may ask for something when it computes again, and should find the proxy thread awake.
+    #[inline]
+    pub fn expect_traffic(&self) {
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
+            self.wake();
+        }
     }
 
     /// Polls the engine once, unless another thread does so right now. Returns how much happened.
@@ -157,6 +171,8 @@ pub struct Options {
     pub spin: bool,
     /// Run on this core.
     pub core: Option<usize>,
+    /// There are cores enough for the PEs' own threads and their proxy threads.
+    pub spare_core: bool,
 }
 
 /// A running proxy thread. Dropping it stops and joins the thread.
@@ -179,6 +195,7 @@ impl Proxy {
             turns: AtomicU64::new(0),
             polls: AtomicU32::new(0),
             stop: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
             wakes,
             bell,
             started: Instant::now(),
@@ -208,6 +225,38 @@ impl Drop for Proxy {
     }
 }
 
+/// How long to poll idly.
+struct Pace {
+    shortest: Duration,
+    longest: Duration,
+    /// For how long from now on, after something happened, and until when.
+    span: Duration,
+    until: Instant,
+}
+
+impl Pace {
+    fn new(spare_core: bool) -> Pace {
+        let (shortest, longest) = if spare_core { (POLL, POLL) } else { (SHORT_POLL, LONGEST_SHORT_POLL) };
+        Pace { shortest, longest, span: shortest, until: Instant::now() }
+    }
+
+    /// Something happened.
+    fn go_on(&mut self) {
+        self.until = Instant::now() + self.span;
+    }
+
+    /// Host threads have driven the engine: what happened to them last counts as seen by the proxy thread.
+    fn take_over(&mut self) {
+        self.until = Instant::now() + self.shortest;
+    }
+
+    /// Something ended a sleep.
+    fn wake(&mut self, asleep: Instant) {
+        self.span = if asleep.elapsed() < GOOD_SLEEP { (self.span * 2).min(self.longest) } else { self.shortest };
+        self.go_on();
+    }
+}
+
 fn run(driver: &Driver, options: Options) {
     prepare_thread(options);
     let (rail_fds, bells) = {
@@ -215,11 +264,11 @@ fn run(driver: &Driver, options: Options) {
         let bells: Vec<_> = engine.channels().iter().map(|c| Arc::clone(c.doorbell())).collect();
         (engine.endpoint().wait_fds(), bells)
     };
-    let mut busy_until = Instant::now();
-    let (mut spin, mut look, mut rounds, mut idle_polls) = (SPIN, LOOK, 0u32, 0u32);
+    let mut pace = Pace::new(options.spare_core);
+    let (mut look, mut rounds, mut idle_polls) = (LOOK, 0u32, 0u32);
     let mut nap = Duration::from_micros(20);
     let mut turns_seen = 0;
-    let (mut contended, mut contended_until) = (false, busy_until);
+    let (mut contended, mut contended_until) = (false, pace.until);
     while !driver.stop.load(Ordering::Acquire) {
         let turns = driver.turns.load(Ordering::Relaxed);
         let others_drive = driver.waiting.load(Ordering::Acquire) > 0 || turns != turns_seen;
@@ -227,6 +276,7 @@ fn run(driver: &Driver, options: Options) {
         if others_drive && !options.spin {
             std::thread::sleep(look);
             look = (look * 2).min(RAREST_LOOK);
+            pace.take_over();
             continue;
         }
         look = LOOK;
@@ -235,7 +285,7 @@ fn run(driver: &Driver, options: Options) {
             driver.run_errand();
         }
         if driver.try_poll() > 0 {
-            busy_until = Instant::now() + spin;
+            pace.go_on();
             nap = Duration::from_micros(20);
             continue;
         }
@@ -246,7 +296,7 @@ fn run(driver: &Driver, options: Options) {
         }
         let now = Instant::now();
         contended = now < contended_until;
-        if now < busy_until && !contended {
+        if now < pace.until && !contended {
             std::thread::yield_now();
             let back = Instant::now();
             if back - now > SLICE {
@@ -262,15 +312,16 @@ fn run(driver: &Driver, options: Options) {
             Err(_) => false,
         };
         if may_sleep {
-            let longest = if rail_fds.is_some() && !driver.run_errand() { LONGEST_SLEEP } else { nap };
+            let left_behind = driver.run_errand();
+            let longest = if rail_fds.is_some() && !left_behind { LONGEST_SLEEP } else { nap };
             let asleep = Instant::now();
+            driver.asleep.store(options.spare_core && !contended, Ordering::Relaxed);
             let woken = sleep(driver, rail_fds.as_deref().unwrap_or(&[]), &bells, longest);
-            let longest = if asleep - busy_until < NOT_LONG_AGO { LONGEST_NAP } else { LONGEST_IDLE_NAP };
+            driver.asleep.store(false, Ordering::Relaxed);
+            let longest = if asleep - pace.until < NOT_LONG_AGO { LONGEST_NAP } else { LONGEST_IDLE_NAP };
             nap = (nap * 2).min(longest);
             if woken {
-                let now = Instant::now();
-                spin = if now - asleep < GOOD_SLEEP { (spin * 2).min(LONGEST_SPIN) } else { SPIN };
-                busy_until = now + spin;
+                pace.wake(asleep);
             }
         } else {
             std::thread::yield_now();
@@ -304,5 +355,45 @@ fn prepare_thread(options: Options) {
     if let Err(error) = set.set(core).and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set))
     {
         tracing::warn!(core, %error, "the proxy thread stays where the scheduler puts it");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use symrail_transport::endpoint::{Endpoint, Policy, Role};
+    use symrail_transport::env::Settings;
+    use symrail_transport::mock::{Fabric, Mischief};
+
+    use super::*;
+
+    fn wait_until(done: impl Fn() -> bool) -> Duration {
+        let begun = Instant::now();
+        while !done() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "waited in vain");
+            std::thread::yield_now();
+        }
+        begun.elapsed()
+    }
+
+    #[test]
+    fn with_a_core_to_spare_the_thread_polls_when_there_is_traffic() {
+        let rail = Fabric::new(1, Mischief::default()).open("rail").unwrap();
+        let policy = Policy::new(&Settings::default(), false);
+        let endpoint = Endpoint::new(Role::Proxy, 0, 1, vec![rail], policy).unwrap();
+        let options = Options { spare_core: true, ..Options::default() };
+        let proxy = Proxy::start(Engine::new(endpoint, 0, 1), options).unwrap();
+        let driver = proxy.driver();
+        let asleep = || driver.asleep.load(Ordering::Relaxed);
+        let mut awake: Vec<_> = (0..9)
+            .map(|_| {
+                wait_until(asleep);
+                driver.expect_traffic();
+                wait_until(asleep)
+            })
+            .collect();
+        awake.sort();
+        // Else it is soon asleep again.
+        assert!(awake[4] > POLL / 2, "{awake:?}");
     }
 }

@@ -39,7 +39,12 @@ impl Hello {
         let local = (0..handles.len()).filter(|&pe| handles[pe].host.same_host(mine));
         let local_pe = local.clone().position(|pe| pe == me as usize).unwrap_or(0);
         let cpus = local.map(|pe| all[pe].cpus.clone()).collect();
-        Ok((handles, HostPes { cpus, local_pe, gpu: None }))
+        // Cores are the machine's, whatever host a PE plays.
+        let here = &all[me as usize].cpus;
+        let rivals = (0..handles.len())
+            .filter(|&pe| pe == me as usize || handles[pe].host.same_machine(mine) && !all[pe].cpus.is_disjoint(here));
+        let seat = (rivals.clone().filter(|&pe| pe < me as usize).count(), rivals.count());
+        Ok((handles, HostPes { cpus, local_pe, seat, gpu: None }))
     }
 }
 
@@ -150,7 +155,38 @@ fn same_among(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use symrail_heap::{HostIdentity, MemoryKind};
+
     use super::*;
+
+    /// What a PE says that plays to be on `host` and may run on `cpus`.
+    fn hello(host: &str, boot_id: u128, cpus: std::ops::Range<usize>) -> Vec<u8> {
+        let host = HostIdentity { name: host.into(), boot_id, pid_namespace: 1 };
+        let handle = HeapHandle {
+            host,
+            pid: 1,
+            fd: 3,
+            device: 1,
+            inode: 2,
+            capacity: 2 << 20,
+            granule: 2 << 20,
+            segment: 0,
+            generation: 0,
+            kind: MemoryKind::Host,
+            private: false,
+        };
+        Hello::new(&handle, cpus.collect()).encode()
+    }
+
+    #[test]
+    fn cores_are_shared_by_machine_and_memory_by_host() {
+        let all =
+            [hello("a", 7, 0..8), hello("b", 7, 0..8), hello("a", 7, 8..16), hello("a", 9, 0..8), hello("a", 7, 4..8)];
+        let of = |me| Hello::decode_all(&all, me).unwrap().1;
+        assert_eq!((0..5).map(|me| of(me).seat).collect::<Vec<_>>(), [(0, 3), (1, 3), (0, 1), (0, 1), (2, 3)]);
+        assert_eq!((0..5).map(|me| of(me).local_pe).collect::<Vec<_>>(), [0, 0, 1, 0, 2]);
+        assert_eq!((0..5).map(|me| of(me).cpus.len()).collect::<Vec<_>>(), [3, 1, 3, 1, 3]);
+    }
 
     fn card(native: bool) -> Card {
         Card {

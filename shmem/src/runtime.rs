@@ -338,7 +338,11 @@ fn connect(
         opened.host.learn(segment.id, &keys)?;
         opened.engine.endpoint().learn(segment.id, &keys)?;
     }
-    let options = Options { spin: settings.proxy_poll == ProxyPoll::Spin, core: opened.choice.proxy_core };
+    let options = Options {
+        spin: settings.proxy_poll == ProxyPoll::Spin,
+        core: opened.choice.proxy_core,
+        spare_core: opened.choice.spare_core,
+    };
     let system = |e: std::io::Error| Error::System { what: "starting the proxy thread", reason: e.to_string() };
     let proxy = Proxy::start(opened.engine, options).map_err(system)?;
     Ok((Wire::new(opened.host, proxy), opened.producers))

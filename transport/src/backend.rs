@@ -24,6 +24,9 @@ pub struct HostPes {
     pub cpus: Vec<CpuSet>,
     /// The one that asks.
     pub local_pe: usize,
+    /// Among the PEs of this *machine* that may run on some of the asker's cores: its index, and how many they are.
+    /// PEs that only play to be on different hosts have one machine.
+    pub seat: (usize, usize),
     /// Where the heap of the one that asks is, if on a GPU.
     pub gpu: Option<PciAddress>,
 }
@@ -32,7 +35,7 @@ impl HostPes {
     /// A PE that is alone on its host and may use `cpus`.
     #[must_use]
     pub fn alone(cpus: CpuSet) -> HostPes {
-        HostPes { cpus: vec![cpus], local_pe: 0, gpu: None }
+        HostPes { cpus: vec![cpus], local_pe: 0, seat: (0, 1), gpu: None }
     }
 }
 
@@ -44,6 +47,8 @@ pub struct Choice {
     pub ib_mode: Option<(verbs::Mode, String)>,
     /// The core that the proxy thread should run on; `None` leaves it to the scheduler.
     pub proxy_core: Option<usize>,
+    /// There are cores enough for the own threads of the PEs that share them and for their proxy threads.
+    pub spare_core: bool,
     /// Reasons, one sentence each, for `symrail info` and the log.
     pub reasons: Vec<String>,
 }
@@ -56,6 +61,7 @@ pub struct Choice {
 /// that names what does not exist.
 pub fn choose(settings: &Settings, host: &HostPes) -> Result<Choice> {
     let mut reasons = Vec::new();
+    let spare_core = host.cpus.get(host.local_pe).is_some_and(|cpus| cpus.len() >= 2 * host.seat.1);
     let verbs = match settings.transport {
         TransportKind::Ibverbs => {
             let nics = verbs::discover(settings)?;
@@ -95,7 +101,7 @@ pub fn choose(settings: &Settings, host: &HostPes) -> Result<Choice> {
         reasons.extend(nics.iter().filter_map(|nic| Some(format!("rail {}: GID {}", nic.name, nic.gid(settings)?))));
         let mode = verbs::decide(&nics, settings)?;
         reasons.push(format!("IB mode {}: {}", mode.0, mode.1));
-        return Ok(Choice { nics: Nics::Ibverbs(nics), ib_mode: Some(mode), proxy_core, reasons });
+        return Ok(Choice { nics: Nics::Ibverbs(nics), ib_mode: Some(mode), proxy_core, spare_core, reasons });
     }
     let library = ofi::load(settings)?;
     let nics = ofi::discover(&library, settings)?;
@@ -103,7 +109,7 @@ pub fn choose(settings: &Settings, host: &HostPes) -> Result<Choice> {
     let (order, proxy_core) = place(&named, settings, host, &mut reasons)?;
     let most = settings.libfabric_max_nic_per_pe;
     let nics = order.into_iter().take(most).map(|i| nics[i].clone()).collect();
-    Ok(Choice { nics: Nics::Libfabric(library, nics), ib_mode: None, proxy_core, reasons })
+    Ok(Choice { nics: Nics::Libfabric(library, nics), ib_mode: None, proxy_core, spare_core, reasons })
 }
 
 /// The indexes of the NICs in lane order, and the proxy thread's core.
@@ -147,8 +153,8 @@ fn place(
         allowed: host.cpus.get(host.local_pe).cloned().unwrap_or_default(),
         own: None,
         near: gpu.as_ref().or(order.first().and_then(|&nic| places[nic].place.as_ref())),
-        local_pe: host.local_pe,
-        local_pes: host.cpus.len(),
+        rival: host.seat.0,
+        rivals: host.seat.1,
     };
     Ok((order, proxy_core(&machine, &seat)))
 }

@@ -90,9 +90,9 @@ impl Test {
         self.layer != Layer::Runtime
     }
 
-    /// What `--busy-target` can be combined with.
+    /// What `--busy-target` and `--idle-target` can be combined with.
     #[must_use]
-    pub fn can_have_busy_target(&self) -> bool {
+    pub fn can_be_single(&self) -> bool {
         self.layer == Layer::Runtime && matches!(self.work, Work::Put | Work::Get | Work::FetchAdd)
     }
 

@@ -36,7 +36,7 @@ use symrail::bootstrap::{launcher, pmix};
 use crate::run::{self, Job};
 use catalog::{TESTS, Test};
 use error::{Error, Result};
-use plan::Plan;
+use plan::{Plan, Target};
 
 /// The arguments of `symrail perf`.
 #[derive(Debug, clap::Args)]
@@ -78,9 +78,13 @@ pub struct Args {
     /// Draw the figures as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// The target computes and never calls the library (get-lat, put-lat, amo-lat)
+    /// Single operations, 2 ms after the last, while the target computes and never calls the library (get-lat, put-lat,
+    /// amo-lat)
     #[arg(long)]
     busy_target: bool,
+    /// The same while the target waits in the library, for comparison
+    #[arg(long, conflicts_with = "busy_target")]
+    idle_target: bool,
 }
 
 /// Who starts the operations.
@@ -123,7 +127,11 @@ impl Args {
             iterations: self.iterations,
             warmup: self.warmup,
             window: self.window,
-            busy_target: self.busy_target,
+            target: match (self.busy_target, self.idle_target) {
+                (true, _) => Some(Target::Computes),
+                (_, true) => Some(Target::Waits),
+                _ => None,
+            },
         }
     }
 
@@ -137,8 +145,11 @@ impl Args {
             return refuse(format!("-n {}: at least 2 PEs are needed", self.n));
         }
         for test in tests {
-            if self.busy_target && !test.can_have_busy_target() {
-                return refuse(format!("--busy-target is for get-lat, put-lat and amo-lat, not for {}", test.name));
+            if (self.busy_target || self.idle_target) && !test.can_be_single() {
+                return refuse(format!(
+                    "--busy-target and --idle-target are for get-lat, put-lat and amo-lat, not for {}",
+                    test.name
+                ));
             }
             if self.device != Device::Host && !test.can_run_on_device() && !self.wants_all() {
                 return refuse(format!("--device {} has no {}; use host", self.device, test.name));

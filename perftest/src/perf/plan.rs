@@ -30,8 +30,17 @@ pub struct Plan {
     pub warmup: Option<u64>,
     /// Operations in a window.
     pub window: Option<usize>,
-    /// The target computes and does not call the library.
-    pub busy_target: bool,
+    /// Single operations, each some milliseconds after the last, to a target that does this meanwhile.
+    pub target: Option<Target>,
+}
+
+/// What the target of single operations does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// Waits in the library.
+    Waits,
+    /// Computes, and does not call the library.
+    Computes,
 }
 
 impl Plan {

@@ -165,6 +165,7 @@ impl Wire {
 
     /// Submits to a path, making room as needed. Returns the tag that the operation has there.
     unsafe fn start(&self, path: Path, pe: Pe, job: Job, tagged: Option<()>) -> Result<u64, Error> {
+        self.driver.expect_traffic();
         self.keep_fence(path)?;
         let mut wait = self.wait();
         loop {
@@ -326,6 +327,7 @@ impl Wire {
 
     /// Writes a byte that the peer waits for and that no quiet has to wait for.
     pub fn put_flag(&self, pe: Pe, dest: u64, value: u8) -> Result<(), Error> {
+        self.driver.expect_traffic();
         self.keep_fence(Path::Host)?;
         let mut wait = self.wait();
         loop {

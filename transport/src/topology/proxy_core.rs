@@ -11,10 +11,10 @@ pub struct ProxySeat<'a> {
     pub own: Option<usize>,
     /// What the proxy talks to most: the GPU, or else the first rail's NIC.
     pub near: Option<&'a Place>,
-    /// The PE's index among those of its host that may run on the same cores, from 0.
-    pub local_pe: usize,
-    /// How many PEs share these cores, at least 1.
-    pub local_pes: usize,
+    /// The PE's index among those of this machine that may run on the same cores, from 0.
+    pub rival: usize,
+    /// How many PEs those are, at least 1.
+    pub rivals: usize,
 }
 
 /// The processing unit to pin the proxy thread to: near to what it talks to, on a physical core other than
@@ -28,7 +28,7 @@ pub fn proxy_core(machine: &Machine, seat: &ProxySeat<'_>) -> Option<usize> {
         .map(|core| core.intersection(&seat.allowed).copied().collect::<CpuSet>())
         .filter(|core| !core.is_empty())
         .collect();
-    if usable.len() <= 2 || usable.len() < 2 * seat.local_pes.max(1) {
+    if usable.len() <= 2 || usable.len() < 2 * seat.rivals.max(1) {
         return None;
     }
     let own = |core: &CpuSet| seat.own.is_some_and(|own| core.contains(&own));
@@ -36,7 +36,7 @@ pub fn proxy_core(machine: &Machine, seat: &ProxySeat<'_>) -> Option<usize> {
     // Nearest first and, among equals, the highest first: threads that pin themselves tend to start from core 0.
     free.reverse();
     free.sort_by_key(|core| machine.distance(Some(&Place::cores((*core).clone())), seat.near));
-    free.get(seat.local_pe)?.first().copied()
+    free.get(seat.rival)?.first().copied()
 }
 
 #[cfg(test)]
@@ -47,14 +47,13 @@ mod tests {
 
     #[test]
     fn few_cores_are_left_to_the_scheduler() {
-        for (description, local_pes) in [("core:1 pu:1", 1), ("core:2 pu:1", 1), ("core:2 pu:2", 1), ("core:7 pu:1", 4)]
-        {
+        for (description, rivals) in [("core:1 pu:1", 1), ("core:2 pu:1", 1), ("core:2 pu:2", 1), ("core:7 pu:1", 4)] {
             let machine = from_synthetic(description).unwrap();
-            let seat = ProxySeat { allowed: machine.cpus(), local_pes, ..ProxySeat::default() };
+            let seat = ProxySeat { allowed: machine.cpus(), rivals, ..ProxySeat::default() };
             assert_eq!(proxy_core(&machine, &seat), None, "{description}");
         }
         let machine = from_synthetic("core:8 pu:1").unwrap();
-        let seat = ProxySeat { allowed: [3, 4].into(), local_pes: 1, ..ProxySeat::default() };
+        let seat = ProxySeat { allowed: [3, 4].into(), rivals: 1, ..ProxySeat::default() };
         assert_eq!(proxy_core(&machine, &seat), None);
     }
 
@@ -62,14 +61,14 @@ mod tests {
     fn near_the_device_and_not_on_the_pes_own_core() {
         let machine = from_synthetic("pack:2 numa:1 core:4 pu:2").unwrap();
         let nic = Place { cpus: (0..8).collect(), bridges: vec![1] };
-        let seat = |own, local_pe| ProxySeat { allowed: machine.cpus(), own, near: Some(&nic), local_pe, local_pes: 4 };
+        let seat = |own, rival| ProxySeat { allowed: machine.cpus(), own, near: Some(&nic), rival, rivals: 4 };
         assert_eq!(proxy_core(&machine, &seat(None, 0)), Some(6));
         // The own core is excluded with its hardware threads.
         assert_eq!(proxy_core(&machine, &seat(Some(7), 0)), Some(4));
         let all: CpuSet = (0..4).filter_map(|pe| proxy_core(&machine, &seat(None, pe))).collect();
         assert_eq!(all, [0, 2, 4, 6].into());
         // Only what is allowed counts, near or not.
-        let seat = ProxySeat { allowed: (8..16).collect(), local_pes: 2, ..seat(None, 0) };
+        let seat = ProxySeat { allowed: (8..16).collect(), rivals: 2, ..seat(None, 0) };
         assert_eq!(proxy_core(&machine, &seat), Some(14));
         // Without a known device the last core.
         let seat = ProxySeat { near: None, allowed: machine.cpus(), ..seat };

@@ -65,7 +65,7 @@ impl<'a, C: Carrier> Bench<'a, C> {
         pattern::wipe(self.carrier, spread.dest(0), spread.span());
         self.carrier.barrier()?;
         let figures = match self.test.work {
-            _ if self.plan.busy_target => self.busy_target(spread)?,
+            _ if self.plan.target.is_some() => self.single(spread)?,
             Work::SignalPingPong | Work::PutPingPong | Work::PutSignalPingPong => self.ping_pong(spread)?,
             Work::AllToAll | Work::Barrier => self.everybody(spread)?,
             _ => self.one_sided(spread)?,

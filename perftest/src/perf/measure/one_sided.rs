@@ -6,14 +6,14 @@ use super::{Bench, WORTH_A_CLOCK};
 use crate::perf::carrier::{Carrier, area};
 use crate::perf::catalog::Work;
 use crate::perf::error::Result;
-use crate::perf::plan::Spread;
+use crate::perf::plan::{Spread, Target};
 use crate::perf::sample::{Figures, Samples};
 
 /// Puts before the quiet of a stream.
 const STREAM: usize = 8192;
 /// A window is timed alone from here on, in microseconds; shorter ones in batches.
 const LONG: f64 = 100.0;
-/// How long a busy target computes at a time, and when in that time the operation starts.
+/// How long a busy target computes at a time, and when in that time a single operation starts.
 const COMPUTING: Duration = Duration::from_millis(20);
 const START: Duration = Duration::from_millis(2);
 /// Such times, unless iterations are given.
@@ -125,8 +125,8 @@ impl<C: Carrier> Bench<'_, C> {
         samples.rate(amount as f64, operations as u64, warmup)
     }
 
-    /// One operation at a time, each while the target computes and calls nothing.
-    pub(super) fn busy_target(&mut self, spread: Spread) -> Result<Option<Figures>> {
+    /// One operation at a time, 2 ms after the last, while the target does what the plan says.
+    pub(super) fn single(&mut self, spread: Spread) -> Result<Option<Figures>> {
         let (size, peer) = (spread.size, self.peer);
         self.carrier.set_word(area::COUNTER, 0);
         let times = self.plan.iterations.unwrap_or(TIMES);
@@ -148,7 +148,7 @@ impl<C: Carrier> Bench<'_, C> {
                     }
                 }
                 samples.add(1, begun);
-            } else if self.is_peer() {
+            } else if self.is_peer() && self.plan.target == Some(Target::Computes) {
                 compute(COMPUTING);
             }
         }

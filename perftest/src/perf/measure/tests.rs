@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::*;
 use crate::perf::catalog::{Layer, TESTS};
+use crate::perf::plan::Target;
 
 /// What the PEs of a test share.
 struct World {
@@ -156,7 +157,7 @@ fn tests() -> impl Iterator<Item = &'static Test> {
 }
 
 fn plan() -> Plan {
-    Plan { min: Some(1), max: Some(100), iterations: Some(3), warmup: Some(2), window: None, busy_target: false }
+    Plan { min: Some(1), max: Some(100), iterations: Some(3), warmup: Some(2), window: None, target: None }
 }
 
 #[test]
@@ -184,10 +185,12 @@ fn every_test_notices_that_what_it_moves_is_wrong() {
         let error = run(test, &plan(), 2, true).map(|_| ()).expect_err(test.name);
         assert!(matches!(error, Error::WrongData { .. } | Error::WrongWord { .. }), "{}: {error}", test.name);
     }
-    let busy = Plan { busy_target: true, iterations: Some(1), ..plan() };
-    for test in tests().filter(|test| test.can_have_busy_target()) {
-        assert!(run(test, &busy, 2, false).is_ok(), "{}", test.name);
-        assert!(run(test, &busy, 2, true).is_err(), "{}", test.name);
+    for target in [Target::Computes, Target::Waits] {
+        let single = Plan { target: Some(target), iterations: Some(1), ..plan() };
+        for test in tests().filter(|test| test.can_be_single()) {
+            assert!(run(test, &single, 2, false).is_ok(), "{}", test.name);
+            assert!(run(test, &single, 2, true).is_err(), "{}", test.name);
+        }
     }
 }
 
