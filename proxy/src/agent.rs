@@ -75,6 +75,11 @@ impl Agent {
         self.regions.add(segment, Vec::new());
     }
 
+    /// Closes a segment to requests.
+    pub fn remove_segment(&mut self, id: u32) {
+        self.regions.remove(id);
+    }
+
     /// Requests applied and refused so far.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {

@@ -108,6 +108,12 @@ impl Engine {
         Ok(card)
     }
 
+    /// Undoes [`Engine::register`]. Peers' operations on the segment must have ended.
+    pub fn deregister(&mut self, id: u32) {
+        self.agent.remove_segment(id);
+        self.endpoint.deregister(id);
+    }
+
     /// The first failure of a device's request since it was last asked for.
     pub fn take_device_error(&mut self) -> Option<Error> {
         self.device_error.take()

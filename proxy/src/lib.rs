@@ -5,6 +5,7 @@
 //! | [`channel`] | the ring through which a GPU kernel or CPU thread asks for operations, and the words that answer it |
 //! | [`engine`] | one round: requests from channels, the rails, answers to peers, completions to whoever waits |
 //! | [`agent`] | applies what peers ask for to this PE's memory |
+//! | [`session`] | all of it for runtimes with a symmetric heap of their own: memory by handles, operations by contexts |
 //! | [`thread`] | the proxy thread; how it sleeps, and how a waiting host thread drives the engine instead |
 //!
 //! # Invariants
@@ -16,6 +17,7 @@
 pub mod agent;
 pub mod channel;
 pub mod engine;
+pub mod session;
 pub mod thread;
 
 pub use engine::{Engine, HOST};

@@ -92,6 +92,27 @@ impl Turn<'_> {
 }
 
 impl Driver {
+    /// A driver without a thread, for whoever polls himself.
+    ///
+    /// # Errors
+    /// The system has no event descriptor left.
+    pub fn new(mut engine: Engine) -> std::io::Result<Driver> {
+        let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
+        let wakes = engine.endpoint().wait_fds().is_some();
+        Ok(Driver {
+            engine: Mutex::new(engine),
+            waiting: AtomicU32::new(0),
+            turns: AtomicU64::new(0),
+            polls: AtomicU32::new(0),
+            stop: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
+            wakes,
+            bell,
+            started: Instant::now(),
+            errand: OnceLock::new(),
+        })
+    }
+
     /// The engine. Short uses only: everybody's progress waits for it.
     pub fn engine(&self) -> MutexGuard<'_, Engine> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
@@ -146,8 +167,9 @@ impl Driver {
         self.errand.get().is_some_and(|errand| errand())
     }
 
+    /// Polls the engine once, for whoever holds it.
     #[inline]
-    fn poll(&self, engine: &mut Engine) -> usize {
+    pub(crate) fn poll(&self, engine: &mut Engine) -> usize {
         let events = engine.poll();
         // Counted here and not by the engine's rounds: whoever polls the engine in between must not keep the count from
         // ever being right. A load and a store do, since the engine's lock is held.
@@ -186,21 +208,8 @@ impl Proxy {
     ///
     /// # Errors
     /// The system has no thread or no event descriptor left.
-    pub fn start(mut engine: Engine, options: Options) -> std::io::Result<Proxy> {
-        let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
-        let wakes = engine.endpoint().wait_fds().is_some();
-        let driver = Arc::new(Driver {
-            engine: Mutex::new(engine),
-            waiting: AtomicU32::new(0),
-            turns: AtomicU64::new(0),
-            polls: AtomicU32::new(0),
-            stop: AtomicBool::new(false),
-            asleep: AtomicBool::new(false),
-            wakes,
-            bell,
-            started: Instant::now(),
-            errand: OnceLock::new(),
-        });
+    pub fn start(engine: Engine, options: Options) -> std::io::Result<Proxy> {
+        let driver = Arc::new(Driver::new(engine)?);
         let of_thread = Arc::clone(&driver);
         let thread =
             std::thread::Builder::new().name("symrail-proxy".into()).spawn(move || run(&of_thread, options))?;

@@ -201,6 +201,14 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
+    /// The operating system refused something.
+    #[error("{what} failed: {reason}")]
+    System {
+        /// What was attempted.
+        what: &'static str,
+        /// What the system said.
+        reason: String,
+    },
     /// Something this combination of provider and settings cannot do.
     #[error("{what} is not supported by {by}; {remedy}")]
     Unsupported {

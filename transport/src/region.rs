@@ -2,6 +2,9 @@
 //!
 //! All PEs name memory by *symmetric offset*: the heap's first byte is offset 0 and its segments follow one another, so
 //! an offset means the same place of the heap on every PE, whatever its virtual address there.
+//!
+//! PEs may also lay out their memory *apart*: each gives its segments offsets of its own choice, and peers learn them one
+//! by one ([`Regions::learn_apart`]). Then an offset means something only together with a PE.
 
 use crate::error::{Error, Operation, Result};
 use crate::pe::Pe;
@@ -41,11 +44,21 @@ struct Buffer {
     local: Vec<Registration>,
 }
 
+/// A segment of one PE that lays out its memory apart.
+struct Apart {
+    offset: u64,
+    len: u64,
+    /// One per lane.
+    remote: Vec<RemoteBuf>,
+}
+
 /// All segments and registered buffers that one endpoint knows.
 #[derive(Default)]
 pub struct Regions {
     segments: Vec<Known>,
     buffers: Vec<Buffer>,
+    /// By PE, in order of their offsets; empty when memory is symmetric.
+    apart: Vec<Vec<Apart>>,
     lanes: usize,
 }
 
@@ -59,6 +72,11 @@ impl Regions {
     pub fn add(&mut self, segment: Segment, local: Vec<Registration>) {
         self.segments.push(Known { segment, local, remote: Vec::new() });
         self.segments.sort_by_key(|k| k.segment.offset);
+    }
+
+    /// Forgets a segment of this PE.
+    pub fn remove(&mut self, id: u32) {
+        self.segments.retain(|k| k.segment.id != id);
     }
 
     /// Adds a registered buffer outside of the heap.
@@ -96,24 +114,52 @@ impl Regions {
         let Some(known) = self.segments.iter_mut().find(|k| k.segment.id == id) else { return Ok(()) };
         let mut remote = Vec::with_capacity(cards.len() * lanes);
         for (pe, card) in cards.iter().enumerate() {
-            let (entries, rest) = card.as_chunks::<16>();
-            if entries.is_empty() || !rest.is_empty() {
-                let why = format!("{} bytes is not a list of rail keys", card.len());
-                return Err(Error::Malformed { what: "segment card", pe: pe as Pe, why });
-            }
-            for lane in 0..lanes {
-                let entry = entries[lane % entries.len()];
-                let (address, key) = entry.split_at(8);
-                remote.push(RemoteBuf { address: le(address), key: le(key) });
-            }
+            remote.extend(read_card(pe as Pe, card, lanes)?);
         }
         known.remote = remote;
         Ok(())
     }
 
+    /// Takes in the [`Regions::card`] of a segment that `pe`, one of `n_pes`, has laid out apart. From the first one on, all
+    /// PEs' memory is apart, this PE's own included. What was known of the same range is forgotten.
+    ///
+    /// # Errors
+    /// As for [`Regions::learn`]; [`Error::NoSuchPe`].
+    pub fn learn_apart(&mut self, (pe, n_pes): (Pe, u32), offset: u64, len: u64, card: &[u8]) -> Result<()> {
+        if pe >= n_pes {
+            return Err(Error::NoSuchPe { pe: pe.into(), last: n_pes.saturating_sub(1) });
+        }
+        let remote: Vec<_> = read_card(pe, card, self.lanes)?.collect();
+        self.apart.resize_with(n_pes as usize, Vec::new);
+        let theirs = &mut self.apart[pe as usize];
+        theirs.retain(|a| a.offset.saturating_add(a.len) <= offset || offset.saturating_add(len) <= a.offset);
+        let at = theirs.partition_point(|a| a.offset < offset);
+        theirs.insert(at, Apart { offset, len, remote });
+        Ok(())
+    }
+
+    /// Forgets the segment of `pe` that begins at `offset`.
+    pub fn forget_apart(&mut self, pe: Pe, offset: u64) {
+        if let Some(theirs) = self.apart.get_mut(pe as usize) {
+            theirs.retain(|a| a.offset != offset);
+        }
+    }
+
+    #[inline]
+    fn apart_at(&self, pe: Pe, offset: u64) -> Option<&Apart> {
+        let theirs = self.apart.get(pe as usize)?;
+        let at = theirs.partition_point(|a| a.offset <= offset).checked_sub(1)?;
+        theirs.get(at).filter(|a| offset - a.offset < a.len)
+    }
+
     /// The remote place of `offset` on `pe` over `lane`, and how many bytes follow it in its segment.
     #[inline]
     pub fn remote(&self, pe: Pe, lane: usize, offset: u64) -> Option<(RemoteBuf, u64)> {
+        if !self.apart.is_empty() {
+            let a = self.apart_at(pe, offset)?;
+            let (within, place) = (offset - a.offset, a.remote.get(lane)?);
+            return Some((RemoteBuf { address: place.address + within, key: place.key }, a.len - within));
+        }
         let known = self.segment_of(offset)?;
         let within = offset - known.segment.offset;
         let place = known.remote.get(pe as usize * self.lanes + lane)?;
@@ -149,9 +195,9 @@ impl Regions {
         let mut at = offset;
         let end = offset.checked_add(bytes);
         while let Some(end) = end
-            && let Some(known) = self.segment_of(at)
+            && let Some(until) = self.end_of(pe, at)
         {
-            at = known.segment.offset + known.segment.len;
+            at = until;
             if at >= end {
                 return Ok(());
             }
@@ -185,11 +231,34 @@ impl Regions {
         true
     }
 
+    /// Where the segment of `pe` ends that holds `offset`.
+    #[inline]
+    fn end_of(&self, pe: Pe, offset: u64) -> Option<u64> {
+        if self.apart.is_empty() {
+            self.segment_of(offset).map(|k| k.segment.offset + k.segment.len)
+        } else {
+            self.apart_at(pe, offset).map(|a| a.offset + a.len)
+        }
+    }
+
     #[inline]
     fn segment_of(&self, offset: u64) -> Option<&Known> {
         // A heap has one segment, or a few; a scan beats a search.
         self.segments.iter().find(|k| offset >= k.segment.offset && offset - k.segment.offset < k.segment.len)
     }
+}
+
+/// What a peer's card says of each of `lanes` lanes.
+fn read_card(pe: Pe, card: &[u8], lanes: usize) -> Result<impl Iterator<Item = RemoteBuf>> {
+    let (entries, rest) = card.as_chunks::<16>();
+    if entries.is_empty() || !rest.is_empty() {
+        let why = format!("{} bytes is not a list of rail keys", card.len());
+        return Err(Error::Malformed { what: "segment card", pe, why });
+    }
+    Ok((0..lanes).map(|lane| {
+        let (address, key) = entries[lane % entries.len()].split_at(8);
+        RemoteBuf { address: le(address), key: le(key) }
+    }))
 }
 
 fn le(bytes: &[u8]) -> u64 {
@@ -238,5 +307,23 @@ mod tests {
         assert_eq!((place.address, place.key, left), (196, 5, 4000));
         assert!(r.remote(1, 1, 4096).is_none(), "the second segment's cards are not known");
         assert!(r.learn(0, &[vec![0; 15]]).is_err());
+    }
+
+    #[test]
+    fn offsets_that_lie_apart_mean_something_only_with_their_pe() {
+        let mut r = two_segments();
+        let card = |address: u64| [address.to_le_bytes(), 9u64.to_le_bytes()].concat();
+        r.learn_apart((1, 3), 1 << 40, 100, &card(1000)).unwrap();
+        r.learn_apart((2, 3), 0, 100, &card(2000)).unwrap();
+        r.learn_apart((2, 3), 4096, 8, &card(3000)).unwrap();
+        assert_eq!(r.remote(1, 1, (1 << 40) + 60).map(|(p, left)| (p.address, p.key, left)), Some((1060, 9, 40)));
+        assert_eq!(r.remote(2, 0, 4100).map(|(p, left)| (p.address, left)), Some((3004, 4)));
+        assert!(r.remote(1, 0, 50).is_none() && r.remote(2, 0, 100).is_none() && r.remote(3, 0, 0).is_none());
+        assert!(r.check(Operation::Put, 2, 0, 100).is_ok());
+        assert!(r.check(Operation::Put, 2, 0, 101).is_err());
+        assert!(r.check(Operation::Put, 1, 0, 1).is_err(), "this PE's own segments are not those of others");
+        r.forget_apart(2, 0);
+        assert!(r.check(Operation::Put, 2, 0, 1).is_err() && r.check(Operation::Put, 2, 4096, 8).is_ok());
+        assert!(r.learn_apart((3, 3), 0, 1, &card(0)).is_err());
     }
 }

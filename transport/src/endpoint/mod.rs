@@ -72,7 +72,7 @@ pub trait TargetAgent {
 /// What a PE tells all others so that they can connect: the addresses of its rails.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Addresses {
-    /// The host endpoint's rail.
+    /// The host endpoint's rail; empty for a PE that has no host endpoint.
     pub host: Vec<u8>,
     /// The proxy endpoint's rails, in lane order.
     pub proxy: Vec<Vec<u8>>,
@@ -246,6 +246,7 @@ impl Endpoint {
             rail.connect(pe, address, return_dest)?;
         }
         if self.core.role == Role::Proxy
+            && !addresses.host.is_empty()
             && let Some(rail) = self.rails.first_mut()
         {
             rail.connect(n + pe, &addresses.host, self.core.me)?;
@@ -282,6 +283,25 @@ impl Endpoint {
     /// [`Error::Malformed`].
     pub fn learn(&mut self, id: u32, cards: &[Vec<u8>]) -> Result<()> {
         self.core.regions.learn(id, cards)
+    }
+
+    /// Takes in what `pe` said about a segment that it has laid out apart: see [`Regions::learn_apart`].
+    ///
+    /// # Errors
+    /// [`Error::Malformed`], [`Error::NoSuchPe`].
+    pub fn learn_apart(&mut self, pe: Pe, offset: u64, len: u64, card: &[u8]) -> Result<()> {
+        self.core.regions.learn_apart((pe, self.core.n_pes), offset, len, card)
+    }
+
+    /// Forgets a segment that `pe` has laid out apart.
+    pub fn forget_apart(&mut self, pe: Pe, offset: u64) {
+        self.core.regions.forget_apart(pe, offset);
+    }
+
+    /// Undoes [`Endpoint::register`]; unknown ids are ignored. Operations on the segment must have ended.
+    pub fn deregister(&mut self, id: u32) {
+        self.rails.iter_mut().for_each(|r| r.deregister(id));
+        self.core.regions.remove(id);
     }
 
     /// Registers a local buffer outside of the heap. `id` must not be a segment's.

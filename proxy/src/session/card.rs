@@ -1,0 +1,84 @@
+//! What PEs tell each other to connect, and what must be the same on all of them.
+
+use serde::{Deserialize, Serialize};
+use symrail_transport::wire::PROTOCOL_VERSION;
+use symrail_transport::{Error, Pe, Result};
+
+/// One PE's card.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Card {
+    pub version: u32,
+    /// Whether NICs perform AMOs; else CPUs do.
+    pub native_amo: bool,
+    /// The fabric that its rails are on.
+    pub fabric: String,
+    /// The IB mode; empty where the backend is not ibverbs.
+    pub ib_mode: String,
+    /// The addresses of its rails, in lane order.
+    pub rails: Vec<Vec<u8>>,
+}
+
+impl Card {
+    pub const VERSION: u32 = PROTOCOL_VERSION;
+
+    pub fn encode(&self) -> Vec<u8> {
+        // Serialising plain collections into memory has no way to fail.
+        postcard::to_allocvec(self).unwrap_or_default()
+    }
+
+    /// Reads the cards of all PEs and checks that they agree. What follows a card in its bytes is ignored.
+    pub fn decode_all(cards: &[Vec<u8>], n_pes: u32) -> Result<Vec<Card>> {
+        if cards.len() != n_pes as usize {
+            let why = format!("{} cards in a job of {n_pes} PEs", cards.len());
+            return Err(Error::Malformed { what: "the list of cards", pe: 0, why });
+        }
+        let decode = |(bytes, pe): (&Vec<u8>, Pe)| {
+            let why = |e: postcard::Error| format!("{e}; run one Symrail on all PEs");
+            postcard::take_from_bytes(bytes).map(|(card, _)| card).map_err(|e| Error::Malformed {
+                what: "card",
+                pe,
+                why: why(e),
+            })
+        };
+        let cards: Vec<Card> = cards.iter().zip(0..).map(decode).collect::<Result<_>>()?;
+        same("the protocol version", &cards, |c| c.version.to_string())?;
+        same("the fabric (SYMRAIL_TRANSPORT, SYMRAIL_LIBFABRIC_PROVIDER)", &cards, |c| c.fabric.clone())?;
+        same("SYMRAIL_IB_MODE", &cards, |c| c.ib_mode.clone())?;
+        same("SYMRAIL_AMO_PATH", &cards, |c| if c.native_amo { "native" } else { "agent" }.into())?;
+        Ok(cards)
+    }
+}
+
+fn same(what: &'static str, cards: &[Card], value: impl Fn(&Card) -> String) -> Result<()> {
+    let mut values = cards.iter().map(value).zip(0..);
+    let Some((first, pe)) = values.next() else { return Ok(()) };
+    match values.find(|(v, _)| *v != first) {
+        None => Ok(()),
+        Some((other_value, other_pe)) => Err(Error::Mismatch { what, pe, value: first, other_pe, other_value }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn cards_come_back_and_must_agree() {
+        let one = Card {
+            version: 1,
+            native_amo: false,
+            fabric: "tcp".into(),
+            ib_mode: String::new(),
+            rails: vec![vec![1], vec![2]],
+        };
+        let mut padded = one.encode();
+        padded.resize(600, 0);
+        assert_eq!(Card::decode_all(&[one.encode(), padded], 2).unwrap(), [one.clone(), one.clone()]);
+        let other = Card { fabric: "shm".into(), ..one.clone() };
+        let error = Card::decode_all(&[one.encode(), other.encode()], 2).unwrap_err().to_string();
+        assert!(error.contains("PE 0 has tcp, PE 1 has shm") && error.contains("PROVIDER"), "{error}");
+        assert!(Card::decode_all(&[one.encode()], 2).is_err());
+        assert!(Card::decode_all(&[one.encode(), vec![9; 7]], 2).is_err());
+    }
+}

@@ -1,0 +1,262 @@
+//! The transport for runtimes that have a symmetric heap of their own: a session is one PE's rails, with the engine and the
+//! target agent behind them, over memory that the runtime registers piece by piece.
+//!
+//! | module | concept |
+//! |---|---|
+//! | this | opening, connecting, registering; progress |
+//! | `operation` | put, get, AMOs, put_signal, fence, quiet, and how a caller waits |
+//! | [`memory`] | the handle by which peers reach registered memory |
+//! | `card` | what PEs tell each other to connect, and what must be the same on all |
+//!
+//! The C interface (`transport/include/symrail_transport.h`) and NVSHMEM's remote transport (`nvshmem/`) are faces of it.
+//!
+//! # How memory is named
+//! Each PE gives what it registers offsets of its own, never the same ones twice, so that a handle that is out of date is
+//! refused at the target instead of reaching something else (see [`Regions`](symrail_transport::region::Regions), memory that lies *apart*).
+//! A peer learns a handle when it first uses it.
+//!
+//! # Who drives
+//! Any thread may call. A call drives the engine for as long as it waits; in between, [`Session::progress`] has to be called
+//! again and again, or the session has a thread of its own ([`Progress::Thread`]). A PE that does neither does not serve
+//! its peers' AMOs and signals.
+
+mod card;
+pub mod memory;
+mod operation;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use symrail_transport::backend::{self, HostPes};
+use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
+use symrail_transport::env::{ProxyPoll, Settings};
+use symrail_transport::rail::RailCaps;
+use symrail_transport::region::Segment;
+use symrail_transport::topology::CpuSet;
+use symrail_transport::{Error, Pe, Result};
+
+use crate::{Driver, Engine, Options, Proxy};
+use card::Card;
+use memory::{MOST_RAILS, Memory};
+pub use operation::{Context, Place};
+
+/// Registrations begin at multiples of this in their PE's offsets, as far as their addresses allow, with at least as much
+/// between two of them.
+const GRAIN: u64 = 4096;
+
+/// Who polls while nobody waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// The session's own thread, which sleeps when nothing happens.
+    Thread,
+    /// Whoever calls [`Session::progress`].
+    Caller,
+}
+
+/// One PE's transport. See the module.
+pub struct Session {
+    me: Pe,
+    n_pes: u32,
+    driver: Arc<Driver>,
+    _proxy: Option<Proxy>,
+    card: Card,
+    rails: Vec<RailCaps>,
+    reasons: Vec<String>,
+    copy_limit: usize,
+    patience: Duration,
+    next: Mutex<Next>,
+    /// Operations for which no room was found at once, for tuning.
+    waited_for_room: AtomicU64,
+}
+
+/// What the next registration gets.
+struct Next {
+    id: u32,
+    offset: u64,
+}
+
+impl Session {
+    /// Opens the rails of PE `me` of `n_pes`.
+    ///
+    /// `host` are the PEs of this host, over which NICs are spread; [`HostPes::alone`] if they are not known.
+    ///
+    /// # Errors
+    /// What choosing and opening rails says; a PE outside of the job.
+    pub fn open(me: Pe, n_pes: u32, host: &HostPes, settings: &Settings, progress: Progress) -> Result<Session> {
+        if me >= n_pes {
+            return Err(Error::NoSuchPe { pe: me.into(), last: n_pes.saturating_sub(1) });
+        }
+        let choice = backend::choose(settings, host)?;
+        let native_amo = choice.native_amo(settings);
+        let mut rails = choice.open(Role::Proxy, n_pes, settings)?;
+        rails.truncate(MOST_RAILS);
+        let endpoint = Endpoint::new(Role::Proxy, me, n_pes, rails, Policy::new(settings, native_amo))?;
+        let rails = endpoint.caps().to_vec();
+        let card = Card {
+            version: Card::VERSION,
+            native_amo,
+            fabric: rails.first().map_or_else(String::new, |c| c.provider.clone()),
+            ib_mode: choice.ib_mode.as_ref().map_or_else(String::new, |(mode, _)| mode.to_string()),
+            rails: endpoint.addresses(),
+        };
+        let copy_limit = endpoint.copy_limit();
+        let engine = Engine::new(endpoint, me, n_pes);
+        let system =
+            |e: std::io::Error| Error::System { what: "starting the transport's thread", reason: e.to_string() };
+        let (driver, proxy) = match progress {
+            Progress::Caller => (Arc::new(Driver::new(engine).map_err(system)?), None),
+            Progress::Thread => {
+                let spin = settings.proxy_poll == ProxyPoll::Spin;
+                let proxy = Proxy::start(engine, Options { spin, core: choice.proxy_core }).map_err(system)?;
+                (Arc::clone(proxy.driver()), Some(proxy))
+            }
+        };
+        Ok(Session {
+            me,
+            n_pes,
+            driver,
+            _proxy: proxy,
+            card,
+            rails,
+            reasons: choice.reasons,
+            copy_limit,
+            // Operations end by themselves after TIMEOUT_S of polling; a little later is a time-out of last resort.
+            patience: Duration::from_secs(settings.timeout_s.saturating_mul(2).saturating_add(5)),
+            next: Mutex::new(Next { id: 1, offset: GRAIN }),
+            waited_for_room: AtomicU64::new(0),
+        })
+    }
+
+    /// This PE.
+    #[must_use]
+    pub fn me(&self) -> Pe {
+        self.me
+    }
+
+    /// How many PEs the job has.
+    #[must_use]
+    pub fn n_pes(&self) -> u32 {
+        self.n_pes
+    }
+
+    /// What the rails are and can do.
+    #[must_use]
+    pub fn rails(&self) -> &[RailCaps] {
+        &self.rails
+    }
+
+    /// Why these rails were chosen, one sentence each.
+    #[must_use]
+    pub fn reasons(&self) -> &[String] {
+        &self.reasons
+    }
+
+    /// The most bytes of a put whose source may be used again at once.
+    #[must_use]
+    pub fn copy_limit(&self) -> usize {
+        self.copy_limit
+    }
+
+    /// How often an operation had to wait because too many were under way.
+    #[must_use]
+    pub fn waited_for_room(&self) -> u64 {
+        self.waited_for_room.load(Ordering::Relaxed)
+    }
+
+    /// What all PEs have to be told for [`Session::connect`]: some hundred bytes.
+    #[must_use]
+    pub fn card(&self) -> Vec<u8> {
+        self.card.encode()
+    }
+
+    /// Connects to all PEs, whose cards are given in their order, this one's too. Once, before the first operation.
+    ///
+    /// # Errors
+    /// A card that cannot be read, PEs that do not agree, what the backend says about an address.
+    pub fn connect(&self, cards: &[Vec<u8>]) -> Result<()> {
+        let cards = Card::decode_all(cards, self.n_pes)?;
+        let mut engine = self.driver.engine();
+        for (card, pe) in cards.into_iter().zip(0..) {
+            engine.endpoint().connect(pe, &Addresses { host: Vec::new(), proxy: card.rails })?;
+        }
+        Ok(())
+    }
+
+    /// Registers `len` bytes at `base` for operations of all PEs, and as a buffer of this one's. Peers need the handle.
+    ///
+    /// # Safety
+    /// The memory stays mapped until [`Session::deregister`], or until the session is dropped, and is used by others
+    /// only in ways that allow for concurrent changes.
+    ///
+    /// # Errors
+    /// What the provider says.
+    pub unsafe fn register(&self, base: *mut u8, len: usize) -> Result<Memory> {
+        let (id, offset) = self.take_next(base, len);
+        let segment = Segment { id, offset, len: len as u64, base };
+        let mut engine = self.driver.engine();
+        // SAFETY: the caller's promise.
+        let card = unsafe { engine.register(segment) }?;
+        let memory = Memory::new(self.me, segment, &card);
+        match memory
+            .and_then(|memory| engine.endpoint().learn_apart(self.me, offset, segment.len, &card).map(|()| memory))
+        {
+            Ok(memory) => Ok(memory),
+            Err(error) => {
+                engine.deregister(id);
+                Err(error)
+            }
+        }
+    }
+
+    /// Registers a buffer of this PE's own, as a source or destination. Without it a buffer outside of registered memory is
+    /// copied through the transport's own, where the fabric needs registration.
+    ///
+    /// # Safety
+    /// The memory stays mapped until [`Session::deregister_local`].
+    ///
+    /// # Errors
+    /// What the provider says.
+    pub unsafe fn register_local(&self, base: *mut u8, len: usize) -> Result<()> {
+        let (id, _) = self.take_next(base, 0);
+        // SAFETY: the caller's promise.
+        unsafe { self.driver.engine().endpoint().register_buffer(base, len, id) }
+    }
+
+    /// Undoes [`Session::register_local`].
+    pub fn deregister_local(&self, base: *const u8) {
+        self.driver.engine().endpoint().deregister_buffer(base);
+    }
+
+    /// Undoes [`Session::register`] for memory of this PE; forgets that of another. No operation on it may be under way.
+    pub fn deregister(&self, memory: &Memory) {
+        let mut engine = self.driver.engine();
+        if memory.pe() == self.me {
+            engine.deregister(memory.id());
+        }
+        engine.endpoint().forget_apart(memory.pe(), memory.offset());
+    }
+
+    /// Takes in what has arrived, sends what waits: call it again and again where the session has no thread of its own.
+    /// Returns how much happened. Does not block: another thread that drives the engine right now does just this.
+    pub fn progress(&self) -> usize {
+        self.driver.try_poll()
+    }
+
+    fn take_next(&self, base: *const u8, len: usize) -> (u32, u64) {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        // What is aligned in memory is aligned in offsets: AMOs are checked by these.
+        let offset = next.offset + base.addr() as u64 % GRAIN;
+        let id = next.id;
+        next.id += 1;
+        next.offset = (offset + len as u64).next_multiple_of(GRAIN) + GRAIN;
+        (id, offset)
+    }
+}
+
+/// The processing units that this process may use.
+#[must_use]
+pub fn allowed_cpus() -> CpuSet {
+    let Ok(set) = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)) else { return CpuSet::default() };
+    (0..nix::sched::CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).collect()
+}

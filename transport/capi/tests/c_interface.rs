@@ -1,0 +1,86 @@
+//! A C program that is a runtime of two PEs, over the library as C programs get it.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+/// The program, compiled against header and library; `None` where there is no C compiler.
+fn program() -> Option<&'static (PathBuf, PathBuf)> {
+    static PROGRAM: OnceLock<Option<(PathBuf, PathBuf)>> = OnceLock::new();
+    PROGRAM
+        .get_or_init(|| {
+            let compiler = Command::new("cc").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+            if !compiler.is_ok_and(|status| status.success()) {
+                println!("SKIPPED: no C compiler on this machine");
+                return None;
+            }
+            let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+            let exe = std::env::current_exe().unwrap();
+            let built = exe.ancestors().nth(2).unwrap().to_path_buf();
+            // The library is not what Cargo builds for tests of this package.
+            let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+            cargo.args(["build", "-q", "-p", "symrail-transport-c"]).current_dir(here);
+            cargo.env("CARGO_TARGET_DIR", built.parent().unwrap());
+            if built.ends_with("release") {
+                cargo.arg("--release");
+            }
+            succeed(&mut cargo);
+            let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("two_pes");
+            let mut cc = Command::new("cc");
+            cc.args(["-std=c11", "-D_DEFAULT_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-I"]);
+            cc.arg(here.join("../include")).arg("-o").arg(&program).arg(here.join("tests/programs/two_pes.c"));
+            succeed(cc.arg("-L").arg(&built).arg("-lsymrail_transport"));
+            Some((program, built))
+        })
+        .as_ref()
+}
+
+fn succeed(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let said = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat();
+    assert!(output.status.success(), "{command:?}: {:?}\n{said}", output.status);
+    said
+}
+
+fn run(provider: &str, nics: &str, arg: &str, more: &[(&str, &str)]) {
+    let Some((program, built)) = program() else { return };
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SYMRAIL_")) {
+        command.env_remove(name);
+    }
+    command
+        .env("LD_LIBRARY_PATH", built)
+        .env("SYMRAIL_TRANSPORT", "libfabric")
+        .env("SYMRAIL_LIBFABRIC_PROVIDER", provider);
+    if !nics.is_empty() {
+        command.env("SYMRAIL_NIC_LIST", nics);
+    }
+    // One job at a time: tests of other packages wait on the same file.
+    let lock = File::create(built.join("symrail-tests.lock")).unwrap();
+    lock.lock().unwrap();
+    let said = succeed(command.arg(arg).envs(more.iter().copied()).env("SYMRAIL_TIMEOUT_S", "20"));
+    assert!(said.contains("verified every operation"), "{said}");
+}
+
+#[test]
+fn two_rails_driven_by_the_caller() {
+    run("tcp;ofi_rxm", "127.0.0.2,127.0.0.3", "", &[]);
+}
+
+#[test]
+fn two_rails_driven_by_a_thread_of_the_transport() {
+    run("tcp;ofi_rxm", "127.0.0.2,127.0.0.3", "thread", &[]);
+}
+
+#[test]
+fn two_rails_with_large_operations_in_stripes() {
+    run("tcp;ofi_rxm", "127.0.0.2,127.0.0.3", "", &[("SYMRAIL_RAIL_POLICY", "stripe")]);
+}
+
+#[test]
+fn one_rail_and_shared_memory() {
+    run("tcp;ofi_rxm", "127.0.0.2", "", &[]);
+    run("shm", "", "", &[]);
+}
