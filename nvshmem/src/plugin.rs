@@ -1,0 +1,143 @@
+//! One transport of the host library's: its session and its queue pairs.
+
+use std::ffi::c_int;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use symrail_proxy::session::{Context, Progress, Session, allowed_cpus};
+use symrail_transport::Pe;
+use symrail_transport::backend::{self, HostPes};
+use symrail_transport::env::Settings;
+
+use crate::abi::{Bootstrap, qp};
+use crate::environment;
+use crate::report::Failure;
+
+/// Queue pairs that a program can have, besides the host's and the default one.
+const MOST_QPS: u16 = 4000;
+
+/// Behind `state` of the transport structure.
+pub struct Plugin {
+    settings: Settings,
+    session: OnceLock<Session>,
+    /// The next queue pair: each is a context of the session, under the same number.
+    next_qp: AtomicU16,
+}
+
+impl Plugin {
+    /// Reads the settings and looks whether there are rails at all, so that a host library that could do without us learns it
+    /// now.
+    pub fn new() -> Result<Plugin, Failure> {
+        let settings = environment::read()?;
+        environment::start_log(&settings);
+        settings.warn_unknown();
+        backend::choose(&settings, &HostPes::alone(allowed_cpus()))?;
+        Ok(Plugin { settings, session: OnceLock::new(), next_qp: AtomicU16::new(qp::DEFAULT as u16 + 1) })
+    }
+
+    /// The session, once connected.
+    #[inline]
+    pub fn session(&self) -> Result<&Session, Failure> {
+        self.session.get().ok_or_else(|| Failure::argument("the endpoints are not connected yet".into()))
+    }
+
+    /// Opens the rails and connects to all PEs. Collective; the second time it does nothing.
+    pub fn connect(&self, me: c_int, n_pes: c_int, bootstrap: &mut Exchange<'_>) -> Result<(), Failure> {
+        if self.session.get().is_some() {
+            return Ok(());
+        }
+        let pe = |n: c_int| Pe::try_from(n).map_err(|_| Failure::argument(format!("PE {me} of {n_pes}")));
+        let (me, n_pes) = (pe(me)?, pe(n_pes)?);
+        let host = bootstrap.host();
+        let opened = Session::open(me, n_pes, &host, &self.settings, Progress::Caller);
+        // A PE without rails takes part all the same, so that the others do not wait for it.
+        let card = opened.as_ref().map_or_else(|_| Vec::new(), Session::card);
+        let cards = bootstrap.allgather(&card, n_pes)?;
+        let session = opened?;
+        if let Some(pe) = cards.iter().position(Vec::is_empty) {
+            return Err(Failure::argument(format!("PE {pe} has no rails; its own message says why")));
+        }
+        session.connect(&cards)?;
+        for reason in session.reasons() {
+            tracing::info!("{reason}");
+        }
+        tracing::info!(me, n_pes, rails = session.rails().len(), "connected");
+        // Nobody else connects: the host library calls from one thread.
+        let _ = self.session.set(session);
+        Ok(())
+    }
+
+    /// The number of a new queue pair.
+    pub fn new_qp(&self) -> Result<c_int, Failure> {
+        let next = self.next_qp.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < MOST_QPS).then(|| n + 1));
+        next.map(c_int::from).map_err(|_| Failure::argument(format!("more than {MOST_QPS} queue pairs")))
+    }
+
+    /// The context of a queue pair.
+    #[inline]
+    pub fn context(&self, qp: c_int) -> Context {
+        // Operations on `ANY` go by the default one.
+        Context::try_from(qp).ok().filter(|&c| c < self.next_qp.load(Ordering::Relaxed)).unwrap_or(qp::DEFAULT as u16)
+    }
+
+    /// Waits for a queue pair; for `ALL`, for all of devices.
+    pub fn quiet(&self, qp: c_int) -> Result<(), Failure> {
+        let session = self.session()?;
+        if qp != qp::ALL {
+            return Ok(session.quiet(self.context(qp))?);
+        }
+        for context in qp::DEFAULT as u16..self.next_qp.load(Ordering::Relaxed) {
+            session.quiet(context)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the host library's bootstrap is used for.
+pub struct Exchange<'a>(&'a mut Bootstrap);
+
+impl Exchange<'_> {
+    /// # Safety
+    /// The bootstrap that the host library has put into the transport structure, or null.
+    pub unsafe fn new<'a>(bootstrap: *mut Bootstrap) -> Result<Exchange<'a>, Failure> {
+        // SAFETY: the caller's promise; the host library keeps it as long as it runs.
+        unsafe { bootstrap.as_mut() }.map(Exchange).ok_or_else(|| Failure::null("the bootstrap"))
+    }
+
+    /// The PEs of this host, over which NICs are spread. Of others' cores nothing is known, so they count as this PE's.
+    fn host(&self) -> HostPes {
+        let alone = HostPes::alone(allowed_cpus());
+        let (Ok(local_pe), Ok(local_pes)) = (usize::try_from(self.0.local_pe), usize::try_from(self.0.local_pes))
+        else {
+            return alone;
+        };
+        if local_pe >= local_pes {
+            return alone;
+        }
+        HostPes { cpus: vec![allowed_cpus(); local_pes], local_pe, gpu: None }
+    }
+
+    /// Everybody's bytes, which may be of different lengths.
+    fn allgather(&mut self, mine: &[u8], n_pes: u32) -> Result<Vec<Vec<u8>>, Failure> {
+        let mut lengths = vec![0u8; 8 * n_pes as usize];
+        self.allgather_equal(&(mine.len() as u64).to_le_bytes(), &mut lengths)?;
+        let lengths: Vec<usize> = lengths.as_chunks().0.iter().map(|b| u64::from_le_bytes(*b) as usize).collect();
+        let longest = lengths.iter().copied().max().unwrap_or(0).max(1);
+        if longest > 1 << 24 {
+            return Err(Failure::argument(format!("the bootstrap brought a card of {longest} bytes")));
+        }
+        let mut padded = mine.to_vec();
+        padded.resize(longest, 0);
+        let mut all = vec![0; longest * n_pes as usize];
+        self.allgather_equal(&padded, &mut all)?;
+        Ok(all.chunks_exact(longest).zip(lengths).map(|(card, len)| card[..len].to_vec()).collect())
+    }
+
+    fn allgather_equal(&mut self, mine: &[u8], all: &mut [u8]) -> Result<(), Failure> {
+        let Some(allgather) = self.0.allgather else { return Err(Failure::null("the bootstrap's allgather")) };
+        let bytes = c_int::try_from(mine.len()).map_err(|_| Failure::argument("a card that is too large".into()))?;
+        // SAFETY: the host library's function, with a buffer of `bytes` for each PE.
+        let code = unsafe { allgather(mine.as_ptr().cast(), all.as_mut_ptr().cast(), bytes, self.0) };
+        if code == 0 { Ok(()) } else { Err(Failure::argument(format!("the bootstrap's allgather failed with {code}"))) }
+    }
+}
