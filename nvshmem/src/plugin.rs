@@ -114,7 +114,7 @@ impl Exchange<'_> {
         if local_pe >= local_pes {
             return alone;
         }
-        HostPes { cpus: vec![allowed_cpus(); local_pes], local_pe, gpu: None }
+        HostPes { cpus: vec![allowed_cpus(); local_pes], local_pe, ..alone }
     }
 
     /// Everybody's bytes, which may be of different lengths.

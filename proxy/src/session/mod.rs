@@ -108,7 +108,9 @@ impl Session {
             Progress::Caller => (Arc::new(Driver::new(engine).map_err(system)?), None),
             Progress::Thread => {
                 let spin = settings.proxy_poll == ProxyPoll::Spin;
-                let proxy = Proxy::start(engine, Options { spin, core: choice.proxy_core }).map_err(system)?;
+                let proxy =
+                    Proxy::start(engine, Options { spin, core: choice.proxy_core, spare_core: choice.spare_core })
+                        .map_err(system)?;
                 (Arc::clone(proxy.driver()), Some(proxy))
             }
         };
