@@ -83,6 +83,11 @@ impl Core {
     /// Takes a completed work request out of the table and gives back what it held.
     fn retire(&mut self, id: u64) -> Option<WorkRequest> {
         let request = self.work.remove(id)?;
+        let lane = usize::from(request.lane);
+        self.samplers[lane].done(id, &mut self.counters[lane].latency);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.done(id, &request, self.n_pes);
+        }
         match request.work {
             Work::Write { .. } => {
                 if let Some(c) = self.connection(request.dest, usize::from(request.lane)) {

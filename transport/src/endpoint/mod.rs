@@ -8,7 +8,8 @@
 //! back when a [`fence`](Endpoint::fence) says so; `message` is for requests to target agents, `quick` for small puts;
 //! `emulate` is AMOs by the provider,
 //! and loops for those that it lacks; `post` keeps work requests until the rail takes them; `completion` turns what rails report back into finished
-//! operations; `connection` is what is remembered per peer and lane.
+//! operations; `connection` is what is remembered per peer and lane;
+//! `observe` counts and times.
 //!
 //! # Delivery
 //! Every operation is finished only when it is visible at its target: writes ask for delivery, requests are acknowledged
@@ -25,6 +26,7 @@ pub mod job;
 mod launch;
 mod lone;
 mod message;
+mod observe;
 mod order;
 mod post;
 mod quick;
@@ -36,6 +38,8 @@ use connection::{Connection, Peer};
 use emulate::{Abilities, Loops};
 use job::{Finished, Issuer, Op, OpHandle};
 use lone::Lone;
+pub use observe::{LaneCounters, Latency, Record};
+use observe::{Recorder, Sampler};
 use post::WorkRequest;
 
 use crate::bounce::Bounce;
@@ -110,23 +114,6 @@ struct IssuerState {
     error: Option<Error>,
 }
 
-/// Counters since opening, for `symrail info`, tests and tuning.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LaneCounters {
-    /// Writes posted.
-    pub writes: u64,
-    /// Reads posted.
-    pub reads: u64,
-    /// Messages posted.
-    pub messages: u64,
-    /// Bytes of all of them.
-    pub bytes: u64,
-    /// Posts that had to wait because a queue was full.
-    pub delayed: u64,
-    /// Work requests that failed.
-    pub failed: u64,
-}
-
 /// An endpoint. Not for concurrent use: whoever drives it owns it.
 pub struct Endpoint {
     // Dropped first: rails may still look at memory that `core` owns.
@@ -150,6 +137,8 @@ struct Core {
     /// Per rail: work requests that wait for room in its queue, in order.
     backlog: Vec<VecDeque<u64>>,
     counters: Vec<LaneCounters>,
+    samplers: Vec<Sampler>,
+    recorder: Option<Box<Recorder>>,
     issuers: Vec<IssuerState>,
     finished: Vec<Finished>,
     /// Operations whose data is delivered and whose signal is to be sent.
@@ -204,6 +193,8 @@ impl Endpoint {
             work: Slab::with_capacity(MAX_WORK_REQUESTS),
             backlog: vec![VecDeque::new(); lanes],
             counters: vec![LaneCounters::default(); lanes],
+            samplers: vec![Sampler::default(); lanes],
+            recorder: None,
             issuers: vec![],
             finished: Vec::with_capacity(64),
             followups: Vec::with_capacity(64),
@@ -347,6 +338,16 @@ impl Endpoint {
     #[must_use]
     pub fn counters(&self) -> &[LaneCounters] {
         &self.core.counters
+    }
+
+    /// Records every work request from now on.
+    pub fn record(&mut self) {
+        self.core.recorder.get_or_insert_default();
+    }
+
+    /// Takes what has been recorded so far of completed work requests. What was posted without a completion is not among it.
+    pub fn take_records(&mut self) -> Vec<Record> {
+        self.core.recorder.as_mut().map(|recorder| recorder.take()).unwrap_or_default()
     }
 
     /// Descriptors that become readable when polling is worthwhile; `None` when a rail has none.

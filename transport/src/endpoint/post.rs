@@ -118,6 +118,10 @@ impl Endpoint {
             }
         }
         counters.bytes += request.len as u64;
+        core.samplers[lane].posted(id);
+        if let Some(recorder) = &mut core.recorder {
+            recorder.posted(id);
+        }
         Ok(())
     }
 }
