@@ -6,8 +6,8 @@
 //! - The address range never moves; memory comes behind it segment by segment, and is not taken away ([`memory`]).
 //! - A peer's heap is mapped only when it is certainly the one that the peer described; else it is reached over the
 //!   wire, and the reason is kept ([`peers`]).
-//! - Heap memory changes under us. It is reached by raw pointers only. `unsafe` stands in [`mapping`], [`memory`] and
-//!   [`copy`].
+//! - Heap memory changes under us. It is reached by raw pointers only. `unsafe` stands in [`mapping`], [`memory`],
+//!   [`guarded`], [`cuda`] and [`copy`].
 //! - Nothing here communicates. Handles and calls are exchanged by whoever owns the heap.
 //!
 //! # Where to start
@@ -23,6 +23,9 @@
 //! | [`agreement`] | what PEs must have or call alike |
 //! | [`peers`] | the mapped heaps of same-host peers |
 //! | [`copy`](mod@copy) | copying between mappings, the way of same-host puts and gets |
+//! | [`mover`] | copying to and from memory that the CPU cannot touch |
+//! | [`guarded`] | such memory where there is no GPU, for tests |
+//! | [`cuda`] | GPUs: their memory, and host memory that they reach |
 //! | [`error`] | what can go wrong |
 
 pub mod agreement;
@@ -30,11 +33,13 @@ pub mod allocator;
 pub mod copy;
 pub mod cuda;
 pub mod error;
+pub mod guarded;
 pub mod handle;
 pub mod heap;
 pub mod host;
 pub mod mapping;
 pub mod memory;
+pub mod mover;
 pub mod peers;
 
 pub use agreement::{AllocCall, AllocOp, check_agreement};
@@ -44,4 +49,5 @@ pub use handle::{HANDLE_LEN, HeapHandle, MemoryKind};
 pub use heap::{Allocation, SymmetricHeap};
 pub use host::HostIdentity;
 pub use memory::Segment;
+pub use mover::Mover;
 pub use peers::{Bases, PeerMap, Reach, Refusal};

@@ -8,6 +8,7 @@
 //! round; a bare acknowledgement waits until nothing else is to do, so that whoever waits here for what the request has
 //! changed goes first.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};
 
 use symrail_heap::copy::copy;
@@ -35,6 +36,14 @@ struct Inbound {
     urgent: bool,
 }
 
+/// A request that takes longer: its outcome is told later, by [`Agent::tell`].
+pub(crate) struct Long {
+    /// The connection that it came over.
+    pub connection: u32,
+    pub request: Request,
+    pub payload: Vec<u8>,
+}
+
 /// Applies requests. One per proxy endpoint.
 pub struct Agent {
     me: Pe,
@@ -47,6 +56,8 @@ pub struct Agent {
     later: Vec<u32>,
     regions: Regions,
     message: Vec<u8>,
+    /// Requests for staging, if there is any.
+    staged: Option<VecDeque<Long>>,
     applied: u64,
     refused: u64,
 }
@@ -65,6 +76,7 @@ impl Agent {
             later: Vec::with_capacity(64),
             regions: Regions::new(0),
             message: Vec::with_capacity(4096),
+            staged: None,
             applied: 0,
             refused: 0,
         }
@@ -78,6 +90,34 @@ impl Agent {
     /// Closes a segment to requests.
     pub fn remove_segment(&mut self, id: u32) {
         self.regions.remove(id);
+    }
+
+    /// From now on requests that take longer are kept for [`Agent::next_long`].
+    pub(crate) fn stage(&mut self) {
+        self.staged.get_or_insert_default();
+    }
+
+    /// The next request that takes longer.
+    pub(crate) fn next_long(&mut self) -> Option<Long> {
+        self.staged.as_mut().and_then(VecDeque::pop_front)
+    }
+
+    /// Tells what has become of such a request, with the next answer.
+    pub(crate) fn tell(&mut self, connection: u32, outcome: Outcome) {
+        self.refused += u64::from(outcome.refusal != Refusal::None);
+        let Some(c) = self.connections.get_mut(connection as usize) else { return };
+        c.outcomes.push(outcome);
+        if !c.urgent {
+            (c.owed, c.urgent) = (true, true);
+            self.owed.push(connection);
+        }
+    }
+
+    /// Whether a request is about memory that is not this agent's: then it is staging's.
+    fn takes_longer(&self, request: &Request) -> bool {
+        self.staged.is_some()
+            && request.fetch
+            && (request.kind != RequestKind::Amo || self.regions.local(request.offset, 1).is_none())
     }
 
     /// Requests applied and refused so far.
@@ -130,9 +170,11 @@ impl Agent {
         }
     }
 
-    fn apply(&mut self, request: &Request, payload: &[u8]) -> Result<u64, Refusal> {
+    /// Applies a request to memory that the CPU reaches.
+    pub(crate) fn apply(&mut self, request: &Request, payload: &[u8]) -> Result<u64, Refusal> {
         match request.kind {
             RequestKind::Flush => Ok(0),
+            RequestKind::Pull | RequestKind::PullSignal | RequestKind::Push => Err(Refusal::Undefined),
             RequestKind::Amo => {
                 let word = self.word(request.offset, request.ty.size())?;
                 if !request.op.defined_on(request.ty) {
@@ -162,7 +204,8 @@ impl Agent {
         }
     }
 
-    fn range(&self, offset: u64, len: usize) -> Result<*mut u8, Refusal> {
+    /// Where `len` bytes at an offset are, if the CPU reaches them.
+    pub(crate) fn range(&self, offset: u64, len: usize) -> Result<*mut u8, Refusal> {
         if len == 0 {
             return Ok(std::ptr::dangling_mut());
         }
@@ -194,11 +237,18 @@ impl TargetAgent for Agent {
             }
             return;
         }
-        let result = self.apply(request, payload);
+        let staged = if self.takes_longer(request) { self.staged.as_mut() } else { None };
+        let result = match staged {
+            Some(staged) => {
+                staged.push_back(Long { connection: at as u32, request: *request, payload: payload.to_vec() });
+                None
+            }
+            None => Some(self.apply(request, payload)),
+        };
         let c = &mut self.connections[at];
         c.applied = expected;
-        match result {
-            Ok(value) if request.fetch => {
+        match result.unwrap_or(Ok(0)) {
+            Ok(value) if request.fetch && result.is_some() => {
                 c.outcomes.push(Outcome { id: request.id, value, refusal: Refusal::None });
             }
             Ok(_) => {}

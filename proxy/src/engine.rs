@@ -8,8 +8,11 @@ use symrail_transport::endpoint::job::{Fetch, Finished, Issue, Issuer, Job, Sign
 use symrail_transport::region::Segment;
 use symrail_transport::{Error, Operation, Pe, Result};
 
+use symrail_heap::Mover;
+
 use crate::agent::Agent;
 use crate::channel::{Consumer, Local, ReplyTo, Request};
+use crate::stage::{Stage, WINDOW_ID};
 
 /// Requests taken from a channel in one round, so that the rails are polled in between.
 const REQUESTS_PER_ROUND: usize = 32;
@@ -21,8 +24,10 @@ const IDLE_ROUNDS: u32 = 64;
 
 /// The issuer of operations that host threads hand to the engine.
 pub const HOST: Issuer = 0;
+/// The issuer of what staging needs.
+const STAGE: Issuer = 1;
 /// Channel `i` issues as `FIRST_CHANNEL + i`.
-const FIRST_CHANNEL: Issuer = 1;
+const FIRST_CHANNEL: Issuer = 2;
 
 /// A channel's request that is in flight.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +43,8 @@ struct Pending {
 pub struct Engine {
     endpoint: Endpoint,
     agent: Agent,
+    /// For memory that rails do not reach.
+    stage: Option<Box<Stage>>,
     channels: Vec<Consumer>,
     pending: slab::Slab<Pending>,
     /// One word per pending request, for values that travel in the reply.
@@ -56,6 +63,7 @@ impl Engine {
         Engine {
             endpoint,
             agent,
+            stage: None,
             channels: Vec::new(),
             pending: slab::Slab::with_capacity(MAX_PENDING),
             scratch: vec![0; MAX_PENDING].into(),
@@ -66,7 +74,7 @@ impl Engine {
         }
     }
 
-    /// The endpoint, for host threads' own operations (as [`HOST`]) and for what it knows.
+    /// The endpoint, for what it knows. Operations are started by [`Engine::submit`].
     pub fn endpoint(&mut self) -> &mut Endpoint {
         &mut self.endpoint
     }
@@ -114,6 +122,106 @@ impl Engine {
         self.endpoint.deregister(id);
     }
 
+    /// From now on operations on memory that rails and the CPU do not reach go through the mover's window. The card goes to
+    /// [`Engine::learn_window`] on all PEs; all of them stage, or none.
+    ///
+    /// # Errors
+    /// The window is too small, or what the provider says about registering it.
+    pub fn stage(&mut self, mover: Box<dyn Mover>) -> Result<Vec<u8>> {
+        let stage = Stage::new(mover, STAGE, self.endpoint.n_pes(), self.endpoint.policy().timeout_s)?;
+        // SAFETY: the window lives as long as the mover, which the engine drops after the endpoint.
+        let card = unsafe { self.endpoint.register(stage.window()) }?;
+        self.agent.stage();
+        self.stage = Some(Box::new(stage));
+        Ok(card)
+    }
+
+    /// Takes in what all PEs said about their windows.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`].
+    pub fn learn_window(&mut self, cards: &[Vec<u8>]) -> Result<()> {
+        self.endpoint.learn(WINDOW_ID, cards)
+    }
+
+    /// Adds a segment of symmetric memory that only the mover reaches; every PE has one at the same offset. Before
+    /// [`Engine::stage`] nothing happens.
+    pub fn add_staged_segment(&mut self, segment: Segment) {
+        if let Some(stage) = &mut self.stage {
+            stage.add_segment(segment);
+        }
+    }
+
+    /// Adds a local buffer that only the mover reaches, for use as a source or destination. `id` is no other buffer's.
+    /// Before [`Engine::stage`] nothing happens.
+    pub fn add_staged_buffer(&mut self, base: *mut u8, len: usize, id: u32) {
+        if let Some(stage) = &mut self.stage {
+            stage.add_buffer(base, len, id);
+        }
+    }
+
+    /// Forgets the staged buffer that starts at `base`; unknown ones are ignored. Nothing may be using it.
+    pub fn remove_staged_buffer(&mut self, base: *const u8) {
+        if let Some(stage) = &mut self.stage {
+            stage.remove_buffer(base);
+        }
+    }
+
+    /// Starts an operation on `pe`'s symmetric memory, whatever memory it and the local buffer are.
+    ///
+    /// # Safety
+    /// As for [`Endpoint::submit`].
+    ///
+    /// # Errors
+    /// As for [`Endpoint::submit`]; of a source in memory that the CPU cannot touch no copy can be kept.
+    pub unsafe fn submit(&mut self, pe: Pe, job: Job, issue: Issue) -> Result<()> {
+        match &mut self.stage {
+            // SAFETY: the caller's promise.
+            None => unsafe { self.endpoint.submit(pe, job, issue) }.map(drop),
+            // SAFETY: the caller's promise.
+            Some(stage) => unsafe { stage.submit(&mut self.endpoint, pe, job, issue) },
+        }
+    }
+
+    /// Whether there is room for another operation; if not, poll.
+    #[must_use]
+    pub fn ready(&self) -> bool {
+        self.endpoint.ready() && self.stage.as_ref().is_none_or(|stage| stage.ready())
+    }
+
+    /// Orders what comes after it behind what came before it, per destination. Returns at once.
+    pub fn fence(&mut self) {
+        self.endpoint.fence();
+        if let Some(stage) = &mut self.stage {
+            stage.fence();
+        }
+    }
+
+    /// As [`Endpoint::start_quiet`].
+    pub fn start_quiet(&mut self, issuer: Issuer) {
+        self.endpoint.start_quiet(issuer);
+    }
+
+    /// Whether everything that `issuer` issued has been delivered (or failed).
+    #[must_use]
+    pub fn is_quiet(&self, issuer: Issuer) -> bool {
+        self.endpoint.is_quiet(issuer) && self.stage.as_ref().is_none_or(|stage| stage.is_quiet(issuer))
+    }
+
+    /// The first error since it was last asked for, of operations without a tag.
+    pub fn take_error(&mut self, issuer: Issuer) -> Option<Error> {
+        let staged = self.stage.as_mut().and_then(|stage| stage.take_error(issuer));
+        self.endpoint.take_error(issuer).or(staged)
+    }
+
+    /// Tells the time in whole seconds; fails operations that are too old. See [`Endpoint::tick`].
+    pub fn tick(&mut self, now_s: u32) {
+        self.endpoint.tick(now_s);
+        if let Some(stage) = &mut self.stage {
+            stage.tick(now_s);
+        }
+    }
+
     /// The first failure of a device's request since it was last asked for.
     pub fn take_device_error(&mut self) -> Option<Error> {
         self.device_error.take()
@@ -140,14 +248,14 @@ impl Engine {
             }
         }
         events += self.endpoint.poll(&mut self.agent);
+        let mut told = self.tell_all();
+        if let Some(stage) = &mut self.stage {
+            events += stage.poll(&mut self.endpoint, &mut self.agent);
+            told |= self.tell_all();
+        }
         self.idle_rounds = if events > 0 { 0 } else { self.idle_rounds.saturating_add(1) };
         if self.agent.owes() {
             self.agent.answer(&mut self.endpoint, self.idle_rounds >= IDLE_ROUNDS);
-        }
-        let mut told = false;
-        while let Some(finished) = self.endpoint.next_finished() {
-            self.tell(finished);
-            told = true;
         }
         if told || events > 0 {
             self.channels.iter_mut().for_each(Consumer::publish);
@@ -155,10 +263,29 @@ impl Engine {
         events + usize::from(told)
     }
 
+    /// Tells whoever waits what has finished.
+    fn tell_all(&mut self) -> bool {
+        let mut told = false;
+        loop {
+            while let Some(finished) = self.endpoint.next_finished() {
+                told = true;
+                match &mut self.stage {
+                    Some(stage) if finished.issuer == STAGE => {
+                        stage.came(&mut self.endpoint, &mut self.agent, finished);
+                    }
+                    _ => self.tell(finished),
+                }
+            }
+            let Some(finished) = self.stage.as_mut().and_then(|stage| stage.next_finished()) else { return told };
+            self.tell(finished);
+            told = true;
+        }
+    }
+
     /// Prepares to sleep; `false` when there is something to do. [`Engine::wake`] ends it in either case.
     pub fn prepare_sleep(&mut self) -> bool {
         self.agent.answer(&mut self.endpoint, true);
-        let mut quiet = !self.agent.owes();
+        let mut quiet = !self.agent.owes() && self.stage.as_ref().is_none_or(|stage| !stage.is_busy());
         for channel in &mut self.channels {
             quiet &= channel.prepare_sleep();
         }
@@ -172,7 +299,7 @@ impl Engine {
 
     fn take_requests(&mut self, channel: usize) -> usize {
         let mut taken = 0;
-        while taken < REQUESTS_PER_ROUND && self.endpoint.ready() && self.pending.len() < MAX_PENDING {
+        while taken < REQUESTS_PER_ROUND && self.ready() && self.pending.len() < MAX_PENDING {
             let Some((position, request)) = self.channels[channel].next() else { break };
             taken += 1;
             let pending = Pending { channel: channel as u16, position, reply: None, from_scratch: false };
@@ -191,7 +318,7 @@ impl Engine {
                 return Ok(());
             }
             Request::Fence => {
-                self.endpoint.fence();
+                self.fence();
                 self.channels[usize::from(pending.channel)].complete(pending.position);
                 return Ok(());
             }
@@ -239,8 +366,8 @@ impl Engine {
         let issue = Issue { issuer: FIRST_CHANNEL + pending.channel, tag: Some(tag) };
         // SAFETY: sources and destinations were checked to be heap or registered memory, which stays mapped; the device
         // keeps its hands off them until the request is complete, as its API says; `word` is copied during the call.
-        let started = unsafe { self.endpoint.submit(pe, job, issue) };
-        started.map(drop).map_err(|error| {
+        let started = unsafe { self.submit(pe, job, issue) };
+        started.map_err(|error| {
             self.pending.remove(tag as usize);
             (error, pending.reply)
         })
@@ -248,19 +375,20 @@ impl Engine {
 
     /// The address of a device's local buffer, which must be heap or registered memory from first to last byte.
     fn local(&self, operation: Operation, pe: Pe, local: Local, size: u64) -> Result<*mut u8> {
-        let regions = self.endpoint.regions();
         if size == 0 {
             return Ok(std::ptr::null_mut());
         }
+        let known = [Some(self.endpoint.regions()), self.stage.as_ref().map(|stage| stage.memory())];
+        let mut known = known.into_iter().flatten();
         match local {
             Local::Symmetric(offset) => {
                 let me = self.endpoint.me();
                 let outside = Error::OutOfSegment { operation, pe: me, offset, bytes: size };
-                regions.local(offset, size).ok_or(outside)
+                known.find_map(|regions| regions.local(offset, size)).ok_or(outside)
             }
             Local::Address(address) => {
                 let ptr = std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
-                if regions.owns(ptr, size) {
+                if known.any(|regions| regions.owns(ptr, size)) {
                     return Ok(ptr);
                 }
                 Err(Error::LocalBuffer { operation, pe, address, bytes: size })

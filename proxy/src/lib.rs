@@ -6,6 +6,7 @@
 //! | [`engine`] | one round: requests from channels, the rails, answers to peers, completions to whoever waits |
 //! | [`agent`] | applies what peers ask for to this PE's memory |
 //! | [`session`] | all of it for runtimes with a symmetric heap of their own: memory by handles, operations by contexts |
+//! | [`stage`] | operations on memory that neither rails nor the CPU reach, through a window of host memory |
 //! | [`thread`] | the proxy thread; how it sleeps, and how a waiting host thread drives the engine instead |
 //!
 //! # Invariants
@@ -18,6 +19,7 @@ pub mod agent;
 pub mod channel;
 pub mod engine;
 pub mod session;
+pub mod stage;
 pub mod thread;
 
 pub use engine::{Engine, HOST};

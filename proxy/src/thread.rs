@@ -176,7 +176,7 @@ impl Driver {
         let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
         self.polls.store(polls, Ordering::Relaxed);
         if polls.is_multiple_of(1024) {
-            engine.endpoint().tick(self.seconds());
+            engine.tick(self.seconds());
         }
         events
     }
@@ -315,7 +315,7 @@ fn run(driver: &Driver, options: Options) {
         }
         let may_sleep = match driver.engine.try_lock() {
             Ok(mut engine) => {
-                engine.endpoint().tick(driver.seconds());
+                engine.tick(driver.seconds());
                 engine.prepare_sleep()
             }
             Err(_) => false,

@@ -7,12 +7,18 @@
 //! - *sums*: AMO adds and fetch-adds: every one applied once, fetched values all different;
 //! - *gets* of what a quiet has completed.
 //!
+//! In one test the symmetric memory is ordinary, in the other neither rails nor the CPU reach it, and half of the local
+//! buffers are such memory too: whatever touches it directly ends the test by a fault.
+//!
 //! A failing seed is printed; `SYMRAIL_TEST_SEED=n` runs that one alone, `SYMRAIL_TEST_SEEDS=n` runs more.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
+use symrail_heap::guarded::{GuardedMemory, GuardedMover};
+use symrail_proxy::stage::WINDOW_BYTES;
 use symrail_proxy::{Engine, HOST};
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::endpoint::job::{Fetch, Issue, Job, Signal, Source};
@@ -23,8 +29,8 @@ use symrail_transport::rail::Order;
 use symrail_transport::region::Segment;
 
 /// Bytes of each PE's memory, and of the part of it that belongs to one source PE.
-const HEAP: usize = 1 << 18;
-const PART: usize = 1 << 16;
+const HEAP: usize = 1 << 20;
+const PART: usize = 1 << 18;
 /// Where things are in a part.
 const A: u64 = 0;
 const B: u64 = 64;
@@ -32,6 +38,10 @@ const SUM: u64 = 128;
 const SIGNAL: u64 = 192;
 const BLOCK: u64 = 4096;
 const BLOCK_MAX: u64 = 32 << 10;
+/// Several pieces of what is staged.
+const STAGED_BLOCK_MAX: u64 = 200 << 10;
+/// Bytes for local buffers behind the heap, where both are memory that nobody can touch.
+const BUFFERS: usize = 8 << 20;
 
 struct Random(u64);
 
@@ -63,19 +73,44 @@ struct Stream {
 
 struct Pe {
     engine: Engine,
-    memory: Vec<u64>,
+    memory: Memory,
     /// Sources must outlive their operations.
     sources: Vec<Box<[u8]>>,
+    /// Bytes of guarded memory in use.
+    used: usize,
+}
+
+enum Memory {
+    Ordinary(Vec<u64>),
+    Guarded(Arc<GuardedMemory>),
 }
 
 impl Pe {
     fn base(&mut self) -> *mut u8 {
-        self.memory.as_mut_ptr().cast()
+        match &mut self.memory {
+            Memory::Ordinary(words) => words.as_mut_ptr().cast(),
+            Memory::Guarded(memory) => memory.base().as_ptr(),
+        }
     }
 
     fn word(&self, offset: u64) -> u64 {
-        // SAFETY: inside of the memory; the mock fabric runs in this thread.
-        unsafe { self.memory.as_ptr().cast::<u8>().add(offset as usize).cast::<u64>().read_volatile() }
+        let at = match &self.memory {
+            Memory::Ordinary(words) => words.as_ptr().cast::<u8>().wrapping_add(offset as usize),
+            Memory::Guarded(memory) => memory.reachable(memory.base().addr().get() + offset as usize, 8).unwrap(),
+        };
+        // SAFETY: inside of the memory; the mock fabric and the mover run in this thread.
+        unsafe { at.cast::<u64>().read_volatile() }
+    }
+
+    /// A local buffer that holds `bytes`, in memory that nobody can touch.
+    fn guarded(&mut self, bytes: &[u8]) -> Option<*mut u8> {
+        let Memory::Guarded(memory) = &self.memory else { return None };
+        let at = memory.base().addr().get() + HEAP + self.used;
+        let to = memory.reachable(at, bytes.len()).filter(|_| self.used + bytes.len() <= BUFFERS)?;
+        // SAFETY: `reachable` checked the range, of which nobody else uses anything.
+        unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        self.used += bytes.len().next_multiple_of(64);
+        Some(memory.base().as_ptr().with_addr(at))
     }
 }
 
@@ -84,19 +119,20 @@ struct World {
     streams: Vec<Vec<Stream>>,
     random: Random,
     next_tag: u64,
+    staged: bool,
 }
 
 fn random(seed: u64) -> Random {
     Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
 }
 
-fn world(seed: u64) -> World {
+fn world(seed: u64, staged: bool) -> World {
     let mut random = random(seed);
     let (lanes, native_amo) = (1 + random.below(4) as usize, random.below(2) == 0);
-    world_with(seed, random, lanes, native_amo)
+    world_with(seed, random, lanes, native_amo && !staged, staged)
 }
 
-fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool) -> World {
+fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool, staged: bool) -> World {
     let n = 2 + random.below(2) as usize;
     let ordered = random.below(2) == 0;
     let order = Order {
@@ -125,7 +161,12 @@ fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool) -> 
         .map(|me| {
             let rails = (0..lanes).map(|lane| fabric.open(&format!("pe{me}rail{lane}")).unwrap()).collect();
             let endpoint = Endpoint::new(Role::Proxy, me as u32, n as u32, rails, policy).unwrap();
-            Pe { engine: Engine::new(endpoint, me as u32, n as u32), memory: vec![0; HEAP / 8], sources: Vec::new() }
+            let memory = if staged {
+                Memory::Guarded(GuardedMemory::new(HEAP + BUFFERS).unwrap())
+            } else {
+                Memory::Ordinary(vec![0; HEAP / 8])
+            };
+            Pe { engine: Engine::new(endpoint, me as u32, n as u32), memory, sources: Vec::new(), used: 0 }
         })
         .collect();
     let host = fabric.open("nobody's").unwrap().address();
@@ -135,17 +176,30 @@ fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool) -> 
     for pe in &mut pes {
         let base = pe.base();
         let segment = Segment { id: 0, offset: 0, len: HEAP as u64, base };
-        // SAFETY: the memory is dropped after the engine.
-        cards.push(unsafe { pe.engine.register(segment) }.unwrap());
+        cards.push(match &pe.memory {
+            // SAFETY: the memory is dropped after the engine.
+            Memory::Ordinary(_) => unsafe { pe.engine.register(segment) }.unwrap(),
+            Memory::Guarded(memory) => {
+                let mover = GuardedMover::new(Arc::clone(memory), WINDOW_BYTES, seed ^ base.addr() as u64).unwrap();
+                let card = pe.engine.stage(Box::new(mover)).unwrap();
+                pe.engine.add_staged_segment(segment);
+                pe.engine.add_staged_buffer(base.wrapping_add(HEAP), BUFFERS, 1);
+                card
+            }
+        });
     }
     for pe in &mut pes {
         for (peer, address) in addresses.iter().enumerate() {
             pe.engine.endpoint().connect(peer as u32, address).unwrap();
         }
-        pe.engine.endpoint().learn(0, &cards).unwrap();
+        if staged {
+            pe.engine.learn_window(&cards).unwrap();
+        } else {
+            pe.engine.endpoint().learn(0, &cards).unwrap();
+        }
     }
     let streams = (0..n).map(|_| (0..n).map(|_| Stream::default()).collect()).collect();
-    World { pes, streams, random, next_tag: 1 }
+    World { pes, streams, random, next_tag: 1, staged }
 }
 
 impl World {
@@ -170,7 +224,9 @@ impl World {
                 assert!(signal <= stream.signals);
                 if signal == stream.signals && signal > 0 {
                     let fill = u64::from_ne_bytes([signal as u8; 8]);
-                    for at in (0..stream.block_len).step_by(8) {
+                    // All of a short block, samples of a long one.
+                    let step = (stream.block_len / 512).next_multiple_of(8).max(8);
+                    for at in (0..stream.block_len).step_by(step as usize) {
                         let seen = pe.word(part + BLOCK + at);
                         assert_eq!(seen, fill, "PE {target} sees signal {signal} of PE {source} before byte {at}");
                     }
@@ -180,15 +236,20 @@ impl World {
     }
 
     fn submit(&mut self, source: usize, target: usize, job: Job, tag: Option<u64>) {
-        while !self.pes[source].engine.endpoint().ready() {
+        while !self.pes[source].engine.ready() {
             self.poll_one();
         }
         let issue = Issue { issuer: HOST, tag };
         // SAFETY: sources are kept in `sources` until the end.
-        unsafe { self.pes[source].engine.endpoint().submit(target as u32, job, issue) }.unwrap();
+        unsafe { self.pes[source].engine.submit(target as u32, job, issue) }.unwrap();
     }
 
     fn keep(&mut self, pe: usize, bytes: Vec<u8>) -> *const u8 {
+        if self.random.below(2) == 0
+            && let Some(ptr) = self.pes[pe].guarded(&bytes)
+        {
+            return ptr;
+        }
         let bytes = bytes.into_boxed_slice();
         let ptr = bytes.as_ptr();
         self.pes[pe].sources.push(bytes);
@@ -197,15 +258,15 @@ impl World {
 
     fn quiet(&mut self, pe: usize) {
         for round in 0.. {
-            let endpoint = self.pes[pe].engine.endpoint();
-            endpoint.start_quiet(HOST);
-            if endpoint.is_quiet(HOST) {
+            let engine = &mut self.pes[pe].engine;
+            engine.start_quiet(HOST);
+            if engine.is_quiet(HOST) {
                 break;
             }
             assert!(round < 2_000_000, "PE {pe} never becomes quiet");
             self.poll_one();
         }
-        assert!(self.pes[pe].engine.endpoint().take_error(HOST).is_none());
+        assert_eq!(self.pes[pe].engine.take_error(HOST).map(|e| e.to_string()), None);
         for target in 0..self.pes.len() {
             let part = (pe * PART) as u64;
             let (there, stream) = (&self.pes[target], &mut self.streams[pe][target]);
@@ -257,7 +318,9 @@ impl World {
 
     /// The sums stay small, so their low half is as good as the whole, and something else to a NIC.
     fn word_type(&mut self) -> AmoType {
-        [AmoType::U64, AmoType::U32, AmoType::I64][self.random.below(3) as usize]
+        // Staging changes words of one size.
+        let types = [AmoType::U64, AmoType::I64, AmoType::U32];
+        types[self.random.below(if self.staged { 2 } else { 3 }) as usize]
     }
 
     fn fenced_pair(&mut self, source: usize, target: usize, part: u64) {
@@ -265,7 +328,9 @@ impl World {
         stream.pair += 1;
         let value = stream.pair;
         let ptr = self.keep(source, value.to_ne_bytes().to_vec());
-        let copied = self.random.below(2) == 0;
+        // Of memory that the CPU cannot touch no copy can be kept.
+        let guarded = matches!(&self.pes[source].memory, Memory::Guarded(m) if m.reachable(ptr.addr(), 8).is_some());
+        let copied = self.random.below(2) == 0 && !guarded;
         let put =
             |dest| Job::Put { dest, source: if copied { Source::Copied(ptr) } else { Source::Stable(ptr) }, len: 8 };
         let set = |offset| Job::Amo {
@@ -279,7 +344,7 @@ impl World {
         // Two puts to one word are not ordered either, so a fence comes before each.
         let jobs = [[put(part + A), put(part + B)], [put(part + A), set(part + B)], [set(part + A), put(part + B)]];
         for job in jobs[self.random.below(3) as usize] {
-            self.pes[source].engine.endpoint().fence();
+            self.pes[source].engine.fence();
             self.submit(source, target, job, None);
             if self.random.below(2) == 0 {
                 self.poll_one();
@@ -291,7 +356,8 @@ impl World {
         if self.streams[source][target].block_busy {
             self.quiet(source);
         }
-        let len = [0, 8, 64, 4000, 4096, 10_000 & !7, BLOCK_MAX][self.random.below(7) as usize];
+        let most = if self.staged { STAGED_BLOCK_MAX } else { BLOCK_MAX };
+        let len = [0, 8, 64, 4000, 4096, 10_000 & !7, most][self.random.below(7) as usize];
         let stream = &mut self.streams[source][target];
         stream.signals += 1;
         (stream.block_len, stream.block_busy) = (len, true);
@@ -308,11 +374,33 @@ impl World {
 
     fn get(&mut self, source: usize, target: usize, part: u64) {
         self.quiet(source);
+        let expected = self.streams[source][target].added;
+        if self.random.below(2) == 0
+            && let Some(to) = self.pes[source].guarded(&[0; 8])
+        {
+            self.submit(source, target, Job::Get { source: part + SUM, dest: to, len: 8 }, None);
+            self.quiet(source);
+            let pe = &mut self.pes[source];
+            let at = to.addr() - pe.base().addr();
+            assert_eq!(pe.word(at as u64), expected);
+            return self.get_block(source, target, part);
+        }
         let mut word = Box::new(0u64);
         let to: *mut u8 = (&raw mut *word).cast();
         self.submit(source, target, Job::Get { source: part + SUM, dest: to, len: 8 }, None);
         self.quiet(source);
-        assert_eq!(*word, self.streams[source][target].added);
+        assert_eq!(*word, expected);
+        self.get_block(source, target, part);
+    }
+
+    fn get_block(&mut self, source: usize, target: usize, part: u64) {
+        let stream = &self.streams[source][target];
+        let (len, fill) = (stream.block_len as usize, stream.signals as u8);
+        let mut block = vec![!fill; len].into_boxed_slice();
+        let job = Job::Get { source: part + BLOCK, dest: block.as_mut_ptr(), len: len as u64 };
+        self.submit(source, target, job, None);
+        self.quiet(source);
+        assert!(block.iter().all(|&byte| byte == fill), "a get brought something else");
     }
 
     fn collect_fetched(&mut self) {
@@ -326,8 +414,8 @@ impl World {
     }
 }
 
-fn run(seed: u64) {
-    let mut world = world(seed);
+fn run(seed: u64, staged: bool) {
+    let mut world = world(seed, staged);
     for _ in 0..120 {
         world.act();
         if world.random.below(3) == 0 {
@@ -344,7 +432,7 @@ fn run(seed: u64) {
 #[test]
 fn a_quiet_lets_no_atomic_of_a_nic_overtake_a_put() {
     for seed in 0..100 {
-        let mut world = world_with(seed, random(seed), 1, true);
+        let mut world = world_with(seed, random(seed), 1, true, false);
         for _ in 0..20 {
             world.fenced_pair(0, 1, 0);
             world.quiet(0);
@@ -354,13 +442,22 @@ fn a_quiet_lets_no_atomic_of_a_nic_overtake_a_put() {
 
 #[test]
 fn every_promise_holds_whatever_the_fabric_does() {
+    run_all(false);
+}
+
+#[test]
+fn every_promise_holds_for_memory_that_nobody_can_touch() {
+    run_all(true);
+}
+
+fn run_all(staged: bool) {
     let number = |name| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
     let seeds = match number("SYMRAIL_TEST_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("SYMRAIL_TEST_SEEDS").unwrap_or(200),
     };
     for seed in seeds {
-        if let Err(panic) = std::panic::catch_unwind(|| run(seed)) {
+        if let Err(panic) = std::panic::catch_unwind(|| run(seed, staged)) {
             eprintln!("SYMRAIL_TEST_SEED={seed} fails again");
             std::panic::resume_unwind(panic);
         }

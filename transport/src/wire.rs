@@ -12,7 +12,7 @@ use crate::amo::{AmoOp, AmoType};
 use crate::pe::Pe;
 
 /// Version of everything in this module; PEs with different versions do not connect.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,41 @@ pub enum RequestKind {
     Flush = 3,
     /// Store the payload.
     Put = 4,
+    /// Read from the source's window, and store what was read. The payload is a [`Place`].
+    Pull = 5,
+    /// As [`RequestKind::Pull`]; then update a signal word.
+    PullSignal = 6,
+    /// Write bytes of the target's memory to the source's window. The payload is a [`Place`].
+    Push = 7,
+}
+
+/// Where in the source's window the bytes of a request are: the payload of [`RequestKind::Pull`] and its like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Symmetric offset in the window's segment.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+impl Place {
+    /// Encoded size in bytes.
+    pub const SIZE: usize = 16;
+
+    /// Encodes the place.
+    #[must_use]
+    pub fn encode(&self) -> [u8; Self::SIZE] {
+        let mut b = [0; Self::SIZE];
+        b[0..8].copy_from_slice(&self.offset.to_le_bytes());
+        b[8..16].copy_from_slice(&self.len.to_le_bytes());
+        b
+    }
+
+    /// Decodes a payload that is a place and nothing else.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Place> {
+        (bytes.len() == Self::SIZE).then(|| Place { offset: u64_at(bytes, 0), len: u64_at(bytes, 8) })
+    }
 }
 
 /// A request to a target agent.
@@ -39,7 +74,7 @@ pub struct Request {
     pub ty: AmoType,
     /// The request came from its PE's host endpoint, not from its proxy endpoint.
     pub from_host: bool,
-    /// The old value is wanted back.
+    /// An outcome is wanted back: the old value of an AMO, or that what takes the target longer has been done.
     pub fetch: bool,
     /// The source waits for the acknowledgement; others are acknowledged when it suits the target.
     pub urgent: bool,
@@ -98,6 +133,9 @@ impl Request {
             2 => RequestKind::PutSignal,
             3 => RequestKind::Flush,
             4 => RequestKind::Put,
+            5 => RequestKind::Pull,
+            6 => RequestKind::PullSignal,
+            7 => RequestKind::Push,
             _ => return Err("unknown kind of request"),
         };
         let op = AmoOp::from_wire(head[1]).ok_or("unknown atomic operation")?;
@@ -138,6 +176,8 @@ pub enum Refusal {
     Misaligned = 2,
     /// The operation is not defined on the type.
     Undefined = 3,
+    /// The target could not reach its own memory, or the source's window.
+    Failed = 4,
 }
 
 /// What became of one request.
@@ -216,6 +256,7 @@ impl Reply {
                 0 => Refusal::None,
                 2 => Refusal::Misaligned,
                 3 => Refusal::Undefined,
+                4 => Refusal::Failed,
                 _ => Refusal::OutOfSegment,
             },
         });
@@ -240,10 +281,13 @@ mod tests {
     proptest! {
         #[test]
         fn requests_come_back_as_they_were(
-            op in 0u8..7, ty in 0u8..6, kind in 0usize..4, flags in 0u8..8, source: u32, sequence: u32,
+            op in 0u8..7, ty in 0u8..6, kind in 0usize..7, flags in 0u8..8, source: u32, sequence: u32,
             offset: u64, operand: u64, second: u64, id: u64, payload in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
-            let kinds = [RequestKind::Amo, RequestKind::PutSignal, RequestKind::Flush, RequestKind::Put];
+            let kinds = [
+                RequestKind::Amo, RequestKind::PutSignal, RequestKind::Flush, RequestKind::Put, RequestKind::Pull,
+                RequestKind::PullSignal, RequestKind::Push,
+            ];
             let request = Request {
                 kind: kinds[kind], op: AmoOp::from_wire(op).unwrap(), ty: AmoType::from_wire(ty).unwrap(),
                 from_host: flags & 1 != 0, fetch: flags & 2 != 0, urgent: flags & 4 != 0, source, sequence,

@@ -201,9 +201,13 @@ impl Core {
         for outcome in outcomes {
             let Some(op) = self.ops.get_mut(outcome.id).filter(|o| o.pe == source) else { continue };
             op.value = outcome.value;
+            let awaited = std::mem::take(&mut op.awaits_outcome);
             if outcome.refusal != Refusal::None {
                 let text = format!("the target refused it: {:?}", outcome.refusal);
                 self.fail_request(outcome.id, lane, Fault { code: outcome.refusal as i32, text });
+            }
+            if awaited {
+                self.release(outcome.id);
             }
         }
         let Some(c) = self.connection(source, lane) else { return Err("it came over a lane that does not exist") };

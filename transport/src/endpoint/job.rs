@@ -5,6 +5,7 @@ use crate::amo::{AmoOp, AmoType};
 use crate::bounce::Slot;
 use crate::error::{Error, Operation};
 use crate::pe::Pe;
+use crate::wire::RequestKind;
 
 /// Who an operation is counted for. Each issuer has its own quiet and its own first error.
 pub type Issuer = u16;
@@ -90,6 +91,55 @@ pub enum Job {
         /// Whether the old value comes back, and where it is stored besides [`Finished::result`].
         fetch: Fetch,
     },
+    /// Have the target agent do something that takes it longer than a message; complete when it says so.
+    ///
+    /// Only for memory that no rail reaches, whose offsets the endpoint does not know and does not check.
+    Ask(Ask),
+}
+
+/// A request to a target agent, in its own words.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask {
+    /// What is asked for.
+    pub kind: RequestKind,
+    /// The AMO, or how the signal is updated.
+    pub op: AmoOp,
+    /// The word's type.
+    pub ty: AmoType,
+    /// Symmetric offset of the word or destination.
+    pub offset: u64,
+    /// Operand or signal value.
+    pub operand: u64,
+    /// Comparand, or the signal word's symmetric offset.
+    pub second: u64,
+    /// What goes with it.
+    pub payload: Payload,
+}
+
+/// The payload of an [`Ask`]; at most [`Endpoint::copy_limit`](crate::endpoint::Endpoint::copy_limit) bytes.
+#[derive(Debug, Clone, Copy)]
+pub enum Payload {
+    /// Host memory that stays as it is until the operation is complete.
+    Stable(*const u8, usize),
+    /// The first bytes of this, as many as are said.
+    Inline([u8; 16], u8),
+}
+
+impl Payload {
+    /// Its size in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match *self {
+            Payload::Stable(_, len) => len,
+            Payload::Inline(_, len) => usize::from(len).min(16),
+        }
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 /// What happens to the old value of an AMO.
@@ -112,6 +162,13 @@ impl Job {
             Job::Get { .. } => Operation::Get,
             Job::PutSignal { .. } => Operation::PutSignal,
             Job::Amo { .. } => Operation::Amo,
+            Job::Ask(ask) => match ask.kind {
+                RequestKind::Amo => Operation::Amo,
+                RequestKind::PutSignal | RequestKind::PullSignal => Operation::PutSignal,
+                RequestKind::Put | RequestKind::Pull => Operation::Put,
+                RequestKind::Push => Operation::Get,
+                RequestKind::Flush => Operation::Quiet,
+            },
         }
     }
 
@@ -121,6 +178,7 @@ impl Job {
         match self {
             Job::Put { len, .. } | Job::Get { len, .. } | Job::PutSignal { len, .. } => *len,
             Job::Amo { ty, .. } => ty.size() as u64,
+            Job::Ask(ask) => ask.payload.len() as u64,
         }
     }
 }
@@ -154,6 +212,8 @@ pub(super) struct Op {
     pub followup: Option<Signal>,
     /// The AMO is, or the signal has become, a loop.
     pub swap_loop: Option<SwapLoop>,
+    /// Its target has still to tell its outcome, besides acknowledging it.
+    pub awaits_outcome: bool,
     /// The lane on which nothing may pass it.
     pub holds: Option<u8>,
     pub value: u64,

@@ -3,7 +3,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::emulate::{AMO_LANE, How, WordAmo};
-use super::job::{Fetch, Finished, Issue, Job, Local, Op, OpHandle, Signal, Source};
+use super::job::{Ask, Fetch, Finished, Issue, Job, Local, Op, OpHandle, Payload, Signal, Source};
 use super::post::{Work, WorkRequest};
 use super::{Core, Endpoint, STRIPE_GRAIN};
 use crate::amo::{self, AmoOp, AmoType};
@@ -35,7 +35,8 @@ impl Endpoint {
         // Nothing to move is done at once too: providers differ about empty writes (shm never completes them).
         let nothing = matches!(job, Job::Put { len: 0, .. } | Job::Get { len: 0, .. });
         // With a provider's atomics even puts to this PE go over the wire: a fence orders them with AMOs there.
-        if nothing || (pe == self.core.me && (!native || matches!(job, Job::Get { .. }))) {
+        let here = pe == self.core.me && (!native || matches!(job, Job::Get { .. })) && !matches!(job, Job::Ask(_));
+        if nothing || here {
             // SAFETY: the caller's promise about its buffers; `validate` checked ours.
             unsafe { self.core.apply_here(&job, issue) };
             return Ok(0);
@@ -67,6 +68,7 @@ impl Endpoint {
             remaining: 0,
             followup: None,
             swap_loop: None,
+            awaits_outcome: matches!(job, Job::Ask(_)),
             holds: None,
             value: 0,
             result,
@@ -86,7 +88,7 @@ impl Endpoint {
         let (ty, op, fetching) = match *job {
             Job::Amo { ty, op, fetch, .. } => (ty, op, fetch != Fetch::No),
             Job::PutSignal { signal, .. } => (AmoType::U64, signal.op, false),
-            Job::Put { .. } | Job::Get { .. } => return Ok(()),
+            Job::Put { .. } | Job::Get { .. } | Job::Ask(_) => return Ok(()),
         };
         if self.core.abilities.how(ty, op, fetching) != How::Never {
             return Ok(());
@@ -120,7 +122,21 @@ impl Endpoint {
                 };
                 self.launch_message(pe, lane, op, request, None);
             }
+            Job::Ask(ask) => self.launch_ask(pe, op, lane, &ask),
         }
+    }
+
+    fn launch_ask(&mut self, pe: Pe, op: OpHandle, lane: usize, ask: &Ask) {
+        let words = (ask.offset, ask.operand, ask.second);
+        let plain = self.core.request(ask.kind, ask.op, ask.ty, words, op);
+        let request = Request { fetch: true, urgent: true, ..plain };
+        let payload = match &ask.payload {
+            Payload::Stable(ptr, _) => *ptr,
+            Payload::Inline(bytes, _) => bytes.as_ptr(),
+        };
+        // The outcome; the acknowledgement is counted with the message.
+        self.core.expect(op, 1);
+        self.launch_message(pe, lane, op, request, Some((payload.cast_mut(), ask.payload.len())));
     }
 
     fn launch_put_signal(
@@ -293,6 +309,17 @@ impl Core {
                 }
                 word(offset, ty.size())
             }
+            Job::Ask(ask) => {
+                let (bytes, limit) = (ask.payload.len(), self.bounce.largest() - Request::SIZE);
+                if bytes <= limit {
+                    return Ok(());
+                }
+                Err(Error::Unsupported {
+                    what: format!("a request with a payload of {bytes} bytes"),
+                    by: format!("messages, which hold {limit}"),
+                    remedy: "let the target read the bytes from the window".into(),
+                })
+            }
         }
     }
 
@@ -330,6 +357,7 @@ impl Core {
                     unsafe { store(to, ty.size(), value) };
                 }
             }
+            Job::Ask(_) => {}
         }
         if let Some(tag) = issue.tag {
             self.finished.push(Finished { issuer: issue.issuer, tag, result: Ok(value) });

@@ -161,6 +161,7 @@ impl Endpoint {
             remaining: 0,
             followup: None,
             swap_loop: None,
+            awaits_outcome: false,
             holds: None,
             value: 0,
             result: None,

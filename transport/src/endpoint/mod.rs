@@ -219,6 +219,18 @@ impl Endpoint {
         self.core.me
     }
 
+    /// How many PEs the job has.
+    #[must_use]
+    pub fn n_pes(&self) -> u32 {
+        self.core.n_pes
+    }
+
+    /// How it behaves.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.core.policy
+    }
+
     /// The addresses of its rails, for [`Addresses`].
     #[must_use]
     pub fn addresses(&self) -> Vec<Vec<u8>> {

@@ -81,6 +81,7 @@ impl Core {
         }
         let fits = |len: u64| (len as usize).saturating_add(Request::SIZE) <= SIGNAL_MESSAGE_MAX;
         let as_message = match job {
+            Job::Ask(_) => true,
             Job::Amo { .. } => !self.policy.native_amo,
             Job::PutSignal { len, .. } => !self.policy.native_amo && fits(*len),
             _ => false,

@@ -1,0 +1,54 @@
+//! Copying to and from memory that the CPU cannot touch: a GPU's, or what stands in for it in tests.
+//!
+//! A mover copies between such memory and a *window*: host memory of its own that the CPU, NICs and the device reach. Copies
+//! are started and polled; neither blocks, and neither depends on the device having anything else finished: a kernel that
+//! never ends must not keep a copy from being made.
+
+use std::ptr::NonNull;
+
+/// One copy between the window and memory that the CPU cannot touch.
+#[derive(Debug, Clone, Copy)]
+pub struct Copy {
+    /// Address of the memory, as its device names it.
+    pub memory: usize,
+    /// Where in the window.
+    pub host: *mut u8,
+    /// Bytes.
+    pub len: usize,
+    /// From the window to the memory; else the other way.
+    pub to_memory: bool,
+}
+
+/// The end of a copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moved {
+    /// As it was given to [`Mover::start`].
+    pub ticket: u64,
+    /// Whether the bytes are where they should be, or why not.
+    pub result: Result<(), String>,
+}
+
+/// Copies to and from memory that the CPU cannot touch. Driven by one thread at a time.
+///
+/// Copies *to* the memory take effect in the order in which they were started: whoever sees a later one sees the
+/// earlier ones. Copies *from* it are ordered with nothing.
+pub trait Mover: Send {
+    /// The window: its first byte and its length in bytes. It lives as long as the mover and is aligned to a page.
+    fn window(&self) -> (NonNull<u8>, usize);
+
+    /// Starts a copy and returns at once.
+    ///
+    /// # Safety
+    /// `copy.host` is `len` bytes in the window that nobody changes (to the memory) or uses (from it) until the copy has
+    /// been reported, and `copy.memory` is memory of the kind that this mover is for.
+    ///
+    /// # Errors
+    /// Why it cannot be done; it is not reported a second time.
+    unsafe fn start(&mut self, copy: Copy, ticket: u64) -> Result<(), String>;
+
+    /// Reports copies that have ended. Returns how many.
+    fn poll(&mut self, ended: &mut dyn FnMut(Moved)) -> usize;
+
+    /// Copies under way, for which [`Mover::poll`] has to be called.
+    fn pending(&self) -> usize;
+}

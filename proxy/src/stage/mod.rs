@@ -1,0 +1,225 @@
+//! Memory that no rail and no CPU reaches: operations on it go through a window of host memory.
+//!
+//! Where a fabric cannot read a GPU's memory, or the memory is somebody's stand-in for that, rails get to see the *window*
+//! only: host memory of the mover's, registered with every rail. An operation is cut into pieces, each with a chunk of
+//! the window at its source and one at its target:
+//!
+//! | operation on such memory at the target | the source | the target |
+//! |---|---|---|
+//! | put of more than a message holds | copies a piece to its chunk, sends `Pull` | reads the chunk into its own, copies that to its memory |
+//! | smaller put, put-signal | sends the bytes | copies them to its memory, then updates the signal |
+//! | get | sends `Push`; copies its chunk to where it belongs when that is done | copies a piece to its chunk, writes that to the source's |
+//! | AMO, signal | sends it | `words`: reads the word, applies it, writes it back |
+//!
+//! Each of these is an [`Ask`](symrail_transport::endpoint::job::Ask), whose outcome the target tells when the bytes are
+//! where they belong: what completes is delivered. Targets read and write windows, never sources, so a source needs no
+//! room at its target and nobody waits for anybody's chunks but its own; and chunks for serving peers are not those for
+//! one's own operations. Where only the *local* buffer is such memory, the chunk is the local buffer of an ordinary put or get.
+//!
+//! # Order
+//! Pieces are on their way in any order. So a fence holds later operations back, here, until earlier ones to the same
+//! PE have completed. A signal goes with the last piece if there is one only, else after all pieces.
+//!
+//! | file | concept |
+//! |---|---|
+//! | `window` | the window, cut into chunks |
+//! | `source` | this PE's operations, cut into pieces |
+//! | `target` | what peers ask for |
+//! | `words` | atomics and signals |
+
+mod source;
+mod target;
+mod window;
+mod words;
+
+use symrail_heap::Mover;
+use symrail_transport::endpoint::Endpoint;
+use symrail_transport::endpoint::job::{Finished, Issue, Issuer, Job};
+use symrail_transport::region::{Regions, Segment};
+use symrail_transport::{Error, Pe, Result};
+
+use crate::agent::Agent;
+use source::Source;
+use target::Target;
+use window::{POOL_BYTES, Pool};
+
+/// What the mover's window has to hold, in bytes.
+pub const WINDOW_BYTES: usize = 2 * POOL_BYTES;
+/// The id under which every PE's window is registered.
+pub const WINDOW_ID: u32 = 0xffff_fff0;
+/// The symmetric offset of the window: beyond every heap.
+pub const WINDOW_OFFSET: u64 = 1 << 62;
+
+/// What both sides work with.
+struct Tools<'a> {
+    mover: &'a mut dyn Mover,
+    endpoint: &'a mut Endpoint,
+    /// Segments and buffers that the CPU cannot touch.
+    memory: &'a Regions,
+    issuer: Issuer,
+}
+
+/// Whose copy, or whose operation of the endpoint's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ticket {
+    Piece(usize),
+    Task(usize),
+    Word(usize),
+}
+
+impl Ticket {
+    fn encode(self) -> u64 {
+        let (key, kind) = match self {
+            Ticket::Piece(key) => (key, 0),
+            Ticket::Task(key) => (key, 1),
+            Ticket::Word(key) => (key, 2),
+        };
+        (key as u64) << 2 | kind
+    }
+
+    fn decode(bits: u64) -> Ticket {
+        let key = (bits >> 2) as usize;
+        match bits & 3 {
+            0 => Ticket::Piece(key),
+            1 => Ticket::Task(key),
+            _ => Ticket::Word(key),
+        }
+    }
+}
+
+/// Staging: one per engine.
+pub struct Stage {
+    mover: Box<dyn Mover>,
+    memory: Regions,
+    issuer: Issuer,
+    source: Source,
+    target: Target,
+}
+
+impl Stage {
+    /// Staging by `mover`, whose operations on the endpoint are `issuer`'s.
+    ///
+    /// # Errors
+    /// The mover's window is smaller than [`WINDOW_BYTES`].
+    pub(crate) fn new(mover: Box<dyn Mover>, issuer: Issuer, n_pes: u32, timeout_s: u64) -> Result<Self> {
+        let (base, bytes) = mover.window();
+        if bytes < WINDOW_BYTES {
+            return Err(Error::Unsupported {
+                what: format!("staging through a window of {bytes} bytes"),
+                by: "the proxy".into(),
+                remedy: format!("give the mover a window of {WINDOW_BYTES} bytes"),
+            });
+        }
+        let mine = Pool::new(base, WINDOW_OFFSET);
+        // SAFETY: inside of the window, whose size was checked.
+        let theirs = Pool::new(unsafe { base.add(POOL_BYTES) }, WINDOW_OFFSET + POOL_BYTES as u64);
+        Ok(Stage {
+            mover,
+            memory: Regions::new(0),
+            issuer,
+            source: Source::new(mine, n_pes, timeout_s),
+            target: Target::new(theirs),
+        })
+    }
+
+    /// The window, to be registered with all rails.
+    pub(crate) fn window(&self) -> Segment {
+        let (base, bytes) = self.mover.window();
+        Segment { id: WINDOW_ID, offset: WINDOW_OFFSET, len: bytes as u64, base: base.as_ptr() }
+    }
+
+    /// Adds a segment of symmetric memory that the CPU cannot touch. All PEs have it at the same offset.
+    pub(crate) fn add_segment(&mut self, segment: Segment) {
+        self.memory.add(segment, Vec::new());
+    }
+
+    /// Adds a local buffer that the CPU cannot touch.
+    pub(crate) fn add_buffer(&mut self, base: *mut u8, len: usize, id: u32) {
+        self.memory.add_buffer(base, len, id, Vec::new());
+    }
+
+    /// Forgets a buffer.
+    pub(crate) fn remove_buffer(&mut self, base: *const u8) {
+        if let Some(id) = self.memory.buffer_at(base) {
+            self.memory.remove_buffer(id);
+        }
+    }
+
+    /// Segments and buffers that the CPU cannot touch.
+    pub(crate) fn memory(&self) -> &Regions {
+        &self.memory
+    }
+
+    /// Starts an operation, whichever memory it is about.
+    ///
+    /// # Safety
+    /// As for [`Endpoint::submit`].
+    pub(crate) unsafe fn submit(&mut self, endpoint: &mut Endpoint, pe: Pe, job: Job, issue: Issue) -> Result<()> {
+        let tools = Tools { mover: &mut *self.mover, endpoint, memory: &self.memory, issuer: self.issuer };
+        // SAFETY: the caller's promise.
+        unsafe { self.source.submit(tools, pe, job, issue) }
+    }
+
+    /// Orders what comes after it behind what came before it, per destination.
+    pub(crate) fn fence(&mut self) {
+        self.source.fence();
+    }
+
+    /// Whether there is room for another operation.
+    pub(crate) fn ready(&self) -> bool {
+        self.source.ready()
+    }
+
+    /// Whether everything that `issuer` issued here is complete.
+    pub(crate) fn is_quiet(&self, issuer: Issuer) -> bool {
+        self.source.is_quiet(issuer)
+    }
+
+    /// The first error since it was last asked for, of operations without a tag.
+    pub(crate) fn take_error(&mut self, issuer: Issuer) -> Option<Error> {
+        self.source.take_error(issuer)
+    }
+
+    /// Takes the end of an operation that staging itself had started.
+    pub(crate) fn came(&mut self, endpoint: &mut Endpoint, agent: &mut Agent, finished: Finished) {
+        let tools = Tools { mover: &mut *self.mover, endpoint, memory: &self.memory, issuer: self.issuer };
+        match Ticket::decode(finished.tag) {
+            Ticket::Piece(key) => self.source.came(tools, key, finished.result),
+            Ticket::Task(key) => self.target.came(tools, agent, key, finished.result),
+            Ticket::Word(_) => {}
+        }
+    }
+
+    /// Looks at copies and goes on with what waits. Returns how much happened.
+    pub(crate) fn poll(&mut self, endpoint: &mut Endpoint, agent: &mut Agent) -> usize {
+        let mut ended = std::mem::take(&mut self.source.ended);
+        let events = self.mover.poll(&mut |moved| ended.push(moved));
+        let mut tools = Tools { mover: &mut *self.mover, endpoint, memory: &self.memory, issuer: self.issuer };
+        for moved in ended.drain(..) {
+            match Ticket::decode(moved.ticket) {
+                Ticket::Piece(key) => self.source.moved(&mut tools, key, moved.result),
+                Ticket::Task(key) => self.target.moved(&mut tools, agent, key, moved.result),
+                Ticket::Word(key) => self.target.word_moved(&mut tools, agent, key, moved.result),
+            }
+        }
+        self.source.ended = ended;
+        self.target.poll(&mut tools, agent);
+        self.source.poll(&mut tools);
+        events
+    }
+
+    /// The next finished operation that had a tag.
+    pub(crate) fn next_finished(&mut self) -> Option<Finished> {
+        self.source.finished.pop()
+    }
+
+    /// Whether only polling brings something forward: nothing wakes a sleeper when a copy has ended.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.mover.pending() > 0 || self.source.is_busy() || self.target.is_busy()
+    }
+
+    /// Tells the time in whole seconds; fails operations that are too old.
+    pub(crate) fn tick(&mut self, now_s: u32) {
+        self.source.tick(now_s);
+    }
+}
