@@ -23,10 +23,12 @@
 //! | file | concept |
 //! |---|---|
 //! | `window` | the window, cut into chunks |
-//! | `source` | this PE's operations, cut into pieces |
+//! | `source` | this PE's operations: order, pieces, chunks |
+//! | `operation` | one of them: which memory it is about, what its pieces ask for |
 //! | `target` | what peers ask for |
 //! | `words` | atomics and signals |
 
+mod operation;
 mod source;
 mod target;
 mod window;
@@ -199,7 +201,7 @@ impl Stage {
             match Ticket::decode(moved.ticket) {
                 Ticket::Piece(key) => self.source.moved(&mut tools, key, moved.result),
                 Ticket::Task(key) => self.target.moved(&mut tools, agent, key, moved.result),
-                Ticket::Word(key) => self.target.word_moved(&mut tools, agent, key, moved.result),
+                Ticket::Word(key) => self.target.word_moved(&mut tools, agent, key, moved.result.is_ok()),
             }
         }
         self.source.ended = ended;

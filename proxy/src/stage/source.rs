@@ -4,71 +4,17 @@ use std::collections::VecDeque;
 
 use symrail_heap::copy::copy;
 use symrail_heap::mover::{Copy, Moved};
-use symrail_transport::amo::{AmoOp, AmoType};
-use symrail_transport::endpoint::job::{
-    Ask, Fetch, Finished, Issue, Issuer, Job, Payload, Signal, Source as From,
-};
-use symrail_transport::wire::RequestKind;
-use symrail_transport::wire::Place;
+use symrail_transport::endpoint::job::{Fetch, Finished, Issue, Issuer, Job};
 use symrail_transport::{Error, Pe, Result};
 
-use super::window::{Chunk, EAGER, Pool, piece_bytes};
-use super::{Ticket, Tools, WINDOW_OFFSET};
+use super::operation::{Part, Piece, Staged, far, keep, message, near, near_of, outside_window};
+use super::window::{EAGER, Pool, piece_bytes};
+use super::{Ticket, Tools};
 
 /// Operations that may be under way.
 const MAX_OPERATIONS: usize = 1024;
 /// Bytes that the CPU copies to the window in one round, so that peers and channels need not wait long.
 const COPIED_PER_ROUND: usize = 1 << 20;
-
-/// An operation.
-struct Staged {
-    pe: Pe,
-    job: Job,
-    issue: Issue,
-    epoch: u32,
-    /// The source, when its owner wanted it back at once.
-    kept: Option<[u8; 16]>,
-    /// The local buffer is memory that the CPU cannot touch.
-    near: bool,
-    /// So is the target's.
-    far: bool,
-    /// Bytes cut so far, and whether that is all.
-    cut: u64,
-    all_cut: bool,
-    /// Pieces under way.
-    pieces: u32,
-    /// To be sent when all pieces are done.
-    signal: Option<Signal>,
-    value: u64,
-    error: Option<Error>,
-    /// Its end has been told; only its pieces linger.
-    told: bool,
-    since: u32,
-}
-
-/// What a piece is of its operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
-    /// Bytes.
-    Data,
-    /// The signal, and no data.
-    Signal,
-    /// All of it, as it is.
-    Whole,
-}
-
-struct Piece {
-    staged: usize,
-    part: Part,
-    /// Where in the operation's bytes it begins.
-    at: u64,
-    len: usize,
-    chunk: Option<Chunk>,
-    /// Its bytes travel in the message.
-    eager: bool,
-    /// It has come back from the target, and is on its way to the local buffer.
-    back: bool,
-}
 
 /// What is remembered for the order of operations to one PE.
 #[derive(Default)]
@@ -280,15 +226,8 @@ impl Source {
             s.signal = Some(signal);
         }
         let (near, local) = (s.near, near_of(&s.job).wrapping_add(at as usize));
-        let piece = self.pieces.insert(Piece {
-            staged: key,
-            part: Part::Data,
-            at,
-            len: bytes,
-            chunk,
-            eager,
-            back: false,
-        });
+        let piece =
+            self.pieces.insert(Piece { staged: key, part: Part::Data, at, len: bytes, chunk, eager, back: false });
         let Some(chunk) = chunk.filter(|_| !is_get) else {
             self.send(tools, piece);
             return Some(0);
@@ -487,188 +426,4 @@ impl Source {
         }
         &mut self.accounts[at]
     }
-}
-
-/// What the endpoint is given for a piece.
-fn message(s: &Staged, piece: &Piece, pool: &Pool) -> Job {
-    let chunk = piece.chunk.map(|chunk| (pool.ptr(chunk), pool.place(chunk, piece.len)));
-    let none = Payload::Inline([0; 16], 0);
-    let plain = |kind, offset, payload| Ask {
-        kind,
-        op: AmoOp::Fetch,
-        ty: AmoType::U64,
-        offset,
-        operand: 0,
-        second: 0,
-        payload,
-    };
-    let signalled = |ask: Ask, signal: Signal| Ask { op: signal.op, operand: signal.value, second: signal.offset, ..ask };
-    match (s.job, piece.part) {
-        (Job::PutSignal { signal, .. }, Part::Signal) => {
-            Job::Ask(signalled(plain(RequestKind::PutSignal, signal.offset, none), signal))
-        }
-        (Job::Put { dest, len, .. } | Job::PutSignal { dest, len, .. }, Part::Data) => {
-            let whole = piece.len as u64 == len;
-            let signal = match s.job {
-                Job::PutSignal { signal, .. } if whole => Some(signal),
-                _ => None,
-            };
-            let dest = dest + piece.at;
-            let bytes = match (chunk, s.kept) {
-                (Some((ptr, _)), _) => Payload::Stable(ptr, piece.len),
-                (None, Some(kept)) => Payload::Inline(kept, piece.len as u8),
-                (None, None) => Payload::Stable(near_of(&s.job), piece.len),
-            };
-            let ask = match chunk {
-                _ if !s.far => {
-                    let source = chunk.map_or(std::ptr::null(), |(ptr, _)| ptr.cast_const());
-                    return Job::Put { dest, source: From::Stable(source), len: piece.len as u64 };
-                }
-                Some((_, place)) if !piece.eager => {
-                    plain(RequestKind::Pull, dest, Payload::Inline(place.encode(), 16))
-                }
-                _ => plain(RequestKind::Put, dest, bytes),
-            };
-            Job::Ask(match signal {
-                None => ask,
-                Some(signal) if ask.kind == RequestKind::Pull => {
-                    signalled(Ask { kind: RequestKind::PullSignal, ..ask }, signal)
-                }
-                Some(signal) => signalled(Ask { kind: RequestKind::PutSignal, ..ask }, signal),
-            })
-        }
-        (Job::Get { source, .. }, Part::Data) => {
-            let (ptr, place) = chunk.unwrap_or((std::ptr::null_mut(), Place { offset: 0, len: 0 }));
-            let source = source + piece.at;
-            if s.far {
-                Job::Ask(plain(RequestKind::Push, source, Payload::Inline(place.encode(), 16)))
-            } else {
-                Job::Get { source, dest: ptr, len: piece.len as u64 }
-            }
-        }
-        (Job::Amo { offset, ty, op, operand, compare, fetch }, _) if s.far => {
-            let unseen = fetch == Fetch::No && matches!(op, AmoOp::Set | AmoOp::Add);
-            if unseen && matches!(ty, AmoType::I64 | AmoType::U64) {
-                let signal = Signal { offset, value: operand, op };
-                return Job::Ask(signalled(plain(RequestKind::PutSignal, offset, none), signal));
-            }
-            Job::Ask(Ask { ty, op, operand, second: compare, ..plain(RequestKind::Amo, offset, none) })
-        }
-        (Job::Amo { offset, ty, op, operand, compare, .. }, _) if s.near => {
-            Job::Amo { offset, ty, op, operand, compare, fetch: Fetch::Told }
-        }
-        (mut job, _) => {
-            if let (Some(kept), Job::Put { source, .. } | Job::PutSignal { source, .. }) = (&s.kept, &mut job) {
-                *source = From::Copied(kept.as_ptr());
-            }
-            job
-        }
-    }
-}
-
-/// Windows are nobody's destination but staging's own.
-fn outside_window(tools: &Tools<'_>, pe: Pe, job: &Job) -> Result<()> {
-    let operation = job.operation();
-    let (a, b) = match *job {
-        Job::Put { dest: offset, .. } | Job::Get { source: offset, .. } | Job::Amo { offset, .. } => (offset, 0),
-        Job::PutSignal { dest, signal, .. } => (dest, signal.offset),
-        Job::Ask(ask) => (ask.offset, ask.second),
-    };
-    let offset = a.max(b);
-    let near = near_of(job).addr();
-    let window = tools.mover.window();
-    if offset < WINDOW_OFFSET && !(window.0.addr().get()..window.0.addr().get() + window.1).contains(&near) {
-        return Ok(());
-    }
-    Err(Error::OutOfSegment { operation, pe, offset, bytes: job.bytes() })
-}
-
-/// The local buffer of an operation; null if it has none.
-fn near_of(job: &Job) -> *mut u8 {
-    match *job {
-        Job::Put { source, .. } | Job::PutSignal { source, .. } => {
-            let (From::Stable(ptr) | From::Copied(ptr)) = source;
-            ptr.cast_mut()
-        }
-        Job::Get { dest, .. } => dest,
-        Job::Amo { fetch: Fetch::Stored(to), .. } => to,
-        Job::Amo { .. } | Job::Ask(_) => std::ptr::null_mut(),
-    }
-}
-
-/// Whether the local buffer is memory that the CPU cannot touch.
-fn near(tools: &Tools<'_>, pe: Pe, job: &Job) -> Result<bool> {
-    let (ptr, bytes) = (near_of(job), job.bytes());
-    if ptr.is_null() || bytes == 0 || !tools.memory.owns(ptr, 1) {
-        return Ok(false);
-    }
-    if tools.memory.owns(ptr, bytes) {
-        return Ok(true);
-    }
-    Err(Error::LocalBuffer { operation: job.operation(), pe, address: ptr.addr() as u64, bytes })
-}
-
-/// Whether the target's memory is such, all of it; what the endpoint would check is checked here then.
-fn far(tools: &Tools<'_>, pe: Pe, job: &Job) -> Result<bool> {
-    let operation = job.operation();
-    let inside = |offset: u64| tools.memory.check(operation, pe, offset, 1).is_ok();
-    let range = |offset: u64, len: u64| tools.memory.check(operation, pe, offset, len);
-    let word = |offset: u64, size: usize| {
-        if offset.is_multiple_of(size as u64) {
-            return Ok(());
-        }
-        Err(Error::Misaligned { operation, pe, offset, needed: size })
-    };
-    match *job {
-        Job::Put { dest: offset, len, .. } | Job::Get { source: offset, len, .. } => {
-            Ok(len > 0 && inside(offset) && range(offset, len).map(|()| true)?)
-        }
-        Job::PutSignal { dest, len, signal, .. } => {
-            word(signal.offset, 8)?;
-            let data = len > 0 && inside(dest);
-            if data {
-                range(dest, len)?;
-            }
-            // The target agent finds out where the signal is; a signal alone goes the way that it needs.
-            Ok(data || inside(signal.offset))
-        }
-        Job::Amo { offset, ty, op, .. } => {
-            if !inside(offset) {
-                return Ok(false);
-            }
-            if !op.defined_on(ty) {
-                return Err(Error::Unsupported {
-                    what: format!("{op:?} on {ty:?}"),
-                    by: "atomic memory operations".into(),
-                    remedy: "use an integer type".into(),
-                });
-            }
-            word(offset, ty.size())?;
-            range(offset, ty.size() as u64).map(|()| true)
-        }
-        Job::Ask(_) => Ok(false),
-    }
-}
-
-/// A copy of a source that its owner wants back at once.
-///
-/// # Safety
-/// Such a source is valid.
-unsafe fn keep(job: &Job, near: bool) -> Result<Option<[u8; 16]>> {
-    let (Job::Put { source: From::Copied(from), len, .. } | Job::PutSignal { source: From::Copied(from), len, .. }) =
-        *job
-    else {
-        return Ok(None);
-    };
-    let mut kept = [0; 16];
-    if near || len as usize > kept.len() {
-        return Err(Error::Unsupported {
-            what: format!("{} of a copied source of {len} bytes", job.operation()),
-            by: "staging".into(),
-            remedy: "pass a stable source and wait for the operation".into(),
-        });
-    }
-    // SAFETY: the caller's promise; it fits.
-    unsafe { copy(kept.as_mut_ptr(), from, len as usize) };
-    Ok(Some(kept))
 }

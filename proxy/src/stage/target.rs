@@ -256,9 +256,9 @@ impl Target {
     }
 
     /// A word's copy has ended.
-    pub fn word_moved(&mut self, tools: &mut Tools<'_>, agent: &mut Agent, key: usize, result: Result<(), String>) {
+    pub fn word_moved(&mut self, tools: &mut Tools<'_>, agent: &mut Agent, key: usize, ok: bool) {
         let (mut done, mut failed) = (std::mem::take(&mut self.done), std::mem::take(&mut self.failed));
-        self.words.moved(key, result.is_ok(), (&mut self.pool, tools), &mut done, &mut failed);
+        self.words.moved(key, ok, (&mut self.pool, tools), &mut done, &mut failed);
         for (task, old) in done.drain(..) {
             if let Some(task) = self.tasks.get_mut(task) {
                 task.value = old;

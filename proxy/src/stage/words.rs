@@ -114,14 +114,7 @@ impl Words {
         self.copy(key, true, pool, tools, failed);
     }
 
-    fn copy(
-        &mut self,
-        key: usize,
-        to_memory: bool,
-        pool: &mut Pool,
-        tools: &mut Tools<'_>,
-        failed: &mut Vec<usize>,
-    ) {
+    fn copy(&mut self, key: usize, to_memory: bool, pool: &mut Pool, tools: &mut Tools<'_>, failed: &mut Vec<usize>) {
         let Some(word) = self.words.get(key) else { return };
         let copy = Copy { memory: word.address, host: pool.ptr(word.chunk), len: word.size, to_memory };
         // SAFETY: the chunk is the word's own; the address was checked to be memory of the mover's kind.
