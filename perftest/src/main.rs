@@ -1,19 +1,22 @@
-//! The `symrail` binary: starts PEs (`run`), measures (`perf`) and says what this machine has (`info`).
+//! The `symrail` binary: starts PEs (`run`), measures (`perf`), says what this machine has (`info`) and what its
+//! PEs are doing (`top`).
 //!
 //! - [`run`]: the launcher. `symrail perf` uses its [`run::launch`] to start its own PEs.
 //! - [`perf`]: the measurements.
 //! - [`info`]: what was found, what was chosen, why.
+//! - [`top`]: what the PEs on this host are doing.
 //! - [`cc`]: compilers that find OpenSHMEM's headers and library.
 
 mod cc;
 mod info;
 mod perf;
 mod run;
+mod top;
 
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]
-#[command(name = "symrail", version, about = "Starts PEs, measures them, and says what this machine has")]
+#[command(name = "symrail", version, about = "Starts PEs, measures and watches them, and says what this machine has")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -27,6 +30,8 @@ enum Command {
     Perf(perf::Args),
     /// Say what was found, what was chosen, and why
     Info(info::Args),
+    /// Show what the PEs on this host are doing
+    Top(top::Args),
     /// Compile C with OpenSHMEM's headers and library
     Cc(cc::Args),
     /// Compile C++ with OpenSHMEM's headers and library
@@ -40,6 +45,7 @@ fn main() -> std::process::ExitCode {
         Command::Run(args) => run::main(&args),
         Command::Perf(args) => perf::main(&args),
         Command::Info(args) => info::main(&args),
+        Command::Top(args) => top::main(&args),
         Command::Cc(args) => cc::main(&args, cc::Language::C),
         Command::Cxx(args) => cc::main(&args, cc::Language::Cxx),
     };

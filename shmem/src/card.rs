@@ -127,6 +127,11 @@ impl Card {
         (!proxy.is_empty()).then_some(Addresses { host, proxy })
     }
 
+    /// The fabric that its rails are on; empty when it has none.
+    pub fn fabric(&self) -> &str {
+        &self.fabric
+    }
+
     pub fn segment(&self) -> Vec<u8> {
         self.segment.clone()
     }

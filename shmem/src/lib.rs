@@ -12,6 +12,7 @@
 //! | [`wait`], [`wait_many`], [`sync`] | waiting for a word, for some of many, and for everybody |
 //! | [`symmetric`] | the same operations on typed slices, with checked bounds and without `unsafe`: start here |
 //! | [`team`], [`collective`] | some PEs, and what they do together: broadcast, reduce, collect, all-to-all |
+//! | [`observe`] | looking at a job from outside: figures, a trace |
 //! | `program_data` | the program's static variables as symmetric memory |
 //! | `wire` | host threads on the wire |
 //! | `card` | what PEs tell each other before they are connected |
@@ -23,6 +24,7 @@ mod card;
 pub mod collective;
 pub mod device;
 pub mod error;
+pub mod observe;
 mod program_data;
 #[cfg(doctest)]
 mod readme;

@@ -8,7 +8,7 @@ use symrail_heap::{PeerMap, Reach, SymmetricHeap};
 use symrail_proxy::channel::{Channel, DEFAULT_REPLIES, DEFAULT_SLOTS, Producer};
 use symrail_proxy::{Engine, Options, Proxy};
 use symrail_transport::backend::{self, Choice, HostPes};
-use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
+use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Record, Role};
 use symrail_transport::env::{ProxyPoll, Settings};
 use symrail_transport::region::Segment;
 use symrail_transport::topology::CpuSet;
@@ -17,6 +17,8 @@ use symrail_transport::{Operation, Pe};
 use crate::bootstrap::{self, Bootstrap};
 use crate::card::{Card, Hello};
 use crate::error::{Error, Result};
+use crate::observe::figures::Figures;
+use crate::observe::{Reporter, Trace};
 use crate::program_data::ProgramData;
 use crate::sync::SyncArea;
 use crate::wire::Wire;
@@ -42,6 +44,9 @@ pub struct Runtime {
     pub(crate) bases: Arc<[usize]>,
     /// No peer needs the wire.
     pub(crate) all_mapped: bool,
+    trace: Option<Trace>,
+    // Before the wire, which it looks at.
+    _reporter: Option<Reporter>,
     pub(crate) wire: Result<Wire>,
     producers: Vec<Producer>,
     pub(crate) sync: SyncArea,
@@ -120,6 +125,17 @@ impl Runtime {
                 (Err(error), Vec::new())
             }
         };
+        let trace = begin_trace(&settings, me, wire.as_ref().ok());
+        let figures = Figures {
+            pe: me,
+            n_pes,
+            fabric: mine.fabric().to_owned(),
+            heap: settings.heap_size as u64,
+            ..Figures::default()
+        };
+        let reporter = Reporter::start(figures, wire.as_ref().ok().map(Wire::lanes));
+        let reporter =
+            reporter.inspect_err(|error| tracing::warn!(%error, "nobody can look at this PE's figures")).ok();
         let (base, bases) = (heap.base().as_ptr().expose_provenance(), peers.bases_now());
         let committed = first.iter().map(|s| s.len as usize).sum();
         // Nobody may be written to before everybody's proxy runs.
@@ -135,6 +151,8 @@ impl Runtime {
             growth_refused: OnceLock::new(),
             bases,
             all_mapped: unmapped.is_none(),
+            trace,
+            _reporter: reporter,
             wire,
             producers,
             sync: SyncArea::default(),
@@ -260,8 +278,19 @@ impl Runtime {
         if let Ok(wire) = &self.wire {
             wire.settle(Duration::from_secs(self.settings.timeout_s));
         }
+        self.write_trace(Trace::add);
         let barrier = lock(&self.bootstrap).barrier().map_err(Error::from);
+        self.write_trace(|trace, _| trace.end());
         quiet.and(barrier)
+    }
+
+    /// Writes some of the trace, if there is one. That it cannot be written is no reason to fail.
+    fn write_trace(&self, write: impl Fn(&Trace, &[(Vec<String>, Vec<Record>)]) -> std::io::Result<()>) {
+        let Some(trace) = &self.trace else { return };
+        let records = self.wire.as_ref().map_or_else(|_| Vec::new(), |wire| wire.lanes().take_records().to_vec());
+        if let Err(error) = write(trace, &records) {
+            tracing::warn!(%error, "the trace could not be written");
+        }
     }
 
     /// Ends the whole job with an exit code. Returns; the caller ends this process.
@@ -307,6 +336,17 @@ fn open(settings: &Settings, me: Pe, n_pes: u32, host: &HostPes) -> Result<Opene
         tracing::info!("{reason}");
     }
     Ok(Opened { choice, host, engine, producers })
+}
+
+/// Begins the trace that the settings ask for.
+fn begin_trace(settings: &Settings, me: Pe, wire: Option<&Wire>) -> Option<Trace> {
+    let path = settings.trace.as_ref()?;
+    if let Some(wire) = wire {
+        wire.lanes().record();
+    }
+    Trace::begin(path, me)
+        .inspect_err(|error| tracing::warn!(%error, path = %path.display(), "there will be no trace"))
+        .ok()
 }
 
 /// Registers the first segments with both endpoints; gives the card of the first.

@@ -5,6 +5,7 @@
 //! two operations on different endpoints is kept by draining the first before the second starts.
 
 mod host;
+mod lanes;
 mod wait;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use symrail_transport::endpoint::job::{Finished, Issue, Job, Source};
 use symrail_transport::{Error, Pe};
 
 use host::Host;
+pub(crate) use lanes::Lanes;
 pub(crate) use wait::Wait;
 
 /// From here on an operation is worth more than one rail.
@@ -90,6 +92,11 @@ impl Wire {
 
     pub fn driver(&self) -> &Arc<Driver> {
         &self.driver
+    }
+
+    /// What the endpoints' lanes do, for whoever watches.
+    pub fn lanes(&self) -> Lanes {
+        Lanes::new(Arc::clone(&self.host), Arc::clone(&self.driver))
     }
 
     /// The host endpoint, between operations.

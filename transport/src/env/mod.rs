@@ -80,6 +80,7 @@ pub struct Settings {
     pub timeout_s: u64,
     pub check_collectives: bool,
     pub log: String,
+    pub trace: Option<PathBuf>,
     /// Names that start like ours and mean nothing.
     pub unknown: Vec<Unknown>,
 }
@@ -122,6 +123,7 @@ impl Default for Settings {
             timeout_s: 60,
             check_collectives: false,
             log: "warn".into(),
+            trace: None,
             unknown: Vec::new(),
         }
     }

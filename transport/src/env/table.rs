@@ -76,4 +76,5 @@ pub const VARIABLES: &[Variable] = &[
     variable!("TIMEOUT_S", timeout_s, Whole<u64, 1, 86400>, "Seconds after which waiting for another PE fails."),
     variable!("CHECK_COLLECTIVES", check_collectives, Switch, "Compares what the PEs of a team call before each collective, so that calls that differ are an error; for programs under development."),
     variable!("LOG", log, LogFilter, "What is logged to standard error."),
+    variable!("TRACE", trace, Maybe<File>, "A file for a time line of every work request, for Perfetto or Chrome's trace viewer; unset makes none."),
 ];

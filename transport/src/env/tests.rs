@@ -37,6 +37,7 @@ fn each_kind_is_read() {
         ("HEAP_SIZE", "2g"),
         ("TIMEOUT_S", " 5 "),
         ("LOG", "warn,symrail_transport=debug"),
+        ("TRACE", "/tmp/trace.json"),
     ])
     .unwrap();
     assert_eq!(settings.transport, TransportKind::Libfabric);
@@ -49,7 +50,7 @@ fn each_kind_is_read() {
     assert!(settings.ib_addr_range.unwrap().contains(&"fd00::1".parse::<std::net::IpAddr>().unwrap()));
     assert!(settings.ib_relaxed_ordering);
     assert_eq!((settings.heap_size, settings.timeout_s), (2 << 30, 5));
-    assert_eq!(settings.changed().count(), 12);
+    assert_eq!(settings.changed().count(), 13);
 }
 
 #[test]

@@ -1,0 +1,146 @@
+//! A running job looked at from outside: `symrail top`, and the trace that a job leaves.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use serial_test::serial;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn symrail(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_symrail"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SYMRAIL_")) {
+        command.env_remove(name);
+    }
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+/// A job that ends with this value: its PEs go with their launcher.
+struct Job(Child);
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn wire() -> bool {
+    let there = symrail_transport::ofi::load(&symrail_transport::env::Settings::default()).is_ok();
+    if !there {
+        println!("SKIPPED: libfabric is not installed");
+    }
+    there
+}
+
+fn top(args: &[&str]) -> Output {
+    symrail(&[&["top"], args].concat()).output().unwrap()
+}
+
+/// The PEs that a launcher has started.
+fn children(launcher: u32) -> Vec<String> {
+    let path = format!("/proc/{launcher}/task/{launcher}/children");
+    std::fs::read_to_string(path).unwrap_or_default().split_whitespace().map(String::from).collect()
+}
+
+#[test]
+#[serial]
+fn top_shows_what_a_running_job_does() {
+    if !wire() {
+        return;
+    }
+    // Until it is killed.
+    let mut perf = symrail(&["perf", "put-lat", "-b", "8", "-e", "8", "-i", "1000000000", "--rails", "1"]);
+    let job = Job(perf.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let begun = Instant::now();
+    let shown = loop {
+        assert!(begun.elapsed() < PATIENCE, "nothing was shown");
+        let pids = children(job.0.id());
+        if pids.len() < 2 {
+            std::thread::yield_now();
+            continue;
+        }
+        let output = top(&["-n", "1", "-d", "0.3", "--pid", &pids.join(",")]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let puts = |line: &&str| line.split_whitespace().nth(4).and_then(|cell| cell.chars().next()) != Some('0');
+        if text.lines().filter(|line| line.contains("0/2") && line.contains("host")).any(|line| puts(&line)) {
+            break text;
+        }
+    };
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(lines[0].starts_with("2 PEs on this host; tcp"), "{shown}");
+    assert!(["PE", "rail", "puts/s", "failed", "p99"].iter().all(|heading| lines[1].contains(heading)), "{shown}");
+    // Host endpoint and proxy endpoint of both, on one rail.
+    assert_eq!(lines.iter().filter(|line| line.contains("127.0.0.2")).count(), 4, "{shown}");
+    let busy = lines.iter().find(|line| line.contains("0/2") && line.contains("host")).unwrap();
+    assert!(busy.contains(" us") && !busy.ends_with('-'), "it takes some microseconds: {shown}");
+}
+
+#[test]
+fn top_without_a_job_says_so() {
+    // Process 1 is no PE.
+    let output = top(&["-n", "1", "--pid", "1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no PE runs on this host"));
+    for delay in ["0", "-1", "x", "1e9"] {
+        assert_eq!(top(&[&format!("--delay={delay}")]).status.code(), Some(2), "{delay}");
+    }
+}
+
+/// A file of its own, removed with it.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn traced(path: &Path) -> Output {
+    let mut perf =
+        symrail(&["perf", "put-lat", "get-lat", "-b", "8", "-e", "8", "-i", "50", "-w", "1", "--rails", "2"]);
+    perf.env("SYMRAIL_TRACE", path).output().unwrap()
+}
+
+#[test]
+#[serial]
+fn a_trace_has_the_work_requests_of_all_pes() {
+    if !wire() {
+        return;
+    }
+    let file = Scratch(std::env::temp_dir().join(format!("symrail-watch-{}.json", std::process::id())));
+    // The second run starts anew.
+    for _ in 0..2 {
+        let output = traced(&file.0);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let events: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(&file.0).unwrap()).unwrap();
+    let of = |pe: u64, what: &str| {
+        let wanted =
+            |e: &&Value| e["pid"] == pe && e["name"] == what && e["args"]["bytes"] == 8 && e["args"]["pe"] == 1 - pe;
+        events.iter().filter(|e| e["ph"] == "X").filter(wanted).count()
+    };
+    // 50 iterations, a warm-up, and the check of the data: once, not twice.
+    assert!((51..80).contains(&of(0, "read")), "{}", of(0, "read"));
+    let named = |pe: u64| events.iter().any(|e| e["name"] == "process_name" && e["args"]["name"] == format!("PE {pe}"));
+    assert!(named(0) && named(1));
+    let ends: Vec<f64> = events.iter().filter_map(|e| Some(e["ts"].as_f64()? + e["dur"].as_f64()?)).collect();
+    let starts: Vec<f64> = events.iter().filter_map(|e| e["ts"].as_f64()).collect();
+    let span = ends.iter().fold(0.0, |a: f64, &b| a.max(b)) - starts.iter().fold(f64::MAX, |a, &b| a.min(b));
+    assert!((1.0..60e6).contains(&span), "{span} us");
+}
+
+#[test]
+#[serial]
+fn a_trace_that_cannot_be_written_is_told_and_does_no_harm() {
+    if !wire() {
+        return;
+    }
+    let output = traced(Path::new("/nowhere/at/all.json"));
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("there will be no trace"));
+}

@@ -1,0 +1,14 @@
+//! Looking at a job from outside: figures of the running PEs, and a trace of what they did.
+//!
+//! | file | concept |
+//! |---|---|
+//! | [`figures`] | what a PE tells about itself while it runs, and how others on its host read it (`symrail top`) |
+//! | `reporter` | the thread that tells it |
+//! | `trace` | `SYMRAIL_TRACE`: every work request on a time line, for Perfetto or Chrome |
+
+pub mod figures;
+mod reporter;
+mod trace;
+
+pub(crate) use reporter::Reporter;
+pub(crate) use trace::Trace;
