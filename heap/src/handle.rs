@@ -49,7 +49,7 @@ impl From<HeapKind> for MemoryKind {
         match kind {
             HeapKind::Host => MemoryKind::Host,
             HeapKind::Pinned => MemoryKind::Pinned,
-            HeapKind::Device => MemoryKind::Device,
+            HeapKind::Device | HeapKind::Guarded => MemoryKind::Device,
         }
     }
 }

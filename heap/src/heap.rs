@@ -12,7 +12,7 @@ use crate::error::{HeapError, Result};
 use crate::handle::{HeapHandle, MemoryKind};
 use crate::host::HostIdentity;
 use crate::mapping::{ADDRESS_ALIGN, MAPPING_ALIGN, MapError};
-use crate::memory::{HostMemory, Segment};
+use crate::memory::{HostMemory, Memory, Segment};
 
 /// By how much the heap grows at least, in bytes. Registering memory with a NIC costs time and keys per segment,
 /// and pins pages per byte: this is few segments for large heaps and little memory for small programs.
@@ -45,7 +45,7 @@ pub struct Allocation {
 #[derive(Debug)]
 pub struct SymmetricHeap {
     me: Pe,
-    memory: HostMemory,
+    memory: Memory,
     allocator: Allocator,
     handle: HeapHandle,
     calls: u64,
@@ -100,9 +100,35 @@ impl SymmetricHeap {
             kind: MemoryKind::Host,
             private: settings.disable_p2p,
         };
-        let mut heap = SymmetricHeap { me, memory, allocator: Allocator::new(capacity, granule), handle, calls: 0 };
+        let (memory, allocator) = (Memory::Host(memory), Allocator::new(capacity, granule));
+        let mut heap = SymmetricHeap { me, memory, allocator, handle, calls: 0 };
         heap.commit(granule)?;
         Ok(heap)
+    }
+
+    /// A heap over memory that is there already and that the CPU may not be able to touch: `bytes` at `base`, in one segment.
+    /// The heap reads and writes none of it, so blocks of [`SymmetricHeap::calloc`] are not zeroed, and those that
+    /// [`SymmetricHeap::realloc`] moves have undefined contents.
+    ///
+    /// # Errors
+    /// As for [`SymmetricHeap::new`].
+    pub fn over(me: Pe, settings: &Settings, base: NonNull<u8>, bytes: u64) -> Result<Self> {
+        let handle = HeapHandle {
+            host: HostIdentity::of_this_process(settings.fake_host.as_deref())?,
+            pid: std::process::id(),
+            fd: 0,
+            device: 0,
+            inode: 0,
+            capacity: bytes,
+            granule: bytes,
+            segment: 0,
+            generation: GENERATION.fetch_add(1, Ordering::Relaxed),
+            kind: settings.heap_kind.into(),
+            private: true,
+        };
+        let mut allocator = Allocator::new(bytes, bytes);
+        allocator.commit(bytes);
+        Ok(SymmetricHeap { me, memory: Memory::over(base, bytes), allocator, handle, calls: 0 })
     }
 
     /// Takes a block of `size` bytes with undefined contents. `None` for a size of 0.

@@ -43,7 +43,63 @@ impl From<Segment> for symrail_transport::region::Segment {
     }
 }
 
-/// The memory of one PE's heap.
+/// What is behind a heap's offsets.
+#[derive(Debug)]
+pub(crate) enum Memory {
+    /// A memory file, which grows.
+    Host(HostMemory),
+    /// Somebody else's memory, which this process may not be able to touch.
+    Foreign([Segment; 1]),
+}
+
+impl Memory {
+    pub fn over(base: NonNull<u8>, bytes: u64) -> Self {
+        Memory::Foreign([Segment { id: 0, offset: 0, ptr: base, len: bytes }])
+    }
+
+    pub fn commit(&mut self, to: u64) -> Result<Option<Segment>, MapError> {
+        match self {
+            Memory::Host(memory) => memory.commit(to),
+            Memory::Foreign([all]) if to <= all.len => Ok(None),
+            Memory::Foreign(_) => Err(MapError { call: "commit", errno: Errno::EINVAL }),
+        }
+    }
+
+    pub fn zero(&self, offset: u64, len: u64) {
+        if let Memory::Host(memory) = self {
+            memory.zero(offset, len);
+        }
+    }
+
+    pub fn copy(&self, from: u64, to: u64, len: u64) {
+        if let Memory::Host(memory) = self {
+            memory.copy(from, to, len);
+        }
+    }
+
+    pub fn base(&self) -> NonNull<u8> {
+        match self {
+            Memory::Host(memory) => memory.base(),
+            Memory::Foreign([all]) => all.ptr,
+        }
+    }
+
+    pub fn capacity(&self) -> u64 {
+        match self {
+            Memory::Host(memory) => memory.capacity(),
+            Memory::Foreign([all]) => all.len,
+        }
+    }
+
+    pub fn segments(&self) -> &[Segment] {
+        match self {
+            Memory::Host(memory) => memory.segments(),
+            Memory::Foreign(all) => all,
+        }
+    }
+}
+
+/// The memory file of one PE's heap.
 #[derive(Debug)]
 pub struct HostMemory {
     file: OwnedFd,

@@ -11,6 +11,7 @@ use symrail_transport::region::Segment;
 
 use crate::error::{Error, Result};
 use crate::runtime::{Runtime, lock, wire_segment};
+use crate::staged::Staged;
 
 /// First bytes of what PEs tell each other when the heap grows.
 const GROWN: u8 = 0;
@@ -30,6 +31,19 @@ impl Runtime {
     /// # Errors
     /// As for [`Runtime::malloc`].
     pub fn calloc(&self, count: usize, size: usize) -> Result<*mut u8> {
+        let Some(staged) = &self.staged else { return self.calloc_host(count, size) };
+        let bytes = count.saturating_mul(size);
+        let call = self.describe(AllocOp::Alloc, bytes, 64, std::ptr::null());
+        self.check(&call)?;
+        let block = lock(&staged.heap).alloc(bytes as u64)?;
+        let Some(block) = block else { return Ok(std::ptr::null_mut()) };
+        self.zero_staged(block.ptr.as_ptr(), block.size as usize)?;
+        self.sync_all()?;
+        Ok(block.ptr.as_ptr())
+    }
+
+    /// As [`Runtime::calloc`], in host memory whatever users get.
+    pub(crate) fn calloc_host(&self, count: usize, size: usize) -> Result<*mut u8> {
         let call = self.describe(AllocOp::Alloc, count.saturating_mul(size), 64, std::ptr::null());
         self.check(&call)?;
         let block = lock(&self.heap).calloc(count as u64, size as u64);
@@ -46,6 +60,14 @@ impl Runtime {
     /// # Errors
     /// As for [`Runtime::malloc`], or an alignment that is none.
     pub fn align(&self, align: usize, size: usize) -> Result<*mut u8> {
+        let Some(staged) = &self.staged else { return self.align_host(align, size) };
+        let call = self.describe(AllocOp::Alloc, size, align, std::ptr::null());
+        self.check(&call)?;
+        Ok(lock(&staged.heap).align(align as u64, size as u64)?.map_or(std::ptr::null_mut(), |b| b.ptr.as_ptr()))
+    }
+
+    /// As [`Runtime::align`], in host memory whatever users get.
+    pub(crate) fn align_host(&self, align: usize, size: usize) -> Result<*mut u8> {
         let call = self.describe(AllocOp::Alloc, size, align, std::ptr::null());
         self.check(&call)?;
         let block = lock(&self.heap).align(align as u64, size as u64);
@@ -62,10 +84,32 @@ impl Runtime {
         // Nobody may still write to a block that moves.
         self.quiet()?;
         self.check(&call)?;
+        if let Some(staged) = &self.staged {
+            let ptr = self.realloc_staged(staged, ptr, size)?;
+            self.sync_all()?;
+            return Ok(ptr);
+        }
         let block = lock(&self.heap).realloc(ptr, size as u64);
         let ptr = self.adopt(block)?;
         self.sync_all()?;
         Ok(ptr)
+    }
+
+    /// The heap cannot copy what it cannot touch: the old block is freed when the runtime has.
+    fn realloc_staged(&self, staged: &Staged, ptr: *mut u8, size: usize) -> Result<*mut u8> {
+        let old = if ptr.is_null() { None } else { lock(&staged.heap).size_of(ptr) };
+        let (Some(old), true) = (old, size > 0) else {
+            let block = lock(&staged.heap).realloc(ptr, size as u64)?;
+            return Ok(block.map_or(std::ptr::null_mut(), |b| b.ptr.as_ptr()));
+        };
+        if size as u64 <= old {
+            return Ok(lock(&staged.heap).realloc(ptr, size as u64)?.map_or(ptr, |b| b.ptr.as_ptr()));
+        }
+        let block = lock(&staged.heap).alloc(size as u64)?;
+        let Some(block) = block else { return Ok(std::ptr::null_mut()) };
+        self.copy_staged(block.ptr.as_ptr(), ptr, old as usize)?;
+        lock(&staged.heap).free(ptr)?;
+        Ok(block.ptr.as_ptr())
     }
 
     /// Gives a block back; null is ignored. Collective.
@@ -79,13 +123,17 @@ impl Runtime {
         let call = self.describe(AllocOp::Free, 0, 0, ptr);
         self.quiet()?;
         self.check(&call)?;
-        Ok(lock(&self.heap).free(ptr)?)
+        Ok(lock(self.users_heap()).free(ptr)?)
     }
 
     fn describe(&self, op: AllocOp, size: usize, align: usize, ptr: *const u8) -> AllocCall {
         // Counted here, and not by what each heap has done, so that PEs stay in step when one of them is refused memory.
         let sequence = self.alloc_calls.fetch_add(1, Ordering::Relaxed);
-        AllocCall { sequence, ..lock(&self.heap).describe(op, size as u64, align as u64, ptr) }
+        AllocCall { sequence, ..lock(self.users_heap()).describe(op, size as u64, align as u64, ptr) }
+    }
+
+    fn users_heap(&self) -> &std::sync::Mutex<symrail_heap::SymmetricHeap> {
+        self.staged.as_ref().map_or(&self.heap, |staged| &staged.heap)
     }
 
     fn check(&self, call: &AllocCall) -> Result<()> {

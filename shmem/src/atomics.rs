@@ -48,7 +48,7 @@ impl Runtime {
     #[inline]
     pub fn fetch_amo(&self, dest: *mut u8, ty: AmoType, op: AmoOp, operand: u64, compare: u64, pe: Pe) -> Result<u64> {
         let offset = self.amo_word(dest, ty, op, pe)?;
-        let base = self.mapped(pe)?;
+        let base = self.mapped(pe, offset, std::ptr::null())?;
         if base != 0 && self.cpu_performs_amos() {
             // SAFETY: the word is committed on every PE and aligned; all who reach it do so with atomics.
             return Ok(unsafe { amo::apply(at(base, offset), ty, op, operand, compare) });
@@ -65,7 +65,7 @@ impl Runtime {
     #[inline]
     pub fn amo(&self, dest: *mut u8, ty: AmoType, op: AmoOp, operand: u64, compare: u64, pe: Pe) -> Result<()> {
         let offset = self.amo_word(dest, ty, op, pe)?;
-        let base = self.mapped(pe)?;
+        let base = self.mapped(pe, offset, std::ptr::null())?;
         if base != 0 && self.cpu_performs_amos() {
             // SAFETY: as for `fetch_amo`.
             unsafe { amo::apply(at(base, offset), ty, op, operand, compare) };
@@ -95,7 +95,7 @@ impl Runtime {
         pe: Pe,
     ) -> Result<()> {
         let offset = self.amo_word(dest, ty, op, pe)?;
-        let base = self.mapped(pe)?;
+        let base = self.mapped(pe, offset, result)?;
         if base != 0 && self.cpu_performs_amos() {
             // SAFETY: as for `fetch_amo`; the caller vouches for `result`.
             unsafe {
@@ -120,7 +120,7 @@ impl Runtime {
     /// As for [`Runtime::fetch_amo`].
     pub fn signal_op(&self, signal: *mut u64, value: u64, op: SignalOp, pe: Pe) -> Result<()> {
         let offset = self.word(Operation::PutSignal, pe, signal.cast(), 8)?;
-        let base = self.mapped(pe)?;
+        let base = self.mapped(pe, offset, std::ptr::null())?;
         if base != 0 && self.cpu_performs_amos() {
             // SAFETY: the word is committed on every PE and aligned; all who reach it do so with atomics.
             unsafe { amo::apply(at(base, offset), AmoType::U64, op.into(), value, 0) };
@@ -161,7 +161,7 @@ impl Runtime {
     pub fn fetch_add<T: AmoInteger>(&self, dest: *mut T, value: T, pe: Pe) -> Result<T> {
         let size = size_of::<T>();
         let offset = self.word(Operation::Amo, pe, dest.cast(), size)?;
-        let base = self.mapped(pe)?;
+        let base = self.mapped(pe, offset, std::ptr::null())?;
         if base != 0 && self.cpu_performs_amos() {
             let word = at(base, offset);
             // SAFETY: the word is committed on every PE and aligned; all who reach it do so with atomics.

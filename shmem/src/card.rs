@@ -71,6 +71,9 @@ pub(crate) struct Card {
     proxy_addresses: Vec<Vec<u8>>,
     /// The first segment's keys.
     segment: Vec<u8>,
+    /// The window's keys, and bytes of the heap in memory that the CPU cannot touch; nothing where there is none.
+    pub window: Vec<u8>,
+    staged: u64,
 }
 
 impl Card {
@@ -85,7 +88,14 @@ impl Card {
             host_address: Vec::new(),
             proxy_addresses: Vec::new(),
             segment: Vec::new(),
+            window: Vec::new(),
+            staged: 0,
         }
+    }
+
+    /// The same with a heap of `bytes` that is staged through a window.
+    pub fn with_staged(self, bytes: usize, window: Vec<u8>) -> Card {
+        Card { window, staged: bytes as u64, ..self }
     }
 
     /// The card of a PE whose rails are on `fabric`, with their addresses and the first segment's keys.
@@ -117,6 +127,7 @@ impl Card {
         same_among("the fabric (SYMRAIL_TRANSPORT, SYMRAIL_LIBFABRIC_PROVIDER)", &cards, wired, |c| c.fabric.clone())?;
         same_among("SYMRAIL_IB_MODE", &cards, wired, |c| c.ib_mode.clone())?;
         same("SYMRAIL_AMO_PATH", &cards, |c| if c.native_amo { "native" } else { "agent" }.into())?;
+        same("SYMRAIL_HEAP_KIND and SYMRAIL_HEAP_SIZE (bytes that are staged)", &cards, |c| c.staged.to_string())?;
         same("SYMRAIL_CHECK_COLLECTIVES", &cards, |c| u8::from(c.check_collectives).to_string())?;
         Ok(cards)
     }

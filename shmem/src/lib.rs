@@ -14,6 +14,7 @@
 //! | [`team`], [`collective`] | some PEs, and what they do together: broadcast, reduce, collect, all-to-all |
 //! | [`observe`] | looking at a job from outside: figures, a trace |
 //! | `program_data` | the program's static variables as symmetric memory |
+//! | `staged` | the symmetric heap in memory that the CPU cannot touch |
 //! | `wire` | host threads on the wire |
 //! | `card` | what PEs tell each other before they are connected |
 
@@ -30,6 +31,7 @@ mod program_data;
 mod readme;
 pub mod rma;
 pub mod runtime;
+mod staged;
 pub mod symmetric;
 pub mod sync;
 pub mod team;

@@ -63,7 +63,7 @@ impl Runtime {
         }
         let mut shared = Vec::new();
         for mut pages in writable_pages() {
-            let block = self.align(page_size(), pages.len)?;
+            let block = self.align_host(page_size(), pages.len)?;
             pages.offset = (block.addr() - self.base) as u64;
             // SAFETY: the pages are whole, writable and not written by others (the caller's promise); the block is as long.
             unsafe { self.move_pages(pages, block) }?;

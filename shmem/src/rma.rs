@@ -38,7 +38,7 @@ impl Runtime {
     #[inline]
     pub unsafe fn put(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
         let offset = self.offset(Operation::Put, pe, dest, len)?;
-        let base = self.mapped(pe)?;
+        let base = self.mapped(pe, offset, source)?;
         if base != 0 {
             // SAFETY: the offset was checked against what is committed on every PE; the caller vouches for the source.
             unsafe { copy(at(base, offset), source, len) };
@@ -58,7 +58,7 @@ impl Runtime {
     #[inline]
     pub unsafe fn put_nbi(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
         let offset = self.offset(Operation::Put, pe, dest, len)?;
-        let base = self.mapped(pe)?;
+        let base = self.mapped(pe, offset, source)?;
         if base != 0 {
             // SAFETY: as for `put`.
             unsafe { copy(at(base, offset), source, len) };
@@ -79,7 +79,7 @@ impl Runtime {
     #[inline]
     pub unsafe fn get(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
         let offset = self.offset(Operation::Get, pe, source, len)?;
-        let base = self.mapped(pe)?;
+        let base = self.mapped(pe, offset, dest)?;
         if base != 0 {
             // SAFETY: as for `put`, the other way round.
             unsafe { copy(dest, at(base, offset), len) };
@@ -101,7 +101,7 @@ impl Runtime {
     #[inline]
     pub unsafe fn get_nbi(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
         let offset = self.offset(Operation::Get, pe, source, len)?;
-        let base = self.mapped(pe)?;
+        let base = self.mapped(pe, offset, dest)?;
         if base != 0 {
             // SAFETY: as for `get`.
             unsafe { copy(dest, at(base, offset), len) };
@@ -208,7 +208,7 @@ impl Runtime {
     ) -> Result<Option<Job>> {
         let dest = self.offset(Operation::PutSignal, pe, dest, len)?;
         let offset = self.word(Operation::PutSignal, pe, word.cast(), 8)?;
-        if self.mapped(pe)? != 0 {
+        if self.mapped(pe, dest.max(offset), source)? != 0 {
             return Ok(None);
         }
         let signal = Signal { offset, value, op: op.into() };
@@ -225,7 +225,7 @@ impl Runtime {
     ) -> Result<()> {
         let offset = self.offset(Operation::PutSignal, pe, dest, len)?;
         let word = self.offset(Operation::PutSignal, pe, word.cast(), 8)?;
-        let base = self.mapped(pe)?;
+        let base = self.mapped(pe, offset.max(word), source)?;
         // SAFETY: both ranges are committed on every PE, the signal word is aligned; the caller vouches for the source.
         unsafe {
             copy(at(base, offset), source, len);
@@ -267,7 +267,7 @@ impl Runtime {
         if let Ok(wire) = &self.wire {
             wire.quiet()?;
         }
-        Ok(())
+        self.take_noted()
     }
 
     /// Reads a word of 1, 2, 4 or 8 bytes of this PE's memory as one load that sees everything before a peer's store of it.

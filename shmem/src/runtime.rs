@@ -9,7 +9,7 @@ use symrail_proxy::channel::{Channel, DEFAULT_REPLIES, DEFAULT_SLOTS, Producer};
 use symrail_proxy::{Engine, Options, Proxy};
 use symrail_transport::backend::{self, Choice, HostPes};
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Record, Role};
-use symrail_transport::env::{ProxyPoll, Settings};
+use symrail_transport::env::{HeapKind, ProxyPoll, Settings};
 use symrail_transport::region::Segment;
 use symrail_transport::topology::CpuSet;
 use symrail_transport::{Operation, Pe};
@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::observe::figures::Figures;
 use crate::observe::{Reporter, Trace};
 use crate::program_data::ProgramData;
+use crate::staged::{STAGED_OFFSET, Staged};
 use crate::sync::SyncArea;
 use crate::wire::Wire;
 
@@ -56,6 +57,8 @@ pub struct Runtime {
     /// Keeps the peers' heaps mapped.
     _peers: PeerMap,
     pub(crate) heap: Mutex<SymmetricHeap>,
+    /// The heap that users get, when that is memory that the CPU cannot touch.
+    pub(crate) staged: Option<Staged>,
 }
 
 /// Everything of a wire that exists before the peers are known.
@@ -64,6 +67,8 @@ struct Opened {
     host: Endpoint,
     engine: Engine,
     producers: Vec<Producer>,
+    /// The window's keys.
+    window: Vec<u8>,
 }
 
 impl Runtime {
@@ -86,13 +91,17 @@ impl Runtime {
     /// As for [`Runtime::init`].
     pub fn join(settings: Settings, mut bootstrap: Box<dyn Bootstrap>) -> Result<Runtime> {
         let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
-        let heap = SymmetricHeap::new(me, &settings)?;
+        let staged = Staged::new(me, &settings)?;
+        // What the runtime needs for itself is in host memory in any case.
+        let mut own = settings.clone();
+        own.heap_kind = HeapKind::Host;
+        let heap = SymmetricHeap::new(me, &own)?;
         let first = segments(&heap);
         let hello = Hello::new(heap.handle(), allowed_cpus());
         let (handles, host) = Hello::decode_all(&bootstrap.allgather(&hello.encode())?, me)?;
         let opened = open(&settings, me, n_pes, &host);
         let (opened, segment) = match opened {
-            Ok(mut opened) => match register(&mut opened, &first) {
+            Ok(mut opened) => match register(&mut opened, &first, staged.as_ref()) {
                 Ok(card) => (Ok(opened), card),
                 Err(error) => (Err(error), Vec::new()),
             },
@@ -102,6 +111,8 @@ impl Runtime {
             Ok(o) => Card::new(&settings, &o.choice, o.fabric(), o.addresses(), segment),
             Err(_) => Card::without_wire(&settings),
         };
+        let window = opened.as_ref().map_or_else(|_| Vec::new(), |o| o.window.clone());
+        let mine = mine.with_staged(staged.as_ref().map_or(0, |s| s.len), window);
         let cards = Card::decode_all(&bootstrap.allgather(&mine.encode())?)?;
         let mut peers = PeerMap::new(me, n_pes, heap.handle().clone(), heap.base())?;
         let mut unmapped = None;
@@ -111,9 +122,12 @@ impl Runtime {
             }
         }
         let wire = match (opened, unmapped) {
-            (Ok(opened), _) => connect(opened, &settings, &cards, &first),
+            (Ok(opened), _) => connect(opened, &settings, &cards, &first, staged.as_ref()),
             (Err(error), _) => Err(error),
         };
+        if let (Err(error), Some(_)) = (&wire, &staged) {
+            return Err(error.clone()); // even this PE's own memory is reached over it
+        }
         if let (Err(error), Some(pe)) = (&wire, unmapped) {
             tracing::error!(pe, %error, "a peer cannot be mapped, and there is no wire");
             return Err(error.clone());
@@ -150,7 +164,7 @@ impl Runtime {
             alloc_calls: AtomicU64::new(0),
             growth_refused: OnceLock::new(),
             bases,
-            all_mapped: unmapped.is_none(),
+            all_mapped: unmapped.is_none() && staged.is_none(),
             trace,
             _reporter: reporter,
             wire,
@@ -160,6 +174,7 @@ impl Runtime {
             bootstrap: Mutex::new(bootstrap),
             _peers: peers,
             heap: Mutex::new(heap),
+            staged,
         };
         runtime.sync = SyncArea::allocate(&runtime)?;
         lock(&runtime.bootstrap).barrier()?;
@@ -190,7 +205,7 @@ impl Runtime {
     #[must_use]
     pub fn peer_ptr(&self, ptr: *const u8, pe: Pe) -> *mut u8 {
         match (self.offset(Operation::Put, pe, ptr, 1), self.bases.get(pe as usize)) {
-            (Ok(offset), Some(&base)) if base != 0 => std::ptr::with_exposed_provenance_mut(base + offset as usize),
+            (Ok(offset), Some(&base)) if base != 0 && offset < STAGED_OFFSET => std::ptr::with_exposed_provenance_mut(base + offset as usize),
             _ => std::ptr::null_mut(),
         }
     }
@@ -220,19 +235,27 @@ impl Runtime {
         if let Some(offset) = self.data.offset_of(ptr, len) {
             return Ok(offset);
         }
+        if let Some(offset) = self.staged.as_ref().and_then(|staged| staged.offset_of(ptr.addr(), len)) {
+            return Ok(offset);
+        }
         Err(self.not_symmetric(operation, pe, ptr, len))
     }
 
     #[cold]
     fn not_symmetric(&self, operation: Operation, pe: Pe, ptr: *const u8, bytes: usize) -> Error {
-        let heap_bytes = self.committed.load(Ordering::Relaxed);
-        Error::NotSymmetric { operation, pe, address: ptr.addr(), bytes, heap: self.base, heap_bytes }
+        let (heap, heap_bytes) = match &self.staged {
+            Some(staged) => (staged.base, staged.len),
+            None => (self.base, self.committed.load(Ordering::Relaxed)),
+        };
+        Error::NotSymmetric { operation, pe, address: ptr.addr(), bytes, heap, heap_bytes }
     }
 
-    /// Where `pe`'s heap is in this process, 0 if it is reached over the wire.
+    /// Where `pe`'s heap is in this process; 0 if it is reached over the wire, as memory is that the CPU cannot touch:
+    /// at `offset` there, or the local buffer.
     #[inline]
-    pub(crate) fn mapped(&self, pe: Pe) -> Result<usize> {
+    pub(crate) fn mapped(&self, pe: Pe, offset: u64, local: *const u8) -> Result<usize> {
         match self.bases.get(pe as usize) {
+            Some(_) if self.staged.is_some() && (offset >= STAGED_OFFSET || self.is_staged(local)) => Ok(0),
             Some(&base) => Ok(base),
             None => Err(symrail_transport::Error::NoSuchPe { pe: pe.into(), last: self.n_pes - 1 }.into()),
         }
@@ -335,7 +358,7 @@ fn open(settings: &Settings, me: Pe, n_pes: u32, host: &HostPes) -> Result<Opene
     for reason in &choice.reasons {
         tracing::info!("{reason}");
     }
-    Ok(Opened { choice, host, engine, producers })
+    Ok(Opened { choice, host, engine, producers, window: Vec::new() })
 }
 
 /// Begins the trace that the settings ask for.
@@ -349,8 +372,17 @@ fn begin_trace(settings: &Settings, me: Pe, wire: Option<&Wire>) -> Option<Trace
         .ok()
 }
 
-/// Registers the first segments with both endpoints; gives the card of the first.
-fn register(opened: &mut Opened, first: &[Segment]) -> Result<Vec<u8>> {
+/// Registers the first segments with both endpoints; gives the card of the first. Memory that the CPU cannot touch is staged.
+fn register(opened: &mut Opened, first: &[Segment], staged: Option<&Staged>) -> Result<Vec<u8>> {
+    if let Some(staged) = staged {
+        if opened.engine.endpoint().policy().native_amo {
+            let what = "AMOs by NICs on a heap that they do not reach".into();
+            let remedy = "set SYMRAIL_AMO_PATH=agent on all PEs".into();
+            return Err(symrail_transport::Error::Unsupported { what, by: "staging".into(), remedy }.into());
+        }
+        opened.window = opened.engine.stage(staged.mover()?)?;
+        opened.engine.add_staged_segment(staged.segment());
+    }
     let mut card = Vec::new();
     for &segment in first {
         // SAFETY: the heap outlives the endpoints (see the order of `Runtime`'s fields) and never unmaps.
@@ -367,6 +399,7 @@ fn connect(
     settings: &Settings,
     cards: &[Card],
     first: &[Segment],
+    staged: Option<&Staged>,
 ) -> Result<(Wire, Vec<Producer>)> {
     let keys: Vec<_> = cards.iter().map(Card::segment).collect();
     for (card, pe) in cards.iter().zip(0..) {
@@ -378,6 +411,10 @@ fn connect(
         opened.host.learn(segment.id, &keys)?;
         opened.engine.endpoint().learn(segment.id, &keys)?;
     }
+    if staged.is_some() {
+        let windows: Vec<_> = cards.iter().map(|card| card.window.clone()).collect();
+        opened.engine.learn_window(&windows)?;
+    }
     let options = Options {
         spin: settings.proxy_poll == ProxyPoll::Spin,
         core: opened.choice.proxy_core,
@@ -385,7 +422,8 @@ fn connect(
     };
     let system = |e: std::io::Error| Error::System { what: "starting the proxy thread", reason: e.to_string() };
     let proxy = Proxy::start(opened.engine, options).map_err(system)?;
-    Ok((Wire::new(opened.host, proxy), opened.producers))
+    let staged = staged.map(|s| s.base..s.base + s.len);
+    Ok((Wire::new(opened.host, proxy, staged), opened.producers))
 }
 
 impl Opened {

@@ -81,7 +81,7 @@ impl Runtime {
     }
 
     pub(crate) fn put_flag(&self, pe: Pe, offset: u64, value: u8) -> Result<()> {
-        let base = self.mapped(pe)?;
+        let base = self.mapped(pe, offset, std::ptr::null())?;
         if base != 0 {
             // SAFETY: the flag is in committed memory of every PE's heap, and reached as an atomic byte only.
             unsafe { AtomicU8::from_ptr(at(base, offset)) }.store(value, Ordering::SeqCst);

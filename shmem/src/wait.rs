@@ -63,10 +63,26 @@ impl Runtime {
     ///
     /// # Safety
     /// `word` is valid for reads and aligned.
+    ///
+    /// # Errors
+    /// Those of a get from this PE's own memory, where the CPU cannot touch that.
     #[inline]
-    pub unsafe fn peek<T: WaitWord>(&self, word: *const T) -> T {
+    pub unsafe fn peek<T: WaitWord>(&self, word: *const T) -> Result<T> {
+        if self.is_staged(word.cast()) {
+            return self.read_staged(word);
+        }
         // SAFETY: the caller's promise.
-        T::from_low(unsafe { Runtime::load(word.cast(), size_of::<T>()) })
+        Ok(T::from_low(unsafe { Runtime::load(word.cast(), size_of::<T>()) }))
+    }
+
+    /// As [`Runtime::peek`] for who cannot return an error: then the next quiet does, and so does the wait.
+    ///
+    /// # Safety
+    /// As for [`Runtime::peek`].
+    #[inline]
+    pub(crate) unsafe fn glance<T: WaitWord>(&self, word: *const T) -> Option<T> {
+        // SAFETY: the caller's promise.
+        unsafe { self.peek(word) }.map_err(|error| self.note(error)).ok()
     }
 
     /// Waits until the word at `word` compares to `value` as asked. What the peer had put before it changed the word is visible then.
@@ -80,7 +96,7 @@ impl Runtime {
     pub unsafe fn wait_until<T: WaitWord>(&self, word: *const T, cmp: Cmp, value: T) -> Result<T> {
         self.wait_for("wait_until", None, || {
             // SAFETY: the caller's promise.
-            let now = unsafe { self.peek(word) };
+            let now = unsafe { self.glance(word) }?;
             cmp.holds(now, value).then_some(now)
         })
     }
@@ -91,7 +107,7 @@ impl Runtime {
     /// As for [`Runtime::wait_until`].
     pub unsafe fn test<T: WaitWord>(&self, word: *const T, cmp: Cmp, value: T) -> bool {
         // SAFETY: the caller's promise.
-        let holds = cmp.holds(unsafe { self.peek(word) }, value);
+        let holds = unsafe { self.glance(word) }.is_some_and(|now| cmp.holds(now, value));
         if !holds {
             self.progress();
         }
@@ -129,6 +145,7 @@ impl Runtime {
             }
             wait.drive();
             polls += 1;
+            self.take_noted()?;
             if polls.is_multiple_of(64) && since.elapsed() > patience {
                 self.look_after_peers(what, peer, wire)?;
                 since = Instant::now();

@@ -78,7 +78,7 @@ impl<'a, T: WaitWord> WordSet<'a, T> {
             },
         };
         // SAFETY: the caller's promise; `i` is below the count.
-        self.cmp.holds(unsafe { runtime.peek(self.words.add(i)) }, value)
+        unsafe { runtime.glance(self.words.add(i)) }.is_some_and(|now| self.cmp.holds(now, value))
     }
 
     /// # Safety

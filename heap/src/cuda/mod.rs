@@ -8,12 +8,14 @@
 //! | [`vmm`] | a symmetric heap in device memory: addresses reserved once, memory behind them segment by segment |
 //! | [`share`] | file descriptors of that memory, handed to the PEs of this host |
 //! | [`peers`] | peers' segments, mapped and cached |
+//! | [`mover`] | copies to and from device memory that no kernel holds up |
 //!
 //! The driver is loaded at run time: without one, [`Gpu::open`] says so. Memory is exported as a fabric handle where the
 //! machine permits that, else as a file descriptor; never as managed memory.
 
 pub mod driver;
 pub mod error;
+pub mod mover;
 pub mod peers;
 pub mod pinned;
 pub mod share;
@@ -21,6 +23,7 @@ pub mod vmm;
 
 pub use driver::{DeviceBuffer, Gpu};
 pub use error::{CudaError, Result};
+pub use mover::CudaMover;
 pub use peers::{DevicePeers, NotMapped};
 pub use pinned::{PinnedBuffer, Registration};
 pub use share::Exchange;

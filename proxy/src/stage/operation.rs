@@ -88,7 +88,7 @@ pub(super) fn message(s: &Staged, piece: &Piece, pool: &Pool) -> Job {
             let bytes = match (chunk, s.kept) {
                 (Some((ptr, _)), _) => Payload::Stable(ptr, piece.len),
                 (None, Some(kept)) => Payload::Inline(kept, piece.len as u8),
-                (None, None) => Payload::Stable(near_of(&s.job), piece.len),
+                (None, None) => Payload::Stable(s.job.local(), piece.len),
             };
             let ask = match chunk {
                 _ if !s.far => {
@@ -138,13 +138,8 @@ pub(super) fn message(s: &Staged, piece: &Piece, pool: &Pool) -> Job {
 /// Windows are nobody's destination but staging's own.
 pub(super) fn outside_window(tools: &Tools<'_>, pe: Pe, job: &Job) -> Result<()> {
     let operation = job.operation();
-    let (a, b) = match *job {
-        Job::Put { dest: offset, .. } | Job::Get { source: offset, .. } | Job::Amo { offset, .. } => (offset, 0),
-        Job::PutSignal { dest, signal, .. } => (dest, signal.offset),
-        Job::Ask(ask) => (ask.offset, ask.second),
-    };
-    let offset = a.max(b);
-    let near = near_of(job).addr();
+    let offset = job.highest_offset();
+    let near = job.local().addr();
     let window = tools.mover.window();
     if offset < WINDOW_OFFSET && !(window.0.addr().get()..window.0.addr().get() + window.1).contains(&near) {
         return Ok(());
@@ -152,22 +147,9 @@ pub(super) fn outside_window(tools: &Tools<'_>, pe: Pe, job: &Job) -> Result<()>
     Err(Error::OutOfSegment { operation, pe, offset, bytes: job.bytes() })
 }
 
-/// The local buffer of an operation; null if it has none.
-pub(super) fn near_of(job: &Job) -> *mut u8 {
-    match *job {
-        Job::Put { source, .. } | Job::PutSignal { source, .. } => {
-            let (From::Stable(ptr) | From::Copied(ptr)) = source;
-            ptr.cast_mut()
-        }
-        Job::Get { dest, .. } => dest,
-        Job::Amo { fetch: Fetch::Stored(to), .. } => to,
-        Job::Amo { .. } | Job::Ask(_) => std::ptr::null_mut(),
-    }
-}
-
 /// Whether the local buffer is memory that the CPU cannot touch.
 pub(super) fn near(tools: &Tools<'_>, pe: Pe, job: &Job) -> Result<bool> {
-    let (ptr, bytes) = (near_of(job), job.bytes());
+    let (ptr, bytes) = (job.local(), job.bytes());
     if ptr.is_null() || bytes == 0 || !tools.memory.owns(ptr, 1) {
         return Ok(false);
     }

@@ -7,7 +7,7 @@ use symrail_heap::mover::{Copy, Moved};
 use symrail_transport::endpoint::job::{Fetch, Finished, Issue, Issuer, Job};
 use symrail_transport::{Error, Pe, Result};
 
-use super::operation::{Part, Piece, Staged, far, keep, message, near, near_of, outside_window};
+use super::operation::{Part, Piece, Staged, far, keep, message, near, outside_window};
 use super::window::{EAGER, Pool, piece_bytes};
 use super::{Ticket, Tools};
 
@@ -225,7 +225,7 @@ impl Source {
         {
             s.signal = Some(signal);
         }
-        let (near, local) = (s.near, near_of(&s.job).wrapping_add(at as usize));
+        let (near, local) = (s.near, s.job.local().wrapping_add(at as usize));
         let piece =
             self.pieces.insert(Piece { staged: key, part: Part::Data, at, len: bytes, chunk, eager, back: false });
         let Some(chunk) = chunk.filter(|_| !is_get) else {

@@ -76,6 +76,7 @@ impl Team<'_> {
     /// # Errors
     /// See above.
     pub unsafe fn broadcast(&self, dest: *mut u8, source: *const u8, bytes: usize, root: u32) -> Result<()> {
+        self.runtime.must_be_host("broadcast", [dest, source])?;
         self.agree(Call { root, ..Call::new("broadcast", bytes) })?;
         // SAFETY: the caller's promise.
         unsafe { quick::broadcast(self, dest, source, bytes, root) }
@@ -89,6 +90,7 @@ impl Team<'_> {
     /// # Errors
     /// See above.
     pub unsafe fn fcollect(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
+        self.runtime.must_be_host("fcollect", [dest, source])?;
         self.agree(Call::new("fcollect", bytes))?;
         // SAFETY: the caller's promise.
         unsafe { quick::to_all(self, dest, source, bytes, bytes * self.group.me() as usize) }
@@ -102,6 +104,7 @@ impl Team<'_> {
     /// # Errors
     /// See above.
     pub unsafe fn collect(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
+        self.runtime.must_be_host("collect", [dest, source])?;
         self.agree(Call::new("collect", 0))?;
         let sizes = quick::exchange_numbers(self, bytes as u64)?;
         let before: u64 = sizes.iter().take(self.group.me() as usize).sum();
@@ -117,6 +120,7 @@ impl Team<'_> {
     /// # Errors
     /// See above.
     pub unsafe fn alltoall(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
+        self.runtime.must_be_host("alltoall", [dest, source])?;
         self.agree(Call::new("alltoall", bytes))?;
         // SAFETY: the caller's promise.
         unsafe { quick::all_to_all(self, dest, source, bytes) }
@@ -130,6 +134,7 @@ impl Team<'_> {
     /// # Errors
     /// See above.
     pub unsafe fn alltoalls(&self, dest: *mut u8, source: *const u8, shape: Strided) -> Result<()> {
+        self.runtime.must_be_host("alltoalls", [dest, source])?;
         self.agree(Call::new("alltoalls", shape.count * shape.size))?;
         // SAFETY: the caller's promise.
         unsafe { direct::all_to_all_strided(self, dest, source, shape) }
@@ -144,6 +149,7 @@ impl Team<'_> {
     /// See above.
     pub unsafe fn reduce(&self, dest: *mut u8, source: *const u8, count: usize, reduction: Reduction) -> Result<()> {
         let bytes = count.saturating_mul(reduction.size());
+        self.runtime.must_be_host("reduce", [dest, source])?;
         self.agree(Call::new(reduction.call(), bytes))?;
         if bytes > DOUBLING_UP_TO {
             // SAFETY: the caller's promise.
@@ -174,6 +180,7 @@ impl Team<'_> {
         reduction: Reduction,
         inclusive: bool,
     ) -> Result<()> {
+        self.runtime.must_be_host("scan", [dest, source])?;
         self.agree(Call::new("scan", count.saturating_mul(reduction.size())))?;
         // SAFETY: the caller's promise.
         unsafe { direct::scan(self, dest, source, count, reduction, inclusive) }

@@ -71,8 +71,8 @@ use crate::runtime::Runtime;
 /// Dropping it frees nothing, since freeing is collective: see [`SymSlice::free`].
 pub struct SymSlice<'rt, T> {
     runtime: &'rt Runtime,
-    /// Of the first element; a multiple of 64.
-    offset: u64,
+    /// Of the first element, in this process; a multiple of 64.
+    first: usize,
     len: usize,
     element: PhantomData<fn() -> T>,
 }
@@ -80,7 +80,7 @@ pub struct SymSlice<'rt, T> {
 impl<T> std::fmt::Debug for SymSlice<'_, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let element = std::any::type_name::<T>();
-        write!(f, "SymSlice<{element}> of {} at symmetric offset {:#x}", self.len, self.offset)
+        write!(f, "SymSlice<{element}> of {} at {:#x}", self.len, self.first)
     }
 }
 
@@ -91,8 +91,9 @@ impl Runtime {
     /// The heap is exhausted, or PEs asked for different sizes; then nobody gets anything.
     pub fn alloc_slice<T: Symmetric>(&self, len: usize) -> Result<SymSlice<'_, T>> {
         let first = self.calloc(len, size_of::<T>())?;
-        let offset = if len == 0 { 0 } else { (first.addr() - self.base) as u64 };
-        Ok(SymSlice { runtime: self, offset, len, element: PhantomData })
+        // An empty one is at the start of the heap.
+        let first = if len == 0 { self.staged.as_ref().map_or(self.base, |s| s.base) } else { first.expose_provenance() };
+        Ok(SymSlice { runtime: self, first, len, element: PhantomData })
     }
 }
 
@@ -141,6 +142,9 @@ impl<'rt, T: Symmetric> SymSlice<'rt, T> {
     #[inline]
     pub fn read(&self, index: usize) -> Result<T> {
         let at = self.own(index, 1)?;
+        if self.runtime.is_staged(at.cast()) {
+            return self.runtime.read_staged(at);
+        }
         // SAFETY: the element is in this PE's committed heap, aligned, and reached by no reference.
         Ok(unsafe { T::load(at) })
     }
@@ -152,6 +156,9 @@ impl<'rt, T: Symmetric> SymSlice<'rt, T> {
     #[inline]
     pub fn write(&self, index: usize, value: T) -> Result<()> {
         let at = self.own(index, 1)?;
+        if self.runtime.is_staged(at.cast()) {
+            return self.runtime.write_staged(at, &[value]);
+        }
         // SAFETY: as for `read`.
         unsafe { T::store(at, value) };
         Ok(())
@@ -163,6 +170,12 @@ impl<'rt, T: Symmetric> SymSlice<'rt, T> {
     /// [`Error::OutOfBounds`].
     pub fn read_slice(&self, start: usize, dest: &mut [T]) -> Result<()> {
         let from = self.own(start, dest.len())?;
+        if self.runtime.is_staged(from.cast()) {
+            // SAFETY: the slice is valid for as many bytes, and this call waits until they are there.
+            return unsafe {
+                self.runtime.get(dest.as_mut_ptr().cast(), from.cast(), size_of_val(dest), self.runtime.me)
+            };
+        }
         for (i, to) in dest.iter_mut().enumerate() {
             // SAFETY: as for `read`, for all of them.
             *to = unsafe { T::load(from.add(i)) };
@@ -176,6 +189,9 @@ impl<'rt, T: Symmetric> SymSlice<'rt, T> {
     /// [`Error::OutOfBounds`].
     pub fn write_slice(&self, start: usize, source: &[T]) -> Result<()> {
         let to = self.own(start, source.len())?;
+        if self.runtime.is_staged(to.cast()) {
+            return self.runtime.write_staged(to, source);
+        }
         for (i, &value) in source.iter().enumerate() {
             // SAFETY: as for `read`, for all of them.
             unsafe { T::store(to.add(i), value) };
@@ -183,17 +199,26 @@ impl<'rt, T: Symmetric> SymSlice<'rt, T> {
         Ok(())
     }
 
-    /// Sets all of this PE's elements to `value`.
+    /// Sets all of this PE's elements to `value`. On device memory, a failure is the next quiet's.
     pub fn fill(&self, value: T) {
+        if self.runtime.is_staged(self.address(0).cast()) {
+            let written = self.runtime.write_staged(self.address(0), &vec![value; self.len]);
+            return written.unwrap_or_else(|error| self.runtime.note(error));
+        }
         for i in 0..self.len {
             // SAFETY: as for `read`, for all of them.
             unsafe { T::store(self.address(i), value) };
         }
     }
 
-    /// A copy of all of this PE's elements.
+    /// A copy of all of this PE's elements. On device memory, a failure is the next quiet's, and the elements are 0.
     #[must_use]
     pub fn to_vec(&self) -> Vec<T> {
+        if self.runtime.is_staged(self.address(0).cast()) {
+            let mut all = vec![T::default(); self.len];
+            self.read_slice(0, &mut all).unwrap_or_else(|error| self.runtime.note(error));
+            return all;
+        }
         // SAFETY: as for `read`, for all of them.
         (0..self.len).map(|i| unsafe { T::load(self.address(i)) }).collect()
     }
@@ -201,7 +226,7 @@ impl<'rt, T: Symmetric> SymSlice<'rt, T> {
     /// The address of an element that is there.
     #[inline]
     fn address(&self, index: usize) -> *mut T {
-        at(self.runtime.base, self.offset + (index * size_of::<T>()) as u64).cast()
+        at(self.first, (index * size_of::<T>()) as u64).cast()
     }
 
     /// The address of `count` elements of this PE.

@@ -225,7 +225,7 @@ impl Runtime {
     /// # Safety
     /// `source` is valid for reads of `len` bytes, during the call.
     unsafe fn put_borrowed(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
-        if self.mapped(pe)? != 0 {
+        if self.mapped(pe, self.offset(symrail_transport::Operation::Put, pe, dest, len)?, source)? != 0 {
             // SAFETY: the caller's promise; mapped memory is copied during the call.
             return unsafe { self.put(dest, source, len, pe) };
         }
@@ -244,7 +244,7 @@ impl Runtime {
     /// # Safety
     /// `dest` is valid for writes of `len` bytes, during the call.
     unsafe fn get_borrowed(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
-        if self.mapped(pe)? != 0 {
+        if self.mapped(pe, self.offset(symrail_transport::Operation::Get, pe, source, len)?, dest)? != 0 {
             // SAFETY: the caller's promise; mapped memory is copied during the call.
             return unsafe { self.get(dest, source, len, pe) };
         }
@@ -276,7 +276,8 @@ impl Runtime {
         pe: Pe,
     ) -> Result<()> {
         let mut sent = 0;
-        if self.mapped(pe)? == 0 {
+        let offset = self.offset(symrail_transport::Operation::PutSignal, pe, dest, len)?;
+        if self.mapped(pe, offset, source)? == 0 {
             let piece = self.wire()?.copied_at_once();
             if len > piece {
                 sent = len - piece;

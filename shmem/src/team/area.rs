@@ -41,7 +41,7 @@ impl Areas {
         // Two more than a power of two needs: the PEs beyond it hand in theirs and get the result.
         let rounds = n_pes.next_power_of_two().trailing_zeros() + 2;
         let mut areas = Areas { base: runtime.base, offset: 0, n_pes, rounds, free: Mutex::new(u64::MAX) };
-        let block = runtime.calloc(MAX_TEAMS as usize, areas.bytes())?;
+        let block = runtime.calloc_host(MAX_TEAMS as usize, areas.bytes())?;
         areas.offset = (block.addr() - runtime.base) as u64;
         Ok(areas)
     }

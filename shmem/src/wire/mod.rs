@@ -8,6 +8,7 @@ mod host;
 mod lanes;
 mod wait;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use symrail_transport::endpoint::Endpoint;
 use symrail_transport::endpoint::job::{Finished, Issue, Job, Source};
 use symrail_transport::{Error, Pe};
 
+use crate::staged::STAGED_OFFSET;
 use host::Host;
 pub(crate) use lanes::Lanes;
 pub(crate) use wait::Wait;
@@ -57,6 +59,8 @@ pub(crate) struct Wire {
     // Joined when dropped; everything that can fail has been done by then.
     _proxy: Proxy,
     many_rails: bool,
+    /// Addresses that the CPU cannot touch: what is about them goes through the engine, which stages it.
+    staged: Option<Range<usize>>,
     /// NICs write this PE's memory, whether it polls or not.
     by_hardware: bool,
     copy_limit: usize,
@@ -68,7 +72,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    pub fn new(host: Endpoint, proxy: Proxy) -> Wire {
+    pub fn new(host: Endpoint, proxy: Proxy, staged: Option<Range<usize>>) -> Wire {
         let driver = Arc::clone(proxy.driver());
         let rails = driver.engine().endpoint().caps().to_vec();
         let (many_rails, by_hardware) = (rails.len() > 1, rails.iter().all(|rail| !rail.software));
@@ -82,6 +86,7 @@ impl Wire {
             driver,
             _proxy: proxy,
             many_rails,
+            staged,
             by_hardware,
             copy_limit,
             started: Instant::now(),
@@ -115,14 +120,15 @@ impl Wire {
     /// # Safety
     /// `source` is valid for reads of `len` bytes.
     pub unsafe fn put(&self, pe: Pe, dest: u64, source: *const u8, len: u64) -> Result<(), Error> {
-        let path = self.path(len);
+        let job = Job::Put { dest, source: Source::Stable(source), len };
+        let path = self.path_of(&job);
         if path == Path::Host && len <= self.copy_limit as u64 {
             let job = Job::Put { dest, source: Source::Copied(source), len };
             // SAFETY: the bytes are copied during the call.
             return unsafe { self.start(path, pe, job, None) }.map(drop);
         }
         // SAFETY: this call does not return before the operation is complete.
-        unsafe { self.run(path, pe, Job::Put { dest, source: Source::Stable(source), len }) }.map(drop)
+        unsafe { self.run(path, pe, job) }.map(drop)
     }
 
     /// Starts an operation that a later quiet completes.
@@ -163,11 +169,11 @@ impl Wire {
     }
 
     fn path_of(&self, job: &Job) -> Path {
-        if matches!(job, Job::Amo { .. }) { Path::Host } else { self.path(job.bytes()) }
-    }
-
-    fn path(&self, len: u64) -> Path {
-        if self.many_rails && len >= MANY_RAILS_FROM { Path::Engine } else { Path::Host }
+        let staged = |range: &Range<usize>| {
+            job.highest_offset() >= STAGED_OFFSET || range.contains(&job.local().addr())
+        };
+        let large = || self.many_rails && job.bytes() >= MANY_RAILS_FROM && !matches!(job, Job::Amo { .. });
+        if self.staged.as_ref().is_some_and(staged) || large() { Path::Engine } else { Path::Host }
     }
 
     /// Submits to a path, making room as needed. Returns the tag that the operation has there.
@@ -191,11 +197,11 @@ impl Wire {
                 Path::Engine => {
                     let tag = self.host.lock().new_tag();
                     let mut engine = self.driver.engine();
-                    if engine.endpoint().ready() {
+                    if engine.ready() {
                         self.used.set(path, true);
                         let issue = Issue { issuer: HOST, tag: tagged.map(|()| tag) };
                         // SAFETY: the caller's promise.
-                        let done = unsafe { engine.endpoint().submit(pe, job, issue) }.map(|_| tag);
+                        let done = unsafe { engine.submit(pe, job, issue) }.map(|()| tag);
                         drop(engine);
                         return done;
                     }
@@ -236,7 +242,7 @@ impl Wire {
             if used {
                 match path {
                     Path::Host => self.host.lock().endpoint.fence(),
-                    Path::Engine => self.driver.engine().endpoint().fence(),
+                    Path::Engine => self.driver.engine().fence(),
                 }
             }
             self.fenced.set(path, used);
@@ -274,13 +280,15 @@ impl Wire {
                     let mut side = self.host.lock();
                     side.endpoint.start_quiet(HOST);
                     side.poll_until(|side| side.endpoint.is_quiet(HOST));
-                    self.note_quiet(path, &mut side.endpoint)?
+                    let error = side.endpoint.take_error(HOST);
+                    self.note_quiet(path, error, side.endpoint.is_quiet(HOST))?
                 }
                 Path::Engine => {
                     let mut engine = self.driver.engine();
-                    engine.endpoint().start_quiet(HOST);
+                    engine.start_quiet(HOST);
                     engine.poll();
-                    self.note_quiet(path, engine.endpoint())?
+                    let error = engine.take_error(HOST);
+                    self.note_quiet(path, error, engine.is_quiet(HOST))?
                 }
             };
             if quiet {
@@ -291,9 +299,8 @@ impl Wire {
     }
 
     /// Whether a path is quiet; written down while its lock is held, so that no operation comes in between.
-    fn note_quiet(&self, path: Path, endpoint: &mut Endpoint) -> Result<bool, Error> {
-        endpoint.take_error(HOST).map_or(Ok(()), Err)?;
-        let quiet = endpoint.is_quiet(HOST);
+    fn note_quiet(&self, path: Path, error: Option<Error>, quiet: bool) -> Result<bool, Error> {
+        error.map_or(Ok(()), Err)?;
         if quiet {
             self.used.set(path, false);
         }

@@ -172,6 +172,30 @@ impl Job {
         }
     }
 
+    /// The local buffer; null if it has none.
+    #[must_use]
+    pub fn local(&self) -> *mut u8 {
+        match *self {
+            Job::Put { source, .. } | Job::PutSignal { source, .. } => {
+                let (Source::Stable(ptr) | Source::Copied(ptr)) = source;
+                ptr.cast_mut()
+            }
+            Job::Get { dest, .. } => dest,
+            Job::Amo { fetch: Fetch::Stored(to), .. } => to,
+            Job::Amo { .. } | Job::Ask(_) => std::ptr::null_mut(),
+        }
+    }
+
+    /// The highest of the symmetric offsets that it names.
+    #[must_use]
+    pub fn highest_offset(&self) -> u64 {
+        match *self {
+            Job::Put { dest: offset, .. } | Job::Get { source: offset, .. } | Job::Amo { offset, .. } => offset,
+            Job::PutSignal { dest, signal, .. } => dest.max(signal.offset),
+            Job::Ask(ask) => ask.offset.max(ask.second),
+        }
+    }
+
     /// Bytes moved.
     #[must_use]
     pub fn bytes(&self) -> u64 {

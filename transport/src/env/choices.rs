@@ -33,7 +33,7 @@ words!(RailPolicy: "round-robin" => RoundRobin, "stripe" => Stripe);
 words!(AmoPath: "auto" => Auto, "agent" => Agent, "native" => Native);
 words!(IbMode: "auto" => Auto, "rdma-atomics" => RdmaAtomics, "write-with-imm" => WriteWithImm);
 words!(AddrFamily: "ipv4" => Ipv4, "ipv6" => Ipv6);
-words!(HeapKind: "host" => Host, "pinned" => Pinned, "device" => Device);
+words!(HeapKind: "host" => Host, "pinned" => Pinned, "device" => Device, "guarded" => Guarded);
 words!(BootstrapKind: "auto" => Auto, "launcher" => Launcher, "pmix" => Pmix, "uid" => Uid);
 words!(ProxyPoll: "spin" => Spin, "adaptive" => Adaptive);
 
@@ -108,6 +108,8 @@ pub enum HeapKind {
     Pinned,
     /// GPU memory.
     Device,
+    /// Host memory that the CPU cannot touch, staged as a GPU's is: for tests.
+    Guarded,
 }
 
 /// Who starts the job.

@@ -1,0 +1,183 @@
+//! Copies between a GPU's memory and pinned host memory, on streams of their own.
+//!
+//! One stream copies to the GPU, so that copies take effect in order; a second copies from it. Both are non-blocking: they wait
+//! for no kernel, and no kernel waits for them. All that the driver might load or allocate late is used once at the start, because a
+//! kernel that never ends would keep it from being loaded.
+
+use std::collections::VecDeque;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+use cudarc::driver::sys::{self, CUevent, CUresult, CUstream};
+
+use super::driver::Gpu;
+use super::error::{Result, cuda};
+use super::pinned::PinnedBuffer;
+use crate::mover::{Copy, Moved, Mover};
+
+/// One direction's stream, and what is under way on it.
+struct Lane {
+    stream: CUstream,
+    /// In order: the event that follows copies, and those copies' tickets.
+    under_way: VecDeque<(CUevent, u64)>,
+}
+
+/// A [`Mover`] for the memory of one GPU.
+pub struct CudaMover {
+    gpu: Arc<Gpu>,
+    window: PinnedBuffer,
+    lanes: [Lane; 2],
+    /// Events to be used again.
+    events: Vec<CUevent>,
+}
+
+// SAFETY: streams and events may be used from any thread that has made the context its current one, which every call does.
+unsafe impl Send for CudaMover {}
+
+/// Events made at the start: more than the window's chunks, so that none has to be made later.
+const EVENTS: usize = 1024;
+
+impl CudaMover {
+    /// A mover with a window of `window` bytes.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn new(gpu: &Arc<Gpu>, window: usize) -> Result<Self> {
+        let window = PinnedBuffer::new(gpu, window)?;
+        let mut mover = CudaMover { gpu: Arc::clone(gpu), window, lanes: [lane(gpu)?, lane(gpu)?], events: Vec::new() };
+        for _ in 0..EVENTS {
+            let event = mover.event()?;
+            mover.events.push(event);
+        }
+        mover.warm_up()?;
+        Ok(mover)
+    }
+
+    /// Copies of every shape once, there and back.
+    fn warm_up(&mut self) -> Result<()> {
+        let device = self.gpu.alloc(self.window.bytes().min(1 << 20))?;
+        for (len, to_memory) in [(8, true), (8, false), (device.bytes(), true), (device.bytes(), false)] {
+            let host = self.window.base().as_ptr();
+            self.copy(Copy { memory: device.at() as usize, host, len, to_memory })?;
+            let stream = self.lanes[usize::from(to_memory)].stream;
+            let event = self.event()?;
+            self.events.push(event);
+            // SAFETY: our own event and stream.
+            unsafe {
+                cuda!(self.gpu.ordinal(), cuEventRecord(event, stream))?;
+                cuda!(self.gpu.ordinal(), cuStreamSynchronize(stream))?;
+                cuda!(self.gpu.ordinal(), cuEventQuery(event))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn event(&mut self) -> Result<CUevent> {
+        if let Some(event) = self.events.pop() {
+            return Ok(event);
+        }
+        let mut event = null_mut();
+        let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
+        // SAFETY: the driver writes one handle.
+        unsafe { cuda!(self.gpu.ordinal(), cuEventCreate(&raw mut event, flags)) }?;
+        Ok(event)
+    }
+
+    fn copy(&mut self, copy: Copy) -> Result<()> {
+        let stream = self.lanes[usize::from(copy.to_memory)].stream;
+        let (memory, host) = (copy.memory as sys::CUdeviceptr, copy.host.cast());
+        // SAFETY: the host's end is in the window, which is pinned; the driver checks the device's range.
+        unsafe {
+            if copy.to_memory {
+                cuda!(self.gpu.ordinal(), cuMemcpyHtoDAsync_v2(memory, host, copy.len, stream))
+            } else {
+                cuda!(self.gpu.ordinal(), cuMemcpyDtoHAsync_v2(host, memory, copy.len, stream))
+            }
+        }
+    }
+
+    fn begin(&mut self, copy: Copy, ticket: u64) -> Result<()> {
+        self.gpu.bind()?;
+        let event = self.event()?;
+        let lane = usize::from(copy.to_memory);
+        let stream = self.lanes[lane].stream;
+        // SAFETY: our own event and stream.
+        let begun = self.copy(copy).and_then(|()| unsafe { cuda!(self.gpu.ordinal(), cuEventRecord(event, stream)) });
+        match begun {
+            Ok(()) => self.lanes[lane].under_way.push_back((event, ticket)),
+            Err(_) => self.events.push(event),
+        }
+        begun
+    }
+}
+
+fn lane(gpu: &Arc<Gpu>) -> Result<Lane> {
+    gpu.bind()?;
+    let mut stream = null_mut();
+    let (mut least, mut greatest) = (0, 0);
+    let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+    // SAFETY: the driver writes two numbers and one handle.
+    unsafe {
+        cuda!(gpu.ordinal(), cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest))?;
+        cuda!(gpu.ordinal(), cuStreamCreateWithPriority(&raw mut stream, flags, greatest))?;
+    }
+    Ok(Lane { stream, under_way: VecDeque::with_capacity(EVENTS) })
+}
+
+impl Mover for CudaMover {
+    fn window(&self) -> (NonNull<u8>, usize) {
+        (self.window.base(), self.window.bytes())
+    }
+
+    unsafe fn start(&mut self, copy: Copy, ticket: u64) -> Result<(), String> {
+        self.begin(copy, ticket).map_err(|error| error.to_string())
+    }
+
+    fn poll(&mut self, ended: &mut dyn FnMut(Moved)) -> usize {
+        if self.pending() == 0 || self.gpu.bind().is_err() {
+            return 0;
+        }
+        let mut count = 0;
+        for lane in &mut self.lanes {
+            while let Some(&(event, ticket)) = lane.under_way.front() {
+                // SAFETY: our own event, which was recorded.
+                let answer = unsafe { sys::cuEventQuery(event) };
+                if answer == CUresult::CUDA_ERROR_NOT_READY {
+                    break;
+                }
+                let result = super::error::check(self.gpu.ordinal(), "cuEventQuery", answer);
+                lane.under_way.pop_front();
+                self.events.push(event);
+                ended(Moved { ticket, result: result.map_err(|error| error.to_string()) });
+                count += 1;
+            }
+        }
+        count
+    }
+
+    fn pending(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.under_way.len()).sum()
+    }
+}
+
+impl Drop for CudaMover {
+    fn drop(&mut self) {
+        if self.gpu.bind().is_err() {
+            return;
+        }
+        for lane in &mut self.lanes {
+            // SAFETY: our own stream and events; copies that are under way end before the window is given back.
+            unsafe {
+                let _ = sys::cuStreamSynchronize(lane.stream);
+                for (event, _) in lane.under_way.drain(..) {
+                    let _ = sys::cuEventDestroy_v2(event);
+                }
+                let _ = sys::cuStreamDestroy_v2(lane.stream);
+            }
+        }
+        for event in self.events.drain(..) {
+            // SAFETY: our own event.
+            let _ = unsafe { sys::cuEventDestroy_v2(event) };
+        }
+    }
+}

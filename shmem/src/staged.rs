@@ -1,0 +1,204 @@
+//! A symmetric heap in memory that the CPU cannot touch: a GPU's, or what stands in for it in tests.
+//!
+//! With such a `SYMRAIL_HEAP_KIND`, what users allocate is that memory, all of it there from the start. Operations on it go through
+//! the engine, which [stages](symrail_proxy::stage) them, those on this PE's own heap too; so do the few places in which
+//! host threads look at it (waits, and [`SymSlice`](crate::SymSlice)'s local accesses). What the runtime needs for itself stays in host
+//! memory, where the ways of an ordinary heap lead.
+
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
+
+use symrail_heap::cuda::{CudaError, CudaMover, DeviceHeap, Gpu};
+use symrail_heap::guarded::{GuardedMemory, GuardedMover};
+use symrail_heap::{Mover, SymmetricHeap};
+use symrail_proxy::stage::WINDOW_BYTES;
+use symrail_transport::Pe;
+use symrail_transport::env::{HeapKind, Settings};
+use symrail_transport::region::Segment;
+
+use crate::error::{Error, Result};
+use crate::runtime::{Runtime, lock};
+
+/// The symmetric offset of the first byte: beyond every heap in host memory.
+pub(crate) const STAGED_OFFSET: u64 = 1 << 48;
+/// Host segments count from 0.
+const STAGED_ID: u32 = 0xffff_ff00;
+/// Bytes copied at a time where a block is moved or zeroed.
+const PART: usize = 1 << 20;
+
+/// What is behind the addresses.
+enum Memory {
+    Guarded(Arc<GuardedMemory>),
+    Device(DeviceHeap),
+}
+
+/// The heap, and what has to live as long as it.
+pub(crate) struct Staged {
+    pub base: usize,
+    pub len: usize,
+    pub heap: Mutex<SymmetricHeap>,
+    memory: Memory,
+    /// What went wrong where no result could tell.
+    late: Mutex<Option<Error>>,
+}
+
+impl Staged {
+    /// The heap of PE `me`, if the settings ask for such memory.
+    ///
+    /// # Errors
+    /// No GPU, no memory, or a kind of heap that this build does not have.
+    pub fn new(me: Pe, settings: &Settings) -> Result<Option<Staged>> {
+        let bytes = settings.heap_size;
+        let memory = match settings.heap_kind {
+            HeapKind::Host => return Ok(None),
+            HeapKind::Guarded => Memory::Guarded(GuardedMemory::new(bytes).map_err(|e| Error::System {
+                what: "making guarded memory",
+                reason: format!("{}: {}", e.call, e.errno.desc()),
+            })?),
+            HeapKind::Device => {
+                let gpu = Gpu::open(0)?;
+                let mut heap = DeviceHeap::reserve(&gpu, bytes as u64)?;
+                heap.grow(bytes as u64)?;
+                Memory::Device(heap)
+            }
+            HeapKind::Pinned => {
+                return Err(symrail_transport::Error::Unsupported {
+                    what: "SYMRAIL_HEAP_KIND=pinned".into(),
+                    by: "this build".into(),
+                    remedy: "use SYMRAIL_HEAP_KIND=host or device".into(),
+                }
+                .into());
+            }
+        };
+        let (base, len) = match &memory {
+            Memory::Guarded(memory) => (memory.base().addr().get(), memory.bytes()),
+            Memory::Device(heap) => (heap.base() as usize, heap.committed() as usize),
+        };
+        let first = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(base)).unwrap_or(NonNull::dangling());
+        let heap = Mutex::new(SymmetricHeap::over(me, settings, first, len as u64)?);
+        Ok(Some(Staged { base, len, heap, memory, late: Mutex::default() }))
+    }
+
+    /// What copies to and from it, with a window for the proxy.
+    ///
+    /// # Errors
+    /// What the system or the driver says.
+    pub fn mover(&self) -> Result<Box<dyn Mover>> {
+        Ok(match &self.memory {
+            Memory::Guarded(memory) => {
+                let seed = self.base as u64 ^ u64::from(std::process::id());
+                let mover = GuardedMover::new(Arc::clone(memory), WINDOW_BYTES, seed);
+                Box::new(mover.map_err(|e| Error::System {
+                    what: "making a window",
+                    reason: format!("{}: {}", e.call, e.errno.desc()),
+                })?)
+            }
+            Memory::Device(heap) => Box::new(CudaMover::new(heap.gpu(), WINDOW_BYTES)?),
+        })
+    }
+
+    /// All of it, as the engine knows it.
+    pub fn segment(&self) -> Segment {
+        let base = std::ptr::with_exposed_provenance_mut(self.base);
+        Segment { id: STAGED_ID, offset: STAGED_OFFSET, len: self.len as u64, base }
+    }
+
+    /// The GPU that it is in.
+    pub fn gpu(&self) -> Option<&Arc<Gpu>> {
+        match &self.memory {
+            Memory::Device(heap) => Some(heap.gpu()),
+            Memory::Guarded(_) => None,
+        }
+    }
+
+    /// The symmetric offset of `len` bytes at `address`.
+    #[inline]
+    pub fn offset_of(&self, address: usize, len: usize) -> Option<u64> {
+        let within = address.wrapping_sub(self.base);
+        (within <= self.len && len <= self.len - within).then(|| STAGED_OFFSET + within as u64)
+    }
+}
+
+impl From<CudaError> for Error {
+    fn from(error: CudaError) -> Error {
+        Error::System { what: "using the GPU", reason: error.to_string() }
+    }
+}
+
+impl Runtime {
+    /// Whether an address is in memory that the CPU cannot touch.
+    #[inline]
+    #[must_use]
+    pub fn is_staged(&self, ptr: *const u8) -> bool {
+        self.staged.as_ref().is_some_and(|s| ptr.addr().wrapping_sub(s.base) < s.len)
+    }
+
+    /// The GPU that the symmetric heap is in, if it is in one.
+    #[must_use]
+    pub fn gpu(&self) -> Option<&Arc<Gpu>> {
+        self.staged.as_ref().and_then(Staged::gpu)
+    }
+
+    /// Refuses what host threads do with the bytes themselves.
+    pub(crate) fn must_be_host(&self, what: &str, buffers: [*const u8; 2]) -> Result<()> {
+        if !buffers.iter().any(|&ptr| self.is_staged(ptr)) {
+            return Ok(());
+        }
+        Err(symrail_transport::Error::Unsupported {
+            what: format!("{what} on device memory"),
+            by: "host collectives".into(),
+            remedy: "use host memory, or collectives of the device".into(),
+        }
+        .into())
+    }
+
+    /// Reads a value of this PE's staged memory.
+    pub(crate) fn read_staged<T: Copy>(&self, from: *const T) -> Result<T> {
+        let mut value = MaybeUninit::<T>::uninit();
+        // SAFETY: room for one value, and this call waits until it is there.
+        unsafe {
+            self.get(value.as_mut_ptr().cast(), from.cast(), size_of::<T>(), self.me)?;
+            Ok(value.assume_init())
+        }
+    }
+
+    /// Writes values to this PE's staged memory.
+    pub(crate) fn write_staged<T: Copy>(&self, to: *mut T, values: &[T]) -> Result<()> {
+        // SAFETY: the slice is valid, and this call waits until it has been copied.
+        unsafe { self.put(to.cast(), values.as_ptr().cast(), size_of_val(values), self.me) }
+    }
+
+    /// Keeps an error for the next quiet, where no result could tell it.
+    pub(crate) fn note(&self, error: Error) {
+        if let Some(staged) = &self.staged {
+            lock(&staged.late).get_or_insert(error);
+        }
+    }
+
+    pub(crate) fn take_noted(&self) -> Result<()> {
+        let Some(staged) = &self.staged else { return Ok(()) };
+        lock(&staged.late).take().map_or(Ok(()), Err)
+    }
+
+    /// Sets bytes of this PE's staged memory to zero.
+    pub(crate) fn zero_staged(&self, ptr: *mut u8, len: usize) -> Result<()> {
+        let zeros = vec![0u8; len.min(PART)];
+        for at in (0..len).step_by(PART) {
+            self.write_staged(ptr.wrapping_add(at), &zeros[..PART.min(len - at)])?;
+        }
+        Ok(())
+    }
+
+    /// Copies bytes within this PE's staged memory.
+    pub(crate) fn copy_staged(&self, to: *mut u8, from: *const u8, len: usize) -> Result<()> {
+        let mut part = vec![0u8; len.min(PART)];
+        for at in (0..len).step_by(PART) {
+            let part = &mut part[..PART.min(len - at)];
+            // SAFETY: room for the part, and this call waits until it is there.
+            unsafe { self.get(part.as_mut_ptr(), from.wrapping_add(at), part.len(), self.me) }?;
+            self.write_staged(to.wrapping_add(at), part)?;
+        }
+        Ok(())
+    }
+}
