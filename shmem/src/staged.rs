@@ -169,6 +169,22 @@ impl Runtime {
         unsafe { self.put(to.cast(), values.as_ptr().cast(), size_of_val(values), self.me) }
     }
 
+    /// Copies bytes within this PE's heap, whose ranges may overlap.
+    ///
+    /// # Safety
+    /// Both ranges are in this PE's heap.
+    pub(crate) unsafe fn move_own(&self, to: *mut u8, from: *const u8, len: usize) -> Result<()> {
+        if !self.is_staged(to) {
+            // SAFETY: the caller's promise.
+            unsafe { to.copy_from(from, len) };
+            return Ok(());
+        }
+        let mut bytes = vec![0u8; len];
+        // SAFETY: as many bytes, and this call waits until they are there.
+        unsafe { self.get(bytes.as_mut_ptr(), from, len, self.me) }?;
+        self.write_staged(to, &bytes)
+    }
+
     /// Keeps an error for the next quiet, where no result could tell it.
     pub(crate) fn note(&self, error: Error) {
         if let Some(staged) = &self.staged {

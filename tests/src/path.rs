@@ -42,6 +42,11 @@ pub const FOUR_STRIPED: Path = Path { name: "tcp, 4 rails striped", rails: 4, ..
 pub const FOUR_IN_TURN: Path = Path { name: "tcp, 4 rails in turn", rails: 4, ..ROUND_ROBIN };
 /// libfabric's shared memory.
 pub const SHM: Path = Path { name: "shm", provider: Some("shm"), rails: 0, env: &[] };
+/// Heaps that the CPU cannot touch, so that every operation is staged: over TCP, and over shared memory.
+pub const STAGED_TCP: Path =
+    Path { name: "staged, tcp, 2 rails", env: &[("SYMRAIL_HEAP_KIND", "guarded")], ..ROUND_ROBIN };
+/// See [`STAGED_TCP`].
+pub const STAGED_SHM: Path = Path { name: "staged, shm", env: &[("SYMRAIL_HEAP_KIND", "guarded")], ..SHM };
 /// libfabric's old sockets provider; very slow on few cores.
 pub const SOCKETS: Path = Path { name: "sockets", provider: Some("sockets"), rails: 1, env: &[] };
 /// libfabric's net provider.

@@ -1,7 +1,9 @@
 //! Every operation, on every way from PE to PE.
 
 use symrail_tests::job::Job;
-use symrail_tests::path::{MAPPED, NET, ONE_RAIL, Path, ROUND_ROBIN, SHM, SOCKETS, STRIPED};
+use symrail_tests::path::{
+    MAPPED, NET, ONE_RAIL, Path, ROUND_ROBIN, SHM, SOCKETS, STAGED_SHM, STAGED_TCP, STRIPED,
+};
 
 /// The ways on which everything is done, with 2 and with 3 PEs, of which two share a host.
 fn every_operation(path: Path, plan: &str) {
@@ -34,6 +36,16 @@ fn tcp_two_rails_striped() {
 #[test]
 fn shm() {
     every_operation(SHM, "full");
+}
+
+#[test]
+fn heaps_that_nobody_can_touch_over_tcp() {
+    every_operation(STAGED_TCP, "full");
+}
+
+#[test]
+fn heaps_that_nobody_can_touch_over_shm() {
+    every_operation(STAGED_SHM, "full");
 }
 
 #[test]

@@ -40,8 +40,7 @@ impl<T: Symmetric> SymSlice<'_, T> {
         let from = self.partner("put_nbi", pe, source, source_start, count)?;
         if pe == self.runtime.me {
             // SAFETY: both ranges are in this PE's committed heap; they may overlap.
-            unsafe { dest.copy_from(from, count) };
-            return Ok(());
+            return unsafe { self.runtime.move_own(dest.cast(), from.cast(), count * size_of::<T>()) };
         }
         // SAFETY: the source is in this PE's heap, which stays mapped until the rails are closed.
         unsafe { self.runtime.put_nbi(dest.cast(), from.cast(), count * size_of::<T>(), pe) }
@@ -68,8 +67,7 @@ impl<T: Symmetric> SymSlice<'_, T> {
         let to = self.partner("get_nbi", pe, dest, dest_start, count)?;
         if pe == self.runtime.me {
             // SAFETY: as for `put_nbi`.
-            unsafe { to.copy_from(source, count) };
-            return Ok(());
+            return unsafe { self.runtime.move_own(to.cast(), source.cast(), count * size_of::<T>()) };
         }
         // SAFETY: the destination is in this PE's heap, which stays mapped until the rails are closed.
         unsafe { self.runtime.get_nbi(to.cast(), source.cast(), count * size_of::<T>(), pe) }
@@ -177,7 +175,7 @@ impl<T: Symmetric> SymSlice<'_, T> {
         let word = self.partner("put_signal_nbi", pe, signal, index, 1)?;
         if pe == self.runtime.me {
             // SAFETY: as for `put_nbi`. The signal's update is not visible before what this thread stored.
-            unsafe { dest.copy_from(from, count) };
+            unsafe { self.runtime.move_own(dest.cast(), from.cast(), count * size_of::<T>()) }?;
             return self.runtime.signal_op(word, value, op, pe);
         }
         let len = count * size_of::<T>();

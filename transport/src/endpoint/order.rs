@@ -70,11 +70,13 @@ impl Core {
         }
         // A provider's AMOs have a lane of their own choice.
         let native = self.policy.native_amo && matches!(job, Job::Amo { .. });
-        let Some(lane) = self.peers[at].pinned else { return Some(self.free_lane(pe, native)) };
+        // AMOs and signals that a target agent is asked for stay in order, as they do where a PE has one lane for them.
+        let one_lane = native || matches!(job, Job::Ask(ask) if ask.payload.is_empty());
+        let Some(lane) = self.peers[at].pinned else { return Some(self.free_lane(pe, one_lane)) };
         let c: &Connection = &self.connections[connections.start + usize::from(lane)];
         if c.idle() {
             self.peers[at].pinned = None;
-            return Some(self.free_lane(pe, native));
+            return Some(self.free_lane(pe, one_lane));
         }
         if native && usize::from(lane) != AMO_LANE {
             return None;
@@ -91,8 +93,8 @@ impl Core {
         c.keeps_behind(order, self.peers[at].fenced, as_message, writes).then_some(lane.into())
     }
 
-    fn free_lane(&mut self, pe: Pe, native_amo: bool) -> usize {
-        if native_amo { AMO_LANE } else { self.pick_lane(pe) }
+    fn free_lane(&mut self, pe: Pe, one_lane: bool) -> usize {
+        if one_lane { AMO_LANE } else { self.pick_lane(pe) }
     }
 
     pub(super) fn defer(&mut self, pe: Pe, op: OpHandle, job: Job) {
