@@ -8,6 +8,7 @@ use symrail_proxy::channel::Producer;
 use symrail_transport::Pe;
 
 use crate::runtime::Runtime;
+use crate::staged::STAGED_OFFSET;
 
 /// A PE's heap and channels, for devices: CPU threads or a GPU. Valid as long as the runtime.
 #[derive(Debug, Clone)]
@@ -22,10 +23,23 @@ pub struct DeviceHandles {
     pub committed: usize,
     /// For each PE where its heap is mapped here; 0 where it is reached over the wire.
     pub bases: Arc<[usize]>,
+    /// The heap in device memory, if `SYMRAIL_HEAP_KIND` asks for one: then that is where users' memory is.
+    pub staged: Option<StagedHeap>,
     /// The channels; no host thread pushes to them.
     pub channels: Vec<Producer>,
     /// How long anything is waited for.
     pub timeout: Duration,
+}
+
+/// A symmetric heap in memory that the CPU cannot touch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StagedHeap {
+    /// The first byte of this PE's, in its device's address space.
+    pub base: usize,
+    /// Bytes, all of which have memory behind them.
+    pub bytes: usize,
+    /// The symmetric offset of the first byte.
+    pub offset: u64,
 }
 
 impl Runtime {
@@ -38,6 +52,7 @@ impl Runtime {
             base: self.base,
             committed: self.committed.load(Ordering::Relaxed),
             bases: Arc::clone(&self.bases),
+            staged: self.staged.as_ref().map(|s| StagedHeap { base: s.base, bytes: s.len, offset: STAGED_OFFSET }),
             channels: self.producers().to_vec(),
             timeout: Duration::from_secs(self.settings.timeout_s),
         }

@@ -205,7 +205,9 @@ impl Runtime {
     #[must_use]
     pub fn peer_ptr(&self, ptr: *const u8, pe: Pe) -> *mut u8 {
         match (self.offset(Operation::Put, pe, ptr, 1), self.bases.get(pe as usize)) {
-            (Ok(offset), Some(&base)) if base != 0 && offset < STAGED_OFFSET => std::ptr::with_exposed_provenance_mut(base + offset as usize),
+            (Ok(offset), Some(&base)) if base != 0 && offset < STAGED_OFFSET => {
+                std::ptr::with_exposed_provenance_mut(base + offset as usize)
+            }
             _ => std::ptr::null_mut(),
         }
     }

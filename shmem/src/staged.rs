@@ -57,7 +57,7 @@ impl Staged {
                 reason: format!("{}: {}", e.call, e.errno.desc()),
             })?),
             HeapKind::Device => {
-                let gpu = Gpu::open(0)?;
+                let gpu = Gpu::open(Gpu::current().unwrap_or(me as i32 % Gpu::count().max(1)))?;
                 let mut heap = DeviceHeap::reserve(&gpu, bytes as u64)?;
                 heap.grow(bytes as u64)?;
                 Memory::Device(heap)

@@ -1,9 +1,7 @@
 //! Every operation, on every way from PE to PE.
 
 use symrail_tests::job::Job;
-use symrail_tests::path::{
-    MAPPED, NET, ONE_RAIL, Path, ROUND_ROBIN, SHM, SOCKETS, STAGED_SHM, STAGED_TCP, STRIPED,
-};
+use symrail_tests::path::{MAPPED, NET, ONE_RAIL, Path, ROUND_ROBIN, SHM, SOCKETS, STAGED_SHM, STAGED_TCP, STRIPED};
 
 /// The ways on which everything is done, with 2 and with 3 PEs, of which two share a host.
 fn every_operation(path: Path, plan: &str) {

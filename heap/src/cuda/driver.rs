@@ -34,6 +34,15 @@ impl Gpu {
         if answer.is_ok() { count } else { 0 }
     }
 
+    /// The calling thread's current GPU, if it has chosen one.
+    #[must_use]
+    pub fn current() -> Option<i32> {
+        let mut device = 0;
+        // SAFETY: it only tries to load the library; then the driver writes one number, or says that nothing is current.
+        let answer = unsafe { sys::is_culib_present().then(|| sys::cuCtxGetDevice(&raw mut device)) };
+        (answer == Some(sys::CUresult::CUDA_SUCCESS)).then_some(device)
+    }
+
     /// Opens a GPU and makes its primary context current on this thread.
     ///
     /// # Errors

@@ -54,7 +54,11 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
     let runtime = Runtime::init()?;
     let handles = runtime.device_handles();
     let (me, n_pes) = (handles.me, handles.n_pes);
-    let gpu = Gpu::open(me as i32 % Gpu::count())?;
+    let gpu = match runtime.gpu() {
+        Some(gpu) => Arc::clone(gpu),
+        None => Gpu::open(me as i32 % Gpu::count())?,
+    };
+    gpu.bind()?;
     let (major, minor) = gpu.compute_capability();
     let mut nvrtc = Nvrtc::load(&options.nvrtc)?;
     if let Some(folder) = &options.sources {
@@ -70,7 +74,8 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
     let handles = runtime.device_handles();
     let mut registrations = Vec::new();
     let mut peers = Vec::new();
-    for &base in handles.bases.iter() {
+    // With a staged heap kernels see nothing else.
+    for &base in handles.bases.iter().filter(|_| !options.staged_heap) {
         let mut at = 0;
         if let Some(start) = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(base)) {
             // SAFETY: the heaps of this PE and of mapped peers stay mapped as long as the runtime, which outlives this.
@@ -80,9 +85,20 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
         }
         peers.push(at);
     }
-    let host = HeapView { base: peers[me as usize], bytes: handles.committed as u64, offset: 0, atomics: false, peers };
-    let block_offset = (block.addr() - handles.base) as u64;
-    let mut heaps = vec![host];
+    let (view, block_offset) = match handles.staged.filter(|_| options.staged_heap) {
+        None if options.staged_heap => return Err("--heap staged needs SYMRAIL_HEAP_KIND=device".into()),
+        None => {
+            let (base, bytes) = (peers[me as usize], handles.committed as u64);
+            (HeapView { base, bytes, offset: 0, atomics: false, peers }, (block.addr() - handles.base) as u64)
+        }
+        Some(staged) => {
+            // This PE's own atomics go through the proxy too: only so are they atomic with everybody's.
+            let (base, bytes, offset) = (staged.base as u64, staged.bytes as u64, staged.offset);
+            let peers = (0..n_pes).map(|pe| if pe == me { base } else { 0 }).collect();
+            (HeapView { base, bytes, offset, atomics: false, peers }, (block.addr() - staged.base) as u64)
+        }
+    };
+    let mut heaps = vec![view];
     let mut area = heaps[0].base + block_offset;
     let mut area_bytes = if options.device_heap { 1 << 20 } else { AREA };
     let mut device = None;
@@ -102,7 +118,8 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
     let under_test = heaps.len() - 1;
     let mapped = heaps[under_test].peers.iter().all(|p| *p != 0);
     let barrier = runtime.calloc(64, 8)?;
-    let mut barrier_words = heaps[0].base + (barrier.addr() - handles.base) as u64;
+    let first = handles.staged.map_or(handles.base, |staged| staged.base);
+    let mut barrier_words = heaps[0].base + (barrier.addr() - first) as u64;
     let mut channels = handles.channels.clone();
     if options.device_heap && mapped {
         // Kernels of such a job need no proxy: what has no channels has nothing to look for in a quiet.
@@ -126,7 +143,11 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
         n_pes,
         job.gpu.name(),
         Gpu::driver_version(),
-        if options.device_heap { "device" } else { "pinned" },
+        match (options.device_heap, options.staged_heap) {
+            (true, _) => "device",
+            (_, true) => "staged device",
+            _ => "pinned",
+        },
         if mapped { "mapped" } else { "through the proxy" },
     ));
     let mut good = true;

@@ -1,6 +1,9 @@
 //! Verifies and measures the device API on GPUs, one PE a GPU:
 //!
-//!     symrail run -n 2 -- gpu_suite [--heap pinned|device] [--no-verify] [--no-bench] [--nvrtc FOLDER] [--sources KERNELS]
+//!     symrail run -n 2 -- gpu_suite [--heap pinned|device|staged] [--no-verify] [--no-bench] [--nvrtc FOLDER] [--sources KERNELS]
+//!
+//! `pinned`: the runtime's heap in host memory. `device`: a heap of the program's own in GPU memory, peers mapped. `staged`: the
+//! runtime's heap in GPU memory (with SYMRAIL_HEAP_KIND=device), which only the proxy reaches.
 //!
 //! Kernels on all PEs check each other's work ([`verify`]); then [`bench`] prints a table. `scripts/gpu.sh` runs it with
 //! all heaps and paths. Without a GPU it says SKIPPED.
@@ -18,6 +21,7 @@ use symrail_kernels::cuda::Gpu;
 /// What the command line asks for.
 pub struct Options {
     device_heap: bool,
+    staged_heap: bool,
     verify: bool,
     bench: bool,
     nvrtc: Vec<PathBuf>,
@@ -25,14 +29,16 @@ pub struct Options {
 }
 
 fn options() -> Result<Options, String> {
-    let mut options = Options { device_heap: false, verify: true, bench: true, nvrtc: Vec::new(), sources: None };
+    let mut options =
+        Options { device_heap: false, staged_heap: false, verify: true, bench: true, nvrtc: Vec::new(), sources: None };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--heap" => match arguments.next().as_deref() {
-                Some("pinned") => options.device_heap = false,
-                Some("device") => options.device_heap = true,
-                other => return Err(format!("--heap {other:?}: use pinned or device")),
+                Some("pinned") => (options.device_heap, options.staged_heap) = (false, false),
+                Some("device") => (options.device_heap, options.staged_heap) = (true, false),
+                Some("staged") => (options.device_heap, options.staged_heap) = (false, true),
+                other => return Err(format!("--heap {other:?}: use pinned, device or staged")),
             },
             "--no-verify" => options.verify = false,
             "--no-bench" => options.bench = false,

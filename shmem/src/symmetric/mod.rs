@@ -92,7 +92,8 @@ impl Runtime {
     pub fn alloc_slice<T: Symmetric>(&self, len: usize) -> Result<SymSlice<'_, T>> {
         let first = self.calloc(len, size_of::<T>())?;
         // An empty one is at the start of the heap.
-        let first = if len == 0 { self.staged.as_ref().map_or(self.base, |s| s.base) } else { first.expose_provenance() };
+        let first =
+            if len == 0 { self.staged.as_ref().map_or(self.base, |s| s.base) } else { first.expose_provenance() };
         Ok(SymSlice { runtime: self, first, len, element: PhantomData })
     }
 }

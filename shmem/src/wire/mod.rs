@@ -169,9 +169,8 @@ impl Wire {
     }
 
     fn path_of(&self, job: &Job) -> Path {
-        let staged = |range: &Range<usize>| {
-            job.highest_offset() >= STAGED_OFFSET || range.contains(&job.local().addr())
-        };
+        let staged =
+            |range: &Range<usize>| job.highest_offset() >= STAGED_OFFSET || range.contains(&job.local().addr());
         let large = || self.many_rails && job.bytes() >= MANY_RAILS_FROM && !matches!(job, Job::Amo { .. });
         if self.staged.as_ref().is_some_and(staged) || large() { Path::Engine } else { Path::Host }
     }
