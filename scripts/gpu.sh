@@ -45,6 +45,13 @@ run() {
       case_of "pinned heap, proxy over $provider" $common SYMRAIL_DISABLE_P2P=1 SYMRAIL_PROXY_CHANNELS=2 \
         SYMRAIL_LIBFABRIC_PROVIDER="$provider" "$bin/symrail" run -n $pes -- $suite --heap pinned
     done
+    # What no rail reaches is staged; each PE plays a host of its own, and TCP has four rails.
+    for provider in ${PROVIDERS:-shm 'tcp;ofi_rxm'}; do
+      local rails=
+      [ "$provider" = shm ] || rails="--rails 4"
+      case_of "device heap, staged over $provider" $common SYMRAIL_HEAP_KIND=device SYMRAIL_PROXY_CHANNELS=2 \
+        SYMRAIL_LIBFABRIC_PROVIDER="$provider" "$bin/symrail" run -n $pes --hosts $pes $rails -- $suite --heap staged
+    done
   }
   nvshmem
   exit $failed

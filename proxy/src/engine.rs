@@ -311,7 +311,7 @@ impl Engine {
     }
 
     fn start(&mut self, request: Request, mut pending: Pending) -> Result<(), (Error, Option<ReplyTo>)> {
-        let word: u64;
+        let (word, source);
         let (pe, job) = match request {
             Request::Nop => {
                 self.channels[usize::from(pending.channel)].complete(pending.position);
@@ -324,13 +324,12 @@ impl Engine {
             }
             Request::Put { pe, offset, local, size, reply } => {
                 pending.reply = reply;
-                let from = self.local(Operation::Put, pe, local, size).map_err(|e| (e, reply))?;
-                (pe, Job::Put { dest: offset, source: Source::Stable(from), len: size })
+                (word, source) = self.source(Operation::Put, pe, local, size).map_err(|e| (e, reply))?;
+                (pe, Job::Put { dest: offset, source: source.unwrap_or(copied(&word)), len: size })
             }
             Request::P { pe, offset, width, value } => {
                 word = value;
-                let source = Source::Copied((&raw const word).cast());
-                (pe, Job::Put { dest: offset, source, len: width.bytes() as u64 })
+                (pe, Job::Put { dest: offset, source: copied(&word), len: width.bytes() as u64 })
             }
             Request::Get { pe, offset, local, size, reply } => {
                 pending.reply = reply;
@@ -346,9 +345,9 @@ impl Engine {
             }
             Request::PutSignal { pe, offset, local, size, signal, op, value, reply } => {
                 pending.reply = reply;
-                let from = self.local(Operation::PutSignal, pe, local, size).map_err(|e| (e, reply))?;
+                (word, source) = self.source(Operation::PutSignal, pe, local, size).map_err(|e| (e, reply))?;
                 let signal = Signal { offset: signal, value, op: op.into() };
-                (pe, Job::PutSignal { dest: offset, source: Source::Stable(from), len: size, signal })
+                (pe, Job::PutSignal { dest: offset, source: source.unwrap_or(copied(&word)), len: size, signal })
             }
             Request::Amo { pe, offset, ty, op, operand, compare } => {
                 (pe, Job::Amo { offset, ty, op, operand, compare, fetch: Fetch::No })
@@ -373,6 +372,14 @@ impl Engine {
         })
     }
 
+    /// The source of a device's put: bytes from its slot, or memory.
+    fn source(&self, operation: Operation, pe: Pe, local: Local, size: u64) -> Result<(u64, Option<Source>)> {
+        match local {
+            Local::Value(bits) => Ok((bits, None)),
+            _ => Ok((0, Some(Source::Stable(self.local(operation, pe, local, size)?)))),
+        }
+    }
+
     /// The address of a device's local buffer, which must be heap or registered memory from first to last byte.
     fn local(&self, operation: Operation, pe: Pe, local: Local, size: u64) -> Result<*mut u8> {
         if size == 0 {
@@ -386,6 +393,7 @@ impl Engine {
                 let outside = Error::OutOfSegment { operation, pe: me, offset, bytes: size };
                 known.find_map(|regions| regions.local(offset, size)).ok_or(outside)
             }
+            Local::Value(bits) => Err(Error::LocalBuffer { operation, pe, address: bits, bytes: size }),
             Local::Address(address) => {
                 let ptr = std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
                 if known.any(|regions| regions.owns(ptr, size)) {
@@ -429,4 +437,9 @@ impl Engine {
             Err(error) => self.fail(channel, pending.position, pending.reply, error),
         }
     }
+}
+
+/// A source that is copied when the operation is submitted.
+fn copied(word: &u64) -> Source {
+    Source::Copied((&raw const *word).cast())
 }

@@ -16,7 +16,11 @@ fn pe() -> impl Strategy<Value = u32> {
 }
 
 fn local() -> impl Strategy<Value = Local> {
-    prop_oneof![any::<u64>().prop_map(Local::Address), bits(63).prop_map(Local::Symmetric)]
+    prop_oneof![
+        any::<u64>().prop_map(Local::Address),
+        bits(63).prop_map(Local::Symmetric),
+        any::<u64>().prop_map(Local::Value)
+    ]
 }
 
 fn reply() -> impl Strategy<Value = ReplyTo> {
@@ -34,7 +38,14 @@ fn amo() -> impl Strategy<Value = (AmoType, AmoOp)> {
 }
 
 fn request() -> impl Strategy<Value = Request> {
-    let copy = || (pe(), bits(63), local(), bits(63), prop::option::of(reply()));
+    let copy = || {
+        let parts = (pe(), bits(63), local(), bits(63), prop::option::of(reply()));
+        // What is in the slot is small.
+        parts.prop_map(|(pe, offset, local, size, reply)| match local {
+            Local::Value(_) => (pe, offset, local, size % 9, reply),
+            _ => (pe, offset, local, size, reply),
+        })
+    };
     let signal_op = prop::sample::select(vec![SignalOp::Set, SignalOp::Add]);
     let atomic = || (pe(), bits(63), amo(), any::<u64>(), any::<u64>());
     let comparand = |op, compare| if op == AmoOp::CompareSwap { compare } else { 0 };
@@ -42,7 +53,10 @@ fn request() -> impl Strategy<Value = Request> {
         Just(Request::Nop),
         Just(Request::Fence),
         copy().prop_map(|(pe, offset, local, size, reply)| Request::Put { pe, offset, local, size, reply }),
-        copy().prop_map(|(pe, offset, local, size, reply)| Request::Get { pe, offset, local, size, reply }),
+        copy().prop_map(|(pe, offset, local, size, reply)| match local {
+            Local::Value(_) => Request::Put { pe, offset, local, size, reply },
+            _ => Request::Get { pe, offset, local, size, reply },
+        }),
         (pe(), bits(63), width(), any::<u64>()).prop_map(|(pe, offset, width, value)| Request::P {
             pe,
             offset,

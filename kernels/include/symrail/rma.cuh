@@ -182,7 +182,12 @@ static __device__ __noinline__ void symrail_put_signal_proxied(symrail_u64 offse
     symrail_u64 kind = SYMRAIL_LOCAL_SYMMETRIC;
     symrail_request r;
     r.mask = SYMRAIL_MASK_HEAD | SYMRAIL_MASK_LOCAL | SYMRAIL_MASK_VALUE;
-    r.w[3] = bytes == 0 ? 0 : symrail_local(local, kind);
+    if (symrail_is_value(local, bytes)) {
+        kind = SYMRAIL_LOCAL_VALUE; /* the proxy need not copy it from this device's memory */
+        r.w[3] = symrail_bits(local, bytes);
+    } else {
+        r.w[3] = bytes == 0 ? 0 : symrail_local(local, kind);
+    }
     symrail_u64 amo = op == SYMRAIL_SIGNAL_SET ? SYMRAIL_AMO_SET : SYMRAIL_AMO_ADD;
     r.w[0] = symrail_head(SYMRAIL_OP_PUT_SIGNAL, kind, amo, r.mask, pe);
     r.w[1] = offset;

@@ -124,6 +124,7 @@ impl Engine {
         let remote = |pe: u32, offset, bytes| self.heaps.get(pe as usize)?.range(offset, bytes);
         let local = |local, size| match local {
             Local::Symmetric(offset) => self.heaps[self.me].range(offset, size),
+            Local::Value(_) => unreachable!("a source that is in its slot"),
             Local::Address(address) => {
                 self.heaps[self.me].range(address.checked_sub(self.heaps[self.me].base() as u64)?, size)
             }

@@ -3,7 +3,7 @@
 //! | chunk | `w0` (bit 63 is the parity) | `w1` |
 //! |---|---|---|
 //! | 0 | PE, mask, type, atomic operation, opcode | destination's (for a get: source's) symmetric offset |
-//! | 1 | size in bytes | local buffer: an address or a symmetric offset |
+//! | 1 | size in bytes | local buffer: an address, a symmetric offset, or the bytes themselves |
 //! | 2 | signal's symmetric offset | value: operand, signal's value, P's value |
 //! | 3 | reply: generation and index | comparand |
 
@@ -71,6 +71,9 @@ impl Request {
                 slot.head(Opcode::Put, kind, 0, pe, offset)?;
             }
             Request::Get { pe, offset, local, size, reply } => {
+                if matches!(local, Local::Value(_)) {
+                    return Err(Refused::Invalid);
+                }
                 let kind = slot.local(local, size)?;
                 slot.reply(reply, None)?;
                 slot.head(Opcode::Get, kind, 0, pe, offset)?;
@@ -159,7 +162,9 @@ fn decode(chunks: &[[u64; 2]; CHUNKS]) -> Result<Request, Malformed> {
     let (kind, op_wire) = (byte(w0, layout::TYPE_SHIFT), byte(w0, layout::AMO_OP_SHIFT));
     let to = ReplyTo { index: reply as u32, generation: ((reply & !PARITY) >> layout::GENERATION_SHIFT) as u32 };
     let reply = (mask & MASK_REPLY != 0).then_some(to);
+    let opcode = byte(w0, layout::OPCODE_SHIFT);
     let local = || match kind {
+        layout::LOCAL_VALUE if size <= 8 && opcode != Opcode::Get as u8 => Ok(Local::Value(local)),
         layout::LOCAL_ADDRESS => Ok(Local::Address(local)),
         layout::LOCAL_SYMMETRIC if local & PARITY == 0 => Ok(Local::Symmetric(local)),
         layout::LOCAL_SYMMETRIC => Err(Malformed::Offset),
@@ -171,7 +176,6 @@ fn decode(chunks: &[[u64; 2]; CHUNKS]) -> Result<Request, Malformed> {
         let op = AmoOp::from_wire(op_wire).filter(|op| op.defined_on(ty)).ok_or(Malformed::Op(op_wire))?;
         Ok((ty, op, if op == AmoOp::CompareSwap { compare } else { 0 }))
     };
-    let opcode = byte(w0, layout::OPCODE_SHIFT);
     Ok(match Opcode::from_wire(opcode).ok_or(Malformed::Opcode(opcode))? {
         Opcode::Nop => Request::Nop,
         Opcode::Fence => Request::Fence,
@@ -242,6 +246,10 @@ impl Encoder {
             Local::Address(address) => (layout::LOCAL_ADDRESS, address),
             Local::Symmetric(offset) => {
                 (layout::LOCAL_SYMMETRIC, fits("local symmetric offset", offset, layout::OFFSET_BITS)?)
+            }
+            Local::Value(bits) => {
+                fits("size of a value", size, 4).and_then(|size| fits("size of a value", size.saturating_sub(1), 3))?;
+                (layout::LOCAL_VALUE, bits)
             }
         };
         self.mask |= MASK_LOCAL;

@@ -63,6 +63,8 @@ pub const REPLY_FAILED_SHIFT: u32 = 63;
 pub const LOCAL_ADDRESS: u8 = 0;
 /// A local buffer is named by its symmetric offset.
 pub const LOCAL_SYMMETRIC: u8 = 1;
+/// The source of a put is in the slot, in place of its name.
+pub const LOCAL_VALUE: u8 = 2;
 
 /// Chunk 0 in a mask: operation, PE, destination.
 pub const MASK_HEAD: u8 = 1 << 0;
@@ -190,6 +192,7 @@ pub fn cuda_header() -> String {
             ("REPLY_FAILED_SHIFT", REPLY_FAILED_SHIFT.into()),
             ("LOCAL_ADDRESS", LOCAL_ADDRESS.into()),
             ("LOCAL_SYMMETRIC", LOCAL_SYMMETRIC.into()),
+            ("LOCAL_VALUE", LOCAL_VALUE.into()),
             ("MASK_HEAD", MASK_HEAD.into()),
             ("MASK_LOCAL", MASK_LOCAL.into()),
             ("MASK_VALUE", MASK_VALUE.into()),

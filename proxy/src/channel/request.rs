@@ -127,6 +127,8 @@ pub enum Local {
     Address(u64),
     /// An offset in the symmetric heap.
     Symmetric(u64),
+    /// The first bytes of this, as many as the size says and at most 8: the source of a put, in the slot.
+    Value(u64),
 }
 
 /// The size of a value that travels inside a slot.
