@@ -17,7 +17,7 @@ fn main() -> Result<()> {
             // SAFETY: the words are this PE's own symmetric memory.
             unsafe {
                 rt.wait_until(signal, Cmp::Ge, lap)?;
-                value += rt.peek(token);
+                value += rt.peek(token)?;
             }
         }
         // SAFETY: the source lives until the call returns.
@@ -26,7 +26,7 @@ fn main() -> Result<()> {
             // SAFETY: as above.
             let sum = unsafe {
                 rt.wait_until(signal, Cmp::Ge, lap)?;
-                rt.peek(token)
+                rt.peek(token)?
             };
             assert_eq!(sum, u64::from(n) * u64::from(n - 1) / 2, "lap {lap}");
         }

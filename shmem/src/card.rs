@@ -214,6 +214,8 @@ mod tests {
             host_address: vec![2],
             proxy_addresses: vec![vec![3], vec![4]],
             segment: vec![5],
+            window: vec![],
+            staged: 0,
         }
     }
 

@@ -103,7 +103,7 @@ export! {
     ["shmem_signal_fetch"] fn(word: *const u64) -> u64 {
         not_null(NAME, "sig_addr", word, 8);
         // SAFETY: what C promises: an aligned word of this PE's memory.
-        unsafe { job(NAME).runtime.peek(word) }
+        check(NAME, unsafe { job(NAME).runtime.peek(word) })
     }
 
     ["shmem_signal_wait_until"] fn(word: *mut u64, cmp: c_int, value: u64) -> u64 {
