@@ -201,6 +201,9 @@ impl<'a> Program<'a> {
         Program { name: "bench.cu", source: include_str!("../../cu/bench.cu") },
     ];
 
+    /// Operations in the order of a stream, for [`OnStream`](super::OnStream).
+    pub const STREAM: Program<'static> = Program { name: "stream.cu", source: include_str!("../../cu/stream.cu") };
+
     /// The program's name.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`compile`] | CUDA C++ with the device API, compiled at run time by NVRTC |
 //! | [`module`] | loaded programs, kernels, launches, streams |
+//! | [`on_stream`] | puts, signals, waits, quiet and barrier in the order of a stream |
 //! | [`state`] | what a kernel knows of its PE (`include/symrail/state.cuh`), and what it has to say afterwards |
 //! | [`error`] | what can go wrong |
 //!
@@ -15,10 +16,12 @@
 pub mod compile;
 pub mod error;
 pub mod module;
+pub mod on_stream;
 pub mod state;
 
 pub use compile::{Compiled, Program};
 pub use error::{Error, Result};
-pub use module::{Kernel, Module, Shape, Stream};
+pub use module::{Graph, Kernel, Module, Shape, Stream};
+pub use on_stream::OnStream;
 pub use state::{DeviceParts, DeviceState, HeapView};
 pub use symrail_heap::cuda::{DeviceBuffer, DeviceHeap, DevicePeers, Gpu, PinnedBuffer, Registration};

@@ -159,6 +159,12 @@ impl Stream {
         Ok(stream)
     }
 
+    /// The driver's handle, alive as long as this.
+    #[must_use]
+    pub fn raw(&self) -> CUstream {
+        self.raw
+    }
+
     /// Starts a kernel. Every argument is one 64-bit word: an address or a number.
     ///
     /// # Safety
@@ -192,6 +198,45 @@ impl Stream {
         let detail =
             format!(": {} blocks of {} threads with {} registers each", shape.blocks, shape.threads, kernel.registers);
         Err(failed(self.gpu.ordinal(), "cuLaunchKernel", answer, detail).into())
+    }
+
+    /// Captures what `work` puts on this stream as a graph, instead of doing it.
+    ///
+    /// # Errors
+    /// What `work` or the driver says.
+    pub fn capture(&self, work: impl FnOnce() -> Result<()>) -> Result<Graph> {
+        self.gpu.bind()?;
+        let gpu = self.gpu.ordinal();
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: a stream of ours.
+        check(gpu, "cuStreamBeginCapture", unsafe { sys::cuStreamBeginCapture_v2(self.raw, mode) })?;
+        let worked = work();
+        let (mut graph, mut executable) = (null_mut(), null_mut());
+        // SAFETY: the capture began above; the driver writes one handle.
+        let ended = check(gpu, "cuStreamEndCapture", unsafe { sys::cuStreamEndCapture(self.raw, &raw mut graph) });
+        worked?;
+        ended?;
+        // SAFETY: a graph that was just made, which its executable form does not need any more.
+        let made = unsafe {
+            let made = sys::cuGraphInstantiateWithFlags(&raw mut executable, graph, 0);
+            let _ = sys::cuGraphDestroy(graph);
+            made
+        };
+        check(gpu, "cuGraphInstantiate", made)?;
+        Ok(Graph { gpu: Arc::clone(&self.gpu), raw: executable })
+    }
+
+    /// Starts everything that a graph holds.
+    ///
+    /// # Safety
+    /// As for what was captured.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub unsafe fn replay(&self, graph: &Graph) -> Result<()> {
+        self.gpu.bind()?;
+        // SAFETY: the caller's promise.
+        Ok(check(self.gpu.ordinal(), "cuGraphLaunch", unsafe { sys::cuGraphLaunch(graph.raw, self.raw) })?)
     }
 
     /// Marks the start (0) or end (1) of what is timed.
@@ -250,6 +295,25 @@ impl Stream {
             }
         }
         Ok(())
+    }
+}
+
+/// What was captured on a stream.
+#[derive(Debug)]
+pub struct Graph {
+    gpu: Arc<Gpu>,
+    raw: sys::CUgraphExec,
+}
+
+// SAFETY: graphs may be launched from any thread, one at a time.
+unsafe impl Send for Graph {}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        if self.gpu.bind().is_ok() {
+            // SAFETY: instantiated by `capture`, destroyed once.
+            let _ = unsafe { sys::cuGraphExecDestroy(self.raw) };
+        }
     }
 }
 

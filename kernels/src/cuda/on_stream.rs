@@ -1,0 +1,121 @@
+//! Operations in the order of a stream: after what was launched on it before, and before what is launched after.
+//!
+//! All but the wait are kernels of one block, so they reach peers as any kernel does and can be captured in graphs; the
+//! wait is the stream's own and takes no multiprocessor. A kernel elsewhere that never ends must leave room for one block.
+
+use std::sync::Arc;
+
+use cudarc::driver::sys::{self, CUdeviceptr};
+use symrail_heap::cuda::Gpu;
+use symrail_heap::cuda::error::check;
+
+use super::compile::{Nvrtc, Program};
+use super::error::Result;
+use super::module::{Kernel, Module, Shape, Stream};
+use super::state::DeviceState;
+
+/// Threads of a block that copies, and of one that only asks.
+const COPYING: Shape = Shape { blocks: 1, threads: 1024 };
+const ASKING: Shape = Shape { blocks: 1, threads: 1 };
+const BARRIER: Shape = Shape { blocks: 1, threads: 32 };
+
+/// How a signal word is updated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub enum SignalOp {
+    /// It is set to the value.
+    Set = 9,
+    /// The value is added to it.
+    Add = 10,
+}
+
+/// What a word is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// It equals the value.
+    Equal,
+    /// It is the value or up to 2^63 - 1 more, wrapping.
+    AtLeast,
+}
+
+/// The kernels, loaded and told about the PE.
+pub struct OnStream {
+    gpu: Arc<Gpu>,
+    put: Kernel,
+    signal: Kernel,
+    quiet: Kernel,
+    barrier: Kernel,
+}
+
+impl OnStream {
+    /// Compiles and loads the kernels for the device whose state this is.
+    ///
+    /// # Errors
+    /// What the compiler or the driver says.
+    pub fn new(gpu: &Arc<Gpu>, nvrtc: &Nvrtc, state: &DeviceState) -> Result<Self> {
+        let (major, minor) = gpu.compute_capability();
+        let module = Module::load(gpu, &nvrtc.compile(&Program::STREAM, &format!("sm_{major}{minor}"))?)?;
+        state.attach(&module)?;
+        let [put, signal, quiet, barrier] =
+            ["put", "signal", "quiet", "barrier"].map(|name| module.kernel(&format!("{name}_on_stream")));
+        Ok(Self { gpu: Arc::clone(gpu), put: put?, signal: signal?, quiet: quiet?, barrier: barrier? })
+    }
+
+    /// Copies `bytes` from `source` to the symmetric `dest` on `pe`. What follows in the stream may write to the source.
+    ///
+    /// # Safety
+    /// `source` is valid for reads by the GPU until then.
+    ///
+    /// # Errors
+    /// What the driver says. What the device finds wrong is told by [`DeviceState::check`].
+    pub unsafe fn put(&self, stream: &Stream, dest: u64, source: u64, bytes: u64, pe: u32) -> Result<()> {
+        // SAFETY: the kernel's arguments; the caller's promise.
+        unsafe { stream.launch(&self.put, COPYING, &[dest, source, bytes, pe.into()]) }
+    }
+
+    /// Updates a signal word on `pe`, behind everything that this PE has put there before.
+    ///
+    /// # Errors
+    /// As for [`OnStream::put`].
+    pub fn signal(&self, stream: &Stream, signal: u64, value: u64, op: SignalOp, pe: u32) -> Result<()> {
+        // SAFETY: the kernel's arguments; it checks the address.
+        unsafe { stream.launch(&self.signal, ASKING, &[signal, value, op as u64, pe.into()]) }
+    }
+
+    /// Lets the stream wait for a 64-bit word of this PE's memory.
+    ///
+    /// # Safety
+    /// `word` is an aligned word of the GPU's, or of pinned host memory, that stays until then.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub unsafe fn wait(&self, stream: &Stream, word: u64, until: Until, value: u64) -> Result<()> {
+        use sys::CUstreamWaitValue_flags as Flags;
+        let flags = match until {
+            Until::Equal => Flags::CU_STREAM_WAIT_VALUE_EQ,
+            Until::AtLeast => Flags::CU_STREAM_WAIT_VALUE_GEQ,
+        };
+        self.gpu.bind()?;
+        // SAFETY: the caller's promise.
+        let answer = unsafe { sys::cuStreamWaitValue64_v2(stream.raw(), word as CUdeviceptr, value, flags as u32) };
+        Ok(check(self.gpu.ordinal(), "cuStreamWaitValue64", answer)?)
+    }
+
+    /// Lets the stream wait until everything that this device has issued is delivered.
+    ///
+    /// # Errors
+    /// As for [`OnStream::put`].
+    pub fn quiet(&self, stream: &Stream) -> Result<()> {
+        // SAFETY: a kernel without arguments.
+        unsafe { stream.launch(&self.quiet, ASKING, &[]) }
+    }
+
+    /// A quiet, and then the stream waits for all PEs to have come here. Collective.
+    ///
+    /// # Errors
+    /// As for [`OnStream::put`].
+    pub fn barrier(&self, stream: &Stream) -> Result<()> {
+        // SAFETY: a kernel without arguments.
+        unsafe { stream.launch(&self.barrier, BARRIER, &[]) }
+    }
+}
