@@ -1,0 +1,59 @@
+//! Joins a job, works and leaves, again and again in one process. Argument: how often. Prints `grown: KIB` (resident memory),
+//! `fds: N` and `threads: N`, second half against first.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use symrail::{Cmp, Runtime, SignalOp};
+use symrail_tests::pe;
+
+/// Words that each PE puts: small and large operations both.
+const WORDS: usize = 20_000;
+
+/// What a process uses.
+struct Used {
+    kib: i64,
+    fds: usize,
+    threads: usize,
+}
+
+impl Used {
+    fn now() -> Used {
+        let count = |path| std::fs::read_dir(path).unwrap().count();
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let kib = resident.split_whitespace().next().unwrap().parse().unwrap();
+        Used { kib, fds: count("/proc/self/fd"), threads: count("/proc/self/task") }
+    }
+}
+
+fn main() -> std::process::ExitCode {
+    let rounds = pe::arg(0, 40u64);
+    let mut used = Vec::new();
+    for round in 0..rounds {
+        let rt = Runtime::init().expect("joining");
+        symrail_tests::path::check(&rt);
+        work(&rt, round).expect("working");
+        rt.finalize().expect("leaving");
+        used.push(Used::now());
+    }
+    // The first rounds fill caches. Afterwards memory goes up and down, by what the allocator has given back just then.
+    let (early, late) = used[used.len() / 4..].split_at(used.len() * 3 / 8);
+    let least = |of: &[Used]| of.iter().map(|used| used.kib).min().unwrap();
+    println!("grown: {}", least(late) - least(early));
+    println!("fds: {}", late.last().unwrap().fds as i64 - early[0].fds as i64);
+    println!("threads: {}", late.last().unwrap().threads as i64 - early[0].threads as i64);
+    std::process::ExitCode::SUCCESS
+}
+
+/// Everybody puts a block and a signal to the next PE, and counts up there.
+fn work(rt: &Runtime, round: u64) -> symrail::Result<()> {
+    let (target, counters) = (rt.alloc_slice::<u64>(WORDS)?, rt.alloc_slice::<u64>(2)?);
+    let (next, before) = (pe::neighbour(rt, 1), pe::before(rt, 1));
+    let words = |pe: u32| -> Vec<u64> { (0..WORDS as u64).map(|i| u64::from(pe) << 48 | round << 24 | i).collect() };
+    target.put_signal(0, &words(rt.my_pe()), (&counters, 0), 1, SignalOp::Set, next)?;
+    assert_eq!(counters.atomic_fetch_add(1, 1, next)?, 0, "round {round}");
+    counters.wait_until(0, Cmp::Eq, 1)?;
+    assert!(target.to_vec() == words(before), "round {round}: wrong data from PE {before}");
+    rt.barrier_all()?;
+    assert_eq!(counters.read(1)?, 1, "round {round}");
+    Ok(())
+}
