@@ -44,6 +44,14 @@ run() {
   if SYMRAIL_TIMEOUT_S=5 start sysmem tcp "$work/verify" 0 die > "$work/said" 2>&1; then failed=1; echo "FAILED: the job succeeded"; fi
   grep -m3 'symrail:\|exit' "$work/said"
   echo "ended after $((SECONDS - began)) s"
+  echo "== Ctrl-C"
+  began=$SECONDS
+  STOP='timeout -s INT 12' start "${HEAP_STOPPED:-sysmem}" tcp "$work/verify" 60 > "$work/said" 2>&1
+  local code=$?
+  grep -m2 'are up\|signal 2\|nterrupt' "$work/said"
+  echo "ended with $code after $((SECONDS - began)) s"
+  sleep 1
+  if pgrep -f "$work/verify" > /dev/null; then failed=1; echo "FAILED: PEs are still there"; fi
   exit $failed
 }
 
@@ -59,7 +67,7 @@ start() { # heap fabric program…
     tcp) settings+=(-x "NVSHMEM_LIBFABRIC_PROVIDER=tcp;ofi_rxm" -x SYMRAIL_NIC_LIST=127.0.0.2,127.0.0.3,127.0.0.4,127.0.0.5) ;;
     *) settings+=(-x "NVSHMEM_LIBFABRIC_PROVIDER=$fabric") ;;
   esac
-  timeout --kill-after=5 "$((${SECONDS_EACH:-5} + ${GRACE:-90}))" mpirun --allow-run-as-root --oversubscribe -n 2 \
+  timeout --kill-after=5 "$((${SECONDS_EACH:-5} + ${GRACE:-90}))" ${STOP-} mpirun --allow-run-as-root --oversubscribe -n 2 \
     -x "LD_PRELOAD=$preload" -x NVSHMEM_REMOTE_TRANSPORT=libfabric -x NVSHMEM_DISABLE_P2P=1 -x NVSHMEM_BOOTSTRAP=MPI \
     -x NVSHMEM_SYMMETRIC_SIZE="${SYMMETRIC_SIZE:-256M}" -x NVSHMEM_DISABLE_NVLS=1 -x LD_LIBRARY_PATH -x SYMRAIL_LOG="${SYMRAIL_LOG:-warn}" -x CUDA_MODULE_LOADING=EAGER \
     -x SYMRAIL_TIMEOUT_S="${SYMRAIL_TIMEOUT_S:-20}" "${settings[@]}" "$@"

@@ -209,15 +209,15 @@ unsafe extern "C" fn rma<L: Layout>(
         let op = Rma::from_number(verb.op).ok_or_else(|| Failure::argument(format!("operation {}", verb.op)))?;
         // SAFETY: the host library's promise: buffers stay until the operation is complete. A value of `p` does not,
         // and is copied.
-        let started = unsafe {
+        unsafe {
             match op {
                 Rma::P => session.put(context, place, Source::Copied(ptr), len)?,
                 Rma::Put => session.put(context, place, Source::Stable(ptr), len)?,
                 Rma::Get => session.get(context, place, ptr, len)?,
             }
-        };
+        }
         if verb.is_nbi == 0 && op != Rma::P {
-            session.wait(context, started)?;
+            session.quiet(context)?;
         }
         Ok(())
     })

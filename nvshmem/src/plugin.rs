@@ -49,7 +49,7 @@ impl Plugin {
         let pe = |n: c_int| Pe::try_from(n).map_err(|_| Failure::argument(format!("PE {me} of {n_pes}")));
         let (me, n_pes) = (pe(me)?, pe(n_pes)?);
         let host = bootstrap.host();
-        let opened = Session::open(me, n_pes, &host, &self.settings, Progress::Caller);
+        let opened = Session::open(me, n_pes, &host, &self.settings, Progress::Caller, None);
         // A PE without rails takes part all the same, so that the others do not wait for it.
         let card = opened.as_ref().map_or_else(|_| Vec::new(), Session::card);
         let cards = bootstrap.allgather(&card, n_pes)?;

@@ -5,7 +5,7 @@
 
 use symrail_transport::endpoint::Endpoint;
 use symrail_transport::endpoint::job::{Fetch, Finished, Issue, Issuer, Job, Signal, Source};
-use symrail_transport::region::Segment;
+use symrail_transport::region::{Regions, Segment};
 use symrail_transport::{Error, Operation, Pe, Result};
 
 use symrail_heap::Mover;
@@ -116,10 +116,13 @@ impl Engine {
         Ok(card)
     }
 
-    /// Undoes [`Engine::register`]. Peers' operations on the segment must have ended.
+    /// Undoes [`Engine::register`] and [`Engine::add_staged_segment`]. Peers' operations on the segment must have ended.
     pub fn deregister(&mut self, id: u32) {
         self.agent.remove_segment(id);
         self.endpoint.deregister(id);
+        if let Some(stage) = &mut self.stage {
+            stage.remove_segment(id);
+        }
     }
 
     /// From now on operations on memory that rails and the CPU do not reach go through the mover's window. The card goes to
@@ -149,6 +152,37 @@ impl Engine {
     pub fn add_staged_segment(&mut self, segment: Segment) {
         if let Some(stage) = &mut self.stage {
             stage.add_segment(segment);
+        }
+    }
+
+    /// Takes in that `pe` has laid out `len` bytes of memory at `offset`, apart from those of others, which only its mover reaches.
+    ///
+    /// # Errors
+    /// Nothing is staged here; no such PE.
+    pub fn learn_staged(&mut self, pe: Pe, offset: u64, len: u64) -> Result<()> {
+        let n_pes = self.endpoint.n_pes();
+        let Some(stage) = &mut self.stage else {
+            return Err(Error::Unsupported {
+                what: format!("memory of PE {pe} that neither rails nor the CPU reach"),
+                by: "a PE that stages nothing".into(),
+                remedy: "run on a machine with a GPU, or use a heap in host memory".into(),
+            });
+        };
+        stage.learn_apart((pe, n_pes), offset, len)
+    }
+
+    /// Whether a segment of `pe` that begins at `offset`, apart from those of others, is known.
+    #[must_use]
+    pub fn knows_apart(&self, pe: Pe, offset: u64) -> bool {
+        let knows = |regions: &Regions| regions.knows_apart(pe, offset);
+        knows(self.endpoint.regions()) || self.stage.as_ref().is_some_and(|stage| knows(stage.memory()))
+    }
+
+    /// Forgets it, of whatever kind it is.
+    pub fn forget_apart(&mut self, pe: Pe, offset: u64) {
+        self.endpoint.forget_apart(pe, offset);
+        if let Some(stage) = &mut self.stage {
+            stage.forget_apart(pe, offset);
         }
     }
 

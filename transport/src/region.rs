@@ -138,6 +138,12 @@ impl Regions {
         Ok(())
     }
 
+    /// Whether a segment of `pe` that begins at `offset` was learnt.
+    #[inline]
+    pub fn knows_apart(&self, pe: Pe, offset: u64) -> bool {
+        self.apart_at(pe, offset).is_some_and(|a| a.offset == offset)
+    }
+
     /// Forgets the segment of `pe` that begins at `offset`.
     pub fn forget_apart(&mut self, pe: Pe, offset: u64) {
         if let Some(theirs) = self.apart.get_mut(pe as usize) {

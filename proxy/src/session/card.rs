@@ -16,6 +16,8 @@ pub(super) struct Card {
     pub ib_mode: String,
     /// The addresses of its rails, in lane order.
     pub rails: Vec<Vec<u8>>,
+    /// The keys of the window through which memory is staged; empty where none is.
+    pub window: Vec<u8>,
 }
 
 impl Card {
@@ -45,6 +47,9 @@ impl Card {
         same("the fabric (SYMRAIL_TRANSPORT, SYMRAIL_LIBFABRIC_PROVIDER)", &cards, |c| c.fabric.clone())?;
         same("SYMRAIL_IB_MODE", &cards, |c| c.ib_mode.clone())?;
         same("SYMRAIL_AMO_PATH", &cards, |c| if c.native_amo { "native" } else { "agent" }.into())?;
+        same("whether memory is staged (a GPU on all PEs or on none)", &cards, |c| {
+            if c.window.is_empty() { "none" } else { "staging" }.into()
+        })?;
         Ok(cards)
     }
 }
@@ -71,6 +76,7 @@ mod tests {
             fabric: "tcp".into(),
             ib_mode: String::new(),
             rails: vec![vec![1], vec![2]],
+            window: Vec::new(),
         };
         let mut padded = one.encode();
         padded.resize(600, 0);
@@ -78,6 +84,9 @@ mod tests {
         let other = Card { fabric: "shm".into(), ..one.clone() };
         let error = Card::decode_all(&[one.encode(), other.encode()], 2).unwrap_err().to_string();
         assert!(error.contains("PE 0 has tcp, PE 1 has shm") && error.contains("PROVIDER"), "{error}");
+        let staged = Card { window: vec![1; 16], ..one.clone() };
+        let error = Card::decode_all(&[one.encode(), staged.encode()], 2).unwrap_err().to_string();
+        assert!(error.contains("PE 0 has none, PE 1 has staging"), "{error}");
         assert!(Card::decode_all(&[one.encode()], 2).is_err());
         assert!(Card::decode_all(&[one.encode(), vec![9; 7]], 2).is_err());
     }

@@ -15,7 +15,7 @@ const HEAD: usize = 48;
 /// Memory that a PE has registered.
 ///
 /// # Encoding
-/// Little endian: magic, PE, id (4 bytes each), number of keys, 2 bytes of padding, then 8 bytes each: the offset among its PE's
+/// Little endian: magic, PE, id (4 bytes each), number of keys (2), whether it is staged (1), a byte of padding, then 8 bytes each: the offset among its PE's
 /// registrations, the length, the address in its PE, the address that rails take for its first byte; then a key of 8 bytes
 /// for each rail.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +26,7 @@ pub struct Memory {
     len: u64,
     base: u64,
     address: u64,
+    /// Empty for memory that rails do not reach.
     keys: Vec<u64>,
 }
 
@@ -45,6 +46,18 @@ impl Memory {
         let keys = places.into_iter().map(|p| p.1).collect();
         let base = segment.base.expose_provenance() as u64;
         Ok(Memory { pe, id: segment.id, offset: segment.offset, len: segment.len, base, address, keys })
+    }
+
+    /// The handle of a segment that only a mover reaches.
+    pub(super) fn staged(pe: Pe, segment: Segment) -> Memory {
+        let base = segment.base.expose_provenance() as u64;
+        Memory { pe, id: segment.id, offset: segment.offset, len: segment.len, base, address: 0, keys: Vec::new() }
+    }
+
+    /// Whether only a mover reaches it.
+    #[must_use]
+    pub fn is_staged(&self) -> bool {
+        self.keys.is_empty()
     }
 
     /// The PE whose memory it is.
@@ -87,6 +100,7 @@ impl Memory {
         b[4..8].copy_from_slice(&self.pe.to_le_bytes());
         b[8..12].copy_from_slice(&self.id.to_le_bytes());
         b[12..14].copy_from_slice(&(self.keys.len() as u16).to_le_bytes());
+        b[14] = u8::from(self.is_staged());
         let words = [self.offset, self.len, self.base, self.address];
         for (to, value) in b[16..].chunks_exact_mut(8).zip(words.iter().chain(&self.keys)) {
             to.copy_from_slice(&value.to_le_bytes());
@@ -101,7 +115,7 @@ impl Memory {
     pub fn decode(bytes: &[u8; HANDLE_SIZE]) -> Result<Memory> {
         let head = Head::read(bytes)?;
         let count = usize::from(u16::from_le_bytes([bytes[12], bytes[13]]));
-        if count == 0 || count > MOST_RAILS {
+        if count > MOST_RAILS || (count == 0) != (bytes[14] == 1) {
             return Err(malformed(format!("{count} keys")));
         }
         let keys = (0..count).map(|i| word(bytes, HEAD + 8 * i)).collect();
@@ -171,6 +185,9 @@ mod tests {
             assert_eq!(Head::read(&bytes).unwrap(), Head { pe: 3, offset: 0x2000, len: 5000, base: 0x7000_1000 });
         }
         assert_eq!(MOST_RAILS, 58);
+        let segment = Segment { id: 8, offset: 0x9000, len: 1, base: std::ptr::without_provenance_mut(0x10) };
+        let staged = Memory::staged(1, segment);
+        assert!(staged.is_staged() && Memory::decode(&staged.encode()).unwrap() == staged);
     }
 
     #[test]

@@ -15,6 +15,10 @@
 //! refused at the target instead of reaching something else (see [`Regions`](symrail_transport::region::Regions), memory that lies *apart*).
 //! A peer learns a handle when it first uses it.
 //!
+//! # Memory that neither rails nor the CPU reach
+//! A GPU's, say. With a [`Mover`] for it, such memory is registered by [`Session::register_staged`], and operations on it are
+//! [staged](crate::stage): the same operations, by the same handles. All PEs have a mover, or none.
+//!
 //! # Who drives
 //! Any thread may call. A call drives the engine for as long as it waits; in between, [`Session::progress`] has to be called
 //! again and again, or the session has a thread of its own ([`Progress::Thread`]). A PE that does neither does not serve
@@ -28,6 +32,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use symrail_heap::Mover;
 use symrail_transport::backend::{self, HostPes};
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::{ProxyPoll, Settings};
@@ -36,6 +41,7 @@ use symrail_transport::region::Segment;
 use symrail_transport::topology::CpuSet;
 use symrail_transport::{Error, Pe, Result};
 
+use crate::stage::{WINDOW_BYTES, WINDOW_OFFSET};
 use crate::{Driver, Engine, Options, Proxy};
 use card::Card;
 use memory::{MOST_RAILS, Memory};
@@ -79,11 +85,19 @@ struct Next {
 impl Session {
     /// Opens the rails of PE `me` of `n_pes`.
     ///
-    /// `host` are the PEs of this host, over which NICs are spread; [`HostPes::alone`] if they are not known.
+    /// `host` are the PEs of this host, over which NICs are spread; [`HostPes::alone`] if they are not known. `mover` is for
+    /// memory that only it reaches, and has a window of [`WINDOW_BYTES`].
     ///
     /// # Errors
     /// What choosing and opening rails says; a PE outside of the job.
-    pub fn open(me: Pe, n_pes: u32, host: &HostPes, settings: &Settings, progress: Progress) -> Result<Session> {
+    pub fn open(
+        me: Pe,
+        n_pes: u32,
+        host: &HostPes,
+        settings: &Settings,
+        progress: Progress,
+        mover: Option<Box<dyn Mover>>,
+    ) -> Result<Session> {
         if me >= n_pes {
             return Err(Error::NoSuchPe { pe: me.into(), last: n_pes.saturating_sub(1) });
         }
@@ -93,15 +107,19 @@ impl Session {
         rails.truncate(MOST_RAILS);
         let endpoint = Endpoint::new(Role::Proxy, me, n_pes, rails, Policy::new(settings, native_amo))?;
         let rails = endpoint.caps().to_vec();
-        let card = Card {
+        let mut card = Card {
             version: Card::VERSION,
             native_amo,
             fabric: rails.first().map_or_else(String::new, |c| c.provider.clone()),
             ib_mode: choice.ib_mode.as_ref().map_or_else(String::new, |(mode, _)| mode.to_string()),
             rails: endpoint.addresses(),
+            window: Vec::new(),
         };
         let copy_limit = endpoint.copy_limit();
-        let engine = Engine::new(endpoint, me, n_pes);
+        let mut engine = Engine::new(endpoint, me, n_pes);
+        if let Some(mover) = mover {
+            card.window = engine.stage(mover)?;
+        }
         let system =
             |e: std::io::Error| Error::System { what: "starting the transport's thread", reason: e.to_string() };
         let (driver, proxy) = match progress {
@@ -181,6 +199,9 @@ impl Session {
         let mut engine = self.driver.engine();
         for (card, pe) in cards.into_iter().zip(0..) {
             engine.endpoint().connect(pe, &Addresses { host: Vec::new(), proxy: card.rails })?;
+            if !card.window.is_empty() {
+                engine.endpoint().learn_apart(pe, WINDOW_OFFSET, WINDOW_BYTES as u64, &card.window)?;
+            }
         }
         Ok(())
     }
@@ -211,6 +232,25 @@ impl Session {
         }
     }
 
+    /// As [`Session::register`], for memory that only the mover reaches.
+    ///
+    /// # Errors
+    /// The session has no mover.
+    pub fn register_staged(&self, base: *mut u8, len: usize) -> Result<Memory> {
+        let (id, offset) = self.take_next(base, len);
+        let segment = Segment { id, offset, len: len as u64, base };
+        let mut engine = self.driver.engine();
+        engine.learn_staged(self.me, offset, segment.len)?;
+        engine.add_staged_segment(segment);
+        Ok(Memory::staged(self.me, segment))
+    }
+
+    /// As [`Session::register_local`], for memory that only the mover reaches. Without it the buffer cannot be used.
+    pub fn register_local_staged(&self, base: *mut u8, len: usize) {
+        let (id, _) = self.take_next(base, 0);
+        self.driver.engine().add_staged_buffer(base, len, id);
+    }
+
     /// Registers a buffer of this PE's own, as a source or destination. Without it a buffer outside of registered memory is
     /// copied through the transport's own, where the fabric needs registration.
     ///
@@ -225,18 +265,20 @@ impl Session {
         unsafe { self.driver.engine().endpoint().register_buffer(base, len, id) }
     }
 
-    /// Undoes [`Session::register_local`].
+    /// Undoes [`Session::register_local`] and [`Session::register_local_staged`].
     pub fn deregister_local(&self, base: *const u8) {
-        self.driver.engine().endpoint().deregister_buffer(base);
+        let mut engine = self.driver.engine();
+        engine.endpoint().deregister_buffer(base);
+        engine.remove_staged_buffer(base);
     }
 
-    /// Undoes [`Session::register`] for memory of this PE; forgets that of another. No operation on it may be under way.
+    /// Undoes [`Session::register`] and [`Session::register_staged`] for memory of this PE; forgets that of another. No operation on it may be under way.
     pub fn deregister(&self, memory: &Memory) {
         let mut engine = self.driver.engine();
         if memory.pe() == self.me {
             engine.deregister(memory.id());
         }
-        engine.endpoint().forget_apart(memory.pe(), memory.offset());
+        engine.forget_apart(memory.pe(), memory.offset());
     }
 
     /// Takes in what has arrived, sends what waits: call it again and again where the session has no thread of its own.

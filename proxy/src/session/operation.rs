@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use symrail_transport::amo::{AmoOp, AmoType};
-use symrail_transport::endpoint::job::{Fetch, Issue, Issuer, Job, OpHandle, Signal, Source};
+use symrail_transport::endpoint::job::{Fetch, Issue, Issuer, Job, Signal, Source};
 use symrail_transport::{Error, Operation, Pe, Result};
 
 use super::Session;
@@ -19,7 +19,7 @@ pub type Context = u16;
 const FLUSHES: Issuer = 0;
 
 fn issuer(context: Context) -> Issuer {
-    context.saturating_add(1)
+    context.saturating_add(2) // behind those of host threads and of staging
 }
 
 /// Polls between two looks at the clock, and how long a thread polls in vain before it lets others run.
@@ -73,13 +73,12 @@ impl Session {
     /// Starts to write `len` bytes.
     ///
     /// # Safety
-    /// A [`Source::Stable`] source stays valid and unchanged until the operation is complete (a quiet of its context, or
-    /// [`Session::wait`]).
+    /// A [`Source::Stable`] source stays valid and unchanged until a quiet of its context.
     ///
     /// # Errors
     /// Nothing was started: outside of the memory, no such PE, a copied source of more than [`Session::copy_limit`] bytes,
     /// or no room within the time-out.
-    pub unsafe fn put(&self, context: Context, to: Place<'_>, source: Source, len: u64) -> Result<OpHandle> {
+    pub unsafe fn put(&self, context: Context, to: Place<'_>, source: Source, len: u64) -> Result<()> {
         let dest = to.offset(Operation::Put, len)?;
         // SAFETY: the caller's promise.
         unsafe { self.start(context, &[to], Job::Put { dest, source, len }) }
@@ -92,7 +91,7 @@ impl Session {
     ///
     /// # Errors
     /// As for [`Session::put`].
-    pub unsafe fn get(&self, context: Context, from: Place<'_>, dest: *mut u8, len: u64) -> Result<OpHandle> {
+    pub unsafe fn get(&self, context: Context, from: Place<'_>, dest: *mut u8, len: u64) -> Result<()> {
         let source = from.offset(Operation::Get, len)?;
         // SAFETY: the caller's promise.
         unsafe { self.start(context, &[from], Job::Get { source, dest, len }) }
@@ -112,7 +111,7 @@ impl Session {
         (op, ty): (AmoOp, AmoType),
         (operand, compare): (u64, u64),
         old: Option<*mut u8>,
-    ) -> Result<OpHandle> {
+    ) -> Result<()> {
         let offset = word.offset(Operation::Amo, ty.size() as u64)?;
         let fetch = old.map_or(Fetch::No, Fetch::Stored);
         // SAFETY: the caller's promise.
@@ -133,7 +132,7 @@ impl Session {
         (source, len): (Source, u64),
         signal: Place<'_>,
         (op, value): (AmoOp, u64),
-    ) -> Result<OpHandle> {
+    ) -> Result<()> {
         let dest = to.offset(Operation::PutSignal, len)?;
         let offset = signal.offset(Operation::PutSignal, 8)?;
         if to.pe() != signal.pe() || !matches!(op, AmoOp::Set | AmoOp::Add) {
@@ -150,7 +149,7 @@ impl Session {
 
     /// Orders what comes after it behind what came before it, to each PE. Returns at once; gets are not ordered.
     pub fn fence(&self) {
-        self.driver.engine().endpoint().fence();
+        self.driver.engine().fence();
     }
 
     /// Waits until everything that was started in `context` is complete: visible at its target, or here. Costs
@@ -161,34 +160,21 @@ impl Session {
     pub fn quiet(&self, context: Context) -> Result<()> {
         let issuer = issuer(context);
         self.until(Operation::Quiet, issuer, |engine| {
-            let endpoint = engine.endpoint();
-            endpoint.start_quiet(FLUSHES);
-            endpoint.is_quiet(FLUSHES) && endpoint.is_quiet(issuer)
+            engine.start_quiet(FLUSHES);
+            engine.is_quiet(FLUSHES) && engine.is_quiet(issuer)
         })
     }
 
-    /// Waits for one operation of `context`.
-    ///
-    /// # Errors
-    /// The first failure in the context; a time-out.
-    pub fn wait(&self, context: Context, operation: OpHandle) -> Result<()> {
-        self.until(Operation::Quiet, issuer(context), |engine| engine.endpoint().is_done(operation))
-    }
-
-    unsafe fn start(&self, context: Context, places: &[Place<'_>], job: Job) -> Result<OpHandle> {
-        let Some(pe) = places.first().map(Place::pe) else { return Ok(0) };
+    unsafe fn start(&self, context: Context, places: &[Place<'_>], job: Job) -> Result<()> {
+        let Some(pe) = places.first().map(Place::pe) else { return Ok(()) };
         let issue = Issue { issuer: issuer(context), tag: None };
         let mut engine = self.driver.engine();
-        let (mut learned, mut wait) = (false, None);
+        self.learn(&mut engine, places)?;
+        let mut wait = None;
         loop {
-            if engine.endpoint().ready() {
+            if engine.ready() {
                 // SAFETY: the caller's promise.
-                match unsafe { engine.endpoint().submit(pe, job, issue) } {
-                    Err(Error::OutOfSegment { .. }) if !learned => {
-                        learned = true;
-                        self.learn(&mut engine, places)?;
-                        continue;
-                    }
+                match unsafe { engine.submit(pe, job, issue) } {
                     Err(Error::Full { .. }) => {}
                     done => return done,
                 }
@@ -203,10 +189,19 @@ impl Session {
         }
     }
 
+    /// Takes in the handles that have not been used before.
     fn learn(&self, engine: &mut MutexGuard<'_, Engine>, places: &[Place<'_>]) -> Result<()> {
-        for place in places.iter().filter(|place| place.pe() != self.me) {
+        for place in places {
+            // Its own this PE knows since it has registered them, and no longer than that.
+            if place.pe() == self.me || engine.knows_apart(place.pe(), place.head.offset) {
+                continue;
+            }
             let memory = Memory::decode(place.handle)?;
-            engine.endpoint().learn_apart(memory.pe(), memory.offset(), memory.len(), &memory.card())?;
+            if memory.is_staged() {
+                engine.learn_staged(memory.pe(), memory.offset(), memory.len())?;
+            } else {
+                engine.endpoint().learn_apart(memory.pe(), memory.offset(), memory.len(), &memory.card())?;
+            }
         }
         Ok(())
     }
@@ -221,14 +216,13 @@ impl Session {
                 self.driver.poll(&mut engine);
                 finished = done(&mut engine);
             }
-            let endpoint = engine.endpoint();
-            if let Some(error) = endpoint.take_error(issuer).or_else(|| endpoint.take_error(FLUSHES)) {
+            if let Some(error) = engine.take_error(issuer).or_else(|| engine.take_error(FLUSHES)) {
                 return Err(error);
             }
             if finished {
                 return Ok(());
             }
-            let pe = endpoint.waits_for(issuer);
+            let pe = engine.endpoint().waits_for(issuer);
             drop(engine);
             turn.get_or_insert_with(|| self.driver.wait_turn());
             let seconds = self.patience.as_secs();

@@ -135,6 +135,22 @@ impl Stage {
         self.memory.add(segment, Vec::new());
     }
 
+    /// Forgets a segment.
+    pub(crate) fn remove_segment(&mut self, id: u32) {
+        self.memory.remove(id);
+    }
+
+    /// See [`Engine::learn_staged`](crate::Engine::learn_staged).
+    pub(crate) fn learn_apart(&mut self, pe: (Pe, u32), offset: u64, len: u64) -> Result<()> {
+        // Rails do not reach it, so there are no keys; a card has one at least.
+        self.memory.learn_apart(pe, offset, len, &[0; 16])
+    }
+
+    /// Forgets what was learnt so.
+    pub(crate) fn forget_apart(&mut self, pe: Pe, offset: u64) {
+        self.memory.forget_apart(pe, offset);
+    }
+
     /// Adds a local buffer that the CPU cannot touch.
     pub(crate) fn add_buffer(&mut self, base: *mut u8, len: usize, id: u32) {
         self.memory.add_buffer(base, len, id, Vec::new());

@@ -73,7 +73,7 @@ unsafe extern "C" fn symrail_transport_open(abi: u32, options: *const Options, o
             host.cpus = vec![allowed_cpus(); local_pes as usize];
         }
         let progress = if flags & THREAD != 0 { Progress::Thread } else { Progress::Caller };
-        let session = Box::new(Session::open(pe, n_pes, &host, &settings, progress)?);
+        let session = Box::new(Session::open(pe, n_pes, &host, &settings, progress, None)?);
         // SAFETY: not null, and the caller's place for a pointer.
         unsafe { out.write(Box::into_raw(session)) };
         Ok(())
