@@ -5,6 +5,7 @@
 
 use std::ffi::{c_int, c_void};
 
+use symrail_heap::cuda::Gpu;
 use symrail_proxy::session::Place;
 use symrail_proxy::session::memory::Memory;
 use symrail_transport::Pe;
@@ -118,12 +119,19 @@ unsafe extern "C" fn get_mem_handle<L: Layout>(
         // SAFETY: the host library passes its transport.
         let session = unsafe { plugin(t) }?.session()?;
         let mut encoded: MemHandle = [0; 512];
+        let on_gpu = Gpu::has(memory.addr());
         if local_only == 0 {
             // SAFETY: the heap stays until it is released.
-            encoded = unsafe { session.register(memory.cast(), bytes) }?.encode();
+            let host = || unsafe { session.register(memory.cast(), bytes) };
+            let registered = if on_gpu { session.register_staged(memory.cast(), bytes) } else { host() };
+            encoded = registered?.encode();
         } else {
-            // SAFETY: the buffer stays until it is released.
-            unsafe { session.register_local(memory.cast(), bytes) }?;
+            if on_gpu {
+                session.register_local_staged(memory.cast(), bytes);
+            } else {
+                // SAFETY: the buffer stays until it is released.
+                unsafe { session.register_local(memory.cast(), bytes) }?;
+            }
             encoded[..8].copy_from_slice(&LOCAL);
             encoded[8..16].copy_from_slice(&memory.expose_provenance().to_le_bytes());
         }

@@ -4,12 +4,15 @@ use std::ffi::c_int;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use symrail_heap::Mover;
+use symrail_heap::cuda::{CudaError, CudaMover, Gpu};
 use symrail_proxy::session::{Context, Progress, Session, allowed_cpus};
+use symrail_proxy::stage::WINDOW_BYTES;
 use symrail_transport::Pe;
 use symrail_transport::backend::{self, HostPes};
 use symrail_transport::env::Settings;
 
-use crate::abi::{Bootstrap, qp};
+use crate::abi::{Bootstrap, qp, status};
 use crate::environment;
 use crate::report::Failure;
 
@@ -49,7 +52,8 @@ impl Plugin {
         let pe = |n: c_int| Pe::try_from(n).map_err(|_| Failure::argument(format!("PE {me} of {n_pes}")));
         let (me, n_pes) = (pe(me)?, pe(n_pes)?);
         let host = bootstrap.host();
-        let opened = Session::open(me, n_pes, &host, &self.settings, Progress::Caller, None);
+        let opened =
+            mover().and_then(|mover| Ok(Session::open(me, n_pes, &host, &self.settings, Progress::Caller, mover)?));
         // A PE without rails takes part all the same, so that the others do not wait for it.
         let card = opened.as_ref().map_or_else(|_| Vec::new(), Session::card);
         let cards = bootstrap.allgather(&card, n_pes)?;
@@ -91,6 +95,15 @@ impl Plugin {
         }
         Ok(())
     }
+}
+
+/// What copies to and from the memory of the GPU that the host library has made current: rails do not reach it. Nothing where
+/// there is none.
+fn mover() -> Result<Option<Box<dyn Mover>>, Failure> {
+    let failed = |error: CudaError| Failure { code: status::INTERNAL, why: error.to_string() };
+    let Some(ordinal) = Gpu::current() else { return Ok(None) };
+    let gpu = Gpu::open(ordinal).map_err(failed)?;
+    Ok(Some(Box::new(CudaMover::new(&gpu, WINDOW_BYTES).map_err(failed)?)))
 }
 
 /// What the host library's bootstrap is used for.

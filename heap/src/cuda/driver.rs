@@ -43,6 +43,21 @@ impl Gpu {
         (answer == Some(sys::CUresult::CUDA_SUCCESS)).then_some(device)
     }
 
+    /// Whether an address is that of a GPU's memory, or of managed memory; `false` for all else, and without a driver.
+    #[must_use]
+    pub fn has(address: usize) -> bool {
+        // SAFETY: it only tries to load the library.
+        if !unsafe { sys::is_culib_present() } {
+            return false;
+        }
+        let mut kind = 0u32;
+        let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+        // SAFETY: the driver looks the address up, and writes one number.
+        let answer =
+            unsafe { sys::cuPointerGetAttribute((&raw mut kind).cast(), attribute, address as sys::CUdeviceptr) };
+        answer == sys::CUresult::CUDA_SUCCESS && kind == sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as u32
+    }
+
     /// Opens a GPU and makes its primary context current on this thread.
     ///
     /// # Errors
