@@ -41,7 +41,7 @@ fn made() -> Option<&'static Made> {
         assert!(said.contains("LD_PRELOAD=") && said.contains("NVSHMEM_REMOTE_TRANSPORT=libfabric"), "{said}");
         let program = folder.join("fake_host");
         let mut cxx = Command::new("c++");
-        cxx.args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program);
+        cxx.args(["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program);
         succeed(cxx.arg(here.join("tests/host/fake_host.cpp")).arg("-ldl"));
         Some(Made { program, prefix, built })
     })

@@ -147,18 +147,18 @@ template <int V> struct host {
     }
 
     void accesses(int pe, int qp) {
-        size_t most = CHUNK + 1000000;
+        const size_t most = 1200000, first = CHUNK - most / 2; // across two chunks
         std::vector<char> data(most), back(most);
         for (size_t i = 0; i < most; i++) data[i] = byte(i, me);
         handle_t local;
         CHECK(t->ops.get_mem_handle(&local, data.data(), most, t, true) == 0);
-        for (size_t at = 0, n = 1; at + n <= most; at += n, n = n * 4 + 3) rma(pe, OP_PUT, at, &data[at], n, qp, true);
+        for (size_t at = 0, n = 1; at + n <= most; at += n, n = n * 4 + 3) rma(pe, OP_PUT, first + at, &data[at], n, qp, true);
         quiet(qp);
-        rma(pe, OP_PUT, 0, data.data(), most, qp, false); // across chunks, blocking
-        rma(pe, OP_GET, 0, back.data(), most, qp, false);
+        rma(pe, OP_PUT, first, data.data(), most, qp, false);
+        rma(pe, OP_GET, first, back.data(), most, qp, false);
         CHECK(back == data);
         std::fill(back.begin(), back.end(), 0);
-        rma(pe, OP_GET, 5, &back[5], most - 5, qp, true);
+        rma(pe, OP_GET, first + 5, &back[5], most - 5, qp, true);
         quiet(qp);
         CHECK(!memcmp(&back[5], &data[5], most - 5));
         CHECK(t->ops.release_mem_handle(&local, t) == 0);
@@ -309,12 +309,12 @@ template <int V> struct host {
         device([&] { accesses(peer, QP_DEFAULT); });
         accesses(peer, QP_HOST);
         barrier(&boot);
-        for (size_t i = 0; i < CHUNK + 1000000; i++) CHECK(heap[i] == byte(i, peer));
+        for (size_t i = 0; i < 1200000; i++) CHECK(heap[CHUNK - 600000 + i] == byte(i, peer));
         barrier(&boot);
         device([&] { accesses(me, QP_DEFAULT); }); // itself
         barrier(&boot);
         for (int pe : {peer, me}) device([&] { amos<uint64_t>(pe, WORDS_AT + 16 * me), amos<uint32_t>(pe, WORDS_AT + 16 * me + 8); }), barrier(&boot);
-        fences(peer, 6);
+        fences(peer, 4);
         put_signals(peer);
         queue_pairs(peer);
         // Both threads of both PEs at once, on PE 0: words that all add to, and a large put each.
