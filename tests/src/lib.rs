@@ -10,6 +10,7 @@
 //! | [`path`] | the ways from PE to PE: mapped, providers, rails, policies |
 //! | [`pe`] | what all test programs have in common |
 //! | [`pattern`] | bytes and values that tell where they come from |
+//! | [`used`] | memory, descriptors and threads of a process |
 //! | [`device`] | the CPU device of a PE |
 //! | [`ops`] | every operation, verified at the other end |
 //!
@@ -23,3 +24,4 @@ pub mod ops;
 pub mod path;
 pub mod pattern;
 pub mod pe;
+pub mod used;

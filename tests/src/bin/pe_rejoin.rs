@@ -4,26 +4,10 @@
 
 use symrail::{Cmp, Runtime, SignalOp};
 use symrail_tests::pe;
+use symrail_tests::used::Used;
 
 /// Words that each PE puts: small and large operations both.
 const WORDS: usize = 20_000;
-
-/// What a process uses.
-struct Used {
-    kib: i64,
-    fds: usize,
-    threads: usize,
-}
-
-impl Used {
-    fn now() -> Used {
-        let count = |path| std::fs::read_dir(path).unwrap().count();
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        let kib = resident.split_whitespace().next().unwrap().parse().unwrap();
-        Used { kib, fds: count("/proc/self/fd"), threads: count("/proc/self/task") }
-    }
-}
 
 fn main() -> std::process::ExitCode {
     let rounds = pe::arg(0, 40u64);

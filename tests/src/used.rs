@@ -1,0 +1,27 @@
+//! What a process uses of the system.
+
+/// What a process uses.
+#[derive(Debug, Clone, Copy)]
+pub struct Used {
+    /// Resident memory in KiB.
+    pub kib: i64,
+    /// Open descriptors.
+    pub fds: usize,
+    /// Threads.
+    pub threads: usize,
+}
+
+impl Used {
+    /// This process, now.
+    ///
+    /// # Panics
+    /// There is no `/proc`.
+    #[must_use]
+    pub fn now() -> Used {
+        let count = |path| std::fs::read_dir(path).unwrap().count();
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let kib = resident.split_whitespace().next().unwrap().parse().unwrap();
+        Used { kib, fds: count("/proc/self/fd"), threads: count("/proc/self/task") }
+    }
+}

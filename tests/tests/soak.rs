@@ -1,0 +1,24 @@
+//! Everything at once for a while. `SYMRAIL_TEST_SECONDS=1800` for a long run.
+#![allow(clippy::unwrap_used)]
+
+use symrail_tests::job::Job;
+use symrail_tests::path::FOUR_IN_TURN;
+
+#[test]
+fn eight_pes_over_four_rails_lose_nothing_and_do_not_grow() {
+    let seconds: u64 = std::env::var("SYMRAIL_TEST_SECONDS").map_or(10, |text| text.parse().unwrap());
+    let job = Job::new("pe_soak").env("MALLOC_ARENA_MAX", "1").env("SYMRAIL_DISABLE_P2P", "1").args([seconds]);
+    let outcome = FOUR_IN_TURN.of(job, 8).limit(60 + 2 * seconds).succeed();
+    let lines = |name: &'static str| outcome.out.lines().filter_map(move |line| line.strip_prefix(name));
+    let rounds: u64 = lines("rounds:").next().unwrap().trim().parse().unwrap();
+    println!("{rounds} rounds in {seconds} s");
+    assert!(rounds >= seconds, "{rounds} rounds in {seconds} s");
+    let memory: Vec<Vec<f64>> =
+        lines("memory:").map(|line| line.split_whitespace().map(|kib| kib.parse().unwrap()).collect()).collect();
+    assert_eq!(memory.len(), 8);
+    for kib in memory {
+        // Of a short run, a tenth is not enough to have touched everything once.
+        let allowed = if seconds < 60 { 1.2 } else { 1.01 };
+        assert!(kib[1] <= allowed * kib[0], "grown from {} to {} KiB", kib[0], kib[1]);
+    }
+}
