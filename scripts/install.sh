@@ -1,12 +1,12 @@
 #!/bin/bash
-# Installs the program, OpenSHMEM's headers and library, the names that other OpenSHMEM implementations have for such
-# tools (oshrun, oshcc, oshc++), files for pkg-config and CMake, and man pages. Builds them first if need be.
+# Installs the program, libraries and headers for C (OpenSHMEM's, and the transport alone), the names that OpenSHMEM's users
+# know such tools by (oshrun, oshcc, oshc++), files for pkg-config and CMake, and man pages. Builds them first if need be.
 #
 #   scripts/install.sh --prefix DIR               installs, or installs anew
 #   scripts/install.sh --prefix DIR --uninstall   removes what was installed there, and nothing else
 #
 # The prefix may be moved afterwards; programs that were compiled with it then need compiling again.
-# SYMRAIL_INSTALL_FROM names a folder with symrail and libsymrail.so that are built already.
+# SYMRAIL_INSTALL_FROM names a folder with symrail, libsymrail.so and libsymrail_transport.so that are built already.
 set -euo pipefail
 root=$(dirname "$(dirname "$(realpath "$0")")")
 
@@ -48,7 +48,7 @@ fi
 built=${SYMRAIL_INSTALL_FROM:-}
 if [ -z "$built" ]; then
   target=$(realpath -m "${CARGO_TARGET_DIR:-$root/target}")
-  CARGO_TARGET_DIR=$target cargo build --quiet --release --manifest-path "$root/Cargo.toml" -p symrail-perftest -p symrail-c
+  CARGO_TARGET_DIR=$target cargo build --quiet --release --manifest-path "$root/Cargo.toml" -p symrail-perftest -p symrail-c -p symrail-transport-c
   built=$target/release
 fi
 version=$(sed -n '/^\[workspace\.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")
@@ -75,6 +75,8 @@ place 755 "$built/symrail" bin/symrail
 for name in oshrun oshcc oshc++ oshcxx symrailrun symrailcc symrailc++; do alias_of symrail "bin/$name"; done
 
 place 755 "$built/libsymrail.so" lib/libsymrail.so
+place 755 "$built/libsymrail_transport.so" lib/libsymrail_transport.so
+place 644 "$root/transport/include/symrail_transport.h" include/symrail_transport.h
 for header in shmem.h shmemx.h pshmem.h mpp/shmem.h; do place 644 "$root/shmem/include/$header" "include/$header"; done
 
 place 644 "$root/shmem/capi/install/symrail.pc" lib/pkgconfig/symrail.pc

@@ -61,7 +61,9 @@ fn an_installed_symrail_is_found_by_everybody_and_leaves_nothing() {
         run(&prefix, &build.join("by-cmake"));
     }
 
-    assert!(prefix.join("share/man/man1/oshrun.1").exists());
+    for file in ["share/man/man1/oshrun.1", "include/symrail_transport.h", "lib/libsymrail_transport.so"] {
+        assert!(prefix.join(file).exists(), "{file}");
+    }
     let theirs = prefix.join("lib/theirs");
     std::fs::write(&theirs, "not ours").unwrap();
     install(&prefix, &["--uninstall"]);

@@ -36,7 +36,7 @@ impl Outcome {
     }
 }
 
-/// The folder of the program `symrail` and of `libsymrail.so`, which are built first: they are not what Cargo builds for
+/// The folder of the program `symrail` and of the libraries for C, which are built first: they are not what Cargo builds for
 /// tests of this package.
 pub fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
@@ -44,7 +44,7 @@ pub fn built() -> &'static Path {
         let exe = std::env::current_exe().unwrap();
         let folder = exe.ancestors().nth(2).unwrap().to_path_buf();
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["build", "-q", "-p", "symrail-perftest", "-p", "symrail-c"]);
+        cargo.args(["build", "-q", "-p", "symrail-perftest", "-p", "symrail-c", "-p", "symrail-transport-c"]);
         cargo.env("CARGO_TARGET_DIR", folder.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));
         if folder.ends_with("release") {
             cargo.arg("--release");
