@@ -221,6 +221,32 @@ __global__ void ping_pong(uint64_t *flag, u64 first, int rounds, u64 *ns) {
     *ns = (to - from) / rounds;
 }
 
+// One thread, a put of 8 bytes and a quiet; then a block, puts of MOST bytes and a quiet for each.
+__global__ void puts(Area a, int small, int large, u64 *ns) {
+    u64 from, to;
+    if (nvshmem_my_pe() != 0) return;
+    if (threadIdx.x == 0) {
+        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(from));
+        for (int i = 0; i < small; i++) {
+            nvshmem_putmem_nbi(a.dest, a.source, 8, 1);
+            nvshmem_quiet();
+        }
+        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(to));
+        ns[0] = (to - from) / small;
+        from = to;
+    }
+    __syncthreads();
+    for (int i = 0; i < large; i++) {
+        nvshmemx_putmem_nbi_block(a.dest, a.source, MOST, 1);
+        if (threadIdx.x == 0) nvshmem_quiet();
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) {
+        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(to));
+        ns[1] = (to - from) / large;
+    }
+}
+
 static void finish(const char *what, int me) {
     CUDA(cudaDeviceSynchronize());
     Fault f;
@@ -282,8 +308,8 @@ int main(int argc, char **argv) {
         CUDA(cudaMemcpy(&word, a.flag + 16, 8, cudaMemcpyDefault));
         more = word & 1;
     }
-    u64 *ns, took = 0;
-    CUDA(cudaMalloc(&ns, 8));
+    u64 *ns, took = 0, put[2] = {0, 1};
+    CUDA(cudaMalloc(&ns, 16));
     nvshmem_barrier_all();
     if (n == 2) {
         ping_pong<<<1, 1>>>(a.flag + 32, 1, 50, ns);
@@ -292,10 +318,20 @@ int main(int argc, char **argv) {
         ping_pong<<<1, 1>>>(a.flag + 32, 51, 200, ns);
         finish("ping_pong", me);
         CUDA(cudaMemcpy(&took, ns, 8, cudaMemcpyDeviceToHost));
+        nvshmem_barrier_all();
+        for (int warm = 0; warm < 2; warm++) {
+            puts<<<1, THREADS>>>(a, 200, 20, ns);
+            finish("puts", me);
+        }
+        if (me == 0) CUDA(cudaMemcpy(put, ns, 16, cudaMemcpyDeviceToHost));
+        nvshmem_barrier_all();
     }
     nvshmem_barrier_all();
     nvshmemx_buffer_unregister(there);
-    if (me == 0) printf("VERIFIED %llu rounds; a signal there and back: %.1f us\n", round, took / 1e3), fflush(stdout);
+    if (me == 0)
+        printf("VERIFIED %llu rounds; a signal there and back %.1f us, put and quiet of 8 bytes %.1f us, of %d MiB %.0f MB/s\n", round,
+               took / 1e3, put[0] / 1e3, MOST >> 20, MOST * 1e3 / put[1]),
+            fflush(stdout);
     nvshmem_finalize();
     return 0;
 }
