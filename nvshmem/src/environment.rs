@@ -1,6 +1,7 @@
 //! NVSHMEM's own settings, for those who have them in their scripts: each is taken as one of ours, and ours win.
 
 use std::ffi::OsString;
+use std::io::IsTerminal as _;
 
 use symrail_transport::env::Settings;
 use symrail_transport::{Error, Result};
@@ -122,7 +123,8 @@ fn read_from(pairs: impl Iterator<Item = (OsString, OsString)>) -> Result<Settin
 pub fn start_log(settings: &Settings) {
     let filter = tracing_subscriber::EnvFilter::new(&settings.log);
     // The program may have a log of its own.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(std::io::stderr().is_terminal());
+    let _ = log.with_writer(std::io::stderr).try_init();
 }
 
 #[cfg(test)]

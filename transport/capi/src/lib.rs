@@ -6,6 +6,7 @@
 mod guard;
 
 use std::ffi::{c_char, c_int, c_void};
+use std::io::IsTerminal as _;
 use std::slice;
 
 use guard::{Failure, guarded};
@@ -65,7 +66,8 @@ unsafe extern "C" fn symrail_transport_open(abi: u32, options: *const Options, o
         let settings = Settings::from_env()?;
         // The program may have a log of its own.
         let filter = tracing_subscriber::EnvFilter::new(&settings.log);
-        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+        let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(std::io::stderr().is_terminal());
+        let _ = log.with_writer(std::io::stderr).try_init();
         settings.warn_unknown();
         let mut host = HostPes::alone(allowed_cpus());
         if local_pes > 0 {
