@@ -9,10 +9,10 @@ use symrail_heap::HostIdentity;
 use symrail_heap::cuda::peers::CARD_LEN;
 use symrail_kernels::cuda::compile::Nvrtc;
 use symrail_kernels::cuda::{
-    DeviceHeap, DeviceParts, DevicePeers, DeviceState, Gpu, HeapView, Module, Program, Registration, Stream,
+    DeviceHeap, DeviceParts, DevicePeers, DeviceState, Gpu, HeapView, Module, OnStream, Program, Registration, Stream,
 };
 
-use crate::{Options, bench, verify};
+use crate::{Options, bench, on_stream, verify};
 
 pub type Failure = Box<dyn std::error::Error>;
 
@@ -31,6 +31,7 @@ pub struct Job {
     pub verify: Arc<Module>,
     pub bench: Arc<Module>,
     pub state: DeviceState,
+    pub on_stream: OnStream,
     /// The area under test, in the GPU's address space.
     pub area: u64,
     pub area_bytes: usize,
@@ -134,10 +135,11 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
     state.attach(&verify)?;
     state.attach(&bench)?;
     gpu.fill(area, 0, area_bytes.min(16 << 20))?;
+    let on_stream = OnStream::new(&gpu, &nvrtc, &state)?;
     let stream = Stream::new(&gpu)?;
     let patience = Duration::from_secs(60);
     runtime.barrier_all()?;
-    let job = Job { runtime, gpu, stream, verify, bench, state, area, area_bytes, mapped, patience };
+    let job = Job { runtime, gpu, stream, verify, bench, state, on_stream, area, area_bytes, mapped, patience };
     job.say(&format!(
         "# {} × {}, driver for CUDA {}, {} heap, peers {}",
         n_pes,
@@ -153,14 +155,15 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
     let mut good = true;
     if options.verify {
         good &= verify::run(&job)?;
+        good &= on_stream::run(&job)?;
     }
     job.runtime.barrier_all()?;
     if options.bench && good {
         bench::run(&job, options.device_heap)?;
     }
     job.runtime.barrier_all()?;
-    let Job { runtime, state, stream, verify, bench, .. } = job;
-    drop((state, stream, verify, bench, device, registrations));
+    let Job { runtime, state, on_stream, stream, verify, bench, .. } = job;
+    drop((state, on_stream, stream, verify, bench, device, registrations));
     runtime.finalize()?;
     Ok(good)
 }

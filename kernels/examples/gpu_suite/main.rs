@@ -11,6 +11,7 @@
 
 mod bench;
 mod job;
+mod on_stream;
 mod verify;
 
 use std::path::PathBuf;

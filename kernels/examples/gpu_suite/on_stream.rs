@@ -1,0 +1,70 @@
+//! Operations in the order of a stream, checked by the host of the PE that they are for.
+
+use symrail_kernels::cuda::on_stream::{SignalOp, Until};
+
+use crate::job::{Failure, Job};
+
+/// Beyond what the kernels of `cu/verify.cu` use.
+const AT: u64 = 32 << 20;
+const BYTES: usize = 300_000;
+const ROUNDS: u64 = 20;
+
+fn pattern(pe: u32, round: u64) -> Vec<u8> {
+    (0..BYTES as u64).map(|i| (i * 7 + (i >> 8) * 13 + round * 101 + u64::from(pe) * 31) as u8).collect()
+}
+
+/// Runs all checks; `false` when one failed.
+pub fn run(job: &Job) -> Result<bool, Failure> {
+    let (me, n) = (job.me(), job.runtime.n_pes());
+    let (right, left) = ((me + 1) % n, (me + n - 1) % n);
+    let (dest, source, signal) = (job.area + AT, job.area + AT + (2 << 20), job.area + AT + (4 << 20));
+    let ops = &job.on_stream;
+    let mut wrong = 0;
+    let mut arrived = |round: u64| -> Result<(), Failure> {
+        job.stream.wait(job.patience)?;
+        job.state.check()?;
+        let mut bytes = vec![0; BYTES];
+        job.gpu.read(dest, &mut bytes)?;
+        wrong += u32::from(bytes != pattern(left, round));
+        // The next round's bytes must not come before these were looked at.
+        Ok(job.runtime.barrier_all()?)
+    };
+    job.gpu.fill(signal, 0, 64)?;
+    job.runtime.barrier_all()?;
+    for round in 1..=ROUNDS {
+        job.gpu.write(source, &pattern(me, round))?;
+        // SAFETY: the heap's own memory, which stays.
+        unsafe {
+            ops.put(&job.stream, dest, source, BYTES as u64, right)?;
+            ops.signal(&job.stream, signal, round, SignalOp::Set, right)?;
+            ops.wait(&job.stream, signal, Until::AtLeast, round)?;
+        }
+        arrived(round)?;
+    }
+    ops.signal(&job.stream, signal, 5, SignalOp::Add, right)?;
+    // SAFETY: as above.
+    unsafe { ops.wait(&job.stream, signal, Until::Equal, ROUNDS + 5) }?;
+    job.stream.wait(job.patience)?;
+    let graph = job.stream.capture(|| {
+        ops.barrier(&job.stream)?;
+        // SAFETY: as above.
+        unsafe {
+            ops.wait(&job.stream, signal, Until::Equal, ROUNDS + 5)?;
+            ops.put(&job.stream, dest, source, BYTES as u64, right)?;
+        }
+        ops.quiet(&job.stream)?;
+        ops.barrier(&job.stream)
+    })?;
+    for round in 100..103 {
+        job.gpu.write(source, &pattern(me, round))?;
+        // SAFETY: as above.
+        unsafe { job.stream.replay(&graph) }?;
+        arrived(round)?;
+    }
+    if wrong > 0 {
+        println!("FAILED on PE {me}: on streams: wrong bytes in {wrong} rounds");
+    } else {
+        println!("PE {me}: {ROUNDS} rounds on a stream and 3 of a graph: ok");
+    }
+    Ok(wrong == 0)
+}
