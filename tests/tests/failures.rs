@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use symrail_tests::job::{Job, Outcome, built, run_alone};
-use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN, SHM};
+use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN, SHM, STAGED_TCP};
 
 /// A job that only joins and leaves, under a setting; it must fail and say these words.
 fn must_fail(job: &Job, words: &[&str]) -> Outcome {
@@ -76,7 +76,7 @@ fn pes_that_do_not_agree_are_named_with_their_values() {
 
 #[test]
 fn wrong_calls_are_refused_in_words_and_do_no_harm() {
-    for path in [MAPPED, ONE_RAIL, ROUND_ROBIN, SHM] {
+    for path in [MAPPED, ONE_RAIL, ROUND_ROBIN, SHM, STAGED_TCP] {
         path.of(fault(), 2).args(["refusals"]).succeed();
     }
     ONE_RAIL.of(fault(), 2).env("SYMRAIL_AMO_PATH", "native").args(["refusals"]).succeed();
@@ -128,6 +128,9 @@ fn the_death_of_a_peer_is_told() {
     survive(ONE_RAIL, "put", "kill");
     survive(SHM, "barrier", "kill");
     survive(MAPPED, "barrier", "kill");
+    for operation in ["put", "put-large", "get", "put-signal"] {
+        survive(STAGED_TCP, operation, "kill");
+    }
 }
 
 #[test]
@@ -136,6 +139,9 @@ fn a_peer_that_hangs_is_told() {
         survive(ROUND_ROBIN, operation, "stop");
     }
     survive(MAPPED, "barrier", "stop");
+    for operation in ["put-large", "get-large", "amo", "wait"] {
+        survive(STAGED_TCP, operation, "stop");
+    }
 }
 
 #[test]

@@ -37,10 +37,17 @@ impl Gpu {
     /// The calling thread's current GPU, if it has chosen one.
     #[must_use]
     pub fn current() -> Option<i32> {
-        let mut device = 0;
-        // SAFETY: it only tries to load the library; then the driver writes one number, or says that nothing is current.
-        let answer = unsafe { sys::is_culib_present().then(|| sys::cuCtxGetDevice(&raw mut device)) };
-        (answer == Some(sys::CUresult::CUDA_SUCCESS)).then_some(device)
+        let (mut context, mut device) = (null_mut(), 0);
+        let good = |answer| answer == sys::CUresult::CUDA_SUCCESS;
+        // SAFETY: it tries to load the library; then the driver writes one handle, null where nothing is current, and one number.
+        let found = unsafe {
+            sys::is_culib_present()
+                && good(sys::cuInit(0))
+                && good(sys::cuCtxGetCurrent(&raw mut context))
+                && !context.is_null()
+                && good(sys::cuCtxGetDevice(&raw mut device))
+        };
+        found.then_some(device)
     }
 
     /// Whether an address is that of a GPU's memory, or of managed memory; `false` for all else, and without a driver.

@@ -103,6 +103,18 @@ pub trait Carrier {
         self.base().wrapping_add(offset)
     }
 
+    /// Writes bytes of this PE's area, which nobody else uses meanwhile.
+    fn store(&mut self, offset: usize, bytes: &[u8]) {
+        // SAFETY: within the area, as the caller says.
+        unsafe { self.at(offset).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    }
+
+    /// Reads bytes of this PE's area, which nobody else changes meanwhile.
+    fn load(&self, offset: usize, bytes: &mut [u8]) {
+        // SAFETY: within the area, as the caller says.
+        unsafe { self.at(offset).copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
+    }
+
     /// Reads one of this PE's words as others left it.
     #[inline]
     fn word(&self, word: usize) -> u64 {

@@ -1,5 +1,7 @@
 //! The runtime's host API as carrier.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use symrail::{Cmp, Runtime, SignalOp};
 
 use super::carrier::Carrier;
@@ -15,8 +17,10 @@ impl<'a> Host<'a> {
     /// Takes an area of `bytes` from the heap. Collective.
     pub fn new(runtime: &'a Runtime, bytes: usize) -> Result<Host<'a>> {
         let base = runtime.align(4096, bytes)?;
+        let zeros = vec![0u8; super::carrier::area::SOURCE];
+        // Through the runtime: it may be memory that the CPU cannot touch.
         // SAFETY: a block of that many bytes; whoever is told of it waits for the barrier.
-        unsafe { base.write_bytes(0, super::carrier::area::SOURCE) };
+        unsafe { runtime.put(base, zeros.as_ptr(), zeros.len(), runtime.my_pe()) }?;
         runtime.barrier_all()?;
         Ok(Host { runtime, base })
     }
@@ -28,6 +32,37 @@ impl<'a> Host<'a> {
 }
 
 impl Carrier for Host<'_> {
+    fn store(&mut self, offset: usize, bytes: &[u8]) {
+        // SAFETY: within the area, which may be memory that the CPU cannot touch. What fails is found by whoever checks.
+        let _ = unsafe { self.runtime.put(self.at(offset), bytes.as_ptr(), bytes.len(), self.runtime.my_pe()) };
+    }
+
+    fn load(&self, offset: usize, bytes: &mut [u8]) {
+        let own = self.runtime.my_pe();
+        // SAFETY: as above, the other way round.
+        if unsafe { self.runtime.get(bytes.as_mut_ptr(), self.at(offset), bytes.len(), own) }.is_err() {
+            bytes.fill(0); // found to be wrong
+        }
+    }
+
+    fn word(&self, word: usize) -> u64 {
+        let mut bytes = [0; 8];
+        if self.runtime.is_staged(self.at(word)) {
+            self.load(word, &mut bytes);
+            return u64::from_ne_bytes(bytes);
+        }
+        // SAFETY: an aligned word of the area, which others change as a whole.
+        unsafe { AtomicU64::from_ptr(self.at(word).cast()) }.load(Ordering::Acquire)
+    }
+
+    fn set_word(&mut self, word: usize, value: u64) {
+        if self.runtime.is_staged(self.at(word)) {
+            return self.store(word, &value.to_ne_bytes());
+        }
+        // SAFETY: as above.
+        unsafe { AtomicU64::from_ptr(self.at(word).cast()) }.store(value, Ordering::Release);
+    }
+
     #[inline]
     fn pe(&self) -> u32 {
         self.runtime.my_pe()

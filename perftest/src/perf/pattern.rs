@@ -25,29 +25,23 @@ pub struct Wrong {
 
 /// Fills `len` bytes of this PE's area.
 pub fn fill<C: Carrier>(carrier: &mut C, offset: usize, len: usize, seed: u64) {
-    for at in 0..len.div_ceil(8) {
-        let bytes = eight(seed, at);
-        let rest = (len - at * 8).min(8);
-        // SAFETY: within the area, as the caller says, which nobody reads before a barrier.
-        unsafe { carrier.at(offset + at * 8).copy_from_nonoverlapping(bytes.as_ptr(), rest) };
-    }
+    let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|at| eight(seed, at)).collect();
+    bytes.truncate(len);
+    carrier.store(offset, &bytes);
 }
 
 /// Makes sure that what is found later was not there before.
 pub fn wipe<C: Carrier>(carrier: &mut C, offset: usize, len: usize) {
-    // SAFETY: as for `fill`.
-    unsafe { carrier.at(offset).write_bytes(0xa5, len) };
+    carrier.store(offset, &vec![0xa5; len]);
 }
 
 /// Compares `len` bytes of this PE's area at `offset` with those that start at index `from` (a multiple of 8) of the pattern.
 pub fn check<C: Carrier>(carrier: &C, offset: usize, len: usize, seed: u64, from: usize) -> Option<Wrong> {
-    for at in 0..len.div_ceil(8) {
+    let mut all = vec![0; len];
+    carrier.load(offset, &mut all);
+    for (at, found) in all.chunks(8).enumerate() {
         let expected = eight(seed, from / 8 + at);
-        let rest = (len - at * 8).min(8);
-        let mut found = [0; 8];
-        // SAFETY: within the area, as the caller says, and after the barrier that completes what is written there.
-        unsafe { carrier.at(offset + at * 8).copy_to_nonoverlapping(found.as_mut_ptr(), rest) };
-        if let Some(byte) = (0..rest).find(|byte| found[*byte] != expected[*byte]) {
+        if let Some(byte) = (0..found.len()).find(|byte| found[*byte] != expected[*byte]) {
             return Some(Wrong { at: at * 8 + byte, found: found[byte], expected: expected[byte] });
         }
     }
