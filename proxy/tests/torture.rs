@@ -18,8 +18,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use symrail_heap::guarded::{GuardedMemory, GuardedMover};
-use symrail_proxy::stage::WINDOW_BYTES;
+use symrail_proxy::stage::{WINDOW_BYTES, WINDOW_OFFSET};
 use symrail_proxy::{Engine, HOST};
+use symrail_transport::Error;
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::endpoint::job::{Fetch, Issue, Job, Signal, Source};
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
@@ -438,6 +439,33 @@ fn a_quiet_lets_no_atomic_of_a_nic_overtake_a_put() {
             world.quiet(0);
         }
     }
+}
+
+/// What travels through windows is staging's own: no operation names them, at either end.
+#[test]
+fn windows_are_nobodys_source_or_destination() {
+    let mut world = world(1, true);
+    let word = Box::new(7u64);
+    let local: *const u8 = (&raw const *word).cast();
+    let issue = Issue { issuer: HOST, tag: None };
+    let inside = world.pes[0].engine.endpoint().regions().local(WINDOW_OFFSET, 8).unwrap();
+    let jobs = [
+        Job::Put { dest: WINDOW_OFFSET, source: Source::Stable(local), len: 8 },
+        Job::Put { dest: 0, source: Source::Stable(inside), len: 8 },
+        Job::Get { source: WINDOW_OFFSET, dest: local.cast_mut(), len: 8 },
+        Job::PutSignal {
+            dest: 0,
+            source: Source::Stable(local),
+            len: 8,
+            signal: Signal { offset: WINDOW_OFFSET, value: 1, op: AmoOp::Set },
+        },
+    ];
+    for job in jobs {
+        // SAFETY: refused before anything is touched, and the word lives until the end.
+        let refused = unsafe { world.pes[0].engine.submit(1, job, issue) }.unwrap_err();
+        assert!(matches!(refused, Error::OutOfSegment { .. }), "{job:?}: {refused}");
+    }
+    world.quiet(0);
 }
 
 #[test]
