@@ -88,8 +88,10 @@ pub fn load(settings: &Settings) -> Result<Arc<Library>> {
 
 /// What libfabric takes from the environment only, where its own defaults do not fit: `ofi_rxm` keeps chunks of 1,024
 /// receive buffers of 16 KiB, four of them for each endpoint over TCP, which was 354 MB and 2.6 s of
-/// page faults for a PE with four rails (35 MB and none with these). Our messages fit into the smaller buffers.
-const DEFAULTS: [(&str, &str); 2] = [("FI_OFI_RXM_BUFFER_SIZE", "4096"), ("FI_OFI_RXM_MSG_RX_SIZE", "256")];
+/// page faults for a PE with four rails (35 MB and none with these). Our messages fit into the smaller buffers. It also
+/// has room for 2,048 receives, where a rail posts 64 ([`messages`]): 0.8 MB for each endpoint.
+const DEFAULTS: [(&str, &str); 3] =
+    [("FI_OFI_RXM_BUFFER_SIZE", "4096"), ("FI_OFI_RXM_MSG_RX_SIZE", "256"), ("FI_OFI_RXM_RX_SIZE", "256")];
 
 /// For `ofi_rxm` over verbs: by default it asks for a completion queue that 256 peers could fill at once, which is more than
 /// small devices have (soft-RoCE: 32,767 entries). With more peers than this, posts wait for room.
