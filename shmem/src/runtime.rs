@@ -434,6 +434,7 @@ impl Opened {
     }
 
     fn addresses(&self) -> Addresses {
-        Addresses { host: self.host.addresses(), proxy: self.engine.addresses() }
+        let host = self.host.addresses().into_iter().next().unwrap_or_default();
+        Addresses { host, proxy: self.engine.addresses() }
     }
 }

@@ -68,11 +68,7 @@ impl Regions {
             return Err(Error::Fabric {
                 call: "fi_mr_reg",
                 rail: domain.rail.clone(),
-                fault: Fault {
-                    code: ffi::FI_EALREADY,
-                    text: format!("region id {id} is registered already"),
-                    retryable: false,
-                },
+                fault: Fault { code: ffi::FI_EALREADY, text: format!("region id {id} is registered already") },
             });
         }
         // SAFETY: forwarded to the caller.
