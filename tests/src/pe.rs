@@ -1,5 +1,6 @@
 //! What all test programs have in common.
 
+use std::io::Write as _;
 use std::sync::Mutex;
 
 use symrail::{Result, Runtime};
@@ -21,7 +22,7 @@ pub fn run(work: impl FnOnce(&Runtime) -> Result<()>) -> std::process::ExitCode 
     let rt = match joined {
         Ok(rt) => rt,
         Err(error) => {
-            eprintln!("joining: {error}");
+            complain(&format!("joining: {error}"));
             return std::process::ExitCode::FAILURE;
         }
     };
@@ -30,10 +31,17 @@ pub fn run(work: impl FnOnce(&Runtime) -> Result<()>) -> std::process::ExitCode 
     match work(&rt).and_then(|()| rt.finalize()) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("PE {me}: {error}{}", DOING.lock().map_or_else(|_| String::new(), |what| format!(" [{what}]")));
+            let doing = DOING.lock().map_or_else(|_| String::new(), |what| format!(" [{what}]"));
+            complain(&format!("PE {me}: {error}{doing}"));
             std::process::ExitCode::FAILURE
         }
     }
+}
+
+/// Prints a line in one piece, so that lines of several PEs do not mix.
+fn complain(line: &str) {
+    // Nobody is left to tell if that fails.
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 /// The argument at `index`, or a default.
