@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use symrail_heap::Mover;
 use symrail_heap::cuda::{CudaError, CudaMover, Gpu};
-use symrail_proxy::session::{Context, Progress, Session, allowed_cpus};
+use symrail_proxy::session::{Context, Progress, Session};
 use symrail_proxy::stage::WINDOW_BYTES;
 use symrail_transport::Pe;
 use symrail_transport::backend::{self, HostPes};
 use symrail_transport::env::Settings;
+use symrail_transport::topology::allowed_cpus;
 
 use crate::abi::{Bootstrap, qp, status};
 use crate::environment;
@@ -127,7 +128,7 @@ impl Exchange<'_> {
         if local_pe >= local_pes {
             return alone;
         }
-        HostPes { cpus: vec![allowed_cpus(); local_pes], local_pe, ..alone }
+        HostPes::alike(allowed_cpus(), local_pe, local_pes)
     }
 
     /// Everybody's bytes, which may be of different lengths.

@@ -6,12 +6,13 @@ use std::sync::{Arc, Barrier, Mutex};
 
 use symrail_heap::guarded::{GuardedMemory, GuardedMover};
 use symrail_proxy::session::memory::HANDLE_SIZE;
-use symrail_proxy::session::{Place, Progress, Session, allowed_cpus};
+use symrail_proxy::session::{Place, Progress, Session};
 use symrail_proxy::stage::WINDOW_BYTES;
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::backend::HostPes;
 use symrail_transport::endpoint::job::Source;
 use symrail_transport::env::Settings;
+use symrail_transport::topology::allowed_cpus;
 
 const HEAP: usize = 4 << 20;
 const WORDS: u64 = (HEAP - 4096) as u64;

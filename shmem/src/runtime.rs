@@ -8,10 +8,10 @@ use symrail_heap::{PeerMap, Reach, SymmetricHeap};
 use symrail_proxy::channel::{Channel, DEFAULT_REPLIES, DEFAULT_SLOTS, Producer};
 use symrail_proxy::{Engine, Options, Proxy};
 use symrail_transport::backend::{self, Choice, HostPes};
-use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Record, Role};
+use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::{HeapKind, ProxyPoll, Settings};
 use symrail_transport::region::Segment;
-use symrail_transport::topology::CpuSet;
+use symrail_transport::topology::allowed_cpus;
 use symrail_transport::{Operation, Pe};
 
 use crate::bootstrap::{self, Bootstrap};
@@ -303,17 +303,18 @@ impl Runtime {
         if let Ok(wire) = &self.wire {
             wire.settle(Duration::from_secs(self.settings.timeout_s));
         }
-        self.write_trace(Trace::add);
+        self.write_trace(|trace| {
+            trace.add(self.wire.as_ref().map_or_else(|_| Vec::new(), |wire| wire.lanes().take_records()))
+        });
         let barrier = lock(&self.bootstrap).barrier().map_err(Error::from);
-        self.write_trace(|trace, _| trace.end());
+        self.write_trace(Trace::end);
         quiet.and(barrier)
     }
 
     /// Writes some of the trace, if there is one. That it cannot be written is no reason to fail.
-    fn write_trace(&self, write: impl Fn(&Trace, &[(Vec<String>, Vec<Record>)]) -> std::io::Result<()>) {
+    fn write_trace(&self, write: impl FnOnce(&Trace) -> std::io::Result<()>) {
         let Some(trace) = &self.trace else { return };
-        let records = self.wire.as_ref().map_or_else(|_| Vec::new(), |wire| wire.lanes().take_records().to_vec());
-        if let Err(error) = write(trace, &records) {
+        if let Err(error) = write(trace) {
             tracing::warn!(%error, "the trace could not be written");
         }
     }
@@ -336,12 +337,6 @@ pub(crate) fn segments(heap: &SymmetricHeap) -> Vec<Segment> {
 
 pub(crate) fn wire_segment(s: &symrail_heap::Segment) -> Segment {
     Segment { id: s.id, offset: s.offset, len: s.len, base: s.ptr.as_ptr() }
-}
-
-/// The cores that this process may use.
-fn allowed_cpus() -> CpuSet {
-    let Ok(set) = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)) else { return CpuSet::default() };
-    (0..nix::sched::CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).collect()
 }
 
 fn open(settings: &Settings, me: Pe, n_pes: u32, host: &HostPes) -> Result<Opened> {

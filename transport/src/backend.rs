@@ -35,7 +35,13 @@ impl HostPes {
     /// A PE that is alone on its host and may use `cpus`.
     #[must_use]
     pub fn alone(cpus: CpuSet) -> HostPes {
-        HostPes { cpus: vec![cpus], local_pe: 0, seat: (0, 1), gpu: None }
+        HostPes::alike(cpus, 0, 1)
+    }
+
+    /// One of `local_pes` PEs of a host that may all use `cpus`: what is assumed where others' cores are not known.
+    #[must_use]
+    pub fn alike(cpus: CpuSet, local_pe: usize, local_pes: usize) -> HostPes {
+        HostPes { cpus: vec![cpus; local_pes], local_pe, seat: (local_pe, local_pes), gpu: None }
     }
 }
 
@@ -194,5 +200,17 @@ impl Choice {
                 nics.iter().take(take).map(|nic| verbs::open(nic, role, destinations, mode.clone(), settings)).collect()
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pes_of_a_host_have_seats_of_their_own() {
+        let seats: Vec<_> = (0..3).map(|pe| HostPes::alike([0, 1].into(), pe, 3).seat).collect();
+        assert_eq!(seats, [(0, 3), (1, 3), (2, 3)]);
+        assert_eq!(HostPes::alone([0].into()).seat, (0, 1));
     }
 }

@@ -38,7 +38,6 @@ use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::{ProxyPoll, Settings};
 use symrail_transport::rail::RailCaps;
 use symrail_transport::region::Segment;
-use symrail_transport::topology::CpuSet;
 use symrail_transport::{Error, Pe, Result};
 
 use crate::stage::{WINDOW_BYTES, WINDOW_OFFSET};
@@ -296,11 +295,4 @@ impl Session {
         next.offset = (offset + len as u64).next_multiple_of(GRAIN) + GRAIN;
         (id, offset)
     }
-}
-
-/// The processing units that this process may use.
-#[must_use]
-pub fn allowed_cpus() -> CpuSet {
-    let Ok(set) = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)) else { return CpuSet::default() };
-    (0..nix::sched::CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).collect()
 }

@@ -46,12 +46,11 @@ impl Trace {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn add(&self, endpoints: &[(Vec<String>, Vec<Record>)]) -> Result<()> {
+    pub fn add(&self, endpoints: Vec<(Vec<String>, Vec<Record>)>) -> Result<()> {
         let mut events = vec![self.name_of_process()];
         let mut rows: Vec<Row> = Vec::new();
         let mut lanes_before = 0;
-        for (names, records) in endpoints {
-            let mut records = records.clone();
+        for (names, mut records) in endpoints {
             records.sort_by_key(|record| record.posted);
             for record in records {
                 let lane = lanes_before + usize::from(record.lane);
@@ -128,7 +127,7 @@ mod tests {
         let host = (vec!["host a".to_owned()], vec![at(0, 30, 5), at(0, 0, 10), at(0, 5, 10)]);
         let proxy = (vec!["a".to_owned(), "b".to_owned()], vec![at(1, 0, 50)]);
         for trace in &traces {
-            trace.add(&[host.clone(), proxy.clone()]).unwrap();
+            trace.add(vec![host.clone(), proxy.clone()]).unwrap();
         }
         traces.iter().for_each(|trace| trace.end().unwrap());
         let text = std::fs::read_to_string(&path).unwrap();

@@ -11,11 +11,12 @@ use std::slice;
 
 use guard::{Failure, guarded};
 use symrail_proxy::session::memory::{HANDLE_SIZE, Memory};
-use symrail_proxy::session::{Place, Progress, Session, allowed_cpus};
+use symrail_proxy::session::{Place, Progress, Session};
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::backend::HostPes;
 use symrail_transport::endpoint::job::Source;
 use symrail_transport::env::Settings;
+use symrail_transport::topology::allowed_cpus;
 
 /// The version of the header.
 const ABI: u32 = 1;
@@ -69,11 +70,10 @@ unsafe extern "C" fn symrail_transport_open(abi: u32, options: *const Options, o
         let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(std::io::stderr().is_terminal());
         let _ = log.with_writer(std::io::stderr).try_init();
         settings.warn_unknown();
-        let mut host = HostPes::alone(allowed_cpus());
-        if local_pes > 0 {
-            host.local_pe = local_pe as usize;
-            host.cpus = vec![allowed_cpus(); local_pes as usize];
-        }
+        let host = match local_pes {
+            0 => HostPes::alone(allowed_cpus()),
+            _ => HostPes::alike(allowed_cpus(), local_pe as usize, local_pes as usize),
+        };
         let progress = if flags & THREAD != 0 { Progress::Thread } else { Progress::Caller };
         let session = Box::new(Session::open(pe, n_pes, &host, &settings, progress, None)?);
         // SAFETY: not null, and the caller's place for a pointer.

@@ -9,7 +9,7 @@
 //! | [`mapping`] | `NIC_PE_MAPPING`, for who knows better |
 //! | [`proxy_core`](mod@proxy_core) | the core that a proxy thread is pinned to |
 //!
-//! Only `detect` and `locate` look at the machine; all decisions are pure functions over a [`Machine`].
+//! Only `detect`, `locate` and [`allowed_cpus`] look at the machine; all decisions are pure functions over a [`Machine`].
 
 pub mod affinity;
 pub mod detect;
@@ -21,5 +21,5 @@ pub mod proxy_core;
 pub use affinity::{Near, Ranked, order, rails_of, spread};
 pub use locate::NicLocation;
 pub use mapping::NicPeMapping;
-pub use place::{CpuSet, Distance, Machine, PciAddress, Place};
+pub use place::{CpuSet, Distance, Machine, PciAddress, Place, allowed_cpus};
 pub use proxy_core::{ProxySeat, proxy_core};

@@ -7,6 +7,13 @@ use std::str::FromStr;
 /// Processing units by the operating system's numbers.
 pub type CpuSet = BTreeSet<usize>;
 
+/// The processing units that this process may use.
+#[must_use]
+pub fn allowed_cpus() -> CpuSet {
+    let Ok(set) = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)) else { return CpuSet::default() };
+    (0..nix::sched::CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).collect()
+}
+
 /// Where something is: which cores are local to it and, for a device, through which bridges it is reached.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place {
