@@ -4,6 +4,8 @@
 #   scripts/netns-rails.sh [R]                   measures 4 MiB puts over 1, 2 and 4 rails (or 1 and R), whole puts in turn
 #                                                (round-robin) and split (stripe), and compares with one rail
 #   scripts/netns-rails.sh R -- COMMAND [ARG…]   runs a command as PE 0 here and as PE 1 at the other end, over R rails
+#   scripts/netns-rails.sh flap [SECONDS]        four rails, of which another one is pulled out every second, under load that
+#                                                counts what it sends and gets: exit code 0 when nothing is lost or done twice
 #
 # RATE=<Mbit/s> sets the speed of a cable (default 400: slow enough that two busy cores are not the limit). Exit code: 0 when
 # two rails give at least 1.9 and four at least 3.7 times the bandwidth of one, 1 when not, 77 when this machine does not
@@ -17,8 +19,8 @@ target=${CARGO_TARGET_DIR:-$root/target}
 rate=${RATE:-400}
 
 outside() {
-  case ${1-} in -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$self"; exit 0 ;; esac
-  [[ ${1-4} =~ ^([1-9]|[1-5][0-9]|6[0-4])$ ]] || { echo "$0: R is a number of rails from 1 to 64" >&2; exit 2; }
+  case ${1-} in -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$self"; exit 0 ;; esac
+  [[ ${1-4} =~ ^(flap|[1-9]|[1-5][0-9]|6[0-4])$ ]] || { echo "$0: R is a number of rails from 1 to 64" >&2; exit 2; }
   local as=()
   [ "$(id -u)" = 0 ] || as=(--map-root-user)
   # shellcheck disable=SC2016
@@ -26,7 +28,9 @@ outside() {
     echo "SKIPPED: network namespaces with shaped veth cables need root, user namespaces or other kernel modules: ${why##*$'\n'}"
     exit 77
   fi
-  cargo build -q --release --manifest-path "$root/Cargo.toml" -p symrail-perftest --bin symrail
+  local programs=(-p symrail-perftest --bin symrail)
+  [ "${1-}" != flap ] || programs=(-p symrail-tests --bin pe_flap)
+  cargo build -q --release --manifest-path "$root/Cargo.toml" "${programs[@]}"
   cargo build -q --release --manifest-path "$root/Cargo.toml" -p symrail --example rendezvous
   work=$(mktemp -d)
   inner=
@@ -124,10 +128,46 @@ measure() { # rails…
   return $missed
 }
 
+pull_cables() { # file: while it exists, one cable after the other is out every other second, and its connections are cut
+  local cut=0 i=0
+  until [ -e "$1" ]; do sleep .1; done
+  while [ -e "$1" ]; do
+    ip link set rail$i down
+    # The kernel would keep connections over a pause of a second; these end here, and there by the answer to the next packet.
+    ss -K dst 10.91.$i.0/24 > "$WORK/cut" 2> /dev/null || true
+    [ "$(wc -l < "$WORK/cut")" -le 1 ] || cut=$((cut + 1))
+    sleep 1
+    ip link set rail$i up
+    sleep 1
+    i=$(((i + 1) % 4))
+  done
+  echo "$cut" > "$WORK/cuts"
+}
+
+flap() { # seconds
+  local puller code=0
+  # TCP gives up a connection without an answer after 1.4 s, not after a quarter of an hour.
+  echo 2 > /proc/sys/net/ipv4/tcp_retries2
+  nsenter --net="$there" sh -c 'echo 2 > /proc/sys/net/ipv4/tcp_retries2'
+  pull_cables "$WORK/joined" &
+  puller=$!
+  both 4 "$target/release/pe_flap" "$1" "$WORK/joined" || code=$?
+  cat "$WORK/pe1"; [ -z "${FLAPLOG-}" ] || cp "$WORK/pe1" "$FLAPLOG"
+  touch "$WORK/joined" # whatever became of the PEs: the other loop ends
+  sleep .2
+  rm "$WORK/joined"
+  wait $puller || code=1
+  echo "connections were cut $(cat "$WORK/cuts") times"
+  return $code
+}
+
 inside() {
   trap 'exit 143' TERM INT HUP
   local rails=${1-}
-  if [ "${2-}" = -- ]; then
+  if [ "$rails" = flap ]; then
+    lay_cables 4
+    flap "${2-10}"
+  elif [ "${2-}" = -- ]; then
     shift 2
     lay_cables "$rails"
     both "$rails" "$@"

@@ -1,10 +1,14 @@
 //! The target agent: applies what peers ask for to this PE's memory, and answers.
 //!
 //! Peers' AMOs and small put-signals arrive as requests. The agent applies them with the CPU, in sequence per
-//! connection, with the same atomic instructions that this PE and its same-host peers use; so all of them are
+//! stream, with the same atomic instructions that this PE and its same-host peers use; so all of them are
 //! atomic with one another.
 //!
-//! Answers are batched: one per connection and round, however many requests came. Who waits is answered in the same
+//! Each is applied once, however often and over whichever lane it comes: a source sends again what it has no answer to. What
+//! a request has fetched is kept until the source is known to have it, so that it gets the same answer again. What comes
+//! before its turn is dropped: the source sends that again, too, since what was before it is missing.
+//!
+//! Answers are batched: one per stream and round, however many requests came. Who waits is answered in the same
 //! round; a bare acknowledgement waits until nothing else is to do, so that whoever waits here for what the request has
 //! changed goes first.
 
@@ -21,16 +25,25 @@ use symrail_transport::wire::{Outcome, Refusal, Reply, Request, RequestKind};
 /// Requests that are acknowledged at once when so many have gathered: well below what a source may have under way.
 const ACKNOWLEDGE_AFTER: u32 = 256;
 
-/// What is remembered of one connection: a source endpoint and a lane.
+/// Most outcomes that are kept of one stream: more than a source can wait for.
+const MOST_KEPT: usize = 4096;
+
+/// What is remembered of one stream of requests: a source endpoint and one of its lanes.
 #[derive(Default)]
 struct Inbound {
     /// Sequence number of the last request applied.
     applied: u32,
-    /// Sequence number of the last request acknowledged.
+    /// Sequence number of the last request answered.
     acknowledged: u32,
-    /// Outcomes to tell with the next answer.
-    outcomes: Vec<Outcome>,
-    /// It is in one of the lists of connections to answer.
+    /// Outcomes that the source is not known to have, with the numbers of their requests, in sequence.
+    outcomes: VecDeque<(u32, Outcome)>,
+    /// Outcomes of requests that took longer, to tell with the next answer. They are told once: who asks for what takes longer does
+    /// without failover.
+    late: Vec<Outcome>,
+    /// The lane that carries it, and how often that has changed.
+    lane: u8,
+    turn: u32,
+    /// It is in one of the lists of streams to answer.
     owed: bool,
     /// The source waits for the answer.
     urgent: bool,
@@ -51,7 +64,7 @@ pub struct Agent {
     lanes: usize,
     /// At `(role * n_pes + pe) * lanes + lane`.
     connections: Vec<Inbound>,
-    /// Connections to answer in this round, and when there is time.
+    /// Streams to answer in this round, and when there is time.
     owed: Vec<u32>,
     later: Vec<u32>,
     regions: Regions,
@@ -60,13 +73,15 @@ pub struct Agent {
     staged: Option<VecDeque<Long>>,
     applied: u64,
     refused: u64,
+    early: u64,
 }
 
 impl Agent {
     /// The agent of PE `me`, whose proxy endpoint has `lanes` lanes.
     #[must_use]
     pub fn new(me: Pe, n_pes: u32, lanes: usize) -> Self {
-        let connections = (0..2 * n_pes as usize * lanes).map(|_| Inbound::default()).collect();
+        let stream = |at| Inbound { lane: (at % lanes) as u8, ..Inbound::default() };
+        let connections = (0..2 * n_pes as usize * lanes).map(stream).collect();
         Agent {
             me,
             n_pes,
@@ -79,6 +94,7 @@ impl Agent {
             staged: None,
             applied: 0,
             refused: 0,
+            early: 0,
         }
     }
 
@@ -105,11 +121,9 @@ impl Agent {
     /// Tells what has become of such a request, with the next answer.
     pub(crate) fn tell(&mut self, connection: u32, outcome: Outcome) {
         self.refused += u64::from(outcome.refusal != Refusal::None);
-        let Some(c) = self.connections.get_mut(connection as usize) else { return };
-        c.outcomes.push(outcome);
-        if !c.urgent {
-            (c.owed, c.urgent) = (true, true);
-            self.owed.push(connection);
+        if let Some(c) = self.connections.get_mut(connection as usize) {
+            c.late.push(outcome);
+            self.owe(connection as usize);
         }
     }
 
@@ -145,25 +159,32 @@ impl Agent {
     }
 
     fn answer_one(&mut self, at: usize, per_message: usize, endpoint: &mut Endpoint) -> bool {
-        let (lane, source) = (at % self.lanes, at / self.lanes);
+        let (stream, source) = (at % self.lanes, at / self.lanes);
         let (pe, to_host) = (source % self.n_pes as usize, source >= self.n_pes as usize);
         let Some(c) = self.connections.get_mut(at).filter(|c| c.owed) else { return true };
         loop {
-            let (now, last) = (c.outcomes.len().min(per_message), c.outcomes.len() <= per_message);
-            // Operations end with their acknowledgement, so it goes with the last of their outcomes.
-            let applied = if last { c.applied } else { c.acknowledged };
-            let reply = Reply { source: self.me, applied, outcomes: now as u16 };
+            let told = c.outcomes.partition_point(|&(sequence, _)| !is_after(sequence, c.acknowledged));
+            let late = c.late.len().min(per_message);
+            let mut outcomes = c.outcomes.range(told..);
             self.message.clear();
-            self.message.extend_from_slice(&reply.encode());
-            for outcome in c.outcomes.iter().take(now) {
+            self.message.resize(Reply::SIZE, 0);
+            let mut count = 0;
+            for outcome in c.late[..late].iter().chain(outcomes.by_ref().take(per_message - late).map(|(_, o)| o)) {
                 self.message.extend_from_slice(&Reply::encode_outcome(outcome));
+                count += 1;
             }
-            if !endpoint.reply(pe as Pe, to_host, lane, &self.message) {
+            // What an answer acknowledges has its outcomes in it.
+            let applied = outcomes.next().map_or(c.applied, |(sequence, _)| sequence.wrapping_sub(1));
+            let after = c.acknowledged;
+            let turn = if applied == c.applied { c.turn } else { 0 };
+            let reply = Reply { source: self.me, lane: stream as u8, after, applied, turn, outcomes: count };
+            self.message[..Reply::SIZE].copy_from_slice(&reply.encode());
+            if !endpoint.reply(pe as Pe, to_host, c.lane.into(), &self.message) {
                 return false;
             }
-            c.outcomes.drain(..now);
-            if last {
-                c.acknowledged = applied;
+            c.acknowledged = applied;
+            c.late.drain(..late);
+            if applied == c.applied && c.late.is_empty() {
                 (c.owed, c.urgent) = (false, false);
                 return true;
             }
@@ -173,7 +194,7 @@ impl Agent {
     /// Applies a request to memory that the CPU reaches.
     pub(crate) fn apply(&mut self, request: &Request, payload: &[u8]) -> Result<u64, Refusal> {
         match request.kind {
-            RequestKind::Flush => Ok(0),
+            RequestKind::Flush | RequestKind::Move => Ok(0),
             RequestKind::Pull | RequestKind::PullSignal | RequestKind::Push => Err(Refusal::Undefined),
             RequestKind::Amo => {
                 let word = self.word(request.offset, request.ty.size())?;
@@ -204,6 +225,16 @@ impl Agent {
         }
     }
 
+    /// Has a stream answered in this round.
+    fn owe(&mut self, at: usize) {
+        let c = &mut self.connections[at];
+        if !std::mem::replace(&mut c.urgent, true) {
+            // It may stand in `later` too; answering twice is harmless, answering late is not.
+            c.owed = true;
+            self.owed.push(at as u32);
+        }
+    }
+
     /// Where `len` bytes at an offset are, if the CPU reaches them.
     pub(crate) fn range(&self, offset: u64, len: usize) -> Result<*mut u8, Refusal> {
         if len == 0 {
@@ -218,24 +249,77 @@ impl Agent {
     }
 }
 
+impl Inbound {
+    /// Keeps an outcome of request `sequence`, which is the next.
+    fn keep(&mut self, sequence: u32, outcome: Outcome) {
+        if self.outcomes.len() >= MOST_KEPT {
+            self.outcomes.pop_front();
+        }
+        self.outcomes.push_back((sequence, outcome));
+    }
+
+    /// The source has answers up to request `sequence` only: others may have been lost.
+    fn answer_again(&mut self, sequence: u32) {
+        if is_after(self.acknowledged, sequence) {
+            self.acknowledged = sequence;
+        }
+    }
+
+    /// The source has the answers to requests up to the one whose number ends like this, which is not after `sequence`.
+    fn forget(&mut self, sequence: u32, acknowledged: u16) {
+        let acknowledged = sequence.wrapping_sub(u32::from((sequence as u16).wrapping_sub(acknowledged)));
+        while self.outcomes.pop_front_if(|&mut (of, _)| !is_after(of, acknowledged)).is_some() {}
+    }
+}
+
+/// Whether a sequence number comes after another.
+fn is_after(sequence: u32, other: u32) -> bool {
+    sequence.wrapping_sub(other).cast_signed() > 0
+}
+
+impl Agent {
+    /// A request that is not the next of its stream, or did not come over the stream's lane, or moves the stream.
+    #[cold]
+    fn unexpected(&mut self, at: usize, lane: usize, request: &Request) {
+        let c = &mut self.connections[at];
+        if request.kind == RequestKind::Move {
+            // An older move may come late.
+            if is_after(request.operand as u32, c.turn) {
+                (c.lane, c.turn) = (lane as u8, request.operand as u32);
+                c.answer_again(request.sequence);
+                self.owe(at);
+            }
+            return;
+        }
+        let expected = c.applied.wrapping_add(1);
+        if lane != usize::from(c.lane) {
+            // Sent before the stream was moved; its source was told that it would not be applied.
+        } else if is_after(request.sequence, expected) {
+            self.early += 1;
+            if self.early == 1 {
+                let (pe, got) = (request.source, request.sequence);
+                tracing::info!(pe, lane, got, expected, "a request before its turn; dropped");
+            }
+        } else {
+            // It was applied; its answer did not arrive, or not yet.
+            c.answer_again(request.sequence.wrapping_sub(1));
+            self.owe(at);
+        }
+    }
+}
+
 impl TargetAgent for Agent {
     fn request(&mut self, lane: usize, request: &Request, payload: &[u8]) {
         let source = request.source as usize + if request.from_host { self.n_pes as usize } else { 0 };
-        let at = source * self.lanes + lane;
-        let Some(expected) = self.connections.get(at).map(|c| c.applied.wrapping_add(1)) else { return };
-        if request.sequence != expected {
-            // The fabric keeps messages of a connection in order, so this is not one of our peers speaking.
-            self.refused += 1;
-            if self.refused == 1 {
-                tracing::warn!(
-                    pe = request.source,
-                    lane,
-                    got = request.sequence,
-                    expected,
-                    "a request out of sequence; dropped"
-                );
-            }
-            return;
+        let stream = usize::from(request.lane);
+        let at = source * self.lanes + stream;
+        let Some(c) = self.connections.get_mut(at).filter(|_| stream < self.lanes) else { return };
+        let expected = c.applied.wrapping_add(1);
+        if request.sequence != expected || lane != usize::from(c.lane) || request.kind == RequestKind::Move {
+            return self.unexpected(at, lane, request);
+        }
+        if !c.outcomes.is_empty() {
+            c.forget(expected, request.acknowledged);
         }
         let staged = if self.takes_longer(request) { self.staged.as_mut() } else { None };
         let result = match staged {
@@ -249,20 +333,17 @@ impl TargetAgent for Agent {
         c.applied = expected;
         match result.unwrap_or(Ok(0)) {
             Ok(value) if request.fetch && result.is_some() => {
-                c.outcomes.push(Outcome { id: request.id, value, refusal: Refusal::None });
+                c.keep(expected, Outcome { id: request.id, value, refusal: Refusal::None });
             }
             Ok(_) => {}
             Err(refusal) => {
                 self.refused += 1;
-                c.outcomes.push(Outcome { id: request.id, value: 0, refusal });
+                c.keep(expected, Outcome { id: request.id, value: 0, refusal });
             }
         }
         self.applied += 1;
-        let urgent = request.urgent || c.applied.wrapping_sub(c.acknowledged) >= ACKNOWLEDGE_AFTER;
-        if urgent && !c.urgent {
-            // It may stand in `later` too; answering twice is harmless, answering late is not.
-            (c.owed, c.urgent) = (true, true);
-            self.owed.push(at as u32);
+        if request.urgent || c.applied.wrapping_sub(c.acknowledged) >= ACKNOWLEDGE_AFTER {
+            self.owe(at);
         } else if !std::mem::replace(&mut c.owed, true) {
             self.later.push(at as u32);
         }

@@ -135,6 +135,8 @@ impl Engine {
         // SAFETY: the window lives as long as the mover, which the engine drops after the endpoint.
         let card = unsafe { self.endpoint.register(stage.window()) }?;
         self.agent.stage();
+        // What takes its target longer is answered once.
+        self.endpoint.forgo_failover();
         self.stage = Some(Box::new(stage));
         Ok(card)
     }

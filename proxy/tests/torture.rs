@@ -3,12 +3,15 @@
 //! Two or three PEs in one thread, polled in a random order. Each has, towards each peer, a stream of steps
 //! that must stay exact whatever the fabric does:
 //! - *fenced pairs*: a put of `n` to word A, a fence, a put (or AMO set) of `n` to word B: nobody ever sees B ahead of A;
-//! - *signals*: a put-signal of a block filled with `n` and a signal add of 1: at a signal of `n` the block holds `n`;
+//! - *signals*: a put-signal of a block filled with `n` and a signal add of 1: at a signal of `n` the block holds `n`; the
+//!   target then writes something else there, which stays;
 //! - *sums*: AMO adds and fetch-adds: every one applied once, fetched values all different;
 //! - *gets* of what a quiet has completed.
 //!
 //! In one test the symmetric memory is ordinary, in the other neither rails nor the CPU reach it, and half of the local
 //! buffers are such memory too: whatever touches it directly ends the test by a fault.
+//! Where PEs have several lanes, rails fail and come back at random moments (never lane 0 when it performs atomics,
+//! which nothing can repeat).
 //!
 //! A failing seed is printed; `SYMRAIL_TEST_SEED=n` runs that one alone, `SYMRAIL_TEST_SEEDS=n` runs more.
 
@@ -70,6 +73,8 @@ struct Stream {
     block_len: u64,
     /// The block is under way: its next content must wait for the quiet.
     block_busy: bool,
+    /// The signal that the target saw and behind which it wrote over the block itself.
+    consumed: u64,
 }
 
 struct Pe {
@@ -92,6 +97,11 @@ impl Pe {
             Memory::Ordinary(words) => words.as_mut_ptr().cast(),
             Memory::Guarded(memory) => memory.base().as_ptr(),
         }
+    }
+
+    fn fill(&mut self, offset: u64, len: u64, value: u8) {
+        // SAFETY: as below.
+        unsafe { self.base().add(offset as usize).write_bytes(value, len as usize) };
     }
 
     fn word(&self, offset: u64) -> u64 {
@@ -121,6 +131,14 @@ struct World {
     random: Random,
     next_tag: u64,
     staged: bool,
+    fabric: Fabric,
+    lanes: usize,
+    /// Which rails do not work; a rail fails or comes back at every so many polls, 0 for never.
+    down: Vec<bool>,
+    fails_every: u64,
+    spared: usize,
+    polls: u64,
+    polls_per_second: u64,
 }
 
 fn random(seed: u64) -> Random {
@@ -152,12 +170,13 @@ fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool, sta
         inject: [0, 64, 128][random.below(3) as usize],
         local_registration: random.below(2) == 0,
         software: random.below(2) == 0,
+        half_open: random.below(2) == 0,
         queue_depth: [2, 16, 256][random.below(3) as usize],
         atomics: native_amo,
     };
     let fabric = Fabric::new(seed, mischief);
     let rails = [RailPolicy::RoundRobin, RailPolicy::Stripe][random.below(2) as usize];
-    let policy = Policy { rails, stripe_threshold: 8192, native_amo, timeout_s: 1000 };
+    let policy = Policy { rails, stripe_threshold: 8192, native_amo, timeout_s: 1_000_000 };
     let mut pes: Vec<Pe> = (0..n)
         .map(|me| {
             let rails = (0..lanes).map(|lane| fabric.open(&format!("pe{me}rail{lane}")).unwrap()).collect();
@@ -172,7 +191,7 @@ fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool, sta
         .collect();
     let host = fabric.open("nobody's").unwrap().address();
     let addresses: Vec<Addresses> =
-        pes.iter().map(|p| Addresses { host: host.clone(), proxy: p.engine.addresses() }).collect();
+        pes.iter().map(|p| Addresses { host: vec![host.clone()], proxy: p.engine.addresses() }).collect();
     let mut cards = Vec::new();
     for pe in &mut pes {
         let base = pe.base();
@@ -200,14 +219,51 @@ fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool, sta
         }
     }
     let streams = (0..n).map(|_| (0..n).map(|_| Stream::default()).collect()).collect();
-    World { pes, streams, random, next_tag: 1, staged }
+    let fails_every = if lanes > 1 && !staged { [0, 100, 500, 2000][random.below(4) as usize] } else { 0 };
+    let polls_per_second = [100, 1000][random.below(2) as usize];
+    let (down, spared) = (vec![false; n * lanes], usize::from(native_amo));
+    let polls = 0;
+    #[rustfmt::skip]
+    let world = World {
+        pes, streams, random, next_tag: 1, staged, fabric, lanes, down, fails_every, spared, polls, polls_per_second,
+    };
+    world
 }
 
 impl World {
     fn poll_one(&mut self) {
+        self.polls += 1;
+        if self.fails_every > 0 && self.random.below(self.fails_every) == 0 {
+            self.disturb();
+        }
+        if self.polls.is_multiple_of(self.polls_per_second) {
+            let second = (self.polls / self.polls_per_second) as u32;
+            self.pes.iter_mut().for_each(|pe| pe.engine.endpoint().tick(second));
+        }
         let pe = self.random.below(self.pes.len() as u64) as usize;
         self.pes[pe].engine.poll();
         self.check();
+    }
+
+    /// A rail fails, for a moment or for longer, or comes back.
+    fn disturb(&mut self) {
+        let lane = self.spared + self.random.below((self.lanes - self.spared) as u64) as usize;
+        let rail = self.random.below(self.pes.len() as u64) as usize * self.lanes + lane;
+        if !self.down[rail] {
+            self.fabric.take_down(rail);
+        }
+        if self.down[rail] || self.random.below(4) == 0 {
+            self.fabric.bring_up(rail);
+            self.down[rail] = false;
+        } else {
+            self.down[rail] = true;
+        }
+    }
+
+    /// No more failures.
+    fn heal(&mut self) {
+        (0..self.down.len()).for_each(|rail| self.fabric.bring_up(rail));
+        self.fails_every = 0;
     }
 
     /// What must hold at every moment.
@@ -224,12 +280,19 @@ impl World {
                 let signal = pe.word(part + SIGNAL);
                 assert!(signal <= stream.signals);
                 if signal == stream.signals && signal > 0 {
-                    let fill = u64::from_ne_bytes([signal as u8; 8]);
+                    let consumed = stream.consumed == signal;
+                    let content = if consumed { !(signal as u8) } else { signal as u8 };
+                    let (fill, why) = (u64::from_ne_bytes([content; 8]), if consumed { "again" } else { "late" });
                     // All of a short block, samples of a long one.
                     let step = (stream.block_len / 512).next_multiple_of(8).max(8);
                     for at in (0..stream.block_len).step_by(step as usize) {
                         let seen = pe.word(part + BLOCK + at);
-                        assert_eq!(seen, fill, "PE {target} sees signal {signal} of PE {source} before byte {at}");
+                        assert_eq!(seen, fill, "PE {target}, signal {signal} of PE {source}: byte {at} came {why}");
+                    }
+                    if !self.staged {
+                        stream.consumed = signal;
+                        let len = stream.block_len;
+                        self.pes[target].fill(part + BLOCK, len, !(signal as u8));
                     }
                 }
             }
@@ -265,6 +328,9 @@ impl World {
                 break;
             }
             assert!(round < 2_000_000, "PE {pe} never becomes quiet");
+            if round == 50_000 {
+                self.heal(); // with so much against it, it would take too long
+            }
             self.poll_one();
         }
         assert_eq!(self.pes[pe].engine.take_error(HOST).map(|e| e.to_string()), None);
@@ -298,23 +364,25 @@ impl World {
                 };
                 self.submit(source, target, job, None);
             }
-            5 => {
-                self.streams[source][target].added += 1;
-                let tag = self.next_tag;
-                self.next_tag += 1;
-                let job = Job::Amo {
-                    offset: part + SUM,
-                    ty: self.word_type(),
-                    op: AmoOp::Add,
-                    operand: 1,
-                    compare: 0,
-                    fetch: Fetch::Told,
-                };
-                self.submit(source, target, job, Some(tag << 16 | target as u64));
-            }
+            5 => (0..1 + self.random.below(8)).for_each(|_| self.fetch(source, target, part)),
             6 => self.get(source, target, part),
             _ => self.quiet(source),
         }
+    }
+
+    fn fetch(&mut self, source: usize, target: usize, part: u64) {
+        self.streams[source][target].added += 1;
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        let job = Job::Amo {
+            offset: part + SUM,
+            ty: self.word_type(),
+            op: AmoOp::Add,
+            operand: 1,
+            compare: 0,
+            fetch: Fetch::Told,
+        };
+        self.submit(source, target, job, Some(tag << 16 | target as u64));
     }
 
     /// The sums stay small, so their low half is as good as the whole, and something else to a NIC.
@@ -396,7 +464,9 @@ impl World {
 
     fn get_block(&mut self, source: usize, target: usize, part: u64) {
         let stream = &self.streams[source][target];
-        let (len, fill) = (stream.block_len as usize, stream.signals as u8);
+        let consumed = stream.consumed == stream.signals;
+        let (len, signal) = (stream.block_len as usize, stream.signals as u8);
+        let fill = if consumed { !signal } else { signal };
         let mut block = vec![!fill; len].into_boxed_slice();
         let job = Job::Get { source: part + BLOCK, dest: block.as_mut_ptr(), len: len as u64 };
         self.submit(source, target, job, None);
@@ -482,7 +552,7 @@ fn run_all(staged: bool) {
     let number = |name| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
     let seeds = match number("SYMRAIL_TEST_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("SYMRAIL_TEST_SEEDS").unwrap_or(200),
+        None => 0..number("SYMRAIL_TEST_SEEDS").unwrap_or(400),
     };
     for seed in seeds {
         if let Err(panic) = std::panic::catch_unwind(|| run(seed, staged)) {

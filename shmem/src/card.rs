@@ -67,7 +67,7 @@ pub(crate) struct Card {
     fabric: String,
     /// The IB mode; empty where the backend is not ibverbs.
     ib_mode: String,
-    host_address: Vec<u8>,
+    host_addresses: Vec<Vec<u8>>,
     proxy_addresses: Vec<Vec<u8>>,
     /// The first segment's keys.
     segment: Vec<u8>,
@@ -85,7 +85,7 @@ impl Card {
             check_collectives: settings.check_collectives,
             fabric: String::new(),
             ib_mode: String::new(),
-            host_address: Vec::new(),
+            host_addresses: Vec::new(),
             proxy_addresses: Vec::new(),
             segment: Vec::new(),
             window: Vec::new(),
@@ -104,7 +104,7 @@ impl Card {
             native_amo: choice.native_amo(settings),
             fabric,
             ib_mode: choice.ib_mode.as_ref().map_or_else(String::new, |(mode, _)| mode.to_string()),
-            host_address: addresses.host,
+            host_addresses: addresses.host,
             proxy_addresses: addresses.proxy,
             segment,
             ..Card::without_wire(settings)
@@ -134,7 +134,7 @@ impl Card {
 
     /// How to connect to it; `None` when it has no rails.
     pub fn addresses(&self) -> Option<Addresses> {
-        let (host, proxy) = (self.host_address.clone(), self.proxy_addresses.clone());
+        let (host, proxy) = (self.host_addresses.clone(), self.proxy_addresses.clone());
         (!proxy.is_empty()).then_some(Addresses { host, proxy })
     }
 
@@ -211,7 +211,7 @@ mod tests {
             check_collectives: false,
             fabric: "tcp".into(),
             ib_mode: String::new(),
-            host_address: vec![2],
+            host_addresses: vec![vec![2]],
             proxy_addresses: vec![vec![3], vec![4]],
             segment: vec![5],
             window: vec![],

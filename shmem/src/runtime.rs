@@ -429,7 +429,6 @@ impl Opened {
     }
 
     fn addresses(&self) -> Addresses {
-        let host = self.host.addresses().into_iter().next().unwrap_or_default();
-        Addresses { host, proxy: self.engine.addresses() }
+        Addresses { host: self.host.addresses(), proxy: self.engine.addresses() }
     }
 }

@@ -184,20 +184,17 @@ impl Choice {
         }
     }
 
-    /// Opens the rails of one endpoint: the first NIC for the host endpoint, all for the proxy endpoint.
+    /// Opens the rails of one endpoint, one on each NIC.
     ///
     /// # Errors
     /// What the backend says.
     pub fn open(&self, role: Role, n_pes: u32, settings: &Settings) -> Result<Vec<Box<dyn Rail>>> {
-        let take = if role == Role::Host { 1 } else { usize::MAX };
         let destinations = Endpoint::destinations(role, n_pes);
         match &self.nics {
-            Nics::Libfabric(library, nics) => {
-                nics.iter().take(take).map(|nic| ofi::open(library, nic, role, settings)).collect()
-            }
+            Nics::Libfabric(library, nics) => nics.iter().map(|nic| ofi::open(library, nic, role, settings)).collect(),
             Nics::Ibverbs(nics) => {
                 let mode = self.ib_mode.clone().map_or_else(|| verbs::decide(nics, settings), Ok)?;
-                nics.iter().take(take).map(|nic| verbs::open(nic, role, destinations, mode.clone(), settings)).collect()
+                nics.iter().map(|nic| verbs::open(nic, role, destinations, mode.clone(), settings)).collect()
             }
         }
     }

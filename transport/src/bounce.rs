@@ -15,7 +15,7 @@ const LARGE_SLOTS: usize = 256;
 /// Registration id of the arena; symmetric segments and user buffers never reach it.
 const ARENA_ID: u32 = u32::MAX;
 
-/// One slot of the arena. Give it back with [`Bounce::free`].
+/// One slot of the arena. Give it back with [`Bounce::free`], as often as it was taken ([`Bounce::alloc`], [`Bounce::share`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot(u32);
 
@@ -25,6 +25,8 @@ pub struct Bounce {
     large: usize,
     free_small: Vec<u32>,
     free_large: Vec<u32>,
+    /// How often each slot is to be given back.
+    holders: Vec<u8>,
     keys: Vec<LocalKey>,
 }
 
@@ -52,6 +54,7 @@ impl Bounce {
             large,
             free_small: (0..SMALL_SLOTS as u32).rev().collect(),
             free_large: (0..LARGE_SLOTS as u32).rev().map(|i| i + SMALL_SLOTS as u32).collect(),
+            holders: vec![0; SMALL_SLOTS + LARGE_SLOTS],
             keys,
         })
     }
@@ -66,20 +69,40 @@ impl Bounce {
         self.free_small.len() > SMALL_SLOTS / 4 && self.free_large.len() > LARGE_SLOTS / 4
     }
 
+    /// Whether enough is free to go on with what has been taken on already: an eighth of each. Less than `plentiful`, so that what
+    /// waits and holds slots does not wait for them.
+    pub fn sufficient(&self) -> bool {
+        self.free_small.len() > SMALL_SLOTS / 8 && self.free_large.len() > LARGE_SLOTS / 8
+    }
+
+    /// Whether at least half of the slots are free.
+    pub fn ample(&self) -> bool {
+        self.free_small.len() > SMALL_SLOTS / 2 && self.free_large.len() > LARGE_SLOTS / 2
+    }
+
     /// A slot of at least `len` bytes, if there is one.
     pub fn alloc(&mut self, len: usize) -> Option<Slot> {
-        if len <= SMALL {
-            if let Some(slot) = self.free_small.pop() {
-                return Some(Slot(slot));
-            }
-        } else if len > self.large {
+        if len > self.large {
             return None;
         }
-        self.free_large.pop().map(Slot)
+        let small = if len <= SMALL { self.free_small.pop() } else { None };
+        let slot = small.or_else(|| self.free_large.pop())?;
+        self.holders[slot as usize] = 1;
+        Some(Slot(slot))
+    }
+
+    /// One more has to give the slot back before it is free.
+    pub fn share(&mut self, slot: Slot) {
+        self.holders[slot.0 as usize] += 1;
     }
 
     /// Gives a slot back.
     pub fn free(&mut self, slot: Slot) {
+        let holders = &mut self.holders[slot.0 as usize];
+        *holders = holders.saturating_sub(1);
+        if *holders > 0 {
+            return;
+        }
         if (slot.0 as usize) < SMALL_SLOTS { self.free_small.push(slot.0) } else { self.free_large.push(slot.0) }
     }
 

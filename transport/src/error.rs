@@ -47,6 +47,9 @@ pub struct Fault {
     pub code: i32,
     /// The provider's own words for it.
     pub text: String,
+    /// The way failed, not the work: on another rail, or later, it may succeed. Never for what a target or a NIC refused
+    /// (a wrong key, a range that is not registered).
+    pub retryable: bool,
 }
 
 impl fmt::Display for Fault {

@@ -140,6 +140,8 @@ pub struct RailCaps {
     pub immediate: bool,
     /// The target's CPU moves the bytes, inside of the provider; a message to the target agent costs no more than a write.
     pub software: bool,
+    /// A connection may have failed at one end while the other believes in it, and refuses a new one until it has sent something.
+    pub half_open: bool,
     /// How the rail progresses, in words for `symrail info` (e.g. `manual`, `auto (probed)`).
     pub progress: String,
 }

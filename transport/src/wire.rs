@@ -1,9 +1,18 @@
 //! Messages between an endpoint and the target agents of its peers.
 //!
 //! A request is a [`Request`] of [`Request::SIZE`] bytes, followed by its payload if it has one, padded to 8 bytes; a message
-//! is one or more requests. Requests of one
-//! connection (source endpoint, lane) carry consecutive sequence numbers; the target answers with a [`Reply`], which says
-//! how far it has applied them and brings back fetched values and failures. Everything is little endian.
+//! is one or more requests. Requests of one *stream* (source endpoint, lane) carry consecutive sequence numbers; the target
+//! applies them in sequence, whichever lane brings them, and what it has applied before not again. It answers with a [`Reply`],
+//! which says how far it has applied them and brings back fetched values and failures. Everything is little endian.
+//!
+//! So a request may be sent again, over any lane, until it is acknowledged. A reply says where it starts
+//! ([`Reply::after`]), so that the loss of an earlier one is noticed: its source goes on waiting, sends the request again, and
+//! gets from the target the value that was fetched the first time. What the source has ([`Request::acknowledged`]) the
+//! target forgets.
+//!
+//! A stream keeps to one lane: what other lanes bring is dropped. Its source moves it by [`RequestKind::Move`], which has no number of
+//! its own. The answer bears the same [`Reply::turn`]: up to [`Reply::applied`] everything has been applied, and nothing behind it that was
+//! sent before will be. So the source knows what to send again.
 //!
 //! What arrives was written by somebody else: decoding checks every field that it turns into a Rust value, and offsets
 //! and lengths are checked against segments by whoever uses them.
@@ -32,6 +41,9 @@ pub enum RequestKind {
     PullSignal = 6,
     /// Write bytes of the target's memory to the source's window. The payload is a [`Place`].
     Push = 7,
+    /// From now on the lane that brings this carries the stream. Operand: how many moves of the stream there have been, with this;
+    /// sequence: the last request whose answer the source has.
+    Move = 8,
 }
 
 /// Where in the source's window the bytes of a request are: the payload of [`RequestKind::Pull`] and its like.
@@ -78,12 +90,16 @@ pub struct Request {
     pub fetch: bool,
     /// The source waits for the acknowledgement; others are acknowledged when it suits the target.
     pub urgent: bool,
+    /// Whose stream it belongs to, together with `source` and `from_host`; not always the lane that it travels on.
+    pub lane: u8,
     /// Who asks.
     pub source: Pe,
-    /// Number of the request on its connection, from 1, wrapping.
+    /// Number of the request in its stream, from 1, wrapping.
     pub sequence: u32,
     /// Bytes of payload behind the request.
-    pub payload: u32,
+    pub payload: u16,
+    /// Low half of the sequence number up to which the source had replies when it made this request.
+    pub acknowledged: u16,
     /// Symmetric offset of the word, or of the payload's destination.
     pub offset: u64,
     /// Operand or signal value.
@@ -104,11 +120,12 @@ impl Request {
         let mut b = [0; Self::SIZE];
         b[0] = self.kind as u8;
         b[1] = self.op as u8;
-        b[2] = self.ty as u8;
-        b[3] = u8::from(self.from_host) | u8::from(self.fetch) << 1 | u8::from(self.urgent) << 2;
+        b[2] = self.ty as u8 | u8::from(self.from_host) << 5 | u8::from(self.fetch) << 6 | u8::from(self.urgent) << 7;
+        b[3] = self.lane;
         b[4..8].copy_from_slice(&self.source.to_le_bytes());
         b[8..12].copy_from_slice(&self.sequence.to_le_bytes());
-        b[12..16].copy_from_slice(&self.payload.to_le_bytes());
+        b[12..14].copy_from_slice(&self.payload.to_le_bytes());
+        b[14..16].copy_from_slice(&self.acknowledged.to_le_bytes());
         b[16..24].copy_from_slice(&self.offset.to_le_bytes());
         b[24..32].copy_from_slice(&self.operand.to_le_bytes());
         b[32..40].copy_from_slice(&self.second.to_le_bytes());
@@ -136,29 +153,29 @@ impl Request {
             5 => RequestKind::Pull,
             6 => RequestKind::PullSignal,
             7 => RequestKind::Push,
+            8 => RequestKind::Move,
             _ => return Err("unknown kind of request"),
         };
         let op = AmoOp::from_wire(head[1]).ok_or("unknown atomic operation")?;
-        let ty = AmoType::from_wire(head[2]).ok_or("unknown atomic type")?;
-        if head[3] > 7 {
-            return Err("unknown flags");
-        }
+        let ty = AmoType::from_wire(head[2] & 0x1f).ok_or("unknown atomic type")?;
         let request = Request {
             kind,
             op,
             ty,
-            from_host: head[3] & 1 != 0,
-            fetch: head[3] & 2 != 0,
-            urgent: head[3] & 4 != 0,
+            from_host: head[2] & 0x20 != 0,
+            fetch: head[2] & 0x40 != 0,
+            urgent: head[2] & 0x80 != 0,
+            lane: head[3],
             source: u32_at(head, 4),
             sequence: u32_at(head, 8),
-            payload: u32_at(head, 12),
+            payload: u16::from_le_bytes([head[12], head[13]]),
+            acknowledged: u16::from_le_bytes([head[14], head[15]]),
             offset: u64_at(head, 16),
             operand: u64_at(head, 24),
             second: u64_at(head, 32),
             id: u64_at(head, 40),
         };
-        let payload = rest.get(..request.payload as usize).ok_or("payload shorter than announced")?;
+        let payload = rest.get(..usize::from(request.payload)).ok_or("payload shorter than announced")?;
         let next = rest.get(Self::padded(payload.len())..).ok_or("payload without its padding")?;
         Ok((request, payload, next))
     }
@@ -191,22 +208,32 @@ pub struct Outcome {
     pub refusal: Refusal,
 }
 
-/// The answer of a target agent: an acknowledgement of all requests up to `applied`, and outcomes worth telling.
+/// The answer of a target agent: an acknowledgement of the requests behind `after` up to `applied`, and those of their
+/// outcomes that are worth telling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply {
     /// Who answers.
     pub source: Pe,
-    /// Sequence number of the last request that was applied on this connection.
+    /// Whose stream of requests it answers: the lane in them.
+    pub lane: u8,
+    /// Outcomes of requests up to this one are not in it.
+    pub after: u32,
+    /// Sequence number of the last request that it acknowledges.
     pub applied: u32,
+    /// The last move of the stream that the target knows of; 0 when another reply with more follows.
+    pub turn: u32,
     /// Number of outcomes that follow.
     pub outcomes: u16,
 }
+
+/// A message that says nothing but that a connection is alive.
+pub const SIGN_OF_LIFE: [u8; 8] = [0x81, 0, 0, 0, 0, 0, 0, 0];
 
 impl Reply {
     /// First byte of every reply; requests start with their kind, which is smaller.
     pub const TAG: u8 = 0x80;
     /// Encoded size of the head in bytes.
-    pub const SIZE: usize = 16;
+    pub const SIZE: usize = 24;
     /// Encoded size of one outcome in bytes.
     pub const OUTCOME: usize = 24;
 
@@ -215,9 +242,12 @@ impl Reply {
     pub fn encode(&self) -> [u8; Self::SIZE] {
         let mut b = [0; Self::SIZE];
         b[0] = Self::TAG;
+        b[1] = self.lane;
         b[2..4].copy_from_slice(&self.outcomes.to_le_bytes());
         b[4..8].copy_from_slice(&self.source.to_le_bytes());
         b[8..12].copy_from_slice(&self.applied.to_le_bytes());
+        b[12..16].copy_from_slice(&self.after.to_le_bytes());
+        b[16..20].copy_from_slice(&self.turn.to_le_bytes());
         b
     }
 
@@ -242,7 +272,10 @@ impl Reply {
         }
         let reply = Reply {
             source: u32_at(head, 4),
+            lane: head[1],
             applied: u32_at(head, 8),
+            after: u32_at(head, 12),
+            turn: u32_at(head, 16),
             outcomes: u16::from_le_bytes([head[2], head[3]]),
         };
         let (outcomes, tail) = rest.as_chunks::<{ Self::OUTCOME }>();
@@ -281,17 +314,17 @@ mod tests {
     proptest! {
         #[test]
         fn requests_come_back_as_they_were(
-            op in 0u8..7, ty in 0u8..6, kind in 0usize..7, flags in 0u8..8, source: u32, sequence: u32,
+            op in 0u8..7, ty in 0u8..6, kind in 0usize..8, flags in 0u8..8, lane: u8, source: u32, sequence: u32, acknowledged: u16,
             offset: u64, operand: u64, second: u64, id: u64, payload in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             let kinds = [
                 RequestKind::Amo, RequestKind::PutSignal, RequestKind::Flush, RequestKind::Put, RequestKind::Pull,
-                RequestKind::PullSignal, RequestKind::Push,
+                RequestKind::PullSignal, RequestKind::Push, RequestKind::Move,
             ];
             let request = Request {
                 kind: kinds[kind], op: AmoOp::from_wire(op).unwrap(), ty: AmoType::from_wire(ty).unwrap(),
-                from_host: flags & 1 != 0, fetch: flags & 2 != 0, urgent: flags & 4 != 0, source, sequence,
-                payload: payload.len() as u32, offset, operand, second, id,
+                from_host: flags & 1 != 0, fetch: flags & 2 != 0, urgent: flags & 4 != 0, lane, source, sequence,
+                payload: payload.len() as u16, acknowledged, offset, operand, second, id,
             };
             let mut bytes = request.encode().to_vec();
             bytes.extend_from_slice(&payload);
@@ -305,8 +338,8 @@ mod tests {
         }
 
         #[test]
-        fn replies_come_back_as_they_were(source: u32, applied: u32, values in proptest::collection::vec((any::<u64>(), any::<u64>()), 0..5)) {
-            let reply = Reply { source, applied, outcomes: values.len() as u16 };
+        fn replies_come_back_as_they_were(source: u32, lane: u8, after: u32, applied: u32, turn: u32, values in proptest::collection::vec((any::<u64>(), any::<u64>()), 0..5)) {
+            let reply = Reply { source, lane, after, applied, turn, outcomes: values.len() as u16 };
             let outcomes: Vec<_> = values.iter().map(|&(id, value)| Outcome { id, value, refusal: Refusal::Misaligned }).collect();
             let mut bytes = reply.encode().to_vec();
             for o in &outcomes {
@@ -321,7 +354,7 @@ mod tests {
 
         #[test]
         fn garbage_is_refused_or_read_within_bounds(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Request::decode(&bytes).map(|(r, p, _)| assert_eq!(r.payload as usize, p.len()));
+            let _ = Request::decode(&bytes).map(|(r, p, _)| assert_eq!(usize::from(r.payload), p.len()));
             let _ = Reply::decode(&bytes).map(|(r, o)| assert_eq!(usize::from(r.outcomes), o.count()));
         }
     }

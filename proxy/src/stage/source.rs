@@ -318,7 +318,7 @@ impl Source {
 
     fn copy_failed(&mut self, key: usize, why: String) {
         let Some(s) = self.pieces.get(key).and_then(|p| self.staged.get(p.staged)) else { return };
-        let fault = symrail_transport::error::Fault { code: 0, text: why };
+        let fault = symrail_transport::error::Fault { code: 0, text: why, retryable: false };
         let (operation, pe, bytes) = (s.job.operation(), s.pe, s.job.bytes());
         self.end(key, Err(Error::Operation { operation, pe, rail: "copies by the device".into(), bytes, fault }));
     }

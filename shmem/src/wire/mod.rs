@@ -1,6 +1,6 @@
 //! Host threads on the wire: their own endpoint, and the engine's rails for what is large.
 //!
-//! Small operations go over the host endpoint, which no other thread polls. Operations of at least
+//! Small operations go over the host endpoint, which no other thread polls (on one rail, while that works). Operations of at least
 //! [`MANY_RAILS_FROM`] bytes go over the proxy endpoint when it has several rails. A fence between
 //! two operations on different endpoints is kept by draining the first before the second starts.
 

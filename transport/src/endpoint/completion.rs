@@ -1,12 +1,12 @@
 //! From what a rail reports back to finished operations.
 
-use super::job::{Finished, Issuer, OpHandle};
+use super::job::{Finished, Issuer, Op, OpHandle};
 use super::launch::store;
 use super::post::{Work, WorkRequest};
 use super::{Core, IssuerState, TargetAgent};
 use crate::error::{Error, Fault};
 use crate::rail::RailSink;
-use crate::wire::{Refusal, Reply, Request};
+use crate::wire::{Refusal, Reply, Request, SIGN_OF_LIFE};
 
 /// Takes a rail's reports while it is polled.
 pub(super) struct Sink<'a> {
@@ -27,21 +27,28 @@ impl TargetAgent for NoAgent {
 impl RailSink for Sink<'_> {
     fn done(&mut self, id: u64) {
         let Some(request) = self.core.retire(id) else { return };
+        // A message that has left says nothing about the way.
+        self.core.reported(request.dest, self.lane, !matches!(request.work, Work::Send));
         self.core.release(request.op);
     }
 
-    fn failed(&mut self, id: u64, fault: Fault) {
+    fn failed(&mut self, id: u64, mut fault: Fault) {
+        let Some(&WorkRequest { work, dest, op, .. }) = self.core.work.get(id) else { return };
+        self.core.reported(dest, self.lane, false);
+        if !(matches!(work, Work::Amo { .. }) && fault.retryable) {
+            return self.refused(id, fault);
+        }
+        fault.text = format!("{}; whether it was performed is not known", fault.text);
         self.core.counters[self.lane].failed += 1;
-        let Some(request) = self.core.retire(id) else { return };
-        self.core.fail_request(request.op, self.lane, fault);
-        self.core.release(request.op);
+        self.core.take_down(dest, self.lane, &fault);
+        self.core.end_failed(id, op, self.lane, fault);
     }
 
     fn message(&mut self, bytes: &[u8]) {
-        let complaint = if bytes.first() == Some(&Reply::TAG) {
-            self.core.take_reply(self.lane, bytes)
-        } else {
-            self.take_requests(bytes)
+        let complaint = match bytes.first() {
+            Some(&Reply::TAG) => self.core.take_reply(bytes),
+            _ if *bytes == SIGN_OF_LIFE => Ok(()),
+            _ => self.take_requests(bytes),
         };
         if let Err(why) = complaint
             && !std::mem::replace(&mut self.core.complained, true)
@@ -60,17 +67,34 @@ impl RailSink for Sink<'_> {
 
     fn broken(&mut self, fault: Fault) {
         self.core.counters[self.lane].failed += 1;
+        if fault.retryable {
+            self.core.suspect(self.lane, &fault);
+        }
         // What was posted without a completion is followed by a flush request, whose acknowledgement will not come.
         tracing::warn!(rail = %self.core.caps[self.lane].name, %fault, "a work request without completion failed");
     }
 }
 
 impl Sink<'_> {
+    /// A work request that the rail does not have, or has no more, failed.
+    pub(super) fn refused(&mut self, id: u64, fault: Fault) {
+        self.core.counters[self.lane].failed += 1;
+        let Some(&WorkRequest { dest, op, .. }) = self.core.work.get(id) else { return };
+        if fault.retryable && self.core.failover(dest, self.lane).is_some() {
+            self.core.take_down(dest, self.lane, &fault);
+            return self.core.strand(id);
+        }
+        self.core.end_failed(id, op, self.lane, fault);
+    }
+
     fn take_requests(&mut self, mut bytes: &[u8]) -> Result<(), &'static str> {
         while !bytes.is_empty() {
             let (request, payload, rest) = Request::decode(bytes)?;
             if request.source >= self.core.n_pes {
                 return Err("its source is not a PE of this job");
+            }
+            if rest.is_empty() {
+                self.core.note_use(&request, self.lane);
             }
             self.agent.request(self.lane, &request, payload);
             bytes = rest;
@@ -80,8 +104,15 @@ impl Sink<'_> {
 }
 
 impl Core {
+    /// Ends a work request that failed, and with it its operation.
+    fn end_failed(&mut self, id: u64, op: OpHandle, lane: usize, fault: Fault) {
+        self.retire(id);
+        self.fail_request(op, lane, fault);
+        self.release(op);
+    }
+
     /// Takes a completed work request out of the table and gives back what it held.
-    fn retire(&mut self, id: u64) -> Option<WorkRequest> {
+    pub(super) fn retire(&mut self, id: u64) -> Option<WorkRequest> {
         let request = self.work.remove(id)?;
         let lane = usize::from(request.lane);
         self.samplers[lane].done(id, &mut self.counters[lane].latency);
@@ -89,8 +120,8 @@ impl Core {
             recorder.done(id, &request, self.n_pes);
         }
         match request.work {
-            Work::Write { .. } => {
-                if let Some(c) = self.connection(request.dest, usize::from(request.lane)) {
+            Work::Write { .. } | Work::Flag { .. } => {
+                if let Some(c) = self.connection(request.dest, usize::from(request.home)) {
                     c.writes = c.writes.saturating_sub(1);
                 }
             }
@@ -115,7 +146,7 @@ impl Core {
                     op.value = value;
                 }
             }
-            Work::Send | Work::Flag { .. } => {}
+            Work::Send => {}
         }
         for slot in [request.slot, request.via].into_iter().flatten() {
             self.bounce.free(slot);
@@ -186,17 +217,31 @@ impl Core {
     /// Ends an operation that took too long.
     pub(super) fn expire(&mut self, id: OpHandle) {
         let seconds = self.policy.timeout_s;
-        let Some(op) = self.ops.get_mut(id) else { return };
-        let timeout = Error::Timeout { operation: op.operation, pe: op.pe, seconds };
-        op.fault.get_or_insert(Box::new(timeout));
+        let Some(&Op { operation, pe, bytes, .. }) = self.ops.get(id) else { return };
+        let timeout = match self.unreachable(pe) {
+            Some((lane, Fault { code, text, retryable })) => {
+                let text =
+                    format!("no rail has reached it for {seconds} s (SYMRAIL_TIMEOUT_S); is the PE alive? {text}");
+                let fault = Fault { code: *code, text, retryable: *retryable };
+                Error::Operation { operation, pe, rail: self.caps[lane].name.clone(), bytes, fault }
+            }
+            None => Error::Timeout { operation, pe, seconds },
+        };
+        if let Some(op) = self.ops.get_mut(id) {
+            op.fault.get_or_insert(Box::new(timeout));
+        }
         self.finish(id, false);
     }
 
-    fn take_reply(&mut self, lane: usize, bytes: &[u8]) -> Result<(), &'static str> {
+    fn take_reply(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
         let (reply, outcomes) = Reply::decode(bytes)?;
-        let source = reply.source;
-        if source >= self.n_pes {
-            return Err("its source is not a PE of this job");
+        let (source, lane) = (reply.source, usize::from(reply.lane));
+        if source >= self.n_pes || lane >= self.caps.len() {
+            return Err("its source is not a lane of a PE of this job");
+        }
+        let Some(c) = self.connection(source, lane) else { return Ok(()) };
+        if reply.after.wrapping_sub(c.applied).cast_signed() > 0 {
+            return Ok(()); // one before it was lost, with outcomes that are wanted: those requests will be sent again
         }
         for outcome in outcomes {
             let Some(op) = self.ops.get_mut(outcome.id).filter(|o| o.pe == source) else { continue };
@@ -204,22 +249,28 @@ impl Core {
             let awaited = std::mem::take(&mut op.awaits_outcome);
             if outcome.refusal != Refusal::None {
                 let text = format!("the target refused it: {:?}", outcome.refusal);
-                self.fail_request(outcome.id, lane, Fault { code: outcome.refusal as i32, text });
+                let fault = Fault { code: outcome.refusal as i32, text, retryable: false };
+                self.fail_request(outcome.id, lane, fault);
             }
             if awaited {
                 self.release(outcome.id);
             }
         }
-        let Some(c) = self.connection(source, lane) else { return Err("it came over a lane that does not exist") };
-        let acknowledged = reply.applied.wrapping_sub(c.applied) as usize;
-        if acknowledged > c.unacked.len() {
-            return Err("it acknowledges what was not sent");
+        let Some(c) = self.connection(source, lane) else { return Ok(()) };
+        let acknowledged = reply.applied.wrapping_sub(c.applied).cast_signed();
+        // What is not is an older one, which another lane brought late, or an answer to a move.
+        if acknowledged > 0 {
+            if acknowledged as usize > c.unacked.len() {
+                return Err("it acknowledges what was not sent");
+            }
+            c.applied = reply.applied;
+            for _ in 0..acknowledged {
+                let Some(op) = self.connection(source, lane).and_then(|c| c.unacked.pop_front()) else { break };
+                self.release(op);
+            }
+            self.acknowledged(source, lane);
         }
-        c.applied = reply.applied;
-        for _ in 0..acknowledged {
-            let Some(op) = self.connection(source, lane).and_then(|c| c.unacked.pop_front()) else { break };
-            self.release(op);
-        }
+        self.moved(source, lane, reply.turn);
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::failover::Failover;
 use super::job::{Job, OpHandle};
 use crate::bounce::Slot;
 use crate::rail::Order;
@@ -9,7 +10,7 @@ use crate::rail::Order;
 /// One lane to one peer. Kept small: there is one for every (peer, rail).
 #[derive(Default)]
 pub(super) struct Connection {
-    /// Writes with a completion still to come.
+    /// Writes with a completion still to come; also those that were posted here first and have moved to another lane.
     pub writes: u32,
     /// Sequence number of the last request sent.
     pub sent: u32,
@@ -27,13 +28,27 @@ pub(super) struct Connection {
     pub outbox: Option<(Slot, u32)>,
     /// Operations whose requests are not yet acknowledged, in sequence.
     pub unacked: VecDeque<OpHandle>,
+    /// What is needed to do without this lane; `None` where the peer has no other.
+    pub failover: Option<Box<Failover>>,
 }
 
 impl Connection {
     /// Whether everything posted here has been delivered.
     #[inline]
     pub fn idle(&self) -> bool {
-        self.writes == 0 && self.later == 0 && !self.dirty && self.unacked.is_empty()
+        self.idle_but_for(0)
+    }
+
+    /// The same, but for so many writes.
+    #[inline]
+    pub fn idle_but_for(&self, writes: u32) -> bool {
+        self.writes == writes && self.later == 0 && !self.dirty && self.unacked.is_empty()
+    }
+
+    /// Whether messages of this lane's stream go over this lane, behind its writes.
+    #[inline]
+    pub fn is_straight(&self) -> bool {
+        self.failover.as_ref().is_none_or(|f| f.is_straight())
     }
 
     /// Whether an operation posted here now cannot overtake what a fence ordered before it.
@@ -41,9 +56,10 @@ impl Connection {
     /// `fenced` is the sequence number of the last request before the fence. `as_message`: the operation is a request;
     /// `writes`: it writes by itself.
     pub fn keeps_behind(&self, order: Order, fenced: u32, as_message: bool, writes: bool) -> bool {
+        // A write that another lane may have to repeat must not come to lie over a later one.
         let after_writes = (self.writes == 0 && !self.dirty)
-            || (as_message && order.send_after_write)
-            || (writes && order.write_after_write);
+            || (as_message && order.send_after_write && self.is_straight())
+            || (writes && order.write_after_write && self.failover.is_none());
         // The target applies requests in sequence; but a write does not wait for the agent.
         let applied = self.applied.wrapping_sub(fenced).cast_signed() >= 0;
         self.later == 0 && after_writes && (applied || (as_message && order.send_after_send))
@@ -55,6 +71,8 @@ impl Connection {
 pub(super) struct Peer {
     /// Lanes to it; 0 until connected.
     pub lanes: u8,
+    /// How many of them are not used because they failed.
+    pub down: u8,
     /// Everything goes over this lane until it is idle, because a fence ordered it so.
     pub pinned: Option<u8>,
     /// The fence that its last operation came after.
@@ -71,7 +89,7 @@ mod tests {
 
     #[test]
     fn connection_state_is_small() {
-        assert!(size_of::<Connection>() <= 72, "{}", size_of::<Connection>());
+        assert!(size_of::<Connection>() <= 80, "{}", size_of::<Connection>());
         assert!(size_of::<Peer>() <= 64, "{}", size_of::<Peer>());
     }
 }

@@ -222,17 +222,7 @@ impl Endpoint {
         let WordAmo { offset, ty, op: what, operand, compare } = amo;
         let native = NativeAmo { ty, op: what, operand, compare, result: fetching.then_some(result) };
         self.core.expect(op, 1);
-        self.post(WorkRequest {
-            work: Work::Amo { offset, amo: native },
-            dest: pe,
-            lane: AMO_LANE as u8,
-            more: false,
-            op,
-            ptr,
-            len: 8,
-            slot: Some(slot),
-            via: None,
-        });
+        self.post(WorkRequest::new(Work::Amo { offset, amo: native }, pe, AMO_LANE, op, (ptr, 8), Some(slot)));
     }
 
     /// Goes on with a loop whose word was seen to hold `seen`. Gives what the word holds when this was its end; the

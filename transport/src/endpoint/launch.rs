@@ -161,7 +161,8 @@ impl Endpoint {
             return self.launch_message(pe, lane, op, request, Some((source.ptr, len as usize)));
         }
         let striped = self.core.is_striped(pe, len);
-        if !striped && self.core.caps[lane].order.send_after_write {
+        let straight = self.core.connection(pe, lane).is_some_and(|c| c.is_straight());
+        if !striped && straight && self.core.caps[lane].order.send_after_write {
             // The lane keeps the message behind the data. The count goes up first: completions may come in between.
             self.core.expect(op, 1);
             self.launch_data(pe, op, lane, dest, source.ptr, len, true);
@@ -242,17 +243,7 @@ impl Endpoint {
                 self.core.expect(op, 1);
                 let work = if put { Work::Write { offset: at } } else { Work::Read { offset: at } };
                 let len = piece as usize;
-                self.post(WorkRequest {
-                    work,
-                    dest: pe,
-                    lane: lane as u8,
-                    more,
-                    op,
-                    ptr: from,
-                    len,
-                    slot: None,
-                    via: None,
-                });
+                self.post(WorkRequest { more, ..WorkRequest::new(work, pe, lane, op, (from, len), None) });
                 done += piece;
                 if done >= length {
                     break;
@@ -413,14 +404,19 @@ impl Core {
     ) -> Request {
         let (offset, operand, second) = words;
         let from_host = self.role == super::Role::Host;
-        let (source, sequence, payload, fetch, urgent) = (self.me, 0, 0, false, false);
-        Request { kind, op, ty, from_host, fetch, urgent, source, sequence, payload, offset, operand, second, id }
+        let (source, fetch, urgent, lane) = (self.me, false, false, 0);
+        let (sequence, payload, acknowledged) = (0, 0, 0);
+        #[rustfmt::skip]
+        let request = Request {
+            kind, op, ty, from_host, fetch, urgent, lane, source, sequence, payload, acknowledged, offset, operand, second, id,
+        };
+        request
     }
 
     /// How many bytes from `offset` and `ptr` one work request can move.
     fn piece(&self, pe: Pe, lane: usize, offset: u64, ptr: *const u8, len: u64) -> u64 {
         let caps = &self.caps[lane];
-        let mut piece = len.min(caps.max_rma as u64);
+        let mut piece = len.min(self.max_rma);
         if let Some((_, covered)) = self.regions.remote(pe, lane, offset) {
             piece = piece.min(covered);
         }
@@ -438,6 +434,8 @@ impl Core {
         self.policy.rails == RailPolicy::Stripe
             && len >= self.policy.stripe_threshold
             && peer.lanes > 1
+            && self.role == super::Role::Proxy
+            && peer.down == 0
             && peer.pinned.is_none()
     }
 

@@ -2,6 +2,8 @@
 //!
 //! A request is sent at once, or gathered with others in the connection's outbox, which the next poll or quiet sends.
 //! Whatever else goes to the agent over that connection goes behind what is gathered.
+//!
+//! Where a peer has several lanes, messages are kept until they are acknowledged, so that `failover` can send them again.
 
 use super::job::{Issue, Op, OpHandle};
 use super::post::{Work, WorkRequest};
@@ -41,11 +43,16 @@ impl Endpoint {
     ) {
         let (ptr, len) = payload;
         let op = request.id;
+        if self.core.caps.len() > 1 {
+            request.urgent |= self.core.will_wait(pe, lane);
+        }
         let Some(c) = self.core.connection(pe, lane) else { return };
         c.sent = c.sent.wrapping_add(1);
         c.unacked.push_back(op);
+        request.lane = lane as u8;
         request.sequence = c.sent;
-        request.payload = len as u32;
+        request.acknowledged = c.applied as u16;
+        request.payload = len as u16;
         let gathered = c.outbox.is_some();
         if !request.urgent {
             c.lazy = true;
@@ -53,7 +60,7 @@ impl Endpoint {
         }
         let head = request.encode();
         if waits || gathered {
-            if self.gather(pe, lane, &head, payload) {
+            if self.gather(pe, lane, request.sequence, &head, payload) {
                 if !waits {
                     self.send_outbox(pe, lane);
                 }
@@ -61,11 +68,21 @@ impl Endpoint {
             }
             self.send_outbox(pe, lane);
         }
+        if self.core.failover(pe, lane).is_some() {
+            return self.send_kept(pe, lane, &request, (ptr, len));
+        }
         self.send_alone(pe, lane, op, &head, (ptr, len));
     }
 
     /// Appends a request to the connection's outbox. `false` when there is no room for it at all.
-    fn gather(&mut self, pe: Pe, lane: usize, head: &[u8; Request::SIZE], (ptr, len): (*mut u8, usize)) -> bool {
+    fn gather(
+        &mut self,
+        pe: Pe,
+        lane: usize,
+        sequence: u32,
+        head: &[u8; Request::SIZE],
+        (ptr, len): (*mut u8, usize),
+    ) -> bool {
         let total = Request::SIZE + Request::padded(len);
         let room = self.core.bounce.largest().min(self.core.caps[lane].max_send);
         let Some(c) = self.core.connection(pe, lane) else { return false };
@@ -87,6 +104,9 @@ impl Endpoint {
         unsafe { fill(self.core.bounce.ptr(slot).as_ptr().add(used), head, ptr, len) };
         if let Some(c) = self.core.connection(pe, lane) {
             c.outbox = Some((slot, (used + total) as u32));
+            if let Some(f) = &mut c.failover {
+                f.gathered = sequence;
+            }
         }
         true
     }
@@ -94,9 +114,20 @@ impl Endpoint {
     /// Sends what is gathered for one connection.
     fn send_outbox(&mut self, pe: Pe, lane: usize) {
         let Some((slot, used)) = self.core.connection(pe, lane).and_then(|c| c.outbox.take()) else { return };
-        let (ptr, work) = (self.core.bounce.ptr(slot).as_ptr(), Work::Send);
-        let (lane, len) = (lane as u8, used as usize);
-        self.post(WorkRequest { work, dest: pe, lane, more: false, op: 0, ptr, len, slot: Some(slot), via: None });
+        if let Some(last) = self.core.failover(pe, lane).map(|f| f.gathered) {
+            return self.keep_and_send(pe, lane, slot, used, last);
+        }
+        let local = (self.core.bounce.ptr(slot).as_ptr(), used as usize);
+        self.post(WorkRequest::new(Work::Send, pe, lane, 0, local, Some(slot)));
+    }
+
+    /// Sends one request and keeps the message until it is acknowledged.
+    fn send_kept(&mut self, pe: Pe, lane: usize, request: &Request, (ptr, len): (*mut u8, usize)) {
+        let total = Request::SIZE + Request::padded(len);
+        let Some(slot) = self.core.bounce.alloc(total) else { return self.core.fail_full(request.id) };
+        // SAFETY: the slot has room for `total` bytes.
+        unsafe { fill(self.core.bounce.ptr(slot).as_ptr(), &request.encode(), ptr, len) };
+        self.keep_and_send(pe, lane, slot, total as u32, request.sequence);
     }
 
     /// Sends everything that is gathered.
@@ -137,18 +168,7 @@ impl Endpoint {
         // SAFETY: the slot has room for `total` bytes.
         unsafe { fill(to, head, ptr, len) };
         self.core.expect(op, 1);
-        let (work, lane) = (Work::Send, lane as u8);
-        self.post(WorkRequest {
-            work,
-            dest: pe,
-            lane,
-            more: false,
-            op,
-            ptr: to,
-            len: total,
-            slot: Some(slot),
-            via: None,
-        });
+        self.post(WorkRequest::new(Work::Send, pe, lane, op, (to, total), Some(slot)));
     }
 
     /// Sends a request whose acknowledgement means that earlier writes on the lane are visible.
@@ -196,7 +216,8 @@ impl Endpoint {
         if !self.ready() {
             return Err(Error::Full { operation: Operation::Quiet, pe });
         }
-        self.launch_flush(pe, 0, issue);
+        let lane = self.core.pick_lane(pe).unwrap_or(0);
+        self.launch_flush(pe, lane, issue);
         Ok(())
     }
 
@@ -204,6 +225,7 @@ impl Endpoint {
     /// Returns `false` when there is no room; try again after polling.
     pub fn reply(&mut self, pe: Pe, to_host: bool, lane: usize, bytes: &[u8]) -> bool {
         let dest = if to_host { self.core.n_pes + pe } else { pe };
+        let lane = self.core.lane_for_reply(dest, lane);
         let Some(caps) = self.core.caps.get(lane) else { return true };
         if bytes.len() <= caps.inject && self.core.backlog[lane].is_empty() {
             let local = LocalBuf { ptr: bytes.as_ptr().cast_mut(), len: bytes.len(), key: LocalKey::default() };
@@ -217,8 +239,7 @@ impl Endpoint {
         let ptr = self.core.bounce.ptr(slot).as_ptr();
         // SAFETY: the slot has room, and is not inside of `bytes`.
         unsafe { ptr.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        let (work, lane, len) = (Work::Send, lane as u8, bytes.len());
-        self.post(WorkRequest { work, dest, lane, more: false, op: 0, ptr, len, slot: Some(slot), via: None });
+        self.post(WorkRequest::new(Work::Send, dest, lane, 0, (ptr, bytes.len()), Some(slot)));
         true
     }
 }

@@ -1,14 +1,14 @@
 //! One endpoint over several rails: the way from an operation to work requests and back.
 //!
-//! A PE has two of them: its *host endpoint* (one rail, driven by host threads) and its *proxy endpoint* (all rails,
-//! driven by the engine). Both only ever address proxy endpoints, because those are always polled; that is why a
+//! A PE has two of them: its *host endpoint* (driven by host threads; on one rail, while that works) and its *proxy endpoint*
+//! (on all rails, driven by the engine). Both only ever address proxy endpoints, because those are always polled; that is why a
 //! peer that computes without calling us still serves. Target agents answer to the endpoint that asked.
 //!
 //! Where to read: [`job`] says what can be asked; `launch` cuts a job into work requests; `order` picks its lane, and holds it
 //! back when a [`fence`](Endpoint::fence) says so; `message` is for requests to target agents, `quick` for small puts;
 //! `emulate` is AMOs by the provider,
 //! and loops for those that it lacks; `post` keeps work requests until the rail takes them; `completion` turns what rails report back into finished
-//! operations; `connection` is what is remembered per peer and lane;
+//! operations; `connection` is what is remembered per peer and lane; `failover` does without a lane that has failed;
 //! `observe` counts and times.
 //!
 //! # Delivery
@@ -22,6 +22,7 @@
 mod completion;
 mod connection;
 mod emulate;
+mod failover;
 pub mod job;
 mod launch;
 mod lone;
@@ -36,6 +37,7 @@ use std::collections::VecDeque;
 pub use completion::NoAgent;
 use connection::{Connection, Peer};
 use emulate::{Abilities, Loops};
+use failover::{Failover, Use};
 use job::{Finished, Issuer, Op, OpHandle};
 use lone::Lone;
 pub use observe::{LaneCounters, Latency, Record};
@@ -76,8 +78,8 @@ pub trait TargetAgent {
 /// What a PE tells all others so that they can connect: the addresses of its rails.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Addresses {
-    /// The host endpoint's rail; empty for a PE that has no host endpoint.
-    pub host: Vec<u8>,
+    /// The host endpoint's rails, in lane order; empty for a PE that has no host endpoint.
+    pub host: Vec<Vec<u8>>,
     /// The proxy endpoint's rails, in lane order.
     pub proxy: Vec<Vec<u8>>,
 }
@@ -128,6 +130,8 @@ struct Core {
     role: Role,
     policy: Policy,
     caps: Vec<RailCaps>,
+    /// Largest write or read that every rail takes, in bytes: another may have to do it.
+    max_rma: u64,
     peers: Vec<Peer>,
     connections: Vec<Connection>,
     regions: Regions,
@@ -139,6 +143,13 @@ struct Core {
     counters: Vec<LaneCounters>,
     samplers: Vec<Sampler>,
     recorder: Option<Box<Recorder>>,
+    /// Number of the last work request or message.
+    serial: u64,
+    /// Work requests whose lane is down, and PEs that may have some, or messages to be sent again.
+    stranded: Vec<u64>,
+    troubled: Vec<Pe>,
+    /// Per destination and lane: whether the peer uses it; empty where nobody needs to know.
+    uses: Vec<Use>,
     issuers: Vec<IssuerState>,
     finished: Vec<Finished>,
     /// Operations whose data is delivered and whose signal is to be sent.
@@ -147,6 +158,10 @@ struct Core {
     abilities: Abilities,
     /// AMOs that the provider does by loops.
     loops: Loops,
+    forgoes_failover: bool,
+    /// How many lanes to peers are not used because they failed.
+    down: u32,
+    polls: u32,
     /// Peers that have deferred operations.
     blocked: Vec<Pe>,
     /// Connections to flush for a quiet.
@@ -184,6 +199,7 @@ impl Endpoint {
             n_pes,
             role,
             policy,
+            max_rma: caps.iter().map(|c| c.max_rma as u64).min().unwrap_or(0),
             caps,
             peers: (0..n_pes).map(|_| Peer::default()).collect(),
             connections: (0..n_pes as usize * lanes).map(|_| Connection::default()).collect(),
@@ -195,6 +211,13 @@ impl Endpoint {
             counters: vec![LaneCounters::default(); lanes],
             samplers: vec![Sampler::default(); lanes],
             recorder: None,
+            serial: 0,
+            down: 0,
+            polls: 0,
+            stranded: Vec::new(),
+            troubled: Vec::new(),
+            uses: Vec::new(),
+            forgoes_failover: false,
             issuers: vec![],
             finished: Vec::with_capacity(64),
             followups: Vec::with_capacity(64),
@@ -248,16 +271,29 @@ impl Endpoint {
         for (rail, address) in self.rails.iter_mut().zip(&addresses.proxy) {
             rail.connect(pe, address, return_dest)?;
         }
-        if self.core.role == Role::Proxy
-            && !addresses.host.is_empty()
-            && let Some(rail) = self.rails.first_mut()
-        {
-            rail.connect(n + pe, &addresses.host, self.core.me)?;
+        if self.core.role == Role::Proxy {
+            for (rail, address) in self.rails.iter_mut().zip(&addresses.host) {
+                rail.connect(n + pe, address, self.core.me)?;
+            }
         }
         if let Some(peer) = self.core.peers.get_mut(pe as usize) {
             peer.lanes = lanes.min(u8::MAX.into()) as u8;
         }
+        if lanes > 1 && !self.core.forgoes_failover && Failover::possible(&self.core.caps) {
+            self.watch_uses();
+            for lane in 0..lanes {
+                if let Some(c) = self.core.connection(pe, lane) {
+                    c.failover = Some(Box::new(Failover::new(lane)));
+                }
+            }
+        }
         Ok(())
+    }
+
+    /// From now on a lane that fails fails what is on it. To be called before anything is asked for; [`job::Job::Ask`] needs it.
+    pub fn forgo_failover(&mut self) {
+        self.core.forgoes_failover = true;
+        self.core.connections.iter_mut().for_each(|c| c.failover = None);
     }
 
     /// Destinations that each rail of an endpoint of `role` connects to, in a job of `n_pes`.
@@ -389,12 +425,16 @@ impl Endpoint {
     pub fn poll(&mut self, agent: &mut dyn TargetAgent) -> usize {
         let mut events = 0;
         self.send_outboxes();
-        for lane in 0..self.rails.len() {
+        self.core.polls = self.core.polls.wrapping_add(1);
+        for lane in 0..self.core.lanes_to_poll() {
             if !self.core.backlog[lane].is_empty() {
                 events += self.post_backlog(lane);
             }
             let mut sink = completion::Sink { core: &mut self.core, lane, agent };
             events += self.rails[lane].poll(&mut sink);
+        }
+        if !self.core.troubled.is_empty() {
+            self.rescue_all();
         }
         while self.core.bounce.plentiful()
             && let Some(op) = self.core.followups.pop()
@@ -446,7 +486,7 @@ impl Endpoint {
         {
             let Some(c) = self.core.connection(pe, lane) else { continue };
             c.listed = false;
-            if c.dirty || c.lazy {
+            if c.dirty || (c.lazy && !c.unacked.is_empty()) {
                 self.launch_flush(pe, lane, job::Issue { issuer, tag: None });
             }
         }
@@ -477,7 +517,8 @@ impl Endpoint {
         self.core.finished.pop()
     }
 
-    /// Tells the time in whole seconds of any clock that only goes forward; fails operations that are too old.
+    /// Tells the time in whole seconds of any clock that only goes forward; fails operations that are too old, and tries
+    /// rails that have failed.
     ///
     /// Only seconds in which it is called count: what could not complete because nobody polled is not late.
     pub fn tick(&mut self, now_s: u32) {
@@ -494,5 +535,7 @@ impl Endpoint {
         for id in old {
             self.core.expire(id);
         }
+        self.look_after_lanes();
+        self.give_signs_of_life();
     }
 }

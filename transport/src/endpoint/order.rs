@@ -7,7 +7,7 @@ use super::connection::Connection;
 use super::emulate::AMO_LANE;
 use super::job::{Job, OpHandle};
 use super::launch::SIGNAL_MESSAGE_MAX;
-use super::{Core, Endpoint};
+use super::{Core, Endpoint, Role};
 use crate::pe::Pe;
 use crate::wire::Request;
 
@@ -17,7 +17,7 @@ impl Endpoint {
         let mut blocked = std::mem::take(&mut self.core.blocked);
         blocked.retain(|&pe| {
             while let Some(&(op, job, epoch)) = self.core.peers.get(pe as usize).and_then(|p| p.deferred.front()) {
-                if !self.core.bounce.plentiful() {
+                if !self.core.bounce.sufficient() {
                     return true;
                 }
                 // An operation that timed out meanwhile is not started any more.
@@ -36,16 +36,27 @@ impl Endpoint {
 }
 
 impl Core {
-    pub(super) fn pick_lane(&mut self, pe: Pe) -> usize {
-        let lanes = usize::from(self.peers[pe as usize].lanes.max(1));
+    /// The next lane in turn, or for a host endpoint the first; `None` when all have failed.
+    pub(super) fn pick_lane(&mut self, pe: Pe) -> Option<usize> {
+        if self.role == Role::Host {
+            return self.only_lane(pe);
+        }
+        let peer = &self.peers[pe as usize];
+        let lanes = usize::from(peer.lanes.max(1));
+        let healthy = peer.down == 0;
         self.next_lane = self.next_lane.wrapping_add(1);
-        self.next_lane % lanes
+        let next = self.next_lane % lanes;
+        if healthy {
+            return Some(next);
+        }
+        (next..next + lanes).map(|lane| lane % lanes).find(|&lane| self.is_up(pe, lane))
     }
 
     /// The lane for a new operation, or `None` if it has to wait for earlier ones.
     pub(super) fn lane_for(&mut self, pe: Pe, job: &Job, epoch: u32) -> Option<usize> {
         if matches!(job, Job::Get { .. }) {
-            return Some(self.pick_lane(pe)); // a fence does not order gets
+            // A fence does not order gets. One that cannot go now goes with the others that cannot.
+            return self.pick_lane(pe);
         }
         if !self.peers[pe as usize].deferred.is_empty() {
             return None;
@@ -72,13 +83,14 @@ impl Core {
         let native = self.policy.native_amo && matches!(job, Job::Amo { .. });
         // AMOs and signals that a target agent is asked for stay in order, as they do where a PE has one lane for them.
         let one_lane = native || matches!(job, Job::Ask(ask) if ask.payload.is_empty());
-        let Some(lane) = self.peers[at].pinned else { return Some(self.free_lane(pe, one_lane)) };
+        let Some(lane) = self.peers[at].pinned else { return self.free_lane(pe, one_lane) };
         let c: &Connection = &self.connections[connections.start + usize::from(lane)];
         if c.idle() {
             self.peers[at].pinned = None;
-            return Some(self.free_lane(pe, one_lane));
+            return self.free_lane(pe, one_lane);
         }
-        if native && usize::from(lane) != AMO_LANE {
+        // What was on a lane that has failed goes on elsewhere, and what comes behind a fence waits for it.
+        if (native && usize::from(lane) != AMO_LANE) || !self.is_up(pe, lane.into()) {
             return None;
         }
         let fits = |len: u64| (len as usize).saturating_add(Request::SIZE) <= SIGNAL_MESSAGE_MAX;
@@ -93,8 +105,8 @@ impl Core {
         c.keeps_behind(order, self.peers[at].fenced, as_message, writes).then_some(lane.into())
     }
 
-    fn free_lane(&mut self, pe: Pe, one_lane: bool) -> usize {
-        if one_lane { AMO_LANE } else { self.pick_lane(pe) }
+    fn free_lane(&mut self, pe: Pe, one_lane: bool) -> Option<usize> {
+        if one_lane { Some(AMO_LANE).filter(|&lane| self.is_up(pe, lane)) } else { self.pick_lane(pe) }
     }
 
     pub(super) fn defer(&mut self, pe: Pe, op: OpHandle, job: Job) {

@@ -3,14 +3,17 @@
 use super::job::OpHandle;
 use super::{Core, Endpoint};
 use crate::bounce::Slot;
-use crate::rail::{Dest, LocalBuf, NativeAmo, Notify, PostError, RailSink as _, WriteOptions};
+use crate::rail::{Dest, LocalBuf, NativeAmo, Notify, PostError, WriteOptions};
+
+/// Destinations that a look through a backlog passes by because they cannot be reached now.
+const MOST_REFUSED: usize = 8;
 
 /// What a work request does.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Work {
     /// Write to a symmetric offset; complete when visible at the target.
     Write { offset: u64 },
-    /// Write to a symmetric offset; complete when it has left.
+    /// Write to a symmetric offset; complete when it has left, or, where it may have to be repeated, when it is visible.
     Flag { offset: u64 },
     /// Read from a symmetric offset.
     Read { offset: u64 },
@@ -26,6 +29,12 @@ pub(super) struct WorkRequest {
     pub work: Work,
     pub dest: Dest,
     pub lane: u8,
+    /// The lane that it was posted on first, where fences look for it.
+    pub home: u8,
+    /// Where it stands among everything that was posted.
+    pub serial: u64,
+    /// The turn of the home lane's stream in which messages of it stay behind this on its way.
+    pub turn: Option<u32>,
     /// More follow at once on this lane.
     pub more: bool,
     /// The operation it belongs to; 0 for replies.
@@ -38,16 +47,55 @@ pub(super) struct WorkRequest {
     pub via: Option<Slot>,
 }
 
+impl WorkRequest {
+    /// Of `len` bytes at `ptr`, which are in `slot` if they are not user memory.
+    pub fn new(
+        work: Work,
+        dest: Dest,
+        lane: usize,
+        op: OpHandle,
+        (ptr, len): (*mut u8, usize),
+        slot: Option<Slot>,
+    ) -> Self {
+        WorkRequest {
+            work,
+            dest,
+            lane: lane as u8,
+            home: lane as u8,
+            serial: 0,
+            turn: None,
+            more: false,
+            op,
+            ptr,
+            len,
+            slot,
+            via: None,
+        }
+    }
+}
+
 impl Endpoint {
     /// Posts a work request, or keeps it until the rail has room.
-    pub(super) fn post(&mut self, request: WorkRequest) {
-        let lane = usize::from(request.lane);
-        if let Work::Write { .. } | Work::Amo { .. } = request.work
-            && let Some(c) = self.core.connection(request.dest, lane)
+    pub(super) fn post(&mut self, mut request: WorkRequest) {
+        request.serial = self.core.next_serial();
+        if let Work::Write { .. } | Work::Flag { .. } | Work::Amo { .. } = request.work
+            && let Some(c) = self.core.connection(request.dest, usize::from(request.lane))
         {
             c.writes += 1;
+            request.turn = c.failover.as_ref().and_then(|f| f.turn());
         }
         let id = self.core.work.insert(request);
+        self.post_or_keep(id);
+    }
+
+    /// Posts a work request of the table on its lane, now or as soon as there is room.
+    pub(super) fn post_or_keep(&mut self, id: u64) {
+        let Some(request) = self.core.work.get(id) else { return };
+        let (dest, lane) = (request.dest, usize::from(request.lane));
+        // An answer may go where the question came from, whatever this end thinks of that lane.
+        if self.core.is_down(dest, lane) && !matches!(request.work, Work::Send) {
+            return self.core.strand(id);
+        }
         if self.core.backlog[lane].is_empty() {
             match self.try_post(id) {
                 Ok(()) => return,
@@ -61,14 +109,34 @@ impl Endpoint {
 
     /// Posts what waited for room on `lane`; returns how many.
     pub(super) fn post_backlog(&mut self, lane: usize) -> usize {
-        let mut posted = 0;
-        while let Some(&id) = self.core.backlog[lane].front() {
-            match self.try_post(id) {
-                Err(PostError::Again) => break,
-                Ok(()) => {}
-                Err(PostError::Failed(fault)) => self.fail(lane, id, fault),
+        let (mut posted, mut at) = (0, 0);
+        // Who cannot be reached now need not keep others waiting. Else the queue is full, and there is nothing to look for.
+        let mut refused = [Dest::MAX; MOST_REFUSED];
+        let mut refusals = 0;
+        while let Some(id) = self.core.backlog[lane].remove(at) {
+            let Some(dest) = self.core.work.get(id).map(|r| r.dest) else { continue };
+            if refused.contains(&dest) {
+                self.core.backlog[lane].insert(at, id);
+                at += 1;
+                continue;
             }
-            self.core.backlog[lane].pop_front();
+            match self.try_post(id) {
+                Err(PostError::Again) => {
+                    self.core.backlog[lane].insert(at, id);
+                    let may_be_the_way = self.core.down > 0 || dest >= self.core.n_pes;
+                    if !may_be_the_way || refusals == MOST_REFUSED {
+                        break;
+                    }
+                    refused[refusals] = dest;
+                    (refusals, at) = (refusals + 1, at + 1);
+                    continue;
+                }
+                Ok(()) => {}
+                Err(PostError::Failed(fault)) => {
+                    self.fail(lane, id, fault);
+                    at = 0; // which may have taken others out
+                }
+            }
             posted += 1;
         }
         posted
@@ -76,7 +144,7 @@ impl Endpoint {
 
     fn fail(&mut self, lane: usize, id: u64, fault: crate::error::Fault) {
         let mut nobody = super::completion::NoAgent;
-        super::completion::Sink { core: &mut self.core, lane, agent: &mut nobody }.failed(id, fault);
+        super::completion::Sink { core: &mut self.core, lane, agent: &mut nobody }.refused(id, fault);
     }
 
     fn try_post(&mut self, id: u64) -> Result<(), PostError> {
@@ -92,7 +160,9 @@ impl Endpoint {
         match request.work {
             Work::Write { offset } | Work::Flag { offset } => {
                 let remote = core.regions.remote(dest, lane, offset).ok_or(PostError::Again)?.0;
-                let notify = if let Work::Flag { .. } = request.work { Notify::Transmitted } else { Notify::Delivered };
+                let left = matches!(request.work, Work::Flag { .. })
+                    && core.connections[dest as usize * core.caps.len() + lane].failover.is_none();
+                let notify = if left { Notify::Transmitted } else { Notify::Delivered };
                 let options = WriteOptions { id: Some(id), notify, immediate: None, more };
                 // SAFETY: see above.
                 unsafe { rail.write(dest, local, remote, options) }?;
@@ -121,6 +191,9 @@ impl Endpoint {
         core.samplers[lane].posted(id);
         if let Some(recorder) = &mut core.recorder {
             recorder.posted(id);
+        }
+        if let Some(f) = core.failover(dest, lane) {
+            f.post();
         }
         Ok(())
     }

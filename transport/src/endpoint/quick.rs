@@ -17,29 +17,36 @@ impl Endpoint {
     #[inline]
     pub(super) fn quick_put(&mut self, pe: Pe, job: &Job) -> bool {
         let Job::Put { dest, source, len } = *job else { return false };
-        let (core, at) = (&mut self.core, pe as usize * self.rails.len());
-        let (Some(peer), Some(c)) = (core.peers.get(pe as usize), core.connections.get_mut(at)) else { return false };
-        let order = core.caps[0].order;
-        if peer.lanes != 1 || !peer.deferred.is_empty() || !order.send_after_write || !order.send_after_send {
+        let core = &mut self.core;
+        let Some(peer) = core.peers.get(pe as usize) else { return false };
+        let Some(lane) = (if peer.lanes == 1 { Some(0) } else { core.only_lane(pe) }) else { return false };
+        let Some(c) = core.connections.get(pe as usize * self.rails.len() + lane) else { return false };
+        let order = core.caps[lane].order;
+        if !peer.deferred.is_empty() || !order.send_after_write || !order.send_after_send {
             return false;
         }
         let unfenced = peer.epoch == core.epoch && peer.pinned.is_none();
         if c.later > 0 && !unfenced {
             return false;
         }
+        let repeatable = c.failover.is_some();
+        if repeatable && !(c.is_straight() && (unfenced || core.alone(pe, lane))) {
+            return false;
+        }
         let after_requests = c.unacked.is_empty() || unfenced;
         let (Source::Stable(ptr) | Source::Copied(ptr)) = source;
-        if core.caps[0].software {
+        if core.caps[lane].software {
             // A put that may wait for company is one that its caller will complete by a quiet.
             let waits = matches!(source, Source::Stable(_));
-            let most = if waits { GATHERED_MAX } else { core.caps[0].inject.saturating_sub(Request::SIZE) as u64 };
+            let most = if waits { GATHERED_MAX } else { core.caps[lane].inject.saturating_sub(Request::SIZE) as u64 };
             if len <= most && core.bounce.plentiful() {
                 let request = core.request(RequestKind::Put, AmoOp::Set, AmoType::U64, (dest, 0, 0), 0);
-                self.launch_message_or_gather(pe, 0, request, (ptr.cast_mut(), len as usize), waits);
+                self.launch_message_or_gather(pe, lane, request, (ptr.cast_mut(), len as usize), waits);
                 return true;
             }
         }
-        after_requests && self.quick_write(pe, dest, ptr, len)
+        // What was written without a completion cannot be written again.
+        after_requests && !repeatable && self.quick_write(pe, dest, ptr, len)
     }
 
     /// Writes without a completion.
@@ -72,16 +79,18 @@ impl Endpoint {
     }
 
     /// Writes one byte that nobody's quiet has to wait for: a flag that its reader waits for. The endpoint is active until
-    /// the byte has left.
+    /// the byte has left. Flags arrive in the order in which they are put.
     ///
     /// # Errors
     /// As for [`Endpoint::submit`].
     pub fn put_flag(&mut self, pe: Pe, dest: u64, value: u8, issue: Issue) -> Result<()> {
         let job = Job::Put { dest, source: Source::Copied(&raw const value), len: 1 };
         self.core.validate(pe, &job)?;
-        let one_lane = self.core.peers.get(pe as usize).is_some_and(|p| p.lanes == 1 && p.deferred.is_empty());
+        let undeferred = self.core.peers.get(pe as usize).is_some_and(|p| p.deferred.is_empty());
         if pe != self.core.me
-            && one_lane
+            && undeferred
+            && let Some(lane) = self.core.only_lane(pe)
+            && self.core.alone(pe, lane)
             && self.ready()
             && let Some(slot) = self.core.bounce.alloc(1)
         {
@@ -89,18 +98,11 @@ impl Endpoint {
             // SAFETY: a slot of our own with room for a byte.
             unsafe { ptr.write(value) };
             let work = Work::Flag { offset: dest };
-            self.post(WorkRequest {
-                work,
-                dest: pe,
-                lane: 0,
-                more: false,
-                op: 0,
-                ptr,
-                len: 1,
-                slot: Some(slot),
-                via: None,
-            });
+            self.post(WorkRequest::new(work, pe, lane, 0, (ptr, 1), Some(slot)));
             return Ok(());
+        }
+        if self.core.peers.get(pe as usize).is_some_and(|p| p.lanes > 1) {
+            self.fence(); // behind flags that are on their way over other lanes
         }
         // SAFETY: the byte is copied during the call.
         unsafe { self.submit(pe, job, issue) }.map(drop)

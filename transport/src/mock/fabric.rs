@@ -1,6 +1,6 @@
 //! What is under way, and what becomes of it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::amo::{self, AmoOp, AmoType};
@@ -30,6 +30,8 @@ pub struct Mischief {
     pub local_registration: bool,
     /// Messages are as cheap as writes; see [`RailCaps::software`](crate::rail::RailCaps::software).
     pub software: bool,
+    /// Rails that fail may leave connections of which one end does not know; see [`RailCaps::half_open`](crate::rail::RailCaps::half_open).
+    pub half_open: bool,
     /// Work requests that may be outstanding on one rail.
     pub queue_depth: usize,
     /// Rails perform atomics as NICs do: additions and compare-swaps of 64-bit words, which are atomic with those of the
@@ -51,6 +53,7 @@ impl Default for Mischief {
             inject: 64,
             local_registration: false,
             software: true,
+            half_open: false,
             queue_depth: 64,
             atomics: false,
         }
@@ -63,6 +66,21 @@ pub(super) enum Report {
     Failed(OpId, Fault),
     Message(Vec<u8>),
     Immediate(u32),
+    Broken(Fault),
+}
+
+/// What becomes of something that travels.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Delivered,
+    /// It arrives, but who sent it is told that it failed.
+    Unacknowledged,
+    Lost,
+}
+
+/// What is said of a rail that is down.
+pub(super) fn of_the_way() -> Fault {
+    Fault { code: 104, text: "the mock fabric has taken the rail down".into(), retryable: true }
 }
 
 /// One thing that travels.
@@ -95,6 +113,12 @@ pub(super) struct State {
     pub flights: VecDeque<Flight>,
     /// Registered memory: owner, key, base, length.
     pub memory: Vec<(usize, u64, usize, usize)>,
+    /// Rails that do not work.
+    pub down: Vec<bool>,
+    /// Connections over which something has arrived, by their ends, the smaller first.
+    connections: BTreeSet<(usize, usize)>,
+    /// Ends of connections that believe in them, and the other ends, which do not.
+    half_open: BTreeSet<(usize, usize)>,
     /// The rail over which each word's atomics come.
     atomic_words: HashMap<usize, usize>,
 }
@@ -140,19 +164,91 @@ impl State {
                 continue;
             }
             if let Some(flight) = self.flights.remove(at) {
-                self.deliver(flight);
+                self.deliver(flight, Fate::Delivered);
             }
         }
     }
 
-    fn deliver(&mut self, flight: Flight) {
+    /// What a poll of a rail finds: often not all that there is.
+    pub fn some_reports(&mut self, rail: usize) -> VecDeque<Report> {
+        let (random, waiting) = (self.next() as usize, &mut self.reports[rail]);
+        let rest = waiting.split_off(if random & 1 == 0 { waiting.len() } else { (random >> 1) % (waiting.len() + 1) });
+        std::mem::replace(waiting, rest)
+    }
+
+    /// Ends everything that is under way from or to a rail. Of each connection, what was posted first may have arrived, and
+    /// what arrived first may have been acknowledged.
+    fn cut(&mut self, rail: usize) {
+        let flights = std::mem::take(&mut self.flights);
+        let (cut, rest): (VecDeque<_>, _) = flights.into_iter().partition(|f| f.from == rail || f.to == rail);
+        self.flights = rest;
+        if self.mischief.half_open {
+            self.break_connections(rail, &cut);
+        }
+        let mut fates = HashMap::new();
+        let (first, then) = (self.next() as u8, self.next() as u8);
+        for flight in cut {
+            let fate = fates.entry((flight.from, flight.to)).or_insert(Fate::Delivered);
+            if *fate == Fate::Delivered && self.chance(first) {
+                *fate = Fate::Unacknowledged;
+            }
+            if *fate == Fate::Unacknowledged && self.chance(then) {
+                *fate = Fate::Lost;
+            }
+            self.deliver(flight, *fate);
+        }
+    }
+
+    /// Ends the connections of a rail. An end that has lost nothing that it would be told of may go on believing in one.
+    fn break_connections(&mut self, rail: usize, cut: &VecDeque<Flight>) {
+        let (broken, rest): (BTreeSet<_>, _) = self.connections.iter().partition(|c| c.0 == rail || c.1 == rail);
+        self.connections = rest;
+        for (a, b) in broken {
+            for (end, other) in [(a, b), (b, a)] {
+                let told = cut.iter().any(|f| f.from == end && f.to == other && f.id.is_some());
+                if !told && self.chance(128) {
+                    self.half_open.insert((end, other));
+                }
+            }
+        }
+    }
+
+    /// Whether a connection cannot be made because the other end believes in one that this end knows to be broken.
+    pub fn is_refused(&self, from: usize, to: usize) -> bool {
+        self.half_open.contains(&(to, from)) && !self.half_open.contains(&(from, to))
+    }
+
+    /// Posts something that travels, as far as both ends work. A connection that has failed stays so until its owner knows:
+    /// else what is posted behind a lost write would arrive without it.
+    pub fn depart(&mut self, flight: Flight) {
+        let unknown = self.reports[flight.from].iter().any(|r| matches!(r, Report::Failed(_, f) if f.retryable));
+        let believed = self.half_open.remove(&(flight.from, flight.to));
+        if self.down[flight.to] || unknown || believed {
+            self.deliver(flight, Fate::Lost);
+        } else {
+            self.flights.push_back(flight);
+        }
+    }
+
+    fn deliver(&mut self, mut flight: Flight, fate: Fate) {
         if flight.id.is_some() || !matches!(flight.cargo, Cargo::Message(_)) {
             self.outstanding[flight.from] = self.outstanding[flight.from].saturating_sub(1);
         }
+        if fate != Fate::Delivered {
+            match flight.id.take() {
+                Some(id) => self.reports[flight.from].push_back(Report::Failed(id, of_the_way())),
+                None if self.chance(64) => self.reports[flight.from].push_back(Report::Broken(of_the_way())),
+                None => {}
+            }
+            if fate == Fate::Lost {
+                return;
+            }
+        }
+        self.connections.insert((flight.from.min(flight.to), flight.from.max(flight.to)));
         if let Some(id) = flight.id
             && self.chance(self.mischief.fail)
         {
-            let fault = Fault { code: 5, text: "the mock fabric failed it on purpose".into() };
+            let fault = Fault { code: 5, text: "the mock fabric failed it on purpose".into(), retryable: false };
             self.reports[flight.from].push_back(Report::Failed(id, fault));
             return;
         }
@@ -173,7 +269,7 @@ impl State {
             Cargo::Amo { at, ty, op, operand, compare, old_to } => {
                 if *self.atomic_words.entry(at).or_insert(flight.to) != flight.to {
                     let text = "atomics of two rails on one word".into();
-                    let report = flight.id.map(|id| Report::Failed(id, Fault { code: 1, text }));
+                    let report = flight.id.map(|id| Report::Failed(id, Fault { code: 1, text, retryable: false }));
                     return self.reports[flight.from].extend(report);
                 }
                 let word = std::ptr::with_exposed_provenance_mut::<u8>(at);
@@ -217,6 +313,9 @@ impl Fabric {
             outstanding: Vec::new(),
             flights: VecDeque::new(),
             memory: Vec::new(),
+            down: Vec::new(),
+            connections: BTreeSet::new(),
+            half_open: BTreeSet::new(),
             atomic_words: HashMap::new(),
         })))
     }
@@ -230,9 +329,27 @@ impl Fabric {
         let id = state.reports.len();
         state.reports.push(VecDeque::new());
         state.outstanding.push(0);
+        state.down.push(false);
         let mischief = state.mischief;
         drop(state);
         Ok(Box::new(MockRail::new(self.clone(), id, name, mischief)))
+    }
+
+    /// A rail fails: the `number`th that was opened, from 0.
+    pub fn take_down(&self, number: usize) {
+        let mut state = self.state();
+        state.down[number] = true;
+        state.cut(number);
+    }
+
+    /// It works again.
+    pub fn bring_up(&self, number: usize) {
+        self.state().down[number] = false;
+    }
+
+    /// Rail `end` goes on believing in a connection with `other`, which knows that it is broken.
+    pub fn leave_half_open(&self, end: usize, other: usize) {
+        self.state().half_open.insert((end, other));
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {

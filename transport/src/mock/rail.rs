@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 
-use super::fabric::{Cargo, Fabric, Flight, Mischief, Report, State};
+use super::fabric::{Cargo, Fabric, Flight, Mischief, Report, State, of_the_way};
 use crate::amo::{AmoOp, AmoType};
 use crate::error::{Error, Fault, Result};
 use crate::rail::{
@@ -34,19 +34,20 @@ impl MockRail {
             local_registration: mischief.local_registration,
             immediate: true,
             software: mischief.software,
+            half_open: mischief.half_open,
             progress: "by whoever polls".into(),
         };
         MockRail { fabric, id, caps, peers: Vec::new(), regions: Vec::new() }
     }
 
     fn peer(&self, dest: Dest) -> Result<usize, PostError> {
-        let fault = || Fault { code: 22, text: format!("destination {dest} is not connected") };
+        let fault = || Fault { code: 22, text: format!("destination {dest} is not connected"), retryable: false };
         self.peers.get(dest as usize).copied().filter(|p| *p != usize::MAX).ok_or_else(|| PostError::Failed(fault()))
     }
 
     /// What the contract forbids a poster to do is a failure here, so that tests see it.
     fn check_local(&self, local: LocalBuf, id: Option<OpId>) -> Result<(), PostError> {
-        let wrong = |text: &str| Err(PostError::Failed(Fault { code: 14, text: text.into() }));
+        let wrong = |text: &str| Err(PostError::Failed(Fault { code: 14, text: text.into(), retryable: false }));
         if id.is_none() {
             return if local.len <= self.caps.inject { Ok(()) } else { wrong("too long to be copied") };
         }
@@ -60,19 +61,26 @@ impl MockRail {
 
     fn post(&self, to: usize, cargo: Cargo, id: Option<OpId>) -> Result<(), PostError> {
         let mut state = self.fabric.state();
+        if state.down[self.id] {
+            return Err(PostError::Failed(of_the_way()));
+        }
         let again = state.mischief.again;
-        if state.outstanding[self.id] >= self.caps.queue_depth || state.chance(again) {
+        if state.outstanding[self.id] >= self.caps.queue_depth || state.chance(again) || state.is_refused(self.id, to) {
             return Err(PostError::Again);
         }
         if id.is_some() || !matches!(cargo, Cargo::Message(_)) {
             state.outstanding[self.id] += 1;
         }
-        state.flights.push_back(Flight { cargo, from: self.id, to, id });
+        state.depart(Flight { cargo, from: self.id, to, id });
         Ok(())
     }
 
     fn remote(&self, state: &State, to: usize, remote: RemoteBuf, len: usize) -> Result<usize, PostError> {
-        let fault = || Fault { code: 13, text: format!("key {} does not cover {len} bytes there", remote.key) };
+        let fault = || Fault {
+            code: 13,
+            text: format!("key {} does not cover {len} bytes there", remote.key),
+            retryable: false,
+        };
         state.find(to, remote.key, remote.address, len).ok_or_else(|| PostError::Failed(fault()))
     }
 }
@@ -168,7 +176,11 @@ impl Rail for MockRail {
 
     unsafe fn amo(&mut self, dest: Dest, remote: RemoteBuf, amo: NativeAmo, id: OpId) -> Result<(), PostError> {
         if !self.supports_amo(amo.ty, amo.op, true) {
-            return Err(PostError::Failed(Fault { code: 38, text: "the mock fabric does not perform it".into() }));
+            return Err(PostError::Failed(Fault {
+                code: 38,
+                text: "the mock fabric does not perform it".into(),
+                retryable: false,
+            }));
         }
         let to = self.peer(dest)?;
         if let Some(result) = amo.result {
@@ -176,7 +188,11 @@ impl Rail for MockRail {
         }
         let at = self.remote(&self.fabric.state(), to, remote, 8)?;
         if !at.is_multiple_of(8) {
-            return Err(PostError::Failed(Fault { code: 22, text: "the word is not aligned".into() }));
+            return Err(PostError::Failed(Fault {
+                code: 22,
+                text: "the word is not aligned".into(),
+                retryable: false,
+            }));
         }
         let old_to = amo.result.map_or(0, |local| local.ptr.expose_provenance());
         let NativeAmo { ty, op, operand, compare, .. } = amo;
@@ -187,7 +203,7 @@ impl Rail for MockRail {
         let reports = {
             let mut state = self.fabric.state();
             state.step();
-            std::mem::take(&mut state.reports[self.id])
+            state.some_reports(self.id)
         };
         let count = reports.len();
         for report in reports {
@@ -196,6 +212,7 @@ impl Rail for MockRail {
                 Report::Failed(id, fault) => sink.failed(id, fault),
                 Report::Message(bytes) => sink.message(&bytes),
                 Report::Immediate(immediate) => sink.immediate(immediate),
+                Report::Broken(fault) => sink.broken(fault),
             }
         }
         count

@@ -187,7 +187,7 @@ impl Queue {
         if let Some(own) = own.filter(|own| !own.is_empty() && **own != *text) {
             text = format!("{text} ({own})");
         }
-        let fault = Fault { code: entry.err, text };
+        let fault = Fault { code: entry.err, text, retryable: super::is_of_the_way(entry.err) };
         Look::Failed(Failure { context: entry.op_context, code: entry.err, fault })
     }
 }

@@ -24,6 +24,10 @@ use crate::rail::{
 /// Providers whose target side is a CPU; parts of a provider's name.
 const SOFTWARE: [&str; 6] = ["tcp", "net", "sockets", "udp", "shm", "sm2"];
 
+/// Providers that connect on their own, and refuse a second connection to an endpoint as long as their end of the first one
+/// lives: `ofi_rxm` for one (`RXM_REJECT_EALREADY`).
+const CONNECTED: [&str; 4] = ["ofi_rxm", "tcp", "net", "sockets"];
+
 /// Most operations outstanding on one rail. Providers allow more, but a longer queue hides no more latency, and its
 /// contexts (128 bytes each) should stay in the L2 cache.
 const MAX_DEPTH: usize = 2048;
@@ -76,6 +80,7 @@ impl OfiRail {
             order: hints::granted_order(&info),
             local_registration: Mode::of(&info).local,
             immediate: cq_data >= size_of::<u32>() && caps & ffi::FI_RMA != 0,
+            half_open: CONNECTED.iter().any(|name| provider.split(';').any(|part| part == *name)),
             software: SOFTWARE.iter().any(|name| provider.split(';').any(|part| part == *name)),
             progress,
         };
@@ -207,7 +212,7 @@ impl OfiRail {
 
 #[cold]
 fn refused(code: i32, text: impl FnOnce() -> String) -> PostError {
-    PostError::Failed(Fault { code, text: text() })
+    PostError::Failed(Fault { code, text: text(), retryable: false })
 }
 
 impl Rail for OfiRail {

@@ -68,7 +68,11 @@ impl Regions {
             return Err(Error::Fabric {
                 call: "fi_mr_reg",
                 rail: domain.rail.clone(),
-                fault: Fault { code: ffi::FI_EALREADY, text: format!("region id {id} is registered already") },
+                fault: Fault {
+                    code: ffi::FI_EALREADY,
+                    text: format!("region id {id} is registered already"),
+                    retryable: false,
+                },
             });
         }
         // SAFETY: forwarded to the caller.

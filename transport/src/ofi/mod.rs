@@ -135,5 +135,26 @@ pub fn open(library: &Arc<Library>, nic: &Nic, role: Role, settings: &Settings) 
 /// A libfabric result (negated error number) as a fault.
 fn fault(library: &Libfabric, code: isize) -> Fault {
     let code = i32::try_from(code.unsigned_abs()).unwrap_or(i32::MAX);
-    Fault { code, text: library.strerror(code) }
+    Fault { code, text: library.strerror(code), retryable: is_of_the_way(code) }
+}
+
+/// Whether an error number tells of the way to a peer rather than of what was asked for.
+fn is_of_the_way(code: i32) -> bool {
+    [
+        libc::ECONNRESET,
+        libc::ECONNABORTED,
+        libc::ECONNREFUSED,
+        libc::ENOTCONN,
+        libc::ESHUTDOWN,
+        libc::ETIMEDOUT,
+        libc::ENETDOWN,
+        libc::ENETUNREACH,
+        libc::ENETRESET,
+        libc::EHOSTDOWN,
+        libc::EHOSTUNREACH,
+        libc::EPIPE,
+        libc::EIO,
+        libc::ECANCELED,
+    ]
+    .contains(&code)
 }

@@ -113,7 +113,7 @@ fn sleeping_target_progresses(library: &Arc<Library>, nic: &Nic) -> Result<()> {
 }
 
 fn broken(nic: &Nic, why: &str) -> Error {
-    let fault = Fault { code: libfabric_sys::FI_ETIMEDOUT, text: why.to_owned() };
+    let fault = Fault { code: libfabric_sys::FI_ETIMEDOUT, text: why.to_owned(), retryable: false };
     Error::Fabric { call: "the probe of automatic progress", rail: nic.name.clone(), fault }
 }
 

@@ -44,7 +44,7 @@ pub(super) fn refused(call: &'static str, rail: &str, code: i32, remedy: &str) -
 pub(super) fn errno_fault(code: i32, remedy: &str) -> Fault {
     let code = code.abs();
     let separator = if remedy.is_empty() { "" } else { ": " };
-    Fault { code, text: format!("{}{separator}{remedy}", io::Error::from_raw_os_error(code)) }
+    Fault { code, text: format!("{}{separator}{remedy}", io::Error::from_raw_os_error(code)), retryable: false }
 }
 
 impl Context {

@@ -161,6 +161,7 @@ impl VerbsRail {
         let inline = peers.iter().map(|peer| peer.queue.inline).min().unwrap_or(0) as usize;
         let relaxed = settings.ib_relaxed_ordering && domain.verbs().reg_mr_iova2.is_some();
         let caps = RailCaps {
+            half_open: false,
             name: nic.name.clone(),
             provider: "verbs".into(),
             max_rma: port.max_msg_sz as usize,

@@ -61,7 +61,7 @@ pub(super) struct Request {
 }
 
 fn fault(text: String) -> PostError {
-    PostError::Failed(Fault { code: libc::EINVAL, text })
+    PostError::Failed(Fault { code: libc::EINVAL, text, retryable: false })
 }
 
 fn rkey(remote: RemoteBuf) -> Result<u32, PostError> {
@@ -205,7 +205,8 @@ impl VerbsRail {
         match &peer.state {
             PeerState::Ready => {}
             PeerState::Waiting => return Err(fault(format!("destination {dest} of rail {name} is not connected"))),
-            PeerState::Failed(why) => return Err(PostError::Failed(why.clone())),
+            // Whatever ended the connection, this work request had no part in it.
+            PeerState::Failed(why) => return Err(PostError::Failed(Fault { retryable: true, ..why.clone() })),
         }
         let Some(sequence) = peer.sent.admit(&mut self.credits, request.id) else {
             // The chain holds credits that come back only once it is posted.

@@ -44,7 +44,7 @@ impl VerbsRail {
     pub(super) fn look_for_events(&mut self) {
         while let Some((event, kind)) = events::next(&self.domain) {
             let text = self.domain.verbs().event_text(kind);
-            let fault = |text: String| Fault { code: kind.cast_signed(), text };
+            let fault = |text: String| Fault { code: kind.cast_signed(), text, retryable: true };
             tracing::info!("rail {}: {text}", self.caps.name);
             match event {
                 Event::PortUp(port) if port == self.path.port => self.port_up = true,
@@ -83,7 +83,14 @@ impl VerbsRail {
             sys::IBV_WC_WR_FLUSH_ERR => ": discarded because the connection had failed",
             _ => "",
         };
-        Fault { code: wc.status.cast_signed(), text: format!("{text}{advice} (vendor error {:#x})", wc.vendor_err) }
+        let of_the_way = [
+            sys::IBV_WC_RETRY_EXC_ERR,
+            sys::IBV_WC_RNR_RETRY_EXC_ERR,
+            sys::IBV_WC_RESP_TIMEOUT_ERR,
+            sys::IBV_WC_WR_FLUSH_ERR,
+        ];
+        let text = format!("{text}{advice} (vendor error {:#x})", wc.vendor_err);
+        Fault { code: wc.status.cast_signed(), text, retryable: of_the_way.contains(&wc.status) }
     }
 
     /// A work request of ours ended. Returns how many reports it gave.
@@ -110,7 +117,7 @@ impl VerbsRail {
         let Some(peer) = self.peers.get_mut(index) else { return 0 };
         // Discarded work tells the first failure, which is the reason.
         let why = match &peer.state {
-            PeerState::Failed(first) if outcome == Outcome::Flushed => first.clone(),
+            PeerState::Failed(first) if outcome == Outcome::Flushed => Fault { retryable: true, ..first.clone() },
             _ => fault,
         };
         let mut reported = 0;

@@ -1,0 +1,116 @@
+//! Work requests of lanes that have failed: what has arrived after all, what is posted again, and in which order.
+
+use super::stream::Way;
+use crate::endpoint::post::{Work, WorkRequest};
+use crate::endpoint::{Core, Endpoint};
+use crate::pe::Pe;
+
+impl Core {
+    /// Keeps a work request whose lane is down until another takes it. An AMO waits for its own lane.
+    pub(in crate::endpoint) fn strand(&mut self, id: u64) {
+        let Some(&WorkRequest { work, dest, op, .. }) = self.work.get(id) else { return };
+        if let Work::Send = work {
+            // Requests are kept; an answer will be asked for again.
+            self.retire(id);
+            return self.release(op);
+        }
+        self.stranded.push(id);
+        self.trouble(dest);
+    }
+
+    /// Ends what is stranded and needs not be repeated; takes out of the rest what can be posted again now, in the order in which it was
+    /// posted.
+    pub(super) fn collect(&mut self, pe: Pe) -> Vec<u64> {
+        let mut again = Vec::new();
+        let mut stranded = std::mem::take(&mut self.stranded);
+        stranded.retain(|&id| {
+            let Some(&request) = self.work.get(id) else { return false };
+            let (lane, home) = (usize::from(request.lane), usize::from(request.home));
+            let over = request.op != 0 && self.ops.get(request.op).is_none_or(|op| op.fault.is_some());
+            if over {
+                self.retire(id); // its operation has failed; nobody may count on what it would write
+                self.release(request.op);
+                return false;
+            }
+            if let Work::Amo { .. } = request.work {
+                let again_up = request.dest == pe && self.is_up(pe, lane);
+                again.extend(again_up.then_some((request.serial, id)));
+                return !again_up;
+            }
+            let way = self.failover(request.dest, home).map(|f| f.way);
+            if request.dest != pe || !self.is_drained(pe, lane) || matches!(way, Some(Way::Lost | Way::Asked)) {
+                return true;
+            }
+            let reads = matches!(request.work, Work::Read { .. });
+            if !reads && self.caps[lane].order.send_after_write && self.has_arrived(&request) {
+                self.retire(id);
+                self.release(request.op);
+                return false;
+            }
+            again.push((request.serial, id));
+            false
+        });
+        self.stranded = stranded;
+        again.sort_unstable();
+        again.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// How many AMOs wait for their lane to work again.
+    pub(super) fn waiting_amos(&self, pe: Pe, lane: usize) -> u32 {
+        let waits = |r: &WorkRequest| matches!(r.work, Work::Amo { .. }) && r.dest == pe && usize::from(r.lane) == lane;
+        self.stranded.iter().filter(|&&id| self.work.get(id).is_some_and(waits)).count() as u32
+    }
+
+    /// Whether a message of its stream has been applied that was sent behind this write, over the same lane, before that failed.
+    pub(super) fn has_arrived(&mut self, write: &WorkRequest) -> bool {
+        let applied = self.failover(write.dest, write.home.into()).map(|f| f.applied);
+        applied.is_some_and(|(turn, serial)| write.turn == Some(turn) && serial > write.serial)
+    }
+
+    /// Whether something of a PE's waits for another lane.
+    pub(super) fn is_stuck(&mut self, pe: Pe) -> bool {
+        self.stranded.iter().any(|&id| self.work.get(id).is_some_and(|r| r.dest == pe))
+            || (0..self.lanes(pe)).any(|stream| self.way(pe, stream) == Way::Lost)
+    }
+}
+
+impl Endpoint {
+    /// Lets other lanes do what lanes that are down leave undone.
+    #[cold]
+    pub(in crate::endpoint) fn rescue_all(&mut self) {
+        for pe in std::mem::take(&mut self.core.troubled) {
+            if let Some(to) = (0..self.core.lanes(pe)).find(|&lane| self.core.is_up(pe, lane)) {
+                self.ask_about_lost(pe, to);
+                self.repeat(pe, to);
+            }
+            if self.core.is_stuck(pe) {
+                self.core.trouble(pe);
+            }
+        }
+    }
+
+    /// Posts again what may have been lost: first writes and reads, each on the lane that carries its stream, then messages.
+    ///
+    /// No message has to stay ahead of a write, since a write behind a fence waits until the message before it is acknowledged.
+    /// Of writes, flags alone are to stay in order without a fence.
+    pub(super) fn repeat(&mut self, pe: Pe, otherwise: usize) {
+        for id in self.core.collect(pe) {
+            // Under a new id: what the old one may still be reported for is not this.
+            let Some(mut request) = self.core.work.remove(id) else { continue };
+            if !matches!(request.work, Work::Amo { .. }) {
+                let stream = self.core.failover(pe, request.home.into()).map(|f| (f.carrier, f.turn));
+                let stream = stream.filter(|&(carrier, _)| !self.core.is_down(pe, carrier.into()));
+                (request.lane, request.turn) =
+                    stream.map_or((otherwise as u8, None), |(lane, turn)| (lane, Some(turn)));
+            }
+            request.serial = self.core.next_serial();
+            let id = self.core.work.insert(request);
+            self.post_or_keep(id);
+        }
+        for stream in 0..self.core.lanes(pe) {
+            if self.core.way(pe, stream) == Way::Told {
+                self.send_again(pe, stream);
+            }
+        }
+    }
+}

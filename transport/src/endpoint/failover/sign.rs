@@ -1,0 +1,102 @@
+//! Signs of life to peers that use a lane, so that no connection is alive at one end only.
+//!
+//! Where a connection is known to have failed at one end, the other may go on believing in it, and refuse a new one
+//! ([`RailCaps::half_open`](crate::rail::RailCaps::half_open)): until it sends something and learns better. A target often has nothing
+//! to send. So what is the target of others sends a few bytes, every few seconds, over each lane that it or a peer's endpoint uses; and
+//! soon when a peer has moved away from a lane.
+//!
+//! Messages tell that a lane is used. A lane that only writes and reads use says so once by a message of its own ([`Endpoint::greet`]).
+
+use crate::amo::{AmoOp, AmoType};
+use crate::endpoint::post::{Work, WorkRequest};
+use crate::endpoint::{Core, Endpoint, Role};
+use crate::pe::Pe;
+use crate::rail::{Dest, LocalBuf, LocalKey};
+use crate::wire::{Request, RequestKind, SIGN_OF_LIFE};
+
+/// Seconds between two signs of life to the same endpoint.
+const INTERVAL: u32 = 4;
+
+/// What is known of a lane to an endpoint of a peer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::endpoint) enum Use {
+    #[default]
+    Unknown,
+    /// The peer has sent something over it.
+    Known,
+    /// The peer has moved away from it.
+    Left,
+}
+
+impl Core {
+    /// A message has come over `lane`, with this request.
+    #[inline]
+    pub(in crate::endpoint) fn note_use(&mut self, request: &Request, lane: usize) {
+        if self.uses.is_empty() {
+            return;
+        }
+        let dest = request.source + if request.from_host { self.n_pes } else { 0 };
+        let first = dest as usize * self.caps.len();
+        let left = usize::from(request.lane);
+        if request.kind == RequestKind::Move && left != lane && left < self.caps.len() {
+            self.uses[first + left] = Use::Left;
+        }
+        self.uses[first + lane] = Use::Known;
+    }
+}
+
+impl Endpoint {
+    /// Begins to keep account of the lanes that peers use, if that is needed.
+    pub(in crate::endpoint) fn watch_uses(&mut self) {
+        let core = &mut self.core;
+        if core.role == Role::Proxy && core.uses.is_empty() && core.caps.iter().any(|c| c.half_open) {
+            core.uses = vec![Use::Unknown; 2 * core.n_pes as usize * core.caps.len()];
+        }
+    }
+
+    /// Once a second: sends the signs of life that are due.
+    pub(in crate::endpoint) fn give_signs_of_life(&mut self) {
+        let lanes = self.core.caps.len();
+        for at in 0..self.core.uses.len() {
+            let (dest, lane) = ((at / lanes) as Dest, at % lanes);
+            // Not to all in the same second.
+            let turn = self.core.now.wrapping_add(dest).is_multiple_of(INTERVAL);
+            let due = match self.core.uses[at] {
+                Use::Unknown => turn && self.core.failover(dest, lane).is_some_and(|f| f.used),
+                Use::Known => turn,
+                Use::Left => true,
+            };
+            if due && self.core.backlog[lane].is_empty() {
+                // Where it cannot be sent there is no connection, and none is believed in.
+                self.send_sign_of_life(dest, lane);
+                self.core.uses[at] = Use::Known;
+            }
+        }
+    }
+
+    fn send_sign_of_life(&mut self, dest: Dest, lane: usize) {
+        let len = SIGN_OF_LIFE.len();
+        if len <= self.core.caps[lane].inject {
+            let local = LocalBuf { ptr: SIGN_OF_LIFE.as_ptr().cast_mut(), len, key: LocalKey::default() };
+            // SAFETY: without an id the bytes are copied before the call returns.
+            let sent = unsafe { self.rails[lane].send(dest, local, None) };
+            tracing::trace!(dest, lane, sent = sent.is_ok(), "a sign of life");
+        } else if let Some(slot) = self.core.bounce.alloc(len) {
+            let ptr = self.core.bounce.ptr(slot).as_ptr();
+            // SAFETY: the slot has room for it.
+            unsafe { ptr.copy_from_nonoverlapping(SIGN_OF_LIFE.as_ptr(), len) };
+            self.post(WorkRequest::new(Work::Send, dest, lane, 0, (ptr, len), Some(slot)));
+        }
+    }
+
+    /// Tells a peer that `lane` is used, if it cannot know yet.
+    pub(super) fn greet(&mut self, pe: Pe, lane: usize) {
+        let half_open = self.core.caps[lane].half_open;
+        let Some(turn) = self.core.failover(pe, lane).and_then(|f| f.greeting()) else { return };
+        if half_open && let Some(slot) = self.core.bounce.alloc(Request::SIZE) {
+            // A move that has happened.
+            let request = self.core.request(RequestKind::Move, AmoOp::Fetch, AmoType::U64, (0, turn.into(), 0), 0);
+            self.send_small(pe, lane, Request { lane: lane as u8, ..request }, slot);
+        }
+    }
+}

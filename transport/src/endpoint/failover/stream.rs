@@ -1,0 +1,179 @@
+//! Streams of requests: kept until they are acknowledged, moved to another lane, sent again there.
+
+use super::{Failover, State};
+use crate::amo::{AmoOp, AmoType};
+use crate::bounce::Slot;
+use crate::endpoint::post::{Work, WorkRequest};
+use crate::endpoint::{Core, Endpoint};
+use crate::pe::Pe;
+use crate::rail::{LocalBuf, LocalKey, PostError};
+use crate::wire::{Request, RequestKind};
+
+/// Whether messages of a stream can be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Open,
+    /// The lane that carried it has failed. What is new waits.
+    Lost,
+    /// The target has been told to expect it over the carrier, and asked what it has applied.
+    Asked,
+    /// It has said so. What it has not applied is to be sent again.
+    Told,
+}
+
+/// A message that may have to be sent again.
+#[derive(Clone, Copy)]
+pub(super) struct Kept {
+    /// Where it stands among everything that was posted, and the stream's turn then.
+    serial: u64,
+    turn: u32,
+    /// Its last request.
+    last: u32,
+    slot: Slot,
+    len: u32,
+}
+
+impl Core {
+    /// A request is about to be numbered. Whether its answer is urgent: what has to be kept until it is acknowledged should not have
+    /// to wait until the target has time for that.
+    pub(in crate::endpoint) fn will_wait(&mut self, pe: Pe, lane: usize) -> bool {
+        let (short, now) = (!self.bounce.ample(), self.now);
+        let Some(c) = self.connection(pe, lane) else { return false };
+        let first = c.unacked.is_empty();
+        let Some(f) = &mut c.failover else { return false };
+        if first {
+            f.progress = now;
+        }
+        short
+    }
+
+    /// The target has acknowledged requests of `lane`'s stream.
+    pub(in crate::endpoint) fn acknowledged(&mut self, pe: Pe, lane: usize) {
+        let now = self.now;
+        let Some(c) = self.connection(pe, lane) else { return };
+        let applied = c.applied;
+        let Some(f) = c.failover.as_deref_mut() else { return };
+        f.progress = now;
+        let carrier = f.carrier;
+        while let Some(kept) = self
+            .failover(pe, lane)
+            .and_then(|f| f.kept.pop_front_if(|kept| applied.wrapping_sub(kept.last).cast_signed() >= 0))
+        {
+            self.bounce.free(kept.slot);
+            if let Some(f) = self.failover(pe, lane) {
+                f.applied = (kept.turn, kept.serial);
+            }
+        }
+        if self.state(pe, carrier.into()) == State::Trying {
+            self.bring_up(pe, carrier.into());
+        }
+    }
+
+    /// The target has answered, and knew of this move of `lane`'s stream.
+    pub(in crate::endpoint) fn moved(&mut self, pe: Pe, lane: usize, turn: u32) {
+        let Some(f) = self.failover(pe, lane).filter(|f| f.way == Way::Asked && f.turn == turn) else { return };
+        f.way = Way::Told;
+        let carrier = f.carrier;
+        self.trouble(pe);
+        if self.state(pe, carrier.into()) == State::Trying {
+            self.bring_up(pe, carrier.into());
+        }
+    }
+
+    pub(super) fn asked_over(&mut self, pe: Pe, lane: usize) -> bool {
+        let over = |f: &mut Failover| f.way == Way::Asked && usize::from(f.carrier) == lane;
+        (0..self.lanes(pe)).any(|stream| self.failover(pe, stream).is_some_and(over))
+    }
+
+    pub(super) fn way(&mut self, pe: Pe, stream: usize) -> Way {
+        self.failover(pe, stream).map_or(Way::Open, |f| f.way)
+    }
+}
+
+impl Endpoint {
+    /// Sends a message of requests over the lane that its stream takes now, and keeps it until all are acknowledged.
+    pub(in crate::endpoint) fn keep_and_send(&mut self, pe: Pe, stream: usize, slot: Slot, len: u32, last: u32) {
+        let serial = self.core.next_serial();
+        let Some(f) = self.core.failover(pe, stream) else { return };
+        let kept = Kept { serial, turn: f.turn, last, slot, len };
+        let carrier = f.carrier.into();
+        f.used = true;
+        f.kept.push_back(kept);
+        if f.way == Way::Open {
+            self.send_copy(pe, carrier, kept);
+        }
+    }
+
+    /// Sends again what the target has not applied of a stream that was moved.
+    pub(super) fn send_again(&mut self, pe: Pe, stream: usize) {
+        let (now, serial) = (self.core.now, &mut self.core.serial);
+        let at = pe as usize * self.core.caps.len() + stream;
+        let Some(f) = self.core.connections.get_mut(at).and_then(|c| c.failover.as_deref_mut()) else { return };
+        (f.way, f.progress) = (Way::Open, now);
+        for kept in &mut f.kept {
+            *serial += 1;
+            (kept.serial, kept.turn) = (*serial, f.turn);
+        }
+        let carrier = f.carrier.into();
+        for kept in f.kept.clone() {
+            // None may overtake one that could not be sent.
+            if self.core.way(pe, stream) == Way::Open {
+                self.send_copy(pe, carrier, kept);
+            }
+        }
+    }
+
+    /// Tells the target that a lane carries a stream from now on, and asks what it has applied of it. Later, if there is no room.
+    pub(super) fn ask(&mut self, pe: Pe, stream: usize, to: usize) {
+        let now = self.core.now;
+        let Some(applied) = self.core.connection(pe, stream).map(|c| c.applied) else { return };
+        let Some(slot) = self.core.bounce.alloc(Request::SIZE) else { return };
+        let Some(f) = self.core.failover(pe, stream) else { return };
+        f.turn = f.turn.wrapping_add(1);
+        (f.carrier, f.way, f.progress) = (to as u8, Way::Asked, now);
+        let words = (0, f.turn.into(), 0);
+        let request = self.core.request(RequestKind::Move, AmoOp::Fetch, AmoType::U64, words, 0);
+        let request = Request { lane: stream as u8, sequence: applied, urgent: true, ..request };
+        self.send_small(pe, to, request, slot);
+    }
+
+    /// Sends a request that has no number, from a slot for it.
+    pub(in crate::endpoint) fn send_small(&mut self, pe: Pe, lane: usize, request: Request, slot: Slot) {
+        let ptr = self.core.bounce.ptr(slot).as_ptr();
+        // SAFETY: the slot has room for a request.
+        unsafe { ptr.copy_from_nonoverlapping(request.encode().as_ptr(), Request::SIZE) };
+        self.post(WorkRequest::new(Work::Send, pe, lane, 0, (ptr, Request::SIZE), Some(slot)));
+    }
+
+    /// Asks about all streams of a peer whose lanes have failed.
+    pub(super) fn ask_about_lost(&mut self, pe: Pe, to: usize) {
+        for stream in 0..self.core.lanes(pe) {
+            let carrier = self.core.failover(pe, stream).filter(|f| f.way == Way::Lost).map(|f| f.carrier);
+            if carrier.is_some_and(|c| self.core.is_drained(pe, c.into())) && !self.core.is_down(pe, to) {
+                self.ask(pe, stream, to);
+            }
+        }
+    }
+
+    pub(super) fn send_copy(&mut self, pe: Pe, lane: usize, kept: Kept) {
+        if self.core.is_down(pe, lane) {
+            return;
+        }
+        let (ptr, len) = (self.core.bounce.ptr(kept.slot).as_ptr(), kept.len as usize);
+        if len <= self.core.caps[lane].inject && self.core.backlog[lane].is_empty() {
+            let local = LocalBuf { ptr, len, key: LocalKey::default() };
+            // SAFETY: without an id the bytes are copied before the call returns.
+            match unsafe { self.rails[lane].send(pe, local, None) } {
+                Ok(()) => {
+                    self.core.counters[lane].messages += 1;
+                    self.core.counters[lane].bytes += len as u64;
+                    return;
+                }
+                Err(PostError::Failed(fault)) if fault.retryable => return self.core.take_down(pe, lane, &fault),
+                Err(_) => {}
+            }
+        }
+        self.core.bounce.share(kept.slot);
+        self.post(WorkRequest::new(Work::Send, pe, lane, 0, (ptr, len), Some(kept.slot)));
+    }
+}
