@@ -1,12 +1,13 @@
 //! Random programs over a fabric that misbehaves: the real endpoint, engine and agent, a mock wire.
 //!
 //! Two or three PEs in one thread, polled in a random order. Each has, towards each peer, a stream of steps
-//! that must stay exact whatever the fabric does:
+//! that must stay exact whatever the fabric does, started through its engine or through a host endpoint:
 //! - *fenced pairs*: a put of `n` to word A, a fence, a put (or AMO set) of `n` to word B: nobody ever sees B ahead of A;
 //! - *signals*: a put-signal of a block filled with `n` and a signal add of 1: at a signal of `n` the block holds `n`; the
 //!   target then writes something else there, which stays;
 //! - *sums*: AMO adds and fetch-adds: every one applied once, fetched values all different;
-//! - *gets* of what a quiet has completed.
+//! - *gets* of what a quiet has completed;
+//! - *crowds*: so many puts at once that buffers run short.
 //!
 //! In one test the symmetric memory is ordinary, in the other neither rails nor the CPU reach it, and half of the local
 //! buffers are such memory too: whatever touches it directly ends the test by a fault.
@@ -25,8 +26,8 @@ use symrail_proxy::stage::{WINDOW_BYTES, WINDOW_OFFSET};
 use symrail_proxy::{Engine, HOST};
 use symrail_transport::Error;
 use symrail_transport::amo::{AmoOp, AmoType};
-use symrail_transport::endpoint::job::{Fetch, Issue, Job, Signal, Source};
-use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
+use symrail_transport::endpoint::job::{Fetch, Finished, Issue, Job, Signal, Source};
+use symrail_transport::endpoint::{Addresses, Endpoint, NoAgent, Policy, Role};
 use symrail_transport::env::RailPolicy;
 use symrail_transport::mock::{Fabric, Mischief};
 use symrail_transport::rail::Order;
@@ -40,8 +41,13 @@ const A: u64 = 0;
 const B: u64 = 64;
 const SUM: u64 = 128;
 const SIGNAL: u64 = 192;
+const LAST: u64 = 256;
 const BLOCK: u64 = 4096;
 const BLOCK_MAX: u64 = 32 << 10;
+/// Behind the longest block: where crowds of so many puts of so many bytes go.
+const CROWD: u64 = BLOCK + BLOCK_MAX;
+const CROWD_SIZE: u64 = 150;
+const CROWD_BYTES: u64 = 600;
 /// Several pieces of what is staged.
 const STAGED_BLOCK_MAX: u64 = 200 << 10;
 /// Bytes for local buffers behind the heap, where both are memory that nobody can touch.
@@ -69,6 +75,7 @@ struct Stream {
     signals: u64,
     added: u64,
     fetched: HashSet<u64>,
+    crowds: u64,
     seen_pair: u64,
     block_len: u64,
     /// The block is under way: its next content must wait for the quiet.
@@ -79,6 +86,8 @@ struct Stream {
 
 struct Pe {
     engine: Engine,
+    /// What starts operations in place of the engine.
+    host: Option<Endpoint>,
     memory: Memory,
     /// Sources must outlive their operations.
     sources: Vec<Box<[u8]>>,
@@ -92,6 +101,53 @@ enum Memory {
 }
 
 impl Pe {
+    fn ready(&self) -> bool {
+        self.host.as_ref().map_or_else(|| self.engine.ready(), Endpoint::ready)
+    }
+
+    /// # Safety
+    /// As for [`Engine::submit`].
+    unsafe fn submit(&mut self, pe: u32, job: Job, issue: Issue) -> Result<(), Error> {
+        match &mut self.host {
+            // SAFETY: the caller's promise, for both.
+            Some(host) => unsafe { host.submit(pe, job, issue) }.map(drop),
+            None => unsafe { self.engine.submit(pe, job, issue) },
+        }
+    }
+
+    fn fence(&mut self) {
+        self.host.as_mut().map_or_else(|| self.engine.fence(), Endpoint::fence);
+    }
+
+    /// Starts or goes on with a quiet; whether it has ended.
+    fn quiet(&mut self) -> bool {
+        if let Some(host) = &mut self.host {
+            host.start_quiet(HOST);
+            return host.is_quiet(HOST);
+        }
+        self.engine.start_quiet(HOST);
+        self.engine.is_quiet(HOST)
+    }
+
+    fn take_error(&mut self) -> Option<Error> {
+        self.host.as_mut().map_or_else(|| self.engine.take_error(HOST), |host| host.take_error(HOST))
+    }
+
+    fn finished(&mut self) -> Vec<Finished> {
+        match &mut self.host {
+            Some(host) => std::iter::from_fn(|| host.next_finished()).collect(),
+            None => std::mem::take(self.engine.host_finished()),
+        }
+    }
+
+    /// What a second's passing is told.
+    fn tick(&mut self, second: u32) {
+        self.engine.endpoint().tick(second);
+        if let Some(host) = &mut self.host {
+            host.tick(second);
+        }
+    }
+
     fn base(&mut self) -> *mut u8 {
         match &mut self.memory {
             Memory::Ordinary(words) => words.as_mut_ptr().cast(),
@@ -139,6 +195,8 @@ struct World {
     spared: usize,
     polls: u64,
     polls_per_second: u64,
+    /// They take long.
+    crowds_left: u32,
 }
 
 fn random(seed: u64) -> Random {
@@ -177,28 +235,45 @@ fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool, sta
     let fabric = Fabric::new(seed, mischief);
     let rails = [RailPolicy::RoundRobin, RailPolicy::Stripe][random.below(2) as usize];
     let policy = Policy { rails, stripe_threshold: 8192, native_amo, timeout_s: 1_000_000 };
+    let endpoint = |role: Role, me: usize| {
+        let rails = (0..lanes).map(|lane| fabric.open(&format!("pe{me}{role:?}{lane}")).unwrap()).collect();
+        Endpoint::new(role, me as u32, n as u32, rails, policy).unwrap()
+    };
     let mut pes: Vec<Pe> = (0..n)
         .map(|me| {
-            let rails = (0..lanes).map(|lane| fabric.open(&format!("pe{me}rail{lane}")).unwrap()).collect();
-            let endpoint = Endpoint::new(Role::Proxy, me as u32, n as u32, rails, policy).unwrap();
+            let engine = Engine::new(endpoint(Role::Proxy, me), me as u32, n as u32);
             let memory = if staged {
                 Memory::Guarded(GuardedMemory::new(HEAP + BUFFERS).unwrap())
             } else {
                 Memory::Ordinary(vec![0; HEAP / 8])
             };
-            Pe { engine: Engine::new(endpoint, me as u32, n as u32), memory, sources: Vec::new(), used: 0 }
+            Pe { engine, host: None, memory, sources: Vec::new(), used: 0 }
         })
         .collect();
-    let host = fabric.open("nobody's").unwrap().address();
-    let addresses: Vec<Addresses> =
-        pes.iter().map(|p| Addresses { host: vec![host.clone()], proxy: p.engine.addresses() }).collect();
+    let hosts = !staged && random.below(2) == 0;
+    for (me, pe) in pes.iter_mut().enumerate().filter(|_| hosts) {
+        pe.host = Some(endpoint(Role::Host, me));
+    }
+    let nobody = fabric.open("nobody's").unwrap().address();
+    let addresses: Vec<Addresses> = pes
+        .iter()
+        .map(|p| Addresses {
+            host: p.host.as_ref().map_or_else(|| vec![nobody.clone()], Endpoint::addresses),
+            proxy: p.engine.addresses(),
+        })
+        .collect();
     let mut cards = Vec::new();
     for pe in &mut pes {
         let base = pe.base();
         let segment = Segment { id: 0, offset: 0, len: HEAP as u64, base };
         cards.push(match &pe.memory {
             // SAFETY: the memory is dropped after the engine.
-            Memory::Ordinary(_) => unsafe { pe.engine.register(segment) }.unwrap(),
+            Memory::Ordinary(_) => unsafe {
+                if let Some(host) = &mut pe.host {
+                    host.register(segment).unwrap();
+                }
+                pe.engine.register(segment).unwrap()
+            },
             Memory::Guarded(memory) => {
                 let mover = GuardedMover::new(Arc::clone(memory), WINDOW_BYTES, seed ^ base.addr() as u64).unwrap();
                 let card = pe.engine.stage(Box::new(mover)).unwrap();
@@ -212,6 +287,10 @@ fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool, sta
         for (peer, address) in addresses.iter().enumerate() {
             pe.engine.endpoint().connect(peer as u32, address).unwrap();
         }
+        if let Some(host) = &mut pe.host {
+            addresses.iter().enumerate().for_each(|(peer, address)| host.connect(peer as u32, address).unwrap());
+            host.learn(0, &cards).unwrap();
+        }
         if staged {
             pe.engine.learn_window(&cards).unwrap();
         } else {
@@ -221,11 +300,11 @@ fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool, sta
     let streams = (0..n).map(|_| (0..n).map(|_| Stream::default()).collect()).collect();
     let fails_every = if lanes > 1 && !staged { [0, 100, 500, 2000][random.below(4) as usize] } else { 0 };
     let polls_per_second = [100, 1000][random.below(2) as usize];
-    let (down, spared) = (vec![false; n * lanes], usize::from(native_amo));
-    let polls = 0;
+    let (down, spared) = (vec![false; if hosts { 2 * n * lanes } else { n * lanes }], usize::from(native_amo));
+    let (polls, crowds_left) = (0, if staged { 0 } else { 3 });
     #[rustfmt::skip]
     let world = World {
-        pes, streams, random, next_tag: 1, staged, fabric, lanes, down, fails_every, spared, polls, polls_per_second,
+        pes, streams, random, next_tag: 1, staged, fabric, lanes, down, fails_every, spared, polls, polls_per_second, crowds_left,
     };
     world
 }
@@ -238,17 +317,23 @@ impl World {
         }
         if self.polls.is_multiple_of(self.polls_per_second) {
             let second = (self.polls / self.polls_per_second) as u32;
-            self.pes.iter_mut().for_each(|pe| pe.engine.endpoint().tick(second));
+            self.pes.iter_mut().for_each(|pe| pe.tick(second));
         }
         let pe = self.random.below(self.pes.len() as u64) as usize;
-        self.pes[pe].engine.poll();
+        if let Some(host) = &mut self.pes[pe].host
+            && self.random.below(2) == 0
+        {
+            host.poll(&mut NoAgent);
+        } else {
+            self.pes[pe].engine.poll();
+        }
         self.check();
     }
 
     /// A rail fails, for a moment or for longer, or comes back.
     fn disturb(&mut self) {
         let lane = self.spared + self.random.below((self.lanes - self.spared) as u64) as usize;
-        let rail = self.random.below(self.pes.len() as u64) as usize * self.lanes + lane;
+        let rail = self.random.below((self.down.len() / self.lanes) as u64) as usize * self.lanes + lane;
         if !self.down[rail] {
             self.fabric.take_down(rail);
         }
@@ -300,12 +385,12 @@ impl World {
     }
 
     fn submit(&mut self, source: usize, target: usize, job: Job, tag: Option<u64>) {
-        while !self.pes[source].engine.ready() {
+        while !self.pes[source].ready() {
             self.poll_one();
         }
         let issue = Issue { issuer: HOST, tag };
         // SAFETY: sources are kept in `sources` until the end.
-        unsafe { self.pes[source].engine.submit(target as u32, job, issue) }.unwrap();
+        unsafe { self.pes[source].submit(target as u32, job, issue) }.unwrap();
     }
 
     fn keep(&mut self, pe: usize, bytes: Vec<u8>) -> *const u8 {
@@ -322,9 +407,7 @@ impl World {
 
     fn quiet(&mut self, pe: usize) {
         for round in 0.. {
-            let engine = &mut self.pes[pe].engine;
-            engine.start_quiet(HOST);
-            if engine.is_quiet(HOST) {
+            if self.pes[pe].quiet() {
                 break;
             }
             assert!(round < 2_000_000, "PE {pe} never becomes quiet");
@@ -333,7 +416,7 @@ impl World {
             }
             self.poll_one();
         }
-        assert_eq!(self.pes[pe].engine.take_error(HOST).map(|e| e.to_string()), None);
+        assert_eq!(self.pes[pe].take_error().map(|e| e.to_string()), None);
         for target in 0..self.pes.len() {
             let part = (pe * PART) as u64;
             let (there, stream) = (&self.pes[target], &mut self.streams[pe][target]);
@@ -342,6 +425,10 @@ impl World {
             assert_eq!(there.word(part + B), stream.pair, "a quiet left a put behind");
             assert_eq!(there.word(part + SUM), stream.added, "a quiet left an AMO behind");
             assert_eq!(there.word(part + SIGNAL), stream.signals, "a quiet left a signal behind");
+            assert_eq!(there.word(part + LAST), stream.crowds, "a quiet left the last of a crowd behind");
+            for at in (0..stream.crowds.min(1) * CROWD_SIZE).map(|i| part + CROWD + i * CROWD_BYTES) {
+                assert_eq!(there.word(at) as u8, stream.crowds as u8, "a quiet left one of a crowd behind");
+            }
         }
     }
 
@@ -349,7 +436,7 @@ impl World {
         let n = self.pes.len() as u64;
         let (source, target) = (self.random.below(n) as usize, self.random.below(n) as usize);
         let part = (source * PART) as u64;
-        match self.random.below(8) {
+        match self.random.below(if self.crowds_left > 0 { 9 } else { 8 }) {
             0..=2 => self.fenced_pair(source, target, part),
             3 => self.put_signal(source, target, part),
             4 => {
@@ -366,7 +453,8 @@ impl World {
             }
             5 => (0..1 + self.random.below(8)).for_each(|_| self.fetch(source, target, part)),
             6 => self.get(source, target, part),
-            _ => self.quiet(source),
+            7 => self.quiet(source),
+            _ => self.crowd(source, target, part),
         }
     }
 
@@ -413,7 +501,7 @@ impl World {
         // Two puts to one word are not ordered either, so a fence comes before each.
         let jobs = [[put(part + A), put(part + B)], [put(part + A), set(part + B)], [set(part + A), put(part + B)]];
         for job in jobs[self.random.below(3) as usize] {
-            self.pes[source].engine.fence();
+            self.pes[source].fence();
             self.submit(source, target, job, None);
             if self.random.below(2) == 0 {
                 self.poll_one();
@@ -439,6 +527,25 @@ impl World {
         let signal = if self.random.below(2) == 0 { set } else { add };
         let job = Job::PutSignal { dest: part + BLOCK, source: Source::Stable(ptr), len, signal };
         self.submit(source, target, job, None);
+    }
+
+    /// More puts at once than there is room for, and behind them one that may wait for company.
+    fn crowd(&mut self, source: usize, target: usize, part: u64) {
+        self.crowds_left -= 1;
+        self.quiet(source);
+        let stream = &mut self.streams[source][target];
+        stream.crowds += 1;
+        let count = stream.crowds;
+        let ptr = self.keep(source, vec![count as u8; CROWD_BYTES as usize]);
+        for i in 0..CROWD_SIZE {
+            let put = Job::Put { dest: part + CROWD + i * CROWD_BYTES, source: Source::Copied(ptr), len: CROWD_BYTES };
+            self.submit(source, target, put, None);
+        }
+        let last = self.keep(source, count.to_ne_bytes().to_vec());
+        self.submit(source, target, Job::Put { dest: part + LAST, source: Source::Stable(last), len: 8 }, None);
+        if self.random.below(2) == 0 {
+            self.quiet(source);
+        }
     }
 
     fn get(&mut self, source: usize, target: usize, part: u64) {
@@ -476,7 +583,7 @@ impl World {
 
     fn collect_fetched(&mut self) {
         for source in 0..self.pes.len() {
-            for finished in std::mem::take(self.pes[source].engine.host_finished()) {
+            for finished in self.pes[source].finished() {
                 let target = (finished.tag & 0xffff) as usize;
                 let fresh = self.streams[source][target].fetched.insert(finished.result.unwrap());
                 assert!(fresh, "two fetch-adds saw the same value");

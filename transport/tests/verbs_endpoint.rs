@@ -8,11 +8,12 @@ use std::time::Instant;
 use symrail_transport::Error;
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::endpoint::job::{Fetch, Issue, Job, Source};
-use symrail_transport::endpoint::{Addresses, Endpoint, NoAgent, Policy, Role};
+use symrail_transport::endpoint::{Addresses, Endpoint, NoAgent, Policy, Role, TargetAgent};
 use symrail_transport::env::{IbMode, Settings};
 use symrail_transport::rail::Rail;
 use symrail_transport::region::Segment;
 use symrail_transport::verbs::{Nic, VerbsRail};
+use symrail_transport::wire::{Reply, Request, RequestKind};
 use verbs_support::*;
 
 const HEAP: usize = 1 << 20;
@@ -62,15 +63,38 @@ fn pes(nics: &[Nic], forge: impl Fn(&mut [u8])) -> [Pe; 2] {
     pes
 }
 
+/// A target agent that knows how to answer one question: how far it has applied a stream that is moved to another lane.
+#[derive(Default)]
+struct Moves(Vec<(usize, Request)>);
+
+impl TargetAgent for Moves {
+    fn request(&mut self, lane: usize, request: &Request, _payload: &[u8]) {
+        assert_eq!(request.kind, RequestKind::Move, "NICs do all else");
+        self.0.push((lane, *request));
+    }
+}
+
+impl Moves {
+    /// Polls, and answers on behalf of PE `me`.
+    fn serve(&mut self, me: u32, endpoint: &mut Endpoint) {
+        endpoint.poll(self);
+        self.0.retain(|(lane, request)| {
+            let (lane, applied, turn) = (*lane, request.sequence, request.operand as u32);
+            let reply = Reply { source: me, lane: request.lane, after: applied, applied, turn, outcomes: 0 };
+            !endpoint.reply(request.source, request.from_host, lane, &reply.encode())
+        });
+    }
+}
+
 /// Issues a job from PE 0's proxy endpoint to PE 1 and waits for its end.
 fn outcome(pes: &mut [Pe; 2], job: Job) -> Result<u64, Error> {
     let issue = Issue { issuer: 0, tag: Some(7) };
     // SAFETY: the tests' sources are heap memory, which outlives the wait below.
     unsafe { pes[0].proxy.submit(1, job, issue) }.unwrap();
-    let start = Instant::now();
+    let (start, mut agents) = (Instant::now(), [Moves::default(), Moves::default()]);
     loop {
-        for pe in pes.iter_mut() {
-            pe.proxy.poll(&mut NoAgent);
+        for (me, (pe, agent)) in pes.iter_mut().zip(&mut agents).enumerate() {
+            agent.serve(me as u32, &mut pe.proxy);
         }
         if let Some(finished) = pes[0].proxy.next_finished() {
             return finished.result;

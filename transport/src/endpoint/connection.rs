@@ -36,13 +36,13 @@ impl Connection {
     /// Whether everything posted here has been delivered.
     #[inline]
     pub fn idle(&self) -> bool {
-        self.idle_but_for(0)
+        self.later == 0 && self.empty_but_for(0)
     }
 
-    /// The same, but for so many writes.
+    /// Whether nothing is under way but so many writes. More may be to come.
     #[inline]
-    pub fn idle_but_for(&self, writes: u32) -> bool {
-        self.writes == writes && self.later == 0 && !self.dirty && self.unacked.is_empty()
+    pub fn empty_but_for(&self, writes: u32) -> bool {
+        self.writes == writes && !self.dirty && self.unacked.is_empty()
     }
 
     /// Whether messages of this lane's stream go over this lane, behind its writes.

@@ -43,6 +43,8 @@ impl Endpoint {
     ) {
         let (ptr, len) = payload;
         let op = request.id;
+        // What nobody has asked about is the next quiet's to ask about, even where the answer is wanted soon for the sake of the buffers.
+        let unasked = !request.urgent;
         if self.core.caps.len() > 1 {
             request.urgent |= self.core.will_wait(pe, lane);
         }
@@ -54,7 +56,7 @@ impl Endpoint {
         request.acknowledged = c.applied as u16;
         request.payload = len as u16;
         let gathered = c.outbox.is_some();
-        if !request.urgent {
+        if unasked {
             c.lazy = true;
             self.core.list(pe, lane);
         }

@@ -105,7 +105,7 @@ impl Endpoint {
                 self.greet(pe, lane);
                 let (asked, waiting) = (self.core.asked_over(pe, lane), self.core.waiting_amos(pe, lane));
                 let Some(c) = self.core.connection(pe, lane) else { continue };
-                let (idle, unacked) = (c.idle_but_for(waiting), !c.unacked.is_empty());
+                let (empty, unacked) = (c.empty_but_for(waiting), !c.unacked.is_empty());
                 let Some(f) = c.failover.as_deref_mut() else { break };
                 let waits = f.way == Way::Asked || (unacked && f.way == Way::Open);
                 let unused = !asked && f.posted == 0 && !(unacked && f.carrier == f.lane);
@@ -113,7 +113,7 @@ impl Endpoint {
                     let failed = if waits { f.carrier.into() } else { lane };
                     let text = format!("no acknowledgement for {STALL} s");
                     self.core.take_down(pe, failed, &Fault { code: libc::ETIMEDOUT, text, retryable: true });
-                } else if idle && f.way != Way::Asked && self.core.is_due(pe, lane) {
+                } else if empty && f.way != Way::Asked && self.core.is_due(pe, lane) {
                     // A sign of life is asked for: whether the lane may carry its own stream again.
                     self.try_lane(pe, lane);
                     self.ask(pe, lane, lane);
