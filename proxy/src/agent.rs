@@ -196,6 +196,7 @@ impl Agent {
         match request.kind {
             RequestKind::Flush | RequestKind::Move => Ok(0),
             RequestKind::Pull | RequestKind::PullSignal | RequestKind::Push => Err(Refusal::Undefined),
+            RequestKind::Broken | RequestKind::Offer | RequestKind::Accept => Err(Refusal::Undefined), // the endpoint's
             RequestKind::Amo => {
                 let word = self.word(request.offset, request.ty.size())?;
                 if !request.op.defined_on(request.ty) {

@@ -12,7 +12,7 @@
 //! In one test the symmetric memory is ordinary, in the other neither rails nor the CPU reach it, and half of the local
 //! buffers are such memory too: whatever touches it directly ends the test by a fault.
 //! Where PEs have several lanes, rails fail and come back at random moments (never lane 0 when it performs atomics,
-//! which nothing can repeat).
+//! which nothing can repeat, or when connections have to be renewed over another); in the end all are used again.
 //!
 //! A failing seed is printed; `SYMRAIL_TEST_SEED=n` runs that one alone, `SYMRAIL_TEST_SEEDS=n` runs more.
 
@@ -140,6 +140,10 @@ impl Pe {
         }
     }
 
+    fn lanes_down(&mut self) -> u32 {
+        self.engine.endpoint().lanes_down() + self.host.as_ref().map_or(0, Endpoint::lanes_down)
+    }
+
     /// What a second's passing is told.
     fn tick(&mut self, second: u32) {
         self.engine.endpoint().tick(second);
@@ -218,6 +222,7 @@ fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool, sta
         send_after_send: true,
         amo_after_write: ordered && random.below(2) == 0,
     };
+    let renews = random.below(3) == 0;
     let mischief = Mischief {
         order,
         delay: random.below(250) as u8,
@@ -228,7 +233,8 @@ fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool, sta
         inject: [0, 64, 128][random.below(3) as usize],
         local_registration: random.below(2) == 0,
         software: random.below(2) == 0,
-        half_open: random.below(2) == 0,
+        half_open: random.below(2) == 0 && !renews,
+        renews,
         queue_depth: [2, 16, 256][random.below(3) as usize],
         atomics: native_amo,
     };
@@ -300,7 +306,9 @@ fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool, sta
     let streams = (0..n).map(|_| (0..n).map(|_| Stream::default()).collect()).collect();
     let fails_every = if lanes > 1 && !staged { [0, 100, 500, 2000][random.below(4) as usize] } else { 0 };
     let polls_per_second = [100, 1000][random.below(2) as usize];
-    let (down, spared) = (vec![false; if hosts { 2 * n * lanes } else { n * lanes }], usize::from(native_amo));
+    // Where connections have to be renewed, one lane is left to talk about that.
+    let (down, spared) =
+        (vec![false; if hosts { 2 * n * lanes } else { n * lanes }], usize::from(native_amo || renews));
     let (polls, crowds_left) = (0, if staged { 0 } else { 3 });
     #[rustfmt::skip]
     let world = World {
@@ -604,6 +612,14 @@ fn run(seed: u64, staged: bool) {
         world.quiet(pe);
     }
     world.collect_fetched();
+    world.heal();
+    for round in 0.. {
+        if world.pes.iter_mut().all(|pe| pe.lanes_down() == 0) {
+            break;
+        }
+        assert!(round < 2_000_000, "a rail that works again is not used");
+        world.poll_one();
+    }
 }
 
 /// A quiet flushes what was put without a completion; what a fence holds back behind that must go on waiting.

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use symrail_tests::job::{Job, built};
 use symrail_tests::path::Path;
@@ -43,6 +43,8 @@ fn devices() -> bool {
     there
 }
 
+/// For how many seconds a port is down: longer than it takes to notice.
+const OUTAGE_S: u64 = 4;
 /// The guest's CPU is emulated.
 const LIMIT: u64 = 150;
 
@@ -233,6 +235,36 @@ fn two_devices_and_a_cable_also_one_that_loses_packets() {
     over_the_cable("cable, 5 % lost", "tiny");
     let lost = cable.statistics();
     assert!(!lost.contains("dropped 0,"), "nothing was lost, so this shows nothing: {lost}");
+}
+
+/// Puts, signals and AMOs go on, each once, while a rail's port is down and when it is up again; then the rail is used again.
+#[test]
+fn a_port_that_goes_down_costs_nothing_and_is_used_again() {
+    if !devices() {
+        return;
+    }
+    let joined = std::env::temp_dir().join(format!("symrail-flap-{}", std::process::id()));
+    let job = AGENT.of(Job::new("pe_flap"), 2).hosts(2).args([OUTAGE_S * 6]).args([joined.display()]).limit(LIMIT);
+    let running = job.start();
+    let start = Instant::now();
+    while !joined.exists() {
+        std::thread::sleep(Duration::from_millis(10));
+        assert!(start.elapsed() < Duration::from_secs(60), "{:#?}", running.end());
+    }
+    std::fs::remove_file(&joined).unwrap();
+    run("ip link set rail0 down");
+    std::thread::sleep(Duration::from_secs(OUTAGE_S)); // the outage
+    run("ip link set rail0 up");
+    let outcome = running.end();
+    assert_eq!(outcome.code, Some(0), "{outcome:#?}");
+    println!("{}", outcome.out);
+    let number_before = |words: &str| -> Vec<u64> {
+        let of = |line: &str| line.split(words).next()?.rsplit(' ').next()?.parse().ok();
+        outcome.out.lines().filter(|line| line.contains(words)).filter_map(of).collect()
+    };
+    assert!(number_before(" failures").iter().sum::<u64>() > 0, "nothing failed, so this shows nothing");
+    let again = number_before(" work requests over rxe0 in the end");
+    assert!(again.len() == 2 && again.iter().all(|&count| count > 0), "rail 0 is not used again: {again:?}");
 }
 
 #[test]

@@ -243,18 +243,32 @@ pub trait Rail: Send {
     /// Makes progress and reports what happened. Returns how many things were reported.
     fn poll(&mut self, sink: &mut dyn RailSink) -> usize;
 
-    /// Tries to make destinations usable again that have failed, after [`RailSink::broken`] all of them.
-    ///
-    /// `Ok(true)`: each destination that had failed waits to be connected again. Both ends of a connection have to recover,
-    /// then exchange their [`Rail::address`] anew (it may have changed) over another way, and [`Rail::connect`] with what
-    /// they got. Registrations and connections that have not failed stay as they are. `Ok(false)`: not now (the port is
-    /// still down, or failed work requests are still to be reported); poll and try again, or it cannot be done at all:
-    /// that is what rails say that have no connections to recover.
+    /// Whether the connection to a destination works as far as is known here. `false`: it has failed, and stays so until both ends have
+    /// taken part in making another ([`Rail::renew`]). Rails that connect again by themselves have nothing to say here.
+    fn is_connected(&self, _dest: Dest) -> bool {
+        true
+    }
+
+    /// Gives a connection up because the other end has: what is under way on it fails, and `why` is told of what is posted to it.
+    fn disconnect(&mut self, _dest: Dest, _why: &Fault) {}
+
+    /// Prepares a destination whose connection has failed for another one, and says what the other end needs for its
+    /// [`Rail::reconnect`]. Both ends have to do both; what was said before is void. Registrations and other connections stay as they are.
+    /// `Ok(None)`: not now (the port is down, or failed work requests are still to be reported), poll and try again; or there is
+    /// nothing to renew.
     ///
     /// # Errors
     /// Why it will not work without somebody's help, such as an address that this machine has lost.
-    fn recover(&mut self) -> Result<bool> {
-        Ok(false)
+    fn renew(&mut self, _dest: Dest) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    /// Connects a destination that was renewed; `offer` is what the other end's [`Rail::renew`] has said.
+    ///
+    /// # Errors
+    /// The call that failed, or that there is nothing to connect.
+    fn reconnect(&mut self, _dest: Dest, _offer: u64) -> Result<()> {
+        Ok(())
     }
 
     /// A descriptor that becomes readable when polling is worthwhile, if the provider has one.

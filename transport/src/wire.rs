@@ -44,6 +44,14 @@ pub enum RequestKind {
     /// From now on the lane that brings this carries the stream. Operand: how many moves of the stream there have been, with this;
     /// sequence: the last request whose answer the source has.
     Move = 8,
+    /// The source's end of the connection over `lane` is broken. This and the next two are the endpoint's own, come over other lanes, and
+    /// have no number. Operand: how many connections there have been over that lane.
+    Broken = 9,
+    /// The source has renewed its end; to be answered by [`RequestKind::Accept`]. Operand: as above, with this; second: what
+    /// [`Rail::renew`](crate::rail::Rail::renew) said.
+    Offer = 10,
+    /// The source has taken an offer. Operand and second as there.
+    Accept = 11,
 }
 
 /// Where in the source's window the bytes of a request are: the payload of [`RequestKind::Pull`] and its like.
@@ -154,6 +162,9 @@ impl Request {
             6 => RequestKind::PullSignal,
             7 => RequestKind::Push,
             8 => RequestKind::Move,
+            9 => RequestKind::Broken,
+            10 => RequestKind::Offer,
+            11 => RequestKind::Accept,
             _ => return Err("unknown kind of request"),
         };
         let op = AmoOp::from_wire(head[1]).ok_or("unknown atomic operation")?;
@@ -319,7 +330,8 @@ mod tests {
         ) {
             let kinds = [
                 RequestKind::Amo, RequestKind::PutSignal, RequestKind::Flush, RequestKind::Put, RequestKind::Pull,
-                RequestKind::PullSignal, RequestKind::Push, RequestKind::Move,
+                RequestKind::PullSignal, RequestKind::Push, RequestKind::Move, RequestKind::Broken, RequestKind::Offer,
+                RequestKind::Accept,
             ];
             let request = Request {
                 kind: kinds[kind], op: AmoOp::from_wire(op).unwrap(), ty: AmoType::from_wire(ty).unwrap(),

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::needless_range_loop)] // a slot is an index of several things
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use symrail::{Result, Runtime, SignalOp, SymSlice};
@@ -14,6 +15,8 @@ use symrail_tests::pattern::mix;
 use symrail_tests::pe;
 
 const SLOTS: usize = 8;
+/// Before the end it is noted which rails are used.
+const LATE: Duration = Duration::from_secs(3);
 /// Words of the largest block: more than goes over one rail.
 const WORDS: usize = (256 << 10) / 8;
 
@@ -73,7 +76,11 @@ fn exchange(rt: &Runtime, time: Duration) -> Result<()> {
         }
         Ok(())
     };
+    let mut before_the_end = None;
     while started.elapsed() < time {
+        if started.elapsed() + LATE > time && before_the_end.is_none() {
+            before_the_end = Some(use_of_rails(rt));
+        }
         let round = Instant::now();
         for slot in 0..SLOTS {
             receive(slot)?;
@@ -120,5 +127,22 @@ fn exchange(rt: &Runtime, time: Duration) -> Result<()> {
         sent.iter().sum::<u64>(),
         longest.as_millis()
     );
+    if let Some(before) = before_the_end {
+        for (rail, count) in use_of_rails(rt) {
+            println!(
+                "PE {me}: {} work requests over {rail} in the end",
+                count - before.get(&rail).copied().unwrap_or(0)
+            );
+        }
+    }
     rt.barrier_all()
+}
+
+/// Work requests of every rail so far, of both endpoints.
+fn use_of_rails(rt: &Runtime) -> BTreeMap<String, u64> {
+    let (rails, mut used) = (rt.rails(), BTreeMap::new());
+    for (lane, c) in rt.counters().iter().enumerate() {
+        *used.entry(rails[lane % rails.len()].name.clone()).or_default() += c.writes + c.reads + c.messages;
+    }
+    used
 }

@@ -96,7 +96,9 @@ impl Sink<'_> {
             if rest.is_empty() {
                 self.core.note_use(&request, self.lane);
             }
-            self.agent.request(self.lane, &request, payload);
+            if !self.core.take_if_about_connections(&request) {
+                self.agent.request(self.lane, &request, payload);
+            }
             bytes = rest;
         }
         Ok(())

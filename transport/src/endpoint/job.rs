@@ -167,7 +167,11 @@ impl Job {
                 RequestKind::PutSignal | RequestKind::PullSignal => Operation::PutSignal,
                 RequestKind::Put | RequestKind::Pull => Operation::Put,
                 RequestKind::Push => Operation::Get,
-                RequestKind::Flush | RequestKind::Move => Operation::Quiet,
+                RequestKind::Flush
+                | RequestKind::Move
+                | RequestKind::Broken
+                | RequestKind::Offer
+                | RequestKind::Accept => Operation::Quiet,
             },
         }
     }

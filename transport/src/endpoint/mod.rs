@@ -32,12 +32,12 @@ mod order;
 mod post;
 mod quick;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 pub use completion::NoAgent;
 use connection::{Connection, Peer};
 use emulate::{Abilities, Loops};
-use failover::{Failover, Use};
+use failover::{Failover, Renewal, Use};
 use job::{Finished, Issuer, Op, OpHandle};
 use lone::Lone;
 pub use observe::{LaneCounters, Latency, Record};
@@ -150,6 +150,11 @@ struct Core {
     troubled: Vec<Pe>,
     /// Per destination and lane: whether the peer uses it; empty where nobody needs to know.
     uses: Vec<Use>,
+    /// Lanes that have just been used for the first time.
+    to_greet: Vec<(Pe, usize)>,
+    /// Connections that have been broken, and what peers say about such, with the time.
+    renewals: BTreeMap<(Dest, usize), Renewal>,
+    about_connections: Vec<(u32, Request)>,
     issuers: Vec<IssuerState>,
     finished: Vec<Finished>,
     /// Operations whose data is delivered and whose signal is to be sent.
@@ -217,6 +222,9 @@ impl Endpoint {
             stranded: Vec::new(),
             troubled: Vec::new(),
             uses: Vec::new(),
+            to_greet: Vec::new(),
+            renewals: BTreeMap::new(),
+            about_connections: Vec::new(),
             forgoes_failover: false,
             issuers: vec![],
             finished: Vec::with_capacity(64),
@@ -288,6 +296,12 @@ impl Endpoint {
             }
         }
         Ok(())
+    }
+
+    /// How many lanes to peers are out of use because they have failed.
+    #[must_use]
+    pub fn lanes_down(&self) -> u32 {
+        self.core.down
     }
 
     /// From now on a lane that fails fails what is on it. To be called before anything is asked for; [`job::Job::Ask`] needs it.
@@ -411,6 +425,7 @@ impl Endpoint {
             && self.core.blocked.is_empty()
             && self.core.followups.is_empty()
             && !self.core.loops.pending()
+            && self.core.about_connections.is_empty()
             && self.rails.iter_mut().all(|r| r.wait_fd().is_none() || r.arm())
     }
 
@@ -432,6 +447,12 @@ impl Endpoint {
             }
             let mut sink = completion::Sink { core: &mut self.core, lane, agent };
             events += self.rails[lane].poll(&mut sink);
+        }
+        while let Some((pe, lane)) = self.core.to_greet.pop() {
+            self.greet(pe, lane);
+        }
+        if !self.core.about_connections.is_empty() {
+            self.heed_connections();
         }
         if !self.core.troubled.is_empty() {
             self.rescue_all();
@@ -535,7 +556,10 @@ impl Endpoint {
         for id in old {
             self.core.expire(id);
         }
-        self.look_after_lanes();
+        if self.core.fails_over() {
+            self.renew_connections();
+            self.look_after_lanes();
+        }
         self.give_signs_of_life();
     }
 }

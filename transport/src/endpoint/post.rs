@@ -192,8 +192,8 @@ impl Endpoint {
         if let Some(recorder) = &mut core.recorder {
             recorder.posted(id);
         }
-        if let Some(f) = core.failover(dest, lane) {
-            f.post();
+        if core.failover(dest, lane).is_some_and(|f| f.post()) {
+            core.to_greet.push((dest, lane));
         }
         Ok(())
     }

@@ -32,6 +32,8 @@ pub struct Mischief {
     pub software: bool,
     /// Rails that fail may leave connections of which one end does not know; see [`RailCaps::half_open`](crate::rail::RailCaps::half_open).
     pub half_open: bool,
+    /// Connections that were cut have to be renewed by both ends; see [`Rail::renew`].
+    pub renews: bool,
     /// Work requests that may be outstanding on one rail.
     pub queue_depth: usize,
     /// Rails perform atomics as NICs do: additions and compare-swaps of 64-bit words, which are atomic with those of the
@@ -54,6 +56,7 @@ impl Default for Mischief {
             local_registration: false,
             software: true,
             half_open: false,
+            renews: false,
             queue_depth: 64,
             atomics: false,
         }
@@ -67,6 +70,16 @@ pub(super) enum Report {
     Message(Vec<u8>),
     Immediate(u32),
     Broken(Fault),
+}
+
+/// One end of a connection that has been cut.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Link {
+    Cut,
+    /// Renewed, by this number.
+    Renewed(u64),
+    /// Connected: the number of this end and that which the other was said to have.
+    Connected(u64, u64),
 }
 
 /// What becomes of something that travels.
@@ -117,8 +130,12 @@ pub(super) struct State {
     pub down: Vec<bool>,
     /// Connections over which something has arrived, by their ends, the smaller first.
     connections: BTreeSet<(usize, usize)>,
+    /// Ends that have had a message over a connection, and the other ends.
+    greeted: BTreeSet<(usize, usize)>,
     /// Ends of connections that believe in them, and the other ends, which do not.
     half_open: BTreeSet<(usize, usize)>,
+    /// Ends of connections that have been cut at least once, with the other ends.
+    links: HashMap<(usize, usize), Link>,
     /// The rail over which each word's atomics come.
     atomic_words: HashMap<usize, usize>,
 }
@@ -185,6 +202,59 @@ impl State {
         if self.mischief.half_open {
             self.break_connections(rail, &cut);
         }
+        for other in 0..if self.mischief.renews { self.reports.len() } else { 0 } {
+            self.links.extend([((rail, other), Link::Cut), ((other, rail), Link::Cut)]);
+        }
+        self.end_flights(cut);
+    }
+
+    /// Ends what one end has under way to another.
+    pub fn cut_connection(&mut self, end: usize, other: usize) {
+        if self.is_connected(end, other) {
+            self.links.insert((end, other), Link::Cut);
+            let flights = std::mem::take(&mut self.flights);
+            let (cut, rest): (VecDeque<_>, _) = flights.into_iter().partition(|f| f.from == end && f.to == other);
+            self.flights = rest;
+            self.end_flights(cut);
+        }
+    }
+
+    /// Whether an end takes what is posted to another.
+    pub fn is_connected(&self, end: usize, other: usize) -> bool {
+        matches!(self.links.get(&(end, other)), None | Some(Link::Connected(..)))
+    }
+
+    pub fn renew(&mut self, end: usize, other: usize) -> Option<u64> {
+        if self.is_connected(end, other)
+            || self.down[end]
+            || self.reports[end].iter().any(|r| matches!(r, Report::Failed(..)))
+        {
+            return None;
+        }
+        let number = self.next();
+        self.links.insert((end, other), Link::Renewed(number));
+        Some(number)
+    }
+
+    pub fn reconnect(&mut self, end: usize, other: usize, offer: u64) {
+        if let Some(Link::Renewed(ours)) = self.links.get(&(end, other)) {
+            self.links.insert((end, other), Link::Connected(*ours, offer));
+        }
+    }
+
+    /// Whether what one end sends is taken by the other.
+    fn is_joined(&self, from: usize, to: usize) -> bool {
+        match (self.links.get(&(from, to)), self.links.get(&(to, from))) {
+            (None, None) => true,
+            (Some(Link::Connected(ours, theirs)), Some(Link::Connected(their_own, of_us))) => {
+                (ours, theirs) == (of_us, their_own)
+            }
+            _ => false,
+        }
+    }
+
+    /// What becomes of what was under way on connections that have been cut.
+    fn end_flights(&mut self, cut: VecDeque<Flight>) {
         let mut fates = HashMap::new();
         let (first, then) = (self.next() as u8, self.next() as u8);
         for flight in cut {
@@ -199,14 +269,15 @@ impl State {
         }
     }
 
-    /// Ends the connections of a rail. An end that has lost nothing that it would be told of may go on believing in one.
+    /// Ends the connections of a rail. An end that has lost nothing that it would be told of may go on believing in one, if it has ever
+    /// been greeted over it: nobody can cure it of a belief that began with a write alone.
     fn break_connections(&mut self, rail: usize, cut: &VecDeque<Flight>) {
         let (broken, rest): (BTreeSet<_>, _) = self.connections.iter().partition(|c| c.0 == rail || c.1 == rail);
         self.connections = rest;
         for (a, b) in broken {
             for (end, other) in [(a, b), (b, a)] {
                 let told = cut.iter().any(|f| f.from == end && f.to == other && f.id.is_some());
-                if !told && self.chance(128) {
+                if !told && self.greeted.contains(&(end, other)) && self.chance(128) {
                     self.half_open.insert((end, other));
                 }
             }
@@ -223,7 +294,7 @@ impl State {
     pub fn depart(&mut self, flight: Flight) {
         let unknown = self.reports[flight.from].iter().any(|r| matches!(r, Report::Failed(_, f) if f.retryable));
         let believed = self.half_open.remove(&(flight.from, flight.to));
-        if self.down[flight.to] || unknown || believed {
+        if self.down[flight.to] || unknown || believed || !self.is_joined(flight.from, flight.to) {
             self.deliver(flight, Fate::Lost);
         } else {
             self.flights.push_back(flight);
@@ -280,7 +351,10 @@ impl State {
                     unsafe { std::ptr::with_exposed_provenance_mut::<u64>(old_to).write_unaligned(old) };
                 }
             }
-            Cargo::Message(bytes) => self.reports[flight.to].push_back(Report::Message(bytes)),
+            Cargo::Message(bytes) => {
+                self.greeted.insert((flight.to, flight.from));
+                self.reports[flight.to].push_back(Report::Message(bytes));
+            }
         }
         if let Some(id) = flight.id {
             self.reports[flight.from].push_back(Report::Done(id));
@@ -315,7 +389,9 @@ impl Fabric {
             memory: Vec::new(),
             down: Vec::new(),
             connections: BTreeSet::new(),
+            greeted: BTreeSet::new(),
             half_open: BTreeSet::new(),
+            links: HashMap::new(),
             atomic_words: HashMap::new(),
         })))
     }

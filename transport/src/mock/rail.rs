@@ -61,7 +61,7 @@ impl MockRail {
 
     fn post(&self, to: usize, cargo: Cargo, id: Option<OpId>) -> Result<(), PostError> {
         let mut state = self.fabric.state();
-        if state.down[self.id] {
+        if state.down[self.id] || !state.is_connected(self.id, to) {
             return Err(PostError::Failed(of_the_way()));
         }
         let again = state.mischief.again;
@@ -197,6 +197,27 @@ impl Rail for MockRail {
         let old_to = amo.result.map_or(0, |local| local.ptr.expose_provenance());
         let NativeAmo { ty, op, operand, compare, .. } = amo;
         self.post(to, Cargo::Amo { at, ty, op, operand, compare, old_to }, Some(id))
+    }
+
+    fn is_connected(&self, dest: Dest) -> bool {
+        self.peer(dest).map_or(true, |to| self.fabric.state().is_connected(self.id, to))
+    }
+
+    fn disconnect(&mut self, dest: Dest, _why: &Fault) {
+        if let Ok(to) = self.peer(dest) {
+            self.fabric.state().cut_connection(self.id, to);
+        }
+    }
+
+    fn renew(&mut self, dest: Dest) -> Result<Option<u64>> {
+        Ok(self.peer(dest).ok().and_then(|to| self.fabric.state().renew(self.id, to)))
+    }
+
+    fn reconnect(&mut self, dest: Dest, offer: u64) -> Result<()> {
+        if let Ok(to) = self.peer(dest) {
+            self.fabric.state().reconnect(self.id, to, offer);
+        }
+        Ok(())
     }
 
     fn poll(&mut self, sink: &mut dyn RailSink) -> usize {

@@ -36,6 +36,10 @@ pub(super) struct Peer {
     pub queue: QueuePair,
     pub sent: SendQueue,
     pub state: PeerState,
+    /// The other end, and its queue pair for us, once known.
+    pub theirs: Option<(Address, u32)>,
+    /// The number of our first packet.
+    pub psn: u32,
 }
 
 /// What may be done with a destination.
@@ -155,7 +159,8 @@ impl VerbsRail {
         for _ in 0..destinations {
             let inline = peers.last().map_or(INLINE, |peer| peer.queue.inline.min(INLINE));
             let queue = QueuePair::new(&domain, shared, depth, inline, &path)?;
-            peers.push(Peer { sent: SendQueue::new(queue.depth), queue, state: PeerState::Waiting });
+            let (sent, state) = (SendQueue::new(queue.depth), PeerState::Waiting);
+            peers.push(Peer { queue, sent, state, theirs: None, psn: address.psn });
         }
         address.qpns = peers.iter().map(|peer| peer.queue.number()).collect();
         let inline = peers.iter().map(|peer| peer.queue.inline).min().unwrap_or(0) as usize;
@@ -222,7 +227,7 @@ impl VerbsRail {
             let last = Dest::try_from(count).unwrap_or(Dest::MAX).saturating_sub(1);
             return Err(Error::NoSuchPe { pe: dest.into(), last });
         };
-        let Some(qpn) = theirs.qpns.get(return_dest as usize) else {
+        let Some(&qpn) = theirs.qpns.get(return_dest as usize) else {
             return Err(Error::Malformed {
                 what: "ibverbs rail address",
                 pe: other_pe,
@@ -233,50 +238,75 @@ impl VerbsRail {
             return Err(Error::Unsupported {
                 what: format!("connecting destination {dest} a second time"),
                 by: format!("rail {}", self.caps.name),
-                remedy: "recover the rail first".into(),
+                remedy: "renew the connection when it has failed".into(),
             });
         }
-        peer.queue.connect(&self.path, &self.address, &theirs, *qpn)?;
+        peer.queue.connect(&self.path, &self.address, &theirs, qpn)?;
+        peer.state = PeerState::Ready;
+        peer.theirs = Some((Address { qpns: Vec::new(), ..theirs }, qpn));
+        Ok(())
+    }
+
+    /// [`Rail::renew`](crate::rail::Rail::renew): [`Error::NoRail`] when the rail's GID is gone, [`Error::Fabric`] with the call
+    /// that failed.
+    pub(super) fn renew_connection(&mut self, dest: Dest) -> Result<Option<u64>> {
+        self.look_for_events();
+        if !self.unposted.is_empty() || !self.is_usable_again()? {
+            return Ok(None);
+        }
+        let Some(peer) = self.peers.get_mut(dest as usize).filter(|peer| peer.theirs.is_some()) else {
+            return Ok(None);
+        };
+        match peer.state {
+            PeerState::Ready => return Ok(None),
+            PeerState::Failed(_) if !peer.sent.is_empty() => return Ok(None),
+            PeerState::Failed(_) => {
+                peer.queue.reset(&self.path)?;
+                peer.sent.reset();
+                peer.state = PeerState::Waiting;
+            }
+            PeerState::Waiting => {}
+        }
+        // Another number, so that late packets of the former connection are not taken for new ones.
+        peer.psn = random_psn();
+        Ok(Some(u64::from(peer.psn) | u64::from(self.address.lid) << 32))
+    }
+
+    /// [`Rail::reconnect`](crate::rail::Rail::reconnect).
+    pub(super) fn connect_again(&mut self, dest: Dest, offer: u64) -> Result<()> {
+        let waiting = |peer: &&mut Peer| matches!(peer.state, PeerState::Waiting);
+        let Some(peer) = self.peers.get_mut(dest as usize).filter(waiting) else { return Ok(()) };
+        let Some((theirs, qpn)) = &mut peer.theirs else { return Ok(()) };
+        (theirs.psn, theirs.lid) = (offer as u32 & 0xff_ffff, (offer >> 32) as u16);
+        let ours = Address { psn: peer.psn, qpns: Vec::new(), ..self.address.clone() };
+        peer.queue.connect(&self.path, &ours, theirs, *qpn)?;
         peer.state = PeerState::Ready;
         Ok(())
     }
 
-    /// [`Rail::recover`](crate::rail::Rail::recover): [`Error::NoRail`] when the rail's GID is gone, [`Error::Fabric`] with
-    /// the call that failed.
-    pub(super) fn bring_back(&mut self) -> Result<bool> {
-        self.look_for_events();
-        if self.down.as_ref().is_some_and(|(_, unreported)| *unreported) || !self.unposted.is_empty() {
+    /// Whether the port works and has its address. If so, the rail does.
+    fn is_usable_again(&mut self) -> Result<bool> {
+        let Some((_, unreported)) = &self.down else { return Ok(true) };
+        if *unreported {
             return Ok(false);
         }
         let port = self.domain.context.query_port(self.path.port)?;
         self.port_up = port.state == sys::IBV_PORT_ACTIVE;
-        let failed = |peer: &Peer| matches!(peer.state, PeerState::Failed(_));
-        if !self.port_up || self.peers.iter().any(|peer| failed(peer) && !peer.sent.is_empty()) {
+        if !self.port_up {
             return Ok(false);
         }
         // It may have come back at another place in the table.
         let gids = self.domain.context.gids(self.path.port, &port);
         let ours = |gid: &&gid::Gid| gid.raw == self.address.gid && gid.kind == self.address.gid_type;
         let Some(index) = gids.iter().find(ours).and_then(|gid| u8::try_from(gid.index).ok()) else {
+            let wanted = std::net::Ipv6Addr::from(self.address.gid).to_canonical();
             return Err(Error::NoRail {
-                wanted: format!(
-                    "GID {} on {}",
-                    std::net::Ipv6Addr::from(self.address.gid).to_canonical(),
-                    self.caps.name
-                ),
+                wanted: format!("GID {wanted} on {}", self.caps.name),
                 found: gid::table(&gids),
             });
         };
         self.path.gid_index = index;
-        for peer in self.peers.iter_mut().filter(|peer| failed(peer)) {
-            peer.queue.reset(&self.path)?;
-            peer.sent.reset();
-            peer.state = PeerState::Waiting;
-        }
         self.address.lid = port.lid;
-        // Another number, so that late packets of the former connections are not taken for new ones. Connections that did
-        // not fail keep the number that they agreed on.
-        self.address.psn = random_psn();
         self.down = None;
         Ok(true)
     }

@@ -30,7 +30,7 @@
 //! # When something fails
 //! A failed work request stops its queue pair, so one destination: everything outstanding there is reported once, as
 //! failed. A port or device that fails stops the rail ([`RailSink::broken`](crate::rail::RailSink::broken)) and all its
-//! queue pairs. [`Rail::recover`] makes both usable again when the cause is gone.
+//! queue pairs. [`Rail::renew`] makes both usable again when the cause is gone.
 
 use std::sync::Arc;
 

@@ -204,7 +204,10 @@ impl VerbsRail {
         };
         match &peer.state {
             PeerState::Ready => {}
-            PeerState::Waiting => return Err(fault(format!("destination {dest} of rail {name} is not connected"))),
+            PeerState::Waiting => {
+                let (code, text) = (libc::EINVAL, format!("destination {dest} of rail {name} is not connected"));
+                return Err(PostError::Failed(Fault { code, text, retryable: peer.theirs.is_some() }));
+            }
             // Whatever ended the connection, this work request had no part in it.
             PeerState::Failed(why) => return Err(PostError::Failed(Fault { retryable: true, ..why.clone() })),
         }

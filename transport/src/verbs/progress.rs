@@ -254,8 +254,20 @@ impl Rail for VerbsRail {
         reported
     }
 
-    fn recover(&mut self) -> Result<bool> {
-        self.bring_back()
+    fn is_connected(&self, dest: Dest) -> bool {
+        self.peers.get(dest as usize).is_none_or(|peer| peer.theirs.is_none() || matches!(peer.state, PeerState::Ready))
+    }
+
+    fn disconnect(&mut self, dest: Dest, why: &Fault) {
+        self.fail_peer(dest as usize, why);
+    }
+
+    fn renew(&mut self, dest: Dest) -> Result<Option<u64>> {
+        self.renew_connection(dest)
+    }
+
+    fn reconnect(&mut self, dest: Dest, offer: u64) -> Result<()> {
+        self.connect_again(dest, offer)
     }
 
     fn wait_fd(&self) -> Option<std::os::fd::RawFd> {

@@ -6,7 +6,7 @@ use crate::endpoint::{Core, Endpoint};
 use crate::pe::Pe;
 
 impl Core {
-    /// Keeps a work request whose lane is down until another takes it. An AMO waits for its own lane.
+    /// Keeps a work request whose lane is down until another takes it. An AMO waits for its own lane, and for what it was posted behind.
     pub(in crate::endpoint) fn strand(&mut self, id: u64) {
         let Some(&WorkRequest { work, dest, op, .. }) = self.work.get(id) else { return };
         if let Work::Send = work {
@@ -22,6 +22,7 @@ impl Core {
     /// posted.
     pub(super) fn collect(&mut self, pe: Pe) -> Vec<u64> {
         let mut again = Vec::new();
+        let waits: Vec<bool> = (0..self.lanes(pe)).map(|lane| self.has_moved_writes(pe, lane)).collect();
         let mut stranded = std::mem::take(&mut self.stranded);
         stranded.retain(|&id| {
             let Some(&request) = self.work.get(id) else { return false };
@@ -33,7 +34,7 @@ impl Core {
                 return false;
             }
             if let Work::Amo { .. } = request.work {
-                let again_up = request.dest == pe && self.is_up(pe, lane);
+                let again_up = request.dest == pe && self.is_up(pe, lane) && !waits[lane];
                 again.extend(again_up.then_some((request.serial, id)));
                 return !again_up;
             }
@@ -53,6 +54,15 @@ impl Core {
         self.stranded = stranded;
         again.sort_unstable();
         again.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// Whether writes that were first posted on this lane are on their way over another, or have yet to be: an AMO behind them waits.
+    fn has_moved_writes(&self, pe: Pe, lane: usize) -> bool {
+        self.work.ids().filter_map(|id| Some((id, self.work.get(id)?))).any(|(id, r)| {
+            let write = matches!(r.work, Work::Write { .. } | Work::Flag { .. });
+            let moved = r.lane != r.home || self.stranded.contains(&id);
+            write && r.dest == pe && usize::from(r.home) == lane && moved
+        })
     }
 
     /// How many AMOs wait for their lane to work again.

@@ -86,14 +86,6 @@ impl Core {
         let due = self.failover(pe, lane).is_some_and(|f| now.wrapping_sub(f.retry_at).cast_signed() >= 0);
         due && self.is_down(pe, lane) && self.is_drained(pe, lane)
     }
-
-    /// The lane to try when all are down: one after the other, without a pause.
-    pub(super) fn next_to_try(&self, pe: Pe) -> Option<usize> {
-        let first = pe as usize * self.caps.len();
-        let since =
-            |lane: usize| self.connections[first + lane].failover.as_ref().map(|f| self.now.wrapping_sub(f.tried_at));
-        (0..self.lanes(pe)).filter(|&lane| self.is_drained(pe, lane)).max_by_key(|&lane| since(lane))
-    }
 }
 
 impl Endpoint {
@@ -113,7 +105,11 @@ impl Endpoint {
                     let failed = if waits { f.carrier.into() } else { lane };
                     let text = format!("no acknowledgement for {STALL} s");
                     self.core.take_down(pe, failed, &Fault { code: libc::ETIMEDOUT, text, retryable: true });
-                } else if empty && f.way != Way::Asked && self.core.is_due(pe, lane) {
+                } else if empty
+                    && f.way != Way::Asked
+                    && self.core.is_due(pe, lane)
+                    && self.rails[lane].is_connected(pe)
+                {
                     // A sign of life is asked for: whether the lane may carry its own stream again.
                     self.try_lane(pe, lane);
                     self.ask(pe, lane, lane);
@@ -122,13 +118,24 @@ impl Endpoint {
             let mut lanes = 0..self.core.lanes(pe);
             if self.core.peers[pe as usize].down > 0
                 && lanes.all(|lane| self.core.is_down(pe, lane))
-                && let Some(lane) = self.core.next_to_try(pe)
+                && let Some(lane) = self.next_to_try(pe)
             {
                 // What waits is tried on one of them.
                 self.try_lane(pe, lane);
                 self.ask_about_lost(pe, lane);
             }
         }
+    }
+
+    /// The lane to try when all are down: one after the other, without a pause.
+    fn next_to_try(&self, pe: Pe) -> Option<usize> {
+        let first = pe as usize * self.core.caps.len();
+        let now = self.core.now;
+        let since =
+            |lane: usize| self.core.connections[first + lane].failover.as_ref().map(|f| now.wrapping_sub(f.tried_at));
+        (0..self.core.lanes(pe))
+            .filter(|&lane| self.core.is_drained(pe, lane) && self.rails[lane].is_connected(pe))
+            .max_by_key(|&lane| since(lane))
     }
 
     pub(super) fn try_lane(&mut self, pe: Pe, lane: usize) {

@@ -13,11 +13,12 @@
 //! message was lost and nobody told, acknowledgements fail to come for two seconds, which counts as a fault.
 //!
 //! Where to read: `lane` takes lanes down, tries them and brings them up; `stream` keeps requests, moves them and sends them again; `again`
-//! is for writes and reads; `sign` keeps peers from believing in connections that are broken at this end. Here: what is remembered of a
+//! is for writes and reads; `reconnect` replaces broken connections; `sign` keeps peers from believing in connections that are broken at this end. Here: what is remembered of a
 //! lane, and what others ask about it.
 
 mod again;
 mod lane;
+mod reconnect;
 mod sign;
 mod stream;
 
@@ -25,6 +26,7 @@ use super::{Core, Role};
 use crate::error::Fault;
 use crate::pe::Pe;
 use crate::rail::{Dest, RailCaps};
+pub(super) use reconnect::Renewal;
 pub(super) use sign::Use;
 use std::collections::VecDeque;
 use stream::{Kept, Way};
@@ -100,11 +102,11 @@ impl Failover {
         self.is_straight().then_some(self.turn)
     }
 
-    /// The rail has taken a work request.
+    /// The rail has taken a work request. Whether it was the first.
     #[inline]
-    pub fn post(&mut self) {
+    pub fn post(&mut self) -> bool {
         self.posted += 1;
-        self.used = true;
+        !std::mem::replace(&mut self.used, true)
     }
 
     /// The stream's turn, if the peer is to be told that the lane is used.
@@ -147,6 +149,11 @@ impl Core {
     /// Whether nothing may be posted on a lane.
     pub(in crate::endpoint) fn is_down(&self, dest: Dest, lane: usize) -> bool {
         self.down > 0 && self.state(dest, lane) == State::Down
+    }
+
+    /// Whether lanes can do each other's work at all.
+    pub(in crate::endpoint) fn fails_over(&self) -> bool {
+        self.connections.iter().any(|c| c.failover.is_some())
     }
 
     pub(super) fn lanes(&self, pe: Pe) -> usize {

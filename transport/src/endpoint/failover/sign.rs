@@ -5,7 +5,7 @@
 //! to send. So what is the target of others sends a few bytes, every few seconds, over each lane that it or a peer's endpoint uses; and
 //! soon when a peer has moved away from a lane.
 //!
-//! Messages tell that a lane is used. A lane that only writes and reads use says so once by a message of its own ([`Endpoint::greet`]).
+//! Messages tell that a lane is used. A lane that writes and reads use says so once by a message of its own ([`Endpoint::greet`]).
 
 use crate::amo::{AmoOp, AmoType};
 use crate::endpoint::post::{Work, WorkRequest};
@@ -66,7 +66,9 @@ impl Endpoint {
                 Use::Known => turn,
                 Use::Left => true,
             };
-            if due && self.core.backlog[lane].is_empty() {
+            // One that is refused must not keep others from being sent.
+            let waiting = |&id: &u64| self.core.work.get(id).is_some_and(|r| r.dest == dest);
+            if due && !self.core.backlog[lane].iter().any(waiting) {
                 // Where it cannot be sent there is no connection, and none is believed in.
                 self.send_sign_of_life(dest, lane);
                 self.core.uses[at] = Use::Known;
@@ -90,7 +92,7 @@ impl Endpoint {
     }
 
     /// Tells a peer that `lane` is used, if it cannot know yet.
-    pub(super) fn greet(&mut self, pe: Pe, lane: usize) {
+    pub(in crate::endpoint) fn greet(&mut self, pe: Pe, lane: usize) {
         let half_open = self.core.caps[lane].half_open;
         let Some(turn) = self.core.failover(pe, lane).and_then(|f| f.greeting()) else { return };
         if half_open && let Some(slot) = self.core.bounce.alloc(Request::SIZE) {

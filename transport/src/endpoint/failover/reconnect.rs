@@ -1,0 +1,158 @@
+//! New connections in place of broken ones, where rails do not make them by themselves: queue pairs.
+//!
+//! Both ends have to take part, and talk about it over another lane. One of them (a host endpoint, else the higher PE) renews its
+//! end and makes an offer; the other gives up what it still has, renews its end too, connects it, and accepts; then the first connects.
+//! Who may not offer, or cannot yet because its port is down, tells the other that its end is broken. What is not
+//! answered is said again every second; connections are counted, so that what comes late is known as such.
+//!
+//! Where no other lane to the peer works, nothing can be agreed on, and the lane stays out of use.
+
+use crate::amo::{AmoOp, AmoType};
+use crate::endpoint::{Core, Endpoint, Role};
+use crate::error::Fault;
+use crate::rail::Dest;
+use crate::wire::{Request, RequestKind};
+
+/// What is remembered of a connection that has been broken.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::endpoint) struct Renewal {
+    /// How many connections there have been after the first.
+    count: u32,
+    /// The last of them was offered, and not accepted yet.
+    offered: bool,
+}
+
+impl Core {
+    /// Takes in a request that is about connections; `false` when it is not.
+    pub(in crate::endpoint) fn take_if_about_connections(&mut self, request: &Request) -> bool {
+        if !matches!(request.kind, RequestKind::Broken | RequestKind::Offer | RequestKind::Accept) {
+            return false;
+        }
+        let dest = request.source + if request.from_host { self.n_pes } else { 0 };
+        let known = usize::from(request.lane) < self.caps.len() && dest < Endpoint::destinations(self.role, self.n_pes);
+        // Each connection has one thing at a time to say, of which one may be answered and one be new.
+        if known && self.about_connections.len() < 2 * self.connections.len() + 2 {
+            self.about_connections.push((self.now, *request));
+        }
+        true
+    }
+}
+
+impl Endpoint {
+    /// Once a second: goes on with all connections that are broken.
+    pub(in crate::endpoint) fn renew_connections(&mut self) {
+        for lane in 0..self.rails.len() {
+            for dest in 0..Endpoint::destinations(self.core.role, self.core.n_pes) {
+                if !self.rails[lane].is_connected(dest) {
+                    self.renew_connection(dest, lane);
+                }
+            }
+        }
+    }
+
+    fn renew_connection(&mut self, dest: Dest, lane: usize) {
+        self.give_up(dest, lane, "the connection is broken");
+        if !self.has_other_lane(dest, lane) {
+            return;
+        }
+        let offers = self.core.role == Role::Host || dest <= self.core.me;
+        let offer = if offers { self.renew(dest, lane) } else { None };
+        let renewal = self.core.renewals.entry((dest, lane)).or_default();
+        let Some(offer) = offer else {
+            let count = renewal.count;
+            return self.tell(RequestKind::Broken, dest, lane, (count, 0));
+        };
+        if self.core.role == Role::Proxy && dest == self.core.me {
+            return self.reconnect(dest, lane, offer); // both ends are this one
+        }
+        *renewal = Renewal { count: renewal.count.wrapping_add(1), offered: true };
+        let count = renewal.count;
+        self.tell(RequestKind::Offer, dest, lane, (count, offer));
+    }
+
+    /// Does what peers have asked for about connections. What has to wait for failed work requests stays for the next poll.
+    #[cold]
+    pub(in crate::endpoint) fn heed_connections(&mut self) {
+        let mut waiting = std::mem::take(&mut self.core.about_connections);
+        waiting.retain(|(since, request)| *since == self.core.now && self.heed(request));
+        self.core.about_connections.append(&mut waiting);
+    }
+
+    /// Returns whether this has to be looked at again.
+    fn heed(&mut self, request: &Request) -> bool {
+        let (lane, count) = (usize::from(request.lane), request.operand as u32);
+        let dest = request.source + if request.from_host { self.core.n_pes } else { 0 };
+        let known = self.core.renewals.entry((dest, lane)).or_default();
+        let new = count.wrapping_sub(known.count).cast_signed() > 0;
+        match request.kind {
+            RequestKind::Broken if count == known.count && !known.offered => {
+                self.give_up(dest, lane, "the other end has lost the connection");
+            }
+            RequestKind::Offer if new => {
+                *known = Renewal { count, offered: false };
+                self.give_up(dest, lane, "the other end makes a new connection");
+                return self.accept(dest, lane, request);
+            }
+            RequestKind::Offer if count == known.count && !self.rails[lane].is_connected(dest) => {
+                return self.accept(dest, lane, request);
+            }
+            RequestKind::Accept if count == known.count && known.offered => {
+                known.offered = false;
+                self.reconnect(dest, lane, request.second);
+            }
+            _ => {} // late
+        }
+        false
+    }
+
+    /// Takes an offer, unless that has to wait.
+    fn accept(&mut self, dest: Dest, lane: usize, offer: &Request) -> bool {
+        let Some(ours) = self.renew(dest, lane) else { return true };
+        self.reconnect(dest, lane, offer.second);
+        self.tell(RequestKind::Accept, dest, lane, (offer.operand as u32, ours));
+        false
+    }
+
+    fn give_up(&mut self, dest: Dest, lane: usize, why: &str) {
+        let fault = Fault { code: libc::ENOTCONN, text: why.into(), retryable: true };
+        self.rails[lane].disconnect(dest, &fault);
+        if dest < self.core.n_pes {
+            self.core.take_down(dest, lane, &fault);
+        }
+    }
+
+    fn renew(&mut self, dest: Dest, lane: usize) -> Option<u64> {
+        self.rails[lane].renew(dest).unwrap_or_else(|error| {
+            tracing::debug!(dest, %error, "a connection cannot be renewed");
+            None
+        })
+    }
+
+    fn reconnect(&mut self, dest: Dest, lane: usize, offer: u64) {
+        if let Err(error) = self.rails[lane].reconnect(dest, offer) {
+            tracing::warn!(dest, %error, "a new connection failed");
+        }
+    }
+
+    /// Lanes over which a peer may be talked to about another.
+    fn other_lanes(&self, dest: Dest, lane: usize) -> impl Iterator<Item = usize> {
+        let proxy = dest < self.core.n_pes;
+        (0..self.core.lanes(dest % self.core.n_pes)).filter(move |&other| {
+            other != lane && self.rails[other].is_connected(dest) && (!proxy || self.core.is_up(dest, other))
+        })
+    }
+
+    fn has_other_lane(&self, dest: Dest, lane: usize) -> bool {
+        self.other_lanes(dest, lane).next().is_some()
+    }
+
+    fn tell(&mut self, kind: RequestKind, dest: Dest, lane: usize, (count, second): (u32, u64)) {
+        let via = self.other_lanes(dest, lane).find(|&via| self.core.backlog[via].is_empty());
+        if let Some(via) = via
+            && let Some(slot) = self.core.bounce.alloc(Request::SIZE)
+        {
+            let request = self.core.request(kind, AmoOp::Fetch, AmoType::U64, (0, count.into(), second), 0);
+            self.send_small(dest, via, Request { lane: lane as u8, ..request }, slot);
+        }
+    }
+}
