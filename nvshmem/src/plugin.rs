@@ -53,6 +53,7 @@ impl Plugin {
         let pe = |n: c_int| Pe::try_from(n).map_err(|_| Failure::argument(format!("PE {me} of {n_pes}")));
         let (me, n_pes) = (pe(me)?, pe(n_pes)?);
         let host = bootstrap.host();
+        warn_of_one_core(me, &host);
         let opened =
             mover().and_then(|mover| Ok(Session::open(me, n_pes, &host, &self.settings, Progress::Caller, mover)?));
         // A PE without rails takes part all the same, so that the others do not wait for it.
@@ -95,6 +96,18 @@ impl Plugin {
             session.quiet(context)?;
         }
         Ok(())
+    }
+}
+
+/// The host library's proxy thread polls without a pause, and so does a thread that waits for a kernel: on one core, each operation
+/// waits for whole time slices. One PE of a host says so, since a launcher binds all of them alike.
+fn warn_of_one_core(me: Pe, host: &HostPes) {
+    let cpus = host.cpus.get(host.local_pe).filter(|cpus| host.local_pe == 0 && cpus.len() == 1);
+    if let Some(core) = cpus.and_then(|cpus| cpus.first()) {
+        tracing::warn!(
+            "PE {me} may run on core {core} only, where its own threads and NVSHMEM's proxy thread keep each other waiting: puts are up to a \
+             hundred times slower; give each PE two cores or more (mpirun --bind-to none, or --map-by slot:PE=2)"
+        );
     }
 }
 
