@@ -3,13 +3,14 @@
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 
+use serde::{Deserialize, Serialize};
 use symrail_transport::Error;
 
 /// The longest host name, in bytes (what the kernel allows too).
 pub const HOST_NAME_MAX: usize = 64;
 
 /// Identifies a host as far as sharing memory goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostIdentity {
     /// The host's name, or `SYMRAIL_FAKE_HOST`; at most [`HOST_NAME_MAX`] bytes.
     pub name: String,

@@ -20,6 +20,7 @@
 //! | [`memory`] | the memory file behind the offsets |
 //! | [`mapping`] | mapping and unmapping files |
 //! | [`handle`], [`host`] | what a PE publishes about its heap and its host |
+//! | [`site`] | where PEs run: what their rails depend on |
 //! | [`agreement`] | what PEs must have or call alike |
 //! | [`peers`] | the mapped heaps of same-host peers |
 //! | [`copy`](mod@copy) | copying between mappings, the way of same-host puts and gets |
@@ -41,6 +42,7 @@ pub mod mapping;
 pub mod memory;
 pub mod mover;
 pub mod peers;
+pub mod site;
 
 pub use agreement::{AllocCall, AllocOp, check_agreement};
 pub use allocator::Stats;
@@ -51,3 +53,4 @@ pub use host::HostIdentity;
 pub use memory::Segment;
 pub use mover::Mover;
 pub use peers::{Bases, PeerMap, Reach, Refusal};
+pub use site::Site;

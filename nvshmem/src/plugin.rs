@@ -1,11 +1,11 @@
 //! One transport of the host library's: its session and its queue pairs.
 
 use std::ffi::c_int;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use symrail_heap::Mover;
-use symrail_heap::cuda::{CudaError, CudaMover, Gpu};
+use symrail_heap::cuda::{CudaMover, Gpu};
+use symrail_heap::{HostIdentity, Mover, Site};
 use symrail_proxy::session::{Context, Progress, Session};
 use symrail_proxy::stage::WINDOW_BYTES;
 use symrail_transport::Pe;
@@ -13,7 +13,7 @@ use symrail_transport::backend::{self, HostPes};
 use symrail_transport::env::Settings;
 use symrail_transport::topology::allowed_cpus;
 
-use crate::abi::{Bootstrap, qp, status};
+use crate::abi::{Bootstrap, qp};
 use crate::environment;
 use crate::report::Failure;
 
@@ -23,6 +23,7 @@ const MOST_QPS: u16 = 4000;
 /// Behind `state` of the transport structure.
 pub struct Plugin {
     settings: Settings,
+    host: HostIdentity,
     session: OnceLock<Session>,
     /// The next queue pair: each is a context of the session, under the same number.
     next_qp: AtomicU16,
@@ -36,7 +37,8 @@ impl Plugin {
         environment::start_log(&settings);
         settings.warn_unknown();
         backend::choose(&settings, &HostPes::alone(allowed_cpus()))?;
-        Ok(Plugin { settings, session: OnceLock::new(), next_qp: AtomicU16::new(qp::DEFAULT as u16 + 1) })
+        let host = HostIdentity::of_this_process(settings.fake_host.as_deref())?;
+        Ok(Plugin { settings, host, session: OnceLock::new(), next_qp: AtomicU16::new(qp::DEFAULT as u16 + 1) })
     }
 
     /// The session, once connected.
@@ -52,9 +54,12 @@ impl Plugin {
         }
         let pe = |n: c_int| Pe::try_from(n).map_err(|_| Failure::argument(format!("PE {me} of {n_pes}")));
         let (me, n_pes) = (pe(me)?, pe(n_pes)?);
-        let host = bootstrap.host();
-        let opened =
-            mover().and_then(|mover| Ok(Session::open(me, n_pes, &host, &self.settings, Progress::Caller, mover)?));
+        let gpu = gpu();
+        let host = self.pes_of_host(me, n_pes, gpu.as_ref().ok().and_then(Option::as_deref), bootstrap)?;
+        warn_of_one_core(me, &host);
+        let opened = gpu
+            .and_then(mover)
+            .and_then(|mover| Ok(Session::open(me, n_pes, &host, &self.settings, Progress::Caller, mover)?));
         // A PE without rails takes part all the same, so that the others do not wait for it.
         let card = opened.as_ref().map_or_else(|_| Vec::new(), Session::card);
         let cards = bootstrap.allgather(&card, n_pes)?;
@@ -70,6 +75,19 @@ impl Plugin {
         // Nobody else connects: the host library calls from one thread.
         let _ = self.session.set(session);
         Ok(())
+    }
+
+    /// The PEs of this host, over which NICs are spread. Collective.
+    fn pes_of_host(
+        &self,
+        me: Pe,
+        n_pes: u32,
+        gpu: Option<&Gpu>,
+        bootstrap: &mut Exchange<'_>,
+    ) -> Result<HostPes, Failure> {
+        let mine = Site { host: self.host.clone(), cpus: allowed_cpus(), gpu: gpu.and_then(Gpu::pci) };
+        let all = Site::decode_all(&bootstrap.allgather(&mine.encode(), n_pes)?)?;
+        Ok(Site::pes_of_host(&all, me as usize))
     }
 
     /// The number of a new queue pair.
@@ -98,13 +116,27 @@ impl Plugin {
     }
 }
 
-/// What copies to and from the memory of the GPU that the host library has made current: rails do not reach it. Nothing where
-/// there is none.
-fn mover() -> Result<Option<Box<dyn Mover>>, Failure> {
-    let failed = |error: CudaError| Failure { code: status::INTERNAL, why: error.to_string() };
-    let Some(ordinal) = Gpu::current() else { return Ok(None) };
-    let gpu = Gpu::open(ordinal).map_err(failed)?;
-    Ok(Some(Box::new(CudaMover::new(&gpu, WINDOW_BYTES).map_err(failed)?)))
+/// The host library's proxy thread polls without a pause, and so does a thread that waits for a kernel: on one core, each operation
+/// waits for whole time slices. One PE of a host says so, since a launcher binds all of them alike.
+fn warn_of_one_core(me: Pe, host: &HostPes) {
+    let cpus = host.cpus.get(host.local_pe).filter(|cpus| host.local_pe == 0 && cpus.len() == 1);
+    if let Some(core) = cpus.and_then(|cpus| cpus.first()) {
+        tracing::warn!(
+            "PE {me} may run on core {core} only, where its own threads and NVSHMEM's proxy thread keep each other waiting: puts are up to a \
+             hundred times slower; give each PE two cores or more (mpirun --bind-to none, or --map-by slot:PE=2)"
+        );
+    }
+}
+
+/// The GPU that the host library has made current, if there is one.
+fn gpu() -> Result<Option<Arc<Gpu>>, Failure> {
+    Ok(Gpu::current().map(Gpu::open).transpose()?)
+}
+
+/// What copies to and from its memory: rails do not reach it.
+fn mover(gpu: Option<Arc<Gpu>>) -> Result<Option<Box<dyn Mover>>, Failure> {
+    let Some(gpu) = gpu else { return Ok(None) };
+    Ok(Some(Box::new(CudaMover::new(&gpu, WINDOW_BYTES)?)))
 }
 
 /// What the host library's bootstrap is used for.
@@ -116,19 +148,6 @@ impl Exchange<'_> {
     pub unsafe fn new<'a>(bootstrap: *mut Bootstrap) -> Result<Exchange<'a>, Failure> {
         // SAFETY: the caller's promise; the host library keeps it as long as it runs.
         unsafe { bootstrap.as_mut() }.map(Exchange).ok_or_else(|| Failure::null("the bootstrap"))
-    }
-
-    /// The PEs of this host, over which NICs are spread. Of others' cores nothing is known, so they count as this PE's.
-    fn host(&self) -> HostPes {
-        let alone = HostPes::alone(allowed_cpus());
-        let (Ok(local_pe), Ok(local_pes)) = (usize::try_from(self.0.local_pe), usize::try_from(self.0.local_pes))
-        else {
-            return alone;
-        };
-        if local_pe >= local_pes {
-            return alone;
-        }
-        HostPes::alike(allowed_cpus(), local_pe, local_pes)
     }
 
     /// Everybody's bytes, which may be of different lengths.

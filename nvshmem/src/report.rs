@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use symrail_heap::cuda::CudaError;
 use symrail_transport::Error;
 
 use crate::abi::status;
@@ -26,6 +27,12 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
+        Failure { code: status::INTERNAL, why: error.to_string() }
+    }
+}
+
+impl From<CudaError> for Failure {
+    fn from(error: CudaError) -> Failure {
         Failure { code: status::INTERNAL, why: error.to_string() }
     }
 }

@@ -60,30 +60,34 @@ fn succeed(command: &mut Command) -> String {
     said
 }
 
-/// Runs the stand-in for a version of the interface, with settings by NVSHMEM's names.
-fn run(version: u32, provider: &str, nics: &str, more: &[&str]) -> Option<String> {
-    let Made { program, prefix, built } = made()?;
+/// The stand-in for a version of the interface, with settings by NVSHMEM's names.
+fn stand_in(version: u32, provider: &str, nics: &str) -> Option<Command> {
+    let Made { program, prefix, .. } = made()?;
     let mut command = Command::new(program);
     let theirs_and_ours = |name: &str| name.starts_with("SYMRAIL_") || name.starts_with("NVSHMEM_");
     for (name, _) in std::env::vars_os().filter(|(name, _)| theirs_and_ours(&name.to_string_lossy())) {
         command.env_remove(name);
     }
-    command.arg(version.to_string()).args(more).env("LD_LIBRARY_PATH", prefix.join("lib/symrail-nvshmem"));
+    command.arg(version.to_string()).env("LD_LIBRARY_PATH", prefix.join("lib/symrail-nvshmem"));
     command.env("NVSHMEM_REMOTE_TRANSPORT", "libfabric").env("NVSHMEM_LIBFABRIC_PROVIDER", provider);
     if !nics.is_empty() {
         command.env("SYMRAIL_NIC_LIST", nics);
     }
-    command.env("SYMRAIL_TIMEOUT_S", if more.is_empty() { "30" } else { "3" });
-    // One job at a time: tests of other packages wait on the same file.
-    let lock = File::create(built.join("symrail-tests.lock")).unwrap();
+    command.env("SYMRAIL_TIMEOUT_S", "30");
+    Some(command)
+}
+
+/// One job at a time: tests of other packages wait on the same file.
+fn run(command: &mut Command) -> String {
+    let lock = File::create(made().unwrap().built.join("symrail-tests.lock")).unwrap();
     lock.lock().unwrap();
-    Some(succeed(&mut command))
+    succeed(command)
 }
 
 fn verify(version: u32, provider: &str, nics: &str) {
-    if let Some(said) = run(version, provider, nics, &[]) {
-        assert!(said.contains(&format!("version {version}: every function verified")), "{said}");
-    }
+    let Some(mut job) = stand_in(version, provider, nics) else { return };
+    let said = run(&mut job);
+    assert!(said.contains(&format!("version {version}: every function verified")), "{said}");
 }
 
 #[test]
@@ -99,11 +103,46 @@ fn one_rail_and_shared_memory() {
     verify(4, "shm", "");
 }
 
+/// The surviving PE names the one that was killed, and has not waited for longer than the time-out with something to spare.
+fn a_pe_is_killed(version: u32, provider: &str, nics: &str) {
+    let Some(mut job) = stand_in(version, provider, nics) else { return };
+    let said = run(job.arg("killed").env("SYMRAIL_TIMEOUT_S", "3"));
+    let complaint =
+        said.lines().find(|line| line.starts_with("symrail: NVSHMEM transport, ") && line.contains(" PE 1 "));
+    assert!(complaint.is_some(), "{said}");
+    let after = said.lines().find_map(|line| line.strip_prefix("noticed after ")?.strip_suffix(" s"));
+    assert!(after.is_some_and(|seconds| seconds.parse::<f64>().unwrap() < 8.0), "{said}");
+}
+
 #[test]
-fn a_dead_pe_is_an_error_with_a_message() {
-    let Some(said) = run(7, "tcp", TWO_RAILS, &["die"]) else { return };
-    assert!(said.contains("the dead PE was noticed"), "{said}");
-    assert!(said.contains("PE 1") && said.contains("is the PE alive?") || said.contains("failed"), "{said}");
+fn a_killed_pe_is_an_error_with_a_message() {
+    a_pe_is_killed(7, "tcp", TWO_RAILS);
+    a_pe_is_killed(3, "tcp", "127.0.0.2");
+}
+
+#[test]
+fn a_killed_pe_is_noticed_in_shared_memory_too_and_tidied_up_after() {
+    a_pe_is_killed(4, "shm", "");
+    let Some(mut next) = stand_in(4, "shm", "") else { return };
+    run(next.arg("open"));
+    let of_the_dead = |name: &String| {
+        let process = name.strip_prefix("symrail-").and_then(|rest| rest.split('-').nth(1));
+        process.is_some_and(|process| !Path::new("/proc").join(process).exists())
+    };
+    let files = std::fs::read_dir("/dev/shm").unwrap().flatten();
+    let left: Vec<_> = files.map(|file| file.file_name().to_string_lossy().into_owned()).filter(of_the_dead).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn pes_with_one_core_are_told() {
+    let Some(mut job) = stand_in(7, "tcp", "127.0.0.2") else { return };
+    let said = run(job.arg("open"));
+    assert!(!said.contains("two cores"), "{said}");
+    let core = *symrail_transport::topology::allowed_cpus().first().unwrap();
+    let said = run(job.arg(core.to_string()));
+    let told = format!("PE 0 may run on core {core} only");
+    assert!(said.contains(&told) && said.contains("--bind-to none") && !said.contains("PE 1 may"), "{said}");
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! What PEs tell each other before they are connected, and what must be the same on all of them.
 
 use serde::{Deserialize, Serialize};
-use symrail_heap::HeapHandle;
+use symrail_heap::{HeapHandle, Site};
 use symrail_transport::backend::{Choice, HostPes};
 use symrail_transport::endpoint::Addresses;
 use symrail_transport::env::{AmoPath, Settings};
-use symrail_transport::topology::CpuSet;
+use symrail_transport::topology::{CpuSet, PciAddress};
 use symrail_transport::wire::PROTOCOL_VERSION;
 use symrail_transport::{Error, Pe};
 
@@ -14,11 +14,13 @@ use symrail_transport::{Error, Pe};
 pub(crate) struct Hello {
     handle: Vec<u8>,
     cpus: CpuSet,
+    /// The one that its heap is on, if any.
+    gpu: Option<PciAddress>,
 }
 
 impl Hello {
-    pub fn new(handle: &HeapHandle, cpus: CpuSet) -> Hello {
-        Hello { handle: handle.encode().to_vec(), cpus }
+    pub fn new(handle: &HeapHandle, cpus: CpuSet, gpu: Option<PciAddress>) -> Hello {
+        Hello { handle: handle.encode().to_vec(), cpus, gpu }
     }
 
     pub fn encode(&self) -> Vec<u8> {
@@ -35,16 +37,13 @@ impl Hello {
         let handles = all.iter().zip(0..).map(|(h, pe)| HeapHandle::decode(&h.handle, pe));
         let handles: Vec<HeapHandle> = handles.collect::<Result<_, _>>()?;
         symrail_heap::check_agreement(&handles)?;
-        let mine = &handles[me as usize].host;
-        let local = (0..handles.len()).filter(|&pe| handles[pe].host.same_host(mine));
-        let local_pe = local.clone().position(|pe| pe == me as usize).unwrap_or(0);
-        let cpus = local.map(|pe| all[pe].cpus.clone()).collect();
-        // Cores are the machine's, whatever host a PE plays.
-        let here = &all[me as usize].cpus;
-        let rivals = (0..handles.len())
-            .filter(|&pe| pe == me as usize || handles[pe].host.same_machine(mine) && !all[pe].cpus.is_disjoint(here));
-        let seat = (rivals.clone().filter(|&pe| pe < me as usize).count(), rivals.count());
-        Ok((handles, HostPes { cpus, local_pe, seat, gpu: None }))
+        let site = |(hello, handle): (Hello, &HeapHandle)| Site {
+            host: handle.host.clone(),
+            cpus: hello.cpus,
+            gpu: hello.gpu,
+        };
+        let sites: Vec<Site> = all.into_iter().zip(&handles).map(site).collect();
+        Ok((handles, Site::pes_of_host(&sites, me as usize)))
     }
 }
 
@@ -171,38 +170,7 @@ fn same_among(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use symrail_heap::{HostIdentity, MemoryKind};
-
     use super::*;
-
-    /// What a PE says that plays to be on `host` and may run on `cpus`.
-    fn hello(host: &str, boot_id: u128, cpus: std::ops::Range<usize>) -> Vec<u8> {
-        let host = HostIdentity { name: host.into(), boot_id, pid_namespace: 1 };
-        let handle = HeapHandle {
-            host,
-            pid: 1,
-            fd: 3,
-            device: 1,
-            inode: 2,
-            capacity: 2 << 20,
-            granule: 2 << 20,
-            segment: 0,
-            generation: 0,
-            kind: MemoryKind::Host,
-            private: false,
-        };
-        Hello::new(&handle, cpus.collect()).encode()
-    }
-
-    #[test]
-    fn cores_are_shared_by_machine_and_memory_by_host() {
-        let all =
-            [hello("a", 7, 0..8), hello("b", 7, 0..8), hello("a", 7, 8..16), hello("a", 9, 0..8), hello("a", 7, 4..8)];
-        let of = |me| Hello::decode_all(&all, me).unwrap().1;
-        assert_eq!((0..5).map(|me| of(me).seat).collect::<Vec<_>>(), [(0, 3), (1, 3), (0, 1), (0, 1), (2, 3)]);
-        assert_eq!((0..5).map(|me| of(me).local_pe).collect::<Vec<_>>(), [0, 0, 1, 0, 2]);
-        assert_eq!((0..5).map(|me| of(me).cpus.len()).collect::<Vec<_>>(), [3, 1, 3, 1, 3]);
-    }
 
     fn card(native: bool) -> Card {
         Card {

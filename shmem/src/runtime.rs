@@ -97,7 +97,8 @@ impl Runtime {
         own.heap_kind = HeapKind::Host;
         let heap = SymmetricHeap::new(me, &own)?;
         let first = segments(&heap);
-        let hello = Hello::new(heap.handle(), allowed_cpus());
+        let gpu = staged.as_ref().and_then(|staged| staged.gpu()?.pci());
+        let hello = Hello::new(heap.handle(), allowed_cpus(), gpu);
         let (handles, host) = Hello::decode_all(&bootstrap.allgather(&hello.encode())?, me)?;
         let opened = open(&settings, me, n_pes, &host);
         let (opened, segment) = match opened {

@@ -6,7 +6,9 @@ use crate::endpoint::{Endpoint, Role};
 use crate::env::{AmoPath, Settings, TransportKind};
 use crate::error::{Error, Result};
 use crate::rail::Rail;
-use crate::topology::{CpuSet, Near, NicLocation, NicPeMapping, PciAddress, ProxySeat, detect, proxy_core, rails_of};
+use crate::topology::{
+    CpuSet, Machine, Near, NicLocation, NicPeMapping, PciAddress, ProxySeat, detect, proxy_core, rails_of,
+};
 use crate::{ofi, verbs};
 
 /// The NICs of one backend, in the order in which they become lanes.
@@ -27,8 +29,8 @@ pub struct HostPes {
     /// Among the PEs of this *machine* that may run on some of the asker's cores: its index, and how many they are.
     /// PEs that only play to be on different hosts have one machine.
     pub seat: (usize, usize),
-    /// Where the heap of the one that asks is, if on a GPU.
-    pub gpu: Option<PciAddress>,
+    /// Of every PE of the host, in the same order: where its heap is, if on a GPU.
+    pub gpus: Vec<Option<PciAddress>>,
 }
 
 impl HostPes {
@@ -41,7 +43,7 @@ impl HostPes {
     /// One of `local_pes` PEs of a host that may all use `cpus`: what is assumed where others' cores are not known.
     #[must_use]
     pub fn alike(cpus: CpuSet, local_pe: usize, local_pes: usize) -> HostPes {
-        HostPes { cpus: vec![cpus; local_pes], local_pe, seat: (local_pe, local_pes), gpu: None }
+        HostPes { cpus: vec![cpus; local_pes], local_pe, seat: (local_pe, local_pes), gpus: vec![None; local_pes] }
     }
 }
 
@@ -141,28 +143,31 @@ fn place(
     let pci = |text: Option<&str>| text.and_then(|t| t.parse::<PciAddress>().ok());
     let places: Vec<_> = nics.iter().map(|(name, at)| NicLocation::find(&machine, name, pci(*at))).collect();
     let mapping: Option<NicPeMapping> = settings.nic_pe_mapping.as_ref().and_then(|text| text.parse().ok());
-    let gpu = host.gpu.and_then(|pci| machine.at(pci)).map(|device| device.place.clone());
+    let pes = nears(&machine, host);
     let order = if listed {
         reasons.push("rails in the order of SYMRAIL_NIC_LIST".into());
         as_given
     } else {
-        let near = |(pe, cpus): (usize, &CpuSet)| Near {
-            gpu: gpu.clone().filter(|_| pe == host.local_pe),
-            cpus: cpus.clone(),
-        };
-        let pes: Vec<Near> = host.cpus.iter().enumerate().map(near).collect();
         let ranked = rails_of(&machine, &places, &pes, host.local_pe, mapping.as_ref())?;
         reasons.extend(ranked.iter().map(|r| format!("rail {}: {r}", nics[r.nic].0)));
         ranked.into_iter().map(|r| r.nic).collect()
     };
+    let gpu = pes.get(host.local_pe).and_then(|near| near.gpu.as_ref());
     let seat = ProxySeat {
         allowed: host.cpus.get(host.local_pe).cloned().unwrap_or_default(),
         own: None,
-        near: gpu.as_ref().or(order.first().and_then(|&nic| places[nic].place.as_ref())),
+        near: gpu.or(order.first().and_then(|&nic| places[nic].place.as_ref())),
         rival: host.seat.0,
         rivals: host.seat.1,
     };
     Ok((order, proxy_core(&machine, &seat)))
+}
+
+/// What the NICs of each PE of the host should be near to.
+fn nears(machine: &Machine, host: &HostPes) -> Vec<Near> {
+    let place = |gpu: &Option<PciAddress>| Some(machine.at((*gpu)?)?.place.clone());
+    let gpus = host.gpus.iter().map(place).chain(std::iter::repeat(None));
+    host.cpus.iter().zip(gpus).map(|(cpus, gpu)| Near { gpu, cpus: cpus.clone() }).collect()
 }
 
 impl Choice {
@@ -202,7 +207,32 @@ impl Choice {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::topology::Place;
+    use crate::topology::place::Device;
+
+    #[test]
+    fn pes_whose_gpus_share_two_nics_begin_with_one_each() {
+        let at = |bus, bridges: &[u64]| Device {
+            pci: PciAddress { domain: 0, bus, device: 0, function: 0 },
+            place: Place { cpus: [0, 1].into(), bridges: bridges.to_vec() },
+            names: Vec::new(),
+        };
+        // Behind one switch two GPUs and two NICs, elsewhere a NIC that comes first.
+        let devices = vec![at(1, &[1]), at(2, &[2, 3]), at(3, &[2, 3]), at(4, &[2, 3]), at(5, &[2, 3])];
+        let nic = |device: usize| NicLocation { name: String::new(), place: Some(devices[device].place.clone()) };
+        let nics = [nic(0), nic(1), nic(2)];
+        let machine = Machine { devices: devices.clone(), ..Machine::default() };
+        let first = |local_pe, gpus: Vec<_>| {
+            let host = HostPes { gpus, ..HostPes::alike([0, 1].into(), local_pe, 2) };
+            rails_of(&machine, &nics, &nears(&machine, &host), local_pe, None).unwrap()[0].nic
+        };
+        let gpus = || vec![Some(devices[3].pci), Some(devices[4].pci)];
+        assert_eq!((first(0, gpus()), first(1, gpus())), (1, 2));
+        assert_eq!(first(1, vec![Some(devices[3].pci), None]), 0);
+        assert_eq!(first(1, Vec::new()), 1);
+    }
 
     #[test]
     fn pes_of_a_host_have_seats_of_their_own() {

@@ -1,9 +1,11 @@
 //! One GPU: its context, plain memory, copies.
 
+use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr};
+use symrail_transport::topology::PciAddress;
 
 use super::error::{CudaError, Result, cuda};
 
@@ -133,11 +135,22 @@ impl Gpu {
     /// Its name, for people.
     #[must_use]
     pub fn name(&self) -> String {
-        let mut name = [0u8; 96];
+        self.text(sys::cuDeviceGetName)
+    }
+
+    /// Its place on the PCI bus, where the driver tells it.
+    #[must_use]
+    pub fn pci(&self) -> Option<PciAddress> {
+        self.text(sys::cuDeviceGetPCIBusId).parse().ok()
+    }
+
+    /// What the driver says in words; nothing where it does not know.
+    fn text(&self, ask: unsafe fn(*mut c_char, c_int, CUdevice) -> sys::CUresult) -> String {
+        let mut text = [0u8; 96];
         // SAFETY: the driver writes a terminated string of at most the given length.
-        let _ = unsafe { sys::cuDeviceGetName(name.as_mut_ptr().cast(), name.len() as i32, self.device) };
-        let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
-        String::from_utf8_lossy(&name[..end]).into_owned()
+        let _ = unsafe { ask(text.as_mut_ptr().cast(), text.len() as c_int, self.device) };
+        let end = text.iter().position(|&b| b == 0).unwrap_or(text.len());
+        String::from_utf8_lossy(&text[..end]).into_owned()
     }
 
     /// The driver's version, as 1000 × major + 10 × minor of the CUDA version that it supports.

@@ -1,150 +1,23 @@
-// A stand-in for NVSHMEM's host library: loads the transport as that does, fills in what that fills in, and calls every
-// function from a host thread and a proxy thread at the same time, in two processes. Everything is verified at the other end.
+// A stand-in for NVSHMEM's host library: calls every function of a transport in two processes. Everything is verified at the
+// other end.
 //
-//     fake_host VERSION [die]     VERSION: 3 to 7, the version of the interface. die: PE 1 ends without a word, half way.
-#include <dlfcn.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
+//     fake_host VERSION [killed | open [CORE]]     VERSION: 3 to 7, the version of the interface
+//
+// killed: PE 1 is, in the midst of it. open: nothing else is done; by PEs that may use one core only, if it is given.
+#include <sched.h>
+#include <signal.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include <atomic>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <functional>
-#include <mutex>
-#include <queue>
-#include <string>
-#include <thread>
 
-#include "abi.hpp"
+#include "host.hpp"
 
-static int me, line;
+using clock_type = std::chrono::steady_clock;
 
-#define CHECK(condition)                                                                   \
-    do {                                                                                   \
-        if (!(condition)) {                                                                \
-            fprintf(stderr, "PE %d: %s:%d: %s\n", me, __FILE__, __LINE__, #condition);     \
-            _exit(1);                                                                      \
-        }                                                                                  \
-    } while (0)
-
-static int allgather(const void *mine, void *all, int bytes, bootstrap_t *) {
-    char *of = static_cast<char *>(all);
-    memcpy(of + me * bytes, mine, bytes);
-    CHECK(write(line, mine, bytes) == bytes);
-    CHECK(recv(line, of + (1 - me) * bytes, bytes, MSG_WAITALL) == bytes);
-    return 0;
-}
-static int barrier(bootstrap_t *) {
-    char here = 1, both[2];
-    return allgather(&here, both, 1, nullptr);
-}
-
-constexpr size_t CHUNK = 16 << 20, HEAP = 2 * CHUNK, WORDS_AT = HEAP - 65536;
-
-template <int V> struct host {
-    using T = transport<V>;
-    using amo_verb_t = typename verb<V>::type;
-    T *t = nullptr;
-    bootstrap_t boot{};
-    char *heap = nullptr;
-    void *bases[2];
-    handle_t handles[2][2]; // of each PE's chunks
-    std::atomic<bool> stop{false};
-    std::mutex lock;
-    std::queue<std::function<void()>> requests;
-
-    // The proxy thread: requests, and progress again and again.
-    void proxy() {
-        while (!stop) {
-            std::function<void()> request;
-            {
-                std::lock_guard<std::mutex> held(lock);
-                if (!requests.empty()) request = std::move(requests.front()), requests.pop();
-            }
-            if (request) request();
-            CHECK(t->ops.progress(t) == 0);
-        }
-    }
-    // A device's request, and the wait for it.
-    void device(std::function<void()> body) {
-        std::atomic<bool> done{false};
-        {
-            std::lock_guard<std::mutex> held(lock);
-            requests.push([&] { body(), done = true; });
-        }
-        while (!done) std::this_thread::yield();
-    }
-
-    rma_memdesc_t remote(int pe, size_t at) {
-        return {static_cast<char *>(bases[pe]) + at, at, &handles[pe][at / CHUNK]};
-    }
-    // As the host library does: no operation spans two chunks.
-    void rma(int pe, int op, size_t at, void *local, size_t size, int qp, bool nbi) {
-        while (size > 0) {
-            size_t piece = std::min(size, CHUNK - at % CHUNK);
-            rma_memdesc_t far = remote(pe, at), near{local, 0, nullptr};
-            CHECK(t->ops.rma(t, pe, {op, nbi, 0, nullptr}, &far, &near, {piece, 1, 1, 1}, qp) == 0);
-            local = static_cast<char *>(local) + piece, at += piece, size -= piece;
-        }
-    }
-    void p(int pe, size_t at, uint64_t value, int qp) {
-        uint64_t gone = value; // as in the proxy thread's stack
-        rma_memdesc_t far = remote(pe, at), near{&gone, 0, nullptr};
-        CHECK(t->ops.rma(t, pe, {OP_P, 0, 0, nullptr}, &far, &near, {1, 8, 1, 1}, qp) == 0);
-        gone = ~value;
-    }
-    int amo_status(int pe, int op, size_t at, int size, uint64_t val, uint64_t cmp, void *old, bool is_float = false) {
-        amo_verb_t verb{};
-        verb.op = op;
-        if constexpr (V >= 6) verb.is_float = is_float;
-        amo_memdesc_t word{remote(pe, at), 7, old, nullptr, nullptr, val, cmp, nullptr};
-        return t->ops.amo(t, pe, nullptr, verb, &word, {0, size}, QP_DEFAULT);
-    }
-    void quiet(int qp) {
-        for (int pe = 0; pe < 2; pe++) CHECK(t->ops.quiet(t, pe, qp) == 0);
-    }
-    uint64_t word(size_t at) { return __atomic_load_n(reinterpret_cast<uint64_t *>(heap + at), __ATOMIC_ACQUIRE); }
-    static char byte(size_t i, int seed) { return static_cast<char>(i * 13 + i / 4093 + 101 * seed); }
-
-    void open() {
-        std::string name = "nvshmem_transport_libfabric.so." + std::to_string(V);
-        void *library = dlopen(name.c_str(), RTLD_NOW);
-        if (!library) fprintf(stderr, "%s\n", dlerror());
-        CHECK(library);
-        auto init = reinterpret_cast<int (*)(T **, void *, int)>(dlsym(library, "nvshmemt_init"));
-        CHECK(init);
-        CHECK(init(&t, nullptr, 20000) != 0 && init(&t, nullptr, 80000) != 0 && t == nullptr);
-        CHECK(init(&t, nullptr, V * 10000) == 0 && t);
-        CHECK(t->api_version == V * 10000 && t->type == 0 && t->f.is_successfully_initialized && !t->f.no_proxy);
-        CHECK((t->f.attr & 2) && t->f.max_op_len == 0 && t->f.atomics_complete_on_quiet && t->f.n_devices == 0);
-        CHECK(t->f.atomic_host_endian_min_size <= 4 && !t->last.enforce_cst_at_target);
-        boot.rank = me, boot.size = 2, boot.local_pe = me, boot.local_pes = 2;
-        boot.allgather = allgather, boot.barrier = barrier;
-        // Heaps at different addresses, so that one cannot pass for the other.
-        heap = static_cast<char *>(mmap(reinterpret_cast<void *>(0x600000000000 + me * 0x10000000000), HEAP,
-                                        PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-        CHECK(heap != MAP_FAILED);
-        t->cap = static_cast<int *>(calloc(2, sizeof(int)));
-        t->f.boot_handle = &boot, t->f.heap_base = heap, t->f.my_pe = me, t->f.n_pes = 2, t->f.index = 0;
-        for (int pe = 0; pe < 2; pe++) {
-            pe_info_t info{{0, 0, 0}, pe, 1, {0}};
-            CHECK(t->ops.can_reach_peer(&t->cap[pe], &info, t) == 0 && t->cap[pe] == 0x70);
-        }
-        int device = -1;
-        // The first version passes three arguments; what comes in the place of the others is not for reading.
-        int *const junk = reinterpret_cast<int *>(V == 3 ? 16 : 0);
-        CHECK(t->ops.connect_endpoints(t, &device, 1, junk, V == 3 ? 1 << 30 : 0) == 0);
-        barrier(&boot);
-        handle_t mine[2];
-        for (int i = 0; i < 2; i++) CHECK(t->ops.get_mem_handle(&mine[i], heap + i * CHUNK, CHUNK, t, false) == 0);
-        allgather(mine, handles, sizeof mine, &boot);
-        void *base = heap;
-        allgather(&base, bases, sizeof base, &boot);
-    }
+template <int V> struct job : host<V> {
+    using host<V>::t, host<V>::boot, host<V>::heap, host<V>::handles, host<V>::stop;
+    using host<V>::open, host<V>::close, host<V>::proxy, host<V>::device, host<V>::remote, host<V>::rma, host<V>::rma_status;
+    using host<V>::p, host<V>::amo_status, host<V>::quiet, host<V>::word, host<V>::byte;
 
     void accesses(int pe, int qp) {
         const size_t most = 1200000, first = CHUNK - most / 2; // across two chunks
@@ -284,28 +157,34 @@ template <int V> struct host {
         }
     }
 
-    int run(bool die) {
+    // PE 1 is killed while both put without a pause. What PE 0 has under way fails in time, and PE 0 can leave.
+    void a_peer_is_killed(int peer) {
+        std::vector<char> data(CHUNK / 2);
+        int status = 0;
+        clock_type::duration took{};
+        for (int round = 0; status == 0; round++) {
+            device([&] {
+                const auto start = clock_type::now();
+                status = rma_status(peer, OP_PUT, 0, data.data(), data.size(), QP_DEFAULT, true);
+                if (me == 1 && round == 5) kill(getpid(), SIGKILL);
+                if (status == 0) status = t->ops.quiet(t, peer, QP_ALL);
+                took = clock_type::now() - start;
+            });
+        }
+        printf("noticed after %.1f s\n", std::chrono::duration<double>(took).count());
+    }
+
+    void run(const std::string &what) {
         open();
         std::thread thread([this] { proxy(); });
-        const int peer = 1 - me;
-        if (die) {
-            barrier(&boot);
-            if (me == 1) _exit(0);
-            std::vector<char> data(1000);
-            int status = 0;
-            auto start = std::chrono::steady_clock::now();
-            device([&] {
-                rma_memdesc_t far = remote(peer, 0), near{data.data(), 0, nullptr};
-                for (int i = 0; i < 50 && !status; i++) {
-                    status = t->ops.rma(t, peer, {OP_PUT, 1, 0, nullptr}, &far, &near, {1000, 1, 1, 1}, QP_DEFAULT);
-                    if (!status) status = t->ops.quiet(t, peer, QP_ALL);
-                }
-            });
-            CHECK(status != 0 && std::chrono::steady_clock::now() - start < std::chrono::seconds(40));
-            printf("the dead PE was noticed\n");
-            fflush(stdout);
-            _exit(0);
-        }
+        if (what == "killed") a_peer_is_killed(1 - me);
+        if (what.empty()) every_function(1 - me);
+        stop = true;
+        thread.join();
+        close();
+    }
+
+    void every_function(const int peer) {
         device([&] { accesses(peer, QP_DEFAULT); });
         accesses(peer, QP_HOST);
         barrier(&boot);
@@ -336,9 +215,9 @@ template <int V> struct host {
         if (me == 0) CHECK(word(sum) == 10000);
         CHECK(heap[99999] == 'a' && heap[299999] == 'b');
         // Quiets with nothing to wait for.
-        auto start = std::chrono::steady_clock::now();
+        auto start = clock_type::now();
         device([&] { for (int i = 0; i < 5000; i++) quiet(QP_ALL); });
-        double each = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / 10000;
+        double each = std::chrono::duration<double, std::micro>(clock_type::now() - start).count() / 10000;
         CHECK(each < 100); // well below a round trip, on a machine that does other things too
         // What is wrong is refused, and harms nobody.
         handle_t nothing{};
@@ -348,19 +227,18 @@ template <int V> struct host {
         CHECK(t->ops.rma(t, me, {OP_PUT, 1, 0, nullptr}, &outside, &near, {1, 1, 1, 1}, QP_DEFAULT) != 0);
         CHECK(t->ops.rma(t, peer, {99, 1, 0, nullptr}, &outside, &near, {1, 1, 1, 1}, QP_DEFAULT) != 0);
         barrier(&boot);
-        stop = true;
-        thread.join();
-        for (handle_t &handle : handles[me]) CHECK(t->ops.release_mem_handle(&handle, t) == 0);
-        free(t->cap);
-        CHECK(t->ops.finalize(t) == 0);
-        barrier(&boot);
-        return 0;
     }
 };
 
 int main(int argc, char **argv) {
     int lines[2], status = 0, version = argc > 1 ? atoi(argv[1]) : 0;
-    bool die = argc > 2 && !strcmp(argv[2], "die");
+    const std::string what = argc > 2 ? argv[2] : "";
+    if (argc > 3) {
+        cpu_set_t cores;
+        CPU_ZERO(&cores);
+        CPU_SET(atoi(argv[3]), &cores);
+        if (sched_setaffinity(0, sizeof cores, &cores) != 0) return 1;
+    }
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, lines) != 0) return 1;
     pid_t child = fork();
     me = child == 0;
@@ -368,15 +246,17 @@ int main(int argc, char **argv) {
     close(lines[1 - me]);
     alarm(100);
     switch (version) {
-        case 3: (new host<3>)->run(die); break;
-        case 4: (new host<4>)->run(die); break;
-        case 5: (new host<5>)->run(die); break;
-        case 6: (new host<6>)->run(die); break;
-        case 7: (new host<7>)->run(die); break;
+        case 3: (new job<3>)->run(what); break;
+        case 4: (new job<4>)->run(what); break;
+        case 5: (new job<5>)->run(what); break;
+        case 6: (new job<6>)->run(what); break;
+        case 7: (new job<7>)->run(what); break;
         default: return 2;
     }
     if (me == 1) return 0;
-    if (waitpid(child, &status, 0) != child || status != 0) return 1;
-    printf("version %d: every function verified\n", version);
+    if (waitpid(child, &status, 0) != child) return 1;
+    if (what == "killed") return !(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    if (status != 0) return 1;
+    if (what.empty()) printf("version %d: every function verified\n", version);
     return 0;
 }

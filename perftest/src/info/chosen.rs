@@ -41,7 +41,7 @@ impl Place {
 
 /// Chooses as a PE that is alone on this host.
 pub fn find_out(settings: &Settings, here: &Here, place: &Place) -> Chosen {
-    let host = HostPes { gpu: place.gpu, ..HostPes::alone(here.allowed.clone()) };
+    let host = HostPes { gpus: vec![place.gpu], ..HostPes::alone(here.allowed.clone()) };
     match backend::choose(settings, &host) {
         Ok(choice) => Chosen {
             transport: match choice.nics {

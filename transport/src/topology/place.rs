@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// Processing units by the operating system's numbers.
 pub type CpuSet = BTreeSet<usize>;
 
@@ -156,7 +158,7 @@ impl Machine {
 }
 
 /// A PCI address, `domain:bus:device.function` in hexadecimal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct PciAddress {
     pub domain: u32,

@@ -1,0 +1,98 @@
+//! Where the PEs of a job run, as far as choosing rails goes.
+
+use serde::{Deserialize, Serialize};
+use symrail_transport::backend::HostPes;
+use symrail_transport::topology::{CpuSet, PciAddress};
+use symrail_transport::{Error, Pe};
+
+use crate::host::HostIdentity;
+
+/// Where a PE runs. PEs tell each other before they choose their rails.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Site {
+    /// Its host.
+    pub host: HostIdentity,
+    /// The cores that it may use.
+    pub cpus: CpuSet,
+    /// Where its heap is, if on a GPU.
+    pub gpu: Option<PciAddress>,
+}
+
+impl Site {
+    /// The site as bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        // Serialising plain collections into memory has no way to fail.
+        postcard::to_allocvec(self).unwrap_or_default()
+    }
+
+    /// Reads the sites of all PEs.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`].
+    pub fn decode_all(all: &[Vec<u8>]) -> Result<Vec<Site>, Error> {
+        let decode = |(bytes, pe): (&Vec<u8>, Pe)| {
+            let why = |e: postcard::Error| format!("{e}; run one Symrail on all PEs");
+            postcard::from_bytes(bytes).map_err(|e| Error::Malformed { what: "site", pe, why: why(e) })
+        };
+        all.iter().zip(0..).map(decode).collect()
+    }
+
+    /// The PEs of `me`'s host, of all PEs' sites. Cores are the machine's, whatever host a PE plays.
+    #[must_use]
+    pub fn pes_of_host(all: &[Site], me: usize) -> HostPes {
+        let Some(mine) = all.get(me) else { return HostPes::alone(CpuSet::new()) };
+        let local = (0..all.len()).filter(|&pe| pe == me || all[pe].host.same_host(&mine.host));
+        let local_pe = local.clone().filter(|&pe| pe < me).count();
+        let (cpus, gpus) = local.map(|pe| (all[pe].cpus.clone(), all[pe].gpu)).unzip();
+        let shares = |pe: usize| all[pe].host.same_machine(&mine.host) && !all[pe].cpus.is_disjoint(&mine.cpus);
+        let rivals = (0..all.len()).filter(|&pe| pe == me || shares(pe));
+        let seat = (rivals.clone().filter(|&pe| pe < me).count(), rivals.count());
+        HostPes { cpus, local_pe, seat, gpus }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn site(host: &str, boot_id: u128, cpus: std::ops::Range<usize>, bus: u8) -> Site {
+        let gpu = Some(PciAddress { domain: 0, bus, device: 0, function: 0 });
+        Site { host: HostIdentity { name: host.into(), boot_id, pid_namespace: 1 }, cpus: cpus.collect(), gpu }
+    }
+
+    #[test]
+    fn cores_are_shared_by_machine_and_memory_by_host() {
+        let all = [
+            site("a", 7, 0..8, 1),
+            site("b", 7, 0..8, 2),
+            site("a", 7, 8..16, 3),
+            site("a", 9, 0..8, 4),
+            site("a", 7, 4..8, 5),
+        ];
+        let of = |me| Site::pes_of_host(&all, me);
+        assert_eq!((0..5).map(|me| of(me).seat).collect::<Vec<_>>(), [(0, 3), (1, 3), (0, 1), (0, 1), (2, 3)]);
+        assert_eq!((0..5).map(|me| of(me).local_pe).collect::<Vec<_>>(), [0, 0, 1, 0, 2]);
+        assert_eq!((0..5).map(|me| of(me).cpus.len()).collect::<Vec<_>>(), [3, 1, 3, 1, 3]);
+        let buses = |me| of(me).gpus.iter().flatten().map(|gpu| gpu.bus).collect::<Vec<_>>();
+        assert_eq!((buses(4), buses(1)), (vec![1, 3, 5], vec![2]));
+    }
+
+    #[test]
+    fn a_host_that_is_not_known_is_its_pes_own() {
+        let all = [site("a", 0, 0..2, 1), site("a", 0, 0..2, 2)];
+        let of = |me| Site::pes_of_host(&all, me);
+        assert_eq!((of(1).local_pe, of(1).cpus.len(), of(1).seat), (0, 1, (0, 1)));
+    }
+
+    #[test]
+    fn sites_come_back_and_garbage_is_refused() {
+        let all = [site("a", 7, 0..3, 1), Site { gpu: None, ..site("b", u128::MAX, 2..2, 0) }];
+        let mut bytes: Vec<_> = all.iter().map(Site::encode).collect();
+        assert_eq!(Site::decode_all(&bytes).unwrap(), all);
+        bytes[1].truncate(3);
+        let error = Site::decode_all(&bytes).unwrap_err().to_string();
+        assert!(error.contains("PE 1"), "{error}");
+    }
+}
