@@ -81,7 +81,7 @@ impl Sink<'_> {
 
 impl Core {
     /// Takes a completed work request out of the table and gives back what it held.
-    fn retire(&mut self, id: u64) -> Option<WorkRequest> {
+    pub(super) fn retire(&mut self, id: u64) -> Option<WorkRequest> {
         let request = self.work.remove(id)?;
         let lane = usize::from(request.lane);
         self.samplers[lane].done(id, &mut self.counters[lane].latency);

@@ -5,6 +5,9 @@ use super::{Core, Endpoint};
 use crate::bounce::Slot;
 use crate::rail::{Dest, LocalBuf, NativeAmo, Notify, PostError, RailSink as _, WriteOptions};
 
+/// Destinations that are tried in one look at a backlog. When the queue is full, each costs a post in vain.
+const MOST_REFUSED: usize = 4;
+
 /// What a work request does.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Work {
@@ -48,7 +51,7 @@ impl Endpoint {
             c.writes += 1;
         }
         let id = self.core.work.insert(request);
-        if self.core.backlog[lane].is_empty() {
+        if !self.core.backlog[lane].holds(request.dest) {
             match self.try_post(id) {
                 Ok(()) => return,
                 Err(PostError::Failed(fault)) => return self.fail(lane, id, fault),
@@ -56,19 +59,26 @@ impl Endpoint {
             }
         }
         self.core.counters[lane].delayed += 1;
-        self.core.backlog[lane].push_back(id);
+        self.core.backlog[lane].push(request.dest, id);
     }
 
     /// Posts what waited for room on `lane`; returns how many.
     pub(super) fn post_backlog(&mut self, lane: usize) -> usize {
-        let mut posted = 0;
-        while let Some(&id) = self.core.backlog[lane].front() {
-            match self.try_post(id) {
-                Err(PostError::Again) => break,
-                Ok(()) => {}
-                Err(PostError::Failed(fault)) => self.fail(lane, id, fault),
+        let (mut posted, mut refused) = (0, 0);
+        while refused < self.core.backlog[lane].destinations().min(MOST_REFUSED)
+            && let Some(id) = self.core.backlog[lane].first()
+        {
+            let void = self.core.is_void(id) && self.core.retire(id).is_some();
+            let result = if void { Ok(()) } else { self.try_post(id) };
+            if let Err(PostError::Again) = result {
+                self.core.backlog[lane].pass();
+                refused += 1;
+                continue;
             }
-            self.core.backlog[lane].pop_front();
+            self.core.backlog[lane].take_first();
+            if let Err(PostError::Failed(fault)) = result {
+                self.fail(lane, id, fault);
+            }
             posted += 1;
         }
         posted
@@ -127,6 +137,13 @@ impl Endpoint {
 }
 
 impl Core {
+    /// Whether a work request is of an operation that has failed meanwhile, whose buffers are no longer ours. Messages are sent all
+    /// the same, since they are numbered and in buffers of our own.
+    fn is_void(&self, id: u64) -> bool {
+        let of_nothing = |r: &WorkRequest| r.op != 0 && self.ops.get(r.op).is_none();
+        self.work.get(id).is_some_and(|r| !matches!(r.work, Work::Send) && of_nothing(r))
+    }
+
     /// The memory that the rail may touch for a work request: the user's own, or a registered copy of it.
     fn local_buffer(&mut self, id: u64, request: &WorkRequest) -> Result<LocalBuf, PostError> {
         let lane = usize::from(request.lane);
