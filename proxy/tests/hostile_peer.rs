@@ -162,9 +162,9 @@ fn what_no_processor_does_is_refused() {
         let signal = world.ask(request(RequestKind::PutSignal, START, START + 64 + shift), &[1; 8]);
         let half = Request { ty: AmoType::U32, ..request(RequestKind::Amo, START + shift, 0) };
         let half = (shift != 4).then(|| world.ask(half, &[])).unwrap_or_default();
-        for outcome in [amo, signal, half].concat() {
-            assert_eq!(outcome.refusal, Refusal::Misaligned);
-        }
+        let all = [amo, signal, half].concat();
+        assert_eq!(all.len(), if shift == 4 { 2 } else { 3 });
+        assert!(all.iter().all(|outcome| outcome.refusal == Refusal::Misaligned), "{all:?}");
     }
     for (op, ty) in [(AmoOp::Xor, AmoType::F64), (AmoOp::And, AmoType::F32), (AmoOp::CompareSwap, AmoType::F64)] {
         let outcomes = world.ask(Request { op, ty, ..request(RequestKind::Amo, START, 0) }, &[]);
