@@ -67,11 +67,10 @@ impl Runtime {
         for round in 0..self.n_pes.next_power_of_two().trailing_zeros() {
             let distance = 1 << round;
             let to = (self.me + distance) % self.n_pes;
-            let from = (self.me + self.n_pes - distance) % self.n_pes;
             let flag = self.sync.offset + set * ROUNDS as u64 + u64::from(round);
             self.put_flag(to, flag, number << 1 | u8::from(any))?;
             let mine = at(self.base, flag);
-            any |= self.wait_for("a barrier", Some(from), || {
+            any |= self.wait_for("a barrier", self.everybody(), || {
                 // SAFETY: the flag is in this PE's committed heap, and reached as an atomic byte only.
                 let seen = unsafe { AtomicU8::from_ptr(mine) }.load(Ordering::Acquire);
                 (seen >> 1 == number).then_some(seen & 1 != 0)
@@ -104,12 +103,11 @@ impl Runtime {
         };
         let mine = call.encode();
         let to = (self.me + 1) % self.n_pes;
-        let from = (self.me + self.n_pes - 1) % self.n_pes;
         let here = |offset: u64| at(self.base, self.sync.offset + offset);
         let signal = (here(CALL_SIGNAL).cast::<u64>(), expected, SignalOp::Set);
         // SAFETY: the source lives until the call returns, which is when it may be re-used.
         unsafe { self.put_signal(here(CALL), mine.as_ptr(), mine.len(), signal, to) }?;
-        self.wait_for("a collective allocation", Some(from), || {
+        self.wait_for("a collective allocation", self.everybody(), || {
             // SAFETY: the word is in this PE's committed heap and aligned.
             (unsafe { Runtime::load(here(CALL_SIGNAL), 8) } == expected).then_some(())
         })?;

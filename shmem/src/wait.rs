@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use symrail_transport::Pe;
-
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
+use crate::team::Group;
 
 /// How a word is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +93,7 @@ impl Runtime {
     /// [`Error::PeerLost`] when, after `TIMEOUT_S` of waiting, a peer does not even answer by its proxy. A peer that only
     /// takes its time is waited for without limit.
     pub unsafe fn wait_until<T: WaitWord>(&self, word: *const T, cmp: Cmp, value: T) -> Result<T> {
-        self.wait_for("wait_until", None, || {
+        self.wait_for("wait_until", self.everybody(), || {
             // SAFETY: the caller's promise.
             let now = unsafe { self.glance(word) }?;
             cmp.holds(now, value).then_some(now)
@@ -121,11 +120,12 @@ impl Runtime {
         }
     }
 
-    /// Waits until `done` gives something. `peer` is who is waited for, if that is known.
+    /// Waits until `done` gives something. `among` is everybody without whom that may never be: who tells this PE may itself wait
+    /// for another, and goes on living when that is dead.
     pub(crate) fn wait_for<R>(
         &self,
         what: &'static str,
-        peer: Option<Pe>,
+        among: Group,
         mut done: impl FnMut() -> Option<R>,
     ) -> Result<R> {
         let glances = if self.all_mapped { GLANCES } else { 1 };
@@ -147,7 +147,7 @@ impl Runtime {
             polls += 1;
             self.take_noted()?;
             if polls.is_multiple_of(64) && since.elapsed() > patience {
-                self.look_after_peers(what, peer, wire)?;
+                self.look_after_peers(what, among, wire)?;
                 since = Instant::now();
             }
         }
@@ -164,10 +164,14 @@ impl Runtime {
         }
     }
 
-    /// Asks the peer that is waited for, or all in turn, for a sign of life.
-    fn look_after_peers(&self, what: &'static str, peer: Option<Pe>, wire: &crate::wire::Wire) -> Result<()> {
-        let asked: Vec<Pe> = peer.map_or_else(|| (0..self.n_pes).filter(|&pe| pe != self.me).collect(), |pe| vec![pe]);
-        for pe in asked {
+    /// All PEs of the job.
+    pub(crate) fn everybody(&self) -> Group {
+        Group::world(self.me, self.n_pes)
+    }
+
+    /// Asks all of a group in turn for a sign of life.
+    fn look_after_peers(&self, what: &'static str, among: Group, wire: &crate::wire::Wire) -> Result<()> {
+        for (_, pe) in among.others() {
             wire.probe(pe).map_err(|e| Error::PeerLost { waiting: self.me, what, pe, reason: e.to_string() })?;
         }
         Ok(())

@@ -121,7 +121,7 @@ impl Runtime {
     pub unsafe fn wait_until_all<T: WaitWord>(&self, set: &WordSet<'_, T>) -> Result<()> {
         for i in set.included() {
             // SAFETY: the caller's promise.
-            self.wait_for("wait_until_all", None, || unsafe { set.holds(self, i) }.then_some(()))?;
+            self.wait_for("wait_until_all", self.everybody(), || unsafe { set.holds(self, i) }.then_some(()))?;
         }
         Ok(())
     }
@@ -139,7 +139,7 @@ impl Runtime {
             return Ok(None);
         }
         // SAFETY: the caller's promise.
-        self.wait_for("wait_until_any", None, || unsafe { set.find(self) }).map(Some)
+        self.wait_for("wait_until_any", self.everybody(), || unsafe { set.find(self) }).map(Some)
     }
 
     /// Waits until at least one word of the set compares as wanted; writes the indexes of those that do, in order, to
@@ -154,7 +154,7 @@ impl Runtime {
         if set.included().next().is_none() || found.is_empty() {
             return Ok(0);
         }
-        self.wait_for("wait_until_some", None, || {
+        self.wait_for("wait_until_some", self.everybody(), || {
             // SAFETY: the caller's promise.
             let count = unsafe { set.find_some(self, found) };
             (count > 0).then_some(count)

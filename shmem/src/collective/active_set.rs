@@ -67,7 +67,7 @@ impl<'rt> ActiveSet<'rt> {
     /// Waits until a word has a value, and sets it to 0.
     fn take(&self, index: usize, value: u64) -> Result<()> {
         let word = self.word(index);
-        self.runtime.wait_for("a collective of an active set", None, || {
+        self.runtime.wait_for("a collective of an active set", self.group, || {
             // SAFETY: `new`'s promise.
             (unsafe { Runtime::load(word.cast(), 8) } == value).then_some(())
         })?;
@@ -128,8 +128,8 @@ impl<'rt> ActiveSet<'rt> {
         let me = self.group.me();
         let mut before = 0;
         if me > 0 {
-            let (word, from) = (self.word(2), self.group.pe(me - 1));
-            let seen = self.runtime.wait_for("a collect of an active set", Some(from), || {
+            let word = self.word(2);
+            let seen = self.runtime.wait_for("a collect of an active set", self.group, || {
                 // SAFETY: `new`'s promise.
                 Some(unsafe { Runtime::load(word.cast(), 8) }).filter(|&seen| seen != 0)
             })?;

@@ -35,8 +35,8 @@ fn ticket(team: &Team<'_>) -> Result<u64> {
 }
 
 /// Waits until `arrivals` have been counted in a word, then makes it ready for its next use.
-fn await_count(team: &Team<'_>, word: *mut u64, arrivals: u64, from: Option<Pe>) -> Result<()> {
-    team.runtime.wait_for("a team's collective", from, || {
+fn await_count(team: &Team<'_>, word: *mut u64, arrivals: u64) -> Result<()> {
+    team.runtime.wait_for("a team's collective", team.group, || {
         // SAFETY: the word is in this PE's committed heap and aligned.
         (unsafe { Runtime::load(word.cast(), 8) } >= arrivals).then_some(())
     })?;
@@ -103,8 +103,7 @@ pub(super) unsafe fn broadcast(
     let rank = (group.me() + size - root) % size;
     let mut from = source;
     if rank != 0 {
-        let parent = group.pe(((rank & (rank - 1)) + root) % size);
-        await_count(team, word, 1, Some(parent))?;
+        await_count(team, word, 1)?;
         from = dest;
     }
     let below = if rank == 0 { size.next_power_of_two().trailing_zeros() } else { rank.trailing_zeros() };
@@ -155,7 +154,7 @@ fn each(team: &Team<'_>, bytes: usize, send: impl Fn(*mut u64, u32, Pe) -> Resul
         send(word, index, pe)?;
     }
     sent(team, bytes)?;
-    await_count(team, word, u64::from(team.group.size() - 1), None)
+    await_count(team, word, u64::from(team.group.size() - 1))
 }
 
 /// Tells all PEs a number and returns everybody's, by index.
@@ -170,9 +169,9 @@ pub(super) fn exchange_numbers(team: &Team<'_>, mine: u64) -> Result<Vec<u64>> {
         runtime.signal_op(team.area.number(set, group.me()), mine + 1, SignalOp::Set, pe)?;
     }
     let mut numbers = vec![mine; group.size() as usize];
-    for (index, pe) in group.others() {
+    for (index, _) in group.others() {
         let word = team.area.number(set, index);
-        let seen = runtime.wait_for("a team's collective", Some(pe), || {
+        let seen = runtime.wait_for("a team's collective", group, || {
             // SAFETY: the word is in this PE's committed heap and aligned.
             Some(unsafe { Runtime::load(word.cast(), 8) }).filter(|&seen| seen != 0)
         })?;
@@ -211,9 +210,9 @@ pub(super) unsafe fn reduce(
         // SAFETY: the buffer is copied, or not touched before the call returns.
         unsafe { team.runtime.put_signal(area.data(set, round), mine, bytes, signal, group.pe(to)) }
     };
-    let receive = |round: u32, from: u32| {
+    let receive = |round: u32| {
         let word = area.stamp(set, round);
-        team.runtime.wait_for("a reduction", Some(group.pe(from)), || {
+        team.runtime.wait_for("a reduction", group, || {
             // SAFETY: the word is in this PE's committed heap and aligned.
             (unsafe { Runtime::load(word.cast(), 8) } == stamp).then(|| area.data(set, round))
         })
@@ -223,21 +222,21 @@ pub(super) unsafe fn reduce(
     let me = group.me();
     if me >= doubling {
         send(hand_in, me - doubling)?;
-        let result = receive(hand_out, me - doubling)?;
+        let result = receive(hand_out)?;
         // SAFETY: the result has arrived, and the caller vouches for the destination.
         unsafe { copy_here(dest, result, bytes) };
         return Ok(());
     }
     let extra = (me + doubling < group.size()).then_some(me + doubling);
-    if let Some(extra) = extra {
-        let theirs = receive(hand_in, extra)?;
+    if extra.is_some() {
+        let theirs = receive(hand_in)?;
         // SAFETY: both have `count` elements, the peer's have arrived and stay.
         unsafe { reduction.combine(mine, theirs, count) };
     }
     for round in 0..doubling.ilog2() {
         let peer = me ^ (1 << round);
         send(round, peer)?;
-        let theirs = receive(round, peer)?;
+        let theirs = receive(round)?;
         // SAFETY: as above.
         unsafe { reduction.combine(mine, theirs, count) };
     }

@@ -55,7 +55,7 @@ impl Runtime {
     pub fn team_world(&self) -> Result<Team<'_>> {
         let areas = Arc::new(Areas::allocate(self)?);
         let area = areas.take(u64::MAX).ok_or_else(no_area)?;
-        Ok(Team::new(self, Group::world(self.my_pe(), self.n_pes()), area, areas))
+        Ok(Team::new(self, self.everybody(), area, areas))
     }
 }
 
@@ -136,11 +136,10 @@ impl<'rt> Team<'rt> {
         for round in 0..group.size().next_power_of_two().trailing_zeros() {
             let distance = 1 << round;
             let to = group.pe((group.me() + distance) % group.size());
-            let from = group.pe((group.me() + group.size() - distance) % group.size());
             let flag = self.area.flag(set, round);
             runtime.put_flag(to, flag, number)?;
             let mine = at(runtime.base, flag);
-            runtime.wait_for("a team's barrier", Some(from), || {
+            runtime.wait_for("a team's barrier", group, || {
                 // SAFETY: the flag is in this PE's committed heap, and reached as an atomic byte only.
                 (unsafe { AtomicU8::from_ptr(mine) }.load(Ordering::Acquire) == number).then_some(())
             })?;

@@ -6,6 +6,8 @@
 
 mod host;
 mod lanes;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 use std::ops::Range;

@@ -149,7 +149,7 @@ impl Endpoint {
         (ptr, len): (*mut u8, usize),
     ) {
         let total = Request::SIZE + Request::padded(len);
-        if total <= self.core.caps[lane].inject.min(SMALL) && self.core.backlog[lane].is_empty() {
+        if total <= self.core.caps[lane].inject.min(SMALL) && !self.core.backlog[lane].holds(pe) {
             let mut bytes = [0u8; SMALL];
             // SAFETY: `total` fits.
             unsafe { fill(bytes.as_mut_ptr(), head, ptr, len) };
@@ -229,7 +229,7 @@ impl Endpoint {
         let dest = if to_host { self.core.n_pes + pe } else { pe };
         let lane = self.core.lane_for_reply(dest, lane);
         let Some(caps) = self.core.caps.get(lane) else { return true };
-        if bytes.len() <= caps.inject && self.core.backlog[lane].is_empty() {
+        if bytes.len() <= caps.inject && !self.core.backlog[lane].holds(dest) {
             let local = LocalBuf { ptr: bytes.as_ptr().cast_mut(), len: bytes.len(), key: LocalKey::default() };
             // SAFETY: without an id the bytes are copied before the call returns.
             if unsafe { self.rails[lane].send(dest, local, None) }.is_ok() {

@@ -7,7 +7,7 @@
 //! Where to read: [`job`] says what can be asked; `launch` cuts a job into work requests; `order` picks its lane, and holds it
 //! back when a [`fence`](Endpoint::fence) says so; `message` is for requests to target agents, `quick` for small puts;
 //! `emulate` is AMOs by the provider,
-//! and loops for those that it lacks; `post` keeps work requests until the rail takes them; `completion` turns what rails report back into finished
+//! and loops for those that it lacks; `post` keeps work requests until the rail takes them, in a `backlog`; `completion` turns what rails report back into finished
 //! operations; `connection` is what is remembered per peer and lane; `failover` does without a lane that has failed;
 //! `observe` counts and times.
 //!
@@ -19,6 +19,7 @@
 //! instead, many to a message. An operation that is followed by a quiet at once is better off with a completion or
 //! acknowledgement of its own; `lone` predicts which is the case.
 
+mod backlog;
 mod completion;
 mod connection;
 mod emulate;
@@ -32,8 +33,9 @@ mod order;
 mod post;
 mod quick;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
+use backlog::Backlog;
 pub use completion::NoAgent;
 use connection::{Connection, Peer};
 use emulate::{Abilities, Loops};
@@ -138,8 +140,8 @@ struct Core {
     bounce: Bounce,
     ops: Slab<Op>,
     work: Slab<WorkRequest>,
-    /// Per rail: work requests that wait for room in its queue, in order.
-    backlog: Vec<VecDeque<u64>>,
+    /// Per rail: work requests that wait for room in its queue.
+    backlog: Vec<Backlog>,
     counters: Vec<LaneCounters>,
     samplers: Vec<Sampler>,
     recorder: Option<Box<Recorder>>,
@@ -212,7 +214,7 @@ impl Endpoint {
             bounce,
             ops: Slab::with_capacity(MAX_OPERATIONS),
             work: Slab::with_capacity(MAX_WORK_REQUESTS),
-            backlog: vec![VecDeque::new(); lanes],
+            backlog: (0..lanes).map(|_| Backlog::default()).collect(),
             counters: vec![LaneCounters::default(); lanes],
             samplers: vec![Sampler::default(); lanes],
             recorder: None,
@@ -421,7 +423,7 @@ impl Endpoint {
     /// Prepares to sleep on [`Endpoint::wait_fds`]; `false` means that polling has something to do.
     pub fn arm(&mut self) -> bool {
         self.send_outboxes();
-        self.core.backlog.iter().all(VecDeque::is_empty)
+        self.core.backlog.iter().all(Backlog::is_empty)
             && self.core.blocked.is_empty()
             && self.core.followups.is_empty()
             && !self.core.loops.pending()

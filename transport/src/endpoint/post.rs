@@ -5,8 +5,8 @@ use super::{Core, Endpoint};
 use crate::bounce::Slot;
 use crate::rail::{Dest, LocalBuf, NativeAmo, Notify, PostError, WriteOptions};
 
-/// Destinations that a look through a backlog passes by because they cannot be reached now.
-const MOST_REFUSED: usize = 8;
+/// Destinations that are tried in one look at a backlog. When the queue is full, each costs a post in vain.
+const MOST_REFUSED: usize = 4;
 
 /// What a work request does.
 #[derive(Debug, Clone, Copy)]
@@ -96,7 +96,7 @@ impl Endpoint {
         if self.core.is_down(dest, lane) && !matches!(request.work, Work::Send) {
             return self.core.strand(id);
         }
-        if self.core.backlog[lane].is_empty() {
+        if !self.core.backlog[lane].holds(dest) {
             match self.try_post(id) {
                 Ok(()) => return,
                 Err(PostError::Failed(fault)) => return self.fail(lane, id, fault),
@@ -104,38 +104,25 @@ impl Endpoint {
             }
         }
         self.core.counters[lane].delayed += 1;
-        self.core.backlog[lane].push_back(id);
+        self.core.backlog[lane].push(dest, id);
     }
 
     /// Posts what waited for room on `lane`; returns how many.
     pub(super) fn post_backlog(&mut self, lane: usize) -> usize {
-        let (mut posted, mut at) = (0, 0);
-        // Who cannot be reached now need not keep others waiting. Else the queue is full, and there is nothing to look for.
-        let mut refused = [Dest::MAX; MOST_REFUSED];
-        let mut refusals = 0;
-        while let Some(id) = self.core.backlog[lane].remove(at) {
-            let Some(dest) = self.core.work.get(id).map(|r| r.dest) else { continue };
-            if refused.contains(&dest) {
-                self.core.backlog[lane].insert(at, id);
-                at += 1;
+        let (mut posted, mut refused) = (0, 0);
+        while refused < self.core.backlog[lane].destinations().min(MOST_REFUSED)
+            && let Some(id) = self.core.backlog[lane].first()
+        {
+            let void = self.core.is_void(id) && self.core.retire(id).is_some();
+            let result = if void { Ok(()) } else { self.try_post(id) };
+            if let Err(PostError::Again) = result {
+                self.core.backlog[lane].pass();
+                refused += 1;
                 continue;
             }
-            match self.try_post(id) {
-                Err(PostError::Again) => {
-                    self.core.backlog[lane].insert(at, id);
-                    let may_be_the_way = self.core.down > 0 || dest >= self.core.n_pes;
-                    if !may_be_the_way || refusals == MOST_REFUSED {
-                        break;
-                    }
-                    refused[refusals] = dest;
-                    (refusals, at) = (refusals + 1, at + 1);
-                    continue;
-                }
-                Ok(()) => {}
-                Err(PostError::Failed(fault)) => {
-                    self.fail(lane, id, fault);
-                    at = 0; // which may have taken others out
-                }
+            self.core.backlog[lane].take_first();
+            if let Err(PostError::Failed(fault)) = result {
+                self.fail(lane, id, fault);
             }
             posted += 1;
         }
@@ -200,6 +187,13 @@ impl Endpoint {
 }
 
 impl Core {
+    /// Whether a work request is of an operation that has failed meanwhile, whose buffers are no longer ours. Messages are sent all
+    /// the same, since they are numbered and in buffers of our own.
+    fn is_void(&self, id: u64) -> bool {
+        let of_nothing = |r: &WorkRequest| r.op != 0 && self.ops.get(r.op).is_none();
+        self.work.get(id).is_some_and(|r| !matches!(r.work, Work::Send) && of_nothing(r))
+    }
+
     /// The memory that the rail may touch for a work request: the user's own, or a registered copy of it.
     fn local_buffer(&mut self, id: u64, request: &WorkRequest) -> Result<LocalBuf, PostError> {
         let lane = usize::from(request.lane);

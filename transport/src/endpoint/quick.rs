@@ -56,7 +56,7 @@ impl Endpoint {
         let caps = &core.caps[0];
         if !caps.order.write_after_write
             || len as usize > caps.inject
-            || !core.backlog[0].is_empty()
+            || core.backlog[0].holds(pe)
             || c.outbox.is_some()
         {
             return false;

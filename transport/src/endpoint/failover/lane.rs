@@ -1,7 +1,5 @@
 //! Lanes that fail, fall silent, are tried, and work again.
 
-use std::collections::VecDeque;
-
 use super::State;
 use super::stream::Way;
 use crate::endpoint::{Core, Endpoint};
@@ -62,11 +60,7 @@ impl Core {
                 f.way = Way::Lost;
             }
         }
-        let waiting = std::mem::take(&mut self.backlog[lane]);
-        let (stranded, rest): (VecDeque<_>, _) =
-            waiting.into_iter().partition(|&id| self.work.get(id).is_some_and(|r| r.dest == pe));
-        self.backlog[lane] = rest;
-        for id in stranded {
+        for id in self.backlog[lane].take_all(pe) {
             self.strand(id);
         }
     }

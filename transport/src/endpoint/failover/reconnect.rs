@@ -147,7 +147,7 @@ impl Endpoint {
     }
 
     fn tell(&mut self, kind: RequestKind, dest: Dest, lane: usize, (count, second): (u32, u64)) {
-        let via = self.other_lanes(dest, lane).find(|&via| self.core.backlog[via].is_empty());
+        let via = self.other_lanes(dest, lane).find(|&via| !self.core.backlog[via].holds(dest));
         if let Some(via) = via
             && let Some(slot) = self.core.bounce.alloc(Request::SIZE)
         {

@@ -67,8 +67,7 @@ impl Endpoint {
                 Use::Left => true,
             };
             // One that is refused must not keep others from being sent.
-            let waiting = |&id: &u64| self.core.work.get(id).is_some_and(|r| r.dest == dest);
-            if due && !self.core.backlog[lane].iter().any(waiting) {
+            if due && !self.core.backlog[lane].holds(dest) {
                 // Where it cannot be sent there is no connection, and none is believed in.
                 self.send_sign_of_life(dest, lane);
                 self.core.uses[at] = Use::Known;

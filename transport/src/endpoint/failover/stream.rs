@@ -160,7 +160,7 @@ impl Endpoint {
             return;
         }
         let (ptr, len) = (self.core.bounce.ptr(kept.slot).as_ptr(), kept.len as usize);
-        if len <= self.core.caps[lane].inject && self.core.backlog[lane].is_empty() {
+        if len <= self.core.caps[lane].inject && !self.core.backlog[lane].holds(pe) {
             let local = LocalBuf { ptr, len, key: LocalKey::default() };
             // SAFETY: without an id the bytes are copied before the call returns.
             match unsafe { self.rails[lane].send(pe, local, None) } {

@@ -1,0 +1,150 @@
+//! What a peer gone wrong may make of the memory of another: requests with any fields, well formed or not, against an engine and
+//! its target agent. They may do to the heap what they like, and to nothing else.
+#![no_main]
+
+use std::sync::Arc;
+
+use libfuzzer_sys::arbitrary::{Arbitrary, Result, Unstructured};
+use libfuzzer_sys::fuzz_target;
+use symrail_heap::guarded::{GuardedMemory, GuardedMover};
+use symrail_proxy::Engine;
+use symrail_proxy::stage::{WINDOW_BYTES, WINDOW_OFFSET};
+use symrail_transport::amo::{AmoOp, AmoType};
+use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
+use symrail_transport::env::Settings;
+use symrail_transport::mock::{Fabric, Mischief};
+use symrail_transport::rail::{LocalBuf, LocalKey, Rail};
+use symrail_transport::region::Segment;
+use symrail_transport::wire::{Place, Request, RequestKind};
+
+/// Where the heap begins, so that there is something before it, and its size.
+const START: u64 = 1 << 16;
+const HEAP: usize = 1 << 14;
+/// PEs of the job; the one that is attacked is the first.
+const N_PES: u32 = 2;
+/// Rounds after each message.
+const ROUNDS: usize = 4;
+const KINDS: [RequestKind; 11] = [
+    RequestKind::Amo,
+    RequestKind::PutSignal,
+    RequestKind::Flush,
+    RequestKind::Put,
+    RequestKind::Pull,
+    RequestKind::PullSignal,
+    RequestKind::Push,
+    RequestKind::Move,
+    RequestKind::Broken,
+    RequestKind::Offer,
+    RequestKind::Accept,
+];
+
+/// An offset near something where a check may be wrong, or any.
+fn offset(u: &mut Unstructured<'_>) -> Result<u64> {
+    let near = [0, START, START + HEAP as u64, WINDOW_OFFSET, WINDOW_OFFSET + WINDOW_BYTES as u64];
+    Ok(match u.int_in_range(0..=near.len())? {
+        at if at < near.len() => near[at].wrapping_add_signed(i64::from(u.arbitrary::<i16>()? >> 4)),
+        _ => u.arbitrary()?,
+    })
+}
+
+/// A message: bytes that may mean anything, or requests that are understood and ask for anything.
+fn message(u: &mut Unstructured<'_>, sequence: &mut [u32; 2]) -> Result<Vec<u8>> {
+    let mut message = Vec::new();
+    if u.ratio(1, 8)? {
+        let length = u.int_in_range(0..=200)?;
+        message.extend_from_slice(u.bytes(length)?);
+        return Ok(message);
+    }
+    for _ in 0..u.int_in_range(1..=4)? {
+        let (kind, from_host) = (*u.choose(&KINDS)?, bool::arbitrary(u)?);
+        let length = u.int_in_range(0..=100)?;
+        let payload = match kind {
+            RequestKind::Pull | RequestKind::PullSignal | RequestKind::Push if u.ratio(7, 8)? => {
+                Place { offset: offset(u)?, len: offset(u)? }.encode().to_vec()
+            }
+            _ => u.bytes(length)?.to_vec(),
+        };
+        let expected = &mut sequence[usize::from(from_host)];
+        *expected = if u.ratio(15, 16)? { expected.wrapping_add(1) } else { u.arbitrary()? };
+        let request = Request {
+            kind,
+            op: AmoOp::from_wire(u.int_in_range(0..=6)?).unwrap_or(AmoOp::Add),
+            ty: AmoType::from_wire(u.int_in_range(0..=5)?).unwrap_or(AmoType::U64),
+            from_host,
+            fetch: u.arbitrary()?,
+            urgent: u.arbitrary()?,
+            lane: if u.ratio(15, 16)? { 0 } else { u.arbitrary()? },
+            source: if u.ratio(15, 16)? { 1 } else { u.arbitrary()? },
+            sequence: *expected,
+            acknowledged: u.arbitrary()?,
+            payload: payload.len() as u16,
+            offset: offset(u)?,
+            operand: u.arbitrary()?,
+            second: offset(u)?,
+            id: u.arbitrary()?,
+        };
+        message.extend_from_slice(&request.encode());
+        message.extend_from_slice(&payload);
+        message.resize(message.len().next_multiple_of(8), 0);
+    }
+    Ok(message)
+}
+
+struct Victim {
+    engine: Engine,
+    stranger: Box<dyn Rail>,
+    // Dropped after the engine.
+    _heap: Box<[u64]>,
+}
+
+impl Victim {
+    /// PE 0, and a rail through which anybody speaks to it.
+    fn new(staged: bool) -> Victim {
+        let mischief = Mischief { delay: 0, again: 0, inject: 4096, ..Mischief::default() };
+        let fabric = Fabric::new(1, mischief);
+        let [rail, mut stranger] = ["victim", "stranger"].map(|name| fabric.open(name).expect("a rail"));
+        let policy = Policy::new(&Settings::default(), false);
+        let endpoint = Endpoint::new(Role::Proxy, 0, N_PES, vec![rail], policy).expect("an endpoint");
+        let mut engine = Engine::new(endpoint, 0, N_PES);
+        let addresses = [engine.addresses(), vec![stranger.address()]];
+        stranger.connect(0, &addresses[0][0], 0).expect("the stranger's connection");
+        for (pe, proxy) in (0..).zip(addresses) {
+            let addresses = Addresses { host: proxy.clone(), proxy };
+            engine.endpoint().connect(pe, &addresses).expect("a connection");
+        }
+        let mut heap = vec![0u64; HEAP / 8].into_boxed_slice();
+        let segment = |base| Segment { id: 0, offset: START, len: HEAP as u64, base };
+        if staged {
+            let memory = GuardedMemory::new(HEAP).expect("memory that nobody can touch");
+            let mover = GuardedMover::new(Arc::clone(&memory), WINDOW_BYTES, 1).expect("a mover");
+            let card = engine.stage(Box::new(mover)).expect("a window");
+            engine.add_staged_segment(segment(memory.base().as_ptr()));
+            engine.learn_window(&[card.clone(), card]).expect("cards");
+        } else {
+            // SAFETY: the heap is dropped after the engine.
+            let card = unsafe { engine.register(segment(heap.as_mut_ptr().cast())) }.expect("a segment");
+            engine.endpoint().learn(0, &[card.clone(), card]).expect("cards");
+        }
+        Victim { engine, stranger, _heap: heap }
+    }
+}
+
+fn attack(u: &mut Unstructured<'_>) -> Result<()> {
+    let mut victim = Victim::new(u.arbitrary()?);
+    let mut sequence = [0; 2];
+    while !u.is_empty() {
+        let mut message = message(u, &mut sequence)?;
+        let local = LocalBuf { ptr: message.as_mut_ptr(), len: message.len(), key: LocalKey::default() };
+        // SAFETY: without an id the bytes are copied during the call. A message that the rail refuses is none.
+        let _ = unsafe { victim.stranger.send(0, local, None) };
+        for _ in 0..ROUNDS {
+            victim.engine.poll();
+        }
+    }
+    Ok(())
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    // Too few bytes for what they began to say: then that was all.
+    let _ = attack(&mut Unstructured::new(bytes));
+});

@@ -1,0 +1,232 @@
+//! Three PEs go on after they have lost the fourth. The argument says how: `kill`, `stop`, or `vanish` with its host.
+//!
+//! Started without a launcher, which would end the job: PE 0 starts the others. To `vanish`, it has to be started in a network namespace
+//! of its own; PE 3 then runs in another one, at the far end of a cable that is cut before it is killed, so that nobody
+//! hears anything from it again.
+//!
+//! The survivors exchange verified data while, in turn, one of them waits for an answer from PE 3; then all of them wait for PE 3 in
+//! several ways, each of which must end in time with an error that names it. Each prints `PE N is through`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::io::Write as _;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use symrail::bootstrap::uid;
+use symrail::collective::Reduction;
+use symrail::team::{Group, Team};
+use symrail::{Cmp, Result, Runtime, Settings, SignalOp, SymSlice};
+use symrail_tests::pe;
+
+const N: u32 = 4;
+const LOST: u32 = N - 1;
+/// Words of a block that one PE puts to another.
+const BLOCK: usize = 3000;
+/// Where a PE's own network ends, and where that of the lost one does.
+const NEAR: &str = "10.92.0.1";
+const FAR: &str = "10.92.0.2";
+
+fn main() -> ExitCode {
+    let death = pe::arg(0, String::new());
+    if std::env::var_os(uid::UID).is_some() {
+        // SAFETY: takes numbers only.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        let rt = Runtime::init().unwrap();
+        symrail_tests::path::check(&rt);
+        let ended = if rt.my_pe() == LOST { be_lost(&rt, &death) } else { survive(&rt, || ()) };
+        return ended.map_or_else(|error| panic!("PE {}: {error}", rt.my_pe()), |()| ExitCode::SUCCESS);
+    }
+    let vanishes = death == "vanish";
+    if vanishes {
+        command("ip link set lo up; ip link add hub type bridge; ip addr add 10.92.0.1/24 dev hub; ip link set hub up");
+    }
+    let id = uid::create(vanishes.then(|| NEAR.parse().unwrap())).unwrap();
+    let others: Vec<Other> = (1..N).map(|pe| Other::start(pe, id, vanishes && pe == LOST)).collect();
+    let [.., lost] = &others[..] else { panic!("nobody to lose") };
+    let rt = Runtime::join(Settings::from_env().unwrap(), uid::open(id, 0, N).unwrap()).unwrap();
+    symrail_tests::path::check(&rt);
+    let cut = || {
+        if vanishes {
+            command("ip link del cable");
+            kill(Pid::from_raw(lost.0.id() as i32), Signal::SIGKILL).unwrap();
+        }
+    };
+    let through = survive(&rt, cut);
+    let code = others.into_iter().take(LOST as usize - 1).map(Other::end).find(|code| *code != Some(0));
+    match (through, code) {
+        (Ok(()), None) => ExitCode::SUCCESS,
+        (through, code) => panic!("PE 0: {through:?}, another: {code:?}"),
+    }
+}
+
+/// Runs a line of a shell.
+fn command(line: &str) {
+    assert!(Command::new("sh").args(["-ec", line]).status().unwrap().success(), "{line}");
+}
+
+/// Another PE; killed when dropped.
+struct Other(Child);
+
+impl Other {
+    fn start(pe: u32, id: uid::UniqueId, far: bool) -> Other {
+        // PE 2 shares PE 0's memory, the others have hosts of their own.
+        let host =
+            if pe == 2 { std::env::var("SYMRAIL_FAKE_HOST").unwrap_or_default() } else { format!("host-of-{pe}") };
+        let mut command = Command::new("sh");
+        // The far one waits for its end of the cable.
+        command.args(["-ec", if far { r#"read go; exec "$@""# } else { r#"exec "$@""# }, "sh"]);
+        command.arg(std::env::current_exe().unwrap()).args(std::env::args_os().skip(1));
+        command.envs([(uid::UID, id.to_hex()), (uid::PE, pe.to_string()), (uid::N_PES, N.to_string())]);
+        command.env("SYMRAIL_FAKE_HOST", host).stdin(Stdio::null());
+        if far {
+            command.stdin(Stdio::piped()).env("SYMRAIL_NIC_LIST", FAR);
+            // SAFETY: one system call between fork and exec, which is no business of other threads.
+            unsafe { command.pre_exec(|| Ok(unshare(CloneFlags::CLONE_NEWNET)?)) };
+        }
+        let mut child = command.spawn().unwrap();
+        if let Some(mut stdin) = child.stdin.take() {
+            lay_cable(child.id());
+            stdin.write_all(b"go\n").unwrap();
+        }
+        Other(child)
+    }
+
+    fn end(mut self) -> Option<i32> {
+        self.0.wait().unwrap().code()
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// From this network namespace to that of a process.
+fn lay_cable(process: u32) {
+    command(&format!(
+        "ip link add cable type veth peer name far; ip link set far netns {process}; ip link set cable master hub up
+         there() {{ nsenter --net=/proc/{process}/ns/net ip \"$@\"; }}
+         there link set lo up; there addr add {FAR}/24 dev far; there link set far up
+         until bridge link show dev cable | grep -q 'state forwarding'; do sleep 0.02; done"
+    ));
+}
+
+/// Takes part, and is then lost.
+fn be_lost(rt: &Runtime, death: &str) -> Result<()> {
+    let job = Job::new(rt)?;
+    for pe in 0..LOST {
+        job.words.p(0, 1, pe)?;
+    }
+    rt.quiet()?;
+    match death {
+        "kill" => kill(Pid::this(), Signal::SIGKILL).unwrap(),
+        "stop" => kill(Pid::this(), Signal::SIGSTOP).unwrap(),
+        _ => drop(job.words.wait_until(0, Cmp::Eq, u64::MAX)?),
+    }
+    panic!("still there")
+}
+
+struct Job<'rt> {
+    rt: &'rt Runtime,
+    /// Word 0: PE 3 is about to be lost. 1: signals; 2: counter; 3: never changes. Then two blocks for each PE, used in turn: who
+    /// sends one has heard that the one before the last was read.
+    words: SymSlice<'rt, u64>,
+    survivors: Option<Team<'rt>>,
+}
+
+impl<'rt> Job<'rt> {
+    /// Makes what is needed, and talks with everybody, so that there are connections to be lost.
+    fn new(rt: &'rt Runtime) -> Result<Self> {
+        let words = rt.alloc_slice::<u64>(4 + 2 * N as usize * BLOCK)?;
+        let part = Group::new(0, 1, i64::from(LOST), rt.my_pe(), N);
+        let survivors = rt.team_world()?.split(part)?;
+        for pe in 0..N {
+            words.put(4, &vec![0; 2 * N as usize * BLOCK], pe)?;
+            assert!(words.atomic_fetch_add(2, 0, pe)? == 0);
+        }
+        rt.barrier_all()?;
+        Ok(Job { rt, words, survivors })
+    }
+
+    /// Exchanges data with `partner`, by way of `target`'s memory too, which is busy with something else.
+    fn work(&self, partner: u32, target: u32, round: u64) -> Result<()> {
+        let (me, start) = (self.rt.my_pe(), Instant::now());
+        let block =
+            |pe: u32| -> Vec<u64> { (0..BLOCK as u64).map(|i| u64::from(pe) << 48 | round << 24 | i).collect() };
+        let at = |pe: u32| 4 + (2 * pe as usize + round as usize % 2) * BLOCK;
+        self.words.put(at(me), &block(me), target)?;
+        self.words.atomic_inc(2, target)?;
+        self.words.put_signal(at(me), &block(me), (&self.words, 1), round, SignalOp::Set, partner)?;
+        self.words.wait_until(1, Cmp::Ge, round)?;
+        let mut found = vec![0; BLOCK];
+        self.words.read_slice(at(partner), &mut found)?;
+        assert!(found == block(partner), "round {round}: wrong data from PE {partner}");
+        self.rt.quiet()?;
+        self.words.get(at(me), &mut found, target)?;
+        assert!(found == block(me), "round {round}: wrong data at PE {target}");
+        let took = start.elapsed();
+        assert!(took < limit(), "round {round} of PE {me} took {took:?}: it waited for what it does not need");
+        Ok(())
+    }
+}
+
+/// How long until something ends that needs a lost PE; and a wait, which first asks.
+fn limit() -> Duration {
+    Duration::from_secs(std::env::var("SYMRAIL_TIMEOUT_S").unwrap().parse().unwrap())
+}
+
+/// Does something that needs PE 3. It must fail within so many time-outs.
+fn fails<T>(what: &str, time_outs: u32, operation: impl FnOnce() -> Result<T>) {
+    let start = Instant::now();
+    let result = operation().map(drop);
+    let (took, slack) = (start.elapsed(), Duration::from_millis(2500));
+    let Err(error) = result else { panic!("{what} succeeded") };
+    assert!(error.to_string().contains(&format!("PE {LOST}")), "{what} does not name it: {error}");
+    assert!(took < limit() * time_outs + slack, "{what} took {took:?}");
+}
+
+fn survive(rt: &Runtime, cut: impl FnOnce()) -> Result<()> {
+    let me = rt.my_pe();
+    let job = Job::new(rt)?;
+    let words = &job.words;
+    let team = job.survivors.as_ref().expect("the team of survivors");
+    words.wait_until(0, Cmp::Eq, 1)?;
+    team.barrier()?;
+    cut();
+    team.barrier()?;
+    for waiting in 0..LOST {
+        if me == waiting {
+            match me {
+                0 => fails("get", 1, || words.g(3, LOST)),
+                1 => fails("AMO", 1, || words.atomic_fetch_inc(3, LOST)),
+                _ => fails("put", 1, || words.put(4, &vec![1; BLOCK], LOST).and_then(|()| rt.quiet())),
+            }
+        } else {
+            let partner = LOST - me - waiting;
+            for round in 1..=20 {
+                job.work(partner, waiting, u64::from(waiting) << 8 | round)?;
+            }
+        }
+        // Its answer to the others was never late.
+        team.barrier()?;
+        assert_eq!(words.read(2)?, if me <= waiting { 40 } else { 0 });
+        let mut sum = u64::from(me) + 1;
+        let word = (&raw mut sum).cast::<u8>();
+        // SAFETY: the word is this call's own, in and out; the team's PEs are in the same call.
+        unsafe { team.reduce(word, word, 1, Reduction::sum::<u64>()) }?;
+        assert_eq!(sum, 6);
+    }
+    fails("wait", 2, || words.wait_until(3, Cmp::Eq, 1));
+    fails("barrier", 2, || rt.barrier_all());
+    // None of which has harmed the others.
+    team.barrier()?;
+    println!("PE {me} is through");
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! Who is lost is lost alone: what needs it fails in time and names it, and the others go on.
+#![allow(clippy::unwrap_used)]
+
+use std::process::Command;
+use std::time::Duration;
+
+use symrail_tests::job::{Outcome, built};
+use symrail_tests::path::{ONE_RAIL, Path, ROUND_ROBIN};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const TIMEOUT: (&str, &str) = ("SYMRAIL_TIMEOUT_S", "2");
+
+fn check(outcome: &Outcome) {
+    for pe in 0..3 {
+        assert!(outcome.out.contains(&format!("PE {pe} is through")), "{outcome:#?}");
+    }
+    assert_eq!(outcome.code, Some(0), "{outcome:#?}");
+}
+
+fn lose(path: Path, death: &str) {
+    let mut command = Command::new(built("pe_lost"));
+    command.arg(death);
+    check(&path.of_command(command, &[TIMEOUT], LIMIT));
+}
+
+#[test]
+fn three_pes_go_on_when_the_fourth_is_killed() {
+    lose(ROUND_ROBIN, "kill");
+}
+
+#[test]
+fn three_pes_go_on_when_the_fourth_hangs() {
+    lose(ONE_RAIL, "stop");
+}
+
+#[test]
+fn three_pes_go_on_when_the_host_of_the_fourth_vanishes() {
+    let alone = ["--map-root-user", "--net"];
+    let probe = "ip link add hub type bridge && ip link add cable type veth peer name far && bridge link && nsenter --net=/proc/self/ns/net true";
+    let possible = Command::new("unshare").args(alone).args(["sh", "-c", probe]).output();
+    if !possible.as_ref().is_ok_and(|output| output.status.success()) {
+        println!("SKIPPED: network namespaces with bridges and veth cables need root or user namespaces: {possible:?}");
+        return;
+    }
+    let mut command = Command::new("unshare");
+    command.args(alone).arg(built("pe_lost")).arg("vanish");
+    check(&ONE_RAIL.of_command(command, &[TIMEOUT, ("SYMRAIL_NIC_LIST", "10.92.0.1")], LIMIT));
+}
