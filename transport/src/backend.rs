@@ -184,6 +184,13 @@ impl Choice {
         }
     }
 
+    /// Whether a PE may open further host endpoints after its peers have connected: where connections need no exchange
+    /// between both ends.
+    #[must_use]
+    pub fn opens_more(&self) -> bool {
+        matches!(self.nics, Nics::Libfabric(..))
+    }
+
     /// Opens the rails of one endpoint: the first NIC for the host endpoint, all for the proxy endpoint.
     ///
     /// # Errors

@@ -12,7 +12,16 @@ use crate::amo::{AmoOp, AmoType};
 use crate::pe::Pe;
 
 /// Version of everything in this module; PEs with different versions do not connect.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
+
+/// Which of its PE's endpoints asks: 0 is the proxy endpoint, 1 the host endpoint, others are those of contexts.
+pub type Origin = u8;
+/// The host endpoint.
+pub const FROM_HOST: Origin = 1;
+/// The first of the endpoints that contexts have. Peers learn of these by [`RequestKind::Introduce`].
+pub const FROM_CONTEXT: Origin = 2;
+/// Endpoints that a PE has at most.
+pub const MAX_ORIGINS: Origin = 64;
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +41,8 @@ pub enum RequestKind {
     PullSignal = 6,
     /// Write bytes of the target's memory to the source's window. The payload is a [`Place`].
     Push = 7,
+    /// Answer to the address that is the payload: the first request of an endpoint that the target has not heard of.
+    Introduce = 8,
 }
 
 /// Where in the source's window the bytes of a request are: the payload of [`RequestKind::Pull`] and its like.
@@ -72,8 +83,8 @@ pub struct Request {
     pub op: AmoOp,
     /// The word's type (signals are `U64`).
     pub ty: AmoType,
-    /// The request came from its PE's host endpoint, not from its proxy endpoint.
-    pub from_host: bool,
+    /// Which of the source's endpoints asks.
+    pub origin: Origin,
     /// An outcome is wanted back: the old value of an AMO, or that what takes the target longer has been done.
     pub fetch: bool,
     /// The source waits for the acknowledgement; others are acknowledged when it suits the target.
@@ -105,7 +116,7 @@ impl Request {
         b[0] = self.kind as u8;
         b[1] = self.op as u8;
         b[2] = self.ty as u8;
-        b[3] = u8::from(self.from_host) | u8::from(self.fetch) << 1 | u8::from(self.urgent) << 2;
+        b[3] = u8::from(self.fetch) | u8::from(self.urgent) << 1 | self.origin << 2;
         b[4..8].copy_from_slice(&self.source.to_le_bytes());
         b[8..12].copy_from_slice(&self.sequence.to_le_bytes());
         b[12..16].copy_from_slice(&self.payload.to_le_bytes());
@@ -136,20 +147,18 @@ impl Request {
             5 => RequestKind::Pull,
             6 => RequestKind::PullSignal,
             7 => RequestKind::Push,
+            8 => RequestKind::Introduce,
             _ => return Err("unknown kind of request"),
         };
         let op = AmoOp::from_wire(head[1]).ok_or("unknown atomic operation")?;
         let ty = AmoType::from_wire(head[2]).ok_or("unknown atomic type")?;
-        if head[3] > 7 {
-            return Err("unknown flags");
-        }
         let request = Request {
             kind,
             op,
             ty,
-            from_host: head[3] & 1 != 0,
-            fetch: head[3] & 2 != 0,
-            urgent: head[3] & 4 != 0,
+            origin: head[3] >> 2,
+            fetch: head[3] & 1 != 0,
+            urgent: head[3] & 2 != 0,
             source: u32_at(head, 4),
             sequence: u32_at(head, 8),
             payload: u32_at(head, 12),
@@ -281,16 +290,16 @@ mod tests {
     proptest! {
         #[test]
         fn requests_come_back_as_they_were(
-            op in 0u8..7, ty in 0u8..6, kind in 0usize..7, flags in 0u8..8, source: u32, sequence: u32,
+            op in 0u8..7, ty in 0u8..6, kind in 0usize..8, flags in 0u8..4, origin in 0..MAX_ORIGINS, source: u32, sequence: u32,
             offset: u64, operand: u64, second: u64, id: u64, payload in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             let kinds = [
                 RequestKind::Amo, RequestKind::PutSignal, RequestKind::Flush, RequestKind::Put, RequestKind::Pull,
-                RequestKind::PullSignal, RequestKind::Push,
+                RequestKind::PullSignal, RequestKind::Push, RequestKind::Introduce,
             ];
             let request = Request {
                 kind: kinds[kind], op: AmoOp::from_wire(op).unwrap(), ty: AmoType::from_wire(ty).unwrap(),
-                from_host: flags & 1 != 0, fetch: flags & 2 != 0, urgent: flags & 4 != 0, source, sequence,
+                origin, fetch: flags & 1 != 0, urgent: flags & 2 != 0, source, sequence,
                 payload: payload.len() as u32, offset, operand, second, id,
             };
             let mut bytes = request.encode().to_vec();

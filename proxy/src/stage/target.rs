@@ -135,7 +135,7 @@ impl Target {
             RequestKind::Amo if request.op.defined_on(request.ty) => {
                 return word(request.offset, request.ty.size() as u64);
             }
-            RequestKind::Amo | RequestKind::Flush => return Err(Refusal::Undefined),
+            RequestKind::Amo | RequestKind::Flush | RequestKind::Introduce => return Err(Refusal::Undefined),
         }
         if task.place.len > 0 {
             inside(request.offset, task.place.len)?;

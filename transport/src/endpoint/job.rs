@@ -167,7 +167,7 @@ impl Job {
                 RequestKind::PutSignal | RequestKind::PullSignal => Operation::PutSignal,
                 RequestKind::Put | RequestKind::Pull => Operation::Put,
                 RequestKind::Push => Operation::Get,
-                RequestKind::Flush => Operation::Quiet,
+                RequestKind::Flush | RequestKind::Introduce => Operation::Quiet,
             },
         }
     }

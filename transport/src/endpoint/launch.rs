@@ -412,9 +412,8 @@ impl Core {
         id: OpHandle,
     ) -> Request {
         let (offset, operand, second) = words;
-        let from_host = self.role == super::Role::Host;
-        let (source, sequence, payload, fetch, urgent) = (self.me, 0, 0, false, false);
-        Request { kind, op, ty, from_host, fetch, urgent, source, sequence, payload, offset, operand, second, id }
+        let (origin, source, sequence, payload, fetch, urgent) = (self.origin, self.me, 0, 0, false, false);
+        Request { kind, op, ty, origin, fetch, urgent, source, sequence, payload, offset, operand, second, id }
     }
 
     /// How many bytes from `offset` and `ptr` one work request can move.
