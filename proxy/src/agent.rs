@@ -20,7 +20,7 @@ use symrail_transport::Pe;
 use symrail_transport::amo;
 use symrail_transport::endpoint::{Endpoint, TargetAgent};
 use symrail_transport::region::Regions;
-use symrail_transport::wire::{Outcome, Refusal, Reply, Request, RequestKind};
+use symrail_transport::wire::{FROM_CONTEXT, Origin, Outcome, Refusal, Reply, Request, RequestKind};
 
 /// Requests that are acknowledged at once when so many have gathered: well below what a source may have under way.
 const ACKNOWLEDGE_AFTER: u32 = 256;
@@ -57,13 +57,22 @@ pub(crate) struct Long {
     pub payload: Vec<u8>,
 }
 
+/// An endpoint that has told where to answer it.
+pub(crate) struct Introduction {
+    pub pe: Pe,
+    pub origin: Origin,
+    pub address: Vec<u8>,
+}
+
 /// Applies requests. One per proxy endpoint.
 pub struct Agent {
     me: Pe,
     n_pes: u32,
     lanes: usize,
-    /// At `(role * n_pes + pe) * lanes + lane`.
+    /// At `(origin * n_pes + pe) * lanes + lane`; grows when endpoints of contexts introduce themselves.
     connections: Vec<Inbound>,
+    /// To be connected before anything is answered.
+    introductions: Vec<Introduction>,
     /// Streams to answer in this round, and when there is time.
     owed: Vec<u32>,
     later: Vec<u32>,
@@ -87,6 +96,7 @@ impl Agent {
             n_pes,
             lanes,
             connections,
+            introductions: Vec::new(),
             owed: Vec::with_capacity(64),
             later: Vec::with_capacity(64),
             regions: Regions::new(0),
@@ -127,6 +137,23 @@ impl Agent {
         }
     }
 
+    /// Makes room for an endpoint that introduces itself.
+    fn meet(&mut self, request: &Request, address: &[u8]) {
+        if request.origin < FROM_CONTEXT {
+            return; // these were connected when the job began
+        }
+        let known = (usize::from(request.origin) + 1) * self.n_pes as usize * self.lanes;
+        if self.connections.len() < known {
+            self.connections.resize_with(known, Inbound::default);
+        }
+        self.introductions.push(Introduction { pe: request.source, origin: request.origin, address: address.to_vec() });
+    }
+
+    /// The next endpoint to connect to.
+    pub(crate) fn next_introduction(&mut self) -> Option<Introduction> {
+        self.introductions.pop()
+    }
+
     /// Whether a request is about memory that is not this agent's: then it is staging's.
     fn takes_longer(&self, request: &Request) -> bool {
         self.staged.is_some()
@@ -160,7 +187,7 @@ impl Agent {
 
     fn answer_one(&mut self, at: usize, per_message: usize, endpoint: &mut Endpoint) -> bool {
         let (stream, source) = (at % self.lanes, at / self.lanes);
-        let (pe, to_host) = (source % self.n_pes as usize, source >= self.n_pes as usize);
+        let (pe, origin) = (source % self.n_pes as usize, source / self.n_pes as usize);
         let Some(c) = self.connections.get_mut(at).filter(|c| c.owed) else { return true };
         loop {
             let told = c.outcomes.partition_point(|&(sequence, _)| !is_after(sequence, c.acknowledged));
@@ -179,7 +206,7 @@ impl Agent {
             let turn = if applied == c.applied { c.turn } else { 0 };
             let reply = Reply { source: self.me, lane: stream as u8, after, applied, turn, outcomes: count };
             self.message[..Reply::SIZE].copy_from_slice(&reply.encode());
-            if !endpoint.reply(pe as Pe, to_host, c.lane.into(), &self.message) {
+            if !endpoint.reply(pe as Pe, origin as Origin, c.lane.into(), &self.message) {
                 return false;
             }
             c.acknowledged = applied;
@@ -194,7 +221,7 @@ impl Agent {
     /// Applies a request to memory that the CPU reaches.
     pub(crate) fn apply(&mut self, request: &Request, payload: &[u8]) -> Result<u64, Refusal> {
         match request.kind {
-            RequestKind::Flush | RequestKind::Move => Ok(0),
+            RequestKind::Flush | RequestKind::Move | RequestKind::Introduce => Ok(0),
             RequestKind::Pull | RequestKind::PullSignal | RequestKind::Push => Err(Refusal::Undefined),
             RequestKind::Broken | RequestKind::Offer | RequestKind::Accept => Err(Refusal::Undefined), // the endpoint's
             RequestKind::Amo => {
@@ -311,9 +338,12 @@ impl Agent {
 
 impl TargetAgent for Agent {
     fn request(&mut self, lane: usize, request: &Request, payload: &[u8]) {
-        let source = request.source as usize + if request.from_host { self.n_pes as usize } else { 0 };
+        let source = usize::from(request.origin) * self.n_pes as usize + request.source as usize;
         let stream = usize::from(request.lane);
         let at = source * self.lanes + stream;
+        if request.kind == RequestKind::Introduce && request.sequence == 1 {
+            self.meet(request, payload);
+        }
         let Some(c) = self.connections.get_mut(at).filter(|_| stream < self.lanes) else { return };
         let expected = c.applied.wrapping_add(1);
         if request.sequence != expected || lane != usize::from(c.lane) || request.kind == RequestKind::Move {

@@ -6,6 +6,7 @@
 use symrail_transport::endpoint::Endpoint;
 use symrail_transport::endpoint::job::{Fetch, Finished, Issue, Issuer, Job, Signal, Source};
 use symrail_transport::region::{Regions, Segment};
+use symrail_transport::wire::MAX_ORIGINS;
 use symrail_transport::{Error, Operation, Pe, Result};
 
 use symrail_heap::Mover;
@@ -22,12 +23,12 @@ const MAX_PENDING: usize = 4096;
 /// Rounds without an event after which there is time for acknowledgements that nobody waits for.
 const IDLE_ROUNDS: u32 = 64;
 
-/// The issuer of operations that host threads hand to the engine.
+/// The issuer of operations that host threads hand to the engine; context `i` issues as `HOST + i`, the default one being 0.
 pub const HOST: Issuer = 0;
-/// The issuer of what staging needs.
-const STAGE: Issuer = 1;
+/// The issuer of what staging needs: behind as many contexts as have endpoints of their own.
+const STAGE: Issuer = MAX_ORIGINS as Issuer;
 /// Channel `i` issues as `FIRST_CHANNEL + i`.
-const FIRST_CHANNEL: Issuer = 2;
+const FIRST_CHANNEL: Issuer = STAGE + 1;
 
 /// A channel's request that is in flight.
 #[derive(Debug, Clone, Copy)]
@@ -284,6 +285,11 @@ impl Engine {
             }
         }
         events += self.endpoint.poll(&mut self.agent);
+        while let Some(new) = self.agent.next_introduction() {
+            if let Err(error) = self.endpoint.connect_introduced(new.pe, new.origin, &new.address) {
+                tracing::warn!(pe = new.pe, %error, "an endpoint of a context cannot be answered");
+            }
+        }
         let mut told = self.tell_all();
         if let Some(stage) = &mut self.stage {
             events += stage.poll(&mut self.endpoint, &mut self.agent);
@@ -452,7 +458,7 @@ impl Engine {
     }
 
     fn tell(&mut self, finished: Finished) {
-        if finished.issuer == HOST {
+        if finished.issuer < STAGE {
             self.host_finished.push(finished);
             return;
         }

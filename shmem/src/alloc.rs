@@ -198,8 +198,7 @@ impl Runtime {
         }
         if let (Ok(wire), Some(segment)) = (&self.wire, segment) {
             let cards: Vec<Vec<u8>> = all.iter().map(|bytes| bytes.get(1..).unwrap_or(&[]).to_vec()).collect();
-            wire.with_host(|host| host.learn(segment.id, &cards))?;
-            wire.driver().engine().endpoint().learn(segment.id, &cards)?;
+            wire.learn(segment.id, &cards)?;
         }
         if let Some(segment) = segment {
             self.committed.store((segment.offset + segment.len) as usize, Ordering::Release);
@@ -211,9 +210,6 @@ impl Runtime {
     fn register(&self, segment: Segment) -> Result<Vec<u8>> {
         let Ok(wire) = &self.wire else { return Ok(Vec::new()) };
         // SAFETY: the heap outlives the endpoints and never unmaps.
-        unsafe {
-            wire.with_host(|host| host.register(segment))?;
-            Ok(wire.driver().engine().register(segment)?)
-        }
+        Ok(unsafe { wire.register(segment) }?)
     }
 }

@@ -6,6 +6,7 @@ use symrail_transport::amo::{self, AmoOp, AmoType};
 use symrail_transport::endpoint::job::{Fetch, Job, Signal, Source};
 use symrail_transport::{Operation, Pe};
 
+use crate::context::Operations;
 use crate::error::{Error, Result};
 use crate::rma::{SignalOp, at};
 use crate::runtime::Runtime;
@@ -40,49 +41,49 @@ impl AmoInteger for u32 {}
 impl AmoInteger for i64 {}
 impl AmoInteger for u64 {}
 
-impl Runtime {
+impl Operations<'_> {
     /// Does an AMO on the word at `dest` on `pe` and returns the old value's bits.
     ///
     /// # Errors
     /// The word is not symmetric or not aligned, the operation is not defined on the type, or what the fabric says.
     #[inline]
     pub fn fetch_amo(&self, dest: *mut u8, ty: AmoType, op: AmoOp, operand: u64, compare: u64, pe: Pe) -> Result<u64> {
-        let offset = self.amo_word(dest, ty, op, pe)?;
-        let base = self.mapped(pe, offset, std::ptr::null())?;
-        if base != 0 && self.cpu_performs_amos() {
+        let offset = self.runtime.amo_word(dest, ty, op, pe)?;
+        let base = self.runtime.mapped(pe, offset, std::ptr::null())?;
+        if base != 0 && self.runtime.cpu_performs_amos() {
             // SAFETY: the word is committed on every PE and aligned; all who reach it do so with atomics.
             return Ok(unsafe { amo::apply(at(base, offset), ty, op, operand, compare) });
         }
         let job = Job::Amo { offset, ty, op, operand, compare, fetch: Fetch::Told };
         // SAFETY: the job has no buffers.
-        Ok(unsafe { self.wire()?.blocking(pe, job) }?)
+        Ok(unsafe { self.via()?.blocking(pe, job) }?)
     }
 
-    /// Does an AMO on the word at `dest` on `pe`, without the old value; complete after [`Runtime::quiet`].
+    /// Does an AMO on the word at `dest` on `pe`, without the old value; complete after [`Operations::quiet`].
     ///
     /// # Errors
-    /// As for [`Runtime::fetch_amo`].
+    /// As for [`Operations::fetch_amo`].
     #[inline]
     pub fn amo(&self, dest: *mut u8, ty: AmoType, op: AmoOp, operand: u64, compare: u64, pe: Pe) -> Result<()> {
-        let offset = self.amo_word(dest, ty, op, pe)?;
-        let base = self.mapped(pe, offset, std::ptr::null())?;
-        if base != 0 && self.cpu_performs_amos() {
+        let offset = self.runtime.amo_word(dest, ty, op, pe)?;
+        let base = self.runtime.mapped(pe, offset, std::ptr::null())?;
+        if base != 0 && self.runtime.cpu_performs_amos() {
             // SAFETY: as for `fetch_amo`.
             unsafe { amo::apply(at(base, offset), ty, op, operand, compare) };
             return Ok(());
         }
         let job = Job::Amo { offset, ty, op, operand, compare, fetch: Fetch::No };
         // SAFETY: the job has no buffers.
-        Ok(unsafe { self.wire()?.nbi(pe, job) }?)
+        Ok(unsafe { self.via()?.nbi(pe, job) }?)
     }
 
-    /// As [`Runtime::fetch_amo`]; the old value is at `result` after [`Runtime::quiet`].
+    /// As [`Operations::fetch_amo`]; the old value is at `result` after [`Operations::quiet`].
     ///
     /// # Safety
     /// `result` is valid for writes of the type's size, and used by nobody else until then.
     ///
     /// # Errors
-    /// As for [`Runtime::fetch_amo`].
+    /// As for [`Operations::fetch_amo`].
     #[allow(clippy::too_many_arguments)] // an AMO has these parts
     pub unsafe fn fetch_amo_nbi(
         &self,
@@ -94,9 +95,9 @@ impl Runtime {
         compare: u64,
         pe: Pe,
     ) -> Result<()> {
-        let offset = self.amo_word(dest, ty, op, pe)?;
-        let base = self.mapped(pe, offset, result)?;
-        if base != 0 && self.cpu_performs_amos() {
+        let offset = self.runtime.amo_word(dest, ty, op, pe)?;
+        let base = self.runtime.mapped(pe, offset, result)?;
+        if base != 0 && self.runtime.cpu_performs_amos() {
             // SAFETY: as for `fetch_amo`; the caller vouches for `result`.
             unsafe {
                 let old = amo::apply(at(base, offset), ty, op, operand, compare);
@@ -109,19 +110,19 @@ impl Runtime {
         }
         let job = Job::Amo { offset, ty, op, operand, compare, fetch: Fetch::Stored(result) };
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.wire()?.nbi(pe, job) }?)
+        Ok(unsafe { self.via()?.nbi(pe, job) }?)
     }
 
-    /// Updates a signal word on `pe`; complete after [`Runtime::quiet`].
+    /// Updates a signal word on `pe`; complete after [`Operations::quiet`].
     ///
     /// By whom AMOs are performed, so that AMOs, signals and put-signals can update one word.
     ///
     /// # Errors
-    /// As for [`Runtime::fetch_amo`].
+    /// As for [`Operations::fetch_amo`].
     pub fn signal_op(&self, signal: *mut u64, value: u64, op: SignalOp, pe: Pe) -> Result<()> {
-        let offset = self.word(Operation::PutSignal, pe, signal.cast(), 8)?;
-        let base = self.mapped(pe, offset, std::ptr::null())?;
-        if base != 0 && self.cpu_performs_amos() {
+        let offset = self.runtime.word(Operation::PutSignal, pe, signal.cast(), 8)?;
+        let base = self.runtime.mapped(pe, offset, std::ptr::null())?;
+        if base != 0 && self.runtime.cpu_performs_amos() {
             // SAFETY: the word is committed on every PE and aligned; all who reach it do so with atomics.
             unsafe { amo::apply(at(base, offset), AmoType::U64, op.into(), value, 0) };
             return Ok(());
@@ -134,35 +135,19 @@ impl Runtime {
         let signal = Signal { offset, value, op: op.into() };
         let job = Job::PutSignal { dest: offset, source: Source::Stable(std::ptr::null()), len: 0, signal };
         // SAFETY: no bytes are put.
-        Ok(unsafe { self.wire()?.nbi(pe, job) }?)
-    }
-
-    /// The symmetric offset of a word for an operation that is defined on its type.
-    #[inline]
-    fn amo_word(&self, dest: *mut u8, ty: AmoType, op: AmoOp, pe: Pe) -> Result<u64> {
-        if !op.defined_on(ty) {
-            return Err(undefined(op, ty));
-        }
-        self.word(Operation::Amo, pe, dest, ty.size())
-    }
-
-    /// Whether CPUs perform AMOs and signals, so that those on mapped memory are done here; else NICs perform all of them.
-    #[inline]
-    #[must_use]
-    pub fn cpu_performs_amos(&self) -> bool {
-        !self.native_amo
+        Ok(unsafe { self.via()?.nbi(pe, job) }?)
     }
 
     /// Adds to a word of type `T` and returns the old value.
     ///
     /// # Errors
-    /// As for [`Runtime::fetch_amo`].
+    /// As for [`Operations::fetch_amo`].
     #[inline]
     pub fn fetch_add<T: AmoInteger>(&self, dest: *mut T, value: T, pe: Pe) -> Result<T> {
         let size = size_of::<T>();
-        let offset = self.word(Operation::Amo, pe, dest.cast(), size)?;
-        let base = self.mapped(pe, offset, std::ptr::null())?;
-        if base != 0 && self.cpu_performs_amos() {
+        let offset = self.runtime.word(Operation::Amo, pe, dest.cast(), size)?;
+        let base = self.runtime.mapped(pe, offset, std::ptr::null())?;
+        if base != 0 && self.runtime.cpu_performs_amos() {
             let word = at(base, offset);
             // SAFETY: the word is committed on every PE and aligned; all who reach it do so with atomics.
             let old = unsafe {
@@ -177,7 +162,25 @@ impl Runtime {
         let job =
             Job::Amo { offset, ty: T::TYPE, op: AmoOp::Add, operand: value.bits(), compare: 0, fetch: Fetch::Told };
         // SAFETY: the job has no buffers.
-        Ok(T::from_bits(unsafe { self.wire()?.blocking(pe, job) }?))
+        Ok(T::from_bits(unsafe { self.via()?.blocking(pe, job) }?))
+    }
+}
+
+impl Runtime {
+    /// The symmetric offset of a word for an operation that is defined on its type.
+    #[inline]
+    fn amo_word(&self, dest: *mut u8, ty: AmoType, op: AmoOp, pe: Pe) -> Result<u64> {
+        if !op.defined_on(ty) {
+            return Err(undefined(op, ty));
+        }
+        self.word(Operation::Amo, pe, dest, ty.size())
+    }
+
+    /// Whether CPUs perform AMOs and signals, so that those on mapped memory are done here; else NICs perform all of them.
+    #[inline]
+    #[must_use]
+    pub fn cpu_performs_amos(&self) -> bool {
+        !self.native_amo
     }
 }
 

@@ -61,6 +61,12 @@ pub enum Error {
         /// The peer.
         pe: Pe,
     },
+    /// A PE has as many contexts as it can have.
+    #[error("this PE has {limit} contexts already; destroy some that are not needed any more")]
+    TooManyContexts {
+        /// So many.
+        limit: usize,
+    },
     /// A PE's system refused memory by which all heaps were to grow.
     #[error("the symmetric heap stays at {heap_bytes} bytes: PE {pe} could not grow it: {reason}")]
     GrowthRefused {

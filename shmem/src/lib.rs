@@ -8,6 +8,7 @@
 //! | [`bootstrap`] | how the PEs find each other: launcher, PMIx, unique id |
 //! | [`runtime`] | joining and leaving a job |
 //! | [`alloc`] | the heap's collective calls |
+//! | [`context`] | operations that are ordered and completed apart from others |
 //! | [`rma`], [`atomics`] | puts, gets, put-signals, AMOs; fence and quiet |
 //! | [`wait`], [`wait_many`], [`sync`] | waiting for a word, for some of many, and for everybody |
 //! | [`symmetric`] | the same operations on typed slices, with checked bounds and without `unsafe`: start here |
@@ -23,6 +24,7 @@ pub mod atomics;
 pub mod bootstrap;
 mod card;
 pub mod collective;
+pub mod context;
 pub mod device;
 pub mod error;
 pub mod observe;
@@ -41,6 +43,7 @@ mod wire;
 
 pub use atomics::{AmoInteger, AmoValue};
 pub use collective::{ActiveSet, Reduction};
+pub use context::{Context, Operations};
 pub use error::{Error, Result};
 pub use rma::{SignalOp, Strided};
 pub use runtime::Runtime;

@@ -7,6 +7,7 @@ use symrail_transport::amo::{self, AmoOp, AmoType};
 use symrail_transport::endpoint::job::{Job, Signal, Source};
 use symrail_transport::{Operation, Pe};
 
+use crate::context::Operations;
 use crate::error::Result;
 use crate::runtime::Runtime;
 
@@ -27,7 +28,7 @@ pub struct Strided {
 /// An operation that was given up (a time-out, a peer that is gone) may still be under way in the fabric. So a private
 /// buffer of an operation that failed, other than for its arguments, stays valid until the runtime is dropped; the typed
 /// operations of [`SymSlice`](crate::SymSlice) see to that themselves.
-impl Runtime {
+impl Operations<'_> {
     /// Copies `len` bytes to `dest` on `pe`. The source may be re-used when this returns.
     ///
     /// # Safety
@@ -37,28 +38,28 @@ impl Runtime {
     /// Nothing was copied: `dest` is not symmetric or the PE does not exist; or what the fabric says.
     #[inline]
     pub unsafe fn put(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
-        let offset = self.offset(Operation::Put, pe, dest, len)?;
-        let base = self.mapped(pe, offset, source)?;
+        let offset = self.runtime.offset(Operation::Put, pe, dest, len)?;
+        let base = self.runtime.mapped(pe, offset, source)?;
         if base != 0 {
             // SAFETY: the offset was checked against what is committed on every PE; the caller vouches for the source.
             unsafe { copy(at(base, offset), source, len) };
             return Ok(());
         }
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.wire()?.put(pe, offset, source, len as u64) }?)
+        Ok(unsafe { self.via()?.put(pe, offset, source, len as u64) }?)
     }
 
-    /// Starts to copy `len` bytes to `dest` on `pe`; complete after [`Runtime::quiet`].
+    /// Starts to copy `len` bytes to `dest` on `pe`; complete after [`Operations::quiet`].
     ///
     /// # Safety
     /// `source` is valid for reads of `len` bytes and does not change until then.
     ///
     /// # Errors
-    /// As for [`Runtime::put`].
+    /// As for [`Operations::put`].
     #[inline]
     pub unsafe fn put_nbi(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
-        let offset = self.offset(Operation::Put, pe, dest, len)?;
-        let base = self.mapped(pe, offset, source)?;
+        let offset = self.runtime.offset(Operation::Put, pe, dest, len)?;
+        let base = self.runtime.mapped(pe, offset, source)?;
         if base != 0 {
             // SAFETY: as for `put`.
             unsafe { copy(at(base, offset), source, len) };
@@ -66,7 +67,7 @@ impl Runtime {
         }
         let job = Job::Put { dest: offset, source: Source::Stable(source), len: len as u64 };
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.wire()?.nbi(pe, job) }?)
+        Ok(unsafe { self.via()?.nbi(pe, job) }?)
     }
 
     /// Copies `len` bytes from `source` on `pe`.
@@ -75,11 +76,11 @@ impl Runtime {
     /// `dest` is valid for writes of `len` bytes.
     ///
     /// # Errors
-    /// As for [`Runtime::put`].
+    /// As for [`Operations::put`].
     #[inline]
     pub unsafe fn get(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
-        let offset = self.offset(Operation::Get, pe, source, len)?;
-        let base = self.mapped(pe, offset, dest)?;
+        let offset = self.runtime.offset(Operation::Get, pe, source, len)?;
+        let base = self.runtime.mapped(pe, offset, dest)?;
         if base != 0 {
             // SAFETY: as for `put`, the other way round.
             unsafe { copy(dest, at(base, offset), len) };
@@ -87,21 +88,21 @@ impl Runtime {
         }
         let job = Job::Get { source: offset, dest, len: len as u64 };
         // SAFETY: the caller's promise.
-        unsafe { self.wire()?.blocking(pe, job) }?;
+        unsafe { self.via()?.blocking(pe, job) }?;
         Ok(())
     }
 
-    /// Starts to copy `len` bytes from `source` on `pe`; complete after [`Runtime::quiet`].
+    /// Starts to copy `len` bytes from `source` on `pe`; complete after [`Operations::quiet`].
     ///
     /// # Safety
     /// `dest` is valid for writes of `len` bytes, and used by nobody else until then.
     ///
     /// # Errors
-    /// As for [`Runtime::put`].
+    /// As for [`Operations::put`].
     #[inline]
     pub unsafe fn get_nbi(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
-        let offset = self.offset(Operation::Get, pe, source, len)?;
-        let base = self.mapped(pe, offset, dest)?;
+        let offset = self.runtime.offset(Operation::Get, pe, source, len)?;
+        let base = self.runtime.mapped(pe, offset, dest)?;
         if base != 0 {
             // SAFETY: as for `get`.
             unsafe { copy(dest, at(base, offset), len) };
@@ -109,7 +110,7 @@ impl Runtime {
         }
         let job = Job::Get { source: offset, dest, len: len as u64 };
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.wire()?.nbi(pe, job) }?)
+        Ok(unsafe { self.via()?.nbi(pe, job) }?)
     }
 
     /// Copies every `source_stride`th element to every `dest_stride`th on `pe`.
@@ -118,7 +119,7 @@ impl Runtime {
     /// `source` is valid for reads of all its elements.
     ///
     /// # Errors
-    /// As for [`Runtime::put`]; elements before the failing one were copied.
+    /// As for [`Operations::put`]; elements before the failing one were copied.
     pub unsafe fn iput(&self, dest: *mut u8, source: *const u8, shape: Strided, pe: Pe) -> Result<()> {
         for i in 0..shape.count {
             let to = dest.wrapping_add(i * shape.dest_stride * shape.size);
@@ -135,7 +136,7 @@ impl Runtime {
     /// `dest` is valid for writes of all its elements.
     ///
     /// # Errors
-    /// As for [`Runtime::put`].
+    /// As for [`Operations::put`].
     pub unsafe fn iget(&self, dest: *mut u8, source: *const u8, shape: Strided, pe: Pe) -> Result<()> {
         for i in 0..shape.count {
             let to = dest.wrapping_add(i * shape.dest_stride * shape.size);
@@ -150,10 +151,10 @@ impl Runtime {
     /// The source may be re-used when this returns.
     ///
     /// # Safety
-    /// As for [`Runtime::put`].
+    /// As for [`Operations::put`].
     ///
     /// # Errors
-    /// As for [`Runtime::put`], for the signal word too.
+    /// As for [`Operations::put`], for the signal word too.
     pub unsafe fn put_signal(
         &self,
         dest: *mut u8,
@@ -168,17 +169,17 @@ impl Runtime {
                 unsafe { self.put_signal_mapped(dest, source, len, signal, pe) }
             }
             // SAFETY: the caller's promise.
-            Some(job) => Ok(unsafe { self.wire()?.put_signal(pe, job) }?),
+            Some(job) => Ok(unsafe { self.via()?.put_signal(pe, job) }?),
         }
     }
 
-    /// As [`Runtime::put_signal`]; complete after [`Runtime::quiet`].
+    /// As [`Operations::put_signal`]; complete after [`Operations::quiet`].
     ///
     /// # Safety
-    /// As for [`Runtime::put_nbi`].
+    /// As for [`Operations::put_nbi`].
     ///
     /// # Errors
-    /// As for [`Runtime::put_signal`].
+    /// As for [`Operations::put_signal`].
     pub unsafe fn put_signal_nbi(
         &self,
         dest: *mut u8,
@@ -193,7 +194,7 @@ impl Runtime {
                 unsafe { self.put_signal_mapped(dest, source, len, signal, pe) }
             }
             // SAFETY: the caller's promise.
-            Some(job) => Ok(unsafe { self.wire()?.nbi(pe, job) }?),
+            Some(job) => Ok(unsafe { self.via()?.nbi(pe, job) }?),
         }
     }
 
@@ -206,9 +207,9 @@ impl Runtime {
         (word, value, op): (*mut u64, u64, SignalOp),
         pe: Pe,
     ) -> Result<Option<Job>> {
-        let dest = self.offset(Operation::PutSignal, pe, dest, len)?;
-        let offset = self.word(Operation::PutSignal, pe, word.cast(), 8)?;
-        if self.mapped(pe, dest.max(offset), source)? != 0 {
+        let dest = self.runtime.offset(Operation::PutSignal, pe, dest, len)?;
+        let offset = self.runtime.word(Operation::PutSignal, pe, word.cast(), 8)?;
+        if self.runtime.mapped(pe, dest.max(offset), source)? != 0 {
             return Ok(None);
         }
         let signal = Signal { offset, value, op: op.into() };
@@ -223,13 +224,13 @@ impl Runtime {
         (word, value, op): (*mut u64, u64, SignalOp),
         pe: Pe,
     ) -> Result<()> {
-        let offset = self.offset(Operation::PutSignal, pe, dest, len)?;
-        let word = self.offset(Operation::PutSignal, pe, word.cast(), 8)?;
-        let base = self.mapped(pe, offset.max(word), source)?;
+        let offset = self.runtime.offset(Operation::PutSignal, pe, dest, len)?;
+        let word = self.runtime.offset(Operation::PutSignal, pe, word.cast(), 8)?;
+        let base = self.runtime.mapped(pe, offset.max(word), source)?;
         // SAFETY: both ranges are committed on every PE, the signal word is aligned; the caller vouches for the source.
         unsafe {
             copy(at(base, offset), source, len);
-            if !self.cpu_performs_amos() {
+            if !self.runtime.cpu_performs_amos() {
                 fence(Ordering::SeqCst);
                 return self.wire_signal(word, value, op, pe);
             }
@@ -242,34 +243,36 @@ impl Runtime {
         Ok(())
     }
 
-    /// Orders puts, AMOs and stores before it before those after it, per destination. Returns at once; with
+    /// Orders puts, AMOs and stores on this context before it before those after it, per destination. Returns at once; with
     /// AMOs by NICs it waits, since a NIC's AMOs on a mapped peer are not ordered with stores to it otherwise.
     ///
     /// # Errors
-    /// With AMOs by NICs, those of [`Runtime::quiet`].
+    /// With AMOs by NICs, those of [`Operations::quiet`].
     pub fn fence(&self) -> Result<()> {
         fence(Ordering::SeqCst);
-        match &self.wire {
-            Ok(wire) if self.cpu_performs_amos() => wire.fence(),
-            Ok(wire) => wire.quiet()?,
-            Err(_) => {}
+        match self.via_if_any() {
+            Some(via) if self.runtime.cpu_performs_amos() => via.fence(),
+            Some(via) => via.quiet()?,
+            None => {}
         }
         Ok(())
     }
 
-    /// Returns when everything that host threads have issued is complete and visible.
+    /// Returns when everything that was issued on this context is complete and visible.
     ///
     /// # Errors
     /// The first operation that failed since the last quiet, with its PE, rail and size.
     #[inline]
     pub fn quiet(&self) -> Result<()> {
         fence(Ordering::SeqCst);
-        if let Ok(wire) = &self.wire {
-            wire.quiet()?;
+        if let Some(via) = self.via_if_any() {
+            via.quiet()?;
         }
-        self.take_noted()
+        self.runtime.take_noted()
     }
+}
 
+impl Runtime {
     /// Reads a word of 1, 2, 4 or 8 bytes of this PE's memory as one load that sees everything before a peer's store of it.
     ///
     /// # Safety

@@ -16,13 +16,14 @@ use symrail_transport::{Operation, Pe};
 
 use crate::bootstrap::{self, Bootstrap};
 use crate::card::{Card, Hello};
+use crate::context::Contexts;
 use crate::error::{Error, Result};
 use crate::observe::figures::Figures;
 use crate::observe::{Reporter, Trace};
 use crate::program_data::ProgramData;
 use crate::staged::{STAGED_OFFSET, Staged};
 use crate::sync::SyncArea;
-use crate::wire::Wire;
+use crate::wire::{Flow, Opener, Wire};
 
 /// One PE of a running job.
 ///
@@ -49,6 +50,9 @@ pub struct Runtime {
     // Before the wire, which it looks at.
     _reporter: Option<Reporter>,
     pub(crate) wire: Result<Wire>,
+    /// The default context's.
+    pub(crate) flow: Flow,
+    pub(crate) contexts: Contexts,
     producers: Vec<Producer>,
     pub(crate) sync: SyncArea,
     pub(crate) data: ProgramData,
@@ -123,7 +127,7 @@ impl Runtime {
             }
         }
         let wire = match (opened, unmapped) {
-            (Ok(opened), _) => connect(opened, &settings, &cards, &first, staged.as_ref()),
+            (Ok(opened), _) => connect(opened, &settings, (me, &cards), &first, staged.as_ref()),
             (Err(error), _) => Err(error),
         };
         if let (Err(error), Some(_)) = (&wire, &staged) {
@@ -168,6 +172,8 @@ impl Runtime {
             all_mapped: unmapped.is_none() && staged.is_none(),
             trace,
             _reporter: reporter,
+            flow: wire.as_ref().map_or_else(|_| Flow::default(), Flow::first),
+            contexts: Contexts::default(),
             wire,
             producers,
             sync: SyncArea::default(),
@@ -280,12 +286,12 @@ impl Runtime {
         self.wire.as_ref().map_or_else(|_| Vec::new(), |w| w.driver().engine().endpoint().caps().to_vec())
     }
 
-    /// Counters of the proxy endpoint's lanes, then of the host endpoint's.
+    /// Counters of the proxy endpoint's lanes, then of the host endpoints'.
     #[must_use]
     pub fn counters(&self) -> Vec<symrail_transport::endpoint::LaneCounters> {
         let Ok(wire) = &self.wire else { return Vec::new() };
         let mut all = wire.driver().engine().endpoint().counters().to_vec();
-        all.extend_from_slice(&wire.with_host(|host| host.counters().to_vec()));
+        all.extend(wire.host_counters());
         all
     }
 
@@ -395,7 +401,7 @@ fn register(opened: &mut Opened, first: &[Segment], staged: Option<&Staged>) -> 
 fn connect(
     mut opened: Opened,
     settings: &Settings,
-    cards: &[Card],
+    (me, cards): (Pe, &[Card]),
     first: &[Segment],
     staged: Option<&Staged>,
 ) -> Result<(Wire, Vec<Producer>)> {
@@ -421,7 +427,16 @@ fn connect(
     let system = |e: std::io::Error| Error::System { what: "starting the proxy thread", reason: e.to_string() };
     let proxy = Proxy::start(opened.engine, options).map_err(system)?;
     let staged = staged.map(|s| s.base..s.base + s.len);
-    Ok((Wire::new(opened.host, proxy, staged), opened.producers))
+    let opener = Opener {
+        policy: *opened.host.policy(),
+        choice: opened.choice,
+        settings: settings.clone(),
+        me,
+        n_pes: cards.len() as u32,
+        peers: cards.iter().map(|card| card.addresses().unwrap_or_default()).collect(),
+        segments: first.iter().map(|&segment| (segment, keys.clone())).collect(),
+    };
+    Ok((Wire::new(opened.host, opener, proxy, staged), opened.producers))
 }
 
 impl Opened {

@@ -86,7 +86,7 @@ impl Runtime {
             unsafe { AtomicU8::from_ptr(at(base, offset)) }.store(value, Ordering::SeqCst);
             return Ok(());
         }
-        Ok(self.wire()?.put_flag(pe, offset, value)?)
+        Ok(self.operations().via()?.put_flag(pe, offset, value)?)
     }
 
     /// A barrier that also checks that all PEs make the same call on the heap. `Ok(false)`: they do not.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
 use crate::team::Group;
+use crate::wire::Via;
 
 /// How a word is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,8 +116,8 @@ impl Runtime {
 
     /// Makes progress once, for loops that test.
     pub fn progress(&self) {
-        if let Ok(wire) = &self.wire {
-            wire.wait_for_memory().drive();
+        if let Some(via) = self.operations().via_if_any() {
+            via.wait_for_memory().drive();
         }
     }
 
@@ -136,7 +137,8 @@ impl Runtime {
             std::hint::spin_loop();
         }
         let Ok(wire) = &self.wire else { return Ok(self.wait_without_wire(done)) };
-        let mut wait = wire.wait_for_memory();
+        let via = Via::new(wire, &self.flow);
+        let mut wait = via.wait_for_memory();
         let patience = Duration::from_secs(self.settings.timeout_s);
         let (mut since, mut polls, looks) = (Instant::now(), 0u64, wire.looks_per_poll());
         loop {
@@ -147,7 +149,7 @@ impl Runtime {
             polls += 1;
             self.take_noted()?;
             if polls.is_multiple_of(64) && since.elapsed() > patience {
-                self.look_after_peers(what, among, wire)?;
+                self.look_after_peers(what, among, via)?;
                 since = Instant::now();
             }
         }
@@ -170,9 +172,9 @@ impl Runtime {
     }
 
     /// Asks all of a group in turn for a sign of life.
-    fn look_after_peers(&self, what: &'static str, among: Group, wire: &crate::wire::Wire) -> Result<()> {
+    fn look_after_peers(&self, what: &'static str, among: Group, via: Via<'_>) -> Result<()> {
         for (_, pe) in among.others() {
-            wire.probe(pe).map_err(|e| Error::PeerLost { waiting: self.me, what, pe, reason: e.to_string() })?;
+            via.probe(pe).map_err(|e| Error::PeerLost { waiting: self.me, what, pe, reason: e.to_string() })?;
         }
         Ok(())
     }

@@ -189,17 +189,38 @@ impl Choice {
         }
     }
 
+    /// Whether a PE may open further host endpoints after its peers have connected: where connections need no exchange
+    /// between both ends.
+    #[must_use]
+    pub fn opens_more(&self) -> bool {
+        matches!(self.nics, Nics::Libfabric(..))
+    }
+
     /// Opens the rails of one endpoint, one on each NIC.
     ///
     /// # Errors
     /// What the backend says.
     pub fn open(&self, role: Role, n_pes: u32, settings: &Settings) -> Result<Vec<Box<dyn Rail>>> {
+        self.open_some(usize::MAX, role, n_pes, settings)
+    }
+
+    /// Opens a single rail for an endpoint, on the first NIC.
+    ///
+    /// # Errors
+    /// What the backend says.
+    pub fn open_first(&self, role: Role, n_pes: u32, settings: &Settings) -> Result<Vec<Box<dyn Rail>>> {
+        self.open_some(1, role, n_pes, settings)
+    }
+
+    fn open_some(&self, most: usize, role: Role, n_pes: u32, settings: &Settings) -> Result<Vec<Box<dyn Rail>>> {
         let destinations = Endpoint::destinations(role, n_pes);
         match &self.nics {
-            Nics::Libfabric(library, nics) => nics.iter().map(|nic| ofi::open(library, nic, role, settings)).collect(),
+            Nics::Libfabric(library, nics) => {
+                nics.iter().take(most).map(|nic| ofi::open(library, nic, role, settings)).collect()
+            }
             Nics::Ibverbs(nics) => {
                 let mode = self.ib_mode.clone().map_or_else(|| verbs::decide(nics, settings), Ok)?;
-                nics.iter().map(|nic| verbs::open(nic, role, destinations, mode.clone(), settings)).collect()
+                nics.iter().take(most).map(|nic| verbs::open(nic, role, destinations, mode.clone(), settings)).collect()
             }
         }
     }

@@ -21,7 +21,16 @@ use crate::amo::{AmoOp, AmoType};
 use crate::pe::Pe;
 
 /// Version of everything in this module; PEs with different versions do not connect.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 4;
+
+/// Which of its PE's endpoints asks: 0 is the proxy endpoint, 1 the host endpoint, others are those of contexts.
+pub type Origin = u8;
+/// The host endpoint.
+pub const FROM_HOST: Origin = 1;
+/// The first of the endpoints that contexts have. Peers learn of these by [`RequestKind::Introduce`].
+pub const FROM_CONTEXT: Origin = 2;
+/// Endpoints that a PE has at most.
+pub const MAX_ORIGINS: Origin = 64;
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +61,8 @@ pub enum RequestKind {
     Offer = 10,
     /// The source has taken an offer. Operand and second as there.
     Accept = 11,
+    /// Answer to the address that is the payload: the first request of an endpoint that the target has not heard of.
+    Introduce = 12,
 }
 
 /// Where in the source's window the bytes of a request are: the payload of [`RequestKind::Pull`] and its like.
@@ -92,13 +103,13 @@ pub struct Request {
     pub op: AmoOp,
     /// The word's type (signals are `U64`).
     pub ty: AmoType,
-    /// The request came from its PE's host endpoint, not from its proxy endpoint.
-    pub from_host: bool,
+    /// Which of the source's endpoints asks.
+    pub origin: Origin,
     /// An outcome is wanted back: the old value of an AMO, or that what takes the target longer has been done.
     pub fetch: bool,
     /// The source waits for the acknowledgement; others are acknowledged when it suits the target.
     pub urgent: bool,
-    /// Whose stream it belongs to, together with `source` and `from_host`; not always the lane that it travels on.
+    /// Whose stream it belongs to, together with `source` and `origin`; not always the lane that it travels on.
     pub lane: u8,
     /// Who asks.
     pub source: Pe,
@@ -128,7 +139,8 @@ impl Request {
         let mut b = [0; Self::SIZE];
         b[0] = self.kind as u8;
         b[1] = self.op as u8;
-        b[2] = self.ty as u8 | u8::from(self.from_host) << 5 | u8::from(self.fetch) << 6 | u8::from(self.urgent) << 7;
+        b[1] = self.op as u8 | (self.ty as u8) << 3 | u8::from(self.fetch) << 6 | u8::from(self.urgent) << 7;
+        b[2] = self.origin;
         b[3] = self.lane;
         b[4..8].copy_from_slice(&self.source.to_le_bytes());
         b[8..12].copy_from_slice(&self.sequence.to_le_bytes());
@@ -165,17 +177,21 @@ impl Request {
             9 => RequestKind::Broken,
             10 => RequestKind::Offer,
             11 => RequestKind::Accept,
+            12 => RequestKind::Introduce,
             _ => return Err("unknown kind of request"),
         };
-        let op = AmoOp::from_wire(head[1]).ok_or("unknown atomic operation")?;
-        let ty = AmoType::from_wire(head[2] & 0x1f).ok_or("unknown atomic type")?;
+        let op = AmoOp::from_wire(head[1] & 7).ok_or("unknown atomic operation")?;
+        let ty = AmoType::from_wire(head[1] >> 3 & 7).ok_or("unknown atomic type")?;
+        if head[2] >= MAX_ORIGINS {
+            return Err("unknown endpoint");
+        }
         let request = Request {
             kind,
             op,
             ty,
-            from_host: head[2] & 0x20 != 0,
-            fetch: head[2] & 0x40 != 0,
-            urgent: head[2] & 0x80 != 0,
+            origin: head[2],
+            fetch: head[1] & 0x40 != 0,
+            urgent: head[1] & 0x80 != 0,
             lane: head[3],
             source: u32_at(head, 4),
             sequence: u32_at(head, 8),
@@ -325,17 +341,18 @@ mod tests {
     proptest! {
         #[test]
         fn requests_come_back_as_they_were(
-            op in 0u8..7, ty in 0u8..6, kind in 0usize..8, flags in 0u8..8, lane: u8, source: u32, sequence: u32, acknowledged: u16,
+            op in 0u8..7, ty in 0u8..6, kind in 0usize..12, flags in 0u8..4, origin in 0..MAX_ORIGINS, lane: u8, source: u32,
+            sequence: u32, acknowledged: u16,
             offset: u64, operand: u64, second: u64, id: u64, payload in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             let kinds = [
                 RequestKind::Amo, RequestKind::PutSignal, RequestKind::Flush, RequestKind::Put, RequestKind::Pull,
                 RequestKind::PullSignal, RequestKind::Push, RequestKind::Move, RequestKind::Broken, RequestKind::Offer,
-                RequestKind::Accept,
+                RequestKind::Accept, RequestKind::Introduce,
             ];
             let request = Request {
                 kind: kinds[kind], op: AmoOp::from_wire(op).unwrap(), ty: AmoType::from_wire(ty).unwrap(),
-                from_host: flags & 1 != 0, fetch: flags & 2 != 0, urgent: flags & 4 != 0, lane, source, sequence,
+                origin, fetch: flags & 1 != 0, urgent: flags & 2 != 0, lane, source, sequence,
                 payload: payload.len() as u16, acknowledged, offset, operand, second, id,
             };
             let mut bytes = request.encode().to_vec();

@@ -81,7 +81,7 @@ impl Moves {
         self.0.retain(|(lane, request)| {
             let (lane, applied, turn) = (*lane, request.sequence, request.operand as u32);
             let reply = Reply { source: me, lane: request.lane, after: applied, applied, turn, outcomes: 0 };
-            !endpoint.reply(request.source, request.from_host, lane, &reply.encode())
+            !endpoint.reply(request.source, request.origin, lane, &reply.encode())
         });
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_long, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use symrail::{Group, Pe, Runtime, Team};
+use symrail::{Context as RustContext, Group, Operations, Pe, Team};
 
 use crate::fail::fail;
 use crate::job::{Job, job};
@@ -28,9 +28,9 @@ const FIRST: usize = 16;
 /// Contexts that a program can have at a time.
 const MAX_CONTEXTS: usize = 1024;
 
-/// A context that the program has made. Its operations go over the host endpoint, which all threads share, so its
-/// options (private, serialised) are promises that nothing is gained from yet.
+/// A context that the program has made. Each has an endpoint of its own, if it can have one, whatever its options promise.
 pub struct MadeContext {
+    pub context: RustContext<'static>,
     pub team: TeamHandle,
     pub group: Group,
     pub options: c_long,
@@ -99,21 +99,21 @@ pub fn made_context(function: &str, context: Context) -> &'static MadeContext {
     }
 }
 
-/// The runtime, and the PE that a number means on a context.
+/// The operations on a context, and the PE that a number means there.
 #[inline]
-pub fn route(function: &str, context: Context, pe: c_int) -> (&'static Runtime, Pe) {
+pub fn route(function: &str, context: Context, pe: c_int) -> (Operations<'static>, Pe) {
     let runtime = job(function).runtime;
     if context == DEFAULT_CONTEXT {
         if (pe as u32) < runtime.n_pes() {
-            return (runtime, pe as Pe);
+            return (runtime.operations(), pe as Pe);
         }
         no_such_pe(function, "job", pe, runtime.n_pes());
     }
-    let group = made_context(function, context).group;
-    if (pe as u32) < group.size() {
-        return (runtime, group.pe(pe as u32));
+    let made = made_context(function, context);
+    if (pe as u32) < made.group.size() {
+        return (made.context.operations(), made.group.pe(pe as u32));
     }
-    no_such_pe(function, "context's team", pe, group.size())
+    no_such_pe(function, "context's team", pe, made.group.size())
 }
 
 #[cold]
@@ -121,14 +121,11 @@ fn no_such_pe(function: &str, of: &str, pe: c_int, size: u32) -> ! {
     fail(function, &format!("PE {pe} does not exist: the {of} has PEs 0 to {}", size - 1))
 }
 
-/// The runtime, after a check of the context.
+/// The operations on a context.
 #[inline]
-pub fn runtime_of(function: &str, context: Context) -> &'static Runtime {
+pub fn operations_on(function: &str, context: Context) -> Operations<'static> {
     let runtime = job(function).runtime;
-    if context != DEFAULT_CONTEXT {
-        made_context(function, context);
-    }
-    runtime
+    if context == DEFAULT_CONTEXT { runtime.operations() } else { made_context(function, context).context.operations() }
 }
 
 /// Keeps a team.

@@ -56,6 +56,12 @@ fn threads_have_contexts_of_their_own() {
 }
 
 #[test]
+fn a_context_does_not_wait_for_what_another_has_under_way() {
+    let Some(program) = compile("contexts.c") else { return };
+    run_well(&program, 3, Way::Wire);
+}
+
+#[test]
 fn mpirun_starts_c_programs() {
     let Some(program) = compile("statics.c") else { return };
     if missing("mpirun") {

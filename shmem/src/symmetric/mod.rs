@@ -62,6 +62,7 @@ use std::marker::PhantomData;
 pub use element::Symmetric;
 use symrail_transport::Pe;
 
+use crate::context::{Context, Operations};
 use crate::error::{Error, Result};
 use crate::rma::at;
 use crate::runtime::Runtime;
@@ -70,7 +71,7 @@ use crate::runtime::Runtime;
 ///
 /// Dropping it frees nothing, since freeing is collective: see [`SymSlice::free`].
 pub struct SymSlice<'rt, T> {
-    runtime: &'rt Runtime,
+    ops: Operations<'rt>,
     /// Of the first element, in this process; a multiple of 64.
     first: usize,
     len: usize,
@@ -94,7 +95,7 @@ impl Runtime {
         // An empty one is at the start of the heap.
         let first =
             if len == 0 { self.staged.as_ref().map_or(self.base, |s| s.base) } else { first.expose_provenance() };
-        Ok(SymSlice { runtime: self, first, len, element: PhantomData })
+        Ok(SymSlice { ops: self.operations(), first, len, element: PhantomData })
     }
 }
 
@@ -117,7 +118,18 @@ impl<'rt, T: Symmetric> SymSlice<'rt, T> {
     #[inline]
     #[must_use]
     pub fn runtime(&self) -> &'rt Runtime {
-        self.runtime
+        self.ops.runtime
+    }
+
+    /// The same elements, with operations on another context than the default one.
+    ///
+    /// # Errors
+    /// [`Error::OtherRuntime`].
+    pub fn on<'c>(&self, context: &'c Context<'rt>) -> Result<SymSlice<'c, T>> {
+        if !std::ptr::eq(self.runtime(), context.runtime()) {
+            return Err(Error::OtherRuntime { what: "on", pe: self.runtime().me });
+        }
+        Ok(SymSlice { ops: context.operations(), first: self.first, len: self.len, element: PhantomData })
     }
 
     /// Gives the elements back to the heap. Collective.
@@ -125,7 +137,7 @@ impl<'rt, T: Symmetric> SymSlice<'rt, T> {
     /// # Errors
     /// PEs freed different slices; then nothing is freed.
     pub fn free(self) -> Result<()> {
-        if self.len == 0 { Ok(()) } else { self.runtime.free(self.address(0).cast()) }
+        if self.len == 0 { Ok(()) } else { self.runtime().free(self.address(0).cast()) }
     }
 
     /// The symmetric address of the first element, for the untyped operations of [`Runtime`]; it names the same element on
@@ -143,8 +155,8 @@ impl<'rt, T: Symmetric> SymSlice<'rt, T> {
     #[inline]
     pub fn read(&self, index: usize) -> Result<T> {
         let at = self.own(index, 1)?;
-        if self.runtime.is_staged(at.cast()) {
-            return self.runtime.read_staged(at);
+        if self.runtime().is_staged(at.cast()) {
+            return self.runtime().read_staged(at);
         }
         // SAFETY: the element is in this PE's committed heap, aligned, and reached by no reference.
         Ok(unsafe { T::load(at) })
@@ -157,8 +169,8 @@ impl<'rt, T: Symmetric> SymSlice<'rt, T> {
     #[inline]
     pub fn write(&self, index: usize, value: T) -> Result<()> {
         let at = self.own(index, 1)?;
-        if self.runtime.is_staged(at.cast()) {
-            return self.runtime.write_staged(at, &[value]);
+        if self.runtime().is_staged(at.cast()) {
+            return self.runtime().write_staged(at, &[value]);
         }
         // SAFETY: as for `read`.
         unsafe { T::store(at, value) };
@@ -171,10 +183,10 @@ impl<'rt, T: Symmetric> SymSlice<'rt, T> {
     /// [`Error::OutOfBounds`].
     pub fn read_slice(&self, start: usize, dest: &mut [T]) -> Result<()> {
         let from = self.own(start, dest.len())?;
-        if self.runtime.is_staged(from.cast()) {
+        if self.runtime().is_staged(from.cast()) {
             // SAFETY: the slice is valid for as many bytes, and this call waits until they are there.
             return unsafe {
-                self.runtime.get(dest.as_mut_ptr().cast(), from.cast(), size_of_val(dest), self.runtime.me)
+                self.runtime().get(dest.as_mut_ptr().cast(), from.cast(), size_of_val(dest), self.runtime().me)
             };
         }
         for (i, to) in dest.iter_mut().enumerate() {
@@ -190,8 +202,8 @@ impl<'rt, T: Symmetric> SymSlice<'rt, T> {
     /// [`Error::OutOfBounds`].
     pub fn write_slice(&self, start: usize, source: &[T]) -> Result<()> {
         let to = self.own(start, source.len())?;
-        if self.runtime.is_staged(to.cast()) {
-            return self.runtime.write_staged(to, source);
+        if self.runtime().is_staged(to.cast()) {
+            return self.runtime().write_staged(to, source);
         }
         for (i, &value) in source.iter().enumerate() {
             // SAFETY: as for `read`, for all of them.
@@ -202,9 +214,9 @@ impl<'rt, T: Symmetric> SymSlice<'rt, T> {
 
     /// Sets all of this PE's elements to `value`. On device memory, a failure is the next quiet's.
     pub fn fill(&self, value: T) {
-        if self.runtime.is_staged(self.address(0).cast()) {
-            let written = self.runtime.write_staged(self.address(0), &vec![value; self.len]);
-            return written.unwrap_or_else(|error| self.runtime.note(error));
+        if self.runtime().is_staged(self.address(0).cast()) {
+            let written = self.runtime().write_staged(self.address(0), &vec![value; self.len]);
+            return written.unwrap_or_else(|error| self.runtime().note(error));
         }
         for i in 0..self.len {
             // SAFETY: as for `read`, for all of them.
@@ -215,9 +227,9 @@ impl<'rt, T: Symmetric> SymSlice<'rt, T> {
     /// A copy of all of this PE's elements. On device memory, a failure is the next quiet's, and the elements are 0.
     #[must_use]
     pub fn to_vec(&self) -> Vec<T> {
-        if self.runtime.is_staged(self.address(0).cast()) {
+        if self.runtime().is_staged(self.address(0).cast()) {
             let mut all = vec![T::default(); self.len];
-            self.read_slice(0, &mut all).unwrap_or_else(|error| self.runtime.note(error));
+            self.read_slice(0, &mut all).unwrap_or_else(|error| self.runtime().note(error));
             return all;
         }
         // SAFETY: as for `read`, for all of them.
@@ -233,7 +245,7 @@ impl<'rt, T: Symmetric> SymSlice<'rt, T> {
     /// The address of `count` elements of this PE.
     #[inline]
     fn own(&self, start: usize, count: usize) -> Result<*mut T> {
-        self.range("local access", self.runtime.me, start, count)
+        self.range("local access", self.runtime().me, start, count)
     }
 
     /// The symmetric address of `count` elements, for an operation with a PE.

@@ -3,9 +3,9 @@
 use symrail_transport::Pe;
 
 use super::{SymSlice, Symmetric};
+use crate::context::Operations;
 use crate::error::{Error, Result};
 use crate::rma::SignalOp;
-use crate::runtime::Runtime;
 
 /// What goes through memory of the runtime at a time.
 const STAGED: usize = 256 << 10;
@@ -20,7 +20,7 @@ impl<T: Symmetric> SymSlice<'_, T> {
     pub fn put(&self, start: usize, source: &[T], pe: Pe) -> Result<()> {
         let dest = self.range("put", pe, start, source.len())?;
         // SAFETY: a slice is valid for reads of its size.
-        unsafe { self.runtime.put_borrowed(dest.cast(), source.as_ptr().cast(), size_of_val(source), pe) }
+        unsafe { self.ops.put_borrowed(dest.cast(), source.as_ptr().cast(), size_of_val(source), pe) }
     }
 
     /// Starts to copy `count` elements of this PE's `source` from `source_start` on to the elements from `start` on of `pe`.
@@ -38,12 +38,12 @@ impl<T: Symmetric> SymSlice<'_, T> {
     ) -> Result<()> {
         let dest = self.range("put_nbi", pe, start, count)?;
         let from = self.partner("put_nbi", pe, source, source_start, count)?;
-        if pe == self.runtime.me {
+        if pe == self.runtime().me {
             // SAFETY: both ranges are in this PE's committed heap; they may overlap.
-            return unsafe { self.runtime.move_own(dest.cast(), from.cast(), count * size_of::<T>()) };
+            return unsafe { self.runtime().move_own(dest.cast(), from.cast(), count * size_of::<T>()) };
         }
         // SAFETY: the source is in this PE's heap, which stays mapped until the rails are closed.
-        unsafe { self.runtime.put_nbi(dest.cast(), from.cast(), count * size_of::<T>(), pe) }
+        unsafe { self.ops.put_nbi(dest.cast(), from.cast(), count * size_of::<T>(), pe) }
     }
 
     /// Copies the elements from `start` on of `pe` to `dest`.
@@ -54,7 +54,7 @@ impl<T: Symmetric> SymSlice<'_, T> {
     pub fn get(&self, start: usize, dest: &mut [T], pe: Pe) -> Result<()> {
         let source = self.range("get", pe, start, dest.len())?;
         // SAFETY: a slice is valid for writes of its size; elements may have any bits.
-        unsafe { self.runtime.get_borrowed(dest.as_mut_ptr().cast(), source.cast(), size_of_val(dest), pe) }
+        unsafe { self.ops.get_borrowed(dest.as_mut_ptr().cast(), source.cast(), size_of_val(dest), pe) }
     }
 
     /// Starts to copy `count` elements of `pe` from `start` on to this PE's `dest` from `dest_start` on. Complete after
@@ -65,12 +65,12 @@ impl<T: Symmetric> SymSlice<'_, T> {
     pub fn get_nbi(&self, start: usize, dest: &SymSlice<'_, T>, dest_start: usize, count: usize, pe: Pe) -> Result<()> {
         let source = self.range("get_nbi", pe, start, count)?;
         let to = self.partner("get_nbi", pe, dest, dest_start, count)?;
-        if pe == self.runtime.me {
+        if pe == self.runtime().me {
             // SAFETY: as for `put_nbi`.
-            return unsafe { self.runtime.move_own(to.cast(), source.cast(), count * size_of::<T>()) };
+            return unsafe { self.runtime().move_own(to.cast(), source.cast(), count * size_of::<T>()) };
         }
         // SAFETY: the destination is in this PE's heap, which stays mapped until the rails are closed.
-        unsafe { self.runtime.get_nbi(to.cast(), source.cast(), count * size_of::<T>(), pe) }
+        unsafe { self.ops.get_nbi(to.cast(), source.cast(), count * size_of::<T>(), pe) }
     }
 
     /// Sets one element of `pe`; it has changed after a [quiet](Runtime::quiet).
@@ -151,7 +151,7 @@ impl<T: Symmetric> SymSlice<'_, T> {
         let word = self.partner("put_signal", pe, signal, index, 1)?;
         let (from, len) = (source.as_ptr().cast(), size_of_val(source));
         // SAFETY: a slice is valid for reads of its size.
-        unsafe { self.runtime.put_signal_borrowed(dest.cast(), from, len, (word, value, op), pe) }
+        unsafe { self.ops.put_signal_borrowed(dest.cast(), from, len, (word, value, op), pe) }
     }
 
     /// As [`SymSlice::put_signal`], from this PE's `source`; complete after [`Runtime::quiet`].
@@ -173,14 +173,14 @@ impl<T: Symmetric> SymSlice<'_, T> {
         let dest = self.range("put_signal_nbi", pe, start, count)?;
         let from = self.partner("put_signal_nbi", pe, source, source_start, count)?;
         let word = self.partner("put_signal_nbi", pe, signal, index, 1)?;
-        if pe == self.runtime.me {
+        if pe == self.runtime().me {
             // SAFETY: as for `put_nbi`. The signal's update is not visible before what this thread stored.
-            unsafe { self.runtime.move_own(dest.cast(), from.cast(), count * size_of::<T>()) }?;
-            return self.runtime.signal_op(word, value, op, pe);
+            unsafe { self.runtime().move_own(dest.cast(), from.cast(), count * size_of::<T>()) }?;
+            return self.ops.signal_op(word, value, op, pe);
         }
         let len = count * size_of::<T>();
         // SAFETY: the source is in this PE's heap, which stays mapped until the rails are closed.
-        unsafe { self.runtime.put_signal_nbi(dest.cast(), from.cast(), len, (word, value, op), pe) }
+        unsafe { self.ops.put_signal_nbi(dest.cast(), from.cast(), len, (word, value, op), pe) }
     }
 
     /// The address of elements of another slice of the same runtime.
@@ -192,7 +192,7 @@ impl<T: Symmetric> SymSlice<'_, T> {
         start: usize,
         count: usize,
     ) -> Result<*mut U> {
-        if !std::ptr::eq(self.runtime, other.runtime) {
+        if !std::ptr::eq(self.runtime(), other.runtime()) {
             return Err(Error::OtherRuntime { what, pe });
         }
         other.range(what, pe, start, count)
@@ -214,26 +214,27 @@ impl SymSlice<'_, u64> {
     /// # Errors
     /// As for [`SymSlice::put`].
     pub fn signal_op(&self, index: usize, value: u64, op: SignalOp, pe: Pe) -> Result<()> {
-        self.runtime.signal_op(self.range("signal_op", pe, index, 1)?, value, op, pe)
+        self.ops.signal_op(self.range("signal_op", pe, index, 1)?, value, op, pe)
     }
 }
 
 /// Operations with buffers that only this call may keep: over the wire their bytes go through memory of the runtime.
-impl Runtime {
+impl Operations<'_> {
     /// # Safety
     /// `source` is valid for reads of `len` bytes, during the call.
     unsafe fn put_borrowed(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
-        if self.mapped(pe, self.offset(symrail_transport::Operation::Put, pe, dest, len)?, source)? != 0 {
+        if self.runtime.mapped(pe, self.runtime.offset(symrail_transport::Operation::Put, pe, dest, len)?, source)? != 0
+        {
             // SAFETY: the caller's promise; mapped memory is copied during the call.
             return unsafe { self.put(dest, source, len, pe) };
         }
-        let (wire, piece) = (self.wire()?, self.wire()?.copied_at_once());
+        let (via, piece) = (self.via()?, self.runtime.wire()?.copied_at_once());
         let mut done = 0;
         while done < len {
             let now = piece.min(len - done);
-            let offset = self.offset(symrail_transport::Operation::Put, pe, dest.wrapping_add(done), now)?;
+            let offset = self.runtime.offset(symrail_transport::Operation::Put, pe, dest.wrapping_add(done), now)?;
             // SAFETY: the caller's promise; this much is copied during the call.
-            unsafe { wire.put(pe, offset, source.add(done), now as u64) }?;
+            unsafe { via.put(pe, offset, source.add(done), now as u64) }?;
             done += now;
         }
         Ok(())
@@ -242,7 +243,8 @@ impl Runtime {
     /// # Safety
     /// `dest` is valid for writes of `len` bytes, during the call.
     unsafe fn get_borrowed(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
-        if self.mapped(pe, self.offset(symrail_transport::Operation::Get, pe, source, len)?, dest)? != 0 {
+        if self.runtime.mapped(pe, self.runtime.offset(symrail_transport::Operation::Get, pe, source, len)?, dest)? != 0
+        {
             // SAFETY: the caller's promise; mapped memory is copied during the call.
             return unsafe { self.get(dest, source, len, pe) };
         }
@@ -264,7 +266,7 @@ impl Runtime {
     }
 
     /// # Safety
-    /// As for [`Runtime::put_borrowed`].
+    /// As for [`Operations::put_borrowed`].
     unsafe fn put_signal_borrowed(
         &self,
         dest: *mut u8,
@@ -274,9 +276,9 @@ impl Runtime {
         pe: Pe,
     ) -> Result<()> {
         let mut sent = 0;
-        let offset = self.offset(symrail_transport::Operation::PutSignal, pe, dest, len)?;
-        if self.mapped(pe, offset, source)? == 0 {
-            let piece = self.wire()?.copied_at_once();
+        let offset = self.runtime.offset(symrail_transport::Operation::PutSignal, pe, dest, len)?;
+        if self.runtime.mapped(pe, offset, source)? == 0 {
+            let piece = self.runtime.wire()?.copied_at_once();
             if len > piece {
                 sent = len - piece;
                 // SAFETY: the caller's promise. The fence keeps the signal behind what goes ahead.

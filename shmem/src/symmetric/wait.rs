@@ -45,7 +45,7 @@ impl<T: Symmetric + WaitWord> SymSlice<'_, T> {
     pub fn wait_until(&self, index: usize, cmp: Cmp, value: T) -> Result<T> {
         let word = self.own(index, 1)?;
         // SAFETY: the word is in this PE's committed heap and aligned.
-        unsafe { self.runtime.wait_until(word, cmp, value) }
+        unsafe { self.runtime().wait_until(word, cmp, value) }
     }
 
     /// Whether this PE's element compares as asked now. Makes progress if not.
@@ -55,7 +55,7 @@ impl<T: Symmetric + WaitWord> SymSlice<'_, T> {
     pub fn test(&self, index: usize, cmp: Cmp, value: T) -> Result<bool> {
         let word = self.own(index, 1)?;
         // SAFETY: the word is in this PE's committed heap and aligned.
-        Ok(unsafe { self.runtime.test(word, cmp, value) })
+        Ok(unsafe { self.runtime().test(word, cmp, value) })
     }
 
     /// Waits until all elements of the set have compared as wanted; at once if there are none.
@@ -64,7 +64,7 @@ impl<T: Symmetric + WaitWord> SymSlice<'_, T> {
     /// As for [`SymSlice::wait_until`].
     pub fn wait_until_all(&self, elements: &Elements<'_, T>) -> Result<()> {
         // SAFETY: the words of a checked set are in this PE's committed heap and aligned.
-        unsafe { self.runtime.wait_until_all(&self.words(elements)?) }
+        unsafe { self.runtime().wait_until_all(&self.words(elements)?) }
     }
 
     /// Waits until an element of the set compares as wanted and returns its index in the set; `None` if there are none.
@@ -73,7 +73,7 @@ impl<T: Symmetric + WaitWord> SymSlice<'_, T> {
     /// As for [`SymSlice::wait_until`].
     pub fn wait_until_any(&self, elements: &Elements<'_, T>) -> Result<Option<usize>> {
         // SAFETY: as for `wait_until_all`.
-        unsafe { self.runtime.wait_until_any(&self.words(elements)?) }
+        unsafe { self.runtime().wait_until_any(&self.words(elements)?) }
     }
 
     /// Waits until at least one element of the set compares as wanted and returns the indexes in the set of those that
@@ -84,7 +84,7 @@ impl<T: Symmetric + WaitWord> SymSlice<'_, T> {
     pub fn wait_until_some(&self, elements: &Elements<'_, T>) -> Result<Vec<usize>> {
         let mut found = vec![0; elements.count];
         // SAFETY: as for `wait_until_all`.
-        let count = unsafe { self.runtime.wait_until_some(&self.words(elements)?, &mut found) }?;
+        let count = unsafe { self.runtime().wait_until_some(&self.words(elements)?, &mut found) }?;
         found.truncate(count);
         Ok(found)
     }
@@ -95,7 +95,7 @@ impl<T: Symmetric + WaitWord> SymSlice<'_, T> {
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
     pub fn test_all(&self, elements: &Elements<'_, T>) -> Result<bool> {
         // SAFETY: as for `wait_until_all`.
-        Ok(unsafe { self.runtime.test_all(&self.words(elements)?) })
+        Ok(unsafe { self.runtime().test_all(&self.words(elements)?) })
     }
 
     /// The index in the set of an element that compares as wanted now. Makes progress if there is none.
@@ -104,7 +104,7 @@ impl<T: Symmetric + WaitWord> SymSlice<'_, T> {
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
     pub fn test_any(&self, elements: &Elements<'_, T>) -> Result<Option<usize>> {
         // SAFETY: as for `wait_until_all`.
-        Ok(unsafe { self.runtime.test_any(&self.words(elements)?) })
+        Ok(unsafe { self.runtime().test_any(&self.words(elements)?) })
     }
 
     /// The indexes in the set of the elements that compare as wanted now. Makes progress if there are none.
@@ -114,7 +114,7 @@ impl<T: Symmetric + WaitWord> SymSlice<'_, T> {
     pub fn test_some(&self, elements: &Elements<'_, T>) -> Result<Vec<usize>> {
         let mut found = vec![0; elements.count];
         // SAFETY: as for `wait_until_all`.
-        let count = unsafe { self.runtime.test_some(&self.words(elements)?, &mut found) };
+        let count = unsafe { self.runtime().test_some(&self.words(elements)?, &mut found) };
         found.truncate(count);
         Ok(found)
     }

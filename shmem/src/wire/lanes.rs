@@ -1,42 +1,42 @@
-//! What the lanes of both endpoints do, for whoever watches them.
+//! What the lanes of all endpoints do, for whoever watches them.
 
 use std::sync::Arc;
 
 use symrail_proxy::Driver;
 use symrail_transport::endpoint::{Endpoint, Record};
 
-use super::host::Host;
+use super::outlets::Outlets;
 use crate::observe::figures::Lane;
 
-/// Both endpoints, looked at from another thread.
+/// All endpoints, looked at from another thread.
 #[derive(Clone)]
 pub(crate) struct Lanes {
-    host: Arc<Host>,
+    outlets: Arc<Outlets>,
     driver: Arc<Driver>,
 }
 
 impl Lanes {
-    pub(super) fn new(host: Arc<Host>, driver: Arc<Driver>) -> Lanes {
-        Lanes { host, driver }
+    pub(super) fn new(outlets: Arc<Outlets>, driver: Arc<Driver>) -> Lanes {
+        Lanes { outlets, driver }
     }
 
-    /// The figures of the host endpoint's lanes, then of the proxy endpoint's.
+    /// The figures of the host endpoints' lanes, then of the proxy endpoint's.
     pub fn figures(&self) -> Vec<Lane> {
-        let mut lanes = figures(true, &self.host.lock().endpoint);
+        let mut lanes: Vec<Lane> = self.outlets.all().flat_map(|host| figures(true, &host.lock().endpoint)).collect();
         lanes.extend(figures(false, self.driver.engine().endpoint()));
         lanes
     }
 
     /// Records every work request from now on.
     pub fn record(&self) {
-        self.host.lock().endpoint.record();
+        self.outlets.record();
         self.driver.engine().endpoint().record();
     }
 
     /// What has been recorded of each endpoint, with its lanes' names.
     pub fn take_records(&self) -> Vec<(Vec<String>, Vec<Record>)> {
-        let host = records("host ", &mut self.host.lock().endpoint);
-        vec![host, records("", self.driver.engine().endpoint())]
+        let hosts = self.outlets.all().map(|host| records("host ", &mut host.lock().endpoint));
+        hosts.chain(std::iter::once_with(|| records("", self.driver.engine().endpoint()))).collect()
     }
 }
 

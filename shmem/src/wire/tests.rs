@@ -4,6 +4,7 @@
 use std::sync::Mutex;
 
 use symrail_proxy::{Engine, Options};
+use symrail_transport::backend::{Choice, Nics};
 use symrail_transport::endpoint::{Addresses, Policy, Role};
 use symrail_transport::env::Settings;
 use symrail_transport::mock::{Fabric, Mischief};
@@ -18,6 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// PE 0's wire, and PE 1, which does nothing: the fabric moves bytes whenever PE 0 polls.
 struct World {
     wire: Wire,
+    flow: Flow,
     _peer: Mutex<Endpoint>,
     memory: Vec<u64>,
 }
@@ -29,10 +31,9 @@ fn world(mischief: Mischief) -> World {
     let (mut host, proxy) = (endpoint(Role::Host, 0, "host"), endpoint(Role::Proxy, 0, "proxy"));
     let mut peer = endpoint(Role::Proxy, 1, "peer");
     let mut engine = Engine::new(proxy, 0, 2);
-    let host_of = |endpoint: &Endpoint| endpoint.addresses().remove(0);
     let addresses = [
-        Addresses { host: host_of(&host), proxy: engine.addresses() },
-        Addresses { host: host_of(&peer), proxy: peer.addresses() },
+        Addresses { host: host.addresses(), proxy: engine.addresses() },
+        Addresses { host: peer.addresses(), proxy: peer.addresses() },
     ];
     let mut memory = vec![0u64; 2 * WORDS];
     let segment = |base: *mut u64| Segment { id: 0, offset: 0, len: 8 * WORDS as u64, base: base.cast() };
@@ -48,10 +49,25 @@ fn world(mischief: Mischief) -> World {
         endpoint.learn(0, &cards).unwrap();
     }
     let proxy = Proxy::start(engine, Options::default()).unwrap();
-    World { wire: Wire::new(host, proxy, None), _peer: Mutex::new(peer), memory }
+    // Contexts get no endpoints of their own here.
+    let choice = Choice {
+        nics: Nics::Ibverbs(Vec::new()),
+        ib_mode: None,
+        proxy_core: None,
+        spare_core: false,
+        reasons: Vec::new(),
+    };
+    let settings = Settings::default();
+    let opener = Opener { choice, settings, policy, me: 0, n_pes: 2, peers: Vec::new(), segments: Vec::new() };
+    let wire = Wire::new(host, opener, proxy, None);
+    World { flow: Flow::first(&wire), wire, _peer: Mutex::new(peer), memory }
 }
 
 impl World {
+    fn via(&self) -> Via<'_> {
+        Via::new(&self.wire, &self.flow)
+    }
+
     /// A word of PE 1's memory.
     fn there(&self, word: usize) -> u64 {
         // SAFETY: inside of the memory, which the fabric writes meanwhile.
@@ -60,56 +76,40 @@ impl World {
 }
 
 /// Nearly every post is refused at first.
-const REFUSING: Mischief = Mischief { delay: 200, again: 250, ..ORDERLY };
-const ORDERLY: Mischief = Mischief {
-    order: symrail_transport::rail::Order {
-        write_after_write: true,
-        send_after_write: true,
-        send_after_send: true,
-        amo_after_write: true,
-    },
-    delay: 0,
-    again: 0,
-    repeat: 0,
-    fail: 0,
-    max_rma: 1 << 20,
-    inject: 64,
-    local_registration: false,
-    software: false,
-    queue_depth: 64,
-    atomics: false,
-};
+fn refusing() -> Mischief {
+    Mischief { delay: 200, again: 250, software: false, ..Mischief::default() }
+}
 
 #[test]
 fn a_flag_goes_out_although_its_thread_does_something_else() {
-    let world = world(REFUSING);
+    let world = world(refusing());
     for value in 1..=50u8 {
-        world.wire.put_flag(1, 0, value).unwrap();
+        world.via().put_flag(1, 0, value).unwrap();
         let begun = Instant::now();
         while world.there(0) != u64::from(value) {
             assert!(begun.elapsed() < PATIENCE, "flag {value} stays where it is");
             std::thread::yield_now();
         }
     }
-    assert!(world.wire.with_host(|host| host.counters()[0].delayed) > 0, "nothing was ever left behind");
+    assert!(world.wire.host_counters()[0].delayed > 0, "nothing was ever left behind");
 }
 
 #[test]
 fn who_settles_leaves_nothing_behind() {
     for _ in 0..50 {
-        let world = world(REFUSING);
+        let world = world(refusing());
         for word in 0..20 {
-            world.wire.put_flag(1, 8 * word, 1).unwrap();
+            world.via().put_flag(1, 8 * word, 1).unwrap();
         }
         world.wire.settle(PATIENCE);
-        assert!(world.wire.with_host(|host| !host.is_active()));
+        assert!(world.wire.outlets.all().all(|host| !host.lock().endpoint.is_active()));
         assert!((0..20).all(|word| world.there(word) == 1));
     }
 }
 
 #[test]
 fn a_quiet_of_one_thread_does_not_end_that_of_another() {
-    let world = world(Mischief { delay: 220, ..ORDERLY });
+    let world = world(Mischief { delay: 220, again: 0, software: false, ..Mischief::default() });
     std::thread::scope(|scope| {
         for thread in 0..4usize {
             let world = &world;
@@ -117,8 +117,8 @@ fn a_quiet_of_one_thread_does_not_end_that_of_another() {
                 for round in 1..=400u64 {
                     let word = 16 * thread;
                     // SAFETY: the source lives until the quiet.
-                    unsafe { world.wire.put(1, 8 * word as u64, (&raw const round).cast(), 8) }.unwrap();
-                    world.wire.quiet().unwrap();
+                    unsafe { world.via().put(1, 8 * word as u64, (&raw const round).cast(), 8) }.unwrap();
+                    world.via().quiet().unwrap();
                     assert_eq!(world.there(word), round, "thread {thread}");
                 }
             });

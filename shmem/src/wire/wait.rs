@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use symrail_proxy::Turn;
 
-use super::Wire;
+use super::Via;
 
 /// Rounds of polling the host endpoint before a waiting thread also drives the engine: about the time of a round trip, which
 /// would only become longer.
@@ -23,7 +23,7 @@ const LONGEST_NAP: Duration = Duration::from_millis(4);
 
 /// One host thread's waiting: polls, then yields, then (for memory) naps; and counts time-outs.
 pub(crate) struct Wait<'a> {
-    wire: &'a Wire,
+    via: Via<'a>,
     turn: Option<Turn<'a>>,
     polls: u32,
     looks: u32,
@@ -32,12 +32,30 @@ pub(crate) struct Wait<'a> {
     /// It has come to naps; never for a thread that waits for its own operations.
     naps: bool,
     may_nap: bool,
+    /// What was started on other contexts is to go on too.
+    of_all: bool,
 }
 
 impl<'a> Wait<'a> {
-    /// For a thread that waits for its own operations; with `may_nap` for one that waits for memory to change.
-    pub fn new(wire: &'a Wire, may_nap: bool) -> Wait<'a> {
-        Wait { wire, turn: None, polls: 0, looks: 0, idle_since: None, yielded: None, naps: false, may_nap }
+    /// For a thread that waits for its own operations.
+    pub fn for_operations(via: Via<'a>) -> Wait<'a> {
+        Wait {
+            via,
+            turn: None,
+            polls: 0,
+            looks: 0,
+            idle_since: None,
+            yielded: None,
+            naps: false,
+            may_nap: false,
+            of_all: false,
+        }
+    }
+
+    /// For a thread that waits for memory to change.
+    pub fn for_memory(via: Via<'a>) -> Wait<'a> {
+        // Where nothing wakes the proxy thread, who waits does better to go on polling.
+        Wait { may_nap: via.wire().driver.wakes(), of_all: true, ..Wait::for_operations(via) }
     }
 
     /// After the caller's own poll of its endpoint has found nothing: does something useful, or lets others.
@@ -50,18 +68,21 @@ impl<'a> Wait<'a> {
         }
     }
 
-    /// Drives both endpoints, or lets others.
+    /// Drives the endpoints, or lets others.
     pub fn drive(&mut self) {
         if self.naps {
             let waited = self.idle_since.map_or(PATIENCE, |since| since.elapsed());
             std::thread::sleep((waited / PART).min(LONGEST_NAP));
-            self.wire.poll_host(true);
+            self.via.poll_host(true);
             return;
         }
         self.polls = self.polls.wrapping_add(1);
         let look = self.polls.is_multiple_of(POLLS_PER_LOOK);
-        let turn = self.turn.get_or_insert_with(|| self.wire.driver.wait_turn());
-        if turn.poll() + self.wire.poll_host(look) > 0 {
+        if look && self.of_all {
+            self.via.wire().poll_contexts();
+        }
+        let turn = self.turn.get_or_insert_with(|| self.via.wire().driver.wait_turn());
+        if turn.poll() + self.via.poll_host(look) > 0 {
             self.idle_since = None;
         } else if look {
             self.look_at_clock();
@@ -73,7 +94,7 @@ impl<'a> Wait<'a> {
         let idle = now - *self.idle_since.get_or_insert(now);
         self.looks = self.looks.wrapping_add(1);
         if self.looks.is_multiple_of(LOOKS_PER_TICK) {
-            self.wire.host.lock().endpoint.tick(self.wire.seconds());
+            self.via.tick();
         }
         if self.may_nap && idle > PATIENCE {
             self.turn = None;

@@ -24,7 +24,7 @@ const HEAP: usize = 1 << 14;
 const N_PES: u32 = 2;
 /// Rounds after each message.
 const ROUNDS: usize = 4;
-const KINDS: [RequestKind; 11] = [
+const KINDS: [RequestKind; 12] = [
     RequestKind::Amo,
     RequestKind::PutSignal,
     RequestKind::Flush,
@@ -36,6 +36,7 @@ const KINDS: [RequestKind; 11] = [
     RequestKind::Broken,
     RequestKind::Offer,
     RequestKind::Accept,
+    RequestKind::Introduce,
 ];
 
 /// An offset near something where a check may be wrong, or any.
@@ -70,7 +71,7 @@ fn message(u: &mut Unstructured<'_>, sequence: &mut [u32; 2]) -> Result<Vec<u8>>
             kind,
             op: AmoOp::from_wire(u.int_in_range(0..=6)?).unwrap_or(AmoOp::Add),
             ty: AmoType::from_wire(u.int_in_range(0..=5)?).unwrap_or(AmoType::U64),
-            from_host,
+            origin: u8::from(from_host),
             fetch: u.arbitrary()?,
             urgent: u.arbitrary()?,
             lane: if u.ratio(15, 16)? { 0 } else { u.arbitrary()? },

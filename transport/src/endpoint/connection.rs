@@ -24,6 +24,8 @@ pub(super) struct Connection {
     pub lazy: bool,
     /// It is in the list of connections to flush.
     pub listed: bool,
+    /// The peer has been told of this endpoint, where it has to be.
+    pub introduced: bool,
     /// Requests that are gathered for one message: the slot, and the bytes used of it.
     pub outbox: Option<(Slot, u32)>,
     /// Operations whose requests are not yet acknowledged, in sequence.

@@ -168,6 +168,7 @@ impl Job {
                 RequestKind::Put | RequestKind::Pull => Operation::Put,
                 RequestKind::Push => Operation::Get,
                 RequestKind::Flush
+                | RequestKind::Introduce
                 | RequestKind::Move
                 | RequestKind::Broken
                 | RequestKind::Offer

@@ -403,12 +403,12 @@ impl Core {
         id: OpHandle,
     ) -> Request {
         let (offset, operand, second) = words;
-        let from_host = self.role == super::Role::Host;
+        let origin = self.origin;
         let (source, fetch, urgent, lane) = (self.me, false, false, 0);
         let (sequence, payload, acknowledged) = (0, 0, 0);
         #[rustfmt::skip]
         let request = Request {
-            kind, op, ty, from_host, fetch, urgent, lane, source, sequence, payload, acknowledged, offset, operand, second, id,
+            kind, op, ty, origin, fetch, urgent, lane, source, sequence, payload, acknowledged, offset, operand, second, id,
         };
         request
     }

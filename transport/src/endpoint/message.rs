@@ -13,7 +13,7 @@ use crate::bounce::SMALL;
 use crate::error::{Error, Operation, Result};
 use crate::pe::Pe;
 use crate::rail::{LocalBuf, LocalKey, PostError};
-use crate::wire::{Request, RequestKind};
+use crate::wire::{Origin, Request, RequestKind};
 
 impl Endpoint {
     /// Sends a request, with its payload if it has one; the operation waits for its acknowledgement.
@@ -43,6 +43,9 @@ impl Endpoint {
     ) {
         let (ptr, len) = payload;
         let op = request.id;
+        if self.core.introduction.is_some() {
+            self.introduce(pe, lane);
+        }
         // What nobody has asked about is the next quiet's to ask about, even where the answer is wanted soon for the sake of the buffers.
         let unasked = !request.urgent;
         if self.core.caps.len() > 1 {
@@ -74,6 +77,16 @@ impl Endpoint {
             return self.send_kept(pe, lane, &request, (ptr, len));
         }
         self.send_alone(pe, lane, op, &head, (ptr, len));
+    }
+
+    /// Tells a peer, once, where to answer this endpoint.
+    #[cold]
+    fn introduce(&mut self, pe: Pe, lane: usize) {
+        let known = self.core.connection(pe, lane).is_none_or(|c| std::mem::replace(&mut c.introduced, true));
+        let Some(address) = self.core.introduction.clone().filter(|_| !known) else { return };
+        let request = self.core.request(RequestKind::Introduce, AmoOp::Fetch, AmoType::U64, (0, 0, 0), 0);
+        let payload = (address.as_ptr().cast_mut(), address.len());
+        self.launch_message_or_gather(pe, lane, Request { urgent: true, ..request }, payload, false);
     }
 
     /// Appends a request to the connection's outbox. `false` when there is no room for it at all.
@@ -223,10 +236,10 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Sends a target agent's answer to the endpoint that asked: `to_host` for a host endpoint.
+    /// Sends a target agent's answer to the endpoint of `pe` that asked.
     /// Returns `false` when there is no room; try again after polling.
-    pub fn reply(&mut self, pe: Pe, to_host: bool, lane: usize, bytes: &[u8]) -> bool {
-        let dest = if to_host { self.core.n_pes + pe } else { pe };
+    pub fn reply(&mut self, pe: Pe, origin: Origin, lane: usize, bytes: &[u8]) -> bool {
+        let dest = self.core.answer_to(pe, origin);
         let lane = self.core.lane_for_reply(dest, lane);
         let Some(caps) = self.core.caps.get(lane) else { return true };
         if bytes.len() <= caps.inject && !self.core.backlog[lane].holds(dest) {

@@ -53,7 +53,7 @@ use crate::pe::Pe;
 use crate::rail::{Dest, Rail, RailCaps};
 use crate::region::{Regions, Segment};
 use crate::slab::Slab;
-use crate::wire::Request;
+use crate::wire::{FROM_HOST, Origin, Request};
 
 /// Operations in flight past which [`Endpoint::ready`] says no.
 const MAX_OPERATIONS: usize = 2048;
@@ -112,6 +112,13 @@ impl Policy {
     }
 }
 
+impl Core {
+    /// The destination under which a rail answers one of a PE's endpoints.
+    fn answer_to(&self, pe: Pe, origin: Origin) -> Dest {
+        Dest::from(origin) * self.n_pes + pe
+    }
+}
+
 #[derive(Default)]
 struct IssuerState {
     outstanding: u64,
@@ -130,6 +137,9 @@ struct Core {
     me: Pe,
     n_pes: u32,
     role: Role,
+    origin: Origin,
+    /// The address that peers have to hear of before the first request: see [`Endpoint::introduce_as`].
+    introduction: Option<Box<[u8]>>,
     policy: Policy,
     caps: Vec<RailCaps>,
     /// Largest write or read that every rail takes, in bytes: another may have to do it.
@@ -205,6 +215,8 @@ impl Endpoint {
             me,
             n_pes,
             role,
+            origin: if role == Role::Host { FROM_HOST } else { 0 },
+            introduction: None,
             policy,
             max_rma: caps.iter().map(|c| c.max_rma as u64).min().unwrap_or(0),
             caps,
@@ -310,6 +322,22 @@ impl Endpoint {
     pub fn forgo_failover(&mut self) {
         self.core.forgoes_failover = true;
         self.core.connections.iter_mut().for_each(|c| c.failover = None);
+    }
+
+    /// Makes this one more host endpoint of its PE. Peers have not heard of it when they connected, so it introduces itself to
+    /// each of them by its first request there.
+    pub fn introduce_as(&mut self, origin: Origin) {
+        self.core.origin = origin;
+        self.core.introduction = self.rails.first().map(|rail| rail.address().into());
+    }
+
+    /// Makes an endpoint reachable for answers that has introduced itself.
+    ///
+    /// # Errors
+    /// What the backend says about the address.
+    pub fn connect_introduced(&mut self, pe: Pe, origin: Origin, address: &[u8]) -> Result<()> {
+        let dest = self.core.answer_to(pe, origin);
+        self.rails.first_mut().map_or(Ok(()), |rail| rail.connect(dest, address, self.core.me))
     }
 
     /// Destinations that each rail of an endpoint of `role` connects to, in a job of `n_pes`.

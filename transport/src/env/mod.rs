@@ -77,6 +77,7 @@ pub struct Settings {
     pub bootstrap: BootstrapKind,
     pub proxy_poll: ProxyPoll,
     pub proxy_channels: usize,
+    pub context_endpoints: usize,
     pub timeout_s: u64,
     pub check_collectives: bool,
     pub log: String,
@@ -120,6 +121,8 @@ impl Default for Settings {
             bootstrap: BootstrapKind::Auto,
             proxy_poll: ProxyPoll::Adaptive,
             proxy_channels: 4,
+            // 11 MB each over tcp;ofi_rxm.
+            context_endpoints: 8,
             timeout_s: 60,
             check_collectives: false,
             log: "warn".into(),

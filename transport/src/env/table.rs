@@ -73,6 +73,7 @@ pub const VARIABLES: &[Variable] = &[
     variable!("BOOTSTRAP", bootstrap, OneOf<BootstrapKind>, "Who started the job; auto looks for the launcher's, PMIx's and the unique id's traces, and is a single PE without any."),
     variable!("PROXY_POLL", proxy_poll, OneOf<ProxyPoll>, "Whether the proxy thread always polls or sleeps while nothing happens."),
     variable!("PROXY_CHANNELS", proxy_channels, Whole<usize, 1, 256>, "How many request rings a device has."),
+    variable!("CONTEXT_ENDPOINTS", context_endpoints, Whole<usize, 0, 62>, "How many contexts of a PE get an endpoint of their own, with the first operation that goes over libfabric; others share the host endpoint."),
     variable!("TIMEOUT_S", timeout_s, Whole<u64, 1, 86400>, "Seconds after which waiting for another PE fails."),
     variable!("CHECK_COLLECTIVES", check_collectives, Switch, "Compares what the PEs of a team call before each collective, so that calls that differ are an error; for programs under development."),
     variable!("LOG", log, LogFilter, "What is logged to standard error."),

@@ -57,15 +57,15 @@ type What<T> = (AmoOp, T, T);
 
 #[inline]
 fn fetch<T: Word>(function: &str, ctx: Context, dest: *mut T, (op, operand, compare): What<T>, pe: c_int) -> T {
-    let (runtime, pe) = route(function, ctx, pe);
-    let old = runtime.fetch_amo(dest.cast(), T::TYPE, op, operand.bits(), compare.bits(), pe);
+    let (ops, pe) = route(function, ctx, pe);
+    let old = ops.fetch_amo(dest.cast(), T::TYPE, op, operand.bits(), compare.bits(), pe);
     T::from_bits(check(function, old))
 }
 
 #[inline]
 fn apply<T: Word>(function: &str, ctx: Context, dest: *mut T, (op, operand, compare): What<T>, pe: c_int) {
-    let (runtime, pe) = route(function, ctx, pe);
-    check(function, runtime.amo(dest.cast(), T::TYPE, op, operand.bits(), compare.bits(), pe));
+    let (ops, pe) = route(function, ctx, pe);
+    check(function, ops.amo(dest.cast(), T::TYPE, op, operand.bits(), compare.bits(), pe));
 }
 
 #[inline]
@@ -77,11 +77,11 @@ unsafe fn fetch_nbi<T: Word>(
     (op, operand, compare): What<T>,
     pe: c_int,
 ) {
-    let (runtime, pe) = route(function, ctx, pe);
+    let (ops, pe) = route(function, ctx, pe);
     not_null(function, "fetch", result, size_of::<T>());
     let (operand, compare) = (operand.bits(), compare.bits());
     // SAFETY: what C promises: the result's place is valid until the next quiet.
-    let done = unsafe { runtime.fetch_amo_nbi(result.cast(), dest.cast(), T::TYPE, op, operand, compare, pe) };
+    let done = unsafe { ops.fetch_amo_nbi(result.cast(), dest.cast(), T::TYPE, op, operand, compare, pe) };
     check(function, done);
 }
 

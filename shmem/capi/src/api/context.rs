@@ -17,9 +17,10 @@ unsafe fn create(function: &str, team: TeamHandle, options: c_long, context: *mu
     if options & !OPTIONS != 0 {
         fail(function, &format!("options {options:#x}; use SHMEM_CTX_SERIALIZED, PRIVATE and NOSTORE only"));
     }
-    let made = find_team(job(function), team).and_then(|found| {
-        let group = found.group();
-        keep_context(MadeContext { team, group, options })
+    let job = job(function);
+    let made = find_team(job, team).and_then(|found| {
+        let (group, context) = (found.group(), job.runtime.create_context().ok()?);
+        keep_context(MadeContext { context, team, group, options })
     });
     // SAFETY: the caller's variable.
     unsafe { context.write(made.unwrap_or(INVALID)) };
@@ -38,16 +39,16 @@ export! {
     }
 
     ["shmem_ctx_destroy"] fn(context: Context) {
-        let runtime = job(NAME).runtime;
+        job(NAME);
         if context == INVALID {
             return;
         }
         if context == DEFAULT_CONTEXT {
             fail(NAME, &"SHMEM_CTX_DEFAULT cannot be destroyed");
         }
-        check(NAME, runtime.quiet());
         if let Some(made) = drop_context(context) {
-            tracing::debug!(options = made.options, "a context was destroyed");
+            tracing::debug!(options = made.options, "a context is destroyed");
+            check(NAME, made.context.destroy());
         } else {
             fail(NAME, &"the context does not exist; was it destroyed before?");
         }

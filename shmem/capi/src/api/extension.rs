@@ -38,22 +38,22 @@ fn blocks(function: &str, (dst, sst): (isize, isize), block: usize, count: usize
 }
 
 unsafe fn put(function: &str, ctx: Context, dest: *mut u8, source: *const u8, blocks: &Blocks, pe: c_int) {
-    let (runtime, pe) = route(function, ctx, pe);
+    let (ops, pe) = route(function, ctx, pe);
     not_null(function, "source", source, blocks.block.saturating_mul(blocks.count));
     for i in 0..blocks.count {
         let (to, from) = (dest.wrapping_add(i * blocks.dest_step), source.wrapping_add(i * blocks.source_step));
         // SAFETY: what C promises.
-        check(function, unsafe { runtime.put(to, from, blocks.block, pe) });
+        check(function, unsafe { ops.put(to, from, blocks.block, pe) });
     }
 }
 
 unsafe fn get(function: &str, ctx: Context, dest: *mut u8, source: *const u8, blocks: &Blocks, pe: c_int) {
-    let (runtime, pe) = route(function, ctx, pe);
+    let (ops, pe) = route(function, ctx, pe);
     not_null(function, "dest", dest, blocks.block.saturating_mul(blocks.count));
     for i in 0..blocks.count {
         let (to, from) = (dest.wrapping_add(i * blocks.dest_step), source.wrapping_add(i * blocks.source_step));
         // SAFETY: what C promises.
-        check(function, unsafe { runtime.get(to, from, blocks.block, pe) });
+        check(function, unsafe { ops.get(to, from, blocks.block, pe) });
     }
 }
 

@@ -1,19 +1,19 @@
 //! Order and completion.
 
 use crate::fail::check;
-use crate::handle::{INVALID, runtime_of};
+use crate::handle::{INVALID, operations_on};
 use crate::job::job;
 
 export_ctx! {
-    // Without a context there is nothing to do, says OpenSHMEM. Contexts share an endpoint: what is complete or in order for all is so for each.
+    // Without a context there is nothing to do, says OpenSHMEM.
     |ctx| ["fence"] fn() {
         if ctx != INVALID {
-            check(NAME, runtime_of(NAME, ctx).fence());
+            check(NAME, operations_on(NAME, ctx).fence());
         }
     }
     |ctx| ["quiet"] fn() {
         if ctx != INVALID {
-            check(NAME, runtime_of(NAME, ctx).quiet());
+            check(NAME, operations_on(NAME, ctx).quiet());
         }
     }
 }

@@ -14,41 +14,41 @@ use crate::handle::{Context, route};
 /// What C promises: the local memory is valid for so many bytes.
 #[inline]
 unsafe fn put(function: &str, ctx: Context, dest: *mut u8, source: *const u8, bytes: usize, pe: c_int) {
-    let (runtime, pe) = route(function, ctx, pe);
+    let (ops, pe) = route(function, ctx, pe);
     not_null(function, "source", source, bytes);
     if bytes > 0 {
         // SAFETY: the caller's promise.
-        check(function, unsafe { runtime.put(dest, source, bytes, pe) });
+        check(function, unsafe { ops.put(dest, source, bytes, pe) });
     }
 }
 
 #[inline]
 unsafe fn get(function: &str, ctx: Context, dest: *mut u8, source: *const u8, bytes: usize, pe: c_int) {
-    let (runtime, pe) = route(function, ctx, pe);
+    let (ops, pe) = route(function, ctx, pe);
     not_null(function, "dest", dest, bytes);
     if bytes > 0 {
         // SAFETY: the caller's promise.
-        check(function, unsafe { runtime.get(dest, source, bytes, pe) });
+        check(function, unsafe { ops.get(dest, source, bytes, pe) });
     }
 }
 
 #[inline]
 unsafe fn put_nbi(function: &str, ctx: Context, dest: *mut u8, source: *const u8, bytes: usize, pe: c_int) {
-    let (runtime, pe) = route(function, ctx, pe);
+    let (ops, pe) = route(function, ctx, pe);
     not_null(function, "source", source, bytes);
     if bytes > 0 {
         // SAFETY: the caller's promise, until the next quiet.
-        check(function, unsafe { runtime.put_nbi(dest, source, bytes, pe) });
+        check(function, unsafe { ops.put_nbi(dest, source, bytes, pe) });
     }
 }
 
 #[inline]
 unsafe fn get_nbi(function: &str, ctx: Context, dest: *mut u8, source: *const u8, bytes: usize, pe: c_int) {
-    let (runtime, pe) = route(function, ctx, pe);
+    let (ops, pe) = route(function, ctx, pe);
     not_null(function, "dest", dest, bytes);
     if bytes > 0 {
         // SAFETY: the caller's promise, until the next quiet.
-        check(function, unsafe { runtime.get_nbi(dest, source, bytes, pe) });
+        check(function, unsafe { ops.get_nbi(dest, source, bytes, pe) });
     }
 }
 

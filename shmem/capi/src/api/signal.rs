@@ -24,14 +24,14 @@ unsafe fn put_signal(
     (word, value, op): Signal,
     pe: c_int,
 ) {
-    let (runtime, pe) = route(function, ctx, pe);
+    let (ops, pe) = route(function, ctx, pe);
     not_null(function, "source", source, bytes);
     let op = signal_op(function, op);
     if bytes == 0 {
-        return check(function, runtime.signal_op(word, value, op, pe));
+        return check(function, ops.signal_op(word, value, op, pe));
     }
     // SAFETY: what C promises.
-    check(function, unsafe { runtime.put_signal(dest, source, bytes, (word, value, op), pe) });
+    check(function, unsafe { ops.put_signal(dest, source, bytes, (word, value, op), pe) });
 }
 
 unsafe fn put_signal_nbi(
@@ -43,14 +43,14 @@ unsafe fn put_signal_nbi(
     (word, value, op): Signal,
     pe: c_int,
 ) {
-    let (runtime, pe) = route(function, ctx, pe);
+    let (ops, pe) = route(function, ctx, pe);
     not_null(function, "source", source, bytes);
     let op = signal_op(function, op);
     if bytes == 0 {
-        return check(function, runtime.signal_op(word, value, op, pe));
+        return check(function, ops.signal_op(word, value, op, pe));
     }
     // SAFETY: what C promises, until the next quiet.
-    check(function, unsafe { runtime.put_signal_nbi(dest, source, bytes, (word, value, op), pe) });
+    check(function, unsafe { ops.put_signal_nbi(dest, source, bytes, (word, value, op), pe) });
 }
 
 macro_rules! typed {
@@ -95,8 +95,8 @@ sizes! { sized }
 sized! { "mem", 1; }
 
 fn update(function: &str, ctx: Context, word: *mut u64, value: u64, op: SignalOp, pe: c_int) {
-    let (runtime, pe) = route(function, ctx, pe);
-    check(function, runtime.signal_op(word, value, op, pe));
+    let (ops, pe) = route(function, ctx, pe);
+    check(function, ops.signal_op(word, value, op, pe));
 }
 
 export! {

@@ -20,18 +20,18 @@ pub fn shape(function: &str, dest_stride: isize, source_stride: isize, size: usi
 }
 
 unsafe fn iput(function: &str, ctx: Context, dest: *mut u8, source: *const u8, shape: Strided, pe: c_int) {
-    let (runtime, pe) = route(function, ctx, pe);
+    let (ops, pe) = route(function, ctx, pe);
     not_null(function, "source", source, shape.count);
     // SAFETY: what C promises.
-    check(function, unsafe { runtime.iput(dest, source, shape, pe) });
+    check(function, unsafe { ops.iput(dest, source, shape, pe) });
 }
 
 unsafe fn iget(function: &str, ctx: Context, dest: *mut u8, source: *const u8, shape: Strided, pe: c_int) {
-    let (runtime, pe) = route(function, ctx, pe);
+    let (ops, pe) = route(function, ctx, pe);
     not_null(function, "dest", dest, shape.count);
     if shape.count > 0 {
         // SAFETY: what C promises.
-        check(function, unsafe { runtime.iget(dest, source, shape, pe) });
+        check(function, unsafe { ops.iget(dest, source, shape, pe) });
     }
 }
 

@@ -28,7 +28,7 @@ impl Core {
         if !matches!(request.kind, RequestKind::Broken | RequestKind::Offer | RequestKind::Accept) {
             return false;
         }
-        let dest = request.source + if request.from_host { self.n_pes } else { 0 };
+        let dest = self.answer_to(request.source, request.origin);
         let known = usize::from(request.lane) < self.caps.len() && dest < Endpoint::destinations(self.role, self.n_pes);
         // Each connection has one thing at a time to say, of which one may be answered and one be new.
         if known && self.about_connections.len() < 2 * self.connections.len() + 2 {
@@ -81,7 +81,7 @@ impl Endpoint {
     /// Returns whether this has to be looked at again.
     fn heed(&mut self, request: &Request) -> bool {
         let (lane, count) = (usize::from(request.lane), request.operand as u32);
-        let dest = request.source + if request.from_host { self.core.n_pes } else { 0 };
+        let dest = self.core.answer_to(request.source, request.origin);
         let known = self.core.renewals.entry((dest, lane)).or_default();
         let new = count.wrapping_sub(known.count).cast_signed() > 0;
         match request.kind {

@@ -32,11 +32,10 @@ impl Core {
     /// A message has come over `lane`, with this request.
     #[inline]
     pub(in crate::endpoint) fn note_use(&mut self, request: &Request, lane: usize) {
-        if self.uses.is_empty() {
-            return;
+        let first = self.answer_to(request.source, request.origin) as usize * self.caps.len();
+        if first >= self.uses.len() {
+            return; // nobody needs to know, or it is a context's endpoint, which has a single lane
         }
-        let dest = request.source + if request.from_host { self.n_pes } else { 0 };
-        let first = dest as usize * self.caps.len();
         let left = usize::from(request.lane);
         if request.kind == RequestKind::Move && left != lane && left < self.caps.len() {
             self.uses[first + left] = Use::Left;

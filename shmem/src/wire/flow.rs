@@ -1,0 +1,364 @@
+//! A flow: operations of host threads that are ordered and completed together. The default context is one, and so is
+//! each other context.
+//!
+//! Small operations go over the flow's host endpoint, which no other flow uses if it can have one of its own. Operations of
+//! at least [`MANY_RAILS_FROM`] bytes go over the proxy endpoint when it has several rails, where each flow is an
+//! issuer of its own. A fence between two operations on different endpoints is kept by draining the first before the
+//! second starts.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use symrail_proxy::HOST;
+use symrail_transport::endpoint::job::{Finished, Issue, Issuer, Job, Source};
+use symrail_transport::{Error, Pe};
+
+use super::host::Host;
+use super::outlets::Outlet;
+use super::wait::Wait;
+use super::{MANY_RAILS_FROM, Wire};
+use crate::staged::STAGED_OFFSET;
+
+/// Which endpoint an operation goes over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Path {
+    Host,
+    Engine,
+}
+
+impl Path {
+    const ALL: [Path; 2] = [Path::Host, Path::Engine];
+}
+
+/// A flag for each path.
+#[derive(Default)]
+struct Flags([AtomicBool; 2]);
+
+impl Flags {
+    #[inline]
+    fn get(&self, path: Path) -> bool {
+        self.0[path as usize].load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn set(&self, path: Path, value: bool) {
+        self.0[path as usize].store(value, Ordering::Relaxed);
+    }
+}
+
+/// What is remembered of a flow.
+#[derive(Default)]
+pub(crate) struct Flow {
+    /// From its first operation on the wire.
+    outlet: OnceLock<Outlet>,
+    /// Paths with operations since their last quiet; changed under the path's lock.
+    used: Flags,
+    /// Paths that a fence has closed since.
+    fenced: Flags,
+}
+
+impl Flow {
+    /// The default context's flow.
+    pub fn first(wire: &Wire) -> Flow {
+        Flow { outlet: OnceLock::from(wire.outlets.first()), ..Flow::default() }
+    }
+
+    /// Whether it has a host endpoint that no other flow uses.
+    pub fn has_own_endpoint(&self) -> bool {
+        self.outlet.get().is_some_and(|outlet| outlet.issuer != HOST)
+    }
+}
+
+/// A flow on the wire.
+#[derive(Clone, Copy)]
+pub(crate) struct Via<'a> {
+    wire: &'a Wire,
+    flow: &'a Flow,
+}
+
+impl<'a> Via<'a> {
+    pub fn new(wire: &'a Wire, flow: &'a Flow) -> Via<'a> {
+        Via { wire, flow }
+    }
+
+    #[inline]
+    fn outlet(&self) -> &'a Outlet {
+        self.flow.outlet.get_or_init(|| self.wire.outlets.take())
+    }
+
+    #[inline]
+    fn host(&self) -> &'a Host {
+        &self.outlet().host
+    }
+
+    #[inline]
+    fn issuer(&self) -> Issuer {
+        self.outlet().issuer
+    }
+
+    pub(super) fn wire(&self) -> &'a Wire {
+        self.wire
+    }
+
+    /// Progress for a host thread that waits for its own operations.
+    fn wait(&self) -> Wait<'a> {
+        Wait::for_operations(*self)
+    }
+
+    /// Progress for a host thread that waits for memory to change.
+    pub fn wait_for_memory(&self) -> Wait<'a> {
+        Wait::for_memory(*self)
+    }
+
+    /// Polls the host endpoint if that brings anything forward; nobody sends to a host endpoint first.
+    #[inline]
+    pub(super) fn poll_host(&self, now_and_then: bool) -> usize {
+        let Some(Outlet { host, .. }) = self.flow.outlet.get() else { return 0 };
+        // What was posted without a completion may still be on its way out of the provider.
+        let worthwhile = host.is_active() || (now_and_then && self.flow.used.get(Path::Host));
+        if worthwhile { host.try_lock().map_or(0, |mut side| side.poll()) } else { 0 }
+    }
+
+    /// Fails operations on the host endpoint that are too old.
+    pub(super) fn tick(&self) {
+        if let Some(outlet) = self.flow.outlet.get() {
+            outlet.host.lock().endpoint.tick(self.wire.seconds());
+        }
+    }
+
+    /// A put whose source may be re-used when this returns.
+    ///
+    /// # Safety
+    /// `source` is valid for reads of `len` bytes.
+    pub unsafe fn put(&self, pe: Pe, dest: u64, source: *const u8, len: u64) -> Result<(), Error> {
+        let job = Job::Put { dest, source: Source::Stable(source), len };
+        let path = self.path_of(&job);
+        if path == Path::Host && len <= self.wire.copy_limit as u64 {
+            let job = Job::Put { dest, source: Source::Copied(source), len };
+            // SAFETY: the bytes are copied during the call.
+            return unsafe { self.start(path, pe, job, None) }.map(drop);
+        }
+        // SAFETY: this call does not return before the operation is complete.
+        unsafe { self.run(path, pe, job) }.map(drop)
+    }
+
+    /// Starts an operation that a later quiet completes.
+    ///
+    /// # Safety
+    /// The operation's buffers stay valid, and sources unchanged, until then.
+    pub unsafe fn nbi(&self, pe: Pe, job: Job) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.start(self.path_of(&job), pe, job, None) }.map(drop)
+    }
+
+    /// Does an operation and waits for its end. Returns the value of a fetching AMO.
+    ///
+    /// # Safety
+    /// The operation's buffers are valid.
+    pub unsafe fn blocking(&self, pe: Pe, job: Job) -> Result<u64, Error> {
+        // SAFETY: the caller's promise, for as long as this call takes.
+        unsafe { self.run(self.path_of(&job), pe, job) }
+    }
+
+    /// A put-signal whose source may be re-used when this returns.
+    ///
+    /// # Safety
+    /// As for [`Via::put`].
+    pub unsafe fn put_signal(&self, pe: Pe, mut job: Job) -> Result<(), Error> {
+        let path = self.path_of(&job);
+        if let Job::PutSignal { source, len, .. } = &mut job
+            && path == Path::Host
+            && *len <= self.wire.copy_limit as u64
+        {
+            let (Source::Stable(ptr) | Source::Copied(ptr)) = *source;
+            *source = Source::Copied(ptr);
+            // SAFETY: the bytes are copied during the call.
+            return unsafe { self.start(path, pe, job, None) }.map(drop);
+        }
+        // SAFETY: this call does not return before the operation is complete.
+        unsafe { self.run(path, pe, job) }.map(drop)
+    }
+
+    fn path_of(&self, job: &Job) -> Path {
+        let staged =
+            |range: &Range<usize>| job.highest_offset() >= STAGED_OFFSET || range.contains(&job.local().addr());
+        let large = || self.wire.many_rails && job.bytes() >= MANY_RAILS_FROM && !matches!(job, Job::Amo { .. });
+        if self.wire.staged.as_ref().is_some_and(staged) || large() { Path::Engine } else { Path::Host }
+    }
+
+    /// Submits to a path, making room as needed. Returns the tag that the operation has there.
+    unsafe fn start(&self, path: Path, pe: Pe, job: Job, tagged: Option<()>) -> Result<u64, Error> {
+        self.wire.driver.expect_traffic();
+        self.keep_fence(path)?;
+        let mut wait = self.wait();
+        loop {
+            match path {
+                Path::Host => {
+                    let mut side = self.host().lock();
+                    if side.endpoint.ready() {
+                        self.flow.used.set(path, true);
+                        let tag = side.new_tag();
+                        let issue = Issue { issuer: HOST, tag: tagged.map(|()| tag) };
+                        // SAFETY: the caller's promise.
+                        return unsafe { side.endpoint.submit(pe, job, issue) }.map(|_| tag);
+                    }
+                    side.poll();
+                }
+                Path::Engine => {
+                    let tag = self.host().lock().new_tag();
+                    let mut engine = self.wire.driver.engine();
+                    if engine.ready() {
+                        self.flow.used.set(path, true);
+                        let issue = Issue { issuer: self.issuer(), tag: tagged.map(|()| tag) };
+                        // SAFETY: the caller's promise.
+                        let done = unsafe { engine.submit(pe, job, issue) }.map(|()| tag);
+                        drop(engine);
+                        return done;
+                    }
+                    engine.poll();
+                }
+            }
+            wait.step();
+        }
+    }
+
+    unsafe fn run(&self, path: Path, pe: Pe, job: Job) -> Result<u64, Error> {
+        // SAFETY: the caller's promise; this call waits for the end.
+        let tag = unsafe { self.start(path, pe, job, Some(())) }?;
+        let mut wait = self.wait();
+        loop {
+            if path == Path::Host {
+                let mut side = self.host().lock();
+                if side.poll_until(|side| !side.finished.is_empty())
+                    && let Some(result) = take(&mut side.finished, HOST, tag)
+                {
+                    return result;
+                }
+            } else {
+                let mut engine = self.wire.driver.engine();
+                engine.poll();
+                if let Some(result) = take(engine.host_finished(), self.issuer(), tag) {
+                    return result;
+                }
+            }
+            wait.step();
+        }
+    }
+
+    /// Orders what comes after it behind what came before it, per destination.
+    pub fn fence(&self) {
+        for path in Path::ALL {
+            let used = self.flow.used.get(path);
+            if used {
+                match path {
+                    Path::Host => self.host().lock().endpoint.fence(),
+                    Path::Engine => self.wire.driver.engine().fence(),
+                }
+            }
+            self.flow.fenced.set(path, used);
+        }
+    }
+
+    /// Before an operation on `path`: what a fence closed on the other path has to be delivered.
+    #[inline]
+    fn keep_fence(&self, path: Path) -> Result<(), Error> {
+        let other = if path == Path::Host { Path::Engine } else { Path::Host };
+        if self.flow.fenced.get(other) {
+            self.drain(other)?;
+            self.flow.fenced.set(other, false);
+        }
+        Ok(())
+    }
+
+    /// Waits until everything that was issued on the flow is delivered.
+    pub fn quiet(&self) -> Result<(), Error> {
+        let mut result = Ok(());
+        for path in Path::ALL {
+            if self.flow.used.get(path) {
+                result = result.and(self.drain(path));
+            }
+            self.flow.fenced.set(path, false);
+        }
+        result
+    }
+
+    fn drain(&self, path: Path) -> Result<(), Error> {
+        let mut wait = self.wait();
+        loop {
+            let quiet = match path {
+                Path::Host => {
+                    let mut side = self.host().lock();
+                    side.endpoint.start_quiet(HOST);
+                    side.poll_until(|side| side.endpoint.is_quiet(HOST));
+                    let error = side.endpoint.take_error(HOST);
+                    self.note_quiet(path, error, side.endpoint.is_quiet(HOST))?
+                }
+                Path::Engine => {
+                    let mut engine = self.wire.driver.engine();
+                    let issuer = self.issuer();
+                    engine.start_quiet(issuer);
+                    engine.poll();
+                    let error = engine.take_error(issuer);
+                    self.note_quiet(path, error, engine.is_quiet(issuer))?
+                }
+            };
+            if quiet {
+                return Ok(());
+            }
+            wait.step();
+        }
+    }
+
+    /// Whether a path is quiet; written down while its lock is held, so that no operation comes in between.
+    fn note_quiet(&self, path: Path, error: Option<Error>, quiet: bool) -> Result<bool, Error> {
+        error.map_or(Ok(()), Err)?;
+        if quiet {
+            self.flow.used.set(path, false);
+        }
+        Ok(quiet)
+    }
+
+    /// Writes a byte that the peer waits for and that no quiet has to wait for.
+    pub fn put_flag(&self, pe: Pe, dest: u64, value: u8) -> Result<(), Error> {
+        self.wire.driver.expect_traffic();
+        self.keep_fence(Path::Host)?;
+        let mut wait = self.wait();
+        loop {
+            let mut side = self.host().lock();
+            self.flow.used.set(Path::Host, true);
+            match side.endpoint.put_flag(pe, dest, value, Issue { issuer: HOST, tag: None }) {
+                Err(Error::Full { .. }) => drop(side.poll()),
+                done => return done,
+            }
+            drop(side);
+            wait.step();
+        }
+    }
+
+    /// Asks `pe`'s agent for a sign of life; an error after `TIMEOUT_S` without one.
+    pub fn probe(&self, pe: Pe) -> Result<(), Error> {
+        let tag = {
+            let mut side = self.host().lock();
+            self.flow.used.set(Path::Host, true);
+            let tag = side.new_tag();
+            side.endpoint.probe(pe, Issue { issuer: HOST, tag: Some(tag) })?;
+            tag
+        };
+        let mut wait = self.wait();
+        loop {
+            let mut side = self.host().lock();
+            side.poll();
+            if let Some(result) = take(&mut side.finished, HOST, tag) {
+                return result.map(drop);
+            }
+            drop(side);
+            wait.step();
+        }
+    }
+}
+
+fn take(finished: &mut Vec<Finished>, issuer: Issuer, tag: u64) -> Option<Result<u64, Error>> {
+    let at = finished.iter().rposition(|f| f.issuer == issuer && f.tag == tag)?;
+    Some(finished.swap_remove(at).result)
+}

@@ -1,0 +1,163 @@
+//! A PE's host endpoints: the first one, and those of contexts, each opened with its context's first operation.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use symrail_proxy::HOST;
+use symrail_transport::Pe;
+use symrail_transport::backend::Choice;
+use symrail_transport::endpoint::job::Issuer;
+use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
+use symrail_transport::env::Settings;
+use symrail_transport::region::Segment;
+use symrail_transport::wire::FROM_CONTEXT;
+
+use super::host::Host;
+use crate::runtime::lock;
+
+/// What it takes to open one more host endpoint.
+pub(crate) struct Opener {
+    pub choice: Choice,
+    pub settings: Settings,
+    pub policy: Policy,
+    pub me: Pe,
+    pub n_pes: u32,
+    /// Every PE's addresses.
+    pub peers: Vec<Addresses>,
+    /// The heap's segments, with what all PEs said about each; nothing while they have not.
+    pub segments: Vec<(Segment, Vec<Vec<u8>>)>,
+}
+
+/// A host endpoint, and for whom operations are counted that its user hands to the engine instead.
+#[derive(Clone)]
+pub(super) struct Outlet {
+    pub host: Arc<Host>,
+    pub issuer: Issuer,
+}
+
+/// All host endpoints.
+pub(super) struct Outlets {
+    first: Arc<Host>,
+    /// Those of contexts, in the order in which they were opened.
+    more: Box<[OnceLock<Arc<Host>>]>,
+    opened: AtomicUsize,
+    recording: AtomicBool,
+    opener: Mutex<Opener>,
+}
+
+impl Outlets {
+    pub fn new(first: Endpoint, opener: Opener) -> Outlets {
+        let most = if opener.choice.opens_more() { opener.settings.context_endpoints } else { 0 };
+        Outlets {
+            first: Arc::new(Host::new(first)),
+            more: (0..most).map(|_| OnceLock::new()).collect(),
+            opened: AtomicUsize::new(0),
+            recording: AtomicBool::new(false),
+            opener: Mutex::new(opener),
+        }
+    }
+
+    /// The default context's.
+    pub fn first(&self) -> Outlet {
+        Outlet { host: Arc::clone(&self.first), issuer: HOST }
+    }
+
+    /// One for a context: of its own, or the first one where there can be no more.
+    pub fn take(&self) -> Outlet {
+        let opener = lock(&self.opener);
+        let number = self.opened.load(Ordering::Relaxed);
+        let Some(place) = self.more.get(number) else { return self.first() };
+        // The setting's limit is below what an origin holds.
+        match opener.open(FROM_CONTEXT + number as u8) {
+            Ok(endpoint) => {
+                let host = Arc::clone(place.get_or_init(|| Arc::new(Host::new(endpoint))));
+                if self.recording.load(Ordering::Relaxed) {
+                    host.lock().endpoint.record();
+                }
+                self.opened.store(number + 1, Ordering::Release);
+                Outlet { host, issuer: HOST + 1 + number as Issuer }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a context shares the host endpoint: it cannot have one of its own");
+                self.first()
+            }
+        }
+    }
+
+    /// Those of contexts that are open.
+    pub fn of_contexts(&self) -> impl Iterator<Item = &Host> {
+        self.more.iter().take(self.opened.load(Ordering::Acquire)).filter_map(|host| host.get().map(Arc::as_ref))
+    }
+
+    /// All that are open.
+    pub fn all(&self) -> impl Iterator<Item = &Host> {
+        std::iter::once(self.first.as_ref()).chain(self.of_contexts())
+    }
+
+    /// Polls those where that brings anything forward and nobody else does. Whether it will go on doing so.
+    pub fn look_after(&self) -> bool {
+        self.all().filter(|host| host.look_after()).count() > 0
+    }
+
+    /// Records every work request from now on.
+    pub fn record(&self) {
+        let _opener = lock(&self.opener); // no endpoint is opened in between
+        self.recording.store(true, Ordering::Relaxed);
+        self.all().for_each(|host| host.lock().endpoint.record());
+    }
+
+    /// Registers a segment of the heap with all of them, and with those to come.
+    ///
+    /// # Safety
+    /// The segment stays mapped as long as the endpoints live.
+    ///
+    /// # Errors
+    /// What the provider says.
+    pub unsafe fn register(&self, segment: Segment) -> Result<(), symrail_transport::Error> {
+        let mut opener = lock(&self.opener);
+        for host in self.all() {
+            // SAFETY: the caller's promise.
+            unsafe { host.lock().endpoint.register(segment) }?;
+        }
+        opener.segments.push((segment, Vec::new()));
+        Ok(())
+    }
+
+    /// Takes in what all PEs said about a segment.
+    ///
+    /// # Errors
+    /// As for [`Endpoint::learn`].
+    pub fn learn(&self, id: u32, cards: &[Vec<u8>]) -> Result<(), symrail_transport::Error> {
+        let mut opener = lock(&self.opener);
+        for host in self.all() {
+            host.lock().endpoint.learn(id, cards)?;
+        }
+        for (segment, known) in &mut opener.segments {
+            if segment.id == id {
+                *known = cards.to_vec();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Opener {
+    fn open(&self, origin: u8) -> Result<Endpoint, symrail_transport::Error> {
+        let rails = self.choice.open_first(Role::Host, self.n_pes, &self.settings)?;
+        let mut endpoint = Endpoint::new(Role::Host, self.me, self.n_pes, rails, self.policy)?;
+        endpoint.introduce_as(origin);
+        for (addresses, pe) in self.peers.iter().zip(0..) {
+            if !addresses.proxy.is_empty() {
+                endpoint.connect(pe, addresses)?;
+            }
+        }
+        for (segment, cards) in &self.segments {
+            // SAFETY: whoever gave the segment vouched for it (`Outlets::register`, or where the opener was made).
+            unsafe { endpoint.register(*segment) }?;
+            if !cards.is_empty() {
+                endpoint.learn(segment.id, cards)?;
+            }
+        }
+        Ok(endpoint)
+    }
+}
