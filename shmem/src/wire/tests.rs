@@ -1,8 +1,6 @@
 //! What host threads rely on, over a fabric that refuses and delays.
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Mutex;
-
 use symrail_proxy::{Engine, Options};
 use symrail_transport::backend::{Choice, Nics};
 use symrail_transport::endpoint::{Addresses, Policy, Role};
@@ -16,11 +14,11 @@ use super::*;
 const WORDS: usize = 1024;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// PE 0's wire, and PE 1, which does nothing: the fabric moves bytes whenever PE 0 polls.
+/// PE 0's wire, and PE 1, which only answers.
 struct World {
     wire: Wire,
     flow: Flow,
-    _peer: Mutex<Endpoint>,
+    _peer: Proxy,
     memory: Vec<u64>,
 }
 
@@ -29,8 +27,8 @@ fn world(mischief: Mischief) -> World {
     let policy = Policy::new(&Settings::default(), false);
     let endpoint = |role, pe: u32, name| Endpoint::new(role, pe, 2, vec![fabric.open(name).unwrap()], policy).unwrap();
     let (mut host, proxy) = (endpoint(Role::Host, 0, "host"), endpoint(Role::Proxy, 0, "proxy"));
-    let mut peer = endpoint(Role::Proxy, 1, "peer");
     let mut engine = Engine::new(proxy, 0, 2);
+    let mut peer = Engine::new(endpoint(Role::Proxy, 1, "peer"), 1, 2);
     let addresses = [
         Addresses { host: host.addresses(), proxy: engine.addresses() },
         Addresses { host: peer.addresses(), proxy: peer.addresses() },
@@ -42,13 +40,13 @@ fn world(mischief: Mischief) -> World {
     let cards = unsafe { [engine.register(segment(base)).unwrap(), peer.register(segment(base.add(WORDS))).unwrap()] };
     // SAFETY: as above.
     unsafe { host.register(segment(base)) }.unwrap();
-    for endpoint in [&mut host, engine.endpoint()] {
+    for endpoint in [&mut host, engine.endpoint(), peer.endpoint()] {
         for (pe, address) in (0..).zip(&addresses) {
             endpoint.connect(pe, address).unwrap();
         }
         endpoint.learn(0, &cards).unwrap();
     }
-    let proxy = Proxy::start(engine, Options::default()).unwrap();
+    let [proxy, peer] = [engine, peer].map(|engine| Proxy::start(engine, Options::default()).unwrap());
     // Contexts get no endpoints of their own here.
     let choice = Choice {
         nics: Nics::Ibverbs(Vec::new()),
@@ -60,7 +58,7 @@ fn world(mischief: Mischief) -> World {
     let settings = Settings::default();
     let opener = Opener { choice, settings, policy, me: 0, n_pes: 2, peers: Vec::new(), segments: Vec::new() };
     let wire = Wire::new(host, opener, proxy, None);
-    World { flow: Flow::first(&wire), wire, _peer: Mutex::new(peer), memory }
+    World { flow: Flow::first(&wire), wire, _peer: peer, memory }
 }
 
 impl World {
