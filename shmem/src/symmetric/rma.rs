@@ -12,7 +12,7 @@ const STAGED: usize = 256 << 10;
 
 impl<T: Symmetric> SymSlice<'_, T> {
     /// Copies `source` to the elements from `start` on of `pe`. The source may be re-used when this returns; the
-    /// elements have changed after a [quiet](Runtime::quiet).
+    /// elements have changed after a [quiet](Operations::quiet).
     ///
     /// # Errors
     /// [`Error::OutOfBounds`], a PE that does not exist, or what the fabric says.
@@ -24,7 +24,7 @@ impl<T: Symmetric> SymSlice<'_, T> {
     }
 
     /// Starts to copy `count` elements of this PE's `source` from `source_start` on to the elements from `start` on of `pe`.
-    /// Complete after [`Runtime::quiet`]; what is written to the source until then may or may not be copied.
+    /// Complete after [`Operations::quiet`]; what is written to the source until then may or may not be copied.
     ///
     /// # Errors
     /// As for [`SymSlice::put`], and [`Error::OtherRuntime`].
@@ -58,7 +58,7 @@ impl<T: Symmetric> SymSlice<'_, T> {
     }
 
     /// Starts to copy `count` elements of `pe` from `start` on to this PE's `dest` from `dest_start` on. Complete after
-    /// [`Runtime::quiet`].
+    /// [`Operations::quiet`].
     ///
     /// # Errors
     /// As for [`SymSlice::put_nbi`].
@@ -73,7 +73,7 @@ impl<T: Symmetric> SymSlice<'_, T> {
         unsafe { self.ops.get_nbi(to.cast(), source.cast(), count * size_of::<T>(), pe) }
     }
 
-    /// Sets one element of `pe`; it has changed after a [quiet](Runtime::quiet).
+    /// Sets one element of `pe`; it has changed after a [quiet](Operations::quiet).
     ///
     /// # Errors
     /// As for [`SymSlice::put`].
@@ -154,7 +154,7 @@ impl<T: Symmetric> SymSlice<'_, T> {
         unsafe { self.ops.put_signal_borrowed(dest.cast(), from, len, (word, value, op), pe) }
     }
 
-    /// As [`SymSlice::put_signal`], from this PE's `source`; complete after [`Runtime::quiet`].
+    /// As [`SymSlice::put_signal`], from this PE's `source`; complete after [`Operations::quiet`].
     ///
     /// # Errors
     /// As for [`SymSlice::put_signal`], and [`Error::OtherRuntime`].
@@ -209,7 +209,7 @@ impl<T: Symmetric> SymSlice<'_, T> {
 }
 
 impl SymSlice<'_, u64> {
-    /// Sets, or adds to, a signal of `pe`; complete after [`Runtime::quiet`].
+    /// Sets, or adds to, a signal of `pe`; complete after [`Operations::quiet`].
     ///
     /// # Errors
     /// As for [`SymSlice::put`].
