@@ -109,7 +109,7 @@ fn who_settles_leaves_nothing_behind() {
 
 #[test]
 fn a_quiet_of_one_thread_does_not_end_that_of_another() {
-    let world = world(Mischief { delay: 220, ..ORDERLY });
+    let world = world(Mischief { delay: 252, ..ORDERLY });
     std::thread::scope(|scope| {
         for thread in 0..4usize {
             let world = &world;
@@ -118,6 +118,8 @@ fn a_quiet_of_one_thread_does_not_end_that_of_another() {
                     let word = 16 * thread;
                     // SAFETY: the source lives until the quiet.
                     unsafe { world.wire.put(1, 8 * word as u64, (&raw const round).cast(), 8) }.unwrap();
+                    // Others have their quiet meanwhile.
+                    std::thread::yield_now();
                     world.wire.quiet().unwrap();
                     assert_eq!(world.there(word), round, "thread {thread}");
                 }
