@@ -1,8 +1,6 @@
 //! What host threads rely on, over a fabric that refuses and delays.
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Mutex;
-
 use symrail_proxy::{Engine, Options};
 use symrail_transport::endpoint::{Addresses, Policy, Role};
 use symrail_transport::env::Settings;
@@ -15,10 +13,10 @@ use super::*;
 const WORDS: usize = 1024;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// PE 0's wire, and PE 1, which does nothing: the fabric moves bytes whenever PE 0 polls.
+/// PE 0's wire, and PE 1, which only serves.
 struct World {
     wire: Wire,
-    _peer: Mutex<Endpoint>,
+    _peer: Proxy,
     memory: Vec<u64>,
 }
 
@@ -27,12 +25,11 @@ fn world(mischief: Mischief) -> World {
     let policy = Policy::new(&Settings::default(), false);
     let endpoint = |role, pe: u32, name| Endpoint::new(role, pe, 2, vec![fabric.open(name).unwrap()], policy).unwrap();
     let (mut host, proxy) = (endpoint(Role::Host, 0, "host"), endpoint(Role::Proxy, 0, "proxy"));
-    let mut peer = endpoint(Role::Proxy, 1, "peer");
     let mut engine = Engine::new(proxy, 0, 2);
-    let host_of = |endpoint: &Endpoint| endpoint.addresses().remove(0);
+    let mut peer = Engine::new(endpoint(Role::Proxy, 1, "peer"), 1, 2);
     let addresses = [
-        Addresses { host: host_of(&host), proxy: engine.addresses() },
-        Addresses { host: host_of(&peer), proxy: peer.addresses() },
+        Addresses { host: host.addresses().remove(0), proxy: engine.addresses() },
+        Addresses { host: Vec::new(), proxy: peer.addresses() },
     ];
     let mut memory = vec![0u64; 2 * WORDS];
     let segment = |base: *mut u64| Segment { id: 0, offset: 0, len: 8 * WORDS as u64, base: base.cast() };
@@ -41,14 +38,14 @@ fn world(mischief: Mischief) -> World {
     let cards = unsafe { [engine.register(segment(base)).unwrap(), peer.register(segment(base.add(WORDS))).unwrap()] };
     // SAFETY: as above.
     unsafe { host.register(segment(base)) }.unwrap();
-    for endpoint in [&mut host, engine.endpoint()] {
+    for endpoint in [&mut host, engine.endpoint(), peer.endpoint()] {
         for (pe, address) in (0..).zip(&addresses) {
             endpoint.connect(pe, address).unwrap();
         }
         endpoint.learn(0, &cards).unwrap();
     }
-    let proxy = Proxy::start(engine, Options::default()).unwrap();
-    World { wire: Wire::new(host, proxy, None), _peer: Mutex::new(peer), memory }
+    let [proxy, peer] = [engine, peer].map(|engine| Proxy::start(engine, Options::default()).unwrap());
+    World { wire: Wire::new(host, proxy, None), _peer: peer, memory }
 }
 
 impl World {
@@ -109,7 +106,7 @@ fn who_settles_leaves_nothing_behind() {
 
 #[test]
 fn a_quiet_of_one_thread_does_not_end_that_of_another() {
-    let world = world(Mischief { delay: 252, ..ORDERLY });
+    let world = world(Mischief { delay: 245, ..ORDERLY });
     std::thread::scope(|scope| {
         for thread in 0..4usize {
             let world = &world;
