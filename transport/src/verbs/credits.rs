@@ -292,15 +292,18 @@ mod tests {
     fn every_short_history_keeps_the_books() {
         const STEPS: u32 = 6;
         const KINDS: usize = 10;
+        const CREDITS: u32 = 5;
         for history in 0..KINDS.pow(STEPS) {
-            let mut credits = Credits::new(3);
-            let mut pairs = [(); 2].map(|()| (SendQueue::new(2), Vec::new()));
+            let mut credits = Credits::new(CREDITS);
+            let mut pairs = [(); 2].map(|()| (SendQueue::new(8), Vec::new()));
             for step_number in 0..STEPS {
                 step(&mut pairs, &mut credits, history / KINDS.pow(step_number) % KINDS);
                 let outstanding: usize = pairs.iter().map(|(queue, _)| queue.entries.len()).sum();
-                let trailing: u32 = pairs.iter().map(|(queue, _)| queue.trailing).sum();
-                assert_eq!(credits.free as usize + outstanding, 3, "history {history}");
-                assert_eq!(credits.trailing, trailing, "history {history}");
+                assert_eq!(credits.free as usize + outstanding, CREDITS as usize, "history {history}");
+                let behind =
+                    |queue: &SendQueue| queue.entries.iter().rev().take_while(|entry| !entry.signalled).count();
+                let trailing: usize = pairs.iter().map(|(queue, _)| behind(queue)).sum();
+                assert_eq!(credits.trailing as usize, trailing, "history {history}");
                 let comes = pairs.iter().any(|(_, due)| !due.is_empty());
                 assert!(credits.free > 0 || comes, "history {history}: no credit and no completion to come");
             }
