@@ -4,7 +4,7 @@
 
 use symrail_proxy::engine::Engine;
 use symrail_transport::amo::{AmoOp, AmoType};
-use symrail_transport::endpoint::job::{Fetch, Issue, Job, Source};
+use symrail_transport::endpoint::job::{Fetch, Issue, Job, Signal, Source};
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::RailPolicy;
 use symrail_transport::mock::{Fabric, Mischief};
@@ -89,4 +89,32 @@ fn an_amo_that_its_rail_did_not_take_waits_until_the_rail_works() {
     assert!(engines[0].endpoint().take_error(0).is_none_or(|error| panic!("{error}")));
     assert!(engines[0].endpoint().is_quiet(0));
     assert_eq!(memory[2][8], 5);
+}
+
+/// A queue pair that refuses a write discards the signal behind it. The signal must not come over another rail then.
+#[test]
+fn a_signal_does_not_come_without_its_data() {
+    let fabric = Fabric::new(3, Mischief { again: 0, ..Mischief::default() });
+    let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
+    let mut engines = three_pes(&fabric, &mut memory, false);
+    let (source, last) = ([7u64; HEAP / 8 - 1], HEAP as u64 - 8);
+    let signal = Signal { offset: last, value: 1, op: AmoOp::Add };
+    let job = Job::PutSignal { dest: 0, source: Source::Stable(source.as_ptr().cast()), len: last, signal };
+    let mut refused = 0;
+    for round in 0..6 {
+        fabric.refuse_next_write(round as usize / 2 % LANES); // now and then the one that is used
+        // SAFETY: the source outlives the engines' use of it.
+        unsafe { engines[0].endpoint().submit(2, job, Issue { issuer: 0, tag: None }) }.unwrap();
+        for second in 0..8 {
+            for _ in 0..100 {
+                engines[0].endpoint().start_quiet(0);
+                engines.iter_mut().for_each(|engine| drop(engine.poll()));
+            }
+            engines.iter_mut().for_each(|e| e.endpoint().tick(8 * round + second));
+        }
+        assert!(engines[0].endpoint().is_quiet(0), "round {round}");
+        refused += u64::from(engines[0].endpoint().take_error(0).is_some_and(|e| e.to_string().contains("refuses")));
+        assert_eq!(memory[2][HEAP / 8 - 1], u64::from(round) + 1 - refused, "signals and puts that arrived");
+    }
+    assert!(refused > 0 && refused < 6, "{refused} of 6 were refused");
 }

@@ -186,6 +186,32 @@ fn the_flush_word_publishes_what_was_delivered() {
     });
 }
 
+/// A quiet covers what another producer has pushed, and finds out that it has failed.
+#[test]
+fn a_quiet_covers_what_others_pushed_before() {
+    explore(2, || {
+        let (producer, mut consumer) = channel(0);
+        let delivered = Arc::new(UnsafeCell::new(0u64));
+        let (memory, other) = (Arc::clone(&delivered), producer.clone());
+        let pushes = thread::spawn(move || push(&other, &Request::Nop));
+        let engine = thread::spawn(move || {
+            let position = take(&mut consumer).0;
+            memory.with_mut(|word| unsafe { *word = 10 });
+            assert!(consumer.fail(position));
+            consumer.publish();
+        });
+        pushes.join().unwrap();
+        let pushed = producer.pushed();
+        assert_eq!(pushed, 1, "it was told of one");
+        while producer.completed() < pushed {
+            thread::yield_now();
+        }
+        assert_eq!(producer.errors(), 1);
+        delivered.with(|word| assert_eq!(unsafe { *word }, 10));
+        engine.join().unwrap();
+    });
+}
+
 /// The value of a reply is never older than its state.
 #[test]
 fn a_reply_is_whole() {

@@ -3,7 +3,7 @@
 /// What a process uses.
 #[derive(Debug, Clone, Copy)]
 pub struct Used {
-    /// Resident memory in KiB.
+    /// Resident memory in KiB, but for pages of files, which come and go as the system pleases.
     pub kib: i64,
     /// Open descriptors.
     pub fds: usize,
@@ -20,8 +20,11 @@ impl Used {
     pub fn now() -> Used {
         let count = |path| std::fs::read_dir(path).unwrap().count();
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        let kib = resident.split_whitespace().next().unwrap().parse().unwrap();
+        let resident = |kind: &str| -> i64 {
+            let line = status.lines().find_map(|line| line.strip_prefix(kind)).unwrap();
+            line.split_whitespace().next().unwrap().parse().unwrap()
+        };
+        let kib = resident("RssAnon:") + resident("RssShmem:");
         Used { kib, fds: count("/proc/self/fd"), threads: count("/proc/self/task") }
     }
 }

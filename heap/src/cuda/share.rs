@@ -182,6 +182,45 @@ mod tests {
         assert!(error.to_string().contains("0 of 1 came"), "{error}");
     }
 
+    #[test]
+    fn another_user_gets_nothing_and_keeps_nobody_waiting() {
+        // SAFETY: takes and touches nothing.
+        if unsafe { nix::libc::geteuid() } != 0 {
+            println!("SKIPPED: to be another user for a while, a test has to be started by root");
+            return;
+        }
+        let exchanges = [0, 1].map(|pe| Exchange::listen(pe).unwrap());
+        let names = exchanges.each_ref().map(Exchange::name);
+        let inodes = std::thread::scope(|scope| {
+            // One says nothing, one claims to be the peer.
+            let strangers = scope.spawn(|| {
+                // SAFETY: the system call itself, unlike libc's function, concerns this thread only, which ends soon.
+                assert_eq!(unsafe { nix::libc::syscall(nix::libc::SYS_setresuid, 65534, 65534, 65534) }, 0);
+                let address = SocketAddr::from_abstract_name(names[0]).unwrap();
+                let [silent, mut liar] = [(); 2].map(|()| UnixStream::connect_addr(&address).unwrap());
+                liar.write_all(&1u32.to_le_bytes()).unwrap();
+                [silent, liar]
+            });
+            let strangers = strangers.join().unwrap();
+            let pes = exchanges.into_iter().zip([0u32, 1]).map(|(exchange, pe)| {
+                let peer = 1 - pe;
+                let name = names[peer as usize];
+                scope.spawn(move || {
+                    let (file, begun) = (tempfile(), Instant::now());
+                    let got = exchange.swap(pe, file.as_raw_fd(), &[(peer, name)], Duration::from_secs(10)).unwrap();
+                    assert!(begun.elapsed() < Duration::from_secs(5));
+                    (fstat(file.as_fd()).unwrap().st_ino, fstat(got[0].as_fd()).unwrap().st_ino)
+                })
+            });
+            let inodes: Vec<_> = pes.collect::<Vec<_>>().into_iter().map(|pe| pe.join().unwrap()).collect();
+            for stranger in strangers {
+                assert!(receive(0, &stranger).is_err());
+            }
+            inodes
+        });
+        assert_eq!((inodes[0].0, inodes[1].0), (inodes[1].1, inodes[0].1));
+    }
+
     fn tempfile() -> OwnedFd {
         nix::sys::memfd::memfd_create(c"exchange", nix::sys::memfd::MFdFlags::MFD_CLOEXEC).unwrap()
     }

@@ -107,7 +107,7 @@ fn who_settles_leaves_nothing_behind() {
 
 #[test]
 fn a_quiet_of_one_thread_does_not_end_that_of_another() {
-    let world = world(Mischief { delay: 220, again: 0, software: false, ..Mischief::default() });
+    let world = world(Mischief { delay: 245, again: 0, software: false, ..Mischief::default() });
     std::thread::scope(|scope| {
         for thread in 0..4usize {
             let world = &world;
@@ -116,6 +116,8 @@ fn a_quiet_of_one_thread_does_not_end_that_of_another() {
                     let word = 16 * thread;
                     // SAFETY: the source lives until the quiet.
                     unsafe { world.via().put(1, 8 * word as u64, (&raw const round).cast(), 8) }.unwrap();
+                    // Others have their quiet meanwhile.
+                    std::thread::yield_now();
                     world.via().quiet().unwrap();
                     assert_eq!(world.there(word), round, "thread {thread}");
                 }

@@ -1,5 +1,6 @@
 //! Everything at once, for as long as the argument says (seconds): puts with signals of random sizes to random PEs, gets, adds and
-//! fetch-adds, all of it verified. Prints `rounds: N` and, of each PE, `memory: KIB KIB`: after a tenth of the time and at the end.
+//! fetch-adds, all of it verified. Prints `rounds: N` and, of each PE, `memory: KIB …`: after each tenth
+//! of the time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::{Duration, Instant};
@@ -125,23 +126,23 @@ fn main() -> std::process::ExitCode {
     pe::run(|rt| {
         let mut soak = Soak::new(rt)?;
         let stop = rt.alloc_slice::<u64>(1)?;
-        let (begun, mut round, mut early) = (Instant::now(), 0, None);
+        let (begun, mut round, mut memory) = (Instant::now(), 0, Vec::new());
         while stop.read(0)? == 0 {
             for _ in 0..ROUNDS {
                 round += 1;
                 soak.round(round)?;
             }
-            if early.is_none() && begun.elapsed() > seconds / 10 {
-                early = Some(Used::now());
+            if begun.elapsed() > seconds / 10 * (memory.len() as u32 + 1) {
+                memory.push(Used::now().kib);
             }
             if rt.my_pe() == 0 && begun.elapsed() > seconds {
                 (0..rt.n_pes()).try_for_each(|pe| stop.p(0, 1, pe))?;
             }
             rt.barrier_all()?;
         }
-        let late = Used::now();
+        memory.push(Used::now().kib);
         soak.check()?;
-        println!("memory: {} {}", early.unwrap_or(late).kib, late.kib);
+        println!("memory:{}", memory.iter().map(|kib| format!(" {kib}")).collect::<String>());
         if rt.my_pe() == 0 {
             println!("rounds: {round}");
         }

@@ -166,6 +166,9 @@ impl Endpoint {
             // The lane keeps the message behind the data. The count goes up first: completions may come in between.
             self.core.expect(op, 1);
             self.launch_data(pe, op, lane, dest, source.ptr, len, true);
+            if self.core.has_failed(op) {
+                return self.core.release(op); // a signal must not come without its data
+            }
             self.core.unexpect(op, 1);
             self.launch_signal(pe, lane, op, signal, urgent);
         } else {
@@ -189,6 +192,9 @@ impl Endpoint {
         // As above.
         self.core.expect(op, 1);
         self.launch_data(pe, op, lane, dest, source, len, true);
+        if self.core.has_failed(op) {
+            return self.core.release(op);
+        }
         self.core.unexpect(op, 1);
         self.launch_word_amo(pe, op, WordAmo::of_signal(signal), false);
     }
@@ -437,6 +443,11 @@ impl Core {
             && self.role == super::Role::Proxy
             && peer.down == 0
             && peer.pinned.is_none()
+    }
+
+    /// Whether an operation has failed, or is over without having been completed.
+    pub(super) fn has_failed(&self, op: OpHandle) -> bool {
+        self.ops.get(op).is_none_or(|o| o.fault.is_some())
     }
 
     pub(super) fn expect(&mut self, op: OpHandle, count: u32) {

@@ -136,6 +136,8 @@ pub(super) struct State {
     half_open: BTreeSet<(usize, usize)>,
     /// Ends of connections that have been cut at least once, with the other ends.
     links: HashMap<(usize, usize), Link>,
+    /// The rail whose next write is refused, as a queue pair does it: nothing behind it arrives.
+    refuses: Option<usize>,
     /// The rail over which each word's atomics come.
     atomic_words: HashMap<usize, usize>,
 }
@@ -323,6 +325,17 @@ impl State {
             self.reports[flight.from].push_back(Report::Failed(id, fault));
             return;
         }
+        if self.refuses == Some(flight.from)
+            && let (Cargo::Write { .. }, Some(id)) = (&flight.cargo, flight.id)
+        {
+            self.refuses = None;
+            let fault = Fault { code: 13, text: "the mock fabric refuses it".into(), retryable: false };
+            self.reports[flight.from].push_back(Report::Failed(id, fault));
+            let flights = std::mem::take(&mut self.flights);
+            let (behind, rest): (VecDeque<_>, _) = flights.into_iter().partition(|f| f.from == flight.from);
+            self.flights = rest;
+            return behind.into_iter().for_each(|flight| self.deliver(flight, Fate::Lost));
+        }
         match flight.cargo {
             Cargo::Write { to, bytes, immediate } => {
                 // SAFETY: the address was checked against registered memory when the write was posted.
@@ -392,6 +405,7 @@ impl Fabric {
             greeted: BTreeSet::new(),
             half_open: BTreeSet::new(),
             links: HashMap::new(),
+            refuses: None,
             atomic_words: HashMap::new(),
         })))
     }
@@ -421,6 +435,11 @@ impl Fabric {
     /// It works again.
     pub fn bring_up(&self, number: usize) {
         self.state().down[number] = false;
+    }
+
+    /// The next write over a rail is refused, and what is behind it does not arrive.
+    pub fn refuse_next_write(&self, number: usize) {
+        self.state().refuses = Some(number);
     }
 
     /// Rail `end` goes on believing in a connection with `other`, which knows that it is broken.

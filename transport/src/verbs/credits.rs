@@ -251,6 +251,65 @@ mod tests {
         assert_eq!(queue.admit(&mut credits, None), Some(1));
     }
 
+    /// One step of two queue pairs that share a completion queue. A queue pair is its queue and the sequence numbers that will
+    /// give a completion.
+    fn step(pairs: &mut [(SendQueue, Vec<u32>); 2], credits: &mut Credits, what: usize) {
+        let (queue, due) = &mut pairs[what % 2];
+        match what / 2 {
+            posted @ 0..=1 => {
+                // With an id, or without.
+                let Some(sequence) = queue.admit(credits, (posted == 0).then_some(1)) else { return };
+                due.extend(queue.signal_last(credits, true).then_some(sequence));
+            }
+            2 => {
+                // A chain of two, which the device refuses; without credits for the second, the first is posted.
+                let Some(sequence) = queue.admit(credits, None) else { return };
+                let signalled = queue.signal_last(credits, false);
+                if queue.admit(credits, Some(2)).is_some() {
+                    queue.signal_last(credits, true);
+                    assert_eq!(queue.retract(credits, 2).count(), 2);
+                } else if queue.signal_last(credits, true) || signalled {
+                    due.push(sequence);
+                }
+            }
+            3 if !due.is_empty() => {
+                let sequence = due.remove(0);
+                queue.complete(credits, sequence, Outcome::Done, |ended| assert!(!ended.failed));
+            }
+            4 => {
+                // The queue pair fails: its last work request reports for all.
+                let last = queue.first.wrapping_add(queue.entries.len() as u32).wrapping_sub(1);
+                queue.complete(credits, last, Outcome::Flushed, |ended| assert!(ended.failed));
+                queue.reset();
+                due.clear();
+            }
+            _ => {}
+        }
+    }
+
+    /// Every sequence of so many steps: no credit is lost or made, and whoever has none left has a completion to come.
+    #[test]
+    fn every_short_history_keeps_the_books() {
+        const STEPS: u32 = 6;
+        const KINDS: usize = 10;
+        const CREDITS: u32 = 5;
+        for history in 0..KINDS.pow(STEPS) {
+            let mut credits = Credits::new(CREDITS);
+            let mut pairs = [(); 2].map(|()| (SendQueue::new(8), Vec::new()));
+            for step_number in 0..STEPS {
+                step(&mut pairs, &mut credits, history / KINDS.pow(step_number) % KINDS);
+                let outstanding: usize = pairs.iter().map(|(queue, _)| queue.entries.len()).sum();
+                assert_eq!(credits.free as usize + outstanding, CREDITS as usize, "history {history}");
+                let behind =
+                    |queue: &SendQueue| queue.entries.iter().rev().take_while(|entry| !entry.signalled).count();
+                let trailing: usize = pairs.iter().map(|(queue, _)| behind(queue)).sum();
+                assert_eq!(credits.trailing as usize, trailing, "history {history}");
+                let comes = pairs.iter().any(|(_, due)| !due.is_empty());
+                assert!(credits.free > 0 || comes, "history {history}: no credit and no completion to come");
+            }
+        }
+    }
+
     /// Posts without ids on any mix of queue pairs never stop for want of a completion.
     #[test]
     fn credits_always_come_back() {

@@ -83,11 +83,14 @@ impl VerbsRail {
             sys::IBV_WC_WR_FLUSH_ERR => ": discarded because the connection had failed",
             _ => "",
         };
+        // The last two are the NIC's own: soft-RoCE's, for one, when its interface is switched off while it sends.
         let of_the_way = [
             sys::IBV_WC_RETRY_EXC_ERR,
             sys::IBV_WC_RNR_RETRY_EXC_ERR,
             sys::IBV_WC_RESP_TIMEOUT_ERR,
             sys::IBV_WC_WR_FLUSH_ERR,
+            sys::IBV_WC_LOC_QP_OP_ERR,
+            sys::IBV_WC_FATAL_ERR,
         ];
         let text = format!("{text}{advice} (vendor error {:#x})", wc.vendor_err);
         Fault { code: wc.status.cast_signed(), text, retryable: of_the_way.contains(&wc.status) }

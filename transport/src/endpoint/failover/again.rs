@@ -27,7 +27,7 @@ impl Core {
         stranded.retain(|&id| {
             let Some(&request) = self.work.get(id) else { return false };
             let (lane, home) = (usize::from(request.lane), usize::from(request.home));
-            let over = request.op != 0 && self.ops.get(request.op).is_none_or(|op| op.fault.is_some());
+            let over = request.op != 0 && self.has_failed(request.op);
             if over {
                 self.retire(id); // its operation has failed; nobody may count on what it would write
                 self.release(request.op);
