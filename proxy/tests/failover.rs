@@ -108,7 +108,7 @@ fn a_signal_does_not_come_without_its_data() {
         for second in 0..8 {
             for _ in 0..100 {
                 engines[0].endpoint().start_quiet(0);
-                engines.iter_mut().for_each(|engine| drop(engine.poll()));
+                engines.iter_mut().for_each(|engine| _ = engine.poll());
             }
             engines.iter_mut().for_each(|e| e.endpoint().tick(8 * round + second));
         }

@@ -109,8 +109,9 @@ impl Pe {
     /// As for [`Engine::submit`].
     unsafe fn submit(&mut self, pe: u32, job: Job, issue: Issue) -> Result<(), Error> {
         match &mut self.host {
-            // SAFETY: the caller's promise, for both.
+            // SAFETY: the caller's promise.
             Some(host) => unsafe { host.submit(pe, job, issue) }.map(drop),
+            // SAFETY: as above.
             None => unsafe { self.engine.submit(pe, job, issue) },
         }
     }
