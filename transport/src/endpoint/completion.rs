@@ -67,8 +67,9 @@ impl RailSink for Sink<'_> {
 
     fn broken(&mut self, fault: Fault) {
         self.core.counters[self.lane].failed += 1;
-        if fault.retryable {
-            self.core.suspect(self.lane, &fault);
+        if fault.retryable && self.core.fails_over() {
+            tracing::debug!(rail = %self.core.caps[self.lane].name, %fault, "a work request without completion failed");
+            return self.core.suspect(self.lane, &fault);
         }
         // What was posted without a completion is followed by a flush request, whose acknowledgement will not come.
         tracing::warn!(rail = %self.core.caps[self.lane].name, %fault, "a work request without completion failed");

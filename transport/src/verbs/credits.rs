@@ -111,6 +111,17 @@ impl SendQueue {
         true
     }
 
+    /// Takes credits for one more work request that will be signalled: its completion ends all before it.
+    pub fn admit_last(&mut self, credits: &mut Credits) -> Option<u32> {
+        let sequence = self.admit(credits, None)?;
+        if let Some(last) = self.entries.back_mut() {
+            last.signalled = true;
+        }
+        credits.trailing -= self.trailing;
+        (self.trailing, self.trailing_ids) = (0, 0);
+        Some(sequence)
+    }
+
     /// Takes back the `count` last work requests, which were not posted after all; the first of them first.
     pub fn retract(&mut self, credits: &mut Credits, count: usize) -> impl Iterator<Item = Option<OpId>> {
         let keep = self.entries.len().saturating_sub(count);

@@ -247,6 +247,26 @@ impl VerbsRail {
         Err(PostError::Failed(why))
     }
 
+    /// Posts what its failed queue pair discards at once, with a completion: that ends work requests before it which have none of their own.
+    pub(super) fn post_last(&mut self, index: usize) {
+        let Some(peer) = self.peers.get_mut(index).filter(|peer| !peer.sent.is_empty()) else { return };
+        // Without room there are others that will be completed.
+        let Some(sequence) = peer.sent.admit_last(&mut self.credits) else { return };
+        let mut request = sys::ibv_send_wr {
+            wr_id: work_id(index as Dest, sequence),
+            opcode: sys::IBV_WR_SEND,
+            send_flags: sys::IBV_SEND_SIGNALED,
+            ..Default::default()
+        };
+        let mut bad = null_mut();
+        // SAFETY: one request without data; the queue pair is live.
+        let code = unsafe { sys::data_path::post_send(peer.queue.raw(), &raw mut request, &mut bad) };
+        if code != 0 {
+            tracing::warn!("destination {index}: the queue pair takes nothing any more (code {code})");
+            peer.sent.retract(&mut self.credits, 1).for_each(drop);
+        }
+    }
+
     /// Posts the chain; gives the ids of those that were refused, always the last ones of it.
     fn post_chain(&mut self) -> Result<(), (Vec<Option<OpId>>, Fault)> {
         let chain = &mut self.chain;

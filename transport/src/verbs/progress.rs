@@ -25,6 +25,7 @@ impl VerbsRail {
             if let Err(error) = peer.queue.fail() {
                 tracing::warn!("destination {index}: {error}");
             }
+            self.post_last(index);
         }
     }
 

@@ -57,6 +57,7 @@ impl Endpoint {
         }
         let offers = self.core.role == Role::Host || dest <= self.core.me;
         let offer = if offers { self.renew(dest, lane) } else { None };
+        tracing::debug!(dest, lane, offers, offer, "a connection is broken");
         let renewal = self.core.renewals.entry((dest, lane)).or_default();
         let Some(offer) = offer else {
             let count = renewal.count;
@@ -83,6 +84,7 @@ impl Endpoint {
         let (lane, count) = (usize::from(request.lane), request.operand as u32);
         let dest = self.core.answer_to(request.source, request.origin);
         let known = self.core.renewals.entry((dest, lane)).or_default();
+        tracing::debug!(dest, lane, count, known = ?known, kind = ?request.kind, "about a connection");
         let new = count.wrapping_sub(known.count).cast_signed() > 0;
         match request.kind {
             RequestKind::Broken if count == known.count && !known.offered => {
