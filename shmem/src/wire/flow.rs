@@ -327,7 +327,7 @@ impl<'a> Via<'a> {
         loop {
             let mut side = self.host().lock();
             self.flow.used.set(Path::Host, true);
-            match side.endpoint.put_flag(pe, dest, value, Issue { issuer: HOST, tag: None }) {
+            match side.endpoint.put_flag(pe, dest, value) {
                 Err(Error::Full { .. }) => drop(side.poll()),
                 done => return done,
             }

@@ -1,7 +1,7 @@
 //! Small puts that need no operation of their own.
 
 use super::Endpoint;
-use super::job::{Issue, Job, Source};
+use super::job::{Issue, Issuer, Job, Source};
 use super::post::{Work, WorkRequest};
 use crate::amo::{AmoOp, AmoType};
 use crate::error::Result;
@@ -9,6 +9,8 @@ use crate::pe::Pe;
 use crate::rail::{LocalBuf, LocalKey, Notify, WriteOptions};
 use crate::wire::{Request, RequestKind};
 
+/// Whose flags are where an operation is needed for one: that it failed is no error of another operation. Host threads are issuer 0.
+const FLAGS: Issuer = 1;
 /// The largest put that travels as a request when others can travel with it.
 const GATHERED_MAX: u64 = 64;
 
@@ -78,12 +80,13 @@ impl Endpoint {
         true
     }
 
-    /// Writes one byte that nobody's quiet has to wait for: a flag that its reader waits for. The endpoint is active until
-    /// the byte has left. Flags arrive in the order in which they are put.
+    /// Writes one byte that nobody's quiet has to wait for: a flag that its reader waits for. For host endpoints. The endpoint is
+    /// active until the byte has left. That it did not arrive is noticed by whoever waits for it, or for what would follow. Flags
+    /// arrive in the order in which they are put.
     ///
     /// # Errors
     /// As for [`Endpoint::submit`].
-    pub fn put_flag(&mut self, pe: Pe, dest: u64, value: u8, issue: Issue) -> Result<()> {
+    pub fn put_flag(&mut self, pe: Pe, dest: u64, value: u8) -> Result<()> {
         let job = Job::Put { dest, source: Source::Copied(&raw const value), len: 1 };
         self.core.validate(pe, &job)?;
         let undeferred = self.core.peers.get(pe as usize).is_some_and(|p| p.deferred.is_empty());
@@ -105,6 +108,6 @@ impl Endpoint {
             self.fence(); // behind flags that are on their way over other lanes
         }
         // SAFETY: the byte is copied during the call.
-        unsafe { self.submit(pe, job, issue) }.map(drop)
+        unsafe { self.submit(pe, job, Issue { issuer: FLAGS, tag: None }) }.map(drop)
     }
 }
