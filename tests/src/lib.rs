@@ -9,6 +9,7 @@
 //! | [`job`] | starting a job and looking at what became of it |
 //! | [`path`] | the ways from PE to PE: mapped, providers, rails, policies |
 //! | [`pe`] | what all test programs have in common |
+//! | [`unlaunched`] | jobs without a launcher |
 //! | [`pattern`] | bytes and values that tell where they come from |
 //! | [`used`] | memory, descriptors and threads of a process |
 //! | [`device`] | the CPU device of a PE |
@@ -24,4 +25,5 @@ pub mod ops;
 pub mod path;
 pub mod pattern;
 pub mod pe;
+pub mod unlaunched;
 pub mod used;

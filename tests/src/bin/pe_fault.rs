@@ -9,14 +9,14 @@
 //! | `survive OPERATION kill\|stop` | started without a launcher: starts PE 1 itself, which is killed or stopped in the middle of the operation; prints what PE 0 is told, and how long that took |
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::process::{Child, Command, ExitCode};
+use std::process::{Child, ExitCode};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use symrail::bootstrap::uid;
 use symrail::{AmoOp, AmoType, Cmp, Error, Result, Runtime, Settings, SignalOp, SymSlice};
-use symrail_tests::pe;
+use symrail_tests::{pe, unlaunched};
 
 /// Operations that go well before something happens to PE 1.
 const GOING_WELL: u64 = 50;
@@ -149,18 +149,11 @@ fn slices(words: &SymSlice<'_, u64>, peer: u32) {
 
 /// PE 0 of a job of two without a launcher; PE 1 is the same program, started with the traces of a unique id.
 fn survive(operation: &str, death: &str) -> ExitCode {
-    if std::env::var_os(uid::UID).is_some() {
-        // SAFETY: takes numbers only.
-        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    if unlaunched::is_other() {
         return pe::run(|rt| victim(rt, operation, death));
     }
     let id = uid::create(None).unwrap();
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(std::env::args_os().skip(1))
-        .envs([(uid::UID, id.to_hex()), (uid::PE, "1".into()), (uid::N_PES, "2".into())])
-        .env("SYMRAIL_FAKE_HOST", std::env::var("TEST_OTHER_HOST").unwrap_or_default())
-        .spawn()
-        .unwrap();
+    let mut child = unlaunched::start_other(id);
     let rt = Runtime::join(Settings::from_env().unwrap(), uid::open(id, 0, 2).unwrap()).unwrap();
     symrail_tests::path::check(&rt);
     let told = survivor(&rt, operation);

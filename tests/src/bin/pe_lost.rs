@@ -20,7 +20,7 @@ use symrail::bootstrap::uid;
 use symrail::collective::Reduction;
 use symrail::team::{Group, Team};
 use symrail::{Cmp, Result, Runtime, Settings, SignalOp, SymSlice};
-use symrail_tests::pe;
+use symrail_tests::{pe, unlaunched};
 
 const N: u32 = 4;
 const LOST: u32 = N - 1;
@@ -32,9 +32,7 @@ const FAR: &str = "10.92.0.2";
 
 fn main() -> ExitCode {
     let death = pe::arg(0, String::new());
-    if std::env::var_os(uid::UID).is_some() {
-        // SAFETY: takes numbers only.
-        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    if unlaunched::is_other() {
         let rt = Runtime::init().unwrap();
         symrail_tests::path::check(&rt);
         let ended = if rt.my_pe() == LOST { be_lost(&rt, &death) } else { survive(&rt, || ()) };

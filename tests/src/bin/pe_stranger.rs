@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 
 use symrail::bootstrap::uid;
 use symrail::{Cmp, Result, Runtime, Settings, SignalOp};
-use symrail_tests::pe;
+use symrail_tests::{pe, unlaunched};
 
 /// Who has nothing to do with the job: `nobody`.
 const NOBODY: u32 = 65534;
@@ -31,9 +31,7 @@ fn main() -> ExitCode {
         opened.iter().filter(|(_, opened)| *opened).for_each(|(path, _)| println!("opened: {}", path.display()));
         flood(address.parse().unwrap());
     }
-    if std::env::var_os(uid::UID).is_some() {
-        // SAFETY: takes numbers only.
-        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    if unlaunched::is_other() {
         return pe::run(|rt| work(rt, || ()));
     }
     tracing_subscriber::fmt()
@@ -41,11 +39,7 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .init();
     let id = uid::create(None).unwrap();
-    let mut other = Command::new(std::env::current_exe().unwrap())
-        .envs([(uid::UID, id.to_hex()), (uid::PE, "1".into()), (uid::N_PES, "2".into())])
-        .env("SYMRAIL_FAKE_HOST", std::env::var("TEST_OTHER_HOST").unwrap_or_default())
-        .spawn()
-        .unwrap();
+    let mut other = unlaunched::start_other(id);
     let rt = Runtime::join(Settings::from_env().unwrap(), uid::open(id, 0, 2).unwrap()).unwrap();
     symrail_tests::path::check(&rt);
     let processes = [std::process::id(), other.id()];
