@@ -4,7 +4,8 @@
 #   scripts/gpu.sh build            where Rust is: builds and strips them into target/gpu/
 #   scripts/gpu.sh [run] [FOLDER]   where GPUs are: runs everything from FOLDER (target/gpu/)
 #
-# One GPU: two PEs share it. With NVSHMEM and MPI installed, the same kernels run on NVSHMEM for a comparison.
+# PARTS chooses among: suite (verify and measure), perf, sanitize, nvshmem (the same kernels on NVSHMEM, for a comparison), again
+# (ROUNDS=100 of all checks). One GPU: two PEs share it.
 # NVLink multicast is never used.
 set -uo pipefail
 root=$(dirname "$(realpath "$0")")/..
@@ -27,35 +28,68 @@ case_of() {
   local title=$1
   shift
   printf '\n== %s\n' "$title"
-  timeout --kill-after=5 120 env "$@" || { echo "FAILED ($?): $title"; failed=1; }
+  timeout --kill-after=5 ${LIMIT:-120} env "$@" || { echo "FAILED ($?): $title"; failed=1; }
 }
 
 run() {
   command -v nvidia-smi >/dev/null || { echo "SKIPPED: no NVIDIA GPU on this machine"; exit 0; }
   nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
-  local nvrtc pes=2
+  local nvrtc
   nvrtc=$(find / -name 'libnvrtc.so.1*' -not -path '/proc/*' 2>/dev/null | head -1)
-  local suite="$bin/gpu_suite --nvrtc $(dirname "$nvrtc") ${SUITE-}"
-  local common="SYMRAIL_HEAP_SIZE=512M SYMRAIL_PROXY_POLL=spin SYMRAIL_TIMEOUT_S=30"
-  # shellcheck disable=SC2086
-  {
-    case_of "device heap, NVLink" $common "$bin/symrail" run -n $pes -- $suite --heap device
-    case_of "pinned heap, mapped" $common SYMRAIL_PROXY_CHANNELS=2 "$bin/symrail" run -n $pes -- $suite --heap pinned
-    for provider in ${PROVIDERS:-shm 'tcp;ofi_rxm'}; do
-      case_of "pinned heap, proxy over $provider" $common SYMRAIL_DISABLE_P2P=1 SYMRAIL_PROXY_CHANNELS=2 \
-        SYMRAIL_LIBFABRIC_PROVIDER="$provider" "$bin/symrail" run -n $pes -- $suite --heap pinned
-    done
-    # What no rail reaches is staged; each PE plays a host of its own, and TCP has four rails.
-    for provider in ${PROVIDERS:-shm 'tcp;ofi_rxm'}; do
-      local rails=
-      [ "$provider" = shm ] || rails="--rails 4"
-      case_of "device heap, staged over $provider" $common SYMRAIL_HEAP_KIND=device SYMRAIL_PROXY_CHANNELS=2 \
-        SYMRAIL_LIBFABRIC_PROVIDER="$provider" "$bin/symrail" run -n $pes --hosts $pes $rails -- $suite --heap staged
-    done
-  }
-  nvshmem
+  LD_LIBRARY_PATH=$(dirname "$nvrtc")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  export LD_LIBRARY_PATH
+  local part
+  for part in ${PARTS:-suite perf sanitize nvshmem}; do $part; done
   exit $failed
 }
+
+pes=2
+common="SYMRAIL_PROXY_POLL=spin SYMRAIL_TIMEOUT_S=30 SYMRAIL_PROXY_CHANNELS=2"
+mapped="$common SYMRAIL_HEAP_KIND=device SYMRAIL_HEAP_SIZE=2560M SYMRAIL_LIBFABRIC_PROVIDER=shm"
+pinned="$common SYMRAIL_HEAP_KIND=pinned SYMRAIL_HEAP_SIZE=512M"
+staged="$common SYMRAIL_HEAP_KIND=device SYMRAIL_HEAP_SIZE=512M"
+tcp='tcp;ofi_rxm'
+
+# Verifies, then measures, on every kind of heap and path.
+suite() {
+  local run="$bin/symrail run -n $pes" suite="$bin/gpu_suite ${SUITE-}" provider
+  case_of "device heap, mapped" $mapped $run -- $suite
+  case_of "pinned heap, mapped" $pinned $run -- $suite
+  for provider in ${PROVIDERS:-shm "$tcp"}; do
+    case_of "pinned heap, proxy over $provider" $pinned SYMRAIL_DISABLE_P2P=1 SYMRAIL_LIBFABRIC_PROVIDER="$provider" $run -- $suite
+  done
+  # What no rail reaches is staged; each PE plays a host of its own, and TCP has four rails.
+  for provider in ${PROVIDERS:-shm "$tcp"}; do
+    local rails=
+    [ "$provider" = shm ] || rails="--rails 4"
+    case_of "device heap, staged over $provider" $staged SYMRAIL_LIBFABRIC_PROVIDER="$provider" $run --hosts $pes $rails -- $suite
+  done
+}
+
+# Every test of `symrail perf`, started by kernels.
+perf() {
+  local cuda="$bin/symrail perf --device cuda -n $pes"
+  local each="put-lat get-lat put-pingpong amo-lat amo-rate signal-lat put-signal-pingpong fence-lat p-rate put-rate barrier-lat"
+  case_of "perf, device heap, mapped" $mapped $cuda $each put-bw get-bw alltoall-bw -b 8 -e 16M --hosts 1
+  case_of "perf, pinned heap, mapped" $pinned $cuda $each put-bw get-bw -b 8 -e 1M -i 200 --hosts 1
+  case_of "perf, pinned heap, $tcp, 2 rails" $pinned SYMRAIL_LIBFABRIC_PROVIDER="$tcp" $cuda $each put-bw get-bw -b 8 -e 64K -i 50 -w 5 --hosts 2 --rails 2
+  case_of "perf, device heap, staged, shm" $staged SYMRAIL_LIBFABRIC_PROVIDER=shm $cuda $each put-bw get-bw -b 8 -e 64K -i 50 -w 5 --hosts 2
+}
+
+# The checks under compute-sanitizer. Driver calls that may fail (what is tried first) are no errors of ours.
+sanitize() {
+  local tool of="$bin/gpu_suite --no-bench"
+  command -v compute-sanitizer >/dev/null || { echo "SKIPPED: no compute-sanitizer"; return; }
+  for tool in memcheck racecheck; do
+    local under="compute-sanitizer --tool $tool --error-exitcode 9 --report-api-errors no"
+    case_of "$tool, device heap, mapped" $mapped SYMRAIL_HEAP_SIZE=512M SYMRAIL_TIMEOUT_S=100 "$bin/symrail" run -n $pes -- $under $of
+    case_of "$tool, pinned heap, proxy" $pinned SYMRAIL_TIMEOUT_S=100 SYMRAIL_DISABLE_P2P=1 SYMRAIL_LIBFABRIC_PROVIDER=shm \
+      "$bin/symrail" run -n $pes -- $under $of
+  done
+}
+
+# The checks again and again: ROUNDS=100 PARTS=again scripts/gpu.sh
+again() { SUITE="--no-bench --rounds ${ROUNDS:-100}" suite; }
 
 # The same kernels on NVSHMEM.
 nvshmem() {

@@ -76,6 +76,8 @@ int main() {
             ns = median(out, [&] { p_rate<<<1, threads>>>((int*)area, 20000, out); });
             printf("p 4 B, %4d threads                             %9.2f M/s\n", threads, 20000.0 * threads / ns * 1e3);
         }
+        ns = median(out, [&] { put_quiet<<<1, 1>>>(area + (1 << 20), 1 << 20, 20, out); });
+        printf("put 1 MiB by one thread                         %9.2f GB/s\n", 20.0 * (1 << 20) / ns);
         cudaEvent_t a, b;
         CUDA(cudaEventCreate(&a));
         CUDA(cudaEventCreate(&b));

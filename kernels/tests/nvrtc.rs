@@ -25,7 +25,7 @@ fn nvrtc() -> Option<Nvrtc> {
 #[test]
 fn every_program_becomes_ptx_and_machine_code() {
     let Some(nvrtc) = nvrtc() else { return };
-    for program in Program::OWN.into_iter().chain([Program::STREAM]) {
+    for program in Program::OWN.into_iter().chain([Program::STREAM, Program::PERF]) {
         for arch in ARCHITECTURES {
             let compiled = nvrtc.compile(&program, arch).unwrap();
             assert_eq!(compiled.log, "", "{} for {arch}", program.name());

@@ -45,6 +45,8 @@ const CONTENDED: Duration = Duration::from_millis(50);
 const SLICE: Duration = Duration::from_micros(300);
 /// Idle polls between two looks at the clock.
 const POLLS_PER_LOOK: u32 = 16;
+/// The first sleep where no wait object can wake us.
+const SHORTEST_NAP: Duration = Duration::from_micros(20);
 /// The longest sleep where no wait object can wake us: while something happened not long ago, and otherwise.
 const LONGEST_NAP: Duration = Duration::from_micros(100);
 const LONGEST_IDLE_NAP: Duration = Duration::from_millis(2);
@@ -66,9 +68,20 @@ pub struct Driver {
     asleep: AtomicBool,
     /// Every rail has a wait object, so that a sleeping proxy thread misses nothing.
     wakes: bool,
+    /// Devices whose requests wake nobody.
+    watches: AtomicU32,
     bell: EventFd,
     started: Instant,
     errand: OnceLock<Errand>,
+}
+
+/// A device's channels under watch; ends when dropped.
+pub struct Watch(Arc<Driver>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.watches.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// What [`Driver::look_after`] takes.
@@ -107,6 +120,7 @@ impl Driver {
             stop: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
             wakes,
+            watches: AtomicU32::new(0),
             bell,
             started: Instant::now(),
             errand: OnceLock::new(),
@@ -155,6 +169,15 @@ impl Driver {
     pub fn wake(&self) {
         // A full counter means that it is awake already.
         let _ = self.bell.write(1);
+    }
+
+    /// Keeps the proxy thread looking at the channels, because a device pushes to them that cannot ring their doorbell: a GPU.
+    /// With a core to spare it polls all the while, else it takes the shortest naps.
+    #[must_use]
+    pub fn watch(self: &Arc<Driver>) -> Watch {
+        self.watches.fetch_add(1, Ordering::Relaxed);
+        self.wake();
+        Watch(Arc::clone(self))
     }
 
     /// Gives the proxy thread something to look after besides the engine, once: it polls what host threads have posted and
@@ -275,7 +298,7 @@ fn run(driver: &Driver, options: Options) {
     };
     let mut pace = Pace::new(options.spare_core);
     let (mut look, mut rounds, mut idle_polls) = (LOOK, 0u32, 0u32);
-    let mut nap = Duration::from_micros(20);
+    let mut nap = SHORTEST_NAP;
     let mut turns_seen = 0;
     let (mut contended, mut contended_until) = (false, pace.until);
     while !driver.stop.load(Ordering::Acquire) {
@@ -295,7 +318,7 @@ fn run(driver: &Driver, options: Options) {
         }
         if driver.try_poll() > 0 {
             pace.go_on();
-            nap = Duration::from_micros(20);
+            nap = SHORTEST_NAP;
             continue;
         }
         idle_polls = idle_polls.wrapping_add(1);
@@ -305,7 +328,8 @@ fn run(driver: &Driver, options: Options) {
         }
         let now = Instant::now();
         contended = now < contended_until;
-        if now < pace.until && !contended {
+        let watching = driver.watches.load(Ordering::Relaxed) > 0;
+        if (now < pace.until || (watching && options.spare_core)) && !contended {
             std::thread::yield_now();
             let back = Instant::now();
             if back - now > SLICE {
@@ -322,7 +346,11 @@ fn run(driver: &Driver, options: Options) {
         };
         if may_sleep {
             let left_behind = driver.run_errand();
-            let longest = if rail_fds.is_some() && !left_behind { LONGEST_SLEEP } else { nap };
+            let longest = match rail_fds {
+                _ if watching => SHORTEST_NAP,
+                Some(_) if !left_behind => LONGEST_SLEEP,
+                _ => nap,
+            };
             let asleep = Instant::now();
             driver.asleep.store(options.spare_core && !contended, Ordering::Relaxed);
             let woken = sleep(driver, rail_fds.as_deref().unwrap_or(&[]), &bells, longest);

@@ -73,6 +73,8 @@ pub(crate) struct Card {
     /// The window's keys, and bytes of the heap in memory that the CPU cannot touch; nothing where there is none.
     pub window: Vec<u8>,
     staged: u64,
+    /// By which GPUs of its host map that heap; nothing where it is in no GPU.
+    pub device: Vec<u8>,
 }
 
 impl Card {
@@ -89,12 +91,13 @@ impl Card {
             segment: Vec::new(),
             window: Vec::new(),
             staged: 0,
+            device: Vec::new(),
         }
     }
 
-    /// The same with a heap of `bytes` that is staged through a window.
-    pub fn with_staged(self, bytes: usize, window: Vec<u8>) -> Card {
-        Card { window, staged: bytes as u64, ..self }
+    /// The same with a heap of `bytes` that is staged through a window, or mapped by GPUs.
+    pub fn with_staged(self, bytes: usize, window: Vec<u8>, device: Vec<u8>) -> Card {
+        Card { window, staged: bytes as u64, device, ..self }
     }
 
     /// The card of a PE whose rails are on `fabric`, with their addresses and the first segment's keys.
@@ -126,6 +129,7 @@ impl Card {
         same_among("the fabric (SYMRAIL_TRANSPORT, SYMRAIL_LIBFABRIC_PROVIDER)", &cards, wired, |c| c.fabric.clone())?;
         same_among("SYMRAIL_IB_MODE", &cards, wired, |c| c.ib_mode.clone())?;
         same("SYMRAIL_AMO_PATH", &cards, |c| if c.native_amo { "native" } else { "agent" }.into())?;
+        same("SYMRAIL_HEAP_KIND (memory of GPUs)", &cards, |c| (!c.device.is_empty()).to_string())?;
         same("SYMRAIL_HEAP_KIND and SYMRAIL_HEAP_SIZE (bytes that are staged)", &cards, |c| c.staged.to_string())?;
         same("SYMRAIL_CHECK_COLLECTIVES", &cards, |c| u8::from(c.check_collectives).to_string())?;
         Ok(cards)
@@ -184,6 +188,7 @@ mod tests {
             segment: vec![5],
             window: vec![],
             staged: 0,
+            device: vec![],
         }
     }
 

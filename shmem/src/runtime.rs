@@ -18,6 +18,7 @@ use crate::bootstrap::{self, Bootstrap};
 use crate::card::{Card, Hello};
 use crate::context::Contexts;
 use crate::error::{Error, Result};
+use crate::gpu::{Pinned, Shared, gpu_of};
 use crate::observe::figures::Figures;
 use crate::observe::{Reporter, Trace};
 use crate::program_data::ProgramData;
@@ -57,7 +58,11 @@ pub struct Runtime {
     pub(crate) sync: SyncArea,
     pub(crate) data: ProgramData,
     pub(crate) bootstrap: Mutex<Box<dyn Bootstrap>>,
+    /// Every PE's kernels reach every heap, so they perform all of their AMOs themselves.
+    pub(crate) device_atomics: bool,
     // Last: everything above points into them.
+    /// The heaps of this host as the PE's GPU reaches them, if they are pinned for it.
+    pub(crate) pinned: Option<Pinned>,
     /// Keeps the peers' heaps mapped.
     _peers: PeerMap,
     pub(crate) heap: Mutex<SymmetricHeap>,
@@ -95,13 +100,19 @@ impl Runtime {
     /// As for [`Runtime::init`].
     pub fn join(settings: Settings, mut bootstrap: Box<dyn Bootstrap>) -> Result<Runtime> {
         let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
-        let staged = Staged::new(me, &settings)?;
+        let mut staged = Staged::new(me, n_pes, &settings)?;
         // What the runtime needs for itself is in host memory in any case.
         let mut own = settings.clone();
         own.heap_kind = HeapKind::Host;
-        let heap = SymmetricHeap::new(me, &own)?;
+        let pinned_for = if settings.heap_kind == HeapKind::Pinned { Some(gpu_of(me)?) } else { None };
+        let heap = match pinned_for {
+            // A GPU's kernels know of the heap once and for all.
+            Some(_) => SymmetricHeap::with_growth(me, &own, settings.heap_size as u64)?,
+            None => SymmetricHeap::new(me, &own)?,
+        };
         let first = segments(&heap);
-        let gpu = staged.as_ref().and_then(|staged| staged.gpu()?.pci());
+        let gpu = staged.as_ref().and_then(Staged::shared).map(Shared::gpu).or(pinned_for.as_ref());
+        let gpu = gpu.and_then(|gpu| gpu.pci());
         let hello = Hello::new(heap.handle(), allowed_cpus(), gpu);
         let (handles, host) = Hello::decode_all(&bootstrap.allgather(&hello.encode())?, me)?;
         let opened = open(&settings, me, n_pes, &host);
@@ -117,7 +128,10 @@ impl Runtime {
             Err(_) => Card::without_wire(&settings),
         };
         let window = opened.as_ref().map_or_else(|_| Vec::new(), |o| o.window.clone());
-        let mine = mine.with_staged(staged.as_ref().map_or(0, |s| s.len), window);
+        let mine = match &staged {
+            Some(staged) => mine.with_staged(staged.len, window, staged.shared().map_or_else(Vec::new, Shared::card)),
+            None => mine,
+        };
         let cards = Card::decode_all(&bootstrap.allgather(&mine.encode())?)?;
         let mut peers = PeerMap::new(me, n_pes, heap.handle().clone(), heap.base())?;
         let mut unmapped = None;
@@ -125,6 +139,10 @@ impl Runtime {
             if matches!(peers.open(pe, handle)?, Reach::Wire(_)) {
                 unmapped.get_or_insert(pe);
             }
+        }
+        if let Some(shared) = staged.as_mut().and_then(Staged::shared_mut) {
+            let cards: Vec<_> = cards.iter().map(|card| card.device.clone()).collect();
+            shared.open(&cards, Duration::from_secs(settings.timeout_s))?;
         }
         let wire = match (opened, unmapped) {
             (Ok(opened), _) => connect(opened, &settings, (me, &cards), &first, staged.as_ref()),
@@ -157,8 +175,11 @@ impl Runtime {
             reporter.inspect_err(|error| tracing::warn!(%error, "nobody can look at this PE's figures")).ok();
         let (base, bases) = (heap.base().as_ptr().expose_provenance(), peers.bases_now());
         let committed = first.iter().map(|s| s.len as usize).sum();
+        let pinned = pinned_for.map(|gpu| Pinned::new(&gpu, &bases, committed)).transpose()?;
         // Nobody may be written to before everybody's proxy runs.
-        bootstrap.barrier()?;
+        let all_reached = staged.as_ref().and_then(Staged::shared).is_some_and(|s| s.bases().iter().all(|&base| base != 0));
+        let all_reached = bootstrap.allgather(&[u8::from(all_reached)])?;
+        let device_atomics = all_reached.iter().all(|said| said == &[1]);
         let mut runtime = Runtime {
             me,
             n_pes,
@@ -179,6 +200,8 @@ impl Runtime {
             sync: SyncArea::default(),
             data: ProgramData::default(),
             bootstrap: Mutex::new(bootstrap),
+            device_atomics,
+            pinned,
             _peers: peers,
             heap: Mutex::new(heap),
             staged,
@@ -295,10 +318,10 @@ impl Runtime {
         all
     }
 
-    /// Whether `pe`'s memory is reached by loads and stores.
+    /// Whether host threads reach `pe`'s memory by loads and stores.
     #[must_use]
     pub fn is_mapped(&self, pe: Pe) -> bool {
-        self.bases.get(pe as usize).is_some_and(|&b| b != 0)
+        self.staged.is_none() && self.bases.get(pe as usize).is_some_and(|&b| b != 0)
     }
 
     /// Leaves the job: waits for what is under way and for all others. Collective.

@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-use symrail_heap::cuda::{CudaError, CudaMover, DeviceHeap, Gpu};
+use symrail_heap::cuda::CudaMover;
 use symrail_heap::guarded::{GuardedMemory, GuardedMover};
 use symrail_heap::{Mover, SymmetricHeap};
 use symrail_proxy::stage::WINDOW_BYTES;
@@ -18,6 +18,7 @@ use symrail_transport::env::{HeapKind, Settings};
 use symrail_transport::region::Segment;
 
 use crate::error::{Error, Result};
+use crate::gpu::Shared;
 use crate::runtime::{Runtime, lock};
 
 /// The symmetric offset of the first byte: beyond every heap in host memory.
@@ -30,7 +31,7 @@ const PART: usize = 1 << 20;
 /// What is behind the addresses.
 enum Memory {
     Guarded(Arc<GuardedMemory>),
-    Device(DeviceHeap),
+    Device(Shared),
 }
 
 /// The heap, and what has to live as long as it.
@@ -48,32 +49,19 @@ impl Staged {
     ///
     /// # Errors
     /// No GPU, no memory, or a kind of heap that this build does not have.
-    pub fn new(me: Pe, settings: &Settings) -> Result<Option<Staged>> {
+    pub fn new(me: Pe, n_pes: u32, settings: &Settings) -> Result<Option<Staged>> {
         let bytes = settings.heap_size;
         let memory = match settings.heap_kind {
-            HeapKind::Host => return Ok(None),
+            HeapKind::Host | HeapKind::Pinned => return Ok(None),
             HeapKind::Guarded => Memory::Guarded(GuardedMemory::new(bytes).map_err(|e| Error::System {
                 what: "making guarded memory",
                 reason: format!("{}: {}", e.call, e.errno.desc()),
             })?),
-            HeapKind::Device => {
-                let gpu = Gpu::open(Gpu::current().unwrap_or(me as i32 % Gpu::count().max(1)))?;
-                let mut heap = DeviceHeap::reserve(&gpu, bytes as u64)?;
-                heap.grow(bytes as u64)?;
-                Memory::Device(heap)
-            }
-            HeapKind::Pinned => {
-                return Err(symrail_transport::Error::Unsupported {
-                    what: "SYMRAIL_HEAP_KIND=pinned".into(),
-                    by: "this build".into(),
-                    remedy: "use SYMRAIL_HEAP_KIND=host or device".into(),
-                }
-                .into());
-            }
+            HeapKind::Device => Memory::Device(Shared::new(me, n_pes, settings)?),
         };
         let (base, len) = match &memory {
             Memory::Guarded(memory) => (memory.base().addr().get(), memory.bytes()),
-            Memory::Device(heap) => (heap.base() as usize, heap.committed() as usize),
+            Memory::Device(shared) => (shared.heap().base() as usize, shared.heap().committed() as usize),
         };
         let first = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(base)).unwrap_or(NonNull::dangling());
         let heap = Mutex::new(SymmetricHeap::over(me, settings, first, len as u64)?);
@@ -94,7 +82,7 @@ impl Staged {
                     reason: format!("{}: {}", e.call, e.errno.desc()),
                 })?)
             }
-            Memory::Device(heap) => Box::new(CudaMover::new(heap.gpu(), WINDOW_BYTES)?),
+            Memory::Device(shared) => Box::new(CudaMover::new(shared.gpu(), WINDOW_BYTES)?),
         })
     }
 
@@ -104,10 +92,18 @@ impl Staged {
         Segment { id: STAGED_ID, offset: STAGED_OFFSET, len: self.len as u64, base }
     }
 
-    /// The GPU that it is in.
-    pub fn gpu(&self) -> Option<&Arc<Gpu>> {
+    /// The heap and its peers', if it is in a GPU.
+    pub fn shared(&self) -> Option<&Shared> {
         match &self.memory {
-            Memory::Device(heap) => Some(heap.gpu()),
+            Memory::Device(shared) => Some(shared),
+            Memory::Guarded(_) => None,
+        }
+    }
+
+    /// As [`Staged::shared`].
+    pub fn shared_mut(&mut self) -> Option<&mut Shared> {
+        match &mut self.memory {
+            Memory::Device(shared) => Some(shared),
             Memory::Guarded(_) => None,
         }
     }
@@ -120,24 +116,12 @@ impl Staged {
     }
 }
 
-impl From<CudaError> for Error {
-    fn from(error: CudaError) -> Error {
-        Error::System { what: "using the GPU", reason: error.to_string() }
-    }
-}
-
 impl Runtime {
     /// Whether an address is in memory that the CPU cannot touch.
     #[inline]
     #[must_use]
     pub fn is_staged(&self, ptr: *const u8) -> bool {
         self.staged.as_ref().is_some_and(|s| ptr.addr().wrapping_sub(s.base) < s.len)
-    }
-
-    /// The GPU that the symmetric heap is in, if it is in one.
-    #[must_use]
-    pub fn gpu(&self) -> Option<&Arc<Gpu>> {
-        self.staged.as_ref().and_then(Staged::gpu)
     }
 
     /// Refuses what host threads do with the bytes themselves.

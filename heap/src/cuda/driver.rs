@@ -190,14 +190,18 @@ impl Gpu {
         self.synchronize()
     }
 
-    /// Copies to device memory.
+    /// Copies to device memory, and waits until it is there: by itself the driver returns when it has read the source, and kernels on
+    /// streams of their own do not wait for the rest.
     ///
     /// # Errors
     /// What the driver says; it checks the device's range.
     pub fn write(&self, at: CUdeviceptr, from: &[u8]) -> Result<()> {
         self.bind()?;
-        // SAFETY: the slice is read during the call; the driver checks the device's range.
-        unsafe { cuda!(self.ordinal, cuMemcpyHtoD_v2(at, from.as_ptr().cast(), from.len())) }
+        // SAFETY: the slice is read during the call; the driver checks the device's range. Null is the stream of such copies.
+        unsafe {
+            cuda!(self.ordinal, cuMemcpyHtoD_v2(at, from.as_ptr().cast(), from.len()))?;
+            cuda!(self.ordinal, cuStreamSynchronize(null_mut()))
+        }
     }
 
     /// Copies from device memory.

@@ -2,7 +2,6 @@
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use cudarc::driver::sys::{self, CUdeviceptr};
@@ -16,8 +15,6 @@ use crate::host::HostIdentity;
 /// Bytes of a card.
 pub const CARD_LEN: usize = 192;
 const MAGIC: [u8; 4] = *b"SyDv";
-
-static GENERATION: AtomicU32 = AtomicU32::new(1);
 
 /// Why a peer's device heap is not mapped.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,6 +124,13 @@ struct Peer {
     why_not: NotMapped,
 }
 
+impl Peer {
+    fn forget(&mut self) {
+        self.range = None;
+        self.segments.clear();
+    }
+}
+
 /// The mapped device heaps of peers.
 #[derive(Debug)]
 pub struct DevicePeers {
@@ -169,7 +173,7 @@ impl DevicePeers {
             kind: segment.kind,
             private: self.private,
             segment: segment.id,
-            generation: GENERATION.fetch_add(1, Ordering::Relaxed),
+            generation: segment.generation,
             offset: segment.offset,
             bytes: segment.bytes,
             capacity: self.capacity,
@@ -180,7 +184,9 @@ impl DevicePeers {
         Ok(Offer { card, exchange })
     }
 
-    /// Maps the segments that all PEs have offered; `cards` holds everybody's, in order of PEs. Collective.
+    /// Maps the segments that all PEs have offered; `cards` holds everybody's, in order of PEs. What is mapped already costs a
+    /// look-up and no message; a segment of a later generation takes the place of all that was mapped of that peer.
+    /// Collective, also in what is mapped already.
     ///
     /// # Errors
     /// Cards that are none, or a peer of this host that does not come. A peer that cannot be mapped is none: see [`why`](Self::why).
@@ -190,7 +196,8 @@ impl DevicePeers {
         let swaps = |card: &Card| card.kind == HandleKind::FileDescriptor && card.host == self.host && !card.private;
         let mut with = Vec::new();
         if swaps(&offer.card) {
-            let others = cards.iter().zip(0u32..).filter(|(card, pe)| *pe != self.me && swaps(card));
+            let new = |pe: u32, card: &Card| pe != self.me && swaps(card) && !self.has(pe, card);
+            let others = cards.iter().zip(0u32..).filter(|(card, pe)| new(*pe, card));
             with.extend(others.map(|(card, pe)| (pe, card.name)));
         }
         let mut fds = Vec::new();
@@ -202,6 +209,9 @@ impl DevicePeers {
             let Some(peer) = self.peers.get_mut(pe as usize) else { break };
             if pe == self.me || peer.segments.contains(&(card.segment, card.generation)) {
                 continue;
+            }
+            if peer.segments.iter().any(|(segment, _)| *segment == card.segment) {
+                peer.forget();
             }
             let fd = with.iter().position(|(p, _)| *p == pe).and_then(|at| fds.get(at));
             peer.why_not = if self.private || card.private {
@@ -218,9 +228,22 @@ impl DevicePeers {
                 }
             };
             tracing::info!(pe, why = ?peer.why_not, "device heap not mapped");
-            peer.range = None;
+            peer.forget();
         }
         Ok(())
+    }
+
+    fn has(&self, pe: u32, card: &Card) -> bool {
+        let peer = self.peers.get(pe as usize);
+        peer.is_some_and(|peer| peer.segments.contains(&(card.segment, card.generation)))
+    }
+
+    /// Takes a peer's heap out of this GPU's address space. Kernels that use it have ended.
+    pub fn close(&mut self, pe: u32) {
+        if let Some(peer) = self.peers.get_mut(pe as usize) {
+            peer.forget();
+            peer.why_not = NotMapped::NotOpened;
+        }
     }
 
     /// Where each PE's heap starts in this GPU's address space; 0 where it is not mapped.

@@ -3,6 +3,7 @@
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use cudarc::driver::sys::{
     self, CUdevice_attribute, CUdeviceptr, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp,
@@ -11,6 +12,9 @@ use cudarc::driver::sys::{
 
 use super::driver::Gpu;
 use super::error::{CudaError, Result, cuda, failed};
+
+/// Counts segments.
+static GENERATION: AtomicU32 = AtomicU32::new(1);
 
 /// How a segment is handed to other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +46,8 @@ pub struct DeviceSegment {
     pub bytes: u64,
     /// How it is handed to others.
     pub kind: HandleKind,
+    /// Tells it from every other segment that this process has ever had.
+    pub generation: u32,
     memory: CUmemGenericAllocationHandle,
 }
 
@@ -99,7 +105,8 @@ impl DeviceHeap {
             return Err(error);
         }
         let id = self.segments.len() as u32;
-        self.segments.push(DeviceSegment { id, offset: self.committed, bytes, kind, memory });
+        let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
+        self.segments.push(DeviceSegment { id, offset: self.committed, bytes, kind, generation, memory });
         gpu.fill(self.range.base + self.committed, 0, bytes as usize)?;
         self.committed += bytes;
         tracing::debug!(gpu = gpu.ordinal(), segment = id, bytes, ?kind, "device heap grew");

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use symrail_kernels::cuda::{DeviceParts, DeviceState, HeapView, Kernel, Shape};
+use symrail_kernels::cuda::{Copies, DeviceParts, DeviceState, HeapView, Kernel, Shape};
 use symrail_proxy::channel::{Channel, Consumer};
 
 use crate::job::{Failure, Job};
@@ -12,7 +12,7 @@ const ONE: Shape = Shape { blocks: 1, threads: 1 };
 
 /// Kernels that measure themselves write nanoseconds here.
 struct Clock<'a> {
-    job: &'a Job,
+    job: &'a Job<'a>,
     out: symrail_kernels::cuda::DeviceBuffer,
 }
 
@@ -32,7 +32,7 @@ impl Clock<'_> {
             // SAFETY: the callers below give each kernel the arguments that `cu/bench.cu` declares.
             unsafe { self.job.stream.launch(kernel, shape, &all) }?;
             self.job.stream.wait(self.job.patience)?;
-            self.job.state.check()?;
+            self.job.state().check()?;
             let mut word = [0; 8];
             self.job.gpu.read(self.out.at(), &mut word)?;
             times.push(u64::from_le_bytes(word) as f64);
@@ -42,7 +42,7 @@ impl Clock<'_> {
     }
 }
 
-pub fn run(job: &Job, device_heap: bool) -> Result<(), Failure> {
+pub fn run(job: &Job<'_>) -> Result<(), Failure> {
     let clock = Clock { job, out: job.gpu.alloc(4096)? };
     let kernel = |name: &str| job.bench.kernel(name);
     let wide = Shape { blocks: 1, threads: 1024 };
@@ -63,7 +63,7 @@ pub fn run(job: &Job, device_heap: bool) -> Result<(), Failure> {
         }
         let ns = clock.run(&kernel("ping_pong")?, ONE, &[signal + 8, signal, 8, rounds], fresh)?;
         job.say(&format!("put_signal ping-pong     8 B beside its signal   {:9.2} us", per(ns)));
-        if device_heap && std::env::args().any(|a| a == "--variants") {
+        if job.device.is_direct() && std::env::args().any(|a| a == "--variants") {
             for variant in 0..6 {
                 let ns = clock.run(&kernel("wait_variants")?, ONE, &[signal, rounds, variant], fresh)?;
                 job.say(&format!("  wait variant {variant}: {:.3} us", per(ns)));
@@ -97,16 +97,23 @@ pub fn run(job: &Job, device_heap: bool) -> Result<(), Failure> {
         alone("p_rate", &[data, few], ONE, "p 4 B, 1 thread", "M/s", &rate(1, few))?;
         alone("p_rate", &[data, few], Shape { blocks: 1, threads: 32 }, "p 4 B, 32 threads", "M/s", &rate(32, few))?;
         alone("p_rate", &[data, many], wide, "p 4 B, 1,024 threads", "M/s", &rate(1024, many))?;
+        let wide = 1 << 20;
+        let laps = if job.mapped { 20 } else { 10 };
+        let speed = |ns: f64| (wide * laps) as f64 / ns;
+        alone("put_quiet", &[big, wide, laps], ONE, "put 1 MiB by one thread", "GB/s", &speed)?;
         bandwidth(job, big)?;
+        if job.mapped {
+            copies(job, big)?;
+        }
     }
-    if job.me() == 0 && !device_heap {
+    if job.me() == 0 && !job.device.is_direct() {
         channels(job, &clock)?;
     }
     Ok(())
 }
 
 /// Block puts of one PE, over several grids; the best is shown.
-fn bandwidth(job: &Job, at: u64) -> Result<(), Failure> {
+fn bandwidth(job: &Job<'_>, at: u64) -> Result<(), Failure> {
     let kernel = job.bench.kernel("block_put")?;
     let most = (job.area_bytes - (2 << 20)) / 2;
     for bytes in [4u64 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20].into_iter().filter(|b| *b <= most as u64) {
@@ -129,7 +136,7 @@ fn bandwidth(job: &Job, at: u64) -> Result<(), Failure> {
                 }
                 job.stream.mark(1)?;
                 job.stream.wait(job.patience)?;
-                job.state.check()?;
+                job.state().check()?;
                 let speed = (bytes * rounds) as f64 / job.stream.between()?;
                 if speed > best.0 {
                     best = (speed, shape);
@@ -145,8 +152,35 @@ fn bandwidth(job: &Job, at: u64) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Puts in the order of a stream: copies by multiprocessors beside those by a copy engine.
+fn copies(job: &Job<'_>, at: u64) -> Result<(), Failure> {
+    let most = (job.area_bytes - (2 << 20)) as u64 / 2;
+    for bytes in (12..=30).step_by(2).map(|bit| 1u64 << bit).filter(|bytes| *bytes <= most) {
+        job.runtime.barrier_all()?;
+        if job.me() == 0 {
+            let mut speeds = [0.0; 2];
+            for (who, speed) in [Copies::Kernel, Copies::Engine].into_iter().zip(&mut speeds) {
+                let ops = job.on_stream.clone().with_copies(who);
+                let rounds = ((4u64 << 30) / bytes).clamp(4, 500);
+                for (mark, rounds) in [(0, 2), (1, rounds)] {
+                    for _ in 0..rounds {
+                        // SAFETY: both ranges are in the area.
+                        unsafe { ops.put(&job.stream, at, at + bytes.max(1 << 20), bytes, 1) }?;
+                    }
+                    job.stream.mark(mark)?;
+                }
+                job.stream.wait(job.patience)?;
+                *speed = (bytes * rounds) as f64 / job.stream.between()?;
+            }
+            println!("put on a stream {bytes:10} B: kernel {:7.2} GB/s, copy engine {:7.2} GB/s", speeds[0], speeds[1]);
+        }
+        job.runtime.barrier_all()?;
+    }
+    Ok(())
+}
+
 /// A channel between a GPU and a thread that takes requests and does nothing.
-fn channels(job: &Job, clock: &Clock<'_>) -> Result<(), Failure> {
+fn channels(job: &Job<'_>, clock: &Clock<'_>) -> Result<(), Failure> {
     for (count, shapes) in [
         (1usize, vec![ONE, Shape { blocks: 1, threads: 32 }, Shape { blocks: 1, threads: 1024 }]),
         (4, vec![Shape { blocks: 4, threads: 256 }]),
@@ -177,13 +211,13 @@ fn channels(job: &Job, clock: &Clock<'_>) -> Result<(), Failure> {
             stop.store(true, Ordering::Release);
             measured
         });
-        job.state.attach(&job.bench)?;
+        job.state().attach(&job.bench)?;
         measured?;
     }
     Ok(())
 }
 
-fn measure(job: &Job, clock: &Clock<'_>, count: usize, shapes: &[Shape]) -> Result<(), Failure> {
+fn measure(job: &Job<'_>, clock: &Clock<'_>, count: usize, shapes: &[Shape]) -> Result<(), Failure> {
     let rounds = 2000;
     let ns = clock.run(&job.bench.kernel("flush")?, ONE, &[rounds], || Ok(()))?;
     println!("{count} channel(s), request + quiet, engine does nothing {:7.2} us", ns / rounds as f64 / 1e3);

@@ -1,15 +1,16 @@
 //! Verifies and measures the device API on GPUs, one PE a GPU:
 //!
-//!     symrail run -n 2 -- gpu_suite [--heap pinned|device|staged] [--no-verify] [--no-bench] [--nvrtc FOLDER] [--sources KERNELS]
+//!     symrail run -n 2 -- gpu_suite [--rounds N] [--no-verify] [--no-bench] [--nvrtc FOLDER] [--sources KERNELS]
 //!
-//! `pinned`: the runtime's heap in host memory. `device`: a heap of the program's own in GPU memory, peers mapped. `staged`: the
-//! runtime's heap in GPU memory (with SYMRAIL_HEAP_KIND=device), which only the proxy reaches.
+//! `SYMRAIL_HEAP_KIND` says what is verified and measured: a heap in host memory (`pinned`), or in GPU memory (`device`), whose
+//! peers are mapped, or with `symrail run --hosts 2` or `SYMRAIL_DISABLE_P2P` reached by the proxy only.
 //!
 //! Kernels on all PEs check each other's work ([`verify`]); then [`bench`] prints a table. `scripts/gpu.sh` runs it with
 //! all heaps and paths. Without a GPU it says SKIPPED.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bench;
+mod handles;
 mod job;
 mod on_stream;
 mod verify;
@@ -21,8 +22,7 @@ use symrail_kernels::cuda::Gpu;
 
 /// What the command line asks for.
 pub struct Options {
-    device_heap: bool,
-    staged_heap: bool,
+    rounds: u32,
     verify: bool,
     bench: bool,
     nvrtc: Vec<PathBuf>,
@@ -30,17 +30,14 @@ pub struct Options {
 }
 
 fn options() -> Result<Options, String> {
-    let mut options =
-        Options { device_heap: false, staged_heap: false, verify: true, bench: true, nvrtc: Vec::new(), sources: None };
+    let mut options = Options { rounds: 1, verify: true, bench: true, nvrtc: Vec::new(), sources: None };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
-            "--heap" => match arguments.next().as_deref() {
-                Some("pinned") => (options.device_heap, options.staged_heap) = (false, false),
-                Some("device") => (options.device_heap, options.staged_heap) = (true, false),
-                Some("staged") => (options.device_heap, options.staged_heap) = (false, true),
-                other => return Err(format!("--heap {other:?}: use pinned, device or staged")),
-            },
+            "--rounds" => {
+                let rounds = arguments.next().and_then(|n| n.parse().ok());
+                options.rounds = rounds.ok_or("--rounds needs a number")?;
+            }
             "--no-verify" => options.verify = false,
             "--no-bench" => options.bench = false,
             // Looked for where it matters.
@@ -66,8 +63,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     match job::run(&options) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("gpu_suite: {error}");
             ExitCode::FAILURE

@@ -100,12 +100,28 @@ struct symrail_block_scope {
 
 struct __align__(16) symrail_wide { symrail_u64 a, b; };
 
-/* Reads are plain: the source does not change during a copy. Writes are in the order of the loop per thread, not more. */
-SYMRAIL_DEVICE symrail_wide symrail_load(const symrail_wide* p) {
-    symrail_wide v;
-    asm volatile("ld.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.a), "=l"(v.b) : "l"(p) : "memory");
-    return v;
-}
+/* How a source is read: plainly, since it does not change during a copy; or past the first-level cache, which does not
+ * notice when another GPU changes what it holds: memory of peers is read so. */
+struct symrail_own_source {
+    SYMRAIL_SCOPE_FN symrail_wide load(const symrail_wide* p) {
+        symrail_wide v;
+        asm volatile("ld.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.a), "=l"(v.b) : "l"(p) : "memory");
+        return v;
+    }
+    template <class T>
+    SYMRAIL_SCOPE_FN T value(const T* p) { return *p; }
+};
+struct symrail_peer_source {
+    SYMRAIL_SCOPE_FN symrail_wide load(const symrail_wide* p) {
+        symrail_wide v;
+        asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.a), "=l"(v.b) : "l"(p) : "memory");
+        return v;
+    }
+    template <class T>
+    SYMRAIL_SCOPE_FN T value(const T* p) { return *(const volatile T*)p; }
+};
+
+/* Writes are in the order of the loop per thread, not more. */
 SYMRAIL_DEVICE void symrail_store(symrail_wide* p, symrail_wide v) {
     asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.a), "l"(v.b) : "memory");
 }
@@ -115,20 +131,20 @@ SYMRAIL_DEVICE void symrail_store(symrail_wide* p, symrail_wide v) {
 #define SYMRAIL_UNROLL 4
 #endif
 
-template <class S>
+template <class S, class FROM>
 SYMRAIL_DEVICE void symrail_copy_wide(symrail_wide* to, const symrail_wide* from, size_t n) {
     size_t size = S::size(), i = S::rank(), lap = SYMRAIL_UNROLL * size;
     /* The same number of laps for every thread of the group. */
     for (size_t done = lap; done <= n; done += lap, i += lap) {
         symrail_wide v[SYMRAIL_UNROLL];
 #pragma unroll
-        for (int k = 0; k < SYMRAIL_UNROLL; k++) v[k] = symrail_load(from + i + k * size);
+        for (int k = 0; k < SYMRAIL_UNROLL; k++) v[k] = FROM::load(from + i + k * size);
 #pragma unroll
         for (int k = 0; k < SYMRAIL_UNROLL; k++) symrail_store(to + i + k * size, v[k]);
         /* Warps that run apart touch memory in more places at a time. */
         S::sync();
     }
-    for (; i < n; i += size) symrail_store(to + i, symrail_load(from + i));
+    for (; i < n; i += size) symrail_store(to + i, FROM::load(from + i));
 }
 
 /* One value of 1, 2, 4 or 8 bytes, never torn, and ordered by fences only: what is ordered by itself is slower. */
@@ -154,38 +170,38 @@ SYMRAIL_DEVICE void symrail_store_value(T* p, T value) {
     }
 }
 
-template <class S, class T>
+template <class S, class FROM, class T>
 SYMRAIL_DEVICE void symrail_copy_as(T* to, const T* from, size_t n) {
-    for (size_t i = S::rank(); i < n; i += S::size()) symrail_store_value<T>(to + i, from[i]);
+    for (size_t i = S::rank(); i < n; i += S::size()) symrail_store_value<T>(to + i, FROM::value(from + i));
 }
 
 /* Copies bytes that do not overlap, in the widest pieces that both addresses allow. */
-template <class S>
+template <class S, class FROM = symrail_own_source>
 SYMRAIL_DEVICE void symrail_copy(void* dest, const void* source, size_t bytes) {
     char* to = (char*)dest;
     const char* from = (const char*)source;
     size_t apart = ((size_t)to ^ (size_t)from) & 15;
     if ((((size_t)to | (size_t)from | bytes) & 15) == 0) {
-        symrail_copy_wide<S>((symrail_wide*)to, (const symrail_wide*)from, bytes / 16);
+        symrail_copy_wide<S, FROM>((symrail_wide*)to, (const symrail_wide*)from, bytes / 16);
     } else if (apart == 0) {
         size_t head = (16 - ((size_t)to & 15)) & 15;
         if (head > bytes) head = bytes;
-        if (head != 0) symrail_copy_as<S>(to, from, head);
+        if (head != 0) symrail_copy_as<S, FROM>(to, from, head);
         to += head, from += head, bytes -= head;
-        symrail_copy_wide<S>((symrail_wide*)to, (const symrail_wide*)from, bytes / 16);
+        symrail_copy_wide<S, FROM>((symrail_wide*)to, (const symrail_wide*)from, bytes / 16);
         size_t done = bytes & ~(size_t)15;
         /* What is left of 8 and more goes as one word: values of 8 bytes are never torn. */
         if (bytes - done >= 8) {
-            symrail_copy_as<S>((symrail_u64*)(to + done), (const symrail_u64*)(from + done), 1);
+            symrail_copy_as<S, FROM>((symrail_u64*)(to + done), (const symrail_u64*)(from + done), 1);
             done += 8;
         }
-        if (done < bytes) symrail_copy_as<S>(to + done, from + done, bytes - done);
+        if (done < bytes) symrail_copy_as<S, FROM>(to + done, from + done, bytes - done);
     } else if (((apart | (size_t)to | bytes) & 7) == 0) {
-        symrail_copy_as<S>((symrail_u64*)to, (const symrail_u64*)from, bytes / 8);
+        symrail_copy_as<S, FROM>((symrail_u64*)to, (const symrail_u64*)from, bytes / 8);
     } else if (((apart | (size_t)to | bytes) & 3) == 0) {
-        symrail_copy_as<S>((symrail_u32*)to, (const symrail_u32*)from, bytes / 4);
+        symrail_copy_as<S, FROM>((symrail_u32*)to, (const symrail_u32*)from, bytes / 4);
     } else {
-        symrail_copy_as<S>(to, from, bytes);
+        symrail_copy_as<S, FROM>(to, from, bytes);
     }
 }
 

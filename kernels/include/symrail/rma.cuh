@@ -92,7 +92,7 @@ SYMRAIL_DEVICE void symrail_get_bytes(void* dest, const void* source, size_t byt
         if (from == 0) return;
     }
     if (wait) S::sync();
-    symrail_copy<S>(dest, (const void*)from, bytes);
+    symrail_copy<S, symrail_peer_source>(dest, (const void*)from, bytes);
     if (wait) S::sync();
 }
 

@@ -115,6 +115,17 @@ impl Nvrtc {
         })
     }
 
+    /// As [`Nvrtc::load`], from where CUDA's toolkit usually is: `CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn find() -> Result<Self> {
+        let told = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
+        let roots = told.chain([PathBuf::from("/usr/local/cuda")]);
+        let folders: Vec<_> = roots.flat_map(|root| [root.join("lib64"), root.join("lib")]).collect();
+        Self::load(&folders)
+    }
+
     /// Takes the API's headers from a folder, not from inside of this library: for who works on them.
     #[must_use]
     pub fn with_headers_in(self, folder: &Path) -> Self {
@@ -200,6 +211,9 @@ impl<'a> Program<'a> {
         Program { name: "verify.cu", source: include_str!("../../cu/verify.cu") },
         Program { name: "bench.cu", source: include_str!("../../cu/bench.cu") },
     ];
+
+    /// The tests of `symrail perf`, as kernels.
+    pub const PERF: Program<'static> = Program { name: "perf.cu", source: include_str!("../../cu/perf.cu") };
 
     /// Operations in the order of a stream, for [`OnStream`](super::OnStream).
     pub const STREAM: Program<'static> = Program { name: "stream.cu", source: include_str!("../../cu/stream.cu") };

@@ -22,6 +22,6 @@ pub mod state;
 pub use compile::{Compiled, Program};
 pub use error::{Error, Result};
 pub use module::{Graph, Kernel, Module, Shape, Stream};
-pub use on_stream::OnStream;
-pub use state::{DeviceParts, DeviceState, HeapView};
+pub use on_stream::{Copies, OnStream};
+pub use state::{DeviceParts, DeviceState, HeapView, Reach};
 pub use symrail_heap::cuda::{DeviceBuffer, DeviceHeap, DevicePeers, Gpu, PinnedBuffer, Registration};

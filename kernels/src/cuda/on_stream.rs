@@ -1,7 +1,8 @@
 //! Operations in the order of a stream: after what was launched on it before, and before what is launched after.
 //!
-//! All but the wait are kernels of one block, so they reach peers as any kernel does and can be captured in graphs; the
-//! wait is the stream's own and takes no multiprocessor. A kernel elsewhere that never ends must leave room for one block.
+//! A put to a peer whose memory the GPU reaches is a copy by multiprocessors or by a copy engine ([`Copies`]); a wait is the
+//! stream's own. All else is a kernel of one block, so it reaches peers as any kernel does. Everything can be captured in graphs. A kernel elsewhere
+//! that never ends must leave room for what is launched here.
 
 use std::sync::Arc;
 
@@ -12,10 +13,16 @@ use symrail_heap::cuda::error::check;
 use super::compile::{Nvrtc, Program};
 use super::error::Result;
 use super::module::{Kernel, Module, Shape, Stream};
-use super::state::DeviceState;
+use super::state::{DeviceState, Reach};
 
-/// Threads of a block that copies, and of one that only asks.
-const COPYING: Shape = Shape { blocks: 1, threads: 1024 };
+/// Threads of a block that copies.
+const COPYING: u32 = 1024;
+/// Bytes for which it is worth having one more of them, and how many can be worth it.
+const BLOCK_BYTES: u64 = 32 << 10;
+const MOST_BLOCKS: u64 = 64;
+/// From here on a copy engine is faster between two GPUs (docs/benchmarks.md).
+const ENGINE_FROM: u64 = 32 << 20;
+/// A block that only asks.
 const ASKING: Shape = Shape { blocks: 1, threads: 1 };
 const BARRIER: Shape = Shape { blocks: 1, threads: 32 };
 
@@ -38,9 +45,24 @@ pub enum Until {
     AtLeast,
 }
 
+/// Who copies to memory that the GPU reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Copies {
+    /// A copy engine from 32 MiB on, where it is faster; else multiprocessors.
+    #[default]
+    Auto,
+    /// Multiprocessors.
+    Kernel,
+    /// A copy engine, which leaves multiprocessors to others.
+    Engine,
+}
+
 /// The kernels, loaded and told about the PE.
+#[derive(Debug, Clone)]
 pub struct OnStream {
     gpu: Arc<Gpu>,
+    reach: Reach,
+    copies: Copies,
     put: Kernel,
     signal: Kernel,
     quiet: Kernel,
@@ -58,7 +80,14 @@ impl OnStream {
         state.attach(&module)?;
         let [put, signal, quiet, barrier] =
             ["put", "signal", "quiet", "barrier"].map(|name| module.kernel(&format!("{name}_on_stream")));
-        Ok(Self { gpu: Arc::clone(gpu), put: put?, signal: signal?, quiet: quiet?, barrier: barrier? })
+        let (gpu, reach, copies) = (Arc::clone(gpu), state.reach().clone(), Copies::default());
+        Ok(Self { gpu, reach, copies, put: put?, signal: signal?, quiet: quiet?, barrier: barrier? })
+    }
+
+    /// The same with another choice of who copies.
+    #[must_use]
+    pub fn with_copies(self, copies: Copies) -> Self {
+        Self { copies, ..self }
     }
 
     /// Copies `bytes` from `source` to the symmetric `dest` on `pe`. What follows in the stream may write to the source.
@@ -69,8 +98,22 @@ impl OnStream {
     /// # Errors
     /// What the driver says. What the device finds wrong is told by [`DeviceState::check`].
     pub unsafe fn put(&self, stream: &Stream, dest: u64, source: u64, bytes: u64, pe: u32) -> Result<()> {
+        let reached = self.reach.find(dest, bytes, pe);
+        let by_engine = match self.copies {
+            Copies::Auto => bytes >= ENGINE_FROM,
+            Copies::Kernel => false,
+            Copies::Engine => true,
+        };
+        if let (Some(to), true) = (reached, by_engine) {
+            self.gpu.bind()?;
+            // SAFETY: inside of a mapped heap, as was found; the caller's promise for the source.
+            let answer = unsafe { sys::cuMemcpyAsync(to, source as CUdeviceptr, bytes as usize, stream.raw()) };
+            return Ok(check(self.gpu.ordinal(), "cuMemcpyAsync", answer)?);
+        }
+        // What the proxy has to do is one request.
+        let blocks = reached.map_or(1, |_| bytes.div_ceil(BLOCK_BYTES).clamp(1, MOST_BLOCKS)) as u32;
         // SAFETY: the kernel's arguments; the caller's promise.
-        unsafe { stream.launch(&self.put, COPYING, &[dest, source, bytes, pe.into()]) }
+        unsafe { stream.launch(&self.put, Shape { blocks, threads: COPYING }, &[dest, source, bytes, pe.into()]) }
     }
 
     /// Updates a signal word on `pe`, behind everything that this PE has put there before.

@@ -34,6 +34,35 @@ pub struct HeapView {
     pub peers: Vec<u64>,
 }
 
+/// What of a heap a GPU reaches by loads and stores.
+#[derive(Debug, Clone, Default)]
+pub struct Reach {
+    base: u64,
+    bytes: u64,
+    peers: Arc<[u64]>,
+}
+
+impl Reach {
+    fn of(heap: &HeapView) -> Reach {
+        Reach { base: heap.base, bytes: heap.bytes, peers: heap.peers.as_slice().into() }
+    }
+
+    /// Whether it reaches `pe`'s copy of the heap.
+    #[must_use]
+    pub fn has(&self, pe: u32) -> bool {
+        self.peers.get(pe as usize).is_some_and(|&base| base != 0)
+    }
+
+    /// Where `bytes` at a symmetric address are on `pe`; `None` where they are not in the heap, or only the proxy reaches them.
+    #[must_use]
+    pub fn find(&self, address: u64, bytes: u64, pe: u32) -> Option<u64> {
+        let at = address.checked_sub(self.base)?;
+        let inside = at.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        let base = self.peers.get(pe as usize).copied().filter(|&base| base != 0 && inside)?;
+        Some(base + at)
+    }
+}
+
 /// What a device works with.
 #[derive(Debug, Clone)]
 pub struct DeviceParts {
@@ -99,6 +128,7 @@ pub struct DeviceState {
     error: PinnedBuffer,
     channels: Vec<Producer>,
     known_errors: Vec<AtomicU64>,
+    reach: Reach,
     // What `raw` points to.
     _own: Vec<DeviceBuffer>,
     _rings: Vec<Registration>,
@@ -168,7 +198,8 @@ impl DeviceState {
             own.push(words);
         }
         let known_errors = parts.channels.iter().map(|c| AtomicU64::new(c.errors())).collect();
-        Ok(Self { me: parts.me, raw, error, channels: parts.channels, known_errors, _own: own, _rings: rings })
+        let reach = parts.heaps.first().map_or_else(Reach::default, Reach::of);
+        Ok(Self { me: parts.me, raw, error, channels: parts.channels, known_errors, reach, _own: own, _rings: rings })
     }
 
     /// Tells a program's kernels about the PE.
@@ -183,6 +214,12 @@ impl DeviceState {
         // SAFETY: a plain struct of numbers without padding, as its size in CUDA tells.
         let raw = unsafe { std::slice::from_raw_parts((&raw const self.raw).cast::<u8>(), STATE_BYTES) };
         Ok(module.gpu().write(at, raw)?)
+    }
+
+    /// What kernels reach of the first heap by themselves.
+    #[must_use]
+    pub fn reach(&self) -> &Reach {
+        &self.reach
     }
 
     /// What kernels and the proxy have reported since the last look. Call it after a kernel has ended.
@@ -251,7 +288,21 @@ fn reason(code: u64) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::STATE_BYTES;
+    use super::{HeapView, Reach, STATE_BYTES};
+
+    #[test]
+    fn only_what_lies_in_a_mapped_heap_is_reached() {
+        let peers = vec![1 << 20, 0, 1 << 30];
+        let view = HeapView { base: 1 << 20, bytes: 4096, offset: 0, atomics: true, peers };
+        let reach = Reach::of(&view);
+        assert_eq!(reach.find((1 << 20) + 64, 4032, 2), Some((1 << 30) + 64));
+        for (address, bytes, pe) in
+            [((1 << 20) + 64, 4033, 2), ((1 << 20) - 1, 1, 2), (1 << 20, u64::MAX, 2), (1 << 20, 8, 1), (1 << 20, 8, 3)]
+        {
+            assert_eq!(reach.find(address, bytes, pe), None, "{address:#x} {bytes} {pe}");
+        }
+        assert!(reach.has(0) && !reach.has(1) && !reach.has(3));
+    }
 
     #[test]
     fn the_state_has_the_size_that_the_header_says() {

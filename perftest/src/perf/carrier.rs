@@ -4,8 +4,11 @@
 //! what carries the data.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use super::catalog::Work;
 use super::error::{Error, Result};
+use super::plan::Spread;
 
 /// Where things are in the area that every PE has. Words that different PEs write have a cache line pair each.
 pub mod area {
@@ -27,8 +30,31 @@ pub mod area {
     pub const SOURCE: usize = 4096;
 }
 
+/// Calls of a test that a kernel makes by itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Batch {
+    /// What a call is.
+    pub work: Work,
+    /// Where its messages lie.
+    pub spread: Spread,
+    /// Whom it works with.
+    pub peer: u32,
+    /// How many of these calls there were before.
+    pub first: u64,
+    /// How many there are to be.
+    pub calls: u64,
+}
+
 /// Moves data between the areas of PEs. Offsets are in the areas; everything is of whoever calls, unless it says `pe`.
 pub trait Carrier {
+    /// Calls are made by kernels: [`Carrier::launch`] takes the place of single operations.
+    const LAUNCHES: bool = false;
+
+    /// Makes calls, and returns how long they took. All that take part in the test call it at the same time.
+    fn launch(&mut self, _batch: &Batch) -> Result<Duration> {
+        Err(unsupported("kernels"))
+    }
+
     /// This PE.
     fn pe(&self) -> u32;
 

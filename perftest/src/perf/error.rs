@@ -26,6 +26,9 @@ pub enum Error {
     /// The CPU device failed.
     #[error("the CPU device: {0}")]
     Device(String),
+    /// The GPU failed.
+    #[error("the GPU: {0}")]
+    Gpu(String),
     /// A combination of arguments that makes no sense, or that this machine cannot do.
     #[error("{0}")]
     Arguments(String),

@@ -8,7 +8,7 @@
 //! | `plan` | sizes, iterations, where messages lie |
 //! | `session` | one PE, from joining to the last figure |
 //! | `carrier` | what carries data: all that tests need of it |
-//! | `host`, `device` | the runtime's host API and the CPU device as carriers |
+//! | `host`, `device`, `cuda` | the runtime's host API, the CPU device and a GPU's kernels as carriers |
 //! | `raw` | bare libfabric and plain copies as carriers |
 //! | `measure` | the tests, written once for all carriers |
 //! | `pattern` | data that tells where it came from |
@@ -17,6 +17,7 @@
 
 mod carrier;
 mod catalog;
+mod cuda;
 mod device;
 mod error;
 mod host;
@@ -32,6 +33,7 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use symrail::bootstrap::{launcher, pmix};
+use symrail_kernels::cuda::Gpu;
 
 use crate::run::{self, Job};
 use catalog::{TESTS, Test};
@@ -138,8 +140,8 @@ impl Args {
     /// Refuses combinations that make no sense.
     fn check(&self, tests: &[&Test]) -> Result<()> {
         let refuse = |why: String| Err(Error::Arguments(why));
-        if self.device == Device::Cuda {
-            return refuse("--device cuda: built without CUDA kernels; use host or cpu".into());
+        if self.device == Device::Cuda && Gpu::count() == 0 {
+            return refuse("--device cuda: this machine has no CUDA driver or no GPU; use host or cpu".into());
         }
         if self.n < 2 {
             return refuse(format!("-n {}: at least 2 PEs are needed", self.n));

@@ -37,7 +37,11 @@ impl Samples {
 
     /// A batch of so many calls.
     pub fn add(&mut self, calls: u64, since: Instant) {
-        let micros = micros_since(since);
+        self.add_batch(calls, micros_since(since));
+    }
+
+    /// A batch of so many calls that took so many microseconds.
+    pub fn add_batch(&mut self, calls: u64, micros: f64) {
         self.per_call.push(micros / calls as f64);
         self.calls += calls;
         self.micros += micros;

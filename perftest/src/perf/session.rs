@@ -8,6 +8,7 @@ use symrail::{Runtime, Settings};
 
 use super::carrier::{Carrier, area};
 use super::catalog::{Layer, Test, Work};
+use super::cuda::Cuda;
 use super::device;
 use super::error::{Error, Result};
 use super::host::Host;
@@ -133,11 +134,24 @@ impl Session<'_> {
         let bytes = self.plan.area(tests, runtime.n_pes());
         let mut host = Host::new(runtime, bytes)?;
         let conditions = self.conditions_of(runtime);
-        for test in tests {
-            match (test.work, device) {
-                (Work::Init | Work::Memory | Work::Idle, _) => self.figure(&mut host, test, &conditions, joined)?,
-                (_, Device::Host) => self.sizes(&mut host, test, &conditions)?,
-                _ => device::launch(runtime, host.base(), bytes, |device| self.sizes(device, test, &conditions))?,
+        let (figures, tests): (Vec<_>, Vec<_>) =
+            tests.iter().copied().partition(|test| matches!(test.work, Work::Init | Work::Memory | Work::Idle));
+        for test in figures {
+            self.figure(&mut host, test, &conditions, joined)?;
+        }
+        match device {
+            Device::Host => {
+                tests.into_iter().try_for_each(|test| self.sizes(&mut host, test, &conditions))?;
+            }
+            Device::Cpu => tests.into_iter().try_for_each(|test| {
+                device::launch(runtime, host.base(), bytes, |device| self.sizes(device, test, &conditions))
+            })?,
+            Device::Cuda => {
+                let mut cuda = Cuda::new(runtime, &mut host)?;
+                let path = if cuda.is_mapped(runtime.n_pes() - 1) { "mapped" } else { "wire" }.into();
+                let conditions = Conditions { path, device: cuda.describe(), ..conditions };
+                tests.into_iter().try_for_each(|test| self.sizes(&mut cuda, test, &conditions))?;
+                cuda.close()?;
             }
         }
         host.free()

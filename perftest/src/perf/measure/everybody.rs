@@ -5,7 +5,7 @@ use crate::perf::carrier::Carrier;
 use crate::perf::catalog::Work;
 use crate::perf::error::Result;
 use crate::perf::plan::Spread;
-use crate::perf::sample::Figures;
+use crate::perf::sample::{Figures, Samples};
 
 impl<C: Carrier> Bench<'_, C> {
     pub(super) fn everybody(&mut self, spread: Spread) -> Result<Option<Figures>> {
@@ -21,12 +21,22 @@ impl<C: Carrier> Bench<'_, C> {
             }
             bench.carrier.barrier()
         })?;
+        self.check_everybody(spread)?;
+        Ok(self.is_first().then(|| self.sent_by_one(samples, spread, warmup)))
+    }
+
+    /// Whether everybody's data has arrived here. Collective.
+    pub(super) fn check_everybody(&mut self, spread: Spread) -> Result<()> {
         self.carrier.barrier()?;
-        for from in (0..n).filter(|from| *from != me) {
-            self.check(spread, from as usize, from, me as usize)?;
-        }
-        let others = u64::from(n - 1);
-        let sent = others as f64 * spread.size as f64;
-        Ok(self.is_first().then(|| samples.rate(sent, others, warmup)))
+        let me = self.carrier.pe();
+        (0..self.carrier.n_pes())
+            .filter(|from| *from != me)
+            .try_for_each(|from| self.check(spread, from as usize, from, me as usize))
+    }
+
+    /// The figures of what one PE sends to all others.
+    pub(super) fn sent_by_one(&self, samples: Samples, spread: Spread, warmup: u64) -> Figures {
+        let others = u64::from(self.carrier.n_pes() - 1);
+        samples.rate(others as f64 * spread.size as f64, others, warmup)
     }
 }

@@ -5,6 +5,7 @@
 //! | `one_sided` | PE 0 works on its peer's memory; the peer waits in a barrier, or computes |
 //! | `ping_pong` | both take turns |
 //! | `everybody` | all PEs do the same |
+//! | `launched` | all of these, made by kernels in batches |
 //! | `footprint` | figures of a PE: memory, processor time while idle |
 //!
 //! PE 0's peer is the last PE, which is on another host if there are several. Before each size, sources are filled with a
@@ -12,10 +13,13 @@
 
 mod everybody;
 pub mod footprint;
+mod launched;
 mod one_sided;
 mod ping_pong;
 
 use std::time::{Duration, Instant};
+
+pub use one_sided::STREAM;
 
 use super::carrier::{Carrier, area};
 use super::catalog::{Test, Work};
@@ -66,6 +70,7 @@ impl<'a, C: Carrier> Bench<'a, C> {
         self.carrier.barrier()?;
         let figures = match self.test.work {
             _ if self.plan.target.is_some() => self.single(spread)?,
+            _ if C::LAUNCHES => self.launched(spread)?,
             Work::SignalPingPong | Work::PutPingPong | Work::PutSignalPingPong => self.ping_pong(spread)?,
             Work::AllToAll | Work::Barrier => self.everybody(spread)?,
             _ => self.one_sided(spread)?,

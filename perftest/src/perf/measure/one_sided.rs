@@ -10,7 +10,7 @@ use crate::perf::plan::{Spread, Target};
 use crate::perf::sample::{Figures, Samples};
 
 /// Puts before the quiet of a stream.
-const STREAM: usize = 8192;
+pub const STREAM: usize = 8192;
 /// A window is timed alone from here on, in microseconds; shorter ones in batches.
 const LONG: f64 = 100.0;
 /// How long a busy target computes at a time, and when in that time a single operation starts.
@@ -21,21 +21,25 @@ const TIMES: u64 = 40;
 
 impl<C: Carrier> Bench<'_, C> {
     pub(super) fn one_sided(&mut self, spread: Spread) -> Result<Option<Figures>> {
-        let counts = matches!(self.test.work, Work::FetchAdd | Work::AddWindows(_));
         self.carrier.set_word(area::COUNTER, 0);
         self.carrier.barrier()?;
         let figures = if self.is_first() { Some(self.work(spread)?) } else { None };
         // The target waits here all the while.
         self.carrier.barrier()?;
-        if counts {
-            let added = self.carrier.agree(figures.map_or(0, |figures| figures.iters + figures.warmup))?;
-            if self.is_peer() {
-                self.check_word(self.carrier.word(area::COUNTER), added)?;
-            }
-        } else {
-            self.check_all(spread)?;
-        }
+        self.check_one_sided(spread, figures.map_or(0, |figures| figures.iters + figures.warmup))?;
         Ok(figures)
+    }
+
+    /// Whether the peer has what PE 0 says that it has done: so many operations. Collective.
+    pub(super) fn check_one_sided(&mut self, spread: Spread, operations: u64) -> Result<()> {
+        if !matches!(self.test.work, Work::FetchAdd | Work::AddWindows(_)) {
+            return self.check_all(spread);
+        }
+        let added = self.carrier.agree(operations)?;
+        if self.is_peer() {
+            self.check_word(self.carrier.word(area::COUNTER), added)?;
+        }
+        Ok(())
     }
 
     /// Whether everything that was to be moved was.
@@ -120,7 +124,7 @@ impl<C: Carrier> Bench<'_, C> {
         Ok(self.rate(samples, spread.size, window, warmup))
     }
 
-    fn rate(&self, samples: Samples, size: usize, operations: usize, warmup: u64) -> Figures {
+    pub(super) fn rate(&self, samples: Samples, size: usize, operations: usize, warmup: u64) -> Figures {
         let amount = if self.test.unit == "MB/s" { size * operations } else { operations };
         samples.rate(amount as f64, operations as u64, warmup)
     }

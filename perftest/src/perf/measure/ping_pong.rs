@@ -11,6 +11,12 @@ impl<C: Carrier> Bench<'_, C> {
     pub(super) fn ping_pong(&mut self, spread: Spread) -> Result<Option<Figures>> {
         let before = self.ping;
         let (samples, warmup) = self.timed_together(spread.size, |bench| bench.round_trip(spread))?;
+        self.check_ping_pong(spread, before)?;
+        Ok(self.is_first().then(|| samples.latency(2.0, warmup)))
+    }
+
+    /// Whether the last round has arrived. Collective.
+    pub(super) fn check_ping_pong(&mut self, spread: Spread, before: u64) -> Result<()> {
         self.carrier.barrier()?;
         if self.is_first() || self.is_peer() {
             self.check_word(self.carrier.word(area::PING), self.ping)?;
@@ -19,7 +25,7 @@ impl<C: Carrier> Bench<'_, C> {
                 self.check(spread, 0, other, 0)?;
             }
         }
-        Ok(self.is_first().then(|| samples.latency(2.0, warmup)))
+        Ok(())
     }
 
     #[inline]

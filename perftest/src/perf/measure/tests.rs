@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::*;
+use crate::perf::carrier::Batch;
 use crate::perf::catalog::{Layer, TESTS};
 use crate::perf::plan::Target;
 
@@ -17,13 +18,14 @@ struct World {
     faulty: bool,
 }
 
-struct Threads {
+/// `LAUNCHES`: what kernels do is done by the same threads.
+struct Threads<const LAUNCHES: bool> {
     world: Arc<World>,
     me: u32,
     barriers: u64,
 }
 
-impl Threads {
+impl<const LAUNCHES: bool> Threads<LAUNCHES> {
     fn place(&self, pe: u32, offset: usize) -> *mut u8 {
         self.world.areas[pe as usize].as_ptr().cast::<u8>().cast_mut().wrapping_add(offset)
     }
@@ -48,7 +50,51 @@ impl Threads {
     }
 }
 
-impl Carrier for Threads {
+impl<const LAUNCHES: bool> Carrier for Threads<LAUNCHES> {
+    const LAUNCHES: bool = LAUNCHES;
+
+    fn launch(&mut self, batch: &Batch) -> Result<Duration> {
+        let begun = Instant::now();
+        let (spread, peer, me, n) = (batch.spread, batch.peer, self.me, self.n_pes());
+        for round in batch.first + 1..=batch.first + batch.calls {
+            let send = |threads: &mut Self| match batch.work {
+                Work::PutSignalPingPong => {
+                    let put = (spread.dest(0), spread.source(0), spread.size);
+                    threads.put_signal(peer, put, area::PING, round)
+                }
+                _ => threads.put_word(peer, area::PING, round),
+            };
+            match batch.work {
+                Work::SignalPingPong | Work::PutPingPong | Work::PutSignalPingPong if me == 0 => {
+                    send(self)?;
+                    self.wait(area::PING, round)?;
+                }
+                Work::SignalPingPong | Work::PutPingPong | Work::PutSignalPingPong => {
+                    self.wait(area::PING, round)?;
+                    send(self)?;
+                }
+                Work::FetchAdd => self.start_add(peer, area::COUNTER, 1)?,
+                Work::AddWindows(window) => (0..window).try_for_each(|_| self.start_add(peer, area::COUNTER, 1))?,
+                Work::Get | Work::GetWindows(_) => {
+                    let get = |i: usize| self.start_get(peer, spread.dest(i), spread.source(i), spread.size);
+                    (0..spread.slots).try_for_each(get)?;
+                }
+                Work::AllToAll => {
+                    for to in (0..n).filter(|to| *to != me) {
+                        self.start_put(to, spread.dest(me as usize), spread.source(to as usize), spread.size)?;
+                    }
+                    self.barrier()?;
+                }
+                Work::Barrier => self.barrier()?,
+                _ => {
+                    let put = |i: usize| self.start_put(peer, spread.dest(i), spread.source(i), spread.size);
+                    (0..spread.slots).try_for_each(put)?;
+                }
+            }
+        }
+        Ok(begun.elapsed())
+    }
+
     fn pe(&self) -> u32 {
         self.me
     }
@@ -130,12 +176,16 @@ impl Carrier for Threads {
 
 /// Runs a test in `n` threads; PE 0's figures, or the first error that is not another's consequence.
 fn run(test: &'static Test, plan: &Plan, n: u32, faulty: bool) -> Result<Vec<Figures>> {
+    run_as::<false>(test, plan, n, faulty)
+}
+
+fn run_as<const LAUNCHES: bool>(test: &'static Test, plan: &Plan, n: u32, faulty: bool) -> Result<Vec<Figures>> {
     let words = plan.area(&[test], n) / 8;
     let area = || (0..words).map(|_| AtomicU64::new(0)).collect();
     let areas = (0..n).map(|_| area()).collect();
     let world = Arc::new(World { areas, arrived: AtomicU64::new(0), over: AtomicBool::new(false), faulty });
     let pe = |me| {
-        let mut carrier = Threads { world: Arc::clone(&world), me, barriers: 0 };
+        let mut carrier = Threads::<LAUNCHES> { world: Arc::clone(&world), me, barriers: 0 };
         let mut bench = Bench::new(&mut carrier, plan, test);
         let figures: Result<Vec<_>> = plan.sizes(test).into_iter().map(|size| bench.measure(size)).collect();
         if figures.is_err() {
@@ -163,8 +213,8 @@ fn plan() -> Plan {
 #[test]
 fn every_test_gives_figures() {
     for test in tests() {
-        for n in if test.work == Work::AllToAll { 2..4 } else { 2..3 } {
-            let figures = run(test, &plan(), n, false).unwrap();
+        for (n, by_kernels) in if test.work == Work::AllToAll { 2..4 } else { 2..3 }.flat_map(|n| [(n, false), (n, true)]) {
+            let figures = if by_kernels { run_as::<true> } else { run }(test, &plan(), n, false).unwrap();
             assert_eq!(figures.len(), plan().sizes(test).len(), "{}", test.name);
             for figures in figures {
                 assert!(figures.value > 0.0 && figures.p50 > 0.0 && figures.p99 > 0.0, "{} {figures:?}", test.name);
@@ -182,8 +232,10 @@ fn every_test_gives_figures() {
 #[test]
 fn every_test_notices_that_what_it_moves_is_wrong() {
     for test in tests().filter(|test| test.work != Work::Barrier) {
-        let error = run(test, &plan(), 2, true).map(|_| ()).expect_err(test.name);
-        assert!(matches!(error, Error::WrongData { .. } | Error::WrongWord { .. }), "{}: {error}", test.name);
+        for run in [run, run_as::<true>] {
+            let error = run(test, &plan(), 2, true).map(|_| ()).expect_err(test.name);
+            assert!(matches!(error, Error::WrongData { .. } | Error::WrongWord { .. }), "{}: {error}", test.name);
+        }
     }
     for target in [Target::Computes, Target::Waits] {
         let single = Plan { target: Some(target), iterations: Some(1), ..plan() };

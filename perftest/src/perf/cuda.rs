@@ -1,0 +1,209 @@
+//! A GPU as carrier: kernels make a test's calls (`kernels/cu/perf.cu`), the PE's host thread sees to the rest.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use symrail::Runtime;
+use symrail::gpu::GpuDevice;
+use symrail_kernels::cuda::compile::Nvrtc;
+use symrail_kernels::cuda::{DeviceBuffer, Gpu, Kernel, Module, Program, Shape, Stream};
+
+use super::carrier::{Batch, Carrier, area};
+use super::catalog::Work;
+use super::error::{Error, Result};
+use super::host::Host;
+use super::measure::STREAM;
+
+/// Up to so many bytes one thread does an operation, as a program would.
+const ONE_THREAD: usize = 64;
+/// Bytes of an operation for each thread of its block.
+const THREAD_BYTES: usize = 16;
+/// Blocks among which a window is divided. They are on the GPU at the same time, since PEs that share one are few.
+const BLOCKS: u32 = 32;
+const THREADS: u32 = 1024;
+/// A kernel's waits end after `SYMRAIL_TIMEOUT_S`; kernels have many.
+const PATIENCE: u32 = 4;
+
+/// A PE's GPU, and the area of its host thread.
+pub struct Cuda<'h, 'r> {
+    host: &'h mut Host<'r>,
+    device: GpuDevice<'r>,
+    gpu: Arc<Gpu>,
+    stream: Stream,
+    module: Arc<Module>,
+    out: DeviceBuffer,
+    patience: Duration,
+}
+
+impl From<symrail_kernels::cuda::Error> for Error {
+    fn from(error: symrail_kernels::cuda::Error) -> Error {
+        Error::Gpu(error.to_string())
+    }
+}
+
+impl<'h, 'r> Cuda<'h, 'r> {
+    /// Opens this PE's GPU and compiles the kernels. Collective.
+    pub fn new(runtime: &'r Runtime, host: &'h mut Host<'r>) -> Result<Cuda<'h, 'r>> {
+        let gpu = runtime.own_gpu()?;
+        let device = runtime.gpu_device(&gpu)?;
+        let (major, minor) = gpu.compute_capability();
+        let compiled = Nvrtc::find()?.compile(&Program::PERF, &format!("sm_{major}{minor}"))?;
+        let module = Module::load(&gpu, &compiled)?;
+        device.attach(&module)?;
+        let stream = Stream::new(&gpu)?;
+        let out = gpu.alloc(64).map_err(symrail_kernels::cuda::Error::from)?;
+        let patience = Duration::from_secs(runtime.settings().timeout_s) * PATIENCE;
+        Ok(Cuda { host, device, gpu, stream, module, out, patience })
+    }
+
+    /// What it is, for who reads the figures.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let kind = self.device.runtime().settings().heap_kind;
+        format!("cuda ({}, {} heap)", self.gpu.name(), format!("{kind:?}").to_lowercase())
+    }
+
+    /// Whether kernels reach `pe`'s area by themselves.
+    #[must_use]
+    pub fn is_mapped(&self, pe: u32) -> bool {
+        self.device.is_mapped(pe)
+    }
+
+    /// Lets go of the GPU. Collective.
+    pub fn close(self) -> Result<()> {
+        drop((self.module, self.out, self.stream));
+        Ok(self.device.close()?)
+    }
+
+    fn kernel(&self, name: &str) -> Result<Kernel> {
+        Ok(self.module.kernel(name)?)
+    }
+}
+
+/// The kernel of a kind of work, its grid, and how many operations a call has.
+fn shape(batch: &Batch) -> (&'static str, Shape, usize) {
+    let size = batch.spread.size;
+    let threads = if size <= ONE_THREAD { 1 } else { (size / THREAD_BYTES).next_power_of_two().clamp(32, 1024) as u32 };
+    let one = Shape { blocks: 1, threads };
+    let spread = |operations: usize| {
+        if size > ONE_THREAD {
+            return Shape { blocks: BLOCKS.min(operations as u32), threads };
+        }
+        let operations = operations as u32;
+        Shape { blocks: operations.div_ceil(THREADS).clamp(1, BLOCKS), threads: operations.clamp(1, THREADS) }
+    };
+    let single = Shape { blocks: 1, threads: 1 };
+    match batch.work {
+        Work::Put => ("put_latency", one, 1),
+        Work::Get => ("get_latency", one, 1),
+        Work::PutWindows(window) => ("put_windows", spread(window), window),
+        Work::GetWindows(window) => ("get_windows", spread(window), window),
+        Work::PutStream => ("put_windows", spread(STREAM), STREAM),
+        Work::FetchAdd => ("fetch_add", single, 1),
+        Work::AddWindows(window) => ("add_windows", spread(window), window),
+        Work::SignalPingPong => ("signal_ping_pong", single, 1),
+        Work::PutPingPong => ("put_ping_pong", single, 1),
+        Work::PutSignalPingPong => ("put_signal_ping_pong", one, 1),
+        Work::FencedPuts => ("fenced_puts", one, 1),
+        Work::AllToAll => ("all_to_all", Shape { blocks: spread(BLOCKS as usize).blocks, threads: threads.max(32) }, 1),
+        Work::Barrier | Work::Init | Work::Memory | Work::Idle => ("barrier", Shape { blocks: 1, threads: 32 }, 1),
+    }
+}
+
+impl Carrier for Cuda<'_, '_> {
+    const LAUNCHES: bool = true;
+
+    fn launch(&mut self, batch: &Batch) -> Result<Duration> {
+        let (name, shape, window) = shape(batch);
+        let at = |offset: usize| self.device.address(self.host.at(offset));
+        let word = if matches!(batch.work, Work::FetchAdd | Work::AddWindows(_)) { area::COUNTER } else { area::PING };
+        let spread = batch.spread;
+        let arguments = [
+            at(spread.dest(0)),
+            at(spread.source(0)),
+            spread.stride as u64,
+            spread.slots as u64,
+            spread.size as u64,
+            window as u64,
+            batch.peer.into(),
+            at(word),
+            batch.first,
+            batch.calls,
+            self.out.at(),
+        ];
+        let start = [u64::MAX.to_le_bytes(), [0; 8], [0; 8], [0; 8]].concat();
+        let system = symrail_kernels::cuda::Error::from;
+        self.gpu.write(self.out.at(), &start).map_err(system)?;
+        // SAFETY: the arguments of all kernels of `cu/perf.cu`; what they point to lives as long as `self`, which waits here.
+        unsafe { self.stream.launch(&self.kernel(name)?, shape, &arguments) }?;
+        self.stream.wait(self.patience)?;
+        self.device.state().check()?;
+        let mut told = [0; 24];
+        self.gpu.read(self.out.at(), &mut told).map_err(system)?;
+        let [start, end, wrong] = [0, 8, 16].map(|at| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&told[at..at + 8]);
+            u64::from_le_bytes(word)
+        });
+        if wrong > 0 {
+            return Err(Error::Gpu(format!("{wrong} of {} calls of {name} returned a wrong value", batch.calls)));
+        }
+        Ok(Duration::from_nanos(end.saturating_sub(start)))
+    }
+
+    fn pe(&self) -> u32 {
+        self.host.pe()
+    }
+
+    fn n_pes(&self) -> u32 {
+        self.host.n_pes()
+    }
+
+    fn base(&self) -> *mut u8 {
+        self.host.base()
+    }
+
+    fn start_put(&mut self, pe: u32, dest: usize, source: usize, len: usize) -> Result<()> {
+        self.host.start_put(pe, dest, source, len)
+    }
+
+    fn put_word(&mut self, pe: u32, word: usize, value: u64) -> Result<()> {
+        self.host.put_word(pe, word, value)
+    }
+
+    fn start_get(&mut self, pe: u32, dest: usize, source: usize, len: usize) -> Result<()> {
+        self.host.start_get(pe, dest, source, len)
+    }
+
+    fn get(&mut self, pe: u32, dest: usize, source: usize, len: usize) -> Result<()> {
+        self.host.get(pe, dest, source, len)
+    }
+
+    fn quiet(&mut self) -> Result<()> {
+        self.host.quiet()
+    }
+
+    fn wait(&mut self, word: usize, value: u64) -> Result<()> {
+        self.host.wait(word, value)
+    }
+
+    fn barrier(&mut self) -> Result<()> {
+        self.host.barrier()
+    }
+
+    fn store(&mut self, offset: usize, bytes: &[u8]) {
+        self.host.store(offset, bytes);
+    }
+
+    fn load(&self, offset: usize, bytes: &mut [u8]) {
+        self.host.load(offset, bytes);
+    }
+
+    fn word(&self, word: usize) -> u64 {
+        self.host.word(word)
+    }
+
+    fn set_word(&mut self, word: usize, value: u64) {
+        self.host.set_word(word, value);
+    }
+}

@@ -1,0 +1,92 @@
+//! Calls that kernels make: a launch is a batch of them, and the kernel tells how long it took.
+
+use super::Bench;
+use super::one_sided::STREAM;
+use crate::perf::carrier::{Batch, Carrier, area};
+use crate::perf::catalog::Work;
+use crate::perf::error::Result;
+use crate::perf::plan::Spread;
+use crate::perf::sample::{Figures, Samples};
+
+/// Launches that a size's calls are divided into, for quantiles to mean something.
+const LAUNCHES: f64 = 20.0;
+/// The most calls of one launch: it has to end while its PE is waited for.
+const MOST_CALLS: u64 = 100_000;
+/// The longest warm-up, in microseconds.
+const WARMUP: f64 = 250_000.0;
+
+impl<C: Carrier> Bench<'_, C> {
+    /// One size. Collective.
+    pub(super) fn launched(&mut self, spread: Spread) -> Result<Option<Figures>> {
+        self.carrier.set_word(area::COUNTER, 0);
+        let work = self.plan.work(self.test);
+        let turns = matches!(work, Work::SignalPingPong | Work::PutPingPong | Work::PutSignalPingPong);
+        let before = self.ping;
+        let first = if turns { before } else { 0 };
+        let batch = Batch { work, spread, peer: if self.is_peer() { 0 } else { self.peer }, first, calls: 2 };
+        // Something may take long on some provider: the first two tell.
+        let mut micros = self.some_launched(&batch)?;
+        let mut done = 2;
+        let affordable = (WARMUP / micros.max(1e-3)) as u64;
+        let wanted = self.plan.warmup.unwrap_or(self.plan.warmup(spread.size).min(affordable)).clamp(1, MOST_CALLS);
+        let warmup = self.carrier.agree(wanted)?;
+        micros = self.some_launched(&Batch { first: first + done, calls: warmup, ..batch })?;
+        done += warmup;
+        let (mut left, budget) = self.plan.limits(spread.size, micros);
+        let (share, budget) = ((left as f64 / LAUNCHES).ceil(), budget.as_micros() as f64);
+        let mut samples = Samples::default();
+        loop {
+            let part = (budget / LAUNCHES / micros.max(1e-3)).min(share).clamp(1.0, MOST_CALLS as f64) as u64;
+            let over = samples.micros() >= budget;
+            let calls = self.carrier.agree(if over { 0 } else { left.min(part) })?;
+            if calls == 0 {
+                break;
+            }
+            micros = self.some_launched(&Batch { first: first + done, calls, ..batch })?;
+            samples.add_batch(calls, micros * calls as f64);
+            (left, done) = (left.saturating_sub(calls), done + calls);
+        }
+        let warmup = warmup + 2;
+        let figures = match work {
+            _ if turns => {
+                self.ping += done;
+                self.check_ping_pong(spread, before)?;
+                samples.latency(2.0, warmup)
+            }
+            Work::Barrier => samples.latency(1.0, warmup),
+            Work::AllToAll => {
+                self.check_everybody(spread)?;
+                self.sent_by_one(samples, spread, warmup)
+            }
+            Work::PutWindows(window) | Work::GetWindows(window) | Work::AddWindows(window) => {
+                self.check_one_sided(spread, done * window as u64)?;
+                self.rate(samples, spread.size, window, warmup)
+            }
+            Work::PutStream => {
+                self.check_one_sided(spread, 0)?;
+                self.rate(samples, spread.size, STREAM, warmup)
+            }
+            _ => {
+                self.check_one_sided(spread, done)?;
+                samples.latency(1.0, warmup)
+            }
+        };
+        Ok(self.is_first().then_some(figures))
+    }
+
+    /// One launch of those who take part, while the others wait. Returns microseconds of a call. Collective.
+    fn some_launched(&mut self, batch: &Batch) -> Result<f64> {
+        self.carrier.barrier()?;
+        let takes_part = match batch.work {
+            Work::AllToAll | Work::Barrier => true,
+            Work::SignalPingPong | Work::PutPingPong | Work::PutSignalPingPong => self.is_first() || self.is_peer(),
+            _ => self.is_first(),
+        };
+        let mut micros = 0.0;
+        if takes_part {
+            micros = self.carrier.launch(batch)?.as_nanos() as f64 / 1e3 / batch.calls.max(1) as f64;
+        }
+        self.carrier.barrier()?;
+        Ok(micros)
+    }
+}

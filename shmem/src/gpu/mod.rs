@@ -1,0 +1,196 @@
+//! A GPU as this PE's device: what its kernels have to know of the PE.
+//!
+//! | file | concept |
+//! |---|---|
+//! | `shared` | a heap in GPU memory, which the GPUs of this host map |
+//! | `pinned` | a heap in host memory, which GPUs reach over PCIe |
+//!
+//! Which way a kernel's operation goes, by the kind of heap (`SYMRAIL_HEAP_KIND`):
+//!
+//! | heap | peers on this host | others |
+//! |---|---|---|
+//! | `host`, `pinned` | loads and stores over PCIe; atomics and signal additions through the proxy | the proxy |
+//! | `device`, every PE maps every other | loads, stores and atomics over NVLink or PCIe | there are none |
+//! | `device`, otherwise | loads and stores; atomics and signal additions through the proxy | the proxy, [staged](symrail_proxy::stage) |
+//!
+//! AMOs of one job all go one way, or they would not be atomic with one another.
+
+mod pinned;
+mod shared;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use symrail_heap::cuda::{CudaError, Gpu};
+use symrail_kernels::cuda::{DeviceParts, DeviceState, HeapView, Module};
+use symrail_proxy::Watch;
+use symrail_transport::Pe;
+
+pub(crate) use pinned::Pinned;
+pub(crate) use shared::Shared;
+
+use crate::error::{Error, Result};
+use crate::runtime::Runtime;
+use crate::staged::STAGED_OFFSET;
+
+/// 64-bit words that a device's barriers need.
+const BARRIER_WORDS: usize = 64;
+
+/// The GPU of a PE: the one that is current on this thread, else the one with the PE's number.
+pub(crate) fn gpu_of(me: Pe) -> Result<Arc<Gpu>> {
+    Ok(Gpu::open(Gpu::current().unwrap_or(me as i32 % Gpu::count().max(1)))?)
+}
+
+/// A GPU as a PE's device, made by [`Runtime::gpu_device`]. As long as it lives the proxy thread looks at the channels all the
+/// time, because a GPU cannot wake it.
+pub struct GpuDevice<'a> {
+    runtime: &'a Runtime,
+    gpu: Arc<Gpu>,
+    state: DeviceState,
+    /// Where this PE's heap starts for the host, and for the GPU.
+    base: (usize, u64),
+    direct: bool,
+    barrier: *mut u8,
+    _watch: Option<Watch>,
+    // Last: the state points into them.
+    _registered: Option<Pinned>,
+}
+
+impl Runtime {
+    /// Makes a GPU this PE's device: the one that the heap is in or pinned for ([`Runtime::gpu`]), or with a heap in host
+    /// memory any, which then reaches what of the heap has memory by now. One at a time. Collective.
+    ///
+    /// # Errors
+    /// The heap is in another GPU's memory or in memory that no GPU reaches, no room for the barrier's words, or what the driver says.
+    pub fn gpu_device(&self, gpu: &Arc<Gpu>) -> Result<GpuDevice<'_>> {
+        let barrier = self.calloc(BARRIER_WORDS, 8)?;
+        let mut registered = None;
+        let (view, base, direct) = match (&self.staged, &self.pinned) {
+            (Some(staged), _) => {
+                let Some(shared) = staged.shared() else { return Err(unreachable_heap("memory for tests")) };
+                if shared.gpu().ordinal() != gpu.ordinal() {
+                    return Err(unreachable_heap("another GPU's memory"));
+                }
+                let direct = self.device_atomics;
+                let (base, bytes) = (staged.base as u64, staged.len as u64);
+                let view = HeapView { base, bytes, offset: STAGED_OFFSET, atomics: direct, peers: shared.bases() };
+                (view, staged.base, direct)
+            }
+            (None, pinned) => {
+                let committed = self.committed.load(Ordering::Relaxed);
+                let pinned = match pinned {
+                    Some(pinned) => pinned,
+                    None => &*registered.insert(Pinned::new(gpu, &self.bases, committed)?),
+                };
+                let peers = pinned.addresses().to_vec();
+                let base = peers.get(self.me as usize).copied().unwrap_or(0);
+                (HeapView { base, bytes: committed as u64, offset: 0, atomics: false, peers }, self.base, false)
+            }
+        };
+        let base = (base, view.base);
+        let parts = DeviceParts {
+            me: self.me,
+            n_pes: self.n_pes,
+            // Where kernels reach everything themselves there is nothing to look for in channels.
+            channels: if direct { Vec::new() } else { self.producers().to_vec() },
+            barrier_words: device_address(base, barrier),
+            heaps: vec![view],
+            timeout: Duration::from_secs(self.settings.timeout_s),
+        };
+        // SAFETY: heaps and their mappings live as long as the runtime, registrations as long as the device, which borrows it.
+        let state = unsafe { DeviceState::new(gpu, parts) }
+            .map_err(|error| Error::System { what: "making a GPU this PE's device", reason: error.to_string() })?;
+        let watch = self.wire.as_ref().ok().filter(|_| !direct).map(|wire| wire.driver().watch());
+        let gpu = Arc::clone(gpu);
+        Ok(GpuDevice { runtime: self, gpu, state, base, direct, barrier, _watch: watch, _registered: registered })
+    }
+
+    /// The GPU for this PE: that of its heap ([`Runtime::gpu`]), else the one that is current on this thread, else the one with
+    /// the PE's number.
+    ///
+    /// # Errors
+    /// There is none, or what the driver says.
+    pub fn own_gpu(&self) -> Result<Arc<Gpu>> {
+        self.gpu().map_or_else(|| gpu_of(self.me), |gpu| Ok(Arc::clone(gpu)))
+    }
+
+    /// The GPU that the symmetric heap is in or pinned for, if there is one.
+    #[must_use]
+    pub fn gpu(&self) -> Option<&Arc<Gpu>> {
+        let shared = self.staged.as_ref().and_then(|staged| staged.shared());
+        shared.map(Shared::gpu).or(self.pinned.as_ref().map(Pinned::gpu))
+    }
+}
+
+fn unreachable_heap(by: &str) -> Error {
+    let what = "a heap that this GPU's kernels cannot reach".into();
+    let remedy = "set SYMRAIL_HEAP_KIND=device and make this GPU current before joining, or use a heap in host memory";
+    symrail_transport::Error::Unsupported { what, by: by.into(), remedy: remedy.into() }.into()
+}
+
+fn device_address((host, device): (usize, u64), ptr: *const u8) -> u64 {
+    device.wrapping_add(ptr.addr().wrapping_sub(host) as u64)
+}
+
+impl GpuDevice<'_> {
+    /// The GPU.
+    #[must_use]
+    pub fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
+    }
+
+    /// The runtime that it belongs to.
+    #[must_use]
+    pub fn runtime(&self) -> &Runtime {
+        self.runtime
+    }
+
+    /// What kernels know: to be attached to programs, and to be asked for errors.
+    #[must_use]
+    pub fn state(&self) -> &DeviceState {
+        &self.state
+    }
+
+    /// Tells a program's kernels about the PE.
+    ///
+    /// # Errors
+    /// The program does not include the device API, or another version of it.
+    pub fn attach(&self, module: &Module) -> symrail_kernels::cuda::Result<()> {
+        self.state.attach(module)
+    }
+
+    /// The address by which kernels name the symmetric object at `ptr`.
+    #[must_use]
+    pub fn address(&self, ptr: *const u8) -> u64 {
+        device_address(self.base, ptr)
+    }
+
+    /// Whether kernels reach `pe`'s heap by loads and stores.
+    #[must_use]
+    pub fn is_mapped(&self, pe: Pe) -> bool {
+        self.state.reach().has(pe)
+    }
+
+    /// Whether kernels need no proxy at all.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    /// Gives the barrier's words back. Kernels have ended, on all PEs. Collective.
+    ///
+    /// # Errors
+    /// As for [`Runtime::free`].
+    pub fn close(self) -> Result<()> {
+        let (runtime, barrier) = (self.runtime, self.barrier);
+        drop(self);
+        runtime.free(barrier)
+    }
+}
+
+impl From<CudaError> for Error {
+    fn from(error: CudaError) -> Error {
+        Error::System { what: "using the GPU", reason: error.to_string() }
+    }
+}

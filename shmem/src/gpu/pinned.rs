@@ -1,0 +1,47 @@
+//! A heap in host memory that GPUs reach: this PE's and mapped peers', registered with the driver.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use symrail_heap::cuda::{Gpu, Registration};
+
+use crate::error::Result;
+
+/// Heaps of this host, registered with a GPU as long as this lives.
+pub(crate) struct Pinned {
+    gpu: Arc<Gpu>,
+    addresses: Vec<u64>,
+    _registrations: Vec<Registration>,
+}
+
+impl Pinned {
+    /// Registers the first `bytes` of every heap that is mapped here; `bases` has 0 for those that are not.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn new(gpu: &Arc<Gpu>, bases: &[usize], bytes: usize) -> Result<Pinned> {
+        let mut registrations = Vec::new();
+        let mut addresses = Vec::with_capacity(bases.len());
+        for &base in bases {
+            let Some(start) = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(base)) else {
+                addresses.push(0);
+                continue;
+            };
+            // SAFETY: heaps are mapped, with memory behind so many bytes on every PE, as long as the runtime, whose field or
+            // borrower this is; they are reached through raw pointers and atomics only.
+            let registration = unsafe { Registration::new(gpu, start, bytes) }?;
+            addresses.push(registration.device());
+            registrations.push(registration);
+        }
+        Ok(Pinned { gpu: Arc::clone(gpu), addresses, _registrations: registrations })
+    }
+
+    pub fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
+    }
+
+    /// Where the GPU reaches each PE's heap; 0 where it does not.
+    pub fn addresses(&self) -> &[u64] {
+        &self.addresses
+    }
+}

@@ -1,0 +1,67 @@
+//! A heap in GPU memory, whose peers on this host map it in their GPUs' address spaces.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use symrail_heap::HostIdentity;
+use symrail_heap::cuda::peers::Offer;
+use symrail_heap::cuda::{DeviceHeap, DevicePeers, Gpu};
+use symrail_transport::Pe;
+use symrail_transport::env::Settings;
+
+use crate::error::Result;
+use crate::gpu::gpu_of;
+
+/// This PE's heap and those of its peers.
+pub(crate) struct Shared {
+    // Before the heap, beside which they are mapped.
+    peers: DevicePeers,
+    heap: DeviceHeap,
+    /// Until peers' cards have come.
+    offer: Option<Offer>,
+}
+
+impl Shared {
+    /// A heap with all of its memory from the start, in one segment, offered to peers.
+    ///
+    /// # Errors
+    /// No GPU, no memory, or what the driver says.
+    pub fn new(me: Pe, n_pes: u32, settings: &Settings) -> Result<Shared> {
+        let gpu = gpu_of(me)?;
+        let mut heap = DeviceHeap::reserve(&gpu, settings.heap_size as u64)?;
+        heap.grow(settings.heap_size as u64)?;
+        let host = HostIdentity::of_this_process(settings.fake_host.as_deref())?;
+        let peers = DevicePeers::new(me, n_pes, &heap, &host, settings.disable_p2p);
+        let offer = heap.segments().last().map(|segment| peers.offer(segment)).transpose()?;
+        Ok(Shared { peers, heap, offer })
+    }
+
+    /// What peers have to know to map it.
+    pub fn card(&self) -> Vec<u8> {
+        self.offer.as_ref().map_or_else(Vec::new, |offer| offer.card().to_vec())
+    }
+
+    /// Maps what can be mapped; `cards` has everybody's, in order. Collective among the PEs of a host.
+    ///
+    /// # Errors
+    /// Cards that are none, or a peer of this host that does not come.
+    pub fn open(&mut self, cards: &[Vec<u8>], patience: Duration) -> Result<()> {
+        if let (Some(offer), Some(segment)) = (self.offer.take(), self.heap.segments().last()) {
+            self.peers.open(offer, segment, &cards.concat(), patience)?;
+        }
+        Ok(())
+    }
+
+    pub fn gpu(&self) -> &Arc<Gpu> {
+        self.heap.gpu()
+    }
+
+    pub fn heap(&self) -> &DeviceHeap {
+        &self.heap
+    }
+
+    /// Where this GPU reaches each PE's heap; 0 where it does not.
+    pub fn bases(&self) -> Vec<u64> {
+        self.peers.bases()
+    }
+}
