@@ -174,6 +174,21 @@ extern "C" __global__ void verify(area* a, symrail_u64* report, symrail_u64 roun
     }
 }
 
+// 15: teams: each round's values are there after the team's barrier, and PEs are numbered as the host does.
+extern "C" __global__ void teams(area* a, symrail_u64* report, symrail_team_t team, symrail_u64 first, symrail_u64 rounds) {
+    int me = symrail_team_my_pe(team), n = symrail_team_n_pes(team), world = symrail_my_pe();
+    CHECK(15, symrail_team_translate_pe(team, me, SYMRAIL_TEAM_WORLD) == world);
+    CHECK(15, symrail_team_translate_pe(SYMRAIL_TEAM_WORLD, world, team) == me);
+    CHECK(15, symrail_team_translate_pe(team, n, SYMRAIL_TEAM_WORLD) == -1);
+    int right = symrail_team_translate_pe(team, (me + 1) % n, SYMRAIL_TEAM_WORLD), left = (me + n - 1) % n;
+    for (symrail_u64 r = first; r < first + rounds; r++) {
+        if (threadIdx.x == 0) symrail_uint64_p((unsigned long*)&a->words[20], r * 100 + me, right);
+        symrailx_barrier_block(team);
+        if (threadIdx.x == 0) CHECK(15, *(volatile symrail_u64*)&a->words[20] == r * 100 + left);
+        symrailx_team_sync_block(team);
+    }
+}
+
 // Many blocks push values, so that the rings wrap many times.
 extern "C" __global__ void stress(area* a, symrail_u64 laps) {
     int right = (symrail_my_pe() + 1) % symrail_n_pes();

@@ -10,6 +10,13 @@ SYMRAIL_DEFINE_API(nvshmem)
 SYMRAIL_DEVICE int nvshmem_my_pe() { return symrail_my_pe(); }
 SYMRAIL_DEVICE int nvshmem_n_pes() { return symrail_n_pes(); }
 SYMRAIL_DEVICE void* nvshmem_ptr(const void* ptr, int pe) { return symrail_ptr(ptr, pe); }
+typedef symrail_team_t nvshmem_team_t;
+#define NVSHMEM_TEAM_WORLD SYMRAIL_TEAM_WORLD
+SYMRAIL_DEVICE int nvshmem_team_my_pe(nvshmem_team_t team) { return symrail_team_my_pe(team); }
+SYMRAIL_DEVICE int nvshmem_team_n_pes(nvshmem_team_t team) { return symrail_team_n_pes(team); }
+SYMRAIL_DEVICE int nvshmem_team_translate_pe(nvshmem_team_t from, int pe, nvshmem_team_t to) {
+    return symrail_team_translate_pe(from, pe, to);
+}
 SYMRAIL_DEVICE void nvshmem_fence() { symrail_fence(); }
 SYMRAIL_DEVICE void nvshmem_quiet() { symrail_quiet(); }
 

@@ -58,6 +58,9 @@ extern "C" __global__ void familiar(float* data, unsigned long long* signal, int
     nvshmem_quiet();
     nvshmem_barrier_all();
     nvshmemx_sync_all_block();
+    nvshmem_team_sync(NVSHMEM_TEAM_WORLD);
+    nvshmemx_barrier_warp(NVSHMEM_TEAM_WORLD);
+    *counter += nvshmem_team_my_pe(NVSHMEM_TEAM_WORLD);
     if (nvshmem_ptr(data, peer) == nullptr) *counter = 0;
 }
 static_assert(sizeof(symrail_device_state) == SYMRAIL_STATE_BYTES, "the state's size");

@@ -177,7 +177,8 @@ impl Runtime {
         let committed = first.iter().map(|s| s.len as usize).sum();
         let pinned = pinned_for.map(|gpu| Pinned::new(&gpu, &bases, committed)).transpose()?;
         // Nobody may be written to before everybody's proxy runs.
-        let all_reached = staged.as_ref().and_then(Staged::shared).is_some_and(|s| s.bases().iter().all(|&base| base != 0));
+        let all_reached =
+            staged.as_ref().and_then(Staged::shared).is_some_and(|s| s.bases().iter().all(|&base| base != 0));
         let all_reached = bootstrap.allgather(&[u8::from(all_reached)])?;
         let device_atomics = all_reached.iter().all(|said| said == &[1]);
         let mut runtime = Runtime {

@@ -31,7 +31,7 @@ const PART: usize = 1 << 20;
 /// What is behind the addresses.
 enum Memory {
     Guarded(Arc<GuardedMemory>),
-    Device(Shared),
+    Device(Box<Shared>),
 }
 
 /// The heap, and what has to live as long as it.
@@ -57,7 +57,7 @@ impl Staged {
                 what: "making guarded memory",
                 reason: format!("{}: {}", e.call, e.errno.desc()),
             })?),
-            HeapKind::Device => Memory::Device(Shared::new(me, n_pes, settings)?),
+            HeapKind::Device => Memory::Device(Box::new(Shared::new(me, n_pes, settings)?)),
         };
         let (base, len) = match &memory {
             Memory::Guarded(memory) => (memory.base().addr().get(), memory.bytes()),

@@ -23,6 +23,13 @@ unsafe impl Send for Gpu {}
 unsafe impl Sync for Gpu {}
 
 impl Gpu {
+    /// Whether there is a driver. Unlike everything else here this starts no threads of the driver's.
+    #[must_use]
+    pub fn has_driver() -> bool {
+        // SAFETY: it only tries to load the library.
+        unsafe { sys::is_culib_present() }
+    }
+
     /// How many GPUs the driver shows; 0 without a driver.
     #[must_use]
     pub fn count() -> i32 {

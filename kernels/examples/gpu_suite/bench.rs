@@ -192,7 +192,8 @@ fn channels(job: &Job<'_>, clock: &Clock<'_>) -> Result<(), Failure> {
             producers.push(producer);
             consumers.push(consumer);
         }
-        let view = HeapView { base: job.area, bytes: 64, offset: 0, atomics: false, peers: vec![job.area] };
+        let (base, peers) = (job.area, vec![job.area]);
+        let view = HeapView { base, bytes: 64, offset: 0, atomics: false, in_gpus: false, peers };
         let parts = DeviceParts {
             me: 0,
             n_pes: 1,

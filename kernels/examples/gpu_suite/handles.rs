@@ -74,13 +74,7 @@ fn check_first(job: &Job<'_>, heap: &DeviceHeap, peers: &DevicePeers, round: u64
     check_at(job, heap, peers, 64, round)
 }
 
-fn check_at(
-    job: &Job<'_>,
-    heap: &DeviceHeap,
-    peers: &DevicePeers,
-    offset: u64,
-    round: u64,
-) -> Result<bool, Failure> {
+fn check_at(job: &Job<'_>, heap: &DeviceHeap, peers: &DevicePeers, offset: u64, round: u64) -> Result<bool, Failure> {
     let (me, n) = (u64::from(job.me()), u64::from(job.runtime.n_pes()));
     let right = peers.bases().get(((me + 1) % n) as usize).copied().unwrap_or(0);
     if right == 0 {

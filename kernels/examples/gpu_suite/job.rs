@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use symrail::Runtime;
 use symrail::gpu::GpuDevice;
+use symrail::{Runtime, Team};
 use symrail_kernels::cuda::compile::Nvrtc;
 use symrail_kernels::cuda::{DeviceState, Gpu, Module, OnStream, Program, Stream};
 
@@ -26,6 +26,8 @@ pub struct Job<'a> {
     pub verify: Arc<Module>,
     pub bench: Arc<Module>,
     pub on_stream: OnStream,
+    /// All PEs; made once, because it takes memory from the heap.
+    pub world: Team<'a>,
     /// The area under test, in the GPU's address space.
     pub area: u64,
     pub area_bytes: usize,
@@ -52,7 +54,10 @@ impl Job<'_> {
 
 pub fn run(options: &Options) -> Result<(), Failure> {
     let runtime = Runtime::init()?;
-    let good = with(&runtime, options)?;
+    if let Err(error) = with(&runtime, options) {
+        runtime.abort(1, &error.to_string());
+        return Err(error);
+    }
     Ok(runtime.finalize()?)
 }
 
@@ -79,10 +84,11 @@ fn with(runtime: &Runtime, options: &Options) -> Result<(), Failure> {
     gpu.fill(area, 0, 16 << 20)?;
     let on_stream = OnStream::new(&gpu, &nvrtc, device.state())?;
     let stream = Stream::new(&gpu)?;
+    let world = runtime.team_world()?;
     let mapped = (0..n_pes).all(|pe| device.is_mapped(pe));
     let patience = Duration::from_secs(60);
     runtime.barrier_all()?;
-    let job = Job { runtime, device, gpu, stream, verify, bench, on_stream, area, area_bytes, mapped, patience };
+    let job = Job { runtime, device, gpu, stream, verify, bench, on_stream, world, area, area_bytes, mapped, patience };
     job.say(&format!(
         "# {n_pes} × {}, driver for CUDA {}, {} heap, {}",
         job.gpu.name(),
@@ -113,7 +119,8 @@ fn with(runtime: &Runtime, options: &Options) -> Result<(), Failure> {
         bench::run(&job)?;
     }
     runtime.barrier_all()?;
-    let Job { device, on_stream, stream, verify, bench, .. } = job;
+    let Job { device, on_stream, stream, verify, bench, world, .. } = job;
+    world.destroy()?;
     drop((on_stream, stream, verify, bench));
     device.close()?;
     runtime.free(block)?;

@@ -1,11 +1,12 @@
 //! Kernels of all PEs check each other's work.
 
+use symrail::Group;
 use symrail_kernels::cuda::Shape;
 
 use crate::job::{Failure, Job};
 
 /// What the checks of `cu/verify.cu` are about, by number.
-const CHECKS: [&str; 13] = [
+const CHECKS: [&str; 16] = [
     "p of 1, 4, 8 bytes",
     "g of 1, 4, 8 bytes",
     "put by a thread, odd sizes and addresses",
@@ -19,6 +20,9 @@ const CHECKS: [&str; 13] = [
     "fence keeps data before a flag",
     "symrail_ptr",
     "many blocks, rings wrap",
+    "wrong addresses and PEs",
+    "waits that end",
+    "teams",
 ];
 const ROUNDS: u64 = 200;
 const LAPS: u64 = 2;
@@ -44,6 +48,7 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
         job.stream.launch(&check, many, &[job.area, report.at(), LAPS])?;
         job.stream.wait(job.patience)?;
     }
+    teams(job, report.at())?;
     let mut bytes = vec![0; CHECKS.len() * 8];
     job.gpu.read(report.at(), &mut bytes)?;
     let mut good = true;
@@ -57,6 +62,30 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
     good &= errors_are_told(job)?;
     job.runtime.barrier_all()?;
     Ok(good)
+}
+
+/// A team of all PEs, and one in the reverse order in its place.
+fn teams(job: &Job<'_>, report: u64) -> Result<(), Failure> {
+    let kernel = job.verify.kernel("teams")?;
+    let n = i64::from(job.runtime.n_pes());
+    for (start, stride, first) in [(0, 1, 1), (n - 1, -1, 1000)] {
+        let group = Group::new(start, stride, n, job.me(), n as u32);
+        let team = job.world.split(group)?.ok_or("no team")?;
+        let for_kernels = job.device.team(&team)?;
+        // SAFETY: the arguments that `cu/verify.cu` declares; the team lives until the kernel has ended.
+        unsafe {
+            job.stream.launch(
+                &kernel,
+                Shape { blocks: 1, threads: THREADS },
+                &[job.area, report, for_kernels.handle(), first, ROUNDS],
+            )?;
+        }
+        job.stream.wait(job.patience)?;
+        job.state().check()?;
+        drop(for_kernels);
+        team.destroy()?;
+    }
+    Ok(())
 }
 
 /// Wrong addresses and PEs and waits without end come back as errors, and the device goes on working.

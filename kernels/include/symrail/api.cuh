@@ -168,13 +168,15 @@ struct symrail_compare {
     }
 
 /* Order. */
-#define SYMRAIL_ORDER(P) \
-    SYMRAIL_DEVICE void P##_barrier_all() { symrail_barrier_of<symrail_thread_scope>(true); } \
-    SYMRAIL_DEVICE void P##_sync_all() { symrail_barrier_of<symrail_thread_scope>(false); } \
-    SYMRAIL_DEVICE void P##x_barrier_all_warp() { symrail_barrier_of<symrail_warp_scope>(true); } \
-    SYMRAIL_DEVICE void P##x_sync_all_warp() { symrail_barrier_of<symrail_warp_scope>(false); } \
-    SYMRAIL_DEVICE void P##x_barrier_all_block() { symrail_barrier_of<symrail_block_scope>(true); } \
-    SYMRAIL_DEVICE void P##x_sync_all_block() { symrail_barrier_of<symrail_block_scope>(false); }
+#define SYMRAIL_ORDER_GROUP(P, AFTER, SCOPE)                                                                  \
+    SYMRAIL_DEVICE void P##barrier_all##AFTER() { symrail_barrier_of<SCOPE>(SYMRAIL_TEAM_WORLD, true); }      \
+    SYMRAIL_DEVICE void P##sync_all##AFTER() { symrail_barrier_of<SCOPE>(SYMRAIL_TEAM_WORLD, false); }        \
+    SYMRAIL_DEVICE void P##barrier##AFTER(symrail_team_t team) { symrail_barrier_of<SCOPE>(team, true); }     \
+    SYMRAIL_DEVICE void P##team_sync##AFTER(symrail_team_t team) { symrail_barrier_of<SCOPE>(team, false); }
+#define SYMRAIL_ORDER(P)                                   \
+    SYMRAIL_ORDER_GROUP(P##_, , symrail_thread_scope)      \
+    SYMRAIL_ORDER_GROUP(P##x_, _warp, symrail_warp_scope)  \
+    SYMRAIL_ORDER_GROUP(P##x_, _block, symrail_block_scope)
 
 /* Everything, under one prefix. */
 #define SYMRAIL_DEFINE_API(P)                                  \

@@ -1,4 +1,4 @@
-/* Fence, quiet, and the barrier of all PEs. */
+/* Fence, quiet, and the barriers of teams. */
 #ifndef SYMRAIL_ORDER_CUH
 #define SYMRAIL_ORDER_CUH
 
@@ -69,26 +69,43 @@ struct symrail_at_least {
     __device__ bool operator()(symrail_u64 now) const { return now >= value; }
 };
 
-/* All PEs meet, each with one thread: in round k with the PEs 2^k away. */
-static __device__ __noinline__ void symrail_meet() {
-    symrail_u64 epoch = symrail_add_gpu(symrail_state.barrier_epoch, 1) + 1;
-    symrail_u64* words = (symrail_u64*)symrail_state.barrier_words;
-    int n = symrail_state.n_pes;
-    for (int k = 0; (1ll << k) < n; k++) {
-        int peer = (int)((symrail_state.me + (1ll << k)) % n);
-        symrail_put_value(words + k, epoch, peer);
+/* A team's PEs, numbered from 0; the world is all PEs. */
+SYMRAIL_DEVICE symrail_device_team symrail_team_of(symrail_team_t team) {
+    if (team != SYMRAIL_TEAM_WORLD) return *team;
+    symrail_device_team world = {symrail_state.me, symrail_state.n_pes, 0, 1, symrail_state.barrier_words,
+                                 symrail_state.barrier_epoch};
+    return world;
+}
+SYMRAIL_DEVICE int symrail_team_my_pe(symrail_team_t team) { return symrail_team_of(team).me; }
+SYMRAIL_DEVICE int symrail_team_n_pes(symrail_team_t team) { return symrail_team_of(team).n_pes; }
+/* The number that a team's PE has in another team; -1 where it is not in that. */
+SYMRAIL_DEVICE int symrail_team_translate_pe(symrail_team_t from, int pe, symrail_team_t to) {
+    symrail_device_team a = symrail_team_of(from), b = symrail_team_of(to);
+    if (pe < 0 || pe >= a.n_pes) return -1;
+    int apart = a.start + pe * a.stride - b.start, there = b.stride == 0 ? 0 : apart / b.stride;
+    return there >= 0 && there < b.n_pes && there * b.stride == apart ? there : -1;
+}
+
+/* The PEs of a team meet, each with one thread: in round k with the PEs 2^k away. */
+static __device__ __noinline__ void symrail_meet(symrail_team_t which) {
+    symrail_device_team team = symrail_team_of(which);
+    symrail_u64 epoch = symrail_add_gpu(team.epoch, 1) + 1;
+    symrail_u64* words = (symrail_u64*)team.words;
+    for (int k = 0; (1ll << k) < team.n_pes; k++) {
+        int peer = (int)((team.me + (1ll << k)) % team.n_pes);
+        symrail_put_value(words + k, epoch, team.start + peer * team.stride);
         symrail_at_least reached = {epoch};
         symrail_wait_for(words + k, reached);
     }
 }
 
 template <class S>
-SYMRAIL_DEVICE void symrail_barrier_of(bool quiet) {
+SYMRAIL_DEVICE void symrail_barrier_of(symrail_team_t team, bool quiet) {
     S::sync();
     if (S::rank() == 0) {
         if (quiet) symrail_quiet();
         else symrail_fence_sys();
-        symrail_meet();
+        symrail_meet(team);
     }
     S::sync();
 }

@@ -46,6 +46,19 @@ struct symrail_channel_view {
 #define SYMRAIL_OWN_MIXED 448u
 #define SYMRAIL_OWN_REPLIES 512u
 
+/* A team of PEs start, start + stride, …; the host makes it (GpuDevice::team) and hands its address to kernels. */
+struct symrail_device_team {
+    int me;
+    int n_pes;
+    int start;
+    int stride;
+    /* As the state's barrier_words and barrier_epoch. */
+    symrail_u64 words;
+    symrail_u64 epoch;
+};
+typedef const struct symrail_device_team* symrail_team_t;
+#define SYMRAIL_TEAM_WORLD ((symrail_team_t)0)
+
 struct symrail_device_state {
     symrail_u32 version;
     int me;

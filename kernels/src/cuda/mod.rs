@@ -23,5 +23,5 @@ pub use compile::{Compiled, Program};
 pub use error::{Error, Result};
 pub use module::{Graph, Kernel, Module, Shape, Stream};
 pub use on_stream::{Copies, OnStream};
-pub use state::{DeviceParts, DeviceState, HeapView, Reach};
+pub use state::{DeviceParts, DeviceState, DeviceTeam, HeapView, Reach};
 pub use symrail_heap::cuda::{DeviceBuffer, DeviceHeap, DevicePeers, Gpu, PinnedBuffer, Registration};

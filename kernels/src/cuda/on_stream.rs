@@ -20,8 +20,6 @@ const COPYING: u32 = 1024;
 /// Bytes for which it is worth having one more of them, and how many can be worth it.
 const BLOCK_BYTES: u64 = 32 << 10;
 const MOST_BLOCKS: u64 = 64;
-/// From here on a copy engine is faster between two GPUs (docs/benchmarks.md).
-const ENGINE_FROM: u64 = 32 << 20;
 /// A block that only asks.
 const ASKING: Shape = Shape { blocks: 1, threads: 1 };
 const BARRIER: Shape = Shape { blocks: 1, threads: 32 };
@@ -48,7 +46,7 @@ pub enum Until {
 /// Who copies to memory that the GPU reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Copies {
-    /// A copy engine from 32 MiB on, where it is faster; else multiprocessors.
+    /// Whoever is faster (docs/benchmarks.md): a copy engine between GPUs, multiprocessors to and from host memory.
     #[default]
     Auto,
     /// Multiprocessors.
@@ -100,7 +98,7 @@ impl OnStream {
     pub unsafe fn put(&self, stream: &Stream, dest: u64, source: u64, bytes: u64, pe: u32) -> Result<()> {
         let reached = self.reach.find(dest, bytes, pe);
         let by_engine = match self.copies {
-            Copies::Auto => bytes >= ENGINE_FROM,
+            Copies::Auto => self.reach.in_gpus(),
             Copies::Kernel => false,
             Copies::Engine => true,
         };

@@ -30,6 +30,8 @@ pub struct HeapView {
     pub offset: u64,
     /// The GPU's atomics on it are atomic with everybody else's: true for device memory, false for host memory over PCIe.
     pub atomics: bool,
+    /// It is in the memory of GPUs, and not in the host's.
+    pub in_gpus: bool,
     /// Every PE's copy in the GPU's address space, 0 where only the proxy reaches it.
     pub peers: Vec<u64>,
 }
@@ -39,18 +41,25 @@ pub struct HeapView {
 pub struct Reach {
     base: u64,
     bytes: u64,
+    in_gpus: bool,
     peers: Arc<[u64]>,
 }
 
 impl Reach {
     fn of(heap: &HeapView) -> Reach {
-        Reach { base: heap.base, bytes: heap.bytes, peers: heap.peers.as_slice().into() }
+        Reach { base: heap.base, bytes: heap.bytes, in_gpus: heap.in_gpus, peers: heap.peers.as_slice().into() }
     }
 
     /// Whether it reaches `pe`'s copy of the heap.
     #[must_use]
     pub fn has(&self, pe: u32) -> bool {
         self.peers.get(pe as usize).is_some_and(|&base| base != 0)
+    }
+
+    /// Whether the heap is in the memory of GPUs, and not in the host's.
+    #[must_use]
+    pub fn in_gpus(&self) -> bool {
+        self.in_gpus
     }
 
     /// Where `bytes` at a symmetric address are on `pe`; `None` where they are not in the heap, or only the proxy reaches them.
@@ -60,6 +69,36 @@ impl Reach {
         let inside = at.checked_add(bytes).is_some_and(|end| end <= self.bytes);
         let base = self.peers.get(pe as usize).copied().filter(|&base| base != 0 && inside)?;
         Some(base + at)
+    }
+}
+
+/// A team as kernels know it: `symrail_device_team`, with its counter behind it.
+#[derive(Debug)]
+pub struct DeviceTeam {
+    memory: DeviceBuffer,
+}
+
+/// Where a team's counter is, on a line of its own.
+const TEAM_EPOCH: u64 = 128;
+
+impl DeviceTeam {
+    /// The team of `n_pes` PEs from `start` on, each `stride` after the last, in which this PE has number `me`. `words` are 64
+    /// zeroed words as [`DeviceParts::barrier_words`], of this team alone.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn new(gpu: &Arc<Gpu>, (me, n_pes): (u32, u32), (start, stride): (u32, i32), words: u64) -> Result<DeviceTeam> {
+        let memory = gpu.alloc(TEAM_EPOCH as usize + 8)?;
+        let numbers = [me as i32, n_pes as i32, start as i32, stride].map(i32::to_le_bytes).concat();
+        let places = [words, memory.at() + TEAM_EPOCH].map(u64::to_le_bytes).concat();
+        gpu.write(memory.at(), &[numbers, places].concat())?;
+        Ok(DeviceTeam { memory })
+    }
+
+    /// What kernels take as `symrail_team_t`. Valid as long as this.
+    #[must_use]
+    pub fn handle(&self) -> u64 {
+        self.memory.at()
     }
 }
 
@@ -293,7 +332,7 @@ mod tests {
     #[test]
     fn only_what_lies_in_a_mapped_heap_is_reached() {
         let peers = vec![1 << 20, 0, 1 << 30];
-        let view = HeapView { base: 1 << 20, bytes: 4096, offset: 0, atomics: true, peers };
+        let view = HeapView { base: 1 << 20, bytes: 4096, offset: 0, atomics: true, in_gpus: true, peers };
         let reach = Reach::of(&view);
         assert_eq!(reach.find((1 << 20) + 64, 4032, 2), Some((1 << 30) + 64));
         for (address, bytes, pe) in

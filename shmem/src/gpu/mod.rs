@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use symrail_heap::cuda::{CudaError, Gpu};
-use symrail_kernels::cuda::{DeviceParts, DeviceState, HeapView, Module};
+use symrail_kernels::cuda::{DeviceParts, DeviceState, DeviceTeam, HeapView, Module};
 use symrail_proxy::Watch;
 use symrail_transport::Pe;
 
@@ -33,8 +33,9 @@ pub(crate) use shared::Shared;
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
 use crate::staged::STAGED_OFFSET;
+use crate::team::{MAX_TEAMS, Team};
 
-/// 64-bit words that a device's barriers need.
+/// 64-bit words that a team's barriers need. All PEs have the first ones, teams those behind, by the number of their areas.
 const BARRIER_WORDS: usize = 64;
 
 /// The GPU of a PE: the one that is current on this thread, else the one with the PE's number.
@@ -64,7 +65,7 @@ impl Runtime {
     /// # Errors
     /// The heap is in another GPU's memory or in memory that no GPU reaches, no room for the barrier's words, or what the driver says.
     pub fn gpu_device(&self, gpu: &Arc<Gpu>) -> Result<GpuDevice<'_>> {
-        let barrier = self.calloc(BARRIER_WORDS, 8)?;
+        let barrier = self.calloc(BARRIER_WORDS * (1 + MAX_TEAMS as usize), 8)?;
         let mut registered = None;
         let (view, base, direct) = match (&self.staged, &self.pinned) {
             (Some(staged), _) => {
@@ -74,7 +75,8 @@ impl Runtime {
                 }
                 let direct = self.device_atomics;
                 let (base, bytes) = (staged.base as u64, staged.len as u64);
-                let view = HeapView { base, bytes, offset: STAGED_OFFSET, atomics: direct, peers: shared.bases() };
+                let (offset, peers) = (STAGED_OFFSET, shared.bases());
+                let view = HeapView { base, bytes, offset, atomics: direct, in_gpus: true, peers };
                 (view, staged.base, direct)
             }
             (None, pinned) => {
@@ -85,7 +87,8 @@ impl Runtime {
                 };
                 let peers = pinned.addresses().to_vec();
                 let base = peers.get(self.me as usize).copied().unwrap_or(0);
-                (HeapView { base, bytes: committed as u64, offset: 0, atomics: false, peers }, self.base, false)
+                let bytes = committed as u64;
+                (HeapView { base, bytes, offset: 0, atomics: false, in_gpus: false, peers }, self.base, false)
             }
         };
         let base = (base, view.base);
@@ -164,6 +167,25 @@ impl GpuDevice<'_> {
     #[must_use]
     pub fn address(&self, ptr: *const u8) -> u64 {
         device_address(self.base, ptr)
+    }
+
+    /// A team for kernels, which take its [handle](DeviceTeam::handle) as `symrail_team_t`. Drop it before the team. Collective
+    /// over the team.
+    ///
+    /// # Errors
+    /// A peer that does not answer, or what the driver says.
+    pub fn team(&self, team: &Team<'_>) -> Result<DeviceTeam> {
+        let system = |reason: String| Error::System { what: "making a team for kernels", reason };
+        let bytes = BARRIER_WORDS * 8;
+        let words = self.address(self.barrier) + (bytes * (1 + team.area.slot() as usize)) as u64;
+        // An earlier team may have left numbers there; nobody writes before all have come out of the call below.
+        self.gpu.fill(words, 0, bytes)?;
+        let group = team.group();
+        let stride = i64::from(group.pe(1.min(group.size() - 1))) - i64::from(group.pe(0));
+        let place = (group.pe(0), stride as i32);
+        let made = DeviceTeam::new(&self.gpu, (group.me(), group.size()), place, words);
+        team.sync()?;
+        made.map_err(|error| system(error.to_string()))
     }
 
     /// Whether kernels reach `pe`'s heap by loads and stores.

@@ -86,6 +86,11 @@ pub(crate) struct Area {
 }
 
 impl Area {
+    /// Which of the areas it is: below [`MAX_TEAMS`], and the same on all of the team's PEs.
+    pub fn slot(&self) -> u32 {
+        self.number
+    }
+
     /// A barrier's flag, a byte: its symmetric offset.
     pub fn flag(&self, set: u64, round: u32) -> u64 {
         self.offset + FLAGS + set * u64::from(ROUNDS) + u64::from(round)

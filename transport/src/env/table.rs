@@ -67,7 +67,7 @@ pub const VARIABLES: &[Variable] = &[
     variable!("IBV_SO", ibv_so, Maybe<File>, "The verbs library to load instead of libibverbs.so.1."),
     variable!("IB_QUEUE_DEPTH", ib_queue_depth, Whole<u32, 16, 32768>, "Work requests that a queue pair may have outstanding."),
     variable!("HEAP_SIZE", heap_size, Size<65536>, "The symmetric heap's size on each PE."),
-    variable!("HEAP_KIND", heap_kind, OneOf<HeapKind>, "What memory the symmetric heap is made of. Device: the GPU that is current, else the one with the PE's number; guarded is for tests."),
+    variable!("HEAP_KIND", heap_kind, OneOf<HeapKind>, "What memory the symmetric heap is made of. Pinned: host memory, all of it registered with a GPU; device: a GPU's memory. It is the GPU that is current, else the one with the PE's number. Guarded is for tests."),
     variable!("DISABLE_P2P", disable_p2p, Switch, "Sends everything over the wire, even between PEs that could map each other's memory."),
     variable!("FAKE_HOST", fake_host, Maybe<Name>, "A host name to take part under: PEs with different names count as being on different hosts."),
     variable!("BOOTSTRAP", bootstrap, OneOf<BootstrapKind>, "Who started the job; auto looks for the launcher's, PMIx's and the unique id's traces, and is a single PE without any."),

@@ -213,7 +213,9 @@ fn plan() -> Plan {
 #[test]
 fn every_test_gives_figures() {
     for test in tests() {
-        for (n, by_kernels) in if test.work == Work::AllToAll { 2..4 } else { 2..3 }.flat_map(|n| [(n, false), (n, true)]) {
+        for (n, by_kernels) in
+            if test.work == Work::AllToAll { 2..4 } else { 2..3 }.flat_map(|n| [(n, false), (n, true)])
+        {
             let figures = if by_kernels { run_as::<true> } else { run }(test, &plan(), n, false).unwrap();
             assert_eq!(figures.len(), plan().sizes(test).len(), "{}", test.name);
             for figures in figures {
