@@ -29,7 +29,7 @@ impl Endpoint {
     /// # Errors
     /// Nothing was started: the PE does not exist, the range is not inside of one, the word is not aligned, the operation is not defined on
     /// the type, the provider lacks it ([`Error::Unsupported`]), or there is no room ([`Error::Full`]; see [`Endpoint::ready`]).
-    pub unsafe fn submit(&mut self, pe: Pe, job: Job, issue: Issue) -> Result<OpHandle> {
+    pub unsafe fn submit(&mut self, pe: Pe, mut job: Job, issue: Issue) -> Result<OpHandle> {
         self.core.validate(pe, &job)?;
         let (operation, native) = (job.operation(), self.core.policy.native_amo);
         // Nothing to move is done at once too: providers differ about empty writes (shm never completes them).
@@ -44,8 +44,8 @@ impl Endpoint {
         if !self.ready() {
             return Err(Error::Full { operation, pe });
         }
-        let job = if native { as_amo(job) } else { job };
         if native {
+            signal_as_amo(&mut job);
             self.check_native(&job)?;
         }
         let urgent = issue.tag.is_some() || self.core.lone.expects_quiet();
@@ -55,7 +55,7 @@ impl Endpoint {
                 return Ok(0);
             }
         }
-        let (job, slot) = self.core.keep_source(job)?;
+        let slot = self.core.keep_source(&mut job)?;
         let result = match job {
             Job::Amo { fetch: Fetch::Stored(to), ty, .. } => Some((to, ty.size())),
             _ => None,
@@ -78,7 +78,7 @@ impl Endpoint {
         });
         self.core.issuer(issue.issuer).outstanding += 1;
         match self.core.lane_for(pe, &job, self.core.epoch) {
-            Some(lane) => self.launch(pe, job, op, lane, urgent),
+            Some(lane) => self.launch(pe, &job, op, lane, urgent),
             None => self.core.defer(pe, op, job),
         }
         Ok(op)
@@ -101,8 +101,8 @@ impl Endpoint {
     }
 
     /// Posts everything that an operation needs on a lane (or, striped, on all).
-    pub(super) fn launch(&mut self, pe: Pe, job: Job, op: OpHandle, lane: usize, urgent: bool) {
-        match job {
+    pub(super) fn launch(&mut self, pe: Pe, job: &Job, op: OpHandle, lane: usize, urgent: bool) {
+        match *job {
             Job::Put { dest, source, len } => self.launch_data(pe, op, lane, dest, local(source).ptr, len, true),
             Job::Get { source, dest, len } => self.launch_data(pe, op, lane, source, dest, len, false),
             Job::PutSignal { dest, source, len, signal } => {
@@ -261,13 +261,10 @@ impl Endpoint {
 }
 
 /// A signal without data is an AMO where providers do both.
-fn as_amo(job: Job) -> Job {
-    match job {
-        Job::PutSignal { len: 0, signal, .. } => {
-            let WordAmo { offset, ty, op, operand, compare } = WordAmo::of_signal(signal);
-            Job::Amo { offset, ty, op, operand, compare, fetch: Fetch::No }
-        }
-        _ => job,
+fn signal_as_amo(job: &mut Job) {
+    if let Job::PutSignal { len: 0, signal, .. } = *job {
+        let WordAmo { offset, ty, op, operand, compare } = WordAmo::of_signal(signal);
+        *job = Job::Amo { offset, ty, op, operand, compare, fetch: Fetch::No };
     }
 }
 
@@ -376,12 +373,11 @@ impl Core {
     }
 
     /// Copies a source that the caller wants back at once.
-    fn keep_source(&mut self, mut job: Job) -> Result<(Job, Option<crate::bounce::Slot>)> {
-        let (operation, limit) = (job.operation(), self.bounce.largest() - Request::SIZE);
-        let (Job::Put { source, len, .. } | Job::PutSignal { source, len, .. }) = &mut job else {
-            return Ok((job, None));
-        };
-        let Source::Copied(from) = *source else { return Ok((job, None)) };
+    fn keep_source(&mut self, job: &mut Job) -> Result<Option<crate::bounce::Slot>> {
+        let operation = job.operation();
+        let (Job::Put { source, len, .. } | Job::PutSignal { source, len, .. }) = job else { return Ok(None) };
+        let Source::Copied(from) = *source else { return Ok(None) };
+        let limit = self.bounce.largest() - Request::SIZE;
         if *len as usize > limit {
             return Err(Error::Unsupported {
                 what: format!("{operation} of a copied source of {len} bytes"),
@@ -396,7 +392,7 @@ impl Core {
         // SAFETY: the slot has room for `len` bytes; the caller vouches for the source.
         unsafe { to.copy_from_nonoverlapping(from, *len as usize) };
         *source = Source::Stable(to);
-        Ok((job, Some(slot)))
+        Ok(Some(slot))
     }
 
     /// A request of this endpoint; not urgent, without payload, not numbered yet.

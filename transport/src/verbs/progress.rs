@@ -244,7 +244,7 @@ impl Rail for VerbsRail {
                     reported +=
                         if wc.wr_id & RECEIVE_BIT == 0 { self.on_sent(&wc, sink) } else { self.on_received(&wc, sink) };
                 }
-                if count > 0
+                if self.received.has_used()
                     && let Err(why) = self.received.repost()
                 {
                     self.take_down(why);
