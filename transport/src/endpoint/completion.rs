@@ -1,8 +1,8 @@
 //! From what a rail reports back to finished operations.
 
 use super::job::{Finished, Issuer, Op, OpHandle};
-use super::launch::store;
 use super::post::{Work, WorkRequest};
+use super::submit::store;
 use super::{Core, IssuerState, TargetAgent};
 use crate::error::{Error, Fault};
 use crate::rail::RailSink;

@@ -25,7 +25,7 @@ pub struct Mischief {
     pub software: bool,
     /// Rails that fail may leave connections of which one end does not know; see [`RailCaps::half_open`](crate::rail::RailCaps::half_open).
     pub half_open: bool,
-    /// Connections that were cut have to be renewed by both ends; see [`Rail::renew`].
+    /// Connections that were cut have to be renewed by both ends; see [`Rail::renew`](crate::rail::Rail::renew).
     pub renews: bool,
     /// Work requests that may be outstanding on one rail.
     pub queue_depth: usize,
