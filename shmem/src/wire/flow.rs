@@ -202,13 +202,15 @@ impl<'a> Via<'a> {
     unsafe fn start_on_host(&self, pe: Pe, job: Job, tagged: Option<()>) -> Result<(InUse<'a>, u64), Error> {
         self.wire.driver.expect_traffic();
         self.keep_fence(Path::Host)?;
-        let mut wait = self.wait();
         let mut side = self.host().lock();
-        while !side.endpoint.ready() {
-            side.poll();
-            drop(side);
-            wait.step();
-            side = self.host().lock();
+        if !side.endpoint.ready() {
+            let mut wait = self.wait();
+            while !side.endpoint.ready() {
+                side.poll();
+                drop(side);
+                wait.step();
+                side = self.host().lock();
+            }
         }
         self.flow.used.set(Path::Host, true);
         let tag = side.new_tag();

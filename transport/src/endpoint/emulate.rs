@@ -17,7 +17,7 @@ use super::post::{Work, WorkRequest};
 use super::{Core, Endpoint};
 use crate::amo::{self, AmoOp, AmoType};
 use crate::pe::Pe;
-use crate::rail::{LocalBuf, LocalKey, NativeAmo, Rail};
+use crate::rail::Rail;
 
 /// The lane of every AMO that a provider performs.
 pub(super) const AMO_LANE: usize = 0;
@@ -221,11 +221,8 @@ impl Endpoint {
     fn post_word_amo(&mut self, pe: Pe, op: OpHandle, amo: WordAmo, fetching: bool) {
         let Some(slot) = self.core.bounce.alloc(8) else { return self.core.fail_full(op) };
         let ptr = self.core.bounce.ptr(slot).as_ptr();
-        let result = LocalBuf { ptr: std::ptr::null_mut(), len: 8, key: LocalKey::default() };
-        let WordAmo { offset, ty, op: what, operand, compare } = amo;
-        let native = NativeAmo { ty, op: what, operand, compare, result: fetching.then_some(result) };
         self.core.expect(op, 1);
-        self.post(WorkRequest::new(Work::Amo { offset, amo: native }, pe, AMO_LANE, op, (ptr, 8), Some(slot)));
+        self.post(WorkRequest::new(Work::Amo { amo, fetching }, pe, AMO_LANE, op, (ptr, 8), Some(slot)));
     }
 
     /// Goes on with a loop whose word was seen to hold `seen`. Gives what the word holds when this was its end; the

@@ -1,5 +1,6 @@
 //! Work requests: kept until the rail has taken and completed them.
 
+use super::emulate::WordAmo;
 use super::job::OpHandle;
 use super::{Core, Endpoint};
 use crate::bounce::Slot;
@@ -20,7 +21,7 @@ pub(super) enum Work {
     /// Send a message.
     Send,
     /// Let the provider do an AMO.
-    Amo { offset: u64, amo: NativeAmo },
+    Amo { amo: WordAmo, fetching: bool },
 }
 
 /// A work request.
@@ -140,6 +141,7 @@ impl Endpoint {
         super::completion::Sink { core: &mut self.core, lane, agent: &mut nobody }.refused(id, fault);
     }
 
+    #[inline]
     fn try_post(&mut self, id: u64) -> Result<(), PostError> {
         let core = &mut self.core;
         let Some(&request) = core.work.get(id) else { return Ok(()) };
@@ -172,9 +174,9 @@ impl Endpoint {
                 unsafe { rail.send(dest, local, Some(id)) }?;
                 counters.messages += 1;
             }
-            Work::Amo { offset, mut amo } => {
+            Work::Amo { amo: WordAmo { offset, ty, op, operand, compare }, fetching } => {
                 let remote = core.regions.remote(dest, lane, offset).ok_or(PostError::Again)?.0;
-                amo.result = amo.result.map(|_| local);
+                let amo = NativeAmo { ty, op, operand, compare, result: fetching.then_some(local) };
                 // SAFETY: see above.
                 unsafe { rail.amo(dest, remote, amo, id) }?;
                 counters.messages += 1;
