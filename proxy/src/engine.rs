@@ -476,7 +476,7 @@ impl Engine {
                 }
                 self.channels[channel].complete(pending.position);
             }
-            Err(error) => self.fail(channel, pending.position, pending.reply, error),
+            Err(error) => self.fail(channel, pending.position, pending.reply, *error),
         }
     }
 }

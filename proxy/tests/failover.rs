@@ -91,6 +91,26 @@ fn an_amo_that_its_rail_did_not_take_waits_until_the_rail_works() {
     assert_eq!(memory[2][8], 5);
 }
 
+/// Where NICs perform AMOs, they perform those on a PE's own memory too: a CPU's would not be atomic with them.
+#[test]
+fn an_amo_on_own_memory_is_the_nics_where_all_are() {
+    for native in [false, true] {
+        let fabric = Fabric::new(4, Mischief { again: 0, atomics: true, ..Mischief::default() });
+        let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
+        let mut engines = three_pes(&fabric, &mut memory, native);
+        let job = Job::Amo { offset: 64, ty: AmoType::U64, op: AmoOp::Add, operand: 5, compare: 0, fetch: Fetch::No };
+        // SAFETY: it fetches nothing.
+        let op = unsafe { engines[0].endpoint().submit(0, job, Issue { issuer: 0, tag: None }) }.unwrap();
+        assert_eq!(op == 0, !native, "by the CPU it is done at once");
+        for _ in 0..1000 {
+            engines[0].poll();
+        }
+        assert!(engines[0].endpoint().is_quiet(0));
+        let posted: u64 = engines[0].endpoint().counters().iter().map(|lane| lane.messages).sum();
+        assert_eq!((memory[0][8], posted), (5, u64::from(native)));
+    }
+}
+
 /// A queue pair that refuses a write discards the signal behind it. The signal must not come over another rail then.
 #[test]
 fn a_signal_does_not_come_without_its_data() {

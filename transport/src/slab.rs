@@ -29,6 +29,7 @@ impl<T> Slab<T> {
     }
 
     /// Adds an entry.
+    #[inline]
     pub fn insert(&mut self, value: T) -> Id {
         if let Some(index) = self.free.pop()
             && let Some(entry) = self.entries.get_mut(index as usize)
@@ -62,6 +63,7 @@ impl<T> Slab<T> {
     }
 
     /// Takes the entry out; its id names nothing from now on.
+    #[inline]
     pub fn remove(&mut self, id: Id) -> Option<T> {
         let index = id as u32;
         let entry = self.entries.get_mut(index as usize)?;

@@ -97,7 +97,7 @@ fn outcome(pes: &mut [Pe; 2], job: Job) -> Result<u64, Error> {
             agent.serve(me as u32, &mut pe.proxy);
         }
         if let Some(finished) = pes[0].proxy.next_finished() {
-            return finished.result;
+            return finished.result.map_err(|error| *error);
         }
         std::thread::yield_now();
         assert!(start.elapsed() < LIMIT, "the operation never ends");

@@ -202,8 +202,8 @@ impl Stage {
     pub(crate) fn came(&mut self, endpoint: &mut Endpoint, agent: &mut Agent, finished: Finished) {
         let tools = Tools { mover: &mut *self.mover, endpoint, memory: &self.memory, issuer: self.issuer };
         match Ticket::decode(finished.tag) {
-            Ticket::Piece(key) => self.source.came(tools, key, finished.result),
-            Ticket::Task(key) => self.target.came(tools, agent, key, finished.result),
+            Ticket::Piece(key) => self.source.came(tools, key, finished.result.map_err(|error| *error)),
+            Ticket::Task(key) => self.target.came(tools, agent, key, finished.result.map_err(|error| *error)),
             Ticket::Word(_) => {}
         }
     }

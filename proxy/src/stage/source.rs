@@ -382,7 +382,9 @@ impl Source {
         let account = self.account(issue.issuer);
         account.outstanding = account.outstanding.saturating_sub(1);
         match (issue.tag, result) {
-            (Some(tag), result) => self.finished.push(Finished { issuer: issue.issuer, tag, result }),
+            (Some(tag), result) => {
+                self.finished.push(Finished { issuer: issue.issuer, tag, result: result.map_err(Box::new) });
+            }
             (None, Err(error)) => {
                 account.error.get_or_insert(error);
             }

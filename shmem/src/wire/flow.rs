@@ -14,7 +14,7 @@ use symrail_proxy::HOST;
 use symrail_transport::endpoint::job::{Finished, Issue, Issuer, Job, Source};
 use symrail_transport::{Error, Pe};
 
-use super::host::Host;
+use super::host::{Host, InUse};
 use super::outlets::Outlet;
 use super::wait::Wait;
 use super::{MANY_RAILS_FROM, Wire};
@@ -189,60 +189,88 @@ impl<'a> Via<'a> {
 
     /// Submits to a path, making room as needed. Returns the tag that the operation has there.
     unsafe fn start(&self, path: Path, pe: Pe, job: Job, tagged: Option<()>) -> Result<u64, Error> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match path {
+                Path::Host => self.start_on_host(pe, job, tagged).map(|(_, tag)| tag),
+                Path::Engine => self.start_on_engine(pe, job, tagged),
+            }
+        }
+    }
+
+    /// The same on the host endpoint, which the caller may go on using without taking its lock again.
+    unsafe fn start_on_host(&self, pe: Pe, job: Job, tagged: Option<()>) -> Result<(InUse<'a>, u64), Error> {
         self.wire.driver.expect_traffic();
-        self.keep_fence(path)?;
+        self.keep_fence(Path::Host)?;
+        let mut side = self.host().lock();
+        if !side.endpoint.ready() {
+            let mut wait = self.wait();
+            while !side.endpoint.ready() {
+                side.poll();
+                drop(side);
+                wait.step();
+                side = self.host().lock();
+            }
+        }
+        self.flow.used.set(Path::Host, true);
+        let tag = side.new_tag();
+        let issue = Issue { issuer: HOST, tag: tagged.map(|()| tag) };
+        // SAFETY: the caller's promise.
+        unsafe { side.endpoint.submit(pe, job, issue) }?;
+        Ok((side, tag))
+    }
+
+    unsafe fn start_on_engine(&self, pe: Pe, job: Job, tagged: Option<()>) -> Result<u64, Error> {
+        self.wire.driver.expect_traffic();
+        self.keep_fence(Path::Engine)?;
         let mut wait = self.wait();
         loop {
-            match path {
-                Path::Host => {
-                    let mut side = self.host().lock();
-                    if side.endpoint.ready() {
-                        self.flow.used.set(path, true);
-                        let tag = side.new_tag();
-                        let issue = Issue { issuer: HOST, tag: tagged.map(|()| tag) };
-                        // SAFETY: the caller's promise.
-                        return unsafe { side.endpoint.submit(pe, job, issue) }.map(|_| tag);
-                    }
-                    side.poll();
-                }
-                Path::Engine => {
-                    let tag = self.host().lock().new_tag();
-                    let mut engine = self.wire.driver.engine();
-                    if engine.ready() {
-                        self.flow.used.set(path, true);
-                        let issue = Issue { issuer: self.issuer(), tag: tagged.map(|()| tag) };
-                        // SAFETY: the caller's promise.
-                        let done = unsafe { engine.submit(pe, job, issue) }.map(|()| tag);
-                        drop(engine);
-                        return done;
-                    }
-                    engine.poll();
-                }
+            let tag = self.host().lock().new_tag();
+            let mut engine = self.wire.driver.engine();
+            if engine.ready() {
+                self.flow.used.set(Path::Engine, true);
+                let issue = Issue { issuer: self.issuer(), tag: tagged.map(|()| tag) };
+                // SAFETY: the caller's promise.
+                return unsafe { engine.submit(pe, job, issue) }.map(|()| tag);
             }
+            engine.poll();
+            drop(engine);
             wait.step();
         }
     }
 
     unsafe fn run(&self, path: Path, pe: Pe, job: Job) -> Result<u64, Error> {
-        // SAFETY: the caller's promise; this call waits for the end.
-        let tag = unsafe { self.start(path, pe, job, Some(())) }?;
-        let mut wait = self.wait();
-        loop {
-            if path == Path::Host {
-                let mut side = self.host().lock();
-                if side.poll_until(|side| !side.finished.is_empty())
-                    && let Some(result) = take(&mut side.finished, HOST, tag)
-                {
-                    return result;
-                }
-            } else {
-                let mut engine = self.wire.driver.engine();
-                engine.poll();
-                if let Some(result) = take(engine.host_finished(), self.issuer(), tag) {
-                    return result;
+        // SAFETY (both): the caller's promise; this call waits for the end.
+        match path {
+            Path::Host => {
+                // SAFETY: see above.
+                let (mut side, tag) = unsafe { self.start_on_host(pe, job, Some(())) }?;
+                let mut wait = self.wait();
+                loop {
+                    if side.poll_until(|side| !side.finished.is_empty())
+                        && let Some(result) = take(&mut side.finished, HOST, tag)
+                    {
+                        return result;
+                    }
+                    drop(side);
+                    wait.step();
+                    side = self.host().lock();
                 }
             }
-            wait.step();
+            Path::Engine => {
+                // SAFETY: see above.
+                let tag = unsafe { self.start_on_engine(pe, job, Some(())) }?;
+                let mut wait = self.wait();
+                loop {
+                    let mut engine = self.wire.driver.engine();
+                    engine.poll();
+                    if let Some(result) = take(engine.host_finished(), self.issuer(), tag) {
+                        return result;
+                    }
+                    drop(engine);
+                    wait.step();
+                }
+            }
         }
     }
 
@@ -360,5 +388,5 @@ impl<'a> Via<'a> {
 
 fn take(finished: &mut Vec<Finished>, issuer: Issuer, tag: u64) -> Option<Result<u64, Error>> {
     let at = finished.iter().rposition(|f| f.issuer == issuer && f.tag == tag)?;
-    Some(finished.swap_remove(at).result)
+    Some(finished.swap_remove(at).result.map_err(|error| *error))
 }

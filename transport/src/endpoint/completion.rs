@@ -1,8 +1,8 @@
 //! From what a rail reports back to finished operations.
 
 use super::job::{Finished, Issuer, Op, OpHandle};
-use super::launch::store;
 use super::post::{Work, WorkRequest};
+use super::submit::store;
 use super::{Core, IssuerState, TargetAgent};
 use crate::error::{Error, Fault};
 use crate::rail::RailSink;
@@ -26,10 +26,11 @@ impl TargetAgent for NoAgent {
 
 impl RailSink for Sink<'_> {
     fn done(&mut self, id: u64) {
-        let Some(request) = self.core.retire(id) else { return };
+        let Some(&WorkRequest { work, dest, op, .. }) = self.core.work.get(id) else { return };
+        self.core.retire(id);
         // A message that has left says nothing about the way.
-        self.core.reported(request.dest, self.lane, !matches!(request.work, Work::Send));
-        self.core.release(request.op);
+        self.core.reported(dest, self.lane, !matches!(work, Work::Send));
+        self.core.release(op);
     }
 
     fn failed(&mut self, id: u64, mut fault: Fault) {
@@ -115,46 +116,47 @@ impl Core {
     }
 
     /// Takes a completed work request out of the table and gives back what it held.
-    pub(super) fn retire(&mut self, id: u64) -> Option<WorkRequest> {
-        let request = self.work.remove(id)?;
-        let lane = usize::from(request.lane);
-        self.samplers[lane].done(id, &mut self.counters[lane].latency);
+    pub(super) fn retire(&mut self, id: u64) {
+        let Some(request) = self.work.get(id) else { return };
         if let Some(recorder) = &mut self.recorder {
-            recorder.done(id, &request, self.n_pes);
+            recorder.done(id, request, self.n_pes);
         }
-        match request.work {
+        let WorkRequest { work, dest, lane, home, op, ptr, len, slot, via, .. } = *request;
+        self.work.remove(id);
+        let lane = usize::from(lane);
+        self.samplers[lane].done(id, &mut self.counters[lane].latency);
+        match work {
             Work::Write { .. } | Work::Flag { .. } => {
-                if let Some(c) = self.connection(request.dest, usize::from(request.home)) {
+                if let Some(c) = self.connection(dest, home.into()) {
                     c.writes = c.writes.saturating_sub(1);
                 }
             }
             Work::Read { .. } => {
                 // The user's memory may be written only while the operation is still the user's business.
-                if let Some(via) = request.via
-                    && self.ops.get(request.op).is_some()
+                if let Some(via) = via
+                    && self.ops.get(op).is_some()
                 {
                     let from = self.bounce.ptr(via).as_ptr();
                     // SAFETY: the slot holds `len` bytes that the rail has finished writing; the destination is valid
                     // until the operation is complete, which it is not yet.
-                    unsafe { request.ptr.copy_from_nonoverlapping(from, request.len) };
+                    unsafe { ptr.copy_from_nonoverlapping(from, len) };
                 }
             }
             Work::Amo { amo, .. } => {
-                if let Some(c) = self.connection(request.dest, usize::from(request.lane)) {
+                if let Some(c) = self.connection(dest, lane) {
                     c.writes = c.writes.saturating_sub(1);
                 }
                 // SAFETY: the slot has 8 aligned bytes that the rail has finished writing.
-                let value = unsafe { request.ptr.cast::<u64>().read() } & (u64::MAX >> (64 - 8 * amo.ty.size()));
-                if let Some(op) = self.ops.get_mut(request.op) {
+                let value = unsafe { ptr.cast::<u64>().read() } & (u64::MAX >> (64 - 8 * amo.ty.size()));
+                if let Some(op) = self.ops.get_mut(op) {
                     op.value = value;
                 }
             }
             Work::Send => {}
         }
-        for slot in [request.slot, request.via].into_iter().flatten() {
+        for slot in [slot, via].into_iter().flatten() {
             self.bounce.free(slot);
         }
-        Some(request)
     }
 
     /// One thing less for an operation to wait for.
@@ -178,25 +180,28 @@ impl Core {
     }
 
     pub(super) fn finish(&mut self, id: OpHandle, buffers_are_free: bool) {
-        let Some(op) = self.ops.remove(id) else { return };
-        self.let_go(&op);
+        let Some(op) = self.ops.get_mut(id) else { return };
+        // Operations are large, and not moved out of their table.
+        let Op { pe, issue, value, slot, swap_loop, holds, result, .. } = *op;
+        let outcome = op.fault.take().map_or(Ok(value), Err);
+        self.ops.remove(id);
+        self.let_go(pe, swap_loop, holds);
         // A slot that a work request may still read is lost rather than given to somebody else.
-        if let Some(slot) = op.slot
+        if let Some(slot) = slot
             && buffers_are_free
         {
             self.bounce.free(slot);
         }
-        if let (None, Some((to, size))) = (&op.fault, op.result) {
+        if let (Ok(value), Some((to, size))) = (&outcome, result) {
             // SAFETY: whoever submitted the operation keeps the place valid until it is complete: now.
-            unsafe { store(to, size, op.value) };
+            unsafe { store(to, size, *value) };
         }
-        let state = self.issuer(op.issue.issuer);
+        let state = self.issuer(issue.issuer);
         state.outstanding = state.outstanding.saturating_sub(1);
-        let result = op.fault.map_or(Ok(op.value), |e| Err(*e));
-        match (op.issue.tag, result) {
-            (Some(tag), result) => self.finished.push(Finished { issuer: op.issue.issuer, tag, result }),
+        match (issue.tag, outcome) {
+            (Some(tag), result) => self.finished.push(Finished { issuer: issue.issuer, tag, result }),
             (None, Err(error)) => {
-                state.error.get_or_insert(error);
+                state.error.get_or_insert(*error);
             }
             (None, Ok(_)) => {}
         }

@@ -12,12 +12,12 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::job::{Op, OpHandle, Signal};
+use super::job::{OpHandle, Signal};
 use super::post::{Work, WorkRequest};
 use super::{Core, Endpoint};
 use crate::amo::{self, AmoOp, AmoType};
 use crate::pe::Pe;
-use crate::rail::{LocalBuf, LocalKey, NativeAmo, Rail};
+use crate::rail::Rail;
 
 /// The lane of every AMO that a provider performs.
 pub(super) const AMO_LANE: usize = 0;
@@ -174,18 +174,20 @@ impl SwapLoop {
 
 impl Endpoint {
     /// Lets the provider do an AMO, itself or by a loop. The operation waits for it.
+    #[inline]
     pub(super) fn launch_word_amo(&mut self, pe: Pe, op: OpHandle, amo: WordAmo, fetching: bool) {
         let how = self.core.abilities.how(amo.ty, amo.op, fetching);
-        if how != How::Itself || !self.core.loops.words.is_empty() {
-            let word = (pe, amo.offset & !7);
-            if let Some(queue) = self.core.loops.words.get_mut(&word) {
-                queue.push_back(Queued { op, amo, fetching });
-                self.core.hold_lane(op, AMO_LANE);
-                return self.core.expect(op, 1);
-            }
-            if how != How::Itself {
-                self.core.loops.words.insert(word, VecDeque::new());
-            }
+        if how == How::Itself && self.core.loops.words.is_empty() {
+            return self.post_word_amo(pe, op, amo, fetching);
+        }
+        let word = (pe, amo.offset & !7);
+        if let Some(queue) = self.core.loops.words.get_mut(&word) {
+            queue.push_back(Queued { op, amo, fetching });
+            self.core.hold_lane(op, AMO_LANE);
+            return self.core.expect(op, 1);
+        }
+        if how != How::Itself {
+            self.core.loops.words.insert(word, VecDeque::new());
         }
         self.start_word_amo(pe, op, amo, fetching, None);
     }
@@ -215,14 +217,12 @@ impl Endpoint {
         None
     }
 
+    #[inline]
     fn post_word_amo(&mut self, pe: Pe, op: OpHandle, amo: WordAmo, fetching: bool) {
         let Some(slot) = self.core.bounce.alloc(8) else { return self.core.fail_full(op) };
         let ptr = self.core.bounce.ptr(slot).as_ptr();
-        let result = LocalBuf { ptr: std::ptr::null_mut(), len: 8, key: LocalKey::default() };
-        let WordAmo { offset, ty, op: what, operand, compare } = amo;
-        let native = NativeAmo { ty, op: what, operand, compare, result: fetching.then_some(result) };
         self.core.expect(op, 1);
-        self.post(WorkRequest::new(Work::Amo { offset, amo: native }, pe, AMO_LANE, op, (ptr, 8), Some(slot)));
+        self.post(WorkRequest::new(Work::Amo { amo, fetching }, pe, AMO_LANE, op, (ptr, 8), Some(slot)));
     }
 
     /// Goes on with a loop whose word was seen to hold `seen`. Gives what the word holds when this was its end; the
@@ -301,12 +301,13 @@ impl Core {
     }
 
     /// Undoes [`Core::hold_lane`] for an operation that has ended; lets others have its word, if it ended within a loop.
-    pub(super) fn let_go(&mut self, op: &Op) {
-        if let Some(swap_loop) = op.swap_loop {
-            self.loops.ended.push((swap_loop.word(op.pe), None));
+    #[inline]
+    pub(super) fn let_go(&mut self, pe: Pe, swap_loop: Option<SwapLoop>, holds: Option<u8>) {
+        if let Some(swap_loop) = swap_loop {
+            self.loops.ended.push((swap_loop.word(pe), None));
         }
-        if let Some(lane) = op.holds
-            && let Some(c) = self.connection(op.pe, lane.into())
+        if let Some(lane) = holds
+            && let Some(c) = self.connection(pe, lane.into())
         {
             c.later = c.later.saturating_sub(1);
         }

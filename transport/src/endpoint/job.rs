@@ -219,8 +219,8 @@ pub struct Finished {
     pub issuer: Issuer,
     /// Its tag.
     pub tag: u64,
-    /// The old value of a fetching AMO, else 0; or why it failed.
-    pub result: Result<u64, Error>,
+    /// The old value of a fetching AMO, else 0; or why it failed (boxed: what succeeds should not be as large as an error).
+    pub result: Result<u64, Box<Error>>,
 }
 
 /// Source bytes of a job that is under way.

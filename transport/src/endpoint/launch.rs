@@ -1,14 +1,11 @@
-//! From an operation to work requests: checks, lane choice, order, cutting.
+//! From an operation to work requests: what each kind needs, and cutting.
 
-use std::sync::atomic::{Ordering, fence};
-
-use super::emulate::{AMO_LANE, How, WordAmo};
-use super::job::{Ask, Fetch, Finished, Issue, Job, Local, Op, OpHandle, Payload, Signal, Source};
+use super::emulate::{AMO_LANE, WordAmo};
+use super::job::{Ask, Fetch, Job, Local, OpHandle, Payload, Signal, Source};
 use super::post::{Work, WorkRequest};
 use super::{Core, Endpoint, STRIPE_GRAIN};
-use crate::amo::{self, AmoOp, AmoType};
+use crate::amo::{AmoOp, AmoType};
 use crate::env::RailPolicy;
-use crate::error::{Error, Result};
 use crate::pe::Pe;
 use crate::segment;
 use crate::wire::{Request, RequestKind};
@@ -18,91 +15,9 @@ use crate::wire::{Request, RequestKind};
 pub(super) const SIGNAL_MESSAGE_MAX: usize = 4096;
 
 impl Endpoint {
-    /// Starts an operation on `pe`'s symmetric memory.
-    ///
-    /// Returns its handle: 0 when it is already complete. An operation on this PE's own memory is done at once.
-    ///
-    /// # Safety
-    /// [`Source::Stable`] memory stays valid and unchanged, and destinations of gets and fetched values stay valid and
-    /// unused, until the operation is complete ([`Endpoint::is_done`], or a quiet of its issuer).
-    ///
-    /// # Errors
-    /// Nothing was started: the PE does not exist, the range is not inside of one, the word is not aligned, the operation is not defined on
-    /// the type, the provider lacks it ([`Error::Unsupported`]), or there is no room ([`Error::Full`]; see [`Endpoint::ready`]).
-    pub unsafe fn submit(&mut self, pe: Pe, job: Job, issue: Issue) -> Result<OpHandle> {
-        self.core.validate(pe, &job)?;
-        let (operation, native) = (job.operation(), self.core.policy.native_amo);
-        // Nothing to move is done at once too: providers differ about empty writes (shm never completes them).
-        let nothing = matches!(job, Job::Put { len: 0, .. } | Job::Get { len: 0, .. });
-        // With a provider's atomics even puts to this PE go over the wire: a fence orders them with AMOs there.
-        let here = pe == self.core.me && (!native || matches!(job, Job::Get { .. })) && !matches!(job, Job::Ask(_));
-        if nothing || here {
-            // SAFETY: the caller's promise about its buffers; `validate` checked ours.
-            unsafe { self.core.apply_here(&job, issue) };
-            return Ok(0);
-        }
-        if !self.ready() {
-            return Err(Error::Full { operation, pe });
-        }
-        let job = if native { as_amo(job) } else { job };
-        if native {
-            self.check_native(&job)?;
-        }
-        let urgent = issue.tag.is_some() || self.core.lone.expects_quiet();
-        if issue.tag.is_none() {
-            self.core.lone.issued();
-            if !urgent && self.quick_put(pe, &job) {
-                return Ok(0);
-            }
-        }
-        let (job, slot) = self.core.keep_source(job)?;
-        let result = match job {
-            Job::Amo { fetch: Fetch::Stored(to), ty, .. } => Some((to, ty.size())),
-            _ => None,
-        };
-        let op = self.core.ops.insert(Op {
-            operation,
-            pe,
-            bytes: job.bytes(),
-            issue,
-            remaining: 0,
-            followup: None,
-            swap_loop: None,
-            awaits_outcome: matches!(job, Job::Ask(_)),
-            holds: None,
-            value: 0,
-            result,
-            fault: None,
-            since: self.core.now,
-            slot,
-        });
-        self.core.issuer(issue.issuer).outstanding += 1;
-        match self.core.lane_for(pe, &job, self.core.epoch) {
-            Some(lane) => self.launch(pe, job, op, lane, urgent),
-            None => self.core.defer(pe, op, job),
-        }
-        Ok(op)
-    }
-
-    fn check_native(&self, job: &Job) -> Result<()> {
-        let (ty, op, fetching) = match *job {
-            Job::Amo { ty, op, fetch, .. } => (ty, op, fetch != Fetch::No),
-            Job::PutSignal { signal, .. } => (AmoType::U64, signal.op, false),
-            Job::Put { .. } | Job::Get { .. } | Job::Ask(_) => return Ok(()),
-        };
-        if self.core.abilities.how(ty, op, fetching) != How::Never {
-            return Ok(());
-        }
-        Err(Error::Unsupported {
-            what: format!("{op:?} on {ty:?} as a native atomic"),
-            by: self.core.caps[AMO_LANE].provider.clone(),
-            remedy: "set SYMRAIL_AMO_PATH=agent on all PEs".into(),
-        })
-    }
-
     /// Posts everything that an operation needs on a lane (or, striped, on all).
-    pub(super) fn launch(&mut self, pe: Pe, job: Job, op: OpHandle, lane: usize, urgent: bool) {
-        match job {
+    pub(super) fn launch(&mut self, pe: Pe, job: &Job, op: OpHandle, lane: usize, urgent: bool) {
+        match *job {
             Job::Put { dest, source, len } => self.launch_data(pe, op, lane, dest, local(source).ptr, len, true),
             Job::Get { source, dest, len } => self.launch_data(pe, op, lane, source, dest, len, false),
             Job::PutSignal { dest, source, len, signal } => {
@@ -260,145 +175,12 @@ impl Endpoint {
     }
 }
 
-/// A signal without data is an AMO where providers do both.
-fn as_amo(job: Job) -> Job {
-    match job {
-        Job::PutSignal { len: 0, signal, .. } => {
-            let WordAmo { offset, ty, op, operand, compare } = WordAmo::of_signal(signal);
-            Job::Amo { offset, ty, op, operand, compare, fetch: Fetch::No }
-        }
-        _ => job,
-    }
-}
-
 pub(super) fn local(source: Source) -> Local {
     let (Source::Stable(ptr) | Source::Copied(ptr)) = source;
     Local { ptr: ptr.cast_mut() }
 }
 
 impl Core {
-    pub(super) fn validate(&self, pe: Pe, job: &Job) -> Result<()> {
-        if pe >= self.n_pes {
-            return Err(Error::NoSuchPe { pe: pe.into(), last: self.n_pes - 1 });
-        }
-        let operation = job.operation();
-        let word = |offset: u64, size: usize| {
-            if !offset.is_multiple_of(size as u64) {
-                return Err(Error::Misaligned { operation, pe, offset, needed: size });
-            }
-            self.regions.check(operation, pe, offset, size as u64)
-        };
-        match *job {
-            Job::Put { dest: offset, len, .. } | Job::Get { source: offset, len, .. } => {
-                self.regions.check(operation, pe, offset, len)
-            }
-            Job::PutSignal { dest, len, signal, .. } => {
-                self.regions.check(operation, pe, dest, len)?;
-                word(signal.offset, 8)
-            }
-            Job::Amo { offset, ty, op, .. } => {
-                if !op.defined_on(ty) {
-                    return Err(Error::Unsupported {
-                        what: format!("{op:?} on {ty:?}"),
-                        by: "atomic memory operations".into(),
-                        remedy: "use an integer type".into(),
-                    });
-                }
-                word(offset, ty.size())
-            }
-            Job::Ask(ask) => {
-                let (bytes, limit) = (ask.payload.len(), self.bounce.largest() - Request::SIZE);
-                if bytes <= limit {
-                    return Ok(());
-                }
-                Err(Error::Unsupported {
-                    what: format!("a request with a payload of {bytes} bytes"),
-                    by: format!("messages, which hold {limit}"),
-                    remedy: "let the target read the bytes from the window".into(),
-                })
-            }
-        }
-    }
-
-    /// Does an operation on this PE's own memory.
-    ///
-    /// # Safety
-    /// As for `submit`; the ranges were checked.
-    unsafe fn apply_here(&mut self, job: &Job, issue: Issue) {
-        let mut value = 0;
-        match *job {
-            // SAFETY: the caller's promise.
-            Job::Put { dest, source, len } => unsafe { self.put_here(dest, source, len) },
-            Job::Get { source, dest, len } => {
-                if let Some(from) = self.regions.local(source, len) {
-                    // SAFETY: as above.
-                    unsafe { dest.copy_from(from, len as usize) };
-                }
-            }
-            Job::PutSignal { dest, source, len, signal } => {
-                if let Some(word) = self.regions.local(signal.offset, 8) {
-                    // SAFETY: as above; the signal word was checked to be aligned.
-                    unsafe {
-                        self.put_here(dest, source, len);
-                        amo::apply(word, AmoType::U64, signal.op, signal.value, 0);
-                    }
-                }
-            }
-            Job::Amo { offset, ty, op, operand, compare, fetch } => {
-                if let Some(word) = self.regions.local(offset, ty.size() as u64) {
-                    // SAFETY: checked to be inside of a segment and aligned.
-                    value = unsafe { amo::apply(word, ty, op, operand, compare) };
-                }
-                if let Fetch::Stored(to) = fetch {
-                    // SAFETY: the caller vouches for the destination.
-                    unsafe { store(to, ty.size(), value) };
-                }
-            }
-            Job::Ask(_) => {}
-        }
-        if let Some(tag) = issue.tag {
-            self.finished.push(Finished { issuer: issue.issuer, tag, result: Ok(value) });
-        }
-    }
-
-    /// Copies to this PE's own memory; what follows is visible behind it.
-    ///
-    /// # Safety
-    /// The source is valid.
-    unsafe fn put_here(&self, dest: u64, source: Source, len: u64) {
-        if let Some(to) = self.regions.local(dest, len)
-            && len > 0
-        {
-            // SAFETY: both ranges are valid; `copy` allows them to overlap.
-            unsafe { to.copy_from(local(source).ptr, len as usize) };
-        }
-        fence(Ordering::SeqCst);
-    }
-
-    /// Copies a source that the caller wants back at once.
-    fn keep_source(&mut self, mut job: Job) -> Result<(Job, Option<crate::bounce::Slot>)> {
-        let (operation, limit) = (job.operation(), self.bounce.largest() - Request::SIZE);
-        let (Job::Put { source, len, .. } | Job::PutSignal { source, len, .. }) = &mut job else {
-            return Ok((job, None));
-        };
-        let Source::Copied(from) = *source else { return Ok((job, None)) };
-        if *len as usize > limit {
-            return Err(Error::Unsupported {
-                what: format!("{operation} of a copied source of {len} bytes"),
-                by: format!("the bounce buffers, which hold {limit}"),
-                remedy: "pass a stable source and wait for the operation".into(),
-            });
-        }
-        let Some(slot) = self.bounce.alloc(*len as usize) else {
-            return Err(Error::Full { operation, pe: self.me });
-        };
-        let to = self.bounce.ptr(slot).as_ptr();
-        // SAFETY: the slot has room for `len` bytes; the caller vouches for the source.
-        unsafe { to.copy_from_nonoverlapping(from, *len as usize) };
-        *source = Source::Stable(to);
-        Ok((job, Some(slot)))
-    }
-
     /// A request of this endpoint; not urgent, without payload, not numbered yet.
     pub(super) fn request(
         &self,
@@ -460,16 +242,5 @@ impl Core {
         if let Some(o) = self.ops.get_mut(op) {
             o.remaining -= count;
         }
-    }
-}
-
-/// Stores the low `size` bytes (4 or 8) of a fetched value.
-///
-/// # Safety
-/// `to` is valid for writes of `size` bytes.
-pub(super) unsafe fn store(to: *mut u8, size: usize, value: u64) {
-    // SAFETY: the caller's promise; unaligned stores are allowed here.
-    unsafe {
-        if size == 4 { to.cast::<u32>().write_unaligned(value as u32) } else { to.cast::<u64>().write_unaligned(value) }
     }
 }

@@ -24,7 +24,7 @@ impl Endpoint {
                 if self.core.ops.get(op).is_some() {
                     let Some(lane) = self.core.order_behind(pe, &job, epoch) else { return true };
                     self.core.peers[pe as usize].deferred.pop_front();
-                    self.launch(pe, job, op, lane, true);
+                    self.launch(pe, &job, op, lane, true);
                 } else {
                     self.core.peers[pe as usize].deferred.pop_front();
                 }

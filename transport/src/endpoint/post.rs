@@ -1,5 +1,6 @@
 //! Work requests: kept until the rail has taken and completed them.
 
+use super::emulate::WordAmo;
 use super::job::OpHandle;
 use super::{Core, Endpoint};
 use crate::bounce::Slot;
@@ -20,7 +21,7 @@ pub(super) enum Work {
     /// Send a message.
     Send,
     /// Let the provider do an AMO.
-    Amo { offset: u64, amo: NativeAmo },
+    Amo { amo: WordAmo, fetching: bool },
 }
 
 /// A work request.
@@ -76,6 +77,7 @@ impl WorkRequest {
 
 impl Endpoint {
     /// Posts a work request, or keeps it until the rail has room.
+    #[inline]
     pub(super) fn post(&mut self, mut request: WorkRequest) {
         request.serial = self.core.next_serial();
         if let Work::Write { .. } | Work::Flag { .. } | Work::Amo { .. } = request.work
@@ -89,6 +91,7 @@ impl Endpoint {
     }
 
     /// Posts a work request of the table on its lane, now or as soon as there is room.
+    #[inline]
     pub(super) fn post_or_keep(&mut self, id: u64) {
         let Some(request) = self.core.work.get(id) else { return };
         let (dest, lane) = (request.dest, usize::from(request.lane));
@@ -113,8 +116,12 @@ impl Endpoint {
         while refused < self.core.backlog[lane].destinations().min(MOST_REFUSED)
             && let Some(id) = self.core.backlog[lane].first()
         {
-            let void = self.core.is_void(id) && self.core.retire(id).is_some();
-            let result = if void { Ok(()) } else { self.try_post(id) };
+            let result = if self.core.is_void(id) {
+                self.core.retire(id);
+                Ok(())
+            } else {
+                self.try_post(id)
+            };
             if let Err(PostError::Again) = result {
                 self.core.backlog[lane].pass();
                 refused += 1;
@@ -134,6 +141,7 @@ impl Endpoint {
         super::completion::Sink { core: &mut self.core, lane, agent: &mut nobody }.refused(id, fault);
     }
 
+    #[inline]
     fn try_post(&mut self, id: u64) -> Result<(), PostError> {
         let core = &mut self.core;
         let Some(&request) = core.work.get(id) else { return Ok(()) };
@@ -166,9 +174,9 @@ impl Endpoint {
                 unsafe { rail.send(dest, local, Some(id)) }?;
                 counters.messages += 1;
             }
-            Work::Amo { offset, mut amo } => {
+            Work::Amo { amo: WordAmo { offset, ty, op, operand, compare }, fetching } => {
                 let remote = core.regions.remote(dest, lane, offset).ok_or(PostError::Again)?.0;
-                amo.result = amo.result.map(|_| local);
+                let amo = NativeAmo { ty, op, operand, compare, result: fetching.then_some(local) };
                 // SAFETY: see above.
                 unsafe { rail.amo(dest, remote, amo, id) }?;
                 counters.messages += 1;
@@ -195,12 +203,20 @@ impl Core {
     }
 
     /// The memory that the rail may touch for a work request: the user's own, or a registered copy of it.
+    #[inline]
     fn local_buffer(&mut self, id: u64, request: &WorkRequest) -> Result<LocalBuf, PostError> {
+        match request.slot {
+            Some(_) => {
+                let key = self.bounce.key(request.lane.into());
+                Ok(LocalBuf { ptr: request.ptr, len: request.len, key })
+            }
+            None => self.users_buffer(id, request),
+        }
+    }
+
+    fn users_buffer(&mut self, id: u64, request: &WorkRequest) -> Result<LocalBuf, PostError> {
         let lane = usize::from(request.lane);
         let len = request.len;
-        if request.slot.is_some() {
-            return Ok(LocalBuf { ptr: request.ptr, len, key: self.bounce.key(lane) });
-        }
         if !self.caps[lane].local_registration || len == 0 {
             return Ok(LocalBuf { ptr: request.ptr, len, key: crate::rail::LocalKey::default() });
         }

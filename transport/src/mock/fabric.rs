@@ -5,63 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::amo::{self, AmoOp, AmoType};
 use crate::error::{Fault, Result};
-use crate::rail::{OpId, Order, Rail};
+use crate::rail::{OpId, Rail};
 
+use super::connections::Link;
+use super::mischief::Mischief;
 use super::rail::MockRail;
-
-/// How a fabric misbehaves. Probabilities are in parts of 256.
-#[derive(Debug, Clone, Copy)]
-pub struct Mischief {
-    /// What is promised about order within a connection; the rest is reordered.
-    pub order: Order,
-    /// A step of the fabric does not move a given connection.
-    pub delay: u8,
-    /// A post is refused although there is room.
-    pub again: u8,
-    /// A completion is reported a second time.
-    pub repeat: u8,
-    /// A work request fails without effect.
-    pub fail: u8,
-    /// Largest write or read in bytes.
-    pub max_rma: usize,
-    /// Largest post without completion in bytes.
-    pub inject: usize,
-    /// Local buffers must be registered.
-    pub local_registration: bool,
-    /// Messages are as cheap as writes; see [`RailCaps::software`](crate::rail::RailCaps::software).
-    pub software: bool,
-    /// Rails that fail may leave connections of which one end does not know; see [`RailCaps::half_open`](crate::rail::RailCaps::half_open).
-    pub half_open: bool,
-    /// Connections that were cut have to be renewed by both ends; see [`Rail::renew`].
-    pub renews: bool,
-    /// Work requests that may be outstanding on one rail.
-    pub queue_depth: usize,
-    /// Rails perform atomics as NICs do: additions and compare-swaps of 64-bit words, which are atomic with those of the
-    /// same rail only. An AMO on a word that came over another rail before is failed.
-    pub atomics: bool,
-}
-
-impl Default for Mischief {
-    fn default() -> Self {
-        let order =
-            Order { write_after_write: true, send_after_write: true, send_after_send: true, amo_after_write: true };
-        Mischief {
-            order,
-            delay: 128,
-            again: 16,
-            repeat: 0,
-            fail: 0,
-            max_rma: 1 << 20,
-            inject: 64,
-            local_registration: false,
-            software: true,
-            half_open: false,
-            renews: false,
-            queue_depth: 64,
-            atomics: false,
-        }
-    }
-}
 
 /// What a rail has to be told when it is polled.
 pub(super) enum Report {
@@ -72,19 +20,9 @@ pub(super) enum Report {
     Broken(Fault),
 }
 
-/// One end of a connection that has been cut.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Link {
-    Cut,
-    /// Renewed, by this number.
-    Renewed(u64),
-    /// Connected: the number of this end and that which the other was said to have.
-    Connected(u64, u64),
-}
-
 /// What becomes of something that travels.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+pub(super) enum Fate {
     Delivered,
     /// It arrives, but who sent it is told that it failed.
     Unacknowledged,
@@ -129,13 +67,13 @@ pub(super) struct State {
     /// Rails that do not work.
     pub down: Vec<bool>,
     /// Connections over which something has arrived, by their ends, the smaller first.
-    connections: BTreeSet<(usize, usize)>,
+    pub connections: BTreeSet<(usize, usize)>,
     /// Ends that have had a message over a connection, and the other ends.
-    greeted: BTreeSet<(usize, usize)>,
+    pub greeted: BTreeSet<(usize, usize)>,
     /// Ends of connections that believe in them, and the other ends, which do not.
-    half_open: BTreeSet<(usize, usize)>,
+    pub half_open: BTreeSet<(usize, usize)>,
     /// Ends of connections that have been cut at least once, with the other ends.
-    links: HashMap<(usize, usize), Link>,
+    pub links: HashMap<(usize, usize), Link>,
     /// The rail whose next write is refused, as a queue pair does it: nothing behind it arrives.
     refuses: Option<usize>,
     /// The rail over which each word's atomics come.
@@ -144,7 +82,7 @@ pub(super) struct State {
 
 impl State {
     /// The next number of the seeded sequence (SplitMix64).
-    fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -195,102 +133,6 @@ impl State {
         std::mem::replace(waiting, rest)
     }
 
-    /// Ends everything that is under way from or to a rail. Of each connection, what was posted first may have arrived, and
-    /// what arrived first may have been acknowledged.
-    fn cut(&mut self, rail: usize) {
-        let flights = std::mem::take(&mut self.flights);
-        let (cut, rest): (VecDeque<_>, _) = flights.into_iter().partition(|f| f.from == rail || f.to == rail);
-        self.flights = rest;
-        if self.mischief.half_open {
-            self.break_connections(rail, &cut);
-        }
-        for other in 0..if self.mischief.renews { self.reports.len() } else { 0 } {
-            self.links.extend([((rail, other), Link::Cut), ((other, rail), Link::Cut)]);
-        }
-        self.end_flights(cut);
-    }
-
-    /// Ends what one end has under way to another.
-    pub fn cut_connection(&mut self, end: usize, other: usize) {
-        if self.is_connected(end, other) {
-            self.links.insert((end, other), Link::Cut);
-            let flights = std::mem::take(&mut self.flights);
-            let (cut, rest): (VecDeque<_>, _) = flights.into_iter().partition(|f| f.from == end && f.to == other);
-            self.flights = rest;
-            self.end_flights(cut);
-        }
-    }
-
-    /// Whether an end takes what is posted to another.
-    pub fn is_connected(&self, end: usize, other: usize) -> bool {
-        matches!(self.links.get(&(end, other)), None | Some(Link::Connected(..)))
-    }
-
-    pub fn renew(&mut self, end: usize, other: usize) -> Option<u64> {
-        if self.is_connected(end, other)
-            || self.down[end]
-            || self.reports[end].iter().any(|r| matches!(r, Report::Failed(..)))
-        {
-            return None;
-        }
-        let number = self.next();
-        self.links.insert((end, other), Link::Renewed(number));
-        Some(number)
-    }
-
-    pub fn reconnect(&mut self, end: usize, other: usize, offer: u64) {
-        if let Some(Link::Renewed(ours)) = self.links.get(&(end, other)) {
-            self.links.insert((end, other), Link::Connected(*ours, offer));
-        }
-    }
-
-    /// Whether what one end sends is taken by the other.
-    fn is_joined(&self, from: usize, to: usize) -> bool {
-        match (self.links.get(&(from, to)), self.links.get(&(to, from))) {
-            (None, None) => true,
-            (Some(Link::Connected(ours, theirs)), Some(Link::Connected(their_own, of_us))) => {
-                (ours, theirs) == (of_us, their_own)
-            }
-            _ => false,
-        }
-    }
-
-    /// What becomes of what was under way on connections that have been cut.
-    fn end_flights(&mut self, cut: VecDeque<Flight>) {
-        let mut fates = HashMap::new();
-        let (first, then) = (self.next() as u8, self.next() as u8);
-        for flight in cut {
-            let fate = fates.entry((flight.from, flight.to)).or_insert(Fate::Delivered);
-            if *fate == Fate::Delivered && self.chance(first) {
-                *fate = Fate::Unacknowledged;
-            }
-            if *fate == Fate::Unacknowledged && self.chance(then) {
-                *fate = Fate::Lost;
-            }
-            self.deliver(flight, *fate);
-        }
-    }
-
-    /// Ends the connections of a rail. An end that has lost nothing that it would be told of may go on believing in one, if it has ever
-    /// been greeted over it: nobody can cure it of a belief that began with a write alone.
-    fn break_connections(&mut self, rail: usize, cut: &VecDeque<Flight>) {
-        let (broken, rest): (BTreeSet<_>, _) = self.connections.iter().partition(|c| c.0 == rail || c.1 == rail);
-        self.connections = rest;
-        for (a, b) in broken {
-            for (end, other) in [(a, b), (b, a)] {
-                let told = cut.iter().any(|f| f.from == end && f.to == other && f.id.is_some());
-                if !told && self.greeted.contains(&(end, other)) && self.chance(128) {
-                    self.half_open.insert((end, other));
-                }
-            }
-        }
-    }
-
-    /// Whether a connection cannot be made because the other end believes in one that this end knows to be broken.
-    pub fn is_refused(&self, from: usize, to: usize) -> bool {
-        self.half_open.contains(&(to, from)) && !self.half_open.contains(&(from, to))
-    }
-
     /// Posts something that travels, as far as both ends work. A connection that has failed stays so until its owner knows:
     /// else what is posted behind a lost write would arrive without it.
     pub fn depart(&mut self, flight: Flight) {
@@ -303,7 +145,7 @@ impl State {
         }
     }
 
-    fn deliver(&mut self, mut flight: Flight, fate: Fate) {
+    pub fn deliver(&mut self, mut flight: Flight, fate: Fate) {
         if flight.id.is_some() || !matches!(flight.cargo, Cargo::Message(_)) {
             self.outstanding[flight.from] = self.outstanding[flight.from].saturating_sub(1);
         }

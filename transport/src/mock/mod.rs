@@ -8,10 +8,13 @@
 //!
 //! It stands for a fabric where one is hard to get to misbehave; it is no proof that a real one works.
 
+mod connections;
 mod fabric;
+mod mischief;
 mod rail;
 
-pub use fabric::{Fabric, Mischief};
+pub use fabric::Fabric;
+pub use mischief::Mischief;
 pub use rail::MockRail;
 
 #[cfg(doc)]

@@ -2,7 +2,8 @@
 
 use std::os::fd::RawFd;
 
-use super::fabric::{Cargo, Fabric, Flight, Mischief, Report, State, of_the_way};
+use super::fabric::{Cargo, Fabric, Flight, Report, State, of_the_way};
+use super::mischief::Mischief;
 use crate::amo::{AmoOp, AmoType};
 use crate::error::{Error, Fault, Result};
 use crate::rail::{

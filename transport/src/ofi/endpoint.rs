@@ -10,7 +10,7 @@ use libfabric_sys::{Info, Libfabric};
 
 use super::address::{self, Peers};
 use super::atomics::{self, Atomics};
-use super::completion::{Failure, Look, Queue, Slab, SlotIndex};
+use super::completion::{Queue, Slab, SlotIndex};
 use super::domain::{Domain, Object};
 use super::memory::{self, Mode, PRIVATE, Regions, SLAB_KEY};
 use super::messages::{MAX_MESSAGE, Receives};
@@ -39,19 +39,19 @@ const ARRIVALS: usize = 1024;
 /// the memory that those may touch.
 pub(super) struct OfiRail {
     regions: Regions,
-    endpoint: Object<ffi::fid_ep>,
-    receives: Receives,
+    pub(super) endpoint: Object<ffi::fid_ep>,
+    pub(super) receives: Receives,
     /// Registration of `slab`, when local buffers need one and atomics' operands lie there.
     slab_region: Option<Object<ffi::fid_mr>>,
-    slab: Slab,
+    pub(super) slab: Slab,
     peers: Peers,
-    queue: Queue,
-    domain: Domain,
+    pub(super) queue: Queue,
+    pub(super) domain: Domain,
 
     atomics: Atomics,
     mode: Mode,
     wait_fd: Option<RawFd>,
-    caps: RailCaps,
+    pub(super) caps: RailCaps,
 }
 
 // SAFETY: the rail owns all its objects and shares none with another rail (each has its own domain); it is not `Sync`, so
@@ -148,65 +148,6 @@ impl OfiRail {
         Err(refused(ffi::FI_EMSGSIZE, || {
             format!("{bytes} bytes; {what} on rail {} takes at most {limit}", self.caps.name)
         }))
-    }
-
-    /// One completed operation or arrival.
-    #[inline]
-    fn report(&mut self, entry: &ffi::fi_cq_data_entry, sink: &mut dyn RailSink) {
-        if let Some(id) = self.slab.finish(entry.op_context) {
-            return sink.done(id);
-        }
-        if entry.flags & ffi::FI_REMOTE_CQ_DATA != 0 && entry.flags & ffi::FI_RECV == 0 {
-            return sink.immediate(entry.data as u32);
-        }
-        match self.receives.find(entry.op_context) {
-            Some(index) => {
-                // SAFETY: the receive completed, and is posted again only below.
-                sink.message(unsafe { self.receives.bytes(index, entry.len) });
-                self.post_receive(index, sink);
-            }
-            None => tracing::error!(
-                rail = self.caps.name,
-                flags = entry.flags,
-                "a completion belongs to nothing that was posted"
-            ),
-        }
-    }
-
-    fn post_receive(&mut self, index: usize, sink: &mut dyn RailSink) {
-        let code = self.receives.post(&self.endpoint, index);
-        if code != 0 {
-            sink.broken(self.receive_fault(code));
-        }
-    }
-
-    #[cold]
-    fn receive_fault(&self, code: isize) -> Fault {
-        let mut fault = fault(&self.domain.library, code);
-        fault.text = format!("posting a receive buffer failed: {}", fault.text);
-        fault
-    }
-
-    /// One failed operation.
-    #[cold]
-    fn report_failure(&mut self, failure: Failure, sink: &mut dyn RailSink) {
-        if let Some(id) = self.slab.finish(failure.context) {
-            return sink.failed(id, failure.fault);
-        }
-        let Some(index) = self.receives.find(failure.context) else {
-            return sink.broken(failure.fault);
-        };
-        if failure.code == ffi::FI_ECANCELED {
-            return;
-        }
-        // A peer that vanishes takes its unfinished message with it: that is its loss, and the buffer's next sender
-        // knows nothing of it. A message that does not fit breaks an agreement, and is lost.
-        if failure.code == ffi::FI_ETRUNC {
-            sink.broken(failure.fault);
-        } else {
-            tracing::debug!(rail = self.caps.name, fault = %failure.fault, "a receive failed");
-        }
-        self.post_receive(index, sink);
     }
 }
 
@@ -350,32 +291,7 @@ impl Rail for OfiRail {
 
     #[inline]
     fn poll(&mut self, sink: &mut dyn RailSink) -> usize {
-        if self.receives.is_short() {
-            let code = self.receives.post_waiting(&self.endpoint);
-            if code != 0 {
-                sink.broken(self.receive_fault(code));
-                return 1;
-            }
-        }
-        match self.queue.read(&self.domain) {
-            Look::Empty => 0,
-            Look::Entries(count) => {
-                for index in 0..count {
-                    // SAFETY: below the count that was just read.
-                    let entry = unsafe { self.queue.entry(index) };
-                    self.report(&entry, sink);
-                }
-                count
-            }
-            Look::Failed(failure) => {
-                self.report_failure(failure, sink);
-                1
-            }
-            Look::Broken(fault) => {
-                sink.broken(fault);
-                1
-            }
-        }
+        self.progress(sink)
     }
 
     fn wait_fd(&self) -> Option<RawFd> {

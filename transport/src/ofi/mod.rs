@@ -10,7 +10,8 @@
 //! | `discover` | providers and NICs: preference, `NIC_LIST`, names |
 //! | `domain` | opening and closing libfabric's objects in the right order |
 //! | `address` | a rail's address, and the table of peers |
-//! | `endpoint` | the rail: opening, posting, reporting |
+//! | `endpoint` | the rail: opening, posting |
+//! | `progress` | what is found in the completion queue, and what becomes of it |
 //! | `completion` | contexts of posted work, and polling the completion queue |
 //! | `messages` | the posted receive buffers |
 //! | `memory` | registration, keys and addressing |
@@ -44,6 +45,7 @@ mod hints;
 mod memory;
 mod messages;
 mod probe;
+mod progress;
 mod shared_memory;
 
 pub use discover::{Nic, discover, providers};

@@ -12,6 +12,7 @@
 //! | `domain` | the opened device, and what it can be asked |
 //! | `queue` | a queue pair through its states |
 //! | `endpoint` | the rail: opening, connecting, registering; [`VerbsRail`] |
+//! | `renew` | a failed connection made again |
 //! | `post` | from the rail's operations to posted work requests: chains, inline data, atomics |
 //! | `credits` | who may post, and which work requests get a completion |
 //! | `completion`, `progress` | the completion queue, and what becomes of what is found there |
@@ -54,6 +55,7 @@ mod post;
 mod progress;
 mod queue;
 mod receive;
+mod renew;
 
 pub use discover::{Nic, all, discover};
 pub use endpoint::VerbsRail;

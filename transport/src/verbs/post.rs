@@ -223,11 +223,15 @@ impl VerbsRail {
         if last { self.flush_but_last() } else { Ok(()) }
     }
 
-    /// Posts the chain. What cannot be posted is reported as failed by the next poll.
+    /// Posts the chain, if there is one. What cannot be posted is reported as failed by the next poll.
+    #[inline]
     pub(super) fn flush(&mut self) {
-        if self.chain.length == 0 {
-            return;
+        if self.chain.length > 0 {
+            self.flush_all();
         }
+    }
+
+    fn flush_all(&mut self) {
         // The chain's last request may have been written with more to follow.
         if let Some(peer) = self.peers.get_mut(self.chain.dest as usize)
             && peer.sent.signal_last(&mut self.credits, true)
@@ -268,6 +272,7 @@ impl VerbsRail {
     }
 
     /// Posts the chain; gives the ids of those that were refused, always the last ones of it.
+    #[inline]
     fn post_chain(&mut self) -> Result<(), (Vec<Option<OpId>>, Fault)> {
         let chain = &mut self.chain;
         let length = std::mem::take(&mut chain.length);
@@ -292,6 +297,7 @@ impl VerbsRail {
 }
 
 impl Chain {
+    #[inline]
     fn append(&mut self, dest: Dest, sequence: u32, signalled: bool, request: &Request) {
         let nth = self.length;
         let mut address = request.local.ptr as u64;

@@ -97,25 +97,26 @@ impl VerbsRail {
         Fault { code: wc.status.cast_signed(), text, retryable: of_the_way.contains(&wc.status) }
     }
 
-    /// A work request of ours ended. Returns how many reports it gave.
-    fn on_sent(&mut self, wc: &sys::ibv_wc, sink: &mut dyn RailSink) -> usize {
+    /// A work request of ours is done. Returns how many reports that gave.
+    #[inline]
+    fn on_done(&mut self, wr_id: u64, sink: &mut dyn RailSink) -> usize {
+        let (index, sequence) = from_work_id(wr_id);
+        let Some(peer) = self.peers.get_mut(index) else { return 0 };
+        let mut reported = 0;
+        peer.sent.complete(&mut self.credits, sequence, Outcome::Done, |ended| {
+            if let (Some(id), false) = (ended.id, ended.failed) {
+                sink.done(id);
+                reported += 1;
+            }
+        });
+        reported
+    }
+
+    /// A work request of ours failed.
+    #[cold]
+    fn on_failed(&mut self, wc: &sys::ibv_wc, sink: &mut dyn RailSink) -> usize {
         let (index, sequence) = from_work_id(wc.wr_id);
-        let outcome = match wc.status {
-            sys::IBV_WC_SUCCESS => Outcome::Done,
-            sys::IBV_WC_WR_FLUSH_ERR => Outcome::Flushed,
-            _ => Outcome::Failed,
-        };
-        if outcome == Outcome::Done {
-            let Some(peer) = self.peers.get_mut(index) else { return 0 };
-            let mut reported = 0;
-            peer.sent.complete(&mut self.credits, sequence, outcome, |ended| {
-                if let (Some(id), false) = (ended.id, ended.failed) {
-                    sink.done(id);
-                    reported += 1;
-                }
-            });
-            return reported;
-        }
+        let outcome = if wc.status == sys::IBV_WC_WR_FLUSH_ERR { Outcome::Flushed } else { Outcome::Failed };
         let fault = self.completion_fault(wc);
         self.fail_peer(index, &fault);
         let Some(peer) = self.peers.get_mut(index) else { return 0 };
@@ -240,11 +241,14 @@ impl Rail for VerbsRail {
         match self.completions.take(&mut self.entries) {
             Ok(count) => {
                 for nth in 0..count {
-                    let wc = self.entries[nth];
-                    reported +=
-                        if wc.wr_id & RECEIVE_BIT == 0 { self.on_sent(&wc, sink) } else { self.on_received(&wc, sink) };
+                    let sys::ibv_wc { wr_id, status, .. } = self.entries[nth];
+                    reported += match (wr_id & RECEIVE_BIT == 0, status) {
+                        (true, sys::IBV_WC_SUCCESS) => self.on_done(wr_id, sink),
+                        (true, _) => self.on_failed(&{ self.entries[nth] }, sink),
+                        (false, _) => self.on_received(&{ self.entries[nth] }, sink),
+                    };
                 }
-                if count > 0
+                if self.received.has_used()
                     && let Err(why) = self.received.repost()
                 {
                     self.take_down(why);

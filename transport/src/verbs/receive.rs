@@ -64,6 +64,12 @@ impl ReceiveQueue {
         Some(unsafe { self.buffers.start().add(index as usize * MESSAGE) })
     }
 
+    /// Whether there are buffers to post again.
+    #[inline]
+    pub fn has_used(&self) -> bool {
+        !self.used.is_empty()
+    }
+
     /// Posts all used buffers again, in one list. What could not be posted is tried again next time.
     pub fn repost(&mut self) -> Result<(), Fault> {
         const BATCH: usize = 32;

@@ -52,23 +52,21 @@ impl Endpoint {
 
     fn renew_connection(&mut self, dest: Dest, lane: usize) {
         self.give_up(dest, lane, "the connection is broken");
-        if !self.has_other_lane(dest, lane) {
-            return;
-        }
+        let Some(via) = self.other_lane(dest, lane) else { return };
         let offers = self.core.role == Role::Host || dest <= self.core.me;
         let offer = if offers { self.renew(dest, lane) } else { None };
         tracing::debug!(dest, lane, offers, offer, "a connection is broken");
         let renewal = self.core.renewals.entry((dest, lane)).or_default();
         let Some(offer) = offer else {
             let count = renewal.count;
-            return self.tell(RequestKind::Broken, dest, lane, (count, 0));
+            return self.tell(RequestKind::Broken, dest, (lane, via), (count, 0));
         };
         if self.core.role == Role::Proxy && dest == self.core.me {
             return self.reconnect(dest, lane, offer); // both ends are this one
         }
         *renewal = Renewal { count: renewal.count.wrapping_add(1), offered: true };
         let count = renewal.count;
-        self.tell(RequestKind::Offer, dest, lane, (count, offer));
+        self.tell(RequestKind::Offer, dest, (lane, via), (count, offer));
     }
 
     /// Does what peers have asked for about connections. What has to wait for failed work requests stays for the next poll.
@@ -109,9 +107,10 @@ impl Endpoint {
 
     /// Takes an offer, unless that has to wait.
     fn accept(&mut self, dest: Dest, lane: usize, offer: &Request) -> bool {
+        let Some(via) = self.other_lane(dest, lane) else { return true };
         let Some(ours) = self.renew(dest, lane) else { return true };
         self.reconnect(dest, lane, offer.second);
-        self.tell(RequestKind::Accept, dest, lane, (offer.operand as u32, ours));
+        self.tell(RequestKind::Accept, dest, (lane, via), (offer.operand as u32, ours));
         false
     }
 
@@ -136,23 +135,20 @@ impl Endpoint {
         }
     }
 
-    /// Lanes over which a peer may be talked to about another.
-    fn other_lanes(&self, dest: Dest, lane: usize) -> impl Iterator<Item = usize> {
+    /// A lane over which a peer may be talked to about another.
+    fn other_lane(&self, dest: Dest, lane: usize) -> Option<usize> {
         let proxy = dest < self.core.n_pes;
-        (0..self.core.lanes(dest % self.core.n_pes)).filter(move |&other| {
-            other != lane && self.rails[other].is_connected(dest) && (!proxy || self.core.is_up(dest, other))
+        (0..self.core.lanes(dest % self.core.n_pes)).find(|&other| {
+            other != lane
+                && self.rails[other].is_connected(dest)
+                && (!proxy || self.core.is_up(dest, other))
+                && !self.core.backlog[other].holds(dest)
         })
     }
 
-    fn has_other_lane(&self, dest: Dest, lane: usize) -> bool {
-        self.other_lanes(dest, lane).next().is_some()
-    }
-
-    fn tell(&mut self, kind: RequestKind, dest: Dest, lane: usize, (count, second): (u32, u64)) {
-        let via = self.other_lanes(dest, lane).find(|&via| !self.core.backlog[via].holds(dest));
-        if let Some(via) = via
-            && let Some(slot) = self.core.bounce.alloc(Request::SIZE)
-        {
+    /// Says something about `lane` over another.
+    fn tell(&mut self, kind: RequestKind, dest: Dest, (lane, via): (usize, usize), (count, second): (u32, u64)) {
+        if let Some(slot) = self.core.bounce.alloc(Request::SIZE) {
             let request = self.core.request(kind, AmoOp::Fetch, AmoType::U64, (0, count.into(), second), 0);
             self.send_small(dest, via, Request { lane: lane as u8, ..request }, slot);
         }

@@ -1,0 +1,211 @@
+//! Opening an endpoint: its rails, its peers, its memory.
+
+use std::collections::BTreeMap;
+
+use super::backlog::Backlog;
+use super::connection::{Connection, Peer};
+use super::emulate::{self, Abilities, Loops};
+use super::failover::Failover;
+use super::lone::Lone;
+use super::observe::{LaneCounters, Sampler};
+use super::{Addresses, Core, Endpoint, MAX_OPERATIONS, MAX_WORK_REQUESTS, Policy, Role};
+use crate::bounce::Bounce;
+use crate::error::{Error, Result};
+use crate::pe::Pe;
+use crate::rail::{Dest, Rail, RailCaps, Registration};
+use crate::region::{Regions, Segment};
+use crate::slab::Slab;
+use crate::wire::{FROM_HOST, Origin};
+
+impl Endpoint {
+    /// An endpoint of PE `me` over opened rails, which become its lanes in this order.
+    ///
+    /// # Errors
+    /// What registering the endpoint's own buffers says, or that there is no rail.
+    pub fn new(role: Role, me: Pe, n_pes: u32, mut rails: Vec<Box<dyn Rail>>, policy: Policy) -> Result<Self> {
+        let caps: Vec<RailCaps> = rails.iter().map(|r| r.caps().clone()).collect();
+        let Some(largest) = caps.iter().map(|c| c.max_send).min() else {
+            return Err(Error::NoRail { wanted: "an endpoint".into(), found: "nothing".into() });
+        };
+        let bounce = Bounce::new(&mut rails, largest)?;
+        let abilities = Abilities::of(rails[emulate::AMO_LANE].as_ref());
+        let lanes = rails.len();
+        let core = Core {
+            me,
+            n_pes,
+            role,
+            origin: if role == Role::Host { FROM_HOST } else { 0 },
+            introduction: None,
+            policy,
+            max_rma: caps.iter().map(|c| c.max_rma as u64).min().unwrap_or(0),
+            caps,
+            peers: (0..n_pes).map(|_| Peer::default()).collect(),
+            connections: (0..n_pes as usize * lanes).map(|_| Connection::default()).collect(),
+            regions: Regions::new(lanes),
+            bounce,
+            ops: Slab::with_capacity(MAX_OPERATIONS),
+            work: Slab::with_capacity(MAX_WORK_REQUESTS),
+            backlog: (0..lanes).map(|_| Backlog::default()).collect(),
+            counters: vec![LaneCounters::default(); lanes],
+            samplers: vec![Sampler::default(); lanes],
+            recorder: None,
+            serial: 0,
+            down: 0,
+            polls: 0,
+            stranded: Vec::new(),
+            troubled: Vec::new(),
+            uses: Vec::new(),
+            to_greet: Vec::new(),
+            renewals: BTreeMap::new(),
+            about_connections: Vec::new(),
+            forgoes_failover: false,
+            issuers: vec![],
+            finished: Vec::with_capacity(64),
+            followups: Vec::with_capacity(64),
+            abilities,
+            loops: Loops::default(),
+            blocked: Vec::new(),
+            unflushed: Vec::new(),
+            outboxes: Vec::new(),
+            lone: Lone::default(),
+            next_lane: me as usize,
+            epoch: 0,
+            now: 0,
+            last_tick: 0,
+            complained: false,
+        };
+        Ok(Endpoint { rails, core })
+    }
+
+    /// The addresses of its rails, for [`Addresses`].
+    #[must_use]
+    pub fn addresses(&self) -> Vec<Vec<u8>> {
+        self.rails.iter().map(|r| r.address()).collect()
+    }
+
+    /// Makes `pe` reachable. Lanes pair by index, so there are as many as the end with fewer rails has.
+    ///
+    /// # Errors
+    /// What the backend says about the addresses.
+    pub fn connect(&mut self, pe: Pe, addresses: &Addresses) -> Result<()> {
+        let lanes = self.rails.len().min(addresses.proxy.len());
+        let n = self.core.n_pes;
+        let return_dest: Dest = if self.core.role == Role::Host { n + self.core.me } else { self.core.me };
+        for (rail, address) in self.rails.iter_mut().zip(&addresses.proxy) {
+            rail.connect(pe, address, return_dest)?;
+        }
+        if self.core.role == Role::Proxy {
+            for (rail, address) in self.rails.iter_mut().zip(&addresses.host) {
+                rail.connect(n + pe, address, self.core.me)?;
+            }
+        }
+        if let Some(peer) = self.core.peers.get_mut(pe as usize) {
+            peer.lanes = lanes.min(u8::MAX.into()) as u8;
+        }
+        if lanes > 1 && !self.core.forgoes_failover && Failover::possible(&self.core.caps) {
+            self.watch_uses();
+            for lane in 0..lanes {
+                if let Some(c) = self.core.connection(pe, lane) {
+                    c.failover = Some(Box::new(Failover::new(lane)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// From now on a lane that fails fails what is on it. To be called before anything is asked for; [`Job::Ask`](super::job::Job::Ask) needs it.
+    pub fn forgo_failover(&mut self) {
+        self.core.forgoes_failover = true;
+        self.core.connections.iter_mut().for_each(|c| c.failover = None);
+    }
+
+    /// Makes this one more host endpoint of its PE. Peers have not heard of it when they connected, so it introduces itself to
+    /// each of them by its first request there.
+    pub fn introduce_as(&mut self, origin: Origin) {
+        self.core.origin = origin;
+        self.core.introduction = self.rails.first().map(|rail| rail.address().into());
+    }
+
+    /// Makes an endpoint reachable for answers that has introduced itself.
+    ///
+    /// # Errors
+    /// What the backend says about the address.
+    pub fn connect_introduced(&mut self, pe: Pe, origin: Origin, address: &[u8]) -> Result<()> {
+        let dest = self.core.answer_to(pe, origin);
+        self.rails.first_mut().map_or(Ok(()), |rail| rail.connect(dest, address, self.core.me))
+    }
+
+    /// Destinations that each rail of an endpoint of `role` connects to, in a job of `n_pes`.
+    #[must_use]
+    pub fn destinations(role: Role, n_pes: u32) -> u32 {
+        if role == Role::Host { n_pes } else { 2 * n_pes }
+    }
+
+    /// Registers a segment of this PE's symmetric memory with every rail; its card goes to [`Endpoint::learn`] on all PEs.
+    ///
+    /// # Safety
+    /// The segment stays mapped as long as the endpoint lives.
+    ///
+    /// # Errors
+    /// What the provider says.
+    pub unsafe fn register(&mut self, segment: Segment) -> Result<Vec<u8>> {
+        // SAFETY: the caller's promise.
+        let local = unsafe { self.register_all(segment.base, segment.len as usize, segment.id) }?;
+        self.core.regions.add(segment, local);
+        Ok(self.core.regions.card(segment.id))
+    }
+
+    /// Takes in what all PEs said about a segment (of their proxy endpoints).
+    ///
+    /// # Errors
+    /// [`Error::Malformed`].
+    pub fn learn(&mut self, id: u32, cards: &[Vec<u8>]) -> Result<()> {
+        self.core.regions.learn(id, cards)
+    }
+
+    /// Takes in what `pe` said about a segment that it has laid out apart: see [`Regions::learn_apart`].
+    ///
+    /// # Errors
+    /// [`Error::Malformed`], [`Error::NoSuchPe`].
+    pub fn learn_apart(&mut self, pe: Pe, offset: u64, len: u64, card: &[u8]) -> Result<()> {
+        self.core.regions.learn_apart((pe, self.core.n_pes), offset, len, card)
+    }
+
+    /// Forgets a segment that `pe` has laid out apart.
+    pub fn forget_apart(&mut self, pe: Pe, offset: u64) {
+        self.core.regions.forget_apart(pe, offset);
+    }
+
+    /// Undoes [`Endpoint::register`]; unknown ids are ignored. Operations on the segment must have ended.
+    pub fn deregister(&mut self, id: u32) {
+        self.rails.iter_mut().for_each(|r| r.deregister(id));
+        self.core.regions.remove(id);
+    }
+
+    /// Registers a local buffer outside of the heap. `id` must not be a segment's.
+    ///
+    /// # Safety
+    /// The buffer stays mapped until [`Endpoint::deregister_buffer`].
+    ///
+    /// # Errors
+    /// What the provider says.
+    pub unsafe fn register_buffer(&mut self, base: *mut u8, len: usize, id: u32) -> Result<()> {
+        // SAFETY: the caller's promise.
+        let local = unsafe { self.register_all(base, len, id) }?;
+        self.core.regions.add_buffer(base, len, id, local);
+        Ok(())
+    }
+
+    /// Undoes [`Endpoint::register_buffer`] for the buffer that starts at `base`; unknown buffers are ignored.
+    pub fn deregister_buffer(&mut self, base: *const u8) {
+        if let Some(id) = self.core.regions.buffer_at(base) {
+            self.rails.iter_mut().for_each(|r| r.deregister(id));
+            self.core.regions.remove_buffer(id);
+        }
+    }
+
+    unsafe fn register_all(&mut self, base: *mut u8, len: usize, id: u32) -> Result<Vec<Registration>> {
+        // SAFETY: the callers' promise, passed on.
+        self.rails.iter_mut().map(|r| unsafe { r.register(base, len, id) }).collect()
+    }
+}

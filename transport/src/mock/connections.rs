@@ -1,0 +1,113 @@
+//! Connections between mock rails: cut, half open, renewed.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use super::fabric::{Fate, Flight, Report, State};
+
+/// One end of a connection that has been cut.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Link {
+    Cut,
+    /// Renewed, by this number.
+    Renewed(u64),
+    /// Connected: the number of this end and that which the other was said to have.
+    Connected(u64, u64),
+}
+
+impl State {
+    /// Ends everything that is under way from or to a rail. Of each connection, what was posted first may have arrived, and
+    /// what arrived first may have been acknowledged.
+    pub fn cut(&mut self, rail: usize) {
+        let flights = std::mem::take(&mut self.flights);
+        let (cut, rest): (VecDeque<_>, _) = flights.into_iter().partition(|f| f.from == rail || f.to == rail);
+        self.flights = rest;
+        if self.mischief.half_open {
+            self.break_connections(rail, &cut);
+        }
+        for other in 0..if self.mischief.renews { self.reports.len() } else { 0 } {
+            self.links.extend([((rail, other), Link::Cut), ((other, rail), Link::Cut)]);
+        }
+        self.end_flights(cut);
+    }
+
+    /// Ends what one end has under way to another.
+    pub fn cut_connection(&mut self, end: usize, other: usize) {
+        if self.is_connected(end, other) {
+            self.links.insert((end, other), Link::Cut);
+            let flights = std::mem::take(&mut self.flights);
+            let (cut, rest): (VecDeque<_>, _) = flights.into_iter().partition(|f| f.from == end && f.to == other);
+            self.flights = rest;
+            self.end_flights(cut);
+        }
+    }
+
+    /// Whether an end takes what is posted to another.
+    pub fn is_connected(&self, end: usize, other: usize) -> bool {
+        matches!(self.links.get(&(end, other)), None | Some(Link::Connected(..)))
+    }
+
+    pub fn renew(&mut self, end: usize, other: usize) -> Option<u64> {
+        if self.is_connected(end, other)
+            || self.down[end]
+            || self.reports[end].iter().any(|r| matches!(r, Report::Failed(..)))
+        {
+            return None;
+        }
+        let number = self.next();
+        self.links.insert((end, other), Link::Renewed(number));
+        Some(number)
+    }
+
+    pub fn reconnect(&mut self, end: usize, other: usize, offer: u64) {
+        if let Some(Link::Renewed(ours)) = self.links.get(&(end, other)) {
+            self.links.insert((end, other), Link::Connected(*ours, offer));
+        }
+    }
+
+    /// Whether what one end sends is taken by the other.
+    pub fn is_joined(&self, from: usize, to: usize) -> bool {
+        match (self.links.get(&(from, to)), self.links.get(&(to, from))) {
+            (None, None) => true,
+            (Some(Link::Connected(ours, theirs)), Some(Link::Connected(their_own, of_us))) => {
+                (ours, theirs) == (of_us, their_own)
+            }
+            _ => false,
+        }
+    }
+
+    /// What becomes of what was under way on connections that have been cut.
+    fn end_flights(&mut self, cut: VecDeque<Flight>) {
+        let mut fates = HashMap::new();
+        let (first, then) = (self.next() as u8, self.next() as u8);
+        for flight in cut {
+            let fate = fates.entry((flight.from, flight.to)).or_insert(Fate::Delivered);
+            if *fate == Fate::Delivered && self.chance(first) {
+                *fate = Fate::Unacknowledged;
+            }
+            if *fate == Fate::Unacknowledged && self.chance(then) {
+                *fate = Fate::Lost;
+            }
+            self.deliver(flight, *fate);
+        }
+    }
+
+    /// Ends the connections of a rail. An end that has lost nothing that it would be told of may go on believing in one, if it has ever
+    /// been greeted over it: nobody can cure it of a belief that began with a write alone.
+    fn break_connections(&mut self, rail: usize, cut: &VecDeque<Flight>) {
+        let (broken, rest): (BTreeSet<_>, _) = self.connections.iter().partition(|c| c.0 == rail || c.1 == rail);
+        self.connections = rest;
+        for (a, b) in broken {
+            for (end, other) in [(a, b), (b, a)] {
+                let told = cut.iter().any(|f| f.from == end && f.to == other && f.id.is_some());
+                if !told && self.greeted.contains(&(end, other)) && self.chance(128) {
+                    self.half_open.insert((end, other));
+                }
+            }
+        }
+    }
+
+    /// Whether a connection cannot be made because the other end believes in one that this end knows to be broken.
+    pub fn is_refused(&self, from: usize, to: usize) -> bool {
+        self.half_open.contains(&(to, from)) && !self.half_open.contains(&(from, to))
+    }
+}
