@@ -16,9 +16,9 @@ fn eight_pes_over_four_rails_lose_nothing_and_do_not_grow() {
     let memory: Vec<Vec<f64>> =
         lines("memory:").map(|line| line.split_whitespace().map(|kib| kib.parse().unwrap()).collect()).collect();
     assert_eq!(memory.len(), 8);
-    println!("memory of each PE after each tenth of the time, KiB: {memory:?}");
+    println!("memory of each PE after a burst and after each tenth of the time, KiB: {memory:?}");
     for kib in memory {
-        // Of a short run, a tenth is not enough to have touched everything once.
+        // In CI a rail may fall silent on a busy machine, and another one's buffers are used for the first time (4.6 MiB).
         let allowed = if seconds < 60 { 1.2 } else { 1.01 };
         let (early, late) = (kib[0], kib[kib.len() - 1]);
         assert!(late <= allowed * early, "grown from {early} to {late} KiB");
