@@ -319,6 +319,9 @@ impl Agent {
             // An older move may come late.
             if is_after(request.operand as u32, c.turn) {
                 (c.lane, c.turn) = (lane as u8, request.operand as u32);
+                if is_after(request.sequence, c.applied) {
+                    c.applied = request.sequence; // its source has given up what is missing
+                }
                 c.answer_again(request.sequence);
                 self.owe(at);
             }

@@ -174,16 +174,14 @@ impl Core {
                 return;
             }
         }
-        self.finish(id, true);
+        self.finish(id);
     }
 
-    pub(super) fn finish(&mut self, id: OpHandle, buffers_are_free: bool) {
+    pub(super) fn finish(&mut self, id: OpHandle) {
         let Some(op) = self.ops.remove(id) else { return };
         self.let_go(&op);
-        // A slot that a work request may still read is lost rather than given to somebody else.
-        if let Some(slot) = op.slot
-            && buffers_are_free
-        {
+        // Work requests that a rail may still read from it have shares of their own.
+        if let Some(slot) = op.slot {
             self.bounce.free(slot);
         }
         if let (None, Some((to, size))) = (&op.fault, op.result) {
@@ -214,7 +212,7 @@ impl Core {
     pub(super) fn fail_full(&mut self, id: OpHandle) {
         let Some(op) = self.ops.get_mut(id) else { return };
         op.fault = Some(Box::new(Error::Full { operation: op.operation, pe: op.pe }));
-        self.finish(id, false);
+        self.finish(id);
     }
 
     /// Ends an operation that took too long.
@@ -233,7 +231,7 @@ impl Core {
         if let Some(op) = self.ops.get_mut(id) {
             op.fault.get_or_insert(Box::new(timeout));
         }
-        self.finish(id, false);
+        self.finish(id);
     }
 
     fn take_reply(&mut self, bytes: &[u8]) -> Result<(), &'static str> {

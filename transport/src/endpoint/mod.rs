@@ -8,7 +8,7 @@
 //! back when a [`fence`](Endpoint::fence) says so; `message` is for requests to target agents, `quick` for small puts;
 //! `emulate` is AMOs by the provider,
 //! and loops for those that it lacks; `post` keeps work requests until the rail takes them, in a `backlog`; `completion` turns what rails report back into finished
-//! operations; `connection` is what is remembered per peer and lane; `failover` does without a lane that has failed;
+//! operations; `connection` is what is remembered per peer and lane; `failover` does without a lane that has failed, `gone` without a peer;
 //! `observe` counts and times.
 //!
 //! # Delivery
@@ -24,6 +24,7 @@ mod completion;
 mod connection;
 mod emulate;
 mod failover;
+mod gone;
 pub mod job;
 mod launch;
 mod lone;
@@ -586,6 +587,7 @@ impl Endpoint {
         for id in old {
             self.core.expire(id);
         }
+        self.core.give_up_late();
         if self.core.fails_over() {
             self.renew_connections();
             self.look_after_lanes();
