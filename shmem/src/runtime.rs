@@ -59,7 +59,7 @@ pub struct Runtime {
     pub(crate) bootstrap: Mutex<Box<dyn Bootstrap>>,
     // Last: everything above points into them.
     /// Keeps the peers' heaps mapped.
-    _peers: PeerMap,
+    pub(crate) peers: PeerMap,
     pub(crate) heap: Mutex<SymmetricHeap>,
     /// The heap that users get, when that is memory that the CPU cannot touch.
     pub(crate) staged: Option<Staged>,
@@ -179,7 +179,7 @@ impl Runtime {
             sync: SyncArea::default(),
             data: ProgramData::default(),
             bootstrap: Mutex::new(bootstrap),
-            _peers: peers,
+            peers,
             heap: Mutex::new(heap),
             staged,
         };
