@@ -149,6 +149,17 @@ fn ask_for_all(endpoint: &mut Endpoint, pe: u32, bytes: &[u8]) -> Result<(), sym
     endpoint.put_flag(pe, 0, 1)
 }
 
+/// Asks for as much as finds room, while nobody else does anything. How often.
+fn fill(engine: &mut Engine, pe: u32, bytes: &[u8]) -> u64 {
+    let mut count = 0;
+    while engine.endpoint().ready() {
+        engine.poll();
+        count += u64::from(ask_for_all(engine.endpoint(), pe, bytes).is_ok());
+        assert!(count < 100_000, "there is no end to it");
+    }
+    count
+}
+
 #[test]
 fn who_cannot_be_reached_is_given_up_and_keeps_nothing() {
     for lanes in [1, LANES] {
@@ -156,17 +167,12 @@ fn who_cannot_be_reached_is_given_up_and_keeps_nothing() {
         let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
         let mut engines = three_pes_with(lanes, &fabric, &mut memory, false);
         let (mut clock, bytes) = (0, [7u8; 300]);
-        for lane in 0..lanes {
-            match lanes {
-                1 => fabric.leave_half_open(lanes, lane), // PE 1 refuses new connections of PE 0
-                _ => fabric.take_down(lanes + lane),
-            }
+        let _hangs = engines.remove(1);
+        if lanes == 1 {
+            fabric.leave_half_open(1, 0); // and refuses new connections of PE 0
         }
         // As much as finds room: after that there is none for anybody.
-        while ask_for_all(engines[0].endpoint(), 1, &bytes).is_ok() {
-            engines[0].poll();
-        }
-        assert!(!engines[0].endpoint().ready());
+        let room = fill(&mut engines[0], 1, &bytes);
         live(&mut engines, &mut clock, TIMEOUT + 5);
         let endpoint = engines[0].endpoint();
         assert!(endpoint.is_quiet(0), "{lanes} lanes");
@@ -177,15 +183,12 @@ fn who_cannot_be_reached_is_given_up_and_keeps_nothing() {
         let refused = ask_for_all(endpoint, 1, &bytes).unwrap_err().to_string();
         assert!(refused.contains("PE 1") && refused.contains("60 s"), "{refused}");
         assert!((0..1000).any(|_| engines[0].prepare_sleep()), "{lanes} lanes: who polls cannot sleep");
-        // More than there are buffers, one after the other, for PE 2.
-        for round in 1..=400 {
-            ask_for_all(engines[0].endpoint(), 2, &bytes).unwrap();
-            while !engines[0].endpoint().is_quiet(0) {
-                engines[0].endpoint().start_quiet(0);
-                engines.iter_mut().for_each(|engine| _ = engine.poll());
-            }
-            assert_eq!(memory[2][1], round);
-        }
+        // As much finds room for PE 2, which does not answer yet.
+        let again = fill(&mut engines[0], 2, &bytes);
+        assert!(again >= room, "{lanes} lanes: room for {room}, then for {again}");
+        live(&mut engines, &mut clock, 20);
+        assert!(engines[0].endpoint().is_quiet(0), "{lanes} lanes");
+        assert!(memory[2][1].abs_diff(again) <= 1, "the last one may have found half of its room");
         assert_eq!(memory[2][8].to_ne_bytes(), bytes[..8]);
     }
 }
@@ -196,21 +199,23 @@ fn who_was_given_up_is_used_again_when_a_rail_reaches_it() {
     let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
     let mut engines = three_pes(&fabric, &mut memory, false);
     let (mut clock, bytes) = (0, [7u8; 300]);
-    (0..LANES).for_each(|lane| fabric.take_down(LANES + lane));
-    for _ in 0..10 {
-        ask_for_all(engines[0].endpoint(), 1, &bytes).unwrap();
-    }
-    live(&mut engines, &mut clock, TIMEOUT + 5);
-    assert!(engines[0].endpoint().take_error(0).is_some());
-    assert!(ask_for_all(engines[0].endpoint(), 1, &bytes).is_err());
-    (0..LANES).for_each(|lane| fabric.bring_up(LANES + lane));
-    live(&mut engines, &mut clock, 40);
-    let before = memory[1][1];
-    for round in 1..=10 {
-        ask_for_all(engines[0].endpoint(), 1, &bytes).unwrap();
-        live(&mut engines, &mut clock, 2);
-        assert!(engines[0].endpoint().take_error(0).is_none_or(|error| panic!("{error}")));
-        assert!(engines[0].endpoint().is_quiet(0), "round {round}");
-        assert_eq!(memory[1][1], before + round, "additions after it came back");
+    // Often enough to notice what is not given back.
+    for _ in 0..5 {
+        (0..LANES).for_each(|lane| fabric.take_down(LANES + lane));
+        fill(&mut engines[0], 1, &bytes);
+        live(&mut engines, &mut clock, TIMEOUT + 5);
+        assert!(engines[0].endpoint().ready(), "there is no room any more");
+        assert!(engines[0].endpoint().take_error(0).is_some());
+        assert!(ask_for_all(engines[0].endpoint(), 1, &bytes).is_err());
+        (0..LANES).for_each(|lane| fabric.bring_up(LANES + lane));
+        live(&mut engines, &mut clock, 40);
+        let before = memory[1][1];
+        for round in 1..=10 {
+            ask_for_all(engines[0].endpoint(), 1, &bytes).unwrap();
+            live(&mut engines, &mut clock, 2);
+            assert!(engines[0].endpoint().take_error(0).is_none_or(|error| panic!("{error}")));
+            assert!(engines[0].endpoint().is_quiet(0), "round {round}");
+            assert_eq!(memory[1][1], before + round, "additions after it came back");
+        }
     }
 }
