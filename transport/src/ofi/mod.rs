@@ -93,13 +93,12 @@ pub fn load(settings: &Settings) -> Result<Arc<Library>> {
 ///
 /// And it asks for a completion queue that 1,024 peers could fill at once, on every rail. Over TCP that is a ring of 12.6 MB, which
 /// completions walk through, so that a PE grows for hours; over verbs it is more than small devices have (soft-RoCE:
-/// 32,767 entries). A rail has fewer operations under way ([`endpoint`]) than 32 peers could. Over verbs, with more peers than that, posts
-/// wait for room.
+/// 32,767 entries). With 16 it has room for as much as a rail has under way at most ([`endpoint`]).
 const DEFAULTS: [(&str, &str); 4] = [
     ("FI_OFI_RXM_BUFFER_SIZE", "4096"),
     ("FI_OFI_RXM_MSG_RX_SIZE", "256"),
     ("FI_OFI_RXM_RX_SIZE", "256"),
-    ("FI_UNIVERSE_SIZE", "32"),
+    ("FI_UNIVERSE_SIZE", "16"),
 ];
 
 /// Sets what the user has not set of these. Once, before the library reads them.
