@@ -158,6 +158,16 @@ impl PeerMap {
         }
     }
 
+    /// Whether PE `pe`'s heap is mapped and its process has ended. What is mapped stays, so that nothing else tells.
+    #[must_use]
+    pub fn has_ended(&self, pe: Pe) -> bool {
+        let mut mapped = self.mappings.iter().filter(|((owner, _), _)| *owner == pe);
+        mapped.any(|(_, (handle, _))| {
+            let found = find_memory_file(handle);
+            matches!(found, Err(Refusal::Open(Errno::ENOENT | Errno::ESRCH) | Refusal::OtherFile))
+        })
+    }
+
     /// How PE `pe`'s heap is reached, and if over the wire, why.
     ///
     /// # Errors
@@ -222,19 +232,22 @@ impl PeerMap {
     }
 }
 
-/// Opens the file that a handle describes, and no other.
-///
-/// The process may have died and its PID and file number may belong to anything by now, e.g. a terminal or a device
-/// whose opening has effects. So the file is first only pointed at, examined, and then opened through that pointer.
-fn open_memory_file(handle: &HeapHandle) -> Result<OwnedFd, Refusal> {
+/// Points at the file that a handle describes, and no other, without opening it.
+fn find_memory_file(handle: &HeapHandle) -> Result<OwnedFd, Refusal> {
     let path = format!("/proc/{}/fd/{}", handle.pid, handle.fd);
     let pointed = open(path.as_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).map_err(Refusal::Open)?;
     let status = fstat(&pointed).map_err(Refusal::Open)?;
     // A device or pipe has no size, and a directory cannot be opened for writing, so this leaves files.
     let identity = (status.st_dev, status.st_ino, u64::try_from(status.st_size).unwrap_or(0));
-    if identity != (handle.device, handle.inode, handle.capacity) {
-        return Err(Refusal::OtherFile);
-    }
+    if identity == (handle.device, handle.inode, handle.capacity) { Ok(pointed) } else { Err(Refusal::OtherFile) }
+}
+
+/// Opens the file that a handle describes.
+///
+/// The process may have died and its PID and file number may belong to anything by now, e.g. a terminal or a device
+/// whose opening has effects. So the file is first only pointed at, examined, and then opened through that pointer.
+fn open_memory_file(handle: &HeapHandle) -> Result<OwnedFd, Refusal> {
+    let pointed = find_memory_file(handle)?;
     let path = format!("/proc/self/fd/{}", pointed.as_raw_fd());
     let file = open(path.as_str(), OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty()).map_err(Refusal::Open)?;
     // Files that are not of memory do not know of seals at all.

@@ -89,13 +89,11 @@ impl Agent {
     /// The agent of PE `me`, whose proxy endpoint has `lanes` lanes.
     #[must_use]
     pub fn new(me: Pe, n_pes: u32, lanes: usize) -> Self {
-        let stream = |at| Inbound { lane: (at % lanes) as u8, ..Inbound::default() };
-        let connections = (0..2 * n_pes as usize * lanes).map(stream).collect();
-        Agent {
+        let mut agent = Agent {
             me,
             n_pes,
             lanes,
-            connections,
+            connections: Vec::new(),
             introductions: Vec::new(),
             owed: Vec::with_capacity(64),
             later: Vec::with_capacity(64),
@@ -105,6 +103,16 @@ impl Agent {
             applied: 0,
             refused: 0,
             early: 0,
+        };
+        agent.make_room(FROM_CONTEXT);
+        agent
+    }
+
+    /// Makes room for the streams of all PEs' endpoints with a lower origin than this. Each begins on its own lane.
+    fn make_room(&mut self, origins: Origin) {
+        let known = usize::from(origins) * self.n_pes as usize * self.lanes;
+        for at in self.connections.len()..known {
+            self.connections.push(Inbound { lane: (at % self.lanes) as u8, ..Inbound::default() });
         }
     }
 
@@ -142,10 +150,7 @@ impl Agent {
         if request.origin < FROM_CONTEXT {
             return; // these were connected when the job began
         }
-        let known = (usize::from(request.origin) + 1) * self.n_pes as usize * self.lanes;
-        if self.connections.len() < known {
-            self.connections.resize_with(known, Inbound::default);
-        }
+        self.make_room(request.origin.saturating_add(1));
         self.introductions.push(Introduction { pe: request.source, origin: request.origin, address: address.to_vec() });
     }
 
@@ -314,6 +319,9 @@ impl Agent {
             // An older move may come late.
             if is_after(request.operand as u32, c.turn) {
                 (c.lane, c.turn) = (lane as u8, request.operand as u32);
+                if is_after(request.sequence, c.applied) {
+                    c.applied = request.sequence; // its source has given up what is missing
+                }
                 c.answer_again(request.sequence);
                 self.owe(at);
             }

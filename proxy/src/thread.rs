@@ -385,8 +385,8 @@ fn sleep(driver: &Driver, rails: &[RawFd], bells: &[Arc<crate::channel::Doorbell
 
 fn prepare_thread(options: Options) {
     // Short sleeps are meant: the default slack of 50 µs would double them. A refusal only costs precision.
-    // SAFETY: takes a number, touches no memory of ours.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_u64) };
+    // SAFETY: takes numbers, touches no memory of ours.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_u64, 0_u64, 0_u64, 0_u64) };
     let Some(core) = options.core else { return };
     let mut set = nix::sched::CpuSet::new();
     if let Err(error) = set.set(core).and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set))

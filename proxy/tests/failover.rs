@@ -13,12 +13,18 @@ use symrail_transport::wire::FROM_HOST;
 
 const LANES: usize = 2;
 const HEAP: usize = 4096;
+const TIMEOUT: u32 = 60;
 
 /// The engines of three PEs, and the rails of PE 1's host endpoint; rails are numbered in this order.
 fn three_pes(fabric: &Fabric, memory: &mut [Vec<u64>; 3], native_amo: bool) -> Vec<Engine> {
-    let policy = Policy { rails: RailPolicy::RoundRobin, stripe_threshold: 8192, native_amo, timeout_s: 60 };
+    three_pes_with(LANES, fabric, memory, native_amo)
+}
+
+fn three_pes_with(lanes: usize, fabric: &Fabric, memory: &mut [Vec<u64>; 3], native_amo: bool) -> Vec<Engine> {
+    let policy =
+        Policy { rails: RailPolicy::RoundRobin, stripe_threshold: 8192, native_amo, timeout_s: TIMEOUT.into() };
     let open = |role, pe| {
-        let rails = (0..LANES).map(|lane| fabric.open(&format!("{role:?}{pe}rail{lane}")).unwrap()).collect();
+        let rails = (0..lanes).map(|lane| fabric.open(&format!("{role:?}{pe}rail{lane}")).unwrap()).collect();
         Endpoint::new(role, pe, 3, rails, policy).unwrap()
     };
     let mut engines: Vec<Engine> = (0..3).map(|pe| Engine::new(open(Role::Proxy, pe), pe, 3)).collect();
@@ -137,4 +143,99 @@ fn a_signal_does_not_come_without_its_data() {
         assert_eq!(memory[2][HEAP / 8 - 1], u64::from(round) + 1 - refused, "signals and puts that arrived");
     }
     assert!(refused > 0 && refused < 6, "{refused} of 6 were refused");
+}
+
+/// Polls for so many seconds of the engines' clock.
+fn live(engines: &mut [Engine], clock: &mut u32, seconds: u32) {
+    for _ in 0..seconds {
+        for _ in 0..100 {
+            engines[0].endpoint().start_quiet(0);
+            engines.iter_mut().for_each(|engine| _ = engine.poll());
+        }
+        *clock += 1;
+        engines.iter_mut().for_each(|engine| engine.endpoint().tick(*clock));
+    }
+}
+
+/// An AMO, a put whose source is kept, and a flag: what leaves a message, a buffer and a write that no operation is about.
+fn ask_for_all(endpoint: &mut Endpoint, pe: u32, bytes: &[u8]) -> Result<(), symrail_transport::Error> {
+    let (ty, op, fetch) = (AmoType::U64, AmoOp::Add, Fetch::No);
+    let amo = Job::Amo { offset: 8, ty, op, operand: 1, compare: 0, fetch };
+    let put = Job::Put { dest: 64, source: Source::Copied(bytes.as_ptr()), len: bytes.len() as u64 };
+    for job in [amo, put] {
+        // SAFETY: the source is copied during the call.
+        unsafe { endpoint.submit(pe, job, Issue { issuer: 0, tag: None }) }?;
+    }
+    endpoint.put_flag(pe, 0, 1)
+}
+
+/// Asks for as much as finds room, while nobody else does anything. How often.
+fn fill(engine: &mut Engine, pe: u32, bytes: &[u8]) -> u64 {
+    let mut count = 0;
+    while engine.endpoint().ready() {
+        engine.poll();
+        count += u64::from(ask_for_all(engine.endpoint(), pe, bytes).is_ok());
+        assert!(count < 100_000, "there is no end to it");
+    }
+    count
+}
+
+#[test]
+fn who_cannot_be_reached_is_given_up_and_keeps_nothing() {
+    for lanes in [1, LANES] {
+        let fabric = Fabric::new(4, Mischief { again: 0, half_open: true, ..Mischief::default() });
+        let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
+        let mut engines = three_pes_with(lanes, &fabric, &mut memory, false);
+        let (mut clock, bytes) = (0, [7u8; 300]);
+        let _hangs = engines.remove(1);
+        if lanes == 1 {
+            fabric.leave_half_open(1, 0); // and refuses new connections of PE 0
+        }
+        // As much as finds room: after that there is none for anybody.
+        let room = fill(&mut engines[0], 1, &bytes);
+        live(&mut engines, &mut clock, TIMEOUT + 5);
+        let endpoint = engines[0].endpoint();
+        assert!(endpoint.is_quiet(0), "{lanes} lanes");
+        let error = endpoint.take_error(0).unwrap().to_string();
+        assert!(error.contains("PE 1"), "{error}");
+        assert!(endpoint.ready(), "{lanes} lanes: no room");
+        assert!(!endpoint.is_active(), "{lanes} lanes: something is still kept for it");
+        let refused = ask_for_all(endpoint, 1, &bytes).unwrap_err().to_string();
+        assert!(refused.contains("PE 1") && refused.contains("60 s"), "{refused}");
+        assert!((0..1000).any(|_| engines[0].prepare_sleep()), "{lanes} lanes: who polls cannot sleep");
+        // As much finds room for PE 2, which does not answer yet.
+        let again = fill(&mut engines[0], 2, &bytes);
+        assert!(again >= room, "{lanes} lanes: room for {room}, then for {again}");
+        live(&mut engines, &mut clock, 20);
+        assert!(engines[0].endpoint().is_quiet(0), "{lanes} lanes");
+        assert!(memory[2][1].abs_diff(again) <= 1, "the last one may have found half of its room");
+        assert_eq!(memory[2][8].to_ne_bytes(), bytes[..8]);
+    }
+}
+
+#[test]
+fn who_was_given_up_is_used_again_when_a_rail_reaches_it() {
+    let fabric = Fabric::new(5, Mischief { again: 0, ..Mischief::default() });
+    let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
+    let mut engines = three_pes(&fabric, &mut memory, false);
+    let (mut clock, bytes) = (0, [7u8; 300]);
+    // Often enough to notice what is not given back.
+    for _ in 0..5 {
+        (0..LANES).for_each(|lane| fabric.take_down(LANES + lane));
+        fill(&mut engines[0], 1, &bytes);
+        live(&mut engines, &mut clock, TIMEOUT + 5);
+        assert!(engines[0].endpoint().ready(), "there is no room any more");
+        assert!(engines[0].endpoint().take_error(0).is_some());
+        assert!(ask_for_all(engines[0].endpoint(), 1, &bytes).is_err());
+        (0..LANES).for_each(|lane| fabric.bring_up(LANES + lane));
+        live(&mut engines, &mut clock, 40);
+        let before = memory[1][1];
+        for round in 1..=10 {
+            ask_for_all(engines[0].endpoint(), 1, &bytes).unwrap();
+            live(&mut engines, &mut clock, 2);
+            assert!(engines[0].endpoint().take_error(0).is_none_or(|error| panic!("{error}")));
+            assert!(engines[0].endpoint().is_quiet(0), "round {round}");
+            assert_eq!(memory[1][1], before + round, "additions after it came back");
+        }
+    }
 }

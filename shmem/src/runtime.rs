@@ -64,7 +64,7 @@ pub struct Runtime {
     /// The heaps of this host as the PE's GPU reaches them, if they are pinned for it.
     pub(crate) pinned: Option<Pinned>,
     /// Keeps the peers' heaps mapped.
-    _peers: PeerMap,
+    pub(crate) peers: PeerMap,
     pub(crate) heap: Mutex<SymmetricHeap>,
     /// The heap that users get, when that is memory that the CPU cannot touch.
     pub(crate) staged: Option<Staged>,
@@ -203,7 +203,7 @@ impl Runtime {
             bootstrap: Mutex::new(bootstrap),
             device_atomics,
             pinned,
-            _peers: peers,
+            peers,
             heap: Mutex::new(heap),
             staged,
         };

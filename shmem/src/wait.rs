@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
 use crate::team::Group;
-use crate::wire::Via;
+use crate::wire::{Via, Wire};
 
 /// How a word is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +55,10 @@ macro_rules! wait_word {
 }
 wait_word!(i8, u8, i16, u16, i32, u32, i64, u64, isize, usize);
 
+/// Checks of a thread that has no wire to poll before it sleeps between them, and for how long it does then.
+const YIELDS: u64 = 20_000;
+const NAP: Duration = Duration::from_micros(50);
+
 /// Checks of the word before the first poll when all peers are mapped: what they store arrives without any.
 const GLANCES: u32 = 200;
 
@@ -91,8 +95,8 @@ impl Runtime {
     /// `word` is valid for reads and aligned.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] when, after `TIMEOUT_S` of waiting, a peer does not even answer by its proxy. A peer that only
-    /// takes its time is waited for without limit.
+    /// [`Error::PeerLost`] when, after `TIMEOUT_S` of waiting, a peer does not even answer by its proxy, or has ended. A peer that
+    /// only takes its time is waited for without limit.
     pub unsafe fn wait_until<T: WaitWord>(&self, word: *const T, cmp: Cmp, value: T) -> Result<T> {
         self.wait_for("wait_until", self.everybody(), || {
             // SAFETY: the caller's promise.
@@ -136,33 +140,25 @@ impl Runtime {
             }
             std::hint::spin_loop();
         }
-        let Ok(wire) = &self.wire else { return Ok(self.wait_without_wire(done)) };
-        let via = Via::new(wire, &self.flow);
-        let mut wait = via.wait_for_memory();
+        let wire = self.wire.as_ref().ok();
+        let mut wait = wire.map(|wire| Via::new(wire, &self.flow).wait_for_memory());
         let patience = Duration::from_secs(self.settings.timeout_s);
-        let (mut since, mut polls, looks) = (Instant::now(), 0u64, wire.looks_per_poll());
+        let (mut since, mut polls, looks) = (Instant::now(), 0u64, wire.map_or(1, Wire::looks_per_poll));
         loop {
             if let Some(found) = (0..looks).find_map(|_| done()) {
                 return Ok(found);
             }
-            wait.drive();
+            match &mut wait {
+                Some(wait) => wait.drive(),
+                None if polls < YIELDS => std::thread::yield_now(),
+                None => std::thread::sleep(NAP),
+            }
             polls += 1;
             self.take_noted()?;
             if polls.is_multiple_of(64) && since.elapsed() > patience {
-                self.look_after_peers(what, among, via)?;
+                self.look_after_peers(what, among)?;
                 since = Instant::now();
             }
-        }
-    }
-
-    fn wait_without_wire<R>(&self, mut done: impl FnMut() -> Option<R>) -> R {
-        let mut rounds = 0u32;
-        loop {
-            if let Some(found) = done() {
-                return found;
-            }
-            rounds = rounds.saturating_add(1);
-            if rounds < 20_000 { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(50)) }
         }
     }
 
@@ -171,10 +167,16 @@ impl Runtime {
         Group::world(self.me, self.n_pes)
     }
 
-    /// Asks all of a group in turn for a sign of life.
-    fn look_after_peers(&self, what: &'static str, among: Group, via: Via<'_>) -> Result<()> {
+    /// Looks for a sign of life of all of a group in turn: the system knows of those that are mapped, and the wire is asked of all.
+    fn look_after_peers(&self, what: &'static str, among: Group) -> Result<()> {
         for (_, pe) in among.others() {
-            via.probe(pe).map_err(|e| Error::PeerLost { waiting: self.me, what, pe, reason: e.to_string() })?;
+            let lost = |reason: String| Error::PeerLost { waiting: self.me, what, pe, reason };
+            if self.peers.has_ended(pe) {
+                return Err(lost("its process has ended".into()));
+            }
+            if let Ok(wire) = &self.wire {
+                Via::new(wire, &self.flow).probe(pe).map_err(|error| lost(error.to_string()))?;
+            }
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use symrail_tests::job::{Outcome, built};
-use symrail_tests::path::{ONE_RAIL, Path, ROUND_ROBIN};
+use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const TIMEOUT: (&str, &str) = ("SYMRAIL_TIMEOUT_S", "2");
@@ -31,6 +31,14 @@ fn three_pes_go_on_when_the_fourth_is_killed() {
 #[test]
 fn three_pes_go_on_when_the_fourth_hangs() {
     lose(ONE_RAIL, "stop");
+}
+
+#[test]
+fn who_waits_for_a_mapped_pe_learns_that_it_was_killed() {
+    let mut command = Command::new(built("pe_lost"));
+    command.arg("unwired");
+    let no_wire = [("SYMRAIL_LIBFABRIC_SO", "/nowhere/libfabric.so"), ("SYMRAIL_IBV_SO", "/nowhere/libibverbs.so")];
+    check(&MAPPED.of_command(command, &[TIMEOUT, no_wire[0], no_wire[1]], LIMIT));
 }
 
 #[test]

@@ -4,6 +4,10 @@
 use symrail_tests::job::Job;
 use symrail_tests::path::FOUR_IN_TURN;
 
+/// What `ofi_rxm` takes, once, for messages over a lane that was not used before, KiB: on a busy machine a peer may take two seconds to
+/// answer, and what waits is moved to another lane.
+const LANE: f64 = 6.0 * 1024.0;
+
 #[test]
 fn eight_pes_over_four_rails_lose_nothing_and_do_not_grow() {
     let seconds: u64 = std::env::var("SYMRAIL_TEST_SECONDS").map_or(10, |text| text.parse().unwrap());
@@ -16,11 +20,16 @@ fn eight_pes_over_four_rails_lose_nothing_and_do_not_grow() {
     let memory: Vec<Vec<f64>> =
         lines("memory:").map(|line| line.split_whitespace().map(|kib| kib.parse().unwrap()).collect()).collect();
     assert_eq!(memory.len(), 8);
-    println!("memory of each PE after each tenth of the time, KiB: {memory:?}");
-    for kib in memory {
-        // Of a short run, a tenth is not enough to have touched everything once.
-        let allowed = if seconds < 60 { 1.2 } else { 1.01 };
-        let (early, late) = (kib[0], kib[kib.len() - 1]);
-        assert!(late <= allowed * early, "grown from {early} to {late} KiB");
+    println!(
+        "further lanes of each PE, and its memory after a burst and after each tenth of the time, KiB: {memory:?}"
+    );
+    for numbers in memory {
+        let (lanes, early, late) = (numbers[0], numbers[1], numbers[numbers.len() - 1]);
+        // A short run's burst does not use all of the providers' queues.
+        let allowed = if seconds < 60 { 1.05 } else { 1.01 };
+        assert!(
+            late <= allowed * (early + LANE * lanes),
+            "grown from {early} to {late} KiB, with {lanes} further lanes"
+        );
     }
 }

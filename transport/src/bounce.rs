@@ -26,7 +26,7 @@ pub struct Bounce {
     free_small: Vec<u32>,
     free_large: Vec<u32>,
     /// How often each slot is to be given back.
-    holders: Vec<u8>,
+    holders: Vec<u16>,
     keys: Vec<LocalKey>,
 }
 

@@ -132,6 +132,18 @@ pub enum Error {
         /// The time-out that passed.
         seconds: u64,
     },
+    /// The PE has been given up.
+    #[error(
+        "{operation} to PE {pe} is refused, since no rail has reached that PE for {seconds} s (SYMRAIL_TIMEOUT_S); is it alive?"
+    )]
+    Gone {
+        /// What was attempted.
+        operation: Operation,
+        /// The PE that is not reached.
+        pe: Pe,
+        /// The time-out that passed.
+        seconds: u64,
+    },
     /// A PE number outside of the job.
     #[error("PE {pe} does not exist: the job has PEs 0 to {last}")]
     NoSuchPe {

@@ -15,14 +15,14 @@ const WORDS: usize = 1024;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// PE 0's wire, and PE 1, which only answers.
-struct World {
+pub(super) struct World {
     wire: Wire,
     flow: Flow,
     _peer: Proxy,
     memory: Vec<u64>,
 }
 
-fn world(mischief: Mischief) -> World {
+pub(super) fn world(mischief: Mischief) -> World {
     let fabric = Fabric::new(7, mischief);
     let policy = Policy::new(&Settings::default(), false);
     let endpoint = |role, pe: u32, name| Endpoint::new(role, pe, 2, vec![fabric.open(name).unwrap()], policy).unwrap();
@@ -62,7 +62,7 @@ fn world(mischief: Mischief) -> World {
 }
 
 impl World {
-    fn via(&self) -> Via<'_> {
+    pub(super) fn via(&self) -> Via<'_> {
         Via::new(&self.wire, &self.flow)
     }
 

@@ -105,3 +105,25 @@ impl<'a> Wait<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use symrail_transport::mock::Mischief;
+
+    use super::*;
+    use crate::wire::tests::world;
+
+    #[test]
+    fn who_waits_for_memory_for_long_leaves_the_core_to_others() {
+        let world = world(Mischief::default());
+        // As where what arrives wakes the proxy thread, which it does not here.
+        let mut wait = Wait { may_nap: true, ..Wait::for_memory(world.via()) };
+        let (begun, mut polls) = (Instant::now(), 0);
+        while begun.elapsed() < Duration::from_millis(400) {
+            wait.drive();
+            polls += u32::from(begun.elapsed() > Duration::from_millis(100));
+        }
+        // Each nap takes a part of what has been waited for; who polls does so thousands of times.
+        assert!(polls < 200, "{polls}");
+    }
+}

@@ -1,6 +1,6 @@
 //! Everything at once, for as long as the argument says (seconds): puts with signals of random sizes to random PEs, gets, adds and
-//! fetch-adds, all of it verified. Prints `rounds: N` and, of each PE, `memory: KIB …`: after each tenth
-//! of the time.
+//! fetch-adds, all of it verified. Prints `rounds: N` and, of each PE, `memory: LANES KIB …`: how many lanes it has begun to use after the
+//! burst at the beginning, then the memory after that burst and after each tenth of the time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::{Duration, Instant};
@@ -15,6 +15,13 @@ use symrail_tests::used::Used;
 const BLOCK: usize = 16 << 10;
 /// Counters of each PE.
 const COUNTERS: usize = 16;
+/// Operations of each kind to each PE in the burst: as many as an endpoint takes on. Large ones that go once round the rails'
+/// completion queues, and fewer for a run of less than a minute.
+const BURST: u64 = 2048;
+const LARGE: u64 = 1536;
+const LARGE_OF_SHORT: u64 = 64;
+/// Bytes from which on a lane is used for more than signs of life.
+const USED: u64 = 4096;
 /// Rounds between two looks at the clock.
 const ROUNDS: u64 = 16;
 
@@ -60,6 +67,25 @@ impl<'rt> Soak<'rt> {
         };
         rt.barrier_all()?;
         Ok(soak)
+    }
+
+    /// Has more under way than rounds ever have, from all to all. Providers keep buffers for as much as there ever was at once, and give
+    /// none back: what grows after this is a leak.
+    fn burst(&self, large: u64) -> Result<()> {
+        let (me, n) = (self.rt.my_pe() as usize, self.rt.n_pes());
+        for i in 0..BURST {
+            for target in (1..n).map(|distance| (me as u32 + distance) % n) {
+                let words = if i < large { BLOCK / 2 } else { 1 << (i % 10) };
+                let signal = (&self.signals, me);
+                self.blocks.put_signal_nbi(me * BLOCK, &self.fixed, 0, words, signal, 0, SignalOp::Set, target)?;
+                self.counters.atomic_add(0, 0, target)?;
+            }
+        }
+        self.rt.barrier_all()
+    }
+
+    fn lanes_used(&self) -> usize {
+        self.rt.counters().iter().filter(|lane| lane.bytes > USED).count()
     }
 
     fn round(&mut self, round: u64) -> Result<()> {
@@ -126,13 +152,15 @@ fn main() -> std::process::ExitCode {
     pe::run(|rt| {
         let mut soak = Soak::new(rt)?;
         let stop = rt.alloc_slice::<u64>(1)?;
-        let (begun, mut round, mut memory) = (Instant::now(), 0, Vec::new());
+        soak.burst(if seconds.as_secs() < 60 { LARGE_OF_SHORT } else { LARGE })?;
+        let lanes = soak.lanes_used();
+        let (begun, mut round, mut memory) = (Instant::now(), 0, vec![Used::now().kib]);
         while stop.read(0)? == 0 {
             for _ in 0..ROUNDS {
                 round += 1;
                 soak.round(round)?;
             }
-            if begun.elapsed() > seconds / 10 * (memory.len() as u32 + 1) {
+            if begun.elapsed() > seconds / 10 * memory.len() as u32 {
                 memory.push(Used::now().kib);
             }
             if rt.my_pe() == 0 && begun.elapsed() > seconds {
@@ -142,7 +170,8 @@ fn main() -> std::process::ExitCode {
         }
         memory.push(Used::now().kib);
         soak.check()?;
-        println!("memory:{}", memory.iter().map(|kib| format!(" {kib}")).collect::<String>());
+        let lanes = soak.lanes_used() - lanes;
+        println!("memory: {lanes}{}", memory.iter().map(|kib| format!(" {kib}")).collect::<String>());
         if rt.my_pe() == 0 {
             println!("rounds: {round}");
         }

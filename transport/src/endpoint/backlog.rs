@@ -44,6 +44,12 @@ impl Backlog {
         ids.push_back(id);
     }
 
+    /// A destination whose oldest work request is such a one.
+    pub fn find(&self, such: impl Fn(u64) -> bool) -> Option<Dest> {
+        let oldest = |dest: &Dest| self.waiting.get(dest).and_then(|ids| ids.front());
+        self.turns.iter().copied().find(|dest| oldest(dest).is_some_and(|&id| such(id)))
+    }
+
     /// The work request to be tried next.
     pub fn first(&self) -> Option<u64> {
         self.waiting.get(self.turns.front()?)?.front().copied()

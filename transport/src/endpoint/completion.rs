@@ -176,20 +176,18 @@ impl Core {
                 return;
             }
         }
-        self.finish(id, true);
+        self.finish(id);
     }
 
-    pub(super) fn finish(&mut self, id: OpHandle, buffers_are_free: bool) {
+    pub(super) fn finish(&mut self, id: OpHandle) {
         let Some(op) = self.ops.get_mut(id) else { return };
         // Operations are large, and not moved out of their table.
         let Op { pe, issue, value, slot, swap_loop, holds, result, .. } = *op;
         let outcome = op.fault.take().map_or(Ok(value), Err);
         self.ops.remove(id);
         self.let_go(pe, swap_loop, holds);
-        // A slot that a work request may still read is lost rather than given to somebody else.
-        if let Some(slot) = slot
-            && buffers_are_free
-        {
+        // Work requests that a rail may still read from it have shares of their own.
+        if let Some(slot) = slot {
             self.bounce.free(slot);
         }
         if let (Ok(value), Some((to, size))) = (&outcome, result) {
@@ -219,7 +217,7 @@ impl Core {
     pub(super) fn fail_full(&mut self, id: OpHandle) {
         let Some(op) = self.ops.get_mut(id) else { return };
         op.fault = Some(Box::new(Error::Full { operation: op.operation, pe: op.pe }));
-        self.finish(id, false);
+        self.finish(id);
     }
 
     /// Ends an operation that took too long.
@@ -238,7 +236,7 @@ impl Core {
         if let Some(op) = self.ops.get_mut(id) {
             op.fault.get_or_insert(Box::new(timeout));
         }
-        self.finish(id, false);
+        self.finish(id);
     }
 
     fn take_reply(&mut self, bytes: &[u8]) -> Result<(), &'static str> {

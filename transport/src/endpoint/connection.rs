@@ -73,8 +73,11 @@ impl Connection {
 pub(super) struct Peer {
     /// Lanes to it; 0 until connected.
     pub lanes: u8,
-    /// How many of them are not used because they failed.
+    /// How many of them are not used because they failed, and since when (in seconds) that is all of them.
     pub down: u8,
+    pub unreached_since: Option<u32>,
+    /// It has been given up.
+    pub gone: bool,
     /// Everything goes over this lane until it is idle, because a fence ordered it so.
     pub pinned: Option<u8>,
     /// The fence that its last operation came after.

@@ -153,6 +153,7 @@ impl Endpoint {
         for id in old {
             self.core.expire(id);
         }
+        self.core.give_up_late();
         if self.core.fails_over() {
             self.renew_connections();
             self.look_after_lanes();

@@ -253,7 +253,7 @@ impl Endpoint {
             let Some(op) = self.core.ops.get(id) else { continue };
             let Some(word) = op.swap_loop.map(|l| l.word(op.pe)) else { continue };
             if let Some(now) = self.continue_loop(id, op.value) {
-                self.core.finish(id, true);
+                self.core.finish(id);
                 self.core.loops.ended.push((word, Some(now)));
             }
         }

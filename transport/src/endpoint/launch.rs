@@ -152,6 +152,7 @@ impl Endpoint {
     #[allow(clippy::too_many_arguments)] // one call per kind of operation; a struct would be built to be taken apart
     fn launch_data(&mut self, pe: Pe, op: OpHandle, lane: usize, offset: u64, ptr: *mut u8, len: u64, put: bool) {
         let lanes = if self.core.is_striped(pe, len) { usize::from(self.core.peers[pe as usize].lanes) } else { 1 };
+        let copy = self.core.ops.get(op).and_then(|o| o.slot);
         // Held while posting, so that the operation cannot complete between two of its work requests.
         self.core.expect(op, 1);
         for (share, start, length) in segment::stripes(len, lanes, STRIPE_GRAIN) {
@@ -164,7 +165,10 @@ impl Endpoint {
                 self.core.expect(op, 1);
                 let work = if put { Work::Write { offset: at } } else { Work::Read { offset: at } };
                 let len = piece as usize;
-                self.post(WorkRequest { more, ..WorkRequest::new(work, pe, lane, op, (from, len), None) });
+                if let Some(slot) = copy {
+                    self.core.bounce.share(slot);
+                }
+                self.post(WorkRequest { more, ..WorkRequest::new(work, pe, lane, op, (from, len), copy) });
                 done += piece;
                 if done >= length {
                     break;

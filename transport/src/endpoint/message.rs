@@ -223,11 +223,9 @@ impl Endpoint {
     /// Asks a peer's target agent for a sign of life.
     ///
     /// # Errors
-    /// [`Error::NoSuchPe`], [`Error::Full`].
+    /// [`Error::NoSuchPe`], [`Error::Gone`], [`Error::Full`].
     pub fn probe(&mut self, pe: Pe, issue: Issue) -> Result<()> {
-        if pe >= self.core.n_pes {
-            return Err(Error::NoSuchPe { pe: pe.into(), last: self.core.n_pes - 1 });
-        }
+        self.core.accepts(Operation::Quiet, pe)?;
         if !self.ready() {
             return Err(Error::Full { operation: Operation::Quiet, pe });
         }

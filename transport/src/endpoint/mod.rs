@@ -9,7 +9,7 @@
 //! `message` is for requests to target agents, `quick` for small puts; `emulate` is AMOs by the provider, and loops for those that it
 //! lacks; `post` keeps work requests until the rail takes them, in a `backlog`; `drive` polls, and `completion` turns what rails report
 //! back into finished operations; `connection` is what is remembered per peer and lane; `failover` does without a lane that has
-//! failed; `observe` counts and times.
+//! failed, `gone` without a peer; `observe` counts and times.
 //!
 //! # Delivery
 //! Every operation is finished only when it is visible at its target: writes ask for delivery, requests are acknowledged
@@ -25,6 +25,7 @@ mod connection;
 mod drive;
 mod emulate;
 mod failover;
+mod gone;
 pub mod job;
 mod launch;
 mod lone;

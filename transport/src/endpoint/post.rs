@@ -36,6 +36,8 @@ pub(super) struct WorkRequest {
     pub serial: u64,
     /// The turn of the home lane's stream in which messages of it stay behind this on its way.
     pub turn: Option<u32>,
+    /// When it was to be posted, in seconds.
+    pub since: u32,
     /// More follow at once on this lane.
     pub more: bool,
     /// The operation it belongs to; 0 for replies.
@@ -65,6 +67,7 @@ impl WorkRequest {
             home: lane as u8,
             serial: 0,
             turn: None,
+            since: 0,
             more: false,
             op,
             ptr,
@@ -79,7 +82,7 @@ impl Endpoint {
     /// Posts a work request, or keeps it until the rail has room.
     #[inline]
     pub(super) fn post(&mut self, mut request: WorkRequest) {
-        request.serial = self.core.next_serial();
+        (request.serial, request.since) = (self.core.next_serial(), self.core.now);
         if let Work::Write { .. } | Work::Flag { .. } | Work::Amo { .. } = request.work
             && let Some(c) = self.core.connection(request.dest, usize::from(request.lane))
         {

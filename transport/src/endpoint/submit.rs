@@ -106,10 +106,8 @@ fn signal_as_amo(job: &mut Job) {
 
 impl Core {
     pub(super) fn validate(&self, pe: Pe, job: &Job) -> Result<()> {
-        if pe >= self.n_pes {
-            return Err(Error::NoSuchPe { pe: pe.into(), last: self.n_pes - 1 });
-        }
         let operation = job.operation();
+        self.accepts(operation, pe)?;
         let word = |offset: u64, size: usize| {
             if !offset.is_multiple_of(size as u64) {
                 return Err(Error::Misaligned { operation, pe, offset, needed: size });

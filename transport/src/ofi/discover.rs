@@ -155,7 +155,7 @@ pub fn providers(library: &Arc<Library>) -> Result<Vec<String>> {
 }
 
 /// What a user means by a provider's short name: the layer that gives reliable datagrams belongs to it.
-pub(super) fn full_name(name: &str) -> &str {
+fn full_name(name: &str) -> &str {
     match name {
         "tcp" => "tcp;ofi_rxm",
         "verbs" => "verbs;ofi_rxm",

@@ -146,7 +146,7 @@ fn checked(library: &Libfabric, rail: &str, call: &'static str, code: i32) -> Re
     if call == "fi_enable" || call == "fi_cq_open" {
         // With verbs;ofi_rxm this is mostly a queue that the device cannot hold, sized from an environment variable
         // that no attribute overrides.
-        fault.text += "; with a verbs provider FI_UNIVERSE_SIZE=32 in the environment makes its queues smaller";
+        fault.text += "; with a verbs provider FI_UNIVERSE_SIZE=8 in the environment makes its queues smaller";
     }
     Err(Error::Fabric { call, rail: rail.to_owned(), fault })
 }

@@ -79,7 +79,7 @@ impl Library {
 /// # Errors
 /// [`Error::Library`] when it is not there or too old, with what to install.
 pub fn load(settings: &Settings) -> Result<Arc<Library>> {
-    set_defaults(settings);
+    set_defaults();
     let fabric = Libfabric::load(settings.libfabric_so.as_deref()).map_err(|error| Error::Library {
         library: error.library,
         reason: error.reason,
@@ -92,19 +92,22 @@ pub fn load(settings: &Settings) -> Result<Arc<Library>> {
 /// receive buffers of 16 KiB, four of them for each endpoint over TCP, which was 354 MB and 2.6 s of
 /// page faults for a PE with four rails (35 MB and none with these). Our messages fit into the smaller buffers. It also
 /// has room for 2,048 receives, where a rail posts 64 ([`messages`]): 0.8 MB for each endpoint.
-const DEFAULTS: [(&str, &str); 3] =
-    [("FI_OFI_RXM_BUFFER_SIZE", "4096"), ("FI_OFI_RXM_MSG_RX_SIZE", "256"), ("FI_OFI_RXM_RX_SIZE", "256")];
-
-/// For `ofi_rxm` over verbs: by default it asks for a completion queue that 256 peers could fill at once, which is more than
-/// small devices have (soft-RoCE: 32,767 entries). With more peers than this, posts wait for room.
-const OVER_VERBS: (&str, &str) = ("FI_UNIVERSE_SIZE", "32");
+///
+/// And it asks for a completion queue that 1,024 peers could fill at once, on every rail. Over TCP that is a ring of 12.6 MB, which
+/// completions walk through, so that a PE grows for hours; over verbs it is more than small devices have (soft-RoCE:
+/// 32,767 entries). With 16 it has room for as much as a rail has under way at most ([`endpoint`]).
+const DEFAULTS: [(&str, &str); 4] = [
+    ("FI_OFI_RXM_BUFFER_SIZE", "4096"),
+    ("FI_OFI_RXM_MSG_RX_SIZE", "256"),
+    ("FI_OFI_RXM_RX_SIZE", "256"),
+    ("FI_UNIVERSE_SIZE", "16"),
+];
 
 /// Sets what the user has not set of these. Once, before the library reads them.
-fn set_defaults(settings: &Settings) {
+fn set_defaults() {
     static ONCE: std::sync::Once = std::sync::Once::new();
-    let over_verbs = settings.libfabric_provider.as_deref().map(discover::full_name) == Some("verbs;ofi_rxm");
     ONCE.call_once(|| {
-        for (name, value) in DEFAULTS.into_iter().chain(over_verbs.then_some(OVER_VERBS)) {
+        for (name, value) in DEFAULTS {
             if std::env::var_os(name).is_none() {
                 // SAFETY: as with any setenv, no other thread may read the environment through C at this moment. This runs
                 // once, when a PE joins its job: `Runtime::init` asks for that to be early.

@@ -8,11 +8,10 @@ use crate::pe::Pe;
 impl Core {
     /// Keeps a work request whose lane is down until another takes it. An AMO waits for its own lane, and for what it was posted behind.
     pub(in crate::endpoint) fn strand(&mut self, id: u64) {
-        let Some(&WorkRequest { work, dest, op, .. }) = self.work.get(id) else { return };
-        if let Work::Send = work {
+        let Some(&WorkRequest { work, dest, .. }) = self.work.get(id) else { return };
+        if matches!(work, Work::Send) || self.is_gone(dest) {
             // Requests are kept; an answer will be asked for again.
-            self.retire(id);
-            return self.release(op);
+            return self.abandon(id);
         }
         self.stranded.push(id);
         self.trouble(dest);

@@ -11,6 +11,8 @@ use crate::rail::Dest;
 const STALL: u32 = 2;
 /// The longest pause between two attempts to use a lane again, in seconds.
 const LONGEST_PAUSE: u32 = 4;
+/// Seconds between two attempts to reach a peer that has been given up.
+const RARELY: u32 = 30;
 
 impl Core {
     /// The rail has reported a work request.
@@ -26,7 +28,8 @@ impl Core {
     pub(super) fn bring_up(&mut self, pe: Pe, lane: usize) {
         let Some(f) = self.failover(pe, lane) else { return };
         (f.state, f.pause, f.fault) = (State::Up, 0, None);
-        self.peers[pe as usize].down -= 1;
+        let peer = &mut self.peers[pe as usize];
+        (peer.down, peer.unreached_since, peer.gone) = (peer.down - 1, None, false);
         self.down -= 1;
         tracing::info!(pe, rail = self.caps[lane].name, "a rail is used again");
         self.trouble(pe);
@@ -49,7 +52,9 @@ impl Core {
         f.fault = Some(fault.clone());
         self.trouble(pe);
         if was_up {
-            self.peers[pe as usize].down += 1;
+            let peer = &mut self.peers[pe as usize];
+            peer.down += 1;
+            peer.unreached_since = (peer.down >= peer.lanes).then_some(now);
             self.down += 1;
             tracing::warn!(pe, rail = self.caps[lane].name, %fault, "a rail has failed; others do its work");
         }
@@ -78,7 +83,11 @@ impl Core {
     pub(super) fn is_due(&mut self, pe: Pe, lane: usize) -> bool {
         let now = self.now;
         let due = self.failover(pe, lane).is_some_and(|f| now.wrapping_sub(f.retry_at).cast_signed() >= 0);
-        due && self.is_down(pe, lane) && self.is_drained(pe, lane)
+        due && self.is_down(pe, lane) && self.is_drained(pe, lane) && self.may_try(pe)
+    }
+
+    fn may_try(&self, pe: Pe) -> bool {
+        !self.is_gone(pe) || self.now.is_multiple_of(RARELY)
     }
 }
 
@@ -112,6 +121,7 @@ impl Endpoint {
             let mut lanes = 0..self.core.lanes(pe);
             if self.core.peers[pe as usize].down > 0
                 && lanes.all(|lane| self.core.is_down(pe, lane))
+                && self.core.may_try(pe)
                 && let Some(lane) = self.next_to_try(pe)
             {
                 // What waits is tried on one of them.

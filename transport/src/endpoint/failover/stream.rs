@@ -33,6 +33,14 @@ pub(super) struct Kept {
     len: u32,
 }
 
+impl Failover {
+    /// Gives up the messages that would have to be sent again: their slots.
+    pub(in crate::endpoint) fn take_kept(&mut self) -> Vec<Slot> {
+        self.way = Way::Lost;
+        self.kept.drain(..).map(|kept| kept.slot).collect()
+    }
+}
+
 impl Core {
     /// A request is about to be numbered. Whether its answer is urgent: what has to be kept until it is acknowledged should not have
     /// to wait until the target has time for that.

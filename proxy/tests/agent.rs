@@ -1,0 +1,47 @@
+//! The target agent and endpoints of which it hears only when they introduce themselves.
+#![cfg(not(loom))]
+
+use symrail_proxy::agent::Agent;
+use symrail_transport::amo::{AmoOp, AmoType};
+use symrail_transport::endpoint::TargetAgent;
+use symrail_transport::region::Segment;
+use symrail_transport::wire::{FROM_CONTEXT, Request, RequestKind};
+
+const LANES: usize = 3;
+
+fn request(kind: RequestKind, lane: usize, sequence: u32) -> Request {
+    Request {
+        kind,
+        op: AmoOp::Add,
+        ty: AmoType::U64,
+        origin: FROM_CONTEXT,
+        fetch: false,
+        urgent: false,
+        lane: lane as u8,
+        source: 1,
+        sequence,
+        payload: 0,
+        acknowledged: 0,
+        offset: 0,
+        operand: 1,
+        second: 0,
+        id: 0,
+    }
+}
+
+#[test]
+fn each_stream_of_a_new_endpoint_begins_on_its_own_lane() {
+    let mut agent = Agent::new(0, 2, LANES);
+    let mut words = [0u64; 1];
+    // The agent reaches them through this pointer only, and goes before them.
+    agent.add_segment(Segment { id: 0, offset: 0, len: 8, base: words.as_mut_ptr().cast() });
+    for lane in 0..LANES {
+        agent.request(lane, &request(RequestKind::Introduce, lane, 1), b"address");
+        agent.request(lane, &request(RequestKind::Amo, lane, 2), &[]);
+        // On another lane without a move: nobody sends that.
+        agent.request((lane + 1) % LANES, &request(RequestKind::Amo, lane, 3), &[]);
+    }
+    assert_eq!(agent.counts(), (2 * LANES as u64, 0), "applied and refused");
+    drop(agent);
+    assert_eq!(words, [LANES as u64]);
+}

@@ -1,0 +1,160 @@
+//! What the programs do: each step is exact, and is checked by whoever sees its effects.
+
+use symrail_transport::amo::{AmoOp, AmoType};
+use symrail_transport::endpoint::job::{Fetch, Job, Signal, Source};
+
+use crate::pe::Memory;
+use crate::world::{
+    A, B, BLOCK, BLOCK_MAX, CROWD, CROWD_BYTES, CROWD_SIZE, LAST, PART, SIGNAL, STAGED_BLOCK_MAX, SUM, World,
+};
+
+impl World {
+    pub fn act(&mut self) {
+        let n = self.pes.len() as u64;
+        let (source, target) = (self.random.below(n) as usize, self.random.below(n) as usize);
+        let part = (source * PART) as u64;
+        match self.random.below(if self.crowds_left > 0 { 9 } else { 8 }) {
+            0..=2 => self.fenced_pair(source, target, part),
+            3 => self.put_signal(source, target, part),
+            4 => {
+                self.streams[source][target].added += 3;
+                let job = Job::Amo {
+                    offset: part + SUM,
+                    ty: self.word_type(),
+                    op: AmoOp::Add,
+                    operand: 3,
+                    compare: 0,
+                    fetch: Fetch::No,
+                };
+                self.submit(source, target, job, None);
+            }
+            5 => (0..1 + self.random.below(8)).for_each(|_| self.fetch(source, target, part)),
+            6 => self.get(source, target, part),
+            7 => self.quiet(source),
+            _ => self.crowd(source, target, part),
+        }
+    }
+
+    pub fn fetch(&mut self, source: usize, target: usize, part: u64) {
+        self.streams[source][target].added += 1;
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        let job = Job::Amo {
+            offset: part + SUM,
+            ty: self.word_type(),
+            op: AmoOp::Add,
+            operand: 1,
+            compare: 0,
+            fetch: Fetch::Told,
+        };
+        self.submit(source, target, job, Some(tag << 16 | target as u64));
+    }
+
+    /// The sums stay small, so their low half is as good as the whole, and something else to a NIC.
+    pub fn word_type(&mut self) -> AmoType {
+        // Staging changes words of one size.
+        let types = [AmoType::U64, AmoType::I64, AmoType::U32];
+        types[self.random.below(if self.staged { 2 } else { 3 }) as usize]
+    }
+
+    pub fn fenced_pair(&mut self, source: usize, target: usize, part: u64) {
+        let stream = &mut self.streams[source][target];
+        stream.pair += 1;
+        let value = stream.pair;
+        let ptr = self.keep(source, value.to_ne_bytes().to_vec());
+        // Of memory that the CPU cannot touch no copy can be kept.
+        let guarded = matches!(&self.pes[source].memory, Memory::Guarded(m) if m.reachable(ptr.addr(), 8).is_some());
+        let copied = self.random.below(2) == 0 && !guarded;
+        let put =
+            |dest| Job::Put { dest, source: if copied { Source::Copied(ptr) } else { Source::Stable(ptr) }, len: 8 };
+        let set = |offset| Job::Amo {
+            offset,
+            ty: AmoType::U64,
+            op: AmoOp::Set,
+            operand: value,
+            compare: 0,
+            fetch: Fetch::No,
+        };
+        // Two puts to one word are not ordered either, so a fence comes before each.
+        let jobs = [[put(part + A), put(part + B)], [put(part + A), set(part + B)], [set(part + A), put(part + B)]];
+        for job in jobs[self.random.below(3) as usize] {
+            self.pes[source].fence();
+            self.submit(source, target, job, None);
+            if self.random.below(2) == 0 {
+                self.poll_one();
+            }
+        }
+    }
+
+    pub fn put_signal(&mut self, source: usize, target: usize, part: u64) {
+        if self.streams[source][target].block_busy {
+            self.quiet(source);
+        }
+        let most = if self.staged { STAGED_BLOCK_MAX } else { BLOCK_MAX };
+        let len = [0, 8, 64, 4000, 4096, 10_000 & !7, most][self.random.below(7) as usize];
+        let stream = &mut self.streams[source][target];
+        stream.signals += 1;
+        (stream.block_len, stream.block_busy) = (len, true);
+        let count = stream.signals;
+        let fill = vec![count as u8; len as usize];
+        let ptr = self.keep(source, fill);
+        let set = Signal { offset: part + SIGNAL, value: count, op: AmoOp::Set };
+        let add = Signal { value: 1, op: AmoOp::Add, ..set };
+        // A block that is under way has been waited for, so the signals are in order, too.
+        let signal = if self.random.below(2) == 0 { set } else { add };
+        let job = Job::PutSignal { dest: part + BLOCK, source: Source::Stable(ptr), len, signal };
+        self.submit(source, target, job, None);
+    }
+
+    /// More puts at once than there is room for, and behind them one that may wait for company.
+    pub fn crowd(&mut self, source: usize, target: usize, part: u64) {
+        self.crowds_left -= 1;
+        self.quiet(source);
+        let stream = &mut self.streams[source][target];
+        stream.crowds += 1;
+        let count = stream.crowds;
+        let ptr = self.keep(source, vec![count as u8; CROWD_BYTES as usize]);
+        for i in 0..CROWD_SIZE {
+            let put = Job::Put { dest: part + CROWD + i * CROWD_BYTES, source: Source::Copied(ptr), len: CROWD_BYTES };
+            self.submit(source, target, put, None);
+        }
+        let last = self.keep(source, count.to_ne_bytes().to_vec());
+        self.submit(source, target, Job::Put { dest: part + LAST, source: Source::Stable(last), len: 8 }, None);
+        if self.random.below(2) == 0 {
+            self.quiet(source);
+        }
+    }
+
+    pub fn get(&mut self, source: usize, target: usize, part: u64) {
+        self.quiet(source);
+        let expected = self.streams[source][target].added;
+        if self.random.below(2) == 0
+            && let Some(to) = self.pes[source].guarded(&[0; 8])
+        {
+            self.submit(source, target, Job::Get { source: part + SUM, dest: to, len: 8 }, None);
+            self.quiet(source);
+            let pe = &mut self.pes[source];
+            let at = to.addr() - pe.base().addr();
+            assert_eq!(pe.word(at as u64), expected);
+            return self.get_block(source, target, part);
+        }
+        let mut word = Box::new(0u64);
+        let to: *mut u8 = (&raw mut *word).cast();
+        self.submit(source, target, Job::Get { source: part + SUM, dest: to, len: 8 }, None);
+        self.quiet(source);
+        assert_eq!(*word, expected);
+        self.get_block(source, target, part);
+    }
+
+    pub fn get_block(&mut self, source: usize, target: usize, part: u64) {
+        let stream = &self.streams[source][target];
+        let consumed = stream.consumed == stream.signals;
+        let (len, signal) = (stream.block_len as usize, stream.signals as u8);
+        let fill = if consumed { !signal } else { signal };
+        let mut block = vec![!fill; len].into_boxed_slice();
+        let job = Job::Get { source: part + BLOCK, dest: block.as_mut_ptr(), len: len as u64 };
+        self.submit(source, target, job, None);
+        self.quiet(source);
+        assert!(block.iter().all(|&byte| byte == fill), "a get brought something else");
+    }
+}

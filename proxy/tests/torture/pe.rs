@@ -1,0 +1,113 @@
+//! One PE: its engine or host endpoint, and its memory.
+
+use std::sync::Arc;
+
+use symrail_heap::guarded::GuardedMemory;
+use symrail_proxy::{Engine, HOST};
+use symrail_transport::Error;
+use symrail_transport::endpoint::Endpoint;
+use symrail_transport::endpoint::job::{Finished, Issue, Job};
+
+use crate::world::{BUFFERS, HEAP};
+
+pub struct Pe {
+    pub engine: Engine,
+    /// What starts operations in place of the engine.
+    pub host: Option<Endpoint>,
+    pub memory: Memory,
+    /// Sources must outlive their operations.
+    pub sources: Vec<Box<[u8]>>,
+    /// Bytes of guarded memory in use.
+    pub used: usize,
+}
+
+pub enum Memory {
+    Ordinary(Vec<u64>),
+    Guarded(Arc<GuardedMemory>),
+}
+
+impl Pe {
+    pub fn ready(&self) -> bool {
+        self.host.as_ref().map_or_else(|| self.engine.ready(), Endpoint::ready)
+    }
+
+    /// # Safety
+    /// As for [`Engine::submit`].
+    pub unsafe fn submit(&mut self, pe: u32, job: Job, issue: Issue) -> Result<(), Error> {
+        match &mut self.host {
+            // SAFETY: the caller's promise.
+            Some(host) => unsafe { host.submit(pe, job, issue) }.map(drop),
+            // SAFETY: as above.
+            None => unsafe { self.engine.submit(pe, job, issue) },
+        }
+    }
+
+    pub fn fence(&mut self) {
+        self.host.as_mut().map_or_else(|| self.engine.fence(), Endpoint::fence);
+    }
+
+    /// Starts or goes on with a quiet; whether it has ended.
+    pub fn quiet(&mut self) -> bool {
+        if let Some(host) = &mut self.host {
+            host.start_quiet(HOST);
+            return host.is_quiet(HOST);
+        }
+        self.engine.start_quiet(HOST);
+        self.engine.is_quiet(HOST)
+    }
+
+    pub fn take_error(&mut self) -> Option<Error> {
+        self.host.as_mut().map_or_else(|| self.engine.take_error(HOST), |host| host.take_error(HOST))
+    }
+
+    pub fn finished(&mut self) -> Vec<Finished> {
+        match &mut self.host {
+            Some(host) => std::iter::from_fn(|| host.next_finished()).collect(),
+            None => std::mem::take(self.engine.host_finished()),
+        }
+    }
+
+    pub fn lanes_down(&mut self) -> u32 {
+        self.engine.endpoint().lanes_down() + self.host.as_ref().map_or(0, Endpoint::lanes_down)
+    }
+
+    /// What a second's passing is told.
+    pub fn tick(&mut self, second: u32) {
+        self.engine.endpoint().tick(second);
+        if let Some(host) = &mut self.host {
+            host.tick(second);
+        }
+    }
+
+    pub fn base(&mut self) -> *mut u8 {
+        match &mut self.memory {
+            Memory::Ordinary(words) => words.as_mut_ptr().cast(),
+            Memory::Guarded(memory) => memory.base().as_ptr(),
+        }
+    }
+
+    pub fn fill(&mut self, offset: u64, len: u64, value: u8) {
+        // SAFETY: as below.
+        unsafe { self.base().add(offset as usize).write_bytes(value, len as usize) };
+    }
+
+    pub fn word(&self, offset: u64) -> u64 {
+        let at = match &self.memory {
+            Memory::Ordinary(words) => words.as_ptr().cast::<u8>().wrapping_add(offset as usize),
+            Memory::Guarded(memory) => memory.reachable(memory.base().addr().get() + offset as usize, 8).unwrap(),
+        };
+        // SAFETY: inside of the memory; the mock fabric and the mover run in this thread.
+        unsafe { at.cast::<u64>().read_volatile() }
+    }
+
+    /// A local buffer that holds `bytes`, in memory that nobody can touch.
+    pub fn guarded(&mut self, bytes: &[u8]) -> Option<*mut u8> {
+        let Memory::Guarded(memory) = &self.memory else { return None };
+        let at = memory.base().addr().get() + HEAP + self.used;
+        let to = memory.reachable(at, bytes.len()).filter(|_| self.used + bytes.len() <= BUFFERS)?;
+        // SAFETY: `reachable` checked the range, of which nobody else uses anything.
+        unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        self.used += bytes.len().next_multiple_of(64);
+        Some(memory.base().as_ptr().with_addr(at))
+    }
+}

@@ -1,0 +1,333 @@
+//! PEs over a fabric, and what must hold of their memory.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use symrail_heap::guarded::{GuardedMemory, GuardedMover};
+use symrail_proxy::stage::WINDOW_BYTES;
+use symrail_proxy::{Engine, HOST};
+use symrail_transport::endpoint::job::{Issue, Job};
+use symrail_transport::endpoint::{Addresses, Endpoint, NoAgent, Policy, Role};
+use symrail_transport::env::RailPolicy;
+use symrail_transport::mock::{Fabric, Mischief};
+use symrail_transport::rail::Order;
+use symrail_transport::region::Segment;
+
+use crate::pe::{Memory, Pe};
+
+/// Bytes of each PE's memory, and of the part of it that belongs to one source PE.
+pub const HEAP: usize = 1 << 20;
+pub const PART: usize = 1 << 18;
+/// Where things are in a part.
+pub const A: u64 = 0;
+pub const B: u64 = 64;
+pub const SUM: u64 = 128;
+pub const SIGNAL: u64 = 192;
+pub const LAST: u64 = 256;
+pub const BLOCK: u64 = 4096;
+pub const BLOCK_MAX: u64 = 32 << 10;
+/// Behind the longest block: where crowds of so many puts of so many bytes go.
+pub const CROWD: u64 = BLOCK + BLOCK_MAX;
+pub const CROWD_SIZE: u64 = 150;
+pub const CROWD_BYTES: u64 = 600;
+/// Several pieces of what is staged.
+pub const STAGED_BLOCK_MAX: u64 = 200 << 10;
+/// Bytes for local buffers behind the heap, where both are memory that nobody can touch.
+pub const BUFFERS: usize = 8 << 20;
+
+pub struct Random(u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+/// What one PE has done to one peer.
+#[derive(Default)]
+pub struct Stream {
+    pub pair: u64,
+    pub signals: u64,
+    pub added: u64,
+    pub fetched: HashSet<u64>,
+    pub crowds: u64,
+    pub seen_pair: u64,
+    pub block_len: u64,
+    /// The block is under way: its next content must wait for the quiet.
+    pub block_busy: bool,
+    /// The signal that the target saw and behind which it wrote over the block itself.
+    pub consumed: u64,
+}
+
+pub struct World {
+    pub pes: Vec<Pe>,
+    pub streams: Vec<Vec<Stream>>,
+    pub random: Random,
+    pub next_tag: u64,
+    pub staged: bool,
+    pub fabric: Fabric,
+    pub lanes: usize,
+    /// Which rails do not work; a rail fails or comes back at every so many polls, 0 for never.
+    pub down: Vec<bool>,
+    pub fails_every: u64,
+    pub spared: usize,
+    pub polls: u64,
+    pub polls_per_second: u64,
+    /// They take long.
+    pub crowds_left: u32,
+}
+
+pub fn random(seed: u64) -> Random {
+    Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+}
+
+pub fn world(seed: u64, staged: bool) -> World {
+    let mut random = random(seed);
+    let (lanes, native_amo) = (1 + random.below(4) as usize, random.below(2) == 0);
+    world_with(seed, random, lanes, native_amo && !staged, staged)
+}
+
+pub fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool, staged: bool) -> World {
+    let n = 2 + random.below(2) as usize;
+    let ordered = random.below(2) == 0;
+    let order = Order {
+        write_after_write: ordered,
+        send_after_write: ordered,
+        send_after_send: true,
+        amo_after_write: ordered && random.below(2) == 0,
+    };
+    let renews = random.below(3) == 0;
+    let mischief = Mischief {
+        order,
+        delay: random.below(250) as u8,
+        again: random.below(100) as u8,
+        repeat: random.below(40) as u8,
+        fail: 0,
+        max_rma: [700, 4096, 1 << 20][random.below(3) as usize],
+        inject: [0, 64, 128][random.below(3) as usize],
+        local_registration: random.below(2) == 0,
+        software: random.below(2) == 0,
+        half_open: random.below(2) == 0 && !renews,
+        renews,
+        queue_depth: [2, 16, 256][random.below(3) as usize],
+        atomics: native_amo,
+    };
+    let fabric = Fabric::new(seed, mischief);
+    let rails = [RailPolicy::RoundRobin, RailPolicy::Stripe][random.below(2) as usize];
+    let policy = Policy { rails, stripe_threshold: 8192, native_amo, timeout_s: 1_000_000 };
+    let endpoint = |role: Role, me: usize| {
+        let rails = (0..lanes).map(|lane| fabric.open(&format!("pe{me}{role:?}{lane}")).unwrap()).collect();
+        Endpoint::new(role, me as u32, n as u32, rails, policy).unwrap()
+    };
+    let mut pes: Vec<Pe> = (0..n)
+        .map(|me| {
+            let engine = Engine::new(endpoint(Role::Proxy, me), me as u32, n as u32);
+            let memory = if staged {
+                Memory::Guarded(GuardedMemory::new(HEAP + BUFFERS).unwrap())
+            } else {
+                Memory::Ordinary(vec![0; HEAP / 8])
+            };
+            Pe { engine, host: None, memory, sources: Vec::new(), used: 0 }
+        })
+        .collect();
+    let hosts = !staged && random.below(2) == 0;
+    for (me, pe) in pes.iter_mut().enumerate().filter(|_| hosts) {
+        pe.host = Some(endpoint(Role::Host, me));
+    }
+    let nobody = fabric.open("nobody's").unwrap().address();
+    let addresses: Vec<Addresses> = pes
+        .iter()
+        .map(|p| Addresses {
+            host: p.host.as_ref().map_or_else(|| vec![nobody.clone()], Endpoint::addresses),
+            proxy: p.engine.addresses(),
+        })
+        .collect();
+    let mut cards = Vec::new();
+    for pe in &mut pes {
+        let base = pe.base();
+        let segment = Segment { id: 0, offset: 0, len: HEAP as u64, base };
+        cards.push(match &pe.memory {
+            // SAFETY: the memory is dropped after the engine.
+            Memory::Ordinary(_) => unsafe {
+                if let Some(host) = &mut pe.host {
+                    host.register(segment).unwrap();
+                }
+                pe.engine.register(segment).unwrap()
+            },
+            Memory::Guarded(memory) => {
+                let mover = GuardedMover::new(Arc::clone(memory), WINDOW_BYTES, seed ^ base.addr() as u64).unwrap();
+                let card = pe.engine.stage(Box::new(mover)).unwrap();
+                pe.engine.add_staged_segment(segment);
+                pe.engine.add_staged_buffer(base.wrapping_add(HEAP), BUFFERS, 1);
+                card
+            }
+        });
+    }
+    for pe in &mut pes {
+        for (peer, address) in addresses.iter().enumerate() {
+            pe.engine.endpoint().connect(peer as u32, address).unwrap();
+        }
+        if let Some(host) = &mut pe.host {
+            addresses.iter().enumerate().for_each(|(peer, address)| host.connect(peer as u32, address).unwrap());
+            host.learn(0, &cards).unwrap();
+        }
+        if staged {
+            pe.engine.learn_window(&cards).unwrap();
+        } else {
+            pe.engine.endpoint().learn(0, &cards).unwrap();
+        }
+    }
+    let streams = (0..n).map(|_| (0..n).map(|_| Stream::default()).collect()).collect();
+    let fails_every = if lanes > 1 && !staged { [0, 100, 500, 2000][random.below(4) as usize] } else { 0 };
+    let polls_per_second = [100, 1000][random.below(2) as usize];
+    // Where connections have to be renewed, one lane is left to talk about that.
+    let (down, spared) =
+        (vec![false; if hosts { 2 * n * lanes } else { n * lanes }], usize::from(native_amo || renews));
+    let (polls, crowds_left) = (0, if staged { 0 } else { 3 });
+    #[rustfmt::skip]
+    let world = World {
+        pes, streams, random, next_tag: 1, staged, fabric, lanes, down, fails_every, spared, polls, polls_per_second, crowds_left,
+    };
+    world
+}
+
+impl World {
+    pub fn poll_one(&mut self) {
+        self.polls += 1;
+        if self.fails_every > 0 && self.random.below(self.fails_every) == 0 {
+            self.disturb();
+        }
+        if self.polls.is_multiple_of(self.polls_per_second) {
+            let second = (self.polls / self.polls_per_second) as u32;
+            self.pes.iter_mut().for_each(|pe| pe.tick(second));
+        }
+        let pe = self.random.below(self.pes.len() as u64) as usize;
+        if let Some(host) = &mut self.pes[pe].host
+            && self.random.below(2) == 0
+        {
+            host.poll(&mut NoAgent);
+        } else {
+            self.pes[pe].engine.poll();
+        }
+        self.check();
+    }
+
+    /// A rail fails, for a moment or for longer, or comes back.
+    pub fn disturb(&mut self) {
+        let lane = self.spared + self.random.below((self.lanes - self.spared) as u64) as usize;
+        let rail = self.random.below((self.down.len() / self.lanes) as u64) as usize * self.lanes + lane;
+        if !self.down[rail] {
+            self.fabric.take_down(rail);
+        }
+        if self.down[rail] || self.random.below(4) == 0 {
+            self.fabric.bring_up(rail);
+            self.down[rail] = false;
+        } else {
+            self.down[rail] = true;
+        }
+    }
+
+    /// No more failures.
+    pub fn heal(&mut self) {
+        (0..self.down.len()).for_each(|rail| self.fabric.bring_up(rail));
+        self.fails_every = 0;
+    }
+
+    /// What must hold at every moment.
+    pub fn check(&mut self) {
+        for target in 0..self.pes.len() {
+            for source in 0..self.pes.len() {
+                let part = (source * PART) as u64;
+                let pe = &self.pes[target];
+                let (b, a) = (pe.word(part + B), pe.word(part + A));
+                let stream = &mut self.streams[source][target];
+                assert!(a >= b, "PE {target} sees B = {b} of PE {source} before A = {a}");
+                assert!(b >= stream.seen_pair, "B went back from {} to {b}", stream.seen_pair);
+                stream.seen_pair = b;
+                let signal = pe.word(part + SIGNAL);
+                assert!(signal <= stream.signals);
+                if signal == stream.signals && signal > 0 {
+                    let consumed = stream.consumed == signal;
+                    let content = if consumed { !(signal as u8) } else { signal as u8 };
+                    let (fill, why) = (u64::from_ne_bytes([content; 8]), if consumed { "again" } else { "late" });
+                    // All of a short block, samples of a long one.
+                    let step = (stream.block_len / 512).next_multiple_of(8).max(8);
+                    for at in (0..stream.block_len).step_by(step as usize) {
+                        let seen = pe.word(part + BLOCK + at);
+                        assert_eq!(seen, fill, "PE {target}, signal {signal} of PE {source}: byte {at} came {why}");
+                    }
+                    if !self.staged {
+                        stream.consumed = signal;
+                        let len = stream.block_len;
+                        self.pes[target].fill(part + BLOCK, len, !(signal as u8));
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn submit(&mut self, source: usize, target: usize, job: Job, tag: Option<u64>) {
+        while !self.pes[source].ready() {
+            self.poll_one();
+        }
+        let issue = Issue { issuer: HOST, tag };
+        // SAFETY: sources are kept in `sources` until the end.
+        unsafe { self.pes[source].submit(target as u32, job, issue) }.unwrap();
+    }
+
+    pub fn keep(&mut self, pe: usize, bytes: Vec<u8>) -> *const u8 {
+        if self.random.below(2) == 0
+            && let Some(ptr) = self.pes[pe].guarded(&bytes)
+        {
+            return ptr;
+        }
+        let bytes = bytes.into_boxed_slice();
+        let ptr = bytes.as_ptr();
+        self.pes[pe].sources.push(bytes);
+        ptr
+    }
+
+    pub fn quiet(&mut self, pe: usize) {
+        for round in 0.. {
+            if self.pes[pe].quiet() {
+                break;
+            }
+            assert!(round < 2_000_000, "PE {pe} never becomes quiet");
+            if round == 50_000 {
+                self.heal(); // with so much against it, it would take too long
+            }
+            self.poll_one();
+        }
+        assert_eq!(self.pes[pe].take_error().map(|e| e.to_string()), None);
+        for target in 0..self.pes.len() {
+            let part = (pe * PART) as u64;
+            let (there, stream) = (&self.pes[target], &mut self.streams[pe][target]);
+            stream.block_busy = false;
+            assert_eq!(there.word(part + A), stream.pair, "a quiet left a put behind");
+            assert_eq!(there.word(part + B), stream.pair, "a quiet left a put behind");
+            assert_eq!(there.word(part + SUM), stream.added, "a quiet left an AMO behind");
+            assert_eq!(there.word(part + SIGNAL), stream.signals, "a quiet left a signal behind");
+            assert_eq!(there.word(part + LAST), stream.crowds, "a quiet left the last of a crowd behind");
+            for at in (0..stream.crowds.min(1) * CROWD_SIZE).map(|i| part + CROWD + i * CROWD_BYTES) {
+                assert_eq!(there.word(at) as u8, stream.crowds as u8, "a quiet left one of a crowd behind");
+            }
+        }
+    }
+
+    pub fn collect_fetched(&mut self) {
+        for source in 0..self.pes.len() {
+            for finished in self.pes[source].finished() {
+                let target = (finished.tag & 0xffff) as usize;
+                let fresh = self.streams[source][target].fetched.insert(finished.result.unwrap());
+                assert!(fresh, "two fetch-adds saw the same value");
+            }
+        }
+    }
+}

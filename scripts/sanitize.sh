@@ -1,0 +1,61 @@
+#!/bin/bash
+# Tests under what watches memory: Miri (rings, messages, tables: code without foreign functions), the thread sanitizer (channel and proxy
+# thread) and valgrind (two processes over tcp;ofi_rxm that do every operation).
+#
+#   scripts/sanitize.sh [miri|thread|valgrind …]      default: all
+#
+# Needs a nightly compiler with miri and rust-src (rustup), and valgrind; what is missing is skipped. Takes minutes each. Exit code 77:
+# nothing could be run. The address sanitizer is scripts/fuzz.sh's.
+set -uo pipefail
+cd "$(dirname "$(realpath "$0")")/.." || exit 1
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+failed=0 ran=0
+
+check() { # what command…
+  local what=$1
+  shift
+  echo "==== $what"
+  ran=1
+  "$@" || { failed=1; echo "FAILED: $what"; }
+}
+
+nightly_with() { # component
+  rustup component list --toolchain nightly --installed 2> /dev/null | grep -q "^$1" && return
+  echo "SKIPPED: there is no nightly compiler with $1 (rustup toolchain install nightly --component $1)"
+  return 1
+}
+
+miri() {
+  nightly_with miri || return
+  export PROPTEST_CASES=${PROPTEST_CASES:-4} MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance"
+  check "messages and tables" cargo +nightly miri test -p symrail-transport --lib -- wire:: slab:: endpoint::backlog
+  # One test sleeps on a descriptor, which Miri cannot.
+  check "channel" cargo +nightly miri test -p symrail-proxy --test codec --test channel -- --skip a_sleeping_consumer
+}
+
+thread() {
+  nightly_with rust-src || return
+  check "channel and proxy thread" env RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR="$target/thread-sanitizer" \
+    cargo +nightly test -Zbuild-std --target "$(uname -m)-unknown-linux-gnu" -p symrail-proxy --test channel --test errands
+}
+
+valgrind() {
+  if ! type -P valgrind > /dev/null; then
+    echo "SKIPPED: there is no valgrind (apt-get install valgrind)"
+    return
+  fi
+  cargo build --quiet -p symrail-tests -p symrail-perftest || { failed=1; return; }
+  check "every operation, two processes" env SYMRAIL_TRANSPORT=libfabric SYMRAIL_LIBFABRIC_PROVIDER="tcp;ofi_rxm" \
+    SYMRAIL_TIMEOUT_S=120 "$target/debug/symrail" run -n 2 --hosts 2 --rails 2 --timeout 600 -- \
+    valgrind --quiet --error-exitcode=99 "$target/debug/pe_ops" tiny
+}
+
+[ $# -gt 0 ] || set -- miri thread valgrind
+for tool in "$@"; do
+  case $tool in
+    miri | thread | valgrind) "$tool" ;;
+    *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  esac
+done
+[ $failed = 0 ] || exit 1
+[ $ran = 1 ] || exit 77
