@@ -4,9 +4,11 @@
 //! soft-RoCE's atomics are not atomic with the CPU's, so both IB modes are looked at, and what `auto` makes of it.
 #![allow(clippy::unwrap_used)]
 
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, socket};
 use symrail_tests::job::{Job, built};
 use symrail_tests::path::Path;
 
@@ -235,6 +237,32 @@ fn two_devices_and_a_cable_also_one_that_loses_packets() {
     over_the_cable("cable, 5 % lost", "tiny");
     let lost = cable.statistics();
     assert!(!lost.contains("dropped 0,"), "nothing was lost, so this shows nothing: {lost}");
+}
+
+/// The type of service of each RoCE packet (UDP to port 4791 over IPv4) that has been seen on any interface.
+fn services(tap: &OwnedFd) -> Vec<u8> {
+    let mut frame = [0; 64];
+    let frames = std::iter::from_fn(|| {
+        recv(tap.as_raw_fd(), &mut frame, MsgFlags::MSG_DONTWAIT).ok()?;
+        let roce = frame[12..14] == [8, 0] && frame[23] == 17 && frame[36..38] == 4791_u16.to_be_bytes();
+        Some(roce.then_some(frame[15]))
+    });
+    frames.flatten().collect()
+}
+
+#[test]
+fn the_traffic_class_is_on_the_wire() {
+    if !devices() {
+        return;
+    }
+    for (class, value) in [(0, "0"), (96, "96")] {
+        let tap = socket(AddressFamily::Packet, SockType::Raw, SockFlag::empty(), SockProtocol::EthAll).unwrap();
+        let job = AUTO.of(Job::new("pe_fault"), 2).args(["join"]).env("SYMRAIL_IB_TRAFFIC_CLASS", value);
+        let job = job.env_of(0, RAILS.0, "wire0").env_of(1, RAILS.0, "wire1");
+        job.limit(LIMIT).succeed();
+        let seen = services(&tap);
+        assert!(!seen.is_empty() && seen.iter().all(|&service| service == class), "{class}: {seen:?}");
+    }
 }
 
 /// Puts, signals and AMOs go on, each once, while a rail's port is down and when it is up again; then the rail is used again.
