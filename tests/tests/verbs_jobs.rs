@@ -295,6 +295,38 @@ fn a_port_that_goes_down_costs_nothing_and_is_used_again() {
     assert!(again.len() == 2 && again.iter().all(|&count| count > 0), "rail 0 is not used again: {again:?}");
 }
 
+/// A port that goes down for less time than NICs go on trying is no reason to give up the only way there is.
+#[test]
+fn an_only_rail_waits_for_its_port() {
+    if !devices() {
+        return;
+    }
+    let carrier = |there: u8| std::fs::write("/sys/class/net/rail0/carrier", there.to_string()).unwrap();
+    for path in [AGENT, NIC] {
+        let joined = std::env::temp_dir().join(format!("symrail-carrier-{}", std::process::id()));
+        let job = path
+            .of(Job::new("pe_flap"), 2)
+            .env(RAILS.0, "rxe0")
+            .env("SYMRAIL_LOG", "warn")
+            .args([6])
+            .args([joined.display()])
+            .limit(LIMIT);
+        let running = job.start();
+        let start = Instant::now();
+        while !joined.exists() {
+            std::thread::sleep(Duration::from_millis(10));
+            assert!(start.elapsed() < Duration::from_secs(60), "{:#?}", running.end());
+        }
+        std::fs::remove_file(&joined).unwrap();
+        carrier(0);
+        std::thread::sleep(Duration::from_secs(2)); // the outage
+        carrier(1);
+        let outcome = running.end();
+        assert_eq!(outcome.code, Some(0), "{outcome:#?}");
+        assert!(outcome.err.contains("waiting for the port"), "nobody noticed, so this shows nothing: {outcome:#?}");
+    }
+}
+
 #[test]
 fn pes_in_different_modes_are_refused_with_both_names() {
     if !devices() {
