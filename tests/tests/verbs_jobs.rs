@@ -4,9 +4,11 @@
 //! soft-RoCE's atomics are not atomic with the CPU's, so both IB modes are looked at, and what `auto` makes of it.
 #![allow(clippy::unwrap_used)]
 
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, socket};
 use symrail_tests::job::{Job, built};
 use symrail_tests::path::Path;
 
@@ -237,6 +239,32 @@ fn two_devices_and_a_cable_also_one_that_loses_packets() {
     assert!(!lost.contains("dropped 0,"), "nothing was lost, so this shows nothing: {lost}");
 }
 
+/// The type of service of each RoCE packet (UDP to port 4791 over IPv4) that has been seen on any interface.
+fn services(tap: &OwnedFd) -> Vec<u8> {
+    let mut frame = [0; 64];
+    let frames = std::iter::from_fn(|| {
+        recv(tap.as_raw_fd(), &mut frame, MsgFlags::MSG_DONTWAIT).ok()?;
+        let roce = frame[12..14] == [8, 0] && frame[23] == 17 && frame[36..38] == 4791_u16.to_be_bytes();
+        Some(roce.then_some(frame[15]))
+    });
+    frames.flatten().collect()
+}
+
+#[test]
+fn the_traffic_class_is_on_the_wire() {
+    if !devices() {
+        return;
+    }
+    for (class, value) in [(0, "0"), (96, "96")] {
+        let tap = socket(AddressFamily::Packet, SockType::Raw, SockFlag::empty(), SockProtocol::EthAll).unwrap();
+        let job = AUTO.of(Job::new("pe_fault"), 2).args(["join"]).env("SYMRAIL_IB_TRAFFIC_CLASS", value);
+        let job = job.env_of(0, RAILS.0, "wire0").env_of(1, RAILS.0, "wire1");
+        job.limit(LIMIT).succeed();
+        let seen = services(&tap);
+        assert!(!seen.is_empty() && seen.iter().all(|&service| service == class), "{class}: {seen:?}");
+    }
+}
+
 /// Puts, signals and AMOs go on, each once, while a rail's port is down and when it is up again; then the rail is used again.
 #[test]
 fn a_port_that_goes_down_costs_nothing_and_is_used_again() {
@@ -265,6 +293,38 @@ fn a_port_that_goes_down_costs_nothing_and_is_used_again() {
     assert!(number_before(" failures").iter().sum::<u64>() > 0, "nothing failed, so this shows nothing");
     let again = number_before(" work requests over rxe0 in the end");
     assert!(again.len() == 2 && again.iter().all(|&count| count > 0), "rail 0 is not used again: {again:?}");
+}
+
+/// A port that goes down for less time than NICs go on trying is no reason to give up the only way there is.
+#[test]
+fn an_only_rail_waits_for_its_port() {
+    if !devices() {
+        return;
+    }
+    let carrier = |there: u8| std::fs::write("/sys/class/net/rail0/carrier", there.to_string()).unwrap();
+    for path in [AGENT, NIC] {
+        let joined = std::env::temp_dir().join(format!("symrail-carrier-{}", std::process::id()));
+        let job = path
+            .of(Job::new("pe_flap"), 2)
+            .env(RAILS.0, "rxe0")
+            .env("SYMRAIL_LOG", "warn")
+            .args([6])
+            .args([joined.display()])
+            .limit(LIMIT);
+        let running = job.start();
+        let start = Instant::now();
+        while !joined.exists() {
+            std::thread::sleep(Duration::from_millis(10));
+            assert!(start.elapsed() < Duration::from_secs(60), "{:#?}", running.end());
+        }
+        std::fs::remove_file(&joined).unwrap();
+        carrier(0);
+        std::thread::sleep(Duration::from_secs(2)); // the outage
+        carrier(1);
+        let outcome = running.end();
+        assert_eq!(outcome.code, Some(0), "{outcome:#?}");
+        assert!(outcome.err.contains("waiting for the port"), "nobody noticed, so this shows nothing: {outcome:#?}");
+    }
 }
 
 #[test]

@@ -249,6 +249,9 @@ pub trait Rail: Send {
         true
     }
 
+    /// No other rail leads to a destination: that its connection may fail is no reason yet to end it, since there is nothing to move to.
+    fn is_only_way(&mut self, _dest: Dest) {}
+
     /// Gives a connection up because the other end has: what is under way on it fails, and `why` is told of what is posted to it.
     fn disconnect(&mut self, _dest: Dest, _why: &Fault) {}
 

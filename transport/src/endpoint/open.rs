@@ -109,6 +109,9 @@ impl Endpoint {
                     c.failover = Some(Box::new(Failover::new(lane)));
                 }
             }
+        } else {
+            // Answers to its host endpoint have no other way either.
+            self.rails.iter_mut().for_each(|rail| [pe, n + pe].into_iter().for_each(|dest| rail.is_only_way(dest)));
         }
         Ok(())
     }

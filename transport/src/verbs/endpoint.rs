@@ -40,6 +40,8 @@ pub(super) struct Peer {
     pub theirs: Option<(Address, u32)>,
     /// The number of our first packet.
     pub psn: u32,
+    /// No other rail leads there.
+    pub is_only_way: bool,
 }
 
 /// What may be done with a destination.
@@ -160,7 +162,7 @@ impl VerbsRail {
             let inline = peers.last().map_or(INLINE, |peer| peer.queue.inline.min(INLINE));
             let queue = QueuePair::new(&domain, shared, depth, inline, &path)?;
             let (sent, state) = (SendQueue::new(queue.depth), PeerState::Waiting);
-            peers.push(Peer { queue, sent, state, theirs: None, psn: address.psn });
+            peers.push(Peer { queue, sent, state, theirs: None, psn: address.psn, is_only_way: false });
         }
         address.qpns = peers.iter().map(|peer| peer.queue.number()).collect();
         let inline = peers.iter().map(|peer| peer.queue.inline).min().unwrap_or(0) as usize;

@@ -41,6 +41,20 @@ impl VerbsRail {
         self.down = Some((why, true));
     }
 
+    /// The port is down. Where there is another way, its work goes there at once. Where there is none, the NIC goes on trying as long
+    /// as it was told to (`IB_TIMEOUT`, `IB_RETRY_CNT`): a port that comes back in time has cost nothing but time.
+    fn give_port_up(&mut self, why: Fault) {
+        if !self.peers.iter().any(|peer| peer.is_only_way) {
+            return self.take_down(why);
+        }
+        tracing::warn!("rail {}: {why}; waiting for the port, since there is no other way", self.caps.name);
+        for index in 0..self.peers.len() {
+            if !self.peers[index].is_only_way {
+                self.fail_peer(index, &why);
+            }
+        }
+    }
+
     /// Takes all asynchronous events.
     pub(super) fn look_for_events(&mut self) {
         while let Some((event, kind)) = events::next(&self.domain) {
@@ -51,7 +65,7 @@ impl VerbsRail {
                 Event::PortUp(port) if port == self.path.port => self.port_up = true,
                 Event::PortDown(port) if port == self.path.port => {
                     self.port_up = false;
-                    self.take_down(fault(format!("{text}: port {port} of {}", self.domain.context.device)));
+                    self.give_port_up(fault(format!("{text}: port {port} of {}", self.domain.context.device)));
                 }
                 Event::AddressChange(port) if port == self.path.port => {
                     let lid = self.domain.context.query_port(port).map_or(0, |port| port.lid);
@@ -264,6 +278,12 @@ impl Rail for VerbsRail {
 
     fn is_connected(&self, dest: Dest) -> bool {
         self.peers.get(dest as usize).is_none_or(|peer| peer.theirs.is_none() || matches!(peer.state, PeerState::Ready))
+    }
+
+    fn is_only_way(&mut self, dest: Dest) {
+        if let Some(peer) = self.peers.get_mut(dest as usize) {
+            peer.is_only_way = true;
+        }
     }
 
     fn disconnect(&mut self, dest: Dest, why: &Fault) {

@@ -13,7 +13,7 @@ impl VerbsRail {
     /// that failed.
     pub(super) fn renew_connection(&mut self, dest: Dest) -> Result<Option<u64>> {
         self.look_for_events();
-        if !self.unposted.is_empty() || !self.is_usable_again()? {
+        if !self.unposted.is_empty() || !self.port_up && self.down.is_none() || !self.is_usable_again()? {
             return Ok(None);
         }
         let Some(peer) = self.peers.get_mut(dest as usize).filter(|peer| peer.theirs.is_some()) else {
