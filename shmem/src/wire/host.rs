@@ -4,6 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
+use symrail_proxy::Left;
 use symrail_transport::endpoint::job::Finished;
 use symrail_transport::endpoint::{Endpoint, NoAgent};
 
@@ -15,6 +16,9 @@ pub(super) struct Host {
     side: Mutex<Side>,
     /// Polling would bring something forward, as its last user left it: known without the lock.
     active: AtomicBool,
+    /// It has been used, and requests have been gathered, since the proxy thread looked.
+    used: AtomicBool,
+    gathered: AtomicBool,
 }
 
 /// The host endpoint and what it has finished.
@@ -27,17 +31,19 @@ pub(super) struct Side {
 /// A host thread's use of the host endpoint.
 pub(super) struct InUse<'a> {
     side: MutexGuard<'a, Side>,
-    active: &'a AtomicBool,
+    host: &'a Host,
 }
 
 impl Host {
     pub fn new(endpoint: Endpoint) -> Host {
-        Host { side: Mutex::new(Side { endpoint, finished: Vec::new(), next_tag: 0 }), active: AtomicBool::new(false) }
+        let side = Mutex::new(Side { endpoint, finished: Vec::new(), next_tag: 0 });
+        let [active, used, gathered] = [const { AtomicBool::new(false) }; 3];
+        Host { side, active, used, gathered }
     }
 
     #[inline]
     pub fn lock(&self) -> InUse<'_> {
-        InUse { side: self.side.lock().unwrap_or_else(PoisonError::into_inner), active: &self.active }
+        InUse { side: self.side.lock().unwrap_or_else(PoisonError::into_inner), host: self }
     }
 
     #[inline]
@@ -47,7 +53,7 @@ impl Host {
             Err(TryLockError::Poisoned(e)) => e.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        Some(InUse { side, active: &self.active })
+        Some(InUse { side, host: self })
     }
 
     /// Whether anything is under way that polling would bring forward.
@@ -64,6 +70,23 @@ impl Host {
             side.poll();
         }
         self.is_active()
+    }
+
+    /// Requests have been gathered that nobody has certainly sent yet.
+    #[inline]
+    pub fn has_gathered(&self) -> bool {
+        self.gathered.load(Ordering::Relaxed)
+    }
+
+    /// For the proxy thread, now and then: sends what has been gathered, and polls where no host thread does.
+    pub fn look_after_left(&self) -> Left {
+        let gathered = self.gathered.swap(false, Ordering::Relaxed);
+        if self.used.swap(false, Ordering::Relaxed) && !gathered {
+            return Left::InUse;
+        }
+        let active = self.look_after();
+        self.used.store(false, Ordering::Relaxed);
+        if active || gathered { Left::Soon } else { Left::Nothing }
     }
 }
 
@@ -115,6 +138,11 @@ impl DerefMut for InUse<'_> {
 impl Drop for InUse<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.active.store(self.side.endpoint.is_active(), Ordering::Relaxed);
+        let endpoint = &self.side.endpoint;
+        self.host.active.store(endpoint.is_active(), Ordering::Relaxed);
+        self.host.used.store(true, Ordering::Relaxed);
+        if endpoint.has_gathered() {
+            self.host.gathered.store(true, Ordering::Relaxed);
+        }
     }
 }

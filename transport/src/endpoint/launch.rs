@@ -10,6 +10,7 @@ use crate::amo::{self, AmoOp, AmoType};
 use crate::env::RailPolicy;
 use crate::error::{Error, Result};
 use crate::pe::Pe;
+use crate::rail::RailCaps;
 use crate::segment;
 use crate::wire::{Request, RequestKind};
 
@@ -103,8 +104,11 @@ impl Endpoint {
     /// Posts everything that an operation needs on a lane (or, striped, on all).
     pub(super) fn launch(&mut self, pe: Pe, job: Job, op: OpHandle, lane: usize, urgent: bool) {
         match job {
-            Job::Put { dest, source, len } => self.launch_data(pe, op, lane, dest, local(source).ptr, len, true),
-            Job::Get { source, dest, len } => self.launch_data(pe, op, lane, source, dest, len, false),
+            Job::Put { dest, source, len } => {
+                let way = if urgent { Way::Put } else { self.core.cheapest_put(pe, lane) };
+                self.launch_data(pe, op, lane, (dest, local(source).ptr, len), way);
+            }
+            Job::Get { source, dest, len } => self.launch_data(pe, op, lane, (source, dest, len), Way::Get),
             Job::PutSignal { dest, source, len, signal } => {
                 self.launch_put_signal(pe, op, lane, (dest, source, len), signal, urgent);
             }
@@ -165,7 +169,7 @@ impl Endpoint {
         if !striped && straight && self.core.caps[lane].order.send_after_write {
             // The lane keeps the message behind the data. The count goes up first: completions may come in between.
             self.core.expect(op, 1);
-            self.launch_data(pe, op, lane, dest, source.ptr, len, true);
+            self.launch_data(pe, op, lane, (dest, source.ptr, len), Way::Put);
             if self.core.has_failed(op) {
                 return self.core.release(op); // a signal must not come without its data
             }
@@ -185,13 +189,12 @@ impl Endpoint {
         data: (u64, *mut u8, u64),
         signal: Signal,
     ) {
-        let (dest, source, len) = data;
-        if lane != AMO_LANE || self.core.is_striped(pe, len) || !self.core.caps[lane].order.amo_after_write {
+        if lane != AMO_LANE || self.core.is_striped(pe, data.2) || !self.core.caps[lane].order.amo_after_write {
             return self.launch_then_signal(pe, op, lane, data, signal, AMO_LANE);
         }
         // As above.
         self.core.expect(op, 1);
-        self.launch_data(pe, op, lane, dest, source, len, true);
+        self.launch_data(pe, op, lane, data, Way::Put);
         if self.core.has_failed(op) {
             return self.core.release(op);
         }
@@ -205,7 +208,7 @@ impl Endpoint {
         pe: Pe,
         op: OpHandle,
         lane: usize,
-        (dest, source, len): (u64, *mut u8, u64),
+        data: (u64, *mut u8, u64),
         signal: Signal,
         signal_lane: usize,
     ) {
@@ -213,7 +216,7 @@ impl Endpoint {
         if let Some(o) = self.core.ops.get_mut(op) {
             o.followup = Some(signal);
         }
-        self.launch_data(pe, op, lane, dest, source, len, true);
+        self.launch_data(pe, op, lane, data, Way::Put);
     }
 
     fn launch_signal(&mut self, pe: Pe, lane: usize, op: OpHandle, signal: Signal, urgent: bool) {
@@ -233,9 +236,8 @@ impl Endpoint {
         self.launch_signal(pe, lane, op, signal, true);
     }
 
-    /// Posts the work requests of a put or get.
-    #[allow(clippy::too_many_arguments)] // one call per kind of operation; a struct would be built to be taken apart
-    fn launch_data(&mut self, pe: Pe, op: OpHandle, lane: usize, offset: u64, ptr: *mut u8, len: u64, put: bool) {
+    /// Posts the work requests of a put or get of `len` bytes at a symmetric offset and a local address.
+    fn launch_data(&mut self, pe: Pe, op: OpHandle, lane: usize, (offset, ptr, len): (u64, *mut u8, u64), way: Way) {
         let lanes = if self.core.is_striped(pe, len) { usize::from(self.core.peers[pe as usize].lanes) } else { 1 };
         // Held while posting, so that the operation cannot complete between two of its work requests.
         self.core.expect(op, 1);
@@ -247,7 +249,11 @@ impl Endpoint {
                 let piece = self.core.piece(pe, lane, at, from, length - done);
                 let more = done + piece < length;
                 self.core.expect(op, 1);
-                let work = if put { Work::Write { offset: at } } else { Work::Read { offset: at } };
+                let work = match way {
+                    Way::Put => Work::Write { offset: at },
+                    Way::FlushedPut => Work::Flag { offset: at },
+                    Way::Get => Work::Read { offset: at },
+                };
                 let len = piece as usize;
                 self.post(WorkRequest { more, ..WorkRequest::new(work, pe, lane, op, (from, len), None) });
                 done += piece;
@@ -256,8 +262,21 @@ impl Endpoint {
                 }
             }
         }
+        if way == Way::FlushedPut {
+            self.core.make_dirty(pe, lane);
+        }
         self.core.release(op);
     }
+}
+
+/// How data moves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Get,
+    /// Each write tells when it is delivered.
+    Put,
+    /// Each write tells when it has left, and the next quiet's flush when all of them are delivered.
+    FlushedPut,
 }
 
 /// A signal without data is an AMO where providers do both.
@@ -417,6 +436,18 @@ impl Core {
             kind, op, ty, origin, fetch, urgent, lane, source, sequence, payload, acknowledged, offset, operand, second, id,
         };
         request
+    }
+
+    /// For a put that a quiet will complete. Where the target's CPU would have to acknowledge each, one flush behind all of them is
+    /// cheaper, if the lane keeps it there.
+    fn cheapest_put(&self, pe: Pe, lane: usize) -> Way {
+        let RailCaps { order, software, .. } = self.caps[lane];
+        let flushed = self.role == super::Role::Host
+            && self.peers[pe as usize].lanes == 1
+            && software
+            && order.send_after_write
+            && order.send_after_send;
+        if flushed { Way::FlushedPut } else { Way::Put }
     }
 
     /// How many bytes from `offset` and `ptr` one work request can move.

@@ -34,6 +34,7 @@ mod post;
 mod quick;
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use backlog::Backlog;
 pub use completion::NoAgent;
@@ -188,6 +189,7 @@ struct Core {
     lone: Lone,
     next_lane: usize,
     epoch: u32,
+    opened: Instant,
     /// Seconds in which somebody polled.
     now: u32,
     last_tick: u32,
@@ -251,6 +253,7 @@ impl Endpoint {
             lone: Lone::default(),
             next_lane: me as usize,
             epoch: 0,
+            opened: Instant::now(),
             now: 0,
             last_tick: 0,
             complained: false,
@@ -512,7 +515,14 @@ impl Endpoint {
     #[inline]
     #[must_use]
     pub fn is_active(&self) -> bool {
-        self.core.ops.len() > 0 || self.core.work.len() > 0
+        self.core.ops.len() > 0 || self.core.work.len() > 0 || self.has_gathered()
+    }
+
+    /// Whether requests wait for company that a poll would send.
+    #[inline]
+    #[must_use]
+    pub fn has_gathered(&self) -> bool {
+        !self.core.outboxes.is_empty()
     }
 
     /// Whether an operation is complete (or failed).
