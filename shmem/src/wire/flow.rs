@@ -138,8 +138,8 @@ impl<'a> Via<'a> {
             let job = Job::Put { dest, source: Source::Copied(source), len };
             // SAFETY: the bytes are copied during the call.
             let done = unsafe { self.start(path, pe, job, None) }.map(drop);
-            if self.host().has_gathered() {
-                // Its reader may wait for it while this thread computes.
+            if self.host().leaves_behind() {
+                // This thread may compute from now on.
                 self.wire.driver.leave_behind();
             }
             return done;

@@ -16,9 +16,11 @@ pub(super) struct Host {
     side: Mutex<Side>,
     /// Polling would bring something forward, as its last user left it: known without the lock.
     active: AtomicBool,
-    /// It has been used, and requests have been gathered, since the proxy thread looked.
-    used: AtomicBool,
+    /// Requests are gathered, as its last user left it.
     gathered: AtomicBool,
+    /// It has been used, and something was left behind that somebody may wait for, since the proxy thread looked.
+    used: AtomicBool,
+    awaited: AtomicBool,
 }
 
 /// The host endpoint and what it has finished.
@@ -37,8 +39,8 @@ pub(super) struct InUse<'a> {
 impl Host {
     pub fn new(endpoint: Endpoint) -> Host {
         let side = Mutex::new(Side { endpoint, finished: Vec::new(), next_tag: 0 });
-        let [active, used, gathered] = [const { AtomicBool::new(false) }; 3];
-        Host { side, active, used, gathered }
+        let [active, gathered, used, awaited] = [const { AtomicBool::new(false) }; 4];
+        Host { side, active, gathered, used, awaited }
     }
 
     #[inline]
@@ -72,21 +74,25 @@ impl Host {
         self.is_active()
     }
 
-    /// Requests have been gathered that nobody has certainly sent yet.
+    /// After a put that somebody may wait for: whether it was left with those that wait for company.
     #[inline]
-    pub fn has_gathered(&self) -> bool {
-        self.gathered.load(Ordering::Relaxed)
+    pub fn leaves_behind(&self) -> bool {
+        let gathered = self.gathered.load(Ordering::Relaxed);
+        if gathered {
+            self.awaited.store(true, Ordering::Relaxed);
+        }
+        gathered
     }
 
-    /// For the proxy thread, now and then: sends what has been gathered, and polls where no host thread does.
+    /// For the proxy thread, now and then: polls for what somebody may wait for, and where no host thread does.
     pub fn look_after_left(&self) -> Left {
-        let gathered = self.gathered.swap(false, Ordering::Relaxed);
-        if self.used.swap(false, Ordering::Relaxed) && !gathered {
+        let awaited = self.awaited.swap(false, Ordering::Relaxed);
+        if self.used.swap(false, Ordering::Relaxed) && !awaited {
             return Left::InUse;
         }
         let active = self.look_after();
         self.used.store(false, Ordering::Relaxed);
-        if active || gathered { Left::Soon } else { Left::Nothing }
+        if active || awaited { Left::Soon } else { Left::Nothing }
     }
 }
 
@@ -140,9 +146,7 @@ impl Drop for InUse<'_> {
     fn drop(&mut self) {
         let endpoint = &self.side.endpoint;
         self.host.active.store(endpoint.is_active(), Ordering::Relaxed);
+        self.host.gathered.store(endpoint.has_gathered(), Ordering::Relaxed);
         self.host.used.store(true, Ordering::Relaxed);
-        if endpoint.has_gathered() {
-            self.host.gathered.store(true, Ordering::Relaxed);
-        }
     }
 }
