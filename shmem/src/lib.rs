@@ -13,6 +13,7 @@
 //! | [`wait`], [`wait_many`], [`sync`] | waiting for a word, for some of many, and for everybody |
 //! | [`symmetric`] | the same operations on typed slices, with checked bounds and without `unsafe`: start here |
 //! | [`team`], [`collective`] | some PEs, and what they do together: broadcast, reduce, collect, all-to-all |
+//! | `meeting` | how barriers go, host by host |
 //! | [`observe`] | looking at a job from outside: figures, a trace |
 //! | `program_data` | the program's static variables as symmetric memory |
 //! | `staged` | the symmetric heap in memory that the CPU cannot touch |
@@ -27,6 +28,7 @@ pub mod collective;
 pub mod context;
 pub mod device;
 pub mod error;
+mod meeting;
 pub mod observe;
 mod program_data;
 #[cfg(doctest)]
