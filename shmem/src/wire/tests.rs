@@ -132,7 +132,7 @@ fn puts_of_any_size_that_a_quiet_has_completed_are_there() {
         }
         let lane = &world.wire.host_counters()[0];
         assert!(lane.writes > 7 * 100, "{lane:?}: they are to go as writes");
-        assert!(lane.messages < 2 * 100, "{lane:?}: one flush a quiet");
+        assert!((100..200).contains(&lane.messages), "{lane:?}: one flush a quiet");
     }
 }
 
