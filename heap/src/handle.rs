@@ -82,6 +82,16 @@ pub struct HeapHandle {
 }
 
 impl HeapHandle {
+    /// Whether two PEs on one host may map each other's heaps, as far as their handles tell: the same on all PEs, which whether they
+    /// succeed is not.
+    #[must_use]
+    pub fn may_share(&self, other: &HeapHandle) -> bool {
+        !self.private
+            && !other.private
+            && self.host.same_host(&other.host)
+            && self.host.pid_namespace == other.host.pid_namespace
+    }
+
     /// The handle as bytes, little-endian.
     #[must_use]
     pub fn encode(&self) -> [u8; HANDLE_LEN] {

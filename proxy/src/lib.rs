@@ -23,4 +23,4 @@ pub mod stage;
 pub mod thread;
 
 pub use engine::{Engine, HOST};
-pub use thread::{Driver, Options, Proxy, Turn, Watch};
+pub use thread::{Driver, Left, Options, Proxy, Turn, Watch};

@@ -12,7 +12,7 @@
 //! `FI_THREAD_COMPLETION` asks for. Host threads never touch a completion queue of the proxy endpoint without it.
 
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -51,10 +51,12 @@ const SHORTEST_NAP: Duration = Duration::from_micros(20);
 const LONGEST_NAP: Duration = Duration::from_micros(100);
 const LONGEST_IDLE_NAP: Duration = Duration::from_millis(2);
 const NOT_LONG_AGO: Duration = Duration::from_millis(200);
-/// The longest sleep otherwise: what host threads have left behind since (see [`Driver::look_after`]) waits as long.
+/// The longest sleep otherwise, where host threads use their endpoints, and where they do not: what they have left behind since
+/// (see [`Driver::look_after`]) waits as long.
+const IN_USE_NAP: Duration = Duration::from_millis(1);
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 /// Busy rounds between two looks at what host threads have left behind.
-const ROUNDS_PER_ERRAND: u32 = 256;
+const ROUNDS_PER_ERRAND: u32 = 64;
 
 /// The engine and what its drivers share.
 pub struct Driver {
@@ -66,6 +68,8 @@ pub struct Driver {
     stop: AtomicBool,
     /// The proxy thread sleeps, although there is a core to spare.
     asleep: AtomicBool,
+    /// The proxy thread sleeps for longer than what is left behind should wait.
+    dozes: AtomicBool,
     /// Every rail has a wait object, so that a sleeping proxy thread misses nothing.
     wakes: bool,
     /// Devices whose requests wake nobody.
@@ -85,7 +89,18 @@ impl Drop for Watch {
 }
 
 /// What [`Driver::look_after`] takes.
-type Errand = Box<dyn Fn() -> bool + Send + Sync>;
+type Errand = Box<dyn Fn() -> Left + Send + Sync>;
+
+/// What host threads have left behind, when an errand has been run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Left {
+    /// Nothing.
+    Nothing,
+    /// Maybe something, and host threads move it themselves so far.
+    InUse,
+    /// Something that is to be looked at again soon.
+    Soon,
+}
 
 /// A host thread's turn at driving the engine; ends when dropped.
 pub struct Turn<'a>(&'a Driver);
@@ -119,6 +134,7 @@ impl Driver {
             polls: AtomicU32::new(0),
             stop: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
+            dozes: AtomicBool::new(false),
             wakes,
             watches: AtomicU32::new(0),
             bell,
@@ -182,12 +198,22 @@ impl Driver {
 
     /// Gives the proxy thread something to look after besides the engine, once: it polls what host threads have posted and
     /// left, and says whether some of that is still on its way. Must not block. A second one is ignored.
-    pub fn look_after(&self, errand: impl Fn() -> bool + Send + Sync + 'static) {
+    pub fn look_after(&self, errand: impl Fn() -> Left + Send + Sync + 'static) {
         let _ = self.errand.set(Box::new(errand));
     }
 
-    fn run_errand(&self) -> bool {
-        self.errand.get().is_some_and(|errand| errand())
+    /// A host thread leaves something behind that is to go out soon, whatever it does next.
+    #[inline]
+    pub fn leave_behind(&self) {
+        // Either this sees that the proxy thread dozes, or that sees what was left: it says so before it looks.
+        fence(Ordering::SeqCst);
+        if self.dozes.load(Ordering::Relaxed) && self.dozes.swap(false, Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    fn run_errand(&self) -> Left {
+        self.errand.get().map_or(Left::Nothing, |errand| errand())
     }
 
     /// Polls the engine once, for whoever holds it.
@@ -345,16 +371,22 @@ fn run(driver: &Driver, options: Options) {
             Err(_) => false,
         };
         if may_sleep {
-            let left_behind = driver.run_errand();
-            let longest = match rail_fds {
+            driver.dozes.store(true, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            let longest = match driver.run_errand() {
                 _ if watching => SHORTEST_NAP,
-                Some(_) if !left_behind => LONGEST_SLEEP,
+                Left::Nothing if rail_fds.is_some() => LONGEST_SLEEP,
+                Left::InUse if rail_fds.is_some() => IN_USE_NAP,
                 _ => nap,
             };
+            driver.dozes.fetch_and(longest > LONGEST_NAP, Ordering::Relaxed);
             let asleep = Instant::now();
             driver.asleep.store(options.spare_core && !contended, Ordering::Relaxed);
             let woken = sleep(driver, rail_fds.as_deref().unwrap_or(&[]), &bells, longest);
             driver.asleep.store(false, Ordering::Relaxed);
+            // Who was woken to run an errand has no traffic to expect, and who was not woken finds out by one poll.
+            let woken = woken && (driver.dozes.swap(false, Ordering::Relaxed) || longest <= LONGEST_NAP);
+            idle_polls = POLLS_PER_LOOK - 1;
             let longest = if asleep - pace.until < NOT_LONG_AGO { LONGEST_NAP } else { LONGEST_IDLE_NAP };
             nap = (nap * 2).min(longest);
             if woken {

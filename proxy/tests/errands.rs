@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use symrail_proxy::{Engine, Options, Proxy};
+use symrail_proxy::{Engine, Left, Options, Proxy};
 use symrail_transport::endpoint::{Endpoint, Policy, Role};
 use symrail_transport::env::Settings;
 use symrail_transport::mock::{Fabric, Mischief};
@@ -22,7 +22,7 @@ fn proxy(options: Options) -> (Proxy, Arc<AtomicU64>, Arc<AtomicBool>) {
     let (counts, asks) = (Arc::clone(&count), Arc::clone(&more));
     proxy.driver().look_after(move || {
         counts.fetch_add(1, Ordering::Relaxed);
-        asks.load(Ordering::Relaxed)
+        if asks.load(Ordering::Relaxed) { Left::Soon } else { Left::Nothing }
     });
     (proxy, count, more)
 }

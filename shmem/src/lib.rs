@@ -14,6 +14,7 @@
 //! | [`symmetric`] | the same operations on typed slices, with checked bounds and without `unsafe`: start here |
 //! | [`team`], [`collective`] | some PEs, and what they do together: broadcast, reduce, collect, all-to-all |
 //! | [`gpu`] | a GPU as the PE's device |
+//! | `meeting` | how barriers go, host by host |
 //! | [`observe`] | looking at a job from outside: figures, a trace |
 //! | `program_data` | the program's static variables as symmetric memory |
 //! | `staged` | the symmetric heap in memory that the CPU cannot touch |
@@ -29,6 +30,7 @@ pub mod context;
 pub mod device;
 pub mod error;
 pub mod gpu;
+mod meeting;
 pub mod observe;
 mod program_data;
 #[cfg(doctest)]

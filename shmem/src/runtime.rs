@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use symrail_heap::{PeerMap, Reach, SymmetricHeap};
+use symrail_heap::{HeapHandle, PeerMap, Reach, SymmetricHeap};
 use symrail_proxy::channel::{Channel, DEFAULT_REPLIES, DEFAULT_SLOTS, Producer};
 use symrail_proxy::{Engine, Options, Proxy};
 use symrail_transport::backend::{self, Choice, HostPes};
@@ -47,6 +47,8 @@ pub struct Runtime {
     pub(crate) bases: Arc<[usize]>,
     /// No peer needs the wire.
     pub(crate) all_mapped: bool,
+    /// The first PE of each PE's host; one that nobody may map is by itself.
+    pub(crate) hosts: Box<[Pe]>,
     trace: Option<Trace>,
     // Before the wire, which it looks at.
     _reporter: Option<Reporter>,
@@ -68,6 +70,19 @@ pub struct Runtime {
     pub(crate) heap: Mutex<SymmetricHeap>,
     /// The heap that users get, when that is memory that the CPU cannot touch.
     pub(crate) staged: Option<Staged>,
+}
+
+/// The first PE that shares memory with each PE: what all PEs agree on, whatever they could really map.
+fn hosts(handles: &[HeapHandle]) -> Box<[Pe]> {
+    let mut firsts: Vec<(&HeapHandle, Pe)> = Vec::new();
+    let mut first_of = |handle, pe| match firsts.iter().find(|(first, _)| first.may_share(handle)) {
+        Some(&(_, first)) => first,
+        None => {
+            firsts.push((handle, pe));
+            pe
+        }
+    };
+    handles.iter().zip(0..).map(|(handle, pe)| first_of(handle, pe)).collect()
 }
 
 /// Everything of a wire that exists before the peers are known.
@@ -192,6 +207,7 @@ impl Runtime {
             growth_refused: OnceLock::new(),
             bases,
             all_mapped: unmapped.is_none() && staged.is_none(),
+            hosts: hosts(&handles),
             trace,
             _reporter: reporter,
             flow: wire.as_ref().map_or_else(|_| Flow::default(), Flow::first),

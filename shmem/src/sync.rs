@@ -1,8 +1,6 @@
 //! Barriers over all PEs, and agreeing while at it.
 //!
-//! A dissemination barrier: in round `k` every PE tells the PE `2^k` above it and hears from the one `2^k` below; after
-//! `ceil(log2 n)` rounds it has heard, directly or not, from all. The flags are single bytes, which no fabric can
-//! deliver in halves, in two sets used in turn: a PE can be one barrier ahead of another, never two.
+//! How they meet is the matter of `meeting`.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -12,22 +10,20 @@ use symrail_heap::agreement::ALLOC_CALL_LEN;
 use symrail_transport::Pe;
 
 use crate::error::Result;
+use crate::meeting::{FLAG_BYTES, Plan};
 use crate::rma::{SignalOp, at};
 use crate::runtime::{Runtime, lock};
 
-/// Rounds of the largest job, and flags a set has.
-const ROUNDS: usize = 32;
-/// Where things are in the area.
-const CALL_SIGNAL: u64 = 2 * ROUNDS as u64;
+/// Where things are in the area, behind the flags.
+const CALL_SIGNAL: u64 = FLAG_BYTES;
 const CALL: u64 = CALL_SIGNAL + 8;
 const BYTES: u64 = CALL + ALLOC_CALL_LEN as u64;
-/// A flag is the barrier's number in the high bits and the vote in the lowest.
-const NUMBERS: u64 = 0x7f;
 
 /// The runtime's own symmetric memory for barriers.
 #[derive(Default)]
 pub(crate) struct SyncArea {
     offset: u64,
+    plan: Plan,
     /// Barriers begun, and calls compared.
     state: Mutex<(u64, u64)>,
 }
@@ -36,7 +32,8 @@ impl SyncArea {
     /// Takes the area from the heap, as its first block on every PE.
     pub fn allocate(runtime: &Runtime) -> Result<SyncArea> {
         let block = lock(&runtime.heap).calloc(1, BYTES)?;
-        Ok(SyncArea { offset: block.map_or(0, |b| b.offset), state: Mutex::default() })
+        let plan = Plan::new(runtime.everybody(), &runtime.hosts);
+        Ok(SyncArea { offset: block.map_or(0, |b| b.offset), plan, state: Mutex::default() })
     }
 }
 
@@ -62,21 +59,7 @@ impl Runtime {
     pub(crate) fn any(&self, mine: bool) -> Result<bool> {
         let mut state = lock(&self.sync.state);
         state.0 += 1;
-        let (set, number) = (state.0 & 1, (state.0 & NUMBERS) as u8);
-        let mut any = mine;
-        for round in 0..self.n_pes.next_power_of_two().trailing_zeros() {
-            let distance = 1 << round;
-            let to = (self.me + distance) % self.n_pes;
-            let flag = self.sync.offset + set * ROUNDS as u64 + u64::from(round);
-            self.put_flag(to, flag, number << 1 | u8::from(any))?;
-            let mine = at(self.base, flag);
-            any |= self.wait_for("a barrier", self.everybody(), || {
-                // SAFETY: the flag is in this PE's committed heap, and reached as an atomic byte only.
-                let seen = unsafe { AtomicU8::from_ptr(mine) }.load(Ordering::Acquire);
-                (seen >> 1 == number).then_some(seen & 1 != 0)
-            })?;
-        }
-        Ok(any)
+        self.meet("a barrier", (self.everybody(), &self.sync.plan), (self.sync.offset, state.0), mine)
     }
 
     pub(crate) fn put_flag(&self, pe: Pe, offset: u64, value: u8) -> Result<()> {

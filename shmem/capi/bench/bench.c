@@ -159,6 +159,7 @@ static void pairs(void)
 {
     double figures[BATCHES];
     pair("put+quiet", put_quiet, 8, "us");
+    pair("put+quiet", put_quiet, 64, "us");
     pair("get", get, 8, "us");
     pair("fetch_add", fetch_add, 8, "us");
     word = 0;

@@ -62,6 +62,12 @@ fn a_context_does_not_wait_for_what_another_has_under_way() {
 }
 
 #[test]
+fn a_put_behind_another_goes_out_although_its_pe_computes() {
+    let Some(program) = compile("left_behind.c") else { return };
+    run_well(&program, 2, Way::Wire);
+}
+
+#[test]
 fn mpirun_starts_c_programs() {
     let Some(program) = compile("statics.c") else { return };
     if missing("mpirun") {

@@ -1,6 +1,8 @@
 //! Collectives that need nothing of their members but that they can meet: everybody reaches into everybody's memory between
 //! two meetings.
 
+use std::mem::ManuallyDrop;
+
 use super::Members;
 use super::buffer::Buffer;
 use super::quick::copy_here;
@@ -8,7 +10,7 @@ use super::reduction::Reduction;
 use crate::error::Result;
 use crate::rma::Strided;
 
-/// Elements fetched at a time while reducing, in bytes.
+/// Elements fetched at a time while reducing, from all PEs together, in bytes.
 const CHUNK: usize = 1 << 20;
 /// Up to here everybody reduces everything itself.
 const ALONE_UP_TO: usize = 1024;
@@ -109,49 +111,50 @@ pub(super) unsafe fn reduce(
     let share = if alone { count } else { count.div_ceil(members) };
     let first = if alone { 0 } else { (group.me() as usize * share).min(count) };
     let mine = share.min(count - first);
-    let mut sum = Buffer::zeroed(mine * size);
-    let mut theirs = Buffer::zeroed((mine * size).min(CHUNK));
-    let (sum, theirs) = (sum.as_mut_ptr(), theirs.as_mut_ptr());
+    let part = (CHUNK / size / members).clamp(1, mine.max(1));
+    // After an error operations may still be under way, so the buffers are freed where none can be.
+    let mut sum_buffer = ManuallyDrop::new(Buffer::zeroed(mine * size));
+    let mut parts_buffer = ManuallyDrop::new(Buffer::zeroed(members * part * size));
+    let (sum, parts) = (sum_buffer.as_mut_ptr(), parts_buffer.as_mut_ptr());
     // Everybody has called, so all sources are there.
     m.meet()?;
     let starts_with = if alone { 0 } else { group.me() };
-    for i in 0..group.size() {
-        let index = (starts_with + i) % group.size();
-        for done in (0..mine).step_by(CHUNK / size) {
-            let now = (CHUNK / size).min(mine - done);
-            let from = source.wrapping_add((first + done) * size);
-            let to = sum.wrapping_add(done * size);
-            // SAFETY: the buffers have room for these elements; the caller vouches for the source.
-            unsafe {
-                let place = if i == 0 { to } else { theirs };
-                if index == group.me() {
-                    copy_here(place, from, now * size);
-                } else {
-                    runtime.get(place, from, now * size, group.pe(index))?;
-                }
-                if i > 0 {
-                    reduction.combine(to, theirs, now);
-                }
+    let of = |index: u32| parts.wrapping_add(index as usize * part * size);
+    for done in (0..mine).step_by(part) {
+        let now = part.min(mine - done);
+        let from = source.wrapping_add((first + done) * size);
+        let to = sum.wrapping_add(done * size);
+        // SAFETY: the buffers have room for these elements; the caller vouches for the source.
+        unsafe {
+            copy_here(of(group.me()), from, now * size);
+            for (index, pe) in group.others() {
+                runtime.get_nbi(of(index), from, now * size, pe)?;
+            }
+            runtime.quiet()?;
+            copy_here(to, of(starts_with), now * size);
+            for i in 1..group.size() {
+                reduction.combine(to, of((starts_with + i) % group.size()), now);
             }
         }
     }
+    drop(ManuallyDrop::into_inner(parts_buffer));
     // Everybody has read, so a destination that is a source may be written.
     m.meet()?;
     let to = dest.wrapping_add(first * size);
     // SAFETY: the caller's promise; the buffer is kept until the quiet.
     unsafe {
         copy_here(to, sum, mine * size);
-        if alone {
-            return Ok(());
-        }
-        if mine > 0 {
+        if mine > 0 && !alone {
             for (_, pe) in group.others() {
                 runtime.put_nbi(to, sum, mine * size, pe)?;
             }
         }
     }
-    runtime.quiet()?;
-    m.meet()
+    if !alone {
+        runtime.quiet()?;
+    }
+    drop(ManuallyDrop::into_inner(sum_buffer));
+    if alone { Ok(()) } else { m.meet() }
 }
 
 /// Each PE fetches and reduces what those before it have.

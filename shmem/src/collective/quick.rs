@@ -153,8 +153,9 @@ fn each(team: &Team<'_>, bytes: usize, send: impl Fn(*mut u64, u32, Pe) -> Resul
     for (index, pe) in team.group.others() {
         send(word, index, pe)?;
     }
-    sent(team, bytes)?;
-    await_count(team, word, u64::from(team.group.size() - 1))
+    // Who waits for memory serves those who wait for their puts.
+    await_count(team, word, u64::from(team.group.size() - 1))?;
+    sent(team, bytes)
 }
 
 /// Tells all PEs a number and returns everybody's, by index.

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use symrail_transport::Pe;
 
 use crate::error::Result;
+use crate::meeting::FLAG_BYTES;
 use crate::rma::at;
 use crate::runtime::{Runtime, lock};
 
@@ -20,8 +21,7 @@ pub(crate) const TICKETS: u64 = 8;
 
 /// Where things are in an area.
 const FLAGS: u64 = 0;
-pub(crate) const ROUNDS: u32 = 32;
-const COUNTS: u64 = FLAGS + 2 * ROUNDS as u64;
+const COUNTS: u64 = FLAGS + FLAG_BYTES;
 const STAMPS: u64 = COUNTS + TICKETS * 8;
 
 /// All areas of this PE.
@@ -91,9 +91,9 @@ impl Area {
         self.number
     }
 
-    /// A barrier's flag, a byte: its symmetric offset.
-    pub fn flag(&self, set: u64, round: u32) -> u64 {
-        self.offset + FLAGS + set * u64::from(ROUNDS) + u64::from(round)
+    /// The symmetric offset of the flags for the team's meetings.
+    pub fn flags(&self) -> u64 {
+        self.offset + FLAGS
     }
 
     /// The word that counts arrivals for a ticket.

@@ -12,7 +12,6 @@
 mod area;
 pub mod group;
 
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
 use symrail_transport::Pe;
@@ -25,7 +24,7 @@ pub use group::Group;
 use crate::collective::Reduction;
 use crate::collective::same_call::{self, Call};
 use crate::error::{Error, Result};
-use crate::rma::at;
+use crate::meeting::Plan;
 use crate::runtime::{Runtime, lock};
 
 /// What a team has done so far; the same on all of its PEs between its operations.
@@ -42,6 +41,7 @@ pub(crate) struct Progress {
 pub struct Team<'rt> {
     pub(crate) runtime: &'rt Runtime,
     pub(crate) group: Group,
+    plan: Plan,
     pub(crate) area: Area,
     pub(crate) progress: Mutex<Progress>,
     areas: Arc<Areas>,
@@ -61,7 +61,8 @@ impl Runtime {
 
 impl<'rt> Team<'rt> {
     fn new(runtime: &'rt Runtime, group: Group, area: Area, areas: Arc<Areas>) -> Team<'rt> {
-        Team { runtime, group, area, progress: Mutex::default(), areas }
+        let plan = Plan::new(group, &runtime.hosts);
+        Team { runtime, group, plan, area, progress: Mutex::default(), areas }
     }
 
     /// Which PEs.
@@ -124,27 +125,15 @@ impl<'rt> Team<'rt> {
         if self.runtime.settings.check_collectives { same_call::compare(self, call) } else { Ok(()) }
     }
 
-    /// A dissemination barrier, as [`Runtime::sync_all`].
+    /// Waits for all of the team's PEs.
     pub(crate) fn sync_flags(&self) -> Result<()> {
         let count = {
             let mut progress = lock(&self.progress);
             progress.syncs += 1;
             progress.syncs
         };
-        let (runtime, group) = (self.runtime, self.group);
-        let (set, number) = (count & 1, count as u8);
-        for round in 0..group.size().next_power_of_two().trailing_zeros() {
-            let distance = 1 << round;
-            let to = group.pe((group.me() + distance) % group.size());
-            let flag = self.area.flag(set, round);
-            runtime.put_flag(to, flag, number)?;
-            let mine = at(runtime.base, flag);
-            runtime.wait_for("a team's barrier", group, || {
-                // SAFETY: the flag is in this PE's committed heap, and reached as an atomic byte only.
-                (unsafe { AtomicU8::from_ptr(mine) }.load(Ordering::Acquire) == number).then_some(())
-            })?;
-        }
-        Ok(())
+        let members = (self.group, &self.plan);
+        self.runtime.meet("a team's barrier", members, (self.area.flags(), count), false).map(drop)
     }
 
     /// Completes everything that this PE has issued, then waits for all of the team's PEs. Collective over the team.

@@ -137,7 +137,12 @@ impl<'a> Via<'a> {
         if path == Path::Host && len <= self.wire.copy_limit as u64 {
             let job = Job::Put { dest, source: Source::Copied(source), len };
             // SAFETY: the bytes are copied during the call.
-            return unsafe { self.start(path, pe, job, None) }.map(drop);
+            let done = unsafe { self.start(path, pe, job, None) }.map(drop);
+            if self.host().leaves_behind() {
+                // This thread may compute from now on.
+                self.wire.driver.leave_behind();
+            }
+            return done;
         }
         // SAFETY: this call does not return before the operation is complete.
         unsafe { self.run(path, pe, job) }.map(drop)

@@ -4,6 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
+use symrail_proxy::Left;
 use symrail_transport::endpoint::job::Finished;
 use symrail_transport::endpoint::{Endpoint, NoAgent};
 
@@ -15,6 +16,11 @@ pub(super) struct Host {
     side: Mutex<Side>,
     /// Polling would bring something forward, as its last user left it: known without the lock.
     active: AtomicBool,
+    /// Requests are gathered, as its last user left it.
+    gathered: AtomicBool,
+    /// It has been used, and something was left behind that somebody may wait for, since the proxy thread looked.
+    used: AtomicBool,
+    awaited: AtomicBool,
 }
 
 /// The host endpoint and what it has finished.
@@ -27,17 +33,19 @@ pub(super) struct Side {
 /// A host thread's use of the host endpoint.
 pub(super) struct InUse<'a> {
     side: MutexGuard<'a, Side>,
-    active: &'a AtomicBool,
+    host: &'a Host,
 }
 
 impl Host {
     pub fn new(endpoint: Endpoint) -> Host {
-        Host { side: Mutex::new(Side { endpoint, finished: Vec::new(), next_tag: 0 }), active: AtomicBool::new(false) }
+        let side = Mutex::new(Side { endpoint, finished: Vec::new(), next_tag: 0 });
+        let [active, gathered, used, awaited] = [const { AtomicBool::new(false) }; 4];
+        Host { side, active, gathered, used, awaited }
     }
 
     #[inline]
     pub fn lock(&self) -> InUse<'_> {
-        InUse { side: self.side.lock().unwrap_or_else(PoisonError::into_inner), active: &self.active }
+        InUse { side: self.side.lock().unwrap_or_else(PoisonError::into_inner), host: self }
     }
 
     #[inline]
@@ -47,7 +55,7 @@ impl Host {
             Err(TryLockError::Poisoned(e)) => e.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        Some(InUse { side, active: &self.active })
+        Some(InUse { side, host: self })
     }
 
     /// Whether anything is under way that polling would bring forward.
@@ -64,6 +72,27 @@ impl Host {
             side.poll();
         }
         self.is_active()
+    }
+
+    /// After a put that somebody may wait for: whether it was left with those that wait for company.
+    #[inline]
+    pub fn leaves_behind(&self) -> bool {
+        let gathered = self.gathered.load(Ordering::Relaxed);
+        if gathered {
+            self.awaited.store(true, Ordering::Relaxed);
+        }
+        gathered
+    }
+
+    /// For the proxy thread, now and then: polls for what somebody may wait for, and where no host thread does.
+    pub fn look_after_left(&self) -> Left {
+        let awaited = self.awaited.swap(false, Ordering::Relaxed);
+        if self.used.swap(false, Ordering::Relaxed) && !awaited {
+            return Left::InUse;
+        }
+        let active = self.look_after();
+        self.used.store(false, Ordering::Relaxed);
+        if active || awaited { Left::Soon } else { Left::Nothing }
     }
 }
 
@@ -115,6 +144,9 @@ impl DerefMut for InUse<'_> {
 impl Drop for InUse<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.active.store(self.side.endpoint.is_active(), Ordering::Relaxed);
+        let endpoint = &self.side.endpoint;
+        self.host.active.store(endpoint.is_active(), Ordering::Relaxed);
+        self.host.gathered.store(endpoint.has_gathered(), Ordering::Relaxed);
+        self.host.used.store(true, Ordering::Relaxed);
     }
 }

@@ -63,7 +63,7 @@ impl Wire {
         let outlets = Arc::new(Outlets::new(host, opener));
         // What a provider could not send at once goes out although the thread that posted it computes.
         let left_behind = Arc::clone(&outlets);
-        driver.look_after(move || left_behind.look_after());
+        driver.look_after(move || left_behind.look_after_left());
         Wire { outlets, driver, _proxy: proxy, many_rails, staged, by_hardware, copy_limit, started: Instant::now() }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use symrail_proxy::HOST;
+use symrail_proxy::{HOST, Left};
 use symrail_transport::Pe;
 use symrail_transport::backend::Choice;
 use symrail_transport::endpoint::job::Issuer;
@@ -97,6 +97,11 @@ impl Outlets {
     /// Polls those where that brings anything forward and nobody else does. Whether it will go on doing so.
     pub fn look_after(&self) -> bool {
         self.all().filter(|host| host.look_after()).count() > 0
+    }
+
+    /// As [`Host::look_after_left`], for all of them.
+    pub fn look_after_left(&self) -> Left {
+        self.all().map(Host::look_after_left).max().unwrap_or(Left::Nothing)
     }
 
     /// Records every work request from now on.

@@ -3,6 +3,7 @@
 
 use symrail_proxy::{Engine, Options};
 use symrail_transport::backend::{Choice, Nics};
+use symrail_transport::endpoint::job::{Job, Source};
 use symrail_transport::endpoint::{Addresses, Policy, Role};
 use symrail_transport::env::Settings;
 use symrail_transport::mock::{Fabric, Mischief};
@@ -101,8 +102,69 @@ fn who_settles_leaves_nothing_behind() {
         }
         world.wire.settle(PATIENCE);
         assert!(world.wire.outlets.all().all(|host| !host.lock().endpoint.is_active()));
-        assert!((0..20).all(|word| world.there(word) == 1));
+        // What has left arrives, whatever becomes of this PE.
+        let begun = Instant::now();
+        while (0..20).any(|word| world.there(word) != 1) {
+            assert!(begun.elapsed() < PATIENCE, "some have not left");
+            std::thread::yield_now();
+        }
     }
+}
+
+/// What travels takes its time, in order.
+fn slow() -> Mischief {
+    Mischief { delay: 245, again: 0, ..Mischief::default() }
+}
+
+#[test]
+fn puts_of_any_size_that_a_quiet_has_completed_are_there() {
+    for again in [0, 128] {
+        let world = world(Mischief { again, ..slow() });
+        for round in 1..=100u64 {
+            let source = [round; 16];
+            for block in 0..8 {
+                let job = Job::Put { dest: 128 * block, source: Source::Stable(source.as_ptr().cast()), len: 128 };
+                // SAFETY: the source lives until the quiet.
+                unsafe { world.via().nbi(1, job) }.unwrap();
+            }
+            world.via().quiet().unwrap();
+            assert!((0..128).all(|word| world.there(word) == round), "round {round}");
+        }
+        let lane = &world.wire.host_counters()[0];
+        assert!(lane.writes > 7 * 100, "{lane:?}: they are to go as writes");
+        assert!((100..200).contains(&lane.messages), "{lane:?}: one flush a quiet");
+    }
+}
+
+#[test]
+fn a_put_goes_at_once_and_those_right_behind_it_together() {
+    const PUTS: u64 = 500;
+    let world = world(slow());
+    let put = |word: u64, value: u64| {
+        // SAFETY: the bytes are copied during the call.
+        unsafe { world.via().put(1, 8 * word, (&raw const value).cast(), 8) }.unwrap();
+    };
+    let gathered = || world.wire.outlets.first().host.lock().endpoint.has_gathered();
+    for round in 1..=20 {
+        // What was sent long ago does not matter.
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(1) {}
+        put(0, round);
+        assert!(!gathered(), "its reader waits");
+        (1..PUTS).for_each(|word| put(word, round));
+        world.via().fence();
+        put(PUTS, round);
+        assert!(!gathered(), "behind a fence it may be what a reader waits for");
+        (PUTS + 1..2 * PUTS).for_each(|word| put(word, round));
+        // Nobody polls for this thread but its proxy thread.
+        let begun = Instant::now();
+        while (0..2 * PUTS).any(|word| world.there(word as usize) != round) {
+            assert!(begun.elapsed() < PATIENCE, "round {round}: some stay where they are");
+            std::thread::yield_now();
+        }
+    }
+    let lane = &world.wire.host_counters()[0];
+    assert!(lane.messages < 20 * PUTS, "{lane:?}: many to a message");
 }
 
 #[test]

@@ -6,9 +6,9 @@ use symrail_proxy::Turn;
 
 use super::Via;
 
-/// Rounds of polling the host endpoint before a waiting thread also drives the engine: about the time of a round trip, which
-/// would only become longer.
-const ALONE: u32 = 8;
+/// Rounds of polling the host endpoint, of several polls each, before a waiting thread also drives the engine: about the time of a
+/// round trip, which would only become longer. Where PEs wait for each other's answers, all wait for that.
+const ALONE: u32 = 3;
 /// Polls between two looks at the clock, and looks between two at the time-outs.
 const POLLS_PER_LOOK: u32 = 16;
 const LOOKS_PER_TICK: u32 = 64;

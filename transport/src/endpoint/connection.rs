@@ -16,6 +16,9 @@ pub(super) struct Connection {
     pub sent: u32,
     /// Sequence number of the last request that the target applied.
     pub applied: u32,
+    /// When a small put last went at once, in microseconds, and behind which fence.
+    pub sent_at: u32,
+    pub sent_behind: u32,
     /// Operations that will post more here than they have: see [`Core::hold_lane`](super::Core::hold_lane).
     pub later: u32,
     /// Writes without a completion were posted since the last flush.

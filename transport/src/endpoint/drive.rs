@@ -79,7 +79,14 @@ impl Endpoint {
     #[inline]
     #[must_use]
     pub fn is_active(&self) -> bool {
-        self.core.ops.len() > 0 || self.core.work.len() > 0
+        self.core.ops.len() > 0 || self.core.work.len() > 0 || self.has_gathered()
+    }
+
+    /// Whether requests wait for company that a poll would send.
+    #[inline]
+    #[must_use]
+    pub fn has_gathered(&self) -> bool {
+        !self.core.outboxes.is_empty()
     }
 
     /// Whether an operation is complete (or failed).

@@ -7,6 +7,7 @@ use super::{Core, Endpoint, STRIPE_GRAIN};
 use crate::amo::{AmoOp, AmoType};
 use crate::env::RailPolicy;
 use crate::pe::Pe;
+use crate::rail::RailCaps;
 use crate::segment;
 use crate::wire::{Request, RequestKind};
 
@@ -18,8 +19,11 @@ impl Endpoint {
     /// Posts everything that an operation needs on a lane (or, striped, on all).
     pub(super) fn launch(&mut self, pe: Pe, job: &Job, op: OpHandle, lane: usize, urgent: bool) {
         match *job {
-            Job::Put { dest, source, len } => self.launch_data(pe, op, lane, dest, local(source).ptr, len, true),
-            Job::Get { source, dest, len } => self.launch_data(pe, op, lane, source, dest, len, false),
+            Job::Put { dest, source, len } => {
+                let way = if urgent { Way::Put } else { self.core.cheapest_put(pe, lane) };
+                self.launch_data(pe, op, lane, (dest, local(source).ptr, len), way);
+            }
+            Job::Get { source, dest, len } => self.launch_data(pe, op, lane, (source, dest, len), Way::Get),
             Job::PutSignal { dest, source, len, signal } => {
                 self.launch_put_signal(pe, op, lane, (dest, source, len), signal, urgent);
             }
@@ -80,7 +84,7 @@ impl Endpoint {
         if !striped && straight && self.core.caps[lane].order.send_after_write {
             // The lane keeps the message behind the data. The count goes up first: completions may come in between.
             self.core.expect(op, 1);
-            self.launch_data(pe, op, lane, dest, source.ptr, len, true);
+            self.launch_data(pe, op, lane, (dest, source.ptr, len), Way::Put);
             if self.core.has_failed(op) {
                 return self.core.release(op); // a signal must not come without its data
             }
@@ -100,13 +104,12 @@ impl Endpoint {
         data: (u64, *mut u8, u64),
         signal: Signal,
     ) {
-        let (dest, source, len) = data;
-        if lane != AMO_LANE || self.core.is_striped(pe, len) || !self.core.caps[lane].order.amo_after_write {
+        if lane != AMO_LANE || self.core.is_striped(pe, data.2) || !self.core.caps[lane].order.amo_after_write {
             return self.launch_then_signal(pe, op, lane, data, signal, AMO_LANE);
         }
         // As above.
         self.core.expect(op, 1);
-        self.launch_data(pe, op, lane, dest, source, len, true);
+        self.launch_data(pe, op, lane, data, Way::Put);
         if self.core.has_failed(op) {
             return self.core.release(op);
         }
@@ -120,7 +123,7 @@ impl Endpoint {
         pe: Pe,
         op: OpHandle,
         lane: usize,
-        (dest, source, len): (u64, *mut u8, u64),
+        data: (u64, *mut u8, u64),
         signal: Signal,
         signal_lane: usize,
     ) {
@@ -128,7 +131,7 @@ impl Endpoint {
         if let Some(o) = self.core.ops.get_mut(op) {
             o.followup = Some(signal);
         }
-        self.launch_data(pe, op, lane, dest, source, len, true);
+        self.launch_data(pe, op, lane, data, Way::Put);
     }
 
     fn launch_signal(&mut self, pe: Pe, lane: usize, op: OpHandle, signal: Signal, urgent: bool) {
@@ -148,9 +151,8 @@ impl Endpoint {
         self.launch_signal(pe, lane, op, signal, true);
     }
 
-    /// Posts the work requests of a put or get.
-    #[allow(clippy::too_many_arguments)] // one call per kind of operation; a struct would be built to be taken apart
-    fn launch_data(&mut self, pe: Pe, op: OpHandle, lane: usize, offset: u64, ptr: *mut u8, len: u64, put: bool) {
+    /// Posts the work requests of a put or get of `len` bytes at a symmetric offset and a local address.
+    fn launch_data(&mut self, pe: Pe, op: OpHandle, lane: usize, (offset, ptr, len): (u64, *mut u8, u64), way: Way) {
         let lanes = if self.core.is_striped(pe, len) { usize::from(self.core.peers[pe as usize].lanes) } else { 1 };
         let copy = self.core.ops.get(op).and_then(|o| o.slot);
         // Held while posting, so that the operation cannot complete between two of its work requests.
@@ -163,7 +165,11 @@ impl Endpoint {
                 let piece = self.core.piece(pe, lane, at, from, length - done);
                 let more = done + piece < length;
                 self.core.expect(op, 1);
-                let work = if put { Work::Write { offset: at } } else { Work::Read { offset: at } };
+                let work = match way {
+                    Way::Put => Work::Write { offset: at },
+                    Way::FlushedPut => Work::Flag { offset: at },
+                    Way::Get => Work::Read { offset: at },
+                };
                 let len = piece as usize;
                 if let Some(slot) = copy {
                     self.core.bounce.share(slot);
@@ -175,8 +181,21 @@ impl Endpoint {
                 }
             }
         }
+        if way == Way::FlushedPut {
+            self.core.make_dirty(pe, lane);
+        }
         self.core.release(op);
     }
+}
+
+/// How data moves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Get,
+    /// Each write tells when it is delivered.
+    Put,
+    /// Each write tells when it has left, and the next quiet's flush when all of them are delivered.
+    FlushedPut,
 }
 
 pub(super) fn local(source: Source) -> Local {
@@ -203,6 +222,18 @@ impl Core {
             kind, op, ty, origin, fetch, urgent, lane, source, sequence, payload, acknowledged, offset, operand, second, id,
         };
         request
+    }
+
+    /// For a put that a quiet will complete. Where the target's CPU would have to acknowledge each, one flush behind all of them is
+    /// cheaper, if the lane keeps it there.
+    fn cheapest_put(&self, pe: Pe, lane: usize) -> Way {
+        let RailCaps { order, software, .. } = self.caps[lane];
+        let flushed = self.role == super::Role::Host
+            && self.peers[pe as usize].lanes == 1
+            && software
+            && order.send_after_write
+            && order.send_after_send;
+        if flushed { Way::FlushedPut } else { Way::Put }
     }
 
     /// How many bytes from `offset` and `ptr` one work request can move.

@@ -129,6 +129,9 @@ impl Endpoint {
     /// Sends what is gathered for one connection.
     fn send_outbox(&mut self, pe: Pe, lane: usize) {
         let Some((slot, used)) = self.core.connection(pe, lane).and_then(|c| c.outbox.take()) else { return };
+        if let Some(at) = self.core.outboxes.iter().position(|&listed| listed == (pe, lane)) {
+            self.core.outboxes.swap_remove(at);
+        }
         if let Some(last) = self.core.failover(pe, lane).map(|f| f.gathered) {
             return self.keep_and_send(pe, lane, slot, used, last);
         }
@@ -274,6 +277,15 @@ unsafe fn fill(to: *mut u8, head: &[u8; Request::SIZE], ptr: *const u8, len: usi
 }
 
 impl Core {
+    /// Remembers that something was written that only a flush tells of.
+    #[inline]
+    pub(super) fn make_dirty(&mut self, pe: Pe, lane: usize) {
+        if let Some(c) = self.connection(pe, lane) {
+            c.dirty = true;
+            self.list(pe, lane);
+        }
+    }
+
     /// Remembers that a quiet has to look at a connection.
     #[inline]
     pub(super) fn list(&mut self, pe: Pe, lane: usize) {

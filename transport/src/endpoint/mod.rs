@@ -38,6 +38,7 @@ mod quick;
 mod submit;
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use backlog::Backlog;
 pub use completion::NoAgent;
@@ -192,6 +193,7 @@ struct Core {
     lone: Lone,
     next_lane: usize,
     epoch: u32,
+    opened: Instant,
     /// Seconds in which somebody polled.
     now: u32,
     last_tick: u32,

@@ -1,6 +1,7 @@
 //! Opening an endpoint: its rails, its peers, its memory.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use super::backlog::Backlog;
 use super::connection::{Connection, Peer};
@@ -70,6 +71,7 @@ impl Endpoint {
             lone: Lone::default(),
             next_lane: me as usize,
             epoch: 0,
+            opened: Instant::now(),
             now: 0,
             last_tick: 0,
             complained: false,

@@ -233,7 +233,7 @@ impl Core {
             Some(slot) => slot,
             None => {
                 let slot = self.bounce.alloc(len).ok_or(PostError::Again)?;
-                if let Work::Write { .. } | Work::Send = request.work {
+                if let Work::Write { .. } | Work::Flag { .. } | Work::Send = request.work {
                     let to = self.bounce.ptr(slot);
                     // SAFETY: the slot has room for `len` bytes (`alloc`), the source is valid until the operation is
                     // complete, and the arena does not overlap user memory.

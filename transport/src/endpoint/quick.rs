@@ -1,8 +1,8 @@
 //! Small puts that need no operation of their own.
 
-use super::Endpoint;
 use super::job::{Issue, Issuer, Job, Source};
 use super::post::{Work, WorkRequest};
+use super::{Core, Endpoint};
 use crate::amo::{AmoOp, AmoType};
 use crate::error::Result;
 use crate::pe::Pe;
@@ -13,6 +13,9 @@ use crate::wire::{Request, RequestKind};
 const FLAGS: Issuer = 1;
 /// The largest put that travels as a request when others can travel with it.
 const GATHERED_MAX: u64 = 64;
+/// A put whose source its caller has back at once goes at once, since somebody may wait for it. One that comes so soon behind it
+/// waits for company: about the time that a message takes.
+const CLOSELY_US: u32 = 10;
 
 impl Endpoint {
     /// Issues a small put without a completion: a quiet flushes the connection. `false` when it has to go the ordinary way.
@@ -38,10 +41,12 @@ impl Endpoint {
         let after_requests = c.unacked.is_empty() || unfenced;
         let (Source::Stable(ptr) | Source::Copied(ptr)) = source;
         if core.caps[lane].software {
-            // A put that may wait for company is one that its caller will complete by a quiet.
-            let waits = matches!(source, Source::Stable(_));
-            let most = if waits { GATHERED_MAX } else { core.caps[lane].inject.saturating_sub(Request::SIZE) as u64 };
+            // A put that may wait for company is one that its caller will complete by a quiet, or one of several. Behind a fence
+            // it may be what tells of those before it.
+            let nbi = matches!(source, Source::Stable(_));
+            let most = if nbi { GATHERED_MAX } else { core.caps[lane].inject.saturating_sub(Request::SIZE) as u64 };
             if len <= most && core.bounce.plentiful() {
+                let waits = nbi || (len <= GATHERED_MAX && core.follows_closely(pe, lane));
                 let request = core.request(RequestKind::Put, AmoOp::Set, AmoType::U64, (dest, 0, 0), 0);
                 self.launch_message_or_gather(pe, lane, request, (ptr.cast_mut(), len as usize), waits);
                 return true;
@@ -75,8 +80,7 @@ impl Endpoint {
         }
         core.counters[0].writes += 1;
         core.counters[0].bytes += len;
-        c.dirty = true;
-        core.list(pe, 0);
+        core.make_dirty(pe, 0);
         true
     }
 
@@ -109,5 +113,19 @@ impl Endpoint {
         }
         // SAFETY: the byte is copied during the call.
         unsafe { self.submit(pe, job, Issue { issuer: FLAGS, tag: None }) }.map(drop)
+    }
+}
+
+impl Core {
+    /// Whether a small put has gone to that peer at once less than [`CLOSELY_US`] ago, with no fence since; if not, this one is to.
+    #[inline]
+    fn follows_closely(&mut self, pe: Pe, lane: usize) -> bool {
+        let (now, epoch) = (self.opened.elapsed().as_micros() as u32, self.epoch);
+        let Some(c) = self.connection(pe, lane) else { return false };
+        let closely = now.wrapping_sub(c.sent_at) < CLOSELY_US && c.sent_behind == epoch;
+        if !closely {
+            (c.sent_at, c.sent_behind) = (now, epoch);
+        }
+        closely
     }
 }

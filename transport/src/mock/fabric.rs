@@ -145,6 +145,11 @@ impl State {
         }
     }
 
+    /// Reports a write that has left, whatever becomes of it.
+    pub fn report_left(&mut self, rail: usize, id: OpId) {
+        self.reports[rail].push_back(Report::Done(id));
+    }
+
     pub fn deliver(&mut self, mut flight: Flight, fate: Fate) {
         if flight.id.is_some() || !matches!(flight.cargo, Cargo::Message(_)) {
             self.outstanding[flight.from] = self.outstanding[flight.from].saturating_sub(1);

@@ -7,7 +7,7 @@ use super::mischief::Mischief;
 use crate::amo::{AmoOp, AmoType};
 use crate::error::{Error, Fault, Result};
 use crate::rail::{
-    Dest, LocalBuf, LocalKey, NativeAmo, OpId, PostError, Rail, RailCaps, RailSink, Registration, RemoteBuf,
+    Dest, LocalBuf, LocalKey, NativeAmo, Notify, OpId, PostError, Rail, RailCaps, RailSink, Registration, RemoteBuf,
     WriteOptions,
 };
 
@@ -144,7 +144,13 @@ impl Rail for MockRail {
         // SAFETY: the caller's promise. A write without id is copied now; one with an id may read its source as late as it
         // likes, and now is as good a time as any.
         let bytes = unsafe { bytes_of(local) };
-        self.post(to, Cargo::Write { to: address, bytes, immediate: options.immediate }, options.id)
+        let left = options.id.filter(|_| options.notify == Notify::Transmitted);
+        let reported = options.id.filter(|_| left.is_none());
+        self.post(to, Cargo::Write { to: address, bytes, immediate: options.immediate }, reported)?;
+        if let Some(id) = left {
+            self.fabric.state().report_left(self.id, id);
+        }
+        Ok(())
     }
 
     unsafe fn read(

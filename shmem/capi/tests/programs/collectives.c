@@ -196,11 +196,31 @@ static void active_set_collectives(int start, int log_stride, int n)
     }
 }
 
+/* So many elements that they are fetched in several parts; in place, too. */
+static void large_sum(void)
+{
+    const size_t count = 700001;
+    const int n = shmem_n_pes(), me = shmem_my_pe();
+    long *a = shmem_malloc(count * sizeof *a), *b = shmem_malloc(count * sizeof *b);
+    CHECK(a && b);
+    for (int place = 0; place < 2; place++) {
+        for (size_t i = 0; i < count; i++) a[i] = me + (long)(i % 1009);
+        shmem_barrier_all();
+        long *sum = place ? a : b;
+        CHECK(shmem_long_sum_reduce(SHMEM_TEAM_WORLD, sum, a, count) == 0);
+        for (size_t i = 0; i < count; i++) CHECK(sum[i] == n * (n - 1) / 2 + n * (long)(i % 1009));
+        rounds++;
+    }
+    shmem_free(b);
+    shmem_free(a);
+}
+
 int main(void)
 {
     shmem_init();
     const int n = shmem_n_pes();
     CHECK(n <= MOST_PES);
+    large_sum();
     to = shmem_malloc((size_t)(2 * MOST * n) * sizeof(long double));
     from = shmem_malloc((size_t)(3 * MOST * n) * sizeof(long double));
     CHECK(to && from);

@@ -1,0 +1,188 @@
+//! How the PEs of a group wait for one another: who tells whom, by which flag.
+//!
+//! Where the PEs are on several hosts, those of one host gather at the first of them by their shared memory, one by one, two
+//! by two, …; the first ones of all hosts meet; and what they know goes back the same way. So each host sends and awaits
+//! one message a round, however many PEs it has. PEs that are all on one host, or each on its own, meet without that.
+//!
+//! A meeting is a dissemination barrier: in round `k` everybody tells the one `2^k` above and hears from the one `2^k` below;
+//! after `ceil(log2 n)` rounds all have heard, directly or not, from all. Flags are single bytes, which no fabric can
+//! deliver in halves, in two sets used in turn: a PE can be one meeting ahead of another, never two.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use symrail_transport::Pe;
+
+use crate::error::Result;
+use crate::rma::at;
+use crate::runtime::Runtime;
+use crate::team::Group;
+
+/// Flags of a set.
+const SET: u64 = 32;
+/// Bytes of both sets.
+pub(crate) const FLAG_BYTES: u64 = 2 * SET;
+/// The flags of a host's PEs, behind those of the rounds; and the largest groups for which both suffice.
+const GATHER: u32 = 16;
+const RELEASE: u32 = 31;
+const MOST_BY_HOSTS: u32 = 1 << 15;
+/// A flag is the meeting's number in the high bits and the vote in the lowest.
+const NUMBERS: u64 = 0x7f;
+
+/// What a PE does, one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Sets a flag of that PE.
+    Tell(Pe, u32),
+    /// Waits until its own flag is set.
+    Hear(u32),
+}
+
+/// What a PE does in each meeting of a group.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Plan(Box<[Step]>);
+
+impl Plan {
+    /// The plan of the group's own PE. `hosts` has, for each PE of the job, the first PE that shares memory with it.
+    pub fn new(group: Group, hosts: &[Pe]) -> Plan {
+        let mut steps = Vec::new();
+        let host_of = |index: u32| hosts.get(group.pe(index) as usize).copied();
+        let all: Vec<u32> = (0..group.size()).collect();
+        let firsts: Vec<u32> = {
+            let mut seen = std::collections::BTreeSet::new();
+            all.iter().copied().filter(|&index| seen.insert(host_of(index))).collect()
+        };
+        if firsts.len() == 1 || firsts.len() == all.len() || group.size() > MOST_BY_HOSTS {
+            disseminate(&mut steps, group, &all);
+            return Plan(steps.into());
+        }
+        let here: Vec<u32> = all.into_iter().filter(|&index| host_of(index) == host_of(group.me())).collect();
+        // Everybody is on their own host.
+        let place = here.iter().position(|&index| index == group.me()).unwrap_or(0);
+        let below = if place == 0 { here.len().next_power_of_two().trailing_zeros() } else { place.trailing_zeros() };
+        let children = |bit: u32| here.get(place + (1 << bit)).map(|&index| (bit, group.pe(index)));
+        steps.extend((0..below).filter_map(children).map(|(bit, _)| Step::Hear(GATHER + bit)));
+        if place == 0 {
+            disseminate(&mut steps, group, &firsts);
+        } else {
+            steps.push(Step::Tell(group.pe(here[place - (1 << below)]), GATHER + below));
+            steps.push(Step::Hear(RELEASE));
+        }
+        steps.extend((0..below).rev().filter_map(children).map(|(_, pe)| Step::Tell(pe, RELEASE)));
+        Plan(steps.into())
+    }
+}
+
+/// The rounds of those with these indexes, of whom this PE is one.
+fn disseminate(steps: &mut Vec<Step>, group: Group, who: &[u32]) {
+    let place = who.iter().position(|&index| index == group.me()).unwrap_or(0);
+    for round in 0..who.len().next_power_of_two().trailing_zeros() {
+        let to = who[(place + (1 << round)) % who.len()];
+        steps.extend([Step::Tell(group.pe(to), round), Step::Hear(round)]);
+    }
+}
+
+impl Runtime {
+    /// Meets the others of a group, for the `count`th time by the flags at this offset. Tells whether any of them said `true`.
+    pub(crate) fn meet(
+        &self,
+        what: &'static str,
+        (group, plan): (Group, &Plan),
+        (flags, count): (u64, u64),
+        mine: bool,
+    ) -> Result<bool> {
+        let (set, number) = (flags + (count & 1) * SET, (count & NUMBERS) as u8);
+        let mut any = mine;
+        for &step in &plan.0 {
+            match step {
+                Step::Tell(pe, flag) => self.put_flag(pe, set + u64::from(flag), number << 1 | u8::from(any))?,
+                Step::Hear(flag) => {
+                    let mine = at(self.base, set + u64::from(flag));
+                    any |= self.wait_for(what, group, || {
+                        // SAFETY: the flag is in this PE's committed heap, and reached as an atomic byte only.
+                        let seen = unsafe { AtomicU8::from_ptr(mine) }.load(Ordering::Acquire);
+                        (seen >> 1 == number).then_some(seen & 1 != 0)
+                    })?;
+                }
+            }
+        }
+        Ok(any)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+
+    /// Takes all PEs of a group through a meeting. Returns how many flags were set on other hosts.
+    fn meet(pes: &[Pe], hosts: &[Pe], group_of: impl Fn(Pe) -> Group) -> usize {
+        let plans: BTreeMap<Pe, Plan> = pes.iter().map(|&pe| (pe, Plan::new(group_of(pe), hosts))).collect();
+        let mut knows: BTreeMap<Pe, BTreeSet<Pe>> = pes.iter().map(|&pe| (pe, BTreeSet::from([pe]))).collect();
+        let mut flags: BTreeMap<(Pe, u32), BTreeSet<Pe>> = BTreeMap::new();
+        let mut at: BTreeMap<Pe, usize> = BTreeMap::new();
+        let mut afar = 0;
+        loop {
+            let mut moved = false;
+            for &pe in pes {
+                let next = at.entry(pe).or_default();
+                match plans[&pe].0.get(*next) {
+                    None => continue,
+                    Some(&Step::Tell(to, flag)) => {
+                        let before = flags.insert((to, flag), knows[&pe].clone());
+                        assert!(before.is_none(), "flag {flag} of PE {to} is set twice");
+                        assert!(u64::from(flag) < SET);
+                        afar += usize::from(hosts[to as usize] != hosts[pe as usize]);
+                    }
+                    Some(&Step::Hear(flag)) => {
+                        let Some(told) = flags.get(&(pe, flag)) else { continue };
+                        knows.get_mut(&pe).unwrap().extend(told);
+                    }
+                }
+                *next += 1;
+                moved = true;
+            }
+            if !moved {
+                break;
+            }
+        }
+        for &pe in pes {
+            assert_eq!(at[&pe], plans[&pe].0.len(), "PE {pe} waits for ever");
+            assert_eq!(knows[&pe].len(), pes.len(), "PE {pe} has not heard from all");
+        }
+        afar
+    }
+
+    #[test]
+    fn all_hear_from_all_wherever_they_are() {
+        for n in 1..=20u32 {
+            for of_a_host in 1..=n {
+                // In blocks, and in turn.
+                let blocks: Vec<Pe> = (0..n).map(|pe| pe / of_a_host * of_a_host).collect();
+                let in_turn: Vec<Pe> = (0..n).map(|pe| pe % of_a_host).collect();
+                for hosts in [blocks, in_turn] {
+                    let pes: Vec<Pe> = (0..n).collect();
+                    meet(&pes, &hosts, |pe| Group::world(pe, n));
+                    let odd: Vec<Pe> = (1..n).step_by(2).collect();
+                    meet(&odd, &hosts, |pe| Group::new(1, 2, odd.len() as i64, pe, n).unwrap());
+                    let back: Vec<Pe> = (0..n).rev().collect();
+                    meet(&back, &hosts, |pe| Group::new((n - 1).into(), -1, n.into(), pe, n).unwrap());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_host_sends_one_message_a_round() {
+        let meet = |n: u32, of_a_host: u32| {
+            let hosts: Vec<Pe> = (0..n).map(|pe| pe / of_a_host * of_a_host).collect();
+            let pes: Vec<Pe> = (0..n).collect();
+            meet(&pes, &hosts, |pe| Group::world(pe, n))
+        };
+        assert_eq!(meet(8, 4), 2);
+        assert_eq!(meet(64, 8), 8 * 3);
+        assert_eq!(meet(8, 1), 8 * 3, "each on its own");
+        assert_eq!(meet(8, 8), 0);
+    }
+}
