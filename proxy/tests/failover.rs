@@ -214,6 +214,31 @@ fn who_cannot_be_reached_is_given_up_and_keeps_nothing() {
 }
 
 #[test]
+fn what_was_not_sent_to_a_peer_that_is_given_up_has_failed() {
+    for lanes in [1, LANES] {
+        let fabric = Fabric::new(6, Mischief { again: 0, half_open: true, ..Mischief::default() });
+        let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
+        let mut engines = three_pes_with(lanes, &fabric, &mut memory, false);
+        let (mut clock, bytes) = (0, [7u8; 300]);
+        let _hangs = engines.remove(1);
+        (0..lanes).for_each(|lane| fabric.leave_half_open(lanes + lane, lane));
+        // The second is young when the first is too old.
+        for tag in [1, 2] {
+            let put = Job::Put { dest: 64, source: Source::Stable(bytes.as_ptr()), len: bytes.len() as u64 };
+            // SAFETY: the source outlives the engines' use of it.
+            unsafe { engines[0].submit(1, put, Issue { issuer: 0, tag: Some(tag) }) }.unwrap();
+            live(&mut engines, &mut clock, TIMEOUT / 2 + 2);
+        }
+        assert!(engines[0].host_finished().iter().all(|f| f.result.is_err()), "{lanes} lanes: it was not written");
+        live(&mut engines, &mut clock, 2 * TIMEOUT);
+        let mut failed: Vec<_> =
+            engines[0].host_finished().iter().filter(|f| f.result.is_err()).map(|f| f.tag).collect();
+        failed.sort();
+        assert_eq!(failed, [1, 2], "{lanes} lanes");
+    }
+}
+
+#[test]
 fn who_was_given_up_is_used_again_when_a_rail_reaches_it() {
     let fabric = Fabric::new(5, Mischief { again: 0, ..Mischief::default() });
     let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);

@@ -9,7 +9,7 @@
 
 use super::post::WorkRequest;
 use super::{Core, OpHandle};
-use crate::error::{Error, Operation, Result};
+use crate::error::{Error, Fault, Operation, Result};
 use crate::pe::Pe;
 use crate::rail::Dest;
 
@@ -40,11 +40,16 @@ impl Core {
             while let Some(dest) =
                 self.backlog[lane].find(|id| self.work.get(id).is_some_and(|request| late(request.since)))
             {
-                self.drop_backlog(lane, dest);
-                // Where a peer has other lanes, these have to fail too. Who does not take answers may have given up a context.
-                if dest < self.n_pes && self.failover(dest, lane).is_none() {
+                if dest >= self.n_pes {
+                    // An endpoint that takes no answers: of a context that has been given up, perhaps.
+                } else if self.failover(dest, lane).is_some() {
+                    let text = format!("it has taken nothing for {limit} s (SYMRAIL_TIMEOUT_S)");
+                    self.take_down(dest, lane, &Fault { code: libc::ETIMEDOUT, text, retryable: true });
+                } else {
                     self.give_up(dest);
                 }
+                // What is left are messages that nobody waits for.
+                self.drop_backlog(lane, dest);
             }
         }
         for pe in 0..self.n_pes {
