@@ -15,12 +15,16 @@ use crate::wire::{Request, RequestKind};
 /// a larger one is a write and a message. Past this, copying into the message costs more than the second post.
 pub(super) const SIGNAL_MESSAGE_MAX: usize = 4096;
 
+/// Beyond this many bytes acknowledgements cost little, and a flush behind all writes that a window holds costs more: 7 % with 1 MiB
+/// over `tcp;ofi_rxm`.
+const FLUSHED_MAX: u64 = 64 << 10;
+
 impl Endpoint {
     /// Posts everything that an operation needs on a lane (or, striped, on all).
     pub(super) fn launch(&mut self, pe: Pe, job: &Job, op: OpHandle, lane: usize, urgent: bool) {
         match *job {
             Job::Put { dest, source, len } => {
-                let way = if urgent { Way::Put } else { self.core.cheapest_put(pe, lane) };
+                let way = if urgent || len > FLUSHED_MAX { Way::Put } else { self.core.cheapest_put(pe, lane) };
                 self.launch_data(pe, op, lane, (dest, local(source).ptr, len), way);
             }
             Job::Get { source, dest, len } => self.launch_data(pe, op, lane, (source, dest, len), Way::Get),
