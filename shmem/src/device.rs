@@ -1,4 +1,4 @@
-//! What a device of this PE works with: the heap as this process sees it, and the channels.
+//! What CPU threads in a device's place work with: the heap as this process sees it, and the channels. GPUs: see [`gpu`](crate::gpu).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,9 +8,8 @@ use symrail_proxy::channel::Producer;
 use symrail_transport::Pe;
 
 use crate::runtime::Runtime;
-use crate::staged::STAGED_OFFSET;
 
-/// A PE's heap and channels, for devices: CPU threads or a GPU. Valid as long as the runtime.
+/// A PE's heap in host memory and its channels. Valid as long as the runtime.
 #[derive(Debug, Clone)]
 pub struct DeviceHandles {
     /// This PE.
@@ -23,23 +22,10 @@ pub struct DeviceHandles {
     pub committed: usize,
     /// For each PE where its heap is mapped here; 0 where it is reached over the wire.
     pub bases: Arc<[usize]>,
-    /// The heap in device memory, if `SYMRAIL_HEAP_KIND` asks for one: then that is where users' memory is.
-    pub staged: Option<StagedHeap>,
     /// The channels; no host thread pushes to them.
     pub channels: Vec<Producer>,
     /// How long anything is waited for.
     pub timeout: Duration,
-}
-
-/// A symmetric heap in memory that the CPU cannot touch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StagedHeap {
-    /// The first byte of this PE's, in its device's address space.
-    pub base: usize,
-    /// Bytes, all of which have memory behind them.
-    pub bytes: usize,
-    /// The symmetric offset of the first byte.
-    pub offset: u64,
 }
 
 impl Runtime {
@@ -52,7 +38,6 @@ impl Runtime {
             base: self.base,
             committed: self.committed.load(Ordering::Relaxed),
             bases: Arc::clone(&self.bases),
-            staged: self.staged.as_ref().map(|s| StagedHeap { base: s.base, bytes: s.len, offset: STAGED_OFFSET }),
             channels: self.producers().to_vec(),
             timeout: Duration::from_secs(self.settings.timeout_s),
         }

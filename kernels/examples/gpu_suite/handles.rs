@@ -33,7 +33,7 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
     for _ in 0..20 {
         for segment in heap.segments() {
             let offer = peers.offer(segment)?;
-            let all = cards.exchange(job.runtime, &offer.card())?;
+            let all = cards.exchange(&offer.card())?;
             let begun = Instant::now();
             peers.open(offer, segment, &all, PATIENCE)?;
             quickest = quickest.min(begun.elapsed());
@@ -61,7 +61,7 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
 fn share(heap: &DeviceHeap, peers: &mut DevicePeers, cards: &Cards<'_>) -> Result<(), Failure> {
     let segment = heap.segments().last().ok_or("no segment")?;
     let offer = peers.offer(segment)?;
-    let all = cards.exchange(cards.runtime, &offer.card())?;
+    let all = cards.exchange(&offer.card())?;
     Ok(peers.open(offer, segment, &all, PATIENCE)?)
 }
 
@@ -106,7 +106,8 @@ impl<'a> Cards<'a> {
     }
 
     /// Tells everybody a card and returns everybody's.
-    fn exchange(&self, runtime: &Runtime, mine: &[u8; CARD_LEN]) -> Result<Vec<u8>, Failure> {
+    fn exchange(&self, mine: &[u8; CARD_LEN]) -> Result<Vec<u8>, Failure> {
+        let runtime = self.runtime;
         let own = self.at.wrapping_add(runtime.my_pe() as usize * CARD_LEN);
         for pe in 0..runtime.n_pes() {
             // SAFETY: the block has room for a card of each PE, and the card is copied before the call returns.

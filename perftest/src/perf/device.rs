@@ -1,9 +1,9 @@
 //! The CPU device as carrier: a thread that asks the proxy through a channel, as a thread of a GPU kernel does.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use symrail::{AmoOp, AmoType, Runtime};
+use symrail::Runtime;
+use symrail::device::DeviceHandles;
 use symrail_kernels::cpu::{Compare, DeviceError, DeviceParts, DeviceView, Grid, SignalOp, Symmetric, Thread};
 
 use super::carrier::Carrier;
@@ -16,9 +16,10 @@ pub fn launch(
     bytes: usize,
     kernel: impl FnMut(&mut Device<'_>) -> Result<()> + Send,
 ) -> Result<()> {
-    let (heap, heap_bytes) = heap_of(runtime)?;
-    let view = view(runtime, heap, heap_bytes)?;
-    let offset = (base.addr() - heap) as u64;
+    let handles = runtime.device_handles();
+    // An area outside of it is refused by the view.
+    let offset = base.addr().wrapping_sub(handles.base) as u64;
+    let view = view(runtime, handles)?;
     let area = view.symmetric::<u8>(offset, bytes as u64)?;
     let words = view.symmetric::<u64>(offset, bytes as u64 / 8)?;
     let address = base.expose_provenance();
@@ -59,32 +60,21 @@ impl From<DeviceError> for Error {
     }
 }
 
-/// Where this PE's heap is and how long: the runtime's refusal of an address outside tells.
-fn heap_of(runtime: &Runtime) -> Result<(usize, u64)> {
-    match runtime.fetch_amo(std::ptr::null_mut(), AmoType::U64, AmoOp::Fetch, 0, 0, runtime.my_pe()) {
-        Err(symrail::Error::NotSymmetric { heap, heap_bytes, .. }) => Ok((heap, heap_bytes as u64)),
-        Err(other) => Err(other.into()),
-        Ok(_) => Err(Error::Device("the runtime takes address 0 for symmetric memory".into())),
-    }
-}
-
-fn view(runtime: &Arc<Runtime>, heap_base: usize, heap_size: u64) -> Result<DeviceView> {
-    let first = std::ptr::with_exposed_provenance::<u8>(heap_base);
-    let settings = runtime.settings();
+fn view(runtime: &Arc<Runtime>, handles: DeviceHandles) -> Result<DeviceView> {
     let driver = Arc::clone(runtime);
     let parts = DeviceParts {
-        me: runtime.my_pe(),
-        n_pes: runtime.n_pes(),
-        heap_base,
-        heap_size,
-        peer_bases: (0..runtime.n_pes()).map(|pe| runtime.peer_ptr(first, pe).expose_provenance()).collect(),
-        producers: runtime.producers().to_vec(),
+        me: handles.me,
+        n_pes: handles.n_pes,
+        heap_base: handles.base,
+        heap_size: handles.committed as u64,
+        peer_bases: handles.bases,
+        producers: handles.channels,
         progress: Arc::new(move || {
             driver.progress();
             false
         }),
         direct_amos: runtime.cpu_performs_amos(),
-        timeout: Duration::from_secs(settings.timeout_s),
+        timeout: handles.timeout,
     };
     // SAFETY: the bases are those of the runtime's mappings, which live as long as it, and the view holds the runtime.
     Ok(unsafe { DeviceView::new(parts) }?)

@@ -51,7 +51,6 @@ pub struct GpuDevice<'a> {
     state: DeviceState,
     /// Where this PE's heap starts for the host, and for the GPU.
     base: (usize, u64),
-    direct: bool,
     barrier: *mut u8,
     _watch: Option<Watch>,
     // Last: the state points into them.
@@ -67,17 +66,18 @@ impl Runtime {
     pub fn gpu_device(&self, gpu: &Arc<Gpu>) -> Result<GpuDevice<'_>> {
         let barrier = self.calloc(BARRIER_WORDS * (1 + MAX_TEAMS as usize), 8)?;
         let mut registered = None;
-        let (view, base, direct) = match (&self.staged, &self.pinned) {
+        // Never with a heap in host memory.
+        let direct = self.device_atomics;
+        let (view, base) = match (&self.staged, &self.pinned) {
             (Some(staged), _) => {
                 let Some(shared) = staged.shared() else { return Err(unreachable_heap("memory for tests")) };
                 if shared.gpu().ordinal() != gpu.ordinal() {
                     return Err(unreachable_heap("another GPU's memory"));
                 }
-                let direct = self.device_atomics;
                 let (base, bytes) = (staged.base as u64, staged.len as u64);
                 let (offset, peers) = (STAGED_OFFSET, shared.bases());
                 let view = HeapView { base, bytes, offset, atomics: direct, in_gpus: true, peers };
-                (view, staged.base, direct)
+                (view, staged.base)
             }
             (None, pinned) => {
                 let committed = self.committed.load(Ordering::Relaxed);
@@ -88,7 +88,7 @@ impl Runtime {
                 let peers = pinned.addresses().to_vec();
                 let base = peers.get(self.me as usize).copied().unwrap_or(0);
                 let bytes = committed as u64;
-                (HeapView { base, bytes, offset: 0, atomics: false, in_gpus: false, peers }, self.base, false)
+                (HeapView { base, bytes, offset: 0, atomics: false, in_gpus: false, peers }, self.base)
             }
         };
         let base = (base, view.base);
@@ -106,7 +106,7 @@ impl Runtime {
             .map_err(|error| Error::System { what: "making a GPU this PE's device", reason: error.to_string() })?;
         let watch = self.wire.as_ref().ok().filter(|_| !direct).map(|wire| wire.driver().watch());
         let gpu = Arc::clone(gpu);
-        Ok(GpuDevice { runtime: self, gpu, state, base, direct, barrier, _watch: watch, _registered: registered })
+        Ok(GpuDevice { runtime: self, gpu, state, base, barrier, _watch: watch, _registered: registered })
     }
 
     /// The GPU for this PE: that of its heap ([`Runtime::gpu`]), else the one that is current on this thread, else the one with
@@ -175,7 +175,6 @@ impl GpuDevice<'_> {
     /// # Errors
     /// A peer that does not answer, or what the driver says.
     pub fn team(&self, team: &Team<'_>) -> Result<DeviceTeam> {
-        let system = |reason: String| Error::System { what: "making a team for kernels", reason };
         let bytes = BARRIER_WORDS * 8;
         let words = self.address(self.barrier) + (bytes * (1 + team.area.slot() as usize)) as u64;
         // An earlier team may have left numbers there; nobody writes before all have come out of the call below.
@@ -185,7 +184,7 @@ impl GpuDevice<'_> {
         let place = (group.pe(0), stride as i32);
         let made = DeviceTeam::new(&self.gpu, (group.me(), group.size()), place, words);
         team.sync()?;
-        made.map_err(|error| system(error.to_string()))
+        made.map_err(|error| Error::System { what: "making a team for kernels", reason: error.to_string() })
     }
 
     /// Whether kernels reach `pe`'s heap by loads and stores.
@@ -197,7 +196,7 @@ impl GpuDevice<'_> {
     /// Whether kernels need no proxy at all.
     #[must_use]
     pub fn is_direct(&self) -> bool {
-        self.direct
+        self.runtime.device_atomics
     }
 
     /// Gives the barrier's words back. Kernels have ended, on all PEs. Collective.
