@@ -13,6 +13,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
 
 use crate::copy::copy;
+use crate::export::Exported;
 use crate::mapping::{Access, MAPPING_ALIGN, MapError, Mapping};
 use crate::mover::{Copy, Moved, Mover};
 
@@ -51,6 +52,12 @@ impl GuardedMemory {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.closed.len()
+    }
+
+    /// All of it, for rails.
+    #[must_use]
+    pub fn export(&self) -> Exported {
+        Exported::Mapping(self.open.base().as_ptr())
     }
 
     /// Where the `len` bytes at `address` can be looked at; `None` unless all of them are this memory's.

@@ -25,6 +25,7 @@
 //! | [`peers`] | the mapped heaps of same-host peers |
 //! | [`copy`](mod@copy) | copying between mappings, the way of same-host puts and gets |
 //! | [`mover`] | copying to and from memory that the CPU cannot touch |
+//! | [`export`] | handing such memory to NICs |
 //! | [`guarded`] | such memory where there is no GPU, for tests |
 //! | [`cuda`] | GPUs: their memory, and host memory that they reach |
 //! | [`error`] | what can go wrong |
@@ -34,6 +35,7 @@ pub mod allocator;
 pub mod copy;
 pub mod cuda;
 pub mod error;
+pub mod export;
 pub mod guarded;
 pub mod handle;
 pub mod heap;

@@ -46,6 +46,10 @@ pub trait Mover: Send {
     /// Why it cannot be done; it is not reported a second time.
     unsafe fn start(&mut self, copy: Copy, ticket: u64) -> Result<(), String>;
 
+    /// Makes what NICs have written to the memory visible to its device, where that needs to be asked for: before words change that tell
+    /// of it.
+    fn see_writes(&mut self) {}
+
     /// Reports copies that have ended. Returns how many.
     fn poll(&mut self, ended: &mut dyn FnMut(Moved)) -> usize;
 

@@ -117,13 +117,20 @@ unsafe extern "C" fn get_mem_handle<L: Layout>(
             return Err(Failure::null("the memory or its handle"));
         }
         // SAFETY: the host library passes its transport.
-        let session = unsafe { plugin(t) }?.session()?;
+        let plugin = unsafe { plugin(t) }?;
+        let session = plugin.session()?;
         let mut encoded: MemHandle = [0; 512];
         let on_gpu = Gpu::has(memory.addr());
         if local_only == 0 {
             // SAFETY: the heap stays until it is released.
             let host = || unsafe { session.register(memory.cast(), bytes) };
-            let registered = if on_gpu { session.register_staged(memory.cast(), bytes) } else { host() };
+            let registered = if on_gpu {
+                let exported = plugin.export(memory.addr() as u64, bytes as u64);
+                // SAFETY: as above.
+                unsafe { session.register_staged(memory.cast(), bytes, exported.as_ref()) }
+            } else {
+                host()
+            };
             encoded = registered?.encode();
         } else {
             if on_gpu {

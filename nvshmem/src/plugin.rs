@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use symrail_heap::cuda::{CudaMover, Gpu};
+use symrail_heap::export::Exported;
 use symrail_heap::{HostIdentity, Mover, Site};
 use symrail_proxy::session::{Context, Progress, Session};
 use symrail_proxy::stage::WINDOW_BYTES;
 use symrail_transport::Pe;
 use symrail_transport::backend::{self, HostPes};
-use symrail_transport::env::Settings;
+use symrail_transport::env::{HeapKind, Settings};
 use symrail_transport::topology::allowed_cpus;
 
 use crate::abi::{Bootstrap, qp};
@@ -25,6 +26,8 @@ pub struct Plugin {
     settings: Settings,
     host: HostIdentity,
     session: OnceLock<Session>,
+    /// The one whose memory the host library uses.
+    gpu: OnceLock<Arc<Gpu>>,
     /// The next queue pair: each is a context of the session, under the same number.
     next_qp: AtomicU16,
 }
@@ -38,7 +41,8 @@ impl Plugin {
         settings.warn_unknown();
         backend::choose(&settings, &HostPes::alone(allowed_cpus()))?;
         let host = HostIdentity::of_this_process(settings.fake_host.as_deref())?;
-        Ok(Plugin { settings, host, session: OnceLock::new(), next_qp: AtomicU16::new(qp::DEFAULT as u16 + 1) })
+        let next_qp = AtomicU16::new(qp::DEFAULT as u16 + 1);
+        Ok(Plugin { settings, host, session: OnceLock::new(), gpu: OnceLock::new(), next_qp })
     }
 
     /// The session, once connected.
@@ -57,9 +61,14 @@ impl Plugin {
         let gpu = gpu();
         let host = self.pes_of_host(me, n_pes, gpu.as_ref().ok().and_then(Option::as_deref), bootstrap)?;
         warn_of_one_core(me, &host);
+        let mut settings = self.settings.clone();
+        if let Ok(Some(gpu)) = &gpu {
+            let _ = self.gpu.set(Arc::clone(gpu));
+            settings.heap_kind = HeapKind::Device;
+        }
         let opened = gpu
             .and_then(mover)
-            .and_then(|mover| Ok(Session::open(me, n_pes, &host, &self.settings, Progress::Caller, mover)?));
+            .and_then(|mover| Ok(Session::open(me, n_pes, &host, &settings, Progress::Caller, mover)?));
         // A PE without rails takes part all the same, so that the others do not wait for it.
         let card = opened.as_ref().map_or_else(|_| Vec::new(), Session::card);
         let cards = bootstrap.allgather(&card, n_pes)?;
@@ -75,6 +84,12 @@ impl Plugin {
         // Nobody else connects: the host library calls from one thread.
         let _ = self.session.set(session);
         Ok(())
+    }
+
+    /// Memory of the GPU in a form that NICs may find it by, if there is one.
+    pub fn export(&self, at: u64, bytes: u64) -> Option<Exported> {
+        let exported = self.gpu.get()?.export(at, bytes);
+        exported.inspect_err(|error| tracing::info!(%error, bytes, "all that concerns this memory is staged")).ok()
     }
 
     /// The PEs of this host, over which NICs are spread. Collective.

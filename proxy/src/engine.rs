@@ -5,6 +5,7 @@
 
 use symrail_transport::endpoint::Endpoint;
 use symrail_transport::endpoint::job::{Fetch, Finished, Issue, Issuer, Job, Signal, Source};
+use symrail_transport::rail::Export;
 use symrail_transport::region::{Regions, Segment};
 use symrail_transport::wire::MAX_ORIGINS;
 use symrail_transport::{Error, Operation, Pe, Result};
@@ -155,6 +156,41 @@ impl Engine {
     pub fn add_staged_segment(&mut self, segment: Segment) {
         if let Some(stage) = &mut self.stage {
             stage.add_segment(segment);
+        }
+    }
+
+    /// Lets rails move what is large to and from a staged segment themselves, if all of them reach it. The card goes to
+    /// [`Engine::learn_direct`] on all PEs.
+    ///
+    /// # Safety
+    /// As for [`Engine::register`].
+    ///
+    /// # Errors
+    /// What the first rail says that does not.
+    pub unsafe fn register_direct(&mut self, segment: Segment, export: Export<'_>) -> Result<Vec<u8>> {
+        // SAFETY: the caller's promise. The agent is not told, since the CPU does not touch it.
+        unsafe { self.endpoint.register_device(segment, export) }
+    }
+
+    /// Takes in what all PEs said about a segment that all their rails reach; or, where one has nothing to say (an empty card), lets this
+    /// PE's rails forget theirs.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`].
+    pub fn learn_direct(&mut self, id: u32, cards: &[Vec<u8>]) -> Result<bool> {
+        let all = cards.iter().all(|card| !card.is_empty());
+        if all {
+            self.endpoint.learn(id, cards)?;
+        } else {
+            self.endpoint.deregister(id);
+        }
+        Ok(all)
+    }
+
+    /// Makes what NICs have written to staged memory visible to its device, before something else tells of it.
+    pub fn see_writes(&mut self) {
+        if let Some(stage) = &mut self.stage {
+            stage.see_writes();
         }
     }
 

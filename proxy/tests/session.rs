@@ -63,7 +63,8 @@ fn open(me: usize, meeting: &Meeting) -> Option<Pe> {
     session.connect(&meeting.exchange(me, session.card())).unwrap();
     let mut host = vec![0u64; HEAP / 8];
     let mine = [
-        session.register_staged(guarded.base().as_ptr(), HEAP).unwrap(),
+        // SAFETY: as below. TCP does not reach it.
+        unsafe { session.register_staged(guarded.base().as_ptr(), HEAP, Some(&guarded.export())) }.unwrap(),
         // SAFETY: it lives as long as the session, and is looked at by raw pointers.
         unsafe { session.register(host.as_mut_ptr().cast(), HEAP) }.unwrap(),
     ];

@@ -73,6 +73,8 @@ pub(crate) struct Card {
     /// The window's keys, and bytes of the heap in memory that the CPU cannot touch; nothing where there is none.
     pub window: Vec<u8>,
     staged: u64,
+    /// That heap's keys, where all rails reach it.
+    pub direct: Vec<u8>,
     /// By which GPUs of its host map that heap; nothing where it is in no GPU.
     pub device: Vec<u8>,
 }
@@ -91,13 +93,14 @@ impl Card {
             segment: Vec::new(),
             window: Vec::new(),
             staged: 0,
+            direct: Vec::new(),
             device: Vec::new(),
         }
     }
 
-    /// The same with a heap of `bytes` that is staged through a window, or mapped by GPUs.
-    pub fn with_staged(self, bytes: usize, window: Vec<u8>, device: Vec<u8>) -> Card {
-        Card { window, staged: bytes as u64, device, ..self }
+    /// The same with a heap of `bytes` that is staged through a window, reached by rails (`direct`), or mapped by GPUs (`device`).
+    pub fn with_staged(self, bytes: usize, window: Vec<u8>, direct: Vec<u8>, device: Vec<u8>) -> Card {
+        Card { window, staged: bytes as u64, direct, device, ..self }
     }
 
     /// The card of a PE whose rails are on `fabric`, with their addresses and the first segment's keys.
@@ -188,6 +191,7 @@ mod tests {
             segment: vec![5],
             window: vec![],
             staged: 0,
+            direct: vec![],
             device: vec![],
         }
     }

@@ -28,6 +28,7 @@ mod card;
 pub mod collective;
 pub mod context;
 pub mod device;
+mod direct;
 pub mod error;
 pub mod gpu;
 mod meeting;

@@ -105,6 +105,7 @@ impl Runtime {
                 }
             }
         }
+        self.see_writes();
         Ok(any)
     }
 }

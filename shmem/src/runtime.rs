@@ -17,6 +17,7 @@ use symrail_transport::{Operation, Pe};
 use crate::bootstrap::{self, Bootstrap};
 use crate::card::{Card, Hello};
 use crate::context::Contexts;
+use crate::direct;
 use crate::error::{Error, Result};
 use crate::gpu::{Pinned, Shared, gpu_of};
 use crate::observe::figures::Figures;
@@ -91,8 +92,9 @@ struct Opened {
     host: Endpoint,
     engine: Engine,
     producers: Vec<Producer>,
-    /// The window's keys.
+    /// The window's keys, and those of a heap that rails reach and the CPU does not.
     window: Vec<u8>,
+    direct: Vec<u8>,
 }
 
 impl Runtime {
@@ -132,7 +134,7 @@ impl Runtime {
         let (handles, host) = Hello::decode_all(&bootstrap.allgather(&hello.encode())?, me)?;
         let opened = open(&settings, me, n_pes, &host);
         let (opened, segment) = match opened {
-            Ok(mut opened) => match register(&mut opened, &first, staged.as_ref()) {
+            Ok(mut opened) => match register(&mut opened, &first, staged.as_ref(), &settings) {
                 Ok(card) => (Ok(opened), card),
                 Err(error) => (Err(error), Vec::new()),
             },
@@ -142,9 +144,13 @@ impl Runtime {
             Ok(o) => Card::new(&settings, &o.choice, o.fabric(), o.addresses(), segment),
             Err(_) => Card::without_wire(&settings),
         };
-        let window = opened.as_ref().map_or_else(|_| Vec::new(), |o| o.window.clone());
+        let (window, direct) =
+            opened.as_ref().map_or_else(|_| Default::default(), |o| (o.window.clone(), o.direct.clone()));
         let mine = match &staged {
-            Some(staged) => mine.with_staged(staged.len, window, staged.shared().map_or_else(Vec::new, Shared::card)),
+            Some(staged) => {
+                let device = staged.shared().map_or_else(Vec::new, Shared::card);
+                mine.with_staged(staged.len, window, direct, device)
+            }
             None => mine,
         };
         let cards = Card::decode_all(&bootstrap.allgather(&mine.encode())?)?;
@@ -402,7 +408,7 @@ fn open(settings: &Settings, me: Pe, n_pes: u32, host: &HostPes) -> Result<Opene
     for reason in &choice.reasons {
         tracing::info!("{reason}");
     }
-    Ok(Opened { choice, host, engine, producers, window: Vec::new() })
+    Ok(Opened { choice, host, engine, producers, window: Vec::new(), direct: Vec::new() })
 }
 
 /// Begins the trace that the settings ask for.
@@ -417,15 +423,16 @@ fn begin_trace(settings: &Settings, me: Pe, wire: Option<&Wire>) -> Option<Trace
 }
 
 /// Registers the first segments with both endpoints; gives the card of the first. Memory that the CPU cannot touch is staged.
-fn register(opened: &mut Opened, first: &[Segment], staged: Option<&Staged>) -> Result<Vec<u8>> {
+fn register(opened: &mut Opened, first: &[Segment], staged: Option<&Staged>, settings: &Settings) -> Result<Vec<u8>> {
     if let Some(staged) = staged {
         if opened.engine.endpoint().policy().native_amo {
             let what = "AMOs by NICs on a heap that they do not reach".into();
-            let remedy = "set SYMRAIL_AMO_PATH=agent on all PEs".into();
+            let remedy = "set SYMRAIL_AMO_PATH=agent, or SYMRAIL_IB_MODE=write-with-imm, on all PEs".into();
             return Err(symrail_transport::Error::Unsupported { what, by: "staging".into(), remedy }.into());
         }
         opened.window = opened.engine.stage(staged.mover()?)?;
         opened.engine.add_staged_segment(staged.segment());
+        opened.direct = direct::offer(&mut opened.engine, staged, settings)?;
     }
     let mut card = Vec::new();
     for &segment in first {
@@ -458,6 +465,8 @@ fn connect(
     if staged.is_some() {
         let windows: Vec<_> = cards.iter().map(|card| card.window.clone()).collect();
         opened.engine.learn_window(&windows)?;
+        let keys: Vec<_> = cards.iter().map(|card| card.direct.clone()).collect();
+        direct::agree(&mut opened.engine, &keys, settings)?;
     }
     let options = Options {
         spin: settings.proxy_poll == ProxyPoll::Spin,

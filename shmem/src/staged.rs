@@ -10,6 +10,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use symrail_heap::cuda::CudaMover;
+use symrail_heap::export::Exported;
 use symrail_heap::guarded::{GuardedMemory, GuardedMover};
 use symrail_heap::{Mover, SymmetricHeap};
 use symrail_proxy::stage::WINDOW_BYTES;
@@ -24,7 +25,7 @@ use crate::runtime::{Runtime, lock};
 /// The symmetric offset of the first byte: beyond every heap in host memory.
 pub(crate) const STAGED_OFFSET: u64 = 1 << 48;
 /// Host segments count from 0.
-const STAGED_ID: u32 = 0xffff_ff00;
+pub(crate) const STAGED_ID: u32 = 0xffff_ff00;
 /// Bytes copied at a time where a block is moved or zeroed.
 const PART: usize = 1 << 20;
 
@@ -83,6 +84,17 @@ impl Staged {
                 })?)
             }
             Memory::Device(shared) => Box::new(CudaMover::new(shared.gpu(), WINDOW_BYTES)?),
+        })
+    }
+
+    /// By what NICs may find it.
+    ///
+    /// # Errors
+    /// No NIC reaches it.
+    pub fn export(&self) -> Result<Exported> {
+        Ok(match &self.memory {
+            Memory::Guarded(memory) => memory.export(),
+            Memory::Device(shared) => shared.heap().export()?,
         })
     }
 

@@ -30,6 +30,18 @@ const STRIPED: Path = Path {
     env: &[IBVERBS, RAILS, HASTY, HEAP, BY_NIC, ("SYMRAIL_RAIL_POLICY", "stripe"), ("SYMRAIL_STRIPE_THRESHOLD", "64K")],
     ..AUTO
 };
+/// Heaps that the CPU cannot touch, of which NICs move what is large.
+const DIRECT: Path = Path {
+    name: "guarded heaps, reached by NICs",
+    env: &[IBVERBS, RAILS, HASTY, HEAP, ("SYMRAIL_HEAP_KIND", "guarded"), ("SYMRAIL_GPUDIRECT", "on")],
+    ..AUTO
+};
+/// The same, staged.
+const STAGED: Path = Path {
+    name: "guarded heaps, staged",
+    env: &[IBVERBS, RAILS, HASTY, HEAP, ("SYMRAIL_HEAP_KIND", "guarded"), ("SYMRAIL_GPUDIRECT", "off")],
+    ..AUTO
+};
 /// The same devices by libfabric.
 const LIBFABRIC: Path = Path { name: "libfabric", provider: Some("verbs;ofi_rxm"), rails: 0, env: &[RAILS, HEAP] };
 
@@ -64,6 +76,21 @@ fn every_operation_in_both_modes_and_auto() {
         succeed(NIC, 2, "pe_ops", &["tiny"]);
         succeed(NIC, 3, "pe_ops", &["brief"]);
         succeed(STRIPED, 2, "pe_ops", &["small"]);
+    }
+}
+
+#[test]
+fn every_operation_on_heaps_that_nics_reach_and_the_cpu_does_not() {
+    if devices() {
+        succeed(DIRECT, 2, "pe_ops", &["tiny"]);
+        succeed(DIRECT, 3, "pe_ops", &["brief"]);
+        succeed(STAGED, 2, "pe_ops", &["brief"]);
+        assert_eq!(early(DIRECT, "signals", "200"), 0);
+        // What one demands and another does not even try.
+        let job = DIRECT.of(Job::new("pe_ops"), 2).args(["tiny"]).env_of(1, "SYMRAIL_GPUDIRECT", "off");
+        let outcome = job.limit(LIMIT).run();
+        assert_ne!(outcome.code, Some(0));
+        assert!(outcome.err.contains("SYMRAIL_GPUDIRECT=on is not supported by PE 1"), "{}", outcome.err);
     }
 }
 

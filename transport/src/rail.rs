@@ -12,10 +12,10 @@
 //!   (so its length is at most [`RailCaps::inject`]); a failure of it is reported as [`RailSink::broken`].
 //! - `done` for a write that asked for [`Notify::Delivered`] means that the bytes are visible in the target's memory.
 
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 
 use crate::amo::{AmoOp, AmoType};
-use crate::error::{Fault, Result};
+use crate::error::{Error, Fault, Result};
 
 /// Chosen by the poster, handed back with the completion.
 pub type OpId = u64;
@@ -26,6 +26,50 @@ pub type Dest = u32;
 /// What makes local memory known to the NIC: libfabric's descriptor or verbs' `lkey`. 0 where none is needed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LocalKey(pub u64);
+
+impl LocalKey {
+    /// No provider's keys reach so far: they are numbers of 32 bits or addresses of the program.
+    const DEVICE: u64 = 1 << 63;
+
+    /// The same key, of memory that the CPU does not touch.
+    #[must_use]
+    pub fn of_device(self) -> Self {
+        LocalKey(self.0 | Self::DEVICE)
+    }
+
+    /// Whether it is that of memory that the CPU does not touch.
+    #[must_use]
+    pub fn is_device(self) -> bool {
+        self.0 & Self::DEVICE != 0
+    }
+}
+
+/// Memory that the CPU does not touch, as rails may get to know it.
+#[derive(Debug, Clone, Copy)]
+pub struct DeviceMemory<'a> {
+    /// Its first byte, as its device names it.
+    pub base: *mut u8,
+    /// Its length in bytes.
+    pub len: usize,
+    /// By what else a NIC may find it.
+    pub export: Export<'a>,
+}
+
+/// How memory of a device is handed to NICs.
+#[derive(Debug, Clone, Copy)]
+pub enum Export<'a> {
+    /// As a dmabuf, in which it begins at `offset`.
+    Dmabuf {
+        /// The buffer; it may be closed when it has been registered.
+        fd: BorrowedFd<'a>,
+        /// Bytes.
+        offset: u64,
+    },
+    /// By its address alone, which means something to a kernel with the vendor's peer-memory module.
+    Address,
+    /// By another address of the same bytes, which the CPU does reach: memory that stands in for a device's.
+    Mapping(*mut u8),
+}
 
 /// Local memory of a work request.
 #[derive(Debug, Clone, Copy)]
@@ -184,6 +228,23 @@ pub trait Rail: Send {
     /// # Errors
     /// What the provider says.
     unsafe fn register(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<Registration>;
+
+    /// Registers memory that the CPU does not touch, as [`Rail::register`] does host memory. Its local key
+    /// [says so](LocalKey::is_device): bytes there are the NIC's to read and write, also where there are few of them.
+    ///
+    /// # Safety
+    /// As for [`Rail::register`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where rails of this kind, or this device's memory, do not permit it; what the provider says.
+    unsafe fn register_device(&mut self, memory: DeviceMemory<'_>, _id: u32) -> Result<Registration> {
+        let RailCaps { name, provider, .. } = self.caps();
+        Err(Error::Unsupported {
+            what: format!("{} bytes of a device's memory, reached by the NIC itself,", memory.len),
+            by: format!("rail {name} ({provider})"),
+            remedy: "use SYMRAIL_TRANSPORT=ibverbs, or let it be staged (SYMRAIL_GPUDIRECT=off)".into(),
+        })
+    }
 
     /// Forgets what was registered under `id`; unknown ids are ignored.
     fn deregister(&mut self, id: u32);

@@ -8,6 +8,7 @@
 //! | [`vmm`] | a symmetric heap in device memory: addresses reserved once, memory behind them segment by segment |
 //! | [`share`] | file descriptors of that memory, handed to the PEs of this host |
 //! | [`peers`] | peers' segments, mapped and cached |
+//! | [`rdma`] | that memory in NICs' hands |
 //! | [`mover`] | copies to and from device memory that no kernel holds up |
 //!
 //! The driver is loaded at run time: without one, [`Gpu::open`] says so. Memory is exported as a fabric handle where the
@@ -18,6 +19,7 @@ pub mod error;
 pub mod mover;
 pub mod peers;
 pub mod pinned;
+pub mod rdma;
 pub mod share;
 pub mod vmm;
 
@@ -26,5 +28,6 @@ pub use error::{CudaError, Result};
 pub use mover::CudaMover;
 pub use peers::{DevicePeers, NotMapped};
 pub use pinned::{PinnedBuffer, Registration};
+pub use rdma::NicWrites;
 pub use share::Exchange;
 pub use vmm::{DeviceHeap, DeviceSegment, HandleKind};

@@ -13,6 +13,7 @@ use cudarc::driver::sys::{self, CUevent, CUresult, CUstream};
 use super::driver::Gpu;
 use super::error::{Result, cuda};
 use super::pinned::PinnedBuffer;
+use super::rdma::NicWrites;
 use crate::mover::{Copy, Moved, Mover};
 
 /// One direction's stream, and what is under way on it.
@@ -29,6 +30,8 @@ pub struct CudaMover {
     lanes: [Lane; 2],
     /// Events to be used again.
     events: Vec<CUevent>,
+    /// The GPU does not see by itself what NICs have written.
+    must_ask: bool,
 }
 
 // SAFETY: streams and events may be used from any thread that has made the context its current one, which every call does.
@@ -44,7 +47,9 @@ impl CudaMover {
     /// What the driver says.
     pub fn new(gpu: &Arc<Gpu>, window: usize) -> Result<Self> {
         let window = PinnedBuffer::new(gpu, window)?;
-        let mut mover = CudaMover { gpu: Arc::clone(gpu), window, lanes: [lane(gpu)?, lane(gpu)?], events: Vec::new() };
+        let must_ask = gpu.nic_writes() == NicWrites::WhenAsked;
+        let mut mover =
+            CudaMover { gpu: Arc::clone(gpu), window, lanes: [lane(gpu)?, lane(gpu)?], events: Vec::new(), must_ask };
         for _ in 0..EVENTS {
             let event = mover.event()?;
             mover.events.push(event);
@@ -131,6 +136,14 @@ impl Mover for CudaMover {
 
     unsafe fn start(&mut self, copy: Copy, ticket: u64) -> Result<(), String> {
         self.begin(copy, ticket).map_err(|error| error.to_string())
+    }
+
+    fn see_writes(&mut self) {
+        if self.must_ask
+            && let Err(error) = self.gpu.see_nic_writes()
+        {
+            tracing::warn!(%error, "the GPU may see late what NICs have written");
+        }
     }
 
     fn poll(&mut self, ended: &mut dyn FnMut(Moved)) -> usize {

@@ -12,6 +12,7 @@ use cudarc::driver::sys::{
 
 use super::driver::Gpu;
 use super::error::{CudaError, Result, cuda, failed};
+use crate::export::Exported;
 
 /// Counts segments.
 static GENERATION: AtomicU32 = AtomicU32::new(1);
@@ -111,6 +112,14 @@ impl DeviceHeap {
         self.committed += bytes;
         tracing::debug!(gpu = gpu.ordinal(), segment = id, bytes, ?kind, "device heap grew");
         Ok(self.segments.last())
+    }
+
+    /// All that has memory behind it, for NICs.
+    ///
+    /// # Errors
+    /// As for [`Gpu::export`].
+    pub fn export(&self) -> Result<Exported> {
+        self.range.gpu.export(self.range.base, self.committed)
     }
 
     /// The GPU that it is in.

@@ -28,6 +28,7 @@ pub struct Memory {
     address: u64,
     /// Empty for memory that rails do not reach.
     keys: Vec<u64>,
+    staged: bool,
 }
 
 impl Memory {
@@ -45,19 +46,32 @@ impl Memory {
         }
         let keys = places.into_iter().map(|p| p.1).collect();
         let base = segment.base.expose_provenance() as u64;
-        Ok(Memory { pe, id: segment.id, offset: segment.offset, len: segment.len, base, address, keys })
+        let Segment { id, offset, len, .. } = segment;
+        Ok(Memory { pe, id, offset, len, base, address, keys, staged: false })
     }
 
     /// The handle of a segment that only a mover reaches.
     pub(super) fn staged(pe: Pe, segment: Segment) -> Memory {
         let base = segment.base.expose_provenance() as u64;
-        Memory { pe, id: segment.id, offset: segment.offset, len: segment.len, base, address: 0, keys: Vec::new() }
+        let Segment { id, offset, len, .. } = segment;
+        Memory { pe, id, offset, len, base, address: 0, keys: Vec::new(), staged: true }
     }
 
-    /// Whether only a mover reaches it.
+    /// The same with the card of its rails, which reach it as well.
+    pub(super) fn direct(pe: Pe, segment: Segment, card: &[u8]) -> Result<Memory> {
+        Ok(Memory { staged: true, ..Memory::new(pe, segment, card)? })
+    }
+
+    /// Whether the CPU does not touch it.
     #[must_use]
     pub fn is_staged(&self) -> bool {
-        self.keys.is_empty()
+        self.staged
+    }
+
+    /// Whether rails reach it.
+    #[must_use]
+    pub fn has_keys(&self) -> bool {
+        !self.keys.is_empty()
     }
 
     /// The PE whose memory it is.
@@ -115,12 +129,13 @@ impl Memory {
     pub fn decode(bytes: &[u8; HANDLE_SIZE]) -> Result<Memory> {
         let head = Head::read(bytes)?;
         let count = usize::from(u16::from_le_bytes([bytes[12], bytes[13]]));
-        if count > MOST_RAILS || (count == 0) != (bytes[14] == 1) {
+        let staged = bytes[14] == 1;
+        if count > MOST_RAILS || (count == 0 && !staged) || bytes[14] > 1 {
             return Err(malformed(format!("{count} keys")));
         }
         let keys = (0..count).map(|i| word(bytes, HEAD + 8 * i)).collect();
         let Head { pe, offset, len, base } = head;
-        Ok(Memory { pe, id: half(bytes, 8), offset, len, base, address: word(bytes, 40), keys })
+        Ok(Memory { pe, id: half(bytes, 8), offset, len, base, address: word(bytes, 40), keys, staged })
     }
 
     /// What [`Regions::learn_apart`](symrail_transport::region::Regions::learn_apart) takes.
@@ -187,7 +202,9 @@ mod tests {
         assert_eq!(MOST_RAILS, 58);
         let segment = Segment { id: 8, offset: 0x9000, len: 1, base: std::ptr::without_provenance_mut(0x10) };
         let staged = Memory::staged(1, segment);
-        assert!(staged.is_staged() && Memory::decode(&staged.encode()).unwrap() == staged);
+        assert!(staged.is_staged() && !staged.has_keys() && Memory::decode(&staged.encode()).unwrap() == staged);
+        let direct = Memory::direct(1, segment, &[5; 32]).unwrap();
+        assert!(direct.is_staged() && direct.has_keys() && Memory::decode(&direct.encode()).unwrap() == direct);
     }
 
     #[test]

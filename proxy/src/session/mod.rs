@@ -33,9 +33,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use symrail_heap::Mover;
+use symrail_heap::export::Exported;
 use symrail_transport::backend::{self, HostPes};
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
-use symrail_transport::env::{ProxyPoll, Settings};
+use symrail_transport::env::{GpuDirect, ProxyPoll, Settings};
 use symrail_transport::rail::RailCaps;
 use symrail_transport::region::Segment;
 use symrail_transport::{Error, Pe, Result};
@@ -70,6 +71,7 @@ pub struct Session {
     reasons: Vec<String>,
     copy_limit: usize,
     patience: Duration,
+    gpudirect: GpuDirect,
     next: Mutex<Next>,
     /// Operations for which no room was found at once, for tuning.
     waited_for_room: AtomicU64,
@@ -142,6 +144,7 @@ impl Session {
             copy_limit,
             // Operations end by themselves after TIMEOUT_S of polling; a little later is a time-out of last resort.
             patience: Duration::from_secs(settings.timeout_s.saturating_mul(2).saturating_add(5)),
+            gpudirect: settings.gpudirect,
             next: Mutex::new(Next { id: 1, offset: GRAIN }),
             waited_for_room: AtomicU64::new(0),
         })
@@ -231,17 +234,37 @@ impl Session {
         }
     }
 
-    /// As [`Session::register`], for memory that only the mover reaches.
+    /// As [`Session::register`], for memory that the CPU does not touch. Where the settings permit it and all rails take what is `exported` of
+    /// it, they move large operations' bytes themselves; else the mover does.
+    ///
+    /// # Safety
+    /// As for [`Session::register`].
     ///
     /// # Errors
-    /// The session has no mover.
-    pub fn register_staged(&self, base: *mut u8, len: usize) -> Result<Memory> {
+    /// The session has no mover; a rail that does not reach the memory, where the settings demand it.
+    pub unsafe fn register_staged(&self, base: *mut u8, len: usize, exported: Option<&Exported>) -> Result<Memory> {
         let (id, offset) = self.take_next(base, len);
         let segment = Segment { id, offset, len: len as u64, base };
         let mut engine = self.driver.engine();
         engine.learn_staged(self.me, offset, segment.len)?;
         engine.add_staged_segment(segment);
-        Ok(Memory::staged(self.me, segment))
+        let staged = Memory::staged(self.me, segment);
+        let Some(exported) = exported.filter(|_| self.gpudirect != GpuDirect::Off) else { return Ok(staged) };
+        // SAFETY: the caller's promise.
+        let card = unsafe { engine.register_direct(segment, exported.as_export()) };
+        match card.and_then(|card| Memory::direct(self.me, segment, &card)) {
+            Err(error) if self.gpudirect == GpuDirect::Auto => {
+                tracing::info!(%error, len, "all that concerns this memory is staged");
+                engine.endpoint().deregister(id);
+                Ok(staged)
+            }
+            Err(error) => {
+                engine.deregister(id);
+                engine.forget_apart(self.me, offset);
+                Err(error)
+            }
+            direct => direct,
+        }
     }
 
     /// As [`Session::register_local`], for memory that only the mover reaches. Without it the buffer cannot be used.

@@ -199,7 +199,8 @@ impl Session {
             let memory = Memory::decode(place.handle)?;
             if memory.is_staged() {
                 engine.learn_staged(memory.pe(), memory.offset(), memory.len())?;
-            } else {
+            }
+            if memory.has_keys() {
                 engine.endpoint().learn_apart(memory.pe(), memory.offset(), memory.len(), &memory.card())?;
             }
         }

@@ -11,10 +11,16 @@
 //! | get | sends `Push`; copies its chunk to where it belongs when that is done | copies a piece to its chunk, writes that to the source's |
 //! | AMO, signal | sends it | `words`: reads the word, applies it, writes it back |
 //!
-//! Each of these is an [`Ask`](symrail_transport::endpoint::job::Ask), whose outcome the target tells when the bytes are
+//! | large put or get, where rails do reach the memory | a put or get between one memory and the other | nothing |
+//!
+//! All but the last are an [`Ask`](symrail_transport::endpoint::job::Ask), whose outcome the target tells when the bytes are
 //! where they belong: what completes is delivered. Targets read and write windows, never sources, so a source needs no
 //! room at its target and nobody waits for anybody's chunks but its own; and chunks for serving peers are not those for
 //! one's own operations. Where only the *local* buffer is such memory, the chunk is the local buffer of an ordinary put or get.
+//!
+//! Rails that do reach it (GPUDirect: [`Engine::register_direct`](crate::Engine::register_direct)) move what is too large for a message, both ends'
+//! rails willing. Words stay the target's to change, and what is in a message its to copy: so signals, AMOs and data of all sizes
+//! keep one order, and no NIC needs to be atomic with anything.
 //!
 //! # Order
 //! Pieces are on their way in any order. So a fence holds later operations back, here, until earlier ones to the same
@@ -149,6 +155,11 @@ impl Stage {
     /// Forgets what was learnt so.
     pub(crate) fn forget_apart(&mut self, pe: Pe, offset: u64) {
         self.memory.forget_apart(pe, offset);
+    }
+
+    /// See [`Mover::see_writes`].
+    pub(crate) fn see_writes(&mut self) {
+        self.mover.see_writes();
     }
 
     /// Adds a local buffer that the CPU cannot touch.

@@ -6,7 +6,7 @@ use symrail_transport::endpoint::job::{Ask, Fetch, Issue, Job, Payload, Signal, 
 use symrail_transport::wire::{Place, RequestKind};
 use symrail_transport::{Error, Pe, Result};
 
-use super::window::{Chunk, Pool};
+use super::window::{Chunk, EAGER, Pool};
 use super::{Tools, WINDOW_OFFSET};
 
 /// An operation.
@@ -21,6 +21,8 @@ pub(super) struct Staged {
     pub near: bool,
     /// So is the target's.
     pub far: bool,
+    /// Rails reach both.
+    pub direct: bool,
     /// Bytes cut so far, and whether that is all.
     pub cut: u64,
     pub all_cut: bool,
@@ -78,6 +80,10 @@ pub(super) fn message(s: &Staged, piece: &Piece, pool: &Pool) -> Job {
         (Job::PutSignal { signal, .. }, Part::Signal) => {
             Job::Ask(signalled(plain(RequestKind::PutSignal, signal.offset, none), signal))
         }
+        (Job::Put { dest, .. } | Job::PutSignal { dest, .. }, Part::Data) if s.direct => {
+            Job::Put { dest, source: From::Stable(s.job.local()), len: piece.len as u64 }
+        }
+        (Job::Get { .. }, Part::Data) if s.direct => s.job,
         (Job::Put { dest, len, .. } | Job::PutSignal { dest, len, .. }, Part::Data) => {
             let whole = piece.len as u64 == len;
             let signal = match s.job {
@@ -199,6 +205,23 @@ pub(super) fn far(tools: &Tools<'_>, pe: Pe, job: &Job) -> Result<bool> {
         }
         Job::Ask(_) => Ok(false),
     }
+}
+
+/// Whether rails move the data themselves. This PE's own goes through the window, since the endpoint has the CPU copy there.
+pub(super) fn direct(tools: &Tools<'_>, pe: Pe, job: &Job, (near, far): (bool, bool)) -> bool {
+    let regions = tools.endpoint.regions();
+    let (Job::Put { dest: offset, len, .. }
+    | Job::PutSignal { dest: offset, len, .. }
+    | Job::Get { source: offset, len, .. }) = *job
+    else {
+        return false;
+    };
+    let here = !near || regions.owns(job.local(), len);
+    let there = || {
+        let known = regions.remote(pe, 0, offset).is_some();
+        !far || (known && regions.check(job.operation(), pe, offset, len).is_ok())
+    };
+    pe != tools.endpoint.me() && len > EAGER as u64 && here && there()
 }
 
 /// A copy of a source that its owner wants back at once.

@@ -7,7 +7,7 @@ use symrail_heap::mover::{Copy, Moved};
 use symrail_transport::endpoint::job::{Fetch, Finished, Issue, Issuer, Job};
 use symrail_transport::{Error, Pe, Result};
 
-use super::operation::{Part, Piece, Staged, far, keep, message, near, outside_window};
+use super::operation::{Part, Piece, Staged, direct, far, keep, message, near, outside_window};
 use super::window::{EAGER, Pool, piece_bytes};
 use super::{Ticket, Tools};
 
@@ -127,6 +127,7 @@ impl Source {
         if !self.ready() {
             return Err(Error::Full { operation: job.operation(), pe });
         }
+        let direct = direct(&tools, pe, &job, (near, far));
         // SAFETY: the caller's promise; `keep` leaves memory alone that the CPU cannot touch.
         let kept = unsafe { keep(&job, near) }?;
         let staged = Staged {
@@ -137,6 +138,7 @@ impl Source {
             kept,
             near,
             far,
+            direct,
             cut: 0,
             all_cut: false,
             pieces: 0,
@@ -212,6 +214,19 @@ impl Source {
             return Some(0);
         }
         let (at, is_get) = (s.cut, matches!(s.job, Job::Get { .. }));
+        if s.direct {
+            // The endpoint cuts it.
+            (s.cut, s.all_cut) = (len, true);
+            s.pieces += 1;
+            if let Job::PutSignal { signal, .. } = s.job {
+                s.signal = Some(signal);
+            }
+            let (part, len) = (Part::Data, len as usize);
+            let piece = Piece { staged: key, part, at, len, chunk: None, eager: false, back: false };
+            let piece = self.pieces.insert(piece);
+            self.send(tools, piece);
+            return Some(0);
+        }
         let eager = s.far && !is_get && len <= (EAGER.min(tools.endpoint.copy_limit())) as u64;
         let bytes = if eager { len } else { piece_bytes(len).min(len - at) } as usize;
         let needed = is_get || s.near || !eager;
@@ -279,6 +294,7 @@ impl Source {
         };
         s.value = value;
         let (len, to) = match s.job {
+            Job::Get { .. } if s.direct => return self.end(key, Ok(())),
             Job::Get { dest, .. } if s.near || s.far => (piece.len, dest.wrapping_add(piece.at as usize)),
             Job::Amo { fetch: Fetch::Stored(to), ty, .. } if s.near || s.far => (ty.size(), to),
             _ => return self.end(key, Ok(())),

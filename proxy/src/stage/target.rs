@@ -78,7 +78,12 @@ impl Target {
 
     /// Takes in what peers have asked for, and goes on with what waited for room.
     pub fn poll(&mut self, tools: &mut Tools<'_>, agent: &mut Agent) {
+        let mut written = false;
         while let Some(Long { connection, request, payload }) = agent.next_long() {
+            // What has been written before it was sent must be seen before what it does.
+            if !std::mem::replace(&mut written, true) {
+                tools.mover.see_writes();
+            }
             let place = Place { offset: 0, len: payload.len() as u64 };
             let key = self.tasks.insert(Task {
                 connection,

@@ -13,7 +13,7 @@ use super::{Addresses, Core, Endpoint, MAX_OPERATIONS, MAX_WORK_REQUESTS, Policy
 use crate::bounce::Bounce;
 use crate::error::{Error, Result};
 use crate::pe::Pe;
-use crate::rail::{Dest, Rail, RailCaps, Registration};
+use crate::rail::{Dest, DeviceMemory, Export, Rail, RailCaps, Registration};
 use crate::region::{Regions, Segment};
 use crate::slab::Slab;
 use crate::wire::{FROM_HOST, Origin};
@@ -157,6 +157,30 @@ impl Endpoint {
         // SAFETY: the caller's promise.
         let local = unsafe { self.register_all(segment.base, segment.len as usize, segment.id) }?;
         self.core.regions.add(segment, local);
+        Ok(self.core.regions.card(segment.id))
+    }
+
+    /// The same for a segment that the CPU does not touch, if all rails reach it (see [`Rail::register_device`]). Between PEs that have
+    /// done so, puts and gets with a tag and of more bytes than [`Endpoint::copy_limit`] work there, and nothing else does.
+    ///
+    /// # Safety
+    /// As for [`Endpoint::register`].
+    ///
+    /// # Errors
+    /// What the first rail says that does not; nothing is registered then.
+    ///
+    /// [`Rail::register_device`]: crate::rail::Rail::register_device
+    pub unsafe fn register_device(&mut self, segment: Segment, export: Export<'_>) -> Result<Vec<u8>> {
+        let memory = DeviceMemory { base: segment.base, len: segment.len as usize, export };
+        // SAFETY: the caller's promise.
+        let local = self.rails.iter_mut().map(|r| unsafe { r.register_device(memory, segment.id) }).collect();
+        match local {
+            Ok(local) => self.core.regions.add(segment, local),
+            Err(error) => {
+                self.deregister(segment.id);
+                return Err(error);
+            }
+        }
         Ok(self.core.regions.card(segment.id))
     }
 

@@ -34,6 +34,7 @@ words!(AmoPath: "auto" => Auto, "agent" => Agent, "native" => Native);
 words!(IbMode: "auto" => Auto, "rdma-atomics" => RdmaAtomics, "write-with-imm" => WriteWithImm);
 words!(AddrFamily: "ipv4" => Ipv4, "ipv6" => Ipv6);
 words!(HeapKind: "host" => Host, "pinned" => Pinned, "device" => Device, "guarded" => Guarded);
+words!(GpuDirect: "auto" => Auto, "on" => On, "off" => Off);
 words!(BootstrapKind: "auto" => Auto, "launcher" => Launcher, "pmix" => Pmix, "uid" => Uid);
 words!(ProxyPoll: "spin" => Spin, "adaptive" => Adaptive);
 
@@ -110,6 +111,17 @@ pub enum HeapKind {
     Device,
     /// Host memory that the CPU cannot touch, staged as a GPU's is: for tests.
     Guarded,
+}
+
+/// Whether NICs read and write a GPU's memory themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GpuDirect {
+    /// Where all rails of all PEs can.
+    Auto,
+    /// They must.
+    On,
+    /// Never.
+    Off,
 }
 
 /// Who starts the job.

@@ -22,7 +22,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 pub use choices::{
-    AddrFamily, AmoPath, BootstrapKind, HeapKind, IbMode, ProgressModel, ProxyPoll, RailPolicy, TransportKind,
+    AddrFamily, AmoPath, BootstrapKind, GpuDirect, HeapKind, IbMode, ProgressModel, ProxyPoll, RailPolicy,
+    TransportKind,
 };
 pub use ipnet::IpNet;
 pub use kinds::NicList;
@@ -72,6 +73,7 @@ pub struct Settings {
     pub ib_queue_depth: u32,
     pub heap_size: usize,
     pub heap_kind: HeapKind,
+    pub gpudirect: GpuDirect,
     pub disable_p2p: bool,
     pub fake_host: Option<String>,
     pub bootstrap: BootstrapKind,
@@ -116,6 +118,7 @@ impl Default for Settings {
             ib_queue_depth: 1024,
             heap_size: 512 << 20,
             heap_kind: HeapKind::Host,
+            gpudirect: GpuDirect::Auto,
             disable_p2p: false,
             fake_host: None,
             bootstrap: BootstrapKind::Auto,

@@ -7,8 +7,8 @@ use super::mischief::Mischief;
 use crate::amo::{AmoOp, AmoType};
 use crate::error::{Error, Fault, Result};
 use crate::rail::{
-    Dest, LocalBuf, LocalKey, NativeAmo, Notify, OpId, PostError, Rail, RailCaps, RailSink, Registration, RemoteBuf,
-    WriteOptions,
+    Dest, DeviceMemory, Export, LocalBuf, LocalKey, NativeAmo, Notify, OpId, PostError, Rail, RailCaps, RailSink,
+    Registration, RemoteBuf, WriteOptions,
 };
 
 /// See the module.
@@ -20,6 +20,8 @@ pub struct MockRail {
     peers: Vec<usize>,
     /// What this rail has registered: id, base, length. Local buffers must be inside of it if the caps say so.
     regions: Vec<(u32, usize, usize)>,
+    /// Those of them that the CPU reaches elsewhere: id, and how much further on.
+    elsewhere: Vec<(u32, usize)>,
 }
 
 impl MockRail {
@@ -38,7 +40,7 @@ impl MockRail {
             half_open: mischief.half_open,
             progress: "by whoever polls".into(),
         };
-        MockRail { fabric, id, caps, peers: Vec::new(), regions: Vec::new() }
+        MockRail { fabric, id, caps, peers: Vec::new(), regions: Vec::new(), elsewhere: Vec::new() }
     }
 
     fn peer(&self, dest: Dest) -> Result<usize, PostError> {
@@ -74,6 +76,15 @@ impl MockRail {
         }
         state.depart(Flight { cargo, from: self.id, to, id });
         Ok(())
+    }
+
+    /// Where the bytes of a local buffer are for the CPU, which plays the NIC here.
+    fn reachable(&self, local: LocalBuf) -> *mut u8 {
+        let id = (local.key.0 as u32).wrapping_sub(1);
+        match self.elsewhere.iter().find(|(of, _)| local.key.is_device() && *of == id) {
+            Some((_, further)) => local.ptr.wrapping_add(*further),
+            None => local.ptr,
+        }
     }
 
     fn remote(&self, state: &State, to: usize, remote: RemoteBuf, len: usize) -> Result<usize, PostError> {
@@ -126,8 +137,22 @@ impl Rail for MockRail {
         Ok(Registration { local: LocalKey(u64::from(id) + 1), remote_key: id.into(), remote_base: 0 })
     }
 
+    unsafe fn register_device(&mut self, memory: DeviceMemory<'_>, id: u32) -> Result<Registration> {
+        // Where nobody names a buffer's key, nothing tells where its bytes are.
+        let (Export::Mapping(at), true) = (memory.export, self.caps.local_registration) else {
+            let (what, by) = ("a device's memory".into(), "the mock fabric".into());
+            return Err(Error::Unsupported { what, by, remedy: "hand it a mapping, with local registration".into() });
+        };
+        // SAFETY: the caller's promise.
+        let registration = unsafe { self.register(at, memory.len, id) }?;
+        self.regions.push((id, memory.base.addr(), memory.len));
+        self.elsewhere.push((id, at.addr().wrapping_sub(memory.base.addr())));
+        Ok(Registration { local: registration.local.of_device(), ..registration })
+    }
+
     fn deregister(&mut self, id: u32) {
         self.regions.retain(|r| r.0 != id);
+        self.elsewhere.retain(|e| e.0 != id);
         self.fabric.state().memory.retain(|m| (m.0, m.1) != (self.id, id.into()));
     }
 
@@ -143,7 +168,7 @@ impl Rail for MockRail {
         let address = self.remote(&self.fabric.state(), to, remote, local.len)?;
         // SAFETY: the caller's promise. A write without id is copied now; one with an id may read its source as late as it
         // likes, and now is as good a time as any.
-        let bytes = unsafe { bytes_of(local) };
+        let bytes = unsafe { bytes_of(LocalBuf { ptr: self.reachable(local), ..local }) };
         let left = options.id.filter(|_| options.notify == Notify::Transmitted);
         let reported = options.id.filter(|_| left.is_none());
         self.post(to, Cargo::Write { to: address, bytes, immediate: options.immediate }, reported)?;
@@ -164,7 +189,7 @@ impl Rail for MockRail {
         let to = self.peer(dest)?;
         self.check_local(local, Some(id))?;
         let from = self.remote(&self.fabric.state(), to, remote, local.len)?;
-        self.post(to, Cargo::Read { from, to: local.ptr.expose_provenance(), len: local.len }, Some(id))
+        self.post(to, Cargo::Read { from, to: self.reachable(local).expose_provenance(), len: local.len }, Some(id))
     }
 
     unsafe fn send(&mut self, dest: Dest, local: LocalBuf, id: Option<OpId>) -> Result<(), PostError> {

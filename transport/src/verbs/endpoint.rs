@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use verbs_sys as sys;
@@ -21,7 +20,7 @@ use super::receive::{MESSAGE, RECEIVES, ReceiveQueue};
 use super::{Role, load};
 use crate::env::Settings;
 use crate::error::{Error, Fault, Result};
-use crate::rail::{Dest, OpId, Order, RailCaps, Registration};
+use crate::rail::{Dest, DeviceMemory, OpId, Order, RailCaps, Registration};
 
 /// Inline data that is asked for: small puts and every request of the target agent without a payload fit, and a work
 /// request with it still fits in a few cache lines.
@@ -257,22 +256,13 @@ impl VerbsRail {
         Ok(self.keep(id, memory, ptr as u64))
     }
 
-    /// Registers device memory that was exported as a dmabuf (`cuMemGetHandleForAddressRange`): `len` bytes from
-    /// `offset` on in `fd`, which peers address from `address` on. Where this is refused, try
-    /// [`register`](crate::rail::Rail::register) with the device address: that works with the vendor's peer-memory module.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] when the library is too old; [`Error::Fabric`] when kernel or device refuse.
-    pub fn register_dmabuf(
-        &mut self,
-        fd: RawFd,
-        offset: u64,
-        len: usize,
-        address: u64,
-        id: u32,
-    ) -> Result<Registration> {
-        let memory = Memory::register_dmabuf(&self.domain, fd, offset, len, address, self.access)?;
-        Ok(self.keep(id, memory, address))
+    /// # Safety
+    /// As for [`Rail::register_device`](crate::rail::Rail::register_device).
+    pub(super) unsafe fn register_of_device(&mut self, memory: DeviceMemory<'_>, id: u32) -> Result<Registration> {
+        // SAFETY: as in `register_host`.
+        let registered = unsafe { Memory::register_device(&self.domain, memory, self.access) }?;
+        let registration = self.keep(id, registered, memory.base as u64);
+        Ok(Registration { local: registration.local.of_device(), ..registration })
     }
 
     fn keep(&mut self, id: u32, memory: Memory, base: u64) -> Registration {

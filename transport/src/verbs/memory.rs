@@ -1,7 +1,7 @@
 //! Registered memory.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use verbs_sys as sys;
 
 use super::domain::{Domain, failed, refused};
 use crate::error::{Error, Result};
-use crate::rail::{LocalKey, Registration};
+use crate::rail::{DeviceMemory, Export, LocalKey, Registration};
 
 /// How memory is registered.
 #[derive(Debug, Clone, Copy)]
@@ -48,12 +48,32 @@ impl Memory {
     /// # Safety
     /// The memory stays mapped until the value is dropped.
     pub unsafe fn register(domain: &Arc<Domain>, ptr: *mut u8, len: usize, access: Access) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::register_as(domain, ptr, ptr as u64, len, access) }
+    }
+
+    /// The same, and whoever uses it, here or elsewhere, addresses it from `address` on.
+    ///
+    /// # Safety
+    /// As for [`Memory::register`].
+    unsafe fn register_as(
+        domain: &Arc<Domain>,
+        ptr: *mut u8,
+        address: u64,
+        len: usize,
+        access: Access,
+    ) -> Result<Self> {
         let flags = access.flags();
         // SAFETY: the caller vouches for the memory; the domain is live.
         let mr = unsafe {
             match domain.verbs().reg_mr_iova2 {
                 // The older call refuses a device that does not know an optional flag.
-                Some(register) if access.relaxed => register(domain.pd, ptr.cast(), len, ptr as u64, flags),
+                Some(register) if access.relaxed || address != ptr as u64 => {
+                    register(domain.pd, ptr.cast(), len, address, flags)
+                }
+                None if address != ptr as u64 => {
+                    return Err(too_old(domain, "registering memory under another address"));
+                }
                 _ => (domain.verbs().ibv_reg_mr)(
                     domain.pd,
                     ptr.cast(),
@@ -65,24 +85,43 @@ impl Memory {
         Self::own(domain, mr, "ibv_reg_mr", len)
     }
 
-    /// Registers device memory that was exported as a dmabuf; peers address it from `address` on.
-    pub fn register_dmabuf(
+    /// Registers memory of a device, which is addressed as its device does. Where kernel or NIC refuse a dmabuf, its address may
+    /// still mean something to them.
+    ///
+    /// # Safety
+    /// As for [`Memory::register`].
+    pub unsafe fn register_device(domain: &Arc<Domain>, memory: DeviceMemory<'_>, access: Access) -> Result<Self> {
+        let DeviceMemory { base, len, export } = memory;
+        // SAFETY (both registrations): the caller's promise.
+        match export {
+            Export::Dmabuf { fd, offset } => {
+                Self::register_dmabuf(domain, fd, offset, len, base as u64, access).or_else(|refused| {
+                    tracing::debug!(rail = %domain.rail, %refused, "no dmabuf; trying the address");
+                    // SAFETY: see above.
+                    unsafe { Self::register(domain, base, len, access) }.map_err(|_| refused)
+                })
+            }
+            // SAFETY: see above.
+            Export::Address => unsafe { Self::register(domain, base, len, access) },
+            // SAFETY: see above.
+            Export::Mapping(at) => unsafe { Self::register_as(domain, at, base as u64, len, access) },
+        }
+    }
+
+    /// Registers device memory that was exported as a dmabuf (`cuMemGetHandleForAddressRange`).
+    fn register_dmabuf(
         domain: &Arc<Domain>,
-        fd: RawFd,
+        fd: BorrowedFd<'_>,
         offset: u64,
         len: usize,
         address: u64,
         access: Access,
     ) -> Result<Self> {
         let Some(register) = domain.verbs().reg_dmabuf_mr else {
-            return Err(Error::Unsupported {
-                what: "registering device memory by dmabuf".into(),
-                by: format!("this libibverbs ({})", domain.verbs().path().to_string_lossy()),
-                remedy: "install rdma-core 34 or newer, or register the memory by its address".into(),
-            });
+            return Err(too_old(domain, "registering device memory by dmabuf"));
         };
         // SAFETY: the kernel checks the descriptor and holds the memory behind it; the domain is live.
-        let mr = unsafe { register(domain.pd, offset, len, address, fd, access.flags().cast_signed()) };
+        let mr = unsafe { register(domain.pd, offset, len, address, fd.as_raw_fd(), access.flags().cast_signed()) };
         Self::own(domain, mr, "ibv_reg_dmabuf_mr", len)
     }
 
@@ -119,6 +158,14 @@ impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: registered in `own`'s callers; nothing else deregisters it.
         unsafe { (self.domain.verbs().ibv_dereg_mr)(self.mr.as_ptr()) };
+    }
+}
+
+fn too_old(domain: &Domain, what: &str) -> Error {
+    Error::Unsupported {
+        what: what.into(),
+        by: format!("this libibverbs ({})", domain.verbs().path().to_string_lossy()),
+        remedy: "install rdma-core 34 or newer, or set SYMRAIL_GPUDIRECT=off".into(),
     }
 }
 

@@ -8,7 +8,7 @@ use std::fmt;
 use verbs_sys as sys;
 
 use super::Nic;
-use crate::env::{AmoPath, IbMode, Settings};
+use crate::env::{AmoPath, HeapKind, IbMode, Settings};
 use crate::error::{Error, Result};
 
 /// The IB mode of a rail.
@@ -98,6 +98,9 @@ pub fn decide(nics: &[Nic], settings: &Settings) -> Result<(Mode, String)> {
                 }),
             }
         }
+        (IbMode::Auto, AmoPath::Auto) if matches!(settings.heap_kind, HeapKind::Device | HeapKind::Guarded) => {
+            Ok((Mode::WriteWithImm, "the heap is in memory whose words the target agent changes".into()))
+        }
         (IbMode::Auto, AmoPath::Auto) => match nics.iter().find(|nic| nic.atomicity != Atomicity::System) {
             Some(nic) => Ok((Mode::WriteWithImm, format!("{} has {}", nic.device, nic.atomicity))),
             None => Ok((Mode::RdmaAtomics, format!("all devices have {}", Atomicity::System))),
@@ -129,6 +132,8 @@ mod tests {
         assert_eq!(auto(&[Atomicity::System, Atomicity::Device]).0, Mode::WriteWithImm, "one mode for all rails");
         let (mode, reason) = auto(&[Atomicity::System, Atomicity::None]);
         assert_eq!((mode, reason.as_str()), (Mode::WriteWithImm, "mlx5_0 has no atomics"));
+        let settings = Settings { heap_kind: HeapKind::Device, ..Settings::default() };
+        assert_eq!(decide(&[nic(Atomicity::System)], &settings).unwrap().0, Mode::WriteWithImm);
     }
 
     #[test]

@@ -103,7 +103,8 @@ impl VerbsRail {
             target: at(remote)?,
             id: options.id,
             more: options.more,
-            inline: local.len <= self.caps.inject,
+            // What is inline is read by the CPU.
+            inline: local.len <= self.caps.inject && !local.key.is_device(),
         };
         self.post(dest, &request)
     }
@@ -316,6 +317,7 @@ impl Chain {
             addr: address,
             // At most the largest message of the port, which has 32 bits.
             length: request.local.len as u32,
+            // The lower half is ibverbs'.
             lkey: request.local.key.0 as u32,
         };
         self.requests[nth] = sys::ibv_send_wr {

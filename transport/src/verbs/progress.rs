@@ -10,7 +10,8 @@ use super::receive::{MESSAGE, RECEIVE_BIT};
 use crate::amo::{AmoOp, AmoType};
 use crate::error::{Fault, Result};
 use crate::rail::{
-    Dest, LocalBuf, NativeAmo, OpId, PostError, Rail, RailCaps, RailSink, Registration, RemoteBuf, WriteOptions,
+    Dest, DeviceMemory, LocalBuf, NativeAmo, OpId, PostError, Rail, RailCaps, RailSink, Registration, RemoteBuf,
+    WriteOptions,
 };
 
 /// Polls between two looks at the asynchronous events, each of which is a system call: a power of two.
@@ -206,6 +207,11 @@ impl Rail for VerbsRail {
     unsafe fn register(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<Registration> {
         // SAFETY: the caller's contract is the same.
         unsafe { self.register_host(ptr, len, id) }
+    }
+
+    unsafe fn register_device(&mut self, memory: DeviceMemory<'_>, id: u32) -> Result<Registration> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.register_of_device(memory, id) }
     }
 
     fn deregister(&mut self, id: u32) {

@@ -1,0 +1,199 @@
+//! Memory that rails reach and the CPU does not: what goes straight there, what is still copied, and in which order they are seen.
+#![allow(clippy::unwrap_used)]
+
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
+
+use symrail_heap::guarded::{GuardedMemory, GuardedMover};
+use symrail_heap::mover::{Copy, Moved, Mover};
+use symrail_proxy::stage::WINDOW_BYTES;
+use symrail_proxy::{Engine, HOST};
+use symrail_transport::amo::AmoOp;
+use symrail_transport::endpoint::job::{Issue, Job, Signal, Source};
+use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
+use symrail_transport::env::Settings;
+use symrail_transport::mock::{Fabric, Mischief};
+use symrail_transport::region::Segment;
+
+const HEAP: usize = 1 << 20;
+const BLOCK: u64 = 64 << 10;
+const SIGNAL: u64 = HEAP as u64 - 8;
+const ID: u32 = 3;
+
+/// What a mover was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Did {
+    Copied(usize),
+    SawWrites,
+}
+
+struct Watched {
+    mover: GuardedMover,
+    did: Arc<Mutex<Vec<Did>>>,
+}
+
+impl Mover for Watched {
+    fn window(&self) -> (NonNull<u8>, usize) {
+        self.mover.window()
+    }
+
+    unsafe fn start(&mut self, copy: Copy, ticket: u64) -> Result<(), String> {
+        self.did.lock().unwrap().push(Did::Copied(copy.len));
+        // SAFETY: the caller's promise.
+        unsafe { self.mover.start(copy, ticket) }
+    }
+
+    fn see_writes(&mut self) {
+        self.did.lock().unwrap().push(Did::SawWrites);
+    }
+
+    fn poll(&mut self, ended: &mut dyn FnMut(Moved)) -> usize {
+        self.mover.poll(ended)
+    }
+
+    fn pending(&self) -> usize {
+        self.mover.pending()
+    }
+}
+
+struct Pe {
+    engine: Engine,
+    memory: Arc<GuardedMemory>,
+    did: Arc<Mutex<Vec<Did>>>,
+}
+
+impl Pe {
+    /// Where bytes of its memory can be looked at.
+    fn at(&self, offset: u64, len: u64) -> *mut u8 {
+        self.memory.reachable(self.memory.base().addr().get() + offset as usize, len as usize).unwrap()
+    }
+
+    fn bytes(&self, offset: u64, len: u64) -> Vec<u8> {
+        // SAFETY: `at` checked the range; rails and movers of the test run in this thread.
+        unsafe { std::slice::from_raw_parts(self.at(offset, len), len as usize) }.to_vec()
+    }
+
+    fn fill(&self, offset: u64, len: u64, value: u8) {
+        // SAFETY: as above.
+        unsafe { self.at(offset, len).write_bytes(value, len as usize) };
+    }
+
+    fn own(&self, offset: u64) -> *mut u8 {
+        self.memory.base().as_ptr().wrapping_add(offset as usize)
+    }
+}
+
+/// Two PEs; the rails of the first `reached` ones reach their memory.
+fn two_pes(reached: usize) -> [Pe; 2] {
+    let mischief = Mischief { again: 0, local_registration: true, ..Mischief::default() };
+    let fabric = Fabric::new(1, mischief);
+    let policy = Policy::new(&Settings::default(), false);
+    let (mut windows, mut cards) = (Vec::new(), Vec::new());
+    let mut pes = [0, 1].map(|me| {
+        let rails = (0..2).map(|lane| fabric.open(&format!("pe{me}rail{lane}")).unwrap()).collect();
+        let mut engine = Engine::new(Endpoint::new(Role::Proxy, me, 2, rails, policy).unwrap(), me, 2);
+        let memory = GuardedMemory::new(HEAP).unwrap();
+        let mover = GuardedMover::new(Arc::clone(&memory), WINDOW_BYTES, 5 + u64::from(me)).unwrap();
+        let did = Arc::default();
+        windows.push(engine.stage(Box::new(Watched { mover, did: Arc::clone(&did) })).unwrap());
+        Pe { engine, memory, did }
+    });
+    let nobody = fabric.open("nobody's").unwrap().address();
+    let addresses = [0, 1].map(|me: usize| {
+        let pe: &Pe = &pes[me];
+        Addresses { host: vec![nobody.clone()], proxy: pe.engine.addresses() }
+    });
+    for (me, pe) in pes.iter_mut().enumerate() {
+        let segment = Segment { id: ID, offset: 0, len: HEAP as u64, base: pe.memory.base().as_ptr() };
+        pe.engine.add_staged_segment(segment);
+        let exported = pe.memory.export();
+        // SAFETY: the memory is dropped after the engine.
+        let card = (me < reached).then(|| unsafe { pe.engine.register_direct(segment, exported.as_export()) }.unwrap());
+        cards.push(card.unwrap_or_default());
+    }
+    for pe in &mut pes {
+        for (peer, addresses) in addresses.iter().enumerate() {
+            pe.engine.endpoint().connect(peer as u32, addresses).unwrap();
+        }
+        pe.engine.learn_window(&windows).unwrap();
+        assert_eq!(pe.engine.learn_direct(ID, &cards).unwrap(), reached == 2);
+    }
+    pes
+}
+
+/// Does a job of PE 0 to the end, and tells what its and its target's movers did meanwhile.
+fn run(pes: &mut [Pe; 2], job: Job) -> [Vec<Did>; 2] {
+    // SAFETY: sources and destinations are the PEs' memory or the callers', and outlive the loop.
+    unsafe { pes[0].engine.submit(1, job, Issue { issuer: HOST, tag: None }) }.unwrap();
+    for _ in 0..100_000 {
+        pes[0].engine.start_quiet(HOST);
+        for pe in &mut *pes {
+            pe.engine.poll();
+        }
+        if pes[0].engine.is_quiet(HOST) {
+            break;
+        }
+    }
+    assert!(pes[0].engine.is_quiet(HOST) && pes[0].engine.take_error(HOST).is_none());
+    [0, 1].map(|pe: usize| std::mem::take(&mut *pes[pe].did.lock().unwrap()))
+}
+
+fn put_signal(pes: &[Pe; 2], len: u64) -> Job {
+    let signal = Signal { offset: SIGNAL, value: 1, op: AmoOp::Add };
+    Job::PutSignal { dest: BLOCK, source: Source::Stable(pes[0].own(0)), len, signal }
+}
+
+#[test]
+fn what_is_large_goes_straight_and_is_seen_before_its_signal() {
+    let mut pes = two_pes(2);
+    pes[0].fill(0, BLOCK, 7);
+    let job = put_signal(&pes, BLOCK - 3);
+    let [source, target] = run(&mut pes, job);
+    assert_eq!(source, [], "the source copies nothing");
+    // The word comes, is changed and goes back.
+    assert_eq!(target, [Did::SawWrites, Did::Copied(8), Did::Copied(8)]);
+    assert_eq!(pes[1].bytes(BLOCK, BLOCK), [vec![7; BLOCK as usize - 3], vec![0; 3]].concat());
+    assert_eq!(pes[1].bytes(SIGNAL, 8), 1u64.to_ne_bytes());
+
+    // From and to host memory as well.
+    let mut host = vec![9u8; BLOCK as usize];
+    let put = Job::Put { dest: 2 * BLOCK, source: Source::Stable(host.as_ptr()), len: BLOCK };
+    assert_eq!(run(&mut pes, put), [vec![], vec![]]);
+    assert_eq!(pes[1].bytes(2 * BLOCK, BLOCK), host);
+    assert_eq!(run(&mut pes, Job::Get { source: BLOCK, dest: host.as_mut_ptr(), len: 5000 }), [vec![], vec![]]);
+    assert_eq!((&host[..5000], &host[5000..]), (&vec![7; 5000][..], &vec![9; BLOCK as usize - 5000][..]));
+    let to = pes[0].own(4 * BLOCK);
+    assert_eq!(run(&mut pes, Job::Get { source: 2 * BLOCK, dest: to, len: BLOCK }), [vec![], vec![]]);
+    assert_eq!(pes[0].bytes(4 * BLOCK, BLOCK), vec![9; BLOCK as usize]);
+}
+
+#[test]
+fn what_a_message_holds_is_copied_by_the_target() {
+    let mut pes = two_pes(2);
+    pes[0].fill(0, 4096, 3);
+    let job = put_signal(&pes, 4000);
+    let [source, target] = run(&mut pes, job);
+    assert_eq!(source, [Did::Copied(4000)]);
+    assert_eq!(target, [Did::SawWrites, Did::Copied(4000), Did::Copied(8), Did::Copied(8)]);
+    assert_eq!(pes[1].bytes(BLOCK, 4000), vec![3; 4000]);
+}
+
+#[test]
+fn one_pe_whose_rails_do_not_reach_its_memory_is_enough_for_all_to_stage() {
+    let mut pes = two_pes(1);
+    pes[0].fill(0, BLOCK, 7);
+    let job = put_signal(&pes, BLOCK);
+    let [source, target] = run(&mut pes, job);
+    let copied = |did: &[Did], least: usize| did.iter().any(|d| matches!(d, Did::Copied(len) if *len >= least));
+    assert!(copied(&source, 4096) && copied(&target, 4096), "{source:?} {target:?}");
+    assert_eq!(pes[1].bytes(BLOCK, BLOCK), vec![7; BLOCK as usize]);
+}
+
+#[test]
+fn ranges_that_leave_the_memory_are_refused_as_ever() {
+    let mut pes = two_pes(2);
+    let job = Job::Put { dest: HEAP as u64 - BLOCK, source: Source::Stable(pes[0].own(0)), len: BLOCK + 1 };
+    // SAFETY: nothing is started.
+    let error = unsafe { pes[0].engine.submit(1, job, Issue { issuer: HOST, tag: None }) }.unwrap_err();
+    assert!(error.to_string().contains("PE 1"), "{error}");
+}
