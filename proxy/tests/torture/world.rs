@@ -150,7 +150,8 @@ pub fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool,
         })
         .collect();
     let (mut cards, mut direct_cards) = (Vec::new(), Vec::new());
-    let direct = staged && random.below(2) == 0;
+    // Rails reach nothing of it, or the heaps, or local buffers as well.
+    let reached = if staged { [0, HEAP, HEAP + BUFFERS][random.below(3) as usize] } else { 0 };
     for pe in &mut pes {
         let base = pe.base();
         let segment = Segment { id: 0, offset: 0, len: HEAP as u64, base };
@@ -167,10 +168,10 @@ pub fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool,
                 let card = pe.engine.stage(Box::new(mover)).unwrap();
                 pe.engine.add_staged_segment(segment);
                 pe.engine.add_staged_buffer(base.wrapping_add(HEAP), BUFFERS, 1);
-                let all = Segment { id: 2, len: (HEAP + BUFFERS) as u64, ..segment };
+                let all = Segment { id: 2, len: reached as u64, ..segment };
                 // SAFETY: the memory is dropped after the engine. Not all mock rails take it.
-                let reached = direct.then(|| unsafe { pe.engine.register_direct(all, memory.export().as_export()) });
-                direct_cards.push(reached.and_then(Result::ok).unwrap_or_default());
+                let offer = || unsafe { pe.engine.register_direct(all, memory.export().as_export()) }.ok();
+                direct_cards.push((reached > 0).then(offer).flatten().unwrap_or_default());
                 card
             }
         });
