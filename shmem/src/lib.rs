@@ -6,7 +6,7 @@
 //! | module | concept |
 //! |---|---|
 //! | [`bootstrap`] | how the PEs find each other: launcher, PMIx, unique id |
-//! | [`runtime`] | joining and leaving a job |
+//! | `joining`, [`runtime`] | joining a job; what a PE knows of it, and leaving |
 //! | [`alloc`] | the heap's collective calls |
 //! | [`context`] | operations that are ordered and completed apart from others |
 //! | [`rma`], [`atomics`] | puts, gets, put-signals, AMOs; fence and quiet |
@@ -17,7 +17,7 @@
 //! | `meeting` | how barriers go, host by host |
 //! | [`observe`] | looking at a job from outside: figures, a trace |
 //! | `program_data` | the program's static variables as symmetric memory |
-//! | `staged` | the symmetric heap in memory that the CPU cannot touch |
+//! | `staged`, `direct` | the symmetric heap in memory that the CPU cannot touch, and NICs perhaps can |
 //! | `wire` | host threads on the wire |
 //! | `card` | what PEs tell each other before they are connected |
 
@@ -31,6 +31,7 @@ pub mod device;
 mod direct;
 pub mod error;
 pub mod gpu;
+mod joining;
 mod meeting;
 pub mod observe;
 mod program_data;

@@ -214,6 +214,10 @@ fn info_shows_devices_and_gids_and_what_a_job_would_choose() {
     ] {
         assert!(page.contains(words), "{words}: {page}");
     }
+    let mapping = ("SYMRAIL_NIC_PE_MAPPING", "rxe1:1:1,rxe0:1:1");
+    let output = Command::new(built("symrail")).arg("info").env(mapping.0, mapping.1).output().unwrap();
+    let page = String::from_utf8(output.stdout).unwrap();
+    assert!(page.contains("rails        rxe1\n"), "{page}");
 }
 
 /// Both ends of a cable, in both modes.

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::{Settings, VARIABLES};
+use crate::ofi::DEFAULTS;
 
 /// `docs/environment.md`, whole.
 #[must_use]
@@ -24,6 +25,15 @@ pub fn markdown() -> String {
         let (name, kind, about) = (variable.name, variable.kind, cell(variable.about.into()));
         // Writing to a String cannot fail.
         let _ = writeln!(out, "| `{name}` | {kind} | {default} | {accepted} | {about} |");
+    }
+    out.push_str(
+        "\n## libfabric's own variables\n\n\
+         libfabric reads some settings from the environment only. Where its defaults cost memory that Symrail has no use for, other\n\
+         values are set when a PE joins, unless you have set them (`transport/src/ofi/mod.rs` says why each):\n\n\
+         | name | value |\n|---|---|\n",
+    );
+    for (name, value) in DEFAULTS {
+        let _ = writeln!(out, "| `{name}` | `{value}` |");
     }
     out
 }

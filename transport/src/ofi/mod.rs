@@ -96,7 +96,7 @@ pub fn load(settings: &Settings) -> Result<Arc<Library>> {
 /// And it asks for a completion queue that 1,024 peers could fill at once, on every rail. Over TCP that is a ring of 12.6 MB, which
 /// completions walk through, so that a PE grows for hours; over verbs it is more than small devices have (soft-RoCE:
 /// 32,767 entries). With 16 it has room for as much as a rail has under way at most ([`endpoint`]).
-const DEFAULTS: [(&str, &str); 4] = [
+pub(crate) const DEFAULTS: [(&str, &str); 4] = [
     ("FI_OFI_RXM_BUFFER_SIZE", "4096"),
     ("FI_OFI_RXM_MSG_RX_SIZE", "256"),
     ("FI_OFI_RXM_RX_SIZE", "256"),

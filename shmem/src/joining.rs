@@ -1,0 +1,300 @@
+//! Joining a job: what a PE opens, what it tells the others and learns from them, in which order.
+//!
+//! Three exchanges: where everybody runs (by which rails are chosen), everybody's addresses and keys, and whether all GPUs reach all heaps. A PE
+//! that fails on the way takes part to the end, with a card that says so: others must not wait for it.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use symrail_heap::{HeapHandle, PeerMap, Reach, SymmetricHeap};
+use symrail_proxy::channel::{Channel, DEFAULT_REPLIES, DEFAULT_SLOTS, Producer};
+use symrail_proxy::{Engine, Options, Proxy};
+use symrail_transport::Pe;
+use symrail_transport::backend::{self, Choice, HostPes};
+use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
+use symrail_transport::env::{HeapKind, ProxyPoll, Settings};
+use symrail_transport::region::Segment;
+use symrail_transport::topology::allowed_cpus;
+
+use crate::bootstrap::{self, Bootstrap};
+use crate::card::{Card, Hello};
+use crate::context::Contexts;
+use crate::direct;
+use crate::error::{Error, Result};
+use crate::gpu::{Pinned, Shared, gpu_of};
+use crate::observe::figures::Figures;
+use crate::observe::{Reporter, Trace};
+use crate::program_data::ProgramData;
+use crate::runtime::{Runtime, lock, segments};
+use crate::staged::Staged;
+use crate::sync::SyncArea;
+use crate::wire::{Flow, Opener, Wire};
+
+/// The first PE that shares memory with each PE: what all PEs agree on, whatever they could really map.
+fn hosts(handles: &[HeapHandle]) -> Box<[Pe]> {
+    let mut firsts: Vec<(&HeapHandle, Pe)> = Vec::new();
+    let mut first_of = |handle, pe| match firsts.iter().find(|(first, _)| first.may_share(handle)) {
+        Some(&(_, first)) => first,
+        None => {
+            firsts.push((handle, pe));
+            pe
+        }
+    };
+    handles.iter().zip(0..).map(|(handle, pe)| first_of(handle, pe)).collect()
+}
+
+/// Everything of a wire that exists before the peers are known.
+struct Opened {
+    choice: Choice,
+    host: Endpoint,
+    engine: Engine,
+    producers: Vec<Producer>,
+    /// The window's keys, and those of a heap that rails reach and the CPU does not.
+    window: Vec<u8>,
+    direct: Vec<u8>,
+}
+
+impl Runtime {
+    /// Joins the job that this process was started in, with the settings of the environment. Collective.
+    ///
+    /// Call it early: libfabric's own defaults are set in the environment, which C code in other threads must not read
+    /// at that moment.
+    ///
+    /// # Errors
+    /// A setting that is not accepted, no way to reach a peer, PEs that do not agree, a peer that does not come.
+    pub fn init() -> Result<Runtime> {
+        let settings = Settings::from_env()?;
+        let bootstrap = bootstrap::open(&settings)?;
+        Self::join(settings, bootstrap)
+    }
+
+    /// Joins a job over a bootstrap that the caller has opened. Collective.
+    ///
+    /// # Errors
+    /// As for [`Runtime::init`].
+    pub fn join(settings: Settings, mut bootstrap: Box<dyn Bootstrap>) -> Result<Runtime> {
+        let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
+        let mut staged = Staged::new(me, n_pes, &settings)?;
+        // What the runtime needs for itself is in host memory in any case.
+        let mut own = settings.clone();
+        own.heap_kind = HeapKind::Host;
+        let pinned_for = if settings.heap_kind == HeapKind::Pinned { Some(gpu_of(me)?) } else { None };
+        let heap = match pinned_for {
+            // A GPU's kernels know of the heap once and for all.
+            Some(_) => SymmetricHeap::with_growth(me, &own, settings.heap_size as u64)?,
+            None => SymmetricHeap::new(me, &own)?,
+        };
+        let first = segments(&heap);
+        let gpu = staged.as_ref().and_then(Staged::shared).map(Shared::gpu).or(pinned_for.as_ref());
+        let gpu = gpu.and_then(|gpu| gpu.pci());
+        let hello = Hello::new(heap.handle(), allowed_cpus(), gpu);
+        let (handles, host) = Hello::decode_all(&bootstrap.allgather(&hello.encode())?, me)?;
+        let opened = open(&settings, me, n_pes, &host);
+        let (opened, segment) = match opened {
+            Ok(mut opened) => match register(&mut opened, &first, staged.as_ref(), &settings) {
+                Ok(card) => (Ok(opened), card),
+                Err(error) => (Err(error), Vec::new()),
+            },
+            Err(error) => (Err(error), Vec::new()),
+        };
+        let mine = match &opened {
+            Ok(o) => Card::new(&settings, &o.choice, o.fabric(), o.addresses(), segment),
+            Err(_) => Card::without_wire(&settings),
+        };
+        let (window, direct) =
+            opened.as_ref().map_or_else(|_| Default::default(), |o| (o.window.clone(), o.direct.clone()));
+        let mine = match &staged {
+            Some(staged) => {
+                let device = staged.shared().map_or_else(Vec::new, Shared::card);
+                mine.with_staged(staged.len, window, direct, device)
+            }
+            None => mine,
+        };
+        let cards = Card::decode_all(&bootstrap.allgather(&mine.encode())?)?;
+        let mut peers = PeerMap::new(me, n_pes, heap.handle().clone(), heap.base())?;
+        let mut unmapped = None;
+        for (handle, pe) in handles.iter().zip(0..) {
+            if matches!(peers.open(pe, handle)?, Reach::Wire(_)) {
+                unmapped.get_or_insert(pe);
+            }
+        }
+        if let Some(shared) = staged.as_mut().and_then(Staged::shared_mut) {
+            let cards: Vec<_> = cards.iter().map(|card| card.device.clone()).collect();
+            shared.open(&cards, Duration::from_secs(settings.timeout_s))?;
+        }
+        let wire = match (opened, unmapped) {
+            (Ok(opened), _) => connect(opened, &settings, (me, &cards), &first, staged.as_ref()),
+            (Err(error), _) => Err(error),
+        };
+        if let (Err(error), Some(_)) = (&wire, &staged) {
+            return Err(error.clone()); // even this PE's own memory is reached over it
+        }
+        if let (Err(error), Some(pe)) = (&wire, unmapped) {
+            tracing::error!(pe, %error, "a peer cannot be mapped, and there is no wire");
+            return Err(error.clone());
+        }
+        let (wire, producers) = match wire {
+            Ok((wire, producers)) => (Ok(wire), producers),
+            Err(error) => {
+                tracing::info!(%error, "no wire; all PEs are mapped");
+                (Err(error), Vec::new())
+            }
+        };
+        let trace = begin_trace(&settings, me, wire.as_ref().ok());
+        let figures = Figures {
+            pe: me,
+            n_pes,
+            fabric: mine.fabric().to_owned(),
+            heap: settings.heap_size as u64,
+            ..Figures::default()
+        };
+        let reporter = Reporter::start(figures, wire.as_ref().ok().map(Wire::lanes));
+        let reporter =
+            reporter.inspect_err(|error| tracing::warn!(%error, "nobody can look at this PE's figures")).ok();
+        let (base, bases) = (heap.base().as_ptr().expose_provenance(), peers.bases_now());
+        let committed = first.iter().map(|s| s.len as usize).sum();
+        let pinned = pinned_for.map(|gpu| Pinned::new(&gpu, &bases, committed)).transpose()?;
+        // Nobody may be written to before everybody's proxy runs.
+        let all_reached =
+            staged.as_ref().and_then(Staged::shared).is_some_and(|s| s.bases().iter().all(|&base| base != 0));
+        let all_reached = bootstrap.allgather(&[u8::from(all_reached)])?;
+        let device_atomics = all_reached.iter().all(|said| said == &[1]);
+        let mut runtime = Runtime {
+            me,
+            n_pes,
+            settings,
+            native_amo: mine.native_amo,
+            base,
+            committed: AtomicUsize::new(committed),
+            alloc_calls: AtomicU64::new(0),
+            growth_refused: OnceLock::new(),
+            bases,
+            all_mapped: unmapped.is_none() && staged.is_none(),
+            hosts: hosts(&handles),
+            trace,
+            _reporter: reporter,
+            flow: wire.as_ref().map_or_else(|_| Flow::default(), Flow::first),
+            contexts: Contexts::default(),
+            wire,
+            producers,
+            sync: SyncArea::default(),
+            data: ProgramData::default(),
+            bootstrap: Mutex::new(bootstrap),
+            device_atomics,
+            pinned,
+            peers,
+            heap: Mutex::new(heap),
+            staged,
+        };
+        runtime.sync = SyncArea::allocate(&runtime)?;
+        lock(&runtime.bootstrap).barrier()?;
+        Ok(runtime)
+    }
+}
+
+fn open(settings: &Settings, me: Pe, n_pes: u32, host: &HostPes) -> Result<Opened> {
+    let choice = backend::choose(settings, host)?;
+    let policy = Policy::new(settings, choice.native_amo(settings));
+    let host = Endpoint::new(Role::Host, me, n_pes, choice.open(Role::Host, n_pes, settings)?, policy)?;
+    let proxy = Endpoint::new(Role::Proxy, me, n_pes, choice.open(Role::Proxy, n_pes, settings)?, policy)?;
+    let mut engine = Engine::new(proxy, me, n_pes);
+    let mut producers = Vec::with_capacity(settings.proxy_channels);
+    for _ in 0..settings.proxy_channels {
+        let channel = Channel::new(DEFAULT_SLOTS, DEFAULT_REPLIES);
+        let (producer, consumer) = channel.map_err(|e| Error::Channel(e.to_string()))?;
+        engine.add_channel(consumer);
+        producers.push(producer);
+    }
+    for reason in &choice.reasons {
+        tracing::info!("{reason}");
+    }
+    Ok(Opened { choice, host, engine, producers, window: Vec::new(), direct: Vec::new() })
+}
+
+/// Begins the trace that the settings ask for.
+fn begin_trace(settings: &Settings, me: Pe, wire: Option<&Wire>) -> Option<Trace> {
+    let path = settings.trace.as_ref()?;
+    if let Some(wire) = wire {
+        wire.lanes().record();
+    }
+    Trace::begin(path, me)
+        .inspect_err(|error| tracing::warn!(%error, path = %path.display(), "there will be no trace"))
+        .ok()
+}
+
+/// Registers the first segments with both endpoints; gives the card of the first. Memory that the CPU cannot touch is staged.
+fn register(opened: &mut Opened, first: &[Segment], staged: Option<&Staged>, settings: &Settings) -> Result<Vec<u8>> {
+    if let Some(staged) = staged {
+        if opened.engine.endpoint().policy().native_amo {
+            let what = "AMOs by NICs on a heap that they do not reach".into();
+            let remedy = "set SYMRAIL_AMO_PATH=agent, or SYMRAIL_IB_MODE=write-with-imm, on all PEs".into();
+            return Err(symrail_transport::Error::Unsupported { what, by: "staging".into(), remedy }.into());
+        }
+        opened.window = opened.engine.stage(staged.mover()?)?;
+        opened.engine.add_staged_segment(staged.segment());
+        opened.direct = direct::offer(&mut opened.engine, staged, settings)?;
+    }
+    let mut card = Vec::new();
+    for &segment in first {
+        // SAFETY: the heap outlives the endpoints (see the order of `Runtime`'s fields) and never unmaps.
+        unsafe {
+            opened.host.register(segment)?;
+            card = opened.engine.register(segment)?;
+        }
+    }
+    Ok(card)
+}
+
+fn connect(
+    mut opened: Opened,
+    settings: &Settings,
+    (me, cards): (Pe, &[Card]),
+    first: &[Segment],
+    staged: Option<&Staged>,
+) -> Result<(Wire, Vec<Producer>)> {
+    let keys: Vec<_> = cards.iter().map(Card::segment).collect();
+    for (card, pe) in cards.iter().zip(0..) {
+        let Some(addresses) = card.addresses() else { continue };
+        opened.host.connect(pe, &addresses)?;
+        opened.engine.endpoint().connect(pe, &addresses)?;
+    }
+    for segment in first {
+        opened.host.learn(segment.id, &keys)?;
+        opened.engine.endpoint().learn(segment.id, &keys)?;
+    }
+    if staged.is_some() {
+        let windows: Vec<_> = cards.iter().map(|card| card.window.clone()).collect();
+        opened.engine.learn_window(&windows)?;
+        let keys: Vec<_> = cards.iter().map(|card| card.direct.clone()).collect();
+        direct::agree(&mut opened.engine, &keys, settings)?;
+    }
+    let options = Options {
+        spin: settings.proxy_poll == ProxyPoll::Spin,
+        core: opened.choice.proxy_core,
+        spare_core: opened.choice.spare_core,
+    };
+    let system = |e: std::io::Error| Error::System { what: "starting the proxy thread", reason: e.to_string() };
+    let proxy = Proxy::start(opened.engine, options).map_err(system)?;
+    let staged = staged.map(|s| s.base..s.base + s.len);
+    let opener = Opener {
+        policy: *opened.host.policy(),
+        choice: opened.choice,
+        settings: settings.clone(),
+        me,
+        n_pes: cards.len() as u32,
+        peers: cards.iter().map(|card| card.addresses().unwrap_or_default()).collect(),
+        segments: first.iter().map(|&segment| (segment, keys.clone())).collect(),
+    };
+    Ok((Wire::new(opened.host, opener, proxy, staged), opened.producers))
+}
+
+impl Opened {
+    fn fabric(&self) -> String {
+        self.host.caps().first().map_or_else(String::new, |c| c.provider.clone())
+    }
+
+    fn addresses(&self) -> Addresses {
+        Addresses { host: self.host.addresses(), proxy: self.engine.addresses() }
+    }
+}
