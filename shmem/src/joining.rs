@@ -176,6 +176,7 @@ impl Runtime {
             _reporter: reporter,
             flow: wire.as_ref().map_or_else(|_| Flow::default(), Flow::first),
             contexts: Contexts::default(),
+            world: OnceLock::new(),
             wire,
             producers,
             sync: SyncArea::default(),

@@ -18,6 +18,7 @@ use crate::observe::{Reporter, Trace};
 use crate::program_data::ProgramData;
 use crate::staged::{STAGED_OFFSET, Staged};
 use crate::sync::SyncArea;
+use crate::team::World;
 use crate::wire::{Flow, Wire};
 
 /// One PE of a running job.
@@ -50,6 +51,8 @@ pub struct Runtime {
     /// The default context's.
     pub(crate) flow: Flow,
     pub(crate) contexts: Contexts,
+    /// Made when the team of all PEs is first asked for.
+    pub(crate) world: OnceLock<World>,
     pub(crate) producers: Vec<Producer>,
     pub(crate) sync: SyncArea,
     pub(crate) data: ProgramData,

@@ -46,6 +46,13 @@ fn rails_that_do_not_reach_a_heap_are_named_where_they_must() {
 }
 
 #[test]
+fn teams_come_and_go() {
+    for path in [MAPPED, ONE_RAIL] {
+        path.of(Job::new("pe_heap"), 3).args(["teams"]).env("SYMRAIL_HEAP_SIZE", "16M").succeed();
+    }
+}
+
+#[test]
 fn blocks_change_their_size() {
     for path in [MAPPED, ONE_RAIL, ROUND_ROBIN] {
         heap(path, 2, "realloc");

@@ -19,6 +19,9 @@ pub(crate) const SMALL: usize = 4096;
 /// Collectives that may be under way on one team at a time, because a PE that only sends runs ahead.
 pub(crate) const TICKETS: u64 = 8;
 
+/// The number of the area of all PEs' team.
+const WORLD: u32 = 0;
+
 /// Where things are in an area.
 const FLAGS: u64 = 0;
 const COUNTS: u64 = FLAGS + FLAG_BYTES;
@@ -40,7 +43,7 @@ impl Areas {
         let n_pes = runtime.n_pes();
         // Two more than a power of two needs: the PEs beyond it hand in theirs and get the result.
         let rounds = n_pes.next_power_of_two().trailing_zeros() + 2;
-        let mut areas = Areas { base: runtime.base, offset: 0, n_pes, rounds, free: Mutex::new(u64::MAX) };
+        let mut areas = Areas { base: runtime.base, offset: 0, n_pes, rounds, free: Mutex::new(!(1 << WORLD)) };
         let block = runtime.calloc_host(MAX_TEAMS as usize, areas.bytes())?;
         areas.offset = (block.addr() - runtime.base) as u64;
         Ok(areas)
@@ -56,6 +59,16 @@ impl Areas {
         *lock(&self.free)
     }
 
+    /// The area of all PEs' team, which nobody takes.
+    pub fn world(&self) -> Area {
+        self.area(WORLD)
+    }
+
+    fn area(&self, number: u32) -> Area {
+        let offset = self.offset + u64::from(number) * self.bytes() as u64;
+        Area { base: self.base, offset, number, rounds: self.rounds, n_pes: self.n_pes }
+    }
+
     /// Takes the lowest of the areas that all PEs have said to be free; `None` if there is none.
     pub fn take(&self, free_everywhere: u64) -> Option<Area> {
         let number = free_everywhere.trailing_zeros();
@@ -63,8 +76,7 @@ impl Areas {
             return None;
         }
         *lock(&self.free) &= !(1 << number);
-        let offset = self.offset + u64::from(number) * self.bytes() as u64;
-        Some(Area { base: self.base, offset, number, rounds: self.rounds, n_pes: self.n_pes })
+        Some(self.area(number))
     }
 
     /// Gives an area back that no PE will write to any more.

@@ -36,6 +36,12 @@ pub(crate) struct Progress {
     pub gathers: u64,
 }
 
+/// What the team of all PEs has, as long as the job runs.
+pub(crate) struct World {
+    areas: Arc<Areas>,
+    progress: Arc<Mutex<Progress>>,
+}
+
 /// Some of the job's PEs, this one among them. Not for use by two threads at a time: they would have to agree with those
 /// of the other PEs whose turn it is.
 pub struct Team<'rt> {
@@ -43,28 +49,31 @@ pub struct Team<'rt> {
     pub(crate) group: Group,
     plan: Plan,
     pub(crate) area: Area,
-    pub(crate) progress: Mutex<Progress>,
+    pub(crate) progress: Arc<Mutex<Progress>>,
     areas: Arc<Areas>,
 }
 
 impl Runtime {
-    /// The team of all PEs. It takes memory from the heap for itself and all teams split from it. Collective.
+    /// The team of all PEs, which is the same each time. The first time it takes memory from the heap, for all teams that there will be.
+    /// Collective.
     ///
     /// # Errors
     /// The heap is exhausted, or a peer does not answer.
     pub fn team_world(&self) -> Result<Team<'_>> {
-        let areas = Arc::new(Areas::allocate(self)?);
-        let area = areas.take(u64::MAX).ok_or_else(no_area)?;
-        Ok(Team::new(self, self.everybody(), area, areas))
+        let World { areas, progress } = match self.world.get() {
+            Some(world) => world,
+            None => {
+                let areas = Arc::new(Areas::allocate(self)?);
+                self.world.get_or_init(|| World { areas, progress: Arc::default() })
+            }
+        };
+        let (group, area) = (self.everybody(), areas.world());
+        let plan = Plan::new(group, &self.hosts);
+        Ok(Team { runtime: self, group, plan, area, progress: Arc::clone(progress), areas: Arc::clone(areas) })
     }
 }
 
 impl<'rt> Team<'rt> {
-    fn new(runtime: &'rt Runtime, group: Group, area: Area, areas: Arc<Areas>) -> Team<'rt> {
-        let plan = Plan::new(group, &runtime.hosts);
-        Team { runtime, group, plan, area, progress: Mutex::default(), areas }
-    }
-
     /// Which PEs.
     #[inline]
     #[must_use]
@@ -94,11 +103,13 @@ impl<'rt> Team<'rt> {
         }
         let Some(group) = part else { return Ok(None) };
         let area = self.areas.take(free).ok_or_else(no_area)?;
-        Ok(Some(Team::new(self.runtime, group, area, Arc::clone(&self.areas))))
+        let (runtime, areas) = (self.runtime, Arc::clone(&self.areas));
+        let plan = Plan::new(group, &runtime.hosts);
+        Ok(Some(Team { runtime, group, plan, area, progress: Arc::default(), areas }))
     }
 
     /// Waits for all of the team's PEs, then gives up what the team has. Collective over the team. A team that is only
-    /// dropped keeps its place among [`MAX_TEAMS`].
+    /// dropped keeps its place among [`MAX_TEAMS`]; that of all PEs does in any case.
     ///
     /// # Errors
     /// A peer that does not answer.
@@ -106,7 +117,9 @@ impl<'rt> Team<'rt> {
         self.agree(Call::new("end of a team", 0))?;
         // All that was sent to this PE through the area has arrived: it waited for each of the messages.
         self.sync_flags()?;
-        self.areas.give_back(&self.area);
+        if self.area.slot() != self.areas.world().slot() {
+            self.areas.give_back(&self.area);
+        }
         Ok(())
     }
 

@@ -8,6 +8,7 @@
 //! | `exhausted` | more than there is |
 //! | `realloc` | blocks that grow, shrink, move, end |
 //! | `refused` | PE 1's system refuses memory |
+//! | `teams` | the team of all PEs again and again, and teams that come and go |
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use symrail::{Cmp, Result, Runtime, SignalOp, SymSlice};
@@ -24,6 +25,7 @@ fn main() -> std::process::ExitCode {
         "exhausted" => pe::run(exhausted),
         "realloc" => pe::run(realloc),
         "refused" => pe::run(refused),
+        "teams" => pe::run(teams),
         what => panic!("nothing is called {what}"),
     }
 }
@@ -249,4 +251,27 @@ fn refused(rt: &Runtime) -> Result<()> {
     }
     reach(rt, &small, 0, 1000)?;
     small.free()
+}
+
+/// The team of all PEs costs memory once, and is the same whoever holds it; teams that are given up cost nothing.
+fn teams(rt: &Runtime) -> Result<()> {
+    let kept = rt.team_world()?;
+    for round in 0..2000 {
+        let world = rt.team_world()?;
+        if round % 2 == 0 {
+            world.sync()?;
+        } else {
+            kept.sync()?;
+        }
+        if round % 100 == 0
+            && let Some(all) = world.split(Some(world.group()))?
+        {
+            all.sync()?;
+            all.destroy()?;
+        }
+        if round % 3 == 0 {
+            world.destroy()?;
+        }
+    }
+    kept.barrier()
 }
