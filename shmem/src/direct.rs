@@ -5,7 +5,6 @@
 //! [staged](symrail_proxy::stage) in any case is what is small, and all words.
 
 use symrail_proxy::Engine;
-use symrail_transport::Pe;
 use symrail_transport::env::{GpuDirect, Settings};
 
 use crate::error::Result;
@@ -59,12 +58,5 @@ impl Runtime {
         if let (Some(_), Ok(wire)) = (&self.staged, &self.wire) {
             wire.driver().engine().see_writes();
         }
-    }
-
-    /// Whether NICs read and write `pe`'s heap themselves although the CPU cannot touch it.
-    #[must_use]
-    pub fn is_direct(&self, pe: Pe) -> bool {
-        let (Some(staged), Ok(wire)) = (&self.staged, &self.wire) else { return false };
-        wire.driver().engine().endpoint().regions().remote(pe, 0, staged.segment().offset).is_some()
     }
 }
