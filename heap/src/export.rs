@@ -7,10 +7,8 @@ use symrail_transport::rail::Export;
 /// What is handed to rails, and has to live until they have registered it.
 #[derive(Debug)]
 pub enum Exported {
-    /// A dmabuf of all of it.
-    Dmabuf(OwnedFd),
-    /// Nothing but its address.
-    Address,
+    /// Memory of a GPU, by CUDA's number; and a dmabuf of all of it, where there is one.
+    Gpu(i32, Option<OwnedFd>),
     /// The first byte of another mapping.
     Mapping(*mut u8),
 }
@@ -20,8 +18,9 @@ impl Exported {
     #[must_use]
     pub fn as_export(&self) -> Export<'_> {
         match self {
-            Exported::Dmabuf(fd) => Export::Dmabuf { fd: fd.as_fd(), offset: 0 },
-            Exported::Address => Export::Address,
+            Exported::Gpu(ordinal, dmabuf) => {
+                Export::Gpu { ordinal: *ordinal, dmabuf: dmabuf.as_ref().map(OwnedFd::as_fd) }
+            }
             Exported::Mapping(at) => Export::Mapping(*at),
         }
     }

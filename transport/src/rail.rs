@@ -37,6 +37,12 @@ impl LocalKey {
         LocalKey(self.0 | Self::DEVICE)
     }
 
+    /// What the provider has called it.
+    #[must_use]
+    pub fn raw(self) -> u64 {
+        self.0 & !Self::DEVICE
+    }
+
     /// Whether it is that of memory that the CPU does not touch.
     #[must_use]
     pub fn is_device(self) -> bool {
@@ -58,15 +64,14 @@ pub struct DeviceMemory<'a> {
 /// How memory of a device is handed to NICs.
 #[derive(Debug, Clone, Copy)]
 pub enum Export<'a> {
-    /// As a dmabuf, in which it begins at `offset`.
-    Dmabuf {
-        /// The buffer; it may be closed when it has been registered.
-        fd: BorrowedFd<'a>,
-        /// Bytes.
-        offset: u64,
+    /// It is in a GPU.
+    Gpu {
+        /// CUDA's number of the GPU.
+        ordinal: i32,
+        /// All of it as a dmabuf, which may be closed when it has been registered. Without one its address may mean
+        /// something to the kernel, by the vendor's peer-memory module.
+        dmabuf: Option<BorrowedFd<'a>>,
     },
-    /// By its address alone, which means something to a kernel with the vendor's peer-memory module.
-    Address,
     /// By another address of the same bytes, which the CPU does reach: memory that stands in for a device's.
     Mapping(*mut u8),
 }
@@ -204,6 +209,15 @@ pub trait RailSink {
     fn broken(&mut self, fault: Fault);
 }
 
+/// What a rail says that does not reach devices' memory.
+pub(crate) fn unreached(caps: &RailCaps, bytes: usize) -> Error {
+    Error::Unsupported {
+        what: format!("{bytes} bytes of a device's memory, reached by the NIC itself,"),
+        by: format!("rail {} ({})", caps.name, caps.provider),
+        remedy: "let it be staged (SYMRAIL_GPUDIRECT=off)".into(),
+    }
+}
+
 /// One rail of one endpoint. See the module for its contract.
 pub trait Rail: Send {
     /// What it is and can do.
@@ -238,12 +252,7 @@ pub trait Rail: Send {
     /// # Errors
     /// [`Error::Unsupported`] where rails of this kind, or this device's memory, do not permit it; what the provider says.
     unsafe fn register_device(&mut self, memory: DeviceMemory<'_>, _id: u32) -> Result<Registration> {
-        let RailCaps { name, provider, .. } = self.caps();
-        Err(Error::Unsupported {
-            what: format!("{} bytes of a device's memory, reached by the NIC itself,", memory.len),
-            by: format!("rail {name} ({provider})"),
-            remedy: "use SYMRAIL_TRANSPORT=ibverbs, or let it be staged (SYMRAIL_GPUDIRECT=off)".into(),
-        })
+        Err(unreached(self.caps(), memory.len))
     }
 
     /// Forgets what was registered under `id`; unknown ids are ignored.

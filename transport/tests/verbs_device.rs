@@ -112,7 +112,7 @@ fn a_dmabuf_that_is_refused_is_tried_by_its_address() {
     let offer = |base: NonNull<u8>| DeviceMemory {
         base: base.as_ptr(),
         len: LEN,
-        export: Export::Dmabuf { fd: closed.fd.as_fd(), offset: 0 },
+        export: Export::Gpu { ordinal: 0, dmabuf: Some(closed.fd.as_fd()) },
     };
     // SAFETY: the memory is dropped after the rail.
     let registration = unsafe { rail.register_device(offer(closed.open), 7) }.unwrap();
@@ -121,8 +121,9 @@ fn a_dmabuf_that_is_refused_is_tried_by_its_address() {
     let error = unsafe { rail.register_device(offer(closed.closed), 8) }.unwrap_err().to_string();
     println!("{error}");
     assert!(error.contains("ibv_reg_dmabuf_mr") && error.contains(&nic.name), "{error}");
+    let by_address = closed.memory(Export::Gpu { ordinal: 0, dmabuf: None });
     // SAFETY: as above.
-    let error = unsafe { rail.register_device(closed.memory(Export::Address), 8) }.unwrap_err().to_string();
+    let error = unsafe { rail.register_device(by_address, 8) }.unwrap_err().to_string();
     println!("{error}");
     assert!(error.contains("ibv_reg_mr") && error.contains("dmabuf"), "{error}");
     drop(rail);

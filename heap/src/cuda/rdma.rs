@@ -67,7 +67,7 @@ impl Gpu {
             return Err(CudaError::Lacks { gpu: self.ordinal(), what, remedy: "use SYMRAIL_GPUDIRECT=off" });
         }
         if Gpu::driver_version() < FIRST_WITH_DMABUF || self.attribute(SUPPORTED) == 0 {
-            return Ok(Exported::Address);
+            return Ok(Exported::Gpu(self.ordinal(), None));
         }
         self.bind()?;
         let mut fd: i32 = -1;
@@ -78,6 +78,6 @@ impl Gpu {
             cuda!(self.ordinal(), cuMemGetHandleForAddressRange(to, at, bytes as usize, kind, 0))
         }?;
         // SAFETY: a new descriptor that is ours.
-        Ok(Exported::Dmabuf(unsafe { OwnedFd::from_raw_fd(fd) }))
+        Ok(Exported::Gpu(self.ordinal(), Some(unsafe { OwnedFd::from_raw_fd(fd) })))
     }
 }

@@ -80,7 +80,7 @@ impl MockRail {
 
     /// Where the bytes of a local buffer are for the CPU, which plays the NIC here.
     fn reachable(&self, local: LocalBuf) -> *mut u8 {
-        let id = (local.key.0 as u32).wrapping_sub(1);
+        let id = (local.key.raw() as u32).wrapping_sub(1);
         match self.elsewhere.iter().find(|(of, _)| local.key.is_device() && *of == id) {
             Some((_, further)) => local.ptr.wrapping_add(*further),
             None => local.ptr,

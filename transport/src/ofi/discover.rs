@@ -7,9 +7,10 @@ use std::sync::Arc;
 use libfabric_sys as ffi;
 use libfabric_sys::{Info, Libfabric};
 
+use super::endpoint::is_software;
 use super::hints::{self, Ask};
 use super::{Library, fault, shared_memory};
-use crate::env::{AmoPath, NicList, Settings};
+use crate::env::{AmoPath, GpuDirect, HeapKind, NicList, Settings};
 use crate::error::{Error, Result};
 
 /// Providers to use when none is named, best first: real fabrics, then TCP. `shm` is not among them because it cannot
@@ -39,6 +40,8 @@ pub struct Nic {
     pub(super) source: Option<String>,
     /// The provider's own atomics were asked for.
     pub(super) atomics: bool,
+    /// Access to GPUs' memory was.
+    pub(super) gpus: bool,
     pub(super) delivery_complete: bool,
     pub(super) info: Info,
 }
@@ -60,7 +63,7 @@ impl fmt::Display for Nic {
 }
 
 impl Nic {
-    fn new(info: Info, source: Option<&str>, atomics: bool, delivery_complete: bool) -> Self {
+    fn new(info: Info, source: Option<&str>, ask: Ask<'_>, delivery_complete: bool) -> Self {
         let (device, pci, speed) = device_facts(&info);
         let domain = info.domain();
         Nic {
@@ -73,7 +76,8 @@ impl Nic {
             pci,
             speed,
             source: source.map(str::to_owned),
-            atomics,
+            atomics: ask.atomics,
+            gpus: ask.gpus,
             delivery_complete,
             info,
         }
@@ -99,8 +103,8 @@ impl Nic {
         }
         let unique = in_memory.then(shared_memory::unique_name);
         let node = unique.as_deref().or(self.source.as_deref());
-        let infos =
-            hints::negotiate(library, Ask { provider: &self.provider, node, atomics: self.atomics, automatic })?;
+        let (atomics, gpus) = (self.atomics, self.gpus);
+        let infos = hints::negotiate(library, Ask { provider: &self.provider, node, atomics, gpus, automatic })?;
         Ok(infos
             .into_iter()
             .find(|info| in_memory || (info.domain() == self.domain && address_text(info) == self.address)))
@@ -114,13 +118,16 @@ impl Nic {
 /// [`Error::NoRail`] when none fits, listing what there is.
 pub fn discover(library: &Arc<Library>, settings: &Settings) -> Result<Vec<Nic>> {
     let atomics = settings.amo_path == AmoPath::Native;
+    let gpus = settings.heap_kind == HeapKind::Device && settings.gpudirect != GpuDirect::Off;
     let wanted: Vec<String> = match &settings.libfabric_provider {
         Some(name) => vec![full_name(name).to_owned()],
         None => PREFERENCE.map(str::to_owned).to_vec(),
     };
     let mut seen = Vec::new();
     for provider in &wanted {
-        let ask = Ask { provider, node: None, atomics, automatic: false };
+        // Where CPUs move the bytes, they would have to be copied from and to the GPU: that staging does as well.
+        let gpus = gpus && !is_software(provider);
+        let ask = Ask { provider, node: None, atomics, gpus, automatic: false };
         let all = all_of(&library.fabric, ask)?;
         let chosen = match &settings.nic_list {
             None => without_needless_loopback(all.clone()),
@@ -176,7 +183,7 @@ fn all_of(library: &Arc<Libfabric>, ask: Ask<'_>) -> Result<Vec<Nic>> {
     let mut nics: Vec<Nic> = Vec::new();
     for info in infos {
         if !nics.iter().any(|nic| nic.domain == info.domain()) {
-            nics.push(Nic::new(info, None, ask.atomics, delivers));
+            nics.push(Nic::new(info, None, ask, delivers));
         }
     }
     Ok(nics)
@@ -206,7 +213,7 @@ fn named(library: &Arc<Libfabric>, ask: Ask<'_>, all: &[Nic], names: &[String]) 
             let ask = Ask { node: Some(name), ..ask };
             let delivers = hints::delivers(library, ask)?;
             let first = hints::negotiate(library, ask)?.into_iter().find(|info| address_text(info) == *name);
-            chosen.extend(first.map(|info| Nic::new(info, Some(name), ask.atomics, delivers)));
+            chosen.extend(first.map(|info| Nic::new(info, Some(name), ask, delivers)));
         }
     }
     Ok(chosen)

@@ -11,6 +11,9 @@ use libfabric_sys::{Info, Libfabric};
 use super::fault;
 use crate::error::{Error, Result};
 
+/// `FI_HMEM_P2P_REQUIRED` (`rdma/fi_endpoint.h`).
+static HMEM_P2P_REQUIRED: i32 = 1;
+
 /// An open libfabric object, closed when dropped. `T` is one of the `fid_*` structs, all of which start with a `fid`.
 pub(super) struct Object<T>(NonNull<T>);
 
@@ -104,12 +107,12 @@ impl Domain {
         self.object("fi_av_open", table)
     }
 
-    /// Opens an endpoint over `queue` and `addresses`, and enables it.
+    /// Opens an endpoint over `queue` and `addresses`, and enables it. Tells whether it reaches GPUs' memory without the CPU's help.
     pub fn open_endpoint(
         &self,
         queue: &Object<ffi::fid_cq>,
         addresses: &Object<ffi::fid_av>,
-    ) -> Result<Object<ffi::fid_ep>> {
+    ) -> Result<(Object<ffi::fid_ep>, bool)> {
         let mut endpoint = ptr::null_mut();
         // SAFETY: an open domain and the info that it was opened with.
         let code =
@@ -122,9 +125,27 @@ impl Domain {
         // Bound once for each direction: what is posted completes only when asked to, what arrives always does.
         bind(queue.fid(), ffi::FI_TRANSMIT | ffi::FI_SELECTIVE_COMPLETION)?;
         bind(queue.fid(), ffi::FI_RECV)?;
+        let device = self.is_peer_to_peer(&endpoint);
         // SAFETY: an open endpoint with all that it needs bound.
         self.check("fi_enable", unsafe { ffi::fi_enable(endpoint.as_ptr()) })?;
-        Ok(endpoint)
+        Ok((endpoint, device))
+    }
+
+    /// Whether an endpoint that was granted access to GPUs' memory promises to be nothing but the NIC there. Providers may also have the CPU
+    /// copy, by calls of CUDA that wait for kernels which never end.
+    fn is_peer_to_peer(&self, endpoint: &Object<ffi::fid_ep>) -> bool {
+        // SAFETY: a live info.
+        if unsafe { (*self.info.as_ptr()).caps } & ffi::FI_HMEM == 0 {
+            return false;
+        }
+        let (level, option) = (ffi::FI_OPT_ENDPOINT as i32, ffi::FI_OPT_FI_HMEM_P2P as i32);
+        // SAFETY: an open endpoint, and an int as the option says.
+        let code = unsafe {
+            let value = (&raw const HMEM_P2P_REQUIRED).cast();
+            ffi::fi_setopt(endpoint.as_ptr(), level, option, value, size_of_val(&HMEM_P2P_REQUIRED))
+        };
+        let granted = self.check("fi_setopt(FI_OPT_FI_HMEM_P2P)", code);
+        granted.inspect_err(|error| tracing::info!(%error, "GPUs' memory is staged")).is_ok()
     }
 
     /// Turns a libfabric result into an error that names the call and the rail.

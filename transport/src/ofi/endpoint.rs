@@ -18,11 +18,17 @@ use super::{fault, hints};
 use crate::amo::{AmoOp, AmoType};
 use crate::error::{Fault, Result};
 use crate::rail::{
-    Dest, LocalBuf, NativeAmo, Notify, OpId, PostError, Rail, RailCaps, RailSink, Registration, RemoteBuf, WriteOptions,
+    Dest, DeviceMemory, Export, LocalBuf, NativeAmo, Notify, OpId, PostError, Rail, RailCaps, RailSink, Registration,
+    RemoteBuf, WriteOptions, unreached,
 };
 
-/// Providers whose target side is a CPU; parts of a provider's name.
+/// See [`is_software`]; parts of a provider's name.
 const SOFTWARE: [&str; 6] = ["tcp", "net", "sockets", "udp", "shm", "sm2"];
+
+/// Whether a provider's target side is a CPU.
+pub(super) fn is_software(provider: &str) -> bool {
+    provider.split(';').any(|part| SOFTWARE.contains(&part))
+}
 
 /// Providers that connect on their own, and refuse a second connection to an endpoint as long as their end of the first one
 /// lives: `ofi_rxm` for one (`RXM_REJECT_EALREADY`).
@@ -50,6 +56,8 @@ pub(super) struct OfiRail {
 
     atomics: Atomics,
     mode: Mode,
+    /// It reaches GPUs' memory.
+    device: bool,
     wait_fd: Option<RawFd>,
     pub(super) caps: RailCaps,
 }
@@ -81,7 +89,7 @@ impl OfiRail {
             local_registration: Mode::of(&info).local,
             immediate: cq_data >= size_of::<u32>() && caps & ffi::FI_RMA != 0,
             half_open: CONNECTED.iter().any(|name| provider.split(';').any(|part| part == *name)),
-            software: SOFTWARE.iter().any(|name| provider.split(';').any(|part| part == *name)),
+            software: is_software(&provider),
             progress,
         };
         let mode = Mode::of(&info);
@@ -89,7 +97,7 @@ impl OfiRail {
         let mut receives = Receives::new(rx_size);
         let (cq, wait_fd) = domain.open_queue(depth + receives.count() + ARRIVALS, sleeps)?;
         let addresses = domain.open_addresses()?;
-        let endpoint = domain.open_endpoint(&cq, &addresses)?;
+        let (endpoint, device) = domain.open_endpoint(&cq, &addresses)?;
         receives.start(&domain, &endpoint, mode)?;
         let atomics = Atomics::query(&domain);
         let slab = Slab::new(depth as u32);
@@ -104,7 +112,7 @@ impl OfiRail {
         let peers = Peers::new(addresses);
         #[rustfmt::skip]
         let rail = OfiRail {
-            regions, endpoint, receives, slab_region, slab, peers, queue, domain, atomics, mode, wait_fd, caps,
+            regions, endpoint, receives, slab_region, slab, peers, queue, domain, atomics, mode, device, wait_fd, caps,
         };
         tracing::debug!(rail = rail.caps.name, caps = ?rail.caps, wait_fd = ?rail.wait_fd, "opened");
         Ok(rail)
@@ -171,7 +179,16 @@ impl Rail for OfiRail {
 
     unsafe fn register(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<Registration> {
         // SAFETY: forwarded to the caller; regions close before anything else of the rail.
-        unsafe { self.regions.register(&self.domain, &self.endpoint, self.mode, (ptr, len), id) }
+        unsafe { self.regions.register(&self.domain, &self.endpoint, self.mode, (ptr, len), None, id) }
+    }
+
+    unsafe fn register_device(&mut self, memory: DeviceMemory<'_>, id: u32) -> Result<Registration> {
+        let (Export::Gpu { ordinal, .. }, true) = (memory.export, self.device) else {
+            return Err(unreached(self.caps(), memory.len));
+        };
+        let range = (memory.base, memory.len);
+        // SAFETY: as above.
+        unsafe { self.regions.register(&self.domain, &self.endpoint, self.mode, range, Some(ordinal), id) }
     }
 
     fn deregister(&mut self, id: u32) {
@@ -255,7 +272,7 @@ impl Rail for OfiRail {
         self.check_size(local.len, self.caps.max_send, "a message")?;
         let slot = self.take(id)?;
         let iov = libc::iovec { iov_base: local.ptr.cast(), iov_len: local.len };
-        let mut descriptor = local.key.0 as *mut c_void;
+        let mut descriptor = local.key.raw() as *mut c_void;
         let message = ffi::fi_msg {
             msg_iov: &raw const iov,
             desc: &raw mut descriptor,
@@ -321,7 +338,7 @@ unsafe fn rma(
 ) -> isize {
     let iov = libc::iovec { iov_base: local.ptr.cast(), iov_len: local.len };
     let target = ffi::fi_rma_iov { addr: remote.address, len: local.len, key: remote.key };
-    let mut descriptor = local.key.0 as *mut c_void;
+    let mut descriptor = local.key.raw() as *mut c_void;
     let message = ffi::fi_msg_rma {
         msg_iov: &raw const iov,
         desc: &raw mut descriptor,

@@ -40,21 +40,25 @@ pub(super) struct Ask<'a> {
     pub node: Option<&'a str>,
     /// Ask for the provider's own atomics. Not asked for unless used: `tcp;ofi_rxm` then gives up write ordering.
     pub atomics: bool,
+    /// Ask for access to GPUs' memory (`FI_HMEM`).
+    pub gpus: bool,
     /// Ask for automatic progress.
     pub automatic: bool,
 }
 
 /// Everything that the provider offers for the best set of wishes that it accepts, or nothing.
 pub(super) fn negotiate(library: &Arc<Libfabric>, ask: Ask<'_>) -> Result<Vec<Info>> {
-    let offered = |order, threading, atomics| offers(library, Ask { atomics, ..ask }, order, threading, 0);
-    if offered(ffi::FI_ORDER_NONE, ffi::FI_THREAD_UNSPEC, false)?.is_empty() {
+    let offered =
+        |order, threading, (gpus, atomics)| offers(library, Ask { gpus, atomics, ..ask }, order, threading, 0);
+    if offered(ffi::FI_ORDER_NONE, ffi::FI_THREAD_UNSPEC, (false, false))?.is_empty() {
         return Ok(Vec::new());
     }
-    // A provider without atomics is still a provider: it then reports each atomic as unsupported.
-    for atomics in if ask.atomics { &[true, false][..] } else { &[false][..] } {
+    // A provider without these is still a provider: it then reports each atomic, or memory of a GPU, as unsupported.
+    let wishes = [(true, true), (true, false), (false, true), (false, false)];
+    for wish in wishes.into_iter().filter(|wish| wish.0 <= ask.gpus && wish.1 <= ask.atomics) {
         for threading in THREADING {
             for order in ORDERS {
-                let infos = offered(order, threading, *atomics)?;
+                let infos = offered(order, threading, wish)?;
                 if !infos.is_empty() {
                     return Ok(infos);
                 }
@@ -109,7 +113,8 @@ fn offers(
     // SAFETY: the hints are ours alone and have all attribute structs.
     unsafe {
         let raw = &mut *hints.as_ptr();
-        raw.caps = ffi::FI_RMA | ffi::FI_MSG | if ask.atomics { ffi::FI_ATOMIC } else { 0 };
+        let wish = |wanted, what| if wanted { what } else { 0 };
+        raw.caps = ffi::FI_RMA | ffi::FI_MSG | wish(ask.atomics, ffi::FI_ATOMIC) | wish(ask.gpus, ffi::FI_HMEM);
         raw.mode = ffi::FI_CONTEXT | ffi::FI_CONTEXT2;
         (*raw.ep_attr).type_ = ffi::FI_EP_RDM;
         (*raw.tx_attr).msg_order = order;
@@ -117,7 +122,7 @@ fn offers(
         (*raw.rx_attr).msg_order = order;
         let domain = &mut *raw.domain_attr;
         domain.mode = u64::MAX;
-        domain.mr_mode = MR_MODES as i32;
+        domain.mr_mode = (MR_MODES | wish(ask.gpus, ffi::FI_MR_HMEM)) as i32;
         domain.threading = threading;
         domain.control_progress = progress;
         domain.data_progress = progress;

@@ -25,7 +25,7 @@ pub(super) const PRIVATE: u64 = ffi::FI_READ | ffi::FI_WRITE | ffi::FI_SEND | ff
 /// How the provider wants memory registered.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mode {
-    /// Local buffers need a descriptor.
+    /// Local buffers need a descriptor: all of them, or those in GPUs' memory.
     pub local: bool,
     /// Peers address by virtual address, not by offset.
     virtual_addresses: bool,
@@ -38,7 +38,7 @@ impl Mode {
         // SAFETY: a live info.
         let bits = unsafe { (*(*info.as_ptr()).domain_attr).mr_mode } as u64;
         Mode {
-            local: bits & ffi::FI_MR_LOCAL != 0,
+            local: bits & (ffi::FI_MR_LOCAL | ffi::FI_MR_HMEM) != 0,
             virtual_addresses: bits & ffi::FI_MR_VIRT_ADDR != 0,
             endpoint: bits & ffi::FI_MR_ENDPOINT != 0,
         }
@@ -52,7 +52,8 @@ pub(super) struct Regions {
 }
 
 impl Regions {
-    /// See [`Rail::register`](crate::rail::Rail::register).
+    /// See [`Rail::register`](crate::rail::Rail::register), and with a GPU's number
+    /// [`Rail::register_device`](crate::rail::Rail::register_device).
     ///
     /// # Safety
     /// The memory stays mapped as long as the region.
@@ -62,6 +63,7 @@ impl Regions {
         endpoint: &Object<ffi::fid_ep>,
         mode: Mode,
         memory: (*mut u8, usize),
+        gpu: Option<i32>,
         id: u32,
     ) -> Result<Registration> {
         if self.regions.iter().any(|(known, _)| *known == id) {
@@ -76,12 +78,13 @@ impl Regions {
             });
         }
         // SAFETY: forwarded to the caller.
-        let region = unsafe { register(domain, endpoint, mode, memory, SHARED, u64::from(id)) }?;
+        let region = unsafe { register_as(domain, endpoint, mode, memory, gpu, SHARED, u64::from(id)) }?;
         // SAFETY: an open region.
         let (descriptor, key) = unsafe { (ffi::fi_mr_desc(region.as_ptr()), ffi::fi_mr_key(region.as_ptr())) };
         self.regions.push((id, region));
+        let local = LocalKey(descriptor as u64);
         Ok(Registration {
-            local: LocalKey(descriptor as u64),
+            local: if gpu.is_some() { local.of_device() } else { local },
             remote_key: key,
             remote_base: if mode.virtual_addresses { memory.0 as u64 } else { 0 },
         })
@@ -101,27 +104,48 @@ pub(super) unsafe fn register(
     domain: &Domain,
     endpoint: &Object<ffi::fid_ep>,
     mode: Mode,
+    memory: (*mut u8, usize),
+    access: u64,
+    key: u64,
+) -> Result<Object<ffi::fid_mr>> {
+    // SAFETY: forwarded to the caller.
+    unsafe { register_as(domain, endpoint, mode, memory, None, access, key) }
+}
+
+/// The same, of host memory or of that of the GPU with this number of CUDA's.
+///
+/// # Safety
+/// As for [`register`].
+unsafe fn register_as(
+    domain: &Domain,
+    endpoint: &Object<ffi::fid_ep>,
+    mode: Mode,
     (address, length): (*mut u8, usize),
+    gpu: Option<i32>,
     access: u64,
     key: u64,
 ) -> Result<Object<ffi::fid_mr>> {
     let mut region = ptr::null_mut();
-    // SAFETY: an open domain, memory that stays, and our own place for the result.
-    let code = unsafe {
-        ffi::fi_mr_reg(
-            domain.domain.as_ptr(),
-            address.cast::<c_void>(),
-            length,
-            access,
-            0,
-            key,
-            0,
-            &raw mut region,
-            ptr::null_mut(),
-        )
+    let (base, raw) = (address.cast::<c_void>(), domain.domain.as_ptr());
+    let (call, code) = match gpu {
+        None => {
+            // SAFETY: an open domain, memory that stays, and our own place for the result.
+            let code =
+                unsafe { ffi::fi_mr_reg(raw, base, length, access, 0, key, 0, &raw mut region, ptr::null_mut()) };
+            ("fi_mr_reg", code)
+        }
+        Some(gpu) => {
+            let range = libc::iovec { iov_base: base, iov_len: length };
+            // SAFETY: all-zero is a valid attribute struct (its pointers are null).
+            let mut attr: ffi::fi_mr_attr = unsafe { std::mem::zeroed() };
+            (attr.mr_iov, attr.iov_count, attr.access, attr.requested_key) = (&raw const range, 1, access, key);
+            (attr.iface, attr.device.cuda) = (ffi::FI_HMEM_CUDA, gpu);
+            // SAFETY: as above; the attributes live through the call.
+            ("fi_mr_regattr", unsafe { ffi::fi_mr_regattr(raw, &raw const attr, 0, &raw mut region) })
+        }
     };
-    domain.check("fi_mr_reg", code).map_err(|error| with_length(error, length))?;
-    let region = domain.object("fi_mr_reg", region)?;
+    domain.check(call, code).map_err(|error| with_length(error, length))?;
+    let region = domain.object(call, region)?;
     if mode.endpoint {
         // SAFETY: open objects of one domain.
         domain.check("fi_mr_bind", unsafe { ffi::fi_mr_bind(region.as_ptr(), endpoint.fid(), 0) })?;

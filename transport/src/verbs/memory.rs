@@ -94,15 +94,15 @@ impl Memory {
         let DeviceMemory { base, len, export } = memory;
         // SAFETY (both registrations): the caller's promise.
         match export {
-            Export::Dmabuf { fd, offset } => {
-                Self::register_dmabuf(domain, fd, offset, len, base as u64, access).or_else(|refused| {
+            Export::Gpu { dmabuf: Some(fd), .. } => {
+                Self::register_dmabuf(domain, fd, len, base as u64, access).or_else(|refused| {
                     tracing::debug!(rail = %domain.rail, %refused, "no dmabuf; trying the address");
                     // SAFETY: see above.
                     unsafe { Self::register(domain, base, len, access) }.map_err(|_| refused)
                 })
             }
             // SAFETY: see above.
-            Export::Address => unsafe { Self::register(domain, base, len, access) },
+            Export::Gpu { dmabuf: None, .. } => unsafe { Self::register(domain, base, len, access) },
             // SAFETY: see above.
             Export::Mapping(at) => unsafe { Self::register_as(domain, at, base as u64, len, access) },
         }
@@ -112,7 +112,6 @@ impl Memory {
     fn register_dmabuf(
         domain: &Arc<Domain>,
         fd: BorrowedFd<'_>,
-        offset: u64,
         len: usize,
         address: u64,
         access: Access,
@@ -121,7 +120,7 @@ impl Memory {
             return Err(too_old(domain, "registering device memory by dmabuf"));
         };
         // SAFETY: the kernel checks the descriptor and holds the memory behind it; the domain is live.
-        let mr = unsafe { register(domain.pd, offset, len, address, fd.as_raw_fd(), access.flags().cast_signed()) };
+        let mr = unsafe { register(domain.pd, 0, len, address, fd.as_raw_fd(), access.flags().cast_signed()) };
         Self::own(domain, mr, "ibv_reg_dmabuf_mr", len)
     }
 

@@ -317,8 +317,7 @@ impl Chain {
             addr: address,
             // At most the largest message of the port, which has 32 bits.
             length: request.local.len as u32,
-            // The lower half is ibverbs'.
-            lkey: request.local.key.0 as u32,
+            lkey: request.local.key.raw() as u32,
         };
         self.requests[nth] = sys::ibv_send_wr {
             wr_id: work_id(dest, sequence),

@@ -131,6 +131,11 @@ fn mistakes_are_values() {
     // SAFETY: the heap stays.
     let error = unsafe { rail.register(pair.side.heap, HEAP, 7) }.unwrap_err().to_string();
     assert!(error.contains("registered already"), "{error}");
+    let export = Export::Gpu { ordinal: 0, dmabuf: None };
+    // SAFETY: nothing is registered.
+    let error = unsafe { rail.register_device(DeviceMemory { base: pair.side.heap, len: HEAP, export }, 8) };
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("(tcp;ofi_rxm)") && error.contains("SYMRAIL_GPUDIRECT=off"), "{error}");
     rail.deregister(7);
     rail.deregister(7);
 }
