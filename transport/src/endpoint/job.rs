@@ -223,6 +223,15 @@ pub struct Finished {
     pub result: Result<u64, Box<Error>>,
 }
 
+impl Finished {
+    /// Takes that of an issuer's operation with this tag out of many, if it is among them.
+    #[inline]
+    pub fn take(many: &mut Vec<Finished>, issuer: Issuer, tag: u64) -> Option<Finished> {
+        let at = many.iter().rposition(|f| f.issuer == issuer && f.tag == tag)?;
+        Some(many.swap_remove(at))
+    }
+}
+
 /// Source bytes of a job that is under way.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Local {
