@@ -161,6 +161,7 @@ impl<'a> Via<'a> {
     ///
     /// # Safety
     /// The operation's buffers are valid.
+    #[inline]
     pub unsafe fn blocking(&self, pe: Pe, job: Job) -> Result<u64, Error> {
         // SAFETY: the caller's promise, for as long as this call takes.
         unsafe { self.run(self.path_of(&job), pe, job) }
@@ -185,6 +186,7 @@ impl<'a> Via<'a> {
         unsafe { self.run(path, pe, job) }.map(drop)
     }
 
+    #[inline]
     fn path_of(&self, job: &Job) -> Path {
         let staged =
             |range: &Range<usize>| job.highest_offset() >= STAGED_OFFSET || range.contains(&job.local().addr());
@@ -204,6 +206,7 @@ impl<'a> Via<'a> {
     }
 
     /// The same on the host endpoint, which the caller may go on using without taking its lock again.
+    #[inline(always)]
     unsafe fn start_on_host(&self, pe: Pe, job: Job, tagged: Option<()>) -> Result<(InUse<'a>, u64), Error> {
         self.wire.driver.expect_traffic();
         self.keep_fence(Path::Host)?;
@@ -244,6 +247,7 @@ impl<'a> Via<'a> {
         }
     }
 
+    #[inline]
     unsafe fn run(&self, path: Path, pe: Pe, job: Job) -> Result<u64, Error> {
         // SAFETY (both): the caller's promise; this call waits for the end.
         match path {
@@ -252,10 +256,10 @@ impl<'a> Via<'a> {
                 let (mut side, tag) = unsafe { self.start_on_host(pe, job, Some(())) }?;
                 let mut wait = self.wait();
                 loop {
-                    if side.poll_until(|side| !side.finished.is_empty())
-                        && let Some(result) = take(&mut side.finished, HOST, tag)
+                    if side.poll_until(|side| side.endpoint.has_finished())
+                        && let Some(finished) = side.endpoint.take_finished(HOST, tag)
                     {
-                        return result;
+                        return result(finished);
                     }
                     drop(side);
                     wait.step();
@@ -269,8 +273,8 @@ impl<'a> Via<'a> {
                 loop {
                     let mut engine = self.wire.driver.engine();
                     engine.poll();
-                    if let Some(result) = take(engine.host_finished(), self.issuer(), tag) {
-                        return result;
+                    if let Some(finished) = Finished::take(engine.host_finished(), self.issuer(), tag) {
+                        return result(finished);
                     }
                     drop(engine);
                     wait.step();
@@ -382,8 +386,8 @@ impl<'a> Via<'a> {
         loop {
             let mut side = self.host().lock();
             side.poll();
-            if let Some(result) = take(&mut side.finished, HOST, tag) {
-                return result.map(drop);
+            if let Some(finished) = side.endpoint.take_finished(HOST, tag) {
+                return result(finished).map(drop);
             }
             drop(side);
             wait.step();
@@ -391,7 +395,6 @@ impl<'a> Via<'a> {
     }
 }
 
-fn take(finished: &mut Vec<Finished>, issuer: Issuer, tag: u64) -> Option<Result<u64, Error>> {
-    let at = finished.iter().rposition(|f| f.issuer == issuer && f.tag == tag)?;
-    Some(finished.swap_remove(at).result.map_err(|error| *error))
+fn result(finished: Finished) -> Result<u64, Error> {
+    finished.result.map_err(|error| *error)
 }

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use symrail_proxy::Left;
-use symrail_transport::endpoint::job::Finished;
 use symrail_transport::endpoint::{Endpoint, NoAgent};
 
 /// Polls by one holder of the lock: taking it costs as much as a poll.
@@ -23,10 +22,9 @@ pub(super) struct Host {
     awaited: AtomicBool,
 }
 
-/// The host endpoint and what it has finished.
+/// The host endpoint, and what its host threads share.
 pub(super) struct Side {
     pub endpoint: Endpoint,
-    pub finished: Vec<Finished>,
     next_tag: u64,
 }
 
@@ -38,7 +36,7 @@ pub(super) struct InUse<'a> {
 
 impl Host {
     pub fn new(endpoint: Endpoint) -> Host {
-        let side = Mutex::new(Side { endpoint, finished: Vec::new(), next_tag: 0 });
+        let side = Mutex::new(Side { endpoint, next_tag: 0 });
         let [active, gathered, used, awaited] = [const { AtomicBool::new(false) }; 4];
         Host { side, active, gathered, used, awaited }
     }
@@ -105,11 +103,7 @@ impl Side {
 
     #[inline]
     pub fn poll(&mut self) -> usize {
-        let events = self.endpoint.poll(&mut NoAgent);
-        while let Some(finished) = self.endpoint.next_finished() {
-            self.finished.push(finished);
-        }
-        events
+        self.endpoint.poll(&mut NoAgent)
     }
 
     /// Polls a few times, until `done`.

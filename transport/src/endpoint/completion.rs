@@ -110,12 +110,12 @@ impl Sink<'_> {
 impl Core {
     /// Ends a work request that failed, and with it its operation.
     fn end_failed(&mut self, id: u64, op: OpHandle, lane: usize, fault: Fault) {
-        self.retire(id);
         self.fail_request(op, lane, fault);
-        self.release(op);
+        self.abandon(id);
     }
 
     /// Takes a completed work request out of the table and gives back what it held.
+    #[inline(always)]
     pub(super) fn retire(&mut self, id: u64) {
         let Some(request) = self.work.get(id) else { return };
         if let Some(recorder) = &mut self.recorder {
@@ -179,13 +179,15 @@ impl Core {
         self.finish(id);
     }
 
+    #[inline(always)]
     pub(super) fn finish(&mut self, id: OpHandle) {
         let Some(op) = self.ops.get_mut(id) else { return };
         // Operations are large, and not moved out of their table.
-        let Op { pe, issue, value, slot, swap_loop, holds, result, .. } = *op;
+        let Op { pe, issue, value, slot, holds, result, .. } = *op;
+        let word = op.swap_loop.map(|swap_loop| swap_loop.word(pe));
         let outcome = op.fault.take().map_or(Ok(value), Err);
         self.ops.remove(id);
-        self.let_go(pe, swap_loop, holds);
+        self.let_go(pe, word, holds);
         // Work requests that a rail may still read from it have shares of their own.
         if let Some(slot) = slot {
             self.bounce.free(slot);

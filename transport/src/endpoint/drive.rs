@@ -54,7 +54,8 @@ impl Endpoint {
         if !self.core.troubled.is_empty() {
             self.rescue_all();
         }
-        while self.core.bounce.plentiful()
+        while !self.core.followups.is_empty()
+            && self.core.bounce.plentiful()
             && let Some(op) = self.core.followups.pop()
         {
             self.launch_followup(op);
@@ -134,6 +135,19 @@ impl Endpoint {
     #[must_use]
     pub fn waits_for(&self, issuer: Issuer) -> Option<Pe> {
         self.core.ops.ids().filter_map(|id| self.core.ops.get(id)).find(|o| o.issue.issuer == issuer).map(|o| o.pe)
+    }
+
+    /// Whether the end of an operation that had a tag has not been taken yet.
+    #[inline]
+    #[must_use]
+    pub fn has_finished(&self) -> bool {
+        !self.core.finished.is_empty()
+    }
+
+    /// The end of the operation of `issuer` that had this tag, once it has ended.
+    #[inline]
+    pub fn take_finished(&mut self, issuer: Issuer, tag: u64) -> Option<Finished> {
+        Finished::take(&mut self.core.finished, issuer, tag)
     }
 
     /// The next finished operation that had a tag.

@@ -90,7 +90,7 @@ pub(super) struct SwapLoop {
 }
 
 /// An aligned 8-byte word of a PE.
-type Word = (Pe, u64);
+pub(super) type Word = (Pe, u64);
 
 /// An AMO that waits for a loop on its word.
 struct Queued {
@@ -142,7 +142,7 @@ impl SwapLoop {
     }
 
     /// The word that it keeps others from.
-    fn word(&self, pe: Pe) -> Word {
+    pub fn word(&self, pe: Pe) -> Word {
         (pe, self.amo.offset & !7)
     }
 
@@ -174,19 +174,24 @@ impl SwapLoop {
 
 impl Endpoint {
     /// Lets the provider do an AMO, itself or by a loop. The operation waits for it.
-    #[inline]
     pub(super) fn launch_word_amo(&mut self, pe: Pe, op: OpHandle, amo: WordAmo, fetching: bool) {
         let how = self.core.abilities.how(amo.ty, amo.op, fetching);
         if how == How::Itself && self.core.loops.words.is_empty() {
             return self.post_word_amo(pe, op, amo, fetching);
         }
+        self.launch_in_turn(pe, op, amo, fetching);
+    }
+
+    /// The same where loops are to be thought of: its own, or one that has the word.
+    #[cold]
+    fn launch_in_turn(&mut self, pe: Pe, op: OpHandle, amo: WordAmo, fetching: bool) {
         let word = (pe, amo.offset & !7);
         if let Some(queue) = self.core.loops.words.get_mut(&word) {
             queue.push_back(Queued { op, amo, fetching });
             self.core.hold_lane(op, AMO_LANE);
             return self.core.expect(op, 1);
         }
-        if how != How::Itself {
+        if self.core.abilities.how(amo.ty, amo.op, fetching) != How::Itself {
             self.core.loops.words.insert(word, VecDeque::new());
         }
         self.start_word_amo(pe, op, amo, fetching, None);
@@ -217,7 +222,7 @@ impl Endpoint {
         None
     }
 
-    #[inline]
+    #[inline(always)]
     fn post_word_amo(&mut self, pe: Pe, op: OpHandle, amo: WordAmo, fetching: bool) {
         let Some(slot) = self.core.bounce.alloc(8) else { return self.core.fail_full(op) };
         let ptr = self.core.bounce.ptr(slot).as_ptr();
@@ -302,9 +307,9 @@ impl Core {
 
     /// Undoes [`Core::hold_lane`] for an operation that has ended; lets others have its word, if it ended within a loop.
     #[inline]
-    pub(super) fn let_go(&mut self, pe: Pe, swap_loop: Option<SwapLoop>, holds: Option<u8>) {
-        if let Some(swap_loop) = swap_loop {
-            self.loops.ended.push((swap_loop.word(pe), None));
+    pub(super) fn let_go(&mut self, pe: Pe, word: Option<Word>, holds: Option<u8>) {
+        if let Some(word) = word {
+            self.loops.ended.push((word, None));
         }
         if let Some(lane) = holds
             && let Some(c) = self.connection(pe, lane.into())

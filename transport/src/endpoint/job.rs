@@ -223,6 +223,15 @@ pub struct Finished {
     pub result: Result<u64, Box<Error>>,
 }
 
+impl Finished {
+    /// Takes that of an issuer's operation with this tag out of many, if it is among them.
+    #[inline]
+    pub fn take(many: &mut Vec<Finished>, issuer: Issuer, tag: u64) -> Option<Finished> {
+        let at = many.iter().rposition(|f| f.issuer == issuer && f.tag == tag)?;
+        Some(many.swap_remove(at))
+    }
+}
+
 /// Source bytes of a job that is under way.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Local {
@@ -253,4 +262,19 @@ pub(super) struct Op {
     pub since: u32,
     /// The slot that holds a copied source until the operation is complete.
     pub slot: Option<Slot>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_is_told_of_the_end_of_his_own_operation() {
+        let finished = |issuer, tag, value| Finished { issuer, tag, result: Ok(value) };
+        let mut many = vec![finished(0, 1, 10), finished(1, 1, 11), finished(0, 2, 20), finished(1, 3, 30)];
+        let mut take = |issuer, tag| Finished::take(&mut many, issuer, tag).and_then(|f| f.result.ok());
+        assert_eq!(take(0, 3), None);
+        assert_eq!([take(0, 1), take(1, 1), take(0, 2), take(0, 2)], [Some(10), Some(11), Some(20), None]);
+        assert_eq!(take(1, 3), Some(30), "others' stay");
+    }
 }

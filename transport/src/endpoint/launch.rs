@@ -21,6 +21,7 @@ const FLUSHED_MAX: u64 = 64 << 10;
 
 impl Endpoint {
     /// Posts everything that an operation needs on a lane (or, striped, on all).
+    #[inline(always)]
     pub(super) fn launch(&mut self, pe: Pe, job: &Job, op: OpHandle, lane: usize, urgent: bool) {
         match *job {
             Job::Put { dest, source, len } => {

@@ -18,6 +18,10 @@
 //! request behind them all. Where the target's CPU moves the bytes anyway, the smallest puts are requests to its agent
 //! instead, many to a message. An operation that is followed by a quiet at once is better off with a completion or
 //! acknowledgement of its own; `lone` predicts which is the case.
+//!
+//! # Inlining
+//! The steps from a job to its post, and from a completion to the operation's end, are small, and each is called from a few places. They are
+//! inlined by force: a call between two of them takes as many instructions as its step, and asks again what its caller knows.
 
 mod backlog;
 mod completion;

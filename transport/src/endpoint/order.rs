@@ -53,13 +53,18 @@ impl Core {
     }
 
     /// The lane for a new operation, or `None` if it has to wait for earlier ones.
+    #[inline]
     pub(super) fn lane_for(&mut self, pe: Pe, job: &Job, epoch: u32) -> Option<usize> {
         if matches!(job, Job::Get { .. }) {
             // A fence does not order gets. One that cannot go now goes with the others that cannot.
             return self.pick_lane(pe);
         }
-        if !self.peers[pe as usize].deferred.is_empty() {
+        let peer = &self.peers[pe as usize];
+        if !peer.deferred.is_empty() {
             return None;
+        }
+        if peer.epoch == epoch && peer.pinned.is_none() {
+            return self.free_lane(pe, self.needs_one_lane(job));
         }
         self.order_behind(pe, job, epoch)
     }
@@ -79,10 +84,8 @@ impl Core {
             peer.fenced = first.map_or(0, |c| self.connections[c].sent);
             peer.epoch = epoch;
         }
-        // A provider's AMOs have a lane of their own choice.
-        let native = self.policy.native_amo && matches!(job, Job::Amo { .. });
-        // AMOs and signals that a target agent is asked for stay in order, as they do where a PE has one lane for them.
-        let one_lane = native || matches!(job, Job::Ask(ask) if ask.payload.is_empty());
+        let native = self.is_native(job);
+        let one_lane = self.needs_one_lane(job);
         let Some(lane) = self.peers[at].pinned else { return self.free_lane(pe, one_lane) };
         let c: &Connection = &self.connections[connections.start + usize::from(lane)];
         if c.idle() {
@@ -103,6 +106,16 @@ impl Core {
         let writes = matches!(job, Job::Put { .. } | Job::PutSignal { .. }) && !as_message;
         let order = self.caps[usize::from(lane)].order;
         c.keeps_behind(order, self.peers[at].fenced, as_message, writes).then_some(lane.into())
+    }
+
+    fn is_native(&self, job: &Job) -> bool {
+        self.policy.native_amo && matches!(job, Job::Amo { .. })
+    }
+
+    /// A provider's AMOs have a lane of their own choice. AMOs and signals that a target agent is asked for stay in order, as they do
+    /// where a PE has one lane for them.
+    fn needs_one_lane(&self, job: &Job) -> bool {
+        self.is_native(job) || matches!(job, Job::Ask(ask) if ask.payload.is_empty())
     }
 
     fn free_lane(&mut self, pe: Pe, one_lane: bool) -> Option<usize> {

@@ -80,7 +80,7 @@ impl WorkRequest {
 
 impl Endpoint {
     /// Posts a work request, or keeps it until the rail has room.
-    #[inline]
+    #[inline(always)]
     pub(super) fn post(&mut self, mut request: WorkRequest) {
         (request.serial, request.since) = (self.core.next_serial(), self.core.now);
         if let Work::Write { .. } | Work::Flag { .. } | Work::Amo { .. } = request.work
@@ -90,20 +90,19 @@ impl Endpoint {
             request.turn = c.failover.as_ref().and_then(|f| f.turn());
         }
         let id = self.core.work.insert(request);
-        self.post_or_keep(id);
+        self.post_or_keep(id, &request);
     }
 
     /// Posts a work request of the table on its lane, now or as soon as there is room.
-    #[inline]
-    pub(super) fn post_or_keep(&mut self, id: u64) {
-        let Some(request) = self.core.work.get(id) else { return };
+    #[inline(always)]
+    pub(super) fn post_or_keep(&mut self, id: u64, request: &WorkRequest) {
         let (dest, lane) = (request.dest, usize::from(request.lane));
         // An answer may go where the question came from, whatever this end thinks of that lane.
         if self.core.is_down(dest, lane) && !matches!(request.work, Work::Send) {
             return self.core.strand(id);
         }
         if !self.core.backlog[lane].holds(dest) {
-            match self.try_post(id) {
+            match self.try_post(id, request) {
                 Ok(()) => return,
                 Err(PostError::Failed(fault)) => return self.fail(lane, id, fault),
                 Err(PostError::Again) => {}
@@ -119,11 +118,12 @@ impl Endpoint {
         while refused < self.core.backlog[lane].destinations().min(MOST_REFUSED)
             && let Some(id) = self.core.backlog[lane].first()
         {
-            let result = if self.core.is_void(id) {
-                self.core.retire(id);
-                Ok(())
-            } else {
-                self.try_post(id)
+            let result = match self.core.work.get(id).copied() {
+                Some(request) if !self.core.is_void(&request) => self.try_post(id, &request),
+                _ => {
+                    self.core.abandon(id);
+                    Ok(())
+                }
             };
             if let Err(PostError::Again) = result {
                 self.core.backlog[lane].pass();
@@ -139,17 +139,17 @@ impl Endpoint {
         posted
     }
 
+    #[cold]
     fn fail(&mut self, lane: usize, id: u64, fault: crate::error::Fault) {
         let mut nobody = super::completion::NoAgent;
         super::completion::Sink { core: &mut self.core, lane, agent: &mut nobody }.refused(id, fault);
     }
 
-    #[inline]
-    fn try_post(&mut self, id: u64) -> Result<(), PostError> {
+    #[inline(always)]
+    fn try_post(&mut self, id: u64, request: &WorkRequest) -> Result<(), PostError> {
         let core = &mut self.core;
-        let Some(&request) = core.work.get(id) else { return Ok(()) };
         let lane = usize::from(request.lane);
-        let local = core.local_buffer(id, &request)?;
+        let local = core.local_buffer(id, request)?;
         let (dest, more) = (request.dest, request.more);
         let rail = &mut self.rails[lane];
         let counters = &mut core.counters[lane];
@@ -200,9 +200,8 @@ impl Endpoint {
 impl Core {
     /// Whether a work request is of an operation that has failed meanwhile, whose buffers are no longer ours. Messages are sent all
     /// the same, since they are numbered and in buffers of our own.
-    fn is_void(&self, id: u64) -> bool {
-        let of_nothing = |r: &WorkRequest| r.op != 0 && self.ops.get(r.op).is_none();
-        self.work.get(id).is_some_and(|r| !matches!(r.work, Work::Send) && of_nothing(r))
+    fn is_void(&self, request: &WorkRequest) -> bool {
+        !matches!(request.work, Work::Send) && request.op != 0 && self.ops.get(request.op).is_none()
     }
 
     /// The memory that the rail may touch for a work request: the user's own, or a registered copy of it.
@@ -213,11 +212,12 @@ impl Core {
                 let key = self.bounce.key(request.lane.into());
                 Ok(LocalBuf { ptr: request.ptr, len: request.len, key })
             }
-            None => self.users_buffer(id, request),
+            None => self.users_buffer(id),
         }
     }
 
-    fn users_buffer(&mut self, id: u64, request: &WorkRequest) -> Result<LocalBuf, PostError> {
+    fn users_buffer(&mut self, id: u64) -> Result<LocalBuf, PostError> {
+        let Some(&request) = self.work.get(id) else { return Err(PostError::Again) };
         let lane = usize::from(request.lane);
         let len = request.len;
         if !self.caps[lane].local_registration || len == 0 {

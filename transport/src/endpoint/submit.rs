@@ -6,9 +6,9 @@ use super::emulate::{AMO_LANE, How, WordAmo};
 use super::job::{Fetch, Finished, Issue, Job, Op, OpHandle, Source};
 use super::launch::local;
 use super::{Core, Endpoint};
-use crate::amo::{self, AmoType};
+use crate::amo::{self, AmoOp, AmoType};
 use crate::bounce::Slot;
-use crate::error::{Error, Result};
+use crate::error::{Error, Operation, Result};
 use crate::pe::Pe;
 use crate::wire::Request;
 
@@ -96,6 +96,15 @@ impl Endpoint {
     }
 }
 
+#[cold]
+fn undefined(op: AmoOp, ty: AmoType) -> Error {
+    Error::Unsupported {
+        what: format!("{op:?} on {ty:?}"),
+        by: "atomic memory operations".into(),
+        remedy: "use an integer type".into(),
+    }
+}
+
 /// A signal without data is an AMO where providers do both.
 fn signal_as_amo(job: &mut Job) {
     if let Job::PutSignal { len: 0, signal, .. } = *job {
@@ -105,45 +114,47 @@ fn signal_as_amo(job: &mut Job) {
 }
 
 impl Core {
+    #[inline(always)]
     pub(super) fn validate(&self, pe: Pe, job: &Job) -> Result<()> {
         let operation = job.operation();
         self.accepts(operation, pe)?;
-        let word = |offset: u64, size: usize| {
-            if !offset.is_multiple_of(size as u64) {
-                return Err(Error::Misaligned { operation, pe, offset, needed: size });
-            }
-            self.regions.check(operation, pe, offset, size as u64)
-        };
         match *job {
             Job::Put { dest: offset, len, .. } | Job::Get { source: offset, len, .. } => {
                 self.regions.check(operation, pe, offset, len)
             }
             Job::PutSignal { dest, len, signal, .. } => {
                 self.regions.check(operation, pe, dest, len)?;
-                word(signal.offset, 8)
+                self.validate_word(operation, pe, signal.offset, 8)
             }
             Job::Amo { offset, ty, op, .. } => {
                 if !op.defined_on(ty) {
-                    return Err(Error::Unsupported {
-                        what: format!("{op:?} on {ty:?}"),
-                        by: "atomic memory operations".into(),
-                        remedy: "use an integer type".into(),
-                    });
+                    return Err(undefined(op, ty));
                 }
-                word(offset, ty.size())
+                self.validate_word(operation, pe, offset, ty.size())
             }
-            Job::Ask(ask) => {
-                let (bytes, limit) = (ask.payload.len(), self.bounce.largest() - Request::SIZE);
-                if bytes <= limit {
-                    return Ok(());
-                }
-                Err(Error::Unsupported {
-                    what: format!("a request with a payload of {bytes} bytes"),
-                    by: format!("messages, which hold {limit}"),
-                    remedy: "let the target read the bytes from the window".into(),
-                })
-            }
+            Job::Ask(ask) => self.validate_payload(ask.payload.len()),
         }
+    }
+
+    #[inline]
+    fn validate_word(&self, operation: Operation, pe: Pe, offset: u64, size: usize) -> Result<()> {
+        // A word has 4 or 8 bytes.
+        if offset & (size as u64 - 1) != 0 {
+            return Err(Error::Misaligned { operation, pe, offset, needed: size });
+        }
+        self.regions.check(operation, pe, offset, size as u64)
+    }
+
+    fn validate_payload(&self, bytes: usize) -> Result<()> {
+        let limit = self.bounce.largest() - Request::SIZE;
+        if bytes <= limit {
+            return Ok(());
+        }
+        Err(Error::Unsupported {
+            what: format!("a request with a payload of {bytes} bytes"),
+            by: format!("messages, which hold {limit}"),
+            remedy: "let the target read the bytes from the window".into(),
+        })
     }
 
     /// Does an operation on this PE's own memory.

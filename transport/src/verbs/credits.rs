@@ -80,6 +80,7 @@ impl SendQueue {
     }
 
     /// Takes credits for one more work request; `None` when there are none. Gives its sequence number.
+    #[inline(always)]
     pub fn admit(&mut self, credits: &mut Credits, id: Option<OpId>) -> Option<u32> {
         if credits.free == 0 || self.entries.len() == self.depth {
             return None;
@@ -94,6 +95,7 @@ impl SendQueue {
     }
 
     /// Whether the last work request must be signalled, `last_of_chain` or not; if so, counts it as such.
+    #[inline(always)]
     pub fn signal_last(&mut self, credits: &mut Credits, last_of_chain: bool) -> bool {
         let for_id = last_of_chain && self.trailing_ids > 0;
         // A quarter of the queue: often enough that posting goes on while the completion is under way.

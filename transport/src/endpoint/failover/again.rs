@@ -28,8 +28,7 @@ impl Core {
             let (lane, home) = (usize::from(request.lane), usize::from(request.home));
             let over = request.op != 0 && self.has_failed(request.op);
             if over {
-                self.retire(id); // its operation has failed; nobody may count on what it would write
-                self.release(request.op);
+                self.abandon(id); // its operation has failed; nobody may count on what it would write
                 return false;
             }
             if let Work::Amo { .. } = request.work {
@@ -43,8 +42,7 @@ impl Core {
             }
             let reads = matches!(request.work, Work::Read { .. });
             if !reads && self.caps[lane].order.send_after_write && self.has_arrived(&request) {
-                self.retire(id);
-                self.release(request.op);
+                self.abandon(id);
                 return false;
             }
             again.push((request.serial, id));
@@ -114,7 +112,7 @@ impl Endpoint {
             }
             request.serial = self.core.next_serial();
             let id = self.core.work.insert(request);
-            self.post_or_keep(id);
+            self.post_or_keep(id, &request);
         }
         for stream in 0..self.core.lanes(pe) {
             if self.core.way(pe, stream) == Way::Told {

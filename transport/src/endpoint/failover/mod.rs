@@ -143,7 +143,7 @@ impl Core {
 
     /// Whether new operations may use a lane.
     pub(in crate::endpoint) fn is_up(&self, pe: Pe, lane: usize) -> bool {
-        self.state(pe, lane) == State::Up
+        self.down == 0 || self.state(pe, lane) == State::Up
     }
 
     /// Whether nothing may be posted on a lane.
