@@ -304,8 +304,8 @@ fn a_port_that_goes_down_costs_nothing_and_is_used_again() {
     assert!(again.len() == 2 && again.iter().all(|&count| count > 0), "rail 0 is not used again: {again:?}");
 }
 
-/// Longer than a cable is out, and so are the attempts of a NIC: eight times half a second.
-const PATIENT: (&str, &str) = ("SYMRAIL_IB_TIMEOUT", "17");
+/// Longer than a cable is out, and so are the attempts of a NIC: eight times a second.
+const PATIENT: (&str, &str) = ("SYMRAIL_IB_TIMEOUT", "18");
 /// How long a cable is out.
 const PULLED_OUT: Duration = Duration::from_secs(2);
 
