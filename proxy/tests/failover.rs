@@ -264,3 +264,57 @@ fn who_was_given_up_is_used_again_when_a_rail_reaches_it() {
         }
     }
 }
+
+/// Pulls cables out, runs `meanwhile` with two puts of PE 0 to PE 1 under way, one on each lane, plugs the cables in, and sees all done.
+fn puts_while_out(cables: &[usize], meanwhile: impl FnOnce(&Fabric, &mut [Engine], &mut u32)) {
+    let fabric = Fabric::new(7, Mischief { again: 0, delay: 0, renews: true, ..Mischief::default() });
+    let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
+    let mut engines = three_pes(&fabric, &mut memory, false);
+    let (mut clock, source) = (0, [7u64; 16]);
+    cables.iter().for_each(|&rail| fabric.pull_out(rail));
+    for dest in [0, 128] {
+        let job = Job::Put { dest, source: Source::Stable(source.as_ptr().cast()), len: 128 };
+        // SAFETY: the source outlives the engines' use of it.
+        unsafe { engines[0].endpoint().submit(1, job, Issue { issuer: 0, tag: None }) }.unwrap();
+    }
+    meanwhile(&fabric, &mut engines, &mut clock);
+    cables.iter().for_each(|&rail| fabric.plug_in(rail));
+    live(&mut engines, &mut clock, 20);
+    assert!(engines[0].endpoint().take_error(0).is_none_or(|error| panic!("{error}")));
+    assert!(engines[0].endpoint().is_quiet(0), "something is still under way");
+    assert_eq!(memory[1][..32], [7; 32]);
+    engines.iter_mut().for_each(|engine| assert_eq!(engine.endpoint().lanes_down(), 0, "lanes are not used again"));
+}
+
+#[test]
+fn work_leaves_a_port_that_is_down_when_another_way_is_seen_to_work() {
+    puts_while_out(&[0], |_, engines, clock| {
+        assert!(!engines[0].endpoint().is_quiet(0));
+        live(engines, clock, 4);
+        assert!(engines[0].endpoint().is_quiet(0), "it waits for the port");
+    });
+}
+
+#[test]
+fn ports_that_are_all_down_are_waited_for() {
+    // All of PE 0; all of both PEs; one lane at one end and the other lane at the other.
+    for cables in [&[0, 1][..], &[0, 1, 2, 3], &[0, LANES + 1]] {
+        puts_while_out(cables, |_, engines, clock| {
+            live(engines, clock, 10);
+            assert!(!engines[0].endpoint().is_quiet(0), "{cables:?}: nothing can have arrived");
+        });
+    }
+}
+
+/// Each end sees the other's port work for a moment, and its own down again.
+#[test]
+fn a_sign_that_another_way_worked_before_the_port_went_down_again_is_none() {
+    let cables = [0, LANES + 1];
+    puts_while_out(&cables, |fabric, engines, clock| {
+        live(engines, clock, 2);
+        cables.iter().for_each(|&rail| fabric.plug_in(rail));
+        engines[2].poll(); // moves what travels, while the others do not look
+        cables.iter().for_each(|&rail| fabric.pull_out(rail));
+        live(engines, clock, 10);
+    });
+}

@@ -6,7 +6,7 @@
 # The guest sees this machine's files (its own writes are lost when it ends) and runs the command as root in the current
 # directory, with this shell's SYMRAIL_* and RUST_* variables. The command's exit code becomes ours; 125 means that the
 # guest gave none (it hung until the limit, or did not boot).
-#   --rails N   soft-RoCE devices rxe0 … (default 2)          --wire      adds wire0 and wire1, the ends of one cable
+#   --rails N   soft-RoCE devices rxe0 … (default 2)          --wire      adds wire0 to wire3, the ends of cables
 #   --limit S   seconds the guest may run (default 300)       --out DIR   what the command writes to /run/out comes here
 #
 # A test binary:  run.sh target/debug/deps/verbs_rail-… --test-threads=1

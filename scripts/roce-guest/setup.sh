@@ -9,9 +9,9 @@ dir=${ROCE_GUEST_DIR:-$(realpath "$here/../..")/target/roce-guest}
 mkdir -p "$dir"
 dir=$(realpath "$dir")
 
-# `wire` (veth) and packet loss (netem) are for the rails; 9p and overlay show the host's root to the guest.
+# `wire` (veth, bridge) and packet loss (netem) are for the rails; 9p and overlay show the host's root to the guest.
 # libfabric connects by rdma_ucm.
-modules="virtio_pci 9pnet_virtio 9p overlay dummy veth udp_tunnel ip6_udp_tunnel crc32_generic sch_netem
+modules="virtio_pci 9pnet_virtio 9p overlay dummy veth bridge udp_tunnel ip6_udp_tunnel crc32_generic sch_netem
          ib_core ib_uverbs rdma_ucm rdma_rxe"
 
 install_packages() {

@@ -1,5 +1,5 @@
 //! Whole jobs over ibverbs, where there are RDMA devices: `scripts/roce-guest/test.sh` runs them in a guest with soft-RoCE
-//! rails `rxe0` and `rxe1`, which do not reach each other, and `wire0` and `wire1`, the ends of a cable.
+//! rails `rxe0` and `rxe1`, which do not reach each other, and `wire0` to `wire3`, the ends of cables.
 //!
 //! soft-RoCE's atomics are not atomic with the CPU's, so both IB modes are looked at, and what `auto` makes of it.
 #![allow(clippy::unwrap_used)]
@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, socket};
-use symrail_tests::job::{Job, built};
+use symrail_tests::job::{Job, Outcome, built};
 use symrail_tests::path::Path;
 
 const RAILS: (&str, &str) = ("SYMRAIL_NIC_LIST", "rxe0,rxe1");
@@ -47,7 +47,7 @@ const LIBFABRIC: Path = Path { name: "libfabric", provider: Some("verbs;ofi_rxm"
 
 /// Whether the devices are there; says so if not.
 fn devices() -> bool {
-    let there = ["rxe0", "rxe1", "wire0", "wire1"]
+    let there = ["rxe0", "rxe1", "wire0", "wire1", "wire2", "wire3"]
         .iter()
         .all(|device| std::path::Path::new("/sys/class/infiniband").join(device).exists());
     if !there {
@@ -296,65 +296,91 @@ fn the_traffic_class_is_on_the_wire() {
     }
 }
 
-/// Puts, signals and AMOs go on, each once, while a rail's port is down and when it is up again; then the rail is used again.
-#[test]
-fn a_port_that_goes_down_costs_nothing_and_is_used_again() {
-    if !devices() {
-        return;
-    }
+/// Runs `pe_flap` for so many seconds, and `outage` as soon as its PEs have joined.
+fn flap(job: &Job, seconds: u64, outage: impl FnOnce()) -> Outcome {
     let joined = std::env::temp_dir().join(format!("symrail-flap-{}", std::process::id()));
-    let job = AGENT.of(Job::new("pe_flap"), 2).hosts(2).args([OUTAGE_S * 6]).args([joined.display()]).limit(LIMIT);
-    let running = job.start();
+    let running = job.clone().args([seconds]).args([joined.display()]).limit(LIMIT).start();
     let start = Instant::now();
     while !joined.exists() {
         std::thread::sleep(Duration::from_millis(10));
         assert!(start.elapsed() < Duration::from_secs(60), "{:#?}", running.end());
     }
     std::fs::remove_file(&joined).unwrap();
-    run("ip link set rail0 down");
-    std::thread::sleep(Duration::from_secs(OUTAGE_S)); // the outage
-    run("ip link set rail0 up");
+    outage();
     let outcome = running.end();
     assert_eq!(outcome.code, Some(0), "{outcome:#?}");
     println!("{}", outcome.out);
-    let number_before = |words: &str| -> Vec<u64> {
-        let of = |line: &str| line.split(words).next()?.rsplit(' ').next()?.parse().ok();
-        outcome.out.lines().filter(|line| line.contains(words)).filter_map(of).collect()
-    };
-    assert!(number_before(" failures").iter().sum::<u64>() > 0, "nothing failed, so this shows nothing");
-    let again = number_before(" work requests over rxe0 in the end");
+    outcome
+}
+
+/// The numbers that `pe_flap` has printed before these words.
+fn numbers_before(outcome: &Outcome, words: &str) -> Vec<u64> {
+    let of = |line: &str| line.split(words).next()?.rsplit(' ').next()?.parse().ok();
+    outcome.out.lines().filter(|line| line.contains(words)).filter_map(of).collect()
+}
+
+/// Puts, signals and AMOs go on, each once, while a rail's port is down and when it is up again; then the rail is used again.
+#[test]
+fn a_port_that_goes_down_costs_nothing_and_is_used_again() {
+    if !devices() {
+        return;
+    }
+    let outcome = flap(&AGENT.of(Job::new("pe_flap"), 2).hosts(2), OUTAGE_S * 6, || {
+        run("ip link set rail0 down");
+        std::thread::sleep(Duration::from_secs(OUTAGE_S)); // the outage
+        run("ip link set rail0 up");
+    });
+    assert!(numbers_before(&outcome, " failures").iter().sum::<u64>() > 0, "nothing failed, so this shows nothing");
+    let again = numbers_before(&outcome, " work requests over rxe0 in the end");
     assert!(again.len() == 2 && again.iter().all(|&count| count > 0), "rail 0 is not used again: {again:?}");
+}
+
+/// Longer than a cable is out, and so are the attempts of a NIC: eight times a second.
+const PATIENT: (&str, &str) = ("SYMRAIL_IB_TIMEOUT", "18");
+/// How long a cable is out.
+const PULLED_OUT: Duration = Duration::from_secs(2);
+
+/// Runs `pe_flap` over these devices of each PE while cables are out, and shows that nothing came through meanwhile.
+fn flap_without(jacks: &[u32], mode: (&str, &str), devices: [&str; 2], seconds: u64) -> Outcome {
+    let all =
+        |state: &str| run(&jacks.iter().map(|jack| format!("ip link set jack{jack} {state};")).collect::<String>());
+    let job = Path { name: "cables out", env: &[IBVERBS, PATIENT, HEAP, ("SYMRAIL_LOG", "warn")], ..AUTO };
+    let job = job.of(Job::new("pe_flap"), 2).hosts(2).env(mode.0, mode.1);
+    let job = job.env_of(0, RAILS.0, devices[0]).env_of(1, RAILS.0, devices[1]);
+    let outcome = flap(&job, seconds, || {
+        all("down");
+        std::thread::sleep(PULLED_OUT); // the outage
+        all("up");
+    });
+    assert!(outcome.err.contains("waiting for the port"), "nobody noticed, so this shows nothing: {outcome:#?}");
+    let longest = numbers_before(&outcome, " ms");
+    let outage = PULLED_OUT.as_millis() as u64;
+    assert!(longest.iter().any(|&ms| ms > outage / 2), "something came through, so this shows nothing: {outcome:#?}");
+    outcome
 }
 
 /// A port that goes down for less time than NICs go on trying is no reason to give up the only way there is.
 #[test]
 fn an_only_rail_waits_for_its_port() {
+    if devices() {
+        for mode in [BY_AGENT, BY_NIC] {
+            flap_without(&[0], mode, ["wire0", "wire1"], 6);
+        }
+    }
+}
+
+/// Nor are ports that go down together, on all rails at both ends; or on one rail at one end and on the other rail at the other.
+#[test]
+fn of_rails_that_all_are_down_one_waits_for_its_port_and_all_are_used_again() {
     if !devices() {
         return;
     }
-    let carrier = |there: u8| std::fs::write("/sys/class/net/rail0/carrier", there.to_string()).unwrap();
-    for path in [AGENT, NIC] {
-        let joined = std::env::temp_dir().join(format!("symrail-carrier-{}", std::process::id()));
-        let job = path
-            .of(Job::new("pe_flap"), 2)
-            .env(RAILS.0, "rxe0")
-            .env("SYMRAIL_LOG", "warn")
-            .args([6])
-            .args([joined.display()])
-            .limit(LIMIT);
-        let running = job.start();
-        let start = Instant::now();
-        while !joined.exists() {
-            std::thread::sleep(Duration::from_millis(10));
-            assert!(start.elapsed() < Duration::from_secs(60), "{:#?}", running.end());
+    for jacks in [&[0, 1, 2, 3][..], &[0, 3]] {
+        let outcome = flap_without(jacks, BY_AGENT, ["wire0,wire2", "wire1,wire3"], OUTAGE_S * 4);
+        for device in ["wire0", "wire1", "wire2", "wire3"] {
+            let used = numbers_before(&outcome, &format!(" work requests over {device} in the end"));
+            assert!(used.len() == 1 && used[0] > 0, "{device} is not used again: {outcome:#?}");
         }
-        std::fs::remove_file(&joined).unwrap();
-        carrier(0);
-        std::thread::sleep(Duration::from_secs(2)); // the outage
-        carrier(1);
-        let outcome = running.end();
-        assert_eq!(outcome.code, Some(0), "{outcome:#?}");
-        assert!(outcome.err.contains("waiting for the port"), "nobody noticed, so this shows nothing: {outcome:#?}");
     }
 }
 

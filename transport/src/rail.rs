@@ -207,6 +207,8 @@ pub trait RailSink {
     fn immediate(&mut self, immediate: u32);
     /// The rail itself, or work that had no id, failed: nothing unacknowledged on it can be trusted.
     fn broken(&mut self, fault: Fault);
+    /// The port has gone down: see [`Rail::port_down`].
+    fn port_down(&mut self) {}
 }
 
 /// What a rail says that does not reach devices' memory.
@@ -319,10 +321,14 @@ pub trait Rail: Send {
         true
     }
 
-    /// No other rail leads to a destination: that its connection may fail is no reason yet to end it, since there is nothing to move to.
-    fn is_only_way(&mut self, _dest: Dest) {}
+    /// Why nothing comes through at present, if the port is down and the sink has been told of that. No connection is ended for it: if the
+    /// port is up again in time all go on, and whoever has seen another way work may end them ([`Rail::disconnect`]). With rails
+    /// that say this, a message is done when the other end has it.
+    fn port_down(&mut self) -> Option<Fault> {
+        None
+    }
 
-    /// Gives a connection up because the other end has: what is under way on it fails, and `why` is told of what is posted to it.
+    /// Gives a connection up: what is under way on it fails, and `why` is told of what is posted to it.
     fn disconnect(&mut self, _dest: Dest, _why: &Fault) {}
 
     /// Prepares a destination whose connection has failed for another one, and says what the other end needs for its

@@ -266,35 +266,41 @@ fn guest_rail(nth: u32) -> Option<symrail_transport::verbs::Nic> {
 }
 
 #[test]
-fn a_port_that_goes_down_is_reported_and_comes_back() {
+fn a_port_that_goes_down_is_reported_and_ends_no_connection_by_itself() {
     let Some(nic) = guest_rail(0) else { return };
     let mut pair = Pair::new(&nic, &Settings::default(), 8192);
     pair.assert_works(4);
     pair.log_a = Log::default();
+    assert!(pair.a.port_down().is_none());
     run("ip link set rail0 down");
-    let mut accepted = Vec::new();
-    for id in 0..10 {
+    poll_until(&mut pair.a, &mut pair.log_a, "the port's end", |log| log.ports_down == 1);
+    poll_until(&mut pair.b, &mut pair.log_b, "the port's end", |log| log.ports_down == 1);
+    let why = pair.a.port_down().unwrap();
+    println!("{why}");
+    assert!(pair.a.is_connected(0) && pair.b.is_connected(0) && why.retryable);
+    let ids = 0..10;
+    for id in ids.clone() {
         // SAFETY: the memories live as long as the rails.
-        if unsafe { pair.a.write(0, pair.at_a.local(0, 4096), pair.at_b.remote(0), options(Some(id))) }.is_ok() {
-            accepted.push(id);
-        }
+        let post = unsafe { pair.a.write(0, pair.at_a.local(0, 4096), pair.at_b.remote(0), options(Some(id))) };
+        assert!(post.is_ok(), "{post:?}");
     }
-    let count = accepted.len();
-    poll_until(&mut pair.a, &mut pair.log_a, "the port's end", |log| {
-        log.broken.len() == 1 && log.failed.len() + log.done.len() == count
+    // Now somebody knows of another way.
+    pair.a.disconnect(0, &why);
+    pair.b.disconnect(0, &why);
+    poll_until(&mut pair.a, &mut pair.log_a, "all reports", |log| {
+        log.failed.len() + log.done.len() == ids.end as usize
     });
-    poll_until(&mut pair.b, &mut pair.log_b, "the port's end", |log| log.broken.len() == 1);
-    let mut ids: Vec<u64> =
+    let mut ended: Vec<u64> =
         pair.log_a.failed.iter().map(|(id, _)| *id).chain(pair.log_a.done.iter().copied()).collect();
-    ids.sort_unstable();
-    assert_eq!(ids, accepted, "each once");
-    println!("{}", pair.log_a.broken[0]);
+    ended.sort_unstable();
+    assert!(ended.into_iter().eq(ids), "each once");
     // SAFETY: as above.
     let refused = unsafe { pair.a.write(0, pair.at_a.local(0, 8), pair.at_b.remote(0), options(Some(99))) };
     assert!(matches!(refused, Err(PostError::Failed(_))));
     assert_eq!(pair.a.renew(0).unwrap(), None, "the port is still down");
     run("ip link set rail0 up");
     renew(&mut pair);
+    assert!(pair.a.port_down().is_none());
     pair.assert_works(5);
 }
 

@@ -78,6 +78,8 @@ pub struct World {
     pub down: Vec<bool>,
     pub fails_every: u64,
     pub spared: usize,
+    /// Cables are pulled out and plugged in again, instead.
+    pub pulls: bool,
     pub polls: u64,
     pub polls_per_second: u64,
     /// They take long.
@@ -193,14 +195,15 @@ pub fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool,
     }
     let streams = (0..n).map(|_| (0..n).map(|_| Stream::default()).collect()).collect();
     let fails_every = if lanes > 1 && !staged { [0, 100, 500, 2000][random.below(4) as usize] } else { 0 };
+    let pulls = renews && seed.is_multiple_of(2);
     let polls_per_second = [100, 1000][random.below(2) as usize];
-    // Where connections have to be renewed, one lane is left to talk about that.
+    // Where connections have to be renewed, one lane is left to talk about that. When cables are out, one is kept without that.
     let (down, spared) =
-        (vec![false; if hosts { 2 * n * lanes } else { n * lanes }], usize::from(native_amo || renews));
+        (vec![false; if hosts { 2 * n * lanes } else { n * lanes }], usize::from(native_amo || renews && !pulls));
     let (polls, crowds_left) = (0, if staged { 0 } else { 3 });
     #[rustfmt::skip]
     let world = World {
-        pes, streams, random, next_tag: 1, staged, fabric, lanes, down, fails_every, spared, polls, polls_per_second, crowds_left,
+        pes, streams, random, next_tag: 1, staged, fabric, lanes, down, fails_every, spared, pulls, polls, polls_per_second, crowds_left,
     };
     world
 }
@@ -231,19 +234,28 @@ impl World {
         let lane = self.spared + self.random.below((self.lanes - self.spared) as u64) as usize;
         let rail = self.random.below((self.down.len() / self.lanes) as u64) as usize * self.lanes + lane;
         if !self.down[rail] {
-            self.fabric.take_down(rail);
+            self.fail(rail);
         }
         if self.down[rail] || self.random.below(4) == 0 {
-            self.fabric.bring_up(rail);
+            self.mend(rail);
             self.down[rail] = false;
         } else {
             self.down[rail] = true;
         }
     }
 
+    fn fail(&self, rail: usize) {
+        if self.pulls { self.fabric.pull_out(rail) } else { self.fabric.take_down(rail) }
+    }
+
+    fn mend(&self, rail: usize) {
+        self.fabric.bring_up(rail);
+        self.fabric.plug_in(rail);
+    }
+
     /// No more failures.
     pub fn heal(&mut self) {
-        (0..self.down.len()).for_each(|rail| self.fabric.bring_up(rail));
+        (0..self.down.len()).for_each(|rail| self.mend(rail));
         self.fails_every = 0;
     }
 

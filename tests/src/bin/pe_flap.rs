@@ -1,5 +1,5 @@
 //! Two PEs that put, get, signal and add to each other while rails fail, and count exactly. Arguments: for how many seconds; a file to
-//! make when all PEs have joined.
+//! make, once, when all PEs have joined.
 //!
 //! Each sends the other blocks whose signals are added up, each block when the other has said, by a signal, that it has
 //! verified the one before in its place; adds to a counter, which must hold the sum in the end; and fetches and adds, which
@@ -58,7 +58,7 @@ fn exchange(rt: &Runtime, time: Duration) -> Result<()> {
     let mut seen = [0u64; SLOTS];
     let (mut added, mut fetched, mut longest) = (0u64, 0u64, Duration::ZERO);
     rt.barrier_all()?;
-    if let Some(file) = std::env::args().nth(2) {
+    if let Some(file) = std::env::args().nth(2).filter(|_| me == 0) {
         std::fs::write(&file, []).expect(&file);
     }
     let started = Instant::now();

@@ -1,5 +1,6 @@
 //! From what a rail reports back to finished operations.
 
+use super::failover::PortNews;
 use super::job::{Finished, Issuer, Op, OpHandle};
 use super::post::{Work, WorkRequest};
 use super::submit::store;
@@ -30,6 +31,9 @@ impl RailSink for Sink<'_> {
         self.core.retire(id);
         // A message that has left says nothing about the way.
         self.core.reported(dest, self.lane, !matches!(work, Work::Send));
+        if let Work::Probe { instead_of, outage } = work {
+            self.core.port_news.push(PortNews::OtherWay { dest, instead_of, outage });
+        }
         self.core.release(op);
     }
 
@@ -75,6 +79,11 @@ impl RailSink for Sink<'_> {
         // What was posted without a completion is followed by a flush request, whose acknowledgement will not come.
         tracing::warn!(rail = %self.core.caps[self.lane].name, %fault, "a work request without completion failed");
     }
+
+    fn port_down(&mut self) {
+        self.core.outages[self.lane] += 1;
+        self.core.port_news.push(PortNews::Down);
+    }
 }
 
 impl Sink<'_> {
@@ -98,7 +107,7 @@ impl Sink<'_> {
             if rest.is_empty() {
                 self.core.note_use(&request, self.lane);
             }
-            if !self.core.take_if_about_connections(&request) {
+            if !self.core.take_if_about_connections(&request, self.lane) {
                 self.agent.request(self.lane, &request, payload);
             }
             bytes = rest;
@@ -152,7 +161,7 @@ impl Core {
                     op.value = value;
                 }
             }
-            Work::Send => {}
+            Work::Send | Work::Probe { .. } => {}
         }
         for slot in [slot, via].into_iter().flatten() {
             self.bounce.free(slot);

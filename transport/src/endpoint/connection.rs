@@ -74,8 +74,9 @@ impl Connection {
 /// What an endpoint remembers about a peer, over all lanes.
 #[derive(Default)]
 pub(super) struct Peer {
-    /// Lanes to it; 0 until connected.
+    /// Lanes to it, and to its host endpoint; 0 until connected.
     pub lanes: u8,
+    pub host_lanes: u8,
     /// How many of them are not used because they failed, and since when (in seconds) that is all of them.
     pub down: u8,
     pub unreached_since: Option<u32>,

@@ -51,6 +51,9 @@ impl Endpoint {
         if !self.core.about_connections.is_empty() {
             self.heed_connections();
         }
+        if !self.core.port_news.is_empty() {
+            self.heed_ports();
+        }
         if !self.core.troubled.is_empty() {
             self.rescue_all();
         }
@@ -176,6 +179,7 @@ impl Endpoint {
         }
         self.core.give_up_late();
         if self.core.fails_over() {
+            self.look_for_other_ways();
             self.renew_connections();
             self.look_after_lanes();
         }

@@ -48,7 +48,7 @@ use backlog::Backlog;
 pub use completion::NoAgent;
 use connection::{Connection, Peer};
 use emulate::{Abilities, Loops};
-use failover::{Renewal, Use};
+use failover::{PortNews, Renewal, Use, Word};
 use job::{Finished, Op, OpHandle};
 use lone::Lone;
 pub use observe::{LaneCounters, Latency, Record};
@@ -173,9 +173,12 @@ struct Core {
     uses: Vec<Use>,
     /// Lanes that have just been used for the first time.
     to_greet: Vec<(Pe, usize)>,
-    /// Connections that have been broken, and what peers say about such, with the time.
+    /// Connections that have been broken, and what peers say about such.
     renewals: BTreeMap<(Dest, usize), Renewal>,
-    about_connections: Vec<(u32, Request)>,
+    about_connections: Vec<Word>,
+    /// What has been learned of ports that are down, and how often each rail's has gone down.
+    port_news: Vec<PortNews>,
+    outages: Vec<u32>,
     issuers: Vec<IssuerState>,
     finished: Vec<Finished>,
     /// Operations whose data is delivered and whose signal is to be sent.

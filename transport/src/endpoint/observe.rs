@@ -111,7 +111,7 @@ impl Recorder {
         let what = match request.work {
             Work::Write { .. } | Work::Flag { .. } => "write",
             Work::Read { .. } => "read",
-            Work::Send => "send",
+            Work::Send | Work::Probe { .. } => "send",
             Work::Amo { .. } => "atomic",
         };
         // Answers go to host endpoints, which are numbered behind the proxy endpoints.

@@ -59,6 +59,8 @@ impl Endpoint {
             to_greet: Vec::new(),
             renewals: BTreeMap::new(),
             about_connections: Vec::new(),
+            port_news: Vec::new(),
+            outages: vec![0; lanes],
             forgoes_failover: false,
             issuers: vec![],
             finished: Vec::with_capacity(64),
@@ -102,7 +104,8 @@ impl Endpoint {
             }
         }
         if let Some(peer) = self.core.peers.get_mut(pe as usize) {
-            peer.lanes = lanes.min(u8::MAX.into()) as u8;
+            let number = |rails: usize| rails.min(u8::MAX.into()) as u8;
+            (peer.lanes, peer.host_lanes) = (number(lanes), number(self.rails.len().min(addresses.host.len())));
         }
         if lanes > 1 && !self.core.forgoes_failover && Failover::possible(&self.core.caps) {
             self.watch_uses();
@@ -111,9 +114,6 @@ impl Endpoint {
                     c.failover = Some(Box::new(Failover::new(lane)));
                 }
             }
-        } else {
-            // Answers to its host endpoint have no other way either.
-            self.rails.iter_mut().for_each(|rail| [pe, n + pe].into_iter().for_each(|dest| rail.is_only_way(dest)));
         }
         Ok(())
     }

@@ -20,6 +20,9 @@ pub(super) enum Work {
     Read { offset: u64 },
     /// Send a message.
     Send,
+    /// Send a sign of life. When it is there, it shows that there is another way than lane `instead_of`, whose port went down, for
+    /// the `outage`th time.
+    Probe { instead_of: u8, outage: u32 },
     /// Let the provider do an AMO.
     Amo { amo: WordAmo, fetching: bool },
 }
@@ -172,7 +175,7 @@ impl Endpoint {
                 unsafe { rail.read(dest, local, remote, id, more) }?;
                 counters.reads += 1;
             }
-            Work::Send => {
+            Work::Send | Work::Probe { .. } => {
                 // SAFETY: see above.
                 unsafe { rail.send(dest, local, Some(id)) }?;
                 counters.messages += 1;

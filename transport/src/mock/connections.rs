@@ -41,6 +41,11 @@ impl State {
         }
     }
 
+    /// Whether nothing passes between two rails, because a cable is out.
+    pub fn is_pulled_out(&self, from: usize, to: usize) -> bool {
+        self.pulled_out[from] || self.pulled_out[to]
+    }
+
     /// Whether an end takes what is posted to another.
     pub fn is_connected(&self, end: usize, other: usize) -> bool {
         matches!(self.links.get(&(end, other)), None | Some(Link::Connected(..)))
@@ -49,6 +54,7 @@ impl State {
     pub fn renew(&mut self, end: usize, other: usize) -> Option<u64> {
         if self.is_connected(end, other)
             || self.down[end]
+            || self.pulled_out[end]
             || self.reports[end].iter().any(|r| matches!(r, Report::Failed(..)))
         {
             return None;
@@ -80,7 +86,10 @@ impl State {
         let mut fates = HashMap::new();
         let (first, then) = (self.next() as u8, self.next() as u8);
         for flight in cut {
-            let fate = fates.entry((flight.from, flight.to)).or_insert(Fate::Delivered);
+            // What has arrived before the cable was pulled out may not have been acknowledged.
+            let first_fate =
+                if self.is_pulled_out(flight.from, flight.to) { Fate::Unacknowledged } else { Fate::Delivered };
+            let fate = fates.entry((flight.from, flight.to)).or_insert(first_fate);
             if *fate == Fate::Delivered && self.chance(first) {
                 *fate = Fate::Unacknowledged;
             }

@@ -18,6 +18,7 @@ pub(super) enum Report {
     Message(Vec<u8>),
     Immediate(u32),
     Broken(Fault),
+    PortDown,
 }
 
 /// What becomes of something that travels.
@@ -32,6 +33,11 @@ pub(super) enum Fate {
 /// What is said of a rail that is down.
 pub(super) fn of_the_way() -> Fault {
     Fault { code: 104, text: "the mock fabric has taken the rail down".into(), retryable: true }
+}
+
+/// What is said of a rail whose cable is out.
+pub(super) fn of_the_port() -> Fault {
+    Fault { code: 100, text: "the mock fabric has pulled out the cable".into(), retryable: true }
 }
 
 /// One thing that travels.
@@ -66,6 +72,8 @@ pub(super) struct State {
     pub memory: Vec<(usize, u64, usize, usize)>,
     /// Rails that do not work.
     pub down: Vec<bool>,
+    /// Rails through whose ports nothing passes, so that what travels waits.
+    pub pulled_out: Vec<bool>,
     /// Connections over which something has arrived, by their ends, the smaller first.
     pub connections: BTreeSet<(usize, usize)>,
     /// Ends that have had a message over a connection, and the other ends.
@@ -116,12 +124,14 @@ impl State {
                 (earlier.from, earlier.to) != (flight.from, flight.to) || self.may_pass(&flight.cargo, &earlier.cargo)
             };
             let free = self.flights.range(..at).all(|earlier| passes(earlier, &self.flights[at]));
-            if !free || self.chance(self.mischief.delay) {
+            let Flight { from, to, .. } = self.flights[at];
+            if !free || self.is_pulled_out(from, to) || self.chance(self.mischief.delay) {
                 at += 1;
                 continue;
             }
+            let fate = if self.is_joined(from, to) { Fate::Delivered } else { Fate::Lost };
             if let Some(flight) = self.flights.remove(at) {
-                self.deliver(flight, Fate::Delivered);
+                self.deliver(flight, fate);
             }
         }
     }
@@ -138,7 +148,9 @@ impl State {
     pub fn depart(&mut self, flight: Flight) {
         let unknown = self.reports[flight.from].iter().any(|r| matches!(r, Report::Failed(_, f) if f.retryable));
         let believed = self.half_open.remove(&(flight.from, flight.to));
-        if self.down[flight.to] || unknown || believed || !self.is_joined(flight.from, flight.to) {
+        let refused = self.down[flight.to] || !self.is_joined(flight.from, flight.to);
+        // Who gets no answer goes on trying.
+        if unknown || believed || refused && !self.is_pulled_out(flight.from, flight.to) {
             self.deliver(flight, Fate::Lost);
         } else {
             self.flights.push_back(flight);
@@ -248,6 +260,7 @@ impl Fabric {
             flights: VecDeque::new(),
             memory: Vec::new(),
             down: Vec::new(),
+            pulled_out: Vec::new(),
             connections: BTreeSet::new(),
             greeted: BTreeSet::new(),
             half_open: BTreeSet::new(),
@@ -267,6 +280,7 @@ impl Fabric {
         state.reports.push(VecDeque::new());
         state.outstanding.push(0);
         state.down.push(false);
+        state.pulled_out.push(false);
         let mischief = state.mischief;
         drop(state);
         Ok(Box::new(MockRail::new(self.clone(), id, name, mischief)))
@@ -282,6 +296,19 @@ impl Fabric {
     /// It works again.
     pub fn bring_up(&self, number: usize) {
         self.state().down[number] = false;
+    }
+
+    /// The port of a rail goes down: what comes and goes there waits, and nothing fails.
+    pub fn pull_out(&self, number: usize) {
+        let mut state = self.state();
+        if !std::mem::replace(&mut state.pulled_out[number], true) {
+            state.reports[number].push_back(Report::PortDown);
+        }
+    }
+
+    /// The port is up again.
+    pub fn plug_in(&self, number: usize) {
+        self.state().pulled_out[number] = false;
     }
 
     /// The next write over a rail is refused, and what is behind it does not arrive.

@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 
-use super::fabric::{Cargo, Fabric, Flight, Report, State, of_the_way};
+use super::fabric::{Cargo, Fabric, Flight, Report, State, of_the_port, of_the_way};
 use super::mischief::Mischief;
 use crate::amo::{AmoOp, AmoType};
 use crate::error::{Error, Fault, Result};
@@ -235,6 +235,12 @@ impl Rail for MockRail {
         self.peer(dest).map_or(true, |to| self.fabric.state().is_connected(self.id, to))
     }
 
+    fn port_down(&mut self) -> Option<Fault> {
+        let state = self.fabric.state();
+        let told = !state.reports[self.id].iter().any(|report| matches!(report, Report::PortDown));
+        (state.pulled_out[self.id] && told).then(of_the_port)
+    }
+
     fn disconnect(&mut self, dest: Dest, _why: &Fault) {
         if let Ok(to) = self.peer(dest) {
             self.fabric.state().cut_connection(self.id, to);
@@ -266,6 +272,7 @@ impl Rail for MockRail {
                 Report::Message(bytes) => sink.message(&bytes),
                 Report::Immediate(immediate) => sink.immediate(immediate),
                 Report::Broken(fault) => sink.broken(fault),
+                Report::PortDown => sink.port_down(),
             }
         }
         count

@@ -39,8 +39,6 @@ pub(super) struct Peer {
     pub theirs: Option<(Address, u32)>,
     /// The number of our first packet.
     pub psn: u32,
-    /// No other rail leads there.
-    pub is_only_way: bool,
 }
 
 /// What may be done with a destination.
@@ -68,8 +66,8 @@ pub struct VerbsRail {
     pub(super) unposted: Vec<(Option<OpId>, Fault)>,
     /// The rail does not work, for this reason; `true` until it is reported.
     pub(super) down: Option<(Fault, bool)>,
-    /// The port is active.
-    pub(super) port_up: bool,
+    /// The port has gone down, which is not reported yet.
+    pub(super) port_event: bool,
     pub(super) entries: Box<[sys::ibv_wc; BATCH]>,
     /// Calls of `poll`, to look for events once in a while.
     pub(super) polls: u32,
@@ -161,7 +159,7 @@ impl VerbsRail {
             let inline = peers.last().map_or(INLINE, |peer| peer.queue.inline.min(INLINE));
             let queue = QueuePair::new(&domain, shared, depth, inline, &path)?;
             let (sent, state) = (SendQueue::new(queue.depth), PeerState::Waiting);
-            peers.push(Peer { queue, sent, state, theirs: None, psn: address.psn, is_only_way: false });
+            peers.push(Peer { queue, sent, state, theirs: None, psn: address.psn });
         }
         address.qpns = peers.iter().map(|peer| peer.queue.number()).collect();
         let inline = peers.iter().map(|peer| peer.queue.inline).min().unwrap_or(0) as usize;
@@ -196,7 +194,7 @@ impl VerbsRail {
             credits: Credits::new(credits),
             unposted: Vec::new(),
             down: None,
-            port_up: port.state == sys::IBV_PORT_ACTIVE,
+            port_event: false,
             entries: Box::new([sys::ibv_wc::default(); BATCH]),
             polls: 0,
             path,

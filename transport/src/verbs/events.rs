@@ -7,8 +7,6 @@ use super::domain::Domain;
 /// An event, reduced to what a rail does about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
-    /// The port works again.
-    PortUp(u8),
     /// The port went down.
     PortDown(u8),
     /// The port's addresses changed; ours may still be there.
@@ -32,7 +30,6 @@ pub(super) fn next(domain: &Domain) -> Option<(Event, sys::ibv_event_type)> {
     let event = unsafe {
         let port = u8::try_from(raw.element.port_num).unwrap_or(0);
         match raw.event_type {
-            sys::IBV_EVENT_PORT_ACTIVE => Event::PortUp(port),
             sys::IBV_EVENT_PORT_ERR => Event::PortDown(port),
             sys::IBV_EVENT_GID_CHANGE | sys::IBV_EVENT_LID_CHANGE | sys::IBV_EVENT_PKEY_CHANGE => {
                 Event::AddressChange(port)

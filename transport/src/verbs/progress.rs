@@ -42,20 +42,6 @@ impl VerbsRail {
         self.down = Some((why, true));
     }
 
-    /// The port is down. Where there is another way, its work goes there at once. Where there is none, the NIC goes on trying as long
-    /// as it was told to (`IB_TIMEOUT`, `IB_RETRY_CNT`): a port that comes back in time has cost nothing but time.
-    fn give_port_up(&mut self, why: Fault) {
-        if !self.peers.iter().any(|peer| peer.is_only_way) {
-            return self.take_down(why);
-        }
-        tracing::warn!("rail {}: {why}; waiting for the port, since there is no other way", self.caps.name);
-        for index in 0..self.peers.len() {
-            if !self.peers[index].is_only_way {
-                self.fail_peer(index, &why);
-            }
-        }
-    }
-
     /// Takes all asynchronous events.
     pub(super) fn look_for_events(&mut self) {
         while let Some((event, kind)) = events::next(&self.domain) {
@@ -63,10 +49,13 @@ impl VerbsRail {
             let fault = |text: String| Fault { code: kind.cast_signed(), text, retryable: true };
             tracing::info!("rail {}: {text}", self.caps.name);
             match event {
-                Event::PortUp(port) if port == self.path.port => self.port_up = true,
                 Event::PortDown(port) if port == self.path.port => {
-                    self.port_up = false;
-                    self.give_port_up(fault(format!("{text}: port {port} of {}", self.domain.context.device)));
+                    // The NIC goes on trying as long as it was told to (`IB_TIMEOUT`, `IB_RETRY_CNT`).
+                    let name = &self.caps.name;
+                    tracing::warn!(
+                        "rail {name}: {text}; waiting for the port, or for a sign that there is another way"
+                    );
+                    self.port_event = true;
                 }
                 Event::AddressChange(port) if port == self.path.port => {
                     let lid = self.domain.context.query_port(port).map_or(0, |port| port.lid);
@@ -82,9 +71,17 @@ impl VerbsRail {
                     }
                 }
                 Event::Fatal => self.take_down(fault(text)),
-                Event::PortUp(_) | Event::PortDown(_) | Event::AddressChange(_) | Event::Other => {}
+                Event::PortDown(_) | Event::AddressChange(_) | Event::Other => {}
             }
         }
+    }
+
+    /// Why nothing can leave by the port, or come in.
+    pub(super) fn port_fault(&self) -> Option<Fault> {
+        let (number, device) = (self.path.port, &self.domain.context.device);
+        let down = self.domain.context.query_port(number).is_ok_and(|port| port.state != sys::IBV_PORT_ACTIVE);
+        let text = format!("port {number} of {device} is down");
+        down.then_some(Fault { code: libc::ENETDOWN, text, retryable: true })
     }
 
     /// A failed completion in words.
@@ -172,7 +169,7 @@ impl VerbsRail {
         1
     }
 
-    fn report_down(&mut self, sink: &mut dyn RailSink) -> usize {
+    fn report_events(&mut self, sink: &mut dyn RailSink) -> usize {
         let mut reported = 0;
         for (id, why) in self.unposted.drain(..) {
             match id {
@@ -185,6 +182,10 @@ impl VerbsRail {
             && std::mem::take(unreported)
         {
             sink.broken(why.clone());
+            reported += 1;
+        }
+        if std::mem::take(&mut self.port_event) {
+            sink.port_down();
             reported += 1;
         }
         reported
@@ -276,8 +277,8 @@ impl Rail for VerbsRail {
             }
             Err(why) => self.take_down(why),
         }
-        if self.down.is_some() || !self.unposted.is_empty() {
-            reported += self.report_down(sink);
+        if self.down.is_some() || self.port_event || !self.unposted.is_empty() {
+            reported += self.report_events(sink);
         }
         reported
     }
@@ -286,10 +287,9 @@ impl Rail for VerbsRail {
         self.peers.get(dest as usize).is_none_or(|peer| peer.theirs.is_none() || matches!(peer.state, PeerState::Ready))
     }
 
-    fn is_only_way(&mut self, dest: Dest) {
-        if let Some(peer) = self.peers.get_mut(dest as usize) {
-            peer.is_only_way = true;
-        }
+    fn port_down(&mut self) -> Option<Fault> {
+        self.look_for_events();
+        if self.port_event { None } else { self.port_fault() }
     }
 
     fn disconnect(&mut self, dest: Dest, why: &Fault) {
@@ -311,7 +311,9 @@ impl Rail for VerbsRail {
     fn arm(&mut self) -> bool {
         self.flush();
         self.look_for_events();
-        let pending = !self.unposted.is_empty() || self.down.as_ref().is_some_and(|(_, unreported)| *unreported);
+        let pending = self.port_event
+            || !self.unposted.is_empty()
+            || self.down.as_ref().is_some_and(|(_, unreported)| *unreported);
         !pending && self.completions.arm()
     }
 }

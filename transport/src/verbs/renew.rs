@@ -1,7 +1,5 @@
 //! Connections that have failed: made again, when the port works and still has its address.
 
-use verbs_sys as sys;
-
 use super::address::Address;
 use super::endpoint::{Peer, PeerState, VerbsRail, random_psn};
 use super::gid;
@@ -13,7 +11,7 @@ impl VerbsRail {
     /// that failed.
     pub(super) fn renew_connection(&mut self, dest: Dest) -> Result<Option<u64>> {
         self.look_for_events();
-        if !self.unposted.is_empty() || !self.port_up && self.down.is_none() || !self.is_usable_again()? {
+        if !self.unposted.is_empty() || self.port_fault().is_some() || !self.is_usable_again()? {
             return Ok(None);
         }
         let Some(peer) = self.peers.get_mut(dest as usize).filter(|peer| peer.theirs.is_some()) else {
@@ -46,17 +44,13 @@ impl VerbsRail {
         Ok(())
     }
 
-    /// Whether the port works and has its address. If so, the rail does.
+    /// Whether the rail works: if it has failed, it does again when the port has its address.
     fn is_usable_again(&mut self) -> Result<bool> {
         let Some((_, unreported)) = &self.down else { return Ok(true) };
         if *unreported {
             return Ok(false);
         }
         let port = self.domain.context.query_port(self.path.port)?;
-        self.port_up = port.state == sys::IBV_PORT_ACTIVE;
-        if !self.port_up {
-            return Ok(false);
-        }
         // It may have come back at another place in the table.
         let gids = self.domain.context.gids(self.path.port, &port);
         let ours = |gid: &&gid::Gid| gid.raw == self.address.gid && gid.kind == self.address.gid_type;

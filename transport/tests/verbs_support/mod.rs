@@ -63,6 +63,7 @@ pub struct Log {
     pub messages: Vec<Vec<u8>>,
     pub immediates: Vec<u32>,
     pub broken: Vec<Fault>,
+    pub ports_down: usize,
 }
 
 impl RailSink for Log {
@@ -80,6 +81,9 @@ impl RailSink for Log {
     }
     fn broken(&mut self, fault: Fault) {
         self.broken.push(fault);
+    }
+    fn port_down(&mut self) {
+        self.ports_down += 1;
     }
 }
 

@@ -9,7 +9,7 @@ impl Core {
     /// Keeps a work request whose lane is down until another takes it. An AMO waits for its own lane, and for what it was posted behind.
     pub(in crate::endpoint) fn strand(&mut self, id: u64) {
         let Some(&WorkRequest { work, dest, .. }) = self.work.get(id) else { return };
-        if matches!(work, Work::Send) || self.is_gone(dest) {
+        if matches!(work, Work::Send | Work::Probe { .. }) || self.is_gone(dest) {
             // Requests are kept; an answer will be asked for again.
             return self.abandon(id);
         }

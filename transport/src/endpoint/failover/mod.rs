@@ -13,11 +13,12 @@
 //! message was lost and nobody told, acknowledgements fail to come for two seconds, which counts as a fault.
 //!
 //! Where to read: `lane` takes lanes down, tries them and brings them up; `stream` keeps requests, moves them and sends them again; `again`
-//! is for writes and reads; `reconnect` replaces broken connections; `sign` keeps peers from believing in connections that are broken at this end. Here: what is remembered of a
+//! is for writes and reads; `port` decides when a port that is down is a reason to do so; `reconnect` replaces broken connections; `sign` keeps peers from believing in connections that are broken at this end. Here: what is remembered of a
 //! lane, and what others ask about it.
 
 mod again;
 mod lane;
+mod port;
 mod reconnect;
 mod sign;
 mod stream;
@@ -26,7 +27,8 @@ use super::{Core, Role};
 use crate::error::Fault;
 use crate::pe::Pe;
 use crate::rail::{Dest, RailCaps};
-pub(super) use reconnect::Renewal;
+pub(super) use port::PortNews;
+pub(super) use reconnect::{Renewal, Word};
 pub(super) use sign::Use;
 use std::collections::VecDeque;
 use stream::{Kept, Way};
@@ -158,6 +160,12 @@ impl Core {
 
     pub(super) fn lanes(&self, pe: Pe) -> usize {
         usize::from(self.peers[pe as usize].lanes)
+    }
+
+    /// Lanes to an endpoint of a peer, which may be its host endpoint.
+    pub(super) fn lanes_to(&self, dest: Dest) -> usize {
+        let peer = &self.peers[(dest % self.n_pes) as usize];
+        usize::from(if dest < self.n_pes { peer.lanes } else { peer.host_lanes })
     }
 
     /// Lanes on which something may have happened: a host endpoint uses the first alone while that works.

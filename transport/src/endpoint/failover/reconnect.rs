@@ -13,6 +13,15 @@ use crate::error::Fault;
 use crate::rail::Dest;
 use crate::wire::{Request, RequestKind};
 
+/// What a peer has said about a connection.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::endpoint) struct Word {
+    request: Request,
+    /// The lane that it came over, and when.
+    via: usize,
+    since: u32,
+}
+
 /// What is remembered of a connection that has been broken.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::endpoint) struct Renewal {
@@ -24,7 +33,7 @@ pub(in crate::endpoint) struct Renewal {
 
 impl Core {
     /// Takes in a request that is about connections; `false` when it is not.
-    pub(in crate::endpoint) fn take_if_about_connections(&mut self, request: &Request) -> bool {
+    pub(in crate::endpoint) fn take_if_about_connections(&mut self, request: &Request, via: usize) -> bool {
         if !matches!(request.kind, RequestKind::Broken | RequestKind::Offer | RequestKind::Accept) {
             return false;
         }
@@ -32,7 +41,7 @@ impl Core {
         let known = usize::from(request.lane) < self.caps.len() && dest < Endpoint::destinations(self.role, self.n_pes);
         // Each connection has one thing at a time to say, of which one may be answered and one be new.
         if known && self.about_connections.len() < 2 * self.connections.len() + 2 {
-            self.about_connections.push((self.now, *request));
+            self.about_connections.push(Word { request: *request, via, since: self.now });
         }
         true
     }
@@ -51,7 +60,7 @@ impl Endpoint {
     }
 
     fn renew_connection(&mut self, dest: Dest, lane: usize) {
-        self.give_up(dest, lane, "the connection is broken");
+        self.give_up(dest, lane, &lost("the connection is broken"));
         let Some(via) = self.other_lane(dest, lane) else { return };
         let offers = self.core.role == Role::Host || dest <= self.core.me;
         let offer = if offers { self.renew(dest, lane) } else { None };
@@ -73,12 +82,12 @@ impl Endpoint {
     #[cold]
     pub(in crate::endpoint) fn heed_connections(&mut self) {
         let mut waiting = std::mem::take(&mut self.core.about_connections);
-        waiting.retain(|(since, request)| *since == self.core.now && self.heed(request));
+        waiting.retain(|word| word.since == self.core.now && self.heed(word));
         self.core.about_connections.append(&mut waiting);
     }
 
     /// Returns whether this has to be looked at again.
-    fn heed(&mut self, request: &Request) -> bool {
+    fn heed(&mut self, Word { request, via, .. }: &Word) -> bool {
         let (lane, count) = (usize::from(request.lane), request.operand as u32);
         let dest = self.core.answer_to(request.source, request.origin);
         let known = self.core.renewals.entry((dest, lane)).or_default();
@@ -86,15 +95,15 @@ impl Endpoint {
         let new = count.wrapping_sub(known.count).cast_signed() > 0;
         match request.kind {
             RequestKind::Broken if count == known.count && !known.offered => {
-                self.give_up(dest, lane, "the other end has lost the connection");
+                self.give_up(dest, lane, &lost("the other end has lost the connection"));
             }
             RequestKind::Offer if new => {
                 *known = Renewal { count, offered: false };
-                self.give_up(dest, lane, "the other end makes a new connection");
-                return self.accept(dest, lane, request);
+                self.give_up(dest, lane, &lost("the other end makes a new connection"));
+                return self.accept(dest, (lane, *via), request);
             }
             RequestKind::Offer if count == known.count && !self.rails[lane].is_connected(dest) => {
-                return self.accept(dest, lane, request);
+                return self.accept(dest, (lane, *via), request);
             }
             RequestKind::Accept if count == known.count && known.offered => {
                 known.offered = false;
@@ -105,20 +114,23 @@ impl Endpoint {
         false
     }
 
-    /// Takes an offer, unless that has to wait.
-    fn accept(&mut self, dest: Dest, lane: usize, offer: &Request) -> bool {
-        let Some(via) = self.other_lane(dest, lane) else { return true };
+    /// Takes an offer, unless that has to wait. The answer goes the way that the offer came: it has worked, and another may be one
+    /// that the other end is about to renew, too.
+    fn accept(&mut self, dest: Dest, (lane, via): (usize, usize), offer: &Request) -> bool {
+        if via == lane || !self.may_talk_over(dest, via) {
+            return true;
+        }
         let Some(ours) = self.renew(dest, lane) else { return true };
         self.reconnect(dest, lane, offer.second);
         self.tell(RequestKind::Accept, dest, (lane, via), (offer.operand as u32, ours));
         false
     }
 
-    fn give_up(&mut self, dest: Dest, lane: usize, why: &str) {
-        let fault = Fault { code: libc::ENOTCONN, text: why.into(), retryable: true };
-        self.rails[lane].disconnect(dest, &fault);
+    /// Ends a connection, so that others do its work.
+    pub(super) fn give_up(&mut self, dest: Dest, lane: usize, why: &Fault) {
+        self.rails[lane].disconnect(dest, why);
         if dest < self.core.n_pes {
-            self.core.take_down(dest, lane, &fault);
+            self.core.take_down(dest, lane, why);
         }
     }
 
@@ -136,14 +148,16 @@ impl Endpoint {
     }
 
     /// A lane over which a peer may be talked to about another.
-    fn other_lane(&self, dest: Dest, lane: usize) -> Option<usize> {
-        let proxy = dest < self.core.n_pes;
-        (0..self.core.lanes(dest % self.core.n_pes)).find(|&other| {
-            other != lane
-                && self.rails[other].is_connected(dest)
-                && (!proxy || self.core.is_up(dest, other))
-                && !self.core.backlog[other].holds(dest)
-        })
+    fn other_lane(&mut self, dest: Dest, lane: usize) -> Option<usize> {
+        (0..self.core.lanes_to(dest)).find(|&other| other != lane && self.may_talk_over(dest, other))
+    }
+
+    /// Whether something that is said over a lane is likely to arrive.
+    pub(super) fn may_talk_over(&mut self, dest: Dest, lane: usize) -> bool {
+        self.rails[lane].is_connected(dest)
+            && self.core.is_up(dest, lane)
+            && !self.core.backlog[lane].holds(dest)
+            && self.rails[lane].port_down().is_none()
     }
 
     /// Says something about `lane` over another.
@@ -153,4 +167,8 @@ impl Endpoint {
             self.send_small(dest, via, Request { lane: lane as u8, ..request }, slot);
         }
     }
+}
+
+fn lost(why: &str) -> Fault {
+    Fault { code: libc::ENOTCONN, text: why.into(), retryable: true }
 }

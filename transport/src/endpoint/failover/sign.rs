@@ -81,11 +81,19 @@ impl Endpoint {
             // SAFETY: without an id the bytes are copied before the call returns.
             let sent = unsafe { self.rails[lane].send(dest, local, None) };
             tracing::trace!(dest, lane, sent = sent.is_ok(), "a sign of life");
-        } else if let Some(slot) = self.core.bounce.alloc(len) {
+        } else {
+            self.post_sign_of_life(Work::Send, dest, lane);
+        }
+    }
+
+    /// Sends a sign of life, and will be told what becomes of it. Not now, if there is no room.
+    pub(super) fn post_sign_of_life(&mut self, work: Work, dest: Dest, lane: usize) {
+        let len = SIGN_OF_LIFE.len();
+        if let Some(slot) = self.core.bounce.alloc(len) {
             let ptr = self.core.bounce.ptr(slot).as_ptr();
             // SAFETY: the slot has room for it.
             unsafe { ptr.copy_from_nonoverlapping(SIGN_OF_LIFE.as_ptr(), len) };
-            self.post(WorkRequest::new(Work::Send, dest, lane, 0, (ptr, len), Some(slot)));
+            self.post(WorkRequest::new(work, dest, lane, 0, (ptr, len), Some(slot)));
         }
     }
 

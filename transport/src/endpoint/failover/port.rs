@@ -1,0 +1,76 @@
+//! Ports that are down: when that is a reason to give up the connections over them.
+//!
+//! A connection survives when its port is up again before the NIC stops trying. To give it up is therefore right only while there is
+//! another way for its work, and no port tells that: the other end's may be down, too. So wherever a port is down here, a
+//! sign of life is sent over each other lane, and the connection is given up when one of them has arrived, if the port has been
+//! down all the time between.
+//!
+//! So the last lane that works is kept, whatever the two ends see, and in whichever order. If each gave up what the other keeps, then
+//! one did so first, by a sign over the lane that the other gave up later; that port was up when the sign arrived, went down behind
+//! it, and from then on the other end could have its sign only over a lane that was given up by then.
+
+use crate::endpoint::Endpoint;
+use crate::endpoint::post::Work;
+use crate::rail::Dest;
+
+/// What has been learned.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::endpoint) enum PortNews {
+    /// A port has gone down.
+    Down,
+    /// A sign of life has arrived over another lane than that whose port went down for the `outage`th time.
+    OtherWay { dest: Dest, instead_of: u8, outage: u32 },
+}
+
+impl Endpoint {
+    #[cold]
+    pub(in crate::endpoint) fn heed_ports(&mut self) {
+        for news in std::mem::take(&mut self.core.port_news) {
+            match news {
+                PortNews::Down => self.look_for_other_ways(),
+                PortNews::OtherWay { dest, instead_of, outage } => {
+                    let lane = usize::from(instead_of);
+                    if self.core.outages[lane] == outage
+                        && let Some(fault) = self.rails[lane].port_down()
+                    {
+                        self.give_up(dest, lane, &fault);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Wherever a port is down, sends signs of life over other lanes. Once a second, and when one goes down.
+    pub(in crate::endpoint) fn look_for_other_ways(&mut self) {
+        for lane in 0..self.rails.len() {
+            if self.rails[lane].port_down().is_none() {
+                continue;
+            }
+            for dest in 0..Endpoint::destinations(self.core.role, self.core.n_pes) {
+                let fails_over = self.core.failover(dest % self.core.n_pes, lane).is_some();
+                if fails_over && lane < self.core.lanes_to(dest) && self.rails[lane].is_connected(dest) {
+                    self.probe_others(dest, lane);
+                }
+            }
+        }
+    }
+
+    fn probe_others(&mut self, dest: Dest, lane: usize) {
+        let work = Work::Probe { instead_of: lane as u8, outage: self.core.outages[lane] };
+        for other in (0..self.core.lanes_to(dest)).filter(|&other| other != lane) {
+            if !self.is_probed(dest, other, lane) && self.may_talk_over(dest, other) {
+                self.post_sign_of_life(work, dest, other);
+            }
+        }
+    }
+
+    /// Whether a sign of life is under way over `lane` on account of this outage of another.
+    fn is_probed(&self, dest: Dest, lane: usize, instead_of: usize) -> bool {
+        let core = &self.core;
+        core.work.ids().filter_map(|id| core.work.get(id)).any(|request| {
+            let this = |of, outage| usize::from(of) == instead_of && outage == core.outages[instead_of];
+            let probe = matches!(request.work, Work::Probe { instead_of, outage } if this(instead_of, outage));
+            probe && request.dest == dest && usize::from(request.lane) == lane
+        })
+    }
+}
