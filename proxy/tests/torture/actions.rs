@@ -5,7 +5,7 @@ use symrail_transport::endpoint::job::{Fetch, Job, Signal, Source};
 
 use crate::pe::Memory;
 use crate::world::{
-    A, B, BLOCK, BLOCK_MAX, CROWD, CROWD_BYTES, CROWD_SIZE, LAST, PART, SIGNAL, STAGED_BLOCK_MAX, SUM, World,
+    A, B, BLOCK, BLOCK_MAX, CROWD, CROWD_BYTES, CROWD_SIZE, LAST, NOISE, PART, SIGNAL, STAGED_BLOCK_MAX, SUM, World,
 };
 
 impl World {
@@ -79,6 +79,11 @@ impl World {
         let jobs = [[put(part + A), put(part + B)], [put(part + A), set(part + B)], [set(part + A), put(part + B)]];
         for job in jobs[self.random.below(3) as usize] {
             self.pes[source].fence();
+            // What comes second after a fence is behind it, too.
+            if self.random.below(2) == 0 {
+                let noise = if self.random.below(2) == 0 { put(part + NOISE) } else { set(part + NOISE) };
+                self.submit(source, target, noise, None);
+            }
             self.submit(source, target, job, None);
             if self.random.below(2) == 0 {
                 self.poll_one();

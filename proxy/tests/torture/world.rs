@@ -24,6 +24,8 @@ pub const B: u64 = 64;
 pub const SUM: u64 = 128;
 pub const SIGNAL: u64 = 192;
 pub const LAST: u64 = 256;
+/// Where puts go that nobody looks at.
+pub const NOISE: u64 = 320;
 pub const BLOCK: u64 = 4096;
 pub const BLOCK_MAX: u64 = 32 << 10;
 /// Behind the longest block: where crowds of so many puts of so many bytes go.
