@@ -4,41 +4,24 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use symrail_proxy::channel::Producer;
-use symrail_transport::Pe;
+use symrail_kernels::cpu::DeviceParts;
 
 use crate::runtime::Runtime;
 
-/// A PE's heap in host memory and its channels. Valid as long as the runtime.
-#[derive(Debug, Clone)]
-pub struct DeviceHandles {
-    /// This PE.
-    pub me: Pe,
-    /// How many PEs there are.
-    pub n_pes: u32,
-    /// The first byte of this PE's heap.
-    pub base: usize,
-    /// Bytes of every PE's heap that have memory behind them now.
-    pub committed: usize,
-    /// For each PE where its heap is mapped here; 0 where it is reached over the wire.
-    pub bases: Arc<[usize]>,
-    /// The channels; no host thread pushes to them.
-    pub channels: Vec<Producer>,
-    /// How long anything is waited for.
-    pub timeout: Duration,
-}
-
 impl Runtime {
-    /// What a device of this PE works with. The channels belong to one device at a time.
+    /// What a CPU device of this PE is made of, whose waiting threads call `progress` (see [`DeviceParts::progress`]). Valid as long as the
+    /// runtime. The channels belong to one device at a time, and no host thread pushes to them.
     #[must_use]
-    pub fn device_handles(&self) -> DeviceHandles {
-        DeviceHandles {
+    pub fn cpu_device_parts(&self, progress: Arc<dyn Fn() -> bool + Send + Sync>) -> DeviceParts {
+        DeviceParts {
             me: self.me,
             n_pes: self.n_pes,
-            base: self.base,
-            committed: self.committed.load(Ordering::Relaxed),
-            bases: Arc::clone(&self.bases),
-            channels: self.producers().to_vec(),
+            heap_base: self.base,
+            heap_size: self.committed.load(Ordering::Relaxed) as u64,
+            peer_bases: Arc::clone(&self.bases),
+            producers: self.producers().to_vec(),
+            progress,
+            direct_amos: self.cpu_performs_amos(),
             timeout: Duration::from_secs(self.settings.timeout_s),
         }
     }

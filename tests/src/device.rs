@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use symrail::{Runtime, SymSlice};
-use symrail_kernels::cpu::{DeviceError, DeviceParts, DeviceView, Element, Symmetric};
+use symrail_kernels::cpu::{DeviceError, DeviceView, Element, Symmetric};
 
 /// What a device sees of the PE. Its threads leave progress to the proxy thread.
 ///
@@ -11,20 +11,8 @@ use symrail_kernels::cpu::{DeviceError, DeviceParts, DeviceView, Element, Symmet
 /// The runtime's parts contradict one another.
 #[must_use]
 pub fn view(rt: &Runtime) -> DeviceView {
-    let handles = rt.device_handles();
-    let parts = DeviceParts {
-        me: handles.me,
-        n_pes: handles.n_pes,
-        heap_base: handles.base,
-        heap_size: handles.committed as u64,
-        peer_bases: handles.bases,
-        producers: handles.channels,
-        progress: Arc::new(|| false),
-        direct_amos: rt.cpu_performs_amos(),
-        timeout: handles.timeout,
-    };
     // SAFETY: the bases are those of the runtime's mappings; the view is used while the runtime lives.
-    unsafe { DeviceView::new(parts) }.unwrap()
+    unsafe { DeviceView::new(rt.cpu_device_parts(Arc::new(|| false))) }.unwrap()
 }
 
 /// A slice, as the device names it.
@@ -36,6 +24,6 @@ pub fn name<S: symrail::Symmetric, T: Element>(
     rt: &Runtime,
     slice: &SymSlice<'_, S>,
 ) -> Result<Symmetric<T>, DeviceError> {
-    let offset = slice.as_ptr().addr() - rt.device_handles().base;
-    view.symmetric(offset as u64, slice.len() as u64)
+    let offset = rt.symmetric_offset(slice.as_ptr().cast(), 0).unwrap_or(u64::MAX);
+    view.symmetric(offset, slice.len() as u64)
 }

@@ -3,8 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use symrail::Runtime;
-use symrail::device::DeviceHandles;
-use symrail_kernels::cpu::{Compare, DeviceError, DeviceParts, DeviceView, Grid, SignalOp, Symmetric, Thread};
+use symrail_kernels::cpu::{Compare, DeviceError, DeviceView, Grid, SignalOp, Symmetric, Thread};
 
 use super::carrier::Carrier;
 use super::error::{Error, Result};
@@ -16,10 +15,8 @@ pub fn launch(
     bytes: usize,
     kernel: impl FnMut(&mut Device<'_>) -> Result<()> + Send,
 ) -> Result<()> {
-    let handles = runtime.device_handles();
-    // An area outside of it is refused by the view.
-    let offset = base.addr().wrapping_sub(handles.base) as u64;
-    let view = view(runtime, handles)?;
+    let offset = runtime.symmetric_offset(base, bytes)?;
+    let view = view(runtime)?;
     let area = view.symmetric::<u8>(offset, bytes as u64)?;
     let words = view.symmetric::<u64>(offset, bytes as u64 / 8)?;
     let address = base.expose_provenance();
@@ -60,22 +57,12 @@ impl From<DeviceError> for Error {
     }
 }
 
-fn view(runtime: &Arc<Runtime>, handles: DeviceHandles) -> Result<DeviceView> {
+fn view(runtime: &Arc<Runtime>) -> Result<DeviceView> {
     let driver = Arc::clone(runtime);
-    let parts = DeviceParts {
-        me: handles.me,
-        n_pes: handles.n_pes,
-        heap_base: handles.base,
-        heap_size: handles.committed as u64,
-        peer_bases: handles.bases,
-        producers: handles.channels,
-        progress: Arc::new(move || {
-            driver.progress();
-            false
-        }),
-        direct_amos: runtime.cpu_performs_amos(),
-        timeout: handles.timeout,
-    };
+    let parts = runtime.cpu_device_parts(Arc::new(move || {
+        driver.progress();
+        false
+    }));
     // SAFETY: the bases are those of the runtime's mappings, which live as long as it, and the view holds the runtime.
     Ok(unsafe { DeviceView::new(parts) }?)
 }
