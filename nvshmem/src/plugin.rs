@@ -11,7 +11,7 @@ use symrail_proxy::session::{Context, Progress, Session};
 use symrail_proxy::stage::WINDOW_BYTES;
 use symrail_transport::Pe;
 use symrail_transport::backend::{self, HostPes};
-use symrail_transport::env::{HeapKind, Settings};
+use symrail_transport::env::{GpuDirect, HeapKind, Settings};
 use symrail_transport::topology::allowed_cpus;
 
 use crate::abi::{Bootstrap, qp};
@@ -86,10 +86,16 @@ impl Plugin {
         Ok(())
     }
 
-    /// Memory of the GPU in a form that NICs may find it by, if there is one.
-    pub fn export(&self, at: u64, bytes: u64) -> Option<Exported> {
-        let exported = self.gpu.get()?.export(at, bytes);
-        exported.inspect_err(|error| tracing::info!(%error, bytes, "all that concerns this memory is staged")).ok()
+    /// Memory of the GPU in a form that NICs may find it by, if there is one and the settings let them.
+    pub fn export(&self, at: u64, bytes: u64) -> Result<Option<Exported>, Failure> {
+        let Some(gpu) = self.gpu.get().filter(|_| self.settings.gpudirect != GpuDirect::Off) else { return Ok(None) };
+        match gpu.export(at, bytes) {
+            Err(error) if self.settings.gpudirect == GpuDirect::Auto => {
+                tracing::info!(%error, bytes, "all that concerns this memory is staged");
+                Ok(None)
+            }
+            exported => Ok(Some(exported?)),
+        }
     }
 
     /// The PEs of this host, over which NICs are spread. Collective.
