@@ -15,7 +15,7 @@ use nix::unistd::ftruncate;
 use crate::copy::copy;
 use crate::export::Exported;
 use crate::mapping::{Access, MAPPING_ALIGN, MapError, Mapping};
-use crate::mover::{Copy, Moved, Mover};
+use crate::mover::{Between, Copy, Moved, Mover};
 
 /// A copy is looked at up to this many times before it is made.
 const MOST_POLLS: u64 = 8;
@@ -69,8 +69,8 @@ impl GuardedMemory {
     }
 }
 
-struct Waiting {
-    copy: Copy,
+struct Waiting<C> {
+    copy: C,
     ticket: u64,
     polls: u64,
 }
@@ -78,10 +78,14 @@ struct Waiting {
 /// Copies to and from [`GuardedMemory`], late.
 pub struct GuardedMover {
     memory: Arc<GuardedMemory>,
+    /// Others' memory that it copies to and from, too.
+    peers: Vec<Arc<GuardedMemory>>,
     window: Mapping,
     /// In order of start; the two directions are not ordered with each other.
-    to: VecDeque<Waiting>,
-    from: VecDeque<Waiting>,
+    to: VecDeque<Waiting<Copy>>,
+    from: VecDeque<Waiting<Copy>>,
+    /// Ordered with nothing.
+    between: Vec<Waiting<Between>>,
     random: u64,
 }
 
@@ -99,7 +103,32 @@ impl GuardedMover {
         let file = memfd_create("symrail-window", MFdFlags::MFD_CLOEXEC).map_err(at("memfd_create"))?;
         ftruncate(&file, len as i64).map_err(at("ftruncate"))?;
         let window = Mapping::of_file(file.as_fd(), len, Access::Open)?;
-        Ok(Self { memory, window, to: VecDeque::new(), from: VecDeque::new(), random: seed | 1 })
+        let (to, from) = (VecDeque::new(), VecDeque::new());
+        Ok(Self { memory, peers: Vec::new(), window, to, from, between: Vec::new(), random: seed | 1 })
+    }
+
+    /// The same, which has these peers' memory mapped.
+    #[must_use]
+    pub fn with_peers(self, peers: Vec<Arc<GuardedMemory>>) -> Self {
+        Self { peers, ..self }
+    }
+
+    /// Where bytes of its own memory or of a peer's can be looked at.
+    fn find(&self, address: usize, len: usize) -> Option<*mut u8> {
+        std::iter::once(&self.memory).chain(&self.peers).find_map(|memory| memory.reachable(address, len))
+    }
+
+    fn poll_between(&mut self, ended: &mut dyn FnMut(Moved)) -> usize {
+        let (ready, waiting): (Vec<_>, _) = self.between.drain(..).partition(|w| w.polls == 0);
+        self.between = waiting;
+        self.between.iter_mut().for_each(|w| w.polls -= 1);
+        for Waiting { copy: c, ticket, .. } in &ready {
+            let (Some(to), Some(from)) = (self.find(c.to, c.len), self.find(c.from, c.len)) else { continue };
+            // SAFETY: `find` checked both ends; the caller of `start_between` vouches that nobody else uses them.
+            unsafe { copy(to, from, c.len) };
+            ended(Moved { ticket: *ticket, result: Ok(()) });
+        }
+        ready.len()
     }
 
     fn next(&mut self) -> u64 {
@@ -125,8 +154,22 @@ impl Mover for GuardedMover {
         Ok(())
     }
 
+    fn meet(&mut self, peers: &[usize]) -> Result<(), String> {
+        let unknown = peers.iter().find(|&&base| base != 0 && self.find(base, 1).is_none());
+        unknown.map_or(Ok(()), |base| Err(format!("what lies at {base:#x} is not guarded memory")))
+    }
+
+    unsafe fn start_between(&mut self, copy: Between, ticket: u64) -> Result<(), String> {
+        if let Some(end) = [copy.to, copy.from].into_iter().find(|&end| self.find(end, copy.len).is_none()) {
+            return Err(format!("{} bytes at {end:#x} are not guarded memory", copy.len));
+        }
+        let polls = self.next() % MOST_POLLS;
+        self.between.push(Waiting { copy, ticket, polls });
+        Ok(())
+    }
+
     fn poll(&mut self, ended: &mut dyn FnMut(Moved)) -> usize {
-        let mut count = 0;
+        let mut count = self.poll_between(ended);
         for queue in [&mut self.to, &mut self.from] {
             while let Some(first) = queue.front_mut() {
                 if first.polls > 0 {
@@ -146,6 +189,6 @@ impl Mover for GuardedMover {
     }
 
     fn pending(&self) -> usize {
-        self.to.len() + self.from.len()
+        self.to.len() + self.from.len() + self.between.len()
     }
 }

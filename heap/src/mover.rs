@@ -19,10 +19,21 @@ pub struct Copy {
     pub to_memory: bool,
 }
 
+/// One copy within memory that the CPU cannot touch: from a peer's to this PE's own, or the other way.
+#[derive(Debug, Clone, Copy)]
+pub struct Between {
+    /// Where to, as the device names it.
+    pub to: usize,
+    /// Where from, as the device names it.
+    pub from: usize,
+    /// Bytes.
+    pub len: usize,
+}
+
 /// The end of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moved {
-    /// As it was given to [`Mover::start`].
+    /// As it was given to [`Mover::start`] or [`Mover::start_between`].
     pub ticket: u64,
     /// Whether the bytes are where they should be, or why not.
     pub result: Result<(), String>,
@@ -45,6 +56,23 @@ pub trait Mover: Send {
     /// # Errors
     /// Why it cannot be done; it is not reported a second time.
     unsafe fn start(&mut self, copy: Copy, ticket: u64) -> Result<(), String>;
+
+    /// Gets ready for copies between peers' memory and its own, so that nothing has to be set up while a kernel spins. `peers` has where
+    /// the device has mapped each PE's memory, 0 where it has not and for this PE.
+    ///
+    /// # Errors
+    /// Why there can be none.
+    fn meet(&mut self, peers: &[usize]) -> Result<(), String>;
+
+    /// Starts a copy between a peer's memory and its own and returns at once. It is ordered with nothing.
+    ///
+    /// # Safety
+    /// Both ranges are memory of the kind that this mover is for, one of them a peer's which its device has mapped. Nobody changes
+    /// the source or uses the destination until the copy has been reported.
+    ///
+    /// # Errors
+    /// Why it cannot be done; it is not reported a second time.
+    unsafe fn start_between(&mut self, copy: Between, ticket: u64) -> Result<(), String>;
 
     /// Makes what NICs have written to the memory visible to its device, where that needs to be asked for: before words change that tell
     /// of it.

@@ -187,6 +187,16 @@ impl Engine {
         Ok(all)
     }
 
+    /// Takes in where this PE's device has mapped a staged segment of each PE, 0 where it has not: from now on its mover copies there and
+    /// from there what lies in staged memory of this PE. Before [`Engine::stage`] nothing happens.
+    ///
+    /// # Errors
+    /// The mover cannot copy there.
+    pub fn map_peers(&mut self, segment: &Segment, bases: Vec<usize>) -> Result<()> {
+        let me = self.endpoint.me();
+        self.stage.as_mut().map_or(Ok(()), |stage| stage.map_peers(me, segment, bases))
+    }
+
     /// Makes what NICs have written to staged memory visible to its device, before something else tells of it.
     pub fn see_writes(&mut self) {
         if let Some(stage) = &mut self.stage {

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use symrail_heap::guarded::{GuardedMemory, GuardedMover};
-use symrail_heap::mover::{Copy, Moved, Mover};
+use symrail_heap::mover::{Between, Copy, Moved, Mover};
 use symrail_proxy::stage::WINDOW_BYTES;
 use symrail_proxy::{Engine, HOST};
 use symrail_transport::amo::AmoOp;
@@ -41,6 +41,15 @@ impl Mover for Watched {
         self.did.lock().unwrap().push(Did::Copied(copy.len));
         // SAFETY: the caller's promise.
         unsafe { self.mover.start(copy, ticket) }
+    }
+
+    fn meet(&mut self, peers: &[usize]) -> Result<(), String> {
+        self.mover.meet(peers)
+    }
+
+    unsafe fn start_between(&mut self, copy: Between, ticket: u64) -> Result<(), String> {
+        // SAFETY: the caller's promise.
+        unsafe { self.mover.start_between(copy, ticket) }
     }
 
     fn see_writes(&mut self) {

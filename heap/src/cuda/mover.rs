@@ -1,8 +1,8 @@
 //! Copies between a GPU's memory and pinned host memory, on streams of their own.
 //!
-//! One stream copies to the GPU, so that copies take effect in order; a second copies from it. Both are non-blocking: they wait
-//! for no kernel, and no kernel waits for them. All that the driver might load or allocate late is used once at the start, because a
-//! kernel that never ends would keep it from being loaded.
+//! One stream copies to the GPU, so that copies take effect in order; a second copies from it; two more, in turn, copy between it and
+//! peers' GPUs. All are non-blocking: they wait for no kernel, and no kernel waits for them. All that the driver might load or allocate
+//! late is used once at the start, because a kernel that never ends would keep it from being loaded.
 
 use std::collections::VecDeque;
 use std::ptr::{NonNull, null_mut};
@@ -14,9 +14,9 @@ use super::driver::Gpu;
 use super::error::{Result, cuda};
 use super::pinned::PinnedBuffer;
 use super::rdma::NicWrites;
-use crate::mover::{Copy, Moved, Mover};
+use crate::mover::{Between, Copy, Moved, Mover};
 
-/// One direction's stream, and what is under way on it.
+/// One stream, and what is under way on it.
 struct Lane {
     stream: CUstream,
     /// In order: the event that follows copies, and those copies' tickets.
@@ -27,7 +27,10 @@ struct Lane {
 pub struct CudaMover {
     gpu: Arc<Gpu>,
     window: PinnedBuffer,
-    lanes: [Lane; 2],
+    /// Of copies from the GPU, to it, and the others between GPUs.
+    lanes: [Lane; LANES],
+    /// The lane of the next copy between GPUs.
+    next: usize,
     /// Events to be used again.
     events: Vec<CUevent>,
     /// The GPU does not see by itself what NICs have written.
@@ -36,6 +39,10 @@ pub struct CudaMover {
 
 // SAFETY: streams and events may be used from any thread that has made the context its current one, which every call does.
 unsafe impl Send for CudaMover {}
+
+/// Two streams between GPUs keep a link busy while the driver begins the next copy.
+const LANES: usize = 4;
+const FIRST_BETWEEN: usize = 2;
 
 /// Events made at the start: more than the window's chunks, so that none has to be made later.
 const EVENTS: usize = 1024;
@@ -48,8 +55,9 @@ impl CudaMover {
     pub fn new(gpu: &Arc<Gpu>, window: usize) -> Result<Self> {
         let window = PinnedBuffer::new(gpu, window)?;
         let must_ask = gpu.nic_writes() == NicWrites::WhenAsked;
-        let mut mover =
-            CudaMover { gpu: Arc::clone(gpu), window, lanes: [lane(gpu)?, lane(gpu)?], events: Vec::new(), must_ask };
+        let lanes = [lane(gpu)?, lane(gpu)?, lane(gpu)?, lane(gpu)?];
+        let next = FIRST_BETWEEN;
+        let mut mover = CudaMover { gpu: Arc::clone(gpu), window, lanes, next, events: Vec::new(), must_ask };
         for _ in 0..EVENTS {
             let event = mover.event()?;
             mover.events.push(event);
@@ -101,13 +109,34 @@ impl CudaMover {
         }
     }
 
-    fn begin(&mut self, copy: Copy, ticket: u64) -> Result<()> {
+    fn copy_between(&self, lane: usize, copy: Between) -> Result<()> {
+        let (to, from) = (copy.to as sys::CUdeviceptr, copy.from as sys::CUdeviceptr);
+        let stream = self.lanes[lane].stream;
+        // SAFETY: the driver checks both ranges.
+        unsafe { cuda!(self.gpu.ordinal(), cuMemcpyAsync(to, from, copy.len, stream)) }
+    }
+
+    /// As [`Mover::meet`]: copies of both directions and of small and large ones, on each lane. What goes to a peer is what was there.
+    fn greet(&mut self, peer: usize) -> Result<()> {
+        let own = self.gpu.alloc(64 << 10)?;
+        let here = own.at() as usize;
+        for lane in FIRST_BETWEEN..LANES {
+            for (to, from, len) in [(here, peer, own.bytes()), (peer, here, 8), (peer, here, own.bytes())] {
+                self.copy_between(lane, Between { to, from, len })?;
+            }
+            // SAFETY: our own stream.
+            unsafe { cuda!(self.gpu.ordinal(), cuStreamSynchronize(self.lanes[lane].stream)) }?;
+        }
+        Ok(())
+    }
+
+    /// Starts a copy on a lane, and an event behind it.
+    fn begin(&mut self, lane: usize, ticket: u64, start: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.gpu.bind()?;
         let event = self.event()?;
-        let lane = usize::from(copy.to_memory);
         let stream = self.lanes[lane].stream;
         // SAFETY: our own event and stream.
-        let begun = self.copy(copy).and_then(|()| unsafe { cuda!(self.gpu.ordinal(), cuEventRecord(event, stream)) });
+        let begun = start(self).and_then(|()| unsafe { cuda!(self.gpu.ordinal(), cuEventRecord(event, stream)) });
         match begun {
             Ok(()) => self.lanes[lane].under_way.push_back((event, ticket)),
             Err(_) => self.events.push(event),
@@ -135,7 +164,19 @@ impl Mover for CudaMover {
     }
 
     unsafe fn start(&mut self, copy: Copy, ticket: u64) -> Result<(), String> {
-        self.begin(copy, ticket).map_err(|error| error.to_string())
+        let lane = usize::from(copy.to_memory);
+        self.begin(lane, ticket, |mover| mover.copy(copy)).map_err(|error| error.to_string())
+    }
+
+    fn meet(&mut self, peers: &[usize]) -> Result<(), String> {
+        let mapped = peers.iter().filter(|&&base| base != 0);
+        mapped.copied().try_for_each(|base| self.greet(base)).map_err(|error| error.to_string())
+    }
+
+    unsafe fn start_between(&mut self, copy: Between, ticket: u64) -> Result<(), String> {
+        let lane = self.next;
+        self.next = if lane + 1 == LANES { FIRST_BETWEEN } else { lane + 1 };
+        self.begin(lane, ticket, |mover| mover.copy_between(lane, copy)).map_err(|error| error.to_string())
     }
 
     fn see_writes(&mut self) {

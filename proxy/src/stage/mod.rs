@@ -12,8 +12,9 @@
 //! | AMO, signal | sends it | `words`: reads the word, applies it, writes it back |
 //!
 //! | large put or get, where rails do reach the memory | a put or get between one memory and the other | nothing |
+//! | put or get, where the source's device has mapped the target's memory | has its mover copy between the two | nothing |
 //!
-//! All but the last are an [`Ask`](symrail_transport::endpoint::job::Ask), whose outcome the target tells when the bytes are
+//! All but the last two are an [`Ask`](symrail_transport::endpoint::job::Ask), whose outcome the target tells when the bytes are
 //! where they belong: what completes is delivered. Targets read and write windows, never sources, so a source needs no
 //! room at its target and nobody waits for anybody's chunks but its own; and chunks for serving peers are not those for
 //! one's own operations. Where only the *local* buffer is such memory, the chunk is the local buffer of an ordinary put or get.
@@ -21,6 +22,9 @@
 //! Rails that do reach it (GPUDirect: [`Engine::register_direct`](crate::Engine::register_direct)) move what is too large for a message, both ends'
 //! rails willing. Words stay the target's to change, and what is in a message its to copy: so signals, AMOs and data of all sizes
 //! keep one order, and no NIC needs to be atomic with anything.
+//!
+//! A device that has [mapped](crate::Engine::map_peers) a peer's memory (GPUs of one host) copies between that and its own by itself. A signal goes
+//! behind such a copy when that has ended.
 //!
 //! # Order
 //! Pieces are on their way in any order. So a fence holds later operations back, here, until earlier ones to the same
@@ -31,10 +35,12 @@
 //! | `window` | the window, cut into chunks |
 //! | `source` | this PE's operations: order, pieces, chunks |
 //! | `operation` | one of them: which memory it is about, what its pieces ask for |
+//! | `peers` | memory of peers that the device has mapped |
 //! | `target` | what peers ask for |
 //! | `words` | atomics and signals |
 
 mod operation;
+mod peers;
 mod source;
 mod target;
 mod window;
@@ -47,6 +53,7 @@ use symrail_transport::region::{Regions, Segment};
 use symrail_transport::{Error, Pe, Result};
 
 use crate::agent::Agent;
+use peers::Peers;
 use source::Source;
 use target::Target;
 use window::{POOL_BYTES, Pool};
@@ -64,6 +71,8 @@ struct Tools<'a> {
     endpoint: &'a mut Endpoint,
     /// Segments and buffers that the CPU cannot touch.
     memory: &'a Regions,
+    /// Memory that the mover copies to and from like its own.
+    peers: &'a Peers,
     issuer: Issuer,
 }
 
@@ -99,6 +108,7 @@ impl Ticket {
 pub struct Stage {
     mover: Box<dyn Mover>,
     memory: Regions,
+    peers: Peers,
     issuer: Issuer,
     source: Source,
     target: Target,
@@ -124,6 +134,7 @@ impl Stage {
         Ok(Stage {
             mover,
             memory: Regions::new(0),
+            peers: Peers::default(),
             issuer,
             source: Source::new(mine, n_pes, timeout_s),
             target: Target::new(theirs),
@@ -139,6 +150,18 @@ impl Stage {
     /// Adds a segment of symmetric memory that the CPU cannot touch. All PEs have it at the same offset.
     pub(crate) fn add_segment(&mut self, segment: Segment) {
         self.memory.add(segment, Vec::new());
+    }
+
+    /// See [`Engine::map_peers`](crate::Engine::map_peers).
+    pub(crate) fn map_peers(&mut self, me: Pe, segment: &Segment, bases: Vec<usize>) -> Result<()> {
+        let peers = Peers::new(me, segment, bases);
+        self.mover.meet(peers.bases()).map_err(|why| Error::Unsupported {
+            what: format!("copies to peers' memory ({why})"),
+            by: "the device".into(),
+            remedy: "set SYMRAIL_DISABLE_P2P=1, so that nobody maps it".into(),
+        })?;
+        self.peers = peers;
+        Ok(())
     }
 
     /// Forgets a segment.
@@ -184,7 +207,8 @@ impl Stage {
     /// # Safety
     /// As for [`Endpoint::submit`].
     pub(crate) unsafe fn submit(&mut self, endpoint: &mut Endpoint, pe: Pe, job: Job, issue: Issue) -> Result<()> {
-        let tools = Tools { mover: &mut *self.mover, endpoint, memory: &self.memory, issuer: self.issuer };
+        let tools =
+            Tools { mover: &mut *self.mover, endpoint, memory: &self.memory, peers: &self.peers, issuer: self.issuer };
         // SAFETY: the caller's promise.
         unsafe { self.source.submit(tools, pe, job, issue) }
     }
@@ -211,7 +235,8 @@ impl Stage {
 
     /// Takes the end of an operation that staging itself had started.
     pub(crate) fn came(&mut self, endpoint: &mut Endpoint, agent: &mut Agent, finished: Finished) {
-        let tools = Tools { mover: &mut *self.mover, endpoint, memory: &self.memory, issuer: self.issuer };
+        let tools =
+            Tools { mover: &mut *self.mover, endpoint, memory: &self.memory, peers: &self.peers, issuer: self.issuer };
         match Ticket::decode(finished.tag) {
             Ticket::Piece(key) => self.source.came(tools, key, finished.result.map_err(|error| *error)),
             Ticket::Task(key) => self.target.came(tools, agent, key, finished.result.map_err(|error| *error)),
@@ -223,7 +248,8 @@ impl Stage {
     pub(crate) fn poll(&mut self, endpoint: &mut Endpoint, agent: &mut Agent) -> usize {
         let mut ended = std::mem::take(&mut self.source.ended);
         let events = self.mover.poll(&mut |moved| ended.push(moved));
-        let mut tools = Tools { mover: &mut *self.mover, endpoint, memory: &self.memory, issuer: self.issuer };
+        let mut tools =
+            Tools { mover: &mut *self.mover, endpoint, memory: &self.memory, peers: &self.peers, issuer: self.issuer };
         for moved in ended.drain(..) {
             match Ticket::decode(moved.ticket) {
                 Ticket::Piece(key) => self.source.moved(&mut tools, key, moved.result),

@@ -21,8 +21,7 @@ pub(super) struct Staged {
     pub near: bool,
     /// So is the target's.
     pub far: bool,
-    /// Rails reach both.
-    pub direct: bool,
+    pub way: Way,
     /// Bytes cut so far, and whether that is all.
     pub cut: u64,
     pub all_cut: bool,
@@ -35,6 +34,17 @@ pub(super) struct Staged {
     /// Its end has been told; only its pieces linger.
     pub told: bool,
     pub since: u32,
+}
+
+/// How an operation's bytes get from one memory to the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// In pieces, through windows and messages.
+    Window,
+    /// Rails reach both, and move them.
+    Rails,
+    /// The device reaches both: it has mapped the peer's, at this address.
+    Device(usize),
 }
 
 /// What a piece is of its operation.
@@ -57,8 +67,8 @@ pub(super) struct Piece {
     pub chunk: Option<Chunk>,
     /// Its bytes travel in the message.
     pub eager: bool,
-    /// It has come back from the target, and is on its way to the local buffer.
-    pub back: bool,
+    /// It is on its way to where it belongs, after which nothing is left to do.
+    pub last: bool,
 }
 
 /// What the endpoint is given for a piece.
@@ -80,10 +90,10 @@ pub(super) fn message(s: &Staged, piece: &Piece, pool: &Pool) -> Job {
         (Job::PutSignal { signal, .. }, Part::Signal) => {
             Job::Ask(signalled(plain(RequestKind::PutSignal, signal.offset, none), signal))
         }
-        (Job::Put { dest, .. } | Job::PutSignal { dest, .. }, Part::Data) if s.direct => {
+        (Job::Put { dest, .. } | Job::PutSignal { dest, .. }, Part::Data) if s.way == Way::Rails => {
             Job::Put { dest, source: From::Stable(s.job.local()), len: piece.len as u64 }
         }
-        (Job::Get { .. }, Part::Data) if s.direct => s.job,
+        (Job::Get { .. }, Part::Data) if s.way == Way::Rails => s.job,
         (Job::Put { dest, len, .. } | Job::PutSignal { dest, len, .. }, Part::Data) => {
             let whole = piece.len as u64 == len;
             let signal = match s.job {
@@ -207,8 +217,23 @@ pub(super) fn far(tools: &Tools<'_>, pe: Pe, job: &Job) -> Result<bool> {
     }
 }
 
+/// Who moves an operation's bytes.
+pub(super) fn way(tools: &Tools<'_>, pe: Pe, job: &Job, (near, far): (bool, bool)) -> Way {
+    let (Job::Put { dest: offset, len, .. }
+    | Job::PutSignal { dest: offset, len, .. }
+    | Job::Get { source: offset, len, .. }) = *job
+    else {
+        return Way::Window;
+    };
+    match tools.peers.find(pe, offset, len) {
+        Some(there) if near => Way::Device(there),
+        _ if by_rails(tools, pe, job, (near, far)) => Way::Rails,
+        _ => Way::Window,
+    }
+}
+
 /// Whether rails move the data themselves. This PE's own goes through the window, since the endpoint has the CPU copy there.
-pub(super) fn direct(tools: &Tools<'_>, pe: Pe, job: &Job, (near, far): (bool, bool)) -> bool {
+fn by_rails(tools: &Tools<'_>, pe: Pe, job: &Job, (near, far): (bool, bool)) -> bool {
     let regions = tools.endpoint.regions();
     let (Job::Put { dest: offset, len, .. }
     | Job::PutSignal { dest: offset, len, .. }

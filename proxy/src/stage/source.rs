@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 
 use symrail_heap::copy::copy;
-use symrail_heap::mover::{Copy, Moved};
+use symrail_heap::mover::{Between, Copy, Moved};
 use symrail_transport::endpoint::job::{Fetch, Finished, Issue, Issuer, Job};
 use symrail_transport::{Error, Pe, Result};
 
-use super::operation::{Part, Piece, Staged, direct, far, keep, message, near, outside_window};
+use super::operation::{Part, Piece, Staged, Way, far, keep, message, near, outside_window, way};
 use super::window::{EAGER, Pool, piece_bytes};
 use super::{Ticket, Tools};
 
@@ -127,7 +127,7 @@ impl Source {
         if !self.ready() {
             return Err(Error::Full { operation: job.operation(), pe });
         }
-        let direct = direct(&tools, pe, &job, (near, far));
+        let way = way(&tools, pe, &job, (near, far));
         // SAFETY: the caller's promise; `keep` leaves memory alone that the CPU cannot touch.
         let kept = unsafe { keep(&job, near) }?;
         let staged = Staged {
@@ -138,7 +138,7 @@ impl Source {
             kept,
             near,
             far,
-            direct,
+            way,
             cut: 0,
             all_cut: false,
             pieces: 0,
@@ -209,22 +209,28 @@ impl Source {
             };
             s.all_cut = true;
             s.pieces += 1;
-            let piece = self.pieces.insert(Piece { staged: key, part, at: 0, len: 0, chunk, eager: true, back: false });
+            let piece = self.pieces.insert(Piece { staged: key, part, at: 0, len: 0, chunk, eager: true, last: false });
             self.send(tools, piece);
             return Some(0);
         }
         let (at, is_get) = (s.cut, matches!(s.job, Job::Get { .. }));
-        if s.direct {
-            // The endpoint cuts it.
+        if s.way != Way::Window {
+            // Whoever moves it cuts it.
             (s.cut, s.all_cut) = (len, true);
             s.pieces += 1;
             if let Job::PutSignal { signal, .. } = s.job {
                 s.signal = Some(signal);
             }
-            let (part, len) = (Part::Data, len as usize);
-            let piece = Piece { staged: key, part, at, len, chunk: None, eager: false, back: false };
-            let piece = self.pieces.insert(piece);
-            self.send(tools, piece);
+            let (part, len, way, local) = (Part::Data, len as usize, s.way, s.job.local().addr());
+            let last = way != Way::Rails;
+            let piece = self.pieces.insert(Piece { staged: key, part, at, len, chunk: None, eager: false, last });
+            match way {
+                Way::Device(there) if is_get => {
+                    self.copy_between(tools, piece, Between { to: local, from: there, len });
+                }
+                Way::Device(there) => self.copy_between(tools, piece, Between { to: there, from: local, len }),
+                _ => self.send(tools, piece),
+            }
             return Some(0);
         }
         let eager = s.far && !is_get && len <= (EAGER.min(tools.endpoint.copy_limit())) as u64;
@@ -242,7 +248,7 @@ impl Source {
         }
         let (near, local) = (s.near, s.job.local().wrapping_add(at as usize));
         let piece =
-            self.pieces.insert(Piece { staged: key, part: Part::Data, at, len: bytes, chunk, eager, back: false });
+            self.pieces.insert(Piece { staged: key, part: Part::Data, at, len: bytes, chunk, eager, last: false });
         let Some(chunk) = chunk.filter(|_| !is_get) else {
             self.send(tools, piece);
             return Some(0);
@@ -261,6 +267,14 @@ impl Source {
     fn start_copy(&mut self, tools: &mut Tools<'_>, piece: usize, copy: Copy) {
         // SAFETY: the chunk is the piece's own until the copy ends; the other end was found to be the mover's memory.
         if let Err(why) = unsafe { tools.mover.start(copy, Ticket::Piece(piece).encode()) } {
+            self.copy_failed(piece, why);
+        }
+    }
+
+    fn copy_between(&mut self, tools: &mut Tools<'_>, piece: usize, copy: Between) {
+        // SAFETY: one end was found to be the mover's memory and the other a peer's that its device has mapped; both are the operation's own
+        // until it is complete.
+        if let Err(why) = unsafe { tools.mover.start_between(copy, Ticket::Piece(piece).encode()) } {
             self.copy_failed(piece, why);
         }
     }
@@ -294,7 +308,7 @@ impl Source {
         };
         s.value = value;
         let (len, to) = match s.job {
-            Job::Get { .. } if s.direct => return self.end(key, Ok(())),
+            Job::Get { .. } if s.way == Way::Rails => return self.end(key, Ok(())),
             Job::Get { dest, .. } if s.near || s.far => (piece.len, dest.wrapping_add(piece.at as usize)),
             Job::Amo { fetch: Fetch::Stored(to), ty, .. } if s.near || s.far => (ty.size(), to),
             _ => return self.end(key, Ok(())),
@@ -313,7 +327,7 @@ impl Source {
             return self.end(key, Ok(())); // its owner does not wait for the bytes any more
         }
         if s.near {
-            piece.back = true;
+            piece.last = true;
             let copy = Copy { memory: to.addr(), host: from, len, to_memory: true };
             return self.start_copy(&mut tools, key, copy);
         }
@@ -324,7 +338,7 @@ impl Source {
 
     /// A piece's copy has ended.
     pub fn moved(&mut self, tools: &mut Tools<'_>, key: usize, result: Result<(), String>) {
-        match (result, self.pieces.get(key).map(|piece| piece.back)) {
+        match (result, self.pieces.get(key).map(|piece| piece.last)) {
             (Err(why), Some(_)) => self.copy_failed(key, why),
             (Ok(()), Some(true)) => self.end(key, Ok(())),
             (Ok(()), Some(false)) => self.send(tools, key),
@@ -356,7 +370,7 @@ impl Source {
         }
         if s.signal.take().is_some() {
             s.pieces = 1;
-            let signal = Piece { part: Part::Signal, at: 0, len: 0, chunk: None, eager: true, back: false, ..piece };
+            let signal = Piece { part: Part::Signal, at: 0, len: 0, chunk: None, eager: true, last: false, ..piece };
             self.unsent.push_back(self.pieces.insert(signal));
             return;
         }

@@ -156,6 +156,10 @@ pub fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool,
     let (mut cards, mut direct_cards) = (Vec::new(), Vec::new());
     // Rails reach nothing of it, or the heaps, or local buffers as well.
     let reached = if staged { [0, HEAP, HEAP + BUFFERS][random.below(3) as usize] } else { 0 };
+    let guarded = |pe: &Pe| if let Memory::Guarded(memory) = &pe.memory { Some(Arc::clone(memory)) } else { None };
+    let guarded: Vec<_> = pes.iter().filter_map(guarded).collect();
+    // Devices have mapped nothing, each about every other peer's memory, or all.
+    let mapped_of_4 = if staged { [0, 2, 4][random.below(3) as usize] } else { 0 };
     for pe in &mut pes {
         let base = pe.base();
         let segment = Segment { id: 0, offset: 0, len: HEAP as u64, base };
@@ -169,8 +173,11 @@ pub fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool,
             },
             Memory::Guarded(memory) => {
                 let mover = GuardedMover::new(Arc::clone(memory), WINDOW_BYTES, seed ^ base.addr() as u64).unwrap();
-                let card = pe.engine.stage(Box::new(mover)).unwrap();
+                let card = pe.engine.stage(Box::new(mover.with_peers(guarded.clone()))).unwrap();
                 pe.engine.add_staged_segment(segment);
+                let is_mapped = guarded.iter().map(|memory| (memory, random.below(4) < mapped_of_4));
+                let bases = is_mapped.map(|(memory, is)| if is { memory.base().addr().get() } else { 0 });
+                pe.engine.map_peers(&segment, bases.collect()).unwrap();
                 pe.engine.add_staged_buffer(base.wrapping_add(HEAP), BUFFERS, 1);
                 let all = Segment { id: 2, len: reached as u64, ..segment };
                 // SAFETY: the memory is dropped after the engine. Not all mock rails take it.

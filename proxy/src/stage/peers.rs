@@ -1,0 +1,37 @@
+//! Peers' memory that this PE's device has mapped: what is copied there and from there needs neither rails nor the peer.
+
+use symrail_transport::Pe;
+use symrail_transport::region::Segment;
+
+/// A segment that every PE has at the same offset, and where the device has mapped it.
+#[derive(Default)]
+pub(super) struct Peers {
+    offset: u64,
+    len: u64,
+    /// By PE; 0 where it is not mapped.
+    bases: Vec<usize>,
+}
+
+impl Peers {
+    /// The segment of this PE, and where peers' are. Its own is left alone: the device may copy within its memory by a kernel, for
+    /// which there is no room while another one spins.
+    pub fn new(me: Pe, segment: &Segment, mut bases: Vec<usize>) -> Self {
+        if let Some(own) = bases.get_mut(me as usize) {
+            *own = 0;
+        }
+        Peers { offset: segment.offset, len: segment.len, bases }
+    }
+
+    /// Where each PE's is; 0 where it is not mapped, and for this PE.
+    pub fn bases(&self) -> &[usize] {
+        &self.bases
+    }
+
+    /// Where the device finds `len` bytes at a symmetric offset of `pe`; `None` unless all of them are mapped.
+    pub fn find(&self, pe: Pe, offset: u64, len: u64) -> Option<usize> {
+        let at = offset.checked_sub(self.offset)?;
+        let inside = at.checked_add(len).is_some_and(|end| end <= self.len);
+        let base = self.bases.get(pe as usize).copied().filter(|&base| base != 0 && inside)?;
+        Some(base + at as usize)
+    }
+}
