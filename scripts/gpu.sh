@@ -4,8 +4,8 @@
 #   scripts/gpu.sh build            where Rust is: builds and strips them into target/gpu/
 #   scripts/gpu.sh [run] [FOLDER]   where GPUs are: runs everything from FOLDER (target/gpu/)
 #
-# PARTS chooses among: suite (verify and measure), perf, sanitize, nvshmem (the same kernels on NVSHMEM, for a comparison), again
-# (ROUNDS=100 of all checks). One GPU: two PEs share it.
+# PARTS chooses among: suite (verify and measure), engine (the same with copies by copy engines), perf, sanitize, nvshmem (the same
+# kernels on NVSHMEM, for a comparison), again (ROUNDS=100 of all checks). One GPU: two PEs share it.
 # NVLink multicast is never used.
 set -uo pipefail
 root=$(dirname "$(realpath "$0")")/..
@@ -39,7 +39,7 @@ run() {
   LD_LIBRARY_PATH=$(dirname "$nvrtc")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   export LD_LIBRARY_PATH
   local part
-  for part in ${PARTS:-suite perf sanitize nvshmem}; do $part; done
+  for part in ${PARTS:-suite engine perf sanitize nvshmem}; do $part; done
   exit $failed
 }
 
@@ -66,6 +66,13 @@ suite() {
   done
 }
 
+# A mapped heap, copies by copy engines: all of them, verified; large ones, verified and measured.
+engine() {
+  local run="$bin/symrail run -n $pes" suite="$bin/gpu_suite ${SUITE-}"
+  case_of "device heap, mapped, all copies by engines" $mapped SYMRAIL_DEVICE_COPY=engine SYMRAIL_DEVICE_COPY_THRESHOLD=1 $run -- $suite --no-bench
+  case_of "device heap, mapped, large copies by engines" $mapped SYMRAIL_DEVICE_COPY=engine $run -- $suite
+}
+
 # Every test of `symrail perf`, started by kernels.
 perf() {
   local cuda="$bin/symrail perf --device cuda -n $pes"
@@ -78,7 +85,7 @@ perf() {
 
 # The checks under compute-sanitizer. Driver calls that may fail (what is tried first) are no errors of ours.
 sanitize() {
-  local tool of="$bin/gpu_suite --no-bench"
+  local tool of="$bin/gpu_suite --no-bench --no-spin"
   command -v compute-sanitizer >/dev/null || { echo "SKIPPED: no compute-sanitizer"; return; }
   for tool in memcheck racecheck; do
     local under="compute-sanitizer --tool $tool --error-exitcode 9 --report-api-errors no"

@@ -63,6 +63,18 @@ extern "C" __global__ void __launch_bounds__(1024) block_put(char* to, char* fro
     for (symrail_u64 r = 0; r < rounds; r++) nvshmemx_putmem_nbi_block(to + at, from + at, part, peer);
     nvshmem_quiet();
 }
+// The same, and each put is delivered before the next.
+extern "C" __global__ void __launch_bounds__(1024)
+    block_put_quiet(char* to, char* from, symrail_u64 bytes, symrail_u64 rounds) {
+    int peer = 1 - nvshmem_my_pe();
+    symrail_u64 part = bytes / gridDim.x, at = part * blockIdx.x;
+    for (symrail_u64 r = 0; r < rounds; r++) {
+        nvshmemx_putmem_nbi_block(to + at, from + at, part, peer);
+        __syncthreads();
+        if (threadIdx.x == 0) nvshmem_quiet();
+        __syncthreads();
+    }
+}
 // Every thread writes single values.
 extern "C" __global__ void __launch_bounds__(1024) p_rate(int* to, symrail_u64 rounds, symrail_u64* out) {
     int peer = 1 - nvshmem_my_pe();

@@ -174,6 +174,76 @@ extern "C" __global__ void verify(area* a, symrail_u64* report, symrail_u64 roun
     }
 }
 
+// 16: copies of all sizes, by whoever does them: put, get, put with signal, and a flag that a store sets behind a fence. `big` is room for three
+// times BIGGEST; a thread, a warp or the block asks in turn.
+#define BIGGEST (16ull << 20)
+SYMRAIL_DEVICE bool asks(int scope) { return scope == 0 ? threadIdx.x == 0 : scope == 1 ? threadIdx.x < 32 : true; }
+SYMRAIL_DEVICE void put_nbi_by(int scope, void* to, const void* from, size_t n, int pe) {
+    if (scope == 0) return symrail_putmem_nbi(to, from, n, pe);
+    if (scope == 1) return symrailx_putmem_nbi_warp(to, from, n, pe);
+    symrailx_putmem_nbi_block(to, from, n, pe);
+}
+SYMRAIL_DEVICE void get_by(int scope, void* to, const void* from, size_t n, int pe) {
+    if (scope == 0) return symrail_getmem(to, from, n, pe);
+    if (scope == 1) return symrailx_getmem_warp(to, from, n, pe);
+    symrailx_getmem_block(to, from, n, pe);
+}
+SYMRAIL_DEVICE void put_signal_by(int scope, void* to, const void* from, size_t n, symrail_u64* signal, symrail_u64 value,
+                                  int op, int pe) {
+    if (scope == 0) return symrail_putmem_signal(to, from, n, signal, value, op, pe);
+    if (scope == 1) return symrailx_putmem_signal_warp(to, from, n, signal, value, op, pe);
+    symrailx_putmem_signal_block(to, from, n, signal, value, op, pe);
+}
+extern "C" __global__ void copies(area* a, byte* big, symrail_u64* report, symrail_u64 sizes) {
+    int me = symrail_my_pe(), n = symrail_n_pes(), right = (me + 1) % n, left = (me + n - 1) % n;
+    bool one = threadIdx.x == 0;
+    byte *from = big, *to = big + BIGGEST, *back = big + 2 * BIGGEST;
+    symrail_u64 *set = &a->signals[8], *sum = &a->signals[9], *flag = &a->flags[8];
+    const size_t bytes[] = {1, 8, 4096, 70001, 1 << 20, (1 << 20) + 13, 9 << 20};
+    for (symrail_u64 k = 1; k <= sizes; k++) {
+        size_t size = bytes[k - 1], off = k % 3;
+        int scope = (int)(k + 1) % 3, salt = (int)k * 3;
+        fill(from, size, me, salt);
+        if (asks(scope)) put_nbi_by(scope, to + off, from, size, right);
+        symrailx_barrier_all_block();
+        expect(to + off, size, left, salt, report, 16);
+        if (asks(scope)) get_by(scope, back + off, from, size, right);
+        __syncthreads();
+        expect(back + off, size, right, salt, report, 16);
+        symrailx_barrier_all_block();
+
+        fill(from, size, me, salt + 1);
+        if (asks(scope)) put_signal_by(scope, to, from, size, set, k, SYMRAIL_SIGNAL_SET, right);
+        if (one) symrail_signal_wait_until(set, SYMRAIL_CMP_GE, k);
+        __syncthreads();
+        expect(to, size, left, salt + 1, report, 16);
+        symrailx_barrier_all_block();
+        fill(from, size, me, salt + 2);
+        if (asks(scope)) put_signal_by(scope, to + off, from, size, sum, 3, SYMRAIL_SIGNAL_ADD, right);
+        if (one) CHECK(16, symrail_signal_wait_until(sum, SYMRAIL_CMP_GE, 3 * k) == 3 * k);
+        __syncthreads();
+        expect(to + off, size, left, salt + 2, report, 16);
+        symrailx_barrier_all_block();
+
+        fill(from, size, me, salt + 4);
+        if (asks(scope)) put_nbi_by(scope, to, from, size, right);
+        symrail_fence();
+        __syncthreads();
+        if (one) {
+            symrail_uint64_p((unsigned long*)flag, k, right);
+            symrail_uint64_wait_until((unsigned long*)flag, SYMRAIL_CMP_GE, k);
+        }
+        __syncthreads();
+        expect(to, size, left, salt + 4, report, 16);
+        symrailx_barrier_all_block();
+    }
+}
+// Keeps multiprocessors busy until told to stop, or for so long.
+extern "C" __global__ void spin(const symrail_u64* stop, symrail_u64 nanoseconds) {
+    symrail_u64 begun = symrail_now();
+    while (symrail_ld_acquire(stop) == 0 && symrail_now() - begun < nanoseconds) {}
+}
+
 // 15: teams: each round's values are there after the team's barrier, and PEs are numbered as the host does.
 extern "C" __global__ void teams(area* a, symrail_u64* report, symrail_team_t team, symrail_u64 first, symrail_u64 rounds) {
     int me = symrail_team_my_pe(team), n = symrail_team_n_pes(team), world = symrail_my_pe();

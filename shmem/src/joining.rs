@@ -264,7 +264,8 @@ fn connect(
         opened.host.learn(segment.id, &keys)?;
         opened.engine.endpoint().learn(segment.id, &keys)?;
     }
-    if staged.is_some() {
+    if let Some(staged) = staged {
+        opened.engine.map_peers(&staged.segment(), staged.bases())?;
         let windows: Vec<_> = cards.iter().map(|card| card.window.clone()).collect();
         opened.engine.learn_window(&windows)?;
         let keys: Vec<_> = cards.iter().map(|card| card.direct.clone()).collect();

@@ -112,6 +112,11 @@ impl Staged {
         }
     }
 
+    /// Where the device has mapped each PE's; 0 where it has not.
+    pub fn bases(&self) -> Vec<usize> {
+        self.shared().map_or_else(Vec::new, |shared| shared.bases().iter().map(|&base| base as usize).collect())
+    }
+
     /// As [`Staged::shared`].
     pub fn shared_mut(&mut self) -> Option<&mut Shared> {
         match &mut self.memory {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use symrail_kernels::cuda::{Copies, DeviceParts, DeviceState, HeapView, Kernel, Shape};
 use symrail_proxy::channel::{Channel, Consumer};
 
+use crate::engine;
 use crate::job::{Failure, Job};
 
 const ONE: Shape = Shape { blocks: 1, threads: 1 };
@@ -104,6 +105,7 @@ pub fn run(job: &Job<'_>) -> Result<(), Failure> {
         bandwidth(job, big)?;
         if job.mapped {
             copies(job, big)?;
+            engine::bench(job, big)?;
         }
     }
     if job.me() == 0 && !job.device.is_direct() {
@@ -201,6 +203,7 @@ fn channels(job: &Job<'_>, clock: &Clock<'_>) -> Result<(), Failure> {
             channels: producers,
             barrier_words: job.area,
             timeout: Duration::from_secs(5),
+            engine_from: None,
         };
         // SAFETY: the consumers, which hold the channels' memory, outlive the kernels that run below.
         let state = unsafe { DeviceState::new(&job.gpu, parts) }?;

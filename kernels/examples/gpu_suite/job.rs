@@ -8,7 +8,7 @@ use symrail::{Runtime, Team};
 use symrail_kernels::cuda::compile::Nvrtc;
 use symrail_kernels::cuda::{DeviceState, Gpu, Module, OnStream, Program, Stream};
 
-use crate::{Options, bench, handles, on_stream, verify};
+use crate::{Options, bench, engine, handles, on_stream, verify};
 
 pub type Failure = Box<dyn std::error::Error>;
 
@@ -104,7 +104,7 @@ fn with(runtime: &Runtime, options: &Options) -> Result<(), Failure> {
         for round in 1..=options.rounds {
             job.gpu.fill(area, 0, 16 << 20)?;
             runtime.barrier_all()?;
-            let good = verify::run(&job)? & on_stream::run(&job)?;
+            let good = verify::run(&job)? & engine::run(&job, options.spin)? & on_stream::run(&job)?;
             if !good {
                 return Err(format!("a check failed in round {round}").into()); // the others need not wait for this PE
             }

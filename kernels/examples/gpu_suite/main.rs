@@ -1,15 +1,18 @@
 //! Verifies and measures the device API on GPUs, one PE a GPU:
 //!
-//!     symrail run -n 2 -- gpu_suite [--rounds N] [--no-verify] [--no-bench] [--nvrtc FOLDER] [--sources KERNELS]
+//!     symrail run -n 2 -- gpu_suite [--rounds N] [--no-verify] [--no-bench] [--no-spin] [--nvrtc FOLDER] [--sources KERNELS]
 //!
 //! `SYMRAIL_HEAP_KIND` says what is verified and measured: a heap in host memory (`pinned`), or in GPU memory (`device`), whose
 //! peers are mapped, or with `symrail run --hosts 2` or `SYMRAIL_DISABLE_P2P` reached by the proxy only.
+//!
+//! `--no-spin` is for tools under which no two kernels of a process run at a time.
 //!
 //! Kernels on all PEs check each other's work ([`verify`]); then [`bench`] prints a table. `scripts/gpu.sh` runs it with
 //! all heaps and paths. Without a GPU it says SKIPPED.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bench;
+mod engine;
 mod handles;
 mod job;
 mod on_stream;
@@ -25,12 +28,13 @@ pub struct Options {
     rounds: u32,
     verify: bool,
     bench: bool,
+    spin: bool,
     nvrtc: Vec<PathBuf>,
     sources: Option<PathBuf>,
 }
 
 fn options() -> Result<Options, String> {
-    let mut options = Options { rounds: 1, verify: true, bench: true, nvrtc: Vec::new(), sources: None };
+    let mut options = Options { rounds: 1, verify: true, bench: true, spin: true, nvrtc: Vec::new(), sources: None };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
@@ -40,6 +44,7 @@ fn options() -> Result<Options, String> {
             }
             "--no-verify" => options.verify = false,
             "--no-bench" => options.bench = false,
+            "--no-spin" => options.spin = false,
             // Looked for where it matters.
             "--variants" => {}
             "--sources" => options.sources = Some(arguments.next().ok_or("--sources needs a folder")?.into()),

@@ -6,7 +6,7 @@ use symrail_kernels::cuda::Shape;
 use crate::job::{Failure, Job};
 
 /// What the checks of `cu/verify.cu` are about, by number.
-const CHECKS: [&str; 16] = [
+pub const CHECKS: [&str; 17] = [
     "p of 1, 4, 8 bytes",
     "g of 1, 4, 8 bytes",
     "put by a thread, odd sizes and addresses",
@@ -23,6 +23,7 @@ const CHECKS: [&str; 16] = [
     "wrong addresses and PEs",
     "waits that end",
     "teams",
+    "copies of all sizes: put, get, put_signal, fence",
 ];
 const ROUNDS: u64 = 200;
 const LAPS: u64 = 2;
@@ -49,8 +50,16 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
         job.stream.wait(job.patience)?;
     }
     teams(job, report.at())?;
+    let mut good = tell(job, report.at())?;
+    good &= errors_are_told(job)?;
+    job.runtime.barrier_all()?;
+    Ok(good)
+}
+
+/// Prints what the report on the GPU counts; `false` when a check failed.
+pub fn tell(job: &Job<'_>, report: u64) -> Result<bool, Failure> {
     let mut bytes = vec![0; CHECKS.len() * 8];
-    job.gpu.read(report.at(), &mut bytes)?;
+    job.gpu.read(report, &mut bytes)?;
     let mut good = true;
     for (what, count) in CHECKS.iter().zip(bytes.chunks(8)) {
         let count = count.iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
@@ -59,8 +68,6 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
             good = false;
         }
     }
-    good &= errors_are_told(job)?;
-    job.runtime.barrier_all()?;
     Ok(good)
 }
 

@@ -74,16 +74,20 @@ SYMRAIL_DEVICE symrail_u64 symrail_head(symrail_u64 opcode, symrail_u64 kind, sy
            (symrail_u64)mask << SYMRAIL_MASK_SHIFT | (symrail_u64)(symrail_u32)pe << SYMRAIL_PE_SHIFT;
 }
 
-/* Waits until every position before `target` is delivered. What came with them is visible then. */
-SYMRAIL_DEVICE void symrail_wait_delivered(const symrail_channel_view& c, symrail_u64 target) {
+/* Waits until every position before `target` is delivered. What came with them is visible then. `false` when time is over. */
+SYMRAIL_DEVICE bool symrail_wait_delivered(const symrail_channel_view& c, symrail_u64 target) {
     symrail_waiter waiter;
     symrail_u64 completed, errors;
     for (;;) {
         symrail_ld_pair_acquire(c.ring + SYMRAIL_COMPLETED, completed, errors);
         if (completed >= target) break;
-        if (waiter.over()) return symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_QUIET, 0, target - completed);
+        if (waiter.over()) {
+            symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_QUIET, 0, target - completed);
+            return false;
+        }
     }
     symrail_max_gpu(c.own + SYMRAIL_OWN_COMPLETED, completed);
+    return true;
 }
 
 /* Waits for everything that was pushed to a channel so far. Costs two loads when there is nothing to wait for. */
@@ -93,7 +97,7 @@ SYMRAIL_DEVICE void symrail_drain(const symrail_channel_view& c) {
     if (done < target) symrail_wait_delivered(c, target);
 }
 
-/* Notes an AMO on memory that stores reach without the proxy: a fence has to wait for it. */
+/* Notes that the proxy changes memory which stores reach without it: a fence has to wait for that. */
 SYMRAIL_DEVICE void symrail_mixed(const symrail_channel_view& c, symrail_u64 position) {
     symrail_max_gpu(c.own + SYMRAIL_OWN_MIXED, position + 1);
 }

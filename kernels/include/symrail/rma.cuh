@@ -1,9 +1,10 @@
 /* Puts, gets, single values and puts with a signal.
  *
  * Blocking forms return when the source may be used again (put) or the destination holds the data (get); nbi forms need
- * a quiet for that. Delivery needs a quiet in either case. Warp and block forms are called by all threads of the group
- * with the same arguments. Blocking forms and those with a signal begin and end with the group in step; nbi forms may not
- * wait at all: synchronise the group before them if it wrote the source, and after them before one thread is quiet. */
+ * a quiet for that. Delivery needs a quiet in either case; a put with a signal whose data a copy engine brings waits for
+ * that, also its nbi form. Warp and block forms are called by all threads of the group with the same arguments. Blocking
+ * forms and those with a signal begin and end with the group in step; nbi forms may not wait at all: synchronise the group
+ * before them if it wrote the source, and after them before one thread is quiet. */
 #ifndef SYMRAIL_RMA_CUH
 #define SYMRAIL_RMA_CUH
 
@@ -36,13 +37,22 @@ SYMRAIL_DEVICE void symrail_push_value(symrail_u64 offset, symrail_u64 bits, sym
     symrail_push(symrail_my_channel(), r);
 }
 
-/* Puts and gets of bytes through the proxy, by one thread. */
-static __device__ __noinline__ void symrail_rma_proxied(symrail_u64 opcode, symrail_u64 offset, const void* local,
-                                                        size_t bytes, int pe, bool wait) {
-    if (!symrail_has_channel(SYMRAIL_WHAT_RMA, pe) || bytes == 0) return;
-    if (opcode == SYMRAIL_OP_PUT && symrail_is_value(local, bytes)) {
+/* Whether a copy engine is to do it, which the proxy starts: between mapped memory of another PE and this PE's heap. */
+SYMRAIL_DEVICE bool symrail_by_engine(const symrail_place& place, const void* local, size_t bytes, int pe) {
+    if (place.mapped == 0 || bytes < symrail_state.engine_from || pe == symrail_state.me) return false;
+    const symrail_heap_view& heap = symrail_state.heaps[0];
+    symrail_u64 at = (symrail_u64)local - heap.base;
+    return at < heap.bytes && bytes <= heap.bytes - at;
+}
+
+/* Puts and gets of bytes through the proxy, by one thread. `mapped`: to memory that stores reach as well. `false` when what
+ * was waited for did not come. */
+static __device__ __noinline__ bool symrail_rma_proxied(symrail_u64 opcode, symrail_u64 offset, const void* local,
+                                                        size_t bytes, int pe, bool wait, bool mapped) {
+    if (!symrail_has_channel(SYMRAIL_WHAT_RMA, pe) || bytes == 0) return false;
+    if (opcode == SYMRAIL_OP_PUT && !mapped && symrail_is_value(local, bytes)) {
         symrail_push_value(offset, symrail_bits(local, bytes), __ffs((int)bytes) - 1, pe);
-        return;
+        return true;
     }
     symrail_u64 kind;
     symrail_request r;
@@ -55,19 +65,29 @@ static __device__ __noinline__ void symrail_rma_proxied(symrail_u64 opcode, symr
     symrail_fence_sys();
     const symrail_channel_view& c = symrail_my_channel();
     symrail_u64 position = symrail_push(c, r);
-    if (wait) symrail_wait_delivered(c, position + 1);
+    if (mapped && opcode == SYMRAIL_OP_PUT) symrail_mixed(c, position);
+    return !wait || symrail_wait_delivered(c, position + 1);
 }
 
-/* Not in the first heap, or not mapped: finds the mapped address, or lets the proxy do it and returns 0. All threads of a
+/* A put by a copy engine, waited for. `false` when it failed, because then nothing must tell of it; or when another
+ * request of the same channel failed meanwhile, which the host is told anyhow. */
+static __device__ __noinline__ bool symrail_put_by_engine(symrail_u64 offset, const void* local, size_t bytes, int pe) {
+    symrail_u64 errors = symrail_ld_sys(symrail_my_channel().ring + SYMRAIL_ERRORS);
+    return symrail_rma_proxied(SYMRAIL_OP_PUT, offset, local, bytes, pe, true, true) &&
+           symrail_ld_sys(symrail_my_channel().ring + SYMRAIL_ERRORS) == errors;
+}
+
+/* Not in the first heap, or not mapped, or large: finds the mapped address, or lets the proxy do it and returns 0. All threads of a
  * group come here. Copies stay out of functions that are called: those take as many registers as they like, also from
  * kernels whose blocks are too large for that. */
 template <class S>
 SYMRAIL_DEVICE symrail_u64 symrail_rma_elsewhere(symrail_u64 opcode, const void* symmetric, const void* local,
                                                  size_t bytes, int pe, bool wait) {
     symrail_place place = symrail_find(symmetric, bytes, pe, SYMRAIL_WHAT_RMA);
-    if (place.mapped != 0) return place.mapped;
+    bool by_engine = symrail_by_engine(place, local, bytes, pe);
+    if (place.mapped != 0 && !by_engine) return place.mapped;
     S::sync();
-    if (place.ok && S::rank() == 0) symrail_rma_proxied(opcode, place.offset, local, bytes, pe, wait);
+    if (place.ok && S::rank() == 0) symrail_rma_proxied(opcode, place.offset, local, bytes, pe, wait, by_engine);
     S::sync();
     return 0;
 }
@@ -219,6 +239,13 @@ SYMRAIL_DEVICE void symrail_put_signal_bytes(void* dest, const void* source, siz
         if (data.mapped == 0 || !word.ok) {
             if (data.ok && word.ok && S::rank() == 0)
                 symrail_put_signal_proxied(data.offset, source, bytes, word.offset, value, op, pe, wait);
+            S::sync();
+            return;
+        }
+        if (symrail_by_engine(data, source, bytes, pe)) {
+            if (S::rank() == 0 && symrail_put_by_engine(data.offset, source, bytes, pe) &&
+                !symrail_signal_directly(word, value, op, true))
+                symrail_signal_proxied(word, value, op, pe);
             S::sync();
             return;
         }

@@ -13,8 +13,8 @@ struct symrail_place {
 };
 
 /* The mapped address of a symmetric one in the first heap, the way that most operations take; where this says no,
- * symrail_find knows more. One thread waits for every instruction here: what does not depend on the address is loaded
- * without a condition, so that a loop does it once. */
+ * symrail_find knows more, and a copy engine may do what is large. One thread waits for every instruction here: what does
+ * not depend on the address is loaded without a condition, so that a loop does it once. */
 SYMRAIL_DEVICE bool symrail_reach(const void* ptr, size_t bytes, int pe, symrail_u64& to) {
     const symrail_heap_view& heap = symrail_state.heaps[0];
     symrail_u64 at = (symrail_u64)ptr - heap.base;
@@ -22,7 +22,7 @@ SYMRAIL_DEVICE bool symrail_reach(const void* ptr, size_t bytes, int pe, symrail
     symrail_u64 base = heap.near_peers[(symrail_u32)pe % SYMRAIL_NEAR_PES];
     to = base + at;
     bool ok = (symrail_u32)pe < SYMRAIL_NEAR_PES && base != 0 && at < heap.bytes && bytes <= heap.bytes - at;
-    return __builtin_expect(ok, 1);
+    return __builtin_expect(ok && bytes < symrail_state.engine_from, 1);
 }
 /* The same for a single value: heaps are not smaller than that. */
 template <class T>

@@ -73,7 +73,8 @@ struct symrail_device_state {
     /* Barrier: a counter in device memory, and 64 words of a symmetric heap (8 bytes each). */
     symrail_u64 barrier_epoch;
     symrail_u64 barrier_words;
-    symrail_u64 spare;
+    /* Copies between PEs' memory of the first heap are a copy engine's from so many bytes on; all bits set: never. */
+    symrail_u64 engine_from;
     struct symrail_heap_view heaps[SYMRAIL_MAX_HEAPS];
     struct symrail_channel_view channels[SYMRAIL_MAX_CHANNELS];
 };

@@ -75,7 +75,8 @@ impl OnStream {
     pub fn new(gpu: &Arc<Gpu>, nvrtc: &Nvrtc, state: &DeviceState) -> Result<Self> {
         let (major, minor) = gpu.compute_capability();
         let module = Module::load(gpu, &nvrtc.compile(&Program::STREAM, &format!("sm_{major}{minor}"))?)?;
-        state.attach(&module)?;
+        // Who is chosen to copy here does copy.
+        state.attach_with(&module, None)?;
         let [put, signal, quiet, barrier] =
             ["put", "signal", "quiet", "barrier"].map(|name| module.kernel(&format!("{name}_on_stream")));
         let (gpu, reach, copies) = (Arc::clone(gpu), state.reach().clone(), Copies::default());

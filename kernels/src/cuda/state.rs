@@ -16,6 +16,9 @@ const MAX_HEAPS: usize = 2;
 const MAX_CHANNELS: usize = 16;
 const NEAR_PES: usize = 32;
 const HEAP_ATOMICS: u64 = 1;
+/// No copy is so large.
+const NEVER: u64 = u64::MAX;
+const NO_CHANNEL: &str = "copies by an engine, and no channel to ask for them";
 /// Bytes of the producers' words before the reply entries' words.
 const OWN_BYTES: usize = 512;
 
@@ -117,6 +120,8 @@ pub struct DeviceParts {
     pub barrier_words: u64,
     /// How long device code waits for anything.
     pub timeout: Duration,
+    /// Bytes from which on a copy engine copies between PEs' memory of the first heap, asked for through a channel; `None`: never.
+    pub engine_from: Option<u64>,
 }
 
 #[repr(C)]
@@ -152,7 +157,7 @@ struct RawState {
     error: u64,
     barrier_epoch: u64,
     barrier_words: u64,
-    spare: u64,
+    engine_from: u64,
     heaps: [RawHeap; MAX_HEAPS],
     channels: [RawChannel; MAX_CHANNELS],
 }
@@ -206,7 +211,7 @@ impl DeviceState {
             error: error.device(),
             barrier_epoch: epoch.at(),
             barrier_words: parts.barrier_words,
-            spare: 0,
+            engine_from: parts.engine_from.unwrap_or(NEVER),
             heaps: [none; MAX_HEAPS],
             channels: [RawChannel { ring: 0, own: 0, slots: 0, replies: 0 }; MAX_CHANNELS],
         };
@@ -246,13 +251,30 @@ impl DeviceState {
     /// # Errors
     /// The program does not include the device API, or another version of it.
     pub fn attach(&self, module: &Module) -> Result<()> {
-        let (at, bytes) = module.state()?;
-        if bytes != STATE_BYTES {
-            return Err(Error::Parts(format!("a state of {bytes} bytes in a program, and of {STATE_BYTES} here")));
+        attach(module, &self.raw)
+    }
+
+    /// The same with another choice of the size from which on a copy engine copies ([`DeviceParts::engine_from`]).
+    ///
+    /// # Errors
+    /// As for [`DeviceState::attach`]; and there is no channel to ask for copies.
+    pub fn attach_with(&self, module: &Module, engine_from: Option<u64>) -> Result<()> {
+        if engine_from.is_some() && self.channels.is_empty() {
+            return Err(Error::Parts(NO_CHANNEL.into()));
         }
-        // SAFETY: a plain struct of numbers without padding, as its size in CUDA tells.
-        let raw = unsafe { std::slice::from_raw_parts((&raw const self.raw).cast::<u8>(), STATE_BYTES) };
-        Ok(module.gpu().write(at, raw)?)
+        attach(module, &RawState { engine_from: engine_from.unwrap_or(NEVER), ..self.raw })
+    }
+
+    /// The size from which on a copy engine copies for kernels; `None`: never.
+    #[must_use]
+    pub fn engine_from(&self) -> Option<u64> {
+        Some(self.raw.engine_from).filter(|&bytes| bytes != NEVER)
+    }
+
+    /// How many requests of kernels the proxy has completed, so far.
+    #[must_use]
+    pub fn completed(&self) -> u64 {
+        self.channels.iter().map(Producer::completed).sum()
     }
 
     /// What kernels reach of the first heap by themselves.
@@ -283,6 +305,16 @@ impl DeviceState {
     }
 }
 
+fn attach(module: &Module, raw: &RawState) -> Result<()> {
+    let (at, bytes) = module.state()?;
+    if bytes != STATE_BYTES {
+        return Err(Error::Parts(format!("a state of {bytes} bytes in a program, and of {STATE_BYTES} here")));
+    }
+    // SAFETY: a plain struct of numbers without padding, as its size in CUDA tells.
+    let raw = unsafe { std::slice::from_raw_parts((&raw const *raw).cast::<u8>(), STATE_BYTES) };
+    Ok(module.gpu().write(at, raw)?)
+}
+
 fn examine(parts: &DeviceParts) -> Result<()> {
     let wrong = if parts.me >= parts.n_pes || i32::try_from(parts.n_pes).is_err() {
         format!("PE {} of {}", parts.me, parts.n_pes)
@@ -290,6 +322,8 @@ fn examine(parts: &DeviceParts) -> Result<()> {
         format!("{} heaps: give 1 to {MAX_HEAPS}", parts.heaps.len())
     } else if parts.channels.len() > MAX_CHANNELS {
         format!("{} channels: set SYMRAIL_PROXY_CHANNELS to at most {MAX_CHANNELS}", parts.channels.len())
+    } else if parts.engine_from.is_some() && parts.channels.is_empty() {
+        NO_CHANNEL.into()
     } else if let Some(heap) = parts.heaps.iter().find(|h| h.peers.len() != parts.n_pes as usize) {
         format!("{} addresses of {} PEs' heaps", heap.peers.len(), parts.n_pes)
     } else if parts.heaps.iter().any(|h| h.bytes < 64) {

@@ -13,6 +13,9 @@
 //! | `device`, every PE maps every other | loads, stores and atomics over NVLink or PCIe | there are none |
 //! | `device`, otherwise | loads and stores; atomics and signal additions through the proxy | the proxy, [staged](symrail_proxy::stage) |
 //!
+//! Large puts and gets to peers whose memory the GPU has mapped may be a copy engine's, which the proxy starts (`SYMRAIL_DEVICE_COPY`): it takes
+//! more time to begin and is several times as fast as one block, and leaves multiprocessors to others. The proxy thread watches channels then.
+//!
 //! AMOs of one job all go one way, or they would not be atomic with one another.
 
 mod pinned;
@@ -26,6 +29,7 @@ use symrail_heap::cuda::{CudaError, Gpu};
 use symrail_kernels::cuda::{DeviceParts, DeviceState, DeviceTeam, HeapView, Module};
 use symrail_proxy::Watch;
 use symrail_transport::Pe;
+use symrail_transport::env::DeviceCopy;
 
 pub(crate) use pinned::Pinned;
 pub(crate) use shared::Shared;
@@ -92,21 +96,35 @@ impl Runtime {
             }
         };
         let base = (base, view.base);
+        let engine_from = self.engine_from(view.in_gpus);
+        // Where kernels do everything themselves there is nothing to look for in channels.
+        let watched = !direct || engine_from.is_some();
         let parts = DeviceParts {
             me: self.me,
             n_pes: self.n_pes,
-            // Where kernels reach everything themselves there is nothing to look for in channels.
-            channels: if direct { Vec::new() } else { self.producers().to_vec() },
+            channels: if watched { self.producers().to_vec() } else { Vec::new() },
             barrier_words: device_address(base, barrier),
             heaps: vec![view],
             timeout: Duration::from_secs(self.settings.timeout_s),
+            engine_from,
         };
         // SAFETY: heaps and their mappings live as long as the runtime, registrations as long as the device, which borrows it.
         let state = unsafe { DeviceState::new(gpu, parts) }
             .map_err(|error| Error::System { what: "making a GPU this PE's device", reason: error.to_string() })?;
-        let watch = self.wire.as_ref().ok().filter(|_| !direct).map(|wire| wire.driver().watch());
+        let watch = self.wire.as_ref().ok().filter(|_| watched).map(|wire| wire.driver().watch());
         let gpu = Arc::clone(gpu);
         Ok(GpuDevice { runtime: self, gpu, state, base, barrier, _watch: watch, _registered: registered })
+    }
+
+    /// Bytes from which on kernels have copy engines copy to and from peers that their GPU has mapped; `None`: never. That takes the proxy
+    /// thread, which for this alone watches channels only if told to.
+    fn engine_from(&self, in_gpus: bool) -> Option<u64> {
+        let engine = match self.settings.device_copy {
+            DeviceCopy::Auto => !self.device_atomics,
+            DeviceCopy::Kernel => false,
+            DeviceCopy::Engine => true,
+        };
+        (engine && in_gpus).then_some(self.settings.device_copy_threshold as u64)
     }
 
     /// The GPU for this PE: that of its heap ([`Runtime::gpu`]), else the one that is current on this thread, else the one with
@@ -193,7 +211,7 @@ impl GpuDevice<'_> {
         self.state.reach().has(pe)
     }
 
-    /// Whether kernels need no proxy at all.
+    /// Whether kernels reach everything themselves, with AMOs too: they need no proxy, but for copies by engines that it starts.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.runtime.device_atomics

@@ -22,7 +22,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 pub use choices::{
-    AddrFamily, AmoPath, BootstrapKind, GpuDirect, HeapKind, IbMode, ProgressModel, ProxyPoll, RailPolicy,
+    AddrFamily, AmoPath, BootstrapKind, DeviceCopy, GpuDirect, HeapKind, IbMode, ProgressModel, ProxyPoll, RailPolicy,
     TransportKind,
 };
 pub use ipnet::IpNet;
@@ -74,6 +74,8 @@ pub struct Settings {
     pub heap_size: usize,
     pub heap_kind: HeapKind,
     pub gpudirect: GpuDirect,
+    pub device_copy: DeviceCopy,
+    pub device_copy_threshold: usize,
     pub disable_p2p: bool,
     pub fake_host: Option<String>,
     pub bootstrap: BootstrapKind,
@@ -119,6 +121,9 @@ impl Default for Settings {
             heap_size: 512 << 20,
             heap_kind: HeapKind::Host,
             gpudirect: GpuDirect::Auto,
+            device_copy: DeviceCopy::Auto,
+            // Where one block's own loads and stores take some 45 µs, and a copy engine 12.
+            device_copy_threshold: 1 << 20,
             disable_p2p: false,
             fake_host: None,
             bootstrap: BootstrapKind::Auto,
