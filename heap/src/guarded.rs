@@ -1,21 +1,27 @@
 //! Memory that stands in for a GPU's where there is none: loads and stores at its addresses fault.
 //!
 //! It is mapped twice. The addresses that everybody is told permit no access, so whoever touches them directly is found
-//! out; a second mapping is the mover's, which copies late and in an order as loose as it may.
+//! out; a second mapping is the mover's, which copies late and in an order as loose as it may. Peers on the same host map it in the same way.
 
 use std::collections::VecDeque;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::stat::fstat;
 use nix::unistd::ftruncate;
 
 use crate::copy::copy;
 use crate::export::Exported;
+use crate::handle::{HeapHandle, MemoryKind};
+use crate::host::HostIdentity;
 use crate::mapping::{Access, MAPPING_ALIGN, MapError, Mapping};
+use crate::memory::SEALS;
 use crate::mover::{Between, Copy, Moved, Mover};
+use crate::peers::{Refusal, open_heap};
 
 /// A copy is looked at up to this many times before it is made.
 const MOST_POLLS: u64 = 8;
@@ -23,9 +29,13 @@ const MOST_POLLS: u64 = 8;
 /// Memory at addresses that nobody can touch.
 #[derive(Debug)]
 pub struct GuardedMemory {
+    file: OwnedFd,
     closed: Mapping,
     open: Mapping,
 }
+
+/// Others' guarded memory that a mover copies to and from like its own, once they are known.
+pub type GuardedPeers = OnceLock<Vec<Arc<GuardedMemory>>>;
 
 impl GuardedMemory {
     /// Zeroed memory of at least `bytes`.
@@ -35,11 +45,48 @@ impl GuardedMemory {
     pub fn new(bytes: usize) -> Result<Arc<Self>, MapError> {
         let at = |call| move |errno| MapError { call, errno };
         let len = bytes.max(1).checked_next_multiple_of(MAPPING_ALIGN).ok_or(at("mmap")(Errno::ENOMEM))?;
-        let file = memfd_create("symrail-guarded", MFdFlags::MFD_CLOEXEC).map_err(at("memfd_create"))?;
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let file = memfd_create("symrail-guarded", flags).map_err(at("memfd_create"))?;
         ftruncate(&file, len as i64).map_err(at("ftruncate"))?;
+        fcntl(&file, FcntlArg::F_ADD_SEALS(SEALS)).map_err(at("fcntl"))?;
+        Self::of_file(file, len)
+    }
+
+    fn of_file(file: OwnedFd, len: usize) -> Result<Arc<Self>, MapError> {
         let closed = Mapping::of_file(file.as_fd(), len, Access::Closed)?;
         let open = Mapping::of_file(file.as_fd(), len, Access::Open)?;
-        Ok(Arc::new(Self { closed, open }))
+        Ok(Arc::new(Self { file, closed, open }))
+    }
+
+    /// What peers have to know to map it; `private`: nobody is to.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn handle(&self, host: HostIdentity, private: bool) -> Result<HeapHandle, MapError> {
+        let status = fstat(&self.file).map_err(|errno| MapError { call: "fstat", errno })?;
+        Ok(HeapHandle {
+            host,
+            pid: std::process::id(),
+            fd: self.file.as_raw_fd().unsigned_abs(),
+            device: status.st_dev,
+            inode: status.st_ino,
+            capacity: self.bytes() as u64,
+            granule: self.bytes() as u64,
+            segment: 0,
+            generation: 0,
+            kind: MemoryKind::Device,
+            private,
+        })
+    }
+
+    /// A peer's, mapped here too.
+    ///
+    /// # Errors
+    /// Why it cannot be mapped.
+    pub fn of_peer(own: &HeapHandle, theirs: &HeapHandle) -> Result<Arc<Self>, Refusal> {
+        let file = open_heap(own, theirs, MemoryKind::Device)?;
+        let len = usize::try_from(theirs.capacity).map_err(|_| Refusal::Map(Errno::ENOMEM))?;
+        Self::of_file(file, len).map_err(|error| Refusal::Map(error.errno))
     }
 
     /// The first byte, where nobody can touch it.
@@ -78,8 +125,7 @@ struct Waiting<C> {
 /// Copies to and from [`GuardedMemory`], late.
 pub struct GuardedMover {
     memory: Arc<GuardedMemory>,
-    /// Others' memory that it copies to and from, too.
-    peers: Vec<Arc<GuardedMemory>>,
+    peers: Arc<GuardedPeers>,
     window: Mapping,
     /// In order of start; the two directions are not ordered with each other.
     to: VecDeque<Waiting<Copy>>,
@@ -104,18 +150,20 @@ impl GuardedMover {
         ftruncate(&file, len as i64).map_err(at("ftruncate"))?;
         let window = Mapping::of_file(file.as_fd(), len, Access::Open)?;
         let (to, from) = (VecDeque::new(), VecDeque::new());
-        Ok(Self { memory, peers: Vec::new(), window, to, from, between: Vec::new(), random: seed | 1 })
+        Ok(Self { memory, peers: Arc::default(), window, to, from, between: Vec::new(), random: seed | 1 })
     }
 
     /// The same, which has these peers' memory mapped.
     #[must_use]
-    pub fn with_peers(self, peers: Vec<Arc<GuardedMemory>>) -> Self {
+    pub fn with_peers(self, peers: Arc<GuardedPeers>) -> Self {
         Self { peers, ..self }
     }
 
     /// Where bytes of its own memory or of a peer's can be looked at.
     fn find(&self, address: usize, len: usize) -> Option<*mut u8> {
-        std::iter::once(&self.memory).chain(&self.peers).find_map(|memory| memory.reachable(address, len))
+        std::iter::once(&self.memory)
+            .chain(self.peers.get().into_iter().flatten())
+            .find_map(|memory| memory.reachable(address, len))
     }
 
     fn poll_between(&mut self, ended: &mut dyn FnMut(Moved)) -> usize {

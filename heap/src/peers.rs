@@ -211,25 +211,30 @@ impl PeerMap {
     }
 
     fn map(&self, handle: &HeapHandle) -> Result<Mapping, Refusal> {
-        if self.own.private || handle.private {
-            return Err(Refusal::Disabled);
-        }
-        if !self.own.host.same_host(&handle.host) {
-            return Err(Refusal::OtherHost { ours: self.own.host.to_string(), theirs: handle.host.to_string() });
-        }
-        if self.own.host.pid_namespace != handle.host.pid_namespace {
-            return Err(Refusal::OtherPidNamespace);
-        }
-        if handle.kind != MemoryKind::Host {
-            return Err(Refusal::Kind(handle.kind));
-        }
-        if handle.capacity != self.own.capacity {
-            return Err(Refusal::Capacity { theirs: handle.capacity });
-        }
-        let file = open_memory_file(handle)?;
+        let file = open_heap(&self.own, handle, MemoryKind::Host)?;
         let len = usize::try_from(handle.capacity).map_err(|_| Refusal::Map(Errno::ENOMEM))?;
         Mapping::of_file(file.as_fd(), len, Access::Open).map_err(|error| Refusal::Map(error.errno))
     }
+}
+
+/// Opens the file of a peer's heap, if both PEs may share heaps of this kind.
+pub(crate) fn open_heap(own: &HeapHandle, handle: &HeapHandle, kind: MemoryKind) -> Result<OwnedFd, Refusal> {
+    if own.private || handle.private {
+        return Err(Refusal::Disabled);
+    }
+    if !own.host.same_host(&handle.host) {
+        return Err(Refusal::OtherHost { ours: own.host.to_string(), theirs: handle.host.to_string() });
+    }
+    if own.host.pid_namespace != handle.host.pid_namespace {
+        return Err(Refusal::OtherPidNamespace);
+    }
+    if handle.kind != kind {
+        return Err(Refusal::Kind(handle.kind));
+    }
+    if handle.capacity != own.capacity {
+        return Err(Refusal::Capacity { theirs: handle.capacity });
+    }
+    open_memory_file(handle)
 }
 
 /// Points at the file that a handle describes, and no other, without opening it.

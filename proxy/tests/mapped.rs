@@ -117,7 +117,7 @@ fn two_pes(mapped: bool) -> [Pe; 2] {
         let mut engine = Engine::new(Endpoint::new(Role::Proxy, me, 2, rails, policy).unwrap(), me, 2);
         let memory = Arc::clone(&memories[me as usize]);
         let mover = GuardedMover::new(Arc::clone(&memory), WINDOW_BYTES, 5 + u64::from(me)).unwrap();
-        let mover = mover.with_peers(vec![Arc::clone(&memories[1 - me as usize])]);
+        let mover = mover.with_peers(Arc::new(vec![Arc::clone(&memories[1 - me as usize])].into()));
         let seen = Arc::<Seen>::default();
         windows.push(engine.stage(Box::new(Watched { mover, seen: Arc::clone(&seen) })).unwrap());
         let segment = Segment { id: ID, offset: 0, len: HEAP as u64, base: memory.base().as_ptr() };

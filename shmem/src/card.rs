@@ -1,7 +1,7 @@
 //! What PEs tell each other before they are connected, and what must be the same on all of them.
 
 use serde::{Deserialize, Serialize};
-use symrail_heap::{HeapHandle, Site};
+use symrail_heap::{HANDLE_LEN, HeapHandle, Site};
 use symrail_transport::backend::{Choice, HostPes};
 use symrail_transport::endpoint::Addresses;
 use symrail_transport::env::{AmoPath, Settings};
@@ -75,7 +75,7 @@ pub(crate) struct Card {
     staged: u64,
     /// That heap's keys, where all rails reach it.
     pub direct: Vec<u8>,
-    /// By which GPUs of its host map that heap; nothing where it is in no GPU.
+    /// By which devices of its host map that heap; nothing where there is none.
     pub device: Vec<u8>,
 }
 
@@ -132,7 +132,12 @@ impl Card {
         same_among("the fabric (SYMRAIL_TRANSPORT, SYMRAIL_LIBFABRIC_PROVIDER)", &cards, wired, |c| c.fabric.clone())?;
         same_among("SYMRAIL_IB_MODE", &cards, wired, |c| c.ib_mode.clone())?;
         same("SYMRAIL_AMO_PATH", &cards, |c| if c.native_amo { "native" } else { "agent" }.into())?;
-        same("SYMRAIL_HEAP_KIND (memory of GPUs)", &cards, |c| (!c.device.is_empty()).to_string())?;
+        let kind = |c: &Card| match c.device.len() {
+            0 => "host or pinned",
+            HANDLE_LEN => "guarded",
+            _ => "device",
+        };
+        same("SYMRAIL_HEAP_KIND", &cards, |c| kind(c).into())?;
         same("SYMRAIL_HEAP_KIND and SYMRAIL_HEAP_SIZE (bytes that are staged)", &cards, |c| c.staged.to_string())?;
         same("SYMRAIL_CHECK_COLLECTIVES", &cards, |c| u8::from(c.check_collectives).to_string())?;
         Ok(cards)

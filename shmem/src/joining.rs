@@ -105,10 +105,7 @@ impl Runtime {
         let (window, direct) =
             opened.as_ref().map_or_else(|_| Default::default(), |o| (o.window.clone(), o.direct.clone()));
         let mine = match &staged {
-            Some(staged) => {
-                let device = staged.shared().map_or_else(Vec::new, Shared::card);
-                mine.with_staged(staged.len, window, direct, device)
-            }
+            Some(staged) => mine.with_staged(staged.len, window, direct, staged.card()),
             None => mine,
         };
         let cards = Card::decode_all(&bootstrap.allgather(&mine.encode())?)?;
@@ -119,9 +116,9 @@ impl Runtime {
                 unmapped.get_or_insert(pe);
             }
         }
-        if let Some(shared) = staged.as_mut().and_then(Staged::shared_mut) {
+        if let Some(staged) = &mut staged {
             let cards: Vec<_> = cards.iter().map(|card| card.device.clone()).collect();
-            shared.open(&cards, Duration::from_secs(settings.timeout_s))?;
+            staged.open(me, &cards, Duration::from_secs(settings.timeout_s))?;
         }
         let wire = match (opened, unmapped) {
             (Ok(opened), _) => connect(opened, &settings, (me, &cards), &first, staged.as_ref()),

@@ -17,7 +17,7 @@
 //! | `meeting` | how barriers go, host by host |
 //! | [`observe`] | looking at a job from outside: figures, a trace |
 //! | `program_data` | the program's static variables as symmetric memory |
-//! | `staged`, `direct` | the symmetric heap in memory that the CPU cannot touch, and NICs perhaps can |
+//! | `staged`, `guarded`, `direct` | the symmetric heap in memory that the CPU cannot touch, and NICs perhaps can |
 //! | `wire` | host threads on the wire |
 //! | `card` | what PEs tell each other before they are connected |
 
@@ -31,6 +31,7 @@ pub mod device;
 mod direct;
 pub mod error;
 pub mod gpu;
+mod guarded;
 mod joining;
 mod meeting;
 pub mod observe;

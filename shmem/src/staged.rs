@@ -7,11 +7,11 @@
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
+use std::time::Duration;
 
 use symrail_heap::cuda::CudaMover;
 use symrail_heap::export::Exported;
-use symrail_heap::guarded::{GuardedMemory, GuardedMover};
 use symrail_heap::{Mover, SymmetricHeap};
 use symrail_proxy::stage::WINDOW_BYTES;
 use symrail_transport::Pe;
@@ -20,6 +20,7 @@ use symrail_transport::region::Segment;
 
 use crate::error::{Error, Result};
 use crate::gpu::Shared;
+use crate::guarded::Guarded;
 use crate::runtime::{Runtime, lock};
 
 /// The symmetric offset of the first byte: beyond every heap in host memory.
@@ -31,7 +32,7 @@ const PART: usize = 1 << 20;
 
 /// What is behind the addresses.
 enum Memory {
-    Guarded(Arc<GuardedMemory>),
+    Guarded(Box<Guarded>),
     Device(Box<Shared>),
 }
 
@@ -51,17 +52,13 @@ impl Staged {
     /// # Errors
     /// No GPU, no memory, or a kind of heap that this build does not have.
     pub fn new(me: Pe, n_pes: u32, settings: &Settings) -> Result<Option<Staged>> {
-        let bytes = settings.heap_size;
         let memory = match settings.heap_kind {
             HeapKind::Host | HeapKind::Pinned => return Ok(None),
-            HeapKind::Guarded => Memory::Guarded(GuardedMemory::new(bytes).map_err(|e| Error::System {
-                what: "making guarded memory",
-                reason: format!("{}: {}", e.call, e.errno.desc()),
-            })?),
+            HeapKind::Guarded => Memory::Guarded(Box::new(Guarded::new(settings)?)),
             HeapKind::Device => Memory::Device(Box::new(Shared::new(me, n_pes, settings)?)),
         };
         let (base, len) = match &memory {
-            Memory::Guarded(memory) => (memory.base().addr().get(), memory.bytes()),
+            Memory::Guarded(guarded) => (guarded.memory().base().addr().get(), guarded.memory().bytes()),
             Memory::Device(shared) => (shared.heap().base() as usize, shared.heap().committed() as usize),
         };
         let first = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(base)).unwrap_or(NonNull::dangling());
@@ -75,14 +72,7 @@ impl Staged {
     /// What the system or the driver says.
     pub fn mover(&self) -> Result<Box<dyn Mover>> {
         Ok(match &self.memory {
-            Memory::Guarded(memory) => {
-                let seed = self.base as u64 ^ u64::from(std::process::id());
-                let mover = GuardedMover::new(Arc::clone(memory), WINDOW_BYTES, seed);
-                Box::new(mover.map_err(|e| Error::System {
-                    what: "making a window",
-                    reason: format!("{}: {}", e.call, e.errno.desc()),
-                })?)
-            }
+            Memory::Guarded(guarded) => Box::new(guarded.mover()?),
             Memory::Device(shared) => Box::new(CudaMover::new(shared.gpu(), WINDOW_BYTES)?),
         })
     }
@@ -93,7 +83,7 @@ impl Staged {
     /// No NIC reaches it.
     pub fn export(&self) -> Result<Exported> {
         Ok(match &self.memory {
-            Memory::Guarded(memory) => memory.export(),
+            Memory::Guarded(guarded) => guarded.memory().export(),
             Memory::Device(shared) => shared.heap().export()?,
         })
     }
@@ -112,16 +102,30 @@ impl Staged {
         }
     }
 
-    /// Where the device has mapped each PE's; 0 where it has not.
-    pub fn bases(&self) -> Vec<usize> {
-        self.shared().map_or_else(Vec::new, |shared| shared.bases().iter().map(|&base| base as usize).collect())
+    /// What peers have to know to map it.
+    pub fn card(&self) -> Vec<u8> {
+        match &self.memory {
+            Memory::Guarded(guarded) => guarded.card(),
+            Memory::Device(shared) => shared.card(),
+        }
     }
 
-    /// As [`Staged::shared`].
-    pub fn shared_mut(&mut self) -> Option<&mut Shared> {
+    /// Maps what can be mapped of peers'; `cards` has everybody's, in order. Collective among the PEs of a host.
+    ///
+    /// # Errors
+    /// Cards that are none, or a peer of this host that does not come.
+    pub fn open(&mut self, me: Pe, cards: &[Vec<u8>], patience: Duration) -> Result<()> {
         match &mut self.memory {
-            Memory::Device(shared) => Some(shared),
-            Memory::Guarded(_) => None,
+            Memory::Guarded(guarded) => guarded.open(me, cards),
+            Memory::Device(shared) => shared.open(cards, patience),
+        }
+    }
+
+    /// Where the device has mapped each PE's; 0 where it has not.
+    pub fn bases(&self) -> Vec<usize> {
+        match &self.memory {
+            Memory::Guarded(guarded) => guarded.bases().to_vec(),
+            Memory::Device(shared) => shared.bases().into_iter().map(|base| base as usize).collect(),
         }
     }
 

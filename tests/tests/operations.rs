@@ -6,9 +6,13 @@ use symrail_tests::path::{MAPPED, NET, ONE_RAIL, Path, ROUND_ROBIN, SHM, SOCKETS
 /// The ways on which everything is done, with 2 and with 3 PEs, of which two share a host.
 fn every_operation(path: Path, plan: &str) {
     for pes in [2, 3] {
-        let outcome = path.of(Job::new("pe_ops"), pes).args([plan]).limit(120).succeed();
-        println!("{}, {pes} PEs: {:?}", path.name, outcome.elapsed);
+        succeed(path.of(Job::new("pe_ops"), pes), path.name, plan);
     }
+}
+
+fn succeed(job: Job, name: &str, plan: &str) {
+    let outcome = job.args([plan]).limit(120).succeed();
+    println!("{name}: {:?}", outcome.elapsed);
 }
 
 #[test]
@@ -44,6 +48,14 @@ fn heaps_that_nobody_can_touch_over_tcp() {
 #[test]
 fn heaps_that_nobody_can_touch_over_shm() {
     every_operation(STAGED_SHM, "full");
+}
+
+/// On one host movers map them and copy between them, as GPUs do.
+#[test]
+fn heaps_that_nobody_can_touch_but_movers_of_peers() {
+    for pes in [2, 3] {
+        succeed(STAGED_SHM.of(Job::new("pe_ops"), pes).hosts(1), "staged, mapped by movers", "full");
+    }
 }
 
 #[test]

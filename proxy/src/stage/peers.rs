@@ -35,3 +35,26 @@ impl Peers {
         Some(base + at as usize)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_lies_in_a_peers_mapped_segment_is_found() {
+        let segment = Segment { id: 1, offset: 1 << 48, len: 4096, base: std::ptr::null_mut() };
+        let peers = Peers::new(0, &segment, vec![1 << 20, 1 << 30, 0]);
+        assert_eq!(peers.find(1, (1 << 48) + 64, 4032), Some((1 << 30) + 64));
+        for (pe, offset, len) in [
+            (1, (1 << 48) + 64, 4033),
+            (1, (1 << 48) - 1, 1),
+            (1, 1 << 48, u64::MAX),
+            (0, 1 << 48, 8),
+            (2, 1 << 48, 8),
+            (3, 1 << 48, 8),
+        ] {
+            assert_eq!(peers.find(pe, offset, len), None, "{pe} {offset:#x} {len}");
+        }
+        assert_eq!(Peers::default().find(0, 0, 1), None);
+    }
+}

@@ -173,7 +173,7 @@ pub fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool,
             },
             Memory::Guarded(memory) => {
                 let mover = GuardedMover::new(Arc::clone(memory), WINDOW_BYTES, seed ^ base.addr() as u64).unwrap();
-                let card = pe.engine.stage(Box::new(mover.with_peers(guarded.clone()))).unwrap();
+                let card = pe.engine.stage(Box::new(mover.with_peers(Arc::new(guarded.clone().into())))).unwrap();
                 pe.engine.add_staged_segment(segment);
                 let is_mapped = guarded.iter().map(|memory| (memory, random.below(4) < mapped_of_4));
                 let bases = is_mapped.map(|(memory, is)| if is { memory.base().addr().get() } else { 0 });

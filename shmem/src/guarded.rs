@@ -1,0 +1,80 @@
+//! A heap in guarded memory, which stands in for a GPU's in tests: peers on this host map it as GPUs map each other's.
+
+use std::sync::Arc;
+
+use symrail_heap::guarded::{GuardedMemory, GuardedMover, GuardedPeers};
+use symrail_heap::mapping::MapError;
+use symrail_heap::{HeapHandle, HostIdentity};
+use symrail_proxy::stage::WINDOW_BYTES;
+use symrail_transport::Pe;
+use symrail_transport::env::Settings;
+
+use crate::error::{Error, Result};
+
+/// This PE's heap and those of its peers.
+pub(crate) struct Guarded {
+    memory: Arc<GuardedMemory>,
+    handle: HeapHandle,
+    /// Where peers' heaps are, by PE; 0 where they are not mapped.
+    bases: Vec<usize>,
+    peers: Arc<GuardedPeers>,
+}
+
+impl Guarded {
+    /// All of its memory from the start.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn new(settings: &Settings) -> Result<Guarded> {
+        let memory = GuardedMemory::new(settings.heap_size).map_err(failed("making guarded memory"))?;
+        let host = HostIdentity::of_this_process(settings.fake_host.as_deref())?;
+        let handle = memory.handle(host, settings.disable_p2p).map_err(failed("looking at guarded memory"))?;
+        Ok(Guarded { memory, handle, bases: Vec::new(), peers: Arc::default() })
+    }
+
+    /// What peers have to know to map it.
+    pub fn card(&self) -> Vec<u8> {
+        self.handle.encode().to_vec()
+    }
+
+    /// Maps what can be mapped; `cards` has everybody's, in order.
+    ///
+    /// # Errors
+    /// Cards that are none.
+    pub fn open(&mut self, me: Pe, cards: &[Vec<u8>]) -> Result<()> {
+        let mut peers = Vec::new();
+        self.bases = vec![0; cards.len()];
+        for ((card, pe), base) in cards.iter().zip(0..).zip(&mut self.bases).filter(|((_, pe), _)| *pe != me) {
+            match GuardedMemory::of_peer(&self.handle, &HeapHandle::decode(card, pe)?) {
+                Ok(peer) => {
+                    *base = peer.base().addr().get();
+                    peers.push(peer);
+                }
+                Err(why) => tracing::debug!(pe, %why, "guarded heap not mapped"),
+            }
+        }
+        // It is opened once.
+        let _ = self.peers.set(peers);
+        Ok(())
+    }
+
+    pub fn memory(&self) -> &Arc<GuardedMemory> {
+        &self.memory
+    }
+
+    pub fn bases(&self) -> &[usize] {
+        &self.bases
+    }
+
+    /// # Errors
+    /// What the system says.
+    pub fn mover(&self) -> Result<GuardedMover> {
+        let seed = self.memory.base().addr().get() as u64 ^ u64::from(std::process::id());
+        let mover = GuardedMover::new(Arc::clone(&self.memory), WINDOW_BYTES, seed);
+        Ok(mover.map_err(failed("making a window"))?.with_peers(Arc::clone(&self.peers)))
+    }
+}
+
+fn failed(what: &'static str) -> impl Fn(MapError) -> Error {
+    move |e| Error::System { what, reason: format!("{}: {}", e.call, e.errno.desc()) }
+}
