@@ -77,9 +77,9 @@ static __device__ __noinline__ bool symrail_put_by_engine(symrail_u64 offset, co
            symrail_ld_sys(symrail_my_channel().ring + SYMRAIL_ERRORS) == errors;
 }
 
-/* Not in the first heap, or not mapped, or large: finds the mapped address, or lets the proxy do it and returns 0. All threads of a
- * group come here. Copies stay out of functions that are called: those take as many registers as they like, also from
- * kernels whose blocks are too large for that. */
+/* Not in the first heap, or not mapped, or large: finds the mapped address, or lets the proxy do it and returns 0. All
+ * threads of a group come here. Copies stay out of functions that are called: those take as many registers as they like,
+ * also from kernels whose blocks are too large for that. */
 template <class S>
 SYMRAIL_DEVICE symrail_u64 symrail_rma_elsewhere(symrail_u64 opcode, const void* symmetric, const void* local,
                                                  size_t bytes, int pe, bool wait) {
