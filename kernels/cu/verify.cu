@@ -174,8 +174,8 @@ extern "C" __global__ void verify(area* a, symrail_u64* report, symrail_u64 roun
     }
 }
 
-// 16: copies of all sizes, by whoever does them: put, get, put with signal, and a flag that a store sets behind a fence. `big` is room for three
-// times BIGGEST; a thread, a warp or the block asks in turn.
+// 16: copies of all sizes, by whoever does them: put, get, put with signal, and a flag that a store sets behind a fence. A
+// thread, a warp or the block asks in turn. `big` is room for three times BIGGEST.
 #define BIGGEST (16ull << 20)
 SYMRAIL_DEVICE bool asks(int scope) { return scope == 0 ? threadIdx.x == 0 : scope == 1 ? threadIdx.x < 32 : true; }
 SYMRAIL_DEVICE void put_nbi_by(int scope, void* to, const void* from, size_t n, int pe) {
@@ -201,8 +201,9 @@ extern "C" __global__ void copies(area* a, byte* big, symrail_u64* report, symra
     symrail_u64 *set = &a->signals[8], *sum = &a->signals[9], *flag = &a->flags[8];
     const size_t bytes[] = {1, 8, 4096, 70001, 1 << 20, (1 << 20) + 13, 9 << 20};
     for (symrail_u64 k = 1; k <= sizes; k++) {
-        size_t size = bytes[k - 1], off = k % 3;
         int scope = (int)(k + 1) % 3, salt = (int)k * 3;
+        // One thread would take seconds where the ends are not aligned alike.
+        size_t size = bytes[k - 1], off = scope == 0 ? 0 : k % 3;
         fill(from, size, me, salt);
         if (asks(scope)) put_nbi_by(scope, to + off, from, size, right);
         symrailx_barrier_all_block();

@@ -29,7 +29,7 @@ use symrail_heap::cuda::{CudaError, Gpu};
 use symrail_kernels::cuda::{DeviceParts, DeviceState, DeviceTeam, HeapView, Module};
 use symrail_proxy::Watch;
 use symrail_transport::Pe;
-use symrail_transport::env::DeviceCopy;
+use symrail_transport::env::{DeviceCopy, Settings};
 
 pub(crate) use pinned::Pinned;
 pub(crate) use shared::Shared;
@@ -96,7 +96,7 @@ impl Runtime {
             }
         };
         let base = (base, view.base);
-        let engine_from = self.engine_from(view.in_gpus);
+        let engine_from = engine_from(&self.settings, view.in_gpus, direct);
         // Where kernels do everything themselves there is nothing to look for in channels.
         let watched = !direct || engine_from.is_some();
         let parts = DeviceParts {
@@ -116,17 +116,6 @@ impl Runtime {
         Ok(GpuDevice { runtime: self, gpu, state, base, barrier, _watch: watch, _registered: registered })
     }
 
-    /// Bytes from which on kernels have copy engines copy to and from peers that their GPU has mapped; `None`: never. That takes the proxy
-    /// thread, which for this alone watches channels only if told to.
-    fn engine_from(&self, in_gpus: bool) -> Option<u64> {
-        let engine = match self.settings.device_copy {
-            DeviceCopy::Auto => !self.device_atomics,
-            DeviceCopy::Kernel => false,
-            DeviceCopy::Engine => true,
-        };
-        (engine && in_gpus).then_some(self.settings.device_copy_threshold as u64)
-    }
-
     /// The GPU for this PE: that of its heap ([`Runtime::gpu`]), else the one that is current on this thread, else the one with
     /// the PE's number.
     ///
@@ -142,6 +131,17 @@ impl Runtime {
         let shared = self.staged.as_ref().and_then(|staged| staged.shared());
         shared.map(Shared::gpu).or(self.pinned.as_ref().map(Pinned::gpu))
     }
+}
+
+/// Bytes from which on kernels have copy engines copy to and from peers whose heaps their GPU has mapped; `None`: never. That takes the
+/// proxy thread, which watches channels for this alone (`direct`: kernels reach everything themselves) only if told to.
+fn engine_from(settings: &Settings, in_gpus: bool, direct: bool) -> Option<u64> {
+    let engine = match settings.device_copy {
+        DeviceCopy::Auto => !direct,
+        DeviceCopy::Kernel => false,
+        DeviceCopy::Engine => true,
+    };
+    (engine && in_gpus).then_some(settings.device_copy_threshold as u64)
 }
 
 fn unreachable_heap(by: &str) -> Error {
@@ -231,5 +231,26 @@ impl GpuDevice<'_> {
 impl From<CudaError> for Error {
     fn from(error: CudaError) -> Error {
         Error::System { what: "using the GPU", reason: error.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copy_engines_are_taken_where_channels_are_watched_or_somebody_asks() {
+        let mut settings = Settings::default();
+        settings.device_copy_threshold = 4096;
+        for (choice, in_gpus, direct, expected) in [
+            (DeviceCopy::Auto, true, false, Some(4096)),
+            (DeviceCopy::Auto, true, true, None),
+            (DeviceCopy::Engine, true, true, Some(4096)),
+            (DeviceCopy::Engine, false, false, None),
+            (DeviceCopy::Kernel, true, false, None),
+        ] {
+            settings.device_copy = choice;
+            assert_eq!(engine_from(&settings, in_gpus, direct), expected, "{choice} {in_gpus} {direct}");
+        }
     }
 }
