@@ -1,7 +1,9 @@
 //! Every operation, on every way from PE to PE.
 
 use symrail_tests::job::Job;
-use symrail_tests::path::{MAPPED, NET, ONE_RAIL, Path, ROUND_ROBIN, SHM, SOCKETS, STAGED_SHM, STAGED_TCP, STRIPED};
+use symrail_tests::path::{
+    MAPPED, NET, ONE_RAIL, Path, ROUND_ROBIN, SHM, SOCKETS, STAGED_SHM, STAGED_TCP, STRIPED, mapped_by_movers,
+};
 
 /// The ways on which everything is done, with 2 and with 3 PEs, of which two share a host.
 fn every_operation(path: Path, plan: &str) {
@@ -54,7 +56,7 @@ fn heaps_that_nobody_can_touch_over_shm() {
 #[test]
 fn heaps_that_nobody_can_touch_but_movers_of_peers() {
     for pes in [2, 3] {
-        succeed(STAGED_SHM.of(Job::new("pe_ops"), pes).hosts(1), "staged, mapped by movers", "full");
+        succeed(mapped_by_movers(Job::new("pe_ops"), pes), "mapped by movers", "full");
     }
 }
 

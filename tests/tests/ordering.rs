@@ -2,13 +2,19 @@
 //! a control: the same without the protection, which must be seen to go wrong.
 
 use symrail_tests::job::Job;
-use symrail_tests::path::{FOUR_IN_TURN, FOUR_STRIPED, NET, ONE_RAIL, Path, ROUND_ROBIN, SHM, STRIPED};
+use symrail_tests::path::{
+    FOUR_IN_TURN, FOUR_STRIPED, NET, ONE_RAIL, Path, ROUND_ROBIN, SHM, STRIPED, mapped_by_movers,
+};
 
 /// How often PE 1 saw the later without the earlier.
-#[allow(clippy::unwrap_used)]
 fn early(path: Path, what: &str, rounds: u32) -> u32 {
-    let outcome = path.of(Job::new("pe_order"), 2).args([what, &rounds.to_string()]).limit(90).succeed();
-    println!("{}: {what}, {rounds} rounds in {:?}: {}", path.name, outcome.elapsed, outcome.out.trim());
+    early_in(path.of(Job::new("pe_order"), 2), path.name, what, rounds)
+}
+
+#[allow(clippy::unwrap_used)]
+fn early_in(job: Job, name: &str, what: &str, rounds: u32) -> u32 {
+    let outcome = job.args([what, &rounds.to_string()]).limit(90).succeed();
+    println!("{name}: {what}, {rounds} rounds in {:?}: {}", outcome.elapsed, outcome.out.trim());
     outcome.out.lines().find_map(|line| line.strip_prefix("early: ")).unwrap().parse().unwrap()
 }
 
@@ -38,6 +44,15 @@ fn without_a_fence_things_pass() {
     for path in [ROUND_ROBIN, STRIPED] {
         assert!(early(path, "fence-missing", 800) > 0, "{}: the control went well", path.name);
     }
+}
+
+/// Data goes by movers' copies, signals and values over the wire.
+#[test]
+fn copies_between_mapped_heaps_keep_their_order() {
+    let early = |what, rounds| early_in(mapped_by_movers(Job::new("pe_order"), 2), "mapped by movers", what, rounds);
+    assert_eq!(early("signals", 1_000), 0);
+    assert_eq!(early("fence", 400), 0);
+    assert!(early("fence-missing", 400) > 0, "the control went well");
 }
 
 /// What PE 0 found in PE 1's memory, past all messages; and the cost of a repeated quiet.
