@@ -25,6 +25,8 @@ use crate::peers::{Refusal, open_heap};
 
 /// A copy is looked at up to this many times before it is made.
 const MOST_POLLS: u64 = 8;
+/// One between memories, which stands in for a large one, up to this many times: a message is faster.
+const MOST_POLLS_BETWEEN: u64 = 256;
 
 /// Memory at addresses that nobody can touch.
 #[derive(Debug)]
@@ -211,7 +213,7 @@ impl Mover for GuardedMover {
         if let Some(end) = [copy.to, copy.from].into_iter().find(|&end| self.find(end, copy.len).is_none()) {
             return Err(format!("{} bytes at {end:#x} are not guarded memory", copy.len));
         }
-        let polls = self.next() % MOST_POLLS;
+        let polls = self.next() % MOST_POLLS_BETWEEN;
         self.between.push(Waiting { copy, ticket, polls });
         Ok(())
     }
