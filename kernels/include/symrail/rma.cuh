@@ -232,6 +232,7 @@ SYMRAIL_DEVICE void symrail_put_signal_bytes(void* dest, const void* source, siz
         symrail_u64 data = *(const symrail_u64*)source;
         return to < word.mapped ? symrail_st_pair(to, data, value) : symrail_st_pair(word.mapped, value, data);
     }
+    bool by_engine = false;
     S::sync();
     if (!near || !word.atomics) {
         symrail_place data = symrail_find(dest, bytes, pe, SYMRAIL_WHAT_RMA);
@@ -242,18 +243,16 @@ SYMRAIL_DEVICE void symrail_put_signal_bytes(void* dest, const void* source, siz
             S::sync();
             return;
         }
-        if (symrail_by_engine(data, source, bytes, pe)) {
-            if (S::rank() == 0 && symrail_put_by_engine(data.offset, source, bytes, pe) &&
-                !symrail_signal_directly(word, value, op, true))
-                symrail_signal_proxied(word, value, op, pe);
-            S::sync();
-            return;
-        }
-        to = data.mapped;
+        by_engine = symrail_by_engine(data, source, bytes, pe);
+        to = by_engine ? data.offset : data.mapped;
     }
-    symrail_copy<S>((void*)to, source, bytes);
+    bool arrived = true;
+    if (!by_engine)
+        symrail_copy<S>((void*)to, source, bytes);
+    else if (S::rank() == 0)
+        arrived = symrail_put_by_engine(to, source, bytes, pe);
     S::sync();
-    if (S::rank() == 0 && !symrail_signal_directly(word, value, op, bytes != 0))
+    if (S::rank() == 0 && arrived && !symrail_signal_directly(word, value, op, bytes != 0))
         symrail_signal_proxied(word, value, op, pe);
 }
 
