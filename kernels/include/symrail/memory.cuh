@@ -2,7 +2,7 @@
 #ifndef SYMRAIL_MEMORY_CUH
 #define SYMRAIL_MEMORY_CUH
 
-#include "state.cuh"
+#include "bulk.cuh"
 
 #define SYMRAIL_WAITER_FN __device__ __forceinline__
 #define SYMRAIL_SCOPE_FN static __device__ __forceinline__
@@ -133,6 +133,8 @@ SYMRAIL_DEVICE void symrail_store(symrail_wide* p, symrail_wide v) {
 
 template <class S, class FROM>
 SYMRAIL_DEVICE void symrail_copy_wide(symrail_wide* to, const symrail_wide* from, size_t n) {
+    size_t bytes = n * sizeof(symrail_wide);
+    if (S::one && bytes >= SYMRAIL_BULK_LEAST && symrail_copy_bulk((symrail_u64)to, (symrail_u64)from, bytes)) return;
     size_t size = S::size(), i = S::rank(), lap = SYMRAIL_UNROLL * size;
     /* The same number of laps for every thread of the group. */
     for (size_t done = lap; done <= n; done += lap, i += lap) {
