@@ -148,4 +148,8 @@ impl Mover for GuardedMover {
     fn pending(&self) -> usize {
         self.to.len() + self.from.len()
     }
+
+    fn writing(&self) -> usize {
+        self.to.len()
+    }
 }

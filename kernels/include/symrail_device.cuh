@@ -11,6 +11,7 @@
  *   batch.cuh    many requests at a time
  *   channel.cuh  requests to the proxy                     memory.cuh   PTX loads and stores, copies
  *   state.cuh    what the host tells the device            bulk.cuh     copies by one thread
+ *   mail.cuh     small deliveries to threads that wait
  */
 #ifndef SYMRAIL_DEVICE_CUH
 #define SYMRAIL_DEVICE_CUH

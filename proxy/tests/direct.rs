@@ -54,6 +54,10 @@ impl Mover for Watched {
     fn pending(&self) -> usize {
         self.mover.pending()
     }
+
+    fn writing(&self) -> usize {
+        self.mover.writing()
+    }
 }
 
 struct Pe {

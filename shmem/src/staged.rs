@@ -9,9 +9,11 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-use symrail_heap::cuda::CudaMover;
+use symrail_heap::cuda::{CudaMover, PinnedBuffer};
 use symrail_heap::export::Exported;
 use symrail_heap::guarded::{GuardedMemory, GuardedMover};
+use symrail_heap::mailbox::Mailbox;
+use symrail_heap::mailed::MailedMover;
 use symrail_heap::{Mover, SymmetricHeap};
 use symrail_proxy::stage::WINDOW_BYTES;
 use symrail_transport::Pe;
@@ -83,7 +85,12 @@ impl Staged {
                     reason: format!("{}: {}", e.call, e.errno.desc()),
                 })?)
             }
-            Memory::Device(shared) => Box::new(CudaMover::new(shared.gpu(), WINDOW_BYTES)?),
+            Memory::Device(shared) => {
+                let place: Arc<PinnedBuffer> = Arc::clone(shared.mailbox());
+                // SAFETY: zeroed, large enough, aligned to a page, and for this mover and kernels alone.
+                let mailbox = unsafe { Mailbox::new(place.base(), place) };
+                Box::new(MailedMover::new(CudaMover::new(shared.gpu(), WINDOW_BYTES)?, mailbox))
+            }
         })
     }
 

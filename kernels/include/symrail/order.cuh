@@ -3,6 +3,7 @@
 #define SYMRAIL_ORDER_CUH
 
 #include "amo.cuh"
+#include "mail.cuh"
 
 /* Orders the calling thread's earlier puts, AMOs and signals before its later ones, at each PE. */
 SYMRAIL_DEVICE void symrail_fence() {
@@ -30,9 +31,33 @@ SYMRAIL_DEVICE void symrail_quiet() {
     symrail_fence_sys();
 }
 
+/* Waits for one word of this PE where small deliveries come by the mailbox. The word and the mailbox are read at the same time,
+ * but for the round behind a delivery, which most likely is the one that is waited for. */
+template <class T, class F>
+static __device__ __noinline__ T symrail_wait_with_mail(T* word, F holds) {
+    symrail_waiter waiter;
+    symrail_mail mail;
+    symrail_letters letters;
+    bool looked = false;
+    T now;
+    while (!holds(now = symrail_ld_acquire(word))) {
+        bool taken = looked && mail.take(letters);
+        if (!mail.reading) mail.come();
+        looked = mail.reading && !taken;
+        if (looked) mail.look(letters);
+        if (waiter.over()) {
+            symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_WAIT, symrail_state.me, (symrail_u64)word);
+            break;
+        }
+    }
+    mail.leave();
+    return now;
+}
+
 /* Waits for one word of this PE and returns it; what was delivered before it changed is visible after. */
 template <class T, class F>
 SYMRAIL_DEVICE T symrail_wait_for(T* word, F holds) {
+    if (symrail_state.mailbox != 0) return symrail_wait_with_mail(word, holds);
     symrail_waiter waiter;
     T now;
     while (!holds(now = symrail_ld_acquire(word))) {
@@ -49,19 +74,23 @@ SYMRAIL_DEVICE T symrail_wait_for(T* word, F holds) {
 template <class T, class F>
 SYMRAIL_DEVICE size_t symrail_wait_for_any(T* words, size_t n, const int* status, F holds) {
     symrail_waiter waiter;
-    for (;;) {
-        bool some = false;
-        for (size_t i = 0; i < n; i++) {
+    symrail_mail mail;
+    size_t found = (size_t)-1;
+    for (bool some = true; some && found == (size_t)-1;) {
+        some = false;
+        for (size_t i = 0; i < n && found == (size_t)-1; i++) {
             if (status != nullptr && status[i] != 0) continue;
             some = true;
-            if (holds(symrail_ld_acquire(words + i))) return i;
+            if (holds(symrail_ld_acquire(words + i))) found = i;
         }
-        if (!some) return (size_t)-1;
-        if (waiter.over()) {
+        if (symrail_state.mailbox != 0 && some && found == (size_t)-1) mail.once();
+        if (found == (size_t)-1 && waiter.over()) {
             symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_WAIT, symrail_state.me, (symrail_u64)words);
-            return (size_t)-1;
+            break;
         }
     }
+    mail.leave();
+    return found;
 }
 
 struct symrail_at_least {

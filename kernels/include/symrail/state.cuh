@@ -8,8 +8,8 @@
 typedef unsigned long long symrail_u64;
 typedef unsigned int symrail_u32;
 
-#define SYMRAIL_STATE_VERSION 1u
-#define SYMRAIL_STATE_BYTES 1168u
+#define SYMRAIL_STATE_VERSION 2u
+#define SYMRAIL_STATE_BYTES 1176u
 /* Heaps: host memory that the device reaches over PCIe, and device memory. */
 #define SYMRAIL_MAX_HEAPS 2
 #define SYMRAIL_MAX_CHANNELS 16
@@ -73,7 +73,9 @@ struct symrail_device_state {
     /* Barrier: a counter in device memory, and 64 words of a symmetric heap (8 bytes each). */
     symrail_u64 barrier_epoch;
     symrail_u64 barrier_words;
-    symrail_u64 spare;
+    /* Small deliveries for waiting threads to write, in pinned memory, and the readers' words in device memory; 0 where there are none. */
+    symrail_u64 mailbox;
+    symrail_u64 mail_words;
     struct symrail_heap_view heaps[SYMRAIL_MAX_HEAPS];
     struct symrail_channel_view channels[SYMRAIL_MAX_CHANNELS];
 };

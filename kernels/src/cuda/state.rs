@@ -5,19 +5,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use symrail_heap::cuda::{DeviceBuffer, Gpu, PinnedBuffer, Registration};
+use symrail_heap::mailbox::POSITION;
 use symrail_proxy::channel::Producer;
 
 use super::error::{Error, Result};
 use super::module::Module;
 
 /// As `SYMRAIL_STATE_VERSION`, and the sizes that follow from it.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const MAX_HEAPS: usize = 2;
 const MAX_CHANNELS: usize = 16;
 const NEAR_PES: usize = 32;
 const HEAP_ATOMICS: u64 = 1;
 /// Bytes of the producers' words before the reply entries' words.
 const OWN_BYTES: usize = 512;
+/// Where the mailbox's readers have their words: behind the barrier's counter, on a line of their own.
+const MAIL_WORDS: u64 = 128;
 
 /// One symmetric heap, as this GPU reaches it.
 #[derive(Debug, Clone)]
@@ -115,6 +118,8 @@ pub struct DeviceParts {
     pub channels: Vec<Producer>,
     /// 64 zeroed words (8 bytes each) of one of the heaps, at the same symmetric offset on every PE, for barriers.
     pub barrier_words: u64,
+    /// Where waiting threads find small deliveries to write, if there is such a place (see [`mailbox`](symrail_heap::mailbox)).
+    pub mailbox: Option<Arc<PinnedBuffer>>,
     /// How long device code waits for anything.
     pub timeout: Duration,
 }
@@ -152,7 +157,8 @@ struct RawState {
     error: u64,
     barrier_epoch: u64,
     barrier_words: u64,
-    spare: u64,
+    mailbox: u64,
+    mail_words: u64,
     heaps: [RawHeap; MAX_HEAPS],
     channels: [RawChannel; MAX_CHANNELS],
 }
@@ -169,6 +175,7 @@ pub struct DeviceState {
     known_errors: Vec<AtomicU64>,
     reach: Reach,
     // What `raw` points to.
+    _mailbox: Option<Arc<PinnedBuffer>>,
     _own: Vec<DeviceBuffer>,
     _rings: Vec<Registration>,
 }
@@ -193,7 +200,10 @@ impl DeviceState {
         let error = PinnedBuffer::new(gpu, 4096)?;
         let mut own = Vec::new();
         let mut rings = Vec::new();
-        let epoch = gpu.alloc(128)?;
+        let epoch = gpu.alloc(MAIL_WORDS as usize + 16)?;
+        // Readers go on counting where those of an earlier device stopped.
+        let position = parts.mailbox.as_ref().map_or(0, |mailbox| mailbox.word(0) & POSITION);
+        gpu.write(epoch.at() + MAIL_WORDS, &[0, position].map(u64::to_le_bytes).concat())?;
         let none = RawHeap { base: 0, bytes: 0, offset: 0, flags: 0, peers: 0, near_peers: [0; NEAR_PES] };
         let mut raw = RawState {
             version: VERSION,
@@ -206,7 +216,8 @@ impl DeviceState {
             error: error.device(),
             barrier_epoch: epoch.at(),
             barrier_words: parts.barrier_words,
-            spare: 0,
+            mailbox: parts.mailbox.as_ref().map_or(0, |mailbox| mailbox.device()),
+            mail_words: epoch.at() + MAIL_WORDS,
             heaps: [none; MAX_HEAPS],
             channels: [RawChannel { ring: 0, own: 0, slots: 0, replies: 0 }; MAX_CHANNELS],
         };
@@ -238,7 +249,8 @@ impl DeviceState {
         }
         let known_errors = parts.channels.iter().map(|c| AtomicU64::new(c.errors())).collect();
         let reach = parts.heaps.first().map_or_else(Reach::default, Reach::of);
-        Ok(Self { me: parts.me, raw, error, channels: parts.channels, known_errors, reach, _own: own, _rings: rings })
+        let (me, channels, mailbox) = (parts.me, parts.channels, parts.mailbox);
+        Ok(Self { me, raw, error, channels, known_errors, reach, _mailbox: mailbox, _own: own, _rings: rings })
     }
 
     /// Tells a program's kernels about the PE.
@@ -341,6 +353,24 @@ mod tests {
             assert_eq!(reach.find(address, bytes, pe), None, "{address:#x} {bytes} {pe}");
         }
         assert!(reach.has(0) && !reach.has(1) && !reach.has(3));
+    }
+
+    #[test]
+    fn the_mailbox_is_where_the_header_says() {
+        use symrail_heap::mailbox as m;
+        let header = include_str!("../../include/symrail/mail.cuh");
+        for (name, value) in [
+            ("ENTRIES_AT", format!("{}ull", m::ENTRIES_AT)),
+            ("ENTRIES", format!("{}ull", m::ENTRIES)),
+            ("ENTRY_BYTES", format!("{}ull", m::ENTRY_BYTES)),
+            ("EPOCH_SHIFT", m::EPOCH_SHIFT.to_string()),
+            ("SIZE_SHIFT", m::SIZE_SHIFT.to_string()),
+            ("PRESENT", format!("(1ull << {})", m::PRESENT.trailing_zeros())),
+            ("POSITION", format!("((1ull << {}) - 1)", m::POSITION.trailing_ones())),
+        ] {
+            let line = format!("#define SYMRAIL_MAIL_{name} {value}\n");
+            assert!(header.contains(&line), "{line}");
+        }
     }
 
     #[test]

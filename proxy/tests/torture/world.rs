@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use symrail_heap::guarded::{GuardedMemory, GuardedMover};
+use symrail_heap::mailbox;
+use symrail_heap::mailed::MailedMover;
 use symrail_proxy::stage::WINDOW_BYTES;
 use symrail_proxy::{Engine, HOST};
 use symrail_transport::endpoint::job::{Issue, Job};
@@ -138,7 +140,7 @@ pub fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool,
             } else {
                 Memory::Ordinary(vec![0; HEAP / 8])
             };
-            Pe { engine, host: None, memory, sources: Vec::new(), used: 0 }
+            Pe { engine, host: None, memory, kernel: None, sources: Vec::new(), used: 0 }
         })
         .collect();
     let hosts = !staged && random.below(2) == 0;
@@ -169,7 +171,9 @@ pub fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool,
             },
             Memory::Guarded(memory) => {
                 let mover = GuardedMover::new(Arc::clone(memory), WINDOW_BYTES, seed ^ base.addr() as u64).unwrap();
-                let card = pe.engine.stage(Box::new(mover)).unwrap();
+                let (mailbox, reader) = mailbox::pair();
+                pe.kernel = Some(reader);
+                let card = pe.engine.stage(Box::new(MailedMover::new(mover, mailbox))).unwrap();
                 pe.engine.add_staged_segment(segment);
                 pe.engine.add_staged_buffer(base.wrapping_add(HEAP), BUFFERS, 1);
                 let all = Segment { id: 2, len: reached as u64, ..segment };
@@ -228,6 +232,8 @@ impl World {
         } else {
             self.pes[pe].engine.poll();
         }
+        let dice = self.random.below(8);
+        self.pes[pe].kernel(dice);
         self.check();
     }
 

@@ -92,12 +92,15 @@ impl Runtime {
             }
         };
         let base = (base, view.base);
+        let shared = self.staged.as_ref().and_then(|staged| staged.shared());
         let parts = DeviceParts {
             me: self.me,
             n_pes: self.n_pes,
             // Where kernels reach everything themselves there is nothing to look for in channels.
             channels: if direct { Vec::new() } else { self.producers().to_vec() },
             barrier_words: device_address(base, barrier),
+            // Where kernels reach one another's heaps themselves, nothing is delivered by proxies.
+            mailbox: shared.filter(|_| !direct).map(|shared| Arc::clone(shared.mailbox())),
             heaps: vec![view],
             timeout: Duration::from_secs(self.settings.timeout_s),
         };
