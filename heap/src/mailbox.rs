@@ -50,6 +50,8 @@ pub struct Mailbox {
     base: NonNull<u8>,
     /// What the memory belongs to.
     _memory: Arc<dyn Any + Send + Sync>,
+    /// The reader's word, as it was seen last.
+    said: u64,
     /// The reader's epoch for which there are entries, and the number of the last one that it has taken.
     epoch: u64,
     taken: u64,
@@ -67,7 +69,7 @@ impl Mailbox {
     /// [`MAILBOX_BYTES`] bytes at `base`, aligned to 64, are `memory`'s as long as that lives, and reached through atomics only.
     #[must_use]
     pub unsafe fn new(base: NonNull<u8>, memory: Arc<dyn Any + Send + Sync>) -> Self {
-        Mailbox { base, _memory: memory, epoch: 0, taken: 0, offered: VecDeque::with_capacity(ENTRIES) }
+        Mailbox { base, _memory: memory, said: 0, epoch: 0, taken: 0, offered: VecDeque::with_capacity(ENTRIES) }
     }
 
     /// How many entries have not come back or been taken.
@@ -87,10 +89,15 @@ impl Mailbox {
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().wrapping_add(at).cast()) }
     }
 
-    /// The reader's word as it is now: whether it is there, its epoch, what it has taken.
-    fn reader(&self) -> (bool, u64, u64) {
+    /// What readers have said last: whether one is there, its epoch, what it has taken. Of two that follow one another closely the
+    /// earlier one's words may arrive later: the position tells.
+    fn reader(&mut self) -> (bool, u64, u64) {
         let word = self.word(0).load(Ordering::Acquire);
-        (word & PRESENT != 0, word & POSITION & !NUMBER, word & NUMBER)
+        // Positions wrap; the shift makes the difference's highest bit its sign.
+        if ((word & POSITION).wrapping_sub(self.said & POSITION) << 2) as i64 >= 0 {
+            self.said = word;
+        }
+        (self.said & PRESENT != 0, self.said & POSITION & !NUMBER, self.said & NUMBER)
     }
 
     fn entry(&self, number: u64) -> usize {

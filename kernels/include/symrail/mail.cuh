@@ -14,9 +14,8 @@
 #define SYMRAIL_MAIL_POSITION ((1ull << 62) - 1)
 #define SYMRAIL_MAIL_NUMBER ((1ull << SYMRAIL_MAIL_EPOCH_SHIFT) - 1)
 
-/* The readers' words in device memory: who is the reader, and how far they have come. */
-#define SYMRAIL_MAIL_LOCK 0ull
-#define SYMRAIL_MAIL_AT 8ull
+/* The readers' word in device memory is their position, and this bit while somebody is the reader. */
+#define SYMRAIL_MAIL_TAKEN (1ull << 63)
 
 /* Two entries, as they were read. */
 struct symrail_letters {
@@ -37,11 +36,10 @@ struct symrail_mail {
 
     /* Becomes the reader, if nobody is. */
     SYMRAIL_WAITER_FN void come() {
-        symrail_u32* lock = (symrail_u32*)(symrail_state.mail_words + SYMRAIL_MAIL_LOCK);
-        if (*(volatile symrail_u32*)lock != 0 || atomicCAS(lock, 0u, 1u) != 0) return;
-        __threadfence();
-        position = symrail_ld_gpu(symrail_state.mail_words + SYMRAIL_MAIL_AT) + (1ull << SYMRAIL_MAIL_EPOCH_SHIFT);
-        position &= SYMRAIL_MAIL_POSITION;
+        if (symrail_ld_gpu(symrail_state.mail_word) & SYMRAIL_MAIL_TAKEN) return;
+        symrail_u64 last = atomicOr((symrail_u64*)symrail_state.mail_word, SYMRAIL_MAIL_TAKEN);
+        if (last & SYMRAIL_MAIL_TAKEN) return;
+        position = (last + (1ull << SYMRAIL_MAIL_EPOCH_SHIFT)) & SYMRAIL_MAIL_POSITION;
         symrail_st_sys(symrail_state.mailbox, SYMRAIL_MAIL_PRESENT | position);
         reading = true;
     }
@@ -58,8 +56,8 @@ struct symrail_mail {
         }
     }
 
-    /* Writes what has come, each behind the one before. Whether there was any. */
-    SYMRAIL_WAITER_FN bool take(const symrail_letters& letters) {
+    /* Writes what has come, each behind the one before. Whether there was any; `seen` is what `word` has now, if that was written. */
+    SYMRAIL_WAITER_FN bool take(const symrail_letters& letters, symrail_u64 word, symrail_u64& seen) {
         bool any = false;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -68,6 +66,7 @@ struct symrail_mail {
             if ((w[1] & SYMRAIL_MAIL_POSITION) != expected || (w[3] & SYMRAIL_MAIL_POSITION) != expected) break;
             if (any) symrail_fence_sys();
             write(w[0], w[2], (symrail_u32)(w[1] >> SYMRAIL_MAIL_SIZE_SHIFT));
+            if (w[0] == word) seen = w[2];
             position = expected;
             untold = any = true;
         }
@@ -80,7 +79,8 @@ struct symrail_mail {
         if (!reading) come();
         if (!reading) return;
         look(letters);
-        take(letters);
+        symrail_u64 seen;
+        take(letters, 0, seen);
     }
 
     SYMRAIL_WAITER_FN static void write(symrail_u64 at, symrail_u64 value, symrail_u32 log2_bytes) {
@@ -92,13 +92,13 @@ struct symrail_mail {
         }
     }
 
-    /* Leaves: what comes from now on is for the next reader, or for the driver. */
+    /* Leaves: what comes from now on is for the next reader, or for the driver. What was delivered is visible behind this. The
+     * next reader may say that it is there before this is seen: whoever looks goes by the position. */
     SYMRAIL_WAITER_FN void leave() {
         if (!reading) return;
-        symrail_st_gpu(symrail_state.mail_words + SYMRAIL_MAIL_AT, position);
-        symrail_st_release_sys(symrail_state.mailbox, position);
-        __threadfence();
-        atomicExch((symrail_u32*)(symrail_state.mail_words + SYMRAIL_MAIL_LOCK), 0u);
+        symrail_fence_sys();
+        symrail_st_sys(symrail_state.mailbox, position);
+        symrail_st_gpu(symrail_state.mail_word, position);
         reading = false;
     }
 };

@@ -31,20 +31,24 @@ SYMRAIL_DEVICE void symrail_quiet() {
     symrail_fence_sys();
 }
 
-/* Waits for one word of this PE where small deliveries come by the mailbox. The word and the mailbox are read at the same time,
- * but for the round behind a delivery, which most likely is the one that is waited for. */
+/* Waits for one word of this PE where small deliveries come by the mailbox. The word and the mailbox are read at the same
+ * time. */
 template <class T, class F>
 static __device__ __noinline__ T symrail_wait_with_mail(T* word, F holds) {
     symrail_waiter waiter;
     symrail_mail mail;
     symrail_letters letters;
-    bool looked = false;
     T now;
     while (!holds(now = symrail_ld_acquire(word))) {
-        bool taken = looked && mail.take(letters);
-        if (!mail.reading) mail.come();
-        looked = mail.reading && !taken;
-        if (looked) mail.look(letters);
+        if (mail.reading) {
+            symrail_u64 bits = symrail_to_bits(now);
+            mail.take(letters, (symrail_u64)word, bits);
+            now = symrail_of_bits<T>(bits);
+            if (holds(now)) break;
+        } else {
+            mail.come();
+        }
+        if (mail.reading) mail.look(letters);
         if (waiter.over()) {
             symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_WAIT, symrail_state.me, (symrail_u64)word);
             break;

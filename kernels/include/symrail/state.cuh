@@ -73,9 +73,9 @@ struct symrail_device_state {
     /* Barrier: a counter in device memory, and 64 words of a symmetric heap (8 bytes each). */
     symrail_u64 barrier_epoch;
     symrail_u64 barrier_words;
-    /* Small deliveries for waiting threads to write, in pinned memory, and the readers' words in device memory; 0 where there are none. */
+    /* Small deliveries for waiting threads to write, in pinned memory, and the readers' word in device memory; 0 where there are none. */
     symrail_u64 mailbox;
-    symrail_u64 mail_words;
+    symrail_u64 mail_word;
     struct symrail_heap_view heaps[SYMRAIL_MAX_HEAPS];
     struct symrail_channel_view channels[SYMRAIL_MAX_CHANNELS];
 };

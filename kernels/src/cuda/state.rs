@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use symrail_heap::cuda::{DeviceBuffer, Gpu, PinnedBuffer, Registration};
-use symrail_heap::mailbox::POSITION;
+use symrail_heap::mailbox::{EPOCH_SHIFT, POSITION};
 use symrail_proxy::channel::Producer;
 
 use super::error::{Error, Result};
@@ -19,8 +19,8 @@ const NEAR_PES: usize = 32;
 const HEAP_ATOMICS: u64 = 1;
 /// Bytes of the producers' words before the reply entries' words.
 const OWN_BYTES: usize = 512;
-/// Where the mailbox's readers have their words: behind the barrier's counter, on a line of their own.
-const MAIL_WORDS: u64 = 128;
+/// Where the mailbox's readers have their word: behind the barrier's counter, on a line of its own.
+const MAIL_WORD: u64 = 128;
 
 /// One symmetric heap, as this GPU reaches it.
 #[derive(Debug, Clone)]
@@ -158,7 +158,7 @@ struct RawState {
     barrier_epoch: u64,
     barrier_words: u64,
     mailbox: u64,
-    mail_words: u64,
+    mail_word: u64,
     heaps: [RawHeap; MAX_HEAPS],
     channels: [RawChannel; MAX_CHANNELS],
 }
@@ -200,10 +200,10 @@ impl DeviceState {
         let error = PinnedBuffer::new(gpu, 4096)?;
         let mut own = Vec::new();
         let mut rings = Vec::new();
-        let epoch = gpu.alloc(MAIL_WORDS as usize + 16)?;
-        // Readers go on counting where those of an earlier device stopped.
-        let position = parts.mailbox.as_ref().map_or(0, |mailbox| mailbox.word(0) & POSITION);
-        gpu.write(epoch.at() + MAIL_WORDS, &[0, position].map(u64::to_le_bytes).concat())?;
+        let epoch = gpu.alloc(MAIL_WORD as usize + 8)?;
+        // Readers go on counting where those of an earlier device stopped, well beyond any epoch that those may have had.
+        let position = parts.mailbox.as_ref().map_or(0, |mailbox| (mailbox.word(0) + (16 << EPOCH_SHIFT)) & POSITION);
+        gpu.write(epoch.at() + MAIL_WORD, &position.to_le_bytes())?;
         let none = RawHeap { base: 0, bytes: 0, offset: 0, flags: 0, peers: 0, near_peers: [0; NEAR_PES] };
         let mut raw = RawState {
             version: VERSION,
@@ -217,7 +217,7 @@ impl DeviceState {
             barrier_epoch: epoch.at(),
             barrier_words: parts.barrier_words,
             mailbox: parts.mailbox.as_ref().map_or(0, |mailbox| mailbox.device()),
-            mail_words: epoch.at() + MAIL_WORDS,
+            mail_word: epoch.at() + MAIL_WORD,
             heaps: [none; MAX_HEAPS],
             channels: [RawChannel { ring: 0, own: 0, slots: 0, replies: 0 }; MAX_CHANNELS],
         };
