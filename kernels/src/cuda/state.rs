@@ -9,9 +9,11 @@ use symrail_proxy::channel::Producer;
 
 use super::error::{Error, Result};
 use super::module::Module;
+use super::team::meeting;
+use crate::meeting::Step;
 
 /// As `SYMRAIL_STATE_VERSION`, and the sizes that follow from it.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const MAX_HEAPS: usize = 2;
 const MAX_CHANNELS: usize = 16;
 const NEAR_PES: usize = 32;
@@ -72,36 +74,6 @@ impl Reach {
     }
 }
 
-/// A team as kernels know it: `symrail_device_team`, with its counter behind it.
-#[derive(Debug)]
-pub struct DeviceTeam {
-    memory: DeviceBuffer,
-}
-
-/// Where a team's counter is, on a line of its own.
-const TEAM_EPOCH: u64 = 128;
-
-impl DeviceTeam {
-    /// The team of `n_pes` PEs from `start` on, each `stride` after the last, in which this PE has number `me`. `words` are 64
-    /// zeroed words as [`DeviceParts::barrier_words`], of this team alone.
-    ///
-    /// # Errors
-    /// What the driver says.
-    pub fn new(gpu: &Arc<Gpu>, (me, n_pes): (u32, u32), (start, stride): (u32, i32), words: u64) -> Result<DeviceTeam> {
-        let memory = gpu.alloc(TEAM_EPOCH as usize + 8)?;
-        let numbers = [me as i32, n_pes as i32, start as i32, stride].map(i32::to_le_bytes).concat();
-        let places = [words, memory.at() + TEAM_EPOCH].map(u64::to_le_bytes).concat();
-        gpu.write(memory.at(), &[numbers, places].concat())?;
-        Ok(DeviceTeam { memory })
-    }
-
-    /// What kernels take as `symrail_team_t`. Valid as long as this.
-    #[must_use]
-    pub fn handle(&self) -> u64 {
-        self.memory.at()
-    }
-}
-
 /// What a device works with.
 #[derive(Debug, Clone)]
 pub struct DeviceParts {
@@ -113,8 +85,10 @@ pub struct DeviceParts {
     pub heaps: Vec<HeapView>,
     /// Channels that no CPU thread pushes to; at most 16.
     pub channels: Vec<Producer>,
-    /// 64 zeroed words (8 bytes each) of one of the heaps, at the same symmetric offset on every PE, for barriers.
+    /// [`WORDS`](crate::meeting::WORDS) zeroed words of one of the heaps, at the same symmetric offset on every PE, for barriers.
     pub barrier_words: u64,
+    /// How this PE meets all others.
+    pub steps: Vec<Step>,
     /// How long device code waits for anything.
     pub timeout: Duration,
 }
@@ -150,7 +124,7 @@ struct RawState {
     reserved: u32,
     timeout_ns: u64,
     error: u64,
-    barrier_epoch: u64,
+    barrier_meeting: u64,
     barrier_words: u64,
     spare: u64,
     heaps: [RawHeap; MAX_HEAPS],
@@ -193,7 +167,7 @@ impl DeviceState {
         let error = PinnedBuffer::new(gpu, 4096)?;
         let mut own = Vec::new();
         let mut rings = Vec::new();
-        let epoch = gpu.alloc(128)?;
+        let meeting = meeting(gpu, &parts.steps)?;
         let none = RawHeap { base: 0, bytes: 0, offset: 0, flags: 0, peers: 0, near_peers: [0; NEAR_PES] };
         let mut raw = RawState {
             version: VERSION,
@@ -204,13 +178,13 @@ impl DeviceState {
             reserved: 0,
             timeout_ns: u64::try_from(parts.timeout.as_nanos()).unwrap_or(u64::MAX),
             error: error.device(),
-            barrier_epoch: epoch.at(),
+            barrier_meeting: meeting.at(),
             barrier_words: parts.barrier_words,
             spare: 0,
             heaps: [none; MAX_HEAPS],
             channels: [RawChannel { ring: 0, own: 0, slots: 0, replies: 0 }; MAX_CHANNELS],
         };
-        own.push(epoch);
+        own.push(meeting);
         for (heap, view) in raw.heaps.iter_mut().zip(&parts.heaps) {
             let table: Vec<u8> = view.peers.iter().flat_map(|base| base.to_le_bytes()).collect();
             let peers = gpu.alloc(table.len())?;
