@@ -106,7 +106,7 @@ struct symrail_at_least {
 SYMRAIL_DEVICE symrail_device_team symrail_team_of(symrail_team_t team) {
     if (team != SYMRAIL_TEAM_WORLD) return *team;
     symrail_device_team world = {symrail_state.me, symrail_state.n_pes, 0, 1, symrail_state.barrier_words,
-                                 symrail_state.barrier_epoch};
+                                 symrail_state.barrier_meeting};
     return world;
 }
 SYMRAIL_DEVICE int symrail_team_my_pe(symrail_team_t team) { return symrail_team_of(team).me; }
@@ -119,16 +119,23 @@ SYMRAIL_DEVICE int symrail_team_translate_pe(symrail_team_t from, int pe, symrai
     return there >= 0 && there < b.n_pes && there * b.stride == apart ? there : -1;
 }
 
-/* The PEs of a team meet, each with one thread: in round k with the PEs 2^k away. */
+/* The PEs of a team meet, each with one thread, by the steps of the host's plan (kernels/src/meeting.rs). */
 static __device__ __noinline__ void symrail_meet(symrail_team_t which) {
     symrail_device_team team = symrail_team_of(which);
-    symrail_u64 epoch = symrail_add_gpu(team.epoch, 1) + 1;
-    symrail_u64* words = (symrail_u64*)team.words;
-    for (int k = 0; (1ll << k) < team.n_pes; k++) {
-        int peer = (int)((team.me + (1ll << k)) % team.n_pes);
-        symrail_put_value(words + k, epoch, team.start + peer * team.stride);
-        symrail_at_least reached = {epoch};
-        symrail_wait_for(words + k, reached);
+    const symrail_step* at = (const symrail_step*)(team.meeting + SYMRAIL_MEETING_STEPS);
+    /* A step is on its way while something else is waited for. */
+    symrail_step step = *at;
+    symrail_u64 number = symrail_add_gpu(team.meeting, 1) + 1;
+    symrail_u64* words = (symrail_u64*)team.words + number % 2 * SYMRAIL_MEETING_SET;
+    while (step.flag >= 0) {
+        symrail_step next = *++at;
+        if (step.pe >= 0) {
+            symrail_put_value(words + step.flag, number, step.pe);
+        } else {
+            symrail_at_least reached = {number};
+            if (symrail_wait_for(words + step.flag, reached) < number) return;
+        }
+        step = next;
     }
 }
 

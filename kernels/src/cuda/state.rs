@@ -10,6 +10,8 @@ use symrail_proxy::channel::Producer;
 
 use super::error::{Error, Result};
 use super::module::Module;
+use super::team::meeting;
+use crate::meeting::Step;
 
 /// As `SYMRAIL_STATE_VERSION`, and the sizes that follow from it.
 const VERSION: u32 = 2;
@@ -19,8 +21,6 @@ const NEAR_PES: usize = 32;
 const HEAP_ATOMICS: u64 = 1;
 /// Bytes of the producers' words before the reply entries' words.
 const OWN_BYTES: usize = 512;
-/// Where the mailbox's readers have their word: behind the barrier's counter, on a line of its own.
-const MAIL_WORD: u64 = 128;
 
 /// One symmetric heap, as this GPU reaches it.
 #[derive(Debug, Clone)]
@@ -75,36 +75,6 @@ impl Reach {
     }
 }
 
-/// A team as kernels know it: `symrail_device_team`, with its counter behind it.
-#[derive(Debug)]
-pub struct DeviceTeam {
-    memory: DeviceBuffer,
-}
-
-/// Where a team's counter is, on a line of its own.
-const TEAM_EPOCH: u64 = 128;
-
-impl DeviceTeam {
-    /// The team of `n_pes` PEs from `start` on, each `stride` after the last, in which this PE has number `me`. `words` are 64
-    /// zeroed words as [`DeviceParts::barrier_words`], of this team alone.
-    ///
-    /// # Errors
-    /// What the driver says.
-    pub fn new(gpu: &Arc<Gpu>, (me, n_pes): (u32, u32), (start, stride): (u32, i32), words: u64) -> Result<DeviceTeam> {
-        let memory = gpu.alloc(TEAM_EPOCH as usize + 8)?;
-        let numbers = [me as i32, n_pes as i32, start as i32, stride].map(i32::to_le_bytes).concat();
-        let places = [words, memory.at() + TEAM_EPOCH].map(u64::to_le_bytes).concat();
-        gpu.write(memory.at(), &[numbers, places].concat())?;
-        Ok(DeviceTeam { memory })
-    }
-
-    /// What kernels take as `symrail_team_t`. Valid as long as this.
-    #[must_use]
-    pub fn handle(&self) -> u64 {
-        self.memory.at()
-    }
-}
-
 /// What a device works with.
 #[derive(Debug, Clone)]
 pub struct DeviceParts {
@@ -116,8 +86,10 @@ pub struct DeviceParts {
     pub heaps: Vec<HeapView>,
     /// Channels that no CPU thread pushes to; at most 16.
     pub channels: Vec<Producer>,
-    /// 64 zeroed words (8 bytes each) of one of the heaps, at the same symmetric offset on every PE, for barriers.
+    /// [`WORDS`](crate::meeting::WORDS) zeroed words of one of the heaps, at the same symmetric offset on every PE, for barriers.
     pub barrier_words: u64,
+    /// How this PE meets all others.
+    pub steps: Vec<Step>,
     /// Where waiting threads find small deliveries to write, if there is such a place (see [`mailbox`](symrail_heap::mailbox)).
     pub mailbox: Option<Arc<PinnedBuffer>>,
     /// How long device code waits for anything.
@@ -155,7 +127,7 @@ struct RawState {
     reserved: u32,
     timeout_ns: u64,
     error: u64,
-    barrier_epoch: u64,
+    barrier_meeting: u64,
     barrier_words: u64,
     mailbox: u64,
     mail_word: u64,
@@ -200,10 +172,11 @@ impl DeviceState {
         let error = PinnedBuffer::new(gpu, 4096)?;
         let mut own = Vec::new();
         let mut rings = Vec::new();
-        let epoch = gpu.alloc(MAIL_WORD as usize + 8)?;
+        let meeting = meeting(gpu, &parts.steps)?;
         // Readers go on counting where those of an earlier device stopped, well beyond any epoch that those may have had.
         let position = parts.mailbox.as_ref().map_or(0, |mailbox| (mailbox.word(0) + (16 << EPOCH_SHIFT)) & POSITION);
-        gpu.write(epoch.at() + MAIL_WORD, &position.to_le_bytes())?;
+        let mail_word = gpu.alloc(8)?;
+        gpu.write(mail_word.at(), &position.to_le_bytes())?;
         let none = RawHeap { base: 0, bytes: 0, offset: 0, flags: 0, peers: 0, near_peers: [0; NEAR_PES] };
         let mut raw = RawState {
             version: VERSION,
@@ -214,14 +187,14 @@ impl DeviceState {
             reserved: 0,
             timeout_ns: u64::try_from(parts.timeout.as_nanos()).unwrap_or(u64::MAX),
             error: error.device(),
-            barrier_epoch: epoch.at(),
+            barrier_meeting: meeting.at(),
             barrier_words: parts.barrier_words,
             mailbox: parts.mailbox.as_ref().map_or(0, |mailbox| mailbox.device()),
-            mail_word: epoch.at() + MAIL_WORD,
+            mail_word: mail_word.at(),
             heaps: [none; MAX_HEAPS],
             channels: [RawChannel { ring: 0, own: 0, slots: 0, replies: 0 }; MAX_CHANNELS],
         };
-        own.push(epoch);
+        own.extend([meeting, mail_word]);
         for (heap, view) in raw.heaps.iter_mut().zip(&parts.heaps) {
             let table: Vec<u8> = view.peers.iter().flat_map(|base| base.to_le_bytes()).collect();
             let peers = gpu.alloc(table.len())?;
