@@ -52,7 +52,7 @@ tcp='tcp;ofi_rxm'
 
 # Verifies, then measures, on every kind of heap and path.
 suite() {
-  local run="$bin/symrail run -n $pes" suite="$bin/gpu_suite ${SUITE-}" provider
+  local run="$bin/symrail run -n $pes" suite="$bin/gpu_suite ${SUITE-}" provider heap
   case_of "device heap, mapped" $mapped $run -- $suite
   case_of "pinned heap, mapped" $pinned $run -- $suite
   for provider in ${PROVIDERS:-shm "$tcp"}; do
@@ -63,6 +63,11 @@ suite() {
     local rails=
     [ "$provider" = shm ] || rails="--rails 4"
     case_of "device heap, staged over $provider" $staged SYMRAIL_LIBFABRIC_PROVIDER="$provider" $run --hosts $pes $rails -- $suite
+  done
+  # Two PEs on each of two hosts, so that barriers go host by host; they take turns where GPUs are fewer.
+  for heap in pinned staged; do
+    LIMIT=300 case_of "$heap heap, 4 PEs on 2 hosts over $tcp" ${!heap} SYMRAIL_TIMEOUT_S=100 SYMRAIL_LIBFABRIC_PROVIDER="$tcp" \
+      "$bin/symrail" run -n 4 --hosts 2 -- "$bin/gpu_suite" --no-bench
   done
 }
 

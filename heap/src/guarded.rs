@@ -241,4 +241,8 @@ impl Mover for GuardedMover {
     fn pending(&self) -> usize {
         self.to.len() + self.from.len() + self.between.len()
     }
+
+    fn writing(&self) -> usize {
+        self.to.len()
+    }
 }

@@ -7,7 +7,7 @@
 //! - A peer's heap is mapped only when it is certainly the one that the peer described; else it is reached over the
 //!   wire, and the reason is kept ([`peers`]).
 //! - Heap memory changes under us. It is reached by raw pointers only. `unsafe` stands in [`mapping`], [`memory`],
-//!   [`guarded`], [`cuda`] and [`copy`].
+//!   [`guarded`], [`mailbox`], [`cuda`] and [`copy`].
 //! - Nothing here communicates. Handles and calls are exchanged by whoever owns the heap.
 //!
 //! # Where to start
@@ -25,6 +25,7 @@
 //! | [`peers`] | the mapped heaps of same-host peers |
 //! | [`copy`](mod@copy) | copying between mappings, the way of same-host puts and gets |
 //! | [`mover`] | copying to and from memory that the CPU cannot touch |
+//! | [`mailbox`], [`mailed`] | small writes to it, left to a kernel that waits |
 //! | [`export`] | handing such memory to NICs |
 //! | [`guarded`] | such memory where there is no GPU, for tests |
 //! | [`cuda`] | GPUs: their memory, and host memory that they reach |
@@ -40,6 +41,8 @@ pub mod guarded;
 pub mod handle;
 pub mod heap;
 pub mod host;
+pub mod mailbox;
+pub mod mailed;
 pub mod mapping;
 pub mod memory;
 pub mod mover;

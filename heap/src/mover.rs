@@ -83,4 +83,7 @@ pub trait Mover: Send {
 
     /// Copies under way, for which [`Mover::poll`] has to be called.
     fn pending(&self) -> usize;
+
+    /// How many of those are to the memory.
+    fn writing(&self) -> usize;
 }

@@ -74,6 +74,20 @@ extern "C" __global__ void verify(area* a, symrail_u64* report, symrail_u64 roun
         expect(a->big_to + off, sizes[k], left, 2, report, 2);
         symrailx_barrier_all_block();
     }
+    // Four threads at a time, of which one has the block's shared memory for its copy.
+    const size_t quarter = 20496;
+    size_t part = threadIdx.x / 32 * quarter;
+    fill(a->big_from, BIG, me, 5);
+    if (threadIdx.x % 32 == 0) {
+        symrail_putmem(a->big_to + part, a->big_from + part, quarter, right);
+        symrail_quiet();
+    }
+    symrailx_barrier_all_block();
+    expect(a->big_to, blockDim.x / 32 * quarter, left, 5, report, 2);
+    if (threadIdx.x % 32 == 0) symrail_getmem(a->big_back + part, a->big_from + part, quarter, right);
+    __syncthreads();
+    expect(a->big_back, blockDim.x / 32 * quarter, right, 5, report, 5);
+    symrailx_barrier_all_block();
     fill(a->big_from, BIG + 64, me, 3);
     symrailx_putmem_block(a->big_to + 5, a->big_from, BIG + 3, right);
     symrailx_barrier_all_block();

@@ -10,7 +10,8 @@
  *   order.cuh    fence, quiet, waits, barrier              route.cuh    mapped address or proxy
  *   batch.cuh    many requests at a time
  *   channel.cuh  requests to the proxy                     memory.cuh   PTX loads and stores, copies
- *   state.cuh    what the host tells the device
+ *   state.cuh    what the host tells the device            bulk.cuh     copies by one thread
+ *   mail.cuh     small deliveries to threads that wait
  */
 #ifndef SYMRAIL_DEVICE_CUH
 #define SYMRAIL_DEVICE_CUH

@@ -4,7 +4,7 @@
 mod fake;
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -257,6 +257,72 @@ fn one_thread_is_quiet_for_its_block() {
         world.engines[0].lock().unwrap().poll();
     }
     assert_eq!(run(&world, 0, ONE, |me| Ok(me.quiet())), [Ok(())]);
+}
+
+#[test]
+fn nobody_leaves_a_barrier_before_all_have_come() {
+    const ROUNDS: u64 = 400;
+    for reach in REACHES {
+        for pes in [1, 2, 3, 6] {
+            let world = World::new(Shape { pes, reach, timeout: Duration::from_secs(5), ..Shape::default() });
+            let from: Symmetric<u64> = world.views[0].symmetric(4096, 6).unwrap();
+            let come: Vec<AtomicU64> = (0..pes).map(|_| AtomicU64::new(0)).collect();
+            let all_have_come = |round| come.iter().all(|pe| pe.load(Ordering::Relaxed) >= round);
+            let kernel = |me: &Thread<'_>| {
+                for round in 1..=ROUNDS {
+                    come[me.my_pe() as usize].store(round, Ordering::Relaxed);
+                    me.sync_all()?;
+                    assert!(all_have_come(round), "PE {}, round {round}, {reach:?}", me.my_pe());
+                    if round % 8 == 0 {
+                        let peers = 0..me.n_pes();
+                        peers.clone().try_for_each(|pe| me.p(from.at(me.my_pe().into())?, round, pe))?;
+                        me.barrier_all()?;
+                        let told = peers.map(|pe| me.signal_fetch(from.at(pe.into())?)).collect::<Outcome<Vec<_>>>()?;
+                        assert!(told.iter().all(|&told| told == round), "{told:?}, round {round}, {reach:?}");
+                        me.sync_all()?;
+                    }
+                }
+                me.quiet()
+            };
+            thread::scope(|scope| {
+                let (world, kernel) = (&world, &kernel);
+                for pe in 0..pes {
+                    scope.spawn(move || run(world, pe, ONE, kernel));
+                }
+            });
+        }
+    }
+}
+
+/// PE 0 comes to its second barrier before PE 1 has heard of its first, and what it said last arrives first.
+#[test]
+fn barriers_do_not_mind_puts_that_overtake_one_another() {
+    let world = World::new(Shape { lend: false, timeout: Duration::from_secs(5), ..Shape::default() });
+    thread::scope(|scope| {
+        let twice = |me: &Thread<'_>| (0..2).try_for_each(|_| me.sync_all());
+        for _ in 0..50 {
+            let both = [0, 1].map(|pe| {
+                scope.spawn({
+                    let world = &world;
+                    move || run(world, pe, ONE, twice)
+                })
+            });
+            while !both.iter().all(|pe| pe.is_finished()) {
+                world.engines[1].lock().unwrap().poll();
+                world.engines[0].lock().unwrap().poll_backwards(2);
+                thread::yield_now();
+            }
+            for pe in both {
+                pe.join().unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_barrier_without_the_others_ends_in_time() {
+    let world = World::new(Shape { timeout: Duration::from_millis(50), ..Shape::default() });
+    assert!(matches!(run(&world, 0, ONE, |me| Ok(me.barrier_all()))[0], Err(DeviceError::WaitTimeout { .. })));
 }
 
 #[test]

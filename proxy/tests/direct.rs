@@ -63,6 +63,10 @@ impl Mover for Watched {
     fn pending(&self) -> usize {
         self.mover.pending()
     }
+
+    fn writing(&self) -> usize {
+        self.mover.writing()
+    }
 }
 
 struct Pe {

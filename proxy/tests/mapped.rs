@@ -75,6 +75,10 @@ impl Mover for Watched {
     fn pending(&self) -> usize {
         self.mover.pending() + self.seen.failed.lock().unwrap().len()
     }
+
+    fn writing(&self) -> usize {
+        self.mover.writing()
+    }
 }
 
 struct Pe {

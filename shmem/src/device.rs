@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use symrail_kernels::cpu::DeviceParts;
+use symrail_kernels::cpu::{DeviceParts, DeviceTeam};
 
 use crate::runtime::Runtime;
+use crate::team::Team;
 
 impl Runtime {
     /// What a CPU device of this PE is made of, whose waiting threads call `progress` (see [`DeviceParts::progress`]). Valid as long as the
@@ -22,7 +23,16 @@ impl Runtime {
             producers: self.producers().to_vec(),
             progress,
             direct_amos: self.cpu_performs_amos(),
+            world: Arc::clone(&self.sync.on_device),
             timeout: Duration::from_secs(self.settings.timeout_s),
         }
+    }
+}
+
+impl Team<'_> {
+    /// The team for threads of a CPU device, the same each time. Not used any more when the team is destroyed.
+    #[must_use]
+    pub fn on_cpu_device(&self) -> Arc<DeviceTeam> {
+        Arc::clone(&self.on_device)
     }
 }

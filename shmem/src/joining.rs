@@ -1,6 +1,6 @@
 //! Joining a job: what a PE opens, what it tells the others and learns from them, in which order.
 //!
-//! Three exchanges: where everybody runs (by which rails are chosen), everybody's addresses and keys, and whether all GPUs reach all heaps. A PE
+//! Three exchanges: where everybody runs (by which rails are chosen), everybody's addresses and keys, and which heaps everybody's kernels reach. A PE
 //! that fails on the way takes part to the end, with a card that says so: others must not wait for it.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -22,7 +22,7 @@ use crate::card::{Card, Hello};
 use crate::context::Contexts;
 use crate::direct;
 use crate::error::{Error, Result};
-use crate::gpu::{Pinned, Shared, gpu_of};
+use crate::gpu::{Pinned, Shared, gpu_of, reach};
 use crate::observe::figures::Figures;
 use crate::observe::{Reporter, Trace};
 use crate::program_data::ProgramData;
@@ -153,10 +153,10 @@ impl Runtime {
         let committed = first.iter().map(|s| s.len as usize).sum();
         let pinned = pinned_for.map(|gpu| Pinned::new(&gpu, &bases, committed)).transpose()?;
         // Nobody may be written to before everybody's proxy runs.
-        let all_reached =
-            staged.as_ref().and_then(Staged::shared).is_some_and(|s| s.bases().iter().all(|&base| base != 0));
-        let all_reached = bootstrap.allgather(&[u8::from(all_reached)])?;
-        let device_atomics = all_reached.iter().all(|said| said == &[1]);
+        let hosts = hosts(&handles);
+        let direct = cards.iter().all(|card| !card.direct.is_empty());
+        let said = bootstrap.allgather(&[reach::say(me, &hosts, &bases, staged.as_ref(), direct)])?;
+        let (device_atomics, device_hosts) = reach::agree(&said, &hosts);
         let mut runtime = Runtime {
             me,
             n_pes,
@@ -168,7 +168,7 @@ impl Runtime {
             growth_refused: OnceLock::new(),
             bases,
             all_mapped: unmapped.is_none() && staged.is_none(),
-            hosts: hosts(&handles),
+            hosts,
             trace,
             _reporter: reporter,
             flow: wire.as_ref().map_or_else(|_| Flow::default(), Flow::first),
@@ -180,6 +180,7 @@ impl Runtime {
             data: ProgramData::default(),
             bootstrap: Mutex::new(bootstrap),
             device_atomics,
+            device_hosts,
             pinned,
             peers,
             heap: Mutex::new(heap),

@@ -7,9 +7,12 @@
 //! A meeting is a dissemination barrier: in round `k` everybody tells the one `2^k` above and hears from the one `2^k` below;
 //! after `ceil(log2 n)` rounds all have heard, directly or not, from all. Flags are single bytes, which no fabric can
 //! deliver in halves, in two sets used in turn: a PE can be one meeting ahead of another, never two.
+//!
+//! Devices follow the same plans, by words of their own ([`symrail_kernels::meeting`]).
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use symrail_kernels::meeting::{SET, Step};
 use symrail_transport::Pe;
 
 use crate::error::Result;
@@ -17,8 +20,6 @@ use crate::rma::at;
 use crate::runtime::Runtime;
 use crate::team::Group;
 
-/// Flags of a set.
-const SET: u64 = 32;
 /// Bytes of both sets.
 pub(crate) const FLAG_BYTES: u64 = 2 * SET;
 /// The flags of a host's PEs, behind those of the rounds; and the largest groups for which both suffice.
@@ -28,20 +29,16 @@ const MOST_BY_HOSTS: u32 = 1 << 15;
 /// A flag is the meeting's number in the high bits and the vote in the lowest.
 const NUMBERS: u64 = 0x7f;
 
-/// What a PE does, one after the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
-    /// Sets a flag of that PE.
-    Tell(Pe, u32),
-    /// Waits until its own flag is set.
-    Hear(u32),
-}
-
 /// What a PE does in each meeting of a group.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Plan(Box<[Step]>);
 
 impl Plan {
+    /// What the group's own PE does.
+    pub fn steps(&self) -> &[Step] {
+        &self.0
+    }
+
     /// The plan of the group's own PE. `hosts` has, for each PE of the job, the first PE that shares memory with it.
     pub fn new(group: Group, hosts: &[Pe]) -> Plan {
         let mut steps = Vec::new();

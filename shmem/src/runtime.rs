@@ -59,6 +59,8 @@ pub struct Runtime {
     pub(crate) bootstrap: Mutex<Box<dyn Bootstrap>>,
     /// Every PE's kernels reach every heap, so they perform all of their AMOs themselves.
     pub(crate) device_atomics: bool,
+    /// As `hosts`, for kernels and their heaps.
+    pub(crate) device_hosts: Box<[Pe]>,
     // Last: everything above points into them.
     /// The heaps of this host as the PE's GPU reaches them, if they are pinned for it.
     pub(crate) pinned: Option<Pinned>,

@@ -7,11 +7,13 @@
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use symrail_heap::cuda::CudaMover;
+use symrail_heap::cuda::{CudaMover, PinnedBuffer};
 use symrail_heap::export::Exported;
+use symrail_heap::mailbox::Mailbox;
+use symrail_heap::mailed::MailedMover;
 use symrail_heap::{Mover, SymmetricHeap};
 use symrail_proxy::stage::WINDOW_BYTES;
 use symrail_transport::Pe;
@@ -73,7 +75,12 @@ impl Staged {
     pub fn mover(&self) -> Result<Box<dyn Mover>> {
         Ok(match &self.memory {
             Memory::Guarded(guarded) => Box::new(guarded.mover()?),
-            Memory::Device(shared) => Box::new(CudaMover::new(shared.gpu(), WINDOW_BYTES)?),
+            Memory::Device(shared) => {
+                let place: Arc<PinnedBuffer> = Arc::clone(shared.mailbox());
+                // SAFETY: zeroed, large enough, aligned to a page, and for this mover and kernels alone.
+                let mailbox = unsafe { Mailbox::new(place.base(), place) };
+                Box::new(MailedMover::new(CudaMover::new(shared.gpu(), WINDOW_BYTES)?, mailbox))
+            }
         })
     }
 

@@ -2,11 +2,13 @@
 //!
 //! How they meet is the matter of `meeting`.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
 
 use symrail_heap::AllocCall;
 use symrail_heap::agreement::ALLOC_CALL_LEN;
+use symrail_kernels::cpu::DeviceTeam;
+use symrail_kernels::meeting::WORDS;
 use symrail_transport::Pe;
 
 use crate::error::Result;
@@ -17,13 +19,16 @@ use crate::runtime::{Runtime, lock};
 /// Where things are in the area, behind the flags.
 const CALL_SIGNAL: u64 = FLAG_BYTES;
 const CALL: u64 = CALL_SIGNAL + 8;
-const BYTES: u64 = CALL + ALLOC_CALL_LEN as u64;
+const DEVICE: u64 = (CALL + ALLOC_CALL_LEN as u64).next_multiple_of(64);
+const BYTES: u64 = DEVICE + WORDS * 8;
 
 /// The runtime's own symmetric memory for barriers.
 #[derive(Default)]
 pub(crate) struct SyncArea {
     offset: u64,
     plan: Plan,
+    /// All PEs, as a CPU device knows them.
+    pub on_device: Arc<DeviceTeam>,
     /// Barriers begun, and calls compared.
     state: Mutex<(u64, u64)>,
 }
@@ -33,7 +38,9 @@ impl SyncArea {
     pub fn allocate(runtime: &Runtime) -> Result<SyncArea> {
         let block = lock(&runtime.heap).calloc(1, BYTES)?;
         let plan = Plan::new(runtime.everybody(), &runtime.hosts);
-        Ok(SyncArea { offset: block.map_or(0, |b| b.offset), plan, state: Mutex::default() })
+        let offset = block.map_or(0, |b| b.offset);
+        let on_device = Arc::new(DeviceTeam::new(offset + DEVICE, plan.steps()));
+        Ok(SyncArea { offset, plan, on_device, state: Mutex::default() })
     }
 }
 

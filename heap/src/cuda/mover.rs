@@ -212,6 +212,10 @@ impl Mover for CudaMover {
     fn pending(&self) -> usize {
         self.lanes.iter().map(|lane| lane.under_way.len()).sum()
     }
+
+    fn writing(&self) -> usize {
+        self.lanes[1].under_way.len()
+    }
 }
 
 impl Drop for CudaMover {

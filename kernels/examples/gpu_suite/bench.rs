@@ -202,6 +202,8 @@ fn channels(job: &Job<'_>, clock: &Clock<'_>) -> Result<(), Failure> {
             heaps: vec![view],
             channels: producers,
             barrier_words: job.area,
+            steps: Vec::new(),
+            mailbox: None,
             timeout: Duration::from_secs(5),
             engine_from: None,
         };

@@ -71,13 +71,14 @@ pub fn tell(job: &Job<'_>, report: u64) -> Result<bool, Failure> {
     Ok(good)
 }
 
-/// A team of all PEs, and one in the reverse order in its place.
+/// A team of all PEs, one in the reverse order, and teams of every second one, each in the place of the last.
 fn teams(job: &Job<'_>, report: u64) -> Result<(), Failure> {
     let kernel = job.verify.kernel("teams")?;
     let n = i64::from(job.runtime.n_pes());
-    for (start, stride, first) in [(0, 1, 1), (n - 1, -1, 1000)] {
-        let group = Group::new(start, stride, n, job.me(), n as u32);
-        let team = job.world.split(group)?.ok_or("no team")?;
+    let teams = [(0, 1, n, 1), (n - 1, -1, n, 1000), (0, 2, (n + 1) / 2, 2000), (1, 2, n / 2, 2000)];
+    for (start, stride, size, first) in teams {
+        let group = Group::new(start, stride, size, job.me(), n as u32);
+        let Some(team) = job.world.split(group)? else { continue };
         let for_kernels = job.device.team(&team)?;
         // SAFETY: the arguments that `cu/verify.cu` declares; the team lives until the kernel has ended.
         unsafe {

@@ -2,7 +2,7 @@
 #ifndef SYMRAIL_MEMORY_CUH
 #define SYMRAIL_MEMORY_CUH
 
-#include "state.cuh"
+#include "bulk.cuh"
 
 #define SYMRAIL_WAITER_FN __device__ __forceinline__
 #define SYMRAIL_SCOPE_FN static __device__ __forceinline__
@@ -28,6 +28,13 @@ SYMRAIL_DEVICE symrail_u64 symrail_ld_sys(symrail_u64 at) {
     asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(at) : "memory");
     return v;
 }
+SYMRAIL_DEVICE void symrail_st_sys(symrail_u64 at, symrail_u64 v) {
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(at), "l"(v) : "memory");
+}
+/* Behind everything that this thread has written or seen. */
+SYMRAIL_DEVICE void symrail_st_release_sys(symrail_u64 at, symrail_u64 v) {
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(at), "l"(v) : "memory");
+}
 /* A word that others change; what was written before it changed is visible after the load. */
 template <class T>
 SYMRAIL_DEVICE T symrail_ld_acquire(const T* at) {
@@ -46,6 +53,10 @@ SYMRAIL_DEVICE T symrail_ld_acquire(const T* at) {
 /* One 16-byte load; what was written before the words changed is visible after it. */
 SYMRAIL_DEVICE void symrail_ld_pair_acquire(symrail_u64 at, symrail_u64& a, symrail_u64& b) {
     asm volatile("ld.acquire.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(at) : "memory");
+}
+/* The same without an order. */
+SYMRAIL_DEVICE void symrail_ld_pair(symrail_u64 at, symrail_u64& a, symrail_u64& b) {
+    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(at) : "memory");
 }
 /* One 16-byte store. */
 SYMRAIL_DEVICE void symrail_st_pair(symrail_u64 at, symrail_u64 a, symrail_u64 b) {
@@ -133,6 +144,8 @@ SYMRAIL_DEVICE void symrail_store(symrail_wide* p, symrail_wide v) {
 
 template <class S, class FROM>
 SYMRAIL_DEVICE void symrail_copy_wide(symrail_wide* to, const symrail_wide* from, size_t n) {
+    size_t bytes = n * sizeof(symrail_wide);
+    if (S::one && bytes >= SYMRAIL_BULK_LEAST && symrail_copy_bulk((symrail_u64)to, (symrail_u64)from, bytes)) return;
     size_t size = S::size(), i = S::rank(), lap = SYMRAIL_UNROLL * size;
     /* The same number of laps for every thread of the group. */
     for (size_t done = lap; done <= n; done += lap, i += lap) {

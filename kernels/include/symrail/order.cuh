@@ -3,6 +3,7 @@
 #define SYMRAIL_ORDER_CUH
 
 #include "amo.cuh"
+#include "mail.cuh"
 
 /* Orders the calling thread's earlier puts, AMOs and signals before its later ones, at each PE. */
 SYMRAIL_DEVICE void symrail_fence() {
@@ -31,9 +32,37 @@ SYMRAIL_DEVICE void symrail_quiet() {
     symrail_fence_sys();
 }
 
+/* Waits for one word of this PE where small deliveries come by the mailbox. The word and the mailbox are read at the same
+ * time. */
+template <class T, class F>
+static __device__ __noinline__ T symrail_wait_with_mail(T* word, F holds) {
+    symrail_waiter waiter;
+    symrail_mail mail;
+    symrail_letters letters;
+    T now;
+    while (!holds(now = symrail_ld_acquire(word))) {
+        if (mail.reading) {
+            symrail_u64 bits = symrail_to_bits(now);
+            mail.take(letters, (symrail_u64)word, bits);
+            now = symrail_of_bits<T>(bits);
+            if (holds(now)) break;
+        } else {
+            mail.come();
+        }
+        if (mail.reading) mail.look(letters);
+        if (waiter.over()) {
+            symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_WAIT, symrail_state.me, (symrail_u64)word);
+            break;
+        }
+    }
+    mail.leave();
+    return now;
+}
+
 /* Waits for one word of this PE and returns it; what was delivered before it changed is visible after. */
 template <class T, class F>
 SYMRAIL_DEVICE T symrail_wait_for(T* word, F holds) {
+    if (symrail_state.mailbox != 0) return symrail_wait_with_mail(word, holds);
     symrail_waiter waiter;
     T now;
     while (!holds(now = symrail_ld_acquire(word))) {
@@ -50,19 +79,23 @@ SYMRAIL_DEVICE T symrail_wait_for(T* word, F holds) {
 template <class T, class F>
 SYMRAIL_DEVICE size_t symrail_wait_for_any(T* words, size_t n, const int* status, F holds) {
     symrail_waiter waiter;
-    for (;;) {
-        bool some = false;
-        for (size_t i = 0; i < n; i++) {
+    symrail_mail mail;
+    size_t found = (size_t)-1;
+    for (bool some = true; some && found == (size_t)-1;) {
+        some = false;
+        for (size_t i = 0; i < n && found == (size_t)-1; i++) {
             if (status != nullptr && status[i] != 0) continue;
             some = true;
-            if (holds(symrail_ld_acquire(words + i))) return i;
+            if (holds(symrail_ld_acquire(words + i))) found = i;
         }
-        if (!some) return (size_t)-1;
-        if (waiter.over()) {
+        if (symrail_state.mailbox != 0 && some && found == (size_t)-1) mail.once();
+        if (found == (size_t)-1 && waiter.over()) {
             symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_WAIT, symrail_state.me, (symrail_u64)words);
-            return (size_t)-1;
+            break;
         }
     }
+    mail.leave();
+    return found;
 }
 
 struct symrail_at_least {
@@ -74,7 +107,7 @@ struct symrail_at_least {
 SYMRAIL_DEVICE symrail_device_team symrail_team_of(symrail_team_t team) {
     if (team != SYMRAIL_TEAM_WORLD) return *team;
     symrail_device_team world = {symrail_state.me, symrail_state.n_pes, 0, 1, symrail_state.barrier_words,
-                                 symrail_state.barrier_epoch};
+                                 symrail_state.barrier_meeting};
     return world;
 }
 SYMRAIL_DEVICE int symrail_team_my_pe(symrail_team_t team) { return symrail_team_of(team).me; }
@@ -87,16 +120,23 @@ SYMRAIL_DEVICE int symrail_team_translate_pe(symrail_team_t from, int pe, symrai
     return there >= 0 && there < b.n_pes && there * b.stride == apart ? there : -1;
 }
 
-/* The PEs of a team meet, each with one thread: in round k with the PEs 2^k away. */
+/* The PEs of a team meet, each with one thread, by the steps of the host's plan (kernels/src/meeting.rs). */
 static __device__ __noinline__ void symrail_meet(symrail_team_t which) {
     symrail_device_team team = symrail_team_of(which);
-    symrail_u64 epoch = symrail_add_gpu(team.epoch, 1) + 1;
-    symrail_u64* words = (symrail_u64*)team.words;
-    for (int k = 0; (1ll << k) < team.n_pes; k++) {
-        int peer = (int)((team.me + (1ll << k)) % team.n_pes);
-        symrail_put_value(words + k, epoch, team.start + peer * team.stride);
-        symrail_at_least reached = {epoch};
-        symrail_wait_for(words + k, reached);
+    const symrail_step* at = (const symrail_step*)(team.meeting + SYMRAIL_MEETING_STEPS);
+    /* A step is on its way while something else is waited for. */
+    symrail_step step = *at;
+    symrail_u64 number = symrail_add_gpu(team.meeting, 1) + 1;
+    symrail_u64* words = (symrail_u64*)team.words + number % 2 * SYMRAIL_MEETING_SET;
+    while (step.flag >= 0) {
+        symrail_step next = *++at;
+        if (step.pe >= 0) {
+            symrail_put_value(words + step.flag, number, step.pe);
+        } else {
+            symrail_at_least reached = {number};
+            if (symrail_wait_for(words + step.flag, reached) < number) return;
+        }
+        step = next;
     }
 }
 

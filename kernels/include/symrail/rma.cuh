@@ -214,7 +214,8 @@ static __device__ __noinline__ void symrail_put_signal_proxied(symrail_u64 offse
     r.w[2] = bytes;
     r.w[4] = signal;
     r.w[5] = value;
-    symrail_fence_sys();
+    /* What travels in the request itself need not be seen by the proxy. */
+    if (kind != SYMRAIL_LOCAL_VALUE && bytes != 0) symrail_fence_sys();
     const symrail_channel_view& c = symrail_my_channel();
     symrail_u64 position = symrail_push(c, r);
     if (wait && bytes != 0) symrail_wait_delivered(c, position + 1);

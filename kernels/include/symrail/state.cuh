@@ -8,8 +8,8 @@
 typedef unsigned long long symrail_u64;
 typedef unsigned int symrail_u32;
 
-#define SYMRAIL_STATE_VERSION 1u
-#define SYMRAIL_STATE_BYTES 1168u
+#define SYMRAIL_STATE_VERSION 2u
+#define SYMRAIL_STATE_BYTES 1184u
 /* Heaps: host memory that the device reaches over PCIe, and device memory. */
 #define SYMRAIL_MAX_HEAPS 2
 #define SYMRAIL_MAX_CHANNELS 16
@@ -46,15 +46,26 @@ struct symrail_channel_view {
 #define SYMRAIL_OWN_MIXED 448u
 #define SYMRAIL_OWN_REPLIES 512u
 
+/* What a PE does in a meeting: sets a flag of a PE, or, where there is none (-1), waits until its own flag is set. A step whose
+ * flag is -1 ends them. */
+struct __align__(8) symrail_step {
+    int pe;
+    int flag;
+};
+/* A meeting's memory on the device: how often the PE has met the others, and from here on its steps. */
+#define SYMRAIL_MEETING_STEPS 128u
+/* Flags are words of a symmetric heap, in two sets of so many (8 bytes each), used in turn. */
+#define SYMRAIL_MEETING_SET 32u
+
 /* A team of PEs start, start + stride, …; the host makes it (GpuDevice::team) and hands its address to kernels. */
 struct symrail_device_team {
     int me;
     int n_pes;
     int start;
     int stride;
-    /* As the state's barrier_words and barrier_epoch. */
+    /* As the state's barrier_words and barrier_meeting. */
     symrail_u64 words;
-    symrail_u64 epoch;
+    symrail_u64 meeting;
 };
 typedef const struct symrail_device_team* symrail_team_t;
 #define SYMRAIL_TEAM_WORLD ((symrail_team_t)0)
@@ -70,9 +81,12 @@ struct symrail_device_state {
     symrail_u64 timeout_ns;
     /* An error record in pinned memory: {code, what, PE, place}. */
     symrail_u64 error;
-    /* Barrier: a counter in device memory, and 64 words of a symmetric heap (8 bytes each). */
-    symrail_u64 barrier_epoch;
+    /* Barrier: the meeting of all PEs, and the words of both sets. */
+    symrail_u64 barrier_meeting;
     symrail_u64 barrier_words;
+    /* Small deliveries for waiting threads to write, in pinned memory, and the readers' word in device memory; 0 where there are none. */
+    symrail_u64 mailbox;
+    symrail_u64 mail_word;
     /* Copies between PEs' memory of the first heap are a copy engine's from so many bytes on; all bits set: never. */
     symrail_u64 engine_from;
     struct symrail_heap_view heaps[SYMRAIL_MAX_HEAPS];

@@ -15,12 +15,14 @@
 //! | [`atomics`] | atomic memory operations, signal_op |
 //! | [`order`] | fence and quiet |
 //! | [`wait`] | wait_until, test, and how every wait waits |
+//! | [`team`] | barriers of all PEs and of teams |
 //! | [`error`] | what can go wrong |
 //!
 //! # Promises
 //! - A thread pushes to one channel, `thread_id % channels`; its requests stay in order there.
 //! - `fence` orders the calling thread's own operations. `quiet` completes everything that any thread of the device
 //!   pushed before the call (so that a block may synchronise and let one thread be quiet for all).
+//! - A barrier is called by one thread of a PE at a time.
 //! - Every wait ends within the view's time-out, with an error.
 //! - All threads of a grid run at the same time; a grid of many more threads than cores runs, slowly.
 
@@ -32,6 +34,7 @@ pub mod grid;
 pub mod order;
 pub mod rma;
 pub mod symmetric;
+pub mod team;
 pub mod thread;
 pub mod view;
 pub mod wait;
@@ -41,6 +44,7 @@ pub use error::{DeviceError, LaunchError};
 pub use grid::Grid;
 pub use symmetric::{LocalMemory, Symmetric};
 pub use symrail_proxy::channel::SignalOp;
+pub use team::DeviceTeam;
 pub use thread::Thread;
 pub use view::{DeviceParts, DeviceView};
 pub use wait::Compare;

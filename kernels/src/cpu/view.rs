@@ -9,6 +9,7 @@ use symrail_transport::{Error, Operation, Pe};
 use super::element::Element;
 use super::error::DeviceError;
 use super::symmetric::Symmetric;
+use super::team::DeviceTeam;
 
 /// What a device works with. All of it belongs to the runtime, which outlives the device.
 #[derive(Clone)]
@@ -30,6 +31,8 @@ pub struct DeviceParts {
     /// Mapped peers' words may be worked on by this CPU's atomics. `false` where the NICs perform AMOs, which are not
     /// atomic with a CPU's: then AMOs and signals take the channel even to mapped peers.
     pub direct_amos: bool,
+    /// All PEs, as they meet in barriers.
+    pub world: Arc<DeviceTeam>,
     /// How long anything is waited for (`SYMRAIL_TIMEOUT_S`).
     pub timeout: Duration,
 }

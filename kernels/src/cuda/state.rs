@@ -5,13 +5,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use symrail_heap::cuda::{DeviceBuffer, Gpu, PinnedBuffer, Registration};
+use symrail_heap::mailbox::{EPOCH_SHIFT, POSITION};
 use symrail_proxy::channel::Producer;
 
 use super::error::{Error, Result};
 use super::module::Module;
+use super::team::meeting;
+use crate::meeting::Step;
 
 /// As `SYMRAIL_STATE_VERSION`, and the sizes that follow from it.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const MAX_HEAPS: usize = 2;
 const MAX_CHANNELS: usize = 16;
 const NEAR_PES: usize = 32;
@@ -75,36 +78,6 @@ impl Reach {
     }
 }
 
-/// A team as kernels know it: `symrail_device_team`, with its counter behind it.
-#[derive(Debug)]
-pub struct DeviceTeam {
-    memory: DeviceBuffer,
-}
-
-/// Where a team's counter is, on a line of its own.
-const TEAM_EPOCH: u64 = 128;
-
-impl DeviceTeam {
-    /// The team of `n_pes` PEs from `start` on, each `stride` after the last, in which this PE has number `me`. `words` are 64
-    /// zeroed words as [`DeviceParts::barrier_words`], of this team alone.
-    ///
-    /// # Errors
-    /// What the driver says.
-    pub fn new(gpu: &Arc<Gpu>, (me, n_pes): (u32, u32), (start, stride): (u32, i32), words: u64) -> Result<DeviceTeam> {
-        let memory = gpu.alloc(TEAM_EPOCH as usize + 8)?;
-        let numbers = [me as i32, n_pes as i32, start as i32, stride].map(i32::to_le_bytes).concat();
-        let places = [words, memory.at() + TEAM_EPOCH].map(u64::to_le_bytes).concat();
-        gpu.write(memory.at(), &[numbers, places].concat())?;
-        Ok(DeviceTeam { memory })
-    }
-
-    /// What kernels take as `symrail_team_t`. Valid as long as this.
-    #[must_use]
-    pub fn handle(&self) -> u64 {
-        self.memory.at()
-    }
-}
-
 /// What a device works with.
 #[derive(Debug, Clone)]
 pub struct DeviceParts {
@@ -116,8 +89,12 @@ pub struct DeviceParts {
     pub heaps: Vec<HeapView>,
     /// Channels that no CPU thread pushes to; at most 16.
     pub channels: Vec<Producer>,
-    /// 64 zeroed words (8 bytes each) of one of the heaps, at the same symmetric offset on every PE, for barriers.
+    /// [`WORDS`](crate::meeting::WORDS) zeroed words of one of the heaps, at the same symmetric offset on every PE, for barriers.
     pub barrier_words: u64,
+    /// How this PE meets all others.
+    pub steps: Vec<Step>,
+    /// Where waiting threads find small deliveries to write, if there is such a place (see [`mailbox`](symrail_heap::mailbox)).
+    pub mailbox: Option<Arc<PinnedBuffer>>,
     /// How long device code waits for anything.
     pub timeout: Duration,
     /// Bytes from which on a copy engine copies between PEs' memory of the first heap, asked for through a channel; `None`: never.
@@ -155,8 +132,10 @@ struct RawState {
     reserved: u32,
     timeout_ns: u64,
     error: u64,
-    barrier_epoch: u64,
+    barrier_meeting: u64,
     barrier_words: u64,
+    mailbox: u64,
+    mail_word: u64,
     engine_from: u64,
     heaps: [RawHeap; MAX_HEAPS],
     channels: [RawChannel; MAX_CHANNELS],
@@ -174,6 +153,7 @@ pub struct DeviceState {
     known_errors: Vec<AtomicU64>,
     reach: Reach,
     // What `raw` points to.
+    _mailbox: Option<Arc<PinnedBuffer>>,
     _own: Vec<DeviceBuffer>,
     _rings: Vec<Registration>,
 }
@@ -198,7 +178,11 @@ impl DeviceState {
         let error = PinnedBuffer::new(gpu, 4096)?;
         let mut own = Vec::new();
         let mut rings = Vec::new();
-        let epoch = gpu.alloc(128)?;
+        let meeting = meeting(gpu, &parts.steps)?;
+        // Readers go on counting where those of an earlier device stopped, well beyond any epoch that those may have had.
+        let position = parts.mailbox.as_ref().map_or(0, |mailbox| (mailbox.word(0) + (16 << EPOCH_SHIFT)) & POSITION);
+        let mail_word = gpu.alloc(8)?;
+        gpu.write(mail_word.at(), &position.to_le_bytes())?;
         let none = RawHeap { base: 0, bytes: 0, offset: 0, flags: 0, peers: 0, near_peers: [0; NEAR_PES] };
         let mut raw = RawState {
             version: VERSION,
@@ -209,13 +193,15 @@ impl DeviceState {
             reserved: 0,
             timeout_ns: u64::try_from(parts.timeout.as_nanos()).unwrap_or(u64::MAX),
             error: error.device(),
-            barrier_epoch: epoch.at(),
+            barrier_meeting: meeting.at(),
             barrier_words: parts.barrier_words,
+            mailbox: parts.mailbox.as_ref().map_or(0, |mailbox| mailbox.device()),
+            mail_word: mail_word.at(),
             engine_from: parts.engine_from.unwrap_or(NEVER),
             heaps: [none; MAX_HEAPS],
             channels: [RawChannel { ring: 0, own: 0, slots: 0, replies: 0 }; MAX_CHANNELS],
         };
-        own.push(epoch);
+        own.extend([meeting, mail_word]);
         for (heap, view) in raw.heaps.iter_mut().zip(&parts.heaps) {
             let table: Vec<u8> = view.peers.iter().flat_map(|base| base.to_le_bytes()).collect();
             let peers = gpu.alloc(table.len())?;
@@ -243,7 +229,8 @@ impl DeviceState {
         }
         let known_errors = parts.channels.iter().map(|c| AtomicU64::new(c.errors())).collect();
         let reach = parts.heaps.first().map_or_else(Reach::default, Reach::of);
-        Ok(Self { me: parts.me, raw, error, channels: parts.channels, known_errors, reach, _own: own, _rings: rings })
+        let (me, channels, mailbox) = (parts.me, parts.channels, parts.mailbox);
+        Ok(Self { me, raw, error, channels, known_errors, reach, _mailbox: mailbox, _own: own, _rings: rings })
     }
 
     /// Tells a program's kernels about the PE.
@@ -375,6 +362,24 @@ mod tests {
             assert_eq!(reach.find(address, bytes, pe), None, "{address:#x} {bytes} {pe}");
         }
         assert!(reach.has(0) && !reach.has(1) && !reach.has(3));
+    }
+
+    #[test]
+    fn the_mailbox_is_where_the_header_says() {
+        use symrail_heap::mailbox as m;
+        let header = include_str!("../../include/symrail/mail.cuh");
+        for (name, value) in [
+            ("ENTRIES_AT", format!("{}ull", m::ENTRIES_AT)),
+            ("ENTRIES", format!("{}ull", m::ENTRIES)),
+            ("ENTRY_BYTES", format!("{}ull", m::ENTRY_BYTES)),
+            ("EPOCH_SHIFT", m::EPOCH_SHIFT.to_string()),
+            ("SIZE_SHIFT", m::SIZE_SHIFT.to_string()),
+            ("PRESENT", format!("(1ull << {})", m::PRESENT.trailing_zeros())),
+            ("POSITION", format!("((1ull << {}) - 1)", m::POSITION.trailing_ones())),
+        ] {
+            let line = format!("#define SYMRAIL_MAIL_{name} {value}\n");
+            assert!(header.contains(&line), "{line}");
+        }
     }
 
     #[test]

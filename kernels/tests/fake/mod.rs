@@ -5,7 +5,8 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use symrail_kernels::cpu::{DeviceParts, DeviceView, Element, Symmetric};
+use symrail_kernels::cpu::{DeviceParts, DeviceTeam, DeviceView, Element, Symmetric};
+use symrail_kernels::meeting::Step;
 use symrail_proxy::channel::{Channel, Consumer, Local, Request};
 use symrail_transport::amo::{self, AmoType};
 
@@ -75,18 +76,7 @@ pub struct Engine {
 impl Engine {
     /// Takes what has come and applies some of what was taken, in any order that fences allow.
     pub fn poll(&mut self) -> bool {
-        let mut events = 0;
-        for channel in 0..self.channels.len() {
-            while self.started.len() < 200
-                && let Some((position, request)) = self.channels[channel].next()
-            {
-                events += 1;
-                if request == Request::Fence {
-                    self.epochs[channel] += 1;
-                }
-                self.started.push(Started { channel, epoch: self.epochs[channel], position, request });
-            }
-        }
+        let mut events = self.take();
         for _ in 0..self.random() % 8 {
             if self.started.is_empty() {
                 break;
@@ -101,6 +91,33 @@ impl Engine {
         }
         self.channels.iter_mut().for_each(Consumer::publish);
         events > 0
+    }
+
+    /// Takes what has come, and once that is so many requests applies them, the last one first.
+    pub fn poll_backwards(&mut self, requests: usize) {
+        self.take();
+        if self.started.len() >= requests {
+            while let Some(last) = self.started.pop() {
+                self.apply(last);
+            }
+            self.channels.iter_mut().for_each(Consumer::publish);
+        }
+    }
+
+    fn take(&mut self) -> usize {
+        let mut events = 0;
+        for channel in 0..self.channels.len() {
+            while self.started.len() < 200
+                && let Some((position, request)) = self.channels[channel].next()
+            {
+                events += 1;
+                if request == Request::Fence {
+                    self.epochs[channel] += 1;
+                }
+                self.started.push(Started { channel, epoch: self.epochs[channel], position, request });
+            }
+        }
+        events
     }
 
     fn random(&mut self) -> u64 {
@@ -202,6 +219,12 @@ impl Default for Shape {
     }
 }
 
+/// In each round everybody tells the one that is twice as far, and hears from such a one.
+fn steps(me: u32, n: u32) -> Vec<Step> {
+    let rounds = 0..n.next_power_of_two().trailing_zeros();
+    rounds.flat_map(|round| [Step::Tell((me + (1 << round)) % n, round), Step::Hear(round)]).collect()
+}
+
 impl World {
     pub fn new(shape: Shape) -> Self {
         let heaps: Arc<Vec<Heap>> = Arc::new((0..shape.pes).map(|_| Heap::new()).collect());
@@ -230,6 +253,7 @@ impl World {
                 producers,
                 progress: Arc::new(move || shape.lend && lent.try_lock().is_ok_and(|mut engine| engine.poll())),
                 direct_amos: shape.reach != Reach::MappedForData,
+                world: Arc::new(DeviceTeam::new(0, &steps(me as u32, shape.pes as u32))),
                 timeout: shape.timeout,
             };
             // SAFETY: the heaps outlive the views: both are dropped with the world, after the grids have ended.

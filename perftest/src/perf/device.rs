@@ -24,7 +24,7 @@ pub fn launch(
     let grid = Grid { blocks: 1, threads_per_block: 1 };
     let done = grid.launch(&view, |thread| {
         let base = std::ptr::with_exposed_provenance_mut(address);
-        let mut device = Device { runtime, thread, base, area, words };
+        let mut device = Device { thread, base, area, words };
         let mut kernel = kernel.lock().unwrap_or_else(PoisonError::into_inner);
         kernel(&mut device).map_err(Failure)
     });
@@ -69,7 +69,6 @@ fn view(runtime: &Arc<Runtime>) -> Result<DeviceView> {
 
 /// A thread of the device with an area in the symmetric heap.
 pub struct Device<'a> {
-    runtime: &'a Runtime,
     thread: &'a Thread<'a>,
     base: *mut u8,
     area: Symmetric<u8>,
@@ -170,9 +169,7 @@ impl Carrier for Device<'_> {
         Ok(())
     }
 
-    /// A device has no barrier with other PEs of its own: it completes what it has asked for, then its host meets them.
     fn barrier(&mut self) -> Result<()> {
-        self.thread.quiet()?;
-        Ok(self.runtime.barrier_all()?)
+        Ok(self.thread.barrier_all()?)
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use symrail_heap::guarded::GuardedMemory;
+use symrail_heap::mailbox::Reader;
 use symrail_proxy::{Engine, HOST};
 use symrail_transport::Error;
 use symrail_transport::endpoint::Endpoint;
@@ -15,6 +16,8 @@ pub struct Pe {
     /// What starts operations in place of the engine.
     pub host: Option<Endpoint>,
     pub memory: Memory,
+    /// A kernel that waits at times, and writes then what it finds in the mailbox.
+    pub kernel: Option<Reader>,
     /// Sources must outlive their operations.
     pub sources: Vec<Box<[u8]>>,
     /// Bytes of guarded memory in use.
@@ -76,6 +79,22 @@ impl Pe {
         self.engine.endpoint().tick(second);
         if let Some(host) = &mut self.host {
             host.tick(second);
+        }
+    }
+
+    /// The kernel comes, goes or looks, as the dice fall.
+    pub fn kernel(&mut self, dice: u64) {
+        let (Some(kernel), Memory::Guarded(memory)) = (&mut self.kernel, &self.memory) else { return };
+        match dice {
+            0 => kernel.be_there(!kernel.is_there()),
+            1..4 => {
+                kernel.take(|address, bytes| {
+                    let to = memory.reachable(address, bytes.len()).unwrap();
+                    // SAFETY: `reachable` checked the range; all runs in this thread.
+                    unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+                });
+            }
+            _ => {}
         }
     }
 

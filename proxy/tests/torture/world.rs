@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use symrail_heap::guarded::{GuardedMemory, GuardedMover};
+use symrail_heap::mailbox;
+use symrail_heap::mailed::MailedMover;
 use symrail_proxy::stage::WINDOW_BYTES;
 use symrail_proxy::{Engine, HOST};
 use symrail_transport::endpoint::job::{Issue, Job};
@@ -138,7 +140,7 @@ pub fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool,
             } else {
                 Memory::Ordinary(vec![0; HEAP / 8])
             };
-            Pe { engine, host: None, memory, sources: Vec::new(), used: 0 }
+            Pe { engine, host: None, memory, kernel: None, sources: Vec::new(), used: 0 }
         })
         .collect();
     let hosts = !staged && random.below(2) == 0;
@@ -173,7 +175,12 @@ pub fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool,
             },
             Memory::Guarded(memory) => {
                 let mover = GuardedMover::new(Arc::clone(memory), WINDOW_BYTES, seed ^ base.addr() as u64).unwrap();
-                let card = pe.engine.stage(Box::new(mover.with_peers(Arc::new(guarded.clone().into())))).unwrap();
+                let (mailbox, reader) = mailbox::pair();
+                pe.kernel = Some(reader);
+                let card = pe
+                    .engine
+                    .stage(Box::new(MailedMover::new(mover.with_peers(Arc::new(guarded.clone().into())), mailbox)))
+                    .unwrap();
                 pe.engine.add_staged_segment(segment);
                 let is_mapped = guarded.iter().map(|memory| (memory, random.below(4) < mapped_of_4));
                 let bases = is_mapped.map(|(memory, is)| if is { memory.base().addr().get() } else { 0 });
@@ -235,6 +242,8 @@ impl World {
         } else {
             self.pes[pe].engine.poll();
         }
+        let dice = self.random.below(8);
+        self.pes[pe].kernel(dice);
         self.check();
     }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `shared` | a heap in GPU memory, which the GPUs of this host map |
 //! | `pinned` | a heap in host memory, which GPUs reach over PCIe |
+//! | `reach` | whose kernels reach one another's heaps, as all PEs know it |
 //!
 //! Which way a kernel's operation goes, by the kind of heap (`SYMRAIL_HEAP_KIND`):
 //!
@@ -19,6 +20,7 @@
 //! AMOs of one job all go one way, or they would not be atomic with one another.
 
 mod pinned;
+pub(crate) mod reach;
 mod shared;
 
 use std::sync::Arc;
@@ -27,6 +29,7 @@ use std::time::Duration;
 
 use symrail_heap::cuda::{CudaError, Gpu};
 use symrail_kernels::cuda::{DeviceParts, DeviceState, DeviceTeam, HeapView, Module};
+use symrail_kernels::meeting::WORDS;
 use symrail_proxy::Watch;
 use symrail_transport::Pe;
 use symrail_transport::env::{DeviceCopy, Settings};
@@ -35,12 +38,13 @@ pub(crate) use pinned::Pinned;
 pub(crate) use shared::Shared;
 
 use crate::error::{Error, Result};
+use crate::meeting::Plan;
 use crate::runtime::Runtime;
 use crate::staged::STAGED_OFFSET;
 use crate::team::{MAX_TEAMS, Team};
 
-/// 64-bit words that a team's barriers need. All PEs have the first ones, teams those behind, by the number of their areas.
-const BARRIER_WORDS: usize = 64;
+/// Bytes that a team's barriers need. All PEs have the first ones, teams those behind, by the number of their areas.
+const BARRIER_BYTES: usize = WORDS as usize * 8;
 
 /// The GPU of a PE: the one that is current on this thread, else the one with the PE's number.
 pub(crate) fn gpu_of(me: Pe) -> Result<Arc<Gpu>> {
@@ -68,7 +72,7 @@ impl Runtime {
     /// # Errors
     /// The heap is in another GPU's memory or in memory that no GPU reaches, no room for the barrier's words, or what the driver says.
     pub fn gpu_device(&self, gpu: &Arc<Gpu>) -> Result<GpuDevice<'_>> {
-        let barrier = self.calloc(BARRIER_WORDS * (1 + MAX_TEAMS as usize), 8)?;
+        let barrier = self.calloc(1 + MAX_TEAMS as usize, BARRIER_BYTES)?;
         let mut registered = None;
         // Never with a heap in host memory.
         let direct = self.device_atomics;
@@ -96,6 +100,7 @@ impl Runtime {
             }
         };
         let base = (base, view.base);
+        let shared = self.staged.as_ref().and_then(|staged| staged.shared());
         let engine_from = engine_from(&self.settings, view.in_gpus, direct);
         // Where kernels do everything themselves there is nothing to look for in channels.
         let watched = !direct || engine_from.is_some();
@@ -104,6 +109,9 @@ impl Runtime {
             n_pes: self.n_pes,
             channels: if watched { self.producers().to_vec() } else { Vec::new() },
             barrier_words: device_address(base, barrier),
+            steps: Plan::new(self.everybody(), &self.device_hosts).steps().to_vec(),
+            // Where kernels reach one another's heaps themselves, nothing is delivered by proxies.
+            mailbox: shared.filter(|_| !direct).map(|shared| Arc::clone(shared.mailbox())),
             heaps: vec![view],
             timeout: Duration::from_secs(self.settings.timeout_s),
             engine_from,
@@ -193,14 +201,14 @@ impl GpuDevice<'_> {
     /// # Errors
     /// A peer that does not answer, or what the driver says.
     pub fn team(&self, team: &Team<'_>) -> Result<DeviceTeam> {
-        let bytes = BARRIER_WORDS * 8;
-        let words = self.address(self.barrier) + (bytes * (1 + team.area.slot() as usize)) as u64;
+        let words = self.address(self.barrier) + (BARRIER_BYTES * (1 + team.area.slot() as usize)) as u64;
         // An earlier team may have left numbers there; nobody writes before all have come out of the call below.
-        self.gpu.fill(words, 0, bytes)?;
+        self.gpu.fill(words, 0, BARRIER_BYTES)?;
         let group = team.group();
         let stride = i64::from(group.pe(1.min(group.size() - 1))) - i64::from(group.pe(0));
         let place = (group.pe(0), stride as i32);
-        let made = DeviceTeam::new(&self.gpu, (group.me(), group.size()), place, words);
+        let plan = Plan::new(group, &self.runtime.device_hosts);
+        let made = DeviceTeam::new(&self.gpu, (group.me(), group.size()), place, words, plan.steps());
         team.sync()?;
         made.map_err(|error| Error::System { what: "making a team for kernels", reason: error.to_string() })
     }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use symrail_heap::HostIdentity;
 use symrail_heap::cuda::peers::Offer;
-use symrail_heap::cuda::{DeviceHeap, DevicePeers, Gpu};
+use symrail_heap::cuda::{DeviceHeap, DevicePeers, Gpu, PinnedBuffer};
+use symrail_heap::mailbox::MAILBOX_BYTES;
 use symrail_transport::Pe;
 use symrail_transport::env::Settings;
 
@@ -17,6 +18,8 @@ pub(crate) struct Shared {
     // Before the heap, beside which they are mapped.
     peers: DevicePeers,
     heap: DeviceHeap,
+    /// What kernels that wait are to write by themselves.
+    mailbox: Arc<PinnedBuffer>,
     /// Until peers' cards have come.
     offer: Option<Offer>,
 }
@@ -33,7 +36,8 @@ impl Shared {
         let host = HostIdentity::of_this_process(settings.fake_host.as_deref())?;
         let peers = DevicePeers::new(me, n_pes, &heap, &host, settings.disable_p2p);
         let offer = heap.segments().last().map(|segment| peers.offer(segment)).transpose()?;
-        Ok(Shared { peers, heap, offer })
+        let mailbox = Arc::new(PinnedBuffer::new(&gpu, MAILBOX_BYTES)?);
+        Ok(Shared { peers, heap, mailbox, offer })
     }
 
     /// What peers have to know to map it.
@@ -54,6 +58,11 @@ impl Shared {
 
     pub fn gpu(&self) -> &Arc<Gpu> {
         self.heap.gpu()
+    }
+
+    /// See [`symrail_heap::mailbox`].
+    pub fn mailbox(&self) -> &Arc<PinnedBuffer> {
+        &self.mailbox
     }
 
     pub fn heap(&self) -> &DeviceHeap {

@@ -5,6 +5,7 @@
 
 use std::sync::Mutex;
 
+use symrail_kernels::meeting::WORDS;
 use symrail_transport::Pe;
 
 use crate::error::Result;
@@ -25,7 +26,8 @@ const WORLD: u32 = 0;
 /// Where things are in an area.
 const FLAGS: u64 = 0;
 const COUNTS: u64 = FLAGS + FLAG_BYTES;
-const STAMPS: u64 = COUNTS + TICKETS * 8;
+const DEVICE: u64 = COUNTS + TICKETS * 8;
+const STAMPS: u64 = DEVICE + WORDS * 8;
 
 /// All areas of this PE.
 pub(crate) struct Areas {
@@ -106,6 +108,11 @@ impl Area {
     /// The symmetric offset of the flags for the team's meetings.
     pub fn flags(&self) -> u64 {
         self.offset + FLAGS
+    }
+
+    /// The symmetric offset of the words for meetings of the PEs' CPU devices.
+    pub fn device_words(&self) -> u64 {
+        self.offset + DEVICE
     }
 
     /// The word that counts arrivals for a ticket.

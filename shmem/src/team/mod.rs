@@ -14,6 +14,7 @@ pub mod group;
 
 use std::sync::{Arc, Mutex};
 
+use symrail_kernels::cpu::DeviceTeam;
 use symrail_transport::Pe;
 
 use area::Areas;
@@ -50,6 +51,7 @@ pub struct Team<'rt> {
     plan: Plan,
     pub(crate) area: Area,
     pub(crate) progress: Arc<Mutex<Progress>>,
+    pub(crate) on_device: Arc<DeviceTeam>,
     areas: Arc<Areas>,
 }
 
@@ -69,7 +71,8 @@ impl Runtime {
         };
         let (group, area) = (self.everybody(), areas.world());
         let plan = Plan::new(group, &self.hosts);
-        Ok(Team { runtime: self, group, plan, area, progress: Arc::clone(progress), areas: Arc::clone(areas) })
+        let (progress, on_device, areas) = (Arc::clone(progress), Arc::clone(&self.sync.on_device), Arc::clone(areas));
+        Ok(Team { runtime: self, group, plan, area, progress, on_device, areas })
     }
 }
 
@@ -105,7 +108,8 @@ impl<'rt> Team<'rt> {
         let area = self.areas.take(free).ok_or_else(no_area)?;
         let (runtime, areas) = (self.runtime, Arc::clone(&self.areas));
         let plan = Plan::new(group, &runtime.hosts);
-        Ok(Some(Team { runtime, group, plan, area, progress: Arc::default(), areas }))
+        let on_device = Arc::new(DeviceTeam::new(area.device_words(), plan.steps()));
+        Ok(Some(Team { runtime, group, plan, area, progress: Arc::default(), on_device, areas }))
     }
 
     /// Waits for all of the team's PEs, then gives up what the team has. Collective over the team. A team that is only

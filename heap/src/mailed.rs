@@ -1,0 +1,98 @@
+//! A mover that leaves small writes to a kernel that waits, where there is one.
+
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+
+use crate::mailbox::Mailbox;
+use crate::mover::{Between, Copy, Moved, Mover};
+
+/// Another mover, and a [`Mailbox`] beside it.
+///
+/// Writes take effect in the order in which they were started: what follows one in the mailbox is there too, or is held back until
+/// the mailbox is empty; and nothing is put there while copies to the memory are under way.
+pub struct MailedMover<M> {
+    inner: M,
+    mailbox: Mailbox,
+    /// Copies to the memory that wait for the mailbox to be empty, the oldest first.
+    held: VecDeque<(Copy, u64)>,
+    /// Kept for its memory.
+    back: VecDeque<(Copy, u64)>,
+}
+
+// SAFETY: the pointers of waiting copies lie in the mover's window.
+unsafe impl<M: Send> Send for MailedMover<M> {}
+
+impl<M: Mover> MailedMover<M> {
+    /// Leaves to `inner` what does not go by the mailbox.
+    pub fn new(inner: M, mailbox: Mailbox) -> Self {
+        MailedMover { inner, mailbox, held: VecDeque::new(), back: VecDeque::new() }
+    }
+}
+
+impl<M: Mover> Mover for MailedMover<M> {
+    fn window(&self) -> (NonNull<u8>, usize) {
+        self.inner.window()
+    }
+
+    unsafe fn start(&mut self, copy: Copy, ticket: u64) -> Result<(), String> {
+        if copy.to_memory && !self.held.is_empty() {
+            self.held.push_back((copy, ticket));
+            return Ok(());
+        }
+        // SAFETY: the caller's promise.
+        if copy.to_memory && self.inner.writing() == 0 && unsafe { self.mailbox.offer(copy, ticket) } {
+            return Ok(());
+        }
+        if copy.to_memory && !self.mailbox.is_empty() {
+            self.held.push_back((copy, ticket));
+            return Ok(());
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.start(copy, ticket) }
+    }
+
+    fn meet(&mut self, peers: &[usize]) -> Result<(), String> {
+        self.inner.meet(peers)
+    }
+
+    unsafe fn start_between(&mut self, copy: Between, ticket: u64) -> Result<(), String> {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.start_between(copy, ticket) }
+    }
+
+    fn see_writes(&mut self) {
+        self.inner.see_writes();
+    }
+
+    fn poll(&mut self, ended: &mut dyn FnMut(Moved)) -> usize {
+        let mut count = 0;
+        let back = &mut self.back;
+        let mut taken = |ticket| {
+            count += 1;
+            ended(Moved { ticket, result: Ok(()) });
+        };
+        self.mailbox.poll(&mut taken, &mut |copy, ticket| back.push_back((copy, ticket)));
+        // What comes back is older than what is held.
+        while let Some(copy) = self.back.pop_back() {
+            self.held.push_front(copy);
+        }
+        while self.mailbox.is_empty()
+            && let Some((copy, ticket)) = self.held.pop_front()
+        {
+            // SAFETY: promised to `start`, until the copy is reported.
+            if let Err(why) = unsafe { self.inner.start(copy, ticket) } {
+                count += 1;
+                ended(Moved { ticket, result: Err(why) });
+            }
+        }
+        count + self.inner.poll(ended)
+    }
+
+    fn pending(&self) -> usize {
+        self.mailbox.len() + self.held.len() + self.inner.pending()
+    }
+
+    fn writing(&self) -> usize {
+        self.mailbox.len() + self.held.len() + self.inner.writing()
+    }
+}

@@ -1,0 +1,90 @@
+/* Copies by one thread through a few KiB of its block's shared memory, moved by the multiprocessor's own copy unit (compute
+ * capability 9.0 and later): that has whole chunks under way, where a thread's registers hold a few 16-byte loads.
+ *
+ * A kernel that calls puts or gets of one thread has SYMRAIL_BULK_BYTES of static shared memory for that. One that needs all
+ * of its shared memory itself defines SYMRAIL_BULK_BYTES as 0 before it includes the API. */
+#ifndef SYMRAIL_BULK_CUH
+#define SYMRAIL_BULK_CUH
+
+#include "state.cuh"
+
+#ifndef SYMRAIL_BULK_BYTES
+#define SYMRAIL_BULK_BYTES 4096
+#endif
+/* Fewer bytes are not worth it. */
+#define SYMRAIL_BULK_LEAST 512
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && SYMRAIL_BULK_BYTES > 0
+
+/* One chunk goes out while others come in. */
+#define SYMRAIL_BULK_CHUNKS 4
+#define SYMRAIL_BULK_AHEAD 3
+#define SYMRAIL_BULK_CHUNK (SYMRAIL_BULK_BYTES / SYMRAIL_BULK_CHUNKS)
+#define SYMRAIL_BULK_TAKEN 0x6b6c7562u
+
+SYMRAIL_DEVICE symrail_u32 symrail_shared_at(const void* p) { return (symrail_u32)__cvta_generic_to_shared(p); }
+SYMRAIL_DEVICE void symrail_bulk_load(symrail_u32 chunk, symrail_u64 from, symrail_u32 bytes, symrail_u32 arrival) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(arrival), "r"(bytes) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(chunk),
+                 "l"(from), "r"(bytes), "r"(arrival)
+                 : "memory");
+}
+SYMRAIL_DEVICE void symrail_bulk_loaded(symrail_u32 arrival, symrail_u32 parity) {
+    symrail_u32 done;
+    do {
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(arrival), "r"(parity)
+                     : "memory");
+    } while (done == 0);
+}
+SYMRAIL_DEVICE void symrail_bulk_store(symrail_u64 to, symrail_u32 chunk, symrail_u32 bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(chunk), "r"(bytes) : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+SYMRAIL_DEVICE size_t symrail_bulk_part(size_t left) { return left < SYMRAIL_BULK_CHUNK ? left : SYMRAIL_BULK_CHUNK; }
+
+/* Copies a multiple of 16 bytes between aligned addresses; all of it is written when this returns. False, and nothing
+ * done, where another thread of the block is at it. */
+static __device__ __noinline__ bool symrail_copy_bulk(symrail_u64 to, symrail_u64 from, size_t bytes) {
+    __shared__ __align__(128) unsigned char chunks[SYMRAIL_BULK_BYTES];
+    __shared__ symrail_u64 arrivals[SYMRAIL_BULK_CHUNKS];
+    /* Nobody sets it at the start: whatever it holds then means that it is free, but for one value of 2^32. */
+    __shared__ symrail_u32 owner;
+    if (atomicExch(&owner, SYMRAIL_BULK_TAKEN) == SYMRAIL_BULK_TAKEN) return false;
+    symrail_u32 chunk = symrail_shared_at(chunks), arrival = symrail_shared_at(arrivals);
+    for (int k = 0; k < SYMRAIL_BULK_CHUNKS; k++)
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(arrival + 8 * k) : "memory");
+    /* The copy unit sees the barriers, and what this thread has written to the source. */
+    asm volatile("fence.proxy.async;" ::: "memory");
+    size_t asked = 0;
+    symrail_u32 lap = 0;
+    for (size_t done = 0; done < bytes; lap++) {
+        while (asked < bytes && asked < done + SYMRAIL_BULK_AHEAD * SYMRAIL_BULK_CHUNK) {
+            symrail_u32 k = (symrail_u32)(asked / SYMRAIL_BULK_CHUNK) % SYMRAIL_BULK_CHUNKS;
+            /* What was in the chunk before has left it: only the last stores may still be reading theirs. */
+            asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(SYMRAIL_BULK_CHUNKS - SYMRAIL_BULK_AHEAD) : "memory");
+            size_t part = symrail_bulk_part(bytes - asked);
+            symrail_bulk_load(chunk + k * SYMRAIL_BULK_CHUNK, from + asked, (symrail_u32)part, arrival + 8 * k);
+            asked += part;
+        }
+        symrail_u32 k = lap % SYMRAIL_BULK_CHUNKS;
+        size_t part = symrail_bulk_part(bytes - done);
+        symrail_bulk_loaded(arrival + 8 * k, lap / SYMRAIL_BULK_CHUNKS & 1u);
+        symrail_bulk_store(to + done, chunk + k * SYMRAIL_BULK_CHUNK, (symrail_u32)part);
+        done += part;
+    }
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+    asm volatile("fence.proxy.async;" ::: "memory");
+    for (int k = 0; k < SYMRAIL_BULK_CHUNKS; k++)
+        asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(arrival + 8 * k) : "memory");
+    __threadfence_block();
+    atomicExch(&owner, 0u);
+    return true;
+}
+
+#else
+SYMRAIL_DEVICE bool symrail_copy_bulk(symrail_u64, symrail_u64, size_t) { return false; }
+#endif
+
+#endif

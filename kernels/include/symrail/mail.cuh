@@ -1,0 +1,106 @@
+/* Small deliveries to this device's memory, which the proxy cannot reach but through the driver: a thread that waits for
+ * something looks into host memory for them, and writes them. heap/src/mailbox.rs explains the protocol; here is the reader. */
+#ifndef SYMRAIL_MAIL_CUH
+#define SYMRAIL_MAIL_CUH
+
+#include "memory.cuh"
+
+#define SYMRAIL_MAIL_ENTRIES_AT 128ull
+#define SYMRAIL_MAIL_ENTRIES 16ull
+#define SYMRAIL_MAIL_ENTRY_BYTES 32ull
+#define SYMRAIL_MAIL_EPOCH_SHIFT 38
+#define SYMRAIL_MAIL_SIZE_SHIFT 62
+#define SYMRAIL_MAIL_PRESENT (1ull << 63)
+#define SYMRAIL_MAIL_POSITION ((1ull << 62) - 1)
+#define SYMRAIL_MAIL_NUMBER ((1ull << SYMRAIL_MAIL_EPOCH_SHIFT) - 1)
+
+/* The readers' word in device memory is their position, and this bit while somebody is the reader. */
+#define SYMRAIL_MAIL_TAKEN (1ull << 63)
+
+/* Two entries, as they were read. */
+struct symrail_letters {
+    symrail_u64 w[8];
+};
+
+/* One thread's turn as the reader. */
+struct symrail_mail {
+    bool reading;
+    /* Something was taken, and not told yet. */
+    bool untold;
+    symrail_u64 position;
+    SYMRAIL_WAITER_FN symrail_mail() : reading(false), untold(false), position(0) {}
+
+    SYMRAIL_WAITER_FN symrail_u64 next(symrail_u64 after) const {
+        return (position & ~SYMRAIL_MAIL_NUMBER) | ((position + after) & SYMRAIL_MAIL_NUMBER);
+    }
+
+    /* Becomes the reader, if nobody is. */
+    SYMRAIL_WAITER_FN void come() {
+        if (symrail_ld_gpu(symrail_state.mail_word) & SYMRAIL_MAIL_TAKEN) return;
+        symrail_u64 last = atomicOr((symrail_u64*)symrail_state.mail_word, SYMRAIL_MAIL_TAKEN);
+        if (last & SYMRAIL_MAIL_TAKEN) return;
+        position = (last + (1ull << SYMRAIL_MAIL_EPOCH_SHIFT)) & SYMRAIL_MAIL_POSITION;
+        symrail_st_sys(symrail_state.mailbox, SYMRAIL_MAIL_PRESENT | position);
+        reading = true;
+    }
+
+    /* Reads the next two entries, whether they have come or not. */
+    SYMRAIL_WAITER_FN void look(symrail_letters& letters) {
+        if (untold) symrail_st_release_sys(symrail_state.mailbox, SYMRAIL_MAIL_PRESENT | position);
+        untold = false;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            symrail_u64 at = (next(1 + i / 2) & SYMRAIL_MAIL_NUMBER) % SYMRAIL_MAIL_ENTRIES * SYMRAIL_MAIL_ENTRY_BYTES;
+            at += symrail_state.mailbox + SYMRAIL_MAIL_ENTRIES_AT + (i & 1) * 16;
+            symrail_ld_pair(at, letters.w[2 * i], letters.w[2 * i + 1]);
+        }
+    }
+
+    /* Writes what has come, each behind the one before. Whether there was any; `seen` is what `word` has now, if that was written. */
+    SYMRAIL_WAITER_FN bool take(const symrail_letters& letters, symrail_u64 word, symrail_u64& seen) {
+        bool any = false;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const symrail_u64* w = letters.w + 4 * i;
+            symrail_u64 expected = next(1);
+            if ((w[1] & SYMRAIL_MAIL_POSITION) != expected || (w[3] & SYMRAIL_MAIL_POSITION) != expected) break;
+            if (any) symrail_fence_sys();
+            write(w[0], w[2], (symrail_u32)(w[1] >> SYMRAIL_MAIL_SIZE_SHIFT));
+            if (w[0] == word) seen = w[2];
+            position = expected;
+            untold = any = true;
+        }
+        return any;
+    }
+
+    /* All of it at once, for who does not mind how long it takes. */
+    SYMRAIL_WAITER_FN void once() {
+        symrail_letters letters;
+        if (!reading) come();
+        if (!reading) return;
+        look(letters);
+        symrail_u64 seen;
+        take(letters, 0, seen);
+    }
+
+    SYMRAIL_WAITER_FN static void write(symrail_u64 at, symrail_u64 value, symrail_u32 log2_bytes) {
+        switch (log2_bytes) {
+            case 0: *(volatile unsigned char*)at = (unsigned char)value; break;
+            case 1: *(volatile unsigned short*)at = (unsigned short)value; break;
+            case 2: *(volatile symrail_u32*)at = (symrail_u32)value; break;
+            default: *(volatile symrail_u64*)at = value; break;
+        }
+    }
+
+    /* Leaves: what comes from now on is for the next reader, or for the driver. What was delivered is visible behind this. The
+     * next reader may say that it is there before this is seen: whoever looks goes by the position. */
+    SYMRAIL_WAITER_FN void leave() {
+        if (!reading) return;
+        symrail_fence_sys();
+        symrail_st_sys(symrail_state.mailbox, position);
+        symrail_st_gpu(symrail_state.mail_word, position);
+        reading = false;
+    }
+};
+
+#endif

@@ -1,0 +1,73 @@
+//! Meeting the devices of other PEs: barriers of all PEs and of teams.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use super::error::DeviceError;
+use super::thread::Thread;
+use super::wait::Compare;
+use crate::meeting::{Step, WORDS, word};
+
+/// Some PEs as their devices know them: how they meet, and how often they have. One for all PEs, and one for each team.
+#[derive(Debug, Default)]
+pub struct DeviceTeam {
+    words: u64,
+    steps: Box<[Step]>,
+    met: AtomicU64,
+}
+
+impl DeviceTeam {
+    /// The PEs whose plan has these steps for this PE. `words` is the symmetric offset of [`WORDS`] zeroed words of this team alone.
+    #[must_use]
+    pub fn new(words: u64, steps: &[Step]) -> DeviceTeam {
+        DeviceTeam { words, steps: steps.into(), met: AtomicU64::new(0) }
+    }
+}
+
+impl Thread<'_> {
+    /// A [`quiet`](Thread::quiet), then waits for one thread of every PE to have come here.
+    ///
+    /// # Errors
+    /// As for `quiet`; or a PE did not come in time.
+    pub fn barrier_all(&self) -> Result<(), DeviceError> {
+        self.barrier(&self.parts().world)
+    }
+
+    /// Waits for one thread of every PE to have come here. Completes nothing.
+    ///
+    /// # Errors
+    /// A PE did not come in time.
+    pub fn sync_all(&self) -> Result<(), DeviceError> {
+        self.team_sync(&self.parts().world)
+    }
+
+    /// As [`Thread::barrier_all`], for a team's PEs.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn barrier(&self, team: &DeviceTeam) -> Result<(), DeviceError> {
+        self.quiet()?;
+        self.team_sync(team)
+    }
+
+    /// As [`Thread::sync_all`], for a team's PEs.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn team_sync(&self, team: &DeviceTeam) -> Result<(), DeviceError> {
+        let words = self.view.symmetric::<u64>(team.words, WORDS)?;
+        let number = team.met.fetch_add(1, Ordering::Relaxed) + 1;
+        for &step in &team.steps {
+            match step {
+                Step::Tell(pe, flag) => {
+                    // Who is told knows all that this thread did and has heard of.
+                    fence(Ordering::SeqCst);
+                    self.p(words.at(word(number, flag))?, number, pe)?;
+                }
+                Step::Hear(flag) => {
+                    self.wait_until(words.at(word(number, flag))?, Compare::Ge, number)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

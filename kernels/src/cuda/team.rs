@@ -1,0 +1,93 @@
+//! How kernels meet those of other PEs: `symrail_device_team`, and the memory of meetings.
+
+use std::sync::Arc;
+
+use symrail_heap::cuda::{DeviceBuffer, Gpu};
+
+use super::error::{Error, Result};
+use crate::meeting::{SET, Step};
+
+/// As `SYMRAIL_MEETING_STEPS`: where the steps are, behind the counter.
+pub(super) const STEPS: usize = 128;
+
+/// What a kernel needs to meet others: a counter, and the plan's steps.
+///
+/// # Errors
+/// A flag that is none, or what the driver says.
+pub(super) fn meeting(gpu: &Arc<Gpu>, steps: &[Step]) -> Result<DeviceBuffer> {
+    let table = table(steps)?;
+    let memory = gpu.alloc(STEPS + table.len())?;
+    gpu.write(memory.at() + STEPS as u64, &table)?;
+    Ok(memory)
+}
+
+/// The steps as `symrail_step`, with the one that ends them.
+fn table(steps: &[Step]) -> Result<Vec<u8>> {
+    let raw = |&step: &Step| match step {
+        Step::Tell(pe, flag) => [pe as i32, flag as i32],
+        Step::Hear(flag) => [-1, flag as i32],
+    };
+    let steps: Vec<[i32; 2]> = steps.iter().map(raw).collect();
+    if let Some([_, flag]) = steps.iter().find(|[_, flag]| !(0..SET as i32).contains(flag)) {
+        return Err(Error::Parts(format!("flag {flag} of a meeting, which has {SET}")));
+    }
+    Ok(steps.into_iter().chain([[-1, -1]]).flatten().flat_map(i32::to_le_bytes).collect())
+}
+
+/// A team as kernels know it: `symrail_device_team`.
+#[derive(Debug)]
+pub struct DeviceTeam {
+    memory: DeviceBuffer,
+    // What that points to.
+    _meeting: DeviceBuffer,
+}
+
+impl DeviceTeam {
+    /// The team of `n_pes` PEs from `start` on, each `stride` after the last, in which this PE has number `me`. `words` are
+    /// zeroed as [`DeviceParts::barrier_words`](super::DeviceParts), of this team alone; `steps` how this PE meets the others.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn new(
+        gpu: &Arc<Gpu>,
+        (me, n_pes): (u32, u32),
+        (start, stride): (u32, i32),
+        words: u64,
+        steps: &[Step],
+    ) -> Result<DeviceTeam> {
+        let meeting = meeting(gpu, steps)?;
+        let numbers = [me as i32, n_pes as i32, start as i32, stride].map(i32::to_le_bytes).concat();
+        let places = [words, meeting.at()].map(u64::to_le_bytes).concat();
+        let bytes = [numbers, places].concat();
+        let memory = gpu.alloc(bytes.len())?;
+        gpu.write(memory.at(), &bytes)?;
+        Ok(DeviceTeam { memory, _meeting: meeting })
+    }
+
+    /// What kernels take as `symrail_team_t`. Valid as long as this.
+    #[must_use]
+    pub fn handle(&self) -> u64 {
+        self.memory.at()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn steps_are_as_the_header_has_them() {
+        let header = include_str!("../../include/symrail/state.cuh");
+        for line in
+            [format!("#define SYMRAIL_MEETING_STEPS {STEPS}u\n"), format!("#define SYMRAIL_MEETING_SET {SET}u\n")]
+        {
+            assert!(header.contains(&line), "{line}");
+        }
+        let bytes = table(&[Step::Tell(3, 31), Step::Hear(16)]).unwrap();
+        let words: Vec<i32> = bytes.chunks_exact(4).map(|word| i32::from_le_bytes(word.try_into().unwrap())).collect();
+        assert_eq!(words, [3, 31, -1, 16, -1, -1]);
+        assert!(table(&[Step::Hear(32)]).unwrap_err().to_string().contains("flag 32"));
+        assert_eq!(table(&[]).unwrap(), [0xff; 8]);
+    }
+}

@@ -1,0 +1,28 @@
+//! How devices of several PEs meet: by the steps of a plan that the runtime makes, the same as for its own barriers, and
+//! by words in which they tell one another.
+//!
+//! A word holds the number of the last meeting that it was told of. The words are in two sets, used in turn, because
+//! nothing orders the puts that write them: in one set a number could arrive behind the next one, and the word fall back
+//! under somebody who waits for that. Who writes to a set again has met everybody in between, so what it wrote there
+//! before has arrived. A PE can be one meeting ahead of another, never two.
+
+use symrail_transport::Pe;
+
+/// Words of a set, and the bound of the steps' flags.
+pub const SET: u64 = 32;
+/// Words of both sets, each of 64 bits.
+pub const WORDS: u64 = 2 * SET;
+
+/// What a PE does in a meeting, one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Sets a flag of that PE.
+    Tell(Pe, u32),
+    /// Waits until its own flag is set.
+    Hear(u32),
+}
+
+/// Where in both sets the word for a flag is, in the meeting with this number.
+pub(crate) fn word(number: u64, flag: u32) -> u64 {
+    number % 2 * SET + u64::from(flag)
+}

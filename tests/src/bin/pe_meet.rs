@@ -1,0 +1,72 @@
+//! CPU devices meet: all PEs and teams, again and again. What each put to the others before a barrier must be there after it.
+//! The argument is the number of barriers. Each PE prints for each kind of meeting how many work requests it cost it to
+//! meet so often: `NAME: REQUESTS`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use symrail::{Group, Runtime};
+use symrail_kernels::cpu::{DeviceError, DeviceTeam, DeviceView, Grid, Symmetric, Thread};
+use symrail_tests::{device, pe};
+
+fn main() -> std::process::ExitCode {
+    let rounds = pe::arg(0, 300);
+    pe::run(|rt| {
+        let (view, world) = (device::view(rt), rt.team_world()?);
+        let area = rt.alloc_slice::<u64>(rt.n_pes() as usize)?;
+        let words = device::name(&view, rt, &area).unwrap();
+        let n = i64::from(rt.n_pes());
+        let meet = |name: &str, group: Group, team: &DeviceTeam| {
+            meet(&view, words, group, team, rounds);
+            let requests = requests(rt, &view, team, rounds);
+            println!("{name}: {requests}");
+        };
+        meet("all", world.group(), &world.on_cpu_device());
+        for (name, (start, stride, size)) in
+            [("reversed", (n - 1, -1, n)), ("even", (0, 2, (n + 1) / 2)), ("odd", (1, 2, n / 2))]
+        {
+            // A second team finds what the first one left where its own words are.
+            for _ in 0..2 {
+                area.fill(0);
+                rt.barrier_all()?;
+                let team = world.split(Group::new(start, stride, size, rt.my_pe(), rt.n_pes()))?;
+                if let Some(team) = team {
+                    meet(name, team.group(), &team.on_cpu_device());
+                    team.destroy()?;
+                }
+            }
+        }
+        rt.barrier_all()?;
+        area.free()
+    })
+}
+
+fn run(view: &DeviceView, kernel: impl Fn(&Thread<'_>) -> std::result::Result<(), DeviceError> + Sync) {
+    Grid { blocks: 1, threads_per_block: 1 }.launch(view, kernel).unwrap();
+}
+
+fn meet(view: &DeviceView, words: Symmetric<u64>, group: Group, team: &DeviceTeam, rounds: u64) {
+    run(view, |me| {
+        let members = (0..group.size()).map(|index| group.pe(index));
+        for round in 1..=rounds {
+            members.clone().try_for_each(|pe| me.p(words.at(me.my_pe().into())?, round, pe))?;
+            me.barrier(team)?;
+            for pe in members.clone() {
+                let told = me.signal_fetch(words.at(pe.into())?)?;
+                assert_eq!(told, round, "PE {}: from PE {pe}", me.my_pe());
+            }
+            // Nobody overwrites what others still look at.
+            me.team_sync(team)?;
+        }
+        Ok(())
+    });
+}
+
+/// How many work requests this PE posts to meet so often.
+fn requests(rt: &Runtime, view: &DeviceView, team: &DeviceTeam, rounds: u64) -> u64 {
+    let posted = || rt.counters().iter().map(|lane| lane.writes + lane.reads + lane.messages).sum::<u64>();
+    let before = posted();
+    run(view, |me| {
+        (0..rounds).try_for_each(|_| me.team_sync(team))?;
+        me.quiet()
+    });
+    posted() - before
+}
