@@ -1,5 +1,8 @@
 /* Small deliveries to this device's memory, which the proxy cannot reach but through the driver: a thread that waits for
- * something looks into host memory for them, and writes them. heap/src/mailbox.rs explains the protocol; here is the reader. */
+ * something looks into host memory for them, and writes them. heap/src/mailbox.rs explains the protocol; here is the reader.
+ *
+ * What is written here lies in this device's memory: whoever reads that, over NVLink and PCIe too, does so where this
+ * device's fences order it. Those of the whole system take twice as long. */
 #ifndef SYMRAIL_MAIL_CUH
 #define SYMRAIL_MAIL_CUH
 
@@ -46,8 +49,11 @@ struct symrail_mail {
 
     /* Reads the next two entries, whether they have come or not. */
     SYMRAIL_WAITER_FN void look(symrail_letters& letters) {
-        if (untold) symrail_st_release_sys(symrail_state.mailbox, SYMRAIL_MAIL_PRESENT | position);
-        untold = false;
+        if (untold) {
+            __threadfence();
+            symrail_st_sys(symrail_state.mailbox, SYMRAIL_MAIL_PRESENT | position);
+            untold = false;
+        }
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             symrail_u64 at = (next(1 + i / 2) & SYMRAIL_MAIL_NUMBER) % SYMRAIL_MAIL_ENTRIES * SYMRAIL_MAIL_ENTRY_BYTES;
@@ -64,7 +70,7 @@ struct symrail_mail {
             const symrail_u64* w = letters.w + 4 * i;
             symrail_u64 expected = next(1);
             if ((w[1] & SYMRAIL_MAIL_POSITION) != expected || (w[3] & SYMRAIL_MAIL_POSITION) != expected) break;
-            if (any) symrail_fence_sys();
+            if (any) __threadfence();
             write(w[0], w[2], (symrail_u32)(w[1] >> SYMRAIL_MAIL_SIZE_SHIFT));
             if (w[0] == word) seen = w[2];
             position = expected;
@@ -96,7 +102,7 @@ struct symrail_mail {
      * next reader may say that it is there before this is seen: whoever looks goes by the position. */
     SYMRAIL_WAITER_FN void leave() {
         if (!reading) return;
-        symrail_fence_sys();
+        if (untold) __threadfence();
         symrail_st_sys(symrail_state.mailbox, position);
         symrail_st_gpu(symrail_state.mail_word, position);
         reading = false;

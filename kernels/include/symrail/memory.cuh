@@ -31,10 +31,6 @@ SYMRAIL_DEVICE symrail_u64 symrail_ld_sys(symrail_u64 at) {
 SYMRAIL_DEVICE void symrail_st_sys(symrail_u64 at, symrail_u64 v) {
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(at), "l"(v) : "memory");
 }
-/* Behind everything that this thread has written or seen. */
-SYMRAIL_DEVICE void symrail_st_release_sys(symrail_u64 at, symrail_u64 v) {
-    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(at), "l"(v) : "memory");
-}
 /* A word that others change; what was written before it changed is visible after the load. */
 template <class T>
 SYMRAIL_DEVICE T symrail_ld_acquire(const T* at) {
