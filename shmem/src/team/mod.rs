@@ -6,11 +6,13 @@
 //! | file | concept |
 //! |---|---|
 //! | [`group`] | which PEs |
+//! | `hosts` | who of them shares a host |
 //! | `area` | the symmetric memory that a team talks through |
 //! | here | making, splitting and giving up teams; their barrier |
 
 mod area;
 pub mod group;
+mod hosts;
 
 use std::sync::{Arc, Mutex};
 
@@ -18,8 +20,9 @@ use symrail_transport::Pe;
 
 use area::Areas;
 pub use area::MAX_TEAMS;
-pub(crate) use area::{Area, SMALL, TICKETS};
+pub(crate) use area::{Area, TICKETS};
 pub use group::Group;
+pub(crate) use hosts::Hosts;
 
 use crate::collective::Reduction;
 use crate::collective::same_call::{self, Call};
@@ -31,8 +34,11 @@ use crate::runtime::{Runtime, lock};
 #[derive(Default)]
 pub(crate) struct Progress {
     pub syncs: u64,
+    pub host_syncs: u64,
     pub tickets: u64,
-    pub reductions: u64,
+    /// Tickets since one that took word from everybody to everybody.
+    pub unheard: u64,
+    pub turns: u64,
     pub gathers: u64,
 }
 
@@ -47,7 +53,9 @@ pub(crate) struct World {
 pub struct Team<'rt> {
     pub(crate) runtime: &'rt Runtime,
     pub(crate) group: Group,
+    pub(crate) hosts: Hosts,
     plan: Plan,
+    host_plan: Plan,
     pub(crate) area: Area,
     pub(crate) progress: Arc<Mutex<Progress>>,
     areas: Arc<Areas>,
@@ -68,12 +76,23 @@ impl Runtime {
             }
         };
         let (group, area) = (self.everybody(), areas.world());
-        let plan = Plan::new(group, &self.hosts);
-        Ok(Team { runtime: self, group, plan, area, progress: Arc::clone(progress), areas: Arc::clone(areas) })
+        Ok(Team::new(self, group, area, Arc::clone(progress), Arc::clone(areas)))
     }
 }
 
 impl<'rt> Team<'rt> {
+    fn new(
+        runtime: &'rt Runtime,
+        group: Group,
+        area: Area,
+        progress: Arc<Mutex<Progress>>,
+        areas: Arc<Areas>,
+    ) -> Team<'rt> {
+        let hosts = Hosts::new(group, &runtime.hosts);
+        let (plan, host_plan) = (Plan::new(group, &hosts), Plan::on_host(group, &hosts));
+        Team { runtime, group, hosts, plan, host_plan, area, progress, areas }
+    }
+
     /// Which PEs.
     #[inline]
     #[must_use]
@@ -104,8 +123,7 @@ impl<'rt> Team<'rt> {
         let Some(group) = part else { return Ok(None) };
         let area = self.areas.take(free).ok_or_else(no_area)?;
         let (runtime, areas) = (self.runtime, Arc::clone(&self.areas));
-        let plan = Plan::new(group, &runtime.hosts);
-        Ok(Some(Team { runtime, group, plan, area, progress: Arc::default(), areas }))
+        Ok(Some(Team::new(runtime, group, area, Arc::default(), areas)))
     }
 
     /// Waits for all of the team's PEs, then gives up what the team has. Collective over the team. A team that is only
@@ -147,6 +165,24 @@ impl<'rt> Team<'rt> {
         };
         let members = (self.group, &self.plan);
         self.runtime.meet("a team's barrier", members, (self.area.flags(), count), false).map(drop)
+    }
+
+    /// Waits for those of the team's PEs that are on this PE's host.
+    pub(crate) fn sync_host(&self) -> Result<()> {
+        let count = {
+            let mut progress = lock(&self.progress);
+            progress.host_syncs += 1;
+            progress.host_syncs
+        };
+        let members = (self.group, &self.host_plan);
+        self.runtime.meet("a team's collective", members, (self.area.host_flags(), count), false).map(drop)
+    }
+
+    /// The number of the next turn in the team's room. Who is in a turn has heard from everybody in the one before.
+    pub(crate) fn next_turn(&self) -> u64 {
+        let mut progress = lock(&self.progress);
+        progress.turns += 1;
+        progress.turns
     }
 
     /// Completes everything that this PE has issued, then waits for all of the team's PEs. Collective over the team.
