@@ -11,9 +11,9 @@ use crate::rail::RailCaps;
 use crate::segment;
 use crate::wire::{Request, RequestKind};
 
-/// A put-signal whose data fits beside its request in one message of at most this many bytes travels so;
+/// A put-signal of at most this many bytes travels in one message, if there are messages so large;
 /// a larger one is a write and a message. Past this, copying into the message costs more than the second post.
-pub(super) const SIGNAL_MESSAGE_MAX: usize = 4096;
+const IN_SIGNAL_MAX: u64 = 4096;
 
 /// Beyond this many bytes acknowledgements cost little, and a flush behind all writes that a window holds costs more: 7 % with 1 MiB
 /// over `tcp;ofi_rxm`.
@@ -80,8 +80,7 @@ impl Endpoint {
         if self.core.policy.native_amo {
             return self.launch_put_native_signal(pe, op, lane, (dest, source.ptr, len), signal);
         }
-        let fits = (len as usize).saturating_add(Request::SIZE) <= SIGNAL_MESSAGE_MAX.min(self.core.bounce.largest());
-        if fits {
+        if self.core.fits_its_signal(len) {
             let words = (dest, signal.value, signal.offset);
             let request =
                 Request { urgent, ..self.core.request(RequestKind::PutSignal, signal.op, AmoType::U64, words, op) };
@@ -229,6 +228,11 @@ impl Core {
             kind, op, ty, origin, fetch, urgent, lane, source, sequence, payload, acknowledged, offset, operand, second, id,
         };
         request
+    }
+
+    /// Whether the data of a put-signal travels in the signal's message.
+    pub(super) fn fits_its_signal(&self, len: u64) -> bool {
+        len <= IN_SIGNAL_MAX && len as usize + Request::SIZE <= self.bounce.largest()
     }
 
     /// For a put that a request behind it will complete. Where the target's CPU would have to acknowledge each write, that request's
