@@ -3,7 +3,8 @@
 //! | file | concept |
 //! |---|---|
 //! | here | what can be called, and which algorithm it takes |
-//! | `quick` | moving data by put-signals: data and signal in one message, to memory that says who waits for what |
+//! | `quick` | put-signals and whom they are from: tickets, broadcasts, exchanges of numbers |
+//! | `blocks` | fcollect, collect and alltoall |
 //! | `tree`, `relay` | who passes a broadcast on to whom; by whom a block comes to other hosts |
 //! | `reduce` | which exchange a reduction takes; sharing it out among the PEs of a host |
 //! | `exchange` | who sends what to whom in a reduction, and combines what with what |
@@ -19,7 +20,7 @@
 //! | reduce, large | recursive halving and doubling | each PE takes part for its share of the elements |
 //! | reduce, very large | each PE reduces its share of the elements, then puts it to all | as large |
 //! | fcollect, collect | each PE put-signals its block to all, starting behind itself | to one PE of each host, which passes it on |
-//! | alltoall | each PE put-signals a block to each | the same |
+//! | alltoall | each PE put-signals a block to each | small blocks for a host are packed, and handed round there |
 //!
 //! Where one ends and the next begins is said in `reduce`: sizes, PEs and hosts alone decide, so that all PEs agree.
 //!
@@ -27,6 +28,7 @@
 //! made the call. For fetches by peers, so must be the sources of large reductions.
 
 pub mod active_set;
+mod blocks;
 mod buffer;
 mod direct;
 mod exchange;
@@ -101,7 +103,7 @@ impl Team<'_> {
         self.runtime.must_be_host("fcollect", [dest, source])?;
         self.agree(Call::new("fcollect", bytes))?;
         // SAFETY: the caller's promise.
-        unsafe { quick::to_all(self, dest, source, |index| (bytes * index as usize, bytes)) }
+        unsafe { blocks::to_all(self, dest, source, |index| (bytes * index as usize, bytes)) }
     }
 
     /// As [`Team::fcollect`], where each PE has as many bytes as it says.
@@ -121,7 +123,7 @@ impl Team<'_> {
         });
         let blocks: Vec<_> = blocks.collect();
         // SAFETY: the caller's promise.
-        unsafe { quick::to_all(self, dest, source, |index| blocks[index as usize]) }
+        unsafe { blocks::to_all(self, dest, source, |index| blocks[index as usize]) }
     }
 
     /// Copies the `i`th `bytes` of `source` to the PE with index `i`, and puts what comes from it at the same place of `dest`.
@@ -135,7 +137,7 @@ impl Team<'_> {
         self.runtime.must_be_host("alltoall", [dest, source])?;
         self.agree(Call::new("alltoall", bytes))?;
         // SAFETY: the caller's promise.
-        unsafe { quick::all_to_all(self, dest, source, bytes) }
+        unsafe { blocks::all_to_all(self, dest, source, bytes) }
     }
 
     /// As [`Team::alltoall`] with strided blocks of `shape.count` elements.

@@ -1,28 +1,32 @@
-//! Collectives of teams by put-signals.
+//! What collectives of teams have in common: put-signals, and knowing what they are for; and broadcasts.
 //!
 //! A *ticket* numbers a team's collectives. Arrivals are counted in the ticket's words, of which there are [`TICKETS`]; so a PE
 //! that only sends must not run further ahead than that. Every [`TICKETS`]` / 2`th ticket in a row of broadcasts starts with a
 //! barrier, which sees to it; in other collectives all hear from all.
 //!
 //! Exchanges of numbers have two sets of memory in turn. Who is in one of them has heard from everybody
-//! in the one before, so everybody has left the one before that, which used the same set. So it is with the team's room, from
-//! which blocks are sent that fit: then nobody waits until they have left, since they stay as they are long enough.
+//! in the one before, so everybody has left the one before that, which used the same set.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use symrail_transport::Pe;
 
-use super::{relay, tree};
+use super::tree;
 use crate::error::Result;
 use crate::rma::SignalOp;
 use crate::runtime::{Runtime, lock};
 use crate::team::{TICKETS, Team};
 
-/// Up to here a put-signal is copied and forgotten; beyond it, several are better under way at once.
-const ONE_BY_ONE_UP_TO: usize = 2048;
+/// Up to here data is copied into the signal's message and forgotten, where messages are so large.
+pub(super) const IN_MESSAGE_UP_TO: usize = 4096;
+
+/// The most that is copied and forgotten here.
+fn forgotten(team: &Team<'_>) -> usize {
+    team.runtime.wire.as_ref().map_or(IN_MESSAGE_UP_TO, |wire| wire.copied_at_once().min(IN_MESSAGE_UP_TO))
+}
 
 /// Takes the next ticket, for a collective in which all hear from all or not.
-fn ticket(team: &Team<'_>, all_hear: bool) -> Result<u64> {
+pub(super) fn ticket(team: &Team<'_>, all_hear: bool) -> Result<u64> {
     let (ticket, unheard) = {
         let mut progress = lock(&team.progress);
         progress.tickets += 1;
@@ -36,7 +40,7 @@ fn ticket(team: &Team<'_>, all_hear: bool) -> Result<u64> {
 }
 
 /// Waits until `arrivals` have been counted in a word, then makes it ready for its next use.
-fn await_count(team: &Team<'_>, word: *mut u64, arrivals: u64) -> Result<()> {
+pub(super) fn await_count(team: &Team<'_>, word: *mut u64, arrivals: u64) -> Result<()> {
     team.runtime.wait_for("a team's collective", team.group, || {
         // SAFETY: the word is in this PE's committed heap and aligned.
         (unsafe { Runtime::load(word.cast(), 8) } >= arrivals).then_some(())
@@ -63,7 +67,7 @@ pub(super) unsafe fn send(
     unsafe {
         if bytes == 0 {
             team.runtime.signal_op(word, value, op, pe)
-        } else if bytes <= ONE_BY_ONE_UP_TO {
+        } else if bytes <= forgotten(team) {
             team.runtime.put_signal(dest, source, bytes, signal, pe)
         } else {
             team.runtime.put_signal_nbi(dest, source, bytes, signal, pe)
@@ -72,13 +76,13 @@ pub(super) unsafe fn send(
 }
 
 /// An arrival counted in a word.
-fn counted(word: *mut u64) -> (*mut u64, u64, SignalOp) {
+pub(super) fn counted(word: *mut u64) -> (*mut u64, u64, SignalOp) {
     (word, 1, SignalOp::Add)
 }
 
 /// Waits until sources of `bytes` bytes may be used again.
-fn sent(team: &Team<'_>, bytes: usize) -> Result<()> {
-    if bytes > ONE_BY_ONE_UP_TO { team.runtime.quiet() } else { Ok(()) }
+pub(super) fn sent(team: &Team<'_>, bytes: usize) -> Result<()> {
+    if bytes > forgotten(team) { team.runtime.quiet() } else { Ok(()) }
 }
 
 /// Copies within this PE.
@@ -120,89 +124,6 @@ pub(super) unsafe fn broadcast(
         unsafe { send(team, dest, from, bytes, counted(word), group.pe(child)) }?;
     }
     sent(team, bytes)
-}
-
-/// Puts this PE's block to all PEs. `block` says where in the destination each PE's is, and how many bytes it has.
-///
-/// A block goes to one PE of each other host, which passes it on to those that are there. That is the one with the same place, or where
-/// there is none, the places there in turn, so that all have as much to do.
-pub(super) unsafe fn to_all(
-    team: &Team<'_>,
-    dest: *mut u8,
-    source: *const u8,
-    block: impl Fn(u32) -> (usize, usize),
-) -> Result<()> {
-    let (hosts, group) = (&team.hosts, team.group);
-    let (start, bytes) = block(group.me());
-    let own = dest.wrapping_add(start);
-    // SAFETY: the caller's promise.
-    unsafe { copy_here(own, source, bytes) };
-    if group.size() == 1 {
-        return Ok(());
-    }
-    let most = (0..group.size()).map(|index| block(index).1).max().unwrap_or(0);
-    // SAFETY: the caller's promise.
-    let (source, kept) = unsafe { keep(team, source, bytes, most) };
-    let ticket = ticket(team, true)?;
-    let (afar, here) = (team.area.count(ticket), team.area.host_count(ticket));
-    let (to, from) = (relay::takers(hosts), relay::givers(hosts));
-    for &index in &to {
-        // SAFETY: the caller's promise; the source is kept, or not touched before the call returns.
-        unsafe { send(team, own, source, bytes, counted(afar), group.pe(index)) }?;
-    }
-    let pass_on = |index: u32, from: *const u8| {
-        let (start, bytes) = block(index);
-        let at = dest.wrapping_add(start);
-        // SAFETY: the caller's promise; what was received is complete.
-        hosts.other_mates().try_for_each(|mate| unsafe { send(team, at, from, bytes, counted(here), group.pe(mate)) })
-    };
-    pass_on(group.me(), source)?;
-    await_count(team, afar, from.len() as u64)?;
-    for &index in &from {
-        pass_on(index, dest.wrapping_add(block(index).0))?;
-    }
-    let passed_on = group.size() as usize - 1 - from.len();
-    await_count(team, here, passed_on as u64)?;
-    let all_kept = kept && hosts.other_mates().all(|mate| team.runtime.is_mapped(group.pe(mate)));
-    if all_kept { Ok(()) } else { sent(team, most) }
-}
-
-/// Sends each PE its own block.
-pub(super) unsafe fn all_to_all(team: &Team<'_>, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
-    let (group, me) = (team.group, team.group.me() as usize);
-    let dest = dest.wrapping_add(me * bytes);
-    // SAFETY: the caller's promise.
-    unsafe { copy_here(dest, source.wrapping_add(me * bytes), bytes) };
-    if group.size() == 1 {
-        return Ok(());
-    }
-    let all = bytes.saturating_mul(group.size() as usize);
-    // SAFETY: the caller's promise.
-    let (source, kept) = unsafe { keep(team, source, all, all) };
-    let word = team.area.count(ticket(team, true)?);
-    for (index, pe) in group.others() {
-        let from = source.wrapping_add(index as usize * bytes);
-        // SAFETY: the caller's promise; the source is kept, or not touched before the call returns.
-        unsafe { send(team, dest, from, bytes, counted(word), pe) }?;
-    }
-    // Who waits for memory serves those who wait for their puts.
-    await_count(team, word, u64::from(group.size() - 1))?;
-    if kept { Ok(()) } else { sent(team, bytes) }
-}
-
-/// Copies what will be sent to the team's room, if everybody's fits: then it stays there, as it is, until it has left. `most` is the most that
-/// any PE has. In what follows all hear from all.
-///
-/// # Safety
-/// The source is valid.
-unsafe fn keep(team: &Team<'_>, source: *const u8, bytes: usize, most: usize) -> (*const u8, bool) {
-    if most <= ONE_BY_ONE_UP_TO || most > team.area.room_bytes() || team.hosts.count() == 1 {
-        return (source, false);
-    }
-    let room = team.area.room(team.next_turn());
-    // SAFETY: the caller's promise; the half of the room is this turn's.
-    unsafe { copy_here(room, source, bytes) };
-    (room, true)
 }
 
 /// Tells all PEs a number and returns everybody's, by index.

@@ -21,8 +21,8 @@ pub(crate) const TICKETS: u64 = 8;
 const WORLD: u32 = 0;
 /// Bytes of each half of a team's room: what passes through it at once. The team of all PEs has more, because most programs have
 /// no other, and because there is one of it only.
-const WORLD_ROOM: usize = 384 << 10;
-const ROOM: usize = 32 << 10;
+const WORLD_ROOM: usize = 1 << 20;
+const ROOM: usize = 24 << 10;
 
 /// Where things are in an area.
 const FLAGS: u64 = 0;
