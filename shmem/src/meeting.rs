@@ -13,19 +13,17 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use symrail_kernels::meeting::{SET, Step};
-use symrail_transport::Pe;
 
 use crate::error::Result;
 use crate::rma::at;
 use crate::runtime::Runtime;
-use crate::team::Group;
+use crate::team::{Group, Hosts};
 
 /// Bytes of both sets.
 pub(crate) const FLAG_BYTES: u64 = 2 * SET;
-/// The flags of a host's PEs, behind those of the rounds; and the largest groups for which both suffice.
+/// The flags of a host's PEs, behind those of the rounds. Both suffice for all groups that [`Hosts`] takes apart.
 const GATHER: u32 = 16;
 const RELEASE: u32 = 31;
-const MOST_BY_HOSTS: u32 = 1 << 15;
 /// A flag is the meeting's number in the high bits and the vote in the lowest.
 const NUMBERS: u64 = 0x7f;
 
@@ -39,32 +37,31 @@ impl Plan {
         &self.0
     }
 
-    /// The plan of the group's own PE. `hosts` has, for each PE of the job, the first PE that shares memory with it.
-    pub fn new(group: Group, hosts: &[Pe]) -> Plan {
+    /// The plan of the group's own PE.
+    pub fn new(group: Group, hosts: &Hosts) -> Plan {
         let mut steps = Vec::new();
-        let host_of = |index: u32| hosts.get(group.pe(index) as usize).copied();
-        let all: Vec<u32> = (0..group.size()).collect();
-        let firsts: Vec<u32> = {
-            let mut seen = std::collections::BTreeSet::new();
-            all.iter().copied().filter(|&index| seen.insert(host_of(index))).collect()
-        };
-        if firsts.len() == 1 || firsts.len() == all.len() || group.size() > MOST_BY_HOSTS {
-            disseminate(&mut steps, group, &all);
+        if !hosts.are_mixed() {
+            disseminate(&mut steps, group, &(0..group.size()).collect::<Vec<_>>());
             return Plan(steps.into());
         }
-        let here: Vec<u32> = all.into_iter().filter(|&index| host_of(index) == host_of(group.me())).collect();
-        // Everybody is on their own host.
-        let place = here.iter().position(|&index| index == group.me()).unwrap_or(0);
+        let (here, place) = (hosts.mates(), hosts.place());
         let below = if place == 0 { here.len().next_power_of_two().trailing_zeros() } else { place.trailing_zeros() };
         let children = |bit: u32| here.get(place + (1 << bit)).map(|&index| (bit, group.pe(index)));
         steps.extend((0..below).filter_map(children).map(|(bit, _)| Step::Hear(GATHER + bit)));
         if place == 0 {
-            disseminate(&mut steps, group, &firsts);
+            disseminate(&mut steps, group, &hosts.column(0));
         } else {
             steps.push(Step::Tell(group.pe(here[place - (1 << below)]), GATHER + below));
             steps.push(Step::Hear(RELEASE));
         }
         steps.extend((0..below).rev().filter_map(children).map(|(_, pe)| Step::Tell(pe, RELEASE)));
+        Plan(steps.into())
+    }
+
+    /// The plan for a meeting of those on this PE's host alone.
+    pub fn on_host(group: Group, hosts: &Hosts) -> Plan {
+        let mut steps = Vec::new();
+        disseminate(&mut steps, group, hosts.mates());
         Plan(steps.into())
     }
 }
@@ -112,11 +109,14 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::collections::{BTreeMap, BTreeSet};
 
+    use symrail_transport::Pe;
+
     use super::*;
 
     /// Takes all PEs of a group through a meeting. Returns how many flags were set on other hosts.
     fn meet(pes: &[Pe], hosts: &[Pe], group_of: impl Fn(Pe) -> Group) -> usize {
-        let plans: BTreeMap<Pe, Plan> = pes.iter().map(|&pe| (pe, Plan::new(group_of(pe), hosts))).collect();
+        let plans: BTreeMap<Pe, Plan> =
+            pes.iter().map(|&pe| (pe, Plan::new(group_of(pe), &Hosts::new(group_of(pe), hosts)))).collect();
         let mut knows: BTreeMap<Pe, BTreeSet<Pe>> = pes.iter().map(|&pe| (pe, BTreeSet::from([pe]))).collect();
         let mut flags: BTreeMap<(Pe, u32), BTreeSet<Pe>> = BTreeMap::new();
         let mut at: BTreeMap<Pe, usize> = BTreeMap::new();

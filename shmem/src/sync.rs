@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::meeting::{FLAG_BYTES, Plan};
 use crate::rma::{SignalOp, at};
 use crate::runtime::{Runtime, lock};
+use crate::team::Hosts;
 
 /// Where things are in the area, behind the flags.
 const CALL_SIGNAL: u64 = FLAG_BYTES;
@@ -37,7 +38,8 @@ impl SyncArea {
     /// Takes the area from the heap, as its first block on every PE.
     pub fn allocate(runtime: &Runtime) -> Result<SyncArea> {
         let block = lock(&runtime.heap).calloc(1, BYTES)?;
-        let plan = Plan::new(runtime.everybody(), &runtime.hosts);
+        let group = runtime.everybody();
+        let plan = Plan::new(group, &Hosts::new(group, &runtime.hosts));
         let offset = block.map_or(0, |b| b.offset);
         let on_device = Arc::new(DeviceTeam::new(offset + DEVICE, plan.steps()));
         Ok(SyncArea { offset, plan, on_device, state: Mutex::default() })

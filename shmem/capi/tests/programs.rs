@@ -24,6 +24,18 @@ fn collectives_compute_what_they_say_on_the_wire() {
 }
 
 #[test]
+fn collectives_agree_where_algorithms_change_and_hosts_differ() {
+    let Some(program) = compile("crossovers.c") else { return };
+    for (pes, hosts) in [(2, 2), (3, 3), (4, 4), (6, 6), (8, 8), (4, 2), (5, 2), (7, 3), (8, 2), (8, 3)] {
+        run_well(&program, pes, Way::Hosts(hosts));
+    }
+    for pes in [3, 6] {
+        run_well(&program, pes, Way::Mapped);
+    }
+    run_well(&program, 5, Way::Wire);
+}
+
+#[test]
 fn c11_generics_and_cxx_overloads_choose_the_type() {
     for name in ["generics.c", "overloads.cpp"] {
         let Some(program) = compile(name) else { return };

@@ -3,28 +3,41 @@
 //! | file | concept |
 //! |---|---|
 //! | here | what can be called, and which algorithm it takes |
-//! | `quick` | algorithms of teams: data and signal in one message, to memory that says who waits for what |
-//! | `direct` | algorithms for large data and for active sets: everybody to everybody between two meetings |
+//! | `quick` | put-signals and whom they are from: tickets, broadcasts, exchanges of numbers |
+//! | `blocks` | fcollect, collect and alltoall |
+//! | `tree`, `relay` | who passes a broadcast on to whom; by whom a block comes to other hosts |
+//! | `reduce` | which exchange a reduction takes; sharing it out among the PEs of a host |
+//! | `exchange` | who sends what to whom in a reduction, and combines what with what |
+//! | `direct` | algorithms for very large data and for active sets: everybody to everybody between two meetings |
 //! | `same_call` | do all PEs make the same call? Asked only with `SYMRAIL_CHECK_COLLECTIVES` |
 //! | [`active_set`] | PEs that meet through an array of the caller |
 //! | [`reduction`] | how two elements become one |
 //!
-//! | operation | small | large |
+//! | operation | algorithm | host by host |
 //! |---|---|---|
-//! | broadcast | binomial tree of put-signals | the same |
-//! | reduce | recursive doubling | each PE reduces its share of the elements, then puts it to all |
-//! | fcollect, alltoall | each PE put-signals its block to all, starting behind itself | the same |
-//! | collect | sizes first, then as fcollect | the same |
+//! | broadcast | binomial tree of put-signals | a tree over the hosts, then one on each |
+//! | reduce, small | recursive doubling | one PE of each host takes part for it |
+//! | reduce, large | recursive halving and doubling | each PE takes part for its share of the elements |
+//! | reduce, very large | each PE reduces its share of the elements, then puts it to all | as large |
+//! | fcollect, collect | each PE put-signals its block to all, starting behind itself | to one PE of each host, which passes it on |
+//! | alltoall | each PE put-signals a block to each | small blocks for a host are packed, and handed round there |
+//!
+//! Where one ends and the next begins is said in `reduce`: sizes, PEs and hosts alone decide, so that all PEs agree.
 //!
 //! Destinations and sources are symmetric memory, as OpenSHMEM says: a destination may be written as soon as any PE has
 //! made the call. For fetches by peers, so must be the sources of large reductions.
 
 pub mod active_set;
+mod blocks;
 mod buffer;
 mod direct;
+mod exchange;
 mod quick;
+mod reduce;
 pub mod reduction;
+mod relay;
 pub(crate) mod same_call;
+mod tree;
 
 pub use active_set::ActiveSet;
 pub use reduction::{Complex, LongDouble, Reduction};
@@ -34,10 +47,7 @@ use same_call::Call;
 use crate::error::Result;
 use crate::rma::Strided;
 use crate::runtime::Runtime;
-use crate::team::{Group, SMALL, Team};
-
-/// Reductions of at most this many bytes go through the team's area, a part after the other.
-const DOUBLING_UP_TO: usize = 2 * SMALL;
+use crate::team::{Group, Team};
 
 /// PEs that can wait for one another.
 pub(crate) trait Members {
@@ -93,7 +103,7 @@ impl Team<'_> {
         self.runtime.must_be_host("fcollect", [dest, source])?;
         self.agree(Call::new("fcollect", bytes))?;
         // SAFETY: the caller's promise.
-        unsafe { quick::to_all(self, dest, source, bytes, bytes * self.group.me() as usize) }
+        unsafe { blocks::to_all(self, dest, source, |index| (bytes * index as usize, bytes)) }
     }
 
     /// As [`Team::fcollect`], where each PE has as many bytes as it says.
@@ -107,9 +117,13 @@ impl Team<'_> {
         self.runtime.must_be_host("collect", [dest, source])?;
         self.agree(Call::new("collect", 0))?;
         let sizes = quick::exchange_numbers(self, bytes as u64)?;
-        let before: u64 = sizes.iter().take(self.group.me() as usize).sum();
+        let blocks = sizes.iter().scan(0, |end, &size| {
+            let start = std::mem::replace(end, *end + size as usize);
+            Some((start, size as usize))
+        });
+        let blocks: Vec<_> = blocks.collect();
         // SAFETY: the caller's promise.
-        unsafe { quick::to_all(self, dest, source, bytes, before as usize) }
+        unsafe { blocks::to_all(self, dest, source, |index| blocks[index as usize]) }
     }
 
     /// Copies the `i`th `bytes` of `source` to the PE with index `i`, and puts what comes from it at the same place of `dest`.
@@ -123,7 +137,7 @@ impl Team<'_> {
         self.runtime.must_be_host("alltoall", [dest, source])?;
         self.agree(Call::new("alltoall", bytes))?;
         // SAFETY: the caller's promise.
-        unsafe { quick::all_to_all(self, dest, source, bytes) }
+        unsafe { blocks::all_to_all(self, dest, source, bytes) }
     }
 
     /// As [`Team::alltoall`] with strided blocks of `shape.count` elements.
@@ -151,18 +165,8 @@ impl Team<'_> {
         let bytes = count.saturating_mul(reduction.size());
         self.runtime.must_be_host("reduce", [dest, source])?;
         self.agree(Call::new(reduction.call(), bytes))?;
-        if bytes > DOUBLING_UP_TO {
-            // SAFETY: the caller's promise.
-            return unsafe { direct::reduce(self, dest, source, count, reduction) };
-        }
-        let part = SMALL / reduction.size();
-        for first in (0..count).step_by(part) {
-            let at = first * reduction.size();
-            let (dest, source) = (dest.wrapping_add(at), source.wrapping_add(at));
-            // SAFETY: the caller's promise, for a part.
-            unsafe { quick::reduce(self, dest, source, part.min(count - first), reduction) }?;
-        }
-        Ok(())
+        // SAFETY: the caller's promise.
+        unsafe { reduce::reduce(self, dest, source, count, reduction) }
     }
 
     /// As [`Team::reduce`], of the PEs with lower indexes only and, if `inclusive`, this one. Without any, `dest` becomes 0.

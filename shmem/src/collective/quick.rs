@@ -1,41 +1,46 @@
-//! Collectives of teams by put-signals.
+//! What collectives of teams have in common: put-signals, and knowing what they are for; and broadcasts.
 //!
-//! A *ticket* numbers a team's collectives. Arrivals are counted in the ticket's word, of which there are [`TICKETS`]; so a PE
-//! that only sends must not run further ahead than that. Every [`TICKETS`]` / 2`th ticket starts with a barrier, which
-//! sees to it.
+//! A *ticket* numbers a team's collectives. Arrivals are counted in the ticket's words, of which there are [`TICKETS`]; so a PE
+//! that only sends must not run further ahead than that. Every [`TICKETS`]` / 2`th ticket in a row of broadcasts starts with a
+//! barrier, which sees to it; in other collectives all hear from all.
 //!
-//! Reductions and exchanges of numbers have two sets of memory in turn. Who is in one of them has heard from everybody
+//! Exchanges of numbers have two sets of memory in turn. Who is in one of them has heard from everybody
 //! in the one before, so everybody has left the one before that, which used the same set.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use symrail_transport::Pe;
 
-use super::buffer::Buffer;
-use super::reduction::Reduction;
+use super::tree;
 use crate::error::Result;
 use crate::rma::SignalOp;
 use crate::runtime::{Runtime, lock};
-use crate::team::{SMALL, TICKETS, Team};
+use crate::team::{TICKETS, Team};
 
-/// Up to here a put-signal is copied and forgotten; beyond it, several are better under way at once.
-const ONE_BY_ONE_UP_TO: usize = 2048;
+/// Up to here data is copied into the signal's message and forgotten, where messages are so large.
+pub(super) const IN_MESSAGE_UP_TO: usize = 4096;
 
-/// Takes the next ticket.
-fn ticket(team: &Team<'_>) -> Result<u64> {
-    let ticket = {
+/// The most that is copied and forgotten here.
+fn forgotten(team: &Team<'_>) -> usize {
+    team.runtime.wire.as_ref().map_or(IN_MESSAGE_UP_TO, |wire| wire.copied_at_once().min(IN_MESSAGE_UP_TO))
+}
+
+/// Takes the next ticket, for a collective in which all hear from all or not.
+pub(super) fn ticket(team: &Team<'_>, all_hear: bool) -> Result<u64> {
+    let (ticket, unheard) = {
         let mut progress = lock(&team.progress);
         progress.tickets += 1;
-        progress.tickets
+        progress.unheard = if all_hear { 0 } else { progress.unheard + 1 };
+        (progress.tickets, progress.unheard)
     };
-    if ticket.is_multiple_of(TICKETS / 2) {
+    if unheard > 0 && unheard.is_multiple_of(TICKETS / 2) {
         team.sync_flags()?;
     }
     Ok(ticket)
 }
 
 /// Waits until `arrivals` have been counted in a word, then makes it ready for its next use.
-fn await_count(team: &Team<'_>, word: *mut u64, arrivals: u64) -> Result<()> {
+pub(super) fn await_count(team: &Team<'_>, word: *mut u64, arrivals: u64) -> Result<()> {
     team.runtime.wait_for("a team's collective", team.group, || {
         // SAFETY: the word is in this PE's committed heap and aligned.
         (unsafe { Runtime::load(word.cast(), 8) } >= arrivals).then_some(())
@@ -45,17 +50,24 @@ fn await_count(team: &Team<'_>, word: *mut u64, arrivals: u64) -> Result<()> {
     Ok(())
 }
 
-/// Puts `bytes` to `pe` and counts the arrival there. The source is free after [`sent`].
+/// Puts `bytes` to `pe` with a signal. The source is free after [`sent`].
 ///
 /// # Safety
 /// `source` is valid for reads until then.
-unsafe fn send(team: &Team<'_>, dest: *mut u8, source: *const u8, bytes: usize, word: *mut u64, pe: Pe) -> Result<()> {
-    let signal = (word, 1, SignalOp::Add);
+pub(super) unsafe fn send(
+    team: &Team<'_>,
+    dest: *mut u8,
+    source: *const u8,
+    bytes: usize,
+    signal: (*mut u64, u64, SignalOp),
+    pe: Pe,
+) -> Result<()> {
+    let (word, value, op) = signal;
     // SAFETY: the caller's promise.
     unsafe {
         if bytes == 0 {
-            team.runtime.signal_op(word, 1, SignalOp::Add, pe)
-        } else if bytes <= ONE_BY_ONE_UP_TO {
+            team.runtime.signal_op(word, value, op, pe)
+        } else if bytes <= forgotten(team) {
             team.runtime.put_signal(dest, source, bytes, signal, pe)
         } else {
             team.runtime.put_signal_nbi(dest, source, bytes, signal, pe)
@@ -63,9 +75,14 @@ unsafe fn send(team: &Team<'_>, dest: *mut u8, source: *const u8, bytes: usize, 
     }
 }
 
+/// An arrival counted in a word.
+pub(super) fn counted(word: *mut u64) -> (*mut u64, u64, SignalOp) {
+    (word, 1, SignalOp::Add)
+}
+
 /// Waits until sources of `bytes` bytes may be used again.
-fn sent(team: &Team<'_>, bytes: usize) -> Result<()> {
-    if bytes > ONE_BY_ONE_UP_TO { team.runtime.quiet() } else { Ok(()) }
+pub(super) fn sent(team: &Team<'_>, bytes: usize) -> Result<()> {
+    if bytes > forgotten(team) { team.runtime.quiet() } else { Ok(()) }
 }
 
 /// Copies within this PE.
@@ -79,8 +96,7 @@ pub(super) unsafe fn copy_here(dest: *mut u8, source: *const u8, bytes: usize) {
     }
 }
 
-/// A binomial tree over the indexes counted from the root: a PE gets the data from the index without its lowest bit, and
-/// passes it on to those that add a lower bit, the largest part of the tree first.
+/// From the root down a [`tree`].
 pub(super) unsafe fn broadcast(
     team: &Team<'_>,
     dest: *mut u8,
@@ -89,72 +105,24 @@ pub(super) unsafe fn broadcast(
     root: u32,
 ) -> Result<()> {
     let group = team.group;
-    let size = group.size();
     team.pe(root.into())?;
     if group.me() == root {
         // SAFETY: the caller's promise.
         unsafe { copy_here(dest, source, bytes) };
     }
-    if size == 1 {
+    if group.size() == 1 {
         return Ok(());
     }
-    let ticket = ticket(team)?;
-    let word = team.area.count(ticket);
-    let rank = (group.me() + size - root) % size;
+    let word = team.area.count(ticket(team, false)?);
     let mut from = source;
-    if rank != 0 {
+    if group.me() != root {
         await_count(team, word, 1)?;
         from = dest;
     }
-    let below = if rank == 0 { size.next_power_of_two().trailing_zeros() } else { rank.trailing_zeros() };
-    for bit in (0..below).rev() {
-        let child = rank + (1 << bit);
-        if child < size {
-            // SAFETY: the caller's promise; what was received is complete.
-            unsafe { send(team, dest, from, bytes, word, group.pe((child + root) % size)) }?;
-        }
+    for child in tree::children(&team.hosts, root) {
+        // SAFETY: the caller's promise; what was received is complete.
+        unsafe { send(team, dest, from, bytes, counted(word), group.pe(child)) }?;
     }
-    sent(team, bytes)
-}
-
-/// Puts this PE's block to all PEs, `before` bytes into the destination.
-pub(super) unsafe fn to_all(
-    team: &Team<'_>,
-    dest: *mut u8,
-    source: *const u8,
-    bytes: usize,
-    before: usize,
-) -> Result<()> {
-    let dest = dest.wrapping_add(before);
-    // SAFETY: the caller's promise.
-    unsafe { copy_here(dest, source, bytes) };
-    // SAFETY: the caller's promise.
-    each(team, bytes, |word, _, pe| unsafe { send(team, dest, source, bytes, word, pe) })
-}
-
-/// Sends each PE its own block.
-pub(super) unsafe fn all_to_all(team: &Team<'_>, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
-    let me = team.group.me() as usize;
-    let dest = dest.wrapping_add(me * bytes);
-    // SAFETY: the caller's promise.
-    unsafe { copy_here(dest, source.wrapping_add(me * bytes), bytes) };
-    each(team, bytes, |word, index, pe| {
-        // SAFETY: the caller's promise.
-        unsafe { send(team, dest, source.wrapping_add(index as usize * bytes), bytes, word, pe) }
-    })
-}
-
-/// Sends something to each of the others and waits for as much.
-fn each(team: &Team<'_>, bytes: usize, send: impl Fn(*mut u64, u32, Pe) -> Result<()>) -> Result<()> {
-    if team.group.size() == 1 {
-        return Ok(());
-    }
-    let word = team.area.count(ticket(team)?);
-    for (index, pe) in team.group.others() {
-        send(word, index, pe)?;
-    }
-    // Who waits for memory serves those who wait for their puts.
-    await_count(team, word, u64::from(team.group.size() - 1))?;
     sent(team, bytes)
 }
 
@@ -183,68 +151,4 @@ pub(super) fn exchange_numbers(team: &Team<'_>, mine: u64) -> Result<Vec<u64>> {
         }
     }
     Ok(numbers)
-}
-
-/// Recursive doubling: in each round two PEs exchange what they have and both combine it. PEs beyond the largest power of two
-/// hand in theirs before and get the result after.
-pub(super) unsafe fn reduce(
-    team: &Team<'_>,
-    dest: *mut u8,
-    source: *const u8,
-    count: usize,
-    reduction: Reduction,
-) -> Result<()> {
-    let (group, area, bytes) = (team.group, team.area, count * reduction.size());
-    debug_assert!(bytes <= SMALL);
-    let stamp = {
-        let mut progress = lock(&team.progress);
-        progress.reductions += 1;
-        progress.reductions
-    };
-    let set = stamp & 1;
-    let mut buffer = Buffer::zeroed(bytes);
-    let mine = buffer.as_mut_ptr();
-    // SAFETY: the caller's promise.
-    unsafe { copy_here(mine, source, bytes) };
-    let send = |round: u32, to: u32| {
-        let signal = (area.stamp(set, round), stamp, SignalOp::Set);
-        // SAFETY: the buffer is copied, or not touched before the call returns.
-        unsafe { team.runtime.put_signal(area.data(set, round), mine, bytes, signal, group.pe(to)) }
-    };
-    let receive = |round: u32| {
-        let word = area.stamp(set, round);
-        team.runtime.wait_for("a reduction", group, || {
-            // SAFETY: the word is in this PE's committed heap and aligned.
-            (unsafe { Runtime::load(word.cast(), 8) } == stamp).then(|| area.data(set, round))
-        })
-    };
-    let doubling = 1 << group.size().ilog2();
-    let (hand_in, hand_out) = (area.rounds() - 2, area.rounds() - 1);
-    let me = group.me();
-    if me >= doubling {
-        send(hand_in, me - doubling)?;
-        let result = receive(hand_out)?;
-        // SAFETY: the result has arrived, and the caller vouches for the destination.
-        unsafe { copy_here(dest, result, bytes) };
-        return Ok(());
-    }
-    let extra = (me + doubling < group.size()).then_some(me + doubling);
-    if extra.is_some() {
-        let theirs = receive(hand_in)?;
-        // SAFETY: both have `count` elements, the peer's have arrived and stay.
-        unsafe { reduction.combine(mine, theirs, count) };
-    }
-    for round in 0..doubling.ilog2() {
-        let peer = me ^ (1 << round);
-        send(round, peer)?;
-        let theirs = receive(round)?;
-        // SAFETY: as above.
-        unsafe { reduction.combine(mine, theirs, count) };
-    }
-    if let Some(extra) = extra {
-        send(hand_out, extra)?;
-    }
-    // SAFETY: the caller's promise.
-    unsafe { copy_here(dest, mine, bytes) };
-    Ok(())
 }

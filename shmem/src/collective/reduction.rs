@@ -6,7 +6,8 @@ pub struct Reduction {
     size: usize,
     /// Its name among the calls that PEs compare.
     call: &'static str,
-    combine: unsafe fn(*mut u8, *const u8, usize),
+    /// With the others behind, and with them before.
+    combine: [unsafe fn(*mut u8, *const u8, usize); 2],
 }
 
 impl std::fmt::Debug for Reduction {
@@ -28,14 +29,23 @@ impl Reduction {
     /// Both are aligned and have so many elements.
     pub(super) unsafe fn combine(&self, into: *mut u8, from: *const u8, count: usize) {
         // SAFETY: the caller's promise.
-        unsafe { (self.combine)(into, from, count) }
+        unsafe { (self.combine[0])(into, from, count) }
+    }
+
+    /// As [`Reduction::combine`], with the one at `from` as the first of the two if `from_first`.
+    ///
+    /// # Safety
+    /// As there.
+    pub(super) unsafe fn combine_ordered(&self, into: *mut u8, from: *const u8, count: usize, from_first: bool) {
+        // SAFETY: the caller's promise.
+        unsafe { (self.combine[usize::from(from_first)])(into, from, count) }
     }
 
     pub(super) fn call(&self) -> &'static str {
         self.call
     }
 
-    const fn of<T: Copy>(call: &'static str, combine: unsafe fn(*mut u8, *const u8, usize)) -> Reduction {
+    const fn of<T: Copy>(call: &'static str, combine: [unsafe fn(*mut u8, *const u8, usize); 2]) -> Reduction {
         Reduction { size: size_of::<T>(), call, combine }
     }
 }
@@ -46,14 +56,18 @@ macro_rules! reductions {
             $(#[$doc])*
             #[must_use]
             pub const fn $name<T: $trait>() -> Reduction {
-                unsafe fn combine<T: $trait>(into: *mut u8, from: *const u8, count: usize) {
+                unsafe fn combine<T: $trait, const FROM_FIRST: bool>(into: *mut u8, from: *const u8, count: usize) {
                     let (into, from) = (into.cast::<T>(), from.cast::<T>());
                     for i in 0..count {
                         // SAFETY: the caller's promise.
-                        unsafe { into.add(i).write(into.add(i).read().$method(from.add(i).read())) };
+                        unsafe {
+                            let (a, b) = (into.add(i).read(), from.add(i).read());
+                            into.add(i).write(if FROM_FIRST { b.$method(a) } else { a.$method(b) });
+                        }
                     }
                 }
-                Reduction::of::<T>(concat!(stringify!($name), " reduction"), combine::<T>)
+                let combine = [combine::<T, false> as unsafe fn(*mut u8, *const u8, usize), combine::<T, true>];
+                Reduction::of::<T>(concat!(stringify!($name), " reduction"), combine)
             }
         )*}
     };

@@ -41,7 +41,7 @@ use crate::error::{Error, Result};
 use crate::meeting::Plan;
 use crate::runtime::Runtime;
 use crate::staged::STAGED_OFFSET;
-use crate::team::{MAX_TEAMS, Team};
+use crate::team::{Hosts, MAX_TEAMS, Team};
 
 /// Bytes that a team's barriers need. All PEs have the first ones, teams those behind, by the number of their areas.
 const BARRIER_BYTES: usize = WORDS as usize * 8;
@@ -100,6 +100,7 @@ impl Runtime {
             }
         };
         let base = (base, view.base);
+        let everybody = self.everybody();
         let shared = self.staged.as_ref().and_then(|staged| staged.shared());
         let engine_from = engine_from(&self.settings, view.in_gpus, direct);
         // Where kernels do everything themselves there is nothing to look for in channels.
@@ -109,7 +110,7 @@ impl Runtime {
             n_pes: self.n_pes,
             channels: if watched { self.producers().to_vec() } else { Vec::new() },
             barrier_words: device_address(base, barrier),
-            steps: Plan::new(self.everybody(), &self.device_hosts).steps().to_vec(),
+            steps: Plan::new(everybody, &Hosts::new(everybody, &self.device_hosts)).steps().to_vec(),
             // Where kernels reach one another's heaps themselves, nothing is delivered by proxies.
             mailbox: shared.filter(|_| !direct).map(|shared| Arc::clone(shared.mailbox())),
             heaps: vec![view],
@@ -207,7 +208,7 @@ impl GpuDevice<'_> {
         let group = team.group();
         let stride = i64::from(group.pe(1.min(group.size() - 1))) - i64::from(group.pe(0));
         let place = (group.pe(0), stride as i32);
-        let plan = Plan::new(group, &self.runtime.device_hosts);
+        let plan = Plan::new(group, &Hosts::new(group, &self.runtime.device_hosts));
         let made = DeviceTeam::new(&self.gpu, (group.me(), group.size()), place, words, plan.steps());
         team.sync()?;
         made.map_err(|error| Error::System { what: "making a team for kernels", reason: error.to_string() })

@@ -15,18 +15,22 @@ use crate::runtime::{Runtime, lock};
 
 /// Teams that a PE can be in at a time.
 pub const MAX_TEAMS: u32 = 64;
-/// The most bytes that a reduction exchanges by way of the area.
-pub(crate) const SMALL: usize = 4096;
 /// Collectives that may be under way on one team at a time, because a PE that only sends runs ahead.
 pub(crate) const TICKETS: u64 = 8;
 
 /// The number of the area of all PEs' team.
 const WORLD: u32 = 0;
+/// Bytes of each half of a team's room: what passes through it at once. The team of all PEs has more, because most programs have
+/// no other, and because there is one of it only.
+const WORLD_ROOM: usize = 1 << 20;
+const ROOM: usize = 24 << 10;
 
 /// Where things are in an area.
 const FLAGS: u64 = 0;
-const COUNTS: u64 = FLAGS + FLAG_BYTES;
-const DEVICE: u64 = COUNTS + TICKETS * 8;
+const HOST_FLAGS: u64 = FLAGS + FLAG_BYTES;
+const COUNTS: u64 = HOST_FLAGS + FLAG_BYTES;
+const HOST_COUNTS: u64 = COUNTS + TICKETS * 8;
+const DEVICE: u64 = HOST_COUNTS + TICKETS * 8;
 const STAMPS: u64 = DEVICE + WORDS * 8;
 
 /// All areas of this PE.
@@ -34,7 +38,6 @@ pub(crate) struct Areas {
     base: usize,
     offset: u64,
     n_pes: u32,
-    rounds: u32,
     /// Bit `i`: area `i` is free.
     free: Mutex<u64>,
 }
@@ -42,18 +45,11 @@ pub(crate) struct Areas {
 impl Areas {
     /// Takes the areas from the heap. Collective.
     pub fn allocate(runtime: &Runtime) -> Result<Areas> {
-        let n_pes = runtime.n_pes();
-        // Two more than a power of two needs: the PEs beyond it hand in theirs and get the result.
-        let rounds = n_pes.next_power_of_two().trailing_zeros() + 2;
-        let mut areas = Areas { base: runtime.base, offset: 0, n_pes, rounds, free: Mutex::new(!(1 << WORLD)) };
-        let block = runtime.calloc_host(MAX_TEAMS as usize, areas.bytes())?;
+        let free = Mutex::new(!(1 << WORLD));
+        let mut areas = Areas { base: runtime.base, offset: 0, n_pes: runtime.n_pes(), free };
+        let block = runtime.calloc_host(1, areas.area(MAX_TEAMS).offset as usize)?;
         areas.offset = (block.addr() - runtime.base) as u64;
         Ok(areas)
-    }
-
-    fn bytes(&self) -> usize {
-        let words = STAMPS + u64::from(2 * self.rounds) * 8 + u64::from(2 * self.n_pes) * 8;
-        (words.next_multiple_of(64) as usize) + 2 * self.rounds as usize * SMALL
     }
 
     /// Bits of the areas that are free here.
@@ -66,9 +62,13 @@ impl Areas {
         self.area(WORLD)
     }
 
+    /// The area with this number; that of all PEs' team is the first one, and larger.
     fn area(&self, number: u32) -> Area {
-        let offset = self.offset + u64::from(number) * self.bytes() as u64;
-        Area { base: self.base, offset, number, rounds: self.rounds, n_pes: self.n_pes }
+        let Areas { base, offset, n_pes, .. } = *self;
+        let first = Area { base, offset, number: WORLD, n_pes, room: WORLD_ROOM };
+        let Some(others) = number.checked_sub(WORLD + 1) else { return first };
+        let other = Area { number, room: ROOM, ..first };
+        Area { offset: offset + (first.bytes() + others as usize * other.bytes()) as u64, ..other }
     }
 
     /// Takes the lowest of the areas that all PEs have said to be free; `None` if there is none.
@@ -84,7 +84,7 @@ impl Areas {
     /// Gives an area back that no PE will write to any more.
     pub fn give_back(&self, area: &Area) {
         // SAFETY: the area is in this PE's committed heap, and nobody else uses it now.
-        unsafe { at(self.base, area.offset).write_bytes(0, self.bytes()) };
+        unsafe { at(self.base, area.offset).write_bytes(0, area.bytes()) };
         *lock(&self.free) |= 1 << area.number;
     }
 }
@@ -95,8 +95,8 @@ pub(crate) struct Area {
     base: usize,
     offset: u64,
     number: u32,
-    rounds: u32,
     n_pes: u32,
+    room: usize,
 }
 
 impl Area {
@@ -115,32 +115,58 @@ impl Area {
         self.offset + DEVICE
     }
 
+    /// The symmetric offset of the flags for meetings of those on one host.
+    pub fn host_flags(&self) -> u64 {
+        self.offset + HOST_FLAGS
+    }
+
     /// The word that counts arrivals for a ticket.
     pub fn count(&self, ticket: u64) -> *mut u64 {
         self.word(COUNTS + ticket % TICKETS * 8)
     }
 
-    /// The word that says which reduction the data of a round is from.
-    pub fn stamp(&self, set: u64, round: u32) -> *mut u64 {
-        self.word(STAMPS + (set * u64::from(self.rounds) + u64::from(round)) * 8)
+    /// The word that counts what those on the same host have passed on for a ticket.
+    pub fn host_count(&self, ticket: u64) -> *mut u64 {
+        self.word(HOST_COUNTS + ticket % TICKETS * 8)
+    }
+
+    /// The word that says for which turn something has come.
+    pub fn stamp(&self, turn: u64, number: u32) -> *mut u64 {
+        self.word(STAMPS + ((turn & 1) * u64::from(self.stamps()) + u64::from(number)) * 8)
     }
 
     /// The word in which PE `from` leaves a number.
     pub fn number(&self, set: u64, from: Pe) -> *mut u64 {
-        let first = STAMPS + u64::from(2 * self.rounds) * 8;
-        self.word(first + (set * u64::from(self.n_pes) + u64::from(from)) * 8)
+        self.word(self.numbers() + (set * u64::from(self.n_pes) + u64::from(from)) * 8)
     }
 
-    /// [`SMALL`] bytes for the data of a round.
-    pub fn data(&self, set: u64, round: u32) -> *mut u8 {
-        let words = STAMPS + u64::from(2 * self.rounds) * 8 + u64::from(2 * self.n_pes) * 8;
-        let slot = set * u64::from(self.rounds) + u64::from(round);
-        at(self.base, self.offset + words.next_multiple_of(64) + slot * SMALL as u64)
+    /// A turn's half of the room: [`Area::room_bytes`] bytes.
+    pub fn room(&self, turn: u64) -> *mut u8 {
+        at(self.base, self.offset + self.words() + (turn & 1) * self.room as u64)
     }
 
-    /// How many rounds there are at most.
-    pub fn rounds(&self) -> u32 {
-        self.rounds
+    /// Bytes of each half of the room.
+    pub fn room_bytes(&self) -> usize {
+        self.room
+    }
+
+    /// How many stamps a turn has: one for the PE beyond a power of two, and for each binary digit of the number of PEs one to gather
+    /// on a host and two rounds between hosts.
+    fn stamps(&self) -> u32 {
+        1 + 3 * self.n_pes.next_power_of_two().trailing_zeros()
+    }
+
+    /// Where the numbers begin, and where the words end.
+    fn numbers(&self) -> u64 {
+        STAMPS + u64::from(2 * self.stamps()) * 8
+    }
+
+    fn words(&self) -> u64 {
+        (self.numbers() + u64::from(2 * self.n_pes) * 8).next_multiple_of(64)
+    }
+
+    fn bytes(&self) -> usize {
+        self.words() as usize + 2 * self.room
     }
 
     fn word(&self, within: u64) -> *mut u64 {

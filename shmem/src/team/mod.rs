@@ -6,11 +6,13 @@
 //! | file | concept |
 //! |---|---|
 //! | [`group`] | which PEs |
+//! | `hosts` | who of them shares a host |
 //! | `area` | the symmetric memory that a team talks through |
 //! | here | making, splitting and giving up teams; their barrier |
 
 mod area;
 pub mod group;
+mod hosts;
 
 use std::sync::{Arc, Mutex};
 
@@ -19,8 +21,9 @@ use symrail_transport::Pe;
 
 use area::Areas;
 pub use area::MAX_TEAMS;
-pub(crate) use area::{Area, SMALL, TICKETS};
+pub(crate) use area::{Area, TICKETS};
 pub use group::Group;
+pub(crate) use hosts::Hosts;
 
 use crate::collective::Reduction;
 use crate::collective::same_call::{self, Call};
@@ -32,8 +35,11 @@ use crate::runtime::{Runtime, lock};
 #[derive(Default)]
 pub(crate) struct Progress {
     pub syncs: u64,
+    pub host_syncs: u64,
     pub tickets: u64,
-    pub reductions: u64,
+    /// Tickets since one that took word from everybody to everybody.
+    pub unheard: u64,
+    pub turns: u64,
     pub gathers: u64,
 }
 
@@ -48,7 +54,9 @@ pub(crate) struct World {
 pub struct Team<'rt> {
     pub(crate) runtime: &'rt Runtime,
     pub(crate) group: Group,
+    pub(crate) hosts: Hosts,
     plan: Plan,
+    host_plan: Plan,
     pub(crate) area: Area,
     pub(crate) progress: Arc<Mutex<Progress>>,
     pub(crate) on_device: Arc<DeviceTeam>,
@@ -70,13 +78,28 @@ impl Runtime {
             }
         };
         let (group, area) = (self.everybody(), areas.world());
-        let plan = Plan::new(group, &self.hosts);
-        let (progress, on_device, areas) = (Arc::clone(progress), Arc::clone(&self.sync.on_device), Arc::clone(areas));
-        Ok(Team { runtime: self, group, plan, area, progress, on_device, areas })
+        Ok(Team::new(self, group, area, Arc::clone(progress), Arc::clone(areas)))
     }
 }
 
 impl<'rt> Team<'rt> {
+    fn new(
+        runtime: &'rt Runtime,
+        group: Group,
+        area: Area,
+        progress: Arc<Mutex<Progress>>,
+        areas: Arc<Areas>,
+    ) -> Team<'rt> {
+        let hosts = Hosts::new(group, &runtime.hosts);
+        let (plan, host_plan) = (Plan::new(group, &hosts), Plan::on_host(group, &hosts));
+        let on_device = if area.slot() == areas.world().slot() {
+            Arc::clone(&runtime.sync.on_device)
+        } else {
+            Arc::new(DeviceTeam::new(area.device_words(), plan.steps()))
+        };
+        Team { runtime, group, hosts, plan, host_plan, area, progress, on_device, areas }
+    }
+
     /// Which PEs.
     #[inline]
     #[must_use]
@@ -107,9 +130,7 @@ impl<'rt> Team<'rt> {
         let Some(group) = part else { return Ok(None) };
         let area = self.areas.take(free).ok_or_else(no_area)?;
         let (runtime, areas) = (self.runtime, Arc::clone(&self.areas));
-        let plan = Plan::new(group, &runtime.hosts);
-        let on_device = Arc::new(DeviceTeam::new(area.device_words(), plan.steps()));
-        Ok(Some(Team { runtime, group, plan, area, progress: Arc::default(), on_device, areas }))
+        Ok(Some(Team::new(runtime, group, area, Arc::default(), areas)))
     }
 
     /// Waits for all of the team's PEs, then gives up what the team has. Collective over the team. A team that is only
@@ -151,6 +172,24 @@ impl<'rt> Team<'rt> {
         };
         let members = (self.group, &self.plan);
         self.runtime.meet("a team's barrier", members, (self.area.flags(), count), false).map(drop)
+    }
+
+    /// Waits for those of the team's PEs that are on this PE's host.
+    pub(crate) fn sync_host(&self) -> Result<()> {
+        let count = {
+            let mut progress = lock(&self.progress);
+            progress.host_syncs += 1;
+            progress.host_syncs
+        };
+        let members = (self.group, &self.host_plan);
+        self.runtime.meet("a team's collective", members, (self.area.host_flags(), count), false).map(drop)
+    }
+
+    /// The number of the next turn in the team's room. Who is in a turn has heard from everybody in the one before.
+    pub(crate) fn next_turn(&self) -> u64 {
+        let mut progress = lock(&self.progress);
+        progress.turns += 1;
+        progress.turns
     }
 
     /// Completes everything that this PE has issued, then waits for all of the team's PEs. Collective over the team.

@@ -11,9 +11,9 @@ use crate::rail::RailCaps;
 use crate::segment;
 use crate::wire::{Request, RequestKind};
 
-/// A put-signal whose data fits beside its request in one message of at most this many bytes travels so;
+/// A put-signal of at most this many bytes travels in one message, if there are messages so large;
 /// a larger one is a write and a message. Past this, copying into the message costs more than the second post.
-pub(super) const SIGNAL_MESSAGE_MAX: usize = 4096;
+const IN_SIGNAL_MAX: u64 = 4096;
 
 /// Beyond this many bytes acknowledgements cost little, and a flush behind all writes that a window holds costs more: 7 % with 1 MiB
 /// over `tcp;ofi_rxm`.
@@ -27,6 +27,9 @@ impl Endpoint {
             Job::Put { dest, source, len } => {
                 let way = if urgent || len > FLUSHED_MAX { Way::Put } else { self.core.cheapest_put(pe, lane) };
                 self.launch_data(pe, op, lane, (dest, local(source).ptr, len), way);
+                if way == Way::LeftPut {
+                    self.core.make_dirty(pe, lane);
+                }
             }
             Job::Get { source, dest, len } => self.launch_data(pe, op, lane, (source, dest, len), Way::Get),
             Job::PutSignal { dest, source, len, signal } => {
@@ -77,8 +80,7 @@ impl Endpoint {
         if self.core.policy.native_amo {
             return self.launch_put_native_signal(pe, op, lane, (dest, source.ptr, len), signal);
         }
-        let fits = (len as usize).saturating_add(Request::SIZE) <= SIGNAL_MESSAGE_MAX.min(self.core.bounce.largest());
-        if fits {
+        if self.core.fits_its_signal(len) {
             let words = (dest, signal.value, signal.offset);
             let request =
                 Request { urgent, ..self.core.request(RequestKind::PutSignal, signal.op, AmoType::U64, words, op) };
@@ -87,9 +89,11 @@ impl Endpoint {
         let striped = self.core.is_striped(pe, len);
         let straight = self.core.connection(pe, lane).is_some_and(|c| c.is_straight());
         if !striped && straight && self.core.caps[lane].order.send_after_write {
-            // The lane keeps the message behind the data. The count goes up first: completions may come in between.
+            // The lane keeps the message behind the data, so its acknowledgement is the data's, too. The count goes up first:
+            // completions may come in between.
             self.core.expect(op, 1);
-            self.launch_data(pe, op, lane, (dest, source.ptr, len), Way::Put);
+            let way = if len > FLUSHED_MAX { Way::Put } else { self.core.cheapest_put(pe, lane) };
+            self.launch_data(pe, op, lane, (dest, source.ptr, len), way);
             if self.core.has_failed(op) {
                 return self.core.release(op); // a signal must not come without its data
             }
@@ -172,7 +176,7 @@ impl Endpoint {
                 self.core.expect(op, 1);
                 let work = match way {
                     Way::Put => Work::Write { offset: at },
-                    Way::FlushedPut => Work::Flag { offset: at },
+                    Way::LeftPut => Work::Flag { offset: at },
                     Way::Get => Work::Read { offset: at },
                 };
                 let len = piece as usize;
@@ -186,9 +190,6 @@ impl Endpoint {
                 }
             }
         }
-        if way == Way::FlushedPut {
-            self.core.make_dirty(pe, lane);
-        }
         self.core.release(op);
     }
 }
@@ -199,8 +200,8 @@ enum Way {
     Get,
     /// Each write tells when it is delivered.
     Put,
-    /// Each write tells when it has left, and the next quiet's flush when all of them are delivered.
-    FlushedPut,
+    /// Each write tells when it has left. A request behind it is what tells that it was delivered: a signal, or the next quiet's flush.
+    LeftPut,
 }
 
 pub(super) fn local(source: Source) -> Local {
@@ -229,16 +230,21 @@ impl Core {
         request
     }
 
-    /// For a put that a quiet will complete. Where the target's CPU would have to acknowledge each, one flush behind all of them is
-    /// cheaper, if the lane keeps it there.
+    /// Whether the data of a put-signal travels in the signal's message.
+    pub(super) fn fits_its_signal(&self, len: u64) -> bool {
+        len <= IN_SIGNAL_MAX && len as usize + Request::SIZE <= self.bounce.largest()
+    }
+
+    /// For a put that a request behind it will complete. Where the target's CPU would have to acknowledge each write, that request's
+    /// acknowledgement alone is cheaper, if the lane keeps it there.
     fn cheapest_put(&self, pe: Pe, lane: usize) -> Way {
         let RailCaps { order, software, .. } = self.caps[lane];
-        let flushed = self.role == super::Role::Host
+        let behind = self.role == super::Role::Host
             && self.peers[pe as usize].lanes == 1
             && software
             && order.send_after_write
             && order.send_after_send;
-        if flushed { Way::FlushedPut } else { Way::Put }
+        if behind { Way::LeftPut } else { Way::Put }
     }
 
     /// How many bytes from `offset` and `ptr` one work request can move.

@@ -6,10 +6,8 @@
 use super::connection::Connection;
 use super::emulate::AMO_LANE;
 use super::job::{Job, OpHandle};
-use super::launch::SIGNAL_MESSAGE_MAX;
 use super::{Core, Endpoint, Role};
 use crate::pe::Pe;
-use crate::wire::Request;
 
 impl Endpoint {
     /// Launches what waited for earlier operations, as far as it may go now.
@@ -96,11 +94,10 @@ impl Core {
         if (native && usize::from(lane) != AMO_LANE) || !self.is_up(pe, lane.into()) {
             return None;
         }
-        let fits = |len: u64| (len as usize).saturating_add(Request::SIZE) <= SIGNAL_MESSAGE_MAX;
         let as_message = match job {
             Job::Ask(_) => true,
             Job::Amo { .. } => !self.policy.native_amo,
-            Job::PutSignal { len, .. } => !self.policy.native_amo && fits(*len),
+            Job::PutSignal { len, .. } => !self.policy.native_amo && self.fits_its_signal(*len),
             _ => false,
         };
         let writes = matches!(job, Job::Put { .. } | Job::PutSignal { .. }) && !as_message;

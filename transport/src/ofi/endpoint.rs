@@ -13,7 +13,7 @@ use super::atomics::{self, Atomics};
 use super::completion::{Queue, Slab, SlotIndex};
 use super::domain::{Domain, Object};
 use super::memory::{self, Mode, PRIVATE, Regions, SLAB_KEY};
-use super::messages::{MAX_MESSAGE, Receives};
+use super::messages::{self, Receives};
 use super::{fault, hints};
 use crate::amo::{AmoOp, AmoType};
 use crate::error::{Fault, Result};
@@ -83,7 +83,7 @@ impl OfiRail {
             provider: provider.clone(),
             max_rma,
             inject,
-            max_send: MAX_MESSAGE.min(max_rma),
+            max_send: messages::largest(&provider).min(max_rma),
             queue_depth: depth,
             order: hints::granted_order(&info),
             local_registration: Mode::of(&info).local,

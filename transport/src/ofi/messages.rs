@@ -9,18 +9,26 @@ use libfabric_sys as ffi;
 use super::domain::{Domain, Object};
 use super::memory::{self, Mode, PRIVATE, RECEIVE_KEY};
 use crate::error::Result;
+use crate::wire::Request;
 
-/// Largest message. Control messages are tens of bytes; small payloads that need the target's CPU fit beside them.
-/// Every provider carries 4 KiB in its eager protocol (`ofi_rxm` with the buffers that `load` asks for), so that a
-/// message waits for no hand-shake, and a ring of buffers of this size stays in the L2 cache.
-pub(super) const MAX_MESSAGE: usize = 4 << 10;
+/// Largest message. Control messages are tens of bytes; small payloads that need the target's CPU fit beside them: 4 KiB with
+/// `ofi_rxm`, which has the buffers that `load` asks for.
+/// So a message waits for no hand-shake, and a ring of buffers of this size stays in the L2 cache.
+pub(super) const MAX_MESSAGE: usize = EAGER + Request::SIZE;
+/// Every provider carries 4 KiB in its eager protocol.
+const EAGER: usize = 4 << 10;
+
+/// The largest message of a provider.
+pub(super) fn largest(provider: &str) -> usize {
+    if provider.contains("ofi_rxm") { MAX_MESSAGE } else { EAGER }
+}
 
 /// Buffers posted at once: more than a poll's batch of completions, so that some are posted while a batch is handled.
 /// Messages beyond them are not lost: reliable endpoints hold them at the provider or at the sender.
 const BUFFERS: usize = 64;
 
 /// One receive buffer. In a cell, because the provider writes to it while the ring is borrowed.
-#[repr(C, align(4096))]
+#[repr(C, align(64))]
 struct Buffer(UnsafeCell<[u8; MAX_MESSAGE]>);
 
 /// The posted receive buffers of an endpoint.
@@ -124,5 +132,20 @@ impl Receives {
     #[inline]
     pub fn is_short(&self) -> bool {
         !self.waiting.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ofi::DEFAULTS;
+
+    #[test]
+    fn ofi_rxm_has_buffers_for_our_messages() {
+        let bytes =
+            DEFAULTS.iter().find(|(name, _)| *name == "FI_OFI_RXM_BUFFER_SIZE").and_then(|(_, v)| v.parse().ok());
+        assert!(bytes >= Some(largest("tcp;ofi_rxm")), "{bytes:?}");
+        assert_eq!(largest("tcp;ofi_rxm"), (4 << 10) + Request::SIZE);
+        assert_eq!(largest("shm"), 4 << 10);
     }
 }

@@ -97,7 +97,7 @@ pub fn load(settings: &Settings) -> Result<Arc<Library>> {
 /// completions walk through, so that a PE grows for hours; over verbs it is more than small devices have (soft-RoCE:
 /// 32,767 entries). With 16 it has room for as much as a rail has under way at most ([`endpoint`]).
 pub(crate) const DEFAULTS: [(&str, &str); 4] = [
-    ("FI_OFI_RXM_BUFFER_SIZE", "4096"),
+    ("FI_OFI_RXM_BUFFER_SIZE", "4160"),
     ("FI_OFI_RXM_MSG_RX_SIZE", "256"),
     ("FI_OFI_RXM_RX_SIZE", "256"),
     ("FI_UNIVERSE_SIZE", "16"),

@@ -14,6 +14,8 @@ pub enum Way {
     Mapped,
     /// `tcp;ofi_rxm` with two rails: as many hosts as PEs.
     Wire,
+    /// So many hosts, with one rail of `tcp;ofi_rxm` between them.
+    Hosts(u32),
 }
 
 pub const WAYS: [Way; 2] = [Way::Mapped, Way::Wire];
@@ -126,8 +128,13 @@ pub fn command(program: impl AsRef<Path>) -> Command {
 pub fn run(program: &Path, args: &[&str], pes: u32, way: Way, env: &[(&str, &str)]) -> Outcome {
     let mut command = command(built().join("symrail"));
     command.args(["run", "-n", &pes.to_string(), "--timeout", LIMIT]).envs(env.iter().copied());
-    if way == Way::Wire {
-        command.args(["--hosts", &pes.to_string(), "--rails", "2"]);
+    let wire = match way {
+        Way::Mapped => None,
+        Way::Wire => Some((pes, "2")),
+        Way::Hosts(hosts) => Some((hosts, "1")),
+    };
+    if let Some((hosts, rails)) = wire {
+        command.args(["--hosts", &hosts.to_string(), "--rails", rails]);
         command.env("SYMRAIL_TRANSPORT", "libfabric").env("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm");
     }
     alone(command.arg("--").arg(program).args(args))

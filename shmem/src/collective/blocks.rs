@@ -1,0 +1,156 @@
+//! Blocks from everybody for everybody, with an arrival counted for each.
+//!
+//! Blocks that are too large for messages are sent from the team's room, if they fit: a turn's half of it stays as it is long
+//! enough, so that nobody has to wait until they have left.
+
+use super::quick::{IN_MESSAGE_UP_TO, await_count, copy_here, counted, send, sent, ticket};
+use super::relay;
+use crate::error::Result;
+use crate::team::Team;
+
+/// Puts this PE's block to all PEs. `block` says where in the destination each PE's is, and how many bytes it has.
+///
+/// A block goes to one PE of each other host, which passes it on to those that are there. That is the one with the same place, or where
+/// there is none, the places there in turn, so that all have as much to do.
+pub(super) unsafe fn to_all(
+    team: &Team<'_>,
+    dest: *mut u8,
+    source: *const u8,
+    block: impl Fn(u32) -> (usize, usize),
+) -> Result<()> {
+    let (hosts, group) = (&team.hosts, team.group);
+    let (start, bytes) = block(group.me());
+    let own = dest.wrapping_add(start);
+    // SAFETY: the caller's promise.
+    unsafe { copy_here(own, source, bytes) };
+    if group.size() == 1 {
+        return Ok(());
+    }
+    let most = (0..group.size()).map(|index| block(index).1).max().unwrap_or(0);
+    // SAFETY: the caller's promise.
+    let (source, kept) = unsafe { keep(team, source, bytes, most, most) };
+    let ticket = ticket(team, true)?;
+    let (afar, here) = (team.area.count(ticket), team.area.host_count(ticket));
+    let (to, from) = (relay::takers(hosts), relay::givers(hosts));
+    for &index in &to {
+        // SAFETY: the caller's promise; the source is kept, or not touched before the call returns.
+        unsafe { send(team, own, source, bytes, counted(afar), group.pe(index)) }?;
+    }
+    let pass_on = |index: u32, from: *const u8| {
+        let (start, bytes) = block(index);
+        let at = dest.wrapping_add(start);
+        // SAFETY: the caller's promise; what was received is complete.
+        hosts.other_mates().try_for_each(|mate| unsafe { send(team, at, from, bytes, counted(here), group.pe(mate)) })
+    };
+    pass_on(group.me(), source)?;
+    await_count(team, afar, from.len() as u64)?;
+    for &index in &from {
+        pass_on(index, dest.wrapping_add(block(index).0))?;
+    }
+    let passed_on = group.size() as usize - 1 - from.len();
+    await_count(team, here, passed_on as u64)?;
+    let all_kept = kept && hosts.other_mates().all(|mate| team.runtime.is_mapped(group.pe(mate)));
+    if all_kept { Ok(()) } else { sent(team, most) }
+}
+
+/// Sends each PE its own block: packed, where several hosts have several PEs and blocks are small.
+pub(super) unsafe fn all_to_all(team: &Team<'_>, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
+    let (group, me) = (team.group, team.group.me() as usize);
+    let own = dest.wrapping_add(me * bytes);
+    // SAFETY: the caller's promise.
+    unsafe { copy_here(own, source.wrapping_add(me * bytes), bytes) };
+    if group.size() == 1 {
+        return Ok(());
+    }
+    if packs(team, bytes) {
+        // SAFETY: the caller's promise.
+        return unsafe { all_to_all_packed(team, dest, source, bytes) };
+    }
+    let all = bytes.saturating_mul(group.size() as usize);
+    // SAFETY: the caller's promise.
+    let (source, kept) = unsafe { keep(team, source, all, all, bytes) };
+    let word = team.area.count(ticket(team, true)?);
+    for (index, pe) in group.others() {
+        let from = source.wrapping_add(index as usize * bytes);
+        // SAFETY: the caller's promise; the source is kept, or not touched before the call returns.
+        unsafe { send(team, own, from, bytes, counted(word), pe) }?;
+    }
+    // Who waits for memory serves those who wait for their puts.
+    await_count(team, word, u64::from(group.size() - 1))?;
+    if kept { Ok(()) } else { sent(team, bytes) }
+}
+
+/// Bytes of a packet: what one PE sends to another host at once.
+fn packet(team: &Team<'_>, bytes: usize) -> usize {
+    team.hosts.most().saturating_mul(bytes)
+}
+
+/// Whether blocks of so many bytes are packed. A packet fits into a message, and the room has a place for one from each PE, and behind those
+/// for one to each host.
+fn packs(team: &Team<'_>, bytes: usize) -> bool {
+    let packet = packet(team, bytes);
+    let packets = team.hosts.members() + team.hosts.count();
+    team.hosts.are_mixed() && packet <= IN_MESSAGE_UP_TO && packet * packets <= team.area.room_bytes()
+}
+
+/// What a PE has for those on another host goes in one packet to the one of them that its blocks go to in [`to_all`], who hands it round.
+///
+/// # Safety
+/// As for [`all_to_all`], and it is for [`packs`] to say.
+unsafe fn all_to_all_packed(team: &Team<'_>, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
+    let (hosts, group, packet) = (&team.hosts, team.group, packet(team, bytes));
+    let room = team.area.room(team.next_turn());
+    let ticket = ticket(team, true)?;
+    let (afar, here) = (team.area.count(ticket), team.area.host_count(ticket));
+    let block = |index: u32| index as usize * bytes;
+    let place = |index: u32| room.wrapping_add(index as usize * packet);
+    for index in relay::takers(hosts) {
+        let host = hosts.home(index).0;
+        let packed = room.wrapping_add((hosts.members() + host) * packet);
+        // SAFETY: the room has a place for the packet, which stays as it is in this turn; the caller's promise for the source.
+        unsafe {
+            for (i, &member) in hosts.on(host).iter().enumerate() {
+                copy_here(packed.wrapping_add(i * bytes), source.wrapping_add(block(member)), bytes);
+            }
+            let len = hosts.on(host).len() * bytes;
+            send(team, place(group.me()), packed, len, counted(afar), group.pe(index))?;
+        }
+    }
+    // From `giver` to one on this host.
+    let hand = |giver: u32, to: u32, from: *const u8| {
+        let at = dest.wrapping_add(block(giver));
+        // SAFETY: the caller's promise; what was received is complete.
+        unsafe { send(team, at, from, bytes, counted(here), group.pe(to)) }
+    };
+    hosts.other_mates().try_for_each(|mate| hand(group.me(), mate, source.wrapping_add(block(mate))))?;
+    let givers = relay::givers(hosts);
+    await_count(team, afar, givers.len() as u64)?;
+    for &giver in &givers {
+        for (i, &mate) in hosts.mates().iter().enumerate() {
+            let from = place(giver).wrapping_add(i * bytes);
+            if mate == group.me() {
+                // SAFETY: as above.
+                unsafe { copy_here(dest.wrapping_add(block(giver)), from, bytes) };
+            } else {
+                hand(giver, mate, from)?;
+            }
+        }
+    }
+    await_count(team, here, (hosts.members() - 1 - givers.len()) as u64)?;
+    sent(team, bytes)
+}
+
+/// Copies what will be sent to the team's room, if everybody's fits: then it stays there, as it is, until it has left. `most` is the most that
+/// any PE has, in blocks of at most `block` bytes. In what follows all hear from all.
+///
+/// # Safety
+/// The source is valid.
+unsafe fn keep(team: &Team<'_>, source: *const u8, bytes: usize, most: usize, block: usize) -> (*const u8, bool) {
+    if block <= IN_MESSAGE_UP_TO || most > team.area.room_bytes() || team.hosts.count() == 1 {
+        return (source, false);
+    }
+    let room = team.area.room(team.next_turn());
+    // SAFETY: the caller's promise; the half of the room is this turn's.
+    unsafe { copy_here(room, source, bytes) };
+    (room, true)
+}

@@ -1,0 +1,146 @@
+//! Reductions of teams: which exchange, by size, PEs and hosts.
+//!
+//! **Small ones** are exchanged by doubling, host by host, a part after the other. Whoever calls sends at once.
+//!
+//! **Larger ones** are shared out, if hosts have several PEs: each of a host's PEs combines its share of the elements of all that are there,
+//! by shared memory, exchanges it with those who have the same share on the other hosts, and gives the result to all on its
+//! host. So each host sends and gets each element twice at most, and its PEs have equal work.
+//!
+//! **Very large ones** of PEs that have a host each do not go through the room, where each part is waited for: `direct` moves all at once.
+
+use super::buffer::Buffer;
+use super::direct;
+use super::exchange::{self, Plan};
+use super::quick::copy_here;
+use super::reduction::Reduction;
+use crate::error::Result;
+use crate::team::Team;
+
+/// Up to here a round by doubling costs little more than a message, and half the rounds are worth more than fewer bytes.
+const DOUBLING_UP_TO: usize = 16 << 10;
+/// Up to here all of a host's PEs wait for one; also what needs no symmetric source.
+const TOGETHER_UP_TO: usize = 8 << 10;
+/// So many parts that go through the room, one after the other, take as long as meetings and everybody's messages to everybody.
+const PARTS: usize = 8;
+/// Bytes of another PE's elements that are combined at a time: they stay in the nearest cache.
+const PIECE: usize = 16 << 10;
+
+/// Combines all PEs' elements.
+///
+/// # Safety
+/// As for [`Team::reduce`].
+pub(super) unsafe fn reduce(
+    team: &Team<'_>,
+    dest: *mut u8,
+    source: *const u8,
+    count: usize,
+    reduction: Reduction,
+) -> Result<()> {
+    let (hosts, size) = (&team.hosts, reduction.size());
+    let (bytes, room) = (count * size, team.area.room_bytes() / size);
+    if hosts.members() == 1 {
+        // SAFETY: the caller's promise.
+        unsafe { copy_here(dest, source, bytes) };
+        return Ok(());
+    }
+    let most = (room / exchange::doubling_slots(hosts)).min(DOUBLING_UP_TO / size);
+    let alone = hosts.most() == 1;
+    // SAFETY (all): the caller's promise.
+    if bytes <= TOGETHER_UP_TO || (alone && count <= most) {
+        // SAFETY: see above.
+        unsafe { by_doubling(team, dest, source, count, most, reduction) }
+    } else if alone && count > PARTS * exchange::halving_most(room, hosts.count()) {
+        // SAFETY: see above.
+        unsafe { direct::reduce(team, dest, source, count, reduction) }
+    } else {
+        // SAFETY: see above.
+        unsafe { by_shares(team, dest, source, count, reduction) }
+    }
+}
+
+unsafe fn by_doubling(
+    team: &Team<'_>,
+    dest: *mut u8,
+    source: *const u8,
+    count: usize,
+    most: usize,
+    reduction: Reduction,
+) -> Result<()> {
+    let (mut plan, mut planned) = (Plan::default(), 0);
+    for first in (0..count).step_by(most) {
+        let (now, at) = (most.min(count - first), first * reduction.size());
+        if now != planned {
+            (plan, planned) = (Plan::doubling(&team.hosts, now), now);
+        }
+        let turn = team.next_turn();
+        // SAFETY: the caller's promise; the part fits into the room.
+        unsafe {
+            copy_here(team.area.room(turn), source.wrapping_add(at), now * reduction.size());
+            let result = plan.run(team, turn, reduction)?;
+            copy_here(dest.wrapping_add(at), result, now * reduction.size());
+        }
+    }
+    Ok(())
+}
+
+unsafe fn by_shares(
+    team: &Team<'_>,
+    dest: *mut u8,
+    source: *const u8,
+    count: usize,
+    reduction: Reduction,
+) -> Result<()> {
+    let (hosts, runtime, size) = (&team.hosts, team.runtime, reduction.size());
+    let (place, room) = (hosts.place(), team.area.room_bytes() / size);
+    let others = || hosts.other_mates().map(|index| team.group.pe(index));
+    let share = count.div_ceil(hosts.width());
+    let first = share.saturating_mul(place).min(count);
+    let mine = if place < hosts.width() { share.min(count - first) } else { 0 };
+    let column = if mine > 0 { hosts.column(place) } else { Vec::new() };
+    let most = exchange::halving_most(room, hosts.count());
+    let doubled = (room / (2 + column.len().max(1).ilog2() as usize)).min(DOUBLING_UP_TO / size);
+    let mut buffer = Buffer::zeroed(if hosts.mates().len() > 1 { PIECE } else { 0 });
+    let buffer = buffer.as_mut_ptr();
+    if hosts.mates().len() > 1 {
+        // All on this host have called, so their elements are there.
+        team.sync_host()?;
+    }
+    // Everybody takes as many turns, whatever is left of their share.
+    for done in (0..share).step_by(most) {
+        let turn = team.next_turn();
+        let now = most.min(mine.saturating_sub(done));
+        if now == 0 {
+            continue;
+        }
+        let (at, own) = ((first + done) * size, team.area.room(turn));
+        // SAFETY: the caller vouches for sources and destinations, the part fits into the room, a piece into the buffer. Nobody
+        // else reads this share of a source, so that a destination may be the source.
+        unsafe {
+            copy_here(own, source.wrapping_add(at), now * size);
+            for pe in others() {
+                for begin in (0..now).step_by(PIECE / size) {
+                    let (piece, within) = ((PIECE / size).min(now - begin), begin * size);
+                    runtime.get(buffer, source.wrapping_add(at + within), piece * size, pe)?;
+                    reduction.combine(own.wrapping_add(within), buffer, piece);
+                }
+            }
+            let plan = match (column.len(), now <= doubled) {
+                (1, _) => Plan::default(),
+                (_, true) => Plan::doubling_between(&column, hosts.here(), now),
+                (_, false) => Plan::halving_between(&column, hosts.here(), now),
+            };
+            let result = plan.run(team, turn, reduction)?;
+            copy_here(dest.wrapping_add(at), result, now * size);
+            for pe in others() {
+                runtime.put_nbi(dest.wrapping_add(at), result, now * size, pe)?;
+            }
+        }
+    }
+    if hosts.mates().len() > 1 {
+        if !others().all(|pe| runtime.is_mapped(pe)) {
+            runtime.quiet()?;
+        }
+        team.sync_host()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,60 @@
+//! By whom the blocks of a host's PEs come to other hosts, each once: a block goes to the PE with the same place there. Where hosts have
+//! different numbers of PEs, higher places go to those that there are in turn.
+
+use crate::team::Hosts;
+
+/// Who gets this PE's block, one on each other host.
+pub(super) fn takers(hosts: &Hosts) -> Vec<u32> {
+    // Starting behind this host, so that not everybody turns to the same one first.
+    let others = (1..hosts.count()).map(|i| hosts.on((hosts.here() + i) % hosts.count()));
+    others.map(|there| there[hosts.place() % there.len()]).collect()
+}
+
+/// Whose blocks come to this PE from other hosts.
+pub(super) fn givers(hosts: &Hosts) -> Vec<u32> {
+    let (here, place, size) = (hosts.here(), hosts.place(), hosts.mates().len());
+    let others = (0..hosts.count()).filter(|&host| host != here);
+    others.flat_map(|host| hosts.on(host).iter().skip(place).step_by(size)).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::team::Group;
+
+    #[test]
+    fn each_block_comes_to_each_other_host_once() {
+        for n in 1..=12u32 {
+            for shape in 0..6u32 {
+                let first = |pe: u32| match shape {
+                    0 => pe,
+                    1 => 0,
+                    2 => pe / 3 * 3,
+                    3 => pe % 3,
+                    4 => u32::from(pe > 0),
+                    _ => [0, 0, 0, 3, 3, 5, 5, 5, 5, 9, 0, 9][pe as usize],
+                };
+                let homes: Vec<u32> = (0..n).map(first).collect();
+                let hosts = |pe: u32| Hosts::new(Group::world(pe, n), &homes);
+                let pairs = |of: &dyn Fn(u32) -> Vec<(u32, u32)>| {
+                    let mut pairs: Vec<_> = (0..n).flat_map(of).collect();
+                    pairs.sort_unstable();
+                    pairs
+                };
+                let given = pairs(&|pe| takers(&hosts(pe)).into_iter().map(|to| (pe, to)).collect());
+                let taken = pairs(&|pe| givers(&hosts(pe)).into_iter().map(|from| (from, pe)).collect());
+                assert_eq!(given, taken, "{homes:?}");
+                for pe in 0..n {
+                    let mut reached: Vec<u32> =
+                        given.iter().filter(|to| to.0 == pe).map(|to| homes[to.1 as usize]).collect();
+                    reached.push(homes[pe as usize]);
+                    reached.sort_unstable();
+                    let mut all = homes.clone();
+                    all.sort_unstable();
+                    all.dedup();
+                    assert_eq!(reached, all, "PE {pe} of {homes:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Who passes a broadcast on to whom.
+//!
+//! A binomial tree over places counted from the root's: a place gets the data from the one without its lowest binary digit, and
+//! passes it on to those that add a lower one, the largest part of the tree first. Where hosts have several PEs there is such
+//! a tree over the hosts, each with one PE that passes it on by another over those that are there.
+
+use crate::team::Hosts;
+
+/// The places below one of `size` places, as offsets from it.
+fn below(place: usize, size: usize) -> impl Iterator<Item = usize> {
+    let digits = if place == 0 { size.next_power_of_two().trailing_zeros() } else { place.trailing_zeros() };
+    (0..digits).rev().map(move |digit| place + (1 << digit)).filter(move |&child| child < size)
+}
+
+/// To whom this PE passes on what comes from `root`, in this order.
+pub(super) fn children(hosts: &Hosts, root: u32) -> Vec<u32> {
+    let (me, members) = (hosts.me() as usize, hosts.members());
+    if !hosts.are_mixed() {
+        let root = root as usize;
+        let place = (me + members - root) % members;
+        return below(place, members).map(|child| ((child + root) % members) as u32).collect();
+    }
+    let (start, place_of_root) = hosts.home(root);
+    // Who gets it for a host, by place there.
+    let speaks = |host: usize| if host == start { place_of_root } else { 0 };
+    let (count, here, mates) = (hosts.count(), hosts.here(), hosts.mates());
+    let mut children = Vec::new();
+    if hosts.place() == speaks(here) {
+        let to = |place: usize| (place + start) % count;
+        children.extend(below((here + count - start) % count, count).map(|host| hosts.on(to(host))[speaks(to(host))]));
+    }
+    let (first, size) = (speaks(here), mates.len());
+    children.extend(below((hosts.place() + size - first) % size, size).map(|place| mates[(place + first) % size]));
+    children
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::team::Group;
+
+    /// Sends from `root` to all. Returns how many messages leave a host, and how many follow one another.
+    fn broadcast(hosts: &[u32], root: u32) -> (usize, usize) {
+        let n = hosts.len() as u32;
+        let (mut got, mut next, mut afar) = (vec![None; hosts.len()], vec![root], 0);
+        got[root as usize] = Some(0);
+        while let Some(pe) = next.pop() {
+            let children = children(&Hosts::new(Group::world(pe, n), hosts), root);
+            let mut depth = got[pe as usize].unwrap();
+            for child in children {
+                depth += 1;
+                assert_eq!(got[child as usize].replace(depth), None, "PE {child} gets it twice");
+                afar += usize::from(hosts[child as usize] != hosts[pe as usize]);
+                next.push(child);
+            }
+        }
+        assert!(got.iter().all(Option::is_some), "{got:?}");
+        (afar, got.into_iter().flatten().max().unwrap())
+    }
+
+    #[test]
+    fn all_get_it_once_and_each_host_once() {
+        for n in 1..=20u32 {
+            for of_a_host in 1..=n {
+                let blocks: Vec<u32> = (0..n).map(|pe| pe / of_a_host * of_a_host).collect();
+                let in_turn: Vec<u32> = (0..n).map(|pe| pe % of_a_host).collect();
+                for hosts in [blocks, in_turn] {
+                    let count = hosts.iter().collect::<std::collections::BTreeSet<_>>().len();
+                    for root in 0..n {
+                        assert_eq!(broadcast(&hosts, root).0, count - 1, "{n} PEs on {hosts:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn it_takes_as_many_steps_as_there_are_binary_digits() {
+        assert_eq!(broadcast(&[0, 1, 2, 3, 4, 5, 6, 7], 3).1, 3);
+        assert_eq!(broadcast(&[0; 16], 5).1, 4);
+        assert_eq!(broadcast(&[0, 0, 0, 0, 4, 4, 4, 4], 6).1, 3);
+    }
+}
