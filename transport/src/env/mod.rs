@@ -122,7 +122,7 @@ impl Default for Settings {
             heap_kind: HeapKind::Host,
             gpudirect: GpuDirect::Auto,
             device_copy: DeviceCopy::Auto,
-            // Where one block's own loads and stores take some 45 µs, and a copy engine 12.
+            // An estimate: one block's own loads and stores would take some 45 µs for it, a copy engine 12.
             device_copy_threshold: 1 << 20,
             disable_p2p: false,
             fake_host: None,
