@@ -37,7 +37,7 @@ __device__ void expect(byte* p, size_t n, int pe, int salt, symrail_u64* report,
     __syncthreads();
 }
 
-extern "C" __global__ void verify(area* a, symrail_u64* report, symrail_u64 rounds) {
+extern "C" __global__ void __launch_bounds__(128) verify(area* a, symrail_u64* report, symrail_u64 rounds) {
     int me = symrail_my_pe(), n = symrail_n_pes(), right = (me + 1) % n, left = (me + n - 1) % n;
     bool one = threadIdx.x == 0;
 
@@ -208,7 +208,8 @@ SYMRAIL_DEVICE void put_signal_by(int scope, void* to, const void* from, size_t 
     if (scope == 1) return symrailx_putmem_signal_warp(to, from, n, signal, value, op, pe);
     symrailx_putmem_signal_block(to, from, n, signal, value, op, pe);
 }
-extern "C" __global__ void copies(area* a, byte* big, symrail_u64* report, symrail_u64 sizes) {
+// With 512 threads.
+extern "C" __global__ void __launch_bounds__(512) copies(area* a, byte* big, symrail_u64* report, symrail_u64 sizes) {
     int me = symrail_my_pe(), n = symrail_n_pes(), right = (me + 1) % n, left = (me + n - 1) % n;
     bool one = threadIdx.x == 0;
     byte *from = big, *to = big + BIGGEST, *back = big + 2 * BIGGEST;

@@ -108,6 +108,9 @@ fn with(runtime: &Runtime, options: &Options) -> Result<(), Failure> {
             if !good {
                 return Err(format!("a check failed in round {round}").into()); // the others need not wait for this PE
             }
+            if round % 25 == 0 && round < options.rounds {
+                job.say(&format!("{round} rounds"));
+            }
         }
         if job.device.is_direct() && !handles::run(&job)? {
             return Err("a check of device memory failed".into());

@@ -20,7 +20,6 @@
 #define SYMRAIL_BULK_CHUNKS 4
 #define SYMRAIL_BULK_AHEAD 3
 #define SYMRAIL_BULK_CHUNK (SYMRAIL_BULK_BYTES / SYMRAIL_BULK_CHUNKS)
-#define SYMRAIL_BULK_TAKEN 0x6b6c7562u
 
 SYMRAIL_DEVICE symrail_u32 symrail_shared_at(const void* p) { return (symrail_u32)__cvta_generic_to_shared(p); }
 SYMRAIL_DEVICE void symrail_bulk_load(symrail_u32 chunk, symrail_u64 from, symrail_u32 bytes, symrail_u32 arrival) {
@@ -44,14 +43,25 @@ SYMRAIL_DEVICE void symrail_bulk_store(symrail_u64 to, symrail_u32 chunk, symrai
 }
 SYMRAIL_DEVICE size_t symrail_bulk_part(size_t left) { return left < SYMRAIL_BULK_CHUNK ? left : SYMRAIL_BULK_CHUNK; }
 
+/* Whether the block's chunks are this thread's: they are the first one's that asks, as long as the block lives. Shared memory holds
+ * anything at the start, also what an earlier block has left; so the owner says which grid and block it is of. */
+SYMRAIL_DEVICE bool symrail_bulk_mine(symrail_u64* owner) {
+    symrail_u64 grid, block = blockIdx.x + (symrail_u64)gridDim.x * (blockIdx.y + (symrail_u64)gridDim.y * blockIdx.z);
+    asm("mov.u64 %0, %%gridid;" : "=l"(grid));
+    symrail_u32 thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    symrail_u64 me = grid << 42 | (block & 0xffffffffull) << 10 | thread;
+    symrail_u64 now = atomicCAS(owner, me, me);
+    if ((now ^ me) >> 10 == 0) return now == me;
+    return atomicCAS(owner, now, me) == now;
+}
+
 /* Copies a multiple of 16 bytes between aligned addresses; all of it is written when this returns. False, and nothing
- * done, where another thread of the block is at it. */
+ * done, where the chunks are another thread's. */
 static __device__ __noinline__ bool symrail_copy_bulk(symrail_u64 to, symrail_u64 from, size_t bytes) {
     __shared__ __align__(128) unsigned char chunks[SYMRAIL_BULK_BYTES];
     __shared__ symrail_u64 arrivals[SYMRAIL_BULK_CHUNKS];
-    /* Nobody sets it at the start: whatever it holds then means that it is free, but for one value of 2^32. */
-    __shared__ symrail_u32 owner;
-    if (atomicExch(&owner, SYMRAIL_BULK_TAKEN) == SYMRAIL_BULK_TAKEN) return false;
+    __shared__ symrail_u64 owner;
+    if (!symrail_bulk_mine(&owner)) return false;
     symrail_u32 chunk = symrail_shared_at(chunks), arrival = symrail_shared_at(arrivals);
     for (int k = 0; k < SYMRAIL_BULK_CHUNKS; k++)
         asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(arrival + 8 * k) : "memory");
@@ -78,8 +88,6 @@ static __device__ __noinline__ bool symrail_copy_bulk(symrail_u64 to, symrail_u6
     asm volatile("fence.proxy.async;" ::: "memory");
     for (int k = 0; k < SYMRAIL_BULK_CHUNKS; k++)
         asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(arrival + 8 * k) : "memory");
-    __threadfence_block();
-    atomicExch(&owner, 0u);
     return true;
 }
 
