@@ -25,7 +25,7 @@ static int64_t *take(size_t elements)
     return block;
 }
 
-static int64_t *source, *sum, *in_place, *cast, *cast_on, *gathered, *collected, *swapped, *least;
+static int64_t *source, *sum, *in_place, *cast, *cast_on, *gathered, *collected, *swapped, *least, *after;
 static double *odds, *zeros, *odd_sum, *zero_least, *bits;
 
 /* All have the same bits. */
@@ -65,6 +65,8 @@ static void calls(shmem_team_t team, size_t count)
     CHECK(shmem_int64_fcollect(team, gathered, source, few) == 0);
     CHECK(shmem_int64_min_reduce(team, least, source, count) == 0);
     CHECK(shmem_int64_broadcast(team, cast_on, least, count, other) == 0);
+    /* Others may have called, and not have yet what they hand in. */
+    CHECK(shmem_int64_sum_reduce(team, after, cast_on, count) == 0);
     CHECK(shmem_int64_alltoall(team, swapped, source, block) == 0);
     CHECK(shmem_double_sum_reduce(team, odd_sum, odds, count) == 0);
     CHECK(shmem_int64_collect(team, collected, source, mine) == 0);
@@ -80,7 +82,7 @@ static void calls(shmem_team_t team, size_t count)
         }
         CHECK(sum[i] == all);
         CHECK(in_place[i] == again);
-        CHECK(least[i] == smallest && cast_on[i] == smallest);
+        CHECK(least[i] == smallest && cast_on[i] == smallest && after[i] == (int64_t)n * smallest);
         CHECK(cast[i] == value((size_t)root, i, 0));
     }
     for (size_t pe = 0, at = 0; pe < n; pe++) {
@@ -108,6 +110,31 @@ static void broadcasts(shmem_team_t team)
     }
     for (int i = 0; i < TIMES; i++) CHECK(cast[i] == value((size_t)(i % 5 % n), (size_t)i, 2));
     CHECK(shmem_team_sync(team) == 0);
+    /* The root sends and waits for nothing, while others do something else first. */
+    static volatile long busy;
+    for (long i = 0; me && i < 2000000; i++) busy += i;
+    for (int i = 0; i < TIMES; i++) CHECK(shmem_int64_broadcast(team, &cast_on[i], &source[i], 1, 0) == 0);
+    for (int i = 0; i < TIMES; i++) CHECK(cast_on[i] == value(0, (size_t)i, 2));
+    CHECK(shmem_team_sync(team) == 0);
+}
+
+/* Blocks that are still on their way when the next ones come. */
+static void streams(shmem_team_t team)
+{
+    const size_t n = (size_t)shmem_team_n_pes(team), me = (size_t)shmem_team_my_pe(team), block = 2048;
+    const size_t times = MOST / (n * block);
+    for (size_t i = 0; i < times * n * block; i++) source[i] = value(me, i, 3);
+    CHECK(shmem_team_sync(team) == 0);
+    for (size_t k = 0, at = 0; k < times; k++, at += n * block) {
+        CHECK(shmem_int64_alltoall(team, gathered + at, source + at, block) == 0);
+        /* A source is the caller's again. */
+        for (size_t i = 0; i < n * block; i++) source[at + i] = -1;
+    }
+    for (size_t k = 0; k < times; k++)
+        for (size_t pe = 0; pe < n; pe++)
+            for (size_t i = 0; i < block; i++)
+                CHECK(gathered[(k * n + pe) * block + i] == value(pe, (k * n + me) * block + i, 3));
+    CHECK(shmem_team_sync(team) == 0);
 }
 
 static void all_calls(shmem_team_t team, int step)
@@ -115,6 +142,7 @@ static void all_calls(shmem_team_t team, int step)
     if (team == SHMEM_TEAM_INVALID) return;
     for (int i = 0; i < COUNT_OF_COUNTS; i += step) calls(team, COUNTS[i]);
     broadcasts(team);
+    for (int i = 0; i < 5; i++) streams(team);
 }
 
 int main(void)
@@ -123,6 +151,7 @@ int main(void)
     const int n = shmem_n_pes();
     const size_t together = (size_t)n * MOST_GATHERED + 64;
     source = take(MOST), sum = take(MOST), in_place = take(MOST), cast = take(MOST), cast_on = take(MOST), least = take(MOST);
+    after = take(MOST);
     gathered = take(together), collected = take(together), swapped = take(together);
     odds = (double *)take(MOST), zeros = (double *)take(MOST), odd_sum = (double *)take(MOST), zero_least = (double *)take(MOST);
     bits = (double *)take((size_t)n);
