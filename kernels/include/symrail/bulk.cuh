@@ -43,51 +43,59 @@ SYMRAIL_DEVICE void symrail_bulk_store(symrail_u64 to, symrail_u32 chunk, symrai
 }
 SYMRAIL_DEVICE size_t symrail_bulk_part(size_t left) { return left < SYMRAIL_BULK_CHUNK ? left : SYMRAIL_BULK_CHUNK; }
 
-/* Whether the block's chunks are this thread's: they are the first one's that asks, as long as the block lives. Shared memory holds
- * anything at the start, also what an earlier block has left; so the owner says which grid and block it is of. */
-SYMRAIL_DEVICE bool symrail_bulk_mine(symrail_u64* owner) {
+/* The chunks of a block, and what tells that each has come. They are the first thread's that asks, as long as the block lives. */
+struct __align__(128) symrail_bulk {
+    unsigned char chunks[SYMRAIL_BULK_BYTES];
+    symrail_u64 arrivals[SYMRAIL_BULK_CHUNKS];
+    symrail_u64 owner;
+    /* Chunks that have been used so far. */
+    symrail_u32 laps;
+};
+
+/* Whether the chunks are this thread's. Shared memory holds anything at the start, also what an earlier block has left; so the
+ * owner says which grid and block it is of. */
+SYMRAIL_DEVICE bool symrail_bulk_mine(symrail_bulk& bulk) {
     symrail_u64 grid, block = blockIdx.x + (symrail_u64)gridDim.x * (blockIdx.y + (symrail_u64)gridDim.y * blockIdx.z);
     asm("mov.u64 %0, %%gridid;" : "=l"(grid));
     symrail_u32 thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
     symrail_u64 me = grid << 42 | (block & 0xffffffffull) << 10 | thread;
-    symrail_u64 now = atomicCAS(owner, me, me);
+    symrail_u64 now = atomicCAS(&bulk.owner, me, me);
     if ((now ^ me) >> 10 == 0) return now == me;
-    return atomicCAS(owner, now, me) == now;
+    if (atomicCAS(&bulk.owner, now, me) != now) return false;
+    for (int k = 0; k < SYMRAIL_BULK_CHUNKS; k++)
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(symrail_shared_at(bulk.arrivals + k)) : "memory");
+    bulk.laps = 0;
+    return true;
 }
 
 /* Copies a multiple of 16 bytes between aligned addresses; all of it is written when this returns. False, and nothing
  * done, where the chunks are another thread's. */
 static __device__ __noinline__ bool symrail_copy_bulk(symrail_u64 to, symrail_u64 from, size_t bytes) {
-    __shared__ __align__(128) unsigned char chunks[SYMRAIL_BULK_BYTES];
-    __shared__ symrail_u64 arrivals[SYMRAIL_BULK_CHUNKS];
-    __shared__ symrail_u64 owner;
-    if (!symrail_bulk_mine(&owner)) return false;
-    symrail_u32 chunk = symrail_shared_at(chunks), arrival = symrail_shared_at(arrivals);
-    for (int k = 0; k < SYMRAIL_BULK_CHUNKS; k++)
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(arrival + 8 * k) : "memory");
-    /* The copy unit sees the barriers, and what this thread has written to the source. */
+    __shared__ symrail_bulk bulk;
+    if (!symrail_bulk_mine(bulk)) return false;
+    symrail_u32 chunks = symrail_shared_at(bulk.chunks), arrivals = symrail_shared_at(bulk.arrivals);
+    /* The copy unit sees what tells of arrivals, and what this thread has written to the source. */
     asm volatile("fence.proxy.async;" ::: "memory");
+    symrail_u32 lap = bulk.laps, asking = lap;
     size_t asked = 0;
-    symrail_u32 lap = 0;
     for (size_t done = 0; done < bytes; lap++) {
-        while (asked < bytes && asked < done + SYMRAIL_BULK_AHEAD * SYMRAIL_BULK_CHUNK) {
-            symrail_u32 k = (symrail_u32)(asked / SYMRAIL_BULK_CHUNK) % SYMRAIL_BULK_CHUNKS;
+        for (; asked < bytes && asked < done + SYMRAIL_BULK_AHEAD * SYMRAIL_BULK_CHUNK; asking++) {
+            symrail_u32 k = asking % SYMRAIL_BULK_CHUNKS;
             /* What was in the chunk before has left it: only the last stores may still be reading theirs. */
             asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(SYMRAIL_BULK_CHUNKS - SYMRAIL_BULK_AHEAD) : "memory");
             size_t part = symrail_bulk_part(bytes - asked);
-            symrail_bulk_load(chunk + k * SYMRAIL_BULK_CHUNK, from + asked, (symrail_u32)part, arrival + 8 * k);
+            symrail_bulk_load(chunks + k * SYMRAIL_BULK_CHUNK, from + asked, (symrail_u32)part, arrivals + 8 * k);
             asked += part;
         }
         symrail_u32 k = lap % SYMRAIL_BULK_CHUNKS;
         size_t part = symrail_bulk_part(bytes - done);
-        symrail_bulk_loaded(arrival + 8 * k, lap / SYMRAIL_BULK_CHUNKS & 1u);
-        symrail_bulk_store(to + done, chunk + k * SYMRAIL_BULK_CHUNK, (symrail_u32)part);
+        symrail_bulk_loaded(arrivals + 8 * k, lap / SYMRAIL_BULK_CHUNKS & 1u);
+        symrail_bulk_store(to + done, chunks + k * SYMRAIL_BULK_CHUNK, (symrail_u32)part);
         done += part;
     }
+    bulk.laps = lap;
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
     asm volatile("fence.proxy.async;" ::: "memory");
-    for (int k = 0; k < SYMRAIL_BULK_CHUNKS; k++)
-        asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(arrival + 8 * k) : "memory");
     return true;
 }
 
