@@ -20,7 +20,8 @@ build() {
   done
 }
 
-export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 CUDA_MODULE_LOADING=EAGER
+# As many queues as there may be, so that no copy comes to stand behind a kernel of another stream that waits for it.
+export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 CUDA_MODULE_LOADING=EAGER CUDA_DEVICE_MAX_CONNECTIONS=32
 failed=0
 
 # Runs a case under a time limit, and remembers if it fails.

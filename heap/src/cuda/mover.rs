@@ -16,25 +16,11 @@ use super::pinned::PinnedBuffer;
 use super::rdma::NicWrites;
 use crate::mover::{Between, Copy, Moved, Mover};
 
-/// What a lane copies.
-enum Work {
-    Window(Copy),
-    Between(Between),
-}
-
 /// One stream, and what is under way on it.
 struct Lane {
     stream: CUstream,
     /// In order: the event that follows copies, and those copies' tickets.
     under_way: VecDeque<(CUevent, u64)>,
-    /// What the stream has no room for, in order.
-    waiting: VecDeque<(Work, u64)>,
-}
-
-impl Lane {
-    fn pending(&self) -> usize {
-        self.under_way.len() + self.waiting.len()
-    }
 }
 
 /// A [`Mover`] for the memory of one GPU.
@@ -51,19 +37,15 @@ pub struct CudaMover {
     must_ask: bool,
 }
 
-// SAFETY: streams and events may be used from any thread that has made the context its current one, which every call does; the
-// pointers of copies that wait are in the window.
+// SAFETY: streams and events may be used from any thread that has made the context its current one, which every call does.
 unsafe impl Send for CudaMover {}
 
 /// Two streams between GPUs keep a link busy while the driver begins the next copy.
 const LANES: usize = 4;
 const FIRST_BETWEEN: usize = 2;
 
-/// Copies that a stream is given at a time. With some hundreds the driver lets the thread that brings more sleep, for the time of
-/// many copies.
-const DEPTH: usize = 64;
-/// Events made at the start, so that none has to be made later.
-const EVENTS: usize = LANES * DEPTH;
+/// Events made at the start: more than the window's chunks, so that none has to be made later.
+const EVENTS: usize = 1024;
 
 impl CudaMover {
     /// A mover with a window of `window` bytes.
@@ -148,26 +130,13 @@ impl CudaMover {
         Ok(())
     }
 
-    /// Starts a copy on a lane, or lets it wait until there is room.
-    fn begin(&mut self, lane: usize, work: Work, ticket: u64) -> Result<(), String> {
-        if self.lanes[lane].pending() >= DEPTH {
-            self.lanes[lane].waiting.push_back((work, ticket));
-            return Ok(());
-        }
-        self.launch(lane, &work, ticket).map_err(|error| error.to_string())
-    }
-
-    /// Starts a copy, and an event behind it.
-    fn launch(&mut self, lane: usize, work: &Work, ticket: u64) -> Result<()> {
+    /// Starts a copy on a lane, and an event behind it.
+    fn begin(&mut self, lane: usize, ticket: u64, start: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.gpu.bind()?;
         let event = self.event()?;
         let stream = self.lanes[lane].stream;
-        let begun = match *work {
-            Work::Window(copy) => self.copy(copy),
-            Work::Between(copy) => self.copy_between(lane, copy),
-        };
         // SAFETY: our own event and stream.
-        let begun = begun.and_then(|()| unsafe { cuda!(self.gpu.ordinal(), cuEventRecord(event, stream)) });
+        let begun = start(self).and_then(|()| unsafe { cuda!(self.gpu.ordinal(), cuEventRecord(event, stream)) });
         match begun {
             Ok(()) => self.lanes[lane].under_way.push_back((event, ticket)),
             Err(_) => self.events.push(event),
@@ -186,7 +155,7 @@ fn lane(gpu: &Arc<Gpu>) -> Result<Lane> {
         cuda!(gpu.ordinal(), cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest))?;
         cuda!(gpu.ordinal(), cuStreamCreateWithPriority(&raw mut stream, flags, greatest))?;
     }
-    Ok(Lane { stream, under_way: VecDeque::with_capacity(DEPTH), waiting: VecDeque::new() })
+    Ok(Lane { stream, under_way: VecDeque::with_capacity(EVENTS) })
 }
 
 impl Mover for CudaMover {
@@ -195,7 +164,8 @@ impl Mover for CudaMover {
     }
 
     unsafe fn start(&mut self, copy: Copy, ticket: u64) -> Result<(), String> {
-        self.begin(usize::from(copy.to_memory), Work::Window(copy), ticket)
+        let lane = usize::from(copy.to_memory);
+        self.begin(lane, ticket, |mover| mover.copy(copy)).map_err(|error| error.to_string())
     }
 
     fn meet(&mut self, peers: &[usize]) -> Result<(), String> {
@@ -206,7 +176,7 @@ impl Mover for CudaMover {
     unsafe fn start_between(&mut self, copy: Between, ticket: u64) -> Result<(), String> {
         let lane = self.next;
         self.next = if lane + 1 == LANES { FIRST_BETWEEN } else { lane + 1 };
-        self.begin(lane, Work::Between(copy), ticket)
+        self.begin(lane, ticket, |mover| mover.copy_between(lane, copy)).map_err(|error| error.to_string())
     }
 
     fn see_writes(&mut self) {
@@ -222,37 +192,29 @@ impl Mover for CudaMover {
             return 0;
         }
         let mut count = 0;
-        for lane in 0..LANES {
-            while let Some(&(event, ticket)) = self.lanes[lane].under_way.front() {
+        for lane in &mut self.lanes {
+            while let Some(&(event, ticket)) = lane.under_way.front() {
                 // SAFETY: our own event, which was recorded.
                 let answer = unsafe { sys::cuEventQuery(event) };
                 if answer == CUresult::CUDA_ERROR_NOT_READY {
                     break;
                 }
                 let result = super::error::check(self.gpu.ordinal(), "cuEventQuery", answer);
-                self.lanes[lane].under_way.pop_front();
+                lane.under_way.pop_front();
                 self.events.push(event);
                 ended(Moved { ticket, result: result.map_err(|error| error.to_string()) });
                 count += 1;
-            }
-            while self.lanes[lane].under_way.len() < DEPTH
-                && let Some((work, ticket)) = self.lanes[lane].waiting.pop_front()
-            {
-                if let Err(error) = self.launch(lane, &work, ticket) {
-                    ended(Moved { ticket, result: Err(error.to_string()) });
-                    count += 1;
-                }
             }
         }
         count
     }
 
     fn pending(&self) -> usize {
-        self.lanes.iter().map(Lane::pending).sum()
+        self.lanes.iter().map(|lane| lane.under_way.len()).sum()
     }
 
     fn writing(&self) -> usize {
-        self.lanes[1].pending()
+        self.lanes[1].under_way.len()
     }
 }
 

@@ -102,7 +102,7 @@ impl Runtime {
         let base = (base, view.base);
         let everybody = self.everybody();
         let shared = self.staged.as_ref().and_then(|staged| staged.shared());
-        let engine_from = engine_from(&self.settings, view.in_gpus, direct);
+        let engine_from = engine_from(&self.settings, view.in_gpus);
         // Where kernels do everything themselves there is nothing to look for in channels.
         let watched = !direct || engine_from.is_some();
         let parts = DeviceParts {
@@ -142,15 +142,9 @@ impl Runtime {
     }
 }
 
-/// Bytes from which on kernels have copy engines copy to and from peers whose heaps their GPU has mapped; `None`: never. That takes the
-/// proxy thread, which watches channels for this alone (`direct`: kernels reach everything themselves) only if told to.
-fn engine_from(settings: &Settings, in_gpus: bool, direct: bool) -> Option<u64> {
-    let engine = match settings.device_copy {
-        DeviceCopy::Auto => !direct,
-        DeviceCopy::Kernel => false,
-        DeviceCopy::Engine => true,
-    };
-    (engine && in_gpus).then_some(settings.device_copy_threshold as u64)
+/// Bytes from which on kernels have copy engines copy to and from peers whose heaps their GPU has mapped; `None`: never.
+fn engine_from(settings: &Settings, in_gpus: bool) -> Option<u64> {
+    (settings.device_copy == DeviceCopy::Engine && in_gpus).then_some(settings.device_copy_threshold as u64)
 }
 
 fn unreachable_heap(by: &str) -> Error {
@@ -248,18 +242,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copy_engines_are_taken_where_channels_are_watched_or_somebody_asks() {
+    fn copy_engines_are_taken_where_somebody_asks_and_the_heap_is_in_gpus() {
         let mut settings = Settings::default();
         settings.device_copy_threshold = 4096;
-        for (choice, in_gpus, direct, expected) in [
-            (DeviceCopy::Auto, true, false, Some(4096)),
-            (DeviceCopy::Auto, true, true, None),
-            (DeviceCopy::Engine, true, true, Some(4096)),
-            (DeviceCopy::Engine, false, false, None),
-            (DeviceCopy::Kernel, true, false, None),
+        for (choice, in_gpus, expected) in [
+            (DeviceCopy::Engine, true, Some(4096)),
+            (DeviceCopy::Engine, false, None),
+            (DeviceCopy::Kernel, true, None),
         ] {
             settings.device_copy = choice;
-            assert_eq!(engine_from(&settings, in_gpus, direct), expected, "{choice} {in_gpus} {direct}");
+            assert_eq!(engine_from(&settings, in_gpus), expected, "{choice} {in_gpus}");
         }
     }
 }

@@ -35,7 +35,7 @@ words!(IbMode: "auto" => Auto, "rdma-atomics" => RdmaAtomics, "write-with-imm" =
 words!(AddrFamily: "ipv4" => Ipv4, "ipv6" => Ipv6);
 words!(HeapKind: "host" => Host, "pinned" => Pinned, "device" => Device, "guarded" => Guarded);
 words!(GpuDirect: "auto" => Auto, "on" => On, "off" => Off);
-words!(DeviceCopy: "auto" => Auto, "kernel" => Kernel, "engine" => Engine);
+words!(DeviceCopy: "kernel" => Kernel, "engine" => Engine);
 words!(BootstrapKind: "auto" => Auto, "launcher" => Launcher, "pmix" => Pmix, "uid" => Uid);
 words!(ProxyPoll: "spin" => Spin, "adaptive" => Adaptive);
 
@@ -128,8 +128,6 @@ pub enum GpuDirect {
 /// Who does large copies of kernels to and from memory of peers that their GPU has mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceCopy {
-    /// Copy engines, where the proxy thread watches channels in any case; else kernels.
-    Auto,
     /// The kernel's own loads and stores.
     Kernel,
     /// Copy engines, wherever the heap is in GPUs' memory.

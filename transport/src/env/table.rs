@@ -70,7 +70,7 @@ pub const VARIABLES: &[Variable] = &[
     variable!("HEAP_SIZE", heap_size, Size<65536>, "The symmetric heap's size on each PE."),
     variable!("HEAP_KIND", heap_kind, OneOf<HeapKind>, "What memory the symmetric heap is made of. Pinned: host memory, all of it registered with a GPU; device: a GPU's memory. It is the GPU that is current, else the one with the PE's number. Guarded is for tests."),
     variable!("GPUDIRECT", gpudirect, OneOf<GpuDirect>, "Whether NICs read and write a heap in a GPU's memory themselves; auto lets them where those of all PEs can, and else stages."),
-    variable!("DEVICE_COPY", device_copy, OneOf<DeviceCopy>, "Who does kernels' large puts and gets between GPUs that map each other's heaps: their own loads and stores, or copy engines, which the proxy starts; auto takes those where some PE is not mapped, so that the proxy thread watches channels in any case."),
+    variable!("DEVICE_COPY", device_copy, OneOf<DeviceCopy>, "Who does kernels' large puts and gets between GPUs that map each other's heaps: their own loads and stores, or copy engines, which the proxy starts. Engines are several times as fast for a block that copies alone, and far slower where several do."),
     variable!("DEVICE_COPY_THRESHOLD", device_copy_threshold, Size<1>, "The size from which copy engines do them."),
     variable!("DISABLE_P2P", disable_p2p, Switch, "Sends everything over the wire, even between PEs that could map each other's memory."),
     variable!("FAKE_HOST", fake_host, Maybe<Name>, "A host name to take part under: PEs with different names count as being on different hosts."),
