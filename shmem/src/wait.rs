@@ -118,11 +118,9 @@ impl Runtime {
         holds
     }
 
-    /// Makes progress once, for loops that test.
-    pub fn progress(&self) {
-        if let Some(via) = self.operations().via_if_any() {
-            via.wait_for_memory().drive();
-        }
+    /// Makes progress once, for loops that test. Whether there was any.
+    pub fn progress(&self) -> bool {
+        self.operations().via_if_any().is_some_and(|via| via.wait_for_memory().drive())
     }
 
     /// Waits until `done` gives something. `among` is everybody without whom that may never be: who tells this PE may itself wait
@@ -149,7 +147,9 @@ impl Runtime {
                 return Ok(found);
             }
             match &mut wait {
-                Some(wait) => wait.drive(),
+                Some(wait) => {
+                    wait.drive();
+                }
                 None if polls < YIELDS => std::thread::yield_now(),
                 None => std::thread::sleep(NAP),
             }

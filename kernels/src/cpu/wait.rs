@@ -114,7 +114,7 @@ fn load<T: AmoWord>(address: *mut u8) -> T {
     })
 }
 
-/// One wait: spins, then yields, then sleeps, lends the thread to the engine all the while, and ends in time.
+/// One wait: spins, then yields, lending the thread to the engine all the while, then sleeps; and ends in time.
 pub(super) struct Waiter<'a> {
     view: &'a DeviceView,
     rounds: u32,
@@ -138,7 +138,8 @@ impl<'a> Waiter<'a> {
                 return false;
             }
         }
-        if (parts.progress)() {
+        // Who sleeps leaves the engine to the proxy thread, which else would take it for driven.
+        if self.idle < YIELDS && (parts.progress)() {
             self.idle = 0;
             return true;
         }

@@ -59,10 +59,7 @@ impl From<DeviceError> for Error {
 
 fn view(runtime: &Arc<Runtime>) -> Result<DeviceView> {
     let driver = Arc::clone(runtime);
-    let parts = runtime.cpu_device_parts(Arc::new(move || {
-        driver.progress();
-        false
-    }));
+    let parts = runtime.cpu_device_parts(Arc::new(move || driver.progress()));
     // SAFETY: the bases are those of the runtime's mappings, which live as long as it, and the view holds the runtime.
     Ok(unsafe { DeviceView::new(parts) }?)
 }

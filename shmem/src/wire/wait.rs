@@ -68,13 +68,12 @@ impl<'a> Wait<'a> {
         }
     }
 
-    /// Drives the endpoints, or lets others.
-    pub fn drive(&mut self) {
+    /// Drives the endpoints, or lets others. Whether anything has come forward.
+    pub fn drive(&mut self) -> bool {
         if self.naps {
             let waited = self.idle_since.map_or(PATIENCE, |since| since.elapsed());
             std::thread::sleep((waited / PART).min(LONGEST_NAP));
-            self.via.poll_host(true);
-            return;
+            return self.via.poll_host(true) > 0;
         }
         self.polls = self.polls.wrapping_add(1);
         let look = self.polls.is_multiple_of(POLLS_PER_LOOK);
@@ -82,11 +81,13 @@ impl<'a> Wait<'a> {
             self.via.wire().poll_contexts();
         }
         let turn = self.turn.get_or_insert_with(|| self.via.wire().driver.wait_turn());
-        if turn.poll() + self.via.poll_host(look) > 0 {
+        let moved = turn.poll() + self.via.poll_host(look) > 0;
+        if moved {
             self.idle_since = None;
         } else if look {
             self.look_at_clock();
         }
+        moved
     }
 
     fn look_at_clock(&mut self) {
