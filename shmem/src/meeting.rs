@@ -112,6 +112,7 @@ mod tests {
     use symrail_transport::Pe;
 
     use super::*;
+    use crate::team::shapes;
 
     /// Takes all PEs of a group through a meeting. Returns how many flags were set on other hosts.
     fn meet(pes: &[Pe], hosts: &[Pe], group_of: impl Fn(Pe) -> Group) -> usize {
@@ -155,18 +156,13 @@ mod tests {
     #[test]
     fn all_hear_from_all_wherever_they_are() {
         for n in 1..=20u32 {
-            for of_a_host in 1..=n {
-                // In blocks, and in turn.
-                let blocks: Vec<Pe> = (0..n).map(|pe| pe / of_a_host * of_a_host).collect();
-                let in_turn: Vec<Pe> = (0..n).map(|pe| pe % of_a_host).collect();
-                for hosts in [blocks, in_turn] {
-                    let pes: Vec<Pe> = (0..n).collect();
-                    meet(&pes, &hosts, |pe| Group::world(pe, n));
-                    let odd: Vec<Pe> = (1..n).step_by(2).collect();
-                    meet(&odd, &hosts, |pe| Group::new(1, 2, odd.len() as i64, pe, n).unwrap());
-                    let back: Vec<Pe> = (0..n).rev().collect();
-                    meet(&back, &hosts, |pe| Group::new((n - 1).into(), -1, n.into(), pe, n).unwrap());
-                }
+            for (_, hosts) in shapes(n) {
+                let pes: Vec<Pe> = (0..n).collect();
+                meet(&pes, &hosts, |pe| Group::world(pe, n));
+                let odd: Vec<Pe> = (1..n).step_by(2).collect();
+                meet(&odd, &hosts, |pe| Group::new(1, 2, odd.len() as i64, pe, n).unwrap());
+                let back: Vec<Pe> = (0..n).rev().collect();
+                meet(&back, &hosts, |pe| Group::new((n - 1).into(), -1, n.into(), pe, n).unwrap());
             }
         }
     }

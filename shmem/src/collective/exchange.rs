@@ -219,6 +219,7 @@ mod tests {
 
     use super::*;
     use crate::team::Group;
+    use crate::team::shapes;
 
     /// What is under way: from whom and where, to whom and where, how it was when it was sent, and its stamp.
     struct Message {
@@ -323,15 +324,11 @@ mod tests {
     fn doubling_combines_all_alike_wherever_they_are() {
         for n in 1..=13u32 {
             let all: Vec<u32> = (0..n).collect();
-            for of_a_host in 1..=n {
-                let blocks: Vec<u32> = all.iter().map(|pe| pe / of_a_host * of_a_host).collect();
-                let in_turn: Vec<u32> = all.iter().map(|pe| pe % of_a_host).collect();
-                for homes in [blocks, in_turn] {
-                    let hosts = |pe: u32| Hosts::new(Group::world(pe, n), &homes);
-                    let (count, seed) = (2, u64::from(n * of_a_host));
-                    let room = doubling_slots(&hosts(0)) * count;
-                    exchange(&all, count, room, seed, |pe| Plan::doubling(&hosts(pe), count));
-                }
+            for (of_a_host, homes) in shapes(n) {
+                let hosts = |pe: u32| Hosts::new(Group::world(pe, n), &homes);
+                let (count, seed) = (2, u64::from(n * of_a_host));
+                let room = doubling_slots(&hosts(0)) * count;
+                exchange(&all, count, room, seed, |pe| Plan::doubling(&hosts(pe), count));
             }
         }
     }

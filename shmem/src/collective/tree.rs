@@ -39,6 +39,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::team::Group;
+    use crate::team::shapes;
 
     /// Sends from `root` to all. Returns how many messages leave a host, and how many follow one another.
     fn broadcast(hosts: &[u32], root: u32) -> (usize, usize) {
@@ -62,14 +63,10 @@ mod tests {
     #[test]
     fn all_get_it_once_and_each_host_once() {
         for n in 1..=20u32 {
-            for of_a_host in 1..=n {
-                let blocks: Vec<u32> = (0..n).map(|pe| pe / of_a_host * of_a_host).collect();
-                let in_turn: Vec<u32> = (0..n).map(|pe| pe % of_a_host).collect();
-                for hosts in [blocks, in_turn] {
-                    let count = hosts.iter().collect::<std::collections::BTreeSet<_>>().len();
-                    for root in 0..n {
-                        assert_eq!(broadcast(&hosts, root).0, count - 1, "{n} PEs on {hosts:?}");
-                    }
+            for (_, hosts) in shapes(n) {
+                let count = hosts.iter().collect::<std::collections::BTreeSet<_>>().len();
+                for root in 0..n {
+                    assert_eq!(broadcast(&hosts, root).0, count - 1, "{n} PEs on {hosts:?}");
                 }
             }
         }

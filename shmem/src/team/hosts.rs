@@ -108,6 +108,16 @@ impl Hosts {
     }
 }
 
+/// Tables of `n` PEs' hosts, in blocks and in turn, with so many PEs a host.
+#[cfg(test)]
+pub(crate) fn shapes(n: u32) -> impl Iterator<Item = (u32, Vec<Pe>)> {
+    (1..=n).flat_map(move |of_a_host| {
+        let blocks = (0..n).map(|pe| pe / of_a_host * of_a_host).collect();
+        let in_turn = (0..n).map(|pe| pe % of_a_host).collect();
+        [(of_a_host, blocks), (of_a_host, in_turn)]
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

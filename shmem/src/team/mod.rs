@@ -24,6 +24,8 @@ pub use area::MAX_TEAMS;
 pub(crate) use area::{Area, TICKETS};
 pub use group::Group;
 pub(crate) use hosts::Hosts;
+#[cfg(test)]
+pub(crate) use hosts::shapes;
 
 use crate::collective::Reduction;
 use crate::collective::same_call::{self, Call};
@@ -165,24 +167,25 @@ impl<'rt> Team<'rt> {
 
     /// Waits for all of the team's PEs.
     pub(crate) fn sync_flags(&self) -> Result<()> {
-        let count = {
-            let mut progress = lock(&self.progress);
-            progress.syncs += 1;
-            progress.syncs
-        };
-        let members = (self.group, &self.plan);
-        self.runtime.meet("a team's barrier", members, (self.area.flags(), count), false).map(drop)
+        self.meet_by("a team's barrier", &self.plan, self.area.flags(), |progress| &mut progress.syncs)
     }
 
     /// Waits for those of the team's PEs that are on this PE's host.
     pub(crate) fn sync_host(&self) -> Result<()> {
+        self.meet_by("a team's collective", &self.host_plan, self.area.host_flags(), |progress| {
+            &mut progress.host_syncs
+        })
+    }
+
+    /// Meets by a plan, its flags and the count of its meetings.
+    fn meet_by(&self, what: &'static str, plan: &Plan, flags: u64, count: fn(&mut Progress) -> &mut u64) -> Result<()> {
         let count = {
             let mut progress = lock(&self.progress);
-            progress.host_syncs += 1;
-            progress.host_syncs
+            let count = count(&mut progress);
+            *count += 1;
+            *count
         };
-        let members = (self.group, &self.host_plan);
-        self.runtime.meet("a team's collective", members, (self.area.host_flags(), count), false).map(drop)
+        self.runtime.meet(what, (self.group, plan), (flags, count), false).map(drop)
     }
 
     /// The number of the next turn in the team's room. Who is in a turn has heard from everybody in the one before.
