@@ -62,21 +62,19 @@ struct symrail_mail {
         }
     }
 
-    /* Writes what has come, each behind the one before. Whether there was any; `seen` is what `word` has now, if that was written. */
-    SYMRAIL_WAITER_FN bool take(const symrail_letters& letters, symrail_u64 word, symrail_u64& seen) {
-        bool any = false;
+    /* Writes what has come, each behind the one before. `seen` is what `word` has now, if that was written. */
+    SYMRAIL_WAITER_FN void take(const symrail_letters& letters, symrail_u64 word, symrail_u64& seen) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const symrail_u64* w = letters.w + 4 * i;
             symrail_u64 expected = next(1);
             if ((w[1] & SYMRAIL_MAIL_POSITION) != expected || (w[3] & SYMRAIL_MAIL_POSITION) != expected) break;
-            if (any) __threadfence();
+            if (i != 0) __threadfence();
             write(w[0], w[2], (symrail_u32)(w[1] >> SYMRAIL_MAIL_SIZE_SHIFT));
             if (w[0] == word) seen = w[2];
             position = expected;
-            untold = any = true;
+            untold = true;
         }
-        return any;
     }
 
     /* All of it at once, for who does not mind how long it takes. */
