@@ -18,8 +18,6 @@ pub enum Operation {
     Amo,
     /// A put that updates a signal word once its data is visible.
     PutSignal,
-    /// A message to the peer's target agent.
-    Message,
     /// Waiting until everything issued has been delivered.
     Quiet,
 }
@@ -31,7 +29,6 @@ impl fmt::Display for Operation {
             Operation::Get => "get",
             Operation::Amo => "amo",
             Operation::PutSignal => "put_signal",
-            Operation::Message => "message",
             Operation::Quiet => "quiet",
         })
     }
@@ -43,7 +40,7 @@ impl fmt::Display for Operation {
 /// adds that and makes it an [`Error`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The provider's error number (positive; `FI_E*` or `IBV_WC_*`).
+    /// The provider's error number (positive; `FI_E*` or `IBV_WC_*`), an errno, or what a target's agent calls its refusal.
     pub code: i32,
     /// The provider's own words for it.
     pub text: String,

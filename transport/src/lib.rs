@@ -1,7 +1,34 @@
-//! The wire.
+//! The wire: rails, endpoints over several of them, and what all above has to know of NICs.
+//!
+//! # Invariants
+//! - A rail, and so an endpoint, is driven by one thread at a time.
+//! - What completes is delivered: visible in the target's memory.
+//! - What a peer sends is checked before memory is touched, in release builds.
+//! - Nothing here knows of heaps, teams or kernels: memory is segments, which somebody else has laid out.
+//!
+//! # Where to start
+//! [`rail`] is the contract of backends, [`endpoint`] the way of an operation.
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`rail`] | one NIC, opened: single work requests, and what became of them |
+//! | [`device`] | memory of devices, as rails get to know it |
+//! | [`ofi`], [`verbs`] | rails by libfabric and by ibverbs |
+//! | [`mock`] | rails that misbehave on purpose |
+//! | [`backend`] | which of them are opened for a PE |
+//! | [`topology`] | which NICs are near which cores and GPUs |
+//! | [`endpoint`] | operations over several rails: order, stripes, completion, failover |
+//! | [`segment`] | cutting an operation into work requests |
+//! | [`region`] | where symmetric memory lies, and everybody's keys to it |
+//! | [`wire`] | messages between endpoints and target agents |
+//! | [`amo`] | atomic operations, and how a CPU applies one |
+//! | [`env`](mod@env) | the environment, in one typed table |
+//! | [`error`], [`pe`] | what can go wrong; numbers of PEs |
+
 pub mod amo;
 pub mod backend;
 mod bounce;
+pub mod device;
 pub mod endpoint;
 pub mod env;
 pub mod error;

@@ -12,10 +12,11 @@
 //!   (so its length is at most [`RailCaps::inject`]); a failure of it is reported as [`RailSink::broken`].
 //! - `done` for a write that asked for [`Notify::Delivered`] means that the bytes are visible in the target's memory.
 
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::RawFd;
 
 use crate::amo::{AmoOp, AmoType};
-use crate::error::{Error, Fault, Result};
+use crate::device::{DeviceMemory, unreached};
+use crate::error::{Fault, Result};
 
 /// Chosen by the poster, handed back with the completion.
 pub type OpId = u64;
@@ -48,32 +49,6 @@ impl LocalKey {
     pub fn is_device(self) -> bool {
         self.0 & Self::DEVICE != 0
     }
-}
-
-/// Memory that the CPU does not touch, as rails may get to know it.
-#[derive(Debug, Clone, Copy)]
-pub struct DeviceMemory<'a> {
-    /// Its first byte, as its device names it.
-    pub base: *mut u8,
-    /// Its length in bytes.
-    pub len: usize,
-    /// By what else a NIC may find it.
-    pub export: Export<'a>,
-}
-
-/// How memory of a device is handed to NICs.
-#[derive(Debug, Clone, Copy)]
-pub enum Export<'a> {
-    /// It is in a GPU.
-    Gpu {
-        /// CUDA's number of the GPU.
-        ordinal: i32,
-        /// All of it as a dmabuf, which may be closed when it has been registered. Without one its address may mean
-        /// something to the kernel, by the vendor's peer-memory module.
-        dmabuf: Option<BorrowedFd<'a>>,
-    },
-    /// By another address of the same bytes, which the CPU does reach: memory that stands in for a device's.
-    Mapping(*mut u8),
 }
 
 /// Local memory of a work request.
@@ -116,6 +91,24 @@ pub struct WriteOptions {
     pub immediate: Option<u32>,
     /// More work requests follow at once: the rail may delay the doorbell until one without it.
     pub more: bool,
+}
+
+/// A part of a work request that moves several.
+#[derive(Debug, Clone, Copy)]
+pub struct Piece {
+    /// Where its bytes are here.
+    pub local: LocalBuf,
+    /// Where they are at the target.
+    pub remote: RemoteBuf,
+}
+
+/// Which way a work request of several pieces moves them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pieces {
+    /// To the target; what the completion means.
+    Written(Notify),
+    /// From the target.
+    Read,
 }
 
 /// An atomic that the NIC or provider itself performs at the target.
@@ -177,10 +170,14 @@ pub struct RailCaps {
     pub max_rma: usize,
     /// Largest write or message that can be posted without a completion, in bytes.
     pub inject: usize,
+    /// Most pieces of [`Rail::move_pieces`]; 1 where that does not exist, or is worth nothing.
+    pub pieces: usize,
     /// Largest message in bytes.
     pub max_send: usize,
     /// Work requests that may be outstanding.
     pub queue_depth: usize,
+    /// Bytes of writes that ask for delivery beyond which it is better not to begin another one to the same destination.
+    pub window: u64,
     /// Ordering guarantees.
     pub order: Order,
     /// Local buffers must be registered.
@@ -209,15 +206,6 @@ pub trait RailSink {
     fn broken(&mut self, fault: Fault);
     /// The port has gone down: see [`Rail::port_down`].
     fn port_down(&mut self) {}
-}
-
-/// What a rail says that does not reach devices' memory.
-pub(crate) fn unreached(caps: &RailCaps, bytes: usize) -> Error {
-    Error::Unsupported {
-        what: format!("{bytes} bytes of a device's memory, reached by the NIC itself,"),
-        by: format!("rail {} ({})", caps.name, caps.provider),
-        remedy: "let it be staged (SYMRAIL_GPUDIRECT=off)".into(),
-    }
 }
 
 /// One rail of one endpoint. See the module for its contract.
@@ -252,7 +240,7 @@ pub trait Rail: Send {
     /// As for [`Rail::register`].
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where rails of this kind, or this device's memory, do not permit it; what the provider says.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where rails of this kind, or this device's memory, do not permit it; what the provider says.
     unsafe fn register_device(&mut self, memory: DeviceMemory<'_>, _id: u32) -> Result<Registration> {
         Err(unreached(self.caps(), memory.len))
     }
@@ -290,6 +278,18 @@ pub trait Rail: Send {
         id: OpId,
         more: bool,
     ) -> Result<(), PostError>;
+
+    /// Writes or reads several pieces, at most [`RailCaps::pieces`], of [`RailCaps::max_rma`] bytes together, as one work request.
+    ///
+    /// # Safety
+    /// As for [`Rail::write`] or [`Rail::read`], for each.
+    ///
+    /// # Errors
+    /// [`PostError`].
+    unsafe fn move_pieces(&mut self, _dest: Dest, pieces: &[Piece], _way: Pieces, _id: OpId) -> Result<(), PostError> {
+        let text = format!("rail {} moves no {} pieces at once", self.caps().name, pieces.len());
+        Err(PostError::Failed(Fault { code: libc::EOPNOTSUPP, text, retryable: false }))
+    }
 
     /// Sends a message of at most [`RailCaps::max_send`] bytes. With `id: None` the bytes are copied.
     ///

@@ -89,8 +89,8 @@ impl Regions {
         self.buffers.retain(|b| b.id != id);
     }
 
-    /// The ids of the segments and buffers that hold `ptr`.
-    pub fn buffer_at(&self, ptr: *const u8) -> Option<u32> {
+    /// The id of the registered buffer that begins at `ptr`.
+    pub fn buffer_starting_at(&self, ptr: *const u8) -> Option<u32> {
         self.buffers.iter().find(|b| b.base == ptr as usize).map(|b| b.id)
     }
 
@@ -158,18 +158,19 @@ impl Regions {
         theirs.get(at).filter(|a| offset - a.offset < a.len)
     }
 
-    /// The remote place of `offset` on `pe` over `lane`, and how many bytes follow it in its segment.
+    /// The remote place of `offset` on `pe` over `lane`, and how many bytes follow it in its segment. Its address comes from the peer,
+    /// and may be anything: what is behind a key is the rail's to check.
     #[inline]
     pub fn remote(&self, pe: Pe, lane: usize, offset: u64) -> Option<(RemoteBuf, u64)> {
         if !self.apart.is_empty() {
             let a = self.apart_at(pe, offset)?;
             let (within, place) = (offset - a.offset, a.remote.get(lane)?);
-            return Some((RemoteBuf { address: place.address + within, key: place.key }, a.len - within));
+            return Some((RemoteBuf { address: place.address.wrapping_add(within), key: place.key }, a.len - within));
         }
         let known = self.segment_of(offset)?;
         let within = offset - known.segment.offset;
         let place = known.remote.get(pe as usize * self.lanes + lane)?;
-        Some((RemoteBuf { address: place.address + within, key: place.key }, known.segment.len - within))
+        Some((RemoteBuf { address: place.address.wrapping_add(within), key: place.key }, known.segment.len - within))
     }
 
     /// This PE's address of `len` bytes at a symmetric offset, when they lie inside of one segment
@@ -328,6 +329,8 @@ mod tests {
         assert!(r.check(Operation::Put, 2, 0, 100).is_ok());
         assert!(r.check(Operation::Put, 2, 0, 101).is_err());
         assert!(r.check(Operation::Put, 1, 0, 1).is_err(), "this PE's own segments are not those of others");
+        r.learn_apart((1, 3), 0, 100, &card(u64::MAX)).unwrap();
+        assert_eq!(r.remote(1, 0, 60).map(|(p, _)| p.address), Some(59), "a peer's address may be anything");
         r.forget_apart(2, 0);
         assert!(r.check(Operation::Put, 2, 0, 1).is_err() && r.check(Operation::Put, 2, 4096, 8).is_ok());
         assert!(r.learn_apart((3, 3), 0, 1, &card(0)).is_err());

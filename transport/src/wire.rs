@@ -21,7 +21,7 @@ use crate::amo::{AmoOp, AmoType};
 use crate::pe::Pe;
 
 /// Version of everything in this module; PEs with different versions do not connect.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 5;
 
 /// Which of its PE's endpoints asks: 0 is the proxy endpoint, 1 the host endpoint, others are those of contexts.
 pub type Origin = u8;
@@ -138,7 +138,6 @@ impl Request {
     pub fn encode(&self) -> [u8; Self::SIZE] {
         let mut b = [0; Self::SIZE];
         b[0] = self.kind as u8;
-        b[1] = self.op as u8;
         b[1] = self.op as u8 | (self.ty as u8) << 3 | u8::from(self.fetch) << 6 | u8::from(self.urgent) << 7;
         b[2] = self.origin;
         b[3] = self.lane;

@@ -9,8 +9,9 @@ use std::ptr::NonNull;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use symrail_transport::device::{DeviceMemory, Export};
 use symrail_transport::env::Settings;
-use symrail_transport::rail::{DeviceMemory, Export, LocalBuf, LocalKey, Rail};
+use symrail_transport::rail::{LocalBuf, LocalKey, Rail};
 use symrail_transport::verbs::{Role, VerbsRail};
 use verbs_support::*;
 

@@ -206,8 +206,7 @@ unsafe fn put(
     source: Source,
     len: usize,
 ) -> Result<(), Failure> {
-    let (Source::Stable(ptr) | Source::Copied(ptr)) = source;
-    check_buffer(ptr, len)?;
+    check_buffer(source.ptr(), len)?;
     let to = Place::new(handle(&memory)?, at)?;
     // SAFETY: the caller's promise.
     unsafe { session(t)?.put(checked(context)?, to, source, len as u64) }?;

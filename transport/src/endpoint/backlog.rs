@@ -15,6 +15,8 @@ pub(super) struct Backlog {
     turns: VecDeque<Dest>,
     /// Ids of work requests. Kept when empty, for their memory.
     waiting: HashMap<Dest, VecDeque<u64>>,
+    /// Destinations for which work waits that no rail has refused: for company.
+    held: Vec<Dest>,
 }
 
 impl Backlog {
@@ -44,6 +46,27 @@ impl Backlog {
         ids.push_back(id);
     }
 
+    /// Adds a work request that waits for others to the same destination, and tells how many wait there.
+    pub fn hold(&mut self, dest: Dest, id: u64) -> usize {
+        if !self.is_held(dest) {
+            self.held.push(dest);
+        }
+        self.push(dest, id);
+        self.waiting.get(&dest).map_or(0, VecDeque::len)
+    }
+
+    /// Whether what waits for `dest` waits for company only.
+    #[inline]
+    pub fn is_held(&self, dest: Dest) -> bool {
+        self.held.contains(&dest)
+    }
+
+    /// From now on all that waits is to be posted.
+    #[inline]
+    pub fn hold_no_longer(&mut self) {
+        self.held.clear();
+    }
+
     /// A destination whose oldest work request is such a one.
     pub fn find(&self, such: impl Fn(u64) -> bool) -> Option<Dest> {
         let oldest = |dest: &Dest| self.waiting.get(dest).and_then(|ids| ids.front());
@@ -53,6 +76,11 @@ impl Backlog {
     /// The work request to be tried next.
     pub fn first(&self) -> Option<u64> {
         self.waiting.get(self.turns.front()?)?.front().copied()
+    }
+
+    /// All that waits for the same destination as [`Backlog::first`], that one included, in order.
+    pub fn waiting_first(&self) -> impl Iterator<Item = u64> {
+        self.turns.front().and_then(|dest| self.waiting.get(dest)).into_iter().flatten().copied()
     }
 
     /// Takes the first out. The next of its destination is tried before those of others.
@@ -67,6 +95,7 @@ impl Backlog {
     /// Takes out all that waits for `dest`, in order.
     pub fn take_all(&mut self, dest: Dest) -> VecDeque<u64> {
         self.turns.retain(|&other| other != dest);
+        self.held.retain(|&other| other != dest);
         self.waiting.remove(&dest).unwrap_or_default()
     }
 

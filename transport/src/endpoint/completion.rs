@@ -23,11 +23,15 @@ impl TargetAgent for NoAgent {
     fn request(&mut self, _lane: usize, request: &Request, _payload: &[u8]) {
         tracing::warn!(pe = request.source, "a request came to a host endpoint; dropped");
     }
+
+    fn count(&mut self, word: u64) {
+        tracing::warn!(word, "an arrival to be counted came to a host endpoint; dropped");
+    }
 }
 
 impl RailSink for Sink<'_> {
     fn done(&mut self, id: u64) {
-        let Some(&WorkRequest { work, dest, op, .. }) = self.core.work.get(id) else { return };
+        let Some(&WorkRequest { work, dest, op, next, .. }) = self.core.work.get(id) else { return };
         self.core.retire(id);
         // A message that has left says nothing about the way.
         self.core.reported(dest, self.lane, !matches!(work, Work::Send));
@@ -35,10 +39,16 @@ impl RailSink for Sink<'_> {
             self.core.port_news.push(PortNews::OtherWay { dest, instead_of, outage });
         }
         self.core.release(op);
+        if let Some(next) = next {
+            self.done(next);
+        }
     }
 
     fn failed(&mut self, id: u64, mut fault: Fault) {
-        let Some(&WorkRequest { work, dest, op, .. }) = self.core.work.get(id) else { return };
+        let Some(&WorkRequest { work, dest, op, next, .. }) = self.core.work.get(id) else { return };
+        if let Some(next) = next {
+            self.failed(next, fault.clone());
+        }
         self.core.reported(dest, self.lane, false);
         if !(matches!(work, Work::Amo { .. }) && fault.retryable) {
             return self.refused(id, fault);
@@ -67,7 +77,7 @@ impl RailSink for Sink<'_> {
     }
 
     fn immediate(&mut self, immediate: u32) {
-        tracing::debug!(immediate, "an immediate that nobody asked for");
+        self.agent.count(super::counted::word_of(immediate));
     }
 
     fn broken(&mut self, fault: Fault) {
@@ -130,9 +140,12 @@ impl Core {
         if let Some(recorder) = &mut self.recorder {
             recorder.done(id, request, self.n_pes);
         }
-        let WorkRequest { work, dest, lane, home, op, ptr, len, slot, via, .. } = *request;
+        let WorkRequest { work, dest, lane, home, op, ptr, len, slot, via, counted, .. } = *request;
         self.work.remove(id);
         let lane = usize::from(lane);
+        if counted && let Some(c) = self.connection(dest, lane) {
+            c.under_way = c.under_way.saturating_sub(len as u64);
+        }
         self.samplers[lane].done(id, &mut self.counters[lane].latency);
         match work {
             Work::Write { .. } | Work::Flag { .. } => {

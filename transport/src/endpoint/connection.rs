@@ -12,10 +12,14 @@ use crate::rail::Order;
 pub(super) struct Connection {
     /// Writes with a completion still to come; also those that were posted here first and have moved to another lane.
     pub writes: u32,
+    /// Bytes of writes under way that ask for delivery, where there is a window for them.
+    pub under_way: u64,
     /// Sequence number of the last request sent.
     pub sent: u32,
     /// Sequence number of the last request that the target applied.
     pub applied: u32,
+    /// When anything was last reported to have gone over it, in seconds.
+    pub moved: u32,
     /// When a small put last went at once, in microseconds, and behind which fence.
     pub sent_at: u32,
     pub sent_behind: u32,
@@ -98,7 +102,7 @@ mod tests {
 
     #[test]
     fn connection_state_is_small() {
-        assert!(size_of::<Connection>() <= 80, "{}", size_of::<Connection>());
+        assert!(size_of::<Connection>() <= 96, "{}", size_of::<Connection>());
         assert!(size_of::<Peer>() <= 64, "{}", size_of::<Peer>());
     }
 }

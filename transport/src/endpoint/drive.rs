@@ -131,7 +131,8 @@ impl Endpoint {
 
     /// The first error since it was last asked for, of operations without a tag.
     pub fn take_error(&mut self, issuer: Issuer) -> Option<Error> {
-        self.core.issuers.get_mut(usize::from(issuer)).and_then(|i| i.error.take())
+        let own = self.core.issuers.get_mut(usize::from(issuer)).and_then(|i| i.error.take());
+        own.or_else(|| self.core.error_besides(issuer))
     }
 
     /// A PE that `issuer` still waits for, to name in an error.

@@ -37,9 +37,7 @@ impl Core {
         let (now, limit) = (self.now, self.policy.timeout_s);
         let late = |since: u32| u64::from(now.wrapping_sub(since)) > limit;
         for lane in 0..self.caps.len() {
-            while let Some(dest) =
-                self.backlog[lane].find(|id| self.work.get(id).is_some_and(|request| late(request.since)))
-            {
+            while let Some(dest) = self.backlog[lane].find(|id| self.waits_in_vain(lane, id)) {
                 if dest >= self.n_pes {
                     // An endpoint that takes no answers: of a context that has been given up, perhaps.
                 } else if self.failover(dest, lane).is_some() {
@@ -57,6 +55,14 @@ impl Core {
                 self.give_up(pe);
             }
         }
+    }
+
+    /// Whether a work request has waited for too long, and not behind others that move: a peer that takes anything is there.
+    fn waits_in_vain(&self, lane: usize, id: u64) -> bool {
+        let late = |since: u32| u64::from(self.now.wrapping_sub(since)) > self.policy.timeout_s;
+        let Some(&WorkRequest { dest, since, .. }) = self.work.get(id) else { return false };
+        let way = self.connections.get(dest as usize * self.caps.len() + lane).filter(|_| dest < self.n_pes);
+        late(since) && way.is_none_or(|c| late(c.moved))
     }
 
     fn give_up(&mut self, pe: Pe) {

@@ -1,6 +1,6 @@
 //! What callers ask of an endpoint, and what they are told about it.
 
-use super::emulate::SwapLoop;
+use super::swap_loop::SwapLoop;
 use crate::amo::{AmoOp, AmoType};
 use crate::bounce::Slot;
 use crate::error::{Error, Operation};
@@ -31,6 +31,17 @@ pub enum Source {
     ///
     /// [`Endpoint::copy_limit`]: crate::endpoint::Endpoint::copy_limit
     Copied(*const u8),
+}
+
+impl Source {
+    /// Where the bytes are.
+    #[inline]
+    #[must_use]
+    pub fn ptr(self) -> *const u8 {
+        match self {
+            Source::Stable(ptr) | Source::Copied(ptr) => ptr,
+        }
+    }
 }
 
 /// How a signal word is updated.
@@ -181,10 +192,7 @@ impl Job {
     #[must_use]
     pub fn local(&self) -> *mut u8 {
         match *self {
-            Job::Put { source, .. } | Job::PutSignal { source, .. } => {
-                let (Source::Stable(ptr) | Source::Copied(ptr)) = source;
-                ptr.cast_mut()
-            }
+            Job::Put { source, .. } | Job::PutSignal { source, .. } => source.ptr().cast_mut(),
             Job::Get { dest, .. } => dest,
             Job::Amo { fetch: Fetch::Stored(to), .. } => to,
             Job::Amo { .. } | Job::Ask(_) => std::ptr::null_mut(),
@@ -232,12 +240,6 @@ impl Finished {
     }
 }
 
-/// Source bytes of a job that is under way.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Local {
-    pub ptr: *mut u8,
-}
-
 /// An operation in flight.
 pub(super) struct Op {
     pub operation: Operation,
@@ -258,10 +260,32 @@ pub(super) struct Op {
     /// Where a fetched value goes, and its size in bytes.
     pub result: Option<(*mut u8, usize)>,
     pub fault: Option<Box<Error>>,
-    /// Coarse time of issue, in ticks of the caller's clock.
+    /// Coarse time of issue, in seconds in which somebody polled (`Core::now`).
     pub since: u32,
     /// The slot that holds a copied source until the operation is complete.
     pub slot: Option<Slot>,
+}
+
+impl Op {
+    /// One that has posted nothing yet, issued `now`.
+    pub fn new(operation: Operation, pe: Pe, bytes: u64, issue: Issue, now: u32) -> Op {
+        Op {
+            operation,
+            pe,
+            bytes,
+            issue,
+            remaining: 0,
+            followup: None,
+            swap_loop: None,
+            awaits_outcome: false,
+            holds: None,
+            value: 0,
+            result: None,
+            fault: None,
+            since: now,
+            slot: None,
+        }
+    }
 }
 
 #[cfg(test)]

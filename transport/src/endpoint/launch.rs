@@ -1,7 +1,7 @@
 //! From an operation to work requests: what each kind needs, and cutting.
 
 use super::emulate::{AMO_LANE, WordAmo};
-use super::job::{Ask, Fetch, Job, Local, OpHandle, Payload, Signal, Source};
+use super::job::{Ask, Fetch, Job, OpHandle, Payload, Signal, Source};
 use super::post::{Work, WorkRequest};
 use super::{Core, Endpoint, STRIPE_GRAIN};
 use crate::amo::{AmoOp, AmoType};
@@ -26,12 +26,14 @@ impl Endpoint {
         match *job {
             Job::Put { dest, source, len } => {
                 let way = if urgent || len > FLUSHED_MAX { Way::Put } else { self.core.cheapest_put(pe, lane) };
-                self.launch_data(pe, op, lane, (dest, local(source).ptr, len), way);
+                self.launch_data(pe, op, lane, (dest, source.ptr().cast_mut(), len), way, way == Way::LeftPut);
                 if way == Way::LeftPut {
                     self.core.make_dirty(pe, lane);
                 }
             }
-            Job::Get { source, dest, len } => self.launch_data(pe, op, lane, (source, dest, len), Way::Get),
+            Job::Get { source, dest, len } => {
+                self.launch_data(pe, op, lane, (source, dest, len), Way::Get, !urgent);
+            }
             Job::PutSignal { dest, source, len, signal } => {
                 self.launch_put_signal(pe, op, lane, (dest, source, len), signal, urgent);
             }
@@ -76,15 +78,15 @@ impl Endpoint {
         urgent: bool,
     ) {
         let (dest, source, len) = data;
-        let source = local(source);
+        let ptr = source.ptr().cast_mut();
         if self.core.policy.native_amo {
-            return self.launch_put_native_signal(pe, op, lane, (dest, source.ptr, len), signal);
+            return self.launch_put_native_signal(pe, op, lane, (dest, ptr, len), signal);
         }
         if self.core.fits_its_signal(len) {
             let words = (dest, signal.value, signal.offset);
             let request =
                 Request { urgent, ..self.core.request(RequestKind::PutSignal, signal.op, AmoType::U64, words, op) };
-            return self.launch_message(pe, lane, op, request, Some((source.ptr, len as usize)));
+            return self.launch_message(pe, lane, op, request, Some((ptr, len as usize)));
         }
         let striped = self.core.is_striped(pe, len);
         let straight = self.core.connection(pe, lane).is_some_and(|c| c.is_straight());
@@ -93,14 +95,14 @@ impl Endpoint {
             // completions may come in between.
             self.core.expect(op, 1);
             let way = if len > FLUSHED_MAX { Way::Put } else { self.core.cheapest_put(pe, lane) };
-            self.launch_data(pe, op, lane, (dest, source.ptr, len), way);
+            self.launch_data(pe, op, lane, (dest, ptr, len), way, false);
             if self.core.has_failed(op) {
                 return self.core.release(op); // a signal must not come without its data
             }
             self.core.unexpect(op, 1);
             self.launch_signal(pe, lane, op, signal, urgent);
         } else {
-            self.launch_then_signal(pe, op, lane, (dest, source.ptr, len), signal, lane);
+            self.launch_then_signal(pe, op, lane, (dest, ptr, len), signal, lane);
         }
     }
 
@@ -118,7 +120,7 @@ impl Endpoint {
         }
         // As above.
         self.core.expect(op, 1);
-        self.launch_data(pe, op, lane, data, Way::Put);
+        self.launch_data(pe, op, lane, data, Way::Put, false);
         if self.core.has_failed(op) {
             return self.core.release(op);
         }
@@ -140,7 +142,7 @@ impl Endpoint {
         if let Some(o) = self.core.ops.get_mut(op) {
             o.followup = Some(signal);
         }
-        self.launch_data(pe, op, lane, data, Way::Put);
+        self.launch_data(pe, op, lane, data, Way::Put, false);
     }
 
     fn launch_signal(&mut self, pe: Pe, lane: usize, op: OpHandle, signal: Signal, urgent: bool) {
@@ -160,10 +162,19 @@ impl Endpoint {
         self.launch_signal(pe, lane, op, signal, true);
     }
 
-    /// Posts the work requests of a put or get of `len` bytes at a symmetric offset and a local address.
-    fn launch_data(&mut self, pe: Pe, op: OpHandle, lane: usize, (offset, ptr, len): (u64, *mut u8, u64), way: Way) {
+    /// Posts the work requests of a put or get of `len` bytes at a symmetric offset and a local address. An unhurried one may wait for company.
+    pub(super) fn launch_data(
+        &mut self,
+        pe: Pe,
+        op: OpHandle,
+        lane: usize,
+        (offset, ptr, len): (u64, *mut u8, u64),
+        way: Way,
+        unhurried: bool,
+    ) {
         let lanes = if self.core.is_striped(pe, len) { usize::from(self.core.peers[pe as usize].lanes) } else { 1 };
         let copy = self.core.ops.get(op).and_then(|o| o.slot);
+        let may_wait = unhurried && copy.is_none() && self.core.may_wait(pe, lane, len);
         // Held while posting, so that the operation cannot complete between two of its work requests.
         self.core.expect(op, 1);
         for (share, start, length) in segment::stripes(len, lanes, STRIPE_GRAIN) {
@@ -176,14 +187,19 @@ impl Endpoint {
                 self.core.expect(op, 1);
                 let work = match way {
                     Way::Put => Work::Write { offset: at },
-                    Way::LeftPut => Work::Flag { offset: at },
+                    Way::LeftPut => Work::Flag { offset: at, immediate: None },
+                    // What has failed must not be counted.
+                    Way::CountedPut(immediate) => {
+                        let whole = !more && !self.core.has_failed(op);
+                        Work::Flag { offset: at, immediate: whole.then_some(immediate) }
+                    }
                     Way::Get => Work::Read { offset: at },
                 };
                 let len = piece as usize;
                 if let Some(slot) = copy {
                     self.core.bounce.share(slot);
                 }
-                self.post(WorkRequest { more, ..WorkRequest::new(work, pe, lane, op, (from, len), copy) });
+                self.post(WorkRequest { more, may_wait, ..WorkRequest::new(work, pe, lane, op, (from, len), copy) });
                 done += piece;
                 if done >= length {
                     break;
@@ -196,17 +212,14 @@ impl Endpoint {
 
 /// How data moves.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     Get,
     /// Each write tells when it is delivered.
     Put,
     /// Each write tells when it has left. A request behind it is what tells that it was delivered: a signal, or the next quiet's flush.
     LeftPut,
-}
-
-pub(super) fn local(source: Source) -> Local {
-    let (Source::Stable(ptr) | Source::Copied(ptr)) = source;
-    Local { ptr: ptr.cast_mut() }
+    /// The same; the last write brings this, by which its target knows that all has come.
+    CountedPut(u32),
 }
 
 impl Core {

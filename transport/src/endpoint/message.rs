@@ -191,22 +191,7 @@ impl Endpoint {
 
     /// Sends a request whose acknowledgement means that earlier writes on the lane are visible.
     pub(super) fn launch_flush(&mut self, pe: Pe, lane: usize, issue: Issue) {
-        let op = self.core.ops.insert(Op {
-            operation: Operation::Quiet,
-            pe,
-            bytes: 0,
-            issue,
-            remaining: 0,
-            followup: None,
-            swap_loop: None,
-            awaits_outcome: false,
-            holds: None,
-            value: 0,
-            result: None,
-            fault: None,
-            since: self.core.now,
-            slot: None,
-        });
+        let op = self.core.ops.insert(Op::new(Operation::Quiet, pe, 0, issue, self.core.now));
         self.core.issuer(issue.issuer).outstanding += 1;
         let was_dirty = self.core.connection(pe, lane).is_some_and(|c| {
             c.lazy = false;
@@ -277,6 +262,26 @@ unsafe fn fill(to: *mut u8, head: &[u8; Request::SIZE], ptr: *const u8, len: usi
 }
 
 impl Core {
+    /// Makes requests of operations that have failed requests for nothing: a signal must not come without its data.
+    ///
+    /// # Safety
+    /// `message` is a message of `len` bytes in a slot, which nobody reads or writes now.
+    pub(super) unsafe fn void_failed(&self, message: *mut u8, len: usize) {
+        let mut at = 0;
+        while at < len {
+            // SAFETY: the caller's promise.
+            let rest = unsafe { std::slice::from_raw_parts(message.add(at), len - at) };
+            let Ok((request, payload, _)) = Request::decode(rest) else { return };
+            let size = Request::SIZE + Request::padded(payload.len());
+            if request.id != 0 && self.has_failed(request.id) {
+                let nothing = Request { kind: RequestKind::Flush, fetch: false, ..request }.encode();
+                // SAFETY: the caller's promise; the request stands there with this size.
+                unsafe { message.add(at).copy_from_nonoverlapping(nothing.as_ptr(), Request::SIZE) };
+            }
+            at += size;
+        }
+    }
+
     /// Remembers that something was written that only a flush tells of.
     #[inline]
     pub(super) fn make_dirty(&mut self, pe: Pe, lane: usize) {

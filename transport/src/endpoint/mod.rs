@@ -6,7 +6,8 @@
 //!
 //! Where to read: `open` makes an endpoint, and its peers and memory known to it; [`job`] says what can be asked; `submit` checks a job and
 //! enters it; `launch` cuts it into work requests; `order` picks its lane, and holds it back when a [`fence`](Endpoint::fence) says so;
-//! `message` is for requests to target agents, `quick` for small puts; `emulate` is AMOs by the provider, and loops for those that it
+//! `company` lets puts and gets travel together; `message` is for requests to target agents, `quick` for small puts, `counted` for puts
+//! whose arrival the target counts; `emulate` is AMOs by the provider, `swap_loop` those that it
 //! lacks; `post` keeps work requests until the rail takes them, in a `backlog`; `drive` polls, and `completion` turns what rails report
 //! back into finished operations; `connection` is what is remembered per peer and lane; `failover` does without a lane that has
 //! failed, `gone` without a peer; `observe` counts and times.
@@ -17,15 +18,18 @@
 //! messages behind writes, small writes are posted without a completion, and [`Endpoint::start_quiet`] sends one flush
 //! request behind them all. Where the target's CPU moves the bytes anyway, the smallest puts are requests to its agent
 //! instead, many to a message. An operation that is followed by a quiet at once is better off with a completion or
-//! acknowledgement of its own; `lone` predicts which is the case.
+//! acknowledgement of its own; `lone` predicts which is the case. So are puts that no quiet completes: flags, and puts that are
+//! `counted` where they arrive.
 //!
 //! # Inlining
 //! The steps from a job to its post, and from a completion to the operation's end, are small, and each is called from a few places. They are
 //! inlined by force: a call between two of them takes as many instructions as its step, and asks again what its caller knows.
 
 mod backlog;
+mod company;
 mod completion;
 mod connection;
+mod counted;
 mod drive;
 mod emulate;
 mod failover;
@@ -40,6 +44,7 @@ mod order;
 mod post;
 mod quick;
 mod submit;
+mod swap_loop;
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -84,6 +89,9 @@ pub enum Role {
 pub trait TargetAgent {
     /// A request arrived over `lane`, from a PE that exists. Offsets and lengths in it are unchecked.
     fn request(&mut self, lane: usize, request: &Request, payload: &[u8]);
+
+    /// What a peer has put is here, and is to be counted in the word at this symmetric offset, which is unchecked.
+    fn count(&mut self, word: u64);
 }
 
 /// What a PE tells all others so that they can connect: the addresses of its rails.

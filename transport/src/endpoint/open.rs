@@ -11,9 +11,10 @@ use super::lone::Lone;
 use super::observe::{LaneCounters, Sampler};
 use super::{Addresses, Core, Endpoint, MAX_OPERATIONS, MAX_WORK_REQUESTS, Policy, Role};
 use crate::bounce::Bounce;
+use crate::device::{DeviceMemory, Export};
 use crate::error::{Error, Result};
 use crate::pe::Pe;
-use crate::rail::{Dest, DeviceMemory, Export, Rail, RailCaps, Registration};
+use crate::rail::{Dest, Rail, RailCaps, Registration};
 use crate::region::{Regions, Segment};
 use crate::slab::Slab;
 use crate::wire::{FROM_HOST, Origin};
@@ -227,7 +228,7 @@ impl Endpoint {
 
     /// Undoes [`Endpoint::register_buffer`] for the buffer that starts at `base`; unknown buffers are ignored.
     pub fn deregister_buffer(&mut self, base: *const u8) {
-        if let Some(id) = self.core.regions.buffer_at(base) {
+        if let Some(id) = self.core.regions.buffer_starting_at(base) {
             self.rails.iter_mut().for_each(|r| r.deregister(id));
             self.core.regions.remove_buffer(id);
         }

@@ -15,7 +15,8 @@ pub(super) enum Work {
     /// Write to a symmetric offset; complete when visible at the target.
     Write { offset: u64 },
     /// Write to a symmetric offset; complete when it has left, or, where it may have to be repeated, when it is visible.
-    Flag { offset: u64 },
+    /// The immediate is the target's to have with it.
+    Flag { offset: u64, immediate: Option<u32> },
     /// Read from a symmetric offset.
     Read { offset: u64 },
     /// Send a message.
@@ -43,6 +44,12 @@ pub(super) struct WorkRequest {
     pub since: u32,
     /// More follow at once on this lane.
     pub more: bool,
+    /// It may wait for others that travel with it.
+    pub may_wait: bool,
+    /// Its bytes are counted as under way.
+    pub counted: bool,
+    /// The one behind it of those that were posted together with it.
+    pub next: Option<u64>,
     /// The operation it belongs to; 0 for replies.
     pub op: OpHandle,
     pub ptr: *mut u8,
@@ -72,6 +79,9 @@ impl WorkRequest {
             turn: None,
             since: 0,
             more: false,
+            may_wait: false,
+            counted: false,
+            next: None,
             op,
             ptr,
             len,
@@ -93,7 +103,7 @@ impl Endpoint {
             request.turn = c.failover.as_ref().and_then(|f| f.turn());
         }
         let id = self.core.work.insert(request);
-        self.post_or_keep(id, &request);
+        if request.may_wait { self.post_or_wait(id, &request) } else { self.post_or_keep(id, &request) }
     }
 
     /// Posts a work request of the table on its lane, now or as soon as there is room.
@@ -111,21 +121,30 @@ impl Endpoint {
                 Err(PostError::Again) => {}
             }
         }
-        self.core.counters[lane].delayed += 1;
+        let held = self.core.backlog[lane].is_held(dest);
         self.core.backlog[lane].push(dest, id);
+        if held {
+            self.post_backlog(lane);
+        } else {
+            self.core.counters[lane].delayed += 1;
+        }
     }
 
     /// Posts what waited for room on `lane`; returns how many.
     pub(super) fn post_backlog(&mut self, lane: usize) -> usize {
+        self.core.backlog[lane].hold_no_longer();
         let (mut posted, mut refused) = (0, 0);
         while refused < self.core.backlog[lane].destinations().min(MOST_REFUSED)
             && let Some(id) = self.core.backlog[lane].first()
         {
-            let result = match self.core.work.get(id).copied() {
-                Some(request) if !self.core.is_void(&request) => self.try_post(id, &request),
+            let (count, result) = match self.core.work.get(id).copied() {
+                Some(request) if !self.core.is_void(&request) => {
+                    self.core.void_signals(&request);
+                    self.post_first(lane, id, &request)
+                }
                 _ => {
                     self.core.abandon(id);
-                    Ok(())
+                    (1, Ok(()))
                 }
             };
             if let Err(PostError::Again) = result {
@@ -133,11 +152,14 @@ impl Endpoint {
                 refused += 1;
                 continue;
             }
-            self.core.backlog[lane].take_first();
-            if let Err(PostError::Failed(fault)) = result {
-                self.fail(lane, id, fault);
+            for _ in 0..count {
+                let Some(id) = self.core.backlog[lane].first() else { break };
+                self.core.backlog[lane].take_first();
+                if let Err(PostError::Failed(fault)) = &result {
+                    self.fail(lane, id, fault.clone());
+                }
             }
-            posted += 1;
+            posted += count;
         }
         posted
     }
@@ -149,9 +171,10 @@ impl Endpoint {
     }
 
     #[inline(always)]
-    fn try_post(&mut self, id: u64, request: &WorkRequest) -> Result<(), PostError> {
+    pub(super) fn try_post(&mut self, id: u64, request: &WorkRequest) -> Result<(), PostError> {
         let core = &mut self.core;
         let lane = usize::from(request.lane);
+        let windowed = core.caps[lane].window < u64::MAX && core.enter_window(request)?;
         let local = core.local_buffer(id, request)?;
         let (dest, more) = (request.dest, request.more);
         let rail = &mut self.rails[lane];
@@ -159,12 +182,15 @@ impl Endpoint {
         // SAFETY (all posts below): whoever submitted the operation keeps its buffers until it is complete, slots of the
         // arena are freed with their work request, and remote places come from the peers' own cards.
         match request.work {
-            Work::Write { offset } | Work::Flag { offset } => {
+            Work::Write { offset } | Work::Flag { offset, .. } => {
                 let remote = core.regions.remote(dest, lane, offset).ok_or(PostError::Again)?.0;
-                let left = matches!(request.work, Work::Flag { .. })
-                    && core.connections[dest as usize * core.caps.len() + lane].failover.is_none();
+                let (flag, immediate) = match request.work {
+                    Work::Flag { immediate, .. } => (true, immediate),
+                    _ => (false, None),
+                };
+                let left = flag && core.connections[dest as usize * core.caps.len() + lane].failover.is_none();
                 let notify = if left { Notify::Transmitted } else { Notify::Delivered };
-                let options = WriteOptions { id: Some(id), notify, immediate: None, more };
+                let options = WriteOptions { id: Some(id), notify, immediate, more };
                 // SAFETY: see above.
                 unsafe { rail.write(dest, local, remote, options) }?;
                 counters.writes += 1;
@@ -188,11 +214,10 @@ impl Endpoint {
                 counters.messages += 1;
             }
         }
-        counters.bytes += request.len as u64;
-        core.samplers[lane].posted(id);
-        if let Some(recorder) = &mut core.recorder {
-            recorder.posted(id);
+        if windowed {
+            core.count_in_window(id);
         }
+        core.note_posted(lane, id, request.len);
         if core.failover(dest, lane).is_some_and(|f| f.post()) {
             core.to_greet.push((dest, lane));
         }
@@ -203,13 +228,63 @@ impl Endpoint {
 impl Core {
     /// Whether a work request is of an operation that has failed meanwhile, whose buffers are no longer ours. Messages are sent all
     /// the same, since they are numbered and in buffers of our own.
-    fn is_void(&self, request: &WorkRequest) -> bool {
-        !matches!(request.work, Work::Send) && request.op != 0 && self.ops.get(request.op).is_none()
+    pub(super) fn is_void(&self, request: &WorkRequest) -> bool {
+        match request.work {
+            Work::Send => false,
+            // What has failed must not be counted.
+            Work::Flag { immediate: Some(_), .. } => self.has_failed(request.op),
+            _ => request.op != 0 && self.ops.get(request.op).is_none(),
+        }
+    }
+
+    /// Before a message goes that has waited: the signals in it whose data has failed meanwhile must not come. Where messages are kept to be
+    /// repeated, `failover` sees to it.
+    fn void_signals(&mut self, request: &WorkRequest) {
+        let to_agent = matches!(request.work, Work::Send) && request.slot.is_some();
+        let lane = usize::from(request.lane);
+        if to_agent && self.connection(request.dest, lane).is_some_and(|c| c.failover.is_none()) {
+            // SAFETY: the message in the work request's slot, which no rail has taken.
+            unsafe { self.void_failed(request.ptr, request.len) };
+        }
+    }
+
+    /// Whether a work request is to be counted as under way; `Again` where so much is that it should wait. Where work may move to another lane,
+    /// nothing is counted.
+    fn enter_window(&mut self, request: &WorkRequest) -> Result<bool, PostError> {
+        let Work::Write { .. } = request.work else { return Ok(false) };
+        let lane = usize::from(request.lane);
+        let window = self.caps[lane].window;
+        match self.connection(request.dest, lane) {
+            Some(c) if c.failover.is_none() => {
+                let full = c.under_way > 0 && c.under_way + request.len as u64 > window;
+                if full { Err(PostError::Again) } else { Ok(true) }
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Writes down that a lane's rail has taken a work request of `len` bytes.
+    #[inline(always)]
+    pub(super) fn note_posted(&mut self, lane: usize, id: u64, len: usize) {
+        self.counters[lane].bytes += len as u64;
+        self.samplers[lane].posted(id);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.posted(id);
+        }
+    }
+
+    fn count_in_window(&mut self, id: u64) {
+        let Some(request) = self.work.get_mut(id) else { return };
+        request.counted = true;
+        let (dest, lane, len) = (request.dest, usize::from(request.lane), request.len as u64);
+        if let Some(c) = self.connection(dest, lane) {
+            c.under_way += len;
+        }
     }
 
     /// The memory that the rail may touch for a work request: the user's own, or a registered copy of it.
     #[inline]
-    fn local_buffer(&mut self, id: u64, request: &WorkRequest) -> Result<LocalBuf, PostError> {
+    pub(super) fn local_buffer(&mut self, id: u64, request: &WorkRequest) -> Result<LocalBuf, PostError> {
         match request.slot {
             Some(_) => {
                 let key = self.bounce.key(request.lane.into());

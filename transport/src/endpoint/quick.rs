@@ -1,8 +1,8 @@
 //! Small puts that need no operation of their own.
 
+use super::Endpoint;
 use super::job::{Issue, Issuer, Job, Source};
 use super::post::{Work, WorkRequest};
-use super::{Core, Endpoint};
 use crate::amo::{AmoOp, AmoType};
 use crate::error::Result;
 use crate::pe::Pe;
@@ -13,9 +13,6 @@ use crate::wire::{Request, RequestKind};
 const FLAGS: Issuer = 1;
 /// The largest put that travels as a request when others can travel with it.
 const GATHERED_MAX: u64 = 64;
-/// A put whose source its caller has back at once goes at once, since somebody may wait for it. One that comes so soon behind it
-/// waits for company: about the time that a message takes.
-const CLOSELY_US: u32 = 10;
 
 impl Endpoint {
     /// Issues a small put without a completion: a quiet flushes the connection. `false` when it has to go the ordinary way.
@@ -39,13 +36,15 @@ impl Endpoint {
             return false;
         }
         let after_requests = c.unacked.is_empty() || unfenced;
-        let (Source::Stable(ptr) | Source::Copied(ptr)) = source;
+        let ptr = source.ptr();
         if core.caps[lane].software {
             // A put that may wait for company is one that its caller will complete by a quiet, or one of several. Behind a fence
             // it may be what tells of those before it.
             let nbi = matches!(source, Source::Stable(_));
             let most = if nbi { GATHERED_MAX } else { core.caps[lane].inject.saturating_sub(Request::SIZE) as u64 };
             if len <= most && core.bounce.plentiful() {
+                // A put whose source its caller has back at once goes at once, since somebody may wait for it. One that comes closely
+                // behind it waits for company.
                 let waits = nbi || (len <= GATHERED_MAX && core.follows_closely(pe, lane));
                 let request = core.request(RequestKind::Put, AmoOp::Set, AmoType::U64, (dest, 0, 0), 0);
                 self.launch_message_or_gather(pe, lane, request, (ptr.cast_mut(), len as usize), waits);
@@ -53,11 +52,15 @@ impl Endpoint {
             }
         }
         // What was written without a completion cannot be written again.
-        after_requests && !repeatable && self.quick_write(pe, dest, ptr, len)
+        let written = after_requests && !repeatable && self.quick_write(pe, dest, ptr, len, None);
+        if written {
+            self.core.make_dirty(pe, 0);
+        }
+        written
     }
 
-    /// Writes without a completion.
-    fn quick_write(&mut self, pe: Pe, dest: u64, ptr: *const u8, len: u64) -> bool {
+    /// Writes on lane 0 without a completion, if that goes now.
+    pub(super) fn quick_write(&mut self, pe: Pe, dest: u64, ptr: *const u8, len: u64, immediate: Option<u32>) -> bool {
         let (core, at) = (&mut self.core, pe as usize * self.rails.len());
         let Some(c) = core.connections.get_mut(at) else { return false };
         let caps = &core.caps[0];
@@ -73,14 +76,13 @@ impl Endpoint {
             return false;
         }
         let local = LocalBuf { ptr: ptr.cast_mut(), len: len as usize, key: LocalKey::default() };
-        let options = WriteOptions { id: None, notify: Notify::Transmitted, immediate: None, more: false };
+        let options = WriteOptions { id: None, notify: Notify::Transmitted, immediate, more: false };
         // SAFETY: the source is valid during this call, which copies it; the remote place comes from the peer's card.
         if unsafe { self.rails[0].write(pe, local, remote, options) }.is_err() {
             return false; // the ordinary way queues it, or reports why not
         }
         core.counters[0].writes += 1;
         core.counters[0].bytes += len;
-        core.make_dirty(pe, 0);
         true
     }
 
@@ -104,7 +106,7 @@ impl Endpoint {
             let ptr = self.core.bounce.ptr(slot).as_ptr();
             // SAFETY: a slot of our own with room for a byte.
             unsafe { ptr.write(value) };
-            let work = Work::Flag { offset: dest };
+            let work = Work::Flag { offset: dest, immediate: None };
             self.post(WorkRequest::new(work, pe, lane, 0, (ptr, 1), Some(slot)));
             return Ok(());
         }
@@ -113,19 +115,5 @@ impl Endpoint {
         }
         // SAFETY: the byte is copied during the call.
         unsafe { self.submit(pe, job, Issue { issuer: FLAGS, tag: None }) }.map(drop)
-    }
-}
-
-impl Core {
-    /// Whether a small put has gone to that peer at once less than [`CLOSELY_US`] ago, with no fence since; if not, this one is to.
-    #[inline]
-    fn follows_closely(&mut self, pe: Pe, lane: usize) -> bool {
-        let (now, epoch) = (self.opened.elapsed().as_micros() as u32, self.epoch);
-        let Some(c) = self.connection(pe, lane) else { return false };
-        let closely = now.wrapping_sub(c.sent_at) < CLOSELY_US && c.sent_behind == epoch;
-        if !closely {
-            (c.sent_at, c.sent_behind) = (now, epoch);
-        }
-        closely
     }
 }

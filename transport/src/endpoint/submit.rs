@@ -4,7 +4,6 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::emulate::{AMO_LANE, How, WordAmo};
 use super::job::{Fetch, Finished, Issue, Job, Op, OpHandle, Source};
-use super::launch::local;
 use super::{Core, Endpoint};
 use crate::amo::{self, AmoOp, AmoType};
 use crate::bounce::Slot;
@@ -55,22 +54,9 @@ impl Endpoint {
             Job::Amo { fetch: Fetch::Stored(to), ty, .. } => Some((to, ty.size())),
             _ => None,
         };
-        let op = self.core.ops.insert(Op {
-            operation,
-            pe,
-            bytes: job.bytes(),
-            issue,
-            remaining: 0,
-            followup: None,
-            swap_loop: None,
-            awaits_outcome: matches!(job, Job::Ask(_)),
-            holds: None,
-            value: 0,
-            result,
-            fault: None,
-            since: self.core.now,
-            slot,
-        });
+        let awaits_outcome = matches!(job, Job::Ask(_));
+        let new = Op::new(operation, pe, job.bytes(), issue, self.core.now);
+        let op = self.core.ops.insert(Op { awaits_outcome, result, slot, ..new });
         self.core.issuer(issue.issuer).outstanding += 1;
         match self.core.lane_for(pe, &job, self.core.epoch) {
             Some(lane) => self.launch(pe, &job, op, lane, urgent),
@@ -161,7 +147,7 @@ impl Core {
     ///
     /// # Safety
     /// As for `submit`; the ranges were checked.
-    unsafe fn apply_here(&mut self, job: &Job, issue: Issue) {
+    pub(super) unsafe fn apply_here(&mut self, job: &Job, issue: Issue) {
         let mut value = 0;
         match *job {
             // SAFETY: the caller's promise.
@@ -207,13 +193,13 @@ impl Core {
             && len > 0
         {
             // SAFETY: both ranges are valid; `copy` allows them to overlap.
-            unsafe { to.copy_from(local(source).ptr, len as usize) };
+            unsafe { to.copy_from(source.ptr(), len as usize) };
         }
         fence(Ordering::SeqCst);
     }
 
     /// Copies a source that the caller wants back at once.
-    fn keep_source(&mut self, job: &mut Job) -> Result<Option<Slot>> {
+    pub(super) fn keep_source(&mut self, job: &mut Job) -> Result<Option<Slot>> {
         let operation = job.operation();
         let (Job::Put { source, len, .. } | Job::PutSignal { source, len, .. }) = job else { return Ok(None) };
         let Source::Copied(from) = *source else { return Ok(None) };

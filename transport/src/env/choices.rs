@@ -88,7 +88,7 @@ pub enum IbMode {
     Auto,
     /// The NIC's own fetch-add and compare-swap.
     RdmaAtomics,
-    /// Writes with an immediate, which the target agent applies.
+    /// The target agent performs them, asked by message.
     WriteWithImm,
 }
 

@@ -114,16 +114,20 @@ impl<K: Kind> Kind for Maybe<K> {
     }
 }
 
-/// A number of bytes, at least `MIN`; `64K`, `64k`, `64KB` and `64KiB` are all 65,536.
-pub struct Size<const MIN: u64>;
+/// A number of bytes from `MIN` to `MAX`; `64K`, `64k`, `64KB` and `64KiB` are all 65,536.
+pub struct Size<const MIN: u64, const MAX: u64 = { u64::MAX }>;
 
 const SUFFIXES: [(char, u32); 4] = [('T', 40), ('G', 30), ('M', 20), ('K', 10)];
 
-impl<const MIN: u64> Kind for Size<MIN> {
+impl<const MIN: u64, const MAX: u64> Kind for Size<MIN, MAX> {
     type Value = usize;
     const NAME: &'static str = "size";
     fn accepted() -> String {
-        format!("a number of bytes from {}, with an optional suffix K, M, G or T (powers of 1024)", size_text(MIN))
+        let most = if MAX == u64::MAX { String::new() } else { format!(" to {}", size_text(MAX)) };
+        format!(
+            "a number of bytes from {}{most}, with an optional suffix K, M, G or T (powers of 1024)",
+            size_text(MIN)
+        )
     }
     fn parse(text: &str) -> Option<usize> {
         let text = text.to_ascii_uppercase();
@@ -138,7 +142,7 @@ impl<const MIN: u64> Kind for Size<MIN> {
             }
         };
         let bytes = number.checked_mul(1 << shift)?;
-        (bytes >= MIN).then(|| usize::try_from(bytes).ok())?
+        (MIN..=MAX).contains(&bytes).then(|| usize::try_from(bytes).ok())?
     }
     fn show(value: &usize) -> String {
         size_text(*value as u64)

@@ -151,6 +151,13 @@ impl Settings {
         Ok(settings)
     }
 
+    /// Whether the process's environment sets a variable; as everywhere, one that is empty counts as unset. For those who set
+    /// others unless the user has.
+    #[must_use]
+    pub fn is_set(name: &str) -> bool {
+        std::env::var_os(name).is_some_and(|value| !value.is_empty())
+    }
+
     /// Reads names and values from anywhere; names that do not start with [`PREFIX`] are ignored.
     /// Of a name that comes twice, the last counts.
     ///

@@ -27,6 +27,13 @@ pub fn markdown() -> String {
         let _ = writeln!(out, "| `{name}` | {kind} | {default} | {accepted} | {about} |");
     }
     out.push_str(
+        "\n## Joining by a unique id\n\n\
+         Whoever starts PEs himself, with `SYMRAIL_BOOTSTRAP=uid` or `auto`, tells each by three more variables which job it is of\n\
+         (`shmem/examples/rendezvous.rs`): `SYMRAIL_BOOTSTRAP_UID`, the id in hexadecimal, a secret; `SYMRAIL_BOOTSTRAP_PE`, its number;\n\
+         `SYMRAIL_BOOTSTRAP_N_PES`, how many there are. Names that begin with `SYMRAIL_LAUNCHER_` and\n\
+         `SYMRAIL_TEST_` are what our own programs tell one another.\n",
+    );
+    out.push_str(
         "\n## libfabric's own variables\n\n\
          libfabric reads some settings from the environment only. Where its defaults cost memory that Symrail has no use for, other\n\
          values are set when a PE joins, unless you have set them (`transport/src/ofi/mod.rs` says why each):\n\n\

@@ -56,6 +56,9 @@ fn each_kind_is_read() {
 #[test]
 fn a_bad_value_names_variable_value_and_accepted_values() {
     assert_eq!(refusal("TRANSPORT", "tcp"), "SYMRAIL_TRANSPORT=tcp: not accepted; use auto|libfabric|ibverbs");
+    let bytes = "a number of bytes from 64K to 64T, with an optional suffix K, M, G or T (powers of 1024)";
+    assert_eq!(refusal("HEAP_SIZE", "65T"), format!("SYMRAIL_HEAP_SIZE=65T: not accepted; use {bytes}"));
+    assert_eq!(read(&[("HEAP_SIZE", "64T")]).unwrap().heap_size, 1 << 46);
     assert_eq!(refusal("IB_SL", "16"), "SYMRAIL_IB_SL=16: not accepted; use a whole number from 0 to 15");
     for (name, value) in [
         ("DISABLE_P2P", "maybe"),
@@ -63,6 +66,7 @@ fn a_bad_value_names_variable_value_and_accepted_values() {
         ("HEAP_SIZE", "512X"),
         ("HEAP_SIZE", "-1"),
         ("HEAP_SIZE", "K"),
+        ("HEAP_SIZE", "65T"),
         ("HEAP_SIZE", "99999999999T"),
         ("HEAP_SIZE", "1.5G"),
         ("NIC_LIST", "^"),

@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::{PREFIX, VARIABLES};
 
-/// What programs of this workspace pass to one another; nobody sets these by hand.
-const INTERNAL: [&str; 4] = ["SYMRAIL_LAUNCHER_", "SYMRAIL_BOOTSTRAP_", "SYMRAIL_UID_", "SYMRAIL_TEST_"];
+/// What programs of this workspace tell one another, and how PEs are told of a unique id: no settings.
+const INTERNAL: [&str; 3] = ["SYMRAIL_LAUNCHER_", "SYMRAIL_BOOTSTRAP_", "SYMRAIL_TEST_"];
 
 /// A `SYMRAIL_` name that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]

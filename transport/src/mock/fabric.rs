@@ -42,10 +42,10 @@ pub(super) fn of_the_port() -> Fault {
 
 /// One thing that travels.
 pub(super) enum Cargo {
-    /// Bytes for an address, and the immediate that follows them.
-    Write { to: usize, bytes: Vec<u8>, immediate: Option<u32> },
-    /// A read: from an address here to one there.
-    Read { from: usize, to: usize, len: usize },
+    /// Bytes for addresses, and the immediate that follows them.
+    Write { parts: Vec<(usize, Vec<u8>)>, immediate: Option<u32> },
+    /// A read: from addresses there to others here, so many bytes each.
+    Read(Vec<(usize, usize, usize)>),
     /// An atomic on an address, whose old value goes to one here unless that is 0.
     Amo { at: usize, ty: AmoType, op: AmoOp, operand: u64, compare: u64, old_to: usize },
     /// A message.
@@ -196,18 +196,22 @@ impl State {
             return behind.into_iter().for_each(|flight| self.deliver(flight, Fate::Lost));
         }
         match flight.cargo {
-            Cargo::Write { to, bytes, immediate } => {
-                // SAFETY: the address was checked against registered memory when the write was posted.
-                unsafe { std::ptr::with_exposed_provenance_mut::<u8>(to).copy_from(bytes.as_ptr(), bytes.len()) };
+            Cargo::Write { parts, immediate } => {
+                for (to, bytes) in parts {
+                    // SAFETY: the address was checked against registered memory when the write was posted.
+                    unsafe { std::ptr::with_exposed_provenance_mut::<u8>(to).copy_from(bytes.as_ptr(), bytes.len()) };
+                }
                 if let Some(immediate) = immediate {
                     self.reports[flight.to].push_back(Report::Immediate(immediate));
                 }
             }
-            Cargo::Read { from, to, len } => {
-                let (from, to) =
-                    (std::ptr::with_exposed_provenance(from), std::ptr::with_exposed_provenance_mut::<u8>(to));
-                // SAFETY: the source was checked as above; the poster vouches for the destination until the completion.
-                unsafe { to.copy_from(from, len) };
+            Cargo::Read(parts) => {
+                for (from, to, len) in parts {
+                    let (from, to) =
+                        (std::ptr::with_exposed_provenance(from), std::ptr::with_exposed_provenance_mut::<u8>(to));
+                    // SAFETY: the source was checked as above; the poster vouches for the destination until the completion.
+                    unsafe { to.copy_from(from, len) };
+                }
             }
             Cargo::Amo { at, ty, op, operand, compare, old_to } => {
                 if *self.atomic_words.entry(at).or_insert(flight.to) != flight.to {

@@ -19,6 +19,8 @@ pub struct Mischief {
     pub max_rma: usize,
     /// Largest post without completion in bytes.
     pub inject: usize,
+    /// Most pieces of a write or read.
+    pub pieces: usize,
     /// Local buffers must be registered.
     pub local_registration: bool,
     /// Messages are as cheap as writes; see [`RailCaps::software`](crate::rail::RailCaps::software).
@@ -29,6 +31,8 @@ pub struct Mischief {
     pub renews: bool,
     /// Work requests that may be outstanding on one rail.
     pub queue_depth: usize,
+    /// Bytes that should be under way to one destination.
+    pub window: u64,
     /// Rails perform atomics as NICs do: additions and compare-swaps of 64-bit words, which are atomic with those of the
     /// same rail only. An AMO on a word that came over another rail before is failed.
     pub atomics: bool,
@@ -46,11 +50,13 @@ impl Default for Mischief {
             fail: 0,
             max_rma: 1 << 20,
             inject: 64,
+            pieces: 4,
             local_registration: false,
             software: true,
             half_open: false,
             renews: false,
             queue_depth: 64,
+            window: u64::MAX,
             atomics: false,
         }
     }

@@ -5,9 +5,10 @@ use std::os::fd::RawFd;
 use super::fabric::{Cargo, Fabric, Flight, Report, State, of_the_port, of_the_way};
 use super::mischief::Mischief;
 use crate::amo::{AmoOp, AmoType};
+use crate::device::{DeviceMemory, Export};
 use crate::error::{Error, Fault, Result};
 use crate::rail::{
-    Dest, DeviceMemory, Export, LocalBuf, LocalKey, NativeAmo, Notify, OpId, PostError, Rail, RailCaps, RailSink,
+    Dest, LocalBuf, LocalKey, NativeAmo, Notify, OpId, Piece, Pieces, PostError, Rail, RailCaps, RailSink,
     Registration, RemoteBuf, WriteOptions,
 };
 
@@ -31,8 +32,10 @@ impl MockRail {
             provider: "mock".into(),
             max_rma: mischief.max_rma,
             inject: mischief.inject,
+            pieces: mischief.pieces,
             max_send: 4096,
             queue_depth: mischief.queue_depth,
+            window: mischief.window,
             order: mischief.order,
             local_registration: mischief.local_registration,
             immediate: true,
@@ -171,7 +174,7 @@ impl Rail for MockRail {
         let bytes = unsafe { bytes_of(LocalBuf { ptr: self.reachable(local), ..local }) };
         let left = options.id.filter(|_| options.notify == Notify::Transmitted);
         let reported = options.id.filter(|_| left.is_none());
-        self.post(to, Cargo::Write { to: address, bytes, immediate: options.immediate }, reported)?;
+        self.post(to, Cargo::Write { parts: vec![(address, bytes)], immediate: options.immediate }, reported)?;
         if let Some(id) = left {
             self.fabric.state().report_left(self.id, id);
         }
@@ -189,7 +192,34 @@ impl Rail for MockRail {
         let to = self.peer(dest)?;
         self.check_local(local, Some(id))?;
         let from = self.remote(&self.fabric.state(), to, remote, local.len)?;
-        self.post(to, Cargo::Read { from, to: self.reachable(local).expose_provenance(), len: local.len }, Some(id))
+        self.post(to, Cargo::Read(vec![(from, self.reachable(local).expose_provenance(), local.len)]), Some(id))
+    }
+
+    unsafe fn move_pieces(&mut self, dest: Dest, pieces: &[Piece], way: Pieces, id: OpId) -> Result<(), PostError> {
+        let to = self.peer(dest)?;
+        let (mut written, mut read, mut total) = (Vec::new(), Vec::new(), 0);
+        for &Piece { local, remote } in pieces {
+            self.check_local(local, Some(id))?;
+            total += local.len;
+            let (there, here) = (self.remote(&self.fabric.state(), to, remote, local.len)?, self.reachable(local));
+            match way {
+                // SAFETY: as for a write.
+                Pieces::Written(_) => written.push((there, unsafe { bytes_of(LocalBuf { ptr: here, ..local }) })),
+                Pieces::Read => read.push((there, here.expose_provenance(), local.len)),
+            }
+        }
+        if pieces.len() > self.caps.pieces || total > self.caps.max_rma {
+            let text = format!("{} pieces of {total} bytes", pieces.len());
+            return Err(PostError::Failed(Fault { code: 22, text, retryable: false }));
+        }
+        let left = way == Pieces::Written(Notify::Transmitted);
+        let cargo =
+            if way == Pieces::Read { Cargo::Read(read) } else { Cargo::Write { parts: written, immediate: None } };
+        self.post(to, cargo, (!left).then_some(id))?;
+        if left {
+            self.fabric.state().report_left(self.id, id);
+        }
+        Ok(())
     }
 
     unsafe fn send(&mut self, dest: Dest, local: LocalBuf, id: Option<OpId>) -> Result<(), PostError> {

@@ -136,7 +136,7 @@ pub(super) unsafe fn post(
         data: 0,
     };
     let (mut results, mut result_desc) = match amo.result {
-        Some(LocalBuf { ptr, key, .. }) => (ioc(ptr.cast()), key.0 as *mut c_void),
+        Some(LocalBuf { ptr, key, .. }) => (ioc(ptr.cast()), key.raw() as *mut c_void),
         None => (ioc(unwanted), descriptor),
     };
     let (results, result_desc) = (&raw mut results, &raw mut result_desc);

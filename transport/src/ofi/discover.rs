@@ -196,10 +196,12 @@ fn without_needless_loopback(mut nics: Vec<Nic>) -> Vec<Nic> {
     nics
 }
 
-/// The NICs of a list, in its order. Names that this provider does not know are left out.
+/// The NICs of a list, in its order. Names that this provider does not know are left out, with a warning: one list may be for hosts
+/// with different NICs, and a mistyped name costs a rail.
 fn named(library: &Arc<Libfabric>, ask: Ask<'_>, all: &[Nic], names: &[String]) -> Result<Vec<Nic>> {
-    let mut chosen = Vec::new();
+    let (mut chosen, mut unknown) = (Vec::new(), Vec::new());
     for name in names {
+        let before = chosen.len();
         if let Some(nic) = all.iter().find(|nic| nic.is_called(name)) {
             chosen.push(nic.clone());
         } else if shared_memory::is_provider(ask.provider) {
@@ -215,6 +217,16 @@ fn named(library: &Arc<Libfabric>, ask: Ask<'_>, all: &[Nic], names: &[String]) 
             let first = hints::negotiate(library, ask)?.into_iter().find(|info| address_text(info) == *name);
             chosen.extend(first.map(|info| Nic::new(info, Some(name), ask, delivers)));
         }
+        if chosen.len() == before {
+            unknown.push(name.as_str());
+        }
+    }
+    // Where none is known, the next provider may know them; else they are part of the error.
+    if !chosen.is_empty() && !unknown.is_empty() {
+        let (provider, names) = (ask.provider, unknown.join(", "));
+        tracing::warn!(
+            "SYMRAIL_NIC_LIST: provider {provider} has no {names} on this host; rails are the others of the list"
+        );
     }
     Ok(chosen)
 }
@@ -225,7 +237,7 @@ fn no_rail(library: &Arc<Library>, settings: &Settings, wanted: &[String], seen:
         None => format!("any provider of {}", wanted.join(", ")),
     };
     if let Some(list) = &settings.nic_list {
-        text += &format!(" with NIC_LIST={}{}", if list.exclude { "^" } else { "" }, list.names.join(","));
+        text += &format!(" with SYMRAIL_NIC_LIST={}{}", if list.exclude { "^" } else { "" }, list.names.join(","));
     }
     let found = if seen.is_empty() {
         let names = providers(library).unwrap_or_default();

@@ -14,12 +14,13 @@ use super::completion::{Queue, Slab, SlotIndex};
 use super::domain::{Domain, Object};
 use super::memory::{self, Mode, PRIVATE, Regions, SLAB_KEY};
 use super::messages::{self, Receives};
-use super::{fault, hints};
+use super::{fault, hints, rma};
 use crate::amo::{AmoOp, AmoType};
+use crate::device::{DeviceMemory, Export, unreached};
 use crate::error::{Fault, Result};
 use crate::rail::{
-    Dest, DeviceMemory, Export, LocalBuf, NativeAmo, Notify, OpId, PostError, Rail, RailCaps, RailSink, Registration,
-    RemoteBuf, WriteOptions, unreached,
+    Dest, LocalBuf, NativeAmo, OpId, Piece, Pieces, PostError, Rail, RailCaps, RailSink, Registration, RemoteBuf,
+    WriteOptions,
 };
 
 /// See [`is_software`]; parts of a provider's name.
@@ -83,8 +84,10 @@ impl OfiRail {
             provider: provider.clone(),
             max_rma,
             inject,
+            pieces: rma::pieces(&info),
             max_send: messages::largest(&provider).min(max_rma),
             queue_depth: depth,
+            window: rma::window(&provider),
             order: hints::granted_order(&info),
             local_registration: Mode::of(&info).local,
             immediate: cq_data >= size_of::<u32>() && caps & ffi::FI_RMA != 0,
@@ -220,18 +223,13 @@ impl Rail for OfiRail {
         self.check_size(local.len, self.caps.max_rma, "a write")?;
         let slot = self.take(id)?;
         let flags = ffi::FI_COMPLETION
-            | match options.notify {
-                // Any completion means that the buffer is free again. FI_TRANSMIT_COMPLETE would mean more: tcp answers it with
-                // an acknowledgement of the target, as slow as delivery.
-                Notify::Transmitted => 0,
-                Notify::Delivered => ffi::FI_DELIVERY_COMPLETE,
-            }
+            | rma::asked_for(options.notify)
             | if options.immediate.is_some() { ffi::FI_REMOTE_CQ_DATA } else { 0 }
             | if options.more { ffi::FI_MORE } else { 0 };
         let data = options.immediate.unwrap_or(0).into();
         // SAFETY: `local` stays until the completion by the contract, and so does the taken slot.
         let code = unsafe {
-            rma(peer, local, remote, self.slab.get(slot).cast(), data, |message| {
+            rma::message(peer, &[Piece { local, remote }], self.slab.get(slot).cast(), data, |message| {
                 ffi::fi_writemsg(self.endpoint.as_ptr(), message, flags)
             })
         };
@@ -253,8 +251,28 @@ impl Rail for OfiRail {
         let flags = ffi::FI_COMPLETION | if more { ffi::FI_MORE } else { 0 };
         // SAFETY: as for a write.
         let code = unsafe {
-            rma(peer, local, remote, self.slab.get(slot).cast(), 0, |message| {
+            rma::message(peer, &[Piece { local, remote }], self.slab.get(slot).cast(), 0, |message| {
                 ffi::fi_readmsg(self.endpoint.as_ptr(), message, flags)
+            })
+        };
+        self.posted_in(slot, code)
+    }
+
+    unsafe fn move_pieces(&mut self, dest: Dest, pieces: &[Piece], way: Pieces, id: OpId) -> Result<(), PostError> {
+        let peer = self.peer(dest)?;
+        if pieces.len() > self.caps.pieces {
+            return Err(refused(ffi::FI_EINVAL, || format!("{} pieces on rail {}", pieces.len(), self.caps.name)));
+        }
+        self.check_size(pieces.iter().map(|piece| piece.local.len).sum(), self.caps.max_rma, "all pieces of one")?;
+        let slot = self.take(id)?;
+        let (endpoint, context) = (self.endpoint.as_ptr(), self.slab.get(slot).cast());
+        // SAFETY: as for a write and a read.
+        let code = unsafe {
+            rma::message(peer, pieces, context, 0, |message| match way {
+                Pieces::Written(notify) => {
+                    ffi::fi_writemsg(endpoint, message, ffi::FI_COMPLETION | rma::asked_for(notify))
+                }
+                Pieces::Read => ffi::fi_readmsg(endpoint, message, ffi::FI_COMPLETION),
             })
         };
         self.posted_in(slot, code)
@@ -321,33 +339,4 @@ impl Rail for OfiRail {
         self.wait_fd.is_some()
             && unsafe { ffi::fi_trywait(self.domain.fabric.as_ptr(), fids.as_mut_ptr(), fids.len()) } == 0
     }
-}
-
-/// Builds the message of a write or a read and hands it to `post`.
-///
-/// # Safety
-/// `post` keeps nothing of the message itself, only what it points to in turn.
-#[inline]
-unsafe fn rma(
-    peer: ffi::fi_addr_t,
-    local: LocalBuf,
-    remote: RemoteBuf,
-    context: *mut c_void,
-    data: u64,
-    post: impl FnOnce(*const ffi::fi_msg_rma) -> isize,
-) -> isize {
-    let iov = libc::iovec { iov_base: local.ptr.cast(), iov_len: local.len };
-    let target = ffi::fi_rma_iov { addr: remote.address, len: local.len, key: remote.key };
-    let mut descriptor = local.key.raw() as *mut c_void;
-    let message = ffi::fi_msg_rma {
-        msg_iov: &raw const iov,
-        desc: &raw mut descriptor,
-        iov_count: 1,
-        addr: peer,
-        rma_iov: &raw const target,
-        rma_iov_count: 1,
-        context,
-        data,
-    };
-    post(&raw const message)
 }

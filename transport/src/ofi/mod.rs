@@ -11,6 +11,7 @@
 //! | `domain` | opening and closing libfabric's objects in the right order |
 //! | `address` | a rail's address, and the table of peers |
 //! | `endpoint` | the rail: opening, posting |
+//! | `rma` | writes and reads in libfabric's words |
 //! | `progress` | what is found in the completion queue, and what becomes of it |
 //! | `completion` | contexts of posted work, and polling the completion queue |
 //! | `messages` | the posted receive buffers |
@@ -46,6 +47,7 @@ mod memory;
 mod messages;
 mod probe;
 mod progress;
+mod rma;
 mod shared_memory;
 
 pub use discover::{Nic, discover, providers};

@@ -55,7 +55,9 @@ fn failed(reason: &dyn std::fmt::Display) -> Error {
     Error::Library {
         library: "libhwloc".into(),
         reason: reason.to_string(),
-        remedy: "rails are used in the order in which they are found; NIC_LIST and NIC_PE_MAPPING set another".into(),
+        remedy: "rails are used in the order in which they are found; \
+                 SYMRAIL_NIC_LIST and SYMRAIL_NIC_PE_MAPPING set another"
+            .into(),
     }
 }
 

@@ -19,7 +19,8 @@ pub struct ProxySeat<'a> {
 
 /// The processing unit to pin the proxy thread to: near to what it talks to, on a physical core other than
 /// the PE's own and than those of other PEs' proxies. `None` when the thread is better left to the scheduler: with two
-/// cores or fewer, or when there is less than one core for each thread that always runs (a PE's and its proxy's).
+/// cores or fewer, or when there is less than one core each for the PEs' threads and their proxies', which poll while
+/// there is traffic.
 #[must_use]
 pub fn proxy_core(machine: &Machine, seat: &ProxySeat<'_>) -> Option<usize> {
     let usable: Vec<CpuSet> = machine

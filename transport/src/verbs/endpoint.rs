@@ -18,9 +18,10 @@ use super::post::Chain;
 use super::queue::{Path, QueuePair, Shared};
 use super::receive::{MESSAGE, RECEIVES, ReceiveQueue};
 use super::{Role, load};
+use crate::device::DeviceMemory;
 use crate::env::Settings;
 use crate::error::{Error, Fault, Result};
-use crate::rail::{Dest, DeviceMemory, OpId, Order, RailCaps, Registration};
+use crate::rail::{Dest, OpId, Order, RailCaps, Registration};
 
 /// Inline data that is asked for: small puts and every request of the target agent without a payload fit, and a work
 /// request with it still fits in a few cache lines.
@@ -169,9 +170,11 @@ impl VerbsRail {
             name: nic.name.clone(),
             provider: "verbs".into(),
             max_rma: port.max_msg_sz as usize,
+            pieces: 1,
             inject: inline,
             max_send: MESSAGE.min(port.max_msg_sz as usize),
             queue_depth: credits as usize,
+            window: u64::MAX,
             order: Order {
                 write_after_write: !relaxed,
                 send_after_write: true,

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use verbs_sys as sys;
 
 use super::domain::{Domain, failed, refused};
+use crate::device::{DeviceMemory, Export};
 use crate::error::{Error, Result};
-use crate::rail::{DeviceMemory, Export, LocalKey, Registration};
+use crate::rail::{LocalKey, Registration};
 
 /// How memory is registered.
 #[derive(Debug, Clone, Copy)]

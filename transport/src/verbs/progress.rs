@@ -8,10 +8,10 @@ use super::events::{self, Event};
 use super::post::from_work_id;
 use super::receive::{MESSAGE, RECEIVE_BIT};
 use crate::amo::{AmoOp, AmoType};
+use crate::device::DeviceMemory;
 use crate::error::{Fault, Result};
 use crate::rail::{
-    Dest, DeviceMemory, LocalBuf, NativeAmo, OpId, PostError, Rail, RailCaps, RailSink, Registration, RemoteBuf,
-    WriteOptions,
+    Dest, LocalBuf, NativeAmo, OpId, PostError, Rail, RailCaps, RailSink, Registration, RemoteBuf, WriteOptions,
 };
 
 /// Polls between two looks at the asynchronous events, each of which is a system call: a power of two.

@@ -6,6 +6,7 @@
 mod faults;
 mod order;
 mod peer;
+mod pieces;
 mod progress;
 mod surroundings;
 
@@ -15,8 +16,9 @@ use peer::{HEAP, PATIENCE, Pair, Setup, order_message};
 use serial_test::serial;
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::backend::{self, HostPes};
+use symrail_transport::device::{DeviceMemory, Export};
 use symrail_transport::env::{ProgressModel, TransportKind};
-use symrail_transport::rail::{DeviceMemory, Export, LocalBuf, NativeAmo, Notify, PostError, RemoteBuf, WriteOptions};
+use symrail_transport::rail::{LocalBuf, NativeAmo, Notify, PostError, RemoteBuf, WriteOptions};
 
 const TCP: Setup = Setup::new("tcp", "127.0.0.2,127.0.0.3");
 const SHM: Setup = Setup::new("shm", "");

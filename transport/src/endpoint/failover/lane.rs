@@ -18,7 +18,12 @@ impl Core {
     /// The rail has reported a work request.
     #[inline]
     pub(in crate::endpoint) fn reported(&mut self, dest: Dest, lane: usize, well: bool) {
-        let Some(f) = self.failover(dest, lane) else { return };
+        let now = self.now;
+        let Some(c) = self.connection(dest, lane) else { return };
+        if well {
+            c.moved = now;
+        }
+        let Some(f) = &mut c.failover else { return };
         f.posted = f.posted.saturating_sub(1);
         if well && f.state == State::Trying {
             self.bring_up(dest, lane);

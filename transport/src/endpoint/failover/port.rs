@@ -33,7 +33,7 @@ impl Endpoint {
                     if self.core.outages[lane] == outage
                         && let Some(fault) = self.rails[lane].port_down()
                     {
-                        self.give_up(dest, lane, &fault);
+                        self.give_up_lane(dest, lane, &fault);
                     }
                 }
             }

@@ -60,7 +60,7 @@ impl Endpoint {
     }
 
     fn renew_connection(&mut self, dest: Dest, lane: usize) {
-        self.give_up(dest, lane, &lost("the connection is broken"));
+        self.give_up_lane(dest, lane, &lost("the connection is broken"));
         let Some(via) = self.other_lane(dest, lane) else { return };
         let offers = self.core.role == Role::Host || dest <= self.core.me;
         let offer = if offers { self.renew(dest, lane) } else { None };
@@ -95,11 +95,11 @@ impl Endpoint {
         let new = count.wrapping_sub(known.count).cast_signed() > 0;
         match request.kind {
             RequestKind::Broken if count == known.count && !known.offered => {
-                self.give_up(dest, lane, &lost("the other end has lost the connection"));
+                self.give_up_lane(dest, lane, &lost("the other end has lost the connection"));
             }
             RequestKind::Offer if new => {
                 *known = Renewal { count, offered: false };
-                self.give_up(dest, lane, &lost("the other end makes a new connection"));
+                self.give_up_lane(dest, lane, &lost("the other end makes a new connection"));
                 return self.accept(dest, (lane, *via), request);
             }
             RequestKind::Offer if count == known.count && !self.rails[lane].is_connected(dest) => {
@@ -127,7 +127,7 @@ impl Endpoint {
     }
 
     /// Ends a connection, so that others do its work.
-    pub(super) fn give_up(&mut self, dest: Dest, lane: usize, why: &Fault) {
+    pub(super) fn give_up_lane(&mut self, dest: Dest, lane: usize, why: &Fault) {
         self.rails[lane].disconnect(dest, why);
         if dest < self.core.n_pes {
             self.core.take_down(dest, lane, why);

@@ -124,31 +124,13 @@ impl Endpoint {
         }
         let carrier = f.carrier.into();
         for kept in f.kept.clone() {
-            self.void_failed(kept);
+            let message = self.core.bounce.ptr(kept.slot).as_ptr();
+            // SAFETY: the slot holds a message of this size, which only rails read, and those have reported what they had of it.
+            unsafe { self.core.void_failed(message, kept.len as usize) };
             // None may overtake one that could not be sent.
             if self.core.way(pe, stream) == Way::Open {
                 self.send_copy(pe, carrier, kept);
             }
-        }
-    }
-
-    /// Makes requests of operations that have failed requests for nothing: a signal must not come without its data.
-    fn void_failed(&mut self, kept: Kept) {
-        let (ptr, len) = (self.core.bounce.ptr(kept.slot).as_ptr(), kept.len as usize);
-        let mut at = 0;
-        while at < len {
-            // SAFETY: the slot holds a message of `len` bytes, which only rails read, and those have reported what they had of it.
-            let Ok((request, payload, _)) =
-                Request::decode(unsafe { std::slice::from_raw_parts(ptr.add(at), len - at) })
-            else {
-                return;
-            };
-            if request.id != 0 && self.core.has_failed(request.id) {
-                let nothing = Request { kind: RequestKind::Flush, fetch: false, ..request }.encode();
-                // SAFETY: as above; the request stands there with this size.
-                unsafe { ptr.add(at).copy_from_nonoverlapping(nothing.as_ptr(), Request::SIZE) };
-            }
-            at += Request::SIZE + Request::padded(payload.len());
         }
     }
 

@@ -1,0 +1,186 @@
+//! Puts whose arrival the target counts.
+//!
+//! A put-signal is two messages where its data is more than one holds: the data, and the signal behind it, which the target acknowledges.
+//! Who only counts what has come needs less: the fabric hands the target a number with the last bytes of a write, its *immediate*, and
+//! the number says in which word to count. One message, and nothing comes back.
+//!
+//! For rails on which the target's CPU moves the bytes, and where there is one of them: nothing here would be noticed if another
+//! had to do it again.
+
+use super::job::{Issue, Issuer, Job, Op, Source};
+use super::launch::Way;
+use super::{Core, Endpoint, Role};
+use crate::amo::AmoOp;
+use crate::endpoint::job::Signal;
+use crate::error::{Error, Operation, Result};
+use crate::pe::Pe;
+
+/// Whose they are: nobody's quiet has to wait for them. Flags are issuer 1.
+const COUNTED: Issuer = 2;
+/// Host threads, on a host endpoint.
+const HOST: Issuer = 0;
+/// Words have 8 bytes.
+const WORD: u64 = 8;
+
+/// The word that an immediate names.
+pub(super) fn word_of(immediate: u32) -> u64 {
+    u64::from(immediate) * WORD
+}
+
+impl Endpoint {
+    /// Whether peers can count arrivals in the word at this symmetric offset: see [`Endpoint::put_counted`].
+    #[must_use]
+    pub fn counts_in(&self, word: u64) -> bool {
+        self.core.immediate(word).is_some()
+    }
+
+    /// Starts to write, and to add 1 to a word of the target when all of it is visible there. That it has arrived is noticed by
+    /// whoever waits for the count; that it has left, by [`Endpoint::counted_have_left`]. Fences do not order it.
+    ///
+    /// # Safety
+    /// As for [`Endpoint::submit`]; [`Source::Stable`] memory stays as it is until it has left.
+    ///
+    /// # Errors
+    /// As for [`Endpoint::submit`]; [`Error::Unsupported`] where [`Endpoint::counts_in`] says no, and for 0 bytes.
+    pub unsafe fn put_counted(&mut self, pe: Pe, dest: u64, source: Source, len: u64, word: u64) -> Result<()> {
+        let signal = Signal { offset: word, value: 1, op: AmoOp::Add };
+        let mut job = Job::PutSignal { dest, source, len, signal };
+        self.core.validate(pe, &job)?;
+        let issue = Issue { issuer: COUNTED, tag: None };
+        if pe == self.core.me {
+            // SAFETY: the caller's promise; `validate` checked the ranges.
+            unsafe { self.core.apply_here(&job, issue) };
+            return Ok(());
+        }
+        let Some(immediate) = self.core.immediate(word).filter(|_| len > 0) else { return Err(uncounted(len)) };
+        if !self.ready() {
+            return Err(Error::Full { operation: Operation::PutSignal, pe });
+        }
+        if matches!(source, Source::Copied(_)) && self.quick_write(pe, dest, job.local(), len, Some(immediate)) {
+            return Ok(());
+        }
+        let slot = self.core.keep_source(&mut job)?;
+        let new = Op::new(Operation::PutSignal, pe, len, issue, self.core.now);
+        let op = self.core.ops.insert(Op { slot, ..new });
+        self.core.one_more_counted();
+        self.launch_data(pe, op, 0, (dest, job.local(), len), Way::CountedPut(immediate), false);
+        Ok(())
+    }
+
+    /// Whether all that was put so has left, so that its sources may be used again.
+    ///
+    /// # Errors
+    /// The first that failed since this was last asked. What fails when nobody asks any more is the next quiet's to tell.
+    pub fn counted_have_left(&mut self) -> Result<bool> {
+        let state = self.core.issuer(COUNTED);
+        state.error.take().map_or(Ok(state.outstanding == 0), Err)
+    }
+}
+
+impl Core {
+    fn one_more_counted(&mut self) {
+        if let Some(error) = self.counted_error_unasked() {
+            self.issuer(HOST).error.get_or_insert(error);
+        }
+        self.issuer(COUNTED).outstanding += 1;
+    }
+
+    /// The error of one of those before, if none is under way: their caller did not come to ask.
+    fn counted_error_unasked(&mut self) -> Option<Error> {
+        let state = self.issuer(COUNTED);
+        if state.outstanding == 0 { state.error.take() } else { None }
+    }
+
+    /// What a quiet of this issuer tells besides its own operations' errors.
+    pub(super) fn error_besides(&mut self, issuer: Issuer) -> Option<Error> {
+        (issuer == HOST && self.role == Role::Host).then(|| self.counted_error_unasked()).flatten()
+    }
+
+    /// The immediate that names a word, if there is one and the only rail takes immediates.
+    fn immediate(&self, word: u64) -> Option<u32> {
+        let [caps] = &*self.caps else { return None };
+        // The last piece of a write brings it, and must not come before the others.
+        let fits = self.role == Role::Host
+            && caps.software
+            && caps.immediate
+            && caps.order.write_after_write
+            && !self.policy.native_amo
+            && word.is_multiple_of(WORD);
+        u32::try_from(word / WORD).ok().filter(|_| fits)
+    }
+}
+
+#[cold]
+fn uncounted(len: u64) -> Error {
+    Error::Unsupported {
+        what: format!("a put of {len} bytes whose arrival is counted"),
+        by: "this endpoint".into(),
+        remedy: "put with a signal".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::endpoint::Policy;
+    use crate::env::Settings;
+    use crate::mock::{Fabric, Mischief};
+    use crate::rail::Order;
+
+    fn endpoint(role: Role, rails: usize, native: bool, mischief: Mischief) -> Endpoint {
+        let fabric = Fabric::new(1, mischief);
+        let rails = (0..rails).map(|_| fabric.open("mock").unwrap()).collect();
+        Endpoint::new(role, 0, 2, rails, Policy::new(&Settings::default(), native)).unwrap()
+    }
+
+    #[test]
+    fn only_what_need_not_be_repeated_or_proved_is_counted() {
+        let plain = Mischief::default();
+        let unordered = Mischief { order: Order { write_after_write: false, ..plain.order }, ..plain };
+        assert!(endpoint(Role::Host, 1, false, plain).counts_in(8));
+        for (why, other) in [
+            ("another rail may have to do it again", endpoint(Role::Host, 2, false, plain)),
+            ("proxy endpoints have other work", endpoint(Role::Proxy, 1, false, plain)),
+            ("NICs change words", endpoint(Role::Host, 1, true, Mischief { atomics: true, ..plain })),
+            (
+                "messages cost a NIC's target nothing",
+                endpoint(Role::Host, 1, false, Mischief { software: false, ..plain }),
+            ),
+            ("the last piece may come first", endpoint(Role::Host, 1, false, unordered)),
+        ] {
+            assert!(!other.counts_in(8), "{why}");
+        }
+    }
+
+    #[test]
+    fn what_failed_before_is_no_error_of_what_comes_later() {
+        let mut endpoint = endpoint(Role::Host, 1, false, Mischief::default());
+        let fail = |endpoint: &mut Endpoint| {
+            endpoint.core.issuer(COUNTED).error =
+                Some(Error::Gone { operation: Operation::PutSignal, pe: 1, seconds: 1 });
+        };
+        fail(&mut endpoint);
+        endpoint.core.one_more_counted();
+        assert!(matches!(endpoint.counted_have_left(), Ok(false)));
+        assert!(endpoint.take_error(HOST).is_some(), "nobody was told");
+        fail(&mut endpoint);
+        endpoint.core.one_more_counted();
+        assert!(endpoint.counted_have_left().is_err(), "the first of them is still under way");
+        assert!(
+            matches!(endpoint.counted_have_left(), Ok(false)) && endpoint.take_error(HOST).is_none(),
+            "it was told"
+        );
+        endpoint.core.issuer(COUNTED).outstanding = 0;
+        fail(&mut endpoint);
+        assert!(endpoint.take_error(HOST).is_some(), "nobody has come to ask");
+    }
+
+    #[test]
+    fn immediates_name_words_and_those_beyond_have_none() {
+        let endpoint = endpoint(Role::Host, 1, false, Mischief::default());
+        let last = u64::from(u32::MAX) * WORD;
+        assert_eq!(endpoint.core.immediate(last).map(word_of), Some(last));
+        assert!(!endpoint.counts_in(last + WORD) && !endpoint.counts_in(12));
+    }
+}

@@ -1,0 +1,241 @@
+//! What waits before it is posted: puts and gets that travel together, and writes beyond a rail's window.
+#![allow(clippy::unwrap_used)]
+
+use std::time::{Duration, Instant};
+
+use symrail_transport::amo::AmoOp;
+use symrail_transport::endpoint::job::{Issue, Job, Signal, Source};
+use symrail_transport::endpoint::{Addresses, Endpoint, NoAgent, Policy, Role, TargetAgent};
+use symrail_transport::env::Settings;
+use symrail_transport::mock::{Fabric, Mischief};
+use symrail_transport::region::Segment;
+use symrail_transport::wire::{Request, RequestKind};
+
+/// Words of each PE's memory, and of what is moved at once.
+const WORDS: usize = 32 << 10;
+const LEN: usize = 16;
+/// Seconds that an operation may take.
+const TIMEOUT: u32 = 2;
+
+/// PE 0's host endpoint, and PE 1's memory behind a rail.
+struct World {
+    host: Endpoint,
+    peer: Endpoint,
+    memory: Vec<u64>,
+    fetched: Vec<u64>,
+    begun: Instant,
+}
+
+impl World {
+    fn new(window: u64) -> World {
+        let fabric = Fabric::new(1, Mischief { delay: 0, again: 0, window, ..Mischief::default() });
+        let mut settings = Settings::default();
+        settings.timeout_s = TIMEOUT.into();
+        let policy = Policy::new(&settings, false);
+        let endpoint = |role, me| {
+            let rail = fabric.open(&format!("{role:?}{me}")).unwrap();
+            Endpoint::new(role, me, 2, vec![rail], policy).unwrap()
+        };
+        let (mut host, mut proxy, mut peer) =
+            (endpoint(Role::Host, 0), endpoint(Role::Proxy, 0), endpoint(Role::Proxy, 1));
+        let mut memory: Vec<u64> = (0..2 * WORDS as u64).collect();
+        let base = memory.as_mut_ptr();
+        let segment = |base: *mut u64| Segment { id: 0, offset: 0, len: 8 * WORDS as u64, base: base.cast() };
+        // SAFETY: the memory is dropped after the endpoints.
+        let cards =
+            unsafe { [proxy.register(segment(base)).unwrap(), peer.register(segment(base.add(WORDS))).unwrap()] };
+        // SAFETY: as above.
+        unsafe { host.register(segment(base)) }.unwrap();
+        let addresses = [
+            Addresses { host: host.addresses(), proxy: proxy.addresses() },
+            Addresses { host: peer.addresses(), proxy: peer.addresses() },
+        ];
+        for endpoint in [&mut host, &mut peer] {
+            for (pe, address) in (0..).zip(&addresses) {
+                endpoint.connect(pe, address).unwrap();
+            }
+            endpoint.learn(0, &cards).unwrap();
+        }
+        let mut world = World { host, peer, memory, fetched: vec![0; WORDS], begun: Instant::now() };
+        // No quiet is expected behind the first one, and the first of what is to come comes late enough to go at once.
+        (0..2).for_each(|at| world.put(at));
+        while world.host.is_active() {
+            world.host.poll(&mut NoAgent);
+        }
+        world.memory[WORDS..].iter_mut().zip(5000..).for_each(|(word, value)| *word = value);
+        while world.begun.elapsed() < Duration::from_micros(100) {}
+        world.begun = Instant::now();
+        world
+    }
+
+    fn submit(&mut self, job: Job, tag: Option<u64>) {
+        // SAFETY: the memory stays as it is, and nobody else uses what is fetched.
+        unsafe { self.host.submit(1, job, Issue { issuer: 0, tag }) }.unwrap();
+    }
+
+    fn job(&self, at: usize) -> Job {
+        let source = Source::Stable(self.memory[at * LEN..].as_ptr().cast());
+        Job::Put { dest: (at * LEN * 8) as u64, source, len: 8 * LEN as u64 }
+    }
+
+    /// The `at`th of the puts, one behind the other.
+    fn put(&mut self, at: usize) {
+        self.submit(self.job(at), None);
+    }
+
+    fn get(&mut self, at: usize) {
+        let dest = self.fetched[at * LEN..].as_mut_ptr().cast();
+        self.submit(Job::Get { source: (at * LEN * 8) as u64, dest, len: 8 * LEN as u64 }, None);
+    }
+
+    /// How many blocks have arrived, once the rails have moved what was posted. Who has posted it does not help.
+    fn arrived(&mut self) -> usize {
+        self.peer.poll(&mut NoAgent);
+        let put: Vec<u64> = (0..WORDS as u64).collect();
+        put.chunks(LEN).zip(self.memory[WORDS..].chunks(LEN)).filter(|(put, there)| put == there).count()
+    }
+
+    /// The same of what is fetched.
+    fn fetched(&mut self) -> usize {
+        self.peer.poll(&mut NoAgent);
+        let there = &self.memory[WORDS..];
+        self.fetched.chunks(LEN).zip(there.chunks(LEN)).filter(|(here, there)| here == there).count()
+    }
+
+    /// Nobody has kept this thread from its core, so that all came closely one after the other.
+    fn is_undisturbed(&self) -> bool {
+        self.begun.elapsed() < Duration::from_micros(9)
+    }
+}
+
+/// Repeats what is about a few microseconds until this thread was not interrupted.
+fn undisturbed<T>(mut act: impl FnMut(&mut World) -> T) -> (World, T) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let mut world = World::new(u64::MAX);
+        let result = act(&mut world);
+        if world.is_undisturbed() {
+            return (world, result);
+        }
+        assert!(Instant::now() < deadline, "no time to put anything in");
+    }
+}
+
+#[test]
+fn the_first_goes_at_once_and_the_next_ones_together() {
+    for (posted, gone) in [(1, 1), (4, 1), (5, 5), (8, 5), (9, 9)] {
+        let (mut world, ()) = undisturbed(|world| (0..posted).for_each(|at| world.put(at)));
+        assert_eq!(world.arrived(), gone, "of {posted} puts");
+        world.host.poll(&mut NoAgent);
+        assert_eq!(world.arrived(), posted);
+
+        let (mut world, ()) = undisturbed(|world| (0..posted).for_each(|at| world.get(at)));
+        assert_eq!(world.fetched(), gone, "of {posted} gets");
+        world.host.poll(&mut NoAgent);
+        assert_eq!(world.fetched(), posted);
+    }
+}
+
+#[test]
+fn puts_and_gets_in_turns_keep_their_order() {
+    let (mut world, ()) = undisturbed(|world| {
+        world.put(0);
+        (1..4).for_each(|at| world.get(at));
+        world.put(4);
+    });
+    assert_eq!((world.arrived(), world.fetched()), (2, 3));
+}
+
+#[test]
+fn what_somebody_waits_for_takes_along_what_waits_for_company() {
+    let (mut world, ()) = undisturbed(|world| {
+        (0..3).for_each(|at| world.put(at));
+        // A flag, behind them.
+        world.host.put_flag(1, 8 * (WORDS as u64 - 1), 77).unwrap();
+    });
+    assert_eq!((world.arrived(), world.memory[2 * WORDS - 1] & 0xff), (3, 77));
+}
+
+#[test]
+fn one_behind_a_fence_does_not_wait() {
+    let (mut world, ()) = undisturbed(|world| {
+        (0..3).for_each(|at| world.put(at));
+        world.host.fence();
+        world.put(3);
+    });
+    assert_eq!(world.arrived(), 4);
+}
+
+#[test]
+fn writes_beyond_the_window_wait_but_never_the_only_one() {
+    let bytes = 8 * LEN as u64;
+    for (window, at_once) in [(1, 1), (2 * bytes, 2), (2 * bytes + 1, 2), (u64::MAX, 6)] {
+        let mut world = World::new(window);
+        for at in 0..6 {
+            world.submit(world.job(at), Some(at as u64));
+        }
+        assert_eq!(world.arrived(), at_once, "with a window of {window} bytes");
+        // What has been delivered makes room for others, as many at a time.
+        for polls in 2.. {
+            world.host.poll(&mut NoAgent);
+            world.host.poll(&mut NoAgent);
+            let arrived = world.arrived();
+            assert!(arrived >= at_once && polls < 1000, "{arrived}");
+            if arrived == 6 {
+                break;
+            }
+        }
+    }
+}
+
+/// What requests have come.
+#[derive(Default)]
+struct Seen(Vec<RequestKind>);
+
+impl TargetAgent for Seen {
+    fn request(&mut self, _lane: usize, request: &Request, _payload: &[u8]) {
+        self.0.push(request.kind);
+    }
+
+    fn count(&mut self, _word: u64) {}
+}
+
+#[test]
+fn what_is_late_behind_others_that_move_fails_alone_and_without_its_signal() {
+    const LARGE: u64 = 72 << 10;
+    let mut world = World::new(1);
+    let mut seen = Seen::default();
+    let block = |world: &World, signal: Option<u64>| {
+        let (dest, source) = (0, Source::Stable(world.memory.as_ptr().cast()));
+        match signal {
+            None => Job::Put { dest, source, len: LARGE },
+            Some(value) => {
+                let signal = Signal { offset: LARGE, value, op: AmoOp::Set };
+                Job::PutSignal { dest, source, len: LARGE, signal }
+            }
+        }
+    };
+    // Each second one of them moves, so that the last ones are too late.
+    for tag in 0..=u64::from(TIMEOUT) {
+        world.submit(block(&world, None), Some(tag));
+    }
+    world.submit(block(&world, Some(1)), Some(10));
+    for second in 1..=TIMEOUT + 2 {
+        world.host.poll(&mut NoAgent);
+        world.host.tick(second);
+    }
+    let late = world.host.take_finished(0, 10).unwrap();
+    assert!(late.result.unwrap_err().to_string().contains("did not complete"));
+    for _ in 0..20 {
+        world.host.poll(&mut NoAgent);
+        world.peer.poll(&mut seen);
+    }
+    assert!(!seen.0.contains(&RequestKind::Amo), "a signal came without its data: {:?}", seen.0);
+    // The peer is there.
+    world.submit(block(&world, Some(2)), Some(11));
+    for _ in 0..20 {
+        world.host.poll(&mut NoAgent);
+        world.peer.poll(&mut seen);
+    }
+    assert!(seen.0.contains(&RequestKind::Amo), "{:?}", seen.0);
+}
