@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use symrail_transport::rail::Export;
+use symrail_transport::device::Export;
 
 /// What is handed to rails, and has to live until they have registered it.
 #[derive(Debug)]

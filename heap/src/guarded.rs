@@ -204,9 +204,8 @@ impl Mover for GuardedMover {
         Ok(())
     }
 
-    fn meet(&mut self, peers: &[usize]) -> Result<(), String> {
-        let unknown = peers.iter().find(|&&base| base != 0 && self.find(base, 1).is_none());
-        unknown.map_or(Ok(()), |base| Err(format!("what lies at {base:#x} is not guarded memory")))
+    fn meet(&mut self, peer: usize) -> Result<(), String> {
+        self.find(peer, 1).map(drop).ok_or_else(|| format!("what lies at {peer:#x} is not guarded memory"))
     }
 
     unsafe fn start_between(&mut self, copy: Between, ticket: u64) -> Result<(), String> {

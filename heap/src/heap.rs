@@ -76,7 +76,7 @@ impl SymmetricHeap {
         let bad_size = || Error::Setting {
             name: "SYMRAIL_HEAP_SIZE".into(),
             value: settings.heap_size.to_string(),
-            accepted: "a number of bytes from 1 to 2^46".into(),
+            accepted: "a number of bytes from 64K to 64T".into(),
         };
         let capacity =
             (settings.heap_size as u64).checked_next_multiple_of(unit).filter(|size| (1..=1 << 46).contains(size));

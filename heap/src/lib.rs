@@ -7,7 +7,7 @@
 //! - A peer's heap is mapped only when it is certainly the one that the peer described; else it is reached over the
 //!   wire, and the reason is kept ([`peers`]).
 //! - Heap memory changes under us. It is reached by raw pointers only. `unsafe` stands in [`mapping`], [`memory`],
-//!   [`guarded`], [`mailbox`], [`cuda`] and [`copy`].
+//!   [`guarded`], [`mover`], [`mailbox`], [`mailed`], [`cuda`] and [`copy`].
 //! - Nothing here communicates. Handles and calls are exchanged by whoever owns the heap.
 //!
 //! # Where to start

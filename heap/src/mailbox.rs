@@ -11,10 +11,11 @@
 //! | bytes | what |
 //! |---|---|
 //! | 0 | the reader's word: bit 63 it is there, epoch, number of the last entry taken |
-//! | 128 … | 16 entries of 32 bytes: address, tag, value, tag |
+//! | 128 … | 16 entries of two halves: address, tag; value, tag |
 //!
 //! An entry's tag has the size of the value, the epoch and the entry's number, twice, so that each half of an entry, which is
-//! read at once, tells whether it is there. `kernels/include/symrail/mail.cuh` is the reader's side.
+//! read at once, tells whether it is there. Each half begins a line of its own, since a GPU's looks into one line of host memory go one
+//! behind the other, and those into different ones at the same time. `kernels/include/symrail/mail.cuh` is the reader's side.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -26,13 +27,13 @@ use crate::copy::copy;
 use crate::mover::Copy;
 
 /// Bytes of a mailbox.
-pub const MAILBOX_BYTES: usize = ENTRIES_AT + ENTRIES * ENTRY_BYTES;
-/// Where the entries are, how many, and how long each is.
+pub const MAILBOX_BYTES: usize = ENTRIES_AT + 2 * ENTRIES * HALF_BYTES;
+/// Where the entries are, how many, and how far apart their halves.
 pub const ENTRIES_AT: usize = 128;
 /// See [`ENTRIES_AT`].
 pub const ENTRIES: usize = 16;
 /// See [`ENTRIES_AT`].
-pub const ENTRY_BYTES: usize = 32;
+pub const HALF_BYTES: usize = 128;
 /// The reader is there.
 pub const PRESENT: u64 = 1 << 63;
 /// Where the epoch begins, and the bits that epoch and number have together.
@@ -66,7 +67,7 @@ impl Mailbox {
     /// A mailbox in zeroed memory.
     ///
     /// # Safety
-    /// [`MAILBOX_BYTES`] bytes at `base`, aligned to 64, are `memory`'s as long as that lives, and reached through atomics only.
+    /// [`MAILBOX_BYTES`] bytes at `base`, aligned to [`HALF_BYTES`], are `memory`'s as long as that lives, and reached through atomics only.
     #[must_use]
     pub unsafe fn new(base: NonNull<u8>, memory: Arc<dyn Any + Send + Sync>) -> Self {
         Mailbox { base, _memory: memory, said: 0, epoch: 0, taken: 0, offered: VecDeque::with_capacity(ENTRIES) }
@@ -101,7 +102,7 @@ impl Mailbox {
     }
 
     fn entry(&self, number: u64) -> usize {
-        ENTRIES_AT + (number as usize % ENTRIES) * ENTRY_BYTES
+        ENTRIES_AT + 2 * (number as usize % ENTRIES) * HALF_BYTES
     }
 
     /// Leaves a write of one aligned value of 1 to 8 bytes to the reader. `false` where it is none, nobody is there or no entry free.
@@ -126,7 +127,7 @@ impl Mailbox {
         let number = (self.taken + self.offered.len() as u64 + 1) & NUMBER;
         let tag = u64::from(len.trailing_zeros()) << SIZE_SHIFT | epoch | number;
         let at = self.entry(number);
-        for (at, what) in [(at, write.memory as u64), (at + 16, u64::from_le_bytes(value))] {
+        for (at, what) in [(at, write.memory as u64), (at + HALF_BYTES, u64::from_le_bytes(value))] {
             self.word(at).store(what, Ordering::Relaxed);
             self.word(at + 8).store(tag, Ordering::Release);
         }
@@ -153,14 +154,14 @@ impl Mailbox {
             number = (number + 1) & NUMBER;
             let at = self.entry(number);
             self.word(at + 8).store(BLANK, Ordering::Relaxed);
-            self.word(at + 24).store(BLANK, Ordering::Relaxed);
+            self.word(at + HALF_BYTES + 8).store(BLANK, Ordering::Relaxed);
             back(write, ticket);
         }
     }
 }
 
 /// Memory of a mailbox that no device reaches.
-#[repr(align(64))]
+#[repr(align(128))]
 struct Place([AtomicU64; MAILBOX_BYTES / 8]);
 
 /// A mailbox and its reader in memory of their own, for tests.
@@ -213,12 +214,12 @@ impl Reader {
     /// Takes the next entry, if it has come: `write` gets the address and the value's bytes.
     pub fn take(&mut self, write: impl FnOnce(usize, &[u8])) -> bool {
         let next = self.position & !NUMBER | (self.position + 1) & NUMBER;
-        let at = ENTRIES_AT + (next & NUMBER) as usize % ENTRIES * ENTRY_BYTES;
-        let tags = [at + 8, at + 24].map(|at| self.word(at).load(Ordering::Acquire));
+        let at = ENTRIES_AT + 2 * ((next & NUMBER) as usize % ENTRIES) * HALF_BYTES;
+        let tags = [at + 8, at + HALF_BYTES + 8].map(|at| self.word(at).load(Ordering::Acquire));
         if !self.there || tags.iter().any(|tag| tag & POSITION != next) {
             return false;
         }
-        let value = self.word(at + 16).load(Ordering::Relaxed).to_le_bytes();
+        let value = self.word(at + HALF_BYTES).load(Ordering::Relaxed).to_le_bytes();
         let bytes = value.get(..1 << (tags[0] >> SIZE_SHIFT)).unwrap_or_default();
         write(self.word(at).load(Ordering::Relaxed) as usize, bytes);
         self.position = next;

@@ -51,8 +51,8 @@ impl<M: Mover> Mover for MailedMover<M> {
         unsafe { self.inner.start(copy, ticket) }
     }
 
-    fn meet(&mut self, peers: &[usize]) -> Result<(), String> {
-        self.inner.meet(peers)
+    fn meet(&mut self, peer: usize) -> Result<(), String> {
+        self.inner.meet(peer)
     }
 
     unsafe fn start_between(&mut self, copy: Between, ticket: u64) -> Result<(), String> {

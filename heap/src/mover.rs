@@ -57,12 +57,12 @@ pub trait Mover: Send {
     /// Why it cannot be done; it is not reported a second time.
     unsafe fn start(&mut self, copy: Copy, ticket: u64) -> Result<(), String>;
 
-    /// Gets ready for copies between peers' memory and its own, so that nothing has to be set up while a kernel spins. `peers` has where
-    /// the device has mapped each PE's memory, 0 where it has not and for this PE.
+    /// Gets ready for copies between a peer's memory and its own, so that nothing has to be set up while a kernel spins. `peer` is where
+    /// the device has mapped the peer's.
     ///
     /// # Errors
     /// Why there can be none.
-    fn meet(&mut self, peers: &[usize]) -> Result<(), String>;
+    fn meet(&mut self, peer: usize) -> Result<(), String>;
 
     /// Starts a copy between a peer's memory and its own and returns at once. It is ordered with nothing.
     ///

@@ -66,6 +66,14 @@ pub enum Refusal {
     Map(Errno),
 }
 
+impl Refusal {
+    /// Whether the PE should have been mapped: it is on this host, and nobody has asked for anything else.
+    #[must_use]
+    pub fn is_fault(&self) -> bool {
+        matches!(self, Refusal::Open(_) | Refusal::OtherFile | Refusal::NotSealed | Refusal::Map(_))
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -156,6 +156,9 @@ fn what_the_handle_does_not_describe_is_refused_with_the_reason() {
     assert_eq!(refusal(&|handle| handle.private = true), Refusal::Disabled);
     let text = refusal(&|handle| handle.kind = symrail_heap::MemoryKind::Device).to_string();
     assert!(text.contains("Device"), "{text}");
+    let faults = [Refusal::OtherFile, refusal(&|handle| handle.fd = 1 << 20)];
+    let choices = [refusal(&|handle| handle.private = true), refusal(&|handle| handle.host.name = "elsewhere".into())];
+    assert!(faults.iter().all(Refusal::is_fault) && !choices.iter().any(Refusal::is_fault));
     assert_eq!(map.open(1, &good).unwrap(), &Reach::Mapped);
 }
 

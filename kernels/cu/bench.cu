@@ -135,6 +135,17 @@ extern "C" __global__ void put_variants(symrail_u64* data, symrail_u64 rounds, s
         if (variant == 5) symrail_put_value(data, r, peer);
         if (variant == 6) asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(there), "l"(r) : "memory");
         if (variant == 7) symrail_fence_sys();
+        if (variant == 8) symrail_store_value(there, r), __threadfence();
+        if (variant == 9) {
+            *(volatile symrail_u64*)there = r;
+            if (*(volatile symrail_u64*)there == ~0ull) return;
+        }
+        if (variant >= 10) {
+            symrail_u64 old = atomicExch_system(there, r);
+            if (old == ~0ull) return;
+            if (variant == 11) symrail_fence_sys();
+            if (variant == 12) __threadfence();
+        }
     }
     out[0] = nanoseconds() - started;
 }

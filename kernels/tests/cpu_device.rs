@@ -221,6 +221,28 @@ fn the_engine_is_told_of_a_fence_once_and_in_its_place() {
     assert_eq!(steps.len(), 50);
 }
 
+/// What is delivered needs no fence, and a device without outstanding operations none of the engine's time.
+#[test]
+fn a_fence_behind_a_quiet_asks_for_nothing() {
+    let world = World::new(Shape { channels: 1, ..Shape::default() });
+    let words: Symmetric<u64> = world.views[0].symmetric(0, 2).unwrap();
+    run(&world, 0, ONE, |me| {
+        for round in 0..10 {
+            me.p(words, round, 1)?;
+            me.quiet()?;
+            me.fence()?;
+        }
+        me.p(words, 10, 1)
+    });
+    // Another thread's operation may be on its way; the fence is for that one, too.
+    run(&world, 0, ONE, |me| {
+        me.fence()?;
+        me.quiet()
+    });
+    let applied = std::mem::take(&mut world.engines[0].lock().unwrap().applied);
+    assert_eq!(applied.iter().filter(|request| **request == Request::Fence).count(), 1, "{applied:?}");
+}
+
 #[test]
 fn atomics_and_signals_take_one_path() {
     for (reach, expected) in REACHES.into_iter().zip([4, 0, 4]) {
@@ -402,6 +424,17 @@ fn without_an_engine_every_wait_ends() {
         while !world.engines[0].lock().unwrap().poll() {}
         Ok(())
     });
+}
+
+/// Who offers to drive the engine counts as driving it, and the proxy thread looks in seldom then.
+#[test]
+fn who_sleeps_in_a_wait_leaves_the_engine_to_others() {
+    let world = World::new(Shape { lend: false, timeout: Duration::from_millis(100), ..Shape::default() });
+    let word: Symmetric<u64> = world.views[0].symmetric(0, 1).unwrap();
+    let never = run(&world, 0, ONE, |me| Ok(me.wait_until(word, Compare::Ne, 0)));
+    assert!(matches!(never[0], Err(DeviceError::WaitTimeout { .. })));
+    let offers = world.offers[0].load(Ordering::Relaxed);
+    assert!((1..=512).contains(&offers), "{offers} offers, where a sleeping thread makes none");
 }
 
 #[test]

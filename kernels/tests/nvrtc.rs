@@ -79,3 +79,16 @@ fn a_wrong_program_is_told_with_the_compilers_words() {
     let text = error.unwrap_err().to_string();
     assert!(text.contains("wrong.cu") && text.contains("nothing_of_this_name"), "{text}");
 }
+
+/// A value that is put into local memory on its way, for a call that is hardly ever made, costs more than half of the rate.
+#[test]
+fn single_values_stay_in_registers() {
+    let Some(nvrtc) = nvrtc() else { return };
+    let bench = Program::OWN.into_iter().find(|program| program.name() == "bench.cu").unwrap();
+    let ptx = nvrtc.compile(&bench, "sm_90").unwrap().ptx;
+    let text = String::from_utf8_lossy(&ptx);
+    let (_, kernel) = text.split_once(".entry p_rate(").unwrap();
+    let (body, _) = kernel.split_once("\n}").unwrap();
+    assert!(body.contains("st.global.u32"), "{body}");
+    assert!(!body.contains(".local"), "{body}");
+}

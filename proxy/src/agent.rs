@@ -345,6 +345,19 @@ impl Agent {
 }
 
 impl TargetAgent for Agent {
+    fn count(&mut self, word: u64) {
+        let Ok(at) = self.word(word, 8) else {
+            self.refused += 1;
+            return tracing::debug!(word, "no word of this PE to count in");
+        };
+        // SAFETY: inside of a mapped segment, and aligned. What is counted has been written before.
+        unsafe {
+            fence(Ordering::Release);
+            amo::apply(at, amo::AmoType::U64, amo::AmoOp::Add, 1, 0);
+        }
+        self.applied += 1;
+    }
+
     fn request(&mut self, lane: usize, request: &Request, payload: &[u8]) {
         let source = usize::from(request.origin) * self.n_pes as usize + request.source as usize;
         let stream = usize::from(request.lane);

@@ -7,7 +7,9 @@
 //! | [`agent`] | applies what peers ask for to this PE's memory |
 //! | [`session`] | all of it for runtimes with a symmetric heap of their own: memory by handles, operations by contexts |
 //! | [`stage`] | operations on memory that neither rails nor the CPU reach, through a window of host memory |
+//! | [`driver`] | the engine among those who drive it |
 //! | [`thread`] | the proxy thread; how it sleeps, and how a waiting host thread drives the engine instead |
+//! | `pace`, `scheduling` | how long it polls; what it asks of the scheduler |
 //!
 //! # Invariants
 //! - The engine is driven by one thread at a time: whoever holds its mutex.
@@ -17,10 +19,14 @@
 
 pub mod agent;
 pub mod channel;
+pub mod driver;
 pub mod engine;
+mod pace;
+mod scheduling;
 pub mod session;
 pub mod stage;
 pub mod thread;
 
+pub use driver::{Driver, Left, Turn, Watch};
 pub use engine::{Engine, HOST};
-pub use thread::{Driver, Left, Options, Proxy, Turn, Watch};
+pub use thread::{Options, Proxy};

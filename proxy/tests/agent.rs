@@ -30,6 +30,19 @@ fn request(kind: RequestKind, lane: usize, sequence: u32) -> Request {
 }
 
 #[test]
+fn what_is_to_be_counted_outside_of_its_memory_is_refused() {
+    let mut agent = Agent::new(0, 2, LANES);
+    let mut words = [0u64; 2];
+    agent.add_segment(Segment { id: 0, offset: 64, len: 16, base: words.as_mut_ptr().cast() });
+    for word in [64, 72, 72, 56, 68, 76, 80, u64::from(u32::MAX) * 8] {
+        agent.count(word);
+    }
+    assert_eq!(agent.counts(), (3, 5), "applied and refused");
+    drop(agent);
+    assert_eq!(words, [1, 2]);
+}
+
+#[test]
 fn each_stream_of_a_new_endpoint_begins_on_its_own_lane() {
     let mut agent = Agent::new(0, 2, LANES);
     let mut words = [0u64; 1];

@@ -43,8 +43,8 @@ impl Mover for Watched {
         unsafe { self.mover.start(copy, ticket) }
     }
 
-    fn meet(&mut self, peers: &[usize]) -> Result<(), String> {
-        self.mover.meet(peers)
+    fn meet(&mut self, peer: usize) -> Result<(), String> {
+        self.mover.meet(peer)
     }
 
     unsafe fn start_between(&mut self, copy: Between, ticket: u64) -> Result<(), String> {

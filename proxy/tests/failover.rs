@@ -265,6 +265,47 @@ fn who_was_given_up_is_used_again_when_a_rail_reaches_it() {
     }
 }
 
+/// Neither what waits for another lane when its peer is given up, nor what a rail gives back only then.
+#[test]
+fn nothing_waits_for_a_lane_to_a_peer_that_is_given_up() {
+    for given_back_late in [false, true] {
+        let fabric = Fabric::new(8, Mischief { again: 0, half_open: true, ..Mischief::default() });
+        let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
+        let mut engines = three_pes(&fabric, &mut memory, false);
+        let (mut clock, bytes) = (0, [7u8; 300]);
+        // What is under way on the first lane stays so at first, or fails at once.
+        fabric.take_down(LANES + 1);
+        if given_back_late {
+            fabric.pull_out(LANES);
+        } else {
+            fabric.take_down(LANES);
+        }
+        for _ in 0..20 {
+            ask_for_all(engines[0].endpoint(), 1, &bytes).unwrap();
+        }
+        live(&mut engines, &mut clock, TIMEOUT + 10);
+        assert!(
+            ask_for_all(engines[0].endpoint(), 1, &bytes).is_err(),
+            "given back late: {given_back_late}: it is not given up"
+        );
+        assert_eq!(engines[0].endpoint().is_active(), given_back_late, "before the rails give anything back");
+        fabric.take_down(LANES);
+        live(&mut engines, &mut clock, 5);
+        assert!(
+            !engines[0].endpoint().is_active(),
+            "given back late: {given_back_late}: something waits for another lane"
+        );
+        // What was dropped is not done when the peer is used again.
+        let seen = memory[1].clone();
+        assert!(given_back_late || seen == [0; HEAP / 8], "something arrived over a lane that was down");
+        [LANES, LANES + 1].into_iter().for_each(|rail| fabric.bring_up(rail));
+        fabric.plug_in(LANES);
+        live(&mut engines, &mut clock, 40);
+        assert_eq!(engines[0].endpoint().lanes_down(), 0, "the peer is not used again");
+        assert!(memory[1] == seen, "given back late: {given_back_late}: done after it was dropped");
+    }
+}
+
 /// Pulls cables out, runs `meanwhile` with two puts of PE 0 to PE 1 under way, one on each lane, plugs the cables in, and sees all done.
 fn puts_while_out(cables: &[usize], meanwhile: impl FnOnce(&Fabric, &mut [Engine], &mut u32)) {
     let fabric = Fabric::new(7, Mischief { again: 0, delay: 0, renews: true, ..Mischief::default() });

@@ -51,8 +51,8 @@ impl Mover for Watched {
         unsafe { self.mover.start(copy, ticket) }
     }
 
-    fn meet(&mut self, peers: &[usize]) -> Result<(), String> {
-        self.mover.meet(peers)
+    fn meet(&mut self, peer: usize) -> Result<(), String> {
+        self.mover.meet(peer)
     }
 
     unsafe fn start_between(&mut self, copy: Between, ticket: u64) -> Result<(), String> {
@@ -128,7 +128,7 @@ fn two_pes(mapped: bool) -> [Pe; 2] {
         engine.add_staged_segment(segment);
         if mapped {
             let bases = memories.iter().map(|memory| memory.base().addr().get()).collect();
-            engine.map_peers(&segment, bases).unwrap();
+            assert_eq!(engine.map_peers(&segment, bases), []);
         }
         let (device, consumer) = Channel::new(64, 64).unwrap();
         engine.add_channel(consumer);
@@ -284,14 +284,15 @@ fn ranges_that_leave_the_memory_are_refused() {
 }
 
 #[test]
-fn memory_that_the_device_does_not_copy_to_is_refused_at_once() {
-    let fabric = Fabric::new(1, Mischief::default());
-    let policy = Policy::new(&Settings::default(), false);
-    let rails = vec![fabric.open("rail").unwrap()];
-    let mut engine = Engine::new(Endpoint::new(Role::Proxy, 0, 2, rails, policy).unwrap(), 0, 2);
-    let [memory, stranger] = [(); 2].map(|()| GuardedMemory::new(HEAP).unwrap());
-    engine.stage(Box::new(GuardedMover::new(Arc::clone(&memory), WINDOW_BYTES, 1).unwrap())).unwrap();
-    let segment = Segment { id: ID, offset: 0, len: HEAP as u64, base: memory.base().as_ptr() };
-    let error = engine.map_peers(&segment, vec![0, stranger.base().addr().get()]).unwrap_err().to_string();
-    assert!(error.contains("SYMRAIL_DISABLE_P2P"), "{error}");
+fn memory_that_the_device_does_not_copy_to_is_reached_through_the_window() {
+    let mut pes = two_pes(false);
+    let stranger = GuardedMemory::new(HEAP).unwrap();
+    let segment = Segment { id: ID, offset: 0, len: HEAP as u64, base: pes[0].memory.base().as_ptr() };
+    let refused = pes[0].engine.map_peers(&segment, vec![0, stranger.base().addr().get()]);
+    assert!(matches!(&refused[..], [(1, why)] if why.contains("not guarded memory")), "{refused:?}");
+    pes[0].write(0, &pattern(70_001, 2));
+    ask(&mut pes, &[put(0, DEST, 70_001)], |_| {});
+    assert!(pes[1].bytes(DEST, 70_001) == pattern(70_001, 2) && pes[0].device.errors() == 0);
+    let [window, between] = pes[0].did();
+    assert!(window > 0 && between == 0);
 }

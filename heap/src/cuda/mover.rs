@@ -31,7 +31,7 @@ pub struct CudaMover {
     lanes: [Lane; LANES],
     /// The lane of the next copy between GPUs.
     next: usize,
-    /// Events to be used again.
+    /// Events that no copy uses.
     events: Vec<CUevent>,
     /// The GPU does not see by itself what NICs have written.
     must_ask: bool,
@@ -44,22 +44,20 @@ unsafe impl Send for CudaMover {}
 const LANES: usize = 4;
 const FIRST_BETWEEN: usize = 2;
 
-/// Events made at the start: more than the window's chunks, so that none has to be made later.
-const EVENTS: usize = 1024;
-
 impl CudaMover {
-    /// A mover with a window of `window` bytes.
+    /// A mover with a window of `window` bytes, for up to `copies` copies under way at a time. It does more, but has to ask the driver
+    /// for something then.
     ///
     /// # Errors
     /// What the driver says.
-    pub fn new(gpu: &Arc<Gpu>, window: usize) -> Result<Self> {
+    pub fn new(gpu: &Arc<Gpu>, window: usize, copies: usize) -> Result<Self> {
         let window = PinnedBuffer::new(gpu, window)?;
         let must_ask = gpu.nic_writes() == NicWrites::WhenAsked;
         let lanes = [lane(gpu)?, lane(gpu)?, lane(gpu)?, lane(gpu)?];
-        let next = FIRST_BETWEEN;
-        let mut mover = CudaMover { gpu: Arc::clone(gpu), window, lanes, next, events: Vec::new(), must_ask };
-        for _ in 0..EVENTS {
-            let event = mover.event()?;
+        let (next, events) = (FIRST_BETWEEN, Vec::with_capacity(copies));
+        let mut mover = CudaMover { gpu: Arc::clone(gpu), window, lanes, next, events, must_ask };
+        for _ in 0..copies {
+            let event = mover.new_event()?;
             mover.events.push(event);
         }
         mover.warm_up()?;
@@ -86,9 +84,10 @@ impl CudaMover {
     }
 
     fn event(&mut self) -> Result<CUevent> {
-        if let Some(event) = self.events.pop() {
-            return Ok(event);
-        }
+        self.events.pop().map_or_else(|| self.new_event(), Ok)
+    }
+
+    fn new_event(&self) -> Result<CUevent> {
         let mut event = null_mut();
         let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
         // SAFETY: the driver writes one handle.
@@ -155,7 +154,7 @@ fn lane(gpu: &Arc<Gpu>) -> Result<Lane> {
         cuda!(gpu.ordinal(), cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest))?;
         cuda!(gpu.ordinal(), cuStreamCreateWithPriority(&raw mut stream, flags, greatest))?;
     }
-    Ok(Lane { stream, under_way: VecDeque::with_capacity(EVENTS) })
+    Ok(Lane { stream, under_way: VecDeque::new() })
 }
 
 impl Mover for CudaMover {
@@ -168,9 +167,8 @@ impl Mover for CudaMover {
         self.begin(lane, ticket, |mover| mover.copy(copy)).map_err(|error| error.to_string())
     }
 
-    fn meet(&mut self, peers: &[usize]) -> Result<(), String> {
-        let mapped = peers.iter().filter(|&&base| base != 0);
-        mapped.copied().try_for_each(|base| self.greet(base)).map_err(|error| error.to_string())
+    fn meet(&mut self, peer: usize) -> Result<(), String> {
+        self.greet(peer).map_err(|error| error.to_string())
     }
 
     unsafe fn start_between(&mut self, copy: Between, ticket: u64) -> Result<(), String> {

@@ -15,19 +15,6 @@ template <> struct symrail_amo_type<unsigned long long> { static const symrail_u
 template <> struct symrail_amo_type<float> { static const symrail_u64 value = SYMRAIL_TYPE_F32; };
 template <> struct symrail_amo_type<double> { static const symrail_u64 value = SYMRAIL_TYPE_F64; };
 
-template <class T>
-SYMRAIL_DEVICE symrail_u64 symrail_to_bits(T value) {
-    symrail_u64 bits = 0;
-    memcpy(&bits, &value, sizeof(T));
-    return bits;
-}
-template <class T>
-SYMRAIL_DEVICE T symrail_of_bits(symrail_u64 bits) {
-    T value;
-    memcpy(&value, &bits, sizeof(T));
-    return value;
-}
-
 /* The operations on a mapped word, at system scope. */
 #define SYMRAIL_ATOM_BITWISE(T, K)                                                     \
     template <> SYMRAIL_ATOM_FN T symrail_atom<T, SYMRAIL_AMO_AND>(T * p, T v, T) {    \

@@ -2,7 +2,7 @@
  * position is next; a batch pays that once for up to 32 requests.
  *
  *     symrailx_batch batch(n);                 // at most n requests follow
- *     for (…) batch.p(&word[i], value, pe);    // or put_nbi, signal_op
+ *     for (…) batch.p(&word[i], value, pe);    // or batch.putmem_nbi(…)
  *     batch.end();                             // positions that were not used are given up
  *
  * A position that was reserved must be written, or nobody behind it is served: call end() on every way out. */
@@ -49,7 +49,7 @@ struct symrailx_batch {
         r.w[0] = symrail_head(SYMRAIL_OP_P, __ffs((int)sizeof(T)) - 1, 0, r.mask, pe);
         r.w[1] = place.offset;
         r.w[4] = 0;
-        r.w[5] = symrail_bits(&value, sizeof(T));
+        r.w[5] = symrail_to_bits(value);
         return push(r);
     }
     /* As symrail_putmem_nbi. Make the sources visible once, before the first (symrail_fence). */

@@ -3,7 +3,7 @@
 #ifndef SYMRAIL_CHANNEL_CUH
 #define SYMRAIL_CHANNEL_CUH
 
-#include "memory.cuh"
+#include "lookout.cuh"
 
 /* The words of a request; chunks outside of the mask are not written. */
 struct symrail_request {
@@ -25,17 +25,12 @@ SYMRAIL_DEVICE bool symrail_has_channel(symrail_u64 what, int pe) {
 
 static __device__ __noinline__ bool symrail_wait_for_room(const symrail_channel_view& c, symrail_u64 position) {
     symrail_waiter waiter;
-    for (;;) {
-        symrail_u64 tail = symrail_ld_sys(c.ring + SYMRAIL_TAIL);
-        if (position < tail + c.slots) {
-            symrail_max_gpu(c.own + SYMRAIL_OWN_TAIL, tail);
-            return true;
-        }
-        if (waiter.over()) {
-            symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_PUSH, 0, position);
-            return false;
-        }
-    }
+    symrail_lookout lookout(c.ring + SYMRAIL_TAIL, c.own + SYMRAIL_OWN_TAIL);
+    bool room, late = false;
+    while (!(room = position < lookout.look() + c.slots) && !(late = waiter.over())) {}
+    lookout.leave();
+    if (late) symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_PUSH, 0, position);
+    return room;
 }
 
 /* Reserves a position for each thread that comes here together, with one atomic for all of them. */
@@ -75,26 +70,23 @@ SYMRAIL_DEVICE symrail_u64 symrail_head(symrail_u64 opcode, symrail_u64 kind, sy
 }
 
 /* Waits until every position before `target` is delivered. What came with them is visible then. `false` when time is over. */
-SYMRAIL_DEVICE bool symrail_wait_delivered(const symrail_channel_view& c, symrail_u64 target) {
+SYMRAIL_DEVICE bool symrail_wait_delivered(const symrail_channel_view& c, symrail_u64 target, bool crowded = false) {
     symrail_waiter waiter;
-    symrail_u64 completed, errors;
-    for (;;) {
-        symrail_ld_pair_acquire(c.ring + SYMRAIL_COMPLETED, completed, errors);
-        if (completed >= target) break;
-        if (waiter.over()) {
-            symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_QUIET, 0, target - completed);
-            return false;
-        }
-    }
-    symrail_max_gpu(c.own + SYMRAIL_OWN_COMPLETED, completed);
-    return true;
+    symrail_lookout lookout(c.ring + SYMRAIL_COMPLETED, c.own + SYMRAIL_OWN_COMPLETED, crowded);
+    symrail_u64 completed;
+    bool late = false;
+    while ((completed = lookout.look()) < target && !(late = waiter.over())) {}
+    lookout.leave();
+    if (late) symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_QUIET, 0, target - completed);
+    return !late;
 }
 
-/* Waits for everything that was pushed to a channel so far. Costs two loads when there is nothing to wait for. */
+/* Waits for everything that was pushed to a channel so far. Costs loads of device memory when there is nothing to wait for. */
 SYMRAIL_DEVICE void symrail_drain(const symrail_channel_view& c) {
+    bool crowded = symrail_has_lookout(c.own + SYMRAIL_OWN_COMPLETED);
     symrail_u64 done = symrail_ld_gpu(c.own + SYMRAIL_OWN_COMPLETED);
     symrail_u64 target = symrail_ld_gpu(c.own + SYMRAIL_OWN_HEAD);
-    if (done < target) symrail_wait_delivered(c, target);
+    if (done < target) symrail_wait_delivered(c, target, crowded);
 }
 
 /* Notes that the proxy changes memory which stores reach without it: a fence has to wait for that. */

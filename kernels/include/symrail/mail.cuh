@@ -10,7 +10,7 @@
 
 #define SYMRAIL_MAIL_ENTRIES_AT 128ull
 #define SYMRAIL_MAIL_ENTRIES 16ull
-#define SYMRAIL_MAIL_ENTRY_BYTES 32ull
+#define SYMRAIL_MAIL_HALF_BYTES 128ull
 #define SYMRAIL_MAIL_EPOCH_SHIFT 38
 #define SYMRAIL_MAIL_SIZE_SHIFT 62
 #define SYMRAIL_MAIL_PRESENT (1ull << 63)
@@ -56,8 +56,8 @@ struct symrail_mail {
         }
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            symrail_u64 at = (next(1 + i / 2) & SYMRAIL_MAIL_NUMBER) % SYMRAIL_MAIL_ENTRIES * SYMRAIL_MAIL_ENTRY_BYTES;
-            at += symrail_state.mailbox + SYMRAIL_MAIL_ENTRIES_AT + (i & 1) * 16;
+            symrail_u64 half = 2 * ((next(1 + i / 2) & SYMRAIL_MAIL_NUMBER) % SYMRAIL_MAIL_ENTRIES) + i % 2;
+            symrail_u64 at = symrail_state.mailbox + SYMRAIL_MAIL_ENTRIES_AT + half * SYMRAIL_MAIL_HALF_BYTES;
             symrail_ld_pair(at, letters.w[2 * i], letters.w[2 * i + 1]);
         }
     }

@@ -23,6 +23,15 @@ SYMRAIL_DEVICE symrail_u64 symrail_add_gpu(symrail_u64 at, symrail_u64 n) {
 SYMRAIL_DEVICE void symrail_max_gpu(symrail_u64 at, symrail_u64 n) {
     asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::"l"(at), "l"(n) : "memory");
 }
+/* A counter's note for other threads of this device, and a look at it: what was visible before is visible behind. */
+SYMRAIL_DEVICE void symrail_note(symrail_u64 at, symrail_u64 n) {
+    asm volatile("red.release.gpu.global.max.u64 [%0], %1;" ::"l"(at), "l"(n) : "memory");
+}
+SYMRAIL_DEVICE symrail_u64 symrail_ld_noted(symrail_u64 at) {
+    symrail_u64 v;
+    asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(at) : "memory");
+    return v;
+}
 SYMRAIL_DEVICE symrail_u64 symrail_ld_sys(symrail_u64 at) {
     symrail_u64 v;
     asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(at) : "memory");
@@ -78,6 +87,20 @@ struct symrail_waiter {
         return now >= deadline;
     }
 };
+
+/* A value of up to 8 bytes as bits, and back: in registers, whatever else is done with it. */
+template <class T>
+SYMRAIL_DEVICE symrail_u64 symrail_to_bits(T value) {
+    symrail_u64 bits = 0;
+    memcpy(&bits, &value, sizeof(T));
+    return bits;
+}
+template <class T>
+SYMRAIL_DEVICE T symrail_of_bits(symrail_u64 bits) {
+    T value;
+    memcpy(&value, &bits, sizeof(T));
+    return value;
+}
 
 /* Who does an operation together. */
 struct symrail_thread_scope {

@@ -11,12 +11,15 @@ SYMRAIL_DEVICE void symrail_fence() {
     if (symrail_state.n_channels == 0) return;
     const symrail_channel_view& c = symrail_my_channel();
     /* First, since another thread's fence may come between a request and the note that it is such a one. */
-    if (symrail_ld_gpu(c.own + SYMRAIL_OWN_MIXED) > symrail_ld_gpu(c.own + SYMRAIL_OWN_COMPLETED)) {
+    symrail_u64 completed = symrail_ld_gpu(c.own + SYMRAIL_OWN_COMPLETED);
+    if (symrail_ld_gpu(c.own + SYMRAIL_OWN_MIXED) > completed) {
         /* An AMO or a copy went through the proxy to memory that stores reach without it: only delivery orders the two. */
         symrail_drain(c);
         return;
     }
-    if (symrail_ld_gpu(c.own + SYMRAIL_OWN_HEAD) == symrail_ld_gpu(c.own + SYMRAIL_OWN_FENCED)) return;
+    symrail_u64 head = symrail_ld_gpu(c.own + SYMRAIL_OWN_HEAD);
+    /* Nothing was pushed since the last fence, or all of it is known to be delivered. */
+    if (head == symrail_ld_gpu(c.own + SYMRAIL_OWN_FENCED) || head <= completed) return;
     symrail_request r;
     r.mask = SYMRAIL_MASK_HEAD;
     r.w[0] = symrail_head(SYMRAIL_OP_FENCE, 0, 0, r.mask, 0);

@@ -13,7 +13,7 @@
 #define SYMRAIL_SIGNAL_SET 9
 #define SYMRAIL_SIGNAL_ADD 10
 
-/* One value as bits, of 1, 2, 4 or 8 bytes. */
+/* One value in memory as bits, of 1, 2, 4 or 8 bytes. */
 SYMRAIL_DEVICE symrail_u64 symrail_bits(const void* p, size_t bytes) {
     switch (bytes) {
         case 1: return *(const volatile unsigned char*)p;
@@ -37,9 +37,11 @@ SYMRAIL_DEVICE void symrail_push_value(symrail_u64 offset, symrail_u64 bits, sym
     symrail_push(symrail_my_channel(), r);
 }
 
-/* Whether a copy engine is to do it, which the proxy starts: between mapped memory of another PE and this PE's heap. */
+/* Whether a copy engine is to do it, which the proxy starts: between mapped memory of another PE and this PE's heap. The more
+ * blocks there are that may copy at the same time, the larger it has to be: all of them share one proxy thread and one link. */
 SYMRAIL_DEVICE bool symrail_by_engine(const symrail_place& place, const void* local, size_t bytes, int pe) {
-    if (place.mapped == 0 || bytes < symrail_state.engine_from || pe == symrail_state.me) return false;
+    symrail_u64 blocks = (symrail_u64)gridDim.x * gridDim.y * gridDim.z;
+    if (place.mapped == 0 || bytes / blocks < symrail_state.engine_from || pe == symrail_state.me) return false;
     const symrail_heap_view& heap = symrail_state.heaps[0];
     symrail_u64 at = (symrail_u64)local - heap.base;
     return at < heap.bytes && bytes <= heap.bytes - at;
@@ -134,7 +136,7 @@ template <class T>
 SYMRAIL_DEVICE void symrail_put_value(T* dest, T value, int pe) {
     T* to;
     if (symrail_reach_value(dest, pe, to)) return symrail_store_value(to, value);
-    symrail_put_value_slowly(dest, symrail_bits(&value, sizeof(T)), __ffs((int)sizeof(T)) - 1, pe);
+    symrail_put_value_slowly(dest, symrail_to_bits(value), __ffs((int)sizeof(T)) - 1, pe);
 }
 
 static __device__ __noinline__ symrail_u64 symrail_get_value_slowly(const void* source, symrail_u32 log2_bytes, int pe) {
@@ -153,10 +155,7 @@ template <class T>
 SYMRAIL_DEVICE T symrail_get_value(const T* source, int pe) {
     T* from;
     if (symrail_reach_value(source, pe, from)) return *(const volatile T*)from;
-    symrail_u64 bits = symrail_get_value_slowly(source, __ffs((int)sizeof(T)) - 1, pe);
-    T value;
-    memcpy(&value, &bits, sizeof(T));
-    return value;
+    return symrail_of_bits<T>(symrail_get_value_slowly(source, __ffs((int)sizeof(T)) - 1, pe));
 }
 
 /* A signal word's update, where it is mapped and this device may do it; with `release`, after everything that the group

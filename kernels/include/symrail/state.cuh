@@ -38,7 +38,8 @@ struct symrail_channel_view {
     symrail_u64 replies;
 };
 
-/* The producers' words in device memory, each on a line of its own; reply entries' words (4 bytes each) follow. */
+/* The producers' words in device memory, each on a line of its own; reply entries' words (4 bytes each) follow. The tail and what is
+ * completed are as they were seen last, and lookout.cuh has a word behind each. */
 #define SYMRAIL_OWN_HEAD 0u
 #define SYMRAIL_OWN_TAIL 128u
 #define SYMRAIL_OWN_COMPLETED 256u
@@ -87,7 +88,7 @@ struct symrail_device_state {
     /* Small deliveries for waiting threads to write, in pinned memory, and the readers' word in device memory; 0 where there are none. */
     symrail_u64 mailbox;
     symrail_u64 mail_word;
-    /* Copies between PEs' memory of the first heap are a copy engine's from so many bytes on; all bits set: never. */
+    /* Copies between PEs' memory of the first heap are a copy engine's from so many bytes on for each block; all bits set: never. */
     symrail_u64 engine_from;
     struct symrail_heap_view heaps[SYMRAIL_MAX_HEAPS];
     struct symrail_channel_view channels[SYMRAIL_MAX_CHANNELS];

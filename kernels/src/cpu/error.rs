@@ -52,7 +52,7 @@ pub enum DeviceError {
         seconds: u64,
     },
     /// A PE that is not mapped, and no channel to reach it through.
-    #[error("PE {pe} is not mapped and this device has no channel; set SYMRAIL_PROXY_CHANNELS to 1 or more")]
+    #[error("PE {pe} is not mapped and this device has no channel: there is no wire (SYMRAIL_LOG=info says why)")]
     NoChannel {
         /// The other PE.
         pe: Pe,

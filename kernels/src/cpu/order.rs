@@ -18,8 +18,9 @@ impl Thread<'_> {
         // For stores to mapped peers, and before requests that follow them.
         fence(Ordering::SeqCst);
         let Some(producer) = self.parts().producers.get(self.channel()) else { return Ok(()) };
-        // Nothing to order when nothing was pushed since the last fence.
-        if producer.pushed() != self.fenced.get() {
+        // Nothing to order when nothing was pushed since the last fence, or all of it is delivered.
+        let pushed = producer.pushed();
+        if pushed != self.fenced.get() && producer.completed() < pushed {
             let what = What { operation: Operation::Quiet, pe: self.my_pe(), bytes: 0 };
             self.fenced.set(self.issue(what, producer, &Request::Fence)? + 1);
         }

@@ -11,7 +11,7 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use super::error::{Error, Result};
 
 /// The headers: the name that an `#include` says, and the text.
-pub const HEADERS: [(&CStr, &str); 14] = [
+pub const HEADERS: [(&CStr, &str); 15] = [
     (c"symrail_device.cuh", include_str!("../../include/symrail_device.cuh")),
     (c"symrail_nvshmem.cuh", include_str!("../../include/symrail_nvshmem.cuh")),
     (c"../symrail_layout.h", include_str!("../../include/symrail_layout.h")),
@@ -23,6 +23,7 @@ pub const HEADERS: [(&CStr, &str); 14] = [
     (c"rma.cuh", include_str!("../../include/symrail/rma.cuh")),
     (c"route.cuh", include_str!("../../include/symrail/route.cuh")),
     (c"channel.cuh", include_str!("../../include/symrail/channel.cuh")),
+    (c"lookout.cuh", include_str!("../../include/symrail/lookout.cuh")),
     (c"mail.cuh", include_str!("../../include/symrail/mail.cuh")),
     (c"bulk.cuh", include_str!("../../include/symrail/bulk.cuh")),
     (c"memory.cuh", include_str!("../../include/symrail/memory.cuh")),

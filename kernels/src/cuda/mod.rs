@@ -6,6 +6,7 @@
 //! | [`module`] | loaded programs, kernels, launches, streams |
 //! | [`on_stream`] | puts, signals, waits, quiet and barrier in the order of a stream |
 //! | [`state`] | what a kernel knows of its PE (`include/symrail/state.cuh`), and what it has to say afterwards |
+//! | [`heap`] | a symmetric heap as a GPU sees it |
 //! | [`team`] | how kernels meet those of other PEs |
 //! | [`error`] | what can go wrong |
 //!
@@ -16,6 +17,7 @@
 
 pub mod compile;
 pub mod error;
+pub mod heap;
 pub mod module;
 pub mod on_stream;
 pub mod state;
@@ -23,8 +25,9 @@ pub mod team;
 
 pub use compile::{Compiled, Program};
 pub use error::{Error, Result};
+pub use heap::{HeapView, Reach};
 pub use module::{Graph, Kernel, Module, Shape, Stream};
 pub use on_stream::{Copies, OnStream};
-pub use state::{DeviceParts, DeviceState, HeapView, Reach};
+pub use state::{DeviceParts, DeviceState};
 pub use symrail_heap::cuda::{DeviceBuffer, DeviceHeap, DevicePeers, Gpu, PinnedBuffer, Registration};
 pub use team::DeviceTeam;

@@ -12,8 +12,9 @@ use symrail_heap::cuda::error::check;
 
 use super::compile::{Nvrtc, Program};
 use super::error::Result;
+use super::heap::Reach;
 use super::module::{Kernel, Module, Shape, Stream};
-use super::state::{DeviceState, Reach};
+use super::state::DeviceState;
 
 /// Threads of a block that copies.
 const COPYING: u32 = 1024;

@@ -9,6 +9,7 @@ use symrail_heap::mailbox::{EPOCH_SHIFT, POSITION};
 use symrail_proxy::channel::Producer;
 
 use super::error::{Error, Result};
+use super::heap::{HeapView, Reach};
 use super::module::Module;
 use super::team::meeting;
 use crate::meeting::Step;
@@ -24,59 +25,6 @@ const NEVER: u64 = u64::MAX;
 const NO_CHANNEL: &str = "copies by an engine, and no channel to ask for them";
 /// Bytes of the producers' words before the reply entries' words.
 const OWN_BYTES: usize = 512;
-
-/// One symmetric heap, as this GPU reaches it.
-#[derive(Debug, Clone)]
-pub struct HeapView {
-    /// This PE's copy in the GPU's address space.
-    pub base: u64,
-    /// Its size.
-    pub bytes: u64,
-    /// The symmetric offset of its first byte, as the proxy counts.
-    pub offset: u64,
-    /// The GPU's atomics on it are atomic with everybody else's: true for device memory, false for host memory over PCIe.
-    pub atomics: bool,
-    /// It is in the memory of GPUs, and not in the host's.
-    pub in_gpus: bool,
-    /// Every PE's copy in the GPU's address space, 0 where only the proxy reaches it.
-    pub peers: Vec<u64>,
-}
-
-/// What of a heap a GPU reaches by loads and stores.
-#[derive(Debug, Clone, Default)]
-pub struct Reach {
-    base: u64,
-    bytes: u64,
-    in_gpus: bool,
-    peers: Arc<[u64]>,
-}
-
-impl Reach {
-    fn of(heap: &HeapView) -> Reach {
-        Reach { base: heap.base, bytes: heap.bytes, in_gpus: heap.in_gpus, peers: heap.peers.as_slice().into() }
-    }
-
-    /// Whether it reaches `pe`'s copy of the heap.
-    #[must_use]
-    pub fn has(&self, pe: u32) -> bool {
-        self.peers.get(pe as usize).is_some_and(|&base| base != 0)
-    }
-
-    /// Whether the heap is in the memory of GPUs, and not in the host's.
-    #[must_use]
-    pub fn in_gpus(&self) -> bool {
-        self.in_gpus
-    }
-
-    /// Where `bytes` at a symmetric address are on `pe`; `None` where they are not in the heap, or only the proxy reaches them.
-    #[must_use]
-    pub fn find(&self, address: u64, bytes: u64, pe: u32) -> Option<u64> {
-        let at = address.checked_sub(self.base)?;
-        let inside = at.checked_add(bytes).is_some_and(|end| end <= self.bytes);
-        let base = self.peers.get(pe as usize).copied().filter(|&base| base != 0 && inside)?;
-        Some(base + at)
-    }
-}
 
 /// What a device works with.
 #[derive(Debug, Clone)]
@@ -340,7 +288,7 @@ fn reason(code: u64) -> &'static str {
         1 => "it did not happen in time (SYMRAIL_TIMEOUT_S)",
         2 => "the address is in no symmetric heap of the device",
         3 => "there is no such PE",
-        4 => "the PE is not mapped and the device has no channel: set SYMRAIL_PROXY_CHANNELS to 1 or more",
+        4 => "the PE is not mapped and the device has no channel: there is no wire (SYMRAIL_LOG=info says why)",
         5 => "all reply entries are in use: launch fewer threads that fetch, or use more channels",
         _ => "unknown",
     }
@@ -348,21 +296,7 @@ fn reason(code: u64) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::{HeapView, Reach, STATE_BYTES};
-
-    #[test]
-    fn only_what_lies_in_a_mapped_heap_is_reached() {
-        let peers = vec![1 << 20, 0, 1 << 30];
-        let view = HeapView { base: 1 << 20, bytes: 4096, offset: 0, atomics: true, in_gpus: true, peers };
-        let reach = Reach::of(&view);
-        assert_eq!(reach.find((1 << 20) + 64, 4032, 2), Some((1 << 30) + 64));
-        for (address, bytes, pe) in
-            [((1 << 20) + 64, 4033, 2), ((1 << 20) - 1, 1, 2), (1 << 20, u64::MAX, 2), (1 << 20, 8, 1), (1 << 20, 8, 3)]
-        {
-            assert_eq!(reach.find(address, bytes, pe), None, "{address:#x} {bytes} {pe}");
-        }
-        assert!(reach.has(0) && !reach.has(1) && !reach.has(3));
-    }
+    use super::STATE_BYTES;
 
     #[test]
     fn the_mailbox_is_where_the_header_says() {
@@ -371,7 +305,7 @@ mod tests {
         for (name, value) in [
             ("ENTRIES_AT", format!("{}ull", m::ENTRIES_AT)),
             ("ENTRIES", format!("{}ull", m::ENTRIES)),
-            ("ENTRY_BYTES", format!("{}ull", m::ENTRY_BYTES)),
+            ("HALF_BYTES", format!("{}ull", m::HALF_BYTES)),
             ("EPOCH_SHIFT", m::EPOCH_SHIFT.to_string()),
             ("SIZE_SHIFT", m::SIZE_SHIFT.to_string()),
             ("PRESENT", format!("(1ull << {})", m::PRESENT.trailing_zeros())),

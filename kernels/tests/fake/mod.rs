@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -198,6 +199,8 @@ pub struct World {
     pub heaps: Arc<Vec<Heap>>,
     pub views: Vec<DeviceView>,
     pub engines: Vec<Arc<Mutex<Engine>>>,
+    /// How often threads of each PE have offered to drive its engine.
+    pub offers: Vec<Arc<AtomicU64>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -228,7 +231,7 @@ fn steps(me: u32, n: u32) -> Vec<Step> {
 impl World {
     pub fn new(shape: Shape) -> Self {
         let heaps: Arc<Vec<Heap>> = Arc::new((0..shape.pes).map(|_| Heap::new()).collect());
-        let (mut views, mut engines) = (Vec::new(), Vec::new());
+        let (mut views, mut engines, mut offers) = (Vec::new(), Vec::new(), Vec::new());
         for me in 0..shape.pes {
             let ends = (0..shape.channels).map(|_| Channel::new(shape.slots, shape.replies).unwrap());
             let (producers, channels): (Vec<_>, Vec<_>) = ends.unzip();
@@ -243,6 +246,8 @@ impl World {
             };
             let engine = Arc::new(Mutex::new(engine));
             let lent = Arc::clone(&engine);
+            let offered = Arc::<AtomicU64>::default();
+            offers.push(Arc::clone(&offered));
             let mapped = shape.reach != Reach::Channels;
             let parts = DeviceParts {
                 me: me as u32,
@@ -251,7 +256,10 @@ impl World {
                 heap_size: HEAP,
                 peer_bases: heaps.iter().map(|heap| if mapped { heap.base() } else { 0 }).collect(),
                 producers,
-                progress: Arc::new(move || shape.lend && lent.try_lock().is_ok_and(|mut engine| engine.poll())),
+                progress: Arc::new(move || {
+                    offered.fetch_add(1, Ordering::Relaxed);
+                    shape.lend && lent.try_lock().is_ok_and(|mut engine| engine.poll())
+                }),
                 direct_amos: shape.reach != Reach::MappedForData,
                 world: Arc::new(DeviceTeam::new(0, &steps(me as u32, shape.pes as u32))),
                 timeout: shape.timeout,
@@ -260,6 +268,6 @@ impl World {
             views.push(unsafe { DeviceView::new(parts) }.unwrap());
             engines.push(engine);
         }
-        World { heaps, views, engines }
+        World { heaps, views, engines, offers }
     }
 }

@@ -28,7 +28,6 @@ mod card;
 pub mod memory;
 mod operation;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -73,8 +72,6 @@ pub struct Session {
     patience: Duration,
     gpudirect: GpuDirect,
     next: Mutex<Next>,
-    /// Operations for which no room was found at once, for tuning.
-    waited_for_room: AtomicU64,
 }
 
 /// What the next registration gets.
@@ -146,7 +143,6 @@ impl Session {
             patience: Duration::from_secs(settings.timeout_s.saturating_mul(2).saturating_add(5)),
             gpudirect: settings.gpudirect,
             next: Mutex::new(Next { id: 1, offset: GRAIN }),
-            waited_for_room: AtomicU64::new(0),
         })
     }
 
@@ -178,12 +174,6 @@ impl Session {
     #[must_use]
     pub fn copy_limit(&self) -> usize {
         self.copy_limit
-    }
-
-    /// How often an operation had to wait because too many were under way.
-    #[must_use]
-    pub fn waited_for_room(&self) -> u64 {
-        self.waited_for_room.load(Ordering::Relaxed)
     }
 
     /// What all PEs have to be told for [`Session::connect`]: some hundred bytes.

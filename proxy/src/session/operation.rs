@@ -1,7 +1,6 @@
 //! Operations on registered memory of peers, and waiting for them.
 
 use std::sync::MutexGuard;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use symrail_transport::amo::{AmoOp, AmoType};
@@ -11,6 +10,7 @@ use symrail_transport::{Error, Operation, Pe, Result};
 use super::Session;
 use super::memory::{HANDLE_SIZE, Head, Memory};
 use crate::Engine;
+use crate::engine::FIRST_CONTEXT;
 
 /// What an operation is counted for: each context has its own quiet.
 pub type Context = u16;
@@ -19,7 +19,7 @@ pub type Context = u16;
 const FLUSHES: Issuer = 0;
 
 fn issuer(context: Context) -> Issuer {
-    context.saturating_add(2) // behind those of host threads and of staging
+    context.saturating_add(FIRST_CONTEXT)
 }
 
 /// Polls between two looks at the clock, and how long a thread polls in vain before it lets others run.
@@ -179,9 +179,6 @@ impl Session {
                     done => return done,
                 }
             }
-            if wait.is_none() {
-                self.waited_for_room.fetch_add(1, Ordering::Relaxed);
-            }
             self.driver.poll(&mut engine);
             drop(engine);
             wait.get_or_insert_with(|| Wait::new(self)).step(|| Error::Full { operation: job.operation(), pe })?;
@@ -259,5 +256,19 @@ impl Wait<'_> {
             std::thread::yield_now();
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FLUSHES, issuer};
+    use crate::engine::STAGE;
+
+    #[test]
+    fn contexts_issue_apart_from_staging_and_flushes() {
+        for context in [0, 1, 61, 62, 63, 4095] {
+            assert!(issuer(context) != STAGE && issuer(context) != FLUSHES, "context {context}");
+        }
+        assert_ne!(issuer(62), issuer(63));
     }
 }

@@ -10,7 +10,6 @@
 //! | smaller put, put-signal | sends the bytes | copies them to its memory, then updates the signal |
 //! | get | sends `Push`; copies its chunk to where it belongs when that is done | copies a piece to its chunk, writes that to the source's |
 //! | AMO, signal | sends it | `words`: reads the word, applies it, writes it back |
-//!
 //! | large put or get, where rails do reach the memory | a put or get between one memory and the other | nothing |
 //! | put or get, where the source's device has mapped the target's memory | has its mover copy between the two | nothing |
 //!
@@ -33,13 +32,19 @@
 //! | file | concept |
 //! |---|---|
 //! | `window` | the window, cut into chunks |
-//! | `source` | this PE's operations: order, pieces, chunks |
+//! | `source` | this PE's operations, from their start to their end |
+//! | `order` | who waits for whom because of a fence |
+//! | `cut` | cutting them into pieces |
+//! | `account` | what issuers are told of them |
 //! | `operation` | one of them: which memory it is about, what its pieces ask for |
 //! | `peers` | memory of peers that the device has mapped |
 //! | `target` | what peers ask for |
 //! | `words` | atomics and signals |
 
+mod account;
+mod cut;
 mod operation;
+mod order;
 mod peers;
 mod source;
 mod target;
@@ -54,12 +59,14 @@ use symrail_transport::{Error, Pe, Result};
 
 use crate::agent::Agent;
 use peers::Peers;
-use source::Source;
+use source::{MAX_OPERATIONS, Source};
 use target::Target;
-use window::{POOL_BYTES, Pool};
+use window::{POOL_BYTES, POOL_CHUNKS, Pool};
 
 /// What the mover's window has to hold, in bytes.
 pub const WINDOW_BYTES: usize = 2 * POOL_BYTES;
+/// Copies that the mover has under way at most: one for each chunk, and one for each operation between memory that its device reaches.
+pub const MAX_COPIES: usize = 2 * POOL_CHUNKS + MAX_OPERATIONS;
 /// The id under which every PE's window is registered.
 pub const WINDOW_ID: u32 = 0xffff_fff0;
 /// The symmetric offset of the window: beyond every heap.
@@ -104,12 +111,23 @@ impl Ticket {
     }
 }
 
-/// Staging: one per engine.
-pub struct Stage {
+/// What the tools are made from, which lasts as long as staging does.
+struct Means {
     mover: Box<dyn Mover>,
     memory: Regions,
     peers: Peers,
     issuer: Issuer,
+}
+
+impl Means {
+    fn with<'a>(&'a mut self, endpoint: &'a mut Endpoint) -> Tools<'a> {
+        Tools { mover: &mut *self.mover, endpoint, memory: &self.memory, peers: &self.peers, issuer: self.issuer }
+    }
+}
+
+/// Staging: one per engine.
+pub struct Stage {
+    means: Means,
     source: Source,
     target: Target,
 }
@@ -132,10 +150,7 @@ impl Stage {
         // SAFETY: inside of the window, whose size was checked.
         let theirs = Pool::new(unsafe { base.add(POOL_BYTES) }, WINDOW_OFFSET + POOL_BYTES as u64);
         Ok(Stage {
-            mover,
-            memory: Regions::new(0),
-            peers: Peers::default(),
-            issuer,
+            means: Means { mover, memory: Regions::new(0), peers: Peers::default(), issuer },
             source: Source::new(mine, n_pes, timeout_s),
             target: Target::new(theirs),
         })
@@ -143,63 +158,69 @@ impl Stage {
 
     /// The window, to be registered with all rails.
     pub(crate) fn window(&self) -> Segment {
-        let (base, bytes) = self.mover.window();
+        let (base, bytes) = self.means.mover.window();
         Segment { id: WINDOW_ID, offset: WINDOW_OFFSET, len: bytes as u64, base: base.as_ptr() }
     }
 
     /// Adds a segment of symmetric memory that the CPU cannot touch. All PEs have it at the same offset.
     pub(crate) fn add_segment(&mut self, segment: Segment) {
-        self.memory.add(segment, Vec::new());
+        self.means.memory.add(segment, Vec::new());
     }
 
     /// See [`Engine::map_peers`](crate::Engine::map_peers).
-    pub(crate) fn map_peers(&mut self, me: Pe, segment: &Segment, bases: Vec<usize>) -> Result<()> {
-        let peers = Peers::new(me, segment, bases);
-        self.mover.meet(peers.bases()).map_err(|why| Error::Unsupported {
-            what: format!("copies to peers' memory ({why})"),
-            by: "the device".into(),
-            remedy: "set SYMRAIL_DISABLE_P2P=1, so that nobody maps it".into(),
-        })?;
-        self.peers = peers;
-        Ok(())
+    pub(crate) fn map_peers(&mut self, me: Pe, segment: &Segment, mut bases: Vec<usize>) -> Vec<(Pe, String)> {
+        let mut refused = Vec::new();
+        for (base, pe) in bases.iter_mut().zip(0..) {
+            if pe == me {
+                // The device may copy within its memory by a kernel, for which there is no room while another one spins.
+                *base = 0;
+            } else if *base != 0
+                && let Err(why) = self.means.mover.meet(*base)
+            {
+                *base = 0;
+                refused.push((pe, why));
+            }
+        }
+        self.means.peers = Peers::new(segment, bases);
+        refused
     }
 
     /// Forgets a segment.
     pub(crate) fn remove_segment(&mut self, id: u32) {
-        self.memory.remove(id);
+        self.means.memory.remove(id);
     }
 
     /// See [`Engine::learn_staged`](crate::Engine::learn_staged).
     pub(crate) fn learn_apart(&mut self, pe: (Pe, u32), offset: u64, len: u64) -> Result<()> {
         // Rails do not reach it, so there are no keys; a card has one at least.
-        self.memory.learn_apart(pe, offset, len, &[0; 16])
+        self.means.memory.learn_apart(pe, offset, len, &[0; 16])
     }
 
     /// Forgets what was learnt so.
     pub(crate) fn forget_apart(&mut self, pe: Pe, offset: u64) {
-        self.memory.forget_apart(pe, offset);
+        self.means.memory.forget_apart(pe, offset);
     }
 
     /// See [`Mover::see_writes`].
     pub(crate) fn see_writes(&mut self) {
-        self.mover.see_writes();
+        self.means.mover.see_writes();
     }
 
     /// Adds a local buffer that the CPU cannot touch.
     pub(crate) fn add_buffer(&mut self, base: *mut u8, len: usize, id: u32) {
-        self.memory.add_buffer(base, len, id, Vec::new());
+        self.means.memory.add_buffer(base, len, id, Vec::new());
     }
 
     /// Forgets a buffer.
     pub(crate) fn remove_buffer(&mut self, base: *const u8) {
-        if let Some(id) = self.memory.buffer_at(base) {
-            self.memory.remove_buffer(id);
+        if let Some(id) = self.means.memory.buffer_starting_at(base) {
+            self.means.memory.remove_buffer(id);
         }
     }
 
     /// Segments and buffers that the CPU cannot touch.
     pub(crate) fn memory(&self) -> &Regions {
-        &self.memory
+        &self.means.memory
     }
 
     /// Starts an operation, whichever memory it is about.
@@ -207,10 +228,8 @@ impl Stage {
     /// # Safety
     /// As for [`Endpoint::submit`].
     pub(crate) unsafe fn submit(&mut self, endpoint: &mut Endpoint, pe: Pe, job: Job, issue: Issue) -> Result<()> {
-        let tools =
-            Tools { mover: &mut *self.mover, endpoint, memory: &self.memory, peers: &self.peers, issuer: self.issuer };
         // SAFETY: the caller's promise.
-        unsafe { self.source.submit(tools, pe, job, issue) }
+        unsafe { self.source.submit(self.means.with(endpoint), pe, job, issue) }
     }
 
     /// Orders what comes after it behind what came before it, per destination.
@@ -225,18 +244,17 @@ impl Stage {
 
     /// Whether everything that `issuer` issued here is complete.
     pub(crate) fn is_quiet(&self, issuer: Issuer) -> bool {
-        self.source.is_quiet(issuer)
+        self.source.accounts.is_quiet(issuer)
     }
 
     /// The first error since it was last asked for, of operations without a tag.
     pub(crate) fn take_error(&mut self, issuer: Issuer) -> Option<Error> {
-        self.source.take_error(issuer)
+        self.source.accounts.take_error(issuer)
     }
 
     /// Takes the end of an operation that staging itself had started.
     pub(crate) fn came(&mut self, endpoint: &mut Endpoint, agent: &mut Agent, finished: Finished) {
-        let tools =
-            Tools { mover: &mut *self.mover, endpoint, memory: &self.memory, peers: &self.peers, issuer: self.issuer };
+        let tools = self.means.with(endpoint);
         match Ticket::decode(finished.tag) {
             Ticket::Piece(key) => self.source.came(tools, key, finished.result.map_err(|error| *error)),
             Ticket::Task(key) => self.target.came(tools, agent, key, finished.result.map_err(|error| *error)),
@@ -247,9 +265,8 @@ impl Stage {
     /// Looks at copies and goes on with what waits. Returns how much happened.
     pub(crate) fn poll(&mut self, endpoint: &mut Endpoint, agent: &mut Agent) -> usize {
         let mut ended = std::mem::take(&mut self.source.ended);
-        let events = self.mover.poll(&mut |moved| ended.push(moved));
-        let mut tools =
-            Tools { mover: &mut *self.mover, endpoint, memory: &self.memory, peers: &self.peers, issuer: self.issuer };
+        let events = self.means.mover.poll(&mut |moved| ended.push(moved));
+        let mut tools = self.means.with(endpoint);
         for moved in ended.drain(..) {
             match Ticket::decode(moved.ticket) {
                 Ticket::Piece(key) => self.source.moved(&mut tools, key, moved.result),
@@ -265,12 +282,12 @@ impl Stage {
 
     /// The next finished operation that had a tag.
     pub(crate) fn next_finished(&mut self) -> Option<Finished> {
-        self.source.finished.pop()
+        self.source.accounts.next_finished()
     }
 
     /// Whether only polling brings something forward: nothing wakes a sleeper when a copy has ended.
     pub(crate) fn is_busy(&self) -> bool {
-        self.mover.pending() > 0 || self.source.is_busy() || self.target.is_busy()
+        self.means.mover.pending() > 0 || self.source.is_busy() || self.target.is_busy()
     }
 
     /// Tells the time in whole seconds; fails operations that are too old.

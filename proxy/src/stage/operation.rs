@@ -14,7 +14,6 @@ pub(super) struct Staged {
     pub pe: Pe,
     pub job: Job,
     pub issue: Issue,
-    pub epoch: u32,
     /// The source, when its owner wanted it back at once.
     pub kept: Option<[u8; 16]>,
     /// The local buffer is memory that the CPU cannot touch.

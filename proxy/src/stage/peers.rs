@@ -8,23 +8,14 @@ use symrail_transport::region::Segment;
 pub(super) struct Peers {
     offset: u64,
     len: u64,
-    /// By PE; 0 where it is not mapped.
+    /// By PE; 0 where it is not mapped, and for this PE.
     bases: Vec<usize>,
 }
 
 impl Peers {
-    /// The segment of this PE, and where peers' are. Its own is left alone: the device may copy within its memory by a kernel, for
-    /// which there is no room while another one spins.
-    pub fn new(me: Pe, segment: &Segment, mut bases: Vec<usize>) -> Self {
-        if let Some(own) = bases.get_mut(me as usize) {
-            *own = 0;
-        }
+    /// The segment of this PE, and where peers' are.
+    pub fn new(segment: &Segment, bases: Vec<usize>) -> Self {
         Peers { offset: segment.offset, len: segment.len, bases }
-    }
-
-    /// Where each PE's is; 0 where it is not mapped, and for this PE.
-    pub fn bases(&self) -> &[usize] {
-        &self.bases
     }
 
     /// Where the device finds `len` bytes at a symmetric offset of `pe`; `None` unless all of them are mapped.
@@ -43,7 +34,7 @@ mod tests {
     #[test]
     fn only_what_lies_in_a_peers_mapped_segment_is_found() {
         let segment = Segment { id: 1, offset: 1 << 48, len: 4096, base: std::ptr::null_mut() };
-        let peers = Peers::new(0, &segment, vec![1 << 20, 1 << 30, 0]);
+        let peers = Peers::new(&segment, vec![0, 1 << 30, 0]);
         assert_eq!(peers.find(1, (1 << 48) + 64, 4032), Some((1 << 30) + 64));
         for (pe, offset, len) in [
             (1, (1 << 48) + 64, 4033),

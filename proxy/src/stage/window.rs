@@ -20,6 +20,9 @@ const PIECES: u64 = 4;
 pub(super) const POOL_BYTES: usize =
     CLASSES[0].0 * CLASSES[0].1 + CLASSES[1].0 * CLASSES[1].1 + CLASSES[2].0 * CLASSES[2].1;
 
+/// Chunks of one pool.
+pub(super) const POOL_CHUNKS: usize = CLASSES[0].1 + CLASSES[1].1 + CLASSES[2].1;
+
 /// How many bytes the pieces of an operation of `len` bytes have.
 pub(super) fn piece_bytes(len: u64) -> u64 {
     (len / PIECES).next_multiple_of(EAGER as u64).clamp(SMALLEST_PIECE, LARGE as u64)
@@ -95,6 +98,7 @@ mod tests {
             }
         }
         assert!(pool.take(LARGE + 1).is_none());
+        assert_eq!(taken.len(), POOL_CHUNKS);
         taken.sort_unstable();
         assert!(taken.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0));
         let (last, len) = taken.last().copied().unwrap();

@@ -107,8 +107,25 @@ impl World {
         let add = Signal { value: 1, op: AmoOp::Add, ..set };
         // A block that is under way has been waited for, so the signals are in order, too.
         let signal = if self.random.below(2) == 0 { set } else { add };
-        let job = Job::PutSignal { dest: part + BLOCK, source: Source::Stable(ptr), len, signal };
+        if self.random.below(2) == 0 {
+            let job = Job::PutSignal { dest: part + BLOCK, source: Source::Stable(ptr), len, signal };
+            return self.submit(source, target, job, None);
+        }
+        // The same in other words.
+        for (at, len) in self.parts(len) {
+            let from = Source::Stable(ptr.wrapping_add(at as usize));
+            self.submit(source, target, Job::Put { dest: part + BLOCK + at, source: from, len }, None);
+        }
+        self.pes[source].fence();
+        let Signal { offset, value, op } = signal;
+        let job = Job::Amo { offset, ty: AmoType::U64, op, operand: value, compare: 0, fetch: Fetch::No };
         self.submit(source, target, job, None);
+    }
+
+    /// Where each of some parts of so many bytes begins, and how long it is.
+    fn parts(&mut self, len: u64) -> Vec<(u64, u64)> {
+        let part = len.div_ceil(1 + self.random.below(9)).next_multiple_of(8).max(8);
+        (0..len).step_by(part as usize).map(|at| (at, part.min(len - at))).collect()
     }
 
     /// More puts at once than there is room for, and behind them one that may wait for company.
@@ -157,8 +174,10 @@ impl World {
         let (len, signal) = (stream.block_len as usize, stream.signals as u8);
         let fill = if consumed { !signal } else { signal };
         let mut block = vec![!fill; len].into_boxed_slice();
-        let job = Job::Get { source: part + BLOCK, dest: block.as_mut_ptr(), len: len as u64 };
-        self.submit(source, target, job, None);
+        for (at, len) in self.parts(len as u64) {
+            let dest = block.as_mut_ptr().wrapping_add(at as usize);
+            self.submit(source, target, Job::Get { source: part + BLOCK + at, dest, len }, None);
+        }
         self.quiet(source);
         assert!(block.iter().all(|&byte| byte == fill), "a get brought something else");
     }

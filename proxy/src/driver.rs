@@ -1,0 +1,202 @@
+//! The engine among those who drive it: host threads that wait, in turns, and the proxy thread.
+//!
+//! The engine's mutex hands the endpoint from one to the other, so it is driven by one thread at a time, which is what
+//! `FI_THREAD_COMPLETION` asks for. Host threads never touch a completion queue of the proxy endpoint without it.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use crate::engine::Engine;
+
+/// The engine and what its drivers share.
+pub struct Driver {
+    pub(crate) engine: Mutex<Engine>,
+    /// Host threads that drive the engine now, and how often any has begun to.
+    waiting: AtomicU32,
+    turns: AtomicU64,
+    polls: AtomicU32,
+    pub(crate) stop: AtomicBool,
+    /// The proxy thread sleeps, although there is a core to spare.
+    pub(crate) asleep: AtomicBool,
+    /// The proxy thread sleeps for longer than what is left behind should wait.
+    pub(crate) dozes: AtomicBool,
+    /// Every rail has a wait object, so that a sleeping proxy thread misses nothing.
+    wakes: bool,
+    /// Devices whose requests wake nobody.
+    watches: AtomicU32,
+    pub(crate) bell: EventFd,
+    started: Instant,
+    errand: OnceLock<Errand>,
+}
+
+/// A device's channels under watch; ends when dropped.
+pub struct Watch(Arc<Driver>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.watches.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What [`Driver::look_after`] takes.
+type Errand = Box<dyn Fn() -> Left + Send + Sync>;
+
+/// What host threads have left behind, when an errand has been run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Left {
+    /// Nothing.
+    Nothing,
+    /// Maybe something, and host threads move it themselves so far.
+    InUse,
+    /// Something that is to be looked at again soon.
+    Soon,
+}
+
+/// A host thread's turn at driving the engine; ends when dropped.
+pub struct Turn<'a>(&'a Driver);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Turn<'_> {
+    /// Polls the engine once, unless another thread does so right now. Returns how much happened.
+    #[inline]
+    pub fn poll(&self) -> usize {
+        self.0.try_poll()
+    }
+}
+
+impl Driver {
+    /// A driver without a thread, for whoever polls himself.
+    ///
+    /// # Errors
+    /// The system has no event descriptor left.
+    pub fn new(mut engine: Engine) -> std::io::Result<Driver> {
+        let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
+        let wakes = engine.endpoint().wait_fds().is_some();
+        Ok(Driver {
+            engine: Mutex::new(engine),
+            waiting: AtomicU32::new(0),
+            turns: AtomicU64::new(0),
+            polls: AtomicU32::new(0),
+            stop: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
+            dozes: AtomicBool::new(false),
+            wakes,
+            watches: AtomicU32::new(0),
+            bell,
+            started: Instant::now(),
+            errand: OnceLock::new(),
+        })
+    }
+
+    /// The engine. Short uses only: everybody's progress waits for it.
+    pub fn engine(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a host thread's turn: it promises to poll until the turn ends.
+    #[must_use]
+    pub fn wait_turn(&self) -> Turn<'_> {
+        self.waiting.fetch_add(1, Ordering::Acquire);
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        self.expect_traffic();
+        Turn(self)
+    }
+
+    /// A host thread communicates: peers may ask for something when it computes again, and should find the proxy thread awake.
+    #[inline]
+    pub fn expect_traffic(&self) {
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    /// Polls the engine once, unless another thread does so right now. Returns how much happened.
+    #[inline]
+    pub fn try_poll(&self) -> usize {
+        match self.engine.try_lock() {
+            Ok(mut engine) => self.poll(&mut engine),
+            Err(std::sync::TryLockError::Poisoned(e)) => self.poll(&mut e.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => 0,
+        }
+    }
+
+    /// Whether what arrives wakes a sleeping proxy thread. Where it does not, who waits does better to go on polling.
+    #[must_use]
+    pub fn wakes(&self) -> bool {
+        self.wakes
+    }
+
+    /// Wakes the proxy thread: something was handed to the engine that it should look at now.
+    pub fn wake(&self) {
+        // A full counter means that it is awake already.
+        let _ = self.bell.write(1);
+    }
+
+    /// Keeps the proxy thread looking at the channels, because a device pushes to them that cannot ring their doorbell: a GPU.
+    /// With a core to spare it polls all the while, else it takes the shortest naps.
+    #[must_use]
+    pub fn watch(self: &Arc<Driver>) -> Watch {
+        self.watches.fetch_add(1, Ordering::Relaxed);
+        self.wake();
+        Watch(Arc::clone(self))
+    }
+
+    /// Gives the proxy thread something to look after besides the engine, once: it polls what host threads have posted and
+    /// left, and says whether some of that is still on its way. Must not block. A second one is ignored.
+    pub fn look_after(&self, errand: impl Fn() -> Left + Send + Sync + 'static) {
+        let _ = self.errand.set(Box::new(errand));
+    }
+
+    /// A host thread leaves something behind that is to go out soon, whatever it does next.
+    #[inline]
+    pub fn leave_behind(&self) {
+        // Either this sees that the proxy thread dozes, or that sees what was left: it says so before it looks.
+        fence(Ordering::SeqCst);
+        if self.dozes.load(Ordering::Relaxed) && self.dozes.swap(false, Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    pub(crate) fn run_errand(&self) -> Left {
+        self.errand.get().map_or(Left::Nothing, |errand| errand())
+    }
+
+    /// Whether devices push to the channels that wake nobody.
+    pub(crate) fn is_watching(&self) -> bool {
+        self.watches.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether host threads drive the engine, or have since they had begun `seen` turns.
+    pub(crate) fn is_driven(&self, seen: &mut u64) -> bool {
+        let turns = self.turns.load(Ordering::Relaxed);
+        let driven = self.waiting.load(Ordering::Acquire) > 0 || turns != *seen;
+        *seen = turns;
+        driven
+    }
+
+    /// Polls the engine once, for whoever holds it.
+    #[inline]
+    pub(crate) fn poll(&self, engine: &mut Engine) -> usize {
+        let events = engine.poll();
+        // Counted here and not by the engine's rounds: whoever polls the engine in between must not keep the count from
+        // ever being right. A load and a store do, since the engine's lock is held.
+        let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
+        self.polls.store(polls, Ordering::Relaxed);
+        if polls.is_multiple_of(1024) {
+            engine.tick(self.seconds());
+        }
+        events
+    }
+
+    pub(crate) fn seconds(&self) -> u32 {
+        self.started.elapsed().as_secs() as u32
+    }
+}

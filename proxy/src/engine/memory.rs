@@ -1,0 +1,157 @@
+//! Which memory there is, of this PE and of others, and who reaches it: rails, the CPU, or a mover only.
+
+use symrail_heap::Mover;
+use symrail_transport::device::Export;
+use symrail_transport::region::{Regions, Segment};
+use symrail_transport::{Error, Pe, Result};
+
+use super::{Engine, STAGE};
+use crate::stage::{Stage, WINDOW_ID};
+
+impl Engine {
+    /// Registers a segment of this PE with all rails and opens it to requests of peers.
+    ///
+    /// # Safety
+    /// The segment stays mapped as long as the engine lives.
+    ///
+    /// # Errors
+    /// What the provider says.
+    pub unsafe fn register(&mut self, segment: Segment) -> Result<Vec<u8>> {
+        // SAFETY: the caller's promise.
+        let card = unsafe { self.endpoint.register(segment) }?;
+        self.agent.add_segment(segment);
+        Ok(card)
+    }
+
+    /// Undoes [`Engine::register`] and [`Engine::add_staged_segment`]. Peers' operations on the segment must have ended.
+    pub fn deregister(&mut self, id: u32) {
+        self.agent.remove_segment(id);
+        self.endpoint.deregister(id);
+        if let Some(stage) = &mut self.stage {
+            stage.remove_segment(id);
+        }
+    }
+
+    /// From now on operations on memory that rails and the CPU do not reach go through the mover's window. The card goes to
+    /// [`Engine::learn_window`] on all PEs; all of them stage, or none.
+    ///
+    /// # Errors
+    /// The window is too small, or what the provider says about registering it.
+    pub fn stage(&mut self, mover: Box<dyn Mover>) -> Result<Vec<u8>> {
+        let stage = Stage::new(mover, STAGE, self.endpoint.n_pes(), self.endpoint.policy().timeout_s)?;
+        // SAFETY: the window lives as long as the mover, which the engine drops after the endpoint.
+        let card = unsafe { self.endpoint.register(stage.window()) }?;
+        self.agent.stage();
+        // What takes its target longer is answered once.
+        self.endpoint.forgo_failover();
+        self.stage = Some(Box::new(stage));
+        Ok(card)
+    }
+
+    /// Takes in what all PEs said about their windows.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`].
+    pub fn learn_window(&mut self, cards: &[Vec<u8>]) -> Result<()> {
+        self.endpoint.learn(WINDOW_ID, cards)
+    }
+
+    /// Adds a segment of symmetric memory that only the mover reaches; every PE has one at the same offset. Before
+    /// [`Engine::stage`] nothing happens.
+    pub fn add_staged_segment(&mut self, segment: Segment) {
+        if let Some(stage) = &mut self.stage {
+            stage.add_segment(segment);
+        }
+    }
+
+    /// Lets rails move what is large to and from a staged segment themselves, if all of them reach it. The card goes to
+    /// [`Engine::learn_direct`] on all PEs.
+    ///
+    /// # Safety
+    /// As for [`Engine::register`].
+    ///
+    /// # Errors
+    /// What the first rail says that does not.
+    pub unsafe fn register_direct(&mut self, segment: Segment, export: Export<'_>) -> Result<Vec<u8>> {
+        // SAFETY: the caller's promise. The agent is not told, since the CPU does not touch it.
+        unsafe { self.endpoint.register_device(segment, export) }
+    }
+
+    /// Takes in what all PEs said about a segment that all their rails reach; or, where one has nothing to say (an empty card), lets this
+    /// PE's rails forget theirs.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`].
+    pub fn learn_direct(&mut self, id: u32, cards: &[Vec<u8>]) -> Result<bool> {
+        let all = cards.iter().all(|card| !card.is_empty());
+        if all {
+            self.endpoint.learn(id, cards)?;
+        } else {
+            self.endpoint.deregister(id);
+        }
+        Ok(all)
+    }
+
+    /// Takes in where this PE's device has mapped a staged segment of each PE, 0 where it has not: from now on its mover copies there and
+    /// from there what lies in staged memory of this PE. Before [`Engine::stage`] nothing happens. Nobody else has to know of it.
+    ///
+    /// Returns the PEs to whose memory the mover cannot copy, and why: what goes there and comes from there goes through the window.
+    #[must_use]
+    pub fn map_peers(&mut self, segment: &Segment, bases: Vec<usize>) -> Vec<(Pe, String)> {
+        let me = self.endpoint.me();
+        self.stage.as_mut().map_or_else(Vec::new, |stage| stage.map_peers(me, segment, bases))
+    }
+
+    /// Makes what NICs have written to staged memory visible to its device, before something else tells of it.
+    pub fn see_writes(&mut self) {
+        if let Some(stage) = &mut self.stage {
+            stage.see_writes();
+        }
+    }
+
+    /// Takes in that `pe` has laid out `len` bytes of memory at `offset`, apart from those of others, which only its mover reaches.
+    ///
+    /// # Errors
+    /// Nothing is staged here; no such PE.
+    pub fn learn_staged(&mut self, pe: Pe, offset: u64, len: u64) -> Result<()> {
+        let n_pes = self.endpoint.n_pes();
+        let Some(stage) = &mut self.stage else {
+            return Err(Error::Unsupported {
+                what: format!("memory of PE {pe} that neither rails nor the CPU reach"),
+                by: "a PE that stages nothing".into(),
+                remedy: "run on a machine with a GPU, or use a heap in host memory".into(),
+            });
+        };
+        stage.learn_apart((pe, n_pes), offset, len)
+    }
+
+    /// Whether a segment of `pe` that begins at `offset`, apart from those of others, is known.
+    #[must_use]
+    pub fn knows_apart(&self, pe: Pe, offset: u64) -> bool {
+        let knows = |regions: &Regions| regions.knows_apart(pe, offset);
+        knows(self.endpoint.regions()) || self.stage.as_ref().is_some_and(|stage| knows(stage.memory()))
+    }
+
+    /// Forgets it, of whatever kind it is.
+    pub fn forget_apart(&mut self, pe: Pe, offset: u64) {
+        self.endpoint.forget_apart(pe, offset);
+        if let Some(stage) = &mut self.stage {
+            stage.forget_apart(pe, offset);
+        }
+    }
+
+    /// Adds a local buffer that only the mover reaches, for use as a source or destination. `id` is no other buffer's.
+    /// Before [`Engine::stage`] nothing happens.
+    pub fn add_staged_buffer(&mut self, base: *mut u8, len: usize, id: u32) {
+        if let Some(stage) = &mut self.stage {
+            stage.add_buffer(base, len, id);
+        }
+    }
+
+    /// Forgets the staged buffer that starts at `base`; unknown ones are ignored. Nothing may be using it.
+    pub fn remove_staged_buffer(&mut self, base: *const u8) {
+        if let Some(stage) = &mut self.stage {
+            stage.remove_buffer(base);
+        }
+    }
+}

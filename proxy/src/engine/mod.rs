@@ -1,0 +1,230 @@
+//! The engine: takes requests from channels, drives the proxy endpoint, runs the target agent.
+//!
+//! One [`Engine::poll`] is one round: a bounded number of requests from each channel, then the rails, then answers
+//! to peers, then what finished is told to whoever waits. A round never blocks and never allocates once warm.
+//!
+//! `requests`: what devices ask for. `memory`: which memory there is, and who reaches it.
+
+mod memory;
+mod requests;
+
+use symrail_transport::endpoint::Endpoint;
+use symrail_transport::endpoint::job::{Finished, Issue, Issuer, Job};
+use symrail_transport::wire::MAX_ORIGINS;
+use symrail_transport::{Error, Pe, Result};
+
+use crate::agent::Agent;
+use crate::channel::Consumer;
+use crate::stage::Stage;
+use requests::{MAX_PENDING, Pending};
+
+/// Rounds without an event after which there is time for acknowledgements that nobody waits for.
+const IDLE_ROUNDS: u32 = 64;
+
+/// The issuer of operations that host threads hand to the engine; context `i` issues as `HOST + i`, the default one being 0.
+pub const HOST: Issuer = 0;
+/// The issuer of what staging needs: behind as many contexts as have endpoints of their own.
+pub(crate) const STAGE: Issuer = MAX_ORIGINS as Issuer;
+/// Channel `i` issues as `FIRST_CHANNEL + i`.
+const FIRST_CHANNEL: Issuer = STAGE + 1;
+/// Context `i` of a session issues as `FIRST_CONTEXT + i`: a session has no channels.
+pub(crate) const FIRST_CONTEXT: Issuer = STAGE + 1;
+
+/// Drives one PE's proxy endpoint. Owned by one thread at a time: the proxy thread, or a host thread that waits.
+pub struct Engine {
+    endpoint: Endpoint,
+    agent: Agent,
+    /// For memory that rails do not reach.
+    stage: Option<Box<Stage>>,
+    channels: Vec<Consumer>,
+    pending: slab::Slab<Pending>,
+    /// One word per pending request, for values that travel in the reply.
+    scratch: Box<[u64]>,
+    host_finished: Vec<Finished>,
+    device_error: Option<Error>,
+    rounds: u64,
+    idle_rounds: u32,
+}
+
+impl Engine {
+    /// An engine over a connected proxy endpoint of PE `me`.
+    #[must_use]
+    pub fn new(endpoint: Endpoint, me: Pe, n_pes: u32) -> Self {
+        let agent = Agent::new(me, n_pes, endpoint.caps().len());
+        Engine {
+            endpoint,
+            agent,
+            stage: None,
+            channels: Vec::new(),
+            pending: slab::Slab::with_capacity(MAX_PENDING),
+            scratch: vec![0; MAX_PENDING].into(),
+            host_finished: Vec::with_capacity(64),
+            device_error: None,
+            rounds: 0,
+            idle_rounds: 0,
+        }
+    }
+
+    /// The endpoint, for what it knows. Operations are started by [`Engine::submit`].
+    pub fn endpoint(&mut self) -> &mut Endpoint {
+        &mut self.endpoint
+    }
+
+    /// The addresses of the endpoint's rails.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<Vec<u8>> {
+        self.endpoint.addresses()
+    }
+
+    /// The target agent's counters: requests applied and refused.
+    #[must_use]
+    pub fn agent_counts(&self) -> (u64, u64) {
+        self.agent.counts()
+    }
+
+    /// Adds a channel.
+    pub fn add_channel(&mut self, consumer: Consumer) {
+        self.channels.push(consumer);
+    }
+
+    /// The channels' consuming ends.
+    #[must_use]
+    pub fn channels(&self) -> &[Consumer] {
+        &self.channels
+    }
+
+    /// Starts an operation on `pe`'s symmetric memory, whatever memory it and the local buffer are.
+    ///
+    /// # Safety
+    /// As for [`Endpoint::submit`].
+    ///
+    /// # Errors
+    /// As for [`Endpoint::submit`]; of a source in memory that the CPU cannot touch no copy can be kept.
+    pub unsafe fn submit(&mut self, pe: Pe, job: Job, issue: Issue) -> Result<()> {
+        match &mut self.stage {
+            // SAFETY: the caller's promise.
+            None => unsafe { self.endpoint.submit(pe, job, issue) }.map(drop),
+            // SAFETY: the caller's promise.
+            Some(stage) => unsafe { stage.submit(&mut self.endpoint, pe, job, issue) },
+        }
+    }
+
+    /// Whether there is room for another operation; if not, poll.
+    #[must_use]
+    pub fn ready(&self) -> bool {
+        self.endpoint.ready() && self.stage.as_ref().is_none_or(|stage| stage.ready())
+    }
+
+    /// Orders what comes after it behind what came before it, per destination. Returns at once.
+    pub fn fence(&mut self) {
+        self.endpoint.fence();
+        if let Some(stage) = &mut self.stage {
+            stage.fence();
+        }
+    }
+
+    /// As [`Endpoint::start_quiet`].
+    pub fn start_quiet(&mut self, issuer: Issuer) {
+        self.endpoint.start_quiet(issuer);
+    }
+
+    /// Whether everything that `issuer` issued has been delivered (or failed).
+    #[must_use]
+    pub fn is_quiet(&self, issuer: Issuer) -> bool {
+        self.endpoint.is_quiet(issuer) && self.stage.as_ref().is_none_or(|stage| stage.is_quiet(issuer))
+    }
+
+    /// The first error since it was last asked for, of operations without a tag.
+    pub fn take_error(&mut self, issuer: Issuer) -> Option<Error> {
+        let staged = self.stage.as_mut().and_then(|stage| stage.take_error(issuer));
+        self.endpoint.take_error(issuer).or(staged)
+    }
+
+    /// Tells the time in whole seconds; fails operations that are too old. See [`Endpoint::tick`].
+    pub fn tick(&mut self, now_s: u32) {
+        self.endpoint.tick(now_s);
+        if let Some(stage) = &mut self.stage {
+            stage.tick(now_s);
+        }
+    }
+
+    /// The first failure of a device's request since it was last asked for.
+    pub fn take_device_error(&mut self) -> Option<Error> {
+        self.device_error.take()
+    }
+
+    /// What has finished of the host threads' tagged operations.
+    pub fn host_finished(&mut self) -> &mut Vec<Finished> {
+        &mut self.host_finished
+    }
+
+    /// Rounds so far.
+    #[must_use]
+    pub fn rounds(&self) -> u64 {
+        self.rounds
+    }
+
+    /// One round. Returns how much happened; 0 means that the engine is idle for now.
+    pub fn poll(&mut self) -> usize {
+        self.rounds += 1;
+        let mut events = 0;
+        for channel in 0..self.channels.len() {
+            if self.channels[channel].is_ready() {
+                events += self.take_requests(channel);
+            }
+        }
+        events += self.endpoint.poll(&mut self.agent);
+        while let Some(new) = self.agent.next_introduction() {
+            if let Err(error) = self.endpoint.connect_introduced(new.pe, new.origin, &new.address) {
+                tracing::warn!(pe = new.pe, %error, "an endpoint of a context cannot be answered");
+            }
+        }
+        let mut told = self.tell_all();
+        if let Some(stage) = &mut self.stage {
+            events += stage.poll(&mut self.endpoint, &mut self.agent);
+            told |= self.tell_all();
+        }
+        self.idle_rounds = if events > 0 { 0 } else { self.idle_rounds.saturating_add(1) };
+        if self.agent.owes() {
+            self.agent.answer(&mut self.endpoint, self.idle_rounds >= IDLE_ROUNDS);
+        }
+        if told || events > 0 {
+            self.channels.iter_mut().for_each(Consumer::publish);
+        }
+        events + usize::from(told)
+    }
+
+    /// Tells whoever waits what has finished.
+    fn tell_all(&mut self) -> bool {
+        let mut told = false;
+        loop {
+            while let Some(finished) = self.endpoint.next_finished() {
+                told = true;
+                match &mut self.stage {
+                    Some(stage) if finished.issuer == STAGE => {
+                        stage.came(&mut self.endpoint, &mut self.agent, finished);
+                    }
+                    _ => self.tell(finished),
+                }
+            }
+            let Some(finished) = self.stage.as_mut().and_then(|stage| stage.next_finished()) else { return told };
+            self.tell(finished);
+            told = true;
+        }
+    }
+
+    /// Prepares to sleep; `false` when there is something to do. [`Engine::wake`] ends it in either case.
+    pub fn prepare_sleep(&mut self) -> bool {
+        self.agent.answer(&mut self.endpoint, true);
+        let mut quiet = !self.agent.owes() && self.stage.as_ref().is_none_or(|stage| !stage.is_busy());
+        for channel in &mut self.channels {
+            quiet &= channel.prepare_sleep();
+        }
+        quiet && self.endpoint.arm()
+    }
+
+    /// Ends what [`Engine::prepare_sleep`] began.
+    pub fn wake(&mut self) {
+        self.channels.iter_mut().for_each(Consumer::wake);
+    }
+}

@@ -1,0 +1,171 @@
+//! What devices ask for: requests from channels are checked and started, and their ends are told.
+
+use symrail_transport::endpoint::job::{Fetch, Finished, Issue, Job, Signal, Source};
+use symrail_transport::{Error, Operation, Pe, Result};
+
+use super::{Engine, FIRST_CHANNEL, STAGE};
+use crate::channel::{Local, ReplyTo, Request};
+
+/// Requests taken from a channel in one round, so that the rails are polled in between.
+const REQUESTS_PER_ROUND: usize = 32;
+
+/// More than the endpoint lets be in flight; a request that finds no place waits in its channel.
+pub(super) const MAX_PENDING: usize = 4096;
+
+/// A channel's request that is in flight.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pending {
+    channel: u16,
+    position: u64,
+    reply: Option<ReplyTo>,
+    /// The reply's value is what a get brought into the request's scratch word.
+    from_scratch: bool,
+}
+
+impl Engine {
+    pub(super) fn take_requests(&mut self, channel: usize) -> usize {
+        let mut taken = 0;
+        while taken < REQUESTS_PER_ROUND && self.ready() && self.pending.len() < MAX_PENDING {
+            let Some((position, request)) = self.channels[channel].next() else { break };
+            taken += 1;
+            let pending = Pending { channel: channel as u16, position, reply: None, from_scratch: false };
+            if let Err((error, reply)) = self.start(request, pending) {
+                self.fail(channel, position, reply, error);
+            }
+        }
+        taken
+    }
+
+    fn start(&mut self, request: Request, mut pending: Pending) -> Result<(), (Error, Option<ReplyTo>)> {
+        let (word, source);
+        let (pe, job) = match request {
+            Request::Nop => {
+                self.channels[usize::from(pending.channel)].complete(pending.position);
+                return Ok(());
+            }
+            Request::Fence => {
+                self.fence();
+                self.channels[usize::from(pending.channel)].complete(pending.position);
+                return Ok(());
+            }
+            Request::Put { pe, offset, local, size, reply } => {
+                pending.reply = reply;
+                (word, source) = self.source(Operation::Put, pe, local, size).map_err(|e| (e, reply))?;
+                (pe, Job::Put { dest: offset, source: source.unwrap_or(copied(&word)), len: size })
+            }
+            Request::P { pe, offset, width, value } => {
+                word = value;
+                (pe, Job::Put { dest: offset, source: copied(&word), len: width.bytes() as u64 })
+            }
+            Request::Get { pe, offset, local, size, reply } => {
+                pending.reply = reply;
+                let to = self.local(Operation::Get, pe, local, size).map_err(|e| (e, reply))?;
+                (pe, Job::Get { source: offset, dest: to, len: size })
+            }
+            Request::G { pe, offset, width, reply } => {
+                (pending.reply, pending.from_scratch) = (Some(reply), true);
+                let key = self.pending.vacant_key();
+                self.scratch[key] = 0;
+                let dest = self.scratch.as_mut_ptr().wrapping_add(key).cast();
+                (pe, Job::Get { source: offset, dest, len: width.bytes() as u64 })
+            }
+            Request::PutSignal { pe, offset, local, size, signal, op, value, reply } => {
+                pending.reply = reply;
+                (word, source) = self.source(Operation::PutSignal, pe, local, size).map_err(|e| (e, reply))?;
+                let signal = Signal { offset: signal, value, op: op.into() };
+                (pe, Job::PutSignal { dest: offset, source: source.unwrap_or(copied(&word)), len: size, signal })
+            }
+            Request::Amo { pe, offset, ty, op, operand, compare } => {
+                (pe, Job::Amo { offset, ty, op, operand, compare, fetch: Fetch::No })
+            }
+            Request::FetchAmo { pe, offset, ty, op, operand, compare, reply } => {
+                pending.reply = Some(reply);
+                (pe, Job::Amo { offset, ty, op, operand, compare, fetch: Fetch::Told })
+            }
+            Request::Invalid { w0, why } => {
+                let why = format!("request {w0:#018x} at position {}: {why}", pending.position);
+                return Err((Error::Malformed { what: "device request", pe: self.endpoint.me(), why }, None));
+            }
+        };
+        let tag = self.pending.insert(pending) as u64;
+        let issue = Issue { issuer: FIRST_CHANNEL + pending.channel, tag: Some(tag) };
+        // SAFETY: sources and destinations were checked to be heap or registered memory, which stays mapped; the device
+        // keeps its hands off them until the request is complete, as its API says; `word` is copied during the call.
+        let started = unsafe { self.submit(pe, job, issue) };
+        started.map_err(|error| {
+            self.pending.remove(tag as usize);
+            (error, pending.reply)
+        })
+    }
+
+    /// The source of a device's put: bytes from its slot, or memory.
+    fn source(&self, operation: Operation, pe: Pe, local: Local, size: u64) -> Result<(u64, Option<Source>)> {
+        match local {
+            Local::Value(bits) => Ok((bits, None)),
+            _ => Ok((0, Some(Source::Stable(self.local(operation, pe, local, size)?)))),
+        }
+    }
+
+    /// The address of a device's local buffer, which must be heap or registered memory from first to last byte.
+    fn local(&self, operation: Operation, pe: Pe, local: Local, size: u64) -> Result<*mut u8> {
+        if size == 0 {
+            return Ok(std::ptr::null_mut());
+        }
+        let known = [Some(self.endpoint.regions()), self.stage.as_ref().map(|stage| stage.memory())];
+        let mut known = known.into_iter().flatten();
+        match local {
+            Local::Symmetric(offset) => {
+                let me = self.endpoint.me();
+                let outside = Error::OutOfSegment { operation, pe: me, offset, bytes: size };
+                known.find_map(|regions| regions.local(offset, size)).ok_or(outside)
+            }
+            Local::Value(bits) => Err(Error::LocalBuffer { operation, pe, address: bits, bytes: size }),
+            Local::Address(address) => {
+                let ptr = std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
+                if known.any(|regions| regions.owns(ptr, size)) {
+                    return Ok(ptr);
+                }
+                Err(Error::LocalBuffer { operation, pe, address, bytes: size })
+            }
+        }
+    }
+
+    fn fail(&mut self, channel: usize, position: u64, reply: Option<ReplyTo>, error: Error) {
+        tracing::debug!(channel, position, %error, "a device request failed");
+        self.device_error.get_or_insert(error);
+        let channel = &mut self.channels[channel];
+        let answered = reply.is_none_or(|to| channel.reply(to, 0, true));
+        if !answered {
+            tracing::debug!(position, "its reply entry does not exist");
+        }
+        channel.fail(position);
+    }
+
+    pub(super) fn tell(&mut self, finished: Finished) {
+        if finished.issuer < STAGE {
+            self.host_finished.push(finished);
+            return;
+        }
+        let Some(pending) = self.pending.try_remove(finished.tag as usize) else { return };
+        let channel = usize::from(pending.channel);
+        match finished.result {
+            Ok(value) => {
+                let value = if pending.from_scratch { self.scratch[finished.tag as usize] } else { value };
+                if let Some(to) = pending.reply
+                    && !self.channels[channel].reply(to, value, false)
+                {
+                    let why = format!("reply entry {} does not exist", to.index);
+                    let error = Error::Malformed { what: "device request", pe: self.endpoint.me(), why };
+                    return self.fail(channel, pending.position, None, error);
+                }
+                self.channels[channel].complete(pending.position);
+            }
+            Err(error) => self.fail(channel, pending.position, pending.reply, *error),
+        }
+    }
+}
+
+/// A source that is copied when the operation is submitted.
+fn copied(word: &u64) -> Source {
+    Source::Copied((&raw const *word).cast())
+}

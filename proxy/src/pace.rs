@@ -1,0 +1,135 @@
+//! How long the proxy thread polls, and how often it looks in while others drive the engine.
+
+use std::time::{Duration, Instant};
+
+/// How long the proxy thread polls after the last thing that happened. With a core to spare: long, because waking up takes from
+/// 5 µs to, on virtual machines, 200 µs, and who asks a PE that computes should not have to wait for it.
+pub(crate) const POLL: Duration = Duration::from_millis(5);
+/// Without one: at least a little more than a round trip over TCP, so that a request-reply exchange finds it awake. What
+/// peers write passes through the rail unseen, so a sleep that was cut short is what tells of it; then the thread polls for
+/// longer, up to the second figure.
+const SHORT_POLL: Duration = Duration::from_micros(50);
+const LONGEST_SHORT_POLL: Duration = Duration::from_millis(2);
+/// A sleep that was worth it.
+const GOOD_SLEEP: Duration = Duration::from_micros(200);
+/// How often the proxy thread looks whether host threads still drive the engine: what a peer may have to wait
+/// when this PE goes from waiting to computing. Every look costs whoever has the core a switch of threads, so
+/// they become rarer while host threads go on.
+const LOOK: Duration = Duration::from_micros(100);
+const RAREST_LOOK: Duration = Duration::from_micros(400);
+
+/// How long to poll idly. Whoever asks says what time it is.
+pub(crate) struct Pace {
+    shortest: Duration,
+    longest: Duration,
+    /// For how long from now on, after something happened, and until when.
+    span: Duration,
+    until: Instant,
+}
+
+impl Pace {
+    pub fn new(spare_core: bool, now: Instant) -> Pace {
+        let (shortest, longest) = if spare_core { (POLL, POLL) } else { (SHORT_POLL, LONGEST_SHORT_POLL) };
+        Pace { shortest, longest, span: shortest, until: now }
+    }
+
+    /// Whether polling is worthwhile still.
+    pub fn goes_on(&self, now: Instant) -> bool {
+        now < self.until
+    }
+
+    /// For how long it has not been.
+    pub fn idle_for(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.until)
+    }
+
+    /// Something happened.
+    pub fn go_on(&mut self, now: Instant) {
+        self.until = now + self.span;
+    }
+
+    /// Host threads have driven the engine: what happened to them last counts as seen by the proxy thread.
+    pub fn take_over(&mut self, now: Instant) {
+        self.until = now + self.shortest;
+    }
+
+    /// Something ended a sleep that began at `asleep`.
+    pub fn wake(&mut self, asleep: Instant, now: Instant) {
+        self.span = if now - asleep < GOOD_SLEEP { (self.span * 2).min(self.longest) } else { self.shortest };
+        self.go_on(now);
+    }
+}
+
+/// How long the proxy thread stays away while others drive the engine.
+pub(crate) struct Absence(Duration);
+
+impl Absence {
+    pub fn new() -> Absence {
+        Absence(LOOK)
+    }
+
+    /// Until the next look.
+    pub fn next(&mut self) -> Duration {
+        let next = self.0;
+        self.0 = (next * 2).min(RAREST_LOOK);
+        next
+    }
+
+    /// Nobody else drives the engine any more.
+    pub fn end(&mut self) {
+        self.0 = LOOK;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_become_rarer_while_others_go_on() {
+        let mut absence = Absence::new();
+        let first: Vec<_> = (0..4).map(|_| absence.next().as_micros()).collect();
+        assert_eq!(first, [100, 200, 400, 400]);
+        let mut looks = 0;
+        let mut away = Duration::ZERO;
+        while away < Duration::from_secs(1) {
+            away += absence.next();
+            looks += 1;
+        }
+        assert_eq!(looks, 2500);
+        absence.end();
+        assert_eq!(absence.next(), LOOK);
+    }
+
+    #[test]
+    fn short_sleeps_without_a_spare_core_make_it_poll_for_longer() {
+        let start = Instant::now();
+        let at = |us| start + Duration::from_micros(us);
+        let mut pace = Pace::new(false, start);
+        assert!(!pace.goes_on(at(0)));
+        pace.go_on(at(0));
+        assert!(pace.goes_on(at(49)) && !pace.goes_on(at(50)));
+        for (span, now) in [100, 200, 400, 800, 1600, 2000, 2000].into_iter().zip((10_000..).step_by(10_000)) {
+            pace.wake(at(now - 199), at(now));
+            assert!(pace.goes_on(at(now + span - 1)) && !pace.goes_on(at(now + span)), "{span} µs");
+        }
+        assert_eq!(pace.idle_for(at(100_000)), Duration::from_micros(28_000));
+        // What host threads have seen last is no reason to poll for as long.
+        pace.take_over(at(200_000));
+        assert!(pace.goes_on(at(200_049)) && !pace.goes_on(at(200_050)));
+        // Nor is a sleep that was worth it.
+        pace.wake(at(300_000), at(300_200));
+        assert!(pace.goes_on(at(300_249)) && !pace.goes_on(at(300_250)));
+    }
+
+    #[test]
+    fn with_a_spare_core_it_polls_for_as_long_whatever_sleeps_were() {
+        let start = Instant::now();
+        let at = |us| start + Duration::from_micros(us);
+        let mut pace = Pace::new(true, start);
+        for (asleep, now) in [(1_000, 1_001), (20_000, 30_000)] {
+            pace.wake(at(asleep), at(now));
+            assert!(pace.goes_on(at(now + 4_999)) && !pace.goes_on(at(now + 5_000)));
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What issuers are told of their operations: that one with a tag has ended, whether all have, and what failed first.
+
+use symrail_transport::endpoint::job::{Finished, Issue, Issuer};
+use symrail_transport::{Error, Result};
+
+/// Operations of one issuer: how many are under way, and the first that failed without having a tag.
+#[derive(Default)]
+struct Account {
+    outstanding: u64,
+    error: Option<Error>,
+}
+
+/// All issuers' accounts.
+#[derive(Default)]
+pub(super) struct Accounts {
+    by_issuer: Vec<Account>,
+    /// Ends to be told.
+    finished: Vec<Finished>,
+}
+
+impl Accounts {
+    pub fn is_quiet(&self, issuer: Issuer) -> bool {
+        self.by_issuer.get(usize::from(issuer)).is_none_or(|a| a.outstanding == 0)
+    }
+
+    pub fn take_error(&mut self, issuer: Issuer) -> Option<Error> {
+        self.by_issuer.get_mut(usize::from(issuer)).and_then(|a| a.error.take())
+    }
+
+    pub fn next_finished(&mut self) -> Option<Finished> {
+        self.finished.pop()
+    }
+
+    /// An operation begins.
+    pub fn begin(&mut self, issuer: Issuer) {
+        self.of(issuer).outstanding += 1;
+    }
+
+    /// An operation has ended.
+    pub fn end(&mut self, issue: Issue, result: Result<u64>) {
+        let account = self.of(issue.issuer);
+        account.outstanding = account.outstanding.saturating_sub(1);
+        match (issue.tag, result) {
+            (Some(tag), result) => {
+                self.finished.push(Finished { issuer: issue.issuer, tag, result: result.map_err(Box::new) });
+            }
+            (None, Err(error)) => {
+                account.error.get_or_insert(error);
+            }
+            (None, Ok(_)) => {}
+        }
+    }
+
+    fn of(&mut self, issuer: Issuer) -> &mut Account {
+        let at = usize::from(issuer);
+        if at >= self.by_issuer.len() {
+            self.by_issuer.resize_with(at + 1, Account::default);
+        }
+        &mut self.by_issuer[at]
+    }
+}
