@@ -119,4 +119,13 @@ impl Error {
     pub fn is_exhausted(&self) -> bool {
         matches!(self, Error::Heap(symrail_heap::HeapError::Exhausted { .. }))
     }
+
+    /// Whether a peer, or the way to it, has failed.
+    pub(crate) fn is_of_a_peer(&self) -> bool {
+        use symrail_transport::Error as E;
+        matches!(
+            self,
+            Error::PeerLost { .. } | Error::Transport(E::Operation { .. } | E::Timeout { .. } | E::Gone { .. })
+        )
+    }
 }

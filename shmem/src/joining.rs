@@ -110,10 +110,17 @@ impl Runtime {
         };
         let cards = Card::decode_all(&bootstrap.allgather(&mine.encode())?)?;
         let mut peers = PeerMap::new(me, n_pes, heap.handle().clone(), heap.base())?;
-        let mut unmapped = None;
+        let (mut unmapped, mut told) = (None, false);
         for (handle, pe) in handles.iter().zip(0..) {
-            if matches!(peers.open(pe, handle)?, Reach::Wire(_)) {
+            if let Reach::Wire(refusal) = peers.open(pe, handle)? {
                 unmapped.get_or_insert(pe);
+                if refusal.is_fault() && !std::mem::replace(&mut told, true) {
+                    tracing::warn!(
+                        pe,
+                        reason = %refusal,
+                        "a PE of this host is reached over the wire; run all PEs as one user, or set SYMRAIL_DISABLE_P2P=1 if that is meant"
+                    );
+                }
             }
         }
         if let Some(staged) = &mut staged {
@@ -263,7 +270,13 @@ fn connect(
         opened.engine.endpoint().learn(segment.id, &keys)?;
     }
     if let Some(staged) = staged {
-        opened.engine.map_peers(&staged.segment(), staged.bases())?;
+        for (pe, reason) in opened.engine.map_peers(&staged.segment(), staged.bases()) {
+            tracing::warn!(
+                pe,
+                reason,
+                "no copies between the heaps of two GPUs: they go through the host's memory, as with SYMRAIL_DISABLE_P2P=1"
+            );
+        }
         let windows: Vec<_> = cards.iter().map(|card| card.window.clone()).collect();
         opened.engine.learn_window(&windows)?;
         let keys: Vec<_> = cards.iter().map(|card| card.direct.clone()).collect();

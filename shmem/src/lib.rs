@@ -3,6 +3,8 @@
 //! [`Runtime::init`] joins the job; its methods are the operations. PEs on the same host reach each other by loads and
 //! stores; others over the rails of [`symrail_transport`], driven by the engine of [`symrail_proxy`].
 //!
+//! Warnings, and all that is logged, are events of [`tracing`]: a program that installs no subscriber does not see them.
+//!
 //! | module | concept |
 //! |---|---|
 //! | [`bootstrap`] | how the PEs find each other: launcher, PMIx, unique id |

@@ -198,6 +198,46 @@ impl Operations<'_> {
         }
     }
 
+    /// Whether arrivals at other PEs can be counted in this word as [`Operations::put_counted`] does it.
+    pub(crate) fn counts_in(&self, word: *mut u64) -> bool {
+        let offset = self.runtime.word(Operation::PutSignal, self.runtime.my_pe(), word.cast(), 8);
+        offset.is_ok_and(|offset| self.via().is_ok_and(|via| via.counts_in(offset)))
+    }
+
+    /// Copies `len` bytes to `dest` on `pe`, and adds 1 to a word there when all have come. Only whoever waits for the count learns
+    /// that; no quiet does. The source may be re-used after [`Operations::counted_have_left`]; at once if it is `copied`, up to a
+    /// limit ([`Wire::copied_at_once`](crate::wire::Wire::copied_at_once)).
+    ///
+    /// # Safety
+    /// As for [`Operations::put_nbi`], until then.
+    ///
+    /// # Errors
+    /// As for [`Operations::put_signal`]; that the word is none to count in.
+    pub(crate) unsafe fn put_counted(
+        &self,
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+        (word, copied): (*mut u64, bool),
+        pe: Pe,
+    ) -> Result<()> {
+        let signal = (word, 1, SignalOp::Add);
+        match self.put_signal_job(dest, source, len, signal, pe)? {
+            Some(Job::PutSignal { dest, len, signal, .. }) => {
+                let source = if copied { Source::Copied(source) } else { Source::Stable(source) };
+                // SAFETY: the caller's promise.
+                Ok(unsafe { self.via()?.put_counted(pe, dest, source, len, signal.offset) }?)
+            }
+            // SAFETY: the caller's promise.
+            _ => unsafe { self.put_signal_mapped(dest, source, len, signal, pe) },
+        }
+    }
+
+    /// Waits until the sources of all that was put so may be used again.
+    pub(crate) fn counted_have_left(&self) -> Result<()> {
+        Ok(self.via_if_any().map_or(Ok(()), |via| via.counted_have_left())?)
+    }
+
     /// The job of a put-signal over the wire; `None` when the PE is mapped.
     fn put_signal_job(
         &self,

@@ -164,7 +164,7 @@ impl Runtime {
         &self.producers
     }
 
-    /// Rails of the proxy endpoint, host endpoint's first rail and how they progress; for `symrail info` and benchmarks.
+    /// What the proxy endpoint's rails are and can do, in lane order; none without a wire.
     #[must_use]
     pub fn rails(&self) -> Vec<symrail_transport::rail::RailCaps> {
         self.wire.as_ref().map_or_else(|_| Vec::new(), |w| w.driver().engine().endpoint().caps().to_vec())
@@ -192,7 +192,7 @@ impl Runtime {
     pub fn finalize(self) -> Result<()> {
         let quiet = self.quiet();
         if let Ok(wire) = &self.wire {
-            wire.settle(Duration::from_secs(self.settings.timeout_s));
+            wire.settle(&self.flow, Duration::from_secs(self.settings.timeout_s));
         }
         self.write_trace(|trace| {
             trace.add(self.wire.as_ref().map_or_else(|_| Vec::new(), |wire| wire.lanes().take_records()))

@@ -15,7 +15,7 @@ use symrail_heap::export::Exported;
 use symrail_heap::mailbox::Mailbox;
 use symrail_heap::mailed::MailedMover;
 use symrail_heap::{Mover, SymmetricHeap};
-use symrail_proxy::stage::WINDOW_BYTES;
+use symrail_proxy::stage::{MAX_COPIES, WINDOW_BYTES};
 use symrail_transport::Pe;
 use symrail_transport::env::{HeapKind, Settings};
 use symrail_transport::region::Segment;
@@ -79,7 +79,7 @@ impl Staged {
                 let place: Arc<PinnedBuffer> = Arc::clone(shared.mailbox());
                 // SAFETY: zeroed, large enough, aligned to a page, and for this mover and kernels alone.
                 let mailbox = unsafe { Mailbox::new(place.base(), place) };
-                Box::new(MailedMover::new(CudaMover::new(shared.gpu(), WINDOW_BYTES)?, mailbox))
+                Box::new(MailedMover::new(CudaMover::new(shared.gpu(), WINDOW_BYTES, MAX_COPIES)?, mailbox))
             }
         })
     }

@@ -1,13 +1,13 @@
 //! The environment variables that OpenSHMEM itself names.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 use symrail::{Runtime, Settings};
 
 /// `SHMEM_SYMMETRIC_SIZE`, OpenSHMEM's own name for the heap's size, when ours is not set.
 pub fn apply_symmetric_size(settings: &mut Settings) -> Result<(), String> {
     let Ok(text) = std::env::var("SHMEM_SYMMETRIC_SIZE") else { return Ok(()) };
-    if std::env::var_os("SYMRAIL_HEAP_SIZE").is_some() {
+    if Settings::is_set("SYMRAIL_HEAP_SIZE") {
         return Ok(());
     }
     let refused =
@@ -29,13 +29,16 @@ pub fn apply_symmetric_size(settings: &mut Settings) -> Result<(), String> {
     Ok(())
 }
 
-/// Logs to stderr what `SYMRAIL_LOG` asks for, or everything of interest with `SHMEM_DEBUG`; nothing without either.
+/// Logs to stderr what `SYMRAIL_LOG` asks for; everything of interest with `SHMEM_DEBUG`, and warnings without either.
 pub fn start_log() {
     use tracing_subscriber::EnvFilter;
-    let ours = EnvFilter::try_from_env("SYMRAIL_LOG").ok();
-    let Some(filter) = ours.or_else(|| is_set("SHMEM_DEBUG").then(|| EnvFilter::new("debug"))) else { return };
+    let usual = if is_set("SHMEM_DEBUG") { "debug" } else { "warn" };
+    // Empty counts as unset: a filter of nothing would not even let errors through.
+    let asked = std::env::var("SYMRAIL_LOG").ok().filter(|text| !text.is_empty());
+    let filter = asked.and_then(|text| EnvFilter::try_new(text).ok()).unwrap_or_else(|| EnvFilter::new(usual));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(std::io::stderr().is_terminal());
     // The program may have a log of its own.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let _ = log.with_writer(std::io::stderr).try_init();
 }
 
 /// What PE 0 prints at start, if asked: `SHMEM_VERSION` the version, `SHMEM_INFO` also what these variables are.

@@ -90,3 +90,19 @@ fn programs_end_as_they_like() {
         }
     }
 }
+
+#[test]
+fn a_misspelt_variable_is_a_warning_unless_nothing_is_to_be_logged() {
+    let Some(program) = compile("statics.c") else { return };
+    let said = |env: &[(&str, &str)]| {
+        let outcome = run(&program, &[], 1, Way::Mapped, env);
+        assert_eq!(outcome.code, Some(0), "{}", outcome.said);
+        outcome.said
+    };
+    let misspelt = ("SYMRAIL_HEAPSIZE", "1G");
+    let warned = said(&[misspelt]);
+    assert!(warned.contains("WARN") && warned.contains("did you mean SYMRAIL_HEAP_SIZE?"), "{warned}");
+    assert!(!warned.contains('\u{1b}'), "colours, and no terminal: {warned:?}");
+    let silent = said(&[misspelt, ("SYMRAIL_LOG", "off")]);
+    assert!(!silent.contains("HEAPSIZE"), "{silent}");
+}

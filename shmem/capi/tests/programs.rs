@@ -100,10 +100,16 @@ fn mpirun_starts_c_programs() {
 #[test]
 fn programs_tell_what_they_are_linked_with() {
     let Some(program) = compile("statics.c") else { return };
-    let outcome = run(&program, &[], 2, Way::Mapped, &[("SHMEM_INFO", "1"), ("SHMEM_SYMMETRIC_SIZE", "16M")]);
+    // Ours comes first, but empty counts as unset.
+    let sizes = [("SHMEM_SYMMETRIC_SIZE", "16M"), ("SYMRAIL_HEAP_SIZE", "")];
+    let outcome = run(&program, &[], 2, Way::Mapped, &[("SHMEM_INFO", "1"), sizes[0], sizes[1]]);
     assert_eq!(outcome.code, Some(0), "{}", outcome.said);
     assert_eq!(outcome.said.matches(": OpenSHMEM 1.5").count(), 1, "PE 0 alone: {}", outcome.said);
     assert!(outcome.said.contains("SHMEM_SYMMETRIC_SIZE  the"), "{}", outcome.said);
+    // It was asked for 16M, to which the program's variables are added; the default is 512M.
+    let heap =
+        outcome.said.split("symmetric heaps of ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<usize>().ok());
+    assert!(heap.is_some_and(|bytes| (16 << 20..512 << 20).contains(&bytes)), "{}", outcome.said);
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! Blocks from everybody for everybody, with an arrival counted for each.
 //!
-//! Blocks that are too large for messages are sent from the team's room, if they fit: a turn's half of it stays as it is long
-//! enough, so that nobody has to wait until they have left.
+//! Where the fabric counts arrivals a block is one write, from where it is. Elsewhere it is a put-signal, and blocks that are too large
+//! for messages are sent from the team's room, if they fit: a turn's half of it stays as it is long enough, so that nobody has to wait
+//! until they have left.
 
-use super::quick::{IN_MESSAGE_UP_TO, await_count, copy_here, counted, send, sent, ticket};
+use super::quick::{IN_MESSAGE_UP_TO, await_count, copy_here, send_counted, sent, ticket};
 use super::relay;
 use crate::error::Result;
+use crate::runtime::{Runtime, lock};
 use crate::team::Team;
 
 /// Puts this PE's block to all PEs. `block` says where in the destination each PE's is, and how many bytes it has.
@@ -34,13 +36,13 @@ pub(super) unsafe fn to_all(
     let (to, from) = (relay::takers(hosts), relay::givers(hosts));
     for &index in &to {
         // SAFETY: the caller's promise; the source is kept, or not touched before the call returns.
-        unsafe { send(team, own, source, bytes, counted(afar), group.pe(index)) }?;
+        unsafe { send_counted(team, own, source, bytes, afar, group.pe(index)) }?;
     }
     let pass_on = |index: u32, from: *const u8| {
         let (start, bytes) = block(index);
         let at = dest.wrapping_add(start);
         // SAFETY: the caller's promise; what was received is complete.
-        hosts.other_mates().try_for_each(|mate| unsafe { send(team, at, from, bytes, counted(here), group.pe(mate)) })
+        hosts.other_mates().try_for_each(|mate| unsafe { send_counted(team, at, from, bytes, here, group.pe(mate)) })
     };
     pass_on(group.me(), source)?;
     await_count(team, afar, from.len() as u64)?;
@@ -51,6 +53,27 @@ pub(super) unsafe fn to_all(
     await_count(team, here, passed_on as u64)?;
     let all_kept = kept && hosts.other_mates().all(|mate| team.runtime.is_mapped(group.pe(mate)));
     if all_kept { Ok(()) } else { sent(team, most) }
+}
+
+/// Tells all PEs a number and returns everybody's, by index. There are two sets of memory for it, in turn: who is in one of them has heard
+/// from everybody in the one before, so everybody has left the one before that, which used the same set.
+pub(super) fn exchange_numbers(team: &Team<'_>, mine: u64) -> Result<Vec<u64>> {
+    let set = {
+        let mut progress = lock(&team.progress);
+        progress.gathers += 1;
+        progress.gathers & 1
+    };
+    let numbers = team.area.numbers_of(set);
+    // SAFETY: the set has a word for each PE, of which this one is this PE's.
+    unsafe {
+        let own = numbers.add(team.group.me() as usize);
+        own.write(mine);
+        to_all(team, numbers.cast(), own.cast(), |index| (8 * index as usize, 8))?;
+    }
+    // SAFETY: the words are in this PE's committed heap and aligned. Peers do not write them before their next but one exchange.
+    Ok((0..team.group.size() as usize)
+        .map(|index| unsafe { Runtime::load(numbers.wrapping_add(index).cast(), 8) })
+        .collect())
 }
 
 /// Sends each PE its own block: packed, where several hosts have several PEs and blocks are small.
@@ -73,7 +96,7 @@ pub(super) unsafe fn all_to_all(team: &Team<'_>, dest: *mut u8, source: *const u
     for (index, pe) in group.others() {
         let from = source.wrapping_add(index as usize * bytes);
         // SAFETY: the caller's promise; the source is kept, or not touched before the call returns.
-        unsafe { send(team, own, from, bytes, counted(word), pe) }?;
+        unsafe { send_counted(team, own, from, bytes, word, pe) }?;
     }
     // Who waits for memory serves those who wait for their puts.
     await_count(team, word, u64::from(group.size() - 1))?;
@@ -85,12 +108,11 @@ fn packet(team: &Team<'_>, bytes: usize) -> usize {
     team.hosts.most().saturating_mul(bytes)
 }
 
-/// Whether blocks of so many bytes are packed. A packet fits into a message, and the room has a place for one from each PE, and behind those
-/// for one to each host.
+/// Whether blocks of so many bytes are packed. The room has a place for a packet from each PE, and behind those for one to each host.
 fn packs(team: &Team<'_>, bytes: usize) -> bool {
     let packet = packet(team, bytes);
     let packets = team.hosts.members() + team.hosts.count();
-    team.hosts.are_mixed() && packet <= IN_MESSAGE_UP_TO && packet * packets <= team.area.room_bytes()
+    team.hosts.are_mixed() && packet.saturating_mul(packets) <= team.area.room_bytes()
 }
 
 /// What a PE has for those on another host goes in one packet to the one of them that its blocks go to in [`to_all`], who hands it round.
@@ -113,14 +135,14 @@ unsafe fn all_to_all_packed(team: &Team<'_>, dest: *mut u8, source: *const u8, b
                 copy_here(packed.wrapping_add(i * bytes), source.wrapping_add(block(member)), bytes);
             }
             let len = hosts.on(host).len() * bytes;
-            send(team, place(group.me()), packed, len, counted(afar), group.pe(index))?;
+            send_counted(team, place(group.me()), packed, len, afar, group.pe(index))?;
         }
     }
     // From `giver` to one on this host.
     let hand = |giver: u32, to: u32, from: *const u8| {
         let at = dest.wrapping_add(block(giver));
         // SAFETY: the caller's promise; what was received is complete.
-        unsafe { send(team, at, from, bytes, counted(here), group.pe(to)) }
+        unsafe { send_counted(team, at, from, bytes, here, group.pe(to)) }
     };
     hosts.other_mates().try_for_each(|mate| hand(group.me(), mate, source.wrapping_add(block(mate))))?;
     let givers = relay::givers(hosts);
@@ -140,7 +162,7 @@ unsafe fn all_to_all_packed(team: &Team<'_>, dest: *mut u8, source: *const u8, b
     sent(team, bytes)
 }
 
-/// Copies what will be sent to the team's room, if everybody's fits: then it stays there, as it is, until it has left. `most` is the most that
+/// Copies what will be sent to the team's room, if that is needed and everybody's fits: then it stays there, as it is, until it has left. `most` is the most that
 /// any PE has, in blocks of at most `block` bytes. In what follows all hear from all.
 ///
 /// # Safety
@@ -149,7 +171,11 @@ unsafe fn keep(team: &Team<'_>, source: *const u8, bytes: usize, most: usize, bl
     if block <= IN_MESSAGE_UP_TO || most > team.area.room_bytes() || team.hosts.count() == 1 {
         return (source, false);
     }
+    // All take the turn, since some may need it: PEs with several rails among such with one.
     let room = team.area.room(team.next_turn());
+    if team.counts {
+        return (source, false);
+    }
     // SAFETY: the caller's promise; the half of the room is this turn's.
     unsafe { copy_here(room, source, bytes) };
     (room, true)

@@ -167,8 +167,9 @@ pub(super) unsafe fn scan(
     inclusive: bool,
 ) -> Result<()> {
     let (runtime, group, bytes) = (m.runtime(), m.group(), count * reduction.size());
-    let (mut sum, mut theirs) = (Buffer::zeroed(bytes), Buffer::zeroed(bytes));
-    let (sum, theirs) = (sum.as_mut_ptr(), theirs.as_mut_ptr());
+    // As in `reduce`.
+    let (mut mine, mut others) = (ManuallyDrop::new(Buffer::zeroed(bytes)), ManuallyDrop::new(Buffer::zeroed(bytes)));
+    let (sum, theirs) = (mine.as_mut_ptr(), others.as_mut_ptr());
     m.meet()?;
     let up_to = if inclusive { group.me() + 1 } else { group.me() };
     for index in 0..up_to {
@@ -185,8 +186,10 @@ pub(super) unsafe fn scan(
             }
         }
     }
+    drop(ManuallyDrop::into_inner(others));
     m.meet()?;
     // SAFETY: the caller's promise.
     unsafe { copy_here(dest, sum, bytes) };
+    drop(ManuallyDrop::into_inner(mine));
     Ok(())
 }

@@ -3,8 +3,8 @@
 //! | file | concept |
 //! |---|---|
 //! | here | what can be called, and which algorithm it takes |
-//! | `quick` | put-signals and whom they are from: tickets, broadcasts, exchanges of numbers |
-//! | `blocks` | fcollect, collect and alltoall |
+//! | `quick` | sending, and what it is that arrives: tickets, broadcasts |
+//! | `blocks` | fcollect, collect and alltoall, exchanges of numbers |
 //! | `tree`, `relay` | who passes a broadcast on to whom; by whom a block comes to other hosts |
 //! | `reduce` | which exchange a reduction takes; sharing it out among the PEs of a host |
 //! | `exchange` | who sends what to whom in a reduction, and combines what with what |
@@ -15,12 +15,12 @@
 //!
 //! | operation | algorithm | host by host |
 //! |---|---|---|
-//! | broadcast | binomial tree of put-signals | a tree over the hosts, then one on each |
+//! | broadcast | binomial tree | a tree over the hosts, then one on each |
 //! | reduce, small | recursive doubling | one PE of each host takes part for it |
 //! | reduce, large | recursive halving and doubling | each PE takes part for its share of the elements |
 //! | reduce, very large | each PE reduces its share of the elements, then puts it to all | as large |
-//! | fcollect, collect | each PE put-signals its block to all, starting behind itself | to one PE of each host, which passes it on |
-//! | alltoall | each PE put-signals a block to each | small blocks for a host are packed, and handed round there |
+//! | fcollect, collect | each PE puts its block to all, starting behind itself | to one PE of each host, which passes it on |
+//! | alltoall | each PE puts a block to each | what is for a host is packed, unless it is large, and handed round there |
 //!
 //! Where one ends and the next begins is said in `reduce`: sizes, PEs and hosts alone decide, so that all PEs agree.
 //!
@@ -38,6 +38,8 @@ pub mod reduction;
 mod relay;
 pub(crate) mod same_call;
 mod tree;
+
+use std::time::{Duration, Instant};
 
 pub use active_set::ActiveSet;
 pub use reduction::{Complex, LongDouble, Reduction};
@@ -76,8 +78,32 @@ impl Members for Team<'_> {
 /// on all PEs before any of them calls. Source and destination do not overlap, unless they are the same.
 ///
 /// # Errors (of all operations)
-/// A destination that is not symmetric, an operation that failed, a peer that does not answer.
+/// A destination that is not symmetric, an operation that failed, a peer that does not answer. After the latter two nothing that this PE
+/// has issued is under way, and what else of it has failed is not told again.
 impl Team<'_> {
+    /// Makes a collective call. One that fails may have sent already: its source is the caller's again when that has left. Where a PE is lost,
+    /// what was sent to it fails later, and would be an error of whatever comes next, perhaps among PEs that have lost nobody.
+    /// Both are waited for here.
+    fn call(
+        &self,
+        name: &'static str,
+        call: Call,
+        buffers: [*const u8; 2],
+        collective: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        self.runtime.must_be_host(name, buffers)?;
+        let result = self.agree(call).and_then(|()| collective());
+        if let Err(error) = &result {
+            let (since, patience) = (Instant::now(), Duration::from_secs(self.runtime.settings.timeout_s));
+            let more_fails = || {
+                let of_counted = self.runtime.operations().counted_have_left().is_err();
+                of_counted | (error.is_of_a_peer() && self.runtime.quiet().is_err())
+            };
+            while more_fails() && since.elapsed() < patience {}
+        }
+        result
+    }
+
     /// Copies `bytes` from `source` on the PE with index `root` to `dest` on all, `root` included.
     ///
     /// # Safety
@@ -86,10 +112,10 @@ impl Team<'_> {
     /// # Errors
     /// See above.
     pub unsafe fn broadcast(&self, dest: *mut u8, source: *const u8, bytes: usize, root: u32) -> Result<()> {
-        self.runtime.must_be_host("broadcast", [dest, source])?;
-        self.agree(Call { root, ..Call::new("broadcast", bytes) })?;
         // SAFETY: the caller's promise.
-        unsafe { quick::broadcast(self, dest, source, bytes, root) }
+        self.call("broadcast", Call { root, ..Call::new("broadcast", bytes) }, [dest, source], || unsafe {
+            quick::broadcast(self, dest, source, bytes, root)
+        })
     }
 
     /// Copies `bytes` from each PE to `dest` on all, one PE's behind the other's.
@@ -100,10 +126,10 @@ impl Team<'_> {
     /// # Errors
     /// See above.
     pub unsafe fn fcollect(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
-        self.runtime.must_be_host("fcollect", [dest, source])?;
-        self.agree(Call::new("fcollect", bytes))?;
         // SAFETY: the caller's promise.
-        unsafe { blocks::to_all(self, dest, source, |index| (bytes * index as usize, bytes)) }
+        self.call("fcollect", Call::new("fcollect", bytes), [dest, source], || unsafe {
+            blocks::to_all(self, dest, source, |index| (bytes * index as usize, bytes))
+        })
     }
 
     /// As [`Team::fcollect`], where each PE has as many bytes as it says.
@@ -114,16 +140,16 @@ impl Team<'_> {
     /// # Errors
     /// See above.
     pub unsafe fn collect(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
-        self.runtime.must_be_host("collect", [dest, source])?;
-        self.agree(Call::new("collect", 0))?;
-        let sizes = quick::exchange_numbers(self, bytes as u64)?;
-        let blocks = sizes.iter().scan(0, |end, &size| {
-            let start = std::mem::replace(end, *end + size as usize);
-            Some((start, size as usize))
-        });
-        let blocks: Vec<_> = blocks.collect();
-        // SAFETY: the caller's promise.
-        unsafe { blocks::to_all(self, dest, source, |index| blocks[index as usize]) }
+        self.call("collect", Call::new("collect", 0), [dest, source], || {
+            let sizes = blocks::exchange_numbers(self, bytes as u64)?;
+            let blocks = sizes.iter().scan(0, |end, &size| {
+                let start = std::mem::replace(end, *end + size as usize);
+                Some((start, size as usize))
+            });
+            let blocks: Vec<_> = blocks.collect();
+            // SAFETY: the caller's promise.
+            unsafe { blocks::to_all(self, dest, source, |index| blocks[index as usize]) }
+        })
     }
 
     /// Copies the `i`th `bytes` of `source` to the PE with index `i`, and puts what comes from it at the same place of `dest`.
@@ -134,10 +160,10 @@ impl Team<'_> {
     /// # Errors
     /// See above.
     pub unsafe fn alltoall(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
-        self.runtime.must_be_host("alltoall", [dest, source])?;
-        self.agree(Call::new("alltoall", bytes))?;
         // SAFETY: the caller's promise.
-        unsafe { blocks::all_to_all(self, dest, source, bytes) }
+        self.call("alltoall", Call::new("alltoall", bytes), [dest, source], || unsafe {
+            blocks::all_to_all(self, dest, source, bytes)
+        })
     }
 
     /// As [`Team::alltoall`] with strided blocks of `shape.count` elements.
@@ -148,10 +174,10 @@ impl Team<'_> {
     /// # Errors
     /// See above.
     pub unsafe fn alltoalls(&self, dest: *mut u8, source: *const u8, shape: Strided) -> Result<()> {
-        self.runtime.must_be_host("alltoalls", [dest, source])?;
-        self.agree(Call::new("alltoalls", shape.count * shape.size))?;
         // SAFETY: the caller's promise.
-        unsafe { direct::all_to_all_strided(self, dest, source, shape) }
+        self.call("alltoalls", Call::new("alltoalls", shape.count * shape.size), [dest, source], || unsafe {
+            direct::all_to_all_strided(self, dest, source, shape)
+        })
     }
 
     /// Combines `count` elements of all PEs' `source` into `dest` on all. The result has the same bits on all PEs.
@@ -163,10 +189,10 @@ impl Team<'_> {
     /// See above.
     pub unsafe fn reduce(&self, dest: *mut u8, source: *const u8, count: usize, reduction: Reduction) -> Result<()> {
         let bytes = count.saturating_mul(reduction.size());
-        self.runtime.must_be_host("reduce", [dest, source])?;
-        self.agree(Call::new(reduction.call(), bytes))?;
         // SAFETY: the caller's promise.
-        unsafe { reduce::reduce(self, dest, source, count, reduction) }
+        self.call("reduce", Call::new(reduction.call(), bytes), [dest, source], || unsafe {
+            reduce::reduce(self, dest, source, count, reduction)
+        })
     }
 
     /// As [`Team::reduce`], of the PEs with lower indexes only and, if `inclusive`, this one. Without any, `dest` becomes 0.
@@ -184,9 +210,9 @@ impl Team<'_> {
         reduction: Reduction,
         inclusive: bool,
     ) -> Result<()> {
-        self.runtime.must_be_host("scan", [dest, source])?;
-        self.agree(Call::new("scan", count.saturating_mul(reduction.size())))?;
         // SAFETY: the caller's promise.
-        unsafe { direct::scan(self, dest, source, count, reduction, inclusive) }
+        self.call("scan", Call::new("scan", count.saturating_mul(reduction.size())), [dest, source], || unsafe {
+            direct::scan(self, dest, source, count, reduction, inclusive)
+        })
     }
 }

@@ -1,11 +1,9 @@
-//! What collectives of teams have in common: put-signals, and knowing what they are for; and broadcasts.
+//! What collectives of teams have in common: sending bytes so that their arrival is known, and knowing what it is that has arrived; and
+//! broadcasts.
 //!
 //! A *ticket* numbers a team's collectives. Arrivals are counted in the ticket's words, of which there are [`TICKETS`]; so a PE
 //! that only sends must not run further ahead than that. Every [`TICKETS`]` / 2`th ticket in a row of broadcasts starts with a
 //! barrier, which sees to it; in other collectives all hear from all.
-//!
-//! Exchanges of numbers have two sets of memory in turn. Who is in one of them has heard from everybody
-//! in the one before, so everybody has left the one before that, which used the same set.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,7 +15,7 @@ use crate::rma::SignalOp;
 use crate::runtime::{Runtime, lock};
 use crate::team::{TICKETS, Team};
 
-/// Up to here data is copied into the signal's message and forgotten, where messages are so large.
+/// Up to here data is copied and forgotten, where a copy may be so large.
 pub(super) const IN_MESSAGE_UP_TO: usize = 4096;
 
 /// The most that is copied and forgotten here.
@@ -75,14 +73,37 @@ pub(super) unsafe fn send(
     }
 }
 
-/// An arrival counted in a word.
-pub(super) fn counted(word: *mut u64) -> (*mut u64, u64, SignalOp) {
-    (word, 1, SignalOp::Add)
+/// Puts `bytes` to `pe`, with an arrival counted in a word. The source is free after [`sent`].
+///
+/// # Safety
+/// As for [`send`].
+pub(super) unsafe fn send_counted(
+    team: &Team<'_>,
+    dest: *mut u8,
+    source: *const u8,
+    bytes: usize,
+    word: *mut u64,
+    pe: Pe,
+) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if team.counts && bytes > 0 {
+            team.runtime.operations().put_counted(dest, source, bytes, (word, bytes <= forgotten(team)), pe)
+        } else {
+            send(team, dest, source, bytes, (word, 1, SignalOp::Add), pe)
+        }
+    }
 }
 
-/// Waits until sources of `bytes` bytes may be used again.
+/// Waits until sources of up to `bytes` bytes may be used again.
 pub(super) fn sent(team: &Team<'_>, bytes: usize) -> Result<()> {
-    if bytes > forgotten(team) { team.runtime.quiet() } else { Ok(()) }
+    if bytes <= forgotten(team) {
+        Ok(())
+    } else if team.counts {
+        team.runtime.operations().counted_have_left()
+    } else {
+        team.runtime.quiet()
+    }
 }
 
 /// Copies within this PE.
@@ -121,34 +142,7 @@ pub(super) unsafe fn broadcast(
     }
     for child in tree::children(&team.hosts, root) {
         // SAFETY: the caller's promise; what was received is complete.
-        unsafe { send(team, dest, from, bytes, counted(word), group.pe(child)) }?;
+        unsafe { send_counted(team, dest, from, bytes, word, group.pe(child)) }?;
     }
     sent(team, bytes)
-}
-
-/// Tells all PEs a number and returns everybody's, by index.
-pub(super) fn exchange_numbers(team: &Team<'_>, mine: u64) -> Result<Vec<u64>> {
-    let (runtime, group) = (team.runtime, team.group);
-    let set = {
-        let mut progress = lock(&team.progress);
-        progress.gathers += 1;
-        progress.gathers & 1
-    };
-    for (_, pe) in group.others() {
-        runtime.signal_op(team.area.number(set, group.me()), mine + 1, SignalOp::Set, pe)?;
-    }
-    let mut numbers = vec![mine; group.size() as usize];
-    for (index, _) in group.others() {
-        let word = team.area.number(set, index);
-        let seen = runtime.wait_for("a team's collective", group, || {
-            // SAFETY: the word is in this PE's committed heap and aligned.
-            Some(unsafe { Runtime::load(word.cast(), 8) }).filter(|&seen| seen != 0)
-        })?;
-        // SAFETY: as above. The peer does not write it before its next but one exchange.
-        unsafe { AtomicU64::from_ptr(word) }.store(0, Ordering::Release);
-        if let Some(number) = numbers.get_mut(index as usize) {
-            *number = seen - 1;
-        }
-    }
-    Ok(numbers)
 }

@@ -8,6 +8,9 @@
 //!
 //! **Very large ones** of PEs that have a host each do not go through the room, where each part is waited for: `direct` moves all at once.
 
+use std::mem::ManuallyDrop;
+use std::ops::Range;
+
 use super::buffer::Buffer;
 use super::direct;
 use super::exchange::{self, Plan};
@@ -24,6 +27,23 @@ const TOGETHER_UP_TO: usize = 8 << 10;
 const PARTS: usize = 8;
 /// Bytes of another PE's elements that are combined at a time: they stay in the nearest cache.
 const PIECE: usize = 16 << 10;
+
+/// The elements that those with this place on their hosts combine. Shares differ by one element at most.
+fn share(count: usize, places: usize, place: usize) -> Range<usize> {
+    if place < places { part(&(0..count), place, places) } else { 0..0 }
+}
+
+/// How many turns shares take that have at most `most` elements in each.
+fn turns(count: usize, places: usize, most: usize) -> usize {
+    count.div_ceil(places).div_ceil(most)
+}
+
+/// What a turn is about, of a share that is done in so many. Who has a share has something in each turn: else it would not hear in that
+/// one whether what it has sent in the one before has come, and yet use that half of the room again.
+fn part(share: &Range<usize>, number: usize, turns: usize) -> Range<usize> {
+    let at = |number: usize| share.start + share.len() * number / turns;
+    at(number)..at(number + 1)
+}
 
 /// Combines all PEs' elements.
 ///
@@ -93,26 +113,26 @@ unsafe fn by_shares(
     let (hosts, runtime, size) = (&team.hosts, team.runtime, reduction.size());
     let (place, room) = (hosts.place(), team.area.room_bytes() / size);
     let others = || hosts.other_mates().map(|index| team.group.pe(index));
-    let share = count.div_ceil(hosts.width());
-    let first = share.saturating_mul(place).min(count);
-    let mine = if place < hosts.width() { share.min(count - first) } else { 0 };
-    let column = if mine > 0 { hosts.column(place) } else { Vec::new() };
-    let most = exchange::halving_most(room, hosts.count());
+    let share = share(count, hosts.width(), place);
+    let column = if share.is_empty() { Vec::new() } else { hosts.column(place) };
+    let turns = turns(count, hosts.width(), exchange::halving_most(room, hosts.count()));
     let doubled = (room / (2 + column.len().max(1).ilog2() as usize)).min(DOUBLING_UP_TO / size);
-    let mut buffer = Buffer::zeroed(if hosts.mates().len() > 1 { PIECE } else { 0 });
-    let buffer = buffer.as_mut_ptr();
+    // After an error a get may still be under way, so the buffer is freed where none can be.
+    let mut buffer = ManuallyDrop::new(Buffer::zeroed(if hosts.mates().len() > 1 { PIECE } else { 0 }));
+    let piece_of_others = buffer.as_mut_ptr();
     if hosts.mates().len() > 1 {
         // All on this host have called, so their elements are there.
         team.sync_host()?;
     }
-    // Everybody takes as many turns, whatever is left of their share.
-    for done in (0..share).step_by(most) {
+    // Everybody takes as many turns, also who has no share.
+    for number in 0..turns {
         let turn = team.next_turn();
-        let now = most.min(mine.saturating_sub(done));
-        if now == 0 {
+        if share.is_empty() {
             continue;
         }
-        let (at, own) = ((first + done) * size, team.area.room(turn));
+        let part = part(&share, number, turns);
+        let now = part.len();
+        let (at, own) = (part.start * size, team.area.room(turn));
         // SAFETY: the caller vouches for sources and destinations, the part fits into the room, a piece into the buffer. Nobody
         // else reads this share of a source, so that a destination may be the source.
         unsafe {
@@ -120,8 +140,8 @@ unsafe fn by_shares(
             for pe in others() {
                 for begin in (0..now).step_by(PIECE / size) {
                     let (piece, within) = ((PIECE / size).min(now - begin), begin * size);
-                    runtime.get(buffer, source.wrapping_add(at + within), piece * size, pe)?;
-                    reduction.combine(own.wrapping_add(within), buffer, piece);
+                    runtime.get(piece_of_others, source.wrapping_add(at + within), piece * size, pe)?;
+                    reduction.combine(own.wrapping_add(within), piece_of_others, piece);
                 }
             }
             let plan = match (column.len(), now <= doubled) {
@@ -135,12 +155,42 @@ unsafe fn by_shares(
                 runtime.put_nbi(dest.wrapping_add(at), result, now * size, pe)?;
             }
         }
-    }
-    if hosts.mates().len() > 1 {
+        // The next turn but one is another use of where the result is.
         if !others().all(|pe| runtime.is_mapped(pe)) {
             runtime.quiet()?;
         }
+    }
+    drop(ManuallyDrop::into_inner(buffer));
+    if hosts.mates().len() > 1 {
         team.sync_host()?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_a_share_has_a_part_of_it_in_each_turn() {
+        for places in 1..=9 {
+            for most in [2, 7, 1023] {
+                for count in (1..300).chain([2047, 2048, 6000, 9207, 131_073]) {
+                    let turns = turns(count, places, most);
+                    let mut next = 0;
+                    for place in 0..places {
+                        let share = share(count, places, place);
+                        for number in 0..turns {
+                            let part = part(&share, number, turns);
+                            assert_eq!(part.start, next, "{count} elements, {places} places");
+                            assert!(part.len() <= most && part.is_empty() == share.is_empty(), "{part:?} of {share:?}");
+                            next = part.end;
+                        }
+                    }
+                    assert_eq!(next, count);
+                    assert!(share(count, places, places).is_empty());
+                }
+            }
+        }
+    }
 }

@@ -6,7 +6,6 @@
 use std::sync::Mutex;
 
 use symrail_kernels::meeting::WORDS;
-use symrail_transport::Pe;
 
 use crate::error::Result;
 use crate::meeting::FLAG_BYTES;
@@ -130,14 +129,19 @@ impl Area {
         self.word(HOST_COUNTS + ticket % TICKETS * 8)
     }
 
+    /// The last of the words that count.
+    pub fn last_count(&self) -> *mut u64 {
+        self.host_count(TICKETS - 1)
+    }
+
     /// The word that says for which turn something has come.
     pub fn stamp(&self, turn: u64, number: u32) -> *mut u64 {
         self.word(STAMPS + ((turn & 1) * u64::from(self.stamps()) + u64::from(number)) * 8)
     }
 
-    /// The word in which PE `from` leaves a number.
-    pub fn number(&self, set: u64, from: Pe) -> *mut u64 {
-        self.word(self.numbers() + (set * u64::from(self.n_pes) + u64::from(from)) * 8)
+    /// The words for numbers of the team's PEs.
+    pub fn numbers_of(&self, set: u64) -> *mut u64 {
+        self.word(self.numbers() + set * u64::from(self.n_pes) * 8)
     }
 
     /// A turn's half of the room: [`Area::room_bytes`] bytes.

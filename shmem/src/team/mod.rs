@@ -60,6 +60,8 @@ pub struct Team<'rt> {
     plan: Plan,
     host_plan: Plan,
     pub(crate) area: Area,
+    /// The fabric can count arrivals in the area's words.
+    pub(crate) counts: bool,
     pub(crate) progress: Arc<Mutex<Progress>>,
     pub(crate) on_device: Arc<DeviceTeam>,
     areas: Arc<Areas>,
@@ -99,7 +101,8 @@ impl<'rt> Team<'rt> {
         } else {
             Arc::new(DeviceTeam::new(area.device_words(), plan.steps()))
         };
-        Team { runtime, group, hosts, plan, host_plan, area, progress, on_device, areas }
+        let counts = hosts.count() > 1 && runtime.operations().counts_in(area.last_count());
+        Team { runtime, group, hosts, plan, host_plan, area, counts, progress, on_device, areas }
     }
 
     /// Which PEs.

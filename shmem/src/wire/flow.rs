@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use symrail_proxy::HOST;
+use symrail_transport::endpoint::Endpoint;
 use symrail_transport::endpoint::job::{Finished, Issue, Issuer, Job, Source};
 use symrail_transport::{Error, Pe};
 
@@ -88,7 +89,7 @@ impl<'a> Via<'a> {
     }
 
     #[inline]
-    fn host(&self) -> &'a Host {
+    pub(super) fn host(&self) -> &'a Host {
         &self.outlet().host
     }
 
@@ -102,7 +103,7 @@ impl<'a> Via<'a> {
     }
 
     /// Progress for a host thread that waits for its own operations.
-    fn wait(&self) -> Wait<'a> {
+    pub(super) fn wait(&self) -> Wait<'a> {
         Wait::for_operations(*self)
     }
 
@@ -137,7 +138,7 @@ impl<'a> Via<'a> {
         if path == Path::Host && len <= self.wire.copy_limit as u64 {
             let job = Job::Put { dest, source: Source::Copied(source), len };
             // SAFETY: the bytes are copied during the call.
-            let done = unsafe { self.start(path, pe, job, None) }.map(drop);
+            let done = unsafe { self.start(path, pe, job, false) }.map(drop);
             if self.host().leaves_behind() {
                 // This thread may compute from now on.
                 self.wire.driver.leave_behind();
@@ -154,7 +155,7 @@ impl<'a> Via<'a> {
     /// The operation's buffers stay valid, and sources unchanged, until then.
     pub unsafe fn nbi(&self, pe: Pe, job: Job) -> Result<(), Error> {
         // SAFETY: the caller's promise.
-        unsafe { self.start(self.path_of(&job), pe, job, None) }.map(drop)
+        unsafe { self.start(self.path_of(&job), pe, job, false) }.map(drop)
     }
 
     /// Does an operation and waits for its end. Returns the value of a fetching AMO.
@@ -177,10 +178,9 @@ impl<'a> Via<'a> {
             && path == Path::Host
             && *len <= self.wire.copy_limit as u64
         {
-            let (Source::Stable(ptr) | Source::Copied(ptr)) = *source;
-            *source = Source::Copied(ptr);
+            *source = Source::Copied(source.ptr());
             // SAFETY: the bytes are copied during the call.
-            return unsafe { self.start(path, pe, job, None) }.map(drop);
+            return unsafe { self.start(path, pe, job, false) }.map(drop);
         }
         // SAFETY: this call does not return before the operation is complete.
         unsafe { self.run(path, pe, job) }.map(drop)
@@ -195,7 +195,7 @@ impl<'a> Via<'a> {
     }
 
     /// Submits to a path, making room as needed. Returns the tag that the operation has there.
-    unsafe fn start(&self, path: Path, pe: Pe, job: Job, tagged: Option<()>) -> Result<u64, Error> {
+    unsafe fn start(&self, path: Path, pe: Pe, job: Job, tagged: bool) -> Result<u64, Error> {
         // SAFETY: the caller's promise.
         unsafe {
             match path {
@@ -207,7 +207,7 @@ impl<'a> Via<'a> {
 
     /// The same on the host endpoint, which the caller may go on using without taking its lock again.
     #[inline(always)]
-    unsafe fn start_on_host(&self, pe: Pe, job: Job, tagged: Option<()>) -> Result<(InUse<'a>, u64), Error> {
+    unsafe fn start_on_host(&self, pe: Pe, job: Job, tagged: bool) -> Result<(InUse<'a>, u64), Error> {
         self.wire.driver.expect_traffic();
         self.keep_fence(Path::Host)?;
         let mut side = self.host().lock();
@@ -222,13 +222,13 @@ impl<'a> Via<'a> {
         }
         self.flow.used.set(Path::Host, true);
         let tag = side.new_tag();
-        let issue = Issue { issuer: HOST, tag: tagged.map(|()| tag) };
+        let issue = Issue { issuer: HOST, tag: tagged.then_some(tag) };
         // SAFETY: the caller's promise.
         unsafe { side.endpoint.submit(pe, job, issue) }?;
         Ok((side, tag))
     }
 
-    unsafe fn start_on_engine(&self, pe: Pe, job: Job, tagged: Option<()>) -> Result<u64, Error> {
+    unsafe fn start_on_engine(&self, pe: Pe, job: Job, tagged: bool) -> Result<u64, Error> {
         self.wire.driver.expect_traffic();
         self.keep_fence(Path::Engine)?;
         let mut wait = self.wait();
@@ -237,7 +237,7 @@ impl<'a> Via<'a> {
             let mut engine = self.wire.driver.engine();
             if engine.ready() {
                 self.flow.used.set(Path::Engine, true);
-                let issue = Issue { issuer: self.issuer(), tag: tagged.map(|()| tag) };
+                let issue = Issue { issuer: self.issuer(), tag: tagged.then_some(tag) };
                 // SAFETY: the caller's promise.
                 return unsafe { engine.submit(pe, job, issue) }.map(|()| tag);
             }
@@ -253,7 +253,7 @@ impl<'a> Via<'a> {
         match path {
             Path::Host => {
                 // SAFETY: see above.
-                let (mut side, tag) = unsafe { self.start_on_host(pe, job, Some(())) }?;
+                let (mut side, tag) = unsafe { self.start_on_host(pe, job, true) }?;
                 let mut wait = self.wait();
                 loop {
                     if side.poll_until(|side| side.endpoint.has_finished())
@@ -268,7 +268,7 @@ impl<'a> Via<'a> {
             }
             Path::Engine => {
                 // SAFETY: see above.
-                let tag = unsafe { self.start_on_engine(pe, job, Some(())) }?;
+                let tag = unsafe { self.start_on_engine(pe, job, true) }?;
                 let mut wait = self.wait();
                 loop {
                     let mut engine = self.wire.driver.engine();
@@ -356,15 +356,15 @@ impl<'a> Via<'a> {
         Ok(quiet)
     }
 
-    /// Writes a byte that the peer waits for and that no quiet has to wait for.
-    pub fn put_flag(&self, pe: Pe, dest: u64, value: u8) -> Result<(), Error> {
+    /// Starts something on the host endpoint as soon as that has room.
+    pub(super) fn when_there_is_room(&self, start: impl Fn(&mut Endpoint) -> Result<(), Error>) -> Result<(), Error> {
         self.wire.driver.expect_traffic();
         self.keep_fence(Path::Host)?;
         let mut wait = self.wait();
         loop {
             let mut side = self.host().lock();
             self.flow.used.set(Path::Host, true);
-            match side.endpoint.put_flag(pe, dest, value) {
+            match start(&mut side.endpoint) {
                 Err(Error::Full { .. }) => drop(side.poll()),
                 done => return done,
             }

@@ -20,6 +20,8 @@ pub(super) struct Host {
     /// It has been used, and something was left behind that somebody may wait for, since the proxy thread looked.
     used: AtomicBool,
     awaited: AtomicBool,
+    /// The proxy thread left it to its user the last time.
+    passed_over: AtomicBool,
 }
 
 /// The host endpoint, and what its host threads share.
@@ -37,8 +39,8 @@ pub(super) struct InUse<'a> {
 impl Host {
     pub fn new(endpoint: Endpoint) -> Host {
         let side = Mutex::new(Side { endpoint, next_tag: 0 });
-        let [active, gathered, used, awaited] = [const { AtomicBool::new(false) }; 4];
-        Host { side, active, gathered, used, awaited }
+        let [active, gathered, used, awaited, passed_over] = [const { AtomicBool::new(false) }; 5];
+        Host { side, active, gathered, used, awaited, passed_over }
     }
 
     #[inline]
@@ -82,15 +84,23 @@ impl Host {
         gathered
     }
 
-    /// For the proxy thread, now and then: polls for what somebody may wait for, and where no host thread does.
+    /// For the proxy thread, now and then: polls for what somebody may wait for, and where no host thread does. Who uses it polls
+    /// as well, but for who only posts: so it is left to its user once, and not the next time.
     pub fn look_after_left(&self) -> Left {
         let awaited = self.awaited.swap(false, Ordering::Relaxed);
-        if self.used.swap(false, Ordering::Relaxed) && !awaited {
+        let in_use = self.used.swap(false, Ordering::Relaxed) && !awaited;
+        if in_use && !(self.is_active() && self.passed_over.load(Ordering::Relaxed)) {
+            self.passed_over.store(true, Ordering::Relaxed);
             return Left::InUse;
         }
+        self.passed_over.store(false, Ordering::Relaxed);
         let active = self.look_after();
         self.used.store(false, Ordering::Relaxed);
-        if active || awaited { Left::Soon } else { Left::Nothing }
+        match (active && !in_use) || awaited {
+            true => Left::Soon,
+            false if in_use => Left::InUse,
+            false => Left::Nothing,
+        }
     }
 }
 

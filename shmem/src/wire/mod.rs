@@ -8,11 +8,13 @@
 //! |---|---|
 //! | here | what a PE's host threads share |
 //! | `flow` | operations that are ordered and completed together, and which endpoint each takes |
+//! | `awaited` | what somebody at the other end waits for, and no quiet |
 //! | `outlets` | the host endpoints |
 //! | `host` | one of them, behind its lock |
 //! | `wait` | how a host thread waits |
 //! | `lanes` | for whoever watches |
 
+mod awaited;
 mod flow;
 mod host;
 mod lanes;
@@ -35,6 +37,7 @@ pub(crate) use flow::{Flow, Via};
 pub(crate) use lanes::Lanes;
 pub(crate) use outlets::Opener;
 use outlets::Outlets;
+use wait::Wait;
 
 /// From here on an operation is worth more than one rail.
 const MANY_RAILS_FROM: u64 = 64 << 10;
@@ -105,12 +108,12 @@ impl Wire {
         self.copy_limit.min(MANY_RAILS_FROM as usize - 1)
     }
 
-    /// Waits until nothing of host threads is on its way: not even what no quiet waits for. At most `TIMEOUT_S`.
-    pub fn settle(&self, patience: Duration) {
-        let turn = self.driver.wait_turn();
+    /// Waits until nothing of host threads is on its way: not even what no quiet waits for. At most `patience`; the wait is `flow`'s.
+    pub fn settle(&self, flow: &Flow, patience: Duration) {
+        let mut wait = Wait::for_operations(Via::new(self, flow));
         let deadline = Instant::now() + patience;
         while self.outlets.look_after() && Instant::now() < deadline {
-            turn.poll();
+            wait.step();
         }
     }
 

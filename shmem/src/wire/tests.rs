@@ -79,18 +79,44 @@ fn refusing() -> Mischief {
     Mischief { delay: 200, again: 250, software: false, ..Mischief::default() }
 }
 
-#[test]
-fn a_flag_goes_out_although_its_thread_does_something_else() {
+/// Puts flags that are refused at first, and does something else until each has come.
+fn flags_go_out_during(something: impl Fn(&World)) {
     let world = world(refusing());
     for value in 1..=50u8 {
         world.via().put_flag(1, 0, value).unwrap();
         let begun = Instant::now();
         while world.there(0) != u64::from(value) {
             assert!(begun.elapsed() < PATIENCE, "flag {value} stays where it is");
-            std::thread::yield_now();
+            something(&world);
         }
     }
     assert!(world.wire.host_counters()[0].delayed > 0, "nothing was ever left behind");
+}
+
+#[test]
+fn a_flag_goes_out_although_its_thread_does_something_else() {
+    flags_go_out_during(|_| std::thread::yield_now());
+}
+
+#[test]
+fn a_flag_goes_out_although_its_thread_goes_on_posting() {
+    flags_go_out_during(|world| {
+        let value = 1u64;
+        // SAFETY: the word is copied during the call.
+        unsafe { world.via().put(0, 0, (&raw const value).cast(), 8) }.unwrap();
+    });
+}
+
+#[test]
+fn a_flag_goes_out_although_others_wait_for_something_else() {
+    // As who waits on another context.
+    flags_go_out_during(|world| {
+        let turn = world.wire.driver.wait_turn();
+        for _ in 0..100 {
+            turn.poll();
+            std::thread::yield_now();
+        }
+    });
 }
 
 #[test]
@@ -100,7 +126,7 @@ fn who_settles_leaves_nothing_behind() {
         for word in 0..20 {
             world.via().put_flag(1, 8 * word, 1).unwrap();
         }
-        world.wire.settle(PATIENCE);
+        world.wire.settle(&world.flow, PATIENCE);
         assert!(world.wire.outlets.all().all(|host| !host.lock().endpoint.is_active()));
         // What has left arrives, whatever becomes of this PE.
         let begun = Instant::now();
@@ -133,6 +159,52 @@ fn puts_of_any_size_that_a_quiet_has_completed_are_there() {
         let lane = &world.wire.host_counters()[0];
         assert!(lane.writes > 7 * 100, "{lane:?}: they are to go as writes");
         assert!((100..200).contains(&lane.messages), "{lane:?}: one flush a quiet");
+    }
+}
+
+#[test]
+fn what_is_counted_is_there_and_takes_its_writes_alone() {
+    const WORD: u64 = 8 * (WORDS as u64 - 1);
+    // Blocks in one piece and in several, which arrive one after the other.
+    let refusing = Mischief { software: true, ..refusing() };
+    let at_once = Mischief { inject: 128, ..slow() };
+    for (mischief, pieces, copied) in [
+        (slow(), 1, false),
+        (slow(), 1, true),
+        (refusing, 1, false),
+        (refusing, 1, true),
+        (at_once, 1, true),
+        (slow(), 4, false),
+    ] {
+        let world = world(Mischief { max_rma: 128 / pieces as usize, ..mischief });
+        assert!(world.via().counts_in(WORD) && !world.via().counts_in(WORD + 4) && !world.via().counts_in(8 << 32));
+        let mut source = [0u64; 8 * 16];
+        for round in 1..=50u64 {
+            source.fill(round);
+            for block in 0..8u64 {
+                let from = source[16 * block as usize..].as_ptr().cast();
+                let from = if copied { Source::Copied(from) } else { Source::Stable(from) };
+                // SAFETY: the source stays as it is until all have left.
+                unsafe { world.via().put_counted(1, 128 * block, from, 128, WORD) }.unwrap();
+            }
+            if !copied {
+                world.via().counted_have_left().unwrap();
+            }
+            source.fill(u64::MAX);
+            let begun = Instant::now();
+            let mut come = 0;
+            while come < 8 {
+                // They come in the order in which they were put.
+                come = world.there(WORDS - 1) - 8 * (round - 1);
+                let there = (0..16 * come as usize).all(|word| world.there(word) == round);
+                assert!(there, "round {round}: not all of {come} are there");
+                assert!(begun.elapsed() < PATIENCE, "round {round}: some do not come");
+                world.via().wait_for_memory().drive();
+            }
+        }
+        world.via().quiet().unwrap();
+        let lane = &world.wire.host_counters()[0];
+        assert_eq!((lane.writes, lane.messages), (50 * 8 * pieces, 0), "{lane:?}");
     }
 }
 
