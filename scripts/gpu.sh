@@ -2,7 +2,7 @@
 # Verifies and measures the device API on this machine's GPUs, from binaries that were built elsewhere:
 #
 #   scripts/gpu.sh build            where Rust is: builds and strips them into target/gpu/
-#   scripts/gpu.sh [run] [FOLDER]   where GPUs are: runs everything from FOLDER (target/gpu/)
+#   scripts/gpu.sh [run [FOLDER]]   where GPUs are: runs everything from FOLDER (target/gpu/)
 #
 # PARTS chooses among: suite (verify and measure), engine (the same with copies by copy engines), perf, sanitize, nvshmem (the same
 # kernels on NVSHMEM, for a comparison), again (ROUNDS=100 of all checks). One GPU: two PEs share it.
@@ -124,5 +124,5 @@ nvshmem() {
 case ${1-run} in
   build) build ;;
   run) bin=${2-$bin} && run ;;
-  *) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

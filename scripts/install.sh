@@ -10,20 +10,9 @@
 set -euo pipefail
 root=$(dirname "$(dirname "$(realpath "$0")")")
 
-usage() { sed -n '5,9s/^# \{0,1\}//p' "$0"; exit 2; }
-
-prefix='' undo=0
-while [ $# -gt 0 ]; do
-  case $1 in
-    --prefix) [ $# -ge 2 ] || usage; prefix=$2; shift ;;
-    --prefix=*) prefix=${1#*=} ;;
-    --uninstall) undo=1 ;;
-    *) usage ;;
-  esac
-  shift
-done
-[ -n "$prefix" ] || usage
-prefix=$(realpath -m "$prefix")
+# shellcheck source=scripts/install-options.sh
+. "$root/scripts/install-options.sh"
+take_options -- "$@"
 list=$prefix/share/symrail/installed
 
 # Removes the files of the list, then the folders that are empty without them.
@@ -45,12 +34,7 @@ if [ $undo = 1 ]; then
   exit 0
 fi
 
-built=${SYMRAIL_INSTALL_FROM:-}
-if [ -z "$built" ]; then
-  target=$(realpath -m "${CARGO_TARGET_DIR:-$root/target}")
-  CARGO_TARGET_DIR=$target cargo build --quiet --release --manifest-path "$root/Cargo.toml" -p symrail-perftest -p symrail-c -p symrail-transport-c
-  built=$target/release
-fi
+build_or_take "$root" symrail-perftest symrail-c symrail-transport-c
 version=$(sed -n '/^\[workspace\.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")
 [ ! -e "$list" ] || uninstall
 mkdir -p "$(dirname "$list")"

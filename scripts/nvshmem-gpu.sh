@@ -2,7 +2,7 @@
 # Verifies NVSHMEM over Symrail's rails on this machine's GPUs, with the remote transport built elsewhere:
 #
 #   scripts/nvshmem-gpu.sh build             where Rust is: builds and strips it into target/gpu/nvshmem
-#   scripts/nvshmem-gpu.sh [run] [FOLDER]    where two GPUs, NVSHMEM, nvcc and mpirun are: runs everything
+#   scripts/nvshmem-gpu.sh [run [FOLDER]]    where two GPUs, NVSHMEM, nvcc and mpirun are: runs everything
 #   scripts/nvshmem-gpu.sh load [FOLDER]     there: jobs with all kinds of heaps at the same time
 #
 # SECONDS_EACH: how long each combination of heap and fabric goes on (default 5). HEAPS, FABRICS: some of them only. VERIFY_ONLY:

@@ -11,22 +11,9 @@
 set -euo pipefail
 root=$(dirname "$(dirname "$(realpath "$0")")")
 
-usage() { sed -n '5,10s/^# \{0,1\}//p' "$0"; exit 2; }
-
-prefix='' undo=0 nvshmem=''
-while [ $# -gt 0 ]; do
-  case $1 in
-    --prefix) [ $# -ge 2 ] || usage; prefix=$2; shift ;;
-    --prefix=*) prefix=${1#*=} ;;
-    --nvshmem) [ $# -ge 2 ] || usage; nvshmem=$2; shift ;;
-    --nvshmem=*) nvshmem=${1#*=} ;;
-    --uninstall) undo=1 ;;
-    *) usage ;;
-  esac
-  shift
-done
-[ -n "$prefix" ] || usage
-prefix=$(realpath -m "$prefix")
+# shellcheck source=scripts/install-options.sh
+. "$root/scripts/install-options.sh"
+take_options nvshmem -- "$@"
 place=$prefix/lib/symrail-nvshmem
 name=nvshmem_transport_libfabric.so
 
@@ -54,12 +41,7 @@ if [ -n "$nvshmem" ]; then
   case $wanted in [3-7]) ;; *) echo "nvshmem-install: $nvshmem has transports of version '$wanted'; known are 3 to 7 (NVSHMEM 3.4 to 3.8)" >&2; exit 1 ;; esac
 fi
 
-built=${SYMRAIL_INSTALL_FROM:-}
-if [ -z "$built" ]; then
-  target=$(realpath -m "${CARGO_TARGET_DIR:-$root/target}")
-  CARGO_TARGET_DIR=$target cargo build --quiet --release --manifest-path "$root/Cargo.toml" -p symrail-nvshmem
-  built=$target/release
-fi
+build_or_take "$root" symrail-nvshmem
 [ "$(grep -c "$name\.0" "$built/libsymrail_nvshmem.so")" -ge 1 ] || { echo "nvshmem-install: $built/libsymrail_nvshmem.so is something else" >&2; exit 1; }
 [ ! -d "$place" ] || uninstall
 mkdir -p "$place"

@@ -1,9 +1,9 @@
 #!/bin/bash
 # Builds the public OpenSHMEM test suite (the repository tests-sos of openshmem-org) with our compiler wrapper, unmodified,
-# and runs it with 2 and 4 PEs, mapped and over the wire. The suite is not part of this repository.
+# and runs it with 2 and 4 PEs, mapped, and over the wire with two rails and with one, where blocks of collectives travel otherwise. The suite is not part of this repository.
 #
-#   SYMRAIL_TESTS_SOS=FOLDER scripts/shmem-suite.sh                  all four settings, all programs
-#   SYMRAIL_TESTS_SOS=FOLDER scripts/shmem-suite.sh 4-wire           some of the settings: 2-mapped 2-wire 4-mapped 4-wire
+#   SYMRAIL_TESTS_SOS=FOLDER scripts/shmem-suite.sh                  all six settings, all programs
+#   SYMRAIL_TESTS_SOS=FOLDER scripts/shmem-suite.sh 4-wire           some of them: 2-mapped 2-wire 2-rail 4-mapped 4-wire 4-rail
 #   SYMRAIL_TESTS_SOS=FOLDER scripts/shmem-suite.sh 2-mapped unit/put1 …    some of the programs
 #
 # The folder has the suite's source, with `configure` (its autogen.sh makes that). Everything is built and kept in
@@ -24,12 +24,12 @@ fi
 settings=() programs=()
 for word; do
   case $word in
-    [24]-mapped | [24]-wire) settings+=("$word") ;;
+    [24]-mapped | [24]-wire | [24]-rail) settings+=("$word") ;;
     */*) programs+=("$word") ;;
     *) sed -n '5,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
 done
-[ ${#settings[@]} -gt 0 ] || settings=(2-mapped 2-wire 4-mapped 4-wire)
+[ ${#settings[@]} -gt 0 ] || settings=(2-mapped 2-wire 2-rail 4-mapped 4-wire 4-rail)
 
 # A user's settings are not what is tested.
 for name in "${!SYMRAIL_@}"; do
@@ -75,8 +75,10 @@ for setting in "${settings[@]}"; do
   case $setting in
     *-mapped) options=(-n "$pes") environment=() ;;
     # As many hosts as PEs, so that everything goes over the wire.
-    *-wire)
-      options=(-n "$pes" --hosts "$pes" --rails 2)
+    *)
+      rails=2
+      [ "${setting#*-}" = wire ] || rails=1
+      options=(-n "$pes" --hosts "$pes" --rails "$rails")
       environment=(SYMRAIL_TRANSPORT=libfabric 'SYMRAIL_LIBFABRIC_PROVIDER=tcp;ofi_rxm')
       ;;
   esac

@@ -6,6 +6,11 @@
 #
 # Logs: target/test-logs/. A part of it: `cargo test -p CRATE`, scripts/roce-guest/test.sh, scripts/netns-rails.sh.
 set -uo pipefail
+case ${1-} in
+  "") ;;
+  -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
 cd "$(dirname "$(realpath "$0")")/.." || exit 1
 CARGO_TARGET_DIR=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 export CARGO_TARGET_DIR

@@ -8,7 +8,7 @@ use symrail_heap::cuda::{CudaMover, Gpu};
 use symrail_heap::export::Exported;
 use symrail_heap::{HostIdentity, Mover, Site};
 use symrail_proxy::session::{Context, Progress, Session};
-use symrail_proxy::stage::WINDOW_BYTES;
+use symrail_proxy::stage::{MAX_COPIES, WINDOW_BYTES};
 use symrail_transport::Pe;
 use symrail_transport::backend::{self, HostPes};
 use symrail_transport::env::{GpuDirect, HeapKind, Settings};
@@ -157,7 +157,7 @@ fn gpu() -> Result<Option<Arc<Gpu>>, Failure> {
 /// What copies to and from its memory: rails do not reach it.
 fn mover(gpu: Option<Arc<Gpu>>) -> Result<Option<Box<dyn Mover>>, Failure> {
     let Some(gpu) = gpu else { return Ok(None) };
-    Ok(Some(Box::new(CudaMover::new(&gpu, WINDOW_BYTES)?)))
+    Ok(Some(Box::new(CudaMover::new(&gpu, WINDOW_BYTES, MAX_COPIES)?)))
 }
 
 /// What the host library's bootstrap is used for.

@@ -13,6 +13,8 @@ mod perf;
 mod run;
 mod top;
 
+use std::io::IsTerminal;
+
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]
@@ -56,7 +58,10 @@ fn main() -> std::process::ExitCode {
 /// Logs to stderr, so that what a program prints stays its own. A filter that cannot be read falls back to warnings;
 /// the settings' own check is what tells the user.
 fn start_log() {
-    let filter = std::env::var("SYMRAIL_LOG").unwrap_or_else(|_| "warn".into());
+    // Empty counts as unset: a filter of nothing would not even let errors through.
+    let asked = std::env::var("SYMRAIL_LOG").ok().filter(|text| !text.is_empty());
+    let filter = asked.unwrap_or_else(|| "warn".into());
     let filter = tracing_subscriber::EnvFilter::try_new(filter).unwrap_or_else(|_| "warn".into());
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(std::io::stderr().is_terminal());
+    let _ = log.with_writer(std::io::stderr).try_init();
 }

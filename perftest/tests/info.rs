@@ -71,6 +71,31 @@ fn it_lists_rails_and_what_providers_grant() {
 }
 
 #[test]
+fn a_listed_name_that_does_not_exist_is_told() {
+    let with = |list| {
+        info(
+            &["--json"],
+            &[
+                ("SYMRAIL_TRANSPORT", "libfabric"),
+                ("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm"),
+                ("SYMRAIL_NIC_LIST", list),
+            ],
+        )
+    };
+    let output = with("127.0.0.2,no-such-nic");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    if !report["libfabric"]["missing"].is_null() {
+        println!("SKIPPED: {}", report["libfabric"]["missing"]);
+        return;
+    }
+    assert_eq!(report["chosen"]["rails"], serde_json::json!(["127.0.0.2"]));
+    let said = text(&output.stderr);
+    assert!(said.contains("has no no-such-nic on this host"), "{said}");
+    let said = text(&with("127.0.0.2,127.0.0.3").stderr);
+    assert!(!said.contains("on this host"), "{said}");
+}
+
+#[test]
 fn a_mapping_chooses_the_rail_or_says_what_exists() {
     let with = |mapping| {
         report(&[
@@ -110,6 +135,9 @@ fn an_unknown_name_is_a_warning_with_the_nearest() {
     assert_eq!(output.status.code(), Some(0));
     let said = text(&output.stderr);
     assert!(said.contains("SYMRAIL_HEAPSIZE is not a known variable") && said.contains("SYMRAIL_HEAP_SIZE?"), "{said}");
+    assert!(!said.contains('\u{1b}'), "colours, and no terminal: {said:?}");
+    let output = info(&["--env"], &[("SYMRAIL_HEAPSIZE", "1G"), ("SYMRAIL_LOG", "")]);
+    assert!(text(&output.stderr).contains("SYMRAIL_HEAPSIZE"), "empty counts as unset");
 }
 
 #[test]

@@ -242,7 +242,7 @@ fn wrong_arguments_are_answered_with_right_ones() {
     for (args, words) in [
         (&["put-latency"][..], &["put-latency", "put-lat", "raw-put-lat", "all"][..]),
         (&[], &["TEST"]),
-        (&["put-lat", "-b", "huge"], &["huge", "4K"]),
+        (&["put-lat", "-b", "huge"], &["huge", "number of bytes"]),
         (&["put-lat", "-b", "64", "-e", "8"], &["64", "8", "-e"]),
         (&["put-lat", "-i", "0"], &["-i 0"]),
         (&["put-lat", "-n", "1"], &["-n 1", "2 PEs"]),

@@ -348,6 +348,9 @@ fn hosts_and_rails_reach_the_pes() {
     let mut command = shell(&["-n", "1", "--rails", "2"], line);
     command.env("SYMRAIL_NIC_LIST", "eth1").env_remove("SYMRAIL_LIBFABRIC_MAX_NIC_PER_PE");
     assert!(run(command).1[0].ends_with(" eth1 2"));
+    let mut command = shell(&["-n", "1", "--rails", "2"], line);
+    command.env("SYMRAIL_NIC_LIST", "").env("SYMRAIL_LIBFABRIC_MAX_NIC_PER_PE", "");
+    assert!(run(command).1[0].ends_with(" 127.0.0.2,127.0.0.3 2"), "empty counts as unset");
 }
 
 #[test]

@@ -34,6 +34,11 @@ fn three_pes_go_on_when_the_fourth_hangs() {
 }
 
 #[test]
+fn three_pes_go_on_when_the_fourth_hangs_behind_two_rails() {
+    lose(ROUND_ROBIN, "stop");
+}
+
+#[test]
 fn who_waits_for_a_mapped_pe_learns_that_it_was_killed() {
     let mut command = Command::new(built("pe_lost"));
     command.arg("unwired");

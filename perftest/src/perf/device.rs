@@ -104,11 +104,6 @@ impl Carrier for Device<'_> {
     }
 
     #[inline]
-    fn put(&mut self, pe: u32, dest: usize, source: usize, len: usize) -> Result<()> {
-        Ok(self.thread.put_nbi(self.bytes(dest, len)?, self.bytes(source, len)?, pe)?)
-    }
-
-    #[inline]
     fn put_word(&mut self, pe: u32, word: usize, value: u64) -> Result<()> {
         Ok(self.thread.p(self.one(word)?, value, pe)?)
     }

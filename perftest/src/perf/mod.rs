@@ -32,6 +32,7 @@ mod session;
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
+use symrail::Settings;
 use symrail::bootstrap::{launcher, pmix};
 use symrail_kernels::cuda::Gpu;
 
@@ -49,10 +50,10 @@ pub struct Args {
     /// How many PEs to start, unless a launcher has
     #[arg(short = 'n', value_name = "N", default_value_t = 2)]
     n: u32,
-    /// The smallest size, in bytes or with K, M, G
+    /// The smallest size, in bytes or with K, M, G; 1 if not given
     #[arg(short = 'b', value_name = "MIN", value_parser = plan::size)]
     min: Option<usize>,
-    /// The largest size
+    /// The largest size; 4M, or MIN if that is larger
     #[arg(short = 'e', value_name = "MAX", value_parser = plan::size)]
     max: Option<usize>,
     /// Iterations of every size; about a second's worth if not given
@@ -67,7 +68,7 @@ pub struct Args {
     /// Who starts the operations
     #[arg(long, value_enum, default_value_t = Device::Host)]
     device: Device,
-    /// Give every PE R rails
+    /// Give every PE R rails: the addresses 127.0.0.2 and following, unless SYMRAIL_NIC_LIST names some
     #[arg(long, value_name = "R")]
     rails: Option<u32>,
     /// Let the PEs believe that they are on H hosts: with 1 they map each other's memory, with 2 they use the wire.
@@ -170,10 +171,11 @@ impl Args {
             what: "finding this program's file".into(),
             reason: reason.to_string(),
         };
+        let is_set = Settings::is_set;
         let chosen = self.rails.is_some() || is_set("SYMRAIL_LIBFABRIC_PROVIDER") || is_set("SYMRAIL_TRANSPORT");
         let mut env = Vec::new();
         let needed = self.plan().area(tests, self.n).saturating_add(HEAP_SPARE);
-        if !is_set(HEAP_SIZE) && needed > symrail::Settings::default().heap_size {
+        if !is_set(HEAP_SIZE) && needed > Settings::default().heap_size {
             env.push((HEAP_SIZE.to_owned(), needed.next_multiple_of(2 << 20).to_string()));
         }
         Ok(Job {
@@ -194,10 +196,6 @@ const HEAP_SIZE: &str = "SYMRAIL_HEAP_SIZE";
 /// What the runtime needs of the heap besides the area.
 const HEAP_SPARE: usize = 16 << 20;
 
-fn is_set(name: &str) -> bool {
-    std::env::var_os(name).is_some_and(|value| !value.is_empty())
-}
-
 /// Runs `symrail perf` and returns its exit code.
 pub fn main(args: &Args) -> i32 {
     match perform(args) {
@@ -212,7 +210,7 @@ pub fn main(args: &Args) -> i32 {
 fn perform(args: &Args) -> Result<i32> {
     let tests = args.chosen();
     args.check(&tests)?;
-    if launcher::present() || is_set(UID) || pmix::present() {
+    if launcher::present() || Settings::is_set(UID) || pmix::present() {
         return session::run(args, &tests, &args.plan()).map(|()| 0);
     }
     run::launch(&args.job(&tests)?)

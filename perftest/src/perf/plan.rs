@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use symrail_transport::env::kinds::{Kind, Size};
+
 use super::carrier::area;
 use super::catalog::{Sizes, TESTS, Test, Work};
 use super::error::{Error, Result};
@@ -173,20 +175,13 @@ impl Spread {
     }
 }
 
-/// Reads a size: bytes, or with K, M or G behind.
+/// Reads a size, written as in the environment.
 ///
 /// # Errors
 /// What would be accepted.
 pub fn size(text: &str) -> Result<usize, String> {
-    let accepted = || format!("{text:?} is no size; use bytes, or K, M, G for powers of 1024, as in 4096 or 4K");
-    let (digits, shift) = match text.char_indices().next_back() {
-        Some((at, 'k' | 'K')) => (&text[..at], 10),
-        Some((at, 'm' | 'M')) => (&text[..at], 20),
-        Some((at, 'g' | 'G')) => (&text[..at], 30),
-        _ => (text, 0),
-    };
-    let number: usize = digits.parse().map_err(|_| accepted())?;
-    number.checked_mul(1 << shift).filter(|bytes| *bytes <= 1 << 40).ok_or_else(accepted)
+    type Accepted = Size<1, { 1 << 40 }>;
+    Accepted::parse(text.trim()).ok_or_else(|| format!("{text:?} is no size; use {}", Accepted::accepted()))
 }
 
 /// The names that are accepted for tests.
@@ -215,8 +210,9 @@ mod tests {
         assert_eq!(size("8"), Ok(8));
         assert_eq!(size("4k"), Ok(4096));
         assert_eq!(size("1M"), Ok(1 << 20));
-        for wrong in ["", "x", "-1", "K", "1T", "99999999999999999999", "9999999999G"] {
-            assert!(size(wrong).is_err_and(|why| why.contains("4K")), "{wrong}");
+        assert_eq!((size("4KiB"), size("1T")), (Ok(4096), Ok(1 << 40)));
+        for wrong in ["", "x", "-1", "0", "K", "2T", "99999999999999999999", "9999999999G"] {
+            assert!(size(wrong).is_err_and(|why| why.contains("number of bytes from 1 to 1T")), "{wrong}");
         }
     }
 

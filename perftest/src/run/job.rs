@@ -8,8 +8,8 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 use symrail::bootstrap::{self, MAX_PES, launcher};
 
-/// Rails are given addresses of 127.0.0.0/24 from .2 on.
-const MAX_RAILS: u32 = 253;
+/// The most that `SYMRAIL_LIBFABRIC_MAX_NIC_PER_PE` accepts. Rails are given addresses of 127.0.0.0/24 from .2 on.
+const MAX_RAILS: u32 = 64;
 const FAKE_HOST: &str = "SYMRAIL_FAKE_HOST";
 const NIC_LIST: &str = "SYMRAIL_NIC_LIST";
 const MAX_NIC_PER_PE: &str = "SYMRAIL_LIBFABRIC_MAX_NIC_PER_PE";
@@ -191,7 +191,8 @@ mod tests {
         assert!(Job { n: 0, ..job.clone() }.check().is_err());
         assert!(Job { hosts: Some(3), ..job.clone() }.check().is_err());
         assert!(Job { hosts: Some(0), ..job.clone() }.check().is_err());
-        assert!(Job { rails: Some(254), ..job.clone() }.check().is_err());
+        assert!(Job { rails: Some(64), ..job.clone() }.check().is_ok());
+        assert!(Job { rails: Some(65), ..job.clone() }.check().is_err());
         assert!(Job { n: 1 << 16, bind: true, ..job }.cores().is_err());
     }
 

@@ -37,7 +37,7 @@ pub struct Args {
     /// Let the PEs believe that they are on H hosts, in blocks
     #[arg(long, value_name = "H")]
     hosts: Option<u32>,
-    /// Give every PE R rails: the addresses 127.0.0.2 and following
+    /// Give every PE R rails: the addresses 127.0.0.2 and following, unless SYMRAIL_NIC_LIST names some
     #[arg(long, value_name = "R")]
     rails: Option<u32>,
     /// Put `[PE] ` before every line that the PEs print

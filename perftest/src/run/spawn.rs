@@ -11,6 +11,7 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpid, getppid, pipe2, write};
+use symrail::Settings;
 use symrail::bootstrap::star::Secret;
 
 use super::job::{Job, LaunchError};
@@ -26,9 +27,7 @@ pub(super) fn spawn(
 ) -> Result<Child, LaunchError> {
     let secret = secret_pipe(secret)?;
     let mut command = Command::new(&job.program);
-    command
-        .args(&job.args)
-        .envs(job.variables(pe, service, secret.as_raw_fd(), |name| std::env::var_os(name).is_some()));
+    command.args(&job.args).envs(job.variables(pe, service, secret.as_raw_fd(), Settings::is_set));
     command.stdin(if pe == 0 && !io::stdin().is_terminal() { Stdio::inherit() } else { Stdio::null() });
     if job.prefix {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -25,8 +25,9 @@ use symrail_tests::{pe, unlaunched};
 
 const N: u32 = 4;
 const LOST: u32 = N - 1;
-/// Words of a block that one PE puts to another.
+/// Words of a block that one PE puts to another; and of one that finds no room in any buffer on its way.
 const BLOCK: usize = 3000;
+const LARGE: usize = 2 << 20;
 /// Where a PE's own network ends, and where that of the lost one does.
 const NEAR: &str = "10.92.0.1";
 const FAR: &str = "10.92.0.2";
@@ -141,6 +142,8 @@ struct Job<'rt> {
     /// Word 0: PE 3 is about to be lost. 1: signals; 2: counter; 3: never changes. Then two blocks for each PE, used in turn: who
     /// sends one has heard that the one before the last was read.
     words: SymSlice<'rt, u64>,
+    /// A large block for each PE.
+    large: SymSlice<'rt, u64>,
     survivors: Option<Team<'rt>>,
 }
 
@@ -148,6 +151,7 @@ impl<'rt> Job<'rt> {
     /// Makes what is needed, and talks with everybody, so that there are connections to be lost.
     fn new(rt: &'rt Runtime) -> Result<Self> {
         let words = rt.alloc_slice::<u64>(4 + 2 * N as usize * BLOCK)?;
+        let large = rt.alloc_slice::<u64>(N as usize * LARGE)?;
         let part = Group::new(0, 1, i64::from(LOST), rt.my_pe(), N);
         let survivors = rt.team_world()?.split(part)?;
         for pe in 0..N {
@@ -155,7 +159,7 @@ impl<'rt> Job<'rt> {
             assert!(words.atomic_fetch_add(2, 0, pe)? == 0);
         }
         rt.barrier_all()?;
-        Ok(Job { rt, words, survivors })
+        Ok(Job { rt, words, large, survivors })
     }
 
     /// Exchanges data with `partner`, by way of `target`'s memory too, which is busy with something else.
@@ -235,7 +239,20 @@ fn survive(rt: &Runtime, cut: impl FnOnce()) -> Result<()> {
     }
     fails("wait", 2, || words.wait_until(3, Cmp::Eq, 1));
     fails("barrier", 2, || rt.barrier_all());
+    let all = job.large.as_ptr();
+    fails("fcollect", 2, || {
+        // SAFETY: there is room for everybody's block, of which one is this PE's own.
+        unsafe { rt.team_world()?.fcollect(all.cast(), all.wrapping_add(me as usize * LARGE).cast(), LARGE * 8) }
+    });
+    let (to, from) = (words.as_ptr().wrapping_add(4 + N as usize * BLOCK).cast(), words.as_ptr().wrapping_add(4));
     // None of which has harmed the others.
+    team.barrier()?;
+    words.write_slice(4, &[u64::from(me); BLOCK])?;
+    // SAFETY: there is room for everybody's block in the second half of the words, and nobody writes there any more.
+    unsafe { team.fcollect(to, from.cast(), BLOCK * 8) }?;
+    let mut found = vec![0; LOST as usize * BLOCK];
+    words.read_slice(4 + N as usize * BLOCK, &mut found)?;
+    assert!((0..).zip(found.chunks(BLOCK)).all(|(pe, block)| block.iter().all(|&word| word == pe)), "{found:?}");
     team.barrier()?;
     println!("PE {me} is through");
     Ok(())
