@@ -106,7 +106,7 @@ if [ "$(uname -m)" != x86_64 ]; then
 elif ! scripts/roce-guest/setup.sh > "$logs/roce-setup.log" 2>&1; then
   skip "ibverbs in a guest" "the guest cannot be set up: $(tail -n 1 "$logs/roce-setup.log")"
 else
-  LIMIT=600 tests roce "" 700 scripts/roce-guest/test.sh
+  LIMIT=1000 tests roce "" 1200 scripts/roce-guest/test.sh
   in_guest='/verbs_[^/]*[.]rs'
 fi
 
