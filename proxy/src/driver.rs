@@ -55,6 +55,15 @@ pub enum Left {
     Soon,
 }
 
+/// Whether host threads drive the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Driven {
+    No,
+    /// One has, since this was last asked.
+    Lately,
+    Now,
+}
+
 /// A host thread's turn at driving the engine; ends when dropped.
 pub struct Turn<'a>(&'a Driver);
 
@@ -175,11 +184,14 @@ impl Driver {
     }
 
     /// Whether host threads drive the engine, or have since they had begun `seen` turns.
-    pub(crate) fn is_driven(&self, seen: &mut u64) -> bool {
+    pub(crate) fn driven(&self, seen: &mut u64) -> Driven {
         let turns = self.turns.load(Ordering::Relaxed);
-        let driven = self.waiting.load(Ordering::Acquire) > 0 || turns != *seen;
-        *seen = turns;
-        driven
+        let lately = turns != std::mem::replace(seen, turns);
+        match self.waiting.load(Ordering::Acquire) {
+            0 if lately => Driven::Lately,
+            0 => Driven::No,
+            _ => Driven::Now,
+        }
     }
 
     /// Polls the engine once, for whoever holds it.

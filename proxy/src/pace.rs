@@ -14,9 +14,11 @@ const LONGEST_SHORT_POLL: Duration = Duration::from_millis(2);
 const GOOD_SLEEP: Duration = Duration::from_micros(200);
 /// How often the proxy thread looks whether host threads still drive the engine: what a peer may have to wait
 /// when this PE goes from waiting to computing. Every look costs whoever has the core a switch of threads, so
-/// they become rarer while host threads go on.
+/// they become rarer while host threads go on: and rarer still while each look finds one of them at it, since a PE that mostly computes
+/// is not found so several times in a row.
 const LOOK: Duration = Duration::from_micros(100);
-const RAREST_LOOK: Duration = Duration::from_micros(400);
+const RARE_LOOK: Duration = Duration::from_micros(400);
+const RAREST_LOOK: Duration = Duration::from_millis(2);
 
 /// How long to poll idly. Whoever asks says what time it is.
 pub(crate) struct Pace {
@@ -68,10 +70,16 @@ impl Absence {
         Absence(LOOK)
     }
 
-    /// Until the next look.
-    pub fn next(&mut self) -> Duration {
-        let next = self.0;
-        self.0 = (next * 2).min(RAREST_LOOK);
+    /// Whether it may be longer than what is left behind should wait.
+    pub fn is_long(&self) -> bool {
+        self.0 > RARE_LOOK
+    }
+
+    /// Until the next look. `rarely`: this one has found somebody driving, and nothing that waits for this thread.
+    pub fn next(&mut self, rarely: bool) -> Duration {
+        let longest = if rarely { RAREST_LOOK } else { RARE_LOOK };
+        let next = self.0.min(longest);
+        self.0 = (next * 2).min(longest);
         next
     }
 
@@ -88,17 +96,13 @@ mod tests {
     #[test]
     fn looks_become_rarer_while_others_go_on() {
         let mut absence = Absence::new();
-        let first: Vec<_> = (0..4).map(|_| absence.next().as_micros()).collect();
-        assert_eq!(first, [100, 200, 400, 400]);
-        let mut looks = 0;
-        let mut away = Duration::ZERO;
-        while away < Duration::from_secs(1) {
-            away += absence.next();
-            looks += 1;
-        }
-        assert_eq!(looks, 2500);
+        let mut next =
+            |found: &[bool]| -> Vec<_> { found.iter().map(|&rarely| absence.next(rarely).as_micros()).collect() };
+        assert_eq!(next(&[false; 4]), [100, 200, 400, 400]);
+        assert_eq!(next(&[true; 5]), [400, 800, 1600, 2000, 2000]);
+        assert_eq!(next(&[false, true, true, false]), [400, 400, 800, 400], "once not found is enough");
         absence.end();
-        assert_eq!(absence.next(), LOOK);
+        assert_eq!(absence.next(true), LOOK);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
-use crate::driver::{Driver, Left};
+use crate::driver::{Driven, Driver, Left};
 use crate::engine::Engine;
 use crate::pace::{Absence, Pace};
 use crate::scheduling::prepare_thread;
@@ -104,10 +104,15 @@ fn run(driver: &Driver, options: Options) {
     let mut turns_seen = 0;
     let (mut contended, mut contended_until) = (false, begun);
     while !driver.stop.load(Ordering::Acquire) {
-        if driver.is_driven(&mut turns_seen) && !options.spin {
+        let driven = driver.driven(&mut turns_seen);
+        if driven != Driven::No && !options.spin {
             // Who drives the engine looks after what was posted on its own context, and this thread after the rest.
-            driver.run_errand();
-            std::thread::sleep(absence.next());
+            let rarely = driven == Driven::Now && !driver.is_watching();
+            driver.dozes.store(rarely && absence.is_long(), Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            let left = driver.run_errand();
+            sleep(driver, &[], &[], absence.next(rarely && left < Left::Soon));
+            driver.dozes.store(false, Ordering::Relaxed);
             pace.take_over(Instant::now());
             continue;
         }

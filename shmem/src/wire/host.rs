@@ -20,14 +20,16 @@ pub(super) struct Host {
     /// It has been used, and something was left behind that somebody may wait for, since the proxy thread looked.
     used: AtomicBool,
     awaited: AtomicBool,
-    /// The proxy thread left it to its user the last time.
-    passed_over: AtomicBool,
+    /// Its users have polled it since then.
+    polled: AtomicBool,
 }
 
 /// The host endpoint, and what its host threads share.
 pub(super) struct Side {
     pub endpoint: Endpoint,
     next_tag: u64,
+    /// By who holds the lock now.
+    polled: bool,
 }
 
 /// A host thread's use of the host endpoint.
@@ -38,9 +40,9 @@ pub(super) struct InUse<'a> {
 
 impl Host {
     pub fn new(endpoint: Endpoint) -> Host {
-        let side = Mutex::new(Side { endpoint, next_tag: 0 });
-        let [active, gathered, used, awaited, passed_over] = [const { AtomicBool::new(false) }; 5];
-        Host { side, active, gathered, used, awaited, passed_over }
+        let side = Mutex::new(Side { endpoint, next_tag: 0, polled: false });
+        let [active, gathered, used, awaited, polled] = [const { AtomicBool::new(false) }; 5];
+        Host { side, active, gathered, used, awaited, polled }
     }
 
     #[inline]
@@ -84,18 +86,17 @@ impl Host {
         gathered
     }
 
-    /// For the proxy thread, now and then: polls for what somebody may wait for, and where no host thread does. Who uses it polls
-    /// as well, but for who only posts: so it is left to its user once, and not the next time.
+    /// For the proxy thread, now and then: polls for what somebody may wait for, and where no host thread does.
     pub fn look_after_left(&self) -> Left {
         let awaited = self.awaited.swap(false, Ordering::Relaxed);
+        let polled = self.polled.swap(false, Ordering::Relaxed);
         let in_use = self.used.swap(false, Ordering::Relaxed) && !awaited;
-        if in_use && !(self.is_active() && self.passed_over.load(Ordering::Relaxed)) {
-            self.passed_over.store(true, Ordering::Relaxed);
+        if in_use && polled {
             return Left::InUse;
         }
-        self.passed_over.store(false, Ordering::Relaxed);
         let active = self.look_after();
         self.used.store(false, Ordering::Relaxed);
+        self.polled.store(false, Ordering::Relaxed);
         match (active && !in_use) || awaited {
             true => Left::Soon,
             false if in_use => Left::InUse,
@@ -113,6 +114,7 @@ impl Side {
 
     #[inline]
     pub fn poll(&mut self) -> usize {
+        self.polled = true;
         self.endpoint.poll(&mut NoAgent)
     }
 
@@ -152,5 +154,8 @@ impl Drop for InUse<'_> {
         self.host.active.store(endpoint.is_active(), Ordering::Relaxed);
         self.host.gathered.store(endpoint.has_gathered(), Ordering::Relaxed);
         self.host.used.store(true, Ordering::Relaxed);
+        if std::mem::take(&mut self.side.polled) {
+            self.host.polled.store(true, Ordering::Relaxed);
+        }
     }
 }
