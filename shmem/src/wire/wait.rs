@@ -100,6 +100,8 @@ impl<'a> Wait<'a> {
         if self.may_nap && idle > PATIENCE {
             self.turn = None;
             self.naps = true;
+            // Nobody drives the engine until it has noticed.
+            self.via.wire().driver.wake();
         } else if idle > BEFORE_YIELD && self.yielded.is_none_or(|then| now - then > BETWEEN_YIELDS) {
             std::thread::yield_now();
             self.yielded = Some(Instant::now());
@@ -126,5 +128,26 @@ mod tests {
         }
         // Each nap takes a part of what has been waited for; who polls does so thousands of times.
         assert!(polls < 200, "{polls}");
+    }
+
+    #[test]
+    fn who_leaves_the_engine_says_so() {
+        let world = world(Mischief::default());
+        let driver = &world.via().wire().driver;
+        let gap = |_| {
+            let mut wait = Wait { may_nap: true, ..Wait::for_memory(world.via()) };
+            while !wait.naps {
+                wait.drive();
+            }
+            let (begun, rounds) = (Instant::now(), driver.engine().rounds());
+            while driver.engine().rounds() == rounds {
+                std::thread::yield_now();
+            }
+            begun.elapsed()
+        };
+        let mut gaps: Vec<_> = (0..21).map(gap).collect();
+        gaps.sort();
+        // The proxy thread's looks are 2 ms apart by then.
+        assert!(gaps[10] < Duration::from_micros(500), "{gaps:?}");
     }
 }
