@@ -1,8 +1,6 @@
 //! Collectives that need nothing of their members but that they can meet: everybody reaches into everybody's memory between
 //! two meetings.
 
-use std::mem::ManuallyDrop;
-
 use super::Members;
 use super::buffer::Buffer;
 use super::quick::copy_here;
@@ -112,9 +110,8 @@ pub(super) unsafe fn reduce(
     let first = if alone { 0 } else { (group.me() as usize * share).min(count) };
     let mine = share.min(count - first);
     let part = (CHUNK / size / members).clamp(1, mine.max(1));
-    // After an error operations may still be under way, so the buffers are freed where none can be.
-    let mut sum_buffer = ManuallyDrop::new(Buffer::zeroed(mine * size));
-    let mut parts_buffer = ManuallyDrop::new(Buffer::zeroed(members * part * size));
+    let mut sum_buffer = Buffer::zeroed(mine * size);
+    let mut parts_buffer = Buffer::zeroed(members * part * size);
     let (sum, parts) = (sum_buffer.as_mut_ptr(), parts_buffer.as_mut_ptr());
     // Everybody has called, so all sources are there.
     m.meet()?;
@@ -137,7 +134,7 @@ pub(super) unsafe fn reduce(
             }
         }
     }
-    drop(ManuallyDrop::into_inner(parts_buffer));
+    parts_buffer.free();
     // Everybody has read, so a destination that is a source may be written.
     m.meet()?;
     let to = dest.wrapping_add(first * size);
@@ -153,7 +150,7 @@ pub(super) unsafe fn reduce(
     if !alone {
         runtime.quiet()?;
     }
-    drop(ManuallyDrop::into_inner(sum_buffer));
+    sum_buffer.free();
     if alone { Ok(()) } else { m.meet() }
 }
 
@@ -167,8 +164,7 @@ pub(super) unsafe fn scan(
     inclusive: bool,
 ) -> Result<()> {
     let (runtime, group, bytes) = (m.runtime(), m.group(), count * reduction.size());
-    // As in `reduce`.
-    let (mut mine, mut others) = (ManuallyDrop::new(Buffer::zeroed(bytes)), ManuallyDrop::new(Buffer::zeroed(bytes)));
+    let (mut mine, mut others) = (Buffer::zeroed(bytes), Buffer::zeroed(bytes));
     let (sum, theirs) = (mine.as_mut_ptr(), others.as_mut_ptr());
     m.meet()?;
     let up_to = if inclusive { group.me() + 1 } else { group.me() };
@@ -186,10 +182,10 @@ pub(super) unsafe fn scan(
             }
         }
     }
-    drop(ManuallyDrop::into_inner(others));
+    others.free();
     m.meet()?;
     // SAFETY: the caller's promise.
     unsafe { copy_here(dest, sum, bytes) };
-    drop(ManuallyDrop::into_inner(mine));
+    mine.free();
     Ok(())
 }

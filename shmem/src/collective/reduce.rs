@@ -8,7 +8,6 @@
 //!
 //! **Very large ones** of PEs that have a host each do not go through the room, where each part is waited for: `direct` moves all at once.
 
-use std::mem::ManuallyDrop;
 use std::ops::Range;
 
 use super::buffer::Buffer;
@@ -117,8 +116,7 @@ unsafe fn by_shares(
     let column = if share.is_empty() { Vec::new() } else { hosts.column(place) };
     let turns = turns(count, hosts.width(), exchange::halving_most(room, hosts.count()));
     let doubled = (room / (2 + column.len().max(1).ilog2() as usize)).min(DOUBLING_UP_TO / size);
-    // After an error a get may still be under way, so the buffer is freed where none can be.
-    let mut buffer = ManuallyDrop::new(Buffer::zeroed(if hosts.mates().len() > 1 { PIECE } else { 0 }));
+    let mut buffer = Buffer::zeroed(if hosts.mates().len() > 1 { PIECE } else { 0 });
     let piece_of_others = buffer.as_mut_ptr();
     if hosts.mates().len() > 1 {
         // All on this host have called, so their elements are there.
@@ -160,7 +158,7 @@ unsafe fn by_shares(
             runtime.quiet()?;
         }
     }
-    drop(ManuallyDrop::into_inner(buffer));
+    buffer.free();
     if hosts.mates().len() > 1 {
         team.sync_host()?;
     }
