@@ -143,7 +143,7 @@ impl Driver {
         self.wakes
     }
 
-    /// Wakes the proxy thread: something was handed to the engine that it should look at now.
+    /// Wakes the proxy thread: there is something that it should look at now, or nobody else looks any more.
     pub fn wake(&self) {
         // A full counter means that it is awake already.
         let _ = self.bell.write(1);

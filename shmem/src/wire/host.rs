@@ -97,10 +97,12 @@ impl Host {
         let active = self.look_after();
         self.used.store(false, Ordering::Relaxed);
         self.polled.store(false, Ordering::Relaxed);
-        match (active && !in_use) || awaited {
-            true => Left::Soon,
-            false if in_use => Left::InUse,
-            false => Left::Nothing,
+        if awaited || (active && !in_use) {
+            Left::Soon
+        } else if in_use {
+            Left::InUse
+        } else {
+            Left::Nothing
         }
     }
 }

@@ -140,10 +140,10 @@ impl Core {
         if let Some(recorder) = &mut self.recorder {
             recorder.done(id, request, self.n_pes);
         }
-        let WorkRequest { work, dest, lane, home, op, ptr, len, slot, via, counted, .. } = *request;
+        let WorkRequest { work, dest, lane, home, op, ptr, len, slot, via, in_window, .. } = *request;
         self.work.remove(id);
         let lane = usize::from(lane);
-        if counted && let Some(c) = self.connection(dest, lane) {
+        if in_window && let Some(c) = self.connection(dest, lane) {
             c.under_way = c.under_way.saturating_sub(len as u64);
         }
         self.samplers[lane].done(id, &mut self.counters[lane].latency);

@@ -34,8 +34,7 @@ impl Core {
 
     /// Once a second: gives up whom no rail has reached for too long.
     pub(super) fn give_up_late(&mut self) {
-        let (now, limit) = (self.now, self.policy.timeout_s);
-        let late = |since: u32| u64::from(now.wrapping_sub(since)) > limit;
+        let limit = self.policy.timeout_s;
         for lane in 0..self.caps.len() {
             while let Some(dest) = self.backlog[lane].find(|id| self.waits_in_vain(lane, id)) {
                 if dest >= self.n_pes {
@@ -51,7 +50,7 @@ impl Core {
             }
         }
         for pe in 0..self.n_pes {
-            if self.peers[pe as usize].unreached_since.is_some_and(late) {
+            if self.peers[pe as usize].unreached_since.is_some_and(|since| self.is_late(since)) {
                 self.give_up(pe);
             }
         }
@@ -59,10 +58,13 @@ impl Core {
 
     /// Whether a work request has waited for too long, and not behind others that move: a peer that takes anything is there.
     fn waits_in_vain(&self, lane: usize, id: u64) -> bool {
-        let late = |since: u32| u64::from(self.now.wrapping_sub(since)) > self.policy.timeout_s;
         let Some(&WorkRequest { dest, since, .. }) = self.work.get(id) else { return false };
         let way = self.connections.get(dest as usize * self.caps.len() + lane).filter(|_| dest < self.n_pes);
-        late(since) && way.is_none_or(|c| late(c.moved))
+        self.is_late(since) && way.is_none_or(|c| self.is_late(c.moved))
+    }
+
+    fn is_late(&self, since: u32) -> bool {
+        u64::from(self.now.wrapping_sub(since)) > self.policy.timeout_s
     }
 
     fn give_up(&mut self, pe: Pe) {

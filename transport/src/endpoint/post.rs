@@ -46,8 +46,8 @@ pub(super) struct WorkRequest {
     pub more: bool,
     /// It may wait for others that travel with it.
     pub may_wait: bool,
-    /// Its bytes are counted as under way.
-    pub counted: bool,
+    /// Its bytes are among those under way that the window is for.
+    pub in_window: bool,
     /// The one behind it of those that were posted together with it.
     pub next: Option<u64>,
     /// The operation it belongs to; 0 for replies.
@@ -80,7 +80,7 @@ impl WorkRequest {
             since: 0,
             more: false,
             may_wait: false,
-            counted: false,
+            in_window: false,
             next: None,
             op,
             ptr,
@@ -215,7 +215,7 @@ impl Endpoint {
             }
         }
         if windowed {
-            core.count_in_window(id);
+            core.put_in_window(id);
         }
         core.note_posted(lane, id, request.len);
         if core.failover(dest, lane).is_some_and(|f| f.post()) {
@@ -248,8 +248,8 @@ impl Core {
         }
     }
 
-    /// Whether a work request is to be counted as under way; `Again` where so much is that it should wait. Where work may move to another lane,
-    /// nothing is counted.
+    /// Whether a work request is one for the window; `Again` where so much is that it should wait. Where work may move to another lane,
+    /// none is.
     fn enter_window(&mut self, request: &WorkRequest) -> Result<bool, PostError> {
         let Work::Write { .. } = request.work else { return Ok(false) };
         let lane = usize::from(request.lane);
@@ -273,9 +273,9 @@ impl Core {
         }
     }
 
-    fn count_in_window(&mut self, id: u64) {
+    fn put_in_window(&mut self, id: u64) {
         let Some(request) = self.work.get_mut(id) else { return };
-        request.counted = true;
+        request.in_window = true;
         let (dest, lane, len) = (request.dest, usize::from(request.lane), request.len as u64);
         if let Some(c) = self.connection(dest, lane) {
             c.under_way += len;
