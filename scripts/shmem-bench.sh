@@ -3,7 +3,8 @@
 # library's own wrapper and run in turns, so that all see the machine in the same state.
 #
 #   SOS_PREFIX=FOLDER scripts/shmem-bench.sh             everything
-#   SOS_PREFIX=FOLDER scripts/shmem-bench.sh wire 4      parts: wire, mapped, threads, or a number of PEs for collectives
+#   SOS_PREFIX=FOLDER scripts/shmem-bench.sh wire 4      parts: wire, mapped, threads, or a number of PEs for collectives,
+#                                                        or sets-2, sets-4, … for those of active sets
 #
 # SOS_PREFIX: where Sandia OpenSHMEM is installed, built for libfabric. SOS_LAUNCHER: what starts its programs, a PMI-1
 # launcher such as Hydra's (default: mpiexec.hydra). Open MPI's OSHMEM is found as oshcc and oshrun in the path (OMPI_OSHCC, OMPI_OSHRUN).
@@ -122,7 +123,8 @@ for part in "${parts[@]}"; do
     wire) measure wire symrail "${sos:+sos}" 2 pairs ;;
     mapped) measure mapped symrail-mapped "${ompi:+ompi}" 2 pairs ;;
     threads) measure threads symrail "${sos:+sos}" 2 threads 4 ;;
+    sets-[1-9]*) measure "$part" symrail "${sos:+sos}" "${part#sets-}" sets ;;
     [1-9]*) measure "collectives-$part" symrail "${sos:+sos}" "$part" collectives ;;
-    *) sed -n '5,6s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '5,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
 done

@@ -51,7 +51,7 @@ pub mod wait_many;
 mod wire;
 
 pub use atomics::{AmoInteger, AmoValue};
-pub use collective::{ActiveSet, Reduction};
+pub use collective::{ActiveSet, ActiveSets, Reduction};
 pub use context::{Context, Operations};
 pub use error::{Error, Result};
 pub use rma::{SignalOp, Strided};

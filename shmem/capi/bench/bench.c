@@ -2,6 +2,7 @@
  *
  *   bench pairs               operations of PE 0 on PE 1; needs 2 PEs
  *   bench collectives         any number of PEs; needs OpenSHMEM 1.5
+ *   bench sets                the same by active sets, of all PEs, with two arrays in turn
  *   bench threads THREADS     puts by threads of PE 0, with a context for each and with one for all; needs 2 PEs
  *
  * PE 0 prints a line for each figure: name, bytes, median of the batches, unit. How many operations a batch has is decided by a
@@ -206,6 +207,8 @@ static void whole(const char *name, Collective collective, size_t bytes)
     print(name, bytes, figures, "us");
 }
 
+static void collect(size_t bytes) { shmem_collectmem(SHMEM_TEAM_WORLD, dest, source, bytes); }
+
 static void collectives(void)
 {
     whole("barrier_all", barrier, 0);
@@ -213,16 +216,48 @@ static void collectives(void)
         whole("sum", sum, bytes);
         whole("broadcast", broadcast, bytes);
         whole("fcollect", fcollect, bytes);
+        whole("collect", collect, bytes);
         whole("alltoall", all_to_all, bytes);
+    }
+}
+
+static long arrays[2][SHMEM_BARRIER_SYNC_SIZE + SHMEM_REDUCE_SYNC_SIZE + SHMEM_COLLECT_SYNC_SIZE + SHMEM_ALLTOALL_SYNC_SIZE];
+static double work[2][(64 << 10) / 16 + 1 + SHMEM_REDUCE_MIN_WRKDATA_SIZE];
+static long uses;
+
+static long *array(void) { return arrays[++uses % 2]; }
+static void set_barrier(size_t bytes) { (void)bytes, shmem_barrier(0, 0, n, array()); }
+static void set_sum(size_t bytes)
+{
+    long *const psync = array();
+    shmem_double_sum_to_all((double *)dest, (double *)source, (int)(bytes / 8), 0, 0, n, work[uses % 2], psync);
+}
+static void set_broadcast(size_t bytes) { shmem_broadcast64(dest, source, bytes / 8, 0, 0, 0, n, array()); }
+static void set_fcollect(size_t bytes) { shmem_fcollect64(dest, source, bytes / 8, 0, 0, n, array()); }
+static void set_collect(size_t bytes) { shmem_collect64(dest, source, bytes / 8, 0, 0, n, array()); }
+static void set_alltoall(size_t bytes) { shmem_alltoall64(dest, source, bytes / 8, 0, 0, n, array()); }
+
+static void sets(void)
+{
+    for (size_t i = 0; i < sizeof arrays / sizeof(long); i++) arrays[0][i] = SHMEM_SYNC_VALUE;
+    whole("barrier", set_barrier, 0);
+    for (size_t bytes = 8; bytes <= 64 << 10; bytes *= bytes < 4096 ? 8 : 4) {
+        whole("to_all", set_sum, bytes);
+        whole("broadcast64", set_broadcast, bytes);
+        whole("fcollect64", set_fcollect, bytes);
+        whole("collect64", set_collect, bytes);
+        whole("alltoall64", set_alltoall, bytes);
     }
 }
 
 #else
 
-static void collectives(void)
+static void sets(void)
 {
     if (!me) fprintf(stderr, "bench: this library has no teams\n");
 }
+
+static void collectives(void) { sets(); }
 
 #endif
 
@@ -281,7 +316,8 @@ int main(int argc, char **argv)
     else shmem_init();
     me = shmem_my_pe();
     n = shmem_n_pes();
-    const size_t bytes = strcmp(what, "collectives") ? (size_t)LARGEST * WINDOW : (size_t)(64 << 10) * n;
+    const int all = strcmp(what, "collectives") == 0 || strcmp(what, "sets") == 0;
+    const size_t bytes = all ? (size_t)(64 << 10) * n : (size_t)LARGEST * WINDOW;
     source = shmem_align(64, bytes);
     dest = shmem_align(64, bytes);
     if (!source || !dest) return 1;
@@ -290,6 +326,7 @@ int main(int argc, char **argv)
     shmem_barrier_all();
     if (strcmp(what, "pairs") == 0 && n == 2) pairs();
     else if (strcmp(what, "collectives") == 0) collectives();
+    else if (strcmp(what, "sets") == 0) sets();
     else if (strcmp(what, "threads") == 0 && n == 2)
         for (int count = 1; count <= (argc > 2 ? atoi(argv[2]) : 4) && count <= MOST_THREADS; count *= 2) threads(count, 1), threads(count, 0);
     else if (!me) fprintf(stderr, "bench: see the first lines of bench.c\n");

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
 
-use symrail::{Group, Runtime, Settings, Team};
+use symrail::{ActiveSets, Group, Runtime, Settings, Team};
 
 use crate::environment;
 use crate::fail::{check, fail};
@@ -13,6 +13,7 @@ pub struct Job {
     pub runtime: &'static Runtime,
     pub world: Team<'static>,
     pub shared: Option<Team<'static>>,
+    pub active_sets: ActiveSets<'static>,
     /// What the program asked for by `shmem_init_thread`.
     pub thread_level: i32,
 }
@@ -87,7 +88,8 @@ pub fn join(function: &str, thread_level: i32) {
     let runtime: &'static Runtime = Box::leak(Box::new(runtime));
     let world = check(function, runtime.team_world());
     let shared = check(function, world.split(sharing(runtime)));
-    let job = Job { runtime, world, shared, thread_level };
+    let active_sets = ActiveSets::new(&world);
+    let job = Job { runtime, world, shared, active_sets, thread_level };
     check(function, runtime.barrier_all());
     environment::tell(runtime);
     JOB.store(Box::into_raw(Box::new(job)), Ordering::Release);

@@ -1,26 +1,87 @@
 //! Active sets: PEs that meet through an array of the caller (`pSync`), as OpenSHMEM before teams had it.
 //!
-//! Unlike a team, an active set has no memory of what it did before: the same array may serve other PEs next. So its words
-//! are back at 0 whenever a call returns, and everything goes through meetings.
+//! PEs that come with an array for the first time make a team of themselves, which serves them whenever they come with it again. Threads may
+//! use several arrays at once, and never one, so each array has a team of its own.
+//!
+//! Arrays may be more than there are areas for teams. Then everything goes through meetings by the array's words, as the agreement on an
+//! area does. They are back at 0 whenever a call returns, since the same array may serve other PEs next.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-use super::{Members, Reduction, direct};
+use super::same_call::Call;
+use super::{Members, Reduction, direct, quick};
 use crate::error::Result;
 use crate::rma::{SignalOp, Strided};
-use crate::runtime::Runtime;
-use crate::team::Group;
+use crate::runtime::{Runtime, lock};
+use crate::team::{Areas, Group, Team};
 
 /// Words that the array must have.
 pub const SYNC_WORDS: usize = 4;
+/// The word that has what a PE offers of areas, while all agree on one.
+const OFFER: usize = 3;
 /// Children of a PE in the tree by which a set meets.
 const FAN: u32 = 4;
 
-/// PEs and the symmetric array through which they meet, of [`SYNC_WORDS`] words, all 0 on all of them.
+/// The active sets of a job's program.
+pub struct ActiveSets<'rt> {
+    runtime: &'rt Runtime,
+    areas: Arc<Areas>,
+    /// By PEs and array.
+    known: Mutex<HashMap<(Group, usize), Known<'rt>>>,
+}
+
+/// A set's team, if there was an area for it.
+type Known<'rt> = Option<Arc<Team<'rt>>>;
+
+impl<'rt> ActiveSets<'rt> {
+    /// None yet, of the job whose team of all PEs this is.
+    #[must_use]
+    pub fn new(world: &Team<'rt>) -> ActiveSets<'rt> {
+        ActiveSets { runtime: world.runtime(), areas: Arc::clone(world.areas()), known: Mutex::default() }
+    }
+
+    /// The set of the PEs of `group` that comes with the array `words`. Collective over the group the first time.
+    ///
+    /// # Safety
+    /// `words` is aligned and valid for reads and writes of [`SYNC_WORDS`] words, all 0 on all of the PEs, and used for nothing else
+    /// until the set has returned from what it does next.
+    ///
+    /// # Errors
+    /// Words that are not symmetric, or a peer that does not answer.
+    pub unsafe fn set(&self, group: Group, words: *mut u64) -> Result<ActiveSet<'rt>> {
+        let key = (group, words.addr());
+        let known = lock(&self.known).get(&key).cloned();
+        let mut set = ActiveSet { runtime: self.runtime, group, words, team: None };
+        set.team = match known {
+            Some(team) => team,
+            None => {
+                let team = self.team_of(&set)?.map(Arc::new);
+                lock(&self.known).entry(key).or_insert(team).clone()
+            }
+        };
+        Ok(set)
+    }
+
+    /// Makes a team of a set's PEs, if they are several and there is an area for it.
+    fn team_of(&self, set: &ActiveSet<'rt>) -> Result<Option<Team<'rt>>> {
+        if set.group.size() == 1 {
+            return Ok(None);
+        }
+        let array = self.runtime.symmetric_offset(set.words.cast(), 8 * SYNC_WORDS)?;
+        set.meet()?;
+        let area = self.areas.for_set(array, |offer| set.common(offer))?;
+        Ok(area.map(|area| Team::new(self.runtime, set.group, area, Arc::default(), Arc::clone(&self.areas))))
+    }
+}
+
+/// PEs and the symmetric array with which they come.
 pub struct ActiveSet<'rt> {
     runtime: &'rt Runtime,
     group: Group,
     words: *mut u64,
+    team: Known<'rt>,
 }
 
 impl Members for ActiveSet<'_> {
@@ -51,15 +112,7 @@ impl Members for ActiveSet<'_> {
     }
 }
 
-impl<'rt> ActiveSet<'rt> {
-    /// The PEs of `group`, meeting at `words`.
-    ///
-    /// # Safety
-    /// `words` is aligned and valid for reads and writes of [`SYNC_WORDS`] words, and used for nothing else meanwhile.
-    pub unsafe fn new(runtime: &'rt Runtime, group: Group, words: *mut u64) -> ActiveSet<'rt> {
-        ActiveSet { runtime, group, words }
-    }
-
+impl ActiveSet<'_> {
     fn word(&self, index: usize) -> *mut u64 {
         self.words.wrapping_add(index)
     }
@@ -68,20 +121,36 @@ impl<'rt> ActiveSet<'rt> {
     fn take(&self, index: usize, value: u64) -> Result<()> {
         let word = self.word(index);
         self.runtime.wait_for("a collective of an active set", self.group, || {
-            // SAFETY: `new`'s promise.
+            // SAFETY: the promise to `ActiveSets::set`.
             (unsafe { Runtime::load(word.cast(), 8) } == value).then_some(())
         })?;
-        // SAFETY: `new`'s promise. Nobody adds to it before everybody has met.
+        // SAFETY: as above. Nobody adds to it before everybody has met.
         unsafe { AtomicU64::from_ptr(word) }.store(0, Ordering::Release);
         Ok(())
+    }
+
+    /// The bits that all PEs' numbers have in common.
+    fn common(&self, mine: u64) -> Result<u64> {
+        let (offer, mut common) = (self.word(OFFER), 0u64);
+        let result = (&raw mut common).cast();
+        // SAFETY: the promise to `ActiveSets::set`; the result is this call's own. All have read the word when the reduction returns.
+        unsafe {
+            AtomicU64::from_ptr(offer).store(mine, Ordering::Release);
+            direct::reduce(self, result, offer.cast(), 1, Reduction::and::<u64>())?;
+            AtomicU64::from_ptr(offer).store(0, Ordering::Release);
+        }
+        Ok(common)
     }
 
     /// Waits for all.
     ///
     /// # Errors
-    /// Words that are not symmetric, or a peer that does not answer.
+    /// A peer that does not answer.
     pub fn sync(&self) -> Result<()> {
-        self.meet()
+        match &self.team {
+            Some(team) => team.sync(),
+            None => self.meet(),
+        }
     }
 
     /// Completes everything that this PE has issued, then waits for all.
@@ -90,7 +159,7 @@ impl<'rt> ActiveSet<'rt> {
     /// As for [`ActiveSet::sync`], or an operation that failed.
     pub fn barrier(&self) -> Result<()> {
         self.runtime.quiet()?;
-        self.meet()
+        self.sync()
     }
 
     /// Copies `bytes` from `source` on the PE with index `root` to `dest` on all others.
@@ -101,8 +170,14 @@ impl<'rt> ActiveSet<'rt> {
     /// # Errors
     /// As for [`Team`](crate::Team)'s operations.
     pub unsafe fn broadcast(&self, dest: *mut u8, source: *const u8, bytes: usize, root: u32) -> Result<()> {
+        let Some(team) = &self.team else {
+            // SAFETY: the caller's promise.
+            return unsafe { direct::broadcast(self, dest, source, bytes, root) };
+        };
         // SAFETY: the caller's promise.
-        unsafe { direct::broadcast(self, dest, source, bytes, root) }
+        team.call("broadcast", Call { root, ..Call::new("broadcast", bytes) }, [dest, source], || unsafe {
+            quick::broadcast(team, dest, source, bytes, root)
+        })
     }
 
     /// As [`Team::fcollect`](crate::Team::fcollect).
@@ -114,10 +189,15 @@ impl<'rt> ActiveSet<'rt> {
     /// As for [`Team`](crate::Team)'s operations.
     pub unsafe fn fcollect(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { direct::to_all(self, dest, source, bytes, bytes * self.group.me() as usize) }
+        unsafe {
+            match &self.team {
+                Some(team) => team.fcollect(dest, source, bytes),
+                None => direct::to_all(self, dest, source, bytes, bytes * self.group.me() as usize),
+            }
+        }
     }
 
-    /// As [`Team::collect`](crate::Team::collect). Each PE tells the next where its block starts.
+    /// As [`Team::collect`](crate::Team::collect).
     ///
     /// # Safety
     /// As for [`Team`](crate::Team)'s operations.
@@ -125,24 +205,54 @@ impl<'rt> ActiveSet<'rt> {
     /// # Errors
     /// As for [`Team`](crate::Team)'s operations.
     pub unsafe fn collect(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match &self.team {
+                Some(team) => team.collect(dest, source, bytes),
+                None => direct::to_all(self, dest, source, bytes, self.bytes_before(bytes as u64)? as usize),
+            }
+        }
+    }
+
+    /// How many bytes those before this PE have: each tells the next where its block starts.
+    fn bytes_before(&self, bytes: u64) -> Result<u64> {
         let me = self.group.me();
         let mut before = 0;
         if me > 0 {
             let word = self.word(2);
             let seen = self.runtime.wait_for("a collect of an active set", self.group, || {
-                // SAFETY: `new`'s promise.
+                // SAFETY: the promise to `ActiveSets::set`.
                 Some(unsafe { Runtime::load(word.cast(), 8) }).filter(|&seen| seen != 0)
             })?;
-            // SAFETY: `new`'s promise. It is written again in the next collect only, after all have met.
+            // SAFETY: the promise to `ActiveSets::set`. It is written again in the next collect only, after all have met.
             unsafe { AtomicU64::from_ptr(word) }.store(0, Ordering::Release);
             before = seen - 1;
         }
         if me + 1 < self.group.size() {
-            let next = before + bytes as u64 + 1;
+            let next = before + bytes + 1;
             self.runtime.signal_op(self.word(2), next, SignalOp::Set, self.group.pe(me + 1))?;
         }
+        Ok(before)
+    }
+
+    /// As [`Team::alltoall`](crate::Team::alltoall).
+    ///
+    /// # Safety
+    /// As for [`Team`](crate::Team)'s operations.
+    ///
+    /// # Errors
+    /// As for [`Team`](crate::Team)'s operations.
+    pub unsafe fn alltoall(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { direct::to_all(self, dest, source, bytes, before as usize) }
+        unsafe {
+            match &self.team {
+                Some(team) => team.alltoall(dest, source, bytes),
+                None => {
+                    let shape = Strided { dest_stride: 1, source_stride: 1, size: bytes, count: bytes.min(1) };
+                    direct::all_to_all_strided(self, dest, source, shape)
+                }
+            }
+        }
     }
 
     /// As [`Team::alltoalls`](crate::Team::alltoalls).
@@ -154,7 +264,12 @@ impl<'rt> ActiveSet<'rt> {
     /// As for [`Team`](crate::Team)'s operations.
     pub unsafe fn alltoalls(&self, dest: *mut u8, source: *const u8, shape: Strided) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { direct::all_to_all_strided(self, dest, source, shape) }
+        unsafe {
+            match &self.team {
+                Some(team) => team.alltoalls(dest, source, shape),
+                None => direct::all_to_all_strided(self, dest, source, shape),
+            }
+        }
     }
 
     /// As [`Team::reduce`](crate::Team::reduce), but that sources are symmetric whatever their size.
@@ -166,6 +281,11 @@ impl<'rt> ActiveSet<'rt> {
     /// As for [`Team`](crate::Team)'s operations.
     pub unsafe fn reduce(&self, dest: *mut u8, source: *const u8, count: usize, reduction: Reduction) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { direct::reduce(self, dest, source, count, reduction) }
+        unsafe {
+            match &self.team {
+                Some(team) => team.reduce(dest, source, count, reduction),
+                None => direct::reduce(self, dest, source, count, reduction),
+            }
+        }
     }
 }

@@ -8,7 +8,7 @@
 //! | `tree`, `relay` | who passes a broadcast on to whom; by whom a block comes to other hosts |
 //! | `reduce` | which exchange a reduction takes; sharing it out among the PEs of a host |
 //! | `exchange` | who sends what to whom in a reduction, and combines what with what |
-//! | `direct` | algorithms for very large data and for active sets: everybody to everybody between two meetings |
+//! | `direct` | algorithms for very large data and for active sets without an area: everybody to everybody between two meetings |
 //! | `same_call` | do all PEs make the same call? Asked only with `SYMRAIL_CHECK_COLLECTIVES` |
 //! | [`active_set`] | PEs that meet through an array of the caller |
 //! | [`reduction`] | how two elements become one |
@@ -41,7 +41,7 @@ mod tree;
 
 use std::time::{Duration, Instant};
 
-pub use active_set::ActiveSet;
+pub use active_set::{ActiveSet, ActiveSets};
 pub use reduction::{Complex, LongDouble, Reduction};
 
 use same_call::Call;
@@ -114,6 +114,9 @@ impl Team<'_> {
     pub unsafe fn broadcast(&self, dest: *mut u8, source: *const u8, bytes: usize, root: u32) -> Result<()> {
         // SAFETY: the caller's promise.
         self.call("broadcast", Call { root, ..Call::new("broadcast", bytes) }, [dest, source], || unsafe {
+            if self.group.me() == root {
+                quick::copy_here(dest, source, bytes);
+            }
             quick::broadcast(self, dest, source, bytes, root)
         })
     }

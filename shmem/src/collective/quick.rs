@@ -117,7 +117,7 @@ pub(super) unsafe fn copy_here(dest: *mut u8, source: *const u8, bytes: usize) {
     }
 }
 
-/// From the root down a [`tree`].
+/// From the root, whose own destination is left alone, down a [`tree`].
 pub(super) unsafe fn broadcast(
     team: &Team<'_>,
     dest: *mut u8,
@@ -127,10 +127,6 @@ pub(super) unsafe fn broadcast(
 ) -> Result<()> {
     let group = team.group;
     team.pe(root.into())?;
-    if group.me() == root {
-        // SAFETY: the caller's promise.
-        unsafe { copy_here(dest, source, bytes) };
-    }
     if group.size() == 1 {
         return Ok(());
     }

@@ -1,16 +1,15 @@
 //! The symmetric memory that teams talk through: one area for each team that a PE can be in at a time.
 //!
-//! Teams of disjoint PEs use the same area number without meeting. Which number a new team gets is agreed by its parent:
-//! one that is free on all PEs. An area is all zero when it is free.
-
-use std::sync::Mutex;
+//! Teams of disjoint PEs use the same area number without meeting. Which number a new team gets is agreed by those that make it:
+//! one that is free on all of them. An area is all zero when it is free.
 
 use symrail_kernels::meeting::WORDS;
 
+use super::claim::{Claim, Claims};
 use crate::error::Result;
 use crate::meeting::FLAG_BYTES;
 use crate::rma::at;
-use crate::runtime::{Runtime, lock};
+use crate::runtime::Runtime;
 
 /// Teams that a PE can be in at a time.
 pub const MAX_TEAMS: u32 = 64;
@@ -19,6 +18,8 @@ pub(crate) const TICKETS: u64 = 8;
 
 /// The number of the area of all PEs' team.
 const WORLD: u32 = 0;
+/// The areas that active sets may take, as bits; the others are left to teams.
+const OF_SETS: u64 = !0 << 32;
 /// Bytes of each half of a team's room: what passes through it at once. The team of all PEs has more, because most programs have
 /// no other, and because there is one of it only.
 const WORLD_ROOM: usize = 1 << 20;
@@ -37,23 +38,16 @@ pub(crate) struct Areas {
     base: usize,
     offset: u64,
     n_pes: u32,
-    /// Bit `i`: area `i` is free.
-    free: Mutex<u64>,
+    claims: Claims,
 }
 
 impl Areas {
     /// Takes the areas from the heap. Collective.
     pub fn allocate(runtime: &Runtime) -> Result<Areas> {
-        let free = Mutex::new(!(1 << WORLD));
-        let mut areas = Areas { base: runtime.base, offset: 0, n_pes: runtime.n_pes(), free };
+        let mut areas = Areas { base: runtime.base, offset: 0, n_pes: runtime.n_pes(), claims: Claims::new() };
         let block = runtime.calloc_host(1, areas.area(MAX_TEAMS).offset as usize)?;
         areas.offset = (block.addr() - runtime.base) as u64;
         Ok(areas)
-    }
-
-    /// Bits of the areas that are free here.
-    pub fn free(&self) -> u64 {
-        *lock(&self.free)
     }
 
     /// The area of all PEs' team, which nobody takes.
@@ -70,21 +64,24 @@ impl Areas {
         Area { offset: offset + (first.bytes() + others as usize * other.bytes()) as u64, ..other }
     }
 
-    /// Takes the lowest of the areas that all PEs have said to be free; `None` if there is none.
-    pub fn take(&self, free_everywhere: u64) -> Option<Area> {
-        let number = free_everywhere.trailing_zeros();
-        if number >= MAX_TEAMS {
-            return None;
-        }
-        *lock(&self.free) &= !(1 << number);
-        Some(self.area(number))
+    /// Agrees with the others that make teams of a team, of which this PE `takes` part in one or not, on the area of those. All of them have
+    /// come. `common` as in [`Claims::agree`].
+    pub fn for_team(&self, parent: &Area, takes: bool, common: impl FnMut(u64) -> Result<u64>) -> Result<Option<Area>> {
+        let claim = Claim { rank: parent.number.into(), among: !0, takes };
+        Ok(self.claims.agree(&claim, common)?.map(|number| self.area(number)))
+    }
+
+    /// The same with the others of an active set, whose array is at this symmetric offset.
+    pub fn for_set(&self, array: u64, common: impl FnMut(u64) -> Result<u64>) -> Result<Option<Area>> {
+        let claim = Claim { rank: u64::from(MAX_TEAMS) + array, among: OF_SETS, takes: true };
+        Ok(self.claims.agree(&claim, common)?.map(|number| self.area(number)))
     }
 
     /// Gives an area back that no PE will write to any more.
     pub fn give_back(&self, area: &Area) {
         // SAFETY: the area is in this PE's committed heap, and nobody else uses it now.
         unsafe { at(self.base, area.offset).write_bytes(0, area.bytes()) };
-        *lock(&self.free) |= 1 << area.number;
+        self.claims.give_back(area.number);
     }
 }
 

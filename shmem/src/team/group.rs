@@ -3,7 +3,7 @@
 use symrail_transport::Pe;
 
 /// Some PEs of the job, in order, as one of them sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Group {
     start: Pe,
     stride: i64,

@@ -8,9 +8,11 @@
 //! | [`group`] | which PEs |
 //! | `hosts` | who of them shares a host |
 //! | `area` | the symmetric memory that a team talks through |
+//! | `claim` | how the PEs of a new team agree on one |
 //! | here | making, splitting and giving up teams; their barrier |
 
 mod area;
+mod claim;
 pub mod group;
 mod hosts;
 
@@ -19,9 +21,8 @@ use std::sync::{Arc, Mutex};
 use symrail_kernels::cpu::DeviceTeam;
 use symrail_transport::Pe;
 
-use area::Areas;
 pub use area::MAX_TEAMS;
-pub(crate) use area::{Area, TICKETS};
+pub(crate) use area::{Area, Areas, TICKETS};
 pub use group::Group;
 pub(crate) use hosts::Hosts;
 #[cfg(test)]
@@ -87,7 +88,7 @@ impl Runtime {
 }
 
 impl<'rt> Team<'rt> {
-    fn new(
+    pub(crate) fn new(
         runtime: &'rt Runtime,
         group: Group,
         area: Area,
@@ -125,17 +126,20 @@ impl<'rt> Team<'rt> {
     /// A PE is in [`MAX_TEAMS`] teams already: then nobody gets a team. Or a peer does not answer.
     pub fn split(&self, part: Option<Group>) -> Result<Option<Team<'rt>>> {
         self.agree(Call::new("split of a team", 0))?;
-        let mut free = self.areas.free();
-        let word = (&raw mut free).cast::<u8>();
-        // SAFETY: the word is this call's own, in and out; the team's PEs are in the same call.
-        unsafe { self.reduce(word, word, 1, Reduction::and::<u64>()) }?;
-        if free == 0 {
-            return Err(no_area());
-        }
-        let Some(group) = part else { return Ok(None) };
-        let area = self.areas.take(free).ok_or_else(no_area)?;
-        let (runtime, areas) = (self.runtime, Arc::clone(&self.areas));
-        Ok(Some(Team::new(runtime, group, area, Arc::default(), areas)))
+        self.sync_flags()?;
+        let common = |mut offer: u64| {
+            let word = (&raw mut offer).cast::<u8>();
+            // SAFETY: the word is this call's own, in and out; the team's PEs are in the same call.
+            unsafe { self.reduce(word, word, 1, Reduction::and::<u64>()) }?;
+            Ok(offer)
+        };
+        let area = self.areas.for_team(&self.area, part.is_some(), common)?.ok_or_else(no_area)?;
+        Ok(part.map(|group| Team::new(self.runtime, group, area, Arc::default(), Arc::clone(&self.areas))))
+    }
+
+    /// What teams of this job get their areas from.
+    pub(crate) fn areas(&self) -> &Arc<Areas> {
+        &self.areas
     }
 
     /// Waits for all of the team's PEs, then gives up what the team has. Collective over the team. A team that is only

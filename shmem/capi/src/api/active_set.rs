@@ -14,7 +14,8 @@ use crate::job::job;
 type Set = (c_int, c_int, c_int);
 
 unsafe fn active_set(function: &str, (start, log_stride, size): Set, words: *mut c_long) -> ActiveSet<'static> {
-    let runtime = job(function).runtime;
+    let job = job(function);
+    let runtime = job.runtime;
     not_null(function, "pSync", words, 8 * symrail::collective::active_set::SYNC_WORDS);
     let stride = u32::try_from(log_stride).ok().and_then(|log| 1i64.checked_shl(log)).unwrap_or(0);
     let group = Group::new(start.into(), stride, size.into(), runtime.my_pe(), runtime.n_pes());
@@ -28,7 +29,7 @@ unsafe fn active_set(function: &str, (start, log_stride, size): Set, words: *mut
         );
     };
     // SAFETY: what C promises: an array of SHMEM_*_SYNC_SIZE words, symmetric, at SHMEM_SYNC_VALUE.
-    unsafe { ActiveSet::new(runtime, group, words.cast()) }
+    check(function, unsafe { job.active_sets.set(group, words.cast()) })
 }
 
 export! {
@@ -89,7 +90,7 @@ macro_rules! sized {
                 // SAFETY: what C promises.
                 check(NAME, unsafe {
                     let set = active_set(NAME, (start, log_stride, size), sync);
-                    set.alltoalls(dest.cast(), source.cast(), shape(NAME, 1, 1, $bytes, count))
+                    set.alltoall(dest.cast(), source.cast(), count.saturating_mul($bytes))
                 });
             }
             ["shmem_alltoalls" $name]

@@ -196,6 +196,40 @@ static void active_set_collectives(int start, int log_stride, int n)
     }
 }
 
+/* More arrays than there are areas for teams, and some of them for other PEs, too: all serve, the first time and again. */
+static void many_arrays(void)
+{
+    enum { ARRAYS = 40 };
+    static long sync[ARRAYS][SHMEM_COLLECT_SYNC_SIZE];
+    const int n = shmem_n_pes(), me = shmem_my_pe();
+    int *dest = to, *source = from;
+    for (int round = 0; round < 3; round++)
+        for (int a = 0; a < ARRAYS; a++) {
+            const int members = a % 3 == 2 && n > 2 ? n - 1 : n;
+            if (me < members) {
+                long *s = sync[a];
+                source[0] = me + a, source[1] = round;
+                shmem_barrier(0, 0, members, s);
+                shmem_collect32(dest, source, (size_t)me + 1 < 3 ? (size_t)me + 1 : 2, 0, 0, members, s);
+                CHECK(dest[0] == a && dest[1] == 1 + a && dest[2] == round);
+                shmem_barrier(0, 0, members, s);
+                shmem_int_sum_to_all(dest, source, 2, 0, 0, members, work, s);
+                CHECK(dest[0] == members * (members - 1) / 2 + members * a && dest[1] == members * round);
+                shmem_barrier(0, 0, members, s);
+                dest[0] = -1;
+                shmem_sync(0, 0, members, s);
+                shmem_broadcast32(dest, source, 1, 1, 0, 0, members, s);
+                CHECK(dest[0] == (me == 1 ? -1 : 1 + a));
+                shmem_barrier(0, 0, members, s);
+                for (int pe = 0; pe < members; pe++) source[pe] = 100 * me + pe;
+                shmem_alltoall32(dest, source, 1, 0, 0, members, s);
+                for (int pe = 0; pe < members; pe++) CHECK(dest[pe] == 100 * pe + me);
+                shmem_barrier(0, 0, members, s);
+            }
+            if (a % 10 == 9) shmem_barrier_all();
+        }
+}
+
 /* So many elements that they are fetched in several parts; in place, too. */
 static void large_sum(void)
 {
@@ -247,6 +281,8 @@ int main(void)
     active_set_collectives(0, 1, (n + 1) / 2);
     shmem_barrier_all();
     active_set_collectives(1, 0, n - 1);
+    shmem_barrier_all();
+    many_arrays();
     shmem_barrier_all();
     if (shmem_my_pe() == 0) printf("%ld rounds of collectives with %d PEs\n", rounds, n);
     shmem_free(from);

@@ -1,4 +1,5 @@
-/* Threads with private contexts of their own put, get and count at once. */
+/* Threads with private contexts of their own put, get and count at once; then each splits a team of its own, and comes with an array of
+ * its own, while the others do. */
 
 #include "check.h"
 #include <pthread.h>
@@ -34,6 +35,31 @@ static void *work(void *argument)
     return NULL;
 }
 
+static shmem_team_t parents[THREADS];
+static long arrays[THREADS][SHMEM_REDUCE_SYNC_SIZE], scratch[THREADS][SHMEM_REDUCE_MIN_WRKDATA_SIZE];
+static long own[THREADS], sums[THREADS];
+
+static void *together(void *argument)
+{
+    const long thread = (long)argument;
+    const long n = shmem_n_pes(), expected = n * (n - 1) / 2 + n * thread;
+    own[thread] = shmem_my_pe() + thread;
+    for (long round = 0; round < 20; round++) {
+        shmem_team_t team;
+        CHECK(shmem_team_split_strided(parents[thread], 0, 1, (int)n, NULL, 0, &team) == 0);
+        for (int i = 0; i < 10; i++) {
+            sums[thread] = 0;
+            CHECK(shmem_long_sum_reduce(team, &sums[thread], &own[thread], 1) == 0 && sums[thread] == expected);
+        }
+        shmem_team_destroy(team);
+        sums[thread] = 0;
+        shmem_sync(0, 0, (int)n, arrays[thread]);
+        shmem_long_sum_to_all(&sums[thread], &own[thread], 1, 0, 0, (int)n, scratch[thread], arrays[thread]);
+        CHECK(sums[thread] == expected);
+    }
+    return NULL;
+}
+
 int main(void)
 {
     int provided = -1;
@@ -46,6 +72,11 @@ int main(void)
     static long sum;
     CHECK(shmem_long_sum_reduce(SHMEM_TEAM_WORLD, &sum, &total, 1) == 0);
     CHECK(sum == (long)shmem_n_pes() * THREADS * ROUNDS);
+    for (int t = 0; t < THREADS; t++)
+        CHECK(shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 1, shmem_n_pes(), NULL, 0, &parents[t]) == 0);
+    for (long t = 0; t < THREADS; t++) CHECK(pthread_create(&threads[t], NULL, together, (void *)t) == 0);
+    for (long t = 0; t < THREADS; t++) CHECK(pthread_join(threads[t], NULL) == 0);
+    shmem_barrier_all();
     shmem_finalize();
     return 0;
 }
