@@ -10,14 +10,14 @@
 # machine that does other things meanwhile, so run it on an idle one; the load is told with the figures. It takes less
 # than five minutes once all is built: on a slow machine turns end after 200 s.
 set -euo pipefail
-root=$(dirname "$(realpath "$0")")/..
-cd "$root"
+self=$(realpath "$0")
+cd "$(dirname "$self")/.."
 
 record=0
 case ${1-} in
   "") ;;
   --record) record=1 ;;
-  *) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '2,12s/^# \{0,1\}//p' "$self"; exit 2 ;;
 esac
 repetitions=${REPETITIONS:-5}
 longest=200

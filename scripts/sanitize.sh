@@ -7,7 +7,8 @@
 # Needs a nightly compiler with miri (rustup) and valgrind; what is missing is skipped. Takes minutes each. Exit code 77: nothing could be
 # run. The address sanitizer is scripts/fuzz.sh's.
 set -uo pipefail
-cd "$(dirname "$(realpath "$0")")/.." || exit 1
+self=$(realpath "$0")
+cd "$(dirname "$self")/.." || exit 1
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 failed=0 ran=0
 
@@ -49,7 +50,7 @@ valgrind() {
 for tool in "$@"; do
   case $tool in
     miri | valgrind) "$tool" ;;
-    *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,9s/^# \{0,1\}//p' "$self"; exit 2 ;;
   esac
 done
 [ $failed = 0 ] || exit 1

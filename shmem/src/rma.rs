@@ -24,6 +24,14 @@ pub struct Strided {
     pub count: usize,
 }
 
+impl Strided {
+    /// Bytes from the first to the last element of so many blocks, with elements `stride` apart; at most `usize::MAX`.
+    pub(crate) fn span(&self, stride: usize, blocks: u32) -> usize {
+        let steps = self.count.saturating_mul(blocks as usize).saturating_sub(1);
+        steps.saturating_mul(stride).saturating_add(1).saturating_mul(self.size)
+    }
+}
+
 /// # Buffers after an error
 /// An operation that was given up (a time-out, a peer that is gone) may still be under way in the fabric. So a private
 /// buffer of an operation that failed, other than for its arguments, stays valid until the runtime is dropped; the typed

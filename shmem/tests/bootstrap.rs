@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use symrail::bootstrap::star::MAX_CONTRIBUTION;
-use symrail::bootstrap::{self, Bootstrap, Error, uid};
+use symrail::bootstrap::{self, Bootstrap, Error, launcher, uid};
 use symrail_transport::env::{BootstrapKind, Settings};
 
 /// Tells a copy of this binary what to do as a PE.
@@ -169,6 +169,14 @@ fn pes_join_through_pmix() {
             assert!(said(&output).contains(&format!("PE {pe} of {n_pes} is content: pmix: ")), "{}", said(&output));
         }
     }
+}
+
+#[test]
+fn variables_that_are_set_but_empty_are_no_traces() {
+    let mut command = myself("gather");
+    command.env(uid::UID, "").env(launcher::ADDRESS, "");
+    let output = run_all(vec![command]).remove(0);
+    assert!(said(&output).contains("PE 0 of 1 is content: single: "), "{}", said(&output));
 }
 
 #[test]

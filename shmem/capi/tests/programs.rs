@@ -113,6 +113,15 @@ fn programs_tell_what_they_are_linked_with() {
 }
 
 #[test]
+fn a_program_has_all_of_the_heap_that_it_asked_for() {
+    let Some(program) = compile("whole_heap.c") else { return };
+    for pes in [1, 4] {
+        let outcome = run(&program, &[], pes, Way::Mapped, &[("SHMEM_SYMMETRIC_SIZE", "16M")]);
+        assert_eq!(outcome.code, Some(0), "{}", outcome.said);
+    }
+}
+
+#[test]
 fn the_wrapper_shows_what_it_would_do() {
     let output = Command::new(built().join("symrail")).args(["cc", "--show", "-c", "a.c"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -12,6 +12,8 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use symrail_transport::env::Settings;
+
 use super::error::{Error, Result};
 use super::star::{Client, Membership, Secret};
 use super::{number_from_env, text_from_env};
@@ -34,7 +36,7 @@ static SECRET: Mutex<Option<(RawFd, Secret)>> = Mutex::new(None);
 /// Whether a launcher has left its variables.
 #[must_use]
 pub fn present() -> bool {
-    std::env::var_os(ADDRESS).is_some()
+    Settings::is_set(ADDRESS)
 }
 
 /// Joins the launcher's job.

@@ -92,10 +92,10 @@ fn number_from_env(kind: &'static str, name: &'static str, remedy: &'static str)
     value.trim().parse().map_err(|_| Error::Variable { name, value, accepted: "a whole number from 0" })
 }
 
-/// Reads a text that a starter left in the environment.
+/// Reads a text that a starter left in the environment; as everywhere, one that is empty counts as not set.
 fn text_from_env(kind: &'static str, name: &'static str, remedy: &'static str) -> Result<String> {
     let missing = || Error::Missing { kind, what: format!("{name} is not set"), remedy };
-    let value = std::env::var_os(name).ok_or_else(missing)?;
+    let value = std::env::var_os(name).filter(|value| !value.is_empty()).ok_or_else(missing)?;
     value.into_string().map_err(|value| Error::Variable {
         name,
         value: value.to_string_lossy().into_owned(),

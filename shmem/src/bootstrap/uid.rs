@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use symrail_transport::Pe;
+use symrail_transport::env::Settings;
 
 use super::error::{Error, Result};
 use super::star::{Client, Membership, Options, Secret, Server};
@@ -199,7 +200,7 @@ pub fn open_within(id: UniqueId, pe: Pe, n_pes: u32, timeout: Duration) -> Resul
 
 /// Whether an id was left in the environment.
 pub(super) fn present() -> bool {
-    std::env::var_os(UID).is_some()
+    Settings::is_set(UID)
 }
 
 /// Joins the job whose id, PE and size are in the environment.

@@ -192,7 +192,7 @@ impl ActiveSet<'_> {
         unsafe {
             match &self.team {
                 Some(team) => team.fcollect(dest, source, bytes),
-                None => direct::to_all(self, dest, source, bytes, bytes * self.group.me() as usize),
+                None => direct::to_all(self, dest, source, bytes, bytes.saturating_mul(self.group.me() as usize)),
             }
         }
     }
@@ -229,7 +229,7 @@ impl ActiveSet<'_> {
             before = seen - 1;
         }
         if me + 1 < self.group.size() {
-            let next = before + bytes + 1;
+            let next = before.saturating_add(bytes).saturating_add(1);
             self.runtime.signal_op(self.word(2), next, SignalOp::Set, self.group.pe(me + 1))?;
         }
         Ok(before)

@@ -41,6 +41,7 @@ pub(super) unsafe fn to_all(
     before: usize,
 ) -> Result<()> {
     let (runtime, group) = (m.runtime(), m.group());
+    m.must_hold(dest, before.saturating_add(bytes))?;
     let dest = dest.wrapping_add(before);
     // SAFETY: the caller's promise.
     unsafe { copy_here(dest, source, bytes) };
@@ -64,6 +65,9 @@ pub(super) unsafe fn all_to_all_strided(
     let (runtime, group) = (m.runtime(), m.group());
     if shape.count == 0 {
         return m.meet();
+    }
+    for (at, stride) in [(dest.cast_const(), shape.dest_stride), (source, shape.source_stride)] {
+        m.must_hold(at, shape.span(stride, group.size()))?;
     }
     let block = |index: u32, stride: usize| index as usize * shape.count * stride * shape.size;
     let dest = dest.wrapping_add(block(group.me(), shape.dest_stride));
@@ -99,13 +103,14 @@ pub(super) unsafe fn reduce(
     reduction: Reduction,
 ) -> Result<()> {
     let (runtime, group, size) = (m.runtime(), m.group(), reduction.size());
+    m.must_hold(dest, count.saturating_mul(size))?;
     if group.size() == 1 {
         // SAFETY: the caller's promise.
         unsafe { copy_here(dest, source, count * size) };
         return Ok(());
     }
     let members = group.size() as usize;
-    let alone = count.saturating_mul(size) <= ALONE_UP_TO;
+    let alone = count * size <= ALONE_UP_TO;
     let share = if alone { count } else { count.div_ceil(members) };
     let first = if alone { 0 } else { (group.me() as usize * share).min(count) };
     let mine = share.min(count - first);

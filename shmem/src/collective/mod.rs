@@ -39,6 +39,7 @@ mod relay;
 pub(crate) mod same_call;
 mod tree;
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 pub use active_set::{ActiveSet, ActiveSets};
@@ -57,6 +58,16 @@ pub(crate) trait Members {
     fn group(&self) -> Group;
     /// Returns when all have called it. Completes nothing.
     fn meet(&self) -> Result<()>;
+
+    /// Refuses more bytes than the heap has. Behind this, products of sizes do not wrap, and buffers of so many bytes can
+    /// be had; before it they saturate.
+    fn must_hold(&self, ptr: *const u8, bytes: usize) -> Result<()> {
+        let runtime = self.runtime();
+        if bytes <= runtime.committed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        runtime.symmetric_offset(ptr, bytes).map(drop)
+    }
 }
 
 impl Members for Team<'_> {
@@ -92,7 +103,8 @@ impl Team<'_> {
         collective: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         self.runtime.must_be_host(name, buffers)?;
-        let result = self.agree(call).and_then(|()| collective());
+        let holds = || self.must_hold(buffers[0], call.bytes);
+        let result = self.agree(call).and_then(|()| holds()).and_then(|()| collective());
         if let Err(error) = &result {
             let (since, patience) = (Instant::now(), Duration::from_secs(self.runtime.settings.timeout_s));
             let more_fails = || {
@@ -145,11 +157,13 @@ impl Team<'_> {
     pub unsafe fn collect(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
         self.call("collect", Call::new("collect", 0), [dest, source], || {
             let sizes = blocks::exchange_numbers(self, bytes as u64)?;
-            let blocks = sizes.iter().scan(0, |end, &size| {
-                let start = std::mem::replace(end, *end + size as usize);
+            let blocks = sizes.iter().scan(0usize, |end, &size| {
+                let start = std::mem::replace(end, end.saturating_add(size as usize));
                 Some((start, size as usize))
             });
             let blocks: Vec<_> = blocks.collect();
+            let all = blocks.last().map_or(0, |&(start, bytes)| start.saturating_add(bytes));
+            self.must_hold(dest, all)?;
             // SAFETY: the caller's promise.
             unsafe { blocks::to_all(self, dest, source, |index| blocks[index as usize]) }
         })
@@ -177,8 +191,9 @@ impl Team<'_> {
     /// # Errors
     /// See above.
     pub unsafe fn alltoalls(&self, dest: *mut u8, source: *const u8, shape: Strided) -> Result<()> {
+        let bytes = shape.count.saturating_mul(shape.size);
         // SAFETY: the caller's promise.
-        self.call("alltoalls", Call::new("alltoalls", shape.count * shape.size), [dest, source], || unsafe {
+        self.call("alltoalls", Call::new("alltoalls", bytes), [dest, source], || unsafe {
             direct::all_to_all_strided(self, dest, source, shape)
         })
     }

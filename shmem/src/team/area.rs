@@ -18,12 +18,18 @@ pub(crate) const TICKETS: u64 = 8;
 
 /// The number of the area of all PEs' team.
 const WORLD: u32 = 0;
-/// The areas that active sets may take, as bits; the others are left to teams.
-const OF_SETS: u64 = !0 << 32;
-/// Bytes of each half of a team's room: what passes through it at once. The team of all PEs has more, because most programs have
-/// no other, and because there is one of it only.
-const WORLD_ROOM: usize = 1 << 20;
-const ROOM: usize = 24 << 10;
+/// The areas that active sets may take, from this one on; the others are left to teams.
+const FIRST_OF_SETS: u32 = 32;
+const FOURTH_OF_SETS: u32 = FIRST_OF_SETS + 3;
+/// Bytes of each half of a room: what passes through it at once. The team of all PEs has most, because most programs have no other;
+/// then the first teams and the first active sets.
+const fn room(number: u32) -> usize {
+    match number {
+        WORLD => 1 << 20,
+        1..=3 | FIRST_OF_SETS..=FOURTH_OF_SETS => 256 << 10,
+        _ => 24 << 10,
+    }
+}
 
 /// Where things are in an area.
 const FLAGS: u64 = 0;
@@ -32,6 +38,14 @@ const COUNTS: u64 = HOST_FLAGS + FLAG_BYTES;
 const HOST_COUNTS: u64 = COUNTS + TICKETS * 8;
 const DEVICE: u64 = HOST_COUNTS + TICKETS * 8;
 const STAMPS: u64 = DEVICE + WORDS * 8;
+
+impl Runtime {
+    /// Bytes of the heap that teams talk through, in a job of so many PEs: what the first [`Runtime::team_world`] takes.
+    #[must_use]
+    pub fn team_bytes(n_pes: u32) -> usize {
+        Areas { base: 0, offset: 0, n_pes, claims: Claims::new() }.bytes()
+    }
+}
 
 /// All areas of this PE.
 pub(crate) struct Areas {
@@ -45,9 +59,14 @@ impl Areas {
     /// Takes the areas from the heap. Collective.
     pub fn allocate(runtime: &Runtime) -> Result<Areas> {
         let mut areas = Areas { base: runtime.base, offset: 0, n_pes: runtime.n_pes(), claims: Claims::new() };
-        let block = runtime.calloc_host(1, areas.area(MAX_TEAMS).offset as usize)?;
+        let block = runtime.calloc_host(1, areas.bytes())?;
         areas.offset = (block.addr() - runtime.base) as u64;
         Ok(areas)
+    }
+
+    /// Bytes of all areas.
+    fn bytes(&self) -> usize {
+        (self.area(MAX_TEAMS).offset - self.offset) as usize
     }
 
     /// The area of all PEs' team, which nobody takes.
@@ -55,13 +74,12 @@ impl Areas {
         self.area(WORLD)
     }
 
-    /// The area with this number; that of all PEs' team is the first one, and larger.
+    /// The area with this number. They are one behind the other.
     fn area(&self, number: u32) -> Area {
-        let Areas { base, offset, n_pes, .. } = *self;
-        let first = Area { base, offset, number: WORLD, n_pes, room: WORLD_ROOM };
-        let Some(others) = number.checked_sub(WORLD + 1) else { return first };
-        let other = Area { number, room: ROOM, ..first };
-        Area { offset: offset + (first.bytes() + others as usize * other.bytes()) as u64, ..other }
+        let Areas { base, n_pes, .. } = *self;
+        let at = |offset, number| Area { base, offset, number, n_pes, room: room(number) };
+        let start = (0..number).fold(self.offset, |start, number| start + at(start, number).bytes() as u64);
+        at(start, number)
     }
 
     /// Agrees with the others that make teams of a team, of which this PE `takes` part in one or not, on the area of those. All of them have
@@ -73,7 +91,7 @@ impl Areas {
 
     /// The same with the others of an active set, whose array is at this symmetric offset.
     pub fn for_set(&self, array: u64, common: impl FnMut(u64) -> Result<u64>) -> Result<Option<Area>> {
-        let claim = Claim { rank: u64::from(MAX_TEAMS) + array, among: OF_SETS, takes: true };
+        let claim = Claim { rank: u64::from(MAX_TEAMS) + array, among: !0 << FIRST_OF_SETS, takes: true };
         Ok(self.claims.agree(&claim, common)?.map(|number| self.area(number)))
     }
 

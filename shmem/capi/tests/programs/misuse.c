@@ -43,6 +43,10 @@ int main(int argc, char **argv)
     MISTAKE(not_in_team) { if (me % 2 == 1) shmem_int_sum_reduce(evens, words, others, 1); }
     MISTAKE(root) shmem_int_broadcast(SHMEM_TEAM_WORLD, words, others, 1, n);
     MISTAKE(overlap) shmem_int_sum_reduce(SHMEM_TEAM_WORLD, words + 1, words, 8);
+    /* Products that wrap: to 4 bytes, to a multiple of the address space, and to the first element. */
+    MISTAKE(too_many) shmem_int_sum_reduce(SHMEM_TEAM_WORLD, words, words, ((size_t)1 << 62) + 1);
+    MISTAKE(too_many_blocks) shmem_int_fcollect(SHMEM_TEAM_WORLD, words, others, (size_t)1 << 61);
+    MISTAKE(too_far_apart) shmem_int_alltoalls(SHMEM_TEAM_WORLD, words, others, (ptrdiff_t)1 << 62, 1, 2);
     MISTAKE(overlap_of_collect) shmem_int_fcollect(SHMEM_TEAM_WORLD, words, words + 8, 8);
     MISTAKE(destroy_world) shmem_team_destroy(SHMEM_TEAM_WORLD);
     MISTAKE(active_set) shmem_int_sum_to_all(words, others, 1, 0, 0, n + 1, words, sync_words);
