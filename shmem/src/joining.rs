@@ -50,7 +50,8 @@ struct Opened {
     host: Endpoint,
     engine: Engine,
     producers: Vec<Producer>,
-    /// The window's keys, and those of a heap that rails reach and the CPU does not.
+    /// The first segment's keys, the window's, and those of a heap that rails reach and the CPU does not.
+    segment: Vec<u8>,
     window: Vec<u8>,
     direct: Vec<u8>,
 }
@@ -91,60 +92,16 @@ impl Runtime {
         let hello = Hello::new(heap.handle(), allowed_cpus(), gpu);
         let (handles, host) = Hello::decode_all(&bootstrap.allgather(&hello.encode())?, me)?;
         let opened = open(&settings, me, n_pes, &host);
-        let (opened, segment) = match opened {
-            Ok(mut opened) => match register(&mut opened, &first, staged.as_ref(), &settings) {
-                Ok(card) => (Ok(opened), card),
-                Err(error) => (Err(error), Vec::new()),
-            },
-            Err(error) => (Err(error), Vec::new()),
-        };
-        let mine = match &opened {
-            Ok(o) => Card::new(&settings, &o.choice, o.fabric(), o.addresses(), segment),
-            Err(_) => Card::without_wire(&settings),
-        };
-        let (window, direct) =
-            opened.as_ref().map_or_else(|_| Default::default(), |o| (o.window.clone(), o.direct.clone()));
-        let mine = match &staged {
-            Some(staged) => mine.with_staged(staged.len, window, direct, staged.card()),
-            None => mine,
-        };
+        let opened = opened.and_then(|opened| register(opened, &first, staged.as_ref(), &settings));
+        let mine = card_of(&opened, &settings, staged.as_ref());
         let cards = Card::decode_all(&bootstrap.allgather(&mine.encode())?)?;
-        let mut peers = PeerMap::new(me, n_pes, heap.handle().clone(), heap.base())?;
-        let (mut unmapped, mut told) = (None, false);
-        for (handle, pe) in handles.iter().zip(0..) {
-            if let Reach::Wire(refusal) = peers.open(pe, handle)? {
-                unmapped.get_or_insert(pe);
-                if refusal.is_fault() && !std::mem::replace(&mut told, true) {
-                    tracing::warn!(
-                        pe,
-                        reason = %refusal,
-                        "a PE of this host is reached over the wire; run all PEs as one user, or set SYMRAIL_DISABLE_P2P=1 if that is meant"
-                    );
-                }
-            }
-        }
+        let (peers, unmapped) = map_peers(me, n_pes, &heap, &handles)?;
         if let Some(staged) = &mut staged {
             let cards: Vec<_> = cards.iter().map(|card| card.device.clone()).collect();
             staged.open(me, &cards, Duration::from_secs(settings.timeout_s))?;
         }
-        let wire = match (opened, unmapped) {
-            (Ok(opened), _) => connect(opened, &settings, (me, &cards), &first, staged.as_ref()),
-            (Err(error), _) => Err(error),
-        };
-        if let (Err(error), Some(_)) = (&wire, &staged) {
-            return Err(error.clone()); // even this PE's own memory is reached over it
-        }
-        if let (Err(error), Some(pe)) = (&wire, unmapped) {
-            tracing::error!(pe, %error, "a peer cannot be mapped, and there is no wire");
-            return Err(error.clone());
-        }
-        let (wire, producers) = match wire {
-            Ok((wire, producers)) => (Ok(wire), producers),
-            Err(error) => {
-                tracing::info!(%error, "no wire; all PEs are mapped");
-                (Err(error), Vec::new())
-            }
-        };
+        let wire = opened.and_then(|opened| connect(opened, &settings, (me, &cards), &first, staged.as_ref()));
+        let (wire, producers) = unless_needed(wire, staged.is_some(), unmapped)?;
         let trace = begin_trace(&settings, me, wire.as_ref().ok());
         let figures = Figures {
             pe: me,
@@ -199,6 +156,58 @@ impl Runtime {
     }
 }
 
+/// What this PE tells the others; if it has no wire, that.
+fn card_of(opened: &Result<Opened>, settings: &Settings, staged: Option<&Staged>) -> Card {
+    let card = match opened {
+        Ok(o) => Card::new(settings, &o.choice, o.fabric(), o.addresses(), o.segment.clone()),
+        Err(_) => Card::without_wire(settings),
+    };
+    let Some(staged) = staged else { return card };
+    let (window, direct) =
+        opened.as_ref().map_or_else(|_| Default::default(), |o| (o.window.clone(), o.direct.clone()));
+    card.with_staged(staged.len, window, direct, staged.card())
+}
+
+/// Maps the heaps that can be mapped, and names the first PE whose heap cannot.
+fn map_peers(me: Pe, n_pes: u32, heap: &SymmetricHeap, handles: &[HeapHandle]) -> Result<(PeerMap, Option<Pe>)> {
+    let mut peers = PeerMap::new(me, n_pes, heap.handle().clone(), heap.base())?;
+    let (mut unmapped, mut told) = (None, false);
+    for (handle, pe) in handles.iter().zip(0..) {
+        if let Reach::Wire(refusal) = peers.open(pe, handle)? {
+            unmapped.get_or_insert(pe);
+            if refusal.is_fault() && !std::mem::replace(&mut told, true) {
+                tracing::warn!(
+                    pe,
+                    reason = %refusal,
+                    "a PE of this host is reached over the wire; run all PEs as one user, or set SYMRAIL_DISABLE_P2P=1 if that is meant"
+                );
+            }
+        }
+    }
+    Ok((peers, unmapped))
+}
+
+/// The wire; or why there is none, which is an error if anything is reached over it alone.
+fn unless_needed(
+    wire: Result<(Wire, Vec<Producer>)>,
+    staged: bool,
+    unmapped: Option<Pe>,
+) -> Result<(Result<Wire>, Vec<Producer>)> {
+    let error = match wire {
+        Ok((wire, producers)) => return Ok((Ok(wire), producers)),
+        Err(error) => error,
+    };
+    if staged {
+        return Err(error); // even this PE's own memory is reached over it
+    }
+    if let Some(pe) = unmapped {
+        tracing::error!(pe, %error, "a peer cannot be mapped, and there is no wire");
+        return Err(error);
+    }
+    tracing::info!(%error, "no wire; all PEs are mapped");
+    Ok((Err(error), Vec::new()))
+}
+
 fn open(settings: &Settings, me: Pe, n_pes: u32, host: &HostPes) -> Result<Opened> {
     let choice = backend::choose(settings, host)?;
     let policy = Policy::new(settings, choice.native_amo(settings));
@@ -215,7 +224,8 @@ fn open(settings: &Settings, me: Pe, n_pes: u32, host: &HostPes) -> Result<Opene
     for reason in &choice.reasons {
         tracing::info!("{reason}");
     }
-    Ok(Opened { choice, host, engine, producers, window: Vec::new(), direct: Vec::new() })
+    let [segment, window, direct] = [const { Vec::new() }; 3];
+    Ok(Opened { choice, host, engine, producers, segment, window, direct })
 }
 
 /// Begins the trace that the settings ask for.
@@ -230,7 +240,7 @@ fn begin_trace(settings: &Settings, me: Pe, wire: Option<&Wire>) -> Option<Trace
 }
 
 /// Registers the first segments with both endpoints; gives the card of the first. Memory that the CPU cannot touch is staged.
-fn register(opened: &mut Opened, first: &[Segment], staged: Option<&Staged>, settings: &Settings) -> Result<Vec<u8>> {
+fn register(mut opened: Opened, first: &[Segment], staged: Option<&Staged>, settings: &Settings) -> Result<Opened> {
     if let Some(staged) = staged {
         if opened.engine.endpoint().policy().native_amo {
             let what = "AMOs by NICs on a heap that they do not reach".into();
@@ -241,15 +251,14 @@ fn register(opened: &mut Opened, first: &[Segment], staged: Option<&Staged>, set
         opened.engine.add_staged_segment(staged.segment());
         opened.direct = direct::offer(&mut opened.engine, staged, settings)?;
     }
-    let mut card = Vec::new();
     for &segment in first {
         // SAFETY: the heap outlives the endpoints (see the order of `Runtime`'s fields) and never unmaps.
         unsafe {
             opened.host.register(segment)?;
-            card = opened.engine.register(segment)?;
+            opened.segment = opened.engine.register(segment)?;
         }
     }
-    Ok(card)
+    Ok(opened)
 }
 
 fn connect(

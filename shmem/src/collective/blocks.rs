@@ -7,7 +7,6 @@
 use super::quick::{IN_MESSAGE_UP_TO, await_count, copy_here, send_counted, sent, ticket};
 use super::relay;
 use crate::error::Result;
-use crate::runtime::{Runtime, lock};
 use crate::team::Team;
 
 /// Puts this PE's block to all PEs. `block` says where in the destination each PE's is, and how many bytes it has.
@@ -53,27 +52,6 @@ pub(super) unsafe fn to_all(
     await_count(team, here, passed_on as u64)?;
     let all_kept = kept && hosts.other_mates().all(|mate| team.runtime.is_mapped(group.pe(mate)));
     if all_kept { Ok(()) } else { sent(team, most) }
-}
-
-/// Tells all PEs a number and returns everybody's, by index. There are two sets of memory for it, in turn: who is in one of them has heard
-/// from everybody in the one before, so everybody has left the one before that, which used the same set.
-pub(super) fn exchange_numbers(team: &Team<'_>, mine: u64) -> Result<Vec<u64>> {
-    let set = {
-        let mut progress = lock(&team.progress);
-        progress.gathers += 1;
-        progress.gathers & 1
-    };
-    let numbers = team.area.numbers_of(set);
-    // SAFETY: the set has a word for each PE, of which this one is this PE's.
-    unsafe {
-        let own = numbers.add(team.group.me() as usize);
-        own.write(mine);
-        to_all(team, numbers.cast(), own.cast(), |index| (8 * index as usize, 8))?;
-    }
-    // SAFETY: the words are in this PE's committed heap and aligned. Peers do not write them before their next but one exchange.
-    Ok((0..team.group.size() as usize)
-        .map(|index| unsafe { Runtime::load(numbers.wrapping_add(index).cast(), 8) })
-        .collect())
 }
 
 /// Sends each PE its own block: packed, where several hosts have several PEs and blocks are small.

@@ -4,9 +4,9 @@
 //! |---|---|
 //! | here | what can be called, and which algorithm it takes |
 //! | `quick` | sending, and what it is that arrives: tickets, broadcasts |
-//! | `blocks` | fcollect, collect and alltoall, exchanges of numbers |
+//! | `blocks` | fcollect, collect and alltoall |
 //! | `tree`, `relay` | who passes a broadcast on to whom; by whom a block comes to other hosts |
-//! | `reduce` | which exchange a reduction takes; sharing it out among the PEs of a host |
+//! | `reduce` | which exchange a reduction takes; sharing it out among the PEs of a host; exchanges of numbers |
 //! | `exchange` | who sends what to whom in a reduction, and combines what with what |
 //! | `direct` | algorithms for very large data and for active sets without an area: everybody to everybody between two meetings |
 //! | `same_call` | do all PEs make the same call? Asked only with `SYMRAIL_CHECK_COLLECTIVES` |
@@ -156,7 +156,7 @@ impl Team<'_> {
     /// See above.
     pub unsafe fn collect(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
         self.call("collect", Call::new("collect", 0), [dest, source], || {
-            let sizes = blocks::exchange_numbers(self, bytes as u64)?;
+            let sizes = reduce::exchange_numbers(self, bytes as u64)?;
             let blocks = sizes.iter().scan(0usize, |end, &size| {
                 let start = std::mem::replace(end, end.saturating_add(size as usize));
                 Some((start, size as usize))

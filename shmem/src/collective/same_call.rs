@@ -3,7 +3,7 @@
 //! Without it, PEs that make different calls wait for each other, or take one call's data for the other's. It is a setting
 //! for programs under development: each collective takes a round of small messages more.
 
-use super::blocks;
+use super::reduce;
 use crate::error::{Error, Result};
 use crate::team::Team;
 
@@ -72,7 +72,7 @@ fn describe(number: u64) -> String {
 #[cold]
 pub(crate) fn compare(team: &Team<'_>, call: Call) -> Result<()> {
     let mine = call.to_number();
-    let numbers = blocks::exchange_numbers(team, mine)?;
+    let numbers = reduce::exchange_numbers(team, mine)?;
     let Some((index, &theirs)) = numbers.iter().enumerate().find(|(_, number)| **number != mine) else { return Ok(()) };
     Err(Error::CallsDiffer {
         pe: team.runtime.my_pe(),

@@ -154,11 +154,6 @@ impl Area {
         self.word(STAMPS + ((turn & 1) * u64::from(self.stamps()) + u64::from(number)) * 8)
     }
 
-    /// The words for numbers of the team's PEs.
-    pub fn numbers_of(&self, set: u64) -> *mut u64 {
-        self.word(self.numbers() + set * u64::from(self.n_pes) * 8)
-    }
-
     /// A turn's half of the room: [`Area::room_bytes`] bytes.
     pub fn room(&self, turn: u64) -> *mut u8 {
         at(self.base, self.offset + self.words() + (turn & 1) * self.room as u64)
@@ -175,13 +170,9 @@ impl Area {
         1 + 3 * self.n_pes.next_power_of_two().trailing_zeros()
     }
 
-    /// Where the numbers begin, and where the words end.
-    fn numbers(&self) -> u64 {
-        STAMPS + u64::from(2 * self.stamps()) * 8
-    }
-
+    /// Where the words end.
     fn words(&self) -> u64 {
-        (self.numbers() + u64::from(2 * self.n_pes) * 8).next_multiple_of(64)
+        (STAMPS + u64::from(2 * self.stamps()) * 8).next_multiple_of(64)
     }
 
     fn bytes(&self) -> usize {

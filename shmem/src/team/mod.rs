@@ -43,7 +43,6 @@ pub(crate) struct Progress {
     /// Tickets since one that took word from everybody to everybody.
     pub unheard: u64,
     pub turns: u64,
-    pub gathers: u64,
 }
 
 /// What the team of all PEs has, as long as the job runs.
