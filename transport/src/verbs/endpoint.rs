@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 use verbs_sys as sys;
 
+use super::Role;
 use super::address::Address;
 use super::completion::{BATCH, CompletionQueue};
 use super::credits::{Credits, SendQueue};
 use super::discover::Nic;
-use super::domain::{Context, Domain};
-use super::gid;
+use super::domain::Domain;
 use super::memory::{Access, Memory, OwnMemory};
 use super::mode::{self, Mode};
+use super::port::Port;
 use super::post::Chain;
 use super::queue::{Path, QueuePair, Shared};
 use super::receive::{MESSAGE, RECEIVES, ReceiveQueue};
-use super::{Role, load};
 use crate::device::DeviceMemory;
 use crate::env::Settings;
 use crate::error::{Error, Fault, Result};
@@ -28,8 +28,6 @@ use crate::rail::{Dest, OpId, Order, RailCaps, Registration};
 const INLINE: u32 = 220;
 /// Completions that a rail has room for, at most, beyond what one queue pair needs.
 const COMPLETIONS: u32 = 8192;
-/// Reads and atomics in flight per queue pair, where the device allows.
-const READS: u8 = 16;
 
 /// One destination.
 pub(super) struct Peer {
@@ -102,91 +100,22 @@ impl VerbsRail {
         (mode, mode_reason): (Mode, String),
         settings: &Settings,
     ) -> Result<Self> {
-        let verbs = load(settings)?;
-        let Some(context) = Context::open(&verbs, &nic.device)? else {
-            let found = super::all(&verbs)?.iter().map(|nic| nic.name.clone()).collect::<Vec<_>>().join(", ");
-            let found = if found.is_empty() { "nothing".into() } else { found };
-            return Err(Error::NoRail { wanted: format!("device {}", nic.device), found });
-        };
-        let device = context.query_device()?;
-        if nic.port == 0 || nic.port > device.phys_port_cnt {
-            return Err(Error::NoRail {
-                wanted: format!("port {} of {}", nic.port, nic.device),
-                found: format!("ports 1 to {}", device.phys_port_cnt),
-            });
-        }
-        let port = context.query_port(nic.port)?;
-        let pkey = choose_pkey(&context, nic, &port, settings.ib_pkey_index)?;
-        let gids = context.gids(nic.port, &port);
-        let Some(gid) = gid::choose(&gids, settings) else {
-            return Err(Error::NoRail {
-                wanted: format!("{} on {}", gid::wanted(settings), nic.name),
-                found: gid::table(&gids),
-            });
-        };
-        let path = Path {
-            port: nic.port,
-            gid_index: u8::try_from(gid.index).unwrap_or(u8::MAX),
-            pkey_index: settings.ib_pkey_index,
-            service_level: settings.ib_sl,
-            traffic_class: settings.ib_traffic_class,
-            timeout: settings.ib_timeout,
-            retries: settings.ib_retry_cnt,
-            outgoing_reads: at_most(READS, device.max_qp_init_rd_atom),
-            incoming_reads: at_most(READS, device.max_qp_rd_atom),
-            atomics: mode == Mode::RdmaAtomics,
-        };
-        let mut address = Address {
-            mode,
-            gid_type: gid.kind,
-            gid: gid.raw,
-            lid: port.lid,
-            needs_grh: port.flags & sys::IBV_QPF_GRH_REQUIRED != 0,
-            mtu: u8::try_from(port.active_mtu.clamp(1, 5)).unwrap_or(1),
-            pkey,
-            incoming_reads: path.incoming_reads,
-            psn: random_psn(),
-            qpns: Vec::new(),
-        };
-        let gid = gid.to_string();
-
-        let Sizes { depth, credits, receives } = sizes(&device, destinations, settings.ib_queue_depth, nic)?;
-        let domain = Domain::new(context, &nic.name)?;
+        let port = Port::open(nic, settings)?;
+        let path = port.path(nic, mode, settings);
+        let mut address = port.address(mode, &path);
+        let how = format!("IB mode {mode}: {mode_reason}");
+        tracing::info!("rail {} ({role:?}): {how}; port {}, GID {}", nic.name, nic.port, port.gid);
+        let Sizes { depth, credits, receives } = sizes(&port.device, destinations, settings.ib_queue_depth, nic)?;
+        let domain = Domain::new(port.context, &nic.name)?;
         let completions = CompletionQueue::new(&domain, credits + receives, role == Role::Proxy)?;
         let received = ReceiveQueue::new(&domain, receives)?;
         let shared = Shared { cq: completions.raw(), srq: received.raw() };
-        let mut peers: Vec<Peer> = Vec::with_capacity(destinations as usize);
-        for _ in 0..destinations {
-            let inline = peers.last().map_or(INLINE, |peer| peer.queue.inline.min(INLINE));
-            let queue = QueuePair::new(&domain, shared, depth, inline, &path)?;
-            let (sent, state) = (SendQueue::new(queue.depth), PeerState::Waiting);
-            peers.push(Peer { queue, sent, state, theirs: None, psn: address.psn });
-        }
+        let peers = queue_pairs(&domain, shared, depth, destinations, &path, address.psn)?;
         address.qpns = peers.iter().map(|peer| peer.queue.number()).collect();
         let inline = peers.iter().map(|peer| peer.queue.inline).min().unwrap_or(0) as usize;
         let relaxed = settings.ib_relaxed_ordering && domain.verbs().reg_mr_iova2.is_some();
-        let caps = RailCaps {
-            half_open: false,
-            name: nic.name.clone(),
-            provider: "verbs".into(),
-            max_rma: port.max_msg_sz as usize,
-            pieces: 1,
-            inject: inline,
-            max_send: MESSAGE.min(port.max_msg_sz as usize),
-            queue_depth: credits as usize,
-            window: u64::MAX,
-            order: Order {
-                write_after_write: !relaxed,
-                send_after_write: true,
-                send_after_send: true,
-                amo_after_write: !relaxed,
-            },
-            local_registration: true,
-            immediate: true,
-            software: false,
-            progress: format!("by the NIC; IB mode {mode}: {mode_reason}; GID {gid}"),
-        };
-        tracing::info!("rail {} ({role:?}): IB mode {mode}: {mode_reason}; port {}, GID {gid}", nic.name, nic.port);
+        let progress = format!("by the NIC; {how}; GID {}", port.gid);
+        let caps = caps(nic, &port.attr, (credits, inline), relaxed, progress);
         Ok(VerbsRail {
             peers,
             received,
@@ -273,6 +202,56 @@ impl VerbsRail {
     }
 }
 
+/// A queue pair for each destination. All ask for what inline data the one before was granted.
+fn queue_pairs(
+    domain: &Arc<Domain>,
+    shared: Shared,
+    depth: u32,
+    destinations: u32,
+    path: &Path,
+    psn: u32,
+) -> Result<Vec<Peer>> {
+    let mut peers: Vec<Peer> = Vec::with_capacity(destinations as usize);
+    for _ in 0..destinations {
+        let inline = peers.last().map_or(INLINE, |peer| peer.queue.inline.min(INLINE));
+        let queue = QueuePair::new(domain, shared, depth, inline, path)?;
+        let (sent, state) = (SendQueue::new(queue.depth), PeerState::Waiting);
+        peers.push(Peer { queue, sent, state, theirs: None, psn });
+    }
+    Ok(peers)
+}
+
+/// What a rail over this port can do, with so many work requests and bytes of inline data.
+fn caps(
+    nic: &Nic,
+    port: &sys::ibv_port_attr,
+    (credits, inline): (u32, usize),
+    relaxed: bool,
+    progress: String,
+) -> RailCaps {
+    RailCaps {
+        half_open: false,
+        name: nic.name.clone(),
+        provider: "verbs".into(),
+        max_rma: port.max_msg_sz as usize,
+        pieces: 1,
+        inject: inline,
+        max_send: MESSAGE.min(port.max_msg_sz as usize),
+        queue_depth: credits as usize,
+        window: u64::MAX,
+        order: Order {
+            write_after_write: !relaxed,
+            send_after_write: true,
+            send_after_send: true,
+            amo_after_write: !relaxed,
+        },
+        local_registration: true,
+        immediate: true,
+        software: false,
+        progress,
+    }
+}
+
 /// How large the queues are.
 #[derive(Debug, PartialEq, Eq)]
 struct Sizes {
@@ -300,24 +279,6 @@ fn sizes(device: &sys::ibv_device_attr, destinations: u32, depth: u32, nic: &Nic
     }
     let credits = destinations.saturating_mul(depth).min(COMPLETIONS.max(depth)).clamp(1, room);
     Ok(Sizes { depth, credits, receives })
-}
-
-fn at_most(ours: u8, device: i32) -> u8 {
-    u8::try_from(device.clamp(0, ours.into())).unwrap_or(ours)
-}
-
-/// The partition key at the index, which must be there.
-fn choose_pkey(context: &Context, nic: &Nic, port: &sys::ibv_port_attr, index: u16) -> Result<u16> {
-    let at = |index| context.query_pkey(nic.port, index).filter(|pkey| *pkey != 0);
-    if let Some(pkey) = (index < port.pkey_tbl_len).then(|| at(index)).flatten() {
-        return Ok(pkey);
-    }
-    let found: Vec<_> =
-        (0..port.pkey_tbl_len).filter_map(|index| Some(format!("index {index} ({:#06x})", at(index)?))).collect();
-    Err(Error::NoRail {
-        wanted: format!("SYMRAIL_IB_PKEY_INDEX={index} on {} port {}", nic.device, nic.port),
-        found: if found.is_empty() { "nothing".into() } else { found.join(", ") },
-    })
 }
 
 /// A first packet sequence number: any will do, if only late packets of a former connection have others.

@@ -10,6 +10,7 @@
 //! | `gid`, `mode` | which GID and which IB mode, and why |
 //! | `address` | what peers tell one another, and the mismatches that are refused |
 //! | `domain` | the opened device, and what it can be asked |
+//! | `port` | a port of it: GID, partition key, paths and addresses |
 //! | `queue` | a queue pair through its states |
 //! | `endpoint` | the rail: opening, connecting, registering; [`VerbsRail`] |
 //! | `renew` | a failed connection made again |
@@ -51,6 +52,7 @@ mod events;
 mod gid;
 mod memory;
 mod mode;
+mod port;
 mod post;
 mod progress;
 mod queue;
