@@ -61,6 +61,10 @@ int main(int argc, char **argv)
         if (me == 0) shmem_int_broadcast(SHMEM_TEAM_WORLD, words, others, 4, 0);
         else shmem_int_fcollect(SHMEM_TEAM_WORLD, words, others, 4);
     }
+    MISTAKE(other_of_a_set) {
+        if (me == 0) shmem_broadcast32(words, others, 4, 0, 0, 0, n, sync_words);
+        else shmem_fcollect32(words, others, 4, 0, 0, n, sync_words);
+    }
     MISTAKE(other_root) shmem_int_broadcast(SHMEM_TEAM_WORLD, words, others, 4, me == 0);
     MISTAKE(other_size) shmem_int_sum_reduce(SHMEM_TEAM_WORLD, words, others, (size_t)(me == 0 ? 4 : 5));
     MISTAKE(other_operation) {
