@@ -44,7 +44,7 @@
 #define SHMEM_MALLOC_ATOMICS_REMOTE (1L << 0)
 #define SHMEM_MALLOC_SIGNAL_REMOTE (1L << 1)
 
-/* Active sets meet through the first words of pSync, which are 0 between calls. pWrk is not used. */
+/* The first words of pSync are used, and are 0 between calls. pWrk is not used. */
 #define SHMEM_SYNC_VALUE 0L
 #define SHMEM_SYNC_SIZE 8
 #define SHMEM_ALLTOALL_SYNC_SIZE SHMEM_SYNC_SIZE

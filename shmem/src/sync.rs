@@ -21,7 +21,8 @@ use crate::team::Hosts;
 const CALL_SIGNAL: u64 = FLAG_BYTES;
 const CALL: u64 = CALL_SIGNAL + 8;
 const DEVICE: u64 = (CALL + ALLOC_CALL_LEN as u64).next_multiple_of(64);
-const BYTES: u64 = DEVICE + WORDS * 8;
+/// Bytes of the area.
+pub(crate) const SYNC_BYTES: u64 = DEVICE + WORDS * 8;
 
 /// The runtime's own symmetric memory for barriers.
 #[derive(Default)]
@@ -37,7 +38,7 @@ pub(crate) struct SyncArea {
 impl SyncArea {
     /// Takes the area from the heap, as its first block on every PE.
     pub fn allocate(runtime: &Runtime) -> Result<SyncArea> {
-        let block = lock(&runtime.heap).calloc(1, BYTES)?;
+        let block = lock(&runtime.heap).calloc(1, SYNC_BYTES)?;
         let group = runtime.everybody();
         let plan = Plan::new(group, &Hosts::new(group, &runtime.hosts));
         let offset = block.map_or(0, |b| b.offset);

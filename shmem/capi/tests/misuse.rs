@@ -34,6 +34,7 @@ const MISTAKES: &[(&str, &[&str])] = &[
     ("too_far_apart", &["shmem_int_alltoalls: put", "are not in the symmetric heap"]),
     ("destroy_world", &["shmem_team_destroy: the predefined teams cannot be destroyed"]),
     ("active_set", &["shmem_int_sum_to_all: PE_start 0, logPE_stride 0, PE_size 3 is no set"]),
+    ("overlap_of_set", &["shmem_int_sum_to_all: dest (32 bytes at", "overlap"]),
     ("free_middle", &["shmem_free: "]),
     ("free_static", &["shmem_free: "]),
     ("different_sizes", &["shmem_malloc: ", "1000", "2000"]),
@@ -50,6 +51,7 @@ const CHECKED: &[(&str, &[&str])] = &[
     ("other_size", &["sum reduction of 16 bytes", "sum reduction of 20 bytes"]),
     ("other_operation", &["sum reduction of 16 bytes", "max reduction of 16 bytes"]),
     ("overlap_of_collect", &["shmem_int_fcollect: dest (", " and source (32 bytes at", "overlap"]),
+    ("overlap_of_fcollect64", &["shmem_fcollect64: dest (", " and source (32 bytes at", "overlap"]),
     ("barrier_or_not", &["called sync", "alltoall of 4 bytes"]),
 ];
 

@@ -46,7 +46,7 @@ impl<'rt> ActiveSets<'rt> {
     ///
     /// # Safety
     /// `words` is aligned and valid for reads and writes of [`SYNC_WORDS`] words, all 0 on all of the PEs, and used for nothing else
-    /// until the set has returned from what it does next.
+    /// until the set that is returned is dropped.
     ///
     /// # Errors
     /// Words that are not symmetric, or a peer that does not answer.
@@ -69,6 +69,7 @@ impl<'rt> ActiveSets<'rt> {
         if set.group.size() == 1 {
             return Ok(None);
         }
+        self.runtime.must_be_host("an active set's array", [set.words.cast(); 2])?;
         let array = self.runtime.symmetric_offset(set.words.cast(), 8 * SYNC_WORDS)?;
         set.meet()?;
         let area = self.areas.for_set(array, |offer| set.common(offer))?;
@@ -129,6 +130,12 @@ impl ActiveSet<'_> {
         Ok(())
     }
 
+    /// The set as one that only meets, for what host threads do with these buffers.
+    fn meeting(&self, name: &str, buffers: [*const u8; 2]) -> Result<&Self> {
+        self.runtime.must_be_host(name, buffers)?;
+        Ok(self)
+    }
+
     /// The bits that all PEs' numbers have in common.
     fn common(&self, mine: u64) -> Result<u64> {
         let (offer, mut common) = (self.word(OFFER), 0u64);
@@ -165,14 +172,14 @@ impl ActiveSet<'_> {
     /// Copies `bytes` from `source` on the PE with index `root` to `dest` on all others.
     ///
     /// # Safety
-    /// As for [`Team`](crate::Team)'s operations.
+    /// As for [`Team`]'s operations.
     ///
     /// # Errors
-    /// As for [`Team`](crate::Team)'s operations.
+    /// As for [`Team`]'s operations.
     pub unsafe fn broadcast(&self, dest: *mut u8, source: *const u8, bytes: usize, root: u32) -> Result<()> {
         let Some(team) = &self.team else {
             // SAFETY: the caller's promise.
-            return unsafe { direct::broadcast(self, dest, source, bytes, root) };
+            return unsafe { direct::broadcast(self.meeting("broadcast", [dest, source])?, dest, source, bytes, root) };
         };
         // SAFETY: the caller's promise.
         team.call("broadcast", Call { root, ..Call::new("broadcast", bytes) }, [dest, source], || unsafe {
@@ -180,36 +187,42 @@ impl ActiveSet<'_> {
         })
     }
 
-    /// As [`Team::fcollect`](crate::Team::fcollect).
+    /// As [`Team::fcollect`].
     ///
     /// # Safety
-    /// As for [`Team`](crate::Team)'s operations.
+    /// As for [`Team`]'s operations.
     ///
     /// # Errors
-    /// As for [`Team`](crate::Team)'s operations.
+    /// As for [`Team`]'s operations.
     pub unsafe fn fcollect(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe {
             match &self.team {
                 Some(team) => team.fcollect(dest, source, bytes),
-                None => direct::to_all(self, dest, source, bytes, bytes.saturating_mul(self.group.me() as usize)),
+                None => {
+                    let before = bytes.saturating_mul(self.group.me() as usize);
+                    direct::to_all(self.meeting("fcollect", [dest, source])?, dest, source, bytes, before)
+                }
             }
         }
     }
 
-    /// As [`Team::collect`](crate::Team::collect).
+    /// As [`Team::collect`].
     ///
     /// # Safety
-    /// As for [`Team`](crate::Team)'s operations.
+    /// As for [`Team`]'s operations.
     ///
     /// # Errors
-    /// As for [`Team`](crate::Team)'s operations.
+    /// As for [`Team`]'s operations.
     pub unsafe fn collect(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe {
             match &self.team {
                 Some(team) => team.collect(dest, source, bytes),
-                None => direct::to_all(self, dest, source, bytes, self.bytes_before(bytes as u64)? as usize),
+                None => {
+                    let before = self.meeting("collect", [dest, source])?.bytes_before(bytes as u64)?;
+                    direct::to_all(self, dest, source, bytes, before as usize)
+                }
             }
         }
     }
@@ -235,13 +248,13 @@ impl ActiveSet<'_> {
         Ok(before)
     }
 
-    /// As [`Team::alltoall`](crate::Team::alltoall).
+    /// As [`Team::alltoall`].
     ///
     /// # Safety
-    /// As for [`Team`](crate::Team)'s operations.
+    /// As for [`Team`]'s operations.
     ///
     /// # Errors
-    /// As for [`Team`](crate::Team)'s operations.
+    /// As for [`Team`]'s operations.
     pub unsafe fn alltoall(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe {
@@ -249,42 +262,42 @@ impl ActiveSet<'_> {
                 Some(team) => team.alltoall(dest, source, bytes),
                 None => {
                     let shape = Strided { dest_stride: 1, source_stride: 1, size: bytes, count: bytes.min(1) };
-                    direct::all_to_all_strided(self, dest, source, shape)
+                    direct::all_to_all_strided(self.meeting("alltoall", [dest, source])?, dest, source, shape)
                 }
             }
         }
     }
 
-    /// As [`Team::alltoalls`](crate::Team::alltoalls).
+    /// As [`Team::alltoalls`].
     ///
     /// # Safety
-    /// As for [`Team`](crate::Team)'s operations.
+    /// As for [`Team`]'s operations.
     ///
     /// # Errors
-    /// As for [`Team`](crate::Team)'s operations.
+    /// As for [`Team`]'s operations.
     pub unsafe fn alltoalls(&self, dest: *mut u8, source: *const u8, shape: Strided) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe {
             match &self.team {
                 Some(team) => team.alltoalls(dest, source, shape),
-                None => direct::all_to_all_strided(self, dest, source, shape),
+                None => direct::all_to_all_strided(self.meeting("alltoalls", [dest, source])?, dest, source, shape),
             }
         }
     }
 
-    /// As [`Team::reduce`](crate::Team::reduce), but that sources are symmetric whatever their size.
+    /// As [`Team::reduce`], but that sources are symmetric whatever their size.
     ///
     /// # Safety
-    /// As for [`Team`](crate::Team)'s operations.
+    /// As for [`Team`]'s operations.
     ///
     /// # Errors
-    /// As for [`Team`](crate::Team)'s operations.
+    /// As for [`Team`]'s operations.
     pub unsafe fn reduce(&self, dest: *mut u8, source: *const u8, count: usize, reduction: Reduction) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe {
             match &self.team {
                 Some(team) => team.reduce(dest, source, count, reduction),
-                None => direct::reduce(self, dest, source, count, reduction),
+                None => direct::reduce(self.meeting("reduce", [dest, source])?, dest, source, count, reduction),
             }
         }
     }

@@ -1,7 +1,7 @@
 //! `SYMRAIL_CHECK_COLLECTIVES`: before each collective of a team its PEs compare what they call.
 //!
 //! Without it, PEs that make different calls wait for each other, or take one call's data for the other's. It is a setting
-//! for programs under development: each collective takes a round of small messages more.
+//! for programs under development: each collective takes a small reduction more.
 
 use super::reduce;
 use crate::error::{Error, Result};

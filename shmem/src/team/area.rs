@@ -1,7 +1,7 @@
 //! The symmetric memory that teams talk through: one area for each team that a PE can be in at a time.
 //!
 //! Teams of disjoint PEs use the same area number without meeting. Which number a new team gets is agreed by those that make it:
-//! one that is free on all of them. An area is all zero when it is free.
+//! one that is free on all of them. An area's words are all zero when it is free.
 
 use symrail_kernels::meeting::WORDS;
 
@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::meeting::FLAG_BYTES;
 use crate::rma::at;
 use crate::runtime::Runtime;
+use crate::sync::SYNC_BYTES;
 
 /// Teams that a PE can be in at a time.
 pub const MAX_TEAMS: u32 = 64;
@@ -40,10 +41,11 @@ const DEVICE: u64 = HOST_COUNTS + TICKETS * 8;
 const STAMPS: u64 = DEVICE + WORDS * 8;
 
 impl Runtime {
-    /// Bytes of the heap that teams talk through, in a job of so many PEs: what the first [`Runtime::team_world`] takes.
+    /// Bytes of the heap that the runtime takes for itself in a job of so many PEs: for barriers, and what teams talk through.
     #[must_use]
-    pub fn team_bytes(n_pes: u32) -> usize {
-        Areas { base: 0, offset: 0, n_pes, claims: Claims::new() }.bytes()
+    pub fn own_bytes(n_pes: u32) -> usize {
+        let areas = Areas { base: 0, offset: 0, n_pes, claims: Claims::new() };
+        (SYNC_BYTES as usize).next_multiple_of(4096) + areas.bytes()
     }
 }
 
@@ -98,7 +100,7 @@ impl Areas {
     /// Gives an area back that no PE will write to any more.
     pub fn give_back(&self, area: &Area) {
         // SAFETY: the area is in this PE's committed heap, and nobody else uses it now.
-        unsafe { at(self.base, area.offset).write_bytes(0, area.bytes()) };
+        unsafe { at(self.base, area.offset).write_bytes(0, area.words() as usize) };
         self.claims.give_back(area.number);
     }
 }

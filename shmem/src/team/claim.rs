@@ -42,7 +42,8 @@ impl Claims {
     /// pass to it. All have come when it is called first: who waits for others to come must not keep any number from them.
     ///
     /// # Errors
-    /// Those of `common`.
+    /// Those of `common`. Others may have agreed nevertheless: then a team of theirs waits for this PE for ever, or until it is told that
+    /// a peer does not answer.
     pub fn agree(&self, claim: &Claim, mut common: impl FnMut(u64) -> Result<u64>) -> Result<Option<u32>> {
         lock(&self.0).wanted.insert(claim.rank);
         loop {

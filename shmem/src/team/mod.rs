@@ -223,6 +223,8 @@ impl<'rt> Team<'rt> {
 }
 
 fn no_area() -> Error {
-    let reason = format!("a PE is in {MAX_TEAMS} teams already; destroy teams that are not used any more");
+    let reason = format!(
+        "a PE is in {MAX_TEAMS} teams and active sets already, or no room is left that is free on all; destroy teams that are not used any more"
+    );
     Error::System { what: "making a team", reason }
 }

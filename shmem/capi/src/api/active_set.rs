@@ -5,8 +5,8 @@ use std::ffi::{c_int, c_long, c_longlong, c_short, c_void};
 use symrail::collective::{Complex, LongDouble};
 use symrail::{ActiveSet, Group, Reduction};
 
-use super::not_null;
 use super::strided::shape;
+use super::{no_overlap, not_null};
 use crate::fail::{check, fail};
 use crate::job::job;
 
@@ -30,6 +30,11 @@ unsafe fn active_set(function: &str, (start, log_stride, size): Set, words: *mut
     };
     // SAFETY: what C promises: an array of SHMEM_*_SYNC_SIZE words, symmetric, at SHMEM_SYNC_VALUE.
     check(function, unsafe { job.active_sets.set(group, words.cast()) })
+}
+
+/// Whether calls are looked at for mistakes that take time to find.
+fn checks(function: &str) -> bool {
+    job(function).runtime.settings().check_collectives
 }
 
 export! {
@@ -79,7 +84,11 @@ macro_rules! sized {
                 // SAFETY: what C promises.
                 check(NAME, unsafe {
                     let set = active_set(NAME, (start, log_stride, size), sync);
-                    set.fcollect(dest.cast(), source.cast(), count.saturating_mul($bytes))
+                    let bytes = count.saturating_mul($bytes);
+                    if checks(NAME) {
+                        no_overlap(NAME, (dest.cast(), bytes.saturating_mul(size as usize)), (source.cast(), bytes));
+                    }
+                    set.fcollect(dest.cast(), source.cast(), bytes)
                 });
             }
             ["shmem_alltoall" $name]
@@ -90,7 +99,12 @@ macro_rules! sized {
                 // SAFETY: what C promises.
                 check(NAME, unsafe {
                     let set = active_set(NAME, (start, log_stride, size), sync);
-                    set.alltoall(dest.cast(), source.cast(), count.saturating_mul($bytes))
+                    let bytes = count.saturating_mul($bytes);
+                    if checks(NAME) {
+                        let all = bytes.saturating_mul(size as usize);
+                        no_overlap(NAME, (dest.cast(), all), (source.cast(), all));
+                    }
+                    set.alltoall(dest.cast(), source.cast(), bytes)
                 });
             }
             ["shmem_alltoalls" $name]
@@ -118,6 +132,8 @@ macro_rules! reductions {
                 start: c_int, log_stride: c_int, size: c_int, _work: *mut $t, sync: *mut c_long,
             ) {
                 let Ok(count) = usize::try_from(count) else { fail(NAME, &format!("nreduce is {count}")) };
+                let bytes = count.saturating_mul(size_of::<$t>());
+                no_overlap(NAME, (dest.cast(), bytes), (source.cast(), bytes));
                 // SAFETY: what C promises.
                 check(NAME, unsafe {
                     let set = active_set(NAME, (start, log_stride, size), sync);

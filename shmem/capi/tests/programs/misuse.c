@@ -50,6 +50,8 @@ int main(int argc, char **argv)
     MISTAKE(overlap_of_collect) shmem_int_fcollect(SHMEM_TEAM_WORLD, words, words + 8, 8);
     MISTAKE(destroy_world) shmem_team_destroy(SHMEM_TEAM_WORLD);
     MISTAKE(active_set) shmem_int_sum_to_all(words, others, 1, 0, 0, n + 1, words, sync_words);
+    MISTAKE(overlap_of_set) shmem_int_sum_to_all(words + 1, words, 8, 0, 0, n, others, sync_words);
+    MISTAKE(overlap_of_fcollect64) shmem_fcollect64(words, words + 8, 4, 0, 0, n, sync_words);
     MISTAKE(free_middle) shmem_free((char *)shmem_malloc(100) + 8);
     MISTAKE(free_static) shmem_free(words);
     MISTAKE(different_sizes) shmem_malloc((size_t)(me + 1) * 1000);

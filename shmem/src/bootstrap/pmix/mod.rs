@@ -13,6 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use symrail_transport::Pe;
+use symrail_transport::env::Settings;
 
 use super::error::{Error, Result, Step};
 use super::star::MAX_CONTRIBUTION;
@@ -32,7 +33,7 @@ fn key(number: u64, piece: usize) -> CString {
 /// Whether a process manager has left its variables.
 #[must_use]
 pub fn present() -> bool {
-    ["PMIX_RANK", "PMIX_NAMESPACE"].iter().all(|name| std::env::var_os(name).is_some())
+    ["PMIX_RANK", "PMIX_NAMESPACE"].iter().all(|name| Settings::is_set(name))
 }
 
 /// A PE that joined through PMIx. Dropping it says that the PE is done.
