@@ -239,7 +239,7 @@ fn begin_trace(settings: &Settings, me: Pe, wire: Option<&Wire>) -> Option<Trace
         .ok()
 }
 
-/// Registers the first segments with both endpoints; gives the card of the first. Memory that the CPU cannot touch is staged.
+/// Registers the first segments with both endpoints, and keeps what peers are told of them. Memory that the CPU cannot touch is staged.
 fn register(mut opened: Opened, first: &[Segment], staged: Option<&Staged>, settings: &Settings) -> Result<Opened> {
     if let Some(staged) = staged {
         if opened.engine.endpoint().policy().native_amo {

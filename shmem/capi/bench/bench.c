@@ -209,16 +209,25 @@ static void whole(const char *name, Collective collective, size_t bytes)
 
 static void collect(size_t bytes) { shmem_collectmem(SHMEM_TEAM_WORLD, dest, source, bytes); }
 
+struct named {
+    const char *name;
+    Collective collective;
+};
+
+/* All of these with one size after the other. */
+static void each_size(const struct named *each, size_t count)
+{
+    for (size_t bytes = 8; bytes <= 64 << 10; bytes *= bytes < 4096 ? 8 : 4)
+        for (size_t i = 0; i < count; i++) whole(each[i].name, each[i].collective, bytes);
+}
+
 static void collectives(void)
 {
+    const struct named each[] = {
+        {"sum", sum}, {"broadcast", broadcast}, {"fcollect", fcollect}, {"collect", collect}, {"alltoall", all_to_all},
+    };
     whole("barrier_all", barrier, 0);
-    for (size_t bytes = 8; bytes <= 64 << 10; bytes *= bytes < 4096 ? 8 : 4) {
-        whole("sum", sum, bytes);
-        whole("broadcast", broadcast, bytes);
-        whole("fcollect", fcollect, bytes);
-        whole("collect", collect, bytes);
-        whole("alltoall", all_to_all, bytes);
-    }
+    each_size(each, sizeof each / sizeof *each);
 }
 
 static long arrays[2][SHMEM_BARRIER_SYNC_SIZE + SHMEM_REDUCE_SYNC_SIZE + SHMEM_COLLECT_SYNC_SIZE + SHMEM_ALLTOALL_SYNC_SIZE];
@@ -240,14 +249,12 @@ static void set_alltoall(size_t bytes) { shmem_alltoall64(dest, source, bytes / 
 static void sets(void)
 {
     for (size_t i = 0; i < sizeof arrays / sizeof(long); i++) arrays[0][i] = SHMEM_SYNC_VALUE;
+    const struct named each[] = {
+        {"to_all", set_sum}, {"broadcast64", set_broadcast}, {"fcollect64", set_fcollect}, {"collect64", set_collect},
+        {"alltoall64", set_alltoall},
+    };
     whole("barrier", set_barrier, 0);
-    for (size_t bytes = 8; bytes <= 64 << 10; bytes *= bytes < 4096 ? 8 : 4) {
-        whole("to_all", set_sum, bytes);
-        whole("broadcast64", set_broadcast, bytes);
-        whole("fcollect64", set_fcollect, bytes);
-        whole("collect64", set_collect, bytes);
-        whole("alltoall64", set_alltoall, bytes);
-    }
+    each_size(each, sizeof each / sizeof *each);
 }
 
 #else

@@ -6,7 +6,7 @@ use symrail::collective::{Complex, LongDouble};
 use symrail::{ActiveSet, Group, Reduction};
 
 use super::strided::shape;
-use super::{no_overlap, not_null};
+use super::{no_overlap, no_overlap_if_checked, not_null};
 use crate::fail::{check, fail};
 use crate::job::job;
 
@@ -30,11 +30,6 @@ unsafe fn active_set(function: &str, (start, log_stride, size): Set, words: *mut
     };
     // SAFETY: what C promises: an array of SHMEM_*_SYNC_SIZE words, symmetric, at SHMEM_SYNC_VALUE.
     check(function, unsafe { job.active_sets.set(group, words.cast()) })
-}
-
-/// Whether calls are looked at for mistakes that take time to find.
-fn checks(function: &str) -> bool {
-    job(function).runtime.settings().check_collectives
 }
 
 export! {
@@ -85,9 +80,8 @@ macro_rules! sized {
                 check(NAME, unsafe {
                     let set = active_set(NAME, (start, log_stride, size), sync);
                     let bytes = count.saturating_mul($bytes);
-                    if checks(NAME) {
-                        no_overlap(NAME, (dest.cast(), bytes.saturating_mul(size as usize)), (source.cast(), bytes));
-                    }
+                    let all = bytes.saturating_mul(size as usize);
+                    no_overlap_if_checked(NAME, (dest.cast(), all), (source.cast(), bytes));
                     set.fcollect(dest.cast(), source.cast(), bytes)
                 });
             }
@@ -100,10 +94,8 @@ macro_rules! sized {
                 check(NAME, unsafe {
                     let set = active_set(NAME, (start, log_stride, size), sync);
                     let bytes = count.saturating_mul($bytes);
-                    if checks(NAME) {
-                        let all = bytes.saturating_mul(size as usize);
-                        no_overlap(NAME, (dest.cast(), all), (source.cast(), all));
-                    }
+                    let all = bytes.saturating_mul(size as usize);
+                    no_overlap_if_checked(NAME, (dest.cast(), all), (source.cast(), all));
                     set.alltoall(dest.cast(), source.cast(), bytes)
                 });
             }

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_long, c_longlong, c_schar, c_short, c_uchar, c_u
 use symrail::collective::LongDouble;
 
 use super::strided::shape;
-use super::{no_overlap, not_null};
+use super::{no_overlap, no_overlap_if_checked, not_null};
 use crate::fail::{check, fail};
 use crate::handle::{TeamHandle, team};
 
@@ -35,9 +35,8 @@ unsafe fn fcollect(function: &str, handle: TeamHandle, dest: *mut u8, source: *c
     let team = team(function, handle);
     not_null(function, "source", source, bytes);
     not_null(function, "dest", dest, bytes);
-    if team.runtime().settings().check_collectives {
-        no_overlap(function, (dest, bytes.saturating_mul(team.group().size() as usize)), (source, bytes));
-    }
+    let all = bytes.saturating_mul(team.group().size() as usize);
+    no_overlap_if_checked(function, (dest, all), (source, bytes));
     // SAFETY: what C promises.
     check(function, unsafe { team.fcollect(dest, source, bytes) });
     0
@@ -56,10 +55,8 @@ unsafe fn alltoall(function: &str, handle: TeamHandle, dest: *mut u8, source: *c
     let team = team(function, handle);
     not_null(function, "source", source, bytes);
     not_null(function, "dest", dest, bytes);
-    if team.runtime().settings().check_collectives {
-        let all = bytes.saturating_mul(team.group().size() as usize);
-        no_overlap(function, (dest, all), (source, all));
-    }
+    let all = bytes.saturating_mul(team.group().size() as usize);
+    no_overlap_if_checked(function, (dest, all), (source, all));
     // SAFETY: what C promises.
     check(function, unsafe { team.alltoall(dest, source, bytes) });
     0

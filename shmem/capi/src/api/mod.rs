@@ -22,6 +22,7 @@ use std::ffi::c_int;
 use symrail::{Cmp, SignalOp};
 
 use crate::fail::fail;
+use crate::job::job;
 
 /// `SHMEM_CMP_*`
 fn comparison(function: &str, cmp: c_int) -> Cmp {
@@ -65,5 +66,12 @@ fn no_overlap(function: &str, (dest, dest_bytes): (*const u8, usize), (source, s
             function,
             &format!("dest ({dest_bytes} bytes at {dest:p}) and source ({source_bytes} bytes at {source:p}) overlap"),
         );
+    }
+}
+
+/// The same where calls are looked at for mistakes that nothing else depends on (`SYMRAIL_CHECK_COLLECTIVES`).
+fn no_overlap_if_checked(function: &str, dest: (*const u8, usize), source: (*const u8, usize)) {
+    if job(function).runtime.settings().check_collectives {
+        no_overlap(function, dest, source);
     }
 }
