@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use symrail_cuda::Gpu;
 use symrail_transport::device::Export;
 
 /// What is handed to rails, and has to live until they have registered it.
@@ -14,6 +15,14 @@ pub enum Exported {
 }
 
 impl Exported {
+    /// A GPU's memory: a dmabuf, or its address alone where driver or GPU do not make one.
+    ///
+    /// # Errors
+    /// As for [`Gpu::dmabuf`].
+    pub fn of_gpu(gpu: &Gpu, at: u64, bytes: u64) -> symrail_cuda::Result<Self> {
+        Ok(Exported::Gpu(gpu.ordinal(), gpu.dmabuf(at, bytes)?))
+    }
+
     /// As rails take it.
     #[must_use]
     pub fn as_export(&self) -> Export<'_> {

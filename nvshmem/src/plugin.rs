@@ -89,7 +89,7 @@ impl Plugin {
     /// Memory of the GPU in a form that NICs may find it by, if there is one and the settings let them.
     pub fn export(&self, at: u64, bytes: u64) -> Result<Option<Exported>, Failure> {
         let Some(gpu) = self.gpu.get().filter(|_| self.settings.gpudirect != GpuDirect::Off) else { return Ok(None) };
-        match gpu.export(at, bytes) {
+        match Exported::of_gpu(gpu, at, bytes) {
             Err(error) if self.settings.gpudirect == GpuDirect::Auto => {
                 tracing::info!(%error, bytes, "all that concerns this memory is staged");
                 Ok(None)

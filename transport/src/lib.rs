@@ -21,20 +21,17 @@
 //! | [`segment`] | cutting an operation into work requests |
 //! | [`region`] | where symmetric memory lies, and everybody's keys to it |
 //! | [`wire`] | messages between endpoints and target agents |
-//! | [`amo`] | atomic operations, and how a CPU applies one |
 //! | [`env`](mod@env) | the environment, in one typed table |
-//! | [`error`], [`pe`] | what can go wrong; numbers of PEs |
+//!
+//! PEs, errors and atomic operations are `symrail-core`'s, and named here as they are there.
 
-pub mod amo;
 pub mod backend;
 mod bounce;
 pub mod device;
 pub mod endpoint;
 pub mod env;
-pub mod error;
 pub mod mock;
 pub mod ofi;
-pub mod pe;
 pub mod rail;
 pub mod region;
 pub mod segment;
@@ -43,5 +40,4 @@ pub mod topology;
 pub mod verbs;
 pub mod wire;
 
-pub use error::{Error, Fault, Operation, Result};
-pub use pe::Pe;
+pub use symrail_core::{Error, Fault, Operation, Pe, Result, amo, error, pe};

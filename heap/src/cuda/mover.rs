@@ -8,13 +8,13 @@ use std::collections::VecDeque;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-use cudarc::driver::sys::{self, CUevent, CUresult, CUstream};
+use symrail_cuda::sys::{self, CUevent, CUresult, CUstream};
 
-use super::driver::Gpu;
-use super::error::{Result, cuda};
-use super::pinned::PinnedBuffer;
-use super::rdma::NicWrites;
 use crate::mover::{Between, Copy, Moved, Mover};
+use symrail_cuda::Gpu;
+use symrail_cuda::NicWrites;
+use symrail_cuda::PinnedBuffer;
+use symrail_cuda::error::{Result, cuda};
 
 /// One stream, and what is under way on it.
 struct Lane {
@@ -197,7 +197,7 @@ impl Mover for CudaMover {
                 if answer == CUresult::CUDA_ERROR_NOT_READY {
                     break;
                 }
-                let result = super::error::check(self.gpu.ordinal(), "cuEventQuery", answer);
+                let result = symrail_cuda::error::check(self.gpu.ordinal(), "cuEventQuery", answer);
                 lane.under_way.pop_front();
                 self.events.push(event);
                 ended(Moved { ticket, result: result.map_err(|error| error.to_string()) });

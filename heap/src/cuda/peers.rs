@@ -4,13 +4,13 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cudarc::driver::sys::{self, CUdeviceptr};
+use symrail_cuda::sys::{self, CUdeviceptr};
 
-use super::driver::Gpu;
-use super::error::{CudaError, Result, cuda};
 use super::share::{Exchange, NAME_LEN};
 use super::vmm::{DeviceHeap, DeviceSegment, HandleKind, Range};
 use crate::host::HostIdentity;
+use symrail_cuda::Gpu;
+use symrail_cuda::error::{CudaError, Result, cuda};
 
 /// Bytes of a card.
 pub const CARD_LEN: usize = 192;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg, sockopt};
 
-use super::error::{CudaError, Result};
+use symrail_cuda::error::{CudaError, Result};
 
 /// Bytes of a socket's name.
 pub const NAME_LEN: usize = 32;

@@ -5,14 +5,14 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use cudarc::driver::sys::{
+use symrail_cuda::sys::{
     self, CUdevice_attribute, CUdeviceptr, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp,
     CUmemGenericAllocationHandle,
 };
 
-use super::driver::Gpu;
-use super::error::{CudaError, Result, cuda, failed};
 use crate::export::Exported;
+use symrail_cuda::Gpu;
+use symrail_cuda::error::{CudaError, Result, cuda, failed};
 
 /// Counts segments.
 static GENERATION: AtomicU32 = AtomicU32::new(1);
@@ -108,7 +108,8 @@ impl DeviceHeap {
         let id = self.segments.len() as u32;
         let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
         self.segments.push(DeviceSegment { id, offset: self.committed, bytes, kind, generation, memory });
-        gpu.fill(self.range.base + self.committed, 0, bytes as usize)?;
+        // SAFETY: the segment that was mapped above.
+        unsafe { gpu.fill(self.range.base + self.committed, 0, bytes as usize) }?;
         self.committed += bytes;
         tracing::debug!(gpu = gpu.ordinal(), segment = id, bytes, ?kind, "device heap grew");
         Ok(self.segments.last())
@@ -117,9 +118,9 @@ impl DeviceHeap {
     /// All that has memory behind it, for NICs.
     ///
     /// # Errors
-    /// As for [`Gpu::export`].
+    /// As for [`Gpu::dmabuf`].
     pub fn export(&self) -> Result<Exported> {
-        self.range.gpu.export(self.range.base, self.committed)
+        Exported::of_gpu(&self.range.gpu, self.range.base, self.committed)
     }
 
     /// The GPU that it is in.

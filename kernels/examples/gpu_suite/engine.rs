@@ -36,7 +36,8 @@ pub fn run(job: &Job<'_>, spinning: bool) -> Result<bool, Failure> {
         }
         job.stream.launch(&copies, shape, &[job.area, job.area + AT, report.at(), sizes])
     };
-    let checked = checked.and_then(|()| job.stream.wait(job.patience)).and_then(|()| job.state().check());
+    let checked = checked.and_then(|()| job.stream.wait(job.patience));
+    let checked = checked.map_err(symrail_kernels::cuda::Error::from).and_then(|()| job.state().check());
     let spins = !aside.is_idle()?;
     stop.set_word(0, 1);
     aside.wait(LONGEST_SPIN)?;

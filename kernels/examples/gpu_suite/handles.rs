@@ -81,11 +81,13 @@ fn check_at(job: &Job<'_>, heap: &DeviceHeap, peers: &DevicePeers, offset: u64, 
         println!("FAILED on PE {me}: its neighbour's memory is not mapped: {:?}", peers.why(((me + 1) % n) as u32));
         return Ok(false);
     }
-    job.gpu.write(right + offset, &(round * 1000 + me).to_le_bytes())?;
+    // SAFETY: inside of the segments that were mapped above.
+    unsafe { job.gpu.write(right + offset, &(round * 1000 + me).to_le_bytes()) }?;
     job.gpu.synchronize()?;
     job.runtime.barrier_all()?;
     let mut word = [0; 8];
-    job.gpu.read(heap.base() + offset, &mut word)?;
+    // SAFETY: inside of the segments that were mapped above.
+    unsafe { job.gpu.read(heap.base() + offset, &mut word) }?;
     job.runtime.barrier_all()?;
     let (found, expected) = (u64::from_le_bytes(word), round * 1000 + (me + n - 1) % n);
     if found != expected {

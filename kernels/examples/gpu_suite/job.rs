@@ -81,7 +81,8 @@ fn with(runtime: &Runtime, options: &Options) -> Result<(), Failure> {
     device.attach(&verify)?;
     device.attach(&bench)?;
     let area = device.address(block);
-    gpu.fill(area, 0, 16 << 20)?;
+    // SAFETY: inside of the area under test, which lives as long as the job.
+    unsafe { gpu.fill(area, 0, 16 << 20) }?;
     let on_stream = OnStream::new(&gpu, &nvrtc, device.state())?;
     let stream = Stream::new(&gpu)?;
     let world = runtime.team_world()?;
@@ -102,7 +103,8 @@ fn with(runtime: &Runtime, options: &Options) -> Result<(), Failure> {
     ));
     if options.verify {
         for round in 1..=options.rounds {
-            job.gpu.fill(area, 0, 16 << 20)?;
+            // SAFETY: inside of the area under test, which lives as long as the job.
+            unsafe { job.gpu.fill(area, 0, 16 << 20) }?;
             runtime.barrier_all()?;
             let good = verify::run(&job)? & engine::run(&job, options.spin)? & on_stream::run(&job)?;
             if !good {

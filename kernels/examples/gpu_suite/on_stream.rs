@@ -24,7 +24,8 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
         job.stream.wait(job.patience)?;
         job.state().check()?;
         let mut bytes = vec![0; BYTES];
-        job.gpu.read(dest, &mut bytes)?;
+        // SAFETY: inside of the area under test, which lives as long as the job.
+        unsafe { job.gpu.read(dest, &mut bytes) }?;
         let expected = pattern(left, round);
         if let Some(first) = (0..BYTES).find(|&at| bytes[at] != expected[at]) {
             let count = (0..BYTES).filter(|&at| bytes[at] != expected[at]).count();
@@ -34,11 +35,13 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
         // The next round's bytes must not come before these were looked at.
         Ok(job.runtime.barrier_all()?)
     };
-    job.gpu.fill(signal, 0, 64)?;
+    // SAFETY: inside of the area under test, which lives as long as the job.
+    unsafe { job.gpu.fill(signal, 0, 64) }?;
     job.runtime.barrier_all()?;
     let by = [Copies::Auto, Copies::Kernel, Copies::Engine].map(|copies| job.on_stream.clone().with_copies(copies));
     for (round, ops) in (1..=ROUNDS).zip(by.iter().cycle()) {
-        job.gpu.write(source, &pattern(me, round))?;
+        // SAFETY: inside of the area under test, which lives as long as the job.
+        unsafe { job.gpu.write(source, &pattern(me, round)) }?;
         // SAFETY: the heap's own memory, which stays.
         unsafe {
             ops.put(&job.stream, dest, source, BYTES as u64, right)?;
@@ -62,7 +65,8 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
         ops.barrier(&job.stream)
     })?;
     for round in 100..103 {
-        job.gpu.write(source, &pattern(me, round))?;
+        // SAFETY: inside of the area under test, which lives as long as the job.
+        unsafe { job.gpu.write(source, &pattern(me, round)) }?;
         // SAFETY: as above.
         unsafe { job.stream.replay(&graph) }?;
         arrived(round)?;

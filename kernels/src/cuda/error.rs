@@ -1,6 +1,6 @@
 //! What can go wrong with device programs.
 
-use symrail_heap::cuda::CudaError;
+use symrail_cuda::CudaError;
 
 /// Why a program was not compiled, a kernel not launched, or what a kernel has reported.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -9,31 +9,11 @@ pub enum Error {
     /// The driver, or memory.
     #[error(transparent)]
     Cuda(#[from] CudaError),
-    /// There is no NVRTC.
-    #[error("no NVRTC library: {looked}; install it, or name its folder in LD_LIBRARY_PATH")]
-    NoNvrtc {
-        /// Where it was looked for.
-        looked: String,
-    },
-    /// NVRTC does not accept a program.
-    #[error("{name} does not compile for {arch}:\n{log}")]
-    Compile {
-        /// The program.
-        name: String,
-        /// The target.
-        arch: String,
-        /// NVRTC's messages.
-        log: String,
-    },
-    /// A module lacks something.
-    #[error(
-        "the module has no {what} {name:?}: include symrail_device.cuh, and declare kernels extern \"C\" __global__"
-    )]
-    NotInModule {
-        /// A kernel or a symbol.
-        what: &'static str,
-        /// Its name.
-        name: String,
+    /// A module has no device state.
+    #[error("the module has no constant {name:?}: include symrail_device.cuh")]
+    NoState {
+        /// The constant that is missing.
+        name: &'static str,
     },
     /// The parts of a state contradict one another.
     #[error("a device cannot have {0}")]

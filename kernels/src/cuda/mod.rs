@@ -1,9 +1,9 @@
-//! GPUs as devices: compiling programs, telling kernels about their PE, launching them.
+//! GPUs as devices: programs that use the device API, and what kernels know of their PE. Programs are loaded and launched by
+//! `symrail-cuda`, which is named here as it is there.
 //!
 //! | file | concept |
 //! |---|---|
-//! | [`compile`] | CUDA C++ with the device API, compiled at run time by NVRTC |
-//! | [`module`] | loaded programs, kernels, launches, streams |
+//! | [`compile`] | the device API's headers, and programs that use them |
 //! | [`on_stream`] | puts, signals, waits, quiet and barrier in the order of a stream |
 //! | [`state`] | what a kernel knows of its PE (`include/symrail/state.cuh`), and what it has to say afterwards |
 //! | [`heap`] | a symmetric heap as a GPU sees it |
@@ -18,16 +18,17 @@
 pub mod compile;
 pub mod error;
 pub mod heap;
-pub mod module;
 pub mod on_stream;
 pub mod state;
 pub mod team;
 
-pub use compile::{Compiled, Program};
+pub use compile::Program;
 pub use error::{Error, Result};
 pub use heap::{HeapView, Reach};
-pub use module::{Graph, Kernel, Module, Shape, Stream};
 pub use on_stream::{Copies, OnStream};
 pub use state::{DeviceParts, DeviceState};
-pub use symrail_heap::cuda::{DeviceBuffer, DeviceHeap, DevicePeers, Gpu, PinnedBuffer, Registration};
+pub use symrail_cuda::{
+    Compiled, CudaError, DeviceBuffer, Gpu, Graph, Kernel, Module, PinnedBuffer, Registration, Shape, Stream,
+};
+pub use symrail_heap::cuda::{DeviceHeap, DevicePeers};
 pub use team::DeviceTeam;

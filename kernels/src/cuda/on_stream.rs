@@ -6,14 +6,13 @@
 
 use std::sync::Arc;
 
-use cudarc::driver::sys::{self, CUdeviceptr};
-use symrail_heap::cuda::Gpu;
-use symrail_heap::cuda::error::check;
+use symrail_cuda::error::check;
+use symrail_cuda::sys::{self, CUdeviceptr};
+use symrail_cuda::{Gpu, Kernel, Module, Shape, Stream};
 
 use super::compile::{Nvrtc, Program};
 use super::error::Result;
 use super::heap::Reach;
-use super::module::{Kernel, Module, Shape, Stream};
 use super::state::DeviceState;
 
 /// Threads of a block that copies.
@@ -113,7 +112,7 @@ impl OnStream {
         // What the proxy has to do is one request.
         let blocks = reached.map_or(1, |_| bytes.div_ceil(BLOCK_BYTES).clamp(1, MOST_BLOCKS)) as u32;
         // SAFETY: the kernel's arguments; the caller's promise.
-        unsafe { stream.launch(&self.put, Shape { blocks, threads: COPYING }, &[dest, source, bytes, pe.into()]) }
+        Ok(unsafe { stream.launch(&self.put, Shape { blocks, threads: COPYING }, &[dest, source, bytes, pe.into()]) }?)
     }
 
     /// Updates a signal word on `pe`, behind everything that this PE has put there before.
@@ -122,7 +121,7 @@ impl OnStream {
     /// As for [`OnStream::put`].
     pub fn signal(&self, stream: &Stream, signal: u64, value: u64, op: SignalOp, pe: u32) -> Result<()> {
         // SAFETY: the kernel's arguments; it checks the address.
-        unsafe { stream.launch(&self.signal, ASKING, &[signal, value, op as u64, pe.into()]) }
+        Ok(unsafe { stream.launch(&self.signal, ASKING, &[signal, value, op as u64, pe.into()]) }?)
     }
 
     /// Lets the stream wait for a 64-bit word of this PE's memory.
@@ -150,7 +149,7 @@ impl OnStream {
     /// As for [`OnStream::put`].
     pub fn quiet(&self, stream: &Stream) -> Result<()> {
         // SAFETY: a kernel without arguments.
-        unsafe { stream.launch(&self.quiet, ASKING, &[]) }
+        Ok(unsafe { stream.launch(&self.quiet, ASKING, &[]) }?)
     }
 
     /// A quiet, and then the stream waits for all PEs to have come here. Collective.
@@ -159,6 +158,6 @@ impl OnStream {
     /// As for [`OnStream::put`].
     pub fn barrier(&self, stream: &Stream) -> Result<()> {
         // SAFETY: a kernel without arguments.
-        unsafe { stream.launch(&self.barrier, BARRIER, &[]) }
+        Ok(unsafe { stream.launch(&self.barrier, BARRIER, &[]) }?)
     }
 }

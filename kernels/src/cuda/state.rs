@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use symrail_heap::cuda::{DeviceBuffer, Gpu, PinnedBuffer, Registration};
+use symrail_cuda::{DeviceBuffer, Gpu, Module, PinnedBuffer, Registration};
 use symrail_heap::mailbox::{EPOCH_SHIFT, POSITION};
 use symrail_proxy::channel::Producer;
 
 use super::error::{Error, Result};
 use super::heap::{HeapView, Reach};
-use super::module::Module;
 use super::team::meeting;
 use crate::meeting::Step;
 
+/// The constant that `state.cuh` declares.
+const STATE_SYMBOL: &str = "symrail_state";
 /// As `SYMRAIL_STATE_VERSION`, and the sizes that follow from it.
 const VERSION: u32 = 2;
 const MAX_HEAPS: usize = 2;
@@ -130,7 +131,7 @@ impl DeviceState {
         // Readers go on counting where those of an earlier device stopped, well beyond any epoch that those may have had.
         let position = parts.mailbox.as_ref().map_or(0, |mailbox| (mailbox.word(0) + (16 << EPOCH_SHIFT)) & POSITION);
         let mail_word = gpu.alloc(8)?;
-        gpu.write(mail_word.at(), &position.to_le_bytes())?;
+        mail_word.write(0, &position.to_le_bytes())?;
         let none = RawHeap { base: 0, bytes: 0, offset: 0, flags: 0, peers: 0, near_peers: [0; NEAR_PES] };
         let mut raw = RawState {
             version: VERSION,
@@ -153,7 +154,7 @@ impl DeviceState {
         for (heap, view) in raw.heaps.iter_mut().zip(&parts.heaps) {
             let table: Vec<u8> = view.peers.iter().flat_map(|base| base.to_le_bytes()).collect();
             let peers = gpu.alloc(table.len())?;
-            gpu.write(peers.at(), &table)?;
+            peers.write(0, &table)?;
             let flags = if view.atomics { HEAP_ATOMICS } else { 0 };
             let RawHeap { near_peers, .. } = heap;
             near_peers.iter_mut().zip(&view.peers).for_each(|(near, base)| *near = *base);
@@ -241,13 +242,14 @@ impl DeviceState {
 }
 
 fn attach(module: &Module, raw: &RawState) -> Result<()> {
-    let (at, bytes) = module.state()?;
+    let (at, bytes) = module.global(STATE_SYMBOL)?.ok_or(Error::NoState { name: STATE_SYMBOL })?;
     if bytes != STATE_BYTES {
         return Err(Error::Parts(format!("a state of {bytes} bytes in a program, and of {STATE_BYTES} here")));
     }
     // SAFETY: a plain struct of numbers without padding, as its size in CUDA tells.
     let raw = unsafe { std::slice::from_raw_parts((&raw const *raw).cast::<u8>(), STATE_BYTES) };
-    Ok(module.gpu().write(at, raw)?)
+    // SAFETY: the constant of the module, which has this size.
+    Ok(unsafe { module.gpu().write(at, raw) }?)
 }
 
 fn examine(parts: &DeviceParts) -> Result<()> {

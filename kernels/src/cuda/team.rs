@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use symrail_heap::cuda::{DeviceBuffer, Gpu};
+use symrail_cuda::{DeviceBuffer, Gpu};
 
 use super::error::{Error, Result};
 use crate::meeting::{SET, Step};
@@ -17,7 +17,7 @@ pub(super) const STEPS: usize = 128;
 pub(super) fn meeting(gpu: &Arc<Gpu>, steps: &[Step]) -> Result<DeviceBuffer> {
     let table = table(steps)?;
     let memory = gpu.alloc(STEPS + table.len())?;
-    gpu.write(memory.at() + STEPS as u64, &table)?;
+    memory.write(STEPS, &table)?;
     Ok(memory)
 }
 
@@ -60,7 +60,7 @@ impl DeviceTeam {
         let places = [words, meeting.at()].map(u64::to_le_bytes).concat();
         let bytes = [numbers, places].concat();
         let memory = gpu.alloc(bytes.len())?;
-        gpu.write(memory.at(), &bytes)?;
+        memory.write(0, &bytes)?;
         Ok(DeviceTeam { memory, _meeting: meeting })
     }
 

@@ -41,6 +41,12 @@ impl From<symrail_kernels::cuda::Error> for Error {
     }
 }
 
+impl From<symrail_kernels::cuda::CudaError> for Error {
+    fn from(error: symrail_kernels::cuda::CudaError) -> Error {
+        Error::Gpu(error.to_string())
+    }
+}
+
 impl<'h, 'r> Cuda<'h, 'r> {
     /// Opens this PE's GPU and compiles the kernels. Collective.
     pub fn new(runtime: &'r Runtime, host: &'h mut Host<'r>) -> Result<Cuda<'h, 'r>> {
@@ -51,7 +57,7 @@ impl<'h, 'r> Cuda<'h, 'r> {
         let module = Module::load(&gpu, &compiled)?;
         device.attach(&module)?;
         let stream = Stream::new(&gpu)?;
-        let out = gpu.alloc(64).map_err(symrail_kernels::cuda::Error::from)?;
+        let out = gpu.alloc(64)?;
         let patience = Duration::from_secs(runtime.settings().timeout_s) * PATIENCE;
         Ok(Cuda { host, device, gpu, stream, module, out, patience })
     }
@@ -132,14 +138,13 @@ impl Carrier for Cuda<'_, '_> {
             self.out.at(),
         ];
         let start = [u64::MAX.to_le_bytes(), [0; 8], [0; 8], [0; 8]].concat();
-        let system = symrail_kernels::cuda::Error::from;
-        self.gpu.write(self.out.at(), &start).map_err(system)?;
+        self.out.write(0, &start)?;
         // SAFETY: the arguments of all kernels of `cu/perf.cu`; what they point to lives as long as `self`, which waits here.
         unsafe { self.stream.launch(&self.kernel(name)?, shape, &arguments) }?;
         self.stream.wait(self.patience)?;
         self.device.state().check()?;
         let mut told = [0; 24];
-        self.gpu.read(self.out.at(), &mut told).map_err(system)?;
+        self.out.read(0, &mut told)?;
         let [start, end, wrong] = [0, 8, 16].map(|at| {
             let mut word = [0; 8];
             word.copy_from_slice(&told[at..at + 8]);

@@ -198,7 +198,8 @@ impl GpuDevice<'_> {
     pub fn team(&self, team: &Team<'_>) -> Result<DeviceTeam> {
         let words = self.address(self.barrier) + (BARRIER_BYTES * (1 + team.area.slot() as usize)) as u64;
         // An earlier team may have left numbers there; nobody writes before all have come out of the call below.
-        self.gpu.fill(words, 0, BARRIER_BYTES)?;
+        // SAFETY: the team's words of the block that this device has for barriers.
+        unsafe { self.gpu.fill(words, 0, BARRIER_BYTES) }?;
         let group = team.group();
         let stride = i64::from(group.pe(1.min(group.size() - 1))) - i64::from(group.pe(0));
         let place = (group.pe(0), stride as i32);

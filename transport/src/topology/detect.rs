@@ -9,8 +9,9 @@ use hwlocality::object::attributes::ObjectAttributes;
 use hwlocality::object::types::ObjectType;
 use hwlocality::topology::builder::{TopologyBuilder, TypeFilter};
 
-use super::place::{CpuSet, Device, Domain, DomainKind, Machine, PciAddress, Place};
+use super::place::{CpuSet, Device, Domain, DomainKind, Machine, Place};
 use crate::error::{Error, Result};
+use symrail_core::PciAddress;
 
 /// What hwloc could ask besides the kernel. It is left out: these start GPU drivers or talk to a display server, which
 /// costs seconds and makes a later fork unsafe, and what they know we take from PCI.

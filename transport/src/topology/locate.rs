@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use super::place::{Machine, PciAddress, Place};
+use symrail_core::PciAddress;
+
+use super::place::{Machine, Place};
 
 /// A NIC and where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]

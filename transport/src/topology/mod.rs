@@ -21,5 +21,6 @@ pub mod proxy_core;
 pub use affinity::{Near, Ranked, order, rails_of, spread};
 pub use locate::NicLocation;
 pub use mapping::NicPeMapping;
-pub use place::{CpuSet, Distance, Machine, PciAddress, Place, allowed_cpus};
+pub use place::{CpuSet, Distance, Machine, Place, allowed_cpus};
 pub use proxy_core::{ProxySeat, proxy_core};
+pub use symrail_core::PciAddress;

@@ -1,124 +1,15 @@
-//! Loaded programs, their kernels, and launches.
+//! Launches in order, and graphs of them.
 
-use std::ffi::{CString, c_uint, c_void};
+use std::ffi::{c_uint, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cudarc::driver::sys::{self, CUdeviceptr, CUevent, CUfunction, CUmodule, CUresult, CUstream};
-use symrail_heap::cuda::Gpu;
-use symrail_heap::cuda::error::{check, failed};
+use cudarc::driver::sys::{self, CUevent, CUresult, CUstream};
 
-use super::compile::Compiled;
-use super::error::{Error, Result};
-
-/// The constant that `state.cuh` declares.
-const STATE_SYMBOL: &str = "symrail_state";
-
-/// A loaded program.
-#[derive(Debug)]
-pub struct Module {
-    gpu: Arc<Gpu>,
-    raw: CUmodule,
-}
-
-// SAFETY: modules belong to a context, which any thread may use.
-unsafe impl Send for Module {}
-// SAFETY: as above.
-unsafe impl Sync for Module {}
-
-impl Module {
-    /// Loads a compiled program: its machine code, or its PTX where that does not fit the GPU.
-    ///
-    /// # Errors
-    /// What the driver says.
-    pub fn load(gpu: &Arc<Gpu>, program: &Compiled) -> Result<Arc<Self>> {
-        gpu.bind()?;
-        let mut raw = null_mut();
-        // SAFETY: a whole cubin or a terminated PTX text, as NVRTC gave it.
-        let load = |image: &[u8], raw: &mut CUmodule| unsafe { sys::cuModuleLoadData(raw, image.as_ptr().cast()) };
-        let mut answer = load(&program.cubin, &mut raw);
-        if answer == CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU {
-            answer = load(&program.ptx, &mut raw);
-        }
-        check(gpu.ordinal(), "cuModuleLoadData", answer)?;
-        Ok(Arc::new(Self { gpu: Arc::clone(gpu), raw }))
-    }
-
-    /// One of its kernels, loaded into the GPU now: a kernel that is loaded at its first launch can deadlock with one
-    /// that waits for it.
-    ///
-    /// # Errors
-    /// There is none of this name.
-    pub fn kernel(self: &Arc<Self>, name: &str) -> Result<Kernel> {
-        self.gpu.bind()?;
-        let missing = || Error::NotInModule { what: "kernel", name: name.into() };
-        let text = CString::new(name).map_err(|_| missing())?;
-        let (mut raw, mut registers) = (null_mut(), 0);
-        // SAFETY: a loaded module, a terminated string, and places for the answers. Asking for an attribute loads it.
-        unsafe {
-            if sys::cuModuleGetFunction(&raw mut raw, self.raw, text.as_ptr()) != CUresult::CUDA_SUCCESS {
-                return Err(missing());
-            }
-            let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_NUM_REGS;
-            check(
-                self.gpu.ordinal(),
-                "cuFuncGetAttribute",
-                sys::cuFuncGetAttribute(&raw mut registers, attribute, raw),
-            )?;
-        }
-        Ok(Kernel { _module: Arc::clone(self), raw, registers })
-    }
-
-    /// Where the program's device state is, and its size.
-    ///
-    /// # Errors
-    /// The program does not include the device API.
-    pub fn state(&self) -> Result<(CUdeviceptr, usize)> {
-        self.gpu.bind()?;
-        let (mut at, mut bytes) = (0, 0);
-        let missing = || Error::NotInModule { what: "constant", name: STATE_SYMBOL.into() };
-        let name = CString::new(STATE_SYMBOL).map_err(|_| missing())?;
-        // SAFETY: a loaded module, a terminated string, and places for the answers.
-        let answer = unsafe { sys::cuModuleGetGlobal_v2(&raw mut at, &raw mut bytes, self.raw, name.as_ptr()) };
-        if answer == CUresult::CUDA_SUCCESS { Ok((at, bytes)) } else { Err(missing()) }
-    }
-
-    /// The GPU that it is loaded into.
-    #[must_use]
-    pub fn gpu(&self) -> &Arc<Gpu> {
-        &self.gpu
-    }
-}
-
-impl Drop for Module {
-    fn drop(&mut self) {
-        if self.gpu.bind().is_ok() {
-            // SAFETY: loaded by `load`; kernels hold the module.
-            let _ = unsafe { sys::cuModuleUnload(self.raw) };
-        }
-    }
-}
-
-/// A kernel of a module.
-#[derive(Debug, Clone)]
-pub struct Kernel {
-    // Loaded as long as there is a kernel of it.
-    _module: Arc<Module>,
-    raw: CUfunction,
-    registers: i32,
-}
-
-// SAFETY: as for `Module`.
-unsafe impl Send for Kernel {}
-
-impl Kernel {
-    /// Registers of a thread.
-    #[must_use]
-    pub fn registers(&self) -> i32 {
-        self.registers
-    }
-}
+use crate::driver::Gpu;
+use crate::error::{CudaError, Result, check, failed};
+use crate::module::Kernel;
 
 /// The shape of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,16 +86,20 @@ impl Stream {
         if answer == CUresult::CUDA_SUCCESS {
             return Ok(());
         }
-        let detail =
-            format!(": {} blocks of {} threads with {} registers each", shape.blocks, shape.threads, kernel.registers);
-        Err(failed(self.gpu.ordinal(), "cuLaunchKernel", answer, detail).into())
+        let detail = format!(
+            ": {} blocks of {} threads with {} registers each",
+            shape.blocks,
+            shape.threads,
+            kernel.registers()
+        );
+        Err(failed(self.gpu.ordinal(), "cuLaunchKernel", answer, detail))
     }
 
     /// Captures what `work` puts on this stream as a graph, instead of doing it.
     ///
     /// # Errors
     /// What `work` or the driver says.
-    pub fn capture(&self, work: impl FnOnce() -> Result<()>) -> Result<Graph> {
+    pub fn capture<E: From<CudaError>>(&self, work: impl FnOnce() -> Result<(), E>) -> Result<Graph, E> {
         self.gpu.bind()?;
         let gpu = self.gpu.ordinal();
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
@@ -236,7 +131,7 @@ impl Stream {
     pub unsafe fn replay(&self, graph: &Graph) -> Result<()> {
         self.gpu.bind()?;
         // SAFETY: the caller's promise.
-        Ok(check(self.gpu.ordinal(), "cuGraphLaunch", unsafe { sys::cuGraphLaunch(graph.raw, self.raw) })?)
+        check(self.gpu.ordinal(), "cuGraphLaunch", unsafe { sys::cuGraphLaunch(graph.raw, self.raw) })
     }
 
     /// Marks the start (0) or end (1) of what is timed.
@@ -247,7 +142,7 @@ impl Stream {
         self.gpu.bind()?;
         // SAFETY: an event and a stream of `self`.
         let answer = unsafe { sys::cuEventRecord(self.marks[which % 2], self.raw) };
-        Ok(check(self.gpu.ordinal(), "cuEventRecord", answer)?)
+        check(self.gpu.ordinal(), "cuEventRecord", answer)
     }
 
     /// The time between the marks, in nanoseconds, once [`wait`](Self::wait) has returned.
@@ -271,7 +166,7 @@ impl Stream {
         // SAFETY: a stream of `self`.
         match unsafe { sys::cuStreamQuery(self.raw) } {
             CUresult::CUDA_ERROR_NOT_READY => Ok(false),
-            answer => Ok(check(self.gpu.ordinal(), "a kernel", answer).map(|()| true)?),
+            answer => check(self.gpu.ordinal(), "a kernel", answer).map(|()| true),
         }
     }
 
@@ -286,7 +181,7 @@ impl Stream {
             if waited > patience {
                 let what = "runs a kernel that does not end";
                 let remedy = "look whether its peers run; SYMRAIL_TIMEOUT_S bounds its waits";
-                return Err(symrail_heap::cuda::CudaError::Lacks { gpu: self.gpu.ordinal(), what, remedy }.into());
+                return Err(CudaError::Lacks { gpu: self.gpu.ordinal(), what, remedy });
             }
             if waited > Duration::from_millis(2) {
                 std::thread::sleep(Duration::from_micros(200));

@@ -6,7 +6,6 @@ use cudarc::driver::sys::{self, CUdevice_attribute, CUdeviceptr};
 
 use super::driver::Gpu;
 use super::error::{CudaError, Result, cuda};
-use crate::export::Exported;
 
 /// The first driver that exports dmabufs: CUDA 11.7's.
 const FIRST_WITH_DMABUF: i32 = 11_070;
@@ -56,18 +55,18 @@ impl Gpu {
         unsafe { cuda!(self.ordinal(), cuFlushGPUDirectRDMAWrites(target, scope)) }
     }
 
-    /// Memory of this GPU for NICs: a dmabuf, or its address alone where driver or GPU do not make one.
+    /// A dmabuf of this GPU's memory, for NICs; `None` where driver or GPU do not make one, and the address alone has to do.
     ///
     /// # Errors
     /// NICs do not reach this GPU, or what the driver says.
-    pub fn export(&self, at: CUdeviceptr, bytes: u64) -> Result<Exported> {
+    pub fn dmabuf(&self, at: CUdeviceptr, bytes: u64) -> Result<Option<OwnedFd>> {
         use CUdevice_attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED as SUPPORTED;
         if self.nic_writes() == NicWrites::Never {
             let what = "has no memory that NICs reach, or does not say when it sees what they write";
             return Err(CudaError::Lacks { gpu: self.ordinal(), what, remedy: "use SYMRAIL_GPUDIRECT=off" });
         }
         if Gpu::driver_version() < FIRST_WITH_DMABUF || self.attribute(SUPPORTED) == 0 {
-            return Ok(Exported::Gpu(self.ordinal(), None));
+            return Ok(None);
         }
         self.bind()?;
         let mut fd: i32 = -1;
@@ -78,6 +77,6 @@ impl Gpu {
             cuda!(self.ordinal(), cuMemGetHandleForAddressRange(to, at, bytes as usize, kind, 0))
         }?;
         // SAFETY: a new descriptor that is ours.
-        Ok(Exported::Gpu(self.ordinal(), Some(unsafe { OwnedFd::from_raw_fd(fd) })))
+        Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 }

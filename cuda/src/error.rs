@@ -65,9 +65,31 @@ pub enum CudaError {
         /// What to do.
         remedy: &'static str,
     },
+    /// There is no NVRTC.
+    #[error("no NVRTC library: {looked}; install it, or name its folder in LD_LIBRARY_PATH")]
+    NoNvrtc {
+        /// Where it was looked for.
+        looked: String,
+    },
+    /// NVRTC does not accept a program.
+    #[error("{name} does not compile for {arch}:\n{log}")]
+    Compile {
+        /// The program.
+        name: String,
+        /// The target.
+        arch: String,
+        /// NVRTC's messages.
+        log: String,
+    },
+    /// A module lacks a kernel.
+    #[error("the module has no kernel {name:?}: declare kernels extern \"C\" __global__")]
+    NoKernel {
+        /// Its name.
+        name: String,
+    },
 }
 
-/// Results of this folder.
+/// Results of this crate.
 pub type Result<T, E = CudaError> = std::result::Result<T, E>;
 
 /// Makes a result of a driver's answer.
@@ -92,9 +114,10 @@ pub fn failed(gpu: i32, call: &'static str, answer: CUresult, detail: String) ->
 }
 
 /// Calls a function of the driver and makes a [`Result`] of its answer.
+#[macro_export]
 macro_rules! cuda {
     ($gpu:expr, $function:ident($($argument:expr),* $(,)?)) => {
-        $crate::cuda::error::check($gpu, stringify!($function), cudarc::driver::sys::$function($($argument),*))
+        $crate::error::check($gpu, stringify!($function), $crate::sys::$function($($argument),*))
     };
 }
-pub(crate) use cuda;
+pub use cuda;

@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr};
-use symrail_transport::topology::PciAddress;
+use symrail_core::PciAddress;
 
 use super::error::{CudaError, Result, cuda};
 
@@ -182,17 +182,20 @@ impl Gpu {
         // SAFETY: the driver writes the address; the memory is ours from then on.
         unsafe { cuda!(self.ordinal, cuMemAlloc_v2(&raw mut at, bytes.max(1))) }?;
         let buffer = DeviceBuffer { gpu: Arc::clone(self), at, bytes };
-        self.fill(at, 0, bytes)?;
+        buffer.fill(0)?;
         Ok(buffer)
     }
 
     /// Sets device memory to a byte, and waits for it.
     ///
+    /// # Safety
+    /// The range is memory of this process that the GPU reaches, and that nobody relies on.
+    ///
     /// # Errors
-    /// What the driver says; it checks the range.
-    pub fn fill(&self, at: CUdeviceptr, byte: u8, bytes: usize) -> Result<()> {
+    /// What the driver says.
+    pub unsafe fn fill(&self, at: CUdeviceptr, byte: u8, bytes: usize) -> Result<()> {
         self.bind()?;
-        // SAFETY: the driver checks that the range is device memory of this process.
+        // SAFETY: the caller vouches for the range.
         unsafe { cuda!(self.ordinal, cuMemsetD8_v2(at, byte, bytes)) }?;
         self.synchronize()
     }
@@ -200,11 +203,14 @@ impl Gpu {
     /// Copies to device memory, and waits until it is there: by itself the driver returns when it has read the source, and kernels on
     /// streams of their own do not wait for the rest.
     ///
+    /// # Safety
+    /// As for [`Gpu::fill`].
+    ///
     /// # Errors
-    /// What the driver says; it checks the device's range.
-    pub fn write(&self, at: CUdeviceptr, from: &[u8]) -> Result<()> {
+    /// What the driver says.
+    pub unsafe fn write(&self, at: CUdeviceptr, from: &[u8]) -> Result<()> {
         self.bind()?;
-        // SAFETY: the slice is read during the call; the driver checks the device's range. Null is the stream of such copies.
+        // SAFETY: the slice is read during the call; the caller vouches for the range. Null is the stream of such copies.
         unsafe {
             cuda!(self.ordinal, cuMemcpyHtoD_v2(at, from.as_ptr().cast(), from.len()))?;
             cuda!(self.ordinal, cuStreamSynchronize(null_mut()))
@@ -213,11 +219,14 @@ impl Gpu {
 
     /// Copies from device memory.
     ///
+    /// # Safety
+    /// The range is memory of this process that the GPU reaches: through a unified address space it could be anything.
+    ///
     /// # Errors
-    /// What the driver says; it checks the device's range.
-    pub fn read(&self, at: CUdeviceptr, to: &mut [u8]) -> Result<()> {
+    /// What the driver says.
+    pub unsafe fn read(&self, at: CUdeviceptr, to: &mut [u8]) -> Result<()> {
         self.bind()?;
-        // SAFETY: the slice is written during the call; the driver checks the device's range.
+        // SAFETY: the slice is written during the call; the caller vouches for the range.
         unsafe { cuda!(self.ordinal, cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), at, to.len())) }
     }
 
@@ -259,6 +268,53 @@ impl DeviceBuffer {
     pub fn bytes(&self) -> usize {
         self.bytes
     }
+
+    /// Sets all of it to a byte, and waits for it.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn fill(&self, byte: u8) -> Result<()> {
+        // SAFETY: the buffer's own range.
+        unsafe { self.gpu.fill(self.at, byte, self.bytes) }
+    }
+
+    /// Copies to it from `offset` on, and waits until it is there.
+    ///
+    /// # Errors
+    /// A range outside of it, or what the driver says.
+    pub fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
+        let at = self.part(offset, from.len())?;
+        // SAFETY: inside of the buffer, as was checked.
+        unsafe { self.gpu.write(at, from) }
+    }
+
+    /// Copies from it, from `offset` on.
+    ///
+    /// # Errors
+    /// A range outside of it, or what the driver says.
+    pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
+        let at = self.part(offset, to.len())?;
+        // SAFETY: inside of the buffer, as was checked.
+        unsafe { self.gpu.read(at, to) }
+    }
+
+    /// Where a part of it starts.
+    fn part(&self, offset: usize, len: usize) -> Result<CUdeviceptr> {
+        match inside(offset, len, self.bytes) {
+            true => Ok(self.at + offset as CUdeviceptr),
+            false => Err(CudaError::TooLarge {
+                what: "a copy to or from a device buffer",
+                bytes: (offset as u64).saturating_add(len as u64),
+                limit: self.bytes as u64,
+                remedy: "copy less, or allocate more",
+            }),
+        }
+    }
+}
+
+/// Whether `len` bytes from `offset` on lie in `0..bytes`.
+fn inside(offset: usize, len: usize, bytes: usize) -> bool {
+    offset.checked_add(len).is_some_and(|end| end <= bytes)
 }
 
 impl Drop for DeviceBuffer {
@@ -266,6 +322,19 @@ impl Drop for DeviceBuffer {
         if self.gpu.bind().is_ok() {
             // SAFETY: allocated by `Gpu::alloc`, freed once.
             let _ = unsafe { sys::cuMemFree_v2(self.at) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::inside;
+
+    #[test]
+    fn copies_stay_inside_of_their_buffer() {
+        assert!(inside(0, 8, 8) && inside(8, 0, 8) && inside(3, 5, 8));
+        for (offset, len) in [(0, 9), (1, 8), (9, 0), (usize::MAX, 2)] {
+            assert!(!inside(offset, len, 8), "{offset} {len}");
         }
     }
 }

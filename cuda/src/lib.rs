@@ -1,0 +1,38 @@
+//! GPUs, by the CUDA driver and NVRTC: what everything above needs of them, with errors as values.
+//!
+//! # Invariants
+//! - Nothing here needs CUDA to build, nor to run: the driver and NVRTC are loaded when asked for, and without a driver
+//!   [`Gpu::open`] says so.
+//! - A range that safe code names lies inside of memory that its owner allocated; all other device addresses enter
+//!   through `unsafe` functions.
+//! - Nothing here knows of heaps, PEs' memory or channels.
+//!
+//! # Where to start
+//! [`Gpu::open`], then [`Gpu::alloc`] for memory, [`nvrtc`] and [`Module::load`] for programs, [`Stream`] for launches.
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`driver`] | one GPU: its context, plain memory, copies |
+//! | [`pinned`] | host memory that GPUs reach over PCIe |
+//! | [`rdma`] | a GPU's memory in NICs' hands |
+//! | [`nvrtc`] | CUDA C++, compiled at run time |
+//! | [`module`] | loaded programs and their kernels |
+//! | [`stream`] | launches in order, and graphs of them |
+//! | [`error`] | what the driver said, about which GPU, and what to do |
+
+pub mod driver;
+pub mod error;
+pub mod module;
+pub mod nvrtc;
+pub mod pinned;
+pub mod rdma;
+pub mod stream;
+
+pub use cudarc::driver::sys;
+pub use driver::{DeviceBuffer, Gpu};
+pub use error::{CudaError, Result};
+pub use module::{Kernel, Module};
+pub use nvrtc::{Compiled, Nvrtc};
+pub use pinned::{PinnedBuffer, Registration};
+pub use rdma::NicWrites;
+pub use stream::{Graph, Shape, Stream};

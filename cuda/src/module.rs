@@ -1,0 +1,115 @@
+//! Loaded programs and their kernels.
+
+use std::ffi::CString;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use cudarc::driver::sys::{self, CUdeviceptr, CUfunction, CUmodule, CUresult};
+
+use crate::driver::Gpu;
+use crate::error::{CudaError, Result, check};
+use crate::nvrtc::Compiled;
+
+/// A loaded program.
+#[derive(Debug)]
+pub struct Module {
+    gpu: Arc<Gpu>,
+    raw: CUmodule,
+}
+
+// SAFETY: modules belong to a context, which any thread may use.
+unsafe impl Send for Module {}
+// SAFETY: as above.
+unsafe impl Sync for Module {}
+
+impl Module {
+    /// Loads a compiled program: its machine code, or its PTX where that does not fit the GPU.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn load(gpu: &Arc<Gpu>, program: &Compiled) -> Result<Arc<Self>> {
+        gpu.bind()?;
+        let mut raw = null_mut();
+        // SAFETY: a whole cubin or a terminated PTX text, as NVRTC gave it.
+        let load = |image: &[u8], raw: &mut CUmodule| unsafe { sys::cuModuleLoadData(raw, image.as_ptr().cast()) };
+        let mut answer = load(&program.cubin, &mut raw);
+        if answer == CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU {
+            answer = load(&program.ptx, &mut raw);
+        }
+        check(gpu.ordinal(), "cuModuleLoadData", answer)?;
+        Ok(Arc::new(Self { gpu: Arc::clone(gpu), raw }))
+    }
+
+    /// One of its kernels, loaded into the GPU now: a kernel that is loaded at its first launch can deadlock with one
+    /// that waits for it.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn kernel(self: &Arc<Self>, name: &str) -> Result<Kernel> {
+        self.gpu.bind()?;
+        let missing = || CudaError::NoKernel { name: name.into() };
+        let text = CString::new(name).map_err(|_| missing())?;
+        let (mut raw, mut registers) = (null_mut(), 0);
+        // SAFETY: a loaded module, a terminated string, and places for the answers. Asking for an attribute loads it.
+        unsafe {
+            if sys::cuModuleGetFunction(&raw mut raw, self.raw, text.as_ptr()) != CUresult::CUDA_SUCCESS {
+                return Err(missing());
+            }
+            let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_NUM_REGS;
+            check(
+                self.gpu.ordinal(),
+                "cuFuncGetAttribute",
+                sys::cuFuncGetAttribute(&raw mut registers, attribute, raw),
+            )?;
+        }
+        Ok(Kernel { _module: Arc::clone(self), raw, registers })
+    }
+
+    /// Where one of its global variables or constants is, and its size; `None` where it has none of this name.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn global(&self, name: &str) -> Result<Option<(CUdeviceptr, usize)>> {
+        self.gpu.bind()?;
+        let (mut at, mut bytes) = (0, 0);
+        let Ok(name) = CString::new(name) else { return Ok(None) };
+        // SAFETY: a loaded module, a terminated string, and places for the answers.
+        let answer = unsafe { sys::cuModuleGetGlobal_v2(&raw mut at, &raw mut bytes, self.raw, name.as_ptr()) };
+        Ok((answer == CUresult::CUDA_SUCCESS).then_some((at, bytes)))
+    }
+
+    /// The GPU that it is loaded into.
+    #[must_use]
+    pub fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        if self.gpu.bind().is_ok() {
+            // SAFETY: loaded by `load`; kernels hold the module.
+            let _ = unsafe { sys::cuModuleUnload(self.raw) };
+        }
+    }
+}
+
+/// A kernel of a module.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    // Loaded as long as there is a kernel of it.
+    _module: Arc<Module>,
+    pub(crate) raw: CUfunction,
+    registers: i32,
+}
+
+// SAFETY: as for `Module`.
+unsafe impl Send for Kernel {}
+
+impl Kernel {
+    /// Registers of a thread.
+    #[must_use]
+    pub fn registers(&self) -> i32 {
+        self.registers
+    }
+}

@@ -1,0 +1,182 @@
+//! CUDA C++, compiled at run time by NVRTC, which is loaded when needed.
+//!
+//! The functions are looked up by hand: `cudarc` loads NVRTC from where the system finds libraries and nowhere else, and a
+//! toolkit's folder, or a Python wheel's, is where it is on most machines.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+use std::ptr::null_mut;
+
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+
+use crate::error::{CudaError, Result};
+
+/// A compiled program, ready for [`Module::load`](crate::Module::load).
+#[derive(Debug, Clone)]
+pub struct Compiled {
+    /// Machine code for exactly the target.
+    pub cubin: Vec<u8>,
+    /// The same as PTX, terminated by a zero byte.
+    pub ptx: Vec<u8>,
+    /// What the compiler remarked.
+    pub log: String,
+}
+
+type Handle = *mut c_void;
+type Create = unsafe extern "C" fn(
+    *mut Handle,
+    *const c_char,
+    *const c_char,
+    c_int,
+    *const *const c_char,
+    *const *const c_char,
+) -> c_int;
+type Compile = unsafe extern "C" fn(Handle, c_int, *const *const c_char) -> c_int;
+type Size = unsafe extern "C" fn(Handle, *mut usize) -> c_int;
+type Get = unsafe extern "C" fn(Handle, *mut c_char) -> c_int;
+type Destroy = unsafe extern "C" fn(*mut Handle) -> c_int;
+
+/// What is compiled.
+#[derive(Debug, Clone, Copy)]
+pub struct Source<'a> {
+    /// Its name, for messages.
+    pub name: &'a str,
+    /// The text, in CUDA C++.
+    pub text: &'a str,
+    /// Headers: the name that an `#include` says, and the text.
+    pub headers: &'a [(&'a CStr, &'a str)],
+    /// A folder where further headers are.
+    pub include: Option<&'a Path>,
+}
+
+/// NVRTC, loaded.
+pub struct Nvrtc {
+    create: Create,
+    compile: Compile,
+    destroy: Destroy,
+    log: (Size, Get),
+    cubin: (Size, Get),
+    ptx: (Size, Get),
+    _library: Library,
+    _builtins: Option<Library>,
+}
+
+impl Nvrtc {
+    /// Loads NVRTC from one of the folders, else from where the system finds libraries.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn load(folders: &[PathBuf]) -> Result<Self> {
+        let mut looked = String::new();
+        let versions = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
+        let near = folders.iter().flat_map(|folder| versions.iter().map(move |name| folder.join(name)));
+        for path in near.chain(versions.iter().map(PathBuf::from)) {
+            let builtins = path.parent().filter(|p| !p.as_os_str().is_empty()).and_then(open_builtins);
+            // SAFETY: NVRTC's initialisers have no preconditions.
+            match unsafe { Library::open(Some(&path), RTLD_NOW) } {
+                // SAFETY: the library is NVRTC by its name.
+                Ok(library) => return unsafe { Self::of(library, builtins) },
+                Err(error) => looked = format!("{looked}{}{error}", if looked.is_empty() { "" } else { "; " }),
+            }
+        }
+        Err(CudaError::NoNvrtc { looked })
+    }
+
+    /// # Safety
+    /// The library is NVRTC.
+    unsafe fn of(library: Library, builtins: Option<Library>) -> Result<Self> {
+        macro_rules! function {
+            ($name:literal) => {{
+                // SAFETY: the caller's promise; the types are those of NVRTC's header.
+                let symbol = unsafe { library.get($name) };
+                *symbol.map_err(|error| CudaError::NoNvrtc { looked: error.to_string() })?
+            }};
+        }
+        Ok(Self {
+            create: function!(b"nvrtcCreateProgram"),
+            compile: function!(b"nvrtcCompileProgram"),
+            destroy: function!(b"nvrtcDestroyProgram"),
+            log: (function!(b"nvrtcGetProgramLogSize"), function!(b"nvrtcGetProgramLog")),
+            cubin: (function!(b"nvrtcGetCUBINSize"), function!(b"nvrtcGetCUBIN")),
+            ptx: (function!(b"nvrtcGetPTXSize"), function!(b"nvrtcGetPTX")),
+            _library: library,
+            _builtins: builtins,
+        })
+    }
+
+    /// As [`Nvrtc::load`], from where CUDA's toolkit usually is: `CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn find() -> Result<Self> {
+        let told = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
+        let roots = told.chain([PathBuf::from("/usr/local/cuda")]);
+        let folders: Vec<_> = roots.flat_map(|root| [root.join("lib64"), root.join("lib")]).collect();
+        Self::load(&folders)
+    }
+
+    /// Compiles a program for an architecture such as `sm_90`.
+    ///
+    /// # Errors
+    /// The compiler's messages.
+    pub fn compile(&self, program: &Source<'_>, arch: &str) -> Result<Compiled> {
+        let fail = |log: String| CudaError::Compile { name: program.name.into(), arch: arch.into(), log };
+        let text = |s: &str| CString::new(s).map_err(|_| fail("a zero byte in the source".into()));
+        let mut bodies = Vec::new();
+        let mut names = Vec::new();
+        for (name, body) in program.headers {
+            bodies.push(text(body)?);
+            names.push(name.as_ptr());
+        }
+        let bodies_raw: Vec<_> = bodies.iter().map(|b| b.as_ptr()).collect();
+        let (source, name) = (text(program.text)?, text(program.name)?);
+        let mut handle = null_mut();
+        let count = names.len() as c_int;
+        // SAFETY: terminated strings and arrays of `count` of them, alive during the call.
+        let created = unsafe {
+            (self.create)(&raw mut handle, source.as_ptr(), name.as_ptr(), count, bodies_raw.as_ptr(), names.as_ptr())
+        };
+        if created != 0 {
+            return Err(fail(format!("NVRTC's error {created}")));
+        }
+        let mut options = vec![text(&format!("-arch={arch}"))?, text("-default-device")?, text("--std=c++17")?];
+        if let Some(folder) = program.include {
+            options.push(text(&format!("-I{}", folder.display()))?);
+        }
+        let options: Vec<_> = options.iter().map(|o| o.as_ptr()).collect();
+        // SAFETY: the program was created above; terminated strings, alive during the call.
+        let answer = unsafe { (self.compile)(handle, options.len() as c_int, options.as_ptr()) };
+        // SAFETY: as above, for each of the three outputs.
+        let [log, cubin, ptx] = [self.log, self.cubin, self.ptx].map(|output| unsafe { fetch(handle, output) });
+        // SAFETY: created above, destroyed once.
+        let _ = unsafe { (self.destroy)(&raw mut handle) };
+        let log = String::from_utf8_lossy(&log).trim_end_matches(['\0', '\n']).to_owned();
+        if answer != 0 { Err(fail(log)) } else { Ok(Compiled { cubin, ptx, log }) }
+    }
+}
+
+/// # Safety
+/// The functions belong to the library that made the program.
+unsafe fn fetch(program: Handle, (size, get): (Size, Get)) -> Vec<u8> {
+    let mut bytes = 0;
+    // SAFETY: the caller's promise; it writes one number.
+    if unsafe { size(program, &raw mut bytes) } != 0 {
+        return Vec::new();
+    }
+    let mut out = vec![0u8; bytes];
+    // SAFETY: the caller's promise; there is room for as many bytes as it said.
+    unsafe { get(program, out.as_mut_ptr().cast()) };
+    out
+}
+
+/// NVRTC opens a second library by its name alone; loaded before from the same folder, it is found.
+fn open_builtins(folder: &Path) -> Option<Library> {
+    let entries = std::fs::read_dir(folder).ok()?;
+    let is_builtins = |name: &str| name.starts_with("libnvrtc-builtins.so.") && !name.contains(".alt");
+    let path = entries
+        .flatten()
+        .map(|e| e.path())
+        .find(|p| p.file_name().is_some_and(|n| is_builtins(&n.to_string_lossy())))?;
+    // SAFETY: a library of data and functions without initialisers that matter.
+    unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }.ok()
+}
