@@ -6,10 +6,12 @@
 //! - [`info`]: what was found, what was chosen, why.
 //! - [`top`]: what the PEs on this host are doing.
 //! - [`cc`]: compilers that find OpenSHMEM's headers and library.
+//! - [`print`]: standard output that may be closed or full.
 
 mod cc;
 mod info;
 mod perf;
+mod print;
 mod run;
 mod top;
 
@@ -43,16 +45,24 @@ enum Command {
 
 fn main() -> std::process::ExitCode {
     start_log();
-    let code = match Cli::parse_from(cc::command_line(std::env::args_os())).command {
+    let code = match Cli::try_parse_from(cc::command_line(std::env::args_os())) {
+        Ok(cli) => perform(cli.command),
+        // Help and version are answers on standard output, the rest goes to standard error.
+        Err(answer) => answer.print().map_or_else(|reason| print::failed("symrail", &reason), |()| answer.exit_code()),
+    };
+    // Exit codes are a byte; anything that does not fit is a failure all the same.
+    std::process::ExitCode::from(u8::try_from(code).unwrap_or(1))
+}
+
+fn perform(command: Command) -> i32 {
+    match command {
         Command::Run(args) => run::main(&args),
         Command::Perf(args) => perf::main(&args),
         Command::Info(args) => info::main(&args),
         Command::Top(args) => top::main(&args),
         Command::Cc(args) => cc::main(&args, cc::Language::C),
         Command::Cxx(args) => cc::main(&args, cc::Language::Cxx),
-    };
-    // Exit codes are a byte; anything that does not fit is a failure all the same.
-    std::process::ExitCode::from(u8::try_from(code).unwrap_or(1))
+    }
 }
 
 /// Logs to stderr, so that what a program prints stays its own. A filter that cannot be read falls back to warnings;

@@ -208,3 +208,21 @@ fn a_heap_on_a_gpu_takes_the_rails_and_the_proxy_core_near_it() {
     // The last core of NUMA node 2, where that GPU is.
     assert_eq!(report["chosen"]["proxy_core"], 11);
 }
+
+#[test]
+fn output_that_cannot_be_written_is_a_failure() {
+    let into = |args: &[&str], out: std::process::Stdio| {
+        Command::new(env!("CARGO_BIN_EXE_symrail")).args(args).stdout(out).output().unwrap()
+    };
+    for args in [&["info"][..], &["info", "--env"], &["info", "--json"], &["--help"], &["perf", "--help"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = into(args, full.into());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        assert!(said.contains("No space left on device"), "{args:?}: {said}");
+        let (reader, closed) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = into(args, closed.into());
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(1), String::new()), "{args:?}");
+    }
+}

@@ -19,6 +19,7 @@ mod libfabric;
 mod report;
 mod text;
 
+use crate::print;
 use symrail_transport::Error;
 use symrail_transport::env::{Settings, render};
 
@@ -49,19 +50,15 @@ pub fn main(args: &Args) -> i32 {
         (false, true) => json(&find_out(&settings)),
         (false, false) => text::of(&find_out(&settings)),
     };
-    print(&printed);
+    if let Err(reason) = print::out(&printed) {
+        return print::failed("symrail info", &reason);
+    }
     problem.map_or(0, |problem| refuse(&problem))
 }
 
 fn refuse(problem: &Error) -> i32 {
-    eprintln!("symrail: {problem}");
+    print::error("symrail", problem);
     2
-}
-
-/// Whoever reads only the beginning (`| head`) closes the pipe: that is no failure of ours.
-fn print(text: &str) {
-    use std::io::Write;
-    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 fn json(value: &impl serde::Serialize) -> String {
