@@ -20,13 +20,16 @@ use symrail_transport::Pe;
 use symrail_transport::amo;
 use symrail_transport::endpoint::{Endpoint, TargetAgent};
 use symrail_transport::region::Regions;
-use symrail_transport::wire::{FROM_CONTEXT, Origin, Outcome, Refusal, Reply, Request, RequestKind};
+use symrail_transport::wire::{FROM_CONTEXT, Origin, Outcome, Refusal, Reply, Request, RequestKind, Token};
 
 /// Requests that are acknowledged at once when so many have gathered: well below what a source may have under way.
 const ACKNOWLEDGE_AFTER: u32 = 256;
 
 /// Most outcomes that are kept of one stream: more than a source can wait for.
 const MOST_KEPT: usize = 4096;
+
+/// Bytes of an answer before its outcomes.
+const HEAD: usize = Token::SIZE + Reply::SIZE;
 
 /// What is remembered of one stream of requests: a source endpoint and one of its lanes.
 #[derive(Default)]
@@ -184,7 +187,7 @@ impl Agent {
             self.owed.append(&mut self.later);
         }
         let most = endpoint.caps().iter().map(|c| c.max_send).min().unwrap_or(0);
-        let per_message = (most.saturating_sub(Reply::SIZE) / Reply::OUTCOME).clamp(1, usize::from(u16::MAX));
+        let per_message = (most.saturating_sub(HEAD) / Reply::OUTCOME).clamp(1, usize::from(u16::MAX));
         let mut waiting = std::mem::take(&mut self.owed);
         waiting.retain(|&at| !self.answer_one(at as usize, per_message, endpoint));
         self.owed = waiting;
@@ -199,7 +202,7 @@ impl Agent {
             let late = c.late.len().min(per_message);
             let mut outcomes = c.outcomes.range(told..);
             self.message.clear();
-            self.message.resize(Reply::SIZE, 0);
+            self.message.resize(HEAD, 0);
             let mut count = 0;
             for outcome in c.late[..late].iter().chain(outcomes.by_ref().take(per_message - late).map(|(_, o)| o)) {
                 self.message.extend_from_slice(&Reply::encode_outcome(outcome));
@@ -210,8 +213,8 @@ impl Agent {
             let after = c.acknowledged;
             let turn = if applied == c.applied { c.turn } else { 0 };
             let reply = Reply { source: self.me, lane: stream as u8, after, applied, turn, outcomes: count };
-            self.message[..Reply::SIZE].copy_from_slice(&reply.encode());
-            if !endpoint.reply(pe as Pe, origin as Origin, c.lane.into(), &self.message) {
+            self.message[Token::SIZE..HEAD].copy_from_slice(&reply.encode());
+            if !endpoint.reply(pe as Pe, origin as Origin, c.lane.into(), &mut self.message) {
                 return false;
             }
             c.acknowledged = applied;

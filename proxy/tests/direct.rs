@@ -14,6 +14,7 @@ use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::Settings;
 use symrail_transport::mock::{Fabric, Mischief};
 use symrail_transport::region::Segment;
+use symrail_transport::wire::Token;
 
 const HEAP: usize = 1 << 20;
 const BLOCK: u64 = 64 << 10;
@@ -111,7 +112,7 @@ fn two_pes(reached: usize) -> [Pe; 2] {
         windows.push(engine.stage(Box::new(Watched { mover, did: Arc::clone(&did) })).unwrap());
         Pe { engine, memory, did }
     });
-    let nobody = fabric.open("nobody's").unwrap().address();
+    let nobody = Token::default().with_address(fabric.open("nobody's").unwrap().address());
     let addresses = [0, 1].map(|me: usize| {
         let pe: &Pe = &pes[me];
         Addresses { host: vec![nobody.clone()], proxy: pe.engine.addresses() }

@@ -53,7 +53,7 @@ fn an_answer_that_cannot_be_sent_keeps_nobody_else_waiting() {
     let mut engines = three_pes(&fabric, &mut memory, false);
     // The host endpoint believes in a connection of which PE 0 knows that it is broken.
     fabric.leave_half_open(3 * LANES, 0);
-    assert!(engines[0].endpoint().reply(1, FROM_HOST, 0, &[0x80; 200]));
+    assert!(engines[0].endpoint().reply(1, FROM_HOST, 0, &mut [0x80; 200]));
     let source = [7u64; 16];
     for to in 0..2 * LANES as u64 {
         let job = Job::Put { dest: 256 * to, source: Source::Stable(source.as_ptr().cast()), len: 128 };

@@ -8,9 +8,9 @@ use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::Settings;
 use symrail_transport::error::Fault;
 use symrail_transport::mock::{Fabric, Mischief};
-use symrail_transport::rail::{LocalBuf, LocalKey, Rail, RailSink};
+use symrail_transport::rail::{LocalBuf, LocalKey, Notify, Rail, RailSink, RemoteBuf, WriteOptions};
 use symrail_transport::region::Segment;
-use symrail_transport::wire::{Outcome, Place, Refusal, Reply, Request, RequestKind};
+use symrail_transport::wire::{Outcome, Place, Refusal, Reply, Request, RequestKind, SIGN_OF_LIFE, Token};
 
 /// Bytes of the heap, where it starts, and bytes of each of its neighbours in memory.
 const HEAP: usize = 4096;
@@ -23,6 +23,9 @@ struct World {
     engine: Engine,
     /// PE 1's rail, driven by the test.
     peer: Box<dyn Rail>,
+    /// What the victim wants to see, and what it shows to the peer.
+    token: Token,
+    ours: Token,
     sequence: u32,
     memory: Vec<u64>,
 }
@@ -39,7 +42,7 @@ impl RailSink for Inbox {
     fn message(&mut self, bytes: &[u8]) {
         self.0.push(bytes.to_vec());
     }
-    fn immediate(&mut self, immediate: u32) {
+    fn immediate(&mut self, immediate: u64) {
         panic!("{immediate}");
     }
     fn broken(&mut self, fault: Fault) {
@@ -53,8 +56,10 @@ impl World {
         let [rail, mut peer] = ["victim", "peer"].map(|name| fabric.open(name).unwrap());
         let endpoint = Endpoint::new(Role::Proxy, 0, 2, vec![rail], Policy::new(&Settings::default(), false)).unwrap();
         let mut engine = Engine::new(endpoint, 0, 2);
-        let addresses = [engine.addresses(), vec![peer.address()]];
-        peer.connect(0, &addresses[0][0], 1).unwrap();
+        let ours = Token::random().unwrap();
+        let addresses = [engine.addresses(), vec![ours.with_address(peer.address())]];
+        let (victim, token) = Token::split(0, &addresses[0][0]).unwrap();
+        peer.connect(0, victim, 1).unwrap();
         for (pe, proxy) in (0..).zip(addresses) {
             engine.endpoint().connect(pe, &Addresses { host: proxy.clone(), proxy }).unwrap();
         }
@@ -62,10 +67,16 @@ impl World {
         let base = memory.as_mut_ptr().cast::<u8>().wrapping_add(BESIDE);
         // SAFETY: the memory is dropped after the engine.
         unsafe { engine.register(Segment { id: 0, offset: START, len: HEAP as u64, base }) }.unwrap();
-        World { engine, peer, sequence: 0, memory }
+        World { engine, peer, token, ours, sequence: 0, memory }
     }
 
+    /// Sends what is behind a message's token; what is behind those of the answers.
     fn send(&mut self, message: &[u8]) -> Vec<Vec<u8>> {
+        let answers = self.send_bare(&[&self.token.bytes(), message].concat());
+        answers.iter().map(|answer| self.ours.open(answer).expect("an answer is for who asked").to_vec()).collect()
+    }
+
+    fn send_bare(&mut self, message: &[u8]) -> Vec<Vec<u8>> {
         let mut bytes = message.to_vec();
         let local = LocalBuf { ptr: bytes.as_mut_ptr(), len: bytes.len(), key: LocalKey::default() };
         // SAFETY: without an id the bytes are copied during the call.
@@ -213,4 +224,67 @@ fn what_makes_no_sense_is_dropped() {
     assert_eq!(world.changed(), [BESIDE]);
     assert_eq!(world.send(&good).len(), 1, "a message that comes twice is answered twice");
     assert_eq!(world.memory[BESIDE / 8], FILL + 1, "and applied once");
+}
+
+#[test]
+fn what_does_not_have_the_token_is_dropped_and_counted() {
+    let mut world = World::new();
+    let (amo, put) = (request(RequestKind::Amo, START, 0), request(RequestKind::Put, START, 0));
+    let first = |request| Request { sequence: 1, urgent: true, ..request };
+    let reply = Reply { source: 1, lane: 0, after: 0, applied: 1, turn: 1, outcomes: 0 };
+    let introduction = Request { origin: 2, ..request(RequestKind::Introduce, 0, 0) };
+    let bodies = [
+        encoded(first(amo), &[]),
+        encoded(first(put), &[7; 64]),
+        encoded(first(introduction), &world.ours.with_address(world.peer.address())),
+        reply.encode().to_vec(),
+        SIGN_OF_LIFE.to_vec(),
+        Vec::new(),
+    ];
+    // Nothing, nothing known, what the victim shows to others, and all that is not it by one bit.
+    let token = u64::from_le_bytes(world.token.bytes());
+    let near = (0..64).map(|bit| token ^ 1 << bit);
+    let forged: Vec<u64> = [0, u64::MAX, u64::from_le_bytes(world.ours.bytes())].into_iter().chain(near).collect();
+    let mut sent = 0;
+    for body in &bodies {
+        let tokens = forged.iter().map(|token| [&token.to_le_bytes()[..], body].concat());
+        for message in std::iter::once(body.clone()).chain(tokens) {
+            assert!(world.send_bare(&message).is_empty(), "{message:?}");
+            sent += 1;
+        }
+    }
+    // Too short for a token.
+    for len in 0..Token::SIZE {
+        assert!(world.send_bare(&world.token.bytes()[..len]).is_empty());
+        sent += 1;
+    }
+    assert_eq!((world.engine.endpoint().strangers(), world.engine.agent_counts()), (sent, (0, 0)));
+    assert_eq!(world.changed(), [0; 0]);
+    assert_eq!(world.ask(amo, &[]), [], "who has it is served as if nothing had been");
+    assert_eq!(world.changed(), [BESIDE]);
+}
+
+#[test]
+fn what_is_counted_must_have_the_token() {
+    let mut world = World::new();
+    let card = world.engine.endpoint().regions().card(0);
+    let remote = RemoteBuf { address: 0, key: u64::from_le_bytes(card[8..16].try_into().unwrap()) };
+    let word = (START / 8) as u32;
+    let mut arrive = |immediate| {
+        let local = LocalBuf { ptr: [0u8; 8].as_mut_ptr(), len: 0, key: LocalKey::default() };
+        let options = WriteOptions { id: None, notify: Notify::Transmitted, immediate: Some(immediate), more: false };
+        // SAFETY: nothing is read or written.
+        assert!(unsafe { world.peer.write(0, local, remote, options) }.is_ok());
+        for _ in 0..200 {
+            world.engine.poll();
+        }
+        (world.engine.endpoint().strangers(), world.engine.agent_counts().0)
+    };
+    let right = world.token.immediate(word);
+    for bit in 32..64u64 {
+        assert_eq!(arrive(right ^ 1 << bit), (bit - 31, 0));
+    }
+    assert_eq!(arrive(word.into()), (33, 0));
+    assert_eq!(arrive(right), (33, 1));
+    assert_eq!(world.memory[BESIDE / 8], FILL + 1);
 }

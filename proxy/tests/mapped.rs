@@ -16,6 +16,7 @@ use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::Settings;
 use symrail_transport::mock::{Fabric, Mischief};
 use symrail_transport::region::Segment;
+use symrail_transport::wire::Token;
 
 const HEAP: usize = 16 << 20;
 const ID: u32 = 3;
@@ -134,7 +135,7 @@ fn two_pes(mapped: bool) -> [Pe; 2] {
         engine.add_channel(consumer);
         Pe { engine, device, memory, seen }
     });
-    let nobody = fabric.open("nobody's").unwrap().address();
+    let nobody = Token::default().with_address(fabric.open("nobody's").unwrap().address());
     let addresses = [0, 1].map(|me: usize| Addresses { host: vec![nobody.clone()], proxy: pes[me].engine.addresses() });
     for pe in &mut pes {
         for (peer, addresses) in addresses.iter().enumerate() {

@@ -36,6 +36,7 @@ pub mod rail;
 pub mod region;
 pub mod segment;
 mod slab;
+mod token;
 pub mod topology;
 pub mod verbs;
 pub mod wire;

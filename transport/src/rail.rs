@@ -87,8 +87,8 @@ pub struct WriteOptions {
     pub id: Option<OpId>,
     /// What the completion means.
     pub notify: Notify,
-    /// Handed to the target's [`RailSink::immediate`] once the bytes are visible there.
-    pub immediate: Option<u32>,
+    /// As many bytes of it as [`RailCaps::immediate`] says are handed to the target's [`RailSink::immediate`] once the write's bytes are visible there.
+    pub immediate: Option<u64>,
     /// More work requests follow at once: the rail may delay the doorbell until one without it.
     pub more: bool,
 }
@@ -182,8 +182,8 @@ pub struct RailCaps {
     pub order: Order,
     /// Local buffers must be registered.
     pub local_registration: bool,
-    /// Writes can carry an immediate that the target receives.
-    pub immediate: bool,
+    /// Bytes of the immediate that a write can carry and the target receives, at most 8; 0 where there is none.
+    pub immediate: usize,
     /// The target's CPU moves the bytes, inside of the provider; a message to the target agent costs no more than a write.
     pub software: bool,
     /// A connection may have failed at one end while the other believes in it, and refuses a new one until it has sent something.
@@ -201,7 +201,7 @@ pub trait RailSink {
     /// A message arrived. The bytes are valid during the call only, and come from a peer: check them.
     fn message(&mut self, bytes: &[u8]);
     /// A write with an immediate arrived and its bytes are visible.
-    fn immediate(&mut self, immediate: u32);
+    fn immediate(&mut self, immediate: u64);
     /// The rail itself, or work that had no id, failed: nothing unacknowledged on it can be trusted.
     fn broken(&mut self, fault: Fault);
     /// The port has gone down: see [`Rail::port_down`].

@@ -1,7 +1,7 @@
 //! Messages between an endpoint and the target agents of its peers.
 //!
-//! A request is a [`Request`] of [`Request::SIZE`] bytes, followed by its payload if it has one, padded to 8 bytes; a message
-//! is one or more requests. Requests of one *stream* (source endpoint, lane) carry consecutive sequence numbers; the target
+//! A message begins with the [`Token`] of the endpoint that it is for. A request is a [`Request`] of [`Request::SIZE`] bytes, followed by its
+//! payload if it has one, padded to 8 bytes; behind the token come one or more requests. Requests of one *stream* (source endpoint, lane) carry consecutive sequence numbers; the target
 //! applies them in sequence, whichever lane brings them, and what it has applied before not again. It answers with a [`Reply`],
 //! which says how far it has applied them and brings back fetched values and failures. Everything is little endian.
 //!
@@ -19,9 +19,10 @@
 
 use crate::amo::{AmoOp, AmoType};
 use crate::pe::Pe;
+pub use crate::token::Token;
 
 /// Version of everything in this module; PEs with different versions do not connect.
-pub const PROTOCOL_VERSION: u32 = 5;
+pub const PROTOCOL_VERSION: u32 = 6;
 
 /// Which of its PE's endpoints asks: 0 is the proxy endpoint, 1 the host endpoint, others are those of contexts.
 pub type Origin = u8;
@@ -152,6 +153,12 @@ impl Request {
         b
     }
 
+    /// Bytes of a message that is one request with such a payload.
+    #[must_use]
+    pub const fn alone(payload: usize) -> usize {
+        Token::SIZE + Self::SIZE + Self::padded(payload)
+    }
+
     /// Bytes that a payload takes in a message.
     #[must_use]
     pub const fn padded(payload: usize) -> usize {
@@ -252,11 +259,20 @@ pub struct Reply {
     pub outcomes: u16,
 }
 
-/// A message that says nothing but that a connection is alive.
+/// What is behind the token of a message that says nothing but that a connection is alive.
 pub const SIGN_OF_LIFE: [u8; 8] = [0x81, 0, 0, 0, 0, 0, 0, 0];
 
+/// All of such a message, to the endpoint with this token.
+#[must_use]
+pub fn sign_of_life(token: Token) -> [u8; Token::SIZE + SIGN_OF_LIFE.len()] {
+    let mut message = [0; _];
+    message[..Token::SIZE].copy_from_slice(&token.bytes());
+    message[Token::SIZE..].copy_from_slice(&SIGN_OF_LIFE);
+    message
+}
+
 impl Reply {
-    /// First byte of every reply; requests start with their kind, which is smaller.
+    /// First byte of every reply, behind the token; requests start with their kind, which is smaller.
     pub const TAG: u8 = 0x80;
     /// Encoded size of the head in bytes.
     pub const SIZE: usize = 24;

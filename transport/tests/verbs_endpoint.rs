@@ -13,7 +13,7 @@ use symrail_transport::env::{IbMode, Settings};
 use symrail_transport::rail::Rail;
 use symrail_transport::region::Segment;
 use symrail_transport::verbs::{Nic, VerbsRail};
-use symrail_transport::wire::{Reply, Request, RequestKind};
+use symrail_transport::wire::{Reply, Request, RequestKind, Token};
 use verbs_support::*;
 
 const HEAP: usize = 1 << 20;
@@ -85,7 +85,8 @@ impl Moves {
         self.0.retain(|(lane, request)| {
             let (lane, applied, turn) = (*lane, request.sequence, request.operand as u32);
             let reply = Reply { source: me, lane: request.lane, after: applied, applied, turn, outcomes: 0 };
-            !endpoint.reply(request.source, request.origin, lane, &reply.encode())
+            let mut answer = [&[0; Token::SIZE][..], &reply.encode()].concat();
+            !endpoint.reply(request.source, request.origin, lane, &mut answer)
         });
     }
 }

@@ -100,7 +100,8 @@ fn lead(link: &mut Link, half: &mut Half) {
     // Immediates, the data visible before them.
     for nth in 0..50_u32 {
         half.memory.store(0, &pattern(5000, nth as usize));
-        let options = WriteOptions { immediate: Some(0xf000_0000 | nth), ..options(Some(u64::from(400 + nth))) };
+        let options =
+            WriteOptions { immediate: Some(u64::from(0xf000_0000 | nth)), ..options(Some(u64::from(400 + nth))) };
         // SAFETY: as above.
         unsafe { half.rail.write(0, half.memory.local(0, 5000), remote(&half.theirs, 0), options) }.unwrap();
         poll_until(&mut half.rail, &mut half.log, "an immediate", |log| log.done.last() == Some(&u64::from(400 + nth)));
@@ -153,7 +154,7 @@ fn follow(link: &mut Link, half: &mut Half) {
     }
     for nth in 0..50_u32 {
         poll_until(&mut half.rail, &mut half.log, "an immediate", |log| log.immediates.len() == nth as usize + 1);
-        assert_eq!(half.log.immediates[nth as usize], 0xf000_0000 | nth);
+        assert_eq!(half.log.immediates[nth as usize], u64::from(0xf000_0000 | nth));
         assert_eq!(half.memory.load(0, 5000), pattern(5000, nth as usize), "data of immediate {nth}");
         link.meet();
     }

@@ -105,7 +105,7 @@ fn caps(caps: &RailCaps) -> Caps {
         write_after_write: caps.order.write_after_write,
         send_after_write: caps.order.send_after_write,
         send_after_send: caps.order.send_after_send,
-        immediate: caps.immediate,
+        immediate: caps.immediate > 0,
         inject_bytes: caps.inject,
         max_rma_bytes: caps.max_rma,
         queue_depth: caps.queue_depth,

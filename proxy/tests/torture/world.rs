@@ -14,6 +14,7 @@ use symrail_transport::env::RailPolicy;
 use symrail_transport::mock::{Fabric, Mischief};
 use symrail_transport::rail::Order;
 use symrail_transport::region::Segment;
+use symrail_transport::wire::Token;
 
 use crate::pe::{Memory, Pe};
 
@@ -150,7 +151,7 @@ pub fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool,
     for (me, pe) in pes.iter_mut().enumerate().filter(|_| hosts) {
         pe.host = Some(endpoint(Role::Host, me));
     }
-    let nobody = fabric.open("nobody's").unwrap().address();
+    let nobody = Token::default().with_address(fabric.open("nobody's").unwrap().address());
     let addresses: Vec<Addresses> = pes
         .iter()
         .map(|p| Addresses {

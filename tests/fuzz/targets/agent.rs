@@ -1,4 +1,4 @@
-//! What a peer gone wrong may make of the memory of another: requests with any fields, well formed or not, against an engine and
+//! What a peer gone wrong, or a stranger, may make of the memory of another: requests with any fields, well formed or not, against an engine and
 //! its target agent. They may do to the heap what they like, and to nothing else.
 #![no_main]
 
@@ -15,7 +15,7 @@ use symrail_transport::env::Settings;
 use symrail_transport::mock::{Fabric, Mischief};
 use symrail_transport::rail::{LocalBuf, LocalKey, Rail};
 use symrail_transport::region::Segment;
-use symrail_transport::wire::{Place, Request, RequestKind};
+use symrail_transport::wire::{Place, Request, RequestKind, Token};
 
 /// Where the heap begins, so that there is something before it, and its size.
 const START: u64 = 1 << 16;
@@ -94,6 +94,7 @@ fn message(u: &mut Unstructured<'_>, sequence: &mut [u32; 2]) -> Result<Vec<u8>>
 struct Victim {
     engine: Engine,
     stranger: Box<dyn Rail>,
+    token: Token,
     // Dropped after the engine.
     _heap: Box<[u64]>,
 }
@@ -107,8 +108,9 @@ impl Victim {
         let policy = Policy::new(&Settings::default(), false);
         let endpoint = Endpoint::new(Role::Proxy, 0, N_PES, vec![rail], policy).expect("an endpoint");
         let mut engine = Engine::new(endpoint, 0, N_PES);
-        let addresses = [engine.addresses(), vec![stranger.address()]];
-        stranger.connect(0, &addresses[0][0], 0).expect("the stranger's connection");
+        let addresses = [engine.addresses(), vec![Token::default().with_address(stranger.address())]];
+        let (address, token) = Token::split(0, &addresses[0][0]).expect("an address with a token");
+        stranger.connect(0, address, 0).expect("the stranger's connection");
         for (pe, proxy) in (0..).zip(addresses) {
             let addresses = Addresses { host: proxy.clone(), proxy };
             engine.endpoint().connect(pe, &addresses).expect("a connection");
@@ -126,7 +128,7 @@ impl Victim {
             let card = unsafe { engine.register(segment(heap.as_mut_ptr().cast())) }.expect("a segment");
             engine.endpoint().learn(0, &[card.clone(), card]).expect("cards");
         }
-        Victim { engine, stranger, _heap: heap }
+        Victim { engine, stranger, token, _heap: heap }
     }
 }
 
@@ -134,7 +136,9 @@ fn attack(u: &mut Unstructured<'_>) -> Result<()> {
     let mut victim = Victim::new(u.arbitrary()?);
     let mut sequence = [0; 2];
     while !u.is_empty() {
-        let mut message = message(u, &mut sequence)?;
+        // A peer has the token; a stranger may have anything in its place.
+        let token = if u.ratio(15, 16)? { victim.token.bytes() } else { u.arbitrary()? };
+        let mut message = [&token[..], &message(u, &mut sequence)?].concat();
         let local = LocalBuf { ptr: message.as_mut_ptr(), len: message.len(), key: LocalKey::default() };
         // SAFETY: without an id the bytes are copied during the call. A message that the rail refuses is none.
         let _ = unsafe { victim.stranger.send(0, local, None) };

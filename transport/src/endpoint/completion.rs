@@ -60,6 +60,7 @@ impl RailSink for Sink<'_> {
     }
 
     fn message(&mut self, bytes: &[u8]) {
+        let Some(bytes) = self.core.token.open(bytes) else { return self.core.count_stranger(self.lane) };
         let complaint = match bytes.first() {
             Some(&Reply::TAG) => self.core.take_reply(bytes),
             _ if *bytes == SIGN_OF_LIFE => Ok(()),
@@ -76,8 +77,11 @@ impl RailSink for Sink<'_> {
         }
     }
 
-    fn immediate(&mut self, immediate: u32) {
-        self.agent.count(super::counted::word_of(immediate));
+    fn immediate(&mut self, immediate: u64) {
+        match super::counted::word_of(immediate, self.core.token) {
+            Some(word) => self.agent.count(word),
+            None => self.core.count_stranger(self.lane),
+        }
     }
 
     fn broken(&mut self, fault: Fault) {

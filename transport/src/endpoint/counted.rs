@@ -14,6 +14,7 @@ use crate::amo::AmoOp;
 use crate::endpoint::job::Signal;
 use crate::error::{Error, Operation, Result};
 use crate::pe::Pe;
+use crate::wire::Token;
 
 /// Whose they are: nobody's quiet has to wait for them. Flags are issuer 1.
 const COUNTED: Issuer = 2;
@@ -22,16 +23,16 @@ const HOST: Issuer = 0;
 /// Words have 8 bytes.
 const WORD: u64 = 8;
 
-/// The word that an immediate names.
-pub(super) fn word_of(immediate: u32) -> u64 {
-    u64::from(immediate) * WORD
+/// The word that an immediate to the endpoint with this token names, if it has that token.
+pub(super) fn word_of(immediate: u64, token: Token) -> Option<u64> {
+    token.open_immediate(immediate).map(|number| u64::from(number) * WORD)
 }
 
 impl Endpoint {
     /// Whether peers can count arrivals in the word at this symmetric offset: see [`Endpoint::put_counted`].
     #[must_use]
     pub fn counts_in(&self, word: u64) -> bool {
-        self.core.immediate(word).is_some()
+        self.core.counts_in(word).is_some()
     }
 
     /// Starts to write, and to add 1 to a word of the target when all of it is visible there. That it has arrived is noticed by
@@ -52,7 +53,7 @@ impl Endpoint {
             unsafe { self.core.apply_here(&job, issue) };
             return Ok(());
         }
-        let Some(immediate) = self.core.immediate(word).filter(|_| len > 0) else { return Err(uncounted(len)) };
+        let Some(immediate) = self.core.immediate(pe, word).filter(|_| len > 0) else { return Err(uncounted(len)) };
         if !self.ready() {
             return Err(Error::Full { operation: Operation::PutSignal, pe });
         }
@@ -96,13 +97,18 @@ impl Core {
         (issuer == HOST && self.role == Role::Host).then(|| self.counted_error_unasked()).flatten()
     }
 
-    /// The immediate that names a word, if there is one and the only rail takes immediates.
-    fn immediate(&self, word: u64) -> Option<u32> {
+    /// The immediate for a PE that names a word, if there is one.
+    fn immediate(&self, pe: Pe, word: u64) -> Option<u64> {
+        self.counts_in(word).map(|number| self.token_of(pe).immediate(number))
+    }
+
+    /// The number of a word in immediates, if it has one and the only rail takes immediates that have room for the token's part.
+    fn counts_in(&self, word: u64) -> Option<u32> {
         let [caps] = &*self.caps else { return None };
         // The last piece of a write brings it, and must not come before the others.
         let fits = self.role == Role::Host
             && caps.software
-            && caps.immediate
+            && caps.immediate >= size_of::<u64>()
             && caps.order.write_after_write
             && !self.policy.native_amo
             && word.is_multiple_of(WORD);
@@ -180,7 +186,9 @@ mod tests {
     fn immediates_name_words_and_those_beyond_have_none() {
         let endpoint = endpoint(Role::Host, 1, false, Mischief::default());
         let last = u64::from(u32::MAX) * WORD;
-        assert_eq!(endpoint.core.immediate(last).map(word_of), Some(last));
+        let of = |token: Token| endpoint.core.immediate(0, last).and_then(|immediate| word_of(immediate, token));
+        assert_eq!(of(endpoint.core.token_of(0)), Some(last));
+        assert_eq!(of(Token::random().unwrap()), None);
         assert!(!endpoint.counts_in(last + WORD) && !endpoint.counts_in(12));
     }
 }

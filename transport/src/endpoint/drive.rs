@@ -29,7 +29,7 @@ impl Endpoint {
     /// The most bytes that a [`Source::Copied`](super::job::Source::Copied) may have.
     #[must_use]
     pub fn copy_limit(&self) -> usize {
-        self.core.bounce.largest() - Request::SIZE
+        self.core.bounce.largest() - Request::alone(0)
     }
 
     /// Makes progress: posts what waited, takes in what arrived, gives requests of peers to `agent`.

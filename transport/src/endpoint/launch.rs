@@ -219,7 +219,7 @@ pub(super) enum Way {
     /// Each write tells when it has left. A request behind it is what tells that it was delivered: a signal, or the next quiet's flush.
     LeftPut,
     /// The same; the last write brings this, by which its target knows that all has come.
-    CountedPut(u32),
+    CountedPut(u64),
 }
 
 impl Core {
@@ -245,7 +245,7 @@ impl Core {
 
     /// Whether the data of a put-signal travels in the signal's message.
     pub(super) fn fits_its_signal(&self, len: u64) -> bool {
-        len <= IN_SIGNAL_MAX && len as usize + Request::SIZE <= self.bounce.largest()
+        len <= IN_SIGNAL_MAX && len as usize + Request::alone(0) <= self.bounce.largest()
     }
 
     /// For a put that a request behind it will complete. Where the target's CPU would have to acknowledge each write, that request's

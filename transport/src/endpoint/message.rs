@@ -12,8 +12,8 @@ use crate::amo::{AmoOp, AmoType};
 use crate::bounce::SMALL;
 use crate::error::{Error, Operation, Result};
 use crate::pe::Pe;
-use crate::rail::{LocalBuf, LocalKey, PostError};
-use crate::wire::{Origin, Request, RequestKind};
+use crate::rail::{Dest, LocalBuf, LocalKey, PostError};
+use crate::wire::{Origin, Request, RequestKind, Token};
 
 impl Endpoint {
     /// Sends a request, with its payload if it has one; the operation waits for its acknowledgement.
@@ -99,6 +99,7 @@ impl Endpoint {
         (ptr, len): (*mut u8, usize),
     ) -> bool {
         let total = Request::SIZE + Request::padded(len);
+        let token = self.core.token_of(pe);
         let room = self.core.bounce.largest().min(self.core.caps[lane].max_send);
         let Some(c) = self.core.connection(pe, lane) else { return false };
         let (slot, used) = match c.outbox {
@@ -107,12 +108,14 @@ impl Endpoint {
                 if other.is_some() {
                     self.send_outbox(pe, lane);
                 }
-                if total > room {
+                if Token::SIZE + total > room {
                     return false;
                 }
                 let Some(slot) = self.core.bounce.alloc(room) else { return false };
                 self.core.outboxes.push((pe, lane));
-                (slot, 0)
+                // SAFETY: the slot has room for more than that.
+                unsafe { begin(self.core.bounce.ptr(slot).as_ptr(), token) };
+                (slot, Token::SIZE)
             }
         };
         // SAFETY: the slot has `room` bytes, of which `used + total` are not more.
@@ -141,10 +144,11 @@ impl Endpoint {
 
     /// Sends one request and keeps the message until it is acknowledged.
     fn send_kept(&mut self, pe: Pe, lane: usize, request: &Request, (ptr, len): (*mut u8, usize)) {
-        let total = Request::SIZE + Request::padded(len);
+        let total = Request::alone(len);
         let Some(slot) = self.core.bounce.alloc(total) else { return self.core.fail_full(request.id) };
+        let token = self.core.token_of(pe);
         // SAFETY: the slot has room for `total` bytes.
-        unsafe { fill(self.core.bounce.ptr(slot).as_ptr(), &request.encode(), ptr, len) };
+        unsafe { fill(begin(self.core.bounce.ptr(slot).as_ptr(), token), &request.encode(), ptr, len) };
         self.keep_and_send(pe, lane, slot, total as u32, request.sequence);
     }
 
@@ -164,11 +168,11 @@ impl Endpoint {
         head: &[u8; Request::SIZE],
         (ptr, len): (*mut u8, usize),
     ) {
-        let total = Request::SIZE + Request::padded(len);
+        let (total, token) = (Request::alone(len), self.core.token_of(pe));
         if total <= self.core.caps[lane].inject.min(SMALL) && !self.core.backlog[lane].holds(pe) {
             let mut bytes = [0u8; SMALL];
             // SAFETY: `total` fits.
-            unsafe { fill(bytes.as_mut_ptr(), head, ptr, len) };
+            unsafe { fill(begin(bytes.as_mut_ptr(), token), head, ptr, len) };
             let local = LocalBuf { ptr: bytes.as_mut_ptr(), len: total, key: LocalKey::default() };
             // SAFETY: without an id the bytes are copied before the call returns.
             match unsafe { self.rails[lane].send(pe, local, None) } {
@@ -184,7 +188,7 @@ impl Endpoint {
         let Some(slot) = self.core.bounce.alloc(total) else { return self.core.fail_full(op) };
         let to = self.core.bounce.ptr(slot).as_ptr();
         // SAFETY: the slot has room for `total` bytes.
-        unsafe { fill(to, head, ptr, len) };
+        unsafe { fill(begin(to, token), head, ptr, len) };
         self.core.expect(op, 1);
         self.post(WorkRequest::new(Work::Send, pe, lane, op, (to, total), Some(slot)));
     }
@@ -222,10 +226,12 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Sends a target agent's answer to the endpoint of `pe` that asked.
+    /// Sends a target agent's answer to the endpoint of `pe` that asked. The answer begins with room for the token of that endpoint.
     /// Returns `false` when there is no room; try again after polling.
-    pub fn reply(&mut self, pe: Pe, origin: Origin, lane: usize, bytes: &[u8]) -> bool {
+    pub fn reply(&mut self, pe: Pe, origin: Origin, lane: usize, bytes: &mut [u8]) -> bool {
         let dest = self.core.answer_to(pe, origin);
+        let Some(token) = bytes.first_chunk_mut() else { return true };
+        *token = self.core.token_of(dest).bytes();
         let lane = self.core.lane_for_reply(dest, lane);
         let Some(caps) = self.core.caps.get(lane) else { return true };
         if bytes.len() <= caps.inject && !self.core.backlog[lane].holds(dest) {
@@ -245,11 +251,23 @@ impl Endpoint {
     }
 }
 
+/// Begins a message: writes the token, and says what comes behind it.
+///
+/// # Safety
+/// `message` is valid for writes of the token.
+pub(super) unsafe fn begin(message: *mut u8, token: Token) -> *mut u8 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        message.copy_from_nonoverlapping(token.bytes().as_ptr(), Token::SIZE);
+        message.add(Token::SIZE)
+    }
+}
+
 /// Writes a request and its payload.
 ///
 /// # Safety
 /// `to` is valid for writes of the request with its padded payload; `ptr` is valid for reads of `len` bytes and elsewhere.
-unsafe fn fill(to: *mut u8, head: &[u8; Request::SIZE], ptr: *const u8, len: usize) {
+pub(super) unsafe fn fill(to: *mut u8, head: &[u8; Request::SIZE], ptr: *const u8, len: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         to.copy_from_nonoverlapping(head.as_ptr(), Request::SIZE);
@@ -262,12 +280,18 @@ unsafe fn fill(to: *mut u8, head: &[u8; Request::SIZE], ptr: *const u8, len: usi
 }
 
 impl Core {
+    /// What messages to a destination begin with.
+    #[inline]
+    pub(super) fn token_of(&self, dest: Dest) -> Token {
+        self.tokens.get(dest as usize).copied().unwrap_or_default()
+    }
+
     /// Makes requests of operations that have failed requests for nothing: a signal must not come without its data.
     ///
     /// # Safety
     /// `message` is a message of `len` bytes in a slot, which nobody reads or writes now.
     pub(super) unsafe fn void_failed(&self, message: *mut u8, len: usize) {
-        let mut at = 0;
+        let mut at = Token::SIZE;
         while at < len {
             // SAFETY: the caller's promise.
             let rest = unsafe { std::slice::from_raw_parts(message.add(at), len - at) };

@@ -10,7 +10,7 @@
 //! whose arrival the target counts; `emulate` is AMOs by the provider, `swap_loop` those that it
 //! lacks; `post` keeps work requests until the rail takes them, in a `backlog`; `drive` polls, and `completion` turns what rails report
 //! back into finished operations; `connection` is what is remembered per peer and lane; `failover` does without a lane that has
-//! failed, `gone` without a peer; `observe` counts and times.
+//! failed, `gone` without a peer; `strangers` counts what is not of the job; `observe` counts and times.
 //!
 //! # Delivery
 //! Every operation is finished only when it is visible at its target: writes ask for delivery, requests are acknowledged
@@ -43,6 +43,7 @@ mod open;
 mod order;
 mod post;
 mod quick;
+mod strangers;
 mod submit;
 mod swap_loop;
 
@@ -59,6 +60,7 @@ use lone::Lone;
 pub use observe::{LaneCounters, Latency, Record};
 use observe::{Recorder, Sampler};
 use post::WorkRequest;
+use strangers::Strangers;
 
 use crate::bounce::Bounce;
 use crate::env::{RailPolicy, Settings};
@@ -67,7 +69,7 @@ use crate::pe::Pe;
 use crate::rail::{Dest, Rail, RailCaps};
 use crate::region::Regions;
 use crate::slab::Slab;
-use crate::wire::{Origin, Request};
+use crate::wire::{Origin, Request, Token};
 
 /// Operations in flight past which [`Endpoint::ready`] says no.
 const MAX_OPERATIONS: usize = 2048;
@@ -158,6 +160,11 @@ struct Core {
     /// The address that peers have to hear of before the first request: see [`Endpoint::introduce_as`].
     introduction: Option<Box<[u8]>>,
     policy: Policy,
+    /// What has to be on all that comes in, and what destinations want to see.
+    token: Token,
+    tokens: Vec<Token>,
+    /// Messages and immediates without this endpoint's token.
+    strangers: Strangers,
     caps: Vec<RailCaps>,
     /// Largest write or read that every rail takes, in bytes: another may have to do it.
     max_rma: u64,

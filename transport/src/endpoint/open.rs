@@ -9,6 +9,7 @@ use super::emulate::{self, Abilities, Loops};
 use super::failover::Failover;
 use super::lone::Lone;
 use super::observe::{LaneCounters, Sampler};
+use super::strangers::Strangers;
 use super::{Addresses, Core, Endpoint, MAX_OPERATIONS, MAX_WORK_REQUESTS, Policy, Role};
 use crate::bounce::Bounce;
 use crate::device::{DeviceMemory, Export};
@@ -17,7 +18,7 @@ use crate::pe::Pe;
 use crate::rail::{Dest, Rail, RailCaps, Registration};
 use crate::region::{Regions, Segment};
 use crate::slab::Slab;
-use crate::wire::{FROM_HOST, Origin};
+use crate::wire::{FROM_HOST, Origin, Token};
 
 impl Endpoint {
     /// An endpoint of PE `me` over opened rails, which become its lanes in this order.
@@ -39,6 +40,9 @@ impl Endpoint {
             origin: if role == Role::Host { FROM_HOST } else { 0 },
             introduction: None,
             policy,
+            token: Token::random()?,
+            tokens: Vec::new(),
+            strangers: Strangers::default(),
             max_rma: caps.iter().map(|c| c.max_rma as u64).min().unwrap_or(0),
             caps,
             peers: (0..n_pes).map(|_| Peer::default()).collect(),
@@ -82,10 +86,20 @@ impl Endpoint {
         Ok(Endpoint { rails, core })
     }
 
-    /// The addresses of its rails, for [`Addresses`].
+    /// The addresses of its rails, each with the endpoint's [`Token`], for [`Addresses`].
     #[must_use]
     pub fn addresses(&self) -> Vec<Vec<u8>> {
-        self.rails.iter().map(|r| r.address()).collect()
+        self.rails.iter().map(|r| self.core.token.with_address(r.address())).collect()
+    }
+
+    /// Connects a rail to one of an endpoint of `pe`.
+    fn connect_rail(&mut self, lane: usize, pe: Pe, dest: Dest, address: &[u8], return_dest: Dest) -> Result<()> {
+        let (address, token) = Token::split(pe, address)?;
+        self.rails[lane].connect(dest, address, return_dest)?;
+        let known = self.core.tokens.len().max(dest as usize + 1);
+        self.core.tokens.resize(known, Token::default());
+        self.core.tokens[dest as usize] = token;
+        Ok(())
     }
 
     /// Makes `pe` reachable. Lanes pair by index, so there are as many as the end with fewer rails has.
@@ -96,12 +110,12 @@ impl Endpoint {
         let lanes = self.rails.len().min(addresses.proxy.len());
         let n = self.core.n_pes;
         let return_dest: Dest = if self.core.role == Role::Host { n + self.core.me } else { self.core.me };
-        for (rail, address) in self.rails.iter_mut().zip(&addresses.proxy) {
-            rail.connect(pe, address, return_dest)?;
+        for (lane, address) in addresses.proxy.iter().enumerate().take(lanes) {
+            self.connect_rail(lane, pe, pe, address, return_dest)?;
         }
         if self.core.role == Role::Proxy {
-            for (rail, address) in self.rails.iter_mut().zip(&addresses.host) {
-                rail.connect(n + pe, address, self.core.me)?;
+            for (lane, address) in addresses.host.iter().enumerate().take(self.rails.len()) {
+                self.connect_rail(lane, pe, n + pe, address, self.core.me)?;
             }
         }
         if let Some(peer) = self.core.peers.get_mut(pe as usize) {
@@ -129,7 +143,7 @@ impl Endpoint {
     /// each of them by its first request there.
     pub fn introduce_as(&mut self, origin: Origin) {
         self.core.origin = origin;
-        self.core.introduction = self.rails.first().map(|rail| rail.address().into());
+        self.core.introduction = self.addresses().into_iter().next().map(Vec::into_boxed_slice);
     }
 
     /// Makes an endpoint reachable for answers that has introduced itself.
@@ -138,7 +152,7 @@ impl Endpoint {
     /// What the backend says about the address.
     pub fn connect_introduced(&mut self, pe: Pe, origin: Origin, address: &[u8]) -> Result<()> {
         let dest = self.core.answer_to(pe, origin);
-        self.rails.first_mut().map_or(Ok(()), |rail| rail.connect(dest, address, self.core.me))
+        self.connect_rail(0, pe, dest, address, self.core.me)
     }
 
     /// Destinations that each rail of an endpoint of `role` connects to, in a job of `n_pes`.

@@ -16,7 +16,7 @@ pub(super) enum Work {
     Write { offset: u64 },
     /// Write to a symmetric offset; complete when it has left, or, where it may have to be repeated, when it is visible.
     /// The immediate is the target's to have with it.
-    Flag { offset: u64, immediate: Option<u32> },
+    Flag { offset: u64, immediate: Option<u64> },
     /// Read from a symmetric offset.
     Read { offset: u64 },
     /// Send a message.

@@ -41,7 +41,7 @@ impl Endpoint {
             // A put that may wait for company is one that its caller will complete by a quiet, or one of several. Behind a fence
             // it may be what tells of those before it.
             let nbi = matches!(source, Source::Stable(_));
-            let most = if nbi { GATHERED_MAX } else { core.caps[lane].inject.saturating_sub(Request::SIZE) as u64 };
+            let most = if nbi { GATHERED_MAX } else { core.caps[lane].inject.saturating_sub(Request::alone(0)) as u64 };
             if len <= most && core.bounce.plentiful() {
                 // A put whose source its caller has back at once goes at once, since somebody may wait for it. One that comes closely
                 // behind it waits for company.
@@ -60,7 +60,7 @@ impl Endpoint {
     }
 
     /// Writes on lane 0 without a completion, if that goes now.
-    pub(super) fn quick_write(&mut self, pe: Pe, dest: u64, ptr: *const u8, len: u64, immediate: Option<u32>) -> bool {
+    pub(super) fn quick_write(&mut self, pe: Pe, dest: u64, ptr: *const u8, len: u64, immediate: Option<u64>) -> bool {
         let (core, at) = (&mut self.core, pe as usize * self.rails.len());
         let Some(c) = core.connections.get_mut(at) else { return false };
         let caps = &core.caps[0];

@@ -132,7 +132,7 @@ impl Core {
     }
 
     fn validate_payload(&self, bytes: usize) -> Result<()> {
-        let limit = self.bounce.largest() - Request::SIZE;
+        let limit = self.bounce.largest() - Request::alone(0);
         if bytes <= limit {
             return Ok(());
         }
@@ -203,7 +203,7 @@ impl Core {
         let operation = job.operation();
         let (Job::Put { source, len, .. } | Job::PutSignal { source, len, .. }) = job else { return Ok(None) };
         let Source::Copied(from) = *source else { return Ok(None) };
-        let limit = self.bounce.largest() - Request::SIZE;
+        let limit = self.bounce.largest() - Request::alone(0);
         if *len as usize > limit {
             return Err(Error::Unsupported {
                 what: format!("{operation} of a copied source of {len} bytes"),

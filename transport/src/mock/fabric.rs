@@ -16,7 +16,7 @@ pub(super) enum Report {
     Done(OpId),
     Failed(OpId, Fault),
     Message(Vec<u8>),
-    Immediate(u32),
+    Immediate(u64),
     Broken(Fault),
     PortDown,
 }
@@ -43,7 +43,7 @@ pub(super) fn of_the_port() -> Fault {
 /// One thing that travels.
 pub(super) enum Cargo {
     /// Bytes for addresses, and the immediate that follows them.
-    Write { parts: Vec<(usize, Vec<u8>)>, immediate: Option<u32> },
+    Write { parts: Vec<(usize, Vec<u8>)>, immediate: Option<u64> },
     /// A read: from addresses there to others here, so many bytes each.
     Read(Vec<(usize, usize, usize)>),
     /// An atomic on an address, whose old value goes to one here unless that is 0.

@@ -38,7 +38,7 @@ impl MockRail {
             window: mischief.window,
             order: mischief.order,
             local_registration: mischief.local_registration,
-            immediate: true,
+            immediate: size_of::<u64>(),
             software: mischief.software,
             half_open: mischief.half_open,
             progress: "by whoever polls".into(),

@@ -90,7 +90,7 @@ impl OfiRail {
             window: rma::window(&provider),
             order: hints::granted_order(&info),
             local_registration: Mode::of(&info).local,
-            immediate: cq_data >= size_of::<u32>() && caps & ffi::FI_RMA != 0,
+            immediate: if caps & ffi::FI_RMA == 0 { 0 } else { cq_data.min(size_of::<u64>()) },
             half_open: CONNECTED.iter().any(|name| provider.split(';').any(|part| part == *name)),
             software: is_software(&provider),
             progress,
@@ -215,7 +215,7 @@ impl Rail for OfiRail {
             let code = unsafe {
                 match options.immediate {
                     None => ffi::fi_inject_write(endpoint, from, local.len, peer, address, key),
-                    Some(data) => ffi::fi_inject_writedata(endpoint, from, local.len, data.into(), peer, address, key),
+                    Some(data) => ffi::fi_inject_writedata(endpoint, from, local.len, data, peer, address, key),
                 }
             };
             return self.posted(code);
@@ -226,7 +226,7 @@ impl Rail for OfiRail {
             | rma::asked_for(options.notify)
             | if options.immediate.is_some() { ffi::FI_REMOTE_CQ_DATA } else { 0 }
             | if options.more { ffi::FI_MORE } else { 0 };
-        let data = options.immediate.unwrap_or(0).into();
+        let data = options.immediate.unwrap_or(0);
         // SAFETY: `local` stays until the completion by the contract, and so does the taken slot.
         let code = unsafe {
             rma::message(peer, &[Piece { local, remote }], self.slab.get(slot).cast(), data, |message| {

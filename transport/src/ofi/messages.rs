@@ -14,7 +14,7 @@ use crate::wire::Request;
 /// Largest message. Control messages are tens of bytes; small payloads that need the target's CPU fit beside them: 4 KiB with
 /// `ofi_rxm`, which has the buffers that `load` asks for.
 /// So a message waits for no hand-shake, and a ring of buffers of this size stays in the L2 cache.
-pub(super) const MAX_MESSAGE: usize = EAGER + Request::SIZE;
+pub(super) const MAX_MESSAGE: usize = EAGER + Request::alone(0);
 /// Every provider carries 4 KiB in its eager protocol.
 const EAGER: usize = 4 << 10;
 
@@ -145,7 +145,7 @@ mod tests {
         let bytes =
             DEFAULTS.iter().find(|(name, _)| *name == "FI_OFI_RXM_BUFFER_SIZE").and_then(|(_, v)| v.parse().ok());
         assert!(bytes >= Some(largest("tcp;ofi_rxm")), "{bytes:?}");
-        assert_eq!(largest("tcp;ofi_rxm"), (4 << 10) + Request::SIZE);
+        assert_eq!(largest("tcp;ofi_rxm"), (4 << 10) + Request::alone(0));
         assert_eq!(largest("shm"), 4 << 10);
     }
 }

@@ -131,7 +131,7 @@ impl RailSink for Outcome {
         self.fault = Some(fault);
     }
     fn message(&mut self, _: &[u8]) {}
-    fn immediate(&mut self, _: u32) {}
+    fn immediate(&mut self, _: u64) {}
     fn broken(&mut self, fault: Fault) {
         self.fault = Some(fault);
     }

@@ -47,7 +47,7 @@ impl OfiRail {
             return sink.done(id);
         }
         if entry.flags & ffi::FI_REMOTE_CQ_DATA != 0 && entry.flags & ffi::FI_RECV == 0 {
-            return sink.immediate(entry.data as u32);
+            return sink.immediate(entry.data);
         }
         match self.receives.find(entry.op_context) {
             Some(index) => {

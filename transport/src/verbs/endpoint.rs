@@ -246,7 +246,7 @@ fn caps(
             amo_after_write: !relaxed,
         },
         local_registration: true,
-        immediate: true,
+        immediate: size_of::<u32>(),
         software: false,
         progress,
     }

@@ -99,7 +99,7 @@ impl VerbsRail {
         let request = Request {
             opcode,
             local,
-            immediate: options.immediate.unwrap_or(0),
+            immediate: options.immediate.unwrap_or(0) as u32,
             target: at(remote)?,
             id: options.id,
             more: options.more,

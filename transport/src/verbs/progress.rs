@@ -159,7 +159,7 @@ impl VerbsRail {
         }
         if wc.opcode == sys::IBV_WC_RECV_RDMA_WITH_IMM {
             // SAFETY: this opcode comes with an immediate.
-            sink.immediate(u32::from_be(unsafe { wc.__bindgen_anon_1.imm_data }));
+            sink.immediate(u32::from_be(unsafe { wc.__bindgen_anon_1.imm_data }).into());
         } else {
             let length = (wc.byte_len as usize).min(MESSAGE);
             // SAFETY: the buffer has `MESSAGE` bytes, and the NIC does not write it again before it is posted, which is

@@ -139,11 +139,11 @@ fn works(setup: &Setup) {
         }
 
         // An immediate arrives after its data, whether or not the sender wants a completion.
-        assert!(caps.immediate);
+        assert_eq!(caps.immediate, 8);
         let before = pair.ask_number("count immediates");
         for (index, id) in [Some(seed + 40), None].into_iter().enumerate() {
-            let value = 0xfeed_0000 + rail as u32 * 16 + index as u32;
-            pair.side.write_heap(base, u64::from(value));
+            let value = 0xfeed_0000_beef_0000 + rail as u64 * 16 + index as u64;
+            pair.side.write_heap(base, value);
             let options = WriteOptions { immediate: Some(value), id, ..delivered(0) };
             pair.write(rail, base, base + 128, 8, options);
             if let Some(id) = id {
@@ -154,8 +154,8 @@ fn works(setup: &Setup) {
                 assert!(Instant::now() < deadline, "an immediate did not arrive");
             }
             let found = pair.ask_number(&format!("immediate {}", before + index as u64));
-            assert_eq!(found, u64::from(value));
-            assert_eq!(pair.ask_number(&format!("peek {}", base + 128)), u64::from(value));
+            assert_eq!(found, value);
+            assert_eq!(pair.ask_number(&format!("peek {}", base + 128)), value);
         }
     }
     // Each id completed once, and nothing went wrong anywhere.

@@ -95,7 +95,7 @@ pub struct Seen {
     pub failed: Vec<(u64, Fault)>,
     pub broken: Vec<Fault>,
     pub messages: Vec<Vec<u8>>,
-    pub immediates: Vec<u32>,
+    pub immediates: Vec<u64>,
     /// Messages `order <offset> <value>` that arrived before the value was visible at the offset.
     pub early: u64,
     pub ordered: u64,
@@ -131,7 +131,7 @@ impl RailSink for Seen {
             self.messages.push(bytes.to_vec());
         }
     }
-    fn immediate(&mut self, immediate: u32) {
+    fn immediate(&mut self, immediate: u64) {
         self.immediates.push(immediate);
     }
     fn broken(&mut self, fault: Fault) {
@@ -353,7 +353,7 @@ fn serve() {
                 other => panic!("count {other}"),
             }
             .to_string(),
-            "immediate" => side.seen.immediates.get(number(1) as usize).map_or(String::new(), u32::to_string),
+            "immediate" => side.seen.immediates.get(number(1) as usize).map_or(String::new(), u64::to_string),
             "pause" | "resume" => {
                 paused = words[0] == "pause";
                 String::new()

@@ -61,7 +61,7 @@ pub struct Log {
     pub done: Vec<OpId>,
     pub failed: Vec<(OpId, Fault)>,
     pub messages: Vec<Vec<u8>>,
-    pub immediates: Vec<u32>,
+    pub immediates: Vec<u64>,
     pub broken: Vec<Fault>,
     pub ports_down: usize,
 }
@@ -76,7 +76,7 @@ impl RailSink for Log {
     fn message(&mut self, bytes: &[u8]) {
         self.messages.push(bytes.to_vec());
     }
-    fn immediate(&mut self, immediate: u32) {
+    fn immediate(&mut self, immediate: u64) {
         self.immediates.push(immediate);
     }
     fn broken(&mut self, fault: Fault) {

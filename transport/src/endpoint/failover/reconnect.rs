@@ -162,7 +162,7 @@ impl Endpoint {
 
     /// Says something about `lane` over another.
     fn tell(&mut self, kind: RequestKind, dest: Dest, (lane, via): (usize, usize), (count, second): (u32, u64)) {
-        if let Some(slot) = self.core.bounce.alloc(Request::SIZE) {
+        if let Some(slot) = self.core.bounce.alloc(Request::alone(0)) {
             let request = self.core.request(kind, AmoOp::Fetch, AmoType::U64, (0, count.into(), second), 0);
             self.send_small(dest, via, Request { lane: lane as u8, ..request }, slot);
         }

@@ -12,7 +12,7 @@ use crate::endpoint::post::{Work, WorkRequest};
 use crate::endpoint::{Core, Endpoint, Role};
 use crate::pe::Pe;
 use crate::rail::{Dest, LocalBuf, LocalKey};
-use crate::wire::{Request, RequestKind, SIGN_OF_LIFE};
+use crate::wire::{Request, RequestKind, sign_of_life};
 
 /// Seconds between two signs of life to the same endpoint.
 const INTERVAL: u32 = 4;
@@ -75,9 +75,10 @@ impl Endpoint {
     }
 
     fn send_sign_of_life(&mut self, dest: Dest, lane: usize) {
-        let len = SIGN_OF_LIFE.len();
+        let mut sign = sign_of_life(self.core.token_of(dest));
+        let len = sign.len();
         if len <= self.core.caps[lane].inject {
-            let local = LocalBuf { ptr: SIGN_OF_LIFE.as_ptr().cast_mut(), len, key: LocalKey::default() };
+            let local = LocalBuf { ptr: sign.as_mut_ptr(), len, key: LocalKey::default() };
             // SAFETY: without an id the bytes are copied before the call returns.
             let sent = unsafe { self.rails[lane].send(dest, local, None) };
             tracing::trace!(dest, lane, sent = sent.is_ok(), "a sign of life");
@@ -88,11 +89,12 @@ impl Endpoint {
 
     /// Sends a sign of life, and will be told what becomes of it. Not now, if there is no room.
     pub(super) fn post_sign_of_life(&mut self, work: Work, dest: Dest, lane: usize) {
-        let len = SIGN_OF_LIFE.len();
+        let sign = sign_of_life(self.core.token_of(dest));
+        let len = sign.len();
         if let Some(slot) = self.core.bounce.alloc(len) {
             let ptr = self.core.bounce.ptr(slot).as_ptr();
             // SAFETY: the slot has room for it.
-            unsafe { ptr.copy_from_nonoverlapping(SIGN_OF_LIFE.as_ptr(), len) };
+            unsafe { ptr.copy_from_nonoverlapping(sign.as_ptr(), len) };
             self.post(WorkRequest::new(work, dest, lane, 0, (ptr, len), Some(slot)));
         }
     }
@@ -101,7 +103,7 @@ impl Endpoint {
     pub(in crate::endpoint) fn greet(&mut self, pe: Pe, lane: usize) {
         let half_open = self.core.caps[lane].half_open;
         let Some(turn) = self.core.failover(pe, lane).and_then(|f| f.greeting()) else { return };
-        if half_open && let Some(slot) = self.core.bounce.alloc(Request::SIZE) {
+        if half_open && let Some(slot) = self.core.bounce.alloc(Request::alone(0)) {
             // A move that has happened.
             let request = self.core.request(RequestKind::Move, AmoOp::Fetch, AmoType::U64, (0, turn.into(), 0), 0);
             self.send_small(pe, lane, Request { lane: lane as u8, ..request }, slot);

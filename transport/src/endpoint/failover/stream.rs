@@ -1,8 +1,11 @@
 //! Streams of requests: kept until they are acknowledged, moved to another lane, sent again there.
 
+use std::ptr;
+
 use super::{Failover, State};
 use crate::amo::{AmoOp, AmoType};
 use crate::bounce::Slot;
+use crate::endpoint::message::{begin, fill};
 use crate::endpoint::post::{Work, WorkRequest};
 use crate::endpoint::{Core, Endpoint};
 use crate::pe::Pe;
@@ -138,7 +141,7 @@ impl Endpoint {
     pub(super) fn ask(&mut self, pe: Pe, stream: usize, to: usize) {
         let now = self.core.now;
         let Some(applied) = self.core.connection(pe, stream).map(|c| c.applied) else { return };
-        let Some(slot) = self.core.bounce.alloc(Request::SIZE) else { return };
+        let Some(slot) = self.core.bounce.alloc(Request::alone(0)) else { return };
         let Some(f) = self.core.failover(pe, stream) else { return };
         f.turn = f.turn.wrapping_add(1);
         (f.carrier, f.way, f.progress) = (to as u8, Way::Asked, now);
@@ -151,9 +154,9 @@ impl Endpoint {
     /// Sends a request that has no number, from a slot for it.
     pub(in crate::endpoint) fn send_small(&mut self, pe: Pe, lane: usize, request: Request, slot: Slot) {
         let ptr = self.core.bounce.ptr(slot).as_ptr();
-        // SAFETY: the slot has room for a request.
-        unsafe { ptr.copy_from_nonoverlapping(request.encode().as_ptr(), Request::SIZE) };
-        self.post(WorkRequest::new(Work::Send, pe, lane, 0, (ptr, Request::SIZE), Some(slot)));
+        // SAFETY: the slot has room for a message of one request.
+        unsafe { fill(begin(ptr, self.core.token_of(pe)), &request.encode(), ptr::null(), 0) };
+        self.post(WorkRequest::new(Work::Send, pe, lane, 0, (ptr, Request::alone(0)), Some(slot)));
     }
 
     /// Asks about all streams of a peer whose lanes have failed.

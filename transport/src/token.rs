@@ -1,0 +1,136 @@
+//! What an endpoint wants to see on all that is sent to it: random numbers that only its job's PEs know.
+//!
+//! A rail's address takes messages from everybody who reaches it: providers and NICs do not ask who sends. So each endpoint draws a
+//! token when it opens. It travels with the addresses of the endpoint's rails ([`Token::with_address`]), every message begins with it, and
+//! every immediate has a part of it. What does not is a stranger's: it is dropped before anything else of it is looked at.
+//!
+//! A token is good against whoever can send, and cannot see what others send. It is not against those who can: that takes an encrypted
+//! network.
+
+use rand::TryRng;
+
+use crate::error::{Error, Result};
+use crate::pe::Pe;
+
+/// The token of one endpoint.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Token {
+    messages: u64,
+    /// Immediates have less room.
+    immediates: u32,
+}
+
+impl Token {
+    /// Bytes that it takes at the front of a message.
+    pub const SIZE: usize = 8;
+    /// Bytes that it takes behind an address.
+    const BESIDE_ADDRESS: usize = 12;
+
+    /// A fresh one.
+    ///
+    /// # Errors
+    /// [`Error::System`] when the system has no random numbers to give.
+    pub fn random() -> Result<Token> {
+        Ok(Token { messages: random()?, immediates: random()? as u32 })
+    }
+
+    /// A rail's address with the token behind it.
+    #[must_use]
+    pub fn with_address(self, mut address: Vec<u8>) -> Vec<u8> {
+        address.extend_from_slice(&self.messages.to_le_bytes());
+        address.extend_from_slice(&self.immediates.to_le_bytes());
+        address
+    }
+
+    /// The address of a rail of `pe`, and the token of its endpoint.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] when there is no token behind the address.
+    pub fn split(pe: Pe, bytes: &[u8]) -> Result<(&[u8], Token)> {
+        let Some((address, [m0, m1, m2, m3, m4, m5, m6, m7, i0, i1, i2, i3])) =
+            bytes.split_last_chunk::<{ Self::BESIDE_ADDRESS }>()
+        else {
+            let why = format!("{} bytes have no room for a token", bytes.len());
+            return Err(Error::Malformed { what: "a rail's address", pe, why });
+        };
+        let messages = u64::from_le_bytes([*m0, *m1, *m2, *m3, *m4, *m5, *m6, *m7]);
+        Ok((address, Token { messages, immediates: u32::from_le_bytes([*i0, *i1, *i2, *i3]) }))
+    }
+
+    /// The first bytes of a message to the endpoint.
+    #[inline]
+    #[must_use]
+    pub fn bytes(self) -> [u8; Self::SIZE] {
+        self.messages.to_le_bytes()
+    }
+
+    /// What is behind the token of a message; `None` when it has another.
+    #[inline]
+    #[must_use]
+    pub fn open(self, message: &[u8]) -> Option<&[u8]> {
+        let (token, rest) = message.split_first_chunk::<{ Self::SIZE }>()?;
+        (u64::from_le_bytes(*token) == self.messages).then_some(rest)
+    }
+
+    /// The immediate for this value.
+    #[inline]
+    #[must_use]
+    pub fn immediate(self, value: u32) -> u64 {
+        u64::from(self.immediates) << 32 | u64::from(value)
+    }
+
+    /// The value of an immediate; `None` when it has another token.
+    #[inline]
+    #[must_use]
+    pub fn open_immediate(self, immediate: u64) -> Option<u32> {
+        (immediate >> 32 == u64::from(self.immediates)).then_some(immediate as u32)
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+/// A number that nobody can guess.
+///
+/// # Errors
+/// [`Error::System`] when the system has none to give.
+pub(crate) fn random() -> Result<u64> {
+    let mut bytes = [0; 8];
+    let system = |error: rand::rngs::SysError| Error::System { what: "random numbers", reason: error.to_string() };
+    rand::rngs::SysRng.try_fill_bytes(&mut bytes).map_err(system)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn only_what_has_the_token_is_opened() {
+        let (ours, theirs) = (Token::random().unwrap(), Token::random().unwrap());
+        let message = [&ours.bytes()[..], b"request"].concat();
+        assert_eq!(ours.open(&message), Some(&b"request"[..]));
+        assert_eq!(theirs.open(&message), None);
+        for bit in 0..8 * Token::SIZE {
+            let mut forged = message.clone();
+            forged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(ours.open(&forged), None);
+            assert_eq!(ours.open_immediate(ours.immediate(7) ^ 1 << bit).is_none(), bit >= 32);
+        }
+        assert_eq!(ours.open_immediate(ours.immediate(u32::MAX)), Some(u32::MAX));
+        assert!((0..Token::SIZE).all(|len| ours.open(&message[..len]).is_none()));
+    }
+
+    #[test]
+    fn it_travels_with_addresses() {
+        let token = Token::random().unwrap();
+        let bytes = token.with_address(vec![1, 2, 3]);
+        assert_eq!(Token::split(0, &bytes).unwrap(), (&[1, 2, 3][..], token));
+        assert!(Token::split(0, &bytes[..11]).is_err());
+        assert!(!format!("{token:?}").contains(char::is_numeric), "it is not for logs");
+    }
+}
