@@ -5,6 +5,7 @@ use symrail_heap::{HANDLE_LEN, HeapHandle, Site};
 use symrail_transport::backend::{Choice, HostPes};
 use symrail_transport::endpoint::Addresses;
 use symrail_transport::env::{AmoPath, Settings};
+use symrail_transport::ofi::variables;
 use symrail_transport::topology::{CpuSet, PciAddress};
 use symrail_transport::wire::PROTOCOL_VERSION;
 use symrail_transport::{Error, Pe};
@@ -64,6 +65,8 @@ pub(crate) struct Card {
     check_collectives: bool,
     /// The fabric that its rails are on; empty when it has none.
     fabric: String,
+    /// The size of `ofi_rxm`'s buffers: it connects only to those who have the same.
+    rxm_buffers: String,
     /// The IB mode; empty where the backend is not ibverbs.
     ib_mode: String,
     host_addresses: Vec<Vec<u8>>,
@@ -87,6 +90,7 @@ impl Card {
             native_amo: settings.amo_path == AmoPath::Native,
             check_collectives: settings.check_collectives,
             fabric: String::new(),
+            rxm_buffers: variables::in_force(variables::RXM_BUFFERS),
             ib_mode: String::new(),
             host_addresses: Vec::new(),
             proxy_addresses: Vec::new(),
@@ -130,6 +134,8 @@ impl Card {
         same("the protocol version", &cards, |c| c.version.to_string())?;
         let wired = |c: &Card| !c.fabric.is_empty();
         same_among("the fabric (SYMRAIL_TRANSPORT, SYMRAIL_LIBFABRIC_PROVIDER)", &cards, wired, |c| c.fabric.clone())?;
+        let rxm = |c: &Card| c.fabric.contains("ofi_rxm");
+        same_among(variables::RXM_BUFFERS, &cards, rxm, |c| c.rxm_buffers.clone())?;
         same_among("SYMRAIL_IB_MODE", &cards, wired, |c| c.ib_mode.clone())?;
         same("SYMRAIL_AMO_PATH", &cards, |c| if c.native_amo { "native" } else { "agent" }.into())?;
         let kind = |c: &Card| match c.device.len() {
@@ -189,7 +195,8 @@ mod tests {
             version: PROTOCOL_VERSION,
             native_amo: native,
             check_collectives: false,
-            fabric: "tcp".into(),
+            fabric: "tcp;ofi_rxm".into(),
+            rxm_buffers: "4160".into(),
             ib_mode: String::new(),
             host_addresses: vec![vec![2]],
             proxy_addresses: vec![vec![3], vec![4]],
@@ -210,6 +217,11 @@ mod tests {
         let checks = Card { check_collectives: true, ..card(false) }.encode();
         let error = Card::decode_all(&[card(false).encode(), checks]).unwrap_err().to_string();
         assert!(error.contains("SYMRAIL_CHECK_COLLECTIVES"), "{error}");
+        let larger = Card { rxm_buffers: "16384".into(), ..card(false) };
+        let error = Card::decode_all(&[card(false).encode(), larger.encode()]).unwrap_err().to_string();
+        assert!(error.contains("FI_OFI_RXM_BUFFER_SIZE differs: PE 0 has 4160, PE 1 has 16384"), "{error}");
+        let elsewhere = |card: Card| Card { fabric: "shm".into(), ..card }.encode();
+        assert!(Card::decode_all(&[elsewhere(card(false)), elsewhere(larger)]).is_ok());
         let with = |ib_mode: &str| {
             Card { fabric: "verbs".into(), ib_mode: ib_mode.into(), ..card(ib_mode == "rdma-atomics") }.encode()
         };

@@ -7,6 +7,7 @@ use std::time::Duration;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 use symrail::bootstrap::{self, MAX_PES, launcher};
+use symrail_transport::ofi::variables;
 
 /// The most that `SYMRAIL_LIBFABRIC_MAX_NIC_PER_PE` accepts. Rails are given addresses of 127.0.0.0/24 from .2 on.
 const MAX_RAILS: u32 = 64;
@@ -117,21 +118,22 @@ impl Job {
         secret_fd: i32,
         is_set: impl Fn(&str) -> bool,
     ) -> Vec<(String, String)> {
-        let mut variables = vec![
+        let mut all = vec![
             (launcher::PE.to_owned(), pe.to_string()),
             (launcher::N_PES.to_owned(), self.n.to_string()),
             (launcher::ADDRESS.to_owned(), service.to_string()),
             (launcher::SECRET_FD.to_owned(), secret_fd.to_string()),
         ];
-        variables.extend(self.host(pe).map(|host| (FAKE_HOST.to_owned(), format!("host{host}"))));
+        all.extend(self.host(pe).map(|host| (FAKE_HOST.to_owned(), format!("host{host}"))));
         if let Some(rails) = self.rails {
             let addresses = (2..2 + rails).map(|last| format!("127.0.0.{last}")).collect::<Vec<_>>().join(",");
             let chosen = [(NIC_LIST, addresses), (MAX_NIC_PER_PE, rails.to_string())];
             let free = chosen.into_iter().filter(|(name, _)| !is_set(name));
-            variables.extend(free.map(|(name, value)| (name.to_owned(), value)));
+            all.extend(free.map(|(name, value)| (name.to_owned(), value)));
         }
-        variables.extend(self.env.iter().cloned());
-        variables
+        all.extend(variables::defaults().map(|(name, value)| (name.to_owned(), value.to_owned())));
+        all.extend(self.env.iter().cloned());
+        all
     }
 
     /// The cores of every PE, or nothing when they are not to be bound.

@@ -69,6 +69,8 @@ pub trait Bootstrap: Send {
 /// # Errors
 /// A bootstrap that was asked for by name and has left no trace, variables that cannot be read, or what joining says.
 pub fn open(settings: &Settings) -> Result<Box<dyn Bootstrap>> {
+    // Some bootstraps start threads, after which it is too late.
+    symrail_transport::ofi::variables::set_defaults();
     let timeout = Duration::from_secs(settings.timeout_s);
     let kind = match settings.bootstrap {
         BootstrapKind::Auto if launcher::present() => BootstrapKind::Launcher,

@@ -163,6 +163,8 @@ fn checksum(id: &[u8; UniqueId::LEN]) -> [u8; 8] {
 /// # Errors
 /// An address that is not one interface's, or what the system says.
 pub fn create(interface: Option<IpAddr>) -> Result<UniqueId> {
+    // The service has a thread, after which it is too late.
+    symrail_transport::ofi::variables::set_defaults();
     let interface = interface.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     if let IpAddr::V6(ip) = interface
         && ip.is_unicast_link_local()

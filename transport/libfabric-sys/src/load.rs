@@ -4,8 +4,9 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use crate::signals;
 use crate::{fi_fabric_attr, fi_info, fi_type, fi_version_of, fid_fabric};
 
 /// The name under which every libfabric since 1.0 is installed.
@@ -57,6 +58,8 @@ pub struct Libfabric {
     tostr: ToStr,
     version: u32,
     name: String,
+    /// Whether the providers are loaded, or being loaded.
+    begun: OnceLock<()>,
 }
 
 impl std::fmt::Debug for Libfabric {
@@ -82,7 +85,7 @@ impl Libfabric {
         let bytes = path.map_or(SONAME.as_bytes(), |path| path.as_os_str().as_bytes());
         let file = CString::new(bytes).map_err(|_| error("the path holds a zero byte".to_owned()))?;
         // SAFETY: a zero-terminated name; the library's own initialisers are what we ask for. Never closed.
-        let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        let handle = signals::kept(|| unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) });
         let handle = NonNull::new(handle).ok_or_else(|| error(loader_message()))?;
         let symbol = |name: &CStr, version: &CStr| {
             // SAFETY: a live handle and zero-terminated names.
@@ -108,6 +111,7 @@ impl Libfabric {
                 tostr: std::mem::transmute::<NonNull<c_void>, ToStr>(tostr),
                 version: std::mem::transmute::<NonNull<c_void>, Version>(version)(),
                 name: String::new(),
+                begun: OnceLock::new(),
             }
         };
         if this.version < OLDEST_API {
@@ -156,8 +160,13 @@ impl Libfabric {
         let node = node.map_or(ptr::null(), CStr::as_ptr);
         let hints = hints.map_or(ptr::null(), |hints| hints.raw.as_ptr().cast_const());
         let mut list = ptr::null_mut();
-        // SAFETY: zero-terminated or null strings, a live `fi_info` or null, a place for the result.
-        match unsafe { (self.getinfo)(self.api(), node, ptr::null(), flags, hints, &raw mut list) } {
+        let mut call = || {
+            // SAFETY: zero-terminated or null strings, a live `fi_info` or null, a place for the result.
+            unsafe { (self.getinfo)(self.api(), node, ptr::null(), flags, hints, &raw mut list) }
+        };
+        // The first call loads the providers that lie in files of their own.
+        let first = self.begun.set(()).is_ok();
+        match if first { signals::kept(call) } else { call() } {
             0 => {}
             code if -code == crate::FI_ENODATA => return Ok(Vec::new()),
             code => return Err(code),

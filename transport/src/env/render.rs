@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{Settings, VARIABLES};
-use crate::ofi::DEFAULTS;
+use crate::ofi::variables::DEFAULTS;
 
 /// `docs/environment.md`, whole.
 #[must_use]
@@ -35,8 +35,11 @@ pub fn markdown() -> String {
     );
     out.push_str(
         "\n## libfabric's own variables\n\n\
-         libfabric reads some settings from the environment only. Where its defaults cost memory that Symrail has no use for, other\n\
-         values are set when a PE joins, unless you have set them (`transport/src/ofi/mod.rs` says why each):\n\n\
+         libfabric, and libraries that come with it, read some settings from the environment only. Where the defaults cost memory that\n\
+         Symrail has no use for, or bring signal handlers, `symrail run` sets other values for the PEs that it starts, unless you have\n\
+         set them (`transport/src/ofi/variables.rs` says why each). A PE that was started otherwise sets them itself when it joins, if\n\
+         it has one thread only at that moment: an environment must not be changed while other threads may read it. Else it does\n\
+         without, and says so in the log at level `info`; set them yourself then.\n\n\
          | name | value |\n|---|---|\n",
     );
     for (name, value) in DEFAULTS {

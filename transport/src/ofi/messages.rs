@@ -138,7 +138,7 @@ impl Receives {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ofi::DEFAULTS;
+    use crate::ofi::variables::DEFAULTS;
 
     #[test]
     fn ofi_rxm_has_buffers_for_our_messages() {

@@ -18,6 +18,7 @@
 //! | `memory` | registration, keys and addressing |
 //! | `atomics` | which atomics the provider performs, and posting them |
 //! | `shared_memory` | names of endpoints in shared memory, and what killed processes leave there |
+//! | `variables` | what libfabric takes from the environment only |
 //! | `probe` | whether automatic progress really progresses |
 //!
 //! What providers do not tell: `shm` and `udp;ofi_rxd` never notice a dead peer, and `shm` (1.17) answers a write with a bad
@@ -49,6 +50,7 @@ mod probe;
 mod progress;
 mod rma;
 mod shared_memory;
+pub mod variables;
 
 pub use discover::{Nic, discover, providers};
 
@@ -81,42 +83,13 @@ impl Library {
 /// # Errors
 /// [`Error::Library`] when it is not there or too old, with what to install.
 pub fn load(settings: &Settings) -> Result<Arc<Library>> {
-    set_defaults();
+    variables::set_defaults();
     let fabric = Libfabric::load(settings.libfabric_so.as_deref()).map_err(|error| Error::Library {
         library: error.library,
         reason: error.reason,
         remedy: error.remedy,
     })?;
     Ok(Arc::new(Library { fabric, probed: Mutex::new(Vec::new()) }))
-}
-
-/// What libfabric takes from the environment only, where its own defaults do not fit: `ofi_rxm` keeps chunks of 1,024
-/// receive buffers of 16 KiB, four of them for each endpoint over TCP, which was 354 MB and 2.6 s of
-/// page faults for a PE with four rails (35 MB and none with these). Our messages fit into the smaller buffers. It also
-/// has room for 2,048 receives, where a rail posts 64 ([`messages`]): 0.8 MB for each endpoint.
-///
-/// And it asks for a completion queue that 1,024 peers could fill at once, on every rail. Over TCP that is a ring of 12.6 MB, which
-/// completions walk through, so that a PE grows for hours; over verbs it is more than small devices have (soft-RoCE:
-/// 32,767 entries). With 16 it has room for as much as a rail has under way at most ([`endpoint`]).
-pub(crate) const DEFAULTS: [(&str, &str); 4] = [
-    ("FI_OFI_RXM_BUFFER_SIZE", "4160"),
-    ("FI_OFI_RXM_MSG_RX_SIZE", "256"),
-    ("FI_OFI_RXM_RX_SIZE", "256"),
-    ("FI_UNIVERSE_SIZE", "16"),
-];
-
-/// Sets what the user has not set of these. Once, before the library reads them.
-fn set_defaults() {
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(|| {
-        for (name, value) in DEFAULTS {
-            if std::env::var_os(name).is_none() {
-                // SAFETY: as with any setenv, no other thread may read the environment through C at this moment. This runs
-                // once, when a PE joins its job: `Runtime::init` asks for that to be early.
-                unsafe { std::env::set_var(name, value) };
-            }
-        }
-    });
 }
 
 /// Opens a rail on a NIC.
