@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The type of the word that an AMO works on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr, strum::VariantArray)]
 #[repr(u8)]
 pub enum AmoType {
     /// `i32`
@@ -24,7 +24,7 @@ pub enum AmoType {
 }
 
 /// What an AMO does. Whether the old value comes back is a property of the request, not of the operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr, strum::VariantArray)]
 #[repr(u8)]
 pub enum AmoOp {
     /// Returns the value and leaves it.
@@ -58,38 +58,9 @@ impl AmoType {
     pub const fn is_float(self) -> bool {
         matches!(self, AmoType::F32 | AmoType::F64)
     }
-
-    /// Reads the type back from its wire value.
-    #[must_use]
-    pub const fn from_wire(value: u8) -> Option<Self> {
-        Some(match value {
-            0 => AmoType::I32,
-            1 => AmoType::U32,
-            2 => AmoType::I64,
-            3 => AmoType::U64,
-            4 => AmoType::F32,
-            5 => AmoType::F64,
-            _ => return None,
-        })
-    }
 }
 
 impl AmoOp {
-    /// Reads the operation back from its wire value.
-    #[must_use]
-    pub const fn from_wire(value: u8) -> Option<Self> {
-        Some(match value {
-            0 => AmoOp::Fetch,
-            1 => AmoOp::Set,
-            2 => AmoOp::Add,
-            3 => AmoOp::And,
-            4 => AmoOp::Or,
-            5 => AmoOp::Xor,
-            6 => AmoOp::CompareSwap,
-            _ => return None,
-        })
-    }
-
     /// Whether the operation is defined on the type: bitwise operations and compare-swap are for integers only.
     #[must_use]
     pub const fn defined_on(self, ty: AmoType) -> bool {

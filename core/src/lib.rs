@@ -9,13 +9,24 @@
 //! | [`pe`] | numbers of PEs |
 //! | [`error`] | what can go wrong |
 //! | [`amo`] | atomic operations, and how a CPU applies one |
+//! | [`compare`], [`signal`] | comparisons and updates of signal words, with every interface's numbers |
+//! | [`wait`] | what threads do while they wait |
 //! | [`pci`] | addresses on a PCI bus |
 
 pub mod amo;
+pub mod compare;
 pub mod error;
 pub mod pci;
 pub mod pe;
+pub mod signal;
+pub mod wait;
 
+pub use amo::{AmoOp, AmoType};
+pub use compare::Cmp;
 pub use error::{Error, Fault, Operation, Result};
 pub use pci::PciAddress;
 pub use pe::Pe;
+pub use signal::SignalOp;
+/// Every value of an enum of codes, as `VARIANTS`.
+pub use strum::VariantArray;
+pub use wait::{Backoff, lock};

@@ -17,7 +17,7 @@ pub fn check_agreement(handles: &[HeapHandle]) -> Result<(), Error> {
 }
 
 /// Which collective call on the heap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr)]
 #[repr(u8)]
 pub enum AllocOp {
     /// `malloc`, `calloc` and `align`: take a block.
@@ -71,12 +71,8 @@ impl AllocCall {
             *field = from.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
         }
         let [sequence, op, size, align, offset] = fields;
-        let op = match op {
-            0 => AllocOp::Alloc,
-            1 => AllocOp::Realloc,
-            2 => AllocOp::Free,
-            _ => return Err(bad(format!("operation {op} does not exist"))),
-        };
+        let known = u8::try_from(op).ok().and_then(AllocOp::from_repr);
+        let op = known.ok_or_else(|| bad(format!("operation {op} does not exist")))?;
         Ok(AllocCall { sequence, op, size, align, offset })
     }
 

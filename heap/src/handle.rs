@@ -20,7 +20,7 @@ const WHAT: &str = "heap handle";
 const CAPACITY_MAX: u64 = 1 << 47;
 
 /// What memory a heap is made of, as peers see it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr)]
 #[repr(u8)]
 pub enum MemoryKind {
     /// Shared host memory.
@@ -29,19 +29,6 @@ pub enum MemoryKind {
     Pinned = 1,
     /// GPU memory.
     Device = 2,
-}
-
-impl MemoryKind {
-    /// Reads the kind back from its encoded value.
-    #[must_use]
-    pub const fn from_wire(value: u8) -> Option<Self> {
-        Some(match value {
-            0 => MemoryKind::Host,
-            1 => MemoryKind::Pinned,
-            2 => MemoryKind::Device,
-            _ => return None,
-        })
-    }
 }
 
 impl From<HeapKind> for MemoryKind {
@@ -131,7 +118,7 @@ impl HeapHandle {
             return Err(bad(format!("it has version {version}, this PE speaks {VERSION}; run one Symrail on all PEs")));
         }
         let [kind, flags] = input.take();
-        let kind = MemoryKind::from_wire(kind).ok_or_else(|| bad(format!("memory kind {kind} does not exist")))?;
+        let kind = MemoryKind::from_repr(kind).ok_or_else(|| bad(format!("memory kind {kind} does not exist")))?;
         if flags & !FLAG_PRIVATE != 0 {
             return Err(bad(format!("it has unknown flags {flags:#x}")));
         }
@@ -223,7 +210,7 @@ mod tests {
             granule: size.1,
             segment: size.2,
             generation: size.3,
-            kind: MemoryKind::from_wire(kind).unwrap(),
+            kind: MemoryKind::from_repr(kind).unwrap(),
             private,
         })
     }

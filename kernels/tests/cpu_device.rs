@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use fake::{HEAP, Reach, Shape, World};
-use symrail_kernels::cpu::{Compare, DeviceError, Grid, LaunchError, LocalMemory, SignalOp, Symmetric, Thread};
+use symrail_kernels::cpu::{Cmp, DeviceError, Grid, LaunchError, LocalMemory, SignalOp, Symmetric, Thread};
 use symrail_proxy::channel::Request;
 
 type Outcome<T = ()> = Result<T, DeviceError>;
@@ -155,7 +155,7 @@ fn producer_and_consumer(
         let consumer = scope.spawn(|| {
             run(&world, 1, ONE, |me| {
                 for round in 1..=60 {
-                    assert_eq!(me.signal_wait_until(flag, Compare::Ge, round)?, round);
+                    assert_eq!(me.signal_wait_until(flag, Cmp::Ge, round)?, round);
                     let mut values = [0; 200];
                     me.load_local(&mut values, data)?;
                     assert_eq!(values, [round; 200], "the flag overtook the data");
@@ -169,8 +169,8 @@ fn producer_and_consumer(
             for round in 1..=60 {
                 me.store_local(data, &[round; 200])?;
                 send(me, data, flag, round)?;
-                me.wait_until(taken, Compare::Eq, round)?;
-                assert!(me.test(taken, Compare::Gt, round - 1)?);
+                me.wait_until(taken, Cmp::Eq, round)?;
+                assert!(me.test(taken, Cmp::Gt, round - 1)?);
                 me.quiet()?;
             }
             Ok(())
@@ -415,7 +415,7 @@ fn without_an_engine_every_wait_ends() {
         (0..3).try_for_each(|_| me.p(words, 1, 1))?;
         assert!(matches!(me.p(words, 1, 1), Err(DeviceError::Timeout { .. })), "the ring is full");
         assert!(matches!(me.quiet(), Err(DeviceError::WaitTimeout { .. })));
-        assert!(matches!(me.wait_until(words, Compare::Ne, 0), Err(DeviceError::WaitTimeout { .. })));
+        assert!(matches!(me.wait_until(words, Cmp::Ne, 0), Err(DeviceError::WaitTimeout { .. })));
         Ok(())
     });
     // The abandoned entry is not lent to others before its late answer.
@@ -431,7 +431,7 @@ fn without_an_engine_every_wait_ends() {
 fn who_sleeps_in_a_wait_leaves_the_engine_to_others() {
     let world = World::new(Shape { lend: false, timeout: Duration::from_millis(100), ..Shape::default() });
     let word: Symmetric<u64> = world.views[0].symmetric(0, 1).unwrap();
-    let never = run(&world, 0, ONE, |me| Ok(me.wait_until(word, Compare::Ne, 0)));
+    let never = run(&world, 0, ONE, |me| Ok(me.wait_until(word, Cmp::Ne, 0)));
     assert!(matches!(never[0], Err(DeviceError::WaitTimeout { .. })));
     let offers = world.offers[0].load(Ordering::Relaxed);
     assert!((1..=512).contains(&offers), "{offers} offers, where a sleeping thread makes none");

@@ -4,7 +4,7 @@
 //! `FI_THREAD_COMPLETION` asks for. Host threads never touch a completion queue of the proxy endpoint without it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -107,7 +107,7 @@ impl Driver {
 
     /// The engine. Short uses only: everybody's progress waits for it.
     pub fn engine(&self) -> MutexGuard<'_, Engine> {
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+        symrail_core::lock(&self.engine)
     }
 
     /// Begins a host thread's turn: it promises to poll until the turn ends.

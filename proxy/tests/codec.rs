@@ -32,7 +32,7 @@ fn width() -> impl Strategy<Value = Width> {
 }
 
 fn amo() -> impl Strategy<Value = (AmoType, AmoOp)> {
-    let all = (0..6).flat_map(|ty| (0..7).map(move |op| (AmoType::from_wire(ty), AmoOp::from_wire(op))));
+    let all = (0..6).flat_map(|ty| (0..7).map(move |op| (AmoType::from_repr(ty), AmoOp::from_repr(op))));
     let defined = all.filter_map(|(ty, op)| Some((ty?, op?))).filter(|(ty, op)| op.defined_on(*ty));
     prop::sample::select(defined.collect::<Vec<_>>())
 }

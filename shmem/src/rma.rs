@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
+pub use symrail_core::SignalOp;
 use symrail_heap::copy::copy;
 use symrail_transport::amo::{self, AmoOp, AmoType};
 use symrail_transport::endpoint::job::{Job, Signal, Source};
@@ -347,24 +348,6 @@ impl Runtime {
             return Ok(offset);
         }
         Err(symrail_transport::Error::Misaligned { operation, pe, offset, needed: size }.into())
-    }
-}
-
-/// How a signal word is updated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SignalOp {
-    /// It is set to the value.
-    Set,
-    /// The value is added to it.
-    Add,
-}
-
-impl From<SignalOp> for AmoOp {
-    fn from(op: SignalOp) -> AmoOp {
-        match op {
-            SignalOp::Set => AmoOp::Set,
-            SignalOp::Add => AmoOp::Add,
-        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! One PE of a running job: what it knows, and leaving.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+pub(crate) use symrail_core::lock;
 use symrail_heap::{PeerMap, SymmetricHeap};
 use symrail_proxy::channel::Producer;
 use symrail_transport::env::Settings;
@@ -214,11 +215,6 @@ impl Runtime {
     pub fn abort(&self, code: i32, why: &str) {
         lock(&self.bootstrap).abort(code, why);
     }
-}
-
-/// Locks a mutex whose holder has no way to leave its content half done.
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The heap's segments, as the transport names them.

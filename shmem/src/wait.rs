@@ -7,38 +7,7 @@ use crate::runtime::Runtime;
 use crate::team::Group;
 use crate::wire::{Via, Wire};
 
-/// How a word is compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cmp {
-    /// Equal.
-    Eq,
-    /// Not equal.
-    Ne,
-    /// Greater.
-    Gt,
-    /// Greater or equal.
-    Ge,
-    /// Less.
-    Lt,
-    /// Less or equal.
-    Le,
-}
-
-impl Cmp {
-    /// Whether `a` compares to `b` so.
-    #[inline]
-    #[must_use]
-    pub fn holds<T: PartialOrd + Copy>(self, a: T, b: T) -> bool {
-        match self {
-            Cmp::Eq => a == b,
-            Cmp::Ne => a != b,
-            Cmp::Gt => a > b,
-            Cmp::Ge => a >= b,
-            Cmp::Lt => a < b,
-            Cmp::Le => a <= b,
-        }
-    }
-}
+pub use symrail_core::Cmp;
 
 /// An integer that can be waited for: 8 to 64 bits.
 pub trait WaitWord: Copy + PartialOrd {

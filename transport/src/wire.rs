@@ -34,7 +34,7 @@ pub const FROM_CONTEXT: Origin = 2;
 pub const MAX_ORIGINS: Origin = 64;
 
 /// What a request asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr)]
 #[repr(u8)]
 pub enum RequestKind {
     /// An AMO on one word.
@@ -171,23 +171,9 @@ impl Request {
     /// A sentence for the log.
     pub fn decode(bytes: &[u8]) -> Result<(Request, &[u8], &[u8]), &'static str> {
         let (head, rest) = bytes.split_first_chunk::<{ Self::SIZE }>().ok_or("shorter than a request")?;
-        let kind = match head[0] {
-            1 => RequestKind::Amo,
-            2 => RequestKind::PutSignal,
-            3 => RequestKind::Flush,
-            4 => RequestKind::Put,
-            5 => RequestKind::Pull,
-            6 => RequestKind::PullSignal,
-            7 => RequestKind::Push,
-            8 => RequestKind::Move,
-            9 => RequestKind::Broken,
-            10 => RequestKind::Offer,
-            11 => RequestKind::Accept,
-            12 => RequestKind::Introduce,
-            _ => return Err("unknown kind of request"),
-        };
-        let op = AmoOp::from_wire(head[1] & 7).ok_or("unknown atomic operation")?;
-        let ty = AmoType::from_wire(head[1] >> 3 & 7).ok_or("unknown atomic type")?;
+        let kind = RequestKind::from_repr(head[0]).ok_or("unknown kind of request")?;
+        let op = AmoOp::from_repr(head[1] & 7).ok_or("unknown atomic operation")?;
+        let ty = AmoType::from_repr(head[1] >> 3 & 7).ok_or("unknown atomic type")?;
         if head[2] >= MAX_ORIGINS {
             return Err("unknown endpoint");
         }
@@ -215,7 +201,7 @@ impl Request {
 }
 
 /// Why a target agent refused a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr)]
 #[repr(u32)]
 pub enum Refusal {
     /// It was applied.
@@ -327,13 +313,7 @@ impl Reply {
         let outcomes = outcomes.iter().map(|o| Outcome {
             id: u64_at(o, 0),
             value: u64_at(o, 8),
-            refusal: match u32_at(o, 16) {
-                0 => Refusal::None,
-                2 => Refusal::Misaligned,
-                3 => Refusal::Undefined,
-                4 => Refusal::Failed,
-                _ => Refusal::OutOfSegment,
-            },
+            refusal: Refusal::from_repr(u32_at(o, 16)).unwrap_or(Refusal::OutOfSegment),
         });
         Ok((reply, outcomes))
     }
@@ -366,7 +346,7 @@ mod tests {
                 RequestKind::Accept, RequestKind::Introduce,
             ];
             let request = Request {
-                kind: kinds[kind], op: AmoOp::from_wire(op).unwrap(), ty: AmoType::from_wire(ty).unwrap(),
+                kind: kinds[kind], op: AmoOp::from_repr(op).unwrap(), ty: AmoType::from_repr(ty).unwrap(),
                 origin, fetch: flags & 1 != 0, urgent: flags & 2 != 0, lane, source, sequence,
                 payload: payload.len() as u16, acknowledged, offset, operand, second, id,
             };

@@ -1,7 +1,7 @@
 //! The barrier of a block's threads.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use super::error::DeviceError;
 use super::view::DeviceView;
@@ -67,7 +67,7 @@ impl Block {
     }
 
     fn lock(&self) -> MutexGuard<'_, Arrivals> {
-        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+        symrail_core::lock(&self.arrivals)
     }
 
     fn open_if_complete(&self, arrivals: &mut Arrivals) {

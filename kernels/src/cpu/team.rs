@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::error::DeviceError;
 use super::thread::Thread;
-use super::wait::Compare;
 use crate::meeting::{Step, WORDS, word};
+use symrail_core::Cmp;
 
 /// Some PEs as their devices know them: how they meet, and how often they have. One for all PEs, and one for each team.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ impl Thread<'_> {
                     self.p(words.at(word(number, flag))?, number, pe)?;
                 }
                 Step::Hear(flag) => {
-                    self.wait_until(words.at(word(number, flag))?, Compare::Ge, number)?;
+                    self.wait_until(words.at(word(number, flag))?, Cmp::Ge, number)?;
                 }
             }
         }

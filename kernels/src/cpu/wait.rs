@@ -1,10 +1,10 @@
 //! Waiting: for words of this PE's heap, and how every wait waits.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use symrail_transport::Operation;
+use symrail_core::wait::Pause;
+use symrail_core::{Backoff, Cmp, Operation};
 
 use super::element::AmoWord;
 use super::error::DeviceError;
@@ -14,40 +14,8 @@ use super::view::DeviceView;
 
 /// Rounds of spinning, then rounds of yielding, then sleeps of this length.
 const SPINS: u32 = 64;
-const YIELDS: u32 = 512;
+const YIELDS: u32 = 448;
 const SLEEP: Duration = Duration::from_micros(20);
-
-/// A comparison of a word with a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Compare {
-    /// Equal.
-    Eq,
-    /// Not equal.
-    Ne,
-    /// The word is greater.
-    Gt,
-    /// The word is greater or equal.
-    Ge,
-    /// The word is less.
-    Lt,
-    /// The word is less or equal.
-    Le,
-}
-
-impl Compare {
-    /// Whether `word` compares so with `value`.
-    #[must_use]
-    pub fn holds<T: PartialOrd + Copy>(self, word: T, value: T) -> bool {
-        match self {
-            Compare::Eq => word == value,
-            Compare::Ne => word != value,
-            Compare::Gt => word > value,
-            Compare::Ge => word >= value,
-            Compare::Lt => word < value,
-            Compare::Le => word <= value,
-        }
-    }
-}
 
 impl Thread<'_> {
     /// Waits until a word of this PE's heap compares so with `value`, and returns it. What was delivered before the
@@ -55,19 +23,17 @@ impl Thread<'_> {
     ///
     /// # Errors
     /// It did not happen in time, or the word is not in the heap.
-    pub fn wait_until<T: AmoWord>(&self, word: Symmetric<T>, compare: Compare, value: T) -> Result<T, DeviceError> {
+    pub fn wait_until<T: AmoWord>(&self, word: Symmetric<T>, cmp: Cmp, value: T) -> Result<T, DeviceError> {
         let address = self.one_word(word)?;
         let mut waiter = Waiter::new(self.view);
         loop {
             let now = load::<T>(address);
-            if compare.holds(now, value) {
+            if cmp.holds(now, value) {
                 return Ok(now);
             }
             if !waiter.pause() {
                 let place = format!("symmetric offset {:#x} of PE {}", word.offset(), self.my_pe());
-                return Err(
-                    waiter.timed_out(format!("waiting for {compare:?} {value:?} at {place}, which holds {now:?},"))
-                );
+                return Err(waiter.timed_out(format!("waiting for {cmp:?} {value:?} at {place}, which holds {now:?},")));
             }
         }
     }
@@ -76,9 +42,9 @@ impl Thread<'_> {
     ///
     /// # Errors
     /// The word is not in the heap.
-    pub fn test<T: AmoWord>(&self, word: Symmetric<T>, compare: Compare, value: T) -> Result<bool, DeviceError> {
+    pub fn test<T: AmoWord>(&self, word: Symmetric<T>, cmp: Cmp, value: T) -> Result<bool, DeviceError> {
         let address = self.one_word(word)?;
-        let holds = || compare.holds(load::<T>(address), value);
+        let holds = || cmp.holds(load::<T>(address), value);
         Ok(holds() || (self.parts().progress)() && holds())
     }
 
@@ -86,8 +52,8 @@ impl Thread<'_> {
     ///
     /// # Errors
     /// As there.
-    pub fn signal_wait_until(&self, signal: Symmetric<u64>, compare: Compare, value: u64) -> Result<u64, DeviceError> {
-        self.wait_until(signal, compare, value)
+    pub fn signal_wait_until(&self, signal: Symmetric<u64>, cmp: Cmp, value: u64) -> Result<u64, DeviceError> {
+        self.wait_until(signal, cmp, value)
     }
 
     /// A signal word of this PE.
@@ -118,13 +84,13 @@ fn load<T: AmoWord>(address: *mut u8) -> T {
 pub(super) struct Waiter<'a> {
     view: &'a DeviceView,
     rounds: u32,
-    idle: u32,
+    backoff: Backoff,
     deadline: Option<Instant>,
 }
 
 impl<'a> Waiter<'a> {
     pub(super) fn new(view: &'a DeviceView) -> Self {
-        Self { view, rounds: 0, idle: 0, deadline: None }
+        Self { view, rounds: 0, backoff: Backoff::new(SPINS, YIELDS, SLEEP), deadline: None }
     }
 
     /// Waits a little. `false` when the time is over.
@@ -132,22 +98,17 @@ impl<'a> Waiter<'a> {
         let parts = self.view.parts();
         self.rounds = self.rounds.wrapping_add(1);
         // The clock is read now and then only: most waits end before the first time.
-        if self.rounds.is_multiple_of(16) || self.idle >= YIELDS {
+        let sleeps = self.backoff.next() == Pause::Sleep;
+        if self.rounds.is_multiple_of(16) || sleeps {
             let now = Instant::now();
             if now >= *self.deadline.get_or_insert(now + parts.timeout) {
                 return false;
             }
         }
         // Who sleeps leaves the engine to the proxy thread, which else would take it for driven.
-        if self.idle < YIELDS && (parts.progress)() {
-            self.idle = 0;
-            return true;
-        }
-        self.idle = self.idle.saturating_add(1);
-        match self.idle {
-            ..SPINS => std::hint::spin_loop(),
-            SPINS..YIELDS => thread::yield_now(),
-            _ => thread::sleep(SLEEP),
+        match !sleeps && (parts.progress)() {
+            true => self.backoff.reset(),
+            false => self.backoff.pause(),
         }
         true
     }

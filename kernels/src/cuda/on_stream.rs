@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+pub use symrail_core::SignalOp;
 use symrail_cuda::error::check;
 use symrail_cuda::sys::{self, CUdeviceptr};
 use symrail_cuda::{Gpu, Kernel, Module, Shape, Stream};
@@ -23,16 +24,6 @@ const MOST_BLOCKS: u64 = 64;
 /// A block that only asks.
 const ASKING: Shape = Shape { blocks: 1, threads: 1 };
 const BARRIER: Shape = Shape { blocks: 1, threads: 32 };
-
-/// How a signal word is updated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u64)]
-pub enum SignalOp {
-    /// It is set to the value.
-    Set = 9,
-    /// The value is added to it.
-    Add = 10,
-}
 
 /// What a word is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +112,7 @@ impl OnStream {
     /// As for [`OnStream::put`].
     pub fn signal(&self, stream: &Stream, signal: u64, value: u64, op: SignalOp, pe: u32) -> Result<()> {
         // SAFETY: the kernel's arguments; it checks the address.
-        Ok(unsafe { stream.launch(&self.signal, ASKING, &[signal, value, op as u64, pe.into()]) }?)
+        Ok(unsafe { stream.launch(&self.signal, ASKING, &[signal, value, op.device(), pe.into()]) }?)
     }
 
     /// Lets the stream wait for a 64-bit word of this PE's memory.

@@ -1,9 +1,9 @@
 //! The CPU device as carrier: a thread that asks the proxy through a channel, as a thread of a GPU kernel does.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use symrail::Runtime;
-use symrail_kernels::cpu::{Compare, DeviceError, DeviceView, Grid, SignalOp, Symmetric, Thread};
+use symrail_kernels::cpu::{Cmp, DeviceError, DeviceView, Grid, SignalOp, Symmetric, Thread};
 
 use super::carrier::Carrier;
 use super::error::{Error, Result};
@@ -25,7 +25,7 @@ pub fn launch(
     let done = grid.launch(&view, |thread| {
         let base = std::ptr::with_exposed_provenance_mut(address);
         let mut device = Device { thread, base, area, words };
-        let mut kernel = kernel.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kernel = symrail_core::lock(&kernel);
         kernel(&mut device).map_err(Failure)
     });
     match done {
@@ -157,7 +157,7 @@ impl Carrier for Device<'_> {
 
     #[inline]
     fn wait(&mut self, word: usize, value: u64) -> Result<()> {
-        self.thread.wait_until(self.one(word)?, Compare::Ge, value)?;
+        self.thread.wait_until(self.one(word)?, Cmp::Ge, value)?;
         Ok(())
     }
 

@@ -7,12 +7,12 @@
 //! | 2 | signal's symmetric offset | value: operand, signal's value, P's value |
 //! | 3 | reply: generation and index | comparand |
 
+use symrail_core::{AmoOp, AmoType, SignalOp};
 use symrail_transport::Pe;
-use symrail_transport::amo::{AmoOp, AmoType};
 
 use super::error::Refused;
 use super::layout::{self, CHUNKS, MASK_HEAD, MASK_LOCAL, MASK_REPLY, MASK_VALUE, Opcode};
-use super::request::{Local, ReplyTo, Request, SignalOp, Width};
+use super::request::{Local, ReplyTo, Request, Width};
 
 /// What is wrong with a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -134,7 +134,7 @@ pub fn chunks_used(w0: u64) -> Result<u8, Malformed> {
     if given >> CHUNKS != 0 {
         return Err(Malformed::Reserved);
     }
-    let known = Opcode::from_wire(opcode).ok_or(Malformed::Opcode(opcode))?;
+    let known = Opcode::from_repr(opcode).ok_or(Malformed::Opcode(opcode))?;
     let compares = op == AmoOp::CompareSwap as u8;
     let (needed, optional) = match known {
         Opcode::Nop | Opcode::Fence => (MASK_HEAD, 0),
@@ -172,11 +172,11 @@ fn decode(chunks: &[[u64; 2]; CHUNKS]) -> Result<Request, Malformed> {
     };
     let width = || Width::from_wire(kind).ok_or(Malformed::Type(kind));
     let amo = || {
-        let ty = AmoType::from_wire(kind).ok_or(Malformed::Type(kind))?;
-        let op = AmoOp::from_wire(op_wire).filter(|op| op.defined_on(ty)).ok_or(Malformed::Op(op_wire))?;
+        let ty = AmoType::from_repr(kind).ok_or(Malformed::Type(kind))?;
+        let op = AmoOp::from_repr(op_wire).filter(|op| op.defined_on(ty)).ok_or(Malformed::Op(op_wire))?;
         Ok((ty, op, if op == AmoOp::CompareSwap { compare } else { 0 }))
     };
-    Ok(match Opcode::from_wire(opcode).ok_or(Malformed::Opcode(opcode))? {
+    Ok(match Opcode::from_repr(opcode).ok_or(Malformed::Opcode(opcode))? {
         Opcode::Nop => Request::Nop,
         Opcode::Fence => Request::Fence,
         Opcode::Put => Request::Put { pe, offset, local: local()?, size, reply },
@@ -184,11 +184,7 @@ fn decode(chunks: &[[u64; 2]; CHUNKS]) -> Result<Request, Malformed> {
         Opcode::P => Request::P { pe, offset, width: width()?, value },
         Opcode::G => Request::G { pe, offset, width: width()?, reply: to },
         Opcode::PutSignal => {
-            let op = match AmoOp::from_wire(op_wire) {
-                Some(AmoOp::Set) => SignalOp::Set,
-                Some(AmoOp::Add) => SignalOp::Add,
-                _ => return Err(Malformed::Op(op_wire)),
-            };
+            let op = AmoOp::from_repr(op_wire).and_then(SignalOp::from_amo).ok_or(Malformed::Op(op_wire))?;
             Request::PutSignal { pe, offset, local: local()?, size, signal, op, value, reply }
         }
         Opcode::Amo => {

@@ -73,7 +73,8 @@ pub use error::{ChannelError, PushError, Refused};
 pub use memory::ChannelMemory;
 pub use producer::Producer;
 pub use reply::{Reply, ReplySlot};
-pub use request::{Local, ReplyTo, Request, SignalOp, Width};
+pub use request::{Local, ReplyTo, Request, Width};
+pub use symrail_core::SignalOp;
 
 /// Slots of a channel, unless somebody asks for another number.
 pub const DEFAULT_SLOTS: usize = 1024;

@@ -5,7 +5,7 @@
 //! for it, so that an entry can be used again at once. It never asks again while an answer is outstanding: a late answer
 //! to an abandoned request would otherwise overwrite the value of a newer one between its state and its reading.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::layout;
 use super::memory::ChannelMemory;
@@ -48,7 +48,7 @@ impl ReplyPool {
 
     /// An entry whose last request was answered, or `None` when there is none.
     pub(super) fn take(self: &Arc<Self>) -> Option<ReplySlot> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = symrail_core::lock(&self.free);
         let at =
             free.iter().rposition(|(index, generation)| self.state(*index) & GENERATION == u64::from(*generation))?;
         let (index, generation) = free.swap_remove(at);
@@ -99,7 +99,7 @@ impl ReplySlot {
 
 impl Drop for ReplySlot {
     fn drop(&mut self) {
-        let mut free = self.pool.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = symrail_core::lock(&self.pool.free);
         free.push((self.index, self.generation));
     }
 }

@@ -1,7 +1,6 @@
 //! What a device can ask for.
 
-use symrail_transport::Pe;
-use symrail_transport::amo::{AmoOp, AmoType};
+use symrail_core::{AmoOp, AmoType, Pe, SignalOp};
 
 use super::codec::Malformed;
 
@@ -166,24 +165,6 @@ impl Width {
 
     pub(super) const fn from_wire(log2: u8) -> Option<Self> {
         if log2 < 4 { Self::of(1 << log2) } else { None }
-    }
-}
-
-/// How a put updates its signal word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SignalOp {
-    /// Stores the value.
-    Set,
-    /// Adds the value.
-    Add,
-}
-
-impl From<SignalOp> for AmoOp {
-    fn from(op: SignalOp) -> Self {
-        match op {
-            SignalOp::Set => AmoOp::Set,
-            SignalOp::Add => AmoOp::Add,
-        }
     }
 }
 

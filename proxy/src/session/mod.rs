@@ -28,7 +28,7 @@ mod card;
 pub mod memory;
 mod operation;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use symrail_heap::Mover;
@@ -300,7 +300,7 @@ impl Session {
     }
 
     fn take_next(&self, base: *const u8, len: usize) -> (u32, u64) {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = symrail_core::lock(&self.next);
         // What is aligned in memory is aligned in offsets: AMOs are checked by these.
         let offset = next.offset + base.addr() as u64 % GRAIN;
         let id = next.id;

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_long, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use symrail::{Context as RustContext, Group, Operations, Pe, Team};
 
@@ -48,7 +48,7 @@ pub struct MadeTeam {
 static TEAMS: Mutex<Vec<Option<Arc<MadeTeam>>>> = Mutex::new(Vec::new());
 
 fn teams() -> std::sync::MutexGuard<'static, Vec<Option<Arc<MadeTeam>>>> {
-    TEAMS.lock().unwrap_or_else(PoisonError::into_inner)
+    symrail_core::lock(&TEAMS)
 }
 
 /// Forgets all teams and contexts.

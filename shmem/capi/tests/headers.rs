@@ -14,6 +14,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
+use symrail_core::{Cmp, SignalOp, VariantArray};
+
 #[test]
 fn committed_headers_are_current() {
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../include");
@@ -44,4 +46,18 @@ fn the_library_exports_what_the_headers_declare() {
     let undeclared: Vec<_> = ours.filter(|name| !twice.contains(**name)).collect();
     assert!(undeclared.is_empty(), "exported and not declared: {undeclared:?}");
     assert!(declared.len() > 1200, "{} routines", declared.len());
+}
+
+/// Comparisons and updates of signals have the numbers that the header gives them.
+#[test]
+fn the_header_has_the_numbers_of_the_codes() {
+    let header = include_str!("../../include/shmem.h");
+    let has =
+        |name: String, value: i32| assert!(header.contains(&format!("#define {name} {value}\n")), "{name} {value}");
+    for cmp in Cmp::VARIANTS {
+        has(format!("SHMEM_CMP_{}", format!("{cmp:?}").to_uppercase()), cmp.openshmem());
+    }
+    for op in SignalOp::VARIANTS {
+        has(format!("SHMEM_SIGNAL_{}", format!("{op:?}").to_uppercase()), op.openshmem());
+    }
 }

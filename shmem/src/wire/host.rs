@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use symrail_proxy::Left;
 use symrail_transport::endpoint::{Endpoint, NoAgent};
@@ -47,7 +47,7 @@ impl Host {
 
     #[inline]
     pub fn lock(&self) -> InUse<'_> {
-        InUse { side: self.side.lock().unwrap_or_else(PoisonError::into_inner), host: self }
+        InUse { side: symrail_core::lock(&self.side), host: self }
     }
 
     #[inline]

@@ -69,8 +69,8 @@ fn message(u: &mut Unstructured<'_>, sequence: &mut [u32; 2]) -> Result<Vec<u8>>
         *expected = if u.ratio(15, 16)? { expected.wrapping_add(1) } else { u.arbitrary()? };
         let request = Request {
             kind,
-            op: AmoOp::from_wire(u.int_in_range(0..=6)?).unwrap_or(AmoOp::Add),
-            ty: AmoType::from_wire(u.int_in_range(0..=5)?).unwrap_or(AmoType::U64),
+            op: AmoOp::from_repr(u.int_in_range(0..=6)?).unwrap_or(AmoOp::Add),
+            ty: AmoType::from_repr(u.int_in_range(0..=5)?).unwrap_or(AmoType::U64),
             origin: u8::from(from_host),
             fetch: u.arbitrary()?,
             urgent: u.arbitrary()?,

@@ -249,7 +249,7 @@ unsafe extern "C" fn symrail_transport_amo(
     old: *mut c_void,
 ) -> c_int {
     guarded(|| {
-        let ty = u8::try_from(ty).ok().and_then(AmoType::from_wire);
+        let ty = u8::try_from(ty).ok().and_then(AmoType::from_repr);
         let ty = ty.ok_or_else(|| Failure::argument("an AMO on a type that does not exist".into()))?;
         let word = Place::new(handle(&memory)?, at)?;
         let old = (!old.is_null()).then_some(old.cast());
@@ -324,6 +324,6 @@ fn check_buffer(ptr: *const u8, len: usize) -> Result<(), Failure> {
 }
 
 fn amo_op(op: c_int) -> Result<AmoOp, Failure> {
-    let known = u8::try_from(op).ok().and_then(AmoOp::from_wire);
+    let known = u8::try_from(op).ok().and_then(AmoOp::from_repr);
     known.ok_or_else(|| Failure::argument(format!("operation {op} does not exist")))
 }

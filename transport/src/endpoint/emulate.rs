@@ -16,6 +16,8 @@ use super::job::{OpHandle, Signal};
 use super::post::{Work, WorkRequest};
 use super::swap_loop::{Next, SwapLoop, Word};
 use super::{Core, Endpoint};
+use symrail_core::VariantArray;
+
 use crate::amo::{AmoOp, AmoType};
 use crate::pe::Pe;
 use crate::rail::Rail;
@@ -51,7 +53,7 @@ pub(super) enum How {
 }
 
 /// What a provider can do is asked for once.
-pub(super) struct Abilities([[[How; 2]; 7]; 6]);
+pub(super) struct Abilities([[[How; 2]; AmoOp::VARIANTS.len()]; AmoType::VARIANTS.len()]);
 
 impl Abilities {
     pub fn of(rail: &dyn Rail) -> Abilities {
@@ -59,8 +61,8 @@ impl Abilities {
         // Its own size first: then no neighbour is touched.
         let (small, large) = (loops(AmoType::U32), loops(AmoType::U64));
         let mut all = [[[How::Never; 2]; 7]; 6];
-        for (ty, by_op) in (0..).map_while(AmoType::from_wire).zip(&mut all) {
-            for (op, by_fetching) in (0..).map_while(AmoOp::from_wire).zip(by_op) {
+        for (ty, by_op) in AmoType::VARIANTS.iter().copied().zip(&mut all) {
+            for (op, by_fetching) in AmoOp::VARIANTS.iter().copied().zip(by_op) {
                 for (fetching, how) in [false, true].into_iter().zip(by_fetching) {
                     *how = match () {
                         () if rail.supports_amo(ty, op, fetching) => How::Itself,

@@ -109,7 +109,7 @@ mod tests {
             start: u64, ty in 0usize..6, op in 0u8..7, operand: u64, compare: u64, equal: bool, high: bool, narrow: bool,
             disturbances in proptest::collection::vec(any::<u64>(), 0..4),
         ) {
-            let (ty, op) = (TYPES[ty], AmoOp::from_wire(op).unwrap_or(AmoOp::Fetch));
+            let (ty, op) = (TYPES[ty], AmoOp::from_repr(op).unwrap_or(AmoOp::Fetch));
             prop_assume!(op.defined_on(ty));
             let within = if ty.size() == 4 && high { 4 } else { 0 };
             let by = if ty.size() == 4 && narrow { AmoType::U32 } else { AmoType::U64 };

@@ -1,7 +1,7 @@
 //! What is under way, and what becomes of it.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::amo::{self, AmoOp, AmoType};
 use crate::error::{Fault, Result};
@@ -326,6 +326,6 @@ impl Fabric {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        symrail_core::lock(&self.0)
     }
 }

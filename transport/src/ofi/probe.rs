@@ -53,7 +53,7 @@ pub(super) fn choose(library: &Arc<Library>, nic: &Nic, settings: &Settings) -> 
 fn is_proved(library: &Arc<Library>, nic: &Nic) -> bool {
     let key = format!("{}/{}", nic.provider, nic.name);
     // Held while probing, so that two threads do not probe the same NIC; a poisoned lock still guards a valid list.
-    let mut probed = library.probed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut probed = symrail_core::lock(&library.probed);
     if let Some((_, proved)) = probed.iter().find(|(known, _)| *known == key) {
         return *proved;
     }

@@ -26,24 +26,14 @@ use crate::job::job;
 
 /// `SHMEM_CMP_*`
 fn comparison(function: &str, cmp: c_int) -> Cmp {
-    match cmp {
-        1 => Cmp::Eq,
-        2 => Cmp::Ne,
-        3 => Cmp::Gt,
-        4 => Cmp::Ge,
-        5 => Cmp::Lt,
-        6 => Cmp::Le,
-        _ => fail(function, &format!("{cmp} is no comparison; use one of SHMEM_CMP_EQ, NE, GT, GE, LT, LE")),
-    }
+    let unknown = || fail(function, &format!("{cmp} is no comparison; use one of SHMEM_CMP_EQ, NE, GT, GE, LT, LE"));
+    Cmp::from_openshmem(cmp).unwrap_or_else(unknown)
 }
 
 /// `SHMEM_SIGNAL_*`
 fn signal_op(function: &str, op: c_int) -> SignalOp {
-    match op {
-        0 => SignalOp::Set,
-        1 => SignalOp::Add,
-        _ => fail(function, &format!("{op} is no signal operation; use SHMEM_SIGNAL_SET or SHMEM_SIGNAL_ADD")),
-    }
+    let unknown = || fail(function, &format!("{op} is no signal operation; use SHMEM_SIGNAL_SET or SHMEM_SIGNAL_ADD"));
+    SignalOp::from_openshmem(op).unwrap_or_else(unknown)
 }
 
 /// Ends the job if a pointer to local memory is null although something is to be there.

@@ -1,0 +1,74 @@
+//! Updates of signal words, and the numbers that interfaces have for them.
+
+use crate::amo::AmoOp;
+
+/// How a signal word is updated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray)]
+pub enum SignalOp {
+    /// It is set to the value.
+    Set,
+    /// The value is added to it.
+    Add,
+}
+
+impl From<SignalOp> for AmoOp {
+    fn from(op: SignalOp) -> AmoOp {
+        match op {
+            SignalOp::Set => AmoOp::Set,
+            SignalOp::Add => AmoOp::Add,
+        }
+    }
+}
+
+impl SignalOp {
+    /// The update that is this AMO, if one is.
+    #[must_use]
+    pub const fn from_amo(op: AmoOp) -> Option<Self> {
+        match op {
+            AmoOp::Set => Some(SignalOp::Set),
+            AmoOp::Add => Some(SignalOp::Add),
+            _ => None,
+        }
+    }
+
+    /// `SHMEM_SIGNAL_*` of OpenSHMEM's C interface.
+    #[must_use]
+    pub const fn openshmem(self) -> i32 {
+        match self {
+            SignalOp::Set => 0,
+            SignalOp::Add => 1,
+        }
+    }
+
+    /// The update with this number in OpenSHMEM's C interface.
+    #[must_use]
+    pub fn from_openshmem(code: i32) -> Option<Self> {
+        <Self as strum::VariantArray>::VARIANTS.iter().copied().find(|op| op.openshmem() == code)
+    }
+
+    /// `SYMRAIL_SIGNAL_*` and `NVSHMEM_SIGNAL_*` of kernels.
+    #[must_use]
+    pub const fn device(self) -> u64 {
+        match self {
+            SignalOp::Set => 9,
+            SignalOp::Add => 10,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use strum::VariantArray;
+
+    use super::{AmoOp, SignalOp};
+
+    #[test]
+    fn every_number_of_an_interface_means_one_update() {
+        for op in SignalOp::VARIANTS {
+            assert_eq!(SignalOp::from_openshmem(op.openshmem()), Some(*op));
+            assert_eq!(SignalOp::from_amo((*op).into()), Some(*op));
+        }
+        assert_eq!((SignalOp::from_openshmem(9), SignalOp::from_amo(AmoOp::Xor)), (None, None));
+        assert_ne!(SignalOp::Set.device(), SignalOp::Add.device());
+    }
+}
