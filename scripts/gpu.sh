@@ -4,7 +4,7 @@
 #   scripts/gpu.sh build            where Rust is: builds and strips them into target/gpu/
 #   scripts/gpu.sh [run [FOLDER]]   where GPUs are: runs everything from FOLDER (target/gpu/)
 #
-# PARTS chooses among: suite (verify and measure), engine (the same with copies by copy engines), perf, sanitize, nvshmem (the same
+# PARTS chooses among: guide (the program of docs/gpu.md), suite (verify and measure), engine (the same with copies by copy engines), perf, sanitize, nvshmem (the same
 # kernels on NVSHMEM, for a comparison), again (ROUNDS=100 of all checks). One GPU: two PEs share it.
 # NVLink multicast is never used.
 set -uo pipefail
@@ -12,10 +12,10 @@ root=$(dirname "$(realpath "$0")")/..
 bin=$root/target/gpu
 
 build() {
-  cargo build --release -p symrail-perftest --bin symrail -p symrail-kernels --example gpu_suite || exit 1
+  cargo build --release -p symrail-perftest --bin symrail -p symrail-kernels --example gpu_suite -p symrail --example device_ring -p symrail-c || exit 1
   mkdir -p "$bin"
   local built=${CARGO_TARGET_DIR:-$root/target}/release
-  for file in "$built/symrail" "$built/examples/gpu_suite"; do
+  for file in "$built/symrail" "$built/examples/gpu_suite" "$built/examples/device_ring" "$built/libsymrail.so"; do
     strip -o "$bin/$(basename "$file")" "$file" || exit 1
   done
 }
@@ -40,7 +40,7 @@ run() {
   LD_LIBRARY_PATH=$(dirname "$nvrtc")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   export LD_LIBRARY_PATH
   local part
-  for part in ${PARTS:-suite engine perf sanitize nvshmem}; do $part; done
+  for part in ${PARTS:-guide suite engine perf sanitize nvshmem}; do $part; done
   exit $failed
 }
 
@@ -50,6 +50,23 @@ mapped="$common SYMRAIL_HEAP_KIND=device SYMRAIL_HEAP_SIZE=2560M SYMRAIL_LIBFABR
 pinned="$common SYMRAIL_HEAP_KIND=pinned SYMRAIL_HEAP_SIZE=512M"
 staged="$common SYMRAIL_HEAP_KIND=device SYMRAIL_HEAP_SIZE=512M"
 tcp='tcp;ofi_rxm'
+
+# The program of docs/gpu.md: by NVRTC from Rust, by nvcc from C++; mapped, and through proxies.
+guide() {
+  local work ring hosts
+  work=$(mktemp -d)
+  for hosts in 1 2; do
+    case_of "device_ring from Rust, $hosts hosts" $staged "$bin/symrail" run -n $pes --hosts $hosts -- "$bin/device_ring" gpu
+  done
+  command -v nvcc >/dev/null || { echo "SKIPPED: no nvcc"; return; }
+  nvcc -O2 -std=c++17 -arch=native -I"$root/kernels/include" -I"$root/shmem/include" "$root/shmem/examples/device_ring.cu" \
+    -o "$work/device_ring" -L"$bin" -lsymrail -Xlinker -rpath="$bin" || { failed=1; return; }
+  for hosts in 1 2; do
+    case_of "device_ring from C++, $hosts hosts" $staged "$bin/symrail" run -n $pes --hosts $hosts -- "$work/device_ring"
+  done
+  case_of "device_ring from C++, pinned heap" $pinned "$bin/symrail" run -n $pes -- "$work/device_ring"
+  rm -rf "$work"
+}
 
 # Verifies, then measures, on every kind of heap and path.
 suite() {

@@ -63,6 +63,10 @@ place 755 "$built/libsymrail_transport.so" lib/libsymrail_transport.so
 place 644 "$root/transport/include/symrail_transport.h" include/symrail_transport.h
 for header in shmem.h shmemx.h pshmem.h mpp/shmem.h; do place 644 "$root/shmem/include/$header" "include/$header"; done
 
+# What kernels include.
+for header in symrail_device.cuh symrail_nvshmem.cuh symrail_layout.h; do place 644 "$root/kernels/include/$header" "include/$header"; done
+for header in "$root"/kernels/include/symrail/*.cuh; do place 644 "$header" "include/symrail/$(basename "$header")"; done
+
 place 644 "$root/shmem/capi/install/symrail.pc" lib/pkgconfig/symrail.pc
 for file in SymrailConfig.cmake SymrailConfigVersion.cmake; do
   place 644 "$root/shmem/capi/install/$file" "lib/cmake/Symrail/$file"

@@ -83,6 +83,9 @@ void pshmemx_ctx_signal_add(shmem_ctx_t ctx, uint64_t *sig_addr, uint64_t signal
 void pshmemx_signal_set(uint64_t *sig_addr, uint64_t signal, int pe);
 void pshmemx_ctx_signal_set(shmem_ctx_t ctx, uint64_t *sig_addr, uint64_t signal, int pe);
 void pshmemx_register_gettid(uint64_t (*gettid)(void));
+int pshmemx_device_attach(void *state, size_t bytes);
+void *pshmemx_device_ptr(const void *dest);
+int pshmemx_device_check(void);
 void pshmem_float_put(float *dest, const float *source, size_t nelems, int pe);
 void pshmem_ctx_float_put(shmem_ctx_t ctx, float *dest, const float *source, size_t nelems, int pe);
 void pshmem_double_put(double *dest, const double *source, size_t nelems, int pe);

@@ -28,6 +28,16 @@ void shmemx_signal_set(uint64_t *sig_addr, uint64_t signal, int pe);
 void shmemx_ctx_signal_set(shmem_ctx_t ctx, uint64_t *sig_addr, uint64_t signal, int pe);
 void shmemx_register_gettid(uint64_t (*gettid)(void));
 
+/* ---- Kernels: see symrail_device.cuh. 0 is success; else a message says what failed ---- */
+
+/* Tells the kernels of a program about the PE: state is the device address of its symrail_state, of so many bytes. The first call makes
+ * the GPU of the heap, else the current one, the PE's device. Collective. */
+int shmemx_device_attach(void *state, size_t bytes);
+/* The address by which kernels name the symmetric object at dest; NULL if it is not symmetric. */
+void *shmemx_device_ptr(const void *dest);
+/* What kernels and their proxy have failed to do since the last call. Call it when kernels have ended. */
+int shmemx_device_check(void);
+
 void shmemx_float_ibput(float *dest, const float *source, ptrdiff_t dst, ptrdiff_t sst, size_t bsize, size_t nblocks, int pe);
 void shmemx_ctx_float_ibput(shmem_ctx_t ctx, float *dest, const float *source, ptrdiff_t dst, ptrdiff_t sst, size_t bsize, size_t nblocks, int pe);
 void shmemx_double_ibput(double *dest, const double *source, ptrdiff_t dst, ptrdiff_t sst, size_t bsize, size_t nblocks, int pe);

@@ -1,17 +1,46 @@
-//! What CPU threads in a device's place work with: the heap as this process sees it, and the channels. GPUs: see [`gpu`](crate::gpu).
+//! CPU threads in a GPU's place: the same operations through the same channels, on a machine without one. GPUs: see [`gpu`](crate::gpu).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use symrail_kernels::cpu::{DeviceParts, DeviceTeam};
+use symrail_kernels::cpu::{DeviceError, DeviceParts, DeviceTeam, DeviceView, Element, Grid, LaunchError, Thread};
 
+use crate::error::{Error, Result};
 use crate::runtime::Runtime;
+use crate::symmetric::{SymSlice, Symmetric};
 use crate::team::Team;
 
+/// The CPU device of a PE, made by [`Runtime::cpu_device`]: runs closures as kernels.
+pub struct CpuDevice<'a> {
+    runtime: &'a Runtime,
+    view: DeviceView,
+}
+
 impl Runtime {
-    /// What a CPU device of this PE is made of, whose waiting threads call `progress` (see [`DeviceParts::progress`]). Valid as long as the
-    /// runtime. The channels belong to one device at a time, and no host thread pushes to them.
+    /// Makes CPU threads this PE's device. It sees what of the heap has memory by now.
+    ///
+    /// # Errors
+    /// The heap is in memory that the CPU cannot touch.
+    pub fn cpu_device(&self) -> Result<CpuDevice<'_>> {
+        if self.staged.is_some() {
+            let what = "a CPU device on a heap in a GPU's memory".into();
+            let remedy = "use Runtime::gpu_device, or set SYMRAIL_HEAP_KIND=host".into();
+            return Err(symrail_transport::Error::Unsupported { what, by: "CPU threads".into(), remedy }.into());
+        }
+        // A thread that waits drives the engine, so that it need not wait for the proxy thread's turn on the core.
+        let driver = self.wire.as_ref().ok().map(|wire| Arc::clone(wire.driver()));
+        let progress = move || driver.as_ref().is_some_and(|driver| driver.try_poll() > 0);
+        // SAFETY: the bases are those of the runtime's mappings, which the device borrows. No copy of the view leaves
+        // `launch`, whose threads have ended when it returns.
+        let view = unsafe { DeviceView::new(self.cpu_device_parts(Arc::new(progress))) };
+        let view =
+            view.map_err(|error| Error::System { what: "making CPU threads a device", reason: error.to_string() })?;
+        Ok(CpuDevice { runtime: self, view })
+    }
+
+    /// What a CPU device of this PE is made of, whose waiting threads call `progress` (see [`DeviceParts::progress`]).
+    /// Valid as long as the runtime. The channels belong to one device at a time, and no host thread pushes to them.
     #[must_use]
     pub fn cpu_device_parts(&self, progress: Arc<dyn Fn() -> bool + Send + Sync>) -> DeviceParts {
         DeviceParts {
@@ -26,6 +55,35 @@ impl Runtime {
             world: Arc::clone(&self.sync.on_device),
             timeout: Duration::from_secs(self.settings.timeout_s),
         }
+    }
+}
+
+impl CpuDevice<'_> {
+    /// How kernels name a slice of the heap.
+    ///
+    /// # Errors
+    /// The slice was allocated after the device was made, beyond what it sees of the heap.
+    pub fn symmetric<S: Symmetric, T: Element>(
+        &self,
+        slice: &SymSlice<'_, S>,
+    ) -> Result<symrail_kernels::cpu::Symmetric<T>> {
+        let bytes = slice.len() * size_of::<S>();
+        let offset = self.runtime.symmetric_offset(slice.as_ptr().cast(), bytes)?;
+        let named = self.view.symmetric(offset, (bytes / T::WIDTH.bytes()) as u64);
+        named.map_err(|error| Error::System { what: "naming a slice for the CPU device", reason: error.to_string() })
+    }
+
+    /// Runs `kernel` on every thread of the grid, and returns what each returned when all have ended: see [`Grid::launch`].
+    ///
+    /// # Errors
+    /// The first error or panic of a thread; or the grid could not be started as a whole.
+    pub fn launch<R, E, K>(&self, grid: Grid, kernel: K) -> std::result::Result<Vec<R>, LaunchError<E>>
+    where
+        R: Send,
+        E: From<DeviceError> + Send,
+        K: Fn(&Thread<'_>) -> std::result::Result<R, E> + Sync,
+    {
+        grid.launch(&self.view, kernel)
     }
 }
 

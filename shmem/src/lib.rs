@@ -15,7 +15,7 @@
 //! | [`wait`], [`wait_many`], [`sync`] | waiting for a word, for some of many, and for everybody |
 //! | [`symmetric`] | the same operations on typed slices, with checked bounds and without `unsafe`: start here |
 //! | [`team`], [`collective`] | some PEs, and what they do together: broadcast, reduce, collect, all-to-all |
-//! | [`gpu`] | a GPU as the PE's device |
+//! | [`gpu`], [`device`] | a GPU as the PE's device, or CPU threads in its place; [`kernels`] has what runs there |
 //! | `meeting` | how barriers go, host by host |
 //! | [`observe`] | looking at a job from outside: figures, a trace |
 //! | `program_data` | the program's static variables as symmetric memory |
@@ -58,6 +58,7 @@ pub use rma::{SignalOp, Strided};
 pub use runtime::Runtime;
 pub use symmetric::wait::Elements;
 pub use symmetric::{SymSlice, Symmetric};
+pub use symrail_kernels as kernels;
 pub use symrail_transport::Pe;
 pub use symrail_transport::amo::{AmoOp, AmoType};
 pub use symrail_transport::env::Settings;

@@ -79,7 +79,7 @@ impl Nvrtc {
 impl<'a> Program<'a> {
     /// Names a source; the name is for messages.
     #[must_use]
-    pub fn new(name: &'a str, source: &'a str) -> Self {
+    pub const fn new(name: &'a str, source: &'a str) -> Self {
         Self { name, source }
     }
 

@@ -96,6 +96,7 @@ pub const STATE_BYTES: usize = size_of::<RawState>();
 /// A device's state, alive as long as kernels use it.
 pub struct DeviceState {
     me: u32,
+    gpu: Arc<Gpu>,
     raw: RawState,
     error: PinnedBuffer,
     channels: Vec<Producer>,
@@ -179,7 +180,18 @@ impl DeviceState {
         let known_errors = parts.channels.iter().map(|c| AtomicU64::new(c.errors())).collect();
         let reach = parts.heaps.first().map_or_else(Reach::default, Reach::of);
         let (me, channels, mailbox) = (parts.me, parts.channels, parts.mailbox);
-        Ok(Self { me, raw, error, channels, known_errors, reach, _mailbox: mailbox, _own: own, _rings: rings })
+        Ok(Self {
+            me,
+            gpu: Arc::clone(gpu),
+            raw,
+            error,
+            channels,
+            known_errors,
+            reach,
+            _mailbox: mailbox,
+            _own: own,
+            _rings: rings,
+        })
     }
 
     /// Tells a program's kernels about the PE.
@@ -187,7 +199,20 @@ impl DeviceState {
     /// # Errors
     /// The program does not include the device API, or another version of it.
     pub fn attach(&self, module: &Module) -> Result<()> {
-        attach(module, &self.raw)
+        // SAFETY: the module's own state.
+        unsafe { attach(module.gpu(), state_of(module)?, &self.raw) }
+    }
+
+    /// The same for a program that CUDA's runtime has loaded.
+    ///
+    /// # Safety
+    /// `at` is the device address of the program's `symrail_state`, which has `bytes` bytes.
+    ///
+    /// # Errors
+    /// The program was compiled with another version of the device API, or what the driver says.
+    pub unsafe fn attach_at(&self, at: u64, bytes: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { attach(&self.gpu, (at, bytes), &self.raw) }
     }
 
     /// The same with another choice of the size from which on a copy engine copies ([`DeviceParts::engine_from`]).
@@ -198,7 +223,9 @@ impl DeviceState {
         if engine_from.is_some() && self.channels.is_empty() {
             return Err(Error::Parts(NO_CHANNEL.into()));
         }
-        attach(module, &RawState { engine_from: engine_from.unwrap_or(NEVER), ..self.raw })
+        let raw = RawState { engine_from: engine_from.unwrap_or(NEVER), ..self.raw };
+        // SAFETY: the module's own state.
+        unsafe { attach(module.gpu(), state_of(module)?, &raw) }
     }
 
     /// The size from which on a copy engine copies for kernels; `None`: never.
@@ -241,15 +268,21 @@ impl DeviceState {
     }
 }
 
-fn attach(module: &Module, raw: &RawState) -> Result<()> {
-    let (at, bytes) = module.global(STATE_SYMBOL)?.ok_or(Error::NoState { name: STATE_SYMBOL })?;
+/// Where a module's state is, and its size.
+fn state_of(module: &Module) -> Result<(u64, usize)> {
+    module.global(STATE_SYMBOL)?.ok_or(Error::NoState { name: STATE_SYMBOL })
+}
+
+/// # Safety
+/// The place is a program's `symrail_state`, of the size that is said.
+unsafe fn attach(gpu: &Gpu, (at, bytes): (u64, usize), raw: &RawState) -> Result<()> {
     if bytes != STATE_BYTES {
         return Err(Error::Parts(format!("a state of {bytes} bytes in a program, and of {STATE_BYTES} here")));
     }
     // SAFETY: a plain struct of numbers without padding, as its size in CUDA tells.
     let raw = unsafe { std::slice::from_raw_parts((&raw const *raw).cast::<u8>(), STATE_BYTES) };
-    // SAFETY: the constant of the module, which has this size.
-    Ok(unsafe { module.gpu().write(at, raw) }?)
+    // SAFETY: the caller's promise.
+    Ok(unsafe { gpu.write(at, raw) }?)
 }
 
 fn examine(parts: &DeviceParts) -> Result<()> {

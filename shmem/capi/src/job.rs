@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
 
+use symrail::gpu::GpuDevice;
 use symrail::{ActiveSets, Group, Runtime, Settings, Team};
 
 use crate::environment;
@@ -14,6 +15,8 @@ pub struct Job {
     pub world: Team<'static>,
     pub shared: Option<Team<'static>>,
     pub active_sets: ActiveSets<'static>,
+    /// Made when a program first asks for it.
+    pub device: Mutex<Option<GpuDevice<'static>>>,
     /// What the program asked for by `shmem_init_thread`.
     pub thread_level: i32,
 }
@@ -90,7 +93,7 @@ pub fn join(function: &str, thread_level: i32) {
     let world = check(function, runtime.team_world());
     let shared = check(function, world.split(sharing(runtime)));
     let active_sets = ActiveSets::new(&world);
-    let job = Job { runtime, world, shared, active_sets, thread_level };
+    let job = Job { runtime, world, shared, active_sets, device: Mutex::new(None), thread_level };
     check(function, runtime.barrier_all());
     environment::tell(runtime);
     JOB.store(Box::into_raw(Box::new(job)), Ordering::Release);

@@ -61,7 +61,13 @@ fn an_installed_symrail_is_found_by_everybody_and_leaves_nothing() {
         run(&prefix, &build.join("by-cmake"));
     }
 
-    for file in ["share/man/man1/oshrun.1", "include/symrail_transport.h", "lib/libsymrail_transport.so"] {
+    for file in [
+        "share/man/man1/oshrun.1",
+        "include/symrail_transport.h",
+        "include/symrail_device.cuh",
+        "include/symrail/api.cuh",
+        "lib/libsymrail_transport.so",
+    ] {
         assert!(prefix.join(file).exists(), "{file}");
     }
     let theirs = prefix.join("lib/theirs");

@@ -48,6 +48,22 @@ fn c11_generics_and_cxx_overloads_choose_the_type() {
 }
 
 #[test]
+fn kernels_without_a_gpu_are_an_error_that_says_so() {
+    if std::path::Path::new("/dev/nvidiactl").exists() {
+        println!("SKIPPED: this machine has a GPU; scripts/gpu.sh runs kernels on it");
+        return;
+    }
+    let Some(program) = compile("device.c") else { return };
+    for way in WAYS {
+        let outcome = run(&program, &[], 2, way, &[]);
+        assert_eq!(outcome.code, Some(0), "{}", outcome.said);
+        assert!(outcome.said.contains("shmemx_device_attach: "), "{}", outcome.said);
+        assert!(outcome.said.contains("no CUDA driver"), "{}", outcome.said);
+        assert!(outcome.said.contains("2 PEs without GPUs"), "{}", outcome.said);
+    }
+}
+
+#[test]
 fn variables_of_the_program_are_symmetric() {
     let Some(program) = compile("statics.c") else { return };
     for way in WAYS {

@@ -4,6 +4,7 @@ mod active_set;
 mod atomics;
 mod collective;
 mod context;
+mod device;
 mod extension;
 mod heap;
 mod lock;
