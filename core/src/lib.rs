@@ -10,6 +10,7 @@
 //! | [`error`] | what can go wrong |
 //! | [`amo`] | atomic operations, and how a CPU applies one |
 //! | [`compare`], [`signal`] | comparisons and updates of signal words, with every interface's numbers |
+//! | [`segment`] | which bytes of this process stand behind which offsets |
 //! | [`wait`] | what threads do while they wait |
 //! | [`pci`] | addresses on a PCI bus |
 
@@ -18,6 +19,7 @@ pub mod compare;
 pub mod error;
 pub mod pci;
 pub mod pe;
+pub mod segment;
 pub mod signal;
 pub mod wait;
 
@@ -26,6 +28,7 @@ pub use compare::Cmp;
 pub use error::{Error, Fault, Operation, Result};
 pub use pci::PciAddress;
 pub use pe::Pe;
+pub use segment::Segment;
 pub use signal::SignalOp;
 /// Every value of an enum of codes, as `VARIANTS`.
 pub use strum::VariantArray;

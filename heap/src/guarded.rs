@@ -189,7 +189,8 @@ impl GuardedMover {
     }
 }
 
-impl Mover for GuardedMover {
+// SAFETY: the window is a mapping that the mover owns, and a copy is reported when it has been made.
+unsafe impl Mover for GuardedMover {
     fn window(&self) -> (NonNull<u8>, usize) {
         (self.window.base(), self.window.len())
     }

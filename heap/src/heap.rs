@@ -110,9 +110,12 @@ impl SymmetricHeap {
     /// The heap reads and writes none of it, so blocks of [`SymmetricHeap::calloc`] are not zeroed, and those that
     /// [`SymmetricHeap::realloc`] moves have undefined contents.
     ///
+    /// # Safety
+    /// As for [`Segment::new`].
+    ///
     /// # Errors
     /// As for [`SymmetricHeap::new`].
-    pub fn over(me: Pe, settings: &Settings, base: NonNull<u8>, bytes: u64) -> Result<Self> {
+    pub unsafe fn over(me: Pe, settings: &Settings, base: NonNull<u8>, bytes: u64) -> Result<Self> {
         let handle = HeapHandle {
             host: HostIdentity::of_this_process(settings.fake_host.as_deref())?,
             pid: std::process::id(),
@@ -128,7 +131,9 @@ impl SymmetricHeap {
         };
         let mut allocator = Allocator::new(bytes, bytes);
         allocator.commit(bytes);
-        Ok(SymmetricHeap { me, memory: Memory::over(base, bytes), allocator, handle, calls: 0 })
+        // SAFETY: the caller's promise.
+        let memory = unsafe { Memory::over(base, bytes) };
+        Ok(SymmetricHeap { me, memory, allocator, handle, calls: 0 })
     }
 
     /// Takes a block of `size` bytes with undefined contents. `None` for a size of 0.
@@ -301,7 +306,7 @@ impl SymmetricHeap {
             .map_err(|error| refused(self.me, error, bytes, "allocate less, or run fewer PEs on this host"))?;
         self.allocator.commit(to);
         if let Some(segment) = grown {
-            tracing::debug!(pe = self.me, segment = segment.id, bytes = segment.len, committed = to, "heap grew");
+            tracing::debug!(pe = self.me, segment = segment.id(), bytes = segment.bytes(), committed = to, "heap grew");
         }
         Ok(grown)
     }

@@ -28,15 +28,15 @@ fn grows_by_segments_that_continue_one_another() {
     assert_eq!(heap.alloc(MIB).unwrap().unwrap().grown, None);
     let large = heap.alloc(9 * MIB).unwrap().unwrap();
     let grown = large.grown.unwrap();
-    assert_eq!((grown.id, grown.offset, grown.len), (1, 4 * MIB, 8 * MIB));
+    assert_eq!((grown.id(), grown.offset(), grown.bytes()), (1, 4 * MIB, 8 * MIB));
     assert_eq!(heap.segments().last(), Some(&grown));
     fill(&large, 7);
     assert!(bytes(&large).iter().all(|&byte| byte == 7));
     let mut end = 0;
     for (id, segment) in heap.segments().iter().enumerate() {
-        assert_eq!((segment.id as usize, segment.offset), (id, end));
-        assert_eq!(segment.ptr.addr().get() - heap.base().addr().get(), segment.offset as usize);
-        end += segment.len;
+        assert_eq!((segment.id() as usize, segment.offset()), (id, end));
+        assert_eq!(segment.base().addr() - heap.base().addr().get(), segment.offset() as usize);
+        end += segment.bytes();
     }
     assert_eq!(end, heap.stats().committed);
 }

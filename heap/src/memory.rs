@@ -18,30 +18,7 @@ use crate::mapping::{Access, MapError, Mapping};
 /// Seals that a heap's file has, and that a peer requires before it maps one.
 pub(crate) const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_SEAL);
 
-/// One registered chunk of the heap: a committed range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Segment {
-    /// Counts from 0 in the order of growth; the same on every PE.
-    pub id: u32,
-    /// The symmetric offset of its first byte.
-    pub offset: u64,
-    /// Its first byte in this process.
-    pub ptr: NonNull<u8>,
-    /// Its length in bytes.
-    pub len: u64,
-}
-
-// SAFETY: a description of a range of the process's address space; reaching it needs unsafe code, wherever it is.
-unsafe impl Send for Segment {}
-// SAFETY: as above.
-unsafe impl Sync for Segment {}
-
-impl From<Segment> for symrail_transport::region::Segment {
-    fn from(segment: Segment) -> Self {
-        let Segment { id, offset, ptr, len } = segment;
-        symrail_transport::region::Segment { id, offset, len, base: ptr.as_ptr() }
-    }
-}
+pub use symrail_core::Segment;
 
 /// What is behind a heap's offsets.
 #[derive(Debug)]
@@ -53,25 +30,28 @@ pub(crate) enum Memory {
 }
 
 impl Memory {
-    pub fn over(base: NonNull<u8>, bytes: u64) -> Self {
-        Memory::Foreign([Segment { id: 0, offset: 0, ptr: base, len: bytes }])
+    /// # Safety
+    /// As for [`Segment::new`].
+    pub unsafe fn over(base: NonNull<u8>, bytes: u64) -> Self {
+        // SAFETY: the caller's promise.
+        Memory::Foreign([unsafe { Segment::new(0, 0, base.as_ptr(), bytes) }])
     }
 
     pub fn commit(&mut self, to: u64) -> Result<Option<Segment>, MapError> {
         match self {
             Memory::Host(memory) => memory.commit(to),
-            Memory::Foreign([all]) if to <= all.len => Ok(None),
+            Memory::Foreign([all]) if to <= all.bytes() => Ok(None),
             Memory::Foreign(_) => Err(MapError { call: "commit", errno: Errno::EINVAL }),
         }
     }
 
-    pub fn zero(&self, offset: u64, len: u64) {
+    pub fn zero(&mut self, offset: u64, len: u64) {
         if let Memory::Host(memory) = self {
             memory.zero(offset, len);
         }
     }
 
-    pub fn copy(&self, from: u64, to: u64, len: u64) {
+    pub fn copy(&mut self, from: u64, to: u64, len: u64) {
         if let Memory::Host(memory) = self {
             memory.copy(from, to, len);
         }
@@ -80,14 +60,15 @@ impl Memory {
     pub fn base(&self) -> NonNull<u8> {
         match self {
             Memory::Host(memory) => memory.base(),
-            Memory::Foreign([all]) => all.ptr,
+            // `over` was given an address that is not null.
+            Memory::Foreign([all]) => NonNull::new(all.base()).unwrap_or(NonNull::dangling()),
         }
     }
 
     pub fn capacity(&self) -> u64 {
         match self {
             Memory::Host(memory) => memory.capacity(),
-            Memory::Foreign([all]) => all.len,
+            Memory::Foreign([all]) => all.bytes(),
         }
     }
 
@@ -163,16 +144,16 @@ impl HostMemory {
             fallocate(&self.file, FallocateFlags::empty(), from as i64, (to - from) as i64)
                 .map_err(|errno| MapError { call: "fallocate", errno })?;
         }
-        // SAFETY: `start` is inside of the mapping.
-        let ptr = unsafe { self.mapping.base().add(start) };
-        let segment = Segment { id: self.segments.len() as u32, offset: from, ptr, len: to - from };
+        let id = self.segments.len() as u32;
+        // SAFETY: `start` is inside of the mapping, which stays as long as the heap, and nothing refers into it.
+        let segment = unsafe { Segment::new(id, from, self.mapping.base().as_ptr().add(start), to - from) };
         self.segments.push(segment);
         self.committed = to;
         Ok(Some(segment))
     }
 
     /// Sets `len` bytes at `offset` to zero. A range that is not committed is left alone.
-    pub fn zero(&self, offset: u64, len: u64) {
+    pub fn zero(&mut self, offset: u64, len: u64) {
         if offset.checked_add(len).is_some_and(|end| end <= self.committed) {
             // SAFETY: the range is committed, so it is mapped for stores; nothing holds a reference into it.
             unsafe { self.mapping.base().add(offset as usize).write_bytes(0, len as usize) };
@@ -180,7 +161,7 @@ impl HostMemory {
     }
 
     /// Copies `len` bytes from `from` to `to`. Ranges that overlap or are not committed are left alone.
-    pub fn copy(&self, from: u64, to: u64, len: u64) {
+    pub fn copy(&mut self, from: u64, to: u64, len: u64) {
         let inside = |start: u64| start.checked_add(len).is_some_and(|end| end <= self.committed);
         if inside(from) && inside(to) && from.abs_diff(to) >= len {
             let base = self.mapping.base().as_ptr();
@@ -256,7 +237,10 @@ mod tests {
     #[test]
     fn commits_inside_of_the_capacity_and_once() {
         let mut memory = HostMemory::reserve(4 << 20).unwrap();
-        assert_eq!(memory.commit(2 << 20).unwrap().map(|segment| (segment.offset, segment.len)), Some((0, 2 << 20)));
+        assert_eq!(
+            memory.commit(2 << 20).unwrap().map(|segment| (segment.offset(), segment.bytes())),
+            Some((0, 2 << 20))
+        );
         assert_eq!(memory.commit(2 << 20), Ok(None));
         assert_eq!(memory.commit(6 << 20).map_err(|error| error.errno), Err(Errno::EINVAL));
         assert_eq!(memory.commit((2 << 20) + 64).map_err(|error| error.errno), Err(Errno::EINVAL));

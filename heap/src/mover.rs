@@ -41,9 +41,16 @@ pub struct Moved {
 
 /// Copies to and from memory that the CPU cannot touch. Driven by one thread at a time.
 ///
+/// # Safety
+/// What stages through a mover reads and writes the window without asking again. So an implementation:
+/// - says the same window on every call: host memory of its own that is valid for reads and writes as long as it lives,
+///   aligned to a page, and that it gives to nobody else;
+/// - touches the window and the memory only as a copy says, and not after it has reported that one;
+/// - reports each copy that it has accepted once, by the ticket it was given.
+///
 /// Copies *to* the memory take effect in the order in which they were started: whoever sees a later one sees the
 /// earlier ones. Copies *from* it are ordered with nothing.
-pub trait Mover: Send {
+pub unsafe trait Mover: Send {
     /// The window: its first byte and its length in bytes. It lives as long as the mover and is aligned to a page.
     fn window(&self) -> (NonNull<u8>, usize);
 

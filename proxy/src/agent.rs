@@ -120,7 +120,10 @@ impl Agent {
     }
 
     /// Makes a segment of this PE reachable for requests.
-    pub fn add_segment(&mut self, segment: symrail_transport::region::Segment) {
+    ///
+    /// # Safety
+    /// The CPU reaches the segment, which stays mapped until [`Agent::remove_segment`] or until the agent is dropped.
+    pub unsafe fn add_segment(&mut self, segment: symrail_core::Segment) {
         self.regions.add(segment, Vec::new());
     }
 

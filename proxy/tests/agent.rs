@@ -33,7 +33,8 @@ fn request(kind: RequestKind, lane: usize, sequence: u32) -> Request {
 fn what_is_to_be_counted_outside_of_its_memory_is_refused() {
     let mut agent = Agent::new(0, 2, LANES);
     let mut words = [0u64; 2];
-    agent.add_segment(Segment { id: 0, offset: 64, len: 16, base: words.as_mut_ptr().cast() });
+    // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
+    unsafe { agent.add_segment(Segment::new(0, 64, words.as_mut_ptr().cast(), 16)) };
     for word in [64, 72, 72, 56, 68, 76, 80, u64::from(u32::MAX) * 8] {
         agent.count(word);
     }
@@ -47,7 +48,8 @@ fn each_stream_of_a_new_endpoint_begins_on_its_own_lane() {
     let mut agent = Agent::new(0, 2, LANES);
     let mut words = [0u64; 1];
     // The agent reaches them through this pointer only, and goes before them.
-    agent.add_segment(Segment { id: 0, offset: 0, len: 8, base: words.as_mut_ptr().cast() });
+    // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
+    unsafe { agent.add_segment(Segment::new(0, 0, words.as_mut_ptr().cast(), 8)) };
     for lane in 0..LANES {
         agent.request(lane, &request(RequestKind::Introduce, lane, 1), b"address");
         agent.request(lane, &request(RequestKind::Amo, lane, 2), &[]);

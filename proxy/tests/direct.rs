@@ -33,7 +33,8 @@ struct Watched {
     did: Arc<Mutex<Vec<Did>>>,
 }
 
-impl Mover for Watched {
+// SAFETY: all of it is the inner mover's.
+unsafe impl Mover for Watched {
     fn window(&self) -> (NonNull<u8>, usize) {
         self.mover.window()
     }
@@ -118,8 +119,10 @@ fn two_pes(reached: usize) -> [Pe; 2] {
         Addresses { host: vec![nobody.clone()], proxy: pe.engine.addresses() }
     });
     for (me, pe) in pes.iter_mut().enumerate() {
-        let segment = Segment { id: ID, offset: 0, len: HEAP as u64, base: pe.memory.base().as_ptr() };
-        pe.engine.add_staged_segment(segment);
+        // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
+        let segment = unsafe { Segment::new(ID, 0, pe.memory.base().as_ptr(), HEAP as u64) };
+        // SAFETY: the memory outlives the engine.
+        unsafe { pe.engine.add_staged_segment(segment) };
         let exported = pe.memory.export();
         // SAFETY: the memory is dropped after the engine.
         let card = (me < reached).then(|| unsafe { pe.engine.register_direct(segment, exported.as_export()) }.unwrap());

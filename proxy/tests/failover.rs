@@ -33,7 +33,8 @@ fn three_pes_with(lanes: usize, fabric: &Fabric, memory: &mut [Vec<u64>; 3], nat
         engines.iter().map(|e| Addresses { host: host.addresses(), proxy: e.addresses() }).collect();
     let mut cards = Vec::new();
     for (engine, memory) in engines.iter_mut().zip(memory) {
-        let segment = Segment { id: 0, offset: 0, len: HEAP as u64, base: memory.as_mut_ptr().cast() };
+        // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
+        let segment = unsafe { Segment::new(0, 0, memory.as_mut_ptr().cast(), HEAP as u64) };
         // SAFETY: the memory outlives the engines.
         cards.push(unsafe { engine.register(segment) }.unwrap());
     }

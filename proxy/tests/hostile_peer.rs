@@ -66,7 +66,7 @@ impl World {
         let mut memory = vec![FILL; (HEAP + 2 * BESIDE) / 8];
         let base = memory.as_mut_ptr().cast::<u8>().wrapping_add(BESIDE);
         // SAFETY: the memory is dropped after the engine.
-        unsafe { engine.register(Segment { id: 0, offset: START, len: HEAP as u64, base }) }.unwrap();
+        unsafe { engine.register(Segment::new(0, START, base, HEAP as u64)) }.unwrap();
         World { engine, peer, token, ours, sequence: 0, memory }
     }
 

@@ -41,7 +41,8 @@ struct Seen {
     failed: std::sync::Mutex<Vec<u64>>,
 }
 
-impl Mover for Watched {
+// SAFETY: all of it is the inner mover's.
+unsafe impl Mover for Watched {
     fn window(&self) -> (NonNull<u8>, usize) {
         self.mover.window()
     }
@@ -125,11 +126,14 @@ fn two_pes(mapped: bool) -> [Pe; 2] {
         let mover = mover.with_peers(Arc::new(vec![Arc::clone(&memories[1 - me as usize])].into()));
         let seen = Arc::<Seen>::default();
         windows.push(engine.stage(Box::new(Watched { mover, seen: Arc::clone(&seen) })).unwrap());
-        let segment = Segment { id: ID, offset: 0, len: HEAP as u64, base: memory.base().as_ptr() };
-        engine.add_staged_segment(segment);
+        // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
+        let segment = unsafe { Segment::new(ID, 0, memory.base().as_ptr(), HEAP as u64) };
+        // SAFETY: the memory outlives the engine.
+        unsafe { engine.add_staged_segment(segment) };
         if mapped {
             let bases = memories.iter().map(|memory| memory.base().addr().get()).collect();
-            assert_eq!(engine.map_peers(&segment, bases), []);
+            // SAFETY: all PEs' memory, which outlives the engines.
+            assert_eq!(unsafe { engine.map_peers(&segment, bases) }, []);
         }
         let (device, consumer) = Channel::new(64, 64).unwrap();
         engine.add_channel(consumer);
@@ -288,8 +292,10 @@ fn ranges_that_leave_the_memory_are_refused() {
 fn memory_that_the_device_does_not_copy_to_is_reached_through_the_window() {
     let mut pes = two_pes(false);
     let stranger = GuardedMemory::new(HEAP).unwrap();
-    let segment = Segment { id: ID, offset: 0, len: HEAP as u64, base: pes[0].memory.base().as_ptr() };
-    let refused = pes[0].engine.map_peers(&segment, vec![0, stranger.base().addr().get()]);
+    // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
+    let segment = unsafe { Segment::new(ID, 0, pes[0].memory.base().as_ptr(), HEAP as u64) };
+    // SAFETY: memory of as many bytes, which outlives the engine.
+    let refused = unsafe { pes[0].engine.map_peers(&segment, vec![0, stranger.base().addr().get()]) };
     assert!(matches!(&refused[..], [(1, why)] if why.contains("not guarded memory")), "{refused:?}");
     pes[0].write(0, &pattern(70_001, 2));
     ask(&mut pes, &[put(0, DEST, 70_001)], |_| {});

@@ -10,7 +10,7 @@ use symrail_transport::Pe;
 use symrail_transport::region::Segment;
 
 use crate::error::{Error, Result};
-use crate::runtime::{Runtime, lock, wire_segment};
+use crate::runtime::{Runtime, lock};
 use crate::staged::Staged;
 
 /// First bytes of what PEs tell each other when the heap grows.
@@ -177,8 +177,8 @@ impl Runtime {
     }
 
     /// Tells all PEs of this PE's new segment, or why it has none; learns theirs. Collective.
-    fn grow(&self, grown: Option<symrail_heap::Segment>, refused: Option<&HeapError>) -> Result<()> {
-        let segment = grown.as_ref().map(wire_segment);
+    fn grow(&self, grown: Option<Segment>, refused: Option<&HeapError>) -> Result<()> {
+        let segment = grown;
         let mine = match (segment, refused) {
             (Some(segment), None) => self.register(segment).map_err(|e| e.to_string()),
             (_, refused) => Err(refused.map_or_else(|| "it did not grow".into(), ToString::to_string)),
@@ -198,10 +198,10 @@ impl Runtime {
         }
         if let (Ok(wire), Some(segment)) = (&self.wire, segment) {
             let cards: Vec<Vec<u8>> = all.iter().map(|bytes| bytes.get(1..).unwrap_or(&[]).to_vec()).collect();
-            wire.learn(segment.id, &cards)?;
+            wire.learn(segment.id(), &cards)?;
         }
         if let Some(segment) = segment {
-            self.committed.store((segment.offset + segment.len) as usize, Ordering::Release);
+            self.committed.store(segment.end() as usize, Ordering::Release);
         }
         // A peer's request may only come once everybody knows the segment.
         self.sync_all()

@@ -114,7 +114,7 @@ impl Runtime {
         let reporter =
             reporter.inspect_err(|error| tracing::warn!(%error, "nobody can look at this PE's figures")).ok();
         let (base, bases) = (heap.base().as_ptr().expose_provenance(), peers.bases_now());
-        let committed = first.iter().map(|s| s.len as usize).sum();
+        let committed = first.iter().map(|s| s.bytes() as usize).sum();
         let pinned = pinned_for.map(|gpu| Pinned::new(&gpu, &bases, committed)).transpose()?;
         // Nobody may be written to before everybody's proxy runs.
         let hosts = hosts(&handles);
@@ -248,7 +248,8 @@ fn register(mut opened: Opened, first: &[Segment], staged: Option<&Staged>, sett
             return Err(symrail_transport::Error::Unsupported { what, by: "staging".into(), remedy }.into());
         }
         opened.window = opened.engine.stage(staged.mover()?)?;
-        opened.engine.add_staged_segment(staged.segment());
+        // SAFETY: the heap lives as long as the runtime, which closes the engine first.
+        unsafe { opened.engine.add_staged_segment(staged.segment()) };
         opened.direct = direct::offer(&mut opened.engine, staged, settings)?;
     }
     for &segment in first {
@@ -275,11 +276,13 @@ fn connect(
         opened.engine.endpoint().connect(pe, &addresses)?;
     }
     for segment in first {
-        opened.host.learn(segment.id, &keys)?;
-        opened.engine.endpoint().learn(segment.id, &keys)?;
+        opened.host.learn(segment.id(), &keys)?;
+        opened.engine.endpoint().learn(segment.id(), &keys)?;
     }
     if let Some(staged) = staged {
-        for (pe, reason) in opened.engine.map_peers(&staged.segment(), staged.bases()) {
+        // SAFETY: where this PE's device has mapped its peers' heaps, which `staged` keeps.
+        let refused = unsafe { opened.engine.map_peers(&staged.segment(), staged.bases()) };
+        for (pe, reason) in refused {
             tracing::warn!(
                 pe,
                 reason,

@@ -219,9 +219,5 @@ impl Runtime {
 
 /// The heap's segments, as the transport names them.
 pub(crate) fn segments(heap: &SymmetricHeap) -> Vec<Segment> {
-    heap.segments().iter().map(wire_segment).collect()
-}
-
-pub(crate) fn wire_segment(s: &symrail_heap::Segment) -> Segment {
-    Segment { id: s.id, offset: s.offset, len: s.len, base: s.ptr.as_ptr() }
+    heap.segments().to_vec()
 }

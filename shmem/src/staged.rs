@@ -64,7 +64,8 @@ impl Staged {
             Memory::Device(shared) => (shared.heap().base() as usize, shared.heap().committed() as usize),
         };
         let first = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(base)).unwrap_or(NonNull::dangling());
-        let heap = Mutex::new(SymmetricHeap::over(me, settings, first, len as u64)?);
+        // SAFETY: the memory was made above and is kept beside the heap.
+        let heap = Mutex::new(unsafe { SymmetricHeap::over(me, settings, first, len as u64) }?);
         Ok(Some(Staged { base, len, heap, memory, late: Mutex::default() }))
     }
 
@@ -98,7 +99,8 @@ impl Staged {
     /// All of it, as the engine knows it.
     pub fn segment(&self) -> Segment {
         let base = std::ptr::with_exposed_provenance_mut(self.base);
-        Segment { id: STAGED_ID, offset: STAGED_OFFSET, len: self.len as u64, base }
+        // SAFETY: the memory of this PE's heap, which lives as long as `self`, and which nobody refers into.
+        unsafe { Segment::new(STAGED_ID, STAGED_OFFSET, base, self.len as u64) }
     }
 
     /// The heap and its peers', if it is in a GPU.

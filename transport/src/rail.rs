@@ -209,7 +209,14 @@ pub trait RailSink {
 }
 
 /// One rail of one endpoint. See the module for its contract.
-pub trait Rail: Send {
+///
+/// # Safety
+/// Whoever posts to a rail gives up memory until the rail reports, and takes it back then. So an implementation:
+/// - touches local memory only as a work request says, and not after it has reported that one done or failed;
+/// - reports each posted work request at most once, by the id it was given, and none that was not posted;
+/// - hands to [`RailSink::message`] bytes that stay valid and unchanged during the call;
+/// - leaves alone what was deregistered, and all registered memory once it is dropped.
+pub unsafe trait Rail: Send {
     /// What it is and can do.
     fn caps(&self) -> &RailCaps;
 

@@ -6,27 +6,11 @@
 //! PEs may also lay out their memory *apart*: each gives its segments offsets of its own choice, and peers learn them one
 //! by one ([`Regions::learn_apart`]). Then an offset means something only together with a PE.
 
+pub use symrail_core::Segment;
+
 use crate::error::{Error, Operation, Result};
 use crate::pe::Pe;
 use crate::rail::{LocalKey, Registration, RemoteBuf};
-
-/// A segment to register: the same on every PE but for its address.
-#[derive(Debug, Clone, Copy)]
-pub struct Segment {
-    /// Chosen once for the segment, the same on every PE.
-    pub id: u32,
-    /// Symmetric offset of the first byte.
-    pub offset: u64,
-    /// Length in bytes.
-    pub len: u64,
-    /// This PE's address of the first byte.
-    pub base: *mut u8,
-}
-
-// SAFETY: the pointer is an address to hand to rails and to compute with; dereferencing it is its users' business.
-unsafe impl Send for Segment {}
-// SAFETY: as above.
-unsafe impl Sync for Segment {}
 
 struct Known {
     segment: Segment,
@@ -71,16 +55,19 @@ impl Regions {
     /// Adds a segment of this PE with its registrations, one per rail.
     pub fn add(&mut self, segment: Segment, local: Vec<Registration>) {
         self.segments.push(Known { segment, local, remote: Vec::new() });
-        self.segments.sort_by_key(|k| k.segment.offset);
+        self.segments.sort_by_key(|k| k.segment.offset());
     }
 
     /// Forgets a segment of this PE.
     pub fn remove(&mut self, id: u32) {
-        self.segments.retain(|k| k.segment.id != id);
+        self.segments.retain(|k| k.segment.id() != id);
     }
 
     /// Adds a registered buffer outside of the heap.
-    pub fn add_buffer(&mut self, base: *mut u8, len: usize, id: u32, local: Vec<Registration>) {
+    ///
+    /// # Safety
+    /// As for [`Segment::new`], until [`Regions::remove_buffer`].
+    pub unsafe fn add_buffer(&mut self, base: *mut u8, len: usize, id: u32, local: Vec<Registration>) {
         self.buffers.push(Buffer { base: base as usize, len, id, local });
     }
 
@@ -96,7 +83,7 @@ impl Regions {
 
     /// What peers need to reach a segment over each rail, for [`Regions::learn`] on the other side.
     pub fn card(&self, id: u32) -> Vec<u8> {
-        let Some(known) = self.segments.iter().find(|k| k.segment.id == id) else { return Vec::new() };
+        let Some(known) = self.segments.iter().find(|k| k.segment.id() == id) else { return Vec::new() };
         let mut card = Vec::with_capacity(known.local.len() * 16);
         for r in &known.local {
             card.extend_from_slice(&r.remote_base.to_le_bytes());
@@ -111,7 +98,7 @@ impl Regions {
     /// [`Error::Malformed`] when a card does not have a whole number of entries, at least one.
     pub fn learn(&mut self, id: u32, cards: &[Vec<u8>]) -> Result<()> {
         let lanes = self.lanes;
-        let Some(known) = self.segments.iter_mut().find(|k| k.segment.id == id) else { return Ok(()) };
+        let Some(known) = self.segments.iter_mut().find(|k| k.segment.id() == id) else { return Ok(()) };
         let mut remote = Vec::with_capacity(cards.len() * lanes);
         for (pe, card) in cards.iter().enumerate() {
             remote.extend(read_card(pe as Pe, card, lanes)?);
@@ -168,9 +155,12 @@ impl Regions {
             return Some((RemoteBuf { address: place.address.wrapping_add(within), key: place.key }, a.len - within));
         }
         let known = self.segment_of(offset)?;
-        let within = offset - known.segment.offset;
+        let within = offset - known.segment.offset();
         let place = known.remote.get(pe as usize * self.lanes + lane)?;
-        Some((RemoteBuf { address: place.address.wrapping_add(within), key: place.key }, known.segment.len - within))
+        Some((
+            RemoteBuf { address: place.address.wrapping_add(within), key: place.key },
+            known.segment.bytes() - within,
+        ))
     }
 
     /// This PE's address of `len` bytes at a symmetric offset, when they lie inside of one segment
@@ -178,17 +168,17 @@ impl Regions {
     #[inline]
     pub fn local(&self, offset: u64, len: u64) -> Option<*mut u8> {
         let known = self.segment_of(offset)?;
-        let within = offset - known.segment.offset;
-        let base = known.segment.base.wrapping_add(within as usize);
-        let mut have = known.segment.len - within;
+        let within = offset - known.segment.offset();
+        let base = known.segment.base().wrapping_add(within as usize);
+        let mut have = known.segment.bytes() - within;
         let mut end = offset.checked_add(have)?;
         while have < len {
             let next = self.segment_of(end)?;
-            if base as usize + have as usize != next.segment.base as usize {
+            if base as usize + have as usize != next.segment.base() as usize {
                 return None;
             }
-            have += next.segment.len;
-            end += next.segment.len;
+            have += next.segment.bytes();
+            end += next.segment.bytes();
         }
         Some(base)
     }
@@ -216,7 +206,7 @@ impl Regions {
     pub fn local_key(&self, rail: usize, ptr: *const u8) -> Option<(LocalKey, u64)> {
         let at = ptr as usize;
         let inside = |base: usize, len: usize| at.checked_sub(base).filter(|d| *d < len).map(|d| (len - d) as u64);
-        let segments = self.segments.iter().map(|k| (k.segment.base as usize, k.segment.len as usize, &k.local));
+        let segments = self.segments.iter().map(|k| (k.segment.base() as usize, k.segment.bytes() as usize, &k.local));
         let buffers = self.buffers.iter().map(|b| (b.base, b.len, &b.local));
         segments
             .chain(buffers)
@@ -227,7 +217,7 @@ impl Regions {
     #[must_use]
     pub fn owns(&self, ptr: *const u8, len: u64) -> bool {
         let (mut at, Some(end)) = (ptr as usize, (ptr as usize).checked_add(len as usize)) else { return false };
-        let segments = || self.segments.iter().map(|k| (k.segment.base as usize, k.segment.len as usize));
+        let segments = || self.segments.iter().map(|k| (k.segment.base() as usize, k.segment.bytes() as usize));
         let buffers = || self.buffers.iter().map(|b| (b.base, b.len));
         while at < end {
             let Some((base, size)) = segments().chain(buffers()).find(|(b, n)| at >= *b && at - b < *n) else {
@@ -242,7 +232,7 @@ impl Regions {
     #[inline]
     fn end_of(&self, pe: Pe, offset: u64) -> Option<u64> {
         if self.apart.is_empty() {
-            self.segment_of(offset).map(|k| k.segment.offset + k.segment.len)
+            self.segment_of(offset).map(|k| k.segment.offset() + k.segment.bytes())
         } else {
             self.apart_at(pe, offset).map(|a| a.offset + a.len)
         }
@@ -251,7 +241,7 @@ impl Regions {
     #[inline]
     fn segment_of(&self, offset: u64) -> Option<&Known> {
         // A heap has one segment, or a few; a scan beats a search.
-        self.segments.iter().find(|k| offset >= k.segment.offset && offset - k.segment.offset < k.segment.len)
+        self.segments.iter().find(|k| offset >= k.segment.offset() && offset - k.segment.offset() < k.segment.bytes())
     }
 }
 
@@ -282,7 +272,8 @@ mod tests {
         let reg = Registration { local: LocalKey(7), remote_key: 1, remote_base: 0 };
         for (id, offset) in [(0, 0u64), (1, 4096)] {
             let base = std::ptr::without_provenance_mut(0x10_0000 + offset as usize);
-            r.add(Segment { id, offset, len: 4096, base }, vec![reg; 2]);
+            // SAFETY: nothing here follows the address.
+            r.add(unsafe { Segment::new(id, offset, base, 4096) }, vec![reg; 2]);
         }
         r
     }

@@ -40,7 +40,8 @@ impl World {
             (endpoint(Role::Host, 0), endpoint(Role::Proxy, 0), endpoint(Role::Proxy, 1));
         let mut memory: Vec<u64> = (0..2 * WORDS as u64).collect();
         let base = memory.as_mut_ptr();
-        let segment = |base: *mut u64| Segment { id: 0, offset: 0, len: 8 * WORDS as u64, base: base.cast() };
+        // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
+        let segment = |base: *mut u64| unsafe { Segment::new(0, 0, base.cast(), 8 * WORDS as u64) };
         // SAFETY: the memory is dropped after the endpoints.
         let cards =
             unsafe { [proxy.register(segment(base)).unwrap(), peer.register(segment(base.add(WORDS))).unwrap()] };

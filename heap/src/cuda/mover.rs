@@ -157,7 +157,8 @@ fn lane(gpu: &Arc<Gpu>) -> Result<Lane> {
     Ok(Lane { stream, under_way: VecDeque::new() })
 }
 
-impl Mover for CudaMover {
+// SAFETY: the window is pinned memory that the mover owns, and a copy is reported when the driver says that it has ended.
+unsafe impl Mover for CudaMover {
     fn window(&self) -> (NonNull<u8>, usize) {
         (self.window.base(), self.window.bytes())
     }

@@ -19,7 +19,8 @@ impl Engine {
     pub unsafe fn register(&mut self, segment: Segment) -> Result<Vec<u8>> {
         // SAFETY: the caller's promise.
         let card = unsafe { self.endpoint.register(segment) }?;
-        self.agent.add_segment(segment);
+        // SAFETY: the caller's promise.
+        unsafe { self.agent.add_segment(segment) };
         Ok(card)
     }
 
@@ -58,7 +59,10 @@ impl Engine {
 
     /// Adds a segment of symmetric memory that only the mover reaches; every PE has one at the same offset. Before
     /// [`Engine::stage`] nothing happens.
-    pub fn add_staged_segment(&mut self, segment: Segment) {
+    ///
+    /// # Safety
+    /// The segment stays until [`Engine::deregister`], or until the engine is dropped, and the mover reaches it.
+    pub unsafe fn add_staged_segment(&mut self, segment: Segment) {
         if let Some(stage) = &mut self.stage {
             stage.add_segment(segment);
         }
@@ -96,8 +100,12 @@ impl Engine {
     /// from there what lies in staged memory of this PE. Before [`Engine::stage`] nothing happens. Nobody else has to know of it.
     ///
     /// Returns the PEs to whose memory the mover cannot copy, and why: what goes there and comes from there goes through the window.
+    ///
+    /// # Safety
+    /// Each base is 0, or where the device that the mover is for has mapped as many bytes as the segment has, until the
+    /// engine is dropped.
     #[must_use]
-    pub fn map_peers(&mut self, segment: &Segment, bases: Vec<usize>) -> Vec<(Pe, String)> {
+    pub unsafe fn map_peers(&mut self, segment: &Segment, bases: Vec<usize>) -> Vec<(Pe, String)> {
         let me = self.endpoint.me();
         self.stage.as_mut().map_or_else(Vec::new, |stage| stage.map_peers(me, segment, bases))
     }
@@ -142,9 +150,13 @@ impl Engine {
 
     /// Adds a local buffer that only the mover reaches, for use as a source or destination. `id` is no other buffer's.
     /// Before [`Engine::stage`] nothing happens.
-    pub fn add_staged_buffer(&mut self, base: *mut u8, len: usize, id: u32) {
+    ///
+    /// # Safety
+    /// The mover reaches the buffer, which stays until [`Engine::remove_staged_buffer`].
+    pub unsafe fn add_staged_buffer(&mut self, base: *mut u8, len: usize, id: u32) {
         if let Some(stage) = &mut self.stage {
-            stage.add_buffer(base, len, id);
+            // SAFETY: the caller's promise.
+            unsafe { stage.add_buffer(base, len, id) };
         }
     }
 

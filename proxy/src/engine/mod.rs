@@ -8,6 +8,8 @@
 mod memory;
 mod requests;
 
+use std::cell::UnsafeCell;
+
 use symrail_transport::endpoint::Endpoint;
 use symrail_transport::endpoint::job::{Finished, Issue, Issuer, Job};
 use symrail_transport::wire::MAX_ORIGINS;
@@ -38,8 +40,9 @@ pub struct Engine {
     stage: Option<Box<Stage>>,
     channels: Vec<Consumer>,
     pending: slab::Slab<Pending>,
-    /// One word per pending request, for values that travel in the reply.
-    scratch: Box<[u64]>,
+    /// One word per pending request, for values that travel in the reply. A rail writes to a word by the pointer that it was given,
+    /// so no reference to one is made in between.
+    scratch: Box<[UnsafeCell<u64>]>,
     host_finished: Vec<Finished>,
     device_error: Option<Error>,
     rounds: u64,
@@ -57,7 +60,7 @@ impl Engine {
             stage: None,
             channels: Vec::new(),
             pending: slab::Slab::with_capacity(MAX_PENDING),
-            scratch: vec![0; MAX_PENDING].into(),
+            scratch: (0..MAX_PENDING).map(|_| UnsafeCell::new(0)).collect(),
             host_finished: Vec::with_capacity(64),
             device_error: None,
             rounds: 0,

@@ -65,8 +65,10 @@ impl Engine {
             Request::G { pe, offset, width, reply } => {
                 (pending.reply, pending.from_scratch) = (Some(reply), true);
                 let key = self.pending.vacant_key();
-                self.scratch[key] = 0;
-                let dest = self.scratch.as_mut_ptr().wrapping_add(key).cast();
+                let word = self.scratch[key].get();
+                // SAFETY: the word of a request that is not under way yet.
+                unsafe { word.write(0) };
+                let dest = word.cast();
                 (pe, Job::Get { source: offset, dest, len: width.bytes() as u64 })
             }
             Request::PutSignal { pe, offset, local, size, signal, op, value, reply } => {
@@ -150,7 +152,11 @@ impl Engine {
         let channel = usize::from(pending.channel);
         match finished.result {
             Ok(value) => {
-                let value = if pending.from_scratch { self.scratch[finished.tag as usize] } else { value };
+                let value = match pending.from_scratch {
+                    // SAFETY: the request has ended, so its word is the engine's again.
+                    true => unsafe { self.scratch[finished.tag as usize].get().read() },
+                    false => value,
+                };
                 if let Some(to) = pending.reply
                     && !self.channels[channel].reply(to, value, false)
                 {

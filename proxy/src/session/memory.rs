@@ -45,15 +45,15 @@ impl Memory {
             });
         }
         let keys = places.into_iter().map(|p| p.1).collect();
-        let base = segment.base.expose_provenance() as u64;
-        let Segment { id, offset, len, .. } = segment;
+        let base = segment.base().expose_provenance() as u64;
+        let (id, offset, len) = (segment.id(), segment.offset(), segment.bytes());
         Ok(Memory { pe, id, offset, len, base, address, keys, staged: false })
     }
 
     /// The handle of a segment that only a mover reaches.
     pub(super) fn staged(pe: Pe, segment: Segment) -> Memory {
-        let base = segment.base.expose_provenance() as u64;
-        let Segment { id, offset, len, .. } = segment;
+        let base = segment.base().expose_provenance() as u64;
+        let (id, offset, len) = (segment.id(), segment.offset(), segment.bytes());
         Memory { pe, id, offset, len, base, address: 0, keys: Vec::new(), staged: true }
     }
 
@@ -189,7 +189,8 @@ mod tests {
     fn handles_come_back_with_any_number_of_rails() {
         for rails in [1, 2, 16, MOST_RAILS] {
             let base = std::ptr::without_provenance_mut(0x7000_1000);
-            let segment = Segment { id: 7, offset: 0x2000, len: 5000, base };
+            // SAFETY: nothing here follows the address.
+            let segment = unsafe { Segment::new(7, 0x2000, base, 5000) };
             let card: Vec<u8> =
                 (0..rails as u64).flat_map(|r| [77u64.to_le_bytes(), (u64::MAX - r).to_le_bytes()].concat()).collect();
             let memory = Memory::new(3, segment, &card).unwrap();
@@ -200,7 +201,8 @@ mod tests {
             assert_eq!(Head::read(&bytes).unwrap(), Head { pe: 3, offset: 0x2000, len: 5000, base: 0x7000_1000 });
         }
         assert_eq!(MOST_RAILS, 58);
-        let segment = Segment { id: 8, offset: 0x9000, len: 1, base: std::ptr::without_provenance_mut(0x10) };
+        // SAFETY: as above.
+        let segment = unsafe { Segment::new(8, 0x9000, std::ptr::without_provenance_mut(0x10), 1) };
         let staged = Memory::staged(1, segment);
         assert!(staged.is_staged() && !staged.has_keys() && Memory::decode(&staged.encode()).unwrap() == staged);
         let direct = Memory::direct(1, segment, &[5; 32]).unwrap();

@@ -208,13 +208,14 @@ impl Session {
     /// What the provider says.
     pub unsafe fn register(&self, base: *mut u8, len: usize) -> Result<Memory> {
         let (id, offset) = self.take_next(base, len);
-        let segment = Segment { id, offset, len: len as u64, base };
+        // SAFETY: the caller's promise.
+        let segment = unsafe { Segment::new(id, offset, base, len as u64) };
         let mut engine = self.driver.engine();
         // SAFETY: the caller's promise.
         let card = unsafe { engine.register(segment) }?;
         let memory = Memory::new(self.me, segment, &card);
         match memory
-            .and_then(|memory| engine.endpoint().learn_apart(self.me, offset, segment.len, &card).map(|()| memory))
+            .and_then(|memory| engine.endpoint().learn_apart(self.me, offset, segment.bytes(), &card).map(|()| memory))
         {
             Ok(memory) => Ok(memory),
             Err(error) => {
@@ -234,10 +235,12 @@ impl Session {
     /// The session has no mover; a rail that does not reach the memory, where the settings demand it.
     pub unsafe fn register_staged(&self, base: *mut u8, len: usize, exported: Option<&Exported>) -> Result<Memory> {
         let (id, offset) = self.take_next(base, len);
-        let segment = Segment { id, offset, len: len as u64, base };
+        // SAFETY: the caller's promise.
+        let segment = unsafe { Segment::new(id, offset, base, len as u64) };
         let mut engine = self.driver.engine();
-        engine.learn_staged(self.me, offset, segment.len)?;
-        engine.add_staged_segment(segment);
+        engine.learn_staged(self.me, offset, segment.bytes())?;
+        // SAFETY: the caller's promise: the memory stays.
+        unsafe { engine.add_staged_segment(segment) };
         let staged = Memory::staged(self.me, segment);
         let Some(exported) = exported.filter(|_| self.gpudirect != GpuDirect::Off) else { return Ok(staged) };
         // SAFETY: the caller's promise.
@@ -258,9 +261,13 @@ impl Session {
     }
 
     /// As [`Session::register_local`], for memory that only the mover reaches. Without it the buffer cannot be used.
-    pub fn register_local_staged(&self, base: *mut u8, len: usize) {
+    ///
+    /// # Safety
+    /// As for [`Session::register_local`]; the mover reaches the memory.
+    pub unsafe fn register_local_staged(&self, base: *mut u8, len: usize) {
         let (id, _) = self.take_next(base, 0);
-        self.driver.engine().add_staged_buffer(base, len, id);
+        // SAFETY: the caller's promise.
+        unsafe { self.driver.engine().add_staged_buffer(base, len, id) };
     }
 
     /// Registers a buffer of this PE's own, as a source or destination. Without it a buffer outside of registered memory is

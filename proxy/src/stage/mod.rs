@@ -159,7 +159,8 @@ impl Stage {
     /// The window, to be registered with all rails.
     pub(crate) fn window(&self) -> Segment {
         let (base, bytes) = self.means.mover.window();
-        Segment { id: WINDOW_ID, offset: WINDOW_OFFSET, len: bytes as u64, base: base.as_ptr() }
+        // SAFETY: host memory that the mover keeps as long as it lives, and gives to nobody else.
+        unsafe { Segment::new(WINDOW_ID, WINDOW_OFFSET, base.as_ptr(), bytes as u64) }
     }
 
     /// Adds a segment of symmetric memory that the CPU cannot touch. All PEs have it at the same offset.
@@ -207,8 +208,12 @@ impl Stage {
     }
 
     /// Adds a local buffer that the CPU cannot touch.
-    pub(crate) fn add_buffer(&mut self, base: *mut u8, len: usize, id: u32) {
-        self.means.memory.add_buffer(base, len, id, Vec::new());
+    ///
+    /// # Safety
+    /// As for [`Engine::add_staged_buffer`](crate::Engine::add_staged_buffer).
+    pub(crate) unsafe fn add_buffer(&mut self, base: *mut u8, len: usize, id: u32) {
+        // SAFETY: the caller's promise.
+        unsafe { self.means.memory.add_buffer(base, len, id, Vec::new()) };
     }
 
     /// Forgets a buffer.

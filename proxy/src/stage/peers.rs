@@ -15,7 +15,7 @@ pub(super) struct Peers {
 impl Peers {
     /// The segment of this PE, and where peers' are.
     pub fn new(segment: &Segment, bases: Vec<usize>) -> Self {
-        Peers { offset: segment.offset, len: segment.len, bases }
+        Peers { offset: segment.offset(), len: segment.bytes(), bases }
     }
 
     /// Where the device finds `len` bytes at a symmetric offset of `pe`; `None` unless all of them are mapped.
@@ -33,7 +33,8 @@ mod tests {
 
     #[test]
     fn only_what_lies_in_a_peers_mapped_segment_is_found() {
-        let segment = Segment { id: 1, offset: 1 << 48, len: 4096, base: std::ptr::null_mut() };
+        // SAFETY: nothing here follows the address.
+        let segment = unsafe { Segment::new(1, 1 << 48, std::ptr::null_mut(), 4096) };
         let peers = Peers::new(&segment, vec![0, 1 << 30, 0]);
         assert_eq!(peers.find(1, (1 << 48) + 64, 4032), Some((1 << 30) + 64));
         for (pe, offset, len) in [

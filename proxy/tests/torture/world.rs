@@ -168,7 +168,8 @@ pub fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool,
     let mapped_of_4 = if staged { [0, 2, 4][random.below(3) as usize] } else { 0 };
     for pe in &mut pes {
         let base = pe.base();
-        let segment = Segment { id: 0, offset: 0, len: HEAP as u64, base };
+        // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
+        let segment = unsafe { Segment::new(0, 0, base, HEAP as u64) };
         cards.push(match &pe.memory {
             // SAFETY: the memory is dropped after the engine.
             Memory::Ordinary(_) => unsafe {
@@ -185,12 +186,16 @@ pub fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool,
                     .engine
                     .stage(Box::new(MailedMover::new(mover.with_peers(Arc::new(guarded.clone().into())), mailbox)))
                     .unwrap();
-                pe.engine.add_staged_segment(segment);
+                // SAFETY: the memory outlives the engine.
+                unsafe { pe.engine.add_staged_segment(segment) };
                 let is_mapped = guarded.iter().map(|memory| (memory, random.below(4) < mapped_of_4));
                 let bases = is_mapped.map(|(memory, is)| if is { memory.base().addr().get() } else { 0 });
-                assert_eq!(pe.engine.map_peers(&segment, bases.collect()), []);
-                pe.engine.add_staged_buffer(base.wrapping_add(HEAP), BUFFERS, 1);
-                let all = Segment { id: 2, len: reached as u64, ..segment };
+                // SAFETY: all PEs' memory, which outlives the engines.
+                assert_eq!(unsafe { pe.engine.map_peers(&segment, bases.collect()) }, []);
+                // SAFETY: behind the heap, in the mover's memory.
+                unsafe { pe.engine.add_staged_buffer(base.wrapping_add(HEAP), BUFFERS, 1) };
+                // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
+                let all = unsafe { Segment::new(2, 0, base, reached as u64) };
                 // SAFETY: the memory is dropped after the engine. Not all mock rails take it.
                 let offer = || unsafe { pe.engine.register_direct(all, memory.export().as_export()) }.ok();
                 direct_cards.push((reached > 0).then(offer).flatten().unwrap_or_default());

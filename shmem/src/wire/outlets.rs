@@ -138,7 +138,7 @@ impl Outlets {
             host.lock().endpoint.learn(id, cards)?;
         }
         for (segment, known) in &mut opener.segments {
-            if segment.id == id {
+            if segment.id() == id {
                 *known = cards.to_vec();
             }
         }
@@ -160,7 +160,7 @@ impl Opener {
             // SAFETY: whoever gave the segment vouched for it (`Outlets::register`, or where the opener was made).
             unsafe { endpoint.register(*segment) }?;
             if !cards.is_empty() {
-                endpoint.learn(segment.id, cards)?;
+                endpoint.learn(segment.id(), cards)?;
             }
         }
         Ok(endpoint)

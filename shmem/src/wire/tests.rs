@@ -35,7 +35,8 @@ pub(super) fn world(mischief: Mischief) -> World {
         Addresses { host: peer.addresses(), proxy: peer.addresses() },
     ];
     let mut memory = vec![0u64; 2 * WORDS];
-    let segment = |base: *mut u64| Segment { id: 0, offset: 0, len: 8 * WORDS as u64, base: base.cast() };
+    // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
+    let segment = |base: *mut u64| unsafe { Segment::new(0, 0, base.cast(), 8 * WORDS as u64) };
     let base = memory.as_mut_ptr();
     // SAFETY: the memory is dropped after the endpoints.
     let cards = unsafe { [engine.register(segment(base)).unwrap(), peer.register(segment(base.add(WORDS))).unwrap()] };

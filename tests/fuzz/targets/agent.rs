@@ -116,12 +116,14 @@ impl Victim {
             engine.endpoint().connect(pe, &addresses).expect("a connection");
         }
         let mut heap = vec![0u64; HEAP / 8].into_boxed_slice();
-        let segment = |base| Segment { id: 0, offset: START, len: HEAP as u64, base };
+        // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
+        let segment = |base| unsafe { Segment::new(0, START, base, HEAP as u64) };
         if staged {
             let memory = GuardedMemory::new(HEAP).expect("memory that nobody can touch");
             let mover = GuardedMover::new(Arc::clone(&memory), WINDOW_BYTES, 1).expect("a mover");
             let card = engine.stage(Box::new(mover)).expect("a window");
-            engine.add_staged_segment(segment(memory.base().as_ptr()));
+            // SAFETY: the mover keeps the memory.
+            unsafe { engine.add_staged_segment(segment(memory.base().as_ptr())) };
             engine.learn_window(&[card.clone(), card]).expect("cards");
         } else {
             // SAFETY: the heap is dropped after the engine.

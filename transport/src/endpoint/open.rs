@@ -170,9 +170,9 @@ impl Endpoint {
     /// What the provider says.
     pub unsafe fn register(&mut self, segment: Segment) -> Result<Vec<u8>> {
         // SAFETY: the caller's promise.
-        let local = unsafe { self.register_all(segment.base, segment.len as usize, segment.id) }?;
+        let local = unsafe { self.register_all(segment.base(), segment.bytes() as usize, segment.id()) }?;
         self.core.regions.add(segment, local);
-        Ok(self.core.regions.card(segment.id))
+        Ok(self.core.regions.card(segment.id()))
     }
 
     /// The same for a segment that the CPU does not touch, if all rails reach it (see [`Rail::register_device`]). Between PEs that have
@@ -186,17 +186,17 @@ impl Endpoint {
     ///
     /// [`Rail::register_device`]: crate::rail::Rail::register_device
     pub unsafe fn register_device(&mut self, segment: Segment, export: Export<'_>) -> Result<Vec<u8>> {
-        let memory = DeviceMemory { base: segment.base, len: segment.len as usize, export };
+        let memory = DeviceMemory { base: segment.base(), len: segment.bytes() as usize, export };
         // SAFETY: the caller's promise.
-        let local = self.rails.iter_mut().map(|r| unsafe { r.register_device(memory, segment.id) }).collect();
+        let local = self.rails.iter_mut().map(|r| unsafe { r.register_device(memory, segment.id()) }).collect();
         match local {
             Ok(local) => self.core.regions.add(segment, local),
             Err(error) => {
-                self.deregister(segment.id);
+                self.deregister(segment.id());
                 return Err(error);
             }
         }
-        Ok(self.core.regions.card(segment.id))
+        Ok(self.core.regions.card(segment.id()))
     }
 
     /// Takes in what all PEs said about a segment (of their proxy endpoints).
@@ -236,7 +236,8 @@ impl Endpoint {
     pub unsafe fn register_buffer(&mut self, base: *mut u8, len: usize, id: u32) -> Result<()> {
         // SAFETY: the caller's promise.
         let local = unsafe { self.register_all(base, len, id) }?;
-        self.core.regions.add_buffer(base, len, id, local);
+        // SAFETY: the caller's promise.
+        unsafe { self.core.regions.add_buffer(base, len, id, local) };
         Ok(())
     }
 
