@@ -112,7 +112,20 @@ fn records(args: &[&str], env: &[(&str, &str)]) -> Vec<Value> {
         for name in ["test", "device", "transport", "unit"] {
             assert!(record[name].as_str().is_some_and(|text| !text.is_empty()), "{name} in {record}");
         }
-        assert_eq!(record.as_object().unwrap().len(), 13, "{record}");
+        assert!(number("batch") >= 1.0 && number("n_pes") >= 2.0 && number("load") >= 0.0, "{record}");
+        let (best, worst, value) = (number("best"), number("worst"), number("value"));
+        let latency = record["unit"] == "us";
+        assert!(if latency { best <= worst * 1.01 } else { best >= worst * 0.99 }, "{record}");
+        assert!(value >= best.min(worst) * 0.99 && value <= best.max(worst) * 1.01, "{record}");
+        for name in ["host", "version", "commit", "date"] {
+            assert!(record[name].as_str().is_some_and(|text| !text.is_empty()), "{name} in {record}");
+        }
+        assert_eq!(
+            record["rail_names"].as_array().unwrap().len() as u64,
+            record["rails"].as_u64().unwrap(),
+            "{record}"
+        );
+        assert_eq!(record.as_object().unwrap().len(), 25, "{record}");
     }
     records
 }
@@ -205,15 +218,18 @@ fn a_busy_target_is_served() {
     assert!(output.status.success(), "{}", told(&output));
     let records: Vec<Value> = serde_json::from_str(&json.text()).unwrap();
     assert_eq!(records.len(), 3);
-    assert!(records.iter().all(|record| record["p50"].as_f64().unwrap() > 0.0));
+    assert!(records.iter().all(|record| record["p50"].as_f64().unwrap() > 0.0 && record["target"] == "busy"));
 }
 
 #[test]
 #[serial]
 fn tables_say_what_is_in_force_and_plots_are_drawn() {
-    let plot = Scratch::new("plot.svg");
-    let args = ["put-lat", "barrier-lat", "-b", "8", "-e", "64", "-i", "5", "--plot", plot.0.to_str().unwrap()];
-    let output = perf(&args, &[("SYMRAIL_NIC_LIST", "127.0.0.2")]);
+    let (plot, png) = (Scratch::new("plot.svg"), Scratch::new("plot.PNG"));
+    let args = ["put-lat", "barrier-lat", "-b", "8", "-e", "16K", "-i", "5", "--plot"];
+    let output = perf(&[&args[..], &[png.0.to_str().unwrap()]].concat(), &[("SYMRAIL_NIC_LIST", "127.0.0.2")]);
+    assert!(output.status.success(), "{}", told(&output));
+    assert!(std::fs::read(&png.0).unwrap().starts_with(b"\x89PNG\r\n"));
+    let output = perf(&[&args[..], &[plot.0.to_str().unwrap()]].concat(), &[("SYMRAIL_NIC_LIST", "127.0.0.2")]);
     let text = told(&output);
     assert!(output.status.success(), "{text}");
     assert!(text.contains("2 PEs on 1 host, device host, path mapped"), "{text}");
@@ -223,6 +239,12 @@ fn tables_say_what_is_in_force_and_plots_are_drawn() {
     assert!(!String::from_utf8_lossy(&output.stderr).contains('█'), "{text}");
     let svg = plot.text();
     assert!(svg.contains("<svg") && svg.contains("</svg>") && svg.contains("put-lat"), "{svg}");
+    let words: Vec<&str> = svg.lines().map(str::trim).collect();
+    for word in ["8", "512", "1K", "16K", "median (us)", "barrier-lat"] {
+        assert!(words.contains(&word), "{word}: {svg}");
+    }
+    assert!(svg.contains("2 PEs on 1 host") && svg.contains("medians, 20"), "{svg}");
+    assert!(text.contains("# -b and -e are not used by barrier-lat"), "{text}");
 }
 
 #[test]
@@ -254,6 +276,12 @@ fn wrong_arguments_are_answered_with_right_ones() {
         (&["raw-put-lat", "-n", "4"], &["raw-put-lat", "2 PEs", "4"]),
         (&["raw-put-lat", "--device", "cpu"], &["raw-put-lat", "use host"]),
         (&["put-lat", "--hosts", "3"], &["--hosts", "3"]),
+        (&["put-rate", "-b", "128"], &["-b and -e are not used by put-rate", "8 bytes"]),
+        (&["put-lat", "-w", "0"], &["-w 0", "1 or more"]),
+        (&["put-lat", "--plot", "figures.txt"], &["figures.txt", ".svg", ".png"]),
+        (&["put-lat", "--plot", "x.svg", "--json", "./x.svg"], &["--json and --plot", "two files"]),
+        (&["put-lat", "-b", "1T"], &["2 PEs with 2.00 TiB each", "free", "-e"]),
+        (&["put-lat", "-n", "4294967295"], &["4294967295 PEs"]),
         (&["put-lat", "--rails", "0"], &["--rails"]),
     ] {
         let begun = Instant::now();
@@ -277,4 +305,77 @@ fn a_setting_that_is_not_accepted_ends_all_pes() {
     let output = perf(&["raw-put-lat"], &[("SYMRAIL_LIBFABRIC_PROVIDER", "nothing-like-it")]);
     let text = told(&output);
     assert!(!output.status.success() && text.contains("nothing-like-it"), "{text}");
+}
+
+/// Bytes do not move over loopback faster than memory is copied: a window ends when its last operation is complete.
+#[test]
+#[serial]
+fn windows_of_bare_twins_end_when_they_are_complete() {
+    if !wire() {
+        return;
+    }
+    let args = ["raw-put-bw", "raw-get-bw", "raw-put-rate", "raw-amo-rate", "-b", "1M", "-e", "1M", "-i", "20"];
+    let all = records(&[&args[..], &["--rails", "1"]].concat(), &[("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm")]);
+    for record in &all {
+        let most = if record["unit"] == "MB/s" { 100_000.0 } else { 50.0 };
+        assert!(record["best"].as_f64().unwrap() < most, "{record}");
+        assert_eq!((&record["window"], &record["n_pes"], &record["batch"]), (&64.into(), &2.into(), &64.into()));
+        assert_eq!(record["rail_names"][0], "127.0.0.2");
+    }
+}
+
+#[test]
+#[serial]
+fn figures_are_in_their_file_as_they_come() {
+    let json = Scratch::new("whole.json");
+    let path = json.0.to_str().unwrap();
+    let nowhere = "/nonexistent/x.json";
+    for option in ["--json", "--plot"] {
+        let output = perf(&["put-lat", option, if option == "--json" { nowhere } else { "/nonexistent/x.svg" }], &[]);
+        let text = told(&output);
+        assert!(
+            !output.status.success() && text.contains("writing /nonexistent/x") && !text.contains("# put"),
+            "{text}"
+        );
+    }
+    // Nothing is left of a call that is refused.
+    assert_eq!(perf(&["put-lat", "--json", path, "-w", "0"], &[]).status.code(), Some(2));
+    assert!(!json.0.exists());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_symrail"));
+    command.args(["perf", "put-lat", "-n", "2", "--hosts", "1", "-i", "100000", "--json", path]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let begun = Instant::now();
+    let all = || serde_json::from_str::<Vec<Value>>(&std::fs::read_to_string(&json.0).ok()?).ok();
+    while all().is_none_or(|all| all.len() < 2) && begun.elapsed() < PATIENCE {
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(
+        all().is_some_and(|all| all.len() >= 2 && all.iter().all(|one| one["test"] == "put-lat")),
+        "{}",
+        json.text()
+    );
+    // A stream gets the same array.
+    let output = perf(&["put-lat", "-b", "8", "-e", "16", "-i", "5", "--json", "/dev/stderr"], &[]);
+    let streamed: Vec<Value> = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(streamed.len(), 2);
+}
+
+#[test]
+#[serial]
+fn figures_that_cannot_be_printed_are_a_failure() {
+    let run = |out: Stdio| {
+        let args = ["perf", "put-lat", "-e", "64", "-i", "1000"];
+        Command::new(env!("CARGO_BIN_EXE_symrail")).args(args).stdout(out).output().unwrap()
+    };
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let (reader, closed) = std::io::pipe().unwrap();
+    drop(reader);
+    for (out, said) in [(Stdio::from(full), "No space left on device"), (closed.into(), "")] {
+        let output = run(out);
+        let text = told(&output);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains(said) && !text.contains("panicked"), "{text}");
+    }
 }

@@ -84,14 +84,6 @@ pub trait Carrier {
     /// Waits until all that was started is complete and visible.
     fn quiet(&mut self) -> Result<()>;
 
-    /// Announces windows of this many operations.
-    fn open_windows(&mut self, _operations: usize) {}
-
-    /// Ends a window. A carrier that limits what is in flight by itself need not wait here.
-    fn end_window(&mut self) -> Result<()> {
-        self.quiet()
-    }
-
     /// Orders what comes after behind what came before.
     fn fence(&mut self) -> Result<()> {
         Err(unsupported("fences"))

@@ -12,7 +12,7 @@ use super::carrier::{Batch, Carrier, area};
 use super::catalog::Work;
 use super::error::{Error, Result};
 use super::host::Host;
-use super::measure::STREAM;
+use super::plan::STREAM;
 
 /// Up to so many bytes one thread does an operation, as a program would.
 const ONE_THREAD: usize = 64;

@@ -29,6 +29,9 @@ pub enum Error {
     /// The GPU failed.
     #[error("the GPU: {0}")]
     Gpu(String),
+    /// Standard output cannot be written.
+    #[error("standard output: {0}")]
+    Output(std::io::Error),
     /// A combination of arguments that makes no sense, or that this machine cannot do.
     #[error("{0}")]
     Arguments(String),

@@ -12,6 +12,7 @@
 //! | `raw` | bare libfabric and plain copies as carriers |
 //! | `measure` | the tests, written once for all carriers |
 //! | `pattern` | data that tells where it came from |
+//! | `memory` | whether there is memory for all that |
 //! | `sample` | times, and what is told of them |
 //! | `report` | tables, JSON, plots |
 
@@ -22,6 +23,7 @@ mod device;
 mod error;
 mod host;
 mod measure;
+mod memory;
 mod pattern;
 mod plan;
 mod raw;
@@ -35,11 +37,14 @@ use clap::builder::PossibleValuesParser;
 use symrail::Settings;
 use symrail::bootstrap::{launcher, pmix};
 use symrail_kernels::cuda::Gpu;
+use symrail_transport::env::HeapKind;
 
+use crate::print;
 use crate::run::{self, Job};
 use catalog::{TESTS, Test};
 use error::{Error, Result};
 use plan::{Plan, Target};
+use report::Files;
 
 /// The arguments of `symrail perf`.
 #[derive(Debug, clap::Args)]
@@ -59,7 +64,7 @@ pub struct Args {
     /// Iterations of every size; about a second's worth if not given
     #[arg(short = 'i', value_name = "ITERS")]
     iterations: Option<u64>,
-    /// Iterations before those
+    /// Iterations before those, at least 1
     #[arg(short = 'w', value_name = "WARMUP")]
     warmup: Option<u64>,
     /// Operations in a window of the bandwidth and rate tests; 64 if not given
@@ -75,10 +80,10 @@ pub struct Args {
     /// 2 when rails or a provider are chosen, else 1
     #[arg(long, value_name = "H")]
     hosts: Option<u32>,
-    /// Write the figures as JSON
+    /// Write the figures as JSON: an array that is whole after every result
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Draw the figures as SVG
+    /// Draw the medians, as SVG or PNG by the file's name, after every test
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// Single operations, 2 ms after the last, while the target computes and never calls the library (get-lat, put-lat,
@@ -138,8 +143,12 @@ impl Args {
         }
     }
 
-    /// Refuses combinations that make no sense.
-    fn check(&self, tests: &[&Test]) -> Result<()> {
+    fn files(&self) -> Files<'_> {
+        Files { json: self.json.as_deref(), plot: self.plot.as_deref() }
+    }
+
+    /// Refuses combinations that make no sense, and says what is of no use to some tests.
+    fn check(&self, tests: &[&Test]) -> Result<Vec<String>> {
         let refuse = |why: String| Err(Error::Arguments(why));
         // No more than this: the driver's threads would take the launcher's signals.
         if self.device == Device::Cuda && !Gpu::has_driver() {
@@ -162,7 +171,9 @@ impl Args {
                 return refuse(format!("{} is for 2 PEs, not {}", test.name, self.n));
             }
         }
-        self.plan().check()
+        self.plan().check()?;
+        self.files().check()?;
+        self.plan().unused(tests)
     }
 
     /// The job of PEs that run this program with the same arguments.
@@ -176,7 +187,8 @@ impl Args {
         let mut env = Vec::new();
         let needed = self.plan().area(tests, self.n).saturating_add(HEAP_SPARE);
         if !is_set(HEAP_SIZE) && needed > Settings::default().heap_size {
-            env.push((HEAP_SIZE.to_owned(), needed.next_multiple_of(2 << 20).to_string()));
+            let page = 2 << 20;
+            env.push((HEAP_SIZE.to_owned(), needed.checked_next_multiple_of(page).unwrap_or(needed).to_string()));
         }
         Ok(Job {
             program: std::env::current_exe().map_err(system)?.into_os_string(),
@@ -201,7 +213,10 @@ pub fn main(args: &Args) -> i32 {
     match perform(args) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("symrail perf: {error}");
+            if let Error::Output(reason) = &error {
+                return print::failed("symrail perf", reason);
+            }
+            print::error("symrail perf", &error);
             error.exit_code()
         }
     }
@@ -209,9 +224,14 @@ pub fn main(args: &Args) -> i32 {
 
 fn perform(args: &Args) -> Result<i32> {
     let tests = args.chosen();
-    args.check(&tests)?;
+    let notes = args.check(&tests)?;
     if launcher::present() || Settings::is_set(UID) || pmix::present() {
-        return session::run(args, &tests, &args.plan()).map(|()| 0);
+        return session::run(args, &tests, &notes).map(|()| 0);
+    }
+    // A value that is not accepted is told once, and not by every PE.
+    let settings = Settings::from_iter(std::env::vars_os())?;
+    if settings.heap_kind != HeapKind::Device {
+        memory::check(args.n as usize, args.plan().area(&tests, args.n), memory::available())?;
     }
     run::launch(&args.job(&tests)?)
         .map_err(|reason| Error::Launch { exit_code: reason.exit_code(), reason: reason.to_string() })

@@ -23,27 +23,39 @@ pub struct Wrong {
     pub expected: u8,
 }
 
+/// How much is written or read at once, so that a message is not in memory once more.
+const PIECE: usize = 64 << 10;
+
+/// The pieces of `len` bytes: where each starts, and how long it is.
+fn pieces(len: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..len).step_by(PIECE).map(move |at| (at, PIECE.min(len - at)))
+}
+
 /// Fills `len` bytes of this PE's area.
 pub fn fill<C: Carrier>(carrier: &mut C, offset: usize, len: usize, seed: u64) {
-    let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|at| eight(seed, at)).collect();
-    bytes.truncate(len);
-    carrier.store(offset, &bytes);
+    let mut bytes = Vec::with_capacity(PIECE.min(len.next_multiple_of(8)));
+    for (at, len) in pieces(len) {
+        bytes.clear();
+        bytes.extend((at / 8..(at + len).div_ceil(8)).flat_map(|at| eight(seed, at)));
+        carrier.store(offset + at, &bytes[..len]);
+    }
 }
 
 /// Makes sure that what is found later was not there before.
 pub fn wipe<C: Carrier>(carrier: &mut C, offset: usize, len: usize) {
-    carrier.store(offset, &vec![0xa5; len]);
+    let bytes = vec![0xa5; PIECE.min(len)];
+    pieces(len).for_each(|(at, len)| carrier.store(offset + at, &bytes[..len]));
 }
 
 /// Compares `len` bytes of this PE's area at `offset` with those that start at index `from` (a multiple of 8) of the pattern.
 pub fn check<C: Carrier>(carrier: &C, offset: usize, len: usize, seed: u64, from: usize) -> Option<Wrong> {
-    let mut all = vec![0; len];
-    carrier.load(offset, &mut all);
-    for (at, found) in all.chunks(8).enumerate() {
-        let expected = eight(seed, from / 8 + at);
-        if let Some(byte) = (0..found.len()).find(|byte| found[*byte] != expected[*byte]) {
-            return Some(Wrong { at: at * 8 + byte, found: found[byte], expected: expected[byte] });
-        }
-    }
-    None
+    let mut bytes = vec![0; PIECE.min(len)];
+    pieces(len).find_map(|(start, len)| {
+        carrier.load(offset + start, &mut bytes[..len]);
+        bytes[..len].chunks(8).enumerate().find_map(|(at, found)| {
+            let expected = eight(seed, (from + start) / 8 + at);
+            let byte = (0..found.len()).find(|byte| found[*byte] != expected[*byte])?;
+            Some(Wrong { at: start + at * 8 + byte, found: found[byte], expected: expected[byte] })
+        })
+    })
 }

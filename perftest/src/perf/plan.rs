@@ -15,12 +15,57 @@ const BUDGET: Duration = Duration::from_secs(1);
 /// What the window of a bandwidth test may take, so that large sizes do not need more memory than the machine has.
 const WINDOW_BYTES: usize = 16 << 20;
 /// The most operations of a window.
-const LARGEST_WINDOW: usize = 1024;
+pub const LARGEST_WINDOW: usize = 1024;
+/// Puts before the quiet of a stream.
+pub const STREAM: usize = 8192;
 /// The largest size unless one is given.
 pub const DEFAULT_MAX: usize = 4 << 20;
 
+/// The size of tests of one word.
+const WORD: usize = 8;
+
+/// An option that not every test has a use for.
+struct Usage {
+    option: &'static str,
+    given: fn(&Plan) -> bool,
+    used: fn(&Plan, &Test) -> bool,
+    /// Why the other tests do not use it.
+    why: &'static str,
+}
+
+const USAGES: [Usage; 4] = [
+    Usage {
+        option: "-b and -e are",
+        given: |plan| plan.min.is_some() || plan.max.is_some(),
+        used: |plan, test| match test.sizes {
+            Sizes::Range => true,
+            Sizes::Word => (plan.range().0..=plan.range().1).contains(&WORD),
+            Sizes::None => false,
+        },
+        why: "sizes other than that of a word, 8 bytes, are for other tests",
+    },
+    Usage {
+        option: "-i is",
+        given: |plan| plan.iterations.is_some(),
+        used: |_, test| test.in_all(),
+        why: "what they tell is measured once",
+    },
+    Usage {
+        option: "-w is",
+        given: |plan| plan.warmup.is_some(),
+        used: |plan, test| test.in_all() && plan.target.is_none(),
+        why: "what they do, they do without a warm-up",
+    },
+    Usage {
+        option: "-W is",
+        given: |plan| plan.window.is_some(),
+        used: |_, test| matches!(test.work, Work::PutWindows(_) | Work::GetWindows(_) | Work::AddWindows(_)),
+        why: "they have no windows",
+    },
+];
+
 /// What the user wants.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The smallest size in bytes.
     pub min: Option<usize>,
@@ -62,7 +107,26 @@ impl Plan {
         if self.iterations == Some(0) {
             return Err(Error::Arguments("-i 0: there must be an iteration to measure".into()));
         }
+        if self.warmup == Some(0) {
+            return Err(Error::Arguments("-w 0: the first calls say how long one takes; use 1 or more".into()));
+        }
         Ok(())
+    }
+
+    /// Refuses options that none of the tests has a use for, and says which ones some have none for.
+    pub fn unused(&self, tests: &[&Test]) -> Result<Vec<String>> {
+        let mut notes = Vec::new();
+        for usage in USAGES.iter().filter(|usage| (usage.given)(self)) {
+            let without: Vec<&str> =
+                tests.iter().filter(|test| !(usage.used)(self, test)).map(|test| test.name).collect();
+            let said = format!("{} not used by {}: {}", usage.option, without.join(" "), usage.why);
+            match without.len() {
+                0 => {}
+                all if all == tests.len() => return Err(Error::Arguments(said)),
+                _ => notes.push(said),
+            }
+        }
+        Ok(notes)
     }
 
     /// What a test does, with the window that was asked for.
@@ -76,6 +140,16 @@ impl Plan {
         }
     }
 
+    /// Operations that a test starts before it awaits them, if it does not await each.
+    #[must_use]
+    pub fn window_of(&self, test: &Test) -> Option<usize> {
+        match self.work(test) {
+            Work::PutWindows(window) | Work::GetWindows(window) | Work::AddWindows(window) => Some(window),
+            Work::PutStream => Some(STREAM),
+            _ => None,
+        }
+    }
+
     fn range(&self) -> (usize, usize) {
         let min = self.min.unwrap_or(1);
         (min, self.max.unwrap_or(DEFAULT_MAX.max(min)))
@@ -85,7 +159,7 @@ impl Plan {
     #[must_use]
     pub fn sizes(&self, test: &Test) -> Vec<usize> {
         match test.sizes {
-            Sizes::Word => vec![8],
+            Sizes::Word => vec![WORD],
             Sizes::None => vec![0],
             Sizes::Range => {
                 let (min, max) = self.range();
@@ -124,7 +198,7 @@ impl Plan {
             self.sizes(test).into_iter().map(|size| Spread::of(self.work(test), size, n_pes).span()).max()
         };
         let largest = tests.iter().filter_map(span).max().unwrap_or(0);
-        area::SOURCE + 2 * largest.next_multiple_of(4096)
+        largest.saturating_add(4096).saturating_mul(2).saturating_add(area::SOURCE)
     }
 }
 
@@ -157,7 +231,7 @@ impl Spread {
     /// Bytes of all.
     #[must_use]
     pub fn span(&self) -> usize {
-        self.slots * self.stride
+        self.slots.saturating_mul(self.stride)
     }
 
     /// Where the message of operation `i` is sent from.
@@ -223,7 +297,48 @@ mod tests {
         assert!(plan(0, 8).check().is_err());
         assert!(plan(16, 8).check().is_err());
         assert!(Plan { iterations: Some(0), ..Plan::default() }.check().is_err());
+        assert!(Plan { warmup: Some(0), ..Plan::default() }.check().is_err());
         assert!(Plan { min: Some(64 << 20), ..Plan::default() }.check().is_ok());
+    }
+
+    #[test]
+    fn options_that_no_test_uses_are_refused_and_others_are_told() {
+        let none = Plan::default();
+        let sizes = |min, max| Plan { min: Some(min), max, ..none.clone() };
+        let said = |plan: Plan, names: &[&str]| {
+            let tests: Vec<&Test> = names.iter().filter_map(|name| find(name)).collect();
+            plan.unused(&tests).map_err(|error| error.to_string())
+        };
+        let windows = Plan { window: Some(16), ..none.clone() };
+        for (plan, names, word) in [
+            (sizes(128, None), &["put-rate", "barrier-lat"][..], "put-rate barrier-lat"),
+            (sizes(8, Some(8)), &["barrier-lat"], "-b and -e"),
+            (
+                Plan { iterations: Some(5), ..none.clone() },
+                &["init-time", "memory"],
+                "-i is not used by init-time memory",
+            ),
+            (Plan { warmup: Some(5), target: Some(Target::Waits), ..none.clone() }, &["get-lat"], "-w is"),
+            (windows.clone(), &["put-lat", "put-rate"], "-W is not used by put-lat put-rate"),
+        ] {
+            assert!(said(plan, names).is_err_and(|why| why.contains(word)), "{names:?}");
+        }
+        assert_eq!(said(sizes(8, Some(8)), &["put-rate", "p-rate", "amo-lat"]), Ok(Vec::new()));
+        assert!(
+            said(windows, &["put-lat", "p-rate"]).is_ok_and(|told| told.len() == 1 && told[0].contains("put-lat:"))
+        );
+        let all = said(sizes(128, None), &["put-lat", "put-rate"]);
+        assert!(all.is_ok_and(|told| told.len() == 1 && told[0].contains("not used by put-rate")));
+    }
+
+    #[test]
+    fn areas_of_any_size_are_computed() {
+        for test in TESTS {
+            for window in [None, Some(LARGEST_WINDOW)] {
+                let plan = Plan { min: Some(1), max: Some(1 << 40), window, ..Plan::default() };
+                assert!(plan.area(&[test], u32::MAX) > area::SOURCE);
+            }
+        }
     }
 
     #[test]

@@ -2,37 +2,59 @@
 
 use std::time::Instant;
 
+use hdrhistogram::Histogram;
+
+use super::error::{Error, Result};
+
 /// The figures of one test at one size, in the test's unit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figures {
     /// Everything over all the time it took: the mean latency, or the rate.
     pub value: f64,
-    /// The best.
+    /// The best sample.
     pub best: f64,
-    /// The median.
+    /// The median of the samples.
     pub p50: f64,
-    /// What 99 of 100 kept: a latency that they did not exceed, or a rate that they reached.
+    /// What 99 of 100 samples kept: a latency that they did not exceed, or a rate that they reached.
     pub p99: f64,
+    /// The worst sample.
+    pub worst: f64,
     /// Operations that were timed.
     pub iters: u64,
     /// Operations before that.
     pub warmup: u64,
+    /// The operations that a sample covers. With more than one, the quantiles are those of means.
+    pub batch: u64,
 }
 
-/// Times of batches of calls. A batch is as long as it must be for reading the clock not to matter.
-#[derive(Debug, Default)]
+impl Figures {
+    /// Of a single value.
+    #[must_use]
+    pub fn one(value: f64) -> Figures {
+        Figures { value, best: value, p50: value, p99: value, worst: value, iters: 1, warmup: 0, batch: 1 }
+    }
+}
+
+/// The longest call that is told from longer ones, in picoseconds: some hours.
+const LONGEST: u64 = 20_000_000_000_000_000;
+const PICOSECONDS: f64 = 1e6;
+
+/// Times of batches of calls. They take the same memory however many there are.
 pub struct Samples {
-    /// Microseconds of one call, by batch.
-    per_call: Vec<f64>,
+    /// Picoseconds of one call, by batch.
+    per_call: Histogram<u64>,
     calls: u64,
     micros: f64,
+    /// The most calls of a batch.
+    batch: u64,
 }
 
 impl Samples {
-    /// Makes room, so that nothing is allocated while the clock runs.
-    #[must_use]
-    pub fn with_capacity(batches: usize) -> Samples {
-        Samples { per_call: Vec::with_capacity(batches), ..Samples::default() }
+    pub fn new() -> Result<Samples> {
+        // Three digits; all memory is there before the clock runs.
+        let per_call = Histogram::new_with_bounds(1, LONGEST, 3)
+            .map_err(|reason| Error::System { what: "a histogram".into(), reason: reason.to_string() })?;
+        Ok(Samples { per_call, calls: 0, micros: 0.0, batch: 0 })
     }
 
     /// A batch of so many calls.
@@ -42,14 +64,10 @@ impl Samples {
 
     /// A batch of so many calls that took so many microseconds.
     pub fn add_batch(&mut self, calls: u64, micros: f64) {
-        self.per_call.push(micros / calls as f64);
+        self.per_call.saturating_record((micros / calls as f64 * PICOSECONDS) as u64);
         self.calls += calls;
         self.micros += micros;
-    }
-
-    /// Time that belongs to all calls together.
-    pub fn add_time(&mut self, since: Instant) {
-        self.micros += micros_since(since);
+        self.batch = self.batch.max(calls);
     }
 
     /// What has been timed, in microseconds.
@@ -66,38 +84,32 @@ impl Samples {
 
     /// The figures of latencies, a call being `parts` of them (2 for a round trip of which half is told).
     #[must_use]
-    pub fn latency(mut self, parts: f64, warmup: u64) -> Figures {
-        self.per_call.sort_by(f64::total_cmp);
-        let of = |quantile| self.quantile(quantile) / parts;
-        Figures {
-            value: self.micros_per_call() / parts,
-            best: of(0.0),
-            p50: of(0.5),
-            p99: of(0.99),
-            iters: self.calls,
-            warmup,
-        }
+    pub fn latency(&self, parts: f64, warmup: u64) -> Figures {
+        self.figures(warmup, self.micros_per_call() / parts, |micros| micros / parts)
     }
 
     /// The figures of rates, a call being `amount` (bytes for MB/s, operations for Mop/s) in `operations`.
     #[must_use]
-    pub fn rate(mut self, amount: f64, operations: u64, warmup: u64) -> Figures {
-        self.per_call.sort_by(f64::total_cmp);
-        let of = |quantile| amount / self.quantile(quantile).max(f64::MIN_POSITIVE);
+    pub fn rate(&self, amount: f64, operations: u64, warmup: u64) -> Figures {
+        let rate = |micros: f64| amount / micros.max(f64::MIN_POSITIVE);
+        let figures = self.figures(warmup, amount * self.calls as f64 / self.micros.max(f64::MIN_POSITIVE), rate);
+        let in_operations = |calls: u64| calls.saturating_mul(operations);
         Figures {
-            value: amount * self.calls as f64 / self.micros.max(f64::MIN_POSITIVE),
-            best: of(0.0),
-            p50: of(0.5),
-            p99: of(0.99),
-            iters: self.calls * operations,
-            warmup: warmup * operations,
+            iters: in_operations(figures.iters),
+            warmup: in_operations(warmup),
+            batch: in_operations(figures.batch),
+            ..figures
         }
     }
 
-    /// Of sorted times.
-    fn quantile(&self, quantile: f64) -> f64 {
-        let last = self.per_call.len().saturating_sub(1);
-        self.per_call.get((last as f64 * quantile).round() as usize).copied().unwrap_or(0.0)
+    fn figures(&self, warmup: u64, value: f64, told: impl Fn(f64) -> f64) -> Figures {
+        let quantile = |quantile| {
+            let found = self.per_call.value_at_quantile(quantile);
+            // The middle of what the histogram does not tell apart.
+            told(self.per_call.median_equivalent(found) as f64 / PICOSECONDS)
+        };
+        let (best, p50, p99, worst) = (quantile(0.0), quantile(0.5), quantile(0.99), quantile(1.0));
+        Figures { value, best, p50, p99, worst, iters: self.calls, warmup, batch: self.batch }
     }
 }
 
@@ -108,33 +120,55 @@ pub fn micros_since(then: Instant) -> f64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
+    /// One to a hundred microseconds, not in order.
     fn samples() -> Samples {
-        // One to a hundred, not in order.
-        let per_call: Vec<f64> = (0..100).map(|i| f64::from((i * 37) % 100 + 1)).collect();
-        Samples { micros: per_call.iter().sum(), calls: 100, per_call }
+        let mut samples = Samples::new().unwrap();
+        (0..100).for_each(|i| samples.add_batch(1, f64::from((i * 37) % 100 + 1)));
+        samples
+    }
+
+    /// To the three digits that histograms keep.
+    fn near(found: f64, expected: f64) -> bool {
+        (found / expected - 1.0).abs() < 2e-3
     }
 
     #[test]
     fn latencies_are_told_by_their_quantiles() {
         let figures = samples().latency(2.0, 7);
-        assert_eq!((figures.best, figures.p50, figures.p99), (0.5, 25.5, 49.5));
-        assert_eq!((figures.value, figures.iters, figures.warmup), (25.25, 100, 7));
+        let Figures { best, p50, p99, worst, .. } = figures;
+        assert!(near(best, 0.5) && near(p50, 25.0) && near(p99, 49.5) && near(worst, 50.0), "{figures:?}");
+        assert_eq!((figures.value, figures.iters, figures.warmup, figures.batch), (25.25, 100, 7, 1));
     }
 
     #[test]
     fn of_rates_the_worst_are_the_low_ones() {
         let figures = samples().rate(990.0, 10, 1);
-        assert_eq!((figures.best, figures.p99), (990.0, 10.0));
+        assert!(near(figures.best, 990.0) && near(figures.p99, 10.0) && near(figures.worst, 9.9), "{figures:?}");
         assert!((figures.value - 990.0 * 100.0 / 5050.0).abs() < 1e-9);
-        assert_eq!((figures.iters, figures.warmup), (1000, 10));
+        assert_eq!((figures.iters, figures.warmup, figures.batch), (1000, 10, 10));
     }
 
     #[test]
-    fn nothing_timed_is_nothing_told() {
-        assert_eq!(Samples::default().latency(1.0, 0).p50, 0.0);
-        assert!(Samples::default().rate(1.0, 1, 0).value.is_finite());
+    fn a_sample_of_many_calls_says_of_how_many() {
+        let mut samples = Samples::new().unwrap();
+        samples.add_batch(1000, 8.828);
+        samples.add_batch(10, 0.1);
+        let figures = samples.latency(1.0, 0);
+        assert!(near(figures.best, 0.008828), "{figures:?}");
+        assert_eq!((figures.batch, figures.iters), (1000, 1010));
+    }
+
+    #[test]
+    fn nothing_timed_is_nothing_told_and_nothing_is_too_long() {
+        let mut samples = Samples::new().unwrap();
+        assert_eq!(samples.latency(1.0, 0).p50, 0.0);
+        assert!(samples.rate(1.0, 1, 0).value.is_finite());
+        samples.add_batch(1, 1e300);
+        assert!(samples.latency(1.0, u64::MAX).worst > 1e9);
+        assert_eq!(samples.rate(1.0, u64::MAX, u64::MAX).warmup, u64::MAX);
     }
 }

@@ -1,10 +1,12 @@
 //! One PE of a measurement, from joining to the last figure.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use symrail::bootstrap::{self, Bootstrap};
 use symrail::{Runtime, Settings};
+use symrail_transport::env::HeapKind;
 
 use super::carrier::{Carrier, area};
 use super::catalog::{Layer, Test, Work};
@@ -13,27 +15,38 @@ use super::device;
 use super::error::{Error, Result};
 use super::host::Host;
 use super::measure::{Bench, footprint};
+use super::memory;
 use super::plan::Plan;
 use super::raw::{Copies, Fabric};
 use super::report::{Conditions, Report};
 use super::sample::Figures;
 use super::{Args, Device};
 
-/// Runs the tests in this PE.
-pub fn run(args: &Args, tests: &[&'static Test], plan: &Plan) -> Result<()> {
+/// Runs the tests in this PE. `notes` come before all figures.
+pub fn run(args: &Args, tests: &[&'static Test], notes: &[String]) -> Result<()> {
     let begun = Instant::now();
     let settings = Settings::from_env()?;
     let mut bootstrap = bootstrap::open(&settings)?;
     let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
-    let hosts = count_hosts(&settings, &mut *bootstrap)?;
+    let plan = args.plan();
+    let bytes = if settings.heap_kind == HeapKind::Device { 0 } else { plan.area(tests, n_pes) };
+    let (hosts, machine) = look_around(&settings, &mut *bootstrap, bytes)?;
     let steps = tests.iter().map(|test| plan.sizes(test).len() as u64).sum();
     let mut session = Session {
-        plan,
-        report: Report::new(me == 0, steps),
-        conditions: Conditions { hosts, n_pes, device: args.device.to_string(), ..Conditions::default() },
+        report: Report::new(me == 0, steps, args.files())?,
+        conditions: Conditions {
+            plan: plan.clone(),
+            machine,
+            hosts,
+            n_pes,
+            device: args.device.to_string(),
+            ..Conditions::default()
+        },
+        plan: &plan,
         // One test that was asked for by name must run; of all, those run that can.
         lenient: args.wants_all(),
     };
+    notes.iter().try_for_each(|note| session.report.note(note))?;
     let (bare, ours): (Vec<_>, Vec<_>) = tests.iter().copied().partition(|test| test.layer != Layer::Runtime);
     for test in bare {
         session.bare(test, &settings, &mut *bootstrap)?;
@@ -41,19 +54,28 @@ pub fn run(args: &Args, tests: &[&'static Test], plan: &Plan) -> Result<()> {
     if !ours.is_empty() {
         session.with_runtime(&ours, settings, bootstrap, args.device, begun)?;
     }
-    session.report.finish(args.json.as_ref(), args.plot.as_ref())
+    session.report.finish()
 }
 
-/// On how many hosts the PEs are, or believe to be.
-fn count_hosts(settings: &Settings, bootstrap: &mut dyn Bootstrap) -> Result<usize> {
-    let name = match &settings.fake_host {
-        Some(name) => name.clone(),
-        None => nix::unistd::gethostname().map_or_else(|_| String::new(), |name| name.to_string_lossy().into_owned()),
+/// On how many hosts the PEs are, or believe to be, and the name of PE 0's machine. Refuses an area of `bytes` for each PE if some machine
+/// has no memory for that. Collective.
+fn look_around(settings: &Settings, bootstrap: &mut dyn Bootstrap, bytes: usize) -> Result<(usize, String)> {
+    type Said = (String, String, Option<u64>);
+    let name = nix::unistd::gethostname().map_or_else(|_| String::new(), |name| name.to_string_lossy().into_owned());
+    let host = settings.fake_host.clone().unwrap_or_else(|| name.clone());
+    let system = |reason: serde_json::Error| Error::System {
+        what: "what a PE says of its host".into(),
+        reason: reason.to_string(),
     };
-    let mut names = bootstrap.allgather(name.as_bytes())?;
-    names.sort();
-    names.dedup();
-    Ok(names.len())
+    let mine: Said = (host, name, memory::available());
+    let all = bootstrap.allgather(&serde_json::to_vec(&mine).map_err(system)?)?;
+    let all: Vec<Said> =
+        all.iter().map(|said| serde_json::from_slice(said)).collect::<Result<_, _>>().map_err(system)?;
+    for (_, name, available) in &all {
+        memory::check(all.iter().filter(|(_, other, _)| other == name).count(), bytes, *available)?;
+    }
+    let hosts: BTreeSet<&String> = all.iter().map(|(host, ..)| host).collect();
+    Ok((hosts.len(), all.first().map(|(_, name, _)| name.clone()).unwrap_or_default()))
 }
 
 struct Session<'a> {
@@ -84,10 +106,7 @@ impl Session<'_> {
         };
         match run {
             Ok(done) => done,
-            Err(why) if self.lenient => {
-                self.report.skip(test, &why, self.plan.sizes(test).len() as u64);
-                Ok(())
-            }
+            Err(why) if self.lenient => self.report.skip(test, &why, self.plan.sizes(test).len() as u64),
             Err(why) => Err(why),
         }
     }
@@ -179,15 +198,14 @@ impl Session<'_> {
 
     /// All sizes of a test. Collective.
     fn sizes<C: Carrier>(&mut self, carrier: &mut C, test: &'static Test, conditions: &Conditions) -> Result<()> {
-        self.report.begin(test, conditions);
+        self.report.begin(test, conditions)?;
         let mut bench = Bench::new(carrier, self.plan, test);
         for size in self.plan.sizes(test) {
             if let Some(figures) = bench.measure(size)? {
-                self.report.add(test, conditions, size, &figures);
+                self.report.add(test, conditions, size, &figures)?;
             }
         }
-        self.report.end(test);
-        Ok(())
+        self.report.end(test)
     }
 
     /// A figure of every PE, of which the largest is told. Collective.
@@ -202,7 +220,7 @@ impl Session<'_> {
         if n as usize > area::N_WORDS {
             return Err(Error::Arguments(format!("{} is for at most {} PEs", test.name, area::N_WORDS)));
         }
-        self.report.begin(test, conditions);
+        self.report.begin(test, conditions)?;
         carrier.barrier()?;
         let mine = match test.work {
             Work::Init => joined.as_secs_f64() * 1e3,
@@ -223,11 +241,9 @@ impl Session<'_> {
         if me == 0 {
             let all = (0..n as usize).map(|pe| f64::from_bits(carrier.word(area::WORDS + 8 * pe)));
             let value = all.fold(0.0, f64::max);
-            let figures = Figures { value, best: value, p50: value, p99: value, iters: 1, warmup: 0 };
-            self.report.add(test, conditions, 0, &figures);
+            self.report.add(test, conditions, 0, &Figures::one(value))?;
         }
         carrier.barrier()?;
-        self.report.end(test);
-        Ok(())
+        self.report.end(test)
     }
 }

@@ -22,7 +22,7 @@ impl<C: Carrier> Bench<'_, C> {
             bench.carrier.barrier()
         })?;
         self.check_everybody(spread)?;
-        Ok(self.is_first().then(|| self.sent_by_one(samples, spread, warmup)))
+        Ok(self.is_first().then(|| self.sent_by_one(&samples, spread, warmup)))
     }
 
     /// Whether everybody's data has arrived here. Collective.
@@ -35,7 +35,7 @@ impl<C: Carrier> Bench<'_, C> {
     }
 
     /// The figures of what one PE sends to all others.
-    pub(super) fn sent_by_one(&self, samples: Samples, spread: Spread, warmup: u64) -> Figures {
+    pub(super) fn sent_by_one(&self, samples: &Samples, spread: Spread, warmup: u64) -> Figures {
         let others = u64::from(self.carrier.n_pes() - 1);
         samples.rate(others as f64 * spread.size as f64, others, warmup)
     }

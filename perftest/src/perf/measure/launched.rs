@@ -1,11 +1,10 @@
 //! Calls that kernels make: a launch is a batch of them, and the kernel tells how long it took.
 
 use super::Bench;
-use super::one_sided::STREAM;
 use crate::perf::carrier::{Batch, Carrier, area};
 use crate::perf::catalog::Work;
 use crate::perf::error::Result;
-use crate::perf::plan::Spread;
+use crate::perf::plan::{STREAM, Spread};
 use crate::perf::sample::{Figures, Samples};
 
 /// Launches that a size's calls are divided into, for quantiles to mean something.
@@ -34,7 +33,7 @@ impl<C: Carrier> Bench<'_, C> {
         done += warmup;
         let (mut left, budget) = self.plan.limits(spread.size, micros);
         let (share, budget) = ((left as f64 / LAUNCHES).ceil(), budget.as_micros() as f64);
-        let mut samples = Samples::default();
+        let mut samples = Samples::new()?;
         loop {
             let part = (budget / LAUNCHES / micros.max(1e-3)).min(share).clamp(1.0, MOST_CALLS as f64) as u64;
             let over = samples.micros() >= budget;
@@ -56,15 +55,15 @@ impl<C: Carrier> Bench<'_, C> {
             Work::Barrier => samples.latency(1.0, warmup),
             Work::AllToAll => {
                 self.check_everybody(spread)?;
-                self.sent_by_one(samples, spread, warmup)
+                self.sent_by_one(&samples, spread, warmup)
             }
             Work::PutWindows(window) | Work::GetWindows(window) | Work::AddWindows(window) => {
                 self.check_one_sided(spread, done * window as u64)?;
-                self.rate(samples, spread.size, window, warmup)
+                self.rate(&samples, spread.size, window, warmup)
             }
             Work::PutStream => {
                 self.check_one_sided(spread, 0)?;
-                self.rate(samples, spread.size, STREAM, warmup)
+                self.rate(&samples, spread.size, STREAM, warmup)
             }
             _ => {
                 self.check_one_sided(spread, done)?;

@@ -19,8 +19,6 @@ mod ping_pong;
 
 use std::time::{Duration, Instant};
 
-pub use one_sided::STREAM;
-
 use super::carrier::{Carrier, area};
 use super::catalog::{Test, Work};
 use super::error::{Error, Result};
@@ -28,14 +26,12 @@ use super::pattern;
 use super::plan::{Plan, Spread};
 use super::sample::{Figures, Samples};
 
-/// Shorter calls are timed in batches, since reading the clock takes some 25 ns.
+/// Calls that take as many microseconds are timed one by one. Shorter ones are timed in batches that take as long as the second
+/// figure, since reading the clock takes some 30 ns.
 const WORTH_A_CLOCK: f64 = 2.0;
-/// Calls in such a batch.
-const BATCH: u64 = 1000;
+const BATCH: f64 = 10.0;
 /// How long PEs that take turns go on before they ask whether there is time for more.
 const PART: Duration = Duration::from_millis(100);
-/// Most samples of one size.
-const MOST_SAMPLES: u64 = 100_000;
 
 /// A carrier, and what is done with it.
 pub struct Bench<'a, C> {
@@ -112,14 +108,8 @@ impl<'a, C: Carrier> Bench<'a, C> {
         Err(Error::WrongWord { test: self.test.name, pe: self.carrier.pe(), found, expected })
     }
 
-    /// Warms up, then times `call` as the plan says. `worth` is the time in microseconds from which a call is timed alone.
-    /// Also returns how often it was called before.
-    fn timed(
-        &mut self,
-        size: usize,
-        worth: f64,
-        mut call: impl FnMut(&mut Self) -> Result<()>,
-    ) -> Result<(Samples, u64)> {
+    /// Warms up, then times `call` as the plan says. Also returns how often it was called before.
+    fn timed(&mut self, size: usize, mut call: impl FnMut(&mut Self) -> Result<()>) -> Result<(Samples, u64)> {
         let started = Instant::now();
         let (mut warmup, wanted) = (0, self.plan.warmup(size).max(1));
         // The last half of the warm-up tells how long a call takes.
@@ -133,8 +123,8 @@ impl<'a, C: Carrier> Bench<'a, C> {
         }
         self.carrier.quiet()?;
         let micros = super::sample::micros_since(half_at) / (warmup - half).max(1) as f64;
-        let schedule = Schedule::new(self.plan, size, micros, worth);
-        let mut samples = Samples::with_capacity(schedule.batches() as usize);
+        let schedule = Schedule::new(self.plan, size, micros);
+        let mut samples = Samples::new()?;
         let mut left = schedule.calls;
         while left > 0 && samples.micros() < schedule.budget.as_micros() as f64 {
             let batch = schedule.batch.min(left);
@@ -145,10 +135,7 @@ impl<'a, C: Carrier> Bench<'a, C> {
             samples.add(batch, begun);
             left -= batch;
         }
-        // What a carrier has not awaited yet takes its time too.
-        let rest = Instant::now();
         self.carrier.quiet()?;
-        samples.add_time(rest);
         Ok((samples, warmup))
     }
 
@@ -160,8 +147,8 @@ impl<'a, C: Carrier> Bench<'a, C> {
         let wanted = self.plan.warmup.unwrap_or(self.plan.warmup(size).min(affordable)).max(1);
         let warmup = self.carrier.agree(wanted)?;
         micros = self.some(warmup, &mut call)?;
-        let schedule = Schedule::new(self.plan, size, micros, WORTH_A_CLOCK);
-        let mut samples = Samples::with_capacity(schedule.batches() as usize);
+        let schedule = Schedule::new(self.plan, size, micros);
+        let mut samples = Samples::new()?;
         let mut left = schedule.calls;
         loop {
             // In parts, after each of which PE 0 says whether there is time for another.
@@ -184,7 +171,7 @@ impl<'a, C: Carrier> Bench<'a, C> {
             micros = samples.micros_per_call();
         }
         self.carrier.quiet()?;
-        Ok((samples, warmup + 2))
+        Ok((samples, warmup.saturating_add(2)))
     }
 
     /// Calls so often, and returns the microseconds of one.
@@ -206,21 +193,10 @@ struct Schedule {
 }
 
 impl Schedule {
-    fn new(plan: &Plan, size: usize, micros: f64, worth: f64) -> Schedule {
+    fn new(plan: &Plan, size: usize, micros: f64) -> Schedule {
         let (calls, budget) = plan.limits(size, micros);
-        let batch = if micros >= worth {
-            1
-        } else {
-            // Enough of them to be worth a clock many times over.
-            BATCH.max((worth / micros.max(1e-3)) as u64)
-        };
-        // No more samples than there is room for.
-        let batch = batch.max(calls.div_ceil(MOST_SAMPLES)).min(calls);
-        Schedule { calls, batch, budget }
-    }
-
-    fn batches(&self) -> u64 {
-        self.calls.div_ceil(self.batch.max(1))
+        let batch = if micros >= WORTH_A_CLOCK { 1 } else { (BATCH / micros.max(1e-3)).ceil() as u64 };
+        Schedule { calls, batch: batch.min(calls), budget }
     }
 }
 

@@ -2,17 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Bench, WORTH_A_CLOCK};
+use super::Bench;
 use crate::perf::carrier::{Carrier, area};
 use crate::perf::catalog::Work;
 use crate::perf::error::Result;
-use crate::perf::plan::{Spread, Target};
+use crate::perf::plan::{STREAM, Spread, Target};
 use crate::perf::sample::{Figures, Samples};
 
-/// Puts before the quiet of a stream.
-pub const STREAM: usize = 8192;
-/// A window is timed alone from here on, in microseconds; shorter ones in batches.
-const LONG: f64 = 100.0;
 /// How long a busy target computes at a time, and when in that time a single operation starts.
 const COMPUTING: Duration = Duration::from_millis(20);
 const START: Duration = Duration::from_millis(2);
@@ -26,7 +22,7 @@ impl<C: Carrier> Bench<'_, C> {
         let figures = if self.is_first() { Some(self.work(spread)?) } else { None };
         // The target waits here all the while.
         self.carrier.barrier()?;
-        self.check_one_sided(spread, figures.map_or(0, |figures| figures.iters + figures.warmup))?;
+        self.check_one_sided(spread, figures.map_or(0, |figures| figures.iters.saturating_add(figures.warmup)))?;
         Ok(figures)
     }
 
@@ -92,19 +88,19 @@ impl<C: Carrier> Bench<'_, C> {
                 self.windows(spread, window, |bench, _| bench.carrier.start_add(peer, area::COUNTER, 1))
             }
             _ => {
-                let (samples, warmup) = self.timed(size, LONG, |bench| {
+                let (samples, warmup) = self.timed(size, |bench| {
                     for i in 0..STREAM {
                         bench.carrier.start_put(peer, spread.dest(i), spread.source(i), size)?;
                     }
                     bench.carrier.quiet()
                 })?;
-                Ok(self.rate(samples, size, STREAM, warmup))
+                Ok(self.rate(&samples, size, STREAM, warmup))
             }
         }
     }
 
     fn latency(&mut self, size: usize, call: impl FnMut(&mut Self) -> Result<()>) -> Result<Figures> {
-        let (samples, warmup) = self.timed(size, WORTH_A_CLOCK, call)?;
+        let (samples, warmup) = self.timed(size, call)?;
         Ok(samples.latency(1.0, warmup))
     }
 
@@ -114,17 +110,16 @@ impl<C: Carrier> Bench<'_, C> {
         window: usize,
         mut start: impl FnMut(&mut Self, usize) -> Result<()>,
     ) -> Result<Figures> {
-        self.carrier.open_windows(window);
-        let (samples, warmup) = self.timed(spread.size, LONG, |bench| {
+        let (samples, warmup) = self.timed(spread.size, |bench| {
             for i in 0..window {
                 start(bench, i)?;
             }
-            bench.carrier.end_window()
+            bench.carrier.quiet()
         })?;
-        Ok(self.rate(samples, spread.size, window, warmup))
+        Ok(self.rate(&samples, spread.size, window, warmup))
     }
 
-    pub(super) fn rate(&self, samples: Samples, size: usize, operations: usize, warmup: u64) -> Figures {
+    pub(super) fn rate(&self, samples: &Samples, size: usize, operations: usize, warmup: u64) -> Figures {
         let amount = if self.test.unit == "MB/s" { size * operations } else { operations };
         samples.rate(amount as f64, operations as u64, warmup)
     }
@@ -134,7 +129,7 @@ impl<C: Carrier> Bench<'_, C> {
         let (size, peer) = (spread.size, self.peer);
         self.carrier.set_word(area::COUNTER, 0);
         let times = self.plan.iterations.unwrap_or(TIMES);
-        let mut samples = Samples::with_capacity(times as usize);
+        let mut samples = Samples::new()?;
         for time in 0..times {
             self.carrier.barrier()?;
             if self.is_first() {

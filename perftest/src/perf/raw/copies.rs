@@ -3,19 +3,17 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
 use symrail::Settings;
 use symrail::bootstrap::Bootstrap;
 
+use super::wait::Wait;
 use super::{Memory, failed};
 use crate::perf::carrier::{Carrier, area};
 use crate::perf::error::{Error, Result};
-
-/// Looks at a word before other processes may run, and between looks at the clock.
-const LOOKS: u32 = 4096;
 
 /// This PE's shared memory and its peer's.
 pub struct Copies {
@@ -99,18 +97,10 @@ impl Carrier for Copies {
     }
 
     fn wait(&mut self, word: usize, value: u64) -> Result<()> {
-        let (mut looks, mut deadline) = (0_u32, None);
+        let mut wait = Wait::new(self.me, "a word", self.timeout);
         while self.word(word) < value {
-            looks += 1;
             std::hint::spin_loop();
-            if looks.is_multiple_of(LOOKS) {
-                std::thread::yield_now();
-                let now = Instant::now();
-                if now > *deadline.get_or_insert(now + self.timeout) {
-                    let seconds = self.timeout.as_secs();
-                    return Err(Error::Timeout { pe: self.me, what: "a word", seconds });
-                }
-            }
+            wait.step()?;
         }
         Ok(())
     }

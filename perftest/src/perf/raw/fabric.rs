@@ -11,15 +11,17 @@ use symrail::bootstrap::Bootstrap;
 
 use super::Memory;
 use super::open::{Endpoint, Object, nic};
+use super::wait::Wait;
 use crate::perf::carrier::{Carrier, area};
 use crate::perf::error::{Error, Result};
+use crate::perf::plan::LARGEST_WINDOW;
 
 /// Completions that are read at once.
 const BATCH: usize = 16;
-/// Polls between looks at the clock.
-const PATIENT_POLLS: u32 = 1 << 14;
-/// Contexts that providers with `FI_CONTEXT` may write to; more than operations in flight.
+/// Contexts that providers with `FI_CONTEXT` may write to.
 const CONTEXTS: usize = 2048;
+/// The most operations in flight: those of the largest window.
+const IN_FLIGHT: u64 = LARGEST_WINDOW as u64;
 
 /// A bare endpoint with a registered area. Fields are in the order of closing.
 pub struct Fabric {
@@ -34,9 +36,6 @@ pub struct Fabric {
     descriptor: *mut c_void,
     posted: u64,
     done: u64,
-    /// Operations that may be in flight, and how many must have room before more are posted.
-    window: u64,
-    room: u64,
     barriers: u64,
     words: usize,
     rail: String,
@@ -90,8 +89,6 @@ impl Fabric {
             descriptor,
             posted: 0,
             done: 0,
-            window: 64,
-            room: 1,
             barriers: 0,
             words: 0,
             rail: nic.name,
@@ -149,26 +146,20 @@ impl Fabric {
     /// Polls until `ready`.
     #[inline]
     fn poll_until(&mut self, what: &'static str, ready: impl Fn(&Self) -> bool) -> Result<()> {
-        let (mut polls, mut deadline) = (0_u32, None);
+        let mut wait = Wait::new(self.me, what, self.timeout);
         while !ready(self) {
             self.poll()?;
-            polls += 1;
-            if polls.is_multiple_of(PATIENT_POLLS) {
-                let now = Instant::now();
-                if now > *deadline.get_or_insert(now + self.timeout) {
-                    return Err(Error::Timeout { pe: self.me, what, seconds: self.timeout.as_secs() });
-                }
-            }
+            wait.step()?;
         }
         Ok(())
     }
 
-    /// Waits until there is room in the window.
+    /// Waits until no more is in flight than what there are contexts and places in the queue for.
     #[inline]
     fn make_room(&mut self) -> Result<()> {
-        if self.posted - self.done >= self.window {
-            let enough = self.posted - self.window + self.room;
-            self.poll_until("room in the window", |fabric| fabric.done >= enough)?;
+        if self.posted - self.done >= IN_FLIGHT {
+            let enough = self.posted - IN_FLIGHT + 1;
+            self.poll_until("room in the queue", |fabric| fabric.done >= enough)?;
         }
         Ok(())
     }
@@ -315,17 +306,6 @@ impl Carrier for Fabric {
     fn quiet(&mut self) -> Result<()> {
         let all = self.posted;
         self.poll_until("completions", |fabric| fabric.done >= all)
-    }
-
-    fn open_windows(&mut self, operations: usize) {
-        self.window = operations as u64;
-        // Deep windows are refilled some at a time: polling for each would cost more than it gives.
-        self.room = if operations < 64 { 1 } else { 16 };
-    }
-
-    #[inline]
-    fn end_window(&mut self) -> Result<()> {
-        Ok(())
     }
 
     #[inline]

@@ -5,13 +5,15 @@
 //! | `open` | libfabric's objects of one endpoint, and the peer's address |
 //! | `fabric` | posting and polling: what a careful program would write by hand |
 //! | `copies` | two processes map each other's memory |
+//! | `wait` | waiting as the runtime does |
 //!
-//! With the bare endpoint both sides poll all the time, every put asks for `FI_DELIVERY_COMPLETE`, and there is one
+//! With the bare endpoint both sides poll as the runtime's threads do, every put asks for `FI_DELIVERY_COMPLETE`, and there is one
 //! rail. The provider and its address are those that the runtime would take.
 
 mod copies;
 mod fabric;
 mod open;
+mod wait;
 
 use std::ptr::NonNull;
 

@@ -1,12 +1,18 @@
-//! `--json`.
+//! `--json`: an array of records, which is whole after every result.
+
+use std::path::Path;
+use std::time::SystemTime;
 
 use serde::Serialize;
 
 use super::Conditions;
+use super::file::Output;
 use crate::perf::catalog::Test;
+use crate::perf::error::Result;
+use crate::perf::plan::Target;
 use crate::perf::sample::Figures;
 
-/// One test at one size. The fields' names and order are for others to rely on.
+/// One test at one size. The fields' names and order are for others to rely on; new ones come last.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Record {
     pub test: &'static str,
@@ -20,12 +26,33 @@ pub(super) struct Record {
     pub unit: &'static str,
     /// All over all the time: mean latency, or rate.
     value: f64,
+    /// Of samples, as are `p99`, `best` and `worst`.
     pub p50: f64,
     /// What 99 of 100 kept to: a latency that they did not exceed, a rate that they reached.
     p99: f64,
     iters: u64,
     warmup: u64,
+    best: f64,
+    worst: f64,
+    /// Operations that a sample covers.
+    batch: u64,
+    /// Operations in flight before they are awaited; none where each is awaited.
+    window: Option<usize>,
+    n_pes: u32,
+    /// What the target of single operations does: `busy` or `idle`.
+    target: Option<&'static str>,
+    rail_names: Vec<String>,
+    /// The machine of PE 0, and its load over the last minute.
+    host: String,
+    load: f64,
+    date: String,
+    version: &'static str,
+    commit: &'static str,
 }
+
+/// The commit that this program was built from.
+pub(super) const COMMIT: &str = env!("SYMRAIL_COMMIT");
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 impl Record {
     pub fn new(test: &Test, conditions: &Conditions, size: usize, figures: &Figures) -> Record {
@@ -44,13 +71,71 @@ impl Record {
             p99: figures.p99,
             iters: figures.iters,
             warmup: figures.warmup,
+            best: figures.best,
+            worst: figures.worst,
+            batch: figures.batch,
+            window: conditions.plan.window_of(test),
+            n_pes: conditions.n_pes,
+            target: conditions.plan.target.map(|target| match target {
+                Target::Computes => "busy",
+                Target::Waits => "idle",
+            }),
+            rail_names: if wired { conditions.rails.clone() } else { Vec::new() },
+            host: conditions.machine.clone(),
+            load: load(),
+            date: now(),
+            version: VERSION,
+            commit: COMMIT,
         }
     }
 }
 
-/// The records as an array, one a line.
-pub(super) fn array(records: &[Record]) -> String {
-    // Plain numbers and strings: there is nothing that could not be written.
-    let lines: Vec<String> = records.iter().filter_map(|record| serde_json::to_string(record).ok()).collect();
-    format!("[\n{}\n]\n", lines.join(",\n"))
+/// The time, as ISO 8601 has it.
+pub(super) fn now() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+}
+
+/// The machine's load over the last minute.
+fn load() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_ascii_whitespace().next().and_then(|load| load.parse().ok()).unwrap_or_default()
+}
+
+/// The array, in a file.
+pub(super) struct Array {
+    file: Output,
+    /// Where the next record goes: behind the last one.
+    end: u64,
+    records: usize,
+}
+
+const HEAD: &str = "[\n";
+const TAIL: &str = "\n]\n";
+
+impl Array {
+    /// Begins an empty array.
+    pub fn begin(path: &Path) -> Result<Array> {
+        let mut file = Output::begin(path)?;
+        // A stream gets its end when there is nothing more to come.
+        let tail = if file.is_regular() { "]\n" } else { "" };
+        file.write_at(0, &format!("{HEAD}{tail}"))?;
+        Ok(Array { file, end: HEAD.len() as u64, records: 0 })
+    }
+
+    /// Adds a record and, in a regular file, the array's end, in one write.
+    pub fn add(&mut self, record: &Record) -> Result<()> {
+        // Plain numbers and strings: there is nothing that could not be written.
+        let Ok(record) = serde_json::to_string(record) else { return Ok(()) };
+        let text = format!("{}{record}", if self.records == 0 { "" } else { ",\n" });
+        self.file.write_at(self.end, &format!("{text}{}", if self.file.is_regular() { TAIL } else { "" }))?;
+        self.end += text.len() as u64;
+        self.records += 1;
+        Ok(())
+    }
+
+    /// Ends the array of a stream.
+    pub fn finish(&mut self) -> Result<()> {
+        let tail = if self.records == 0 { &TAIL[1..] } else { TAIL };
+        if self.file.is_regular() { Ok(()) } else { self.file.write_at(self.end, tail) }
+    }
 }

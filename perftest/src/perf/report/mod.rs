@@ -1,27 +1,54 @@
-//! What PE 0 tells: tables while it measures, and files at the end.
+//! What PE 0 tells, as results come: tables and files.
 //!
 //! | file | what |
 //! |---|---|
 //! | `table` | tables as users of NVSHMEM's and OSU's tests know them, and the progress bar |
-//! | `json` | `--json`: one array of records |
-//! | `plot` | `--plot`: a drawing of all tests over sizes |
+//! | `json` | `--json`: one array of records, whole after each |
+//! | `plot` | `--plot`: a drawing of all tests, after each |
+//! | `file` | files that are known to be writable before anything is measured |
 
+mod file;
 mod json;
 mod plot;
 mod table;
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::catalog::{Sizes, Test};
 use super::error::{Error, Result};
+use super::plan::Plan;
 use super::sample::Figures;
-use json::Record;
+use crate::print;
+use file::Output;
+use json::{Array, Record};
+use plot::Format;
+
+/// Where figures go besides standard output.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Files<'a> {
+    /// `--json`.
+    pub json: Option<&'a Path>,
+    /// `--plot`.
+    pub plot: Option<&'a Path>,
+}
+
+impl Files<'_> {
+    /// Refuses what could not be written once figures are there.
+    pub fn check(&self) -> Result<()> {
+        self.plot.map(Format::of).transpose()?;
+        file::check(&self.json.into_iter().chain(self.plot).collect::<Vec<_>>())
+    }
+}
 
 /// What was in force when a test ran.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Conditions {
+    /// What was asked for.
+    pub plan: Plan,
+    /// The name of PE 0's machine.
+    pub machine: String,
     /// `mapped`, `wire`, or `copies` for plain ones.
     pub path: String,
     /// `libfabric`, `ibverbs`, or `none`.
@@ -59,6 +86,8 @@ impl std::fmt::Display for Conditions {
 pub struct Report {
     speaks: bool,
     records: Vec<Record>,
+    json: Option<Array>,
+    plot: Option<(Output, Format)>,
     /// Conditions that were told last.
     told: Option<Conditions>,
     bar: ProgressBar,
@@ -66,71 +95,76 @@ pub struct Report {
 
 impl Report {
     /// `steps` sizes will be measured.
-    #[must_use]
-    pub fn new(speaks: bool, steps: u64) -> Report {
+    pub fn new(speaks: bool, steps: u64, files: Files<'_>) -> Result<Report> {
         // Draws on standard error, and only if that is a terminal.
         let bar = if speaks { ProgressBar::new(steps) } else { ProgressBar::hidden() };
         if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg} {elapsed}") {
             bar.set_style(style);
         }
-        Report { speaks, records: Vec::new(), told: None, bar }
+        let files = if speaks { files } else { Files::default() };
+        files.check()?;
+        let plot = files.plot.map(|path| Ok::<_, Error>((Output::begin(path)?, Format::of(path)?))).transpose()?;
+        let json = files.json.map(Array::begin).transpose()?;
+        Ok(Report { speaks, records: Vec::new(), json, plot, told: None, bar })
     }
 
-    fn say(&self, text: &str) {
-        if self.speaks {
-            self.bar.suspend(|| println!("{text}"));
-        }
-    }
-
-    /// A test begins.
-    pub fn begin(&mut self, test: &Test, conditions: &Conditions) {
-        if self.told.as_ref() != Some(conditions) {
-            self.say(&format!("# {conditions}"));
-            self.told = Some(conditions.clone());
-        }
-        self.bar.set_message(test.name);
-        self.say(&format!("\n# {}: {}", test.name, test.about));
-        self.say(&table::head(test));
-    }
-
-    /// One size is measured.
-    pub fn add(&mut self, test: &Test, conditions: &Conditions, size: usize, figures: &Figures) {
-        self.say(&table::row(test, size, figures));
-        self.records.push(Record::new(test, conditions, size, figures));
-        self.bar.inc(1);
-    }
-
-    /// All its sizes are.
-    pub fn end(&mut self, test: &Test) {
-        if test.sizes != Sizes::None {
-            self.say("# data at the target checked for every size");
-        }
-    }
-
-    /// A test that cannot run here.
-    pub fn skip(&mut self, test: &Test, why: &Error, steps: u64) {
-        self.say(&format!("\n# {}: SKIPPED: {why}", test.name));
-        self.bar.inc(steps);
-    }
-
-    /// Writes the files that were asked for.
-    pub fn finish(&self, json: Option<&PathBuf>, plot: Option<&PathBuf>) -> Result<()> {
-        self.bar.finish_and_clear();
+    fn say(&self, text: &str) -> Result<()> {
         if !self.speaks {
             return Ok(());
         }
-        let write = |path: &PathBuf, text: String| {
-            std::fs::write(path, text).map_err(|reason| Error::System {
-                what: format!("writing {}", path.display()),
-                reason: reason.to_string(),
-            })
-        };
-        if let Some(path) = json {
-            write(path, json::array(&self.records))?;
+        self.bar.suspend(|| print::out(&format!("{text}\n"))).map_err(Error::Output)
+    }
+
+    /// What is to be known before all figures.
+    pub fn note(&self, text: &str) -> Result<()> {
+        self.say(&format!("# {text}"))
+    }
+
+    /// A test begins.
+    pub fn begin(&mut self, test: &Test, conditions: &Conditions) -> Result<()> {
+        if self.told.as_ref() != Some(conditions) {
+            self.say(&format!("# {conditions}"))?;
+            self.told = Some(conditions.clone());
         }
-        match plot {
-            Some(path) => write(path, plot::svg(&self.records)?),
-            None => Ok(()),
+        self.bar.set_message(test.name);
+        self.say(&format!("\n# {}: {}", test.name, test.about))?;
+        self.say(&table::head(test))
+    }
+
+    /// One size is measured.
+    pub fn add(&mut self, test: &Test, conditions: &Conditions, size: usize, figures: &Figures) -> Result<()> {
+        // Only PE 0 has figures.
+        let record = Record::new(test, conditions, size, figures);
+        self.json.as_mut().map_or(Ok(()), |json| json.add(&record))?;
+        self.records.push(record);
+        self.bar.inc(1);
+        self.say(&table::row(test, size, figures))
+    }
+
+    /// All its sizes are.
+    pub fn end(&mut self, test: &Test) -> Result<()> {
+        if self.plot.as_ref().is_some_and(|(file, _)| file.is_regular()) {
+            self.draw()?;
         }
+        if test.sizes == Sizes::None { Ok(()) } else { self.say("# data at the target checked for every size") }
+    }
+
+    /// A test that cannot run here.
+    pub fn skip(&mut self, test: &Test, why: &Error, steps: u64) -> Result<()> {
+        self.bar.inc(steps);
+        self.say(&format!("\n# {}: SKIPPED: {why}", test.name))
+    }
+
+    fn draw(&mut self) -> Result<()> {
+        let Some((file, format)) = &mut self.plot else { return Ok(()) };
+        let about = self.told.as_ref().map(|told| format!("{}: {told}", told.machine)).unwrap_or_default();
+        file.replace(&plot::draw(&self.records, &about, *format)?)
+    }
+
+    /// There is nothing more to come.
+    pub fn finish(&mut self) -> Result<()> {
+        self.bar.finish_and_clear();
+        self.json.as_mut().map_or(Ok(()), Array::finish)?;
+        self.draw()
     }
 }

@@ -3,7 +3,7 @@
 use crate::perf::catalog::{Sizes, Test};
 use crate::perf::sample::Figures;
 
-/// The line over the columns.
+/// The line over the columns. `batch` is how many operations a sample covers, of which p50, p99 and the best are.
 pub(super) fn head(test: &Test) -> String {
     let unit = test.unit;
     let column = |name: &str| format!("{name}({unit})");
@@ -20,7 +20,7 @@ pub(super) fn head(test: &Test) -> String {
     if unit == "MB/s" {
         head += &format!("{:>14}", "avg(Mop/s)");
     }
-    head + &format!("{:>12}", "iters")
+    head + &format!("{:>12}{:>8}", "iters", "batch")
 }
 
 /// The figures of one size.
@@ -33,18 +33,18 @@ pub(super) fn row(test: &Test, size: usize, figures: &Figures) -> String {
     } else {
         [figures.value, figures.p50, figures.p99, figures.best]
     };
-    let mut row = format!("{size:<12}");
+    let mut row = format!("{:<12}", if test.sizes == Sizes::None { "-".into() } else { size.to_string() });
     for figure in columns {
         row += &format!("{:>14}", number(figure));
     }
     if test.unit == "MB/s" {
         row += &format!("{:>14}", number(figures.value / size.max(1) as f64));
     }
-    row + &format!("{:>12}", figures.iters)
+    row + &format!("{:>12}{:>8}", figures.iters, figures.batch)
 }
 
 /// As many digits as mean something.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     let digits = if value >= 1000.0 { 0 } else { 3 - value.max(1.0).log10() as usize };
     let digits = if value < 1.0 { 4 } else { digits };
     format!("{value:.digits$}")
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn rows_have_the_columns_of_their_heads() {
-        let figures = Figures { value: 1.0, best: 2.0, p50: 3.0, p99: 4.0, iters: 5, warmup: 6 };
+        let figures = Figures { iters: 5, ..Figures::one(1.0) };
         for test in TESTS {
             let (head, row) = (head(test), row(test, 8, &figures));
             assert_eq!(head.split_whitespace().count(), row.split_whitespace().count(), "{}", test.name);

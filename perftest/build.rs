@@ -1,0 +1,23 @@
+//! Tells the program which commit it is built from.
+
+use std::process::Command;
+
+fn main() {
+    let mut commit = None;
+    // Paths of a work tree's own HEAD and of what changes with each commit; a prefix of another name is somebody else's repository.
+    let asked = ["--show-prefix", "--git-path", "HEAD", "--git-path", "logs/HEAD", "--short=12", "HEAD"];
+    let output = Command::new("git").arg("rev-parse").args(asked).output();
+    if let Ok(output) = output
+        && output.status.success()
+        && let Ok(text) = String::from_utf8(output.stdout)
+        && let [prefix, head, log, short] = text.lines().collect::<Vec<_>>()[..]
+        && prefix == "perftest/"
+    {
+        for path in [head, log].into_iter().filter(|path| std::path::Path::new(path).exists()) {
+            println!("cargo::rerun-if-changed={path}");
+        }
+        commit = Some(short.to_owned());
+    }
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rustc-env=SYMRAIL_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
+}

@@ -1,0 +1,47 @@
+//! How bare twins wait: as the runtime's host threads do. They poll, let others run when nothing has come for some time, and give up.
+
+use std::time::{Duration, Instant};
+
+use crate::perf::error::{Error, Result};
+
+/// Polls between two looks at the clock.
+const POLLS: u32 = 16;
+/// How long a thread polls in vain before it lets others run, and then how often it does.
+const BEFORE_YIELD: Duration = Duration::from_micros(20);
+const BETWEEN_YIELDS: Duration = Duration::from_micros(50);
+
+/// One wait of a PE.
+pub(super) struct Wait {
+    pe: u32,
+    what: &'static str,
+    timeout: Duration,
+    polls: u32,
+    since: Option<Instant>,
+    yielded: Option<Instant>,
+}
+
+impl Wait {
+    pub fn new(pe: u32, what: &'static str, timeout: Duration) -> Wait {
+        Wait { pe, what, timeout, polls: 0, since: None, yielded: None }
+    }
+
+    /// After a poll that has not brought what is waited for.
+    #[inline]
+    pub fn step(&mut self) -> Result<()> {
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls.is_multiple_of(POLLS) { self.look_at_clock() } else { Ok(()) }
+    }
+
+    fn look_at_clock(&mut self) -> Result<()> {
+        let now = Instant::now();
+        let waited = now - *self.since.get_or_insert(now);
+        if waited > self.timeout {
+            return Err(Error::Timeout { pe: self.pe, what: self.what, seconds: self.timeout.as_secs() });
+        }
+        if waited > BEFORE_YIELD && self.yielded.is_none_or(|then| now - then > BETWEEN_YIELDS) {
+            std::thread::yield_now();
+            self.yielded = Some(Instant::now());
+        }
+        Ok(())
+    }
+}
