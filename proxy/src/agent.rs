@@ -234,7 +234,10 @@ impl Agent {
         match request.kind {
             RequestKind::Flush | RequestKind::Move | RequestKind::Introduce => Ok(0),
             RequestKind::Pull | RequestKind::PullSignal | RequestKind::Push => Err(Refusal::Undefined),
-            RequestKind::Broken | RequestKind::Offer | RequestKind::Accept => Err(Refusal::Undefined), // the endpoint's
+            // The endpoint's.
+            RequestKind::Broken | RequestKind::Offer | RequestKind::Accept | RequestKind::Ping | RequestKind::Pong => {
+                Err(Refusal::Undefined)
+            }
             RequestKind::Amo => {
                 let word = self.word(request.offset, request.ty.size())?;
                 if !request.op.defined_on(request.ty) {

@@ -307,6 +307,70 @@ fn nothing_waits_for_a_lane_to_a_peer_that_is_given_up() {
     }
 }
 
+/// Has PE 0 ask PE 1 for something on all lanes.
+fn ask_on_all_lanes(engines: &mut [Engine], bytes: &[u8]) {
+    for _ in 0..4 * LANES {
+        ask_for_all(engines[0].endpoint(), 1, bytes).unwrap();
+        engines[0].poll();
+    }
+}
+
+fn given_up(engine: &mut Engine) -> u64 {
+    engine.endpoint().counters().iter().map(|lane| lane.given_up).sum()
+}
+
+#[test]
+fn who_does_not_poll_is_late_and_its_lanes_stay_in_use() {
+    let fabric = Fabric::new(9, Mischief { again: 0, delay: 0, ..Mischief::default() });
+    let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
+    let mut engines = three_pes(&fabric, &mut memory, false);
+    let (mut clock, bytes) = (0, [7u8; 300]);
+    for round in 1..=3 {
+        ask_on_all_lanes(&mut engines, &bytes);
+        // PE 1 does not get a core for long, then for one poll, then not again.
+        for rarely in 1..=5 {
+            let starved = engines.remove(1);
+            live(&mut engines, &mut clock, TIMEOUT / 7);
+            engines.insert(1, starved);
+            assert_eq!(given_up(&mut engines[0]), 0, "round {round}, {rarely}: starved, and taken for failed");
+            engines[1].poll();
+        }
+        live(&mut engines, &mut clock, 2);
+        assert!(engines[0].endpoint().take_error(0).is_none_or(|error| panic!("{error}")));
+        assert!(engines[0].endpoint().is_quiet(0), "round {round}");
+        assert_eq!(memory[1][1], round * 4 * LANES as u64, "additions");
+    }
+    assert_eq!(given_up(&mut engines[0]), 0);
+}
+
+#[test]
+fn a_lane_on_which_nothing_passes_is_found_within_four_seconds() {
+    let fabric = Fabric::new(10, Mischief { again: 0, delay: 0, ..Mischief::default() });
+    let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
+    let mut engines = three_pes(&fabric, &mut memory, false);
+    let (mut clock, bytes) = (0, [7u8; 300]);
+    ask_on_all_lanes(&mut engines, &bytes);
+    live(&mut engines, &mut clock, 2);
+    assert!(engines[0].endpoint().is_quiet(0));
+    fabric.mute(LANES + 1);
+    ask_on_all_lanes(&mut engines, &bytes);
+    live(&mut engines, &mut clock, 4);
+    assert_eq!(
+        (given_up(&mut engines[0]), engines[0].endpoint().lanes_down()),
+        (1, 1),
+        "the lane that is dead, and no other"
+    );
+    // It gives back what it has; others do that, and it is used again when it works.
+    fabric.take_down(LANES + 1);
+    live(&mut engines, &mut clock, 2);
+    assert!(engines[0].endpoint().is_quiet(0), "others do its work");
+    assert_eq!(memory[1][1], 8 * LANES as u64, "additions");
+    fabric.bring_up(LANES + 1);
+    fabric.plug_in(LANES + 1);
+    live(&mut engines, &mut clock, 10);
+    assert_eq!(engines[0].endpoint().lanes_down(), 0);
+}
+
 /// Pulls cables out, runs `meanwhile` with two puts of PE 0 to PE 1 under way, one on each lane, plugs the cables in, and sees all done.
 fn puts_while_out(cables: &[usize], meanwhile: impl FnOnce(&Fabric, &mut [Engine], &mut u32)) {
     let fabric = Fabric::new(7, Mischief { again: 0, delay: 0, renews: true, ..Mischief::default() });

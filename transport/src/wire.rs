@@ -22,7 +22,7 @@ use crate::pe::Pe;
 pub use crate::token::Token;
 
 /// Version of everything in this module; PEs with different versions do not connect.
-pub const PROTOCOL_VERSION: u32 = 6;
+pub const PROTOCOL_VERSION: u32 = 7;
 
 /// Which of its PE's endpoints asks: 0 is the proxy endpoint, 1 the host endpoint, others are those of contexts.
 pub type Origin = u8;
@@ -64,6 +64,11 @@ pub enum RequestKind {
     Accept = 11,
     /// Answer to the address that is the payload: the first request of an endpoint that the target has not heard of.
     Introduce = 12,
+    /// To be answered by [`RequestKind::Pong`] with the same lane, operand and second, over the lane that brings it. This and the next are
+    /// the endpoint's own, and have no number. Operand: how many the source has sent one after the other's answer, with this.
+    Ping = 13,
+    /// Answer to [`RequestKind::Ping`].
+    Pong = 14,
 }
 
 /// Where in the source's window the bytes of a request are: the payload of [`RequestKind::Pull`] and its like.
@@ -336,14 +341,14 @@ mod tests {
     proptest! {
         #[test]
         fn requests_come_back_as_they_were(
-            op in 0u8..7, ty in 0u8..6, kind in 0usize..12, flags in 0u8..4, origin in 0..MAX_ORIGINS, lane: u8, source: u32,
+            op in 0u8..7, ty in 0u8..6, kind in 0usize..14, flags in 0u8..4, origin in 0..MAX_ORIGINS, lane: u8, source: u32,
             sequence: u32, acknowledged: u16,
             offset: u64, operand: u64, second: u64, id: u64, payload in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             let kinds = [
                 RequestKind::Amo, RequestKind::PutSignal, RequestKind::Flush, RequestKind::Put, RequestKind::Pull,
                 RequestKind::PullSignal, RequestKind::Push, RequestKind::Move, RequestKind::Broken, RequestKind::Offer,
-                RequestKind::Accept, RequestKind::Introduce,
+                RequestKind::Accept, RequestKind::Introduce, RequestKind::Ping, RequestKind::Pong,
             ];
             let request = Request {
                 kind: kinds[kind], op: AmoOp::from_repr(op).unwrap(), ty: AmoType::from_repr(ty).unwrap(),

@@ -13,7 +13,8 @@
 //! buffers are such memory too: whatever touches it directly ends the test by a fault.
 //! Where PEs have several lanes, rails fail and come back at random moments (never lane 0 when it performs atomics,
 //! which nothing can repeat, or when connections have to be renewed over another); in the end all are used again. In some worlds
-//! cables are pulled out instead, of all lanes at once if chance wants it.
+//! cables are pulled out instead, of all lanes at once if chance wants it, or nothing passes any more and nobody is told. Now and then a PE
+//! gets no core for some seconds.
 //!
 //! A failing seed is printed; `SYMRAIL_TEST_SEED=n` runs that one alone, `SYMRAIL_TEST_SEEDS=n` runs more.
 

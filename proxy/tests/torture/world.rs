@@ -83,8 +83,11 @@ pub struct World {
     pub down: Vec<bool>,
     pub fails_every: u64,
     pub spared: usize,
-    /// Cables are pulled out and plugged in again, instead.
+    /// Cables are pulled out and plugged in again, instead, or nothing passes and nobody is told.
     pub pulls: bool,
+    pub mutes: bool,
+    /// A PE that gets no core for some polls.
+    pub starved: Option<(usize, u64)>,
     pub polls: u64,
     pub polls_per_second: u64,
     /// They take long.
@@ -221,6 +224,7 @@ pub fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool,
     let streams = (0..n).map(|_| (0..n).map(|_| Stream::default()).collect()).collect();
     let fails_every = if lanes > 1 && !staged { [0, 100, 500, 2000][random.below(4) as usize] } else { 0 };
     let pulls = renews && seed.is_multiple_of(2);
+    let mutes = !renews && seed.is_multiple_of(3);
     let polls_per_second = [100, 1000][random.below(2) as usize];
     // Where connections have to be renewed, one lane is left to talk about that. When cables are out, one is kept without that.
     let (down, spared) =
@@ -228,7 +232,7 @@ pub fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool,
     let (polls, crowds_left) = (0, if staged { 0 } else { 3 });
     #[rustfmt::skip]
     let world = World {
-        pes, streams, random, next_tag: 1, staged, fabric, lanes, down, fails_every, spared, pulls, polls, polls_per_second, crowds_left,
+        pes, streams, random, next_tag: 1, staged, fabric, lanes, down, fails_every, spared, pulls, mutes, starved: None, polls, polls_per_second, crowds_left,
     };
     world
 }
@@ -243,7 +247,13 @@ impl World {
             let second = (self.polls / self.polls_per_second) as u32;
             self.pes.iter_mut().for_each(|pe| pe.tick(second));
         }
-        let pe = self.random.below(self.pes.len() as u64) as usize;
+        let mut pe = self.random.below(self.pes.len() as u64) as usize;
+        if let Some((starved, until)) = self.starved {
+            pe = if pe == starved { (pe + 1) % self.pes.len() } else { pe };
+            self.starved = self.starved.filter(|_| self.polls < until);
+        } else if self.random.below(1000) == 0 {
+            self.starved = Some((pe, self.polls + self.random.below(10 * self.polls_per_second)));
+        }
         if let Some(host) = &mut self.pes[pe].host
             && self.random.below(2) == 0
         {
@@ -272,7 +282,11 @@ impl World {
     }
 
     fn fail(&self, rail: usize) {
-        if self.pulls { self.fabric.pull_out(rail) } else { self.fabric.take_down(rail) }
+        match (self.pulls, self.mutes) {
+            (true, _) => self.fabric.pull_out(rail),
+            (_, true) if rail.is_multiple_of(2) => self.fabric.mute(rail),
+            _ => self.fabric.take_down(rail),
+        }
     }
 
     fn mend(&self, rail: usize) {

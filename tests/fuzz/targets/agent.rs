@@ -24,7 +24,7 @@ const HEAP: usize = 1 << 14;
 const N_PES: u32 = 2;
 /// Rounds after each message.
 const ROUNDS: usize = 4;
-const KINDS: [RequestKind; 12] = [
+const KINDS: [RequestKind; 14] = [
     RequestKind::Amo,
     RequestKind::PutSignal,
     RequestKind::Flush,
@@ -37,6 +37,8 @@ const KINDS: [RequestKind; 12] = [
     RequestKind::Offer,
     RequestKind::Accept,
     RequestKind::Introduce,
+    RequestKind::Ping,
+    RequestKind::Pong,
 ];
 
 /// An offset near something where a check may be wrong, or any.

@@ -31,10 +31,10 @@ impl TargetAgent for NoAgent {
 
 impl RailSink for Sink<'_> {
     fn done(&mut self, id: u64) {
-        let Some(&WorkRequest { work, dest, op, next, .. }) = self.core.work.get(id) else { return };
+        let Some(&WorkRequest { work, dest, op, next, len, .. }) = self.core.work.get(id) else { return };
         self.core.retire(id);
         // A message that has left says nothing about the way.
-        self.core.reported(dest, self.lane, !matches!(work, Work::Send));
+        self.core.reported(dest, self.lane, len, !matches!(work, Work::Send));
         if let Work::Probe { instead_of, outage } = work {
             self.core.port_news.push(PortNews::OtherWay { dest, instead_of, outage });
         }
@@ -45,11 +45,11 @@ impl RailSink for Sink<'_> {
     }
 
     fn failed(&mut self, id: u64, mut fault: Fault) {
-        let Some(&WorkRequest { work, dest, op, next, .. }) = self.core.work.get(id) else { return };
+        let Some(&WorkRequest { work, dest, op, next, len, .. }) = self.core.work.get(id) else { return };
         if let Some(next) = next {
             self.failed(next, fault.clone());
         }
-        self.core.reported(dest, self.lane, false);
+        self.core.reported(dest, self.lane, len, false);
         if !(matches!(work, Work::Amo { .. }) && fault.retryable) {
             return self.refused(id, fault);
         }

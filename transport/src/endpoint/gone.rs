@@ -50,7 +50,10 @@ impl Core {
             }
         }
         for pe in 0..self.n_pes {
-            if self.peers[pe as usize].unreached_since.is_some_and(|since| self.is_late(since)) {
+            if self.is_silent(pe, limit) {
+                self.take_down_all(pe, limit);
+                self.give_up(pe);
+            } else if self.peers[pe as usize].unreached_since.is_some_and(|since| self.is_late(since)) {
                 self.give_up(pe);
             }
         }

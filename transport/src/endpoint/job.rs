@@ -183,7 +183,9 @@ impl Job {
                 | RequestKind::Move
                 | RequestKind::Broken
                 | RequestKind::Offer
-                | RequestKind::Accept => Operation::Quiet,
+                | RequestKind::Accept
+                | RequestKind::Ping
+                | RequestKind::Pong => Operation::Quiet,
             },
         }
     }

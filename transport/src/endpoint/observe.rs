@@ -26,6 +26,8 @@ pub struct LaneCounters {
     pub delayed: u64,
     /// Work requests that failed.
     pub failed: u64,
+    /// How often the lane to a PE was given up.
+    pub given_up: u64,
     /// How long some of the work requests took, from posting to completion.
     pub latency: Latency,
 }

@@ -218,7 +218,7 @@ impl Endpoint {
             core.put_in_window(id);
         }
         core.note_posted(lane, id, request.len);
-        if core.failover(dest, lane).is_some_and(|f| f.post()) {
+        if core.failover(dest, lane).is_some_and(|f| f.post(request.len)) {
             core.to_greet.push((dest, lane));
         }
         Ok(())

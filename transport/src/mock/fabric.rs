@@ -310,6 +310,11 @@ impl Fabric {
         }
     }
 
+    /// Nothing passes through a rail any more, and nobody is told.
+    pub fn mute(&self, number: usize) {
+        self.state().pulled_out[number] = true;
+    }
+
     /// The port is up again.
     pub fn plug_in(&self, number: usize) {
         self.state().pulled_out[number] = false;

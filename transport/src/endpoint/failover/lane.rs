@@ -1,23 +1,19 @@
-//! Lanes that fail, fall silent, are tried, and work again.
+//! Lanes that fail, are tried, and work again.
 
-use super::State;
+use super::health::Seen;
 use super::stream::Way;
 use crate::endpoint::{Core, Endpoint};
 use crate::error::Fault;
 use crate::pe::Pe;
 use crate::rail::Dest;
 
-/// Polled seconds without an acknowledgement after which one is overdue: more than one, since they are not counted exactly.
-const STALL: u32 = 2;
-/// The longest pause between two attempts to use a lane again, in seconds.
-const LONGEST_PAUSE: u32 = 4;
 /// Seconds between two attempts to reach a peer that has been given up.
 const RARELY: u32 = 30;
 
 impl Core {
-    /// The rail has reported a work request.
+    /// The rail has reported a work request of so many bytes.
     #[inline]
-    pub(in crate::endpoint) fn reported(&mut self, dest: Dest, lane: usize, well: bool) {
+    pub(in crate::endpoint) fn reported(&mut self, dest: Dest, lane: usize, len: usize, well: bool) {
         let now = self.now;
         let Some(c) = self.connection(dest, lane) else { return };
         if well {
@@ -25,14 +21,22 @@ impl Core {
         }
         let Some(f) = &mut c.failover else { return };
         f.posted = f.posted.saturating_sub(1);
-        if well && f.state == State::Trying {
-            self.bring_up(dest, lane);
+        f.under_way = f.under_way.saturating_sub(len as u64);
+        if well {
+            self.answered(dest, lane);
         }
     }
 
-    pub(super) fn bring_up(&mut self, pe: Pe, lane: usize) {
-        let Some(f) = self.failover(pe, lane) else { return };
-        (f.state, f.pause, f.fault) = (State::Up, 0, None);
+    /// What was sent over a lane has been answered: one that is probed is used again.
+    #[inline]
+    pub(super) fn answered(&mut self, pe: Pe, lane: usize) {
+        if self.down > 0 && self.failover(pe, lane).is_some_and(|f| f.health.answered()) {
+            self.bring_up(pe, lane);
+        }
+    }
+
+    #[cold]
+    fn bring_up(&mut self, pe: Pe, lane: usize) {
         let peer = &mut self.peers[pe as usize];
         (peer.down, peer.unreached_since, peer.gone) = (peer.down - 1, None, false);
         self.down -= 1;
@@ -49,14 +53,10 @@ impl Core {
     /// Takes a lane out of use because of a fault.
     pub(in crate::endpoint) fn take_down(&mut self, pe: Pe, lane: usize, fault: &Fault) {
         let now = self.now;
-        let Some(f) = self.failover(pe, lane).filter(|f| f.state != State::Down) else { return };
-        let was_up = f.state == State::Up;
-        f.state = State::Down;
-        f.retry_at = now.wrapping_add(f.pause + 1);
-        f.pause = (2 * f.pause + 1).min(LONGEST_PAUSE);
-        f.fault = Some(fault.clone());
+        let Some(was_up) = self.failover(pe, lane).and_then(|f| f.health.fail(now, fault)) else { return };
         self.trouble(pe);
         if was_up {
+            self.counters[lane].given_up += 1;
             let peer = &mut self.peers[pe as usize];
             peer.down += 1;
             peer.unreached_since = (peer.down >= peer.lanes).then_some(now);
@@ -84,11 +84,47 @@ impl Core {
         }
     }
 
+    /// What the state of a lane follows from.
+    pub(super) fn seen(&mut self, pe: Pe, lane: usize) -> Seen {
+        let (now, lanes) = (self.now, self.lanes(pe));
+        let (mut waits_since, mut asked) = (None, false);
+        for stream in 0..lanes {
+            let Some(c) = self.connection(pe, stream) else { continue };
+            let unacked = !c.unacked.is_empty();
+            let Some(f) = c.failover.as_deref().filter(|f| usize::from(f.carrier) == lane) else { continue };
+            asked |= f.way == Way::Asked;
+            if f.way == Way::Asked || (unacked && f.way == Way::Open) {
+                let since = waits_since.unwrap_or(f.progress);
+                waits_since =
+                    Some(if now.wrapping_sub(f.progress) > now.wrapping_sub(since) { f.progress } else { since });
+            }
+        }
+        let others = (0..lanes).any(|other| other != lane && self.is_up(pe, other));
+        let Some(c) = self.connection(pe, lane) else { return Seen::default() };
+        let unacked = !c.unacked.is_empty();
+        let Some(f) = c.failover.as_deref() else { return Seen::default() };
+        let unused = !asked && f.posted == 0 && !(unacked && f.is_own_carrier());
+        Seen { waits_since, under_way: f.under_way, others, unused }
+    }
+
     /// It is time to see whether a lane works again.
-    pub(super) fn is_due(&mut self, pe: Pe, lane: usize) -> bool {
+    fn is_due(&mut self, pe: Pe, lane: usize) -> bool {
         let now = self.now;
-        let due = self.failover(pe, lane).is_some_and(|f| now.wrapping_sub(f.retry_at).cast_signed() >= 0);
-        due && self.is_down(pe, lane) && self.is_drained(pe, lane) && self.may_try(pe)
+        let due = self.failover(pe, lane).is_some_and(|f| f.health.is_due(now));
+        due && self.is_drained(pe, lane) && self.may_try(pe)
+    }
+
+    /// Whether a PE has answered over no lane for so long, although it was asked to.
+    pub(in crate::endpoint) fn is_silent(&self, pe: Pe, seconds: u64) -> bool {
+        let first = pe as usize * self.caps.len();
+        let lanes = self.connections[first..first + self.lanes(pe)].iter().filter_map(|c| c.failover.as_ref());
+        lanes.filter_map(|f| f.health.silent_since()).any(|s| u64::from(self.now.wrapping_sub(s)) > seconds)
+    }
+
+    /// Takes down all lanes to a PE that has been silent for so long.
+    pub(in crate::endpoint) fn take_down_all(&mut self, pe: Pe, seconds: u64) {
+        let fault = super::silent(format!("the PE has answered over no rail for {seconds} s (SYMRAIL_TIMEOUT_S)"));
+        (0..self.lanes(pe)).for_each(|lane| self.take_down(pe, lane, &fault));
     }
 
     fn may_try(&self, pe: Pe) -> bool {
@@ -97,27 +133,17 @@ impl Core {
 }
 
 impl Endpoint {
-    /// Once a second: finds lanes that have fallen silent, and tries those that are down.
+    /// Once a second: looks at what is believed of lanes, and tries those that are down.
     pub(in crate::endpoint) fn look_after_lanes(&mut self) {
-        let now = self.core.now;
         for pe in 0..self.core.n_pes {
             for lane in 0..self.core.lanes(pe) {
                 self.greet(pe, lane);
-                let (asked, waiting) = (self.core.asked_over(pe, lane), self.core.waiting_amos(pe, lane));
+                self.look_at_health(pe, lane);
+                let waiting = self.core.waiting_amos(pe, lane);
                 let Some(c) = self.core.connection(pe, lane) else { continue };
-                let (empty, unacked) = (c.empty_but_for(waiting), !c.unacked.is_empty());
-                let Some(f) = c.failover.as_deref_mut() else { break };
-                let waits = f.way == Way::Asked || (unacked && f.way == Way::Open);
-                let unused = !asked && f.posted == 0 && !(unacked && f.carrier == f.lane);
-                if (waits && now.wrapping_sub(f.progress) >= STALL) || (f.state == State::Trying && unused) {
-                    let failed = if waits { f.carrier.into() } else { lane };
-                    let text = format!("no acknowledgement for {STALL} s");
-                    self.core.take_down(pe, failed, &Fault { code: libc::ETIMEDOUT, text, retryable: true });
-                } else if empty
-                    && f.way != Way::Asked
-                    && self.core.is_due(pe, lane)
-                    && self.rails[lane].is_connected(pe)
-                {
+                let empty = c.empty_but_for(waiting);
+                let Some(f) = c.failover.as_deref() else { break };
+                if empty && f.way != Way::Asked && self.core.is_due(pe, lane) && self.rails[lane].is_connected(pe) {
                     // A sign of life is asked for: whether the lane may carry its own stream again.
                     self.try_lane(pe, lane);
                     self.ask(pe, lane, lane);
@@ -141,7 +167,7 @@ impl Endpoint {
         let first = pe as usize * self.core.caps.len();
         let now = self.core.now;
         let since =
-            |lane: usize| self.core.connections[first + lane].failover.as_ref().map(|f| now.wrapping_sub(f.tried_at));
+            |lane: usize| self.core.connections[first + lane].failover.as_ref().map(|f| f.health.tried_before(now));
         (0..self.core.lanes(pe))
             .filter(|&lane| self.core.is_drained(pe, lane) && self.rails[lane].is_connected(pe))
             .max_by_key(|&lane| since(lane))
@@ -150,7 +176,7 @@ impl Endpoint {
     pub(super) fn try_lane(&mut self, pe: Pe, lane: usize) {
         let now = self.core.now;
         if let Some(f) = self.core.failover(pe, lane) {
-            (f.state, f.tried_at) = (State::Trying, now);
+            f.health.probe(now);
         }
     }
 }

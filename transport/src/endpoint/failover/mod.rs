@@ -10,14 +10,18 @@
 //! Fences go on to look for moved writes where they were posted first (`home`), and nothing new is posted on a lane that is
 //! down; so what a fence orders waits for them. A lane that is down is asked for a sign of life once in a while, and used again when it
 //! answers. When all lanes to a peer are down, what waits is tried on one after the other, until it is too old. Where a
-//! message was lost and nobody told, acknowledgements fail to come for two seconds, which counts as a fault.
+//! message was lost and nobody told, acknowledgements fail to come although the peer answers pings, which counts as a fault; a peer that
+//! answers none is late, and its lanes stay in use.
 //!
-//! Where to read: `lane` takes lanes down, tries them and brings them up; `stream` keeps requests, moves them and sends them again; `again`
+//! Where to read: `health` is what is believed of a lane, without a rail; `ping` asks; `lane` takes lanes down, tries them and brings
+//! them up; `stream` keeps requests, moves them and sends them again; `again`
 //! is for writes and reads; `port` decides when a port that is down is a reason to do so; `reconnect` replaces broken connections; `sign` keeps peers from believing in connections that are broken at this end. Here: what is remembered of a
 //! lane, and what others ask about it.
 
 mod again;
+mod health;
 mod lane;
+mod ping;
 mod port;
 mod reconnect;
 mod sign;
@@ -27,6 +31,7 @@ use super::{Core, Role};
 use crate::error::Fault;
 use crate::pe::Pe;
 use crate::rail::{Dest, RailCaps};
+use health::Health;
 pub(super) use port::PortNews;
 pub(super) use reconnect::{Renewal, Word};
 pub(super) use sign::Use;
@@ -36,20 +41,13 @@ use stream::{Kept, Way};
 /// Polls of a host endpoint between two looks at rails that it does not use.
 const SPARE_INTERVAL: u32 = 256;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
-    Up,
-    /// Something was sent, to see whether the lane works.
-    Trying,
-    Down,
-}
-
 /// What is remembered of a lane to a peer that has others.
 pub(super) struct Failover {
     lane: u8,
-    state: State,
-    /// Work requests that the rail has and has not reported.
+    health: Health,
+    /// Work requests that the rail has and has not reported, and their bytes.
     posted: u32,
+    under_way: u64,
     /// The turn and serial of the last message of this lane's stream that has been applied.
     applied: (u32, u64),
     /// The lane that messages of this lane's stream take, how often it has changed, and how far the next change is.
@@ -60,43 +58,38 @@ pub(super) struct Failover {
     pub gathered: u32,
     /// When the oldest request became the oldest.
     pub progress: u32,
-    /// When it was tried or failed, when to try it again, and how long to wait after that.
-    tried_at: u32,
-    retry_at: u32,
-    pause: u32,
     /// Messages with requests that are not acknowledged.
     kept: VecDeque<Kept>,
     /// Something was posted, and the peer has been told.
     used: bool,
     greeted: bool,
-    /// Why it is down.
-    fault: Option<Fault>,
 }
 
 impl Failover {
     pub fn new(lane: usize) -> Self {
         Failover {
             lane: lane as u8,
-            state: State::Up,
+            health: Health::new(),
             posted: 0,
+            under_way: 0,
             applied: (0, 0),
             carrier: lane as u8,
             turn: 0,
             way: Way::Open,
             gathered: 0,
             progress: 0,
-            tried_at: 0,
-            retry_at: 0,
-            pause: 0,
             kept: VecDeque::new(),
             used: false,
             greeted: false,
-            fault: None,
         }
     }
 
     pub fn is_straight(&self) -> bool {
-        self.carrier == self.lane && self.way == Way::Open
+        self.is_own_carrier() && self.way == Way::Open
+    }
+
+    fn is_own_carrier(&self) -> bool {
+        self.carrier == self.lane
     }
 
     /// The turn of the stream, if its messages stay behind what is written on its lane now.
@@ -104,16 +97,17 @@ impl Failover {
         self.is_straight().then_some(self.turn)
     }
 
-    /// The rail has taken a work request. Whether it was the first.
+    /// The rail has taken a work request of so many bytes. Whether it was the first.
     #[inline]
-    pub fn post(&mut self) -> bool {
+    pub fn post(&mut self, len: usize) -> bool {
         self.posted += 1;
+        self.under_way += len as u64;
         !std::mem::replace(&mut self.used, true)
     }
 
     /// The stream's turn, if the peer is to be told that the lane is used.
     pub fn greeting(&mut self) -> Option<u32> {
-        let due = self.used && !self.greeted && self.state == State::Up && self.is_straight();
+        let due = self.used && !self.greeted && self.health.is_up() && self.is_straight();
         self.greeted |= due;
         due.then_some(self.turn)
     }
@@ -138,19 +132,19 @@ impl Core {
         self.connection(dest, lane).and_then(|c| c.failover.as_deref_mut())
     }
 
-    pub(super) fn state(&self, pe: Pe, lane: usize) -> State {
-        let c = (pe < self.n_pes).then(|| &self.connections[pe as usize * self.caps.len() + lane]);
-        c.and_then(|c| c.failover.as_ref()).map_or(State::Up, |f| f.state)
+    fn health(&self, pe: Pe, lane: usize) -> Option<&Health> {
+        let c = (pe < self.n_pes).then(|| &self.connections[pe as usize * self.caps.len() + lane])?;
+        c.failover.as_ref().map(|f| &f.health)
     }
 
     /// Whether new operations may use a lane.
     pub(in crate::endpoint) fn is_up(&self, pe: Pe, lane: usize) -> bool {
-        self.down == 0 || self.state(pe, lane) == State::Up
+        self.down == 0 || self.health(pe, lane).is_none_or(Health::is_up)
     }
 
     /// Whether nothing may be posted on a lane.
     pub(in crate::endpoint) fn is_down(&self, dest: Dest, lane: usize) -> bool {
-        self.down > 0 && self.state(dest, lane) == State::Down
+        self.down > 0 && self.health(dest, lane).is_some_and(Health::is_down)
     }
 
     /// Whether lanes can do each other's work at all.
@@ -194,7 +188,7 @@ impl Core {
     /// What the lane's rail had when it failed has been reported. A lane that is used again was drained before.
     pub(super) fn is_drained(&self, pe: Pe, lane: usize) -> bool {
         let c = &self.connections[pe as usize * self.caps.len() + lane];
-        c.failover.as_ref().is_some_and(|f| f.state != State::Down || f.posted == 0)
+        c.failover.as_ref().is_some_and(|f| !f.health.is_down() || f.posted == 0)
     }
 
     /// A lane to answer on: the one that the question came over, unless that has failed.
@@ -213,6 +207,11 @@ impl Core {
         }
         let first = pe as usize * self.caps.len();
         let faults = self.connections[first..first + self.lanes(pe)].iter().enumerate();
-        faults.filter_map(|(lane, c)| Some((lane, c.failover.as_ref()?.fault.as_ref()?))).next()
+        faults.filter_map(|(lane, c)| Some((lane, c.failover.as_ref()?.health.fault()?))).next()
     }
+}
+
+/// What takes a lane down that has been silent.
+fn silent(text: String) -> Fault {
+    Fault { code: libc::ETIMEDOUT, text, retryable: true }
 }

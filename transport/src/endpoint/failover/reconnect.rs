@@ -32,15 +32,16 @@ pub(in crate::endpoint) struct Renewal {
 }
 
 impl Core {
-    /// Takes in a request that is about connections; `false` when it is not.
+    /// Takes in a request that is about connections or lanes; `false` when it is not.
     pub(in crate::endpoint) fn take_if_about_connections(&mut self, request: &Request, via: usize) -> bool {
-        if !matches!(request.kind, RequestKind::Broken | RequestKind::Offer | RequestKind::Accept) {
+        use RequestKind::{Accept, Broken, Offer, Ping, Pong};
+        if !matches!(request.kind, Broken | Offer | Accept | Ping | Pong) {
             return false;
         }
         let dest = self.answer_to(request.source, request.origin);
         let known = usize::from(request.lane) < self.caps.len() && dest < Endpoint::destinations(self.role, self.n_pes);
-        // Each connection has one thing at a time to say, of which one may be answered and one be new.
-        if known && self.about_connections.len() < 2 * self.connections.len() + 2 {
+        // Each connection has few things at a time to say, of which some may be answered and some be new.
+        if known && self.about_connections.len() < 4 * self.connections.len() + 2 {
             self.about_connections.push(Word { request: *request, via, since: self.now });
         }
         true
@@ -90,6 +91,14 @@ impl Endpoint {
     fn heed(&mut self, Word { request, via, .. }: &Word) -> bool {
         let (lane, count) = (usize::from(request.lane), request.operand as u32);
         let dest = self.core.answer_to(request.source, request.origin);
+        match request.kind {
+            RequestKind::Ping => return self.answer_ping(dest, *via, request),
+            RequestKind::Pong => {
+                self.take_pong(dest, *via, request);
+                return false;
+            }
+            _ => {}
+        }
         let known = self.core.renewals.entry((dest, lane)).or_default();
         tracing::debug!(dest, lane, count, known = ?known, kind = ?request.kind, "about a connection");
         let new = count.wrapping_sub(known.count).cast_signed() > 0;

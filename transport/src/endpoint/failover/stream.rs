@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use super::{Failover, State};
+use super::Failover;
 use crate::amo::{AmoOp, AmoType};
 use crate::bounce::Slot;
 use crate::endpoint::message::{begin, fill};
@@ -75,9 +75,7 @@ impl Core {
                 f.applied = (kept.turn, kept.serial);
             }
         }
-        if self.state(pe, carrier.into()) == State::Trying {
-            self.bring_up(pe, carrier.into());
-        }
+        self.answered(pe, carrier.into());
     }
 
     /// The target has answered, and knew of this move of `lane`'s stream.
@@ -86,14 +84,7 @@ impl Core {
         f.way = Way::Told;
         let carrier = f.carrier;
         self.trouble(pe);
-        if self.state(pe, carrier.into()) == State::Trying {
-            self.bring_up(pe, carrier.into());
-        }
-    }
-
-    pub(super) fn asked_over(&mut self, pe: Pe, lane: usize) -> bool {
-        let over = |f: &mut Failover| f.way == Way::Asked && usize::from(f.carrier) == lane;
-        (0..self.lanes(pe)).any(|stream| self.failover(pe, stream).is_some_and(over))
+        self.answered(pe, carrier.into());
     }
 
     pub(super) fn way(&mut self, pe: Pe, stream: usize) -> Way {
