@@ -277,7 +277,8 @@ mod tests {
         let probes: Event = |lane, _| lane.probe(5);
         use State::{Down, Probing, Suspect, Up};
         // From: in time, overdue, answered, fault, tried.
-        let table: [(State, &dyn Fn() -> Health, [State; 5]); 4] = [
+        type Row<'a> = (State, &'a dyn Fn() -> Health, [State; 5]);
+        let table: [Row<'_>; 4] = [
             (Up, &up, [Up, Suspect, Up, Down, Up]),
             (Suspect, &suspect, [Up, Suspect, Suspect, Down, Suspect]),
             (Down, &down, [Down, Down, Down, Down, Probing]),
