@@ -4,34 +4,44 @@
 #   scripts/bench.sh             prints a table
 #   scripts/bench.sh --record    also writes it to docs/benchmarks.md
 #   REPETITIONS=9 scripts/bench.sh
+#   SYMRAIL_OLD=PROGRAM scripts/bench.sh     also measures another build's `symrail`, in turns, and prints new over old
+#   SYMRAIL_NEW=PROGRAM scripts/bench.sh     measures this one and builds nothing
 #
 # What is compared is measured in turns (bare, ours, bare, ours, …) by `symrail perf`, and told is the median over the
-# turns: of latencies' medians, of total rates, and of the ratios within each turn. Absolute figures mean little on a
-# machine that does other things meanwhile, so run it on an idle one; the load is told with the figures. It takes less
-# than five minutes once all is built: on a slow machine turns end after 200 s.
+# turns: of latencies' medians, of total rates, and of the ratios within each turn. Windows end when they are complete on
+# both sides, and latencies are those of awaited operations, so both columns mean the same for both. Absolute figures mean
+# little on a machine that does other things meanwhile, so run it on an idle one; the load is told with the figures. It
+# takes less than five minutes once all is built, twice that with an old program: on a slow machine turns end then.
 set -euo pipefail
 self=$(realpath "$0")
+old=${SYMRAIL_OLD:+$(realpath "$SYMRAIL_OLD")}
+new=${SYMRAIL_NEW:+$(realpath "$SYMRAIL_NEW")}
 cd "$(dirname "$self")/.."
 
 record=0
 case ${1-} in
   "") ;;
   --record) record=1 ;;
-  *) sed -n '2,12s/^# \{0,1\}//p' "$self"; exit 2 ;;
+  *) sed -n '2,14s/^# \{0,1\}//p' "$self"; exit 2 ;;
 esac
 repetitions=${REPETITIONS:-5}
 longest=200
+[ -z "$old" ] || longest=400
+for program in $old $new; do
+  [ -x "$program" ] || { echo "no program: $program" >&2; exit 2; }
+done
 
 # What the user has set must not change what is compared.
 for name in $(compgen -e | grep '^SYMRAIL_' || true); do unset "$name"; done
 
-cargo build --release --quiet -p symrail-perftest
-symrail=${CARGO_TARGET_DIR:-target}/release/symrail
+[ -n "$new" ] || cargo build --release --quiet -p symrail-perftest
+symrail=${new:-${CARGO_TARGET_DIR:-target}/release/symrail}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 figures=$work/figures
+old_figures=$work/old-figures
 failures=$work/failures
-: >"$figures"; : >"$failures"
+: >"$figures"; : >"$old_figures"; : >"$failures"
 
 say() { [ ! -t 2 ] || printf '\r\033[K%s' "$*" >&2; }
 
@@ -42,12 +52,21 @@ perf() {
   local turn=$1 name=$2
   shift 2
   say "turn $turn of $repetitions: $name"
-  if ! timeout 60 "$symrail" perf "$@" --json "$work/json" >"$work/out" 2>&1; then
+  # Who begins changes from turn to turn.
+  [ -z "$old" ] || [ $((turn % 2)) = 0 ] || one "$old" "$old_figures" $turn "$name" "$@" || true
+  one "$symrail" "$figures" $turn "$name" "$@" ||
     { echo "$name: symrail perf $* failed:"; tail -n 3 "$work/out"; } >>"$failures"
-    return 0
-  fi
+  # An old program may lack a test: its figures are missing then.
+  [ -z "$old" ] || [ $((turn % 2)) = 1 ] || one "$old" "$old_figures" $turn "$name" "$@" || true
+}
+
+# one PROGRAM FIGURES TURN NAME ARGS…: uses only the fields that all versions have.
+one() {
+  local program=$1 to=$2 turn=$3 name=$4
+  shift 4
+  timeout 60 "$program" perf "$@" --json "$work/json" >"$work/out" 2>&1 || return 1
   sed -n 's/.*"test":"\([^"]*\)".*"size":\([0-9]*\).*"value":\([^,]*\),"p50":\([^,]*\),.*/'"$turn $name"' \1 \2 \3 \4/p' \
-    "$work/json" >>"$figures"
+    "$work/json" >>"$to"
 }
 
 started=$(date +%s)
@@ -82,7 +101,10 @@ done
 unset SYMRAIL_LIBFABRIC_PROVIDER
 say "channel"
 channel=$work/channel
-if ! CRITERION_HOME=$work/criterion timeout 200 cargo bench --quiet -p symrail-proxy --bench channel -- --quick --noplot >"$channel" 2>&1; then
+: >"$channel"
+if [ -n "$new" ]; then
+  : # nothing is built
+elif ! CRITERION_HOME=$work/criterion timeout 200 cargo bench --quiet -p symrail-proxy --bench channel -- --quick --noplot >"$channel" 2>&1; then
   { echo "cargo bench -p symrail-proxy failed:"; tail -n 3 "$channel"; } >>"$failures"
 fi
 load_after=$(load)
@@ -102,14 +124,30 @@ ratio() {
     END { for (i in a) if (b[i] > 0) print a[i] / b[i] }' "$figures" | median
 }
 
-# row WHAT OURS COMPARED-WITH FIGURE RELATION BOUND: FIGURE is what the promise is about.
+# against NAME TEST FIELD: the median of new over old within each turn.
+against() {
+  awk -v n="$1" -v t="$2" -v f="$3" '
+    $2 != n || $3 != t { next }
+    FILENAME == ARGV[1] { a[$1] = $f }
+    FILENAME == ARGV[2] { b[$1] = $f }
+    END { for (i in a) if (b[i] > 0) print a[i] / b[i] }' "$figures" "$old_figures" | median
+}
+
+# row WHAT OURS COMPARED-WITH FIGURE RELATION BOUND NEW-OVER-OLD: FIGURE is what the promise is about. With an old program the new
+# one may be 3 % worse.
 row() {
   local kept="no figure"
   [ -z "$4" ] || kept=$(awk -v x="$4" -v r="$5" -v b="$6" 'BEGIN { print (r == "<=" ? x <= b : x >= b) ? "yes" : "NO" }')
   local relation=≤
   [ "$5" = "<=" ] || relation=≥
   # printf counts bytes, and the relation has three of them.
-  printf '| %-58s | %12s | %12s | %8s | %s %-6s | %-9s |\n' "$1" "${2:--}" "${3:--}" "$(short "${4:--}")" "$relation" "$6" "$kept"
+  printf '| %-58s | %12s | %12s | %8s | %s %-6s | %-9s |' "$1" "${2:--}" "${3:--}" "$(short "${4:--}")" "$relation" "$6" "$kept"
+  if [ -n "$old" ]; then
+    local as_good="no figure"
+    [ -z "$7" ] || as_good=$(awk -v x="$7" -v r="$5" 'BEGIN { print (r == "<=" ? x <= 1.03 : x >= 0.97) ? "yes" : "NO" }')
+    printf ' %8s | %-9s |' "$(short "${7:--}")" "$as_good"
+  fi
+  echo
 }
 
 short() { case $1 in -) echo - ;; *) awk -v x="$1" 'BEGIN { printf x < 10 ? "%.3f" : "%.4g", x }' ;; esac; }
@@ -122,7 +160,7 @@ compare() {
   local what=$1 name=$2 test=$3 with_name=$4 with_test=$5 field=$6 relation=$7 bound=$8 unit=$9
   row "$what" "$(with "$(of "$name" "$test" "$field")" "$unit")" \
     "$(with "$(of "$with_name" "$with_test" "$field")" "$unit")" \
-    "$(ratio "$name" "$test" "$with_name" "$with_test" "$field")" "$relation" "$bound"
+    "$(ratio "$name" "$test" "$with_name" "$with_test" "$field")" "$relation" "$bound" "$(against "$name" "$test" "$field")"
 }
 
 # absolute WHAT NAME TEST FIELD FACTOR UNIT RELATION BOUND
@@ -130,12 +168,13 @@ absolute() {
   local value
   value=$(of "$2" "$3" "$4")
   [ -z "$value" ] || value=$(awk -v x="$value" -v f="$5" 'BEGIN { printf "%.6g", x * f }')
-  row "$1" "$(with "$value" "$6")" "" "$value" "$7" "$8"
+  row "$1" "$(with "$value" "$6")" "" "$value" "$7" "$8" "$(against "$2" "$3" "$4")"
 }
 
 table() {
-  printf '| %-58s | %12s | %12s | %8s | %-8s | %-9s |\n' promise ours "compared to" figure bound "kept here"
-  echo "|---|---:|---:|---:|---|---|"
+  printf '| %-58s | %12s | %12s | %8s | %-8s | %-9s |%s\n' promise ours "compared to" figure bound "kept here" \
+    "${old:+ new/old | within 3 % |}"
+  echo "|---|---:|---:|---:|---|---|${old:+---:|---|}"
   compare "tcp;ofi_rxm: put + quiet 8 B over bare put" tcp put-lat tcp raw-put-lat 6 "<=" 1.05 us
   compare "tcp;ofi_rxm: get 8 B over bare get" tcp get-lat tcp raw-get-lat 6 "<=" 1.05 us
   compare "tcp;ofi_rxm: put bandwidth 1 MiB, window 16, over bare" tcp put-bw tcp raw-put-bw 5 ">=" 0.97 MB/s
@@ -180,12 +219,15 @@ report() {
   fi
   echo
   table
-  echo
-  echo "The channel between device and proxy alone, for one request:"
-  echo
-  echo "| benchmark | time |"
-  echo "|---|---:|"
-  channel_figures
+  [ -z "$old" ] || { echo; echo "Old: $("$old" --version), $(stat -c '%y' "$old" | cut -d. -f1), measured in turns with the new one."; }
+  if [ -s "$channel" ]; then
+    echo
+    echo "The channel between device and proxy alone, for one request:"
+    echo
+    echo "| benchmark | time |"
+    echo "|---|---:|"
+    channel_figures
+  fi
   if [ -s "$failures" ]; then
     echo
     echo "Failed:"

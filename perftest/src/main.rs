@@ -75,3 +75,31 @@ fn start_log() {
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(std::io::stderr().is_terminal());
     let _ = log.with_writer(std::io::stderr).try_init();
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use clap::CommandFactory;
+
+    use super::Cli;
+
+    #[test]
+    fn every_option_is_in_its_manual_page() {
+        for (name, page) in [
+            ("run", include_str!("../../docs/man/symrail-run.1")),
+            ("perf", include_str!("../../docs/man/symrail-perf.1")),
+            ("info", include_str!("../../docs/man/symrail-info.1")),
+            ("top", include_str!("../../docs/man/symrail-top.1")),
+        ] {
+            let page = page.replace("\\-", "-");
+            let cli = Cli::command();
+            for option in cli.find_subcommand(name).unwrap().get_arguments().filter(|option| !option.is_positional()) {
+                let long = option.get_long().map(|long| format!("--{long}"));
+                let short = option.get_short().map(|short| format!("-{short} "));
+                for spelling in long.into_iter().chain(short).filter(|spelling| *spelling != "--help") {
+                    assert!(page.contains(spelling.trim()), "symrail {name} {spelling}");
+                }
+            }
+        }
+    }
+}

@@ -97,14 +97,15 @@ fn a_listed_name_that_does_not_exist_is_told() {
 
 #[test]
 fn a_mapping_chooses_the_rail_or_says_what_exists() {
-    let with = |mapping| {
+    let among = |list, mapping| {
         report(&[
             ("SYMRAIL_TRANSPORT", "libfabric"),
             ("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm"),
-            ("SYMRAIL_NIC_LIST", "127.0.0.2,127.0.0.3"),
+            ("SYMRAIL_NIC_LIST", list),
             ("SYMRAIL_NIC_PE_MAPPING", mapping),
         ])
     };
+    let with = |mapping| among("127.0.0.2,127.0.0.3", mapping);
     let report = with("127.0.0.3:1:1");
     if !report["libfabric"]["missing"].is_null() {
         println!("SKIPPED: {}", report["libfabric"]["missing"]);
@@ -115,6 +116,9 @@ fn a_mapping_chooses_the_rail_or_says_what_exists() {
     assert_eq!(report["chosen"]["transport"], "none");
     let why = report["chosen"]["why"].to_string();
     assert!(why.contains("mlx9_9:1 does not, there are: 127.0.0.2, 127.0.0.3"), "{why}");
+    // One NIC is no reason to believe that it is the one that was meant.
+    let why = among("127.0.0.2", "mlx9_9:1:1")["chosen"]["why"].to_string();
+    assert!(why.contains("mlx9_9:1 does not, there are: 127.0.0.2"), "{why}");
 }
 
 #[test]
@@ -136,6 +140,8 @@ fn an_unknown_name_is_a_warning_with_the_nearest() {
     let said = text(&output.stderr);
     assert!(said.contains("SYMRAIL_HEAPSIZE is not a known variable") && said.contains("SYMRAIL_HEAP_SIZE?"), "{said}");
     assert!(!said.contains('\u{1b}'), "colours, and no terminal: {said:?}");
+    let page = text(&output.stdout);
+    assert!(page.contains("warning: SYMRAIL_HEAPSIZE is not a known variable"), "{page}");
     let output = info(&["--env"], &[("SYMRAIL_HEAPSIZE", "1G"), ("SYMRAIL_LOG", "")]);
     assert!(text(&output.stderr).contains("SYMRAIL_HEAPSIZE"), "empty counts as unset");
 }
@@ -225,4 +231,18 @@ fn output_that_cannot_be_written_is_a_failure() {
         let output = into(args, closed.into());
         assert_eq!((output.status.code(), text(&output.stderr)), (Some(1), String::new()), "{args:?}");
     }
+}
+
+#[test]
+fn a_setting_without_effect_is_told() {
+    let env = [("SYMRAIL_TRANSPORT", "libfabric"), ("SYMRAIL_IB_MODE", "rdma-atomics"), ("SYMRAIL_GPUDIRECT", "on")];
+    let report = report(&env);
+    if !report["libfabric"]["missing"].is_null() {
+        println!("SKIPPED: {}", report["libfabric"]["missing"]);
+        return;
+    }
+    let ignored = report["chosen"]["ignored"].to_string();
+    assert!(ignored.contains("SYMRAIL_IB_MODE=rdma-atomics has no effect: the transport is libfabric"), "{ignored}");
+    assert!(ignored.contains("SYMRAIL_GPUDIRECT=on has no effect"), "{ignored}");
+    assert!(text(&info(&[], &env).stdout).contains("warning      SYMRAIL_IB_MODE"));
 }

@@ -379,3 +379,15 @@ fn figures_that_cannot_be_printed_are_a_failure() {
         assert!(text.contains(said) && !text.contains("panicked"), "{text}");
     }
 }
+
+#[test]
+#[serial]
+fn a_mapping_of_nics_that_leaves_pes_out_is_an_error_though_no_rail_is_needed() {
+    if !wire() {
+        return;
+    }
+    let env = [("SYMRAIL_NIC_LIST", "127.0.0.2"), ("SYMRAIL_NIC_PE_MAPPING", "127.0.0.2:1:1")];
+    let output = perf(&["put-lat", "--hosts", "1", "-b", "8", "-e", "8", "-i", "3"], &env);
+    let text = told(&output);
+    assert!(!output.status.success() && text.contains("counts that add up to at least the 2 PEs"), "{text}");
+}

@@ -67,17 +67,57 @@ fn top_shows_what_a_running_job_does() {
         let output = top(&["-n", "1", "-d", "0.3", "--pid", &pids.join(",")]);
         let text = String::from_utf8(output.stdout).unwrap();
         let puts = |line: &&str| line.split_whitespace().nth(4).and_then(|cell| cell.chars().next()) != Some('0');
-        if text.lines().filter(|line| line.contains("0/2") && line.contains("host")).any(|line| puts(&line)) {
+        // Only some work requests are timed, so the first looks may see none of these.
+        let busy = |line: &&str| line.contains("0/2") && line.contains("host") && !line.ends_with('-');
+        if text.lines().filter(busy).any(|line| puts(&line)) {
             break text;
         }
     };
     let lines: Vec<&str> = shown.lines().collect();
-    assert!(lines[0].starts_with("2 PEs on this host; tcp"), "{shown}");
+    assert!(lines[0].starts_with("2 PEs of 1 job on this host; tcp"), "{shown}");
+    // The job and its two PEs have totals.
+    assert_eq!(lines.iter().filter(|line| line.contains(" all ")).count(), 3, "{shown}");
     assert!(["PE", "rail", "puts/s", "failed", "p99"].iter().all(|heading| lines[1].contains(heading)), "{shown}");
     // Host endpoint and proxy endpoint of both, on one rail.
     assert_eq!(lines.iter().filter(|line| line.contains("127.0.0.2")).count(), 4, "{shown}");
     let busy = lines.iter().find(|line| line.contains("0/2") && line.contains("host")).unwrap();
-    assert!(busy.contains(" us") && !busy.ends_with('-'), "it takes some microseconds: {shown}");
+    assert!(busy.contains(" us") || busy.contains(" ms"), "it takes some microseconds: {shown}");
+}
+
+/// Whoever holds a PE's file counts as none: neither a child that it has forked, nor who looks.
+#[test]
+#[serial]
+fn top_shows_neither_itself_nor_children_nor_other_users() {
+    let mut perf = symrail(&["perf", "put-lat", "-b", "8", "-e", "8", "-i", "1000000000000"]);
+    let job = Job(perf.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let begun = Instant::now();
+    while children(job.0.id()).len() < 2 || !top(&["-n", "1", "-d", "0.05"]).status.success() {
+        assert!(begun.elapsed() < PATIENCE, "no job");
+        std::thread::yield_now();
+    }
+    let pes = children(job.0.id());
+    let link = |pid: &str| {
+        let links = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+        let named = |path: &PathBuf| {
+            std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:symrail-figures"))
+        };
+        links.map(|link| link.path()).find(named)
+    };
+    // As a child has it: another process with the same file.
+    let held = std::fs::File::open(link(&pes[0]).unwrap()).unwrap();
+    let child = Job(Command::new("sleep").arg("60").stdin(held).spawn().unwrap());
+    let output = top(&["-n", "1", "-d", "0.05"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let pids: Vec<&str> = text.lines().skip(3).filter_map(|line| line.split_whitespace().nth(1)).collect();
+    assert!(pes.iter().all(|pe| pids.contains(&pe.as_str())), "{text}");
+    assert!(!pids.contains(&child.0.id().to_string().as_str()), "{text}");
+    // Other users' are shown on request, to who may look into them.
+    if std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) == 0 {
+        let mut other = symrail(&["top", "-n", "1", "-d", "0.05"]);
+        std::os::unix::process::CommandExt::uid(&mut other, 65534);
+        let output = other.output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stdout));
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Three exchanges: where everybody runs (by which rails are chosen), everybody's addresses and keys, and which heaps everybody's kernels reach. A PE
 //! that fails on the way takes part to the end, with a card that says so: others must not wait for it.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
@@ -106,6 +107,8 @@ impl Runtime {
         let figures = Figures {
             pe: me,
             n_pes,
+            pid: std::process::id(),
+            job: handles.first().map_or(0, job_of),
             fabric: mine.fabric().to_owned(),
             heap: settings.heap_size as u64,
             ..Figures::default()
@@ -156,6 +159,13 @@ impl Runtime {
     }
 }
 
+/// A number for the job whose PE 0 has this heap: the same on all PEs, and another for every other job of the host.
+fn job_of(first: &HeapHandle) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    first.encode().hash(&mut hasher);
+    hasher.finish()
+}
+
 /// What this PE tells the others; if it has no wire, that.
 fn card_of(opened: &Result<Opened>, settings: &Settings, staged: Option<&Staged>) -> Card {
     let card = match opened {
@@ -204,6 +214,9 @@ fn unless_needed(
         tracing::error!(pe, %error, "a peer cannot be mapped, and there is no wire");
         return Err(error);
     }
+    if let Error::Transport(symrail_transport::Error::Setting { .. }) = &error {
+        return Err(error); // what the user asks for does not exist here, needed or not
+    }
     tracing::info!(%error, "no wire; all PEs are mapped");
     Ok((Err(error), Vec::new()))
 }
@@ -223,6 +236,11 @@ fn open(settings: &Settings, me: Pe, n_pes: u32, host: &HostPes) -> Result<Opene
     }
     for reason in &choice.reasons {
         tracing::info!("{reason}");
+    }
+    if me == 0 {
+        for ignored in choice.ignored(settings) {
+            tracing::warn!("{ignored}");
+        }
     }
     let [segment, window, direct] = [const { Vec::new() }; 3];
     Ok(Opened { choice, host, engine, producers, segment, window, direct })

@@ -128,21 +128,24 @@ fn place(
     reasons: &mut Vec<String>,
 ) -> Result<(Vec<usize>, Option<usize>)> {
     let as_given: Vec<usize> = (0..nics.len()).collect();
-    let listed = settings.nic_list.as_ref().is_some_and(|l| !l.exclude) && settings.nic_pe_mapping.is_none();
+    let mapping: Option<NicPeMapping> = settings.nic_pe_mapping.as_ref().map(|text| text.parse()).transpose()?;
+    let listed = settings.nic_list.as_ref().is_some_and(|l| !l.exclude) && mapping.is_none();
     let few_cores = host.cpus.get(host.local_pe).is_none_or(|cpus| cpus.len() <= 2);
-    if few_cores && (listed || nics.len() < 2) {
+    if few_cores && mapping.is_none() && (listed || nics.len() < 2) {
         return Ok((as_given, None)); // nothing to decide, and reading the topology takes a while
     }
     let machine = match detect::this_machine() {
         Ok((machine, _)) => machine,
         Err(error) => {
             reasons.push(format!("rails in the order of discovery: the topology is unknown ({error})"));
-            return Ok((as_given, None));
+            if mapping.is_none() {
+                return Ok((as_given, None));
+            }
+            Machine::default() // a mapping does not ask for it
         }
     };
     let pci = |text: Option<&str>| text.and_then(|t| t.parse::<PciAddress>().ok());
     let places: Vec<_> = nics.iter().map(|(name, at)| NicLocation::find(&machine, name, pci(*at))).collect();
-    let mapping: Option<NicPeMapping> = settings.nic_pe_mapping.as_ref().and_then(|text| text.parse().ok());
     let pes = nears(&machine, host);
     let order = if listed {
         reasons.push("rails in the order of SYMRAIL_NIC_LIST".into());
@@ -178,6 +181,12 @@ impl Choice {
             Nics::Libfabric(_, nics) => nics.iter().map(|n| n.name.clone()).collect(),
             Nics::Ibverbs(nics) => nics.iter().map(|n| n.name.clone()).collect(),
         }
+    }
+
+    /// What the user has set that has no effect with this choice: one sentence each.
+    #[must_use]
+    pub fn ignored(&self, settings: &Settings) -> Vec<String> {
+        settings.ignored(matches!(self.nics, Nics::Ibverbs(..)))
     }
 
     /// Whether providers or NICs perform all AMOs and signals, this PE's own included; else CPUs perform all of them.

@@ -44,6 +44,7 @@ pub fn find_out(settings: &Settings, here: &Here, place: &Place) -> Chosen {
     let host = HostPes { gpus: vec![place.gpu], ..HostPes::alone(here.allowed.clone()) };
     match backend::choose(settings, &host) {
         Ok(choice) => Chosen {
+            ignored: choice.ignored(settings),
             transport: match choice.nics {
                 Nics::Ibverbs(_) => "ibverbs",
                 Nics::Libfabric(..) => "libfabric",
@@ -52,6 +53,12 @@ pub fn find_out(settings: &Settings, here: &Here, place: &Place) -> Chosen {
             proxy_core: choice.proxy_core,
             why: choice.reasons,
         },
-        Err(error) => Chosen { transport: "none", rails: Vec::new(), proxy_core: None, why: vec![error.to_string()] },
+        Err(error) => Chosen {
+            transport: "none",
+            rails: Vec::new(),
+            proxy_core: None,
+            why: vec![error.to_string()],
+            ignored: Vec::new(),
+        },
     }
 }

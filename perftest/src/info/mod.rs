@@ -45,7 +45,7 @@ pub fn main(args: &Args) -> i32 {
         Err(problem) => return refuse(&problem),
     };
     let printed = match (args.env, args.json) {
-        (true, false) => render::text(&settings),
+        (true, false) => table(&settings),
         (true, true) => json(&Setting::all(&settings)),
         (false, true) => json(&find_out(&settings)),
         (false, false) => text::of(&find_out(&settings)),
@@ -59,6 +59,12 @@ pub fn main(args: &Args) -> i32 {
 fn refuse(problem: &Error) -> i32 {
     print::error("symrail", problem);
     2
+}
+
+/// All variables, and what is wrong with names.
+fn table(settings: &Settings) -> String {
+    let warnings = settings.unknown.iter().map(|unknown| format!("warning: {unknown}\n"));
+    render::text(settings) + &warnings.collect::<String>()
 }
 
 fn json(value: &impl serde::Serialize) -> String {

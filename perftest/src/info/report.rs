@@ -38,7 +38,7 @@ pub struct Host {
     pub allowed: String,
     pub memory_bytes: u64,
     pub numa_nodes: Vec<NumaNode>,
-    /// Free space for host heaps in `/dev/shm`.
+    /// Free space in `/dev/shm`, where libfabric's provider shm keeps its buffers. Heaps need none.
     pub shm_free_bytes: Option<u64>,
     /// What may be locked, and so registered with an RDMA NIC; `None` is without limit.
     pub memlock_bytes: Option<u64>,
@@ -144,6 +144,8 @@ pub struct Chosen {
     pub proxy_core: Option<usize>,
     /// Reasons, one sentence each; or why there is no transport.
     pub why: Vec<String>,
+    /// Settings that have no effect with this choice, one sentence each.
+    pub ignored: Vec<String>,
 }
 
 /// An environment variable and its value.

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use indicatif::BinaryBytes;
+
 use super::report::{Caps, Missing, Rail, Report};
 
 /// Where a section's lines go: a word on the left, what there is to say on the right.
@@ -59,15 +61,18 @@ fn host(page: &mut Page, report: &Report) {
             "cores",
             format!("{cores} in {packages} package(s), {units} processing units; may use {}", host.allowed),
         );
-        page.line("memory", bytes(host.memory_bytes));
+        page.line("memory", BinaryBytes(host.memory_bytes));
     }
     for node in &host.numa_nodes {
-        page.line(&format!("NUMA node {}", node.number), format!("cpus {}, {}", node.cpus, bytes(node.memory_bytes)));
+        page.line(
+            &format!("NUMA node {}", node.number),
+            format!("cpus {}, {}", node.cpus, BinaryBytes(node.memory_bytes)),
+        );
     }
     if let Some(free) = host.shm_free_bytes {
-        page.line("/dev/shm", format!("{} free", bytes(free)));
+        page.line("/dev/shm", format!("{} free, for libfabric's provider shm; heaps need none", BinaryBytes(free)));
     }
-    let limit = |limit| format!("{}; RDMA NICs need more for large heaps: ulimit -l unlimited", bytes(limit));
+    let limit = |limit| format!("{}; RDMA NICs need more for large heaps: ulimit -l unlimited", BinaryBytes(limit));
     page.line("may lock", host.memlock_bytes.map_or_else(|| "any amount of memory".into(), limit));
 }
 
@@ -97,7 +102,7 @@ fn granted(rails: usize, caps: &Caps) -> String {
     let order = [("WAW", caps.write_after_write), ("SAW", caps.send_after_write), ("SAS", caps.send_after_send)];
     let order: Vec<&str> = order.iter().filter(|(_, kept)| *kept).map(|(name, _)| *name).collect();
     let order = if order.is_empty() { "none".into() } else { order.join(" ") };
-    let (inject, queue, progress) = (bytes(caps.inject_bytes as u64), caps.queue_depth, &caps.progress);
+    let (inject, queue, progress) = (BinaryBytes(caps.inject_bytes as u64), caps.queue_depth, &caps.progress);
     format!("{rails:<5}  {inject:<8}  {queue:<5}  {order:<11}  {progress}")
 }
 
@@ -123,7 +128,7 @@ fn cuda(page: &mut Page, report: &Report) {
     for gpu in &report.cuda.devices {
         let pci = gpu.pci.as_deref().unwrap_or("unknown");
         let dmabuf = if gpu.dmabuf { "dmabuf" } else { "no dmabuf" };
-        let (name, memory, capability) = (&gpu.name, bytes(gpu.memory_bytes), &gpu.compute_capability);
+        let (name, memory, capability) = (&gpu.name, BinaryBytes(gpu.memory_bytes), &gpu.compute_capability);
         page.line(
             &format!("GPU {}", gpu.number),
             format!("{name}, {memory}, PCI {pci}, compute capability {capability}, {dmabuf}"),
@@ -154,29 +159,7 @@ fn chosen(page: &mut Page, report: &Report) {
     if report.changed.is_empty() {
         page.line("", "none");
     }
-    for unknown in &report.unknown {
-        page.line("warning", unknown);
-    }
-}
-
-/// Bytes with a binary unit, to one decimal where it matters.
-fn bytes(bytes: u64) -> String {
-    for (unit, shift) in [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)] {
-        if bytes >= 1 << shift {
-            let value = bytes as f64 / (1u64 << shift) as f64;
-            return if value.fract() < 0.05 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") };
-        }
-    }
-    format!("{bytes} B")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::bytes;
-
-    #[test]
-    fn bytes_are_readable() {
-        let shown: Vec<String> = [0, 64, 1024, 1536, 2 << 30, u64::MAX].into_iter().map(bytes).collect();
-        assert_eq!(shown, ["0 B", "64 B", "1 KiB", "1.5 KiB", "2 GiB", "16777216 TiB"]);
+    for warning in report.unknown.iter().chain(&chosen.ignored) {
+        page.line("warning", warning);
     }
 }

@@ -113,6 +113,17 @@ impl Samples {
     }
 }
 
+/// Microseconds that reading the clock adds to a sample.
+#[must_use]
+pub fn clock_cost() -> f64 {
+    const TIMES: u32 = 1000;
+    let begun = Instant::now();
+    for _ in 0..TIMES {
+        std::hint::black_box(Instant::now());
+    }
+    micros_since(begun) / f64::from(TIMES)
+}
+
 /// Microseconds since then.
 #[must_use]
 pub fn micros_since(then: Instant) -> f64 {

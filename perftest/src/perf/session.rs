@@ -19,7 +19,7 @@ use super::memory;
 use super::plan::Plan;
 use super::raw::{Copies, Fabric};
 use super::report::{Conditions, Report};
-use super::sample::Figures;
+use super::sample::{Figures, clock_cost};
 use super::{Args, Device};
 
 /// Runs the tests in this PE. `notes` come before all figures.
@@ -46,7 +46,9 @@ pub fn run(args: &Args, tests: &[&'static Test], notes: &[String]) -> Result<()>
         // One test that was asked for by name must run; of all, those run that can.
         lenient: args.wants_all(),
     };
-    notes.iter().try_for_each(|note| session.report.note(note))?;
+    let clock =
+        format!("reading the clock takes {:.3} us of each sample, which covers `batch` operations", clock_cost());
+    notes.iter().chain([&clock]).try_for_each(|note| session.report.note(note))?;
     let (bare, ours): (Vec<_>, Vec<_>) = tests.iter().copied().partition(|test| test.layer != Layer::Runtime);
     for test in bare {
         session.bare(test, &settings, &mut *bootstrap)?;

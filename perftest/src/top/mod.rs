@@ -5,12 +5,13 @@
 mod table;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
+use console::Term;
 use symrail::observe::figures::{self, Figures};
 
+use crate::print;
 use table::Table;
 
 /// Arguments of `symrail top`.
@@ -25,6 +26,9 @@ pub struct Args {
     /// Only PEs of these processes
     #[arg(short, long, value_name = "PID", value_delimiter = ',')]
     pid: Vec<u32>,
+    /// PEs of other users, too, as far as this user may look into them (root may)
+    #[arg(short, long)]
+    all_users: bool,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -40,36 +44,39 @@ struct Look {
 }
 
 impl Look {
-    fn take(wanted: &[u32]) -> Look {
-        let wanted = |(pid, _): &(u32, File)| wanted.is_empty() || wanted.contains(pid);
-        let found = figures::find().into_iter().filter(wanted);
-        let pes = found.filter_map(|(pid, file)| Some((pid, figures::read(&file).ok()?))).collect();
-        Look { at: Instant::now(), pes }
+    fn take(args: &Args) -> Look {
+        let wanted = |pid| args.pid.is_empty() || args.pid.contains(&pid);
+        Look { pes: figures::find(args.all_users, wanted), at: Instant::now() }
     }
 }
 
 /// Runs `symrail top`; returns the exit code.
 pub fn main(args: &Args) -> i32 {
-    let mut before = Look::take(&args.pid);
+    let mut before = Look::take(args);
     if before.pes.is_empty() {
-        eprintln!("symrail top: no PE runs on this host that you may look at (yours, or all as root)");
+        let others = if args.all_users { "that you may look into" } else { "of yours; --all-users shows others'" };
+        print::error("symrail top", format_args!("no PE runs on this host {others}"));
         return 1;
     }
     let in_place = std::io::stdout().is_terminal();
     let mut shown = 0;
     loop {
         std::thread::sleep(Duration::from_secs_f64(args.delay));
-        let now = Look::take(&args.pid);
+        let now = Look::take(args);
         if now.pes.is_empty() {
             return 0;
         }
-        let text = Table::between(&before.pes, &now.pes, now.at - before.at).to_string();
+        let table = Table::between(&before.pes, &now.pes, now.at - before.at);
+        let room = Term::stdout().size_checked().map(|(lines, columns)| (lines.into(), columns.into()));
+        let lines = table.lines(room.filter(|_| in_place));
         // Home, the table with the rest of each line cleared, then everything below cleared.
-        let text =
-            if in_place { format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n")) } else { format!("{text}\n") };
-        let mut out = std::io::stdout().lock();
-        if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
-            return 0; // whoever read it has gone
+        let text = if in_place {
+            format!("\x1b[H{}\x1b[J", lines.iter().map(|line| format!("{line}\x1b[K\r\n")).collect::<String>())
+        } else {
+            lines.join("\n") + "\n\n"
+        };
+        if let Err(reason) = print::out(&text) {
+            return print::failed("symrail top", &reason);
         }
         shown += 1;
         if args.count == Some(shown) {

@@ -1,7 +1,6 @@
-//! The table: one line per lane.
+//! The table: a line for each job, each of its PEs, and each of their lanes.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use symrail::observe::figures::{Figures, Lane};
@@ -10,77 +9,161 @@ use symrail::observe::figures::{Figures, Lane};
 pub(super) struct Table {
     /// PEs and jobs that were seen.
     title: String,
+    rows: Vec<Row>,
+}
+
+/// What a line is about, the most important first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Level {
+    Job,
+    Pe,
+    Lane,
+}
+
+struct Row {
+    level: Level,
     /// Cells under the first headings.
-    rows: Vec<Vec<String>>,
+    cells: Vec<String>,
 }
 
 const HEADINGS: [&str; 12] =
     ["PE", "PID", "endpoint", "rail", "puts/s", "gets/s", "msgs/s", "MB/s", "delayed/s", "failed", "p50", "p99"];
+/// The most characters of a name that are shown.
+const LONGEST_NAME: usize = 32;
 
 impl Table {
     /// `before` and `now` by process.
     pub fn between(before: &BTreeMap<u32, Figures>, now: &BTreeMap<u32, Figures>, time: Duration) -> Table {
         let mut pes: Vec<_> = now.iter().collect();
-        pes.sort_by_key(|(pid, figures)| (figures.n_pes, figures.pe, **pid));
+        let job = |figures: &Figures| (figures.n_pes, figures.job);
+        pes.sort_by_key(|(pid, figures)| (job(figures), figures.pe, **pid));
+        let seconds = time.as_secs_f64();
         let nothing = Figures::default();
-        let mut rows = Vec::new();
-        for (pid, figures) in pes {
-            // A process that has left one job and joined another starts anew.
-            let earlier = before.get(pid).filter(|earlier| earlier.age_us <= figures.age_us).unwrap_or(&nothing);
-            let name = [format!("{}/{}", figures.pe, figures.n_pes), pid.to_string()];
-            if figures.lanes.is_empty() {
-                rows.push([name, ["-", "all PEs are mapped"].map(String::from)].concat());
-                continue;
+        let (mut rows, mut jobs) = (Vec::new(), 0);
+        for pes in pes.chunk_by(|(_, a), (_, b)| job(a) == job(b)) {
+            jobs += 1;
+            let (mut total, mut of_pes) = (Lane::default(), Vec::new());
+            for (pid, figures) in pes {
+                // A process that has left one job and joined another starts anew.
+                let earlier = before.get(pid).filter(|earlier| earlier.age_us <= figures.age_us).unwrap_or(&nothing);
+                let name = [format!("{}/{}", figures.pe, figures.n_pes), pid.to_string()];
+                let row = |level, place: [&str; 2], lane: &Lane| Row {
+                    level,
+                    cells: [&name[..], &place.map(plain), &figures_of(lane, seconds)].concat(),
+                };
+                if figures.lanes.is_empty() {
+                    let cells = [&name[..], &["-", "all PEs are mapped"].map(String::from)].concat();
+                    of_pes.push(Row { level: Level::Pe, cells });
+                    continue;
+                }
+                let (mut all, mut lanes) = (Lane::default(), Vec::new());
+                for (i, lane) in figures.lanes.iter().enumerate() {
+                    let change = change(earlier.lanes.get(i).unwrap_or(&Lane::default()), lane);
+                    lanes.push(row(Level::Lane, [if lane.host { "host" } else { "proxy" }, &lane.rail], &change));
+                    all = sum(&all, &change);
+                }
+                total = sum(&total, &all);
+                of_pes.push(row(Level::Pe, ["all", ""], &all));
+                of_pes.extend(lanes);
             }
-            for (i, lane) in figures.lanes.iter().enumerate() {
-                let endpoint = if lane.host { "host" } else { "proxy" };
-                let none = Lane::default();
-                let change = change(earlier.lanes.get(i).unwrap_or(&none), lane);
-                let lane_name = [endpoint.to_owned(), lane.rail.clone()];
-                let latencies = [latency(&change, 0.5), latency(&change, 0.99)];
-                let rates = rates(&change, time.as_secs_f64());
-                rows.push([&name[..], &lane_name, &rates, &[lane.failed.to_string()], &latencies].concat());
-            }
+            let name = [format!("all/{}", pes[0].1.n_pes), String::new(), "all".into(), String::new()];
+            rows.push(Row { level: Level::Job, cells: [&name[..], &figures_of(&total, seconds)].concat() });
+            rows.extend(of_pes);
         }
         let fabrics: std::collections::BTreeSet<_> =
-            now.values().map(|f| f.fabric.as_str()).filter(|fabric| !fabric.is_empty()).collect();
+            now.values().map(|f| plain(&f.fabric)).filter(|fabric| !fabric.is_empty()).collect();
         let fabrics: Vec<_> = fabrics.into_iter().collect();
         let title = format!(
-            "{} PEs on this host; {}",
+            "{} PEs of {jobs} job{} on this host; {}",
             now.len(),
+            if jobs == 1 { "" } else { "s" },
             if fabrics.is_empty() { "no wire".into() } else { fabrics.join(", ") }
         );
         Table { title, rows }
     }
+
+    /// The lines of the table: of so many lines and columns, if there is no room for more. Lanes are left out first, then PEs, and then
+    /// what does not fit.
+    pub fn lines(&self, room: Option<(usize, usize)>) -> Vec<String> {
+        let Some((height, width)) = room else { return self.up_to(Level::Lane) };
+        let levels = [Level::Lane, Level::Pe, Level::Job];
+        let fits = |level: &Level| self.rows.iter().filter(|row| row.level <= *level).count() + 3 <= height;
+        let level = levels.into_iter().find(fits).unwrap_or(Level::Job);
+        let mut lines = self.up_to(level);
+        let left_out = self.rows.len() + 2 - lines.len() + lines.len().saturating_sub(height.saturating_sub(1));
+        lines.truncate(height.saturating_sub(1));
+        if left_out > 0 {
+            lines.push(format!("{left_out} lines left out, for lack of room; --pid shows single PEs"));
+        }
+        lines.iter().map(|line| line.chars().take(width).collect()).collect()
+    }
+
+    fn up_to(&self, level: Level) -> Vec<String> {
+        let rows: Vec<&[String]> =
+            self.rows.iter().filter(|row| row.level <= level).map(|row| &row.cells[..]).collect();
+        let width = |column: usize| {
+            let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.len());
+            cells.chain([HEADINGS[column].len()]).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..HEADINGS.len()).map(width).collect();
+        let headings = HEADINGS.map(String::from);
+        let line = |row: &[String]| {
+            // Names to the left, figures to the right.
+            let cell = |(i, (cell, &width)): (usize, (&String, &usize))| match i {
+                2 | 3 => format!("{cell:<width$}"),
+                _ => format!("{cell:>width$}"),
+            };
+            let cells: Vec<String> = row.iter().zip(&widths).enumerate().map(cell).collect();
+            cells.join("  ").trim_end().to_owned()
+        };
+        [self.title.clone(), line(&headings)].into_iter().chain(rows.into_iter().map(line)).collect()
+    }
+}
+
+/// A name that a process tells of itself, as it can be shown to anybody: short, and nothing that a terminal would obey.
+fn plain(name: &str) -> String {
+    let shown = |c: char| if c.is_ascii_graphic() || c == ' ' { c } else { '?' };
+    name.chars().take(LONGEST_NAME).map(shown).collect()
 }
 
 /// What was added to a lane's figures.
 fn change(before: &Lane, now: &Lane) -> Lane {
+    Lane { failed: now.failed, ..combine(now, before, u64::saturating_sub, u32::saturating_sub) }
+}
+
+fn sum(a: &Lane, b: &Lane) -> Lane {
+    combine(a, b, u64::saturating_add, u32::saturating_add)
+}
+
+fn combine(a: &Lane, b: &Lane, counts: fn(u64, u64) -> u64, latencies: fn(u32, u32) -> u32) -> Lane {
+    let at = |lane: &Lane, i: usize| lane.latency.get(i).copied().unwrap_or(0);
     Lane {
-        writes: now.writes.saturating_sub(before.writes),
-        reads: now.reads.saturating_sub(before.reads),
-        messages: now.messages.saturating_sub(before.messages),
-        bytes: now.bytes.saturating_sub(before.bytes),
-        delayed: now.delayed.saturating_sub(before.delayed),
-        latency: now
-            .latency
-            .iter()
-            .enumerate()
-            .map(|(i, n)| n.saturating_sub(before.latency.get(i).copied().unwrap_or(0)))
-            .collect(),
+        writes: counts(a.writes, b.writes),
+        reads: counts(a.reads, b.reads),
+        messages: counts(a.messages, b.messages),
+        bytes: counts(a.bytes, b.bytes),
+        delayed: counts(a.delayed, b.delayed),
+        failed: counts(a.failed, b.failed),
+        latency: (0..a.latency.len().max(b.latency.len())).map(|i| latencies(at(a, i), at(b, i))).collect(),
         ..Lane::default()
     }
 }
 
-/// What happened on a lane in some seconds.
-fn rates(change: &Lane, seconds: f64) -> [String; 5] {
+/// The cells of what happened in some seconds.
+fn figures_of(change: &Lane, seconds: f64) -> [String; 8] {
     let rate = |n: u64| amount(n as f64 / seconds);
     let megabytes = format!("{:.1}", change.bytes as f64 / seconds / 1e6);
-    [rate(change.writes), rate(change.reads), rate(change.messages), megabytes, rate(change.delayed)]
-}
-
-fn latency(change: &Lane, part: f64) -> String {
-    change.latency_ns(part).map_or_else(|| "-".into(), |ns| format!("<{}", time(ns)))
+    let latency = |part| change.latency_ns(part).map_or_else(|| "-".into(), |ns| format!("<{}", time(ns)));
+    [
+        rate(change.writes),
+        rate(change.reads),
+        rate(change.messages),
+        megabytes,
+        rate(change.delayed),
+        change.failed.to_string(),
+        latency(0.5),
+        latency(0.99),
+    ]
 }
 
 /// A number with three digits or so.
@@ -101,30 +184,6 @@ fn time(ns: u64) -> String {
     }
 }
 
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = |column: usize| {
-            let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
-            cells.chain([HEADINGS[column].len()]).max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..HEADINGS.len()).map(width).collect();
-        writeln!(f, "{}", self.title)?;
-        let headings = HEADINGS.map(String::from).to_vec();
-        for row in std::iter::once(&headings).chain(&self.rows) {
-            let cells = row.iter().zip(&widths).enumerate();
-            // Names to the left, figures to the right.
-            let cells =
-                cells.map(
-                    |(i, (cell, &width))| {
-                        if (2..4).contains(&i) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-                    },
-                );
-            writeln!(f, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,16 +195,57 @@ mod tests {
         Figures { pe, n_pes: 2, fabric: "tcp".into(), age_us, lanes: vec![lane], ..Figures::default() }
     }
 
+    fn words(lines: &[String]) -> Vec<String> {
+        lines.iter().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+    }
+
     #[test]
     fn rates_are_changes_over_time() {
         let before = BTreeMap::from([(10, pe(1, 5, 4_000_000)), (11, pe(0, 500, 9_000_000))]);
         let now = BTreeMap::from([(10, pe(1, 9, 8_000_000)), (11, pe(0, 7, 1_000_000)), (12, Figures::default())]);
-        let text = Table::between(&before, &now, Duration::from_secs(2)).to_string();
-        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(lines[0].join(" "), "3 PEs on this host; tcp");
-        assert_eq!(lines[2][..4].join(" "), "0/0 12 - all");
+        let lines = words(&Table::between(&before, &now, Duration::from_secs(2)).lines(None));
+        assert_eq!(lines[0], "3 PEs of 2 jobs on this host; tcp");
+        assert!(lines[2].starts_with("all/0 all") && lines[3].starts_with("0/0 12 - all PEs are mapped"), "{lines:?}");
+        assert_eq!(lines[4], "all/2 all 5.00M 0 0 2.5 0 2 <16.4 us <16.4 us");
+        assert_eq!(lines[5], "0/2 11 all 1.00M 0 0 0.5 0 1 <16.4 us <16.4 us");
         // Process 11 has joined a new job: all of its figures are new.
-        assert_eq!(lines[3].join(" "), "0/2 11 proxy 127.0.0.2 1.00M 0 0 0.5 0 1 <16.4 us <16.4 us");
-        assert_eq!(lines[4].join(" "), "1/2 10 proxy 127.0.0.2 4.00M 0 0 2.0 0 1 <16.4 us <16.4 us");
+        assert_eq!(lines[6], "0/2 11 proxy 127.0.0.2 1.00M 0 0 0.5 0 1 <16.4 us <16.4 us");
+        assert_eq!(lines[8], "1/2 10 proxy 127.0.0.2 4.00M 0 0 2.0 0 1 <16.4 us <16.4 us");
+    }
+
+    #[test]
+    fn jobs_of_one_size_are_told_apart() {
+        let now = BTreeMap::from([(1, pe(0, 1, 1)), (2, Figures { job: 9, ..pe(0, 1, 1) })]);
+        let lines = words(&Table::between(&BTreeMap::new(), &now, Duration::from_secs(1)).lines(None));
+        assert_eq!(lines.iter().filter(|line| line.starts_with("all/2")).count(), 2, "{lines:?}");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_left_out_the_details_first() {
+        let now: BTreeMap<u32, Figures> = (0..12).map(|i| (100 + i, pe(i, 1, 1))).collect();
+        let table = Table::between(&BTreeMap::new(), &now, Duration::from_secs(1));
+        for (height, lines, lanes, pes) in
+            [(40, 27, 12, 12), (20, 16, 0, 12), (10, 4, 0, 0), (3, 3, 0, 0), (0, 1, 0, 0)]
+        {
+            let shown = table.lines(Some((height, 60)));
+            let text = shown.join("\n");
+            let found = (shown.len(), text.matches("proxy").count(), text.matches(" all").count());
+            assert_eq!(found.0, lines, "{height}: {text}");
+            assert_eq!(found.1, lanes, "{height}: {text}");
+            assert!(found.2 >= pes, "{height}: {text}");
+            assert!(shown.iter().all(|line| line.len() <= 60), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_do_nothing_to_a_terminal() {
+        let mut evil = pe(0, 1, u64::MAX / 2);
+        evil.fabric = "tcp\x1b]0;title\x07\x1b[2J".into();
+        evil.lanes[0].rail = format!("\x1b[31mred\r\n\u{202e}\u{9b}{}", "x".repeat(300));
+        evil.lanes[0].latency = vec![u32::MAX; 70];
+        let now = BTreeMap::from([(1, evil.clone()), (2, evil)]);
+        let text = Table::between(&BTreeMap::new(), &now, Duration::from_secs(1)).lines(None).join("\n");
+        assert!(text.chars().all(|c| c == '\n' || c == ' ' || c.is_ascii_graphic()), "{text:?}");
+        assert!(text.contains("?[31mred??") && !text.contains(&"x".repeat(LONGEST_NAME)), "{text}");
     }
 }

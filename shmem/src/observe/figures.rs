@@ -1,14 +1,17 @@
 //! The figures of a PE, in a memory file.
 //!
 //! The file has no name in any file system: it is found through `/proc/PID/fd` by whoever the kernel lets look into the
-//! process (its user, and root), and goes away with the process. It is written anew as a whole, between two equal
+//! process (its user, and root), and goes away with the process. Anybody can make a file that looks like it, so a reader opens
+//! nothing that could block, and believes only what says that it is of the process that has it. It is written anew as a whole, between two equal
 //! stamps; a reader that finds different stamps has looked in the middle of that, and looks again.
 
-use std::fs::File;
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Result};
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 use symrail_transport::endpoint::LaneCounters;
@@ -16,7 +19,7 @@ use symrail_transport::endpoint::LaneCounters;
 /// The memory file's name, as `/proc/PID/fd` shows it.
 const NAME: &str = "symrail-figures";
 /// What is in it; another number for every change of [`Figures`].
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Bytes before the figures: stamp, version and length.
 const HEAD: usize = 16;
 /// The most bytes of figures that a reader believes in.
@@ -29,6 +32,10 @@ pub struct Figures {
     pub pe: u32,
     /// How many PEs its job has.
     pub n_pes: u32,
+    /// Its process, in its own PID namespace. Others may hold the file too: a child that it has forked.
+    pub pid: u32,
+    /// A number that the PEs of its job have in common.
+    pub job: u64,
     /// The provider or backend under its rails; empty where all PEs are mapped and there is no wire.
     pub fabric: String,
     /// Bytes of its symmetric heap.
@@ -147,20 +154,41 @@ pub fn read(file: &File) -> Result<Figures> {
     Err(wrong("figures that change all the time"))
 }
 
-/// The memory files of all PEs on this host that this user may look into, with their processes.
+/// The figures of the PEs on this host whose processes are `wanted`, by process: of this user's, or of all that this user may look into.
 #[must_use]
-pub fn find() -> Vec<(u32, File)> {
+pub fn find(of_all_users: bool, wanted: impl Fn(u32) -> bool) -> BTreeMap<u32, Figures> {
+    let me = std::fs::metadata("/proc/self").map_or(u32::MAX, |about| about.uid());
     let entries = |path: PathBuf| std::fs::read_dir(path).into_iter().flatten().flatten();
-    let mut found = Vec::new();
-    for process in entries("/proc".into()) {
-        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        let is_figures = |link: &PathBuf| {
-            std::fs::read_link(link).is_ok_and(|to| to.to_string_lossy().starts_with(&format!("/memfd:{NAME}")))
-        };
-        let links = entries(process.path().join("fd")).map(|entry| entry.path());
-        found.extend(links.filter(is_figures).filter_map(|link| File::open(link).ok()).map(|file| (pid, file)));
-    }
-    found
+    let of_process = |process: std::fs::DirEntry| {
+        let pid = process.file_name().to_str()?.parse().ok()?;
+        if !wanted(pid) || !of_all_users && process.metadata().ok()?.uid() != me {
+            return None;
+        }
+        let own = pid_inside(&process.path()).unwrap_or(pid);
+        let files = entries(process.path().join("fd")).map(|link| link.path()).filter(|link| is_named(link));
+        let files = files.filter_map(|link| open(&link));
+        let figures = files.filter_map(|file| read(&file).ok()).find(|figures| figures.pid == own)?;
+        Some((pid, figures))
+    };
+    entries("/proc".into()).filter_map(of_process).collect()
+}
+
+/// What a process calls itself, in the innermost PID namespace that it is in.
+fn pid_inside(process: &Path) -> Option<u32> {
+    let status = std::fs::read_to_string(process.join("status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_ascii_whitespace().next_back()?.parse().ok()
+}
+
+/// Whether a link in `/proc/PID/fd` is called as figures are.
+fn is_named(link: &Path) -> bool {
+    std::fs::read_link(link).is_ok_and(|to| to.to_string_lossy().starts_with(&format!("/memfd:{NAME}")))
+}
+
+/// Opens a memory file. A name proves nothing, and a FIFO or a device would block whoever opens or reads it.
+fn open(link: &Path) -> Option<File> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(link).ok()?;
+    // Only memory files have seals to be asked for.
+    (file.metadata().ok()?.is_file() && fcntl(&file, FcntlArg::F_GET_SEALS).is_ok()).then_some(file)
 }
 
 #[cfg(test)]
@@ -170,7 +198,8 @@ mod tests {
 
     fn some() -> Figures {
         let lane = Lane { rail: "127.0.0.2".into(), bytes: 7, latency: vec![0, 5, 4, 1], ..Lane::default() };
-        Figures { pe: 3, n_pes: 4, fabric: "tcp".into(), heap: 2, age_us: 9, lanes: vec![lane] }
+        let pid = std::process::id();
+        Figures { pe: 3, n_pes: 4, pid, job: 5, fabric: "tcp".into(), heap: 2, age_us: 9, lanes: vec![lane] }
     }
 
     #[test]
@@ -178,8 +207,32 @@ mod tests {
         let mut page = Page::create().unwrap();
         page.write(&Figures::default()).unwrap();
         page.write(&some()).unwrap();
-        let mine = find().into_iter().filter(|(pid, _)| *pid == std::process::id());
-        assert!(mine.map(|(_, file)| read(&file).unwrap()).any(|figures| figures == some()));
+        let found = find(false, |pid| pid == std::process::id());
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), [(std::process::id(), some())]);
+        assert!(find(false, |pid| pid == 1).is_empty());
+    }
+
+    #[test]
+    fn figures_of_another_process_are_not_those_of_who_holds_them() {
+        let mut page = Page::create().unwrap();
+        // As a forked child, and whoever looks, holds a PE's file.
+        page.write(&Figures { pid: std::process::id() + 1, pe: 77, ..some() }).unwrap();
+        assert!(find(false, |pid| pid == std::process::id()).values().all(|figures| figures.pe != 77));
+    }
+
+    #[test]
+    fn what_would_block_or_is_no_memory_file_is_not_read() {
+        let folder = std::env::temp_dir().join(format!("symrail-figures-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let (fifo, file) = (folder.join("fifo"), folder.join("file"));
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        std::fs::write(&file, "figures").unwrap();
+        let opened = [&fifo, &folder, Path::new("/dev/zero")].map(|path| open(path).is_some());
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(opened, [false; 3]);
+        let page = Page::create().unwrap();
+        let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&page.file));
+        assert!(open(Path::new(&link)).is_some());
     }
 
     #[test]

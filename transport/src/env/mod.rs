@@ -13,6 +13,7 @@
 //! | change how the table is printed | [`render`] |
 
 pub mod choices;
+mod ignored;
 pub mod kinds;
 pub mod render;
 pub mod table;

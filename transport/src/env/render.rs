@@ -13,8 +13,10 @@ pub fn markdown() -> String {
         "# Environment variables\n\n\
          <!-- Generated from the table in transport/src/env/table.rs; a test compares. -->\n\n\
          They are read once, at init. A value that is not accepted is an error; a `SYMRAIL_` name that is not in this\n\
-         list is a warning with the nearest name. A variable that is set but empty counts as unset. Words are accepted\n\
-         in any case. `symrail info --env` prints this list with the values in force.\n\n\
+         list is a warning with the nearest name, and so is a setting that has no effect beside others. Warnings are events of\n\
+         `tracing`, so a Rust program that installs no subscriber shows none; `symrail info` tells them in any case. A variable\n\
+         that is set but empty counts as unset. Words are accepted in any case. `symrail info --env` prints this list with the\n\
+         values in force.\n\n\
          | name | type | default | accepted | meaning |\n|---|---|---|---|---|\n",
     );
     for variable in VARIABLES {

@@ -10,7 +10,7 @@ use nix::unistd::ftruncate;
 use symrail::Settings;
 use symrail::bootstrap::Bootstrap;
 
-use super::wait::Wait;
+use super::wait::{FOR_THE_OTHER, Wait};
 use super::{Memory, failed};
 use crate::perf::carrier::{Carrier, area};
 use crate::perf::error::{Error, Result};
@@ -97,7 +97,7 @@ impl Carrier for Copies {
     }
 
     fn wait(&mut self, word: usize, value: u64) -> Result<()> {
-        let mut wait = Wait::new(self.me, "a word", self.timeout);
+        let mut wait = Wait::new(self.me, "a word", self.timeout * FOR_THE_OTHER);
         while self.word(word) < value {
             std::hint::spin_loop();
             wait.step()?;

@@ -11,7 +11,7 @@ use symrail::bootstrap::Bootstrap;
 
 use super::Memory;
 use super::open::{Endpoint, Object, nic};
-use super::wait::Wait;
+use super::wait::{FOR_THE_OTHER, Wait};
 use crate::perf::carrier::{Carrier, area};
 use crate::perf::error::{Error, Result};
 use crate::perf::plan::LARGEST_WINDOW;
@@ -146,7 +146,12 @@ impl Fabric {
     /// Polls until `ready`.
     #[inline]
     fn poll_until(&mut self, what: &'static str, ready: impl Fn(&Self) -> bool) -> Result<()> {
-        let mut wait = Wait::new(self.me, what, self.timeout);
+        self.poll_for(self.timeout, what, ready)
+    }
+
+    #[inline]
+    fn poll_for(&mut self, timeout: Duration, what: &'static str, ready: impl Fn(&Self) -> bool) -> Result<()> {
+        let mut wait = Wait::new(self.me, what, timeout);
         while !ready(self) {
             self.poll()?;
             wait.step()?;
@@ -323,7 +328,7 @@ impl Carrier for Fabric {
 
     #[inline]
     fn wait(&mut self, word: usize, value: u64) -> Result<()> {
-        self.poll_until("a word", |fabric| fabric.word(word) >= value)
+        self.poll_for(self.timeout * FOR_THE_OTHER, "a word", |fabric| fabric.word(word) >= value)
     }
 
     fn barrier(&mut self) -> Result<()> {

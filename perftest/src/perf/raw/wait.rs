@@ -10,6 +10,9 @@ const POLLS: u32 = 16;
 const BEFORE_YIELD: Duration = Duration::from_micros(20);
 const BETWEEN_YIELDS: Duration = Duration::from_micros(50);
 
+/// A PE that waits for the other's word waits so many times as long as for an operation: the other measures meanwhile.
+pub(super) const FOR_THE_OTHER: u32 = 60;
+
 /// One wait of a PE.
 pub(super) struct Wait {
     pe: u32,
