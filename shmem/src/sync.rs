@@ -72,6 +72,11 @@ impl Runtime {
         self.meet("a barrier", (self.everybody(), &self.sync.plan), (self.sync.offset, state.0), mine)
     }
 
+    /// How many barriers of all PEs this PE has come to.
+    pub(crate) fn barriers(&self) -> u64 {
+        lock(&self.sync.state).0
+    }
+
     pub(crate) fn put_flag(&self, pe: Pe, offset: u64, value: u8) -> Result<()> {
         let base = self.mapped(pe, offset, std::ptr::null())?;
         if base != 0 {

@@ -28,6 +28,9 @@ static PE: AtomicI32 = AtomicI32::new(-1);
 /// One thread joins or leaves.
 static CHANGE: Mutex<()> = Mutex::new(());
 
+/// `SHMEM_THREAD_MULTIPLE`
+pub const THREAD_MULTIPLE: i32 = 3;
+
 const BEFORE: u8 = 0;
 const RUNNING: u8 = 1;
 const AFTER: u8 = 2;
@@ -92,7 +95,7 @@ pub fn join(function: &str, thread_level: i32) {
     let runtime: &'static Runtime = Box::leak(Box::new(runtime));
     let world = check(function, runtime.team_world());
     let shared = check(function, world.split(sharing(runtime)));
-    let active_sets = ActiveSets::new(&world);
+    let active_sets = check(function, ActiveSets::new(&world, thread_level == THREAD_MULTIPLE));
     let job = Job { runtime, world, shared, active_sets, device: Mutex::new(None), thread_level };
     check(function, runtime.barrier_all());
     environment::tell(runtime);

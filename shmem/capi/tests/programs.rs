@@ -74,6 +74,17 @@ fn variables_of_the_program_are_symmetric() {
 }
 
 #[test]
+fn two_arrays_in_turn_need_no_barrier() {
+    let Some(program) = compile("arrays_in_turn.c") else { return };
+    for (pes, way) in [(4, Way::Mapped), (3, Way::Wire), (4, Way::Hosts(2))] {
+        for threads in ["single", "threads"] {
+            let outcome = run(&program, &[threads], pes, way, &[]);
+            assert_eq!(outcome.code, Some(0), "{pes} PEs, {way:?}, {threads}: {}", outcome.said);
+        }
+    }
+}
+
+#[test]
 fn threads_have_contexts_of_their_own() {
     let Some(program) = compile("threads.c") else { return };
     for way in WAYS {

@@ -1,7 +1,7 @@
 //! Active sets: PEs that meet through an array of the caller (`pSync`), as OpenSHMEM before teams had it.
 //!
 //! PEs that come with an array for the first time make a team of themselves, which serves them whenever they come with it again. Threads may
-//! use several arrays at once, and never one, so each array has a team of its own.
+//! use several arrays at once, and never one, so each array has a team of its own. When an array may be used again is the matter of `reuse`.
 //!
 //! Arrays may be more than there are areas for teams. Then everything goes through meetings by the array's words, as the agreement on an
 //! area does. They are back at 0 whenever a call returns, since the same array may serve other PEs next.
@@ -10,8 +10,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::reuse::{Calls, Use};
 use super::same_call::Call;
-use super::{Members, Reduction, direct, quick};
+use super::{Members, Reduction, direct, quick, tree};
 use crate::error::Result;
 use crate::rma::{SignalOp, Strided};
 use crate::runtime::{Runtime, lock};
@@ -28,18 +29,31 @@ const FAN: u32 = 4;
 pub struct ActiveSets<'rt> {
     runtime: &'rt Runtime,
     areas: Arc<Areas>,
+    /// Several threads may use sets at once, on some PE.
+    several_threads: bool,
     /// By PEs and array.
     known: Mutex<HashMap<(Group, usize), Known<'rt>>>,
 }
 
-/// A set's team, if there was an area for it.
-type Known<'rt> = Option<Arc<Team<'rt>>>;
+/// What a set keeps between calls.
+#[derive(Clone)]
+struct Known<'rt> {
+    /// If there was an area for it.
+    team: Option<Arc<Team<'rt>>>,
+    /// Those of the same PEs by all of their arrays.
+    calls: Arc<Calls>,
+}
 
 impl<'rt> ActiveSets<'rt> {
-    /// None yet, of the job whose team of all PEs this is.
-    #[must_use]
-    pub fn new(world: &Team<'rt>) -> ActiveSets<'rt> {
-        ActiveSets { runtime: world.runtime(), areas: Arc::clone(world.areas()), known: Mutex::default() }
+    /// None yet, of the job whose team of all PEs this is. `several_threads`: threads of this PE may use sets at once. Collective.
+    ///
+    /// # Errors
+    /// A peer that does not answer.
+    pub fn new(world: &Team<'rt>, several_threads: bool) -> Result<ActiveSets<'rt>> {
+        let (runtime, areas) = (world.runtime(), Arc::clone(world.areas()));
+        // All PEs of a set have to decide alike.
+        let several_threads = runtime.any(several_threads)?;
+        Ok(ActiveSets { runtime, areas, several_threads, known: Mutex::default() })
     }
 
     /// The set of the PEs of `group` that comes with the array `words`. Collective over the group the first time.
@@ -53,14 +67,18 @@ impl<'rt> ActiveSets<'rt> {
     pub unsafe fn set(&self, group: Group, words: *mut u64) -> Result<ActiveSet<'rt>> {
         let key = (group, words.addr());
         let known = lock(&self.known).get(&key).cloned();
-        let mut set = ActiveSet { runtime: self.runtime, group, words, team: None };
-        set.team = match known {
-            Some(team) => team,
-            None => {
-                let team = self.team_of(&set)?.map(Arc::new);
-                lock(&self.known).entry(key).or_insert(team).clone()
-            }
+        let set = |known| ActiveSet { runtime: self.runtime, group, words, known };
+        if let Some(known) = known {
+            return Ok(set(known));
+        }
+        let calls = {
+            let known = lock(&self.known);
+            let same = known.iter().find(|((of, _), _)| *of == group).map(|(_, same)| Arc::clone(&same.calls));
+            same.unwrap_or_else(|| Arc::new(Calls::new(self.several_threads)))
         };
+        let mut set = set(Known { team: None, calls });
+        set.known.team = self.team_of(&set)?.map(Arc::new);
+        lock(&self.known).insert(key, set.known.clone());
         Ok(set)
     }
 
@@ -82,7 +100,7 @@ pub struct ActiveSet<'rt> {
     runtime: &'rt Runtime,
     group: Group,
     words: *mut u64,
-    team: Known<'rt>,
+    known: Known<'rt>,
 }
 
 impl Members for ActiveSet<'_> {
@@ -130,6 +148,24 @@ impl ActiveSet<'_> {
         Ok(())
     }
 
+    fn team(&self) -> Option<&Team<'_>> {
+        self.known.team.as_deref()
+    }
+
+    /// Comes to a call, and returns when it may write to others.
+    fn begin(&self, what: Use<'_>) -> Result<()> {
+        let team = self.team();
+        // Where calls are compared, all have come when they have been.
+        let compared = team.is_some() && self.runtime.settings.check_collectives;
+        if self.group.size() == 1 || compared {
+            return Ok(());
+        }
+        self.known.calls.begin(self.runtime, (self.words.addr(), team), what, || match team {
+            Some(team) => team.sync_flags(),
+            None => self.meet(),
+        })
+    }
+
     /// The set as one that only meets, for what host threads do with these buffers.
     fn meeting(&self, name: &str, buffers: [*const u8; 2]) -> Result<&Self> {
         self.runtime.must_be_host(name, buffers)?;
@@ -154,7 +190,8 @@ impl ActiveSet<'_> {
     /// # Errors
     /// A peer that does not answer.
     pub fn sync(&self) -> Result<()> {
-        match &self.team {
+        self.begin(Use::Meets)?;
+        match self.team() {
             Some(team) => team.sync(),
             None => self.meet(),
         }
@@ -177,13 +214,19 @@ impl ActiveSet<'_> {
     /// # Errors
     /// As for [`Team`]'s operations.
     pub unsafe fn broadcast(&self, dest: *mut u8, source: *const u8, bytes: usize, root: u32) -> Result<()> {
-        let Some(team) = &self.team else {
+        let Some(team) = self.team() else {
+            self.begin(Use::Writes)?;
             // SAFETY: the caller's promise.
             return unsafe { direct::broadcast(self.meeting("broadcast", [dest, source])?, dest, source, bytes, root) };
         };
-        // SAFETY: the caller's promise.
-        team.call("broadcast", Call { root, ..Call::new("broadcast", bytes) }, [dest, source], || unsafe {
-            quick::broadcast(team, dest, source, bytes, root)
+        team.call("broadcast", Call { root, ..Call::new("broadcast", bytes) }, [dest, source], || {
+            team.pe(root.into())?;
+            let children = tree::children(&team.hosts, root);
+            self.begin(Use::Broadcast { root, children: &children })?;
+            // This PE runs no further ahead of any other than to the array's next use.
+            let ticket = quick::ticket(team, true)?;
+            // SAFETY: the caller's promise.
+            unsafe { quick::pass_on(team, dest, source, bytes, root, (ticket, &children)) }
         })
     }
 
@@ -195,9 +238,10 @@ impl ActiveSet<'_> {
     /// # Errors
     /// As for [`Team`]'s operations.
     pub unsafe fn fcollect(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
+        self.begin(Use::Writes)?;
         // SAFETY: the caller's promise.
         unsafe {
-            match &self.team {
+            match self.team() {
                 Some(team) => team.fcollect(dest, source, bytes),
                 None => {
                     let before = bytes.saturating_mul(self.group.me() as usize);
@@ -215,9 +259,11 @@ impl ActiveSet<'_> {
     /// # Errors
     /// As for [`Team`]'s operations.
     pub unsafe fn collect(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
+        // A team's PEs first tell each other how much they have.
+        self.begin(if self.team().is_some() { Use::Meets } else { Use::Writes })?;
         // SAFETY: the caller's promise.
         unsafe {
-            match &self.team {
+            match self.team() {
                 Some(team) => team.collect(dest, source, bytes),
                 None => {
                     let before = self.meeting("collect", [dest, source])?.bytes_before(bytes as u64)?;
@@ -256,9 +302,10 @@ impl ActiveSet<'_> {
     /// # Errors
     /// As for [`Team`]'s operations.
     pub unsafe fn alltoall(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
+        self.begin(Use::Writes)?;
         // SAFETY: the caller's promise.
         unsafe {
-            match &self.team {
+            match self.team() {
                 Some(team) => team.alltoall(dest, source, bytes),
                 None => {
                     let shape = Strided { dest_stride: 1, source_stride: 1, size: bytes, count: bytes.min(1) };
@@ -276,9 +323,10 @@ impl ActiveSet<'_> {
     /// # Errors
     /// As for [`Team`]'s operations.
     pub unsafe fn alltoalls(&self, dest: *mut u8, source: *const u8, shape: Strided) -> Result<()> {
+        self.begin(Use::Writes)?;
         // SAFETY: the caller's promise.
         unsafe {
-            match &self.team {
+            match self.team() {
                 Some(team) => team.alltoalls(dest, source, shape),
                 None => direct::all_to_all_strided(self.meeting("alltoalls", [dest, source])?, dest, source, shape),
             }
@@ -293,9 +341,13 @@ impl ActiveSet<'_> {
     /// # Errors
     /// As for [`Team`]'s operations.
     pub unsafe fn reduce(&self, dest: *mut u8, source: *const u8, count: usize, reduction: Reduction) -> Result<()> {
+        // Nobody hears of a reduction of nothing.
+        if count > 0 {
+            self.begin(Use::Meets)?;
+        }
         // SAFETY: the caller's promise.
         unsafe {
-            match &self.team {
+            match self.team() {
                 Some(team) => team.reduce(dest, source, count, reduction),
                 None => direct::reduce(self.meeting("reduce", [dest, source])?, dest, source, count, reduction),
             }

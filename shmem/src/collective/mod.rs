@@ -11,6 +11,7 @@
 //! | `direct` | algorithms for very large data and for active sets without an area: everybody to everybody between two meetings |
 //! | `same_call` | do all PEs make the same call? Asked only with `SYMRAIL_CHECK_COLLECTIVES` |
 //! | [`active_set`] | PEs that meet through an array of the caller |
+//! | `reuse` | when such an array may be used again |
 //! | [`reduction`] | how two elements become one |
 //!
 //! | operation | algorithm | host by host |
@@ -36,6 +37,7 @@ mod quick;
 mod reduce;
 pub mod reduction;
 mod relay;
+mod reuse;
 pub(crate) mod same_call;
 mod tree;
 

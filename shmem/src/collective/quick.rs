@@ -125,18 +125,34 @@ pub(super) unsafe fn broadcast(
     bytes: usize,
     root: u32,
 ) -> Result<()> {
-    let group = team.group;
     team.pe(root.into())?;
-    if group.size() == 1 {
+    if team.group.size() == 1 {
         return Ok(());
     }
-    let word = team.area.count(ticket(team, false)?);
+    let ticket = ticket(team, false)?;
+    // SAFETY: the caller's promise.
+    unsafe { pass_on(team, dest, source, bytes, root, (ticket, &tree::children(&team.hosts, root))) }
+}
+
+/// This PE's part of a broadcast: gets the data, if it is not the root, and puts it to its children.
+///
+/// # Safety
+/// As for [`broadcast`].
+pub(super) unsafe fn pass_on(
+    team: &Team<'_>,
+    dest: *mut u8,
+    source: *const u8,
+    bytes: usize,
+    root: u32,
+    (ticket, children): (u64, &[u32]),
+) -> Result<()> {
+    let (group, word) = (team.group, team.area.count(ticket));
     let mut from = source;
     if group.me() != root {
         await_count(team, word, 1)?;
         from = dest;
     }
-    for child in tree::children(&team.hosts, root) {
+    for &child in children {
         // SAFETY: the caller's promise; what was received is complete.
         unsafe { send_counted(team, dest, from, bytes, word, group.pe(child)) }?;
     }

@@ -12,6 +12,17 @@ fn below(place: usize, size: usize) -> impl Iterator<Item = usize> {
     (0..digits).rev().map(move |digit| place + (1 << digit)).filter(move |&child| child < size)
 }
 
+/// The place above one, which has the same digits but for the lowest one.
+fn above(place: usize) -> usize {
+    place & place.wrapping_sub(1)
+}
+
+/// The root's host, and who gets it for a host, by place there.
+fn entries(hosts: &Hosts, root: u32) -> (usize, impl Fn(usize) -> usize + use<>) {
+    let (start, place_of_root) = hosts.home(root);
+    (start, move |host| if host == start { place_of_root } else { 0 })
+}
+
 /// To whom this PE passes on what comes from `root`, in this order.
 pub(super) fn children(hosts: &Hosts, root: u32) -> Vec<u32> {
     let (me, members) = (hosts.me() as usize, hosts.members());
@@ -20,9 +31,7 @@ pub(super) fn children(hosts: &Hosts, root: u32) -> Vec<u32> {
         let place = (me + members - root) % members;
         return below(place, members).map(|child| ((child + root) % members) as u32).collect();
     }
-    let (start, place_of_root) = hosts.home(root);
-    // Who gets it for a host, by place there.
-    let speaks = |host: usize| if host == start { place_of_root } else { 0 };
+    let (start, speaks) = entries(hosts, root);
     let (count, here, mates) = (hosts.count(), hosts.here(), hosts.mates());
     let mut children = Vec::new();
     if hosts.place() == speaks(here) {
@@ -32,6 +41,26 @@ pub(super) fn children(hosts: &Hosts, root: u32) -> Vec<u32> {
     let (first, size) = (speaks(here), mates.len());
     children.extend(below((hosts.place() + size - first) % size, size).map(|place| mates[(place + first) % size]));
     children
+}
+
+/// From whom this PE gets what comes from `root`; `None` for the root.
+pub(super) fn parent(hosts: &Hosts, root: u32) -> Option<u32> {
+    let (me, members) = (hosts.me() as usize, hosts.members());
+    if hosts.me() == root {
+        return None;
+    }
+    if !hosts.are_mixed() {
+        let root = root as usize;
+        return Some(((above((me + members - root) % members) + root) % members) as u32);
+    }
+    let (start, speaks) = entries(hosts, root);
+    let (count, here, mates) = (hosts.count(), hosts.here(), hosts.mates());
+    let (first, size) = (speaks(here), mates.len());
+    if hosts.place() != first {
+        return Some(mates[(above((hosts.place() + size - first) % size) + first) % size]);
+    }
+    let from = (above((here + count - start) % count) + start) % count;
+    Some(hosts.on(from)[speaks(from)])
 }
 
 #[cfg(test)]
@@ -52,11 +81,13 @@ mod tests {
             for child in children {
                 depth += 1;
                 assert_eq!(got[child as usize].replace(depth), None, "PE {child} gets it twice");
+                assert_eq!(parent(&Hosts::new(Group::world(child, n), hosts), root), Some(pe), "of PE {child}");
                 afar += usize::from(hosts[child as usize] != hosts[pe as usize]);
                 next.push(child);
             }
         }
         assert!(got.iter().all(Option::is_some), "{got:?}");
+        assert_eq!(parent(&Hosts::new(Group::world(root, n), hosts), root), None);
         (afar, got.into_iter().flatten().max().unwrap())
     }
 

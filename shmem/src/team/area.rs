@@ -38,7 +38,8 @@ const HOST_FLAGS: u64 = FLAGS + FLAG_BYTES;
 const COUNTS: u64 = HOST_FLAGS + FLAG_BYTES;
 const HOST_COUNTS: u64 = COUNTS + TICKETS * 8;
 const DEVICE: u64 = HOST_COUNTS + TICKETS * 8;
-const STAMPS: u64 = DEVICE + WORDS * 8;
+const ACKNOWLEDGED: u64 = DEVICE + WORDS * 8;
+const STAMPS: u64 = ACKNOWLEDGED + 8;
 
 impl Runtime {
     /// Bytes of the heap that the runtime takes for itself in a job of so many PEs: for barriers, and what teams talk through.
@@ -149,6 +150,11 @@ impl Area {
     /// The last of the words that count.
     pub fn last_count(&self) -> *mut u64 {
         self.host_count(TICKETS - 1)
+    }
+
+    /// The word that counts acknowledgements of broadcasts.
+    pub fn acknowledged(&self) -> *mut u64 {
+        self.word(ACKNOWLEDGED)
     }
 
     /// The word that says for which turn something has come.

@@ -2,10 +2,9 @@
 
 use std::ffi::c_int;
 
-use crate::job::{self, job};
+use crate::job::{self, THREAD_MULTIPLE, job};
 
 const THREAD_SINGLE: c_int = 0;
-const THREAD_MULTIPLE: c_int = 3;
 
 export! {
     ["shmem_init"] fn() {
