@@ -8,6 +8,7 @@ use symrail::{ActiveSets, Group, Runtime, Settings, Team};
 
 use crate::environment;
 use crate::fail::{check, fail};
+use crate::streams;
 
 /// A joined job.
 pub struct Job {
@@ -63,8 +64,10 @@ pub fn pe_for_messages() -> Option<i32> {
     Some(PE.load(Ordering::Relaxed)).filter(|&pe| pe >= 0)
 }
 
-/// Asks for the end of all PEs, if there are any others.
+/// Writes out what the program has printed, and asks for the end of all PEs, if there are any others.
 pub fn end_all(code: i32, why: &str) {
+    // Before the others' starter ends this process, too.
+    streams::write_out();
     PHASE.store(AFTER, Ordering::Release);
     // SAFETY: as in `job`.
     if let Some(job) = unsafe { JOB.load(Ordering::Acquire).as_ref() } {

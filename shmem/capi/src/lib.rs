@@ -11,6 +11,7 @@
 //! | `job` | the one job of the process: joining, leaving, who may call when |
 //! | `environment` | the variables that OpenSHMEM names: `SHMEM_SYMMETRIC_SIZE`, `SHMEM_INFO`, … |
 //! | `fail` | errors end the job |
+//! | `streams` | what the program has printed comes out before that |
 //! | `handle` | contexts and teams as C sees them |
 //! | `api::*` | the routines, a chapter of the specification each |
 //!
@@ -27,3 +28,4 @@ mod environment;
 mod fail;
 mod handle;
 mod job;
+mod streams;

@@ -3,7 +3,7 @@
 
 mod support;
 
-use support::{WAYS, Way, compile, run};
+use support::{WAYS, Way, compile, folder, run};
 
 /// Mistakes of `misuse.c`, and parts of what is said about them.
 const MISTAKES: &[(&str, &[&str])] = &[
@@ -67,6 +67,24 @@ fn mistakes_are_named_and_end_the_job() {
             }
         }
     }
+}
+
+#[test]
+fn what_was_printed_before_a_mistake_comes_out() {
+    let Some(program) = compile("misuse.c") else { return };
+    let file = folder("printed").join("file");
+    let names = [file.to_str().unwrap()];
+    for way in WAYS {
+        for mistake in ["after_printing", "while_printing", "exit_after_printing"] {
+            let outcome = run(&program, &[&[mistake], &names[..]].concat(), 2, way, &[]);
+            assert_eq!(outcome.code, Some(1), "{mistake}, {way:?}: {}", outcome.said);
+            assert!(outcome.said.contains("printed by PE 1"), "{mistake}, {way:?}: {}", outcome.said);
+        }
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "into a file");
+    }
+    let outcome = run(&program, &["stream_is_held"], 2, Way::Mapped, &[]);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.said);
+    assert!(outcome.said.contains("PE 1: shmem_long_p: PE 99 does not exist"), "{}", outcome.said);
 }
 
 #[test]

@@ -1,11 +1,31 @@
 /* One mistake, named by the first argument. */
 
 #include "check.h"
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int word, words[64], others[64];
 static long lock, sync_words[SHMEM_REDUCE_SYNC_SIZE];
+
+/* Takes a stream, and keeps it. */
+static int held;
+static void *hold(void *stream)
+{
+    flockfile(stream);
+    __atomic_store_n(&held, 1, __ATOMIC_RELEASE);
+    for (;;) pause();
+    return NULL;
+}
+
+/* The last PE makes a mistake while the others wait. */
+static void last_is_wrong(int me, int n)
+{
+    static long target;
+    if (me == n - 1) shmem_long_p(&target, 1, 99);
+    shmem_barrier_all();
+}
 
 #define MISTAKE(name) else if (strcmp(which, #name) == 0)
 
@@ -58,6 +78,29 @@ int main(int argc, char **argv)
     MISTAKE(alignment) shmem_align(24, 100);
     MISTAKE(lock_not_held) shmem_clear_lock(&lock);
     MISTAKE(stride) shmem_int_iput(words, others, 0, 1, 4, next);
+    /* What was printed before comes out, into pipes and files; unless another thread has the stream. */
+    MISTAKE(after_printing) {
+        FILE *const file = argc > 2 && me == n - 1 ? fopen(argv[2], "w") : NULL;
+        if (file) fputs("into a file", file);
+        printf("printed by PE %d", me);
+        last_is_wrong(me, n);
+    }
+    MISTAKE(while_printing) {
+        flockfile(stdout);
+        printf("printed by PE %d", me);
+        last_is_wrong(me, n);
+    }
+    MISTAKE(stream_is_held) {
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, hold, stdout) == 0);
+        while (!__atomic_load_n(&held, __ATOMIC_ACQUIRE)) usleep(100);
+        last_is_wrong(me, n);
+    }
+    MISTAKE(exit_after_printing) {
+        printf("printed by PE %d", me);
+        if (me == n - 1) shmem_global_exit(1);
+        shmem_barrier_all();
+    }
     /* Calls that differ, for SYMRAIL_CHECK_COLLECTIVES. */
     MISTAKE(other_collective) {
         if (me == 0) shmem_int_broadcast(SHMEM_TEAM_WORLD, words, others, 4, 0);
