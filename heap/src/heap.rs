@@ -21,6 +21,9 @@ pub const GROWTH: u64 = 64 << 20;
 /// The least alignment that can be asked for: what `shmem_align` requires.
 const ALIGN_LEAST: u64 = size_of::<*const ()>() as u64;
 
+/// What helps when memory is refused to a heap that grows.
+const LESS: &str = "allocate less, or run fewer PEs on this host";
+
 /// Counts the heaps of this process.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
@@ -49,6 +52,7 @@ pub struct SymmetricHeap {
     allocator: Allocator,
     handle: HeapHandle,
     calls: u64,
+    grows_on_demand: bool,
 }
 
 impl SymmetricHeap {
@@ -101,7 +105,7 @@ impl SymmetricHeap {
             private: settings.disable_p2p,
         };
         let (memory, allocator) = (Memory::Host(memory), Allocator::new(capacity, granule));
-        let mut heap = SymmetricHeap { me, memory, allocator, handle, calls: 0 };
+        let mut heap = SymmetricHeap { me, memory, allocator, handle, calls: 0, grows_on_demand: false };
         heap.commit(granule)?;
         Ok(heap)
     }
@@ -133,7 +137,7 @@ impl SymmetricHeap {
         allocator.commit(bytes);
         // SAFETY: the caller's promise.
         let memory = unsafe { Memory::over(base, bytes) };
-        Ok(SymmetricHeap { me, memory, allocator, handle, calls: 0 })
+        Ok(SymmetricHeap { me, memory, allocator, handle, calls: 0, grows_on_demand: false })
     }
 
     /// Takes a block of `size` bytes with undefined contents. `None` for a size of 0.
@@ -167,6 +171,30 @@ impl SymmetricHeap {
             return Err(self.alignment(align));
         }
         self.take(size, align)
+    }
+
+    /// As [`SymmetricHeap::align`], but that pages which the heap has to grow by for the block are taken when they are touched, so that a machine
+    /// without memory is noticed then.
+    ///
+    /// # Errors
+    /// As for [`SymmetricHeap::align`].
+    pub fn align_on_demand(&mut self, align: u64, size: u64) -> Result<Option<Allocation>> {
+        self.grows_on_demand = true;
+        let block = self.align(align, size);
+        self.grows_on_demand = false;
+        if let Ok(Some(Allocation { offset, size, grown: Some(segment), .. })) = block {
+            // What of the new pages is not the block's, whole ones.
+            let unit = MAPPING_ALIGN as u64;
+            let end = segment.end();
+            let (before, behind) = (offset / unit * unit, (offset + size).next_multiple_of(unit));
+            for (from, to) in [(segment.offset(), before), (behind, end)] {
+                if from < to {
+                    let refused = |error| refused(self.me, error, to - from, LESS);
+                    self.memory.take(from, to).map_err(refused)?;
+                }
+            }
+        }
+        block
     }
 
     /// Changes the size of the block at `ptr` to `size` bytes, moving it and its contents if need be. A null `ptr`
@@ -300,10 +328,8 @@ impl SymmetricHeap {
 
     fn commit(&mut self, to: u64) -> Result<Option<Segment>> {
         let bytes = to.saturating_sub(self.allocator.stats().committed);
-        let grown = self
-            .memory
-            .commit(to)
-            .map_err(|error| refused(self.me, error, bytes, "allocate less, or run fewer PEs on this host"))?;
+        let grown = if self.grows_on_demand { self.memory.commit_on_demand(to) } else { self.memory.commit(to) };
+        let grown = grown.map_err(|error| refused(self.me, error, bytes, LESS))?;
         self.allocator.commit(to);
         if let Some(segment) = grown {
             tracing::debug!(pe = self.me, segment = segment.id(), bytes = segment.bytes(), committed = to, "heap grew");

@@ -45,6 +45,20 @@ impl Memory {
         }
     }
 
+    pub fn commit_on_demand(&mut self, to: u64) -> Result<Option<Segment>, MapError> {
+        match self {
+            Memory::Host(memory) => memory.commit_on_demand(to),
+            Memory::Foreign(_) => self.commit(to),
+        }
+    }
+
+    pub fn take(&self, from: u64, to: u64) -> Result<(), MapError> {
+        match self {
+            Memory::Host(memory) => memory.take(from, to),
+            Memory::Foreign(_) => Ok(()),
+        }
+    }
+
     pub fn zero(&mut self, offset: u64, len: u64) {
         if let Memory::Host(memory) = self {
             memory.zero(offset, len);
@@ -129,27 +143,47 @@ impl HostMemory {
     /// multiple of [`MAPPING_ALIGN`](crate::mapping::MAPPING_ALIGN). Nothing is committed then.
     pub fn commit(&mut self, to: u64) -> Result<Option<Segment>, MapError> {
         let from = self.committed;
+        if to > from && to <= self.capacity() {
+            self.take(from, to)?;
+        }
+        self.commit_on_demand(to)
+    }
+
+    /// As [`HostMemory::commit`], but that each page is taken when it is first touched.
+    ///
+    /// # Errors
+    /// As for [`HostMemory::commit`], but that a machine without memory is not noticed.
+    pub fn commit_on_demand(&mut self, to: u64) -> Result<Option<Segment>, MapError> {
+        let from = self.committed;
         if to <= from {
             return Ok(None);
         }
         if to > self.capacity() {
             return Err(MapError { call: "commit", errno: Errno::EINVAL });
         }
-        enough(to - from, available()).map_err(|errno| MapError { call: "commit", errno })?;
         // Both are at most the capacity, which fitted in usize and i64.
-        let (start, end) = (from as usize, to as usize);
-        self.mapping.open(start, end)?;
-        // Only faults give huge pages: fallocate takes small ones even where huge ones are allowed.
-        if !self.huge_pages || self.mapping.populate(start, end).is_err() {
-            fallocate(&self.file, FallocateFlags::empty(), from as i64, (to - from) as i64)
-                .map_err(|errno| MapError { call: "fallocate", errno })?;
-        }
+        self.mapping.open(from as usize, to as usize)?;
         let id = self.segments.len() as u32;
-        // SAFETY: `start` is inside of the mapping, which stays as long as the heap, and nothing refers into it.
-        let segment = unsafe { Segment::new(id, from, self.mapping.base().as_ptr().add(start), to - from) };
+        // SAFETY: `from` is inside of the mapping, which stays as long as the heap, and nothing refers into it.
+        let segment = unsafe { Segment::new(id, from, self.mapping.base().as_ptr().add(from as usize), to - from) };
         self.segments.push(segment);
         self.committed = to;
         Ok(Some(segment))
+    }
+
+    /// Takes the pages of `from..to`.
+    ///
+    /// # Errors
+    /// What the kernel says; `ENOMEM` when more is wanted than is available.
+    pub fn take(&self, from: u64, to: u64) -> Result<(), MapError> {
+        enough(to.saturating_sub(from), available()).map_err(|errno| MapError { call: "commit", errno })?;
+        let (start, end) = (from as usize, to as usize);
+        // Only faults give huge pages: fallocate takes small ones even where huge ones are allowed.
+        if self.huge_pages && self.mapping.open(start, end).and_then(|()| self.mapping.populate(start, end)).is_ok() {
+            return Ok(());
+        }
+        fallocate(&self.file, FallocateFlags::empty(), from as i64, (to - from) as i64)
+            .map_err(|errno| MapError { call: "fallocate", errno })
     }
 
     /// Sets `len` bytes at `offset` to zero. A range that is not committed is left alone.
@@ -253,6 +287,19 @@ mod tests {
         for size in [0, 1 << 20, 4 << 20] {
             assert_eq!(ftruncate(&memory.file, size), Err(Errno::EPERM));
         }
+    }
+
+    #[test]
+    fn memory_on_demand_is_taken_page_by_page() {
+        let mut memory = HostMemory::reserve(8 << 20).unwrap();
+        let taken = |memory: &HostMemory| fstat(&memory.file).unwrap().st_blocks * 512;
+        let segment = memory.commit_on_demand(4 << 20).unwrap().unwrap();
+        assert_eq!((segment.offset(), segment.bytes(), taken(&memory)), (0, 4 << 20, 0));
+        // SAFETY: the byte is in the segment.
+        unsafe { segment.base().add(3 << 20).write(1) };
+        assert!((1..=2 << 20).contains(&taken(&memory)));
+        memory.take(0, 2 << 20).unwrap();
+        assert!((2 << 20..4 << 20).contains(&taken(&memory)));
     }
 
     #[test]

@@ -60,17 +60,20 @@ impl Runtime {
     /// # Errors
     /// As for [`Runtime::malloc`], or an alignment that is none.
     pub fn align(&self, align: usize, size: usize) -> Result<*mut u8> {
-        let Some(staged) = &self.staged else { return self.align_host(align, size) };
         let call = self.describe(AllocOp::Alloc, size, align, std::ptr::null());
         self.check(&call)?;
+        let Some(staged) = &self.staged else {
+            let block = lock(&self.heap).align(align as u64, size as u64);
+            return self.adopt(block);
+        };
         Ok(lock(&staged.heap).align(align as u64, size as u64)?.map_or(std::ptr::null_mut(), |b| b.ptr.as_ptr()))
     }
 
-    /// As [`Runtime::align`], in host memory whatever users get.
-    pub(crate) fn align_host(&self, align: usize, size: usize) -> Result<*mut u8> {
+    /// As [`Runtime::align`], in host memory whatever users get, of which pages that the heap has to grow by are taken when they are touched.
+    pub(crate) fn align_on_demand(&self, align: usize, size: usize) -> Result<*mut u8> {
         let call = self.describe(AllocOp::Alloc, size, align, std::ptr::null());
         self.check(&call)?;
-        let block = lock(&self.heap).align(align as u64, size as u64);
+        let block = lock(&self.heap).align_on_demand(align as u64, size as u64);
         self.adopt(block)
     }
 

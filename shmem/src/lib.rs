@@ -46,6 +46,7 @@ mod staged;
 pub mod symmetric;
 pub mod sync;
 pub mod team;
+mod touched;
 pub mod wait;
 pub mod wait_many;
 mod wire;

@@ -2,7 +2,8 @@
 //!
 //! Every PE runs the same executable, so a variable has the same distance from the start of the executable's data on
 //! every PE, whatever address the loader chose. [`Runtime::share_program_data`] takes a block of the symmetric heap,
-//! copies the data pages there and maps the block over them. From then on the variables *are* heap memory that also has
+//! copies what the data pages hold there and maps the block over them. Pages that the program has not touched, and such that are zero, are
+//! not copied, and take no memory until they are used (`touched`), unless the memory is registered with a NIC that pins it. From then on the variables *are* heap memory that also has
 //! its old address: same-host peers have it mapped, rails have it registered, and every AMO, wait and signal on it takes
 //! the path that it takes on the heap, so it is as coherent. Nothing but the translation of addresses knows of it.
 //!
@@ -18,12 +19,15 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 
 use crate::error::{Error, Result};
 use crate::runtime::{Runtime, lock};
+use crate::touched;
 
 /// Writable pages of the executable, and where they are in the heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pages {
     start: usize,
     len: usize,
+    /// Bytes at the start that come from the executable's file, in whole pages. Those behind it were zero at first.
+    from_file: usize,
     /// Symmetric offset of the first byte.
     offset: u64,
 }
@@ -63,7 +67,7 @@ impl Runtime {
         }
         let mut shared = Vec::new();
         for mut pages in writable_pages() {
-            let block = self.align_host(page_size(), pages.len)?;
+            let block = self.align_on_demand(page_size(), pages.len)?;
             pages.offset = (block.addr() - self.base) as u64;
             // SAFETY: the pages are whole, writable and not written by others (the caller's promise); the block is as long.
             unsafe { self.move_pages(pages, block) }?;
@@ -77,7 +81,7 @@ impl Runtime {
     /// Copies the pages to `block` and maps the block over them.
     ///
     /// # Safety
-    /// The pages are mapped for reads and writes, and nobody writes to them meanwhile. `block` has room for them.
+    /// The pages are mapped for reads and writes, and nobody writes to them meanwhile. `block` has room for them, and is at their offset in the heap.
     unsafe fn move_pages(&self, pages: Pages, block: *mut u8) -> Result<()> {
         let fail = |reason: String| Error::System { what: "sharing the program's static data", reason };
         let fd = lock(&self.heap).handle().fd;
@@ -88,7 +92,12 @@ impl Runtime {
         // exactly the pages that were copied, and nothing was written to them in between.
         let mapped = unsafe {
             let file = BorrowedFd::borrow_raw(fd.cast_signed());
-            std::ptr::copy_nonoverlapping(std::ptr::with_exposed_provenance::<u8>(pages.start), block, pages.len);
+            touched::clear(file, file_offset, block, pages.len);
+            let (source, from_file, page) =
+                (std::ptr::with_exposed_provenance::<u8>(pages.start), pages.from_file, page_size());
+            touched::copy(source, block, from_file, page);
+            let (zero_at_first, block) = (source.add(from_file), block.add(from_file));
+            touched::copy_touched(zero_at_first, block, pages.len - from_file, page);
             let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED;
             mmap(NonZeroUsize::new(pages.start), len, protection, flags, file, file_offset)
         };
@@ -132,8 +141,9 @@ unsafe extern "C" fn executable(info: *mut libc::dl_phdr_info, _size: usize, fou
         if relro.contains(&start) {
             start = relro.end;
         }
+        let of_file = (base + h.p_vaddr as usize + h.p_filesz as usize).next_multiple_of(page).min(end);
         if start < end {
-            found.push(Pages { start, len: end - start, offset: 0 });
+            found.push(Pages { start, len: end - start, from_file: of_file.saturating_sub(start), offset: 0 });
         }
     }
     1

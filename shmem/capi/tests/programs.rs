@@ -85,6 +85,22 @@ fn two_arrays_in_turn_need_no_barrier() {
 }
 
 #[test]
+fn variables_that_are_not_used_take_no_memory() {
+    let Some(program) = compile("large_statics.c") else { return };
+    for way in WAYS {
+        run_well(&program, 2, way);
+    }
+}
+
+#[test]
+fn a_thread_with_a_small_stack_can_make_all_calls() {
+    let Some(program) = compile("small_stack.c") else { return };
+    for way in WAYS {
+        run_well(&program, 2, way);
+    }
+}
+
+#[test]
 fn threads_have_contexts_of_their_own() {
     let Some(program) = compile("threads.c") else { return };
     for way in WAYS {
