@@ -40,13 +40,14 @@ fail() { # what
   echo "FAILED: $1"
 }
 
-run() { # log seconds command…: what matters of its output is shown at once, all of it is in the log
-  local log=$logs/$1.log limit=$2 code
+run() { # log seconds command…: what matters of its output is shown at once, all of it is in the log. The command is ended when it
+  # says nothing for so many seconds
+  local log=$logs/$1.log silence=$2 code
   shift 2
-  timeout "$limit" "$@" 2>&1 < /dev/null | tee "$log" |
+  scripts/while-it-talks.sh "$silence" "$@" | tee "$log" |
     grep --line-buffered -E '^( +Running | +Doc-tests |test result: .* 0 filtered out|test .* FAILED|error|guest:)'
   code=${PIPESTATUS[0]}
-  [ "$code" = 124 ] && echo "it ran into its limit of $limit s"
+  [ "$code" = 124 ] && echo "it said nothing for $silence s"
   return "$code"
 }
 
@@ -106,13 +107,13 @@ if [ "$(uname -m)" != x86_64 ]; then
 elif ! scripts/roce-guest/setup.sh > "$logs/roce-setup.log" 2>&1; then
   skip "ibverbs in a guest" "the guest cannot be set up: $(tail -n 1 "$logs/roce-setup.log")"
 else
-  LIMIT=1000 tests roce "" 1200 scripts/roce-guest/test.sh
+  tests roce "" 400 scripts/roce-guest/test.sh
   in_guest='/verbs_[^/]*[.]rs'
 fi
 
 heading "tests of the workspace"
 # One way on all machines: the harness that comes with Rust, whose tests of one binary share a process as they expect.
-tests workspace "$in_guest" 1500 cargo test --workspace --no-fail-fast -- --show-output
+tests workspace "$in_guest" 600 cargo test --workspace --no-fail-fast -- --show-output
 
 for file in */tests/loom_*.rs; do
   [ -e "$file" ] || continue

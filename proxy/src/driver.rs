@@ -23,6 +23,8 @@ pub struct Driver {
     pub(crate) asleep: AtomicBool,
     /// The proxy thread sleeps for longer than what is left behind should wait.
     pub(crate) dozes: AtomicBool,
+    /// How often the proxy thread was woken.
+    pub(crate) woken: AtomicU64,
     /// Every rail has a wait object, so that a sleeping proxy thread misses nothing.
     wakes: bool,
     /// Devices whose requests wake nobody.
@@ -97,6 +99,7 @@ impl Driver {
             stop: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
             dozes: AtomicBool::new(false),
+            woken: AtomicU64::new(0),
             wakes,
             watches: AtomicU32::new(0),
             bell,
@@ -172,6 +175,12 @@ impl Driver {
         if self.dozes.load(Ordering::Relaxed) && self.dozes.swap(false, Ordering::Relaxed) {
             self.wake();
         }
+    }
+
+    /// How often something has ended a sleep of the proxy thread before its time.
+    #[must_use]
+    pub fn woken(&self) -> u64 {
+        self.woken.load(Ordering::Relaxed)
     }
 
     pub(crate) fn run_errand(&self) -> Left {

@@ -189,6 +189,7 @@ fn sleep(driver: &Driver, rails: &[RawFd], bells: &[Arc<crate::channel::Doorbell
     }));
     // Interrupted or out of memory: then this was a short sleep.
     let woken = ppoll(&mut fds, Some(TimeSpec::from(longest)), None).is_ok_and(|ready| ready > 0);
+    driver.woken.fetch_add(woken.into(), Ordering::Relaxed);
     // Nothing to read is the usual case.
     let _ = driver.bell.read();
     woken
@@ -204,13 +205,12 @@ mod tests {
     use super::*;
     use crate::pace::POLL;
 
-    fn wait_until(done: impl Fn() -> bool) -> Duration {
+    fn wait_until(done: impl Fn() -> bool) {
         let begun = Instant::now();
         while !done() {
             assert!(begun.elapsed() < Duration::from_secs(60), "waited in vain");
             std::thread::yield_now();
         }
-        begun.elapsed()
     }
 
     #[test]
@@ -225,8 +225,11 @@ mod tests {
         let mut awake: Vec<_> = (0..9)
             .map(|_| {
                 wait_until(asleep);
+                let (begun, woken) = (Instant::now(), driver.woken());
                 driver.expect_traffic();
-                wait_until(asleep)
+                wait_until(|| driver.woken() > woken);
+                wait_until(asleep);
+                begun.elapsed()
             })
             .collect();
         awake.sort();

@@ -70,9 +70,8 @@ fn who_waits_now_and_then_is_looked_at_more_often(proxy: &Proxy, task: &Path) {
         });
         since.elapsed()
     };
-    // Others may have the core at times.
-    let shortest = (0..20).map(|_| ten_looks()).min().unwrap();
-    assert!(shortest < RAREST * 10 / 2, "{shortest:?}");
+    // Others may have the core for most of the time. Looks that are rare are never as close to one another.
+    until("ten looks that are close to one another", || ten_looks() < RAREST * 10 / 2);
 }
 
 #[test]

@@ -67,7 +67,7 @@ symrail=$(realpath "${CARGO_TARGET_DIR:-target}/release/symrail")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 load=$(cut -d' ' -f1-3 /proc/loadavg)
-TURNS=$turns "$here/run.sh" --rails 1 --limit "${LIMIT:-500}" --out "$work" -- env TURNS="$turns" "$here/bench.sh" --inside "$symrail"
+TURNS=$turns "$here/run.sh" --rails 1 --silence "${SILENCE:-300}" --out "$work" -- env TURNS="$turns" "$here/bench.sh" --inside "$symrail"
 
 # row WHAT OURS BARE FACTOR UNIT BOUND: bounds are on ours over bare. FACTOR turns the bare figure into our unit; a negative one
 # is divided by it.

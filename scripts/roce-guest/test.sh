@@ -13,7 +13,7 @@ binaries=$(cargo test -q --no-run --message-format=json -p symrail-transport -p 
 # A test that finds no device says SKIPPED and passes; here that is a failure. Three rails, since one of the tests takes the
 # address of the third away.
 # shellcheck disable=SC2016
-exec "$here/run.sh" --rails 3 --wire --limit "${LIMIT:-500}" -- bash -c '
+exec "$here/run.sh" --rails 3 --wire --silence "${SILENCE:-300}" -- bash -c '
   set -o pipefail
   code=0
   binaries=$1

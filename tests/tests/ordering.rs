@@ -18,6 +18,11 @@ fn early_in(job: Job, name: &str, what: &str, rounds: u32) -> u32 {
     outcome.out.lines().find_map(|line| line.strip_prefix("early: ")).unwrap().parse().unwrap()
 }
 
+/// Whether a control goes wrong, which takes some luck: it has several attempts.
+fn goes_wrong(attempt: impl Fn() -> u32) -> bool {
+    (0..10).any(|_| attempt() > 0)
+}
+
 #[test]
 fn no_signal_is_early() {
     for path in [ONE_RAIL, ROUND_ROBIN, STRIPED, FOUR_IN_TURN, FOUR_STRIPED, SHM] {
@@ -28,7 +33,7 @@ fn no_signal_is_early() {
 #[test]
 fn signals_without_protection_are_early() {
     for path in [ROUND_ROBIN, FOUR_STRIPED] {
-        assert!(early(path, "signals-unordered", 2_000) > 0, "{}: the control went well", path.name);
+        assert!(goes_wrong(|| early(path, "signals-unordered", 2_000)), "{}: the control went well", path.name);
     }
 }
 
@@ -40,9 +45,16 @@ fn nothing_passes_a_fence() {
 }
 
 #[test]
+fn what_was_put_before_a_fence_is_got() {
+    for path in [ONE_RAIL, ROUND_ROBIN, STRIPED, FOUR_IN_TURN, SHM] {
+        assert_eq!(early(path, "fence-get", 1_000), 0, "{}", path.name);
+    }
+}
+
+#[test]
 fn without_a_fence_things_pass() {
     for path in [ROUND_ROBIN, STRIPED] {
-        assert!(early(path, "fence-missing", 800) > 0, "{}: the control went well", path.name);
+        assert!(goes_wrong(|| early(path, "fence-missing", 800)), "{}: the control went well", path.name);
     }
 }
 
@@ -52,7 +64,7 @@ fn copies_between_mapped_heaps_keep_their_order() {
     let early = |what, rounds| early_in(mapped_by_movers(Job::new("pe_order"), 2), "mapped by movers", what, rounds);
     assert_eq!(early("signals", 1_000), 0);
     assert_eq!(early("fence", 400), 0);
-    assert!(early("fence-missing", 400) > 0, "the control went well");
+    assert!(goes_wrong(|| early("fence-missing", 400)), "the control went well");
 }
 
 /// What PE 0 found in PE 1's memory, past all messages; and the cost of a repeated quiet.
@@ -78,6 +90,6 @@ fn nothing_is_late_after_a_quiet_and_a_second_one_costs_nothing() {
 #[test]
 fn without_a_quiet_things_are_late() {
     for path in [ONE_RAIL, ROUND_ROBIN] {
-        assert!(late(path, "no-quiet", 300).0 > 0, "{}: the control went well", path.name);
+        assert!(goes_wrong(|| late(path, "no-quiet", 300).0), "{}: the control went well", path.name);
     }
 }

@@ -133,7 +133,8 @@ fn no_signal_of_ten_thousand_is_early_on_two_rails_of_which_one_is_slow() {
         let job = path.of(Job::new("pe_order"), 2);
         job.env_of(0, RAILS.0, "rxe0,wire0").env_of(1, RAILS.0, "rxe0,wire1")
     };
-    assert!(early_in(&job(AUTO), "signals-unordered", "500") > 0, "the control went well");
+    // The control takes some luck to go wrong.
+    assert!((0..10).any(|_| early_in(&job(AUTO), "signals-unordered", "500") > 0), "the control went well");
     assert_eq!(early_in(&job(AUTO), "signals", "10000"), 0);
     assert_eq!(early_in(&job(NIC), "signals", "1000"), 0);
     assert_eq!(early_in(&job(AUTO), "fence", "160"), 0);

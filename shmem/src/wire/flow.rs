@@ -164,6 +164,9 @@ impl<'a> Via<'a> {
     /// The operation's buffers are valid.
     #[inline]
     pub unsafe fn blocking(&self, pe: Pe, job: Job) -> Result<u64, Error> {
+        if let Job::Get { .. } = job {
+            Path::ALL.into_iter().try_for_each(|path| self.end_fence(path))?;
+        }
         // SAFETY: the caller's promise, for as long as this call takes.
         unsafe { self.run(self.path_of(&job), pe, job) }
     }
@@ -300,10 +303,16 @@ impl<'a> Via<'a> {
     /// Before an operation on `path`: what a fence closed on the other path has to be delivered.
     #[inline]
     fn keep_fence(&self, path: Path) -> Result<(), Error> {
-        let other = if path == Path::Host { Path::Engine } else { Path::Host };
-        if self.flow.fenced.get(other) {
-            self.drain(other)?;
-            self.flow.fenced.set(other, false);
+        self.end_fence(if path == Path::Host { Path::Engine } else { Path::Host })
+    }
+
+    /// Waits until what a fence closed on a path is delivered. So does a get that is waited for: OpenSHMEM does not order gets, but many
+    /// programs count on it, and TCP rails let gets overtake puts.
+    #[inline]
+    fn end_fence(&self, path: Path) -> Result<(), Error> {
+        if self.flow.fenced.get(path) {
+            self.drain(path)?;
+            self.flow.fenced.set(path, false);
         }
         Ok(())
     }

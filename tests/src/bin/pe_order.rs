@@ -6,8 +6,9 @@
 //! | `signals-unordered` | the same with a put and a signal that nothing orders: a control |
 //! | `fence` | A, fence, B, for all kinds of A and B |
 //! | `fence-missing` | A, B: a control |
+//! | `fence-get` | A, fence, a blocking get of A |
 //!
-//! PE 1 counts how often it saw the later without the earlier, and prints `early: N`.
+//! PE 1 (for gets: PE 0) counts how often it saw the later without the earlier, and prints `early: N`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use symrail::{Cmp, Result, Runtime, SignalOp, SymSlice};
@@ -24,14 +25,19 @@ const LOOK: usize = 64;
 fn main() -> std::process::ExitCode {
     let (what, rounds) = (pe::arg(0, String::new()), pe::arg(1, 1000));
     pe::run(|rt| {
+        let mut counts = 1;
         let early = match what.as_str() {
             "signals" => signals(rt, rounds, true)?,
             "signals-unordered" => signals(rt, rounds, false)?,
             "fence" => fences(rt, rounds, true)?,
             "fence-missing" => fences(rt, rounds, false)?,
+            "fence-get" => {
+                counts = 0;
+                gets(rt, rounds)?
+            }
             _ => panic!("nothing is called {what}"),
         };
-        if rt.my_pe() == 1 {
+        if rt.my_pe() == counts {
             println!("early: {early}");
         }
         rt.barrier_all()
@@ -185,6 +191,30 @@ fn fences(rt: &Runtime, rounds: u64, fenced: bool) -> Result<u64> {
             first.wait(a, round)?;
             seen.p(0, round, 0)?;
         }
+    }
+    rt.barrier_all()?;
+    Ok(early)
+}
+
+/// Gets of what was put before a fence, of all sizes. Prints how long a put of a word, a fence and a get took.
+fn gets(rt: &Runtime, rounds: u64) -> Result<u64> {
+    let block = rt.alloc_slice::<u64>(WORDS)?;
+    let mut early = 0;
+    if rt.my_pe() == 0 {
+        for round in 1..=rounds {
+            let count = words(round);
+            block.put(0, &vec![round; count], 1)?;
+            rt.fence()?;
+            // The last word first, which is the likeliest to be late.
+            early += u64::from(block.g(count - 1, 1)? != round || block.g(0, 1)? != round);
+        }
+        let begun = std::time::Instant::now();
+        for round in 1..=rounds {
+            block.p(0, round, 1)?;
+            rt.fence()?;
+            early += u64::from(block.g(0, 1)? != round);
+        }
+        println!("a put, a fence and a get take {:?}", begun.elapsed() / rounds as u32);
     }
     rt.barrier_all()?;
     Ok(early)
