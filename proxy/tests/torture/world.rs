@@ -251,7 +251,7 @@ impl World {
         if let Some((starved, until)) = self.starved {
             pe = if pe == starved { (pe + 1) % self.pes.len() } else { pe };
             self.starved = self.starved.filter(|_| self.polls < until);
-        } else if self.random.below(1000) == 0 {
+        } else if self.lanes > 1 && self.random.below(10_000) == 0 {
             self.starved = Some((pe, self.polls + self.random.below(10 * self.polls_per_second)));
         }
         if let Some(host) = &mut self.pes[pe].host
