@@ -55,6 +55,16 @@ pub enum HeapError {
         /// The capacity, in bytes.
         heap_size: u64,
     },
+    /// A block that has an owner.
+    #[error(
+        "PE {pe}: the block at {address:#x} belongs to the runtime or to a typed slice, which gives it back itself (SymSlice::free)"
+    )]
+    Kept {
+        /// The PE that asked.
+        pe: Pe,
+        /// The local address.
+        address: usize,
+    },
     /// The operating system refused memory.
     #[error("PE {pe}: {call} for {bytes} bytes of symmetric heap failed: {reason}; {remedy}")]
     Memory {

@@ -1,5 +1,6 @@
 //! One PE's symmetric heap: the allocator and the memory behind it.
 
+use std::collections::BTreeSet;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -53,6 +54,8 @@ pub struct SymmetricHeap {
     handle: HeapHandle,
     calls: u64,
     grows_on_demand: bool,
+    /// Offsets of blocks that only their owner gives back.
+    kept: BTreeSet<u64>,
 }
 
 impl SymmetricHeap {
@@ -105,7 +108,8 @@ impl SymmetricHeap {
             private: settings.disable_p2p,
         };
         let (memory, allocator) = (Memory::Host(memory), Allocator::new(capacity, granule));
-        let mut heap = SymmetricHeap { me, memory, allocator, handle, calls: 0, grows_on_demand: false };
+        let mut heap =
+            SymmetricHeap { me, memory, allocator, handle, calls: 0, grows_on_demand: false, kept: BTreeSet::new() };
         heap.commit(granule)?;
         Ok(heap)
     }
@@ -137,7 +141,7 @@ impl SymmetricHeap {
         allocator.commit(bytes);
         // SAFETY: the caller's promise.
         let memory = unsafe { Memory::over(base, bytes) };
-        Ok(SymmetricHeap { me, memory, allocator, handle, calls: 0, grows_on_demand: false })
+        Ok(SymmetricHeap { me, memory, allocator, handle, calls: 0, grows_on_demand: false, kept: BTreeSet::new() })
     }
 
     /// Takes a block of `size` bytes with undefined contents. `None` for a size of 0.
@@ -203,7 +207,7 @@ impl SymmetricHeap {
     /// The contents are this PE's own. Whoever calls sees to it that no peer is still writing.
     ///
     /// # Errors
-    /// [`HeapError::NotAllocated`], and as for [`SymmetricHeap::alloc`]. The block is as it was then.
+    /// [`HeapError::NotAllocated`], [`HeapError::Kept`], and as for [`SymmetricHeap::alloc`]. The block is as it was then.
     pub fn realloc(&mut self, ptr: *mut u8, size: u64) -> Result<Option<Allocation>> {
         if ptr.is_null() {
             return self.alloc(size);
@@ -211,7 +215,7 @@ impl SymmetricHeap {
         if size == 0 {
             return self.free(ptr).map(|()| None);
         }
-        let offset = self.block_at(ptr)?;
+        let offset = self.users_block_at(ptr)?;
         let (in_place, grown) = self.growing(size, MIN_ALIGN, ptr, |allocator| allocator.resize(offset, size))?;
         if in_place {
             self.calls += 1;
@@ -225,15 +229,35 @@ impl SymmetricHeap {
         Ok(Some(Allocation { grown: block.grown.or(grown), ..block }))
     }
 
-    /// Returns the block at `ptr`. A null `ptr` does nothing.
+    /// Marks the block at `ptr` as its owner's: [`SymmetricHeap::free`] and [`SymmetricHeap::realloc`] refuse it from now on.
     ///
     /// # Errors
     /// [`HeapError::NotAllocated`].
+    pub fn keep(&mut self, ptr: *mut u8) -> Result<()> {
+        let offset = self.block_at(ptr)?;
+        self.kept.insert(offset);
+        Ok(())
+    }
+
+    /// Returns a block that was [kept](SymmetricHeap::keep), for its owner.
+    ///
+    /// # Errors
+    /// [`HeapError::NotAllocated`].
+    pub fn free_kept(&mut self, ptr: *mut u8) -> Result<()> {
+        let offset = self.block_at(ptr)?;
+        self.kept.remove(&offset);
+        self.free(ptr)
+    }
+
+    /// Returns the block at `ptr`. A null `ptr` does nothing.
+    ///
+    /// # Errors
+    /// [`HeapError::NotAllocated`], [`HeapError::Kept`].
     pub fn free(&mut self, ptr: *mut u8) -> Result<()> {
         if ptr.is_null() {
             return Ok(());
         }
-        let offset = self.block_at(ptr)?;
+        let offset = self.users_block_at(ptr)?;
         self.allocator.free(offset).map_err(|_| self.not_allocated(ptr))?;
         self.calls += 1;
         Ok(())
@@ -350,6 +374,14 @@ impl SymmetricHeap {
     fn block_at(&self, ptr: *mut u8) -> Result<u64> {
         let offset = self.offset_of(ptr, 0).filter(|&offset| self.allocator.size_of(offset).is_some());
         offset.ok_or_else(|| self.not_allocated(ptr))
+    }
+
+    fn users_block_at(&self, ptr: *mut u8) -> Result<u64> {
+        let offset = self.block_at(ptr)?;
+        if self.kept.contains(&offset) {
+            return Err(HeapError::Kept { pe: self.me, address: ptr.addr() });
+        }
+        Ok(offset)
     }
 
     fn not_allocated(&self, ptr: *mut u8) -> HeapError {

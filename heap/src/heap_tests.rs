@@ -203,3 +203,19 @@ fn memory_that_the_system_refuses_is_an_error_and_changes_nothing() {
     assert_eq!(heap.describe(AllocOp::Alloc, 8, 64, std::ptr::null()).sequence, 0);
     assert!(heap.alloc(MIB).unwrap().is_some());
 }
+
+#[test]
+fn blocks_that_are_kept_are_their_owners() {
+    let mut heap = heap_of(MIB, MIB);
+    let block = heap.alloc(64).unwrap().unwrap().ptr.as_ptr();
+    heap.keep(block).unwrap();
+    assert!(matches!(heap.free(block), Err(HeapError::Kept { .. })));
+    assert!(matches!(heap.realloc(block, 128), Err(HeapError::Kept { .. })));
+    assert!(matches!(heap.realloc(block, 0), Err(HeapError::Kept { .. })));
+    heap.free_kept(block).unwrap();
+    // The next block there is anybody's.
+    let again = heap.alloc(64).unwrap().unwrap().ptr.as_ptr();
+    assert_eq!(again, block);
+    heap.free(again).unwrap();
+    assert!(matches!(heap.free_kept(block), Err(HeapError::NotAllocated { .. })));
+}

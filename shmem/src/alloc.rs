@@ -118,15 +118,31 @@ impl Runtime {
     /// Gives a block back; null is ignored. Collective.
     ///
     /// # Errors
-    /// A pointer that is no block's, or PEs that freed different blocks; then nothing is freed.
+    /// A pointer that is no block's, a block of the runtime's own or of a [`SymSlice`](crate::SymSlice), or PEs that freed
+    /// different blocks; then nothing is freed.
     pub fn free(&self, ptr: *mut u8) -> Result<()> {
         if ptr.is_null() {
             return Ok(());
         }
+        self.agree_to_free(ptr)?;
+        Ok(lock(self.users_heap()).free(ptr)?)
+    }
+
+    /// Lets nobody but its owner give a block of users' memory back.
+    pub(crate) fn keep(&self, ptr: *mut u8) -> Result<()> {
+        Ok(lock(self.users_heap()).keep(ptr)?)
+    }
+
+    /// As [`Runtime::free`], for the owner of a block that was kept. Collective.
+    pub(crate) fn free_kept(&self, ptr: *mut u8) -> Result<()> {
+        self.agree_to_free(ptr)?;
+        Ok(lock(self.users_heap()).free_kept(ptr)?)
+    }
+
+    fn agree_to_free(&self, ptr: *mut u8) -> Result<()> {
         let call = self.describe(AllocOp::Free, 0, 0, ptr);
         self.quiet()?;
-        self.check(&call)?;
-        Ok(lock(self.users_heap()).free(ptr)?)
+        self.check(&call)
     }
 
     fn describe(&self, op: AllocOp, size: usize, align: usize, ptr: *const u8) -> AllocCall {

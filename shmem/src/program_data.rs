@@ -56,8 +56,14 @@ impl Runtime {
 
     /// Makes the executable's static and global variables symmetric. Collective; all PEs run the same executable.
     ///
+    /// From then on peers change these variables whenever they like, by operations that are safe where they are called. So
+    /// the promise below is for as long as the runtime lives, and about all code of the executable.
+    ///
     /// # Safety
-    /// No other thread writes static data of the executable during the call.
+    /// - No other thread writes static data of the executable during the call.
+    /// - As long as the runtime lives, no PE writes to a variable of this one while code here holds a reference to it, or
+    ///   reads or writes it otherwise than through atomics or this runtime's operations.
+    /// - No PE writes to a variable what its type does not permit, nor to variables of libraries and of the language.
     ///
     /// # Errors
     /// The heap has no room for the variables, PEs run different executables, or the system refuses to map them.
@@ -68,6 +74,7 @@ impl Runtime {
         let mut shared = Vec::new();
         for mut pages in writable_pages() {
             let block = self.align_on_demand(page_size(), pages.len)?;
+            lock(&self.heap).keep(block)?;
             pages.offset = (block.addr() - self.base) as u64;
             // SAFETY: the pages are whole, writable and not written by others (the caller's promise); the block is as long.
             unsafe { self.move_pages(pages, block) }?;

@@ -38,7 +38,9 @@ pub(crate) struct SyncArea {
 impl SyncArea {
     /// Takes the area from the heap, as its first block on every PE.
     pub fn allocate(runtime: &Runtime) -> Result<SyncArea> {
-        let block = lock(&runtime.heap).calloc(1, SYNC_BYTES)?;
+        let mut heap = lock(&runtime.heap);
+        let block = heap.calloc(1, SYNC_BYTES)?;
+        block.map_or(Ok(()), |block| heap.keep(block.ptr.as_ptr()))?;
         let group = runtime.everybody();
         let plan = Plan::new(group, &Hosts::new(group, &runtime.hosts));
         let offset = block.map_or(0, |b| b.offset);

@@ -5,8 +5,12 @@ use symrail::bootstrap::single::Single;
 use symrail::{Cmp, Elements, Error, Runtime, Settings, SignalOp};
 
 fn alone() -> Runtime {
+    alone_with(8 << 20)
+}
+
+fn alone_with(heap_size: usize) -> Runtime {
     let mut settings = Settings::default();
-    settings.heap_size = 8 << 20;
+    settings.heap_size = heap_size;
     Runtime::join(settings, Box::new(Single::default())).unwrap()
 }
 
@@ -79,4 +83,28 @@ fn sets_of_elements_have_bounds_too() {
     assert_eq!(words.test_any(&Elements::all_of(0, 4, Cmp::Lt, 9).without(&[1, 1, 1])).unwrap(), None);
     assert!(words.test_all(&Elements::all_of(2, 3, Cmp::Eq, 0)).is_err());
     assert!(words.test_all(&Elements::all_of(usize::MAX, 1, Cmp::Eq, 0)).is_err());
+}
+
+/// What the runtime and typed slices have taken from the heap, nobody else gives back: whatever address is guessed.
+#[test]
+fn only_owners_free_their_blocks() {
+    let rt = alone_with(32 << 20);
+    let world = rt.team_world().unwrap();
+    let slice = rt.alloc_slice::<u64>(8).unwrap();
+    let block = rt.malloc(64).unwrap();
+    let base = slice.as_ptr().addr() & !((1 << 21) - 1);
+    let mut freed = Vec::new();
+    for at in (base..base + (1 << 20)).step_by(64) {
+        let guess = block.with_addr(at);
+        if rt.free(guess).is_ok() {
+            freed.push(guess);
+        }
+        assert!(rt.realloc(guess, 128).is_err(), "{guess:p}");
+    }
+    assert_eq!(freed, [block]);
+    assert!(rt.free(slice.as_ptr().cast()).unwrap_err().to_string().contains("belongs to"));
+    slice.fill(7);
+    world.sync().unwrap();
+    assert_eq!(slice.to_vec(), [7; 8]);
+    slice.free().unwrap();
 }

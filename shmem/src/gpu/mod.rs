@@ -73,6 +73,7 @@ impl Runtime {
     /// The heap is in another GPU's memory or in memory that no GPU reaches, no room for the barrier's words, or what the driver says.
     pub fn gpu_device(&self, gpu: &Arc<Gpu>) -> Result<GpuDevice<'_>> {
         let barrier = self.calloc(1 + MAX_TEAMS as usize, BARRIER_BYTES)?;
+        self.keep(barrier)?;
         let mut registered = None;
         // Never with a heap in host memory.
         let direct = self.device_atomics;
@@ -228,7 +229,7 @@ impl GpuDevice<'_> {
     pub fn close(self) -> Result<()> {
         let (runtime, barrier) = (self.runtime, self.barrier);
         drop(self);
-        runtime.free(barrier)
+        runtime.free_kept(barrier)
     }
 }
 

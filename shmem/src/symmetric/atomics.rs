@@ -4,7 +4,7 @@
 use symrail_transport::Pe;
 use symrail_transport::amo::AmoOp;
 
-use super::{SymSlice, Symmetric};
+use super::{SymView, Symmetric};
 use crate::atomics::{AmoInteger, AmoValue};
 use crate::error::Result;
 
@@ -34,7 +34,7 @@ macro_rules! fetching_amos {
     )*};
 }
 
-impl<T: Symmetric + AmoValue> SymSlice<'_, T> {
+impl<T: Symmetric + AmoValue> SymView<'_, T> {
     /// Reads the element atomically.
     ///
     /// # Errors
@@ -68,7 +68,7 @@ impl<T: Symmetric + AmoValue> SymSlice<'_, T> {
     }
 }
 
-impl<T: Symmetric + AmoInteger> SymSlice<'_, T> {
+impl<T: Symmetric + AmoInteger> SymView<'_, T> {
     /// Adds 1 to the element; wraps.
     ///
     /// # Errors
@@ -80,7 +80,7 @@ impl<T: Symmetric + AmoInteger> SymSlice<'_, T> {
     /// Adds 1 to the element and returns the old value; wraps.
     ///
     /// # Errors
-    /// As for [`SymSlice::atomic_inc`].
+    /// As for [`SymView::atomic_inc`].
     pub fn atomic_fetch_inc(&self, index: usize, pe: Pe) -> Result<T> {
         self.fetch_amo("atomic_fetch_inc", index, AmoOp::Add, 1, 0, pe)
     }
@@ -106,7 +106,7 @@ impl<T: Symmetric + AmoInteger> SymSlice<'_, T> {
     /// Sets the element to `value` if it is `expected`; returns what it was.
     ///
     /// # Errors
-    /// As for [`SymSlice::atomic_inc`].
+    /// As for [`SymView::atomic_inc`].
     pub fn atomic_compare_swap(&self, index: usize, expected: T, value: T, pe: Pe) -> Result<T> {
         self.fetch_amo("atomic_compare_swap", index, AmoOp::CompareSwap, value.bits(), expected.bits(), pe)
     }

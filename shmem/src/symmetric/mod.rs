@@ -43,10 +43,14 @@
 //!
 //! # Why this is sound
 //! - No reference into the heap is ever made: peers write to it when they like. This PE's elements are read and written
-//!   one by one, by atomic loads and stores.
-//! - Memory of a slice stays mapped until the runtime has closed its rails, which the slice borrows. A slice that a PE
-//!   goes on using after its peers freed theirs reads and writes plain data of somebody else: a mistake, but no undefined
-//!   behaviour.
+//!   one by one, by atomic loads and stores. Puts and gets of ranges that PEs have mapped are copies by the CPU, which are
+//!   not atomic: one that races with other accesses to the same elements gives them any mixture of old and new bytes. The
+//!   language calls such a race undefined; it is the same race that the NICs and processes of other PEs are in with every
+//!   access, it is made by raw copies of plain bytes, and every bit pattern is a value of an element ([`Symmetric`]). Words
+//!   that PEs agree by are for signals, AMOs and waits, which are atomic.
+//! - Memory of a slice stays mapped until the runtime has closed its rails, which the slice borrows. Views borrow the slice,
+//!   and only the slice frees its block. A slice that a PE goes on using after its *peers* freed theirs reads and writes
+//!   plain data of somebody else there: a mistake, but every element still holds a value of its type.
 //! - Non-blocking operations have symmetric memory on both sides. A borrowed buffer would not do, however its borrow were
 //!   tied to a quiet: a quiet that gives up after `TIMEOUT_S` ends the waiting, but a NIC may still reach for the buffer.
 //!   For the same reason blocking operations with borrowed buffers go through memory of the runtime when they go over
@@ -58,6 +62,7 @@ pub mod rma;
 pub mod wait;
 
 use std::marker::PhantomData;
+use std::ops::Deref;
 
 pub use element::Symmetric;
 use symrail_transport::Pe;
@@ -67,21 +72,43 @@ use crate::error::{Error, Result};
 use crate::rma::at;
 use crate::runtime::Runtime;
 
-/// `len` elements of type `T` on every PE. See the [module](self).
+/// `len` elements of type `T` on every PE, taken from the heap. See the [module](self).
 ///
-/// Dropping it frees nothing, since freeing is collective: see [`SymSlice::free`].
+/// Its operations are those of [`SymView`], on the default context. Dropping it frees nothing, since freeing is collective:
+/// see [`SymSlice::free`].
 pub struct SymSlice<'rt, T> {
-    ops: Operations<'rt>,
+    view: SymView<'rt, T>,
+}
+
+/// The elements of a [`SymSlice`], with operations on one context. It borrows the slice, so that it cannot be used when
+/// the slice was freed.
+pub struct SymView<'a, T> {
+    ops: Operations<'a>,
     /// Of the first element, in this process; a multiple of 64.
     first: usize,
     len: usize,
     element: PhantomData<fn() -> T>,
 }
 
+impl<'rt, T> Deref for SymSlice<'rt, T> {
+    type Target = SymView<'rt, T>;
+
+    #[inline]
+    fn deref(&self) -> &SymView<'rt, T> {
+        &self.view
+    }
+}
+
 impl<T> std::fmt::Debug for SymSlice<'_, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.view.fmt(f)
+    }
+}
+
+impl<T> std::fmt::Debug for SymView<'_, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let element = std::any::type_name::<T>();
-        write!(f, "SymSlice<{element}> of {} at {:#x}", self.len, self.first)
+        write!(f, "{element} × {} at {:#x}, symmetric", self.len, self.first)
     }
 }
 
@@ -92,14 +119,38 @@ impl Runtime {
     /// The heap is exhausted, or PEs asked for different sizes; then nobody gets anything.
     pub fn alloc_slice<T: Symmetric>(&self, len: usize) -> Result<SymSlice<'_, T>> {
         let first = self.calloc(len, size_of::<T>())?;
+        if !first.is_null() {
+            self.keep(first)?;
+        }
         // An empty one is at the start of the heap.
         let first =
             if len == 0 { self.staged.as_ref().map_or(self.base, |s| s.base) } else { first.expose_provenance() };
-        Ok(SymSlice { ops: self.operations(), first, len, element: PhantomData })
+        Ok(SymSlice { view: SymView { ops: self.operations(), first, len, element: PhantomData } })
     }
 }
 
 impl<'rt, T: Symmetric> SymSlice<'rt, T> {
+    /// The same elements, with operations on another context than the default one.
+    ///
+    /// # Errors
+    /// [`Error::OtherRuntime`].
+    pub fn on<'a>(&'a self, context: &'a Context<'rt>) -> Result<SymView<'a, T>> {
+        if !std::ptr::eq(self.runtime(), context.runtime()) {
+            return Err(Error::OtherRuntime { what: "on", pe: self.runtime().me });
+        }
+        Ok(SymView { ops: context.operations(), ..self.view })
+    }
+
+    /// Gives the elements back to the heap. Collective.
+    ///
+    /// # Errors
+    /// PEs freed different slices; then nothing is freed.
+    pub fn free(self) -> Result<()> {
+        if self.len == 0 { Ok(()) } else { self.runtime().free_kept(self.address(0).cast()) }
+    }
+}
+
+impl<'a, T: Symmetric> SymView<'a, T> {
     /// How many elements each PE has.
     #[inline]
     #[must_use]
@@ -117,27 +168,8 @@ impl<'rt, T: Symmetric> SymSlice<'rt, T> {
     /// The runtime whose heap it is in.
     #[inline]
     #[must_use]
-    pub fn runtime(&self) -> &'rt Runtime {
+    pub fn runtime(&self) -> &'a Runtime {
         self.ops.runtime
-    }
-
-    /// The same elements, with operations on another context than the default one.
-    ///
-    /// # Errors
-    /// [`Error::OtherRuntime`].
-    pub fn on<'c>(&self, context: &'c Context<'rt>) -> Result<SymSlice<'c, T>> {
-        if !std::ptr::eq(self.runtime(), context.runtime()) {
-            return Err(Error::OtherRuntime { what: "on", pe: self.runtime().me });
-        }
-        Ok(SymSlice { ops: context.operations(), first: self.first, len: self.len, element: PhantomData })
-    }
-
-    /// Gives the elements back to the heap. Collective.
-    ///
-    /// # Errors
-    /// PEs freed different slices; then nothing is freed.
-    pub fn free(self) -> Result<()> {
-        if self.len == 0 { Ok(()) } else { self.runtime().free(self.address(0).cast()) }
     }
 
     /// The symmetric address of the first element, for the untyped operations of [`Runtime`]; it names the same element on

@@ -2,7 +2,7 @@
 
 use symrail_transport::Pe;
 
-use super::{SymSlice, Symmetric};
+use super::{SymView, Symmetric};
 use crate::context::Operations;
 use crate::error::{Error, Result};
 use crate::rma::SignalOp;
@@ -10,7 +10,7 @@ use crate::rma::SignalOp;
 /// What goes through memory of the runtime at a time.
 const STAGED: usize = 256 << 10;
 
-impl<T: Symmetric> SymSlice<'_, T> {
+impl<T: Symmetric> SymView<'_, T> {
     /// Copies `source` to the elements from `start` on of `pe`. The source may be re-used when this returns; the
     /// elements have changed after a [quiet](Operations::quiet).
     ///
@@ -27,11 +27,11 @@ impl<T: Symmetric> SymSlice<'_, T> {
     /// Complete after [`Operations::quiet`]; what is written to the source until then may or may not be copied.
     ///
     /// # Errors
-    /// As for [`SymSlice::put`], and [`Error::OtherRuntime`].
+    /// As for [`SymView::put`], and [`Error::OtherRuntime`].
     pub fn put_nbi(
         &self,
         start: usize,
-        source: &SymSlice<'_, T>,
+        source: &SymView<'_, T>,
         source_start: usize,
         count: usize,
         pe: Pe,
@@ -49,7 +49,7 @@ impl<T: Symmetric> SymSlice<'_, T> {
     /// Copies the elements from `start` on of `pe` to `dest`.
     ///
     /// # Errors
-    /// As for [`SymSlice::put`]. `dest` may have been written in part then.
+    /// As for [`SymView::put`]. `dest` may have been written in part then.
     #[inline]
     pub fn get(&self, start: usize, dest: &mut [T], pe: Pe) -> Result<()> {
         let source = self.range("get", pe, start, dest.len())?;
@@ -61,8 +61,8 @@ impl<T: Symmetric> SymSlice<'_, T> {
     /// [`Operations::quiet`].
     ///
     /// # Errors
-    /// As for [`SymSlice::put_nbi`].
-    pub fn get_nbi(&self, start: usize, dest: &SymSlice<'_, T>, dest_start: usize, count: usize, pe: Pe) -> Result<()> {
+    /// As for [`SymView::put_nbi`].
+    pub fn get_nbi(&self, start: usize, dest: &SymView<'_, T>, dest_start: usize, count: usize, pe: Pe) -> Result<()> {
         let source = self.range("get_nbi", pe, start, count)?;
         let to = self.partner("get_nbi", pe, dest, dest_start, count)?;
         if pe == self.runtime().me {
@@ -76,7 +76,7 @@ impl<T: Symmetric> SymSlice<'_, T> {
     /// Sets one element of `pe`; it has changed after a [quiet](Operations::quiet).
     ///
     /// # Errors
-    /// As for [`SymSlice::put`].
+    /// As for [`SymView::put`].
     #[inline]
     pub fn p(&self, index: usize, value: T, pe: Pe) -> Result<()> {
         self.put(index, std::slice::from_ref(&value), pe)
@@ -85,7 +85,7 @@ impl<T: Symmetric> SymSlice<'_, T> {
     /// One element of `pe`.
     ///
     /// # Errors
-    /// As for [`SymSlice::put`].
+    /// As for [`SymView::put`].
     #[inline]
     pub fn g(&self, index: usize, pe: Pe) -> Result<T> {
         let mut value = T::default();
@@ -97,7 +97,7 @@ impl<T: Symmetric> SymSlice<'_, T> {
     /// `pe`.
     ///
     /// # Errors
-    /// As for [`SymSlice::put`], for the source too; elements before the one that failed were copied.
+    /// As for [`SymView::put`], for the source too; elements before the one that failed were copied.
     pub fn iput(
         &self,
         start: usize,
@@ -115,7 +115,7 @@ impl<T: Symmetric> SymSlice<'_, T> {
     /// Copies every `stride`th element from `start` on of `pe`, `count` of them, to every `dest_stride`th element of `dest`.
     ///
     /// # Errors
-    /// As for [`SymSlice::iput`].
+    /// As for [`SymView::iput`].
     pub fn iget(
         &self,
         start: usize,
@@ -137,12 +137,12 @@ impl<T: Symmetric> SymSlice<'_, T> {
     /// signal sees the elements. The source may be re-used when this returns.
     ///
     /// # Errors
-    /// As for [`SymSlice::put`], for the signal too.
+    /// As for [`SymView::put`], for the signal too.
     pub fn put_signal(
         &self,
         start: usize,
         source: &[T],
-        (signal, index): (&SymSlice<'_, u64>, usize),
+        (signal, index): (&SymView<'_, u64>, usize),
         value: u64,
         op: SignalOp,
         pe: Pe,
@@ -154,18 +154,18 @@ impl<T: Symmetric> SymSlice<'_, T> {
         unsafe { self.ops.put_signal_borrowed(dest.cast(), from, len, (word, value, op), pe) }
     }
 
-    /// As [`SymSlice::put_signal`], from this PE's `source`; complete after [`Operations::quiet`].
+    /// As [`SymView::put_signal`], from this PE's `source`; complete after [`Operations::quiet`].
     ///
     /// # Errors
-    /// As for [`SymSlice::put_signal`], and [`Error::OtherRuntime`].
+    /// As for [`SymView::put_signal`], and [`Error::OtherRuntime`].
     #[allow(clippy::too_many_arguments)] // what from, what to, which signal: OpenSHMEM's arguments
     pub fn put_signal_nbi(
         &self,
         start: usize,
-        source: &SymSlice<'_, T>,
+        source: &SymView<'_, T>,
         source_start: usize,
         count: usize,
-        (signal, index): (&SymSlice<'_, u64>, usize),
+        (signal, index): (&SymView<'_, u64>, usize),
         value: u64,
         op: SignalOp,
         pe: Pe,
@@ -188,7 +188,7 @@ impl<T: Symmetric> SymSlice<'_, T> {
         &self,
         what: &'static str,
         pe: Pe,
-        other: &SymSlice<'_, U>,
+        other: &SymView<'_, U>,
         start: usize,
         count: usize,
     ) -> Result<*mut U> {
@@ -208,11 +208,11 @@ impl<T: Symmetric> SymSlice<'_, T> {
     }
 }
 
-impl SymSlice<'_, u64> {
+impl SymView<'_, u64> {
     /// Sets, or adds to, a signal of `pe`; complete after [`Operations::quiet`].
     ///
     /// # Errors
-    /// As for [`SymSlice::put`].
+    /// As for [`SymView::put`].
     pub fn signal_op(&self, index: usize, value: u64, op: SignalOp, pe: Pe) -> Result<()> {
         self.ops.signal_op(self.range("signal_op", pe, index, 1)?, value, op, pe)
     }

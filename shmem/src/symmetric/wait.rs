@@ -3,7 +3,7 @@
 //! What a peer had put before it changed an element is visible once the element is seen to have changed.
 //! Sets of elements are `count` elements from `start` on; in a `status`, elements with a value other than 0 are left out.
 
-use super::{SymSlice, Symmetric};
+use super::{SymView, Symmetric};
 use crate::error::Result;
 use crate::wait::{Cmp, WaitWord};
 use crate::wait_many::WordSet;
@@ -37,7 +37,7 @@ impl<'a, T: WaitWord> Elements<'a, T> {
     }
 }
 
-impl<T: Symmetric + WaitWord> SymSlice<'_, T> {
+impl<T: Symmetric + WaitWord> SymView<'_, T> {
     /// Waits until this PE's element compares as asked, and returns it.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl<T: Symmetric + WaitWord> SymSlice<'_, T> {
     /// Waits until all elements of the set have compared as wanted; at once if there are none.
     ///
     /// # Errors
-    /// As for [`SymSlice::wait_until`].
+    /// As for [`SymView::wait_until`].
     pub fn wait_until_all(&self, elements: &Elements<'_, T>) -> Result<()> {
         // SAFETY: the words of a checked set are in this PE's committed heap and aligned.
         unsafe { self.runtime().wait_until_all(&self.words(elements)?) }
@@ -70,7 +70,7 @@ impl<T: Symmetric + WaitWord> SymSlice<'_, T> {
     /// Waits until an element of the set compares as wanted and returns its index in the set; `None` if there are none.
     ///
     /// # Errors
-    /// As for [`SymSlice::wait_until`].
+    /// As for [`SymView::wait_until`].
     pub fn wait_until_any(&self, elements: &Elements<'_, T>) -> Result<Option<usize>> {
         // SAFETY: as for `wait_until_all`.
         unsafe { self.runtime().wait_until_any(&self.words(elements)?) }
@@ -80,7 +80,7 @@ impl<T: Symmetric + WaitWord> SymSlice<'_, T> {
     /// do; empty if there are none.
     ///
     /// # Errors
-    /// As for [`SymSlice::wait_until`].
+    /// As for [`SymView::wait_until`].
     pub fn wait_until_some(&self, elements: &Elements<'_, T>) -> Result<Vec<usize>> {
         let mut found = vec![0; elements.count];
         // SAFETY: as for `wait_until_all`.

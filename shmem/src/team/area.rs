@@ -63,6 +63,7 @@ impl Areas {
     pub fn allocate(runtime: &Runtime) -> Result<Areas> {
         let mut areas = Areas { base: runtime.base, offset: 0, n_pes: runtime.n_pes(), claims: Claims::new() };
         let block = runtime.calloc_host(1, areas.bytes())?;
+        symrail_core::lock(&runtime.heap).keep(block)?;
         areas.offset = (block.addr() - runtime.base) as u64;
         Ok(areas)
     }

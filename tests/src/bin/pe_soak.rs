@@ -76,7 +76,7 @@ impl<'rt> Soak<'rt> {
         for i in 0..BURST {
             for target in (1..n).map(|distance| (me as u32 + distance) % n) {
                 let words = if i < large { BLOCK / 2 } else { 1 << (i % 10) };
-                let signal = (&self.signals, me);
+                let signal = (&*self.signals, me);
                 self.blocks.put_signal_nbi(me * BLOCK, &self.fixed, 0, words, signal, 0, SignalOp::Set, target)?;
                 self.counters.atomic_add(0, 0, target)?;
             }

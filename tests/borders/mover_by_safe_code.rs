@@ -1,0 +1,32 @@
+//! What engines trust with memory is implemented by `unsafe impl` only.
+use std::ptr::NonNull;
+
+use symrail_heap::mover::{Between, Copy, Moved, Mover};
+
+struct Liar;
+
+impl Mover for Liar {
+    fn window(&self) -> (NonNull<u8>, usize) {
+        (NonNull::dangling(), 1 << 30)
+    }
+    unsafe fn start(&mut self, _: Copy, _: u64) -> Result<(), String> {
+        Ok(())
+    }
+    fn meet(&mut self, _: usize) -> Result<(), String> {
+        Ok(())
+    }
+    unsafe fn start_between(&mut self, _: Between, _: u64) -> Result<(), String> {
+        Ok(())
+    }
+    fn poll(&mut self, _: &mut dyn FnMut(Moved)) -> usize {
+        0
+    }
+    fn pending(&self) -> usize {
+        0
+    }
+    fn writing(&self) -> usize {
+        0
+    }
+}
+
+fn main() {}

@@ -1,0 +1,6 @@
+//! What endpoints trust with memory is implemented by `unsafe impl` only.
+struct Liar;
+
+impl symrail_transport::rail::Rail for Liar {}
+
+fn main() {}

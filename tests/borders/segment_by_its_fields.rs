@@ -1,0 +1,10 @@
+//! A segment's fields are its own.
+use symrail_core::Segment;
+
+fn moved(segment: Segment) -> Segment {
+    Segment { base: std::ptr::without_provenance_mut(8), ..segment }
+}
+
+fn main() {
+    let _ = moved;
+}
