@@ -4,7 +4,10 @@
 //! |---|---|
 //! | `job` | what is to be started, checked, and each PE's environment |
 //! | `spawn` | one process: its own group, the secret's pipe, dying with the launcher, its cores |
-//! | `watch` | the loop: signals, deaths, the rendezvous' events, and how a job ends |
+//! | `children` | the processes: which have ended, and how |
+//! | `guard` | a process that ends what outlives the launcher |
+//! | `signals` | the signals that the launcher reads as events |
+//! | `watch` | the loop: starting, signals, deaths, the rendezvous' events, and how a job ends |
 //! | `ending` | how a process ended, in words and as an exit code |
 //! | `output` | `--prefix`: whole lines with the PE's number |
 //!
@@ -12,16 +15,21 @@
 //! - The PEs find each other through a rendezvous service in the launcher, on 127.0.0.1 and a random port.
 //! - A PE that fails ends the job: the others get SIGTERM, and SIGKILL 2 s later. The launcher says which PE it was and
 //!   why, and its exit code is that PE's (128 + the signal's number for a death by signal).
-//! - When the launcher is gone, so are the PEs, however it went. What a PE starts and leaves in its process group is
-//!   killed when the job ends.
-//! - SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to the PEs' process groups; the second SIGINT or SIGTERM
-//!   kills.
+//! - When the launcher is gone, so are the PEs and their process groups, however it went. What a PE starts and leaves in
+//!   its process group is killed when the job ends.
+//! - SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the PEs' process groups and end the job, with exit code 128 + the signal's
+//!   number: after 3 s, or at the second one, SIGKILL does. That holds while PEs are still being started, too.
+//! - SIGUSR1, SIGUSR2, SIGTSTP (Ctrl-Z) and SIGCONT are passed on. A signal that the launcher was started to ignore is
+//!   ignored, by the PEs as well.
 //! - Standard input goes to PE 0 unless it is a terminal (a PE's group is not the terminal's, so it could not read it);
 //!   the others read nothing.
 
+mod children;
 mod ending;
+mod guard;
 mod job;
 mod output;
+mod signals;
 mod spawn;
 mod watch;
 

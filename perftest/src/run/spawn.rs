@@ -1,4 +1,4 @@
-//! Starting one PE. The only unsafe code of the launcher: what happens between fork and exec.
+//! Starting one PE: what happens between fork and exec.
 
 use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_pdeathsig;
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpid, getppid, pipe2, write};
 use symrail::Settings;
@@ -16,14 +17,37 @@ use symrail::bootstrap::star::Secret;
 
 use super::job::{Job, LaunchError};
 
-/// Starts PE `pe` with `signals` blocked. It dies when the calling thread does, so the caller stays until the job is over.
+/// What PEs get from the launcher besides their environment.
+pub(super) struct Inheritance {
+    /// What was blocked before the launcher took its signals.
+    pub(super) signals: SigSet,
+    /// How many descriptors a process may have, before the launcher allowed itself more.
+    pub(super) files: Option<Files>,
+}
+
+/// A limit on descriptors: the one in force, and how far it may be raised.
+#[derive(Clone, Copy)]
+pub(super) struct Files {
+    soft: rlim_t,
+    hard: rlim_t,
+}
+
+impl Files {
+    /// Lets this process have as many descriptors as it may: it needs one for each PE, three with `--prefix`. Returns
+    /// the limit before.
+    pub(super) fn raise() -> Option<Files> {
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).ok().map(|()| Files { soft, hard })
+    }
+}
+
+/// Starts PE `pe`. It dies when the calling thread does, so the caller stays until the job is over.
 pub(super) fn spawn(
     job: &Job,
     pe: u32,
-    service: SocketAddr,
-    secret: &Secret,
+    (service, secret): (SocketAddr, &Secret),
     cores: Option<CpuSet>,
-    signals: SigSet,
+    inheritance: &Inheritance,
 ) -> Result<Child, LaunchError> {
     let secret = secret_pipe(secret)?;
     let mut command = Command::new(&job.program);
@@ -35,7 +59,8 @@ pub(super) fn spawn(
     // A group of its own: what the PE starts can be ended with it, and a terminal's Ctrl-C comes through the launcher only.
     command.process_group(0);
     let launcher = getpid();
-    let prepare = move || prepare(launcher, &secret, cores.as_ref(), &signals);
+    let (signals, files) = (inheritance.signals, inheritance.files);
+    let prepare = move || prepare(launcher, &secret, cores.as_ref(), &signals, files);
     // SAFETY: the closure runs in the forked child and makes system calls only: no allocation, no lock.
     unsafe { command.pre_exec(prepare) };
     command.spawn().map_err(|reason| LaunchError::Start {
@@ -55,7 +80,13 @@ fn secret_pipe(secret: &Secret) -> Result<OwnedFd, LaunchError> {
 }
 
 /// Runs in the child before exec.
-fn prepare(launcher: Pid, secret: &OwnedFd, cores: Option<&CpuSet>, signals: &SigSet) -> io::Result<()> {
+fn prepare(
+    launcher: Pid,
+    secret: &OwnedFd,
+    cores: Option<&CpuSet>,
+    signals: &SigSet,
+    files: Option<Files>,
+) -> io::Result<()> {
     set_pdeathsig(Signal::SIGKILL)?;
     // The launcher may have died before that took effect.
     if getppid() != launcher {
@@ -64,6 +95,9 @@ fn prepare(launcher: Pid, secret: &OwnedFd, cores: Option<&CpuSet>, signals: &Si
     // The launcher blocks the signals that it passes on, and a blocked signal stays blocked over exec.
     signals.thread_set_mask()?;
     fcntl(secret, FcntlArg::F_SETFD(FdFlag::empty()))?;
+    if let Some(Files { soft, hard }) = files {
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
+    }
     if let Some(cores) = cores {
         sched_setaffinity(Pid::from_raw(0), cores)?;
     }

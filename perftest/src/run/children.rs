@@ -1,0 +1,138 @@
+//! The PEs' processes: which have ended, and how.
+//!
+//! A process is reaped when the job is over: until then its number, which is its group's too, cannot become another's.
+
+use std::collections::HashMap;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+
+use super::ending::{Ending, Failure};
+
+/// Of the time, at most one part in so many goes into looking at all processes.
+const LOOKING: u32 = 20;
+
+/// One PE.
+pub(super) struct Process {
+    pub(super) pid: Pid,
+    pub(super) ending: Option<Ending>,
+    child: Child,
+}
+
+/// The PEs that have been started, by number.
+#[derive(Default)]
+pub(super) struct Children {
+    all: Vec<Process>,
+    by_pid: HashMap<Pid, u32>,
+    running: usize,
+    /// Those that a signal has named as ended.
+    named: Vec<Pid>,
+    /// When to look at all: one signal may stand for several ends, and names one of them.
+    look_at: Option<Instant>,
+    looked: Option<(Instant, Duration)>,
+}
+
+impl Children {
+    pub(super) fn add(&mut self, child: Child) -> Pid {
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
+        self.by_pid.insert(pid, u32::try_from(self.all.len()).unwrap_or(u32::MAX));
+        self.all.push(Process { pid, child, ending: None });
+        self.running += 1;
+        pid
+    }
+
+    pub(super) fn get(&self, pe: u32) -> Option<&Process> {
+        self.all.get(pe as usize)
+    }
+
+    /// How many have been started.
+    pub(super) fn started(&self) -> u32 {
+        u32::try_from(self.all.len()).unwrap_or(u32::MAX)
+    }
+
+    /// How many run.
+    pub(super) fn running(&self) -> usize {
+        self.running
+    }
+
+    pub(super) fn runs(&self, pe: u32) -> bool {
+        self.get(pe).is_some_and(|process| process.ending.is_none())
+    }
+
+    /// To the groups of all PEs that run.
+    pub(super) fn signal_all(&self, signal: Signal) {
+        for process in self.all.iter().filter(|process| process.ending.is_none()) {
+            let _ = killpg(process.pid, signal);
+        }
+    }
+
+    /// The system has said that a process has ended, perhaps several.
+    pub(super) fn note_end_of(&mut self, pid: Pid) {
+        self.named.push(pid);
+        let earliest = self.looked.map_or_else(Instant::now, |(at, took)| at + took * LOOKING);
+        self.look_at.get_or_insert(earliest);
+    }
+
+    /// When there is something to look at.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.look_at
+    }
+
+    /// Which PEs have ended since the last call, as far as it is time to look.
+    pub(super) fn take_ended(&mut self) -> Vec<u32> {
+        let named = std::mem::take(&mut self.named);
+        let mut candidates: Vec<u32> = named.iter().filter_map(|pid| self.by_pid.get(pid).copied()).collect();
+        let begun = Instant::now();
+        let all = self.look_at.is_some_and(|at| at <= begun);
+        if all {
+            self.look_at = None;
+            candidates = (0..self.started()).collect();
+        }
+        candidates.retain(|pe| self.has_ended(*pe));
+        if all {
+            self.looked = Some((Instant::now(), begun.elapsed()));
+        }
+        candidates
+    }
+
+    /// Whether a PE is found to have ended, for the first time.
+    fn has_ended(&mut self, pe: u32) -> bool {
+        let Some(process) = self.all.get_mut(pe as usize).filter(|process| process.ending.is_none()) else {
+            return false;
+        };
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        process.ending = match waitid(Id::Pid(process.pid), flags) {
+            Ok(status) => Ending::from_wait(status),
+            Err(Errno::EINTR) => None,
+            // A signal without a name, or a status that somebody else took.
+            Err(_) => Some(process.child.wait().map_or(Ending::Unknown, Ending::from_status)),
+        };
+        let ended = process.ending.is_some();
+        self.running -= usize::from(ended);
+        ended
+    }
+
+    /// Those that have failed.
+    pub(super) fn failed(&self) -> Vec<Failure> {
+        let failed = |(pe, process): (u32, &Process)| {
+            Some(Failure { pe, pid: process.pid, ending: process.ending.filter(|ending| ending.failed())? })
+        };
+        (0..).zip(&self.all).filter_map(failed).collect()
+    }
+}
+
+impl Drop for Children {
+    /// Leaves nothing behind: neither the PEs nor what they have left in their groups.
+    fn drop(&mut self) {
+        for process in &self.all {
+            let _ = killpg(process.pid, Signal::SIGKILL);
+        }
+        for process in &mut self.all {
+            let _ = process.child.wait();
+        }
+    }
+}
