@@ -94,6 +94,9 @@ impl Memory {
     }
 }
 
+/// How much memory is taken between two looks at how much there is.
+const PIECE: u64 = 64 << 20;
+
 /// The memory file of one PE's heap.
 #[derive(Debug)]
 pub struct HostMemory {
@@ -144,7 +147,7 @@ impl HostMemory {
     pub fn commit(&mut self, to: u64) -> Result<Option<Segment>, MapError> {
         let from = self.committed;
         if to > from && to <= self.capacity() {
-            self.take(from, to)?;
+            self.take_all_or_nothing(from, to, available)?;
         }
         self.commit_on_demand(to)
     }
@@ -176,7 +179,30 @@ impl HostMemory {
     /// # Errors
     /// What the kernel says; `ENOMEM` when more is wanted than is available.
     pub fn take(&self, from: u64, to: u64) -> Result<(), MapError> {
-        enough(to.saturating_sub(from), available()).map_err(|errno| MapError { call: "commit", errno })?;
+        self.take_while(from, to, available)
+    }
+
+    /// Takes pages that hold nothing yet. On an error they are given back, to those who do with less.
+    fn take_all_or_nothing(&self, from: u64, to: u64, available: impl Fn() -> Option<u64>) -> Result<(), MapError> {
+        self.take_while(from, to, available).inspect_err(|_| {
+            let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+            let _ = fallocate(&self.file, hole, from as i64, (to - from) as i64);
+        })
+    }
+
+    /// Takes pages piece by piece, as long as there is memory for what is left: the other PEs of this host may be taking theirs.
+    fn take_while(&self, from: u64, to: u64, available: impl Fn() -> Option<u64>) -> Result<(), MapError> {
+        let mut at = from;
+        while at < to {
+            enough(to - at, available()).map_err(|errno| MapError { call: "commit", errno })?;
+            let end = to.min(at + PIECE);
+            self.take_piece(at, end)?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    fn take_piece(&self, from: u64, to: u64) -> Result<(), MapError> {
         let (start, end) = (from as usize, to as usize);
         // Only faults give huge pages: fallocate takes small ones even where huge ones are allowed.
         if self.huge_pages && self.mapping.open(start, end).and_then(|()| self.mapping.populate(start, end)).is_ok() {
@@ -266,6 +292,15 @@ mod tests {
         assert_eq!(enough(100, Some(100)), Ok(()));
         assert_eq!(enough(101, Some(100)), Err(Errno::ENOMEM));
         assert_eq!(enough(101, None), Ok(()), "where the kernel does not say, it has to be tried");
+    }
+
+    #[test]
+    fn memory_that_others_take_meanwhile_is_not_counted_on() {
+        let memory = HostMemory::reserve(2 * PIECE).unwrap();
+        let left = std::cell::Cell::new(2 * PIECE);
+        let error = memory.take_all_or_nothing(0, 2 * PIECE, || Some(left.replace(PIECE - 1)));
+        assert_eq!(error, Err(MapError { call: "commit", errno: Errno::ENOMEM }));
+        assert_eq!(fstat(&memory.file).unwrap().st_blocks, 0, "all is given back");
     }
 
     #[test]
