@@ -60,8 +60,8 @@ struct Opened {
 impl Runtime {
     /// Joins the job that this process was started in, with the settings of the environment. Collective.
     ///
-    /// Call it early: libfabric's own defaults are set in the environment, which C code in other threads must not read
-    /// at that moment.
+    /// Call it early, before other threads are started, unless `symrail run` starts the program: libfabric takes some settings from
+    /// the environment only, and while several threads may read that, it is not changed and libfabric's own defaults stay.
     ///
     /// # Errors
     /// A setting that is not accepted, no way to reach a peer, PEs that do not agree, a peer that does not come.

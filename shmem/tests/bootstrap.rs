@@ -182,6 +182,16 @@ fn variables_that_are_set_but_empty_are_no_traces() {
 }
 
 #[test]
+fn a_pe_that_has_lost_its_id_is_no_job_of_its_own() {
+    for (name, what) in [(uid::PE, uid::UID), (uid::N_PES, uid::UID), (launcher::PE, launcher::N_PES)] {
+        let mut command = myself("gather");
+        command.env(uid::UID, "").env(launcher::ADDRESS, "").env(name, "0");
+        let output = run_all(vec![command]).remove(0);
+        assert!(!output.status.success() && said(&output).contains(&format!("{what} is not set")), "{}", said(&output));
+    }
+}
+
+#[test]
 fn a_bootstrap_that_is_not_there_is_an_error_and_not_a_single_pe() {
     let mut settings = Settings::default();
     for (kind, name) in [

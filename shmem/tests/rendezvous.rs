@@ -1,12 +1,16 @@
 //! The rendezvous service under everything that may connect to it. PEs are threads here; only the service counts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, connect, socket};
 use symrail::bootstrap::star::{Client, Event, MAX_CONTRIBUTION, Membership, Options, Secret, Server};
 use symrail::bootstrap::{Bootstrap, Error};
 
@@ -94,6 +98,64 @@ fn a_crowd_of_silent_strangers_does_not_keep_pes_out() {
     let (mut one, mut other) = (join(&server, 0, 2), join(&server, 1, 2));
     assert_works(&mut one, &mut other);
     drop(crowd);
+}
+
+/// Connects without waiting, and holds the last 500 connections, until told to stop.
+fn flood(port: u16, stop: &AtomicBool) {
+    let address = SockaddrIn::new(127, 0, 0, 1, port);
+    let mut held = VecDeque::new();
+    while !stop.load(Relaxed) {
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let Ok(socket) = socket(AddressFamily::Inet, SockType::Stream, flags, None) else { continue };
+        let _ = connect(socket.as_raw_fd(), &address);
+        held.push_back(socket);
+        if held.len() == 500 {
+            held.pop_front();
+        }
+    }
+}
+
+#[test]
+fn pes_join_under_a_flood_of_strangers() {
+    let (server, _events) = server(Some(4));
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| flood(server.address().port(), &stop));
+        }
+        while server.refused() < 500 {
+            thread::yield_now();
+        }
+        let joins = (0..4).map(|pe| membership(&server, pe, 4));
+        let joins: Vec<_> = joins.map(|it| scope.spawn(move || Client::join(&it, "test").map(drop))).collect();
+        let joined: Vec<_> = joins.into_iter().map(|join| join.join().unwrap()).collect();
+        stop.store(true, Relaxed);
+        assert!(joined.iter().all(Result::is_ok), "{joined:?}");
+    });
+}
+
+#[test]
+fn a_wrong_secret_is_blamed_at_once_and_only_when_it_was_the_reason() {
+    let (server, _events) = server(Some(1));
+    let wrong = Membership { secret: Secret::generate().unwrap(), ..membership(&server, 0, 1) };
+    let error = error_of(Client::join(&wrong, "test")).to_string();
+    assert!(error.contains("does not know its secret"), "{error}");
+    // Something that takes connections and says nothing.
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                drop(listener.accept());
+            }
+        });
+        let crowded = Membership { address, timeout: Duration::from_millis(300), ..wrong };
+        let error = error_of(Client::join(&crowded, "test")).to_string();
+        assert!(error.contains("connections within") && !error.contains("secret"), "{error}");
+        stop.store(true, Relaxed);
+        drop(TcpStream::connect(address));
+    });
 }
 
 /// Stands between a PE and the service. Gives what the PE sent; `change` may alter what passes in either direction.

@@ -53,12 +53,14 @@ pub enum Error {
         remedy: &'static str,
     },
     /// The rendezvous service could not be started.
-    #[error("no rendezvous service on {address}: {reason}; pass the address of one interface of this machine")]
+    #[error("no rendezvous service on {address}: {reason}; {remedy}")]
     Service {
         /// The address asked for.
         address: String,
         /// What the system said.
         reason: String,
+        /// What to do.
+        remedy: &'static str,
     },
     /// A unique id that was cut, mistyped or made by another version.
     #[error("the unique id cannot be used: {why}; pass it unchanged from the PE that created it")]

@@ -33,10 +33,11 @@ const REMEDY: &str = "start the program with symrail run -n N -- PROGRAM";
 /// The descriptor that was read, and what it held. A process has one launcher in its life.
 static SECRET: Mutex<Option<(RawFd, Secret)>> = Mutex::new(None);
 
-/// Whether a launcher has left its variables.
+/// Whether a launcher has left its variables. A part of them is enough: a PE that has lost the others must not take itself for
+/// a job of its own.
 #[must_use]
 pub fn present() -> bool {
-    Settings::is_set(ADDRESS)
+    [ADDRESS, PE, N_PES].into_iter().any(Settings::is_set)
 }
 
 /// Joins the launcher's job.

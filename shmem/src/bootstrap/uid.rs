@@ -22,7 +22,7 @@ use symrail_transport::Pe;
 use symrail_transport::env::Settings;
 
 use super::error::{Error, Result};
-use super::star::{Client, Membership, Options, Secret, Server};
+use super::star::{Client, Membership, ONE_INTERFACE, Options, Secret, Server};
 use super::{Bootstrap, number_from_env, text_from_env};
 
 /// Holds the unique id in hexadecimal.
@@ -170,7 +170,7 @@ pub fn create(interface: Option<IpAddr>) -> Result<UniqueId> {
         && ip.is_unicast_link_local()
     {
         let reason = "a link-local address means another interface on every machine".into();
-        return Err(Error::Service { address: interface.to_string(), reason });
+        return Err(Error::Service { address: interface.to_string(), reason, remedy: ONE_INTERFACE });
     }
     let server = Server::start(interface, &Secret::generate()?, Options::default())?;
     let id = UniqueId::new(server.address(), server.secret());
@@ -200,9 +200,10 @@ pub fn open_within(id: UniqueId, pe: Pe, n_pes: u32, timeout: Duration) -> Resul
     Ok(Member { client, _host: Host::of(id) })
 }
 
-/// Whether an id was left in the environment.
+/// Whether an id was left in the environment, or what goes with one: a PE whose id got lost must not take itself for a job of
+/// its own.
 pub(super) fn present() -> bool {
-    Settings::is_set(UID)
+    [UID, PE, N_PES].into_iter().any(Settings::is_set)
 }
 
 /// Joins the job whose id, PE and size are in the environment.

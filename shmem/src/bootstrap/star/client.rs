@@ -10,12 +10,15 @@ use super::super::error::{Error, Result, Step};
 use super::super::{Bootstrap, MAX_PES};
 use super::fault::Fault;
 use super::round::{Contribution, unpack};
-use super::wire::{CHALLENGE, Direction, Hello, Kind, MAGIC, MAX_CONTRIBUTION, NONCE, Opener, Sealer, Secret, random};
+use super::wire::{
+    CHALLENGE, Direction, Hello, Kind, MAGIC, MAX_CONTRIBUTION, NONCE, Opener, REFUSAL, Sealer, Secret, random,
+};
 
 /// How much longer than the service a PE waits: the service knows who is missing, so it should speak first.
 const GRACE: Duration = Duration::from_secs(5);
-/// How often a service that closes without a word is tried; it does so when strangers crowd it.
-const ATTEMPTS: u32 = 4;
+/// How soon a service that closes without a word is tried again: it does so when strangers crowd it. From the first pause
+/// to the longest.
+const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(1)];
 /// The longest that leaving or aborting may take.
 const PARTING: Duration = Duration::from_secs(2);
 
@@ -64,12 +67,21 @@ impl Client {
             return Err(Error::Refused { pe, address: membership.address.to_string(), why });
         }
         let deadline = Instant::now() + membership.timeout;
-        let mut attempt = 1;
+        let [mut pause, longest] = PAUSES;
+        let mut attempts = 0;
         loop {
+            attempts += 1;
             match Client::try_join(membership, origin, deadline) {
-                Err(Error::Connection { .. }) if attempt < ATTEMPTS && Instant::now() < deadline => attempt += 1,
+                Err(Error::Connection { .. }) if Instant::now() + pause < deadline => {
+                    std::thread::sleep(pause);
+                    pause = (pause * 3 / 2).min(longest);
+                }
                 Err(Error::Connection { address, .. }) => {
-                    let why = "it closed the connection; does the secret belong to this job?".into();
+                    let seconds = membership.timeout.as_secs();
+                    let why = format!(
+                        "it closed {attempts} connections within {seconds} s (SYMRAIL_TIMEOUT_S) before it answered; \
+                         do strangers crowd its port?"
+                    );
                     return Err(Error::Refused { pe, address, why });
                 }
                 joined => return joined,
@@ -133,6 +145,11 @@ impl Client {
             }
             let bytes = read_some(&mut self.stream, &mut chunk, deadline)
                 .map_err(|it| self.membership.broken_off(step, &it))?;
+            if step == Step::Join && chunk[..bytes] == REFUSAL {
+                let Membership { pe, address, .. } = self.membership;
+                let why = "this PE does not know its secret; does the id, or the launcher's pipe, belong to this job?";
+                return Err(Error::Refused { pe, address: address.to_string(), why: why.into() });
+            }
             self.opener.feed(&chunk[..bytes]);
         }
     }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use symrail_transport::Pe;
 
-use super::wire::{Direction, HELLO, Hello, Kind, NONCE, Opener, Sealer, Secret, challenge};
+use super::wire::{Direction, HELLO, Hello, Kind, NONCE, Opener, REFUSAL, Sealer, Secret, challenge};
 
 /// How much is read from one connection before the others get their turn, in bytes.
 const TURN: usize = 1 << 20;
@@ -123,6 +123,13 @@ impl Connection {
             self.out.push_back(Arc::from(header.as_slice()));
             self.out.push_back(Arc::clone(payload));
             self.out.push_back(Arc::from(tag.as_slice()));
+        }
+    }
+
+    /// Tells whoever it is that its hello was wrong, if the socket takes that at once. The connection is closed then.
+    pub(super) fn turn_down(&mut self) {
+        if self.out.is_empty() {
+            let _ = self.stream.write(&REFUSAL);
         }
     }
 

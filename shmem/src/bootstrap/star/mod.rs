@@ -22,5 +22,6 @@ mod service;
 mod wire;
 
 pub use client::{Client, Membership};
+pub(super) use server::ONE_INTERFACE;
 pub use server::{Event, OnEvent, Options, Server};
 pub use wire::{MAX_CONTRIBUTION, Secret};

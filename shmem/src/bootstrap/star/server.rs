@@ -79,6 +79,8 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+pub(in super::super) const ONE_INTERFACE: &str = "pass the address of one interface of this machine";
+
 /// A running rendezvous service.
 pub struct Server {
     address: SocketAddr,
@@ -94,9 +96,12 @@ impl Server {
     /// # Errors
     /// An address that is not one interface's, or what the system says.
     pub fn start(interface: IpAddr, secret: &Secret, options: Options) -> Result<Server> {
-        let refuse = |reason: String| Error::Service { address: interface.to_string(), reason };
+        let refuse = |reason: String, remedy| Error::Service { address: interface.to_string(), reason, remedy };
         if interface.is_unspecified() || interface.is_multicast() {
-            return Err(refuse("it stands for many interfaces, and the service listens on one only".into()));
+            return Err(refuse(
+                "it stands for many interfaces, and the service listens on one only".into(),
+                ONE_INTERFACE,
+            ));
         }
         let start = || {
             let listener = TcpListener::bind((interface, 0))?;
@@ -110,7 +115,15 @@ impl Server {
             let thread = std::thread::Builder::new().name("rendezvous".into()).spawn(|| service.run())?;
             Ok(Server { address, secret: secret.clone(), shared, wake, thread: Some(thread) })
         };
-        start().map_err(|error: std::io::Error| refuse(error.to_string()))
+        start().map_err(|error: std::io::Error| {
+            let remedy = match error.raw_os_error() {
+                Some(libc::EMFILE) => "allow this process more descriptors (ulimit -n)",
+                Some(libc::ENFILE) => "this host has no descriptors left (fs.file-max)",
+                Some(libc::EAGAIN) => "allow more processes (ulimit -u): no thread could be started",
+                _ => ONE_INTERFACE,
+            };
+            refuse(error.to_string(), remedy)
+        })
     }
 
     /// Where it listens.

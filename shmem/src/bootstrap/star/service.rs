@@ -2,7 +2,8 @@
 //!
 //! Strangers never disturb the job: a connection is not read beyond a hello, held longer than the hello's time-out, or
 //! counted as a PE before its hello was proven; at most [`STRANGERS`] more than the job has PEs are held at a time, and the
-//! oldest makes room. What the job's own PEs do wrong breaks the job once, and every PE is told the same reason.
+//! oldest makes room. However many strangers come, those who have said something are served before anybody makes room for
+//! others, and a PE that had to make room tries again. What the job's own PEs do wrong breaks the job once, and every PE is told the same reason.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -14,6 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{Resource, getrlimit};
 use symrail_transport::Pe;
 
 use super::connection::Connection;
@@ -22,8 +24,12 @@ use super::round::{Contribution, Round};
 use super::server::{Event, Options, Shared, lock};
 use super::wire::{Hello, Kind, Secret, random};
 
-/// Connections that have not said hello, beyond one for every PE.
-const STRANGERS: usize = 64;
+/// Connections that have not said hello, beyond one for every PE: so many come while a PE is answering its challenge.
+const STRANGERS: usize = 512;
+/// Of the descriptors that this process may have, strangers take at most one in so many.
+const SHARE: u64 = 8;
+/// How many connections are taken in one turn.
+const TURN: usize = 32;
 /// The largest job.
 const MAX_PES: u32 = 1 << 20;
 /// How long to leave the listener alone when the system has no descriptor for another connection.
@@ -40,6 +46,12 @@ enum Member {
     Lost,
 }
 
+/// How many strangers a process with few descriptors can hold without harm to the rest of it.
+fn strangers() -> usize {
+    let files = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft);
+    usize::try_from(files / SHARE).unwrap_or(usize::MAX).min(STRANGERS)
+}
+
 pub(super) struct Service {
     listener: TcpListener,
     woken: UnixStream,
@@ -49,6 +61,8 @@ pub(super) struct Service {
     /// By age, so that the first is the oldest.
     connections: BTreeMap<u64, Connection>,
     next_id: u64,
+    /// How many strangers are held, beyond one for every PE.
+    strangers: usize,
     members: Vec<Member>,
     /// PEs whose processes have ended: they never come again.
     ended: Vec<Pe>,
@@ -80,6 +94,7 @@ impl Service {
             shared,
             connections: BTreeMap::new(),
             next_id: 0,
+            strangers: strangers(),
             members: Vec::new(),
             ended: Vec::new(),
             early: Vec::new(),
@@ -103,10 +118,10 @@ impl Service {
             let ready = self.wait();
             let _ = (&self.woken).read(&mut scratch);
             self.note_ended();
-            self.accept();
             for id in ready {
                 self.serve(id, &mut scratch);
             }
+            self.accept();
             self.expire();
             self.flush();
         }
@@ -142,7 +157,7 @@ impl Service {
         if self.accept_again.is_some() {
             return;
         }
-        loop {
+        for _ in 0..TURN {
             match self.listener.accept() {
                 Ok((stream, from)) => self.welcome_stranger(stream, from),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -158,7 +173,7 @@ impl Service {
 
     fn welcome_stranger(&mut self, stream: TcpStream, from: SocketAddr) {
         let strangers = self.connections.values().filter(|connection| connection.pe().is_none());
-        if strangers.count() >= STRANGERS + self.members.len() {
+        if strangers.count() >= self.strangers + self.members.len() {
             let oldest = self.connections.iter().find(|(_, connection)| connection.pe().is_none()).map(|(id, _)| *id);
             oldest.into_iter().for_each(|id| self.refuse(id, "too many connections that have not said hello"));
         }
@@ -192,7 +207,10 @@ impl Service {
         match connection.greeted(&self.secret) {
             Ok(Some(hello)) => self.join(id, &hello),
             Ok(None) => {}
-            Err(why) => return self.refuse(id, why),
+            Err(why) => {
+                connection.turn_down();
+                return self.refuse(id, why);
+            }
         }
         while let Some(connection) = self.connections.get_mut(&id) {
             match connection.next_frame() {

@@ -4,6 +4,7 @@
 //! service → PE   challenge   magic 8 · nonce 32                                        (once, in the clear)
 //! PE → service   hello       magic 8 · pe 4 · n_pes 4 · nonce 32 · tag 32              (once)
 //! both ways      frame       length 4 · kind 1 · payload `length` · tag 32             (from then on)
+//! service → PE   refusal     magic 8                                                   (in place of a frame: a wrong hello)
 //! ```
 //! Integers are little endian. The hello's tag is keyed with the job's secret and covers the service's nonce, so a
 //! recorded hello is worth nothing on another connection. Both nonces, the PE and the job's size make the key of the
@@ -25,6 +26,8 @@ pub const MAX_CONTRIBUTION: usize = 16 << 20;
 pub(super) const MAX_PAYLOAD: usize = MAX_CONTRIBUTION + 64;
 /// The name and version of the protocol; both ends send it first.
 pub(super) const MAGIC: [u8; 8] = *b"SYMRAIL\x01";
+/// In place of a frame: the hello was wrong. It is not authenticated, and nothing but a message depends on it.
+pub(super) const REFUSAL: [u8; 8] = *b"SYMRAIL\xff";
 pub(super) const NONCE: usize = 32;
 pub(super) const TAG: usize = 32;
 pub(super) const CHALLENGE: usize = MAGIC.len() + NONCE;
