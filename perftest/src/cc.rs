@@ -105,18 +105,30 @@ pub fn command_line(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> 
         Some("c++" | "cxx" | "CC") => line.push("c++".into()),
         Some("run") => {
             line.push("run".into());
-            // As launchers of MPI and OpenSHMEM spell it.
-            let mut options = true;
-            line.extend(words.by_ref().map(|word| {
-                let count = options && (word == "-np" || word == "--np");
-                options &= word.to_str().is_some_and(|w| w.starts_with('-') || w.parse::<u32>().is_ok());
-                if count { "-n".into() } else { word }
-            }));
+            line.extend(counted(words.by_ref()));
+        }
+        Some("") => {
+            let command = words.next();
+            let runs = command.as_ref().is_some_and(|command| command == "run");
+            line.extend(command);
+            if runs {
+                line.extend(counted(words.by_ref()));
+            }
         }
         _ => {}
     }
     line.extend(words);
     line
+}
+
+/// `-np` and `--np` mean `-n`, as launchers of MPI and OpenSHMEM spell it.
+fn counted(words: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
+    let mut options = true;
+    words.map(move |word| {
+        let count = options && (word == "-np" || word == "--np");
+        options &= word.to_str().is_some_and(|w| w.starts_with('-') && w != "--" || w.parse::<u32>().is_ok());
+        if count { "-n".into() } else { word }
+    })
 }
 
 #[cfg(test)]
@@ -133,6 +145,8 @@ mod tests {
         assert_eq!(command_line(words("symrailc++ a.cpp")), words("symrailc++ c++ a.cpp"));
         assert_eq!(command_line(words("oshrun -np 4 ./a -np 3")), words("oshrun run -n 4 ./a -np 3"));
         assert_eq!(command_line(words("symrail run -n 2 ./a")), words("symrail run -n 2 ./a"));
+        assert_eq!(command_line(words("symrail run --np 2 -- ./a -np 3")), words("symrail run -n 2 -- ./a -np 3"));
+        assert_eq!(command_line(words("symrail perf put-lat")), words("symrail perf put-lat"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
+use symrail::Settings;
 use symrail::bootstrap::{self, MAX_PES, launcher};
 use symrail_transport::ofi::variables;
 
@@ -60,6 +61,9 @@ pub enum LaunchError {
         /// What the system said.
         reason: std::io::Error,
     },
+    /// The PEs would refuse a setting; here it is told once.
+    #[error(transparent)]
+    Setting(#[from] symrail_transport::Error),
     /// The rendezvous service could not be started.
     #[error(transparent)]
     Bootstrap(#[from] bootstrap::Error),
@@ -78,7 +82,7 @@ impl LaunchError {
     #[must_use]
     pub fn exit_code(&self) -> i32 {
         match self {
-            LaunchError::Job { .. } => 2,
+            LaunchError::Job { .. } | LaunchError::Setting(_) => 2,
             LaunchError::Start { reason, .. } if reason.kind() == std::io::ErrorKind::NotFound => 127,
             LaunchError::Start { .. } => 126,
             LaunchError::Bootstrap(_) | LaunchError::System { .. } => 1,
@@ -103,6 +107,12 @@ impl Job {
             return refuse("--rails", format!("there cannot be {rails} rails; use 1 to {MAX_RAILS}"));
         }
         Ok(())
+    }
+
+    /// The settings that the PEs will find.
+    pub(super) fn settings(&self) -> Result<Settings, LaunchError> {
+        let own = self.env.iter().map(|(name, value)| (name.into(), value.into()));
+        Ok(Settings::from_iter(std::env::vars_os().chain(own))?)
     }
 
     /// The host that PE `pe` believes to be on.

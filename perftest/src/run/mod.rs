@@ -34,13 +34,16 @@ mod spawn;
 mod watch;
 
 pub use job::Job;
+use symrail::bootstrap::MAX_PES;
 pub use watch::launch;
+
+use crate::print;
 
 /// The arguments of `symrail run`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// How many PEs to start
-    #[arg(short = 'n', value_name = "N")]
+    #[arg(short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_PES.into()))]
     n: u32,
     /// Let the PEs believe that they are on H hosts, in blocks
     #[arg(long, value_name = "H")]
@@ -55,10 +58,11 @@ pub struct Args {
     #[arg(long)]
     bind: bool,
     /// End the job after S seconds, with exit code 124
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..))]
     timeout: Option<u64>,
     /// The program and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "PROGRAM")]
+    // The first word that is no option is the program; what follows it is the program's.
+    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     program: Vec<std::ffi::OsString>,
 }
 
@@ -79,7 +83,7 @@ pub fn main(args: &Args) -> i32 {
     match launch(&job) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("symrail run: {error}");
+            print::error("symrail run", &error);
             error.exit_code()
         }
     }

@@ -1,9 +1,9 @@
 //! `--prefix`: every line of a PE's output goes out whole, with the PE's number before it.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::sync::Arc;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A longer line is broken, so that a PE that never ends its line is heard and memory is bounded. In bytes.
@@ -22,6 +22,8 @@ pub(super) struct Carriers {
 struct Activity {
     lines: AtomicU64,
     writing: AtomicUsize,
+    /// Why output could not be written, at the first time.
+    failed: Mutex<Option<io::Error>>,
 }
 
 impl Carriers {
@@ -48,8 +50,8 @@ impl Carriers {
     }
 
     /// Waits for the ends of all streams, as long as output comes or waits for its reader. Something that left its PE's
-    /// group may hold a stream open; when nothing came for `quiet`, it is not waited for.
-    pub(super) fn finish(self, quiet: Duration) {
+    /// group may hold a stream open; when nothing came for `quiet`, it is not waited for. Returns why output was lost, if any was.
+    pub(super) fn finish(self, quiet: Duration) -> Option<io::Error> {
         let mut left = self.running;
         let mut seen = self.activity.lines.load(Ordering::Relaxed);
         while left > 0 {
@@ -59,10 +61,11 @@ impl Carriers {
             }
             let lines = self.activity.lines.load(Ordering::Relaxed);
             if lines == seen && self.activity.writing.load(Ordering::Relaxed) == 0 {
-                return;
+                break;
             }
             seen = lines;
         }
+        symrail_core::lock(&self.activity.failed).take()
     }
 }
 
@@ -76,13 +79,17 @@ fn carry_lines<W: Write>(pe: u32, from: impl Read, to: impl Fn() -> W, activity:
             if line.last() != Some(&b'\n') {
                 line.push(b'\n');
             }
-            // When nobody reads any more, the PE's output is still drained, so that it does not hang.
             activity.writing.fetch_add(1, Ordering::Relaxed);
             let mut to = to();
-            let _ = to.write_all(&line).and_then(|()| to.flush());
+            let written = to.write_all(&line).and_then(|()| to.flush());
             drop(to);
             activity.writing.fetch_sub(1, Ordering::Relaxed);
             activity.lines.fetch_add(1, Ordering::Relaxed);
+            if let Err(reason) = written {
+                // The PE hears of it as if it had written there itself: the end of `from` closes its pipe.
+                symrail_core::lock(&activity.failed).get_or_insert(reason);
+                return;
+            }
         }
         if !matches!(read, Ok(1..)) {
             return;

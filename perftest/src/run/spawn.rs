@@ -23,6 +23,8 @@ pub(super) struct Inheritance {
     pub(super) signals: SigSet,
     /// How many descriptors a process may have, before the launcher allowed itself more.
     pub(super) files: Option<Files>,
+    /// The misspelt variables that the launcher has told of.
+    pub(super) told: String,
 }
 
 /// A limit on descriptors: the one in force, and how far it may be raised.
@@ -52,6 +54,7 @@ pub(super) fn spawn(
     let secret = secret_pipe(secret)?;
     let mut command = Command::new(&job.program);
     command.args(&job.args).envs(job.variables(pe, service, secret.as_raw_fd(), Settings::is_set));
+    command.env(Settings::TOLD, &inheritance.told);
     command.stdin(if pe == 0 && !io::stdin().is_terminal() { Stdio::inherit() } else { Stdio::null() });
     if job.prefix {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());

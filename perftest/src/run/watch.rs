@@ -1,6 +1,6 @@
 //! The launcher's loop: starts the PEs and looks at signals, deaths and the rendezvous' events, until every PE is gone.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -47,11 +47,13 @@ const TIMED_OUT: i32 = 124;
 /// A job that makes no sense here, or a program that cannot be started. No PE is left behind.
 pub fn launch(job: &Job) -> Result<i32, LaunchError> {
     job.check()?;
+    // What is wrong with the environment is told once, and not by every PE.
+    let told = job.settings()?.tell_unknown();
     let cores = job.cores()?;
     // First, while this process has one thread.
     let guard = Guard::start()?;
     let signals = Signals::take()?;
-    let inheritance = Inheritance { signals: signals.before, files: Files::raise() };
+    let inheritance = Inheritance { signals: signals.before, files: Files::raise(), told };
     let (events, woken, on_event) = events()?;
     let options = Options { n_pes: Some(job.n), on_event, ..Options::default() };
     let server = Server::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &Secret::generate()?, options)?;
@@ -145,7 +147,8 @@ impl Watch<'_> {
         if self.end.is_none() && self.failed_at.is_some() {
             self.blame();
         }
-        Ok(self.end.as_ref().map_or(0, |end| end.code))
+        let code = self.end.as_ref().map_or(0, |end| end.code);
+        Ok(if self.finish() { code } else { code.max(1) })
     }
 
     /// Whether there are PEs to be started.
@@ -311,11 +314,23 @@ impl Watch<'_> {
     }
 }
 
-impl Drop for Watch<'_> {
-    /// Leaves nothing behind, on every way out, and lets what has been said be read.
-    fn drop(&mut self) {
+impl Watch<'_> {
+    /// Leaves nothing behind, and lets what has been said be read. Whether all of that could be written.
+    fn finish(&mut self) -> bool {
         drop(std::mem::take(&mut self.pes));
-        std::mem::replace(&mut self.carriers, Carriers::new()).finish(LAST_WORDS);
+        let lost = std::mem::replace(&mut self.carriers, Carriers::new()).finish(LAST_WORDS);
+        // Who closes a pipe wants to hear no more.
+        if let Some(reason) = lost.as_ref().filter(|reason| reason.kind() != ErrorKind::BrokenPipe) {
+            say(&format!("output of the PEs could not be written: {reason}"));
+        }
+        lost.is_none()
+    }
+}
+
+impl Drop for Watch<'_> {
+    /// On every way out.
+    fn drop(&mut self) {
+        self.finish();
     }
 }
 
