@@ -19,5 +19,5 @@ fn main() {
         commit = Some(short.to_owned());
     }
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rustc-env=SYMRAIL_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
+    println!("cargo::rustc-env=BUILT_FROM_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
 }

@@ -51,7 +51,7 @@ pub(super) struct Record {
 }
 
 /// The commit that this program was built from.
-pub(super) const COMMIT: &str = env!("SYMRAIL_COMMIT");
+pub(super) const COMMIT: &str = env!("BUILT_FROM_COMMIT");
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 impl Record {
