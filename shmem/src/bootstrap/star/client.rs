@@ -130,7 +130,8 @@ impl Client {
 
     /// The next frame; a fault is an error.
     fn receive(&mut self, step: Step, deadline: Instant) -> Result<(Kind, Vec<u8>)> {
-        let mut chunk = [0; 32 << 10];
+        // Not on the stack: the calling thread's may be small.
+        let mut chunk = vec![0; 32 << 10];
         loop {
             match self.opener.next_frame() {
                 Ok(Some((Kind::Fault, payload))) => {
