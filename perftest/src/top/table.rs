@@ -73,10 +73,12 @@ impl Table {
         let fabrics: std::collections::BTreeSet<_> =
             now.values().map(|f| plain(&f.fabric)).filter(|fabric| !fabric.is_empty()).collect();
         let fabrics: Vec<_> = fabrics.into_iter().collect();
+        let s = |n: usize| if n == 1 { "" } else { "s" };
+        let pes = now.len();
         let title = format!(
-            "{} PEs of {jobs} job{} on this host; {}",
-            now.len(),
-            if jobs == 1 { "" } else { "s" },
+            "{pes} PE{} of {jobs} job{} on this host; {}",
+            s(pes),
+            s(jobs),
             if fabrics.is_empty() { "no wire".into() } else { fabrics.join(", ") }
         );
         Table { title, rows }
