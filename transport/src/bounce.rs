@@ -43,7 +43,7 @@ impl Bounce {
         for rail in rails {
             let key = if rail.caps().local_registration {
                 // SAFETY: the vector is never resized, and lives as long as the endpoint, which drops its rails first.
-                unsafe { rail.register(memory.as_mut_ptr().cast(), bytes, ARENA_ID) }?.local
+                unsafe { rail.register_local(memory.as_mut_ptr().cast(), bytes, ARENA_ID) }?
             } else {
                 LocalKey::default()
             };

@@ -230,8 +230,8 @@ pub unsafe trait Rail: Send {
     /// A malformed address, or what the provider says.
     fn connect(&mut self, dest: Dest, address: &[u8], return_dest: Dest) -> Result<()>;
 
-    /// Registers memory for local and remote use. `id` is the same on every PE for the same symmetric region, and
-    /// becomes the key where the provider lets us choose it.
+    /// Registers memory for local and remote use; `id` is what it is called here. Where the provider lets us choose the key, that is a
+    /// random number, of as many bits as it takes.
     ///
     /// # Safety
     /// The memory stays mapped until [`Rail::deregister`] or until the rail is dropped.
@@ -239,6 +239,18 @@ pub unsafe trait Rail: Send {
     /// # Errors
     /// What the provider says.
     unsafe fn register(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<Registration>;
+
+    /// Registers memory for local use alone: no peer reads or writes it, whatever key it names.
+    ///
+    /// # Safety
+    /// As for [`Rail::register`].
+    ///
+    /// # Errors
+    /// What the provider says.
+    unsafe fn register_local(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<LocalKey> {
+        // SAFETY: the caller's promise.
+        unsafe { self.register(ptr, len, id) }.map(|registration| registration.local)
+    }
 
     /// Registers memory that the CPU does not touch, as [`Rail::register`] does host memory. Its local key
     /// [says so](LocalKey::is_device): bytes there are the NIC's to read and write, also where there are few of them.

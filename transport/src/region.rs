@@ -25,7 +25,7 @@ struct Buffer {
     base: usize,
     len: usize,
     id: u32,
-    local: Vec<Registration>,
+    local: Vec<LocalKey>,
 }
 
 /// A segment of one PE that lays out its memory apart.
@@ -67,7 +67,7 @@ impl Regions {
     ///
     /// # Safety
     /// As for [`Segment::new`], until [`Regions::remove_buffer`].
-    pub unsafe fn add_buffer(&mut self, base: *mut u8, len: usize, id: u32, local: Vec<Registration>) {
+    pub unsafe fn add_buffer(&mut self, base: *mut u8, len: usize, id: u32, local: Vec<LocalKey>) {
         self.buffers.push(Buffer { base: base as usize, len, id, local });
     }
 
@@ -206,11 +206,16 @@ impl Regions {
     pub fn local_key(&self, rail: usize, ptr: *const u8) -> Option<(LocalKey, u64)> {
         let at = ptr as usize;
         let inside = |base: usize, len: usize| at.checked_sub(base).filter(|d| *d < len).map(|d| (len - d) as u64);
-        let segments = self.segments.iter().map(|k| (k.segment.base() as usize, k.segment.bytes() as usize, &k.local));
-        let buffers = self.buffers.iter().map(|b| (b.base, b.len, &b.local));
-        segments
-            .chain(buffers)
-            .find_map(|(base, len, keys)| inside(base, len).and_then(|left| keys.get(rail).map(|r| (r.local, left))))
+        let in_segment = |k: &Known| {
+            let left = inside(k.segment.base() as usize, k.segment.bytes() as usize)?;
+            k.local.get(rail).map(|r| (r.local, left))
+        };
+        let in_buffer = |b: &Buffer| {
+            let left = inside(b.base, b.len)?;
+            b.local.get(rail).map(|key| (*key, left))
+        };
+        let segment = self.segments.iter().find_map(in_segment);
+        segment.or_else(|| self.buffers.iter().find_map(in_buffer))
     }
 
     /// Whether `len` bytes at `ptr` are this PE's segments or registered buffers from first to last byte.

@@ -15,7 +15,7 @@ use crate::bounce::Bounce;
 use crate::device::{DeviceMemory, Export};
 use crate::error::{Error, Result};
 use crate::pe::Pe;
-use crate::rail::{Dest, Rail, RailCaps, Registration};
+use crate::rail::{Dest, LocalKey, Rail, RailCaps, Registration};
 use crate::region::{Regions, Segment};
 use crate::slab::Slab;
 use crate::wire::{FROM_HOST, Origin, Token};
@@ -161,7 +161,8 @@ impl Endpoint {
         if role == Role::Host { n_pes } else { 2 * n_pes }
     }
 
-    /// Registers a segment of this PE's symmetric memory with every rail; its card goes to [`Endpoint::learn`] on all PEs.
+    /// Registers a segment of this PE's symmetric memory with every rail; a proxy endpoint's card goes to [`Endpoint::learn`] on all PEs.
+    /// Host endpoints are nobody's target: peers cannot reach what is registered with these.
     ///
     /// # Safety
     /// The segment stays mapped as long as the endpoint lives.
@@ -170,7 +171,15 @@ impl Endpoint {
     /// What the provider says.
     pub unsafe fn register(&mut self, segment: Segment) -> Result<Vec<u8>> {
         // SAFETY: the caller's promise.
-        let local = unsafe { self.register_all(segment.base(), segment.bytes() as usize, segment.id()) }?;
+        let local = unsafe {
+            match self.core.role {
+                Role::Proxy => self.register_all(segment.base(), segment.bytes() as usize, segment.id()),
+                Role::Host => {
+                    let keys = self.register_local(segment.base(), segment.bytes() as usize, segment.id())?;
+                    Ok(keys.into_iter().map(|local| Registration { local, remote_key: 0, remote_base: 0 }).collect())
+                }
+            }
+        }?;
         self.core.regions.add(segment, local);
         Ok(self.core.regions.card(segment.id()))
     }
@@ -235,7 +244,7 @@ impl Endpoint {
     /// What the provider says.
     pub unsafe fn register_buffer(&mut self, base: *mut u8, len: usize, id: u32) -> Result<()> {
         // SAFETY: the caller's promise.
-        let local = unsafe { self.register_all(base, len, id) }?;
+        let local = unsafe { self.register_local(base, len, id) }?;
         // SAFETY: the caller's promise.
         unsafe { self.core.regions.add_buffer(base, len, id, local) };
         Ok(())
@@ -247,6 +256,11 @@ impl Endpoint {
             self.rails.iter_mut().for_each(|r| r.deregister(id));
             self.core.regions.remove_buffer(id);
         }
+    }
+
+    unsafe fn register_local(&mut self, base: *mut u8, len: usize, id: u32) -> Result<Vec<LocalKey>> {
+        // SAFETY: the callers' promise, passed on.
+        self.rails.iter_mut().map(|r| unsafe { r.register_local(base, len, id) }).collect()
     }
 
     unsafe fn register_all(&mut self, base: *mut u8, len: usize, id: u32) -> Result<Vec<Registration>> {

@@ -12,15 +12,15 @@ use super::address::{self, Peers};
 use super::atomics::{self, Atomics};
 use super::completion::{Queue, Slab, SlotIndex};
 use super::domain::{Domain, Object};
-use super::memory::{self, Mode, PRIVATE, Regions, SLAB_KEY};
+use super::memory::{self, Mode, PRIVATE, Regions, SHARED};
 use super::messages::{self, Receives};
 use super::{fault, hints, rma};
 use crate::amo::{AmoOp, AmoType};
 use crate::device::{DeviceMemory, Export, unreached};
 use crate::error::{Fault, Result};
 use crate::rail::{
-    Dest, LocalBuf, NativeAmo, OpId, Piece, Pieces, PostError, Rail, RailCaps, RailSink, Registration, RemoteBuf,
-    WriteOptions,
+    Dest, LocalBuf, LocalKey, NativeAmo, OpId, Piece, Pieces, PostError, Rail, RailCaps, RailSink, Registration,
+    RemoteBuf, WriteOptions,
 };
 
 /// See [`is_software`]; parts of a provider's name.
@@ -107,7 +107,7 @@ impl OfiRail {
         let mut slab_region = None;
         if mode.local && atomics.any() {
             // SAFETY: the slab is freed after its registration is closed (field order).
-            let region = unsafe { memory::register(&domain, &endpoint, mode, slab.bytes(), PRIVATE, SLAB_KEY) };
+            let region = unsafe { memory::register(&domain, &endpoint, mode, slab.bytes()) };
             slab_region = Some(region?);
         }
         let queue = Queue::new(cq);
@@ -183,7 +183,13 @@ unsafe impl Rail for OfiRail {
 
     unsafe fn register(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<Registration> {
         // SAFETY: forwarded to the caller; regions close before anything else of the rail.
-        unsafe { self.regions.register(&self.domain, &self.endpoint, self.mode, (ptr, len), None, id) }
+        unsafe { self.regions.register(&self.domain, &self.endpoint, self.mode, (ptr, len), None, SHARED, id) }
+    }
+
+    unsafe fn register_local(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<LocalKey> {
+        // SAFETY: as above.
+        unsafe { self.regions.register(&self.domain, &self.endpoint, self.mode, (ptr, len), None, PRIVATE, id) }
+            .map(|registration| registration.local)
     }
 
     unsafe fn register_device(&mut self, memory: DeviceMemory<'_>, id: u32) -> Result<Registration> {
@@ -192,7 +198,7 @@ unsafe impl Rail for OfiRail {
         };
         let range = (memory.base, memory.len);
         // SAFETY: as above.
-        unsafe { self.regions.register(&self.domain, &self.endpoint, self.mode, range, Some(ordinal), id) }
+        unsafe { self.regions.register(&self.domain, &self.endpoint, self.mode, range, Some(ordinal), SHARED, id) }
     }
 
     fn deregister(&mut self, id: u32) {

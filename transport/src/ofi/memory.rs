@@ -8,18 +8,13 @@ use libfabric_sys as ffi;
 use super::domain::{Domain, Object};
 use crate::error::{Error, Fault, Result};
 use crate::rail::{LocalKey, Registration};
-
-/// Keys for the rail's own buffers lie above those for callers' regions, whose ids have 32 bits: a domain's keys must
-/// differ where we choose them.
-pub(super) const RECEIVE_KEY: u64 = 1 << 32;
-/// See [`RECEIVE_KEY`].
-pub(super) const SLAB_KEY: u64 = RECEIVE_KEY + 1;
+use crate::token::random;
 
 /// What peers may do with a caller's region, and what we do with it.
-const SHARED: u64 =
+pub(super) const SHARED: u64 =
     ffi::FI_REMOTE_READ | ffi::FI_REMOTE_WRITE | ffi::FI_READ | ffi::FI_WRITE | ffi::FI_SEND | ffi::FI_RECV;
 
-/// What we do with the rail's own buffers.
+/// What we do with memory that peers have no business with.
 pub(super) const PRIVATE: u64 = ffi::FI_READ | ffi::FI_WRITE | ffi::FI_SEND | ffi::FI_RECV;
 
 /// How the provider wants memory registered.
@@ -31,16 +26,25 @@ pub(super) struct Mode {
     virtual_addresses: bool,
     /// Registrations are bound to the endpoint.
     endpoint: bool,
+    /// The bits of a key that is ours to choose.
+    key: u64,
 }
+
+/// Keys that are tried where few bits make it likely that one is taken.
+const KEYS_TO_TRY: usize = 16;
 
 impl Mode {
     pub fn of(info: &ffi::Info) -> Self {
         // SAFETY: a live info.
-        let bits = unsafe { (*(*info.as_ptr()).domain_attr).mr_mode } as u64;
+        let (bits, key_size) = unsafe {
+            let domain = &*(*info.as_ptr()).domain_attr;
+            (domain.mr_mode as u64, domain.mr_key_size)
+        };
         Mode {
             local: bits & (ffi::FI_MR_LOCAL | ffi::FI_MR_HMEM) != 0,
             virtual_addresses: bits & ffi::FI_MR_VIRT_ADDR != 0,
             endpoint: bits & ffi::FI_MR_ENDPOINT != 0,
+            key: u64::MAX >> (64 - 8 * key_size.clamp(1, 8)),
         }
     }
 }
@@ -52,8 +56,8 @@ pub(super) struct Regions {
 }
 
 impl Regions {
-    /// See [`Rail::register`](crate::rail::Rail::register), and with a GPU's number
-    /// [`Rail::register_device`](crate::rail::Rail::register_device).
+    /// See [`Rail::register`](crate::rail::Rail::register) and [`Rail::register_local`](crate::rail::Rail::register_local), and with a
+    /// GPU's number [`Rail::register_device`](crate::rail::Rail::register_device). `access` is [`SHARED`] or [`PRIVATE`].
     ///
     /// # Safety
     /// The memory stays mapped as long as the region.
@@ -64,6 +68,7 @@ impl Regions {
         mode: Mode,
         memory: (*mut u8, usize),
         gpu: Option<i32>,
+        access: u64,
         id: u32,
     ) -> Result<Registration> {
         if self.regions.iter().any(|(known, _)| *known == id) {
@@ -78,7 +83,7 @@ impl Regions {
             });
         }
         // SAFETY: forwarded to the caller.
-        let region = unsafe { register_as(domain, endpoint, mode, memory, gpu, SHARED, u64::from(id)) }?;
+        let region = unsafe { register_as(domain, endpoint, mode, memory, gpu, access) }?;
         // SAFETY: an open region.
         let (descriptor, key) = unsafe { (ffi::fi_mr_desc(region.as_ptr()), ffi::fi_mr_key(region.as_ptr())) };
         self.regions.push((id, region));
@@ -96,7 +101,7 @@ impl Regions {
     }
 }
 
-/// Registers memory with the key `key`, where keys are ours to choose.
+/// Registers memory of the rail's own.
 ///
 /// # Safety
 /// The memory stays mapped as long as the region.
@@ -105,14 +110,12 @@ pub(super) unsafe fn register(
     endpoint: &Object<ffi::fid_ep>,
     mode: Mode,
     memory: (*mut u8, usize),
-    access: u64,
-    key: u64,
 ) -> Result<Object<ffi::fid_mr>> {
     // SAFETY: forwarded to the caller.
-    unsafe { register_as(domain, endpoint, mode, memory, None, access, key) }
+    unsafe { register_as(domain, endpoint, mode, memory, None, PRIVATE) }
 }
 
-/// The same, of host memory or of that of the GPU with this number of CUDA's.
+/// Registers host memory, or that of the GPU with this number of CUDA's, with a key that nobody can guess, where keys are ours to choose.
 ///
 /// # Safety
 /// As for [`register`].
@@ -123,11 +126,10 @@ unsafe fn register_as(
     (address, length): (*mut u8, usize),
     gpu: Option<i32>,
     access: u64,
-    key: u64,
 ) -> Result<Object<ffi::fid_mr>> {
     let mut region = ptr::null_mut();
     let (base, raw) = (address.cast::<c_void>(), domain.domain.as_ptr());
-    let (call, code) = match gpu {
+    let mut try_one = |key| match gpu {
         None => {
             // SAFETY: an open domain, memory that stays, and our own place for the result.
             let code =
@@ -144,6 +146,14 @@ unsafe fn register_as(
             ("fi_mr_regattr", unsafe { ffi::fi_mr_regattr(raw, &raw const attr, 0, &raw mut region) })
         }
     };
+    let mut tried = try_one(random()? & mode.key);
+    for _ in 1..KEYS_TO_TRY {
+        if tried.1 != -ffi::FI_ENOKEY {
+            break;
+        }
+        tried = try_one(random()? & mode.key);
+    }
+    let (call, code) = tried;
     domain.check(call, code).map_err(|error| with_length(error, length))?;
     let region = domain.object(call, region)?;
     if mode.endpoint {

@@ -7,7 +7,7 @@ use std::ptr;
 use libfabric_sys as ffi;
 
 use super::domain::{Domain, Object};
-use super::memory::{self, Mode, PRIVATE, RECEIVE_KEY};
+use super::memory::{self, Mode};
 use crate::error::Result;
 use crate::wire::Request;
 
@@ -59,7 +59,7 @@ impl Receives {
         if mode.local {
             let bytes = (self.buffers.as_ptr().cast_mut().cast(), size_of_val::<[_]>(&self.buffers));
             // SAFETY: `buffers` is freed after `region` is closed (field order).
-            self.region = Some(unsafe { memory::register(domain, endpoint, mode, bytes, PRIVATE, RECEIVE_KEY) }?);
+            self.region = Some(unsafe { memory::register(domain, endpoint, mode, bytes) }?);
         }
         match self.post_waiting(endpoint) {
             0 => Ok(()),

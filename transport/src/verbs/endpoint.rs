@@ -133,7 +133,7 @@ impl VerbsRail {
             address,
             caps,
             mode_reason,
-            access: Access { atomics: mode == Mode::RdmaAtomics, relaxed },
+            access: Access { remote: true, atomics: mode == Mode::RdmaAtomics, relaxed },
             domain,
         })
     }
@@ -178,11 +178,20 @@ impl VerbsRail {
         Ok(())
     }
 
+    /// Registers host memory; `remote`: peers may reach it.
+    ///
     /// # Safety
     /// As for [`Rail::register`](crate::rail::Rail::register).
-    pub(super) unsafe fn register_host(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<Registration> {
+    pub(super) unsafe fn register_host(
+        &mut self,
+        ptr: *mut u8,
+        len: usize,
+        remote: bool,
+        id: u32,
+    ) -> Result<Registration> {
+        let access = Access { remote, ..self.access };
         // SAFETY: the caller keeps the memory mapped until `deregister` or the rail's end, which drop the registration.
-        let memory = unsafe { Memory::register(&self.domain, ptr, len, self.access) }?;
+        let memory = unsafe { Memory::register(&self.domain, ptr, len, access) }?;
         Ok(self.keep(id, memory, ptr as u64))
     }
 

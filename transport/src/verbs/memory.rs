@@ -15,7 +15,9 @@ use crate::rail::{LocalKey, Registration};
 /// How memory is registered.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Access {
-    /// Peers may use the NIC's atomics on it.
+    /// Peers may read and write it.
+    pub remote: bool,
+    /// Peers may use the NIC's atomics on what they may write.
     pub atomics: bool,
     /// PCIe may reorder the NIC's writes to it.
     pub relaxed: bool,
@@ -23,8 +25,11 @@ pub(super) struct Access {
 
 impl Access {
     fn flags(self) -> sys::ibv_access_flags {
-        let mut flags = sys::IBV_ACCESS_LOCAL_WRITE | sys::IBV_ACCESS_REMOTE_WRITE | sys::IBV_ACCESS_REMOTE_READ;
-        if self.atomics {
+        let mut flags = sys::IBV_ACCESS_LOCAL_WRITE;
+        if self.remote {
+            flags |= sys::IBV_ACCESS_REMOTE_WRITE | sys::IBV_ACCESS_REMOTE_READ;
+        }
+        if self.remote && self.atomics {
             flags |= sys::IBV_ACCESS_REMOTE_ATOMIC;
         }
         if self.relaxed {
@@ -186,7 +191,7 @@ impl OwnMemory {
         // SAFETY: the layout's size is not zero.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(no_memory)?;
         let mut own = OwnMemory { memory: None, start, layout };
-        let access = Access { atomics: false, relaxed: false };
+        let access = Access { remote: false, atomics: false, relaxed: false };
         // SAFETY: the allocation lives until `drop`, which deregisters it first.
         own.memory = Some(unsafe { Memory::register(domain, start.as_ptr(), len, access) }?);
         Ok(own)

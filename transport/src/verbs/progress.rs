@@ -11,7 +11,8 @@ use crate::amo::{AmoOp, AmoType};
 use crate::device::DeviceMemory;
 use crate::error::{Fault, Result};
 use crate::rail::{
-    Dest, LocalBuf, NativeAmo, OpId, PostError, Rail, RailCaps, RailSink, Registration, RemoteBuf, WriteOptions,
+    Dest, LocalBuf, LocalKey, NativeAmo, OpId, PostError, Rail, RailCaps, RailSink, Registration, RemoteBuf,
+    WriteOptions,
 };
 
 /// Polls between two looks at the asynchronous events, each of which is a system call: a power of two.
@@ -208,7 +209,12 @@ unsafe impl Rail for VerbsRail {
 
     unsafe fn register(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<Registration> {
         // SAFETY: the caller's contract is the same.
-        unsafe { self.register_host(ptr, len, id) }
+        unsafe { self.register_host(ptr, len, true, id) }
+    }
+
+    unsafe fn register_local(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<LocalKey> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.register_host(ptr, len, false, id) }.map(|registration| registration.local)
     }
 
     unsafe fn register_device(&mut self, memory: DeviceMemory<'_>, id: u32) -> Result<Registration> {

@@ -65,6 +65,29 @@ fn nics_are_named_and_ordered() {
     assert!(!excluded.unwrap().is_ok_and(|names| names.contains(&"lo".to_owned())));
 }
 
+/// Keys that are ours to choose are random, and use the bits that there are.
+#[test]
+fn keys_cannot_be_guessed() {
+    let mut memory = vec![0u64; 512];
+    let mut keys = Vec::new();
+    for setup in [&TCP, &SHM] {
+        let Ok(mut rails) = setup.open(symrail_transport::ofi::Role::Proxy) else {
+            println!("SKIPPED: libfabric has no such provider here");
+            continue;
+        };
+        for id in 0..8 {
+            // SAFETY: the memory outlives the rails.
+            let registration = unsafe { rails[0].register(memory.as_mut_ptr().cast(), 4096, id) }.unwrap();
+            keys.push(registration.remote_key);
+        }
+    }
+    let expected = keys.len();
+    assert!(keys.iter().filter(|&&key| key > u32::MAX.into()).count() * 2 >= expected, "{keys:x?}");
+    keys.sort_unstable();
+    keys.dedup();
+    assert_eq!(keys.len(), expected, "the same id, and the same rail, give another key each time");
+}
+
 #[test]
 fn a_missing_library_says_what_to_do() {
     let mut settings = TCP.settings();
