@@ -1,8 +1,10 @@
 //! Where the PEs of a job run, as far as choosing rails goes.
 
+use std::os::unix::fs::MetadataExt;
+
 use serde::{Deserialize, Serialize};
 use symrail_transport::backend::HostPes;
-use symrail_transport::topology::{CpuSet, PciAddress};
+use symrail_transport::topology::{CpuSet, PciAddress, allowed_cpus};
 use symrail_transport::{Error, Pe};
 
 use crate::host::HostIdentity;
@@ -12,6 +14,8 @@ use crate::host::HostIdentity;
 pub struct Site {
     /// Its host.
     pub host: HostIdentity,
+    /// The inode of its network namespace: elsewhere its loopback interface is another. 0 if it cannot be read.
+    pub network: u64,
     /// The cores that it may use.
     pub cpus: CpuSet,
     /// Where its heap is, if on a GPU.
@@ -19,6 +23,18 @@ pub struct Site {
 }
 
 impl Site {
+    /// Where this process runs, with its heap on `gpu`, if on any.
+    #[must_use]
+    pub fn of_this_process(host: HostIdentity, gpu: Option<PciAddress>) -> Site {
+        let network = std::fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino());
+        Site { host, network, cpus: allowed_cpus(), gpu }
+    }
+
+    /// Whether both run on one machine, and in one network there.
+    fn shares_network(&self, other: &Site) -> bool {
+        self.host.same_machine(&other.host) && self.network == other.network && self.network != 0
+    }
+
     /// The site as bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -48,7 +64,8 @@ impl Site {
         let shares = |pe: usize| all[pe].host.same_machine(&mine.host) && !all[pe].cpus.is_disjoint(&mine.cpus);
         let rivals = (0..all.len()).filter(|&pe| pe == me || shares(pe));
         let seat = (rivals.clone().filter(|&pe| pe < me).count(), rivals.count());
-        HostPes { cpus, local_pe, seat, gpus }
+        let all_here = all.iter().all(|site| site.shares_network(mine));
+        HostPes { cpus, local_pe, seat, gpus, all_here }
     }
 }
 
@@ -59,7 +76,8 @@ mod tests {
 
     fn site(host: &str, boot_id: u128, cpus: std::ops::Range<usize>, bus: u8) -> Site {
         let gpu = Some(PciAddress { domain: 0, bus, device: 0, function: 0 });
-        Site { host: HostIdentity { name: host.into(), boot_id, pid_namespace: 1 }, cpus: cpus.collect(), gpu }
+        let host = HostIdentity { name: host.into(), boot_id, pid_namespace: 1 };
+        Site { host, network: 5, cpus: cpus.collect(), gpu }
     }
 
     #[test]
@@ -77,6 +95,17 @@ mod tests {
         assert_eq!((0..5).map(|me| of(me).cpus.len()).collect::<Vec<_>>(), [3, 1, 3, 1, 3]);
         let buses = |me| of(me).gpus.iter().flatten().map(|gpu| gpu.bus).collect::<Vec<_>>();
         assert_eq!((buses(4), buses(1)), (vec![1, 3, 5], vec![2]));
+    }
+
+    #[test]
+    fn all_are_here_where_one_loopback_interface_reaches_them() {
+        let all_here = |all: &[Site]| [0, 1].map(|me| Site::pes_of_host(all, me).all_here);
+        assert_eq!(all_here(&[site("a", 7, 0..2, 1), site("b", 7, 0..2, 1)]), [true; 2], "whatever they are called");
+        assert_eq!(all_here(&[site("a", 7, 0..2, 1), site("a", 8, 0..2, 1)]), [false; 2], "two machines");
+        let (here, there) = (site("a", 7, 0..2, 1), Site { network: 6, ..site("a", 7, 0..2, 1) });
+        assert_eq!(all_here(&[here.clone(), there]), [false; 2], "two networks");
+        let unknown = Site { network: 0, ..here };
+        assert_eq!(all_here(&[unknown.clone(), unknown]), [false; 2]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use symrail_transport::backend::{Choice, HostPes};
 use symrail_transport::endpoint::Addresses;
 use symrail_transport::env::{AmoPath, Settings};
 use symrail_transport::ofi::variables;
-use symrail_transport::topology::{CpuSet, PciAddress};
+use symrail_transport::topology::PciAddress;
 use symrail_transport::wire::PROTOCOL_VERSION;
 use symrail_transport::{Error, Pe};
 
@@ -14,14 +14,13 @@ use symrail_transport::{Error, Pe};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Hello {
     handle: Vec<u8>,
-    cpus: CpuSet,
-    /// The one that its heap is on, if any.
-    gpu: Option<PciAddress>,
+    site: Site,
 }
 
 impl Hello {
-    pub fn new(handle: &HeapHandle, cpus: CpuSet, gpu: Option<PciAddress>) -> Hello {
-        Hello { handle: handle.encode().to_vec(), cpus, gpu }
+    /// `gpu` is the one that its heap is on, if any.
+    pub fn new(handle: &HeapHandle, gpu: Option<PciAddress>) -> Hello {
+        Hello { handle: handle.encode().to_vec(), site: Site::of_this_process(handle.host.clone(), gpu) }
     }
 
     pub fn encode(&self) -> Vec<u8> {
@@ -38,12 +37,7 @@ impl Hello {
         let handles = all.iter().zip(0..).map(|(h, pe)| HeapHandle::decode(&h.handle, pe));
         let handles: Vec<HeapHandle> = handles.collect::<Result<_, _>>()?;
         symrail_heap::check_agreement(&handles)?;
-        let site = |(hello, handle): (Hello, &HeapHandle)| Site {
-            host: handle.host.clone(),
-            cpus: hello.cpus,
-            gpu: hello.gpu,
-        };
-        let sites: Vec<Site> = all.into_iter().zip(&handles).map(site).collect();
+        let sites: Vec<Site> = all.into_iter().map(|hello| hello.site).collect();
         Ok((handles, Site::pes_of_host(&sites, me as usize)))
     }
 }

@@ -16,7 +16,6 @@ use symrail_transport::backend::{self, Choice, HostPes};
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::{HeapKind, ProxyPoll, Settings};
 use symrail_transport::region::Segment;
-use symrail_transport::topology::allowed_cpus;
 
 use crate::bootstrap::{self, Bootstrap};
 use crate::card::{Card, Hello};
@@ -90,7 +89,7 @@ impl Runtime {
         let first = segments(&heap);
         let gpu = staged.as_ref().and_then(Staged::shared).map(Shared::gpu).or(pinned_for.as_ref());
         let gpu = gpu.and_then(|gpu| gpu.pci());
-        let hello = Hello::new(heap.handle(), allowed_cpus(), gpu);
+        let hello = Hello::new(heap.handle(), gpu);
         let (handles, host) = Hello::decode_all(&bootstrap.allgather(&hello.encode())?, me)?;
         let opened = open(&settings, me, n_pes, &host);
         let opened = opened.and_then(|opened| register(opened, &first, staged.as_ref(), &settings));

@@ -9,6 +9,7 @@
 //! | [`job`] | starting a job and looking at what became of it |
 //! | [`path`] | the ways from PE to PE: mapped, providers, rails, policies |
 //! | [`pe`] | what all test programs have in common |
+//! | [`rail_peer`] | a peer on a rail that belongs to no job |
 //! | [`unlaunched`] | jobs without a launcher |
 //! | [`pattern`] | bytes and values that tell where they come from |
 //! | [`used`] | memory, descriptors and threads of a process |
@@ -25,5 +26,6 @@ pub mod ops;
 pub mod path;
 pub mod pattern;
 pub mod pe;
+pub mod rail_peer;
 pub mod unlaunched;
 pub mod used;

@@ -1,16 +1,22 @@
-//! Another user of the host gets nowhere, is heard of, but not all the time, and does not disturb the job.
+//! Another user of the host gets nowhere, is heard of, but not all the time, and does not disturb the job. Nor does he get at it through
+//! the ports of its rails, by libfabric as peers do.
 #![allow(clippy::unwrap_used)]
 
 use std::process::Command;
 use std::time::Duration;
 
-use symrail_tests::job::built;
+use symrail_tests::job::{Outcome, built};
 use symrail_tests::path::{MAPPED, ONE_RAIL, Path, SHM};
 
 /// How often the service tells of strangers at most.
 const TELLS_EVERY_S: usize = 10;
 
-fn strange(path: Path, at_least: usize) {
+/// The lines that begin so, as numbers.
+fn numbers(outcome: &Outcome, name: &str) -> Vec<u64> {
+    outcome.out.lines().filter_map(|line| line.strip_prefix(name)?.parse().ok()).collect()
+}
+
+fn strange(path: Path, at_least: usize) -> Outcome {
     let outcome = path.of_command(Command::new(built("pe_stranger")), &[], Duration::from_secs(60));
     let number =
         |name: &str| outcome.out.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse::<usize>().unwrap();
@@ -21,6 +27,7 @@ fn strange(path: Path, at_least: usize) {
     let told = outcome.err.matches("rendezvous: dropped a connection").count();
     let most = 1 + outcome.elapsed.as_secs() as usize / TELLS_EVERY_S;
     assert!((1..=most).contains(&told), "{told} times: {outcome:#?}");
+    outcome
 }
 
 #[test]
@@ -31,7 +38,17 @@ fn another_user_opens_nothing_floods_in_vain_and_is_told_of_once() {
         return;
     }
     // Of each process: memory, environment, map; standard streams; heap.
-    strange(MAPPED, 14);
-    strange(ONE_RAIL, 14);
+    let mapped = strange(MAPPED, 14);
+    let listens: Vec<_> = mapped.out.lines().filter_map(|line| line.strip_prefix("listens: ")).collect();
+    assert!(listens.iter().all(|at| at.starts_with("127.")), "somebody on the network gets there: {mapped:#?}");
+    let one_rail = strange(ONE_RAIL, 14);
+    assert_eq!(one_rail.out.matches("listens: 127.0.0.2:").count(), 4, "{one_rail:#?}");
+    assert_eq!(numbers(&one_rail, "reached: "), [0], "{one_rail:#?}");
+    let (sent, dropped) = (numbers(&one_rail, "messages: ")[0], numbers(&one_rail, "dropped: ").iter().sum::<u64>());
+    assert!(sent > 4 * 100 && dropped >= sent, "{dropped} of {sent} were dropped: {one_rail:#?}");
+    // Once by each endpoint, and all in all at its end.
+    for told in ["dropped a message that is not of this job", "dropped in all: messages"] {
+        assert!((1..=4).contains(&one_rail.err.matches(told).count()), "{told}: {one_rail:#?}");
+    }
     strange(SHM, 16);
 }

@@ -31,6 +31,8 @@ pub struct HostPes {
     pub seat: (usize, usize),
     /// Of every PE of the host, in the same order: where its heap is, if on a GPU.
     pub gpus: Vec<Option<PciAddress>>,
+    /// All PEs of the job are known to be where one loopback interface reaches them.
+    pub all_here: bool,
 }
 
 impl HostPes {
@@ -43,7 +45,8 @@ impl HostPes {
     /// One of `local_pes` PEs of a host that may all use `cpus`: what is assumed where others' cores are not known.
     #[must_use]
     pub fn alike(cpus: CpuSet, local_pe: usize, local_pes: usize) -> HostPes {
-        HostPes { cpus: vec![cpus; local_pes], local_pe, seat: (local_pe, local_pes), gpus: vec![None; local_pes] }
+        let (seat, gpus) = ((local_pe, local_pes), vec![None; local_pes]);
+        HostPes { cpus: vec![cpus; local_pes], local_pe, seat, gpus, all_here: false }
     }
 }
 
@@ -112,7 +115,10 @@ pub fn choose(settings: &Settings, host: &HostPes) -> Result<Choice> {
         return Ok(Choice { nics: Nics::Ibverbs(nics), ib_mode: Some(mode), proxy_core, spare_core, reasons });
     }
     let library = ofi::load(settings)?;
-    let nics = ofi::discover(&library, settings)?;
+    let nics = ofi::discover(&library, settings, host.all_here)?;
+    if host.all_here && settings.nic_list.is_none() && nics.iter().all(ofi::Nic::is_loopback) {
+        reasons.push("loopback only: all PEs are on this machine".into());
+    }
     let named: Vec<_> = nics.iter().map(|n| (n.name.as_str(), n.pci.as_deref())).collect();
     let (order, proxy_core) = place(&named, settings, host, &mut reasons)?;
     let most = settings.libfabric_max_nic_per_pe;

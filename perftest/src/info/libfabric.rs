@@ -24,7 +24,7 @@ pub fn find_out(settings: &Settings, here: &Here, place: &Place) -> Libfabric {
         Err(error) => return Libfabric { missing: Some(missing(&error)), ..Libfabric::default() },
     };
     let (major, minor) = library.version();
-    let rails = ofi::discover(&library, settings)
+    let rails = ofi::discover(&library, settings, false)
         .and_then(|nics| place.in_order(here, nics.iter().map(|nic| rail(nic, here)).collect()));
     let (rails, no_rails) = rails.map_or_else(|error| (Vec::new(), Some(error.to_string())), |rails| (rails, None));
     Libfabric {
@@ -81,7 +81,7 @@ fn provider(library: &Arc<Library>, settings: &Settings, name: String) -> Option
     let (answer, answered) = mpsc::channel();
     let library = library.clone();
     std::thread::spawn(move || {
-        let asked = ofi::discover(&library, &settings).and_then(|nics| {
+        let asked = ofi::discover(&library, &settings, false).and_then(|nics| {
             let first = nics.first().map(|nic| ofi::open(&library, nic, Role::Host, &settings)).transpose()?;
             let provider = nics.first().map(|nic| nic.provider.clone());
             Ok((provider, nics.len(), first.map(|rail| caps(rail.caps()))))

@@ -1,19 +1,29 @@
 //! A job of two PEs, and another user of the same host who tries what he can: to open memory, to read processes, and to
-//! disturb the rendezvous. Started by root and without a launcher. Prints `opened: PATH` for whatever the stranger could open, and
-//! `refused: N`; before that `ours: N`, how much of the same the job's own user could open.
+//! disturb the rendezvous, to read and write heaps through the ports of rails, and to have messages taken for a PE's.
+//!
+//! Started by root and without a launcher. Prints `opened: PATH` for whatever the stranger could open, and
+//! `refused: N`; before that `ours: N`, how much of the same the job's own user could open. Then `listens: ADDRESS` for each port on which the
+//! PEs listen, `reached: N` and `messages: N`, how often the stranger got to memory and how many of his messages arrived; and for each PE
+//! `dropped: N`, how many messages it says were not of the job.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::cell::OnceCell;
 use std::fs::OpenOptions;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
 
 use symrail::bootstrap::uid;
 use symrail::{Cmp, Result, Runtime, Settings, SignalOp};
+use symrail_tests::rail_peer::RailPeer;
 use symrail_tests::{pe, unlaunched};
+use symrail_transport::amo::{AmoOp, AmoType};
+use symrail_transport::wire::{Reply, Request, RequestKind, SIGN_OF_LIFE, Token};
 
 /// Who has nothing to do with the job: `nobody`.
 const NOBODY: u32 = 65534;
@@ -22,17 +32,30 @@ const DESCRIPTORS: u32 = 100;
 /// Connections before the stranger says that he floods, and how many he holds open at a time.
 const MANY: usize = 200;
 const ROUNDS: u64 = 500;
+/// What the stranger is told of ports where there are none.
+const NO_PORTS: &str = "none";
+/// What is in memory that nobody of the job writes to.
+const UNTOUCHED: u64 = 0x5eed_5eed_5eed_5eed;
+/// Keys that are tried, from 0.
+const KEYS: u64 = 4;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if let [address, processes @ ..] = &args[..] {
+    if let [address, ports, processes @ ..] = &args[..] {
         let opened = look(&processes.iter().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>());
         println!("refused: {}", opened.iter().filter(|(_, opened)| !opened).count());
         opened.iter().filter(|(_, opened)| *opened).for_each(|(path, _)| println!("opened: {}", path.display()));
-        flood(address.parse().unwrap());
+        let address = address.parse().unwrap();
+        let (floods, flooding) = mpsc::channel();
+        std::thread::spawn(move || flood(address, &floods));
+        flooding.recv().unwrap();
+        attack(ports);
+        loop {
+            std::thread::park();
+        }
     }
     if unlaunched::is_other() {
-        return pe::run(|rt| work(rt, || ()));
+        return pe::run(|rt| work(rt, || (), || true));
     }
     tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
@@ -43,11 +66,16 @@ fn main() -> ExitCode {
     let rt = Runtime::join(Settings::from_env().unwrap(), uid::open(id, 0, 2).unwrap()).unwrap();
     symrail_tests::path::check(&rt);
     let processes = [std::process::id(), other.id()];
-    let mut stranger = None;
-    let worked = work(&rt, || {
+    let stranger = OnceCell::<Stranger>::new();
+    let begin = || {
         println!("ours: {}", look(&processes).iter().filter(|(_, opened)| *opened).count());
-        stranger = Some(Stranger::start(id.address(), &processes));
-    });
+        let ports: Vec<_> = processes.iter().flat_map(|pid| listens(*pid)).filter(|at| *at != id.address()).collect();
+        ports.iter().for_each(|at| println!("listens: {at}"));
+        // Endpoints that nobody needs are not polled: nothing is to be had there but a wait.
+        let attacked = if rt.is_mapped(1) { &[][..] } else { &ports };
+        let _ = stranger.set(Stranger::start(id.address(), attacked, &processes));
+    };
+    let worked = work(&rt, begin, || stranger.get().is_none_or(Stranger::is_through));
     // Leaving is a step of the rendezvous, too.
     let left = worked.and_then(|()| rt.finalize());
     let code = other.wait().unwrap();
@@ -56,20 +84,115 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Exchanges verified data for a while; `first` happens at the beginning, when both are connected.
-fn work(rt: &Runtime, first: impl FnOnce()) -> Result<()> {
-    let words = rt.alloc_slice::<u64>(101)?;
+/// Exchanges verified data for a while, and at PE 0 until all is `over`; `first` happens at the beginning, when both are connected.
+fn work(rt: &Runtime, first: impl FnOnce(), over: impl Fn() -> bool) -> Result<()> {
+    let words = rt.alloc_slice::<u64>(102)?;
+    let untouched = rt.alloc_slice::<u64>(1000)?;
+    untouched.fill(UNTOUCHED);
     rt.barrier_all()?;
     first();
     rt.barrier_all()?;
     let other = pe::neighbour(rt, 1);
-    for round in 1..=ROUNDS {
-        words.put_signal(1, &[round; 100], (&words, 0), round, SignalOp::Set, other)?;
+    for round in 1.. {
+        let mut data = [round; 101];
+        data[100] = u64::from(round >= ROUNDS && over());
+        words.put_signal(1, &data, (&words, 0), round, SignalOp::Set, other)?;
         words.wait_until(0, Cmp::Ge, round)?;
-        assert_eq!(words.to_vec()[1..], [round; 100], "round {round}");
+        let found = words.to_vec();
+        assert_eq!(found[1..101], [round; 100], "round {round}");
         rt.barrier_all()?;
+        if if rt.my_pe() == 0 { data[100] } else { found[101] } == 1 {
+            break;
+        }
     }
+    assert!(untouched.to_vec().iter().all(|word| *word == UNTOUCHED), "somebody has written to the heap");
+    println!("dropped: {}", rt.counters().iter().map(|lane| lane.strangers).sum::<u64>());
     Ok(())
+}
+
+/// The TCP ports on which a process listens.
+fn listens(process: u32) -> Vec<SocketAddr> {
+    let fds = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().flatten();
+    let sockets: Vec<String> = fds
+        .filter_map(|fd| Some(std::fs::read_link(fd.path()).ok()?.to_str()?.strip_prefix("socket:[")?.replace(']', "")))
+        .collect();
+    let table = std::fs::read_to_string(format!("/proc/{process}/net/tcp")).unwrap();
+    let fields = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let listening = fields.filter(|fields| fields[3] == "0A" && sockets.iter().any(|inode| inode == fields[9]));
+    let address = |fields: Vec<&str>| {
+        let (ip, port) = fields[1].split_once(':').unwrap();
+        let ip = Ipv4Addr::from(u32::from_str_radix(ip, 16).unwrap().to_le_bytes());
+        SocketAddr::from((ip, u16::from_str_radix(port, 16).unwrap()))
+    };
+    listening.map(address).collect()
+}
+
+/// Tries by every port to get at memory, and to be taken for a PE.
+fn attack(ports: &str) {
+    if ports == NO_PORTS {
+        return;
+    }
+    let (mut reached, mut messages) = (0, 0);
+    for port in ports.split(',').map(|port| port.parse::<SocketAddrV4>().unwrap()) {
+        let mut peer = RailPeer::open("tcp;ofi_rxm", port);
+        for message in forged() {
+            peer.buffer[..message.len()].copy_from_slice(&message);
+            // With an immediate that names a word, too.
+            messages += u64::from(peer.send(message.len(), None)) + u64::from(peer.send(message.len(), Some(80)));
+        }
+        messages += u64::from(peer.immediate_alone(80));
+        for key in 0..KEYS {
+            for write in [false, true] {
+                // Each refusal costs the connection.
+                let mut peer = RailPeer::open("tcp;ofi_rxm", port);
+                reached += u64::from(peer.reach(key, 640, 64, write));
+            }
+        }
+    }
+    println!("reached: {reached}");
+    println!("messages: {messages}");
+}
+
+/// Messages as PEs send them, with other tokens or none, and cut short.
+fn forged() -> Vec<Vec<u8>> {
+    let request = |kind, payload: &[u8]| {
+        let request = Request {
+            kind,
+            op: AmoOp::Set,
+            ty: AmoType::U64,
+            origin: 0,
+            fetch: false,
+            urgent: true,
+            lane: 0,
+            source: 1,
+            sequence: 1,
+            payload: payload.len() as u16,
+            acknowledged: 0,
+            offset: 640,
+            operand: 1,
+            second: 648,
+            id: 1,
+        };
+        [&request.encode()[..], payload].concat()
+    };
+    let reply = Reply { source: 1, lane: 0, after: 0, applied: 1, turn: 1, outcomes: 0 };
+    let bodies = [
+        request(RequestKind::Amo, &[]),
+        request(RequestKind::Put, &[0xee; 64]),
+        request(RequestKind::PutSignal, &[0xee; 64]),
+        request(RequestKind::Introduce, &[0; 28]),
+        request(RequestKind::Move, &[]),
+        reply.encode().to_vec(),
+        SIGN_OF_LIFE.to_vec(),
+    ];
+    let tokens = [Vec::new(), vec![0; Token::SIZE], vec![0xff; Token::SIZE], vec![0x5a; Token::SIZE - 1]];
+    let with = |body: &Vec<u8>| tokens.iter().map(|token| [&token[..], body].concat()).collect::<Vec<_>>();
+    let mut all: Vec<_> = bodies.iter().flat_map(with).collect();
+    let cut: Vec<_> =
+        all.iter().flat_map(|message| [message[..message.len() / 2].to_vec(), message[..3].to_vec()]).collect();
+    all.extend(cut);
+    all.push(vec![0xa5; 4096]);
+    all
 }
 
 /// Tries to open everything that could lead into the memory of these processes, and says of each whether that went well.
@@ -90,7 +213,7 @@ fn look(processes: &[u32]) -> Vec<(PathBuf, bool)> {
 }
 
 /// Connects to the service again and again, and says things that make no sense, or nothing.
-fn flood(address: SocketAddr) -> ! {
+fn flood(address: SocketAddr, floods: &mpsc::Sender<()>) -> ! {
     let mut held = Vec::new();
     for turn in 0.. {
         let Ok(mut stream) = TcpStream::connect(address) else { continue };
@@ -113,6 +236,7 @@ fn flood(address: SocketAddr) -> ! {
         }
         if turn == MANY {
             println!("flooding");
+            floods.send(()).unwrap();
         }
     }
     unreachable!("it goes on for ever")
@@ -122,28 +246,44 @@ fn flood(address: SocketAddr) -> ! {
 struct Stranger {
     child: Child,
     copy: PathBuf,
-    _out: BufReader<ChildStdout>,
+    /// What it says is passed on; the thread ends when it has attacked.
+    out: Option<JoinHandle<()>>,
 }
 
 impl Stranger {
-    /// Starts it, and waits until it has looked around and is flooding.
-    fn start(address: SocketAddr, processes: &[u32]) -> Stranger {
+    /// Starts it, and waits until it has looked around and is flooding. It goes on to attack these ports, if there are any.
+    fn start(address: SocketAddr, ports: &[SocketAddr], processes: &[u32]) -> Stranger {
         // The program may be where only its owner gets.
         let copy = std::env::temp_dir().join(format!("symrail-stranger-{}", std::process::id()));
         std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
         std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o755)).unwrap();
         let mut command = Command::new(&copy);
-        command.arg(address.to_string()).args(processes.iter().map(u32::to_string)).current_dir("/");
-        command.env_clear().uid(NOBODY).gid(NOBODY).stdout(Stdio::piped());
+        let ports: Vec<_> = ports.iter().map(SocketAddr::to_string).collect();
+        let ports = if ports.is_empty() { NO_PORTS.into() } else { ports.join(",") };
+        command.args([&address.to_string(), &ports]).args(processes.iter().map(u32::to_string)).current_dir("/");
+        // As the job has them: peers whose buffers differ do not connect.
+        let variables = [("FI_OFI_RXM_BUFFER_SIZE", "4160"), ("FI_UNIVERSE_SIZE", "16"), ("IPATH_NO_BACKTRACE", "1")];
+        command.env_clear().envs(variables).uid(NOBODY).gid(NOBODY).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        while line != "flooding\n" {
-            line.clear();
-            assert!(out.read_line(&mut line).unwrap() > 0, "the stranger has ended");
-            print!("{line}");
-        }
-        Stranger { child, copy, _out: out }
+        pass_on(&mut out, "flooding");
+        let out = (ports != NO_PORTS).then(|| std::thread::spawn(move || pass_on(&mut out, "messages: ")));
+        Stranger { child, copy, out }
+    }
+
+    /// Whether it has tried all that it had to try.
+    fn is_through(&self) -> bool {
+        self.out.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+}
+
+/// Prints what comes, up to the line that begins so.
+fn pass_on(from: &mut BufReader<ChildStdout>, last: &str) {
+    let mut line = String::new();
+    while !line.starts_with(last) {
+        line.clear();
+        assert!(from.read_line(&mut line).unwrap() > 0, "the stranger has ended");
+        print!("{line}");
     }
 }
 

@@ -60,7 +60,6 @@ use lone::Lone;
 pub use observe::{LaneCounters, Latency, Record};
 use observe::{Recorder, Sampler};
 use post::WorkRequest;
-use strangers::Strangers;
 
 use crate::bounce::Bounce;
 use crate::env::{RailPolicy, Settings};
@@ -163,8 +162,6 @@ struct Core {
     /// What has to be on all that comes in, and what destinations want to see.
     token: Token,
     tokens: Vec<Token>,
-    /// Messages and immediates without this endpoint's token.
-    strangers: Strangers,
     caps: Vec<RailCaps>,
     /// Largest write or read that every rail takes, in bytes: another may have to do it.
     max_rma: u64,

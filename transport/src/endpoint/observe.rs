@@ -28,6 +28,8 @@ pub struct LaneCounters {
     pub failed: u64,
     /// How often the lane to a PE was given up.
     pub given_up: u64,
+    /// Messages and immediates that were dropped because they did not have the endpoint's token.
+    pub strangers: u64,
     /// How long some of the work requests took, from posting to completion.
     pub latency: Latency,
 }

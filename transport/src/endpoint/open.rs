@@ -9,7 +9,6 @@ use super::emulate::{self, Abilities, Loops};
 use super::failover::Failover;
 use super::lone::Lone;
 use super::observe::{LaneCounters, Sampler};
-use super::strangers::Strangers;
 use super::{Addresses, Core, Endpoint, MAX_OPERATIONS, MAX_WORK_REQUESTS, Policy, Role};
 use crate::bounce::Bounce;
 use crate::device::{DeviceMemory, Export};
@@ -42,7 +41,6 @@ impl Endpoint {
             policy,
             token: Token::random()?,
             tokens: Vec::new(),
-            strangers: Strangers::default(),
             max_rma: caps.iter().map(|c| c.max_rma as u64).min().unwrap_or(0),
             caps,
             peers: (0..n_pes).map(|_| Peer::default()).collect(),

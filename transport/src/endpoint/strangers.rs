@@ -2,36 +2,29 @@
 
 use super::{Core, Endpoint};
 
-/// How much there was.
-#[derive(Default)]
-pub(super) struct Strangers(u64);
-
 impl Core {
     /// A message or an immediate did not have this endpoint's token.
     #[cold]
     pub(super) fn count_stranger(&mut self, lane: usize) {
-        self.strangers.0 += 1;
-        if self.strangers.0 == 1 {
+        self.counters[lane].strangers += 1;
+        if self.strangers() == 1 {
             tracing::warn!(
                 rail = %self.caps[lane].name,
                 "dropped a message that is not of this job; further ones are counted, and dropped in silence"
             );
         }
     }
-}
 
-impl Drop for Strangers {
-    fn drop(&mut self) {
-        if self.0 > 1 {
-            tracing::warn!(messages = self.0, "dropped what was not of this job");
-        }
+    fn strangers(&self) -> u64 {
+        self.counters.iter().map(|counters| counters.strangers).sum()
     }
 }
 
-impl Endpoint {
-    /// How many messages and immediates were dropped because they did not have this endpoint's token.
-    #[must_use]
-    pub fn strangers(&self) -> u64 {
-        self.core.strangers.0
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        let messages = self.core.strangers();
+        if messages > 1 {
+            tracing::warn!(messages, "dropped in all: messages that were not of this job");
+        }
     }
 }

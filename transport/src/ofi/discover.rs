@@ -87,7 +87,9 @@ impl Nic {
         [&self.name, &self.domain, &self.address].into_iter().chain(&self.device).any(|known| known == name)
     }
 
-    fn is_loopback(&self) -> bool {
+    /// Whether nobody outside of this machine reaches it.
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
         self.domain == "lo" || self.address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
     }
 
@@ -112,11 +114,12 @@ impl Nic {
 }
 
 /// Every NIC that fits the settings, in the list's order or the provider's. The limit of NICs per PE is for whoever puts them
-/// in order.
+/// in order. `all_here`: all PEs are where the loopback interface reaches them, so that none else is used unless the user names it.
 ///
 /// # Errors
 /// [`Error::NoRail`] when none fits, listing what there is.
-pub fn discover(library: &Arc<Library>, settings: &Settings) -> Result<Vec<Nic>> {
+pub fn discover(library: &Arc<Library>, settings: &Settings, all_here: bool) -> Result<Vec<Nic>> {
+    let loopback = all_here && settings.nic_pe_mapping.is_none();
     let atomics = settings.amo_path == AmoPath::Native;
     let gpus = settings.heap_kind == HeapKind::Device && settings.gpudirect != GpuDirect::Off;
     let wanted: Vec<String> = match &settings.libfabric_provider {
@@ -130,10 +133,10 @@ pub fn discover(library: &Arc<Library>, settings: &Settings) -> Result<Vec<Nic>>
         let ask = Ask { provider, node: None, atomics, gpus, automatic: false };
         let all = all_of(&library.fabric, ask)?;
         let chosen = match &settings.nic_list {
-            None => without_needless_loopback(all.clone()),
+            None => where_they_are_needed(all.clone(), loopback),
             Some(NicList { exclude: true, names }) => {
                 let kept = all.iter().filter(|nic| !names.iter().any(|name| nic.is_called(name))).cloned().collect();
-                without_needless_loopback(kept)
+                where_they_are_needed(kept, loopback)
             }
             Some(NicList { exclude: false, names }) => named(&library.fabric, ask, &all, names)?,
         };
@@ -189,9 +192,10 @@ fn all_of(library: &Arc<Libfabric>, ask: Ask<'_>) -> Result<Vec<Nic>> {
     Ok(nics)
 }
 
-fn without_needless_loopback(mut nics: Vec<Nic>) -> Vec<Nic> {
-    if nics.iter().any(|nic| !nic.is_loopback()) {
-        nics.retain(|nic| !nic.is_loopback());
+/// Of NICs of both kinds, those of the loopback interface or the others: nobody from elsewhere gets to the former.
+fn where_they_are_needed(mut nics: Vec<Nic>, loopback: bool) -> Vec<Nic> {
+    if nics.iter().any(|nic| nic.is_loopback() == loopback) {
+        nics.retain(|nic| nic.is_loopback() == loopback);
     }
     nics
 }

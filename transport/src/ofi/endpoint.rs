@@ -183,12 +183,12 @@ unsafe impl Rail for OfiRail {
 
     unsafe fn register(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<Registration> {
         // SAFETY: forwarded to the caller; regions close before anything else of the rail.
-        unsafe { self.regions.register(&self.domain, &self.endpoint, self.mode, (ptr, len), None, SHARED, id) }
+        unsafe { self.regions.register(&self.domain, &self.endpoint, self.mode, (ptr, len), (None, SHARED), id) }
     }
 
     unsafe fn register_local(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<LocalKey> {
         // SAFETY: as above.
-        unsafe { self.regions.register(&self.domain, &self.endpoint, self.mode, (ptr, len), None, PRIVATE, id) }
+        unsafe { self.regions.register(&self.domain, &self.endpoint, self.mode, (ptr, len), (None, PRIVATE), id) }
             .map(|registration| registration.local)
     }
 
@@ -198,7 +198,7 @@ unsafe impl Rail for OfiRail {
         };
         let range = (memory.base, memory.len);
         // SAFETY: as above.
-        unsafe { self.regions.register(&self.domain, &self.endpoint, self.mode, range, Some(ordinal), SHARED, id) }
+        unsafe { self.regions.register(&self.domain, &self.endpoint, self.mode, range, (Some(ordinal), SHARED), id) }
     }
 
     fn deregister(&mut self, id: u32) {

@@ -67,8 +67,7 @@ impl Regions {
         endpoint: &Object<ffi::fid_ep>,
         mode: Mode,
         memory: (*mut u8, usize),
-        gpu: Option<i32>,
-        access: u64,
+        (gpu, access): (Option<i32>, u64),
         id: u32,
     ) -> Result<Registration> {
         if self.regions.iter().any(|(known, _)| *known == id) {

@@ -41,7 +41,7 @@ fn nics_are_named_and_ordered() {
         let mut settings = setup.settings();
         change(&mut settings);
         let library = symrail_transport::ofi::load(&settings).ok()?;
-        let found = symrail_transport::ofi::discover(&library, &settings);
+        let found = symrail_transport::ofi::discover(&library, &settings, false);
         Some(found.map(|nics| nics.into_iter().map(|nic| nic.name).collect::<Vec<_>>()).map_err(|e| e.to_string()))
     };
     let Some(found) = discover(Setup::new("tcp", "127.0.0.3,127.0.0.2,127.0.0.4"), &|_| {}) else {
@@ -104,7 +104,7 @@ fn libfabric_brings_no_signal_handlers() {
         println!("SKIPPED: libfabric is not installed");
         return;
     };
-    symrail_transport::ofi::discover(&library, &settings).unwrap();
+    symrail_transport::ofi::discover(&library, &settings, false).unwrap();
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
     let caught = u64::from_str_radix(caught, 16).unwrap();

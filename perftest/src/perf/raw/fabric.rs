@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use libfabric_sys as ffi;
 use symrail::Settings;
 use symrail::bootstrap::Bootstrap;
+use symrail_heap::{HostIdentity, Site};
+use symrail_transport::backend::HostPes;
 
 use super::Memory;
 use super::open::{Endpoint, Object, nic};
@@ -48,7 +50,10 @@ impl Fabric {
         if bootstrap.n_pes() != 2 {
             return Err(Error::Arguments(format!("raw tests are for 2 PEs, and there are {}", bootstrap.n_pes())));
         }
-        let opened = Self::open_alone(settings, bootstrap.pe(), bytes, atomics);
+        let site = Site::of_this_process(HostIdentity::of_this_process(settings.fake_host.as_deref())?, None);
+        let sites = Site::decode_all(&bootstrap.allgather(&site.encode())?)?;
+        let host = Site::pes_of_host(&sites, bootstrap.pe() as usize);
+        let opened = Self::open_alone(settings, &host, bootstrap.pe(), bytes, atomics);
         // A PE that could not open says so by sending nothing, so that the other does not wait for it.
         let mine = opened.as_ref().map_or_else(|_| Ok(Vec::new()), Fabric::card)?;
         let cards = bootstrap.allgather(&mine)?;
@@ -67,8 +72,8 @@ impl Fabric {
         Ok(fabric)
     }
 
-    fn open_alone(settings: &Settings, me: u32, bytes: usize, atomics: bool) -> Result<Fabric> {
-        let nic = nic(settings)?;
+    fn open_alone(settings: &Settings, host: &HostPes, me: u32, bytes: usize, atomics: bool) -> Result<Fabric> {
+        let nic = nic(settings, host)?;
         let endpoint = Endpoint::open(settings, &nic, atomics)?;
         let memory = Memory::private(bytes)?;
         // SAFETY: the memory is unmapped after the region is closed (field order).

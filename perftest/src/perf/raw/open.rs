@@ -8,7 +8,7 @@ use std::sync::Arc;
 use libfabric_sys as ffi;
 use libfabric_sys::{Info, Libfabric};
 use symrail::Settings;
-use symrail_transport::backend::{self, Nics};
+use symrail_transport::backend::{self, HostPes, Nics};
 use symrail_transport::ofi::Nic;
 
 use crate::perf::error::{Error, Result};
@@ -48,9 +48,9 @@ pub(super) struct Endpoint {
     pub provider: String,
 }
 
-/// Which NIC the runtime would use first.
-pub(super) fn nic(settings: &Settings) -> Result<Nic> {
-    match backend::choose(settings, &backend::HostPes::alone(std::collections::BTreeSet::new()))?.nics {
+/// Which NIC the runtime would use first, where PEs run as `host` says.
+pub(super) fn nic(settings: &Settings, host: &HostPes) -> Result<Nic> {
+    match backend::choose(settings, host)?.nics {
         Nics::Libfabric(_, nics) => {
             nics.into_iter().next().ok_or_else(|| Error::Arguments("libfabric has no rail here".into()))
         }
