@@ -14,7 +14,7 @@
 //! | [`rail`] | one NIC, opened: single work requests, and what became of them |
 //! | [`device`] | memory of devices, as rails get to know it |
 //! | [`ofi`], [`verbs`] | rails by libfabric and by ibverbs |
-//! | [`mock`] | rails that misbehave on purpose |
+//! | `mock` | rails that misbehave on purpose, for tests: a feature |
 //! | [`backend`] | which of them are opened for a PE |
 //! | [`topology`] | which NICs are near which cores and GPUs |
 //! | [`endpoint`] | operations over several rails: order, stripes, completion, failover |
@@ -30,6 +30,7 @@ mod bounce;
 pub mod device;
 pub mod endpoint;
 pub mod env;
+#[cfg(any(test, feature = "mock"))]
 pub mod mock;
 pub mod ofi;
 pub mod rail;

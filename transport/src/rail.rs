@@ -1,6 +1,6 @@
 //! One rail: one NIC with one endpoint, one completion queue and one table of peers.
 //!
-//! [`Rail`] is what a backend implements ([`ofi`](crate::ofi), [`verbs`](crate::verbs), [`mock`](crate::mock)).
+//! [`Rail`] is what a backend implements ([`ofi`](crate::ofi), [`verbs`](crate::verbs), `mock`).
 //! It posts single work requests and reports what became of them; everything above a single work request
 //! (which rail, how many segments, in what order, who waits) is [`Endpoint`](crate::endpoint::Endpoint)'s.
 //!

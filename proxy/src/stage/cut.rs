@@ -123,6 +123,10 @@ impl Source {
     pub(super) fn send(&mut self, tools: &mut Tools<'_>, key: usize) {
         let Some(piece) = self.pieces.get(key) else { return };
         let Some(s) = self.staged.get(piece.staged) else { return };
+        if s.told {
+            // It came too late, and its owner may have its buffers back: nothing goes from them any more.
+            return self.end(key, Ok(()));
+        }
         let (pe, job) = (s.pe, message(s, piece, &self.pool));
         let issue = Issue { issuer: tools.issuer, tag: Some(Ticket::Piece(key).encode()) };
         // SAFETY: chunks and kept sources stay until the piece is done, and so do the operation's own buffers.

@@ -7,15 +7,11 @@ use std::sync::Arc;
 use libfabric_sys as ffi;
 use libfabric_sys::{Info, Libfabric};
 
-use super::endpoint::is_software;
 use super::hints::{self, Ask};
+use super::provider::{self, PREFERENCE, full_name};
 use super::{Library, fault, shared_memory};
 use crate::env::{AmoPath, GpuDirect, HeapKind, NicList, Settings};
 use crate::error::{Error, Result};
-
-/// Providers to use when none is named, best first: real fabrics, then TCP. `shm` is not among them because it cannot
-/// leave the host, `sockets` because its progress thread sleeps for milliseconds.
-const PREFERENCE: [&str; 7] = ["efa", "cxi", "opx", "psm3", "verbs;ofi_rxm", "tcp;ofi_rxm", "tcp"];
 
 /// One NIC (or what a provider takes for one) that can become a rail.
 #[derive(Debug, Clone)]
@@ -95,7 +91,7 @@ impl Nic {
 
     /// What to open an endpoint with: with automatic progress (`None` if the provider has none) or with manual.
     pub(super) fn info_to_open(&self, library: &Arc<Libfabric>, automatic: bool) -> Result<Option<Info>> {
-        let in_memory = shared_memory::is_provider(&self.provider);
+        let in_memory = provider::is_in_memory(&self.provider);
         if !in_memory && !automatic {
             return Ok(Some(self.info.clone()));
         }
@@ -129,7 +125,7 @@ pub fn discover(library: &Arc<Library>, settings: &Settings, all_here: bool) -> 
     let mut seen = Vec::new();
     for provider in &wanted {
         // Where CPUs move the bytes, they would have to be copied from and to the GPU: that staging does as well.
-        let gpus = gpus && !is_software(provider);
+        let gpus = gpus && !provider::traits(provider).software;
         let ask = Ask { provider, node: None, atomics, gpus, automatic: false };
         let all = all_of(&library.fabric, ask)?;
         let chosen = match &settings.nic_list {
@@ -162,16 +158,6 @@ pub fn providers(library: &Arc<Library>) -> Result<Vec<String>> {
     names.sort();
     names.dedup();
     Ok(names)
-}
-
-/// What a user means by a provider's short name: the layer that gives reliable datagrams belongs to it.
-fn full_name(name: &str) -> &str {
-    match name {
-        "tcp" => "tcp;ofi_rxm",
-        "verbs" => "verbs;ofi_rxm",
-        "udp" => "udp;ofi_rxd",
-        other => other,
-    }
 }
 
 /// One NIC per domain of the provider; of a domain's several addresses the first IPv4 one, else the first.
@@ -208,7 +194,7 @@ fn named(library: &Arc<Libfabric>, ask: Ask<'_>, all: &[Nic], names: &[String]) 
         let before = chosen.len();
         if let Some(nic) = all.iter().find(|nic| nic.is_called(name)) {
             chosen.push(nic.clone());
-        } else if shared_memory::is_provider(ask.provider) {
+        } else if provider::is_in_memory(ask.provider) {
             // Shared memory has no devices: shm0, shm1, … are as many rails as one likes.
             let number = name.strip_prefix(ask.provider).unwrap_or_default();
             if !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()) {

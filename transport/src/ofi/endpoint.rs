@@ -23,18 +23,6 @@ use crate::rail::{
     RemoteBuf, WriteOptions,
 };
 
-/// See [`is_software`]; parts of a provider's name.
-const SOFTWARE: [&str; 6] = ["tcp", "net", "sockets", "udp", "shm", "sm2"];
-
-/// Whether a provider's target side is a CPU.
-pub(super) fn is_software(provider: &str) -> bool {
-    provider.split(';').any(|part| SOFTWARE.contains(&part))
-}
-
-/// Providers that connect on their own, and refuse a second connection to an endpoint as long as their end of the first one
-/// lives: `ofi_rxm` for one (`RXM_REJECT_EALREADY`).
-const CONNECTED: [&str; 4] = ["ofi_rxm", "tcp", "net", "sockets"];
-
 /// Most operations outstanding on one rail. Providers allow more, but a longer queue hides no more latency, and its
 /// contexts (128 bytes each) should stay in the L2 cache.
 const MAX_DEPTH: usize = 2048;
@@ -79,6 +67,7 @@ impl OfiRail {
         };
         let depth = tx_size.clamp(1, MAX_DEPTH);
         let provider = info.provider();
+        let known = super::provider::traits(&provider);
         let caps = RailCaps {
             name: name.to_owned(),
             provider: provider.clone(),
@@ -91,8 +80,8 @@ impl OfiRail {
             order: hints::granted_order(&info),
             local_registration: Mode::of(&info).local,
             immediate: if caps & ffi::FI_RMA == 0 { 0 } else { cq_data.min(size_of::<u64>()) },
-            half_open: CONNECTED.iter().any(|name| provider.split(';').any(|part| part == *name)),
-            software: is_software(&provider),
+            half_open: known.connected,
+            software: known.software,
             progress,
         };
         let mode = Mode::of(&info);

@@ -20,7 +20,7 @@ const EAGER: usize = 4 << 10;
 
 /// The largest message of a provider.
 pub(super) fn largest(provider: &str) -> usize {
-    if provider.contains("ofi_rxm") { MAX_MESSAGE } else { EAGER }
+    if super::provider::traits(provider).buffers { MAX_MESSAGE } else { EAGER }
 }
 
 /// Buffers posted at once: more than a poll's batch of completions, so that some are posted while a batch is handled.

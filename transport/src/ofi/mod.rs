@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `hints` | what is asked of a provider, and what it grants: ordering, threading, progress |
 //! | `discover` | providers and NICs: preference, `NIC_LIST`, names |
+//! | [`provider`] | what is known of providers, in one table |
 //! | `domain` | opening and closing libfabric's objects in the right order |
 //! | `address` | a rail's address, and the table of peers |
 //! | `endpoint` | the rail: opening, posting |
@@ -48,6 +49,7 @@ mod memory;
 mod messages;
 mod probe;
 mod progress;
+pub mod provider;
 mod rma;
 mod shared_memory;
 pub mod variables;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use libfabric_sys::Info;
 
 use super::endpoint::OfiRail;
-use super::{Library, Nic};
+use super::{Library, Nic, provider};
 use crate::env::{ProgressModel, Settings};
 use crate::error::{Error, Fault, Result};
 use crate::rail::{LocalBuf, Notify, OpId, PostError, Rail, RailSink, RemoteBuf, WriteOptions};
@@ -18,10 +18,6 @@ use crate::rail::{LocalBuf, Notify, OpId, PostError, Rail, RailSink, RemoteBuf, 
 /// How long a sleeping target may take. A progress thread needs microseconds, but on a busy machine it also needs a core,
 /// and the first write sets up the connection.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// Providers whose automatic progress is a helper thread (which costs every operation a wake-up and shares our cores), or
-/// that have none.
-const SOFTWARE: [&str; 8] = ["ofi_rxm", "ofi_rxd", "tcp", "net", "shm", "sm2", "udp", "sockets"];
 
 /// The info to open `nic` with, and the progress model in words.
 pub(super) fn choose(library: &Arc<Library>, nic: &Nic, settings: &Settings) -> Result<(Info, String)> {
@@ -34,7 +30,7 @@ pub(super) fn choose(library: &Arc<Library>, nic: &Nic, settings: &Settings) -> 
     };
     match settings.progress {
         ProgressModel::Manual => return manual("asked for"),
-        ProgressModel::Auto if nic.provider.split(';').any(|layer| SOFTWARE.contains(&layer)) => {
+        ProgressModel::Auto if provider::traits(&nic.provider).helper_thread => {
             return manual("automatic would need a helper thread");
         }
         ProgressModel::Auto | ProgressModel::Automatic => {}

@@ -6,6 +6,7 @@ use std::ptr;
 use libfabric_sys as ffi;
 use libfabric_sys::Info;
 
+use super::provider::traits;
 use crate::rail::{Notify, Piece};
 
 /// The most pieces of one write or read: what providers over TCP take.
@@ -15,18 +16,14 @@ const MOST_PIECES: usize = 4;
 /// quarter longer than one after the other. It is more than a network of 100 Gbit/s and 100 µs holds.
 const TCP_WINDOW: u64 = 2 << 20;
 
-fn is_over_tcp(provider: &str) -> bool {
-    provider.split(';').any(|part| part == "tcp")
-}
-
 /// See [`RailCaps::window`](crate::rail::RailCaps::window).
 pub(super) fn window(provider: &str) -> u64 {
-    if is_over_tcp(provider) { TCP_WINDOW } else { u64::MAX }
+    if traits(provider).over_tcp { TCP_WINDOW } else { u64::MAX }
 }
 
 /// How many pieces it is worth while to let a write or read have: several where each work request costs a system call or more, and a packet.
 pub(super) fn pieces(info: &Info) -> usize {
-    if !is_over_tcp(&info.provider()) {
+    if !traits(&info.provider()).over_tcp {
         return 1;
     }
     // SAFETY: whatever libfabric offers has its attribute structs.

@@ -9,11 +9,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const DIRECTORY: &str = "/dev/shm";
 
-/// Whether memory of this host is the provider's fabric.
-pub(super) fn is_provider(provider: &str) -> bool {
-    matches!(provider, "shm" | "sm2")
-}
-
 /// The start of the names of this process's PID namespace: elsewhere the same process numbers mean other processes.
 fn prefix() -> String {
     let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.st_ino());

@@ -201,7 +201,7 @@ fn ask(library: &Arc<Libfabric>, nic: &Nic, atomics: bool) -> Result<Info> {
     let mut hints = library.allocinfo().ok_or_else(|| none("no memory"))?;
     let text = |text: &str| CString::new(text).map_err(|_| none("a name holds a zero byte"));
     hints.set_provider(&text(&nic.provider)?);
-    let in_memory = matches!(nic.provider.as_str(), "shm" | "sm2");
+    let in_memory = symrail_transport::ofi::provider::is_in_memory(&nic.provider);
     // SAFETY: the hints are ours alone and have all attribute structs.
     unsafe {
         let raw = &mut *hints.as_ptr();
