@@ -22,6 +22,7 @@ fn server(n_pes: Option<u32>) -> (Server, mpsc::Receiver<Event>) {
     let options = Options {
         n_pes,
         hello_timeout: Duration::from_millis(300),
+        watched: false,
         on_event: Box::new(move |event| {
             let _ = sender.send(event);
         }),
@@ -312,7 +313,7 @@ fn a_pe_that_left_or_never_came_is_named() {
         let one = scope.spawn(|| one.barrier().unwrap_err());
         server.process_ended(2);
         let error = one.join().unwrap();
-        assert!(error.to_string().contains("PE 2 has left"), "{error}");
+        assert!(error.to_string().contains("PE 2 ended before it had joined"), "{error}");
     });
 
     let (server, _events) = self::server(Some(3));
@@ -323,6 +324,55 @@ fn a_pe_that_left_or_never_came_is_named() {
     let error = one.barrier().unwrap_err();
     assert!(started.elapsed() < Duration::from_secs(4));
     assert!(error.to_string().contains("within 1 s (SYMRAIL_TIMEOUT_S); PEs 1, 2 did not arrive"), "{error}");
+}
+
+#[test]
+fn a_late_pe_is_waited_for_where_its_process_is_seen_to_live() {
+    let options = Options { n_pes: Some(2), watched: true, ..Options::default() };
+    let server = Server::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &Secret::generate().unwrap(), options).unwrap();
+    let mut hurried = membership(&server, 0, 2);
+    hurried.timeout = Duration::from_millis(200);
+    let mut one = Client::join(&hurried, "test").unwrap();
+    thread::scope(|scope| {
+        let (late, come) = mpsc::channel::<()>();
+        let server = &server;
+        scope.spawn(move || {
+            // It comes when five time-outs have passed.
+            assert!(come.recv_timeout(Duration::from_secs(1)).is_err());
+            let mut other = join(server, 1, 2);
+            assert_eq!(other.allgather(b"other").unwrap(), [b"one".to_vec(), b"other".to_vec()]);
+            assert!(come.recv().is_err());
+        });
+        assert_eq!(one.allgather(b"one").unwrap(), [b"one".to_vec(), b"other".to_vec()]);
+        // The last step has an end, whoever lives.
+        assert!(matches!(one.finish(), Err(Error::Timeout { .. })));
+        drop(late);
+    });
+}
+
+#[test]
+fn who_is_in_no_step_hears_of_those_who_have_gone() {
+    let (server, events) = server(Some(3));
+    let (mut one, two, three) = (join(&server, 0, 3), join(&server, 1, 3), join(&server, 2, 3));
+    assert!(one.gone().is_empty());
+    drop(two);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while one.gone().is_empty() && Instant::now() < deadline {
+        thread::yield_now();
+    }
+    assert!(one.gone().iter().map(|gone| gone.pe).eq([1]), "{:?}", one.gone());
+    assert!(events.iter().take(5).any(|event| event == Event::LeftEarly(1)));
+    drop((one, three));
+
+    let (server, events) = self::server(Some(2));
+    let (mut one, mut other) = (join(&server, 0, 2), join(&server, 1, 2));
+    thread::scope(|scope| {
+        scope.spawn(|| other.finish().unwrap());
+        one.finish().unwrap();
+    });
+    drop(other);
+    drop(server);
+    assert!(one.gone().is_empty() && !events.iter().any(|event| event == Event::LeftEarly(1)));
 }
 
 #[test]

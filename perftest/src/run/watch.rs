@@ -55,7 +55,7 @@ pub fn launch(job: &Job) -> Result<i32, LaunchError> {
     let signals = Signals::take()?;
     let inheritance = Inheritance { signals: signals.before, files: Files::raise(), told };
     let (events, woken, on_event) = events()?;
-    let options = Options { n_pes: Some(job.n), on_event, ..Options::default() };
+    let options = Options { n_pes: Some(job.n), watched: true, on_event, ..Options::default() };
     let server = Server::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &Secret::generate()?, options)?;
     let watch = Watch {
         job,
@@ -228,7 +228,7 @@ impl Watch<'_> {
     fn note_events(&mut self) {
         while let Ok(event) = self.events.try_recv() {
             match event {
-                Event::Joined(_) | Event::Left(_) => {}
+                Event::Joined(_) | Event::Left(_) | Event::LeftEarly(_) => {}
                 Event::Lost(pe) => {
                     self.lost.push(pe);
                     self.judge(pe);

@@ -23,7 +23,7 @@ use symrail_transport::env::Settings;
 
 use super::error::{Error, Result};
 use super::star::{Client, Membership, ONE_INTERFACE, Options, Secret, Server};
-use super::{Bootstrap, number_from_env, text_from_env};
+use super::{Bootstrap, Gone, number_from_env, text_from_env};
 
 /// Holds the unique id in hexadecimal.
 pub const UID: &str = "SYMRAIL_BOOTSTRAP_UID";
@@ -236,6 +236,14 @@ impl Bootstrap for Member {
 
     fn barrier(&mut self) -> Result<()> {
         self.client.barrier()
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.client.finish()
+    }
+
+    fn gone(&mut self) -> &[Gone] {
+        self.client.gone()
     }
 
     fn abort(&mut self, code: i32, why: &str) {

@@ -18,6 +18,7 @@ fn server() -> &'static Server {
         let options = Options {
             n_pes: None,
             hello_timeout: Duration::from_millis(100),
+            watched: false,
             on_event: Box::new(|_: Event| LET_IN.store(true, Ordering::SeqCst)),
         };
         Server::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &Secret::generate().expect("random numbers"), options)

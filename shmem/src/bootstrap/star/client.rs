@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use symrail_transport::Pe;
 
 use super::super::error::{Error, Result, Step};
-use super::super::{Bootstrap, MAX_PES};
-use super::fault::Fault;
+use super::super::{Bootstrap, Gone, MAX_PES};
+use super::fault::{Fault, named};
 use super::round::{Contribution, unpack};
 use super::wire::{
-    CHALLENGE, Direction, Hello, Kind, MAGIC, MAX_CONTRIBUTION, NONCE, Opener, REFUSAL, Sealer, Secret, random,
+    CHALLENGE, Direction, FINISHED, Hello, Kind, MAGIC, MAX_CONTRIBUTION, NONCE, Opener, REFUSAL, Sealer, Secret,
+    random,
 };
 
 /// How much longer than the service a PE waits: the service knows who is missing, so it should speak first.
@@ -49,6 +50,10 @@ pub struct Client {
     steps: u64,
     /// What broke, if anything did: every later step fails the same way at once.
     broken: Option<Error>,
+    /// Who takes part in nothing more, as the service has told.
+    gone: Vec<Gone>,
+    /// All PEs have come to the last step.
+    finished: bool,
 }
 
 impl Client {
@@ -115,7 +120,8 @@ impl Client {
         let key = hello.session_key(&membership.secret, &service_nonce);
         let (sealer, opener) = (Sealer::new(&key, Direction::ToService), Opener::new(&key, Direction::ToPe));
         let membership = membership.clone();
-        let mut client = Client { membership, origin, stream, sealer, opener, steps: 0, broken: None };
+        let (steps, broken, gone, finished) = (0, None, Vec::new(), false);
+        let mut client = Client { membership, origin, stream, sealer, opener, steps, broken, gone, finished };
         match client.receive(step, deadline)? {
             (Kind::Welcome, _) => Ok(client),
             (kind, _) => Err(client.untrusted(step, &format!("{kind:?} instead of a welcome"))),
@@ -134,11 +140,10 @@ impl Client {
         let mut chunk = vec![0; 32 << 10];
         loop {
             match self.opener.next_frame() {
-                Ok(Some((Kind::Fault, payload))) => {
-                    let Some(fault) = Fault::decode(&payload) else {
-                        return Err(self.untrusted(step, "a malformed fault"));
-                    };
-                    return Err(fault.into_error(self.membership.pe, step, &self.membership.address.to_string()));
+                Ok(Some((Kind::Fault, payload))) => return Err(self.take_fault(step, &payload)),
+                Ok(Some((Kind::Gone, payload))) => {
+                    self.gone.extend(Fault::decode(&payload).and_then(Fault::into_gone));
+                    continue;
                 }
                 Ok(Some(frame)) => return Ok(frame),
                 Ok(None) => {}
@@ -155,6 +160,35 @@ impl Client {
         }
     }
 
+    /// What a fault means for this PE, which is in `step`.
+    fn take_fault(&mut self, step: Step, payload: &[u8]) -> Error {
+        let Some(fault) = Fault::decode(payload) else { return self.untrusted(step, "a malformed fault") };
+        self.gone.extend(fault.clone().into_gone());
+        fault.into_error(self.membership.pe, step, &self.membership.address.to_string())
+    }
+
+    /// Takes what has come while this PE was in no step.
+    fn look(&mut self) -> io::Result<()> {
+        let mut chunk = [0; 4096];
+        self.stream.set_nonblocking(true)?;
+        let read = self.stream.read(&mut chunk);
+        self.stream.set_nonblocking(false)?;
+        self.opener.feed(&chunk[..read?]);
+        // The step that this PE would take next is the one that fails.
+        let step = Step::Barrier(self.steps + 1);
+        while let Ok(Some((kind, payload))) = self.opener.next_frame() {
+            match kind {
+                Kind::Gone => self.gone.extend(Fault::decode(&payload).and_then(Fault::into_gone)),
+                Kind::Fault => {
+                    let error = self.take_fault(step, &payload);
+                    self.broken.get_or_insert(error);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     fn untrusted(&self, step: Step, why: &str) -> Error {
         let Membership { pe, address, .. } = self.membership;
         Error::Untrusted { pe, step, address: address.to_string(), why: why.to_owned() }
@@ -166,10 +200,11 @@ impl Client {
     }
 
     /// Contributes to a step and waits for its result: everybody's data, or nothing for a barrier.
-    fn collect(&mut self, step: Step, number: u64, data: &[u8]) -> Result<Vec<Vec<u8>>> {
+    fn collect(&mut self, step: Step, number: u64, data: &[u8], patient: bool) -> Result<Vec<Vec<u8>>> {
         let timeout = self.membership.timeout;
-        let deadline = Instant::now() + timeout + GRACE;
-        let contribution = Contribution { step, timeout, data }.encode();
+        let mut deadline = Instant::now() + timeout + GRACE;
+        let mut told = false;
+        let contribution = Contribution { step, timeout, patient, data }.encode();
         if let Err(error) = self.send(Kind::Contribute, &contribution, deadline) {
             // If the service broke the job, the reason was sent before the connection closed: prefer that.
             let error = self.membership.broken_off(step, &error);
@@ -188,6 +223,13 @@ impl Client {
                 (Kind::Result, payload) => {
                     unpack(&payload, number, &mut all).map_err(|why| self.untrusted(step, why))?;
                 }
+                (Kind::Late, payload) => {
+                    deadline = Instant::now() + timeout + GRACE;
+                    if !std::mem::replace(&mut told, true) {
+                        self.tell_of_late(step, &payload);
+                    }
+                    continue;
+                }
                 (kind, _) => return Err(self.untrusted(step, &format!("{kind:?} instead of a result"))),
             }
             if all.len() > parts {
@@ -199,7 +241,16 @@ impl Client {
         }
     }
 
-    fn run(&mut self, step: impl Fn(u64) -> Step, data: &[u8]) -> Result<Vec<Vec<u8>>> {
+    /// Says once a step that PEs are late and live.
+    fn tell_of_late(&self, step: Step, late: &[u8]) {
+        let Some(Fault::TimedOut { seconds, missing, count }) = Fault::decode(late) else { return };
+        let (pe, late) = (self.membership.pe, named(&missing, count));
+        tracing::warn!(
+            "PE {pe} has waited in {step} for {seconds} s and goes on waiting; late, with living processes: {late}"
+        );
+    }
+
+    fn run(&mut self, step: impl Fn(u64) -> Step, data: &[u8], patient: bool) -> Result<Vec<Vec<u8>>> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
@@ -210,7 +261,7 @@ impl Client {
             return Err(Error::TooLarge { pe, step, bytes: data.len(), limit: MAX_CONTRIBUTION });
         }
         self.steps = number;
-        let result = self.collect(step, number, data);
+        let result = self.collect(step, number, data, patient);
         self.broken = result.as_ref().err().cloned();
         result
     }
@@ -226,11 +277,23 @@ impl Bootstrap for Client {
     }
 
     fn allgather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.run(Step::Allgather, mine)
+        self.run(Step::Allgather, mine, true)
     }
 
     fn barrier(&mut self) -> Result<()> {
-        self.run(Step::Barrier, &[]).map(drop)
+        self.run(Step::Barrier, &[], true).map(drop)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.run(Step::Barrier, &[], false)?;
+        self.finished = true;
+        Ok(())
+    }
+
+    fn gone(&mut self) -> &[Gone] {
+        // Whatever is wrong with the connection is the next step's error.
+        let _ = self.look();
+        &self.gone
     }
 
     fn abort(&mut self, code: i32, why: &str) {
@@ -250,7 +313,8 @@ impl Bootstrap for Client {
 impl Drop for Client {
     fn drop(&mut self) {
         // Nobody is left to tell when this fails, and the service notices a closed connection anyway.
-        let _ = self.send(Kind::Bye, &[], Instant::now() + PARTING);
+        let word = if self.finished { FINISHED } else { &[] };
+        let _ = self.send(Kind::Bye, word, Instant::now() + PARTING);
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 }

@@ -2,6 +2,7 @@
 
 use symrail_transport::Pe;
 
+use super::super::Gone;
 use super::super::error::{Error, Step};
 use super::wire::u32_at;
 
@@ -17,6 +18,8 @@ pub(super) enum Fault {
     Lost { peer: Pe },
     /// The PE is done, so it will not take part in this step.
     Left { peer: Pe },
+    /// The PE's process ended before it had joined.
+    Ended { peer: Pe },
     /// The PE asked for the job to be ended.
     Aborted { peer: Pe, code: i32, why: String },
     /// PEs had not contributed when the time was up.
@@ -64,6 +67,7 @@ impl Fault {
             }
             Fault::Duplicate { peer } => words(7, &[*peer]),
             Fault::NoSuchPe { peer, n_pes } => words(8, &[*peer, *n_pes]),
+            Fault::Ended { peer } => words(9, &[*peer]),
         }
         bytes
     }
@@ -97,8 +101,21 @@ impl Fault {
             },
             7 => Fault::Duplicate { peer },
             8 => Fault::NoSuchPe { peer, n_pes: word(1)? },
+            9 => Fault::Ended { peer },
             _ => return None,
         })
+    }
+
+    /// The PE that takes part in nothing more, and what became of it.
+    pub(super) fn into_gone(self) -> Option<Gone> {
+        let (pe, why) = match self {
+            Fault::Lost { peer } => (peer, "it died or ended without finalizing".to_owned()),
+            Fault::Left { peer } => (peer, "it has left the job without finalizing".to_owned()),
+            Fault::Ended { peer } => (peer, "it ended before it had joined".to_owned()),
+            Fault::Aborted { peer, code, why } => (peer, format!("it aborted the job with code {code}: {why}")),
+            _ => return None,
+        };
+        Some(Gone { pe, why })
     }
 
     /// The error that PE `pe` reports when it is told while in `step`.
@@ -109,6 +126,9 @@ impl Fault {
             }
             Fault::Left { peer } => {
                 Error::Peer { pe, step, peer, what: "has left; all PEs must take part in the same steps" }
+            }
+            Fault::Ended { peer } => {
+                Error::Peer { pe, step, peer, what: "ended before it had joined; see what it said" }
             }
             Fault::Aborted { peer, code, why } => Error::Aborted { pe, peer, code, why },
             Fault::TimedOut { seconds, missing, count } => {
@@ -143,11 +163,16 @@ impl Fault {
 }
 
 fn missing_words(missing: &[Pe], count: u32) -> String {
-    let named = missing.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-    let more = (count as usize).saturating_sub(missing.len());
+    format!("{} did not arrive", named(missing, count))
+}
+
+/// So many PEs, of which these are named.
+pub(super) fn named(some: &[Pe], count: u32) -> String {
+    let named = some.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    let more = (count as usize).saturating_sub(some.len());
     let plural = if count == 1 { "PE" } else { "PEs" };
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    format!("{plural} {named}{more} did not arrive")
+    format!("{plural} {named}{more}")
 }
 
 fn shortened(why: &str) -> &str {
@@ -194,6 +219,7 @@ mod tests {
             Fault::Steps { peer: 1, step: Step::Barrier(4), other: 0, other_step: Step::Allgather(4) },
             Fault::Duplicate { peer: 0 },
             Fault::NoSuchPe { peer: 9, n_pes: 2 },
+            Fault::Ended { peer: 3 },
         ];
         for fault in all {
             let bytes = fault.encode();

@@ -9,7 +9,7 @@ use super::super::error::Step;
 use super::fault::Fault;
 use super::wire::{MAX_PAYLOAD, u32_at};
 
-const CONTRIBUTE_HEADER: usize = 17;
+const CONTRIBUTE_HEADER: usize = 18;
 const RESULT_HEADER: usize = 16;
 
 /// What a PE sends to take part.
@@ -18,6 +18,8 @@ pub(super) struct Contribution<'a> {
     pub step: Step,
     /// How long the PE will wait; the shortest wait of all ends the round for all.
     pub timeout: Duration,
+    /// It waits longer for PEs that are known to live.
+    pub patient: bool,
     pub data: &'a [u8],
 }
 
@@ -32,6 +34,7 @@ impl<'a> Contribution<'a> {
         bytes.push(kind);
         bytes.extend_from_slice(&number.to_le_bytes());
         bytes.extend_from_slice(&u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX).to_le_bytes());
+        bytes.push(self.patient.into());
         bytes.extend_from_slice(self.data);
         bytes
     }
@@ -44,7 +47,8 @@ impl<'a> Contribution<'a> {
             2 => Step::Barrier(number),
             _ => return None,
         };
-        Some(Contribution { step, timeout: Duration::from_millis(u64_at(header, 9)), data })
+        let timeout = Duration::from_millis(u64_at(header, 9));
+        Some(Contribution { step, timeout, patient: header[17] != 0, data })
     }
 }
 
@@ -59,8 +63,10 @@ pub(super) struct Round {
     first: Option<(Pe, Step)>,
     data: Vec<Option<Vec<u8>>>,
     arrived: usize,
-    /// When to give up, and the time-out that this is, in seconds.
-    deadline: Option<(Instant, u64)>,
+    /// When to give up, and the time-out that this is.
+    deadline: Option<(Instant, Duration)>,
+    /// Somebody does not wait longer than that.
+    impatient: bool,
 }
 
 impl Round {
@@ -78,9 +84,21 @@ impl Round {
         self.arrived > 0
     }
 
+    /// That the time is up, and for whom it was waited.
     pub(super) fn timed_out(&self) -> Fault {
         let missing: Vec<Pe> = (0..).zip(&self.data).filter(|(_, data)| data.is_none()).map(|(pe, _)| pe).collect();
-        Fault::timed_out(self.deadline.map_or(0, |(_, seconds)| seconds), &missing)
+        Fault::timed_out(self.deadline.map_or(0, |(_, timeout)| timeout.as_secs()), &missing)
+    }
+
+    /// Waits once more as long, if all who wait would.
+    pub(super) fn extend(&mut self, now: Instant) -> bool {
+        self.deadline = self.deadline.map(|(_, timeout)| (now + timeout, timeout));
+        !self.impatient
+    }
+
+    /// The PEs that wait.
+    pub(super) fn arrived(&self) -> impl Iterator<Item = Pe> {
+        (0..).zip(&self.data).filter(|(_, data)| data.is_some()).map(|(pe, _)| pe)
     }
 
     /// Adds a contribution. The last one ends the round: it gives the result's payloads and starts the next round.
@@ -97,10 +115,11 @@ impl Round {
         };
         *slot = Some(contribution.data.to_vec());
         self.arrived += 1;
-        let at = now + contribution.timeout.min(Duration::from_secs(1 << 24));
-        if self.deadline.is_none_or(|(earliest, _)| at < earliest) {
-            self.deadline = Some((at, contribution.timeout.as_secs()));
+        let timeout = contribution.timeout.min(Duration::from_secs(1 << 24));
+        if self.deadline.is_none_or(|(earliest, _)| now + timeout < earliest) {
+            self.deadline = Some((now + timeout, timeout));
         }
+        self.impatient |= !contribution.patient;
         if self.arrived < self.data.len() {
             return Ok(None);
         }
@@ -169,7 +188,7 @@ mod tests {
     use super::*;
 
     fn contribution(step: Step, data: &[u8]) -> Contribution<'_> {
-        Contribution { step, timeout: Duration::from_secs(9), data }
+        Contribution { step, timeout: Duration::from_secs(9), patient: true, data }
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub enum Event {
     Joined(Pe),
     /// A PE said that it is done.
     Left(Pe),
+    /// A PE that has just left did so without waiting for the others, of whom there still are some.
+    LeftEarly(Pe),
     /// A PE's connection closed although it had not said that it is done.
     Lost(Pe),
     /// A PE wants the job to end.
@@ -45,13 +47,16 @@ pub struct Options {
     pub n_pes: Option<u32>,
     /// How long a connection may take to prove that it belongs to the job.
     pub hello_timeout: Duration,
+    /// Whoever runs the service tells it of each PE whose process has ended ([`Server::process_ended`]). Then those of whom it has not
+    /// been told live, and are waited for.
+    pub watched: bool,
     /// What to do with events.
     pub on_event: OnEvent,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { n_pes: None, hello_timeout: Duration::from_secs(5), on_event: Box::new(drop) }
+        Options { n_pes: None, hello_timeout: Duration::from_secs(5), watched: false, on_event: Box::new(drop) }
     }
 }
 

@@ -22,7 +22,7 @@ use super::connection::Connection;
 use super::fault::Fault;
 use super::round::{Contribution, Round};
 use super::server::{Event, Options, Shared, lock};
-use super::wire::{Hello, Kind, Secret, random};
+use super::wire::{FINISHED, Hello, Kind, Secret, random};
 
 /// Connections that have not said hello, beyond one for every PE: so many come while a PE is answering its challenge.
 const STRANGERS: usize = 512;
@@ -44,6 +44,20 @@ enum Member {
     Here(u64),
     Left,
     Lost,
+    /// Its process ended while it was in no job.
+    Ended,
+}
+
+impl Member {
+    /// What others are told of one that takes part in nothing more.
+    fn fault(self, peer: Pe) -> Option<Fault> {
+        match self {
+            Member::Left => Some(Fault::Left { peer }),
+            Member::Ended => Some(Fault::Ended { peer }),
+            Member::Lost => Some(Fault::Lost { peer }),
+            Member::Absent | Member::Here(_) => None,
+        }
+    }
 }
 
 /// How many strangers a process with few descriptors can hold without harm to the rest of it.
@@ -305,7 +319,7 @@ impl Service {
                     Err(fault) => self.fail(&fault),
                 }
             }
-            Kind::Bye => self.leave(pe),
+            Kind::Bye => self.leave(pe, payload == FINISHED),
             Kind::Abort => {
                 let (code, why) = payload.split_at(payload.len().min(4));
                 let code = <[u8; 4]>::try_from(code).map_or(1, i32::from_le_bytes);
@@ -313,7 +327,9 @@ impl Service {
                 self.fail(&Fault::Aborted { peer: pe, code, why: why.clone() });
                 (self.options.on_event)(Event::Aborted { pe, code, why });
             }
-            Kind::Welcome | Kind::Result | Kind::Fault => self.lose(id, "a frame that only the service sends"),
+            Kind::Welcome | Kind::Result | Kind::Fault | Kind::Late | Kind::Gone => {
+                self.lose(id, "a frame that only the service sends")
+            }
         }
     }
 
@@ -323,11 +339,19 @@ impl Service {
         (self.members.get(pe as usize) == Some(&Member::Here(id))).then_some(pe)
     }
 
-    fn leave(&mut self, pe: Pe) {
+    fn leave(&mut self, pe: Pe, finished: bool) {
         self.members[pe as usize] = Member::Left;
         (self.options.on_event)(Event::Left(pe));
+        if !finished && self.members.iter().any(|member| matches!(member, Member::Here(_))) {
+            self.send_to_members(Kind::Gone, &Arc::from(Fault::Left { peer: pe }.encode()));
+            (self.options.on_event)(Event::LeftEarly(pe));
+        }
+        self.after_departure();
+    }
+
+    fn after_departure(&mut self) {
         self.check_departed();
-        if self.members.iter().all(|member| *member == Member::Left) {
+        if self.members.iter().all(|member| matches!(member, Member::Left | Member::Ended)) {
             self.start_over();
         }
     }
@@ -337,7 +361,7 @@ impl Service {
         self.round = Round::first(u32::try_from(self.members.len()).unwrap_or(u32::MAX));
         self.members.fill(Member::Absent);
         for pe in &self.ended {
-            self.members[*pe as usize] = Member::Left;
+            self.members[*pe as usize] = Member::Ended;
         }
         for (id, pe) in std::mem::take(&mut self.early) {
             if self.connections.contains_key(&id) {
@@ -349,9 +373,9 @@ impl Service {
     /// A round that somebody has left can never complete.
     fn check_departed(&mut self) {
         if self.round.waiting()
-            && let Some(peer) = (0..).zip(&self.members).find(|(_, member)| **member == Member::Left).map(|(pe, _)| pe)
+            && let Some(fault) = (0..).zip(&self.members).find_map(|(pe, member)| member.fault(pe))
         {
-            self.fail(&Fault::Left { peer });
+            self.fail(&fault);
         }
     }
 
@@ -360,7 +384,11 @@ impl Service {
         if let Some(pe) = self.member(id) {
             tracing::debug!(pe, why, "rendezvous: lost a PE");
             self.members[pe as usize] = Member::Lost;
-            self.fail(&Fault::Lost { peer: pe });
+            let fault = Fault::Lost { peer: pe };
+            if self.failure.is_some() {
+                self.send_to_members(Kind::Gone, &Arc::from(fault.encode()));
+            }
+            self.fail(&fault);
             (self.options.on_event)(Event::Lost(pe));
         }
         self.early.retain(|(early, _)| *early != id);
@@ -374,7 +402,9 @@ impl Service {
             let Some(member) = self.members.get(pe as usize) else { continue };
             self.ended.push(pe);
             if *member == Member::Absent {
-                self.leave(pe);
+                self.members[pe as usize] = Member::Ended;
+                (self.options.on_event)(Event::Left(pe));
+                self.after_departure();
             }
         }
     }
@@ -401,7 +431,23 @@ impl Service {
         late.into_iter().for_each(|id| self.refuse(id, "it did not say hello in time"));
         if self.round.deadline().is_some_and(|due| due <= now) {
             let fault = self.round.timed_out();
-            self.fail(&fault);
+            if self.options.watched && self.round.extend(now) {
+                self.tell_of_late(&fault);
+            } else {
+                self.fail(&fault);
+            }
+        }
+    }
+
+    /// Tells those who wait for whom they do. All of these live: of who had ended or left, the round would have been told.
+    fn tell_of_late(&mut self, late: &Fault) {
+        let payload = Arc::from(late.encode());
+        for pe in self.round.arrived() {
+            if let Some(Member::Here(id)) = self.members.get(pe as usize)
+                && let Some(connection) = self.connections.get_mut(id)
+            {
+                connection.send(Kind::Late, &payload);
+            }
         }
     }
 

@@ -25,7 +25,7 @@ pub const MAX_CONTRIBUTION: usize = 16 << 20;
 /// The largest payload of a frame: a contribution and what goes with it.
 pub(super) const MAX_PAYLOAD: usize = MAX_CONTRIBUTION + 64;
 /// The name and version of the protocol; both ends send it first.
-pub(super) const MAGIC: [u8; 8] = *b"SYMRAIL\x01";
+pub(super) const MAGIC: [u8; 8] = *b"SYMRAIL\x02";
 /// In place of a frame: the hello was wrong. It is not authenticated, and nothing but a message depends on it.
 pub(super) const REFUSAL: [u8; 8] = *b"SYMRAIL\xff";
 pub(super) const NONCE: usize = 32;
@@ -156,17 +156,24 @@ pub(super) enum Kind {
     Result = 3,
     /// Service → PE: the job is broken, and why.
     Fault = 4,
-    /// PE → service: it is done and leaves.
+    /// PE → service: it leaves; [`FINISHED`] if with all others, nothing if without having waited for them.
     Bye = 5,
     /// PE → service: end the job.
     Abort = 6,
+    /// Service → PE: who keeps the round waiting, and lives.
+    Late = 7,
+    /// Service → PE: another PE takes part in nothing more, as a fault says it.
+    Gone = 8,
 }
+
+/// What a PE says with its [`Kind::Bye`] when all others were done too.
+pub(super) const FINISHED: &[u8] = &[1];
 
 impl Kind {
     fn from_wire(value: u8) -> Option<Kind> {
-        [Kind::Welcome, Kind::Contribute, Kind::Result, Kind::Fault, Kind::Bye, Kind::Abort]
-            .into_iter()
-            .find(|kind| *kind as u8 == value)
+        use Kind::{Abort, Bye, Contribute, Fault, Gone, Late, Result, Welcome};
+        let all = [Welcome, Contribute, Result, Fault, Bye, Abort, Late, Gone];
+        all.into_iter().find(|kind| *kind as u8 == value)
     }
 }
 
