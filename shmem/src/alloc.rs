@@ -6,9 +6,9 @@
 use std::sync::atomic::Ordering;
 
 use symrail_heap::{AllocCall, AllocOp, Allocation, HeapError};
-use symrail_transport::Pe;
 use symrail_transport::region::Segment;
 
+use crate::collective::same_call::{Call, Turn};
 use crate::error::{Error, Result};
 use crate::runtime::{Runtime, lock};
 use crate::staged::Staged;
@@ -33,24 +33,22 @@ impl Runtime {
     pub fn calloc(&self, count: usize, size: usize) -> Result<*mut u8> {
         let Some(staged) = &self.staged else { return self.calloc_host(count, size) };
         let bytes = count.saturating_mul(size);
-        let call = self.describe(AllocOp::Alloc, bytes, 64, std::ptr::null());
-        self.check(&call)?;
+        let _turn = self.heap_call(AllocOp::Alloc, bytes, 64, std::ptr::null())?;
         let block = lock(&staged.heap).alloc(bytes as u64)?;
         let Some(block) = block else { return Ok(std::ptr::null_mut()) };
         self.zero_staged(block.ptr.as_ptr(), block.size as usize)?;
-        self.sync_all()?;
+        self.meet_all("a call on the heap")?;
         Ok(block.ptr.as_ptr())
     }
 
     /// As [`Runtime::calloc`], in host memory whatever users get.
     pub(crate) fn calloc_host(&self, count: usize, size: usize) -> Result<*mut u8> {
-        let call = self.describe(AllocOp::Alloc, count.saturating_mul(size), 64, std::ptr::null());
-        self.check(&call)?;
+        let _turn = self.heap_call(AllocOp::Alloc, count.saturating_mul(size), 64, std::ptr::null())?;
         let block = lock(&self.heap).calloc(count as u64, size as u64);
         let ptr = self.adopt(block)?;
         if !ptr.is_null() {
             // Nobody may write before everybody has zeroed.
-            self.sync_all()?;
+            self.meet_all("a call on the heap")?;
         }
         Ok(ptr)
     }
@@ -60,8 +58,7 @@ impl Runtime {
     /// # Errors
     /// As for [`Runtime::malloc`], or an alignment that is none.
     pub fn align(&self, align: usize, size: usize) -> Result<*mut u8> {
-        let call = self.describe(AllocOp::Alloc, size, align, std::ptr::null());
-        self.check(&call)?;
+        let _turn = self.heap_call(AllocOp::Alloc, size, align, std::ptr::null())?;
         let Some(staged) = &self.staged else {
             let block = lock(&self.heap).align(align as u64, size as u64);
             return self.adopt(block);
@@ -71,8 +68,7 @@ impl Runtime {
 
     /// As [`Runtime::align`], in host memory whatever users get, of which pages that the heap has to grow by are taken when they are touched.
     pub(crate) fn align_on_demand(&self, align: usize, size: usize) -> Result<*mut u8> {
-        let call = self.describe(AllocOp::Alloc, size, align, std::ptr::null());
-        self.check(&call)?;
+        let _turn = self.heap_call(AllocOp::Alloc, size, align, std::ptr::null())?;
         let block = lock(&self.heap).align_on_demand(align as u64, size as u64);
         self.adopt(block)
     }
@@ -83,18 +79,17 @@ impl Runtime {
     /// As for [`Runtime::malloc`] (the old block is kept then, except after [`Error::GrowthRefused`]), or a pointer that is
     /// no block's.
     pub fn realloc(&self, ptr: *mut u8, size: usize) -> Result<*mut u8> {
-        let call = self.describe(AllocOp::Realloc, size, 64, ptr);
         // Nobody may still write to a block that moves.
         self.quiet()?;
-        self.check(&call)?;
+        let _turn = self.heap_call(AllocOp::Realloc, size, 64, ptr)?;
         if let Some(staged) = &self.staged {
             let ptr = self.realloc_staged(staged, ptr, size)?;
-            self.sync_all()?;
+            self.meet_all("a call on the heap")?;
             return Ok(ptr);
         }
         let block = lock(&self.heap).realloc(ptr, size as u64);
         let ptr = self.adopt(block)?;
-        self.sync_all()?;
+        self.meet_all("a call on the heap")?;
         Ok(ptr)
     }
 
@@ -124,7 +119,7 @@ impl Runtime {
         if ptr.is_null() {
             return Ok(());
         }
-        self.agree_to_free(ptr)?;
+        let _turn = self.agree_to_free(ptr)?;
         Ok(lock(self.users_heap()).free(ptr)?)
     }
 
@@ -135,34 +130,27 @@ impl Runtime {
 
     /// As [`Runtime::free`], for the owner of a block that was kept. Collective.
     pub(crate) fn free_kept(&self, ptr: *mut u8) -> Result<()> {
-        self.agree_to_free(ptr)?;
+        let _turn = self.agree_to_free(ptr)?;
         Ok(lock(self.users_heap()).free_kept(ptr)?)
     }
 
-    fn agree_to_free(&self, ptr: *mut u8) -> Result<()> {
-        let call = self.describe(AllocOp::Free, 0, 0, ptr);
+    fn agree_to_free(&self, ptr: *mut u8) -> Result<Turn<'_>> {
         self.quiet()?;
-        self.check(&call)
+        self.heap_call(AllocOp::Free, 0, 0, ptr)
     }
 
-    fn describe(&self, op: AllocOp, size: usize, align: usize, ptr: *const u8) -> AllocCall {
+    /// Waits until all PEs make this call, which no other thread of this PE comes between.
+    fn heap_call(&self, op: AllocOp, size: usize, align: usize, ptr: *const u8) -> Result<Turn<'_>> {
+        let turn = self.take_turn()?;
         // Counted here, and not by what each heap has done, so that PEs stay in step when one of them is refused memory.
         let sequence = self.alloc_calls.fetch_add(1, Ordering::Relaxed);
-        AllocCall { sequence, ..lock(self.users_heap()).describe(op, size as u64, align as u64, ptr) }
+        let call = lock(self.users_heap()).describe(op, size as u64, align as u64, ptr);
+        turn.compare(self, &Call::on_heap(AllocCall { sequence, ..call }))?;
+        Ok(turn)
     }
 
     fn users_heap(&self) -> &std::sync::Mutex<symrail_heap::SymmetricHeap> {
         self.staged.as_ref().map_or(&self.heap, |staged| &staged.heap)
-    }
-
-    fn check(&self, call: &AllocCall) -> Result<()> {
-        if self.same_call(call)? {
-            return Ok(());
-        }
-        let calls = lock(&self.bootstrap).allgather(&call.encode())?;
-        let decode = |(bytes, pe): (&Vec<u8>, Pe)| AllocCall::decode(bytes, pe);
-        let calls: Vec<AllocCall> = calls.iter().zip(0..).map(decode).collect::<Result<_, _>>()?;
-        Ok(AllocCall::check(&calls)?)
     }
 
     /// Makes a new block reachable: if the heap grew by a segment, registers that and exchanges its keys.
@@ -223,7 +211,7 @@ impl Runtime {
             self.committed.store(segment.end() as usize, Ordering::Release);
         }
         // A peer's request may only come once everybody knows the segment.
-        self.sync_all()
+        self.meet_all("a call on the heap")
     }
 
     fn register(&self, segment: Segment) -> Result<Vec<u8>> {

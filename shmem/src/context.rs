@@ -80,7 +80,8 @@ impl<'rt> Operations<'rt> {
     /// As [`Operations::via`]; `None` when there is no wire.
     #[inline]
     pub(crate) fn via_if_any(&self) -> Option<Via<'rt>> {
-        self.runtime.wire.as_ref().ok().map(|wire| Via::new(wire, self.flow))
+        let wire = self.runtime.wire.as_ref().ok().filter(|_| !self.runtime.is_forked());
+        wire.map(|wire| Via::new(wire, self.flow))
     }
 }
 

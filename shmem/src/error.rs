@@ -89,6 +89,18 @@ pub enum Error {
         /// What became of the last request to it.
         reason: String,
     },
+    /// This process was forked from the one that has joined.
+    #[error(
+        "PE {pe} is process {joined}, and this is process {here}, forked from it: it takes no part in the job; communicate in the parent, or let the child exec"
+    )]
+    Forked {
+        /// The PE.
+        pe: Pe,
+        /// The process that is the PE.
+        joined: u32,
+        /// This process.
+        here: u32,
+    },
     /// PEs of a team made different collective calls. Only seen with `SYMRAIL_CHECK_COLLECTIVES`.
     #[error(
         "PE {pe} called {called} where PE {other} called {other_called}; PEs of a team make the same calls in the same order"

@@ -23,10 +23,11 @@ use crate::context::Contexts;
 use crate::direct;
 use crate::error::{Error, Result};
 use crate::gpu::{Pinned, Shared, gpu_of, reach};
+use crate::observe::console::heard;
 use crate::observe::figures::Figures;
 use crate::observe::{Reporter, Trace};
 use crate::program_data::ProgramData;
-use crate::runtime::{Runtime, lock, segments};
+use crate::runtime::{Joined, Runtime, lock, segments};
 use crate::staged::Staged;
 use crate::sync::SyncArea;
 use crate::wire::{Flow, Opener, Wire};
@@ -65,16 +66,22 @@ impl Runtime {
     /// # Errors
     /// A setting that is not accepted, no way to reach a peer, PEs that do not agree, a peer that does not come.
     pub fn init() -> Result<Runtime> {
-        let settings = Settings::from_env()?;
-        let bootstrap = bootstrap::open(&settings)?;
-        Self::join(settings, bootstrap)
+        heard(|| {
+            let settings = Settings::from_env()?;
+            let bootstrap = bootstrap::open(&settings)?;
+            Self::join(settings, bootstrap)
+        })
     }
 
     /// Joins a job over a bootstrap that the caller has opened. Collective.
     ///
     /// # Errors
     /// As for [`Runtime::init`].
-    pub fn join(settings: Settings, mut bootstrap: Box<dyn Bootstrap>) -> Result<Runtime> {
+    pub fn join(settings: Settings, bootstrap: Box<dyn Bootstrap>) -> Result<Runtime> {
+        heard(|| Self::join_by(settings, bootstrap))
+    }
+
+    fn join_by(settings: Settings, mut bootstrap: Box<dyn Bootstrap>) -> Result<Runtime> {
         let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
         let mut staged = Staged::new(me, n_pes, &settings)?;
         // What the runtime needs for itself is in host memory in any case.
@@ -123,7 +130,7 @@ impl Runtime {
         let direct = cards.iter().all(|card| !card.direct.is_empty());
         let said = bootstrap.allgather(&[reach::say(me, &hosts, &bases, staged.as_ref(), direct)])?;
         let (device_atomics, device_hosts) = reach::agree(&said, &hosts);
-        let mut runtime = Runtime {
+        let mut runtime = Runtime::new(Joined {
             me,
             n_pes,
             settings,
@@ -143,6 +150,7 @@ impl Runtime {
             wire,
             producers,
             sync: SyncArea::default(),
+            calls: Mutex::default(),
             data: ProgramData::default(),
             bootstrap: Mutex::new(bootstrap),
             device_atomics,
@@ -151,7 +159,7 @@ impl Runtime {
             peers,
             heap: Mutex::new(heap),
             staged,
-        };
+        });
         runtime.sync = SyncArea::allocate(&runtime)?;
         lock(&runtime.bootstrap).barrier()?;
         Ok(runtime)

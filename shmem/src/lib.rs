@@ -3,7 +3,8 @@
 //! [`Runtime::init`] joins the job; its methods are the operations. PEs on the same host reach each other by loads and
 //! stores; others over the rails of [`symrail_transport`], driven by the engine of [`symrail_proxy`].
 //!
-//! Warnings, and all that is logged, are events of [`tracing`]: a program that installs no subscriber does not see them.
+//! Warnings, and all that is logged, are events of [`tracing`]: programs that want them install a subscriber. Without one, what joining warns
+//! of and what a PE waits for too long goes to standard error (`SYMRAIL_LOG` says what of it), and the rest is not seen.
 //!
 //! | module | concept |
 //! |---|---|
@@ -13,6 +14,8 @@
 //! | [`context`] | operations that are ordered and completed apart from others |
 //! | [`rma`], [`atomics`] | puts, gets, put-signals, AMOs; fence and quiet |
 //! | [`wait`], [`wait_many`], [`sync`] | waiting for a word, for some of many, and for everybody |
+//! | `waiting` | what becomes of those who are waited for: lost, gone, late, or in another call |
+//! | `process` | what must not be used, or taken down, by a forked child |
 //! | [`symmetric`] | the same operations on typed slices, with checked bounds and without `unsafe`: start here |
 //! | [`team`], [`collective`] | some PEs, and what they do together: broadcast, reduce, collect, all-to-all |
 //! | [`gpu`], [`device`] | a GPU as the PE's device, or CPU threads in its place; [`kernels`] has what runs there |
@@ -37,6 +40,7 @@ mod guarded;
 mod joining;
 mod meeting;
 pub mod observe;
+mod process;
 mod program_data;
 #[cfg(doctest)]
 mod readme;
@@ -49,6 +53,7 @@ pub mod team;
 mod touched;
 pub mod wait;
 pub mod wait_many;
+mod waiting;
 mod wire;
 
 pub use atomics::{AmoInteger, AmoValue};

@@ -18,6 +18,7 @@ use crate::error::Result;
 use crate::rma::at;
 use crate::runtime::Runtime;
 use crate::team::{Group, Hosts};
+use crate::waiting::Among;
 
 /// Bytes of both sets.
 pub(crate) const FLAG_BYTES: u64 = 2 * SET;
@@ -91,7 +92,7 @@ impl Runtime {
                 Step::Tell(pe, flag) => self.put_flag(pe, set + u64::from(flag), number << 1 | u8::from(any))?,
                 Step::Hear(flag) => {
                     let mine = at(self.base, set + u64::from(flag));
-                    any |= self.wait_for(what, group, || {
+                    any |= self.wait_for(what, Among::All(group), || {
                         // SAFETY: the flag is in this PE's committed heap, and reached as an atomic byte only.
                         let seen = unsafe { AtomicU8::from_ptr(mine) }.load(Ordering::Acquire);
                         (seen >> 1 == number).then_some(seen & 1 != 0)

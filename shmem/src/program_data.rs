@@ -82,7 +82,7 @@ impl Runtime {
         }
         self.data = ProgramData(shared);
         // A peer may write to a variable only once it is where it stays.
-        self.sync_all()
+        self.meet_all("sharing the program's static data")
     }
 
     /// Copies the pages to `block` and maps the block over them.

@@ -313,6 +313,7 @@ impl Operations<'_> {
     /// The first operation that failed since the last quiet, with its PE, rail and size.
     #[inline]
     pub fn quiet(&self) -> Result<()> {
+        self.runtime.here()?;
         fence(Ordering::SeqCst);
         if let Some(via) = self.via_if_any() {
             via.quiet()?;

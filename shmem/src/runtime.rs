@@ -1,5 +1,6 @@
 //! One PE of a running job: what it knows, and leaving.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -12,21 +13,33 @@ use symrail_transport::region::Segment;
 use symrail_transport::{Operation, Pe};
 
 use crate::bootstrap::Bootstrap;
+use crate::collective::same_call::Call;
 use crate::context::Contexts;
 use crate::error::{Error, Result};
 use crate::gpu::Pinned;
 use crate::observe::{Reporter, Trace};
+use crate::process::OfProcess;
 use crate::program_data::ProgramData;
 use crate::staged::{STAGED_OFFSET, Staged};
 use crate::sync::SyncArea;
 use crate::team::World;
 use crate::wire::{Flow, Wire};
 
+/// How long a PE that leaves without the others lets what it has sent go out.
+const LAST_SENDS: Duration = Duration::from_secs(1);
+
 /// One PE of a running job.
 ///
-/// Made by [`Runtime::init`] and shared by reference between threads; dropping it leaves the job. All PEs make the same
-/// collective calls (marked so) in the same order.
-pub struct Runtime {
+/// Made by [`Runtime::init`] and shared by reference between threads; dropping it leaves the job, without waiting for the others: those who
+/// wait for this PE are then told that it has left. All PEs make the same collective calls (marked so) in the same order.
+///
+/// It belongs to the process that has made it. In a child that is forked from that one, operations are errors ([`Error::Forked`]), and so is
+/// [`Runtime::finalize`]; that, dropping it and `exit` do no harm there, neither to the child nor to the job.
+pub struct Runtime(OfProcess<Joined>);
+
+/// What a PE has of the job that it has joined.
+#[doc(hidden)]
+pub struct Joined {
     pub(crate) me: Pe,
     pub(crate) n_pes: u32,
     pub(crate) settings: Settings,
@@ -56,6 +69,8 @@ pub struct Runtime {
     pub(crate) world: OnceLock<World>,
     pub(crate) producers: Vec<Producer>,
     pub(crate) sync: SyncArea,
+    /// The collective calls of all PEs, one thread at a time where they are compared; how many were.
+    pub(crate) calls: Mutex<u64>,
     pub(crate) data: ProgramData,
     pub(crate) bootstrap: Mutex<Box<dyn Bootstrap>>,
     /// Every PE's kernels reach every heap, so they perform all of their AMOs themselves.
@@ -72,7 +87,44 @@ pub struct Runtime {
     pub(crate) staged: Option<Staged>,
 }
 
+impl Deref for Runtime {
+    type Target = Joined;
+
+    #[inline]
+    fn deref(&self) -> &Joined {
+        &self.0
+    }
+}
+
+impl DerefMut for Runtime {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Joined {
+        &mut self.0
+    }
+}
+
 impl Runtime {
+    pub(crate) fn new(joined: Joined) -> Runtime {
+        Runtime(OfProcess::new(joined))
+    }
+
+    /// Refuses to do anything in a process that was forked from the one that has joined.
+    #[inline]
+    pub(crate) fn here(&self) -> Result<()> {
+        if self.0.is_here() { Ok(()) } else { Err(self.forked()) }
+    }
+
+    #[cold]
+    fn forked(&self) -> Error {
+        Error::Forked { pe: self.me, joined: self.0.pid(), here: std::process::id() }
+    }
+
+    /// Whether this process was forked from the one that has joined the job, and so takes no part in it.
+    #[must_use]
+    pub fn is_forked(&self) -> bool {
+        !self.0.is_here()
+    }
+
     /// This PE.
     #[inline]
     #[must_use]
@@ -148,6 +200,7 @@ impl Runtime {
     /// at `offset` there, or the local buffer.
     #[inline]
     pub(crate) fn mapped(&self, pe: Pe, offset: u64, local: *const u8) -> Result<usize> {
+        self.here()?;
         match self.bases.get(pe as usize) {
             Some(_) if self.staged.is_some() && (offset >= STAGED_OFFSET || self.is_staged(local)) => Ok(0),
             Some(&base) => Ok(base),
@@ -156,6 +209,7 @@ impl Runtime {
     }
 
     pub(crate) fn wire(&self) -> Result<&Wire> {
+        self.here()?;
         self.wire.as_ref().map_err(Error::clone)
     }
 
@@ -189,18 +243,24 @@ impl Runtime {
     /// Leaves the job: waits for what is under way and for all others. Collective.
     ///
     /// # Errors
-    /// What was under way and failed, or a peer that does not come. The PE has left in any case.
+    /// What was under way and failed, or a peer that has died or left; one that takes its time is waited for, as in a barrier. The PE has left
+    /// in any case.
     pub fn finalize(self) -> Result<()> {
+        self.here()?;
         let quiet = self.quiet();
+        let met = self.agree(Call::new("finalize", 0)).and_then(|_turn| self.meet_all("finalize"));
         if let Ok(wire) = &self.wire {
-            wire.settle(&self.flow, Duration::from_secs(self.settings.timeout_s));
+            // Of those who cannot be met some will never take what was sent to them.
+            let patience = if met.is_ok() { Duration::from_secs(self.settings.timeout_s) } else { LAST_SENDS };
+            wire.settle(&self.flow, patience);
         }
         self.write_trace(|trace| {
             trace.add(self.wire.as_ref().map_or_else(|_| Vec::new(), |wire| wire.lanes().take_records()))
         });
-        let barrier = lock(&self.bootstrap).barrier().map_err(Error::from);
+        // Nobody takes anything down before all have come here.
+        let left = met.and_then(|()| lock(&self.bootstrap).finish().map_err(Error::from));
         self.write_trace(Trace::end);
-        quiet.and(barrier)
+        quiet.and(left)
     }
 
     /// Writes some of the trace, if there is one. That it cannot be written is no reason to fail.
@@ -213,6 +273,9 @@ impl Runtime {
 
     /// Ends the whole job with an exit code. Returns; the caller ends this process.
     pub fn abort(&self, code: i32, why: &str) {
+        if self.is_forked() {
+            return; // it is not this process's job
+        }
         lock(&self.bootstrap).abort(code, why);
     }
 }

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::runtime::Runtime;
 use crate::team::Group;
+use crate::waiting::{Among, Long};
 use crate::wire::{Via, Wire};
 
 pub use symrail_core::Cmp;
@@ -64,10 +65,11 @@ impl Runtime {
     /// `word` is valid for reads and aligned.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] when, after `TIMEOUT_S` of waiting, a peer does not even answer by its proxy, or has ended. A peer that
-    /// only takes its time is waited for without limit.
+    /// [`Error::PeerLost`](crate::Error::PeerLost) when a peer has died or left, which is known within seconds where the bootstrap tells of it; or
+    /// when, after `TIMEOUT_S` of waiting, one does not even answer by its proxy. A peer that only takes its time is waited for without
+    /// limit; that it is, is a warning, once.
     pub unsafe fn wait_until<T: WaitWord>(&self, word: *const T, cmp: Cmp, value: T) -> Result<T> {
-        self.wait_for("wait_until", self.everybody(), || {
+        self.wait_for("wait_until", Among::Any(self.everybody()), || {
             // SAFETY: the caller's promise.
             let now = unsafe { self.glance(word) }?;
             cmp.holds(now, value).then_some(now)
@@ -97,9 +99,10 @@ impl Runtime {
     pub(crate) fn wait_for<R>(
         &self,
         what: &'static str,
-        among: Group,
+        among: Among,
         mut done: impl FnMut() -> Option<R>,
     ) -> Result<R> {
+        self.here()?;
         let glances = if self.all_mapped { GLANCES } else { 1 };
         for _ in 0..glances {
             if let Some(found) = done() {
@@ -109,8 +112,8 @@ impl Runtime {
         }
         let wire = self.wire.as_ref().ok();
         let mut wait = wire.map(|wire| Via::new(wire, &self.flow).wait_for_memory());
-        let patience = Duration::from_secs(self.settings.timeout_s);
-        let (mut since, mut polls, looks) = (Instant::now(), 0u64, wire.map_or(1, Wire::looks_per_poll));
+        let (begun, mut polls, looks) = (Instant::now(), 0u64, wire.map_or(1, Wire::looks_per_poll));
+        let mut long = None::<Long<'_>>;
         loop {
             if let Some(found) = (0..looks).find_map(|_| done()) {
                 return Ok(found);
@@ -124,9 +127,8 @@ impl Runtime {
             }
             polls += 1;
             self.take_noted()?;
-            if polls.is_multiple_of(64) && since.elapsed() > patience {
-                self.look_after_peers(what, among)?;
-                since = Instant::now();
+            if polls.is_multiple_of(64) && Long::is(begun) {
+                long.get_or_insert_with(|| Long::new(self, what, among, begun)).look()?;
             }
         }
     }
@@ -134,19 +136,5 @@ impl Runtime {
     /// All PEs of the job.
     pub(crate) fn everybody(&self) -> Group {
         Group::world(self.me, self.n_pes)
-    }
-
-    /// Looks for a sign of life of all of a group in turn: the system knows of those that are mapped, and the wire is asked of all.
-    fn look_after_peers(&self, what: &'static str, among: Group) -> Result<()> {
-        for (_, pe) in among.others() {
-            let lost = |reason: String| Error::PeerLost { waiting: self.me, what, pe, reason };
-            if self.peers.has_ended(pe) {
-                return Err(lost("its process has ended".into()));
-            }
-            if let Ok(wire) = &self.wire {
-                Via::new(wire, &self.flow).probe(pe).map_err(|error| lost(error.to_string()))?;
-            }
-        }
-        Ok(())
     }
 }

@@ -8,6 +8,7 @@ use std::cell::Cell;
 use crate::error::Result;
 use crate::runtime::Runtime;
 use crate::wait::{Cmp, WaitWord};
+use crate::waiting::Among;
 
 /// What the words of a [`WordSet`] are compared with.
 #[derive(Debug, Clone, Copy)]
@@ -120,8 +121,10 @@ impl Runtime {
     /// As for [`Runtime::wait_until`].
     pub unsafe fn wait_until_all<T: WaitWord>(&self, set: &WordSet<'_, T>) -> Result<()> {
         for i in set.included() {
-            // SAFETY: the caller's promise.
-            self.wait_for("wait_until_all", self.everybody(), || unsafe { set.holds(self, i) }.then_some(()))?;
+            self.wait_for("wait_until_all", Among::Any(self.everybody()), || {
+                // SAFETY: the caller's promise.
+                unsafe { set.holds(self, i) }.then_some(())
+            })?;
         }
         Ok(())
     }
@@ -139,7 +142,7 @@ impl Runtime {
             return Ok(None);
         }
         // SAFETY: the caller's promise.
-        self.wait_for("wait_until_any", self.everybody(), || unsafe { set.find(self) }).map(Some)
+        self.wait_for("wait_until_any", Among::Any(self.everybody()), || unsafe { set.find(self) }).map(Some)
     }
 
     /// Waits until at least one word of the set compares as wanted; writes the indexes of those that do, in order, to
@@ -154,7 +157,7 @@ impl Runtime {
         if set.included().next().is_none() || found.is_empty() {
             return Ok(0);
         }
-        self.wait_for("wait_until_some", self.everybody(), || {
+        self.wait_for("wait_until_some", Among::Any(self.everybody()), || {
             // SAFETY: the caller's promise.
             let count = unsafe { set.find_some(self, found) };
             (count > 0).then_some(count)

@@ -110,6 +110,10 @@ pub fn join(function: &str, thread_level: i32) {
 
 /// Leaves the job. Collective.
 pub fn leave(function: &str) {
+    // SAFETY: as in `job`.
+    if unsafe { JOB.load(Ordering::Acquire).as_ref() }.is_some_and(|job| job.runtime.is_forked()) {
+        return; // a child of a PE is none
+    }
     let _change = CHANGE.lock();
     let job = JOB.swap(std::ptr::null_mut(), Ordering::AcqRel);
     if job.is_null() {

@@ -52,7 +52,9 @@ const CHECKED: &[(&str, &[&str])] = &[
     ("other_operation", &["sum reduction of 16 bytes", "max reduction of 16 bytes"]),
     ("overlap_of_collect", &["shmem_int_fcollect: dest (", " and source (32 bytes at", "overlap"]),
     ("overlap_of_fcollect64", &["shmem_fcollect64: dest (", " and source (32 bytes at", "overlap"]),
-    ("barrier_or_not", &["called sync", "alltoall of 4 bytes"]),
+    ("barrier_or_not", &["called barrier_all", "alltoall of 4 bytes"]),
+    ("memory_or_barrier", &["called barrier_all", "allocation of 80 bytes"]),
+    ("end_or_barrier", &["called barrier_all", "called finalize"]),
 ];
 
 #[test]
@@ -108,7 +110,7 @@ fn checked_collectives_name_what_differs() {
 fn programs_end_as_they_like() {
     let Some(program) = compile("misuse.c") else { return };
     for way in WAYS {
-        for (end, code) in [("none", 0), ("no_finalize", 0), ("exhausted", 0), ("global_exit", 7)] {
+        for (end, code) in [("none", 0), ("no_finalize", 0), ("exhausted", 0), ("fork", 0), ("global_exit", 7)] {
             let outcome = run(&program, &[end], 4, way, &[]);
             assert_eq!(outcome.code, Some(code), "{end}, {way:?}: {}", outcome.said);
         }

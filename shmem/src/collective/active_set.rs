@@ -17,6 +17,7 @@ use crate::error::Result;
 use crate::rma::{SignalOp, Strided};
 use crate::runtime::{Runtime, lock};
 use crate::team::{Areas, Group, Team};
+use crate::waiting::Among;
 
 /// Words that the array must have.
 pub const SYNC_WORDS: usize = 4;
@@ -52,7 +53,7 @@ impl<'rt> ActiveSets<'rt> {
     pub fn new(world: &Team<'rt>, several_threads: bool) -> Result<ActiveSets<'rt>> {
         let (runtime, areas) = (world.runtime(), Arc::clone(world.areas()));
         // All PEs of a set have to decide alike.
-        let several_threads = runtime.any(several_threads)?;
+        let several_threads = runtime.any("an agreement on active sets", several_threads)?;
         Ok(ActiveSets { runtime, areas, several_threads, known: Mutex::default() })
     }
 
@@ -139,7 +140,7 @@ impl ActiveSet<'_> {
     /// Waits until a word has a value, and sets it to 0.
     fn take(&self, index: usize, value: u64) -> Result<()> {
         let word = self.word(index);
-        self.runtime.wait_for("a collective of an active set", self.group, || {
+        self.runtime.wait_for("a collective of an active set", Among::All(self.group), || {
             // SAFETY: the promise to `ActiveSets::set`.
             (unsafe { Runtime::load(word.cast(), 8) } == value).then_some(())
         })?;
@@ -279,7 +280,7 @@ impl ActiveSet<'_> {
         let mut before = 0;
         if me > 0 {
             let word = self.word(2);
-            let seen = self.runtime.wait_for("a collect of an active set", self.group, || {
+            let seen = self.runtime.wait_for("a collect of an active set", Among::All(self.group), || {
                 // SAFETY: the promise to `ActiveSets::set`.
                 Some(unsafe { Runtime::load(word.cast(), 8) }).filter(|&seen| seen != 0)
             })?;

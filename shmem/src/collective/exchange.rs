@@ -23,6 +23,7 @@ use crate::error::Result;
 use crate::rma::SignalOp;
 use crate::runtime::Runtime;
 use crate::team::{Hosts, Team};
+use crate::waiting::Among;
 
 /// The stamp of what is handed in, and of the result that comes back; other stamps are above.
 const HAND: u32 = 0;
@@ -197,7 +198,7 @@ impl Plan {
                 }
                 Step::Await(stamp) => {
                     let word = area.stamp(turn, stamp);
-                    team.runtime.wait_for("a reduction", team.group, || {
+                    team.runtime.wait_for("a reduction", Among::All(team.group), || {
                         // SAFETY: the word is in this PE's committed heap and aligned.
                         (unsafe { Runtime::load(word.cast(), 8) } == turn).then_some(())
                     })?;

@@ -106,7 +106,7 @@ impl Team<'_> {
     ) -> Result<()> {
         self.runtime.must_be_host(name, buffers)?;
         let holds = || self.must_hold(buffers[0], call.bytes);
-        let result = self.agree(call).and_then(|()| holds()).and_then(|()| collective());
+        let result = self.agree(call).and_then(|_turn| holds().and_then(|()| collective()));
         if let Err(error) = &result {
             let (since, patience) = (Instant::now(), Duration::from_secs(self.runtime.settings.timeout_s));
             let more_fails = || {

@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::rma::SignalOp;
 use crate::runtime::{Runtime, lock};
 use crate::team::{TICKETS, Team};
+use crate::waiting::Among;
 
 /// Up to here data is copied and forgotten, where a copy may be so large.
 pub(super) const IN_MESSAGE_UP_TO: usize = 4096;
@@ -39,7 +40,7 @@ pub(super) fn ticket(team: &Team<'_>, all_hear: bool) -> Result<u64> {
 
 /// Waits until `arrivals` have been counted in a word, then makes it ready for its next use.
 pub(super) fn await_count(team: &Team<'_>, word: *mut u64, arrivals: u64) -> Result<()> {
-    team.runtime.wait_for("a team's collective", team.group, || {
+    team.runtime.wait_for("a team's collective", Among::All(team.group), || {
         // SAFETY: the word is in this PE's committed heap and aligned.
         (unsafe { Runtime::load(word.cast(), 8) } >= arrivals).then_some(())
     })?;

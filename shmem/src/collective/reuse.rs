@@ -21,6 +21,7 @@ use crate::error::Result;
 use crate::rma::SignalOp;
 use crate::runtime::{Runtime, lock};
 use crate::team::{Area, Team};
+use crate::waiting::Among;
 
 /// What matters of a call.
 #[derive(Clone, Copy)]
@@ -138,7 +139,7 @@ impl Calls {
             _ if meets => meet(),
             Some(Broadcast { area, children: 1.., .. }) if !are_through => {
                 let (word, group) = (area.acknowledged(), team.map_or_else(|| runtime.everybody(), |team| team.group));
-                runtime.wait_for("a broadcast of an active set", group, || {
+                runtime.wait_for("a broadcast of an active set", Among::All(group), || {
                     // SAFETY: the word is in this PE's committed heap and aligned.
                     (unsafe { Runtime::load(word.cast(), 8) } >= expected).then_some(())
                 })

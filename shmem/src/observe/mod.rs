@@ -4,8 +4,10 @@
 //! |---|---|
 //! | [`figures`] | what a PE tells about itself while it runs, and how others on its host read it (`symrail top`) |
 //! | `reporter` | the thread that tells it |
+//! | `console` | warnings where the program listens to none |
 //! | `trace` | `SYMRAIL_TRACE`: every work request on a time line, for Perfetto or Chrome |
 
+pub(crate) mod console;
 pub mod figures;
 mod reporter;
 mod trace;

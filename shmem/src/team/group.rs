@@ -33,6 +33,22 @@ impl Group {
         Group { start: 0, stride: 1, size: n_pes, me }
     }
 
+    /// The numbers that say which PEs.
+    pub(crate) fn parts(&self) -> [u64; 3] {
+        [self.start.into(), self.stride.cast_unsigned(), self.size.into()]
+    }
+
+    /// The group with these parts, seen by PE `me`; `None` as for [`Group::new`].
+    pub(crate) fn from_parts(parts: [u64; 3], me: Pe, n_pes: u32) -> Option<Group> {
+        let [start, stride, size] = parts.map(u64::cast_signed);
+        Group::new(start, stride, size, me, n_pes)
+    }
+
+    /// Whether these are the same PEs in the same order.
+    pub(crate) fn is_same(&self, other: &Group) -> bool {
+        self.parts() == other.parts()
+    }
+
     /// How many they are.
     #[inline]
     #[must_use]

@@ -29,7 +29,7 @@ pub(crate) use hosts::Hosts;
 pub(crate) use hosts::shapes;
 
 use crate::collective::Reduction;
-use crate::collective::same_call::{self, Call};
+use crate::collective::same_call::{Call, Turn};
 use crate::error::{Error, Result};
 use crate::meeting::Plan;
 use crate::runtime::{Runtime, lock};
@@ -64,6 +64,8 @@ pub struct Team<'rt> {
     pub(crate) counts: bool,
     pub(crate) progress: Arc<Mutex<Progress>>,
     pub(crate) on_device: Arc<DeviceTeam>,
+    /// Its compared calls, one thread at a time; how many were.
+    pub(crate) calls: Mutex<u64>,
     areas: Arc<Areas>,
 }
 
@@ -102,7 +104,8 @@ impl<'rt> Team<'rt> {
             Arc::new(DeviceTeam::new(area.device_words(), plan.steps()))
         };
         let counts = hosts.count() > 1 && runtime.operations().counts_in(area.last_count());
-        Team { runtime, group, hosts, plan, host_plan, area, counts, progress, on_device, areas }
+        let calls = Mutex::default();
+        Team { runtime, group, hosts, plan, host_plan, area, counts, progress, on_device, calls, areas }
     }
 
     /// Which PEs.
@@ -124,7 +127,7 @@ impl<'rt> Team<'rt> {
     /// # Errors
     /// A PE is in [`MAX_TEAMS`] teams already: then nobody gets a team. Or a peer does not answer.
     pub fn split(&self, part: Option<Group>) -> Result<Option<Team<'rt>>> {
-        self.agree(Call::new("split of a team", 0))?;
+        let _turn = self.agree(Call::new("split of a team", 0))?;
         self.sync_flags()?;
         let common = |mut offer: u64| {
             let word = (&raw mut offer).cast::<u8>();
@@ -147,10 +150,10 @@ impl<'rt> Team<'rt> {
     /// # Errors
     /// A peer that does not answer.
     pub fn destroy(self) -> Result<()> {
-        self.agree(Call::new("end of a team", 0))?;
+        let _turn = self.agree(Call::new("end of a team", 0))?;
         // All that was sent to this PE through the area has arrived: it waited for each of the messages.
         self.sync_flags()?;
-        if self.area.slot() != self.areas.world().slot() {
+        if !self.is_world() {
             self.areas.give_back(&self.area);
         }
         Ok(())
@@ -161,14 +164,19 @@ impl<'rt> Team<'rt> {
     /// # Errors
     /// A peer that does not answer.
     pub fn sync(&self) -> Result<()> {
-        self.agree(Call::new("sync", 0))?;
+        let _turn = self.agree(Call::new("sync", 0))?;
         self.sync_flags()
     }
 
     /// Sees to it that all of the team's PEs make the same call, if that is asked for.
     #[inline]
-    pub(crate) fn agree(&self, call: Call) -> Result<()> {
-        if self.runtime.settings.check_collectives { same_call::compare(self, call) } else { Ok(()) }
+    pub(crate) fn agree(&self, call: Call) -> Result<Turn<'_>> {
+        if self.runtime.settings.check_collectives { Turn::of_team(self, &call) } else { Ok(Turn::none()) }
+    }
+
+    /// Whether it is the team of all PEs, whose calls are also those of the runtime.
+    pub(crate) fn is_world(&self) -> bool {
+        self.area.slot() == self.areas.world().slot()
     }
 
     /// Waits for all of the team's PEs.

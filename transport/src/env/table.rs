@@ -78,8 +78,8 @@ pub const VARIABLES: &[Variable] = &[
     variable!("PROXY_POLL", proxy_poll, OneOf<ProxyPoll>, "Whether the proxy thread always polls or sleeps while nothing happens."),
     variable!("PROXY_CHANNELS", proxy_channels, Whole<usize, 1, 256>, "How many request rings a device has; a GPU takes at most 16."),
     variable!("CONTEXT_ENDPOINTS", context_endpoints, Whole<usize, 0, 62>, "How many contexts of a PE get an endpoint of their own, with the first operation that goes over libfabric; others share the host endpoint."),
-    variable!("TIMEOUT_S", timeout_s, Whole<u64, 1, 86400>, "Seconds after which waiting for another PE fails."),
-    variable!("CHECK_COLLECTIVES", check_collectives, Switch, "Compares what the PEs of a team call before each collective, so that calls that differ are an error; for programs under development."),
+    variable!("TIMEOUT_S", timeout_s, Whole<u64, 1, 86400>, "Seconds after which a PE that gives no sign of life counts as lost; who waits that long for one that lives says so, once."),
+    variable!("CHECK_COLLECTIVES", check_collectives, Switch, "Compares what PEs call before each barrier, collective and call on the heap, so that calls that differ are an error on all; for programs under development."),
     variable!("LOG", log, LogFilter, "What is logged to standard error."),
     variable!("TRACE", trace, Maybe<File>, "A file for a time line of every work request, for Perfetto or Chrome's trace viewer; unset makes none."),
 ];

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static int word, words[64], others[64];
@@ -120,7 +121,35 @@ int main(int argc, char **argv)
         if (me == 0) shmem_barrier_all();
         else shmem_int_alltoall(SHMEM_TEAM_WORLD, words, others, 1);
     }
+    MISTAKE(memory_or_barrier) {
+        if (me == 0) shmem_malloc(80);
+        else shmem_barrier_all();
+    }
+    MISTAKE(end_or_barrier) {
+        if (me == 0) shmem_finalize();
+        else shmem_barrier_all();
+        return 0;
+    }
     /* Not mistakes, but ends of their own. */
+    MISTAKE(fork) {
+        const pid_t leaves = fork();
+        if (leaves == 0) {
+            shmem_finalize();
+            exit(0);
+        }
+        const pid_t puts = fork();
+        if (puts == 0) shmem_int_p(words, 1, next);
+        int left, put;
+        CHECK(waitpid(leaves, &left, 0) == leaves && waitpid(puts, &put, 0) == puts);
+        CHECK(WIFEXITED(left) && WEXITSTATUS(left) == 0);
+        CHECK(WIFEXITED(put) && WEXITSTATUS(put) == 1);
+        shmem_barrier_all();
+        CHECK(words[0] == 0);
+        shmem_barrier_all();
+        shmem_int_p(words, 5, next);
+        shmem_barrier_all();
+        CHECK(words[0] == 5);
+    }
     MISTAKE(global_exit) { if (me == n - 1) shmem_global_exit(7); shmem_barrier_all(); }
     MISTAKE(no_finalize) return 0;
     MISTAKE(exhausted) { CHECK(shmem_malloc((size_t)1 << 50) == NULL); CHECK(shmem_malloc(0) == NULL); }

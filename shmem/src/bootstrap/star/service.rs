@@ -328,7 +328,7 @@ impl Service {
                 (self.options.on_event)(Event::Aborted { pe, code, why });
             }
             Kind::Welcome | Kind::Result | Kind::Fault | Kind::Late | Kind::Gone => {
-                self.lose(id, "a frame that only the service sends")
+                self.lose(id, "a frame that only the service sends");
             }
         }
     }
