@@ -205,7 +205,7 @@ fn what_makes_no_sense_is_dropped() {
         good[..47].to_vec(),
         put[..Request::SIZE + 56].to_vec(),
         with(0, 0),
-        with(0, 13),
+        with(0, 0x7f),
         with(1, 7),
         with(2, 64),
         with(3, 8),

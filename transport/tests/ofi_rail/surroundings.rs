@@ -67,6 +67,7 @@ fn nics_are_named_and_ordered() {
 
 /// Keys that are ours to choose are random, and use the bits that there are.
 #[test]
+#[serial]
 fn keys_cannot_be_guessed() {
     let mut memory = vec![0u64; 512];
     let mut keys = Vec::new();
