@@ -100,9 +100,16 @@ impl Pe {
 
 /// Two PEs; the rails of the first `reached` ones reach their memory.
 fn two_pes(reached: usize) -> [Pe; 2] {
+    two_pes_within(reached, Settings::default().timeout_s)
+}
+
+/// The same with a time-out, in seconds.
+fn two_pes_within(reached: usize, timeout_s: u64) -> [Pe; 2] {
+    let mut settings = Settings::default();
+    settings.timeout_s = timeout_s;
     let mischief = Mischief { again: 0, local_registration: true, ..Mischief::default() };
     let fabric = Fabric::new(1, mischief);
-    let policy = Policy::new(&Settings::default(), false);
+    let policy = Policy::new(&settings, false);
     let (mut windows, mut cards) = (Vec::new(), Vec::new());
     let mut pes = [0, 1].map(|me| {
         let rails = (0..2).map(|lane| fabric.open(&format!("pe{me}rail{lane}")).unwrap()).collect();
@@ -213,4 +220,39 @@ fn ranges_that_leave_the_memory_are_refused_as_ever() {
     // SAFETY: nothing is started.
     let error = unsafe { pes[0].engine.submit(1, job, Issue { issuer: HOST, tag: None }) }.unwrap_err();
     assert!(error.to_string().contains("PE 1"), "{error}");
+}
+
+/// Whose operation came too late has its buffers back: what had not been sent until then is not sent from them.
+#[test]
+fn nothing_is_sent_from_buffers_of_operations_that_came_too_late() {
+    const LEN: u64 = 2000;
+    // How far the target has come by then.
+    for rounds in [3, 6, 12, 25, 50, 100] {
+        let mut pes = two_pes_within(0, 1);
+        let mut host = vec![1u8; LEN as usize];
+        for _ in 0..3000 {
+            let put = Job::Put { dest: BLOCK, source: Source::Stable(host.as_ptr()), len: LEN };
+            // SAFETY: the buffer lives as long as the engines.
+            if unsafe { pes[0].engine.submit(1, put, Issue { issuer: HOST, tag: None }) }.is_err() {
+                break;
+            }
+        }
+        pes[0].engine.tick(1);
+        for _ in 0..rounds {
+            for pe in &mut pes {
+                pe.engine.poll();
+            }
+        }
+        pes[0].engine.tick(2);
+        if !pes[0].engine.is_quiet(HOST) {
+            continue;
+        }
+        host.fill(0xee);
+        for _ in 0..20_000 {
+            for pe in &mut pes {
+                pe.engine.poll();
+            }
+            assert!(!pes[1].bytes(BLOCK, LEN).contains(&0xee), "{rounds}: bytes of a buffer that is its owner's again");
+        }
+    }
 }
