@@ -60,7 +60,7 @@ impl Abilities {
         let loops = |ty| rail.supports_amo(ty, AmoOp::Fetch, true) && rail.supports_amo(ty, AmoOp::CompareSwap, true);
         // Its own size first: then no neighbour is touched.
         let (small, large) = (loops(AmoType::U32), loops(AmoType::U64));
-        let mut all = [[[How::Never; 2]; 7]; 6];
+        let mut all = [[[How::Never; 2]; AmoOp::VARIANTS.len()]; AmoType::VARIANTS.len()];
         for (ty, by_op) in AmoType::VARIANTS.iter().copied().zip(&mut all) {
             for (op, by_fetching) in AmoOp::VARIANTS.iter().copied().zip(by_op) {
                 for (fetching, how) in [false, true].into_iter().zip(by_fetching) {

@@ -3,14 +3,12 @@
 use std::ffi::c_void;
 
 use libfabric_sys as ffi;
+use symrail_core::VariantArray;
 
 use super::completion::Slot;
 use super::domain::{Domain, Object};
 use crate::amo::{AmoOp, AmoType};
 use crate::rail::{LocalBuf, NativeAmo, RemoteBuf};
-
-const TYPES: [AmoType; 6] = [AmoType::I32, AmoType::U32, AmoType::I64, AmoType::U64, AmoType::F32, AmoType::F64];
-const OPS: [AmoOp; 7] = [AmoOp::Fetch, AmoOp::Set, AmoOp::Add, AmoOp::And, AmoOp::Or, AmoOp::Xor, AmoOp::CompareSwap];
 
 /// How libfabric calls an operation.
 fn op(op: AmoOp) -> ffi::fi_op {
@@ -57,7 +55,7 @@ fn call(op: AmoOp, fetching: bool) -> Call {
 /// What the provider said that it can do, asked once.
 #[derive(Debug, Default)]
 pub(super) struct Atomics {
-    supported: [[[bool; 2]; OPS.len()]; TYPES.len()],
+    supported: [[[bool; 2]; AmoOp::VARIANTS.len()]; AmoType::VARIANTS.len()],
 }
 
 impl Atomics {
@@ -68,8 +66,8 @@ impl Atomics {
         if unsafe { (*domain.info.as_ptr()).caps } & ffi::FI_ATOMIC == 0 {
             return this;
         }
-        for (ty, by_op) in TYPES.iter().zip(&mut this.supported) {
-            for (op, by_fetching) in OPS.iter().zip(by_op) {
+        for (ty, by_op) in AmoType::VARIANTS.iter().zip(&mut this.supported) {
+            for (op, by_fetching) in AmoOp::VARIANTS.iter().zip(by_op) {
                 for (fetching, supported) in [false, true].into_iter().zip(by_fetching) {
                     *supported = op.defined_on(*ty) && is_supported(domain, *ty, *op, fetching);
                 }
