@@ -248,7 +248,7 @@ static void set_alltoall(size_t bytes) { shmem_alltoall64(dest, source, bytes / 
 
 static void sets(void)
 {
-    for (size_t i = 0; i < sizeof arrays / sizeof(long); i++) arrays[0][i] = SHMEM_SYNC_VALUE;
+    for (size_t i = 0; i < sizeof arrays / sizeof(long); i++) (&arrays[0][0])[i] = SHMEM_SYNC_VALUE;
     const struct named each[] = {
         {"to_all", set_sum}, {"broadcast64", set_broadcast}, {"fcollect64", set_fcollect}, {"collect64", set_collect},
         {"alltoall64", set_alltoall},
