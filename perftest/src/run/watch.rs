@@ -228,7 +228,10 @@ impl Watch<'_> {
     fn note_events(&mut self) {
         while let Ok(event) = self.events.try_recv() {
             match event {
-                Event::Joined(_) | Event::Left(_) | Event::LeftEarly(_) => {}
+                Event::Joined(_) | Event::Left(_) => {}
+                Event::LeftEarly(pe) => say(&format!(
+                    "PE {pe} left the job without finalizing; what waits for it on other PEs fails. Call finalize on every PE"
+                )),
                 Event::Lost(pe) => {
                     self.lost.push(pe);
                     self.judge(pe);
