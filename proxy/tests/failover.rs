@@ -281,6 +281,12 @@ fn nothing_waits_for_a_lane_to_a_peer_that_is_given_up() {
         } else {
             fabric.take_down(LANES);
         }
+        // So much that the second lane is used, too.
+        let put = Job::Put { dest: 64, source: Source::Stable(bytes.as_ptr()), len: bytes.len() as u64 };
+        for _ in 0..300 {
+            // SAFETY: the source outlives the engines' use of it.
+            unsafe { engines[0].endpoint().submit(1, put, Issue { issuer: 0, tag: None }) }.unwrap();
+        }
         for _ in 0..20 {
             ask_for_all(engines[0].endpoint(), 1, &bytes).unwrap();
         }

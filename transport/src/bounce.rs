@@ -91,6 +91,19 @@ impl Bounce {
         Some(Slot(slot))
     }
 
+    /// A slot with the first `len` bytes of this one, which is given back: a small one if they fit and there is one.
+    pub fn shrink(&mut self, slot: Slot, len: usize) -> Slot {
+        if len > SMALL || (slot.0 as usize) < SMALL_SLOTS || self.free_small.is_empty() {
+            return slot;
+        }
+        let Some(small) = self.alloc(len) else { return slot };
+        let (from, to) = (self.ptr(slot), self.ptr(small));
+        // SAFETY: both slots have room for `len` bytes, and are not the same.
+        unsafe { to.as_ptr().copy_from_nonoverlapping(from.as_ptr(), len) };
+        self.free(slot);
+        small
+    }
+
     /// One more has to give the slot back before it is free.
     pub fn share(&mut self, slot: Slot) {
         self.holders[slot.0 as usize] += 1;

@@ -11,9 +11,9 @@ use symrail_transport::mock::{Fabric, Mischief};
 use symrail_transport::region::Segment;
 use symrail_transport::wire::{Request, RequestKind};
 
-/// Words of each PE's memory, and of what is moved at once.
+/// Words of each PE's memory, and of what is moved at once: more than is worth copying into messages.
 const WORDS: usize = 32 << 10;
-const LEN: usize = 16;
+const LEN: usize = 160;
 /// Seconds that an operation may take.
 const TIMEOUT: u32 = 2;
 

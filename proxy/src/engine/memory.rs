@@ -42,6 +42,8 @@ impl Engine {
         let stage = Stage::new(mover, STAGE, self.endpoint.n_pes(), self.endpoint.policy().timeout_s)?;
         // SAFETY: the window lives as long as the mover, which the engine drops after the endpoint.
         let card = unsafe { self.endpoint.register(stage.window()) }?;
+        // SAFETY: as above. What is put into a window may come as a request.
+        unsafe { self.agent.add_segment(stage.window()) };
         self.agent.stage();
         // What takes its target longer is answered once.
         self.endpoint.forgo_failover();

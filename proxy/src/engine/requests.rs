@@ -7,7 +7,7 @@ use super::{Engine, FIRST_CHANNEL, STAGE};
 use crate::channel::{Local, ReplyTo, Request};
 
 /// Requests taken from a channel in one round, so that the rails are polled in between.
-const REQUESTS_PER_ROUND: usize = 32;
+const REQUESTS_PER_ROUND: usize = 128;
 
 /// More than the endpoint lets be in flight; a request that finds no place waits in its channel.
 pub(super) const MAX_PENDING: usize = 4096;

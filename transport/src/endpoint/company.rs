@@ -8,12 +8,12 @@
 use super::post::{Work, WorkRequest};
 use super::{Core, Endpoint, Role};
 use crate::pe::Pe;
-use crate::rail::{LocalBuf, LocalKey, Notify, Piece, Pieces, PostError, RemoteBuf};
+use crate::rail::{LocalBuf, LocalKey, Piece, Pieces, PostError, RemoteBuf};
 
 /// The most bytes of one that waits. Beyond, the bytes cost so much more than the rest that there is nothing to gain.
 const LARGEST: u64 = 64 << 10;
 /// The most that travel together.
-const MOST: usize = 4;
+pub(super) const MOST: usize = 4;
 /// What comes later behind the one before it does not wait. About the time that a message takes.
 const CLOSELY_US: u32 = 10;
 
@@ -23,18 +23,18 @@ const NO_PIECE: Piece = Piece {
 };
 
 impl Core {
-    /// Whether a put or get of `len` bytes that nobody waits for may wait for others. Where it may have to be repeated, it goes alone.
-    pub(super) fn may_wait(&self, pe: Pe, lane: usize, len: u64) -> bool {
-        self.role == Role::Host && self.caps[lane].pieces > 1 && len <= LARGEST && self.peers[pe as usize].lanes == 1
+    /// Whether a put or get of `len` bytes may wait for others, if nobody waits for it alone.
+    pub(super) fn may_wait(&self, lane: usize, len: u64) -> bool {
+        self.caps[lane].pieces > 1 && len <= LARGEST
     }
 
-    /// Whether one that may wait does.
+    /// Whether one that may wait does. With an engine that polls soon all do.
     #[inline]
     fn waits(&mut self, request: &WorkRequest) -> bool {
         let (dest, lane) = (request.dest, usize::from(request.lane));
         // What the rail has refused is tried again soon enough.
         let refused = self.backlog[lane].holds(dest) && !self.backlog[lane].is_held(dest);
-        !refused && self.follows_closely(dest, lane)
+        !refused && !self.is_down(dest, lane) && (self.role == Role::Proxy || self.follows_closely(dest, lane))
     }
 
     /// Whether something small has gone to that peer at once less than [`CLOSELY_US`] ago, with no fence since; if not, this one is to.
@@ -105,12 +105,16 @@ impl Endpoint {
         }
         let way = match request.work {
             Work::Read { .. } => Pieces::Read,
-            _ => Pieces::Written(Notify::Transmitted),
+            work => Pieces::Written(self.core.notify(request.dest, lane, work)),
+        };
+        let windowed = match self.core.enter_window(request) {
+            Ok(windowed) => windowed,
+            Err(full) => return (ready, Err(full)),
         };
         // SAFETY: as for a single write or read (`try_post`), for each.
         let result = unsafe { self.rails[lane].move_pieces(request.dest, &pieces[..ready], way, id) };
         if result.is_ok() {
-            self.core.note_together(lane, &ids[..ready], way);
+            self.core.note_together(&ids[..ready], windowed);
         }
         (ready, result)
     }
@@ -119,24 +123,22 @@ impl Endpoint {
 impl Core {
     fn piece_of(&mut self, lane: usize, id: u64) -> Option<Piece> {
         let request = *self.work.get(id)?;
-        let (Work::Read { offset } | Work::Flag { offset, immediate: None }) = request.work else { return None };
+        let (Work::Read { offset } | Work::Write { offset } | Work::Flag { offset, immediate: None }) = request.work
+        else {
+            return None;
+        };
         let remote = self.regions.remote(request.dest, lane, offset)?.0;
         let local = self.local_buffer(id, &request).ok()?;
         Some(Piece { local, remote })
     }
 
     /// Writes down that so many have been posted as one: the first tells of all.
-    fn note_together(&mut self, lane: usize, ids: &[u64], way: Pieces) {
+    fn note_together(&mut self, ids: &[u64], windowed: bool) {
         for (at, &id) in ids.iter().enumerate() {
             let Some(request) = self.work.get_mut(id) else { continue };
             request.next = ids.get(at + 1).copied();
-            let len = request.len;
-            let counters = &mut self.counters[lane];
-            match way {
-                Pieces::Read => counters.reads += 1,
-                Pieces::Written(_) => counters.writes += 1,
-            }
-            self.note_posted(lane, id, len);
+            let request = *request;
+            self.note_posted(id, &request, windowed);
         }
     }
 }

@@ -155,9 +155,13 @@ impl Core {
             Work::Write { .. } | Work::Flag { .. } => {
                 if let Some(c) = self.connection(dest, home.into()) {
                     c.writes = c.writes.saturating_sub(1);
+                    c.bytes = c.bytes.saturating_sub(len as u64);
                 }
             }
             Work::Read { .. } => {
+                if let Some(c) = self.connection(dest, home.into()) {
+                    c.bytes = c.bytes.saturating_sub(len as u64);
+                }
                 // The user's memory may be written only while the operation is still the user's business.
                 if let Some(via) = via
                     && self.ops.get(op).is_some()
@@ -171,6 +175,7 @@ impl Core {
             Work::Amo { amo, .. } => {
                 if let Some(c) = self.connection(dest, lane) {
                     c.writes = c.writes.saturating_sub(1);
+                    c.bytes = c.bytes.saturating_sub(len as u64);
                 }
                 // SAFETY: the slot has 8 aligned bytes that the rail has finished writing.
                 let value = unsafe { ptr.cast::<u64>().read() } & (u64::MAX >> (64 - 8 * amo.ty.size()));
@@ -298,6 +303,7 @@ impl Core {
                 return Err("it acknowledges what was not sent");
             }
             c.applied = reply.applied;
+            c.forget_bytes(acknowledged as usize);
             for _ in 0..acknowledged {
                 let Some(op) = self.connection(source, lane).and_then(|c| c.unacked.pop_front()) else { break };
                 self.release(op);

@@ -14,6 +14,9 @@ pub(super) struct Connection {
     pub writes: u32,
     /// Bytes of writes under way that ask for delivery, where there is a window for them.
     pub under_way: u64,
+    /// Bytes of writes and reads that are not complete, and of requests that are not acknowledged.
+    pub bytes: u64,
+    pub request_bytes: u32,
     /// Sequence number of the last request sent.
     pub sent: u32,
     /// Sequence number of the last request that the target applied.
@@ -42,6 +45,20 @@ pub(super) struct Connection {
 }
 
 impl Connection {
+    /// Takes a new request into account; returns its sequence number.
+    pub fn number(&mut self, op: OpHandle, bytes: usize) -> u32 {
+        self.sent = self.sent.wrapping_add(1);
+        self.unacked.push_back(op);
+        self.request_bytes = self.request_bytes.saturating_add(bytes as u32);
+        self.sent
+    }
+
+    /// The oldest `count` requests are acknowledged. Their sizes are not kept: each counts as much as the others.
+    pub fn forget_bytes(&mut self, count: usize) {
+        let each = self.request_bytes as usize / self.unacked.len().max(1);
+        self.request_bytes -= if count >= self.unacked.len() { self.request_bytes } else { (each * count) as u32 };
+    }
+
     /// Whether everything posted here has been delivered.
     #[inline]
     pub fn idle(&self) -> bool {
@@ -81,6 +98,8 @@ pub(super) struct Peer {
     /// Lanes to it, and to its host endpoint; 0 until connected.
     pub lanes: u8,
     pub host_lanes: u8,
+    /// The lane that small operations take.
+    pub lane: u8,
     /// How many of them are not used because they failed, and since when (in seconds) that is all of them.
     pub down: u8,
     pub unreached_since: Option<u32>,
@@ -102,7 +121,7 @@ mod tests {
 
     #[test]
     fn connection_state_is_small() {
-        assert!(size_of::<Connection>() <= 96, "{}", size_of::<Connection>());
+        assert!(size_of::<Connection>() <= 104, "{}", size_of::<Connection>());
         assert!(size_of::<Peer>() <= 64, "{}", size_of::<Peer>());
     }
 }

@@ -85,6 +85,7 @@ impl Core {
             let Some(c) = self.connection(pe, lane) else { continue };
             (c.dirty, c.lazy, c.applied) = (false, false, c.sent);
             c.unacked.clear();
+            c.request_bytes = 0;
             let gathered = c.outbox.take().map(|(slot, _)| slot);
             let kept = c.failover.as_deref_mut().map(|f| f.take_kept()).unwrap_or_default();
             gathered.into_iter().chain(kept).for_each(|slot| self.bounce.free(slot));

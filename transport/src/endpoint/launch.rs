@@ -1,9 +1,11 @@
 //! From an operation to work requests: what each kind needs, and cutting.
 
+use super::company::MOST;
 use super::emulate::{AMO_LANE, WordAmo};
 use super::job::{Ask, Fetch, Job, OpHandle, Payload, Signal, Source};
+use super::lone::Hurry;
 use super::post::{Work, WorkRequest};
-use super::{Core, Endpoint, STRIPE_GRAIN};
+use super::{Core, Endpoint, Role, STRIPE_GRAIN};
 use crate::amo::{AmoOp, AmoType};
 use crate::env::RailPolicy;
 use crate::pe::Pe;
@@ -11,9 +13,8 @@ use crate::rail::RailCaps;
 use crate::segment;
 use crate::wire::{Request, RequestKind};
 
-/// A put-signal of at most this many bytes travels in one message, if there are messages so large;
-/// a larger one is a write and a message. Past this, copying into the message costs more than the second post.
-const IN_SIGNAL_MAX: u64 = 4096;
+/// Data of at most this many bytes travels in a message, if there are messages so large. Beyond, copying it costs more than a post.
+const IN_MESSAGE_MAX: u64 = 4096;
 
 /// Beyond this many bytes acknowledgements cost little, and a flush behind all writes that a window holds costs more: 7 % with 1 MiB
 /// over `tcp;ofi_rxm`.
@@ -22,17 +23,25 @@ const FLUSHED_MAX: u64 = 64 << 10;
 impl Endpoint {
     /// Posts everything that an operation needs on a lane (or, striped, on all).
     #[inline(always)]
-    pub(super) fn launch(&mut self, pe: Pe, job: &Job, op: OpHandle, lane: usize, urgent: bool) {
+    pub(super) fn launch(&mut self, pe: Pe, job: &Job, op: OpHandle, lane: usize, hurry: Hurry) {
+        let urgent = hurry != Hurry::No;
+        // What waits for others at a host endpoint may wait for long; the engine polls soon.
+        let unhurried = !urgent || (hurry == Hurry::Soon && self.core.role == Role::Proxy);
         match *job {
+            Job::Put { dest, source, len } if hurry != Hurry::Alone && self.core.is_request(lane, len) => {
+                let plain = self.core.request(RequestKind::Put, AmoOp::Set, AmoType::U64, (dest, 0, 0), op);
+                let payload = (source.ptr().cast_mut(), len as usize);
+                self.launch_message(pe, lane, op, Request { urgent, ..plain }, Some(payload));
+            }
             Job::Put { dest, source, len } => {
                 let way = if urgent || len > FLUSHED_MAX { Way::Put } else { self.core.cheapest_put(pe, lane) };
-                self.launch_data(pe, op, lane, (dest, source.ptr().cast_mut(), len), way, way == Way::LeftPut);
+                self.launch_data(pe, op, lane, (dest, source.ptr().cast_mut(), len), way, unhurried);
                 if way == Way::LeftPut {
                     self.core.make_dirty(pe, lane);
                 }
             }
             Job::Get { source, dest, len } => {
-                self.launch_data(pe, op, lane, (source, dest, len), Way::Get, !urgent);
+                self.launch_data(pe, op, lane, (source, dest, len), Way::Get, unhurried);
             }
             Job::PutSignal { dest, source, len, signal } => {
                 self.launch_put_signal(pe, op, lane, (dest, source, len), signal, urgent);
@@ -82,7 +91,7 @@ impl Endpoint {
         if self.core.policy.native_amo {
             return self.launch_put_native_signal(pe, op, lane, (dest, ptr, len), signal);
         }
-        if self.core.fits_its_signal(len) {
+        if self.core.fits_message(len) {
             let words = (dest, signal.value, signal.offset);
             let request =
                 Request { urgent, ..self.core.request(RequestKind::PutSignal, signal.op, AmoType::U64, words, op) };
@@ -174,7 +183,7 @@ impl Endpoint {
     ) {
         let lanes = if self.core.is_striped(pe, len) { usize::from(self.core.peers[pe as usize].lanes) } else { 1 };
         let copy = self.core.ops.get(op).and_then(|o| o.slot);
-        let may_wait = unhurried && copy.is_none() && self.core.may_wait(pe, lane, len);
+        let may_wait = unhurried && copy.is_none() && self.core.may_wait(lane, len);
         // Held while posting, so that the operation cannot complete between two of its work requests.
         self.core.expect(op, 1);
         for (share, start, length) in segment::stripes(len, lanes, STRIPE_GRAIN) {
@@ -243,16 +252,46 @@ impl Core {
         request
     }
 
-    /// Whether the data of a put-signal travels in the signal's message.
-    pub(super) fn fits_its_signal(&self, len: u64) -> bool {
-        len <= IN_SIGNAL_MAX && len as usize + Request::alone(0) <= self.bounce.largest()
+    /// Whether data travels in a message.
+    pub(super) fn fits_message(&self, len: u64) -> bool {
+        len <= IN_MESSAGE_MAX && len as usize + Request::alone(0) <= self.bounce.largest()
+    }
+
+    /// Whether the data of an operation is copied into a message when it is launched.
+    pub(super) fn is_in_message(&self, lane: usize, job: &Job, hurry: Hurry) -> bool {
+        match *job {
+            Job::Put { len, .. } => hurry != Hurry::Alone && self.is_request(lane, len),
+            Job::PutSignal { len, .. } => !self.policy.native_amo && self.fits_message(len),
+            _ => false,
+        }
+    }
+
+    /// Whether a put that the engine starts is a request to the target agent, which travels with others and is acknowledged with them.
+    pub(super) fn is_request(&self, lane: usize, len: u64) -> bool {
+        self.role == Role::Proxy && !self.policy.native_amo && self.is_cheap_request(lane, len)
+    }
+
+    /// Whether a put costs least as a request: at least as many find room in a message as in a work request of several pieces.
+    pub(super) fn is_cheap_request(&self, lane: usize, len: u64) -> bool {
+        let caps = &self.caps[lane];
+        caps.software && self.fits_message(len) && len <= (caps.max_send / caps.pieces.clamp(1, MOST)) as u64
+    }
+
+    /// Lets the target's agent fetch a word, where its answers to many such requests travel together.
+    pub(super) fn get_as_fetch(&self, lane: usize, job: &mut Job) {
+        let Job::Get { source: offset, dest, len } = *job else { return };
+        let ty = if len == 8 { AmoType::U64 } else { AmoType::U32 };
+        let is_word = matches!(len, 4 | 8) && offset.is_multiple_of(len);
+        if is_word && self.is_request(lane, len) {
+            *job = Job::Amo { offset, ty, op: AmoOp::Fetch, operand: 0, compare: 0, fetch: Fetch::Stored(dest) };
+        }
     }
 
     /// For a put that a request behind it will complete. Where the target's CPU would have to acknowledge each write, that request's
     /// acknowledgement alone is cheaper, if the lane keeps it there.
     fn cheapest_put(&self, pe: Pe, lane: usize) -> Way {
         let RailCaps { order, software, .. } = self.caps[lane];
-        let behind = self.role == super::Role::Host
+        let behind = self.role == Role::Host
             && self.peers[pe as usize].lanes == 1
             && software
             && order.send_after_write
@@ -281,7 +320,7 @@ impl Core {
         self.policy.rails == RailPolicy::Stripe
             && len >= self.policy.stripe_threshold
             && peer.lanes > 1
-            && self.role == super::Role::Proxy
+            && self.role == Role::Proxy
             && peer.down == 0
             && peer.pinned.is_none()
     }

@@ -4,6 +4,17 @@
 //! puts, or a put whose effect is awaited in some other way, is fastest without. So it is with AMOs and signals and
 //! their acknowledgements. Which it will be is what it was the last times.
 
+/// How soon the end of an operation is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hurry {
+    /// A later quiet asks for it.
+    No,
+    /// Somebody waits for it, as for others that are issued about now: it may travel with them.
+    Soon,
+    /// Somebody waits for it alone.
+    Alone,
+}
+
 /// A saturating counter, as branch predictors have it.
 #[derive(Debug)]
 pub(super) struct Lone {
@@ -21,20 +32,27 @@ impl Default for Lone {
 impl Lone {
     /// Whether an operation issued now should ask for its own completion.
     #[inline]
-    pub fn expects_quiet(&self) -> bool {
+    fn expects_quiet(&self) -> bool {
         self.since_quiet == 0 && self.confidence >= 2
     }
 
-    /// An operation without a tag was issued.
+    /// An operation is issued. Whether it should ask for its own completion.
     #[inline]
-    pub fn issued(&mut self) {
+    pub fn is_next_alone(&mut self) -> bool {
+        let alone = self.expects_quiet();
+        self.issued();
+        alone
+    }
+
+    #[inline]
+    fn issued(&mut self) {
         self.since_quiet = self.since_quiet.saturating_add(1);
         if self.since_quiet == 2 {
             self.confidence = self.confidence.saturating_sub(1);
         }
     }
 
-    /// A quiet began.
+    /// A quiet began; or all that was issued is complete, where nobody says that he waits.
     #[inline]
     pub fn quiet(&mut self) {
         if self.since_quiet == 1 {

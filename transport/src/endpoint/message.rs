@@ -10,7 +10,7 @@ use super::post::{Work, WorkRequest};
 use super::{Core, Endpoint, Role};
 use crate::amo::{AmoOp, AmoType};
 use crate::bounce::SMALL;
-use crate::error::{Error, Operation, Result};
+use crate::error::{Error, Operation};
 use crate::pe::Pe;
 use crate::rail::{Dest, LocalBuf, LocalKey, PostError};
 use crate::wire::{Origin, Request, RequestKind, Token};
@@ -29,7 +29,7 @@ impl Endpoint {
         let waits = self.core.role == Role::Proxy && self.core.caps[lane].software;
         self.core.expect(op, 1);
         let payload = payload.unwrap_or((std::ptr::null_mut(), 0));
-        self.launch_message_or_gather(pe, lane, request, payload, waits && payload.1 <= SMALL);
+        self.launch_message_or_gather(pe, lane, request, payload, waits);
     }
 
     /// Numbers a request and sends it, or (`waits`) gathers it. Its id is the operation that waits for it, or 0.
@@ -52,10 +52,8 @@ impl Endpoint {
             request.urgent |= self.core.will_wait(pe, lane);
         }
         let Some(c) = self.core.connection(pe, lane) else { return };
-        c.sent = c.sent.wrapping_add(1);
-        c.unacked.push_back(op);
+        request.sequence = c.number(op, Request::SIZE + len);
         request.lane = lane as u8;
-        request.sequence = c.sent;
         request.acknowledged = c.applied as u16;
         request.payload = len as u16;
         let gathered = c.outbox.is_some();
@@ -135,11 +133,16 @@ impl Endpoint {
         if let Some(at) = self.core.outboxes.iter().position(|&listed| listed == (pe, lane)) {
             self.core.outboxes.swap_remove(at);
         }
+        let slot = self.core.bounce.shrink(slot, used as usize);
         if let Some(last) = self.core.failover(pe, lane).map(|f| f.gathered) {
             return self.keep_and_send(pe, lane, slot, used, last);
         }
         let local = (self.core.bounce.ptr(slot).as_ptr(), used as usize);
-        self.post(WorkRequest::new(Work::Send, pe, lane, 0, local, Some(slot)));
+        match self.inject(pe, lane, local) {
+            Ok(()) => self.core.bounce.free(slot),
+            // What else the rail has to say it says again.
+            Err(_) => self.post(WorkRequest::new(Work::Send, pe, lane, 0, local, Some(slot))),
+        }
     }
 
     /// Sends one request and keeps the message until it is acknowledged.
@@ -160,6 +163,20 @@ impl Endpoint {
         }
     }
 
+    /// Sends a message that is copied at once, if it is small enough and nothing waits that was to go before it.
+    #[inline]
+    pub(super) fn inject(&mut self, dest: Dest, lane: usize, (ptr, len): (*mut u8, usize)) -> Result<(), PostError> {
+        if len > self.core.caps[lane].inject || self.core.backlog[lane].holds(dest) {
+            return Err(PostError::Again);
+        }
+        let local = LocalBuf { ptr, len, key: LocalKey::default() };
+        // SAFETY: the callers' bytes are valid, and without an id they are copied before the call returns.
+        unsafe { self.rails[lane].send(dest, local, None) }?;
+        self.core.counters[lane].messages += 1;
+        self.core.counters[lane].bytes += len as u64;
+        Ok(())
+    }
+
     fn send_alone(
         &mut self,
         pe: Pe,
@@ -169,18 +186,12 @@ impl Endpoint {
         (ptr, len): (*mut u8, usize),
     ) {
         let (total, token) = (Request::alone(len), self.core.token_of(pe));
-        if total <= self.core.caps[lane].inject.min(SMALL) && !self.core.backlog[lane].holds(pe) {
+        if total <= SMALL {
             let mut bytes = [0u8; SMALL];
             // SAFETY: `total` fits.
             unsafe { fill(begin(bytes.as_mut_ptr(), token), head, ptr, len) };
-            let local = LocalBuf { ptr: bytes.as_mut_ptr(), len: total, key: LocalKey::default() };
-            // SAFETY: without an id the bytes are copied before the call returns.
-            match unsafe { self.rails[lane].send(pe, local, None) } {
-                Ok(()) => {
-                    self.core.counters[lane].messages += 1;
-                    self.core.counters[lane].bytes += total as u64;
-                    return;
-                }
+            match self.inject(pe, lane, (bytes.as_mut_ptr(), total)) {
+                Ok(()) => return,
                 Err(PostError::Again) => {}
                 Err(PostError::Failed(fault)) => return self.core.fail_request(op, lane, fault),
             }
@@ -216,12 +227,12 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`Error::NoSuchPe`], [`Error::Gone`], [`Error::Full`].
-    pub fn probe(&mut self, pe: Pe, issue: Issue) -> Result<()> {
+    pub fn probe(&mut self, pe: Pe, issue: Issue) -> Result<(), Error> {
         self.core.accepts(Operation::Quiet, pe)?;
         if !self.ready() {
             return Err(Error::Full { operation: Operation::Quiet, pe });
         }
-        let lane = self.core.pick_lane(pe).unwrap_or(0);
+        let lane = self.core.pick_lane(pe, 0).unwrap_or(0);
         self.launch_flush(pe, lane, issue);
         Ok(())
     }
@@ -233,14 +244,8 @@ impl Endpoint {
         let Some(token) = bytes.first_chunk_mut() else { return true };
         *token = self.core.token_of(dest).bytes();
         let lane = self.core.lane_for_reply(dest, lane);
-        let Some(caps) = self.core.caps.get(lane) else { return true };
-        if bytes.len() <= caps.inject && !self.core.backlog[lane].holds(dest) {
-            let local = LocalBuf { ptr: bytes.as_ptr().cast_mut(), len: bytes.len(), key: LocalKey::default() };
-            // SAFETY: without an id the bytes are copied before the call returns.
-            if unsafe { self.rails[lane].send(dest, local, None) }.is_ok() {
-                self.core.counters[lane].messages += 1;
-                return true;
-            }
+        if lane >= self.core.caps.len() || self.inject(dest, lane, (bytes.as_mut_ptr(), bytes.len())).is_ok() {
+            return true;
         }
         let Some(slot) = self.core.bounce.alloc(bytes.len()) else { return false };
         let ptr = self.core.bounce.ptr(slot).as_ptr();

@@ -141,6 +141,8 @@ impl Core {
 struct IssuerState {
     outstanding: u64,
     error: Option<Error>,
+    /// Of its operations with a tag.
+    lone: Lone,
 }
 
 /// An endpoint. Not for concurrent use: whoever drives it owns it.

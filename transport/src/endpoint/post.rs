@@ -96,11 +96,14 @@ impl Endpoint {
     #[inline(always)]
     pub(super) fn post(&mut self, mut request: WorkRequest) {
         (request.serial, request.since) = (self.core.next_serial(), self.core.now);
-        if let Work::Write { .. } | Work::Flag { .. } | Work::Amo { .. } = request.work
+        if !matches!(request.work, Work::Send | Work::Probe { .. })
             && let Some(c) = self.core.connection(request.dest, usize::from(request.lane))
         {
-            c.writes += 1;
-            request.turn = c.failover.as_ref().and_then(|f| f.turn());
+            c.bytes += request.len as u64;
+            if !matches!(request.work, Work::Read { .. }) {
+                c.writes += 1;
+                request.turn = c.failover.as_ref().and_then(|f| f.turn());
+            }
         }
         let id = self.core.work.insert(request);
         if request.may_wait { self.post_or_wait(id, &request) } else { self.post_or_keep(id, &request) }
@@ -174,53 +177,41 @@ impl Endpoint {
     pub(super) fn try_post(&mut self, id: u64, request: &WorkRequest) -> Result<(), PostError> {
         let core = &mut self.core;
         let lane = usize::from(request.lane);
-        let windowed = core.caps[lane].window < u64::MAX && core.enter_window(request)?;
+        let windowed = core.enter_window(request)?;
         let local = core.local_buffer(id, request)?;
         let (dest, more) = (request.dest, request.more);
         let rail = &mut self.rails[lane];
-        let counters = &mut core.counters[lane];
         // SAFETY (all posts below): whoever submitted the operation keeps its buffers until it is complete, slots of the
         // arena are freed with their work request, and remote places come from the peers' own cards.
         match request.work {
             Work::Write { offset } | Work::Flag { offset, .. } => {
                 let remote = core.regions.remote(dest, lane, offset).ok_or(PostError::Again)?.0;
-                let (flag, immediate) = match request.work {
-                    Work::Flag { immediate, .. } => (true, immediate),
-                    _ => (false, None),
+                let immediate = match request.work {
+                    Work::Flag { immediate, .. } => immediate,
+                    _ => None,
                 };
-                let left = flag && core.connections[dest as usize * core.caps.len() + lane].failover.is_none();
-                let notify = if left { Notify::Transmitted } else { Notify::Delivered };
+                let notify = core.notify(dest, lane, request.work);
                 let options = WriteOptions { id: Some(id), notify, immediate, more };
                 // SAFETY: see above.
                 unsafe { rail.write(dest, local, remote, options) }?;
-                counters.writes += 1;
             }
             Work::Read { offset } => {
                 let remote = core.regions.remote(dest, lane, offset).ok_or(PostError::Again)?.0;
                 // SAFETY: see above.
                 unsafe { rail.read(dest, local, remote, id, more) }?;
-                counters.reads += 1;
             }
             Work::Send | Work::Probe { .. } => {
                 // SAFETY: see above.
                 unsafe { rail.send(dest, local, Some(id)) }?;
-                counters.messages += 1;
             }
             Work::Amo { amo: WordAmo { offset, ty, op, operand, compare }, fetching } => {
                 let remote = core.regions.remote(dest, lane, offset).ok_or(PostError::Again)?.0;
                 let amo = NativeAmo { ty, op, operand, compare, result: fetching.then_some(local) };
                 // SAFETY: see above.
                 unsafe { rail.amo(dest, remote, amo, id) }?;
-                counters.messages += 1;
             }
         }
-        if windowed {
-            core.put_in_window(id);
-        }
-        core.note_posted(lane, id, request.len);
-        if core.failover(dest, lane).is_some_and(|f| f.post(request.len)) {
-            core.to_greet.push((dest, lane));
-        }
+        core.note_posted(id, request, windowed);
         Ok(())
     }
 }
@@ -250,10 +241,13 @@ impl Core {
 
     /// Whether a work request is one for the window; `Again` where so much is that it should wait. Where work may move to another lane,
     /// none is.
-    fn enter_window(&mut self, request: &WorkRequest) -> Result<bool, PostError> {
-        let Work::Write { .. } = request.work else { return Ok(false) };
+    #[inline]
+    pub(super) fn enter_window(&mut self, request: &WorkRequest) -> Result<bool, PostError> {
         let lane = usize::from(request.lane);
         let window = self.caps[lane].window;
+        if window == u64::MAX || !matches!(request.work, Work::Write { .. }) {
+            return Ok(false);
+        }
         match self.connection(request.dest, lane) {
             Some(c) if c.failover.is_none() => {
                 let full = c.under_way > 0 && c.under_way + request.len as u64 > window;
@@ -263,10 +257,29 @@ impl Core {
         }
     }
 
-    /// Writes down that a lane's rail has taken a work request of `len` bytes.
+    /// What a write's completion is to tell: where it may have to be repeated always that it was delivered.
+    pub(super) fn notify(&self, dest: Dest, lane: usize, work: Work) -> Notify {
+        let repeatable = self.connections[dest as usize * self.caps.len() + lane].failover.is_some();
+        if matches!(work, Work::Flag { .. }) && !repeatable { Notify::Transmitted } else { Notify::Delivered }
+    }
+
+    /// Writes down that a lane's rail has taken a work request.
     #[inline(always)]
-    pub(super) fn note_posted(&mut self, lane: usize, id: u64, len: usize) {
-        self.counters[lane].bytes += len as u64;
+    pub(super) fn note_posted(&mut self, id: u64, request: &WorkRequest, windowed: bool) {
+        let (dest, lane) = (request.dest, usize::from(request.lane));
+        if windowed {
+            self.put_in_window(id);
+        }
+        let counters = &mut self.counters[lane];
+        counters.bytes += request.len as u64;
+        match request.work {
+            Work::Write { .. } | Work::Flag { .. } => counters.writes += 1,
+            Work::Read { .. } => counters.reads += 1,
+            Work::Send | Work::Probe { .. } | Work::Amo { .. } => counters.messages += 1,
+        }
+        if self.failover(dest, lane).is_some_and(|f| f.post(request.len)) {
+            self.to_greet.push((dest, lane));
+        }
         self.samplers[lane].posted(id);
         if let Some(recorder) = &mut self.recorder {
             recorder.posted(id);

@@ -7,12 +7,10 @@ use crate::amo::{AmoOp, AmoType};
 use crate::error::Result;
 use crate::pe::Pe;
 use crate::rail::{LocalBuf, LocalKey, Notify, WriteOptions};
-use crate::wire::{Request, RequestKind};
+use crate::wire::RequestKind;
 
 /// Whose flags are where an operation is needed for one: that it failed is no error of another operation. Host threads are issuer 0.
 const FLAGS: Issuer = 1;
-/// The largest put that travels as a request when others can travel with it.
-const GATHERED_MAX: u64 = 64;
 
 impl Endpoint {
     /// Issues a small put without a completion: a quiet flushes the connection. `false` when it has to go the ordinary way.
@@ -38,14 +36,10 @@ impl Endpoint {
         let after_requests = c.unacked.is_empty() || unfenced;
         let ptr = source.ptr();
         if core.caps[lane].software {
-            // A put that may wait for company is one that its caller will complete by a quiet, or one of several. Behind a fence
-            // it may be what tells of those before it.
-            let nbi = matches!(source, Source::Stable(_));
-            let most = if nbi { GATHERED_MAX } else { core.caps[lane].inject.saturating_sub(Request::alone(0)) as u64 };
-            if len <= most && core.bounce.plentiful() {
-                // A put whose source its caller has back at once goes at once, since somebody may wait for it. One that comes closely
-                // behind it waits for company.
-                let waits = nbi || (len <= GATHERED_MAX && core.follows_closely(pe, lane));
+            if core.is_cheap_request(lane, len) && core.bounce.plentiful() {
+                // A put that may wait for company is one that its caller will complete by a quiet. One whose source its caller has
+                // back at once goes at once, since somebody may wait for it; one that comes closely behind it waits for company.
+                let waits = matches!(source, Source::Stable(_)) || core.follows_closely(pe, lane);
                 let request = core.request(RequestKind::Put, AmoOp::Set, AmoType::U64, (dest, 0, 0), 0);
                 self.launch_message_or_gather(pe, lane, request, (ptr.cast_mut(), len as usize), waits);
                 return true;

@@ -4,6 +4,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::emulate::{AMO_LANE, How, WordAmo};
 use super::job::{Fetch, Finished, Issue, Job, Op, OpHandle, Source};
+use super::lone::Hurry;
 use super::{Core, Endpoint};
 use crate::amo::{self, AmoOp, AmoType};
 use crate::bounce::Slot;
@@ -42,14 +43,21 @@ impl Endpoint {
             signal_as_amo(&mut job);
             self.check_native(&job)?;
         }
-        let urgent = issue.tag.is_some() || self.core.lone.expects_quiet();
-        if issue.tag.is_none() {
-            self.core.lone.issued();
-            if !urgent && self.quick_put(pe, &job) {
-                return Ok(0);
-            }
+        let mut hurry = self.core.hurry(issue);
+        if hurry == Hurry::No && self.quick_put(pe, &job) {
+            return Ok(0);
         }
-        let slot = self.core.keep_source(&mut job)?;
+        let lane = self.core.lane_for(pe, &job, self.core.epoch);
+        if hurry == Hurry::Alone && self.core.peers[pe as usize].pinned.is_some() {
+            hurry = Hurry::Soon; // what stays behind a fence does so in the form that `lane_for` has thought of
+        }
+        if hurry != Hurry::Alone
+            && let Some(lane) = lane
+        {
+            self.core.get_as_fetch(lane, &mut job);
+        }
+        let in_message = lane.is_some_and(|lane| self.core.is_in_message(lane, &job, hurry));
+        let slot = if in_message { None } else { self.core.keep_source(&mut job)? };
         let result = match job {
             Job::Amo { fetch: Fetch::Stored(to), ty, .. } => Some((to, ty.size())),
             _ => None,
@@ -58,8 +66,8 @@ impl Endpoint {
         let new = Op::new(operation, pe, job.bytes(), issue, self.core.now);
         let op = self.core.ops.insert(Op { awaits_outcome, result, slot, ..new });
         self.core.issuer(issue.issuer).outstanding += 1;
-        match self.core.lane_for(pe, &job, self.core.epoch) {
-            Some(lane) => self.launch(pe, &job, op, lane, urgent),
+        match lane {
+            Some(lane) => self.launch(pe, &job, op, lane, hurry),
             None => self.core.defer(pe, op, job),
         }
         Ok(op)
@@ -100,6 +108,19 @@ fn signal_as_amo(job: &mut Job) {
 }
 
 impl Core {
+    /// How soon the end of a new operation is wanted.
+    #[inline]
+    fn hurry(&mut self, issue: Issue) -> Hurry {
+        if issue.tag.is_none() {
+            return if self.lone.is_next_alone() { Hurry::Alone } else { Hurry::No };
+        }
+        let issuer = self.issuer(issue.issuer);
+        if issuer.outstanding == 0 {
+            issuer.lone.quiet();
+        }
+        if issuer.lone.is_next_alone() { Hurry::Alone } else { Hurry::Soon }
+    }
+
     #[inline(always)]
     pub(super) fn validate(&self, pe: Pe, job: &Job) -> Result<()> {
         let operation = job.operation();

@@ -110,7 +110,7 @@ impl Endpoint {
                 (request.lane, request.turn) =
                     stream.map_or((otherwise as u8, None), |(lane, turn)| (lane, Some(turn)));
             }
-            request.serial = self.core.next_serial();
+            (request.serial, request.next, request.may_wait) = (self.core.next_serial(), None, false);
             let id = self.core.work.insert(request);
             self.post_or_keep(id, &request);
         }

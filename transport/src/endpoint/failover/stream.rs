@@ -9,7 +9,7 @@ use crate::endpoint::message::{begin, fill};
 use crate::endpoint::post::{Work, WorkRequest};
 use crate::endpoint::{Core, Endpoint};
 use crate::pe::Pe;
-use crate::rail::{LocalBuf, LocalKey, PostError};
+use crate::rail::PostError;
 use crate::wire::{Request, RequestKind};
 
 /// Whether messages of a stream can be sent.
@@ -165,18 +165,10 @@ impl Endpoint {
             return;
         }
         let (ptr, len) = (self.core.bounce.ptr(kept.slot).as_ptr(), kept.len as usize);
-        if len <= self.core.caps[lane].inject && !self.core.backlog[lane].holds(pe) {
-            let local = LocalBuf { ptr, len, key: LocalKey::default() };
-            // SAFETY: without an id the bytes are copied before the call returns.
-            match unsafe { self.rails[lane].send(pe, local, None) } {
-                Ok(()) => {
-                    self.core.counters[lane].messages += 1;
-                    self.core.counters[lane].bytes += len as u64;
-                    return;
-                }
-                Err(PostError::Failed(fault)) if fault.retryable => return self.core.take_down(pe, lane, &fault),
-                Err(_) => {}
-            }
+        match self.inject(pe, lane, (ptr, len)) {
+            Ok(()) => return,
+            Err(PostError::Failed(fault)) if fault.retryable => return self.core.take_down(pe, lane, &fault),
+            Err(_) => {}
         }
         self.core.bounce.share(kept.slot);
         self.post(WorkRequest::new(Work::Send, pe, lane, 0, (ptr, len), Some(kept.slot)));
