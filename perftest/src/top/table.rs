@@ -26,8 +26,21 @@ struct Row {
     cells: Vec<String>,
 }
 
-const HEADINGS: [&str; 12] =
-    ["PE", "PID", "endpoint", "rail", "puts/s", "gets/s", "msgs/s", "MB/s", "delayed/s", "failed", "p50", "p99"];
+const HEADINGS: [&str; 13] = [
+    "PE",
+    "PID",
+    "endpoint",
+    "rail",
+    "puts/s",
+    "gets/s",
+    "msgs/s",
+    "reqs/ack",
+    "MB/s",
+    "delayed/s",
+    "failed",
+    "p50",
+    "p99",
+];
 /// The most characters of a name that are shown.
 const LONGEST_NAME: usize = 32;
 
@@ -143,6 +156,8 @@ fn combine(a: &Lane, b: &Lane, counts: fn(u64, u64) -> u64, latencies: fn(u32, u
         writes: counts(a.writes, b.writes),
         reads: counts(a.reads, b.reads),
         messages: counts(a.messages, b.messages),
+        requests: counts(a.requests, b.requests),
+        acknowledgements: counts(a.acknowledgements, b.acknowledgements),
         bytes: counts(a.bytes, b.bytes),
         delayed: counts(a.delayed, b.delayed),
         failed: counts(a.failed, b.failed),
@@ -152,14 +167,19 @@ fn combine(a: &Lane, b: &Lane, counts: fn(u64, u64) -> u64, latencies: fn(u32, u
 }
 
 /// The cells of what happened in some seconds.
-fn figures_of(change: &Lane, seconds: f64) -> [String; 8] {
+fn figures_of(change: &Lane, seconds: f64) -> [String; 9] {
     let rate = |n: u64| amount(n as f64 / seconds);
     let megabytes = format!("{:.1}", change.bytes as f64 / seconds / 1e6);
+    let together = match change.acknowledgements {
+        0 => "-".into(),
+        answers => format!("{:.1}", change.requests as f64 / answers as f64),
+    };
     let latency = |part| change.latency_ns(part).map_or_else(|| "-".into(), |ns| format!("<{}", time(ns)));
     [
         rate(change.writes),
         rate(change.reads),
         rate(change.messages),
+        together,
         megabytes,
         rate(change.delayed),
         change.failed.to_string(),
@@ -208,11 +228,11 @@ mod tests {
         let lines = words(&Table::between(&before, &now, Duration::from_secs(2)).lines(None));
         assert_eq!(lines[0], "3 PEs of 2 jobs on this host; tcp");
         assert!(lines[2].starts_with("all/0 all") && lines[3].starts_with("0/0 12 - all PEs are mapped"), "{lines:?}");
-        assert_eq!(lines[4], "all/2 all 5.00M 0 0 2.5 0 2 <16.4 us <16.4 us");
-        assert_eq!(lines[5], "0/2 11 all 1.00M 0 0 0.5 0 1 <16.4 us <16.4 us");
+        assert_eq!(lines[4], "all/2 all 5.00M 0 0 - 2.5 0 2 <16.4 us <16.4 us");
+        assert_eq!(lines[5], "0/2 11 all 1.00M 0 0 - 0.5 0 1 <16.4 us <16.4 us");
         // Process 11 has joined a new job: all of its figures are new.
-        assert_eq!(lines[6], "0/2 11 proxy 127.0.0.2 1.00M 0 0 0.5 0 1 <16.4 us <16.4 us");
-        assert_eq!(lines[8], "1/2 10 proxy 127.0.0.2 4.00M 0 0 2.0 0 1 <16.4 us <16.4 us");
+        assert_eq!(lines[6], "0/2 11 proxy 127.0.0.2 1.00M 0 0 - 0.5 0 1 <16.4 us <16.4 us");
+        assert_eq!(lines[8], "1/2 10 proxy 127.0.0.2 4.00M 0 0 - 2.0 0 1 <16.4 us <16.4 us");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use symrail_transport::endpoint::LaneCounters;
 /// The memory file's name, as `/proc/PID/fd` shows it.
 const NAME: &str = "symrail-figures";
 /// What is in it; another number for every change of [`Figures`].
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Bytes before the figures: stamp, version and length.
 const HEAD: usize = 16;
 /// The most bytes of figures that a reader believes in.
@@ -59,6 +59,10 @@ pub struct Lane {
     pub reads: u64,
     /// See `writes`.
     pub messages: u64,
+    /// Requests that were put into messages, and answers that acknowledged some.
+    pub requests: u64,
+    /// See `requests`.
+    pub acknowledgements: u64,
     /// Bytes of all of these.
     pub bytes: u64,
     /// Posts that had to wait for room in a queue.
@@ -77,6 +81,8 @@ impl Lane {
             writes: counters.writes,
             reads: counters.reads,
             messages: counters.messages,
+            requests: counters.requests,
+            acknowledgements: counters.acknowledgements,
             bytes: counters.bytes,
             delayed: counters.delayed,
             failed: counters.failed,

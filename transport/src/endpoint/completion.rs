@@ -304,6 +304,7 @@ impl Core {
             }
             c.applied = reply.applied;
             c.forget_bytes(acknowledged as usize);
+            self.counters[lane].acknowledgements += 1;
             for _ in 0..acknowledged {
                 let Some(op) = self.connection(source, lane).and_then(|c| c.unacked.pop_front()) else { break };
                 self.release(op);

@@ -51,6 +51,7 @@ impl Endpoint {
         if self.core.caps.len() > 1 {
             request.urgent |= self.core.will_wait(pe, lane);
         }
+        self.core.counters[lane].requests += 1;
         let Some(c) = self.core.connection(pe, lane) else { return };
         request.sequence = c.number(op, Request::SIZE + len);
         request.lane = lane as u8;

@@ -20,6 +20,10 @@ pub struct LaneCounters {
     pub reads: u64,
     /// Messages posted.
     pub messages: u64,
+    /// Requests that were put into messages.
+    pub requests: u64,
+    /// Answers that acknowledged requests.
+    pub acknowledgements: u64,
     /// Bytes of all of them.
     pub bytes: u64,
     /// Posts that had to wait because a queue was full.

@@ -35,15 +35,13 @@ impl Endpoint {
         }
         let after_requests = c.unacked.is_empty() || unfenced;
         let ptr = source.ptr();
-        if core.caps[lane].software {
-            if core.is_cheap_request(lane, len) && core.bounce.plentiful() {
-                // A put that may wait for company is one that its caller will complete by a quiet. One whose source its caller has
-                // back at once goes at once, since somebody may wait for it; one that comes closely behind it waits for company.
-                let waits = matches!(source, Source::Stable(_)) || core.follows_closely(pe, lane);
-                let request = core.request(RequestKind::Put, AmoOp::Set, AmoType::U64, (dest, 0, 0), 0);
-                self.launch_message_or_gather(pe, lane, request, (ptr.cast_mut(), len as usize), waits);
-                return true;
-            }
+        if core.is_cheap_request(lane, len) && core.bounce.plentiful() {
+            // A put that may wait for company is one that its caller will complete by a quiet. One whose source its caller has
+            // back at once goes at once, since somebody may wait for it; one that comes closely behind it waits for company.
+            let waits = matches!(source, Source::Stable(_)) || core.follows_closely(pe, lane);
+            let request = core.request(RequestKind::Put, AmoOp::Set, AmoType::U64, (dest, 0, 0), 0);
+            self.launch_message_or_gather(pe, lane, request, (ptr.cast_mut(), len as usize), waits);
+            return true;
         }
         // What was written without a completion cannot be written again.
         let written = after_requests && !repeatable && self.quick_write(pe, dest, ptr, len, None);

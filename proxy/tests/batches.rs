@@ -1,0 +1,166 @@
+//! Small operations that the engine starts travel together, over any number of lanes.
+#![allow(clippy::unwrap_used)]
+
+use symrail_proxy::engine::{Engine, HOST};
+use symrail_transport::amo::{AmoOp, AmoType};
+use symrail_transport::endpoint::job::{Fetch, Issue, Job, Source};
+use symrail_transport::endpoint::{Addresses, Endpoint, LaneCounters, Policy, Role};
+use symrail_transport::env::RailPolicy;
+use symrail_transport::mock::{Fabric, Mischief};
+use symrail_transport::region::Segment;
+
+const WORDS: usize = 64 << 10;
+
+/// Two PEs whose memory was filled with its words' numbers.
+struct World {
+    engines: Vec<Engine>,
+    memory: [Vec<u64>; 2],
+    tags: u64,
+    /// What the lanes of each PE had done when everything had last ended.
+    before: [Vec<(u64, u64)>; 2],
+}
+
+impl World {
+    fn new(lanes: usize) -> World {
+        let fabric = Fabric::new(1, Mischief { delay: 0, again: 0, queue_depth: 1024, ..Mischief::default() });
+        let policy =
+            Policy { rails: RailPolicy::RoundRobin, stripe_threshold: 1 << 20, native_amo: false, timeout_s: 60 };
+        let mut memory = [(); 2].map(|()| (0..WORDS as u64).collect::<Vec<_>>());
+        let mut engines: Vec<Engine> = (0..2)
+            .map(|pe| {
+                let rails = (0..lanes).map(|lane| fabric.open(&format!("{pe}rail{lane}")).unwrap()).collect();
+                Engine::new(Endpoint::new(Role::Proxy, pe, 2, rails, policy).unwrap(), pe, 2)
+            })
+            .collect();
+        let addresses: Vec<Addresses> =
+            engines.iter().map(|e| Addresses { host: Vec::new(), proxy: e.addresses() }).collect();
+        let mut cards = Vec::new();
+        for (engine, memory) in engines.iter_mut().zip(&mut memory) {
+            // SAFETY: the memory is dropped after the engines.
+            let segment = unsafe { Segment::new(0, 0, memory.as_mut_ptr().cast(), 8 * WORDS as u64) };
+            // SAFETY: as above.
+            cards.push(unsafe { engine.register(segment) }.unwrap());
+        }
+        for engine in &mut engines {
+            for (pe, addresses) in (0..).zip(&addresses) {
+                engine.endpoint().connect(pe, addresses).unwrap();
+            }
+            engine.endpoint().learn(0, &cards).unwrap();
+        }
+        let before = [(); 2].map(|()| vec![(0, 0); lanes]);
+        let mut world = World { engines, memory, tags: 0, before };
+        // Nothing is expected to be waited for alone.
+        for _ in 0..3 {
+            (0..2).for_each(|at| world.put(at, 1));
+            world.end();
+        }
+        world
+    }
+
+    fn submit(&mut self, job: Job) {
+        self.tags += 1;
+        // SAFETY: the memory stays as it is, and nobody else uses what is fetched.
+        unsafe { self.engines[0].submit(1, job, Issue { issuer: HOST, tag: Some(self.tags) }) }.unwrap();
+    }
+
+    /// The `at`th of the puts of so many words, one behind the other.
+    fn put(&mut self, at: usize, words: usize) {
+        let source = Source::Stable(self.memory[0][at * words..].as_ptr().cast());
+        self.submit(Job::Put { dest: (at * words * 8) as u64, source, len: 8 * words as u64 });
+    }
+
+    /// Ends all that was started; returns what PE 0's and PE 1's lanes have done for it: work requests and messages.
+    fn end(&mut self) -> [Vec<(u64, u64)>; 2] {
+        for _ in 0..10_000 {
+            self.engines.iter_mut().for_each(|engine| _ = engine.poll());
+            let ended = self.engines[0].host_finished();
+            ended.iter().for_each(|finished| assert!(finished.result.is_ok(), "{finished:?}"));
+            ended.clear();
+            if self.engines[0].is_quiet(HOST) {
+                break;
+            }
+        }
+        assert!(self.engines[0].is_quiet(HOST));
+        let mut now = self.engines.iter_mut().map(|engine| {
+            let lanes = engine.endpoint().counters().iter();
+            lanes.map(|c: &LaneCounters| (c.writes + c.reads, c.messages)).collect::<Vec<_>>()
+        });
+        let now = [now.next().unwrap(), now.next().unwrap()];
+        let before = std::mem::replace(&mut self.before, now.clone());
+        let change = |at: usize| now[at].iter().zip(&before[at]).map(|(a, b)| (a.0 - b.0, a.1 - b.1)).collect();
+        [change(0), change(1)]
+    }
+}
+
+/// The lanes that did something, and the work requests and messages of all.
+fn total(lanes: &[(u64, u64)]) -> (usize, u64, u64) {
+    let used = lanes.iter().filter(|lane| lane.0 + lane.1 > 0).count();
+    (used, lanes.iter().map(|lane| lane.0).sum(), lanes.iter().map(|lane| lane.1).sum())
+}
+
+#[test]
+fn small_puts_are_few_messages_on_one_lane_and_acknowledged_together() {
+    for lanes in [1, 2, 4] {
+        let mut world = World::new(lanes);
+        world.memory[1].fill(u64::MAX);
+        (0..64).for_each(|at| world.put(at, 1));
+        let [asked, answered] = world.end();
+        let (used, writes, messages) = total(&asked);
+        assert_eq!((used, writes), (1, 0), "{lanes} lanes");
+        assert!(messages <= 2, "{lanes} lanes: {messages} messages");
+        assert!(total(&answered).2 <= 2, "{lanes} lanes: {answered:?} are the answers");
+        assert_eq!(world.memory[1][..64], world.memory[0][..64]);
+    }
+}
+
+#[test]
+fn a_lane_that_has_much_to_do_leaves_the_next_puts_to_others() {
+    for (words, posts) in [(128, 128 / 3), (512, 128 / 4)] {
+        let mut world = World::new(2);
+        world.memory[1].fill(u64::MAX);
+        (0..128).for_each(|at| world.put(at, words));
+        let [asked, _] = world.end();
+        let (used, writes, messages) = total(&asked);
+        assert_eq!(used, 2, "blocks of {words} words");
+        // A work request of several puts counts as several writes; a message has three blocks.
+        if words == 128 {
+            assert!(writes == 0 && messages <= posts + 4, "{messages} messages");
+        } else {
+            assert_eq!((writes, messages), (128, 0));
+        }
+        assert_eq!(world.memory[1][..128 * words], world.memory[0][..128 * words]);
+    }
+}
+
+#[test]
+fn words_are_fetched_and_answered_many_at_a_time() {
+    for lanes in [1, 3] {
+        let mut world = World::new(lanes);
+        let mut fetched = vec![0u64; 64];
+        for (at, to) in fetched.iter_mut().enumerate() {
+            world.submit(Job::Get { source: 8 * (100 + at as u64), dest: (&raw mut *to).cast(), len: 8 });
+        }
+        let [asked, answered] = world.end();
+        assert!(total(&asked).2 <= 2 && total(&asked).1 == 0, "{lanes} lanes: {asked:?}");
+        assert!(total(&answered).2 <= 3, "{lanes} lanes: {answered:?}");
+        assert!(fetched.iter().zip(100..).all(|(&word, value)| word == value), "{fetched:?}");
+        let (ty, op, fetch) = (AmoType::U64, AmoOp::Add, Fetch::Told);
+        (0..64).for_each(|_| world.submit(Job::Amo { offset: 0, ty, op, operand: 1, compare: 0, fetch }));
+        let [asked, answered] = world.end();
+        assert!(total(&asked).2 <= 2 && total(&answered).2 <= 3, "{lanes} lanes: {asked:?}, {answered:?}");
+        assert_eq!(world.memory[1][0], 64);
+    }
+}
+
+/// What a caller waits for before it asks for anything else needs no company.
+#[test]
+fn what_is_waited_for_alone_is_a_write_of_its_own() {
+    let mut world = World::new(2);
+    for _ in 0..4 {
+        world.put(0, 1);
+        world.end();
+    }
+    world.put(0, 1);
+    let [asked, answered] = world.end();
+    assert_eq!((total(&asked).1, total(&asked).2, total(&answered).2), (1, 0, 0));
+}
