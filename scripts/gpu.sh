@@ -12,7 +12,8 @@ root=$(dirname "$(realpath "$0")")/..
 bin=$root/target/gpu
 
 build() {
-  cargo build --release -p symrail-perftest --bin symrail -p symrail-kernels --example gpu_suite -p symrail --example device_ring -p symrail-c || exit 1
+  cargo build --release -p symrail-perftest --bin symrail -p symrail-kernels --example gpu_suite -p symrail --example device_ring || exit 1
+  cargo build --release -p symrail-c || exit 1
   mkdir -p "$bin"
   local built=${CARGO_TARGET_DIR:-$root/target}/release
   for file in "$built/symrail" "$built/examples/gpu_suite" "$built/examples/device_ring" "$built/libsymrail.so"; do
