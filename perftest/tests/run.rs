@@ -44,6 +44,7 @@ fn pe() {
     match role.as_str() {
         "gather" => {
             gather(&mut *bootstrap);
+            bootstrap.finish().unwrap();
             println!("PE {pe} of {} is content: {}", bootstrap.n_pes(), bootstrap.describe());
         }
         "twice" => {
@@ -52,8 +53,11 @@ fn pe() {
             let link = std::fs::read_link(format!("/proc/self/fd/{fd}"));
             assert!(!link.is_ok_and(|link| link.to_string_lossy().starts_with("pipe:")));
             gather(&mut *bootstrap);
+            bootstrap.finish().unwrap();
             drop(bootstrap);
-            gather(&mut *open());
+            let mut again = open();
+            gather(&mut *again);
+            again.finish().unwrap();
         }
         "wait" => {
             println!("ready");
