@@ -6,7 +6,7 @@
 //! - [`info`]: what was found, what was chosen, why.
 //! - [`top`]: what the PEs on this host are doing.
 //! - [`cc`]: compilers that find OpenSHMEM's headers and library.
-//! - [`print`]: standard output that may be closed or full.
+//! - [`mod@print`]: standard output that may be closed or full.
 
 mod cc;
 mod info;
