@@ -500,7 +500,8 @@ fn a_job_that_is_stopped_goes_on_when_it_is_continued() {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
     };
-    let running = Running::start(shell(&["-n", "2"], "echo $$; while :; do sleep 0.1; done"));
+    // A shell that has started a command with vfork cannot stop until that command is another program: none is started.
+    let running = Running::start(shell(&["-n", "2"], "echo $$; exec sleep 600"));
     let pids = [running.line(), running.line(), running.pid().to_string()];
     let all_are = |stopped: bool| {
         let deadline = Instant::now() + LIMIT;

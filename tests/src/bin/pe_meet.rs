@@ -62,7 +62,7 @@ fn meet(view: &DeviceView, words: Symmetric<u64>, group: Group, team: &DeviceTea
 
 /// How many work requests this PE posts to meet so often.
 fn requests(rt: &Runtime, view: &DeviceView, team: &DeviceTeam, rounds: u64) -> u64 {
-    let posted = || rt.counters().iter().map(|lane| lane.writes + lane.reads + lane.messages).sum::<u64>();
+    let posted = || rt.counters().iter().map(|lane| lane.writes + lane.reads + lane.requests).sum::<u64>();
     let before = posted();
     run(view, |me| {
         (0..rounds).try_for_each(|_| me.team_sync(team))?;
