@@ -101,6 +101,13 @@ impl Mailbox {
         (self.said & PRESENT != 0, self.said & POSITION & !NUMBER, self.said & NUMBER)
     }
 
+    /// How many writes the reader would take now.
+    pub fn room(&mut self) -> usize {
+        let (present, epoch, _) = self.reader();
+        let here = present && (self.offered.is_empty() || epoch == self.epoch);
+        if here { ENTRIES - self.offered.len() } else { 0 }
+    }
+
     fn entry(&self, number: u64) -> usize {
         ENTRIES_AT + 2 * (number as usize % ENTRIES) * HALF_BYTES
     }

@@ -65,6 +65,14 @@ unsafe impl<M: Mover> Mover for MailedMover<M> {
         self.inner.see_writes();
     }
 
+    fn room_for_words(&mut self) -> usize {
+        if self.held.is_empty() && self.inner.writing() == 0 { self.mailbox.room() } else { 0 }
+    }
+
+    fn flush(&mut self) {
+        self.inner.flush();
+    }
+
     fn poll(&mut self, ended: &mut dyn FnMut(Moved)) -> usize {
         let mut count = 0;
         let back = &mut self.back;

@@ -85,6 +85,15 @@ pub unsafe trait Mover: Send {
     /// of it.
     fn see_writes(&mut self) {}
 
+    /// How many writes of up to 8 bytes would now be made one by one, and sooner than together: by a kernel that waits.
+    fn room_for_words(&mut self) -> usize {
+        0
+    }
+
+    /// Says that nothing more is started for now: what several copies need only once is done here. [`Mover::poll`] does it
+    /// too.
+    fn flush(&mut self) {}
+
     /// Reports copies that have ended. Returns how many.
     fn poll(&mut self, ended: &mut dyn FnMut(Moved)) -> usize;
 

@@ -91,6 +91,25 @@ extern "C" __global__ void g_latency(int* from, symrail_u64 rounds, symrail_u64*
     out[0] = nanoseconds() - started;
     out[1] = sum;
 }
+extern "C" __global__ void __launch_bounds__(1024)
+signal_add_rate(symrail_u64* words, symrail_u64 apart, symrail_u64 rounds, symrail_u64* out) {
+    int peer = 1 - nvshmem_my_pe();
+    symrail_u64 thread = blockIdx.x * blockDim.x + threadIdx.x;
+    symrail_u64 started = nanoseconds();
+    for (symrail_u64 r = 0; r < rounds; r++) nvshmemx_signal_op(SIGNAL(words + apart * thread), 1, NVSHMEM_SIGNAL_ADD, peer);
+    nvshmem_quiet();
+    if (thread == 0) out[0] = nanoseconds() - started;
+}
+// The first block begins; the last thread to have its value ends it.
+extern "C" __global__ void __launch_bounds__(1024) g_many(int* from, symrail_u64* out) {
+    int peer = 1 - nvshmem_my_pe();
+    symrail_u64 thread = blockIdx.x * blockDim.x + threadIdx.x;
+    symrail_u64 started = nanoseconds();
+    int value = nvshmem_int_g(from + thread, peer);
+    symrail_u64 took = nanoseconds() - started;
+    if (value == -1) out[1] = value;
+    atomicMax((unsigned long long*)out, (unsigned long long)took);
+}
 extern "C" __global__ void fetch_add_latency(int* word, symrail_u64 rounds, symrail_u64* out) {
     int peer = 1 - nvshmem_my_pe(), sum = 0;
     symrail_u64 started = nanoseconds();

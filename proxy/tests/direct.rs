@@ -8,8 +8,8 @@ use symrail_heap::guarded::{GuardedMemory, GuardedMover};
 use symrail_heap::mover::{Between, Copy, Moved, Mover};
 use symrail_proxy::stage::WINDOW_BYTES;
 use symrail_proxy::{Engine, HOST};
-use symrail_transport::amo::AmoOp;
-use symrail_transport::endpoint::job::{Issue, Job, Signal, Source};
+use symrail_transport::amo::{AmoOp, AmoType};
+use symrail_transport::endpoint::job::{Fetch, Issue, Job, Signal, Source};
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::Settings;
 use symrail_transport::mock::{Fabric, Mischief};
@@ -254,5 +254,53 @@ fn nothing_is_sent_from_buffers_of_operations_that_came_too_late() {
             }
             assert!(!pes[1].bytes(BLOCK, LEN).contains(&0xee), "{rounds}: bytes of a buffer that is its owner's again");
         }
+    }
+}
+
+/// Starts many jobs of PE 0 in one round, and does them to the end.
+fn run_all(pes: &mut [Pe; 2], jobs: impl Iterator<Item = Job>) -> [Vec<Did>; 2] {
+    for job in jobs {
+        // SAFETY: as for `run`.
+        unsafe { pes[0].engine.submit(1, job, Issue { issuer: HOST, tag: None }) }.unwrap();
+    }
+    run(pes, Job::Put { dest: 8, source: Source::Copied([5u8; 8].as_ptr()), len: 8 })
+}
+
+#[test]
+fn what_has_come_together_is_copied_together() {
+    const MANY: u64 = 128;
+    let mut pes = two_pes(0);
+    let values: Vec<u64> = (100..100 + MANY).collect();
+    let copies = |did: &[Did]| did.iter().filter(|did| matches!(did, Did::Copied(_))).count();
+    for round in 0..4 {
+        let p = |(i, value): (u64, &u64)| Job::Put {
+            dest: 4096 + 8 * i,
+            source: Source::Copied((&raw const *value).cast()),
+            len: 8,
+        };
+        let [source, target] = run_all(&mut pes, (0..).zip(&values).map(p));
+        let words: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+        assert_eq!(pes[1].bytes(4096, 8 * MANY), words);
+        assert!(source.is_empty() && (1..=8).contains(&copies(&target)), "puts, {round}: {target:?}");
+
+        let add = |i| Job::Amo {
+            offset: 16384 + 8 * i,
+            ty: AmoType::U64,
+            op: AmoOp::Add,
+            operand: i,
+            compare: 0,
+            fetch: Fetch::No,
+        };
+        let [_, target] = run_all(&mut pes, (0..MANY).map(add));
+        let sums: Vec<u8> = (0..MANY).flat_map(|i| (i * (round + 1)).to_ne_bytes()).collect();
+        assert_eq!(pes[1].bytes(16384, 8 * MANY), sums);
+        assert!((2..=16).contains(&copies(&target)), "additions, {round}: {target:?}");
+
+        let mut got = [0u64; MANY as usize];
+        let at = got.as_mut_ptr();
+        let g = |i| Job::Get { source: 4096 + 8 * i, dest: at.wrapping_add(i as usize).cast(), len: 8 };
+        let [_, target] = run_all(&mut pes, (0..MANY).map(g));
+        assert_eq!(got[..], values);
+        assert!((1..=8).contains(&copies(&target)), "gets, {round}: {target:?}");
     }
 }

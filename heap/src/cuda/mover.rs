@@ -19,8 +19,12 @@ use symrail_cuda::error::{Result, cuda};
 /// One stream, and what is under way on it.
 struct Lane {
     stream: CUstream,
-    /// In order: the event that follows copies, and those copies' tickets.
-    under_way: VecDeque<(CUevent, u64)>,
+    /// Copies under way, in order.
+    tickets: VecDeque<u64>,
+    /// In order: events, and how many copies each follows.
+    events: VecDeque<(CUevent, usize)>,
+    /// Copies that no event follows yet.
+    unmarked: usize,
 }
 
 /// A [`Mover`] for the memory of one GPU.
@@ -35,6 +39,8 @@ pub struct CudaMover {
     events: Vec<CUevent>,
     /// The GPU does not see by itself what NICs have written.
     must_ask: bool,
+    /// Copies whose end cannot be known, to be reported.
+    failed: Vec<Moved>,
 }
 
 // SAFETY: streams and events may be used from any thread that has made the context its current one, which every call does.
@@ -55,7 +61,7 @@ impl CudaMover {
         let must_ask = gpu.nic_writes() == NicWrites::WhenAsked;
         let lanes = [lane(gpu)?, lane(gpu)?, lane(gpu)?, lane(gpu)?];
         let (next, events) = (FIRST_BETWEEN, Vec::with_capacity(copies));
-        let mut mover = CudaMover { gpu: Arc::clone(gpu), window, lanes, next, events, must_ask };
+        let mut mover = CudaMover { gpu: Arc::clone(gpu), window, lanes, next, events, must_ask, failed: Vec::new() };
         for _ in 0..copies {
             let event = mover.new_event()?;
             mover.events.push(event);
@@ -129,18 +135,27 @@ impl CudaMover {
         Ok(())
     }
 
-    /// Starts a copy on a lane, and an event behind it.
+    /// Starts a copy on a lane.
     fn begin(&mut self, lane: usize, ticket: u64, start: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.gpu.bind()?;
+        start(self)?;
+        self.lanes[lane].tickets.push_back(ticket);
+        self.lanes[lane].unmarked += 1;
+        Ok(())
+    }
+
+    /// Puts an event behind the copies of a lane that none follows.
+    fn mark(&mut self, lane: usize) -> Result<()> {
+        self.gpu.bind()?;
         let event = self.event()?;
-        let stream = self.lanes[lane].stream;
+        let Lane { stream, unmarked, events, .. } = &mut self.lanes[lane];
         // SAFETY: our own event and stream.
-        let begun = start(self).and_then(|()| unsafe { cuda!(self.gpu.ordinal(), cuEventRecord(event, stream)) });
-        match begun {
-            Ok(()) => self.lanes[lane].under_way.push_back((event, ticket)),
-            Err(_) => self.events.push(event),
+        if let Err(error) = unsafe { cuda!(self.gpu.ordinal(), cuEventRecord(event, *stream)) } {
+            self.events.push(event);
+            return Err(error);
         }
-        begun
+        events.push_back((event, std::mem::take(unmarked)));
+        Ok(())
     }
 }
 
@@ -154,7 +169,7 @@ fn lane(gpu: &Arc<Gpu>) -> Result<Lane> {
         cuda!(gpu.ordinal(), cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest))?;
         cuda!(gpu.ordinal(), cuStreamCreateWithPriority(&raw mut stream, flags, greatest))?;
     }
-    Ok(Lane { stream, under_way: VecDeque::new() })
+    Ok(Lane { stream, tickets: VecDeque::new(), events: VecDeque::new(), unmarked: 0 })
 }
 
 // SAFETY: the window is pinned memory that the mover owns, and a copy is reported when the driver says that it has ended.
@@ -186,34 +201,53 @@ unsafe impl Mover for CudaMover {
         }
     }
 
+    fn flush(&mut self) {
+        for lane in 0..LANES {
+            if self.lanes[lane].unmarked == 0 {
+                continue;
+            }
+            if let Err(error) = self.mark(lane) {
+                let Lane { tickets, unmarked, .. } = &mut self.lanes[lane];
+                let first = tickets.len() - std::mem::take(unmarked);
+                let lost = |ticket| Moved { ticket, result: Err(error.to_string()) };
+                self.failed.extend(tickets.drain(first..).map(lost));
+            }
+        }
+    }
+
     fn poll(&mut self, ended: &mut dyn FnMut(Moved)) -> usize {
         if self.pending() == 0 || self.gpu.bind().is_err() {
             return 0;
         }
-        let mut count = 0;
-        for lane in &mut self.lanes {
-            while let Some(&(event, ticket)) = lane.under_way.front() {
+        self.flush();
+        let mut count = self.failed.len();
+        self.failed.drain(..).for_each(&mut *ended);
+        for Lane { tickets, events, .. } in &mut self.lanes {
+            while let Some(&(event, copies)) = events.front() {
                 // SAFETY: our own event, which was recorded.
                 let answer = unsafe { sys::cuEventQuery(event) };
                 if answer == CUresult::CUDA_ERROR_NOT_READY {
                     break;
                 }
                 let result = symrail_cuda::error::check(self.gpu.ordinal(), "cuEventQuery", answer);
-                lane.under_way.pop_front();
+                let result = result.map_err(|error| error.to_string());
+                events.pop_front();
                 self.events.push(event);
-                ended(Moved { ticket, result: result.map_err(|error| error.to_string()) });
-                count += 1;
+                for ticket in tickets.drain(..copies) {
+                    ended(Moved { ticket, result: result.clone() });
+                }
+                count += copies;
             }
         }
         count
     }
 
     fn pending(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.under_way.len()).sum()
+        self.failed.len() + self.lanes.iter().map(|lane| lane.tickets.len()).sum::<usize>()
     }
 
     fn writing(&self) -> usize {
-        self.lanes[1].under_way.len()
+        self.lanes[1].tickets.len()
     }
 }
 
@@ -226,7 +260,7 @@ impl Drop for CudaMover {
             // SAFETY: our own stream and events; copies that are under way end before the window is given back.
             unsafe {
                 let _ = sys::cuStreamSynchronize(lane.stream);
-                for (event, _) in lane.under_way.drain(..) {
+                for (event, _) in lane.events.drain(..) {
                     let _ = sys::cuEventDestroy_v2(event);
                 }
                 let _ = sys::cuStreamDestroy_v2(lane.stream);

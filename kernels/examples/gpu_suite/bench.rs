@@ -29,6 +29,8 @@ impl Clock<'_> {
         let mut times = Vec::new();
         for _ in 0..5 {
             prepare()?;
+            // SAFETY: the first word of the clock's own memory.
+            unsafe { self.job.gpu.fill(self.out.at(), 0, 8) }?;
             let all: Vec<u64> = arguments.iter().copied().chain([self.out.at()]).collect();
             // SAFETY: the callers below give each kernel the arguments that `cu/bench.cu` declares.
             unsafe { self.job.stream.launch(kernel, shape, &all) }?;
@@ -99,6 +101,12 @@ pub fn run(job: &Job<'_>) -> Result<(), Failure> {
         alone("p_rate", &[data, few], ONE, "p 4 B, 1 thread", "M/s", &rate(1, few))?;
         alone("p_rate", &[data, few], Shape { blocks: 1, threads: 32 }, "p 4 B, 32 threads", "M/s", &rate(32, few))?;
         alone("p_rate", &[data, many], wide, "p 4 B, 1,024 threads", "M/s", &rate(1024, many))?;
+        for (apart, whose) in [(0, "one word"), (1, "own words")] {
+            let text = format!("signal add, 1,024 threads, {whose}");
+            alone("signal_add_rate", &[data, apart, many], wide, &text, "M/s", &rate(1024, many))?;
+        }
+        let whole = Shape { blocks: 16, threads: 1024 };
+        alone("g_many", &[data], whole, "16,384 g 4 B by as many threads", "ms", &|ns| ns / 1e6)?;
         let wide = 1 << 20;
         let laps = if job.mapped { 20 } else { 10 };
         let speed = |ns: f64| (wide * laps) as f64 / ns;

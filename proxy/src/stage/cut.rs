@@ -106,7 +106,7 @@ impl Source {
 
     pub(super) fn start_copy(&mut self, tools: &mut Tools<'_>, piece: usize, copy: Copy) {
         // SAFETY: the chunk is the piece's own until the copy ends; the other end was found to be the mover's memory.
-        if let Err(why) = unsafe { tools.mover.start(copy, Ticket::Piece(piece).encode()) } {
+        if let Err(why) = unsafe { tools.copies.start(copy, Ticket::Piece(piece), false) } {
             self.copy_failed(piece, why);
         }
     }
@@ -114,7 +114,7 @@ impl Source {
     fn copy_between(&mut self, tools: &mut Tools<'_>, piece: usize, copy: Between) {
         // SAFETY: one end was found to be the mover's memory and the other a peer's that its device has mapped; both are the operation's own
         // until it is complete.
-        if let Err(why) = unsafe { tools.mover.start_between(copy, Ticket::Piece(piece).encode()) } {
+        if let Err(why) = unsafe { tools.copies.start_between(copy, Ticket::Piece(piece)) } {
             self.copy_failed(piece, why);
         }
     }

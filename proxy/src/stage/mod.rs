@@ -40,8 +40,10 @@
 //! | `peers` | memory of peers that the device has mapped |
 //! | `target` | what peers ask for |
 //! | `words` | atomics and signals |
+//! | `batch` | small copies, made together |
 
 mod account;
+mod batch;
 mod cut;
 mod operation;
 mod order;
@@ -58,13 +60,14 @@ use symrail_transport::region::{Regions, Segment};
 use symrail_transport::{Error, Pe, Result};
 
 use crate::agent::Agent;
+use batch::{BATCH_BYTES, Copies};
 use peers::Peers;
 use source::{MAX_OPERATIONS, Source};
 use target::Target;
 use window::{POOL_BYTES, POOL_CHUNKS, Pool};
 
 /// What the mover's window has to hold, in bytes.
-pub const WINDOW_BYTES: usize = 2 * POOL_BYTES;
+pub const WINDOW_BYTES: usize = 2 * POOL_BYTES + BATCH_BYTES;
 /// Copies that the mover has under way at most: one for each chunk, and one for each operation between memory that its device reaches.
 pub const MAX_COPIES: usize = 2 * POOL_CHUNKS + MAX_OPERATIONS;
 /// The id under which every PE's window is registered.
@@ -74,7 +77,7 @@ pub const WINDOW_OFFSET: u64 = 1 << 62;
 
 /// What both sides work with.
 struct Tools<'a> {
-    mover: &'a mut dyn Mover,
+    copies: &'a mut Copies,
     endpoint: &'a mut Endpoint,
     /// Segments and buffers that the CPU cannot touch.
     memory: &'a Regions,
@@ -89,6 +92,7 @@ enum Ticket {
     Piece(usize),
     Task(usize),
     Word(usize),
+    Run(usize),
 }
 
 impl Ticket {
@@ -97,6 +101,7 @@ impl Ticket {
             Ticket::Piece(key) => (key, 0),
             Ticket::Task(key) => (key, 1),
             Ticket::Word(key) => (key, 2),
+            Ticket::Run(key) => (key, 3),
         };
         (key as u64) << 2 | kind
     }
@@ -106,14 +111,15 @@ impl Ticket {
         match bits & 3 {
             0 => Ticket::Piece(key),
             1 => Ticket::Task(key),
-            _ => Ticket::Word(key),
+            2 => Ticket::Word(key),
+            _ => Ticket::Run(key),
         }
     }
 }
 
 /// What the tools are made from, which lasts as long as staging does.
 struct Means {
-    mover: Box<dyn Mover>,
+    copies: Copies,
     memory: Regions,
     peers: Peers,
     issuer: Issuer,
@@ -121,7 +127,7 @@ struct Means {
 
 impl Means {
     fn with<'a>(&'a mut self, endpoint: &'a mut Endpoint) -> Tools<'a> {
-        Tools { mover: &mut *self.mover, endpoint, memory: &self.memory, peers: &self.peers, issuer: self.issuer }
+        Tools { copies: &mut self.copies, endpoint, memory: &self.memory, peers: &self.peers, issuer: self.issuer }
     }
 }
 
@@ -149,8 +155,10 @@ impl Stage {
         let mine = Pool::new(base, WINDOW_OFFSET);
         // SAFETY: inside of the window, whose size was checked.
         let theirs = Pool::new(unsafe { base.add(POOL_BYTES) }, WINDOW_OFFSET + POOL_BYTES as u64);
+        // SAFETY: as above.
+        let copies = Copies::new(mover, unsafe { base.add(2 * POOL_BYTES) });
         Ok(Stage {
-            means: Means { mover, memory: Regions::new(0), peers: Peers::default(), issuer },
+            means: Means { copies, memory: Regions::new(0), peers: Peers::default(), issuer },
             source: Source::new(mine, n_pes, timeout_s),
             target: Target::new(theirs),
         })
@@ -158,7 +166,7 @@ impl Stage {
 
     /// The window, to be registered with all rails.
     pub(crate) fn window(&self) -> Segment {
-        let (base, bytes) = self.means.mover.window();
+        let (base, bytes) = self.means.copies.window();
         // SAFETY: host memory that the mover keeps as long as it lives, and gives to nobody else.
         unsafe { Segment::new(WINDOW_ID, WINDOW_OFFSET, base.as_ptr(), bytes as u64) }
     }
@@ -176,7 +184,7 @@ impl Stage {
                 // The device may copy within its memory by a kernel, for which there is no room while another one spins.
                 *base = 0;
             } else if *base != 0
-                && let Err(why) = self.means.mover.meet(*base)
+                && let Err(why) = self.means.copies.mover().meet(*base)
             {
                 *base = 0;
                 refused.push((pe, why));
@@ -204,7 +212,7 @@ impl Stage {
 
     /// See [`Mover::see_writes`].
     pub(crate) fn see_writes(&mut self) {
-        self.means.mover.see_writes();
+        self.means.copies.mover().see_writes();
     }
 
     /// Adds a local buffer that the CPU cannot touch.
@@ -263,25 +271,27 @@ impl Stage {
         match Ticket::decode(finished.tag) {
             Ticket::Piece(key) => self.source.came(tools, key, finished.result.map_err(|error| *error)),
             Ticket::Task(key) => self.target.came(tools, agent, key, finished.result.map_err(|error| *error)),
-            Ticket::Word(_) => {}
+            Ticket::Word(_) | Ticket::Run(_) => {}
         }
     }
 
     /// Looks at copies and goes on with what waits. Returns how much happened.
     pub(crate) fn poll(&mut self, endpoint: &mut Endpoint, agent: &mut Agent) -> usize {
         let mut ended = std::mem::take(&mut self.source.ended);
-        let events = self.means.mover.poll(&mut |moved| ended.push(moved));
+        let events = self.means.copies.poll(&mut ended);
         let mut tools = self.means.with(endpoint);
         for moved in ended.drain(..) {
             match Ticket::decode(moved.ticket) {
                 Ticket::Piece(key) => self.source.moved(&mut tools, key, moved.result),
                 Ticket::Task(key) => self.target.moved(&mut tools, agent, key, moved.result),
                 Ticket::Word(key) => self.target.word_moved(&mut tools, agent, key, moved.result.is_ok()),
+                Ticket::Run(_) => {}
             }
         }
         self.source.ended = ended;
         self.target.poll(&mut tools, agent);
         self.source.poll(&mut tools);
+        self.means.copies.flush();
         events
     }
 
@@ -292,7 +302,7 @@ impl Stage {
 
     /// Whether only polling brings something forward: nothing wakes a sleeper when a copy has ended.
     pub(crate) fn is_busy(&self) -> bool {
-        self.means.mover.pending() > 0 || self.source.is_busy() || self.target.is_busy()
+        self.means.copies.pending() > 0 || self.source.is_busy() || self.target.is_busy()
     }
 
     /// Tells the time in whole seconds; fails operations that are too old.

@@ -155,7 +155,7 @@ pub(super) fn outside_window(tools: &Tools<'_>, pe: Pe, job: &Job) -> Result<()>
     let operation = job.operation();
     let offset = job.highest_offset();
     let near = job.local().addr();
-    let window = tools.mover.window();
+    let window = tools.copies.window();
     if offset < WINDOW_OFFSET && !(window.0.addr().get()..window.0.addr().get() + window.1).contains(&near) {
         return Ok(());
     }

@@ -82,7 +82,7 @@ impl Target {
         while let Some(Long { connection, request, payload }) = agent.next_long() {
             // What has been written before it was sent must be seen before what it does.
             if !std::mem::replace(&mut written, true) {
-                tools.mover.see_writes();
+                tools.copies.mover().see_writes();
             }
             let place = Place { offset: 0, len: payload.len() as u64 };
             let key = self.tasks.insert(Task {
@@ -230,7 +230,7 @@ impl Target {
         match task.request.kind {
             RequestKind::PutSignal | RequestKind::PullSignal => {
                 if tools.memory.local(signal, 8).is_some() {
-                    // Copies to memory take effect in the order in which they were started: the signal after the data.
+                    // The data's copy has been started: the signal is marked as coming after it.
                     self.change_word(tools, key, signal, AmoType::U64, false);
                 } else {
                     task.then_signal = true;
@@ -248,7 +248,8 @@ impl Target {
         let Request { op, operand, second, .. } = task.request;
         task.waits += 1;
         let compare = if fetch { second } else { 0 };
-        self.words.ask(WordAsk { address: at.addr(), ty, op, operand, compare, fetch, task: key });
+        let after_data = !fetch && task.place.len > 0;
+        self.words.ask(WordAsk { address: at.addr(), ty, op, operand, compare, fetch, after_data, task: key });
     }
 
     fn begin_words(&mut self, tools: &mut Tools<'_>, agent: &mut Agent) {
@@ -279,7 +280,7 @@ impl Target {
     /// Starts a copy; a task for which that fails ends (`false`).
     fn start_copy(&mut self, tools: &mut Tools<'_>, agent: &mut Agent, key: usize, copy: Copy) -> bool {
         // SAFETY: the chunk is the task's own until the copy ends; the other end was found to be the mover's memory.
-        let started = unsafe { tools.mover.start(copy, Ticket::Task(key).encode()) };
+        let started = unsafe { tools.copies.start(copy, Ticket::Task(key), false) };
         match (started, self.tasks.get_mut(key)) {
             (Ok(()), Some(task)) => {
                 task.waits += 1;

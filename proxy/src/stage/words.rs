@@ -4,7 +4,7 @@
 //! next round, all at once. So all that goes through here is atomic with one another (with words of one size; as in C, a word
 //! is not half of another). Loads, stores and atomics of the device itself on the same word are not.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use symrail_heap::mover::Copy;
 use symrail_transport::amo::{self, AmoOp, AmoType};
@@ -23,6 +23,8 @@ pub(super) struct WordAsk {
     pub compare: u64,
     /// The old value matters.
     pub fetch: bool,
+    /// It tells of data whose copy was started before.
+    pub after_data: bool,
     /// Whose it is.
     pub task: usize,
 }
@@ -33,6 +35,8 @@ struct Word {
     size: usize,
     chunk: Chunk,
     writing: bool,
+    /// Something of what is written tells of data.
+    after_data: bool,
     /// Waiting for the copy that is under way.
     next: Vec<WordAsk>,
     /// Applied, and not written back yet: the task and the old value.
@@ -43,6 +47,8 @@ struct Word {
 #[derive(Default)]
 pub(super) struct Words {
     words: slab::Slab<Word>,
+    /// By address and size.
+    by_place: HashMap<(usize, usize), usize>,
     /// Not begun, in order.
     waiting: VecDeque<WordAsk>,
 }
@@ -57,16 +63,17 @@ impl Words {
     pub fn begin(&mut self, pool: &mut Pool, tools: &mut Tools<'_>, failed: &mut Vec<usize>) {
         while let Some(&ask) = self.waiting.front() {
             let place = (ask.address, ask.ty.size());
-            if let Some((_, word)) = self.words.iter_mut().find(|(_, word)| (word.address, word.size) == place) {
-                word.next.push(ask);
+            if let Some(&key) = self.by_place.get(&place) {
+                self.words[key].next.push(ask);
                 self.waiting.pop_front();
                 continue;
             }
             let Some(chunk) = pool.take(8) else { return };
             self.waiting.pop_front();
             let (address, size) = place;
-            let word = Word { address, size, chunk, writing: false, next: vec![ask], applied: Vec::new() };
-            let key = self.words.insert(word);
+            let (writing, after_data, applied) = (false, false, Vec::new());
+            let key = self.words.insert(Word { address, size, chunk, writing, after_data, next: vec![ask], applied });
+            self.by_place.insert(place, key);
             // A value that replaces the old one unseen need not wait for it.
             if ask.op == AmoOp::Set && !ask.fetch {
                 self.write(key, pool, tools, failed);
@@ -93,8 +100,8 @@ impl Words {
             done.append(&mut word.applied);
         }
         if word.next.is_empty() {
+            let word = self.remove(key);
             pool.give(word.chunk);
-            self.words.remove(key);
             return;
         }
         self.write(key, pool, tools, failed);
@@ -105,6 +112,7 @@ impl Words {
         let Some(word) = self.words.get_mut(key) else { return };
         let at = pool.ptr(word.chunk);
         let Word { next, applied, .. } = word;
+        word.after_data = next.iter().any(|ask| ask.after_data);
         for ask in next.drain(..) {
             // SAFETY: an aligned chunk of the window that no copy uses now.
             let old = unsafe { amo::apply(at, ask.ty, ask.op, ask.operand, ask.compare) };
@@ -118,14 +126,20 @@ impl Words {
         let Some(word) = self.words.get(key) else { return };
         let copy = Copy { memory: word.address, host: pool.ptr(word.chunk), len: word.size, to_memory };
         // SAFETY: the chunk is the word's own; the address was checked to be memory of the mover's kind.
-        if let Err(why) = unsafe { tools.mover.start(copy, Ticket::Word(key).encode()) } {
+        if let Err(why) = unsafe { tools.copies.start(copy, Ticket::Word(key), word.after_data) } {
             tracing::warn!(why, "a word could not be copied");
             self.give_up(key, pool, failed);
         }
     }
 
-    fn give_up(&mut self, key: usize, pool: &mut Pool, failed: &mut Vec<usize>) {
+    fn remove(&mut self, key: usize) -> Word {
         let word = self.words.remove(key);
+        self.by_place.remove(&(word.address, word.size));
+        word
+    }
+
+    fn give_up(&mut self, key: usize, pool: &mut Pool, failed: &mut Vec<usize>) {
+        let word = self.remove(key);
         pool.give(word.chunk);
         failed.extend(word.applied.iter().map(|(task, _)| *task));
         failed.extend(word.next.iter().map(|ask| ask.task));

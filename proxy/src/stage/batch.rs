@@ -1,0 +1,452 @@
+//! Small copies, gathered in a round and made together: a copy by the driver takes microseconds, whatever its size.
+//!
+//! A copy of up to [`SMALL`] bytes waits for the end of the round ([`Copies::flush`]). Copies to neighbouring addresses
+//! become one *run*: their bytes are packed into a buffer of the window, or unpacked from it.
+//!
+//! # Order
+//! Copies that wait here depend on nothing else that waits here: their sources would otherwise have waited for the
+//! earlier one to complete. Two things keep their order all the same:
+//! - A signal is marked as coming after data, and goes in a later copy than all data that came before it.
+//! - Of writes that overlap, the last one to come wins.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use symrail_heap::Mover;
+use symrail_heap::copy::copy;
+use symrail_heap::mover::{Between, Copy, Moved};
+
+use super::Ticket;
+
+/// Larger copies are started at once.
+const SMALL: usize = 1024;
+/// Bytes of a run.
+const RUN_BYTES: usize = 4096;
+/// Runs under way.
+const RUNS: usize = 256;
+/// Bytes between two reads that are read as well, because another copy would take longer.
+const GAP: usize = 64;
+
+/// What this takes of the window.
+pub(super) const BATCH_BYTES: usize = RUNS * RUN_BYTES;
+
+/// A copy that waits for the end of the round.
+#[derive(Clone, Copy)]
+struct Small {
+    copy: Copy,
+    ticket: Ticket,
+    /// It may not be seen before data that came before it.
+    after_data: bool,
+    /// How many came before it.
+    number: u64,
+}
+
+impl Small {
+    fn range(&self) -> Range<usize> {
+        self.copy.memory..self.copy.memory + self.copy.len
+    }
+}
+
+/// A buffer of the window, and the copies that are under way in it.
+struct Run {
+    buffer: *mut u8,
+    memory: usize,
+    members: Vec<Small>,
+}
+
+/// A mover, and the small copies that wait for it.
+pub(super) struct Copies {
+    mover: Box<dyn Mover>,
+    writes: VecDeque<Small>,
+    reads: VecDeque<Small>,
+    runs: Vec<Run>,
+    free: Vec<usize>,
+    started: u64,
+    /// Copies that could not be started, to be reported.
+    failed: Vec<Moved>,
+    /// Kept for its memory.
+    batch: Vec<Small>,
+    signals: Vec<Range<usize>>,
+}
+
+// SAFETY: the pointers lie in the window, which is the mover's as long as that lives.
+unsafe impl Send for Copies {}
+
+impl Copies {
+    /// Copies by `mover`, packed in [`BATCH_BYTES`] bytes of its window from `buffers` on.
+    pub fn new(mover: Box<dyn Mover>, buffers: NonNull<u8>) -> Self {
+        let run = |at| Run { buffer: buffers.as_ptr().wrapping_add(at * RUN_BYTES), memory: 0, members: Vec::new() };
+        Copies {
+            mover,
+            writes: VecDeque::new(),
+            reads: VecDeque::new(),
+            runs: (0..RUNS).map(run).collect(),
+            free: (0..RUNS).collect(),
+            started: 0,
+            failed: Vec::new(),
+            batch: Vec::new(),
+            signals: Vec::new(),
+        }
+    }
+
+    /// The mover, for all that is not a copy between the window and memory.
+    pub fn mover(&mut self) -> &mut dyn Mover {
+        &mut *self.mover
+    }
+
+    /// The mover's window.
+    pub fn window(&self) -> (NonNull<u8>, usize) {
+        self.mover.window()
+    }
+
+    /// Starts a copy. One that comes `after_data` is not seen before data whose copy was started before.
+    ///
+    /// # Safety
+    /// As for [`Mover::start`].
+    ///
+    /// # Errors
+    /// As for [`Mover::start`].
+    pub unsafe fn start(&mut self, copy: Copy, ticket: Ticket, after_data: bool) -> Result<(), String> {
+        if copy.len > SMALL {
+            // SAFETY: the caller's promise.
+            return unsafe { self.mover.start(copy, ticket.encode()) };
+        }
+        let queue = if copy.to_memory { &mut self.writes } else { &mut self.reads };
+        queue.push_back(Small { copy, ticket, after_data, number: self.started });
+        self.started += 1;
+        Ok(())
+    }
+
+    /// Starts a copy between a peer's memory and the mover's own.
+    ///
+    /// # Safety
+    /// As for [`Mover::start_between`].
+    ///
+    /// # Errors
+    /// As for [`Mover::start_between`].
+    pub unsafe fn start_between(&mut self, copy: Between, ticket: Ticket) -> Result<(), String> {
+        // SAFETY: the caller's promise.
+        unsafe { self.mover.start_between(copy, ticket.encode()) }
+    }
+
+    /// The end of a round: the mover is given what has gathered.
+    pub fn flush(&mut self) {
+        if self.writes.len() <= self.mover.room_for_words() {
+            // A kernel that waits is faster than any copy.
+            while let Some(write) = self.writes.pop_front() {
+                self.start_alone(write);
+            }
+        }
+        while self.start_batch(true) {}
+        while self.start_batch(false) {}
+        self.mover.flush();
+    }
+
+    /// Starts the oldest copies of one direction. `false`: there are none, or no buffer is free.
+    fn start_batch(&mut self, to_memory: bool) -> bool {
+        let queue = if to_memory { &mut self.writes } else { &mut self.reads };
+        let mut batch = std::mem::take(&mut self.batch);
+        self.signals.clear();
+        // Each run has two members at least.
+        while batch.len() < 2 * self.free.len()
+            && let Some(small) = queue.front()
+        {
+            let range = small.range();
+            if small.after_data {
+                self.signals.push(range);
+            } else if self.signals.iter().any(|signal| range.start < signal.end && signal.start < range.end) {
+                break; // it overwrites a signal, which goes later than the batch's data
+            }
+            batch.extend(queue.pop_front());
+        }
+        batch.sort_unstable_by_key(|small| (small.after_data, small.copy.memory, small.number));
+        let gap = if to_memory { 0 } else { GAP };
+        let mut rest = &batch[..];
+        while let Some(first) = rest.first() {
+            let mut range = first.range();
+            let members = rest.iter().take_while(|small| {
+                let end = range.end.max(small.range().end);
+                let near = small.copy.memory <= range.end + gap && small.after_data == first.after_data;
+                let joins = near && end - range.start <= RUN_BYTES;
+                range.end = if joins { end } else { range.end };
+                joins
+            });
+            let members = members.count();
+            let (run, after) = rest.split_at(members);
+            self.start_run(run, range);
+            rest = after;
+        }
+        let any = !batch.is_empty();
+        batch.clear();
+        self.batch = batch;
+        any
+    }
+
+    /// Starts one copy for all these, which together cover the range.
+    fn start_run(&mut self, members: &[Small], range: Range<usize>) {
+        let key = if members.len() > 1 { self.free.pop() } else { None };
+        let Some(key) = key else { return members.iter().for_each(|&small| self.start_alone(small)) };
+        let Run { buffer, memory, members: kept } = &mut self.runs[key];
+        *memory = range.start;
+        kept.extend_from_slice(members);
+        let to_memory = members[0].copy.to_memory;
+        if to_memory {
+            // The last one to come wins.
+            kept.sort_unstable_by_key(|small| small.number);
+            for Small { copy: part, .. } in &*kept {
+                // SAFETY: inside of the run's buffer; the other end is valid as `start` was promised.
+                unsafe { copy(buffer.wrapping_add(part.memory - range.start), part.host, part.len) };
+            }
+        }
+        let run = Copy { memory: range.start, host: *buffer, len: range.len(), to_memory };
+        // SAFETY: the buffer is the run's own until it is reported. The memory is what members were promised to be of, and
+        // what lies between two of them: too little to belong to anything else.
+        if unsafe { self.mover.start(run, Ticket::Run(key).encode()) }.is_err() {
+            // Neighbours need not be of one allocation.
+            let mut kept = std::mem::take(&mut self.runs[key].members);
+            kept.drain(..).for_each(|small| self.start_alone(small));
+            self.runs[key].members = kept;
+            self.free.push(key);
+        }
+    }
+
+    fn start_alone(&mut self, Small { copy, ticket, .. }: Small) {
+        // SAFETY: promised to `start`.
+        if let Err(why) = unsafe { self.mover.start(copy, ticket.encode()) } {
+            self.failed.push(Moved { ticket: ticket.encode(), result: Err(why) });
+        }
+    }
+
+    /// Reports copies that have ended. Returns how many calls of the mover's those were.
+    pub fn poll(&mut self, ended: &mut Vec<Moved>) -> usize {
+        ended.append(&mut self.failed);
+        let Copies { mover, runs, free, .. } = self;
+        mover.poll(&mut |moved| {
+            let Ticket::Run(key) = Ticket::decode(moved.ticket) else { return ended.push(moved) };
+            let Run { buffer, memory, members } = &mut runs[key];
+            for Small { copy: part, ticket, .. } in members.drain(..) {
+                if !part.to_memory && moved.result.is_ok() {
+                    // SAFETY: inside of the run's buffer, which no copy uses now; the other end is valid as `start` was promised.
+                    unsafe { copy(part.host, buffer.wrapping_add(part.memory - *memory), part.len) };
+                }
+                ended.push(Moved { ticket: ticket.encode(), result: moved.result.clone() });
+            }
+            free.push(key);
+        })
+    }
+
+    /// Copies that have not been reported.
+    pub fn pending(&self) -> usize {
+        self.writes.len() + self.reads.len() + self.failed.len() + self.mover.pending()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// A mover that copies at once.
+    struct Recorder {
+        window: Box<[u64]>,
+        state: Arc<Mutex<State>>,
+    }
+
+    /// What it was asked for, and how it is to behave.
+    #[derive(Default)]
+    struct State {
+        started: Vec<Copy>,
+        ended: Vec<Moved>,
+        refuses: bool,
+        words: usize,
+    }
+
+    // SAFETY: the pointers of copies are used in one thread.
+    unsafe impl Send for Recorder {}
+
+    // SAFETY: the window is its own, and what is copied is reported once.
+    unsafe impl Mover for Recorder {
+        fn window(&self) -> (NonNull<u8>, usize) {
+            (NonNull::from(&*self.window).cast(), 8 * self.window.len())
+        }
+
+        unsafe fn start(&mut self, c: Copy, ticket: u64) -> Result<(), String> {
+            let mut state = self.state.lock().unwrap();
+            if state.refuses && matches!(Ticket::decode(ticket), Ticket::Run(_)) {
+                return Err("two allocations".into());
+            }
+            let memory = std::ptr::with_exposed_provenance_mut::<u8>(c.memory);
+            let (to, from) = if c.to_memory { (memory, c.host) } else { (c.host, memory) };
+            // SAFETY: the caller's promise.
+            unsafe { copy(to, from, c.len) };
+            state.started.push(c);
+            state.ended.push(Moved { ticket, result: Ok(()) });
+            Ok(())
+        }
+
+        fn meet(&mut self, _: usize) -> Result<(), String> {
+            Ok(())
+        }
+
+        unsafe fn start_between(&mut self, _: Between, _: u64) -> Result<(), String> {
+            Err("no peers".into())
+        }
+
+        fn room_for_words(&mut self) -> usize {
+            self.state.lock().unwrap().words
+        }
+
+        fn poll(&mut self, ended: &mut dyn FnMut(Moved)) -> usize {
+            self.state.lock().unwrap().ended.drain(..).map(ended).count()
+        }
+
+        fn pending(&self) -> usize {
+            self.state.lock().unwrap().ended.len()
+        }
+
+        fn writing(&self) -> usize {
+            0
+        }
+    }
+
+    /// Memory, a place in the window for each copy, and what was started last.
+    struct World {
+        copies: Copies,
+        state: Arc<Mutex<State>>,
+        memory: Box<[u64]>,
+        at: usize,
+        places: usize,
+    }
+
+    impl World {
+        fn new() -> World {
+            let window = vec![0u64; (BATCH_BYTES + 1024 * SMALL) / 8].into_boxed_slice();
+            let state = Arc::<Mutex<State>>::default();
+            let mover = Box::new(Recorder { window, state: Arc::clone(&state) });
+            let base = mover.window().0;
+            let mut memory = vec![0u64; 2048].into_boxed_slice();
+            let at = memory.as_mut_ptr().expose_provenance();
+            World { copies: Copies::new(mover, base), state, memory, at, places: 0 }
+        }
+
+        fn place(&mut self) -> *mut u8 {
+            self.places += 1;
+            let at = BATCH_BYTES + (self.places - 1) % 1024 * SMALL;
+            self.copies.window().0.as_ptr().wrapping_add(at)
+        }
+
+        fn write(&mut self, at: usize, bytes: &[u8], after_data: bool) {
+            let host = self.place();
+            let (memory, ticket) = (self.at + at, Ticket::Piece(self.places));
+            // SAFETY: a place of the window, which is used again after a thousand copies; the memory is long enough.
+            unsafe {
+                copy(host, bytes.as_ptr(), bytes.len());
+                self.copies
+                    .start(Copy { memory, host, len: bytes.len(), to_memory: true }, ticket, after_data)
+                    .unwrap();
+            }
+        }
+
+        /// Ends a round: addresses and lengths of what was copied, and how many copies were reported.
+        fn round(&mut self) -> (Vec<(usize, usize)>, usize) {
+            self.copies.flush();
+            let mut ended = Vec::new();
+            self.copies.poll(&mut ended);
+            assert!(ended.iter().all(|moved| moved.result.is_ok()));
+            assert_eq!((self.copies.pending(), self.copies.free.len()), (0, RUNS));
+            let at = self.at;
+            let copies = self.state.lock().unwrap().started.drain(..).map(|c| (c.memory - at, c.len)).collect();
+            (copies, ended.len())
+        }
+
+        fn bytes(&self, at: usize, len: usize) -> Vec<u8> {
+            self.memory.iter().flat_map(|word| word.to_ne_bytes()).skip(at).take(len).collect()
+        }
+    }
+
+    #[test]
+    fn neighbours_are_one_copy_and_a_lone_one_is_itself() {
+        let mut world = World::new();
+        // In whatever order they come.
+        for i in 0..256usize {
+            let at = i * 149 % 256;
+            world.write(4 * at, &(at as u32).to_ne_bytes(), false);
+        }
+        world.write(4096, &[7; 8], false);
+        assert_eq!(world.round(), (vec![(0, 1024), (4096, 8)], 257));
+        let expected: Vec<u8> = (0..256u32).flat_map(u32::to_ne_bytes).collect();
+        assert_eq!((world.bytes(0, 1024), world.bytes(4096, 8)), (expected, vec![7; 8]));
+        assert_eq!(world.round(), (vec![], 0));
+        // Where the driver refuses a copy, each goes by itself.
+        world.state.lock().unwrap().refuses = true;
+        (0..3).for_each(|i| world.write(8 * i, &[i as u8; 8], false));
+        assert_eq!(world.round(), (vec![(0, 8), (8, 8), (16, 8)], 3));
+        // Few words are left to a kernel that waits, one by one; many are not.
+        world.state.lock().unwrap().refuses = false;
+        world.state.lock().unwrap().words = 3;
+        (0..3).for_each(|i| world.write(8 * i, &[i as u8; 8], i == 2));
+        assert_eq!(world.round().0, [(0, 8), (8, 8), (16, 8)]);
+        (0..4).for_each(|i| world.write(8 * i, &[i as u8; 8], false));
+        assert_eq!(world.round().0, [(0, 32)]);
+    }
+
+    #[test]
+    fn reads_of_one_neighbourhood_are_one_copy() {
+        let mut world = World::new();
+        world.memory.iter_mut().zip(0..).for_each(|(word, i)| *word = i);
+        let at = world.at;
+        let places: Vec<_> = (0..128usize).map(|i| (16 * i, world.place())).collect();
+        for (i, &(from, host)) in places.iter().enumerate() {
+            let copy = Copy { memory: at + from, host, len: 8, to_memory: false };
+            // SAFETY: a place of the window for each; the memory is long enough.
+            unsafe { world.copies.start(copy, Ticket::Task(i), false) }.unwrap();
+        }
+        assert_eq!(world.round(), (vec![(0, 127 * 16 + 8)], 128));
+        for (from, host) in places {
+            // SAFETY: as above.
+            assert_eq!(unsafe { host.cast::<u64>().read() }, from as u64 / 8);
+        }
+    }
+
+    /// Puts and signals at random, often on one another: what is there at the end is what came last, and no signal goes
+    /// before data that came before it.
+    #[test]
+    fn signals_stay_behind_data_and_the_last_write_wins() {
+        let mut world = World::new();
+        let (mut random, mut expected, mut calls, mut writes) = (88_172_645_463_325_252u64, vec![0u8; 1024], 0, 0);
+        for _ in 0..2000 {
+            let mut signals = Vec::new();
+            for number in 0..1 + random % 40 {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                let after_data = random & 7 == 0;
+                let len = if after_data { 8 } else { 1 << (random >> 8 & 3) };
+                let at = (random >> 16) as usize % 1000 / len * len;
+                let bytes = [random.to_ne_bytes()[3]; 8];
+                world.write(at, &bytes[..len], after_data);
+                expected[at..at + len].copy_from_slice(&bytes[..len]);
+                signals.push((at, len, after_data, number));
+                writes += 1;
+            }
+            let (copies, ended) = world.round();
+            assert_eq!(ended, signals.len());
+            let position = |at: usize| {
+                let holds = |&(from, len): &(usize, usize)| (from..from + len).contains(&at);
+                (copies.iter().position(holds).unwrap(), copies.iter().rposition(holds).unwrap())
+            };
+            for &(at, .., number) in signals.iter().filter(|(_, _, after_data, _)| *after_data) {
+                let before = signals.iter().filter(|(.., earlier)| *earlier < number);
+                for &(data, ..) in before.filter(|(_, _, after_data, _)| !after_data) {
+                    assert!(position(data).0 < position(at).1, "{data} before {at}");
+                }
+            }
+            assert!(world.bytes(0, 1024) == expected, "what came last is not there");
+            calls += copies.len();
+        }
+        assert!(calls < writes, "{calls} calls for {writes} writes");
+    }
+}
