@@ -100,6 +100,30 @@ KERNEL add_windows(ARGUMENTS) {
     }
     time.stop();
 }
+KERNEL signal_windows(ARGUMENTS) {
+    stopwatch time(out);
+    u64 begin = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
+    for (u64 c = 0; c < calls; c++) {
+        for (u64 i = begin; i < window; i += step) symrailx_signal_op((u64*)word, 1, SYMRAIL_SIGNAL_ADD, (int)peer);
+        quiet_of_block();
+    }
+    time.stop();
+}
+// Each thread's own, one after the other.
+KERNEL gets(ARGUMENTS) {
+    stopwatch time(out);
+    u64 at = threadIdx.x % slots * stride;
+    for (u64 c = 0; c < calls; c++) {
+        if (size == 8) *(u64*)(dest + at) = symrail_ulonglong_g((u64*)(source + at), (int)peer);
+        else symrail_getmem(dest + at, source + at, size, (int)peer);
+    }
+    time.stop();
+}
+KERNEL fetch_adds(ARGUMENTS) {
+    stopwatch time(out);
+    for (u64 c = 0; c < calls; c++) symrail_ulonglong_atomic_fetch_add((u64*)word, 1, (int)peer);
+    time.stop();
+}
 KERNEL fenced_puts(ARGUMENTS) {
     stopwatch time(out);
     for (u64 c = 0; c < calls; c++) {

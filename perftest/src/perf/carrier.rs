@@ -4,7 +4,7 @@
 //! what carries the data.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::catalog::Work;
 use super::error::{Error, Result};
@@ -50,9 +50,19 @@ pub trait Carrier {
     /// Calls are made by kernels: [`Carrier::launch`] takes the place of single operations.
     const LAUNCHES: bool = false;
 
-    /// Makes calls, and returns how long they took. All that take part in the test call it at the same time.
-    fn launch(&mut self, _batch: &Batch) -> Result<Duration> {
-        Err(unsupported("kernels"))
+    /// Makes calls, and returns how long they took. All that take part in the test call it at the same time. Carriers without kernels
+    /// do what is [by threads](Work::is_by_threads) in it; here one thread does.
+    fn launch(&mut self, batch: &Batch) -> Result<Duration> {
+        let (spread, peer) = (batch.spread, batch.peer);
+        let begun = Instant::now();
+        for _ in 0..batch.calls {
+            match batch.work {
+                Work::Gets(_) => self.get(peer, spread.dest(0), spread.source(0), spread.size)?,
+                Work::FetchAdds(_) => drop(self.fetch_add(peer, area::COUNTER, 1)?),
+                _ => return Err(unsupported("kernels")),
+            }
+        }
+        Ok(begun.elapsed())
     }
 
     /// This PE.
@@ -97,6 +107,11 @@ pub trait Carrier {
     /// Starts to add to a word.
     fn start_add(&mut self, _pe: u32, _word: usize, _value: u64) -> Result<()> {
         Err(unsupported("atomics"))
+    }
+
+    /// Starts to add to a word as signals do.
+    fn start_signal(&mut self, _pe: u32, _word: usize, _value: u64) -> Result<()> {
+        Err(unsupported("signals"))
     }
 
     /// Sets a signal word.

@@ -28,6 +28,12 @@ pub enum Work {
     FetchAdd,
     /// Windows of adds, a quiet after each.
     AddWindows(usize),
+    /// Windows of signals that add, a quiet after each.
+    SignalWindows(usize),
+    /// Blocking gets, one after the other, by each of so many threads.
+    Gets(usize),
+    /// Fetch-adds, one after the other, by each of so many threads.
+    FetchAdds(usize),
     /// A signal there, a signal back.
     SignalPingPong,
     /// An 8-byte put there, one back; polled in memory.
@@ -46,6 +52,20 @@ pub enum Work {
     Memory,
     /// Processor time of a PE that sleeps.
     Idle,
+}
+
+impl Work {
+    /// Whether many threads do it, which are started for it.
+    #[must_use]
+    pub fn is_by_threads(self) -> bool {
+        matches!(self, Work::Gets(_) | Work::FetchAdds(_))
+    }
+
+    /// Whether it adds to the peer's counter.
+    #[must_use]
+    pub fn counts(self) -> bool {
+        matches!(self, Work::FetchAdd | Work::FetchAdds(_) | Work::AddWindows(_) | Work::SignalWindows(_))
+    }
 }
 
 /// Which sizes a test has.
@@ -121,6 +141,9 @@ const WIDE: usize = 64;
 /// Window of rate tests.
 const DEEP: usize = 64;
 
+/// Threads of tests by many, unless `--threads` is given: a host's carrier has one.
+const ONE: usize = 1;
+
 /// Every test, in the order in which `all` runs them: bare ones first, since no runtime is there yet.
 #[rustfmt::skip] // One line per test.
 pub static TESTS: &[Test] = &[
@@ -142,6 +165,9 @@ pub static TESTS: &[Test] = &[
     test!("put-pingpong", Runtime, Work::PutPingPong, Word, "us", "half round trip of an 8-byte put"),
     test!("amo-lat", Runtime, Work::FetchAdd, Word, "us", "fetch-add of 8 bytes"),
     test!("amo-rate", Runtime, Work::AddWindows(DEEP), Word, "Mop/s", "windows of 64 adds, a quiet after each"),
+    test!("get-rate", Runtime, Work::Gets(ONE), Range, "Mop/s", "blocking gets by each of --threads threads"),
+    test!("fetch-rate", Runtime, Work::FetchAdds(ONE), Word, "Mop/s", "fetch-adds of 8 bytes by each of --threads threads"),
+    test!("signal-rate", Runtime, Work::SignalWindows(DEEP), Word, "Mop/s", "windows of 64 signals that add, a quiet after each"),
     test!("signal-lat", Runtime, Work::SignalPingPong, Word, "us", "half round trip of a signal"),
     test!("put-signal-pingpong", Runtime, Work::PutSignalPingPong, Range, "us", "half round trip of a put with a signal"),
     test!("fence-lat", Runtime, Work::FencedPuts, Range, "us", "put, fence, put, quiet"),

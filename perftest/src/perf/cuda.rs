@@ -107,6 +107,9 @@ fn shape(batch: &Batch) -> (&'static str, Shape, usize) {
         Work::PutStream => ("put_windows", spread(STREAM), STREAM),
         Work::FetchAdd => ("fetch_add", single, 1),
         Work::AddWindows(window) => ("add_windows", spread(window), window),
+        Work::SignalWindows(window) => ("signal_windows", spread(window), window),
+        Work::Gets(threads) => ("gets", Shape { blocks: 1, threads: threads as u32 }, threads),
+        Work::FetchAdds(threads) => ("fetch_adds", Shape { blocks: 1, threads: threads as u32 }, threads),
         Work::SignalPingPong => ("signal_ping_pong", single, 1),
         Work::PutPingPong => ("put_ping_pong", single, 1),
         Work::PutSignalPingPong => ("put_signal_ping_pong", one, 1),
@@ -122,7 +125,7 @@ impl Carrier for Cuda<'_, '_> {
     fn launch(&mut self, batch: &Batch) -> Result<Duration> {
         let (name, shape, window) = shape(batch);
         let at = |offset: usize| self.device.address(self.host.at(offset));
-        let word = if matches!(batch.work, Work::FetchAdd | Work::AddWindows(_)) { area::COUNTER } else { area::PING };
+        let word = if batch.work.counts() { area::COUNTER } else { area::PING };
         let spread = batch.spread;
         let arguments = [
             at(spread.dest(0)),

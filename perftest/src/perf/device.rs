@@ -1,11 +1,13 @@
 //! The CPU device as carrier: a thread that asks the proxy through a channel, as a thread of a GPU kernel does.
 
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use symrail::Runtime;
 use symrail_kernels::cpu::{Cmp, DeviceError, DeviceView, Grid, SignalOp, Symmetric, Thread};
 
-use super::carrier::Carrier;
+use super::carrier::{Batch, Carrier, area};
+use super::catalog::Work;
 use super::error::{Error, Result};
 
 /// Runs `kernel` on one thread of the CPU device, with an area at `base`, which is in the symmetric heap.
@@ -24,7 +26,7 @@ pub fn launch(
     let grid = Grid { blocks: 1, threads_per_block: 1 };
     let done = grid.launch(&view, |thread| {
         let base = std::ptr::with_exposed_provenance_mut(address);
-        let mut device = Device { thread, base, area, words };
+        let mut device = Device { view: &view, thread, base, area, words };
         let mut kernel = symrail_core::lock(&kernel);
         kernel(&mut device).map_err(Failure)
     });
@@ -66,6 +68,7 @@ fn view(runtime: &Arc<Runtime>) -> Result<DeviceView> {
 
 /// A thread of the device with an area in the symmetric heap.
 pub struct Device<'a> {
+    view: &'a DeviceView,
     thread: &'a Thread<'a>,
     base: *mut u8,
     area: Symmetric<u8>,
@@ -85,6 +88,36 @@ impl Device<'_> {
 }
 
 impl Carrier for Device<'_> {
+    fn launch(&mut self, batch: &Batch) -> Result<Duration> {
+        let (Work::Gets(threads) | Work::FetchAdds(threads)) = batch.work else {
+            return Err(Error::Arguments("what carries this test's data has no kernels".into()));
+        };
+        let Batch { spread, peer, .. } = *batch;
+        let grid = Grid { blocks: 1, threads_per_block: threads };
+        let each = |thread: &Thread<'_>| {
+            let slot = thread.thread_id();
+            let from = self.area.part(spread.source(slot) as u64, spread.size as u64)?;
+            let to = self.area.part(spread.dest(slot) as u64, spread.size as u64)?;
+            let (word, result) =
+                (self.words.at(spread.source(slot) as u64 / 8)?, self.words.at(spread.dest(slot) as u64 / 8)?);
+            let counter = self.words.at(area::COUNTER as u64 / 8)?;
+            thread.sync_block()?;
+            let begun = Instant::now();
+            for _ in 0..batch.calls {
+                match batch.work {
+                    Work::FetchAdds(_) => drop(thread.atomic_fetch_add(counter, 1, peer)?),
+                    _ if spread.size == size_of::<u64>() => thread.store_local(result, &[thread.g(word, peer)?])?,
+                    _ => thread.get(to, from, peer)?,
+                }
+            }
+            Ok::<_, DeviceError>((begun, Instant::now()))
+        };
+        let times = grid.launch(self.view, each).map_err(|error| Error::Device(error.to_string()))?;
+        let begun = times.iter().map(|(begun, _)| begun).min();
+        let ended = times.iter().map(|(_, ended)| ended).max();
+        Ok(begun.zip(ended).map_or(Duration::ZERO, |(begun, ended)| *ended - *begun))
+    }
+
     fn pe(&self) -> u32 {
         self.thread.my_pe()
     }
@@ -136,6 +169,11 @@ impl Carrier for Device<'_> {
     #[inline]
     fn start_add(&mut self, pe: u32, word: usize, value: u64) -> Result<()> {
         Ok(self.thread.atomic_add(self.one(word)?, value, pe)?)
+    }
+
+    #[inline]
+    fn start_signal(&mut self, pe: u32, word: usize, value: u64) -> Result<()> {
+        Ok(self.thread.signal_op(self.one(word)?, value, SignalOp::Add, pe)?)
     }
 
     #[inline]

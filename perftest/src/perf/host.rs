@@ -130,6 +130,11 @@ impl Carrier for Host<'_> {
     }
 
     #[inline]
+    fn start_signal(&mut self, pe: u32, word: usize, value: u64) -> Result<()> {
+        Ok(self.runtime.signal_op(self.at(word).cast(), value, SignalOp::Add, pe)?)
+    }
+
+    #[inline]
     fn signal(&mut self, pe: u32, word: usize, value: u64) -> Result<()> {
         Ok(self.runtime.signal_op(self.at(word).cast(), value, SignalOp::Set, pe)?)
     }

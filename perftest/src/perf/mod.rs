@@ -70,6 +70,9 @@ pub struct Args {
     /// Operations in a window of the bandwidth and rate tests; 64 if not given
     #[arg(short = 'W', long, value_name = "N")]
     window: Option<usize>,
+    /// Threads of get-rate and fetch-rate; 64 with --device cpu, 1024 with cuda, 1 with host
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
     /// Who starts the operations
     #[arg(long, value_enum, default_value_t = Device::Host)]
     device: Device,
@@ -129,12 +132,22 @@ impl Args {
     }
 
     fn plan(&self) -> Plan {
+        let usual = match self.device {
+            Device::Host => None,
+            Device::Cpu => Some(64),
+            Device::Cuda => Some(plan::MOST_THREADS),
+        };
+        Plan { threads: self.threads.or(usual), ..self.plan_as_given() }
+    }
+
+    fn plan_as_given(&self) -> Plan {
         Plan {
             min: self.min,
             max: self.max,
             iterations: self.iterations,
             warmup: self.warmup,
             window: self.window,
+            threads: self.threads,
             target: match (self.busy_target, self.idle_target) {
                 (true, _) => Some(Target::Computes),
                 (_, true) => Some(Target::Waits),
@@ -153,6 +166,9 @@ impl Args {
         // No more than this: the driver's threads would take the launcher's signals.
         if self.device == Device::Cuda && !Gpu::has_driver() {
             return refuse("--device cuda: this machine has no CUDA driver; use host or cpu".into());
+        }
+        if self.device == Device::Host && self.threads.is_some_and(|threads| threads != 1) {
+            return refuse("--threads is for devices: use --device cpu or cuda".into());
         }
         if self.n < 2 {
             return refuse(format!("-n {}: at least 2 PEs are needed", self.n));
@@ -173,7 +189,7 @@ impl Args {
         }
         self.plan().check()?;
         self.files().check()?;
-        self.plan().unused(tests)
+        self.plan_as_given().unused(tests)
     }
 
     /// The job of PEs that run this program with the same arguments.

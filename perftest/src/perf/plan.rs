@@ -14,6 +14,8 @@ const SMALL: usize = 8 << 10;
 const BUDGET: Duration = Duration::from_secs(1);
 /// What the window of a bandwidth test may take, so that large sizes do not need more memory than the machine has.
 const WINDOW_BYTES: usize = 16 << 20;
+/// The most threads of tests by many: all of them run at the same time, also on a GPU.
+pub const MOST_THREADS: usize = 1024;
 /// The most operations of a window.
 pub const LARGEST_WINDOW: usize = 1024;
 /// Puts before the quiet of a stream.
@@ -33,7 +35,7 @@ struct Usage {
     why: &'static str,
 }
 
-const USAGES: [Usage; 4] = [
+const USAGES: [Usage; 5] = [
     Usage {
         option: "-b and -e are",
         given: |plan| plan.min.is_some() || plan.max.is_some(),
@@ -59,8 +61,14 @@ const USAGES: [Usage; 4] = [
     Usage {
         option: "-W is",
         given: |plan| plan.window.is_some(),
-        used: |_, test| matches!(test.work, Work::PutWindows(_) | Work::GetWindows(_) | Work::AddWindows(_)),
+        used: |plan, test| !test.work.is_by_threads() && test.work != Work::PutStream && plan.window_of(test).is_some(),
         why: "they have no windows",
+    },
+    Usage {
+        option: "--threads is",
+        given: |plan| plan.threads.is_some(),
+        used: |_, test| test.work.is_by_threads(),
+        why: "one thread starts their operations",
     },
 ];
 
@@ -77,6 +85,8 @@ pub struct Plan {
     pub warmup: Option<u64>,
     /// Operations in a window.
     pub window: Option<usize>,
+    /// Threads of tests by many.
+    pub threads: Option<usize>,
     /// Single operations, each some milliseconds after the last, to a target that does this meanwhile.
     pub target: Option<Target>,
 }
@@ -103,6 +113,11 @@ impl Plan {
             && !(1..=LARGEST_WINDOW).contains(&window)
         {
             return Err(Error::Arguments(format!("-W {window}: a window has 1 to {LARGEST_WINDOW} operations")));
+        }
+        if let Some(threads) = self.threads
+            && !(1..=MOST_THREADS).contains(&threads)
+        {
+            return Err(Error::Arguments(format!("--threads {threads}: use 1 to {MOST_THREADS}")));
         }
         if self.iterations == Some(0) {
             return Err(Error::Arguments("-i 0: there must be an iteration to measure".into()));
@@ -132,11 +147,14 @@ impl Plan {
     /// What a test does, with the window that was asked for.
     #[must_use]
     pub fn work(&self, test: &Test) -> Work {
-        match (test.work, self.window) {
-            (Work::PutWindows(_), Some(window)) => Work::PutWindows(window),
-            (Work::GetWindows(_), Some(window)) => Work::GetWindows(window),
-            (Work::AddWindows(_), Some(window)) => Work::AddWindows(window),
-            (work, _) => work,
+        match (test.work, self.window, self.threads) {
+            (Work::PutWindows(_), Some(window), _) => Work::PutWindows(window),
+            (Work::GetWindows(_), Some(window), _) => Work::GetWindows(window),
+            (Work::AddWindows(_), Some(window), _) => Work::AddWindows(window),
+            (Work::SignalWindows(_), Some(window), _) => Work::SignalWindows(window),
+            (Work::Gets(_), _, Some(threads)) => Work::Gets(threads),
+            (Work::FetchAdds(_), _, Some(threads)) => Work::FetchAdds(threads),
+            (work, ..) => work,
         }
     }
 
@@ -144,8 +162,9 @@ impl Plan {
     #[must_use]
     pub fn window_of(&self, test: &Test) -> Option<usize> {
         match self.work(test) {
-            Work::PutWindows(window) | Work::GetWindows(window) | Work::AddWindows(window) => Some(window),
+            Work::PutWindows(n) | Work::GetWindows(n) | Work::AddWindows(n) | Work::SignalWindows(n) => Some(n),
             Work::PutStream => Some(STREAM),
+            Work::Gets(threads) | Work::FetchAdds(threads) => Some(threads),
             _ => None,
         }
     }
@@ -219,7 +238,7 @@ impl Spread {
     pub fn of(work: Work, size: usize, n_pes: u32) -> Spread {
         let stride = size.next_multiple_of(8);
         let slots = match work {
-            Work::PutWindows(window) | Work::GetWindows(window) => window.min(WINDOW_BYTES / stride.max(1)).max(1),
+            Work::PutWindows(n) | Work::GetWindows(n) | Work::Gets(n) => n.min(WINDOW_BYTES / stride.max(1)).max(1),
             Work::PutStream => 64,
             Work::FencedPuts => 2,
             Work::AllToAll => n_pes as usize,

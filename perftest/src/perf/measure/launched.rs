@@ -57,7 +57,12 @@ impl<C: Carrier> Bench<'_, C> {
                 self.check_everybody(spread)?;
                 self.sent_by_one(&samples, spread, warmup)
             }
-            Work::PutWindows(window) | Work::GetWindows(window) | Work::AddWindows(window) => {
+            Work::PutWindows(window)
+            | Work::GetWindows(window)
+            | Work::AddWindows(window)
+            | Work::SignalWindows(window)
+            | Work::Gets(window)
+            | Work::FetchAdds(window) => {
                 self.check_one_sided(spread, done * window as u64)?;
                 self.rate(&samples, spread.size, window, warmup)
             }

@@ -66,7 +66,7 @@ impl<'a, C: Carrier> Bench<'a, C> {
         self.carrier.barrier()?;
         let figures = match self.test.work {
             _ if self.plan.target.is_some() => self.single(spread)?,
-            _ if C::LAUNCHES => self.launched(spread)?,
+            work if C::LAUNCHES || work.is_by_threads() => self.launched(spread)?,
             Work::SignalPingPong | Work::PutPingPong | Work::PutSignalPingPong => self.ping_pong(spread)?,
             Work::AllToAll | Work::Barrier => self.everybody(spread)?,
             _ => self.one_sided(spread)?,

@@ -28,7 +28,7 @@ impl<C: Carrier> Bench<'_, C> {
 
     /// Whether the peer has what PE 0 says that it has done: so many operations. Collective.
     pub(super) fn check_one_sided(&mut self, spread: Spread, operations: u64) -> Result<()> {
-        if !matches!(self.test.work, Work::FetchAdd | Work::AddWindows(_)) {
+        if !self.test.work.counts() {
             return self.check_all(spread);
         }
         let added = self.carrier.agree(operations)?;
@@ -41,7 +41,7 @@ impl<C: Carrier> Bench<'_, C> {
     /// Whether everything that was to be moved was.
     fn check_all(&mut self, spread: Spread) -> Result<()> {
         let (here, from) = match self.test.work {
-            Work::Get | Work::GetWindows(_) => (self.is_first(), self.peer),
+            Work::Get | Work::GetWindows(_) | Work::Gets(_) => (self.is_first(), self.peer),
             _ => (self.is_peer(), 0),
         };
         if here {
@@ -86,6 +86,9 @@ impl<C: Carrier> Bench<'_, C> {
             }),
             Work::AddWindows(window) => {
                 self.windows(spread, window, |bench, _| bench.carrier.start_add(peer, area::COUNTER, 1))
+            }
+            Work::SignalWindows(window) => {
+                self.windows(spread, window, |bench, _| bench.carrier.start_signal(peer, area::COUNTER, 1))
             }
             _ => {
                 let (samples, warmup) = self.timed(size, |bench| {

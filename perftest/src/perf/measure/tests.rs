@@ -73,9 +73,11 @@ impl<const LAUNCHES: bool> Carrier for Threads<LAUNCHES> {
                     self.wait(area::PING, round)?;
                     send(self)?;
                 }
-                Work::FetchAdd => self.start_add(peer, area::COUNTER, 1)?,
-                Work::AddWindows(window) => (0..window).try_for_each(|_| self.start_add(peer, area::COUNTER, 1))?,
-                Work::Get | Work::GetWindows(_) => {
+                Work::FetchAdd | Work::FetchAdds(_) => self.start_add(peer, area::COUNTER, 1)?,
+                Work::AddWindows(window) | Work::SignalWindows(window) => {
+                    (0..window).try_for_each(|_| self.start_add(peer, area::COUNTER, 1))?;
+                }
+                Work::Get | Work::GetWindows(_) | Work::Gets(_) => {
                     let get = |i: usize| self.start_get(peer, spread.dest(i), spread.source(i), spread.size);
                     (0..spread.slots).try_for_each(get)?;
                 }
@@ -146,6 +148,10 @@ impl<const LAUNCHES: bool> Carrier for Threads<LAUNCHES> {
         self.fetch_add(pe, word, value).map(drop)
     }
 
+    fn start_signal(&mut self, pe: u32, word: usize, value: u64) -> Result<()> {
+        self.start_add(pe, word, value)
+    }
+
     fn signal(&mut self, pe: u32, word: usize, value: u64) -> Result<()> {
         self.put_word(pe, word, value)
     }
@@ -207,7 +213,15 @@ fn tests() -> impl Iterator<Item = &'static Test> {
 }
 
 fn plan() -> Plan {
-    Plan { min: Some(1), max: Some(100), iterations: Some(3), warmup: Some(2), window: None, target: None }
+    Plan {
+        min: Some(1),
+        max: Some(100),
+        iterations: Some(3),
+        warmup: Some(2),
+        window: None,
+        threads: None,
+        target: None,
+    }
 }
 
 #[test]
