@@ -138,12 +138,7 @@ impl<'a> Via<'a> {
         if path == Path::Host && len <= self.wire.copy_limit as u64 {
             let job = Job::Put { dest, source: Source::Copied(source), len };
             // SAFETY: the bytes are copied during the call.
-            let done = unsafe { self.start(path, pe, job, false) }.map(drop);
-            if self.host().leaves_behind() {
-                // This thread may compute from now on.
-                self.wire.driver.leave_behind();
-            }
-            return done;
+            return unsafe { self.start_and_leave(path, pe, job) };
         }
         // SAFETY: this call does not return before the operation is complete.
         unsafe { self.run(path, pe, job) }.map(drop)
@@ -154,8 +149,15 @@ impl<'a> Via<'a> {
     /// # Safety
     /// The operation's buffers stay valid, and sources unchanged, until then.
     pub unsafe fn nbi(&self, pe: Pe, job: Job) -> Result<(), Error> {
-        // SAFETY: the caller's promise.
-        unsafe { self.start(self.path_of(&job), pe, job, false) }.map(drop)
+        let path = self.path_of(&job);
+        // SAFETY (both): the caller's promise.
+        match job {
+            // Somebody at the peer may wait for a word to change.
+            // SAFETY: see above.
+            Job::Amo { .. } | Job::PutSignal { .. } => unsafe { self.start_and_leave(path, pe, job) },
+            // SAFETY: see above.
+            _ => unsafe { self.start(path, pe, job, false) }.map(drop),
+        }
     }
 
     /// Does an operation and waits for its end. Returns the value of a fetching AMO.
@@ -183,7 +185,7 @@ impl<'a> Via<'a> {
         {
             *source = Source::Copied(source.ptr());
             // SAFETY: the bytes are copied during the call.
-            return unsafe { self.start(path, pe, job, false) }.map(drop);
+            return unsafe { self.start_and_leave(path, pe, job) };
         }
         // SAFETY: this call does not return before the operation is complete.
         unsafe { self.run(path, pe, job) }.map(drop)
@@ -195,6 +197,16 @@ impl<'a> Via<'a> {
             |range: &Range<usize>| job.highest_offset() >= STAGED_OFFSET || range.contains(&job.local().addr());
         let large = || self.wire.many_rails && job.bytes() >= MANY_RAILS_FROM && !matches!(job, Job::Amo { .. });
         if self.wire.staged.as_ref().is_some_and(staged) || large() { Path::Engine } else { Path::Host }
+    }
+
+    /// Starts an operation. What waits for company then is the proxy thread's to send, since this thread may compute from now on.
+    unsafe fn start_and_leave(&self, path: Path, pe: Pe, job: Job) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        let done = unsafe { self.start(path, pe, job, false) }.map(drop);
+        if self.host().leaves_behind() {
+            self.wire.driver.leave_behind();
+        }
+        done
     }
 
     /// Submits to a path, making room as needed. Returns the tag that the operation has there.

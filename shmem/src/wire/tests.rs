@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 use symrail_proxy::{Engine, Options};
+use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::backend::{Choice, Nics};
-use symrail_transport::endpoint::job::{Job, Source};
+use symrail_transport::endpoint::job::{Fetch, Job, Source};
 use symrail_transport::endpoint::{Addresses, Policy, Role};
 use symrail_transport::env::Settings;
 use symrail_transport::mock::{Fabric, Mischief};
@@ -240,6 +241,31 @@ fn a_put_goes_at_once_and_those_right_behind_it_together() {
     }
     let lane = &world.wire.host_counters()[0];
     assert!(lane.messages < 20 * PUTS, "{lane:?}: many to a message");
+}
+
+#[test]
+fn an_addition_goes_at_once_and_those_right_behind_it_together() {
+    const ADDITIONS: u64 = 500;
+    let world = world(slow());
+    let job = Job::Amo { offset: 0, ty: AmoType::U64, op: AmoOp::Add, operand: 1, compare: 0, fetch: Fetch::No };
+    // SAFETY: the job has no buffers.
+    let add = || unsafe { world.via().nbi(1, job) }.unwrap();
+    for round in 1..=20 {
+        // What was sent long ago does not matter.
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(1) {}
+        add();
+        assert!(!world.wire.outlets.first().host.lock().endpoint.has_gathered(), "who waits for it waits");
+        (1..ADDITIONS).for_each(|_| add());
+        // Nobody polls for this thread but its proxy thread.
+        let begun = Instant::now();
+        while world.there(0) != round * ADDITIONS {
+            assert!(begun.elapsed() < PATIENCE, "round {round}: some stay where they are");
+            std::thread::yield_now();
+        }
+    }
+    let lane = &world.wire.host_counters()[0];
+    assert!(lane.requests >= 20 * ADDITIONS && lane.messages < 20 * ADDITIONS / 4, "{lane:?}: many to a message");
 }
 
 #[test]

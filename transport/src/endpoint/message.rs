@@ -25,8 +25,10 @@ impl Endpoint {
         request: Request,
         payload: Option<(*mut u8, usize)>,
     ) {
-        // The engine polls soon after, with everything it has taken from its channels.
-        let waits = self.core.role == Role::Proxy && self.core.caps[lane].software;
+        // The engine polls soon after, with everything it has taken from its channels. At a host endpoint what nobody has asked about
+        // waits for the next poll if it comes closely behind another.
+        let waits = self.core.caps[lane].software
+            && (self.core.role == Role::Proxy || (!request.urgent && self.core.follows_closely(pe, lane)));
         self.core.expect(op, 1);
         let payload = payload.unwrap_or((std::ptr::null_mut(), 0));
         self.launch_message_or_gather(pe, lane, request, payload, waits);
