@@ -13,6 +13,7 @@ const WORDS: usize = 64 << 10;
 
 /// Two PEs whose memory was filled with its words' numbers.
 struct World {
+    fabric: Fabric,
     engines: Vec<Engine>,
     memory: [Vec<u64>; 2],
     tags: u64,
@@ -22,7 +23,11 @@ struct World {
 
 impl World {
     fn new(lanes: usize) -> World {
-        let fabric = Fabric::new(1, Mischief { delay: 0, again: 0, queue_depth: 1024, ..Mischief::default() });
+        World::over(lanes, Mischief::default())
+    }
+
+    fn over(lanes: usize, mischief: Mischief) -> World {
+        let fabric = Fabric::new(1, Mischief { delay: 0, again: 0, queue_depth: 1024, ..mischief });
         let policy =
             Policy { rails: RailPolicy::RoundRobin, stripe_threshold: 1 << 20, native_amo: false, timeout_s: 60 };
         let mut memory = [(); 2].map(|()| (0..WORDS as u64).collect::<Vec<_>>());
@@ -48,7 +53,7 @@ impl World {
             engine.endpoint().learn(0, &cards).unwrap();
         }
         let before = [(); 2].map(|()| vec![(0, 0); lanes]);
-        let mut world = World { engines, memory, tags: 0, before };
+        let mut world = World { fabric, engines, memory, tags: 0, before };
         // Nothing is expected to be waited for alone.
         for _ in 0..3 {
             (0..2).for_each(|at| world.put(at, 1));
@@ -150,6 +155,23 @@ fn words_are_fetched_and_answered_many_at_a_time() {
         assert!(total(&asked).2 <= 2 && total(&answered).2 <= 3, "{lanes} lanes: {asked:?}, {answered:?}");
         assert_eq!(world.memory[1][0], 64);
     }
+}
+
+/// Where NICs move the bytes, work requests are not merged, but posted together.
+#[test]
+fn one_doorbell_does_for_what_is_posted_before_a_poll() {
+    let mut world = World::over(1, Mischief { software: false, pieces: 1, polls_post: true, ..Mischief::default() });
+    world.memory[1].fill(u64::MAX);
+    let mut fetched = [0u64; 64];
+    let before = world.fabric.doorbells();
+    for (at, to) in fetched.iter_mut().enumerate() {
+        world.put(at, 1);
+        world.submit(Job::Get { source: 8 * (100 + at as u64), dest: (&raw mut *to).cast(), len: 8 });
+    }
+    let [asked, _] = world.end();
+    assert_eq!((total(&asked), world.fabric.doorbells() - before), ((1, 128, 0), 1));
+    assert_eq!(world.memory[1][..64], world.memory[0][..64]);
+    assert!(fetched.iter().all(|&word| word == u64::MAX));
 }
 
 /// What a caller waits for before it asks for anything else needs no company.

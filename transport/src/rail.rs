@@ -89,7 +89,7 @@ pub struct WriteOptions {
     pub notify: Notify,
     /// As many bytes of it as [`RailCaps::immediate`] says are handed to the target's [`RailSink::immediate`] once the write's bytes are visible there.
     pub immediate: Option<u64>,
-    /// More work requests follow at once: the rail may delay the doorbell until one without it.
+    /// More work requests follow at once, or a poll does where [`RailCaps::polls_post`] says so: the rail may delay the doorbell until then.
     pub more: bool,
 }
 
@@ -170,6 +170,8 @@ pub struct RailCaps {
     pub max_rma: usize,
     /// Largest write or message that can be posted without a completion, in bytes.
     pub inject: usize,
+    /// Writes and reads that say that [`more`](WriteOptions::more) follow go out with the next poll at the latest: one doorbell does for all.
+    pub polls_post: bool,
     /// Most pieces of [`Rail::move_pieces`]; 1 where that does not exist, or is worth nothing.
     pub pieces: usize,
     /// Largest message in bytes.

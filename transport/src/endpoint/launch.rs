@@ -184,6 +184,8 @@ impl Endpoint {
         let lanes = if self.core.is_striped(pe, len) { usize::from(self.core.peers[pe as usize].lanes) } else { 1 };
         let copy = self.core.ops.get(op).and_then(|o| o.slot);
         let may_wait = unhurried && copy.is_none() && self.core.may_wait(lane, len);
+        // The engine polls soon, when it has taken all that its channels hold.
+        let polled = unhurried && self.core.role == Role::Proxy && self.core.caps[lane].polls_post;
         // Held while posting, so that the operation cannot complete between two of its work requests.
         self.core.expect(op, 1);
         for (share, start, length) in segment::stripes(len, lanes, STRIPE_GRAIN) {
@@ -208,6 +210,7 @@ impl Endpoint {
                 if let Some(slot) = copy {
                     self.core.bounce.share(slot);
                 }
+                let more = more || polled;
                 self.post(WorkRequest { more, may_wait, ..WorkRequest::new(work, pe, lane, op, (from, len), copy) });
                 done += piece;
                 if done >= length {

@@ -86,6 +86,8 @@ pub(super) struct State {
     refuses: Option<usize>,
     /// The rail over which each word's atomics come.
     atomic_words: HashMap<usize, usize>,
+    /// How often writes and reads were posted, those together that wait for one another.
+    pub doorbells: u64,
 }
 
 impl State {
@@ -271,6 +273,7 @@ impl Fabric {
             links: HashMap::new(),
             refuses: None,
             atomic_words: HashMap::new(),
+            doorbells: 0,
         })))
     }
 
@@ -288,6 +291,12 @@ impl Fabric {
         let mischief = state.mischief;
         drop(state);
         Ok(Box::new(MockRail::new(self.clone(), id, name, mischief)))
+    }
+
+    /// How often writes and reads have been posted, those counting once that say that more follow and what follows them.
+    #[must_use]
+    pub fn doorbells(&self) -> u64 {
+        self.state().doorbells
     }
 
     /// A rail fails: the `number`th that was opened, from 0.

@@ -19,6 +19,8 @@ pub struct Mischief {
     pub max_rma: usize,
     /// Largest post without completion in bytes.
     pub inject: usize,
+    /// See [`RailCaps::polls_post`](crate::rail::RailCaps::polls_post).
+    pub polls_post: bool,
     /// Most pieces of a write or read.
     pub pieces: usize,
     /// Local buffers must be registered.
@@ -50,6 +52,7 @@ impl Default for Mischief {
             fail: 0,
             max_rma: 1 << 20,
             inject: 64,
+            polls_post: false,
             pieces: 4,
             local_registration: false,
             software: true,

@@ -23,6 +23,8 @@ pub struct MockRail {
     regions: Vec<(u32, usize, usize)>,
     /// Those of them that the CPU reaches elsewhere: id, and how much further on.
     elsewhere: Vec<(u32, usize)>,
+    /// What was posted last waits for its doorbell.
+    chained: bool,
 }
 
 impl MockRail {
@@ -32,6 +34,7 @@ impl MockRail {
             provider: "mock".into(),
             max_rma: mischief.max_rma,
             inject: mischief.inject,
+            polls_post: mischief.polls_post,
             pieces: mischief.pieces,
             max_send: 4096,
             queue_depth: mischief.queue_depth,
@@ -43,7 +46,7 @@ impl MockRail {
             half_open: mischief.half_open,
             progress: "by whoever polls".into(),
         };
-        MockRail { fabric, id, caps, peers: Vec::new(), regions: Vec::new(), elsewhere: Vec::new() }
+        MockRail { fabric, id, caps, peers: Vec::new(), regions: Vec::new(), elsewhere: Vec::new(), chained: false }
     }
 
     fn peer(&self, dest: Dest) -> Result<usize, PostError> {
@@ -63,6 +66,12 @@ impl MockRail {
             return Ok(());
         }
         wrong("a local buffer is not registered")
+    }
+
+    /// A doorbell, unless more follow.
+    fn ring(&mut self, more: bool) {
+        self.chained = more;
+        self.fabric.state().doorbells += u64::from(!more);
     }
 
     fn post(&self, to: usize, cargo: Cargo, id: Option<OpId>) -> Result<(), PostError> {
@@ -180,6 +189,7 @@ unsafe impl Rail for MockRail {
         if let Some(id) = left {
             self.fabric.state().report_left(self.id, id);
         }
+        self.ring(options.more);
         Ok(())
     }
 
@@ -189,12 +199,14 @@ unsafe impl Rail for MockRail {
         local: LocalBuf,
         remote: RemoteBuf,
         id: OpId,
-        _more: bool,
+        more: bool,
     ) -> Result<(), PostError> {
         let to = self.peer(dest)?;
         self.check_local(local, Some(id))?;
         let from = self.remote(&self.fabric.state(), to, remote, local.len)?;
-        self.post(to, Cargo::Read(vec![(from, self.reachable(local).expose_provenance(), local.len)]), Some(id))
+        self.post(to, Cargo::Read(vec![(from, self.reachable(local).expose_provenance(), local.len)]), Some(id))?;
+        self.ring(more);
+        Ok(())
     }
 
     unsafe fn move_pieces(&mut self, dest: Dest, pieces: &[Piece], way: Pieces, id: OpId) -> Result<(), PostError> {
@@ -291,6 +303,9 @@ unsafe impl Rail for MockRail {
     }
 
     fn poll(&mut self, sink: &mut dyn RailSink) -> usize {
+        if self.chained {
+            self.ring(false);
+        }
         let reports = {
             let mut state = self.fabric.state();
             state.step();

@@ -69,6 +69,7 @@ impl OfiRail {
         let provider = info.provider();
         let known = super::provider::traits(&provider);
         let caps = RailCaps {
+            polls_post: false,
             name: name.to_owned(),
             provider: provider.clone(),
             max_rma,

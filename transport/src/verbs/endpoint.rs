@@ -239,6 +239,7 @@ fn caps(
     progress: String,
 ) -> RailCaps {
     RailCaps {
+        polls_post: true,
         half_open: false,
         name: nic.name.clone(),
         provider: "verbs".into(),
