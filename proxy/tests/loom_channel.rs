@@ -7,8 +7,10 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 use symrail_proxy::channel::{Channel, ChannelMemory, Consumer, Doorbell, Local, Producer, Request, Width};
 
@@ -275,4 +277,47 @@ fn one_push_wakes_the_consumer() {
 #[test]
 fn two_pushes_wake_the_consumer() {
     sleep_and_wake(2, 2);
+}
+
+/// A requester that sleeps is woken by its answer.
+#[test]
+fn an_answer_wakes_its_requester() {
+    explore(3, || {
+        let (producer, mut consumer) = channel(1);
+        let engine = thread::spawn(move || {
+            let (position, request) = take(&mut consumer);
+            assert!(consumer.reply(request.reply().unwrap(), 7, false));
+            consumer.complete(position);
+            consumer.publish();
+        });
+        let mut slot = producer.reply_slot().unwrap();
+        let reply = slot.begin().unwrap();
+        push(&producer, &Request::G { pe: 0, offset: 0, width: Width::W8, reply });
+        while slot.poll().is_none() {
+            slot.sleep(Duration::MAX, || true);
+        }
+        engine.join().unwrap();
+    });
+}
+
+/// Who stops driving the engine wakes one that sleeps because it drove.
+#[test]
+fn the_engine_is_handed_over() {
+    explore(3, || {
+        let (producer, _consumer) = channel(1);
+        let driven = Arc::new(AtomicBool::new(true));
+        let leaves = thread::spawn({
+            let (producer, driven) = (producer.clone(), Arc::clone(&driven));
+            move || {
+                driven.store(false, Ordering::Relaxed);
+                producer.wake_one();
+            }
+        });
+        let mut slot = producer.reply_slot().unwrap();
+        let _ = slot.begin().unwrap();
+        while driven.load(Ordering::Relaxed) {
+            slot.sleep(Duration::MAX, || driven.load(Ordering::Relaxed));
+        }
+        leaves.join().unwrap();
+    });
 }

@@ -15,6 +15,7 @@
 //! | [`atomics`] | atomic memory operations, signal_op |
 //! | [`order`] | fence and quiet |
 //! | [`wait`] | wait_until, test, and how every wait waits |
+//! | `crowd` | many threads that wait for answers |
 //! | [`team`] | barriers of all PEs and of teams |
 //! | [`error`] | what can go wrong |
 //!
@@ -28,6 +29,7 @@
 
 pub mod atomics;
 pub mod block;
+mod crowd;
 pub mod element;
 pub mod error;
 pub mod grid;

@@ -6,6 +6,7 @@ use symrail_proxy::channel::{Local, Producer, ReplySlot, ReplyTo, Request};
 use symrail_transport::{Operation, Pe};
 
 use super::block::Block;
+use super::crowd::Asking;
 use super::element::Element;
 use super::error::DeviceError;
 use super::grid::Grid;
@@ -163,14 +164,14 @@ impl<'a> Thread<'a> {
             slot.cancel();
             return Err(error);
         }
-        let mut waiter = Waiter::new(self.view);
+        let mut asking = Asking::new(self);
         loop {
             match slot.poll() {
                 Some(reply) if reply.failed => {
                     return Err(DeviceError::Failed { operation: what.operation, pe: what.pe, bytes: what.bytes });
                 }
                 Some(reply) => return Ok(reply.value),
-                None if waiter.pause() => {}
+                None if asking.pause(slot) => {}
                 None => return Err(self.timed_out(what)),
             }
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use symrail_proxy::channel::Producer;
 use symrail_transport::{Error, Operation, Pe};
 
+use super::crowd::Crowd;
 use super::element::Element;
 use super::error::DeviceError;
 use super::symmetric::Symmetric;
@@ -41,6 +42,7 @@ pub struct DeviceParts {
 #[derive(Clone)]
 pub struct DeviceView {
     parts: Arc<DeviceParts>,
+    crowd: Arc<Crowd>,
 }
 
 impl std::fmt::Debug for DeviceView {
@@ -71,9 +73,13 @@ impl DeviceView {
         } else if parts.heap_base == 0 || bases.into_iter().any(|base| base % HEAP_ALIGNMENT != 0) {
             format!("a heap that does not start at a multiple of {HEAP_ALIGNMENT}")
         } else {
-            return Ok(Self { parts: Arc::new(parts) });
+            return Ok(Self { parts: Arc::new(parts), crowd: Arc::new(Crowd::new()) });
         };
         Err(DeviceError::Argument(format!("a device cannot have {wrong}")))
+    }
+
+    pub(super) fn crowd(&self) -> &Crowd {
+        &self.crowd
     }
 
     pub(super) fn parts(&self) -> &DeviceParts {

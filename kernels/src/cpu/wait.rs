@@ -1,6 +1,7 @@
 //! Waiting: for words of this PE's heap, and how every wait waits.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use symrail_core::wait::Pause;
@@ -95,22 +96,44 @@ impl<'a> Waiter<'a> {
 
     /// Waits a little. `false` when the time is over.
     pub(super) fn pause(&mut self) -> bool {
-        let parts = self.view.parts();
-        self.rounds = self.rounds.wrapping_add(1);
-        // The clock is read now and then only: most waits end before the first time.
         let sleeps = self.backoff.next() == Pause::Sleep;
-        if self.rounds.is_multiple_of(16) || sleeps {
-            let now = Instant::now();
-            if now >= *self.deadline.get_or_insert(now + parts.timeout) {
-                return false;
-            }
+        if !self.is_in_time(sleeps) {
+            return false;
         }
         // Who sleeps leaves the engine to the proxy thread, which else would take it for driven.
-        match !sleeps && (parts.progress)() {
+        match !sleeps && (self.view.parts().progress)() {
             true => self.backoff.reset(),
             false => self.backoff.pause(),
         }
         true
+    }
+
+    /// Lends the thread to the engine, for others too; the core goes to them in between. `false` when the time is over.
+    pub(super) fn drive(&mut self) -> bool {
+        let in_time = self.is_in_time(false);
+        if in_time && !(self.view.parts().progress)() {
+            thread::yield_now();
+        }
+        in_time
+    }
+
+    /// Sleeps as `sleep` does. `false` when the time is over.
+    pub(super) fn sleep(&mut self, sleep: impl FnOnce()) -> bool {
+        let in_time = self.is_in_time(true);
+        if in_time {
+            sleep();
+        }
+        in_time
+    }
+
+    /// Whether the time is not over yet. The clock is read now and then only, or `always`: most waits end before the first time.
+    fn is_in_time(&mut self, always: bool) -> bool {
+        self.rounds = self.rounds.wrapping_add(1);
+        if !self.rounds.is_multiple_of(16) && !always {
+            return true;
+        }
+        let now = Instant::now();
+        now < *self.deadline.get_or_insert(now + self.view.parts().timeout)
     }
 
     pub(super) fn timed_out(&self, what: String) -> DeviceError {

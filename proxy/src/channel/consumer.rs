@@ -28,13 +28,16 @@ pub struct Consumer {
     errors: u64,
     published_tail: u64,
     published_completed: u64,
+    /// Reply entries that were answered since the last look at who sleeps.
+    answered: Vec<u32>,
 }
 
 impl Consumer {
     pub(super) fn new(memory: Arc<ChannelMemory>, doorbell: Arc<Doorbell>) -> Self {
         let outstanding = (memory.slots() * OUTSTANDING_PER_SLOT).max(OUTSTANDING_AT_LEAST);
         let window = Window::new(outstanding);
-        Self { memory, doorbell, next: 0, window, errors: 0, published_tail: 0, published_completed: 0 }
+        let answered = Vec::with_capacity(memory.replies());
+        Self { memory, doorbell, next: 0, window, errors: 0, published_tail: 0, published_completed: 0, answered }
     }
 
     /// The channel's memory.
@@ -127,10 +130,15 @@ impl Consumer {
     #[inline]
     #[must_use]
     pub fn reply(&mut self, to: ReplyTo, value: u64, failed: bool) -> bool {
-        reply::write(&self.memory, to, Reply { value, failed })
+        let exists = reply::write(&self.memory, to, Reply { value, failed });
+        if exists {
+            self.answered.push(to.index);
+        }
+        exists
     }
 
-    /// Tells the producers which slots are free, which requests are delivered and how many failed.
+    /// Tells the producers which slots are free, which requests are delivered and how many failed, and wakes who sleeps until its answer
+    /// comes.
     #[inline]
     pub fn publish(&mut self) {
         self.publish_tail();
@@ -141,6 +149,18 @@ impl Consumer {
             self.memory.errors().store(self.errors, Ordering::Relaxed);
             self.memory.completed().store(completed, Ordering::Release);
         }
+        if !self.answered.is_empty() {
+            self.wake_answered();
+        }
+    }
+
+    fn wake_answered(&mut self) {
+        // Whoever makes the table of sleepers now looks for its answer behind this fence.
+        fence(Ordering::SeqCst);
+        if let Some(sleepers) = self.memory.sleepers() {
+            sleepers.wake(self.answered.iter().copied());
+        }
+        self.answered.clear();
     }
 
     #[inline]

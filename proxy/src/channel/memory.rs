@@ -3,8 +3,11 @@
 //! Own memory is an anonymous mapping, so that it can be registered with a GPU as it is; memory that was allocated
 //! elsewhere (pinned by the CUDA driver) is taken with [`ChannelMemory::from_raw`].
 
+use std::sync::OnceLock;
+
 use super::error::ChannelError;
 use super::layout::{self, CHUNK_BYTES, CHUNKS, HEADER_BYTES, REPLY_BYTES, SLOT_BYTES};
+use super::sleep::Sleepers;
 use super::sync::{AtomicU64, Ordering};
 
 /// The memory of one channel: header, slots, reply table (see [`layout`]).
@@ -13,6 +16,7 @@ pub struct ChannelMemory {
     words: Words,
     slots: usize,
     replies: usize,
+    sleepers: OnceLock<Sleepers>,
 }
 
 /// The most slots, and the most reply entries, of a channel.
@@ -48,7 +52,7 @@ impl ChannelMemory {
     }
 
     fn with(words: Words, slots: usize, replies: usize) -> Self {
-        let memory = Self { words, slots, replies };
+        let memory = Self { words, slots, replies, sleepers: OnceLock::new() };
         for (index, constant) in [layout::VERSION, slots as u64, replies as u64].into_iter().enumerate() {
             memory.words.at(layout::CONSTANTS + index * 8).store(constant, Ordering::Relaxed);
         }
@@ -65,6 +69,15 @@ impl ChannelMemory {
     #[must_use]
     pub fn replies(&self) -> usize {
         self.replies
+    }
+
+    /// Who sleeps until an answer comes; nobody has yet if there are none.
+    pub(super) fn sleepers(&self) -> Option<&Sleepers> {
+        self.sleepers.get()
+    }
+
+    pub(super) fn beds(&self) -> &Sleepers {
+        self.sleepers.get_or_init(|| Sleepers::new(self.replies))
     }
 
     /// Bytes of the memory.

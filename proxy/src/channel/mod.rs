@@ -13,6 +13,7 @@
 //! | [`consumer`] | read, complete, reply, publish, sleep |
 //! | [`window`] | completions that come out of order, and the prefix that is complete |
 //! | [`reply`] | answers to one requester: fetched values and exact completion |
+//! | `sleep` | requesters that sleep until their answer comes |
 //! | [`doorbell`] | how a CPU producer wakes a sleeping consumer |
 //! | [`error`] | why a channel was not made or a request not taken |
 //!
@@ -50,7 +51,7 @@
 //! **Trust.** The ring is written by device code and read as hostile: each word is read once, copied, then checked;
 //! what makes no sense becomes [`Request::Invalid`]. Offsets, sizes and PEs are checked against segments by the engine.
 //!
-//! The models in `tests/loom_channel.rs` run this code under loom: laps with partial chunks, the flush word, sleep.
+//! The models in `tests/loom_channel.rs` run this code under loom: laps with partial chunks, the flush word, sleep of both ends.
 
 pub mod codec;
 pub mod consumer;
@@ -61,6 +62,7 @@ pub mod memory;
 pub mod producer;
 pub mod reply;
 pub mod request;
+mod sleep;
 mod sync;
 pub mod window;
 

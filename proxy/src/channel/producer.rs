@@ -9,6 +9,7 @@ use super::layout::CHUNKS;
 use super::memory::ChannelMemory;
 use super::reply::{ReplyPool, ReplySlot};
 use super::request::Request;
+use super::sleep::Sleepers;
 use super::sync::{Ordering, fence};
 
 /// Pushes requests into a channel; any number of threads, each with a clone or a reference.
@@ -29,6 +30,13 @@ impl Producer {
     #[must_use]
     pub fn memory(&self) -> &Arc<ChannelMemory> {
         &self.memory
+    }
+
+    /// Wakes one of those that [sleep](ReplySlot::sleep) until their answer comes, if there is any.
+    pub fn wake_one(&self) -> bool {
+        // Whoever makes the table of sleepers now looks behind this fence whether it is to stay.
+        fence(Ordering::SeqCst);
+        self.memory.sleepers().is_some_and(Sleepers::wake_one)
     }
 
     /// Pushes a request if there is room, and returns its position.

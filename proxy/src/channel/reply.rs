@@ -6,6 +6,7 @@
 //! to an abandoned request would otherwise overwrite the value of a newer one between its state and its reading.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::layout;
 use super::memory::ChannelMemory;
@@ -94,6 +95,14 @@ impl ReplySlot {
             return None;
         }
         Some(Reply { value: value.load(Ordering::Relaxed), failed: state >> layout::REPLY_FAILED_SHIFT != 0 })
+    }
+}
+
+impl ReplySlot {
+    /// Sleeps until the answer to the last request comes, or [`Producer::wake_one`](super::Producer::wake_one) says so, and for `longest`
+    /// at most. Not at all where that has happened, or where the thread need not `stay`.
+    pub fn sleep(&self, longest: Duration, stay: impl Fn() -> bool) {
+        self.pool.memory.beds().sleep(self.index, longest, || stay() && self.poll().is_none());
     }
 }
 
