@@ -6,10 +6,10 @@ use symrail_transport::amo::{self, AmoOp, AmoType};
 use symrail_transport::endpoint::job::{Fetch, Job, Signal, Source};
 use symrail_transport::{Operation, Pe};
 
-use crate::context::Operations;
 use crate::error::{Error, Result};
-use crate::rma::{SignalOp, at};
-use crate::runtime::Runtime;
+use crate::operations::Operations;
+use crate::rma::SignalOp;
+use crate::space::{Space, at};
 
 /// An integer that AMOs work on.
 pub trait AmoInteger: AmoValue {}
@@ -48,9 +48,9 @@ impl Operations<'_> {
     /// The word is not symmetric or not aligned, the operation is not defined on the type, or what the fabric says.
     #[inline]
     pub fn fetch_amo(&self, dest: *mut u8, ty: AmoType, op: AmoOp, operand: u64, compare: u64, pe: Pe) -> Result<u64> {
-        let offset = self.runtime.amo_word(dest, ty, op, pe)?;
-        let base = self.runtime.mapped(pe, offset, std::ptr::null())?;
-        if base != 0 && self.runtime.cpu_performs_amos() {
+        let offset = amo_word(&self.comm.space, dest, ty, op, pe)?;
+        let base = self.comm.mapped(pe, offset, std::ptr::null())?;
+        if base != 0 && self.comm.cpu_performs_amos() {
             // SAFETY: the word is committed on every PE and aligned; all who reach it do so with atomics.
             return Ok(unsafe { amo::apply(at(base, offset), ty, op, operand, compare) });
         }
@@ -65,9 +65,9 @@ impl Operations<'_> {
     /// As for [`Operations::fetch_amo`].
     #[inline]
     pub fn amo(&self, dest: *mut u8, ty: AmoType, op: AmoOp, operand: u64, compare: u64, pe: Pe) -> Result<()> {
-        let offset = self.runtime.amo_word(dest, ty, op, pe)?;
-        let base = self.runtime.mapped(pe, offset, std::ptr::null())?;
-        if base != 0 && self.runtime.cpu_performs_amos() {
+        let offset = amo_word(&self.comm.space, dest, ty, op, pe)?;
+        let base = self.comm.mapped(pe, offset, std::ptr::null())?;
+        if base != 0 && self.comm.cpu_performs_amos() {
             // SAFETY: as for `fetch_amo`.
             unsafe { amo::apply(at(base, offset), ty, op, operand, compare) };
             return Ok(());
@@ -95,9 +95,9 @@ impl Operations<'_> {
         compare: u64,
         pe: Pe,
     ) -> Result<()> {
-        let offset = self.runtime.amo_word(dest, ty, op, pe)?;
-        let base = self.runtime.mapped(pe, offset, result)?;
-        if base != 0 && self.runtime.cpu_performs_amos() {
+        let offset = amo_word(&self.comm.space, dest, ty, op, pe)?;
+        let base = self.comm.mapped(pe, offset, result)?;
+        if base != 0 && self.comm.cpu_performs_amos() {
             // SAFETY: as for `fetch_amo`; the caller vouches for `result`.
             unsafe {
                 let old = amo::apply(at(base, offset), ty, op, operand, compare);
@@ -120,9 +120,9 @@ impl Operations<'_> {
     /// # Errors
     /// As for [`Operations::fetch_amo`].
     pub fn signal_op(&self, signal: *mut u64, value: u64, op: SignalOp, pe: Pe) -> Result<()> {
-        let offset = self.runtime.word(Operation::PutSignal, pe, signal.cast(), 8)?;
-        let base = self.runtime.mapped(pe, offset, std::ptr::null())?;
-        if base != 0 && self.runtime.cpu_performs_amos() {
+        let offset = self.comm.space.word(Operation::PutSignal, pe, signal.cast(), 8)?;
+        let base = self.comm.mapped(pe, offset, std::ptr::null())?;
+        if base != 0 && self.comm.cpu_performs_amos() {
             // SAFETY: the word is committed on every PE and aligned; all who reach it do so with atomics.
             unsafe { amo::apply(at(base, offset), AmoType::U64, op.into(), value, 0) };
             return Ok(());
@@ -145,9 +145,9 @@ impl Operations<'_> {
     #[inline]
     pub fn fetch_add<T: AmoInteger>(&self, dest: *mut T, value: T, pe: Pe) -> Result<T> {
         let size = size_of::<T>();
-        let offset = self.runtime.word(Operation::Amo, pe, dest.cast(), size)?;
-        let base = self.runtime.mapped(pe, offset, std::ptr::null())?;
-        if base != 0 && self.runtime.cpu_performs_amos() {
+        let offset = self.comm.space.word(Operation::Amo, pe, dest.cast(), size)?;
+        let base = self.comm.mapped(pe, offset, std::ptr::null())?;
+        if base != 0 && self.comm.cpu_performs_amos() {
             let word = at(base, offset);
             // SAFETY: the word is committed on every PE and aligned; all who reach it do so with atomics.
             let old = unsafe {
@@ -166,22 +166,13 @@ impl Operations<'_> {
     }
 }
 
-impl Runtime {
-    /// The symmetric offset of a word for an operation that is defined on its type.
-    #[inline]
-    fn amo_word(&self, dest: *mut u8, ty: AmoType, op: AmoOp, pe: Pe) -> Result<u64> {
-        if !op.defined_on(ty) {
-            return Err(undefined(op, ty));
-        }
-        self.word(Operation::Amo, pe, dest, ty.size())
+/// The symmetric offset of a word for an operation that is defined on its type.
+#[inline]
+fn amo_word(space: &Space, dest: *mut u8, ty: AmoType, op: AmoOp, pe: Pe) -> Result<u64> {
+    if !op.defined_on(ty) {
+        return Err(undefined(op, ty));
     }
-
-    /// Whether CPUs perform AMOs and signals, so that those on mapped memory are done here; else NICs perform all of them.
-    #[inline]
-    #[must_use]
-    pub fn cpu_performs_amos(&self) -> bool {
-        !self.native_amo
-    }
+    space.word(Operation::Amo, pe, dest, ty.size())
 }
 
 #[cold]

@@ -23,13 +23,13 @@ impl Runtime {
     /// # Errors
     /// The heap is in memory that the CPU cannot touch.
     pub fn cpu_device(&self) -> Result<CpuDevice<'_>> {
-        if self.staged.is_some() {
+        if self.comm().space.staged.is_some() {
             let what = "a CPU device on a heap in a GPU's memory".into();
             let remedy = "use Runtime::gpu_device, or set SYMRAIL_HEAP_KIND=host".into();
             return Err(symrail_transport::Error::Unsupported { what, by: "CPU threads".into(), remedy }.into());
         }
         // A thread that waits drives the engine, so that it need not wait for the proxy thread's turn on the core.
-        let driver = self.wire.as_ref().ok().map(|wire| Arc::clone(wire.driver()));
+        let driver = self.comm().wire.as_ref().ok().map(|wire| Arc::clone(wire.driver()));
         let progress = move || driver.as_ref().is_some_and(|driver| driver.try_poll() > 0);
         // SAFETY: the bases are those of the runtime's mappings, which the device borrows. No copy of the view leaves
         // `launch`, whose threads have ended when it returns.
@@ -43,17 +43,18 @@ impl Runtime {
     /// Valid as long as the runtime. The channels belong to one device at a time, and no host thread pushes to them.
     #[must_use]
     pub fn cpu_device_parts(&self, progress: Arc<dyn Fn() -> bool + Send + Sync>) -> DeviceParts {
+        let (job, space) = (&self.comm().job, &self.comm().space);
         DeviceParts {
-            me: self.me,
-            n_pes: self.n_pes,
-            heap_base: self.base,
-            heap_size: self.committed.load(Ordering::Relaxed) as u64,
-            peer_bases: Arc::clone(&self.bases),
+            me: job.me,
+            n_pes: job.n_pes,
+            heap_base: space.base,
+            heap_size: space.committed.load(Ordering::Relaxed) as u64,
+            peer_bases: Arc::clone(&space.bases),
             producers: self.producers().to_vec(),
             progress,
             direct_amos: self.cpu_performs_amos(),
-            world: Arc::clone(&self.sync.on_device),
-            timeout: Duration::from_secs(self.settings.timeout_s),
+            world: Arc::clone(&self.everybody().area.on_device),
+            timeout: Duration::from_secs(job.settings.timeout_s),
         }
     }
 }

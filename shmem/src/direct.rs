@@ -8,7 +8,6 @@ use symrail_proxy::Engine;
 use symrail_transport::env::{GpuDirect, Settings};
 
 use crate::error::Result;
-use crate::runtime::Runtime;
 use crate::staged::{STAGED_ID, Staged};
 
 /// Offers this PE's heap to its rails. Gives what peers' rails need; nothing where one of ours does not take it.
@@ -20,7 +19,7 @@ pub(crate) fn offer(engine: &mut Engine, staged: &Staged, settings: &Settings) -
         return Ok(Vec::new());
     }
     let offered = staged.export().and_then(|exported| {
-        // SAFETY: the heap outlives the endpoints (see the order of `Runtime`'s fields) and never unmaps.
+        // SAFETY: the heap outlives the endpoints (see the order of `Communicator`'s fields) and never unmaps.
         Ok(unsafe { engine.register_direct(staged.segment(), exported.as_export()) }?)
     });
     match offered {
@@ -50,13 +49,4 @@ pub(crate) fn agree(engine: &mut Engine, cards: &[Vec<u8>], settings: &Settings)
         tracing::info!("NICs read and write the heaps themselves");
     }
     Ok(())
-}
-
-impl Runtime {
-    /// Lets the device see what NICs have written to its memory before others came to a barrier.
-    pub(crate) fn see_writes(&self) {
-        if let (Some(_), Ok(wire)) = (&self.staged, &self.wire) {
-            wire.driver().engine().see_writes();
-        }
-    }
 }

@@ -141,3 +141,9 @@ impl Error {
         )
     }
 }
+
+impl From<symrail_heap::cuda::CudaError> for Error {
+    fn from(error: symrail_heap::cuda::CudaError) -> Error {
+        Error::System { what: "using the GPU", reason: error.to_string() }
+    }
+}

@@ -4,10 +4,11 @@
 //! that fails on the way takes part to the end, with a card that says so: others must not wait for it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
+use symrail_core::lock;
 use symrail_heap::{HeapHandle, PeerMap, Reach, SymmetricHeap};
 use symrail_proxy::channel::{Channel, DEFAULT_REPLIES, DEFAULT_SLOTS, Producer};
 use symrail_proxy::{Engine, Options, Proxy};
@@ -19,18 +20,30 @@ use symrail_transport::region::Segment;
 
 use crate::bootstrap::{self, Bootstrap};
 use crate::card::{Card, Hello};
-use crate::context::Contexts;
+use crate::communicator::Communicator;
+use crate::devices::Devices;
 use crate::direct;
 use crate::error::{Error, Result};
-use crate::gpu::{Pinned, Shared, gpu_of, reach};
+use crate::gpu::pinned::Pinned;
+use crate::gpu::reach;
+use crate::gpu::shared::{Shared, gpu_of};
+use crate::job::Job;
 use crate::observe::console::heard;
 use crate::observe::figures::Figures;
-use crate::observe::{Reporter, Trace};
+use crate::observe::{Observation, Reporter, Trace};
+use crate::process::Process;
 use crate::program_data::ProgramData;
-use crate::runtime::{Joined, Runtime, lock, segments};
+use crate::runtime::{Parts, Runtime};
+use crate::space::Space;
 use crate::staged::Staged;
 use crate::sync::SyncArea;
-use crate::wire::{Flow, Opener, Wire};
+use crate::team::group::Group;
+use crate::wire::{Contexts, Flow, Opener, Wire};
+
+/// The heap's segments, as the transport names them.
+fn segments(heap: &SymmetricHeap) -> Vec<Segment> {
+    heap.segments().to_vec()
+}
 
 /// The first PE that shares memory with each PE: what all PEs agree on, whatever they could really map.
 fn hosts(handles: &[HeapHandle]) -> Box<[Pe]> {
@@ -130,39 +143,29 @@ impl Runtime {
         let direct = cards.iter().all(|card| !card.direct.is_empty());
         let said = bootstrap.allgather(&[reach::say(me, &hosts, &bases, staged.as_ref(), direct)])?;
         let (device_atomics, device_hosts) = reach::agree(&said, &hosts);
-        let mut runtime = Runtime::new(Joined {
-            me,
-            n_pes,
-            settings,
-            native_amo: mine.native_amo,
+        let process = Process::this();
+        let mut heap = heap;
+        let (sync, board) = SyncArea::allocate(&mut heap, Group::world(me, n_pes), &hosts)?;
+        let space = Space {
             base,
             committed: AtomicUsize::new(committed),
-            alloc_calls: AtomicU64::new(0),
             growth_refused: OnceLock::new(),
             bases,
             all_mapped: unmapped.is_none() && staged.is_none(),
-            hosts,
-            trace,
-            _reporter: reporter,
-            flow: wire.as_ref().map_or_else(|_| Flow::default(), Flow::first),
-            contexts: Contexts::default(),
-            world: OnceLock::new(),
-            wire,
-            producers,
-            sync: SyncArea::default(),
-            calls: Mutex::default(),
             data: ProgramData::default(),
-            bootstrap: Mutex::new(bootstrap),
-            device_atomics,
-            device_hosts,
             pinned,
             peers,
             heap: Mutex::new(heap),
             staged,
-        });
-        runtime.sync = SyncArea::allocate(&runtime)?;
-        lock(&runtime.bootstrap).barrier()?;
-        Ok(runtime)
+        };
+        let bootstrap = Mutex::new(bootstrap);
+        let job = Job { me, n_pes, process, native_amo: mine.native_amo, hosts, settings, bootstrap };
+        let flow = wire.as_ref().map_or_else(|_| Flow::default(), Flow::first);
+        let comm = Communicator { wire, flow, contexts: Contexts::default(), board, job, space };
+        let observation = Observation { trace, _reporter: reporter };
+        let devices = Devices { producers, atomics: device_atomics, hosts: device_hosts };
+        lock(&comm.job.bootstrap).barrier()?;
+        Ok(Runtime::new(Parts { observation, comm, sync, world: OnceLock::new(), devices }))
     }
 }
 
@@ -278,7 +281,7 @@ fn register(mut opened: Opened, first: &[Segment], staged: Option<&Staged>, sett
         opened.direct = direct::offer(&mut opened.engine, staged, settings)?;
     }
     for &segment in first {
-        // SAFETY: the heap outlives the endpoints (see the order of `Runtime`'s fields) and never unmaps.
+        // SAFETY: the heap outlives the endpoints (see the order of `Communicator`'s fields) and never unmaps.
         unsafe {
             opened.host.register(segment)?;
             opened.segment = opened.engine.register(segment)?;

@@ -9,46 +9,57 @@
 //! | module | concept |
 //! |---|---|
 //! | [`bootstrap`] | how the PEs find each other: launcher, PMIx, unique id |
-//! | `joining`, [`runtime`] | joining a job; what a PE knows of it, and leaving |
-//! | [`alloc`] | the heap's collective calls |
-//! | [`context`] | operations that are ordered and completed apart from others |
+//! | `joining`, [`runtime`] | joining a job; what users call, handed on to the parts below |
+//! | `job` | what a PE knows of its job |
+//! | `space` | the symmetric address space: this PE's memory in it, and mapped peers' |
+//! | `communicator`, [`operations`](Operations) | what operations need, and the handle that starts them |
 //! | [`rma`], [`atomics`] | puts, gets, put-signals, AMOs; fence and quiet |
-//! | [`wait`], [`wait_many`], [`sync`] | waiting for a word, for some of many, and for everybody |
-//! | `waiting` | what becomes of those who are waited for: lost, gone, late, or in another call |
-//! | `process` | what must not be used, or taken down, by a forked child |
+//! | [`context`] | operations that are ordered and completed apart from others |
+//! | [`wait`], [`wait_many`], `waiting` | waiting for words; what becomes of those who are waited for: lost, gone, late |
+//! | `meeting`, `sync` | how PEs meet, host by host; barriers of all PEs |
+//! | `alloc` | the heap's collective calls |
 //! | [`symmetric`] | the same operations on typed slices, with checked bounds and without `unsafe`: start here |
 //! | [`team`], [`collective`] | some PEs, and what they do together: broadcast, reduce, collect, all-to-all |
-//! | [`gpu`], [`device`] | a GPU as the PE's device, or CPU threads in its place; [`kernels`] has what runs there |
-//! | `meeting` | how barriers go, host by host |
+//! | [`gpu`], [`device`], `devices` | a GPU as the PE's device, or CPU threads in its place; [`kernels`] has what runs there |
 //! | [`observe`] | looking at a job from outside: figures, a trace |
-//! | `program_data` | the program's static variables as symmetric memory |
-//! | `staged`, `guarded`, `direct` | the symmetric heap in memory that the CPU cannot touch, and NICs perhaps can |
+//! | `program_data`, `touched` | the program's static variables as symmetric memory |
+//! | `staged`, `staged_access`, `guarded`, `direct` | a heap in memory that the CPU cannot touch, and NICs perhaps can |
 //! | `wire` | host threads on the wire |
+//! | `process` | what must not be used, or taken down, by a forked child |
 //! | `card` | what PEs tell each other before they are connected |
+//!
+//! Parts are given what they need, and know nothing of [`Runtime`]: only `runtime`, `joining` and what users get from it
+//! do ([`symmetric`], [`gpu`], [`device`]).
 
-pub mod alloc;
+mod alloc;
 pub mod atomics;
 pub mod bootstrap;
 mod card;
 pub mod collective;
+mod communicator;
 pub mod context;
 pub mod device;
+mod devices;
 mod direct;
 pub mod error;
 pub mod gpu;
 mod guarded;
+mod job;
 mod joining;
 mod meeting;
 pub mod observe;
+mod operations;
 mod process;
 mod program_data;
 #[cfg(doctest)]
 mod readme;
 pub mod rma;
 pub mod runtime;
+mod space;
 mod staged;
+mod staged_access;
 pub mod symmetric;
-pub mod sync;
+mod sync;
 pub mod team;
 mod touched;
 pub mod wait;
@@ -58,8 +69,9 @@ mod wire;
 
 pub use atomics::{AmoInteger, AmoValue};
 pub use collective::{ActiveSet, ActiveSets, Reduction};
-pub use context::{Context, Operations};
+pub use context::Context;
 pub use error::{Error, Result};
+pub use operations::Operations;
 pub use rma::{SignalOp, Strided};
 pub use runtime::Runtime;
 pub use symmetric::wait::Elements;

@@ -13,11 +13,13 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use symrail_kernels::meeting::{SET, Step};
+use symrail_transport::Pe;
 
 use crate::error::Result;
-use crate::rma::at;
-use crate::runtime::Runtime;
-use crate::team::{Group, Hosts};
+use crate::operations::Operations;
+use crate::space::at;
+use crate::team::group::Group;
+use crate::team::hosts::Hosts;
 use crate::waiting::Among;
 
 /// Bytes of both sets.
@@ -76,33 +78,41 @@ fn disseminate(steps: &mut Vec<Step>, group: Group, who: &[u32]) {
     }
 }
 
-impl Runtime {
-    /// Meets the others of a group, for the `count`th time by the flags at this offset. Tells whether any of them said `true`.
-    pub(crate) fn meet(
-        &self,
-        what: &'static str,
-        (group, plan): (Group, &Plan),
-        (flags, count): (u64, u64),
-        mine: bool,
-    ) -> Result<bool> {
-        let (set, number) = (flags + (count & 1) * SET, (count & NUMBERS) as u8);
-        let mut any = mine;
-        for &step in &plan.0 {
-            match step {
-                Step::Tell(pe, flag) => self.put_flag(pe, set + u64::from(flag), number << 1 | u8::from(any))?,
-                Step::Hear(flag) => {
-                    let mine = at(self.base, set + u64::from(flag));
-                    any |= self.wait_for(what, Among::All(group), || {
-                        // SAFETY: the flag is in this PE's committed heap, and reached as an atomic byte only.
-                        let seen = unsafe { AtomicU8::from_ptr(mine) }.load(Ordering::Acquire);
-                        (seen >> 1 == number).then_some(seen & 1 != 0)
-                    })?;
-                }
+/// Meets the others of a group, for the `count`th time by the flags at this offset. Tells whether any of them said `true`.
+pub(crate) fn meet(
+    ops: &Operations<'_>,
+    what: &'static str,
+    (group, plan): (Group, &Plan),
+    (flags, count): (u64, u64),
+    mine: bool,
+) -> Result<bool> {
+    let (set, number) = (flags + (count & 1) * SET, (count & NUMBERS) as u8);
+    let mut any = mine;
+    for &step in &plan.0 {
+        match step {
+            Step::Tell(pe, flag) => put_flag(ops, pe, set + u64::from(flag), number << 1 | u8::from(any))?,
+            Step::Hear(flag) => {
+                let mine = at(ops.comm.space.base, set + u64::from(flag));
+                any |= ops.wait_for(what, Among::All(group), || {
+                    // SAFETY: the flag is in this PE's committed heap, and reached as an atomic byte only.
+                    let seen = unsafe { AtomicU8::from_ptr(mine) }.load(Ordering::Acquire);
+                    (seen >> 1 == number).then_some(seen & 1 != 0)
+                })?;
             }
         }
-        self.see_writes();
-        Ok(any)
     }
+    ops.comm.see_writes();
+    Ok(any)
+}
+
+fn put_flag(ops: &Operations<'_>, pe: Pe, offset: u64, value: u8) -> Result<()> {
+    let base = ops.comm.mapped(pe, offset, std::ptr::null())?;
+    if base != 0 {
+        // SAFETY: the flag is in committed memory of every PE's heap, and reached as an atomic byte only.
+        unsafe { AtomicU8::from_ptr(at(base, offset)) }.store(value, Ordering::SeqCst);
+        return Ok(());
+    }
+    Ok(ops.via()?.put_flag(pe, offset, value)?)
 }
 
 #[cfg(test)]
@@ -110,10 +120,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::collections::{BTreeMap, BTreeSet};
 
-    use symrail_transport::Pe;
-
     use super::*;
-    use crate::team::shapes;
+    use crate::team::hosts::shapes;
 
     /// Takes all PEs of a group through a meeting. Returns how many flags were set on other hosts.
     fn meet(pes: &[Pe], hosts: &[Pe], group_of: impl Fn(Pe) -> Group) -> usize {

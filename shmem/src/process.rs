@@ -14,32 +14,44 @@ extern "C" fn count_fork() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Something that only the process that has made it may use. It is not dropped in another one.
-pub(crate) struct OfProcess<T> {
-    value: ManuallyDrop<T>,
+/// The process that has made something, unless this is a child that was forked from it.
+#[derive(Clone, Copy)]
+pub(crate) struct Process {
     forks: u64,
     pid: u32,
 }
 
-impl<T> OfProcess<T> {
-    pub fn new(value: T) -> OfProcess<T> {
+impl Process {
+    /// This one.
+    pub fn this() -> Process {
         COUNTS.call_once(|| {
             // SAFETY: registers a function that stays loaded and only counts. Where there is no memory for that, only the drop knows of forks.
             unsafe { libc::pthread_atfork(None, None, Some(count_fork)) };
         });
-        let (forks, pid) = (FORKS.load(Ordering::Relaxed), std::process::id());
-        OfProcess { value: ManuallyDrop::new(value), forks, pid }
+        Process { forks: FORKS.load(Ordering::Relaxed), pid: std::process::id() }
     }
 
-    /// Whether this is the process that has made it.
+    /// Whether this is that process.
     #[inline]
-    pub fn is_here(&self) -> bool {
+    pub fn is_here(self) -> bool {
         FORKS.load(Ordering::Relaxed) == self.forks
     }
 
-    /// The process that has made it.
-    pub fn pid(&self) -> u32 {
+    /// Its number.
+    pub fn pid(self) -> u32 {
         self.pid
+    }
+}
+
+/// Something that is dropped only in the process that has made it.
+pub(crate) struct OfProcess<T> {
+    value: ManuallyDrop<T>,
+    process: Process,
+}
+
+impl<T> OfProcess<T> {
+    pub fn new(value: T, process: Process) -> OfProcess<T> {
+        OfProcess { value: ManuallyDrop::new(value), process }
     }
 }
 
@@ -61,7 +73,7 @@ impl<T> DerefMut for OfProcess<T> {
 
 impl<T> Drop for OfProcess<T> {
     fn drop(&mut self) {
-        if self.is_here() && std::process::id() == self.pid {
+        if self.process.is_here() && std::process::id() == self.process.pid {
             // SAFETY: it is dropped here alone, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         }

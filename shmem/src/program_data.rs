@@ -1,7 +1,7 @@
 //! The program's static and global variables as symmetric memory.
 //!
 //! Every PE runs the same executable, so a variable has the same distance from the start of the executable's data on
-//! every PE, whatever address the loader chose. [`Runtime::share_program_data`] takes a block of the symmetric heap,
+//! every PE, whatever address the loader chose. Sharing them takes a block of the symmetric heap,
 //! copies what the data pages hold there and maps the block over them. Pages that the program has not touched, and such that are zero, are
 //! not copied, and take no memory until they are used (`touched`), unless the memory is registered with a NIC that pins it. From then on the variables *are* heap memory that also has
 //! its old address: same-host peers have it mapped, rails have it registered, and every AMO, wait and signal on it takes
@@ -14,11 +14,13 @@ use std::ffi::{c_int, c_void};
 use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
+use std::sync::Mutex;
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
+use symrail_core::lock;
+use symrail_heap::SymmetricHeap;
 
 use crate::error::{Error, Result};
-use crate::runtime::{Runtime, lock};
 use crate::touched;
 
 /// Writable pages of the executable, and where they are in the heap.
@@ -45,71 +47,65 @@ impl ProgramData {
             (within <= pages.len && len <= pages.len - within).then(|| pages.offset + within as u64)
         })
     }
-}
 
-impl Runtime {
-    /// Bytes of the executable's static data, in whole pages: what [`Runtime::share_program_data`] takes from the heap.
-    #[must_use]
-    pub fn program_data_bytes() -> usize {
-        writable_pages().iter().map(|pages| pages.len).sum()
+    /// Whether nothing is shared.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
-    /// Makes the executable's static and global variables symmetric. Collective; all PEs run the same executable.
-    ///
-    /// From then on peers change these variables whenever they like, by operations that are safe where they are called. So
-    /// the promise below is for as long as the runtime lives, and about all code of the executable.
+    /// Moves the executable's static data into blocks of the heap that starts at `base`. `take` gives one of this alignment and length.
     ///
     /// # Safety
-    /// - No other thread writes static data of the executable during the call.
-    /// - As long as the runtime lives, no PE writes to a variable of this one while code here holds a reference to it, or
-    ///   reads or writes it otherwise than through atomics or this runtime's operations.
-    /// - No PE writes to a variable what its type does not permit, nor to variables of libraries and of the language.
+    /// As for [`Runtime::share_program_data`](crate::Runtime::share_program_data).
     ///
     /// # Errors
-    /// The heap has no room for the variables, PEs run different executables, or the system refuses to map them.
-    pub unsafe fn share_program_data(&mut self) -> Result<()> {
-        if !self.data.0.is_empty() {
-            return Ok(());
-        }
+    /// Those of `take`, or the system refuses to map them.
+    pub unsafe fn share(
+        (heap, base): (&Mutex<SymmetricHeap>, usize),
+        take: impl Fn(usize, usize) -> Result<*mut u8>,
+    ) -> Result<ProgramData> {
         let mut shared = Vec::new();
         for mut pages in writable_pages() {
-            let block = self.align_on_demand(page_size(), pages.len)?;
-            lock(&self.heap).keep(block)?;
-            pages.offset = (block.addr() - self.base) as u64;
+            let block = take(page_size(), pages.len)?;
+            lock(heap).keep(block)?;
+            pages.offset = (block.addr() - base) as u64;
             // SAFETY: the pages are whole, writable and not written by others (the caller's promise); the block is as long.
-            unsafe { self.move_pages(pages, block) }?;
+            unsafe { move_pages(heap, pages, block) }?;
             shared.push(pages);
         }
-        self.data = ProgramData(shared);
-        // A peer may write to a variable only once it is where it stays.
-        self.meet_all("sharing the program's static data")
+        Ok(ProgramData(shared))
     }
+}
 
-    /// Copies the pages to `block` and maps the block over them.
-    ///
-    /// # Safety
-    /// The pages are mapped for reads and writes, and nobody writes to them meanwhile. `block` has room for them, and is at their offset in the heap.
-    unsafe fn move_pages(&self, pages: Pages, block: *mut u8) -> Result<()> {
-        let fail = |reason: String| Error::System { what: "sharing the program's static data", reason };
-        let fd = lock(&self.heap).handle().fd;
-        let len = NonZeroUsize::new(pages.len).ok_or_else(|| fail("no pages".into()))?;
-        let file_offset = i64::try_from(pages.offset).map_err(|e| fail(e.to_string()))?;
-        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: the heap's file is open as long as the heap lives, which `self` keeps alive. The new mapping replaces
-        // exactly the pages that were copied, and nothing was written to them in between.
-        let mapped = unsafe {
-            let file = BorrowedFd::borrow_raw(fd.cast_signed());
-            touched::clear(file, file_offset, block, pages.len);
-            let (source, from_file, page) =
-                (std::ptr::with_exposed_provenance::<u8>(pages.start), pages.from_file, page_size());
-            touched::copy(source, block, from_file, page);
-            let (zero_at_first, block) = (source.add(from_file), block.add(from_file));
-            touched::copy_touched(zero_at_first, block, pages.len - from_file, page);
-            let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED;
-            mmap(NonZeroUsize::new(pages.start), len, protection, flags, file, file_offset)
-        };
-        mapped.map(drop).map_err(|errno| fail(format!("mmap of {} bytes: {}", pages.len, errno.desc())))
-    }
+/// Bytes of the executable's static data, in whole pages.
+pub(crate) fn bytes() -> usize {
+    writable_pages().iter().map(|pages| pages.len).sum()
+}
+
+/// Copies the pages to `block` and maps the block over them.
+///
+/// # Safety
+/// The pages are mapped for reads and writes, and nobody writes to them meanwhile. `block` has room for them, and is at their offset in the heap.
+unsafe fn move_pages(heap: &Mutex<SymmetricHeap>, pages: Pages, block: *mut u8) -> Result<()> {
+    let fail = |reason: String| Error::System { what: "sharing the program's static data", reason };
+    let fd = lock(heap).handle().fd;
+    let len = NonZeroUsize::new(pages.len).ok_or_else(|| fail("no pages".into()))?;
+    let file_offset = i64::try_from(pages.offset).map_err(|e| fail(e.to_string()))?;
+    let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    // SAFETY: the heap's file is open as long as the heap lives, whose file it is. The new mapping replaces
+    // exactly the pages that were copied, and nothing was written to them in between.
+    let mapped = unsafe {
+        let file = BorrowedFd::borrow_raw(fd.cast_signed());
+        touched::clear(file, file_offset, block, pages.len);
+        let (source, from_file, page) =
+            (std::ptr::with_exposed_provenance::<u8>(pages.start), pages.from_file, page_size());
+        touched::copy(source, block, from_file, page);
+        let (zero_at_first, block) = (source.add(from_file), block.add(from_file));
+        touched::copy_touched(zero_at_first, block, pages.len - from_file, page);
+        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED;
+        mmap(NonZeroUsize::new(pages.start), len, protection, flags, file, file_offset)
+    };
+    mapped.map(drop).map_err(|errno| fail(format!("mmap of {} bytes: {}", pages.len, errno.desc())))
 }
 
 fn page_size() -> usize {

@@ -1,6 +1,6 @@
 //! Puts, gets, put-signals, and the order between them.
 
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 pub use symrail_core::SignalOp;
 use symrail_heap::copy::copy;
@@ -8,9 +8,9 @@ use symrail_transport::amo::{self, AmoOp, AmoType};
 use symrail_transport::endpoint::job::{Job, Signal, Source};
 use symrail_transport::{Operation, Pe};
 
-use crate::context::Operations;
 use crate::error::Result;
-use crate::runtime::Runtime;
+use crate::operations::Operations;
+use crate::space::at;
 
 /// Moves `count` elements of `size` bytes between strided arrays; strides are in elements.
 #[derive(Debug, Clone, Copy)]
@@ -47,8 +47,8 @@ impl Operations<'_> {
     /// Nothing was copied: `dest` is not symmetric or the PE does not exist; or what the fabric says.
     #[inline]
     pub unsafe fn put(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
-        let offset = self.runtime.offset(Operation::Put, pe, dest, len)?;
-        let base = self.runtime.mapped(pe, offset, source)?;
+        let offset = self.comm.space.offset(Operation::Put, pe, dest, len)?;
+        let base = self.comm.mapped(pe, offset, source)?;
         if base != 0 {
             // SAFETY: the offset was checked against what is committed on every PE; the caller vouches for the source.
             unsafe { copy(at(base, offset), source, len) };
@@ -67,8 +67,8 @@ impl Operations<'_> {
     /// As for [`Operations::put`].
     #[inline]
     pub unsafe fn put_nbi(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
-        let offset = self.runtime.offset(Operation::Put, pe, dest, len)?;
-        let base = self.runtime.mapped(pe, offset, source)?;
+        let offset = self.comm.space.offset(Operation::Put, pe, dest, len)?;
+        let base = self.comm.mapped(pe, offset, source)?;
         if base != 0 {
             // SAFETY: as for `put`.
             unsafe { copy(at(base, offset), source, len) };
@@ -88,8 +88,8 @@ impl Operations<'_> {
     /// As for [`Operations::put`].
     #[inline]
     pub unsafe fn get(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
-        let offset = self.runtime.offset(Operation::Get, pe, source, len)?;
-        let base = self.runtime.mapped(pe, offset, dest)?;
+        let offset = self.comm.space.offset(Operation::Get, pe, source, len)?;
+        let base = self.comm.mapped(pe, offset, dest)?;
         if base != 0 {
             // SAFETY: as for `put`, the other way round.
             unsafe { copy(dest, at(base, offset), len) };
@@ -110,8 +110,8 @@ impl Operations<'_> {
     /// As for [`Operations::put`].
     #[inline]
     pub unsafe fn get_nbi(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
-        let offset = self.runtime.offset(Operation::Get, pe, source, len)?;
-        let base = self.runtime.mapped(pe, offset, dest)?;
+        let offset = self.comm.space.offset(Operation::Get, pe, source, len)?;
+        let base = self.comm.mapped(pe, offset, dest)?;
         if base != 0 {
             // SAFETY: as for `get`.
             unsafe { copy(dest, at(base, offset), len) };
@@ -209,7 +209,7 @@ impl Operations<'_> {
 
     /// Whether arrivals at other PEs can be counted in this word as [`Operations::put_counted`] does it.
     pub(crate) fn counts_in(&self, word: *mut u64) -> bool {
-        let offset = self.runtime.word(Operation::PutSignal, self.runtime.my_pe(), word.cast(), 8);
+        let offset = self.comm.space.word(Operation::PutSignal, self.comm.job.me, word.cast(), 8);
         offset.is_ok_and(|offset| self.via().is_ok_and(|via| via.counts_in(offset)))
     }
 
@@ -256,9 +256,9 @@ impl Operations<'_> {
         (word, value, op): (*mut u64, u64, SignalOp),
         pe: Pe,
     ) -> Result<Option<Job>> {
-        let dest = self.runtime.offset(Operation::PutSignal, pe, dest, len)?;
-        let offset = self.runtime.word(Operation::PutSignal, pe, word.cast(), 8)?;
-        if self.runtime.mapped(pe, dest.max(offset), source)? != 0 {
+        let dest = self.comm.space.offset(Operation::PutSignal, pe, dest, len)?;
+        let offset = self.comm.space.word(Operation::PutSignal, pe, word.cast(), 8)?;
+        if self.comm.mapped(pe, dest.max(offset), source)? != 0 {
             return Ok(None);
         }
         let signal = Signal { offset, value, op: op.into() };
@@ -273,13 +273,13 @@ impl Operations<'_> {
         (word, value, op): (*mut u64, u64, SignalOp),
         pe: Pe,
     ) -> Result<()> {
-        let offset = self.runtime.offset(Operation::PutSignal, pe, dest, len)?;
-        let word = self.runtime.offset(Operation::PutSignal, pe, word.cast(), 8)?;
-        let base = self.runtime.mapped(pe, offset.max(word), source)?;
+        let offset = self.comm.space.offset(Operation::PutSignal, pe, dest, len)?;
+        let word = self.comm.space.offset(Operation::PutSignal, pe, word.cast(), 8)?;
+        let base = self.comm.mapped(pe, offset.max(word), source)?;
         // SAFETY: both ranges are committed on every PE, the signal word is aligned; the caller vouches for the source.
         unsafe {
             copy(at(base, offset), source, len);
-            if !self.runtime.cpu_performs_amos() {
+            if !self.comm.cpu_performs_amos() {
                 fence(Ordering::SeqCst);
                 return self.wire_signal(word, value, op, pe);
             }
@@ -300,7 +300,7 @@ impl Operations<'_> {
     pub fn fence(&self) -> Result<()> {
         fence(Ordering::SeqCst);
         match self.via_if_any() {
-            Some(via) if self.runtime.cpu_performs_amos() => via.fence(),
+            Some(via) if self.comm.cpu_performs_amos() => via.fence(),
             Some(via) => via.quiet()?,
             None => {}
         }
@@ -313,47 +313,11 @@ impl Operations<'_> {
     /// The first operation that failed since the last quiet, with its PE, rail and size.
     #[inline]
     pub fn quiet(&self) -> Result<()> {
-        self.runtime.here()?;
+        self.comm.job.here()?;
         fence(Ordering::SeqCst);
         if let Some(via) = self.via_if_any() {
             via.quiet()?;
         }
-        self.runtime.take_noted()
+        self.comm.space.take_noted()
     }
-}
-
-impl Runtime {
-    /// Reads a word of 1, 2, 4 or 8 bytes of this PE's memory as one load that sees everything before a peer's store of it.
-    ///
-    /// # Safety
-    /// `ptr` is valid for reads and aligned to `size`.
-    #[inline]
-    pub(crate) unsafe fn load(ptr: *const u8, size: usize) -> u64 {
-        let ptr = ptr.cast_mut();
-        // SAFETY: the caller's promise; others store to it as one store.
-        unsafe {
-            match size {
-                1 => AtomicU8::from_ptr(ptr).load(Ordering::Acquire).into(),
-                2 => AtomicU16::from_ptr(ptr.cast()).load(Ordering::Acquire).into(),
-                4 => AtomicU32::from_ptr(ptr.cast()).load(Ordering::Acquire).into(),
-                _ => AtomicU64::from_ptr(ptr.cast()).load(Ordering::Acquire),
-            }
-        }
-    }
-
-    /// The symmetric offset of an aligned word.
-    #[inline]
-    pub(crate) fn word(&self, operation: Operation, pe: Pe, ptr: *const u8, size: usize) -> Result<u64> {
-        let offset = self.offset(operation, pe, ptr, size)?;
-        if offset.is_multiple_of(size as u64) {
-            return Ok(offset);
-        }
-        Err(symrail_transport::Error::Misaligned { operation, pe, offset, needed: size }.into())
-    }
-}
-
-/// The address of a symmetric offset in a mapped heap.
-#[inline]
-pub(crate) fn at(base: usize, offset: u64) -> *mut u8 {
-    std::ptr::with_exposed_provenance_mut(base + offset as usize)
 }

@@ -5,11 +5,11 @@
 //! host threads look at it (waits, and [`SymSlice`](crate::SymSlice)'s local accesses). What the runtime needs for itself stays in host
 //! memory, where the ways of an ordinary heap lead.
 
-use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use symrail_core::lock;
 use symrail_heap::cuda::{CudaMover, PinnedBuffer};
 use symrail_heap::export::Exported;
 use symrail_heap::mailbox::Mailbox;
@@ -21,16 +21,13 @@ use symrail_transport::env::{HeapKind, Settings};
 use symrail_transport::region::Segment;
 
 use crate::error::{Error, Result};
-use crate::gpu::Shared;
+use crate::gpu::shared::Shared;
 use crate::guarded::Guarded;
-use crate::runtime::{Runtime, lock};
 
 /// The symmetric offset of the first byte: beyond every heap in host memory.
 pub(crate) const STAGED_OFFSET: u64 = 1 << 48;
 /// Host segments count from 0.
 pub(crate) const STAGED_ID: u32 = 0xffff_ff00;
-/// Bytes copied at a time where a block is moved or zeroed.
-const PART: usize = 1 << 20;
 
 /// What is behind the addresses.
 enum Memory {
@@ -144,91 +141,14 @@ impl Staged {
         let within = address.wrapping_sub(self.base);
         (within <= self.len && len <= self.len - within).then(|| STAGED_OFFSET + within as u64)
     }
-}
 
-impl Runtime {
-    /// Whether an address is in memory that the CPU cannot touch.
-    #[inline]
-    #[must_use]
-    pub fn is_staged(&self, ptr: *const u8) -> bool {
-        self.staged.as_ref().is_some_and(|s| ptr.addr().wrapping_sub(s.base) < s.len)
+    /// Keeps an error for the next quiet.
+    pub fn note(&self, error: Error) {
+        lock(&self.late).get_or_insert(error);
     }
 
-    /// Refuses what host threads do with the bytes themselves.
-    pub(crate) fn must_be_host(&self, what: &str, buffers: [*const u8; 2]) -> Result<()> {
-        if !buffers.iter().any(|&ptr| self.is_staged(ptr)) {
-            return Ok(());
-        }
-        Err(symrail_transport::Error::Unsupported {
-            what: format!("{what} on device memory"),
-            by: "host collectives".into(),
-            remedy: "use host memory, or collectives of the device".into(),
-        }
-        .into())
-    }
-
-    /// Reads a value of this PE's staged memory.
-    pub(crate) fn read_staged<T: Copy>(&self, from: *const T) -> Result<T> {
-        let mut value = MaybeUninit::<T>::uninit();
-        // SAFETY: room for one value, and this call waits until it is there.
-        unsafe {
-            self.get(value.as_mut_ptr().cast(), from.cast(), size_of::<T>(), self.me)?;
-            Ok(value.assume_init())
-        }
-    }
-
-    /// Writes values to this PE's staged memory.
-    pub(crate) fn write_staged<T: Copy>(&self, to: *mut T, values: &[T]) -> Result<()> {
-        // SAFETY: the slice is valid, and this call waits until it has been copied.
-        unsafe { self.put(to.cast(), values.as_ptr().cast(), size_of_val(values), self.me) }
-    }
-
-    /// Copies bytes within this PE's heap, whose ranges may overlap.
-    ///
-    /// # Safety
-    /// Both ranges are in this PE's heap.
-    pub(crate) unsafe fn move_own(&self, to: *mut u8, from: *const u8, len: usize) -> Result<()> {
-        if !self.is_staged(to) {
-            // SAFETY: the caller's promise.
-            unsafe { to.copy_from(from, len) };
-            return Ok(());
-        }
-        let mut bytes = vec![0u8; len];
-        // SAFETY: as many bytes, and this call waits until they are there.
-        unsafe { self.get(bytes.as_mut_ptr(), from, len, self.me) }?;
-        self.write_staged(to, &bytes)
-    }
-
-    /// Keeps an error for the next quiet, where no result could tell it.
-    pub(crate) fn note(&self, error: Error) {
-        if let Some(staged) = &self.staged {
-            lock(&staged.late).get_or_insert(error);
-        }
-    }
-
-    pub(crate) fn take_noted(&self) -> Result<()> {
-        let Some(staged) = &self.staged else { return Ok(()) };
-        lock(&staged.late).take().map_or(Ok(()), Err)
-    }
-
-    /// Sets bytes of this PE's staged memory to zero.
-    pub(crate) fn zero_staged(&self, ptr: *mut u8, len: usize) -> Result<()> {
-        let zeros = vec![0u8; len.min(PART)];
-        for at in (0..len).step_by(PART) {
-            self.write_staged(ptr.wrapping_add(at), &zeros[..PART.min(len - at)])?;
-        }
-        Ok(())
-    }
-
-    /// Copies bytes within this PE's staged memory.
-    pub(crate) fn copy_staged(&self, to: *mut u8, from: *const u8, len: usize) -> Result<()> {
-        let mut part = vec![0u8; len.min(PART)];
-        for at in (0..len).step_by(PART) {
-            let part = &mut part[..PART.min(len - at)];
-            // SAFETY: room for the part, and this call waits until it is there.
-            unsafe { self.get(part.as_mut_ptr(), from.wrapping_add(at), part.len(), self.me) }?;
-            self.write_staged(to.wrapping_add(at), part)?;
-        }
-        Ok(())
+    /// The error that was kept, if there is one.
+    pub fn take_noted(&self) -> Result<()> {
+        lock(&self.late).take().map_or(Ok(()), Err)
     }
 }

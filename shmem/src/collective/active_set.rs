@@ -10,12 +10,19 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use symrail_core::lock;
+use symrail_transport::Operation;
+
+use super::call::Call;
+use super::members::Members;
+use super::reduction::Reduction;
 use super::reuse::{Calls, Use};
-use super::same_call::Call;
-use super::{Members, Reduction, direct, quick, tree};
+use super::{direct, quick, tree};
 use crate::error::Result;
+use crate::operations::Operations;
 use crate::rma::{SignalOp, Strided};
-use crate::runtime::{Runtime, lock};
+use crate::space::load;
+use crate::sync::Everybody;
 use crate::team::{Areas, Group, Team};
 use crate::waiting::Among;
 
@@ -28,7 +35,7 @@ const FAN: u32 = 4;
 
 /// The active sets of a job's program.
 pub struct ActiveSets<'rt> {
-    runtime: &'rt Runtime,
+    everybody: Everybody<'rt>,
     areas: Arc<Areas>,
     /// Several threads may use sets at once, on some PE.
     several_threads: bool,
@@ -51,10 +58,10 @@ impl<'rt> ActiveSets<'rt> {
     /// # Errors
     /// A peer that does not answer.
     pub fn new(world: &Team<'rt>, several_threads: bool) -> Result<ActiveSets<'rt>> {
-        let (runtime, areas) = (world.runtime(), Arc::clone(world.areas()));
+        let (everybody, areas) = (world.everybody, Arc::clone(world.areas()));
         // All PEs of a set have to decide alike.
-        let several_threads = runtime.any("an agreement on active sets", several_threads)?;
-        Ok(ActiveSets { runtime, areas, several_threads, known: Mutex::default() })
+        let several_threads = everybody.any("an agreement on active sets", several_threads)?;
+        Ok(ActiveSets { everybody, areas, several_threads, known: Mutex::default() })
     }
 
     /// The set of the PEs of `group` that comes with the array `words`. Collective over the group the first time.
@@ -68,7 +75,7 @@ impl<'rt> ActiveSets<'rt> {
     pub unsafe fn set(&self, group: Group, words: *mut u64) -> Result<ActiveSet<'rt>> {
         let key = (group, words.addr());
         let known = lock(&self.known).get(&key).cloned();
-        let set = |known| ActiveSet { runtime: self.runtime, group, words, known };
+        let set = |known| ActiveSet { everybody: self.everybody, group, words, known };
         if let Some(known) = known {
             return Ok(set(known));
         }
@@ -88,25 +95,26 @@ impl<'rt> ActiveSets<'rt> {
         if set.group.size() == 1 {
             return Ok(None);
         }
-        self.runtime.must_be_host("an active set's array", [set.words.cast(); 2])?;
-        let array = self.runtime.symmetric_offset(set.words.cast(), 8 * SYNC_WORDS)?;
+        self.everybody.ops.comm.space.must_be_host("an active set's array", [set.words.cast(); 2])?;
+        let comm = self.everybody.ops.comm;
+        let array = comm.space.offset(Operation::Put, comm.job.me, set.words.cast(), 8 * SYNC_WORDS)?;
         set.meet()?;
         let area = self.areas.for_set(array, |offer| set.common(offer))?;
-        Ok(area.map(|area| Team::new(self.runtime, set.group, area, Arc::default(), Arc::clone(&self.areas))))
+        Ok(area.map(|area| Team::new(self.everybody, set.group, area, Arc::default(), Arc::clone(&self.areas))))
     }
 }
 
 /// PEs and the symmetric array with which they come.
 pub struct ActiveSet<'rt> {
-    runtime: &'rt Runtime,
+    everybody: Everybody<'rt>,
     group: Group,
     words: *mut u64,
     known: Known<'rt>,
 }
 
 impl Members for ActiveSet<'_> {
-    fn runtime(&self) -> &Runtime {
-        self.runtime
+    fn ops(&self) -> &Operations<'_> {
+        &self.everybody.ops
     }
 
     fn group(&self) -> Group {
@@ -122,11 +130,11 @@ impl Members for ActiveSet<'_> {
             self.take(0, arrivals)?;
         }
         if me > 0 {
-            self.runtime.signal_op(self.word(0), 1, SignalOp::Add, self.group.pe((me - 1) / FAN))?;
+            self.ops().signal_op(self.word(0), 1, SignalOp::Add, self.group.pe((me - 1) / FAN))?;
             self.take(1, 1)?;
         }
         for child in children {
-            self.runtime.signal_op(self.word(1), 1, SignalOp::Add, self.group.pe(child))?;
+            self.ops().signal_op(self.word(1), 1, SignalOp::Add, self.group.pe(child))?;
         }
         Ok(())
     }
@@ -140,9 +148,9 @@ impl ActiveSet<'_> {
     /// Waits until a word has a value, and sets it to 0.
     fn take(&self, index: usize, value: u64) -> Result<()> {
         let word = self.word(index);
-        self.runtime.wait_for("a collective of an active set", Among::All(self.group), || {
+        self.ops().wait_for("a collective of an active set", Among::All(self.group), || {
             // SAFETY: the promise to `ActiveSets::set`.
-            (unsafe { Runtime::load(word.cast(), 8) } == value).then_some(())
+            (unsafe { load(word.cast(), 8) } == value).then_some(())
         })?;
         // SAFETY: as above. Nobody adds to it before everybody has met.
         unsafe { AtomicU64::from_ptr(word) }.store(0, Ordering::Release);
@@ -157,11 +165,11 @@ impl ActiveSet<'_> {
     fn begin(&self, what: Use<'_>) -> Result<()> {
         let team = self.team();
         // Where calls are compared, all have come when they have been.
-        let compared = team.is_some() && self.runtime.settings.check_collectives;
+        let compared = team.is_some() && self.ops().comm.job.settings.check_collectives;
         if self.group.size() == 1 || compared {
             return Ok(());
         }
-        self.known.calls.begin(self.runtime, (self.words.addr(), team), what, || match team {
+        self.known.calls.begin(&self.everybody, (self.words.addr(), team), what, || match team {
             Some(team) => team.sync_flags(),
             None => self.meet(),
         })
@@ -169,7 +177,7 @@ impl ActiveSet<'_> {
 
     /// The set as one that only meets, for what host threads do with these buffers.
     fn meeting(&self, name: &str, buffers: [*const u8; 2]) -> Result<&Self> {
-        self.runtime.must_be_host(name, buffers)?;
+        self.ops().comm.space.must_be_host(name, buffers)?;
         Ok(self)
     }
 
@@ -203,7 +211,7 @@ impl ActiveSet<'_> {
     /// # Errors
     /// As for [`ActiveSet::sync`], or an operation that failed.
     pub fn barrier(&self) -> Result<()> {
-        self.runtime.quiet()?;
+        self.ops().quiet()?;
         self.sync()
     }
 
@@ -280,9 +288,9 @@ impl ActiveSet<'_> {
         let mut before = 0;
         if me > 0 {
             let word = self.word(2);
-            let seen = self.runtime.wait_for("a collect of an active set", Among::All(self.group), || {
+            let seen = self.ops().wait_for("a collect of an active set", Among::All(self.group), || {
                 // SAFETY: the promise to `ActiveSets::set`.
-                Some(unsafe { Runtime::load(word.cast(), 8) }).filter(|&seen| seen != 0)
+                Some(unsafe { load(word.cast(), 8) }).filter(|&seen| seen != 0)
             })?;
             // SAFETY: the promise to `ActiveSets::set`. It is written again in the next collect only, after all have met.
             unsafe { AtomicU64::from_ptr(word) }.store(0, Ordering::Release);
@@ -290,7 +298,7 @@ impl ActiveSet<'_> {
         }
         if me + 1 < self.group.size() {
             let next = before.saturating_add(bytes).saturating_add(1);
-            self.runtime.signal_op(self.word(2), next, SignalOp::Set, self.group.pe(me + 1))?;
+            self.ops().signal_op(self.word(2), next, SignalOp::Set, self.group.pe(me + 1))?;
         }
         Ok(before)
     }

@@ -50,7 +50,7 @@ pub(super) unsafe fn to_all(
     }
     let passed_on = group.size() as usize - 1 - from.len();
     await_count(team, here, passed_on as u64)?;
-    let all_kept = kept && hosts.other_mates().all(|mate| team.runtime.is_mapped(group.pe(mate)));
+    let all_kept = kept && hosts.other_mates().all(|mate| team.ops().comm.space.is_mapped(group.pe(mate)));
     if all_kept { Ok(()) } else { sent(team, most) }
 }
 

@@ -1,8 +1,8 @@
 //! Collectives that need nothing of their members but that they can meet: everybody reaches into everybody's memory between
 //! two meetings.
 
-use super::Members;
 use super::buffer::Buffer;
+use super::members::Members;
 use super::quick::copy_here;
 use super::reduction::Reduction;
 use crate::error::Result;
@@ -21,13 +21,13 @@ pub(super) unsafe fn broadcast(
     bytes: usize,
     root: u32,
 ) -> Result<()> {
-    let (runtime, group) = (m.runtime(), m.group());
+    let (ops, group) = (m.ops(), m.group());
     if group.me() == root && bytes > 0 {
         for (_, pe) in group.others() {
             // SAFETY: the caller's promise; the source is kept until the quiet.
-            unsafe { runtime.put_nbi(dest, source, bytes, pe) }?;
+            unsafe { ops.put_nbi(dest, source, bytes, pe) }?;
         }
-        runtime.quiet()?;
+        ops.quiet()?;
     }
     m.meet()
 }
@@ -40,7 +40,7 @@ pub(super) unsafe fn to_all(
     bytes: usize,
     before: usize,
 ) -> Result<()> {
-    let (runtime, group) = (m.runtime(), m.group());
+    let (ops, group) = (m.ops(), m.group());
     m.must_hold(dest, before.saturating_add(bytes))?;
     let dest = dest.wrapping_add(before);
     // SAFETY: the caller's promise.
@@ -48,9 +48,9 @@ pub(super) unsafe fn to_all(
     if bytes > 0 {
         for (_, pe) in group.others() {
             // SAFETY: the caller's promise; the source is kept until the quiet.
-            unsafe { runtime.put_nbi(dest, source, bytes, pe) }?;
+            unsafe { ops.put_nbi(dest, source, bytes, pe) }?;
         }
-        runtime.quiet()?;
+        ops.quiet()?;
     }
     m.meet()
 }
@@ -62,7 +62,7 @@ pub(super) unsafe fn all_to_all_strided(
     source: *const u8,
     shape: Strided,
 ) -> Result<()> {
-    let (runtime, group) = (m.runtime(), m.group());
+    let (ops, group) = (m.ops(), m.group());
     if shape.count == 0 {
         return m.meet();
     }
@@ -83,13 +83,13 @@ pub(super) unsafe fn all_to_all_strided(
         // SAFETY: the caller's promise.
         unsafe {
             if shape.dest_stride == 1 && shape.source_stride == 1 {
-                runtime.put_nbi(dest, from, shape.count * shape.size, pe)?;
+                ops.put_nbi(dest, from, shape.count * shape.size, pe)?;
             } else {
-                runtime.iput(dest, from, shape, pe)?;
+                ops.iput(dest, from, shape, pe)?;
             }
         }
     }
-    runtime.quiet()?;
+    ops.quiet()?;
     m.meet()
 }
 
@@ -102,7 +102,7 @@ pub(super) unsafe fn reduce(
     count: usize,
     reduction: Reduction,
 ) -> Result<()> {
-    let (runtime, group, size) = (m.runtime(), m.group(), reduction.size());
+    let (ops, group, size) = (m.ops(), m.group(), reduction.size());
     m.must_hold(dest, count.saturating_mul(size))?;
     if group.size() == 1 {
         // SAFETY: the caller's promise.
@@ -130,9 +130,9 @@ pub(super) unsafe fn reduce(
         unsafe {
             copy_here(of(group.me()), from, now * size);
             for (index, pe) in group.others() {
-                runtime.get_nbi(of(index), from, now * size, pe)?;
+                ops.get_nbi(of(index), from, now * size, pe)?;
             }
-            runtime.quiet()?;
+            ops.quiet()?;
             copy_here(to, of(starts_with), now * size);
             for i in 1..group.size() {
                 reduction.combine(to, of((starts_with + i) % group.size()), now);
@@ -148,12 +148,12 @@ pub(super) unsafe fn reduce(
         copy_here(to, sum, mine * size);
         if mine > 0 && !alone {
             for (_, pe) in group.others() {
-                runtime.put_nbi(to, sum, mine * size, pe)?;
+                ops.put_nbi(to, sum, mine * size, pe)?;
             }
         }
     }
     if !alone {
-        runtime.quiet()?;
+        ops.quiet()?;
     }
     sum_buffer.free();
     if alone { Ok(()) } else { m.meet() }
@@ -168,7 +168,7 @@ pub(super) unsafe fn scan(
     reduction: Reduction,
     inclusive: bool,
 ) -> Result<()> {
-    let (runtime, group, bytes) = (m.runtime(), m.group(), count * reduction.size());
+    let (ops, group, bytes) = (m.ops(), m.group(), count * reduction.size());
     let (mut mine, mut others) = (Buffer::zeroed(bytes), Buffer::zeroed(bytes));
     let (sum, theirs) = (mine.as_mut_ptr(), others.as_mut_ptr());
     m.meet()?;
@@ -180,7 +180,7 @@ pub(super) unsafe fn scan(
             if index == group.me() {
                 copy_here(place, source, bytes);
             } else {
-                runtime.get(place, source, bytes, group.pe(index))?;
+                ops.get(place, source, bytes, group.pe(index))?;
             }
             if index > 0 {
                 reduction.combine(sum, theirs, count);

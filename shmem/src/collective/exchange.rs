@@ -21,8 +21,9 @@ use super::quick::send;
 use super::reduction::Reduction;
 use crate::error::Result;
 use crate::rma::SignalOp;
-use crate::runtime::Runtime;
-use crate::team::{Hosts, Team};
+use crate::space::load;
+use crate::team::Team;
+use crate::team::hosts::Hosts;
 use crate::waiting::Among;
 
 /// The stamp of what is handed in, and of the result that comes back; other stamps are above.
@@ -198,9 +199,9 @@ impl Plan {
                 }
                 Step::Await(stamp) => {
                     let word = area.stamp(turn, stamp);
-                    team.runtime.wait_for("a reduction", Among::All(team.group), || {
+                    team.ops().wait_for("a reduction", Among::All(team.group), || {
                         // SAFETY: the word is in this PE's committed heap and aligned.
-                        (unsafe { Runtime::load(word.cast(), 8) } == turn).then_some(())
+                        (unsafe { load(word.cast(), 8) } == turn).then_some(())
                     })?;
                 }
                 Step::Combine { into, with, len, with_first } => {
@@ -220,7 +221,7 @@ mod tests {
 
     use super::*;
     use crate::team::Group;
-    use crate::team::shapes;
+    use crate::team::hosts::shapes;
 
     /// What is under way: from whom and where, to whom and where, how it was when it was sent, and its stamp.
     struct Message {

@@ -9,7 +9,8 @@
 //! | `reduce` | which exchange a reduction takes; sharing it out among the PEs of a host; exchanges of numbers |
 //! | `exchange` | who sends what to whom in a reduction, and combines what with what |
 //! | `direct` | algorithms for very large data and for active sets without an area: everybody to everybody between two meetings |
-//! | `same_call` | do all PEs make the same call? Asked only with `SYMRAIL_CHECK_COLLECTIVES` |
+//! | `members` | PEs that can wait for one another |
+//! | `call`, `same_call`, `agree` | do all PEs make the same call? That of teams is asked only with `SYMRAIL_CHECK_COLLECTIVES` |
 //! | [`active_set`] | PEs that meet through an array of the caller |
 //! | `reuse` | when such an array may be used again |
 //! | [`reduction`] | how two elements become one |
@@ -29,10 +30,13 @@
 //! made the call. For fetches by peers, so must be the sources of large reductions.
 
 pub mod active_set;
+mod agree;
 mod blocks;
 mod buffer;
+pub(crate) mod call;
 mod direct;
 mod exchange;
+mod members;
 mod quick;
 mod reduce;
 pub mod reduction;
@@ -41,50 +45,17 @@ mod reuse;
 pub(crate) mod same_call;
 mod tree;
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 pub use active_set::{ActiveSet, ActiveSets};
 pub use reduction::{Complex, LongDouble, Reduction};
 
-use same_call::Call;
+use call::Call;
+use members::Members;
 
 use crate::error::Result;
 use crate::rma::Strided;
-use crate::runtime::Runtime;
-use crate::team::{Group, Team};
-
-/// PEs that can wait for one another.
-pub(crate) trait Members {
-    fn runtime(&self) -> &Runtime;
-    fn group(&self) -> Group;
-    /// Returns when all have called it. Completes nothing.
-    fn meet(&self) -> Result<()>;
-
-    /// Refuses more bytes than the heap has. Behind this, products of sizes do not wrap, and buffers of so many bytes can
-    /// be had; before it they saturate.
-    fn must_hold(&self, ptr: *const u8, bytes: usize) -> Result<()> {
-        let runtime = self.runtime();
-        if bytes <= runtime.committed.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        runtime.symmetric_offset(ptr, bytes).map(drop)
-    }
-}
-
-impl Members for Team<'_> {
-    fn runtime(&self) -> &Runtime {
-        self.runtime
-    }
-
-    fn group(&self) -> Group {
-        self.group
-    }
-
-    fn meet(&self) -> Result<()> {
-        self.sync_flags()
-    }
-}
+use crate::team::Team;
 
 /// # Safety (of all operations)
 /// `source` is valid for reads and `dest` for writes of what the operation says; `dest` is symmetric and ready to be written
@@ -104,14 +75,14 @@ impl Team<'_> {
         buffers: [*const u8; 2],
         collective: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        self.runtime.must_be_host(name, buffers)?;
+        self.ops().comm.space.must_be_host(name, buffers)?;
         let holds = || self.must_hold(buffers[0], call.bytes);
         let result = self.agree(call).and_then(|_turn| holds().and_then(|()| collective()));
         if let Err(error) = &result {
-            let (since, patience) = (Instant::now(), Duration::from_secs(self.runtime.settings.timeout_s));
+            let (since, patience) = (Instant::now(), Duration::from_secs(self.ops().comm.job.settings.timeout_s));
             let more_fails = || {
-                let of_counted = self.runtime.operations().counted_have_left().is_err();
-                of_counted | (error.is_of_a_peer() && self.runtime.quiet().is_err())
+                let of_counted = self.ops().counted_have_left().is_err();
+                of_counted | (error.is_of_a_peer() && self.ops().quiet().is_err())
             };
             while more_fails() && since.elapsed() < patience {}
         }

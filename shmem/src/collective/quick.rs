@@ -7,13 +7,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use symrail_core::lock;
 use symrail_transport::Pe;
 
 use super::tree;
 use crate::error::Result;
 use crate::rma::SignalOp;
-use crate::runtime::{Runtime, lock};
-use crate::team::{TICKETS, Team};
+use crate::space::load;
+use crate::team::Team;
+use crate::team::area::TICKETS;
 use crate::waiting::Among;
 
 /// Up to here data is copied and forgotten, where a copy may be so large.
@@ -21,7 +23,7 @@ pub(super) const IN_MESSAGE_UP_TO: usize = 4096;
 
 /// The most that is copied and forgotten here.
 fn forgotten(team: &Team<'_>) -> usize {
-    team.runtime.wire.as_ref().map_or(IN_MESSAGE_UP_TO, |wire| wire.copied_at_once().min(IN_MESSAGE_UP_TO))
+    team.ops().comm.wire.as_ref().map_or(IN_MESSAGE_UP_TO, |wire| wire.copied_at_once().min(IN_MESSAGE_UP_TO))
 }
 
 /// Takes the next ticket, for a collective in which all hear from all or not.
@@ -40,9 +42,9 @@ pub(super) fn ticket(team: &Team<'_>, all_hear: bool) -> Result<u64> {
 
 /// Waits until `arrivals` have been counted in a word, then makes it ready for its next use.
 pub(super) fn await_count(team: &Team<'_>, word: *mut u64, arrivals: u64) -> Result<()> {
-    team.runtime.wait_for("a team's collective", Among::All(team.group), || {
+    team.ops().wait_for("a team's collective", Among::All(team.group), || {
         // SAFETY: the word is in this PE's committed heap and aligned.
-        (unsafe { Runtime::load(word.cast(), 8) } >= arrivals).then_some(())
+        (unsafe { load(word.cast(), 8) } >= arrivals).then_some(())
     })?;
     // SAFETY: as above. No one adds to it before the next use, which is behind a barrier.
     unsafe { AtomicU64::from_ptr(word) }.store(0, Ordering::Release);
@@ -65,11 +67,11 @@ pub(super) unsafe fn send(
     // SAFETY: the caller's promise.
     unsafe {
         if bytes == 0 {
-            team.runtime.signal_op(word, value, op, pe)
+            team.ops().signal_op(word, value, op, pe)
         } else if bytes <= forgotten(team) {
-            team.runtime.put_signal(dest, source, bytes, signal, pe)
+            team.ops().put_signal(dest, source, bytes, signal, pe)
         } else {
-            team.runtime.put_signal_nbi(dest, source, bytes, signal, pe)
+            team.ops().put_signal_nbi(dest, source, bytes, signal, pe)
         }
     }
 }
@@ -89,7 +91,7 @@ pub(super) unsafe fn send_counted(
     // SAFETY: the caller's promise.
     unsafe {
         if team.counts && bytes > 0 {
-            team.runtime.operations().put_counted(dest, source, bytes, (word, bytes <= forgotten(team)), pe)
+            team.ops().put_counted(dest, source, bytes, (word, bytes <= forgotten(team)), pe)
         } else {
             send(team, dest, source, bytes, (word, 1, SignalOp::Add), pe)
         }
@@ -101,9 +103,9 @@ pub(super) fn sent(team: &Team<'_>, bytes: usize) -> Result<()> {
     if bytes <= forgotten(team) {
         Ok(())
     } else if team.counts {
-        team.runtime.operations().counted_have_left()
+        team.ops().counted_have_left()
     } else {
-        team.runtime.quiet()
+        team.ops().quiet()
     }
 }
 

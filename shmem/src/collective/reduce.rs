@@ -126,7 +126,7 @@ unsafe fn by_shares(
     count: usize,
     reduction: Reduction,
 ) -> Result<()> {
-    let (hosts, runtime, size) = (&team.hosts, team.runtime, reduction.size());
+    let (hosts, ops, size) = (&team.hosts, team.ops(), reduction.size());
     let (place, room) = (hosts.place(), team.area.room_bytes() / size);
     let others = || hosts.other_mates().map(|index| team.group.pe(index));
     let share = share(count, hosts.width(), place);
@@ -155,7 +155,7 @@ unsafe fn by_shares(
             for pe in others() {
                 for begin in (0..now).step_by(PIECE / size) {
                     let (piece, within) = ((PIECE / size).min(now - begin), begin * size);
-                    runtime.get(piece_of_others, source.wrapping_add(at + within), piece * size, pe)?;
+                    ops.get(piece_of_others, source.wrapping_add(at + within), piece * size, pe)?;
                     reduction.combine(own.wrapping_add(within), piece_of_others, piece);
                 }
             }
@@ -167,12 +167,12 @@ unsafe fn by_shares(
             let result = plan.run(team, turn, reduction)?;
             copy_here(dest.wrapping_add(at), result, now * size);
             for pe in others() {
-                runtime.put_nbi(dest.wrapping_add(at), result, now * size, pe)?;
+                ops.put_nbi(dest.wrapping_add(at), result, now * size, pe)?;
             }
         }
         // The next turn but one is another use of where the result is.
-        if !others().all(|pe| runtime.is_mapped(pe)) {
-            runtime.quiet()?;
+        if !others().all(|pe| ops.comm.space.is_mapped(pe)) {
+            ops.quiet()?;
         }
     }
     buffer.free();

@@ -1,7 +1,7 @@
 //! By whom the blocks of a host's PEs come to other hosts, each once: a block goes to the PE with the same place there. Where hosts have
 //! different numbers of PEs, higher places go to those that there are in turn.
 
-use crate::team::Hosts;
+use crate::team::hosts::Hosts;
 
 /// Who gets this PE's block, one on each other host.
 pub(super) fn takers(hosts: &Hosts) -> Vec<u32> {
@@ -20,7 +20,7 @@ pub(super) fn givers(hosts: &Hosts) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::team::Group;
+    use crate::team::group::Group;
 
     #[test]
     fn each_block_comes_to_each_other_host_once() {

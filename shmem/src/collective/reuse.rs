@@ -14,12 +14,14 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
+use symrail_core::lock;
 use symrail_transport::Pe;
 
 use super::tree;
 use crate::error::Result;
 use crate::rma::SignalOp;
-use crate::runtime::{Runtime, lock};
+use crate::space::load;
+use crate::sync::Everybody;
 use crate::team::{Area, Team};
 use crate::waiting::Among;
 
@@ -77,12 +79,12 @@ impl State {
         self.owed.clear();
     }
 
-    fn acknowledge(&mut self, runtime: &Runtime) -> Result<()> {
+    fn acknowledge(&mut self, everybody: &Everybody<'_>) -> Result<()> {
         for array in self.owed.drain(..) {
             let Some(Last { broadcast: Some(broadcast), expected, .. }) = self.last.get_mut(&array) else { continue };
             *expected += broadcast.children;
             if let Some(parent) = broadcast.parent {
-                runtime.signal_op(broadcast.area.acknowledged(), 1, SignalOp::Add, parent)?;
+                everybody.ops.signal_op(broadcast.area.acknowledged(), 1, SignalOp::Add, parent)?;
             }
         }
         Ok(())
@@ -98,7 +100,7 @@ impl Calls {
     /// Comes to a call by the array at this address, and returns when it may begin. `team` is the array's, if it has one; `meet` waits for all.
     pub fn begin(
         &self,
-        runtime: &Runtime,
+        everybody: &Everybody<'_>,
         (array, team): (usize, Option<&Team<'_>>),
         what: Use<'_>,
         meet: impl FnOnce() -> Result<()>,
@@ -106,7 +108,7 @@ impl Calls {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         state.number += 1;
-        let (number, barriers) = (state.number, runtime.barriers());
+        let (number, barriers) = (state.number, everybody.barriers());
         let last = state.last.get(&array).copied();
         // All have met to begin with a new array.
         if barriers != state.barriers || last.is_none() {
@@ -127,7 +129,7 @@ impl Calls {
         if meets || broadcast.is_none() {
             state.all_come(number);
         } else if !self.several_threads {
-            state.acknowledge(runtime)?;
+            state.acknowledge(everybody)?;
         }
         let expected = state.last.get(&array).map_or(0, |last| last.expected);
         state.last.insert(array, Last { number, broadcast, expected });
@@ -138,10 +140,11 @@ impl Calls {
         match broadcast {
             _ if meets => meet(),
             Some(Broadcast { area, children: 1.., .. }) if !are_through => {
-                let (word, group) = (area.acknowledged(), team.map_or_else(|| runtime.everybody(), |team| team.group));
-                runtime.wait_for("a broadcast of an active set", Among::All(group), || {
+                let (word, group) =
+                    (area.acknowledged(), team.map_or_else(|| everybody.ops.comm.job.everybody(), |team| team.group));
+                everybody.ops.wait_for("a broadcast of an active set", Among::All(group), || {
                     // SAFETY: the word is in this PE's committed heap and aligned.
-                    (unsafe { Runtime::load(word.cast(), 8) } >= expected).then_some(())
+                    (unsafe { load(word.cast(), 8) } >= expected).then_some(())
                 })
             }
             _ => Ok(()),

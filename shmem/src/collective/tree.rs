@@ -4,7 +4,7 @@
 //! passes it on to those that add a lower one, the largest part of the tree first. Where hosts have several PEs there is such
 //! a tree over the hosts, each with one PE that passes it on by another over those that are there.
 
-use crate::team::Hosts;
+use crate::team::hosts::Hosts;
 
 /// The places below one of `size` places, as offsets from it.
 fn below(place: usize, size: usize) -> impl Iterator<Item = usize> {
@@ -67,8 +67,8 @@ pub(super) fn parent(hosts: &Hosts, root: u32) -> Option<u32> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::team::Group;
-    use crate::team::shapes;
+    use crate::team::group::Group;
+    use crate::team::hosts::shapes;
 
     /// Sends from `root` to all. Returns how many messages leave a host, and how many follow one another.
     fn broadcast(hosts: &[u32], root: u32) -> (usize, usize) {

@@ -19,37 +19,33 @@
 //!
 //! AMOs of one job all go one way, or they would not be atomic with one another.
 
-mod pinned;
+pub(crate) mod pinned;
 pub(crate) mod reach;
-mod shared;
+pub(crate) mod shared;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use symrail_heap::cuda::{CudaError, Gpu};
+use symrail_heap::cuda::Gpu;
 use symrail_kernels::cuda::{DeviceParts, DeviceState, DeviceTeam, HeapView, Module};
 use symrail_kernels::meeting::WORDS;
 use symrail_proxy::Watch;
 use symrail_transport::Pe;
 use symrail_transport::env::{DeviceCopy, Settings};
 
-pub(crate) use pinned::Pinned;
-pub(crate) use shared::Shared;
+use pinned::Pinned;
+use shared::{Shared, gpu_of};
 
 use crate::error::{Error, Result};
 use crate::meeting::Plan;
 use crate::runtime::Runtime;
 use crate::staged::STAGED_OFFSET;
-use crate::team::{Hosts, MAX_TEAMS, Team};
+use crate::team::hosts::Hosts;
+use crate::team::{MAX_TEAMS, Team};
 
 /// Bytes that a team's barriers need. All PEs have the first ones, teams those behind, by the number of their areas.
 const BARRIER_BYTES: usize = WORDS as usize * 8;
-
-/// The GPU of a PE: the one that is current on this thread, else the one with the PE's number.
-pub(crate) fn gpu_of(me: Pe) -> Result<Arc<Gpu>> {
-    Ok(Gpu::open(Gpu::current().unwrap_or(me as i32 % Gpu::count().max(1)))?)
-}
 
 /// A GPU as a PE's device, made by [`Runtime::gpu_device`]. As long as it lives the proxy thread looks at the channels all the
 /// time, because a GPU cannot wake it.
@@ -72,12 +68,13 @@ impl Runtime {
     /// # Errors
     /// The heap is in another GPU's memory or in memory that no GPU reaches, no room for the barrier's words, or what the driver says.
     pub fn gpu_device(&self, gpu: &Arc<Gpu>) -> Result<GpuDevice<'_>> {
-        let barrier = self.calloc(1 + MAX_TEAMS as usize, BARRIER_BYTES)?;
-        self.keep(barrier)?;
+        let barrier = self.allocator().calloc(1 + MAX_TEAMS as usize, BARRIER_BYTES)?;
+        self.allocator().keep(barrier)?;
         let mut registered = None;
         // Never with a heap in host memory.
-        let direct = self.device_atomics;
-        let (view, base) = match (&self.staged, &self.pinned) {
+        let direct = self.devices().atomics;
+        let (job, space) = (&self.comm().job, &self.comm().space);
+        let (view, base) = match (&space.staged, &space.pinned) {
             (Some(staged), _) => {
                 let Some(shared) = staged.shared() else { return Err(unreachable_heap("memory for tests")) };
                 if shared.gpu().ordinal() != gpu.ordinal() {
@@ -89,39 +86,39 @@ impl Runtime {
                 (view, staged.base)
             }
             (None, pinned) => {
-                let committed = self.committed.load(Ordering::Relaxed);
+                let committed = space.committed.load(Ordering::Relaxed);
                 let pinned = match pinned {
                     Some(pinned) => pinned,
-                    None => &*registered.insert(Pinned::new(gpu, &self.bases, committed)?),
+                    None => &*registered.insert(Pinned::new(gpu, &space.bases, committed)?),
                 };
                 let peers = pinned.addresses().to_vec();
-                let base = peers.get(self.me as usize).copied().unwrap_or(0);
+                let base = peers.get(job.me as usize).copied().unwrap_or(0);
                 let bytes = committed as u64;
-                (HeapView { base, bytes, offset: 0, atomics: false, in_gpus: false, peers }, self.base)
+                (HeapView { base, bytes, offset: 0, atomics: false, in_gpus: false, peers }, space.base)
             }
         };
         let base = (base, view.base);
-        let everybody = self.everybody();
-        let shared = self.staged.as_ref().and_then(|staged| staged.shared());
-        let engine_from = engine_from(&self.settings, view.in_gpus);
+        let everybody = job.everybody();
+        let shared = space.staged.as_ref().and_then(|staged| staged.shared());
+        let engine_from = engine_from(&job.settings, view.in_gpus);
         // Where kernels do everything themselves there is nothing to look for in channels.
         let watched = !direct || engine_from.is_some();
         let parts = DeviceParts {
-            me: self.me,
-            n_pes: self.n_pes,
+            me: job.me,
+            n_pes: job.n_pes,
             channels: if watched { self.producers().to_vec() } else { Vec::new() },
             barrier_words: device_address(base, barrier),
-            steps: Plan::new(everybody, &Hosts::new(everybody, &self.device_hosts)).steps().to_vec(),
+            steps: Plan::new(everybody, &Hosts::new(everybody, &self.devices().hosts)).steps().to_vec(),
             // Where kernels reach one another's heaps themselves, nothing is delivered by proxies.
             mailbox: shared.filter(|_| !direct).map(|shared| Arc::clone(shared.mailbox())),
             heaps: vec![view],
-            timeout: Duration::from_secs(self.settings.timeout_s),
+            timeout: Duration::from_secs(job.settings.timeout_s),
             engine_from,
         };
         // SAFETY: heaps and their mappings live as long as the runtime, registrations as long as the device, which borrows it.
         let state = unsafe { DeviceState::new(gpu, parts) }
             .map_err(|error| Error::System { what: "making a GPU this PE's device", reason: error.to_string() })?;
-        let watch = self.wire.as_ref().ok().filter(|_| watched).map(|wire| wire.driver().watch());
+        let watch = self.comm().wire.as_ref().ok().filter(|_| watched).map(|wire| wire.driver().watch());
         let gpu = Arc::clone(gpu);
         Ok(GpuDevice { runtime: self, gpu, state, base, barrier, _watch: watch, _registered: registered })
     }
@@ -132,14 +129,15 @@ impl Runtime {
     /// # Errors
     /// There is none, or what the driver says.
     pub fn own_gpu(&self) -> Result<Arc<Gpu>> {
-        self.gpu().map_or_else(|| gpu_of(self.me), |gpu| Ok(Arc::clone(gpu)))
+        self.gpu().map_or_else(|| gpu_of(self.my_pe()), |gpu| Ok(Arc::clone(gpu)))
     }
 
     /// The GPU that the symmetric heap is in or pinned for, if there is one.
     #[must_use]
     pub fn gpu(&self) -> Option<&Arc<Gpu>> {
-        let shared = self.staged.as_ref().and_then(|staged| staged.shared());
-        shared.map(Shared::gpu).or(self.pinned.as_ref().map(Pinned::gpu))
+        let space = &self.comm().space;
+        let shared = space.staged.as_ref().and_then(|staged| staged.shared());
+        shared.map(Shared::gpu).or(space.pinned.as_ref().map(Pinned::gpu))
     }
 }
 
@@ -204,7 +202,7 @@ impl GpuDevice<'_> {
         let group = team.group();
         let stride = i64::from(group.pe(1.min(group.size() - 1))) - i64::from(group.pe(0));
         let place = (group.pe(0), stride as i32);
-        let plan = Plan::new(group, &Hosts::new(group, &self.runtime.device_hosts));
+        let plan = Plan::new(group, &Hosts::new(group, &self.runtime.devices().hosts));
         let made = DeviceTeam::new(&self.gpu, (group.me(), group.size()), place, words, plan.steps());
         team.sync()?;
         made.map_err(|error| Error::System { what: "making a team for kernels", reason: error.to_string() })
@@ -219,7 +217,7 @@ impl GpuDevice<'_> {
     /// Whether kernels reach everything themselves, with AMOs too: they need no proxy, but for copies by engines that it starts.
     #[must_use]
     pub fn is_direct(&self) -> bool {
-        self.runtime.device_atomics
+        self.runtime.devices().atomics
     }
 
     /// Gives the barrier's words back. Kernels have ended, on all PEs. Collective.
@@ -229,13 +227,7 @@ impl GpuDevice<'_> {
     pub fn close(self) -> Result<()> {
         let (runtime, barrier) = (self.runtime, self.barrier);
         drop(self);
-        runtime.free_kept(barrier)
-    }
-}
-
-impl From<CudaError> for Error {
-    fn from(error: CudaError) -> Error {
-        Error::System { what: "using the GPU", reason: error.to_string() }
+        runtime.allocator().free_kept(barrier)
     }
 }
 

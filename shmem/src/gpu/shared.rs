@@ -11,7 +11,11 @@ use symrail_transport::Pe;
 use symrail_transport::env::Settings;
 
 use crate::error::Result;
-use crate::gpu::gpu_of;
+
+/// The GPU of a PE: the one that is current on this thread, else the one with the PE's number.
+pub(crate) fn gpu_of(me: Pe) -> Result<Arc<Gpu>> {
+    Ok(Gpu::open(Gpu::current().unwrap_or(me as i32 % Gpu::count().max(1)))?)
+}
 
 /// This PE's heap and those of its peers.
 pub(crate) struct Shared {

@@ -14,3 +14,19 @@ mod trace;
 
 pub(crate) use reporter::Reporter;
 pub(crate) use trace::Trace;
+
+/// What a PE shows of itself.
+pub(crate) struct Observation {
+    pub trace: Option<Trace>,
+    pub _reporter: Option<Reporter>,
+}
+
+impl Observation {
+    /// Writes some of the trace, if there is one. That it cannot be written is no reason to fail.
+    pub fn write(&self, write: impl FnOnce(&Trace) -> std::io::Result<()>) {
+        let Some(trace) = &self.trace else { return };
+        if let Err(error) = write(trace) {
+            tracing::warn!(%error, "the trace could not be written");
+        }
+    }
+}

@@ -67,10 +67,11 @@ use std::ops::Deref;
 pub use element::Symmetric;
 use symrail_transport::Pe;
 
-use crate::context::{Context, Operations};
+use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::rma::at;
+use crate::operations::Operations;
 use crate::runtime::Runtime;
+use crate::space::at;
 
 /// `len` elements of type `T` on every PE, taken from the heap. See the [module](self).
 ///
@@ -83,6 +84,7 @@ pub struct SymSlice<'rt, T> {
 /// The elements of a [`SymSlice`], with operations on one context. It borrows the slice, so that it cannot be used when
 /// the slice was freed.
 pub struct SymView<'a, T> {
+    runtime: &'a Runtime,
     ops: Operations<'a>,
     /// Of the first element, in this process; a multiple of 64.
     first: usize,
@@ -118,14 +120,14 @@ impl Runtime {
     /// # Errors
     /// The heap is exhausted, or PEs asked for different sizes; then nobody gets anything.
     pub fn alloc_slice<T: Symmetric>(&self, len: usize) -> Result<SymSlice<'_, T>> {
-        let first = self.calloc(len, size_of::<T>())?;
+        let allocator = self.allocator();
+        let first = allocator.calloc(len, size_of::<T>())?;
         if !first.is_null() {
-            self.keep(first)?;
+            allocator.keep(first)?;
         }
         // An empty one is at the start of the heap.
-        let first =
-            if len == 0 { self.staged.as_ref().map_or(self.base, |s| s.base) } else { first.expose_provenance() };
-        Ok(SymSlice { view: SymView { ops: self.operations(), first, len, element: PhantomData } })
+        let first = if len == 0 { self.comm().space.users_base() } else { first.expose_provenance() };
+        Ok(SymSlice { view: SymView { runtime: self, ops: self.operations(), first, len, element: PhantomData } })
     }
 }
 
@@ -135,8 +137,8 @@ impl<'rt, T: Symmetric> SymSlice<'rt, T> {
     /// # Errors
     /// [`Error::OtherRuntime`].
     pub fn on<'a>(&'a self, context: &'a Context<'rt>) -> Result<SymView<'a, T>> {
-        if !std::ptr::eq(self.runtime(), context.runtime()) {
-            return Err(Error::OtherRuntime { what: "on", pe: self.runtime().me });
+        if !std::ptr::eq(self.ops.comm, context.comm) {
+            return Err(Error::OtherRuntime { what: "on", pe: self.runtime().my_pe() });
         }
         Ok(SymView { ops: context.operations(), ..self.view })
     }
@@ -146,7 +148,7 @@ impl<'rt, T: Symmetric> SymSlice<'rt, T> {
     /// # Errors
     /// PEs freed different slices; then nothing is freed.
     pub fn free(self) -> Result<()> {
-        if self.len == 0 { Ok(()) } else { self.runtime().free_kept(self.address(0).cast()) }
+        if self.len == 0 { Ok(()) } else { self.runtime().allocator().free_kept(self.address(0).cast()) }
     }
 }
 
@@ -169,7 +171,7 @@ impl<'a, T: Symmetric> SymView<'a, T> {
     #[inline]
     #[must_use]
     pub fn runtime(&self) -> &'a Runtime {
-        self.ops.runtime
+        self.runtime
     }
 
     /// The symmetric address of the first element, for the untyped operations of [`Runtime`]; it names the same element on
@@ -187,8 +189,8 @@ impl<'a, T: Symmetric> SymView<'a, T> {
     #[inline]
     pub fn read(&self, index: usize) -> Result<T> {
         let at = self.own(index, 1)?;
-        if self.runtime().is_staged(at.cast()) {
-            return self.runtime().read_staged(at);
+        if self.ops.comm.space.is_staged(at.cast()) {
+            return self.ops.read_staged(at);
         }
         // SAFETY: the element is in this PE's committed heap, aligned, and reached by no reference.
         Ok(unsafe { T::load(at) })
@@ -201,8 +203,8 @@ impl<'a, T: Symmetric> SymView<'a, T> {
     #[inline]
     pub fn write(&self, index: usize, value: T) -> Result<()> {
         let at = self.own(index, 1)?;
-        if self.runtime().is_staged(at.cast()) {
-            return self.runtime().write_staged(at, &[value]);
+        if self.ops.comm.space.is_staged(at.cast()) {
+            return self.ops.write_staged(at, &[value]);
         }
         // SAFETY: as for `read`.
         unsafe { T::store(at, value) };
@@ -215,10 +217,10 @@ impl<'a, T: Symmetric> SymView<'a, T> {
     /// [`Error::OutOfBounds`].
     pub fn read_slice(&self, start: usize, dest: &mut [T]) -> Result<()> {
         let from = self.own(start, dest.len())?;
-        if self.runtime().is_staged(from.cast()) {
+        if self.ops.comm.space.is_staged(from.cast()) {
             // SAFETY: the slice is valid for as many bytes, and this call waits until they are there.
             return unsafe {
-                self.runtime().get(dest.as_mut_ptr().cast(), from.cast(), size_of_val(dest), self.runtime().me)
+                self.runtime().get(dest.as_mut_ptr().cast(), from.cast(), size_of_val(dest), self.runtime().my_pe())
             };
         }
         for (i, to) in dest.iter_mut().enumerate() {
@@ -234,8 +236,8 @@ impl<'a, T: Symmetric> SymView<'a, T> {
     /// [`Error::OutOfBounds`].
     pub fn write_slice(&self, start: usize, source: &[T]) -> Result<()> {
         let to = self.own(start, source.len())?;
-        if self.runtime().is_staged(to.cast()) {
-            return self.runtime().write_staged(to, source);
+        if self.ops.comm.space.is_staged(to.cast()) {
+            return self.ops.write_staged(to, source);
         }
         for (i, &value) in source.iter().enumerate() {
             // SAFETY: as for `read`, for all of them.
@@ -246,9 +248,9 @@ impl<'a, T: Symmetric> SymView<'a, T> {
 
     /// Sets all of this PE's elements to `value`. On device memory, a failure is the next quiet's.
     pub fn fill(&self, value: T) {
-        if self.runtime().is_staged(self.address(0).cast()) {
-            let written = self.runtime().write_staged(self.address(0), &vec![value; self.len]);
-            return written.unwrap_or_else(|error| self.runtime().note(error));
+        if self.ops.comm.space.is_staged(self.address(0).cast()) {
+            let written = self.ops.write_staged(self.address(0), &vec![value; self.len]);
+            return written.unwrap_or_else(|error| self.ops.comm.space.note(error));
         }
         for i in 0..self.len {
             // SAFETY: as for `read`, for all of them.
@@ -259,9 +261,9 @@ impl<'a, T: Symmetric> SymView<'a, T> {
     /// A copy of all of this PE's elements. On device memory, a failure is the next quiet's, and the elements are 0.
     #[must_use]
     pub fn to_vec(&self) -> Vec<T> {
-        if self.runtime().is_staged(self.address(0).cast()) {
+        if self.ops.comm.space.is_staged(self.address(0).cast()) {
             let mut all = vec![T::default(); self.len];
-            self.read_slice(0, &mut all).unwrap_or_else(|error| self.runtime().note(error));
+            self.read_slice(0, &mut all).unwrap_or_else(|error| self.ops.comm.space.note(error));
             return all;
         }
         // SAFETY: as for `read`, for all of them.
@@ -277,7 +279,7 @@ impl<'a, T: Symmetric> SymView<'a, T> {
     /// The address of `count` elements of this PE.
     #[inline]
     fn own(&self, start: usize, count: usize) -> Result<*mut T> {
-        self.range("local access", self.runtime().me, start, count)
+        self.range("local access", self.runtime().my_pe(), start, count)
     }
 
     /// The symmetric address of `count` elements, for an operation with a PE.

@@ -3,8 +3,8 @@
 use symrail_transport::Pe;
 
 use super::{SymView, Symmetric};
-use crate::context::Operations;
 use crate::error::{Error, Result};
+use crate::operations::Operations;
 use crate::rma::SignalOp;
 
 /// What goes through memory of the runtime at a time.
@@ -38,9 +38,9 @@ impl<T: Symmetric> SymView<'_, T> {
     ) -> Result<()> {
         let dest = self.range("put_nbi", pe, start, count)?;
         let from = self.partner("put_nbi", pe, source, source_start, count)?;
-        if pe == self.runtime().me {
+        if pe == self.runtime().my_pe() {
             // SAFETY: both ranges are in this PE's committed heap; they may overlap.
-            return unsafe { self.runtime().move_own(dest.cast(), from.cast(), count * size_of::<T>()) };
+            return unsafe { self.ops.move_own(dest.cast(), from.cast(), count * size_of::<T>()) };
         }
         // SAFETY: the source is in this PE's heap, which stays mapped until the rails are closed.
         unsafe { self.ops.put_nbi(dest.cast(), from.cast(), count * size_of::<T>(), pe) }
@@ -65,9 +65,9 @@ impl<T: Symmetric> SymView<'_, T> {
     pub fn get_nbi(&self, start: usize, dest: &SymView<'_, T>, dest_start: usize, count: usize, pe: Pe) -> Result<()> {
         let source = self.range("get_nbi", pe, start, count)?;
         let to = self.partner("get_nbi", pe, dest, dest_start, count)?;
-        if pe == self.runtime().me {
+        if pe == self.runtime().my_pe() {
             // SAFETY: as for `put_nbi`.
-            return unsafe { self.runtime().move_own(to.cast(), source.cast(), count * size_of::<T>()) };
+            return unsafe { self.ops.move_own(to.cast(), source.cast(), count * size_of::<T>()) };
         }
         // SAFETY: the destination is in this PE's heap, which stays mapped until the rails are closed.
         unsafe { self.ops.get_nbi(to.cast(), source.cast(), count * size_of::<T>(), pe) }
@@ -173,9 +173,9 @@ impl<T: Symmetric> SymView<'_, T> {
         let dest = self.range("put_signal_nbi", pe, start, count)?;
         let from = self.partner("put_signal_nbi", pe, source, source_start, count)?;
         let word = self.partner("put_signal_nbi", pe, signal, index, 1)?;
-        if pe == self.runtime().me {
+        if pe == self.runtime().my_pe() {
             // SAFETY: as for `put_nbi`. The signal's update is not visible before what this thread stored.
-            unsafe { self.runtime().move_own(dest.cast(), from.cast(), count * size_of::<T>()) }?;
+            unsafe { self.ops.move_own(dest.cast(), from.cast(), count * size_of::<T>()) }?;
             return self.ops.signal_op(word, value, op, pe);
         }
         let len = count * size_of::<T>();
@@ -223,16 +223,16 @@ impl Operations<'_> {
     /// # Safety
     /// `source` is valid for reads of `len` bytes, during the call.
     unsafe fn put_borrowed(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
-        if self.runtime.mapped(pe, self.runtime.offset(symrail_transport::Operation::Put, pe, dest, len)?, source)? != 0
+        if self.comm.mapped(pe, self.comm.space.offset(symrail_transport::Operation::Put, pe, dest, len)?, source)? != 0
         {
             // SAFETY: the caller's promise; mapped memory is copied during the call.
             return unsafe { self.put(dest, source, len, pe) };
         }
-        let (via, piece) = (self.via()?, self.runtime.wire()?.copied_at_once());
+        let (via, piece) = (self.via()?, self.comm.wire()?.copied_at_once());
         let mut done = 0;
         while done < len {
             let now = piece.min(len - done);
-            let offset = self.runtime.offset(symrail_transport::Operation::Put, pe, dest.wrapping_add(done), now)?;
+            let offset = self.comm.space.offset(symrail_transport::Operation::Put, pe, dest.wrapping_add(done), now)?;
             // SAFETY: the caller's promise; this much is copied during the call.
             unsafe { via.put(pe, offset, source.add(done), now as u64) }?;
             done += now;
@@ -243,7 +243,7 @@ impl Operations<'_> {
     /// # Safety
     /// `dest` is valid for writes of `len` bytes, during the call.
     unsafe fn get_borrowed(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
-        if self.runtime.mapped(pe, self.runtime.offset(symrail_transport::Operation::Get, pe, source, len)?, dest)? != 0
+        if self.comm.mapped(pe, self.comm.space.offset(symrail_transport::Operation::Get, pe, source, len)?, dest)? != 0
         {
             // SAFETY: the caller's promise; mapped memory is copied during the call.
             return unsafe { self.get(dest, source, len, pe) };
@@ -276,9 +276,9 @@ impl Operations<'_> {
         pe: Pe,
     ) -> Result<()> {
         let mut sent = 0;
-        let offset = self.runtime.offset(symrail_transport::Operation::PutSignal, pe, dest, len)?;
-        if self.runtime.mapped(pe, offset, source)? == 0 {
-            let piece = self.runtime.wire()?.copied_at_once();
+        let offset = self.comm.space.offset(symrail_transport::Operation::PutSignal, pe, dest, len)?;
+        if self.comm.mapped(pe, offset, source)? == 0 {
+            let piece = self.comm.wire()?.copied_at_once();
             if len > piece {
                 sent = len - piece;
                 // SAFETY: the caller's promise. The fence keeps the signal behind what goes ahead.

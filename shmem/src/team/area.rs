@@ -6,10 +6,10 @@
 use symrail_kernels::meeting::WORDS;
 
 use super::claim::{Claim, Claims};
+use crate::alloc::Allocator;
 use crate::error::Result;
 use crate::meeting::FLAG_BYTES;
-use crate::rma::at;
-use crate::runtime::Runtime;
+use crate::space::at;
 use crate::sync::SYNC_BYTES;
 
 /// Teams that a PE can be in at a time.
@@ -41,13 +41,10 @@ const DEVICE: u64 = HOST_COUNTS + TICKETS * 8;
 const ACKNOWLEDGED: u64 = DEVICE + WORDS * 8;
 const STAMPS: u64 = ACKNOWLEDGED + 8;
 
-impl Runtime {
-    /// Bytes of the heap that the runtime takes for itself in a job of so many PEs: for barriers, and what teams talk through.
-    #[must_use]
-    pub fn own_bytes(n_pes: u32) -> usize {
-        let areas = Areas { base: 0, offset: 0, n_pes, claims: Claims::new() };
-        (SYNC_BYTES as usize).next_multiple_of(4096) + areas.bytes()
-    }
+/// Bytes of the heap that the runtime takes for itself in a job of so many PEs: for barriers, and what teams talk through.
+pub(crate) fn own_bytes(n_pes: u32) -> usize {
+    let areas = Areas { base: 0, offset: 0, n_pes, claims: Claims::new() };
+    (SYNC_BYTES as usize).next_multiple_of(4096) + areas.bytes()
 }
 
 /// All areas of this PE.
@@ -59,12 +56,10 @@ pub(crate) struct Areas {
 }
 
 impl Areas {
-    /// Takes the areas from the heap. Collective.
-    pub fn allocate(runtime: &Runtime) -> Result<Areas> {
-        let mut areas = Areas { base: runtime.base, offset: 0, n_pes: runtime.n_pes(), claims: Claims::new() };
-        let block = runtime.calloc_host(1, areas.bytes())?;
-        symrail_core::lock(&runtime.heap).keep(block)?;
-        areas.offset = (block.addr() - runtime.base) as u64;
+    /// Takes the areas from the heap, which starts at `base`. Collective.
+    pub fn allocate(allocator: &Allocator<'_>, base: usize, n_pes: u32) -> Result<Areas> {
+        let mut areas = Areas { base, offset: 0, n_pes, claims: Claims::new() };
+        areas.offset = (allocator.calloc_own(areas.bytes())?.addr() - base) as u64;
         Ok(areas)
     }
 

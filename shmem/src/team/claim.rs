@@ -7,8 +7,9 @@
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
+use symrail_core::lock;
+
 use crate::error::Result;
-use crate::runtime::lock;
 
 /// The bit that says that a PE does offer what it has. There is no number 0 to be had.
 const OFFERED: u64 = 1;

@@ -6,7 +6,7 @@
 
 use symrail_transport::Pe;
 
-use super::Group;
+use super::group::Group;
 
 /// Groups of more PEs than this are not taken apart: each PE counts as a host.
 const MOST: u32 = 1 << 15;

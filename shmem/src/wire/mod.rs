@@ -8,6 +8,7 @@
 //! |---|---|
 //! | here | what a PE's host threads share |
 //! | `flow` | operations that are ordered and completed together, and which endpoint each takes |
+//! | `contexts` | the flows of contexts |
 //! | `awaited` | what somebody at the other end waits for, and no quiet |
 //! | `outlets` | the host endpoints |
 //! | `host` | one of them, behind its lock |
@@ -15,6 +16,7 @@
 //! | `lanes` | for whoever watches |
 
 mod awaited;
+mod contexts;
 mod flow;
 mod host;
 mod lanes;
@@ -33,6 +35,7 @@ use symrail_transport::endpoint::Endpoint;
 use symrail_transport::endpoint::LaneCounters;
 use symrail_transport::region::Segment;
 
+pub(crate) use contexts::{Contexts, MAX_CONTEXTS};
 pub(crate) use flow::{Flow, Via};
 pub(crate) use lanes::Lanes;
 pub(crate) use outlets::Opener;

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use symrail_core::lock;
 use symrail_proxy::{HOST, Left};
 use symrail_transport::Pe;
 use symrail_transport::backend::Choice;
@@ -13,7 +14,6 @@ use symrail_transport::region::Segment;
 use symrail_transport::wire::FROM_CONTEXT;
 
 use super::host::Host;
-use crate::runtime::lock;
 
 /// What it takes to open one more host endpoint.
 pub(crate) struct Opener {

@@ -34,12 +34,13 @@ export! {
     }
 
     ["shmem_ptr"] fn(address: *const c_void, pe: c_int) -> *mut c_void {
-        let (ops, pe) = route(NAME, DEFAULT_CONTEXT, pe);
+        let (_, pe) = route(NAME, DEFAULT_CONTEXT, pe);
+        let runtime = job(NAME).runtime;
         // A variable's own address here, not that of its place in the heap.
-        if pe == ops.runtime().my_pe() && ops.runtime().is_symmetric(address.cast(), 1) {
+        if pe == runtime.my_pe() && runtime.is_symmetric(address.cast(), 1) {
             return address.cast_mut();
         }
-        ops.runtime().peer_ptr(address.cast(), pe).cast()
+        runtime.peer_ptr(address.cast(), pe).cast()
     }
 
     ["shmem_info_get_version"] fn(major: *mut c_int, minor: *mut c_int) {

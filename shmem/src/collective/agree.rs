@@ -1,0 +1,41 @@
+//! Do all PEs of a team make the same call? Asked only with `SYMRAIL_CHECK_COLLECTIVES`.
+
+use super::call::{Call, describe};
+use super::reduce;
+use super::same_call::Turn;
+use crate::error::{Error, Result};
+use crate::team::Team;
+
+impl Team<'_> {
+    /// Sees to it that all of the team's PEs make the same call, if that is asked for.
+    #[inline]
+    pub(crate) fn agree(&self, call: Call) -> Result<Turn<'_>> {
+        if self.ops().comm.job.settings.check_collectives { self.agree_now(&call) } else { Ok(Turn::none()) }
+    }
+
+    #[cold]
+    fn agree_now(&self, call: &Call) -> Result<Turn<'_>> {
+        let job = &self.ops().comm.job;
+        if self.is_world() {
+            return self.everybody.agree(*call);
+        }
+        job.here()?;
+        let turn = Turn::take(self.group, self.area.slot(), &self.calls);
+        if !turn.is_taken() {
+            return Ok(turn);
+        }
+        let (size, pe) = (self.group.size(), |index| self.group.pe(index));
+        turn.say(|| format!("{} in a team of {size} PEs, {} to {}", call.words(), pe(0), pe(size - 1)));
+        let mine = call.to_number();
+        let numbers = reduce::exchange_numbers(self, mine)?;
+        match numbers.iter().enumerate().find(|(_, number)| **number != mine) {
+            None => Ok(turn),
+            Some((index, &theirs)) => Err(Error::CallsDiffer {
+                pe: job.me,
+                called: call.words(),
+                other: self.group.pe(index as u32),
+                other_called: describe(theirs),
+            }),
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! PEs that can wait for one another: all that the simplest collectives need.
+
+use std::sync::atomic::Ordering;
+
+use symrail_transport::Operation;
+
+use crate::error::Result;
+use crate::operations::Operations;
+use crate::team::{Group, Team};
+
+/// PEs that can wait for one another.
+pub(crate) trait Members {
+    /// Operations of this PE, on the default context.
+    fn ops(&self) -> &Operations<'_>;
+    fn group(&self) -> Group;
+    /// Returns when all have called it. Completes nothing.
+    fn meet(&self) -> Result<()>;
+
+    /// Refuses more bytes than the heap has. Behind this, products of sizes do not wrap, and buffers of so many bytes can
+    /// be had; before it they saturate.
+    fn must_hold(&self, ptr: *const u8, bytes: usize) -> Result<()> {
+        let comm = self.ops().comm;
+        if bytes <= comm.space.committed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        comm.space.offset(Operation::Put, comm.job.me, ptr, bytes).map(drop)
+    }
+}
+
+impl Members for Team<'_> {
+    fn ops(&self) -> &Operations<'_> {
+        self.ops()
+    }
+
+    fn group(&self) -> Group {
+        self.group
+    }
+
+    fn meet(&self) -> Result<()> {
+        self.sync_flags()
+    }
+}

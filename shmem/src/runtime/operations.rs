@@ -1,0 +1,78 @@
+//! Operations on the default context, and contexts for others.
+
+use symrail_transport::Pe;
+use symrail_transport::amo::{AmoOp, AmoType};
+
+use super::Runtime;
+use crate::atomics::AmoInteger;
+use crate::context::Context;
+use crate::error::Result;
+use crate::rma::{SignalOp, Strided};
+
+impl Runtime {
+    /// Makes a context. Not collective: each PE has as many as it likes.
+    ///
+    /// # Errors
+    /// [`Error::TooManyContexts`](crate::Error::TooManyContexts).
+    pub fn create_context(&self) -> Result<Context<'_>> {
+        Context::new(self.comm())
+    }
+}
+
+/// The runtime's own operations, by those of the default context.
+macro_rules! on_default_context {
+    (
+        unsafe { $($unsafe_name:ident($($unsafe_arg:ident: $unsafe_ty:ty),*);)* }
+        safe { $($name:ident$(<$t:ident: $bound:ident>)?($($arg:ident: $ty:ty),*) -> $value:ty;)* }
+    ) => {
+        impl Runtime {
+            $(
+                #[doc = concat!("[`Operations::", stringify!($unsafe_name), "`](crate::Operations::", stringify!($unsafe_name), ") on the default context.")]
+                ///
+                /// # Safety
+                /// As there.
+                ///
+                /// # Errors
+                /// As there.
+                #[inline]
+                #[allow(clippy::too_many_arguments)] // an AMO has these parts
+                pub unsafe fn $unsafe_name(&self, $($unsafe_arg: $unsafe_ty),*) -> Result<()> {
+                    // SAFETY: the caller's promise.
+                    unsafe { self.operations().$unsafe_name($($unsafe_arg),*) }
+                }
+            )*
+            $(
+                #[doc = concat!("[`Operations::", stringify!($name), "`](crate::Operations::", stringify!($name), ") on the default context.")]
+                ///
+                /// # Errors
+                /// As there.
+                #[inline]
+                pub fn $name$(<$t: $bound>)?(&self, $($arg: $ty),*) -> Result<$value> {
+                    self.operations().$name($($arg),*)
+                }
+            )*
+        }
+    };
+}
+
+on_default_context! {
+    unsafe {
+        put(dest: *mut u8, source: *const u8, len: usize, pe: Pe);
+        put_nbi(dest: *mut u8, source: *const u8, len: usize, pe: Pe);
+        get(dest: *mut u8, source: *const u8, len: usize, pe: Pe);
+        get_nbi(dest: *mut u8, source: *const u8, len: usize, pe: Pe);
+        iput(dest: *mut u8, source: *const u8, shape: Strided, pe: Pe);
+        iget(dest: *mut u8, source: *const u8, shape: Strided, pe: Pe);
+        put_signal(dest: *mut u8, source: *const u8, len: usize, signal: (*mut u64, u64, SignalOp), pe: Pe);
+        put_signal_nbi(dest: *mut u8, source: *const u8, len: usize, signal: (*mut u64, u64, SignalOp), pe: Pe);
+        fetch_amo_nbi(result: *mut u8, dest: *mut u8, ty: AmoType, op: AmoOp, operand: u64, compare: u64, pe: Pe);
+    }
+    safe {
+        fence() -> ();
+        quiet() -> ();
+        amo(dest: *mut u8, ty: AmoType, op: AmoOp, operand: u64, compare: u64, pe: Pe) -> ();
+        fetch_amo(dest: *mut u8, ty: AmoType, op: AmoOp, operand: u64, compare: u64, pe: Pe) -> u64;
+        fetch_add<T: AmoInteger>(dest: *mut T, value: T, pe: Pe) -> T;
+        signal_op(signal: *mut u64, value: u64, op: SignalOp, pe: Pe) -> ();
+    }
+}

@@ -1,0 +1,78 @@
+//! What all PEs do together: barriers, teams, and leaving.
+
+use std::time::Duration;
+
+use symrail_core::lock;
+
+use super::Runtime;
+use crate::collective::call::Call;
+use crate::error::{Error, Result};
+use crate::observe::Trace;
+use crate::team::{Team, World};
+
+/// How long a PE that leaves without the others lets what it has sent go out.
+const LAST_SENDS: Duration = Duration::from_secs(1);
+
+impl Runtime {
+    /// Completes everything that this PE has issued and waits for all PEs to have done so. Collective.
+    ///
+    /// # Errors
+    /// An operation that failed, or a peer that does not answer.
+    pub fn barrier_all(&self) -> Result<()> {
+        let all = self.everybody();
+        let _turn = all.agree(Call::new("barrier_all", 0))?;
+        self.quiet()?;
+        all.meet("a barrier")
+    }
+
+    /// Waits for all PEs. Collective.
+    ///
+    /// # Errors
+    /// A peer that does not answer.
+    pub fn sync_all(&self) -> Result<()> {
+        let all = self.everybody();
+        let _turn = all.agree(Call::new("sync_all", 0))?;
+        all.meet("a barrier")
+    }
+
+    /// The team of all PEs, which is the same each time. The first time it takes memory from the heap, for all teams that there will be.
+    /// Collective.
+    ///
+    /// # Errors
+    /// The heap is exhausted, or a peer does not answer.
+    pub fn team_world(&self) -> Result<Team<'_>> {
+        let world = match self.0.world.get() {
+            Some(world) => world,
+            None => {
+                let world = World::allocate(&self.allocator(), self.comm())?;
+                self.0.world.get_or_init(|| world)
+            }
+        };
+        Ok(Team::world(self.everybody(), world))
+    }
+
+    /// Leaves the job: waits for what is under way and for all others. Collective.
+    ///
+    /// # Errors
+    /// What was under way and failed, or a peer that has died or left; one that takes its time is waited for, as in a barrier. The PE has left
+    /// in any case.
+    pub fn finalize(self) -> Result<()> {
+        self.comm().job.here()?;
+        let comm = self.comm();
+        let quiet = self.quiet();
+        let all = self.everybody();
+        let met = all.agree(Call::new("finalize", 0)).and_then(|_turn| all.meet("finalize"));
+        if let Ok(wire) = &comm.wire {
+            // Of those who cannot be met some will never take what was sent to them.
+            let patience = if met.is_ok() { Duration::from_secs(comm.job.settings.timeout_s) } else { LAST_SENDS };
+            wire.settle(&comm.flow, patience);
+        }
+        self.0.observation.write(|trace| {
+            trace.add(comm.wire.as_ref().map_or_else(|_| Vec::new(), |wire| wire.lanes().take_records()))
+        });
+        // Nobody takes anything down before all have come here.
+        let left = met.and_then(|()| lock(&comm.job.bootstrap).finish().map_err(Error::from));
+        self.0.observation.write(Trace::end);
+        quiet.and(left)
+    }
+}

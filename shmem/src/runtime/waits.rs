@@ -1,0 +1,160 @@
+//! Waiting for words of this PE's memory, and testing them.
+
+use super::Runtime;
+use crate::error::Result;
+use crate::wait::{Cmp, WaitWord};
+use crate::wait_many::WordSet;
+use crate::waiting::Among;
+
+impl Runtime {
+    /// Reads a word of this PE's memory once.
+    ///
+    /// # Safety
+    /// `word` is valid for reads and aligned.
+    ///
+    /// # Errors
+    /// Those of a get from this PE's own memory, where the CPU cannot touch that.
+    #[inline]
+    pub unsafe fn peek<T: WaitWord>(&self, word: *const T) -> Result<T> {
+        // SAFETY: the caller's promise.
+        unsafe { self.operations().peek(word) }
+    }
+
+    /// Who may do what is waited for: anybody.
+    fn anybody(&self) -> Among {
+        Among::Any(self.comm().job.everybody())
+    }
+
+    /// Waits until the word at `word` compares to `value` as asked. What the peer had put before it changed the word is visible then.
+    ///
+    /// # Safety
+    /// `word` is valid for reads and aligned.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`](crate::Error::PeerLost) when a peer has died or left, which is known within seconds where the bootstrap tells of it; or
+    /// when, after `TIMEOUT_S` of waiting, one does not even answer by its proxy. A peer that only takes its time is waited for without
+    /// limit; that it is, is a warning, once.
+    pub unsafe fn wait_until<T: WaitWord>(&self, word: *const T, cmp: Cmp, value: T) -> Result<T> {
+        let ops = self.operations();
+        ops.wait_for("wait_until", self.anybody(), || {
+            // SAFETY: the caller's promise.
+            let now = unsafe { ops.glance(word) }?;
+            cmp.holds(now, value).then_some(now)
+        })
+    }
+
+    /// Whether the word compares so now. Makes progress if not.
+    ///
+    /// # Safety
+    /// As for [`Runtime::wait_until`].
+    pub unsafe fn test<T: WaitWord>(&self, word: *const T, cmp: Cmp, value: T) -> bool {
+        // SAFETY: the caller's promise.
+        let holds = unsafe { self.operations().glance(word) }.is_some_and(|now| cmp.holds(now, value));
+        if !holds {
+            self.progress();
+        }
+        holds
+    }
+
+    /// Makes progress once, for loops that test. Whether there was any.
+    pub fn progress(&self) -> bool {
+        self.operations().progress()
+    }
+
+    /// Waits until all words of the set have compared as wanted; at once if none is included.
+    ///
+    /// Each word is waited for in turn, so a word may have changed again when this returns.
+    ///
+    /// # Safety
+    /// The set's words are valid for reads and aligned.
+    ///
+    /// # Errors
+    /// As for [`Runtime::wait_until`].
+    pub unsafe fn wait_until_all<T: WaitWord>(&self, set: &WordSet<'_, T>) -> Result<()> {
+        let ops = self.operations();
+        for i in set.included() {
+            ops.wait_for("wait_until_all", self.anybody(), || {
+                // SAFETY: the caller's promise.
+                unsafe { set.holds(&ops, i) }.then_some(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Waits until a word of the set compares as wanted and returns its index, another one in turn if several do; `None` at
+    /// once if none is included.
+    ///
+    /// # Safety
+    /// As for [`Runtime::wait_until_all`].
+    ///
+    /// # Errors
+    /// As for [`Runtime::wait_until`].
+    pub unsafe fn wait_until_any<T: WaitWord>(&self, set: &WordSet<'_, T>) -> Result<Option<usize>> {
+        if set.included().next().is_none() {
+            return Ok(None);
+        }
+        // SAFETY: the caller's promise.
+        self.operations()
+            .wait_for("wait_until_any", self.anybody(), || unsafe { set.find(&self.operations()) })
+            .map(Some)
+    }
+
+    /// Waits until at least one word of the set compares as wanted; writes the indexes of those that do, in order, to
+    /// `found` (as many as it has room for) and returns how many it wrote. 0 at once if none is included or `found` is empty.
+    ///
+    /// # Safety
+    /// As for [`Runtime::wait_until_all`].
+    ///
+    /// # Errors
+    /// As for [`Runtime::wait_until`].
+    pub unsafe fn wait_until_some<T: WaitWord>(&self, set: &WordSet<'_, T>, found: &mut [usize]) -> Result<usize> {
+        if set.included().next().is_none() || found.is_empty() {
+            return Ok(0);
+        }
+        self.operations().wait_for("wait_until_some", self.anybody(), || {
+            // SAFETY: the caller's promise.
+            let count = unsafe { set.find_some(&self.operations(), found) };
+            (count > 0).then_some(count)
+        })
+    }
+
+    /// Whether all words of the set compare as wanted now. Makes progress if not.
+    ///
+    /// # Safety
+    /// As for [`Runtime::wait_until_all`].
+    pub unsafe fn test_all<T: WaitWord>(&self, set: &WordSet<'_, T>) -> bool {
+        // SAFETY: the caller's promise.
+        let holds = unsafe { set.all_hold(&self.operations()) };
+        if !holds {
+            self.progress();
+        }
+        holds
+    }
+
+    /// A word of the set that compares as wanted now, another one in turn if several do. Makes progress if there is none.
+    ///
+    /// # Safety
+    /// As for [`Runtime::wait_until_all`].
+    pub unsafe fn test_any<T: WaitWord>(&self, set: &WordSet<'_, T>) -> Option<usize> {
+        // SAFETY: the caller's promise.
+        let found = unsafe { set.find(&self.operations()) };
+        if found.is_none() {
+            self.progress();
+        }
+        found
+    }
+
+    /// Writes the indexes of the words that compare as wanted now to `found` and returns how many it wrote. Makes
+    /// progress if there are none.
+    ///
+    /// # Safety
+    /// As for [`Runtime::wait_until_all`].
+    pub unsafe fn test_some<T: WaitWord>(&self, set: &WordSet<'_, T>, found: &mut [usize]) -> usize {
+        // SAFETY: the caller's promise.
+        let count = unsafe { set.find_some(&self.operations(), found) };
+        if count == 0 {
+            self.progress();
+        }
+        count
+    }
+}

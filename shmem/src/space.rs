@@ -1,0 +1,142 @@
+//! The symmetric address space: this PE's memory in it, and that of the peers that this process has mapped.
+
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use symrail_heap::{PeerMap, SymmetricHeap};
+use symrail_transport::{Operation, Pe};
+
+use crate::error::{Error, Result};
+use crate::gpu::pinned::Pinned;
+use crate::program_data::ProgramData;
+use crate::staged::Staged;
+
+/// The heaps of a job as one PE reaches them, and the program's variables among them.
+pub(crate) struct Space {
+    pub base: usize,
+    /// Bytes of the heap that are committed, on every PE.
+    pub committed: AtomicUsize,
+    /// Why the heap cannot grow any more.
+    pub growth_refused: OnceLock<Error>,
+    /// Where each PE's heap is in this process; 0 where it is reached over the wire.
+    pub bases: Arc<[usize]>,
+    /// No peer needs the wire.
+    pub all_mapped: bool,
+    pub data: ProgramData,
+    // Last: everything above points into them.
+    /// The heaps of this host as the PE's GPU reaches them, if they are pinned for it.
+    pub pinned: Option<Pinned>,
+    /// Keeps the peers' heaps mapped.
+    pub peers: PeerMap,
+    pub heap: Mutex<SymmetricHeap>,
+    /// The heap that users get, when that is memory that the CPU cannot touch.
+    pub staged: Option<Staged>,
+}
+
+impl Space {
+    /// The symmetric offset of `len` bytes at `ptr`.
+    #[inline]
+    pub fn offset(&self, operation: Operation, pe: Pe, ptr: *const u8, len: usize) -> Result<u64> {
+        let committed = self.committed.load(Ordering::Relaxed);
+        let offset = ptr.addr().wrapping_sub(self.base);
+        if offset <= committed && len <= committed - offset {
+            return Ok(offset as u64);
+        }
+        if let Some(offset) = self.data.offset_of(ptr, len) {
+            return Ok(offset);
+        }
+        if let Some(offset) = self.staged.as_ref().and_then(|staged| staged.offset_of(ptr.addr(), len)) {
+            return Ok(offset);
+        }
+        Err(self.not_symmetric(operation, pe, ptr, len))
+    }
+
+    /// The symmetric offset of an aligned word.
+    #[inline]
+    pub fn word(&self, operation: Operation, pe: Pe, ptr: *const u8, size: usize) -> Result<u64> {
+        let offset = self.offset(operation, pe, ptr, size)?;
+        if offset.is_multiple_of(size as u64) {
+            return Ok(offset);
+        }
+        Err(symrail_transport::Error::Misaligned { operation, pe, offset, needed: size }.into())
+    }
+
+    #[cold]
+    fn not_symmetric(&self, operation: Operation, pe: Pe, ptr: *const u8, bytes: usize) -> Error {
+        let (heap, heap_bytes) = match &self.staged {
+            Some(staged) => (staged.base, staged.len),
+            None => (self.base, self.committed.load(Ordering::Relaxed)),
+        };
+        Error::NotSymmetric { operation, pe, address: ptr.addr(), bytes, heap, heap_bytes }
+    }
+
+    /// The heap from which users' blocks come.
+    pub fn users_heap(&self) -> &Mutex<SymmetricHeap> {
+        self.staged.as_ref().map_or(&self.heap, |staged| &staged.heap)
+    }
+
+    /// Where users' heap starts in this process.
+    pub fn users_base(&self) -> usize {
+        self.staged.as_ref().map_or(self.base, |staged| staged.base)
+    }
+
+    /// Whether host threads reach `pe`'s memory by loads and stores.
+    pub fn is_mapped(&self, pe: Pe) -> bool {
+        self.staged.is_none() && self.bases.get(pe as usize).is_some_and(|&b| b != 0)
+    }
+
+    /// Whether an address is in memory that the CPU cannot touch.
+    #[inline]
+    pub fn is_staged(&self, ptr: *const u8) -> bool {
+        self.staged.as_ref().is_some_and(|s| ptr.addr().wrapping_sub(s.base) < s.len)
+    }
+
+    /// Refuses what host threads do with the bytes themselves.
+    pub fn must_be_host(&self, what: &str, buffers: [*const u8; 2]) -> Result<()> {
+        if !buffers.iter().any(|&ptr| self.is_staged(ptr)) {
+            return Ok(());
+        }
+        Err(symrail_transport::Error::Unsupported {
+            what: format!("{what} on device memory"),
+            by: "host collectives".into(),
+            remedy: "use host memory, or collectives of the device".into(),
+        }
+        .into())
+    }
+
+    /// Keeps an error for the next quiet, where no result could tell it.
+    pub fn note(&self, error: Error) {
+        if let Some(staged) = &self.staged {
+            staged.note(error);
+        }
+    }
+
+    /// The error that was kept, if there is one.
+    pub fn take_noted(&self) -> Result<()> {
+        self.staged.as_ref().map_or(Ok(()), Staged::take_noted)
+    }
+}
+
+/// The address of a symmetric offset in a mapped heap.
+#[inline]
+pub(crate) fn at(base: usize, offset: u64) -> *mut u8 {
+    std::ptr::with_exposed_provenance_mut(base + offset as usize)
+}
+
+/// Reads a word of 1, 2, 4 or 8 bytes of this PE's memory as one load that sees everything before a peer's store of it.
+///
+/// # Safety
+/// `ptr` is valid for reads and aligned to `size`.
+#[inline]
+pub(crate) unsafe fn load(ptr: *const u8, size: usize) -> u64 {
+    let ptr = ptr.cast_mut();
+    // SAFETY: the caller's promise; others store to it as one store.
+    unsafe {
+        match size {
+            1 => AtomicU8::from_ptr(ptr).load(Ordering::Acquire).into(),
+            2 => AtomicU16::from_ptr(ptr.cast()).load(Ordering::Acquire).into(),
+            4 => AtomicU32::from_ptr(ptr.cast()).load(Ordering::Acquire).into(),
+            _ => AtomicU64::from_ptr(ptr.cast()).load(Ordering::Acquire),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What a team is asked for as a whole: smaller teams, its end, barriers.
+
+use std::sync::Arc;
+
+use super::{Group, MAX_TEAMS, Team};
+use crate::collective::call::Call;
+use crate::collective::reduction::Reduction;
+use crate::error::{Error, Result};
+
+impl<'rt> Team<'rt> {
+    /// Makes a team of some of this team's PEs; `part` is `None` on PEs that will not be in it, and so is the result there.
+    /// Parts that PEs name at the same call may be several teams if they have no PE in common. Collective over this team.
+    ///
+    /// # Errors
+    /// A PE is in [`MAX_TEAMS`] teams already: then nobody gets a team. Or a peer does not answer.
+    pub fn split(&self, part: Option<Group>) -> Result<Option<Team<'rt>>> {
+        let _turn = self.agree(Call::new("split of a team", 0))?;
+        self.sync_flags()?;
+        let common = |mut offer: u64| {
+            let word = (&raw mut offer).cast::<u8>();
+            // SAFETY: the word is this call's own, in and out; the team's PEs are in the same call.
+            unsafe { self.reduce(word, word, 1, Reduction::and::<u64>()) }?;
+            Ok(offer)
+        };
+        let area = self.areas().for_team(&self.area, part.is_some(), common)?.ok_or_else(no_area)?;
+        Ok(part.map(|group| Team::new(self.everybody, group, area, Arc::default(), Arc::clone(self.areas()))))
+    }
+
+    /// Waits for all of the team's PEs, then gives up what the team has. Collective over the team. A team that is only
+    /// dropped keeps its place among [`MAX_TEAMS`]; that of all PEs does in any case.
+    ///
+    /// # Errors
+    /// A peer that does not answer.
+    pub fn destroy(self) -> Result<()> {
+        let _turn = self.agree(Call::new("end of a team", 0))?;
+        // All that was sent to this PE through the area has arrived: it waited for each of the messages.
+        self.sync_flags()?;
+        if !self.is_world() {
+            self.areas().give_back(&self.area);
+        }
+        Ok(())
+    }
+
+    /// Waits for all of the team's PEs. Collective over the team.
+    ///
+    /// # Errors
+    /// A peer that does not answer.
+    pub fn sync(&self) -> Result<()> {
+        let _turn = self.agree(Call::new("sync", 0))?;
+        self.sync_flags()
+    }
+
+    /// Completes everything that this PE has issued, then waits for all of the team's PEs. Collective over the team.
+    ///
+    /// # Errors
+    /// An operation that failed, or a peer that does not answer.
+    pub fn barrier(&self) -> Result<()> {
+        self.ops().quiet()?;
+        self.sync()
+    }
+}
+
+fn no_area() -> Error {
+    let reason = format!(
+        "a PE is in {MAX_TEAMS} teams and active sets already, or no room is left that is free on all; destroy teams that are not used any more"
+    );
+    Error::System { what: "making a team", reason }
+}

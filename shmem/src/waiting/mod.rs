@@ -1,0 +1,82 @@
+//! What becomes of those who are waited for: lost, gone, late, or in another call.
+//!
+//! Who waits for long looks around now and then, and fails if a PE without which the wait may never end has died or left. PEs that live are
+//! waited for, however long they take. So that users learn what a job hangs in, each PE that waits for long *posts* in symmetric memory what it
+//! waits in, and who has waited for `TIMEOUT_S` reads what the others have posted and says so, once.
+//!
+//! Where calls are compared (`SYMRAIL_CHECK_COLLECTIVES`), PEs that can only wait for one another for ever find that out from their
+//! posts: each waits in a call for PEs that are in none of its calls but in another one.
+//!
+//! | file | concept |
+//! |---|---|
+//! | here | waiting for something to become so |
+//! | `long` | a wait that has become long |
+//! | `post` | what a PE waits in, as the others read it |
+//! | `circle` | PEs that wait for one another for ever |
+
+mod circle;
+mod long;
+pub(crate) mod post;
+
+use std::time::{Duration, Instant};
+
+pub(crate) use long::Among;
+use long::Long;
+
+use crate::error::Result;
+use crate::operations::Operations;
+use crate::wire::{Via, Wire};
+
+/// Checks of a thread that has no wire to poll before it sleeps between them, and for how long it does then.
+const YIELDS: u64 = 20_000;
+const NAP: Duration = Duration::from_micros(50);
+
+/// Checks of the word before the first poll when all peers are mapped: what they store arrives without any.
+const GLANCES: u32 = 200;
+
+impl Operations<'_> {
+    /// Makes progress once, for loops that test. Whether there was any.
+    pub(crate) fn progress(&self) -> bool {
+        self.via_if_any().is_some_and(|via| via.wait_for_memory().drive())
+    }
+
+    /// Waits until `done` gives something. `among` is everybody without whom that may never be: who tells this PE may itself wait
+    /// for another, and goes on living when that is dead. What was started on the default context goes on meanwhile.
+    pub(crate) fn wait_for<R>(
+        &self,
+        what: &'static str,
+        among: Among,
+        mut done: impl FnMut() -> Option<R>,
+    ) -> Result<R> {
+        let comm = self.comm;
+        comm.job.here()?;
+        let glances = if comm.space.all_mapped { GLANCES } else { 1 };
+        for _ in 0..glances {
+            if let Some(found) = done() {
+                return Ok(found);
+            }
+            std::hint::spin_loop();
+        }
+        let wire = comm.wire.as_ref().ok();
+        let mut wait = wire.map(|wire| Via::new(wire, &comm.flow).wait_for_memory());
+        let (begun, mut polls, looks) = (Instant::now(), 0u64, wire.map_or(1, Wire::looks_per_poll));
+        let mut long = None::<Long<'_>>;
+        loop {
+            if let Some(found) = (0..looks).find_map(|_| done()) {
+                return Ok(found);
+            }
+            match &mut wait {
+                Some(wait) => {
+                    wait.drive();
+                }
+                None if polls < YIELDS => std::thread::yield_now(),
+                None => std::thread::sleep(NAP),
+            }
+            polls += 1;
+            comm.space.take_noted()?;
+            if polls.is_multiple_of(64) && Long::is(begun) {
+                long.get_or_insert_with(|| Long::new(Operations::of(comm), what, among, begun)).look()?;
+            }
+        }
+    }
+}
