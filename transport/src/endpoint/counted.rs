@@ -7,8 +7,9 @@
 //! For rails on which the target's CPU moves the bytes, and where there is one of them: nothing here would be noticed if another
 //! had to do it again.
 
-use super::job::{Issue, Issuer, Job, Op, Source};
+use super::job::{Issue, Issuer, Job, OpHandle, Source};
 use super::launch::Way;
+use super::operations::Op;
 use super::{Core, Endpoint, Role};
 use crate::amo::AmoOp;
 use crate::endpoint::job::Signal;
@@ -48,7 +49,7 @@ impl Endpoint {
         let mut job = Job::PutSignal { dest, source, len, signal };
         self.core.validate(pe, &job)?;
         let issue = Issue { issuer: COUNTED, tag: None };
-        if pe == self.core.me {
+        if pe == self.core.profile.me() {
             // SAFETY: the caller's promise; `validate` checked the ranges.
             unsafe { self.core.apply_here(&job, issue) };
             return Ok(());
@@ -61,9 +62,8 @@ impl Endpoint {
             return Ok(());
         }
         let slot = self.core.keep_source(&mut job)?;
-        let new = Op::new(Operation::PutSignal, pe, len, issue, self.core.now);
-        let op = self.core.ops.insert(Op { slot, ..new });
-        self.core.one_more_counted();
+        let new = Op::new(Operation::PutSignal, pe, len, issue, self.core.clock.now(), slot);
+        let op = self.core.start_counted(new);
         self.launch_data(pe, op, 0, (dest, job.local(), len), Way::CountedPut(immediate), false);
         Ok(())
     }
@@ -73,44 +73,43 @@ impl Endpoint {
     /// # Errors
     /// The first that failed since this was last asked. What fails when nobody asks any more is the next quiet's to tell.
     pub fn counted_have_left(&mut self) -> Result<bool> {
-        let state = self.core.issuer(COUNTED);
-        state.error.take().map_or(Ok(state.outstanding == 0), Err)
+        let issuers = &mut self.core.issuers;
+        issuers.take_error(COUNTED).map_or(Ok(issuers.none_of(COUNTED)), Err)
     }
 }
 
 impl Core {
-    fn one_more_counted(&mut self) {
+    fn start_counted(&mut self, op: Op) -> OpHandle {
         if let Some(error) = self.counted_error_unasked() {
-            self.issuer(HOST).error.get_or_insert(error);
+            self.issuers.keep_error(HOST, error);
         }
-        self.issuer(COUNTED).outstanding += 1;
+        self.ops.start(op, &mut self.issuers)
     }
 
     /// The error of one of those before, if none is under way: their caller did not come to ask.
     fn counted_error_unasked(&mut self) -> Option<Error> {
-        let state = self.issuer(COUNTED);
-        if state.outstanding == 0 { state.error.take() } else { None }
+        if self.issuers.none_of(COUNTED) { self.issuers.take_error(COUNTED) } else { None }
     }
 
     /// What a quiet of this issuer tells besides its own operations' errors.
     pub(super) fn error_besides(&mut self, issuer: Issuer) -> Option<Error> {
-        (issuer == HOST && self.role == Role::Host).then(|| self.counted_error_unasked()).flatten()
+        (issuer == HOST && self.profile.role() == Role::Host).then(|| self.counted_error_unasked()).flatten()
     }
 
     /// The immediate for a PE that names a word, if there is one.
     fn immediate(&self, pe: Pe, word: u64) -> Option<u64> {
-        self.counts_in(word).map(|number| self.token_of(pe).immediate(number))
+        self.counts_in(word).map(|number| self.profile.token_of(pe).immediate(number))
     }
 
     /// The number of a word in immediates, if it has one and the only rail takes immediates that have room for the token's part.
     fn counts_in(&self, word: u64) -> Option<u32> {
-        let [caps] = &*self.caps else { return None };
+        let [caps] = self.profile.all_caps() else { return None };
         // The last piece of a write brings it, and must not come before the others.
-        let fits = self.role == Role::Host
+        let fits = self.profile.role() == Role::Host
             && caps.software
             && caps.immediate >= size_of::<u64>()
             && caps.order.write_after_write
-            && !self.policy.native_amo
+            && !self.profile.native_amo()
             && word.is_multiple_of(WORD);
         u32::try_from(word / WORD).ok().filter(|_| fits)
     }
@@ -163,21 +162,25 @@ mod tests {
     fn what_failed_before_is_no_error_of_what_comes_later() {
         let mut endpoint = endpoint(Role::Host, 1, false, Mischief::default());
         let fail = |endpoint: &mut Endpoint| {
-            endpoint.core.issuer(COUNTED).error =
-                Some(Error::Gone { operation: Operation::PutSignal, pe: 1, seconds: 1 });
+            let error = Error::Gone { operation: Operation::PutSignal, pe: 1, seconds: 1 };
+            endpoint.core.issuers.keep_error(COUNTED, error);
+        };
+        let start = |endpoint: &mut Endpoint| {
+            let issue = Issue { issuer: COUNTED, tag: None };
+            endpoint.core.start_counted(Op::new(Operation::PutSignal, 1, 8, issue, 0, None))
         };
         fail(&mut endpoint);
-        endpoint.core.one_more_counted();
+        let first = start(&mut endpoint);
         assert!(matches!(endpoint.counted_have_left(), Ok(false)));
         assert!(endpoint.take_error(HOST).is_some(), "nobody was told");
         fail(&mut endpoint);
-        endpoint.core.one_more_counted();
+        let second = start(&mut endpoint);
         assert!(endpoint.counted_have_left().is_err(), "the first of them is still under way");
         assert!(
             matches!(endpoint.counted_have_left(), Ok(false)) && endpoint.take_error(HOST).is_none(),
             "it was told"
         );
-        endpoint.core.issuer(COUNTED).outstanding = 0;
+        [first, second].into_iter().for_each(|op| endpoint.core.finish(op));
         fail(&mut endpoint);
         assert!(endpoint.take_error(HOST).is_some(), "nobody has come to ask");
     }
@@ -187,7 +190,7 @@ mod tests {
         let endpoint = endpoint(Role::Host, 1, false, Mischief::default());
         let last = u64::from(u32::MAX) * WORD;
         let of = |token: Token| endpoint.core.immediate(0, last).and_then(|immediate| word_of(immediate, token));
-        assert_eq!(of(endpoint.core.token_of(0)), Some(last));
+        assert_eq!(of(endpoint.core.profile.token_of(0)), Some(last));
         assert_eq!(of(Token::random().unwrap()), None);
         assert!(!endpoint.counts_in(last + WORD) && !endpoint.counts_in(12));
     }

@@ -1,12 +1,51 @@
 //! Driving an endpoint: progress, sleep, fences, quiets, and time.
 
-use super::backlog::Backlog;
+use std::time::Instant;
+
 use super::completion::Sink;
 use super::job::{Finished, Issue, Issuer, OpHandle};
-use super::{Endpoint, MAX_OPERATIONS, MAX_WORK_REQUESTS, TargetAgent};
+use super::{Endpoint, TargetAgent};
 use crate::error::Error;
 use crate::pe::Pe;
-use crate::wire::Request;
+
+/// An endpoint's time: seconds in which somebody polled.
+pub(super) struct Clock {
+    opened: Instant,
+    now: u32,
+    last_tick: u32,
+}
+
+impl Clock {
+    pub fn new() -> Clock {
+        Clock { opened: Instant::now(), now: 0, last_tick: 0 }
+    }
+
+    /// Its seconds, which wrap.
+    #[inline]
+    pub fn now(&self) -> u32 {
+        self.now
+    }
+
+    /// Microseconds of the wall's time, which wrap.
+    #[inline]
+    pub fn micros(&self) -> u32 {
+        self.opened.elapsed().as_micros() as u32
+    }
+
+    /// Whether more than `limit` of its seconds have passed since one.
+    pub fn is_past(&self, since: u32, limit: u64) -> bool {
+        u64::from(self.now.wrapping_sub(since)) > limit
+    }
+
+    /// Whether this second of some other clock is a new one.
+    fn tick(&mut self, now_s: u32) -> bool {
+        let new = now_s != self.last_tick;
+        if new {
+            (self.last_tick, self.now) = (now_s, self.now.wrapping_add(1));
+        }
+        new
+    }
+}
 
 impl Endpoint {
     /// Descriptors that become readable when polling is worthwhile; `None` when a rail has none.
@@ -18,18 +57,18 @@ impl Endpoint {
     /// Prepares to sleep on [`Endpoint::wait_fds`]; `false` means that polling has something to do.
     pub fn arm(&mut self) -> bool {
         self.send_outboxes();
-        self.core.backlog.iter().all(Backlog::is_empty)
-            && self.core.blocked.is_empty()
-            && self.core.followups.is_empty()
+        self.core.queue.is_clear()
+            && !self.core.lanes.defer_any()
+            && !self.core.ops.has_followups()
             && !self.core.loops.pending()
-            && self.core.about_connections.is_empty()
+            && !self.core.recovery.has_words()
             && self.rails.iter_mut().all(|r| r.wait_fd().is_none() || r.arm())
     }
 
     /// The most bytes that a [`Source::Copied`](super::job::Source::Copied) may have.
     #[must_use]
     pub fn copy_limit(&self) -> usize {
-        self.core.bounce.largest() - Request::alone(0)
+        self.core.profile.max_payload()
     }
 
     /// Makes progress: posts what waited, takes in what arrived, gives requests of peers to `agent`.
@@ -37,36 +76,32 @@ impl Endpoint {
     pub fn poll(&mut self, agent: &mut dyn TargetAgent) -> usize {
         let mut events = 0;
         self.send_outboxes();
-        self.core.polls = self.core.polls.wrapping_add(1);
-        for lane in 0..self.core.lanes_to_poll() {
-            if !self.core.backlog[lane].is_empty() {
+        for lane in 0..self.core.lanes.next_poll() {
+            if self.core.queue.waits_for(lane) {
                 events += self.post_backlog(lane);
             }
             let mut sink = Sink { core: &mut self.core, lane, agent };
             events += self.rails[lane].poll(&mut sink);
         }
-        while let Some((pe, lane)) = self.core.to_greet.pop() {
+        while let Some((pe, lane)) = self.core.recovery.next_to_greet() {
             self.greet(pe, lane);
         }
-        if !self.core.about_connections.is_empty() {
+        if self.core.recovery.has_words() {
             self.heed_connections();
         }
-        if !self.core.port_news.is_empty() {
+        if self.core.recovery.has_port_news() {
             self.heed_ports();
         }
-        if !self.core.troubled.is_empty() {
+        if self.core.recovery.is_needed() {
             self.rescue_all();
         }
-        while !self.core.followups.is_empty()
-            && self.core.bounce.plentiful()
-            && let Some(op) = self.core.followups.pop()
-        {
-            self.launch_followup(op);
+        if self.core.ops.has_followups() {
+            self.launch_followups();
         }
         if self.core.loops.pending() {
             self.continue_loops();
         }
-        if !self.core.blocked.is_empty() {
+        if self.core.lanes.defer_any() {
             self.launch_deferred();
         }
         events
@@ -76,46 +111,44 @@ impl Endpoint {
     #[inline]
     #[must_use]
     pub fn ready(&self) -> bool {
-        self.core.ops.len() < MAX_OPERATIONS && self.core.work.len() < MAX_WORK_REQUESTS && self.core.bounce.plentiful()
+        self.core.ops.has_room() && self.core.queue.has_room() && self.core.bounce.plentiful()
     }
 
     /// Whether anything is under way that polling would bring forward.
     #[inline]
     #[must_use]
     pub fn is_active(&self) -> bool {
-        self.core.ops.len() > 0 || self.core.work.len() > 0 || self.has_gathered()
+        !self.core.ops.is_empty() || !self.core.queue.is_empty() || self.has_gathered()
     }
 
     /// Whether requests wait for company that a poll would send.
     #[inline]
     #[must_use]
     pub fn has_gathered(&self) -> bool {
-        !self.core.outboxes.is_empty()
+        self.core.lanes.have_gathered()
     }
 
     /// Whether an operation is complete (or failed).
     #[inline]
     #[must_use]
     pub fn is_done(&self, op: OpHandle) -> bool {
-        self.core.ops.get(op).is_none()
+        self.core.ops.is_over(op)
     }
 
     /// Orders what comes after it behind what came before it, per destination. Returns at once.
     pub fn fence(&mut self) {
-        self.core.epoch = self.core.epoch.wrapping_add(1);
+        self.core.lanes.fence();
     }
 
     /// Starts to make everything issued so far delivered; then [`Endpoint::is_quiet`] becomes true by polling.
     /// Call it again while waiting: it goes on where buffers ran out.
     /// Costs nothing when there is nothing to do.
     pub fn start_quiet(&mut self, issuer: Issuer) {
-        self.core.lone.quiet();
+        self.core.issuers.quiet_begins();
         while self.core.bounce.plentiful()
-            && let Some((pe, lane)) = self.core.unflushed.pop()
+            && let Some((pe, lane, flush)) = self.core.lanes.next_unflushed()
         {
-            let Some(c) = self.core.connection(pe, lane) else { continue };
-            c.listed = false;
-            if c.dirty || (c.lazy && !c.unacked.is_empty()) {
+            if flush {
                 self.launch_flush(pe, lane, Issue { issuer, tag: None });
             }
         }
@@ -126,38 +159,38 @@ impl Endpoint {
     #[inline]
     #[must_use]
     pub fn is_quiet(&self, issuer: Issuer) -> bool {
-        self.core.unflushed.is_empty() && self.core.issuers.get(usize::from(issuer)).is_none_or(|i| i.outstanding == 0)
+        self.core.lanes.is_flushed() && self.core.issuers.none_of(issuer)
     }
 
     /// The first error since it was last asked for, of operations without a tag.
     pub fn take_error(&mut self, issuer: Issuer) -> Option<Error> {
-        let own = self.core.issuers.get_mut(usize::from(issuer)).and_then(|i| i.error.take());
+        let own = self.core.issuers.take_error(issuer);
         own.or_else(|| self.core.error_besides(issuer))
     }
 
     /// A PE that `issuer` still waits for, to name in an error.
     #[must_use]
     pub fn waits_for(&self, issuer: Issuer) -> Option<Pe> {
-        self.core.ops.ids().filter_map(|id| self.core.ops.get(id)).find(|o| o.issue.issuer == issuer).map(|o| o.pe)
+        self.core.ops.waits_for(issuer)
     }
 
     /// Whether the end of an operation that had a tag has not been taken yet.
     #[inline]
     #[must_use]
     pub fn has_finished(&self) -> bool {
-        !self.core.finished.is_empty()
+        self.core.issuers.has_finished()
     }
 
     /// The end of the operation of `issuer` that had this tag, once it has ended.
     #[inline]
     pub fn take_finished(&mut self, issuer: Issuer, tag: u64) -> Option<Finished> {
-        Finished::take(&mut self.core.finished, issuer, tag)
+        self.core.issuers.take_finished(issuer, tag)
     }
 
     /// The next finished operation that had a tag.
     #[inline]
     pub fn next_finished(&mut self) -> Option<Finished> {
-        self.core.finished.pop()
+        self.core.issuers.next_finished()
     }
 
     /// Tells the time in whole seconds of any clock that only goes forward; fails operations that are too old, and tries
@@ -165,21 +198,16 @@ impl Endpoint {
     ///
     /// Only seconds in which it is called count: what could not complete because nobody polled is not late.
     pub fn tick(&mut self, now_s: u32) {
-        if now_s == self.core.last_tick {
+        if !self.core.clock.tick(now_s) {
             return;
         }
-        self.core.last_tick = now_s;
-        self.core.now = self.core.now.wrapping_add(1);
-        let now = self.core.now;
-        let limit = self.core.policy.timeout_s;
-        let ops = &self.core.ops;
-        let old: Vec<_> =
-            ops.ids().filter(|&id| ops.get(id).is_some_and(|o| u64::from(now.wrapping_sub(o.since)) > limit)).collect();
-        for id in old {
+        let now = self.core.clock.now();
+        let limit = self.core.profile.timeout_s();
+        for id in self.core.ops.older_than(now, limit) {
             self.core.expire(id);
         }
         self.core.give_up_late();
-        if self.core.fails_over() {
+        if self.core.lanes.fail_over() {
             self.look_for_other_ways();
             self.renew_connections();
             self.look_after_lanes();

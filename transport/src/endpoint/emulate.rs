@@ -13,7 +13,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::job::{OpHandle, Signal};
-use super::post::{Work, WorkRequest};
+use super::queue::{Work, WorkRequest};
 use super::swap_loop::{Next, SwapLoop, Word};
 use super::{Core, Endpoint};
 use symrail_core::VariantArray;
@@ -106,6 +106,12 @@ impl Loops {
         !self.returned.is_empty() || !self.ended.is_empty()
     }
 
+    /// A loop has ended before its end, as its operation has failed: others may have the word.
+    #[inline]
+    pub fn broke_off(&mut self, word: Word) {
+        self.ended.push((word, None));
+    }
+
     /// The last request of a loop has come back.
     pub fn came_back(&mut self, op: OpHandle) {
         self.returned.push_back(op);
@@ -115,7 +121,7 @@ impl Loops {
 impl Endpoint {
     /// Lets the provider do an AMO, itself or by a loop. The operation waits for it.
     pub(super) fn launch_word_amo(&mut self, pe: Pe, op: OpHandle, amo: WordAmo, fetching: bool) {
-        let how = self.core.abilities.how(amo.ty, amo.op, fetching);
+        let how = self.core.profile.abilities().how(amo.ty, amo.op, fetching);
         if how == How::Itself && self.core.loops.words.is_empty() {
             return self.post_word_amo(pe, op, amo, fetching);
         }
@@ -129,9 +135,9 @@ impl Endpoint {
         if let Some(queue) = self.core.loops.words.get_mut(&word) {
             queue.push_back(Queued { op, amo, fetching });
             self.core.hold_lane(op, AMO_LANE);
-            return self.core.expect(op, 1);
+            return self.core.ops.expect(op, 1);
         }
-        if self.core.abilities.how(amo.ty, amo.op, fetching) != How::Itself {
+        if self.core.profile.abilities().how(amo.ty, amo.op, fetching) != How::Itself {
             self.core.loops.words.insert(word, VecDeque::new());
         }
         self.start_word_amo(pe, op, amo, fetching, None);
@@ -140,13 +146,11 @@ impl Endpoint {
     /// Starts an AMO that has its word for itself, as far as that is needed. `now`: what the provider's word holds.
     /// Gives what it holds then, if that is known.
     fn start_word_amo(&mut self, pe: Pe, op: OpHandle, amo: WordAmo, fetching: bool, now: Option<u64>) -> Option<u64> {
-        match self.core.abilities.how(amo.ty, amo.op, fetching) {
+        match self.core.profile.abilities().how(amo.ty, amo.op, fetching) {
             How::Itself => self.post_word_amo(pe, op, amo, fetching),
             How::Loop(by) => {
                 self.core.hold_lane(op, AMO_LANE);
-                if let Some(o) = self.core.ops.get_mut(op) {
-                    o.swap_loop = Some(SwapLoop::new(amo, by));
-                }
+                self.core.ops.begin_loop(op, SwapLoop::new(amo, by));
                 match now.filter(|_| by.size() == 8) {
                     Some(now) => return self.continue_loop(op, now),
                     None => {
@@ -166,20 +170,16 @@ impl Endpoint {
     fn post_word_amo(&mut self, pe: Pe, op: OpHandle, amo: WordAmo, fetching: bool) {
         let Some(slot) = self.core.bounce.alloc(8) else { return self.core.fail_full(op) };
         let ptr = self.core.bounce.ptr(slot).as_ptr();
-        self.core.expect(op, 1);
+        self.core.ops.expect(op, 1);
         self.post(WorkRequest::new(Work::Amo { amo, fetching }, pe, AMO_LANE, op, (ptr, 8), Some(slot)));
     }
 
     /// Goes on with a loop whose word was seen to hold `seen`. Gives what the word holds when this was its end; the
     /// operation is then still to be released.
     fn continue_loop(&mut self, id: OpHandle, seen: u64) -> Option<u64> {
-        let op = self.core.ops.get_mut(id)?;
-        let (pe, swap_loop) = (op.pe, op.swap_loop.as_mut()?);
-        match swap_loop.next(seen) {
-            Next::Done { old, now } => {
-                (op.value, op.swap_loop) = (old, None);
-                Some(now)
-            }
+        let (pe, swap_loop, next) = self.core.ops.continue_loop(id, seen)?;
+        match next {
+            Next::Done { now, .. } => Some(now),
             Next::Swap { expected, new } => {
                 let (offset, ty) = (swap_loop.offset(), swap_loop.by);
                 let swap = WordAmo { offset, ty, op: AmoOp::CompareSwap, operand: new, compare: expected };
@@ -195,9 +195,8 @@ impl Endpoint {
         while self.core.bounce.plentiful()
             && let Some(id) = self.core.loops.returned.pop_front()
         {
-            let Some(op) = self.core.ops.get(id) else { continue };
-            let Some(word) = op.swap_loop.map(|l| l.word(op.pe)) else { continue };
-            if let Some(now) = self.continue_loop(id, op.value) {
+            let Some((word, seen)) = self.core.ops.seen(id) else { continue };
+            if let Some(now) = self.continue_loop(id, seen) {
                 self.core.finish(id);
                 self.core.loops.ended.push((word, Some(now)));
             }
@@ -219,11 +218,13 @@ impl Endpoint {
                 self.core.loops.words.remove(&word);
                 return;
             };
-            let Some(waiting) = self.core.ops.get(op) else { continue };
-            if waiting.fault.is_none() {
+            if self.core.ops.is_over(op) {
+                continue;
+            }
+            if !self.core.ops.has_failed(op) {
                 now = self.start_word_amo(word.0, op, amo, fetching, now);
             }
-            let goes_on = self.core.ops.get(op).is_some_and(|o| o.swap_loop.is_some());
+            let goes_on = self.core.ops.is_loop(op);
             // It was kept from ending while it waited.
             self.core.release(op);
             if goes_on {
@@ -234,27 +235,10 @@ impl Endpoint {
 }
 
 impl Core {
-    /// Keeps what a later fence orders behind an operation from passing it on `lane` until it has ended: it has more to
-    /// post there than is posted now.
+    /// Nothing that a later fence orders behind an operation may pass it on `lane` until it has ended.
     pub(super) fn hold_lane(&mut self, id: OpHandle, lane: usize) {
-        let Some(op) = self.ops.get_mut(id).filter(|op| op.holds.is_none()) else { return };
-        op.holds = Some(lane as u8);
-        let pe = op.pe;
-        if let Some(c) = self.connection(pe, lane) {
-            c.later += 1;
-        }
-    }
-
-    /// Undoes [`Core::hold_lane`] for an operation that has ended; lets others have its word, if it ended within a loop.
-    #[inline]
-    pub(super) fn let_go(&mut self, pe: Pe, word: Option<Word>, holds: Option<u8>) {
-        if let Some(word) = word {
-            self.loops.ended.push((word, None));
-        }
-        if let Some(lane) = holds
-            && let Some(c) = self.connection(pe, lane.into())
-        {
-            c.later = c.later.saturating_sub(1);
+        if let Some(pe) = self.ops.hold(id, lane) {
+            self.lanes.hold(pe, lane);
         }
     }
 }

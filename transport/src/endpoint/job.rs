@@ -1,10 +1,7 @@
 //! What callers ask of an endpoint, and what they are told about it.
 
-use super::swap_loop::SwapLoop;
 use crate::amo::{AmoOp, AmoType};
-use crate::bounce::Slot;
 use crate::error::{Error, Operation};
-use crate::pe::Pe;
 use crate::wire::RequestKind;
 
 /// Who an operation is counted for. Each issuer has its own quiet and its own first error.
@@ -239,54 +236,6 @@ impl Finished {
     pub fn take(many: &mut Vec<Finished>, issuer: Issuer, tag: u64) -> Option<Finished> {
         let at = many.iter().rposition(|f| f.issuer == issuer && f.tag == tag)?;
         Some(many.swap_remove(at))
-    }
-}
-
-/// An operation in flight.
-pub(super) struct Op {
-    pub operation: Operation,
-    pub pe: Pe,
-    pub bytes: u64,
-    pub issue: Issue,
-    /// Work requests and acknowledgements still to come.
-    pub remaining: u32,
-    /// Sent when everything else is done.
-    pub followup: Option<Signal>,
-    /// The AMO is, or the signal has become, a loop.
-    pub swap_loop: Option<SwapLoop>,
-    /// Its target has still to tell its outcome, besides acknowledging it.
-    pub awaits_outcome: bool,
-    /// The lane on which nothing may pass it.
-    pub holds: Option<u8>,
-    pub value: u64,
-    /// Where a fetched value goes, and its size in bytes.
-    pub result: Option<(*mut u8, usize)>,
-    pub fault: Option<Box<Error>>,
-    /// Coarse time of issue, in seconds in which somebody polled (`Core::now`).
-    pub since: u32,
-    /// The slot that holds a copied source until the operation is complete.
-    pub slot: Option<Slot>,
-}
-
-impl Op {
-    /// One that has posted nothing yet, issued `now`.
-    pub fn new(operation: Operation, pe: Pe, bytes: u64, issue: Issue, now: u32) -> Op {
-        Op {
-            operation,
-            pe,
-            bytes,
-            issue,
-            remaining: 0,
-            followup: None,
-            swap_loop: None,
-            awaits_outcome: false,
-            holds: None,
-            value: 0,
-            result: None,
-            fault: None,
-            since: now,
-            slot: None,
-        }
     }
 }
 

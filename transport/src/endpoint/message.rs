@@ -5,8 +5,9 @@
 //!
 //! Where a peer has several lanes, messages are kept until they are acknowledged, so that `failover` can send them again.
 
-use super::job::{Issue, Op, OpHandle};
-use super::post::{Work, WorkRequest};
+use super::job::{Issue, OpHandle};
+use super::operations::Op;
+use super::queue::{Work, WorkRequest};
 use super::{Core, Endpoint, Role};
 use crate::amo::{AmoOp, AmoType};
 use crate::bounce::SMALL;
@@ -27,9 +28,9 @@ impl Endpoint {
     ) {
         // The engine polls soon after, with everything it has taken from its channels. At a host endpoint what nobody has asked about
         // waits for the next poll if it comes closely behind another.
-        let waits = self.core.caps[lane].software
-            && (self.core.role == Role::Proxy || (!request.urgent && self.core.follows_closely(pe, lane)));
-        self.core.expect(op, 1);
+        let waits = self.core.profile.caps(lane).software
+            && (self.core.profile.role() == Role::Proxy || (!request.urgent && self.core.follows_closely(pe, lane)));
+        self.core.ops.expect(op, 1);
         let payload = payload.unwrap_or((std::ptr::null_mut(), 0));
         self.launch_message_or_gather(pe, lane, request, payload, waits);
     }
@@ -45,16 +46,16 @@ impl Endpoint {
     ) {
         let (ptr, len) = payload;
         let op = request.id;
-        if self.core.introduction.is_some() {
+        if self.core.profile.introduction().is_some() {
             self.introduce(pe, lane);
         }
         // What nobody has asked about is the next quiet's to ask about, even where the answer is wanted soon for the sake of the buffers.
         let unasked = !request.urgent;
-        if self.core.caps.len() > 1 {
+        if self.core.profile.rails() > 1 {
             request.urgent |= self.core.will_wait(pe, lane);
         }
-        self.core.counters[lane].requests += 1;
-        let Some(c) = self.core.connection(pe, lane) else { return };
+        self.core.observer.requested(lane);
+        let Some(c) = self.core.lanes.get_mut(pe, lane) else { return };
         request.sequence = c.number(op, Request::SIZE + len);
         request.lane = lane as u8;
         request.acknowledged = c.applied as u16;
@@ -62,7 +63,7 @@ impl Endpoint {
         let gathered = c.outbox.is_some();
         if unasked {
             c.lazy = true;
-            self.core.list(pe, lane);
+            self.core.lanes.list(pe, lane);
         }
         let head = request.encode();
         if waits || gathered {
@@ -74,7 +75,7 @@ impl Endpoint {
             }
             self.send_outbox(pe, lane);
         }
-        if self.core.failover(pe, lane).is_some() {
+        if self.core.lanes.failover(pe, lane).is_some() {
             return self.send_kept(pe, lane, &request, (ptr, len));
         }
         self.send_alone(pe, lane, op, &head, (ptr, len));
@@ -83,9 +84,9 @@ impl Endpoint {
     /// Tells a peer, once, where to answer this endpoint.
     #[cold]
     fn introduce(&mut self, pe: Pe, lane: usize) {
-        let known = self.core.connection(pe, lane).is_none_or(|c| std::mem::replace(&mut c.introduced, true));
-        let Some(address) = self.core.introduction.clone().filter(|_| !known) else { return };
-        let request = self.core.request(RequestKind::Introduce, AmoOp::Fetch, AmoType::U64, (0, 0, 0), 0);
+        let known = self.core.lanes.get_mut(pe, lane).is_none_or(|c| std::mem::replace(&mut c.introduced, true));
+        let Some(address) = self.core.profile.introduction().filter(|_| !known).map(Box::<[u8]>::from) else { return };
+        let request = self.core.profile.request(RequestKind::Introduce, AmoOp::Fetch, AmoType::U64, (0, 0, 0), 0);
         let payload = (address.as_ptr().cast_mut(), address.len());
         self.launch_message_or_gather(pe, lane, Request { urgent: true, ..request }, payload, false);
     }
@@ -100,9 +101,9 @@ impl Endpoint {
         (ptr, len): (*mut u8, usize),
     ) -> bool {
         let total = Request::SIZE + Request::padded(len);
-        let token = self.core.token_of(pe);
-        let room = self.core.bounce.largest().min(self.core.caps[lane].max_send);
-        let Some(c) = self.core.connection(pe, lane) else { return false };
+        let token = self.core.profile.token_of(pe);
+        let room = self.core.bounce.largest().min(self.core.profile.caps(lane).max_send);
+        let Some(c) = self.core.lanes.get_mut(pe, lane) else { return false };
         let (slot, used) = match c.outbox {
             Some((slot, used)) if used as usize + total <= room => (slot, used as usize),
             other => {
@@ -113,7 +114,7 @@ impl Endpoint {
                     return false;
                 }
                 let Some(slot) = self.core.bounce.alloc(room) else { return false };
-                self.core.outboxes.push((pe, lane));
+                self.core.lanes.begins_to_gather(pe, lane);
                 // SAFETY: the slot has room for more than that.
                 unsafe { begin(self.core.bounce.ptr(slot).as_ptr(), token) };
                 (slot, Token::SIZE)
@@ -121,7 +122,7 @@ impl Endpoint {
         };
         // SAFETY: the slot has `room` bytes, of which `used + total` are not more.
         unsafe { fill(self.core.bounce.ptr(slot).as_ptr().add(used), head, ptr, len) };
-        if let Some(c) = self.core.connection(pe, lane) {
+        if let Some(c) = self.core.lanes.get_mut(pe, lane) {
             c.outbox = Some((slot, (used + total) as u32));
             if let Some(f) = &mut c.failover {
                 f.gathered = sequence;
@@ -132,12 +133,9 @@ impl Endpoint {
 
     /// Sends what is gathered for one connection.
     fn send_outbox(&mut self, pe: Pe, lane: usize) {
-        let Some((slot, used)) = self.core.connection(pe, lane).and_then(|c| c.outbox.take()) else { return };
-        if let Some(at) = self.core.outboxes.iter().position(|&listed| listed == (pe, lane)) {
-            self.core.outboxes.swap_remove(at);
-        }
+        let Some((slot, used)) = self.core.lanes.take_outbox(pe, lane) else { return };
         let slot = self.core.bounce.shrink(slot, used as usize);
-        if let Some(last) = self.core.failover(pe, lane).map(|f| f.gathered) {
+        if let Some(last) = self.core.lanes.failover(pe, lane).map(|f| f.gathered) {
             return self.keep_and_send(pe, lane, slot, used, last);
         }
         let local = (self.core.bounce.ptr(slot).as_ptr(), used as usize);
@@ -152,7 +150,7 @@ impl Endpoint {
     fn send_kept(&mut self, pe: Pe, lane: usize, request: &Request, (ptr, len): (*mut u8, usize)) {
         let total = Request::alone(len);
         let Some(slot) = self.core.bounce.alloc(total) else { return self.core.fail_full(request.id) };
-        let token = self.core.token_of(pe);
+        let token = self.core.profile.token_of(pe);
         // SAFETY: the slot has room for `total` bytes.
         unsafe { fill(begin(self.core.bounce.ptr(slot).as_ptr(), token), &request.encode(), ptr, len) };
         self.keep_and_send(pe, lane, slot, total as u32, request.sequence);
@@ -161,7 +159,7 @@ impl Endpoint {
     /// Sends everything that is gathered.
     #[inline]
     pub(super) fn send_outboxes(&mut self) {
-        while let Some((pe, lane)) = self.core.outboxes.pop() {
+        while let Some((pe, lane)) = self.core.lanes.next_gathered() {
             self.send_outbox(pe, lane);
         }
     }
@@ -169,14 +167,13 @@ impl Endpoint {
     /// Sends a message that is copied at once, if it is small enough and nothing waits that was to go before it.
     #[inline]
     pub(super) fn inject(&mut self, dest: Dest, lane: usize, (ptr, len): (*mut u8, usize)) -> Result<(), PostError> {
-        if len > self.core.caps[lane].inject || self.core.backlog[lane].holds(dest) {
+        if len > self.core.profile.caps(lane).inject || self.core.queue.holds(lane, dest) {
             return Err(PostError::Again);
         }
         let local = LocalBuf { ptr, len, key: LocalKey::default() };
         // SAFETY: the callers' bytes are valid, and without an id they are copied before the call returns.
         unsafe { self.rails[lane].send(dest, local, None) }?;
-        self.core.counters[lane].messages += 1;
-        self.core.counters[lane].bytes += len as u64;
+        self.core.observer.sent(lane, len);
         Ok(())
     }
 
@@ -188,7 +185,7 @@ impl Endpoint {
         head: &[u8; Request::SIZE],
         (ptr, len): (*mut u8, usize),
     ) {
-        let (total, token) = (Request::alone(len), self.core.token_of(pe));
+        let (total, token) = (Request::alone(len), self.core.profile.token_of(pe));
         if total <= SMALL {
             let mut bytes = [0u8; SMALL];
             // SAFETY: `total` fits.
@@ -203,24 +200,24 @@ impl Endpoint {
         let to = self.core.bounce.ptr(slot).as_ptr();
         // SAFETY: the slot has room for `total` bytes.
         unsafe { fill(begin(to, token), head, ptr, len) };
-        self.core.expect(op, 1);
+        self.core.ops.expect(op, 1);
         self.post(WorkRequest::new(Work::Send, pe, lane, op, (to, total), Some(slot)));
     }
 
     /// Sends a request whose acknowledgement means that earlier writes on the lane are visible.
     pub(super) fn launch_flush(&mut self, pe: Pe, lane: usize, issue: Issue) {
-        let op = self.core.ops.insert(Op::new(Operation::Quiet, pe, 0, issue, self.core.now));
-        self.core.issuer(issue.issuer).outstanding += 1;
-        let was_dirty = self.core.connection(pe, lane).is_some_and(|c| {
+        let flush = Op::new(Operation::Quiet, pe, 0, issue, self.core.clock.now(), None);
+        let op = self.core.ops.start(flush, &mut self.core.issuers);
+        let was_dirty = self.core.lanes.get_mut(pe, lane).is_some_and(|c| {
             c.lazy = false;
             std::mem::take(&mut c.dirty)
         });
-        let flush = self.core.request(RequestKind::Flush, AmoOp::Fetch, AmoType::U64, (0, 0, 0), op);
+        let flush = self.core.profile.request(RequestKind::Flush, AmoOp::Fetch, AmoType::U64, (0, 0, 0), op);
         let request = Request { urgent: true, ..flush };
         self.launch_message(pe, lane, op, request, None);
         // What a fence holds back behind writes without a completion waits for this to be acknowledged.
-        let sent = self.core.connection(pe, lane).map_or(0, |c| c.sent);
-        let peer = &mut self.core.peers[pe as usize];
+        let sent = self.core.lanes.get_mut(pe, lane).map_or(0, |c| c.sent);
+        let peer = self.core.lanes.peer_mut(pe);
         if was_dirty && peer.pinned == Some(lane as u8) {
             peer.fenced = sent;
         }
@@ -231,11 +228,11 @@ impl Endpoint {
     /// # Errors
     /// [`Error::NoSuchPe`], [`Error::Gone`], [`Error::Full`].
     pub fn probe(&mut self, pe: Pe, issue: Issue) -> Result<(), Error> {
-        self.core.accepts(Operation::Quiet, pe)?;
+        self.core.lanes.accept(Operation::Quiet, pe, &self.core.profile)?;
         if !self.ready() {
             return Err(Error::Full { operation: Operation::Quiet, pe });
         }
-        let lane = self.core.pick_lane(pe, 0).unwrap_or(0);
+        let lane = self.core.lanes.pick(pe, 0).unwrap_or(0);
         self.launch_flush(pe, lane, issue);
         Ok(())
     }
@@ -243,11 +240,11 @@ impl Endpoint {
     /// Sends a target agent's answer to the endpoint of `pe` that asked. The answer begins with room for the token of that endpoint.
     /// Returns `false` when there is no room; try again after polling.
     pub fn reply(&mut self, pe: Pe, origin: Origin, lane: usize, bytes: &mut [u8]) -> bool {
-        let dest = self.core.answer_to(pe, origin);
+        let dest = self.core.profile.answer_to(pe, origin);
         let Some(token) = bytes.first_chunk_mut() else { return true };
-        *token = self.core.token_of(dest).bytes();
-        let lane = self.core.lane_for_reply(dest, lane);
-        if lane >= self.core.caps.len() || self.inject(dest, lane, (bytes.as_mut_ptr(), bytes.len())).is_ok() {
+        *token = self.core.profile.token_of(dest).bytes();
+        let lane = self.core.lanes.for_reply(dest, lane);
+        if lane >= self.core.profile.rails() || self.inject(dest, lane, (bytes.as_mut_ptr(), bytes.len())).is_ok() {
             return true;
         }
         let Some(slot) = self.core.bounce.alloc(bytes.len()) else { return false };
@@ -288,12 +285,6 @@ pub(super) unsafe fn fill(to: *mut u8, head: &[u8; Request::SIZE], ptr: *const u
 }
 
 impl Core {
-    /// What messages to a destination begin with.
-    #[inline]
-    pub(super) fn token_of(&self, dest: Dest) -> Token {
-        self.tokens.get(dest as usize).copied().unwrap_or_default()
-    }
-
     /// Makes requests of operations that have failed requests for nothing: a signal must not come without its data.
     ///
     /// # Safety
@@ -305,31 +296,12 @@ impl Core {
             let rest = unsafe { std::slice::from_raw_parts(message.add(at), len - at) };
             let Ok((request, payload, _)) = Request::decode(rest) else { return };
             let size = Request::SIZE + Request::padded(payload.len());
-            if request.id != 0 && self.has_failed(request.id) {
+            if request.id != 0 && self.ops.has_failed(request.id) {
                 let nothing = Request { kind: RequestKind::Flush, fetch: false, ..request }.encode();
                 // SAFETY: the caller's promise; the request stands there with this size.
                 unsafe { message.add(at).copy_from_nonoverlapping(nothing.as_ptr(), Request::SIZE) };
             }
             at += size;
-        }
-    }
-
-    /// Remembers that something was written that only a flush tells of.
-    #[inline]
-    pub(super) fn make_dirty(&mut self, pe: Pe, lane: usize) {
-        if let Some(c) = self.connection(pe, lane) {
-            c.dirty = true;
-            self.list(pe, lane);
-        }
-    }
-
-    /// Remembers that a quiet has to look at a connection.
-    #[inline]
-    pub(super) fn list(&mut self, pe: Pe, lane: usize) {
-        if let Some(c) = self.connection(pe, lane)
-            && !std::mem::replace(&mut c.listed, true)
-        {
-            self.unflushed.push((pe, lane));
         }
     }
 }

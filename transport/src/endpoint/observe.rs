@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::post::{Work, WorkRequest};
+use super::queue::{Work, WorkRequest};
 use crate::pe::Pe;
 
 /// One work request in this many is timed; reading the clock for each would cost as much as posting it.
@@ -72,7 +72,7 @@ pub struct Record {
 
 /// Times work requests of one lane, one at a time.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Sampler {
+struct Sampler {
     posts: u32,
     /// The one that is being timed; 0 for none.
     id: u64,
@@ -82,7 +82,7 @@ pub(super) struct Sampler {
 impl Sampler {
     /// A work request was posted.
     #[inline]
-    pub fn posted(&mut self, id: u64) {
+    fn posted(&mut self, id: u64) {
         self.posts = self.posts.wrapping_add(1);
         if self.posts.is_multiple_of(TIMED) {
             (self.id, self.posted) = (id, Some(Instant::now()));
@@ -91,7 +91,7 @@ impl Sampler {
 
     /// A work request came back.
     #[inline]
-    pub fn done(&mut self, id: u64, latency: &mut Latency) {
+    fn done(&mut self, id: u64, latency: &mut Latency) {
         if self.id == id
             && let Some(posted) = self.posted.take()
         {
@@ -102,19 +102,19 @@ impl Sampler {
 
 /// Records every work request.
 #[derive(Debug, Default)]
-pub(super) struct Recorder {
+struct Recorder {
     under_way: HashMap<u64, Instant>,
     records: Vec<Record>,
 }
 
 impl Recorder {
-    pub fn posted(&mut self, id: u64) {
+    fn posted(&mut self, id: u64) {
         if self.records.len() + self.under_way.len() < MOST_RECORDS {
             self.under_way.insert(id, Instant::now());
         }
     }
 
-    pub fn done(&mut self, id: u64, request: &WorkRequest, n_pes: u32) {
+    fn done(&mut self, id: u64, request: &WorkRequest, n_pes: u32) {
         let Some(posted) = self.under_way.remove(&id) else { return };
         let what = match request.work {
             Work::Write { .. } | Work::Flag { .. } => "write",
@@ -128,8 +128,130 @@ impl Recorder {
         self.records.push(Record { what, pe, lane, bytes, posted, took: posted.elapsed() });
     }
 
-    pub fn take(&mut self) -> Vec<Record> {
+    fn take(&mut self) -> Vec<Record> {
         std::mem::take(&mut self.records)
+    }
+}
+
+/// All that is observed of an endpoint's lanes.
+pub(super) struct Observer {
+    counters: Vec<LaneCounters>,
+    samplers: Vec<Sampler>,
+    recorder: Option<Box<Recorder>>,
+    complained: bool,
+}
+
+impl Observer {
+    pub fn new(lanes: usize) -> Observer {
+        let (counters, samplers) = (vec![LaneCounters::default(); lanes], vec![Sampler::default(); lanes]);
+        Observer { counters, samplers, recorder: None, complained: false }
+    }
+
+    pub fn counters(&self) -> &[LaneCounters] {
+        &self.counters
+    }
+
+    /// Records every work request from now on.
+    pub fn record(&mut self) {
+        self.recorder.get_or_insert_default();
+    }
+
+    pub fn take_records(&mut self) -> Vec<Record> {
+        self.recorder.as_mut().map(|recorder| recorder.take()).unwrap_or_default()
+    }
+
+    /// A rail has taken a work request.
+    #[inline(always)]
+    pub fn posted(&mut self, id: u64, request: &WorkRequest) {
+        let lane = usize::from(request.lane);
+        let counters = &mut self.counters[lane];
+        counters.bytes += request.len as u64;
+        match request.work {
+            Work::Write { .. } | Work::Flag { .. } => counters.writes += 1,
+            Work::Read { .. } => counters.reads += 1,
+            Work::Send | Work::Probe { .. } | Work::Amo { .. } => counters.messages += 1,
+        }
+        self.samplers[lane].posted(id);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.posted(id);
+        }
+    }
+
+    /// A work request has come back.
+    #[inline(always)]
+    pub fn done(&mut self, id: u64, request: &WorkRequest, n_pes: u32) {
+        let lane = usize::from(request.lane);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.done(id, request, n_pes);
+        }
+        self.samplers[lane].done(id, &mut self.counters[lane].latency);
+    }
+
+    /// A rail has taken a message without a work request.
+    #[inline]
+    pub fn sent(&mut self, lane: usize, len: usize) {
+        self.counters[lane].messages += 1;
+        self.counters[lane].bytes += len as u64;
+    }
+
+    /// A rail has taken a write without a work request.
+    #[inline]
+    pub fn written(&mut self, lane: usize, len: u64) {
+        self.counters[lane].writes += 1;
+        self.counters[lane].bytes += len;
+    }
+
+    #[inline]
+    pub fn requested(&mut self, lane: usize) {
+        self.counters[lane].requests += 1;
+    }
+
+    #[inline]
+    pub fn acknowledged(&mut self, lane: usize) {
+        self.counters[lane].acknowledgements += 1;
+    }
+
+    #[inline]
+    pub fn delayed(&mut self, lane: usize) {
+        self.counters[lane].delayed += 1;
+    }
+
+    pub fn failed(&mut self, lane: usize) {
+        self.counters[lane].failed += 1;
+    }
+
+    pub fn given_up(&mut self, lane: usize) {
+        self.counters[lane].given_up += 1;
+    }
+
+    /// Whether a malformed message is the first, which is complained of.
+    pub fn complains(&mut self) -> bool {
+        !std::mem::replace(&mut self.complained, true)
+    }
+
+    /// Something without the endpoint's token was dropped: counted, told of once, and in all at the end.
+    #[cold]
+    pub fn stranger(&mut self, lane: usize, rail: &str) {
+        self.counters[lane].strangers += 1;
+        if self.strangers() == 1 {
+            tracing::warn!(
+                rail,
+                "dropped a message that is not of this job; further ones are counted, and dropped in silence"
+            );
+        }
+    }
+
+    fn strangers(&self) -> u64 {
+        self.counters.iter().map(|counters| counters.strangers).sum()
+    }
+}
+
+impl Drop for Observer {
+    fn drop(&mut self) {
+        let messages = self.strangers();
+        if messages > 1 {
+            tracing::warn!(messages, "dropped in all: messages that were not of this job");
+        }
     }
 }
 

@@ -1,23 +1,22 @@
 //! Opening an endpoint: its rails, its peers, its memory.
 
-use std::collections::BTreeMap;
-use std::time::Instant;
-
-use super::backlog::Backlog;
-use super::connection::{Connection, Peer};
+use super::drive::Clock;
 use super::emulate::{self, Abilities, Loops};
-use super::failover::Failover;
-use super::lone::Lone;
-use super::observe::{LaneCounters, Sampler};
-use super::{Addresses, Core, Endpoint, MAX_OPERATIONS, MAX_WORK_REQUESTS, Policy, Role};
+use super::failover::{Failover, Recovery};
+use super::issuers::Issuers;
+use super::lanes::Lanes;
+use super::observe::Observer;
+use super::operations::Operations;
+use super::profile::Profile;
+use super::queue::SendQueue;
+use super::{Addresses, Core, Endpoint, Policy, Role};
 use crate::bounce::Bounce;
 use crate::device::{DeviceMemory, Export};
 use crate::error::{Error, Result};
 use crate::pe::Pe;
 use crate::rail::{Dest, LocalKey, Rail, RailCaps, Registration};
 use crate::region::{Regions, Segment};
-use crate::slab::Slab;
-use crate::wire::{FROM_HOST, Origin, Token};
+use crate::wire::{Origin, Token};
 
 impl Endpoint {
     /// An endpoint of PE `me` over opened rails, which become its lanes in this order.
@@ -32,54 +31,19 @@ impl Endpoint {
         let bounce = Bounce::new(&mut rails, largest)?;
         let abilities = Abilities::of(rails[emulate::AMO_LANE].as_ref());
         let lanes = rails.len();
+        let profile = Profile::new(role, (me, n_pes), policy, caps, abilities, bounce.largest())?;
         let core = Core {
-            me,
-            n_pes,
-            role,
-            origin: if role == Role::Host { FROM_HOST } else { 0 },
-            introduction: None,
-            policy,
-            token: Token::random()?,
-            tokens: Vec::new(),
-            max_rma: caps.iter().map(|c| c.max_rma as u64).min().unwrap_or(0),
-            caps,
-            peers: (0..n_pes).map(|_| Peer::default()).collect(),
-            connections: (0..n_pes as usize * lanes).map(|_| Connection::default()).collect(),
+            lanes: Lanes::new(&profile),
+            profile,
+            clock: Clock::new(),
+            observer: Observer::new(lanes),
             regions: Regions::new(lanes),
             bounce,
-            ops: Slab::with_capacity(MAX_OPERATIONS),
-            work: Slab::with_capacity(MAX_WORK_REQUESTS),
-            backlog: (0..lanes).map(|_| Backlog::default()).collect(),
-            counters: vec![LaneCounters::default(); lanes],
-            samplers: vec![Sampler::default(); lanes],
-            recorder: None,
-            serial: 0,
-            down: 0,
-            polls: 0,
-            stranded: Vec::new(),
-            troubled: Vec::new(),
-            uses: Vec::new(),
-            to_greet: Vec::new(),
-            renewals: BTreeMap::new(),
-            about_connections: Vec::new(),
-            port_news: Vec::new(),
-            outages: vec![0; lanes],
-            forgoes_failover: false,
-            issuers: vec![],
-            finished: Vec::with_capacity(64),
-            followups: Vec::with_capacity(64),
-            abilities,
+            ops: Operations::new(),
+            issuers: Issuers::new(),
+            queue: SendQueue::new(lanes),
+            recovery: Recovery::new(lanes),
             loops: Loops::default(),
-            blocked: Vec::new(),
-            unflushed: Vec::new(),
-            outboxes: Vec::new(),
-            lone: Lone::default(),
-            next_lane: me as usize,
-            epoch: 0,
-            opened: Instant::now(),
-            now: 0,
-            last_tick: 0,
-            complained: false,
         };
         Ok(Endpoint { rails, core })
     }
@@ -87,16 +51,14 @@ impl Endpoint {
     /// The addresses of its rails, each with the endpoint's [`Token`], for [`Addresses`].
     #[must_use]
     pub fn addresses(&self) -> Vec<Vec<u8>> {
-        self.rails.iter().map(|r| self.core.token.with_address(r.address())).collect()
+        self.rails.iter().map(|r| self.core.profile.token().with_address(r.address())).collect()
     }
 
     /// Connects a rail to one of an endpoint of `pe`.
     fn connect_rail(&mut self, lane: usize, pe: Pe, dest: Dest, address: &[u8], return_dest: Dest) -> Result<()> {
         let (address, token) = Token::split(pe, address)?;
         self.rails[lane].connect(dest, address, return_dest)?;
-        let known = self.core.tokens.len().max(dest as usize + 1);
-        self.core.tokens.resize(known, Token::default());
-        self.core.tokens[dest as usize] = token;
+        self.core.profile.learn_token(dest, token);
         Ok(())
     }
 
@@ -106,24 +68,26 @@ impl Endpoint {
     /// What the backend says about the addresses.
     pub fn connect(&mut self, pe: Pe, addresses: &Addresses) -> Result<()> {
         let lanes = self.rails.len().min(addresses.proxy.len());
-        let n = self.core.n_pes;
-        let return_dest: Dest = if self.core.role == Role::Host { n + self.core.me } else { self.core.me };
+        let n = self.core.profile.n_pes();
+        let return_dest: Dest =
+            if self.core.profile.role() == Role::Host { n + self.core.profile.me() } else { self.core.profile.me() };
         for (lane, address) in addresses.proxy.iter().enumerate().take(lanes) {
             self.connect_rail(lane, pe, pe, address, return_dest)?;
         }
-        if self.core.role == Role::Proxy {
+        if self.core.profile.role() == Role::Proxy {
             for (lane, address) in addresses.host.iter().enumerate().take(self.rails.len()) {
-                self.connect_rail(lane, pe, n + pe, address, self.core.me)?;
+                self.connect_rail(lane, pe, n + pe, address, self.core.profile.me())?;
             }
         }
-        if let Some(peer) = self.core.peers.get_mut(pe as usize) {
+        if pe < n {
             let number = |rails: usize| rails.min(u8::MAX.into()) as u8;
+            let peer = self.core.lanes.peer_mut(pe);
             (peer.lanes, peer.host_lanes) = (number(lanes), number(self.rails.len().min(addresses.host.len())));
         }
-        if lanes > 1 && !self.core.forgoes_failover && Failover::possible(&self.core.caps) {
+        if lanes > 1 && !self.core.recovery.is_forgone() && Failover::possible(self.core.profile.all_caps()) {
             self.watch_uses();
             for lane in 0..lanes {
-                if let Some(c) = self.core.connection(pe, lane) {
+                if let Some(c) = self.core.lanes.get_mut(pe, lane) {
                     c.failover = Some(Box::new(Failover::new(lane)));
                 }
             }
@@ -133,15 +97,15 @@ impl Endpoint {
 
     /// From now on a lane that fails fails what is on it. To be called before anything is asked for; [`Job::Ask`](super::job::Job::Ask) needs it.
     pub fn forgo_failover(&mut self) {
-        self.core.forgoes_failover = true;
-        self.core.connections.iter_mut().for_each(|c| c.failover = None);
+        self.core.recovery.forgo();
+        self.core.lanes.forgo_failover();
     }
 
     /// Makes this one more host endpoint of its PE. Peers have not heard of it when they connected, so it introduces itself to
     /// each of them by its first request there.
     pub fn introduce_as(&mut self, origin: Origin) {
-        self.core.origin = origin;
-        self.core.introduction = self.addresses().into_iter().next().map(Vec::into_boxed_slice);
+        let address = self.addresses().into_iter().next();
+        self.core.profile.introduce_as(origin, address);
     }
 
     /// Makes an endpoint reachable for answers that has introduced itself.
@@ -149,8 +113,8 @@ impl Endpoint {
     /// # Errors
     /// What the backend says about the address.
     pub fn connect_introduced(&mut self, pe: Pe, origin: Origin, address: &[u8]) -> Result<()> {
-        let dest = self.core.answer_to(pe, origin);
-        self.connect_rail(0, pe, dest, address, self.core.me)
+        let dest = self.core.profile.answer_to(pe, origin);
+        self.connect_rail(0, pe, dest, address, self.core.profile.me())
     }
 
     /// Destinations that each rail of an endpoint of `role` connects to, in a job of `n_pes`.
@@ -170,7 +134,7 @@ impl Endpoint {
     pub unsafe fn register(&mut self, segment: Segment) -> Result<Vec<u8>> {
         // SAFETY: the caller's promise.
         let local = unsafe {
-            match self.core.role {
+            match self.core.profile.role() {
                 Role::Proxy => self.register_all(segment.base(), segment.bytes() as usize, segment.id()),
                 Role::Host => {
                     let keys = self.register_local(segment.base(), segment.bytes() as usize, segment.id())?;
@@ -219,7 +183,7 @@ impl Endpoint {
     /// # Errors
     /// [`Error::Malformed`], [`Error::NoSuchPe`].
     pub fn learn_apart(&mut self, pe: Pe, offset: u64, len: u64, card: &[u8]) -> Result<()> {
-        self.core.regions.learn_apart((pe, self.core.n_pes), offset, len, card)
+        self.core.regions.learn_apart((pe, self.core.profile.n_pes()), offset, len, card)
     }
 
     /// Forgets a segment that `pe` has laid out apart.

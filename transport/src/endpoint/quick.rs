@@ -2,7 +2,7 @@
 
 use super::Endpoint;
 use super::job::{Issue, Issuer, Job, Source};
-use super::post::{Work, WorkRequest};
+use super::queue::{Work, WorkRequest};
 use crate::amo::{AmoOp, AmoType};
 use crate::error::Result;
 use crate::pe::Pe;
@@ -18,48 +18,45 @@ impl Endpoint {
     pub(super) fn quick_put(&mut self, pe: Pe, job: &Job) -> bool {
         let Job::Put { dest, source, len } = *job else { return false };
         let core = &mut self.core;
-        let Some(peer) = core.peers.get(pe as usize) else { return false };
-        let Some(lane) = (if peer.lanes == 1 { Some(0) } else { core.only_lane(pe) }) else { return false };
-        let Some(c) = core.connections.get(pe as usize * self.rails.len() + lane) else { return false };
-        let order = core.caps[lane].order;
-        if !peer.deferred.is_empty() || !order.send_after_write || !order.send_after_send {
+        let peer = core.lanes.peer(pe);
+        let Some(lane) = (if peer.lanes == 1 { Some(0) } else { core.lanes.only(pe) }) else { return false };
+        let Some(c) = core.lanes.get(pe, lane) else { return false };
+        let order = core.profile.caps(lane).order;
+        if peer.defers() || !order.send_after_write || !order.send_after_send {
             return false;
         }
-        let unfenced = peer.epoch == core.epoch && peer.pinned.is_none();
+        let unfenced = core.lanes.is_unfenced(peer);
         if c.later > 0 && !unfenced {
             return false;
         }
         let repeatable = c.failover.is_some();
-        if repeatable && !(c.is_straight() && (unfenced || core.alone(pe, lane))) {
+        if repeatable && !(c.is_straight() && (unfenced || core.lanes.is_alone(pe, lane))) {
             return false;
         }
         let after_requests = c.unacked.is_empty() || unfenced;
         let ptr = source.ptr();
-        if core.is_cheap_request(lane, len) && core.bounce.plentiful() {
+        if core.profile.is_cheap_request(lane, len) && core.bounce.plentiful() {
             // A put that may wait for company is one that its caller will complete by a quiet. One whose source its caller has
             // back at once goes at once, since somebody may wait for it; one that comes closely behind it waits for company.
             let waits = matches!(source, Source::Stable(_)) || core.follows_closely(pe, lane);
-            let request = core.request(RequestKind::Put, AmoOp::Set, AmoType::U64, (dest, 0, 0), 0);
+            let request = core.profile.request(RequestKind::Put, AmoOp::Set, AmoType::U64, (dest, 0, 0), 0);
             self.launch_message_or_gather(pe, lane, request, (ptr.cast_mut(), len as usize), waits);
             return true;
         }
         // What was written without a completion cannot be written again.
         let written = after_requests && !repeatable && self.quick_write(pe, dest, ptr, len, None);
         if written {
-            self.core.make_dirty(pe, 0);
+            self.core.lanes.make_dirty(pe, 0);
         }
         written
     }
 
     /// Writes on lane 0 without a completion, if that goes now.
     pub(super) fn quick_write(&mut self, pe: Pe, dest: u64, ptr: *const u8, len: u64, immediate: Option<u64>) -> bool {
-        let (core, at) = (&mut self.core, pe as usize * self.rails.len());
-        let Some(c) = core.connections.get_mut(at) else { return false };
-        let caps = &core.caps[0];
-        if !caps.order.write_after_write
-            || len as usize > caps.inject
-            || core.backlog[0].holds(pe)
-            || c.outbox.is_some()
+        let core = &mut self.core;
+        let Some(c) = core.lanes.get(pe, 0) else { return false };
+        let caps = core.profile.caps(0);
+        if !caps.order.write_after_write || len as usize > caps.inject || core.queue.holds(0, pe) || c.outbox.is_some()
         {
             return false;
         }
@@ -73,8 +70,7 @@ impl Endpoint {
         if unsafe { self.rails[0].write(pe, local, remote, options) }.is_err() {
             return false; // the ordinary way queues it, or reports why not
         }
-        core.counters[0].writes += 1;
-        core.counters[0].bytes += len;
+        core.observer.written(0, len);
         true
     }
 
@@ -87,11 +83,11 @@ impl Endpoint {
     pub fn put_flag(&mut self, pe: Pe, dest: u64, value: u8) -> Result<()> {
         let job = Job::Put { dest, source: Source::Copied(&raw const value), len: 1 };
         self.core.validate(pe, &job)?;
-        let undeferred = self.core.peers.get(pe as usize).is_some_and(|p| p.deferred.is_empty());
-        if pe != self.core.me
+        let undeferred = !self.core.lanes.peer(pe).defers();
+        if pe != self.core.profile.me()
             && undeferred
-            && let Some(lane) = self.core.only_lane(pe)
-            && self.core.alone(pe, lane)
+            && let Some(lane) = self.core.lanes.only(pe)
+            && self.core.lanes.is_alone(pe, lane)
             && self.ready()
             && let Some(slot) = self.core.bounce.alloc(1)
         {
@@ -102,7 +98,7 @@ impl Endpoint {
             self.post(WorkRequest::new(work, pe, lane, 0, (ptr, 1), Some(slot)));
             return Ok(());
         }
-        if self.core.peers.get(pe as usize).is_some_and(|p| p.lanes > 1) {
+        if self.core.lanes.count(pe) > 1 {
             self.fence(); // behind flags that are on their way over other lanes
         }
         // SAFETY: the byte is copied during the call.

@@ -3,14 +3,14 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::emulate::{AMO_LANE, How, WordAmo};
-use super::job::{Fetch, Finished, Issue, Job, Op, OpHandle, Source};
-use super::lone::Hurry;
+use super::issuers::Hurry;
+use super::job::{Fetch, Issue, Job, OpHandle, Source};
+use super::operations::Op;
 use super::{Core, Endpoint};
 use crate::amo::{self, AmoOp, AmoType};
 use crate::bounce::Slot;
 use crate::error::{Error, Operation, Result};
 use crate::pe::Pe;
-use crate::wire::Request;
 
 impl Endpoint {
     /// Starts an operation on `pe`'s symmetric memory.
@@ -26,11 +26,12 @@ impl Endpoint {
     /// the type, the provider lacks it ([`Error::Unsupported`]), or there is no room ([`Error::Full`]; see [`Endpoint::ready`]).
     pub unsafe fn submit(&mut self, pe: Pe, mut job: Job, issue: Issue) -> Result<OpHandle> {
         self.core.validate(pe, &job)?;
-        let (operation, native) = (job.operation(), self.core.policy.native_amo);
+        let (operation, native) = (job.operation(), self.core.profile.native_amo());
         // Nothing to move is done at once too: providers differ about empty writes (shm never completes them).
         let nothing = matches!(job, Job::Put { len: 0, .. } | Job::Get { len: 0, .. });
         // With a provider's atomics even puts to this PE go over the wire: a fence orders them with AMOs there.
-        let here = pe == self.core.me && (!native || matches!(job, Job::Get { .. })) && !matches!(job, Job::Ask(_));
+        let here =
+            pe == self.core.profile.me() && (!native || matches!(job, Job::Get { .. })) && !matches!(job, Job::Ask(_));
         if nothing || here {
             // SAFETY: the caller's promise about its buffers; `validate` checked ours.
             unsafe { self.core.apply_here(&job, issue) };
@@ -43,32 +44,31 @@ impl Endpoint {
             signal_as_amo(&mut job);
             self.check_native(&job)?;
         }
-        let mut hurry = self.core.hurry(issue);
+        let mut hurry = self.core.issuers.hurry(issue);
         if hurry == Hurry::No && self.quick_put(pe, &job) {
             return Ok(0);
         }
-        let lane = self.core.lane_for(pe, &job, self.core.epoch);
-        if hurry == Hurry::Alone && self.core.peers[pe as usize].pinned.is_some() {
-            hurry = Hurry::Soon; // what stays behind a fence does so in the form that `lane_for` has thought of
+        let lane = self.core.lanes.choose(pe, &job, &self.core.profile);
+        if hurry == Hurry::Alone && self.core.lanes.peer(pe).pinned.is_some() {
+            hurry = Hurry::Soon; // what stays behind a fence does so in the form that `choose` has thought of
         }
         if hurry != Hurry::Alone
             && let Some(lane) = lane
         {
-            self.core.get_as_fetch(lane, &mut job);
+            self.core.profile.get_as_fetch(lane, &mut job);
         }
-        let in_message = lane.is_some_and(|lane| self.core.is_in_message(lane, &job, hurry));
+        let in_message = lane.is_some_and(|lane| self.core.profile.is_in_message(lane, &job, hurry));
         let slot = if in_message { None } else { self.core.keep_source(&mut job)? };
-        let result = match job {
-            Job::Amo { fetch: Fetch::Stored(to), ty, .. } => Some((to, ty.size())),
-            _ => None,
-        };
-        let awaits_outcome = matches!(job, Job::Ask(_));
-        let new = Op::new(operation, pe, job.bytes(), issue, self.core.now);
-        let op = self.core.ops.insert(Op { awaits_outcome, result, slot, ..new });
-        self.core.issuer(issue.issuer).outstanding += 1;
+        let mut new = Op::new(operation, pe, job.bytes(), issue, self.core.clock.now(), slot);
+        match job {
+            Job::Amo { fetch: Fetch::Stored(to), ty, .. } => new.result = Some((to, ty.size())),
+            Job::Ask(_) => new.awaits_outcome = true,
+            _ => {}
+        }
+        let op = self.core.ops.start(new, &mut self.core.issuers);
         match lane {
             Some(lane) => self.launch(pe, &job, op, lane, hurry),
-            None => self.core.defer(pe, op, job),
+            None => self.core.lanes.defer(pe, op, job),
         }
         Ok(op)
     }
@@ -79,12 +79,12 @@ impl Endpoint {
             Job::PutSignal { signal, .. } => (AmoType::U64, signal.op, false),
             Job::Put { .. } | Job::Get { .. } | Job::Ask(_) => return Ok(()),
         };
-        if self.core.abilities.how(ty, op, fetching) != How::Never {
+        if self.core.profile.abilities().how(ty, op, fetching) != How::Never {
             return Ok(());
         }
         Err(Error::Unsupported {
             what: format!("{op:?} on {ty:?} as a native atomic"),
-            by: self.core.caps[AMO_LANE].provider.clone(),
+            by: self.core.profile.caps(AMO_LANE).provider.clone(),
             remedy: "set SYMRAIL_AMO_PATH=agent on all PEs".into(),
         })
     }
@@ -108,23 +108,10 @@ fn signal_as_amo(job: &mut Job) {
 }
 
 impl Core {
-    /// How soon the end of a new operation is wanted.
-    #[inline]
-    fn hurry(&mut self, issue: Issue) -> Hurry {
-        if issue.tag.is_none() {
-            return if self.lone.is_next_alone() { Hurry::Alone } else { Hurry::No };
-        }
-        let issuer = self.issuer(issue.issuer);
-        if issuer.outstanding == 0 {
-            issuer.lone.quiet();
-        }
-        if issuer.lone.is_next_alone() { Hurry::Alone } else { Hurry::Soon }
-    }
-
     #[inline(always)]
     pub(super) fn validate(&self, pe: Pe, job: &Job) -> Result<()> {
         let operation = job.operation();
-        self.accepts(operation, pe)?;
+        self.lanes.accept(operation, pe, &self.profile)?;
         match *job {
             Job::Put { dest: offset, len, .. } | Job::Get { source: offset, len, .. } => {
                 self.regions.check(operation, pe, offset, len)
@@ -153,7 +140,7 @@ impl Core {
     }
 
     fn validate_payload(&self, bytes: usize) -> Result<()> {
-        let limit = self.bounce.largest() - Request::alone(0);
+        let limit = self.profile.max_payload();
         if bytes <= limit {
             return Ok(());
         }
@@ -200,9 +187,7 @@ impl Core {
             }
             Job::Ask(_) => {}
         }
-        if let Some(tag) = issue.tag {
-            self.finished.push(Finished { issuer: issue.issuer, tag, result: Ok(value) });
-        }
+        self.issuers.ended_at_once(issue, value);
     }
 
     /// Copies to this PE's own memory; what follows is visible behind it.
@@ -224,7 +209,7 @@ impl Core {
         let operation = job.operation();
         let (Job::Put { source, len, .. } | Job::PutSignal { source, len, .. }) = job else { return Ok(None) };
         let Source::Copied(from) = *source else { return Ok(None) };
-        let limit = self.bounce.largest() - Request::alone(0);
+        let limit = self.profile.max_payload();
         if *len as usize > limit {
             return Err(Error::Unsupported {
                 what: format!("{operation} of a copied source of {len} bytes"),
@@ -233,7 +218,7 @@ impl Core {
             });
         }
         let Some(slot) = self.bounce.alloc(*len as usize) else {
-            return Err(Error::Full { operation, pe: self.me });
+            return Err(Error::Full { operation, pe: self.profile.me() });
         };
         let to = self.bounce.ptr(slot).as_ptr();
         // SAFETY: the slot has room for `len` bytes; the caller vouches for the source.

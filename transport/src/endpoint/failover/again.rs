@@ -1,19 +1,19 @@
 //! Work requests of lanes that have failed: what has arrived after all, what is posted again, and in which order.
 
 use super::stream::Way;
-use crate::endpoint::post::{Work, WorkRequest};
+use crate::endpoint::queue::{Work, WorkRequest};
 use crate::endpoint::{Core, Endpoint};
 use crate::pe::Pe;
 
 impl Core {
     /// Keeps a work request whose lane is down until another takes it. An AMO waits for its own lane, and for what it was posted behind.
     pub(in crate::endpoint) fn strand(&mut self, id: u64) {
-        let Some(&WorkRequest { work, dest, .. }) = self.work.get(id) else { return };
-        if matches!(work, Work::Send | Work::Probe { .. }) || self.is_gone(dest) {
+        let Some(&WorkRequest { work, dest, .. }) = self.queue.get(id) else { return };
+        if matches!(work, Work::Send | Work::Probe { .. }) || self.lanes.is_gone(dest) {
             // Requests are kept; an answer will be asked for again.
             return self.abandon(id);
         }
-        self.stranded.push(id);
+        self.recovery.stranded.push(id);
         self.trouble(dest);
     }
 
@@ -21,43 +21,43 @@ impl Core {
     /// posted.
     pub(super) fn collect(&mut self, pe: Pe) -> Vec<u64> {
         let mut again = Vec::new();
-        let waits: Vec<bool> = (0..self.lanes(pe)).map(|lane| self.has_moved_writes(pe, lane)).collect();
-        let mut stranded = std::mem::take(&mut self.stranded);
+        let waits: Vec<bool> = (0..self.lanes.count(pe)).map(|lane| self.has_moved_writes(pe, lane)).collect();
+        let mut stranded = std::mem::take(&mut self.recovery.stranded);
         stranded.retain(|&id| {
-            let Some(&request) = self.work.get(id) else { return false };
+            let Some(&request) = self.queue.get(id) else { return false };
             let (lane, home) = (usize::from(request.lane), usize::from(request.home));
-            let over = request.op != 0 && self.has_failed(request.op);
+            let over = request.op != 0 && self.ops.has_failed(request.op);
             if over {
                 self.abandon(id); // its operation has failed; nobody may count on what it would write
                 return false;
             }
             if let Work::Amo { .. } = request.work {
-                let again_up = request.dest == pe && self.is_up(pe, lane) && !waits[lane];
+                let again_up = request.dest == pe && self.lanes.is_up(pe, lane) && !waits[lane];
                 again.extend(again_up.then_some((request.serial, id)));
                 return !again_up;
             }
-            let way = self.failover(request.dest, home).map(|f| f.way);
-            if request.dest != pe || !self.is_drained(pe, lane) || matches!(way, Some(Way::Lost | Way::Asked)) {
+            let way = self.lanes.failover(request.dest, home).map(|f| f.way);
+            if request.dest != pe || !self.lanes.is_drained(pe, lane) || matches!(way, Some(Way::Lost | Way::Asked)) {
                 return true;
             }
             let reads = matches!(request.work, Work::Read { .. });
-            if !reads && self.caps[lane].order.send_after_write && self.has_arrived(&request) {
+            if !reads && self.profile.caps(lane).order.send_after_write && self.has_arrived(&request) {
                 self.abandon(id);
                 return false;
             }
             again.push((request.serial, id));
             false
         });
-        self.stranded = stranded;
+        self.recovery.stranded = stranded;
         again.sort_unstable();
         again.into_iter().map(|(_, id)| id).collect()
     }
 
     /// Whether writes that were first posted on this lane are on their way over another, or have yet to be: an AMO behind them waits.
     fn has_moved_writes(&self, pe: Pe, lane: usize) -> bool {
-        self.work.ids().filter_map(|id| Some((id, self.work.get(id)?))).any(|(id, r)| {
+        self.queue.all().any(|(id, r)| {
             let write = matches!(r.work, Work::Write { .. } | Work::Flag { .. });
-            let moved = r.lane != r.home || self.stranded.contains(&id);
+            let moved = r.lane != r.home || self.recovery.stranded.contains(&id);
             write && r.dest == pe && usize::from(r.home) == lane && moved
         })
     }
@@ -65,19 +65,19 @@ impl Core {
     /// How many AMOs wait for their lane to work again.
     pub(super) fn waiting_amos(&self, pe: Pe, lane: usize) -> u32 {
         let waits = |r: &WorkRequest| matches!(r.work, Work::Amo { .. }) && r.dest == pe && usize::from(r.lane) == lane;
-        self.stranded.iter().filter(|&&id| self.work.get(id).is_some_and(waits)).count() as u32
+        self.recovery.stranded.iter().filter(|&&id| self.queue.get(id).is_some_and(waits)).count() as u32
     }
 
     /// Whether a message of its stream has been applied that was sent behind this write, over the same lane, before that failed.
     pub(super) fn has_arrived(&mut self, write: &WorkRequest) -> bool {
-        let applied = self.failover(write.dest, write.home.into()).map(|f| f.applied);
+        let applied = self.lanes.failover(write.dest, write.home.into()).map(|f| f.applied);
         applied.is_some_and(|(turn, serial)| write.turn == Some(turn) && serial > write.serial)
     }
 
     /// Whether something of a PE's waits for another lane.
     pub(super) fn is_stuck(&mut self, pe: Pe) -> bool {
-        self.stranded.iter().any(|&id| self.work.get(id).is_some_and(|r| r.dest == pe))
-            || (0..self.lanes(pe)).any(|stream| self.way(pe, stream) == Way::Lost)
+        self.recovery.stranded.iter().any(|&id| self.queue.get(id).is_some_and(|r| r.dest == pe))
+            || (0..self.lanes.count(pe)).any(|stream| self.way(pe, stream) == Way::Lost)
     }
 }
 
@@ -85,8 +85,8 @@ impl Endpoint {
     /// Lets other lanes do what lanes that are down leave undone.
     #[cold]
     pub(in crate::endpoint) fn rescue_all(&mut self) {
-        for pe in std::mem::take(&mut self.core.troubled) {
-            if let Some(to) = (0..self.core.lanes(pe)).find(|&lane| self.core.is_up(pe, lane)) {
+        for pe in std::mem::take(&mut self.core.recovery.troubled) {
+            if let Some(to) = (0..self.core.lanes.count(pe)).find(|&lane| self.core.lanes.is_up(pe, lane)) {
                 self.ask_about_lost(pe, to);
                 self.repeat(pe, to);
             }
@@ -103,18 +103,18 @@ impl Endpoint {
     pub(super) fn repeat(&mut self, pe: Pe, otherwise: usize) {
         for id in self.core.collect(pe) {
             // Under a new id: what the old one may still be reported for is not this.
-            let Some(mut request) = self.core.work.remove(id) else { continue };
+            let Some(mut request) = self.core.queue.remove(id) else { continue };
             if !matches!(request.work, Work::Amo { .. }) {
-                let stream = self.core.failover(pe, request.home.into()).map(|f| (f.carrier, f.turn));
-                let stream = stream.filter(|&(carrier, _)| !self.core.is_down(pe, carrier.into()));
+                let stream = self.core.lanes.failover(pe, request.home.into()).map(|f| (f.carrier, f.turn));
+                let stream = stream.filter(|&(carrier, _)| !self.core.lanes.is_down(pe, carrier.into()));
                 (request.lane, request.turn) =
                     stream.map_or((otherwise as u8, None), |(lane, turn)| (lane, Some(turn)));
             }
-            (request.serial, request.next, request.may_wait) = (self.core.next_serial(), None, false);
-            let id = self.core.work.insert(request);
+            (request.next, request.may_wait) = (None, false);
+            let id = self.core.queue.enter(&mut request);
             self.post_or_keep(id, &request);
         }
-        for stream in 0..self.core.lanes(pe) {
+        for stream in 0..self.core.lanes.count(pe) {
             if self.core.way(pe, stream) == Way::Told {
                 self.send_again(pe, stream);
             }

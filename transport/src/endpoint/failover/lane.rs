@@ -14,8 +14,8 @@ impl Core {
     /// The rail has reported a work request of so many bytes.
     #[inline]
     pub(in crate::endpoint) fn reported(&mut self, dest: Dest, lane: usize, len: usize, well: bool) {
-        let now = self.now;
-        let Some(c) = self.connection(dest, lane) else { return };
+        let now = self.clock.now();
+        let Some(c) = self.lanes.get_mut(dest, lane) else { return };
         if well {
             c.moved = now;
         }
@@ -30,55 +30,50 @@ impl Core {
     /// What was sent over a lane has been answered: one that is probed is used again.
     #[inline]
     pub(super) fn answered(&mut self, pe: Pe, lane: usize) {
-        if self.down > 0 && self.failover(pe, lane).is_some_and(|f| f.health.answered()) {
+        if self.lanes.down() > 0 && self.lanes.failover(pe, lane).is_some_and(|f| f.health.answered()) {
             self.bring_up(pe, lane);
         }
     }
 
     #[cold]
     fn bring_up(&mut self, pe: Pe, lane: usize) {
-        let peer = &mut self.peers[pe as usize];
-        (peer.down, peer.unreached_since, peer.gone) = (peer.down - 1, None, false);
-        self.down -= 1;
-        tracing::info!(pe, rail = self.caps[lane].name, "a rail is used again");
+        self.lanes.comes_up(pe);
+        tracing::info!(pe, rail = self.profile.caps(lane).name, "a rail is used again");
         self.trouble(pe);
     }
 
     pub(super) fn trouble(&mut self, pe: Pe) {
-        if !self.troubled.contains(&pe) {
-            self.troubled.push(pe);
+        if !self.recovery.troubled.contains(&pe) {
+            self.recovery.troubled.push(pe);
         }
     }
 
     /// Takes a lane out of use because of a fault.
     pub(in crate::endpoint) fn take_down(&mut self, pe: Pe, lane: usize, fault: &Fault) {
-        let now = self.now;
-        let Some(was_up) = self.failover(pe, lane).and_then(|f| f.health.fail(now, fault)) else { return };
+        let now = self.clock.now();
+        let Some(was_up) = self.lanes.failover(pe, lane).and_then(|f| f.health.fail(now, fault)) else { return };
         self.trouble(pe);
         if was_up {
-            self.counters[lane].given_up += 1;
-            let peer = &mut self.peers[pe as usize];
-            peer.down += 1;
-            peer.unreached_since = (peer.down >= peer.lanes).then_some(now);
-            self.down += 1;
-            tracing::warn!(pe, rail = self.caps[lane].name, %fault, "a rail has failed; others do its work");
+            self.observer.given_up(lane);
+            self.lanes.goes_down(pe, now);
+            tracing::warn!(pe, rail = self.profile.caps(lane).name, %fault, "a rail has failed; others do its work");
         }
-        for stream in 0..self.lanes(pe) {
-            if let Some(f) = self.failover(pe, stream)
+        for stream in 0..self.lanes.count(pe) {
+            if let Some(f) = self.lanes.failover(pe, stream)
                 && usize::from(f.carrier) == lane
             {
                 f.way = Way::Lost;
             }
         }
-        for id in self.backlog[lane].take_all(pe) {
+        for id in self.queue.take_waiting(lane, pe) {
             self.strand(id);
         }
     }
 
     /// Work that nobody names was lost on a rail: whoever waits for acknowledgements there may wait in vain.
     pub(in crate::endpoint) fn suspect(&mut self, lane: usize, fault: &Fault) {
-        for pe in 0..self.n_pes {
-            if self.connection(pe, lane).is_some_and(|c| c.failover.is_some() && !c.unacked.is_empty()) {
+        for pe in 0..self.profile.n_pes() {
+            if self.lanes.get_mut(pe, lane).is_some_and(|c| c.failover.is_some() && !c.unacked.is_empty()) {
                 self.take_down(pe, lane, fault);
             }
         }
@@ -86,10 +81,10 @@ impl Core {
 
     /// What the state of a lane follows from.
     pub(super) fn seen(&mut self, pe: Pe, lane: usize) -> Seen {
-        let (now, lanes) = (self.now, self.lanes(pe));
+        let (now, lanes) = (self.clock.now(), self.lanes.count(pe));
         let (mut waits_since, mut asked) = (None, false);
         for stream in 0..lanes {
-            let Some(c) = self.connection(pe, stream) else { continue };
+            let Some(c) = self.lanes.get_mut(pe, stream) else { continue };
             let unacked = !c.unacked.is_empty();
             let Some(f) = c.failover.as_deref().filter(|f| usize::from(f.carrier) == lane) else { continue };
             asked |= f.way == Way::Asked;
@@ -99,8 +94,8 @@ impl Core {
                     Some(if now.wrapping_sub(f.progress) > now.wrapping_sub(since) { f.progress } else { since });
             }
         }
-        let others = (0..lanes).any(|other| other != lane && self.is_up(pe, other));
-        let Some(c) = self.connection(pe, lane) else { return Seen::default() };
+        let others = (0..lanes).any(|other| other != lane && self.lanes.is_up(pe, other));
+        let Some(c) = self.lanes.get_mut(pe, lane) else { return Seen::default() };
         let unacked = !c.unacked.is_empty();
         let Some(f) = c.failover.as_deref() else { return Seen::default() };
         let unused = !asked && f.posted == 0 && !(unacked && f.is_own_carrier());
@@ -109,38 +104,37 @@ impl Core {
 
     /// It is time to see whether a lane works again.
     fn is_due(&mut self, pe: Pe, lane: usize) -> bool {
-        let now = self.now;
-        let due = self.failover(pe, lane).is_some_and(|f| f.health.is_due(now));
-        due && self.is_drained(pe, lane) && self.may_try(pe)
+        let now = self.clock.now();
+        let due = self.lanes.failover(pe, lane).is_some_and(|f| f.health.is_due(now));
+        due && self.lanes.is_drained(pe, lane) && self.may_try(pe)
     }
 
     /// Whether a PE has answered over no lane for so long, although it was asked to.
     pub(in crate::endpoint) fn is_silent(&self, pe: Pe, seconds: u64) -> bool {
-        let first = pe as usize * self.caps.len();
-        let lanes = self.connections[first..first + self.lanes(pe)].iter().filter_map(|c| c.failover.as_ref());
-        lanes.filter_map(|f| f.health.silent_since()).any(|s| u64::from(self.now.wrapping_sub(s)) > seconds)
+        let lanes = self.lanes.of(pe).iter().filter_map(|c| c.failover.as_ref());
+        lanes.filter_map(|f| f.health.silent_since()).any(|s| self.clock.is_past(s, seconds))
     }
 
     /// Takes down all lanes to a PE that has been silent for so long.
     pub(in crate::endpoint) fn take_down_all(&mut self, pe: Pe, seconds: u64) {
         let fault = super::silent(format!("the PE has answered over no rail for {seconds} s (SYMRAIL_TIMEOUT_S)"));
-        (0..self.lanes(pe)).for_each(|lane| self.take_down(pe, lane, &fault));
+        (0..self.lanes.count(pe)).for_each(|lane| self.take_down(pe, lane, &fault));
     }
 
     fn may_try(&self, pe: Pe) -> bool {
-        !self.is_gone(pe) || self.now.is_multiple_of(RARELY)
+        !self.lanes.is_gone(pe) || self.clock.now().is_multiple_of(RARELY)
     }
 }
 
 impl Endpoint {
     /// Once a second: looks at what is believed of lanes, and tries those that are down.
     pub(in crate::endpoint) fn look_after_lanes(&mut self) {
-        for pe in 0..self.core.n_pes {
-            for lane in 0..self.core.lanes(pe) {
+        for pe in 0..self.core.profile.n_pes() {
+            for lane in 0..self.core.lanes.count(pe) {
                 self.greet(pe, lane);
                 self.look_at_health(pe, lane);
                 let waiting = self.core.waiting_amos(pe, lane);
-                let Some(c) = self.core.connection(pe, lane) else { continue };
+                let Some(c) = self.core.lanes.get_mut(pe, lane) else { continue };
                 let empty = c.empty_but_for(waiting);
                 let Some(f) = c.failover.as_deref() else { break };
                 if empty && f.way != Way::Asked && self.core.is_due(pe, lane) && self.rails[lane].is_connected(pe) {
@@ -149,9 +143,9 @@ impl Endpoint {
                     self.ask(pe, lane, lane);
                 }
             }
-            let mut lanes = 0..self.core.lanes(pe);
-            if self.core.peers[pe as usize].down > 0
-                && lanes.all(|lane| self.core.is_down(pe, lane))
+            let mut lanes = 0..self.core.lanes.count(pe);
+            if !self.core.lanes.peer(pe).is_whole()
+                && lanes.all(|lane| self.core.lanes.is_down(pe, lane))
                 && self.core.may_try(pe)
                 && let Some(lane) = self.next_to_try(pe)
             {
@@ -164,18 +158,18 @@ impl Endpoint {
 
     /// The lane to try when all are down: one after the other, without a pause.
     fn next_to_try(&self, pe: Pe) -> Option<usize> {
-        let first = pe as usize * self.core.caps.len();
-        let now = self.core.now;
-        let since =
-            |lane: usize| self.core.connections[first + lane].failover.as_ref().map(|f| f.health.tried_before(now));
-        (0..self.core.lanes(pe))
-            .filter(|&lane| self.core.is_drained(pe, lane) && self.rails[lane].is_connected(pe))
+        let now = self.core.clock.now();
+        let since = |lane: usize| {
+            self.core.lanes.get(pe, lane).and_then(|c| c.failover.as_ref()).map(|f| f.health.tried_before(now))
+        };
+        (0..self.core.lanes.count(pe))
+            .filter(|&lane| self.core.lanes.is_drained(pe, lane) && self.rails[lane].is_connected(pe))
             .max_by_key(|&lane| since(lane))
     }
 
     pub(super) fn try_lane(&mut self, pe: Pe, lane: usize) {
-        let now = self.core.now;
-        if let Some(f) = self.core.failover(pe, lane) {
+        let now = self.core.clock.now();
+        if let Some(f) = self.core.lanes.failover(pe, lane) {
             f.health.probe(now);
         }
     }

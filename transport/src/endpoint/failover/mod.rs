@@ -15,10 +15,11 @@
 //!
 //! Where to read: `health` is what is believed of a lane, without a rail; `ping` asks; `lane` takes lanes down, tries them and brings
 //! them up; `stream` keeps requests, moves them and sends them again; `again`
-//! is for writes and reads; `port` decides when a port that is down is a reason to do so; `reconnect` replaces broken connections; `sign` keeps peers from believing in connections that are broken at this end. Here: what is remembered of a
-//! lane, and what others ask about it.
+//! is for writes and reads; `gone` gives peers up; `port` decides when a port that is down is a reason to do so; `reconnect` replaces broken connections; `sign` keeps peers from believing in connections that are broken at this end. Here: what is remembered of a
+//! lane, and what an endpoint has to do.
 
 mod again;
+mod gone;
 mod health;
 mod lane;
 mod ping;
@@ -27,19 +28,15 @@ mod reconnect;
 mod sign;
 mod stream;
 
-use super::{Core, Role};
 use crate::error::Fault;
 use crate::pe::Pe;
 use crate::rail::{Dest, RailCaps};
 use health::Health;
-pub(super) use port::PortNews;
-pub(super) use reconnect::{Renewal, Word};
-pub(super) use sign::Use;
-use std::collections::VecDeque;
+use port::PortNews;
+use reconnect::{Renewal, Word};
+use sign::Use;
+use std::collections::{BTreeMap, VecDeque};
 use stream::{Kept, Way};
-
-/// Polls of a host endpoint between two looks at rails that it does not use.
-const SPARE_INTERVAL: u32 = 256;
 
 /// What is remembered of a lane to a peer that has others.
 pub(super) struct Failover {
@@ -88,6 +85,28 @@ impl Failover {
         self.is_own_carrier() && self.way == Way::Open
     }
 
+    /// Whether new operations may use the lane.
+    #[inline]
+    pub fn is_up(&self) -> bool {
+        self.health.is_up()
+    }
+
+    /// Whether nothing may be posted on the lane.
+    #[inline]
+    pub fn is_down(&self) -> bool {
+        self.health.is_down()
+    }
+
+    /// Whether what the rail had when the lane failed has been reported.
+    pub fn is_drained(&self) -> bool {
+        !self.health.is_down() || self.posted == 0
+    }
+
+    /// Why the lane is down, if it is.
+    pub fn fault(&self) -> Option<&Fault> {
+        self.health.fault()
+    }
+
     fn is_own_carrier(&self) -> bool {
         self.carrier == self.lane
     }
@@ -118,96 +137,76 @@ impl Failover {
     }
 }
 
-impl Core {
-    pub(in crate::endpoint) fn next_serial(&mut self) -> u64 {
-        self.serial += 1;
-        self.serial
+/// What an endpoint has to do because of lanes that have failed, and what it has heard about such.
+pub(super) struct Recovery {
+    /// A lane that fails fails what is on it.
+    forgone: bool,
+    /// Work requests whose lane is down, and PEs that may have some, or messages to be sent again.
+    stranded: Vec<u64>,
+    troubled: Vec<Pe>,
+    /// By destination and lane: whether the peer uses it; empty where nobody needs to know.
+    uses: Vec<Use>,
+    /// Lanes that have just been used for the first time.
+    to_greet: Vec<(Pe, usize)>,
+    /// Connections that have been broken, and what peers say about such.
+    renewals: BTreeMap<(Dest, usize), Renewal>,
+    words: Vec<Word>,
+    /// What has been learned of ports that are down, and how often each rail's has gone down.
+    port_news: Vec<PortNews>,
+    outages: Vec<u32>,
+}
+
+impl Recovery {
+    pub fn new(rails: usize) -> Recovery {
+        Recovery {
+            forgone: false,
+            stranded: Vec::new(),
+            troubled: Vec::new(),
+            uses: Vec::new(),
+            to_greet: Vec::new(),
+            renewals: BTreeMap::new(),
+            words: Vec::new(),
+            port_news: Vec::new(),
+            outages: vec![0; rails],
+        }
+    }
+
+    /// From now on a lane that fails fails what is on it.
+    pub fn forgo(&mut self) {
+        self.forgone = true;
+    }
+
+    pub fn is_forgone(&self) -> bool {
+        self.forgone
+    }
+
+    /// A lane has just been used for the first time.
+    #[cold]
+    pub fn greet_soon(&mut self, pe: Pe, lane: usize) {
+        self.to_greet.push((pe, lane));
     }
 
     #[inline]
-    pub(in crate::endpoint) fn failover(&mut self, dest: Dest, lane: usize) -> Option<&mut Failover> {
-        if self.caps.len() == 1 {
-            return None;
-        }
-        self.connection(dest, lane).and_then(|c| c.failover.as_deref_mut())
+    pub fn next_to_greet(&mut self) -> Option<(Pe, usize)> {
+        self.to_greet.pop()
     }
 
-    fn health(&self, pe: Pe, lane: usize) -> Option<&Health> {
-        let c = (pe < self.n_pes).then(|| &self.connections[pe as usize * self.caps.len() + lane])?;
-        c.failover.as_ref().map(|f| &f.health)
+    /// Whether something waits for another lane.
+    #[inline]
+    pub fn is_needed(&self) -> bool {
+        !self.troubled.is_empty()
     }
 
-    /// Whether new operations may use a lane.
-    pub(in crate::endpoint) fn is_up(&self, pe: Pe, lane: usize) -> bool {
-        self.down == 0 || self.health(pe, lane).is_none_or(Health::is_up)
+    /// Whether peers have said something about connections.
+    #[inline]
+    pub fn has_words(&self) -> bool {
+        !self.words.is_empty()
     }
 
-    /// Whether nothing may be posted on a lane.
-    pub(in crate::endpoint) fn is_down(&self, dest: Dest, lane: usize) -> bool {
-        self.down > 0 && self.health(dest, lane).is_some_and(Health::is_down)
-    }
-
-    /// Whether lanes can do each other's work at all.
-    pub(in crate::endpoint) fn fails_over(&self) -> bool {
-        self.connections.iter().any(|c| c.failover.is_some())
-    }
-
-    pub(super) fn lanes(&self, pe: Pe) -> usize {
-        usize::from(self.peers[pe as usize].lanes)
-    }
-
-    /// Lanes to an endpoint of a peer, which may be its host endpoint.
-    pub(super) fn lanes_to(&self, dest: Dest) -> usize {
-        let peer = &self.peers[(dest % self.n_pes) as usize];
-        usize::from(if dest < self.n_pes { peer.lanes } else { peer.host_lanes })
-    }
-
-    /// Lanes on which something may have happened: a host endpoint uses the first alone while that works.
-    pub(in crate::endpoint) fn lanes_to_poll(&self) -> usize {
-        let spare = self.role == Role::Host && self.down == 0 && !self.polls.is_multiple_of(SPARE_INTERVAL);
-        if spare { 1 } else { self.caps.len() }
-    }
-
-    /// The lane that a peer's small puts and flags take, if they take always the same.
-    pub(in crate::endpoint) fn only_lane(&self, pe: Pe) -> Option<usize> {
-        let peer = self.peers.get(pe as usize)?;
-        match (peer.lanes, self.role) {
-            (1, _) => Some(0),
-            (2.., Role::Host) if peer.down == 0 => Some(0),
-            (2.., Role::Host) => (0..self.lanes(pe)).find(|&lane| self.is_up(pe, lane)),
-            _ => None,
-        }
-    }
-
-    /// Nothing is under way to a PE but on this lane.
-    pub(in crate::endpoint) fn alone(&self, pe: Pe, lane: usize) -> bool {
-        let first = pe as usize * self.caps.len();
-        (0..self.lanes(pe)).all(|other| other == lane || self.connections[first + other].idle())
-    }
-
-    /// What the lane's rail had when it failed has been reported. A lane that is used again was drained before.
-    pub(super) fn is_drained(&self, pe: Pe, lane: usize) -> bool {
-        let c = &self.connections[pe as usize * self.caps.len() + lane];
-        c.failover.as_ref().is_some_and(|f| !f.health.is_down() || f.posted == 0)
-    }
-
-    /// A lane to answer on: the one that the question came over, unless that has failed.
-    pub(in crate::endpoint) fn lane_for_reply(&self, dest: Dest, lane: usize) -> usize {
-        if dest >= self.n_pes || self.is_up(dest, lane) {
-            return lane;
-        }
-        (0..self.lanes(dest)).find(|&other| self.is_up(dest, other)).unwrap_or(lane)
-    }
-
-    /// Why nothing goes to a PE, if that is so.
-    pub(in crate::endpoint) fn unreachable(&self, pe: Pe) -> Option<(usize, &Fault)> {
-        let peer = &self.peers[pe as usize];
-        if peer.lanes < 2 || peer.down < peer.lanes {
-            return None;
-        }
-        let first = pe as usize * self.caps.len();
-        let faults = self.connections[first..first + self.lanes(pe)].iter().enumerate();
-        faults.filter_map(|(lane, c)| Some((lane, c.failover.as_ref()?.health.fault()?))).next()
+    /// Whether something has been learned of ports that are down.
+    #[inline]
+    pub fn has_port_news(&self) -> bool {
+        !self.port_news.is_empty()
     }
 }
 

@@ -17,29 +17,32 @@ use crate::wire::{Request, RequestKind};
 impl Endpoint {
     /// Asks a PE for an acknowledgement that is overdue on `lane`, and whether it answers at all.
     pub(super) fn ping_all(&mut self, pe: Pe, lane: usize) {
-        for stream in 0..self.core.lanes(pe) {
-            let carried =
-                self.core.failover(pe, stream).is_some_and(|f| usize::from(f.carrier) == lane && f.way == Way::Open);
+        for stream in 0..self.core.lanes.count(pe) {
+            let carried = self
+                .core
+                .lanes
+                .failover(pe, stream)
+                .is_some_and(|f| usize::from(f.carrier) == lane && f.way == Way::Open);
             let applied =
-                self.core.connection(pe, stream).filter(|c| carried && !c.unacked.is_empty()).map(|c| c.applied);
+                self.core.lanes.get_mut(pe, stream).filter(|c| carried && !c.unacked.is_empty()).map(|c| c.applied);
             if let Some(sequence) = applied {
                 // A request that has been applied is not applied again, but answered at once.
-                let again = self.core.request(RequestKind::Flush, AmoOp::Fetch, AmoType::U64, (0, 0, 0), 0);
+                let again = self.core.profile.request(RequestKind::Flush, AmoOp::Fetch, AmoType::U64, (0, 0, 0), 0);
                 let again =
                     Request { lane: stream as u8, sequence, acknowledged: sequence as u16, urgent: true, ..again };
                 self.say(pe, lane, again);
             }
         }
-        for via in 0..self.core.lanes(pe) {
+        for via in 0..self.core.lanes.count(pe) {
             self.ping(pe, lane, via, 1);
         }
     }
 
     fn ping(&mut self, pe: Pe, lane: usize, via: usize, round: u32) {
-        let Some(doubt) = self.core.failover(pe, lane).and_then(|f| f.health.doubt()) else { return };
-        if !self.core.is_down(pe, via) && self.rails[via].is_connected(pe) {
+        let Some(doubt) = self.core.lanes.failover(pe, lane).and_then(|f| f.health.doubt()) else { return };
+        if !self.core.lanes.is_down(pe, via) && self.rails[via].is_connected(pe) {
             let words = (0, round.into(), doubt.into());
-            let request = self.core.request(RequestKind::Ping, AmoOp::Fetch, AmoType::U64, words, 0);
+            let request = self.core.profile.request(RequestKind::Ping, AmoOp::Fetch, AmoType::U64, words, 0);
             self.say(pe, via, Request { lane: lane as u8, ..request });
         }
     }
@@ -47,15 +50,15 @@ impl Endpoint {
     /// A ping of a peer's has come over a lane. Whether it has to be looked at again.
     pub(super) fn answer_ping(&mut self, dest: Dest, via: usize, ping: &Request) -> bool {
         let words = (0, ping.operand, ping.second);
-        let pong = self.core.request(RequestKind::Pong, AmoOp::Fetch, AmoType::U64, words, 0);
+        let pong = self.core.profile.request(RequestKind::Pong, AmoOp::Fetch, AmoType::U64, words, 0);
         !self.say(dest, via, Request { lane: ping.lane, ..pong })
     }
 
     /// A ping has been answered over a lane: goes on with the chain of pings there.
     pub(super) fn take_pong(&mut self, dest: Dest, via: usize, pong: &Request) {
-        let (now, lane) = (self.core.now, usize::from(pong.lane));
+        let (now, lane) = (self.core.clock.now(), usize::from(pong.lane));
         let (Ok(round), Ok(doubt)) = (u32::try_from(pong.operand), u32::try_from(pong.second)) else { return };
-        let health = self.core.failover(dest, lane).map(|f| &mut f.health);
+        let health = self.core.lanes.failover(dest, lane).map(|f| &mut f.health);
         if health.is_some_and(|health| health.answered_ping(now, doubt, round)) {
             self.ping(dest, lane, via, round + 1);
         }
@@ -65,12 +68,13 @@ impl Endpoint {
     fn say(&mut self, dest: Dest, lane: usize, request: Request) -> bool {
         let mut bytes = [0; Request::alone(0)];
         // SAFETY: there is room for a message of one request.
-        unsafe { fill(begin(bytes.as_mut_ptr(), self.core.token_of(dest)), &request.encode(), ptr::null(), 0) };
-        if bytes.len() <= self.core.caps[lane].inject && !self.core.backlog[lane].holds(dest) {
-            let local = LocalBuf { ptr: bytes.as_mut_ptr(), len: bytes.len(), key: LocalKey::default() };
+        unsafe { fill(begin(bytes.as_mut_ptr(), self.core.profile.token_of(dest)), &request.encode(), ptr::null(), 0) };
+        if bytes.len() <= self.core.profile.caps(lane).inject && !self.core.queue.holds(lane, dest) {
+            let len = bytes.len();
+            let local = LocalBuf { ptr: bytes.as_mut_ptr(), len, key: LocalKey::default() };
             // SAFETY: without an id the bytes are copied before the call returns.
             if unsafe { self.rails[lane].send(dest, local, None) }.is_ok() {
-                self.core.counters[lane].messages += 1;
+                self.core.observer.sent(lane, len);
                 return true;
             }
         }
@@ -81,8 +85,8 @@ impl Endpoint {
 
     /// Once a second: looks at what is believed of each lane to a PE.
     pub(super) fn look_at_health(&mut self, pe: Pe, lane: usize) {
-        let (now, seen) = (self.core.now, self.core.seen(pe, lane));
-        let Some(f) = self.core.failover(pe, lane) else { return };
+        let (now, seen) = (self.core.clock.now(), self.core.seen(pe, lane));
+        let Some(f) = self.core.lanes.failover(pe, lane) else { return };
         match f.health.second(now, seen) {
             Advice::Wait => {}
             Advice::Ping => {

@@ -9,28 +9,42 @@
 //! one did so first, by a sign over the lane that the other gave up later; that port was up when the sign arrived, went down behind
 //! it, and from then on the other end could have its sign only over a lane that was given up by then.
 
+use super::Recovery;
 use crate::endpoint::Endpoint;
-use crate::endpoint::post::Work;
+use crate::endpoint::queue::Work;
 use crate::rail::Dest;
 
 /// What has been learned.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::endpoint) enum PortNews {
+pub(super) enum PortNews {
     /// A port has gone down.
     Down,
     /// A sign of life has arrived over another lane than that whose port went down for the `outage`th time.
     OtherWay { dest: Dest, instead_of: u8, outage: u32 },
 }
 
+impl Recovery {
+    /// A rail's port has gone down.
+    pub fn port_went_down(&mut self, lane: usize) {
+        self.outages[lane] += 1;
+        self.port_news.push(PortNews::Down);
+    }
+
+    /// A sign of life has arrived that was sent because of an outage of another lane.
+    pub fn sign_arrived(&mut self, dest: Dest, instead_of: u8, outage: u32) {
+        self.port_news.push(PortNews::OtherWay { dest, instead_of, outage });
+    }
+}
+
 impl Endpoint {
     #[cold]
     pub(in crate::endpoint) fn heed_ports(&mut self) {
-        for news in std::mem::take(&mut self.core.port_news) {
+        for news in std::mem::take(&mut self.core.recovery.port_news) {
             match news {
                 PortNews::Down => self.look_for_other_ways(),
                 PortNews::OtherWay { dest, instead_of, outage } => {
                     let lane = usize::from(instead_of);
-                    if self.core.outages[lane] == outage
+                    if self.core.recovery.outages[lane] == outage
                         && let Some(fault) = self.rails[lane].port_down()
                     {
                         self.give_up_lane(dest, lane, &fault);
@@ -46,9 +60,9 @@ impl Endpoint {
             if self.rails[lane].port_down().is_none() {
                 continue;
             }
-            for dest in 0..Endpoint::destinations(self.core.role, self.core.n_pes) {
-                let fails_over = self.core.failover(dest % self.core.n_pes, lane).is_some();
-                if fails_over && lane < self.core.lanes_to(dest) && self.rails[lane].is_connected(dest) {
+            for dest in 0..Endpoint::destinations(self.core.profile.role(), self.core.profile.n_pes()) {
+                let fails_over = self.core.lanes.failover(dest % self.core.profile.n_pes(), lane).is_some();
+                if fails_over && lane < self.core.lanes.count_to(dest) && self.rails[lane].is_connected(dest) {
                     self.probe_others(dest, lane);
                 }
             }
@@ -56,8 +70,8 @@ impl Endpoint {
     }
 
     fn probe_others(&mut self, dest: Dest, lane: usize) {
-        let work = Work::Probe { instead_of: lane as u8, outage: self.core.outages[lane] };
-        for other in (0..self.core.lanes_to(dest)).filter(|&other| other != lane) {
+        let work = Work::Probe { instead_of: lane as u8, outage: self.core.recovery.outages[lane] };
+        for other in (0..self.core.lanes.count_to(dest)).filter(|&other| other != lane) {
             if !self.is_probed(dest, other, lane) && self.may_talk_over(dest, other) {
                 self.post_sign_of_life(work, dest, other);
             }
@@ -67,8 +81,8 @@ impl Endpoint {
     /// Whether a sign of life is under way over `lane` on account of this outage of another.
     fn is_probed(&self, dest: Dest, lane: usize, instead_of: usize) -> bool {
         let core = &self.core;
-        core.work.ids().filter_map(|id| core.work.get(id)).any(|request| {
-            let this = |of, outage| usize::from(of) == instead_of && outage == core.outages[instead_of];
+        core.queue.all().any(|(_, request)| {
+            let this = |of, outage| usize::from(of) == instead_of && outage == core.recovery.outages[instead_of];
             let probe = matches!(request.work, Work::Probe { instead_of, outage } if this(instead_of, outage));
             probe && request.dest == dest && usize::from(request.lane) == lane
         })

@@ -15,7 +15,7 @@ use crate::wire::{Request, RequestKind};
 
 /// What a peer has said about a connection.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::endpoint) struct Word {
+pub(super) struct Word {
     request: Request,
     /// The lane that it came over, and when.
     via: usize,
@@ -24,7 +24,7 @@ pub(in crate::endpoint) struct Word {
 
 /// What is remembered of a connection that has been broken.
 #[derive(Debug, Clone, Copy, Default)]
-pub(in crate::endpoint) struct Renewal {
+pub(super) struct Renewal {
     /// How many connections there have been after the first.
     count: u32,
     /// The last of them was offered, and not accepted yet.
@@ -38,11 +38,12 @@ impl Core {
         if !matches!(request.kind, Broken | Offer | Accept | Ping | Pong) {
             return false;
         }
-        let dest = self.answer_to(request.source, request.origin);
-        let known = usize::from(request.lane) < self.caps.len() && dest < Endpoint::destinations(self.role, self.n_pes);
+        let dest = self.profile.answer_to(request.source, request.origin);
+        let known = usize::from(request.lane) < self.profile.rails()
+            && dest < Endpoint::destinations(self.profile.role(), self.profile.n_pes());
         // Each connection has few things at a time to say, of which some may be answered and some be new.
-        if known && self.about_connections.len() < 4 * self.connections.len() + 2 {
-            self.about_connections.push(Word { request: *request, via, since: self.now });
+        if known && self.recovery.words.len() < 4 * (self.profile.n_pes() as usize * self.profile.rails()) + 2 {
+            self.recovery.words.push(Word { request: *request, via, since: self.clock.now() });
         }
         true
     }
@@ -52,7 +53,7 @@ impl Endpoint {
     /// Once a second: goes on with all connections that are broken.
     pub(in crate::endpoint) fn renew_connections(&mut self) {
         for lane in 0..self.rails.len() {
-            for dest in 0..Endpoint::destinations(self.core.role, self.core.n_pes) {
+            for dest in 0..Endpoint::destinations(self.core.profile.role(), self.core.profile.n_pes()) {
                 if !self.rails[lane].is_connected(dest) {
                     self.renew_connection(dest, lane);
                 }
@@ -63,15 +64,15 @@ impl Endpoint {
     fn renew_connection(&mut self, dest: Dest, lane: usize) {
         self.give_up_lane(dest, lane, &lost("the connection is broken"));
         let Some(via) = self.other_lane(dest, lane) else { return };
-        let offers = self.core.role == Role::Host || dest <= self.core.me;
+        let offers = self.core.profile.role() == Role::Host || dest <= self.core.profile.me();
         let offer = if offers { self.renew(dest, lane) } else { None };
         tracing::debug!(dest, lane, offers, offer, "a connection is broken");
-        let renewal = self.core.renewals.entry((dest, lane)).or_default();
+        let renewal = self.core.recovery.renewals.entry((dest, lane)).or_default();
         let Some(offer) = offer else {
             let count = renewal.count;
             return self.tell(RequestKind::Broken, dest, (lane, via), (count, 0));
         };
-        if self.core.role == Role::Proxy && dest == self.core.me {
+        if self.core.profile.role() == Role::Proxy && dest == self.core.profile.me() {
             return self.reconnect(dest, lane, offer); // both ends are this one
         }
         *renewal = Renewal { count: renewal.count.wrapping_add(1), offered: true };
@@ -82,15 +83,15 @@ impl Endpoint {
     /// Does what peers have asked for about connections. What has to wait for failed work requests stays for the next poll.
     #[cold]
     pub(in crate::endpoint) fn heed_connections(&mut self) {
-        let mut waiting = std::mem::take(&mut self.core.about_connections);
-        waiting.retain(|word| word.since == self.core.now && self.heed(word));
-        self.core.about_connections.append(&mut waiting);
+        let mut waiting = std::mem::take(&mut self.core.recovery.words);
+        waiting.retain(|word| word.since == self.core.clock.now() && self.heed(word));
+        self.core.recovery.words.append(&mut waiting);
     }
 
     /// Returns whether this has to be looked at again.
     fn heed(&mut self, Word { request, via, .. }: &Word) -> bool {
         let (lane, count) = (usize::from(request.lane), request.operand as u32);
-        let dest = self.core.answer_to(request.source, request.origin);
+        let dest = self.core.profile.answer_to(request.source, request.origin);
         match request.kind {
             RequestKind::Ping => return self.answer_ping(dest, *via, request),
             RequestKind::Pong => {
@@ -99,7 +100,7 @@ impl Endpoint {
             }
             _ => {}
         }
-        let known = self.core.renewals.entry((dest, lane)).or_default();
+        let known = self.core.recovery.renewals.entry((dest, lane)).or_default();
         tracing::debug!(dest, lane, count, known = ?known, kind = ?request.kind, "about a connection");
         let new = count.wrapping_sub(known.count).cast_signed() > 0;
         match request.kind {
@@ -138,7 +139,7 @@ impl Endpoint {
     /// Ends a connection, so that others do its work.
     pub(super) fn give_up_lane(&mut self, dest: Dest, lane: usize, why: &Fault) {
         self.rails[lane].disconnect(dest, why);
-        if dest < self.core.n_pes {
+        if dest < self.core.profile.n_pes() {
             self.core.take_down(dest, lane, why);
         }
     }
@@ -158,21 +159,21 @@ impl Endpoint {
 
     /// A lane over which a peer may be talked to about another.
     fn other_lane(&mut self, dest: Dest, lane: usize) -> Option<usize> {
-        (0..self.core.lanes_to(dest)).find(|&other| other != lane && self.may_talk_over(dest, other))
+        (0..self.core.lanes.count_to(dest)).find(|&other| other != lane && self.may_talk_over(dest, other))
     }
 
     /// Whether something that is said over a lane is likely to arrive.
     pub(super) fn may_talk_over(&mut self, dest: Dest, lane: usize) -> bool {
         self.rails[lane].is_connected(dest)
-            && self.core.is_up(dest, lane)
-            && !self.core.backlog[lane].holds(dest)
+            && self.core.lanes.is_up(dest, lane)
+            && !self.core.queue.holds(lane, dest)
             && self.rails[lane].port_down().is_none()
     }
 
     /// Says something about `lane` over another.
     fn tell(&mut self, kind: RequestKind, dest: Dest, (lane, via): (usize, usize), (count, second): (u32, u64)) {
         if let Some(slot) = self.core.bounce.alloc(Request::alone(0)) {
-            let request = self.core.request(kind, AmoOp::Fetch, AmoType::U64, (0, count.into(), second), 0);
+            let request = self.core.profile.request(kind, AmoOp::Fetch, AmoType::U64, (0, count.into(), second), 0);
             self.send_small(dest, via, Request { lane: lane as u8, ..request }, slot);
         }
     }

@@ -8,7 +8,7 @@
 //! Messages tell that a lane is used. A lane that writes and reads use says so once by a message of its own ([`Endpoint::greet`]).
 
 use crate::amo::{AmoOp, AmoType};
-use crate::endpoint::post::{Work, WorkRequest};
+use crate::endpoint::queue::{Work, WorkRequest};
 use crate::endpoint::{Core, Endpoint, Role};
 use crate::pe::Pe;
 use crate::rail::{Dest, LocalBuf, LocalKey};
@@ -19,7 +19,7 @@ const INTERVAL: u32 = 4;
 
 /// What is known of a lane to an endpoint of a peer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::endpoint) enum Use {
+pub(super) enum Use {
     #[default]
     Unknown,
     /// The peer has sent something over it.
@@ -32,15 +32,15 @@ impl Core {
     /// A message has come over `lane`, with this request.
     #[inline]
     pub(in crate::endpoint) fn note_use(&mut self, request: &Request, lane: usize) {
-        let first = self.answer_to(request.source, request.origin) as usize * self.caps.len();
-        if first >= self.uses.len() {
+        let first = self.profile.answer_to(request.source, request.origin) as usize * self.profile.rails();
+        if first >= self.recovery.uses.len() {
             return; // nobody needs to know, or it is a context's endpoint, which has a single lane
         }
         let left = usize::from(request.lane);
-        if request.kind == RequestKind::Move && left != lane && left < self.caps.len() {
-            self.uses[first + left] = Use::Left;
+        if request.kind == RequestKind::Move && left != lane && left < self.profile.rails() {
+            self.recovery.uses[first + left] = Use::Left;
         }
-        self.uses[first + lane] = Use::Known;
+        self.recovery.uses[first + lane] = Use::Known;
     }
 }
 
@@ -48,36 +48,39 @@ impl Endpoint {
     /// Begins to keep account of the lanes that peers use, if that is needed.
     pub(in crate::endpoint) fn watch_uses(&mut self) {
         let core = &mut self.core;
-        if core.role == Role::Proxy && core.uses.is_empty() && core.caps.iter().any(|c| c.half_open) {
-            core.uses = vec![Use::Unknown; 2 * core.n_pes as usize * core.caps.len()];
+        if core.profile.role() == Role::Proxy
+            && core.recovery.uses.is_empty()
+            && core.profile.all_caps().iter().any(|c| c.half_open)
+        {
+            core.recovery.uses = vec![Use::Unknown; 2 * core.profile.n_pes() as usize * core.profile.rails()];
         }
     }
 
     /// Once a second: sends the signs of life that are due.
     pub(in crate::endpoint) fn give_signs_of_life(&mut self) {
-        let lanes = self.core.caps.len();
-        for at in 0..self.core.uses.len() {
+        let lanes = self.core.profile.rails();
+        for at in 0..self.core.recovery.uses.len() {
             let (dest, lane) = ((at / lanes) as Dest, at % lanes);
             // Not to all in the same second.
-            let turn = self.core.now.wrapping_add(dest).is_multiple_of(INTERVAL);
-            let due = match self.core.uses[at] {
-                Use::Unknown => turn && self.core.failover(dest, lane).is_some_and(|f| f.used),
+            let turn = self.core.clock.now().wrapping_add(dest).is_multiple_of(INTERVAL);
+            let due = match self.core.recovery.uses[at] {
+                Use::Unknown => turn && self.core.lanes.failover(dest, lane).is_some_and(|f| f.used),
                 Use::Known => turn,
                 Use::Left => true,
             };
             // One that is refused must not keep others from being sent.
-            if due && !self.core.backlog[lane].holds(dest) {
+            if due && !self.core.queue.holds(lane, dest) {
                 // Where it cannot be sent there is no connection, and none is believed in.
                 self.send_sign_of_life(dest, lane);
-                self.core.uses[at] = Use::Known;
+                self.core.recovery.uses[at] = Use::Known;
             }
         }
     }
 
     fn send_sign_of_life(&mut self, dest: Dest, lane: usize) {
-        let mut sign = sign_of_life(self.core.token_of(dest));
+        let mut sign = sign_of_life(self.core.profile.token_of(dest));
         let len = sign.len();
-        if len <= self.core.caps[lane].inject {
+        if len <= self.core.profile.caps(lane).inject {
             let local = LocalBuf { ptr: sign.as_mut_ptr(), len, key: LocalKey::default() };
             // SAFETY: without an id the bytes are copied before the call returns.
             let sent = unsafe { self.rails[lane].send(dest, local, None) };
@@ -89,7 +92,7 @@ impl Endpoint {
 
     /// Sends a sign of life, and will be told what becomes of it. Not now, if there is no room.
     pub(super) fn post_sign_of_life(&mut self, work: Work, dest: Dest, lane: usize) {
-        let sign = sign_of_life(self.core.token_of(dest));
+        let sign = sign_of_life(self.core.profile.token_of(dest));
         let len = sign.len();
         if let Some(slot) = self.core.bounce.alloc(len) {
             let ptr = self.core.bounce.ptr(slot).as_ptr();
@@ -101,11 +104,12 @@ impl Endpoint {
 
     /// Tells a peer that `lane` is used, if it cannot know yet.
     pub(in crate::endpoint) fn greet(&mut self, pe: Pe, lane: usize) {
-        let half_open = self.core.caps[lane].half_open;
-        let Some(turn) = self.core.failover(pe, lane).and_then(|f| f.greeting()) else { return };
+        let half_open = self.core.profile.caps(lane).half_open;
+        let Some(turn) = self.core.lanes.failover(pe, lane).and_then(|f| f.greeting()) else { return };
         if half_open && let Some(slot) = self.core.bounce.alloc(Request::alone(0)) {
             // A move that has happened.
-            let request = self.core.request(RequestKind::Move, AmoOp::Fetch, AmoType::U64, (0, turn.into(), 0), 0);
+            let request =
+                self.core.profile.request(RequestKind::Move, AmoOp::Fetch, AmoType::U64, (0, turn.into(), 0), 0);
             self.send_small(pe, lane, Request { lane: lane as u8, ..request }, slot);
         }
     }

@@ -6,7 +6,7 @@ use super::Failover;
 use crate::amo::{AmoOp, AmoType};
 use crate::bounce::Slot;
 use crate::endpoint::message::{begin, fill};
-use crate::endpoint::post::{Work, WorkRequest};
+use crate::endpoint::queue::{Work, WorkRequest};
 use crate::endpoint::{Core, Endpoint};
 use crate::pe::Pe;
 use crate::rail::PostError;
@@ -48,8 +48,8 @@ impl Core {
     /// A request is about to be numbered. Whether its answer is urgent: what has to be kept until it is acknowledged should not have
     /// to wait until the target has time for that.
     pub(in crate::endpoint) fn will_wait(&mut self, pe: Pe, lane: usize) -> bool {
-        let (short, now) = (!self.bounce.ample(), self.now);
-        let Some(c) = self.connection(pe, lane) else { return false };
+        let (short, now) = (!self.bounce.ample(), self.clock.now());
+        let Some(c) = self.lanes.get_mut(pe, lane) else { return false };
         let first = c.unacked.is_empty();
         let Some(f) = &mut c.failover else { return false };
         if first {
@@ -60,18 +60,19 @@ impl Core {
 
     /// The target has acknowledged requests of `lane`'s stream.
     pub(in crate::endpoint) fn acknowledged(&mut self, pe: Pe, lane: usize) {
-        let now = self.now;
-        let Some(c) = self.connection(pe, lane) else { return };
+        let now = self.clock.now();
+        let Some(c) = self.lanes.get_mut(pe, lane) else { return };
         let applied = c.applied;
         let Some(f) = c.failover.as_deref_mut() else { return };
         f.progress = now;
         let carrier = f.carrier;
         while let Some(kept) = self
+            .lanes
             .failover(pe, lane)
             .and_then(|f| f.kept.pop_front_if(|kept| applied.wrapping_sub(kept.last).cast_signed() >= 0))
         {
             self.bounce.free(kept.slot);
-            if let Some(f) = self.failover(pe, lane) {
+            if let Some(f) = self.lanes.failover(pe, lane) {
                 f.applied = (kept.turn, kept.serial);
             }
         }
@@ -80,7 +81,7 @@ impl Core {
 
     /// The target has answered, and knew of this move of `lane`'s stream.
     pub(in crate::endpoint) fn moved(&mut self, pe: Pe, lane: usize, turn: u32) {
-        let Some(f) = self.failover(pe, lane).filter(|f| f.way == Way::Asked && f.turn == turn) else { return };
+        let Some(f) = self.lanes.failover(pe, lane).filter(|f| f.way == Way::Asked && f.turn == turn) else { return };
         f.way = Way::Told;
         let carrier = f.carrier;
         self.trouble(pe);
@@ -88,15 +89,15 @@ impl Core {
     }
 
     pub(super) fn way(&mut self, pe: Pe, stream: usize) -> Way {
-        self.failover(pe, stream).map_or(Way::Open, |f| f.way)
+        self.lanes.failover(pe, stream).map_or(Way::Open, |f| f.way)
     }
 }
 
 impl Endpoint {
     /// Sends a message of requests over the lane that its stream takes now, and keeps it until all are acknowledged.
     pub(in crate::endpoint) fn keep_and_send(&mut self, pe: Pe, stream: usize, slot: Slot, len: u32, last: u32) {
-        let serial = self.core.next_serial();
-        let Some(f) = self.core.failover(pe, stream) else { return };
+        let serial = self.core.queue.next_serial();
+        let Some(f) = self.core.lanes.failover(pe, stream) else { return };
         let kept = Kept { serial, turn: f.turn, last, slot, len };
         let carrier = f.carrier.into();
         f.used = true;
@@ -108,13 +109,12 @@ impl Endpoint {
 
     /// Sends again what the target has not applied of a stream that was moved.
     pub(super) fn send_again(&mut self, pe: Pe, stream: usize) {
-        let (now, serial) = (self.core.now, &mut self.core.serial);
-        let at = pe as usize * self.core.caps.len() + stream;
-        let Some(f) = self.core.connections.get_mut(at).and_then(|c| c.failover.as_deref_mut()) else { return };
+        let now = self.core.clock.now();
+        let Core { lanes, queue, .. } = &mut self.core;
+        let Some(f) = lanes.failover(pe, stream) else { return };
         (f.way, f.progress) = (Way::Open, now);
         for kept in &mut f.kept {
-            *serial += 1;
-            (kept.serial, kept.turn) = (*serial, f.turn);
+            (kept.serial, kept.turn) = (queue.next_serial(), f.turn);
         }
         let carrier = f.carrier.into();
         for kept in f.kept.clone() {
@@ -130,14 +130,14 @@ impl Endpoint {
 
     /// Tells the target that a lane carries a stream from now on, and asks what it has applied of it. Later, if there is no room.
     pub(super) fn ask(&mut self, pe: Pe, stream: usize, to: usize) {
-        let now = self.core.now;
-        let Some(applied) = self.core.connection(pe, stream).map(|c| c.applied) else { return };
+        let now = self.core.clock.now();
+        let Some(applied) = self.core.lanes.get_mut(pe, stream).map(|c| c.applied) else { return };
         let Some(slot) = self.core.bounce.alloc(Request::alone(0)) else { return };
-        let Some(f) = self.core.failover(pe, stream) else { return };
+        let Some(f) = self.core.lanes.failover(pe, stream) else { return };
         f.turn = f.turn.wrapping_add(1);
         (f.carrier, f.way, f.progress) = (to as u8, Way::Asked, now);
         let words = (0, f.turn.into(), 0);
-        let request = self.core.request(RequestKind::Move, AmoOp::Fetch, AmoType::U64, words, 0);
+        let request = self.core.profile.request(RequestKind::Move, AmoOp::Fetch, AmoType::U64, words, 0);
         let request = Request { lane: stream as u8, sequence: applied, urgent: true, ..request };
         self.send_small(pe, to, request, slot);
     }
@@ -146,22 +146,22 @@ impl Endpoint {
     pub(in crate::endpoint) fn send_small(&mut self, pe: Pe, lane: usize, request: Request, slot: Slot) {
         let ptr = self.core.bounce.ptr(slot).as_ptr();
         // SAFETY: the slot has room for a message of one request.
-        unsafe { fill(begin(ptr, self.core.token_of(pe)), &request.encode(), ptr::null(), 0) };
+        unsafe { fill(begin(ptr, self.core.profile.token_of(pe)), &request.encode(), ptr::null(), 0) };
         self.post(WorkRequest::new(Work::Send, pe, lane, 0, (ptr, Request::alone(0)), Some(slot)));
     }
 
     /// Asks about all streams of a peer whose lanes have failed.
     pub(super) fn ask_about_lost(&mut self, pe: Pe, to: usize) {
-        for stream in 0..self.core.lanes(pe) {
-            let carrier = self.core.failover(pe, stream).filter(|f| f.way == Way::Lost).map(|f| f.carrier);
-            if carrier.is_some_and(|c| self.core.is_drained(pe, c.into())) && !self.core.is_down(pe, to) {
+        for stream in 0..self.core.lanes.count(pe) {
+            let carrier = self.core.lanes.failover(pe, stream).filter(|f| f.way == Way::Lost).map(|f| f.carrier);
+            if carrier.is_some_and(|c| self.core.lanes.is_drained(pe, c.into())) && !self.core.lanes.is_down(pe, to) {
                 self.ask(pe, stream, to);
             }
         }
     }
 
     pub(super) fn send_copy(&mut self, pe: Pe, lane: usize, kept: Kept) {
-        if self.core.is_down(pe, lane) {
+        if self.core.lanes.is_down(pe, lane) {
             return;
         }
         let (ptr, len) = (self.core.bounce.ptr(kept.slot).as_ptr(), kept.len as usize);

@@ -1,15 +1,15 @@
-//! What an endpoint remembers about each peer and lane.
+//! What is remembered of one peer, and of one lane to it.
 
 use std::collections::VecDeque;
 
-use super::failover::Failover;
-use super::job::{Job, OpHandle};
 use crate::bounce::Slot;
+use crate::endpoint::failover::Failover;
+use crate::endpoint::job::{Job, OpHandle};
 use crate::rail::Order;
 
 /// One lane to one peer. Kept small: there is one for every (peer, rail).
 #[derive(Default)]
-pub(super) struct Connection {
+pub(in crate::endpoint) struct Connection {
     /// Writes with a completion still to come; also those that were posted here first and have moved to another lane.
     pub writes: u32,
     /// Bytes of writes under way that ask for delivery, where there is a window for them.
@@ -26,14 +26,14 @@ pub(super) struct Connection {
     /// When a small put last went at once, in microseconds, and behind which fence.
     pub sent_at: u32,
     pub sent_behind: u32,
-    /// Operations that will post more here than they have: see [`Core::hold_lane`](super::Core::hold_lane).
+    /// Operations that will post more here than they have: see [`Lanes::hold`](super::Lanes::hold).
     pub later: u32,
     /// Writes without a completion were posted since the last flush.
     pub dirty: bool,
     /// Requests that are acknowledged when it suits the target were sent since the last flush.
     pub lazy: bool,
     /// It is in the list of connections to flush.
-    pub listed: bool,
+    pub(super) listed: bool,
     /// The peer has been told of this endpoint, where it has to be.
     pub introduced: bool,
     /// Requests that are gathered for one message: the slot, and the bytes used of it.
@@ -94,25 +94,39 @@ impl Connection {
 
 /// What an endpoint remembers about a peer, over all lanes.
 #[derive(Default)]
-pub(super) struct Peer {
+pub(in crate::endpoint) struct Peer {
     /// Lanes to it, and to its host endpoint; 0 until connected.
     pub lanes: u8,
     pub host_lanes: u8,
     /// The lane that small operations take.
-    pub lane: u8,
+    pub(super) lane: u8,
     /// How many of them are not used because they failed, and since when (in seconds) that is all of them.
-    pub down: u8,
+    pub(super) down: u8,
     pub unreached_since: Option<u32>,
     /// It has been given up.
-    pub gone: bool,
+    pub(super) gone: bool,
     /// Everything goes over this lane until it is idle, because a fence ordered it so.
     pub pinned: Option<u8>,
     /// The fence that its last operation came after.
-    pub epoch: u32,
+    pub(super) epoch: u32,
     /// Last request on the pinned lane before that fence.
     pub fenced: u32,
     /// Operations that wait for earlier ones, in order, with the fence that they come after.
-    pub deferred: VecDeque<(OpHandle, Job, u32)>,
+    pub(super) deferred: VecDeque<(OpHandle, Job, u32)>,
+}
+
+impl Peer {
+    /// Whether something waits for earlier operations, behind which all later ones have to wait.
+    #[inline]
+    pub fn defers(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
+    /// Whether all its lanes are in use.
+    #[inline]
+    pub fn is_whole(&self) -> bool {
+        self.down == 0
+    }
 }
 
 #[cfg(test)]

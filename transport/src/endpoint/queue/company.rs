@@ -5,15 +5,14 @@
 //! as one work request takes, until something else is posted to that destination, or until the next poll: of whoever
 //! waits for anything, or of the proxy thread. The first of them goes at once, so that what is to overlap with computing does.
 
-use super::post::{Work, WorkRequest};
-use super::{Core, Endpoint, Role};
+use super::{Work, WorkRequest};
+use crate::endpoint::profile::MOST_TOGETHER as MOST;
+use crate::endpoint::{Core, Endpoint, Role};
 use crate::pe::Pe;
 use crate::rail::{LocalBuf, LocalKey, Piece, Pieces, PostError, RemoteBuf};
 
 /// The most bytes of one that waits. Beyond, the bytes cost so much more than the rest that there is nothing to gain.
 const LARGEST: u64 = 64 << 10;
-/// The most that travel together.
-pub(super) const MOST: usize = 4;
 /// What comes later behind the one before it does not wait. About the time that a message takes.
 const CLOSELY_US: u32 = 10;
 
@@ -24,8 +23,8 @@ const NO_PIECE: Piece = Piece {
 
 impl Core {
     /// Whether a put or get of `len` bytes may wait for others, if nobody waits for it alone.
-    pub(super) fn may_wait(&self, lane: usize, len: u64) -> bool {
-        self.caps[lane].pieces > 1 && len <= LARGEST
+    pub(in crate::endpoint) fn may_wait(&self, lane: usize, len: u64) -> bool {
+        self.profile.caps(lane).pieces > 1 && len <= LARGEST
     }
 
     /// Whether one that may wait does. With an engine that polls soon all do.
@@ -33,15 +32,17 @@ impl Core {
     fn waits(&mut self, request: &WorkRequest) -> bool {
         let (dest, lane) = (request.dest, usize::from(request.lane));
         // What the rail has refused is tried again soon enough.
-        let refused = self.backlog[lane].holds(dest) && !self.backlog[lane].is_held(dest);
-        !refused && !self.is_down(dest, lane) && (self.role == Role::Proxy || self.follows_closely(dest, lane))
+        let refused = self.queue.backlog[lane].holds(dest) && !self.queue.backlog[lane].is_held(dest);
+        !refused
+            && !self.lanes.is_down(dest, lane)
+            && (self.profile.role() == Role::Proxy || self.follows_closely(dest, lane))
     }
 
     /// Whether something small has gone to that peer at once less than [`CLOSELY_US`] ago, with no fence since; if not, this one is to.
     #[inline]
-    pub(super) fn follows_closely(&mut self, pe: Pe, lane: usize) -> bool {
-        let (now, epoch) = (self.opened.elapsed().as_micros() as u32, self.epoch);
-        let Some(c) = self.connection(pe, lane) else { return false };
+    pub(in crate::endpoint) fn follows_closely(&mut self, pe: Pe, lane: usize) -> bool {
+        let (now, epoch) = (self.clock.micros(), self.lanes.epoch());
+        let Some(c) = self.lanes.get_mut(pe, lane) else { return false };
         let closely = now.wrapping_sub(c.sent_at) < CLOSELY_US && c.sent_behind == epoch;
         if !closely {
             (c.sent_at, c.sent_behind) = (now, epoch);
@@ -51,8 +52,8 @@ impl Core {
 
     /// Something has gone just now: posting takes its time.
     fn has_gone(&mut self, pe: Pe, lane: usize) {
-        let (now, epoch) = (self.opened.elapsed().as_micros() as u32, self.epoch);
-        if let Some(c) = self.connection(pe, lane) {
+        let (now, epoch) = (self.clock.micros(), self.lanes.epoch());
+        if let Some(c) = self.lanes.get_mut(pe, lane) {
             (c.sent_at, c.sent_behind) = (now, epoch);
         }
     }
@@ -61,10 +62,11 @@ impl Core {
     fn together(&self, lane: usize, first: &WorkRequest) -> ([u64; MOST], usize) {
         let (mut ids, mut count, mut bytes) = ([0; MOST], 0, 0);
         let kind = std::mem::discriminant(&first.work);
-        for id in self.backlog[lane].waiting_first().take(self.caps[lane].pieces.min(MOST)) {
-            let Some(request) = self.work.get(id) else { break };
+        for id in self.queue.backlog[lane].waiting_first().take(self.profile.caps(lane).pieces.min(MOST)) {
+            let Some(request) = self.queue.get(id) else { break };
             bytes += request.len as u64;
-            let fits = request.may_wait && std::mem::discriminant(&request.work) == kind && bytes <= self.max_rma;
+            let fits =
+                request.may_wait && std::mem::discriminant(&request.work) == kind && bytes <= self.profile.max_rma();
             if !fits || self.is_void(request) {
                 break;
             }
@@ -83,8 +85,8 @@ impl Endpoint {
             self.post_or_keep(id, request);
             return self.core.has_gone(dest, lane);
         }
-        let most = self.core.caps[lane].pieces.min(MOST);
-        if self.core.backlog[lane].hold(dest, id) >= most {
+        let most = self.core.profile.caps(lane).pieces.min(MOST);
+        if self.core.queue.backlog[lane].hold(dest, id) >= most {
             self.post_backlog(lane);
             self.core.has_gone(dest, lane);
         }
@@ -122,7 +124,7 @@ impl Endpoint {
 
 impl Core {
     fn piece_of(&mut self, lane: usize, id: u64) -> Option<Piece> {
-        let request = *self.work.get(id)?;
+        let request = *self.queue.get(id)?;
         let (Work::Read { offset } | Work::Write { offset } | Work::Flag { offset, immediate: None }) = request.work
         else {
             return None;
@@ -135,7 +137,7 @@ impl Core {
     /// Writes down that so many have been posted as one: the first tells of all.
     fn note_together(&mut self, ids: &[u64], windowed: bool) {
         for (at, &id) in ids.iter().enumerate() {
-            let Some(request) = self.work.get_mut(id) else { continue };
+            let Some(request) = self.queue.table.get_mut(id) else { continue };
             request.next = ids.get(at + 1).copied();
             let request = *request;
             self.note_posted(id, &request, windowed);

@@ -1,0 +1,211 @@
+//! What an endpoint remembers about each peer, and about each lane to it: what is under way there, and which lanes are in use.
+//!
+//! `connection` is what is remembered; `order` chooses lanes, and says what has to wait because of a fence; `stream` is what goes in messages.
+
+mod connection;
+mod order;
+mod stream;
+
+use super::Role;
+use super::failover::Failover;
+use super::profile::Profile;
+use crate::error::{Error, Fault, Operation, Result};
+use crate::pe::Pe;
+use crate::rail::Dest;
+pub(super) use connection::{Connection, Peer};
+
+/// Polls of a host endpoint between two looks at rails that it does not use.
+const SPARE_INTERVAL: u32 = 256;
+
+/// The table of peers and lanes.
+pub(super) struct Lanes {
+    role: Role,
+    n_pes: u32,
+    rails: usize,
+    peers: Vec<Peer>,
+    /// By peer, then rail.
+    connections: Vec<Connection>,
+    /// How many fences there have been.
+    epoch: u32,
+    /// Peers that have deferred operations.
+    blocked: Vec<Pe>,
+    /// Connections to flush for a quiet.
+    unflushed: Vec<(Pe, usize)>,
+    /// Connections with requests in their outbox.
+    outboxes: Vec<(Pe, usize)>,
+    /// The lane that took the last large operation.
+    last_lane: usize,
+    /// How many lanes to peers are not used because they failed.
+    down: u32,
+    polls: u32,
+}
+
+impl Lanes {
+    pub fn new(profile: &Profile) -> Lanes {
+        let (n_pes, rails) = (profile.n_pes(), profile.rails());
+        Lanes {
+            role: profile.role(),
+            n_pes,
+            rails,
+            peers: (0..n_pes).map(|_| Peer::default()).collect(),
+            connections: (0..n_pes as usize * rails).map(|_| Connection::default()).collect(),
+            epoch: 0,
+            blocked: Vec::new(),
+            unflushed: Vec::new(),
+            outboxes: Vec::new(),
+            last_lane: profile.me() as usize,
+            down: 0,
+            polls: 0,
+        }
+    }
+
+    #[inline]
+    pub fn peer(&self, pe: Pe) -> &Peer {
+        &self.peers[pe as usize]
+    }
+
+    #[inline]
+    pub fn peer_mut(&mut self, pe: Pe) -> &mut Peer {
+        &mut self.peers[pe as usize]
+    }
+
+    /// The lane to a peer's proxy endpoint; `None` for its host endpoint, which is never a target.
+    #[inline]
+    pub fn get(&self, dest: Dest, lane: usize) -> Option<&Connection> {
+        if dest >= self.n_pes {
+            return None;
+        }
+        self.connections.get(dest as usize * self.rails + lane)
+    }
+
+    /// The same, to be changed.
+    #[inline]
+    pub fn get_mut(&mut self, dest: Dest, lane: usize) -> Option<&mut Connection> {
+        if dest >= self.n_pes {
+            return None;
+        }
+        self.connections.get_mut(dest as usize * self.rails + lane)
+    }
+
+    /// What is needed to do without a lane, where the peer has others.
+    #[inline]
+    pub fn failover(&mut self, dest: Dest, lane: usize) -> Option<&mut Failover> {
+        if self.rails == 1 {
+            return None;
+        }
+        self.get_mut(dest, lane).and_then(|c| c.failover.as_deref_mut())
+    }
+
+    /// All lanes to a peer.
+    pub fn of(&self, pe: Pe) -> &[Connection] {
+        let first = pe as usize * self.rails;
+        &self.connections[first..first + self.count(pe)]
+    }
+
+    /// How many lanes there are to a peer.
+    #[inline]
+    pub fn count(&self, pe: Pe) -> usize {
+        usize::from(self.peer(pe).lanes)
+    }
+
+    /// How many lanes there are to an endpoint of a peer, which may be its host endpoint.
+    pub fn count_to(&self, dest: Dest) -> usize {
+        let peer = self.peer(dest % self.n_pes);
+        usize::from(if dest < self.n_pes { peer.lanes } else { peer.host_lanes })
+    }
+
+    /// From now on a lane that fails fails what is on it.
+    pub fn forgo_failover(&mut self) {
+        self.connections.iter_mut().for_each(|c| c.failover = None);
+    }
+}
+
+/// Which lanes are in use.
+impl Lanes {
+    /// How many lanes to peers are not used because they failed.
+    #[inline]
+    pub fn down(&self) -> u32 {
+        self.down
+    }
+
+    /// A lane to a peer is not used any more from this second on.
+    pub fn goes_down(&mut self, pe: Pe, now: u32) {
+        self.down += 1;
+        let peer = self.peer_mut(pe);
+        peer.down += 1;
+        peer.unreached_since = (peer.down >= peer.lanes).then_some(now);
+    }
+
+    /// A lane to a peer is used again.
+    pub fn comes_up(&mut self, pe: Pe) {
+        self.down -= 1;
+        let peer = self.peer_mut(pe);
+        (peer.down, peer.unreached_since, peer.gone) = (peer.down - 1, None, false);
+    }
+
+    /// Whether new operations may use a lane.
+    pub fn is_up(&self, pe: Pe, lane: usize) -> bool {
+        self.down == 0 || self.get(pe, lane).and_then(|c| c.failover.as_ref()).is_none_or(|f| f.is_up())
+    }
+
+    /// Whether nothing may be posted on a lane.
+    #[inline]
+    pub fn is_down(&self, dest: Dest, lane: usize) -> bool {
+        self.down > 0 && self.get(dest, lane).and_then(|c| c.failover.as_ref()).is_some_and(|f| f.is_down())
+    }
+
+    /// Whether lanes can do each other's work at all.
+    pub fn fail_over(&self) -> bool {
+        self.connections.iter().any(|c| c.failover.is_some())
+    }
+
+    /// A round of polls begins: on how many lanes something may have happened. A host endpoint uses the first alone while that works.
+    pub fn next_poll(&mut self) -> usize {
+        self.polls = self.polls.wrapping_add(1);
+        let spare = self.role == Role::Host && self.down == 0 && !self.polls.is_multiple_of(SPARE_INTERVAL);
+        if spare { 1 } else { self.rails }
+    }
+
+    /// What the lane's rail had when it failed has been reported. A lane that is used again was drained before.
+    pub fn is_drained(&self, pe: Pe, lane: usize) -> bool {
+        self.get(pe, lane).and_then(|c| c.failover.as_ref()).is_some_and(|f| f.is_drained())
+    }
+
+    /// Why nothing goes to a PE, if that is so.
+    pub fn unreachable(&self, pe: Pe) -> Option<(usize, &Fault)> {
+        let peer = self.peer(pe);
+        if peer.lanes < 2 || peer.down < peer.lanes {
+            return None;
+        }
+        let faults = self.of(pe).iter().enumerate();
+        faults.filter_map(|(lane, c)| Some((lane, c.failover.as_ref()?.fault()?))).next()
+    }
+
+    /// Whether an operation may be started to a PE.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPe`], [`Error::Gone`].
+    #[inline]
+    pub fn accept(&self, operation: Operation, pe: Pe, profile: &Profile) -> Result<()> {
+        match self.peers.get(pe as usize) {
+            None => Err(Error::NoSuchPe { pe: pe.into(), last: self.n_pes - 1 }),
+            Some(peer) if peer.gone => Err(Error::Gone { operation, pe, seconds: profile.timeout_s() }),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Whether a PE has been given up.
+    pub fn is_gone(&self, pe: Pe) -> bool {
+        self.peers.get(pe as usize).is_some_and(|peer| peer.gone)
+    }
+
+    /// Gives a PE up, and what was deferred for it. Whether that is new.
+    pub fn give_up(&mut self, pe: Pe) -> bool {
+        let peer = self.peer_mut(pe);
+        let new = !std::mem::replace(&mut peer.gone, true);
+        if new {
+            peer.deferred.clear();
+        }
+        new
+    }
+}

@@ -1,0 +1,223 @@
+//! Which lane an operation takes, and whether it may go now.
+//!
+//! Without a fence, lanes take turns. After one, the next operation to a destination stays behind what was before
+//! the fence: on the one lane where all of that is, if the lane keeps order; else it is deferred until that is delivered.
+
+use super::{Connection, Lanes, Peer};
+use crate::endpoint::Role;
+use crate::endpoint::emulate::AMO_LANE;
+use crate::endpoint::issuers::Hurry;
+use crate::endpoint::job::{Job, OpHandle};
+use crate::endpoint::profile::Profile;
+use crate::pe::Pe;
+use crate::rail::Dest;
+
+/// Operations of up to so many bytes stay together, so that few messages and acknowledgements do for many.
+const COALESCED_MAX: u64 = 64 << 10;
+/// A lane that has so many bytes more under way than another is not the one for small operations any more.
+const SPREAD: u64 = 64 << 10;
+
+impl Lanes {
+    /// The lane for an operation of so many bytes that may take any: for a host endpoint the first. Large ones take turns. Small ones stay
+    /// together on a lane until it has [`SPREAD`] more under way than another. `None` when all lanes have failed.
+    #[inline]
+    pub fn pick(&mut self, pe: Pe, bytes: u64) -> Option<usize> {
+        if self.role == Role::Host {
+            return self.only(pe);
+        }
+        let peer = &self.peers[pe as usize];
+        let lanes = usize::from(peer.lanes.max(1));
+        let healthy = peer.down == 0;
+        if bytes <= COALESCED_MAX {
+            let lane = usize::from(peer.lane);
+            if lanes == 1 || (healthy && self.under_way(pe, lane) < SPREAD) {
+                return Some(lane);
+            }
+            return self.least_busy(pe, lane);
+        }
+        self.last_lane = self.last_lane.wrapping_add(1);
+        let next = self.last_lane % lanes;
+        if healthy {
+            return Some(next);
+        }
+        (next..next + lanes).map(|lane| lane % lanes).find(|&lane| self.is_up(pe, lane))
+    }
+
+    /// Bytes on a lane that are not known to have arrived.
+    fn under_way(&self, pe: Pe, lane: usize) -> u64 {
+        let c = &self.connections[pe as usize * self.rails + lane];
+        c.bytes + u64::from(c.request_bytes)
+    }
+
+    /// The lane for small operations from now on: another one if that has much less to do than the present one.
+    fn least_busy(&mut self, pe: Pe, present: usize) -> Option<usize> {
+        let load = |lane: usize| self.under_way(pe, lane) + if lane == present { 0 } else { SPREAD };
+        let lanes = 0..self.count(pe);
+        let lane = lanes.filter(|&lane| self.is_up(pe, lane)).min_by_key(|&lane| load(lane))?;
+        self.peers[pe as usize].lane = lane as u8;
+        Some(lane)
+    }
+
+    /// The lane for a new operation, or `None` if it has to wait for earlier ones.
+    #[inline]
+    pub fn choose(&mut self, pe: Pe, job: &Job, profile: &Profile) -> Option<usize> {
+        if matches!(job, Job::Get { .. }) {
+            // A fence does not order gets. One that cannot go now goes with the others that cannot.
+            return self.pick(pe, job.bytes());
+        }
+        let peer = &self.peers[pe as usize];
+        if !peer.deferred.is_empty() {
+            return None;
+        }
+        if peer.epoch == self.epoch && peer.pinned.is_none() {
+            return self.free_lane(pe, job, profile);
+        }
+        self.order_behind(pe, job, self.epoch, profile)
+    }
+
+    /// The lane on which `job` stays behind what the fence before `epoch` ordered, if it can go now.
+    fn order_behind(&mut self, pe: Pe, job: &Job, epoch: u32, profile: &Profile) -> Option<usize> {
+        let (lanes, at) = (self.rails, pe as usize);
+        let connections = at * lanes..at * lanes + lanes;
+        if self.peers[at].epoch != epoch {
+            let mut busy = connections.clone().filter(|&c| !self.connections[c].idle());
+            let (first, second) = (busy.next(), busy.next());
+            if second.is_some() {
+                return None;
+            }
+            let peer = &mut self.peers[at];
+            peer.pinned = first.map(|c| (c - connections.start) as u8);
+            peer.fenced = first.map_or(0, |c| self.connections[c].sent);
+            peer.epoch = epoch;
+        }
+        let native = profile.is_native(job);
+        let Some(lane) = self.peers[at].pinned else { return self.free_lane(pe, job, profile) };
+        let c: &Connection = &self.connections[connections.start + usize::from(lane)];
+        if c.idle() {
+            self.peers[at].pinned = None;
+            return self.free_lane(pe, job, profile);
+        }
+        // What was on a lane that has failed goes on elsewhere, and what comes behind a fence waits for it.
+        if (native && usize::from(lane) != AMO_LANE) || !self.is_up(pe, lane.into()) {
+            return None;
+        }
+        let as_message = match job {
+            Job::Ask(_) => true,
+            Job::Amo { .. } => !profile.native_amo(),
+            _ => profile.is_in_message(lane.into(), job, Hurry::Soon),
+        };
+        let writes = matches!(job, Job::Put { .. } | Job::PutSignal { .. }) && !as_message;
+        let order = profile.caps(usize::from(lane)).order;
+        c.keeps_behind(order, self.peers[at].fenced, as_message, writes).then_some(lane.into())
+    }
+
+    fn free_lane(&mut self, pe: Pe, job: &Job, profile: &Profile) -> Option<usize> {
+        if profile.needs_one_lane(job) {
+            return Some(AMO_LANE).filter(|&lane| self.is_up(pe, lane));
+        }
+        self.pick(pe, job.bytes())
+    }
+
+    /// Keeps an operation until it may go.
+    pub fn defer(&mut self, pe: Pe, op: OpHandle, job: Job) {
+        let epoch = self.epoch;
+        self.peers[pe as usize].deferred.push_back((op, job, epoch));
+        if !self.blocked.contains(&pe) {
+            self.blocked.push(pe);
+        }
+    }
+
+    /// Whether anything is deferred.
+    #[inline]
+    pub fn defer_any(&self) -> bool {
+        !self.blocked.is_empty()
+    }
+
+    /// The peers that have deferred operations, by number.
+    pub fn blocked(&self, at: usize) -> Option<Pe> {
+        self.blocked.get(at).copied()
+    }
+
+    /// Takes the next operation on a peer that may go now, with its lane. Those that are `over` meanwhile are not started any more.
+    pub fn next_deferred(
+        &mut self,
+        pe: Pe,
+        profile: &Profile,
+        over: impl Fn(OpHandle) -> bool,
+    ) -> Option<(OpHandle, Job, usize)> {
+        while let Some(&(op, job, epoch)) = self.peers[pe as usize].deferred.front() {
+            let lane = if over(op) { None } else { Some(self.order_behind(pe, &job, epoch, profile)?) };
+            self.peers[pe as usize].deferred.pop_front();
+            if let Some(lane) = lane {
+                return Some((op, job, lane));
+            }
+        }
+        None
+    }
+
+    /// Forgets a blocked peer that has no deferred operations any more. Whether it had none.
+    pub fn unblock(&mut self, at: usize) -> bool {
+        let free = self.blocked.get(at).is_some_and(|&pe| !self.peer(pe).defers());
+        if free {
+            self.blocked.remove(at);
+        }
+        free
+    }
+
+    /// Orders what comes after it behind what came before it, per destination.
+    pub fn fence(&mut self) {
+        self.epoch = self.epoch.wrapping_add(1);
+    }
+
+    /// How many fences there have been.
+    #[inline]
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Whether no fence orders the next operation to a peer behind earlier ones.
+    #[inline]
+    pub fn is_unfenced(&self, peer: &Peer) -> bool {
+        peer.epoch == self.epoch && peer.pinned.is_none()
+    }
+
+    /// Keeps what a later fence orders behind an operation from passing it on `lane`, until [`Lanes::let_go`]: it has more to post there
+    /// than is posted now.
+    pub fn hold(&mut self, pe: Pe, lane: usize) {
+        if let Some(c) = self.get_mut(pe, lane) {
+            c.later += 1;
+        }
+    }
+
+    /// Undoes [`Lanes::hold`] for an operation that has ended.
+    #[inline]
+    pub fn let_go(&mut self, pe: Pe, lane: u8) {
+        if let Some(c) = self.get_mut(pe, lane.into()) {
+            c.later = c.later.saturating_sub(1);
+        }
+    }
+
+    /// The lane that a peer's small puts and flags take, if they take always the same.
+    pub fn only(&self, pe: Pe) -> Option<usize> {
+        let peer = self.peers.get(pe as usize)?;
+        match (peer.lanes, self.role) {
+            (1, _) => Some(0),
+            (2.., Role::Host) if peer.down == 0 => Some(0),
+            (2.., Role::Host) => (0..self.count(pe)).find(|&lane| self.is_up(pe, lane)),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing is under way to a PE but on this lane.
+    pub fn is_alone(&self, pe: Pe, lane: usize) -> bool {
+        self.of(pe).iter().enumerate().all(|(other, c)| other == lane || c.idle())
+    }
+
+    /// A lane to answer on: the one that the question came over, unless that has failed.
+    pub fn for_reply(&self, dest: Dest, lane: usize) -> usize {
+        if dest >= self.n_pes || self.is_up(dest, lane) {
+            return lane;
+        }
+        (0..self.count(dest)).find(|&other| self.is_up(dest, other)).unwrap_or(lane)
+    }
+}

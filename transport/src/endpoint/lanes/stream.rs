@@ -1,0 +1,69 @@
+//! What goes in messages: lanes on which requests are gathered for one, and lanes that a quiet has to look at.
+
+use super::Lanes;
+use crate::bounce::Slot;
+use crate::pe::Pe;
+
+impl Lanes {
+    /// Something was written that only a flush tells of.
+    #[inline]
+    pub fn make_dirty(&mut self, pe: Pe, lane: usize) {
+        if let Some(c) = self.get_mut(pe, lane) {
+            c.dirty = true;
+            self.list(pe, lane);
+        }
+    }
+
+    /// A quiet has to look at a lane.
+    #[inline]
+    pub fn list(&mut self, pe: Pe, lane: usize) {
+        if let Some(c) = self.get_mut(pe, lane)
+            && !std::mem::replace(&mut c.listed, true)
+        {
+            self.unflushed.push((pe, lane));
+        }
+    }
+
+    /// Whether no quiet has to look at any.
+    #[inline]
+    pub fn is_flushed(&self) -> bool {
+        self.unflushed.is_empty()
+    }
+
+    /// Takes the next lane that a quiet has to look at, and whether that has to be flushed.
+    #[inline]
+    pub fn next_unflushed(&mut self) -> Option<(Pe, usize, bool)> {
+        let (pe, lane) = self.unflushed.pop()?;
+        let flush = self.get_mut(pe, lane).is_some_and(|c| {
+            c.listed = false;
+            c.dirty || (c.lazy && !c.unacked.is_empty())
+        });
+        Some((pe, lane, flush))
+    }
+
+    /// Requests begin to be gathered on a lane.
+    pub fn begins_to_gather(&mut self, pe: Pe, lane: usize) {
+        self.outboxes.push((pe, lane));
+    }
+
+    /// Whether requests are gathered on any.
+    #[inline]
+    pub fn have_gathered(&self) -> bool {
+        !self.outboxes.is_empty()
+    }
+
+    /// Any lane on which requests are gathered.
+    #[inline]
+    pub fn next_gathered(&mut self) -> Option<(Pe, usize)> {
+        self.outboxes.pop()
+    }
+
+    /// Takes what is gathered on a lane: the slot, and the bytes used of it.
+    pub fn take_outbox(&mut self, pe: Pe, lane: usize) -> Option<(Slot, u32)> {
+        let gathered = self.get_mut(pe, lane)?.outbox.take()?;
+        if let Some(at) = self.outboxes.iter().position(|&listed| listed == (pe, lane)) {
+            self.outboxes.swap_remove(at);
+        }
+        Some(gathered)
+    }
+}

@@ -1,0 +1,320 @@
+//! The operations of an endpoint that have not ended: one record each, from submission to the end.
+//!
+//! An operation ends when everything that it waits for has come back: work requests, acknowledgements, outcomes. Its end gives back what
+//! it held ([`Held`]), stores what it fetched, and is told to its issuer.
+
+use super::issuers::Issuers;
+use super::job::{Issue, Issuer, OpHandle, Signal};
+use super::submit::store;
+use super::swap_loop::{Next, SwapLoop, Word};
+use crate::bounce::Slot;
+use crate::error::{Error, Fault, Operation};
+use crate::pe::Pe;
+use crate::slab::Slab;
+use crate::wire::{Outcome, Refusal};
+
+/// Operations in flight past which [`Operations::has_room`] says no.
+const MOST: usize = 2048;
+
+/// An operation in flight.
+pub(super) struct Op {
+    operation: Operation,
+    pe: Pe,
+    bytes: u64,
+    issue: Issue,
+    /// Work requests and acknowledgements still to come.
+    remaining: u32,
+    /// The signal is sent when everything else is done.
+    followup: Option<Signal>,
+    /// The AMO is, or the signal has become, a loop.
+    swap_loop: Option<SwapLoop>,
+    /// Its target has still to tell its outcome, besides acknowledging it.
+    pub awaits_outcome: bool,
+    /// The lane on which nothing may pass it.
+    holds: Option<u8>,
+    value: u64,
+    /// Where a fetched value goes, and its size in bytes.
+    pub result: Option<(*mut u8, usize)>,
+    fault: Option<Box<Error>>,
+    /// Coarse time of issue, in seconds in which somebody polled ([`Clock::now`](super::drive::Clock::now)).
+    since: u32,
+    /// The slot that holds a copied source until the operation is complete.
+    slot: Option<Slot>,
+}
+
+impl Op {
+    /// One that has posted nothing yet, issued `now`; `slot` holds its source, if it was copied.
+    #[inline(always)]
+    pub fn new(operation: Operation, pe: Pe, bytes: u64, issue: Issue, now: u32, slot: Option<Slot>) -> Op {
+        Op {
+            operation,
+            pe,
+            bytes,
+            issue,
+            remaining: 0,
+            followup: None,
+            swap_loop: None,
+            awaits_outcome: false,
+            holds: None,
+            value: 0,
+            result: None,
+            fault: None,
+            since: now,
+            slot,
+        }
+    }
+}
+
+/// What an operation that has ended gives back.
+pub(super) struct Held {
+    pub pe: Pe,
+    /// The lane on which nothing could pass it.
+    pub lane: Option<u8>,
+    /// The word that its loop, which has not come to its end, kept others from.
+    pub word: Option<Word>,
+    /// The slot of its source. Work requests that a rail may still read from it have shares of their own.
+    pub slot: Option<Slot>,
+}
+
+/// How an operation goes on that has one thing less to wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum After {
+    /// It waits for more, or for its signal to be sent.
+    Waits,
+    /// The last request of its loop has come back.
+    Loop,
+    /// Nothing is left.
+    End,
+}
+
+/// The table.
+pub(super) struct Operations {
+    table: Slab<Op>,
+    /// Operations whose data is delivered and whose signal is to be sent.
+    followups: Vec<OpHandle>,
+}
+
+impl Operations {
+    pub fn new() -> Operations {
+        Operations { table: Slab::with_capacity(MOST), followups: Vec::with_capacity(64) }
+    }
+
+    /// Whether there is room for another.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.table.len() < MOST
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.table.len() == 0
+    }
+
+    /// Enters an operation.
+    #[inline(always)]
+    pub fn start(&mut self, op: Op, issuers: &mut Issuers) -> OpHandle {
+        issuers.started(op.issue.issuer);
+        self.table.insert(op)
+    }
+
+    /// Whether an operation has ended.
+    #[inline]
+    pub fn is_over(&self, id: OpHandle) -> bool {
+        self.table.get(id).is_none()
+    }
+
+    /// Whether an operation has failed, or is over without having been completed.
+    pub fn has_failed(&self, id: OpHandle) -> bool {
+        self.table.get(id).is_none_or(|op| op.fault.is_some())
+    }
+
+    /// On whose memory an operation is.
+    pub fn pe(&self, id: OpHandle) -> Option<Pe> {
+        self.table.get(id).map(|op| op.pe)
+    }
+
+    /// The slot that holds an operation's source, if one does.
+    pub fn slot(&self, id: OpHandle) -> Option<Slot> {
+        self.table.get(id).and_then(|op| op.slot)
+    }
+
+    /// An operation waits for so many things more.
+    pub fn expect(&mut self, id: OpHandle, count: u32) {
+        if let Some(op) = self.table.get_mut(id) {
+            op.remaining += count;
+        }
+    }
+
+    /// An operation waits for so many things less, but has not ended.
+    pub fn unexpect(&mut self, id: OpHandle, count: u32) {
+        if let Some(op) = self.table.get_mut(id) {
+            op.remaining -= count;
+        }
+    }
+
+    /// One thing less for an operation to wait for.
+    #[inline(always)]
+    pub fn release(&mut self, id: OpHandle) -> After {
+        let Some(op) = self.table.get_mut(id) else { return After::Waits };
+        op.remaining = op.remaining.saturating_sub(1);
+        if op.remaining > 0 {
+            return After::Waits;
+        }
+        if op.fault.is_none() {
+            if op.followup.is_some() {
+                self.followups.push(id);
+                return After::Waits;
+            }
+            if op.swap_loop.is_some() {
+                return After::Loop;
+            }
+        }
+        After::End
+    }
+
+    /// Ends an operation, and tells its issuer.
+    #[inline(always)]
+    pub fn end(&mut self, id: OpHandle, issuers: &mut Issuers) -> Option<Held> {
+        let op = self.table.get_mut(id)?;
+        // Operations are large, and not moved out of their table.
+        let Op { pe, issue, value, slot, holds, result, .. } = *op;
+        let word = op.swap_loop.map(|swap_loop| swap_loop.word(pe));
+        let outcome = op.fault.take().map_or(Ok(value), Err);
+        self.table.remove(id);
+        if let (Ok(value), Some((to, size))) = (&outcome, result) {
+            // SAFETY: whoever submitted the operation keeps the place valid until it is complete: now.
+            unsafe { store(to, size, *value) };
+        }
+        issuers.ended(issue, outcome);
+        Some(Held { pe, lane: holds, word, slot })
+    }
+
+    /// Marks an operation as failed; it ends when everything it posted has come back.
+    pub fn fail(&mut self, id: OpHandle, rail: &str, fault: Fault) {
+        let Some(op) = self.table.get_mut(id) else { return };
+        let (operation, pe, bytes) = (op.operation, op.pe, op.bytes);
+        op.fault.get_or_insert(Box::new(Error::Operation { operation, pe, rail: rail.into(), bytes, fault }));
+    }
+
+    /// No buffer was left for an operation, although there should have been.
+    pub fn fail_full(&mut self, id: OpHandle) {
+        if let Some(op) = self.table.get_mut(id) {
+            op.fault = Some(Box::new(Error::Full { operation: op.operation, pe: op.pe }));
+        }
+    }
+
+    /// An operation has taken longer than so many seconds. `unreachable` names a rail and its fault if none reaches the PE.
+    pub fn fail_late(&mut self, id: OpHandle, seconds: u64, unreachable: Option<(String, Fault)>) {
+        let Some(op) = self.table.get_mut(id) else { return };
+        let (operation, pe, bytes) = (op.operation, op.pe, op.bytes);
+        let error = match unreachable {
+            Some((rail, fault)) => Error::Operation { operation, pe, rail, bytes, fault },
+            None => Error::Timeout { operation, pe, seconds },
+        };
+        op.fault.get_or_insert(Box::new(error));
+    }
+
+    /// Those that were issued more than `limit` seconds ago.
+    pub fn older_than(&self, now: u32, limit: u64) -> Vec<OpHandle> {
+        self.ids_of(|op| u64::from(now.wrapping_sub(op.since)) > limit)
+    }
+
+    /// Those on a PE's memory.
+    pub fn on(&self, pe: Pe) -> Vec<OpHandle> {
+        self.ids_of(|op| op.pe == pe)
+    }
+
+    /// The PE of some operation of an issuer's.
+    pub fn waits_for(&self, issuer: Issuer) -> Option<Pe> {
+        self.table.ids().filter_map(|id| self.table.get(id)).find(|op| op.issue.issuer == issuer).map(|op| op.pe)
+    }
+
+    fn ids_of(&self, such: impl Fn(&Op) -> bool) -> Vec<OpHandle> {
+        self.table.ids().filter(|&id| self.table.get(id).is_some_and(&such)).collect()
+    }
+}
+
+/// What becomes known of an operation on its way.
+impl Operations {
+    /// A value has been fetched.
+    #[inline]
+    pub fn fetched(&mut self, id: OpHandle, value: u64) {
+        if let Some(op) = self.table.get_mut(id) {
+            op.value = value;
+        }
+    }
+
+    /// A target has told the outcome of an operation on its memory: whether the operation has waited for that.
+    pub fn told(&mut self, source: Pe, rail: &str, outcome: &Outcome) -> bool {
+        let Some(op) = self.table.get_mut(outcome.id).filter(|op| op.pe == source) else { return false };
+        op.value = outcome.value;
+        let awaited = std::mem::take(&mut op.awaits_outcome);
+        if outcome.refusal != Refusal::None {
+            let text = format!("the target refused it: {:?}", outcome.refusal);
+            self.fail(outcome.id, rail, Fault { code: outcome.refusal as i32, text, retryable: false });
+        }
+        awaited
+    }
+
+    /// A signal is to be sent when everything else of an operation is done.
+    pub fn follow_up(&mut self, id: OpHandle, signal: Signal) {
+        if let Some(op) = self.table.get_mut(id) {
+            op.followup = Some(signal);
+        }
+    }
+
+    /// Whether the signal of any operation is to be sent now.
+    #[inline]
+    pub fn has_followups(&self) -> bool {
+        !self.followups.is_empty()
+    }
+
+    /// Takes the next signal to be sent: of which operation, to which PE, and over which lane.
+    pub fn next_followup(&mut self) -> Option<(OpHandle, Pe, usize, Signal)> {
+        while let Some(id) = self.followups.pop() {
+            if let Some(op) = self.table.get_mut(id)
+                && let Some(signal) = op.followup.take()
+            {
+                return Some((id, op.pe, op.holds.map_or(0, usize::from), signal));
+            }
+        }
+        None
+    }
+
+    /// Nothing may pass an operation on `lane` until it has ended. The PE, if nothing was known of that.
+    pub fn hold(&mut self, id: OpHandle, lane: usize) -> Option<Pe> {
+        let op = self.table.get_mut(id).filter(|op| op.holds.is_none())?;
+        op.holds = Some(lane as u8);
+        Some(op.pe)
+    }
+
+    /// An operation is a loop from now on.
+    pub fn begin_loop(&mut self, id: OpHandle, swap_loop: SwapLoop) {
+        if let Some(op) = self.table.get_mut(id) {
+            op.swap_loop = Some(swap_loop);
+        }
+    }
+
+    /// Whether an operation is a loop.
+    pub fn is_loop(&self, id: OpHandle) -> bool {
+        self.table.get(id).is_some_and(|op| op.swap_loop.is_some())
+    }
+
+    /// The word of an operation's loop, and what its last request has brought.
+    pub fn seen(&self, id: OpHandle) -> Option<(Word, u64)> {
+        let op = self.table.get(id)?;
+        op.swap_loop.map(|swap_loop| (swap_loop.word(op.pe), op.value))
+    }
+
+    /// The word of an operation's loop was seen to hold `seen`. What is to be asked of the PE for it next.
+    pub fn continue_loop(&mut self, id: OpHandle, seen: u64) -> Option<(Pe, SwapLoop, Next)> {
+        let op = self.table.get_mut(id)?;
+        let swap_loop = op.swap_loop.as_mut()?;
+        let next = swap_loop.next(seen);
+        let step = (op.pe, *swap_loop, next);
+        if let Next::Done { old, .. } = next {
+            (op.value, op.swap_loop) = (old, None);
+        }
+        Some(step)
+    }
+}

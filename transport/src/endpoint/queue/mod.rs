@@ -1,0 +1,365 @@
+//! The send queue: work requests from the moment that they are cut until a rail has completed them.
+//!
+//! `post` hands them to rails, several at once where `company` says so. What a rail refuses for now waits in a backlog, in order for
+//! each destination. A rail refuses when its queue is full, or because of one destination: its connection is being made, or made again
+//! for ever since the peer is gone. Which of both it is nobody tells. So each look at a backlog tries a few destinations, and begins
+//! where the last one stopped: work for a peer that cannot be reached never keeps others waiting.
+
+mod company;
+mod post;
+
+use std::collections::{HashMap, VecDeque};
+
+use super::emulate::WordAmo;
+use super::job::OpHandle;
+use super::profile::Profile;
+use crate::bounce::{Bounce, Slot};
+use crate::rail::{Dest, LocalBuf, LocalKey, PostError};
+use crate::region::Regions;
+use crate::slab::Slab;
+
+/// Work requests in flight past which [`SendQueue::has_room`] says no.
+const MOST: usize = 4096;
+
+/// What a work request does.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Work {
+    /// Write to a symmetric offset; complete when visible at the target.
+    Write { offset: u64 },
+    /// Write to a symmetric offset; complete when it has left, or, where it may have to be repeated, when it is visible.
+    /// The immediate is the target's to have with it.
+    Flag { offset: u64, immediate: Option<u64> },
+    /// Read from a symmetric offset.
+    Read { offset: u64 },
+    /// Send a message.
+    Send,
+    /// Send a sign of life. When it is there, it shows that there is another way than lane `instead_of`, whose port went down, for
+    /// the `outage`th time.
+    Probe { instead_of: u8, outage: u32 },
+    /// Let the provider do an AMO.
+    Amo { amo: WordAmo, fetching: bool },
+}
+
+/// A work request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WorkRequest {
+    pub work: Work,
+    pub dest: Dest,
+    pub lane: u8,
+    /// The lane that it was posted on first, where fences look for it.
+    pub home: u8,
+    /// Where it stands among everything that was posted.
+    pub serial: u64,
+    /// The turn of the home lane's stream in which messages of it stay behind this on its way.
+    pub turn: Option<u32>,
+    /// When it was to be posted, in seconds.
+    pub since: u32,
+    /// More follow at once on this lane.
+    pub more: bool,
+    /// It may wait for others that travel with it.
+    pub may_wait: bool,
+    /// Its bytes are among those under way that the window is for.
+    pub in_window: bool,
+    /// The one behind it of those that were posted together with it.
+    pub next: Option<u64>,
+    /// The operation it belongs to; 0 for replies.
+    pub op: OpHandle,
+    pub ptr: *mut u8,
+    pub len: usize,
+    /// The bounce slot that `ptr` points into, freed with the work request.
+    pub slot: Option<Slot>,
+    /// `ptr` is user memory that a rail must not touch: its bytes travel through this slot.
+    pub via: Option<Slot>,
+}
+
+impl WorkRequest {
+    /// Of `len` bytes at `ptr`, which are in `slot` if they are not user memory.
+    pub fn new(
+        work: Work,
+        dest: Dest,
+        lane: usize,
+        op: OpHandle,
+        (ptr, len): (*mut u8, usize),
+        slot: Option<Slot>,
+    ) -> Self {
+        WorkRequest {
+            work,
+            dest,
+            lane: lane as u8,
+            home: lane as u8,
+            serial: 0,
+            turn: None,
+            since: 0,
+            more: false,
+            may_wait: false,
+            in_window: false,
+            next: None,
+            op,
+            ptr,
+            len,
+            slot,
+            via: None,
+        }
+    }
+}
+
+/// What waits for a rail.
+#[derive(Debug, Default)]
+struct Backlog {
+    /// Destinations for which something waits; the first is the next to be tried.
+    turns: VecDeque<Dest>,
+    /// Ids of work requests. Kept when empty, for their memory.
+    waiting: HashMap<Dest, VecDeque<u64>>,
+    /// Destinations for which work waits that no rail has refused: for company.
+    held: Vec<Dest>,
+}
+
+impl Backlog {
+    /// Whether nothing waits.
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.turns.is_empty()
+    }
+
+    /// For how many destinations something waits.
+    fn destinations(&self) -> usize {
+        self.turns.len()
+    }
+
+    /// Whether something waits for `dest`, so that all that follows has to wait, too.
+    #[inline]
+    fn holds(&self, dest: Dest) -> bool {
+        !self.turns.is_empty() && self.waiting.get(&dest).is_some_and(|ids| !ids.is_empty())
+    }
+
+    /// Adds a work request behind what waits for the same destination.
+    fn push(&mut self, dest: Dest, id: u64) {
+        let ids = self.waiting.entry(dest).or_default();
+        if ids.is_empty() {
+            self.turns.push_back(dest);
+        }
+        ids.push_back(id);
+    }
+
+    /// Adds a work request that waits for others to the same destination, and tells how many wait there.
+    fn hold(&mut self, dest: Dest, id: u64) -> usize {
+        if !self.is_held(dest) {
+            self.held.push(dest);
+        }
+        self.push(dest, id);
+        self.waiting.get(&dest).map_or(0, VecDeque::len)
+    }
+
+    /// Whether what waits for `dest` waits for company only.
+    #[inline]
+    fn is_held(&self, dest: Dest) -> bool {
+        self.held.contains(&dest)
+    }
+
+    /// From now on all that waits is to be posted.
+    #[inline]
+    fn hold_no_longer(&mut self) {
+        self.held.clear();
+    }
+
+    /// A destination whose oldest work request is such a one.
+    fn find(&self, such: impl Fn(u64) -> bool) -> Option<Dest> {
+        let oldest = |dest: &Dest| self.waiting.get(dest).and_then(|ids| ids.front());
+        self.turns.iter().copied().find(|dest| oldest(dest).is_some_and(|&id| such(id)))
+    }
+
+    /// The work request to be tried next.
+    fn first(&self) -> Option<u64> {
+        self.waiting.get(self.turns.front()?)?.front().copied()
+    }
+
+    /// All that waits for the same destination as [`Backlog::first`], that one included, in order.
+    fn waiting_first(&self) -> impl Iterator<Item = u64> {
+        self.turns.front().and_then(|dest| self.waiting.get(dest)).into_iter().flatten().copied()
+    }
+
+    /// Takes the first out. The next of its destination is tried before those of others.
+    fn take_first(&mut self) {
+        let Some(ids) = self.turns.front().and_then(|dest| self.waiting.get_mut(dest)) else { return };
+        ids.pop_front();
+        if ids.is_empty() {
+            self.turns.pop_front();
+        }
+    }
+
+    /// Takes out all that waits for `dest`, in order.
+    fn take_all(&mut self, dest: Dest) -> VecDeque<u64> {
+        self.turns.retain(|&other| other != dest);
+        self.held.retain(|&other| other != dest);
+        self.waiting.remove(&dest).unwrap_or_default()
+    }
+
+    /// The first was refused: all other destinations come before its own now.
+    fn pass(&mut self) {
+        if let Some(dest) = self.turns.pop_front() {
+            self.turns.push_back(dest);
+        }
+    }
+}
+
+/// The work requests of an endpoint.
+pub(super) struct SendQueue {
+    table: Slab<WorkRequest>,
+    /// By rail.
+    backlog: Vec<Backlog>,
+    /// Number of the last work request or message.
+    serial: u64,
+}
+
+impl SendQueue {
+    pub fn new(rails: usize) -> SendQueue {
+        let backlog = (0..rails).map(|_| Backlog::default()).collect();
+        SendQueue { table: Slab::with_capacity(MOST), backlog, serial: 0 }
+    }
+
+    /// Whether there is room for another.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.table.len() < MOST
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.table.len() == 0
+    }
+
+    /// The place of a new work request or message among all.
+    #[inline]
+    pub fn next_serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    /// Enters a work request behind all others.
+    #[inline(always)]
+    pub fn enter(&mut self, request: &mut WorkRequest) -> u64 {
+        request.serial = self.next_serial();
+        self.table.insert(*request)
+    }
+
+    #[inline]
+    pub fn get(&self, id: u64) -> Option<&WorkRequest> {
+        self.table.get(id)
+    }
+
+    #[inline]
+    pub fn remove(&mut self, id: u64) -> Option<WorkRequest> {
+        self.table.remove(id)
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = (u64, &WorkRequest)> {
+        self.table.ids().filter_map(|id| Some((id, self.table.get(id)?)))
+    }
+
+    /// Whether something waits for a lane's rail to take it.
+    #[inline]
+    pub fn waits_for(&self, lane: usize) -> bool {
+        !self.backlog[lane].is_empty()
+    }
+
+    /// Whether nothing waits for any rail.
+    pub fn is_clear(&self) -> bool {
+        self.backlog.iter().all(Backlog::is_empty)
+    }
+
+    /// Whether something waits for `dest` on a lane, so that all that follows has to wait, too.
+    #[inline]
+    pub fn holds(&self, lane: usize, dest: Dest) -> bool {
+        self.backlog[lane].holds(dest)
+    }
+
+    /// A destination whose oldest work request of those that wait for a lane is such a one.
+    pub fn find_waiting(&self, lane: usize, such: impl Fn(&WorkRequest) -> bool) -> Option<Dest> {
+        self.backlog[lane].find(|id| self.table.get(id).is_some_and(&such))
+    }
+
+    /// Takes out of a lane's backlog all that waits for `dest`, in order.
+    pub fn take_waiting(&mut self, lane: usize, dest: Dest) -> VecDeque<u64> {
+        self.backlog[lane].take_all(dest)
+    }
+
+    /// The memory that the rail may touch for a work request: the user's own, or a registered copy of it.
+    #[inline]
+    fn local_buffer(
+        &mut self,
+        id: u64,
+        request: &WorkRequest,
+        profile: &Profile,
+        (regions, bounce): (&Regions, &mut Bounce),
+    ) -> Result<LocalBuf, PostError> {
+        match request.slot {
+            Some(_) => {
+                let key = bounce.key(request.lane.into());
+                Ok(LocalBuf { ptr: request.ptr, len: request.len, key })
+            }
+            None => self.users_buffer(id, profile, regions, bounce),
+        }
+    }
+
+    fn users_buffer(
+        &mut self,
+        id: u64,
+        profile: &Profile,
+        regions: &Regions,
+        bounce: &mut Bounce,
+    ) -> Result<LocalBuf, PostError> {
+        let Some(&request) = self.table.get(id) else { return Err(PostError::Again) };
+        let lane = usize::from(request.lane);
+        let len = request.len;
+        if !profile.caps(lane).local_registration || len == 0 {
+            return Ok(LocalBuf { ptr: request.ptr, len, key: LocalKey::default() });
+        }
+        if let Some((key, covered)) = regions.local_key(lane, request.ptr)
+            && covered >= len as u64
+        {
+            return Ok(LocalBuf { ptr: request.ptr, len, key });
+        }
+        // Kept in the work request, so that a post that has to be repeated does not copy again.
+        let via = match request.via {
+            Some(slot) => slot,
+            None => {
+                let slot = bounce.alloc(len).ok_or(PostError::Again)?;
+                if let Work::Write { .. } | Work::Flag { .. } | Work::Send = request.work {
+                    let to = bounce.ptr(slot);
+                    // SAFETY: the slot has room for `len` bytes (`alloc`), the source is valid until the operation is
+                    // complete, and the arena does not overlap user memory.
+                    unsafe { to.as_ptr().copy_from_nonoverlapping(request.ptr, len) };
+                }
+                if let Some(r) = self.table.get_mut(id) {
+                    r.via = Some(slot);
+                }
+                slot
+            }
+        };
+        Ok(LocalBuf { ptr: bounce.ptr(via).as_ptr(), len, key: bounce.key(lane) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn destinations_take_turns_and_keep_their_order() {
+        let mut backlog = Backlog::default();
+        for (dest, id) in [(5, 1), (7, 2), (5, 3), (7, 4)] {
+            backlog.push(dest, id);
+        }
+        let mut taken = Vec::new();
+        backlog.pass(); // 5 is refused
+        while let Some(id) = backlog.first() {
+            taken.push(id);
+            backlog.take_first();
+            if id == 4 {
+                assert!(backlog.holds(5) && !backlog.holds(7) && backlog.destinations() == 1);
+            }
+        }
+        assert_eq!(taken, [2, 4, 1, 3]);
+        assert!(backlog.is_empty() && !backlog.holds(5));
+    }
+}
