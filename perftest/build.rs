@@ -4,7 +4,8 @@ use std::process::Command;
 
 fn main() {
     let mut commit = None;
-    // Paths of a work tree's own HEAD and of what changes with each commit; a prefix of another name is somebody else's repository.
+    // Paths of a work tree's own HEAD and of what changes with each commit; a prefix of another name is somebody else's
+    // repository.
     let asked = ["--show-prefix", "--git-path", "HEAD", "--git-path", "logs/HEAD", "--short=12", "HEAD"];
     let output = Command::new("git").arg("rev-parse").args(asked).output();
     if let Ok(output) = output

@@ -8,10 +8,11 @@
 #   SYMRAIL_NEW=PROGRAM scripts/bench.sh     measures this one and builds nothing
 #
 # What is compared is measured in turns (bare, ours, bare, ours, …) by `symrail perf`, and told is the median over the
-# turns: of latencies' medians, of total rates, and of the ratios within each turn. Windows end when they are complete on
-# both sides, and latencies are those of awaited operations, so both columns mean the same for both. Absolute figures mean
-# little on a machine that does other things meanwhile, so run it on an idle one; the load is told with the figures. It
-# takes less than five minutes once all is built, twice that with an old program: on a slow machine turns end then.
+# turns: of latencies' medians, of total rates, and of the ratios within each turn. Windows end when they are complete
+# on both sides, and latencies are those of awaited operations, so both columns mean the same for both. Absolute figures
+# mean little on a machine that does other things meanwhile, so run it on an idle one; the load is told with the
+# figures. It takes less than five minutes once all is built, twice that with an old program: on a slow machine turns
+# end then.
 set -euo pipefail
 self=$(realpath "$0")
 old=${SYMRAIL_OLD:+$(realpath "$SYMRAIL_OLD")}
@@ -22,7 +23,7 @@ record=0
 case ${1-} in
   "") ;;
   --record) record=1 ;;
-  *) sed -n '2,14s/^# \{0,1\}//p' "$self"; exit 2 ;;
+  *) sed -n '2,15s/^# \{0,1\}//p' "$self"; exit 2 ;;
 esac
 repetitions=${REPETITIONS:-5}
 longest=200
@@ -133,8 +134,8 @@ against() {
     END { for (i in a) if (b[i] > 0) print a[i] / b[i] }' "$figures" "$old_figures" | median
 }
 
-# row WHAT OURS COMPARED-WITH FIGURE RELATION BOUND NEW-OVER-OLD: FIGURE is what the promise is about. With an old program the new
-# one may be 3 % worse.
+# row WHAT OURS COMPARED-WITH FIGURE RELATION BOUND NEW-OVER-OLD: FIGURE is what the promise is about. With an old
+# program the new one may be 3 % worse.
 row() {
   local kept="no figure"
   [ -z "$4" ] || kept=$(awk -v x="$4" -v r="$5" -v b="$6" 'BEGIN { print (r == "<=" ? x <= b : x >= b) ? "yes" : "NO" }')

@@ -3,14 +3,15 @@
 #
 #   scripts/fuzz.sh [SECONDS [TARGET…]]      SECONDS (default 60) for each target (default: all)
 #
-# Needs a nightly compiler (rustup) and cargo-fuzz, which is installed if missing. What was found stays in tests/fuzz/artifacts, and
-# `cargo +nightly fuzz run --fuzz-dir tests/fuzz TARGET FILE` repeats it. Exit code 77: this machine has no nightly compiler.
+# Needs a nightly compiler (rustup) and cargo-fuzz, which is installed if missing. What was found stays in
+# tests/fuzz/artifacts, and `cargo +nightly fuzz run --fuzz-dir tests/fuzz TARGET FILE` repeats it. Exit code 77: this
+# machine has no nightly compiler.
 set -euo pipefail
 self=$(realpath "$0")
 cd "$(dirname "$self")/.."
 seconds=${1:-60}
 shift || true
-[[ $seconds =~ ^[0-9]+$ ]] || { sed -n '2,7s/^# \{0,1\}//p' "$self"; exit 2; }
+[[ $seconds =~ ^[0-9]+$ ]] || { sed -n '2,8s/^# \{0,1\}//p' "$self"; exit 2; }
 if ! cargo +nightly --version > /dev/null 2>&1; then
   echo "SKIPPED: there is no nightly compiler (rustup toolchain install nightly)"
   exit 77

@@ -4,9 +4,9 @@
 #   scripts/gpu.sh build            where Rust is: builds and strips them into target/gpu/
 #   scripts/gpu.sh [run [FOLDER]]   where GPUs are: runs everything from FOLDER (target/gpu/)
 #
-# PARTS chooses among: guide (the program of docs/gpu.md), suite (verify and measure), engine (the same with copies by copy engines), perf, sanitize, nvshmem (the same
-# kernels on NVSHMEM, for a comparison), again (ROUNDS=100 of all checks). One GPU: two PEs share it.
-# NVLink multicast is never used.
+# PARTS chooses among: guide (the program of docs/gpu.md), suite (verify and measure), engine (the same with copies by
+# copy engines), perf, sanitize, nvshmem (the same kernels on NVSHMEM, for a comparison), again (ROUNDS=100 of all
+# checks). One GPU: two PEs share it. NVLink multicast is never used.
 set -uo pipefail
 root=$(dirname "$(realpath "$0")")/..
 bin=$root/target/gpu

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Installs the program, libraries and headers for C (OpenSHMEM's, and the transport alone), the names that OpenSHMEM's users
-# know such tools by (oshrun, oshcc, oshc++), files for pkg-config and CMake, and man pages. Builds them first if need be.
+# Installs the program, libraries and headers for C (OpenSHMEM's, and the transport alone), the names that OpenSHMEM's
+# users know such tools by (oshrun, oshcc, oshc++), files for pkg-config and CMake, and man pages. Builds them first if
+# need be.
 #
 #   scripts/install.sh --prefix DIR               installs, or installs anew
 #   scripts/install.sh --prefix DIR --uninstall   removes what was installed there, and nothing else

@@ -1,15 +1,15 @@
 #!/bin/bash
 # Two PEs in network namespaces of their own, joined by R cables of limited speed: what do several rails bring?
 #
-#   scripts/netns-rails.sh [R]                   measures 4 MiB puts over 1, 2 and 4 rails (or 1 and R), whole puts in turn
-#                                                (round-robin) and split (stripe), and compares with one rail
-#   scripts/netns-rails.sh R -- COMMAND [ARG…]   runs a command as PE 0 here and as PE 1 at the other end, over R rails
-#   scripts/netns-rails.sh flap [SECONDS]        four rails, of which another one is pulled out every other second, under load
-#                                                that counts what it sends and gets: exit code 0 when nothing is lost or done twice
+#   scripts/netns-rails.sh [R]                   measures 4 MiB puts over 1, 2 and 4 rails (or 1 and R), whole puts in
+#   turn (round-robin) and split (stripe), and compares with one rail scripts/netns-rails.sh R -- COMMAND [ARG…]   runs
+#   a command as PE 0 here and as PE 1 at the other end, over R rails scripts/netns-rails.sh flap [SECONDS]        four
+#   rails, of which another one is pulled out every other second, under load that counts what it sends and gets: exit
+#   code 0 when nothing is lost or done twice
 #
-# RATE=<Mbit/s> sets the speed of a cable (default 400: slow enough that two busy cores are not the limit). Exit code: 0 when
-# two rails give at least 1.9 and four at least 3.7 times the bandwidth of one, 1 when not, 77 when this machine does not
-# allow it. Needs root or, where they are allowed, user namespaces.
+# RATE=<Mbit/s> sets the speed of a cable (default 400: slow enough that two busy cores are not the limit). Exit code: 0
+# when two rails give at least 1.9 and four at least 3.7 times the bandwidth of one, 1 when not, 77 when this machine
+# does not allow it. Needs root or, where they are allowed, user namespaces.
 #
 # Nothing can be left behind: the namespaces have no names, and the kernel ends them with this script's last process.
 set -euo pipefail
@@ -45,7 +45,8 @@ outside() {
   exit $code
 }
 
-# ---- in the namespaces ------------------------------------------------------------------------------------------------
+# ---- in the namespaces
+# ------------------------------------------------------------------------------------------------
 
 there=${WORK-}/there # the other end's network namespace, as a file
 
@@ -133,7 +134,8 @@ pull_cables() { # file: while it exists, one cable after the other is out every 
   until [ -e "$1" ]; do sleep .1; done
   while [ -e "$1" ]; do
     ip link set rail$i down
-    # The kernel would keep connections over a pause of a second; these end here, and there by the answer to the next packet.
+    # The kernel would keep connections over a pause of a second; these end here, and there by the answer to the next
+    # packet.
     ss -K dst 10.91.$i.0/24 > "$WORK/cut" 2> /dev/null || true
     [ "$(wc -l < "$WORK/cut")" -le 1 ] || cut=$((cut + 1))
     sleep 1

@@ -5,10 +5,9 @@
 #   scripts/nvshmem-gpu.sh [run [FOLDER]]    where two GPUs, NVSHMEM, nvcc and mpirun are: runs everything
 #   scripts/nvshmem-gpu.sh load [FOLDER]     there: jobs with all kinds of heaps at the same time
 #
-# SECONDS_EACH: how long each combination of heap and fabric goes on (default 5). HEAPS, FABRICS: some of them only. VERIFY_ONLY:
-# no PE is killed, and no job interrupted.
-# NVSHMEM_HOME: another NVSHMEM than the one that Python finds. NVLink is not used between PEs (NVSHMEM_DISABLE_P2P), and
-# NVLink multicast never.
+# SECONDS_EACH: how long each combination of heap and fabric goes on (default 5). HEAPS, FABRICS: some of them only.
+# VERIFY_ONLY: no PE is killed, and no job interrupted. NVSHMEM_HOME: another NVSHMEM than the one that Python finds.
+# NVLink is not used between PEs (NVSHMEM_DISABLE_P2P), and NVLink multicast never.
 set -uo pipefail
 root=$(dirname "$(realpath "$0")")/..
 bin=$root/target/gpu/nvshmem
@@ -53,8 +52,8 @@ run() {
   exit $failed
 }
 
-# Jobs with different heaps share the GPUs, each over one fabric after the other. (Two jobs with NVSHMEM_HEAP_KIND=SYSMEM that start at the same
-# time keep each other from making their memory, in NVSHMEM itself.)
+# Jobs with different heaps share the GPUs, each over one fabric after the other. (Two jobs with
+# NVSHMEM_HEAP_KIND=SYSMEM that start at the same time keep each other from making their memory, in NVSHMEM itself.)
 load() {
   prepare
   local heap fabric
@@ -68,8 +67,8 @@ load() {
   exit $failed
 }
 
-# A PE is killed, and the shell that started it lingers, so that mpirun does not end the job at once: the other PE has to say which it was.
-# (That PE then calls exit, which waits in CUDA for the kernel that waits for PE 1.)
+# A PE is killed, and the shell that started it lingers, so that mpirun does not end the job at once: the other PE has
+# to say which it was. (That PE then calls exit, which waits in CUDA for the kernel that waits for PE 1.)
 dead_pe() { # heap fabric
   printf '\n== a PE that is killed: heap %s, %s\n' "$1" "$2"
   # shellcheck disable=SC2016 # for the shell that starts a PE
@@ -125,5 +124,5 @@ case ${1-run} in
   build) build ;;
   run) bin=${2-$bin} && run ;;
   load) bin=${2-$bin} && load ;;
-  *) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

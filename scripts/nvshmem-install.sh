@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs the remote transport that NVSHMEM 3.4 to 3.8 loads, one file for each version, and prints what a user has to set.
-# Builds it first if need be. NVSHMEM itself is not touched.
+# Installs the remote transport that NVSHMEM 3.4 to 3.8 loads, one file for each version, and prints what a user has to
+# set. Builds it first if need be. NVSHMEM itself is not touched.
 #
 #   scripts/nvshmem-install.sh --prefix DIR [--nvshmem FOLDER]   installs, or installs anew
 #   scripts/nvshmem-install.sh --prefix DIR --uninstall          removes what was installed there, and nothing else

@@ -13,7 +13,8 @@ target=${CARGO_TARGET_DIR:-$root/target}
 build="gcc libc6-dev pkg-config libhwloc-dev libudev-dev"
 # … and what is loaded when it is there: a machine without it still builds, and `symrail info` says what is missing.
 use="libfabric1"
-# Other launchers, network namespaces, what C and C++ programs are built with, and programs that check C headers. util-linux has unshare and nsenter.
+# Other launchers, network namespaces, what C and C++ programs are built with, and programs that check C headers.
+# util-linux has unshare and nsenter.
 test="openmpi-bin libpmix2 libpmix-dev iproute2 util-linux python3 python3-pip g++ cmake"
 
 # The newest libfabric that a package index has ready-made: MPICH's wheel brings its own copy. One binary of ours has to

@@ -1,15 +1,15 @@
 #!/bin/bash
-# Times OpenSHMEM programs over Symrail beside other libraries: one C program (shmem/capi/bench/bench.c), compiled by each
-# library's own wrapper and run in turns, so that all see the machine in the same state.
+# Times OpenSHMEM programs over Symrail beside other libraries: one C program (shmem/capi/bench/bench.c), compiled by
+# each library's own wrapper and run in turns, so that all see the machine in the same state.
 #
-#   SOS_PREFIX=FOLDER scripts/shmem-bench.sh             everything
-#   SOS_PREFIX=FOLDER scripts/shmem-bench.sh wire 4      parts: wire, mapped, threads, or a number of PEs for collectives,
-#                                                        or sets-2, sets-4, … for those of active sets
+#   SOS_PREFIX=FOLDER scripts/shmem-bench.sh             everything SOS_PREFIX=FOLDER scripts/shmem-bench.sh wire 4
+#   parts: wire, mapped, threads, or a number of PEs for collectives, or sets-2, sets-4, … for those of active sets
 #
 # SOS_PREFIX: where Sandia OpenSHMEM is installed, built for libfabric. SOS_LAUNCHER: what starts its programs, a PMI-1
-# launcher such as Hydra's (default: mpiexec.hydra). Open MPI's OSHMEM is found as oshcc and oshrun in the path (OMPI_OSHCC, OMPI_OSHRUN).
-# What is not there is left out, with the reason. REPETITIONS=9 for more turns than 5; told are medians over the turns, and of the
-# ratios within each turn. Latencies of a busy machine mean little: the load is told.
+# launcher such as Hydra's (default: mpiexec.hydra). Open MPI's OSHMEM is found as oshcc and oshrun in the path
+# (OMPI_OSHCC, OMPI_OSHRUN). What is not there is left out, with the reason. REPETITIONS=9 for more turns than 5; told
+# are medians over the turns, and of the ratios within each turn. Latencies of a busy machine mean little: the load is
+# told.
 set -uo pipefail
 root=$(dirname "$(dirname "$(realpath "$0")")")
 target=$(realpath -m "${CARGO_TARGET_DIR:-$root/target}")
@@ -49,8 +49,8 @@ else
   compile ompi "${OMPI_OSHCC:-oshcc}" -Wno-deprecated-declarations && ompi=1
 fi
 
-# once SIDE PES ARGS…: one run, over tcp;ofi_rxm, or with memory mapped for `ompi` and `symrail-mapped`. Where there are cores
-# enough each PE has its own, or else what is measured is whether the scheduler has put two on one.
+# once SIDE PES ARGS…: one run, over tcp;ofi_rxm, or with memory mapped for `ompi` and `symrail-mapped`. Where there are
+# cores enough each PE has its own, or else what is measured is whether the scheduler has put two on one.
 once() {
   local side=$1 pes=$2 ours=() hydra=() openmpi=()
   shift 2

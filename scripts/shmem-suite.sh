@@ -1,10 +1,11 @@
 #!/bin/bash
-# Builds the public OpenSHMEM test suite (the repository tests-sos of openshmem-org) with our compiler wrapper, unmodified,
-# and runs it with 2 and 4 PEs, mapped, and over the wire with two rails and with one, where blocks of collectives travel otherwise. The suite is not part of this repository.
+# Builds the public OpenSHMEM test suite (the repository tests-sos of openshmem-org) with our compiler wrapper,
+# unmodified, and runs it with 2 and 4 PEs, mapped, and over the wire with two rails and with one, where blocks of
+# collectives travel otherwise. The suite is not part of this repository.
 #
 #   SYMRAIL_TESTS_SOS=FOLDER scripts/shmem-suite.sh                  all six settings, all programs
-#   SYMRAIL_TESTS_SOS=FOLDER scripts/shmem-suite.sh 4-wire           some of them: 2-mapped 2-wire 2-rail 4-mapped 4-wire 4-rail
-#   SYMRAIL_TESTS_SOS=FOLDER scripts/shmem-suite.sh 2-mapped unit/put1 …    some of the programs
+#   SYMRAIL_TESTS_SOS=FOLDER scripts/shmem-suite.sh 4-wire           some of them: 2-mapped 2-wire 2-rail 4-mapped
+#   4-wire 4-rail SYMRAIL_TESTS_SOS=FOLDER scripts/shmem-suite.sh 2-mapped unit/put1 …    some of the programs
 #
 # The folder has the suite's source, with `configure` (its autogen.sh makes that). Everything is built and kept in
 # target/shmem-suite: a line for each program in SETTING.txt, what failed in SETTING/. Exit code 0: nothing failed.
@@ -44,8 +45,8 @@ mkdir -p "$work/bin" "$work/build"
 ln -sf "$symrail" "$work/bin/oshcc"
 ln -sf "$symrail" "$work/bin/oshc++"
 
-# Extensions, deprecated routines and the profiling interface are there, so their programs are built too. Compiled once per
-# suite and headers: the library is found when a program starts.
+# Extensions, deprecated routines and the profiling interface are there, so their programs are built too. Compiled once
+# per suite and headers: the library is found when a program starts.
 stamp=$(cd "$root/shmem/include" && find . -name '*.h' -print0 | sort -z | xargs -0 cat | cksum)" $source"
 if [ "$(cat "$work/stamp" 2>/dev/null)" != "$stamp" ]; then
   rm -rf "$work/build"

@@ -1,6 +1,7 @@
 #!/bin/bash
 # From a fresh machine to an answer: installs what is missing, builds, runs every test that this machine can run, and
-# says at the end what was skipped and why. The last line is `N passed, N failed, N skipped`; exit code 0 means none failed.
+# says at the end what was skipped and why. The last line is `N passed, N failed, N skipped`; exit code 0 means none
+# failed.
 #
 #   scripts/test.sh
 #
@@ -8,8 +9,8 @@
 set -uo pipefail
 case ${1-} in
   "") ;;
-  -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
-  *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  *) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 cd "$(dirname "$(realpath "$0")")/.." || exit 1
 CARGO_TARGET_DIR=$(realpath -m "${CARGO_TARGET_DIR:-target}")
@@ -27,7 +28,8 @@ for name in "${!SYMRAIL_@}"; do
   case $name in SYMRAIL_TEST_*) ;; *) echo "test: $name is left out"; unset "$name" ;; esac
 done
 
-# ---- telling of what happened -------------------------------------------------------------------------------------------
+# ---- telling of what happened
+# -------------------------------------------------------------------------------------------
 
 heading() { printf '\n==== %s (at %d s)\n' "$1" $((SECONDS - started)); }
 
@@ -51,8 +53,8 @@ run() { # log seconds command…: what matters of its output is shown at once, a
   return "$code"
 }
 
-# Adds up what a log of Rust's test harness says, except for test binaries that `elsewhere` matches: they have been run in
-# a better place. A test that says SKIPPED does not count as passed.
+# Adds up what a log of Rust's test harness says, except for test binaries that `elsewhere` matches: they have been run
+# in a better place. A test that says SKIPPED does not count as passed.
 count() { # log [elsewhere]
   local log=$logs/$1.log totals silent
   awk -v elsewhere="${2-}" '/^ +(Running|Doc-tests) / { off = elsewhere != "" && $0 ~ elsewhere } !off' "$log" > "$log.counted"
@@ -83,7 +85,8 @@ tests() { # log elsewhere seconds command…
   return $code
 }
 
-# ---- the tests ------------------------------------------------------------------------------------------------------------
+# ---- the tests
+# ------------------------------------------------------------------------------------------------------------
 
 heading "setup"
 scripts/setup.sh --tests || fail "setup: building needs more than this machine has"
@@ -132,7 +135,8 @@ case ${PIPESTATUS[0]} in
   *) fail "rails in network namespaces" ;;
 esac
 
-# ---- the answer -----------------------------------------------------------------------------------------------------------
+# ---- the answer
+# -----------------------------------------------------------------------------------------------------------
 
 skipped=$(sed 's/: .*//' "$logs/skipped" | sort -u | grep -c .)
 heading "done"

@@ -40,12 +40,13 @@ impl fmt::Display for Operation {
 /// adds that and makes it an [`Error`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The provider's error number (positive; `FI_E*` or `IBV_WC_*`), an errno, or what a target's agent calls its refusal.
+    /// The provider's error number (positive; `FI_E*` or `IBV_WC_*`), an errno, or what a target's agent calls its
+    /// refusal.
     pub code: i32,
     /// The provider's own words for it.
     pub text: String,
-    /// The way failed, not the work: on another rail, or later, it may succeed. Never for what a target or a NIC refused
-    /// (a wrong key, a range that is not registered).
+    /// The way failed, not the work: on another rail, or later, it may succeed. Never for what a target or a NIC
+    /// refused (a wrong key, a range that is not registered).
     pub retryable: bool,
 }
 

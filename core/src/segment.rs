@@ -2,8 +2,8 @@
 
 /// A range of this PE's memory that others may reach at symmetric offsets.
 ///
-/// What holds a segment reads and writes its bytes for peers and for devices, without asking again. So the range enters by
-/// [`Segment::new`], which is unsafe, and cannot be changed afterwards.
+/// What holds a segment reads and writes its bytes for peers and for devices, without asking again. So the range enters
+/// by [`Segment::new`], which is unsafe, and cannot be changed afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     id: u32,
@@ -18,8 +18,8 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// The `len` bytes at `base`, from the symmetric offset `offset` on. `id` is chosen once for the segment, the same on
-    /// every PE.
+    /// The `len` bytes at `base`, from the symmetric offset `offset` on. `id` is chosen once for the segment, the same
+    /// on every PE.
     ///
     /// # Safety
     /// - The range is memory of this process, or of a device that the mover or the rails it is given to reach.

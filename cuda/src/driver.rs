@@ -48,7 +48,8 @@ impl Gpu {
     pub fn current() -> Option<i32> {
         let (mut context, mut device) = (null_mut(), 0);
         let good = |answer| answer == sys::CUresult::CUDA_SUCCESS;
-        // SAFETY: it tries to load the library; then the driver writes one handle, null where nothing is current, and one number.
+        // SAFETY: it tries to load the library; then the driver writes one handle, null where nothing is current, and
+        // one number.
         let found = unsafe {
             sys::is_culib_present()
                 && good(sys::cuInit(0))
@@ -200,8 +201,8 @@ impl Gpu {
         self.synchronize()
     }
 
-    /// Copies to device memory, and waits until it is there: by itself the driver returns when it has read the source, and kernels on
-    /// streams of their own do not wait for the rest.
+    /// Copies to device memory, and waits until it is there: by itself the driver returns when it has read the source,
+    /// and kernels on streams of their own do not wait for the rest.
     ///
     /// # Safety
     /// As for [`Gpu::fill`].
@@ -210,7 +211,8 @@ impl Gpu {
     /// What the driver says.
     pub unsafe fn write(&self, at: CUdeviceptr, from: &[u8]) -> Result<()> {
         self.bind()?;
-        // SAFETY: the slice is read during the call; the caller vouches for the range. Null is the stream of such copies.
+        // SAFETY: the slice is read during the call; the caller vouches for the range. Null is the stream of such
+        // copies.
         unsafe {
             cuda!(self.ordinal, cuMemcpyHtoD_v2(at, from.as_ptr().cast(), from.len()))?;
             cuda!(self.ordinal, cuStreamSynchronize(null_mut()))

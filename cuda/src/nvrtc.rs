@@ -1,7 +1,7 @@
 //! CUDA C++, compiled at run time by NVRTC, which is loaded when needed.
 //!
-//! The functions are looked up by hand: `cudarc` loads NVRTC from where the system finds libraries and nowhere else, and a
-//! toolkit's folder, or a Python wheel's, is where it is on most machines.
+//! The functions are looked up by hand: `cudarc` loads NVRTC from where the system finds libraries and nowhere else,
+//! and a toolkit's folder, or a Python wheel's, is where it is on most machines.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};

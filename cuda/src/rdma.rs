@@ -55,7 +55,8 @@ impl Gpu {
         unsafe { cuda!(self.ordinal(), cuFlushGPUDirectRDMAWrites(target, scope)) }
     }
 
-    /// A dmabuf of this GPU's memory, for NICs; `None` where driver or GPU do not make one, and the address alone has to do.
+    /// A dmabuf of this GPU's memory, for NICs; `None` where driver or GPU do not make one, and the address alone has
+    /// to do.
     ///
     /// # Errors
     /// NICs do not reach this GPU, or what the driver says.

@@ -14,8 +14,8 @@
 //!
 //! - `rep movsb` takes destination lines without first reading them from the other core's cache, which is where a
 //!   put's destination is. glibc stops using it somewhat below 1 MiB here.
-//! - On AMD family 0x19 (Zen 3 and 4) `rep movsb` was seen to fall to 2 GB/s when the destination is 1 to 63 bytes ahead of the
-//!   source modulo the page size, and glibc 2.36 uses it there. So it is avoided there, and memcpy too.
+//! - On AMD family 0x19 (Zen 3 and 4) `rep movsb` was seen to fall to 2 GB/s when the destination is 1 to 63 bytes
+//!   ahead of the source modulo the page size, and glibc 2.36 uses it there. So it is avoided there, and memcpy too.
 //! - Non-temporal stores cost the receiver a trip to memory, so they are for copies that no cache holds.
 
 #[cfg(target_arch = "x86_64")]

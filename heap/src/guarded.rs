@@ -1,7 +1,8 @@
 //! Memory that stands in for a GPU's where there is none: loads and stores at its addresses fault.
 //!
 //! It is mapped twice. The addresses that everybody is told permit no access, so whoever touches them directly is found
-//! out; a second mapping is the mover's, which copies late and in an order as loose as it may. Peers on the same host map it in the same way.
+//! out; a second mapping is the mover's, which copies late and in an order as loose as it may. Peers on the same host
+//! map it in the same way.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

@@ -69,8 +69,8 @@ pub struct HeapHandle {
 }
 
 impl HeapHandle {
-    /// Whether two PEs on one host may map each other's heaps, as far as their handles tell: the same on all PEs, which whether they
-    /// succeed is not.
+    /// Whether two PEs on one host may map each other's heaps, as far as their handles tell: the same on all PEs, which
+    /// whether they succeed is not.
     #[must_use]
     pub fn may_share(&self, other: &HeapHandle) -> bool {
         !self.private

@@ -114,9 +114,9 @@ impl SymmetricHeap {
         Ok(heap)
     }
 
-    /// A heap over memory that is there already and that the CPU may not be able to touch: `bytes` at `base`, in one segment.
-    /// The heap reads and writes none of it, so blocks of [`SymmetricHeap::calloc`] are not zeroed, and those that
-    /// [`SymmetricHeap::realloc`] moves have undefined contents.
+    /// A heap over memory that is there already and that the CPU may not be able to touch: `bytes` at `base`, in one
+    /// segment. The heap reads and writes none of it, so blocks of [`SymmetricHeap::calloc`] are not zeroed, and those
+    /// that [`SymmetricHeap::realloc`] moves have undefined contents.
     ///
     /// # Safety
     /// As for [`Segment::new`].
@@ -177,8 +177,8 @@ impl SymmetricHeap {
         self.take(size, align)
     }
 
-    /// As [`SymmetricHeap::align`], but that pages which the heap has to grow by for the block are taken when they are touched, so that a machine
-    /// without memory is noticed then.
+    /// As [`SymmetricHeap::align`], but that pages which the heap has to grow by for the block are taken when they are
+    /// touched, so that a machine without memory is noticed then.
     ///
     /// # Errors
     /// As for [`SymmetricHeap::align`].
@@ -207,7 +207,8 @@ impl SymmetricHeap {
     /// The contents are this PE's own. Whoever calls sees to it that no peer is still writing.
     ///
     /// # Errors
-    /// [`HeapError::NotAllocated`], [`HeapError::Kept`], and as for [`SymmetricHeap::alloc`]. The block is as it was then.
+    /// [`HeapError::NotAllocated`], [`HeapError::Kept`], and as for [`SymmetricHeap::alloc`]. The block is as it was
+    /// then.
     pub fn realloc(&mut self, ptr: *mut u8, size: u64) -> Result<Option<Allocation>> {
         if ptr.is_null() {
             return self.alloc(size);
@@ -229,7 +230,8 @@ impl SymmetricHeap {
         Ok(Some(Allocation { grown: block.grown.or(grown), ..block }))
     }
 
-    /// Marks the block at `ptr` as its owner's: [`SymmetricHeap::free`] and [`SymmetricHeap::realloc`] refuse it from now on.
+    /// Marks the block at `ptr` as its owner's: [`SymmetricHeap::free`] and [`SymmetricHeap::realloc`] refuse it from
+    /// now on.
     ///
     /// # Errors
     /// [`HeapError::NotAllocated`].

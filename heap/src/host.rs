@@ -56,7 +56,8 @@ impl HostIdentity {
         self.name == other.name && self.same_machine(other)
     }
 
-    /// Whether both processes run on one booted kernel, whatever their hosts are called. An unknown boot id equals nothing.
+    /// Whether both processes run on one booted kernel, whatever their hosts are called. An unknown boot id equals
+    /// nothing.
     #[must_use]
     pub fn same_machine(&self, other: &HostIdentity) -> bool {
         self.boot_id == other.boot_id && self.boot_id != 0

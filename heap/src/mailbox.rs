@@ -1,21 +1,23 @@
 //! Words that a waiting kernel writes by itself, because the CPU tells it to.
 //!
-//! The CPU reaches a GPU's memory through the driver only, which takes microseconds for a word. A kernel that waits for something
-//! has nothing else to do: it looks into host memory, finds what is to be written, and writes it.
+//! The CPU reaches a GPU's memory through the driver only, which takes microseconds for a word. A kernel that waits for
+//! something has nothing else to do: it looks into host memory, finds what is to be written, and writes it.
 //!
-//! Who waits says so, one *reader* at a time, in a word that it alone writes: whether it is there, the number of its turn
-//! (*epoch*), and how many entries have been taken since the start. The CPU makes entries for the epoch that it sees, and for no
-//! other. When it sees another one, or that nobody is there, then what has not been counted will never be taken, and comes back.
-//! So no word is written by both, each entry is done by one of them, and nobody waits for the other.
+//! Who waits says so, one *reader* at a time, in a word that it alone writes: whether it is there, the number of its
+//! turn (*epoch*), and how many entries have been taken since the start. The CPU makes entries for the epoch that it
+//! sees, and for no other. When it sees another one, or that nobody is there, then what has not been counted will never
+//! be taken, and comes back. So no word is written by both, each entry is done by one of them, and nobody waits for the
+//! other.
 //!
 //! | bytes | what |
 //! |---|---|
 //! | 0 | the reader's word: bit 63 it is there, epoch, number of the last entry taken |
 //! | 128 … | 16 entries of two halves: address, tag; value, tag |
 //!
-//! An entry's tag has the size of the value, the epoch and the entry's number, twice, so that each half of an entry, which is
-//! read at once, tells whether it is there. Each half begins a line of its own, since a GPU's looks into one line of host memory go one
-//! behind the other, and those into different ones at the same time. `kernels/include/symrail/mail.cuh` is the reader's side.
+//! An entry's tag has the size of the value, the epoch and the entry's number, twice, so that each half of an entry,
+//! which is read at once, tells whether it is there. Each half begins a line of its own, since a GPU's looks into one
+//! line of host memory go one behind the other, and those into different ones at the same time.
+//! `kernels/include/symrail/mail.cuh` is the reader's side.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -67,7 +69,8 @@ impl Mailbox {
     /// A mailbox in zeroed memory.
     ///
     /// # Safety
-    /// [`MAILBOX_BYTES`] bytes at `base`, aligned to [`HALF_BYTES`], are `memory`'s as long as that lives, and reached through atomics only.
+    /// [`MAILBOX_BYTES`] bytes at `base`, aligned to [`HALF_BYTES`], are `memory`'s as long as that lives, and reached
+    /// through atomics only.
     #[must_use]
     pub unsafe fn new(base: NonNull<u8>, memory: Arc<dyn Any + Send + Sync>) -> Self {
         Mailbox { base, _memory: memory, said: 0, epoch: 0, taken: 0, offered: VecDeque::with_capacity(ENTRIES) }
@@ -86,12 +89,13 @@ impl Mailbox {
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: inside of the mailbox and aligned, as all places here are; others reach it through atomics, as promised.
+        // SAFETY: inside of the mailbox and aligned, as all places here are; others reach it through atomics, as
+        // promised.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().wrapping_add(at).cast()) }
     }
 
-    /// What readers have said last: whether one is there, its epoch, what it has taken. Of two that follow one another closely the
-    /// earlier one's words may arrive later: the position tells.
+    /// What readers have said last: whether one is there, its epoch, what it has taken. Of two that follow one another
+    /// closely the earlier one's words may arrive later: the position tells.
     fn reader(&mut self) -> (bool, u64, u64) {
         let word = self.word(0).load(Ordering::Acquire);
         // Positions wrap; the shift makes the difference's highest bit its sign.
@@ -112,7 +116,8 @@ impl Mailbox {
         ENTRIES_AT + 2 * (number as usize % ENTRIES) * HALF_BYTES
     }
 
-    /// Leaves a write of one aligned value of 1 to 8 bytes to the reader. `false` where it is none, nobody is there or no entry free.
+    /// Leaves a write of one aligned value of 1 to 8 bytes to the reader. `false` where it is none, nobody is there or
+    /// no entry free.
     ///
     /// # Safety
     /// `write.host` can be read; `write.memory` is memory that the reader's device may write.

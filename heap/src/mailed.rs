@@ -8,8 +8,8 @@ use crate::mover::{Between, Copy, Moved, Mover};
 
 /// Another mover, and a [`Mailbox`] beside it.
 ///
-/// Writes take effect in the order in which they were started: what follows one in the mailbox is there too, or is held back until
-/// the mailbox is empty; and nothing is put there while copies to the memory are under way.
+/// Writes take effect in the order in which they were started: what follows one in the mailbox is there too, or is held
+/// back until the mailbox is empty; and nothing is put there while copies to the memory are under way.
 pub struct MailedMover<M> {
     inner: M,
     mailbox: Mailbox,
@@ -29,7 +29,8 @@ impl<M: Mover> MailedMover<M> {
     }
 }
 
-// SAFETY: the inner mover's window and copies; what is left to a reader is reported when the reader or the inner mover has done it.
+// SAFETY: the inner mover's window and copies; what is left to a reader is reported when the reader or the inner mover
+// has done it.
 unsafe impl<M: Mover> Mover for MailedMover<M> {
     fn window(&self) -> (NonNull<u8>, usize) {
         self.inner.window()

@@ -190,7 +190,8 @@ impl HostMemory {
         })
     }
 
-    /// Takes pages piece by piece, as long as there is memory for what is left: the other PEs of this host may be taking theirs.
+    /// Takes pages piece by piece, as long as there is memory for what is left: the other PEs of this host may be
+    /// taking theirs.
     fn take_while(&self, from: u64, to: u64, available: impl Fn() -> Option<u64>) -> Result<(), MapError> {
         let mut at = from;
         while at < to {
@@ -268,7 +269,8 @@ pub fn huge_pages_allowed() -> bool {
         .is_ok_and(|choice| ["[always]", "[within_size]", "[advise]", "[force]"].iter().any(|yes| choice.contains(yes)))
 }
 
-/// Refuses to take more memory than there is. Trying would not fail: the kernel would end some process, perhaps this one.
+/// Refuses to take more memory than there is. Trying would not fail: the kernel would end some process, perhaps this
+/// one.
 fn enough(wanted: u64, available: Option<u64>) -> Result<(), Errno> {
     if available.is_some_and(|available| wanted > available) { Err(Errno::ENOMEM) } else { Ok(()) }
 }

@@ -1,8 +1,8 @@
 //! Copying to and from memory that the CPU cannot touch: a GPU's, or what stands in for it in tests.
 //!
-//! A mover copies between such memory and a *window*: host memory of its own that the CPU, NICs and the device reach. Copies
-//! are started and polled; neither blocks, and neither depends on the device having anything else finished: a kernel that
-//! never ends must not keep a copy from being made.
+//! A mover copies between such memory and a *window*: host memory of its own that the CPU, NICs and the device reach.
+//! Copies are started and polled; neither blocks, and neither depends on the device having anything else finished: a
+//! kernel that never ends must not keep a copy from being made.
 
 use std::ptr::NonNull;
 
@@ -57,15 +57,15 @@ pub unsafe trait Mover: Send {
     /// Starts a copy and returns at once.
     ///
     /// # Safety
-    /// `copy.host` is `len` bytes in the window that nobody changes (to the memory) or uses (from it) until the copy has
-    /// been reported, and `copy.memory` is memory of the kind that this mover is for.
+    /// `copy.host` is `len` bytes in the window that nobody changes (to the memory) or uses (from it) until the copy
+    /// has been reported, and `copy.memory` is memory of the kind that this mover is for.
     ///
     /// # Errors
     /// Why it cannot be done; it is not reported a second time.
     unsafe fn start(&mut self, copy: Copy, ticket: u64) -> Result<(), String>;
 
-    /// Gets ready for copies between a peer's memory and its own, so that nothing has to be set up while a kernel spins. `peer` is where
-    /// the device has mapped the peer's.
+    /// Gets ready for copies between a peer's memory and its own, so that nothing has to be set up while a kernel
+    /// spins. `peer` is where the device has mapped the peer's.
     ///
     /// # Errors
     /// Why there can be none.
@@ -74,15 +74,15 @@ pub unsafe trait Mover: Send {
     /// Starts a copy between a peer's memory and its own and returns at once. It is ordered with nothing.
     ///
     /// # Safety
-    /// Both ranges are memory of the kind that this mover is for, one of them a peer's which its device has mapped. Nobody changes
-    /// the source or uses the destination until the copy has been reported.
+    /// Both ranges are memory of the kind that this mover is for, one of them a peer's which its device has mapped.
+    /// Nobody changes the source or uses the destination until the copy has been reported.
     ///
     /// # Errors
     /// Why it cannot be done; it is not reported a second time.
     unsafe fn start_between(&mut self, copy: Between, ticket: u64) -> Result<(), String>;
 
-    /// Makes what NICs have written to the memory visible to its device, where that needs to be asked for: before words change that tell
-    /// of it.
+    /// Makes what NICs have written to the memory visible to its device, where that needs to be asked for: before words
+    /// change that tell of it.
     fn see_writes(&mut self) {}
 
     /// How many writes of up to 8 bytes would now be made one by one, and sooner than together: by a kernel that waits.
@@ -90,8 +90,8 @@ pub unsafe trait Mover: Send {
         0
     }
 
-    /// Says that nothing more is started for now: what several copies need only once is done here. [`Mover::poll`] does it
-    /// too.
+    /// Says that nothing more is started for now: what several copies need only once is done here. [`Mover::poll`] does
+    /// it too.
     fn flush(&mut self) {}
 
     /// Reports copies that have ended. Returns how many.

@@ -1,9 +1,9 @@
 //! Peers whose heaps can be reached by loads and stores.
 //!
-//! A PE on the same host is reached through `/proc/<pid>/fd/<fd>`, which needs no helper process, no socket and no name in
-//! a file system that someone would have to clean up. The file is mapped as a whole, once, so that growth of the
-//! peer's heap needs nothing here. A PE that cannot be mapped is reached over the wire; why is kept, not reported as
-//! an error.
+//! A PE on the same host is reached through `/proc/<pid>/fd/<fd>`, which needs no helper process, no socket and no name
+//! in a file system that someone would have to clean up. The file is mapped as a whole, once, so that growth of the
+//! peer's heap needs nothing here. A PE that cannot be mapped is reached over the wire; why is kept, not reported as an
+//! error.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -131,7 +131,8 @@ fn a_full_mailbox_and_odd_sizes_are_the_movers() {
     assert_eq!(word(&memory, base + ENTRIES * 8).load(Ordering::Relaxed), ENTRIES as u64);
 }
 
-/// A thread that comes, takes and goes, one that writes, and one that looks: data is never older than the flag behind it.
+/// A thread that comes, takes and goes, one that writes, and one that looks: data is never older than the flag behind
+/// it.
 #[test]
 fn each_write_is_done_once_and_in_order_whoever_comes_and_goes() {
     const ROUNDS: u64 = 20_000;

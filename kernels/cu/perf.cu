@@ -1,5 +1,5 @@
-// The tests of `symrail perf --device cuda`: each kernel does `calls` calls of one, as perftest/src/perf/measure does them on a host.
-// `out`: {start, end} in nanoseconds over all blocks, wrong answers, a counter for the grid.
+// The tests of `symrail perf --device cuda`: each kernel does `calls` calls of one, as perftest/src/perf/measure does
+// them on a host. `out`: {start, end} in nanoseconds over all blocks, wrong answers, a counter for the grid.
 #include "symrail_device.cuh"
 
 typedef symrail_u64 u64;

@@ -188,8 +188,8 @@ extern "C" __global__ void __launch_bounds__(128) verify(area* a, symrail_u64* r
     }
 }
 
-// 16: copies of all sizes, by whoever does them: put, get, put with signal, and a flag that a store sets behind a fence. A
-// thread, a warp or the block asks in turn. `big` is room for three times BIGGEST.
+// 16: copies of all sizes, by whoever does them: put, get, put with signal, and a flag that a store sets behind a
+// fence. A thread, a warp or the block asks in turn. `big` is room for three times BIGGEST.
 #define BIGGEST (16ull << 20)
 SYMRAIL_DEVICE bool asks(int scope) { return scope == 0 ? threadIdx.x == 0 : scope == 1 ? threadIdx.x < 32 : true; }
 SYMRAIL_DEVICE void put_nbi_by(int scope, void* to, const void* from, size_t n, int pe) {
@@ -254,7 +254,8 @@ extern "C" __global__ void __launch_bounds__(512) copies(area* a, byte* big, sym
         symrailx_barrier_all_block();
     }
 }
-// Keeps multiprocessors busy until told to stop, or for so long. One thread of a block looks now and then: more would keep PCIe busy.
+// Keeps multiprocessors busy until told to stop, or for so long. One thread of a block looks now and then: more would
+// keep PCIe busy.
 extern "C" __global__ void spin(const symrail_u64* stop, symrail_u64 nanoseconds) {
     symrail_u64 begun = symrail_now(), looked = begun;
     for (bool over = false; !__syncthreads_or(over);) {

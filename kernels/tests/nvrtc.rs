@@ -83,7 +83,8 @@ fn a_wrong_program_is_told_with_the_compilers_words() {
     assert!(text.contains("wrong.cu") && text.contains("nothing_of_this_name"), "{text}");
 }
 
-/// A value that is put into local memory on its way, for a call that is hardly ever made, costs more than half of the rate.
+/// A value that is put into local memory on its way, for a call that is hardly ever made, costs more than half of the
+/// rate.
 #[test]
 fn single_values_stay_in_registers() {
     let Some(nvrtc) = nvrtc() else { return };

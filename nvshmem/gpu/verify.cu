@@ -1,5 +1,6 @@
-// An NVSHMEM program that verifies, at the other end, everything that a remote transport has to do for devices: puts and gets of
-// many sizes, single words, signals, every AMO, fences, barriers and collectives. It knows nothing of Symrail.
+// An NVSHMEM program that verifies, at the other end, everything that a remote transport has to do for devices: puts
+// and gets of many sizes, single words, signals, every AMO, fences, barriers and collectives. It knows nothing of
+// Symrail.
 //
 //     verify [SECONDS] [die]     again and again for SECONDS; die: PE 1 is killed in the second round, and PE 0 has to notice
 //

@@ -6,8 +6,8 @@ use std::io::IsTerminal as _;
 use symrail_transport::env::Settings;
 use symrail_transport::{Error, Result};
 
-/// NVSHMEM's names without `NVSHMEM_` beside ours without `SYMRAIL_`, and how a value is translated: `None` is refused, and
-/// an empty text is left out.
+/// NVSHMEM's names without `NVSHMEM_` beside ours without `SYMRAIL_`, and how a value is translated: `None` is refused,
+/// and an empty text is left out.
 type Translation = (&'static str, &'static str, &'static str, fn(&str) -> Option<String>);
 
 const TRANSLATIONS: &[Translation] = &[

@@ -1,8 +1,9 @@
-//! The remote transport that NVSHMEM's host library loads: our sessions ([`symrail_proxy::session`]) behind its plugin interface.
+//! The remote transport that NVSHMEM's host library loads: our sessions ([`symrail_proxy::session`]) behind its plugin
+//! interface.
 //!
-//! NVSHMEM looks for a library `nvshmem_transport_<name>.so.<N>` and calls its `nvshmemt_init` with the version of the interface.
-//! `scripts/nvshmem-install.sh` lays out one file for each version; the layout is chosen here, by the version we are called with.
-//! An unknown version is refused, never guessed.
+//! NVSHMEM looks for a library `nvshmem_transport_<name>.so.<N>` and calls its `nvshmemt_init` with the version of the
+//! interface. `scripts/nvshmem-install.sh` lays out one file for each version; the layout is chosen here, by the
+//! version we are called with. An unknown version is refused, never guessed.
 //!
 //! | module | concept |
 //! |---|---|
@@ -13,9 +14,10 @@
 //! | `report` | where errors become codes and messages, and panics end |
 //!
 //! # What is promised
-//! - Nothing here ends the process, unwinds into the caller, or waits for longer than about twice `SYMRAIL_TIMEOUT_S`. (The host
-//!   library itself ends the job when an operation fails.)
-//! - Operations are complete when visible at the target; fences order and do not drain; a repeated quiet costs next to nothing.
+//! - Nothing here ends the process, unwinds into the caller, or waits for longer than about twice `SYMRAIL_TIMEOUT_S`.
+//!   (The host library itself ends the job when an operation fails.)
+//! - Operations are complete when visible at the target; fences order and do not drain; a repeated quiet costs next to
+//!   nothing.
 //! - Operations on the PE itself work, since with `NVSHMEM_DISABLE_P2P` the host library sends even those here.
 
 mod abi;
@@ -31,7 +33,8 @@ use abi::status;
 use plugin::Plugin;
 use report::{Failure, guarded};
 
-/// What the host library calls: `api_version` is 10000 times the version of the interface, which 3.4 to 3.8 count from 3 to 7.
+/// What the host library calls: `api_version` is 10000 times the version of the interface, which 3.4 to 3.8 count from
+/// 3 to 7.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvshmemt_init(out: *mut *mut c_void, _cuda: *mut c_void, api_version: c_int) -> c_int {
     guarded("nvshmemt_init", || {

@@ -33,8 +33,8 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// Reads the settings and looks whether there are rails at all, so that a host library that could do without us learns it
-    /// now.
+    /// Reads the settings and looks whether there are rails at all, so that a host library that could do without us
+    /// learns it now.
     pub fn new() -> Result<Plugin, Failure> {
         let settings = environment::read()?;
         environment::start_log(&settings);
@@ -137,8 +137,8 @@ impl Plugin {
     }
 }
 
-/// The host library's proxy thread polls without a pause, and so does a thread that waits for a kernel: on one core, each operation
-/// waits for whole time slices. One PE of a host says so, since a launcher binds all of them alike.
+/// The host library's proxy thread polls without a pause, and so does a thread that waits for a kernel: on one core,
+/// each operation waits for whole time slices. One PE of a host says so, since a launcher binds all of them alike.
 fn warn_of_one_core(me: Pe, host: &HostPes) {
     let cpus = host.cpus.get(host.local_pe).filter(|cpus| host.local_pe == 0 && cpus.len() == 1);
     if let Some(core) = cpus.and_then(|cpus| cpus.first()) {

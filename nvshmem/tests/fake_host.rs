@@ -103,7 +103,8 @@ fn one_rail_and_shared_memory() {
     verify(4, "shm", "");
 }
 
-/// The surviving PE names the one that was killed, and has not waited for longer than the time-out with something to spare.
+/// The surviving PE names the one that was killed, and has not waited for longer than the time-out with something to
+/// spare.
 fn a_pe_is_killed(version: u32, provider: &str, nics: &str) {
     let Some(mut job) = stand_in(version, provider, nics) else { return };
     let said = run(job.arg("killed").env("SYMRAIL_TIMEOUT_S", "3"));

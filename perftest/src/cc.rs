@@ -76,8 +76,8 @@ fn with(flag: &str, path: &Path) -> OsString {
     word
 }
 
-/// Installed: `bin/symrail`, `include/shmem.h`, `lib/libsymrail.so`. Built: `target/<profile>/symrail` and the library next
-/// to it, the headers in `shmem/include`.
+/// Installed: `bin/symrail`, `include/shmem.h`, `lib/libsymrail.so`. Built: `target/<profile>/symrail` and the library
+/// next to it, the headers in `shmem/include`.
 fn places(exe: &Path) -> Option<Places> {
     let folder = exe.parent()?;
     let installed = || {

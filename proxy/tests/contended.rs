@@ -1,4 +1,5 @@
-//! On a core that another thread computes on, the proxy thread does not take turns with it: it sleeps, and is woken by each request.
+//! On a core that another thread computes on, the proxy thread does not take turns with it: it sleeps, and is woken by
+//! each request.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used)]
 

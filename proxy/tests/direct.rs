@@ -1,4 +1,5 @@
-//! Memory that rails reach and the CPU does not: what goes straight there, what is still copied, and in which order they are seen.
+//! Memory that rails reach and the CPU does not: what goes straight there, what is still copied, and in which order
+//! they are seen.
 #![allow(clippy::unwrap_used)]
 
 use std::ptr::NonNull;

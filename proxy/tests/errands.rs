@@ -64,7 +64,8 @@ fn what_was_left_behind_ends_a_long_absence() {
     let (proxy, count, _) = proxy(Options::default());
     let driver = proxy.driver();
     let turn = driver.wait_turn();
-    // Who has found one at it several times in a row is away for 2 ms each time; nothing else than being told cuts that short.
+    // Who has found one at it several times in a row is away for 2 ms each time; nothing else than being told cuts that
+    // short.
     for _ in 0..20 {
         let before = driver.woken();
         until(|| driver.woken() > before, || driver.leave_behind());

@@ -158,7 +158,8 @@ fn live(engines: &mut [Engine], clock: &mut u32, seconds: u32) {
     }
 }
 
-/// An AMO, a put whose source is kept, and a flag: what leaves a message, a buffer and a write that no operation is about.
+/// An AMO, a put whose source is kept, and a flag: what leaves a message, a buffer and a write that no operation is
+/// about.
 fn ask_for_all(endpoint: &mut Endpoint, pe: u32, bytes: &[u8]) -> Result<(), symrail_transport::Error> {
     let (ty, op, fetch) = (AmoType::U64, AmoOp::Add, Fetch::No);
     let amo = Job::Amo { offset: 8, ty, op, operand: 1, compare: 0, fetch };
@@ -377,7 +378,8 @@ fn a_lane_on_which_nothing_passes_is_found_within_four_seconds() {
     assert_eq!(engines[0].endpoint().lanes_down(), 0);
 }
 
-/// Pulls cables out, runs `meanwhile` with two puts of PE 0 to PE 1 under way, one on each lane, plugs the cables in, and sees all done.
+/// Pulls cables out, runs `meanwhile` with two puts of PE 0 to PE 1 under way, one on each lane, plugs the cables in,
+/// and sees all done.
 fn puts_while_out(cables: &[usize], meanwhile: impl FnOnce(&Fabric, &mut [Engine], &mut u32)) {
     let fabric = Fabric::new(7, Mischief { again: 0, delay: 0, renews: true, ..Mischief::default() });
     let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);

@@ -1,4 +1,5 @@
-//! Requests that no peer of ours would send: refused by the target agent, to whoever asked, and nothing but the heap is touched.
+//! Requests that no peer of ours would send: refused by the target agent, to whoever asked, and nothing but the heap is
+//! touched.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

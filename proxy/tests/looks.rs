@@ -1,5 +1,5 @@
-//! While a host thread waits, the proxy thread leaves the engine to it and only looks, ever more rarely, whether that is still so. (One test, since
-//! it looks for the only proxy thread of its process.)
+//! While a host thread waits, the proxy thread leaves the engine to it and only looks, ever more rarely, whether that
+//! is still so. (One test, since it looks for the only proxy thread of its process.)
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! Memory of peers that a PE's device has mapped: what its mover copies there and from there, in which order it is seen, and what becomes of copies
-//! that fail. The CPU touches none of it.
+//! Memory of peers that a PE's device has mapped: what its mover copies there and from there, in which order it is
+//! seen, and what becomes of copies that fail. The CPU touches none of it.
 #![allow(clippy::unwrap_used)]
 
 use std::ptr::NonNull;

@@ -1,5 +1,5 @@
-//! Two sessions over `tcp;ofi_rxm` with two rails, whose memory is in part the host's and in part such that neither rails
-//! nor the CPU reach it: whatever touches that directly ends the test by a fault.
+//! Two sessions over `tcp;ofi_rxm` with two rails, whose memory is in part the host's and in part such that neither
+//! rails nor the CPU reach it: whatever touches that directly ends the test by a fault.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::sync::{Arc, Barrier, Mutex};

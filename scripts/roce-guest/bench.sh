@@ -1,6 +1,6 @@
 #!/bin/bash
-# Measures puts and AMOs over ibverbs beside the `perftest` programs that every RDMA user knows (ib_write_lat, ib_write_bw,
-# ib_atomic_lat), in the guest, over one soft-RoCE device, in turns. Told are the medians over the turns.
+# Measures puts and AMOs over ibverbs beside the `perftest` programs that every RDMA user knows (ib_write_lat,
+# ib_write_bw, ib_atomic_lat), in the guest, over one soft-RoCE device, in turns. Told are the medians over the turns.
 #
 #   scripts/roce-guest/bench.sh              prints a table
 #   TURNS=9 scripts/roce-guest/bench.sh      more turns than the usual 5
@@ -13,7 +13,8 @@ turns=${TURNS:-5}
 device=rxe0
 gid=1
 
-# ---- in the guest ---------------------------------------------------------------------------------------------------------
+# ---- in the guest
+# ---------------------------------------------------------------------------------------------------------
 
 # bare NAME COLUMN COMMAND…: runs server and client of a perftest program; remembers the client's figure in that column.
 bare() {
@@ -57,7 +58,8 @@ if [ "${1-}" = --inside ]; then
   exit 0
 fi
 
-# ---- outside --------------------------------------------------------------------------------------------------------------
+# ---- outside
+# --------------------------------------------------------------------------------------------------------------
 
 cd "$here/../.."
 command -v ib_write_lat > /dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
@@ -69,8 +71,8 @@ trap 'rm -rf "$work"' EXIT
 load=$(cut -d' ' -f1-3 /proc/loadavg)
 TURNS=$turns "$here/run.sh" --rails 1 --silence "${SILENCE:-300}" --out "$work" -- env TURNS="$turns" "$here/bench.sh" --inside "$symrail"
 
-# row WHAT OURS BARE FACTOR UNIT BOUND: bounds are on ours over bare. FACTOR turns the bare figure into our unit; a negative one
-# is divided by it.
+# row WHAT OURS BARE FACTOR UNIT BOUND: bounds are on ours over bare. FACTOR turns the bare figure into our unit; a
+# negative one is divided by it.
 row() {
   awk -v what="$1" -v ours="$2" -v bare="$3" -v factor="$4" -v unit="$5" -v bound="$6" '
     function median(v, n,   i, j, t) {

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Builds the ibverbs tests, of rails and of whole jobs, and runs them in the guest, all in one boot. Exit code 0: all passed.
+# Builds the ibverbs tests, of rails and of whole jobs, and runs them in the guest, all in one boot. Exit code 0: all
+# passed.
 #
 #   scripts/roce-guest/test.sh [FILTER...]     only tests whose names contain one of these
 set -euo pipefail
@@ -10,9 +11,8 @@ cargo build -q -p symrail-perftest --bins
 binaries=$(cargo test -q --no-run --message-format=json -p symrail-transport -p symrail-tests --test 'verbs_*' |
   sed -n '/"profile":{[^}]*"test":true/s/.*"executable":"\([^"]*\)".*/\1/p')
 [ -n "$binaries" ] || { echo "$0: no test binaries" >&2; exit 1; }
-# A test that finds no device says SKIPPED and passes; here that is a failure. Three rails, since one of the tests takes the
-# address of the third away.
-# shellcheck disable=SC2016
+# A test that finds no device says SKIPPED and passes; here that is a failure. Three rails, since one of the tests takes
+# the address of the third away. shellcheck disable=SC2016
 exec "$here/run.sh" --rails 3 --wire --silence "${SILENCE:-300}" -- bash -c '
   set -o pipefail
   code=0

@@ -1,8 +1,8 @@
 //! Tests across crates and processes: whole jobs, started by `symrail run`, over real providers.
 //!
-//! A test (in `tests/`) describes a [`Job`](job::Job): a program, how many PEs, on how many pretended hosts, with how many
-//! rails, under which settings. The programs are in `src/bin`, named `pe_*` for what their PEs do. Jobs run one at a time,
-//! whichever processes the tests run in, and each ends within its limit.
+//! A test (in `tests/`) describes a [`Job`](job::Job): a program, how many PEs, on how many pretended hosts, with how
+//! many rails, under which settings. The programs are in `src/bin`, named `pe_*` for what their PEs do. Jobs run one at
+//! a time, whichever processes the tests run in, and each ends within its limit.
 //!
 //! | module | concept |
 //! |---|---|
@@ -16,8 +16,8 @@
 //! | [`device`] | the CPU device of a PE |
 //! | [`ops`] | every operation, verified at the other end |
 //!
-//! `cargo test -p symrail-tests` is enough; the launcher is built when it is not there yet. After changes to it, build it:
-//! `cargo build -p symrail-perftest`.
+//! `cargo test -p symrail-tests` is enough; the launcher is built when it is not there yet. After changes to it, build
+//! it: `cargo build -p symrail-perftest`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod device;

@@ -63,7 +63,8 @@ impl Path {
         self.env.iter().fold(job, |job, (name, value)| job.env(name, value)).env(EXPECTED, &self.expected())
     }
 
-    /// The same for a program that starts its two PEs itself; `TEST_OTHER_HOST` is to be the other one's pretended host.
+    /// The same for a program that starts its two PEs itself; `TEST_OTHER_HOST` is to be the other one's pretended
+    /// host.
     #[must_use]
     pub fn of_command(&self, command: Command, env: &[(&str, &str)], limit: Duration) -> Outcome {
         let rails = self.rails.max(1).to_string();
@@ -88,8 +89,8 @@ impl Path {
 /// The variable by which a test tells its PEs which way they should find themselves on.
 const EXPECTED: &str = "TEST_EXPECTED_PATH";
 
-/// A job with heaps that the CPU cannot touch, on one host: movers map them and copy between them, as GPUs do. All else is staged over
-/// shared memory.
+/// A job with heaps that the CPU cannot touch, on one host: movers map them and copy between them, as GPUs do. All else
+/// is staged over shared memory.
 #[must_use]
 pub fn mapped_by_movers(job: Job, pes: u32) -> Job {
     STAGED_SHM.of(job, pes).hosts(1)

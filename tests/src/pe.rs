@@ -15,8 +15,8 @@ pub fn doing(what: String) {
     }
 }
 
-/// Runs a PE: joins, does its work, leaves. An error is printed with the PE's number, and the exit code is 1. `SYMRAIL_LOG`
-/// says what is logged to stderr; nothing without it.
+/// Runs a PE: joins, does its work, leaves. An error is printed with the PE's number, and the exit code is 1.
+/// `SYMRAIL_LOG` says what is logged to stderr; nothing without it.
 #[must_use]
 pub fn run(work: impl FnOnce(&Runtime) -> Result<()>) -> std::process::ExitCode {
     if let Ok(filter) = tracing_subscriber::EnvFilter::try_from_env("SYMRAIL_LOG") {

@@ -48,8 +48,8 @@ impl RailPeer {
         let (mut fabric, mut domain, mut queue) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
         let (mut table, mut endpoint, mut region) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
         let mut peer = ffi::FI_ADDR_UNSPEC;
-        // SAFETY: each call gets what the one before has opened, and places for results of our own; all-zero is a valid attribute
-        // struct. Nothing is closed, and the buffer lives as long as the endpoint is used.
+        // SAFETY: each call gets what the one before has opened, and places for results of our own; all-zero is a valid
+        // attribute struct. Nothing is closed, and the buffer lives as long as the endpoint is used.
         let descriptor = unsafe {
             assert_eq!(library.fabric((*raw).fabric_attr, &raw mut fabric, ptr::null_mut()), 0);
             assert_eq!(ffi::fi_domain(fabric, raw, &raw mut domain, ptr::null_mut()), 0);
@@ -96,7 +96,8 @@ impl RailPeer {
         })
     }
 
-    /// Writes the first bytes of the buffer to the peer's memory behind `key`, or reads from there. Whether that went well.
+    /// Writes the first bytes of the buffer to the peer's memory behind `key`, or reads from there. Whether that went
+    /// well.
     pub fn reach(&mut self, key: u64, address: u64, len: usize, write: bool) -> bool {
         self.rma(&[ffi::fi_rma_iov { addr: address, len, key }], len, write, None)
     }
@@ -135,7 +136,8 @@ impl RailPeer {
 
     /// Posts, and waits for what becomes of it.
     fn end(&mut self, mut post: impl FnMut(*mut c_void) -> isize) -> bool {
-        // SAFETY: a context is scratch space of the provider; zeros are valid. It is leaked, since a time-out leaves it in use.
+        // SAFETY: a context is scratch space of the provider; zeros are valid. It is leaked, since a time-out leaves it
+        // in use.
         let context: &'static mut ffi::fi_context2 = Box::leak(Box::new(unsafe { std::mem::zeroed() }));
         let (context, begun, mut posted) = (ptr::from_mut(context).cast::<c_void>(), Instant::now(), false);
         while begun.elapsed() < PATIENCE {

@@ -1,4 +1,5 @@
-//! Jobs without a launcher, which would end them when a PE dies: PE 0 starts the others, and they find each other by a unique id.
+//! Jobs without a launcher, which would end them when a PE dies: PE 0 starts the others, and they find each other by a
+//! unique id.
 
 use std::process::{Child, Command};
 

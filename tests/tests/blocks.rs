@@ -32,7 +32,8 @@ fn takes(outcome: &Outcome, kind: &str, writes: u64) {
 fn each_takes_one_write_and_nothing_else() {
     for path in [ONE_RAIL, NET] {
         let outcome = exchange(path, 4, 4);
-        // The calls are between barriers, whose flags are writes, too: 2 of each PE. Every fourth in a row of broadcasts has one more.
+        // The calls are between barriers, whose flags are writes, too: 2 of each PE. Every fourth in a row of
+        // broadcasts has one more.
         let barrier = 4 * 2;
         takes(&outcome, "alltoall", 4 * 3 + barrier);
         takes(&outcome, "fcollect", 4 * 3 + barrier);

@@ -1,5 +1,5 @@
-//! No signal before its data, nothing after a fence before what was before it, nothing late after a quiet. Each promise has
-//! a control: the same without the protection, which must be seen to go wrong.
+//! No signal before its data, nothing after a fence before what was before it, nothing late after a quiet. Each promise
+//! has a control: the same without the protection, which must be seen to go wrong.
 
 use symrail_tests::job::Job;
 use symrail_tests::path::{

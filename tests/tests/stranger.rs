@@ -1,5 +1,5 @@
-//! Another user of the host gets nowhere, is heard of, but not all the time, and does not disturb the job. Nor does he get at it through
-//! the ports of its rails, by libfabric as peers do.
+//! Another user of the host gets nowhere, is heard of, but not all the time, and does not disturb the job. Nor does he
+//! get at it through the ports of its rails, by libfabric as peers do.
 #![allow(clippy::unwrap_used)]
 
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Whole jobs over ibverbs, where there are RDMA devices: `scripts/roce-guest/test.sh` runs them in a guest with soft-RoCE
-//! rails `rxe0` and `rxe1`, which do not reach each other, and `wire0` to `wire3`, the ends of cables.
+//! Whole jobs over ibverbs, where there are RDMA devices: `scripts/roce-guest/test.sh` runs them in a guest with
+//! soft-RoCE rails `rxe0` and `rxe1`, which do not reach each other, and `wire0` to `wire3`, the ends of cables.
 //!
 //! soft-RoCE's atomics are not atomic with the CPU's, so both IB modes are looked at, and what `auto` makes of it.
 #![allow(clippy::unwrap_used)]
@@ -320,7 +320,8 @@ fn numbers_before(outcome: &Outcome, words: &str) -> Vec<u64> {
     outcome.out.lines().filter(|line| line.contains(words)).filter_map(of).collect()
 }
 
-/// Puts, signals and AMOs go on, each once, while a rail's port is down and when it is up again; then the rail is used again.
+/// Puts, signals and AMOs go on, each once, while a rail's port is down and when it is up again; then the rail is used
+/// again.
 #[test]
 fn a_port_that_goes_down_costs_nothing_and_is_used_again() {
     if !devices() {
@@ -370,7 +371,8 @@ fn an_only_rail_waits_for_its_port() {
     }
 }
 
-/// Nor are ports that go down together, on all rails at both ends; or on one rail at one end and on the other rail at the other.
+/// Nor are ports that go down together, on all rails at both ends; or on one rail at one end and on the other rail at
+/// the other.
 #[test]
 fn of_rails_that_all_are_down_one_waits_for_its_port_and_all_are_used_again() {
     if !devices() {

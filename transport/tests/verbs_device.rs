@@ -1,4 +1,5 @@
-//! Memory that the CPU does not touch and the NIC does: a stand-in for a GPU's, at whose addresses every load and store faults.
+//! Memory that the CPU does not touch and the NIC does: a stand-in for a GPU's, at whose addresses every load and store
+//! faults.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod verbs_support;

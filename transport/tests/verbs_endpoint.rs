@@ -127,7 +127,8 @@ fn a_wrong_key_names_the_pe_and_the_rail() {
             Err(error) => errors.push(error.to_string()),
         }
     }
-    // The queue pair is then in its error state; what would be flushed there is no one's fault and takes the other rail.
+    // The queue pair is then in its error state; what would be flushed there is no one's fault and takes the other
+    // rail.
     assert_eq!(errors.len(), 1, "one put was refused, and no other may fail for it: {errors:?}");
     for error in &errors {
         assert!(error.contains("put of 70000 bytes to PE 1"), "{error}");

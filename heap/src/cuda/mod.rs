@@ -7,7 +7,8 @@
 //! | [`peers`] | peers' segments, mapped and cached |
 //! | [`mover`] | copies to and from device memory that no kernel holds up |
 //!
-//! Memory is exported as a fabric handle where the machine permits that, else as a file descriptor; never as managed memory.
+//! Memory is exported as a fabric handle where the machine permits that, else as a file descriptor; never as managed
+//! memory.
 
 pub mod mover;
 pub mod peers;

@@ -1,8 +1,9 @@
 //! Copies between a GPU's memory and pinned host memory, on streams of their own.
 //!
-//! One stream copies to the GPU, so that copies take effect in order; a second copies from it; two more, in turn, copy between it and
-//! peers' GPUs. All are non-blocking: they wait for no kernel, and no kernel waits for them. All that the driver might load or allocate
-//! late is used once at the start, because a kernel that never ends would keep it from being loaded.
+//! One stream copies to the GPU, so that copies take effect in order; a second copies from it; two more, in turn, copy
+//! between it and peers' GPUs. All are non-blocking: they wait for no kernel, and no kernel waits for them. All that
+//! the driver might load or allocate late is used once at the start, because a kernel that never ends would keep it
+//! from being loaded.
 
 use std::collections::VecDeque;
 use std::ptr::{NonNull, null_mut};
@@ -43,7 +44,8 @@ pub struct CudaMover {
     failed: Vec<Moved>,
 }
 
-// SAFETY: streams and events may be used from any thread that has made the context its current one, which every call does.
+// SAFETY: streams and events may be used from any thread that has made the context its current one, which every call
+// does.
 unsafe impl Send for CudaMover {}
 
 /// Two streams between GPUs keep a link busy while the driver begins the next copy.
@@ -51,8 +53,8 @@ const LANES: usize = 4;
 const FIRST_BETWEEN: usize = 2;
 
 impl CudaMover {
-    /// A mover with a window of `window` bytes, for up to `copies` copies under way at a time. It does more, but has to ask the driver
-    /// for something then.
+    /// A mover with a window of `window` bytes, for up to `copies` copies under way at a time. It does more, but has to
+    /// ask the driver for something then.
     ///
     /// # Errors
     /// What the driver says.
@@ -121,7 +123,8 @@ impl CudaMover {
         unsafe { cuda!(self.gpu.ordinal(), cuMemcpyAsync(to, from, copy.len, stream)) }
     }
 
-    /// As [`Mover::meet`]: copies of both directions and of small and large ones, on each lane. What goes to a peer is what was there.
+    /// As [`Mover::meet`]: copies of both directions and of small and large ones, on each lane. What goes to a peer is
+    /// what was there.
     fn greet(&mut self, peer: usize) -> Result<()> {
         let own = self.gpu.alloc(64 << 10)?;
         let here = own.at() as usize;
@@ -172,7 +175,8 @@ fn lane(gpu: &Arc<Gpu>) -> Result<Lane> {
     Ok(Lane { stream, tickets: VecDeque::new(), events: VecDeque::new(), unmarked: 0 })
 }
 
-// SAFETY: the window is pinned memory that the mover owns, and a copy is reported when the driver says that it has ended.
+// SAFETY: the window is pinned memory that the mover owns, and a copy is reported when the driver says that it has
+// ended.
 unsafe impl Mover for CudaMover {
     fn window(&self) -> (NonNull<u8>, usize) {
         (self.window.base(), self.window.bytes())

@@ -184,12 +184,13 @@ impl DevicePeers {
         Ok(Offer { card, exchange })
     }
 
-    /// Maps the segments that all PEs have offered; `cards` holds everybody's, in order of PEs. What is mapped already costs a
-    /// look-up and no message; a segment of a later generation takes the place of all that was mapped of that peer.
-    /// Collective, also in what is mapped already.
+    /// Maps the segments that all PEs have offered; `cards` holds everybody's, in order of PEs. What is mapped already
+    /// costs a look-up and no message; a segment of a later generation takes the place of all that was mapped of that
+    /// peer. Collective, also in what is mapped already.
     ///
     /// # Errors
-    /// Cards that are none, or a peer of this host that does not come. A peer that cannot be mapped is none: see [`why`](Self::why).
+    /// Cards that are none, or a peer of this host that does not come. A peer that cannot be mapped is none: see
+    /// [`why`](Self::why).
     pub fn open(&mut self, offer: Offer, segment: &DeviceSegment, cards: &[u8], patience: Duration) -> Result<()> {
         let cards = cards.chunks(CARD_LEN).zip(0u32..);
         let cards = cards.map(|(bytes, pe)| Card::decode(bytes, pe)).collect::<Result<Vec<_>>>()?;

@@ -53,7 +53,8 @@ impl Exchange {
         self.name
     }
 
-    /// Gives a copy of `fd` to every PE in `peers`, and returns theirs in the same order. Collective among PEs of one host.
+    /// Gives a copy of `fd` to every PE in `peers`, and returns theirs in the same order. Collective among PEs of one
+    /// host.
     ///
     /// # Errors
     /// A peer that does not come in time, or what the system says.

@@ -14,7 +14,8 @@ const SIZES: u64 = 7;
 const SMALLER_SIZES: u64 = 6;
 /// Those of at least 1 MiB, the threshold's default.
 const LARGE: u64 = 3;
-/// Copies of each size that count as one request of an engine, at least: put, get, two puts with a signal, and one behind which a fence waits.
+/// Copies of each size that count as one request of an engine, at least: put, get, two puts with a signal, and one
+/// behind which a fence waits.
 const EACH: u64 = 5;
 /// Blocks that keep a part of the GPU busy meanwhile.
 const SPINNING: Shape = Shape { blocks: 32, threads: 64 };
@@ -29,7 +30,8 @@ pub fn run(job: &Job<'_>, spinning: bool) -> Result<bool, Failure> {
     let (aside, stop) = (Stream::new(&job.gpu)?, PinnedBuffer::new(&job.gpu, 4096)?);
     let before = job.state().completed();
     let shape = Shape { blocks: 1, threads: 512 };
-    // SAFETY: the kernels' arguments, as `cu/verify.cu` declares them; the buffers outlive both, since the spinning one is waited for below.
+    // SAFETY: the kernels' arguments, as `cu/verify.cu` declares them; the buffers outlive both, since the spinning one
+    // is waited for below.
     let checked = unsafe {
         if spinning {
             aside.launch(&spin, SPINNING, &[stop.device(), LONGEST_SPIN.as_nanos() as u64])?;

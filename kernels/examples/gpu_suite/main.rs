@@ -2,13 +2,14 @@
 //!
 //!     symrail run -n 2 -- gpu_suite [--rounds N] [--no-verify] [--no-bench] [--no-spin] [--nvrtc FOLDER] [--sources KERNELS]
 //!
-//! `SYMRAIL_HEAP_KIND` says what is verified and measured: a heap in host memory (`pinned`), or in GPU memory (`device`), whose
-//! peers are mapped, or with `symrail run --hosts 2` or `SYMRAIL_DISABLE_P2P` reached by the proxy only.
+//! `SYMRAIL_HEAP_KIND` says what is verified and measured: a heap in host memory (`pinned`), or in GPU memory
+//! (`device`), whose peers are mapped, or with `symrail run --hosts 2` or `SYMRAIL_DISABLE_P2P` reached by the proxy
+//! only.
 //!
 //! `--no-spin` is for tools under which no two kernels of a process run at a time.
 //!
-//! Kernels on all PEs check each other's work ([`verify`]); then [`bench`] prints a table. `scripts/gpu.sh` runs it with
-//! all heaps and paths. Without a GPU it says SKIPPED.
+//! Kernels on all PEs check each other's work ([`verify`]); then [`bench`] prints a table. `scripts/gpu.sh` runs it
+//! with all heaps and paths. Without a GPU it says SKIPPED.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bench;

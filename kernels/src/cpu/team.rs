@@ -16,7 +16,8 @@ pub struct DeviceTeam {
 }
 
 impl DeviceTeam {
-    /// The PEs whose plan has these steps for this PE. `words` is the symmetric offset of [`WORDS`] zeroed words of this team alone.
+    /// The PEs whose plan has these steps for this PE. `words` is the symmetric offset of [`WORDS`] zeroed words of
+    /// this team alone.
     #[must_use]
     pub fn new(words: u64, steps: &[Step]) -> DeviceTeam {
         DeviceTeam { words, steps: steps.into(), met: AtomicU64::new(0) }

@@ -11,7 +11,8 @@ pub struct HeapView {
     pub bytes: u64,
     /// The symmetric offset of its first byte, as the proxy counts.
     pub offset: u64,
-    /// The GPU's atomics on it are atomic with everybody else's: true for device memory, false for host memory over PCIe.
+    /// The GPU's atomics on it are atomic with everybody else's: true for device memory, false for host memory over
+    /// PCIe.
     pub atomics: bool,
     /// It is in the memory of GPUs, and not in the host's.
     pub in_gpus: bool,
@@ -45,7 +46,8 @@ impl Reach {
         self.in_gpus
     }
 
-    /// Where `bytes` at a symmetric address are on `pe`; `None` where they are not in the heap, or only the proxy reaches them.
+    /// Where `bytes` at a symmetric address are on `pe`; `None` where they are not in the heap, or only the proxy
+    /// reaches them.
     #[must_use]
     pub fn find(&self, address: u64, bytes: u64, pe: u32) -> Option<u64> {
         let at = address.checked_sub(self.base)?;

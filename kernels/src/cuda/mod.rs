@@ -1,5 +1,5 @@
-//! GPUs as devices: programs that use the device API, and what kernels know of their PE. Programs are loaded and launched by
-//! `symrail-cuda`, which is named here as it is there.
+//! GPUs as devices: programs that use the device API, and what kernels know of their PE. Programs are loaded and
+//! launched by `symrail-cuda`, which is named here as it is there.
 //!
 //! | file | concept |
 //! |---|---|

@@ -1,8 +1,8 @@
 //! Operations in the order of a stream: after what was launched on it before, and before what is launched after.
 //!
-//! A put to a peer whose memory the GPU reaches is a copy by multiprocessors or by a copy engine ([`Copies`]); a wait is the
-//! stream's own. All else is a kernel of one block, so it reaches peers as any kernel does. Everything can be captured in graphs. A kernel elsewhere
-//! that never ends must leave room for what is launched here.
+//! A put to a peer whose memory the GPU reaches is a copy by multiprocessors or by a copy engine ([`Copies`]); a wait
+//! is the stream's own. All else is a kernel of one block, so it reaches peers as any kernel does. Everything can be
+//! captured in graphs. A kernel elsewhere that never ends must leave room for what is launched here.
 
 use std::sync::Arc;
 
@@ -80,7 +80,8 @@ impl OnStream {
         Self { copies, ..self }
     }
 
-    /// Copies `bytes` from `source` to the symmetric `dest` on `pe`. What follows in the stream may write to the source.
+    /// Copies `bytes` from `source` to the symmetric `dest` on `pe`. What follows in the stream may write to the
+    /// source.
     ///
     /// # Safety
     /// `source` is valid for reads by the GPU until then.

@@ -38,15 +38,18 @@ pub struct DeviceParts {
     pub heaps: Vec<HeapView>,
     /// Channels that no CPU thread pushes to; at most 16.
     pub channels: Vec<Producer>,
-    /// [`WORDS`](crate::meeting::WORDS) zeroed words of one of the heaps, at the same symmetric offset on every PE, for barriers.
+    /// [`WORDS`](crate::meeting::WORDS) zeroed words of one of the heaps, at the same symmetric offset on every PE, for
+    /// barriers.
     pub barrier_words: u64,
     /// How this PE meets all others.
     pub steps: Vec<Step>,
-    /// Where waiting threads find small deliveries to write, if there is such a place (see [`mailbox`](symrail_heap::mailbox)).
+    /// Where waiting threads find small deliveries to write, if there is such a place (see
+    /// [`mailbox`](symrail_heap::mailbox)).
     pub mailbox: Option<Arc<PinnedBuffer>>,
     /// How long device code waits for anything.
     pub timeout: Duration,
-    /// Bytes from which on a copy engine copies between PEs' memory of the first heap, asked for through a channel; `None`: never.
+    /// Bytes from which on a copy engine copies between PEs' memory of the first heap, asked for through a channel;
+    /// `None`: never.
     pub engine_from: Option<u64>,
 }
 
@@ -118,8 +121,8 @@ impl DeviceState {
     /// Makes a state of parts: registers the channels with the GPU and gives it words of its own for them.
     ///
     /// # Safety
-    /// The heaps are mapped in the GPU's address space, with as many bytes on every PE, and the channels' memory stays, as
-    /// long as kernels run that were attached to the state. Nobody else pushes to the channels.
+    /// The heaps are mapped in the GPU's address space, with as many bytes on every PE, and the channels' memory stays,
+    /// as long as kernels run that were attached to the state. Nobody else pushes to the channels.
     ///
     /// # Errors
     /// Parts that contradict one another, or what the driver says.
@@ -129,7 +132,8 @@ impl DeviceState {
         let mut own = Vec::new();
         let mut rings = Vec::new();
         let meeting = meeting(gpu, &parts.steps)?;
-        // Readers go on counting where those of an earlier device stopped, well beyond any epoch that those may have had.
+        // Readers go on counting where those of an earlier device stopped, well beyond any epoch that those may have
+        // had.
         let position = parts.mailbox.as_ref().map_or(0, |mailbox| (mailbox.word(0) + (16 << EPOCH_SHIFT)) & POSITION);
         let mail_word = gpu.alloc(8)?;
         mail_word.write(0, &position.to_le_bytes())?;

@@ -43,8 +43,9 @@ pub struct DeviceTeam {
 }
 
 impl DeviceTeam {
-    /// The team of `n_pes` PEs from `start` on, each `stride` after the last, in which this PE has number `me`. `words` are
-    /// zeroed as [`DeviceParts::barrier_words`](super::DeviceParts), of this team alone; `steps` how this PE meets the others.
+    /// The team of `n_pes` PEs from `start` on, each `stride` after the last, in which this PE has number `me`. `words`
+    /// are zeroed as [`DeviceParts::barrier_words`](super::DeviceParts), of this team alone; `steps` how this PE meets
+    /// the others.
     ///
     /// # Errors
     /// What the driver says.

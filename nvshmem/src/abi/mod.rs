@@ -1,8 +1,8 @@
 //! What NVSHMEM's host library and a remote transport hand to each other.
 //!
-//! The structures below are the same in all versions that are known; those that differ are in [`layout`]. They are declared from
-//! their sizes and offsets, which tests check. Units are bytes; pointers of the host library are only dereferenced where
-//! `ops` says why they may be.
+//! The structures below are the same in all versions that are known; those that differ are in [`layout`]. They are
+//! declared from their sizes and offsets, which tests check. Units are bytes; pointers of the host library are only
+//! dereferenced where `ops` says why they may be.
 
 pub mod layout;
 pub mod verbs;
@@ -27,7 +27,8 @@ pub const ATTR_CONNECTED: c_int = 2;
 /// What `can_reach_peer` answers: the CPU writes, reads and does AMOs.
 pub const CAP_CPU: c_int = 0x10 | 0x20 | 0x40;
 
-/// Queue pairs as the host library numbers them: 0 is for host threads. (3.4 says `is_proxy` instead, which is the same numbers.)
+/// Queue pairs as the host library numbers them: 0 is for host threads. (3.4 says `is_proxy` instead, which is the same
+/// numbers.)
 pub mod qp {
     use std::ffi::c_int;
     pub const DEFAULT: c_int = 1;

@@ -1,5 +1,5 @@
-// A stand-in for NVSHMEM's host library: calls every function of a transport in two processes. Everything is verified at the
-// other end.
+// A stand-in for NVSHMEM's host library: calls every function of a transport in two processes. Everything is verified
+// at the other end.
 //
 //     fake_host VERSION [killed | open [CORE]]     VERSION: 3 to 7, the version of the interface
 //

@@ -1,5 +1,5 @@
-// What NVSHMEM's host library does with a transport: loads it, fills in the structure, and calls it from a host thread and a
-// proxy thread at the same time.
+// What NVSHMEM's host library does with a transport: loads it, fills in the structure, and calls it from a host thread
+// and a proxy thread at the same time.
 #pragma once
 #include <dlfcn.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-//! A GPU as carrier: kernels make a test's calls (`kernels/cu/perf.cu`), the PE's host thread sees to the rest.
+//! A GPU as backend: kernels make a test's calls (`kernels/cu/perf.cu`), the PE's host thread sees to the rest.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use symrail::gpu::GpuDevice;
 use symrail_kernels::cuda::compile::Nvrtc;
 use symrail_kernels::cuda::{DeviceBuffer, Gpu, Kernel, Module, Program, Shape, Stream};
 
-use super::carrier::{Batch, Carrier, area};
+use super::backend::{Batch, Backend, area};
 use super::catalog::Work;
 use super::error::{Error, Result};
 use super::host::Host;
@@ -119,7 +119,7 @@ fn shape(batch: &Batch) -> (&'static str, Shape, usize) {
     }
 }
 
-impl Carrier for Cuda<'_, '_> {
+impl Backend for Cuda<'_, '_> {
     const LAUNCHES: bool = true;
 
     fn launch(&mut self, batch: &Batch) -> Result<Duration> {
@@ -142,7 +142,8 @@ impl Carrier for Cuda<'_, '_> {
         ];
         let start = [u64::MAX.to_le_bytes(), [0; 8], [0; 8], [0; 8]].concat();
         self.out.write(0, &start)?;
-        // SAFETY: the arguments of all kernels of `cu/perf.cu`; what they point to lives as long as `self`, which waits here.
+        // SAFETY: the arguments of all kernels of `cu/perf.cu`; what they point to lives as long as `self`, which waits
+        // here.
         unsafe { self.stream.launch(&self.kernel(name)?, shape, &arguments) }?;
         self.stream.wait(self.patience)?;
         self.device.state().check()?;

@@ -1,4 +1,4 @@
-//! The CPU device as carrier: a thread that asks the proxy through a channel, as a thread of a GPU kernel does.
+//! The CPU device as backend: a thread that asks the proxy through a channel, as a thread of a GPU kernel does.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use symrail::Runtime;
 use symrail_kernels::cpu::{Cmp, DeviceError, DeviceView, Grid, SignalOp, Symmetric, Thread};
 
-use super::carrier::{Batch, Carrier, area};
+use super::backend::{Batch, Backend, area};
 use super::catalog::Work;
 use super::error::{Error, Result};
 
@@ -87,7 +87,7 @@ impl Device<'_> {
     }
 }
 
-impl Carrier for Device<'_> {
+impl Backend for Device<'_> {
     fn launch(&mut self, batch: &Batch) -> Result<Duration> {
         let (Work::Gets(threads) | Work::FetchAdds(threads)) = batch.work else {
             return Err(Error::Arguments("what carries this test's data has no kernels".into()));

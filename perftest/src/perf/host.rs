@@ -1,10 +1,10 @@
-//! The runtime's host API as carrier.
+//! The runtime's host API as backend.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use symrail::{Cmp, Runtime, SignalOp};
 
-use super::carrier::Carrier;
+use super::backend::Backend;
 use super::error::Result;
 
 /// A PE of the runtime, with an area in its symmetric heap.
@@ -17,7 +17,7 @@ impl<'a> Host<'a> {
     /// Takes an area of `bytes` from the heap. Collective.
     pub fn new(runtime: &'a Runtime, bytes: usize) -> Result<Host<'a>> {
         let base = runtime.align(4096, bytes)?;
-        let zeros = vec![0u8; super::carrier::area::SOURCE];
+        let zeros = vec![0u8; super::backend::area::SOURCE];
         // Through the runtime: it may be memory that the CPU cannot touch.
         // SAFETY: a block of that many bytes; whoever is told of it waits for the barrier.
         unsafe { runtime.put(base, zeros.as_ptr(), zeros.len(), runtime.my_pe()) }?;
@@ -31,9 +31,10 @@ impl<'a> Host<'a> {
     }
 }
 
-impl Carrier for Host<'_> {
+impl Backend for Host<'_> {
     fn store(&mut self, offset: usize, bytes: &[u8]) {
-        // SAFETY: within the area, which may be memory that the CPU cannot touch. What fails is found by whoever checks.
+        // SAFETY: within the area, which may be memory that the CPU cannot touch. What fails is found by whoever
+        // checks.
         let _ = unsafe { self.runtime.put(self.at(offset), bytes.as_ptr(), bytes.len(), self.runtime.my_pe()) };
     }
 

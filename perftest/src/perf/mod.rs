@@ -7,16 +7,16 @@
 //! | `catalog` | the tests that there are |
 //! | `plan` | sizes, iterations, where messages lie |
 //! | `session` | one PE, from joining to the last figure |
-//! | `carrier` | what carries data: all that tests need of it |
-//! | `host`, `device`, `cuda` | the runtime's host API, the CPU device and a GPU's kernels as carriers |
-//! | `raw` | bare libfabric and plain copies as carriers |
-//! | `measure` | the tests, written once for all carriers |
+//! | `backend` | what carries data: all that tests need of it |
+//! | `host`, `device`, `cuda` | the runtime's host API, the CPU device and a GPU's kernels as backends |
+//! | `raw` | bare libfabric and plain copies as backends |
+//! | `measure` | the tests, written once for all backends |
 //! | `pattern` | data that tells where it came from |
 //! | `memory` | whether there is memory for all that |
 //! | `sample` | times, and what is told of them |
 //! | `report` | tables, JSON, plots |
 
-mod carrier;
+mod backend;
 mod catalog;
 mod cuda;
 mod device;

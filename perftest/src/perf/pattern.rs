@@ -1,6 +1,6 @@
 //! Data that tells where it came from: every byte depends on who sent it, in which round, and where it lay.
 
-use super::carrier::Carrier;
+use super::backend::Backend;
 
 /// The eight bytes at index `8 * at` of what `seed` stands for.
 #[inline]
@@ -32,26 +32,27 @@ fn pieces(len: usize) -> impl Iterator<Item = (usize, usize)> {
 }
 
 /// Fills `len` bytes of this PE's area.
-pub fn fill<C: Carrier>(carrier: &mut C, offset: usize, len: usize, seed: u64) {
+pub fn fill<C: Backend>(backend: &mut C, offset: usize, len: usize, seed: u64) {
     let mut bytes = Vec::with_capacity(PIECE.min(len.next_multiple_of(8)));
     for (at, len) in pieces(len) {
         bytes.clear();
         bytes.extend((at / 8..(at + len).div_ceil(8)).flat_map(|at| eight(seed, at)));
-        carrier.store(offset + at, &bytes[..len]);
+        backend.store(offset + at, &bytes[..len]);
     }
 }
 
 /// Makes sure that what is found later was not there before.
-pub fn wipe<C: Carrier>(carrier: &mut C, offset: usize, len: usize) {
+pub fn wipe<C: Backend>(backend: &mut C, offset: usize, len: usize) {
     let bytes = vec![0xa5; PIECE.min(len)];
-    pieces(len).for_each(|(at, len)| carrier.store(offset + at, &bytes[..len]));
+    pieces(len).for_each(|(at, len)| backend.store(offset + at, &bytes[..len]));
 }
 
-/// Compares `len` bytes of this PE's area at `offset` with those that start at index `from` (a multiple of 8) of the pattern.
-pub fn check<C: Carrier>(carrier: &C, offset: usize, len: usize, seed: u64, from: usize) -> Option<Wrong> {
+/// Compares `len` bytes of this PE's area at `offset` with those that start at index `from` (a multiple of 8) of the
+/// pattern.
+pub fn check<C: Backend>(backend: &C, offset: usize, len: usize, seed: u64, from: usize) -> Option<Wrong> {
     let mut bytes = vec![0; PIECE.min(len)];
     pieces(len).find_map(|(start, len)| {
-        carrier.load(offset + start, &mut bytes[..len]);
+        backend.load(offset + start, &mut bytes[..len]);
         bytes[..len].chunks(8).enumerate().find_map(|(at, found)| {
             let expected = eight(seed, (from + start) / 8 + at);
             let byte = (0..found.len()).find(|byte| found[*byte] != expected[*byte])?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use symrail_transport::env::kinds::{Kind, Size};
 
-use super::carrier::area;
+use super::backend::area;
 use super::catalog::{Sizes, TESTS, Test, Work};
 use super::error::{Error, Result};
 

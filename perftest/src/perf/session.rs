@@ -8,7 +8,7 @@ use symrail::bootstrap::{self, Bootstrap};
 use symrail::{Runtime, Settings};
 use symrail_transport::env::HeapKind;
 
-use super::carrier::{Carrier, area};
+use super::backend::{Backend, area};
 use super::catalog::{Layer, Test, Work};
 use super::cuda::Cuda;
 use super::device;
@@ -59,8 +59,8 @@ pub fn run(args: &Args, tests: &[&'static Test], notes: &[String]) -> Result<()>
     session.report.finish()
 }
 
-/// On how many hosts the PEs are, or believe to be, and the name of PE 0's machine. Refuses an area of `bytes` for each PE if some machine
-/// has no memory for that. Collective.
+/// On how many hosts the PEs are, or believe to be, and the name of PE 0's machine. Refuses an area of `bytes` for each
+/// PE if some machine has no memory for that. Collective.
 fn look_around(settings: &Settings, bootstrap: &mut dyn Bootstrap, bytes: usize) -> Result<(usize, String)> {
     type Said = (String, String, Option<u64>);
     let name = nix::unistd::gethostname().map_or_else(|_| String::new(), |name| name.to_string_lossy().into_owned());
@@ -199,9 +199,9 @@ impl Session<'_> {
     }
 
     /// All sizes of a test. Collective.
-    fn sizes<C: Carrier>(&mut self, carrier: &mut C, test: &'static Test, conditions: &Conditions) -> Result<()> {
+    fn sizes<C: Backend>(&mut self, backend: &mut C, test: &'static Test, conditions: &Conditions) -> Result<()> {
         self.report.begin(test, conditions)?;
-        let mut bench = Bench::new(carrier, self.plan, test);
+        let mut bench = Bench::new(backend, self.plan, test);
         for size in self.plan.sizes(test) {
             if let Some(figures) = bench.measure(size)? {
                 self.report.add(test, conditions, size, &figures)?;
@@ -211,41 +211,41 @@ impl Session<'_> {
     }
 
     /// A figure of every PE, of which the largest is told. Collective.
-    fn figure<C: Carrier>(
+    fn figure<C: Backend>(
         &mut self,
-        carrier: &mut C,
+        backend: &mut C,
         test: &'static Test,
         conditions: &Conditions,
         joined: Duration,
     ) -> Result<()> {
-        let (me, n) = (carrier.pe(), carrier.n_pes());
+        let (me, n) = (backend.pe(), backend.n_pes());
         if n as usize > area::N_WORDS {
             return Err(Error::Arguments(format!("{} is for at most {} PEs", test.name, area::N_WORDS)));
         }
         self.report.begin(test, conditions)?;
-        carrier.barrier()?;
+        backend.barrier()?;
         let mine = match test.work {
             Work::Init => joined.as_secs_f64() * 1e3,
             Work::Idle => footprint::processor_time_asleep()?,
             _ => {
                 // Connections and buffers that come with use are to be there.
                 for pe in (0..n).filter(|pe| *pe != me) {
-                    carrier.put_word(pe, area::PING, 0)?;
-                    carrier.get(pe, area::RESULT, area::PING, 8)?;
-                    carrier.fetch_add(pe, area::COUNTER, 1)?;
+                    backend.put_word(pe, area::PING, 0)?;
+                    backend.get(pe, area::RESULT, area::PING, 8)?;
+                    backend.fetch_add(pe, area::COUNTER, 1)?;
                 }
-                carrier.barrier()?;
+                backend.barrier()?;
                 footprint::resident_besides_heaps()?
             }
         };
-        carrier.put_word(0, area::WORDS + 8 * me as usize, mine.to_bits())?;
-        carrier.barrier()?;
+        backend.put_word(0, area::WORDS + 8 * me as usize, mine.to_bits())?;
+        backend.barrier()?;
         if me == 0 {
-            let all = (0..n as usize).map(|pe| f64::from_bits(carrier.word(area::WORDS + 8 * pe)));
+            let all = (0..n as usize).map(|pe| f64::from_bits(backend.word(area::WORDS + 8 * pe)));
             let value = all.fold(0.0, f64::max);
             self.report.add(test, conditions, 0, &Figures::one(value))?;
         }
-        carrier.barrier()?;
+        backend.barrier()?;
         self.report.end(test)
     }
 }

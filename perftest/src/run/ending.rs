@@ -77,8 +77,8 @@ pub(super) struct Failure {
 
 /// Puts the likely first cause first. `lost` are the PEs that broke off from the rendezvous, in that order.
 ///
-/// A death by signal is a cause: what follows from another's death is an error, and an exit code. Among equals the PE that
-/// was lost first comes first, because the others are told of it before they can fail of it.
+/// A death by signal is a cause: what follows from another's death is an error, and an exit code. Among equals the PE
+/// that was lost first comes first, because the others are told of it before they can fail of it.
 pub(super) fn sort_by_cause(failed: &mut [Failure], lost: &[u32]) {
     let rank = |pe: u32| lost.iter().position(|lost| *lost == pe).unwrap_or(usize::MAX);
     failed.sort_by_key(|it| (!matches!(it.ending, Ending::Signal { .. }), rank(it.pe), it.pe));

@@ -1,8 +1,8 @@
 //! A process that outlives the launcher, to end what the launcher can no longer end.
 //!
-//! The kernel kills a PE when the launcher dies, but not what the PE has started: with a shell between, the program itself
-//! would run on. So the launcher tells the guard of every process group that it starts. When the connection between them ends without
-//! a word, the launcher is gone, and the guard kills those groups.
+//! The kernel kills a PE when the launcher dies, but not what the PE has started: with a shell between, the program
+//! itself would run on. So the launcher tells the guard of every process group that it starts. When the connection
+//! between them ends without a word, the launcher is gone, and the guard kills those groups.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
@@ -81,7 +81,8 @@ fn become_guard(connection: RawFd) -> ! {
     exit()
 }
 
-/// Closes everything but the connection: nobody must wait for the guard's end of a pipe that the launcher has inherited.
+/// Closes everything but the connection: nobody must wait for the guard's end of a pipe that the launcher has
+/// inherited.
 fn alone_with(connection: RawFd) -> UnixStream {
     use std::os::fd::FromRawFd;
     if let Ok(null) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") {

@@ -15,10 +15,11 @@
 //! - The PEs find each other through a rendezvous service in the launcher, on 127.0.0.1 and a random port.
 //! - A PE that fails ends the job: the others get SIGTERM, and SIGKILL 2 s later. The launcher says which PE it was and
 //!   why, and its exit code is that PE's (128 + the signal's number for a death by signal).
-//! - When the launcher is gone, so are the PEs and their process groups, however it went. What a PE starts and leaves in
-//!   its process group is killed when the job ends.
-//! - SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the PEs' process groups and end the job, with exit code 128 + the signal's
-//!   number: after 3 s, or at the second one, SIGKILL does. That holds while PEs are still being started, too.
+//! - When the launcher is gone, so are the PEs and their process groups, however it went. What a PE starts and leaves
+//!   in its process group is killed when the job ends.
+//! - SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the PEs' process groups and end the job, with exit code 128 +
+//!   the signal's number: after 3 s, or at the second one, SIGKILL does. That holds while PEs are still being started,
+//!   too.
 //! - SIGUSR1, SIGUSR2, SIGTSTP (Ctrl-Z) and SIGCONT are passed on. A signal that the launcher was started to ignore is
 //!   ignored, by the PEs as well.
 //! - Standard input goes to PE 0 unless it is a terminal (a PE's group is not the terminal's, so it could not read it);

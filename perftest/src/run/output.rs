@@ -50,7 +50,8 @@ impl Carriers {
     }
 
     /// Waits for the ends of all streams, as long as output comes or waits for its reader. Something that left its PE's
-    /// group may hold a stream open; when nothing came for `quiet`, it is not waited for. Returns why output was lost, if any was.
+    /// group may hold a stream open; when nothing came for `quiet`, it is not waited for. Returns why output was lost,
+    /// if any was.
     pub(super) fn finish(self, quiet: Duration) -> Option<io::Error> {
         let mut left = self.running;
         let mut seen = self.activity.lines.load(Ordering::Relaxed);

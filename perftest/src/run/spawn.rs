@@ -59,7 +59,8 @@ pub(super) fn spawn(
     if job.prefix {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
     }
-    // A group of its own: what the PE starts can be ended with it, and a terminal's Ctrl-C comes through the launcher only.
+    // A group of its own: what the PE starts can be ended with it, and a terminal's Ctrl-C comes through the launcher
+    // only.
     command.process_group(0);
     let launcher = getpid();
     let (signals, files) = (inheritance.signals, inheritance.files);

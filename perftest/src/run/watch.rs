@@ -36,12 +36,12 @@ const TURN: u32 = 4;
 /// The exit code of a job that took too long, as `timeout` has it.
 const TIMED_OUT: i32 = 124;
 
-/// Starts the job's PEs and waits for all of them. Returns the job's exit code: 0 if all succeeded; 128 plus the number of a
-/// signal that ended the job from outside; else that of the PE that failed first. Says on standard error which PE
+/// Starts the job's PEs and waits for all of them. Returns the job's exit code: 0 if all succeeded; 128 plus the number
+/// of a signal that ended the job from outside; else that of the PE that failed first. Says on standard error which PE
 /// failed and why.
 ///
-/// The PEs die with the calling thread. While it runs, the signals that are passed on do not reach this thread otherwise;
-/// call it before starting threads, or they may take the signals.
+/// The PEs die with the calling thread. While it runs, the signals that are passed on do not reach this thread
+/// otherwise; call it before starting threads, or they may take the signals.
 ///
 /// # Errors
 /// A job that makes no sense here, or a program that cannot be started. No PE is left behind.

@@ -97,8 +97,8 @@ impl Table {
         Table { title, rows }
     }
 
-    /// The lines of the table: of so many lines and columns, if there is no room for more. Lanes are left out first, then PEs, and then
-    /// what does not fit.
+    /// The lines of the table: of so many lines and columns, if there is no room for more. Lanes are left out first,
+    /// then PEs, and then what does not fit.
     pub fn lines(&self, room: Option<(usize, usize)>) -> Vec<String> {
         let Some((height, width)) = room else { return self.up_to(Level::Lane) };
         let levels = [Level::Lane, Level::Pe, Level::Job];

@@ -35,8 +35,8 @@ impl ChannelMemory {
     /// Takes memory that was allocated elsewhere; `owner` is dropped with the channel and may free it.
     ///
     /// # Safety
-    /// `base` points to [`layout::channel_bytes`] zeroed bytes, aligned to 128, that stay valid until `owner` is dropped
-    /// and that nobody reaches but producers, the consumer and devices that follow the channel's protocol.
+    /// `base` points to [`layout::channel_bytes`] zeroed bytes, aligned to 128, that stay valid until `owner` is
+    /// dropped and that nobody reaches but producers, the consumer and devices that follow the channel's protocol.
     ///
     /// # Errors
     /// A capacity out of range.

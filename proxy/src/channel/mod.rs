@@ -35,10 +35,10 @@
 //!
 //! **Back-pressure.** A producer may write position `p` once `p < tail + slots`. It looks at a copy of the tail on the
 //! producers' side and reads the consumer's word (over PCIe for a GPU) only when the copy says "full". The copy is
-//! stored with release and read with acquire, so that whoever trusts it is also behind the consumer's stamping.
-//! A GPU thread reserves with `fetch_add` and then waits; a CPU thread reserves with compare-and-swap after it has seen
-//! room, because a reserved position must be written: only so can a wait for room end with an error.
-//! A channel has GPU producers or CPU producers, not both: a GPU keeps the head and the copy of the tail in its own memory.
+//! stored with release and read with acquire, so that whoever trusts it is also behind the consumer's stamping. A GPU
+//! thread reserves with `fetch_add` and then waits; a CPU thread reserves with compare-and-swap after it has seen room,
+//! because a reserved position must be written: only so can a wait for room end with an error. A channel has GPU
+//! producers or CPU producers, not both: a GPU keeps the head and the copy of the tail in its own memory.
 //!
 //! **Flush.** Requests complete in any order. `completed` is the position before which every request is delivered, so
 //! `completed ≥ p + 1` tells that `p` and all before it are. Its neighbour counts the failed ones (which also count as

@@ -1,9 +1,9 @@
 //! Answers to one requester: a fetched value, or that exactly this request is done.
 //!
 //! An entry is `{value, state}`. The consumer stores the value and then, with release, the state: the generation of the
-//! request and whether it failed. The requester owns the entry, chooses a new generation for each request and waits
-//! for it, so that an entry can be used again at once. It never asks again while an answer is outstanding: a late answer
-//! to an abandoned request would otherwise overwrite the value of a newer one between its state and its reading.
+//! request and whether it failed. The requester owns the entry, chooses a new generation for each request and waits for
+//! it, so that an entry can be used again at once. It never asks again while an answer is outstanding: a late answer to
+//! an abandoned request would otherwise overwrite the value of a newer one between its state and its reading.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

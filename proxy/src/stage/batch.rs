@@ -200,8 +200,8 @@ impl Copies {
             }
         }
         let run = Copy { memory: range.start, host: *buffer, len: range.len(), to_memory };
-        // SAFETY: the buffer is the run's own until it is reported. The memory is what members were promised to be of, and
-        // what lies between two of them: too little to belong to anything else.
+        // SAFETY: the buffer is the run's own until it is reported. The memory is what members were promised to be of,
+        // and what lies between two of them: too little to belong to anything else.
         if unsafe { self.mover.start(run, Ticket::Run(key).encode()) }.is_err() {
             // Neighbours need not be of one allocation.
             let mut kept = std::mem::take(&mut self.runs[key].members);
@@ -227,7 +227,8 @@ impl Copies {
             let Run { buffer, memory, members } = &mut runs[key];
             for Small { copy: part, ticket, .. } in members.drain(..) {
                 if !part.to_memory && moved.result.is_ok() {
-                    // SAFETY: inside of the run's buffer, which no copy uses now; the other end is valid as `start` was promised.
+                    // SAFETY: inside of the run's buffer, which no copy uses now; the other end is valid as `start` was
+                    // promised.
                     unsafe { copy(part.host, buffer.wrapping_add(part.memory - *memory), part.len) };
                 }
                 ended.push(Moved { ticket: ticket.encode(), result: moved.result.clone() });

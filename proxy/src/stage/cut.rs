@@ -112,8 +112,8 @@ impl Source {
     }
 
     fn copy_between(&mut self, tools: &mut Tools<'_>, piece: usize, copy: Between) {
-        // SAFETY: one end was found to be the mover's memory and the other a peer's that its device has mapped; both are the operation's own
-        // until it is complete.
+        // SAFETY: one end was found to be the mover's memory and the other a peer's that its device has mapped; both
+        // are the operation's own until it is complete.
         if let Err(why) = unsafe { tools.copies.start_between(copy, Ticket::Piece(piece)) } {
             self.copy_failed(piece, why);
         }

@@ -1,8 +1,8 @@
 //! Memory that no rail and no CPU reaches: operations on it go through a window of host memory.
 //!
-//! Where a fabric cannot read a GPU's memory, or the memory is somebody's stand-in for that, rails get to see the *window*
-//! only: host memory of the mover's, registered with every rail. An operation is cut into pieces, each with a chunk of
-//! the window at its source and one at its target:
+//! Where a fabric cannot read a GPU's memory, or the memory is somebody's stand-in for that, rails get to see the
+//! *window* only: host memory of the mover's, registered with every rail. An operation is cut into pieces, each with a
+//! chunk of the window at its source and one at its target:
 //!
 //! | operation on such memory at the target | the source | the target |
 //! |---|---|---|
@@ -13,17 +13,18 @@
 //! | large put or get, where rails do reach the memory | a put or get between one memory and the other | nothing |
 //! | put or get, where the source's device has mapped the target's memory | has its mover copy between the two | nothing |
 //!
-//! All but the last two are an [`Ask`](symrail_transport::endpoint::job::Ask), whose outcome the target tells when the bytes are
-//! where they belong: what completes is delivered. Targets read and write windows, never sources, so a source needs no
-//! room at its target and nobody waits for anybody's chunks but its own; and chunks for serving peers are not those for
-//! one's own operations. Where only the *local* buffer is such memory, the chunk is the local buffer of an ordinary put or get.
+//! All but the last two are an [`Ask`](symrail_transport::endpoint::job::Ask), whose outcome the target tells when the
+//! bytes are where they belong: what completes is delivered. Targets read and write windows, never sources, so a source
+//! needs no room at its target and nobody waits for anybody's chunks but its own; and chunks for serving peers are not
+//! those for one's own operations. Where only the *local* buffer is such memory, the chunk is the local buffer of an
+//! ordinary put or get.
 //!
-//! Rails that do reach it (GPUDirect: [`Engine::register_direct`](crate::Engine::register_direct)) move what is too large for a message, both ends'
-//! rails willing. Words stay the target's to change, and what is in a message its to copy: so signals, AMOs and data of all sizes
-//! keep one order, and no NIC needs to be atomic with anything.
+//! Rails that do reach it (GPUDirect: [`Engine::register_direct`](crate::Engine::register_direct)) move what is too
+//! large for a message, both ends' rails willing. Words stay the target's to change, and what is in a message its to
+//! copy: so signals, AMOs and data of all sizes keep one order, and no NIC needs to be atomic with anything.
 //!
-//! A device that has [mapped](crate::Engine::map_peers) a peer's memory (GPUs of one host) copies between that and its own by itself. A signal goes
-//! behind such a copy when that has ended.
+//! A device that has [mapped](crate::Engine::map_peers) a peer's memory (GPUs of one host) copies between that and its
+//! own by itself. A signal goes behind such a copy when that has ended.
 //!
 //! # Order
 //! Pieces are on their way in any order. So a fence holds later operations back, here, until earlier ones to the same
@@ -68,7 +69,8 @@ use window::{POOL_BYTES, POOL_CHUNKS, Pool};
 
 /// What the mover's window has to hold, in bytes.
 pub const WINDOW_BYTES: usize = 2 * POOL_BYTES + BATCH_BYTES;
-/// Copies that the mover has under way at most: one for each chunk, and one for each operation between memory that its device reaches.
+/// Copies that the mover has under way at most: one for each chunk, and one for each operation between memory that its
+/// device reaches.
 pub const MAX_COPIES: usize = 2 * POOL_CHUNKS + MAX_OPERATIONS;
 /// The id under which every PE's window is registered.
 pub const WINDOW_ID: u32 = 0xffff_fff0;
@@ -181,7 +183,8 @@ impl Stage {
         let mut refused = Vec::new();
         for (base, pe) in bases.iter_mut().zip(0..) {
             if pe == me {
-                // The device may copy within its memory by a kernel, for which there is no room while another one spins.
+                // The device may copy within its memory by a kernel, for which there is no room while another one
+                // spins.
                 *base = 0;
             } else if *base != 0
                 && let Err(why) = self.means.copies.mover().meet(*base)

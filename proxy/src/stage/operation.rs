@@ -231,7 +231,8 @@ pub(super) fn way(tools: &Tools<'_>, pe: Pe, job: &Job, (near, far): (bool, bool
     }
 }
 
-/// Whether rails move the data themselves. This PE's own goes through the window, since the endpoint has the CPU copy there.
+/// Whether rails move the data themselves. This PE's own goes through the window, since the endpoint has the CPU copy
+/// there.
 fn by_rails(tools: &Tools<'_>, pe: Pe, job: &Job, (near, far): (bool, bool)) -> bool {
     let regions = tools.endpoint.regions();
     let (Job::Put { dest: offset, len, .. }

@@ -1,4 +1,5 @@
-//! Peers' memory that this PE's device has mapped: what is copied there and from there needs neither rails nor the peer.
+//! Peers' memory that this PE's device has mapped: what is copied there and from there needs neither rails nor the
+//! peer.
 
 use symrail_transport::Pe;
 use symrail_transport::region::Segment;

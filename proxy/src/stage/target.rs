@@ -1,7 +1,7 @@
 //! What peers ask of memory that the CPU cannot touch.
 //!
-//! A request waits, in order, for a chunk, and then is on its own: see the table in [the module](super). It has come to its
-//! end when nothing that was started for it is under way any more.
+//! A request waits, in order, for a chunk, and then is on its own: see the table in [the module](super). It has come to
+//! its end when nothing that was started for it is under way any more.
 
 use std::collections::VecDeque;
 

@@ -1,8 +1,8 @@
 //! Atomics and signals on words that the CPU cannot touch: read, changed, written back.
 //!
-//! One word is changed by one sequence of copies at a time, and everything that is asked of it meanwhile is applied in the
-//! next round, all at once. So all that goes through here is atomic with one another (with words of one size; as in C, a word
-//! is not half of another). Loads, stores and atomics of the device itself on the same word are not.
+//! One word is changed by one sequence of copies at a time, and everything that is asked of it meanwhile is applied in
+//! the next round, all at once. So all that goes through here is atomic with one another (with words of one size; as in
+//! C, a word is not half of another). Loads, stores and atomics of the device itself on the same word are not.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -83,7 +83,8 @@ impl Words {
         }
     }
 
-    /// A word's copy has ended: goes on with it. `done` gets tasks and old values; `failed` those that could not be done.
+    /// A word's copy has ended: goes on with it. `done` gets tasks and old values; `failed` those that could not be
+    /// done.
     pub fn moved(
         &mut self,
         key: usize,

@@ -2,24 +2,26 @@
 //!
 //! Two or three PEs in one thread, polled in a random order. Each has, towards each peer, a stream of steps
 //! that must stay exact whatever the fabric does, started through its engine or through a host endpoint:
-//! - *fenced pairs*: a put of `n` to word A, a fence, a put (or AMO set) of `n` to word B: nobody ever sees B ahead of A;
-//! - *signals*: a put-signal of a block filled with `n` and a signal add of 1: at a signal of `n` the block holds `n`; the
-//!   target then writes something else there, which stays;
+//! - *fenced pairs*: a put of `n` to word A, a fence, a put (or AMO set) of `n` to word B: nobody ever sees B ahead of
+//!   A;
+//! - *signals*: a put-signal of a block filled with `n` and a signal add of 1: at a signal of `n` the block holds `n`;
+//!   the target then writes something else there, which stays;
 //! - *sums*: AMO adds and fetch-adds: every one applied once, fetched values all different;
 //! - *gets* of what a quiet has completed;
 //! - *crowds*: so many puts at once that buffers run short.
 //!
 //! In one test the symmetric memory is ordinary, in the other neither rails nor the CPU reach it, and half of the local
-//! buffers are such memory too: whatever touches it directly ends the test by a fault.
-//! Where PEs have several lanes, rails fail and come back at random moments (never lane 0 when it performs atomics,
-//! which nothing can repeat, or when connections have to be renewed over another); in the end all are used again. In some worlds
-//! cables are pulled out instead, of all lanes at once if chance wants it, or nothing passes any more and nobody is told. Now and then a PE
+//! buffers are such memory too: whatever touches it directly ends the test by a fault. Where PEs have several lanes,
+//! rails fail and come back at random moments (never lane 0 when it performs atomics, which nothing can repeat, or when
+//! connections have to be renewed over another); in the end all are used again. In some worlds cables are pulled out
+//! instead, of all lanes at once if chance wants it, or nothing passes any more and nobody is told. Now and then a PE
 //! gets no core for some seconds.
 //!
 //! A failing seed is printed; `SYMRAIL_TEST_SEED=n` runs that one alone, `SYMRAIL_TEST_SEEDS=n` runs more.
 
 //!
-//! Where to read: `pe` is one PE, `world` the fabric and what must hold at every moment, `actions` what the programs do.
+//! Where to read: `pe` is one PE, `world` the fabric and what must hold at every moment, `actions` what the programs
+//! do.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -228,7 +228,8 @@ pub fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool,
     let pulls = renews && seed.is_multiple_of(2);
     let mutes = !renews && seed.is_multiple_of(3);
     let polls_per_second = [100, 1000][random.below(2) as usize];
-    // Where connections have to be renewed, one lane is left to talk about that. When cables are out, one is kept without that.
+    // Where connections have to be renewed, one lane is left to talk about that. When cables are out, one is kept
+    // without that.
     let (down, spared) =
         (vec![false; if hosts { 2 * n * lanes } else { n * lanes }], usize::from(native_amo || renews && !pulls));
     let (polls, crowds_left) = (0, if staged { 0 } else { 3 });

@@ -28,7 +28,8 @@ const FIRST: usize = 16;
 /// Contexts that a program can have at a time.
 const MAX_CONTEXTS: usize = 1024;
 
-/// A context that the program has made. Each has an endpoint of its own, if it can have one, whatever its options promise.
+/// A context that the program has made. Each has an endpoint of its own, if it can have one, whatever its options
+/// promise.
 pub struct MadeContext {
     pub context: RustContext<'static>,
     pub team: TeamHandle,

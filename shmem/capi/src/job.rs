@@ -87,7 +87,8 @@ pub fn join(function: &str, thread_level: i32) {
     let mut settings = check(function, Settings::from_env());
     check(function, environment::apply_symmetric_size(&mut settings));
     let bootstrap = check(function, symrail::bootstrap::open(&settings));
-    // The program's variables and the runtime take their room from the heap, which is to be as large as it was asked for nevertheless.
+    // The program's variables and the runtime take their room from the heap, which is to be as large as it was asked
+    // for nevertheless.
     let besides = Runtime::program_data_bytes() + Runtime::own_bytes(bootstrap.n_pes());
     settings.heap_size = settings.heap_size.saturating_add(besides.next_multiple_of(2 << 20));
     PE.store(i32::try_from(bootstrap.pe()).unwrap_or(-1), Ordering::Relaxed);

@@ -1,8 +1,8 @@
 //! `libsymrail.so`: OpenSHMEM 1.5 for C and C++ programs, over the runtime of the `symrail` crate.
 //!
 //! The functions do nothing but turn C's arguments into the runtime's, and its errors into OpenSHMEM's way: a message
-//! that names the PE, the function and the cause, and the end of the job. A library that Rust programs use must not do that;
-//! here it is what the interface promises.
+//! that names the PE, the function and the cause, and the end of the job. A library that Rust programs use must not do
+//! that; here it is what the interface promises.
 //!
 //! | file | concept |
 //! |---|---|

@@ -1,7 +1,8 @@
 //! Writing out what the program has printed, before its process ends without returning to it.
 //!
-//! A stream's lock may be held by a thread that never gives it back (one that reads from a terminal, or was stopped while it printed), and a pipe may
-//! be full with nobody reading. Neither may keep a job from ending, so all of this has one second.
+//! A stream's lock may be held by a thread that never gives it back (one that reads from a terminal, or was stopped
+//! while it printed), and a pipe may be full with nobody reading. Neither may keep a job from ending, so all of this
+//! has one second.
 
 use std::ffi::c_int;
 use std::sync::mpsc;

@@ -1,8 +1,9 @@
 //! The job that `symrail run` started: its variables and its secret.
 //!
-//! The job's size, this PE and the service's address travel as environment variables. The secret does not: an environment
-//! is inherited by everything that a PE starts, printed by `env`, and kept in crash reports. It comes through a pipe that
-//! only this PE inherits; it is read once, the pipe is closed, and the process keeps it for a later [`open`].
+//! The job's size, this PE and the service's address travel as environment variables. The secret does not: an
+//! environment is inherited by everything that a PE starts, printed by `env`, and kept in crash reports. It comes
+//! through a pipe that only this PE inherits; it is read once, the pipe is closed, and the process keeps it for a later
+//! [`open`].
 
 use std::fs::File;
 use std::io::Read;
@@ -33,8 +34,8 @@ const REMEDY: &str = "start the program with symrail run -n N -- PROGRAM";
 /// The descriptor that was read, and what it held. A process has one launcher in its life.
 static SECRET: Mutex<Option<(RawFd, Secret)>> = Mutex::new(None);
 
-/// Whether a launcher has left its variables. A part of them is enough: a PE that has lost the others must not take itself for
-/// a job of its own.
+/// Whether a launcher has left its variables. A part of them is enough: a PE that has lost the others must not take
+/// itself for a job of its own.
 #[must_use]
 pub fn present() -> bool {
     [ADDRESS, PE, N_PES].into_iter().any(Settings::is_set)
@@ -43,7 +44,8 @@ pub fn present() -> bool {
 /// Joins the launcher's job.
 ///
 /// # Errors
-/// Variables that are missing or cannot be read, a secret that was read by another process before, or what joining says.
+/// Variables that are missing or cannot be read, a secret that was read by another process before, or what joining
+/// says.
 pub fn open(timeout: Duration) -> Result<Client> {
     let pe = number_from_env(KIND, PE, REMEDY)?;
     let n_pes = number_from_env(KIND, N_PES, REMEDY)?;

@@ -15,8 +15,8 @@
 //! # What all of them promise
 //! - All PEs call the same steps in the same order. A PE that does not is named, to everybody.
 //! - Waits are bounded by `SYMRAIL_TIMEOUT_S`, and end early when a PE dies or leaves (with PMIx: as soon as the
-//!   process manager says so). Where `symrail run` sees that the processes of late PEs live, they are waited for, with a
-//!   warning. After a failed step every later one fails the same way.
+//!   process manager says so). Where `symrail run` sees that the processes of late PEs live, they are waited for, with
+//!   a warning. After a failed step every later one fails the same way.
 //! - This is for setting up and tearing down. Nothing here is fast, and nothing here is on the data path.
 
 mod error;
@@ -66,8 +66,8 @@ pub trait Bootstrap: Send {
     /// As for [`Bootstrap::allgather`].
     fn barrier(&mut self) -> Result<()>;
 
-    /// As [`Bootstrap::barrier`], behind which this PE leaves with all others. It is the last step. Here a PE that lives and does not come
-    /// is no more waited for than one that does not live. Collective.
+    /// As [`Bootstrap::barrier`], behind which this PE leaves with all others. It is the last step. Here a PE that
+    /// lives and does not come is no more waited for than one that does not live. Collective.
     ///
     /// # Errors
     /// As for [`Bootstrap::allgather`].
@@ -80,8 +80,9 @@ pub trait Bootstrap: Send {
         &[]
     }
 
-    /// Asks for the whole job to be ended with this exit code, and tells the others why. Returns; the caller is the one to
-    /// end this process. A starter ends the processes it started; PEs joined by a unique id are told at their next step.
+    /// Asks for the whole job to be ended with this exit code, and tells the others why. Returns; the caller is the one
+    /// to end this process. A starter ends the processes it started; PEs joined by a unique id are told at their next
+    /// step.
     fn abort(&mut self, code: i32, why: &str);
 
     /// What was chosen and where it leads, for `symrail info` and logs.

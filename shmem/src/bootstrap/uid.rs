@@ -200,8 +200,8 @@ pub fn open_within(id: UniqueId, pe: Pe, n_pes: u32, timeout: Duration) -> Resul
     Ok(Member { client, _host: Host::of(id) })
 }
 
-/// Whether an id was left in the environment, or what goes with one: a PE whose id got lost must not take itself for a job of
-/// its own.
+/// Whether an id was left in the environment, or what goes with one: a PE whose id got lost must not take itself for a
+/// job of its own.
 pub(super) fn present() -> bool {
     [UID, PE, N_PES].into_iter().any(Settings::is_set)
 }

@@ -1,5 +1,5 @@
-//! What a peer gone wrong, or a stranger, may make of the memory of another: requests with any fields, well formed or not, against an engine and
-//! its target agent. They may do to the heap what they like, and to nothing else.
+//! What a peer gone wrong, or a stranger, may make of the memory of another: requests with any fields, well formed or
+//! not, against an engine and its target agent. They may do to the heap what they like, and to nothing else.
 #![no_main]
 
 use std::sync::Arc;

@@ -200,7 +200,8 @@ fn forks() -> ExitCode {
             put(1);
             // SAFETY: the child allocates, as glibc's children may.
             let ForkResult::Parent { child: pid } = (unsafe { fork() }).unwrap() else {
-                // SAFETY: a bitwise copy of a runtime that the other one, on this stack, is never dropped for: the child exits.
+                // SAFETY: a bitwise copy of a runtime that the other one, on this stack, is never dropped for: the
+                // child exits.
                 child(unsafe { std::ptr::read(&raw const rt) }, finalizes)
             };
             put(2);

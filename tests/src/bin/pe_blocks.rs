@@ -1,5 +1,6 @@
-//! Blocks of several sizes go from all to all, or are added up, again and again, and the sources change as soon as a call has returned. The argument is the
-//! number of calls of each kind. Each PE prints what its endpoints have posted for them: `KIND BYTES: WRITES writes, MESSAGES messages`.
+//! Blocks of several sizes go from all to all, or are added up, again and again, and the sources change as soon as a
+//! call has returned. The argument is the number of calls of each kind. Each PE prints what its endpoints have posted
+//! for them: `KIND BYTES: WRITES writes, MESSAGES messages`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use symrail::collective::Reduction;

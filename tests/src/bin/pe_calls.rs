@@ -1,6 +1,7 @@
-//! Random collectives of random teams, of random sizes, one behind the other, among puts that nobody waits for. A source is overwritten as
-//! soon as the call has returned, and destinations are looked at again much later. All PEs draw the same calls from a seed.
-//! The arguments are the first seed and how many; and `hidden`, if nobody is to be able to map another's heap, wherever that is.
+//! Random collectives of random teams, of random sizes, one behind the other, among puts that nobody waits for. A
+//! source is overwritten as soon as the call has returned, and destinations are looked at again much later. All PEs
+//! draw the same calls from a seed. The arguments are the first seed and how many; and `hidden`, if nobody is to be
+//! able to map another's heap, wherever that is.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use rand::rngs::StdRng;
@@ -247,7 +248,8 @@ impl<'a> Session<'a> {
         let team = team.and_then(|(_, team)| team.as_ref()).unwrap_or(world);
         let at = |word: usize| self.arena.as_ptr().wrapping_add(word).cast::<u8>();
         let (to, from, bytes) = (at(places.dest), at(places.source), 8 * call.words_of(index));
-        // SAFETY: the places have room for what all members hand in and get, and are used by this call only until all have met.
+        // SAFETY: the places have room for what all members hand in and get, and are used by this call only until all
+        // have met.
         unsafe {
             match call.kind {
                 Kind::Sum | Kind::SumInPlace => team.reduce(to, from, call.words, Reduction::sum::<u64>()),

@@ -1,9 +1,9 @@
-//! Two PEs that put, get, signal and add to each other while rails fail, and count exactly. Arguments: for how many seconds; a file to
-//! make, once, when all PEs have joined.
+//! Two PEs that put, get, signal and add to each other while rails fail, and count exactly. Arguments: for how many
+//! seconds; a file to make, once, when all PEs have joined.
 //!
 //! Each sends the other blocks whose signals are added up, each block when the other has said, by a signal, that it has
-//! verified the one before in its place; adds to a counter, which must hold the sum in the end; and fetches and adds, which
-//! must give each value once, in order. So whatever is lost or done twice is seen.
+//! verified the one before in its place; adds to a counter, which must hold the sum in the end; and fetches and adds,
+//! which must give each value once, in order. So whatever is lost or done twice is seen.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::needless_range_loop)] // a slot is an index of several things
 

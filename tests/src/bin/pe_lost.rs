@@ -1,12 +1,13 @@
-//! Three PEs go on after they have lost the fourth. The argument says how: `kill`, `stop`, or `vanish` with its host; or `unwired`, where
-//! it is killed and nobody has a wire that would tell.
+//! Three PEs go on after they have lost the fourth. The argument says how: `kill`, `stop`, or `vanish` with its host;
+//! or `unwired`, where it is killed and nobody has a wire that would tell.
 //!
-//! Started without a launcher, which would end the job: PE 0 starts the others. To `vanish`, it has to be started in a network namespace
-//! of its own; PE 3 then runs in another one, at the far end of a cable that is cut before it is killed, so that nobody
-//! hears anything from it again.
+//! Started without a launcher, which would end the job: PE 0 starts the others. To `vanish`, it has to be started in a
+//! network namespace of its own; PE 3 then runs in another one, at the far end of a cable that is cut before it is
+//! killed, so that nobody hears anything from it again.
 //!
-//! The survivors exchange verified data while, in turn, one of them waits for an answer from PE 3; then all of them wait for PE 3 in
-//! several ways, each of which must end in time with an error that names it. Each prints `PE N is through`.
+//! The survivors exchange verified data while, in turn, one of them waits for an answer from PE 3; then all of them
+//! wait for PE 3 in several ways, each of which must end in time with an error that names it. Each prints `PE N is
+//! through`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::Write as _;
@@ -139,8 +140,8 @@ fn be_lost(rt: &Runtime, death: &str) -> Result<()> {
 
 struct Job<'rt> {
     rt: &'rt Runtime,
-    /// Word 0: PE 3 is about to be lost. 1: signals; 2: counter; 3: never changes. Then two blocks for each PE, used in turn: who
-    /// sends one has heard that the one before the last was read.
+    /// Word 0: PE 3 is about to be lost. 1: signals; 2: counter; 3: never changes. Then two blocks for each PE, used in
+    /// turn: who sends one has heard that the one before the last was read.
     words: SymSlice<'rt, u64>,
     /// A large block for each PE.
     large: SymSlice<'rt, u64>,

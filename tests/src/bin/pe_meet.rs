@@ -1,6 +1,6 @@
-//! CPU devices meet: all PEs and teams, again and again. What each put to the others before a barrier must be there after it.
-//! The argument is the number of barriers. Each PE prints for each kind of meeting how many work requests it cost it to
-//! meet so often: `NAME: REQUESTS`.
+//! CPU devices meet: all PEs and teams, again and again. What each put to the others before a barrier must be there
+//! after it. The argument is the number of barriers. Each PE prints for each kind of meeting how many work requests it
+//! cost it to meet so often: `NAME: REQUESTS`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use symrail::{Group, Runtime};

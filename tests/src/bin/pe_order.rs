@@ -90,8 +90,8 @@ fn signals(rt: &Runtime, rounds: u64, ordered: bool) -> Result<u64> {
 
 /// Whether a word of a block is not of this round.
 fn holds_other_than(data: &SymSlice<'_, u64>, at: usize, count: usize, round: u64) -> Result<bool> {
-    // The last words first: they are the likeliest to be late, and waiting for them would hide that others are. Several at a time, since each
-    // look at memory that the CPU cannot touch is an operation.
+    // The last words first: they are the likeliest to be late, and waiting for them would hide that others are. Several
+    // at a time, since each look at memory that the CPU cannot touch is an operation.
     let mut words = [0; LOOK];
     for end in (1..=count).rev().step_by(LOOK) {
         let words = &mut words[..end.min(LOOK)];

@@ -1,6 +1,6 @@
-//! What a quiet promises, seen past all messages: PE 0 looks into PE 1's memory by `/proc/<pid>/mem` as soon as its quiet
-//! returns. Arguments: `quiet` or `no-quiet` (a control), and the number of rounds. PE 0 prints `late: N` and `cost: R`, the
-//! median time of a repeated quiet as a share of that of a put and its quiet.
+//! What a quiet promises, seen past all messages: PE 0 looks into PE 1's memory by `/proc/<pid>/mem` as soon as its
+//! quiet returns. Arguments: `quiet` or `no-quiet` (a control), and the number of rounds. PE 0 prints `late: N` and
+//! `cost: R`, the median time of a repeated quiet as a share of that of a put and its quiet.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs::File;

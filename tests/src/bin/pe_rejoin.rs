@@ -1,5 +1,5 @@
-//! Joins a job, works and leaves, again and again in one process. Argument: how often. Prints `grown: KIB` (resident memory),
-//! `fds: N` and `threads: N`, second half against first.
+//! Joins a job, works and leaves, again and again in one process. Argument: how often. Prints `grown: KIB` (resident
+//! memory), `fds: N` and `threads: N`, second half against first.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use symrail::{Cmp, Runtime, SignalOp};

@@ -1,6 +1,7 @@
-//! Everything at once, for as long as the argument says (seconds): puts with signals of random sizes to random PEs, gets, adds and
-//! fetch-adds, all of it verified. Prints `rounds: N` and, of each PE, `memory: LANES KIB …`: how many lanes it has begun to use after the
-//! burst at the beginning, then the memory after that burst and after each tenth of the time.
+//! Everything at once, for as long as the argument says (seconds): puts with signals of random sizes to random PEs,
+//! gets, adds and fetch-adds, all of it verified. Prints `rounds: N` and, of each PE, `memory: LANES KIB …`: how many
+//! lanes it has begun to use after the burst at the beginning, then the memory after that burst and after each tenth of
+//! the time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::{Duration, Instant};
@@ -15,8 +16,8 @@ use symrail_tests::used::Used;
 const BLOCK: usize = 16 << 10;
 /// Counters of each PE.
 const COUNTERS: usize = 16;
-/// Operations of each kind to each PE in the burst: as many as an endpoint takes on. Large ones that go once round the rails'
-/// completion queues, and fewer for a run of less than a minute.
+/// Operations of each kind to each PE in the burst: as many as an endpoint takes on. Large ones that go once round the
+/// rails' completion queues, and fewer for a run of less than a minute.
 const BURST: u64 = 2048;
 const LARGE: u64 = 1536;
 const LARGE_OF_SHORT: u64 = 64;
@@ -69,8 +70,8 @@ impl<'rt> Soak<'rt> {
         Ok(soak)
     }
 
-    /// Has more under way than rounds ever have, from all to all. Providers keep buffers for as much as there ever was at once, and give
-    /// none back: what grows after this is a leak.
+    /// Has more under way than rounds ever have, from all to all. Providers keep buffers for as much as there ever was
+    /// at once, and give none back: what grows after this is a leak.
     fn burst(&self, large: u64) -> Result<()> {
         let (me, n) = (self.rt.my_pe() as usize, self.rt.n_pes());
         for i in 0..BURST {

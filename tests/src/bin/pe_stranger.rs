@@ -1,10 +1,10 @@
 //! A job of two PEs, and another user of the same host who tries what he can: to open memory, to read processes, and to
 //! disturb the rendezvous, to read and write heaps through the ports of rails, and to have messages taken for a PE's.
 //!
-//! Started by root and without a launcher. Prints `opened: PATH` for whatever the stranger could open, and
-//! `refused: N`; before that `ours: N`, how much of the same the job's own user could open. Then `listens: ADDRESS` for each port on which the
-//! PEs listen, `reached: N` and `messages: N`, how often the stranger got to memory and how many of his messages arrived; and for each PE
-//! `dropped: N`, how many messages it says were not of the job.
+//! Started by root and without a launcher. Prints `opened: PATH` for whatever the stranger could open, and `refused:
+//! N`; before that `ours: N`, how much of the same the job's own user could open. Then `listens: ADDRESS` for each port
+//! on which the PEs listen, `reached: N` and `messages: N`, how often the stranger got to memory and how many of his
+//! messages arrived; and for each PE `dropped: N`, how many messages it says were not of the job.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::cell::OnceCell;
@@ -84,7 +84,8 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Exchanges verified data for a while, and at PE 0 until all is `over`; `first` happens at the beginning, when both are connected.
+/// Exchanges verified data for a while, and at PE 0 until all is `over`; `first` happens at the beginning, when both
+/// are connected.
 fn work(rt: &Runtime, first: impl FnOnce(), over: impl Fn() -> bool) -> Result<()> {
     let words = rt.alloc_slice::<u64>(102)?;
     let untouched = rt.alloc_slice::<u64>(1000)?;
@@ -195,7 +196,8 @@ fn forged() -> Vec<Vec<u8>> {
     all
 }
 
-/// Tries to open everything that could lead into the memory of these processes, and says of each whether that went well.
+/// Tries to open everything that could lead into the memory of these processes, and says of each whether that went
+/// well.
 fn look(processes: &[u32]) -> Vec<(PathBuf, bool)> {
     let mut tried = Vec::new();
     let mut open = |path: PathBuf| {
@@ -251,7 +253,8 @@ struct Stranger {
 }
 
 impl Stranger {
-    /// Starts it, and waits until it has looked around and is flooding. It goes on to attack these ports, if there are any.
+    /// Starts it, and waits until it has looked around and is flooding. It goes on to attack these ports, if there are
+    /// any.
     fn start(address: SocketAddr, ports: &[SocketAddr], processes: &[u32]) -> Stranger {
         // The program may be where only its owner gets.
         let copy = std::env::temp_dir().join(format!("symrail-stranger-{}", std::process::id()));

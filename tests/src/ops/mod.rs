@@ -26,7 +26,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// `full`, `small` (for a second look at a path), `brief` (the same for slow machines) or `tiny` (for very slow providers).
+    /// `full`, `small` (for a second look at a path), `brief` (the same for slow machines) or `tiny` (for very slow
+    /// providers).
     ///
     /// # Panics
     /// There is no such plan.

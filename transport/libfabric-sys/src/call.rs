@@ -1,7 +1,7 @@
 //! What libfabric's headers define as inline functions: calls through an object's tables.
 //!
-//! Each function is documented in the manual page of its name and has its safety rules: objects are live, buffers are valid
-//! for as long as the operation may use them, and results go to places that may be written. A table entry that a
+//! Each function is documented in the manual page of its name and has its safety rules: objects are live, buffers are
+//! valid for as long as the operation may use them, and results go to places that may be written. A table entry that a
 //! provider leaves empty gives `-FI_ENOSYS`. Results are 0 or a count, or a negated `FI_E…`.
 #![allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
 

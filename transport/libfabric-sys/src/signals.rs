@@ -1,9 +1,9 @@
 //! Signal handlers that come with libfabric, and are kept out.
 //!
-//! The initialisers of libinfinipath and libpsm2, on which some builds of libfabric depend, install handlers for SIGINT,
-//! SIGTERM, SIGSEGV, SIGBUS, SIGILL and SIGABRT. Theirs call `exit` inside of the signal, which waits for ever for a lock
-//! that the interrupted thread may hold; they replace an exit by signal (and its core file) by exit code 1, and what the
-//! program had chosen, an inherited "ignore" included.
+//! The initialisers of libinfinipath and libpsm2, on which some builds of libfabric depend, install handlers for
+//! SIGINT, SIGTERM, SIGSEGV, SIGBUS, SIGILL and SIGABRT. Theirs call `exit` inside of the signal, which waits for ever
+//! for a lock that the interrupted thread may hold; they replace an exit by signal (and its core file) by exit code 1,
+//! and what the program had chosen, an inherited "ignore" included.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -59,8 +59,8 @@ fn action(signal: c_int) -> Option<libc::sigaction> {
 /// Where the objects of this process begin.
 fn objects() -> Vec<usize> {
     extern "C" fn note(info: *mut libc::dl_phdr_info, _: usize, bases: *mut c_void) -> c_int {
-        // SAFETY: the loader passes a live entry with `dlpi_phnum` headers, and `bases` is the vector below, which nobody
-        // else uses meanwhile.
+        // SAFETY: the loader passes a live entry with `dlpi_phnum` headers, and `bases` is the vector below, which
+        // nobody else uses meanwhile.
         let (info, bases) = unsafe { (&*info, &mut *bases.cast::<Vec<usize>>()) };
         // SAFETY: as above.
         let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };

@@ -152,8 +152,8 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Whether the process's environment sets a variable; as everywhere, one that is empty counts as unset. For those who set
-    /// others unless the user has.
+    /// Whether the process's environment sets a variable; as everywhere, one that is empty counts as unset. For those
+    /// who set others unless the user has.
     #[must_use]
     pub fn is_set(name: &str) -> bool {
         std::env::var_os(name).is_some_and(|value| !value.is_empty())
@@ -204,8 +204,9 @@ impl Settings {
         self.unknown.iter().map(|unknown| unknown.name.as_str()).collect::<Vec<_>>().join(",")
     }
 
-    /// Logs a warning for each unknown name of which nobody has told yet. Logs go nowhere before a subscriber is installed, and the subscriber's
-    /// level is itself a setting: who installs one after [`Settings::from_env`] calls this again.
+    /// Logs a warning for each unknown name of which nobody has told yet. Logs go nowhere before a subscriber is
+    /// installed, and the subscriber's level is itself a setting: who installs one after [`Settings::from_env`] calls
+    /// this again.
     pub fn warn_unknown(&self) {
         let told = std::env::var(Self::TOLD).unwrap_or_default();
         for unknown in self.unknown.iter().filter(|unknown| !told.split(',').any(|name| name == unknown.name)) {

@@ -13,41 +13,58 @@ pub fn markdown() -> String {
         "# Environment variables\n\n\
          <!-- Generated from the table in transport/src/env/table.rs; a test compares. -->\n\n\
          They are read once, at init. A value that is not accepted is an error; a `SYMRAIL_` name that is not in this\n\
-         list is a warning with the nearest name, and so is a setting that has no effect beside others. Warnings are events of\n\
-         `tracing`, so a Rust program that installs no subscriber shows none; `symrail info` tells them in any case. A variable\n\
-         that is set but empty counts as unset. Words are accepted in any case. `symrail info --env` prints this list with the\n\
-         values in force.\n\n\
-         | name | type | default | accepted | meaning |\n|---|---|---|---|---|\n",
+         list is a warning with the nearest name, and so is a setting that has no effect beside others. Warnings are\n\
+         events of `tracing`, so a Rust program that installs no subscriber shows none; `symrail info` tells them in any\n\
+         case. A variable that is set but empty counts as unset. Words are accepted in any case. `symrail info --env`\n\
+         prints this list with the values in force.\n\n\
+         Each line: name, type, default, meaning, and what is accepted.\n\n",
     );
     for variable in VARIABLES {
-        let cell = |text: String| text.replace('|', "\\|");
         let default = (variable.show)(&default);
         let default = if default.is_empty() { "unset".into() } else { format!("`{default}`") };
-        let accepted = cell((variable.accepted)());
-        let (name, kind, about) = (variable.name, variable.kind, cell(variable.about.into()));
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "| `{name}` | {kind} | {default} | {accepted} | {about} |");
+        let (name, kind, about, accepted) = (variable.name, variable.kind, variable.about, (variable.accepted)());
+        wrap(&mut out, &format!("- `{name}` ({kind}, {default}): {about} Accepted: {accepted}."));
     }
     out.push_str(
         "\n## Joining by a unique id\n\n\
-         Whoever starts PEs himself, with `SYMRAIL_BOOTSTRAP=uid` or `auto`, tells each by three more variables which job it is of\n\
-         (`shmem/examples/rendezvous.rs`): `SYMRAIL_BOOTSTRAP_UID`, the id in hexadecimal, a secret; `SYMRAIL_BOOTSTRAP_PE`, its number;\n\
-         `SYMRAIL_BOOTSTRAP_N_PES`, how many there are. Names that begin with `SYMRAIL_LAUNCHER_` and\n\
-         `SYMRAIL_TEST_` are what our own programs tell one another.\n",
+         Whoever starts PEs himself, with `SYMRAIL_BOOTSTRAP=uid` or `auto`, tells each by three more variables which job\n\
+         it is of (`shmem/examples/rendezvous.rs`): `SYMRAIL_BOOTSTRAP_UID`, the id in hexadecimal, a secret;\n\
+         `SYMRAIL_BOOTSTRAP_PE`, its number; `SYMRAIL_BOOTSTRAP_N_PES`, how many there are. Names that begin with\n\
+         `SYMRAIL_LAUNCHER_` and `SYMRAIL_TEST_` are what our own programs tell one another.\n",
     );
     out.push_str(
         "\n## libfabric's own variables\n\n\
-         libfabric, and libraries that come with it, read some settings from the environment only. Where the defaults cost memory that\n\
-         Symrail has no use for, or bring signal handlers, `symrail run` sets other values for the PEs that it starts, unless you have\n\
-         set them (`transport/src/ofi/variables.rs` says why each). A PE that was started otherwise sets them itself when it joins, if\n\
-         it has one thread only at that moment: an environment must not be changed while other threads may read it. Else it does\n\
-         without, and says so in the log at level `info`; set them yourself then.\n\n\
+         libfabric, and libraries that come with it, read some settings from the environment only. Where the defaults\n\
+         cost memory that Symrail has no use for, or bring signal handlers, `symrail run` sets other values for the PEs\n\
+         that it starts, unless you have set them (`transport/src/ofi/variables.rs` says why each). A PE that was started\n\
+         otherwise sets them itself when it joins, if it has one thread only at that moment: an environment must not be\n\
+         changed while other threads may read it. Else it does without, and says so in the log at level `info`; set them\n\
+         yourself then.\n\n\
          | name | value |\n|---|---|\n",
     );
     for (name, value) in DEFAULTS {
         let _ = writeln!(out, "| `{name}` | `{value}` |");
     }
     out
+}
+
+/// Adds an item of a list, in lines of at most 120 characters.
+fn wrap(out: &mut String, item: &str) {
+    let mut column = 0;
+    for word in item.split(' ') {
+        let length = word.chars().count();
+        if column > 0 && column + 1 + length > 120 {
+            out.push_str("\n ");
+            column = 1;
+        }
+        if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += length;
+    }
+    out.push('\n');
 }
 
 /// The table for a terminal: name, value in force (marked `*` where it differs from the default), meaning, accepted.

@@ -15,8 +15,8 @@ pub(super) enum Link {
 }
 
 impl State {
-    /// Ends everything that is under way from or to a rail. Of each connection, what was posted first may have arrived, and
-    /// what arrived first may have been acknowledged.
+    /// Ends everything that is under way from or to a rail. Of each connection, what was posted first may have arrived,
+    /// and what arrived first may have been acknowledged.
     pub fn cut(&mut self, rail: usize) {
         let flights = std::mem::take(&mut self.flights);
         let (cut, rest): (VecDeque<_>, _) = flights.into_iter().partition(|f| f.from == rail || f.to == rail);
@@ -100,8 +100,8 @@ impl State {
         }
     }
 
-    /// Ends the connections of a rail. An end that has lost nothing that it would be told of may go on believing in one, if it has ever
-    /// been greeted over it: nobody can cure it of a belief that began with a write alone.
+    /// Ends the connections of a rail. An end that has lost nothing that it would be told of may go on believing in
+    /// one, if it has ever been greeted over it: nobody can cure it of a belief that began with a write alone.
     fn break_connections(&mut self, rail: usize, cut: &VecDeque<Flight>) {
         let (broken, rest): (BTreeSet<_>, _) = self.connections.iter().partition(|c| c.0 == rail || c.1 == rail);
         self.connections = rest;

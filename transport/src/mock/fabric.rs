@@ -145,8 +145,8 @@ impl State {
         std::mem::replace(waiting, rest)
     }
 
-    /// Posts something that travels, as far as both ends work. A connection that has failed stays so until its owner knows:
-    /// else what is posted behind a lost write would arrive without it.
+    /// Posts something that travels, as far as both ends work. A connection that has failed stays so until its owner
+    /// knows: else what is posted behind a lost write would arrive without it.
     pub fn depart(&mut self, flight: Flight) {
         let unknown = self.reports[flight.from].iter().any(|r| matches!(r, Report::Failed(_, f) if f.retryable));
         let believed = self.half_open.remove(&(flight.from, flight.to));
@@ -211,7 +211,8 @@ impl State {
                 for (from, to, len) in parts {
                     let (from, to) =
                         (std::ptr::with_exposed_provenance(from), std::ptr::with_exposed_provenance_mut::<u8>(to));
-                    // SAFETY: the source was checked as above; the poster vouches for the destination until the completion.
+                    // SAFETY: the source was checked as above; the poster vouches for the destination until the
+                    // completion.
                     unsafe { to.copy_from(from, len) };
                 }
             }

@@ -27,7 +27,8 @@ pub struct Mischief {
     pub local_registration: bool,
     /// Messages are as cheap as writes; see [`RailCaps::software`](crate::rail::RailCaps::software).
     pub software: bool,
-    /// Rails that fail may leave connections of which one end does not know; see [`RailCaps::half_open`](crate::rail::RailCaps::half_open).
+    /// Rails that fail may leave connections of which one end does not know; see
+    /// [`RailCaps::half_open`](crate::rail::RailCaps::half_open).
     pub half_open: bool,
     /// Connections that were cut have to be renewed by both ends; see [`Rail::renew`](crate::rail::Rail::renew).
     pub renews: bool,
@@ -35,8 +36,8 @@ pub struct Mischief {
     pub queue_depth: usize,
     /// Bytes that should be under way to one destination.
     pub window: u64,
-    /// Rails perform atomics as NICs do: additions and compare-swaps of 64-bit words, which are atomic with those of the
-    /// same rail only. An AMO on a word that came over another rail before is failed.
+    /// Rails perform atomics as NICs do: additions and compare-swaps of 64-bit words, which are atomic with those of
+    /// the same rail only. An AMO on a word that came over another rail before is failed.
     pub atomics: bool,
 }
 

@@ -122,8 +122,8 @@ unsafe fn bytes_of(local: LocalBuf) -> Vec<u8> {
     bytes
 }
 
-// SAFETY: a work request's bytes are copied while it is posted or kept until its completion is reported, and inside of registered
-// memory only.
+// SAFETY: a work request's bytes are copied while it is posted or kept until its completion is reported, and inside of
+// registered memory only.
 unsafe impl Rail for MockRail {
     fn caps(&self) -> &RailCaps {
         &self.caps
@@ -180,8 +180,8 @@ unsafe impl Rail for MockRail {
         let to = self.peer(dest)?;
         self.check_local(local, options.id)?;
         let address = self.remote(&self.fabric.state(), to, remote, local.len)?;
-        // SAFETY: the caller's promise. A write without id is copied now; one with an id may read its source as late as it
-        // likes, and now is as good a time as any.
+        // SAFETY: the caller's promise. A write without id is copied now; one with an id may read its source as late as
+        // it likes, and now is as good a time as any.
         let bytes = unsafe { bytes_of(LocalBuf { ptr: self.reachable(local), ..local }) };
         let left = options.id.filter(|_| options.notify == Notify::Transmitted);
         let reported = options.id.filter(|_| left.is_none());

@@ -18,8 +18,8 @@ const LONGEST: usize = 512;
 /// Most peers of one rail; an index beyond it is a mistake, not a job size.
 const MAX_DESTS: Dest = 1 << 24;
 
-/// What peers need to reach `endpoint`: the version, the provider's name with its length before it, and the provider's own
-/// bytes.
+/// What peers need to reach `endpoint`: the version, the provider's name with its length before it, and the provider's
+/// own bytes.
 pub(super) fn of_endpoint(endpoint: &Object<ffi::fid_ep>, provider: &str) -> Vec<u8> {
     let mut raw = [0_u8; LONGEST];
     let mut length = raw.len();
@@ -90,7 +90,8 @@ impl Peers {
             let _ = unsafe { ffi::fi_av_remove(self.table.as_ptr(), &raw mut self.known[index], 1, 0) };
             self.known[index] = ffi::FI_ADDR_UNSPEC;
         }
-        // Providers know an address's length from its format: let a shorter one end in zeros, not in what lies behind it.
+        // Providers know an address's length from its format: let a shorter one end in zeros, not in what lies behind
+        // it.
         let mut padded = [0_u8; LONGEST];
         padded[..raw.len()].copy_from_slice(raw);
         let mut peer = ffi::FI_ADDR_UNSPEC;

@@ -101,8 +101,8 @@ fn is_supported(domain: &Domain, ty: AmoType, amo: AmoOp, fetching: bool) -> boo
 /// Posts an atomic whose operands live in `slot`. 0, or the provider's error.
 ///
 /// # Safety
-/// As [`Rail::amo`](crate::rail::Rail::amo); `slot` is taken and stays until the completion, and `descriptor` is that of
-/// its registration where one is needed.
+/// As [`Rail::amo`](crate::rail::Rail::amo); `slot` is taken and stays until the completion, and `descriptor` is that
+/// of its registration where one is needed.
 pub(super) unsafe fn post(
     endpoint: &Object<ffi::fid_ep>,
     peer: ffi::fi_addr_t,

@@ -172,8 +172,8 @@ impl Queue {
         }
         let mut text = domain.library.strerror(entry.err);
         let mut buffer = [0 as c_char; 256];
-        // SAFETY: the entry is the queue's own, the buffer is ours; the result is null or a zero-terminated string in the
-        // buffer or in the provider, which we copy at once. The last byte of the buffer stays 0.
+        // SAFETY: the entry is the queue's own, the buffer is ours; the result is null or a zero-terminated string in
+        // the buffer or in the provider, which we copy at once. The last byte of the buffer stays 0.
         let own = unsafe {
             let own = ffi::fi_cq_strerror(
                 self.cq.as_ptr(),

@@ -109,8 +109,9 @@ impl Nic {
     }
 }
 
-/// Every NIC that fits the settings, in the list's order or the provider's. The limit of NICs per PE is for whoever puts them
-/// in order. `all_here`: all PEs are where the loopback interface reaches them, so that none else is used unless the user names it.
+/// Every NIC that fits the settings, in the list's order or the provider's. The limit of NICs per PE is for whoever
+/// puts them in order. `all_here`: all PEs are where the loopback interface reaches them, so that none else is used
+/// unless the user names it.
 ///
 /// # Errors
 /// [`Error::NoRail`] when none fits, listing what there is.
@@ -186,8 +187,8 @@ fn where_they_are_needed(mut nics: Vec<Nic>, loopback: bool) -> Vec<Nic> {
     nics
 }
 
-/// The NICs of a list, in its order. Names that this provider does not know are left out, with a warning: one list may be for hosts
-/// with different NICs, and a mistyped name costs a rail.
+/// The NICs of a list, in its order. Names that this provider does not know are left out, with a warning: one list may
+/// be for hosts with different NICs, and a mistyped name costs a rail.
 fn named(library: &Arc<Libfabric>, ask: Ask<'_>, all: &[Nic], names: &[String]) -> Result<Vec<Nic>> {
     let (mut chosen, mut unknown) = (Vec::new(), Vec::new());
     for name in names {

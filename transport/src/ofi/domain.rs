@@ -65,8 +65,8 @@ impl Domain {
         Ok(Domain { domain, fabric, info, library: library.clone(), rail: rail.to_owned() })
     }
 
-    /// Opens a completion queue for `entries` completions, and its descriptor to sleep on if one is wanted and the provider
-    /// has one.
+    /// Opens a completion queue for `entries` completions, and its descriptor to sleep on if one is wanted and the
+    /// provider has one.
     pub fn open_queue(&self, entries: usize, sleeps: bool) -> Result<(Object<ffi::fid_cq>, Option<RawFd>)> {
         let open = |wait_obj| {
             // SAFETY: all-zero is a valid attribute struct (its pointers are null).
@@ -107,7 +107,8 @@ impl Domain {
         self.object("fi_av_open", table)
     }
 
-    /// Opens an endpoint over `queue` and `addresses`, and enables it. Tells whether it reaches GPUs' memory without the CPU's help.
+    /// Opens an endpoint over `queue` and `addresses`, and enables it. Tells whether it reaches GPUs' memory without
+    /// the CPU's help.
     pub fn open_endpoint(
         &self,
         queue: &Object<ffi::fid_cq>,
@@ -131,8 +132,8 @@ impl Domain {
         Ok((endpoint, device))
     }
 
-    /// Whether an endpoint that was granted access to GPUs' memory promises to be nothing but the NIC there. Providers may also have the CPU
-    /// copy, by calls of CUDA that wait for kernels which never end.
+    /// Whether an endpoint that was granted access to GPUs' memory promises to be nothing but the NIC there. Providers
+    /// may also have the CPU copy, by calls of CUDA that wait for kernels which never end.
     fn is_peer_to_peer(&self, endpoint: &Object<ffi::fid_ep>) -> bool {
         // SAFETY: a live info.
         if unsafe { (*self.info.as_ptr()).caps } & ffi::FI_HMEM == 0 {

@@ -51,8 +51,8 @@ pub(super) struct OfiRail {
     pub(super) caps: RailCaps,
 }
 
-// SAFETY: the rail owns all its objects and shares none with another rail (each has its own domain); it is not `Sync`, so
-// one thread at a time uses them, which is what the weakest granted threading model (FI_THREAD_COMPLETION) asks for.
+// SAFETY: the rail owns all its objects and shares none with another rail (each has its own domain); it is not `Sync`,
+// so one thread at a time uses them, which is what the weakest granted threading model (FI_THREAD_COMPLETION) asks for.
 unsafe impl Send for OfiRail {}
 
 impl OfiRail {

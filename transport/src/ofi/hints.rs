@@ -1,7 +1,8 @@
 //! What is asked of a provider, and what it grants.
 //!
 //! Providers differ in what they grant together, and libfabric answers only yes or no. So wishes are put in order of
-//! their worth and the first set that the provider accepts is taken; what it really grants is then read from the answer.
+//! their worth and the first set that the provider accepts is taken; what it really grants is then read from the
+//! answer.
 
 use std::ffi::CString;
 use std::sync::Arc;

@@ -56,8 +56,9 @@ pub(super) struct Regions {
 }
 
 impl Regions {
-    /// See [`Rail::register`](crate::rail::Rail::register) and [`Rail::register_local`](crate::rail::Rail::register_local), and with a
-    /// GPU's number [`Rail::register_device`](crate::rail::Rail::register_device). `access` is [`SHARED`] or [`PRIVATE`].
+    /// See [`Rail::register`](crate::rail::Rail::register) and
+    /// [`Rail::register_local`](crate::rail::Rail::register_local), and with a GPU's number
+    /// [`Rail::register_device`](crate::rail::Rail::register_device). `access` is [`SHARED`] or [`PRIVATE`].
     ///
     /// # Safety
     /// The memory stays mapped as long as the region.
@@ -114,7 +115,8 @@ pub(super) unsafe fn register(
     unsafe { register_as(domain, endpoint, mode, memory, None, PRIVATE) }
 }
 
-/// Registers host memory, or that of the GPU with this number of CUDA's, with a key that nobody can guess, where keys are ours to choose.
+/// Registers host memory, or that of the GPU with this number of CUDA's, with a key that nobody can guess, where keys
+/// are ours to choose.
 ///
 /// # Safety
 /// As for [`register`].

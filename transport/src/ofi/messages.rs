@@ -11,9 +11,9 @@ use super::memory::{self, Mode};
 use crate::error::Result;
 use crate::wire::Request;
 
-/// Largest message. Control messages are tens of bytes; small payloads that need the target's CPU fit beside them: 4 KiB with
-/// `ofi_rxm`, which has the buffers that `load` asks for.
-/// So a message waits for no hand-shake, and a ring of buffers of this size stays in the L2 cache.
+/// Largest message. Control messages are tens of bytes; small payloads that need the target's CPU fit beside them: 4
+/// KiB with `ofi_rxm`, which has the buffers that `load` asks for. So a message waits for no hand-shake, and a ring of
+/// buffers of this size stays in the L2 cache.
 pub(super) const MAX_MESSAGE: usize = EAGER + Request::alone(0);
 /// Every provider carries 4 KiB in its eager protocol.
 const EAGER: usize = 4 << 10;

@@ -22,10 +22,10 @@
 //! | `variables` | what libfabric takes from the environment only |
 //! | `probe` | whether automatic progress really progresses |
 //!
-//! What providers do not tell: `shm` and `udp;ofi_rxd` never notice a dead peer, and `shm` (1.17) answers a write with a bad
-//! key not at all and then holds back every later completion, so bounds and keys must be right before posting and waiting
-//! must be bounded. `tcp` and `net` answer a bad key by dropping the connection, which fails all that was under way
-//! to that peer; a later post connects anew.
+//! What providers do not tell: `shm` and `udp;ofi_rxd` never notice a dead peer, and `shm` (1.17) answers a write with
+//! a bad key not at all and then holds back every later completion, so bounds and keys must be right before posting and
+//! waiting must be bounded. `tcp` and `net` answer a bad key by dropping the connection, which fails all that was under
+//! way to that peer; a later post connects anew.
 //!
 //! Invariants: posting and polling allocate nothing; whatever the provider may touch (contexts, receive buffers,
 //! registered memory) outlives the endpoint; a granted automatic progress is believed only after a probe.
@@ -108,8 +108,8 @@ pub fn open(library: &Arc<Library>, nic: &Nic, role: Role, settings: &Settings) 
         });
     }
     let (info, progress) = probe::choose(library, nic, settings)?;
-    // A queue with a descriptor asks the kernel at every poll: on tcp;ofi_rxm that makes an 8-byte write 20 % slower. So
-    // only who may sleep has one.
+    // A queue with a descriptor asks the kernel at every poll: on tcp;ofi_rxm that makes an 8-byte write 20 % slower.
+    // So only who may sleep has one.
     let sleeps = role == Role::Proxy && settings.proxy_poll == ProxyPoll::Adaptive;
     Ok(Box::new(endpoint::OfiRail::open(&library.fabric, info, &nic.name, sleeps, progress)?))
 }

@@ -1,8 +1,8 @@
 //! Which progress model to use.
 //!
-//! With automatic progress a target answers while its program sleeps. Some providers grant it and then hang, so it is tried
-//! out before it is believed: a write from one endpoint of this process to another that nobody polls. Whatever the
-//! outcome, the proxy keeps polling; what differs is only what happens between two polls.
+//! With automatic progress a target answers while its program sleeps. Some providers grant it and then hang, so it is
+//! tried out before it is believed: a write from one endpoint of this process to another that nobody polls. Whatever
+//! the outcome, the proxy keeps polling; what differs is only what happens between two polls.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,8 +15,8 @@ use crate::env::{ProgressModel, Settings};
 use crate::error::{Error, Fault, Result};
 use crate::rail::{LocalBuf, Notify, OpId, PostError, Rail, RailSink, RemoteBuf, WriteOptions};
 
-/// How long a sleeping target may take. A progress thread needs microseconds, but on a busy machine it also needs a core,
-/// and the first write sets up the connection.
+/// How long a sleeping target may take. A progress thread needs microseconds, but on a busy machine it also needs a
+/// core, and the first write sets up the connection.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The info to open `nic` with, and the progress model in words.

@@ -4,13 +4,14 @@
 /// leave the host, `sockets` because its progress thread sleeps for milliseconds.
 pub(super) const PREFERENCE: [&str; 7] = ["efa", "cxi", "opx", "psm3", "verbs;ofi_rxm", "tcp;ofi_rxm", "tcp"];
 
-/// What a provider is like, or one of the layers that its name lists with semicolons between them. Of several layers, each
-/// adds what it has.
+/// What a provider is like, or one of the layers that its name lists with semicolons between them. Of several layers,
+/// each adds what it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Traits {
     /// Its target side is a CPU.
     pub software: bool,
-    /// Automatic progress is a helper thread, which costs every operation a wake-up and shares our cores; or there is none.
+    /// Automatic progress is a helper thread, which costs every operation a wake-up and shares our cores; or there is
+    /// none.
     pub helper_thread: bool,
     /// It connects on its own, and refuses a second connection to an endpoint as long as its end of the first one lives
     /// (`RXM_REJECT_EALREADY`).

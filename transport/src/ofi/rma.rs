@@ -12,8 +12,9 @@ use crate::rail::{Notify, Piece};
 /// The most pieces of one write or read: what providers over TCP take.
 const MOST_PIECES: usize = 4;
 
-/// What lies in sockets should be in the CPUs' caches still when it is taken out: on one machine, 16 writes of 1 MiB under way together take a
-/// quarter longer than one after the other. It is more than a network of 100 Gbit/s and 100 µs holds.
+/// What lies in sockets should be in the CPUs' caches still when it is taken out: on one machine, 16 writes of 1 MiB
+/// under way together take a quarter longer than one after the other. It is more than a network of 100 Gbit/s and 100
+/// µs holds.
 const TCP_WINDOW: u64 = 2 << 20;
 
 /// See [`RailCaps::window`](crate::rail::RailCaps::window).
@@ -21,7 +22,8 @@ pub(super) fn window(provider: &str) -> u64 {
     if traits(provider).over_tcp { TCP_WINDOW } else { u64::MAX }
 }
 
-/// How many pieces it is worth while to let a write or read have: several where each work request costs a system call or more, and a packet.
+/// How many pieces it is worth while to let a write or read have: several where each work request costs a system call
+/// or more, and a packet.
 pub(super) fn pieces(info: &Info) -> usize {
     if !traits(&info.provider()).over_tcp {
         return 1;

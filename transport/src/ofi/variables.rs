@@ -1,10 +1,10 @@
 //! What libfabric, and the libraries that come with it, take from the environment only.
 //!
-//! An environment may not be changed while other threads read it (`getenv`, `getaddrinfo`), and nobody can know what other
-//! threads do. So whoever starts PEs sets these variables before the program runs: `symrail run` does. A process that was started
-//! otherwise sets them itself while it still has one thread only ([`set_defaults`]). Failing that, libfabric's
-//! own defaults stay, which costs memory and time but is no error. Nothing else can carry them: libfabric has no
-//! configuration file, and hints reach neither a buffer's size nor the universe's.
+//! An environment may not be changed while other threads read it (`getenv`, `getaddrinfo`), and nobody can know what
+//! other threads do. So whoever starts PEs sets these variables before the program runs: `symrail run` does. A process
+//! that was started otherwise sets them itself while it still has one thread only ([`set_defaults`]). Failing that,
+//! libfabric's own defaults stay, which costs memory and time but is no error. Nothing else can carry them: libfabric
+//! has no configuration file, and hints reach neither a buffer's size nor the universe's.
 
 /// The size of a message that `ofi_rxm` copies through buffers. Two that differ in it do not connect.
 pub const RXM_BUFFERS: &str = "FI_OFI_RXM_BUFFER_SIZE";
@@ -14,12 +14,13 @@ pub const RXM_BUFFERS: &str = "FI_OFI_RXM_BUFFER_SIZE";
 /// page faults for a PE with four rails (35 MB and none with these). Our messages fit into the smaller buffers. It also
 /// has room for 2,048 receives, where a rail posts 64 ([`messages`](super::messages)): 0.8 MB for each endpoint.
 ///
-/// And it asks for a completion queue that 1,024 peers could fill at once, on every rail. Over TCP that is a ring of 12.6 MB, which
-/// completions walk through, so that a PE grows for hours; over verbs it is more than small devices have (soft-RoCE:
-/// 32,767 entries). With 16 it has room for as much as a rail has under way at most ([`endpoint`](super::endpoint)).
+/// And it asks for a completion queue that 1,024 peers could fill at once, on every rail. Over TCP that is a ring of
+/// 12.6 MB, which completions walk through, so that a PE grows for hours; over verbs it is more than small devices have
+/// (soft-RoCE: 32,767 entries). With 16 it has room for as much as a rail has under way at most
+/// ([`endpoint`](super::endpoint)).
 ///
-/// The last two keep libinfinipath and libpsm2 from installing signal handlers. Those are removed again in any case when
-/// libfabric is loaded; with these there is no moment at which they are there.
+/// The last two keep libinfinipath and libpsm2 from installing signal handlers. Those are removed again in any case
+/// when libfabric is loaded; with these there is no moment at which they are there.
 pub(crate) const DEFAULTS: [(&str, &str); 6] = [
     (RXM_BUFFERS, "4160"),
     ("FI_OFI_RXM_MSG_RX_SIZE", "256"),
@@ -41,8 +42,8 @@ pub fn in_force(name: &str) -> String {
     value.unwrap_or_else(|| "libfabric's default".to_owned())
 }
 
-/// Sets in this process those that the user has not set, if no other thread can be reading the environment. Called before
-/// anything of ours starts a thread; the library reads them when it is loaded.
+/// Sets in this process those that the user has not set, if no other thread can be reading the environment. Called
+/// before anything of ours starts a thread; the library reads them when it is loaded.
 pub fn set_defaults() {
     let missing: Vec<_> = defaults().collect();
     if missing.is_empty() {
@@ -57,7 +58,8 @@ pub fn set_defaults() {
         return;
     }
     for (name, value) in missing {
-        // SAFETY: this thread is the only one, so nobody reads the environment meanwhile, and nobody else can start one.
+        // SAFETY: this thread is the only one, so nobody reads the environment meanwhile, and nobody else can start
+        // one.
         unsafe { std::env::set_var(name, value) };
     }
 }

@@ -1,8 +1,9 @@
 //! Who may post, and which work requests get a completion.
 //!
-//! A send queue has room for `depth` work requests and the completion queue, which all queue pairs of a rail share, for a
-//! number of completions. A work request takes one credit of both until it is known to be over. That it holds one of the
-//! completion queue even when it asks for no completion is on purpose: when its queue pair fails, it gets one all the same.
+//! A send queue has room for `depth` work requests and the completion queue, which all queue pairs of a rail share, for
+//! a number of completions. A work request takes one credit of both until it is known to be over. That it holds one of
+//! the completion queue even when it asks for no completion is on purpose: when its queue pair fails, it gets one all
+//! the same.
 //!
 //! Work requests of one queue pair end in order, so one completion ends all before it. Therefore only some ask for one
 //! ("signalled"): the last of a chain that has an id in it, and enough of the others that no credit is lost for ever.
@@ -55,8 +56,8 @@ pub(super) enum Outcome {
     Done,
     /// The work request failed; those before it did not, unless one of them failed before.
     Failed,
-    /// The work request was discarded since its queue pair is in the error state. Those before it that gave no completion
-    /// count as failed, too: whether a device reports each discarded one differs, and doubt is no success.
+    /// The work request was discarded since its queue pair is in the error state. Those before it that gave no
+    /// completion count as failed, too: whether a device reports each discarded one differs, and doubt is no success.
     Flushed,
 }
 
@@ -141,8 +142,8 @@ impl SendQueue {
         self.trailing_ids = ids;
     }
 
-    /// A completion for `sequence` arrived: reports each work request that is over by it, in order, and frees its credits.
-    /// A sequence number that is not outstanding reports nothing.
+    /// A completion for `sequence` arrived: reports each work request that is over by it, in order, and frees its
+    /// credits. A sequence number that is not outstanding reports nothing.
     pub fn complete(&mut self, credits: &mut Credits, sequence: u32, outcome: Outcome, mut report: impl FnMut(Ended)) {
         let over = sequence.wrapping_sub(self.first) as usize;
         if over >= self.entries.len() {
@@ -264,8 +265,8 @@ mod tests {
         assert_eq!(queue.admit(&mut credits, None), Some(1));
     }
 
-    /// One step of two queue pairs that share a completion queue. A queue pair is its queue and the sequence numbers that will
-    /// give a completion.
+    /// One step of two queue pairs that share a completion queue. A queue pair is its queue and the sequence numbers
+    /// that will give a completion.
     fn step(pairs: &mut [(SendQueue, Vec<u32>); 2], credits: &mut Credits, what: usize) {
         let (queue, due) = &mut pairs[what % 2];
         match what / 2 {

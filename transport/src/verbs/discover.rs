@@ -64,8 +64,8 @@ impl Nic {
     }
 }
 
-/// The NICs that the settings allow: of each device the first active port, or the one of `IB_PORT`, or those that `NIC_LIST`
-/// names (`mlx5_0`, `mlx5_0:1`), in the list's order. No devices are an empty list.
+/// The NICs that the settings allow: of each device the first active port, or the one of `IB_PORT`, or those that
+/// `NIC_LIST` names (`mlx5_0`, `mlx5_0:1`), in the list's order. No devices are an empty list.
 ///
 /// # Errors
 /// [`Error::Library`] without libibverbs; [`Error::NoRail`] when there are devices and the settings fit none.

@@ -82,8 +82,8 @@ impl VerbsRail {
     /// Opens a rail on a NIC, with a queue pair for each of `destinations`.
     ///
     /// # Errors
-    /// [`Error::Library`]; [`Error::NoRail`] when device, port, GID or partition key do not exist, naming those that do;
-    /// [`Error::Unsupported`] when the device cannot do what is asked; [`Error::Fabric`] with the call that failed.
+    /// [`Error::Library`]; [`Error::NoRail`] when device, port, GID or partition key do not exist, naming those that
+    /// do; [`Error::Unsupported`] when the device cannot do what is asked; [`Error::Fabric`] with the call that failed.
     pub fn open(nic: &Nic, role: Role, destinations: u32, settings: &Settings) -> Result<Self> {
         let mode = mode::decide(std::slice::from_ref(nic), settings)?;
         Self::open_in(nic, role, destinations, mode, settings)

@@ -91,8 +91,8 @@ impl Memory {
         Self::own(domain, mr, "ibv_reg_mr", len)
     }
 
-    /// Registers memory of a device, which is addressed as its device does. Where kernel or NIC refuse a dmabuf, its address may
-    /// still mean something to them.
+    /// Registers memory of a device, which is addressed as its device does. Where kernel or NIC refuse a dmabuf, its
+    /// address may still mean something to them.
     ///
     /// # Safety
     /// As for [`Memory::register`].

@@ -1,8 +1,8 @@
 //! The ibverbs backend: rails over InfiniBand and RoCE NICs, by reliable-connected queue pairs.
 //!
 //! [`load`] opens the library, [`discover()`] lists the NICs that fit the settings, [`open`] makes one of them a
-//! [`Rail`]. Each rail has its own context, protection domain, completion queue and receive queue, so host and proxy rails
-//! share nothing, and one thread polls one queue per NIC. It has one queue pair for each destination index.
+//! [`Rail`]. Each rail has its own context, protection domain, completion queue and receive queue, so host and proxy
+//! rails share nothing, and one thread polls one queue per NIC. It has one queue pair for each destination index.
 //!
 //! | read | for |
 //! |---|---|
@@ -22,12 +22,13 @@
 //! | `events` | ports and devices that fail meanwhile |
 //!
 //! # What a completion means
-//! A write's completion means that the peer's NIC acknowledged it: it checked the key and took the bytes. What it
-//! then does for the same queue pair (a later write, a read, a message, an atomic) comes behind them, and so does what it
-//! tells its host of (a receive completion). Hence this counts as [`Notify::Delivered`](crate::rail::Notify::Delivered):
-//! whoever learns of it through the fabric finds the bytes. The order also holds up to memory, unless relaxed
-//! ordering is on (`IB_RELAXED_ORDERING`): then PCIe may swap two writes, and [`Order::write_after_write`](crate::rail::Order)
-//! is not promised; messages and immediates still come behind the data.
+//! A write's completion means that the peer's NIC acknowledged it: it checked the key and took the bytes. What it then
+//! does for the same queue pair (a later write, a read, a message, an atomic) comes behind them, and so does what it
+//! tells its host of (a receive completion). Hence this counts as
+//! [`Notify::Delivered`](crate::rail::Notify::Delivered): whoever learns of it through the fabric finds the bytes. The
+//! order also holds up to memory, unless relaxed ordering is on (`IB_RELAXED_ORDERING`): then PCIe may swap two writes,
+//! and [`Order::write_after_write`](crate::rail::Order) is not promised; messages and immediates still come behind the
+//! data.
 //!
 //! # When something fails
 //! A failed work request stops its queue pair, so one destination: everything outstanding there is reported once, as

@@ -1,7 +1,8 @@
 //! The IB mode: who performs atomics at the target, the NIC or the target agent.
 //!
-//! All PEs must be in the same mode (an atomic of a NIC and one of a CPU on the same word can lose each other), so the mode
-//! is compared when PEs meet, and once more when rails connect; a mismatch is refused. It is one mode for all rails of a PE.
+//! All PEs must be in the same mode (an atomic of a NIC and one of a CPU on the same word can lose each other), so the
+//! mode is compared when PEs meet, and once more when rails connect; a mismatch is refused. It is one mode for all
+//! rails of a PE.
 
 use std::fmt;
 
@@ -67,12 +68,13 @@ impl fmt::Display for Atomicity {
     }
 }
 
-/// The mode for all these NICs together, and the reason in words. Auto is the NIC's atomics where those are atomic with the
-/// CPU's, and the target agent elsewhere: it serves every type and operation in one round trip, and local and same-host
-/// AMOs stay loads and stores.
+/// The mode for all these NICs together, and the reason in words. Auto is the NIC's atomics where those are atomic with
+/// the CPU's, and the target agent elsewhere: it serves every type and operation in one round trip, and local and
+/// same-host AMOs stay loads and stores.
 ///
 /// # Errors
-/// [`Error::Unsupported`] when atomics are demanded of a device that has none, or when `IB_MODE` and `AMO_PATH` contradict.
+/// [`Error::Unsupported`] when atomics are demanded of a device that has none, or when `IB_MODE` and `AMO_PATH`
+/// contradict.
 pub fn decide(nics: &[Nic], settings: &Settings) -> Result<(Mode, String)> {
     let without = nics.iter().find(|nic| nic.atomicity == Atomicity::None);
     let contradiction = |mode, path| {

@@ -1,7 +1,7 @@
 //! From the rail's operations to posted work requests.
 //!
-//! A work request is written into the [`Chain`]; the chain is posted, in one call and so with one doorbell, as soon as one
-//! comes that says that no `more` follow. All of a chain go to one destination.
+//! A work request is written into the [`Chain`]; the chain is posted, in one call and so with one doorbell, as soon as
+//! one comes that says that no `more` follow. All of a chain go to one destination.
 
 use std::ptr::null_mut;
 
@@ -29,8 +29,8 @@ pub(super) struct Chain {
     inline: usize,
 }
 
-// SAFETY: the pointers in it lead into its own boxes, or to local buffers that their owner keeps valid for the NIC, which
-// is no thread of ours either.
+// SAFETY: the pointers in it lead into its own boxes, or to local buffers that their owner keeps valid for the NIC,
+// which is no thread of ours either.
 unsafe impl Send for Chain {}
 
 impl Chain {
@@ -147,8 +147,8 @@ impl VerbsRail {
         self.post(dest, &request)
     }
 
-    /// Whether the NIC performs this: 8-byte integers, added to or compared and swapped. A fetch is an addition of 0. Old
-    /// values always come back, so `fetching` makes no difference.
+    /// Whether the NIC performs this: 8-byte integers, added to or compared and swapped. A fetch is an addition of 0.
+    /// Old values always come back, so `fetching` makes no difference.
     pub(super) fn performs(&self, ty: AmoType, op: AmoOp) -> bool {
         self.path.atomics
             && matches!(ty, AmoType::I64 | AmoType::U64)
@@ -255,7 +255,8 @@ impl VerbsRail {
         Err(PostError::Failed(why))
     }
 
-    /// Posts what its failed queue pair discards at once, with a completion: that ends work requests before it which have none of their own.
+    /// Posts what its failed queue pair discards at once, with a completion: that ends work requests before it which
+    /// have none of their own.
     pub(super) fn post_last(&mut self, index: usize) {
         let Some(peer) = self.peers.get_mut(index).filter(|peer| !peer.sent.is_empty()) else { return };
         // Without room there are others that will be completed.
@@ -283,8 +284,8 @@ impl VerbsRail {
         let Some(peer) = self.peers.get_mut(chain.dest as usize) else { return Ok(()) };
         chain.requests[length - 1].next = null_mut();
         let mut bad = null_mut();
-        // SAFETY: the requests are linked in order and end at the last one; their buffers are the chain's or vouched for by
-        // who posted them; the queue pair is live.
+        // SAFETY: the requests are linked in order and end at the last one; their buffers are the chain's or vouched
+        // for by who posted them; the queue pair is live.
         let code = unsafe { sys::data_path::post_send(peer.queue.raw(), &raw mut chain.requests[0], &mut bad) };
         if code == 0 {
             return Ok(());

@@ -1,8 +1,8 @@
 //! One queue pair: making it, and taking it through its states.
 //!
-//! A queue pair waits for its peer in INIT; [`QueuePair::connect`] brings it over RTR (it may receive) to RTS (it may send).
-//! A failed work request puts it in the error state, where everything posted to it is discarded with a completion, until
-//! [`QueuePair::reset`] makes it wait for a peer again.
+//! A queue pair waits for its peer in INIT; [`QueuePair::connect`] brings it over RTR (it may receive) to RTS (it may
+//! send). A failed work request puts it in the error state, where everything posted to it is discarded with a
+//! completion, until [`QueuePair::reset`] makes it wait for a peer again.
 
 use std::sync::Arc;
 
@@ -200,8 +200,8 @@ impl Drop for QueuePair {
     }
 }
 
-/// The way to the peer: by GID on RoCE, by LID on InfiniBand, and there with a global header when a port demands one, when
-/// the peer has no LID, or when it is in another subnet.
+/// The way to the peer: by GID on RoCE, by LID on InfiniBand, and there with a global header when a port demands one,
+/// when the peer has no LID, or when it is in another subnet.
 fn route(path: &Path, ours: &Address, theirs: &Address) -> sys::ibv_ah_attr {
     let other_subnet = ours.gid[..8] != theirs.gid[..8];
     let global =

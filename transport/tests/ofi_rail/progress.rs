@@ -33,7 +33,8 @@ fn sleeping_on_the_descriptor_is_ended_by_an_arrival() {
 #[test]
 #[serial]
 fn automatic_progress_is_probed() {
-    // What tcp;ofi_rxm's thread serves depends on the version: with atomics data too, without them (1.17) connections only.
+    // What tcp;ofi_rxm's thread serves depends on the version: with atomics data too, without them (1.17) connections
+    // only.
     let tcp = Setup { nics: "127.0.0.2", ..TCP };
     let with_atomics = Setup { native_amos: true, ..tcp.clone() };
     for (setup, expected) in [(with_atomics, Some(true)), (tcp, None), (NET, Some(false))] {

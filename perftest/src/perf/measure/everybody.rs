@@ -1,25 +1,25 @@
 //! All PEs do the same.
 
 use super::Bench;
-use crate::perf::carrier::Carrier;
+use crate::perf::backend::Backend;
 use crate::perf::catalog::Work;
 use crate::perf::error::Result;
 use crate::perf::plan::Spread;
 use crate::perf::sample::{Figures, Samples};
 
-impl<C: Carrier> Bench<'_, C> {
+impl<C: Backend> Bench<'_, C> {
     pub(super) fn everybody(&mut self, spread: Spread) -> Result<Option<Figures>> {
         if self.test.work == Work::Barrier {
-            let (samples, warmup) = self.timed_together(spread.size, |bench| bench.carrier.barrier())?;
+            let (samples, warmup) = self.timed_together(spread.size, |bench| bench.backend.barrier())?;
             return Ok(self.is_first().then(|| samples.latency(1.0, warmup)));
         }
-        let (me, n) = (self.carrier.pe(), self.carrier.n_pes());
+        let (me, n) = (self.backend.pe(), self.backend.n_pes());
         let (samples, warmup) = self.timed_together(spread.size, |bench| {
             // Each starts with its neighbour, so that not all send to the same one at once.
             for to in (1..n).map(|step| (me + step) % n) {
-                bench.carrier.start_put(to, spread.dest(me as usize), spread.source(to as usize), spread.size)?;
+                bench.backend.start_put(to, spread.dest(me as usize), spread.source(to as usize), spread.size)?;
             }
-            bench.carrier.barrier()
+            bench.backend.barrier()
         })?;
         self.check_everybody(spread)?;
         Ok(self.is_first().then(|| self.sent_by_one(&samples, spread, warmup)))
@@ -27,16 +27,16 @@ impl<C: Carrier> Bench<'_, C> {
 
     /// Whether everybody's data has arrived here. Collective.
     pub(super) fn check_everybody(&mut self, spread: Spread) -> Result<()> {
-        self.carrier.barrier()?;
-        let me = self.carrier.pe();
-        (0..self.carrier.n_pes())
+        self.backend.barrier()?;
+        let me = self.backend.pe();
+        (0..self.backend.n_pes())
             .filter(|from| *from != me)
             .try_for_each(|from| self.check(spread, from as usize, from, me as usize))
     }
 
     /// The figures of what one PE sends to all others.
     pub(super) fn sent_by_one(&self, samples: &Samples, spread: Spread, warmup: u64) -> Figures {
-        let others = u64::from(self.carrier.n_pes() - 1);
+        let others = u64::from(self.backend.n_pes() - 1);
         samples.rate(others as f64 * spread.size as f64, others, warmup)
     }
 }

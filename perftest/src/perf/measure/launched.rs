@@ -1,7 +1,7 @@
 //! Calls that kernels make: a launch is a batch of them, and the kernel tells how long it took.
 
 use super::Bench;
-use crate::perf::carrier::{Batch, Carrier, area};
+use crate::perf::backend::{Batch, Backend, area};
 use crate::perf::catalog::Work;
 use crate::perf::error::Result;
 use crate::perf::plan::{STREAM, Spread};
@@ -14,10 +14,10 @@ const MOST_CALLS: u64 = 100_000;
 /// The longest warm-up, in microseconds.
 const WARMUP: f64 = 250_000.0;
 
-impl<C: Carrier> Bench<'_, C> {
+impl<C: Backend> Bench<'_, C> {
     /// One size. Collective.
     pub(super) fn launched(&mut self, spread: Spread) -> Result<Option<Figures>> {
-        self.carrier.set_word(area::COUNTER, 0);
+        self.backend.set_word(area::COUNTER, 0);
         let work = self.plan.work(self.test);
         let turns = matches!(work, Work::SignalPingPong | Work::PutPingPong | Work::PutSignalPingPong);
         let before = self.ping;
@@ -28,7 +28,7 @@ impl<C: Carrier> Bench<'_, C> {
         let mut done = 2;
         let affordable = (WARMUP / micros.max(1e-3)) as u64;
         let wanted = self.plan.warmup.unwrap_or(self.plan.warmup(spread.size).min(affordable)).clamp(1, MOST_CALLS);
-        let warmup = self.carrier.agree(wanted)?;
+        let warmup = self.backend.agree(wanted)?;
         micros = self.some_launched(&Batch { first: first + done, calls: warmup, ..batch })?;
         done += warmup;
         let (mut left, budget) = self.plan.limits(spread.size, micros);
@@ -37,7 +37,7 @@ impl<C: Carrier> Bench<'_, C> {
         loop {
             let part = (budget / LAUNCHES / micros.max(1e-3)).min(share).clamp(1.0, MOST_CALLS as f64) as u64;
             let over = samples.micros() >= budget;
-            let calls = self.carrier.agree(if over { 0 } else { left.min(part) })?;
+            let calls = self.backend.agree(if over { 0 } else { left.min(part) })?;
             if calls == 0 {
                 break;
             }
@@ -80,7 +80,7 @@ impl<C: Carrier> Bench<'_, C> {
 
     /// One launch of those who take part, while the others wait. Returns microseconds of a call. Collective.
     fn some_launched(&mut self, batch: &Batch) -> Result<f64> {
-        self.carrier.barrier()?;
+        self.backend.barrier()?;
         let takes_part = match batch.work {
             Work::AllToAll | Work::Barrier => true,
             Work::SignalPingPong | Work::PutPingPong | Work::PutSignalPingPong => self.is_first() || self.is_peer(),
@@ -88,9 +88,9 @@ impl<C: Carrier> Bench<'_, C> {
         };
         let mut micros = 0.0;
         if takes_part {
-            micros = self.carrier.launch(batch)?.as_nanos() as f64 / 1e3 / batch.calls.max(1) as f64;
+            micros = self.backend.launch(batch)?.as_nanos() as f64 / 1e3 / batch.calls.max(1) as f64;
         }
-        self.carrier.barrier()?;
+        self.backend.barrier()?;
         Ok(micros)
     }
 }

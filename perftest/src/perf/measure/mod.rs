@@ -1,4 +1,4 @@
-//! The tests: what is done, timed and checked. Each is written once for all carriers.
+//! The tests: what is done, timed and checked. Each is written once for all backends.
 //!
 //! | file | tests |
 //! |---|---|
@@ -8,8 +8,9 @@
 //! | `launched` | all of these, made by kernels in batches |
 //! | `footprint` | figures of a PE: memory, processor time while idle |
 //!
-//! PE 0's peer is the last PE, which is on another host if there are several. Before each size, sources are filled with a
-//! pattern of their own and destinations are wiped; after it, everybody looks at what has arrived. Wrong data is an error.
+//! PE 0's peer is the last PE, which is on another host if there are several. Before each size, sources are filled with
+//! a pattern of their own and destinations are wiped; after it, everybody looks at what has arrived. Wrong data is an
+//! error.
 
 mod everybody;
 pub mod footprint;
@@ -19,23 +20,23 @@ mod ping_pong;
 
 use std::time::{Duration, Instant};
 
-use super::carrier::{Carrier, area};
+use super::backend::{Backend, area};
 use super::catalog::{Test, Work};
 use super::error::{Error, Result};
 use super::pattern;
 use super::plan::{Plan, Spread};
 use super::sample::{Figures, Samples};
 
-/// Calls that take as many microseconds are timed one by one. Shorter ones are timed in batches that take as long as the second
-/// figure, since reading the clock takes some 30 ns.
+/// Calls that take as many microseconds are timed one by one. Shorter ones are timed in batches that take as long as
+/// the second figure, since reading the clock takes some 30 ns.
 const WORTH_A_CLOCK: f64 = 2.0;
 const BATCH: f64 = 10.0;
 /// How long PEs that take turns go on before they ask whether there is time for more.
 const PART: Duration = Duration::from_millis(100);
 
-/// A carrier, and what is done with it.
+/// A backend, and what is done with it.
 pub struct Bench<'a, C> {
-    pub carrier: &'a mut C,
+    pub backend: &'a mut C,
     pub plan: &'a Plan,
     pub test: &'static Test,
     /// Who works with PE 0.
@@ -46,24 +47,24 @@ pub struct Bench<'a, C> {
     ping: u64,
 }
 
-impl<'a, C: Carrier> Bench<'a, C> {
+impl<'a, C: Backend> Bench<'a, C> {
     /// Collective.
-    pub fn new(carrier: &'a mut C, plan: &'a Plan, test: &'static Test) -> Bench<'a, C> {
-        let peer = carrier.n_pes() - 1;
+    pub fn new(backend: &'a mut C, plan: &'a Plan, test: &'static Test) -> Bench<'a, C> {
+        let peer = backend.n_pes() - 1;
         for word in [area::PING, area::COUNTER] {
-            carrier.set_word(word, 0);
+            backend.set_word(word, 0);
         }
-        Bench { carrier, plan, test, peer, round: 0, ping: 0 }
+        Bench { backend, plan, test, peer, round: 0, ping: 0 }
     }
 
     /// Measures one size. The figures are PE 0's. Collective.
     pub fn measure(&mut self, size: usize) -> Result<Option<Figures>> {
         self.round += 1;
-        let spread = Spread::of(self.plan.work(self.test), size, self.carrier.n_pes());
-        let mine = pattern::seed(self.round, self.carrier.pe());
-        pattern::fill(self.carrier, spread.source(0), spread.span(), mine);
-        pattern::wipe(self.carrier, spread.dest(0), spread.span());
-        self.carrier.barrier()?;
+        let spread = Spread::of(self.plan.work(self.test), size, self.backend.n_pes());
+        let mine = pattern::seed(self.round, self.backend.pe());
+        pattern::fill(self.backend, spread.source(0), spread.span(), mine);
+        pattern::wipe(self.backend, spread.dest(0), spread.span());
+        self.backend.barrier()?;
         let figures = match self.test.work {
             _ if self.plan.target.is_some() => self.single(spread)?,
             work if C::LAUNCHES || work.is_by_threads() => self.launched(spread)?,
@@ -72,27 +73,27 @@ impl<'a, C: Carrier> Bench<'a, C> {
             _ => self.one_sided(spread)?,
         };
         // Nobody goes on, and nothing is told, before all have found their data right.
-        self.carrier.barrier()?;
+        self.backend.barrier()?;
         Ok(figures)
     }
 
     fn is_first(&self) -> bool {
-        self.carrier.pe() == 0
+        self.backend.pe() == 0
     }
 
     fn is_peer(&self) -> bool {
-        self.carrier.pe() == self.peer
+        self.backend.pe() == self.peer
     }
 
     /// Whether slot `slot` holds what `from` sent from its slot `sent`.
     fn check(&self, spread: Spread, slot: usize, from: u32, sent: usize) -> Result<()> {
         let seed = pattern::seed(self.round, from);
-        match pattern::check(self.carrier, spread.dest(slot), spread.size, seed, sent * spread.stride) {
+        match pattern::check(self.backend, spread.dest(slot), spread.size, seed, sent * spread.stride) {
             None => Ok(()),
             Some(wrong) => Err(Error::WrongData {
                 test: self.test.name,
                 size: spread.size,
-                pe: self.carrier.pe(),
+                pe: self.backend.pe(),
                 at: wrong.at,
                 found: wrong.found,
                 expected: wrong.expected,
@@ -105,7 +106,7 @@ impl<'a, C: Carrier> Bench<'a, C> {
         if found == expected {
             return Ok(());
         }
-        Err(Error::WrongWord { test: self.test.name, pe: self.carrier.pe(), found, expected })
+        Err(Error::WrongWord { test: self.test.name, pe: self.backend.pe(), found, expected })
     }
 
     /// Warms up, then times `call` as the plan says. Also returns how often it was called before.
@@ -121,7 +122,7 @@ impl<'a, C: Carrier> Bench<'a, C> {
             call(self)?;
             warmup += 1;
         }
-        self.carrier.quiet()?;
+        self.backend.quiet()?;
         let micros = super::sample::micros_since(half_at) / (warmup - half).max(1) as f64;
         let schedule = Schedule::new(self.plan, size, micros);
         let mut samples = Samples::new()?;
@@ -135,7 +136,7 @@ impl<'a, C: Carrier> Bench<'a, C> {
             samples.add(batch, begun);
             left -= batch;
         }
-        self.carrier.quiet()?;
+        self.backend.quiet()?;
         Ok((samples, warmup))
     }
 
@@ -145,7 +146,7 @@ impl<'a, C: Carrier> Bench<'a, C> {
         let mut micros = self.some(2, &mut call)?;
         let affordable = (250_000.0 / micros.max(1e-3)) as u64;
         let wanted = self.plan.warmup.unwrap_or(self.plan.warmup(size).min(affordable)).max(1);
-        let warmup = self.carrier.agree(wanted)?;
+        let warmup = self.backend.agree(wanted)?;
         micros = self.some(warmup, &mut call)?;
         let schedule = Schedule::new(self.plan, size, micros);
         let mut samples = Samples::new()?;
@@ -154,7 +155,7 @@ impl<'a, C: Carrier> Bench<'a, C> {
             // In parts, after each of which PE 0 says whether there is time for another.
             let part = (PART.as_micros() as f64 / micros.max(1e-3)).max(1.0) as u64;
             let over = samples.micros() >= schedule.budget.as_micros() as f64;
-            let mut calls = self.carrier.agree(if over { 0 } else { left.min(part) })?;
+            let mut calls = self.backend.agree(if over { 0 } else { left.min(part) })?;
             if calls == 0 {
                 break;
             }
@@ -170,13 +171,13 @@ impl<'a, C: Carrier> Bench<'a, C> {
             }
             micros = samples.micros_per_call();
         }
-        self.carrier.quiet()?;
+        self.backend.quiet()?;
         Ok((samples, warmup.saturating_add(2)))
     }
 
     /// Calls so often, and returns the microseconds of one.
     fn some(&mut self, calls: u64, call: &mut impl FnMut(&mut Self) -> Result<()>) -> Result<f64> {
-        self.carrier.barrier()?;
+        self.backend.barrier()?;
         let begun = Instant::now();
         for _ in 0..calls {
             call(self)?;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Bench;
-use crate::perf::carrier::{Carrier, area};
+use crate::perf::backend::{Backend, area};
 use crate::perf::catalog::Work;
 use crate::perf::error::Result;
 use crate::perf::plan::{STREAM, Spread, Target};
@@ -15,13 +15,13 @@ const START: Duration = Duration::from_millis(2);
 /// Such times, unless iterations are given.
 const TIMES: u64 = 40;
 
-impl<C: Carrier> Bench<'_, C> {
+impl<C: Backend> Bench<'_, C> {
     pub(super) fn one_sided(&mut self, spread: Spread) -> Result<Option<Figures>> {
-        self.carrier.set_word(area::COUNTER, 0);
-        self.carrier.barrier()?;
+        self.backend.set_word(area::COUNTER, 0);
+        self.backend.barrier()?;
         let figures = if self.is_first() { Some(self.work(spread)?) } else { None };
         // The target waits here all the while.
-        self.carrier.barrier()?;
+        self.backend.barrier()?;
         self.check_one_sided(spread, figures.map_or(0, |figures| figures.iters.saturating_add(figures.warmup)))?;
         Ok(figures)
     }
@@ -31,9 +31,9 @@ impl<C: Carrier> Bench<'_, C> {
         if !self.test.work.counts() {
             return self.check_all(spread);
         }
-        let added = self.carrier.agree(operations)?;
+        let added = self.backend.agree(operations)?;
         if self.is_peer() {
-            self.check_word(self.carrier.word(area::COUNTER), added)?;
+            self.check_word(self.backend.word(area::COUNTER), added)?;
         }
         Ok(())
     }
@@ -56,14 +56,14 @@ impl<C: Carrier> Bench<'_, C> {
         let (source, dest) = (spread.source(0), spread.dest(0));
         match self.plan.work(self.test) {
             Work::Put => self.latency(size, |bench| {
-                bench.carrier.put(peer, dest, source, size)?;
-                bench.carrier.quiet()
+                bench.backend.put(peer, dest, source, size)?;
+                bench.backend.quiet()
             }),
-            Work::Get => self.latency(size, |bench| bench.carrier.get(peer, dest, source, size)),
+            Work::Get => self.latency(size, |bench| bench.backend.get(peer, dest, source, size)),
             Work::FetchAdd => {
                 let mut count = 0;
                 self.latency(size, |bench| {
-                    let old = bench.carrier.fetch_add(peer, area::COUNTER, 1)?;
+                    let old = bench.backend.fetch_add(peer, area::COUNTER, 1)?;
                     bench.check_word(old, count)?;
                     count += 1;
                     Ok(())
@@ -72,20 +72,20 @@ impl<C: Carrier> Bench<'_, C> {
             Work::FencedPuts => {
                 let (second, second_dest) = (spread.source(1), spread.dest(1));
                 self.latency(size, |bench| {
-                    bench.carrier.put(peer, dest, source, size)?;
-                    bench.carrier.fence()?;
-                    bench.carrier.put(peer, second_dest, second, size)?;
-                    bench.carrier.quiet()
+                    bench.backend.put(peer, dest, source, size)?;
+                    bench.backend.fence()?;
+                    bench.backend.put(peer, second_dest, second, size)?;
+                    bench.backend.quiet()
                 })
             }
             Work::PutWindows(window) => self.windows(spread, window, |bench, i| {
-                bench.carrier.start_put(peer, spread.dest(i), spread.source(i), size)
+                bench.backend.start_put(peer, spread.dest(i), spread.source(i), size)
             }),
             Work::GetWindows(window) => self.windows(spread, window, |bench, i| {
-                bench.carrier.start_get(peer, spread.dest(i), spread.source(i), size)
+                bench.backend.start_get(peer, spread.dest(i), spread.source(i), size)
             }),
             Work::AddWindows(window) => {
-                self.windows(spread, window, |bench, _| bench.carrier.start_add(peer, area::COUNTER, 1))
+                self.windows(spread, window, |bench, _| bench.backend.start_add(peer, area::COUNTER, 1))
             }
             Work::SignalWindows(window) => {
                 self.windows(spread, window, |bench, _| bench.carrier.start_signal(peer, area::COUNTER, 1))
@@ -93,9 +93,9 @@ impl<C: Carrier> Bench<'_, C> {
             _ => {
                 let (samples, warmup) = self.timed(size, |bench| {
                     for i in 0..STREAM {
-                        bench.carrier.start_put(peer, spread.dest(i), spread.source(i), size)?;
+                        bench.backend.start_put(peer, spread.dest(i), spread.source(i), size)?;
                     }
-                    bench.carrier.quiet()
+                    bench.backend.quiet()
                 })?;
                 Ok(self.rate(&samples, size, STREAM, warmup))
             }
@@ -117,7 +117,7 @@ impl<C: Carrier> Bench<'_, C> {
             for i in 0..window {
                 start(bench, i)?;
             }
-            bench.carrier.quiet()
+            bench.backend.quiet()
         })?;
         Ok(self.rate(&samples, spread.size, window, warmup))
     }
@@ -130,22 +130,22 @@ impl<C: Carrier> Bench<'_, C> {
     /// One operation at a time, 2 ms after the last, while the target does what the plan says.
     pub(super) fn single(&mut self, spread: Spread) -> Result<Option<Figures>> {
         let (size, peer) = (spread.size, self.peer);
-        self.carrier.set_word(area::COUNTER, 0);
+        self.backend.set_word(area::COUNTER, 0);
         let times = self.plan.iterations.unwrap_or(TIMES);
         let mut samples = Samples::new()?;
         for time in 0..times {
-            self.carrier.barrier()?;
+            self.backend.barrier()?;
             if self.is_first() {
                 std::thread::sleep(START);
                 let begun = Instant::now();
                 match self.test.work {
                     Work::Put => {
-                        self.carrier.put(peer, spread.dest(0), spread.source(0), size)?;
-                        self.carrier.quiet()?;
+                        self.backend.put(peer, spread.dest(0), spread.source(0), size)?;
+                        self.backend.quiet()?;
                     }
-                    Work::Get => self.carrier.get(peer, spread.dest(0), spread.source(0), size)?,
+                    Work::Get => self.backend.get(peer, spread.dest(0), spread.source(0), size)?,
                     _ => {
-                        let old = self.carrier.fetch_add(peer, area::COUNTER, 1)?;
+                        let old = self.backend.fetch_add(peer, area::COUNTER, 1)?;
                         self.check_word(old, time)?;
                     }
                 }
@@ -154,10 +154,10 @@ impl<C: Carrier> Bench<'_, C> {
                 compute(COMPUTING);
             }
         }
-        self.carrier.barrier()?;
+        self.backend.barrier()?;
         if self.test.work == Work::FetchAdd {
             if self.is_peer() {
-                self.check_word(self.carrier.word(area::COUNTER), times)?;
+                self.check_word(self.backend.word(area::COUNTER), times)?;
             }
         } else {
             self.check_all(spread)?;

@@ -1,13 +1,13 @@
 //! PE 0 and its peer take turns; half of a round trip is told.
 
 use super::Bench;
-use crate::perf::carrier::{Carrier, area};
+use crate::perf::backend::{Backend, area};
 use crate::perf::catalog::Work;
 use crate::perf::error::Result;
 use crate::perf::plan::Spread;
 use crate::perf::sample::Figures;
 
-impl<C: Carrier> Bench<'_, C> {
+impl<C: Backend> Bench<'_, C> {
     pub(super) fn ping_pong(&mut self, spread: Spread) -> Result<Option<Figures>> {
         let before = self.ping;
         let (samples, warmup) = self.timed_together(spread.size, |bench| bench.round_trip(spread))?;
@@ -17,9 +17,9 @@ impl<C: Carrier> Bench<'_, C> {
 
     /// Whether the last round has arrived. Collective.
     pub(super) fn check_ping_pong(&mut self, spread: Spread, before: u64) -> Result<()> {
-        self.carrier.barrier()?;
+        self.backend.barrier()?;
         if self.is_first() || self.is_peer() {
-            self.check_word(self.carrier.word(area::PING), self.ping)?;
+            self.check_word(self.backend.word(area::PING), self.ping)?;
             if self.test.work == Work::PutSignalPingPong && self.ping > before {
                 let other = if self.is_first() { self.peer } else { 0 };
                 self.check(spread, 0, other, 0)?;
@@ -33,9 +33,9 @@ impl<C: Carrier> Bench<'_, C> {
         self.ping += 1;
         if self.is_first() {
             self.send(spread, self.peer)?;
-            self.carrier.wait(area::PING, self.ping)
+            self.backend.wait(area::PING, self.ping)
         } else if self.is_peer() {
-            self.carrier.wait(area::PING, self.ping)?;
+            self.backend.wait(area::PING, self.ping)?;
             // The first time, the data must be there already when the signal is.
             if self.ping == 1 && self.test.work == Work::PutSignalPingPong {
                 self.check(spread, 0, 0, 0)?;
@@ -49,11 +49,11 @@ impl<C: Carrier> Bench<'_, C> {
     #[inline]
     fn send(&mut self, spread: Spread, to: u32) -> Result<()> {
         match self.test.work {
-            Work::SignalPingPong => self.carrier.signal(to, area::PING, self.ping),
-            Work::PutPingPong => self.carrier.put_word(to, area::PING, self.ping),
+            Work::SignalPingPong => self.backend.signal(to, area::PING, self.ping),
+            Work::PutPingPong => self.backend.put_word(to, area::PING, self.ping),
             _ => {
                 let put = (spread.dest(0), spread.source(0), spread.size);
-                self.carrier.put_signal(to, put, area::PING, self.ping)
+                self.backend.put_signal(to, put, area::PING, self.ping)
             }
         }
     }

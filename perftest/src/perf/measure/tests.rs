@@ -1,11 +1,11 @@
-//! The tests over a carrier of threads, which can be told to do everything a little wrong.
+//! The tests over a backend of threads, which can be told to do everything a little wrong.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::*;
-use crate::perf::carrier::Batch;
+use crate::perf::backend::Batch;
 use crate::perf::catalog::{Layer, TESTS};
 use crate::perf::plan::Target;
 
@@ -50,7 +50,7 @@ impl<const LAUNCHES: bool> Threads<LAUNCHES> {
     }
 }
 
-impl<const LAUNCHES: bool> Carrier for Threads<LAUNCHES> {
+impl<const LAUNCHES: bool> Backend for Threads<LAUNCHES> {
     const LAUNCHES: bool = LAUNCHES;
 
     fn launch(&mut self, batch: &Batch) -> Result<Duration> {
@@ -191,8 +191,8 @@ fn run_as<const LAUNCHES: bool>(test: &'static Test, plan: &Plan, n: u32, faulty
     let areas = (0..n).map(|_| area()).collect();
     let world = Arc::new(World { areas, arrived: AtomicU64::new(0), over: AtomicBool::new(false), faulty });
     let pe = |me| {
-        let mut carrier = Threads::<LAUNCHES> { world: Arc::clone(&world), me, barriers: 0 };
-        let mut bench = Bench::new(&mut carrier, plan, test);
+        let mut backend = Threads::<LAUNCHES> { world: Arc::clone(&world), me, barriers: 0 };
+        let mut bench = Bench::new(&mut backend, plan, test);
         let figures: Result<Vec<_>> = plan.sizes(test).into_iter().map(|size| bench.measure(size)).collect();
         if figures.is_err() {
             world.over.store(true, Ordering::Release);

@@ -12,7 +12,7 @@ use symrail::bootstrap::Bootstrap;
 
 use super::wait::{FOR_THE_OTHER, Wait};
 use super::{Memory, failed};
-use crate::perf::carrier::{Carrier, area};
+use crate::perf::backend::{Backend, area};
 use crate::perf::error::{Error, Result};
 
 /// This PE's shared memory and its peer's.
@@ -50,7 +50,7 @@ impl Copies {
     }
 }
 
-impl Carrier for Copies {
+impl Backend for Copies {
     fn pe(&self) -> u32 {
         self.me
     }

@@ -14,7 +14,7 @@ use symrail_transport::backend::HostPes;
 use super::Memory;
 use super::open::{Endpoint, Object, nic};
 use super::wait::{FOR_THE_OTHER, Wait};
-use crate::perf::carrier::{Carrier, area};
+use crate::perf::backend::{Backend, area};
 use crate::perf::error::{Error, Result};
 use crate::perf::plan::LARGEST_WINDOW;
 
@@ -273,7 +273,7 @@ impl Fabric {
     }
 }
 
-impl Carrier for Fabric {
+impl Backend for Fabric {
     fn pe(&self) -> u32 {
         self.me
     }

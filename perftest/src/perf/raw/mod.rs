@@ -7,8 +7,8 @@
 //! | `copies` | two processes map each other's memory |
 //! | `wait` | waiting as the runtime does |
 //!
-//! With the bare endpoint both sides poll as the runtime's threads do, every put asks for `FI_DELIVERY_COMPLETE`, and there is one
-//! rail. The provider and its address are those that the runtime would take.
+//! With the bare endpoint both sides poll as the runtime's threads do, every put asks for `FI_DELIVERY_COMPLETE`, and
+//! there is one rail. The provider and its address are those that the runtime would take.
 
 mod copies;
 mod fabric;

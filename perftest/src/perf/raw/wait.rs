@@ -1,4 +1,5 @@
-//! How bare twins wait: as the runtime's host threads do. They poll, let others run when nothing has come for some time, and give up.
+//! How bare twins wait: as the runtime's host threads do. They poll, let others run when nothing has come for some
+//! time, and give up.
 
 use std::time::{Duration, Instant};
 

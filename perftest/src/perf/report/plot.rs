@@ -1,5 +1,5 @@
-//! `--plot`: medians. What was measured at several sizes is a line over them, what has one size or none a bar; each unit has a
-//! drawing of its own.
+//! `--plot`: medians. What was measured at several sizes is a line over them, what has one size or none a bar; each
+//! unit has a drawing of its own.
 
 use std::ops::Range;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Locks: a queue of PEs, each waiting on its own memory (Mellor-Crummey and Scott).
 //!
-//! A lock is a symmetric `long`. Its first half is the queue's end, on one PE, the lock's home; its second half is each PE's
-//! place in the queue: whether it waits, and who comes next. All halves are changed by AMOs only, so a release on one PE and an
-//! arrival on another are never lost.
+//! A lock is a symmetric `long`. Its first half is the queue's end, on one PE, the lock's home; its second half is each
+//! PE's place in the queue: whether it waits, and who comes next. All halves are changed by AMOs only, so a release on
+//! one PE and an arrival on another are never lost.
 
 use std::ffi::{c_int, c_long};
 

@@ -38,8 +38,8 @@ impl Outcome {
     }
 }
 
-/// The folder of the program `symrail` and of the libraries for C, which are built first: they are not what Cargo builds for
-/// tests of this package.
+/// The folder of the program `symrail` and of the libraries for C, which are built first: they are not what Cargo
+/// builds for tests of this package.
 pub fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {

@@ -1,8 +1,8 @@
 //! The job that a process manager with PMIx started: `mpirun`, `prterun`, Slurm with `--mpi=pmix`.
 //!
-//! An allgather is a put under keys that carry the step's number (one per MiB), a commit, a fence that collects, and
-//! a get per PE and key. PMIx cannot delete what was put, so every step stays in the manager's memory until the job ends: another reason to
-//! exchange little.
+//! An allgather is a put under keys that carry the step's number (one per MiB), a commit, a fence that collects, and a
+//! get per PE and key. PMIx cannot delete what was put, so every step stays in the manager's memory until the job ends:
+//! another reason to exchange little.
 //!
 //! `ffi` holds the C interface and everything unsafe that can be kept out of here.
 
@@ -147,8 +147,8 @@ impl Member {
     }
 
     fn exchange(&self, step: Step, number: u64, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
-        // The length in front tells how many pieces there are. It also keeps the first piece from being empty, because not
-        // every manager tells an empty object from none.
+        // The length in front tells how many pieces there are. It also keeps the first piece from being empty, because
+        // not every manager tells an empty object from none.
         let blob = [&(mine.len() as u64).to_le_bytes(), mine].concat();
         for (index, piece) in blob.chunks(PIECE).enumerate() {
             self.put(step, &key(number, index), piece)?;

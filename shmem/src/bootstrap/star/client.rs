@@ -17,8 +17,8 @@ use super::wire::{
 
 /// How much longer than the service a PE waits: the service knows who is missing, so it should speak first.
 const GRACE: Duration = Duration::from_secs(5);
-/// How soon a service that closes without a word is tried again: it does so when strangers crowd it. From the first pause
-/// to the longest.
+/// How soon a service that closes without a word is tried again: it does so when strangers crowd it. From the first
+/// pause to the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(1)];
 /// The longest that leaving or aborting may take.
 const PARTING: Duration = Duration::from_secs(2);

@@ -47,8 +47,8 @@ pub struct Options {
     pub n_pes: Option<u32>,
     /// How long a connection may take to prove that it belongs to the job.
     pub hello_timeout: Duration,
-    /// Whoever runs the service tells it of each PE whose process has ended ([`Server::process_ended`]). Then those of whom it has not
-    /// been told live, and are waited for.
+    /// Whoever runs the service tells it of each PE whose process has ended ([`Server::process_ended`]). Then those of
+    /// whom it has not been told live, and are waited for.
     pub watched: bool,
     /// What to do with events.
     pub on_event: OnEvent,

@@ -1,9 +1,10 @@
 //! The service's thread: waits for its sockets, and keeps the job's state.
 //!
 //! Strangers never disturb the job: a connection is not read beyond a hello, held longer than the hello's time-out, or
-//! counted as a PE before its hello was proven; at most [`STRANGERS`] more than the job has PEs are held at a time, and the
-//! oldest makes room. However many strangers come, those who have said something are served before anybody makes room for
-//! others, and a PE that had to make room tries again. What the job's own PEs do wrong breaks the job once, and every PE is told the same reason.
+//! counted as a PE before its hello was proven; at most [`STRANGERS`] more than the job has PEs are held at a time, and
+//! the oldest makes room. However many strangers come, those who have said something are served before anybody makes
+//! room for others, and a PE that had to make room tries again. What the job's own PEs do wrong breaks the job once,
+//! and every PE is told the same reason.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -439,7 +440,8 @@ impl Service {
         }
     }
 
-    /// Tells those who wait for whom they do. All of these live: of who had ended or left, the round would have been told.
+    /// Tells those who wait for whom they do. All of these live: of who had ended or left, the round would have been
+    /// told.
     fn tell_of_late(&mut self, late: &Fault) {
         let payload = Arc::from(late.encode());
         for pe in self.round.arrived() {

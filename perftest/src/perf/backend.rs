@@ -1,6 +1,6 @@
 //! What carries a measurement's data: the runtime, its device, bare libfabric, or copies by the CPU.
 //!
-//! Every test is written once, over this trait, and compiled for each carrier: what is compared differs in nothing but
+//! Every test is written once, over this trait, and compiled for each backend: what is compared differs in nothing but
 //! what carries the data.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ pub mod area {
     pub const COUNTER: usize = 128;
     /// What puts and signals of ping-pong tests arrive at.
     pub const PING: usize = 256;
-    /// For barriers of carriers that have none of their own.
+    /// For barriers of backends that have none of their own.
     pub const BARRIER: usize = 384;
     /// Results of fetching operations.
     pub const RESULT: usize = 512;
@@ -46,8 +46,8 @@ pub struct Batch {
 }
 
 /// Moves data between the areas of PEs. Offsets are in the areas; everything is of whoever calls, unless it says `pe`.
-pub trait Carrier {
-    /// Calls are made by kernels: [`Carrier::launch`] takes the place of single operations.
+pub trait Backend {
+    /// Calls are made by kernels: [`Backend::launch`] takes the place of single operations.
     const LAUNCHES: bool = false;
 
     /// Makes calls, and returns how long they took. All that take part in the test call it at the same time. Carriers without kernels
@@ -74,7 +74,7 @@ pub trait Carrier {
     /// The first byte of this PE's area.
     fn base(&self) -> *mut u8;
 
-    /// Starts to copy `len` bytes to `dest` at `pe`. The source stays as it is until [`Carrier::quiet`].
+    /// Starts to copy `len` bytes to `dest` at `pe`. The source stays as it is until [`Backend::quiet`].
     fn start_put(&mut self, pe: u32, dest: usize, source: usize, len: usize) -> Result<()>;
 
     /// Copies `len` bytes to `dest` at `pe`; the source may be changed afterwards.
@@ -151,7 +151,7 @@ pub trait Carrier {
     /// Reads one of this PE's words as others left it.
     #[inline]
     fn word(&self, word: usize) -> u64 {
-        // SAFETY: areas are mapped while their carrier lives, words are aligned, and all who reach them do so at once.
+        // SAFETY: areas are mapped while their backend lives, words are aligned, and all who reach them do so at once.
         unsafe { AtomicU64::from_ptr(self.at(word).cast()) }.load(Ordering::Acquire)
     }
 
