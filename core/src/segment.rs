@@ -22,7 +22,7 @@ impl Segment {
     /// on every PE.
     ///
     /// # Safety
-    /// - The range is memory of this process, or of a device that the mover or the rails it is given to reach.
+    /// - The range is memory of this process, or of a device that the copy engine or the rails it is given to reach.
     /// - Nobody holds a reference into it while peers may write to it: it is reached through raw pointers, atomics and
     ///   devices only.
     /// - It stays mapped as long as anything that was given the segment uses it.

@@ -165,7 +165,7 @@ impl Gpu {
     #[must_use]
     pub fn driver_version() -> i32 {
         let mut version = 0;
-        // SAFETY: called with a GPU open or after a look for the library; it writes one number.
+        // SAFETY: called with a GPU open or after the library was found; it writes one number.
         if unsafe { sys::is_culib_present() } {
             // SAFETY: as above.
             let _ = unsafe { sys::cuDriverGetVersion(&raw mut version) };

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// [`copy`](crate::copy)).
 pub const MIN_ALIGN: u64 = 64;
 
-/// How many free blocks an over-aligned request looks at before it settles for one that fits whatever its offset.
+/// How many free blocks an over-aligned request tries before it takes one that fits at any offset.
 const ALIGNED_CANDIDATES: usize = 16;
 
 /// Why the allocator did not do what it was asked.
@@ -106,8 +106,8 @@ impl Allocator {
     /// Returns its offset, or `None` for a size of 0.
     ///
     /// The best fit is the smallest free block that holds the request, the lowest of equals. An alignment above
-    /// [`MIN_ALIGN`] can make small blocks useless, so the search for it looks at a few of the best and then takes the
-    /// best of those that fit at any offset; only when there is none does it look at all.
+    /// [`MIN_ALIGN`] can make small blocks useless, so the search tries a few of the best and then takes the
+    /// best of those that fit at any offset; only when there is none does it search all.
     ///
     /// # Errors
     /// [`AllocError::Commit`], [`AllocError::Exhausted`], [`AllocError::Alignment`]. Nothing has changed then.

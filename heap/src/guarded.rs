@@ -1,7 +1,7 @@
 //! Memory that stands in for a GPU's where there is none: loads and stores at its addresses fault.
 //!
 //! It is mapped twice. The addresses that everybody is told permit no access, so whoever touches them directly is found
-//! out; a second mapping is the mover's, which copies late and in an order as loose as it may. Peers on the same host
+//! out; a second mapping is the copy engine's, which copies late and in an order as loose as it may. Peers on the same host
 //! map it in the same way.
 
 use std::collections::VecDeque;
@@ -21,12 +21,12 @@ use crate::handle::{HeapHandle, MemoryKind};
 use crate::host::HostIdentity;
 use crate::mapping::{Access, MAPPING_ALIGN, MapError, Mapping};
 use crate::memory::SEALS;
-use crate::mover::{Between, Copy, Moved, Mover};
+use crate::copy_engine::{Between, Copy, CopyCompletion, CopyEngine};
 use crate::peers::{Refusal, open_heap};
 
-/// A copy is looked at up to this many times before it is made.
+/// A copy is delayed by up to this many polls.
 const MOST_POLLS: u64 = 8;
-/// One between memories, which stands in for a large one, up to this many times: a message is faster.
+/// A copy between two memories, which stands in for a large one, by up to this many: a message is faster.
 const MOST_POLLS_BETWEEN: u64 = 256;
 
 /// Memory at addresses that nobody can touch.
@@ -37,7 +37,7 @@ pub struct GuardedMemory {
     open: Mapping,
 }
 
-/// Others' guarded memory that a mover copies to and from like its own, once they are known.
+/// Others' guarded memory that a copy engine copies to and from like its own, once they are known.
 pub type GuardedPeers = OnceLock<Vec<Arc<GuardedMemory>>>;
 
 impl GuardedMemory {
@@ -110,7 +110,7 @@ impl GuardedMemory {
         Exported::Mapping(self.open.base().as_ptr())
     }
 
-    /// Where the `len` bytes at `address` can be looked at; `None` unless all of them are this memory's.
+    /// Where the CPU finds the `len` bytes at `address`; `None` unless all of them are this memory's.
     #[must_use]
     pub fn reachable(&self, address: usize, len: usize) -> Option<*mut u8> {
         let at = address.checked_sub(self.closed.base().addr().get())?;
@@ -126,10 +126,10 @@ struct Waiting<C> {
 }
 
 /// Copies to and from [`GuardedMemory`], late.
-pub struct GuardedMover {
+pub struct GuardedCopyEngine {
     memory: Arc<GuardedMemory>,
     peers: Arc<GuardedPeers>,
-    window: Mapping,
+    staging_buffer: Mapping,
     /// In order of start; the two directions are not ordered with each other.
     to: VecDeque<Waiting<Copy>>,
     from: VecDeque<Waiting<Copy>>,
@@ -138,22 +138,22 @@ pub struct GuardedMover {
     random: u64,
 }
 
-// SAFETY: the pointers of waiting copies lie in the window, which is the mover's own.
-unsafe impl Send for GuardedMover {}
+// SAFETY: the pointers of waiting copies lie in the staging buffer, which is the copy engine's own.
+unsafe impl Send for GuardedCopyEngine {}
 
-impl GuardedMover {
-    /// A mover with a window of at least `window` bytes, whose delays depend on `seed`.
+impl GuardedCopyEngine {
+    /// A copy engine with a staging buffer of at least `staging_buffer` bytes, whose delays depend on `seed`.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn new(memory: Arc<GuardedMemory>, window: usize, seed: u64) -> Result<Self, MapError> {
+    pub fn new(memory: Arc<GuardedMemory>, staging_buffer: usize, seed: u64) -> Result<Self, MapError> {
         let at = |call| move |errno| MapError { call, errno };
-        let len = window.max(1).checked_next_multiple_of(MAPPING_ALIGN).ok_or(at("mmap")(Errno::ENOMEM))?;
-        let file = memfd_create("symrail-window", MFdFlags::MFD_CLOEXEC).map_err(at("memfd_create"))?;
+        let len = staging_buffer.max(1).checked_next_multiple_of(MAPPING_ALIGN).ok_or(at("mmap")(Errno::ENOMEM))?;
+        let file = memfd_create("symrail-staging-buffer", MFdFlags::MFD_CLOEXEC).map_err(at("memfd_create"))?;
         ftruncate(&file, len as i64).map_err(at("ftruncate"))?;
-        let window = Mapping::of_file(file.as_fd(), len, Access::Open)?;
+        let staging_buffer = Mapping::of_file(file.as_fd(), len, Access::Open)?;
         let (to, from) = (VecDeque::new(), VecDeque::new());
-        Ok(Self { memory, peers: Arc::default(), window, to, from, between: Vec::new(), random: seed | 1 })
+        Ok(Self { memory, peers: Arc::default(), staging_buffer, to, from, between: Vec::new(), random: seed | 1 })
     }
 
     /// The same, which has these peers' memory mapped.
@@ -162,14 +162,14 @@ impl GuardedMover {
         Self { peers, ..self }
     }
 
-    /// Where bytes of its own memory or of a peer's can be looked at.
+    /// Where the CPU finds bytes of its own memory or of a peer's.
     fn find(&self, address: usize, len: usize) -> Option<*mut u8> {
         std::iter::once(&self.memory)
             .chain(self.peers.get().into_iter().flatten())
             .find_map(|memory| memory.reachable(address, len))
     }
 
-    fn poll_between(&mut self, ended: &mut dyn FnMut(Moved)) -> usize {
+    fn poll_between(&mut self, ended: &mut dyn FnMut(CopyCompletion)) -> usize {
         let (ready, waiting): (Vec<_>, _) = self.between.drain(..).partition(|w| w.polls == 0);
         self.between = waiting;
         self.between.iter_mut().for_each(|w| w.polls -= 1);
@@ -177,7 +177,7 @@ impl GuardedMover {
             let (Some(to), Some(from)) = (self.find(c.to, c.len), self.find(c.from, c.len)) else { continue };
             // SAFETY: `find` checked both ends; the caller of `start_between` vouches that nobody else uses them.
             unsafe { copy(to, from, c.len) };
-            ended(Moved { ticket: *ticket, result: Ok(()) });
+            ended(CopyCompletion { ticket: *ticket, result: Ok(()) });
         }
         ready.len()
     }
@@ -190,10 +190,10 @@ impl GuardedMover {
     }
 }
 
-// SAFETY: the window is a mapping that the mover owns, and a copy is reported when it has been made.
-unsafe impl Mover for GuardedMover {
-    fn window(&self) -> (NonNull<u8>, usize) {
-        (self.window.base(), self.window.len())
+// SAFETY: the staging buffer is a mapping that the copy engine owns, and a copy is reported when it has been made.
+unsafe impl CopyEngine for GuardedCopyEngine {
+    fn staging_buffer(&self) -> (NonNull<u8>, usize) {
+        (self.staging_buffer.base(), self.staging_buffer.len())
     }
 
     unsafe fn start(&mut self, copy: Copy, ticket: u64) -> Result<(), String> {
@@ -206,7 +206,7 @@ unsafe impl Mover for GuardedMover {
         Ok(())
     }
 
-    fn meet(&mut self, peer: usize) -> Result<(), String> {
+    fn prepare_peer(&mut self, peer: usize) -> Result<(), String> {
         self.find(peer, 1).map(drop).ok_or_else(|| format!("what lies at {peer:#x} is not guarded memory"))
     }
 
@@ -219,7 +219,7 @@ unsafe impl Mover for GuardedMover {
         Ok(())
     }
 
-    fn poll(&mut self, ended: &mut dyn FnMut(Moved)) -> usize {
+    fn poll(&mut self, ended: &mut dyn FnMut(CopyCompletion)) -> usize {
         let mut count = self.poll_between(ended);
         for queue in [&mut self.to, &mut self.from] {
             while let Some(first) = queue.front_mut() {
@@ -230,9 +230,9 @@ unsafe impl Mover for GuardedMover {
                 let Some(Waiting { copy: c, ticket, .. }) = queue.pop_front() else { break };
                 let Some(memory) = self.memory.reachable(c.memory, c.len) else { continue };
                 let (to, from) = if c.to_memory { (memory, c.host) } else { (c.host, memory) };
-                // SAFETY: `reachable` checked one end; the caller of `start` vouches for the other, in the window.
+                // SAFETY: `reachable` checked one end; the caller of `start` vouches for the other, in the staging buffer.
                 unsafe { copy(to, from, c.len) };
-                ended(Moved { ticket, result: Ok(()) });
+                ended(CopyCompletion { ticket, result: Ok(()) });
                 count += 1;
             }
         }

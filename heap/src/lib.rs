@@ -7,7 +7,7 @@
 //! - A peer's heap is mapped only when it is certainly the one that the peer described; else it is reached over the
 //!   wire, and the reason is kept ([`peers`]).
 //! - Heap memory changes under us. It is reached by raw pointers only. `unsafe` stands in [`mapping`], [`memory`],
-//!   [`guarded`], [`mover`], [`mailbox`], [`mailed`], [`cuda`] and [`copy`].
+//!   [`guarded`], [`copy_engine`], [`mailbox`], [`mailbox_copy_engine`], [`cuda`] and [`copy`].
 //! - Nothing here communicates. Handles and calls are exchanged by whoever owns the heap.
 //!
 //! # Where to start
@@ -24,8 +24,8 @@
 //! | [`agreement`] | what PEs must have or call alike |
 //! | [`peers`] | the mapped heaps of same-host peers |
 //! | [`copy`](mod@copy) | copying between mappings, the way of same-host puts and gets |
-//! | [`mover`] | copying to and from memory that the CPU cannot touch |
-//! | [`mailbox`], [`mailed`] | small writes to it, left to a kernel that waits |
+//! | [`copy_engine`] | copying to and from memory that the CPU cannot touch |
+//! | [`mailbox`], [`mailbox_copy_engine`] | small writes to it, left to a kernel that waits |
 //! | [`export`] | handing such memory to NICs |
 //! | [`guarded`] | such memory where there is no GPU, for tests |
 //! | [`cuda`] | GPUs: their memory, and host memory that they reach |
@@ -42,10 +42,10 @@ pub mod handle;
 pub mod heap;
 pub mod host;
 pub mod mailbox;
-pub mod mailed;
+pub mod mailbox_copy_engine;
 pub mod mapping;
 pub mod memory;
-pub mod mover;
+pub mod copy_engine;
 pub mod peers;
 pub mod site;
 
@@ -56,6 +56,6 @@ pub use handle::{HANDLE_LEN, HeapHandle, MemoryKind};
 pub use heap::{Allocation, SymmetricHeap};
 pub use host::HostIdentity;
 pub use memory::Segment;
-pub use mover::Mover;
+pub use copy_engine::CopyEngine;
 pub use peers::{Bases, PeerMap, Reach, Refusal};
 pub use site::Site;

@@ -1,7 +1,7 @@
 //! Words that a waiting kernel writes by itself, because the CPU tells it to.
 //!
 //! The CPU reaches a GPU's memory through the driver only, which takes microseconds for a word. A kernel that waits for
-//! something has nothing else to do: it looks into host memory, finds what is to be written, and writes it.
+//! something has nothing else to do: it polls host memory for writes that it is to make, and makes them.
 //!
 //! Who waits says so, one *reader* at a time, in a word that it alone writes: whether it is there, the number of its
 //! turn (*epoch*), and how many entries have been taken since the start. The CPU makes entries for the epoch that it
@@ -15,7 +15,7 @@
 //! | 128 … | 16 entries of two halves: address, tag; value, tag |
 //!
 //! An entry's tag has the size of the value, the epoch and the entry's number, twice, so that each half of an entry,
-//! which is read at once, tells whether it is there. Each half begins a line of its own, since a GPU's looks into one
+//! which is read at once, tells whether it is there. Each half begins a line of its own, since a GPU's loads of one
 //! line of host memory go one behind the other, and those into different ones at the same time.
 //! `kernels/include/symrail/mail.cuh` is the reader's side.
 
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::copy::copy;
-use crate::mover::Copy;
+use crate::copy_engine::Copy;
 
 /// Bytes of a mailbox.
 pub const MAILBOX_BYTES: usize = ENTRIES_AT + 2 * ENTRIES * HALF_BYTES;
@@ -210,7 +210,7 @@ impl Reader {
     }
 
     /// Comes, or goes.
-    pub fn be_there(&mut self, there: bool) {
+    pub fn set_present(&mut self, there: bool) {
         if there && !self.there {
             self.position = (self.position + (1 << EPOCH_SHIFT)) & POSITION;
         }

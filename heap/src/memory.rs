@@ -94,7 +94,7 @@ impl Memory {
     }
 }
 
-/// How much memory is taken between two looks at how much there is.
+/// Bytes that are taken between two checks of how much memory is free.
 const PIECE: u64 = 64 << 20;
 
 /// The memory file of one PE's heap.

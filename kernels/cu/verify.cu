@@ -174,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(128) verify(area* a, symrail_u64* r
             symrail_uint64_p((unsigned long*)&a->flags[0], r, right);
             symrail_uint64_wait_until((unsigned long*)&a->flags[0], SYMRAIL_CMP_GE, r);
             for (int i = 0; i < 16; i++) CHECK(10, ((volatile symrail_u64*)a->ordered)[i] == r * 100 + i);
-            // Nobody overwrites what the other still looks at.
+            // Nobody overwrites what the other still reads.
             symrail_uint64_p((unsigned long*)&a->flags[1], r, left);
             symrail_uint64_wait_until((unsigned long*)&a->flags[1], SYMRAIL_CMP_GE, r);
             symrail_quiet();
@@ -254,7 +254,7 @@ extern "C" __global__ void __launch_bounds__(512) copies(area* a, byte* big, sym
         symrailx_barrier_all_block();
     }
 }
-// Keeps multiprocessors busy until told to stop, or for so long. One thread of a block looks now and then: more would
+// Keeps multiprocessors busy until told to stop, or for so long. One thread of a block reads the clock now and then: more would
 // keep PCIe busy.
 extern "C" __global__ void spin(const symrail_u64* stop, symrail_u64 nanoseconds) {
     symrail_u64 begun = symrail_now(), looked = begun;

@@ -4,11 +4,11 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use symrail_heap::cuda::{CudaMover, Gpu};
+use symrail_heap::cuda::{CudaCopyEngine, Gpu};
 use symrail_heap::export::Exported;
-use symrail_heap::{HostIdentity, Mover, Site};
+use symrail_heap::{HostIdentity, CopyEngine, Site};
 use symrail_proxy::session::{Context, Progress, Session};
-use symrail_proxy::stage::{MAX_COPIES, WINDOW_BYTES};
+use symrail_proxy::stage::{MAX_COPIES, STAGING_BUFFER_BYTES};
 use symrail_transport::Pe;
 use symrail_transport::backend::{self, HostPes};
 use symrail_transport::env::{GpuDirect, HeapKind, Settings};
@@ -33,7 +33,7 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// Reads the settings and looks whether there are rails at all, so that a host library that could do without us
+    /// Reads the settings and checks whether there are rails at all, so that a host library that could do without us
     /// learns it now.
     pub fn new() -> Result<Plugin, Failure> {
         let settings = environment::read()?;
@@ -67,8 +67,8 @@ impl Plugin {
             settings.heap_kind = HeapKind::Device;
         }
         let opened = gpu
-            .and_then(mover)
-            .and_then(|mover| Ok(Session::open(me, n_pes, &host, &settings, Progress::Caller, mover)?));
+            .and_then(copy_engine)
+            .and_then(|copy_engine| Ok(Session::open(me, n_pes, &host, &settings, Progress::Caller, copy_engine)?));
         // A PE without rails takes part all the same, so that the others do not wait for it.
         let card = opened.as_ref().map_or_else(|_| Vec::new(), Session::card);
         let cards = bootstrap.allgather(&card, n_pes)?;
@@ -155,9 +155,9 @@ fn gpu() -> Result<Option<Arc<Gpu>>, Failure> {
 }
 
 /// What copies to and from its memory: rails do not reach it.
-fn mover(gpu: Option<Arc<Gpu>>) -> Result<Option<Box<dyn Mover>>, Failure> {
+fn copy_engine(gpu: Option<Arc<Gpu>>) -> Result<Option<Box<dyn CopyEngine>>, Failure> {
     let Some(gpu) = gpu else { return Ok(None) };
-    Ok(Some(Box::new(CudaMover::new(&gpu, WINDOW_BYTES, MAX_COPIES)?)))
+    Ok(Some(Box::new(CudaCopyEngine::new(&gpu, STAGING_BUFFER_BYTES, MAX_COPIES)?)))
 }
 
 /// What the host library's bootstrap is used for.

@@ -5,9 +5,9 @@
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-use symrail_heap::guarded::{GuardedMemory, GuardedMover};
-use symrail_heap::mover::{Between, Copy, Moved, Mover};
-use symrail_proxy::stage::WINDOW_BYTES;
+use symrail_heap::guarded::{GuardedMemory, GuardedCopyEngine};
+use symrail_heap::copy_engine::{Between, Copy, CopyCompletion, CopyEngine};
+use symrail_proxy::stage::STAGING_BUFFER_BYTES;
 use symrail_proxy::{Engine, HOST};
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::endpoint::job::{Fetch, Issue, Job, Signal, Source};
@@ -22,53 +22,53 @@ const BLOCK: u64 = 64 << 10;
 const SIGNAL: u64 = HEAP as u64 - 8;
 const ID: u32 = 3;
 
-/// What a mover was asked for.
+/// What a copy engine was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Did {
     Copied(usize),
-    SawWrites,
+    FlushedNicWrites,
 }
 
 struct Watched {
-    mover: GuardedMover,
+    copy_engine: GuardedCopyEngine,
     did: Arc<Mutex<Vec<Did>>>,
 }
 
-// SAFETY: all of it is the inner mover's.
-unsafe impl Mover for Watched {
-    fn window(&self) -> (NonNull<u8>, usize) {
-        self.mover.window()
+// SAFETY: all of it is the inner copy engine's.
+unsafe impl CopyEngine for Watched {
+    fn staging_buffer(&self) -> (NonNull<u8>, usize) {
+        self.copy_engine.staging_buffer()
     }
 
     unsafe fn start(&mut self, copy: Copy, ticket: u64) -> Result<(), String> {
         self.did.lock().unwrap().push(Did::Copied(copy.len));
         // SAFETY: the caller's promise.
-        unsafe { self.mover.start(copy, ticket) }
+        unsafe { self.copy_engine.start(copy, ticket) }
     }
 
-    fn meet(&mut self, peer: usize) -> Result<(), String> {
-        self.mover.meet(peer)
+    fn prepare_peer(&mut self, peer: usize) -> Result<(), String> {
+        self.copy_engine.prepare_peer(peer)
     }
 
     unsafe fn start_between(&mut self, copy: Between, ticket: u64) -> Result<(), String> {
         // SAFETY: the caller's promise.
-        unsafe { self.mover.start_between(copy, ticket) }
+        unsafe { self.copy_engine.start_between(copy, ticket) }
     }
 
-    fn see_writes(&mut self) {
-        self.did.lock().unwrap().push(Did::SawWrites);
+    fn flush_nic_writes(&mut self) {
+        self.did.lock().unwrap().push(Did::FlushedNicWrites);
     }
 
-    fn poll(&mut self, ended: &mut dyn FnMut(Moved)) -> usize {
-        self.mover.poll(ended)
+    fn poll(&mut self, ended: &mut dyn FnMut(CopyCompletion)) -> usize {
+        self.copy_engine.poll(ended)
     }
 
     fn pending(&self) -> usize {
-        self.mover.pending()
+        self.copy_engine.pending()
     }
 
     fn writing(&self) -> usize {
-        self.mover.writing()
+        self.copy_engine.writing()
     }
 }
 
@@ -85,7 +85,7 @@ impl Pe {
     }
 
     fn bytes(&self, offset: u64, len: u64) -> Vec<u8> {
-        // SAFETY: `at` checked the range; rails and movers of the test run in this thread.
+        // SAFETY: `at` checked the range; rails and copy engines of the test run in this thread.
         unsafe { std::slice::from_raw_parts(self.at(offset, len), len as usize) }.to_vec()
     }
 
@@ -116,9 +116,9 @@ fn two_pes_within(reached: usize, timeout_s: u64) -> [Pe; 2] {
         let rails = (0..2).map(|lane| fabric.open(&format!("pe{me}rail{lane}")).unwrap()).collect();
         let mut engine = Engine::new(Endpoint::new(Role::Proxy, me, 2, rails, policy).unwrap(), me, 2);
         let memory = GuardedMemory::new(HEAP).unwrap();
-        let mover = GuardedMover::new(Arc::clone(&memory), WINDOW_BYTES, 5 + u64::from(me)).unwrap();
+        let copy_engine = GuardedCopyEngine::new(Arc::clone(&memory), STAGING_BUFFER_BYTES, 5 + u64::from(me)).unwrap();
         let did = Arc::default();
-        windows.push(engine.stage(Box::new(Watched { mover, did: Arc::clone(&did) })).unwrap());
+        windows.push(engine.stage(Box::new(Watched { copy_engine, did: Arc::clone(&did) })).unwrap());
         Pe { engine, memory, did }
     });
     let nobody = Token::default().with_address(fabric.open("nobody's").unwrap().address());
@@ -146,7 +146,7 @@ fn two_pes_within(reached: usize, timeout_s: u64) -> [Pe; 2] {
     pes
 }
 
-/// Does a job of PE 0 to the end, and tells what its and its target's movers did meanwhile.
+/// Does a job of PE 0 to the end, and tells what its and its target's copy engines did meanwhile.
 fn run(pes: &mut [Pe; 2], job: Job) -> [Vec<Did>; 2] {
     // SAFETY: sources and destinations are the PEs' memory or the callers', and outlive the loop.
     unsafe { pes[0].engine.submit(1, job, Issue { issuer: HOST, tag: None }) }.unwrap();
@@ -176,7 +176,7 @@ fn what_is_large_goes_straight_and_is_seen_before_its_signal() {
     let [source, target] = run(&mut pes, job);
     assert_eq!(source, [], "the source copies nothing");
     // The word comes, is changed and goes back.
-    assert_eq!(target, [Did::SawWrites, Did::Copied(8), Did::Copied(8)]);
+    assert_eq!(target, [Did::FlushedNicWrites, Did::Copied(8), Did::Copied(8)]);
     assert_eq!(pes[1].bytes(BLOCK, BLOCK), [vec![7; BLOCK as usize - 3], vec![0; 3]].concat());
     assert_eq!(pes[1].bytes(SIGNAL, 8), 1u64.to_ne_bytes());
 
@@ -199,7 +199,7 @@ fn what_a_message_holds_is_copied_by_the_target() {
     let job = put_signal(&pes, 4000);
     let [source, target] = run(&mut pes, job);
     assert_eq!(source, [Did::Copied(4000)]);
-    assert_eq!(target, [Did::SawWrites, Did::Copied(4000), Did::Copied(8), Did::Copied(8)]);
+    assert_eq!(target, [Did::FlushedNicWrites, Did::Copied(4000), Did::Copied(8), Did::Copied(8)]);
     assert_eq!(pes[1].bytes(BLOCK, 4000), vec![3; 4000]);
 }
 

@@ -1,4 +1,4 @@
-//! Memory of peers that a PE's device has mapped: what its mover copies there and from there, in which order it is
+//! Memory of peers that a PE's device has mapped: what its copy engine copies there and from there, in which order it is
 //! seen, and what becomes of copies that fail. The CPU touches none of it.
 #![allow(clippy::unwrap_used)]
 
@@ -6,10 +6,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use symrail_heap::guarded::{GuardedMemory, GuardedMover};
-use symrail_heap::mover::{Between, Copy, Moved, Mover};
+use symrail_heap::guarded::{GuardedMemory, GuardedCopyEngine};
+use symrail_heap::copy_engine::{Between, Copy, CopyCompletion, CopyEngine};
 use symrail_proxy::channel::{Channel, Local, Producer, Request, SignalOp, Width};
-use symrail_proxy::stage::WINDOW_BYTES;
+use symrail_proxy::stage::STAGING_BUFFER_BYTES;
 use symrail_proxy::{Engine, HOST};
 use symrail_transport::endpoint::job::{Issue, Job, Source};
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
@@ -25,36 +25,36 @@ const DEST: u64 = 1 << 20;
 const SIGNAL: u64 = HEAP as u64 - 8;
 const FLAG: u64 = HEAP as u64 - 16;
 
-/// A mover that counts, and fails when told to.
+/// A copy engine that counts, and fails when told to.
 struct Watched {
-    mover: GuardedMover,
+    copy_engine: GuardedCopyEngine,
     seen: Arc<Seen>,
 }
 
 #[derive(Default)]
 struct Seen {
-    /// Copies through the window, and copies between memories.
-    window: AtomicUsize,
+    /// Copies through the staging buffer, and copies between memories.
+    staging_buffer: AtomicUsize,
     between: AtomicUsize,
     /// Copies between memories end in an error, and copy nothing.
     fails: AtomicBool,
     failed: std::sync::Mutex<Vec<u64>>,
 }
 
-// SAFETY: all of it is the inner mover's.
-unsafe impl Mover for Watched {
-    fn window(&self) -> (NonNull<u8>, usize) {
-        self.mover.window()
+// SAFETY: all of it is the inner copy engine's.
+unsafe impl CopyEngine for Watched {
+    fn staging_buffer(&self) -> (NonNull<u8>, usize) {
+        self.copy_engine.staging_buffer()
     }
 
     unsafe fn start(&mut self, copy: Copy, ticket: u64) -> Result<(), String> {
-        self.seen.window.fetch_add(1, Ordering::Relaxed);
+        self.seen.staging_buffer.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the caller's promise.
-        unsafe { self.mover.start(copy, ticket) }
+        unsafe { self.copy_engine.start(copy, ticket) }
     }
 
-    fn meet(&mut self, peer: usize) -> Result<(), String> {
-        self.mover.meet(peer)
+    fn prepare_peer(&mut self, peer: usize) -> Result<(), String> {
+        self.copy_engine.prepare_peer(peer)
     }
 
     unsafe fn start_between(&mut self, copy: Between, ticket: u64) -> Result<(), String> {
@@ -64,22 +64,22 @@ unsafe impl Mover for Watched {
             return Ok(());
         }
         // SAFETY: the caller's promise.
-        unsafe { self.mover.start_between(copy, ticket) }
+        unsafe { self.copy_engine.start_between(copy, ticket) }
     }
 
-    fn poll(&mut self, ended: &mut dyn FnMut(Moved)) -> usize {
+    fn poll(&mut self, ended: &mut dyn FnMut(CopyCompletion)) -> usize {
         let failed = std::mem::take(&mut *self.seen.failed.lock().unwrap());
         let count = failed.len();
-        failed.into_iter().for_each(|ticket| ended(Moved { ticket, result: Err("the link is down".into()) }));
-        count + self.mover.poll(ended)
+        failed.into_iter().for_each(|ticket| ended(CopyCompletion { ticket, result: Err("the link is down".into()) }));
+        count + self.copy_engine.poll(ended)
     }
 
     fn pending(&self) -> usize {
-        self.mover.pending() + self.seen.failed.lock().unwrap().len()
+        self.copy_engine.pending() + self.seen.failed.lock().unwrap().len()
     }
 
     fn writing(&self) -> usize {
-        self.mover.writing()
+        self.copy_engine.writing()
     }
 }
 
@@ -93,7 +93,7 @@ struct Pe {
 impl Pe {
     fn bytes(&self, offset: u64, len: usize) -> Vec<u8> {
         let at = self.memory.reachable(self.memory.base().addr().get() + offset as usize, len).unwrap();
-        // SAFETY: `reachable` checked the range; rails and movers of the test run in this thread.
+        // SAFETY: `reachable` checked the range; rails and copy engines of the test run in this thread.
         unsafe { std::slice::from_raw_parts(at, len) }.to_vec()
     }
 
@@ -108,7 +108,7 @@ impl Pe {
     }
 
     fn did(&self) -> [usize; 2] {
-        [&self.seen.window, &self.seen.between].map(|count| count.swap(0, Ordering::Relaxed))
+        [&self.seen.staging_buffer, &self.seen.between].map(|count| count.swap(0, Ordering::Relaxed))
     }
 }
 
@@ -122,10 +122,10 @@ fn two_pes(mapped: bool) -> [Pe; 2] {
         let rails = vec![fabric.open(&format!("pe{me}")).unwrap()];
         let mut engine = Engine::new(Endpoint::new(Role::Proxy, me, 2, rails, policy).unwrap(), me, 2);
         let memory = Arc::clone(&memories[me as usize]);
-        let mover = GuardedMover::new(Arc::clone(&memory), WINDOW_BYTES, 5 + u64::from(me)).unwrap();
-        let mover = mover.with_peers(Arc::new(vec![Arc::clone(&memories[1 - me as usize])].into()));
+        let copy_engine = GuardedCopyEngine::new(Arc::clone(&memory), STAGING_BUFFER_BYTES, 5 + u64::from(me)).unwrap();
+        let copy_engine = copy_engine.with_peers(Arc::new(vec![Arc::clone(&memories[1 - me as usize])].into()));
         let seen = Arc::<Seen>::default();
-        windows.push(engine.stage(Box::new(Watched { mover, seen: Arc::clone(&seen) })).unwrap());
+        windows.push(engine.stage(Box::new(Watched { copy_engine, seen: Arc::clone(&seen) })).unwrap());
         // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
         let segment = unsafe { Segment::new(ID, 0, memory.base().as_ptr(), HEAP as u64) };
         // SAFETY: the memory outlives the engine.
@@ -216,8 +216,8 @@ fn a_pes_own_memory_goes_through_the_window() {
     let own = Request::Put { pe: 0, offset: DEST, local: Local::Symmetric(0), size: 9000, reply: None };
     ask(&mut pes, &[own], |_| {});
     assert!(pes[0].bytes(DEST, 9000) == pattern(9000, 1));
-    let [window, between] = pes[0].did();
-    assert!(window > 0 && between == 0);
+    let [staging_buffer, between] = pes[0].did();
+    assert!(staging_buffer > 0 && between == 0);
 }
 
 #[test]
@@ -300,6 +300,6 @@ fn memory_that_the_device_does_not_copy_to_is_reached_through_the_window() {
     pes[0].write(0, &pattern(70_001, 2));
     ask(&mut pes, &[put(0, DEST, 70_001)], |_| {});
     assert!(pes[1].bytes(DEST, 70_001) == pattern(70_001, 2) && pes[0].device.errors() == 0);
-    let [window, between] = pes[0].did();
-    assert!(window > 0 && between == 0);
+    let [staging_buffer, between] = pes[0].did();
+    assert!(staging_buffer > 0 && between == 0);
 }

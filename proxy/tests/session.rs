@@ -4,10 +4,10 @@
 
 use std::sync::{Arc, Barrier, Mutex};
 
-use symrail_heap::guarded::{GuardedMemory, GuardedMover};
+use symrail_heap::guarded::{GuardedMemory, GuardedCopyEngine};
 use symrail_proxy::session::memory::HANDLE_SIZE;
 use symrail_proxy::session::{Place, Progress, Session};
-use symrail_proxy::stage::WINDOW_BYTES;
+use symrail_proxy::stage::STAGING_BUFFER_BYTES;
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::backend::HostPes;
 use symrail_transport::endpoint::job::Source;
@@ -51,9 +51,9 @@ fn open(me: usize, meeting: &Meeting) -> Option<Pe> {
     ])
     .unwrap();
     let guarded = GuardedMemory::new(HEAP).unwrap();
-    let mover = GuardedMover::new(Arc::clone(&guarded), WINDOW_BYTES, 7 + me as u64).unwrap();
+    let copy_engine = GuardedCopyEngine::new(Arc::clone(&guarded), STAGING_BUFFER_BYTES, 7 + me as u64).unwrap();
     let alone = HostPes::alone(allowed_cpus());
-    let session = match Session::open(me as u32, 2, &alone, &settings, Progress::Thread, Some(Box::new(mover))) {
+    let session = match Session::open(me as u32, 2, &alone, &settings, Progress::Thread, Some(Box::new(copy_engine))) {
         Ok(session) => session,
         Err(error) => {
             println!("SKIPPED: {error}");

@@ -52,9 +52,9 @@ impl Communicator {
     }
 
     /// Lets the device see what NICs have written to its memory before others came to a barrier.
-    pub fn see_writes(&self) {
+    pub fn flush_nic_writes(&self) {
         if let (Some(_), Ok(wire)) = (&self.space.staged, &self.wire) {
-            wire.driver().engine().see_writes();
+            wire.driver().engine().flush_nic_writes();
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use symrail_heap::guarded::{GuardedMemory, GuardedMover, GuardedPeers};
+use symrail_heap::guarded::{GuardedMemory, GuardedCopyEngine, GuardedPeers};
 use symrail_heap::mapping::MapError;
 use symrail_heap::{HeapHandle, HostIdentity};
-use symrail_proxy::stage::WINDOW_BYTES;
+use symrail_proxy::stage::STAGING_BUFFER_BYTES;
 use symrail_transport::Pe;
 use symrail_transport::env::Settings;
 
@@ -68,10 +68,10 @@ impl Guarded {
 
     /// # Errors
     /// What the system says.
-    pub fn mover(&self) -> Result<GuardedMover> {
+    pub fn copy_engine(&self) -> Result<GuardedCopyEngine> {
         let seed = self.memory.base().addr().get() as u64 ^ u64::from(std::process::id());
-        let mover = GuardedMover::new(Arc::clone(&self.memory), WINDOW_BYTES, seed);
-        Ok(mover.map_err(failed("making a window"))?.with_peers(Arc::clone(&self.peers)))
+        let copy_engine = GuardedCopyEngine::new(Arc::clone(&self.memory), STAGING_BUFFER_BYTES, seed);
+        Ok(copy_engine.map_err(failed("making a window"))?.with_peers(Arc::clone(&self.peers)))
     }
 }
 

@@ -275,7 +275,7 @@ fn register(mut opened: Opened, first: &[Segment], staged: Option<&Staged>, sett
             let remedy = "set SYMRAIL_AMO_PATH=agent, or SYMRAIL_IB_MODE=write-with-imm, on all PEs".into();
             return Err(symrail_transport::Error::Unsupported { what, by: "staging".into(), remedy }.into());
         }
-        opened.window = opened.engine.stage(staged.mover()?)?;
+        opened.window = opened.engine.stage(staged.copy_engine()?)?;
         // SAFETY: the heap lives as long as the runtime, which closes the engine first.
         unsafe { opened.engine.add_staged_segment(staged.segment()) };
         opened.direct = direct::offer(&mut opened.engine, staged, settings)?;

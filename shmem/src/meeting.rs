@@ -101,7 +101,7 @@ pub(crate) fn meet(
             }
         }
     }
-    ops.comm.see_writes();
+    ops.comm.flush_nic_writes();
     Ok(any)
 }
 

@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use symrail_core::lock;
-use symrail_heap::cuda::{CudaMover, PinnedBuffer};
+use symrail_heap::cuda::{CudaCopyEngine, PinnedBuffer};
 use symrail_heap::export::Exported;
 use symrail_heap::mailbox::Mailbox;
-use symrail_heap::mailed::MailedMover;
-use symrail_heap::{Mover, SymmetricHeap};
-use symrail_proxy::stage::{MAX_COPIES, WINDOW_BYTES};
+use symrail_heap::mailbox_copy_engine::MailboxCopyEngine;
+use symrail_heap::{CopyEngine, SymmetricHeap};
+use symrail_proxy::stage::{MAX_COPIES, STAGING_BUFFER_BYTES};
 use symrail_transport::Pe;
 use symrail_transport::env::{HeapKind, Settings};
 use symrail_transport::region::Segment;
@@ -70,14 +70,14 @@ impl Staged {
     ///
     /// # Errors
     /// What the system or the driver says.
-    pub fn mover(&self) -> Result<Box<dyn Mover>> {
+    pub fn copy_engine(&self) -> Result<Box<dyn CopyEngine>> {
         Ok(match &self.memory {
-            Memory::Guarded(guarded) => Box::new(guarded.mover()?),
+            Memory::Guarded(guarded) => Box::new(guarded.copy_engine()?),
             Memory::Device(shared) => {
                 let place: Arc<PinnedBuffer> = Arc::clone(shared.mailbox());
-                // SAFETY: zeroed, large enough, aligned to a page, and for this mover and kernels alone.
+                // SAFETY: zeroed, large enough, aligned to a page, and for this copy engine and kernels alone.
                 let mailbox = unsafe { Mailbox::new(place.base(), place) };
-                Box::new(MailedMover::new(CudaMover::new(shared.gpu(), WINDOW_BYTES, MAX_COPIES)?, mailbox))
+                Box::new(MailboxCopyEngine::new(CudaCopyEngine::new(shared.gpu(), STAGING_BUFFER_BYTES, MAX_COPIES)?, mailbox))
             }
         })
     }

@@ -89,7 +89,7 @@ impl Path {
 /// The variable by which a test tells its PEs which way they should find themselves on.
 const EXPECTED: &str = "TEST_EXPECTED_PATH";
 
-/// A job with heaps that the CPU cannot touch, on one host: movers map them and copy between them, as GPUs do. All else
+/// A job with heaps that the CPU cannot touch, on one host: copy engines map them and copy between them, as GPUs do. All else
 /// is staged over shared memory.
 #[must_use]
 pub fn mapped_by_movers(job: Job, pes: u32) -> Job {

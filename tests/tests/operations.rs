@@ -52,7 +52,7 @@ fn heaps_that_nobody_can_touch_over_shm() {
     every_operation(STAGED_SHM, "full");
 }
 
-/// On one host movers map them and copy between them, as GPUs do.
+/// On one host copy engines map them and copy between them, as GPUs do.
 #[test]
 fn heaps_that_nobody_can_touch_but_movers_of_peers() {
     for pes in [2, 3] {

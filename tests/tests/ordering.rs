@@ -58,7 +58,7 @@ fn without_a_fence_things_pass() {
     }
 }
 
-/// Data goes by movers' copies, signals and values over the wire.
+/// Data goes by copy engines' copies, signals and values over the wire.
 #[test]
 fn copies_between_mapped_heaps_keep_their_order() {
     let early = |what, rounds| early_in(mapped_by_movers(Job::new("pe_order"), 2), "mapped by movers", what, rounds);

@@ -1,18 +1,18 @@
 /* Words that the proxy counts up in host memory, and threads that wait for them. Looks cross the link to the CPU, those at one word
  * one behind the other; those of thousands of threads keep everything else from the link, the copies that they wait for
- * among it. So one thread at a time looks, and notes what it sees in device memory for the others. */
+ * among it. So one thread at a time polls, and copies what it reads to device memory for the others. */
 #ifndef SYMRAIL_LOOKOUT_CUH
 #define SYMRAIL_LOOKOUT_CUH
 
 #include "memory.cuh"
 
-/* Behind the note: how many threads look at that, and this bit while one looks at the word itself. */
+/* Behind the copy: how many threads poll that, and this bit while one polls the word itself. */
 #define SYMRAIL_LOOKOUT 64u
 #define SYMRAIL_LOOKOUT_TAKEN (1ull << 63)
-/* Between two looks at the note. */
+/* Between two polls of the copy. */
 #define SYMRAIL_LOOKOUT_PAUSE_NS 200u
 
-/* Whether a thread looks for others. */
+/* Whether a thread polls for others. */
 SYMRAIL_DEVICE bool symrail_has_lookout(symrail_u64 note) {
     return (symrail_ld_gpu(note + SYMRAIL_LOOKOUT) & SYMRAIL_LOOKOUT_TAKEN) != 0;
 }
@@ -22,7 +22,7 @@ struct symrail_lookout {
     symrail_u64 word, note, seen, noted;
     enum { NEW, FOR_ALL, OF_NOTES } looks;
 
-    /* `crowded`: another thread looks already. */
+    /* `crowded`: another thread polls already. */
     SYMRAIL_WAITER_FN symrail_lookout(symrail_u64 word, symrail_u64 note, bool crowded = false)
         : word(word), note(note), seen(0), noted(0), looks(NEW) {
         if (crowded) look_at_notes();
@@ -54,7 +54,7 @@ struct symrail_lookout {
         if (looks == FOR_ALL && others && seen != noted) symrail_note(note, noted = seen);
         return seen;
     }
-    /* Lets somebody else look. */
+    /* Lets another thread poll. */
     SYMRAIL_WAITER_FN void leave() {
         if (seen != 0) symrail_max_gpu(note, seen);
         if (looks == FOR_ALL) atomicAnd(state(), ~SYMRAIL_LOOKOUT_TAKEN);

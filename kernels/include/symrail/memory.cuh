@@ -23,7 +23,7 @@ SYMRAIL_DEVICE symrail_u64 symrail_add_gpu(symrail_u64 at, symrail_u64 n) {
 SYMRAIL_DEVICE void symrail_max_gpu(symrail_u64 at, symrail_u64 n) {
     asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::"l"(at), "l"(n) : "memory");
 }
-/* A counter's note for other threads of this device, and a look at it: what was visible before is visible behind. */
+/* A counter's note for other threads of this device, and a load of it: what was visible before is visible behind. */
 SYMRAIL_DEVICE void symrail_note(symrail_u64 at, symrail_u64 n) {
     asm volatile("red.release.gpu.global.max.u64 [%0], %1;" ::"l"(at), "l"(n) : "memory");
 }

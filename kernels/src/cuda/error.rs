@@ -35,7 +35,7 @@ pub enum Error {
     /// The proxy could not do what kernels asked for.
     #[error("{count} requests of kernels failed in the proxy (channel {channel}); its error names the first")]
     Requests {
-        /// How many since the last look.
+        /// How many since the last check.
         count: u64,
         /// The channel.
         channel: usize,

@@ -250,7 +250,7 @@ impl DeviceState {
         &self.reach
     }
 
-    /// What kernels and the proxy have reported since the last look. Call it after a kernel has ended.
+    /// Errors of kernels and the proxy since the last call. Call it after a kernel has ended.
     ///
     /// # Errors
     /// The first failure.

@@ -141,7 +141,7 @@ const WIDE: usize = 64;
 /// Window of rate tests.
 const DEEP: usize = 64;
 
-/// Threads of tests by many, unless `--threads` is given: a host's carrier has one.
+/// Threads of tests by many, unless `--threads` is given: a host's backend has one.
 const ONE: usize = 1;
 
 /// Every test, in the order in which `all` runs them: bare ones first, since no runtime is there yet.

@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 
 use super::ending::{Ending, Failure};
 
-/// Of the time, at most one part in so many goes into looking at all processes.
+/// Polling all processes takes at most one part in so many of the time.
 const LOOKING: u32 = 20;
 
 /// One PE.
@@ -31,7 +31,7 @@ pub(super) struct Children {
     running: usize,
     /// Those that a signal has named as ended.
     named: Vec<Pid>,
-    /// When to look at all: one signal may stand for several ends, and names one of them.
+    /// When to poll all: one signal may stand for several ends, and names one of them.
     look_at: Option<Instant>,
     looked: Option<(Instant, Duration)>,
 }
@@ -77,12 +77,12 @@ impl Children {
         self.look_at.get_or_insert(earliest);
     }
 
-    /// When there is something to look at.
+    /// When the next poll is due.
     pub(super) fn due(&self) -> Option<Instant> {
         self.look_at
     }
 
-    /// Which PEs have ended since the last call, as far as it is time to look.
+    /// Which PEs have ended since the last call, as far as a poll is due.
     pub(super) fn take_ended(&mut self) -> Vec<u32> {
         let named = std::mem::take(&mut self.named);
         let mut candidates: Vec<u32> = named.iter().filter_map(|pid| self.by_pid.get(pid).copied()).collect();

@@ -1,4 +1,4 @@
-//! `symrail run`: starts the PEs of a job on this machine and looks after them until all are gone.
+//! `symrail run`: starts the PEs of a job on this machine and supervises them until all are gone.
 //!
 //! | file | concept |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The launcher's loop: starts the PEs and looks at signals, deaths and the rendezvous' events, until every PE is gone.
+//! The launcher's loop: starts the PEs and polls signals, deaths and the rendezvous' events, until every PE is gone.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
@@ -31,7 +31,7 @@ const ASKED: Duration = Duration::from_secs(3);
 const CAUSE: Duration = Duration::from_millis(300);
 /// How long the last output may take.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How many PEs are started between two looks at everything else.
+/// How many PEs are started between two polls of everything else.
 const TURN: u32 = 4;
 /// The exit code of a job that took too long, as `timeout` has it.
 const TIMED_OUT: i32 = 124;

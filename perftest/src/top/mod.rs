@@ -1,6 +1,6 @@
 //! `symrail top`: what the PEs on this host are doing, as a table that refreshes.
 //!
-//! The figures are the PEs' own ([`symrail::observe::figures`]); what is shown is their change between two looks.
+//! The figures are the PEs' own ([`symrail::observe::figures`]); the display shows their change between two samples.
 
 mod table;
 
@@ -17,7 +17,7 @@ use table::Table;
 /// Arguments of `symrail top`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Seconds between two looks
+    /// Seconds between two samples
     #[arg(short, long, default_value_t = 1.0, value_name = "SECONDS", value_parser = seconds)]
     delay: f64,
     /// Show N tables and end; without it, go on until Ctrl-C or until no PE is left
@@ -36,7 +36,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     if (0.05..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("from 0.05 to 3600 seconds".into()) }
 }
 
-/// A look at all PEs.
+/// A sample of all PEs.
 struct Look {
     at: Instant,
     /// By process; a process has one PE at a time.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use symrail::observe::figures::{Figures, Lane};
 
-/// What happened between two looks.
+/// The change between two samples.
 pub(super) struct Table {
     /// PEs and jobs that were seen.
     title: String,

@@ -33,7 +33,7 @@
 //! published (release) after the stamping. A chunk that arrives late, from a device that claimed fewer chunks than it
 //! wrote, carries the same parity and changes nothing.
 //!
-//! **Back-pressure.** A producer may write position `p` once `p < tail + slots`. It looks at a copy of the tail on the
+//! **Back-pressure.** A producer may write position `p` once `p < tail + slots`. It reads a copy of the tail on the
 //! producers' side and reads the consumer's word (over PCIe for a GPU) only when the copy says "full". The copy is
 //! stored with release and read with acquire, so that whoever trusts it is also behind the consumer's stamping. A GPU
 //! thread reserves with `fetch_add` and then waits; a CPU thread reserves with compare-and-swap after it has seen room,
@@ -45,7 +45,7 @@
 //! completed, or a quiet would hang); it is stored first, and a 16-byte load gives both.
 //!
 //! **Sleep.** Producer: write the slot, SeqCst fence, read `sleeping`, ring if set. Consumer: set `sleeping`, SeqCst
-//! fence, look at the next slot, sleep if it is empty. One of the two sees the other's store. GPU producers do not
+//! fence, read the next slot, sleep if it is empty. One of the two sees the other's store. GPU producers do not
 //! ring: an engine with GPU channels polls, or sleeps for a bounded time.
 //!
 //! **Trust.** The ring is written by device code and read as hostile: each word is read once, copied, then checked;

@@ -120,7 +120,7 @@ impl Producer {
         let tail = self.memory.tail().load(Ordering::Acquire);
         let room = position < tail.wrapping_add(slots);
         if room {
-            // An older tail may overwrite a newer copy; that costs another look, never a slot.
+            // An older tail may overwrite a newer copy; that costs another load, never a slot.
             self.memory.cached_tail().store(tail, Ordering::Release);
         }
         room

@@ -1,12 +1,12 @@
-//! Which memory there is, of this PE and of others, and who reaches it: rails, the CPU, or a mover only.
+//! Which memory there is, of this PE and of others, and who reaches it: rails, the CPU, or a copy engine only.
 
-use symrail_heap::Mover;
+use symrail_heap::CopyEngine;
 use symrail_transport::device::Export;
 use symrail_transport::region::{Regions, Segment};
 use symrail_transport::{Error, Pe, Result};
 
 use super::{Engine, STAGE};
-use crate::stage::{Stage, WINDOW_ID};
+use crate::stage::{Stage, STAGING_BUFFER_ID};
 
 impl Engine {
     /// Registers a segment of this PE with all rails and opens it to requests of peers.
@@ -33,14 +33,14 @@ impl Engine {
         }
     }
 
-    /// From now on operations on memory that rails and the CPU do not reach go through the mover's window. The card goes to
+    /// From now on operations on memory that rails and the CPU do not reach go through the copy engine's window. The card goes to
     /// [`Engine::learn_window`] on all PEs; all of them stage, or none.
     ///
     /// # Errors
     /// The window is too small, or what the provider says about registering it.
-    pub fn stage(&mut self, mover: Box<dyn Mover>) -> Result<Vec<u8>> {
-        let stage = Stage::new(mover, STAGE, self.endpoint.n_pes(), self.endpoint.policy().timeout_s)?;
-        // SAFETY: the window lives as long as the mover, which the engine drops after the endpoint.
+    pub fn stage(&mut self, copy_engine: Box<dyn CopyEngine>) -> Result<Vec<u8>> {
+        let stage = Stage::new(copy_engine, STAGE, self.endpoint.n_pes(), self.endpoint.policy().timeout_s)?;
+        // SAFETY: the window lives as long as the copy engine, which the engine drops after the endpoint.
         let card = unsafe { self.endpoint.register(stage.window()) }?;
         // SAFETY: as above. What is put into a window may come as a request.
         unsafe { self.agent.add_segment(stage.window()) };
@@ -56,14 +56,14 @@ impl Engine {
     /// # Errors
     /// [`Error::Malformed`].
     pub fn learn_window(&mut self, cards: &[Vec<u8>]) -> Result<()> {
-        self.endpoint.learn(WINDOW_ID, cards)
+        self.endpoint.learn(STAGING_BUFFER_ID, cards)
     }
 
-    /// Adds a segment of symmetric memory that only the mover reaches; every PE has one at the same offset. Before
+    /// Adds a segment of symmetric memory that only the copy engine reaches; every PE has one at the same offset. Before
     /// [`Engine::stage`] nothing happens.
     ///
     /// # Safety
-    /// The segment stays until [`Engine::deregister`], or until the engine is dropped, and the mover reaches it.
+    /// The segment stays until [`Engine::deregister`], or until the engine is dropped, and the copy engine reaches it.
     pub unsafe fn add_staged_segment(&mut self, segment: Segment) {
         if let Some(stage) = &mut self.stage {
             stage.add_segment(segment);
@@ -98,13 +98,13 @@ impl Engine {
         Ok(all)
     }
 
-    /// Takes in where this PE's device has mapped a staged segment of each PE, 0 where it has not: from now on its mover copies there and
+    /// Takes in where this PE's device has mapped a staged segment of each PE, 0 where it has not: from now on its copy engine copies there and
     /// from there what lies in staged memory of this PE. Before [`Engine::stage`] nothing happens. Nobody else has to know of it.
     ///
-    /// Returns the PEs to whose memory the mover cannot copy, and why: what goes there and comes from there goes through the window.
+    /// Returns the PEs to whose memory the copy engine cannot copy, and why: what goes there and comes from there goes through the window.
     ///
     /// # Safety
-    /// Each base is 0, or where the device that the mover is for has mapped as many bytes as the segment has, until the
+    /// Each base is 0, or where the device that the copy engine is for has mapped as many bytes as the segment has, until the
     /// engine is dropped.
     #[must_use]
     pub unsafe fn map_peers(&mut self, segment: &Segment, bases: Vec<usize>) -> Vec<(Pe, String)> {
@@ -113,13 +113,13 @@ impl Engine {
     }
 
     /// Makes what NICs have written to staged memory visible to its device, before something else tells of it.
-    pub fn see_writes(&mut self) {
+    pub fn flush_nic_writes(&mut self) {
         if let Some(stage) = &mut self.stage {
-            stage.see_writes();
+            stage.flush_nic_writes();
         }
     }
 
-    /// Takes in that `pe` has laid out `len` bytes of memory at `offset`, apart from those of others, which only its mover reaches.
+    /// Takes in that `pe` has laid out `len` bytes of memory at `offset`, apart from those of others, which only its copy engine reaches.
     ///
     /// # Errors
     /// Nothing is staged here; no such PE.
@@ -150,11 +150,11 @@ impl Engine {
         }
     }
 
-    /// Adds a local buffer that only the mover reaches, for use as a source or destination. `id` is no other buffer's.
+    /// Adds a local buffer that only the copy engine reaches, for use as a source or destination. `id` is no other buffer's.
     /// Before [`Engine::stage`] nothing happens.
     ///
     /// # Safety
-    /// The mover reaches the buffer, which stays until [`Engine::remove_staged_buffer`].
+    /// The copy engine reaches the buffer, which stays until [`Engine::remove_staged_buffer`].
     pub unsafe fn add_staged_buffer(&mut self, base: *mut u8, len: usize, id: u32) {
         if let Some(stage) = &mut self.stage {
             // SAFETY: the caller's promise.

@@ -205,7 +205,7 @@ impl Engine {
                 told = true;
                 match &mut self.stage {
                     Some(stage) if finished.issuer == STAGE => {
-                        stage.came(&mut self.endpoint, &mut self.agent, finished);
+                        stage.operation_ended(&mut self.endpoint, &mut self.agent, finished);
                     }
                     _ => self.tell(finished),
                 }

@@ -50,7 +50,7 @@ impl Memory {
         Ok(Memory { pe, id, offset, len, base, address, keys, staged: false })
     }
 
-    /// The handle of a segment that only a mover reaches.
+    /// The handle of a segment that only a copy engine reaches.
     pub(super) fn staged(pe: Pe, segment: Segment) -> Memory {
         let base = segment.base().expose_provenance() as u64;
         let (id, offset, len) = (segment.id(), segment.offset(), segment.bytes());

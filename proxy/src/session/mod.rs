@@ -16,8 +16,8 @@
 //! A peer learns a handle when it first uses it.
 //!
 //! # Memory that neither rails nor the CPU reach
-//! A GPU's, say. With a [`Mover`] for it, such memory is registered by [`Session::register_staged`], and operations on it are
-//! [staged](crate::stage): the same operations, by the same handles. All PEs have a mover, or none.
+//! A GPU's, say. With a [`CopyEngine`] for it, such memory is registered by [`Session::register_staged`], and operations on it are
+//! [staged](crate::stage): the same operations, by the same handles. All PEs have a copy engine, or none.
 //!
 //! # Who drives
 //! Any thread may call. A call drives the engine for as long as it waits; in between, [`Session::progress`] has to be called
@@ -31,7 +31,7 @@ mod operation;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use symrail_heap::Mover;
+use symrail_heap::CopyEngine;
 use symrail_heap::export::Exported;
 use symrail_transport::backend::{self, HostPes};
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
@@ -40,7 +40,7 @@ use symrail_transport::rail::RailCaps;
 use symrail_transport::region::Segment;
 use symrail_transport::{Error, Pe, Result};
 
-use crate::stage::{WINDOW_BYTES, WINDOW_OFFSET};
+use crate::stage::{STAGING_BUFFER_BYTES, STAGING_BUFFER_OFFSET};
 use crate::{Driver, Engine, Options, Proxy};
 use card::Card;
 use memory::{MOST_RAILS, Memory};
@@ -83,8 +83,8 @@ struct Next {
 impl Session {
     /// Opens the rails of PE `me` of `n_pes`.
     ///
-    /// `host` are the PEs of this host, over which NICs are spread; [`HostPes::alone`] if they are not known. `mover` is for
-    /// memory that only it reaches, and has a window of [`WINDOW_BYTES`].
+    /// `host` are the PEs of this host, over which NICs are spread; [`HostPes::alone`] if they are not known. `copy_engine` is for
+    /// memory that only it reaches, and has a window of [`STAGING_BUFFER_BYTES`].
     ///
     /// # Errors
     /// What choosing and opening rails says; a PE outside of the job.
@@ -94,7 +94,7 @@ impl Session {
         host: &HostPes,
         settings: &Settings,
         progress: Progress,
-        mover: Option<Box<dyn Mover>>,
+        copy_engine: Option<Box<dyn CopyEngine>>,
     ) -> Result<Session> {
         if me >= n_pes {
             return Err(Error::NoSuchPe { pe: me.into(), last: n_pes.saturating_sub(1) });
@@ -115,8 +115,8 @@ impl Session {
         };
         let copy_limit = endpoint.copy_limit();
         let mut engine = Engine::new(endpoint, me, n_pes);
-        if let Some(mover) = mover {
-            card.window = engine.stage(mover)?;
+        if let Some(copy_engine) = copy_engine {
+            card.window = engine.stage(copy_engine)?;
         }
         let system =
             |e: std::io::Error| Error::System { what: "starting the transport's thread", reason: e.to_string() };
@@ -192,7 +192,7 @@ impl Session {
         for (card, pe) in cards.into_iter().zip(0..) {
             engine.endpoint().connect(pe, &Addresses { host: Vec::new(), proxy: card.rails })?;
             if !card.window.is_empty() {
-                engine.endpoint().learn_apart(pe, WINDOW_OFFSET, WINDOW_BYTES as u64, &card.window)?;
+                engine.endpoint().learn_apart(pe, STAGING_BUFFER_OFFSET, STAGING_BUFFER_BYTES as u64, &card.window)?;
             }
         }
         Ok(())
@@ -226,13 +226,13 @@ impl Session {
     }
 
     /// As [`Session::register`], for memory that the CPU does not touch. Where the settings permit it and all rails take what is `exported` of
-    /// it, they move large operations' bytes themselves; else the mover does.
+    /// it, they move large operations' bytes themselves; else the copy engine does.
     ///
     /// # Safety
     /// As for [`Session::register`].
     ///
     /// # Errors
-    /// The session has no mover; a rail that does not reach the memory, where the settings demand it.
+    /// The session has no copy engine; a rail that does not reach the memory, where the settings demand it.
     pub unsafe fn register_staged(&self, base: *mut u8, len: usize, exported: Option<&Exported>) -> Result<Memory> {
         let (id, offset) = self.take_next(base, len);
         // SAFETY: the caller's promise.
@@ -260,10 +260,10 @@ impl Session {
         }
     }
 
-    /// As [`Session::register_local`], for memory that only the mover reaches. Without it the buffer cannot be used.
+    /// As [`Session::register_local`], for memory that only the copy engine reaches. Without it the buffer cannot be used.
     ///
     /// # Safety
-    /// As for [`Session::register_local`]; the mover reaches the memory.
+    /// As for [`Session::register_local`]; the copy engine reaches the memory.
     pub unsafe fn register_local_staged(&self, base: *mut u8, len: usize) {
         let (id, _) = self.take_next(base, 0);
         // SAFETY: the caller's promise.

@@ -1,9 +1,9 @@
-//! What issuers are told of their operations: that one with a tag has ended, whether all have, and what failed first.
+//! Results for issuers: ended operations with a tag, whether all have ended, and the first error of the others.
 
 use symrail_transport::endpoint::job::{Finished, Issue, Issuer};
 use symrail_transport::{Error, Result};
 
-/// Operations of one issuer: how many are under way, and the first that failed without having a tag.
+/// One issuer's operations: how many are under way, and the first error of those without a tag.
 #[derive(Default)]
 struct Account {
     outstanding: u64,
@@ -14,7 +14,7 @@ struct Account {
 #[derive(Default)]
 pub(super) struct Accounts {
     by_issuer: Vec<Account>,
-    /// Ends to be told.
+    /// Results to be reported.
     finished: Vec<Finished>,
 }
 
@@ -31,12 +31,12 @@ impl Accounts {
         self.finished.pop()
     }
 
-    /// An operation begins.
+    /// Records the start of an operation.
     pub fn begin(&mut self, issuer: Issuer) {
         self.of(issuer).outstanding += 1;
     }
 
-    /// An operation has ended.
+    /// Records the end of an operation.
     pub fn end(&mut self, issue: Issue, result: Result<u64>) {
         let account = self.of(issue.issuer);
         account.outstanding = account.outstanding.saturating_sub(1);

@@ -1,7 +1,7 @@
 //! Small copies, gathered in a round and made together: a copy by the driver takes microseconds, whatever its size.
 //!
 //! A copy of up to [`SMALL`] bytes waits for the end of the round ([`Copies::flush`]). Copies to neighbouring addresses
-//! become one *run*: their bytes are packed into a buffer of the window, or unpacked from it.
+//! become one *run*: their bytes are packed into a buffer of the staging buffer, or unpacked from it.
 //!
 //! # Order
 //! Copies that wait here depend on nothing else that waits here: their sources would otherwise have waited for the
@@ -13,9 +13,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use symrail_heap::Mover;
+use symrail_heap::CopyEngine;
 use symrail_heap::copy::copy;
-use symrail_heap::mover::{Between, Copy, Moved};
+use symrail_heap::copy_engine::{Between, Copy, CopyCompletion};
 
 use super::Ticket;
 
@@ -28,7 +28,7 @@ const RUNS: usize = 256;
 /// Bytes between two reads that are read as well, because another copy would take longer.
 const GAP: usize = 64;
 
-/// What this takes of the window.
+/// What this takes of the staging buffer.
 pub(super) const BATCH_BYTES: usize = RUNS * RUN_BYTES;
 
 /// A copy that waits for the end of the round.
@@ -48,37 +48,37 @@ impl Small {
     }
 }
 
-/// A buffer of the window, and the copies that are under way in it.
+/// A buffer of the staging buffer, and the copies that are under way in it.
 struct Run {
     buffer: *mut u8,
     memory: usize,
     members: Vec<Small>,
 }
 
-/// A mover, and the small copies that wait for it.
+/// A copy engine, and the small copies that wait for it.
 pub(super) struct Copies {
-    mover: Box<dyn Mover>,
+    copy_engine: Box<dyn CopyEngine>,
     writes: VecDeque<Small>,
     reads: VecDeque<Small>,
     runs: Vec<Run>,
     free: Vec<usize>,
     started: u64,
     /// Copies that could not be started, to be reported.
-    failed: Vec<Moved>,
+    failed: Vec<CopyCompletion>,
     /// Kept for its memory.
     batch: Vec<Small>,
     signals: Vec<Range<usize>>,
 }
 
-// SAFETY: the pointers lie in the window, which is the mover's as long as that lives.
+// SAFETY: the pointers lie in the staging buffer, which is the copy engine's as long as that lives.
 unsafe impl Send for Copies {}
 
 impl Copies {
-    /// Copies by `mover`, packed in [`BATCH_BYTES`] bytes of its window from `buffers` on.
-    pub fn new(mover: Box<dyn Mover>, buffers: NonNull<u8>) -> Self {
+    /// Copies by `copy_engine`, packed in [`BATCH_BYTES`] bytes of its staging buffer from `buffers` on.
+    pub fn new(copy_engine: Box<dyn CopyEngine>, buffers: NonNull<u8>) -> Self {
         let run = |at| Run { buffer: buffers.as_ptr().wrapping_add(at * RUN_BYTES), memory: 0, members: Vec::new() };
         Copies {
-            mover,
+            copy_engine,
             writes: VecDeque::new(),
             reads: VecDeque::new(),
             runs: (0..RUNS).map(run).collect(),
@@ -90,27 +90,27 @@ impl Copies {
         }
     }
 
-    /// The mover, for all that is not a copy between the window and memory.
-    pub fn mover(&mut self) -> &mut dyn Mover {
-        &mut *self.mover
+    /// The copy engine, for all that is not a copy between the staging buffer and memory.
+    pub fn copy_engine(&mut self) -> &mut dyn CopyEngine {
+        &mut *self.copy_engine
     }
 
-    /// The mover's window.
-    pub fn window(&self) -> (NonNull<u8>, usize) {
-        self.mover.window()
+    /// The copy engine's staging buffer.
+    pub fn staging_buffer(&self) -> (NonNull<u8>, usize) {
+        self.copy_engine.staging_buffer()
     }
 
     /// Starts a copy. One that comes `after_data` is not seen before data whose copy was started before.
     ///
     /// # Safety
-    /// As for [`Mover::start`].
+    /// As for [`CopyEngine::start`].
     ///
     /// # Errors
-    /// As for [`Mover::start`].
+    /// As for [`CopyEngine::start`].
     pub unsafe fn start(&mut self, copy: Copy, ticket: Ticket, after_data: bool) -> Result<(), String> {
         if copy.len > SMALL {
             // SAFETY: the caller's promise.
-            return unsafe { self.mover.start(copy, ticket.encode()) };
+            return unsafe { self.copy_engine.start(copy, ticket.encode()) };
         }
         let queue = if copy.to_memory { &mut self.writes } else { &mut self.reads };
         queue.push_back(Small { copy, ticket, after_data, number: self.started });
@@ -118,21 +118,21 @@ impl Copies {
         Ok(())
     }
 
-    /// Starts a copy between a peer's memory and the mover's own.
+    /// Starts a copy between a peer's memory and the copy engine's own.
     ///
     /// # Safety
-    /// As for [`Mover::start_between`].
+    /// As for [`CopyEngine::start_between`].
     ///
     /// # Errors
-    /// As for [`Mover::start_between`].
+    /// As for [`CopyEngine::start_between`].
     pub unsafe fn start_between(&mut self, copy: Between, ticket: Ticket) -> Result<(), String> {
         // SAFETY: the caller's promise.
-        unsafe { self.mover.start_between(copy, ticket.encode()) }
+        unsafe { self.copy_engine.start_between(copy, ticket.encode()) }
     }
 
-    /// The end of a round: the mover is given what has gathered.
+    /// The end of a round: the copy engine is given what has gathered.
     pub fn flush(&mut self) {
-        if self.writes.len() <= self.mover.room_for_words() {
+        if self.writes.len() <= self.copy_engine.room_for_words() {
             // A kernel that waits is faster than any copy.
             while let Some(write) = self.writes.pop_front() {
                 self.start_alone(write);
@@ -140,7 +140,7 @@ impl Copies {
         }
         while self.start_batch(true) {}
         while self.start_batch(false) {}
-        self.mover.flush();
+        self.copy_engine.flush();
     }
 
     /// Starts the oldest copies of one direction. `false`: there are none, or no buffer is free.
@@ -202,7 +202,7 @@ impl Copies {
         let run = Copy { memory: range.start, host: *buffer, len: range.len(), to_memory };
         // SAFETY: the buffer is the run's own until it is reported. The memory is what members were promised to be of,
         // and what lies between two of them: too little to belong to anything else.
-        if unsafe { self.mover.start(run, Ticket::Run(key).encode()) }.is_err() {
+        if unsafe { self.copy_engine.start(run, Ticket::Run(key).encode()) }.is_err() {
             // Neighbours need not be of one allocation.
             let mut kept = std::mem::take(&mut self.runs[key].members);
             kept.drain(..).for_each(|small| self.start_alone(small));
@@ -213,16 +213,16 @@ impl Copies {
 
     fn start_alone(&mut self, Small { copy, ticket, .. }: Small) {
         // SAFETY: promised to `start`.
-        if let Err(why) = unsafe { self.mover.start(copy, ticket.encode()) } {
-            self.failed.push(Moved { ticket: ticket.encode(), result: Err(why) });
+        if let Err(why) = unsafe { self.copy_engine.start(copy, ticket.encode()) } {
+            self.failed.push(CopyCompletion { ticket: ticket.encode(), result: Err(why) });
         }
     }
 
-    /// Reports copies that have ended. Returns how many calls of the mover's those were.
-    pub fn poll(&mut self, ended: &mut Vec<Moved>) -> usize {
+    /// Reports copies that have ended. Returns how many calls of the copy engine's those were.
+    pub fn poll(&mut self, ended: &mut Vec<CopyCompletion>) -> usize {
         ended.append(&mut self.failed);
-        let Copies { mover, runs, free, .. } = self;
-        mover.poll(&mut |moved| {
+        let Copies { copy_engine, runs, free, .. } = self;
+        copy_engine.poll(&mut |moved| {
             let Ticket::Run(key) = Ticket::decode(moved.ticket) else { return ended.push(moved) };
             let Run { buffer, memory, members } = &mut runs[key];
             for Small { copy: part, ticket, .. } in members.drain(..) {
@@ -231,7 +231,7 @@ impl Copies {
                     // promised.
                     unsafe { copy(part.host, buffer.wrapping_add(part.memory - *memory), part.len) };
                 }
-                ended.push(Moved { ticket: ticket.encode(), result: moved.result.clone() });
+                ended.push(CopyCompletion { ticket: ticket.encode(), result: moved.result.clone() });
             }
             free.push(key);
         })
@@ -239,7 +239,7 @@ impl Copies {
 
     /// Copies that have not been reported.
     pub fn pending(&self) -> usize {
-        self.writes.len() + self.reads.len() + self.failed.len() + self.mover.pending()
+        self.writes.len() + self.reads.len() + self.failed.len() + self.copy_engine.pending()
     }
 }
 
@@ -250,9 +250,9 @@ mod tests {
 
     use super::*;
 
-    /// A mover that copies at once.
+    /// A copy engine that copies at once.
     struct Recorder {
-        window: Box<[u64]>,
+        staging_buffer: Box<[u64]>,
         state: Arc<Mutex<State>>,
     }
 
@@ -260,7 +260,7 @@ mod tests {
     #[derive(Default)]
     struct State {
         started: Vec<Copy>,
-        ended: Vec<Moved>,
+        ended: Vec<CopyCompletion>,
         refuses: bool,
         words: usize,
     }
@@ -268,10 +268,10 @@ mod tests {
     // SAFETY: the pointers of copies are used in one thread.
     unsafe impl Send for Recorder {}
 
-    // SAFETY: the window is its own, and what is copied is reported once.
-    unsafe impl Mover for Recorder {
-        fn window(&self) -> (NonNull<u8>, usize) {
-            (NonNull::from(&*self.window).cast(), 8 * self.window.len())
+    // SAFETY: the staging buffer is its own, and what is copied is reported once.
+    unsafe impl CopyEngine for Recorder {
+        fn staging_buffer(&self) -> (NonNull<u8>, usize) {
+            (NonNull::from(&*self.staging_buffer).cast(), 8 * self.staging_buffer.len())
         }
 
         unsafe fn start(&mut self, c: Copy, ticket: u64) -> Result<(), String> {
@@ -284,11 +284,11 @@ mod tests {
             // SAFETY: the caller's promise.
             unsafe { copy(to, from, c.len) };
             state.started.push(c);
-            state.ended.push(Moved { ticket, result: Ok(()) });
+            state.ended.push(CopyCompletion { ticket, result: Ok(()) });
             Ok(())
         }
 
-        fn meet(&mut self, _: usize) -> Result<(), String> {
+        fn prepare_peer(&mut self, _: usize) -> Result<(), String> {
             Ok(())
         }
 
@@ -300,7 +300,7 @@ mod tests {
             self.state.lock().unwrap().words
         }
 
-        fn poll(&mut self, ended: &mut dyn FnMut(Moved)) -> usize {
+        fn poll(&mut self, ended: &mut dyn FnMut(CopyCompletion)) -> usize {
             self.state.lock().unwrap().ended.drain(..).map(ended).count()
         }
 
@@ -313,7 +313,7 @@ mod tests {
         }
     }
 
-    /// Memory, a place in the window for each copy, and what was started last.
+    /// Memory, a place in the staging buffer for each copy, and what was started last.
     struct World {
         copies: Copies,
         state: Arc<Mutex<State>>,
@@ -324,25 +324,25 @@ mod tests {
 
     impl World {
         fn new() -> World {
-            let window = vec![0u64; (BATCH_BYTES + 1024 * SMALL) / 8].into_boxed_slice();
+            let staging_buffer = vec![0u64; (BATCH_BYTES + 1024 * SMALL) / 8].into_boxed_slice();
             let state = Arc::<Mutex<State>>::default();
-            let mover = Box::new(Recorder { window, state: Arc::clone(&state) });
-            let base = mover.window().0;
+            let copy_engine = Box::new(Recorder { staging_buffer, state: Arc::clone(&state) });
+            let base = copy_engine.staging_buffer().0;
             let mut memory = vec![0u64; 2048].into_boxed_slice();
             let at = memory.as_mut_ptr().expose_provenance();
-            World { copies: Copies::new(mover, base), state, memory, at, places: 0 }
+            World { copies: Copies::new(copy_engine, base), state, memory, at, places: 0 }
         }
 
         fn place(&mut self) -> *mut u8 {
             self.places += 1;
             let at = BATCH_BYTES + (self.places - 1) % 1024 * SMALL;
-            self.copies.window().0.as_ptr().wrapping_add(at)
+            self.copies.staging_buffer().0.as_ptr().wrapping_add(at)
         }
 
         fn write(&mut self, at: usize, bytes: &[u8], after_data: bool) {
             let host = self.place();
-            let (memory, ticket) = (self.at + at, Ticket::Piece(self.places));
-            // SAFETY: a place of the window, which is used again after a thousand copies; the memory is long enough.
+            let (memory, ticket) = (self.at + at, Ticket::Fragment(self.places));
+            // SAFETY: a place of the staging buffer, which is used again after a thousand copies; the memory is long enough.
             unsafe {
                 copy(host, bytes.as_ptr(), bytes.len());
                 self.copies
@@ -402,7 +402,7 @@ mod tests {
         let places: Vec<_> = (0..128usize).map(|i| (16 * i, world.place())).collect();
         for (i, &(from, host)) in places.iter().enumerate() {
             let copy = Copy { memory: at + from, host, len: 8, to_memory: false };
-            // SAFETY: a place of the window for each; the memory is long enough.
+            // SAFETY: a place of the staging buffer for each; the memory is long enough.
             unsafe { world.copies.start(copy, Ticket::Task(i), false) }.unwrap();
         }
         assert_eq!(world.round(), (vec![(0, 127 * 16 + 8)], 128));

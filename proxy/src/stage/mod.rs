@@ -1,60 +1,59 @@
-//! Memory that no rail and no CPU reaches: operations on it go through a window of host memory.
+//! Operations on memory that neither rails nor the CPU reach: they go through a staging buffer of host memory.
 //!
-//! Where a fabric cannot read a GPU's memory, or the memory is somebody's stand-in for that, rails get to see the
-//! *window* only: host memory of the mover's, registered with every rail. An operation is cut into pieces, each with a
-//! chunk of the window at its source and one at its target:
+//! Some fabrics cannot read a GPU's memory. Rails then see the *staging buffer* only: host memory of the copy engine,
+//! registered with every rail. An operation is split into fragments. Each has a chunk of the staging buffer at its
+//! source and one at its target:
 //!
 //! | operation on such memory at the target | the source | the target |
 //! |---|---|---|
-//! | put of more than a message holds | copies a piece to its chunk, sends `Pull` | reads the chunk into its own, copies that to its memory |
-//! | smaller put, put-signal | sends the bytes | copies them to its memory, then updates the signal |
-//! | get | sends `Push`; copies its chunk to where it belongs when that is done | copies a piece to its chunk, writes that to the source's |
+//! | put larger than a message | copies a fragment to its chunk, sends `Pull` | reads that chunk, copies it to memory |
+//! | smaller put, put-signal | sends the bytes | copies them to memory, then updates the signal |
+//! | get | sends `Push`, copies its chunk to the destination | copies to a chunk, writes the source's chunk |
 //! | AMO, signal | sends it | `words`: reads the word, applies it, writes it back |
-//! | large put or get, where rails do reach the memory | a put or get between one memory and the other | nothing |
-//! | put or get, where the source's device has mapped the target's memory | has its mover copy between the two | nothing |
+//! | large put or get, rails reach the memory | posts a put or get between the two memories | nothing |
+//! | put or get, the device has mapped the memory | has its copy engine copy between the two | nothing |
 //!
-//! All but the last two are an [`Ask`](symrail_transport::endpoint::job::Ask), whose outcome the target tells when the
-//! bytes are where they belong: what completes is delivered. Targets read and write windows, never sources, so a source
-//! needs no room at its target and nobody waits for anybody's chunks but its own; and chunks for serving peers are not
-//! those for one's own operations. Where only the *local* buffer is such memory, the chunk is the local buffer of an
-//! ordinary put or get.
+//! All but the last two are an [`Ask`](symrail_transport::endpoint::job::Ask). The target reports its outcome when the
+//! bytes are delivered. Targets read and write sources' staging buffers, never the reverse. So a source needs no room at
+//! its target, and each PE waits for its own chunks only. Chunks that serve peers are separate from those of a PE's own
+//! operations. Where only the *local* buffer is such memory, a chunk is the local buffer of an ordinary put or get.
 //!
-//! Rails that do reach it (GPUDirect: [`Engine::register_direct`](crate::Engine::register_direct)) move what is too
-//! large for a message, both ends' rails willing. Words stay the target's to change, and what is in a message its to
-//! copy: so signals, AMOs and data of all sizes keep one order, and no NIC needs to be atomic with anything.
+//! Rails that reach the memory (GPUDirect: [`Engine::register_direct`](crate::Engine::register_direct)) move what is too
+//! large for a message, if both ends' rails do. Words and messages remain the target's task, so that signals, AMOs and
+//! data keep one order and no NIC has to be atomic with the CPU.
 //!
-//! A device that has [mapped](crate::Engine::map_peers) a peer's memory (GPUs of one host) copies between that and its
-//! own by itself. A signal goes behind such a copy when that has ended.
+//! A device that has [mapped](crate::Engine::map_peers) a peer's memory (GPUs of one host) copies by itself. A signal
+//! follows such a copy when that has ended.
 //!
 //! # Order
-//! Pieces are on their way in any order. So a fence holds later operations back, here, until earlier ones to the same
-//! PE have completed. A signal goes with the last piece if there is one only, else after all pieces.
+//! Fragments arrive in any order. So a fence holds later operations back until earlier ones to the same PE have
+//! completed. A signal travels with the only fragment, or after all of several.
 //!
 //! | file | concept |
 //! |---|---|
-//! | `window` | the window, cut into chunks |
-//! | `source` | this PE's operations, from their start to their end |
-//! | `order` | who waits for whom because of a fence |
-//! | `cut` | cutting them into pieces |
-//! | `account` | what issuers are told of them |
-//! | `operation` | one of them: which memory it is about, what its pieces ask for |
+//! | `staging_buffer` | the staging buffer, divided into chunks |
+//! | `source` | this PE's operations, from start to end |
+//! | `order` | operations that fences hold back |
+//! | `split` | splitting operations into fragments |
+//! | `account` | results for issuers |
+//! | `operation` | one operation: its memory, and the messages of its fragments |
 //! | `peers` | memory of peers that the device has mapped |
-//! | `target` | what peers ask for |
+//! | `target` | peers' requests |
 //! | `words` | atomics and signals |
 //! | `batch` | small copies, made together |
 
 mod account;
 mod batch;
-mod cut;
+mod split;
 mod operation;
 mod order;
 mod peers;
 mod source;
 mod target;
-mod window;
+mod staging_buffer;
 mod words;
 
-use symrail_heap::Mover;
+use symrail_heap::CopyEngine;
 use symrail_transport::endpoint::Endpoint;
 use symrail_transport::endpoint::job::{Finished, Issue, Issuer, Job};
 use symrail_transport::region::{Regions, Segment};
@@ -65,33 +64,33 @@ use batch::{BATCH_BYTES, Copies};
 use peers::Peers;
 use source::{MAX_OPERATIONS, Source};
 use target::Target;
-use window::{POOL_BYTES, POOL_CHUNKS, Pool};
+use staging_buffer::{POOL_BYTES, POOL_CHUNKS, Pool};
 
-/// What the mover's window has to hold, in bytes.
-pub const WINDOW_BYTES: usize = 2 * POOL_BYTES + BATCH_BYTES;
-/// Copies that the mover has under way at most: one for each chunk, and one for each operation between memory that its
+/// Size of the staging buffer, in bytes.
+pub const STAGING_BUFFER_BYTES: usize = 2 * POOL_BYTES + BATCH_BYTES;
+/// Copies that the copy engine has under way at most: one for each chunk, and one for each operation between memory that its
 /// device reaches.
 pub const MAX_COPIES: usize = 2 * POOL_CHUNKS + MAX_OPERATIONS;
-/// The id under which every PE's window is registered.
-pub const WINDOW_ID: u32 = 0xffff_fff0;
-/// The symmetric offset of the window: beyond every heap.
-pub const WINDOW_OFFSET: u64 = 1 << 62;
+/// The id under which every PE's staging buffer is registered.
+pub const STAGING_BUFFER_ID: u32 = 0xffff_fff0;
+/// The symmetric offset of the staging buffer: beyond every heap.
+pub const STAGING_BUFFER_OFFSET: u64 = 1 << 62;
 
-/// What both sides work with.
-struct Tools<'a> {
+/// What source and target share in one call.
+struct StageContext<'a> {
     copies: &'a mut Copies,
     endpoint: &'a mut Endpoint,
     /// Segments and buffers that the CPU cannot touch.
     memory: &'a Regions,
-    /// Memory that the mover copies to and from like its own.
+    /// Peers' memory that the copy engine reaches.
     peers: &'a Peers,
     issuer: Issuer,
 }
 
-/// Whose copy, or whose operation of the endpoint's.
+/// The owner of a copy, or of an endpoint's operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ticket {
-    Piece(usize),
+    Fragment(usize),
     Task(usize),
     Word(usize),
     Run(usize),
@@ -100,7 +99,7 @@ enum Ticket {
 impl Ticket {
     fn encode(self) -> u64 {
         let (key, kind) = match self {
-            Ticket::Piece(key) => (key, 0),
+            Ticket::Fragment(key) => (key, 0),
             Ticket::Task(key) => (key, 1),
             Ticket::Word(key) => (key, 2),
             Ticket::Run(key) => (key, 3),
@@ -111,7 +110,7 @@ impl Ticket {
     fn decode(bits: u64) -> Ticket {
         let key = (bits >> 2) as usize;
         match bits & 3 {
-            0 => Ticket::Piece(key),
+            0 => Ticket::Fragment(key),
             1 => Ticket::Task(key),
             2 => Ticket::Word(key),
             _ => Ticket::Run(key),
@@ -119,63 +118,63 @@ impl Ticket {
     }
 }
 
-/// What the tools are made from, which lasts as long as staging does.
-struct Means {
+/// What lives as long as staging does.
+struct StageResources {
     copies: Copies,
     memory: Regions,
     peers: Peers,
     issuer: Issuer,
 }
 
-impl Means {
-    fn with<'a>(&'a mut self, endpoint: &'a mut Endpoint) -> Tools<'a> {
-        Tools { copies: &mut self.copies, endpoint, memory: &self.memory, peers: &self.peers, issuer: self.issuer }
+impl StageResources {
+    fn with<'a>(&'a mut self, endpoint: &'a mut Endpoint) -> StageContext<'a> {
+        StageContext { copies: &mut self.copies, endpoint, memory: &self.memory, peers: &self.peers, issuer: self.issuer }
     }
 }
 
 /// Staging: one per engine.
 pub struct Stage {
-    means: Means,
+    resources: StageResources,
     source: Source,
     target: Target,
 }
 
 impl Stage {
-    /// Staging by `mover`, whose operations on the endpoint are `issuer`'s.
+    /// Staging by `copy_engine`, whose operations on the endpoint are `issuer`'s.
     ///
     /// # Errors
-    /// The mover's window is smaller than [`WINDOW_BYTES`].
-    pub(crate) fn new(mover: Box<dyn Mover>, issuer: Issuer, n_pes: u32, timeout_s: u64) -> Result<Self> {
-        let (base, bytes) = mover.window();
-        if bytes < WINDOW_BYTES {
+    /// The copy engine's staging buffer is smaller than [`STAGING_BUFFER_BYTES`].
+    pub(crate) fn new(copy_engine: Box<dyn CopyEngine>, issuer: Issuer, n_pes: u32, timeout_s: u64) -> Result<Self> {
+        let (base, bytes) = copy_engine.staging_buffer();
+        if bytes < STAGING_BUFFER_BYTES {
             return Err(Error::Unsupported {
-                what: format!("staging through a window of {bytes} bytes"),
+                what: format!("staging through a staging_buffer of {bytes} bytes"),
                 by: "the proxy".into(),
-                remedy: format!("give the mover a window of {WINDOW_BYTES} bytes"),
+                remedy: format!("give the copy_engine a staging_buffer of {STAGING_BUFFER_BYTES} bytes"),
             });
         }
-        let mine = Pool::new(base, WINDOW_OFFSET);
-        // SAFETY: inside of the window, whose size was checked.
-        let theirs = Pool::new(unsafe { base.add(POOL_BYTES) }, WINDOW_OFFSET + POOL_BYTES as u64);
+        let mine = Pool::new(base, STAGING_BUFFER_OFFSET);
+        // SAFETY: inside of the staging buffer, whose size was checked.
+        let theirs = Pool::new(unsafe { base.add(POOL_BYTES) }, STAGING_BUFFER_OFFSET + POOL_BYTES as u64);
         // SAFETY: as above.
-        let copies = Copies::new(mover, unsafe { base.add(2 * POOL_BYTES) });
+        let copies = Copies::new(copy_engine, unsafe { base.add(2 * POOL_BYTES) });
         Ok(Stage {
-            means: Means { copies, memory: Regions::new(0), peers: Peers::default(), issuer },
+            resources: StageResources { copies, memory: Regions::new(0), peers: Peers::default(), issuer },
             source: Source::new(mine, n_pes, timeout_s),
             target: Target::new(theirs),
         })
     }
 
-    /// The window, to be registered with all rails.
-    pub(crate) fn window(&self) -> Segment {
-        let (base, bytes) = self.means.copies.window();
-        // SAFETY: host memory that the mover keeps as long as it lives, and gives to nobody else.
-        unsafe { Segment::new(WINDOW_ID, WINDOW_OFFSET, base.as_ptr(), bytes as u64) }
+    /// The staging buffer, to be registered with all rails.
+    pub(crate) fn staging_buffer(&self) -> Segment {
+        let (base, bytes) = self.resources.copies.staging_buffer();
+        // SAFETY: host memory that the copy engine keeps as long as it lives, and gives to nobody else.
+        unsafe { Segment::new(STAGING_BUFFER_ID, STAGING_BUFFER_OFFSET, base.as_ptr(), bytes as u64) }
     }
 
     /// Adds a segment of symmetric memory that the CPU cannot touch. All PEs have it at the same offset.
     pub(crate) fn add_segment(&mut self, segment: Segment) {
-        self.means.memory.add(segment, Vec::new());
+        self.resources.memory.add(segment, Vec::new());
     }
 
     /// See [`Engine::map_peers`](crate::Engine::map_peers).
@@ -187,35 +186,35 @@ impl Stage {
                 // spins.
                 *base = 0;
             } else if *base != 0
-                && let Err(why) = self.means.copies.mover().meet(*base)
+                && let Err(why) = self.resources.copies.copy_engine().prepare_peer(*base)
             {
                 *base = 0;
                 refused.push((pe, why));
             }
         }
-        self.means.peers = Peers::new(segment, bases);
+        self.resources.peers = Peers::new(segment, bases);
         refused
     }
 
     /// Forgets a segment.
     pub(crate) fn remove_segment(&mut self, id: u32) {
-        self.means.memory.remove(id);
+        self.resources.memory.remove(id);
     }
 
     /// See [`Engine::learn_staged`](crate::Engine::learn_staged).
     pub(crate) fn learn_apart(&mut self, pe: (Pe, u32), offset: u64, len: u64) -> Result<()> {
         // Rails do not reach it, so there are no keys; a card has one at least.
-        self.means.memory.learn_apart(pe, offset, len, &[0; 16])
+        self.resources.memory.learn_apart(pe, offset, len, &[0; 16])
     }
 
-    /// Forgets what was learnt so.
+    /// Forgets such memory.
     pub(crate) fn forget_apart(&mut self, pe: Pe, offset: u64) {
-        self.means.memory.forget_apart(pe, offset);
+        self.resources.memory.forget_apart(pe, offset);
     }
 
-    /// See [`Mover::see_writes`].
-    pub(crate) fn see_writes(&mut self) {
-        self.means.copies.mover().see_writes();
+    /// See [`CopyEngine::flush_nic_writes`].
+    pub(crate) fn flush_nic_writes(&mut self) {
+        self.resources.copies.copy_engine().flush_nic_writes();
     }
 
     /// Adds a local buffer that the CPU cannot touch.
@@ -224,19 +223,19 @@ impl Stage {
     /// As for [`Engine::add_staged_buffer`](crate::Engine::add_staged_buffer).
     pub(crate) unsafe fn add_buffer(&mut self, base: *mut u8, len: usize, id: u32) {
         // SAFETY: the caller's promise.
-        unsafe { self.means.memory.add_buffer(base, len, id, Vec::new()) };
+        unsafe { self.resources.memory.add_buffer(base, len, id, Vec::new()) };
     }
 
     /// Forgets a buffer.
     pub(crate) fn remove_buffer(&mut self, base: *const u8) {
-        if let Some(id) = self.means.memory.buffer_starting_at(base) {
-            self.means.memory.remove_buffer(id);
+        if let Some(id) = self.resources.memory.buffer_starting_at(base) {
+            self.resources.memory.remove_buffer(id);
         }
     }
 
     /// Segments and buffers that the CPU cannot touch.
     pub(crate) fn memory(&self) -> &Regions {
-        &self.means.memory
+        &self.resources.memory
     }
 
     /// Starts an operation, whichever memory it is about.
@@ -245,7 +244,7 @@ impl Stage {
     /// As for [`Endpoint::submit`].
     pub(crate) unsafe fn submit(&mut self, endpoint: &mut Endpoint, pe: Pe, job: Job, issue: Issue) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.source.submit(self.means.with(endpoint), pe, job, issue) }
+        unsafe { self.source.submit(self.resources.with(endpoint), pe, job, issue) }
     }
 
     /// Orders what comes after it behind what came before it, per destination.
@@ -268,33 +267,33 @@ impl Stage {
         self.source.accounts.take_error(issuer)
     }
 
-    /// Takes the end of an operation that staging itself had started.
-    pub(crate) fn came(&mut self, endpoint: &mut Endpoint, agent: &mut Agent, finished: Finished) {
-        let tools = self.means.with(endpoint);
+    /// Handles the end of an operation that staging itself started.
+    pub(crate) fn operation_ended(&mut self, endpoint: &mut Endpoint, agent: &mut Agent, finished: Finished) {
+        let ctx = self.resources.with(endpoint);
         match Ticket::decode(finished.tag) {
-            Ticket::Piece(key) => self.source.came(tools, key, finished.result.map_err(|error| *error)),
-            Ticket::Task(key) => self.target.came(tools, agent, key, finished.result.map_err(|error| *error)),
+            Ticket::Fragment(key) => self.source.operation_ended(ctx, key, finished.result.map_err(|error| *error)),
+            Ticket::Task(key) => self.target.operation_ended(ctx, agent, key, finished.result.map_err(|error| *error)),
             Ticket::Word(_) | Ticket::Run(_) => {}
         }
     }
 
-    /// Looks at copies and goes on with what waits. Returns how much happened.
+    /// Polls copies and continues what waited for them. Returns the number of events.
     pub(crate) fn poll(&mut self, endpoint: &mut Endpoint, agent: &mut Agent) -> usize {
         let mut ended = std::mem::take(&mut self.source.ended);
-        let events = self.means.copies.poll(&mut ended);
-        let mut tools = self.means.with(endpoint);
+        let events = self.resources.copies.poll(&mut ended);
+        let mut ctx = self.resources.with(endpoint);
         for moved in ended.drain(..) {
             match Ticket::decode(moved.ticket) {
-                Ticket::Piece(key) => self.source.moved(&mut tools, key, moved.result),
-                Ticket::Task(key) => self.target.moved(&mut tools, agent, key, moved.result),
-                Ticket::Word(key) => self.target.word_moved(&mut tools, agent, key, moved.result.is_ok()),
+                Ticket::Fragment(key) => self.source.copy_ended(&mut ctx, key, moved.result),
+                Ticket::Task(key) => self.target.copy_ended(&mut ctx, agent, key, moved.result),
+                Ticket::Word(key) => self.target.word_copied(&mut ctx, agent, key, moved.result.is_ok()),
                 Ticket::Run(_) => {}
             }
         }
         self.source.ended = ended;
-        self.target.poll(&mut tools, agent);
-        self.source.poll(&mut tools);
-        self.means.copies.flush();
+        self.target.poll(&mut ctx, agent);
+        self.source.poll(&mut ctx);
+        self.resources.copies.flush();
         events
     }
 
@@ -303,12 +302,12 @@ impl Stage {
         self.source.accounts.next_finished()
     }
 
-    /// Whether only polling brings something forward: nothing wakes a sleeper when a copy has ended.
+    /// Whether polling is needed: the end of a copy wakes nobody.
     pub(crate) fn is_busy(&self) -> bool {
-        self.means.copies.pending() > 0 || self.source.is_busy() || self.target.is_busy()
+        self.resources.copies.pending() > 0 || self.source.is_busy() || self.target.is_busy()
     }
 
-    /// Tells the time in whole seconds; fails operations that are too old.
+    /// Sets the time, in whole seconds; fails operations that are too old.
     pub(crate) fn tick(&mut self, now_s: u32) {
         self.source.tick(now_s);
     }

@@ -1,4 +1,4 @@
-//! An operation and its pieces: which memory it is about, and what the endpoint is given for each piece.
+//! An operation and its fragments: which memory it touches, and the endpoint operation of each fragment.
 
 use symrail_heap::copy::copy;
 use symrail_transport::amo::{AmoOp, AmoType};
@@ -6,73 +6,73 @@ use symrail_transport::endpoint::job::{Ask, Fetch, Issue, Job, Payload, Signal, 
 use symrail_transport::wire::{Place, RequestKind};
 use symrail_transport::{Error, Pe, Result};
 
-use super::window::{Chunk, EAGER, Pool};
-use super::{Tools, WINDOW_OFFSET};
+use super::staging_buffer::{Chunk, EAGER, Pool};
+use super::{StageContext, STAGING_BUFFER_OFFSET};
 
 /// An operation.
 pub(super) struct Staged {
     pub pe: Pe,
     pub job: Job,
     pub issue: Issue,
-    /// The source, when its owner wanted it back at once.
+    /// A copy of the source, if the caller may reuse it at once.
     pub kept: Option<[u8; 16]>,
     /// The local buffer is memory that the CPU cannot touch.
     pub near: bool,
-    /// So is the target's.
+    /// The target's memory is such, too.
     pub far: bool,
     pub way: Way,
-    /// Bytes cut so far, and whether that is all.
-    pub cut: u64,
-    pub all_cut: bool,
-    /// Pieces under way.
-    pub pieces: u32,
-    /// To be sent when all pieces are done.
+    /// Bytes split so far, and whether those are all.
+    pub split: u64,
+    pub all_split: bool,
+    /// Fragments under way.
+    pub fragments: u32,
+    /// The signal that follows when all fragments are done.
     pub signal: Option<Signal>,
     pub value: u64,
     pub error: Option<Error>,
-    /// Its end has been told; only its pieces linger.
-    pub told: bool,
+    /// The result has been reported; fragments may still be under way.
+    pub reported: bool,
     pub since: u32,
 }
 
-/// How an operation's bytes get from one memory to the other.
+/// How an operation's bytes move between the two memories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// In pieces, through windows and messages.
-    Window,
-    /// Rails reach both, and move them.
+    /// In fragments, through staging buffers and messages.
+    Staged,
+    /// Rails reach both.
     Rails,
-    /// The device reaches both: it has mapped the peer's, at this address.
+    /// The device reaches both: it has mapped the peer's memory at this address.
     Device(usize),
 }
 
-/// What a piece is of its operation.
+/// Which part of its operation a fragment is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     /// Bytes.
     Data,
     /// The signal, and no data.
     Signal,
-    /// All of it, as it is.
+    /// The whole operation, unchanged.
     Whole,
 }
 
-pub(super) struct Piece {
+pub(super) struct Fragment {
     pub staged: usize,
     pub part: Part,
-    /// Where in the operation's bytes it begins.
+    /// Offset in the operation's bytes.
     pub at: u64,
     pub len: usize,
     pub chunk: Option<Chunk>,
     /// Its bytes travel in the message.
     pub eager: bool,
-    /// It is on its way to where it belongs, after which nothing is left to do.
+    /// The copy under way is the last step.
     pub last: bool,
 }
 
-/// What the endpoint is given for a piece.
-pub(super) fn message(s: &Staged, piece: &Piece, pool: &Pool) -> Job {
-    let chunk = piece.chunk.map(|chunk| (pool.ptr(chunk), pool.place(chunk, piece.len)));
+/// The endpoint operation of a fragment.
+pub(super) fn message(s: &Staged, fragment: &Fragment, pool: &Pool) -> Job {
+    let chunk = fragment.chunk.map(|chunk| (pool.ptr(chunk), pool.place(chunk, fragment.len)));
     let none = Payload::Inline([0; 16], 0);
     let plain = |kind, offset, payload| Ask {
         kind,
@@ -85,32 +85,32 @@ pub(super) fn message(s: &Staged, piece: &Piece, pool: &Pool) -> Job {
     };
     let signalled =
         |ask: Ask, signal: Signal| Ask { op: signal.op, operand: signal.value, second: signal.offset, ..ask };
-    match (s.job, piece.part) {
+    match (s.job, fragment.part) {
         (Job::PutSignal { signal, .. }, Part::Signal) => {
             Job::Ask(signalled(plain(RequestKind::PutSignal, signal.offset, none), signal))
         }
         (Job::Put { dest, .. } | Job::PutSignal { dest, .. }, Part::Data) if s.way == Way::Rails => {
-            Job::Put { dest, source: From::Stable(s.job.local()), len: piece.len as u64 }
+            Job::Put { dest, source: From::Stable(s.job.local()), len: fragment.len as u64 }
         }
         (Job::Get { .. }, Part::Data) if s.way == Way::Rails => s.job,
         (Job::Put { dest, len, .. } | Job::PutSignal { dest, len, .. }, Part::Data) => {
-            let whole = piece.len as u64 == len;
+            let whole = fragment.len as u64 == len;
             let signal = match s.job {
                 Job::PutSignal { signal, .. } if whole => Some(signal),
                 _ => None,
             };
-            let dest = dest + piece.at;
+            let dest = dest + fragment.at;
             let bytes = match (chunk, s.kept) {
-                (Some((ptr, _)), _) => Payload::Stable(ptr, piece.len),
-                (None, Some(kept)) => Payload::Inline(kept, piece.len as u8),
-                (None, None) => Payload::Stable(s.job.local(), piece.len),
+                (Some((ptr, _)), _) => Payload::Stable(ptr, fragment.len),
+                (None, Some(kept)) => Payload::Inline(kept, fragment.len as u8),
+                (None, None) => Payload::Stable(s.job.local(), fragment.len),
             };
             let ask = match chunk {
                 _ if !s.far => {
                     let source = chunk.map_or(std::ptr::null(), |(ptr, _)| ptr.cast_const());
-                    return Job::Put { dest, source: From::Stable(source), len: piece.len as u64 };
+                    return Job::Put { dest, source: From::Stable(source), len: fragment.len as u64 };
                 }
-                Some((_, place)) if !piece.eager => plain(RequestKind::Pull, dest, Payload::Inline(place.encode(), 16)),
+                Some((_, place)) if !fragment.eager => plain(RequestKind::Pull, dest, Payload::Inline(place.encode(), 16)),
                 _ => plain(RequestKind::Put, dest, bytes),
             };
             Job::Ask(match signal {
@@ -123,11 +123,11 @@ pub(super) fn message(s: &Staged, piece: &Piece, pool: &Pool) -> Job {
         }
         (Job::Get { source, .. }, Part::Data) => {
             let (ptr, place) = chunk.unwrap_or((std::ptr::null_mut(), Place { offset: 0, len: 0 }));
-            let source = source + piece.at;
+            let source = source + fragment.at;
             if s.far {
                 Job::Ask(plain(RequestKind::Push, source, Payload::Inline(place.encode(), 16)))
             } else {
-                Job::Get { source, dest: ptr, len: piece.len as u64 }
+                Job::Get { source, dest: ptr, len: fragment.len as u64 }
             }
         }
         (Job::Amo { offset, ty, op, operand, compare, fetch }, _) if s.far => {
@@ -150,35 +150,35 @@ pub(super) fn message(s: &Staged, piece: &Piece, pool: &Pool) -> Job {
     }
 }
 
-/// Windows are nobody's destination but staging's own.
-pub(super) fn outside_window(tools: &Tools<'_>, pe: Pe, job: &Job) -> Result<()> {
+/// Refuses users' operations on staging buffers.
+pub(super) fn outside_staging_buffer(ctx: &StageContext<'_>, pe: Pe, job: &Job) -> Result<()> {
     let operation = job.operation();
     let offset = job.highest_offset();
     let near = job.local().addr();
-    let window = tools.copies.window();
-    if offset < WINDOW_OFFSET && !(window.0.addr().get()..window.0.addr().get() + window.1).contains(&near) {
+    let staging_buffer = ctx.copies.staging_buffer();
+    if offset < STAGING_BUFFER_OFFSET && !(staging_buffer.0.addr().get()..staging_buffer.0.addr().get() + staging_buffer.1).contains(&near) {
         return Ok(());
     }
     Err(Error::OutOfSegment { operation, pe, offset, bytes: job.bytes() })
 }
 
 /// Whether the local buffer is memory that the CPU cannot touch.
-pub(super) fn near(tools: &Tools<'_>, pe: Pe, job: &Job) -> Result<bool> {
+pub(super) fn near(ctx: &StageContext<'_>, pe: Pe, job: &Job) -> Result<bool> {
     let (ptr, bytes) = (job.local(), job.bytes());
-    if ptr.is_null() || bytes == 0 || !tools.memory.owns(ptr, 1) {
+    if ptr.is_null() || bytes == 0 || !ctx.memory.owns(ptr, 1) {
         return Ok(false);
     }
-    if tools.memory.owns(ptr, bytes) {
+    if ctx.memory.owns(ptr, bytes) {
         return Ok(true);
     }
     Err(Error::LocalBuffer { operation: job.operation(), pe, address: ptr.addr() as u64, bytes })
 }
 
-/// Whether the target's memory is such, all of it; what the endpoint would check is checked here then.
-pub(super) fn far(tools: &Tools<'_>, pe: Pe, job: &Job) -> Result<bool> {
+/// Whether the CPU cannot touch the target's memory. If so, checks what the endpoint would check.
+pub(super) fn far(ctx: &StageContext<'_>, pe: Pe, job: &Job) -> Result<bool> {
     let operation = job.operation();
-    let inside = |offset: u64| tools.memory.check(operation, pe, offset, 1).is_ok();
-    let range = |offset: u64, len: u64| tools.memory.check(operation, pe, offset, len);
+    let inside = |offset: u64| ctx.memory.check(operation, pe, offset, 1).is_ok();
+    let range = |offset: u64, len: u64| ctx.memory.check(operation, pe, offset, len);
     let word = |offset: u64, size: usize| {
         if offset.is_multiple_of(size as u64) {
             return Ok(());
@@ -195,7 +195,7 @@ pub(super) fn far(tools: &Tools<'_>, pe: Pe, job: &Job) -> Result<bool> {
             if data {
                 range(dest, len)?;
             }
-            // The target agent finds out where the signal is; a signal alone goes the way that it needs.
+            // The target agent finds out which memory the signal is in.
             Ok(data || inside(signal.offset))
         }
         Job::Amo { offset, ty, op, .. } => {
@@ -216,25 +216,24 @@ pub(super) fn far(tools: &Tools<'_>, pe: Pe, job: &Job) -> Result<bool> {
     }
 }
 
-/// Who moves an operation's bytes.
-pub(super) fn way(tools: &Tools<'_>, pe: Pe, job: &Job, (near, far): (bool, bool)) -> Way {
+/// Chooses how an operation's bytes move.
+pub(super) fn way(ctx: &StageContext<'_>, pe: Pe, job: &Job, (near, far): (bool, bool)) -> Way {
     let (Job::Put { dest: offset, len, .. }
     | Job::PutSignal { dest: offset, len, .. }
     | Job::Get { source: offset, len, .. }) = *job
     else {
-        return Way::Window;
+        return Way::Staged;
     };
-    match tools.peers.find(pe, offset, len) {
+    match ctx.peers.find(pe, offset, len) {
         Some(there) if near => Way::Device(there),
-        _ if by_rails(tools, pe, job, (near, far)) => Way::Rails,
-        _ => Way::Window,
+        _ if by_rails(ctx, pe, job, (near, far)) => Way::Rails,
+        _ => Way::Staged,
     }
 }
 
-/// Whether rails move the data themselves. This PE's own goes through the window, since the endpoint has the CPU copy
-/// there.
-fn by_rails(tools: &Tools<'_>, pe: Pe, job: &Job, (near, far): (bool, bool)) -> bool {
-    let regions = tools.endpoint.regions();
+/// Whether rails move the data directly. A PE's operations on itself are staged: the endpoint would use the CPU.
+fn by_rails(ctx: &StageContext<'_>, pe: Pe, job: &Job, (near, far): (bool, bool)) -> bool {
+    let regions = ctx.endpoint.regions();
     let (Job::Put { dest: offset, len, .. }
     | Job::PutSignal { dest: offset, len, .. }
     | Job::Get { source: offset, len, .. }) = *job
@@ -246,10 +245,10 @@ fn by_rails(tools: &Tools<'_>, pe: Pe, job: &Job, (near, far): (bool, bool)) -> 
         let known = regions.remote(pe, 0, offset).is_some();
         !far || (known && regions.check(job.operation(), pe, offset, len).is_ok())
     };
-    pe != tools.endpoint.me() && len > EAGER as u64 && here && there()
+    pe != ctx.endpoint.me() && len > EAGER as u64 && here && there()
 }
 
-/// A copy of a source that its owner wants back at once.
+/// Copies a source that the caller may reuse at once.
 ///
 /// # Safety
 /// Such a source is valid.

@@ -1,23 +1,23 @@
-//! The order of operations to each PE: a fence holds later ones back until earlier ones have ended.
+//! Fences: they hold operations to a PE back until earlier ones have ended.
 
 use std::collections::VecDeque;
 
 use symrail_transport::{Error, Pe, Result};
 
-/// What is remembered of the operations to one PE.
+/// Operations to one PE.
 #[derive(Default)]
 struct Order {
-    /// How many fences came before the operations under way.
+    /// The epoch of the operations under way.
     epoch: u32,
     active: u32,
-    /// Operations that have to wait, and how many fences came before each.
+    /// Operations held back, and their epochs.
     held: VecDeque<(usize, u32)>,
 }
 
-/// What is remembered for the order of operations. Each has a key of its owner's.
+/// All PEs' operations, by keys of the caller's. A fence begins a new epoch.
 pub(super) struct Orders {
     by_pe: Vec<Order>,
-    /// Fences so far.
+    /// The current epoch.
     epoch: u32,
 }
 
@@ -38,30 +38,30 @@ impl Orders {
         Ok(!order.held.is_empty() || (order.active > 0 && order.epoch != self.epoch))
     }
 
-    /// An operation that need not wait is on its way.
+    /// Records an operation that starts without waiting.
     pub fn begin(&mut self, pe: Pe) {
         self.by_pe[pe as usize].begin(self.epoch);
     }
 
-    /// Keeps an operation back.
+    /// Holds an operation back.
     pub fn hold(&mut self, pe: Pe, key: usize) {
         self.by_pe[pe as usize].held.push_back((key, self.epoch));
     }
 
-    /// Forgets an operation that is kept back. `false`: it was not.
+    /// Forgets an operation that was held back; returns `false` if it was not.
     pub fn forget(&mut self, pe: Pe, key: usize) -> bool {
         let held = &mut self.by_pe[pe as usize].held;
         let at = held.iter().position(|&(k, _)| k == key);
         at.and_then(|at| held.remove(at)).is_some()
     }
 
-    /// An operation that was on its way has ended.
+    /// Records the end of an operation.
     pub fn end(&mut self, pe: Pe) {
         let order = &mut self.by_pe[pe as usize];
         order.active = order.active.saturating_sub(1);
     }
 
-    /// Lets go of the next operation that was kept back and need not wait any longer: it is on its way now.
+    /// Releases the next operation that need not wait any longer, and records its start.
     pub fn release(&mut self, pe: Pe) -> Option<usize> {
         let order = &mut self.by_pe[pe as usize];
         let &(key, epoch) = order.held.front()?;

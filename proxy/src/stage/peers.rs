@@ -1,10 +1,9 @@
-//! Peers' memory that this PE's device has mapped: what is copied there and from there needs neither rails nor the
-//! peer.
+//! Peers' memory that this PE's device has mapped: copies there and back need neither rails nor the peer.
 
 use symrail_transport::Pe;
 use symrail_transport::region::Segment;
 
-/// A segment that every PE has at the same offset, and where the device has mapped it.
+/// A symmetric segment, and the addresses at which the device has mapped peers' parts of it.
 #[derive(Default)]
 pub(super) struct Peers {
     offset: u64,
@@ -14,12 +13,12 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    /// The segment of this PE, and where peers' are.
+    /// Peers' parts of a segment at these addresses.
     pub fn new(segment: &Segment, bases: Vec<usize>) -> Self {
         Peers { offset: segment.offset(), len: segment.bytes(), bases }
     }
 
-    /// Where the device finds `len` bytes at a symmetric offset of `pe`; `None` unless all of them are mapped.
+    /// The device's address of `len` bytes at a symmetric offset of `pe`, if all of them are mapped.
     pub fn find(&self, pe: Pe, offset: u64, len: u64) -> Option<usize> {
         let at = offset.checked_sub(self.offset)?;
         let inside = at.checked_add(len).is_some_and(|end| end <= self.len);

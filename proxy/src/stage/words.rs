@@ -1,31 +1,31 @@
 //! Atomics and signals on words that the CPU cannot touch: read, changed, written back.
 //!
-//! One word is changed by one sequence of copies at a time, and everything that is asked of it meanwhile is applied in
-//! the next round, all at once. So all that goes through here is atomic with one another (with words of one size; as in
-//! C, a word is not half of another). Loads, stores and atomics of the device itself on the same word are not.
+//! Each word has one read or write under way at most. Requests that arrive meanwhile are applied together in the next
+//! round. So all requests are atomic with one another (words that overlap must have one size). The device's own loads,
+//! stores and atomics on the same word are not atomic with them.
 
 use std::collections::{HashMap, VecDeque};
 
-use symrail_heap::mover::Copy;
+use symrail_heap::copy_engine::Copy;
 use symrail_transport::amo::{self, AmoOp, AmoType};
 
-use super::window::{Chunk, Pool};
-use super::{Ticket, Tools};
+use super::staging_buffer::{Chunk, Pool};
+use super::{Ticket, StageContext};
 
-/// Something to be done to a word.
+/// A change of a word.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct WordAsk {
+pub(super) struct WordRequest {
     /// The word's address.
     pub address: usize,
     pub ty: AmoType,
     pub op: AmoOp,
     pub operand: u64,
     pub compare: u64,
-    /// The old value matters.
+    /// The source wants the old value.
     pub fetch: bool,
-    /// It tells of data whose copy was started before.
+    /// It signals data whose copy was started before.
     pub after_data: bool,
-    /// Whose it is.
+    /// The task that it is part of.
     pub task: usize,
 }
 
@@ -35,36 +35,36 @@ struct Word {
     size: usize,
     chunk: Chunk,
     writing: bool,
-    /// Something of what is written tells of data.
+    /// The write signals data.
     after_data: bool,
-    /// Waiting for the copy that is under way.
-    next: Vec<WordAsk>,
-    /// Applied, and not written back yet: the task and the old value.
+    /// Requests that wait for the copy under way.
+    next: Vec<WordRequest>,
+    /// Requests that are being written back: task and old value.
     applied: Vec<(usize, u64)>,
 }
 
-/// The words that are being changed.
+/// All words with copies under way.
 #[derive(Default)]
 pub(super) struct Words {
     words: slab::Slab<Word>,
     /// By address and size.
     by_place: HashMap<(usize, usize), usize>,
-    /// Not begun, in order.
-    waiting: VecDeque<WordAsk>,
+    /// Requests that have not begun, in order.
+    waiting: VecDeque<WordRequest>,
 }
 
 impl Words {
-    /// Begins something, as soon as there is room for it.
-    pub fn ask(&mut self, ask: WordAsk) {
-        self.waiting.push_back(ask);
+    /// Queues a request until there is room.
+    pub fn request(&mut self, request: WordRequest) {
+        self.waiting.push_back(request);
     }
 
-    /// Begins what waits. What cannot be done is pushed to `failed`.
-    pub fn begin(&mut self, pool: &mut Pool, tools: &mut Tools<'_>, failed: &mut Vec<usize>) {
-        while let Some(&ask) = self.waiting.front() {
-            let place = (ask.address, ask.ty.size());
+    /// Begins queued requests. Tasks that fail are pushed to `failed`.
+    pub fn begin(&mut self, pool: &mut Pool, ctx: &mut StageContext<'_>, failed: &mut Vec<usize>) {
+        while let Some(&request) = self.waiting.front() {
+            let place = (request.address, request.ty.size());
             if let Some(&key) = self.by_place.get(&place) {
-                self.words[key].next.push(ask);
+                self.words[key].next.push(request);
                 self.waiting.pop_front();
                 continue;
             }
@@ -72,24 +72,23 @@ impl Words {
             self.waiting.pop_front();
             let (address, size) = place;
             let (writing, after_data, applied) = (false, false, Vec::new());
-            let key = self.words.insert(Word { address, size, chunk, writing, after_data, next: vec![ask], applied });
+            let key = self.words.insert(Word { address, size, chunk, writing, after_data, next: vec![request], applied });
             self.by_place.insert(place, key);
-            // A value that replaces the old one unseen need not wait for it.
-            if ask.op == AmoOp::Set && !ask.fetch {
-                self.write(key, pool, tools, failed);
+            // A set without a result does not need the old value.
+            if request.op == AmoOp::Set && !request.fetch {
+                self.write(key, pool, ctx, failed);
             } else {
-                self.copy(key, false, pool, tools, failed);
+                self.copy(key, false, pool, ctx, failed);
             }
         }
     }
 
-    /// A word's copy has ended: goes on with it. `done` gets tasks and old values; `failed` those that could not be
-    /// done.
-    pub fn moved(
+    /// Continues a word whose copy has ended. `done` receives tasks and old values, `failed` tasks that failed.
+    pub fn copy_ended(
         &mut self,
         key: usize,
         ok: bool,
-        (pool, tools): (&mut Pool, &mut Tools<'_>),
+        (pool, ctx): (&mut Pool, &mut StageContext<'_>),
         done: &mut Vec<(usize, u64)>,
         failed: &mut Vec<usize>,
     ) {
@@ -102,32 +101,32 @@ impl Words {
         }
         if word.next.is_empty() {
             let word = self.remove(key);
-            pool.give(word.chunk);
+            pool.release(word.chunk);
             return;
         }
-        self.write(key, pool, tools, failed);
+        self.write(key, pool, ctx, failed);
     }
 
-    /// Applies everything that waits for a word, in the window, and starts to write it back.
-    fn write(&mut self, key: usize, pool: &mut Pool, tools: &mut Tools<'_>, failed: &mut Vec<usize>) {
+    /// Applies all waiting requests in the staging buffer, and starts to write the word back.
+    fn write(&mut self, key: usize, pool: &mut Pool, ctx: &mut StageContext<'_>, failed: &mut Vec<usize>) {
         let Some(word) = self.words.get_mut(key) else { return };
         let at = pool.ptr(word.chunk);
         let Word { next, applied, .. } = word;
-        word.after_data = next.iter().any(|ask| ask.after_data);
-        for ask in next.drain(..) {
-            // SAFETY: an aligned chunk of the window that no copy uses now.
-            let old = unsafe { amo::apply(at, ask.ty, ask.op, ask.operand, ask.compare) };
-            applied.push((ask.task, old));
+        word.after_data = next.iter().any(|request| request.after_data);
+        for request in next.drain(..) {
+            // SAFETY: an aligned chunk of the staging buffer that no copy uses now.
+            let old = unsafe { amo::apply(at, request.ty, request.op, request.operand, request.compare) };
+            applied.push((request.task, old));
         }
         word.writing = true;
-        self.copy(key, true, pool, tools, failed);
+        self.copy(key, true, pool, ctx, failed);
     }
 
-    fn copy(&mut self, key: usize, to_memory: bool, pool: &mut Pool, tools: &mut Tools<'_>, failed: &mut Vec<usize>) {
+    fn copy(&mut self, key: usize, to_memory: bool, pool: &mut Pool, ctx: &mut StageContext<'_>, failed: &mut Vec<usize>) {
         let Some(word) = self.words.get(key) else { return };
         let copy = Copy { memory: word.address, host: pool.ptr(word.chunk), len: word.size, to_memory };
-        // SAFETY: the chunk is the word's own; the address was checked to be memory of the mover's kind.
-        if let Err(why) = unsafe { tools.copies.start(copy, Ticket::Word(key), word.after_data) } {
+        // SAFETY: the chunk is the word's own; the address was checked to be memory of the copy engine's kind.
+        if let Err(why) = unsafe { ctx.copies.start(copy, Ticket::Word(key), word.after_data) } {
             tracing::warn!(why, "a word could not be copied");
             self.give_up(key, pool, failed);
         }
@@ -141,8 +140,8 @@ impl Words {
 
     fn give_up(&mut self, key: usize, pool: &mut Pool, failed: &mut Vec<usize>) {
         let word = self.remove(key);
-        pool.give(word.chunk);
+        pool.release(word.chunk);
         failed.extend(word.applied.iter().map(|(task, _)| *task));
-        failed.extend(word.next.iter().map(|ask| ask.task));
+        failed.extend(word.next.iter().map(|request| request.task));
     }
 }

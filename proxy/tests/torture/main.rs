@@ -30,7 +30,7 @@ mod pe;
 mod world;
 
 use symrail_proxy::HOST;
-use symrail_proxy::stage::WINDOW_OFFSET;
+use symrail_proxy::stage::STAGING_BUFFER_OFFSET;
 use symrail_transport::Error;
 use symrail_transport::amo::AmoOp;
 use symrail_transport::endpoint::job::{Issue, Job, Signal, Source};
@@ -77,16 +77,16 @@ fn windows_are_nobodys_source_or_destination() {
     let word = Box::new(7u64);
     let local: *const u8 = (&raw const *word).cast();
     let issue = Issue { issuer: HOST, tag: None };
-    let inside = world.pes[0].engine.endpoint().regions().local(WINDOW_OFFSET, 8).unwrap();
+    let inside = world.pes[0].engine.endpoint().regions().local(STAGING_BUFFER_OFFSET, 8).unwrap();
     let jobs = [
-        Job::Put { dest: WINDOW_OFFSET, source: Source::Stable(local), len: 8 },
+        Job::Put { dest: STAGING_BUFFER_OFFSET, source: Source::Stable(local), len: 8 },
         Job::Put { dest: 0, source: Source::Stable(inside), len: 8 },
-        Job::Get { source: WINDOW_OFFSET, dest: local.cast_mut(), len: 8 },
+        Job::Get { source: STAGING_BUFFER_OFFSET, dest: local.cast_mut(), len: 8 },
         Job::PutSignal {
             dest: 0,
             source: Source::Stable(local),
             len: 8,
-            signal: Signal { offset: WINDOW_OFFSET, value: 1, op: AmoOp::Set },
+            signal: Signal { offset: STAGING_BUFFER_OFFSET, value: 1, op: AmoOp::Set },
         },
     ];
     for job in jobs {

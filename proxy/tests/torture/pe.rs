@@ -86,7 +86,7 @@ impl Pe {
     pub fn kernel(&mut self, dice: u64) {
         let (Some(kernel), Memory::Guarded(memory)) = (&mut self.kernel, &self.memory) else { return };
         match dice {
-            0 => kernel.be_there(!kernel.is_there()),
+            0 => kernel.set_present(!kernel.is_there()),
             1..4 => {
                 kernel.take(|address, bytes| {
                     let to = memory.reachable(address, bytes.len()).unwrap();
@@ -115,7 +115,7 @@ impl Pe {
             Memory::Ordinary(words) => words.as_ptr().cast::<u8>().wrapping_add(offset as usize),
             Memory::Guarded(memory) => memory.reachable(memory.base().addr().get() + offset as usize, 8).unwrap(),
         };
-        // SAFETY: inside of the memory; the mock fabric and the mover run in this thread.
+        // SAFETY: inside of the memory; the mock fabric and the copy engine run in this thread.
         unsafe { at.cast::<u64>().read_volatile() }
     }
 

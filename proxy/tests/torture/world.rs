@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use symrail_heap::guarded::{GuardedMemory, GuardedMover};
+use symrail_heap::guarded::{GuardedMemory, GuardedCopyEngine};
 use symrail_heap::mailbox;
-use symrail_heap::mailed::MailedMover;
-use symrail_proxy::stage::WINDOW_BYTES;
+use symrail_heap::mailbox_copy_engine::MailboxCopyEngine;
+use symrail_proxy::stage::STAGING_BUFFER_BYTES;
 use symrail_proxy::{Engine, HOST};
 use symrail_transport::endpoint::job::{Issue, Job};
 use symrail_transport::endpoint::{Addresses, Endpoint, NoAgent, Policy, Role};
@@ -184,12 +184,12 @@ pub fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool,
                 pe.engine.register(segment).unwrap()
             },
             Memory::Guarded(memory) => {
-                let mover = GuardedMover::new(Arc::clone(memory), WINDOW_BYTES, seed ^ base.addr() as u64).unwrap();
+                let copy_engine = GuardedCopyEngine::new(Arc::clone(memory), STAGING_BUFFER_BYTES, seed ^ base.addr() as u64).unwrap();
                 let (mailbox, reader) = mailbox::pair();
                 pe.kernel = Some(reader);
                 let card = pe
                     .engine
-                    .stage(Box::new(MailedMover::new(mover.with_peers(Arc::new(guarded.clone().into())), mailbox)))
+                    .stage(Box::new(MailboxCopyEngine::new(copy_engine.with_peers(Arc::new(guarded.clone().into())), mailbox)))
                     .unwrap();
                 // SAFETY: the memory outlives the engine.
                 unsafe { pe.engine.add_staged_segment(segment) };
@@ -197,7 +197,7 @@ pub fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool,
                 let bases = is_mapped.map(|(memory, is)| if is { memory.base().addr().get() } else { 0 });
                 // SAFETY: all PEs' memory, which outlives the engines.
                 assert_eq!(unsafe { pe.engine.map_peers(&segment, bases.collect()) }, []);
-                // SAFETY: behind the heap, in the mover's memory.
+                // SAFETY: behind the heap, in the copy engine's memory.
                 unsafe { pe.engine.add_staged_buffer(base.wrapping_add(HEAP), BUFFERS, 1) };
                 // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
                 let all = unsafe { Segment::new(2, 0, base, reached as u64) };

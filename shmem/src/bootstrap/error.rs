@@ -199,7 +199,7 @@ pub enum Error {
         text: String,
         /// PMIx's status.
         status: i32,
-        /// What to look at.
+        /// What to check.
         remedy: &'static str,
     },
     /// The system has no random numbers, memory or threads to give.

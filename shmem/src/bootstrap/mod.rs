@@ -1,6 +1,6 @@
 //! How the PEs of a job find each other: who am I, how many are we, and an allgather of small blobs.
 //!
-//! [`open`] looks at the settings and at what the job's starter left in the environment, and gives a [`Bootstrap`]:
+//! [`open`] reads the settings and what the job's starter left in the environment, and gives a [`Bootstrap`]:
 //!
 //! | bootstrap | file | taken when | traffic |
 //! |---|---|---|---|

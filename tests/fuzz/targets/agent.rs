@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use libfuzzer_sys::arbitrary::{Arbitrary, Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use symrail_heap::guarded::{GuardedMemory, GuardedMover};
+use symrail_heap::guarded::{GuardedMemory, GuardedCopyEngine};
 use symrail_proxy::Engine;
-use symrail_proxy::stage::{WINDOW_BYTES, WINDOW_OFFSET};
+use symrail_proxy::stage::{STAGING_BUFFER_BYTES, STAGING_BUFFER_OFFSET};
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::Settings;
@@ -43,7 +43,7 @@ const KINDS: [RequestKind; 14] = [
 
 /// An offset near something where a check may be wrong, or any.
 fn offset(u: &mut Unstructured<'_>) -> Result<u64> {
-    let near = [0, START, START + HEAP as u64, WINDOW_OFFSET, WINDOW_OFFSET + WINDOW_BYTES as u64];
+    let near = [0, START, START + HEAP as u64, STAGING_BUFFER_OFFSET, STAGING_BUFFER_OFFSET + STAGING_BUFFER_BYTES as u64];
     Ok(match u.int_in_range(0..=near.len())? {
         at if at < near.len() => near[at].wrapping_add_signed(i64::from(u.arbitrary::<i16>()? >> 4)),
         _ => u.arbitrary()?,
@@ -122,9 +122,9 @@ impl Victim {
         let segment = |base| unsafe { Segment::new(0, START, base, HEAP as u64) };
         if staged {
             let memory = GuardedMemory::new(HEAP).expect("memory that nobody can touch");
-            let mover = GuardedMover::new(Arc::clone(&memory), WINDOW_BYTES, 1).expect("a mover");
-            let card = engine.stage(Box::new(mover)).expect("a window");
-            // SAFETY: the mover keeps the memory.
+            let copy_engine = GuardedCopyEngine::new(Arc::clone(&memory), STAGING_BUFFER_BYTES, 1).expect("a copy_engine");
+            let card = engine.stage(Box::new(copy_engine)).expect("a window");
+            // SAFETY: the copy engine keeps the memory.
             unsafe { engine.add_staged_segment(segment(memory.base().as_ptr())) };
             engine.learn_window(&[card.clone(), card]).expect("cards");
         } else {

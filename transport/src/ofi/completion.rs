@@ -99,7 +99,7 @@ impl Slab {
     }
 }
 
-/// What one look at the completion queue gave.
+/// The result of one poll of the completion queue.
 pub(super) enum Look {
     /// So many entries of [`Queue::entry`].
     Entries(usize),

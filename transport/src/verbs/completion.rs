@@ -89,7 +89,7 @@ impl CompletionQueue {
         if unsafe { sys::data_path::req_notify_cq(self.cq) } != 0 {
             return false;
         }
-        // What arrived before arming gives no wake-up, so look once more.
+        // Completions from before arming wake nobody, so poll once more.
         // SAFETY: as in `take`.
         match usize::try_from(unsafe { sys::data_path::poll_cq(self.cq, &mut self.stash) }) {
             Ok(0) => true,

@@ -68,7 +68,7 @@ pub struct VerbsRail {
     /// The port has gone down, which is not reported yet.
     pub(super) port_event: bool,
     pub(super) entries: Box<[sys::ibv_wc; BATCH]>,
-    /// Calls of `poll`, to look for events once in a while.
+    /// Calls of `poll`: asynchronous events are polled once in a while.
     pub(super) polls: u32,
     pub(super) path: Path,
     pub(super) address: Address,

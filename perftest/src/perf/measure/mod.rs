@@ -9,7 +9,7 @@
 //! | `footprint` | figures of a PE: memory, processor time while idle |
 //!
 //! PE 0's peer is the last PE, which is on another host if there are several. Before each size, sources are filled with
-//! a pattern of their own and destinations are wiped; after it, everybody looks at what has arrived. Wrong data is an
+//! a pattern of their own and destinations are wiped; after it, every PE checks what has arrived. Wrong data is an
 //! error.
 
 mod everybody;

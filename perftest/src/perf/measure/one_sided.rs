@@ -88,7 +88,7 @@ impl<C: Backend> Bench<'_, C> {
                 self.windows(spread, window, |bench, _| bench.backend.start_add(peer, area::COUNTER, 1))
             }
             Work::SignalWindows(window) => {
-                self.windows(spread, window, |bench, _| bench.carrier.start_signal(peer, area::COUNTER, 1))
+                self.windows(spread, window, |bench, _| bench.backend.start_signal(peer, area::COUNTER, 1))
             }
             _ => {
                 let (samples, warmup) = self.timed(size, |bench| {

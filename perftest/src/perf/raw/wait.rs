@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::perf::error::{Error, Result};
 
-/// Polls between two looks at the clock.
+/// Polls between two reads of the clock.
 const POLLS: u32 = 16;
 /// How long a thread polls in vain before it lets others run, and then how often it does.
 const BEFORE_YIELD: Duration = Duration::from_micros(20);

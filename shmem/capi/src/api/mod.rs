@@ -60,7 +60,7 @@ fn no_overlap(function: &str, (dest, dest_bytes): (*const u8, usize), (source, s
     }
 }
 
-/// The same where calls are looked at for mistakes that nothing else depends on (`SYMRAIL_CHECK_COLLECTIVES`).
+/// The same where calls are checked for mistakes that nothing else depends on (`SYMRAIL_CHECK_COLLECTIVES`).
 fn no_overlap_if_checked(function: &str, dest: (*const u8, usize), source: (*const u8, usize)) {
     if job(function).runtime.settings().check_collectives {
         no_overlap(function, dest, source);

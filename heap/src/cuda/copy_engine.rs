@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use symrail_cuda::sys::{self, CUevent, CUresult, CUstream};
 
-use crate::mover::{Between, Copy, Moved, Mover};
+use crate::copy_engine::{Between, Copy, CopyCompletion, CopyEngine};
 use symrail_cuda::Gpu;
 use symrail_cuda::NicWrites;
 use symrail_cuda::PinnedBuffer;
@@ -28,10 +28,10 @@ struct Lane {
     unmarked: usize,
 }
 
-/// A [`Mover`] for the memory of one GPU.
-pub struct CudaMover {
+/// A [`CopyEngine`] for the memory of one GPU.
+pub struct CudaCopyEngine {
     gpu: Arc<Gpu>,
-    window: PinnedBuffer,
+    staging_buffer: PinnedBuffer,
     /// Of copies from the GPU, to it, and the others between GPUs.
     lanes: [Lane; LANES],
     /// The lane of the next copy between GPUs.
@@ -41,42 +41,42 @@ pub struct CudaMover {
     /// The GPU does not see by itself what NICs have written.
     must_ask: bool,
     /// Copies whose end cannot be known, to be reported.
-    failed: Vec<Moved>,
+    failed: Vec<CopyCompletion>,
 }
 
 // SAFETY: streams and events may be used from any thread that has made the context its current one, which every call
 // does.
-unsafe impl Send for CudaMover {}
+unsafe impl Send for CudaCopyEngine {}
 
 /// Two streams between GPUs keep a link busy while the driver begins the next copy.
 const LANES: usize = 4;
 const FIRST_BETWEEN: usize = 2;
 
-impl CudaMover {
-    /// A mover with a window of `window` bytes, for up to `copies` copies under way at a time. It does more, but has to
+impl CudaCopyEngine {
+    /// A copy engine with a staging buffer of `staging_buffer` bytes, for up to `copies` copies under way at a time. It does more, but has to
     /// ask the driver for something then.
     ///
     /// # Errors
     /// What the driver says.
-    pub fn new(gpu: &Arc<Gpu>, window: usize, copies: usize) -> Result<Self> {
-        let window = PinnedBuffer::new(gpu, window)?;
+    pub fn new(gpu: &Arc<Gpu>, staging_buffer: usize, copies: usize) -> Result<Self> {
+        let staging_buffer = PinnedBuffer::new(gpu, staging_buffer)?;
         let must_ask = gpu.nic_writes() == NicWrites::WhenAsked;
         let lanes = [lane(gpu)?, lane(gpu)?, lane(gpu)?, lane(gpu)?];
         let (next, events) = (FIRST_BETWEEN, Vec::with_capacity(copies));
-        let mut mover = CudaMover { gpu: Arc::clone(gpu), window, lanes, next, events, must_ask, failed: Vec::new() };
+        let mut copy_engine = CudaCopyEngine { gpu: Arc::clone(gpu), staging_buffer, lanes, next, events, must_ask, failed: Vec::new() };
         for _ in 0..copies {
-            let event = mover.new_event()?;
-            mover.events.push(event);
+            let event = copy_engine.new_event()?;
+            copy_engine.events.push(event);
         }
-        mover.warm_up()?;
-        Ok(mover)
+        copy_engine.warm_up()?;
+        Ok(copy_engine)
     }
 
     /// Copies of every shape once, there and back.
     fn warm_up(&mut self) -> Result<()> {
-        let device = self.gpu.alloc(self.window.bytes().min(1 << 20))?;
+        let device = self.gpu.alloc(self.staging_buffer.bytes().min(1 << 20))?;
         for (len, to_memory) in [(8, true), (8, false), (device.bytes(), true), (device.bytes(), false)] {
-            let host = self.window.base().as_ptr();
+            let host = self.staging_buffer.base().as_ptr();
             self.copy(Copy { memory: device.at() as usize, host, len, to_memory })?;
             let stream = self.lanes[usize::from(to_memory)].stream;
             let event = self.event()?;
@@ -106,7 +106,7 @@ impl CudaMover {
     fn copy(&mut self, copy: Copy) -> Result<()> {
         let stream = self.lanes[usize::from(copy.to_memory)].stream;
         let (memory, host) = (copy.memory as sys::CUdeviceptr, copy.host.cast());
-        // SAFETY: the host's end is in the window, which is pinned; the driver checks the device's range.
+        // SAFETY: the host's end is in the staging buffer, which is pinned; the driver checks the device's range.
         unsafe {
             if copy.to_memory {
                 cuda!(self.gpu.ordinal(), cuMemcpyHtoDAsync_v2(memory, host, copy.len, stream))
@@ -123,7 +123,7 @@ impl CudaMover {
         unsafe { cuda!(self.gpu.ordinal(), cuMemcpyAsync(to, from, copy.len, stream)) }
     }
 
-    /// As [`Mover::meet`]: copies of both directions and of small and large ones, on each lane. What goes to a peer is
+    /// As [`CopyEngine::prepare_peer`]: copies of both directions and of small and large ones, on each lane. What goes to a peer is
     /// what was there.
     fn greet(&mut self, peer: usize) -> Result<()> {
         let own = self.gpu.alloc(64 << 10)?;
@@ -175,29 +175,29 @@ fn lane(gpu: &Arc<Gpu>) -> Result<Lane> {
     Ok(Lane { stream, tickets: VecDeque::new(), events: VecDeque::new(), unmarked: 0 })
 }
 
-// SAFETY: the window is pinned memory that the mover owns, and a copy is reported when the driver says that it has
+// SAFETY: the staging buffer is pinned memory that the copy engine owns, and a copy is reported when the driver says that it has
 // ended.
-unsafe impl Mover for CudaMover {
-    fn window(&self) -> (NonNull<u8>, usize) {
-        (self.window.base(), self.window.bytes())
+unsafe impl CopyEngine for CudaCopyEngine {
+    fn staging_buffer(&self) -> (NonNull<u8>, usize) {
+        (self.staging_buffer.base(), self.staging_buffer.bytes())
     }
 
     unsafe fn start(&mut self, copy: Copy, ticket: u64) -> Result<(), String> {
         let lane = usize::from(copy.to_memory);
-        self.begin(lane, ticket, |mover| mover.copy(copy)).map_err(|error| error.to_string())
+        self.begin(lane, ticket, |copy_engine| copy_engine.copy(copy)).map_err(|error| error.to_string())
     }
 
-    fn meet(&mut self, peer: usize) -> Result<(), String> {
+    fn prepare_peer(&mut self, peer: usize) -> Result<(), String> {
         self.greet(peer).map_err(|error| error.to_string())
     }
 
     unsafe fn start_between(&mut self, copy: Between, ticket: u64) -> Result<(), String> {
         let lane = self.next;
         self.next = if lane + 1 == LANES { FIRST_BETWEEN } else { lane + 1 };
-        self.begin(lane, ticket, |mover| mover.copy_between(lane, copy)).map_err(|error| error.to_string())
+        self.begin(lane, ticket, |copy_engine| copy_engine.copy_between(lane, copy)).map_err(|error| error.to_string())
     }
 
-    fn see_writes(&mut self) {
+    fn flush_nic_writes(&mut self) {
         if self.must_ask
             && let Err(error) = self.gpu.see_nic_writes()
         {
@@ -213,13 +213,13 @@ unsafe impl Mover for CudaMover {
             if let Err(error) = self.mark(lane) {
                 let Lane { tickets, unmarked, .. } = &mut self.lanes[lane];
                 let first = tickets.len() - std::mem::take(unmarked);
-                let lost = |ticket| Moved { ticket, result: Err(error.to_string()) };
+                let lost = |ticket| CopyCompletion { ticket, result: Err(error.to_string()) };
                 self.failed.extend(tickets.drain(first..).map(lost));
             }
         }
     }
 
-    fn poll(&mut self, ended: &mut dyn FnMut(Moved)) -> usize {
+    fn poll(&mut self, ended: &mut dyn FnMut(CopyCompletion)) -> usize {
         if self.pending() == 0 || self.gpu.bind().is_err() {
             return 0;
         }
@@ -238,7 +238,7 @@ unsafe impl Mover for CudaMover {
                 events.pop_front();
                 self.events.push(event);
                 for ticket in tickets.drain(..copies) {
-                    ended(Moved { ticket, result: result.clone() });
+                    ended(CopyCompletion { ticket, result: result.clone() });
                 }
                 count += copies;
             }
@@ -255,13 +255,13 @@ unsafe impl Mover for CudaMover {
     }
 }
 
-impl Drop for CudaMover {
+impl Drop for CudaCopyEngine {
     fn drop(&mut self) {
         if self.gpu.bind().is_err() {
             return;
         }
         for lane in &mut self.lanes {
-            // SAFETY: our own stream and events; copies that are under way end before the window is given back.
+            // SAFETY: our own stream and events; copies that are under way end before the staging buffer is given back.
             unsafe {
                 let _ = sys::cuStreamSynchronize(lane.stream);
                 for (event, _) in lane.events.drain(..) {

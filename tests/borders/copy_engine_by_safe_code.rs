@@ -1,12 +1,12 @@
 //! What engines trust with memory is implemented by `unsafe impl` only.
 use std::ptr::NonNull;
 
-use symrail_heap::mover::{Between, Copy, Moved, Mover};
+use symrail_heap::copy_engine::{Between, Copy, CopyCompletion, CopyEngine};
 
 struct Liar;
 
-impl Mover for Liar {
-    fn window(&self) -> (NonNull<u8>, usize) {
+impl CopyEngine for Liar {
+    fn staging_buffer(&self) -> (NonNull<u8>, usize) {
         (NonNull::dangling(), 1 << 30)
     }
     unsafe fn start(&mut self, _: Copy, _: u64) -> Result<(), String> {
@@ -18,7 +18,7 @@ impl Mover for Liar {
     unsafe fn start_between(&mut self, _: Between, _: u64) -> Result<(), String> {
         Ok(())
     }
-    fn poll(&mut self, _: &mut dyn FnMut(Moved)) -> usize {
+    fn poll(&mut self, _: &mut dyn FnMut(CopyCompletion)) -> usize {
         0
     }
     fn pending(&self) -> usize {

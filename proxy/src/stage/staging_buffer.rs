@@ -1,20 +1,19 @@
-//! The window, cut into chunks.
+//! The staging buffer, divided into chunks.
 
 use std::ptr::NonNull;
 
 use symrail_transport::wire::Place;
 
-/// Bytes of a chunk of each class, and how many there are. The smallest are for words and signals, the middle ones for
-/// what travels in a message, the large ones for everything else, several at a time.
+/// Size and number of chunks of each class: for words and signals, for data that fits a message, for fragments.
 const CLASSES: [(usize, usize); 3] = [(64, 512), (EAGER, 256), (LARGE, 16)];
-/// Bytes of data that travel in a message. More are read from the window.
+/// The largest data that travels in a message, in bytes.
 pub(super) const EAGER: usize = 4096;
-/// The largest piece of an operation.
+/// The largest fragment of an operation.
 pub(super) const LARGE: usize = 512 << 10;
-/// The smallest piece of an operation that is cut.
-const SMALLEST_PIECE: u64 = 64 << 10;
-/// Pieces that an operation is cut into, if they are large enough: so that copying, sending and copying again overlap.
-const PIECES: u64 = 4;
+/// The smallest fragment of a split operation.
+const SMALLEST_FRAGMENT: u64 = 64 << 10;
+/// How many fragments a large operation has, so that both copies and the transfer overlap.
+const FRAGMENTS: u64 = 4;
 
 /// Bytes of one pool.
 pub(super) const POOL_BYTES: usize =
@@ -23,19 +22,19 @@ pub(super) const POOL_BYTES: usize =
 /// Chunks of one pool.
 pub(super) const POOL_CHUNKS: usize = CLASSES[0].1 + CLASSES[1].1 + CLASSES[2].1;
 
-/// How many bytes the pieces of an operation of `len` bytes have.
-pub(super) fn piece_bytes(len: u64) -> u64 {
-    (len / PIECES).next_multiple_of(EAGER as u64).clamp(SMALLEST_PIECE, LARGE as u64)
+/// The size of fragments of an operation of `len` bytes.
+pub(super) fn fragment_bytes(len: u64) -> u64 {
+    (len / FRAGMENTS).next_multiple_of(EAGER as u64).clamp(SMALLEST_FRAGMENT, LARGE as u64)
 }
 
-/// A chunk that somebody has taken.
+/// A chunk in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Chunk {
     class: u8,
     index: u16,
 }
 
-/// A part of the window, cut into chunks.
+/// A part of the staging buffer, divided into chunks.
 pub(super) struct Pool {
     base: NonNull<u8>,
     /// Symmetric offset of the first byte.
@@ -43,11 +42,11 @@ pub(super) struct Pool {
     free: [Vec<u16>; 3],
 }
 
-// SAFETY: the pointer is an address in the mover's window, which belongs to the process; reaching it needs unsafe code.
+// SAFETY: the pointer is an address in the copy engine's staging buffer, which belongs to the process; reaching it needs unsafe code.
 unsafe impl Send for Pool {}
 
 impl Pool {
-    /// Cuts [`POOL_BYTES`] bytes at `base`.
+    /// Divides [`POOL_BYTES`] bytes at `base`.
     pub fn new(base: NonNull<u8>, offset: u64) -> Self {
         Pool { base, offset, free: CLASSES.map(|(_, count)| (0..count as u16).rev().collect()) }
     }
@@ -59,8 +58,8 @@ impl Pool {
         Some(Chunk { class: class as u8, index })
     }
 
-    /// Gives a chunk back. One that somebody may still reach is kept instead.
-    pub fn give(&mut self, chunk: Chunk) {
+    /// Returns a chunk. Chunks that a rail may still reach are never returned.
+    pub fn release(&mut self, chunk: Chunk) {
         self.free[usize::from(chunk.class)].push(chunk.index);
     }
 
@@ -69,7 +68,7 @@ impl Pool {
         self.base.as_ptr().wrapping_add(Self::within(chunk))
     }
 
-    /// What a peer calls a chunk's first `len` bytes.
+    /// A chunk's first `len` bytes, as peers address them.
     pub fn place(&self, chunk: Chunk, len: usize) -> Place {
         Place { offset: self.offset + Self::within(chunk) as u64, len: len as u64 }
     }
@@ -106,9 +105,9 @@ mod tests {
     }
 
     #[test]
-    fn pieces_fit_chunks() {
+    fn fragments_fit_chunks() {
         for len in [1, 4097, 65_536, 300_000, 1 << 20, 1 << 40] {
-            assert!((1..=LARGE as u64).contains(&piece_bytes(len)));
+            assert!((1..=LARGE as u64).contains(&fragment_bytes(len)));
         }
     }
 }

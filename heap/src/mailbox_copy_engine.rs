@@ -1,16 +1,16 @@
-//! A mover that leaves small writes to a kernel that waits, where there is one.
+//! A copy engine that leaves small writes to a kernel that waits, where there is one.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 
 use crate::mailbox::Mailbox;
-use crate::mover::{Between, Copy, Moved, Mover};
+use crate::copy_engine::{Between, Copy, CopyCompletion, CopyEngine};
 
-/// Another mover, and a [`Mailbox`] beside it.
+/// Another copy engine, and a [`Mailbox`] beside it.
 ///
 /// Writes take effect in the order in which they were started: what follows one in the mailbox is there too, or is held
 /// back until the mailbox is empty; and nothing is put there while copies to the memory are under way.
-pub struct MailedMover<M> {
+pub struct MailboxCopyEngine<M> {
     inner: M,
     mailbox: Mailbox,
     /// Copies to the memory that wait for the mailbox to be empty, the oldest first.
@@ -19,21 +19,21 @@ pub struct MailedMover<M> {
     back: VecDeque<(Copy, u64)>,
 }
 
-// SAFETY: the pointers of waiting copies lie in the mover's window.
-unsafe impl<M: Send> Send for MailedMover<M> {}
+// SAFETY: the pointers of waiting copies lie in the copy engine's staging buffer.
+unsafe impl<M: Send> Send for MailboxCopyEngine<M> {}
 
-impl<M: Mover> MailedMover<M> {
+impl<M: CopyEngine> MailboxCopyEngine<M> {
     /// Leaves to `inner` what does not go by the mailbox.
     pub fn new(inner: M, mailbox: Mailbox) -> Self {
-        MailedMover { inner, mailbox, held: VecDeque::new(), back: VecDeque::new() }
+        MailboxCopyEngine { inner, mailbox, held: VecDeque::new(), back: VecDeque::new() }
     }
 }
 
-// SAFETY: the inner mover's window and copies; what is left to a reader is reported when the reader or the inner mover
+// SAFETY: the inner copy engine's staging buffer and copies; what is left to a reader is reported when the reader or the inner copy engine
 // has done it.
-unsafe impl<M: Mover> Mover for MailedMover<M> {
-    fn window(&self) -> (NonNull<u8>, usize) {
-        self.inner.window()
+unsafe impl<M: CopyEngine> CopyEngine for MailboxCopyEngine<M> {
+    fn staging_buffer(&self) -> (NonNull<u8>, usize) {
+        self.inner.staging_buffer()
     }
 
     unsafe fn start(&mut self, copy: Copy, ticket: u64) -> Result<(), String> {
@@ -53,8 +53,8 @@ unsafe impl<M: Mover> Mover for MailedMover<M> {
         unsafe { self.inner.start(copy, ticket) }
     }
 
-    fn meet(&mut self, peer: usize) -> Result<(), String> {
-        self.inner.meet(peer)
+    fn prepare_peer(&mut self, peer: usize) -> Result<(), String> {
+        self.inner.prepare_peer(peer)
     }
 
     unsafe fn start_between(&mut self, copy: Between, ticket: u64) -> Result<(), String> {
@@ -62,8 +62,8 @@ unsafe impl<M: Mover> Mover for MailedMover<M> {
         unsafe { self.inner.start_between(copy, ticket) }
     }
 
-    fn see_writes(&mut self) {
-        self.inner.see_writes();
+    fn flush_nic_writes(&mut self) {
+        self.inner.flush_nic_writes();
     }
 
     fn room_for_words(&mut self) -> usize {
@@ -74,12 +74,12 @@ unsafe impl<M: Mover> Mover for MailedMover<M> {
         self.inner.flush();
     }
 
-    fn poll(&mut self, ended: &mut dyn FnMut(Moved)) -> usize {
+    fn poll(&mut self, ended: &mut dyn FnMut(CopyCompletion)) -> usize {
         let mut count = 0;
         let back = &mut self.back;
         let mut taken = |ticket| {
             count += 1;
-            ended(Moved { ticket, result: Ok(()) });
+            ended(CopyCompletion { ticket, result: Ok(()) });
         };
         self.mailbox.poll(&mut taken, &mut |copy, ticket| back.push_back((copy, ticket)));
         // What comes back is older than what is held.
@@ -92,7 +92,7 @@ unsafe impl<M: Mover> Mover for MailedMover<M> {
             // SAFETY: promised to `start`, until the copy is reported.
             if let Err(why) = unsafe { self.inner.start(copy, ticket) } {
                 count += 1;
-                ended(Moved { ticket, result: Err(why) });
+                ended(CopyCompletion { ticket, result: Err(why) });
             }
         }
         count + self.inner.poll(ended)
