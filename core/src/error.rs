@@ -65,7 +65,7 @@ pub enum Error {
     Setting {
         /// The variable's full name.
         name: String,
-        /// What it held.
+        /// The value that it held.
         value: String,
         /// What it accepts, in words.
         accepted: String,
@@ -77,7 +77,7 @@ pub enum Error {
         library: String,
         /// What the loader or the version check said.
         reason: String,
-        /// What to install or set.
+        /// The remedy.
         remedy: String,
     },
     /// No rail fits the settings.
@@ -101,7 +101,7 @@ pub enum Error {
     /// An operation failed on its way or at its target.
     #[error("{operation} of {bytes} bytes to PE {pe} over rail {rail} failed: {fault}")]
     Operation {
-        /// What was attempted.
+        /// The operation that failed.
         operation: Operation,
         /// The target.
         pe: Pe,
@@ -115,7 +115,7 @@ pub enum Error {
     /// Too much is in flight; nothing was started.
     #[error("no room for another {operation} to PE {pe}: make progress (quiet, wait or poll), then try again")]
     Full {
-        /// What was attempted.
+        /// The operation that failed.
         operation: Operation,
         /// The target.
         pe: Pe,
@@ -123,7 +123,7 @@ pub enum Error {
     /// Nothing came back in time.
     #[error("{operation} to PE {pe} did not complete within {seconds} s (SYMRAIL_TIMEOUT_S); is the PE alive?")]
     Timeout {
-        /// What was attempted.
+        /// The operation that failed.
         operation: Operation,
         /// The PE that did not answer.
         pe: Pe,
@@ -135,7 +135,7 @@ pub enum Error {
         "{operation} to PE {pe} is refused, since no rail has reached that PE for {seconds} s (SYMRAIL_TIMEOUT_S); is it alive?"
     )]
     Gone {
-        /// What was attempted.
+        /// The operation that failed.
         operation: Operation,
         /// The PE that is not reached.
         pe: Pe,
@@ -145,7 +145,7 @@ pub enum Error {
     /// A PE number outside of the job.
     #[error("PE {pe} does not exist: the job has PEs 0 to {last}")]
     NoSuchPe {
-        /// What was asked for.
+        /// The requested value.
         pe: i64,
         /// The highest PE.
         last: Pe,
@@ -155,7 +155,7 @@ pub enum Error {
         "{operation} touches {bytes} bytes at symmetric offset {offset:#x}, which is not inside one allocated segment of PE {pe}"
     )]
     OutOfSegment {
-        /// What was attempted.
+        /// The operation that failed.
         operation: Operation,
         /// The PE whose memory was meant.
         pe: Pe,
@@ -169,7 +169,7 @@ pub enum Error {
         "{operation} with PE {pe}: the local buffer of {bytes} bytes at {address:#x} is neither in the symmetric heap nor registered"
     )]
     LocalBuffer {
-        /// What was attempted.
+        /// The operation that failed.
         operation: Operation,
         /// The peer.
         pe: Pe,
@@ -181,7 +181,7 @@ pub enum Error {
     /// An address that is not aligned for its operation.
     #[error("{operation} needs {needed}-byte alignment at symmetric offset {offset:#x} of PE {pe}")]
     Misaligned {
-        /// What was attempted.
+        /// The operation that failed.
         operation: Operation,
         /// The PE whose memory was meant.
         pe: Pe,
@@ -193,7 +193,7 @@ pub enum Error {
     /// Two PEs do not agree on something they must share.
     #[error("{what} differs: PE {pe} has {value}, PE {other_pe} has {other_value}; start all PEs with the same")]
     Mismatch {
-        /// What must agree.
+        /// The name of what must agree.
         what: &'static str,
         /// One PE.
         pe: Pe,
@@ -209,27 +209,27 @@ pub enum Error {
     Malformed {
         /// What was read.
         what: &'static str,
-        /// Where it came from.
+        /// The sender.
         pe: Pe,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// The operating system refused something.
     #[error("{what} failed: {reason}")]
     System {
-        /// What was attempted.
+        /// The operation that failed.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
     /// Something this combination of provider and settings cannot do.
     #[error("{what} is not supported by {by}; {remedy}")]
     Unsupported {
-        /// What was asked for.
+        /// The requested value.
         what: String,
         /// The provider or device.
         by: String,
-        /// What to use instead.
+        /// The alternative.
         remedy: String,
     },
 }

@@ -30,7 +30,7 @@ impl Gpu {
         unsafe { sys::is_culib_present() }
     }
 
-    /// How many GPUs the driver shows; 0 without a driver.
+    /// The number of GPUs; 0 without a driver.
     #[must_use]
     pub fn count() -> i32 {
         // SAFETY: it only tries to load the library.
@@ -103,7 +103,7 @@ impl Gpu {
     /// Makes the GPU the calling thread's current one.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn bind(&self) -> Result<()> {
         // SAFETY: the context is retained by `self`.
         unsafe { cuda!(self.ordinal, cuCtxSetCurrent(self.context)) }
@@ -176,7 +176,7 @@ impl Gpu {
     /// Zeroed device memory.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn alloc(self: &Arc<Self>, bytes: usize) -> Result<DeviceBuffer> {
         self.bind()?;
         let mut at = 0;
@@ -193,7 +193,7 @@ impl Gpu {
     /// The range is memory of this process that the GPU reaches, and that nobody relies on.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub unsafe fn fill(&self, at: CUdeviceptr, byte: u8, bytes: usize) -> Result<()> {
         self.bind()?;
         // SAFETY: the caller vouches for the range.
@@ -208,7 +208,7 @@ impl Gpu {
     /// As for [`Gpu::fill`].
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub unsafe fn write(&self, at: CUdeviceptr, from: &[u8]) -> Result<()> {
         self.bind()?;
         // SAFETY: the slice is read during the call; the caller vouches for the range. Null is the stream of such
@@ -225,7 +225,7 @@ impl Gpu {
     /// The range is memory of this process that the GPU reaches: through a unified address space it could be anything.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub unsafe fn read(&self, at: CUdeviceptr, to: &mut [u8]) -> Result<()> {
         self.bind()?;
         // SAFETY: the slice is written during the call; the caller vouches for the range.
@@ -235,7 +235,7 @@ impl Gpu {
     /// Waits for everything that was started on the GPU.
     ///
     /// # Errors
-    /// What the driver says, about any kernel since.
+    /// The driver's error, of any kernel since.
     pub fn synchronize(&self) -> Result<()> {
         self.bind()?;
         // SAFETY: no arguments.
@@ -259,7 +259,7 @@ pub struct DeviceBuffer {
 }
 
 impl DeviceBuffer {
-    /// Where it is, in the GPU's address space.
+    /// The GPU's address of it.
     #[must_use]
     pub fn at(&self) -> CUdeviceptr {
         self.at
@@ -274,7 +274,7 @@ impl DeviceBuffer {
     /// Sets all of it to a byte, and waits for it.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn fill(&self, byte: u8) -> Result<()> {
         // SAFETY: the buffer's own range.
         unsafe { self.gpu.fill(self.at, byte, self.bytes) }
@@ -300,7 +300,7 @@ impl DeviceBuffer {
         unsafe { self.gpu.read(at, to) }
     }
 
-    /// Where a part of it starts.
+    /// The address of a part of it.
     fn part(&self, offset: usize, len: usize) -> Result<CUdeviceptr> {
         match inside(offset, len, self.bytes) {
             true => Ok(self.at + offset as CUdeviceptr),

@@ -1,4 +1,4 @@
-//! What can go wrong with a GPU.
+//! Errors of GPUs.
 
 use std::ffi::CStr;
 
@@ -16,7 +16,7 @@ pub enum CudaError {
     NoSuchGpu {
         /// Which was asked for.
         ordinal: i32,
-        /// How many there are.
+        /// The number of those.
         count: i32,
     },
     /// A call of the driver failed.
@@ -38,9 +38,9 @@ pub enum CudaError {
     Lacks {
         /// The GPU's ordinal.
         gpu: i32,
-        /// What it lacks.
+        /// The missing capability.
         what: &'static str,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
     /// Peers could not exchange handles.
@@ -48,27 +48,27 @@ pub enum CudaError {
     Exchange {
         /// The peer.
         pe: u32,
-        /// What was attempted.
+        /// The operation that failed.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
     /// Something does not fit.
     #[error("{what} of {bytes} bytes does not fit: {limit} bytes are there; {remedy}")]
     TooLarge {
-        /// What was asked for.
+        /// The requested value.
         what: &'static str,
-        /// How much.
+        /// The length.
         bytes: u64,
-        /// What there is.
+        /// The available amount.
         limit: u64,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
     /// There is no NVRTC.
     #[error("no NVRTC library: {looked}; install it, or name its folder in LD_LIBRARY_PATH")]
     NoNvrtc {
-        /// Where it was looked for.
+        /// The places that were searched.
         looked: String,
     },
     /// NVRTC does not accept a program.

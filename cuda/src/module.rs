@@ -26,7 +26,7 @@ impl Module {
     /// Loads a compiled program: its machine code, or its PTX where that does not fit the GPU.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn load(gpu: &Arc<Gpu>, program: &Compiled) -> Result<Arc<Self>> {
         gpu.bind()?;
         let mut raw = null_mut();
@@ -68,7 +68,7 @@ impl Module {
     /// Where one of its global variables or constants is, and its size; `None` where it has none of this name.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn global(&self, name: &str) -> Result<Option<(CUdeviceptr, usize)>> {
         self.gpu.bind()?;
         let (mut at, mut bytes) = (0, 0);

@@ -18,7 +18,7 @@ pub struct Compiled {
     pub cubin: Vec<u8>,
     /// The same as PTX, terminated by a zero byte.
     pub ptx: Vec<u8>,
-    /// What the compiler remarked.
+    /// The compiler's messages.
     pub log: String,
 }
 
@@ -36,7 +36,7 @@ type Size = unsafe extern "C" fn(Handle, *mut usize) -> c_int;
 type Get = unsafe extern "C" fn(Handle, *mut c_char) -> c_int;
 type Destroy = unsafe extern "C" fn(*mut Handle) -> c_int;
 
-/// What is compiled.
+/// The program.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
     /// Its name, for messages.

@@ -54,13 +54,13 @@ impl Registration {
         Ok(registration)
     }
 
-    /// Where the GPU reaches the first byte.
+    /// The GPU's address of the first byte.
     #[must_use]
     pub fn device(&self) -> CUdeviceptr {
         self.device
     }
 
-    /// How much is registered.
+    /// The registered length.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -94,7 +94,7 @@ impl PinnedBuffer {
     /// Allocates `bytes`, aligned to a page.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn new(gpu: &Arc<Gpu>, bytes: usize) -> Result<Self> {
         gpu.bind()?;
         let (mut host, mut device) = (null_mut(), 0);

@@ -46,7 +46,7 @@ impl Gpu {
     /// Lets the GPU see what NICs have written to its memory ([`NicWrites::WhenAsked`]).
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn see_nic_writes(&self) -> Result<()> {
         self.bind()?;
         let target = sys::CUflushGPUDirectRDMAWritesTarget::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX;

@@ -35,7 +35,7 @@ impl Stream {
     /// A new, non-blocking stream.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn new(gpu: &Arc<Gpu>) -> Result<Self> {
         gpu.bind()?;
         let mut raw = null_mut();
@@ -62,7 +62,7 @@ impl Stream {
     /// The kernel takes exactly these arguments, and what they point to stays valid until the kernel has ended.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub unsafe fn launch(&self, kernel: &Kernel, shape: Shape, arguments: &[u64]) -> Result<()> {
         self.gpu.bind()?;
         let mut words = arguments.to_vec();
@@ -98,7 +98,7 @@ impl Stream {
     /// Captures what `work` puts on this stream as a graph, instead of doing it.
     ///
     /// # Errors
-    /// What `work` or the driver says.
+    /// The error of `work` or of the driver.
     pub fn capture<E: From<CudaError>>(&self, work: impl FnOnce() -> Result<(), E>) -> Result<Graph, E> {
         self.gpu.bind()?;
         let gpu = self.gpu.ordinal();
@@ -127,7 +127,7 @@ impl Stream {
     /// As for what was captured.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub unsafe fn replay(&self, graph: &Graph) -> Result<()> {
         self.gpu.bind()?;
         // SAFETY: the caller's promise.
@@ -137,7 +137,7 @@ impl Stream {
     /// Marks the start (0) or end (1) of what is timed.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn mark(&self, which: usize) -> Result<()> {
         self.gpu.bind()?;
         // SAFETY: an event and a stream of `self`.
@@ -193,7 +193,7 @@ impl Stream {
     }
 }
 
-/// What was captured on a stream.
+/// A captured graph of a stream's work.
 #[derive(Debug)]
 pub struct Graph {
     gpu: Arc<Gpu>,

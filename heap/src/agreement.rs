@@ -1,4 +1,4 @@
-//! What all PEs must have or do alike: the heap's shape, and the sequence of collective allocation calls.
+//! Agreement of all PEs: the heap's shape, and the sequence of collective allocation calls.
 
 use std::fmt;
 
@@ -31,9 +31,9 @@ pub enum AllocOp {
 /// One collective call on the heap, as the PEs compare it before they make it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AllocCall {
-    /// How many such calls this PE had made before.
+    /// The number of such calls that this PE made before.
     pub sequence: u64,
-    /// What is called.
+    /// The name of the call.
     pub op: AllocOp,
     /// The size in bytes; 0 for [`AllocOp::Free`].
     pub size: u64,

@@ -43,22 +43,23 @@ pub struct CopyCompletion {
 ///
 /// # Safety
 /// Callers read and write the staging buffer without further checks. So an implementation:
-/// - returns the same staging buffer on every call: host memory of its own that is valid for reads and writes as long as it lives,
-///   aligned to a page, shared with nobody else;
+/// - returns the same staging buffer on every call: host memory of its own that is valid for reads and writes as long
+///   as it lives, aligned to a page, shared with nobody else;
 /// - touches the staging buffer and the memory only as a copy says, and not after it has reported that one;
 /// - reports each copy that it has accepted once, by the ticket it was given.
 ///
 /// Copies *to* the memory take effect in the order in which they were started: whoever sees a later one sees the
 /// earlier ones. Copies *from* it are ordered with nothing.
 pub unsafe trait CopyEngine: Send {
-    /// The staging buffer: its first byte and its length in bytes. It lives as long as the copy engine and is aligned to a page.
+    /// The staging buffer: its first byte and its length in bytes. It lives as long as the copy engine and is aligned
+    /// to a page.
     fn staging_buffer(&self) -> (NonNull<u8>, usize);
 
     /// Starts a copy and returns at once.
     ///
     /// # Safety
-    /// `copy.host` is `len` bytes in the staging buffer that nobody changes (to the memory) or uses (from it) until the copy
-    /// has been reported, and `copy.memory` is memory of the kind that this copy engine is for.
+    /// `copy.host` is `len` bytes in the staging buffer that nobody changes (to the memory) or uses (from it) until the
+    /// copy has been reported, and `copy.memory` is memory of the kind that this copy engine is for.
     ///
     /// # Errors
     /// Why it cannot be done; it is not reported a second time.
@@ -74,8 +75,8 @@ pub unsafe trait CopyEngine: Send {
     /// Starts a copy between a peer's memory and its own and returns at once. It is ordered with nothing.
     ///
     /// # Safety
-    /// Both ranges are memory of the kind that this copy engine is for, one of them a peer's which its device has mapped.
-    /// Nobody changes the source or uses the destination until the copy has been reported.
+    /// Both ranges are memory of the kind that this copy engine is for, one of them a peer's which its device has
+    /// mapped. Nobody changes the source or uses the destination until the copy has been reported.
     ///
     /// # Errors
     /// Why it cannot be done; it is not reported a second time.
@@ -85,7 +86,8 @@ pub unsafe trait CopyEngine: Send {
     /// they change words that tell of such writes.
     fn flush_nic_writes(&mut self) {}
 
-    /// How many writes of up to 8 bytes a waiting kernel would take now, one by one. That is faster than one copy of all.
+    /// How many writes of up to 8 bytes a waiting kernel would take now, one by one. That is faster than one copy of
+    /// all.
     fn room_for_words(&mut self) -> usize {
         0
     }

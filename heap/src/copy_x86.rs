@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 /// From here on a copy does not stay in any cache that source and destination share, so it need not pass through one.
 const NON_TEMPORAL: usize = 32 << 20;
 
-/// What this processor does well.
+/// Traits of this processor.
 #[derive(Clone, Copy)]
 struct Processor {
     avx: bool,

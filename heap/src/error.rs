@@ -1,4 +1,4 @@
-//! What can go wrong with the symmetric heap, as values that say what to do about it.
+//! Errors of the symmetric heap, as values that name the remedy.
 
 use symrail_transport::Pe;
 
@@ -20,7 +20,7 @@ pub enum HeapError {
         requested: u64,
         /// The alignment asked for, in bytes.
         align: u64,
-        /// What is free in all, in bytes.
+        /// Free memory in all, in bytes.
         free: u64,
         /// The largest block that could be had, in bytes.
         largest: u64,
@@ -34,7 +34,7 @@ pub enum HeapError {
     Alignment {
         /// The PE that asked.
         pe: Pe,
-        /// What was asked for, in bytes.
+        /// The requested size, in bytes.
         align: u64,
         /// The least that is accepted, in bytes.
         least: u64,
@@ -50,7 +50,7 @@ pub enum HeapError {
         pe: Pe,
         /// The local address.
         address: usize,
-        /// Where the heap starts locally.
+        /// The heap's local address.
         base: usize,
         /// The capacity, in bytes.
         heap_size: u64,
@@ -72,11 +72,11 @@ pub enum HeapError {
         pe: Pe,
         /// The system call.
         call: &'static str,
-        /// How many bytes it was about.
+        /// The length, in bytes.
         bytes: u64,
-        /// What the system said.
+        /// The system's error.
         reason: String,
-        /// What to change.
+        /// The remedy.
         remedy: &'static str,
     },
     /// What concerns several PEs: settings or calls that differ, malformed handles, kinds that do not exist here.

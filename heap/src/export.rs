@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use symrail_cuda::Gpu;
 use symrail_transport::device::Export;
 
-/// What is handed to rails, and has to live until they have registered it.
+/// An exported range, which lives until rails have registered it.
 #[derive(Debug)]
 pub enum Exported {
     /// Memory of a GPU, by CUDA's number; and a dmabuf of all of it, where there is one.

@@ -1,8 +1,8 @@
 //! Memory that stands in for a GPU's where there is none: loads and stores at its addresses fault.
 //!
-//! It is mapped twice. The addresses that everybody is told permit no access, so whoever touches them directly is found
-//! out; a second mapping is the copy engine's, which copies late and in an order as loose as it may. Peers on the same host
-//! map it in the same way.
+//! The memory is mapped twice. The published mapping permits no access, so any direct access by the CPU faults. The
+//! copy engine uses a second, writable mapping; it copies late, and in an order as loose as its contract permits. Peers
+//! on the same host map the memory in the same way.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -16,12 +16,12 @@ use nix::sys::stat::fstat;
 use nix::unistd::ftruncate;
 
 use crate::copy::copy;
+use crate::copy_engine::{Between, Copy, CopyCompletion, CopyEngine};
 use crate::export::Exported;
 use crate::handle::{HeapHandle, MemoryKind};
 use crate::host::HostIdentity;
 use crate::mapping::{Access, MAPPING_ALIGN, MapError, Mapping};
 use crate::memory::SEALS;
-use crate::copy_engine::{Between, Copy, CopyCompletion, CopyEngine};
 use crate::peers::{Refusal, open_heap};
 
 /// A copy is delayed by up to this many polls.
@@ -44,7 +44,7 @@ impl GuardedMemory {
     /// Zeroed memory of at least `bytes`.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The system's error.
     pub fn new(bytes: usize) -> Result<Arc<Self>, MapError> {
         let at = |call| move |errno| MapError { call, errno };
         let len = bytes.max(1).checked_next_multiple_of(MAPPING_ALIGN).ok_or(at("mmap")(Errno::ENOMEM))?;
@@ -61,10 +61,10 @@ impl GuardedMemory {
         Ok(Arc::new(Self { file, closed, open }))
     }
 
-    /// What peers have to know to map it; `private`: nobody is to.
+    /// The handle by which peers map it; none may if it is `private`.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The system's error.
     pub fn handle(&self, host: HostIdentity, private: bool) -> Result<HeapHandle, MapError> {
         let status = fstat(&self.file).map_err(|errno| MapError { call: "fstat", errno })?;
         Ok(HeapHandle {
@@ -145,7 +145,7 @@ impl GuardedCopyEngine {
     /// A copy engine with a staging buffer of at least `staging_buffer` bytes, whose delays depend on `seed`.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The system's error.
     pub fn new(memory: Arc<GuardedMemory>, staging_buffer: usize, seed: u64) -> Result<Self, MapError> {
         let at = |call| move |errno| MapError { call, errno };
         let len = staging_buffer.max(1).checked_next_multiple_of(MAPPING_ALIGN).ok_or(at("mmap")(Errno::ENOMEM))?;
@@ -230,7 +230,8 @@ unsafe impl CopyEngine for GuardedCopyEngine {
                 let Some(Waiting { copy: c, ticket, .. }) = queue.pop_front() else { break };
                 let Some(memory) = self.memory.reachable(c.memory, c.len) else { continue };
                 let (to, from) = if c.to_memory { (memory, c.host) } else { (c.host, memory) };
-                // SAFETY: `reachable` checked one end; the caller of `start` vouches for the other, in the staging buffer.
+                // SAFETY: `reachable` checked one end; the caller of `start` vouches for the other, in the staging
+                // buffer.
                 unsafe { copy(to, from, c.len) };
                 ended(CopyCompletion { ticket, result: Ok(()) });
                 count += 1;

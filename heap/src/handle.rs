@@ -44,7 +44,7 @@ impl From<HeapKind> for MemoryKind {
 /// One PE's heap, as described to the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeapHandle {
-    /// Where the PE runs.
+    /// The PE's host.
     pub host: HostIdentity,
     /// Its process, in its PID namespace.
     pub pid: u32,
@@ -62,7 +62,7 @@ pub struct HeapHandle {
     pub segment: u32,
     /// Counts the heaps that this process has made, so that an old mapping is not taken for a new heap's.
     pub generation: u32,
-    /// What it is made of.
+    /// The kind of memory.
     pub kind: MemoryKind,
     /// The PE wants nobody to map its heap (`SYMRAIL_DISABLE_P2P`).
     pub private: bool,

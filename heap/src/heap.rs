@@ -298,7 +298,7 @@ impl SymmetricHeap {
         self.memory.segments()
     }
 
-    /// What to publish to the other PEs.
+    /// The handle for the other PEs.
     #[must_use]
     pub fn handle(&self) -> &HeapHandle {
         &self.handle
@@ -316,7 +316,7 @@ impl SymmetricHeap {
         self.memory.capacity()
     }
 
-    /// How full it is.
+    /// Usage figures.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.allocator.stats()

@@ -34,6 +34,7 @@
 pub mod agreement;
 pub mod allocator;
 pub mod copy;
+pub mod copy_engine;
 pub mod cuda;
 pub mod error;
 pub mod export;
@@ -45,17 +46,16 @@ pub mod mailbox;
 pub mod mailbox_copy_engine;
 pub mod mapping;
 pub mod memory;
-pub mod copy_engine;
 pub mod peers;
 pub mod site;
 
 pub use agreement::{AllocCall, AllocOp, check_agreement};
 pub use allocator::Stats;
+pub use copy_engine::CopyEngine;
 pub use error::{HeapError, Result};
 pub use handle::{HANDLE_LEN, HeapHandle, MemoryKind};
 pub use heap::{Allocation, SymmetricHeap};
 pub use host::HostIdentity;
 pub use memory::Segment;
-pub use copy_engine::CopyEngine;
 pub use peers::{Bases, PeerMap, Reach, Refusal};
 pub use site::Site;

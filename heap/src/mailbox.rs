@@ -1,4 +1,4 @@
-//! Words that a waiting kernel writes by itself, because the CPU tells it to.
+//! Small writes to a GPU's memory that a waiting kernel makes for the CPU.
 //!
 //! The CPU reaches a GPU's memory through the driver only, which takes microseconds for a word. A kernel that waits for
 //! something has nothing else to do: it polls host memory for writes that it is to make, and makes them.
@@ -30,7 +30,7 @@ use crate::copy_engine::Copy;
 
 /// Bytes of a mailbox.
 pub const MAILBOX_BYTES: usize = ENTRIES_AT + 2 * ENTRIES * HALF_BYTES;
-/// Where the entries are, how many, and how far apart their halves.
+/// Position and number of entries, and the distance of their halves.
 pub const ENTRIES_AT: usize = 128;
 /// See [`ENTRIES_AT`].
 pub const ENTRIES: usize = 16;
@@ -38,11 +38,11 @@ pub const ENTRIES: usize = 16;
 pub const HALF_BYTES: usize = 128;
 /// The reader is there.
 pub const PRESENT: u64 = 1 << 63;
-/// Where the epoch begins, and the bits that epoch and number have together.
+/// The lowest bit of the epoch, and the bits of epoch and number together.
 pub const EPOCH_SHIFT: u32 = 38;
 /// See [`EPOCH_SHIFT`].
 pub const POSITION: u64 = (1 << 62) - 1;
-/// Where a tag has the size, as a power of two.
+/// The lowest bit of the size in a tag, a power of two.
 pub const SIZE_SHIFT: u32 = 62;
 const NUMBER: u64 = (1 << EPOCH_SHIFT) - 1;
 /// No entry has this tag: a number so high does not come.
@@ -51,7 +51,7 @@ const BLANK: u64 = u64::MAX;
 /// The CPU's side.
 pub struct Mailbox {
     base: NonNull<u8>,
-    /// What the memory belongs to.
+    /// The owner of the memory.
     _memory: Arc<dyn Any + Send + Sync>,
     /// The reader's word, as it was seen last.
     said: u64,
@@ -76,7 +76,7 @@ impl Mailbox {
         Mailbox { base, _memory: memory, said: 0, epoch: 0, taken: 0, offered: VecDeque::with_capacity(ENTRIES) }
     }
 
-    /// How many entries have not come back or been taken.
+    /// The number of entries that were neither taken nor given back.
     #[must_use]
     pub fn len(&self) -> usize {
         self.offered.len()
@@ -105,7 +105,7 @@ impl Mailbox {
         (self.said & PRESENT != 0, self.said & POSITION & !NUMBER, self.said & NUMBER)
     }
 
-    /// How many writes the reader would take now.
+    /// The number of writes that the reader would take now.
     pub fn room(&mut self) -> usize {
         let (present, epoch, _) = self.reader();
         let here = present && (self.offered.is_empty() || epoch == self.epoch);

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 
-use crate::mailbox::Mailbox;
 use crate::copy_engine::{Between, Copy, CopyCompletion, CopyEngine};
+use crate::mailbox::Mailbox;
 
 /// Another copy engine, and a [`Mailbox`] beside it.
 ///
@@ -29,8 +29,8 @@ impl<M: CopyEngine> MailboxCopyEngine<M> {
     }
 }
 
-// SAFETY: the inner copy engine's staging buffer and copies; what is left to a reader is reported when the reader or the inner copy engine
-// has done it.
+// SAFETY: the inner copy engine's staging buffer and copies; what is left to a reader is reported when the reader or
+// the inner copy engine has done it.
 unsafe impl<M: CopyEngine> CopyEngine for MailboxCopyEngine<M> {
     fn staging_buffer(&self) -> (NonNull<u8>, usize) {
         self.inner.staging_buffer()
@@ -82,7 +82,7 @@ unsafe impl<M: CopyEngine> CopyEngine for MailboxCopyEngine<M> {
             ended(CopyCompletion { ticket, result: Ok(()) });
         };
         self.mailbox.poll(&mut taken, &mut |copy, ticket| back.push_back((copy, ticket)));
-        // What comes back is older than what is held.
+        // Writes that come back are older than those held.
         while let Some(copy) = self.back.pop_back() {
             self.held.push_front(copy);
         }

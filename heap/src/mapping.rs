@@ -22,7 +22,7 @@ const SMALLEST_PAGE: usize = 4096;
 pub struct MapError {
     /// The system call.
     pub call: &'static str,
-    /// What it said.
+    /// The error.
     pub errno: Errno,
 }
 

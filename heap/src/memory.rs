@@ -20,7 +20,7 @@ pub(crate) const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEA
 
 pub use symrail_core::Segment;
 
-/// What is behind a heap's offsets.
+/// The memory behind a heap's offsets.
 #[derive(Debug)]
 pub(crate) enum Memory {
     /// A memory file, which grows.
@@ -113,7 +113,7 @@ impl HostMemory {
     /// Reserves `capacity` bytes, of which nothing can be reached yet.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The system's error.
     pub fn reserve(capacity: u64) -> Result<Self, MapError> {
         let at = |call| move |errno| MapError { call, errno };
         let len = usize::try_from(capacity).map_err(|_| MapError { call: "mmap", errno: Errno::ENOMEM })?;
@@ -243,7 +243,7 @@ impl HostMemory {
         self.mapping.len() as u64
     }
 
-    /// What has been committed, in the order of growth.
+    /// Committed memory, in the order of growth.
     #[must_use]
     pub fn segments(&self) -> &[Segment] {
         &self.segments
@@ -275,7 +275,7 @@ fn enough(wanted: u64, available: Option<u64>) -> Result<(), Errno> {
     if available.is_some_and(|available| wanted > available) { Err(Errno::ENOMEM) } else { Ok(()) }
 }
 
-/// How much memory the kernel thinks it can give without ending anyone, in bytes.
+/// The memory that the kernel can give without the out-of-memory killer, in bytes.
 fn available() -> Option<u64> {
     let memory = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = memory.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

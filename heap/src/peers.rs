@@ -21,12 +21,12 @@ use crate::handle::{HeapHandle, MemoryKind};
 use crate::mapping::{Access, Mapping};
 use crate::memory::SEALS;
 
-/// How a PE's heap is reached.
+/// The path to a PE's heap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reach {
-    /// It is this PE.
+    /// This PE's own.
     Own,
-    /// It is mapped here.
+    /// Mapped into this process.
     Mapped,
     /// Over the wire.
     Wire(Refusal),
@@ -62,7 +62,7 @@ pub enum Refusal {
     OtherFile,
     /// The file could still change its size, which would take mapped memory away.
     NotSealed,
-    /// It cannot be mapped.
+    /// Not mappable.
     Map(Errno),
 }
 
@@ -207,7 +207,7 @@ impl PeerMap {
         self.bases.iter().map(|base| base.load(Ordering::Acquire)).collect()
     }
 
-    /// How often a heap was mapped, and how often it was found mapped already.
+    /// The number of heaps mapped, and of those found mapped already.
     #[must_use]
     pub fn opened_and_hits(&self) -> (u64, u64) {
         (self.opened, self.hits)

@@ -1,4 +1,4 @@
-//! Where the PEs of a job run, as far as choosing rails goes.
+//! The hosts of a job's PEs, for the choice of rails.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -9,7 +9,7 @@ use symrail_transport::{Error, Pe};
 
 use crate::host::HostIdentity;
 
-/// Where a PE runs. PEs tell each other before they choose their rails.
+/// A PE's host and GPU. PEs exchange them before they choose their rails.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Site {
     /// Its host.
@@ -18,12 +18,12 @@ pub struct Site {
     pub network: u64,
     /// The cores that it may use.
     pub cpus: CpuSet,
-    /// Where its heap is, if on a GPU.
+    /// The GPU of its heap, if any.
     pub gpu: Option<PciAddress>,
 }
 
 impl Site {
-    /// Where this process runs, with its heap on `gpu`, if on any.
+    /// This process's host, with its heap on `gpu`, if any.
     #[must_use]
     pub fn of_this_process(host: HostIdentity, gpu: Option<PciAddress>) -> Site {
         let network = std::fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino());

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use symrail_heap::CopyEngine;
-use symrail_heap::guarded::{GuardedMemory, GuardedCopyEngine};
+use symrail_heap::copy_engine::{Copy, CopyCompletion};
+use symrail_heap::guarded::{GuardedCopyEngine, GuardedMemory};
 use symrail_heap::mailbox::{ENTRIES, Reader, pair};
 use symrail_heap::mailbox_copy_engine::MailboxCopyEngine;
-use symrail_heap::copy_engine::{Copy, CopyCompletion};
 
 const LIMIT: Duration = Duration::from_secs(60);
 

@@ -254,8 +254,8 @@ extern "C" __global__ void __launch_bounds__(512) copies(area* a, byte* big, sym
         symrailx_barrier_all_block();
     }
 }
-// Keeps multiprocessors busy until told to stop, or for so long. One thread of a block reads the clock now and then: more would
-// keep PCIe busy.
+// Keeps multiprocessors busy until told to stop, or for so long. One thread of a block reads the clock now and then:
+// more would keep PCIe busy.
 extern "C" __global__ void spin(const symrail_u64* stop, symrail_u64 nanoseconds) {
     symrail_u64 begun = symrail_now(), looked = begun;
     for (bool over = false; !__syncthreads_or(over);) {

@@ -13,7 +13,7 @@ pub const SET: u64 = 32;
 /// Words of both sets, each of 64 bits.
 pub const WORDS: u64 = 2 * SET;
 
-/// What a PE does in a meeting, one after the other.
+/// A PE's steps in a barrier, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Sets a flag of that PE.

@@ -134,8 +134,8 @@ unsafe extern "C" fn get_mem_handle<L: Layout>(
             encoded = registered?.encode();
         } else {
             if on_gpu {
-                // SAFETY: memory of the GPU whose copy engine the session has; the library releases the buffer before it
-                // frees it.
+                // SAFETY: memory of the GPU whose copy engine the session has; the library releases the buffer before
+                // it frees it.
                 unsafe { session.register_local_staged(memory.cast(), bytes) };
             } else {
                 // SAFETY: the buffer stays until it is released.

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use symrail_heap::cuda::{CudaCopyEngine, Gpu};
 use symrail_heap::export::Exported;
-use symrail_heap::{HostIdentity, CopyEngine, Site};
+use symrail_heap::{CopyEngine, HostIdentity, Site};
 use symrail_proxy::session::{Context, Progress, Session};
 use symrail_proxy::stage::{MAX_COPIES, STAGING_BUFFER_BYTES};
 use symrail_transport::Pe;

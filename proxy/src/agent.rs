@@ -4,9 +4,9 @@
 //! stream, with the same atomic instructions that this PE and its same-host peers use; so all of them are
 //! atomic with one another.
 //!
-//! Each is applied once, however often and over whichever lane it comes: a source sends again what it has no answer to. What
-//! a request has fetched is kept until the source is known to have it, so that it gets the same answer again. What comes
-//! before its turn is dropped: the source sends that again, too, since what was before it is missing.
+//! Each is applied once, however often and over whichever lane it comes: a source sends again what it has no answer to.
+//! What a request has fetched is kept until the source is known to have it, so that it gets the same answer again. What
+//! comes before its turn is dropped: the source sends that again, too, since what was before it is missing.
 //!
 //! Answers are batched: one per stream and round, however many requests came. Who waits is answered in the same
 //! round; a bare acknowledgement waits until nothing else is to do, so that whoever waits here for what the request has
@@ -40,8 +40,8 @@ struct Inbound {
     acknowledged: u32,
     /// Outcomes that the source is not known to have, with the numbers of their requests, in sequence.
     outcomes: VecDeque<(u32, Outcome)>,
-    /// Outcomes of requests that took longer, to tell with the next answer. They are told once: who asks for what takes longer does
-    /// without failover.
+    /// Outcomes of requests that took longer, to tell with the next answer. They are told once: who asks for what takes
+    /// longer does without failover.
     late: Vec<Outcome>,
     /// The lane that carries it, and how often that has changed.
     lane: u8,
@@ -248,7 +248,8 @@ impl Agent {
             }
             RequestKind::Put => {
                 let to = self.range(request.offset, payload.len())?;
-                // SAFETY: the destination is inside of mapped segments; the payload lies in a receive buffer outside of them.
+                // SAFETY: the destination is inside of mapped segments; the payload lies in a receive buffer outside of
+                // them.
                 unsafe { copy(to, payload.as_ptr(), payload.len()) };
                 Ok(0)
             }

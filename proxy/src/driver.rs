@@ -122,7 +122,8 @@ impl Driver {
         Turn(self)
     }
 
-    /// A host thread communicates: peers may ask for something when it computes again, and should find the proxy thread awake.
+    /// A host thread communicates: peers may ask for something when it computes again, and should find the proxy thread
+    /// awake.
     #[inline]
     pub fn expect_traffic(&self) {
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
@@ -152,8 +153,8 @@ impl Driver {
         let _ = self.bell.write(1);
     }
 
-    /// Keeps the proxy thread looking at the channels, because a device pushes to them that cannot ring their doorbell: a GPU.
-    /// With a core to spare it polls all the while, else it takes the shortest naps.
+    /// Keeps the proxy thread looking at the channels, because a device pushes to them that cannot ring their doorbell:
+    /// a GPU. With a core to spare it polls all the while, else it takes the shortest naps.
     #[must_use]
     pub fn watch(self: &Arc<Driver>) -> Watch {
         self.watches.fetch_add(1, Ordering::Relaxed);
@@ -161,8 +162,8 @@ impl Driver {
         Watch(Arc::clone(self))
     }
 
-    /// Gives the proxy thread something to look after besides the engine, once: it polls what host threads have posted and
-    /// left, and says whether some of that is still on its way. Must not block. A second one is ignored.
+    /// Gives the proxy thread something to look after besides the engine, once: it polls what host threads have posted
+    /// and left, and says whether some of that is still on its way. Must not block. A second one is ignored.
     pub fn look_after(&self, errand: impl Fn() -> Left + Send + Sync + 'static) {
         let _ = self.errand.set(Box::new(errand));
     }

@@ -2,19 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-/// How long the proxy thread polls after the last thing that happened. With a core to spare: long, because waking up takes from
-/// 5 µs to, on virtual machines, 200 µs, and who asks a PE that computes should not have to wait for it.
+/// How long the proxy thread polls after the last thing that happened. With a core to spare: long, because waking up
+/// takes from 5 µs to, on virtual machines, 200 µs, and who asks a PE that computes should not have to wait for it.
 pub(crate) const POLL: Duration = Duration::from_millis(5);
-/// Without one: at least a little more than a round trip over TCP, so that a request-reply exchange finds it awake. What
-/// peers write passes through the rail unseen, so a sleep that was cut short is what tells of it; then the thread polls for
-/// longer, up to the second figure.
+/// Without one: at least a little more than a round trip over TCP, so that a request-reply exchange finds it awake.
+/// What peers write passes through the rail unseen, so a sleep that was cut short is what tells of it; then the thread
+/// polls for longer, up to the second figure.
 const SHORT_POLL: Duration = Duration::from_micros(50);
 const LONGEST_SHORT_POLL: Duration = Duration::from_millis(2);
 /// A sleep that was worth it.
 const GOOD_SLEEP: Duration = Duration::from_micros(200);
-/// How often the proxy thread looks whether host threads still drive the engine: what a peer may have to wait
-/// when this PE goes from waiting to computing. Every look costs whoever has the core a switch of threads, so
-/// they become rarer while host threads go on: and rarer still while each look finds one of them at it, since a PE that mostly computes
+/// How often the proxy thread looks whether host threads still drive the engine: what a peer may have to wait when this
+/// PE goes from waiting to computing. Every look costs whoever has the core a switch of threads, so they become rarer
+/// while host threads go on: and rarer still while each look finds one of them at it, since a PE that mostly computes
 /// is not found so several times in a row.
 const LOOK: Duration = Duration::from_micros(100);
 const RARE_LOOK: Duration = Duration::from_micros(400);

@@ -19,8 +19,9 @@ pub(crate) fn prepare_thread(core: Option<usize>) {
     }
 }
 
-/// Asks for the shortest time slices: who has a shorter slice than the thread that computes on its core interrupts it when
-/// woken, instead of waiting for the end of its slice (sched(7), Linux 6.12 and later; no other kernel is told anything by it).
+/// Asks for the shortest time slices: who has a shorter slice than the thread that computes on its core interrupts it
+/// when woken, instead of waiting for the end of its slice (sched(7), Linux 6.12 and later; no other kernel is told
+/// anything by it).
 fn ask_for_short_slices() {
     let size = size_of::<libc::sched_attr>() as u32;
     // SAFETY: the kernel fills at most `size` bytes of what it is given, and all bytes of it are numbers.

@@ -5,8 +5,9 @@
 //!
 //! - While there is traffic the proxy thread polls. After a while without any it sleeps until a rail or a
 //!   doorbell wakes it (or, where the provider has no wait object, for a short time that grows).
-//! - A host thread that waits for something calls [`Driver::wait_turn`] and polls the engine itself: no switch of threads
-//!   lies between the NIC and whoever waits. The proxy thread then looks only now and then whether that is still so.
+//! - A host thread that waits for something calls [`Driver::wait_turn`] and polls the engine itself: no switch of
+//!   threads lies between the NIC and whoever waits. The proxy thread then looks only now and then whether that is
+//!   still so.
 
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Arc;
@@ -22,9 +23,9 @@ use crate::engine::Engine;
 use crate::pace::{Absence, Pace};
 use crate::scheduling::prepare_thread;
 
-/// On a core on which another thread computes, polling keeps that from running, and its time slices keep us from polling;
-/// sleeping does neither, since who is woken may run at once. So where giving way cost a slice ([`SLICE`]; threads that
-/// merely wait hand the core back sooner), the thread does not poll idly for a while.
+/// On a core on which another thread computes, polling keeps that from running, and its time slices keep us from
+/// polling; sleeping does neither, since who is woken may run at once. So where giving way cost a slice ([`SLICE`];
+/// threads that merely wait hand the core back sooner), the thread does not poll idly for a while.
 const CONTENDED: Duration = Duration::from_millis(50);
 const SLICE: Duration = Duration::from_micros(300);
 /// Idle polls between two looks at the clock.
@@ -35,8 +36,8 @@ const SHORTEST_NAP: Duration = Duration::from_micros(20);
 const LONGEST_NAP: Duration = Duration::from_micros(100);
 const LONGEST_IDLE_NAP: Duration = Duration::from_millis(2);
 const NOT_LONG_AGO: Duration = Duration::from_millis(200);
-/// The longest sleep otherwise, where host threads use their endpoints, and where they do not: what they have left behind since
-/// (see [`Driver::look_after`]) waits as long.
+/// The longest sleep otherwise, where host threads use their endpoints, and where they do not: what they have left
+/// behind since (see [`Driver::look_after`]) waits as long.
 const IN_USE_NAP: Duration = Duration::from_millis(1);
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 /// Busy rounds between two looks at what host threads have left behind.

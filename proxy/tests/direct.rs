@@ -5,8 +5,8 @@
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-use symrail_heap::guarded::{GuardedMemory, GuardedCopyEngine};
 use symrail_heap::copy_engine::{Between, Copy, CopyCompletion, CopyEngine};
+use symrail_heap::guarded::{GuardedCopyEngine, GuardedMemory};
 use symrail_proxy::stage::STAGING_BUFFER_BYTES;
 use symrail_proxy::{Engine, HOST};
 use symrail_transport::amo::{AmoOp, AmoType};

@@ -1,13 +1,13 @@
-//! Memory of peers that a PE's device has mapped: what its copy engine copies there and from there, in which order it is
-//! seen, and what becomes of copies that fail. The CPU touches none of it.
+//! Memory of peers that a PE's device has mapped: what its copy engine copies there and from there, in which order it
+//! is seen, and what becomes of copies that fail. The CPU touches none of it.
 #![allow(clippy::unwrap_used)]
 
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use symrail_heap::guarded::{GuardedMemory, GuardedCopyEngine};
 use symrail_heap::copy_engine::{Between, Copy, CopyCompletion, CopyEngine};
+use symrail_heap::guarded::{GuardedCopyEngine, GuardedMemory};
 use symrail_proxy::channel::{Channel, Local, Producer, Request, SignalOp, Width};
 use symrail_proxy::stage::STAGING_BUFFER_BYTES;
 use symrail_proxy::{Engine, HOST};

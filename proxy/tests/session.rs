@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Barrier, Mutex};
 
-use symrail_heap::guarded::{GuardedMemory, GuardedCopyEngine};
+use symrail_heap::guarded::{GuardedCopyEngine, GuardedMemory};
 use symrail_proxy::session::memory::HANDLE_SIZE;
 use symrail_proxy::session::{Place, Progress, Session};
 use symrail_proxy::stage::STAGING_BUFFER_BYTES;

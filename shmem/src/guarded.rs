@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use symrail_heap::guarded::{GuardedMemory, GuardedCopyEngine, GuardedPeers};
+use symrail_heap::guarded::{GuardedCopyEngine, GuardedMemory, GuardedPeers};
 use symrail_heap::mapping::MapError;
 use symrail_heap::{HeapHandle, HostIdentity};
 use symrail_proxy::stage::STAGING_BUFFER_BYTES;

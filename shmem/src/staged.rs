@@ -1,9 +1,9 @@
 //! A symmetric heap in memory that the CPU cannot touch: a GPU's, or what stands in for it in tests.
 //!
-//! With such a `SYMRAIL_HEAP_KIND`, what users allocate is that memory, all of it there from the start. Operations on it go through
-//! the engine, which [stages](symrail_proxy::stage) them, those on this PE's own heap too; so do the few places in which
-//! host threads look at it (waits, and [`SymSlice`](crate::SymSlice)'s local accesses). What the runtime needs for itself stays in host
-//! memory, where the ways of an ordinary heap lead.
+//! With such a `SYMRAIL_HEAP_KIND`, what users allocate is that memory, all of it there from the start. Operations on
+//! it go through the engine, which [stages](symrail_proxy::stage) them, those on this PE's own heap too; so do the few
+//! places in which host threads look at it (waits, and [`SymSlice`](crate::SymSlice)'s local accesses). What the
+//! runtime needs for itself stays in host memory, where the ways of an ordinary heap lead.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
@@ -77,7 +77,10 @@ impl Staged {
                 let place: Arc<PinnedBuffer> = Arc::clone(shared.mailbox());
                 // SAFETY: zeroed, large enough, aligned to a page, and for this copy engine and kernels alone.
                 let mailbox = unsafe { Mailbox::new(place.base(), place) };
-                Box::new(MailboxCopyEngine::new(CudaCopyEngine::new(shared.gpu(), STAGING_BUFFER_BYTES, MAX_COPIES)?, mailbox))
+                Box::new(MailboxCopyEngine::new(
+                    CudaCopyEngine::new(shared.gpu(), STAGING_BUFFER_BYTES, MAX_COPIES)?,
+                    mailbox,
+                ))
             }
         })
     }

@@ -12,7 +12,7 @@ impl CopyEngine for Liar {
     unsafe fn start(&mut self, _: Copy, _: u64) -> Result<(), String> {
         Ok(())
     }
-    fn meet(&mut self, _: usize) -> Result<(), String> {
+    fn prepare_peer(&mut self, _: usize) -> Result<(), String> {
         Ok(())
     }
     unsafe fn start_between(&mut self, _: Between, _: u64) -> Result<(), String> {

@@ -89,8 +89,8 @@ impl Path {
 /// The variable by which a test tells its PEs which way they should find themselves on.
 const EXPECTED: &str = "TEST_EXPECTED_PATH";
 
-/// A job with heaps that the CPU cannot touch, on one host: copy engines map them and copy between them, as GPUs do. All else
-/// is staged over shared memory.
+/// A job with heaps that the CPU cannot touch, on one host: copy engines map them and copy between them, as GPUs do.
+/// All else is staged over shared memory.
 #[must_use]
 pub fn mapped_by_movers(job: Job, pes: u32) -> Job {
     STAGED_SHM.of(job, pes).hosts(1)

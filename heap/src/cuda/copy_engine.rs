@@ -53,17 +53,18 @@ const LANES: usize = 4;
 const FIRST_BETWEEN: usize = 2;
 
 impl CudaCopyEngine {
-    /// A copy engine with a staging buffer of `staging_buffer` bytes, for up to `copies` copies under way at a time. It does more, but has to
-    /// ask the driver for something then.
+    /// A copy engine with a staging buffer of `staging_buffer` bytes, for up to `copies` copies under way at a time. It
+    /// does more, but has to ask the driver for something then.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn new(gpu: &Arc<Gpu>, staging_buffer: usize, copies: usize) -> Result<Self> {
         let staging_buffer = PinnedBuffer::new(gpu, staging_buffer)?;
         let must_ask = gpu.nic_writes() == NicWrites::WhenAsked;
         let lanes = [lane(gpu)?, lane(gpu)?, lane(gpu)?, lane(gpu)?];
         let (next, events) = (FIRST_BETWEEN, Vec::with_capacity(copies));
-        let mut copy_engine = CudaCopyEngine { gpu: Arc::clone(gpu), staging_buffer, lanes, next, events, must_ask, failed: Vec::new() };
+        let mut copy_engine =
+            CudaCopyEngine { gpu: Arc::clone(gpu), staging_buffer, lanes, next, events, must_ask, failed: Vec::new() };
         for _ in 0..copies {
             let event = copy_engine.new_event()?;
             copy_engine.events.push(event);
@@ -123,8 +124,8 @@ impl CudaCopyEngine {
         unsafe { cuda!(self.gpu.ordinal(), cuMemcpyAsync(to, from, copy.len, stream)) }
     }
 
-    /// As [`CopyEngine::prepare_peer`]: copies of both directions and of small and large ones, on each lane. What goes to a peer is
-    /// what was there.
+    /// As [`CopyEngine::prepare_peer`]: copies of both directions and of small and large ones, on each lane. What goes
+    /// to a peer is what was there.
     fn greet(&mut self, peer: usize) -> Result<()> {
         let own = self.gpu.alloc(64 << 10)?;
         let here = own.at() as usize;
@@ -175,8 +176,8 @@ fn lane(gpu: &Arc<Gpu>) -> Result<Lane> {
     Ok(Lane { stream, tickets: VecDeque::new(), events: VecDeque::new(), unmarked: 0 })
 }
 
-// SAFETY: the staging buffer is pinned memory that the copy engine owns, and a copy is reported when the driver says that it has
-// ended.
+// SAFETY: the staging buffer is pinned memory that the copy engine owns, and a copy is reported when the driver says
+// that it has ended.
 unsafe impl CopyEngine for CudaCopyEngine {
     fn staging_buffer(&self) -> (NonNull<u8>, usize) {
         (self.staging_buffer.base(), self.staging_buffer.bytes())

@@ -31,7 +31,7 @@ pub enum NotMapped {
     Refused(String),
 }
 
-/// What a PE tells the others about one segment of its device heap.
+/// A PE's description of one segment of its device heap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Card {
     kind: HandleKind,
@@ -162,7 +162,7 @@ impl DevicePeers {
     /// Offers a segment of this PE's heap.
     ///
     /// # Errors
-    /// What the system or the driver says.
+    /// The system's or the driver's error.
     pub fn offer(&self, segment: &DeviceSegment) -> Result<Offer> {
         let exchange = Exchange::listen(self.me)?;
         let fabric = match segment.kind {

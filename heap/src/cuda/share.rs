@@ -33,7 +33,7 @@ impl Exchange {
     /// Starts to listen.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn listen(me: u32) -> Result<Self> {
         let mut random = [0u8; 12];
         let read = std::fs::File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut random));

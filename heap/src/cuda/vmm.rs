@@ -17,7 +17,7 @@ use symrail_cuda::error::{CudaError, Result, cuda, failed};
 /// Counts segments.
 static GENERATION: AtomicU32 = AtomicU32::new(1);
 
-/// How a segment is handed to other processes.
+/// The way to share a segment with other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum HandleKind {
@@ -45,7 +45,7 @@ pub struct DeviceSegment {
     pub offset: u64,
     /// Its size in bytes.
     pub bytes: u64,
-    /// How it is handed to others.
+    /// The way to share it.
     pub kind: HandleKind,
     /// Tells it from every other segment that this process has ever had.
     pub generation: u32,
@@ -129,7 +129,7 @@ impl DeviceHeap {
         &self.range.gpu
     }
 
-    /// Where the heap starts, in the GPU's address space.
+    /// The heap's address on the GPU.
     #[must_use]
     pub fn base(&self) -> CUdeviceptr {
         self.range.base
@@ -153,7 +153,7 @@ impl DeviceHeap {
         &self.segments
     }
 
-    /// What the driver maps in one piece.
+    /// The driver's mapping granularity.
     #[must_use]
     pub fn granularity(&self) -> u64 {
         self.granularity
@@ -174,7 +174,7 @@ impl DeviceSegment {
     /// A file descriptor for it.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn export_fd(&self, gpu: &Gpu) -> Result<OwnedFd> {
         gpu.bind()?;
         let mut fd: i32 = -1;
@@ -188,7 +188,7 @@ impl DeviceSegment {
     /// The 64 bytes of its fabric handle.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn export_fabric(&self, gpu: &Gpu) -> Result<[u8; 64]> {
         gpu.bind()?;
         let mut handle = [0u8; 64];

@@ -77,7 +77,7 @@ struct symrail_mail {
         }
     }
 
-    /* All of it at once, for who does not mind how long it takes. */
+    /* One blocking round. */
     SYMRAIL_WAITER_FN void once() {
         symrail_letters letters;
         if (!reading) come();

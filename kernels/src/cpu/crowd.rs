@@ -1,7 +1,7 @@
 //! Threads that wait for answers: where they are more than cores, one drives the engine for all, and the others sleep.
 //!
-//! Threads that all poll, or yield to one another, take the cores from the engine and from peers. The one that drives has the others
-//! woken as their answers come, and hands the engine over when it leaves.
+//! Threads that all poll, or yield to one another, take the cores from the engine and from peers. The one that drives
+//! has the others woken as their answers come, and hands the engine over when it leaves.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What can go wrong on a device, as values.
+//! Errors on a device, as values.
 
 use symrail_proxy::channel::Refused;
 use symrail_transport::{Operation, Pe};
@@ -16,7 +16,7 @@ pub enum DeviceError {
     /// The proxy could not deliver this operation.
     #[error("{operation} of {bytes} bytes to PE {pe} failed in the proxy; its error names the rail and the reason")]
     Failed {
-        /// What was attempted.
+        /// The operation that failed.
         operation: Operation,
         /// The other PE.
         pe: Pe,
@@ -26,7 +26,7 @@ pub enum DeviceError {
     /// Operations that nobody waited for one by one failed.
     #[error("{count} operations of channel {channel} failed before this quiet; the proxy's error names the first")]
     FailedBeforeQuiet {
-        /// How many, since the thread was quiet before (or since it started).
+        /// The number since the thread's last quiet (or since its start).
         count: u64,
         /// The channel's number.
         channel: usize,
@@ -34,7 +34,7 @@ pub enum DeviceError {
     /// An operation was not answered in time. Its local buffer may still be used by the proxy.
     #[error("{operation} of {bytes} bytes to PE {pe} was not answered within {seconds} s (SYMRAIL_TIMEOUT_S)")]
     Timeout {
-        /// What was attempted.
+        /// The operation that failed.
         operation: Operation,
         /// The other PE.
         pe: Pe,
@@ -46,7 +46,7 @@ pub enum DeviceError {
     /// Something waited for did not happen in time.
     #[error("{what} did not end within {seconds} s (SYMRAIL_TIMEOUT_S)")]
     WaitTimeout {
-        /// What was waited for, with the state it was left in.
+        /// The awaited event, with the last state.
         what: String,
         /// The time-out that passed.
         seconds: u64,
@@ -101,7 +101,7 @@ pub enum LaunchError<E> {
     Spawn {
         /// The thread's number.
         thread: usize,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The kernel returned an error; the first one is told.
@@ -109,7 +109,7 @@ pub enum LaunchError<E> {
     Kernel {
         /// The thread's number.
         thread: usize,
-        /// What the kernel returned.
+        /// The kernel's result.
         error: E,
     },
     /// The kernel panicked.

@@ -33,7 +33,7 @@ impl<T: Element> Symmetric<T> {
         self.offset
     }
 
-    /// How many elements.
+    /// The number of elements.
     #[must_use]
     pub fn len(self) -> u64 {
         self.len

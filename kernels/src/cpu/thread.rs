@@ -28,7 +28,7 @@ pub struct Thread<'a> {
     pub(super) fenced: Cell<u64>,
 }
 
-/// How an operation reaches a PE.
+/// The path of an operation to a PE.
 pub(super) enum Route<'a> {
     /// Its memory is mapped; this is the address meant.
     Mapped(*mut u8),
@@ -36,7 +36,7 @@ pub(super) enum Route<'a> {
     Channel(&'a Producer),
 }
 
-/// What an operation is, for its errors.
+/// An operation's name, for its errors.
 #[derive(Clone, Copy)]
 pub(super) struct What {
     pub(super) operation: Operation,
@@ -56,7 +56,7 @@ impl<'a> Thread<'a> {
         self.parts().me
     }
 
-    /// How many PEs there are.
+    /// The number of PEs.
     #[must_use]
     pub fn n_pes(&self) -> u32 {
         self.parts().n_pes
@@ -187,7 +187,7 @@ fn at(base: usize, offset: u64) -> *mut u8 {
     std::ptr::with_exposed_provenance_mut(base + offset as usize)
 }
 
-/// How a request names a local address.
+/// A request's form of a local address.
 pub(super) fn named(address: *mut u8) -> Local {
     Local::Address(address.expose_provenance() as u64)
 }

@@ -1,4 +1,4 @@
-//! What a device sees of its PE.
+//! A device's view of its PE.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use super::error::DeviceError;
 use super::symmetric::Symmetric;
 use super::team::DeviceTeam;
 
-/// What a device works with. All of it belongs to the runtime, which outlives the device.
+/// The parts that a device works with. All belong to the runtime, which outlives the device.
 #[derive(Clone)]
 pub struct DeviceParts {
     /// This PE.
     pub me: Pe,
-    /// How many PEs there are.
+    /// The number of PEs.
     pub n_pes: u32,
     /// The first byte of this PE's heap.
     pub heap_base: usize,
@@ -34,7 +34,7 @@ pub struct DeviceParts {
     pub direct_amos: bool,
     /// All PEs, as they meet in barriers.
     pub world: Arc<DeviceTeam>,
-    /// How long anything is waited for (`SYMRAIL_TIMEOUT_S`).
+    /// The time-out (`SYMRAIL_TIMEOUT_S`).
     pub timeout: Duration,
 }
 

@@ -126,7 +126,8 @@ impl<'a> Waiter<'a> {
         in_time
     }
 
-    /// Whether the time is not over yet. The clock is read now and then only, or `always`: most waits end before the first time.
+    /// Whether the time is not over yet. The clock is read now and then only, or `always`: most waits end before the
+    /// first time.
     fn is_in_time(&mut self, always: bool) -> bool {
         self.rounds = self.rounds.wrapping_add(1);
         if !self.rounds.is_multiple_of(16) && !always {

@@ -1,4 +1,4 @@
-//! What can go wrong with device programs.
+//! Errors of device programs.
 
 use symrail_cuda::CudaError;
 
@@ -23,19 +23,19 @@ pub enum Error {
     Kernel {
         /// This PE.
         me: u32,
-        /// What was attempted.
+        /// The operation that failed.
         what: &'static str,
         /// The other PE.
         pe: u64,
         /// An address, position or number, by what was attempted.
         place: u64,
-        /// What was wrong, and what to do.
+        /// The reason, and the remedy.
         why: &'static str,
     },
     /// The proxy could not do what kernels asked for.
     #[error("{count} requests of kernels failed in the proxy (channel {channel}); its error names the first")]
     Requests {
-        /// How many since the last check.
+        /// The number since the last check.
         count: u64,
         /// The channel.
         channel: usize,

@@ -20,7 +20,7 @@ pub struct HeapView {
     pub peers: Vec<u64>,
 }
 
-/// What of a heap a GPU reaches by loads and stores.
+/// The part of a heap that a GPU reaches by loads and stores.
 #[derive(Debug, Clone, Default)]
 pub struct Reach {
     base: u64,

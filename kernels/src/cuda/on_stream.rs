@@ -25,7 +25,7 @@ const MOST_BLOCKS: u64 = 64;
 const ASKING: Shape = Shape { blocks: 1, threads: 1 };
 const BARRIER: Shape = Shape { blocks: 1, threads: 32 };
 
-/// What a word is waited for.
+/// The condition that a wait ends with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
     /// It equals the value.
@@ -34,7 +34,7 @@ pub enum Until {
     AtLeast,
 }
 
-/// Who copies to memory that the GPU reaches.
+/// The party that copies to memory that the GPU reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Copies {
     /// Whoever is faster (docs/benchmarks.md): a copy engine between GPUs, multiprocessors to and from host memory.
@@ -62,7 +62,7 @@ impl OnStream {
     /// Compiles and loads the kernels for the device whose state this is.
     ///
     /// # Errors
-    /// What the compiler or the driver says.
+    /// The compiler's or the driver's error.
     pub fn new(gpu: &Arc<Gpu>, nvrtc: &Nvrtc, state: &DeviceState) -> Result<Self> {
         let (major, minor) = gpu.compute_capability();
         let module = Module::load(gpu, &nvrtc.compile(&Program::STREAM, &format!("sm_{major}{minor}"))?)?;
@@ -122,7 +122,7 @@ impl OnStream {
     /// `word` is an aligned word of the GPU's, or of pinned host memory, that stays until then.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub unsafe fn wait(&self, stream: &Stream, word: u64, until: Until, value: u64) -> Result<()> {
         use sys::CUstreamWaitValue_flags as Flags;
         let flags = match until {

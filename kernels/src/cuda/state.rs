@@ -27,12 +27,12 @@ const NO_CHANNEL: &str = "copies by an engine, and no channel to ask for them";
 /// Bytes of the producers' words before the reply entries' words.
 const OWN_BYTES: usize = 512;
 
-/// What a device works with.
+/// The parts that a device works with.
 #[derive(Debug, Clone)]
 pub struct DeviceParts {
     /// This PE.
     pub me: u32,
-    /// How many PEs there are.
+    /// The number of PEs.
     pub n_pes: u32,
     /// At most two; the first that contains an address is meant.
     pub heaps: Vec<HeapView>,
@@ -41,12 +41,12 @@ pub struct DeviceParts {
     /// [`WORDS`](crate::meeting::WORDS) zeroed words of one of the heaps, at the same symmetric offset on every PE, for
     /// barriers.
     pub barrier_words: u64,
-    /// How this PE meets all others.
+    /// The barrier plan of this PE.
     pub steps: Vec<Step>,
     /// Where waiting threads find small deliveries to write, if there is such a place (see
     /// [`mailbox`](symrail_heap::mailbox)).
     pub mailbox: Option<Arc<PinnedBuffer>>,
-    /// How long device code waits for anything.
+    /// The time-out of device code.
     pub timeout: Duration,
     /// Bytes from which on a copy engine copies between PEs' memory of the first heap, asked for through a channel;
     /// `None`: never.
@@ -238,7 +238,7 @@ impl DeviceState {
         Some(self.raw.engine_from).filter(|&bytes| bytes != NEVER)
     }
 
-    /// How many requests of kernels the proxy has completed, so far.
+    /// The number of kernels' requests that the proxy has completed.
     #[must_use]
     pub fn completed(&self) -> u64 {
         self.channels.iter().map(Producer::completed).sum()
@@ -272,7 +272,7 @@ impl DeviceState {
     }
 }
 
-/// Where a module's state is, and its size.
+/// The address of a module's state, and its size.
 fn state_of(module: &Module) -> Result<(u64, usize)> {
     module.global(STATE_SYMBOL)?.ok_or(Error::NoState { name: STATE_SYMBOL })
 }

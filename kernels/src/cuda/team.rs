@@ -10,7 +10,7 @@ use crate::meeting::{SET, Step};
 /// As `SYMRAIL_MEETING_STEPS`: where the steps are, behind the counter.
 pub(super) const STEPS: usize = 128;
 
-/// What a kernel needs to meet others: a counter, and the plan's steps.
+/// A barrier's state: a counter, and the plan's steps.
 ///
 /// # Errors
 /// A flag that is none, or what the driver says.
@@ -48,7 +48,7 @@ impl DeviceTeam {
     /// the others.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn new(
         gpu: &Arc<Gpu>,
         (me, n_pes): (u32, u32),
@@ -65,7 +65,7 @@ impl DeviceTeam {
         Ok(DeviceTeam { memory, _meeting: meeting })
     }
 
-    /// What kernels take as `symrail_team_t`. Valid as long as this.
+    /// The kernels' `symrail_team_t`. Valid as long as this.
     #[must_use]
     pub fn handle(&self) -> u64 {
         self.memory.at()

@@ -56,7 +56,7 @@ pub struct RmaMemDesc {
     pub handle: *mut MemHandle,
 }
 
-/// How much.
+/// The length.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct RmaBytesDesc {

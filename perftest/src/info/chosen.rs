@@ -10,7 +10,7 @@ use super::report::{Chosen, Cuda, Rail};
 
 /// What a PE started here is near to.
 pub struct Place {
-    /// Where its heap is, if on a GPU.
+    /// The GPU of its heap, if any.
     gpu: Option<PciAddress>,
     near: Near,
     mapping: Option<NicPeMapping>,

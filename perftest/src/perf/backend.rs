@@ -50,8 +50,8 @@ pub trait Backend {
     /// Calls are made by kernels: [`Backend::launch`] takes the place of single operations.
     const LAUNCHES: bool = false;
 
-    /// Makes calls, and returns how long they took. All that take part in the test call it at the same time. Backends without kernels
-    /// do what is [by threads](Work::is_by_threads) in it; here one thread does.
+    /// Makes calls, and returns how long they took. All that take part in the test call it at the same time. Backends
+    /// without kernels do what is [by threads](Work::is_by_threads) in it; here one thread does.
     fn launch(&mut self, batch: &Batch) -> Result<Duration> {
         let (spread, peer) = (batch.spread, batch.peer);
         let begun = Instant::now();
@@ -68,7 +68,7 @@ pub trait Backend {
     /// This PE.
     fn pe(&self) -> u32;
 
-    /// How many PEs there are.
+    /// The number of PEs.
     fn n_pes(&self) -> u32;
 
     /// The first byte of this PE's area.

@@ -8,7 +8,7 @@ use symrail::gpu::GpuDevice;
 use symrail_kernels::cuda::compile::Nvrtc;
 use symrail_kernels::cuda::{DeviceBuffer, Gpu, Kernel, Module, Program, Shape, Stream};
 
-use super::backend::{Batch, Backend, area};
+use super::backend::{Backend, Batch, area};
 use super::catalog::Work;
 use super::error::{Error, Result};
 use super::host::Host;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use symrail::Runtime;
 use symrail_kernels::cpu::{Cmp, DeviceError, DeviceView, Grid, SignalOp, Symmetric, Thread};
 
-use super::backend::{Batch, Backend, area};
+use super::backend::{Backend, Batch, area};
 use super::catalog::Work;
 use super::error::{Error, Result};
 

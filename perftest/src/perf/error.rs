@@ -42,7 +42,7 @@ pub enum Error {
         call: &'static str,
         /// The provider's name.
         provider: String,
-        /// What it said.
+        /// The error.
         reason: String,
     },
     /// Somebody did not answer.
@@ -86,9 +86,9 @@ pub enum Error {
     /// The system refused something.
     #[error("{what}: {reason}")]
     System {
-        /// What was attempted.
+        /// The operation that failed.
         what: String,
-        /// What it said.
+        /// The error.
         reason: String,
     },
 }

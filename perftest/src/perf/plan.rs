@@ -224,7 +224,7 @@ impl Plan {
 /// Where the messages of one call lie: side by side, so that they do not share cache lines more than they must.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spread {
-    /// How many there are.
+    /// The number of those.
     pub slots: usize,
     /// From one to the next, in bytes.
     pub stride: usize,

@@ -58,7 +58,7 @@ pub enum LaunchError {
         pe: u32,
         /// The program.
         program: String,
-        /// What the system said.
+        /// The system's error.
         reason: std::io::Error,
     },
     /// The PEs would refuse a setting; here it is told once.
@@ -70,9 +70,9 @@ pub enum LaunchError {
     /// The system refused something that every launch needs.
     #[error("{what} failed: {reason}")]
     System {
-        /// What was asked for.
+        /// The requested value.
         what: &'static str,
-        /// What it said.
+        /// The error.
         reason: nix::Error,
     },
 }

@@ -14,7 +14,7 @@ use super::error::Refused;
 use super::layout::{self, CHUNKS, MASK_HEAD, MASK_LOCAL, MASK_REPLY, MASK_VALUE, Opcode};
 use super::request::{Local, ReplyTo, Request, Width};
 
-/// What is wrong with a slot.
+/// The error in a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
@@ -27,9 +27,9 @@ pub enum Malformed {
     /// The request says that it uses other chunks than its operation needs.
     #[error("chunk mask {given:#x} where {needed:#x} is needed")]
     Chunks {
-        /// What the slot says.
+        /// The value in the slot.
         given: u8,
-        /// What the operation needs.
+        /// The value that the operation needs.
         needed: u8,
     },
     /// No such type, size or kind of local buffer.

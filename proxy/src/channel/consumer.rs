@@ -137,8 +137,8 @@ impl Consumer {
         exists
     }
 
-    /// Tells the producers which slots are free, which requests are delivered and how many failed, and wakes who sleeps until its answer
-    /// comes.
+    /// Tells the producers which slots are free, which requests are delivered and how many failed, and wakes who sleeps
+    /// until its answer comes.
     #[inline]
     pub fn publish(&mut self) {
         self.publish_tail();
@@ -171,7 +171,7 @@ impl Consumer {
         }
     }
 
-    /// How many requests were taken and are not complete.
+    /// The number of requests that were taken and are not complete.
     #[must_use]
     pub fn incomplete(&self) -> u64 {
         // The window may have completed positions beyond its prefix; those count as incomplete until the prefix is.

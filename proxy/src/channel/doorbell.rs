@@ -1,4 +1,4 @@
-//! How a CPU producer wakes a sleeping consumer: an event descriptor, which several channels may share.
+//! Doorbells: a CPU producer wakes a sleeping consumer by an event descriptor, which several channels may share.
 
 #[cfg(not(loom))]
 mod real {

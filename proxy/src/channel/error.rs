@@ -9,17 +9,17 @@ pub enum ChannelError {
     Capacity {
         /// Slots or reply entries.
         what: &'static str,
-        /// What was asked for.
+        /// The requested value.
         value: usize,
-        /// What is accepted, in words.
+        /// The accepted values, in words.
         accepted: &'static str,
     },
     /// The system gave no memory.
     #[error("no {bytes} bytes of memory for a channel: {source}; use fewer slots or channels (SYMRAIL_PROXY_CHANNELS)")]
     Memory {
-        /// How much was asked for.
+        /// The requested size.
         bytes: usize,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The system gave no event descriptor.
@@ -36,7 +36,7 @@ pub enum Refused {
     TooLarge {
         /// Which field.
         field: &'static str,
-        /// What it was given.
+        /// The given value.
         value: u64,
         /// The field's size.
         bits: u32,
@@ -44,9 +44,9 @@ pub enum Refused {
     /// An atomic operation that its type does not have, or that does nothing.
     #[error("{what} is not an atomic operation: {remedy}")]
     Amo {
-        /// What was asked for.
+        /// The requested value.
         what: &'static str,
-        /// What to use instead.
+        /// The alternative.
         remedy: &'static str,
     },
     /// [`Request::Invalid`](super::Request::Invalid) is what a consumer finds, not what a producer asks for.

@@ -75,7 +75,7 @@ pub const MASK_VALUE: u8 = 1 << 2;
 /// Chunk 3 in a mask: reply and comparand.
 pub const MASK_REPLY: u8 = 1 << 3;
 
-/// What is asked for: the low 8 bits of chunk 0's `w0`.
+/// The kind of a request: the low 8 bits of chunk 0's `w0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr, strum::VariantArray)]
 #[repr(u8)]
 pub enum Opcode {

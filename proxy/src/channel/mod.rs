@@ -51,7 +51,8 @@
 //! **Trust.** The ring is written by device code and read as hostile: each word is read once, copied, then checked;
 //! what makes no sense becomes [`Request::Invalid`]. Offsets, sizes and PEs are checked against segments by the engine.
 //!
-//! The models in `tests/loom_channel.rs` run this code under loom: laps with partial chunks, the flush word, sleep of both ends.
+//! The models in `tests/loom_channel.rs` run this code under loom: laps with partial chunks, the flush word, sleep of
+//! both ends.
 
 pub mod codec;
 pub mod consumer;

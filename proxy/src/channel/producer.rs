@@ -91,8 +91,9 @@ impl Producer {
         Ok(position)
     }
 
-    /// Pushes as a GPU thread does: reserves first, then waits for room as long as it takes, calling `wait`, and
-    /// lets the consumer see chunk 0 before the others. The position is lost to the channel if `wait` never returns.
+    /// Pushes as a GPU thread does: reserves first, then calls `wait` until there is room. A GPU's stores of the chunks
+    /// are not ordered, so the consumer may see chunk 0 before the others. The position is lost to the channel if
+    /// `wait` never returns.
     ///
     /// # Errors
     /// The request cannot be expressed.

@@ -15,7 +15,7 @@ use super::sync::Ordering;
 
 const GENERATION: u64 = (1 << layout::GENERATION_BITS) - 1;
 
-/// What came back.
+/// The answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply {
     /// The old or fetched value, zero-extended; 0 where the request has none.
@@ -99,8 +99,8 @@ impl ReplySlot {
 }
 
 impl ReplySlot {
-    /// Sleeps until the answer to the last request comes, or [`Producer::wake_one`](super::Producer::wake_one) says so, and for `longest`
-    /// at most. Not at all where that has happened, or where the thread need not `stay`.
+    /// Sleeps until the answer to the last request comes, or [`Producer::wake_one`](super::Producer::wake_one) says so,
+    /// and for `longest` at most. Not at all where that has happened, or where the thread need not `stay`.
     pub fn sleep(&self, longest: Duration, stay: impl Fn() -> bool) {
         self.pool.memory.beds().sleep(self.index, longest, || stay() && self.poll().is_none());
     }

@@ -1,4 +1,4 @@
-//! What a device can ask for.
+//! Requests of devices.
 
 use symrail_core::{AmoOp, AmoType, Pe, SignalOp};
 
@@ -13,22 +13,22 @@ pub enum Request {
     Put {
         /// The target.
         pe: Pe,
-        /// Where to.
+        /// The destination.
         offset: u64,
-        /// Where from.
+        /// The source.
         local: Local,
-        /// How much.
+        /// The length.
         size: u64,
-        /// Who waits for this request alone.
+        /// The reply entry, if a thread waits for this request alone.
         reply: Option<ReplyTo>,
     },
     /// Writes the low `width` bytes of `value` to `offset` at `pe`.
     P {
         /// The target.
         pe: Pe,
-        /// Where to.
+        /// The destination.
         offset: u64,
-        /// How much.
+        /// The length.
         width: Width,
         /// The value's bits.
         value: u64,
@@ -37,43 +37,43 @@ pub enum Request {
     Get {
         /// The source's PE.
         pe: Pe,
-        /// Where from.
+        /// The source.
         offset: u64,
-        /// Where to.
+        /// The destination.
         local: Local,
-        /// How much.
+        /// The length.
         size: u64,
-        /// Who waits for this request alone.
+        /// The reply entry, if a thread waits for this request alone.
         reply: Option<ReplyTo>,
     },
     /// Reads `width` bytes from `offset` at `pe` into the reply's value, zero-extended.
     G {
         /// The source's PE.
         pe: Pe,
-        /// Where from.
+        /// The source.
         offset: u64,
-        /// How much.
+        /// The length.
         width: Width,
-        /// Where the value goes.
+        /// The destination of the value.
         reply: ReplyTo,
     },
     /// A put, and then an update of the 64-bit signal word at `signal` that is not visible before the data.
     PutSignal {
         /// The target.
         pe: Pe,
-        /// Where to.
+        /// The destination.
         offset: u64,
-        /// Where from.
+        /// The source.
         local: Local,
-        /// How much; 0 updates the signal only.
+        /// The length; 0 updates the signal only.
         size: u64,
         /// The signal word's offset.
         signal: u64,
-        /// How the signal word is updated.
+        /// The update of the signal word.
         op: SignalOp,
         /// With what.
         value: u64,
-        /// Who waits for this request alone.
+        /// The reply entry, if a thread waits for this request alone.
         reply: Option<ReplyTo>,
     },
     /// An atomic without a result. Never a [`AmoOp::Fetch`].
@@ -105,7 +105,7 @@ pub enum Request {
         operand: u64,
         /// The comparand's bits; 0 unless the operation compares.
         compare: u64,
-        /// Where the old value goes.
+        /// The destination of the old value.
         reply: ReplyTo,
     },
     /// Orders what came before in this channel before what follows in it, per destination. Completes at once.
@@ -114,7 +114,7 @@ pub enum Request {
     Invalid {
         /// Chunk 0's `w0`.
         w0: u64,
-        /// What is wrong.
+        /// The reason.
         why: Malformed,
     },
 }

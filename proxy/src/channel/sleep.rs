@@ -1,7 +1,7 @@
 //! Requesters that sleep until their answer comes.
 //!
-//! A requester says that it sleeps, then looks once more; who has an answer for it stores the answer, then looks whether it
-//! sleeps. Between the two steps of each is a SeqCst fence, so one of the two sees the other's.
+//! A requester says that it sleeps, then looks once more; who has an answer for it stores the answer, then looks
+//! whether it sleeps. Between the two steps of each is a SeqCst fence, so one of the two sees the other's.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -24,7 +24,8 @@ impl Sleepers {
         Self((0..entries).map(bed).collect())
     }
 
-    /// Sleeps as the owner of an entry, until somebody wakes it and for `longest` at most; not at all if it need not `stay`.
+    /// Sleeps as the owner of an entry, until somebody wakes it and for `longest` at most; not at all if it need not
+    /// `stay`.
     pub(super) fn sleep(&self, entry: u32, longest: Duration, stay: impl Fn() -> bool) {
         let Some(bed) = self.0.get(entry as usize) else { return };
         *bed.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(current());

@@ -15,7 +15,7 @@ impl Window {
         Self { bits: vec![0; positions.max(64).next_power_of_two() / 64].into(), completed: 0 }
     }
 
-    /// How far a position may be from [`completed`](Self::completed).
+    /// The largest distance of a position from [`completed`](Self::completed).
     #[must_use]
     pub fn capacity(&self) -> u64 {
         self.bits.len() as u64 * 64

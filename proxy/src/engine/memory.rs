@@ -6,7 +6,7 @@ use symrail_transport::region::{Regions, Segment};
 use symrail_transport::{Error, Pe, Result};
 
 use super::{Engine, STAGE};
-use crate::stage::{Stage, STAGING_BUFFER_ID};
+use crate::stage::{STAGING_BUFFER_ID, Stage};
 
 impl Engine {
     /// Registers a segment of this PE with all rails and opens it to requests of peers.
@@ -24,7 +24,8 @@ impl Engine {
         Ok(card)
     }
 
-    /// Undoes [`Engine::register`] and [`Engine::add_staged_segment`]. Peers' operations on the segment must have ended.
+    /// Undoes [`Engine::register`] and [`Engine::add_staged_segment`]. Peers' operations on the segment must have
+    /// ended.
     pub fn deregister(&mut self, id: u32) {
         self.agent.remove_segment(id);
         self.endpoint.deregister(id);
@@ -33,17 +34,17 @@ impl Engine {
         }
     }
 
-    /// From now on operations on memory that rails and the CPU do not reach go through the copy engine's window. The card goes to
-    /// [`Engine::learn_window`] on all PEs; all of them stage, or none.
+    /// From now on operations on memory that rails and the CPU do not reach go through the copy engine's staging
+    /// buffer. The card goes to [`Engine::learn_window`] on all PEs; all of them stage, or none.
     ///
     /// # Errors
     /// The window is too small, or what the provider says about registering it.
     pub fn stage(&mut self, copy_engine: Box<dyn CopyEngine>) -> Result<Vec<u8>> {
         let stage = Stage::new(copy_engine, STAGE, self.endpoint.n_pes(), self.endpoint.policy().timeout_s)?;
-        // SAFETY: the window lives as long as the copy engine, which the engine drops after the endpoint.
-        let card = unsafe { self.endpoint.register(stage.window()) }?;
+        // SAFETY: the staging buffer lives as long as the copy engine, which the engine drops after the endpoint.
+        let card = unsafe { self.endpoint.register(stage.staging_buffer()) }?;
         // SAFETY: as above. What is put into a window may come as a request.
-        unsafe { self.agent.add_segment(stage.window()) };
+        unsafe { self.agent.add_segment(stage.staging_buffer()) };
         self.agent.stage();
         // What takes its target longer is answered once.
         self.endpoint.forgo_failover();
@@ -59,8 +60,8 @@ impl Engine {
         self.endpoint.learn(STAGING_BUFFER_ID, cards)
     }
 
-    /// Adds a segment of symmetric memory that only the copy engine reaches; every PE has one at the same offset. Before
-    /// [`Engine::stage`] nothing happens.
+    /// Adds a segment of symmetric memory that only the copy engine reaches; every PE has one at the same offset.
+    /// Before [`Engine::stage`] nothing happens.
     ///
     /// # Safety
     /// The segment stays until [`Engine::deregister`], or until the engine is dropped, and the copy engine reaches it.
@@ -83,8 +84,8 @@ impl Engine {
         unsafe { self.endpoint.register_device(segment, export) }
     }
 
-    /// Takes in what all PEs said about a segment that all their rails reach; or, where one has nothing to say (an empty card), lets this
-    /// PE's rails forget theirs.
+    /// Takes in what all PEs said about a segment that all their rails reach; or, where one has nothing to say (an
+    /// empty card), lets this PE's rails forget theirs.
     ///
     /// # Errors
     /// [`Error::Malformed`].
@@ -98,14 +99,16 @@ impl Engine {
         Ok(all)
     }
 
-    /// Takes in where this PE's device has mapped a staged segment of each PE, 0 where it has not: from now on its copy engine copies there and
-    /// from there what lies in staged memory of this PE. Before [`Engine::stage`] nothing happens. Nobody else has to know of it.
+    /// Takes in where this PE's device has mapped a staged segment of each PE, 0 where it has not: from now on its copy
+    /// engine copies there and from there what lies in staged memory of this PE. Before [`Engine::stage`] nothing
+    /// happens. Nobody else has to know of it.
     ///
-    /// Returns the PEs to whose memory the copy engine cannot copy, and why: what goes there and comes from there goes through the window.
+    /// Returns the PEs to whose memory the copy engine cannot copy, and why: what goes there and comes from there goes
+    /// through the window.
     ///
     /// # Safety
-    /// Each base is 0, or where the device that the copy engine is for has mapped as many bytes as the segment has, until the
-    /// engine is dropped.
+    /// Each base is 0, or where the device that the copy engine is for has mapped as many bytes as the segment has,
+    /// until the engine is dropped.
     #[must_use]
     pub unsafe fn map_peers(&mut self, segment: &Segment, bases: Vec<usize>) -> Vec<(Pe, String)> {
         let me = self.endpoint.me();
@@ -119,7 +122,8 @@ impl Engine {
         }
     }
 
-    /// Takes in that `pe` has laid out `len` bytes of memory at `offset`, apart from those of others, which only its copy engine reaches.
+    /// Takes in that `pe` has laid out `len` bytes of memory at `offset`, apart from those of others, which only its
+    /// copy engine reaches.
     ///
     /// # Errors
     /// Nothing is staged here; no such PE.
@@ -150,8 +154,8 @@ impl Engine {
         }
     }
 
-    /// Adds a local buffer that only the copy engine reaches, for use as a source or destination. `id` is no other buffer's.
-    /// Before [`Engine::stage`] nothing happens.
+    /// Adds a local buffer that only the copy engine reaches, for use as a source or destination. `id` is no other
+    /// buffer's. Before [`Engine::stage`] nothing happens.
     ///
     /// # Safety
     /// The copy engine reaches the buffer, which stays until [`Engine::remove_staged_buffer`].

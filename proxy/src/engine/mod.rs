@@ -23,7 +23,8 @@ use requests::{MAX_PENDING, Pending};
 /// Rounds without an event after which there is time for acknowledgements that nobody waits for.
 const IDLE_ROUNDS: u32 = 64;
 
-/// The issuer of operations that host threads hand to the engine; context `i` issues as `HOST + i`, the default one being 0.
+/// The issuer of operations that host threads hand to the engine; context `i` issues as `HOST + i`, the default one
+/// being 0.
 pub const HOST: Issuer = 0;
 /// The issuer of what staging needs: behind as many contexts as have endpoints of their own.
 pub(crate) const STAGE: Issuer = MAX_ORIGINS as Issuer;
@@ -40,8 +41,8 @@ pub struct Engine {
     stage: Option<Box<Stage>>,
     channels: Vec<Consumer>,
     pending: slab::Slab<Pending>,
-    /// One word per pending request, for values that travel in the reply. A rail writes to a word by the pointer that it was given,
-    /// so no reference to one is made in between.
+    /// One word per pending request, for values that travel in the reply. A rail writes to a word by the pointer that
+    /// it was given, so no reference to one is made in between.
     scratch: Box<[UnsafeCell<u64>]>,
     host_finished: Vec<Finished>,
     device_error: Option<Error>,

@@ -15,9 +15,9 @@ const HEAD: usize = 48;
 /// Memory that a PE has registered.
 ///
 /// # Encoding
-/// Little endian: magic, PE, id (4 bytes each), number of keys (2), whether it is staged (1), a byte of padding, then 8 bytes each: the offset among its PE's
-/// registrations, the length, the address in its PE, the address that rails take for its first byte; then a key of 8 bytes
-/// for each rail.
+/// Little endian: magic, PE, id (4 bytes each), number of keys (2), whether it is staged (1), a byte of padding, then 8
+/// bytes each: the offset among its PE's registrations, the length, the address in its PE, the address that rails take
+/// for its first byte; then a key of 8 bytes for each rail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
     pe: Pe,

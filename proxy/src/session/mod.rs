@@ -1,5 +1,5 @@
-//! The transport for runtimes that have a symmetric heap of their own: a session is one PE's rails, with the engine and the
-//! target agent behind them, over memory that the runtime registers piece by piece.
+//! The transport for runtimes that have a symmetric heap of their own: a session is one PE's rails, with the engine and
+//! the target agent behind them, over memory that the runtime registers piece by piece.
 //!
 //! | module | concept |
 //! |---|---|
@@ -8,21 +8,23 @@
 //! | [`memory`] | the handle by which peers reach registered memory |
 //! | `card` | what PEs tell each other to connect, and what must be the same on all |
 //!
-//! The C interface (`transport/include/symrail_transport.h`) and NVSHMEM's remote transport (`nvshmem/`) are faces of it.
+//! The C interface (`transport/include/symrail_transport.h`) and NVSHMEM's remote transport (`nvshmem/`) are faces of
+//! it.
 //!
 //! # How memory is named
-//! Each PE gives what it registers offsets of its own, never the same ones twice, so that a handle that is out of date is
-//! refused at the target instead of reaching something else (see [`Regions`](symrail_transport::region::Regions), memory that lies *apart*).
-//! A peer learns a handle when it first uses it.
+//! Each PE gives what it registers offsets of its own, never the same ones twice, so that a handle that is out of date
+//! is refused at the target instead of reaching something else (see [`Regions`](symrail_transport::region::Regions),
+//! memory that lies *apart*). A peer learns a handle when it first uses it.
 //!
 //! # Memory that neither rails nor the CPU reach
-//! A GPU's, say. With a [`CopyEngine`] for it, such memory is registered by [`Session::register_staged`], and operations on it are
-//! [staged](crate::stage): the same operations, by the same handles. All PEs have a copy engine, or none.
+//! A GPU's, say. With a [`CopyEngine`] for it, such memory is registered by [`Session::register_staged`], and
+//! operations on it are [staged](crate::stage): the same operations, by the same handles. All PEs have a copy engine,
+//! or none.
 //!
 //! # Who drives
-//! Any thread may call. A call drives the engine for as long as it waits; in between, [`Session::progress`] has to be called
-//! again and again, or the session has a thread of its own ([`Progress::Thread`]). A PE that does neither does not serve
-//! its peers' AMOs and signals.
+//! Any thread may call. A call drives the engine for as long as it waits; in between, [`Session::progress`] has to be
+//! called again and again, or the session has a thread of its own ([`Progress::Thread`]). A PE that does neither does
+//! not serve its peers' AMOs and signals.
 
 mod card;
 pub mod memory;
@@ -46,8 +48,8 @@ use card::Card;
 use memory::{MOST_RAILS, Memory};
 pub use operation::{Context, Place};
 
-/// Registrations begin at multiples of this in their PE's offsets, as far as their addresses allow, with at least as much
-/// between two of them.
+/// Registrations begin at multiples of this in their PE's offsets, as far as their addresses allow, with at least as
+/// much between two of them.
 const GRAIN: u64 = 4096;
 
 /// Who polls while nobody waits.
@@ -83,8 +85,8 @@ struct Next {
 impl Session {
     /// Opens the rails of PE `me` of `n_pes`.
     ///
-    /// `host` are the PEs of this host, over which NICs are spread; [`HostPes::alone`] if they are not known. `copy_engine` is for
-    /// memory that only it reaches, and has a window of [`STAGING_BUFFER_BYTES`].
+    /// `host` are the PEs of this host, over which NICs are spread; [`HostPes::alone`] if they are not known.
+    /// `copy_engine` is for memory that only it reaches, and has a window of [`STAGING_BUFFER_BYTES`].
     ///
     /// # Errors
     /// What choosing and opening rails says; a PE outside of the job.
@@ -225,8 +227,8 @@ impl Session {
         }
     }
 
-    /// As [`Session::register`], for memory that the CPU does not touch. Where the settings permit it and all rails take what is `exported` of
-    /// it, they move large operations' bytes themselves; else the copy engine does.
+    /// As [`Session::register`], for memory that the CPU does not touch. Where the settings permit it and all rails
+    /// take what is `exported` of it, they move large operations' bytes themselves; else the copy engine does.
     ///
     /// # Safety
     /// As for [`Session::register`].
@@ -260,7 +262,8 @@ impl Session {
         }
     }
 
-    /// As [`Session::register_local`], for memory that only the copy engine reaches. Without it the buffer cannot be used.
+    /// As [`Session::register_local`], for memory that only the copy engine reaches. Without it the buffer cannot be
+    /// used.
     ///
     /// # Safety
     /// As for [`Session::register_local`]; the copy engine reaches the memory.
@@ -270,8 +273,8 @@ impl Session {
         unsafe { self.driver.engine().add_staged_buffer(base, len, id) };
     }
 
-    /// Registers a buffer of this PE's own, as a source or destination. Without it a buffer outside of registered memory is
-    /// copied through the transport's own, where the fabric needs registration.
+    /// Registers a buffer of this PE's own, as a source or destination. Without it a buffer outside of registered
+    /// memory is copied through the transport's own, where the fabric needs registration.
     ///
     /// # Safety
     /// The memory stays mapped until [`Session::deregister_local`].
@@ -291,7 +294,8 @@ impl Session {
         engine.remove_staged_buffer(base);
     }
 
-    /// Undoes [`Session::register`] and [`Session::register_staged`] for memory of this PE; forgets that of another. No operation on it may be under way.
+    /// Undoes [`Session::register`] and [`Session::register_staged`] for memory of this PE; forgets that of another. No
+    /// operation on it may be under way.
     pub fn deregister(&self, memory: &Memory) {
         let mut engine = self.driver.engine();
         if memory.pe() == self.me {

@@ -76,8 +76,8 @@ impl Session {
     /// A [`Source::Stable`] source stays valid and unchanged until a quiet of its context.
     ///
     /// # Errors
-    /// Nothing was started: outside of the memory, no such PE, a copied source of more than [`Session::copy_limit`] bytes,
-    /// or no room within the time-out.
+    /// Nothing was started: outside of the memory, no such PE, a copied source of more than [`Session::copy_limit`]
+    /// bytes, or no room within the time-out.
     pub unsafe fn put(&self, context: Context, to: Place<'_>, source: Source, len: u64) -> Result<()> {
         let dest = to.offset(Operation::Put, len)?;
         // SAFETY: the caller's promise.

@@ -342,7 +342,8 @@ mod tests {
         fn write(&mut self, at: usize, bytes: &[u8], after_data: bool) {
             let host = self.place();
             let (memory, ticket) = (self.at + at, Ticket::Fragment(self.places));
-            // SAFETY: a place of the staging buffer, which is used again after a thousand copies; the memory is long enough.
+            // SAFETY: a place of the staging buffer, which is used again after a thousand copies; the memory is long
+            // enough.
             unsafe {
                 copy(host, bytes.as_ptr(), bytes.len());
                 self.copies

@@ -14,13 +14,13 @@
 //! | put or get, the device has mapped the memory | has its copy engine copy between the two | nothing |
 //!
 //! All but the last two are an [`Ask`](symrail_transport::endpoint::job::Ask). The target reports its outcome when the
-//! bytes are delivered. Targets read and write sources' staging buffers, never the reverse. So a source needs no room at
-//! its target, and each PE waits for its own chunks only. Chunks that serve peers are separate from those of a PE's own
-//! operations. Where only the *local* buffer is such memory, a chunk is the local buffer of an ordinary put or get.
+//! bytes are delivered. Targets read and write sources' staging buffers, never the reverse. So a source needs no room
+//! at its target, and each PE waits for its own chunks only. Chunks that serve peers are separate from those of a PE's
+//! own operations. Where only the *local* buffer is such memory, a chunk is the local buffer of an ordinary put or get.
 //!
-//! Rails that reach the memory (GPUDirect: [`Engine::register_direct`](crate::Engine::register_direct)) move what is too
-//! large for a message, if both ends' rails do. Words and messages remain the target's task, so that signals, AMOs and
-//! data keep one order and no NIC has to be atomic with the CPU.
+//! Rails that reach the memory (GPUDirect: [`Engine::register_direct`](crate::Engine::register_direct)) move what is
+//! too large for a message, if both ends' rails do. Words and messages remain the target's task, so that signals, AMOs
+//! and data keep one order and no NIC has to be atomic with the CPU.
 //!
 //! A device that has [mapped](crate::Engine::map_peers) a peer's memory (GPUs of one host) copies by itself. A signal
 //! follows such a copy when that has ended.
@@ -44,13 +44,13 @@
 
 mod account;
 mod batch;
-mod split;
 mod operation;
 mod order;
 mod peers;
 mod source;
-mod target;
+mod split;
 mod staging_buffer;
+mod target;
 mod words;
 
 use symrail_heap::CopyEngine;
@@ -63,13 +63,13 @@ use crate::agent::Agent;
 use batch::{BATCH_BYTES, Copies};
 use peers::Peers;
 use source::{MAX_OPERATIONS, Source};
-use target::Target;
 use staging_buffer::{POOL_BYTES, POOL_CHUNKS, Pool};
+use target::Target;
 
 /// Size of the staging buffer, in bytes.
 pub const STAGING_BUFFER_BYTES: usize = 2 * POOL_BYTES + BATCH_BYTES;
-/// Copies that the copy engine has under way at most: one for each chunk, and one for each operation between memory that its
-/// device reaches.
+/// Copies that the copy engine has under way at most: one for each chunk, and one for each operation between memory
+/// that its device reaches.
 pub const MAX_COPIES: usize = 2 * POOL_CHUNKS + MAX_OPERATIONS;
 /// The id under which every PE's staging buffer is registered.
 pub const STAGING_BUFFER_ID: u32 = 0xffff_fff0;
@@ -128,7 +128,13 @@ struct StageResources {
 
 impl StageResources {
     fn with<'a>(&'a mut self, endpoint: &'a mut Endpoint) -> StageContext<'a> {
-        StageContext { copies: &mut self.copies, endpoint, memory: &self.memory, peers: &self.peers, issuer: self.issuer }
+        StageContext {
+            copies: &mut self.copies,
+            endpoint,
+            memory: &self.memory,
+            peers: &self.peers,
+            issuer: self.issuer,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use symrail_transport::wire::{Place, RequestKind};
 use symrail_transport::{Error, Pe, Result};
 
 use super::staging_buffer::{Chunk, EAGER, Pool};
-use super::{StageContext, STAGING_BUFFER_OFFSET};
+use super::{STAGING_BUFFER_OFFSET, StageContext};
 
 /// An operation.
 pub(super) struct Staged {
@@ -110,7 +110,9 @@ pub(super) fn message(s: &Staged, fragment: &Fragment, pool: &Pool) -> Job {
                     let source = chunk.map_or(std::ptr::null(), |(ptr, _)| ptr.cast_const());
                     return Job::Put { dest, source: From::Stable(source), len: fragment.len as u64 };
                 }
-                Some((_, place)) if !fragment.eager => plain(RequestKind::Pull, dest, Payload::Inline(place.encode(), 16)),
+                Some((_, place)) if !fragment.eager => {
+                    plain(RequestKind::Pull, dest, Payload::Inline(place.encode(), 16))
+                }
                 _ => plain(RequestKind::Put, dest, bytes),
             };
             Job::Ask(match signal {
@@ -156,7 +158,9 @@ pub(super) fn outside_staging_buffer(ctx: &StageContext<'_>, pe: Pe, job: &Job) 
     let offset = job.highest_offset();
     let near = job.local().addr();
     let staging_buffer = ctx.copies.staging_buffer();
-    if offset < STAGING_BUFFER_OFFSET && !(staging_buffer.0.addr().get()..staging_buffer.0.addr().get() + staging_buffer.1).contains(&near) {
+    if offset < STAGING_BUFFER_OFFSET
+        && !(staging_buffer.0.addr().get()..staging_buffer.0.addr().get() + staging_buffer.1).contains(&near)
+    {
         return Ok(());
     }
     Err(Error::OutOfSegment { operation, pe, offset, bytes: job.bytes() })

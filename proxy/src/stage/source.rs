@@ -9,7 +9,7 @@ use symrail_transport::{Error, Pe, Result};
 
 use super::StageContext;
 use super::account::Accounts;
-use super::operation::{Part, Fragment, Staged, Way, far, keep, near, outside_staging_buffer, way};
+use super::operation::{Fragment, Part, Staged, Way, far, keep, near, outside_staging_buffer, way};
 use super::order::Orders;
 use super::staging_buffer::Pool;
 
@@ -215,7 +215,8 @@ impl Source {
         }
         if s.signal.take().is_some() {
             s.fragments = 1;
-            let signal = Fragment { part: Part::Signal, at: 0, len: 0, chunk: None, eager: true, last: false, ..fragment };
+            let signal =
+                Fragment { part: Part::Signal, at: 0, len: 0, chunk: None, eager: true, last: false, ..fragment };
             self.unsent.push_back(self.fragments.insert(signal));
             return;
         }

@@ -5,10 +5,10 @@ use symrail_heap::copy_engine::{Between, Copy};
 use symrail_transport::Error;
 use symrail_transport::endpoint::job::{Issue, Job};
 
-use super::operation::{Part, Fragment, Way, message};
+use super::operation::{Fragment, Part, Way, message};
 use super::source::Source;
 use super::staging_buffer::{EAGER, fragment_bytes};
-use super::{Ticket, StageContext};
+use super::{StageContext, Ticket};
 
 /// Bytes that the CPU copies to the staging buffer in one round, so that peers and channels need not wait long.
 const COPIED_PER_ROUND: usize = 1 << 20;
@@ -49,7 +49,8 @@ impl Source {
             };
             s.all_split = true;
             s.fragments += 1;
-            let fragment = self.fragments.insert(Fragment { staged: key, part, at: 0, len: 0, chunk, eager: true, last: false });
+            let fragment =
+                self.fragments.insert(Fragment { staged: key, part, at: 0, len: 0, chunk, eager: true, last: false });
             self.send(ctx, fragment);
             return Some(0);
         }
@@ -63,7 +64,8 @@ impl Source {
             }
             let (part, len, way, local) = (Part::Data, len as usize, s.way, s.job.local().addr());
             let last = way != Way::Rails;
-            let fragment = self.fragments.insert(Fragment { staged: key, part, at, len, chunk: None, eager: false, last });
+            let fragment =
+                self.fragments.insert(Fragment { staged: key, part, at, len, chunk: None, eager: false, last });
             match way {
                 Way::Device(there) if is_get => {
                     self.copy_between(ctx, fragment, Between { to: local, from: there, len });
@@ -87,8 +89,15 @@ impl Source {
             s.signal = Some(signal);
         }
         let (near, local) = (s.near, s.job.local().wrapping_add(at as usize));
-        let fragment =
-            self.fragments.insert(Fragment { staged: key, part: Part::Data, at, len: bytes, chunk, eager, last: false });
+        let fragment = self.fragments.insert(Fragment {
+            staged: key,
+            part: Part::Data,
+            at,
+            len: bytes,
+            chunk,
+            eager,
+            last: false,
+        });
         let Some(chunk) = chunk.filter(|_| !is_get) else {
             self.send(ctx, fragment);
             return Some(0);
@@ -105,15 +114,16 @@ impl Source {
     }
 
     pub(super) fn start_copy(&mut self, ctx: &mut StageContext<'_>, fragment: usize, copy: Copy) {
-        // SAFETY: the chunk is the fragment's own until the copy ends; the other end was found to be the copy engine's memory.
+        // SAFETY: the chunk is the fragment's own until the copy ends; the other end was found to be the copy engine's
+        // memory.
         if let Err(why) = unsafe { ctx.copies.start(copy, Ticket::Fragment(fragment), false) } {
             self.copy_failed(fragment, why);
         }
     }
 
     fn copy_between(&mut self, ctx: &mut StageContext<'_>, fragment: usize, copy: Between) {
-        // SAFETY: one end was found to be the copy engine's memory and the other a peer's that its device has mapped; both
-        // are the operation's own until it is complete.
+        // SAFETY: one end was found to be the copy engine's memory and the other a peer's that its device has mapped;
+        // both are the operation's own until it is complete.
         if let Err(why) = unsafe { ctx.copies.start_between(copy, Ticket::Fragment(fragment)) } {
             self.copy_failed(fragment, why);
         }

@@ -42,7 +42,8 @@ pub(super) struct Pool {
     free: [Vec<u16>; 3],
 }
 
-// SAFETY: the pointer is an address in the copy engine's staging buffer, which belongs to the process; reaching it needs unsafe code.
+// SAFETY: the pointer is an address in the copy engine's staging buffer, which belongs to the process; reaching it
+// needs unsafe code.
 unsafe impl Send for Pool {}
 
 impl Pool {

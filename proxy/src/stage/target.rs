@@ -1,7 +1,7 @@
 //! Peers' requests on memory that the CPU cannot touch.
 //!
-//! Requests wait for a chunk in order; after that they are independent ([the module](super) has a table of their steps).
-//! A request ends when nothing that was started for it is under way.
+//! Requests wait for a chunk in order; after that they are independent ([the module](super) has a table of their
+//! steps). A request ends when nothing that was started for it is under way.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use symrail_transport::{Error, Pe, Result};
 
 use super::staging_buffer::{Chunk, LARGE, Pool};
 use super::words::{WordRequest, Words};
-use super::{Ticket, StageContext};
+use super::{StageContext, Ticket};
 use crate::agent::{Agent, Long};
 
 /// The state of a request.
@@ -279,7 +279,8 @@ impl Target {
 
     /// Starts a copy. If that fails, ends the task and returns `false`.
     fn start_copy(&mut self, ctx: &mut StageContext<'_>, agent: &mut Agent, key: usize, copy: Copy) -> bool {
-        // SAFETY: the chunk is the task's own until the copy ends; the other end was found to be the copy engine's memory.
+        // SAFETY: the chunk is the task's own until the copy ends; the other end was found to be the copy engine's
+        // memory.
         let started = unsafe { ctx.copies.start(copy, Ticket::Task(key), false) };
         match (started, self.tasks.get_mut(key)) {
             (Ok(()), Some(task)) => {
@@ -296,7 +297,13 @@ impl Target {
     }
 
     /// Continues a task whose copy has ended.
-    pub fn copy_ended(&mut self, ctx: &mut StageContext<'_>, agent: &mut Agent, key: usize, result: Result<(), String>) {
+    pub fn copy_ended(
+        &mut self,
+        ctx: &mut StageContext<'_>,
+        agent: &mut Agent,
+        key: usize,
+        result: Result<(), String>,
+    ) {
         let Some(task) = self.tasks.get_mut(key) else { return };
         if let Err(why) = &result {
             tracing::warn!(why, "a peer's request could not be served");

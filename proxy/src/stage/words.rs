@@ -10,7 +10,7 @@ use symrail_heap::copy_engine::Copy;
 use symrail_transport::amo::{self, AmoOp, AmoType};
 
 use super::staging_buffer::{Chunk, Pool};
-use super::{Ticket, StageContext};
+use super::{StageContext, Ticket};
 
 /// A change of a word.
 #[derive(Debug, Clone, Copy)]
@@ -72,7 +72,8 @@ impl Words {
             self.waiting.pop_front();
             let (address, size) = place;
             let (writing, after_data, applied) = (false, false, Vec::new());
-            let key = self.words.insert(Word { address, size, chunk, writing, after_data, next: vec![request], applied });
+            let key =
+                self.words.insert(Word { address, size, chunk, writing, after_data, next: vec![request], applied });
             self.by_place.insert(place, key);
             // A set without a result does not need the old value.
             if request.op == AmoOp::Set && !request.fetch {
@@ -122,7 +123,14 @@ impl Words {
         self.copy(key, true, pool, ctx, failed);
     }
 
-    fn copy(&mut self, key: usize, to_memory: bool, pool: &mut Pool, ctx: &mut StageContext<'_>, failed: &mut Vec<usize>) {
+    fn copy(
+        &mut self,
+        key: usize,
+        to_memory: bool,
+        pool: &mut Pool,
+        ctx: &mut StageContext<'_>,
+        failed: &mut Vec<usize>,
+    ) {
         let Some(word) = self.words.get(key) else { return };
         let copy = Copy { memory: word.address, host: pool.ptr(word.chunk), len: word.size, to_memory };
         // SAFETY: the chunk is the word's own; the address was checked to be memory of the copy engine's kind.

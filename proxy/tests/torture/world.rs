@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use symrail_heap::guarded::{GuardedMemory, GuardedCopyEngine};
+use symrail_heap::guarded::{GuardedCopyEngine, GuardedMemory};
 use symrail_heap::mailbox;
 use symrail_heap::mailbox_copy_engine::MailboxCopyEngine;
 use symrail_proxy::stage::STAGING_BUFFER_BYTES;
@@ -184,12 +184,17 @@ pub fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool,
                 pe.engine.register(segment).unwrap()
             },
             Memory::Guarded(memory) => {
-                let copy_engine = GuardedCopyEngine::new(Arc::clone(memory), STAGING_BUFFER_BYTES, seed ^ base.addr() as u64).unwrap();
+                let copy_engine =
+                    GuardedCopyEngine::new(Arc::clone(memory), STAGING_BUFFER_BYTES, seed ^ base.addr() as u64)
+                        .unwrap();
                 let (mailbox, reader) = mailbox::pair();
                 pe.kernel = Some(reader);
                 let card = pe
                     .engine
-                    .stage(Box::new(MailboxCopyEngine::new(copy_engine.with_peers(Arc::new(guarded.clone().into())), mailbox)))
+                    .stage(Box::new(MailboxCopyEngine::new(
+                        copy_engine.with_peers(Arc::new(guarded.clone().into())),
+                        mailbox,
+                    )))
                     .unwrap();
                 // SAFETY: the memory outlives the engine.
                 unsafe { pe.engine.add_staged_segment(segment) };

@@ -1,4 +1,4 @@
-//! What can go wrong while PEs find each other.
+//! Errors while PEs find each other.
 
 use std::fmt;
 
@@ -37,9 +37,9 @@ pub enum Error {
     Variable {
         /// The variable's full name.
         name: &'static str,
-        /// What it held.
+        /// The value that it held.
         value: String,
-        /// What belongs there, in words.
+        /// The expected value, in words.
         accepted: &'static str,
     },
     /// The bootstrap that the settings ask for has left no trace in the environment.
@@ -47,9 +47,9 @@ pub enum Error {
     Missing {
         /// The bootstrap's name, as in `SYMRAIL_BOOTSTRAP`.
         kind: &'static str,
-        /// What is not there.
+        /// The missing part.
         what: String,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
     /// The rendezvous service could not be started.
@@ -57,15 +57,15 @@ pub enum Error {
     Service {
         /// The address asked for.
         address: String,
-        /// What the system said.
+        /// The system's error.
         reason: String,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
     /// A unique id that was cut, mistyped or made by another version.
     #[error("the unique id cannot be used: {why}; pass it unchanged from the PE that created it")]
     UniqueId {
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// The rendezvous service cannot be reached.
@@ -75,9 +75,9 @@ pub enum Error {
         pe: Pe,
         /// The service's address.
         address: String,
-        /// What the system said.
+        /// The system's error.
         reason: String,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
     /// The rendezvous service does not want this PE.
@@ -95,11 +95,11 @@ pub enum Error {
     Peer {
         /// The PE that waited.
         pe: Pe,
-        /// What it waited in.
+        /// The step that it waited in.
         step: Step,
         /// The PE that is missing.
         peer: Pe,
-        /// What became of it.
+        /// The outcome.
         what: &'static str,
     },
     /// Another PE ended the job.
@@ -119,23 +119,23 @@ pub enum Error {
     Timeout {
         /// The PE that waited.
         pe: Pe,
-        /// What it waited in.
+        /// The step that it waited in.
         step: Step,
         /// The time-out that passed.
         seconds: u64,
-        /// Who was missing, in words.
+        /// The missing PEs, in words.
         missing: String,
     },
     /// PEs do not agree on what they must share.
     #[error("{what} differs: PE {pe} has {value}, {other} has {other_value}; start all PEs with the same")]
     Mismatch {
-        /// What must agree.
+        /// The name of what must agree.
         what: &'static str,
         /// One PE.
         pe: Pe,
         /// Its value.
         value: String,
-        /// Who has the other value: a PE or the launcher.
+        /// The owner of the other value: a PE or the launcher.
         other: String,
         /// The other value.
         other_value: String,
@@ -157,11 +157,11 @@ pub enum Error {
     Untrusted {
         /// The PE that received it.
         pe: Pe,
-        /// What it was doing.
+        /// The step that it was in.
         step: Step,
-        /// Where it came from.
+        /// The sender.
         address: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// The connection to the rendezvous service broke.
@@ -169,11 +169,11 @@ pub enum Error {
     Connection {
         /// The PE.
         pe: Pe,
-        /// What it was doing.
+        /// The step that it was in.
         step: Step,
         /// The service's address.
         address: String,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
     /// A library that is loaded at run time is not there or too old.
@@ -181,9 +181,9 @@ pub enum Error {
     Library {
         /// The library's file name.
         library: &'static str,
-        /// What the loader said.
+        /// The loader's error.
         reason: String,
-        /// What to install or set.
+        /// The remedy.
         remedy: &'static str,
     },
     /// PMIx said no.
@@ -191,7 +191,7 @@ pub enum Error {
     Pmix {
         /// `PE n`, or `this process` before it knows its number.
         who: String,
-        /// What the PE was doing.
+        /// The step that the PE was in.
         step: Step,
         /// The function that failed.
         call: &'static str,
@@ -199,15 +199,15 @@ pub enum Error {
         text: String,
         /// PMIx's status.
         status: i32,
-        /// What to check.
+        /// The remedy.
         remedy: &'static str,
     },
     /// The system has no random numbers, memory or threads to give.
     #[error("the system refused {what}: {reason}")]
     System {
-        /// What was asked for.
+        /// The requested value.
         what: &'static str,
-        /// What it said.
+        /// The error.
         reason: String,
     },
 }

@@ -41,7 +41,7 @@ pub const MAX_PES: u32 = 1 << 20;
 pub struct Gone {
     /// The PE.
     pub pe: Pe,
-    /// What became of it.
+    /// The outcome.
     pub why: String,
 }
 
@@ -50,7 +50,7 @@ pub trait Bootstrap: Send {
     /// This PE: `0..n_pes`.
     fn pe(&self) -> Pe;
 
-    /// How many PEs the job has.
+    /// The number of PEs in the job.
     fn n_pes(&self) -> u32;
 
     /// Gives every PE the contributions of all PEs, indexed by PE. They may differ in length; each is at most

@@ -122,7 +122,7 @@ impl UniqueId {
         UniqueId::from_bytes(&bytes.ok_or_else(why)?)
     }
 
-    /// Where the service listens.
+    /// The service's address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         let port = u16::from_le_bytes([self.0[6], self.0[7]]);

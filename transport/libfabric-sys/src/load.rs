@@ -26,7 +26,7 @@ pub struct LoadError {
     pub library: String,
     /// What the loader or the version check said.
     pub reason: String,
-    /// What to install or set.
+    /// The remedy.
     pub remedy: String,
 }
 

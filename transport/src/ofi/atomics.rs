@@ -10,7 +10,7 @@ use super::domain::{Domain, Object};
 use crate::amo::{AmoOp, AmoType};
 use crate::rail::{LocalBuf, NativeAmo, RemoteBuf};
 
-/// How libfabric calls an operation.
+/// libfabric's code of an operation.
 fn op(op: AmoOp) -> ffi::fi_op {
     match op {
         AmoOp::Fetch => ffi::FI_ATOMIC_READ,
@@ -23,7 +23,7 @@ fn op(op: AmoOp) -> ffi::fi_op {
     }
 }
 
-/// How libfabric calls a type.
+/// libfabric's code of a type.
 fn datatype(ty: AmoType) -> ffi::fi_datatype {
     match ty {
         AmoType::I32 => ffi::FI_INT32,

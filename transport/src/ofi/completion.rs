@@ -13,14 +13,14 @@ use crate::rail::OpId;
 /// Completions read from the queue at once: enough to spread the call's cost, few enough to stay in the L1 cache.
 pub(super) const BATCH: usize = 32;
 
-/// What the provider and we remember about one posted operation.
+/// The state of one posted operation, shared with the provider.
 ///
 /// A power of two in size, so that an address becomes an index by shifting.
 #[repr(C, align(128))]
 pub(super) struct Slot {
     /// The provider's own (FI_CONTEXT2 asks for this much).
     context: ffi::fi_context2,
-    /// Whose operation it is.
+    /// The owner of the operation.
     id: OpId,
     /// The operands of an atomic, which must stay in place until it completes, and a place for an unwanted result.
     pub operand: u64,

@@ -148,7 +148,7 @@ pub fn discover(library: &Arc<Library>, settings: &Settings, all_here: bool) -> 
 /// The names of the providers that the library has on this machine.
 ///
 /// # Errors
-/// What libfabric says.
+/// libfabric's error.
 pub fn providers(library: &Arc<Library>) -> Result<Vec<String>> {
     let infos = library.fabric.getinfo(None, 0, None).map_err(|code| Error::Fabric {
         call: "fi_getinfo",

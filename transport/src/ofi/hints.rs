@@ -1,4 +1,4 @@
-//! What is asked of a provider, and what it grants.
+//! Capabilities that are asked of a provider, and those that it grants.
 //!
 //! Providers differ in what they grant together, and libfabric answers only yes or no. So wishes are put in order of
 //! their worth and the first set that the provider accepts is taken; what it really grants is then read from the

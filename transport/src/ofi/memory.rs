@@ -17,7 +17,7 @@ pub(super) const SHARED: u64 =
 /// What we do with memory that peers have no business with.
 pub(super) const PRIVATE: u64 = ffi::FI_READ | ffi::FI_WRITE | ffi::FI_SEND | ffi::FI_RECV;
 
-/// How the provider wants memory registered.
+/// The provider's registration mode.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mode {
     /// Local buffers need a descriptor: all of them, or those in GPUs' memory.

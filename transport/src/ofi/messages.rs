@@ -67,7 +67,7 @@ impl Receives {
         }
     }
 
-    /// How many buffers there are.
+    /// The number of buffers.
     pub fn count(&self) -> usize {
         self.contexts.len()
     }

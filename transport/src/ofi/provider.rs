@@ -45,7 +45,7 @@ const LAYERS: [(&str, Traits); 8] = [
     ("sm2", Traits { software: true, helper_thread: true, in_memory: true, ..NONE }),
 ];
 
-/// What is known of a provider, by its full name.
+/// A provider's traits, by its full name.
 pub(super) fn traits(provider: &str) -> Traits {
     let layers = provider.split(';').filter_map(|layer| LAYERS.iter().find(|(name, _)| *name == layer));
     layers.fold(NONE, |all, (_, one)| Traits {

@@ -36,7 +36,7 @@ pub(super) fn pieces(info: &Info) -> usize {
     here.min(there).clamp(1, MOST_PIECES)
 }
 
-/// How a write asks for its completion.
+/// A write's completion flags.
 #[inline]
 pub(super) fn asked_for(notify: Notify) -> u64 {
     match notify {

@@ -35,7 +35,7 @@ pub fn defaults() -> impl Iterator<Item = (&'static str, &'static str)> {
     DEFAULTS.into_iter().filter(|(name, _)| std::env::var_os(name).is_none())
 }
 
-/// What libfabric reads from a variable, in words.
+/// The meaning of a variable for libfabric.
 #[must_use]
 pub fn in_force(name: &str) -> String {
     let value = std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
@@ -64,7 +64,7 @@ pub fn set_defaults() {
     }
 }
 
-/// How many threads this process has.
+/// The number of threads of this process.
 fn threads() -> Option<usize> {
     Some(std::fs::read_dir("/proc/self/task").ok()?.count())
 }

@@ -1,4 +1,4 @@
-//! Who may post, and which work requests get a completion.
+//! Credits: when a queue pair may post, and which work requests get a completion.
 //!
 //! A send queue has room for `depth` work requests and the completion queue, which all queue pairs of a rail share, for
 //! a number of completions. A work request takes one credit of both until it is known to be over. That it holds one of
@@ -49,7 +49,7 @@ struct Entry {
     signalled: bool,
 }
 
-/// What a completion says.
+/// A completion's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// The work request and all before it are done.

@@ -28,7 +28,7 @@ pub struct Nic {
     pub infiniband: bool,
     /// The port's active MTU in bytes.
     pub mtu: u32,
-    /// What the device's atomics are atomic with.
+    /// The scope of the device's atomics.
     pub atomicity: Atomicity,
     /// Its PCI address, e.g. `0000:17:00.0`, unless it is a software device.
     pub pci: Option<String>,

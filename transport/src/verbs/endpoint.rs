@@ -262,7 +262,7 @@ fn caps(
     }
 }
 
-/// How large the queues are.
+/// The sizes of the queues.
 #[derive(Debug, PartialEq, Eq)]
 struct Sizes {
     /// Of each send queue.

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use crate::env::{AddrFamily, Settings};
 
-/// What packets a GID makes.
+/// The packet format of a GID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GidType {
     /// InfiniBand.
@@ -36,7 +36,7 @@ pub struct Gid {
     pub index: u32,
     /// Its bytes.
     pub raw: [u8; 16],
-    /// What packets it makes.
+    /// The packet format.
     pub kind: GidType,
     /// The network interface it belongs to, where there is one.
     pub interface: Option<String>,
@@ -83,7 +83,7 @@ pub(super) fn table(gids: &[Gid]) -> String {
     gids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// What was wanted, for messages.
+/// The wanted attributes, for messages.
 pub(super) fn wanted(settings: &Settings) -> String {
     match (settings.ib_gid_index, settings.ib_addr_range) {
         (Some(index), _) => format!("SYMRAIL_IB_GID_INDEX={index}"),

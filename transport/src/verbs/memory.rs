@@ -12,7 +12,7 @@ use crate::device::{DeviceMemory, Export};
 use crate::error::{Error, Result};
 use crate::rail::{LocalKey, Registration};
 
-/// How memory is registered.
+/// The registration mode.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Access {
     /// Peers may read and write it.

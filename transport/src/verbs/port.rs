@@ -54,7 +54,7 @@ impl Port {
         Ok(Port { context, device, attr, pkey, gid })
     }
 
-    /// How its queue pairs reach others.
+    /// Address attributes of its queue pairs.
     pub fn path(&self, nic: &Nic, mode: Mode, settings: &Settings) -> Path {
         Path {
             port: nic.port,

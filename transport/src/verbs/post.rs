@@ -18,7 +18,7 @@ const LENGTH: usize = 16;
 
 /// Work requests that are written and not yet posted.
 pub(super) struct Chain {
-    /// Where they go, when there are any.
+    /// Their destination, if there are any.
     dest: Dest,
     length: usize,
     /// Linked among one another and to `sges`; boxed, so that they stay where they are.

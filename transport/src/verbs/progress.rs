@@ -15,7 +15,8 @@ use crate::rail::{
     WriteOptions,
 };
 
-/// Polls of the completion queue between two of the asynchronous events, each of which is a system call: a power of two.
+/// Polls of the completion queue between two of the asynchronous events, each of which is a system call: a power of
+/// two.
 const EVENT_INTERVAL: u32 = 1024;
 
 impl VerbsRail {

@@ -13,7 +13,7 @@ use super::domain::{Domain, failed, refused};
 use super::gid::GidType;
 use crate::error::Result;
 
-/// What every queue pair of a rail has in common.
+/// The attributes that all queue pairs of a rail share.
 #[derive(Debug, Clone)]
 pub(super) struct Path {
     pub port: u8,

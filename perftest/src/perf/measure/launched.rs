@@ -1,7 +1,7 @@
 //! Calls that kernels make: a launch is a batch of them, and the kernel tells how long it took.
 
 use super::Bench;
-use crate::perf::backend::{Batch, Backend, area};
+use crate::perf::backend::{Backend, Batch, area};
 use crate::perf::catalog::Work;
 use crate::perf::error::Result;
 use crate::perf::plan::{STREAM, Spread};

@@ -45,7 +45,7 @@ impl Files<'_> {
 /// What was in force when a test ran.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Conditions {
-    /// What was asked for.
+    /// The requested value.
     pub plan: Plan,
     /// The name of PE 0's machine.
     pub machine: String,

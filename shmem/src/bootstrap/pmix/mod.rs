@@ -44,7 +44,7 @@ pub struct Member {
     timeout: Duration,
     /// Collective steps started so far.
     steps: u64,
-    /// What broke, if anything did: every later step fails the same way at once.
+    /// The first fault, if any: every later step fails with it at once.
     broken: Option<Error>,
 }
 
@@ -161,7 +161,7 @@ impl Member {
         (0..self.n_pes).map(part).collect()
     }
 
-    /// What another PE put in this step.
+    /// Another PE's blob of this step.
     fn part(&self, step: Step, number: u64, rank: Pe) -> Result<Vec<u8>> {
         let process = Proc { rank, ..self.me };
         let piece = |index| Ok(self.get(step, &process, &key(number, index))?.bytes().unwrap_or_default());

@@ -23,7 +23,7 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(1)]
 /// The longest that leaving or aborting may take.
 const PARTING: Duration = Duration::from_secs(2);
 
-/// How a PE reaches the rendezvous service, and who it is.
+/// A PE's identity, and its way to the rendezvous service.
 #[derive(Debug, Clone)]
 pub struct Membership {
     /// The service's address.
@@ -32,7 +32,7 @@ pub struct Membership {
     pub secret: Secret,
     /// This PE.
     pub pe: Pe,
-    /// How many PEs the job has.
+    /// The number of PEs in the job.
     pub n_pes: u32,
     /// The longest that joining or a step may take.
     pub timeout: Duration,
@@ -41,14 +41,14 @@ pub struct Membership {
 /// A PE that has joined. Dropping it says that the PE is done.
 pub struct Client {
     membership: Membership,
-    /// Where the membership came from, for [`Bootstrap::describe`].
+    /// The source of the membership, for [`Bootstrap::describe`].
     origin: &'static str,
     stream: TcpStream,
     sealer: Sealer,
     opener: Opener,
     /// Collective steps started so far.
     steps: u64,
-    /// What broke, if anything did: every later step fails the same way at once.
+    /// The first fault, if any: every later step fails with it at once.
     broken: Option<Error>,
     /// Who takes part in nothing more, as the service has told.
     gone: Vec<Gone>,

@@ -13,23 +13,23 @@ use super::wire::{Direction, HELLO, Hello, Kind, NONCE, Opener, REFUSAL, Sealer,
 /// How much is read from one connection before the others get their turn, in bytes.
 const TURN: usize = 1 << 20;
 
-/// Where a connection is in its life.
+/// The state of a connection.
 enum Phase {
     /// It was sent a challenge and has until `deadline` to answer it.
     Greeting { nonce: [u8; NONCE], deadline: Instant, hello: Vec<u8> },
-    /// It is a PE.
+    /// The peer is a PE.
     Member { pe: Pe, opener: Box<Opener>, sealer: Box<Sealer> },
 }
 
 pub(super) struct Connection {
     stream: TcpStream,
-    /// Where it comes from.
+    /// The peer's address.
     pub(super) from: SocketAddr,
     phase: Phase,
     out: VecDeque<Arc<[u8]>>,
-    /// How much of the front of `out` is written.
+    /// The number of bytes of `out` that are written.
     written: usize,
-    /// It is closed once everything is written.
+    /// The connection closes once everything is written.
     pub(super) closing: bool,
 }
 

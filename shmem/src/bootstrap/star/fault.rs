@@ -6,7 +6,7 @@ use super::super::Gone;
 use super::super::error::{Error, Step};
 use super::wire::u32_at;
 
-/// How many missing PEs a time-out names; more are only counted.
+/// The number of missing PEs that a time-out names; more are only counted.
 const NAMED: usize = 32;
 /// The longest reason that travels, in bytes.
 const MAX_WHY: usize = 1024;

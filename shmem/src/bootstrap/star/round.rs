@@ -12,7 +12,7 @@ use super::wire::{MAX_PAYLOAD, u32_at};
 const CONTRIBUTE_HEADER: usize = 18;
 const RESULT_HEADER: usize = 16;
 
-/// What a PE sends to take part.
+/// A PE's contribution to a round.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Contribution<'a> {
     pub step: Step,

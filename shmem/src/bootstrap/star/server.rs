@@ -41,16 +41,16 @@ pub enum Event {
 /// Called on the service's thread for every [`Event`]; it must not block.
 pub type OnEvent = Box<dyn FnMut(Event) + Send>;
 
-/// How a service is run.
+/// A service's configuration.
 pub struct Options {
     /// The job's size when it is known; else the first PE's word counts, and the others must agree.
     pub n_pes: Option<u32>,
-    /// How long a connection may take to prove that it belongs to the job.
+    /// The time limit for the proof that a connection belongs to the job.
     pub hello_timeout: Duration,
     /// Whoever runs the service tells it of each PE whose process has ended ([`Server::process_ended`]). Then those of
     /// whom it has not been told live, and are waited for.
     pub watched: bool,
-    /// What to do with events.
+    /// The handler of events.
     pub on_event: OnEvent,
 }
 
@@ -60,7 +60,7 @@ impl Default for Options {
     }
 }
 
-/// What the handle and the thread share.
+/// State that the handle and the thread share.
 #[derive(Default)]
 pub(super) struct Shared {
     pub(super) stop: AtomicBool,
@@ -72,7 +72,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// How many PEs are connected or still have something to be sent.
+    /// The number of PEs that are connected or have unsent data.
     pub(super) fn set_present(&self, present: usize) {
         *lock(&self.present) = present;
         self.changed.notify_all();
@@ -131,7 +131,7 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -29,7 +29,7 @@ use super::wire::{FINISHED, Hello, Kind, Secret, random};
 const STRANGERS: usize = 512;
 /// Of the descriptors that this process may have, strangers take at most one in so many.
 const SHARE: u64 = 8;
-/// How many connections are taken in one turn.
+/// The number of connections accepted in one turn.
 const TURN: usize = 32;
 /// The largest job.
 const MAX_PES: u32 = 1 << 20;
@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Refused connections are logged at most this often.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// What is known of a PE.
+/// The state of a PE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Member {
     Absent,

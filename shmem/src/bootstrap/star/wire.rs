@@ -1,4 +1,4 @@
-//! What goes over a connection of the rendezvous service, byte for byte.
+//! The wire format of the rendezvous service.
 //!
 //! ```text
 //! service → PE   challenge   magic 8 · nonce 32                                        (once, in the clear)
@@ -91,7 +91,7 @@ pub(super) fn challenge(nonce: &[u8; NONCE]) -> [u8; CHALLENGE] {
     bytes
 }
 
-/// Who a PE says it is.
+/// A PE's claimed identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hello {
     pub pe: u32,
@@ -144,7 +144,7 @@ pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(word)
 }
 
-/// What a frame is for.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
