@@ -221,3 +221,65 @@ impl Lanes {
         (0..self.count(dest)).find(|&other| self.is_up(dest, other)).unwrap_or(lane)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::endpoint::Policy;
+    use crate::endpoint::emulate::Abilities;
+    use crate::endpoint::job::Source;
+    use crate::env::Settings;
+    use crate::mock::{Fabric, Mischief};
+    use crate::rail::Order;
+
+    const PUT: Job = Job::Put { dest: 0, source: Source::Stable(std::ptr::null()), len: 8 };
+
+    /// Two lanes to PE 1, which keep writes in order or do not.
+    fn two_lanes(write_after_write: bool) -> (Lanes, Profile) {
+        let order = Order { write_after_write, ..Mischief::default().order };
+        let fabric = Fabric::new(1, Mischief { order, software: false, ..Mischief::default() });
+        let rails = [fabric.open("a").unwrap(), fabric.open("b").unwrap()];
+        let caps = rails.iter().map(|rail| rail.caps().clone()).collect();
+        let policy = Policy::new(&Settings::default(), false);
+        let profile = Profile::new(Role::Proxy, (0, 2), policy, caps, Abilities::of(rails[0].as_ref()), 4096).unwrap();
+        let mut lanes = Lanes::new(&profile);
+        lanes.peer_mut(1).lanes = 2;
+        (lanes, profile)
+    }
+
+    #[test]
+    fn behind_a_fence_a_put_stays_on_the_one_lane_in_use_or_waits() {
+        for (keeps_order, busy, expected) in [
+            (true, [false, true], Some(1)),
+            (true, [true, false], Some(0)),
+            (true, [true, true], None),
+            (false, [false, true], None),
+            (false, [false, false], Some(0)),
+        ] {
+            let (mut lanes, profile) = two_lanes(keeps_order);
+            for (lane, busy) in busy.into_iter().enumerate() {
+                lanes.get_mut(1, lane).unwrap().writes = u32::from(busy);
+            }
+            assert_eq!(lanes.choose(1, &PUT, &profile), Some(0), "no fence");
+            lanes.fence();
+            assert_eq!(lanes.choose(1, &PUT, &profile), expected, "ordered {keeps_order}, busy {busy:?}");
+        }
+    }
+
+    #[test]
+    fn what_waits_goes_in_order_once_what_was_before_it_is_delivered() {
+        let (mut lanes, profile) = two_lanes(false);
+        (0..2).for_each(|lane| lanes.get_mut(1, lane).unwrap().writes = 1);
+        lanes.fence();
+        assert_eq!(lanes.choose(1, &PUT, &profile), None);
+        (1..=3).for_each(|op| lanes.defer(1, op, PUT));
+        let mut next = |lanes: &mut Lanes| lanes.next_deferred(1, &profile, |op| op == 2).map(|(op, ..)| op);
+        lanes.get_mut(1, 0).unwrap().writes = 0;
+        assert_eq!(next(&mut lanes), None, "the other lane has some");
+        assert!(!lanes.unblock(0) && lanes.defer_any());
+        lanes.get_mut(1, 1).unwrap().writes = 0;
+        assert_eq!([next(&mut lanes), next(&mut lanes), next(&mut lanes)], [Some(1), Some(3), None], "2 is over");
+        assert!(lanes.unblock(0) && !lanes.defer_any());
+    }
+}
