@@ -14,7 +14,7 @@ use crate::space::{Space, at};
 /// An integer that AMOs work on.
 pub trait AmoInteger: AmoValue {}
 
-/// A value that AMOs work on: 32 and 64-bit integers and floats.
+/// A value that AMOs work on: 32 and 64-bit integers, those of an address's size, and floats.
 pub trait AmoValue: Copy + Send + Sync + 'static {
     /// Its type on the wire.
     const TYPE: AmoType;
@@ -35,7 +35,10 @@ macro_rules! amo_value {
         }
     )*};
 }
-amo_value! { i32: I32, u32; u32: U32, u32; i64: I64, u64; u64: U64, u64; f32: F32, u32; f64: F64, u64; }
+amo_value! {
+    i32: I32, u32; u32: U32, u32; i64: I64, u64; u64: U64, u64; isize: I64, u64; usize: U64, u64;
+    f32: F32, u32; f64: F64, u64;
+}
 impl AmoInteger for i32 {}
 impl AmoInteger for u32 {}
 impl AmoInteger for i64 {}

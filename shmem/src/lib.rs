@@ -82,4 +82,4 @@ pub use symrail_transport::amo::{AmoOp, AmoType};
 pub use symrail_transport::env::Settings;
 pub use team::{Group, Team};
 pub use wait::{Cmp, WaitWord};
-pub use wait_many::{Wanted, WordSet};
+pub use wait_many::WordSet;

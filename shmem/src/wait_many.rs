@@ -4,17 +4,19 @@
 //! changed a word is visible once that word has been found to hold.
 
 use std::cell::Cell;
+use std::marker::PhantomData;
 
 use crate::operations::Operations;
+use crate::space::load;
 use crate::wait::{Cmp, WaitWord};
 
 /// What the words of a [`WordSet`] are compared with.
 #[derive(Debug, Clone, Copy)]
-pub enum Wanted<'a, T> {
+enum Wanted<T> {
     /// All with one value.
     One(T),
-    /// Word `i` with value `i`; at least as many values as words.
-    Each(&'a [T]),
+    /// Word `i` with value `i`.
+    Each(*const T),
 }
 
 /// Consecutive words of this PE's memory, each with a comparison.
@@ -29,9 +31,12 @@ pub enum Wanted<'a, T> {
 pub struct WordSet<'a, T> {
     words: *const T,
     count: usize,
-    skip: Option<&'a [i32]>,
+    /// The first of so many words' statuses.
+    status: (*const i32, usize),
     cmp: Cmp,
-    wanted: Wanted<'a, T>,
+    wanted: Wanted<T>,
+    /// Statuses and values are raw pointers because they may be in memory that peers write.
+    arrays: PhantomData<&'a [T]>,
 }
 
 thread_local! {
@@ -43,25 +48,54 @@ impl<'a, T: WaitWord> WordSet<'a, T> {
     /// `count` words from `words` on, all compared with `value`.
     #[must_use]
     pub fn all_of(words: *const T, count: usize, cmp: Cmp, value: T) -> Self {
-        WordSet { words, count, skip: None, cmp, wanted: Wanted::One(value) }
+        Self::new(words, count, cmp, Wanted::One(value))
     }
 
     /// As many words as there are values, each compared with its own.
     #[must_use]
     pub fn each_of(words: *const T, cmp: Cmp, values: &'a [T]) -> Self {
-        WordSet { words, count: values.len(), skip: None, cmp, wanted: Wanted::Each(values) }
+        Self::new(words, values.len(), cmp, Wanted::Each(values.as_ptr()))
+    }
+
+    /// As [`WordSet::each_of`], with `count` values that others may change meanwhile.
+    ///
+    /// # Safety
+    /// The values are aligned and valid for atomic reads as long as the set is used.
+    #[must_use]
+    pub unsafe fn each_of_shared(words: *const T, count: usize, cmp: Cmp, values: *const T) -> Self {
+        Self::new(words, count, cmp, Wanted::Each(values))
+    }
+
+    fn new(words: *const T, count: usize, cmp: Cmp, wanted: Wanted<T>) -> Self {
+        WordSet { words, count, status: (std::ptr::null(), 0), cmp, wanted, arrays: PhantomData }
     }
 
     /// Leaves out the words whose `status` is not 0, as OpenSHMEM's status arrays do. Words without a status stay.
     #[must_use]
     pub fn without(self, status: &'a [i32]) -> Self {
-        WordSet { skip: Some(status), ..self }
+        WordSet { status: (status.as_ptr(), status.len()), ..self }
+    }
+
+    /// As [`WordSet::without`], with a status for every word, which others may change meanwhile.
+    ///
+    /// # Safety
+    /// The statuses are aligned and valid for atomic reads as long as the set is used.
+    #[must_use]
+    pub unsafe fn without_shared(self, status: *const i32) -> Self {
+        WordSet { status: (status, self.count), ..self }
+    }
+
+    /// Whether word `i` is not left out.
+    fn includes(&self, i: usize) -> bool {
+        let (status, count) = self.status;
+        // SAFETY: there are so many statuses, which whoever has made the set keeps valid and aligned.
+        i >= count || unsafe { load(status.wrapping_add(i).cast(), 4) } == 0
     }
 
     /// The indexes that are not left out.
     pub fn included(&self) -> impl Iterator<Item = usize> + use<'a, T> {
-        let skip = self.skip.unwrap_or(&[]);
-        (0..self.count).filter(move |&i| skip.get(i).is_none_or(|&s| s == 0))
+        let set = *self;
+        (0..self.count).filter(move |&i| set.includes(i))
     }
 
     /// Whether word `i` compares as wanted now.
@@ -71,10 +105,8 @@ impl<'a, T: WaitWord> WordSet<'a, T> {
     pub(crate) unsafe fn holds(&self, ops: &Operations<'_>, i: usize) -> bool {
         let value = match self.wanted {
             Wanted::One(value) => value,
-            Wanted::Each(values) => match values.get(i) {
-                Some(&value) => value,
-                None => return false,
-            },
+            // SAFETY: there are as many values as words, which whoever has made the set keeps valid and aligned.
+            Wanted::Each(values) => T::from_low(unsafe { load(values.wrapping_add(i).cast(), size_of::<T>()) }),
         };
         // SAFETY: the caller's promise; `i` is below the count.
         unsafe { ops.glance(self.words.add(i)) }.is_some_and(|now| self.cmp.holds(now, value))
@@ -92,17 +124,36 @@ impl<'a, T: WaitWord> WordSet<'a, T> {
     pub(crate) unsafe fn find(&self, ops: &Operations<'_>) -> Option<usize> {
         // From another word on each time, so that one that always holds does not hide the others.
         let start = TURN.replace(TURN.get().wrapping_add(1)) % self.count.max(1);
-        let skip = self.skip.unwrap_or(&[]);
-        let mut in_turn = (start..self.count).chain(0..start).filter(|&i| skip.get(i).is_none_or(|&s| s == 0));
+        let mut in_turn = (start..self.count).chain(0..start).filter(|&i| self.includes(i));
         // SAFETY: the caller's promise.
         in_turn.find(|&i| unsafe { self.holds(ops, i) })
     }
 
+    /// Writes the indexes of words that hold to `found`, and returns how many: at most `room`.
+    ///
     /// # Safety
-    /// As for [`WordSet::holds`].
-    pub(crate) unsafe fn find_some(&self, ops: &Operations<'_>, found: &mut [usize]) -> usize {
+    /// As for [`WordSet::holds`]; `found` is aligned and valid for writes of `room` indexes.
+    pub(crate) unsafe fn find_some(&self, ops: &Operations<'_>, found: *mut usize, room: usize) -> usize {
         // SAFETY: the caller's promise.
         let holding = self.included().filter(|&i| unsafe { self.holds(ops, i) });
-        found.iter_mut().zip(holding).map(|(to, i)| *to = i).count()
+        // SAFETY: as above.
+        holding.take(room).enumerate().map(|(n, i)| unsafe { found.add(n).write(i) }).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicI32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn statuses_that_others_change_are_read_each_time() {
+        let (words, status) = ([0u64; 2], [const { AtomicI32::new(0) }; 2]);
+        // SAFETY: as many statuses as words, which live as long as the set.
+        let set = unsafe { WordSet::all_of(words.as_ptr(), 2, Cmp::Eq, 0).without_shared(status.as_ptr().cast()) };
+        assert_eq!(set.included().collect::<Vec<_>>(), [0, 1]);
+        status[0].store(1, Ordering::Relaxed);
+        assert_eq!(set.included().collect::<Vec<_>>(), [1]);
     }
 }

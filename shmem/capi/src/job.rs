@@ -20,6 +20,8 @@ pub struct Job {
     pub device: Mutex<Option<GpuDevice<'static>>>,
     /// What the program asked for by `shmem_init_thread`.
     pub thread_level: i32,
+    /// The thread that has joined.
+    pub joiner: std::thread::ThreadId,
 }
 
 static JOB: AtomicPtr<Job> = AtomicPtr::new(std::ptr::null_mut());
@@ -29,6 +31,8 @@ static PE: AtomicI32 = AtomicI32::new(-1);
 /// One thread joins or leaves.
 static CHANGE: Mutex<()> = Mutex::new(());
 
+/// `SHMEM_THREAD_SERIALIZED`
+const THREAD_SERIALIZED: i32 = 2;
 /// `SHMEM_THREAD_MULTIPLE`
 pub const THREAD_MULTIPLE: i32 = 3;
 
@@ -39,7 +43,8 @@ const AFTER: u8 = 2;
 /// The job, or an error of this function if there is none (any more).
 #[inline]
 pub fn job(function: &str) -> &'static Job {
-    // SAFETY: a job is taken down by `leave` only, which the program calls when no thread is in another function.
+    // SAFETY: a job is taken down by `leave` only, which is called when no thread is in another function: by the program, or at its end
+    // where it has promised that one thread alone makes calls.
     match unsafe { JOB.load(Ordering::Acquire).as_ref() } {
         Some(job) => job,
         None => not_running(function),
@@ -100,7 +105,8 @@ pub fn join(function: &str, thread_level: i32) {
     let world = check(function, runtime.team_world());
     let shared = check(function, world.split(sharing(runtime)));
     let active_sets = check(function, ActiveSets::new(&world, thread_level == THREAD_MULTIPLE));
-    let job = Job { runtime, world, shared, active_sets, device: Mutex::new(None), thread_level };
+    let (device, joiner) = (Mutex::new(None), std::thread::current().id());
+    let job = Job { runtime, world, shared, active_sets, device, thread_level, joiner };
     check(function, runtime.barrier_all());
     environment::tell(runtime);
     JOB.store(Box::into_raw(Box::new(job)), Ordering::Release);
@@ -145,10 +151,21 @@ unsafe extern "C" {
     fn on_exit(function: unsafe extern "C" fn(i32, *mut std::ffi::c_void), arg: *mut std::ffi::c_void) -> i32;
 }
 
+/// Leaves the job at the end of the process. Where other threads may be in its functions, nothing is taken down: they keep what they use.
+fn leave_at_exit() {
+    let job = job("exit");
+    if job.joiner == std::thread::current().id() && job.thread_level < THREAD_SERIALIZED {
+        leave("exit");
+    } else if !job.runtime.is_forked() {
+        PHASE.store(AFTER, Ordering::Release);
+        check("exit", job.runtime.leave());
+    }
+}
+
 /// A program that ends well without having called `shmem_finalize` finalises now. One that ends badly must not wait for
 /// the others: its starter ends them.
 unsafe extern "C" fn left_running(status: i32, _: *mut std::ffi::c_void) {
     if status == 0 && is_running() {
-        leave("exit");
+        leave_at_exit();
     }
 }

@@ -110,9 +110,12 @@ fn checked_collectives_name_what_differs() {
 fn programs_end_as_they_like() {
     let Some(program) = compile("misuse.c") else { return };
     for way in WAYS {
-        for (end, code) in [("none", 0), ("no_finalize", 0), ("exhausted", 0), ("fork", 0), ("global_exit", 7)] {
+        let ends =
+            [("none", 0), ("no_finalize", 0), ("others_call", 0), ("exhausted", 0), ("fork", 0), ("global_exit", 7)];
+        for (end, code) in ends {
             let outcome = run(&program, &[end], 4, way, &[]);
             assert_eq!(outcome.code, Some(code), "{end}, {way:?}: {}", outcome.said);
+            assert!(!outcome.said.contains("without finalizing"), "{end}, {way:?}: {}", outcome.said);
         }
     }
 }

@@ -57,6 +57,15 @@ impl Runtime {
     /// What was under way and failed, or a peer that has died or left; one that takes its time is waited for, as in a barrier. The PE has left
     /// in any case.
     pub fn finalize(self) -> Result<()> {
+        self.leave()
+    }
+
+    /// As [`Runtime::finalize`], where other threads may still be in operations: takes nothing down. Nobody calls anything else afterwards.
+    /// Collective.
+    ///
+    /// # Errors
+    /// As for [`Runtime::finalize`].
+    pub fn leave(&self) -> Result<()> {
         self.comm().job.here()?;
         let comm = self.comm();
         let quiet = self.quiet();

@@ -108,12 +108,30 @@ impl Runtime {
     /// # Errors
     /// As for [`Runtime::wait_until`].
     pub unsafe fn wait_until_some<T: WaitWord>(&self, set: &WordSet<'_, T>, found: &mut [usize]) -> Result<usize> {
-        if set.included().next().is_none() || found.is_empty() {
+        // SAFETY: the caller's promise; a slice has room for as many indexes.
+        unsafe { self.wait_until_some_at(set, found.as_mut_ptr(), found.len()) }
+    }
+
+    /// As [`Runtime::wait_until_some`], with room for so many indexes in memory that others may look at.
+    ///
+    /// # Safety
+    /// As there; `found` is aligned and valid for writes.
+    ///
+    /// # Errors
+    /// As there.
+    pub unsafe fn wait_until_some_at<T: WaitWord>(
+        &self,
+        set: &WordSet<'_, T>,
+        found: *mut usize,
+        room: usize,
+    ) -> Result<usize> {
+        if set.included().next().is_none() || room == 0 {
             return Ok(0);
         }
-        self.operations().wait_for("wait_until_some", self.anybody(), || {
+        let ops = self.operations();
+        ops.wait_for("wait_until_some", self.anybody(), || {
             // SAFETY: the caller's promise.
-            let count = unsafe { set.find_some(&self.operations(), found) };
+            let count = unsafe { set.find_some(&ops, found, room) };
             (count > 0).then_some(count)
         })
     }
@@ -150,8 +168,17 @@ impl Runtime {
     /// # Safety
     /// As for [`Runtime::wait_until_all`].
     pub unsafe fn test_some<T: WaitWord>(&self, set: &WordSet<'_, T>, found: &mut [usize]) -> usize {
+        // SAFETY: the caller's promise; a slice has room for as many indexes.
+        unsafe { self.test_some_at(set, found.as_mut_ptr(), found.len()) }
+    }
+
+    /// As [`Runtime::test_some`], with room for so many indexes in memory that others may look at.
+    ///
+    /// # Safety
+    /// As there; `found` is aligned and valid for writes.
+    pub unsafe fn test_some_at<T: WaitWord>(&self, set: &WordSet<'_, T>, found: *mut usize, room: usize) -> usize {
         // SAFETY: the caller's promise.
-        let count = unsafe { set.find_some(&self.operations(), found) };
+        let count = unsafe { set.find_some(&self.operations(), found, room) };
         if count == 0 {
             self.progress();
         }

@@ -2,74 +2,30 @@
 
 use std::ffi::{c_int, c_long, c_longlong, c_uint, c_ulong, c_ulonglong};
 
-use symrail::{AmoOp, AmoType};
+use symrail::{AmoOp, AmoValue};
 
 use super::not_null;
 use crate::fail::check;
 use crate::handle::{Context, route};
 
-/// A value that AMOs work on.
-trait Word: Copy {
-    const TYPE: AmoType;
-    fn bits(self) -> u64;
-    fn from_bits(bits: u64) -> Self;
-}
-
-macro_rules! words {
-    ($($t:ty: $name:ident, $unsigned:ty;)*) => {$(
-        impl Word for $t {
-            const TYPE: AmoType = AmoType::$name;
-            #[inline]
-            fn bits(self) -> u64 { <$unsigned>::from_ne_bytes(self.to_ne_bytes()).into() }
-            #[inline]
-            fn from_bits(bits: u64) -> Self { <$t>::from_ne_bytes((bits as $unsigned).to_ne_bytes()) }
-        }
-    )*};
-}
-words! { i32: I32, u32; u32: U32, u32; i64: I64, u64; u64: U64, u64; f32: F32, u32; f64: F64, u64; }
-
-impl Word for usize {
-    const TYPE: AmoType = AmoType::U64;
-    #[inline]
-    fn bits(self) -> u64 {
-        self as u64
-    }
-    #[inline]
-    fn from_bits(bits: u64) -> Self {
-        bits as usize
-    }
-}
-
-impl Word for isize {
-    const TYPE: AmoType = AmoType::I64;
-    #[inline]
-    fn bits(self) -> u64 {
-        self as u64
-    }
-    #[inline]
-    fn from_bits(bits: u64) -> Self {
-        bits as isize
-    }
-}
-
 /// What is to be done, with the operand and (for compare-swap) the comparand.
 type What<T> = (AmoOp, T, T);
 
 #[inline]
-fn fetch<T: Word>(function: &str, ctx: Context, dest: *mut T, (op, operand, compare): What<T>, pe: c_int) -> T {
+fn fetch<T: AmoValue>(function: &str, ctx: Context, dest: *mut T, (op, operand, compare): What<T>, pe: c_int) -> T {
     let (ops, pe) = route(function, ctx, pe);
     let old = ops.fetch_amo(dest.cast(), T::TYPE, op, operand.bits(), compare.bits(), pe);
     T::from_bits(check(function, old))
 }
 
 #[inline]
-fn apply<T: Word>(function: &str, ctx: Context, dest: *mut T, (op, operand, compare): What<T>, pe: c_int) {
+fn apply<T: AmoValue>(function: &str, ctx: Context, dest: *mut T, (op, operand, compare): What<T>, pe: c_int) {
     let (ops, pe) = route(function, ctx, pe);
     check(function, ops.amo(dest.cast(), T::TYPE, op, operand.bits(), compare.bits(), pe));
 }
 
 #[inline]
-unsafe fn fetch_nbi<T: Word>(
+unsafe fn fetch_nbi<T: AmoValue>(
     function: &str,
     ctx: Context,
     result: *mut T,

@@ -18,7 +18,7 @@ enum Values<T> {
 /// The words of a call. `None`: there are none.
 ///
 /// # Safety
-/// The arrays are as long as C says and stay as they are while the result is used.
+/// The arrays are as long as C says and stay where they are while the result is used. Peers may write to them.
 #[allow(clippy::needless_pass_by_value)] // made for the call
 unsafe fn words<'a, T: WaitWord + 'a>(
     function: &str,
@@ -38,24 +38,20 @@ unsafe fn words<'a, T: WaitWord + 'a>(
         Values::Each(values) => {
             not_null(function, "cmp_values", values, size_of::<T>().saturating_mul(count));
             // SAFETY: the caller's promise.
-            WordSet::each_of(words, cmp, unsafe { std::slice::from_raw_parts(values, count) })
+            unsafe { WordSet::each_of_shared(words, count, cmp, values) }
         }
     };
     if status.is_null() {
         return Some(set);
     }
     // SAFETY: the caller's promise.
-    Some(set.without(unsafe { std::slice::from_raw_parts(status, count) }))
+    Some(unsafe { set.without_shared(status) })
 }
 
 /// The array that indexes go to: as long as there are words.
-unsafe fn found<'a>(function: &str, indices: *mut usize, count: usize) -> &'a mut [usize] {
-    if count == 0 {
-        return &mut [];
-    }
+fn found(function: &str, indices: *mut usize, count: usize) -> (*mut usize, usize) {
     not_null(function, "indices", indices, count.saturating_mul(8));
-    // SAFETY: what C promises: an array of the caller's own.
-    unsafe { std::slice::from_raw_parts_mut(indices, count) }
+    (indices, count)
 }
 
 unsafe fn wait<T: WaitWord>(function: &str, word: *mut T, cmp: Cmp, value: T) {
@@ -80,11 +76,15 @@ unsafe fn wait_any<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>) -> 
     check(function, unsafe { runtime.wait_until_any(&set) }).unwrap_or(usize::MAX)
 }
 
-unsafe fn wait_some<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>, found: &mut [usize]) -> usize {
+unsafe fn wait_some<T: WaitWord>(
+    function: &str,
+    set: Option<WordSet<'_, T>>,
+    (found, room): (*mut usize, usize),
+) -> usize {
     let runtime = job(function).runtime;
     let Some(set) = set else { return 0 };
     // SAFETY: as for `wait_all`.
-    check(function, unsafe { runtime.wait_until_some(&set, found) })
+    check(function, unsafe { runtime.wait_until_some_at(&set, found, room) })
 }
 
 unsafe fn test<T: WaitWord>(function: &str, word: *mut T, cmp: c_int, value: T) -> c_int {
@@ -106,10 +106,14 @@ unsafe fn test_any<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>) -> 
     set.and_then(|set| unsafe { runtime.test_any(&set) }).unwrap_or(usize::MAX)
 }
 
-unsafe fn test_some<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>, found: &mut [usize]) -> usize {
+unsafe fn test_some<T: WaitWord>(
+    function: &str,
+    set: Option<WordSet<'_, T>>,
+    (found, room): (*mut usize, usize),
+) -> usize {
     let runtime = job(function).runtime;
     // SAFETY: as for `wait_all`.
-    set.map_or(0, |set| unsafe { runtime.test_some(&set, found) })
+    set.map_or(0, |set| unsafe { runtime.test_some_at(&set, found, room) })
 }
 
 macro_rules! waits {

@@ -20,6 +20,17 @@ static void *hold(void *stream)
     return NULL;
 }
 
+/* Calls for ever, also while the process ends. */
+static int calls;
+static void *call(void *unused)
+{
+    for (;;) {
+        shmem_int_atomic_inc(&word, shmem_my_pe());
+        __atomic_store_n(&calls, 1, __ATOMIC_RELEASE);
+    }
+    return unused;
+}
+
 /* The last PE makes a mistake while the others wait. */
 static void last_is_wrong(int me, int n)
 {
@@ -34,7 +45,12 @@ int main(int argc, char **argv)
 {
     const char *which = argc > 1 ? argv[1] : "";
     if (strcmp(which, "before_init") == 0) shmem_my_pe();
-    shmem_init();
+    if (strcmp(which, "others_call") == 0) {
+        int level;
+        CHECK(shmem_init_thread(SHMEM_THREAD_MULTIPLE, &level) == 0);
+    } else {
+        shmem_init();
+    }
     const int me = shmem_my_pe(), n = shmem_n_pes(), next = (me + 1) % n;
     int on_stack = 0;
     shmem_ctx_t ctx;
@@ -152,6 +168,12 @@ int main(int argc, char **argv)
     }
     MISTAKE(global_exit) { if (me == n - 1) shmem_global_exit(7); shmem_barrier_all(); }
     MISTAKE(no_finalize) return 0;
+    MISTAKE(others_call) {
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, call, NULL) == 0);
+        while (!__atomic_load_n(&calls, __ATOMIC_ACQUIRE)) usleep(100);
+        return 0;
+    }
     MISTAKE(exhausted) { CHECK(shmem_malloc((size_t)1 << 50) == NULL); CHECK(shmem_malloc(0) == NULL); }
     else {
         fprintf(stderr, "no mistake %s\n", which);

@@ -52,8 +52,8 @@ pub struct Client {
     broken: Option<Error>,
     /// Who takes part in nothing more, as the service has told.
     gone: Vec<Gone>,
-    /// All PEs have come to the last step.
-    finished: bool,
+    /// It has said that it leaves.
+    left: bool,
 }
 
 impl Client {
@@ -120,8 +120,8 @@ impl Client {
         let key = hello.session_key(&membership.secret, &service_nonce);
         let (sealer, opener) = (Sealer::new(&key, Direction::ToService), Opener::new(&key, Direction::ToPe));
         let membership = membership.clone();
-        let (steps, broken, gone, finished) = (0, None, Vec::new(), false);
-        let mut client = Client { membership, origin, stream, sealer, opener, steps, broken, gone, finished };
+        let (steps, broken, gone, left) = (0, None, Vec::new(), false);
+        let mut client = Client { membership, origin, stream, sealer, opener, steps, broken, gone, left };
         match client.receive(step, deadline)? {
             (Kind::Welcome, _) => Ok(client),
             (kind, _) => Err(client.untrusted(step, &format!("{kind:?} instead of a welcome"))),
@@ -192,6 +192,14 @@ impl Client {
     fn untrusted(&self, step: Step, why: &str) -> Error {
         let Membership { pe, address, .. } = self.membership;
         Error::Untrusted { pe, step, address: address.to_string(), why: why.to_owned() }
+    }
+
+    /// Tells the service, once, that this PE leaves.
+    fn leave(&mut self, word: &[u8]) {
+        if !std::mem::replace(&mut self.left, true) {
+            // Nobody is left to tell when this fails, and the service notices a closed connection anyway.
+            let _ = self.send(Kind::Bye, word, Instant::now() + PARTING);
+        }
     }
 
     fn send(&mut self, kind: Kind, payload: &[u8], deadline: Instant) -> io::Result<()> {
@@ -286,7 +294,7 @@ impl Bootstrap for Client {
 
     fn finish(&mut self) -> Result<()> {
         self.run(Step::Barrier, &[], false)?;
-        self.finished = true;
+        self.leave(FINISHED);
         Ok(())
     }
 
@@ -312,9 +320,7 @@ impl Bootstrap for Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // Nobody is left to tell when this fails, and the service notices a closed connection anyway.
-        let word = if self.finished { FINISHED } else { &[] };
-        let _ = self.send(Kind::Bye, word, Instant::now() + PARTING);
+        self.leave(&[]);
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 }
