@@ -97,7 +97,10 @@ impl Trace {
 
     fn event(&self, row: usize, record: &Record) -> Value {
         let begun = self.begun.1 + record.posted.saturating_duration_since(self.begun.0).as_secs_f64() * 1e6;
-        let args = json!({"pe": record.pe, "bytes": record.bytes});
+        let mut args = json!({"pe": record.pe, "bytes": record.bytes});
+        if record.requests > 0 {
+            args["requests"] = record.requests.into();
+        }
         json!({
             "ph": "X", "cat": "rail", "name": record.what, "pid": self.pe, "tid": row,
             "ts": begun, "dur": record.took.as_secs_f64() * 1e6, "args": args,
@@ -121,6 +124,7 @@ mod tests {
             pe: 1,
             lane,
             bytes: 8,
+            requests: 0,
             posted: traces[0].begun.0 + Duration::from_micros(start),
             took: Duration::from_micros(took),
         };

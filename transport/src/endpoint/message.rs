@@ -167,7 +167,9 @@ impl Endpoint {
     /// Sends a message that is copied at once, if it is small enough and nothing waits that was to go before it.
     #[inline]
     pub(super) fn inject(&mut self, dest: Dest, lane: usize, (ptr, len): (*mut u8, usize)) -> Result<(), PostError> {
-        if len > self.core.profile.caps(lane).inject || self.core.queue.holds(lane, dest) {
+        // What is recorded has a completion.
+        let recorded = self.core.observer.records();
+        if len > self.core.profile.caps(lane).inject || self.core.queue.holds(lane, dest) || recorded {
             return Err(PostError::Again);
         }
         let local = LocalBuf { ptr, len, key: LocalKey::default() };

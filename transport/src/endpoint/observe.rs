@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::queue::{Work, WorkRequest};
 use crate::pe::Pe;
+use crate::wire::{Request, Token};
 
 /// One work request in this many is timed; reading the clock for each would cost as much as posting it.
 const TIMED: u32 = 16;
@@ -64,6 +65,8 @@ pub struct Record {
     pub lane: u8,
     /// Its bytes.
     pub bytes: u64,
+    /// Requests in it, if it is a message to a target agent.
+    pub requests: u32,
     /// When it was posted.
     pub posted: Instant,
     /// How long it took.
@@ -125,7 +128,12 @@ impl Recorder {
         // Answers go to host endpoints, which are numbered behind the proxy endpoints.
         let pe = request.dest % n_pes.max(1);
         let (lane, bytes) = (request.lane, request.len as u64);
-        self.records.push(Record { what, pe, lane, bytes, posted, took: posted.elapsed() });
+        let requests = match request.work {
+            // SAFETY: the message is in its slot, which is freed behind this.
+            Work::Send if request.slot.is_some() => unsafe { requests_in(request.ptr, request.len) },
+            _ => 0,
+        };
+        self.records.push(Record { what, pe, lane, bytes, requests, posted, took: posted.elapsed() });
     }
 
     fn take(&mut self) -> Vec<Record> {
@@ -154,6 +162,11 @@ impl Observer {
     /// Records every work request from now on.
     pub fn record(&mut self) {
         self.recorder.get_or_insert_default();
+    }
+
+    #[inline]
+    pub fn records(&self) -> bool {
+        self.recorder.is_some()
     }
 
     pub fn take_records(&mut self) -> Vec<Record> {
@@ -253,6 +266,20 @@ impl Drop for Observer {
             tracing::warn!(messages, "dropped in all: messages that were not of this job");
         }
     }
+}
+
+/// How many requests a message has.
+///
+/// # Safety
+/// `message` is a message of `len` bytes, which nobody writes now.
+unsafe fn requests_in(message: *const u8, len: usize) -> u32 {
+    // SAFETY: the caller's promise.
+    let mut rest = unsafe { std::slice::from_raw_parts(message, len) }.get(Token::SIZE..).unwrap_or_default();
+    let mut count = 0;
+    while let Ok((_, _, next)) = Request::decode(rest) {
+        (rest, count) = (next, count + 1);
+    }
+    count
 }
 
 #[cfg(test)]
