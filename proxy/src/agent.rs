@@ -20,7 +20,7 @@ use symrail_transport::Pe;
 use symrail_transport::amo;
 use symrail_transport::endpoint::{Endpoint, TargetAgent};
 use symrail_transport::region::Regions;
-use symrail_transport::wire::{FROM_CONTEXT, Origin, Outcome, Refusal, Reply, Request, RequestKind, Token};
+use symrail_transport::wire::{FROM_CONTEXT, MOST_READ, Origin, Outcome, Refusal, Reply, Request, RequestKind, Token};
 
 /// Requests that are acknowledged at once when so many have gathered: well below what a source may have under way.
 const ACKNOWLEDGE_AFTER: u32 = 256;
@@ -38,8 +38,8 @@ struct Inbound {
     applied: u32,
     /// Sequence number of the last request answered.
     acknowledged: u32,
-    /// Outcomes that the source is not known to have, with the numbers of their requests, in sequence.
-    outcomes: VecDeque<(u32, Outcome)>,
+    /// Outcomes that the source is not known to have, in sequence.
+    outcomes: VecDeque<Kept>,
     /// Outcomes of requests that took longer, to tell with the next answer. They are told once: who asks for what takes
     /// longer does without failover.
     late: Vec<Outcome>,
@@ -50,6 +50,14 @@ struct Inbound {
     owed: bool,
     /// The source waits for the answer.
     urgent: bool,
+}
+
+/// The outcome of a request.
+struct Kept {
+    sequence: u32,
+    outcome: Outcome,
+    /// Where its bytes are to be read, if it has some: when it is told, and again when it is told again.
+    from: u64,
 }
 
 /// A request that takes longer: its outcome is told later, by [`Agent::tell`].
@@ -169,7 +177,8 @@ impl Agent {
     fn takes_longer(&self, request: &Request) -> bool {
         self.staged.is_some()
             && request.fetch
-            && (request.kind != RequestKind::Amo || self.regions.local(request.offset, 1).is_none())
+            && !(matches!(request.kind, RequestKind::Amo | RequestKind::Get)
+                && self.regions.local(request.offset, 1).is_some())
     }
 
     /// Requests applied and refused so far.
@@ -190,29 +199,40 @@ impl Agent {
             self.owed.append(&mut self.later);
         }
         let most = endpoint.caps().iter().map(|c| c.max_send).min().unwrap_or(0);
-        let per_message = (most.saturating_sub(HEAD) / Reply::OUTCOME).clamp(1, usize::from(u16::MAX));
         let mut waiting = std::mem::take(&mut self.owed);
-        waiting.retain(|&at| !self.answer_one(at as usize, per_message, endpoint));
+        waiting.retain(|&at| !self.answer_one(at as usize, most, endpoint));
         self.owed = waiting;
     }
 
-    fn answer_one(&mut self, at: usize, per_message: usize, endpoint: &mut Endpoint) -> bool {
+    /// Answers one stream, in messages of at most `most` bytes. `false` when there is no room.
+    fn answer_one(&mut self, at: usize, most: usize, endpoint: &mut Endpoint) -> bool {
         let (stream, source) = (at % self.lanes, at / self.lanes);
         let (pe, origin) = (source % self.n_pes as usize, source / self.n_pes as usize);
         let Some(c) = self.connections.get_mut(at).filter(|c| c.owed) else { return true };
         loop {
-            let told = c.outcomes.partition_point(|&(sequence, _)| !is_after(sequence, c.acknowledged));
-            let late = c.late.len().min(per_message);
-            let mut outcomes = c.outcomes.range(told..);
+            let told = c.outcomes.partition_point(|kept| !is_after(kept.sequence, c.acknowledged));
             self.message.clear();
             self.message.resize(HEAD, 0);
-            let mut count = 0;
-            for outcome in c.late[..late].iter().chain(outcomes.by_ref().take(per_message - late).map(|(_, o)| o)) {
+            let (mut late, mut count) = (0, 0);
+            let fits =
+                |message: &[u8], outcome: &Outcome| message.len() == HEAD || message.len() + outcome.size() <= most;
+            for outcome in &c.late {
+                if !fits(&self.message, outcome) {
+                    break;
+                }
                 self.message.extend_from_slice(&Reply::encode_outcome(outcome));
-                count += 1;
+                (late, count) = (late + 1, count + 1);
             }
             // What an answer acknowledges has its outcomes in it.
-            let applied = outcomes.next().map_or(c.applied, |(sequence, _)| sequence.wrapping_sub(1));
+            let mut applied = c.applied;
+            for kept in c.outcomes.range(told..) {
+                if !fits(&self.message, &kept.outcome) {
+                    applied = kept.sequence.wrapping_sub(1);
+                    break;
+                }
+                append(&mut self.message, kept, &self.regions);
+                count += 1;
+            }
             let after = c.acknowledged;
             let turn = if applied == c.applied { c.turn } else { 0 };
             let reply = Reply { source: self.me, lane: stream as u8, after, applied, turn, outcomes: count };
@@ -245,6 +265,12 @@ impl Agent {
                 }
                 // SAFETY: `word` checked that the word is inside of a mapped segment and aligned.
                 Ok(unsafe { amo::apply(word, request.ty, request.op, request.operand, request.second) })
+            }
+            RequestKind::Get => {
+                if request.operand > MOST_READ {
+                    return Err(Refusal::Undefined);
+                }
+                self.range(request.offset, request.operand as usize).map(|_| 0)
             }
             RequestKind::Put => {
                 let to = self.range(request.offset, payload.len())?;
@@ -292,13 +318,30 @@ impl Agent {
     }
 }
 
+/// Appends an outcome to an answer, and the bytes that it brings.
+fn append(message: &mut Vec<u8>, kept: &Kept, regions: &Regions) {
+    let (at, len) = (message.len(), kept.outcome.len as usize);
+    let from = regions.local(kept.from, len as u64);
+    if len > 0 && from.is_none() {
+        // The segment has gone since it was asked for.
+        let refused = Outcome::of(kept.outcome.id, 0, Refusal::OutOfSegment);
+        return message.extend_from_slice(&Reply::encode_outcome(&refused));
+    }
+    message.extend_from_slice(&Reply::encode_outcome(&kept.outcome));
+    message.resize(at + kept.outcome.size(), 0);
+    if let Some(from) = from.filter(|_| len > 0) {
+        // SAFETY: inside of a mapped segment; the message is elsewhere, and has room for so many behind the outcome.
+        unsafe { copy(message[at + Reply::OUTCOME..].as_mut_ptr(), from, len) };
+    }
+}
+
 impl Inbound {
     /// Keeps an outcome of request `sequence`, which is the next.
-    fn keep(&mut self, sequence: u32, outcome: Outcome) {
+    fn keep(&mut self, kept: Kept) {
         if self.outcomes.len() >= MOST_KEPT {
             self.outcomes.pop_front();
         }
-        self.outcomes.push_back((sequence, outcome));
+        self.outcomes.push_back(kept);
     }
 
     /// The source has answers up to request `sequence` only: others may have been lost.
@@ -311,7 +354,7 @@ impl Inbound {
     /// The source has the answers to requests up to the one whose number ends like this, which is not after `sequence`.
     fn forget(&mut self, sequence: u32, acknowledged: u16) {
         let acknowledged = sequence.wrapping_sub(u32::from((sequence as u16).wrapping_sub(acknowledged)));
-        while self.outcomes.pop_front_if(|&mut (of, _)| !is_after(of, acknowledged)).is_some() {}
+        while self.outcomes.pop_front_if(|kept| !is_after(kept.sequence, acknowledged)).is_some() {}
     }
 }
 
@@ -395,12 +438,14 @@ impl TargetAgent for Agent {
         c.applied = expected;
         match result.unwrap_or(Ok(0)) {
             Ok(value) if request.fetch && result.is_some() => {
-                c.keep(expected, Outcome { id: request.id, value, refusal: Refusal::None });
+                let len = if request.kind == RequestKind::Get { request.operand as u32 } else { 0 };
+                let outcome = Outcome { len, ..Outcome::of(request.id, value, Refusal::None) };
+                c.keep(Kept { sequence: expected, outcome, from: request.offset });
             }
             Ok(_) => {}
             Err(refusal) => {
                 self.refused += 1;
-                c.keep(expected, Outcome { id: request.id, value: 0, refusal });
+                c.keep(Kept { sequence: expected, outcome: Outcome::of(request.id, 0, refusal), from: 0 });
             }
         }
         self.applied += 1;

@@ -119,6 +119,17 @@ fn small_puts_are_few_messages_on_one_lane_and_acknowledged_together() {
 }
 
 #[test]
+fn a_record_tells_how_many_requests_a_message_has() {
+    let mut world = World::new(1);
+    world.engines[0].endpoint().record();
+    (0..64).for_each(|at| world.put(at, 1));
+    let [asked, _] = world.end();
+    let records = world.engines[0].endpoint().take_records();
+    assert_eq!(records.len() as u64, total(&asked).2, "{records:?}");
+    assert_eq!(records.iter().map(|record| record.requests).sum::<u32>(), 64, "{records:?}");
+}
+
+#[test]
 fn a_lane_that_has_much_to_do_leaves_the_next_puts_to_others() {
     for (words, posts) in [(128, 128 / 3), (512, 128 / 4)] {
         let mut world = World::new(2);
@@ -154,6 +165,29 @@ fn words_are_fetched_and_answered_many_at_a_time() {
         let [asked, answered] = world.end();
         assert!(total(&asked).2 <= 2 && total(&answered).2 <= 3, "{lanes} lanes: {asked:?}, {answered:?}");
         assert_eq!(world.memory[1][0], 64);
+    }
+}
+
+#[test]
+fn blocks_are_fetched_and_answered_many_at_a_time() {
+    // Most blocks of so many bytes that travel together in an answer, and whether a read fetches them.
+    for (bytes, to_answer, read) in [(3, 64, false), (40, 64, false), (200, 17, false), (512, 7, false), (520, 4, true)]
+    {
+        for lanes in [1, 2] {
+            let mut world = World::new(lanes);
+            let mut fetched = vec![0u8; 64 * bytes];
+            for (at, to) in fetched.chunks_mut(bytes).enumerate() {
+                world.submit(Job::Get { source: 801 + (at * bytes) as u64, dest: to.as_mut_ptr(), len: bytes as u64 });
+            }
+            let [asked, answered] = world.end();
+            let (_, reads, messages) = total(&asked);
+            assert_eq!(reads, if read { 64 } else { 0 }, "{bytes} bytes");
+            assert!(messages <= if read { 0 } else { 2 }, "{bytes} bytes: {messages} messages");
+            let answers = total(&answered).2;
+            assert!(read || answers <= 64_u64.div_ceil(to_answer) + 2, "{bytes} bytes: {answers} answers");
+            let there: Vec<u8> = world.memory[1].iter().flat_map(|word| word.to_ne_bytes()).collect();
+            assert!(fetched == there[801..801 + fetched.len()], "{bytes} bytes");
+        }
     }
 }
 

@@ -101,7 +101,7 @@ impl World {
         for answer in &answers {
             let (reply, told) = Reply::decode(answer).unwrap();
             applied = reply.applied;
-            outcomes.extend(told);
+            outcomes.extend(told.map(|(outcome, _)| outcome));
         }
         assert_eq!(applied, self.sequence, "it is acknowledged, so that whoever sent it does not wait");
         outcomes
@@ -183,6 +183,10 @@ fn what_no_processor_does_is_refused() {
     for (op, ty) in [(AmoOp::Xor, AmoType::F64), (AmoOp::And, AmoType::F32), (AmoOp::CompareSwap, AmoType::F64)] {
         let outcomes = world.ask(Request { op, ty, ..request(RequestKind::Amo, START, 0) }, &[]);
         assert_eq!(outcomes[0].refusal, Refusal::Undefined, "{op:?} on {ty:?}");
+    }
+    for (offset, operand) in [(START - 8, 16), (END - 8, 9), (START, 1 << 20), (START, u64::MAX), (u64::MAX, 8)] {
+        let outcomes = world.ask(Request { operand, ..request(RequestKind::Get, offset, 0) }, &[]);
+        assert!(matches!(outcomes[..], [Outcome { refusal, len: 0, .. }] if refusal != Refusal::None), "{outcomes:?}");
     }
     // What only staging does is nothing to who stages nothing.
     let place = Place { offset: START, len: 8 }.encode();

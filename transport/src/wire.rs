@@ -22,7 +22,7 @@ use crate::pe::Pe;
 pub use crate::token::Token;
 
 /// Version of everything in this module; PEs with different versions do not connect.
-pub const PROTOCOL_VERSION: u32 = 7;
+pub const PROTOCOL_VERSION: u32 = 8;
 
 /// Which of its PE's endpoints asks: 0 is the proxy endpoint, 1 the host endpoint, others are those of contexts.
 pub type Origin = u8;
@@ -69,6 +69,8 @@ pub enum RequestKind {
     Ping = 13,
     /// Answer to [`RequestKind::Ping`].
     Pong = 14,
+    /// Read. Operand: how many bytes, which come with the outcome.
+    Get = 15,
 }
 
 /// Where in the source's window the bytes of a request are: the payload of [`RequestKind::Pull`] and its like.
@@ -99,6 +101,9 @@ impl Place {
         (bytes.len() == Self::SIZE).then(|| Place { offset: u64_at(bytes, 0), len: u64_at(bytes, 8) })
     }
 }
+
+/// Most bytes that a request reads: an answer holds seven times as many, where a read of several pieces has four.
+pub const MOST_READ: u64 = 512;
 
 /// A request to a target agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -230,6 +235,47 @@ pub struct Outcome {
     pub value: u64,
     /// Whether and why it was refused.
     pub refusal: Refusal,
+    /// Bytes that come behind it, which a get has read.
+    pub len: u32,
+}
+
+impl Outcome {
+    /// What has become of a request without bytes.
+    #[must_use]
+    pub const fn of(id: u64, value: u64, refusal: Refusal) -> Outcome {
+        Outcome { id, value, refusal, len: 0 }
+    }
+
+    /// Bytes that it takes in a message, with those behind it.
+    #[must_use]
+    pub const fn size(&self) -> usize {
+        Reply::OUTCOME + Request::padded(self.len as usize)
+    }
+}
+
+/// The outcomes in an answer, each with the bytes behind it.
+#[derive(Debug, Clone)]
+pub struct Outcomes<'a> {
+    left: u16,
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Outcomes<'a> {
+    type Item = (Outcome, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let (head, rest) = self.rest.split_first_chunk::<{ Reply::OUTCOME }>()?;
+        let outcome = Outcome {
+            id: u64_at(head, 0),
+            value: u64_at(head, 8),
+            refusal: Refusal::from_repr(u32_at(head, 16)).unwrap_or(Refusal::OutOfSegment),
+            len: u32_at(head, 20),
+        };
+        let bytes = rest.get(..outcome.len as usize)?;
+        self.rest = rest.get(Request::padded(bytes.len())..)?;
+        Some((outcome, bytes))
+    }
 }
 
 /// The answer of a target agent: an acknowledgement of the requests behind `after` up to `applied`, and those of their
@@ -267,7 +313,7 @@ impl Reply {
     pub const TAG: u8 = 0x80;
     /// Encoded size of the head in bytes.
     pub const SIZE: usize = 24;
-    /// Encoded size of one outcome in bytes.
+    /// Encoded size of one outcome in bytes, without those behind it.
     pub const OUTCOME: usize = 24;
 
     /// Encodes the head.
@@ -284,13 +330,14 @@ impl Reply {
         b
     }
 
-    /// Encodes one outcome.
+    /// Encodes one outcome. Its bytes follow, padded as payloads are.
     #[must_use]
     pub fn encode_outcome(outcome: &Outcome) -> [u8; Self::OUTCOME] {
         let mut b = [0; Self::OUTCOME];
         b[0..8].copy_from_slice(&outcome.id.to_le_bytes());
         b[8..16].copy_from_slice(&outcome.value.to_le_bytes());
         b[16..20].copy_from_slice(&(outcome.refusal as u32).to_le_bytes());
+        b[20..24].copy_from_slice(&outcome.len.to_le_bytes());
         b
     }
 
@@ -298,7 +345,7 @@ impl Reply {
     ///
     /// # Errors
     /// A sentence for the log.
-    pub fn decode(bytes: &[u8]) -> Result<(Reply, impl Iterator<Item = Outcome>), &'static str> {
+    pub fn decode(bytes: &[u8]) -> Result<(Reply, Outcomes<'_>), &'static str> {
         let (head, rest) = bytes.split_first_chunk::<{ Self::SIZE }>().ok_or("shorter than a reply")?;
         if head[0] != Self::TAG {
             return Err("not a reply");
@@ -311,15 +358,11 @@ impl Reply {
             turn: u32_at(head, 16),
             outcomes: u16::from_le_bytes([head[2], head[3]]),
         };
-        let (outcomes, tail) = rest.as_chunks::<{ Self::OUTCOME }>();
-        if outcomes.len() != usize::from(reply.outcomes) || !tail.is_empty() {
+        let outcomes = Outcomes { left: reply.outcomes, rest };
+        let mut all = outcomes.clone();
+        if all.by_ref().count() != usize::from(reply.outcomes) || !all.rest.is_empty() {
             return Err("outcomes do not match their count");
         }
-        let outcomes = outcomes.iter().map(|o| Outcome {
-            id: u64_at(o, 0),
-            value: u64_at(o, 8),
-            refusal: Refusal::from_repr(u32_at(o, 16)).unwrap_or(Refusal::OutOfSegment),
-        });
         Ok((reply, outcomes))
     }
 }
@@ -341,14 +384,14 @@ mod tests {
     proptest! {
         #[test]
         fn requests_come_back_as_they_were(
-            op in 0u8..7, ty in 0u8..6, kind in 0usize..14, flags in 0u8..4, origin in 0..MAX_ORIGINS, lane: u8, source: u32,
+            op in 0u8..7, ty in 0u8..6, kind in 0usize..15, flags in 0u8..4, origin in 0..MAX_ORIGINS, lane: u8, source: u32,
             sequence: u32, acknowledged: u16,
             offset: u64, operand: u64, second: u64, id: u64, payload in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             let kinds = [
                 RequestKind::Amo, RequestKind::PutSignal, RequestKind::Flush, RequestKind::Put, RequestKind::Pull,
                 RequestKind::PullSignal, RequestKind::Push, RequestKind::Move, RequestKind::Broken, RequestKind::Offer,
-                RequestKind::Accept, RequestKind::Introduce, RequestKind::Ping, RequestKind::Pong,
+                RequestKind::Accept, RequestKind::Introduce, RequestKind::Ping, RequestKind::Pong, RequestKind::Get,
             ];
             let request = Request {
                 kind: kinds[kind], op: AmoOp::from_repr(op).unwrap(), ty: AmoType::from_repr(ty).unwrap(),
@@ -367,16 +410,20 @@ mod tests {
         }
 
         #[test]
-        fn replies_come_back_as_they_were(source: u32, lane: u8, after: u32, applied: u32, turn: u32, values in proptest::collection::vec((any::<u64>(), any::<u64>()), 0..5)) {
+        fn replies_come_back_as_they_were(source: u32, lane: u8, after: u32, applied: u32, turn: u32, values in proptest::collection::vec((any::<u64>(), any::<u64>(), 0u32..20), 0..5)) {
             let reply = Reply { source, lane, after, applied, turn, outcomes: values.len() as u16 };
-            let outcomes: Vec<_> = values.iter().map(|&(id, value)| Outcome { id, value, refusal: Refusal::Misaligned }).collect();
+            let outcomes: Vec<_> = values.iter().map(|&(id, value, len)| Outcome { id, value, refusal: Refusal::Misaligned, len }).collect();
             let mut bytes = reply.encode().to_vec();
             for o in &outcomes {
                 bytes.extend_from_slice(&Reply::encode_outcome(o));
+                bytes.extend((0..o.len).map(|at| at as u8));
+                bytes.resize(bytes.len().next_multiple_of(8), 0);
             }
             let (got, got_outcomes) = Reply::decode(&bytes).unwrap();
             prop_assert_eq!(got, reply);
-            prop_assert_eq!(got_outcomes.collect::<Vec<_>>(), outcomes);
+            let got: Vec<_> = got_outcomes.collect();
+            prop_assert!(got.iter().all(|(o, read)| read.len() == o.len as usize && read.iter().zip(0u8..).all(|(byte, at)| *byte == at)));
+            prop_assert_eq!(got.into_iter().map(|(o, _)| o).collect::<Vec<_>>(), outcomes);
             bytes.push(0);
             prop_assert!(Reply::decode(&bytes).is_err());
         }

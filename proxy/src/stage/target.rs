@@ -397,6 +397,6 @@ impl Target {
         if let Some(chunk) = task.chunk {
             self.pool.release(chunk);
         }
-        agent.tell(task.connection, Outcome { id: task.request.id, value: task.value, refusal });
+        agent.tell(task.connection, Outcome::of(task.request.id, task.value, refusal));
     }
 }

@@ -24,7 +24,7 @@ const HEAP: usize = 1 << 14;
 const N_PES: u32 = 2;
 /// Rounds after each message.
 const ROUNDS: usize = 4;
-const KINDS: [RequestKind; 14] = [
+const KINDS: [RequestKind; 15] = [
     RequestKind::Amo,
     RequestKind::PutSignal,
     RequestKind::Flush,
@@ -39,6 +39,7 @@ const KINDS: [RequestKind; 14] = [
     RequestKind::Introduce,
     RequestKind::Ping,
     RequestKind::Pong,
+    RequestKind::Get,
 ];
 
 /// An offset near something where a check may be wrong, or any.

@@ -245,8 +245,8 @@ impl Core {
         if reply.after.wrapping_sub(c.applied).cast_signed() > 0 {
             return Ok(()); // one before it was lost, with outcomes that are wanted: those requests will be sent again
         }
-        for outcome in outcomes {
-            if self.ops.told(source, &self.profile.caps(lane).name, &outcome) {
+        for (outcome, bytes) in outcomes {
+            if self.ops.told(source, &self.profile.caps(lane).name, &outcome, bytes) {
                 self.release(outcome.id);
             }
         }

@@ -174,7 +174,7 @@ impl Job {
                 RequestKind::Amo => Operation::Amo,
                 RequestKind::PutSignal | RequestKind::PullSignal => Operation::PutSignal,
                 RequestKind::Put | RequestKind::Pull => Operation::Put,
-                RequestKind::Push => Operation::Get,
+                RequestKind::Push | RequestKind::Get => Operation::Get,
                 RequestKind::Flush
                 | RequestKind::Introduce
                 | RequestKind::Move

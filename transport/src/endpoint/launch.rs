@@ -35,6 +35,9 @@ impl Endpoint {
                     self.core.lanes.make_dirty(pe, lane);
                 }
             }
+            Job::Get { source, dest, len } if hurry != Hurry::Alone && self.core.profile.is_fetched(lane, len) => {
+                self.launch_fetch(pe, op, lane, (source, dest, len));
+            }
             Job::Get { source, dest, len } => {
                 self.launch_data(pe, op, lane, (source, dest, len), Way::Get, unhurried);
             }
@@ -86,6 +89,13 @@ impl Endpoint {
         // The outcome; the acknowledgement is counted with the message.
         self.core.ops.expect(op, 1);
         self.launch_message(pe, lane, op, request, Some((payload.cast_mut(), ask.payload.len())));
+    }
+
+    /// Lets the target's agent read.
+    fn launch_fetch(&mut self, pe: Pe, op: OpHandle, lane: usize, (source, dest, len): (u64, *mut u8, u64)) {
+        self.core.ops.fetches(op, dest);
+        let plain = self.core.profile.request(RequestKind::Get, AmoOp::Fetch, AmoType::U64, (source, len, 0), op);
+        self.launch_message(pe, lane, op, Request { fetch: true, urgent: true, ..plain }, None);
     }
 
     fn launch_put_signal(

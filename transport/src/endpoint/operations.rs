@@ -33,6 +33,8 @@ pub(super) struct Op {
     /// The lane on which nothing may pass it.
     holds: Option<u8>,
     value: u64,
+    /// Where the bytes go that its outcome brings.
+    dest: Option<*mut u8>,
     /// Where a fetched value goes, and its size in bytes.
     pub result: Option<(*mut u8, usize)>,
     fault: Option<Box<Error>>,
@@ -57,12 +59,26 @@ impl Op {
             awaits_outcome: false,
             holds: None,
             value: 0,
+            dest: None,
             result: None,
             fault: None,
             since: now,
             slot,
         }
     }
+}
+
+/// Stores what a get has read, if that is as much as was asked for.
+///
+/// # Safety
+/// `dest` is valid for writes of so many bytes.
+unsafe fn take_bytes(dest: *mut u8, asked: u64, bytes: &[u8]) -> Result<(), String> {
+    if bytes.len() as u64 != asked {
+        return Err(format!("the target answered with {} bytes", bytes.len()));
+    }
+    // SAFETY: the caller's promise; the message lies in a receive buffer.
+    unsafe { dest.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    Ok(())
 }
 
 /// What an operation that has ended gives back.
@@ -244,13 +260,29 @@ impl Operations {
         }
     }
 
-    /// A target has told the outcome of an operation on its memory: whether the operation has waited for that.
-    pub fn told(&mut self, source: Pe, rail: &str, outcome: &Outcome) -> bool {
+    /// The outcome of a get is awaited, and brings its bytes.
+    pub fn fetches(&mut self, id: OpHandle, dest: *mut u8) {
+        if let Some(op) = self.table.get_mut(id) {
+            op.remaining += 1;
+            (op.awaits_outcome, op.dest) = (true, Some(dest));
+        }
+    }
+
+    /// A target has told the outcome of an operation on its memory, and the bytes that it has read: whether the operation has waited for
+    /// that.
+    pub fn told(&mut self, source: Pe, rail: &str, outcome: &Outcome, bytes: &[u8]) -> bool {
         let Some(op) = self.table.get_mut(outcome.id).filter(|op| op.pe == source) else { return false };
         op.value = outcome.value;
         let awaited = std::mem::take(&mut op.awaits_outcome);
-        if outcome.refusal != Refusal::None {
-            let text = format!("the target refused it: {:?}", outcome.refusal);
+        let wrong = if outcome.refusal != Refusal::None {
+            Some(format!("the target refused it: {:?}", outcome.refusal))
+        } else if let Some(dest) = op.dest.take() {
+            // SAFETY: whoever submitted the get keeps the place valid until it is complete, which it is not yet.
+            unsafe { take_bytes(dest, op.bytes, bytes) }.err()
+        } else {
+            None
+        };
+        if let Some(text) = wrong {
             self.fail(outcome.id, rail, Fault { code: outcome.refusal as i32, text, retryable: false });
         }
         awaited

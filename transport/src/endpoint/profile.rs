@@ -4,13 +4,13 @@
 
 use super::emulate::Abilities;
 use super::issuers::Hurry;
-use super::job::{Fetch, Job, OpHandle};
+use super::job::{Job, OpHandle};
 use crate::amo::{AmoOp, AmoType};
 use crate::env::{RailPolicy, Settings};
 use crate::error::Result;
 use crate::pe::Pe;
 use crate::rail::{Dest, RailCaps};
-use crate::wire::{FROM_HOST, Origin, Request, RequestKind, Token};
+use crate::wire::{FROM_HOST, MOST_READ, Origin, Request, RequestKind, Token};
 
 /// Data of at most this many bytes travels in a message, if there are messages so large. Beyond, copying it costs more than a post.
 const IN_MESSAGE_MAX: u64 = 4096;
@@ -240,14 +240,9 @@ impl Profile {
         caps.software && self.fits_message(len) && len <= (caps.max_send / caps.pieces.clamp(1, MOST_TOGETHER)) as u64
     }
 
-    /// Lets the target's agent fetch a word, where its answers to many such requests travel together.
-    pub fn get_as_fetch(&self, lane: usize, job: &mut Job) {
-        let Job::Get { source: offset, dest, len } = *job else { return };
-        let ty = if len == 8 { AmoType::U64 } else { AmoType::U32 };
-        let is_word = matches!(len, 4 | 8) && offset.is_multiple_of(len);
-        if is_word && self.is_request(lane, len) {
-            *job = Job::Amo { offset, ty, op: AmoOp::Fetch, operand: 0, compare: 0, fetch: Fetch::Stored(dest) };
-        }
+    /// Whether the target's agent reads for a get: its answers to many such requests travel together.
+    pub fn is_fetched(&self, lane: usize, len: u64) -> bool {
+        len <= MOST_READ && self.is_request(lane, len)
     }
 
     /// Whether the provider performs an operation that is an AMO.

@@ -52,11 +52,6 @@ impl Endpoint {
         if hurry == Hurry::Alone && self.core.lanes.peer(pe).pinned.is_some() {
             hurry = Hurry::Soon; // what stays behind a fence does so in the form that `choose` has thought of
         }
-        if hurry != Hurry::Alone
-            && let Some(lane) = lane
-        {
-            self.core.profile.get_as_fetch(lane, &mut job);
-        }
         let in_message = lane.is_some_and(|lane| self.core.profile.is_in_message(lane, &job, hurry));
         let slot = if in_message { None } else { self.core.keep_source(&mut job)? };
         let mut new = Op::new(operation, pe, job.bytes(), issue, self.core.clock.now(), slot);
