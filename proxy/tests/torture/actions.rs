@@ -13,26 +13,39 @@ impl World {
         let n = self.pes.len() as u64;
         let (source, target) = (self.random.below(n) as usize, self.random.below(n) as usize);
         let part = (source * PART) as u64;
-        match self.random.below(if self.crowds_left > 0 { 9 } else { 8 }) {
+        match self.random.below(if self.crowds_left > 0 { 10 } else { 9 }) {
             0..=2 => self.fenced_pair(source, target, part),
             3 => self.put_signal(source, target, part),
-            4 => {
-                self.streams[source][target].added += 3;
-                let job = Job::Amo {
-                    offset: part + SUM,
-                    ty: self.word_type(),
-                    op: AmoOp::Add,
-                    operand: 3,
-                    compare: 0,
-                    fetch: Fetch::No,
-                };
-                self.submit(source, target, job, None);
-            }
+            4 => self.add(source, target, part),
             5 => (0..1 + self.random.below(8)).for_each(|_| self.fetch(source, target, part)),
             6 => self.get(source, target, part),
             7 => self.quiet(source),
+            8 => self.batch(source, target, part),
             _ => self.crowd(source, target, part),
         }
+    }
+
+    pub fn add(&mut self, source: usize, target: usize, part: u64) {
+        self.streams[source][target].added += 3;
+        let (offset, ty) = (part + SUM, self.word_type());
+        let job = Job::Amo { offset, ty, op: AmoOp::Add, operand: 3, compare: 0, fetch: Fetch::No };
+        self.submit(source, target, job, None);
+    }
+
+    /// Small operations, of which many travel together; then gets, which see them all.
+    pub fn batch(&mut self, source: usize, target: usize, part: u64) {
+        for _ in 0..16 + self.random.below(48) {
+            match self.random.below(3) {
+                0 => self.add(source, target, part),
+                1 => self.fetch(source, target, part),
+                _ => {
+                    let noise = self.keep(source, vec![7; 8]);
+                    let put = Job::Put { dest: part + NOISE, source: Source::Stable(noise), len: 8 };
+                    self.submit(source, target, put, None);
+                }
+            }
+        }
+        self.get(source, target, part);
     }
 
     pub fn fetch(&mut self, source: usize, target: usize, part: u64) {
