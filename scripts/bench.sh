@@ -11,8 +11,9 @@
 # turns: of latencies' medians, of total rates, and of the ratios within each turn. Windows end when they are complete
 # on both sides, and latencies are those of awaited operations, so both columns mean the same for both. Absolute figures
 # mean little on a machine that does other things meanwhile, so run it on an idle one; the load is told with the
-# figures. It takes less than five minutes once all is built, twice that with an old program: on a slow machine turns
+# figures. It takes less than six minutes once all is built, twice that with an old program: on a slow machine turns
 # end then.
+# Small operations over several rails and by devices are measured in three turns, of this program alone.
 set -euo pipefail
 self=$(realpath "$0")
 old=${SYMRAIL_OLD:+$(realpath "$SYMRAIL_OLD")}
@@ -23,7 +24,7 @@ record=0
 case ${1-} in
   "") ;;
   --record) record=1 ;;
-  *) sed -n '2,15s/^# \{0,1\}//p' "$self"; exit 2 ;;
+  *) sed -n '2,16s/^# \{0,1\}//p' "$self"; exit 2 ;;
 esac
 repetitions=${REPETITIONS:-5}
 longest=200
@@ -70,6 +71,31 @@ one() {
     "$work/json" >>"$to"
 }
 
+# small TURN: small operations, and puts of all sizes, over several rails.
+small() {
+  local turn=$1 rails device
+  say "turn $turn of $repetitions: small operations"
+  for rails in 1 2 4; do
+    for device in host cpu; do
+      ours $turn $device$rails p-rate amo-rate signal-rate -i 1000
+      ours $turn $device$rails put-rate -i 50
+      ours $turn $device$rails put-bw -b 128 -e 4K -i 400
+    done
+    ours $turn cpu$rails get-rate fetch-rate -b 8 -e 8 -i 1000 --threads 64
+    device=host
+    ours $turn sizes$rails put-bw -b 8 -e 64K -i 200
+    ours $turn sizes$rails put-bw -b 128K -e 4M -W 16 -i 20
+  done
+}
+
+# ours TURN NAME ARGS…: measures this program alone, on the rails and the device of `small`.
+ours() {
+  local turn=$1 name=$2
+  shift 2
+  one "$symrail" "$figures" $turn "$name" "$@" --rails $rails --device $device ||
+    { echo "$name: symrail perf $* failed:"; tail -n 3 "$work/out"; } >>"$failures"
+}
+
 started=$(date +%s)
 load_before=$(load)
 turns=0
@@ -87,6 +113,7 @@ for ((turn = 1; turn <= repetitions; turn++)); do
   perf $turn tcp-cpu put-lat -b 8 -e 8 --rails 1 --device cpu
   perf $turn busy get-lat amo-lat -b 8 -e 8 -i 15 --rails 1 --busy-target
   perf $turn idle-target get-lat amo-lat -b 8 -e 8 -i 15 --rails 1 --idle-target
+  [ $turn -gt 3 ] || small $turn
   SYMRAIL_LIBFABRIC_PROVIDER=shm perf $turn shm raw-put-lat put-lat -b 8 -e 8
   unset SYMRAIL_LIBFABRIC_PROVIDER
   perf $turn mapped raw-memcpy-bw put-bw -b 1M -e 1M
@@ -172,6 +199,55 @@ absolute() {
   row "$1" "$(with "$value" "$6")" "" "$value" "$7" "$8" "$(against "$2" "$3" "$4")"
 }
 
+# rate NAME TEST SIZE: millions of operations in a second, the median over turns.
+rate() {
+  awk -v n="$1" -v t="$2" -v s="$3" '$2 == n && $3 == t && $4 == s { print t == "put-bw" ? $5 / s : $5 }' "$figures" | median
+}
+
+# over A B: a ratio, if there are both.
+over() { [ -z "$1" ] || [ -z "$2" ] || awk -v a="$1" -v b="$2" 'BEGIN { printf "%.6g\n", a / b }'; }
+
+least() { grep . | sort -g | head -n 1 || true; }
+
+# least_rate WHAT BOUND TEST SIZE NAME…: the smallest of several names' rates.
+least_rate() {
+  local what=$1 bound=$2 test=$3 size=$4 value
+  shift 4
+  value=$(for name in "$@"; do rate $name $test $size; done | least)
+  row "$what" "$(with "$value" Mop/s)" "" "$value" ">=" "$bound" ""
+}
+
+# Small operations over 1, 2 and 4 rails of tcp;ofi_rxm: the worst of them, since each is promised.
+table_of_small() {
+  local test words size bound rails ratios
+  for test in p-rate put-rate; do
+    words="one quiet"
+    [ $test = put-rate ] || words="quiet each 64"
+    least_rate "1, 2, 4 rails: CPU device, 8 B puts, $words" 1.5 $test 8 cpu1 cpu2 cpu4
+    ratios=$(for rails in 1 2 4; do over "$(rate cpu$rails $test 8)" "$(rate host$rails $test 8)"; done | least)
+    row "1, 2, 4 rails: CPU device over host, 8 B puts, $words" "" "" "$ratios" ">=" 0.7 ""
+    ratios=$(for rails in 2 4; do over "$(rate host$rails $test 8)" "$(rate host1 $test 8)"; done | least)
+    row "host, 2 or 4 rails over one, 8 B puts, $words" "" "" "$ratios" ">=" 0.95 ""
+  done
+  while read -r size bound; do
+    least_rate "1, 2, 4 rails: host, puts of $size B, quiet each 64" $bound put-bw $size host1 host2 host4
+    least_rate "1, 2, 4 rails: CPU device, puts of $size B, the same" $bound put-bw $size cpu1 cpu2 cpu4
+  done <<<"128 0.8
+1024 0.5
+4096 0.3"
+  for rails in 2 4; do
+    ratios=$(for ((size = 8; size <= 4 << 20; size *= 2)); do
+      over "$(rate sizes$rails put-bw $size)" "$(rate sizes1 put-bw $size)"
+    done | least)
+    row "host, $rails rails over one, puts of 8 B to 4 MiB, each size" "" "" "$ratios" ">=" 0.95 ""
+  done
+  least_rate "1, 2, 4 rails: CPU device, AMOs that fetch nothing" 1 amo-rate 8 cpu1 cpu2 cpu4
+  least_rate "1, 2, 4 rails: CPU device, signals" 1 signal-rate 8 cpu1 cpu2 cpu4
+  least_rate "1, 2, 4 rails: host, AMOs that fetch nothing" 1 amo-rate 8 host1 host2 host4
+  least_rate "1, 2, 4 rails: g by 64 device threads" 0.5 get-rate 8 cpu1 cpu2 cpu4
+  least_rate "1, 2, 4 rails: fetch-adds by 64 device threads" 0.5 fetch-rate 8 cpu1 cpu2 cpu4
+}
+
 table() {
   printf '| %-58s | %12s | %12s | %8s | %-8s | %-9s |%s\n' promise ours "compared to" figure bound "kept here" \
     "${old:+ new/old | within 3 % |}"
@@ -194,6 +270,7 @@ table() {
   fi
   compare "tcp;ofi_rxm: put_signal 8 B over p, half round trips" tcp put-signal-pingpong tcp put-pingpong 6 "<=" 1.3 us
   compare "tcp;ofi_rxm: CPU device's put 8 B over the host's" tcp-cpu put-lat tcp put-lat 6 "<=" 1.3 us
+  table_of_small
   absolute "idle PE, adaptive polling, % of a core" idle idle-cpu 5 1 % "<=" 2
   absolute "resident besides heaps, 8 PEs with 4 rails, MiB" large memory 5 1 MiB "<=" 64
   absolute "joining, 16 PEs, s" many init-time 5 0.001 s "<=" 3
