@@ -437,6 +437,47 @@ fn who_sleeps_in_a_wait_leaves_the_engine_to_others() {
     assert!((1..=512).contains(&offers), "{offers} offers, where a sleeping thread makes none");
 }
 
+/// Threads that all offer, or yield to one another, take the cores from the engine.
+#[test]
+fn of_many_threads_that_wait_for_answers_one_drives() {
+    let cores = thread::available_parallelism().unwrap().get();
+    let threads = 8 * cores;
+    let world = World::new(Shape { lend: false, slots: 1024, replies: threads, ..Shape::default() });
+    let counter: Symmetric<u64> = world.views[0].symmetric(0, 1).unwrap();
+    let (asked, answered) = (AtomicU64::new(0), AtomicU64::new(0));
+    let all = threads as u64;
+    thread::scope(|scope| {
+        let engine = scope.spawn(|| {
+            let until = |count: &AtomicU64, least: u64| {
+                while count.load(Ordering::Relaxed) < least {
+                    thread::yield_now();
+                }
+            };
+            until(&asked, all);
+            // Whoever offers has had the time to do so.
+            until(&world.offers[0], world.offers[0].load(Ordering::Relaxed) + 1000);
+            let drivers = world.drivers[0].lock().unwrap().len();
+            while answered.load(Ordering::Relaxed) < all {
+                if !world.engines[0].lock().unwrap().poll() {
+                    thread::yield_now();
+                }
+            }
+            drivers
+        });
+        let grid = Grid { blocks: 1, threads_per_block: threads };
+        let result = grid.launch(&world.views[0], |me| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            let old = me.atomic_fetch_inc(counter, 1);
+            answered.fetch_add(1, Ordering::Relaxed);
+            old
+        });
+        let _: Vec<u64> = result.map_err(|e: LaunchError<DeviceError>| e.to_string()).unwrap();
+        let drivers = engine.join().unwrap();
+        assert!(drivers <= cores + 1, "{drivers} of {threads} threads on {cores} cores");
+    });
+    assert_eq!(world.heaps[1].read(counter, 0), all);
+}
+
 #[test]
 fn an_engine_of_its_own_thread_serves_as_well() {
     let world = World::new(Shape { lend: false, ..Shape::default() });

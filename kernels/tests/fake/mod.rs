@@ -2,8 +2,10 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use symrail_kernels::cpu::{DeviceParts, DeviceTeam, DeviceView, Element, Symmetric};
@@ -201,6 +203,8 @@ pub struct World {
     pub engines: Vec<Arc<Mutex<Engine>>>,
     /// How often threads of each PE have offered to drive its engine.
     pub offers: Vec<Arc<AtomicU64>>,
+    /// Which threads have.
+    pub drivers: Vec<Arc<Mutex<HashSet<ThreadId>>>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -231,7 +235,7 @@ fn steps(me: u32, n: u32) -> Vec<Step> {
 impl World {
     pub fn new(shape: Shape) -> Self {
         let heaps: Arc<Vec<Heap>> = Arc::new((0..shape.pes).map(|_| Heap::new()).collect());
-        let (mut views, mut engines, mut offers) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut views, mut engines, mut offers, mut drivers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for me in 0..shape.pes {
             let ends = (0..shape.channels).map(|_| Channel::new(shape.slots, shape.replies).unwrap());
             let (producers, channels): (Vec<_>, Vec<_>) = ends.unzip();
@@ -248,6 +252,8 @@ impl World {
             let lent = Arc::clone(&engine);
             let offered = Arc::<AtomicU64>::default();
             offers.push(Arc::clone(&offered));
+            let driving = Arc::<Mutex<HashSet<ThreadId>>>::default();
+            drivers.push(Arc::clone(&driving));
             let mapped = shape.reach != Reach::Channels;
             let parts = DeviceParts {
                 me: me as u32,
@@ -258,6 +264,7 @@ impl World {
                 producers,
                 progress: Arc::new(move || {
                     offered.fetch_add(1, Ordering::Relaxed);
+                    driving.lock().unwrap().insert(std::thread::current().id());
                     shape.lend && lent.try_lock().is_ok_and(|mut engine| engine.poll())
                 }),
                 direct_amos: shape.reach != Reach::MappedForData,
@@ -268,6 +275,6 @@ impl World {
             views.push(unsafe { DeviceView::new(parts) }.unwrap());
             engines.push(engine);
         }
-        World { heaps, views, engines, offers }
+        World { heaps, views, engines, offers, drivers }
     }
 }

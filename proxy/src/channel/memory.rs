@@ -52,7 +52,9 @@ impl ChannelMemory {
     }
 
     fn with(words: Words, slots: usize, replies: usize) -> Self {
-        let memory = Self { words, slots, replies, sleepers: OnceLock::new() };
+        // A model does not see what this lock publishes, so its beds are there from the beginning.
+        let sleepers = if cfg!(loom) { OnceLock::from(Sleepers::new(replies)) } else { OnceLock::new() };
+        let memory = Self { words, slots, replies, sleepers };
         for (index, constant) in [layout::VERSION, slots as u64, replies as u64].into_iter().enumerate() {
             memory.words.at(layout::CONSTANTS + index * 8).store(constant, Ordering::Relaxed);
         }

@@ -268,8 +268,8 @@ impl Operations {
         }
     }
 
-    /// A target has told the outcome of an operation on its memory, and the bytes that it has read: whether the operation has waited for
-    /// that.
+    /// A target has told the outcome of an operation on its memory, and the bytes that it has read: whether the
+    /// operation has waited for that.
     pub fn told(&mut self, source: Pe, rail: &str, outcome: &Outcome, bytes: &[u8]) -> bool {
         let Some(op) = self.table.get_mut(outcome.id).filter(|op| op.pe == source) else { return false };
         op.value = outcome.value;
