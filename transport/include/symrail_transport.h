@@ -88,7 +88,8 @@ enum {
 /* The newest version that the library knows. */
 uint32_t symrail_transport_abi(void);
 
-/* The last failure in the calling thread: a sentence that names PE, rail, sizes and what to do; valid until the next call. */
+/* The last failure in the calling thread: a sentence that names PE, rail, sizes and what to do; valid until the next
+ * call. */
 const char *symrail_transport_error(void);
 
 /* Opens the rails of a PE. abi is SYMRAIL_TRANSPORT_ABI. */

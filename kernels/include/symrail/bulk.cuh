@@ -1,8 +1,9 @@
-/* Copies by one thread through a few KiB of its block's shared memory, moved by the multiprocessor's own copy unit (compute
- * capability 9.0 and later): that has whole chunks under way, where a thread's registers hold a few 16-byte loads.
+/* Copies by one thread through a few KiB of its block's shared memory, moved by the multiprocessor's own copy unit
+ * (compute capability 9.0 and later): that has whole chunks under way, where a thread's registers hold a few 16-byte
+ * loads.
  *
- * A kernel that calls puts or gets of one thread has SYMRAIL_BULK_BYTES of static shared memory for that. One that needs all
- * of its shared memory itself defines SYMRAIL_BULK_BYTES as 0 before it includes the API. */
+ * A kernel that calls puts or gets of one thread has SYMRAIL_BULK_BYTES of static shared memory for that. One that
+ * needs all of its shared memory itself defines SYMRAIL_BULK_BYTES as 0 before it includes the API. */
 #ifndef SYMRAIL_BULK_CUH
 #define SYMRAIL_BULK_CUH
 
@@ -43,7 +44,8 @@ SYMRAIL_DEVICE void symrail_bulk_store(symrail_u64 to, symrail_u32 chunk, symrai
 }
 SYMRAIL_DEVICE size_t symrail_bulk_part(size_t left) { return left < SYMRAIL_BULK_CHUNK ? left : SYMRAIL_BULK_CHUNK; }
 
-/* The chunks of a block, and what tells that each has come. They are the first thread's that asks, as long as the block lives. */
+/* The chunks of a block, and what tells that each has come. They are the first thread's that asks, as long as the block
+ * lives. */
 struct __align__(128) symrail_bulk {
     unsigned char chunks[SYMRAIL_BULK_BYTES];
     symrail_u64 arrivals[SYMRAIL_BULK_CHUNKS];
@@ -52,8 +54,8 @@ struct __align__(128) symrail_bulk {
     symrail_u32 laps;
 };
 
-/* Whether the chunks are this thread's. Shared memory holds anything at the start, also what an earlier block has left; so the
- * owner says which grid and block it is of. */
+/* Whether the chunks are this thread's. Shared memory holds anything at the start, also what an earlier block has left;
+ * so the owner says which grid and block it is of. */
 SYMRAIL_DEVICE bool symrail_bulk_mine(symrail_bulk& bulk) {
     symrail_u64 grid, block = blockIdx.x + (symrail_u64)gridDim.x * (blockIdx.y + (symrail_u64)gridDim.y * blockIdx.z);
     asm("mov.u64 %0, %%gridid;" : "=l"(grid));

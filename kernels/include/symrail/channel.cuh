@@ -69,7 +69,8 @@ SYMRAIL_DEVICE symrail_u64 symrail_head(symrail_u64 opcode, symrail_u64 kind, sy
            (symrail_u64)mask << SYMRAIL_MASK_SHIFT | (symrail_u64)(symrail_u32)pe << SYMRAIL_PE_SHIFT;
 }
 
-/* Waits until every position before `target` is delivered. What came with them is visible then. `false` when time is over. */
+/* Waits until every position before `target` is delivered. What came with them is visible then. `false` when time is
+ * over. */
 SYMRAIL_DEVICE bool symrail_wait_delivered(const symrail_channel_view& c, symrail_u64 target, bool crowded = false) {
     symrail_waiter waiter;
     symrail_lookout lookout(c.ring + SYMRAIL_COMPLETED, c.own + SYMRAIL_OWN_COMPLETED, crowded);
@@ -81,7 +82,8 @@ SYMRAIL_DEVICE bool symrail_wait_delivered(const symrail_channel_view& c, symrai
     return !late;
 }
 
-/* Waits for everything that was pushed to a channel so far. Costs loads of device memory when there is nothing to wait for. */
+/* Waits for everything that was pushed to a channel so far. Costs loads of device memory when there is nothing to wait
+ * for. */
 SYMRAIL_DEVICE void symrail_drain(const symrail_channel_view& c) {
     bool crowded = symrail_has_lookout(c.own + SYMRAIL_OWN_COMPLETED);
     symrail_u64 done = symrail_ld_gpu(c.own + SYMRAIL_OWN_COMPLETED);

@@ -1,6 +1,6 @@
-/* Words that the proxy counts up in host memory, and threads that wait for them. Looks cross the link to the CPU, those at one word
- * one behind the other; those of thousands of threads keep everything else from the link, the copies that they wait for
- * among it. So one thread at a time polls, and copies what it reads to device memory for the others. */
+/* Words that the proxy counts up in host memory, and threads that wait for them. Polls cross the link to the CPU, those
+ * at one word one behind the other; those of thousands of threads keep everything else from the link, the copies that
+ * they wait for among it. So one thread at a time polls, and copies what it reads to device memory for the others. */
 #ifndef SYMRAIL_LOOKOUT_CUH
 #define SYMRAIL_LOOKOUT_CUH
 

@@ -1,5 +1,6 @@
-/* Small deliveries to this device's memory, which the proxy cannot reach but through the driver: a thread that waits for
- * something polls host memory for them, and writes them. heap/src/mailbox.rs explains the protocol; here is the reader.
+/* Small deliveries to this device's memory, which the proxy cannot reach but through the driver: a thread that waits
+ * for something polls host memory for them, and writes them. heap/src/mailbox.rs explains the protocol; here is the
+ * reader.
  *
  * What is written here lies in this device's memory: whoever reads that, over NVLink and PCIe too, does so where this
  * device's fences order it. Those of the whole system take twice as long. */
@@ -96,8 +97,8 @@ struct symrail_mail {
         }
     }
 
-    /* Leaves: what comes from now on is for the next reader, or for the driver. What was delivered is visible behind this. The
-     * next reader may say that it is there before this is seen: the CPU goes by the position. */
+    /* Leaves: what comes from now on is for the next reader, or for the driver. What was delivered is visible behind
+     * this. The next reader may say that it is there before this is seen: the CPU goes by the position. */
     SYMRAIL_WAITER_FN void leave() {
         if (!reading) return;
         if (untold) __threadfence();

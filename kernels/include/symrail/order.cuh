@@ -35,8 +35,8 @@ SYMRAIL_DEVICE void symrail_quiet() {
     symrail_fence_sys();
 }
 
-/* Waits for one word of this PE where small deliveries come by the mailbox. The word and the mailbox are read at the same
- * time. */
+/* Waits for one word of this PE where small deliveries come by the mailbox. The word and the mailbox are read at the
+ * same time. */
 template <class T, class F>
 static __device__ __noinline__ T symrail_wait_with_mail(T* word, F holds) {
     symrail_waiter waiter;

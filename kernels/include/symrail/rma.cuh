@@ -1,10 +1,10 @@
 /* Puts, gets, single values and puts with a signal.
  *
  * Blocking forms return when the source may be used again (put) or the destination holds the data (get); nbi forms need
- * a quiet for that. Delivery needs a quiet in either case; a put with a signal whose data a copy engine brings waits for
- * that, also its nbi form. Warp and block forms are called by all threads of the group with the same arguments. Blocking
- * forms and those with a signal begin and end with the group in step; nbi forms may not wait at all: synchronise the group
- * before them if it wrote the source, and after them before one thread is quiet. */
+ * a quiet for that. Delivery needs a quiet in either case; a put with a signal whose data a copy engine brings waits
+ * for that, also its nbi form. Warp and block forms are called by all threads of the group with the same arguments.
+ * Blocking forms and those with a signal begin and end with the group in step; nbi forms may not wait at all:
+ * synchronise the group before them if it wrote the source, and after them before one thread is quiet. */
 #ifndef SYMRAIL_RMA_CUH
 #define SYMRAIL_RMA_CUH
 
@@ -37,8 +37,9 @@ SYMRAIL_DEVICE void symrail_push_value(symrail_u64 offset, symrail_u64 bits, sym
     symrail_push(symrail_my_channel(), r);
 }
 
-/* Whether a copy engine is to do it, which the proxy starts: between mapped memory of another PE and this PE's heap. The more
- * blocks there are that may copy at the same time, the larger it has to be: all of them share one proxy thread and one link. */
+/* Whether a copy engine is to do it, which the proxy starts: between mapped memory of another PE and this PE's heap.
+ * The more blocks there are that may copy at the same time, the larger it has to be: all of them share one proxy thread
+ * and one link. */
 SYMRAIL_DEVICE bool symrail_by_engine(const symrail_place& place, const void* local, size_t bytes, int pe) {
     symrail_u64 blocks = (symrail_u64)gridDim.x * gridDim.y * gridDim.z;
     if (place.mapped == 0 || bytes / blocks < symrail_state.engine_from || pe == symrail_state.me) return false;
@@ -47,8 +48,8 @@ SYMRAIL_DEVICE bool symrail_by_engine(const symrail_place& place, const void* lo
     return at < heap.bytes && bytes <= heap.bytes - at;
 }
 
-/* Puts and gets of bytes through the proxy, by one thread. `mapped`: to memory that stores reach as well. `false` when what
- * was waited for did not come. */
+/* Puts and gets of bytes through the proxy, by one thread. `mapped`: to memory that stores reach as well. `false` when
+ * what was waited for did not come. */
 static __device__ __noinline__ bool symrail_rma_proxied(symrail_u64 opcode, symrail_u64 offset, const void* local,
                                                         size_t bytes, int pe, bool wait, bool mapped) {
     if (!symrail_has_channel(SYMRAIL_WHAT_RMA, pe) || bytes == 0) return false;
@@ -80,8 +81,8 @@ static __device__ __noinline__ bool symrail_put_by_engine(symrail_u64 offset, co
 }
 
 /* Not in the first heap, or not mapped, or large: finds the mapped address, or lets the proxy do it and returns 0. All
- * threads of a group come here. Copies stay out of functions that are called: those take as many registers as they like,
- * also from kernels whose blocks are too large for that. */
+ * threads of a group come here. Copies stay out of functions that are called: those take as many registers as they
+ * like, also from kernels whose blocks are too large for that. */
 template <class S>
 SYMRAIL_DEVICE symrail_u64 symrail_rma_elsewhere(symrail_u64 opcode, const void* symmetric, const void* local,
                                                  size_t bytes, int pe, bool wait) {

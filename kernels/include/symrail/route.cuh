@@ -13,8 +13,8 @@ struct symrail_place {
 };
 
 /* The mapped address of a symmetric one in the first heap, the way that most operations take; where this says no,
- * symrail_find knows more, and a copy engine may do what is large. One thread waits for every instruction here: what does
- * not depend on the address is loaded without a condition, so that a loop does it once. */
+ * symrail_find knows more, and a copy engine may do what is large. One thread waits for every instruction here: what
+ * does not depend on the address is loaded without a condition, so that a loop does it once. */
 SYMRAIL_DEVICE bool symrail_reach(const void* ptr, size_t bytes, int pe, symrail_u64& to) {
     const symrail_heap_view& heap = symrail_state.heaps[0];
     symrail_u64 at = (symrail_u64)ptr - heap.base;

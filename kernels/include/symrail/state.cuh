@@ -38,8 +38,8 @@ struct symrail_channel_view {
     symrail_u64 replies;
 };
 
-/* The producers' words in device memory, each on a line of its own; reply entries' words (4 bytes each) follow. The tail and what is
- * completed are as they were seen last, and lookout.cuh has a word behind each. */
+/* The producers' words in device memory, each on a line of its own; reply entries' words (4 bytes each) follow. The
+ * tail and what is completed are as they were seen last, and lookout.cuh has a word behind each. */
 #define SYMRAIL_OWN_HEAD 0u
 #define SYMRAIL_OWN_TAIL 128u
 #define SYMRAIL_OWN_COMPLETED 256u
@@ -47,8 +47,8 @@ struct symrail_channel_view {
 #define SYMRAIL_OWN_MIXED 448u
 #define SYMRAIL_OWN_REPLIES 512u
 
-/* What a PE does in a meeting: sets a flag of a PE, or, where there is none (-1), waits until its own flag is set. A step whose
- * flag is -1 ends them. */
+/* What a PE does in a meeting: sets a flag of a PE, or, where there is none (-1), waits until its own flag is set. A
+ * step whose flag is -1 ends them. */
 struct __align__(8) symrail_step {
     int pe;
     int flag;
@@ -85,10 +85,12 @@ struct symrail_device_state {
     /* Barrier: the meeting of all PEs, and the words of both sets. */
     symrail_u64 barrier_meeting;
     symrail_u64 barrier_words;
-    /* Small deliveries for waiting threads to write, in pinned memory, and the readers' word in device memory; 0 where there are none. */
+    /* Small deliveries for waiting threads to write, in pinned memory, and the readers' word in device memory; 0 where
+     * there are none. */
     symrail_u64 mailbox;
     symrail_u64 mail_word;
-    /* Copies between PEs' memory of the first heap are a copy engine's from so many bytes on for each block; all bits set: never. */
+    /* Copies between PEs' memory of the first heap are a copy engine's from so many bytes on for each block; all bits
+     * set: never. */
     symrail_u64 engine_from;
     struct symrail_heap_view heaps[SYMRAIL_MAX_HEAPS];
     struct symrail_channel_view channels[SYMRAIL_MAX_CHANNELS];

@@ -1,5 +1,6 @@
-/* Two pSync arrays and two destinations in turn, and no barrier between: nobody starts on an array before all have left its last use, and
- * what that brought stays until its reader comes with the other array. PEs come late, and read late, each at its own times. */
+/* Two pSync arrays and two destinations in turn, and no barrier between: nobody starts on an array before all have left
+ * its last use, and what that brought stays until its reader comes with the other array. PEs come late, and read late,
+ * each at its own times. */
 
 #define _GNU_SOURCE
 #include "check.h"

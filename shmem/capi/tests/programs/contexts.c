@@ -1,5 +1,5 @@
-/* A quiet of one context does not wait for what another has under way: PE 2 stops itself, so that nothing that goes there
- * completes, while PE 0 goes on with PE 1. */
+/* A quiet of one context does not wait for what another has under way: PE 2 stops itself, so that nothing that goes
+ * there completes, while PE 0 goes on with PE 1. */
 
 #include "check.h"
 #include <signal.h>

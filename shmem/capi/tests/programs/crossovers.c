@@ -1,11 +1,12 @@
-/* Collectives of sizes around those where the algorithm changes, one behind the other without a barrier between, by teams of all kinds. */
+/* Collectives of sizes around those where the algorithm changes, one behind the other without a barrier between, by
+ * teams of all kinds. */
 
 #include "check.h"
 #include <stdint.h>
 #include <string.h>
 
-/* Elements of 8 bytes: what is copied into a message (2 KiB), and what fits; what hosts do together (8 KiB) and by doubling (16 KiB);
- * what fits into the room of the team of all PEs, and others'; several times that. */
+/* Elements of 8 bytes: what is copied into a message (2 KiB), and what fits; what hosts do together (8 KiB) and by
+ * doubling (16 KiB); what fits into the room of the team of all PEs, and others'; several times that. */
 static const size_t COUNTS[] = {1, 2, 7, 255, 256, 257, 505, 512, 1023, 1024, 1025, 1365, 2047, 2048, 2049, 6000,
                                 10921, 16383, 16384, 33001, 49152, 49153, 131073};
 enum { COUNT_OF_COUNTS = sizeof COUNTS / sizeof COUNTS[0], MOST = 131073, MOST_GATHERED = 49153 };

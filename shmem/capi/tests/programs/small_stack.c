@@ -1,4 +1,5 @@
-/* What a thread with a small stack can do: everything but shmem_init. Documented are 64 KiB, of which half must be left. */
+/* What a thread with a small stack can do: everything but shmem_init. Documented are 64 KiB, of which half must be
+ * left. */
 
 #define _GNU_SOURCE
 #include "check.h"

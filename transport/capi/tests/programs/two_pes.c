@@ -1,5 +1,5 @@
-/* A runtime in a hundred lines: two PEs, a socket between them for what the transport wants exchanged, and every operation,
- * verified at the other end. */
+/* A runtime in a hundred lines: two PEs, a socket between them for what the transport wants exchanged, and every
+ * operation, verified at the other end. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
