@@ -274,7 +274,7 @@ mod tests {
         lanes.fence();
         assert_eq!(lanes.choose(1, &PUT, &profile), None);
         (1..=3).for_each(|op| lanes.defer(1, op, PUT));
-        let mut next = |lanes: &mut Lanes| lanes.next_deferred(1, &profile, |op| op == 2).map(|(op, ..)| op);
+        let next = |lanes: &mut Lanes| lanes.next_deferred(1, &profile, |op| op == 2).map(|(op, ..)| op);
         lanes.get_mut(1, 0).unwrap().writes = 0;
         assert_eq!(next(&mut lanes), None, "the other lane has some");
         assert!(!lanes.unblock(0) && lanes.defer_any());
