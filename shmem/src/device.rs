@@ -49,7 +49,7 @@ impl Runtime {
             n_pes: job.n_pes,
             heap_base: space.base,
             heap_size: space.committed.load(Ordering::Relaxed) as u64,
-            peer_bases: Arc::clone(&space.bases),
+            peer_bases: Arc::from(&space.bases[..]),
             producers: self.producers().to_vec(),
             progress,
             direct_amos: self.cpu_performs_amos(),

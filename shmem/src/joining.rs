@@ -31,7 +31,7 @@ use crate::job::Job;
 use crate::observe::console::heard;
 use crate::observe::figures::Figures;
 use crate::observe::{Observation, Reporter, Trace};
-use crate::process::Process;
+use crate::process::{Process, WipedOnFork};
 use crate::program_data::ProgramData;
 use crate::runtime::{Parts, Runtime};
 use crate::space::Space;
@@ -150,7 +150,7 @@ impl Runtime {
             base,
             committed: AtomicUsize::new(committed),
             growth_refused: OnceLock::new(),
-            bases,
+            bases: WipedOnFork::new(&bases)?,
             all_mapped: unmapped.is_none() && staged.is_none(),
             data: ProgramData::default(),
             pinned,

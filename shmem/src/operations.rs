@@ -36,4 +36,13 @@ impl<'rt> Operations<'rt> {
         let wire = self.comm.wire.as_ref().ok().filter(|_| self.comm.job.process.is_here());
         wire.map(|wire| Via::new(wire, self.flow))
     }
+
+    /// Waits until everything that was issued over the wire is delivered; at once if that is nothing.
+    #[inline]
+    pub(crate) fn end_on_wire(&self) -> Result<()> {
+        match &self.comm.wire {
+            Ok(wire) if !self.flow.is_quiet() => Ok(Via::new(wire, self.flow).quiet()?),
+            _ => Ok(()),
+        }
+    }
 }

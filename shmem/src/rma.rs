@@ -315,9 +315,7 @@ impl Operations<'_> {
     pub fn quiet(&self) -> Result<()> {
         self.comm.job.here()?;
         fence(Ordering::SeqCst);
-        if let Some(via) = self.via_if_any() {
-            via.quiet()?;
-        }
+        self.end_on_wire()?;
         self.comm.space.take_noted()
     }
 }

@@ -1,13 +1,14 @@
 //! The symmetric address space: this PE's memory in it, and that of the peers that this process has mapped.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock};
 
 use symrail_heap::{PeerMap, SymmetricHeap};
 use symrail_transport::{Operation, Pe};
 
 use crate::error::{Error, Result};
 use crate::gpu::pinned::Pinned;
+use crate::process::WipedOnFork;
 use crate::program_data::ProgramData;
 use crate::staged::Staged;
 
@@ -19,7 +20,7 @@ pub(crate) struct Space {
     /// Why the heap cannot grow any more.
     pub growth_refused: OnceLock<Error>,
     /// Where each PE's heap is in this process; 0 where it is reached over the wire.
-    pub bases: Arc<[usize]>,
+    pub bases: WipedOnFork,
     /// No peer needs the wire.
     pub all_mapped: bool,
     pub data: ProgramData,

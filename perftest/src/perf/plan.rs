@@ -23,6 +23,8 @@ pub const STREAM: usize = 8192;
 /// The largest size unless one is given.
 pub const DEFAULT_MAX: usize = 4 << 20;
 
+/// What is read and what is written begin on pages of their own.
+const PAGE: usize = 4096;
 /// The size of tests of one word.
 const WORD: usize = 8;
 
@@ -230,6 +232,8 @@ pub struct Spread {
     pub stride: usize,
     /// Bytes of each.
     pub size: usize,
+    /// Where those that are written begin.
+    dests: usize,
 }
 
 impl Spread {
@@ -244,7 +248,8 @@ impl Spread {
             Work::AllToAll => n_pes as usize,
             _ => 1,
         };
-        Spread { slots, stride, size }
+        let span = slots.saturating_mul(stride);
+        Spread { slots, stride, size, dests: area::SOURCE.saturating_add(span.div_ceil(PAGE).saturating_mul(PAGE)) }
     }
 
     /// Bytes of all.
@@ -264,7 +269,7 @@ impl Spread {
     #[inline]
     #[must_use]
     pub fn dest(&self, i: usize) -> usize {
-        area::SOURCE + self.span().next_multiple_of(4096) + i % self.slots * self.stride
+        self.dests + i % self.slots * self.stride
     }
 }
 

@@ -65,6 +65,13 @@ impl Flow {
         Flow { outlet: OnceLock::from(wire.outlets.first()), ..Flow::default() }
     }
 
+    /// Whether nothing was issued since the last quiet.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        // A path that a fence has closed was used.
+        !Path::ALL.into_iter().any(|path| self.used.get(path) || self.fenced.get(path))
+    }
+
     /// Whether it has a host endpoint that no other flow uses.
     pub fn has_own_endpoint(&self) -> bool {
         self.outlet.get().is_some_and(|outlet| outlet.issuer != HOST)
@@ -330,6 +337,7 @@ impl<'a> Via<'a> {
     }
 
     /// Waits until everything that was issued on the flow is delivered.
+    #[inline(never)]
     pub fn quiet(&self) -> Result<(), Error> {
         let mut result = Ok(());
         for path in Path::ALL {
