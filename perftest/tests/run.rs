@@ -179,6 +179,8 @@ impl Running {
 }
 
 const LIMIT: Duration = Duration::from_secs(20);
+/// The longest that a job may take to end when it is asked to.
+const ASKED: Duration = Duration::from_secs(5);
 
 fn run(command: Command) -> (Option<i32>, Vec<String>, String) {
     Running::start(command).end(LIMIT)
@@ -468,7 +470,7 @@ fn an_interrupt_at_any_moment_ends_the_job() {
             // While the launcher starts PEs, while these load libraries and join, and while they run.
             std::thread::sleep(Duration::from_millis(50 + u64::from(random() % 1000)));
             kill(running.pid(), signal).unwrap();
-            let (code, _, err) = running.end(LIMIT);
+            let (code, _, err) = running.end(ASKED);
             assert_eq!(code, Some(128 + signal as i32), "{err}");
             assert!(!err.contains("panicked"), "{err}");
         }
@@ -546,8 +548,9 @@ fn user_signals_are_passed_on() {
 fn nothing_outlives_a_killed_launcher() {
     let running = Running::start({
         let mut command = symrail(&["-n", "3"]);
-        // One PE is the program, the others have a shell between.
-        let line = "echo ready; [ $SYMRAIL_LAUNCHER_PE = 0 ] && exec sleep 600; sleep 600; true";
+        // One PE is the program, one has a shell between, one has left its session, too.
+        let line = r#"echo ready; case $SYMRAIL_LAUNCHER_PE in
+            0) exec sleep 600;; 1) sleep 600; true;; *) setsid -w sleep 600; true;; esac"#;
         command.args(["--", "sh", "-c", line]);
         command
     });

@@ -6,6 +6,7 @@
 //! | `spawn` | one process: its own group, the secret's pipe, dying with the launcher, its cores |
 //! | `children` | the processes: which have ended, and how |
 //! | `guard` | a process that ends what outlives the launcher |
+//! | `mark` | what a job has started, wherever it has gone |
 //! | `signals` | the signals that the launcher reads as events |
 //! | `watch` | the loop: starting, signals, deaths, the rendezvous' events, and how a job ends |
 //! | `ending` | how a process ended, in words and as an exit code |
@@ -15,10 +16,11 @@
 //! - The PEs find each other through a rendezvous service in the launcher, on 127.0.0.1 and a random port.
 //! - A PE that fails ends the job: the others get SIGTERM, and SIGKILL 2 s later. The launcher says which PE it was and
 //!   why, and its exit code is that PE's (128 + the signal's number for a death by signal).
-//! - When the launcher is gone, so are the PEs and their process groups, however it went. What a PE starts and leaves
-//!   in its process group is killed when the job ends.
+//! - When the launcher is gone, so are the PEs and all that they have started, however it went, in whatever groups and
+//!   sessions: it is killed when the job ends. What is started without the variable `SYMRAIL_LAUNCHER_JOBS` and in a
+//!   group of its own stays.
 //! - SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the PEs' process groups and end the job, with exit code 128 +
-//!   the signal's number: after 3 s, or at the second one, SIGKILL does. That holds while PEs are still being started,
+//!   the signal's number: after 2 s, or at the second one, SIGKILL does. That holds while PEs are still being started,
 //!   too.
 //! - SIGUSR1, SIGUSR2, SIGTSTP (Ctrl-Z) and SIGCONT are passed on. A signal that the launcher was started to ignore is
 //!   ignored, by the PEs as well.
@@ -29,6 +31,7 @@ mod children;
 mod ending;
 mod guard;
 mod job;
+mod mark;
 mod output;
 mod signals;
 mod spawn;

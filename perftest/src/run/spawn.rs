@@ -16,6 +16,7 @@ use symrail::Settings;
 use symrail::bootstrap::star::Secret;
 
 use super::job::{Job, LaunchError};
+use super::mark;
 
 /// What PEs get from the launcher besides their environment.
 pub(super) struct Inheritance {
@@ -25,6 +26,8 @@ pub(super) struct Inheritance {
     pub(super) files: Option<Files>,
     /// The misspelt variables that the launcher has told of.
     pub(super) told: String,
+    /// The marks of the job and of those around it.
+    pub(super) jobs: String,
 }
 
 /// A limit on descriptors: the one in force, and how far it may be raised.
@@ -54,7 +57,7 @@ pub(super) fn spawn(
     let secret = secret_pipe(secret)?;
     let mut command = Command::new(&job.program);
     command.args(&job.args).envs(job.variables(pe, service, secret.as_raw_fd(), Settings::is_set));
-    command.env(Settings::TOLD, &inheritance.told);
+    command.env(Settings::TOLD, &inheritance.told).env(mark::JOBS, &inheritance.jobs);
     command.stdin(if pe == 0 && !io::stdin().is_terminal() { Stdio::inherit() } else { Stdio::null() });
     if job.prefix {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());

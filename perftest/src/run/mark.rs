@@ -1,0 +1,90 @@
+//! What a job has started, wherever it has gone.
+//!
+//! A process that makes a session or a group of its own (`setsid`, `nohup` in a shell with job control, daemons) is in no group that
+//! the launcher knows. It keeps its environment, though, and in that stands the job's mark. Whoever is to outlive the job is
+//! started without the mark.
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+
+use nix::sys::signal::Signal;
+
+/// The variable with the marks of a job and of those that it is part of, the outermost first.
+pub const JOBS: &str = "SYMRAIL_LAUNCHER_JOBS";
+/// Processes may start others while they are looked for.
+const ROUNDS: u32 = 10;
+
+/// What no other job has in its environment.
+#[derive(Clone)]
+pub(super) struct Mark(String);
+
+impl Mark {
+    pub(super) fn new() -> Mark {
+        Mark(format!("{}-{:016x}", std::process::id(), RandomState::new().build_hasher().finish()))
+    }
+
+    /// The variable's value for the job's PEs.
+    pub(super) fn value(&self) -> String {
+        let outer = std::env::var(JOBS).ok().filter(|outer| !outer.is_empty());
+        outer.map_or_else(|| self.0.clone(), |outer| format!("{outer},{}", self.0))
+    }
+
+    /// Kills all processes that carry the mark.
+    pub(super) fn kill_all(&self) {
+        for _ in 0..ROUNDS {
+            let found = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+            let pids = found.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+            if pids.filter(|pid| self.kill(*pid)).count() == 0 {
+                break;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Kills a process if it carries the mark. Whether it did.
+    fn kill(&self, pid: i32) -> bool {
+        // First, so that it is the process that was looked at which is killed, and not one that got its number since.
+        // SAFETY: gives a descriptor, which nobody else has, or an error.
+        let process = unsafe {
+            let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0) as i32;
+            if fd < 0 {
+                return false;
+            }
+            OwnedFd::from_raw_fd(fd)
+        };
+        // Of other users' processes, and of those that have ended, there is nothing to read.
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        if !self.is_in(&environment) {
+            return false;
+        }
+        let (fd, nothing) = (process.as_raw_fd(), std::ptr::null::<libc::siginfo_t>());
+        // SAFETY: the descriptor is open, and no information goes with the signal.
+        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, Signal::SIGKILL as i32, nothing, 0) == 0 }
+    }
+
+    fn is_in(&self, environment: &[u8]) -> bool {
+        let mut values = environment.split(|byte| *byte == 0).filter_map(|variable| {
+            variable.strip_prefix(JOBS.as_bytes())?.strip_prefix(b"=")
+        });
+        values.any(|value| value.split(|byte| *byte == b',').any(|mark| mark == self.0.as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_found_among_others_and_nowhere_else() {
+        let (mark, other) = (Mark("7-abc".into()), Mark::new());
+        for (environment, found) in [
+            (&b"HOME=/\0SYMRAIL_LAUNCHER_JOBS=1-f,7-abc\0A=b\0"[..], true),
+            (b"SYMRAIL_LAUNCHER_JOBS=7-abc\0", true),
+            (b"SYMRAIL_LAUNCHER_JOBS=7-abcd\0OTHER=7-abc\0XSYMRAIL_LAUNCHER_JOBS=7-abc\0", false),
+            (b"SYMRAIL_LAUNCHER_JOBS=\0", false),
+            (b"", false),
+        ] {
+            assert_eq!((mark.is_in(environment), other.is_in(environment)), (found, false), "{environment:?}");
+        }
+    }
+}
