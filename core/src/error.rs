@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::pe::Pe;
+use crate::shown::Shown;
 
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -61,7 +62,7 @@ impl fmt::Display for Fault {
 #[non_exhaustive]
 pub enum Error {
     /// An environment variable holds something else than it accepts.
-    #[error("{name}={value}: not accepted; use {accepted}")]
+    #[error("{name}={}: not accepted; use {accepted}", Shown(.value))]
     Setting {
         /// The variable's full name.
         name: String,
@@ -71,7 +72,7 @@ pub enum Error {
         accepted: String,
     },
     /// A library that is loaded at run time is not there or too old.
-    #[error("{library} cannot be used: {reason}; {remedy}")]
+    #[error("{} cannot be used: {}; {remedy}", Shown(.library), Shown(.reason))]
     Library {
         /// The library's file name or path.
         library: String,
@@ -81,7 +82,7 @@ pub enum Error {
         remedy: String,
     },
     /// No rail fits the settings.
-    #[error("no rail fits {wanted}; there are: {found}")]
+    #[error("no rail fits {}; there are: {found}", Shown(.wanted))]
     NoRail {
         /// The settings that were applied.
         wanted: String,

@@ -13,6 +13,7 @@
 //! | [`segment`] | which bytes of this process stand behind which offsets |
 //! | [`wait`] | what threads do while they wait |
 //! | [`pci`] | addresses on a PCI bus |
+//! | [`shown`] | text from outside, in messages |
 
 pub mod amo;
 pub mod compare;
@@ -20,6 +21,7 @@ pub mod error;
 pub mod pci;
 pub mod pe;
 pub mod segment;
+pub mod shown;
 pub mod signal;
 pub mod wait;
 
@@ -29,6 +31,7 @@ pub use error::{Error, Fault, Operation, Result};
 pub use pci::PciAddress;
 pub use pe::Pe;
 pub use segment::Segment;
+pub use shown::Shown;
 pub use signal::SignalOp;
 /// Every value of an enum of codes, as `VARIANTS`.
 pub use strum::VariantArray;

@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 
 use symrail::{Runtime, Settings};
+use symrail_core::Shown;
 
 /// `SHMEM_SYMMETRIC_SIZE`, OpenSHMEM's own name for the heap's size, when ours is not set.
 pub fn apply_symmetric_size(settings: &mut Settings) -> Result<(), String> {
@@ -11,7 +12,7 @@ pub fn apply_symmetric_size(settings: &mut Settings) -> Result<(), String> {
         return Ok(());
     }
     let refused =
-        || format!("SHMEM_SYMMETRIC_SIZE={text}: not accepted; use a number of bytes, or one followed by K, M, G or T");
+        || format!("SHMEM_SYMMETRIC_SIZE={}: not accepted; use a number of bytes, or one followed by K, M, G or T", Shown(&text));
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit: f64 = match text[digits.len()..].to_ascii_lowercase().trim_end_matches('b') {
         "" => 1.0,

@@ -121,6 +121,16 @@ fn programs_end_as_they_like() {
 }
 
 #[test]
+fn who_waits_for_a_lock_for_long_says_so() {
+    let Some(program) = compile("misuse.c") else { return };
+    for way in WAYS {
+        let outcome = run(&program, &["held_lock"], 2, way, &[("SYMRAIL_TIMEOUT_S", "1")]);
+        assert_eq!(outcome.code, Some(0), "{way:?}: {}", outcome.said);
+        assert!(outcome.said.contains("PE 1 has waited in shmem_set_lock for"), "{way:?}: {}", outcome.said);
+    }
+}
+
+#[test]
 fn a_misspelt_variable_is_a_warning_unless_nothing_is_to_be_logged() {
     let Some(program) = compile("statics.c") else { return };
     let said = |env: &[(&str, &str)]| {

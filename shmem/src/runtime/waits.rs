@@ -35,8 +35,20 @@ impl Runtime {
     /// when, after `TIMEOUT_S` of waiting, one does not even answer by its proxy. A peer that only takes its time is waited for without
     /// limit; that it is, is a warning, once.
     pub unsafe fn wait_until<T: WaitWord>(&self, word: *const T, cmp: Cmp, value: T) -> Result<T> {
+        // SAFETY: the caller's promise.
+        unsafe { self.wait_in("wait_until", word, cmp, value) }
+    }
+
+    /// As [`Runtime::wait_until`], within something else: `what` that is, as errors and warnings call it.
+    ///
+    /// # Safety
+    /// As for [`Runtime::wait_until`].
+    ///
+    /// # Errors
+    /// As for [`Runtime::wait_until`].
+    pub unsafe fn wait_in<T: WaitWord>(&self, what: &'static str, word: *const T, cmp: Cmp, value: T) -> Result<T> {
         let ops = self.operations();
-        ops.wait_for("wait_until", self.anybody(), || {
+        ops.wait_for(what, self.anybody(), || {
             // SAFETY: the caller's promise.
             let now = unsafe { ops.glance(word) }?;
             cmp.holds(now, value).then_some(now)

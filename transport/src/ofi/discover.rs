@@ -224,7 +224,7 @@ fn named(library: &Arc<Libfabric>, ask: Ask<'_>, all: &[Nic], names: &[String]) 
 
 fn no_rail(library: &Arc<Library>, settings: &Settings, wanted: &[String], seen: &[String]) -> Error {
     let mut text = match &settings.libfabric_provider {
-        Some(_) => format!("provider {}", wanted.join(", ")),
+        Some(_) => format!("SYMRAIL_LIBFABRIC_PROVIDER={}", wanted.join(",")),
         None => format!("any provider of {}", wanted.join(", ")),
     };
     if let Some(list) = &settings.nic_list {

@@ -11,6 +11,7 @@ use plotters::style::{FontStyle, register_font};
 
 use super::json::{COMMIT, Record, VERSION, now};
 use super::table::number;
+use symrail_core::Shown;
 use crate::perf::error::{Error, Result};
 
 /// In pixels: all drawings, one over sizes, the names beside it, a bar, and what is said above.
@@ -36,7 +37,7 @@ impl Format {
             Some("png") => Ok(Format::Png),
             _ => Err(Error::Arguments(format!(
                 "--plot {}: plots are SVG or PNG; use a name that ends with .svg or .png",
-                path.display()
+                Shown(&path.to_string_lossy())
             ))),
         }
     }

@@ -47,7 +47,7 @@ impl Lock {
 
     fn wait(&self, cmp: Cmp, value: u32) -> u32 {
         // SAFETY: the place is an aligned word of this PE's symmetric memory: an AMO on it went well.
-        check(self.function, unsafe { self.runtime.wait_until(self.place, cmp, value) })
+        check(self.function, unsafe { self.runtime.wait_in(self.function, self.place, cmp, value) })
     }
 
     fn acquire(&self) {

@@ -94,6 +94,13 @@ int main(int argc, char **argv)
     MISTAKE(different_sizes) shmem_malloc((size_t)(me + 1) * 1000);
     MISTAKE(alignment) shmem_align(24, 100);
     MISTAKE(lock_not_held) shmem_clear_lock(&lock);
+    MISTAKE(held_lock) {
+        if (me == 0) shmem_set_lock(&lock);
+        shmem_barrier_all();
+        if (me == 0) sleep(3);
+        else shmem_set_lock(&lock);
+        shmem_clear_lock(&lock);
+    }
     MISTAKE(stride) shmem_int_iput(words, others, 0, 1, 4, next);
     /* What was printed before comes out, into pipes and files; unless another thread has the stream. */
     MISTAKE(after_printing) {
