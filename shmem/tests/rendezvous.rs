@@ -238,7 +238,8 @@ fn bytes_changed_on_the_way_are_noticed_by_either_end() {
     through.address = address;
     let mut one = Client::join(&through, "test").unwrap();
     let mut other = join(&other_way, 1, 2);
-    assert!(one.allgather(b"a contribution that is long enough").is_err());
+    let error = one.allgather(b"a contribution that is long enough").unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }) && error.to_string().contains("changed on the way"), "{error}");
     assert!(matches!(other.allgather(b""), Err(Error::Peer { peer: 0, .. })));
     assert!(events.iter().take(3).any(|event| event == Event::Lost(0)));
 }

@@ -11,6 +11,9 @@ const NAMED: usize = 32;
 /// The longest reason that travels, in bytes.
 const MAX_WHY: usize = 1024;
 
+/// Of a PE whose frames do not fit their tags.
+const CHANGED: &str = "takes part no more: what it sent to the rendezvous service was changed on the way";
+
 /// Why no further step can complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fault {
@@ -32,6 +35,8 @@ pub(super) enum Fault {
     Duplicate { peer: Pe },
     /// The PE's number is outside of the job.
     NoSuchPe { peer: Pe, n_pes: u32 },
+    /// What came from the PE was changed on the way.
+    Untrusted { peer: Pe, why: String },
 }
 
 impl Fault {
@@ -68,6 +73,10 @@ impl Fault {
             Fault::Duplicate { peer } => words(7, &[*peer]),
             Fault::NoSuchPe { peer, n_pes } => words(8, &[*peer, *n_pes]),
             Fault::Ended { peer } => words(9, &[*peer]),
+            Fault::Untrusted { peer, why } => {
+                words(10, &[*peer]);
+                bytes.extend_from_slice(shortened(why).as_bytes());
+            }
         }
         bytes
     }
@@ -102,6 +111,7 @@ impl Fault {
             7 => Fault::Duplicate { peer },
             8 => Fault::NoSuchPe { peer, n_pes: word(1)? },
             9 => Fault::Ended { peer },
+            10 => Fault::Untrusted { peer, why: shortened(&String::from_utf8_lossy(&rest[4..])).to_owned() },
             _ => return None,
         })
     }
@@ -112,6 +122,7 @@ impl Fault {
             Fault::Lost { peer } => (peer, "it died or ended without finalizing".to_owned()),
             Fault::Left { peer } => (peer, "it has left the job without finalizing".to_owned()),
             Fault::Ended { peer } => (peer, "it ended before it had joined".to_owned()),
+            Fault::Untrusted { peer, .. } => (peer, format!("it {CHANGED}")),
             Fault::Aborted { peer, code, why } => (peer, format!("it aborted the job with code {code}: {why}")),
             _ => return None,
         };
@@ -131,6 +142,12 @@ impl Fault {
                 Error::Peer { pe, step, peer, what: "ended before it had joined; see what it said" }
             }
             Fault::Aborted { peer, code, why } => Error::Aborted { pe, peer, code, why },
+            Fault::Untrusted { peer, why } if peer == pe => Error::Refused {
+                pe,
+                address: address.to_owned(),
+                why: format!("what it sent was changed on the way ({why}); is something else between the two?"),
+            },
+            Fault::Untrusted { peer, .. } => Error::Peer { pe, step, peer, what: CHANGED },
             Fault::TimedOut { seconds, missing, count } => {
                 Error::Timeout { pe, step, seconds, missing: missing_words(&missing, count) }
             }
@@ -220,6 +237,7 @@ mod tests {
             Fault::Duplicate { peer: 0 },
             Fault::NoSuchPe { peer: 9, n_pes: 2 },
             Fault::Ended { peer: 3 },
+            Fault::Untrusted { peer: 2, why: "a wrong tag".into() },
         ];
         for fault in all {
             let bytes = fault.encode();

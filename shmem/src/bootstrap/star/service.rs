@@ -231,7 +231,7 @@ impl Service {
             match connection.next_frame() {
                 Ok(Some((kind, payload))) => self.take(id, kind, &payload),
                 Ok(None) => break,
-                Err(why) => return self.lose(id, why),
+                Err(why) => return self.distrust(id, why),
             }
         }
         if !open {
@@ -383,17 +383,28 @@ impl Service {
     /// A connection is of no more use. That is a loss only if its PE was not done.
     fn lose(&mut self, id: u64, why: &str) {
         if let Some(pe) = self.member(id) {
-            tracing::debug!(pe, why, "rendezvous: lost a PE");
-            self.members[pe as usize] = Member::Lost;
-            let fault = Fault::Lost { peer: pe };
-            if self.failure.is_some() {
-                self.send_to_members(Kind::Gone, &Arc::from(fault.encode()));
-            }
-            self.fail(&fault);
-            (self.options.on_event)(Event::Lost(pe));
+            self.lose_member(pe, &Fault::Lost { peer: pe }, why);
         }
         self.early.retain(|(early, _)| *early != id);
         self.connections.remove(&id);
+    }
+
+    /// Somebody changes what a PE sends. The PE hears of that, and is lost to the others.
+    fn distrust(&mut self, id: u64, why: &str) {
+        let Some(pe) = self.member(id) else { return self.lose(id, why) };
+        let fault = Fault::Untrusted { peer: pe, why: why.to_owned() };
+        self.lose_member(pe, &fault, why);
+        self.turn_away(id, &fault);
+    }
+
+    fn lose_member(&mut self, pe: Pe, fault: &Fault, why: &str) {
+        tracing::debug!(pe, why, "rendezvous: lost a PE");
+        self.members[pe as usize] = Member::Lost;
+        if self.failure.is_some() {
+            self.send_to_members(Kind::Gone, &Arc::from(fault.encode()));
+        }
+        self.fail(fault);
+        (self.options.on_event)(Event::Lost(pe));
     }
 
     /// Whoever started the PEs says which processes have ended. Those that had joined are known by their connections.
