@@ -1,8 +1,8 @@
 //! What a job has started, wherever it has gone.
 //!
-//! A process that makes a session or a group of its own (`setsid`, `nohup` in a shell with job control, daemons) is in no group that
-//! the launcher knows. It keeps its environment, though, and in that stands the job's mark. Whoever is to outlive the job is
-//! started without the mark.
+//! A process that makes a session or a group of its own (`setsid`, daemons) is in no group that the launcher knows. It
+//! keeps its environment, though, and in that stands the job's mark. Whoever is to outlive the job is started without
+//! the mark.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};

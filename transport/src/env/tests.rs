@@ -55,6 +55,10 @@ fn each_kind_is_read() {
 
 #[test]
 fn a_bad_value_names_variable_value_and_accepted_values() {
+    assert_eq!(
+        refusal("TRANSPORT", "\u{1b}[31m"),
+        "SYMRAIL_TRANSPORT=\\u{1b}[31m: not accepted; use auto|libfabric|ibverbs"
+    );
     assert_eq!(refusal("TRANSPORT", "tcp"), "SYMRAIL_TRANSPORT=tcp: not accepted; use auto|libfabric|ibverbs");
     let bytes = "a number of bytes from 64K to 64T, with an optional suffix K, M, G or T (powers of 1024)";
     assert_eq!(refusal("HEAP_SIZE", "65T"), format!("SYMRAIL_HEAP_SIZE=65T: not accepted; use {bytes}"));
