@@ -165,12 +165,21 @@ fn checked(library: &Libfabric, rail: &str, call: &'static str, code: i32) -> Re
         return Ok(());
     }
     let mut fault = fault(library, code as isize);
-    if call == "fi_enable" || call == "fi_cq_open" {
+    fault.text += advice(call, code.saturating_neg());
+    Err(Error::Fabric { call, rail: rail.to_owned(), fault })
+}
+
+/// What helps against an error number of a call, if anything does.
+fn advice(call: &str, errno: i32) -> &'static str {
+    match (call, errno) {
+        (_, libc::EMFILE) => "; allow this process more descriptors (ulimit -n)",
         // With verbs;ofi_rxm this is mostly a queue that the device cannot hold, sized from an environment variable
         // that no attribute overrides.
-        fault.text += "; with a verbs provider FI_UNIVERSE_SIZE=8 in the environment makes its queues smaller";
+        ("fi_enable" | "fi_cq_open", libc::EINVAL | libc::ENOMEM) => {
+            "; with a verbs provider FI_UNIVERSE_SIZE=8 in the environment makes its queues smaller"
+        }
+        _ => "",
     }
-    Err(Error::Fabric { call, rail: rail.to_owned(), fault })
 }
 
 fn object<T>(library: &Libfabric, rail: &str, call: &'static str, raw: *mut T) -> Result<Object<T>> {
@@ -179,4 +188,16 @@ fn object<T>(library: &Libfabric, rail: &str, call: &'static str, raw: *mut T) -
         rail: rail.to_owned(),
         fault: fault(library, -(ffi::FI_EOTHER as isize)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_fits_the_error() {
+        assert!(advice("fi_endpoint", libc::EMFILE).contains("ulimit -n"));
+        assert!(advice("fi_enable", libc::ENOMEM).contains("FI_UNIVERSE_SIZE"));
+        assert_eq!(advice("fi_enable", libc::EROFS), "");
+    }
 }
