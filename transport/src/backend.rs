@@ -77,7 +77,8 @@ pub fn choose(settings: &Settings, host: &HostPes) -> Result<Choice> {
         TransportKind::Ibverbs => {
             let nics = verbs::discover(settings)?;
             if nics.is_empty() {
-                let found = "no RDMA devices (with SYMRAIL_TRANSPORT=auto, libfabric's providers are looked for too)".into();
+                let found =
+                    "no RDMA devices (with SYMRAIL_TRANSPORT=auto, libfabric's providers are looked for too)".into();
                 return Err(Error::NoRail { wanted: "SYMRAIL_TRANSPORT=ibverbs".into(), found });
             }
             reasons.push("ibverbs: SYMRAIL_TRANSPORT=ibverbs".into());

@@ -63,9 +63,9 @@ impl Mark {
     }
 
     fn is_in(&self, environment: &[u8]) -> bool {
-        let mut values = environment.split(|byte| *byte == 0).filter_map(|variable| {
-            variable.strip_prefix(JOBS.as_bytes())?.strip_prefix(b"=")
-        });
+        let mut values = environment
+            .split(|byte| *byte == 0)
+            .filter_map(|variable| variable.strip_prefix(JOBS.as_bytes())?.strip_prefix(b"="));
         values.any(|value| value.split(|byte| *byte == b',').any(|mark| mark == self.0.as_bytes()))
     }
 }

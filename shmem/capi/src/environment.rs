@@ -11,8 +11,12 @@ pub fn apply_symmetric_size(settings: &mut Settings) -> Result<(), String> {
     if Settings::is_set("SYMRAIL_HEAP_SIZE") {
         return Ok(());
     }
-    let refused =
-        || format!("SHMEM_SYMMETRIC_SIZE={}: not accepted; use a number of bytes, or one followed by K, M, G or T", Shown(&text));
+    let refused = || {
+        format!(
+            "SHMEM_SYMMETRIC_SIZE={}: not accepted; use a number of bytes, or one followed by K, M, G or T",
+            Shown(&text)
+        )
+    };
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit: f64 = match text[digits.len()..].to_ascii_lowercase().trim_end_matches('b') {
         "" => 1.0,

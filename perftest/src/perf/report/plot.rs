@@ -11,8 +11,8 @@ use plotters::style::{FontStyle, register_font};
 
 use super::json::{COMMIT, Record, VERSION, now};
 use super::table::number;
-use symrail_core::Shown;
 use crate::perf::error::{Error, Result};
+use symrail_core::Shown;
 
 /// In pixels: all drawings, one over sizes, the names beside it, a bar, and what is said above.
 const WIDTH: u32 = 1100;
