@@ -1,13 +1,13 @@
 //! Small copies, gathered in a round and made together: a copy by the driver takes microseconds, whatever its size.
 //!
 //! A copy of up to [`SMALL`] bytes waits for the end of the round ([`Copies::flush`]). Copies to neighbouring addresses
-//! become one *run*: their bytes are packed into a buffer of the staging buffer, or unpacked from it.
+//! become one *run*: their bytes are packed into a part of the staging buffer, or unpacked from it.
 //!
 //! # Order
 //! Copies that wait here depend on nothing else that waits here: their sources would otherwise have waited for the
 //! earlier one to complete. Two things keep their order all the same:
 //! - A signal is marked as coming after data, and goes in a later copy than all data that came before it.
-//! - Of writes that overlap, the last one to come wins.
+//! - Of overlapping writes in one run, the last one to come wins.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -21,14 +21,14 @@ use super::Ticket;
 
 /// Larger copies are started at once.
 const SMALL: usize = 1024;
-/// Bytes of a run.
+/// The most bytes of a run.
 const RUN_BYTES: usize = 4096;
-/// Runs under way.
+/// The most runs under way.
 const RUNS: usize = 256;
 /// Bytes between two reads that are read as well, because another copy would take longer.
 const GAP: usize = 64;
 
-/// What this takes of the staging buffer.
+/// The size of all runs' parts of the staging buffer.
 pub(super) const BATCH_BYTES: usize = RUNS * RUN_BYTES;
 
 /// A copy that waits for the end of the round.
@@ -48,7 +48,7 @@ impl Small {
     }
 }
 
-/// A buffer of the staging buffer, and the copies that are under way in it.
+/// A part of the staging buffer, and the copies that are under way in it.
 struct Run {
     buffer: *mut u8,
     memory: usize,
@@ -130,7 +130,7 @@ impl Copies {
         unsafe { self.copy_engine.start_between(copy, ticket.encode()) }
     }
 
-    /// The end of a round: the copy engine is given what has gathered.
+    /// Ends a round: the copy engine is given the copies that have gathered.
     pub fn flush(&mut self) {
         if self.writes.len() <= self.copy_engine.room_for_words() {
             // A kernel that waits is faster than any copy.
