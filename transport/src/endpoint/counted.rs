@@ -1,11 +1,11 @@
 //! Puts whose arrival the target counts.
 //!
-//! A put-signal is two messages where its data is more than one holds: the data, and the signal behind it, which the target acknowledges.
-//! Who only counts what has come needs less: the fabric hands the target a number with the last bytes of a write, its *immediate*, and
-//! the number says in which word to count. One message, and nothing comes back.
+//! A put-signal is two messages where its data is more than one holds: the data, and the signal behind it, which the
+//! target acknowledges. Who only counts what has come needs less: the fabric hands the target a number with the last
+//! bytes of a write, its *immediate*, and the number says in which word to count. One message, and nothing comes back.
 //!
-//! For rails on which the target's CPU moves the bytes, and where there is one of them: nothing here would be noticed if another
-//! had to do it again.
+//! For rails on which the target's CPU moves the bytes, and where there is one of them: nothing here would be noticed
+//! if another had to do it again.
 
 use super::job::{Issue, Issuer, Job, OpHandle, Source};
 use super::launch::Way;
@@ -36,8 +36,9 @@ impl Endpoint {
         self.core.counts_in(word).is_some()
     }
 
-    /// Starts to write, and to add 1 to a word of the target when all of it is visible there. That it has arrived is noticed by
-    /// whoever waits for the count; that it has left, by [`Endpoint::counted_have_left`]. Fences do not order it.
+    /// Starts to write, and to add 1 to a word of the target when all of it is visible there. That it has arrived is
+    /// noticed by whoever waits for the count; that it has left, by [`Endpoint::counted_have_left`]. Fences do not
+    /// order it.
     ///
     /// # Safety
     /// As for [`Endpoint::submit`]; [`Source::Stable`] memory stays as it is until it has left.
@@ -71,7 +72,8 @@ impl Endpoint {
     /// Whether all that was put so has left, so that its sources may be used again.
     ///
     /// # Errors
-    /// The first that failed since this was last asked. What fails when nobody asks any more is the next quiet's to tell.
+    /// The first that failed since this was last asked. What fails when nobody asks any more is the next quiet's to
+    /// tell.
     pub fn counted_have_left(&mut self) -> Result<bool> {
         let issuers = &mut self.core.issuers;
         issuers.take_error(COUNTED).map_or(Ok(issuers.none_of(COUNTED)), Err)
@@ -101,7 +103,8 @@ impl Core {
         self.counts_in(word).map(|number| self.profile.token_of(pe).immediate(number))
     }
 
-    /// The number of a word in immediates, if it has one and the only rail takes immediates that have room for the token's part.
+    /// The number of a word in immediates, if it has one and the only rail takes immediates that have room for the
+    /// token's part.
     fn counts_in(&self, word: u64) -> Option<u32> {
         let [caps] = self.profile.all_caps() else { return None };
         // The last piece of a write brings it, and must not come before the others.

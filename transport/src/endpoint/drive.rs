@@ -193,8 +193,8 @@ impl Endpoint {
         self.core.issuers.next_finished()
     }
 
-    /// Tells the time in whole seconds of any clock that only goes forward; fails operations that are too old, and tries
-    /// rails that have failed.
+    /// Tells the time in whole seconds of any clock that only goes forward; fails operations that are too old, and
+    /// tries rails that have failed.
     ///
     /// Only seconds in which it is called count: what could not complete because nobody polled is not late.
     pub fn tick(&mut self, now_s: u32) {

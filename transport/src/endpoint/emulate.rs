@@ -1,11 +1,12 @@
 //! AMOs by the provider or NIC, and what of them it cannot do itself.
 //!
-//! Where providers perform AMOs, they perform all of them (architecture.md: AMOs on one word are all performed by the same party), and all on lane 0: a NIC's atomics
-//! need not be atomic with those of its neighbour. What the provider lacks (a NIC has an addition and a
-//! compare-swap of 64-bit words, no more) becomes a loop over what it has: fetch the word, compute the new one here, put it
-//! there by compare-swap if the word has not changed, else try again with what it has become. The loop goes on with every
-//! completion, for at most `TIMEOUT_S`. Loops of one endpoint on one word would only make each other fail: while there is
-//! one, further AMOs on the word wait for it, in order, and start from the value that it left.
+//! Where providers perform AMOs, they perform all of them (architecture.md: AMOs on one word are all performed by the
+//! same party), and all on lane 0: a NIC's atomics need not be atomic with those of its neighbour. What the provider
+//! lacks (a NIC has an addition and a compare-swap of 64-bit words, no more) becomes a loop over what it has: fetch the
+//! word, compute the new one here, put it there by compare-swap if the word has not changed, else try again with what
+//! it has become. The loop goes on with every completion, for at most `TIMEOUT_S`. Loops of one endpoint on one word
+//! would only make each other fail: while there is one, further AMOs on the word wait for it, in order, and start from
+//! the value that it left.
 //!
 //! Smaller words are changed within the aligned word around them, so their neighbour is written back as it was: whoever
 //! changes the neighbour otherwise than by AMOs must not do so meanwhile.

@@ -1,10 +1,12 @@
-//! Who has issued operations: how many have not ended, what became of those that have, and how soon the end of the next is wanted.
+//! Who has issued operations: how many have not ended, what became of those that have, and how soon the end of the next
+//! is wanted.
 //!
 //! The end of an operation is told by a [`Finished`] if it has a tag, else by its issuer's quiet.
 //!
-//! An issuer's past says how soon the end of its next operation is wanted. `put; quiet` in a loop is fastest when the put asks for
-//! its own completion: one message there, one back. A stream of puts, or a put whose effect is awaited in some other way, is fastest
-//! without. So it is with AMOs and signals and their acknowledgements. Which it will be is what it was the last times.
+//! An issuer's past says how soon the end of its next operation is wanted. `put; quiet` in a loop is fastest when the
+//! put asks for its own completion: one message there, one back. A stream of puts, or a put whose effect is awaited in
+//! some other way, is fastest without. So it is with AMOs and signals and their acknowledgements. Which it will be is
+//! what it was the last times.
 
 use super::job::{Finished, Issue, Issuer};
 use crate::error::Error;
@@ -90,13 +92,13 @@ impl Issuers {
     }
 
     /// An operation has been entered.
-    #[inline]
+    #[inline(always)]
     pub fn started(&mut self, issuer: Issuer) {
         self.state(issuer).outstanding += 1;
     }
 
     /// An operation that was entered has ended.
-    #[inline]
+    #[inline(always)]
     pub fn ended(&mut self, issue: Issue, outcome: Result<u64, Box<Error>>) {
         let state = self.state(issue.issuer);
         state.outstanding = state.outstanding.saturating_sub(1);
@@ -117,7 +119,7 @@ impl Issuers {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn state(&mut self, issuer: Issuer) -> &mut IssuerState {
         let at = usize::from(issuer);
         if at >= self.states.len() {

@@ -226,7 +226,8 @@ pub struct Finished {
     pub issuer: Issuer,
     /// Its tag.
     pub tag: u64,
-    /// The old value of a fetching AMO, else 0; or why it failed (boxed: what succeeds should not be as large as an error).
+    /// The old value of a fetching AMO, else 0; or why it failed (boxed: what succeeds should not be as large as an
+    /// error).
     pub result: Result<u64, Box<Error>>,
 }
 

@@ -11,8 +11,8 @@ use crate::rail::RailCaps;
 use crate::segment;
 use crate::wire::{Request, RequestKind};
 
-/// Beyond this many bytes acknowledgements cost little, and a flush behind all writes that a window holds costs more: 7 % with 1 MiB
-/// over `tcp;ofi_rxm`.
+/// Beyond this many bytes acknowledgements cost little, and a flush behind all writes that a window holds costs more: 7
+/// % with 1 MiB over `tcp;ofi_rxm`.
 const FLUSHED_MAX: u64 = 64 << 10;
 
 impl Endpoint {
@@ -123,8 +123,8 @@ impl Endpoint {
         let striped = self.core.is_striped(pe, len);
         let straight = self.core.lanes.get_mut(pe, lane).is_some_and(|c| c.is_straight());
         if !striped && straight && self.core.profile.caps(lane).order.send_after_write {
-            // The lane keeps the message behind the data, so its acknowledgement is the data's, too. The count goes up first:
-            // completions may come in between.
+            // The lane keeps the message behind the data, so its acknowledgement is the data's, too. The count goes up
+            // first: completions may come in between.
             self.core.ops.expect(op, 1);
             let way = if len > FLUSHED_MAX { Way::Put } else { self.core.cheapest_put(pe, lane) };
             self.launch_data(pe, op, lane, (dest, ptr, len), way, false);
@@ -195,7 +195,8 @@ impl Endpoint {
         }
     }
 
-    /// Posts the work requests of a put or get of `len` bytes at a symmetric offset and a local address. An unhurried one may wait for company.
+    /// Posts the work requests of a put or get of `len` bytes at a symmetric offset and a local address. An unhurried
+    /// one may wait for company.
     pub(super) fn launch_data(
         &mut self,
         pe: Pe,
@@ -252,15 +253,16 @@ pub(super) enum Way {
     Get,
     /// Each write tells when it is delivered.
     Put,
-    /// Each write tells when it has left. A request behind it is what tells that it was delivered: a signal, or the next quiet's flush.
+    /// Each write tells when it has left. A request behind it is what tells that it was delivered: a signal, or the
+    /// next quiet's flush.
     LeftPut,
     /// The same; the last write brings this, by which its target knows that all has come.
     CountedPut(u64),
 }
 
 impl Core {
-    /// For a put that a request behind it will complete. Where the target's CPU would have to acknowledge each write, that request's
-    /// acknowledgement alone is cheaper, if the lane keeps it there.
+    /// For a put that a request behind it will complete. Where the target's CPU would have to acknowledge each write,
+    /// that request's acknowledgement alone is cheaper, if the lane keeps it there.
     fn cheapest_put(&self, pe: Pe, lane: usize) -> Way {
         let &RailCaps { order, software, .. } = self.profile.caps(lane);
         let behind = self.profile.role() == Role::Host

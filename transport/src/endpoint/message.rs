@@ -3,7 +3,8 @@
 //! A request is sent at once, or gathered with others in the connection's outbox, which the next poll or quiet sends.
 //! Whatever else goes to the agent over that connection goes behind what is gathered.
 //!
-//! Where a peer has several lanes, messages are kept until they are acknowledged, so that `failover` can send them again.
+//! Where a peer has several lanes, messages are kept until they are acknowledged, so that `failover` can send them
+//! again.
 
 use super::job::{Issue, OpHandle};
 use super::operations::Op;
@@ -26,12 +27,20 @@ impl Endpoint {
         request: Request,
         payload: Option<(*mut u8, usize)>,
     ) {
-        // The engine polls soon after, with everything it has taken from its channels. At a host endpoint what nobody has asked about
-        // waits for the next poll if it comes closely behind another.
-        let waits = self.core.profile.caps(lane).software
-            && (self.core.profile.role() == Role::Proxy || (!request.urgent && self.core.follows_closely(pe, lane)));
         self.core.ops.expect(op, 1);
         let payload = payload.unwrap_or((std::ptr::null_mut(), 0));
+        if self.core.profile.role() == Role::Host {
+            return self.launch_host_message(pe, lane, request, payload);
+        }
+        // The engine polls soon after, with everything it has taken from its channels.
+        let waits = self.core.profile.caps(lane).software;
+        self.launch_message_or_gather(pe, lane, request, payload, waits);
+    }
+
+    /// At a host endpoint what nobody has asked about waits for the next poll if it comes closely behind another.
+    fn launch_host_message(&mut self, pe: Pe, lane: usize, request: Request, payload: (*mut u8, usize)) {
+        let may_wait = self.core.profile.caps(lane).software && !request.urgent;
+        let waits = may_wait && self.core.follows_closely(pe, lane);
         self.launch_message_or_gather(pe, lane, request, payload, waits);
     }
 
@@ -49,7 +58,8 @@ impl Endpoint {
         if self.core.profile.introduction().is_some() {
             self.introduce(pe, lane);
         }
-        // What nobody has asked about is the next quiet's to ask about, even where the answer is wanted soon for the sake of the buffers.
+        // What nobody has asked about is the next quiet's to ask about, even where the answer is wanted soon for the
+        // sake of the buffers.
         let unasked = !request.urgent;
         if self.core.profile.rails() > 1 {
             request.urgent |= self.core.will_wait(pe, lane);
@@ -239,8 +249,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Sends a target agent's answer to the endpoint of `pe` that asked. The answer begins with room for the token of that endpoint.
-    /// Returns `false` when there is no room; try again after polling.
+    /// Sends a target agent's answer to the endpoint of `pe` that asked. The answer begins with room for the token of
+    /// that endpoint. Returns `false` when there is no room; try again after polling.
     pub fn reply(&mut self, pe: Pe, origin: Origin, lane: usize, bytes: &mut [u8]) -> bool {
         let dest = self.core.profile.answer_to(pe, origin);
         let Some(token) = bytes.first_chunk_mut() else { return true };
@@ -273,7 +283,8 @@ pub(super) unsafe fn begin(message: *mut u8, token: Token) -> *mut u8 {
 /// Writes a request and its payload.
 ///
 /// # Safety
-/// `to` is valid for writes of the request with its padded payload; `ptr` is valid for reads of `len` bytes and elsewhere.
+/// `to` is valid for writes of the request with its padded payload; `ptr` is valid for reads of `len` bytes and
+/// elsewhere.
 pub(super) unsafe fn fill(to: *mut u8, head: &[u8; Request::SIZE], ptr: *const u8, len: usize) {
     // SAFETY: the caller's promise.
     unsafe {

@@ -1,8 +1,9 @@
 //! One endpoint over several rails: the way from an operation to work requests and back.
 //!
-//! A PE has two of them: its *host endpoint* (driven by host threads; on one rail, while that works) and its *proxy endpoint*
-//! (on all rails, driven by the engine). Both only ever address proxy endpoints, because those are always polled; that is why a
-//! peer that computes without calling us still serves. Target agents answer to the endpoint that asked.
+//! A PE has two of them: its *host endpoint* (driven by host threads; on one rail, while that works) and its *proxy
+//! endpoint* (on all rails, driven by the engine). Both only ever address proxy endpoints, because those are always
+//! polled; that is why a peer that computes without calling us still serves. Target agents answer to the endpoint that
+//! asked.
 //!
 //! An endpoint is its rails and eleven structs, each of which owns what it is about:
 //!
@@ -11,7 +12,7 @@
 //! | `profile` | what the endpoint and its rails are, and in which form these let operations travel |
 //! | `issuers` | who has issued operations, and what became of them |
 //! | `operations` | one record of each operation that has not ended |
-//! | `lanes` | what is under way on each lane; which lane an operation takes, and what a [`fence`](Endpoint::fence) makes wait |
+//! | `lanes` | what is under way on each lane; which lane an operation takes, and what a fence makes wait |
 //! | `queue` | work requests until a rail has completed them |
 //! | `emulate::Loops` | AMOs that the provider does by loops |
 //! | `failover::Recovery` | what has to be done because of lanes that have failed |
@@ -19,24 +20,26 @@
 //! | `drive::Clock` | time |
 //! | `region`, `bounce` of the crate | memory that rails know |
 //!
-//! An operation passes: [`job`], what can be asked; `submit`, which checks and enters it, or `quick`, for small puts without an operation;
-//! `launch`, which cuts it into work requests, or `message`, for requests to target agents; `queue`, which hands them to rails. `drive`
-//! polls, and `completion` turns what rails report into ended operations. Beside that way: `open` makes an endpoint and its peers and
-//! memory known to it; `counted` is for puts whose arrival the target counts; `emulate` is AMOs by the provider, with a `swap_loop`
-//! for those that it lacks; `failover` does without lanes and peers that have failed.
+//! An operation passes: [`job`], what can be asked; `submit`, which checks and enters it, or `quick`, for small puts
+//! without an operation; `launch`, which cuts it into work requests, or `message`, for requests to target agents;
+//! `queue`, which hands them to rails. `drive` polls, and `completion` turns what rails report into ended operations.
+//! Beside that way: `open` makes an endpoint and its peers and memory known to it; `counted` is for puts whose arrival
+//! the target counts; `emulate` is AMOs by the provider, with a `swap_loop` for those that it lacks; `failover` does
+//! without lanes and peers that have failed.
 //!
 //! # Delivery
-//! Every operation is finished only when it is visible at its target: writes ask for delivery, requests are acknowledged
-//! by the target agent. One exception saves an acknowledgement each: on a single lane that keeps writes in order and
-//! messages behind writes, small writes are posted without a completion, and [`Endpoint::start_quiet`] sends one flush
-//! request behind them all. Where the target's CPU moves the bytes anyway, the smallest puts are requests to its agent
-//! instead, many to a message. An operation that is followed by a quiet at once is better off with a completion or
-//! acknowledgement of its own; `issuers` predicts which is the case. So are puts that no quiet completes: flags, and puts that are
-//! `counted` where they arrive.
+//! Every operation is finished only when it is visible at its target: writes ask for delivery, requests are
+//! acknowledged by the target agent. One exception saves an acknowledgement each: on a single lane that keeps writes in
+//! order and messages behind writes, small writes are posted without a completion, and [`Endpoint::start_quiet`] sends
+//! one flush request behind them all. Where the target's CPU moves the bytes anyway, the smallest puts are requests to
+//! its agent instead, many to a message. An operation that is followed by a quiet at once is better off with a
+//! completion or acknowledgement of its own; `issuers` predicts which is the case. So are puts that no quiet completes:
+//! flags, and puts that are `counted` where they arrive.
 //!
 //! # Inlining
-//! The steps from a job to its post, and from a completion to the operation's end, are small, and each is called from a few places. They are
-//! inlined by force: a call between two of them takes as many instructions as its step, and asks again what its caller knows.
+//! The steps from a job to its post, and from a completion to the operation's end, are small, and each is called from a
+//! few places. They are inlined by force: a call between two of them takes as many instructions as its step, and asks
+//! again what its caller knows.
 
 mod completion;
 mod counted;
@@ -120,8 +123,8 @@ struct Core {
     loops: Loops,
 }
 
-// SAFETY: the raw pointers inside are buffers of operations in flight, whose owners promised (`submit`) to keep them valid
-// whichever thread completes the operation; nothing else in here is tied to a thread.
+// SAFETY: the raw pointers inside are buffers of operations in flight, whose owners promised (`submit`) to keep them
+// valid whichever thread completes the operation; nothing else in here is tied to a thread.
 unsafe impl Send for Endpoint {}
 
 impl Endpoint {
@@ -172,7 +175,8 @@ impl Endpoint {
         self.core.observer.record();
     }
 
-    /// Takes what has been recorded so far of completed work requests. What was posted without a completion is not among it.
+    /// Takes what has been recorded so far of completed work requests. What was posted without a completion is not
+    /// among it.
     pub fn take_records(&mut self) -> Vec<Record> {
         self.core.observer.take_records()
     }

@@ -95,14 +95,15 @@ impl Endpoint {
         Ok(())
     }
 
-    /// From now on a lane that fails fails what is on it. To be called before anything is asked for; [`Job::Ask`](super::job::Job::Ask) needs it.
+    /// From now on a lane that fails fails what is on it. To be called before anything is asked for;
+    /// [`Job::Ask`](super::job::Job::Ask) needs it.
     pub fn forgo_failover(&mut self) {
         self.core.recovery.forgo();
         self.core.lanes.forgo_failover();
     }
 
-    /// Makes this one more host endpoint of its PE. Peers have not heard of it when they connected, so it introduces itself to
-    /// each of them by its first request there.
+    /// Makes this one more host endpoint of its PE. Peers have not heard of it when they connected, so it introduces
+    /// itself to each of them by its first request there.
     pub fn introduce_as(&mut self, origin: Origin) {
         let address = self.addresses().into_iter().next();
         self.core.profile.introduce_as(origin, address);
@@ -123,8 +124,9 @@ impl Endpoint {
         if role == Role::Host { n_pes } else { 2 * n_pes }
     }
 
-    /// Registers a segment of this PE's symmetric memory with every rail; a proxy endpoint's card goes to [`Endpoint::learn`] on all PEs.
-    /// Host endpoints are nobody's target: peers cannot reach what is registered with these.
+    /// Registers a segment of this PE's symmetric memory with every rail; a proxy endpoint's card goes to
+    /// [`Endpoint::learn`] on all PEs. Host endpoints are nobody's target: peers cannot reach what is registered with
+    /// these.
     ///
     /// # Safety
     /// The segment stays mapped as long as the endpoint lives.
@@ -146,8 +148,9 @@ impl Endpoint {
         Ok(self.core.regions.card(segment.id()))
     }
 
-    /// The same for a segment that the CPU does not touch, if all rails reach it (see [`Rail::register_device`]). Between PEs that have
-    /// done so, puts and gets with a tag and of more bytes than [`Endpoint::copy_limit`] work there, and nothing else does.
+    /// The same for a segment that the CPU does not touch, if all rails reach it (see [`Rail::register_device`]).
+    /// Between PEs that have done so, puts and gets with a tag and of more bytes than [`Endpoint::copy_limit`] work
+    /// there, and nothing else does.
     ///
     /// # Safety
     /// As for [`Endpoint::register`].

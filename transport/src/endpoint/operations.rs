@@ -1,7 +1,7 @@
 //! The operations of an endpoint that have not ended: one record each, from submission to the end.
 //!
-//! An operation ends when everything that it waits for has come back: work requests, acknowledgements, outcomes. Its end gives back what
-//! it held ([`Held`]), stores what it fetched, and is told to its issuer.
+//! An operation ends when everything that it waits for has come back: work requests, acknowledgements, outcomes. Its
+//! end gives back what it held ([`Held`]), stores what it fetched, and is told to its issuer.
 
 use super::issuers::Issuers;
 use super::job::{Issue, Issuer, OpHandle, Signal};
@@ -155,6 +155,7 @@ impl Operations {
     }
 
     /// An operation waits for so many things more.
+    #[inline]
     pub fn expect(&mut self, id: OpHandle, count: u32) {
         if let Some(op) = self.table.get_mut(id) {
             op.remaining += count;
@@ -162,6 +163,7 @@ impl Operations {
     }
 
     /// An operation waits for so many things less, but has not ended.
+    #[inline]
     pub fn unexpect(&mut self, id: OpHandle, count: u32) {
         if let Some(op) = self.table.get_mut(id) {
             op.remaining -= count;
@@ -219,7 +221,8 @@ impl Operations {
         }
     }
 
-    /// An operation has taken longer than so many seconds. `unreachable` names a rail and its fault if none reaches the PE.
+    /// An operation has taken longer than so many seconds. `unreachable` names a rail and its fault if none reaches the
+    /// PE.
     pub fn fail_late(&mut self, id: OpHandle, seconds: u64, unreachable: Option<(String, Fault)>) {
         let Some(op) = self.table.get_mut(id) else { return };
         let (operation, pe, bytes) = (op.operation, op.pe, op.bytes);

@@ -12,7 +12,8 @@ use crate::pe::Pe;
 use crate::rail::{Dest, RailCaps};
 use crate::wire::{FROM_HOST, MOST_READ, Origin, Request, RequestKind, Token};
 
-/// Data of at most this many bytes travels in a message, if there are messages so large. Beyond, copying it costs more than a post.
+/// Data of at most this many bytes travels in a message, if there are messages so large. Beyond, copying it costs more
+/// than a post.
 const IN_MESSAGE_MAX: u64 = 4096;
 /// The most writes or reads that travel in one work request.
 pub(super) const MOST_TOGETHER: usize = 4;
@@ -40,7 +41,8 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The policy that the settings ask for; `native_amo` is [`Choice::native_amo`](crate::backend::Choice::native_amo).
+    /// The policy that the settings ask for; `native_amo` is
+    /// [`Choice::native_amo`](crate::backend::Choice::native_amo).
     #[must_use]
     pub fn new(settings: &Settings, native_amo: bool) -> Self {
         Policy {
@@ -58,7 +60,8 @@ pub(super) struct Profile {
     n_pes: u32,
     role: Role,
     origin: Origin,
-    /// The address that peers have to hear of before the first request: see [`Endpoint::introduce_as`](super::Endpoint::introduce_as).
+    /// The address that peers have to hear of before the first request: see
+    /// [`Endpoint::introduce_as`](super::Endpoint::introduce_as).
     introduction: Option<Box<[u8]>>,
     policy: Policy,
     /// What has to be on all that comes in, and what destinations want to see.
@@ -229,12 +232,14 @@ impl Profile {
         }
     }
 
-    /// Whether a put that the engine starts is a request to the target agent, which travels with others and is acknowledged with them.
+    /// Whether a put that the engine starts is a request to the target agent, which travels with others and is
+    /// acknowledged with them.
     pub fn is_request(&self, lane: usize, len: u64) -> bool {
         self.role == Role::Proxy && !self.policy.native_amo && self.is_cheap_request(lane, len)
     }
 
-    /// Whether a put costs least as a request: at least as many find room in a message as in a work request of several pieces.
+    /// Whether a put costs least as a request: at least as many find room in a message as in a work request of several
+    /// pieces.
     pub fn is_cheap_request(&self, lane: usize, len: u64) -> bool {
         let caps = &self.caps[lane];
         caps.software && self.fits_message(len) && len <= (caps.max_send / caps.pieces.clamp(1, MOST_TOGETHER)) as u64
@@ -250,8 +255,8 @@ impl Profile {
         self.policy.native_amo && matches!(job, Job::Amo { .. })
     }
 
-    /// A provider's AMOs have a lane of their own choice. AMOs and signals that a target agent is asked for stay in order, as they do
-    /// where a PE has one lane for them.
+    /// A provider's AMOs have a lane of their own choice. AMOs and signals that a target agent is asked for stay in
+    /// order, as they do where a PE has one lane for them.
     pub fn needs_one_lane(&self, job: &Job) -> bool {
         self.is_native(job) || matches!(job, Job::Ask(ask) if ask.payload.is_empty())
     }

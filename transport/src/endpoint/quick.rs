@@ -9,11 +9,13 @@ use crate::pe::Pe;
 use crate::rail::{LocalBuf, LocalKey, Notify, WriteOptions};
 use crate::wire::RequestKind;
 
-/// Whose flags are where an operation is needed for one: that it failed is no error of another operation. Host threads are issuer 0.
+/// Whose flags are where an operation is needed for one: that it failed is no error of another operation. Host threads
+/// are issuer 0.
 const FLAGS: Issuer = 1;
 
 impl Endpoint {
-    /// Issues a small put without a completion: a quiet flushes the connection. `false` when it has to go the ordinary way.
+    /// Issues a small put without a completion: a quiet flushes the connection. `false` when it has to go the ordinary
+    /// way.
     #[inline]
     pub(super) fn quick_put(&mut self, pe: Pe, job: &Job) -> bool {
         let Job::Put { dest, source, len } = *job else { return false };
@@ -36,8 +38,9 @@ impl Endpoint {
         let after_requests = c.unacked.is_empty() || unfenced;
         let ptr = source.ptr();
         if core.profile.is_cheap_request(lane, len) && core.bounce.plentiful() {
-            // A put that may wait for company is one that its caller will complete by a quiet. One whose source its caller has
-            // back at once goes at once, since somebody may wait for it; one that comes closely behind it waits for company.
+            // A put that may wait for company is one that its caller will complete by a quiet. One whose source its
+            // caller has back at once goes at once, since somebody may wait for it; one that comes closely behind it
+            // waits for company.
             let waits = matches!(source, Source::Stable(_)) || core.follows_closely(pe, lane);
             let request = core.profile.request(RequestKind::Put, AmoOp::Set, AmoType::U64, (dest, 0, 0), 0);
             self.launch_message_or_gather(pe, lane, request, (ptr.cast_mut(), len as usize), waits);
@@ -74,9 +77,9 @@ impl Endpoint {
         true
     }
 
-    /// Writes one byte that nobody's quiet has to wait for: a flag that its reader waits for. For host endpoints. The endpoint is
-    /// active until the byte has left. That it did not arrive is noticed by whoever waits for it, or for what would follow. Flags
-    /// arrive in the order in which they are put.
+    /// Writes one byte that nobody's quiet has to wait for: a flag that its reader waits for. For host endpoints. The
+    /// endpoint is active until the byte has left. That it did not arrive is noticed by whoever waits for it, or for
+    /// what would follow. Flags arrive in the order in which they are put.
     ///
     /// # Errors
     /// As for [`Endpoint::submit`].

@@ -22,8 +22,9 @@ impl Endpoint {
     /// unused, until the operation is complete ([`Endpoint::is_done`], or a quiet of its issuer).
     ///
     /// # Errors
-    /// Nothing was started: the PE does not exist, the range is not inside of one, the word is not aligned, the operation is not defined on
-    /// the type, the provider lacks it ([`Error::Unsupported`]), or there is no room ([`Error::Full`]; see [`Endpoint::ready`]).
+    /// Nothing was started: the PE does not exist, the range is not inside of one, the word is not aligned, the
+    /// operation is not defined on the type, the provider lacks it ([`Error::Unsupported`]), or there is no room
+    /// ([`Error::Full`]; see [`Endpoint::ready`]).
     pub unsafe fn submit(&mut self, pe: Pe, mut job: Job, issue: Issue) -> Result<OpHandle> {
         self.core.validate(pe, &job)?;
         let (operation, native) = (job.operation(), self.core.profile.native_amo());

@@ -6,7 +6,8 @@ use crate::endpoint::{Core, Endpoint};
 use crate::pe::Pe;
 
 impl Core {
-    /// Keeps a work request whose lane is down until another takes it. An AMO waits for its own lane, and for what it was posted behind.
+    /// Keeps a work request whose lane is down until another takes it. An AMO waits for its own lane, and for what it
+    /// was posted behind.
     pub(in crate::endpoint) fn strand(&mut self, id: u64) {
         let Some(&WorkRequest { work, dest, .. }) = self.queue.get(id) else { return };
         if matches!(work, Work::Send | Work::Probe { .. }) || self.lanes.is_gone(dest) {
@@ -17,8 +18,8 @@ impl Core {
         self.trouble(dest);
     }
 
-    /// Ends what is stranded and needs not be repeated; takes out of the rest what can be posted again now, in the order in which it was
-    /// posted.
+    /// Ends what is stranded and needs not be repeated; takes out of the rest what can be posted again now, in the
+    /// order in which it was posted.
     pub(super) fn collect(&mut self, pe: Pe) -> Vec<u64> {
         let mut again = Vec::new();
         let waits: Vec<bool> = (0..self.lanes.count(pe)).map(|lane| self.has_moved_writes(pe, lane)).collect();
@@ -53,7 +54,8 @@ impl Core {
         again.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Whether writes that were first posted on this lane are on their way over another, or have yet to be: an AMO behind them waits.
+    /// Whether writes that were first posted on this lane are on their way over another, or have yet to be: an AMO
+    /// behind them waits.
     fn has_moved_writes(&self, pe: Pe, lane: usize) -> bool {
         self.queue.all().any(|(id, r)| {
             let write = matches!(r.work, Work::Write { .. } | Work::Flag { .. });
@@ -68,7 +70,8 @@ impl Core {
         self.recovery.stranded.iter().filter(|&&id| self.queue.get(id).is_some_and(waits)).count() as u32
     }
 
-    /// Whether a message of its stream has been applied that was sent behind this write, over the same lane, before that failed.
+    /// Whether a message of its stream has been applied that was sent behind this write, over the same lane, before
+    /// that failed.
     pub(super) fn has_arrived(&mut self, write: &WorkRequest) -> bool {
         let applied = self.lanes.failover(write.dest, write.home.into()).map(|f| f.applied);
         applied.is_some_and(|(turn, serial)| write.turn == Some(turn) && serial > write.serial)
@@ -96,10 +99,11 @@ impl Endpoint {
         }
     }
 
-    /// Posts again what may have been lost: first writes and reads, each on the lane that carries its stream, then messages.
+    /// Posts again what may have been lost: first writes and reads, each on the lane that carries its stream, then
+    /// messages.
     ///
-    /// No message has to stay ahead of a write, since a write behind a fence waits until the message before it is acknowledged.
-    /// Of writes, flags alone are to stay in order without a fence.
+    /// No message has to stay ahead of a write, since a write behind a fence waits until the message before it is
+    /// acknowledged. Of writes, flags alone are to stay in order without a fence.
     pub(super) fn repeat(&mut self, pe: Pe, otherwise: usize) {
         for id in self.core.collect(pe) {
             // Under a new id: what the old one may still be reported for is not this.

@@ -1,11 +1,12 @@
 //! Peers that are given up: no rail has reached them for `TIMEOUT_S`, although something waited to be sent.
 //!
-//! The operations that needed such a peer have failed by then. What is left are messages and flags, which would keep their buffers, and
-//! the proxy thread awake, for ever. Requests are numbered, so a peer that came back would take none behind one that was
-//! dropped. So everything that is for it is dropped at once, and what is asked for from then on is refused.
+//! The operations that needed such a peer have failed by then. What is left are messages and flags, which would keep
+//! their buffers, and the proxy thread awake, for ever. Requests are numbered, so a peer that came back would take none
+//! behind one that was dropped. So everything that is for it is dropped at once, and what is asked for from then on is
+//! refused.
 //!
-//! A peer with several lanes is tried once in a while. When one of them works again, the peer is told which requests it will not see,
-//! and is used again. With one lane, whoever is gone stays so.
+//! A peer with several lanes is tried once in a while. When one of them works again, the peer is told which requests it
+//! will not see, and is used again. With one lane, whoever is gone stays so.
 
 use crate::endpoint::Core;
 use crate::endpoint::queue::WorkRequest;
@@ -41,7 +42,8 @@ impl Core {
         }
     }
 
-    /// Whether a work request has waited for too long, and not behind others that move: a peer that takes anything is there.
+    /// Whether a work request has waited for too long, and not behind others that move: a peer that takes anything is
+    /// there.
     fn waits_in_vain(&self, lane: usize, &WorkRequest { dest, since, .. }: &WorkRequest) -> bool {
         self.is_late(since) && self.lanes.get(dest, lane).is_none_or(|c| self.is_late(c.moved))
     }

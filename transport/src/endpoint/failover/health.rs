@@ -8,18 +8,22 @@
 //!        answered              └───────────────────────────────────┘ not answered; a fault, from any state
 //! ```
 //!
-//! A missing acknowledgement alone is no fault of the lane: the PE may be starved of CPU time. So a lane whose acknowledgement is
-//! overdue becomes suspect, and pings go to the PE over every lane. Each answer is followed by the next ping of its chain, so
-//! [`ROUNDS`] answers prove that the PE has polled all its rails several times since. A lane whose acknowledgement is still missing then
-//! has failed, or has lost what was sent. A PE that answers over no lane is late, and its lanes stay in use.
+//! A missing acknowledgement alone is no fault of the lane: the PE may be starved of CPU time. So a lane whose
+//! acknowledgement is overdue becomes suspect, and pings go to the PE over every lane. Each answer is followed by the
+//! next ping of its chain, so
+//! [`ROUNDS`] answers prove that the PE has polled all its rails several times since. A lane whose acknowledgement is
+//! still missing then has failed, or has lost what was sent. A PE that answers over no lane is late, and its lanes stay
+//! in use.
 
 use crate::error::Fault;
 
-/// Polled seconds without an acknowledgement after which one is overdue: more than one, since they are not counted exactly.
+/// Polled seconds without an acknowledgement after which one is overdue: more than one, since they are not counted
+/// exactly.
 const STALL: u32 = 2;
 /// Pings that have to be answered one after the other before a lane is at fault.
 pub(super) const ROUNDS: u32 = 4;
-/// A lane is given a second more for each so many bytes that are under way on it, since its acknowledgements come behind them.
+/// A lane is given a second more for each so many bytes that are under way on it, since its acknowledgements come
+/// behind them.
 const BYTES_PER_SECOND: u64 = 4 << 20;
 /// The longest pause between two attempts to use a lane again, in seconds.
 const LONGEST_PAUSE: u32 = 4;
@@ -222,7 +226,8 @@ mod tests {
         Fault { code: 1, text: "cut".into(), retryable: true }
     }
 
-    /// Seconds until a lane is given up: its last acknowledgement came in second 0, and in each second the PE answers so many pings.
+    /// Seconds until a lane is given up: its last acknowledgement came in second 0, and in each second the PE answers
+    /// so many pings.
     fn given_up_after(answers_a_second: u32, under_way: u64) -> Option<u32> {
         let mut lane = Health::new();
         let mut round = 0;

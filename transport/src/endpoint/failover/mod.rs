@@ -1,22 +1,24 @@
 //! Doing without a lane that has failed, and with it again.
 //!
-//! A fault that tells of the way ([`Fault::retryable`]) takes the lane to that peer down; other peers' are not concerned. What
-//! was under way on it waits until the rail has reported all of it, so that nothing of it can arrive later than what replaces it.
-//! Then each stream of requests that the lane carried is moved to another: the target is told, and drops what the
-//! failed lane still brings of it; it answers how far it has applied the stream. A write behind which an applied request was sent
-//! has arrived, where lanes keep messages behind writes, and is complete. Other writes, and reads, are posted again, and then the requests
-//! that were not applied. An AMO that a NIC performs has no number: it fails, and says whether it may have been performed.
+//! A fault that tells of the way ([`Fault::retryable`]) takes the lane to that peer down; other peers' are not
+//! concerned. What was under way on it waits until the rail has reported all of it, so that nothing of it can arrive
+//! later than what replaces it. Then each stream of requests that the lane carried is moved to another: the target is
+//! told, and drops what the failed lane still brings of it; it answers how far it has applied the stream. A write
+//! behind which an applied request was sent has arrived, where lanes keep messages behind writes, and is complete.
+//! Other writes, and reads, are posted again, and then the requests that were not applied. An AMO that a NIC performs
+//! has no number: it fails, and says whether it may have been performed.
 //!
-//! Fences go on to look for moved writes where they were posted first (`home`), and nothing new is posted on a lane that is
-//! down; so what a fence orders waits for them. A lane that is down is asked for a sign of life once in a while, and used again when it
-//! answers. When all lanes to a peer are down, what waits is tried on one after the other, until it is too old. Where a
-//! message was lost and nobody told, acknowledgements fail to come although the peer answers pings, which counts as a fault; a peer that
-//! answers none is late, and its lanes stay in use.
+//! Fences go on to look for moved writes where they were posted first (`home`), and nothing new is posted on a lane
+//! that is down; so what a fence orders waits for them. A lane that is down is asked for a sign of life once in a
+//! while, and used again when it answers. When all lanes to a peer are down, what waits is tried on one after the
+//! other, until it is too old. Where a message was lost and nobody told, acknowledgements fail to come although the
+//! peer answers pings, which counts as a fault; a peer that answers none is late, and its lanes stay in use.
 //!
-//! Where to read: `health` is what is believed of a lane, without a rail; `ping` asks; `lane` takes lanes down, tries them and brings
-//! them up; `stream` keeps requests, moves them and sends them again; `again`
-//! is for writes and reads; `gone` gives peers up; `port` decides when a port that is down is a reason to do so; `reconnect` replaces broken connections; `sign` keeps peers from believing in connections that are broken at this end. Here: what is remembered of a
-//! lane, and what an endpoint has to do.
+//! Where to read: `health` is what is believed of a lane, without a rail; `ping` asks; `lane` takes lanes down, tries
+//! them and brings them up; `stream` keeps requests, moves them and sends them again; `again` is for writes and reads;
+//! `gone` gives peers up; `port` decides when a port that is down is a reason to do so; `reconnect` replaces broken
+//! connections; `sign` keeps peers from believing in connections that are broken at this end. Here: what is remembered
+//! of a lane, and what an endpoint has to do.
 
 mod again;
 mod gone;

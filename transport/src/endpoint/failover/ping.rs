@@ -1,7 +1,8 @@
 //! Pings: whether a PE answers, and over which lanes, while an acknowledgement is overdue.
 //!
-//! A ping is about a lane, and goes over this and all others. The PE's endpoint answers over the lane that brought it, as soon as it
-//! polls; its target agent takes no part. With the first ping the agent is asked for the acknowledgement once more.
+//! A ping is about a lane, and goes over this and all others. The PE's endpoint answers over the lane that brought it,
+//! as soon as it polls; its target agent takes no part. With the first ping the agent is asked for the acknowledgement
+//! once more.
 
 use std::ptr;
 

@@ -1,13 +1,14 @@
 //! Ports that are down: when that is a reason to give up the connections over them.
 //!
-//! A connection survives when its port is up again before the NIC stops trying. To give it up is therefore right only while there is
-//! another way for its work, and no port tells that: the other end's may be down, too. So wherever a port is down here, a
-//! sign of life is sent over each other lane, and the connection is given up when one of them has arrived, if the port has been
-//! down all the time between.
+//! A connection survives when its port is up again before the NIC stops trying. To give it up is therefore right only
+//! while there is another way for its work, and no port tells that: the other end's may be down, too. So wherever a
+//! port is down here, a sign of life is sent over each other lane, and the connection is given up when one of them has
+//! arrived, if the port has been down all the time between.
 //!
-//! So the last lane that works is kept, whatever the two ends see, and in whichever order. If each gave up what the other keeps, then
-//! one did so first, by a sign over the lane that the other gave up later; that port was up when the sign arrived, went down behind
-//! it, and from then on the other end could have its sign only over a lane that was given up by then.
+//! So the last lane that works is kept, whatever the two ends see, and in whichever order. If each gave up what the
+//! other keeps, then one did so first, by a sign over the lane that the other gave up later; that port was up when the
+//! sign arrived, went down behind it, and from then on the other end could have its sign only over a lane that was
+//! given up by then.
 
 use super::Recovery;
 use crate::endpoint::Endpoint;

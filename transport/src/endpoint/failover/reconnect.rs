@@ -1,9 +1,10 @@
 //! New connections in place of broken ones, where rails do not make them by themselves: queue pairs.
 //!
-//! Both ends have to take part, and talk about it over another lane. One of them (a host endpoint, else the higher PE) renews its
-//! end and makes an offer; the other gives up what it still has, renews its end too, connects it, and accepts; then the first connects.
-//! Who may not offer, or cannot yet because its port is down, tells the other that its end is broken. What is not
-//! answered is said again every second; connections are counted, so that what comes late is known as such.
+//! Both ends have to take part, and talk about it over another lane. One of them (a host endpoint, else the higher PE)
+//! renews its end and makes an offer; the other gives up what it still has, renews its end too, connects it, and
+//! accepts; then the first connects. Who may not offer, or cannot yet because its port is down, tells the other that
+//! its end is broken. What is not answered is said again every second; connections are counted, so that what comes late
+//! is known as such.
 //!
 //! Where no other lane to the peer works, nothing can be agreed on, and the lane stays out of use.
 
@@ -80,7 +81,8 @@ impl Endpoint {
         self.tell(RequestKind::Offer, dest, (lane, via), (count, offer));
     }
 
-    /// Does what peers have asked for about connections. What has to wait for failed work requests stays for the next poll.
+    /// Does what peers have asked for about connections. What has to wait for failed work requests stays for the next
+    /// poll.
     #[cold]
     pub(in crate::endpoint) fn heed_connections(&mut self) {
         let mut waiting = std::mem::take(&mut self.core.recovery.words);
@@ -124,8 +126,8 @@ impl Endpoint {
         false
     }
 
-    /// Takes an offer, unless that has to wait. The answer goes the way that the offer came: it has worked, and another may be one
-    /// that the other end is about to renew, too.
+    /// Takes an offer, unless that has to wait. The answer goes the way that the offer came: it has worked, and another
+    /// may be one that the other end is about to renew, too.
     fn accept(&mut self, dest: Dest, (lane, via): (usize, usize), offer: &Request) -> bool {
         if via == lane || !self.may_talk_over(dest, via) {
             return true;

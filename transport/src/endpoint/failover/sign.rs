@@ -1,11 +1,12 @@
 //! Signs of life to peers that use a lane, so that no connection is alive at one end only.
 //!
 //! Where a connection is known to have failed at one end, the other may go on believing in it, and refuse a new one
-//! ([`RailCaps::half_open`](crate::rail::RailCaps::half_open)): until it sends something and learns better. A target often has nothing
-//! to send. So what is the target of others sends a few bytes, every few seconds, over each lane that it or a peer's endpoint uses; and
-//! soon when a peer has moved away from a lane.
+//! ([`RailCaps::half_open`](crate::rail::RailCaps::half_open)): until it sends something and learns better. A target
+//! often has nothing to send. So what is the target of others sends a few bytes, every few seconds, over each lane that
+//! it or a peer's endpoint uses; and soon when a peer has moved away from a lane.
 //!
-//! Messages tell that a lane is used. A lane that writes and reads use says so once by a message of its own ([`Endpoint::greet`]).
+//! Messages tell that a lane is used. A lane that writes and reads use says so once by a message of its own
+//! ([`Endpoint::greet`]).
 
 use crate::amo::{AmoOp, AmoType};
 use crate::endpoint::queue::{Work, WorkRequest};

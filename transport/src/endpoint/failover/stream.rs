@@ -45,8 +45,8 @@ impl Failover {
 }
 
 impl Core {
-    /// A request is about to be numbered. Whether its answer is urgent: what has to be kept until it is acknowledged should not have
-    /// to wait until the target has time for that.
+    /// A request is about to be numbered. Whether its answer is urgent: what has to be kept until it is acknowledged
+    /// should not have to wait until the target has time for that.
     pub(in crate::endpoint) fn will_wait(&mut self, pe: Pe, lane: usize) -> bool {
         let (short, now) = (!self.bounce.ample(), self.clock.now());
         let Some(c) = self.lanes.get_mut(pe, lane) else { return false };
@@ -119,7 +119,8 @@ impl Endpoint {
         let carrier = f.carrier.into();
         for kept in f.kept.clone() {
             let message = self.core.bounce.ptr(kept.slot).as_ptr();
-            // SAFETY: the slot holds a message of this size, which only rails read, and those have reported what they had of it.
+            // SAFETY: the slot holds a message of this size, which only rails read, and those have reported what they
+            // had of it.
             unsafe { self.core.void_failed(message, kept.len as usize) };
             // None may overtake one that could not be sent.
             if self.core.way(pe, stream) == Way::Open {
@@ -128,7 +129,8 @@ impl Endpoint {
         }
     }
 
-    /// Tells the target that a lane carries a stream from now on, and asks what it has applied of it. Later, if there is no room.
+    /// Tells the target that a lane carries a stream from now on, and asks what it has applied of it. Later, if there
+    /// is no room.
     pub(super) fn ask(&mut self, pe: Pe, stream: usize, to: usize) {
         let now = self.core.clock.now();
         let Some(applied) = self.core.lanes.get_mut(pe, stream).map(|c| c.applied) else { return };

@@ -1,6 +1,8 @@
-//! What an endpoint remembers about each peer, and about each lane to it: what is under way there, and which lanes are in use.
+//! What an endpoint remembers about each peer, and about each lane to it: what is under way there, and which lanes are
+//! in use.
 //!
-//! `connection` is what is remembered; `order` chooses lanes, and says what has to wait because of a fence; `stream` is what goes in messages.
+//! `connection` is what is remembered; `order` chooses lanes, and says what has to wait because of a fence; `stream` is
+//! what goes in messages.
 
 mod connection;
 mod order;
@@ -59,18 +61,18 @@ impl Lanes {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn peer(&self, pe: Pe) -> &Peer {
         &self.peers[pe as usize]
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn peer_mut(&mut self, pe: Pe) -> &mut Peer {
         &mut self.peers[pe as usize]
     }
 
     /// The lane to a peer's proxy endpoint; `None` for its host endpoint, which is never a target.
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, dest: Dest, lane: usize) -> Option<&Connection> {
         if dest >= self.n_pes {
             return None;
@@ -79,7 +81,7 @@ impl Lanes {
     }
 
     /// The same, to be changed.
-    #[inline]
+    #[inline(always)]
     pub fn get_mut(&mut self, dest: Dest, lane: usize) -> Option<&mut Connection> {
         if dest >= self.n_pes {
             return None;
@@ -159,7 +161,8 @@ impl Lanes {
         self.connections.iter().any(|c| c.failover.is_some())
     }
 
-    /// A round of polls begins: on how many lanes something may have happened. A host endpoint uses the first alone while that works.
+    /// A round of polls begins: on how many lanes something may have happened. A host endpoint uses the first alone
+    /// while that works.
     pub fn next_poll(&mut self) -> usize {
         self.polls = self.polls.wrapping_add(1);
         let spare = self.role == Role::Host && self.down == 0 && !self.polls.is_multiple_of(SPARE_INTERVAL);

@@ -1,7 +1,7 @@
 //! Which lane an operation takes, and whether it may go now.
 //!
-//! Without a fence, lanes take turns. After one, the next operation to a destination stays behind what was before
-//! the fence: on the one lane where all of that is, if the lane keeps order; else it is deferred until that is delivered.
+//! Without a fence, lanes take turns. After one, the next operation to a destination stays behind what was before the
+//! fence: on the one lane where all of that is, if the lane keeps order; else it is deferred until that is delivered.
 
 use super::{Connection, Lanes, Peer};
 use crate::endpoint::Role;
@@ -18,8 +18,9 @@ const COALESCED_MAX: u64 = 64 << 10;
 const SPREAD: u64 = 64 << 10;
 
 impl Lanes {
-    /// The lane for an operation of so many bytes that may take any: for a host endpoint the first. Large ones take turns. Small ones stay
-    /// together on a lane until it has [`SPREAD`] more under way than another. `None` when all lanes have failed.
+    /// The lane for an operation of so many bytes that may take any: for a host endpoint the first. Large ones take
+    /// turns. Small ones stay together on a lane until it has [`SPREAD`] more under way than another. `None` when all
+    /// lanes have failed.
     #[inline]
     pub fn pick(&mut self, pe: Pe, bytes: u64) -> Option<usize> {
         if self.role == Role::Host {
@@ -138,7 +139,8 @@ impl Lanes {
         self.blocked.get(at).copied()
     }
 
-    /// Takes the next operation on a peer that may go now, with its lane. Those that are `over` meanwhile are not started any more.
+    /// Takes the next operation on a peer that may go now, with its lane. Those that are `over` meanwhile are not
+    /// started any more.
     pub fn next_deferred(
         &mut self,
         pe: Pe,
@@ -181,8 +183,8 @@ impl Lanes {
         peer.epoch == self.epoch && peer.pinned.is_none()
     }
 
-    /// Keeps what a later fence orders behind an operation from passing it on `lane`, until [`Lanes::let_go`]: it has more to post there
-    /// than is posted now.
+    /// Keeps what a later fence orders behind an operation from passing it on `lane`, until [`Lanes::let_go`]: it has
+    /// more to post there than is posted now.
     pub fn hold(&mut self, pe: Pe, lane: usize) {
         if let Some(c) = self.get_mut(pe, lane) {
             c.later += 1;

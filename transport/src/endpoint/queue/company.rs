@@ -1,9 +1,10 @@
 //! Puts and gets that travel together.
 //!
-//! Where the CPU carries the bytes, a write or read costs a system call at each end, a header and at least one packet, however small it is.
-//! So those that nobody waits for yet, and that come closely one after the other, wait in the backlog until there are as many
-//! as one work request takes, until something else is posted to that destination, or until the next poll: of whoever
-//! waits for anything, or of the proxy thread. The first of them goes at once, so that what is to overlap with computing does.
+//! Where the CPU carries the bytes, a write or read costs a system call at each end, a header and at least one packet,
+//! however small it is. So those that nobody waits for yet, and that come closely one after the other, wait in the
+//! backlog until there are as many as one work request takes, until something else is posted to that destination, or
+//! until the next poll: of whoever waits for anything, or of the proxy thread. The first of them goes at once, so that
+//! what is to overlap with computing does.
 
 use super::{Work, WorkRequest};
 use crate::endpoint::profile::MOST_TOGETHER as MOST;
@@ -38,7 +39,8 @@ impl Core {
             && (self.profile.role() == Role::Proxy || self.follows_closely(dest, lane))
     }
 
-    /// Whether something small has gone to that peer at once less than [`CLOSELY_US`] ago, with no fence since; if not, this one is to.
+    /// Whether something small has gone to that peer at once less than [`CLOSELY_US`] ago, with no fence since; if not,
+    /// this one is to.
     #[inline]
     pub(in crate::endpoint) fn follows_closely(&mut self, pe: Pe, lane: usize) -> bool {
         let (now, epoch) = (self.clock.micros(), self.lanes.epoch());
@@ -92,7 +94,8 @@ impl Endpoint {
         }
     }
 
-    /// Posts the first of what waits for `lane`, which is `id`, with those that can travel with it. Tells how many they were.
+    /// Posts the first of what waits for `lane`, which is `id`, with those that can travel with it. Tells how many they
+    /// were.
     pub(super) fn post_first(&mut self, lane: usize, id: u64, request: &WorkRequest) -> (usize, Result<(), PostError>) {
         let (ids, count) = if request.may_wait { self.core.together(lane, request) } else { ([0; MOST], 0) };
         let (mut pieces, mut ready) = ([NO_PIECE; MOST], 0);

@@ -99,8 +99,8 @@ impl Endpoint {
         let local = core.local_buffer(id, request)?;
         let (dest, more) = (request.dest, request.more);
         let rail = &mut self.rails[lane];
-        // SAFETY (all posts below): whoever submitted the operation keeps its buffers until it is complete, slots of the
-        // arena are freed with their work request, and remote places come from the peers' own cards.
+        // SAFETY (all posts below): whoever submitted the operation keeps its buffers until it is complete, slots of
+        // the arena are freed with their work request, and remote places come from the peers' own cards.
         match request.work {
             Work::Write { offset } | Work::Flag { offset, .. } => {
                 let remote = core.regions.remote(dest, lane, offset).ok_or(PostError::Again)?.0;
@@ -135,8 +135,8 @@ impl Endpoint {
 }
 
 impl Core {
-    /// Whether a work request is of an operation that has failed meanwhile, whose buffers are no longer ours. Messages are sent all
-    /// the same, since they are numbered and in buffers of our own.
+    /// Whether a work request is of an operation that has failed meanwhile, whose buffers are no longer ours. Messages
+    /// are sent all the same, since they are numbered and in buffers of our own.
     pub(super) fn is_void(&self, request: &WorkRequest) -> bool {
         match request.work {
             Work::Send => false,
@@ -146,8 +146,8 @@ impl Core {
         }
     }
 
-    /// Before a message goes that has waited: the signals in it whose data has failed meanwhile must not come. Where messages are kept to be
-    /// repeated, `failover` sees to it.
+    /// Before a message goes that has waited: the signals in it whose data has failed meanwhile must not come. Where
+    /// messages are kept to be repeated, `failover` sees to it.
     fn void_signals(&mut self, request: &WorkRequest) {
         let to_agent = matches!(request.work, Work::Send) && request.slot.is_some();
         let lane = usize::from(request.lane);
@@ -157,8 +157,8 @@ impl Core {
         }
     }
 
-    /// Whether a work request is one for the window; `Again` where so much is that it should wait. Where work may move to another lane,
-    /// none is.
+    /// Whether a work request is one for the window; `Again` where so much is that it should wait. Where work may move
+    /// to another lane, none is.
     #[inline]
     pub(super) fn enter_window(&mut self, request: &WorkRequest) -> Result<bool, PostError> {
         let lane = usize::from(request.lane);
