@@ -2,7 +2,8 @@
 
 use super::error::{Error, Result};
 
-/// Bytes that may still be used on this machine without swapping, if the kernel says.
+/// Bytes that may still be used on this machine without swapping, if the kernel says. Limits of control groups are not
+/// looked at: what counts against them includes caches that the kernel would give back.
 #[must_use]
 pub fn available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
