@@ -4,10 +4,11 @@ use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr};
+use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute};
 use symrail_core::PciAddress;
 
 use super::error::{CudaError, Result, cuda};
+use super::pointer::DevicePtr;
 
 /// A GPU and its primary context, which lives as long as this.
 #[derive(Debug)]
@@ -182,7 +183,7 @@ impl Gpu {
         let mut at = 0;
         // SAFETY: the driver writes the address; the memory is ours from then on.
         unsafe { cuda!(self.ordinal, cuMemAlloc_v2(&raw mut at, bytes.max(1))) }?;
-        let buffer = DeviceBuffer { gpu: Arc::clone(self), at, bytes };
+        let buffer = DeviceBuffer { gpu: Arc::clone(self), at: DevicePtr::new(at), bytes };
         buffer.fill(0)?;
         Ok(buffer)
     }
@@ -194,10 +195,10 @@ impl Gpu {
     ///
     /// # Errors
     /// The driver's error.
-    pub unsafe fn fill(&self, at: CUdeviceptr, byte: u8, bytes: usize) -> Result<()> {
+    pub unsafe fn fill(&self, at: DevicePtr, byte: u8, bytes: usize) -> Result<()> {
         self.bind()?;
         // SAFETY: the caller vouches for the range.
-        unsafe { cuda!(self.ordinal, cuMemsetD8_v2(at, byte, bytes)) }?;
+        unsafe { cuda!(self.ordinal, cuMemsetD8_v2(at.get(), byte, bytes)) }?;
         self.synchronize()
     }
 
@@ -209,12 +210,12 @@ impl Gpu {
     ///
     /// # Errors
     /// The driver's error.
-    pub unsafe fn write(&self, at: CUdeviceptr, from: &[u8]) -> Result<()> {
+    pub unsafe fn write(&self, at: DevicePtr, from: &[u8]) -> Result<()> {
         self.bind()?;
         // SAFETY: the slice is read during the call; the caller vouches for the range. Null is the stream of such
         // copies.
         unsafe {
-            cuda!(self.ordinal, cuMemcpyHtoD_v2(at, from.as_ptr().cast(), from.len()))?;
+            cuda!(self.ordinal, cuMemcpyHtoD_v2(at.get(), from.as_ptr().cast(), from.len()))?;
             cuda!(self.ordinal, cuStreamSynchronize(null_mut()))
         }
     }
@@ -226,10 +227,10 @@ impl Gpu {
     ///
     /// # Errors
     /// The driver's error.
-    pub unsafe fn read(&self, at: CUdeviceptr, to: &mut [u8]) -> Result<()> {
+    pub unsafe fn read(&self, at: DevicePtr, to: &mut [u8]) -> Result<()> {
         self.bind()?;
         // SAFETY: the slice is written during the call; the caller vouches for the range.
-        unsafe { cuda!(self.ordinal, cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), at, to.len())) }
+        unsafe { cuda!(self.ordinal, cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), at.get(), to.len())) }
     }
 
     /// Waits for everything that was started on the GPU.
@@ -254,14 +255,14 @@ impl Drop for Gpu {
 #[derive(Debug)]
 pub struct DeviceBuffer {
     gpu: Arc<Gpu>,
-    at: CUdeviceptr,
+    at: DevicePtr,
     bytes: usize,
 }
 
 impl DeviceBuffer {
     /// The GPU's address of it.
     #[must_use]
-    pub fn at(&self) -> CUdeviceptr {
+    pub fn at(&self) -> DevicePtr {
         self.at
     }
 
@@ -301,9 +302,9 @@ impl DeviceBuffer {
     }
 
     /// The address of a part of it.
-    fn part(&self, offset: usize, len: usize) -> Result<CUdeviceptr> {
+    fn part(&self, offset: usize, len: usize) -> Result<DevicePtr> {
         match inside(offset, len, self.bytes) {
-            true => Ok(self.at + offset as CUdeviceptr),
+            true => Ok(self.at + offset as u64),
             false => Err(CudaError::TooLarge {
                 what: "a copy to or from a device buffer",
                 bytes: (offset as u64).saturating_add(len as u64),
@@ -323,7 +324,7 @@ impl Drop for DeviceBuffer {
     fn drop(&mut self) {
         if self.gpu.bind().is_ok() {
             // SAFETY: allocated by `Gpu::alloc`, freed once.
-            let _ = unsafe { sys::cuMemFree_v2(self.at) };
+            let _ = unsafe { sys::cuMemFree_v2(self.at.get()) };
         }
     }
 }

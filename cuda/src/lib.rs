@@ -13,6 +13,7 @@
 //! | module | concept |
 //! |---|---|
 //! | [`driver`] | one GPU: its context, plain memory, copies |
+//! | [`pointer`] | addresses of GPUs |
 //! | [`pinned`] | host memory that GPUs reach over PCIe |
 //! | [`rdma`] | a GPU's memory in NICs' hands |
 //! | [`nvrtc`] | CUDA C++, compiled at run time |
@@ -25,6 +26,7 @@ pub mod error;
 pub mod module;
 pub mod nvrtc;
 pub mod pinned;
+pub mod pointer;
 pub mod rdma;
 pub mod stream;
 
@@ -34,5 +36,6 @@ pub use error::{CudaError, Result};
 pub use module::{Kernel, Module};
 pub use nvrtc::{Compiled, Nvrtc};
 pub use pinned::{PinnedBuffer, Registration};
+pub use pointer::DevicePtr;
 pub use rdma::NicWrites;
 pub use stream::{Graph, Shape, Stream};

@@ -4,11 +4,12 @@ use std::ffi::CString;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{self, CUdeviceptr, CUfunction, CUmodule, CUresult};
+use cudarc::driver::sys::{self, CUfunction, CUmodule, CUresult};
 
 use crate::driver::Gpu;
 use crate::error::{CudaError, Result, check};
 use crate::nvrtc::Compiled;
+use crate::pointer::DevicePtr;
 
 /// A loaded program.
 #[derive(Debug)]
@@ -69,13 +70,13 @@ impl Module {
     ///
     /// # Errors
     /// The driver's error.
-    pub fn global(&self, name: &str) -> Result<Option<(CUdeviceptr, usize)>> {
+    pub fn global(&self, name: &str) -> Result<Option<(DevicePtr, usize)>> {
         self.gpu.bind()?;
         let (mut at, mut bytes) = (0, 0);
         let Ok(name) = CString::new(name) else { return Ok(None) };
         // SAFETY: a loaded module, a terminated string, and places for the answers.
         let answer = unsafe { sys::cuModuleGetGlobal_v2(&raw mut at, &raw mut bytes, self.raw, name.as_ptr()) };
-        Ok((answer == CUresult::CUDA_SUCCESS).then_some((at, bytes)))
+        Ok((answer == CUresult::CUDA_SUCCESS).then_some((DevicePtr::new(at), bytes)))
     }
 
     /// The GPU that it is loaded into.

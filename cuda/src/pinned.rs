@@ -3,10 +3,11 @@
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-use cudarc::driver::sys::{self, CUdevice_attribute, CUdeviceptr};
+use cudarc::driver::sys::{self, CUdevice_attribute};
 
 use super::driver::Gpu;
 use super::error::{CudaError, Result, cuda, failed};
+use super::pointer::DevicePtr;
 
 /// Pages of this size are registered as a whole.
 const PAGE: usize = 4096;
@@ -16,7 +17,7 @@ const PAGE: usize = 4096;
 pub struct Registration {
     gpu: Arc<Gpu>,
     base: usize,
-    device: CUdeviceptr,
+    device: DevicePtr,
     bytes: usize,
 }
 
@@ -41,22 +42,23 @@ impl Registration {
                 format!(": {bytes} bytes at {pointer:p}; is the limit of locked memory (ulimit -l) high enough?");
             return Err(failed(gpu.ordinal(), "cuMemHostRegister", answer, detail));
         }
-        let mut registration = Self { gpu: Arc::clone(gpu), base: pointer.expose_provenance(), device: 0, bytes };
+        let mut registration =
+            Self { gpu: Arc::clone(gpu), base: pointer.expose_provenance(), device: DevicePtr::NULL, bytes };
         use CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM as SAME;
         registration.device = if gpu.attribute(SAME) == 1 {
-            registration.base as CUdeviceptr
+            DevicePtr::new(registration.base as u64)
         } else {
             let mut device = 0;
             // SAFETY: the memory was registered above; the driver writes one address.
             unsafe { cuda!(gpu.ordinal(), cuMemHostGetDevicePointer_v2(&raw mut device, pointer.cast(), 0)) }?;
-            device
+            DevicePtr::new(device)
         };
         Ok(registration)
     }
 
     /// The GPU's address of the first byte.
     #[must_use]
-    pub fn device(&self) -> CUdeviceptr {
+    pub fn device(&self) -> DevicePtr {
         self.device
     }
 
@@ -81,7 +83,7 @@ impl Drop for Registration {
 pub struct PinnedBuffer {
     gpu: Arc<Gpu>,
     base: NonNull<u8>,
-    device: CUdeviceptr,
+    device: DevicePtr,
     bytes: usize,
 }
 
@@ -107,7 +109,7 @@ impl PinnedBuffer {
         unsafe { base.as_ptr().write_bytes(0, bytes) };
         // SAFETY: allocated above; the driver writes one address.
         unsafe { cuda!(gpu.ordinal(), cuMemHostGetDevicePointer_v2(&raw mut device, host, 0)) }?;
-        Ok(Self { gpu: Arc::clone(gpu), base, device, bytes })
+        Ok(Self { gpu: Arc::clone(gpu), base, device: DevicePtr::new(device), bytes })
     }
 
     /// The first byte, for the host.
@@ -118,7 +120,7 @@ impl PinnedBuffer {
 
     /// The first byte, for GPUs.
     #[must_use]
-    pub fn device(&self) -> CUdeviceptr {
+    pub fn device(&self) -> DevicePtr {
         self.device
     }
 

@@ -2,10 +2,11 @@
 
 use std::os::fd::{FromRawFd, OwnedFd};
 
-use cudarc::driver::sys::{self, CUdevice_attribute, CUdeviceptr};
+use cudarc::driver::sys::{self, CUdevice_attribute};
 
 use super::driver::Gpu;
 use super::error::{CudaError, Result, cuda};
+use super::pointer::DevicePtr;
 
 /// The first driver that exports dmabufs: CUDA 11.7's.
 const FIRST_WITH_DMABUF: i32 = 11_070;
@@ -60,7 +61,7 @@ impl Gpu {
     ///
     /// # Errors
     /// NICs do not reach this GPU, or what the driver says.
-    pub fn dmabuf(&self, at: CUdeviceptr, bytes: u64) -> Result<Option<OwnedFd>> {
+    pub fn dmabuf(&self, at: DevicePtr, bytes: u64) -> Result<Option<OwnedFd>> {
         use CUdevice_attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED as SUPPORTED;
         if self.nic_writes() == NicWrites::Never {
             let what = "has no memory that NICs reach, or does not say when it sees what they write";
@@ -75,7 +76,7 @@ impl Gpu {
         // SAFETY: for this kind the driver writes one int; it checks the range.
         unsafe {
             let to = (&raw mut fd).cast();
-            cuda!(self.ordinal(), cuMemGetHandleForAddressRange(to, at, bytes as usize, kind, 0))
+            cuda!(self.ordinal(), cuMemGetHandleForAddressRange(to, at.get(), bytes as usize, kind, 0))
         }?;
         // SAFETY: a new descriptor that is ours.
         Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }))

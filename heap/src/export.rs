@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use symrail_cuda::Gpu;
+use symrail_cuda::{DevicePtr, Gpu};
 use symrail_transport::device::Export;
 
 /// An exported range, which lives until rails have registered it.
@@ -19,7 +19,7 @@ impl Exported {
     ///
     /// # Errors
     /// As for [`Gpu::dmabuf`].
-    pub fn of_gpu(gpu: &Gpu, at: u64, bytes: u64) -> symrail_cuda::Result<Self> {
+    pub fn of_gpu(gpu: &Gpu, at: DevicePtr, bytes: u64) -> symrail_cuda::Result<Self> {
         Ok(Exported::Gpu(gpu.ordinal(), gpu.dmabuf(at, bytes)?))
     }
 

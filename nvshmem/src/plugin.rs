@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use symrail_heap::cuda::{CudaCopyEngine, Gpu};
+use symrail_heap::cuda::{CudaCopyEngine, DevicePtr, Gpu};
 use symrail_heap::export::Exported;
 use symrail_heap::{CopyEngine, HostIdentity, Site};
 use symrail_proxy::session::{Context, Progress, Session};
@@ -89,7 +89,7 @@ impl Plugin {
     /// Memory of the GPU in a form that NICs may find it by, if there is one and the settings let them.
     pub fn export(&self, at: u64, bytes: u64) -> Result<Option<Exported>, Failure> {
         let Some(gpu) = self.gpu.get().filter(|_| self.settings.gpudirect != GpuDirect::Off) else { return Ok(None) };
-        match Exported::of_gpu(gpu, at, bytes) {
+        match Exported::of_gpu(gpu, DevicePtr::new(at), bytes) {
             Err(error) if self.settings.gpudirect == GpuDirect::Auto => {
                 tracing::info!(%error, bytes, "all that concerns this memory is staged");
                 Ok(None)

@@ -58,7 +58,7 @@ impl Staged {
         };
         let (base, len) = match &memory {
             Memory::Guarded(guarded) => (guarded.memory().base().addr().get(), guarded.memory().bytes()),
-            Memory::Device(shared) => (shared.heap().base() as usize, shared.heap().committed() as usize),
+            Memory::Device(shared) => (shared.heap().base().get() as usize, shared.heap().committed() as usize),
         };
         let first = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(base)).unwrap_or(NonNull::dangling());
         // SAFETY: the memory was made above and is kept beside the heap.
@@ -134,7 +134,7 @@ impl Staged {
     pub fn bases(&self) -> Vec<usize> {
         match &self.memory {
             Memory::Guarded(guarded) => guarded.bases().to_vec(),
-            Memory::Device(shared) => shared.bases().into_iter().map(|base| base as usize).collect(),
+            Memory::Device(shared) => shared.bases().into_iter().map(|base| base.get() as usize).collect(),
         }
     }
 

@@ -78,7 +78,7 @@ impl CudaCopyEngine {
         let device = self.gpu.alloc(self.staging_buffer.bytes().min(1 << 20))?;
         for (len, to_memory) in [(8, true), (8, false), (device.bytes(), true), (device.bytes(), false)] {
             let host = self.staging_buffer.base().as_ptr();
-            self.copy(Copy { memory: device.at() as usize, host, len, to_memory })?;
+            self.copy(Copy { memory: device.at().get() as usize, host, len, to_memory })?;
             let stream = self.lanes[usize::from(to_memory)].stream;
             let event = self.event()?;
             self.events.push(event);
@@ -128,7 +128,7 @@ impl CudaCopyEngine {
     /// to a peer is what was there.
     fn greet(&mut self, peer: usize) -> Result<()> {
         let own = self.gpu.alloc(64 << 10)?;
-        let here = own.at() as usize;
+        let here = own.at().get() as usize;
         for lane in FIRST_BETWEEN..LANES {
             for (to, from, len) in [(here, peer, own.bytes()), (peer, here, 8), (peer, here, own.bytes())] {
                 self.copy_between(lane, Between { to, from, len })?;

@@ -18,5 +18,5 @@ pub mod vmm;
 pub use copy_engine::CudaCopyEngine;
 pub use peers::{DevicePeers, NotMapped};
 pub use share::Exchange;
-pub use symrail_cuda::{CudaError, DeviceBuffer, Gpu, NicWrites, PinnedBuffer, Registration, Result};
+pub use symrail_cuda::{CudaError, DeviceBuffer, DevicePtr, Gpu, NicWrites, PinnedBuffer, Registration, Result};
 pub use vmm::{DeviceHeap, DeviceSegment, HandleKind};

@@ -4,13 +4,13 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use symrail_cuda::sys::{self, CUdeviceptr};
+use symrail_cuda::sys;
 
 use super::share::{Exchange, NAME_LEN};
 use super::vmm::{DeviceHeap, DeviceSegment, HandleKind, Range};
 use crate::host::HostIdentity;
-use symrail_cuda::Gpu;
 use symrail_cuda::error::{CudaError, Result, cuda};
+use symrail_cuda::{DevicePtr, Gpu};
 
 /// Bytes of a card.
 pub const CARD_LEN: usize = 192;
@@ -136,7 +136,7 @@ impl Peer {
 pub struct DevicePeers {
     me: u32,
     gpu: Arc<Gpu>,
-    own: CUdeviceptr,
+    own: DevicePtr,
     capacity: u64,
     host: u64,
     private: bool,
@@ -249,11 +249,11 @@ impl DevicePeers {
 
     /// Where each PE's heap starts in this GPU's address space; 0 where it is not mapped.
     #[must_use]
-    pub fn bases(&self) -> Vec<CUdeviceptr> {
+    pub fn bases(&self) -> Vec<DevicePtr> {
         let base = |(peer, pe): (&Peer, u32)| match &peer.range {
             _ if pe == self.me => self.own,
-            Some(range) => range.base,
-            None => 0,
+            Some(range) => DevicePtr::new(range.base),
+            None => DevicePtr::NULL,
         };
         self.peers.iter().zip(0u32..).map(base).collect()
     }

@@ -11,8 +11,8 @@ use symrail_cuda::sys::{
 };
 
 use crate::export::Exported;
-use symrail_cuda::Gpu;
 use symrail_cuda::error::{CudaError, Result, cuda, failed};
+use symrail_cuda::{DevicePtr, Gpu};
 
 /// Counts segments.
 static GENERATION: AtomicU32 = AtomicU32::new(1);
@@ -109,7 +109,7 @@ impl DeviceHeap {
         let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
         self.segments.push(DeviceSegment { id, offset: self.committed, bytes, kind, generation, memory });
         // SAFETY: the segment that was mapped above.
-        unsafe { gpu.fill(self.range.base + self.committed, 0, bytes as usize) }?;
+        unsafe { gpu.fill(self.base() + self.committed, 0, bytes as usize) }?;
         self.committed += bytes;
         tracing::debug!(gpu = gpu.ordinal(), segment = id, bytes, ?kind, "device heap grew");
         Ok(self.segments.last())
@@ -120,7 +120,7 @@ impl DeviceHeap {
     /// # Errors
     /// As for [`Gpu::dmabuf`].
     pub fn export(&self) -> Result<Exported> {
-        Exported::of_gpu(&self.range.gpu, self.range.base, self.committed)
+        Exported::of_gpu(&self.range.gpu, self.base(), self.committed)
     }
 
     /// The GPU that it is in.
@@ -131,8 +131,8 @@ impl DeviceHeap {
 
     /// The heap's address on the GPU.
     #[must_use]
-    pub fn base(&self) -> CUdeviceptr {
-        self.range.base
+    pub fn base(&self) -> DevicePtr {
+        DevicePtr::new(self.range.base)
     }
 
     /// Bytes with memory behind them.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use symrail_kernels::cuda::{Copies, DeviceParts, DeviceState, HeapView, Kernel, Shape};
+use symrail_kernels::cuda::{Copies, DeviceParts, DevicePtr, DeviceState, HeapView, Kernel, Shape};
 use symrail_proxy::channel::{Channel, Consumer};
 
 use crate::engine;
@@ -31,7 +31,7 @@ impl Clock<'_> {
             prepare()?;
             // SAFETY: the first word of the clock's own memory.
             unsafe { self.job.gpu.fill(self.out.at(), 0, 8) }?;
-            let all: Vec<u64> = arguments.iter().copied().chain([self.out.at()]).collect();
+            let all: Vec<u64> = arguments.iter().copied().chain([self.out.at().get()]).collect();
             // SAFETY: the callers below give each kernel the arguments that `cu/bench.cu` declares.
             unsafe { self.job.stream.launch(kernel, shape, &all) }?;
             self.job.stream.wait(self.job.patience)?;
@@ -53,7 +53,7 @@ pub fn run(job: &Job<'_>) -> Result<(), Failure> {
         let (data, signal, big) = (job.area, job.area + (64 << 10), job.area + (1 << 20));
         let fresh = || -> Result<(), Failure> {
             // SAFETY: inside of the area under test, which lives as long as the job.
-            unsafe { job.gpu.fill(signal, 0, 64) }?;
+            unsafe { job.gpu.fill(DevicePtr::new(signal), 0, 64) }?;
             Ok(job.runtime.barrier_all()?)
         };
         let together = || -> Result<(), Failure> { Ok(job.runtime.barrier_all()?) };
@@ -203,14 +203,15 @@ fn channels(job: &Job<'_>, clock: &Clock<'_>) -> Result<(), Failure> {
             producers.push(producer);
             consumers.push(consumer);
         }
-        let (base, peers) = (job.area, vec![job.area]);
+        let base = DevicePtr::new(job.area);
+        let peers = vec![base];
         let view = HeapView { base, bytes: 64, offset: 0, atomics: false, in_gpus: false, peers };
         let parts = DeviceParts {
             me: 0,
             n_pes: 1,
             heaps: vec![view],
             channels: producers,
-            barrier_words: job.area,
+            barrier_words: base,
             steps: Vec::new(),
             mailbox: None,
             timeout: Duration::from_secs(5),

@@ -34,9 +34,9 @@ pub fn run(job: &Job<'_>, spinning: bool) -> Result<bool, Failure> {
     // is waited for below.
     let checked = unsafe {
         if spinning {
-            aside.launch(&spin, SPINNING, &[stop.device(), LONGEST_SPIN.as_nanos() as u64])?;
+            aside.launch(&spin, SPINNING, &[stop.device().get(), LONGEST_SPIN.as_nanos() as u64])?;
         }
-        job.stream.launch(&copies, shape, &[job.area, job.area + AT, report.at(), sizes])
+        job.stream.launch(&copies, shape, &[job.area, job.area + AT, report.at().get(), sizes])
     };
     let checked = checked.and_then(|()| job.stream.wait(job.patience));
     let checked = checked.map_err(symrail_kernels::cuda::Error::from).and_then(|()| job.state().check());

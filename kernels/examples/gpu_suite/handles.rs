@@ -76,8 +76,8 @@ fn check_first(job: &Job<'_>, heap: &DeviceHeap, peers: &DevicePeers, round: u64
 
 fn check_at(job: &Job<'_>, heap: &DeviceHeap, peers: &DevicePeers, offset: u64, round: u64) -> Result<bool, Failure> {
     let (me, n) = (u64::from(job.me()), u64::from(job.runtime.n_pes()));
-    let right = peers.bases().get(((me + 1) % n) as usize).copied().unwrap_or(0);
-    if right == 0 {
+    let right = peers.bases().get(((me + 1) % n) as usize).copied().unwrap_or_default();
+    if right.is_null() {
         println!("FAILED on PE {me}: its neighbour's memory is not mapped: {:?}", peers.why(((me + 1) % n) as u32));
         return Ok(false);
     }

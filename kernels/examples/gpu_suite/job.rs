@@ -6,7 +6,7 @@ use std::time::Duration;
 use symrail::gpu::GpuDevice;
 use symrail::{Runtime, Team};
 use symrail_kernels::cuda::compile::Nvrtc;
-use symrail_kernels::cuda::{DeviceState, Gpu, Module, OnStream, Program, Stream};
+use symrail_kernels::cuda::{DevicePtr, DeviceState, Gpu, Module, OnStream, Program, Stream};
 
 use crate::{Options, bench, engine, handles, on_stream, verify};
 
@@ -82,7 +82,7 @@ fn with(runtime: &Runtime, options: &Options) -> Result<(), Failure> {
     device.attach(&bench)?;
     let area = device.address(block);
     // SAFETY: inside of the area under test, which lives as long as the job.
-    unsafe { gpu.fill(area, 0, 16 << 20) }?;
+    unsafe { gpu.fill(DevicePtr::new(area), 0, 16 << 20) }?;
     let on_stream = OnStream::new(&gpu, &nvrtc, device.state())?;
     let stream = Stream::new(&gpu)?;
     let world = runtime.team_world()?;
@@ -104,7 +104,7 @@ fn with(runtime: &Runtime, options: &Options) -> Result<(), Failure> {
     if options.verify {
         for round in 1..=options.rounds {
             // SAFETY: inside of the area under test, which lives as long as the job.
-            unsafe { job.gpu.fill(area, 0, 16 << 20) }?;
+            unsafe { job.gpu.fill(DevicePtr::new(area), 0, 16 << 20) }?;
             runtime.barrier_all()?;
             let good = verify::run(&job)? & engine::run(&job, options.spin)? & on_stream::run(&job)?;
             if !good {

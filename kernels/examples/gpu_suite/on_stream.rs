@@ -1,5 +1,6 @@
 //! Operations in the order of a stream, checked by the host of the PE that they are for.
 
+use symrail_kernels::cuda::DevicePtr;
 use symrail_kernels::cuda::on_stream::{Copies, SignalOp, Until};
 
 use crate::job::{Failure, Job};
@@ -25,7 +26,7 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
         job.state().check()?;
         let mut bytes = vec![0; BYTES];
         // SAFETY: inside of the area under test, which lives as long as the job.
-        unsafe { job.gpu.read(dest, &mut bytes) }?;
+        unsafe { job.gpu.read(DevicePtr::new(dest), &mut bytes) }?;
         let expected = pattern(left, round);
         if let Some(first) = (0..BYTES).find(|&at| bytes[at] != expected[at]) {
             let count = (0..BYTES).filter(|&at| bytes[at] != expected[at]).count();
@@ -36,12 +37,12 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
         Ok(job.runtime.barrier_all()?)
     };
     // SAFETY: inside of the area under test, which lives as long as the job.
-    unsafe { job.gpu.fill(signal, 0, 64) }?;
+    unsafe { job.gpu.fill(DevicePtr::new(signal), 0, 64) }?;
     job.runtime.barrier_all()?;
     let by = [Copies::Auto, Copies::Kernel, Copies::Engine].map(|copies| job.on_stream.clone().with_copies(copies));
     for (round, ops) in (1..=ROUNDS).zip(by.iter().cycle()) {
         // SAFETY: inside of the area under test, which lives as long as the job.
-        unsafe { job.gpu.write(source, &pattern(me, round)) }?;
+        unsafe { job.gpu.write(DevicePtr::new(source), &pattern(me, round)) }?;
         // SAFETY: the heap's own memory, which stays.
         unsafe {
             ops.put(&job.stream, dest, source, BYTES as u64, right)?;
@@ -66,7 +67,7 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
     })?;
     for round in 100..103 {
         // SAFETY: inside of the area under test, which lives as long as the job.
-        unsafe { job.gpu.write(source, &pattern(me, round)) }?;
+        unsafe { job.gpu.write(DevicePtr::new(source), &pattern(me, round)) }?;
         // SAFETY: as above.
         unsafe { job.stream.replay(&graph) }?;
         arrived(round)?;

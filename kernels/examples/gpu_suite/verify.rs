@@ -1,7 +1,7 @@
 //! Kernels of all PEs check each other's work.
 
 use symrail::Group;
-use symrail_kernels::cuda::Shape;
+use symrail_kernels::cuda::{DevicePtr, Shape};
 
 use crate::job::{Failure, Job};
 
@@ -38,7 +38,7 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
     let many = Shape { blocks: 8, threads: 256 };
     // SAFETY: the kernels' arguments, as `cu/verify.cu` declares them; the buffers outlive them.
     unsafe {
-        job.stream.launch(&verify, shape, &[job.area, report.at(), ROUNDS])?;
+        job.stream.launch(&verify, shape, &[job.area, report.at().get(), ROUNDS])?;
         job.stream.wait(job.patience)?;
         job.state().check()?;
         job.runtime.barrier_all()?;
@@ -46,7 +46,7 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
         job.stream.wait(job.patience)?;
         job.state().check()?;
         job.runtime.barrier_all()?;
-        job.stream.launch(&check, many, &[job.area, report.at(), LAPS])?;
+        job.stream.launch(&check, many, &[job.area, report.at().get(), LAPS])?;
         job.stream.wait(job.patience)?;
     }
     teams(job, report.at())?;
@@ -57,7 +57,7 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
 }
 
 /// Prints what the report on the GPU counts; `false` when a check failed.
-pub fn tell(job: &Job<'_>, report: u64) -> Result<bool, Failure> {
+pub fn tell(job: &Job<'_>, report: DevicePtr) -> Result<bool, Failure> {
     let mut bytes = vec![0; CHECKS.len() * 8];
     // SAFETY: inside of the area under test, which lives as long as the job.
     unsafe { job.gpu.read(report, &mut bytes) }?;
@@ -73,7 +73,7 @@ pub fn tell(job: &Job<'_>, report: u64) -> Result<bool, Failure> {
 }
 
 /// A team of all PEs, one in the reverse order, and teams of every second one, each in the place of the last.
-fn teams(job: &Job<'_>, report: u64) -> Result<(), Failure> {
+fn teams(job: &Job<'_>, report: DevicePtr) -> Result<(), Failure> {
     let kernel = job.verify.kernel("teams")?;
     let n = i64::from(job.runtime.n_pes());
     let teams = [(0, 1, n, 1), (n - 1, -1, n, 1000), (0, 2, (n + 1) / 2, 2000), (1, 2, n / 2, 2000)];
@@ -86,7 +86,7 @@ fn teams(job: &Job<'_>, report: u64) -> Result<(), Failure> {
             job.stream.launch(
                 &kernel,
                 Shape { blocks: 1, threads: THREADS },
-                &[job.area, report, for_kernels.handle(), first, ROUNDS],
+                &[job.area, report.get(), for_kernels.handle(), first, ROUNDS],
             )?;
         }
         job.stream.wait(job.patience)?;
@@ -103,7 +103,7 @@ fn errors_are_told(job: &Job<'_>) -> Result<bool, Failure> {
     let mut good = true;
     let one = Shape { blocks: 1, threads: 1 };
     for (name, argument, expected) in
-        [("wrong_address", outside.at(), "in no symmetric heap"), ("wrong_pe", job.area, "no such PE")]
+        [("wrong_address", outside.at().get(), "in no symmetric heap"), ("wrong_pe", job.area, "no such PE")]
     {
         let kernel = job.verify.kernel(name)?;
         // SAFETY: one address as its argument, which it must not follow.

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use symrail_cuda::DevicePtr;
+
 /// One symmetric heap, as this GPU reaches it.
 #[derive(Debug, Clone)]
 pub struct HeapView {
     /// This PE's copy in the GPU's address space.
-    pub base: u64,
+    pub base: DevicePtr,
     /// Its size.
     pub bytes: u64,
     /// The symmetric offset of its first byte, as the proxy counts.
@@ -17,16 +19,16 @@ pub struct HeapView {
     /// It is in the memory of GPUs, and not in the host's.
     pub in_gpus: bool,
     /// Every PE's copy in the GPU's address space, 0 where only the proxy reaches it.
-    pub peers: Vec<u64>,
+    pub peers: Vec<DevicePtr>,
 }
 
 /// The part of a heap that a GPU reaches by loads and stores.
 #[derive(Debug, Clone, Default)]
 pub struct Reach {
-    base: u64,
+    base: DevicePtr,
     bytes: u64,
     in_gpus: bool,
-    peers: Arc<[u64]>,
+    peers: Arc<[DevicePtr]>,
 }
 
 impl Reach {
@@ -37,7 +39,7 @@ impl Reach {
     /// Whether it reaches `pe`'s copy of the heap.
     #[must_use]
     pub fn has(&self, pe: u32) -> bool {
-        self.peers.get(pe as usize).is_some_and(|&base| base != 0)
+        self.peers.get(pe as usize).is_some_and(|base| !base.is_null())
     }
 
     /// Whether the heap is in the memory of GPUs, and not in the host's.
@@ -50,21 +52,22 @@ impl Reach {
     /// reaches them.
     #[must_use]
     pub fn find(&self, address: u64, bytes: u64, pe: u32) -> Option<u64> {
-        let at = address.checked_sub(self.base)?;
+        let at = address.checked_sub(self.base.get())?;
         let inside = at.checked_add(bytes).is_some_and(|end| end <= self.bytes);
-        let base = self.peers.get(pe as usize).copied().filter(|&base| base != 0 && inside)?;
-        Some(base + at)
+        let base = self.peers.get(pe as usize).copied().filter(|base| !base.is_null() && inside)?;
+        Some((base + at).get())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{HeapView, Reach};
+    use super::{DevicePtr, HeapView, Reach};
 
     #[test]
     fn only_what_lies_in_a_mapped_heap_is_reached() {
-        let peers = vec![1 << 20, 0, 1 << 30];
-        let view = HeapView { base: 1 << 20, bytes: 4096, offset: 0, atomics: true, in_gpus: true, peers };
+        let peers = [1 << 20, 0, 1 << 30].map(DevicePtr::new).to_vec();
+        let base = DevicePtr::new(1 << 20);
+        let view = HeapView { base, bytes: 4096, offset: 0, atomics: true, in_gpus: true, peers };
         let reach = Reach::of(&view);
         assert_eq!(reach.find((1 << 20) + 64, 4032, 2), Some((1 << 30) + 64));
         for (address, bytes, pe) in

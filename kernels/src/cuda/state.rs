@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use symrail_cuda::{DeviceBuffer, Gpu, Module, PinnedBuffer, Registration};
+use symrail_cuda::{DeviceBuffer, DevicePtr, Gpu, Module, PinnedBuffer, Registration};
 use symrail_heap::mailbox::{EPOCH_SHIFT, POSITION};
 use symrail_proxy::channel::Producer;
 
@@ -40,7 +40,7 @@ pub struct DeviceParts {
     pub channels: Vec<Producer>,
     /// [`WORDS`](crate::meeting::WORDS) zeroed words of one of the heaps, at the same symmetric offset on every PE, for
     /// barriers.
-    pub barrier_words: u64,
+    pub barrier_words: DevicePtr,
     /// The barrier plan of this PE.
     pub steps: Vec<Step>,
     /// Where waiting threads find small deliveries to write, if there is such a place (see
@@ -146,25 +146,25 @@ impl DeviceState {
             n_channels: parts.channels.len() as u32,
             reserved: 0,
             timeout_ns: u64::try_from(parts.timeout.as_nanos()).unwrap_or(u64::MAX),
-            error: error.device(),
-            barrier_meeting: meeting.at(),
-            barrier_words: parts.barrier_words,
-            mailbox: parts.mailbox.as_ref().map_or(0, |mailbox| mailbox.device()),
-            mail_word: mail_word.at(),
+            error: error.device().get(),
+            barrier_meeting: meeting.at().get(),
+            barrier_words: parts.barrier_words.get(),
+            mailbox: parts.mailbox.as_ref().map_or(0, |mailbox| mailbox.device().get()),
+            mail_word: mail_word.at().get(),
             engine_from: parts.engine_from.unwrap_or(NEVER),
             heaps: [none; MAX_HEAPS],
             channels: [RawChannel { ring: 0, own: 0, slots: 0, replies: 0 }; MAX_CHANNELS],
         };
         own.extend([meeting, mail_word]);
         for (heap, view) in raw.heaps.iter_mut().zip(&parts.heaps) {
-            let table: Vec<u8> = view.peers.iter().flat_map(|base| base.to_le_bytes()).collect();
+            let table: Vec<u8> = view.peers.iter().flat_map(|base| base.get().to_le_bytes()).collect();
             let peers = gpu.alloc(table.len())?;
             peers.write(0, &table)?;
             let flags = if view.atomics { HEAP_ATOMICS } else { 0 };
             let RawHeap { near_peers, .. } = heap;
-            near_peers.iter_mut().zip(&view.peers).for_each(|(near, base)| *near = *base);
-            (heap.base, heap.bytes, heap.offset) = (view.base, view.bytes, view.offset);
-            (heap.flags, heap.peers) = (flags, peers.at());
+            near_peers.iter_mut().zip(&view.peers).for_each(|(near, base)| *near = base.get());
+            (heap.base, heap.bytes, heap.offset) = (view.base.get(), view.bytes, view.offset);
+            (heap.flags, heap.peers) = (flags, peers.at().get());
             own.push(peers);
         }
         for (channel, producer) in raw.channels.iter_mut().zip(&parts.channels) {
@@ -173,8 +173,8 @@ impl DeviceState {
             let ring = unsafe { Registration::new(gpu, memory.base(), memory.bytes()) }?;
             let words = gpu.alloc(OWN_BYTES + memory.replies() * 4)?;
             *channel = RawChannel {
-                ring: ring.device(),
-                own: words.at(),
+                ring: ring.device().get(),
+                own: words.at().get(),
                 slots: memory.slots() as u64,
                 replies: memory.replies() as u64,
             };
@@ -214,7 +214,7 @@ impl DeviceState {
     ///
     /// # Errors
     /// The program was compiled with another version of the device API, or what the driver says.
-    pub unsafe fn attach_at(&self, at: u64, bytes: usize) -> Result<()> {
+    pub unsafe fn attach_at(&self, at: DevicePtr, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { attach(&self.gpu, (at, bytes), &self.raw) }
     }
@@ -273,13 +273,13 @@ impl DeviceState {
 }
 
 /// The address of a module's state, and its size.
-fn state_of(module: &Module) -> Result<(u64, usize)> {
+fn state_of(module: &Module) -> Result<(DevicePtr, usize)> {
     module.global(STATE_SYMBOL)?.ok_or(Error::NoState { name: STATE_SYMBOL })
 }
 
 /// # Safety
 /// The place is a program's `symrail_state`, of the size that is said.
-unsafe fn attach(gpu: &Gpu, (at, bytes): (u64, usize), raw: &RawState) -> Result<()> {
+unsafe fn attach(gpu: &Gpu, (at, bytes): (DevicePtr, usize), raw: &RawState) -> Result<()> {
     if bytes != STATE_BYTES {
         return Err(Error::Parts(format!("a state of {bytes} bytes in a program, and of {STATE_BYTES} here")));
     }
@@ -302,7 +302,7 @@ fn examine(parts: &DeviceParts) -> Result<()> {
         format!("{} addresses of {} PEs' heaps", heap.peers.len(), parts.n_pes)
     } else if parts.heaps.iter().any(|h| h.bytes < 64) {
         "a heap of less than 64 bytes".into()
-    } else if parts.heaps.iter().any(|h| h.base % 64 != 0 || h.peers.iter().any(|p| p % 64 != 0)) {
+    } else if parts.heaps.iter().any(|h| h.peers.iter().chain([&h.base]).any(|at| at.get() % 64 != 0)) {
         "a heap that does not start at a multiple of 64".into()
     } else {
         return Ok(());

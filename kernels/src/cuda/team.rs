@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use symrail_cuda::{DeviceBuffer, Gpu};
+use symrail_cuda::{DeviceBuffer, DevicePtr, Gpu};
 
 use super::error::{Error, Result};
 use crate::meeting::{SET, Step};
@@ -53,12 +53,12 @@ impl DeviceTeam {
         gpu: &Arc<Gpu>,
         (me, n_pes): (u32, u32),
         (start, stride): (u32, i32),
-        words: u64,
+        words: DevicePtr,
         steps: &[Step],
     ) -> Result<DeviceTeam> {
         let meeting = meeting(gpu, steps)?;
         let numbers = [me as i32, n_pes as i32, start as i32, stride].map(i32::to_le_bytes).concat();
-        let places = [words, meeting.at()].map(u64::to_le_bytes).concat();
+        let places = [words, meeting.at()].map(|at| at.get().to_le_bytes()).concat();
         let bytes = [numbers, places].concat();
         let memory = gpu.alloc(bytes.len())?;
         memory.write(0, &bytes)?;
@@ -68,7 +68,7 @@ impl DeviceTeam {
     /// The kernels' `symrail_team_t`. Valid as long as this.
     #[must_use]
     pub fn handle(&self) -> u64 {
-        self.memory.at()
+        self.memory.at().get()
     }
 }
 

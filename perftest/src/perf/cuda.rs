@@ -138,7 +138,7 @@ impl Backend for Cuda<'_, '_> {
             at(word),
             batch.first,
             batch.calls,
-            self.out.at(),
+            self.out.at().get(),
         ];
         let start = [u64::MAX.to_le_bytes(), [0; 8], [0; 8], [0; 8]].concat();
         self.out.write(0, &start)?;

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use symrail_heap::cuda::Gpu;
+use symrail_heap::cuda::{DevicePtr, Gpu};
 use symrail_kernels::cuda::{DeviceParts, DeviceState, DeviceTeam, HeapView, Module};
 use symrail_kernels::meeting::WORDS;
 use symrail_proxy::Watch;
@@ -54,7 +54,7 @@ pub struct GpuDevice<'a> {
     gpu: Arc<Gpu>,
     state: DeviceState,
     /// Where this PE's heap starts for the host, and for the GPU.
-    base: (usize, u64),
+    base: (usize, DevicePtr),
     barrier: *mut u8,
     _watch: Option<Watch>,
     // Last: the state points into them.
@@ -80,7 +80,7 @@ impl Runtime {
                 if shared.gpu().ordinal() != gpu.ordinal() {
                     return Err(unreachable_heap("another GPU's memory"));
                 }
-                let (base, bytes) = (staged.base as u64, staged.len as u64);
+                let (base, bytes) = (shared.heap().base(), staged.len as u64);
                 let (offset, peers) = (STAGED_OFFSET, shared.bases());
                 let view = HeapView { base, bytes, offset, atomics: direct, in_gpus: true, peers };
                 (view, staged.base)
@@ -92,7 +92,7 @@ impl Runtime {
                     None => &*registered.insert(Pinned::new(gpu, &space.bases, committed)?),
                 };
                 let peers = pinned.addresses().to_vec();
-                let base = peers.get(job.me as usize).copied().unwrap_or(0);
+                let base = peers.get(job.me as usize).copied().unwrap_or_default();
                 let bytes = committed as u64;
                 (HeapView { base, bytes, offset: 0, atomics: false, in_gpus: false, peers }, space.base)
             }
@@ -152,8 +152,8 @@ fn unreachable_heap(by: &str) -> Error {
     symrail_transport::Error::Unsupported { what, by: by.into(), remedy: remedy.into() }.into()
 }
 
-fn device_address((host, device): (usize, u64), ptr: *const u8) -> u64 {
-    device.wrapping_add(ptr.addr().wrapping_sub(host) as u64)
+fn device_address((host, device): (usize, DevicePtr), ptr: *const u8) -> DevicePtr {
+    device + ptr.addr().wrapping_sub(host) as u64
 }
 
 impl GpuDevice<'_> {
@@ -183,10 +183,10 @@ impl GpuDevice<'_> {
         self.state.attach(module)
     }
 
-    /// The address by which kernels name the symmetric object at `ptr`.
+    /// The address by which kernels name the symmetric object at `ptr`: the number that they take as an argument.
     #[must_use]
     pub fn address(&self, ptr: *const u8) -> u64 {
-        device_address(self.base, ptr)
+        device_address(self.base, ptr).get()
     }
 
     /// A team for kernels, which take its [handle](DeviceTeam::handle) as `symrail_team_t`. Drop it before the team. Collective
@@ -195,7 +195,7 @@ impl GpuDevice<'_> {
     /// # Errors
     /// A peer that does not answer, or what the driver says.
     pub fn team(&self, team: &Team<'_>) -> Result<DeviceTeam> {
-        let words = self.address(self.barrier) + (BARRIER_BYTES * (1 + team.area.slot() as usize)) as u64;
+        let words = device_address(self.base, self.barrier) + (BARRIER_BYTES * (1 + team.area.slot() as usize)) as u64;
         // An earlier team may have left numbers there; nobody writes before all have come out of the call below.
         // SAFETY: the team's words of the block that this device has for barriers.
         unsafe { self.gpu.fill(words, 0, BARRIER_BYTES) }?;

@@ -3,14 +3,14 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use symrail_heap::cuda::{Gpu, Registration};
+use symrail_heap::cuda::{DevicePtr, Gpu, Registration};
 
 use crate::error::Result;
 
 /// Heaps of this host, registered with a GPU as long as this lives.
 pub(crate) struct Pinned {
     gpu: Arc<Gpu>,
-    addresses: Vec<u64>,
+    addresses: Vec<DevicePtr>,
     _registrations: Vec<Registration>,
 }
 
@@ -24,7 +24,7 @@ impl Pinned {
         let mut addresses = Vec::with_capacity(bases.len());
         for &base in bases {
             let Some(start) = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(base)) else {
-                addresses.push(0);
+                addresses.push(DevicePtr::NULL);
                 continue;
             };
             // SAFETY: heaps are mapped, with memory behind so many bytes on every PE, as long as the runtime, whose field or
@@ -41,7 +41,7 @@ impl Pinned {
     }
 
     /// Where the GPU reaches each PE's heap; 0 where it does not.
-    pub fn addresses(&self) -> &[u64] {
+    pub fn addresses(&self) -> &[DevicePtr] {
         &self.addresses
     }
 }

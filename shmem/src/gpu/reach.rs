@@ -18,7 +18,7 @@ pub(crate) fn say(me: Pe, hosts: &[Pe], bases: &[usize], staged: Option<&Staged>
     let shared = staged.and_then(Staged::shared);
     let in_gpus = shared.map(|shared| shared.bases());
     let reached: Vec<bool> = match (&in_gpus, staged) {
-        (Some(bases), _) => bases.iter().map(|&base| base != 0).collect(),
+        (Some(bases), _) => bases.iter().map(|base| !base.is_null()).collect(),
         (None, Some(_)) => vec![false; hosts.len()],
         (None, None) => bases.iter().map(|&base| base != 0).collect(),
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use symrail_heap::HostIdentity;
 use symrail_heap::cuda::peers::Offer;
-use symrail_heap::cuda::{DeviceHeap, DevicePeers, Gpu, PinnedBuffer};
+use symrail_heap::cuda::{DeviceHeap, DevicePeers, DevicePtr, Gpu, PinnedBuffer};
 use symrail_heap::mailbox::MAILBOX_BYTES;
 use symrail_transport::Pe;
 use symrail_transport::env::Settings;
@@ -74,7 +74,7 @@ impl Shared {
     }
 
     /// Where this GPU reaches each PE's heap; 0 where it does not.
-    pub fn bases(&self) -> Vec<u64> {
+    pub fn bases(&self) -> Vec<DevicePtr> {
         self.peers.bases()
     }
 }

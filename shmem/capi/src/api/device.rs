@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use symrail::gpu::GpuDevice;
+use symrail::kernels::cuda::DevicePtr;
 
 use crate::job::job;
 
@@ -31,7 +32,7 @@ export! {
     ["shmemx_device_attach"] fn(state: *mut c_void, bytes: usize) -> c_int {
         with_device(NAME, |device| {
             // SAFETY: what C promises: the address of a program's symrail_state.
-            unsafe { device.state().attach_at(state.addr() as u64, bytes) }.map_err(Into::into)
+            unsafe { device.state().attach_at(DevicePtr::new(state.addr() as u64), bytes) }.map_err(Into::into)
         })
     }
     ["shmemx_device_ptr"] fn(dest: *const c_void) -> *mut c_void {
