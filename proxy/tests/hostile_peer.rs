@@ -184,7 +184,9 @@ fn what_no_processor_does_is_refused() {
         let outcomes = world.ask(Request { op, ty, ..request(RequestKind::Amo, START, 0) }, &[]);
         assert_eq!(outcomes[0].refusal, Refusal::Undefined, "{op:?} on {ty:?}");
     }
-    for (offset, operand) in [(START - 8, 16), (END - 8, 9), (START, 513), (START, 1 << 20), (START, u64::MAX), (u64::MAX, 8)] {
+    for (offset, operand) in
+        [(START - 8, 16), (END - 8, 9), (START, 513), (START, 1 << 20), (START, u64::MAX), (u64::MAX, 8)]
+    {
         let outcomes = world.ask(Request { operand, ..request(RequestKind::Get, offset, 0) }, &[]);
         assert!(matches!(outcomes[..], [Outcome { refusal, len: 0, .. }] if refusal != Refusal::None), "{outcomes:?}");
     }
