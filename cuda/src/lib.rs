@@ -13,7 +13,7 @@
 //! | module | concept |
 //! |---|---|
 //! | [`driver`] | one GPU: its context, plain memory, copies |
-//! | [`pointer`] | addresses of GPUs |
+//! | [`mod@pointer`] | addresses of GPUs |
 //! | [`pinned`] | host memory that GPUs reach over PCIe |
 //! | [`rdma`] | a GPU's memory in NICs' hands |
 //! | [`nvrtc`] | CUDA C++, compiled at run time |
