@@ -53,7 +53,8 @@ impl Space {
     }
 
     /// The symmetric offset of an aligned word.
-    #[inline]
+    // A call would cost a mapped AMO more than the comparison.
+    #[inline(always)]
     pub fn word(&self, operation: Operation, pe: Pe, ptr: *const u8, size: usize) -> Result<u64> {
         let offset = self.offset(operation, pe, ptr, size)?;
         if offset.is_multiple_of(size as u64) {
