@@ -5,8 +5,9 @@
 #   scripts/gpu.sh [run [FOLDER]]   where GPUs are: runs everything from FOLDER (target/gpu/)
 #
 # PARTS chooses among: guide (the program of docs/gpu.md), suite (verify and measure), engine (the same with copies by
-# copy engines), perf, sanitize, nvshmem (the same kernels on NVSHMEM, for a comparison), again (ROUNDS=100 of all
-# checks). One GPU: two PEs share it. NVLink multicast is never used.
+# copy engines), perf, proxies (one, two and four proxy threads over four rails), sanitize, nvshmem (the same kernels
+# on NVSHMEM, for a comparison), again (ROUNDS=100 of all checks). One GPU: two PEs share it. NVLink multicast is never
+# used.
 set -uo pipefail
 root=$(dirname "$(realpath "$0")")/..
 bin=$root/target/gpu
@@ -105,6 +106,18 @@ perf() {
   case_of "perf, pinned heap, mapped" $pinned $cuda $each put-bw get-bw -b 8 -e 1M -i 200 --hosts 1
   case_of "perf, pinned heap, $tcp, 2 rails" $pinned SYMRAIL_LIBFABRIC_PROVIDER="$tcp" $cuda $each put-bw get-bw -b 8 -e 64K -i 50 -w 5 --hosts 2 --rails 2
   case_of "perf, device heap, staged, shm" $staged SYMRAIL_LIBFABRIC_PROVIDER=shm $cuda $each put-bw get-bw -b 8 -e 64K -i 50 -w 5 --hosts 2
+}
+
+# Puts over four rails by one, two and four proxy threads: rates of 8 B by 8,192 threads, bandwidth of 1 MiB by blocks.
+proxies() {
+  local threads tests=("put-rate -b 8 -e 8" "p-rate" "put-bw -b 8 -e 8 -W 8192" "put-bw -b 1M -e 1M") each
+  for each in "${tests[@]}"; do
+    for threads in 1 2 4; do
+      case_of "pinned heap, $tcp, 4 rails, $threads proxy threads: $each" $pinned SYMRAIL_LIBFABRIC_PROVIDER="$tcp" \
+        SYMRAIL_PROXY_CHANNELS=8 SYMRAIL_PROXY_THREADS=$threads \
+        "$bin/symrail" perf --device cuda -n $pes $each --hosts 2 --rails 4
+    done
+  done
 }
 
 # The checks under compute-sanitizer. Driver calls that may fail (what is tried first) are no errors of ours.

@@ -212,7 +212,7 @@ fn a_heap_on_a_gpu_takes_the_rails_and_the_proxy_core_near_it() {
     let why = report["chosen"]["why"].to_string();
     assert!(why.contains("GPU: "), "{why}");
     // The last core of NUMA node 2, where that GPU is.
-    assert_eq!(report["chosen"]["proxy_core"], 11);
+    assert_eq!(report["chosen"]["proxy_cores"][0], 11);
 }
 
 #[test]

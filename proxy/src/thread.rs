@@ -52,6 +52,8 @@ pub struct Options {
     pub core: Option<usize>,
     /// There are cores enough for the PEs' own threads and their proxy threads.
     pub spare_core: bool,
+    /// Which of the PE's proxy threads it is, from 0.
+    pub number: usize,
 }
 
 /// A running proxy thread. Dropping it stops and joins the thread.
@@ -68,8 +70,11 @@ impl Proxy {
     pub fn start(engine: Engine, options: Options) -> std::io::Result<Proxy> {
         let driver = Arc::new(Driver::new(engine)?);
         let of_thread = Arc::clone(&driver);
-        let thread =
-            std::thread::Builder::new().name("symrail-proxy".into()).spawn(move || run(&of_thread, options))?;
+        let name = match options.number {
+            0 => "symrail-proxy".into(),
+            number => format!("symrail-proxy{number}"),
+        };
+        let thread = std::thread::Builder::new().name(name).spawn(move || run(&of_thread, options))?;
         Ok(Proxy { driver, thread: Some(thread) })
     }
 

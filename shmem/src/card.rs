@@ -50,6 +50,14 @@ fn decode_all<T: for<'a> Deserialize<'a>>(all: &[Vec<u8>], what: &'static str) -
     all.iter().zip(0..).map(decode).collect()
 }
 
+/// What a PE says of the endpoint of one of its proxy threads.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct OfThread {
+    pub addresses: Vec<Vec<u8>>,
+    /// The first segment's keys.
+    pub segment: Vec<u8>,
+}
+
 /// One PE's card.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Card {
@@ -63,10 +71,10 @@ pub(crate) struct Card {
     rxm_buffers: String,
     /// The IB mode; empty where the backend is not ibverbs.
     ib_mode: String,
+    /// How many rails it has, and its host endpoint's addresses.
+    rails: usize,
     host_addresses: Vec<Vec<u8>>,
-    proxy_addresses: Vec<Vec<u8>>,
-    /// The first segment's keys.
-    segment: Vec<u8>,
+    proxies: Vec<OfThread>,
     /// The window's keys, and bytes of the heap in memory that the CPU cannot touch; nothing where there is none.
     pub window: Vec<u8>,
     staged: u64,
@@ -86,9 +94,9 @@ impl Card {
             fabric: String::new(),
             rxm_buffers: variables::in_force(variables::RXM_BUFFERS),
             ib_mode: String::new(),
+            rails: 0,
             host_addresses: Vec::new(),
-            proxy_addresses: Vec::new(),
-            segment: Vec::new(),
+            proxies: Vec::new(),
             window: Vec::new(),
             staged: 0,
             direct: Vec::new(),
@@ -101,15 +109,22 @@ impl Card {
         Card { window, staged: bytes as u64, direct, device, ..self }
     }
 
-    /// The card of a PE whose rails are on `fabric`, with their addresses and the first segment's keys.
-    pub fn new(settings: &Settings, choice: &Choice, fabric: String, addresses: Addresses, segment: Vec<u8>) -> Card {
+    /// The card of a PE whose rails are on `fabric`, with what is to be said of its host endpoint and of its proxy
+    /// threads'.
+    pub fn new(
+        settings: &Settings,
+        choice: &Choice,
+        fabric: String,
+        host_addresses: Vec<Vec<u8>>,
+        proxies: Vec<OfThread>,
+    ) -> Card {
         Card {
             native_amo: choice.native_amo(settings),
             fabric,
             ib_mode: choice.ib_mode.as_ref().map_or_else(String::new, |(mode, _)| mode.to_string()),
-            host_addresses: addresses.host,
-            proxy_addresses: addresses.proxy,
-            segment,
+            rails: choice.names().len(),
+            host_addresses,
+            proxies,
             ..Card::without_wire(settings)
         }
     }
@@ -143,10 +158,29 @@ impl Card {
         Ok(cards)
     }
 
-    /// How to connect to it; `None` when it has no rails.
-    pub fn addresses(&self) -> Option<Addresses> {
-        let (host, proxy) = (self.host_addresses.clone(), self.proxy_addresses.clone());
-        (!proxy.is_empty()).then_some(Addresses { host, proxy })
+    /// How to connect to the endpoint of its proxy thread `thread`, and of the first one also to the host endpoint,
+    /// which that one answers; `None` when it has no rails.
+    pub fn addresses(&self, thread: usize) -> Option<Addresses> {
+        let host = if thread == 0 { self.host_addresses.clone() } else { Vec::new() };
+        let proxy = self.proxies.get(thread)?.addresses.clone();
+        Some(Addresses { host, proxy })
+    }
+
+    /// How many proxy threads all PEs can have, where some have more: as few as any of them has, since threads of the
+    /// same number talk to each other; and one where PEs do not have the same rails. With it why that is so.
+    pub fn fewer_threads(cards: &[Card]) -> Option<(usize, String)> {
+        let wired = || cards.iter().zip(0u32..).filter(|(card, _)| !card.proxies.is_empty());
+        let most = wired().map(|(card, _)| card.proxies.len()).max()?;
+        let (fewest, pe) = wired().map(|(card, pe)| (card.proxies.len(), pe)).min()?;
+        let (rails, first) = wired().map(|(card, pe)| (card.rails, pe)).next()?;
+        let other = wired().find(|(card, _)| card.rails != rails);
+        match other {
+            Some((card, pe)) if most > 1 => {
+                Some((1, format!("PE {first} has {rails} rails, and PE {pe} has {}", card.rails)))
+            }
+            _ if most > fewest => Some((fewest, format!("PE {pe} has so many"))),
+            _ => None,
+        }
     }
 
     /// The fabric that its rails are on; empty when it has none.
@@ -154,8 +188,9 @@ impl Card {
         &self.fabric
     }
 
-    pub fn segment(&self) -> Vec<u8> {
-        self.segment.clone()
+    /// The first segment's keys for the rails of a proxy thread.
+    pub fn segment(&self, thread: usize) -> Vec<u8> {
+        self.proxies.get(thread).map_or_else(Vec::new, |proxy| proxy.segment.clone())
     }
 }
 
@@ -192,9 +227,9 @@ mod tests {
             fabric: "tcp;ofi_rxm".into(),
             rxm_buffers: "4160".into(),
             ib_mode: String::new(),
+            rails: 2,
             host_addresses: vec![vec![2]],
-            proxy_addresses: vec![vec![3], vec![4]],
-            segment: vec![5],
+            proxies: vec![OfThread { addresses: vec![vec![3], vec![4]], segment: vec![5] }],
             window: vec![],
             staged: 0,
             direct: vec![],
@@ -205,7 +240,8 @@ mod tests {
     #[test]
     fn cards_come_back_and_must_agree() {
         let cards = Card::decode_all(&[card(false).encode(), card(false).encode()]).unwrap();
-        assert_eq!(cards[1].addresses().unwrap().proxy.len(), 2);
+        assert_eq!(cards[1].addresses(0).unwrap().proxy.len(), 2);
+        assert!(cards[1].addresses(1).is_none() && cards[1].segment(1).is_empty());
         let error = Card::decode_all(&[card(false).encode(), card(true).encode()]).unwrap_err().to_string();
         assert!(error.contains("PE 0 has agent") && error.contains("PE 1 has native"), "{error}");
         let checks = Card { check_collectives: true, ..card(false) }.encode();
@@ -225,5 +261,21 @@ mod tests {
         assert!(error.contains("SYMRAIL_IB_MODE"), "{error}");
         assert!(Card::decode_all(&[vec![9; 7]]).is_err());
         assert!(Card::decode_all(&[vec![]]).is_err());
+    }
+
+    #[test]
+    fn all_have_as_many_proxy_threads_as_the_pe_with_the_fewest() {
+        let with = |rails: usize, threads: usize| {
+            let proxies = vec![OfThread { addresses: vec![vec![3]], segment: vec![5] }; threads];
+            Card { rails, proxies, ..card(false) }
+        };
+        let fewer = |cards: &[(usize, usize)]| {
+            Card::fewer_threads(&cards.iter().map(|&(rails, threads)| with(rails, threads)).collect::<Vec<_>>())
+        };
+        for agreed in [&[(4, 4), (4, 4)][..], &[(4, 2), (0, 0), (4, 2)], &[(2, 1), (4, 1)], &[(0, 0)], &[]] {
+            assert_eq!(fewer(agreed), None, "{agreed:?}");
+        }
+        assert_eq!(fewer(&[(4, 4), (0, 0), (4, 2), (4, 3)]), Some((2, "PE 2 has so many".into())));
+        assert_eq!(fewer(&[(4, 2), (2, 2)]), Some((1, "PE 0 has 4 rails, and PE 1 has 2".into())));
     }
 }

@@ -28,9 +28,9 @@ impl Runtime {
             let remedy = "use Runtime::gpu_device, or set SYMRAIL_HEAP_KIND=host".into();
             return Err(symrail_transport::Error::Unsupported { what, by: "CPU threads".into(), remedy }.into());
         }
-        // A thread that waits drives the engine, so that it need not wait for the proxy thread's turn on the core.
-        let driver = self.comm().wire.as_ref().ok().map(|wire| Arc::clone(wire.driver()));
-        let progress = move || driver.as_ref().is_some_and(|driver| driver.try_poll() > 0);
+        // A thread that waits drives the engines, so that it need not wait for a proxy thread's turn on the core.
+        let drivers = self.comm().wire.as_ref().map_or_else(|_| Vec::new(), |wire| wire.drivers().to_vec());
+        let progress = move || drivers.iter().map(|driver| driver.try_poll()).sum::<usize>() > 0;
         // SAFETY: the bases are those of the runtime's mappings, which the device borrows. No copy of the view leaves
         // `launch`, whose threads have ended when it returns.
         let view = unsafe { DeviceView::new(self.cpu_device_parts(Arc::new(progress))) };

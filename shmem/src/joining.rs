@@ -14,12 +14,13 @@ use symrail_proxy::channel::{Channel, DEFAULT_REPLIES, DEFAULT_SLOTS, Producer};
 use symrail_proxy::{Engine, Options, Proxy};
 use symrail_transport::Pe;
 use symrail_transport::backend::{self, Choice, HostPes};
-use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
+use symrail_transport::endpoint::{Endpoint, Policy, Role};
 use symrail_transport::env::{HeapKind, ProxyPoll, Settings};
 use symrail_transport::region::Segment;
+use symrail_transport::share::Share;
 
 use crate::bootstrap::{self, Bootstrap};
-use crate::card::{Card, Hello};
+use crate::card::{Card, Hello, OfThread};
 use crate::communicator::Communicator;
 use crate::devices::Devices;
 use crate::direct;
@@ -60,12 +61,11 @@ fn hosts(handles: &[HeapHandle]) -> Box<[Pe]> {
 
 /// Everything of a wire that exists before the peers are known.
 struct Opened {
-    choice: Choice,
     host: Endpoint,
-    engine: Engine,
+    /// Of each proxy thread, with the first segment's keys.
+    engines: Vec<(Engine, Vec<u8>)>,
     producers: Vec<Producer>,
-    /// The first segment's keys, the window's, and those of a heap that rails reach and the CPU does not.
-    segment: Vec<u8>,
+    /// The window's keys, and those of a heap that rails reach and the CPU does not.
     window: Vec<u8>,
     direct: Vec<u8>,
 }
@@ -111,16 +111,25 @@ impl Runtime {
         let gpu = gpu.and_then(|gpu| gpu.pci());
         let hello = Hello::new(heap.handle(), gpu);
         let (handles, host) = Hello::decode_all(&bootstrap.allgather(&hello.encode())?, me)?;
-        let opened = open(&settings, me, n_pes, &host);
-        let opened = opened.and_then(|opened| register(opened, &first, staged.as_ref(), &settings));
-        let mine = card_of(&opened, &settings, staged.as_ref());
-        let cards = Card::decode_all(&bootstrap.allgather(&mine.encode())?)?;
+        let choice = choose(&settings, me, &host);
+        let mut threads = choice.as_ref().map_or(1, |choice| choice.threads.number);
+        let (opened, mine, cards) = loop {
+            let opened = choice.as_ref().map_err(Error::clone).and_then(|choice| {
+                let opened = open(&settings, choice, (me, n_pes), threads)?;
+                register(opened, &first, staged.as_ref(), &settings)
+            });
+            let mine = card_of(&opened, choice.as_ref().ok(), &settings, staged.as_ref());
+            let cards = Card::decode_all(&bootstrap.allgather(&mine.encode())?)?;
+            let Some((fewer, why)) = Card::fewer_threads(&cards) else { break (opened, mine, cards) };
+            tracing::info!("{fewer} of {threads} proxy threads: {why}");
+            threads = fewer;
+        };
         let (peers, unmapped) = map_peers(me, n_pes, &heap, &handles)?;
         if let Some(staged) = &mut staged {
             let cards: Vec<_> = cards.iter().map(|card| card.device.clone()).collect();
             staged.open(me, &cards, Duration::from_secs(settings.timeout_s))?;
         }
-        let wire = opened.and_then(|opened| connect(opened, &settings, (me, &cards), &first, staged.as_ref()));
+        let wire = opened.and_then(|opened| connect(opened, choice?, &settings, (me, &cards), &first, staged.as_ref()));
         let (wire, producers) = unless_needed(wire, staged.is_some(), unmapped)?;
         let trace = begin_trace(&settings, me, wire.as_ref().ok());
         let figures = Figures {
@@ -177,10 +186,10 @@ fn job_of(first: &HeapHandle) -> u64 {
 }
 
 /// What this PE tells the others; if it has no wire, that.
-fn card_of(opened: &Result<Opened>, settings: &Settings, staged: Option<&Staged>) -> Card {
-    let card = match opened {
-        Ok(o) => Card::new(settings, &o.choice, o.fabric(), o.addresses(), o.segment.clone()),
-        Err(_) => Card::without_wire(settings),
+fn card_of(opened: &Result<Opened>, choice: Option<&Choice>, settings: &Settings, staged: Option<&Staged>) -> Card {
+    let card = match (opened, choice) {
+        (Ok(o), Some(choice)) => Card::new(settings, choice, o.fabric(), o.host.addresses(), o.proxies()),
+        _ => Card::without_wire(settings),
     };
     let Some(staged) = staged else { return card };
     let (window, direct) =
@@ -231,29 +240,44 @@ fn unless_needed(
     Ok((Err(error), Vec::new()))
 }
 
-fn open(settings: &Settings, me: Pe, n_pes: u32, host: &HostPes) -> Result<Opened> {
+/// Chooses rails and proxy threads, and tells why.
+fn choose(settings: &Settings, me: Pe, host: &HostPes) -> Result<Choice> {
     let choice = backend::choose(settings, host)?;
-    let policy = Policy::new(settings, choice.native_amo(settings));
-    let host = Endpoint::new(Role::Host, me, n_pes, choice.open(Role::Host, n_pes, settings)?, policy)?;
-    let proxy = Endpoint::new(Role::Proxy, me, n_pes, choice.open(Role::Proxy, n_pes, settings)?, policy)?;
-    let mut engine = Engine::new(proxy, me, n_pes);
-    let mut producers = Vec::with_capacity(settings.proxy_channels);
-    for _ in 0..settings.proxy_channels {
-        let channel = Channel::new(DEFAULT_SLOTS, DEFAULT_REPLIES);
-        let (producer, consumer) = channel.map_err(|e| Error::Channel(e.to_string()))?;
-        engine.add_channel(consumer);
-        producers.push(producer);
-    }
-    for reason in &choice.reasons {
+    for reason in choice.reasons.iter().chain([&choice.threads.reason]) {
         tracing::info!("{reason}");
     }
     if me == 0 {
-        for ignored in choice.ignored(settings) {
+        let fewer = choice.threads.fewer.then(|| format!("SYMRAIL_PROXY_THREADS: {}", choice.threads.reason));
+        for ignored in choice.ignored(settings).into_iter().chain(fewer) {
             tracing::warn!("{ignored}");
         }
     }
-    let [segment, window, direct] = [const { Vec::new() }; 3];
-    Ok(Opened { choice, host, engine, producers, segment, window, direct })
+    Ok(choice)
+}
+
+/// Opens the host endpoint and that of each of so many proxy threads, and their channels.
+fn open(settings: &Settings, choice: &Choice, (me, n_pes): (Pe, u32), threads: usize) -> Result<Opened> {
+    let policy = Policy::new(settings, choice.native_amo(settings));
+    let endpoint = |role, thread| -> Result<Endpoint> {
+        let share = Share::of(thread, threads, choice.names().len());
+        let rails = choice.open_share(&share, role, n_pes, settings)?;
+        let mut endpoint = Endpoint::new(role, me, n_pes, rails, policy)?;
+        if share.spare {
+            endpoint.keep_others_spare();
+        }
+        Ok(endpoint)
+    };
+    let host = endpoint(Role::Host, 0)?;
+    let engine = |thread| Ok((Engine::new(endpoint(Role::Proxy, thread)?, me, n_pes), Vec::new()));
+    let mut engines = (0..threads).map(engine).collect::<Result<Vec<_>>>()?;
+    let mut producers = Vec::with_capacity(settings.proxy_channels);
+    for number in 0..settings.proxy_channels {
+        let channel = Channel::new(DEFAULT_SLOTS, DEFAULT_REPLIES);
+        let (producer, consumer) = channel.map_err(|e| Error::Channel(e.to_string()))?;
+        engines[number % threads].0.add_channel(consumer);
+        producers.push(producer);
+    }
+    Ok(Opened { host, engines, producers, window: Vec::new(), direct: Vec::new() })
 }
 
 /// Begins the trace that the settings ask for.
@@ -270,21 +294,25 @@ fn begin_trace(settings: &Settings, me: Pe, wire: Option<&Wire>) -> Option<Trace
 /// Registers the first segments with both endpoints, and keeps what peers are told of them. Memory that the CPU cannot touch is staged.
 fn register(mut opened: Opened, first: &[Segment], staged: Option<&Staged>, settings: &Settings) -> Result<Opened> {
     if let Some(staged) = staged {
-        if opened.engine.endpoint().policy().native_amo {
+        // One proxy thread has the window, and there is no other.
+        let (engine, _) = &mut opened.engines[0];
+        if engine.endpoint().policy().native_amo {
             let what = "AMOs by NICs on a heap that they do not reach".into();
             let remedy = "set SYMRAIL_AMO_PATH=agent, or SYMRAIL_IB_MODE=write-with-imm, on all PEs".into();
             return Err(symrail_transport::Error::Unsupported { what, by: "staging".into(), remedy }.into());
         }
-        opened.window = opened.engine.stage(staged.copy_engine()?)?;
+        opened.window = engine.stage(staged.copy_engine()?)?;
         // SAFETY: the heap lives as long as the runtime, which closes the engine first.
-        unsafe { opened.engine.add_staged_segment(staged.segment()) };
-        opened.direct = direct::offer(&mut opened.engine, staged, settings)?;
+        unsafe { engine.add_staged_segment(staged.segment()) };
+        opened.direct = direct::offer(engine, staged, settings)?;
     }
     for &segment in first {
         // SAFETY: the heap outlives the endpoints (see the order of `Communicator`'s fields) and never unmaps.
         unsafe {
             opened.host.register(segment)?;
-            opened.segment = opened.engine.register(segment)?;
+            for (engine, keys) in &mut opened.engines {
+                *keys = engine.register(segment)?;
+            }
         }
     }
     Ok(opened)
@@ -292,24 +320,25 @@ fn register(mut opened: Opened, first: &[Segment], staged: Option<&Staged>, sett
 
 fn connect(
     mut opened: Opened,
+    choice: Choice,
     settings: &Settings,
     (me, cards): (Pe, &[Card]),
     first: &[Segment],
     staged: Option<&Staged>,
 ) -> Result<(Wire, Vec<Producer>)> {
-    let keys: Vec<_> = cards.iter().map(Card::segment).collect();
-    for (card, pe) in cards.iter().zip(0..) {
-        let Some(addresses) = card.addresses() else { continue };
-        opened.host.connect(pe, &addresses)?;
-        opened.engine.endpoint().connect(pe, &addresses)?;
-    }
-    for segment in first {
-        opened.host.learn(segment.id(), &keys)?;
-        opened.engine.endpoint().learn(segment.id(), &keys)?;
+    let endpoints = opened.engines.iter_mut().map(|(engine, _)| engine.endpoint()).enumerate();
+    for (thread, endpoint) in std::iter::once((0, &mut opened.host)).chain(endpoints) {
+        for (card, pe) in cards.iter().zip(0..) {
+            let Some(addresses) = card.addresses(thread) else { continue };
+            endpoint.connect(pe, &addresses)?;
+        }
+        let keys: Vec<_> = cards.iter().map(|card| card.segment(thread)).collect();
+        first.iter().try_for_each(|segment| endpoint.learn(segment.id(), &keys))?;
     }
     if let Some(staged) = staged {
+        let (engine, _) = &mut opened.engines[0];
         // SAFETY: where this PE's device has mapped its peers' heaps, which `staged` keeps.
-        let refused = unsafe { opened.engine.map_peers(&staged.segment(), staged.bases()) };
+        let refused = unsafe { engine.map_peers(&staged.segment(), staged.bases()) };
         for (pe, reason) in refused {
             tracing::warn!(
                 pe,
@@ -318,28 +347,29 @@ fn connect(
             );
         }
         let windows: Vec<_> = cards.iter().map(|card| card.window.clone()).collect();
-        opened.engine.learn_window(&windows)?;
+        engine.learn_window(&windows)?;
         let keys: Vec<_> = cards.iter().map(|card| card.direct.clone()).collect();
-        direct::agree(&mut opened.engine, &keys, settings)?;
+        direct::agree(engine, &keys, settings)?;
     }
-    let options = Options {
-        spin: settings.proxy_poll == ProxyPoll::Spin,
-        core: opened.choice.proxy_core,
-        spare_core: opened.choice.spare_core,
+    let spin = settings.proxy_poll == ProxyPoll::Spin;
+    let spare_core = choice.spare_core(opened.engines.len());
+    let system = |e: std::io::Error| Error::System { what: "starting a proxy thread", reason: e.to_string() };
+    let start = |(number, (engine, _))| {
+        let core = choice.proxy_cores.get(number).copied().flatten();
+        Proxy::start(engine, Options { spin, core, spare_core, number }).map_err(system)
     };
-    let system = |e: std::io::Error| Error::System { what: "starting the proxy thread", reason: e.to_string() };
-    let proxy = Proxy::start(opened.engine, options).map_err(system)?;
+    let proxies = opened.engines.into_iter().enumerate().map(start).collect::<Result<Vec<_>>>()?;
     let staged = staged.map(|s| s.base..s.base + s.len);
     let opener = Opener {
         policy: *opened.host.policy(),
-        choice: opened.choice,
+        choice,
         settings: settings.clone(),
         me,
         n_pes: cards.len() as u32,
-        peers: cards.iter().map(|card| card.addresses().unwrap_or_default()).collect(),
-        segments: first.iter().map(|&segment| (segment, keys.clone())).collect(),
+        peers: cards.iter().map(|card| card.addresses(0).unwrap_or_default()).collect(),
+        segments: first.iter().map(|&segment| (segment, cards.iter().map(|card| card.segment(0)).collect())).collect(),
     };
-    Ok((Wire::new(opened.host, opener, proxy, staged), opened.producers))
+    Ok((Wire::new(opened.host, opener, proxies, staged), opened.producers))
 }
 
 impl Opened {
@@ -347,7 +377,9 @@ impl Opened {
         self.host.caps().first().map_or_else(String::new, |c| c.provider.clone())
     }
 
-    fn addresses(&self) -> Addresses {
-        Addresses { host: self.host.addresses(), proxy: self.engine.addresses() }
+    fn proxies(&self) -> Vec<OfThread> {
+        let of_thread =
+            |(engine, keys): &(Engine, Vec<u8>)| OfThread { addresses: engine.addresses(), segment: keys.clone() };
+        self.engines.iter().map(of_thread).collect()
     }
 }

@@ -40,6 +40,11 @@ pub const STRIPED: Path = Path {
 pub const FOUR_STRIPED: Path = Path { name: "tcp, 4 rails striped", rails: 4, ..STRIPED };
 /// Four TCP rails in turn.
 pub const FOUR_IN_TURN: Path = Path { name: "tcp, 4 rails in turn", rails: 4, ..ROUND_ROBIN };
+/// Two TCP rails, each with a proxy thread and the other as its spare.
+pub const TWO_THREADS: Path =
+    Path { name: "tcp, 2 rails, 2 proxy threads", env: &[("SYMRAIL_PROXY_THREADS", "2")], ..ROUND_ROBIN };
+/// Four TCP rails, two for each proxy thread.
+pub const FOUR_BY_TWO: Path = Path { name: "tcp, 4 rails, 2 proxy threads", rails: 4, ..TWO_THREADS };
 /// libfabric's shared memory.
 pub const SHM: Path = Path { name: "shm", provider: Some("shm"), rails: 0, env: &[] };
 /// Heaps that the CPU cannot touch, so that every operation is staged: over TCP, and over shared memory.

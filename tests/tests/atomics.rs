@@ -1,7 +1,7 @@
 //! All who change a word at once, whichever way they come, are atomic with one another.
 
 use symrail_tests::job::Job;
-use symrail_tests::path::{MAPPED, ONE_RAIL, ROUND_ROBIN, SHM};
+use symrail_tests::path::{MAPPED, ONE_RAIL, ROUND_ROBIN, SHM, TWO_THREADS};
 
 /// Four PEs on two hosts: the words' own PE, one that has them mapped, two over the wire; each with two host threads
 /// and a device of two threads.
@@ -22,6 +22,12 @@ fn wire_and_mapped_and_own_and_devices() {
 #[test]
 fn two_rails() {
     ROUND_ROBIN.of(hammer(), 4).args([300]).succeed();
+}
+
+/// The two threads of each device ask two agents.
+#[test]
+fn two_proxy_threads() {
+    TWO_THREADS.of(hammer(), 4).args([300]).succeed();
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use symrail_tests::job::Job;
 use symrail_tests::path::{
-    MAPPED, NET, ONE_RAIL, Path, ROUND_ROBIN, SHM, SOCKETS, STAGED_SHM, STAGED_TCP, STRIPED, mapped_by_movers,
+    MAPPED, NET, ONE_RAIL, Path, ROUND_ROBIN, SHM, SOCKETS, STAGED_SHM, STAGED_TCP, STRIPED, TWO_THREADS,
+    mapped_by_movers,
 };
 
 /// The ways on which everything is done, with 2 and with 3 PEs, of which two share a host.
@@ -30,6 +31,11 @@ fn tcp_one_rail() {
 #[test]
 fn tcp_two_rails_in_turn() {
     every_operation(ROUND_ROBIN, "full");
+}
+
+#[test]
+fn tcp_two_proxy_threads() {
+    every_operation(TWO_THREADS, "small");
 }
 
 #[test]

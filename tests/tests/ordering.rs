@@ -3,7 +3,8 @@
 
 use symrail_tests::job::Job;
 use symrail_tests::path::{
-    FOUR_IN_TURN, FOUR_STRIPED, NET, ONE_RAIL, Path, ROUND_ROBIN, SHM, STRIPED, mapped_by_movers,
+    FOUR_BY_TWO, FOUR_IN_TURN, FOUR_STRIPED, NET, ONE_RAIL, Path, ROUND_ROBIN, SHM, STRIPED, TWO_THREADS,
+    mapped_by_movers,
 };
 
 /// How often PE 1 saw the later without the earlier.
@@ -25,7 +26,7 @@ fn goes_wrong(attempt: impl Fn() -> u32) -> bool {
 
 #[test]
 fn no_signal_is_early() {
-    for path in [ONE_RAIL, ROUND_ROBIN, STRIPED, FOUR_IN_TURN, FOUR_STRIPED, SHM] {
+    for path in [ONE_RAIL, ROUND_ROBIN, STRIPED, FOUR_IN_TURN, FOUR_STRIPED, TWO_THREADS, FOUR_BY_TWO, SHM] {
         assert_eq!(early(path, "signals", 10_000), 0, "{}", path.name);
     }
 }
@@ -39,14 +40,14 @@ fn signals_without_protection_are_early() {
 
 #[test]
 fn nothing_passes_a_fence() {
-    for path in [ONE_RAIL, ROUND_ROBIN, STRIPED, FOUR_IN_TURN, SHM] {
+    for path in [ONE_RAIL, ROUND_ROBIN, STRIPED, FOUR_IN_TURN, TWO_THREADS, SHM] {
         assert_eq!(early(path, "fence", 1_600), 0, "{}", path.name);
     }
 }
 
 #[test]
 fn what_was_put_before_a_fence_is_got() {
-    for path in [ONE_RAIL, ROUND_ROBIN, STRIPED, FOUR_IN_TURN, SHM] {
+    for path in [ONE_RAIL, ROUND_ROBIN, STRIPED, FOUR_IN_TURN, TWO_THREADS, SHM] {
         assert_eq!(early(path, "fence-get", 1_000), 0, "{}", path.name);
     }
 }
@@ -78,7 +79,7 @@ fn late(path: Path, what: &str, rounds: u32) -> (u32, f64) {
 
 #[test]
 fn nothing_is_late_after_a_quiet_and_a_second_one_costs_nothing() {
-    for path in [ONE_RAIL, ROUND_ROBIN, STRIPED, FOUR_STRIPED, SHM, NET] {
+    for path in [ONE_RAIL, ROUND_ROBIN, STRIPED, FOUR_STRIPED, TWO_THREADS, SHM, NET] {
         let (late, cost) = late(path, "quiet", 600);
         assert_eq!(late, 0, "{}", path.name);
         // Over shared memory a put with its quiet is fast, too.

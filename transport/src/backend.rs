@@ -6,8 +6,9 @@ use crate::endpoint::{Endpoint, Role};
 use crate::env::{AmoPath, Settings, TransportKind};
 use crate::error::{Error, Result};
 use crate::rail::Rail;
+use crate::share::{Share, Threads};
 use crate::topology::{
-    CpuSet, Machine, Near, NicLocation, NicPeMapping, PciAddress, ProxySeat, detect, proxy_core, rails_of,
+    CpuSet, Machine, Near, NicLocation, NicPeMapping, PciAddress, Place, ProxySeat, detect, proxy_cores, rails_of,
 };
 use crate::{ofi, verbs};
 
@@ -56,10 +57,12 @@ pub struct Choice {
     pub nics: Nics,
     /// The IB mode of all NICs with the reason for it, where the backend is ibverbs.
     pub ib_mode: Option<(verbs::Mode, String)>,
-    /// The core that the proxy thread should run on; `None` leaves it to the scheduler.
-    pub proxy_core: Option<usize>,
-    /// There are cores enough for the own threads of the PEs that share them and for their proxy threads.
-    pub spare_core: bool,
+    /// How many proxy threads a PE that has channels should have. Sessions have one.
+    pub threads: Threads,
+    /// The core that each of them should run on; `None` leaves it to the scheduler.
+    pub proxy_cores: Vec<Option<usize>>,
+    /// Cores for each of the PEs that share them.
+    pub cores_each: usize,
     /// Reasons, one sentence each, for `symrail info` and the log.
     pub reasons: Vec<String>,
 }
@@ -72,7 +75,7 @@ pub struct Choice {
 /// that names what does not exist.
 pub fn choose(settings: &Settings, host: &HostPes) -> Result<Choice> {
     let mut reasons = Vec::new();
-    let spare_core = host.cpus.get(host.local_pe).is_some_and(|cpus| cpus.len() >= 2 * host.seat.1);
+    let cores_each = host.cpus.get(host.local_pe).map_or(0, |cpus| cpus.len() / host.seat.1.max(1));
     let verbs = match settings.transport {
         TransportKind::Ibverbs => {
             let nics = verbs::discover(settings)?;
@@ -109,12 +112,14 @@ pub fn choose(settings: &Settings, host: &HostPes) -> Result<Choice> {
     };
     if let Some(nics) = verbs {
         let named: Vec<_> = nics.iter().map(|n| (n.name.as_str(), n.pci.as_deref())).collect();
-        let (order, proxy_core) = place(&named, settings, host, &mut reasons)?;
-        let nics: Vec<_> = order.into_iter().map(|i| nics[i].clone()).collect();
+        let places = place(&named, settings, host, &mut reasons)?;
+        let nics: Vec<_> = places.order.iter().map(|&i| nics[i].clone()).collect();
         reasons.extend(nics.iter().filter_map(|nic| Some(format!("rail {}: GID {}", nic.name, nic.gid(settings)?))));
         let mode = verbs::decide(&nics, settings)?;
         reasons.push(format!("IB mode {}: {}", mode.0, mode.1));
-        return Ok(Choice { nics: Nics::Ibverbs(nics), ib_mode: Some(mode), proxy_core, spare_core, reasons });
+        let threads = Threads::choose(settings, nics.len(), cores_each, mode.0 == verbs::Mode::RdmaAtomics);
+        let (proxy_cores, nics) = (places.proxy_cores(host, threads.number), Nics::Ibverbs(nics));
+        return Ok(Choice { nics, ib_mode: Some(mode), threads, proxy_cores, cores_each, reasons });
     }
     let library = ofi::load(settings)?;
     let nics = ofi::discover(&library, settings, host.all_here)?;
@@ -122,32 +127,65 @@ pub fn choose(settings: &Settings, host: &HostPes) -> Result<Choice> {
         reasons.push("loopback only: all PEs are on this machine".into());
     }
     let named: Vec<_> = nics.iter().map(|n| (n.name.as_str(), n.pci.as_deref())).collect();
-    let (order, proxy_core) = place(&named, settings, host, &mut reasons)?;
+    let places = place(&named, settings, host, &mut reasons)?;
     let most = settings.libfabric_max_nic_per_pe;
-    let nics = order.into_iter().take(most).map(|i| nics[i].clone()).collect();
-    Ok(Choice { nics: Nics::Libfabric(library, nics), ib_mode: None, proxy_core, spare_core, reasons })
+    let nics: Vec<_> = places.order.iter().take(most).map(|&i| nics[i].clone()).collect();
+    let threads = Threads::choose(settings, nics.len(), cores_each, settings.amo_path == AmoPath::Native);
+    let (proxy_cores, nics) = (places.proxy_cores(host, threads.number), Nics::Libfabric(library, nics));
+    Ok(Choice { nics, ib_mode: None, threads, proxy_cores, cores_each, reasons })
 }
 
-/// The indexes of the NICs in lane order, and the proxy thread's core.
+/// Where the NICs are.
+struct Places {
+    /// Their indexes in lane order.
+    order: Vec<usize>,
+    /// The machine, unless it was not worth reading, and the place of each NIC and of the PE's GPU.
+    machine: Option<Machine>,
+    nics: Vec<Option<Place>>,
+    gpu: Option<Place>,
+}
+
+impl Places {
+    /// The core of each of so many proxy threads: of one near the GPU, of several each near its first rail's NIC.
+    fn proxy_cores(&self, host: &HostPes, threads: usize) -> Vec<Option<usize>> {
+        let Some(machine) = &self.machine else { return vec![None; threads] };
+        let nic = |thread: usize| self.nics.get(*self.order.get(thread)?)?.as_ref();
+        let near = |thread| match threads {
+            1 => self.gpu.as_ref().or(nic(thread)),
+            _ => nic(thread).or(self.gpu.as_ref()),
+        };
+        let seat = ProxySeat {
+            allowed: host.cpus.get(host.local_pe).cloned().unwrap_or_default(),
+            own: None,
+            near: (0..threads).map(near).collect(),
+            rival: host.seat.0,
+            rivals: host.seat.1,
+        };
+        proxy_cores(machine, &seat)
+    }
+}
+
+/// The NICs in lane order, and where everything is.
 fn place(
     nics: &[(&str, Option<&str>)],
     settings: &Settings,
     host: &HostPes,
     reasons: &mut Vec<String>,
-) -> Result<(Vec<usize>, Option<usize>)> {
+) -> Result<Places> {
     let as_given: Vec<usize> = (0..nics.len()).collect();
     let mapping: Option<NicPeMapping> = settings.nic_pe_mapping.as_ref().map(|text| text.parse()).transpose()?;
     let listed = settings.nic_list.as_ref().is_some_and(|l| !l.exclude) && mapping.is_none();
     let few_cores = host.cpus.get(host.local_pe).is_none_or(|cpus| cpus.len() <= 2);
+    let anywhere = |order| Places { order, machine: None, nics: Vec::new(), gpu: None };
     if few_cores && mapping.is_none() && (listed || nics.len() < 2) {
-        return Ok((as_given, None)); // nothing to decide, and reading the topology takes a while
+        return Ok(anywhere(as_given)); // nothing to decide, and reading the topology takes a while
     }
     let machine = match detect::this_machine() {
         Ok((machine, _)) => machine,
         Err(error) => {
             reasons.push(format!("rails in the order of discovery: the topology is unknown ({error})"));
             if mapping.is_none() {
-                return Ok((as_given, None));
+                return Ok(anywhere(as_given));
             }
             Machine::default() // a mapping does not ask for it
         }
@@ -163,15 +201,9 @@ fn place(
         reasons.extend(ranked.iter().map(|r| format!("rail {}: {r}", nics[r.nic].0)));
         ranked.into_iter().map(|r| r.nic).collect()
     };
-    let gpu = pes.get(host.local_pe).and_then(|near| near.gpu.as_ref());
-    let seat = ProxySeat {
-        allowed: host.cpus.get(host.local_pe).cloned().unwrap_or_default(),
-        own: None,
-        near: gpu.or(order.first().and_then(|&nic| places[nic].place.as_ref())),
-        rival: host.seat.0,
-        rivals: host.seat.1,
-    };
-    Ok((order, proxy_core(&machine, &seat)))
+    let gpu = pes.get(host.local_pe).and_then(|near| near.gpu.clone());
+    let nics = places.into_iter().map(|nic| nic.place).collect();
+    Ok(Places { order, machine: Some(machine), nics, gpu })
 }
 
 /// What the NICs of each PE of the host should be near to.
@@ -197,6 +229,12 @@ impl Choice {
         settings.ignored(matches!(self.nics, Nics::Ibverbs(..)))
     }
 
+    /// There are cores enough for the own threads of the PEs that share them and for so many proxy threads of each.
+    #[must_use]
+    pub fn spare_core(&self, proxy_threads: usize) -> bool {
+        self.cores_each > proxy_threads
+    }
+
     /// Whether providers or NICs perform all AMOs and signals, this PE's own included; else CPUs perform all of them.
     #[must_use]
     pub fn native_amo(&self, settings: &Settings) -> bool {
@@ -218,7 +256,16 @@ impl Choice {
     /// # Errors
     /// What the backend says.
     pub fn open(&self, role: Role, n_pes: u32, settings: &Settings) -> Result<Vec<Box<dyn Rail>>> {
-        self.open_some(usize::MAX, role, n_pes, settings)
+        let all: Vec<usize> = (0..self.names().len()).collect();
+        self.open_some(&all, role, n_pes, settings)
+    }
+
+    /// Opens the rails of a proxy thread's endpoint, or of a host endpoint, whose requests that thread's agent answers.
+    ///
+    /// # Errors
+    /// What the backend says.
+    pub fn open_share(&self, share: &Share, role: Role, n_pes: u32, settings: &Settings) -> Result<Vec<Box<dyn Rail>>> {
+        self.open_some(&share.rails, role, n_pes, settings)
     }
 
     /// Opens a single rail for an endpoint, on the first NIC.
@@ -226,18 +273,21 @@ impl Choice {
     /// # Errors
     /// What the backend says.
     pub fn open_first(&self, role: Role, n_pes: u32, settings: &Settings) -> Result<Vec<Box<dyn Rail>>> {
-        self.open_some(1, role, n_pes, settings)
+        self.open_some(&[0], role, n_pes, settings)
     }
 
-    fn open_some(&self, most: usize, role: Role, n_pes: u32, settings: &Settings) -> Result<Vec<Box<dyn Rail>>> {
+    fn open_some(&self, rails: &[usize], role: Role, n_pes: u32, settings: &Settings) -> Result<Vec<Box<dyn Rail>>> {
         let destinations = Endpoint::destinations(role, n_pes);
         match &self.nics {
-            Nics::Libfabric(library, nics) => {
-                nics.iter().take(most).map(|nic| ofi::open(library, nic, role, settings)).collect()
-            }
+            Nics::Libfabric(library, nics) => rails
+                .iter()
+                .filter_map(|&rail| nics.get(rail))
+                .map(|nic| ofi::open(library, nic, role, settings))
+                .collect(),
             Nics::Ibverbs(nics) => {
                 let mode = self.ib_mode.clone().map_or_else(|| verbs::decide(nics, settings), Ok)?;
-                nics.iter().take(most).map(|nic| verbs::open(nic, role, destinations, mode.clone(), settings)).collect()
+                let nics = rails.iter().filter_map(|&rail| nics.get(rail));
+                nics.map(|nic| verbs::open(nic, role, destinations, mode.clone(), settings)).collect()
             }
         }
     }
@@ -247,7 +297,6 @@ impl Choice {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::topology::Place;
     use crate::topology::place::Device;
 
     #[test]

@@ -16,6 +16,7 @@
 //! | [`ofi`], [`verbs`] | rails by libfabric and by ibverbs |
 //! | `mock` | rails that misbehave on purpose, for tests: a feature |
 //! | [`backend`] | which of them are opened for a PE |
+//! | [`share`] | how many proxy threads a PE has, and which rails are whose |
 //! | [`topology`] | which NICs are near which cores and GPUs |
 //! | [`endpoint`] | operations over several rails: order, stripes, completion, failover |
 //! | [`segment`] | cutting an operation into work requests |
@@ -36,6 +37,7 @@ pub mod ofi;
 pub mod rail;
 pub mod region;
 pub mod segment;
+pub mod share;
 mod slab;
 mod token;
 pub mod topology;

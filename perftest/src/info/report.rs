@@ -140,8 +140,8 @@ pub struct Chosen {
     pub transport: &'static str,
     /// Rail names in order.
     pub rails: Vec<String>,
-    /// The processing unit that the proxy thread is pinned to; `None` leaves it to the scheduler.
-    pub proxy_core: Option<usize>,
+    /// The processing unit that each proxy thread is pinned to; `None` leaves it to the scheduler.
+    pub proxy_cores: Vec<Option<usize>>,
     /// Reasons, one sentence each; or why there is no transport.
     pub why: Vec<String>,
     /// Settings that have no effect with this choice, one sentence each.

@@ -145,8 +145,10 @@ fn chosen(page: &mut Page, report: &Report) {
     page.line("transport", chosen.transport);
     if !chosen.rails.is_empty() {
         page.line("rails", chosen.rails.join(", "));
-        let core = chosen.proxy_core.map_or_else(|| "where the scheduler puts it".into(), |core| core.to_string());
-        page.line("proxy core", core);
+        for (thread, core) in chosen.proxy_cores.iter().enumerate() {
+            let core = core.map_or_else(|| "where the scheduler puts it".into(), |core| format!("core {core}"));
+            page.line(&format!("proxy thread {thread}"), core);
+        }
     }
     for reason in &chosen.why {
         page.line("why", reason);

@@ -72,7 +72,7 @@ impl Table {
                 let (mut all, mut lanes) = (Lane::default(), Vec::new());
                 for (i, lane) in figures.lanes.iter().enumerate() {
                     let change = change(earlier.lanes.get(i).unwrap_or(&Lane::default()), lane);
-                    lanes.push(row(Level::Lane, [if lane.host { "host" } else { "proxy" }, &lane.rail], &change));
+                    lanes.push(row(Level::Lane, [&lane.owner, &lane.rail], &change));
                     all = sum(&all, &change);
                 }
                 total = sum(&total, &all);

@@ -126,9 +126,9 @@ impl Session {
             Progress::Caller => (Arc::new(Driver::new(engine).map_err(system)?), None),
             Progress::Thread => {
                 let spin = settings.proxy_poll == ProxyPoll::Spin;
-                let proxy =
-                    Proxy::start(engine, Options { spin, core: choice.proxy_core, spare_core: choice.spare_core })
-                        .map_err(system)?;
+                let core = choice.proxy_cores.first().copied().flatten();
+                let options = Options { spin, core, spare_core: choice.spare_core(1), number: 0 };
+                let proxy = Proxy::start(engine, options).map_err(system)?;
                 (Arc::clone(proxy.driver()), Some(proxy))
             }
         };

@@ -1,12 +1,13 @@
 //! Random programs over a fabric that misbehaves: the real endpoint, engine and agent, a mock wire.
 //!
-//! Two or three PEs in one thread, polled in a random order. Each has, towards each peer, a stream of steps
+//! Two or three PEs in one thread, each with one or several proxy threads' engines, polled in a random order. Each PE
+//! has, towards each peer, a stream of steps
 //! that must stay exact whatever the fabric does, started through its engine or through a host endpoint:
 //! - *fenced pairs*: a put of `n` to word A, a fence, a put (or AMO set) of `n` to word B: nobody ever sees B ahead of
 //!   A;
 //! - *signals*: a put-signal of a block filled with `n` and a signal add of 1: at a signal of `n` the block holds `n`;
 //!   the target then writes something else there, which stays;
-//! - *sums*: AMO adds and fetch-adds: every one applied once, fetched values all different;
+//! - *sums*: AMO adds and fetch-adds, by any engine: every one applied once, fetched values all different;
 //! - *gets* of what a quiet has completed;
 //! - *crowds*: so many puts at once that buffers run short.
 //!
@@ -62,7 +63,7 @@ fn run(seed: u64, staged: bool) {
 #[test]
 fn a_quiet_lets_no_atomic_of_a_nic_overtake_a_put() {
     for seed in 0..100 {
-        let mut world = world_with(seed, random(seed), 1, true, false);
+        let mut world = world_with(seed, random(seed), (1, 1), true, false);
         for _ in 0..20 {
             world.fenced_pair(0, 1, 0);
             world.quiet(0);
@@ -77,7 +78,7 @@ fn windows_are_nobodys_source_or_destination() {
     let word = Box::new(7u64);
     let local: *const u8 = (&raw const *word).cast();
     let issue = Issue { issuer: HOST, tag: None };
-    let inside = world.pes[0].engine.endpoint().regions().local(STAGING_BUFFER_OFFSET, 8).unwrap();
+    let inside = world.pes[0].engines[0].endpoint().regions().local(STAGING_BUFFER_OFFSET, 8).unwrap();
     let jobs = [
         Job::Put { dest: STAGING_BUFFER_OFFSET, source: Source::Stable(local), len: 8 },
         Job::Put { dest: 0, source: Source::Stable(inside), len: 8 },
@@ -91,7 +92,7 @@ fn windows_are_nobodys_source_or_destination() {
     ];
     for job in jobs {
         // SAFETY: refused before anything is touched, and the word lives until the end.
-        let refused = unsafe { world.pes[0].engine.submit(1, job, issue) }.unwrap_err();
+        let refused = unsafe { world.pes[0].engines[0].submit(1, job, issue) }.unwrap_err();
         assert!(matches!(refused, Error::OutOfSegment { .. }), "{job:?}: {refused}");
     }
     world.quiet(0);

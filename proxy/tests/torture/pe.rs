@@ -1,4 +1,4 @@
-//! One PE: its engine or host endpoint, and its memory.
+//! One PE: the engines of its proxy threads, or its host endpoint, and its memory.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use symrail_transport::endpoint::job::{Finished, Issue, Job};
 use crate::world::{BUFFERS, HEAP};
 
 pub struct Pe {
-    pub engine: Engine,
-    /// What starts operations in place of the engine.
+    pub engines: Vec<Engine>,
+    /// What starts operations in place of the engines.
     pub host: Option<Endpoint>,
     pub memory: Memory,
     /// A kernel that waits at times, and writes then what it finds in the mailbox.
@@ -31,22 +31,22 @@ pub enum Memory {
 
 impl Pe {
     pub fn ready(&self) -> bool {
-        self.host.as_ref().map_or_else(|| self.engine.ready(), Endpoint::ready)
+        self.host.as_ref().map_or_else(|| self.engines.iter().all(Engine::ready), Endpoint::ready)
     }
 
     /// # Safety
     /// As for [`Engine::submit`].
-    pub unsafe fn submit(&mut self, pe: u32, job: Job, issue: Issue) -> Result<(), Error> {
+    pub unsafe fn submit(&mut self, engine: usize, pe: u32, job: Job, issue: Issue) -> Result<(), Error> {
         match &mut self.host {
             // SAFETY: the caller's promise.
             Some(host) => unsafe { host.submit(pe, job, issue) }.map(drop),
             // SAFETY: as above.
-            None => unsafe { self.engine.submit(pe, job, issue) },
+            None => unsafe { self.engines[engine].submit(pe, job, issue) },
         }
     }
 
     pub fn fence(&mut self) {
-        self.host.as_mut().map_or_else(|| self.engine.fence(), Endpoint::fence);
+        self.host.as_mut().map_or_else(|| self.engines.iter_mut().for_each(Engine::fence), Endpoint::fence);
     }
 
     /// Starts or goes on with a quiet; whether it has ended.
@@ -55,28 +55,30 @@ impl Pe {
             host.start_quiet(HOST);
             return host.is_quiet(HOST);
         }
-        self.engine.start_quiet(HOST);
-        self.engine.is_quiet(HOST)
+        self.engines.iter_mut().for_each(|engine| engine.start_quiet(HOST));
+        self.engines.iter().all(|engine| engine.is_quiet(HOST))
     }
 
     pub fn take_error(&mut self) -> Option<Error> {
-        self.host.as_mut().map_or_else(|| self.engine.take_error(HOST), |host| host.take_error(HOST))
+        let of_engines = || self.engines.iter_mut().find_map(|engine| engine.take_error(HOST));
+        self.host.as_mut().map_or_else(of_engines, |host| host.take_error(HOST))
     }
 
     pub fn finished(&mut self) -> Vec<Finished> {
         match &mut self.host {
             Some(host) => std::iter::from_fn(|| host.next_finished()).collect(),
-            None => std::mem::take(self.engine.host_finished()),
+            None => self.engines.iter_mut().flat_map(|engine| std::mem::take(engine.host_finished())).collect(),
         }
     }
 
     pub fn lanes_down(&mut self) -> u32 {
-        self.engine.endpoint().lanes_down() + self.host.as_ref().map_or(0, Endpoint::lanes_down)
+        let of_engines: u32 = self.engines.iter_mut().map(|engine| engine.endpoint().lanes_down()).sum();
+        of_engines + self.host.as_ref().map_or(0, Endpoint::lanes_down)
     }
 
     /// What a second's passing is told.
     pub fn tick(&mut self, second: u32) {
-        self.engine.endpoint().tick(second);
+        self.engines.iter_mut().for_each(|engine| engine.endpoint().tick(second));
         if let Some(host) = &mut self.host {
             host.tick(second);
         }

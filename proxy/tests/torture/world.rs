@@ -1,5 +1,6 @@
 //! PEs over a fabric, and what must hold of their memory.
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use symrail_transport::env::RailPolicy;
 use symrail_transport::mock::{Fabric, Mischief};
 use symrail_transport::rail::Order;
 use symrail_transport::region::Segment;
+use symrail_transport::share::Share;
 use symrail_transport::wire::Token;
 
 use crate::pe::{Memory, Pe};
@@ -79,10 +81,10 @@ pub struct World {
     pub staged: bool,
     pub fabric: Fabric,
     pub lanes: usize,
-    /// Which rails do not work; a rail fails or comes back at every so many polls, 0 for never.
+    /// Which rails do not work, and which may fail; one fails or comes back at every so many polls, 0 for never.
     pub down: Vec<bool>,
+    pub mortal: Vec<usize>,
     pub fails_every: u64,
-    pub spared: usize,
     /// Cables are pulled out and plugged in again, instead, or nothing passes and nobody is told.
     pub pulls: bool,
     pub mutes: bool,
@@ -102,10 +104,19 @@ pub fn world(seed: u64, staged: bool) -> World {
     let mut random = random(seed);
     // Much is different with a single lane.
     let (lanes, native_amo) = ([1, 1, 1, 2, 3, 4][random.below(6) as usize], random.below(2) == 0);
-    world_with(seed, random, lanes, native_amo && !staged, staged)
+    let native_amo = native_amo && !staged;
+    let threads = if native_amo || staged { 1 } else { 1 + random.below(lanes as u64) as usize };
+    world_with(seed, random, (lanes, threads), native_amo, staged)
 }
 
-pub fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool, staged: bool) -> World {
+/// With so many lanes and proxy threads.
+pub fn world_with(
+    seed: u64,
+    mut random: Random,
+    (lanes, threads): (usize, usize),
+    native_amo: bool,
+    staged: bool,
+) -> World {
     let n = 2 + random.below(2) as usize;
     let ordered = random.below(2) == 0;
     let order = Order {
@@ -136,34 +147,48 @@ pub fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool,
     let fabric = Fabric::new(seed, mischief);
     let rails = [RailPolicy::RoundRobin, RailPolicy::Stripe][random.below(2) as usize];
     let policy = Policy { rails, stripe_threshold: 8192, native_amo, timeout_s: 1_000_000 };
-    let endpoint = |role: Role, me: usize| {
-        let rails = (0..lanes).map(|lane| fabric.open(&format!("pe{me}{role:?}{lane}")).unwrap()).collect();
-        Endpoint::new(role, me as u32, n as u32, rails, policy).unwrap()
+    // The lane of each rail, in the order in which they are opened.
+    let opened = RefCell::new(Vec::new());
+    let endpoint = |role: Role, me: usize, thread: usize| {
+        let share = Share::of(thread, threads, lanes);
+        opened.borrow_mut().extend(0..share.rails.len());
+        let open = |rail: &usize| fabric.open(&format!("pe{me}{role:?}{thread}rail{rail}")).unwrap();
+        let rails = share.rails.iter().map(open).collect();
+        let mut endpoint = Endpoint::new(role, me as u32, n as u32, rails, policy).unwrap();
+        if share.spare {
+            endpoint.keep_others_spare();
+        }
+        endpoint
     };
     let mut pes: Vec<Pe> = (0..n)
         .map(|me| {
-            let engine = Engine::new(endpoint(Role::Proxy, me), me as u32, n as u32);
+            let engine = |thread| Engine::new(endpoint(Role::Proxy, me, thread), me as u32, n as u32);
+            let engines = (0..threads).map(engine).collect();
             let memory = if staged {
                 Memory::Guarded(GuardedMemory::new(HEAP + BUFFERS).unwrap())
             } else {
                 Memory::Ordinary(vec![0; HEAP / 8])
             };
-            Pe { engine, host: None, memory, kernel: None, sources: Vec::new(), used: 0 }
+            Pe { engines, host: None, memory, kernel: None, sources: Vec::new(), used: 0 }
         })
         .collect();
     let hosts = !staged && random.below(2) == 0;
     for (me, pe) in pes.iter_mut().enumerate().filter(|_| hosts) {
-        pe.host = Some(endpoint(Role::Host, me));
+        pe.host = Some(endpoint(Role::Host, me, 0));
     }
     let nobody = Token::default().with_address(fabric.open("nobody's").unwrap().address());
-    let addresses: Vec<Addresses> = pes
-        .iter()
-        .map(|p| Addresses {
-            host: p.host.as_ref().map_or_else(|| vec![nobody.clone()], Endpoint::addresses),
-            proxy: p.engine.addresses(),
-        })
-        .collect();
-    let (mut cards, mut direct_cards) = (Vec::new(), Vec::new());
+    let addresses = |p: &Pe, thread: usize| Addresses {
+        host: match &p.host {
+            _ if thread > 0 => Vec::new(),
+            None => vec![nobody.clone()],
+            Some(host) => host.addresses(),
+        },
+        proxy: p.engines[thread].addresses(),
+    };
+    let addresses: Vec<Vec<Addresses>> =
+        (0..threads).map(|thread| pes.iter().map(|p| addresses(p, thread)).collect()).collect();
+    // The cards of each thread, PE by PE.
+    let (mut cards, mut direct_cards) = (vec![Vec::new(); threads], Vec::new());
     // Rails reach nothing of it, or the heaps, or local buffers as well.
     let reached = if staged { [0, HEAP, HEAP + BUFFERS][random.below(3) as usize] } else { 0 };
     let guarded = |pe: &Pe| if let Memory::Guarded(memory) = &pe.memory { Some(Arc::clone(memory)) } else { None };
@@ -174,13 +199,15 @@ pub fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool,
         let base = pe.base();
         // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
         let segment = unsafe { Segment::new(0, 0, base, HEAP as u64) };
-        cards.push(match &pe.memory {
-            // SAFETY: the memory is dropped after the engine.
+        match &pe.memory {
+            // SAFETY: the memory is dropped after the engines.
             Memory::Ordinary(_) => unsafe {
                 if let Some(host) = &mut pe.host {
                     host.register(segment).unwrap();
                 }
-                pe.engine.register(segment).unwrap()
+                for (engine, cards) in pe.engines.iter_mut().zip(&mut cards) {
+                    cards.push(engine.register(segment).unwrap());
+                }
             },
             Memory::Guarded(memory) => {
                 let copy_engine =
@@ -188,43 +215,46 @@ pub fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool,
                         .unwrap();
                 let (mailbox, reader) = mailbox::pair();
                 pe.kernel = Some(reader);
-                let card = pe
-                    .engine
+                let engine = &mut pe.engines[0];
+                let card = engine
                     .stage(Box::new(MailboxCopyEngine::new(
                         copy_engine.with_peers(Arc::new(guarded.clone().into())),
                         mailbox,
                     )))
                     .unwrap();
                 // SAFETY: the memory outlives the engine.
-                unsafe { pe.engine.add_staged_segment(segment) };
+                unsafe { engine.add_staged_segment(segment) };
                 let is_mapped = guarded.iter().map(|memory| (memory, random.below(4) < mapped_of_4));
                 let bases = is_mapped.map(|(memory, is)| if is { memory.base().addr().get() } else { 0 });
                 // SAFETY: all PEs' memory, which outlives the engines.
-                assert_eq!(unsafe { pe.engine.map_peers(&segment, bases.collect()) }, []);
+                assert_eq!(unsafe { engine.map_peers(&segment, bases.collect()) }, []);
                 // SAFETY: behind the heap, in the copy engine's memory.
-                unsafe { pe.engine.add_staged_buffer(base.wrapping_add(HEAP), BUFFERS, 1) };
+                unsafe { engine.add_staged_buffer(base.wrapping_add(HEAP), BUFFERS, 1) };
                 // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
                 let all = unsafe { Segment::new(2, 0, base, reached as u64) };
                 // SAFETY: the memory is dropped after the engine. Not all mock rails take it.
-                let offer = || unsafe { pe.engine.register_direct(all, memory.export().as_export()) }.ok();
+                let offer = || unsafe { engine.register_direct(all, memory.export().as_export()) }.ok();
                 direct_cards.push((reached > 0).then(offer).flatten().unwrap_or_default());
-                card
+                cards[0].push(card);
             }
-        });
+        }
     }
     for pe in &mut pes {
-        for (peer, address) in addresses.iter().enumerate() {
-            pe.engine.endpoint().connect(peer as u32, address).unwrap();
+        for (engine, addresses) in pe.engines.iter_mut().zip(&addresses) {
+            for (peer, address) in (0..).zip(addresses) {
+                engine.endpoint().connect(peer, address).unwrap();
+            }
         }
         if let Some(host) = &mut pe.host {
-            addresses.iter().enumerate().for_each(|(peer, address)| host.connect(peer as u32, address).unwrap());
-            host.learn(0, &cards).unwrap();
+            (0..).zip(&addresses[0]).for_each(|(peer, address)| host.connect(peer, address).unwrap());
+            host.learn(0, &cards[0]).unwrap();
         }
         if staged {
-            pe.engine.learn_window(&cards).unwrap();
-            pe.engine.learn_direct(2, &direct_cards).unwrap();
+            pe.engines[0].learn_window(&cards[0]).unwrap();
+            pe.engines[0].learn_direct(2, &direct_cards).unwrap();
         } else {
-            pe.engine.endpoint().learn(0, &cards).unwrap();
+            let engines = pe.engines.iter_mut().zip(&cards);
+            engines.for_each(|(engine, cards)| engine.endpoint().learn(0, cards).unwrap());
         }
     }
     let streams = (0..n).map(|_| (0..n).map(|_| Stream::default()).collect()).collect();
@@ -234,12 +264,14 @@ pub fn world_with(seed: u64, mut random: Random, lanes: usize, native_amo: bool,
     let polls_per_second = [100, 1000][random.below(2) as usize];
     // Where connections have to be renewed, one lane is left to talk about that. When cables are out, one is kept
     // without that.
-    let (down, spared) =
-        (vec![false; if hosts { 2 * n * lanes } else { n * lanes }], usize::from(native_amo || renews && !pulls));
+    let spared = usize::from(native_amo || renews && !pulls);
+    let opened = opened.into_inner();
+    let mortal = (0..opened.len()).filter(|&rail| opened[rail] >= spared).collect();
+    let down = vec![false; opened.len()];
     let (polls, crowds_left) = (0, if staged { 0 } else { 3 });
     #[rustfmt::skip]
     let world = World {
-        pes, streams, random, next_tag: 1, staged, fabric, lanes, down, fails_every, spared, pulls, mutes, starved: None, polls, polls_per_second, crowds_left,
+        pes, streams, random, next_tag: 1, staged, fabric, lanes, down, mortal, fails_every, pulls, mutes, starved: None, polls, polls_per_second, crowds_left,
     };
     world
 }
@@ -266,7 +298,8 @@ impl World {
         {
             host.poll(&mut NoAgent);
         } else {
-            self.pes[pe].engine.poll();
+            let engine = self.random.below(self.pes[pe].engines.len() as u64) as usize;
+            self.pes[pe].engines[engine].poll();
         }
         let dice = self.random.below(8);
         self.pes[pe].kernel(dice);
@@ -275,8 +308,7 @@ impl World {
 
     /// A rail fails, for a moment or for longer, or comes back.
     pub fn disturb(&mut self) {
-        let lane = self.spared + self.random.below((self.lanes - self.spared) as u64) as usize;
-        let rail = self.random.below((self.down.len() / self.lanes) as u64) as usize * self.lanes + lane;
+        let rail = self.mortal[self.random.below(self.mortal.len() as u64) as usize];
         if !self.down[rail] {
             self.fail(rail);
         }
@@ -345,8 +377,12 @@ impl World {
             self.poll_one();
         }
         let issue = Issue { issuer: HOST, tag };
+        // What has an order takes one engine, and sums take any.
+        let engines = self.pes[source].engines.len();
+        let any = matches!(job, Job::Amo { offset, .. } if offset == (source * PART) as u64 + SUM);
+        let engine = if any { self.random.below(engines as u64) as usize } else { target % engines };
         // SAFETY: sources are kept in `sources` until the end.
-        unsafe { self.pes[source].submit(target as u32, job, issue) }.unwrap();
+        unsafe { self.pes[source].submit(engine, target as u32, job, issue) }.unwrap();
     }
 
     pub fn keep(&mut self, pe: usize, bytes: Vec<u8>) -> *const u8 {

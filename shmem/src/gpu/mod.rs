@@ -43,6 +43,7 @@ use crate::runtime::Runtime;
 use crate::staged::STAGED_OFFSET;
 use crate::team::hosts::Hosts;
 use crate::team::{MAX_TEAMS, Team};
+use crate::wire::Wire;
 
 /// Bytes that a team's barriers need. All PEs have the first ones, teams those behind, by the number of their areas.
 const BARRIER_BYTES: usize = WORDS as usize * 8;
@@ -56,7 +57,7 @@ pub struct GpuDevice<'a> {
     /// Where this PE's heap starts for the host, and for the GPU.
     base: (usize, DevicePtr),
     barrier: *mut u8,
-    _watch: Option<Watch>,
+    _watches: Vec<Watch>,
     // Last: the state points into them.
     _registered: Option<Pinned>,
 }
@@ -118,9 +119,10 @@ impl Runtime {
         // SAFETY: heaps and their mappings live as long as the runtime, registrations as long as the device, which borrows it.
         let state = unsafe { DeviceState::new(gpu, parts) }
             .map_err(|error| Error::System { what: "making a GPU this PE's device", reason: error.to_string() })?;
-        let watch = self.comm().wire.as_ref().ok().filter(|_| watched).map(|wire| wire.driver().watch());
+        let drivers = self.comm().wire.as_ref().ok().filter(|_| watched).map_or(&[][..], Wire::drivers);
+        let watches = drivers.iter().map(|driver| driver.watch()).collect();
         let gpu = Arc::clone(gpu);
-        Ok(GpuDevice { runtime: self, gpu, state, base, barrier, _watch: watch, _registered: registered })
+        Ok(GpuDevice { runtime: self, gpu, state, base, barrier, _watches: watches, _registered: registered })
     }
 
     /// The GPU for this PE: that of its heap ([`Runtime::gpu`]), else the one that is current on this thread, else the one with

@@ -19,7 +19,7 @@ use symrail_transport::endpoint::LaneCounters;
 /// The memory file's name, as `/proc/PID/fd` shows it.
 const NAME: &str = "symrail-figures";
 /// What is in it; another number for every change of [`Figures`].
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// Bytes before the figures: stamp, version and length.
 const HEAD: usize = 16;
 /// The most bytes of figures that a reader believes in.
@@ -42,15 +42,15 @@ pub struct Figures {
     pub heap: u64,
     /// Microseconds since it joined the job.
     pub age_us: u64,
-    /// Its lanes: the host endpoint's, then the proxy endpoint's.
+    /// Its lanes: the host endpoint's, then the proxy threads'.
     pub lanes: Vec<Lane>,
 }
 
 /// A lane's figures since it was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lane {
-    /// Whether it is the host endpoint's.
-    pub host: bool,
+    /// Who drives it: `host`, `proxy`, or which of several proxy threads.
+    pub owner: String,
     /// The rail, as `NIC_LIST` names it.
     pub rail: String,
     /// Writes, reads and messages posted.
@@ -74,9 +74,9 @@ pub struct Lane {
 }
 
 impl Lane {
-    pub(crate) fn new(host: bool, rail: &str, counters: &LaneCounters) -> Lane {
+    pub(crate) fn new(owner: &str, rail: &str, counters: &LaneCounters) -> Lane {
         Lane {
-            host,
+            owner: owner.to_owned(),
             rail: rail.to_owned(),
             writes: counters.writes,
             reads: counters.reads,

@@ -123,20 +123,24 @@ impl Runtime {
         &self.devices().producers
     }
 
-    /// What the proxy endpoint's rails are and can do, in lane order; none without a wire.
+    /// How many proxy threads drive its rails: as many on all PEs that have a wire. 0 without one.
+    #[must_use]
+    pub fn proxy_threads(&self) -> usize {
+        self.comm().wire.as_ref().map_or(0, |wire| wire.drivers().len())
+    }
+
+    /// What the proxy threads' rails are and can do, in lane order; none without a wire.
     #[must_use]
     pub fn rails(&self) -> Vec<RailCaps> {
         let wire = self.comm().wire.as_ref();
-        wire.map_or_else(|_| Vec::new(), |wire| wire.driver().engine().endpoint().caps().to_vec())
+        wire.map_or_else(|_| Vec::new(), |wire| wire.rails().to_vec())
     }
 
-    /// Counters of the proxy endpoint's lanes, then of the host endpoints'.
+    /// Counters of the proxy threads' lanes, one thread after the other, then of the host endpoints'.
     #[must_use]
     pub fn counters(&self) -> Vec<LaneCounters> {
         let Ok(wire) = &self.comm().wire else { return Vec::new() };
-        let mut all = wire.driver().engine().endpoint().counters().to_vec();
-        all.extend(wire.host_counters());
-        all
+        wire.counters()
     }
 
     /// Ends the whole job with an exit code. Returns; the caller ends this process.

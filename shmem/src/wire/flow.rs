@@ -2,17 +2,18 @@
 //! each other context.
 //!
 //! Small operations go over the flow's host endpoint, which no other flow uses if it can have one of its own. Operations of
-//! at least [`MANY_RAILS_FROM`] bytes go over the proxy endpoint when it has several rails, where each flow is an
-//! issuer of its own. A fence between two operations on different endpoints is kept by draining the first before the
-//! second starts.
+//! at least [`MANY_RAILS_FROM`] bytes go over the proxy threads' endpoints when there are several rails, where each flow
+//! is an issuer of its own; the threads take turns. A fence between two operations on different endpoints is kept by
+//! draining the first before the second starts.
 
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use symrail_proxy::HOST;
 use symrail_transport::endpoint::Endpoint;
 use symrail_transport::endpoint::job::{Finished, Issue, Issuer, Job, Source};
+use symrail_transport::share::MAX_THREADS;
 use symrail_transport::{Error, Pe};
 
 use super::host::{Host, InUse};
@@ -25,26 +26,39 @@ use crate::staged::STAGED_OFFSET;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Path {
     Host,
-    Engine,
-}
-
-impl Path {
-    const ALL: [Path; 2] = [Path::Host, Path::Engine];
+    /// Of a proxy thread.
+    Engine(usize),
 }
 
 /// A flag for each path.
 #[derive(Default)]
-struct Flags([AtomicBool; 2]);
+struct Flags {
+    host: AtomicBool,
+    engines: [AtomicBool; MAX_THREADS],
+}
 
 impl Flags {
     #[inline]
+    fn of(&self, path: Path) -> &AtomicBool {
+        match path {
+            Path::Host => &self.host,
+            Path::Engine(thread) => &self.engines[thread],
+        }
+    }
+
+    #[inline]
+    fn any(&self) -> bool {
+        std::iter::once(&self.host).chain(&self.engines).any(|flag| flag.load(Ordering::Relaxed))
+    }
+
+    #[inline]
     fn get(&self, path: Path) -> bool {
-        self.0[path as usize].load(Ordering::Relaxed)
+        self.of(path).load(Ordering::Relaxed)
     }
 
     #[inline]
     fn set(&self, path: Path, value: bool) {
-        self.0[path as usize].store(value, Ordering::Relaxed);
+        self.of(path).store(value, Ordering::Relaxed);
     }
 }
 
@@ -57,6 +71,8 @@ pub(crate) struct Flow {
     used: Flags,
     /// Paths that a fence has closed since.
     fenced: Flags,
+    /// The proxy thread that had the last large operation.
+    turn: AtomicUsize,
 }
 
 impl Flow {
@@ -69,7 +85,7 @@ impl Flow {
     #[inline]
     pub fn is_quiet(&self) -> bool {
         // A path that a fence has closed was used.
-        !Path::ALL.into_iter().any(|path| self.used.get(path) || self.fenced.get(path))
+        !self.used.any() && !self.fenced.any()
     }
 
     /// Whether it has a host endpoint that no other flow uses.
@@ -174,7 +190,7 @@ impl<'a> Via<'a> {
     #[inline]
     pub unsafe fn blocking(&self, pe: Pe, job: Job) -> Result<u64, Error> {
         if let Job::Get { .. } = job {
-            Path::ALL.into_iter().try_for_each(|path| self.end_fence(path))?;
+            self.paths().try_for_each(|path| self.end_fence(path))?;
         }
         // SAFETY: the caller's promise, for as long as this call takes.
         unsafe { self.run(self.path_of(&job), pe, job) }
@@ -202,8 +218,26 @@ impl<'a> Via<'a> {
     fn path_of(&self, job: &Job) -> Path {
         let staged =
             |range: &Range<usize>| job.highest_offset() >= STAGED_OFFSET || range.contains(&job.local().addr());
-        let large = || self.wire.many_rails && job.bytes() >= MANY_RAILS_FROM && !matches!(job, Job::Amo { .. });
-        if self.wire.staged.as_ref().is_some_and(staged) || large() { Path::Engine } else { Path::Host }
+        let large = || self.wire.rails.len() > 1 && job.bytes() >= MANY_RAILS_FROM && !matches!(job, Job::Amo { .. });
+        if self.wire.staged.as_ref().is_some_and(staged) || large() { self.next_engine() } else { Path::Host }
+    }
+
+    /// The proxy thread whose turn it is; after a fence the one that had the last operation, which need not be drained
+    /// then.
+    fn next_engine(&self) -> Path {
+        let last = self.flow.turn.load(Ordering::Relaxed);
+        if self.flow.fenced.get(Path::Engine(last)) {
+            return Path::Engine(last);
+        }
+        let next = (last + 1) % self.wire.drivers.len();
+        self.flow.turn.store(next, Ordering::Relaxed);
+        Path::Engine(next)
+    }
+
+    /// The host endpoint, and the proxy threads'.
+    #[inline]
+    fn paths(&self) -> impl Iterator<Item = Path> + use<> {
+        std::iter::once(Path::Host).chain((0..self.wire.drivers.len()).map(Path::Engine))
     }
 
     /// Starts an operation. What waits for company then is the proxy thread's to send, since this thread may compute from now on.
@@ -211,7 +245,7 @@ impl<'a> Via<'a> {
         // SAFETY: the caller's promise.
         let done = unsafe { self.start(path, pe, job, false) }.map(drop);
         if self.host().leaves_behind() {
-            self.wire.driver.leave_behind();
+            self.wire.driver().leave_behind();
         }
         done
     }
@@ -222,7 +256,7 @@ impl<'a> Via<'a> {
         unsafe {
             match path {
                 Path::Host => self.start_on_host(pe, job, tagged).map(|(_, tag)| tag),
-                Path::Engine => self.start_on_engine(pe, job, tagged),
+                Path::Engine(thread) => self.start_on_engine(thread, pe, job, tagged),
             }
         }
     }
@@ -230,7 +264,7 @@ impl<'a> Via<'a> {
     /// The same on the host endpoint, which the caller may go on using without taking its lock again.
     #[inline(always)]
     unsafe fn start_on_host(&self, pe: Pe, job: Job, tagged: bool) -> Result<(InUse<'a>, u64), Error> {
-        self.wire.driver.expect_traffic();
+        self.wire.driver().expect_traffic();
         self.keep_fence(Path::Host)?;
         let mut side = self.host().lock();
         if !side.endpoint.ready() {
@@ -250,15 +284,16 @@ impl<'a> Via<'a> {
         Ok((side, tag))
     }
 
-    unsafe fn start_on_engine(&self, pe: Pe, job: Job, tagged: bool) -> Result<u64, Error> {
-        self.wire.driver.expect_traffic();
-        self.keep_fence(Path::Engine)?;
-        let mut wait = self.wait();
+    unsafe fn start_on_engine(&self, thread: usize, pe: Pe, job: Job, tagged: bool) -> Result<u64, Error> {
+        let (driver, path) = (&self.wire.drivers[thread], Path::Engine(thread));
+        driver.expect_traffic();
+        self.keep_fence(path)?;
+        let mut wait = Wait::for_engine(*self, thread);
         loop {
             let tag = self.host().lock().new_tag();
-            let mut engine = self.wire.driver.engine();
+            let mut engine = driver.engine();
             if engine.ready() {
-                self.flow.used.set(Path::Engine, true);
+                self.flow.used.set(path, true);
                 let issue = Issue { issuer: self.issuer(), tag: tagged.then_some(tag) };
                 // SAFETY: the caller's promise.
                 return unsafe { engine.submit(pe, job, issue) }.map(|()| tag);
@@ -288,12 +323,12 @@ impl<'a> Via<'a> {
                     side = self.host().lock();
                 }
             }
-            Path::Engine => {
+            Path::Engine(thread) => {
                 // SAFETY: see above.
-                let tag = unsafe { self.start_on_engine(pe, job, true) }?;
-                let mut wait = self.wait();
+                let tag = unsafe { self.start_on_engine(thread, pe, job, true) }?;
+                let mut wait = Wait::for_engine(*self, thread);
                 loop {
-                    let mut engine = self.wire.driver.engine();
+                    let mut engine = self.wire.drivers[thread].engine();
                     engine.poll();
                     if let Some(finished) = Finished::take(engine.host_finished(), self.issuer(), tag) {
                         return result(finished);
@@ -307,22 +342,22 @@ impl<'a> Via<'a> {
 
     /// Orders what comes after it behind what came before it, per destination.
     pub fn fence(&self) {
-        for path in Path::ALL {
+        for path in self.paths() {
             let used = self.flow.used.get(path);
             if used {
                 match path {
                     Path::Host => self.host().lock().endpoint.fence(),
-                    Path::Engine => self.wire.driver.engine().fence(),
+                    Path::Engine(thread) => self.wire.drivers[thread].engine().fence(),
                 }
             }
             self.flow.fenced.set(path, used);
         }
     }
 
-    /// Before an operation on `path`: what a fence closed on the other path has to be delivered.
+    /// Before an operation on `path`: what a fence closed on other paths has to be delivered.
     #[inline]
     fn keep_fence(&self, path: Path) -> Result<(), Error> {
-        self.end_fence(if path == Path::Host { Path::Engine } else { Path::Host })
+        self.paths().filter(|other| *other != path).try_for_each(|other| self.end_fence(other))
     }
 
     /// Waits until what a fence closed on a path is delivered. So does a get that is waited for: OpenSHMEM does not order gets, but many
@@ -340,7 +375,7 @@ impl<'a> Via<'a> {
     #[inline(never)]
     pub fn quiet(&self) -> Result<(), Error> {
         let mut result = Ok(());
-        for path in Path::ALL {
+        for path in self.paths() {
             if self.flow.used.get(path) {
                 result = result.and(self.drain(path));
             }
@@ -350,7 +385,10 @@ impl<'a> Via<'a> {
     }
 
     fn drain(&self, path: Path) -> Result<(), Error> {
-        let mut wait = self.wait();
+        let mut wait = match path {
+            Path::Host => self.wait(),
+            Path::Engine(thread) => Wait::for_engine(*self, thread),
+        };
         loop {
             let quiet = match path {
                 Path::Host => {
@@ -360,8 +398,8 @@ impl<'a> Via<'a> {
                     let error = side.endpoint.take_error(HOST);
                     self.note_quiet(path, error, side.endpoint.is_quiet(HOST))?
                 }
-                Path::Engine => {
-                    let mut engine = self.wire.driver.engine();
+                Path::Engine(thread) => {
+                    let mut engine = self.wire.drivers[thread].engine();
                     let issuer = self.issuer();
                     engine.start_quiet(issuer);
                     engine.poll();
@@ -387,7 +425,7 @@ impl<'a> Via<'a> {
 
     /// Starts something on the host endpoint as soon as that has room.
     pub(super) fn when_there_is_room(&self, start: impl Fn(&mut Endpoint) -> Result<(), Error>) -> Result<(), Error> {
-        self.wire.driver.expect_traffic();
+        self.wire.driver().expect_traffic();
         self.keep_fence(Path::Host)?;
         let mut wait = self.wait();
         loop {

@@ -12,40 +12,50 @@ use crate::observe::figures::Lane;
 #[derive(Clone)]
 pub(crate) struct Lanes {
     outlets: Arc<Outlets>,
-    driver: Arc<Driver>,
+    drivers: Arc<[Arc<Driver>]>,
 }
 
 impl Lanes {
-    pub(super) fn new(outlets: Arc<Outlets>, driver: Arc<Driver>) -> Lanes {
-        Lanes { outlets, driver }
+    pub(super) fn new(outlets: Arc<Outlets>, drivers: Arc<[Arc<Driver>]>) -> Lanes {
+        Lanes { outlets, drivers }
     }
 
-    /// The figures of the host endpoints' lanes, then of the proxy endpoint's.
+    /// The figures of the host endpoints' lanes, then of the proxy threads'.
     pub fn figures(&self) -> Vec<Lane> {
-        let mut lanes: Vec<Lane> = self.outlets.all().flat_map(|host| figures(true, &host.lock().endpoint)).collect();
-        lanes.extend(figures(false, self.driver.engine().endpoint()));
+        let mut lanes: Vec<Lane> = self.outlets.all().flat_map(|host| figures("host", &host.lock().endpoint)).collect();
+        for (name, driver) in self.names().zip(self.drivers.iter()) {
+            lanes.extend(figures(&name, driver.engine().endpoint()));
+        }
         lanes
+    }
+
+    /// What the proxy threads are called.
+    fn names(&self) -> impl Iterator<Item = String> {
+        let several = self.drivers.len() > 1;
+        (0..).map(move |thread| if several { format!("proxy {thread}") } else { "proxy".into() })
     }
 
     /// Records every work request from now on.
     pub fn record(&self) {
         self.outlets.record();
-        self.driver.engine().endpoint().record();
+        self.drivers.iter().for_each(|driver| driver.engine().endpoint().record());
     }
 
     /// What has been recorded of each endpoint, with its lanes' names.
     pub fn take_records(&self) -> Vec<(Vec<String>, Vec<Record>)> {
-        let hosts = self.outlets.all().map(|host| records("host ", &mut host.lock().endpoint));
-        hosts.chain(std::iter::once_with(|| records("", self.driver.engine().endpoint()))).collect()
+        let hosts = self.outlets.all().map(|host| records("host", &mut host.lock().endpoint));
+        let proxies = self.names().zip(self.drivers.iter());
+        hosts.chain(proxies.map(|(name, driver)| records(&name, driver.engine().endpoint()))).collect()
     }
 }
 
-fn figures(host: bool, endpoint: &Endpoint) -> Vec<Lane> {
+fn figures(owner: &str, endpoint: &Endpoint) -> Vec<Lane> {
     let lanes = endpoint.caps().iter().zip(endpoint.counters());
-    lanes.map(|(caps, counters)| Lane::new(host, &caps.name, counters)).collect()
+    lanes.map(|(caps, counters)| Lane::new(owner, &caps.name, counters)).collect()
 }
 
-fn records(prefix: &str, endpoint: &mut Endpoint) -> (Vec<String>, Vec<Record>) {
-    let names = endpoint.caps().iter().map(|caps| format!("{prefix}{}", caps.name)).collect();
+fn records(owner: &str, endpoint: &mut Endpoint) -> (Vec<String>, Vec<Record>) {
+    let name = |rail: &str| if owner == "proxy" { rail.to_owned() } else { format!("{owner} {rail}") };
+    let names = endpoint.caps().iter().map(|caps| name(&caps.name)).collect();
     (names, endpoint.take_records())
 }

@@ -1,8 +1,9 @@
-//! Host threads on the wire: their own endpoint, and the engine's rails for what is large.
+//! Host threads on the wire: their own endpoint, and the engines' rails for what is large.
 //!
 //! Small operations go over the host endpoint, which no other thread polls (on one rail, while that works). Operations of at least
-//! [`MANY_RAILS_FROM`] bytes go over the proxy endpoint when it has several rails. A fence between
-//! two operations on different endpoints is kept by draining the first before the second starts.
+//! [`MANY_RAILS_FROM`] bytes go over the proxy endpoints when there are several rails: those of several proxy threads in
+//! turn. A fence between two operations on different endpoints is kept by draining the first before the second starts.
+//! The first proxy thread's engine answers what host endpoints ask for, and is the one that waiting host threads drive.
 //!
 //! | file | concept |
 //! |---|---|
@@ -12,6 +13,7 @@
 //! | `awaited` | what somebody at the other end waits for, and no quiet |
 //! | `outlets` | the host endpoints |
 //! | `host` | one of them, behind its lock |
+//! | `keys` | what PEs tell each other of a segment |
 //! | `wait` | how a host thread waits |
 //! | `lanes` | for whoever watches |
 
@@ -19,6 +21,7 @@ mod awaited;
 mod contexts;
 mod flow;
 mod host;
+mod keys;
 mod lanes;
 mod outlets;
 #[cfg(test)]
@@ -33,6 +36,7 @@ use symrail_proxy::{Driver, Proxy};
 use symrail_transport::Error;
 use symrail_transport::endpoint::Endpoint;
 use symrail_transport::endpoint::LaneCounters;
+use symrail_transport::rail::RailCaps;
 use symrail_transport::region::Segment;
 
 pub(crate) use contexts::{Contexts, MAX_CONTEXTS};
@@ -48,10 +52,12 @@ const MANY_RAILS_FROM: u64 = 64 << 10;
 /// A PE's endpoints, as its host threads use them.
 pub(crate) struct Wire {
     outlets: Arc<Outlets>,
-    driver: Arc<Driver>,
+    /// What drives each proxy thread's endpoint.
+    drivers: Arc<[Arc<Driver>]>,
     // Joined when dropped; everything that can fail has been done by then.
-    _proxy: Proxy,
-    many_rails: bool,
+    _proxies: Vec<Proxy>,
+    /// In lane order: thread after thread in turn.
+    rails: Vec<RailCaps>,
     /// Addresses that the CPU cannot touch: what is about them goes through the engine, which stages it.
     staged: Option<Range<usize>>,
     /// NICs write this PE's memory, whether it polls or not.
@@ -61,25 +67,39 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    pub fn new(host: Endpoint, opener: Opener, proxy: Proxy, staged: Option<Range<usize>>) -> Wire {
-        let driver = Arc::clone(proxy.driver());
-        let rails = driver.engine().endpoint().caps().to_vec();
-        let (many_rails, by_hardware) = (rails.len() > 1, rails.iter().all(|rail| !rail.software));
+    /// Over a host endpoint and at least one proxy thread.
+    pub fn new(host: Endpoint, opener: Opener, proxies: Vec<Proxy>, staged: Option<Range<usize>>) -> Wire {
+        let drivers: Arc<[_]> = proxies.iter().map(|proxy| Arc::clone(proxy.driver())).collect();
+        let rails = rails(&drivers);
+        let by_hardware = rails.iter().all(|rail| !rail.software);
         let copy_limit = host.copy_limit();
         let outlets = Arc::new(Outlets::new(host, opener));
         // What a provider could not send at once goes out although the thread that posted it computes.
         let left_behind = Arc::clone(&outlets);
-        driver.look_after(move || left_behind.look_after_left());
-        Wire { outlets, driver, _proxy: proxy, many_rails, staged, by_hardware, copy_limit, started: Instant::now() }
+        drivers[0].look_after(move || left_behind.look_after_left());
+        let started = Instant::now();
+        Wire { outlets, drivers, _proxies: proxies, rails, staged, by_hardware, copy_limit, started }
     }
 
+    /// What drives each proxy thread's endpoint; at least one.
+    pub fn drivers(&self) -> &[Arc<Driver>] {
+        &self.drivers
+    }
+
+    /// The first proxy thread's, which answers what host endpoints ask for.
+    #[inline]
     pub fn driver(&self) -> &Arc<Driver> {
-        &self.driver
+        &self.drivers[0]
+    }
+
+    /// The proxy threads' rails, in lane order.
+    pub fn rails(&self) -> &[RailCaps] {
+        &self.rails
     }
 
     /// What the endpoints' lanes do, for whoever watches.
     pub fn lanes(&self) -> Lanes {
-        Lanes::new(Arc::clone(&self.outlets), Arc::clone(&self.driver))
+        Lanes::new(Arc::clone(&self.outlets), Arc::clone(&self.drivers))
     }
 
     /// Registers a segment of the heap with all endpoints; its card is for all PEs.
@@ -90,14 +110,22 @@ impl Wire {
         // SAFETY: the caller's promise.
         unsafe {
             self.outlets.register(segment)?;
-            self.driver.engine().register(segment)
+            let cards = self.drivers.iter().map(|driver| driver.engine().register(segment));
+            cards.collect::<Result<Vec<_>, _>>().map(|cards| keys::together(&cards))
         }
     }
 
     /// Takes in the cards that all PEs have for a segment.
     pub fn learn(&self, id: u32, cards: &[Vec<u8>]) -> Result<(), Error> {
-        self.outlets.learn(id, cards)?;
-        self.driver.engine().endpoint().learn(id, cards)
+        let of_threads = keys::apart(cards, self.drivers.len())?;
+        self.outlets.learn(id, &of_threads[0])?;
+        self.drivers.iter().zip(&of_threads).try_for_each(|(driver, cards)| driver.engine().endpoint().learn(id, cards))
+    }
+
+    /// The counters of the proxy threads' lanes, one thread after the other, then of the host endpoints'.
+    pub fn counters(&self) -> Vec<LaneCounters> {
+        let counters = |driver: &Arc<Driver>| driver.engine().endpoint().counters().to_vec();
+        self.drivers.iter().flat_map(counters).chain(self.host_counters()).collect()
     }
 
     /// The counters of the host endpoints' lanes.
@@ -135,4 +163,17 @@ impl Wire {
     fn seconds(&self) -> u32 {
         self.started.elapsed().as_secs() as u32
     }
+}
+
+/// The rails of all proxy threads, without those that are spare: rail `r` is thread `r mod T`'s.
+fn rails(drivers: &[Arc<Driver>]) -> Vec<RailCaps> {
+    let of_threads: Vec<Vec<RailCaps>> = drivers
+        .iter()
+        .map(|driver| {
+            let mut engine = driver.engine();
+            let endpoint = engine.endpoint();
+            endpoint.caps()[..endpoint.lanes_in_use()].to_vec()
+        })
+        .collect();
+    (0..).map_while(|rail| of_threads[rail % drivers.len()].get(rail / drivers.len()).cloned()).collect()
 }

@@ -9,6 +9,7 @@ use symrail_transport::endpoint::{Addresses, Policy, Role};
 use symrail_transport::env::Settings;
 use symrail_transport::mock::{Fabric, Mischief};
 use symrail_transport::region::Segment;
+use symrail_transport::share::{Share, Threads};
 
 use super::*;
 
@@ -20,48 +21,71 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct World {
     wire: Wire,
     flow: Flow,
-    _peer: Proxy,
+    _peers: Vec<Proxy>,
     memory: Vec<u64>,
 }
 
 pub(super) fn world(mischief: Mischief) -> World {
+    world_of(mischief, 1, 1, WORDS)
+}
+
+/// With so many proxy threads over so many rails, and words of each PE's memory.
+fn world_of(mischief: Mischief, threads: usize, rails: usize, words: usize) -> World {
     let fabric = Fabric::new(7, mischief);
     let policy = Policy::new(&Settings::default(), false);
-    let endpoint = |role, pe: u32, name| Endpoint::new(role, pe, 2, vec![fabric.open(name).unwrap()], policy).unwrap();
-    let (mut host, proxy) = (endpoint(Role::Host, 0, "host"), endpoint(Role::Proxy, 0, "proxy"));
-    let mut engine = Engine::new(proxy, 0, 2);
-    let mut peer = Engine::new(endpoint(Role::Proxy, 1, "peer"), 1, 2);
-    let addresses = [
-        Addresses { host: host.addresses(), proxy: engine.addresses() },
-        Addresses { host: peer.addresses(), proxy: peer.addresses() },
-    ];
-    let mut memory = vec![0u64; 2 * WORDS];
-    // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
-    let segment = |base: *mut u64| unsafe { Segment::new(0, 0, base.cast(), 8 * WORDS as u64) };
-    let base = memory.as_mut_ptr();
-    // SAFETY: the memory is dropped after the endpoints.
-    let cards = unsafe { [engine.register(segment(base)).unwrap(), peer.register(segment(base.add(WORDS))).unwrap()] };
-    // SAFETY: as above.
-    unsafe { host.register(segment(base)) }.unwrap();
-    for endpoint in [&mut host, engine.endpoint(), peer.endpoint()] {
-        for (pe, address) in (0..).zip(&addresses) {
-            endpoint.connect(pe, address).unwrap();
+    let endpoint = |role, pe: u32, thread| {
+        let share = Share::of(thread, threads, rails);
+        let open = |rail: &usize| fabric.open(&format!("PE {pe} {role:?} {thread} rail {rail}")).unwrap();
+        let mut endpoint = Endpoint::new(role, pe, 2, share.rails.iter().map(open).collect(), policy).unwrap();
+        if share.spare {
+            endpoint.keep_others_spare();
         }
-        endpoint.learn(0, &cards).unwrap();
+        endpoint
+    };
+    let mut memory = vec![0u64; 2 * words];
+    // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
+    let segment = |base: *mut u64| unsafe { Segment::new(0, 0, base.cast(), 8 * words as u64) };
+    let base = memory.as_mut_ptr();
+    let bases = [base, base.wrapping_add(words)];
+    let mut host = endpoint(Role::Host, 0, 0);
+    // SAFETY: the memory is dropped after the endpoints.
+    unsafe { host.register(segment(bases[0])) }.unwrap();
+    let (mut proxies, mut peers) = (Vec::new(), Vec::new());
+    for thread in 0..threads {
+        let mut engines = [0, 1].map(|pe| Engine::new(endpoint(Role::Proxy, pe, thread), pe, 2));
+        // SAFETY: as above.
+        let card = |(engine, base): (&mut Engine, _)| unsafe { engine.register(segment(base)) }.unwrap();
+        let cards: Vec<_> = engines.iter_mut().zip(bases).map(card).collect();
+        let host_addresses = if thread == 0 { host.addresses() } else { Vec::new() };
+        let addresses = engines.each_ref().map(|engine| engine.addresses());
+        let mut endpoints: Vec<_> = engines.iter_mut().map(Engine::endpoint).collect();
+        if thread == 0 {
+            endpoints.push(&mut host);
+        }
+        for endpoint in endpoints {
+            for (pe, proxy) in (0..).zip(&addresses) {
+                let host = if pe == 0 { host_addresses.clone() } else { Vec::new() };
+                endpoint.connect(pe, &Addresses { host, proxy: proxy.clone() }).unwrap();
+            }
+            endpoint.learn(0, &cards).unwrap();
+        }
+        let [proxy, peer] = engines.map(|engine| Proxy::start(engine, Options::default()).unwrap());
+        proxies.push(proxy);
+        peers.push(peer);
     }
-    let [proxy, peer] = [engine, peer].map(|engine| Proxy::start(engine, Options::default()).unwrap());
     // Contexts get no endpoints of their own here.
     let choice = Choice {
         nics: Nics::Ibverbs(Vec::new()),
         ib_mode: None,
-        proxy_core: None,
-        spare_core: false,
+        threads: Threads::choose(&Settings::default(), rails, 1, false),
+        proxy_cores: Vec::new(),
+        cores_each: 1,
         reasons: Vec::new(),
     };
     let settings = Settings::default();
     let opener = Opener { choice, settings, policy, me: 0, n_pes: 2, peers: Vec::new(), segments: Vec::new() };
-    let wire = Wire::new(host, opener, proxy, None);
-    World { flow: Flow::first(&wire), wire, _peer: peer, memory }
+    let wire = Wire::new(host, opener, proxies, None);
+    World { flow: Flow::first(&wire), wire, _peers: peers, memory }
 }
 
 impl World {
@@ -72,7 +96,7 @@ impl World {
     /// A word of PE 1's memory.
     fn there(&self, word: usize) -> u64 {
         // SAFETY: inside of the memory, which the fabric writes meanwhile.
-        unsafe { self.memory.as_ptr().add(WORDS + word).read_volatile() }
+        unsafe { self.memory.as_ptr().add(self.memory.len() / 2 + word).read_volatile() }
     }
 }
 
@@ -113,7 +137,7 @@ fn a_flag_goes_out_although_its_thread_goes_on_posting() {
 fn a_flag_goes_out_although_others_wait_for_something_else() {
     // As who waits on another context.
     flags_go_out_during(|world| {
-        let turn = world.wire.driver.wait_turn();
+        let turn = world.wire.driver().wait_turn();
         for _ in 0..100 {
             turn.poll();
             std::thread::yield_now();
@@ -287,4 +311,63 @@ fn a_quiet_of_one_thread_does_not_end_that_of_another() {
             });
         }
     });
+}
+
+/// Words of a block that is handed to a proxy thread.
+const BLOCK: usize = MANY_RAILS_FROM as usize / 8;
+
+/// Starts to put a block, which its source must outlive.
+fn put_block(world: &World, block: usize, source: &[u64]) {
+    let dest = (8 * BLOCK * block) as u64;
+    let job = Job::Put { dest, source: Source::Stable(source.as_ptr().cast()), len: 8 * BLOCK as u64 };
+    // SAFETY: the caller keeps the source until a quiet.
+    unsafe { world.via().nbi(1, job) }.unwrap();
+}
+
+#[test]
+fn large_puts_take_proxy_threads_in_turn_and_a_quiet_completes_all() {
+    for (threads, rails) in [(2, 2), (2, 4), (3, 4)] {
+        let world = world_of(slow(), threads, rails, 4 * BLOCK);
+        for round in 1..=10u64 {
+            let source = vec![round; BLOCK];
+            (0..4).for_each(|block| put_block(&world, block, &source));
+            world.via().quiet().unwrap();
+            assert!((0..4 * BLOCK).all(|word| world.there(word) == round), "round {round}");
+        }
+        assert_eq!(world.wire.rails().len(), rails);
+        for (thread, driver) in world.wire.drivers().iter().enumerate() {
+            let mut engine = driver.engine();
+            let endpoint = engine.endpoint();
+            let (own, spare) = endpoint.counters().split_at(endpoint.lanes_in_use());
+            let writes = |lanes: &[LaneCounters]| lanes.iter().map(|lane| lane.writes).sum::<u64>();
+            assert!(writes(own) >= 10, "{threads} threads, {rails} rails: thread {thread} made {own:?}");
+            assert_eq!(writes(spare), 0, "{threads} threads, {rails} rails: thread {thread} used its spare");
+        }
+    }
+}
+
+#[test]
+fn nothing_passes_a_fence_whichever_proxy_thread_has_it() {
+    const FLAG: usize = 3 * BLOCK;
+    let world = world_of(slow(), 2, 2, FLAG + 1);
+    for round in 1..=30u64 {
+        let source = vec![round; BLOCK];
+        (0..2).for_each(|block| put_block(&world, block, &source));
+        world.via().fence();
+        // The next one is a proxy thread's on even rounds, and the host endpoint's on odd ones.
+        let by_host = round % 2 == 1;
+        if by_host {
+            // SAFETY: the word is copied during the call.
+            unsafe { world.via().put(1, 8 * FLAG as u64, (&raw const round).cast(), 8) }.unwrap();
+        } else {
+            put_block(&world, 2, &source);
+        }
+        let begun = Instant::now();
+        while world.there(if by_host { FLAG } else { FLAG - 1 }) != round {
+            assert!(begun.elapsed() < PATIENCE, "round {round}");
+            std::thread::yield_now();
+        }
+        assert!((0..2 * BLOCK).all(|word| world.there(word) == round), "round {round}: a fence was passed");
+        world.via().quiet().unwrap();
+    }
 }

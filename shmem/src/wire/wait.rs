@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use symrail_proxy::Turn;
+use symrail_proxy::{Driver, Turn};
 
 use super::Via;
 
@@ -24,6 +24,8 @@ const LONGEST_NAP: Duration = Duration::from_millis(4);
 /// One host thread's waiting: polls, then yields, then (for memory) naps; and counts time-outs.
 pub(crate) struct Wait<'a> {
     via: Via<'a>,
+    /// Whose engine it drives.
+    driver: &'a Driver,
     turn: Option<Turn<'a>>,
     polls: u32,
     looks: u32,
@@ -41,6 +43,7 @@ impl<'a> Wait<'a> {
     pub fn for_operations(via: Via<'a>) -> Wait<'a> {
         Wait {
             via,
+            driver: via.wire().driver(),
             turn: None,
             polls: 0,
             looks: 0,
@@ -52,10 +55,15 @@ impl<'a> Wait<'a> {
         }
     }
 
+    /// For a thread that waits for what it has handed to a proxy thread's engine.
+    pub fn for_engine(via: Via<'a>, thread: usize) -> Wait<'a> {
+        Wait { driver: &via.wire().drivers[thread], ..Wait::for_operations(via) }
+    }
+
     /// For a thread that waits for memory to change.
     pub fn for_memory(via: Via<'a>) -> Wait<'a> {
         // Where nothing wakes the proxy thread, who waits does better to go on polling.
-        Wait { may_nap: via.wire().driver.wakes(), of_all: true, ..Wait::for_operations(via) }
+        Wait { may_nap: via.wire().driver().wakes(), of_all: true, ..Wait::for_operations(via) }
     }
 
     /// After the caller's own poll of its endpoint has found nothing: does something useful, or lets others.
@@ -80,7 +88,7 @@ impl<'a> Wait<'a> {
         if look && self.of_all {
             self.via.wire().poll_contexts();
         }
-        let turn = self.turn.get_or_insert_with(|| self.via.wire().driver.wait_turn());
+        let turn = self.turn.get_or_insert_with(|| self.driver.wait_turn());
         let moved = turn.poll() + self.via.poll_host(look) > 0;
         if moved {
             self.idle_since = None;
@@ -101,7 +109,7 @@ impl<'a> Wait<'a> {
             self.turn = None;
             self.naps = true;
             // Nobody drives the engine until it has noticed.
-            self.via.wire().driver.wake();
+            self.driver.wake();
         } else if idle > BEFORE_YIELD && self.yielded.is_none_or(|then| now - then > BETWEEN_YIELDS) {
             std::thread::yield_now();
             self.yielded = Some(Instant::now());
@@ -133,7 +141,7 @@ mod tests {
     #[test]
     fn who_leaves_the_engine_says_so() {
         let world = world(Mischief::default());
-        let driver = &world.via().wire().driver;
+        let driver = world.via().wire().driver();
         let wait = |done: &dyn Fn() -> bool| {
             let begun = Instant::now();
             while !done() {

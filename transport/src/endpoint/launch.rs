@@ -291,6 +291,10 @@ impl Core {
 
     pub(super) fn is_striped(&self, pe: Pe, len: u64) -> bool {
         let peer = self.lanes.peer(pe);
-        self.profile.wants_stripes(len) && peer.lanes > 1 && peer.is_whole() && peer.pinned.is_none()
+        self.profile.wants_stripes(len)
+            && peer.lanes > 1
+            && self.lanes.in_use() > 1
+            && peer.is_whole()
+            && peer.pinned.is_none()
     }
 }

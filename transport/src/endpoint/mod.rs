@@ -164,6 +164,12 @@ impl Endpoint {
         self.core.profile.all_caps()
     }
 
+    /// How many of its lanes are used while all work.
+    #[must_use]
+    pub fn lanes_in_use(&self) -> usize {
+        self.core.lanes.in_use()
+    }
+
     /// Counters per lane.
     #[must_use]
     pub fn counters(&self) -> &[LaneCounters] {

@@ -102,6 +102,12 @@ impl Endpoint {
         self.core.lanes.forgo_failover();
     }
 
+    /// From now on the first lane is used alone while it works, as by host endpoints. To be called before anything is
+    /// asked for.
+    pub fn keep_others_spare(&mut self) {
+        self.core.lanes.keep_others_spare();
+    }
+
     /// Makes this one more host endpoint of its PE. Peers have not heard of it when they connected, so it introduces
     /// itself to each of them by its first request there.
     pub fn introduce_as(&mut self, origin: Origin) {

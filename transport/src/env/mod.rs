@@ -81,6 +81,8 @@ pub struct Settings {
     pub fake_host: Option<String>,
     pub bootstrap: BootstrapKind,
     pub proxy_poll: ProxyPoll,
+    /// `None`: by cores, rails and channels.
+    pub proxy_threads: Option<usize>,
     pub proxy_channels: usize,
     pub context_endpoints: usize,
     pub timeout_s: u64,
@@ -129,6 +131,7 @@ impl Default for Settings {
             fake_host: None,
             bootstrap: BootstrapKind::Auto,
             proxy_poll: ProxyPoll::Adaptive,
+            proxy_threads: None,
             proxy_channels: 4,
             // 11 MB each over tcp;ofi_rxm.
             context_endpoints: 8,

@@ -8,6 +8,7 @@ use super::choices::{
 use super::kinds::{
     AddressRange, File, Kind, LogFilter, Mapping, Maybe, Name, NicList, OneOf, OrAuto, Size, Switch, Whole,
 };
+use crate::share::MAX_THREADS;
 
 /// One environment variable.
 #[derive(Debug)]
@@ -76,6 +77,7 @@ pub const VARIABLES: &[Variable] = &[
     variable!("FAKE_HOST", fake_host, Maybe<Name>, "A host name to take part under: PEs with different names count as being on different hosts."),
     variable!("BOOTSTRAP", bootstrap, OneOf<BootstrapKind>, "Who started the job; auto looks for the launcher's, PMIx's and the unique id's traces, and is a single PE without any."),
     variable!("PROXY_POLL", proxy_poll, OneOf<ProxyPoll>, "Whether the proxy thread always polls or sleeps while nothing happens."),
+    variable!("PROXY_THREADS", proxy_threads, OrAuto<Whole<usize, 1, { MAX_THREADS as u64 }>>, "How many proxy threads a PE has, each with its share of the rails and channels; auto takes one for every four cores of the PE, and no more than it has rails and channels. PEs with more than another take as few as that one."),
     variable!("PROXY_CHANNELS", proxy_channels, Whole<usize, 1, 256>, "How many request rings a device has; a GPU takes at most 16."),
     variable!("CONTEXT_ENDPOINTS", context_endpoints, Whole<usize, 0, 62>, "How many contexts of a PE get an endpoint of their own, with the first operation that goes over libfabric; others share the host endpoint."),
     variable!("TIMEOUT_S", timeout_s, Whole<u64, 1, 86400>, "Seconds after which a PE that gives no sign of life counts as lost; who waits that long for one that lives says so, once."),

@@ -7,7 +7,7 @@
 //! | [`locate`] | finds the place of a NIC of which only a name, a PCI address or an IP address is known |
 //! | [`affinity`] | orders rails for one PE, and spreads NICs over the PEs of a host |
 //! | [`mapping`] | `NIC_PE_MAPPING`, for who knows better |
-//! | [`proxy_core`](mod@proxy_core) | the core that a proxy thread is pinned to |
+//! | [`proxy_core`] | the cores that proxy threads are pinned to |
 //!
 //! Only `detect`, `locate` and [`allowed_cpus`] look at the machine; all decisions are pure functions over a [`Machine`].
 
@@ -22,5 +22,5 @@ pub use affinity::{Near, Ranked, order, rails_of, spread};
 pub use locate::NicLocation;
 pub use mapping::NicPeMapping;
 pub use place::{CpuSet, Distance, Machine, Place, allowed_cpus};
-pub use proxy_core::{ProxySeat, proxy_core};
+pub use proxy_core::{ProxySeat, proxy_cores};
 pub use symrail_core::PciAddress;

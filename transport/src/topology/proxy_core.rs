@@ -1,43 +1,59 @@
-//! The core that a proxy thread is pinned to.
+//! The cores that proxy threads are pinned to.
 
 use super::place::{CpuSet, Machine, Place};
 
-/// Whose proxy thread it is.
+/// Whose proxy threads they are.
 #[derive(Debug, Clone, Default)]
 pub struct ProxySeat<'a> {
     /// The processing units that the PE may run on.
     pub allowed: CpuSet,
     /// The processing unit that the PE's own thread runs on, if it is pinned.
     pub own: Option<usize>,
-    /// What the proxy talks to most: the GPU, or else the first rail's NIC.
-    pub near: Option<&'a Place>,
+    /// What each thread talks to most: a NIC or a GPU.
+    pub near: Vec<Option<&'a Place>>,
     /// The PE's index among those of this machine that may run on the same cores, from 0.
     pub rival: usize,
     /// How many PEs those are, at least 1.
     pub rivals: usize,
 }
 
-/// The processing unit to pin the proxy thread to: near to what it talks to, on a physical core other than
-/// the PE's own and than those of other PEs' proxies. `None` when the thread is better left to the scheduler: with two
-/// cores or fewer, or when there is less than one core each for the PEs' threads and their proxies', which poll while
-/// there is traffic.
+/// The processing unit to pin each proxy thread to: near to what it talks to, on a physical core other than
+/// the PE's own and than those of the others and of other PEs' proxies. `None` when the threads are better left to the
+/// scheduler: with two cores or fewer, or when there is less than one core each for the PEs' threads and their proxies',
+/// which poll while there is traffic.
 #[must_use]
-pub fn proxy_core(machine: &Machine, seat: &ProxySeat<'_>) -> Option<usize> {
+pub fn proxy_cores(machine: &Machine, seat: &ProxySeat<'_>) -> Vec<Option<usize>> {
+    let threads = seat.near.len();
     let usable: Vec<CpuSet> = machine
         .cores
         .iter()
         .map(|core| core.intersection(&seat.allowed).copied().collect::<CpuSet>())
         .filter(|core| !core.is_empty())
         .collect();
-    if usable.len() <= 2 || usable.len() < 2 * seat.rivals.max(1) {
-        return None;
+    if usable.len() <= 2 || usable.len() < (1 + threads) * seat.rivals.max(1) {
+        return vec![None; threads];
     }
     let own = |core: &CpuSet| seat.own.is_some_and(|own| core.contains(&own));
     let mut free: Vec<&CpuSet> = usable.iter().filter(|core| !own(core)).collect();
     // Nearest first and, among equals, the highest first: threads that pin themselves tend to start from core 0.
     free.reverse();
-    free.sort_by_key(|core| machine.distance(Some(&Place::cores((*core).clone())), seat.near));
-    free.get(seat.rival)?.first().copied()
+    let nearest = |near: &Option<&Place>| {
+        let mut cores = free.clone();
+        cores.sort_by_key(|core| machine.distance(Some(&Place::cores((*core).clone())), *near));
+        cores
+    };
+    let lists: Vec<_> = seat.near.iter().map(nearest).collect();
+    let mut taken = CpuSet::new();
+    let mut pick = |(thread, list): (usize, &Vec<&CpuSet>)| {
+        // Threads of the same taste, of this PE and of its rivals, come one after the other.
+        let alike = |lists: &[Vec<&CpuSet>]| lists.iter().filter(|other| *other == list).count();
+        let from = seat.rival * alike(&lists) + alike(&lists[..thread]);
+        let units = list.iter().cycle().skip(from).take(list.len()).filter_map(|core| core.first());
+        let unit = units.copied().find(|unit| !taken.contains(unit));
+        taken.extend(unit);
+        unit
+    };
+    lists.iter().enumerate().map(&mut pick).collect()
 }
 
 #[cfg(test)]
@@ -45,6 +61,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::topology::detect::from_synthetic;
+
+    fn proxy_core(machine: &Machine, seat: &ProxySeat<'_>) -> Option<usize> {
+        proxy_cores(machine, &ProxySeat { near: vec![seat.near.first().copied().flatten()], ..seat.clone() })[0]
+    }
 
     #[test]
     fn few_cores_are_left_to_the_scheduler() {
@@ -62,7 +82,7 @@ mod tests {
     fn near_the_device_and_not_on_the_pes_own_core() {
         let machine = from_synthetic("pack:2 numa:1 core:4 pu:2").unwrap();
         let nic = Place { cpus: (0..8).collect(), bridges: vec![1] };
-        let seat = |own, rival| ProxySeat { allowed: machine.cpus(), own, near: Some(&nic), rival, rivals: 4 };
+        let seat = |own, rival| ProxySeat { allowed: machine.cpus(), own, near: vec![Some(&nic)], rival, rivals: 4 };
         assert_eq!(proxy_core(&machine, &seat(None, 0)), Some(6));
         // The own core is excluded with its hardware threads.
         assert_eq!(proxy_core(&machine, &seat(Some(7), 0)), Some(4));
@@ -72,7 +92,27 @@ mod tests {
         let seat = ProxySeat { allowed: (8..16).collect(), rivals: 2, ..seat(None, 0) };
         assert_eq!(proxy_core(&machine, &seat), Some(14));
         // Without a known device the last core.
-        let seat = ProxySeat { near: None, allowed: machine.cpus(), ..seat };
+        let seat = ProxySeat { near: vec![], allowed: machine.cpus(), ..seat };
         assert_eq!(proxy_core(&machine, &seat), Some(14));
+    }
+
+    #[test]
+    fn each_of_several_threads_is_near_its_nic_and_alone_on_its_core() {
+        let machine = from_synthetic("pack:2 numa:1 core:4 pu:2").unwrap();
+        let nics = [0..8, 8..16].map(|cpus| Place { cpus: cpus.collect(), bridges: vec![] });
+        let near = vec![Some(&nics[0]), Some(&nics[1])];
+        let seat = |near: &[_], rival, rivals| {
+            proxy_cores(&machine, &ProxySeat { allowed: machine.cpus(), own: None, near: near.to_vec(), rival, rivals })
+        };
+        let of_all =
+            |near: &[_]| [seat(near, 0, 2), seat(near, 1, 2)].concat().into_iter().flatten().collect::<Vec<_>>();
+        let units = of_all(&near);
+        assert_eq!(units.iter().copied().collect::<CpuSet>().len(), 4, "{units:?}");
+        assert!(units.chunks(2).all(|pe| pe[0] < 8 && pe[1] >= 8), "{units:?}");
+        let units = of_all(&[near[1], near[1]]);
+        assert_eq!(units.iter().copied().collect::<CpuSet>().len(), 4, "{units:?}");
+        assert!(units.iter().all(|unit| *unit >= 8), "{units:?}");
+        // Three PEs would have two cores each, and need three.
+        assert_eq!(seat(&near, 0, 3), [None, None]);
     }
 }

@@ -16,12 +16,14 @@ use crate::pe::Pe;
 use crate::rail::Dest;
 pub(super) use connection::{Connection, Peer};
 
-/// Polls of a host endpoint between two looks at rails that it does not use.
-const SPARE_INTERVAL: u32 = 256;
+/// Polls between two looks at rails that are spare: where peers only answer, and where they may begin to use one.
+const HOST_INTERVAL: u32 = 256;
+const PROXY_INTERVAL: u32 = 16;
 
 /// The table of peers and lanes.
 pub(super) struct Lanes {
-    role: Role,
+    /// Where the first lane is used alone while it works: polls between two looks at the others, which are spare.
+    spare_interval: Option<u32>,
     n_pes: u32,
     rails: usize,
     peers: Vec<Peer>,
@@ -46,7 +48,7 @@ impl Lanes {
     pub fn new(profile: &Profile) -> Lanes {
         let (n_pes, rails) = (profile.n_pes(), profile.rails());
         Lanes {
-            role: profile.role(),
+            spare_interval: (profile.role() == Role::Host).then_some(HOST_INTERVAL),
             n_pes,
             rails,
             peers: (0..n_pes).map(|_| Peer::default()).collect(),
@@ -161,12 +163,21 @@ impl Lanes {
         self.connections.iter().any(|c| c.failover.is_some())
     }
 
-    /// A round of polls begins: on how many lanes something may have happened. A host endpoint uses the first alone
-    /// while that works.
+    /// From now on all lanes but the first are spare.
+    pub fn keep_others_spare(&mut self) {
+        self.spare_interval.get_or_insert(PROXY_INTERVAL);
+    }
+
+    /// How many lanes to a peer with as many rails are used while all work.
+    pub fn in_use(&self) -> usize {
+        if self.spare_interval.is_some() { 1 } else { self.rails }
+    }
+
+    /// A round of polls begins: on how many lanes something may have happened.
     pub fn next_poll(&mut self) -> usize {
         self.polls = self.polls.wrapping_add(1);
-        let spare = self.role == Role::Host && self.down == 0 && !self.polls.is_multiple_of(SPARE_INTERVAL);
-        if spare { 1 } else { self.rails }
+        let looks = self.spare_interval.is_none_or(|interval| self.down > 0 || self.polls.is_multiple_of(interval));
+        if looks { self.rails } else { 1 }
     }
 
     /// What the lane's rail had when it failed has been reported. A lane that is used again was drained before.

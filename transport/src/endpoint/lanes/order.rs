@@ -4,7 +4,6 @@
 //! fence: on the one lane where all of that is, if the lane keeps order; else it is deferred until that is delivered.
 
 use super::{Connection, Lanes, Peer};
-use crate::endpoint::Role;
 use crate::endpoint::emulate::AMO_LANE;
 use crate::endpoint::issuers::Hurry;
 use crate::endpoint::job::{Job, OpHandle};
@@ -18,12 +17,12 @@ const COALESCED_MAX: u64 = 64 << 10;
 const SPREAD: u64 = 64 << 10;
 
 impl Lanes {
-    /// The lane for an operation of so many bytes that may take any: for a host endpoint the first. Large ones take
+    /// The lane for an operation of so many bytes that may take any: where others are spare the first. Large ones take
     /// turns. Small ones stay together on a lane until it has [`SPREAD`] more under way than another. `None` when all
     /// lanes have failed.
     #[inline]
     pub fn pick(&mut self, pe: Pe, bytes: u64) -> Option<usize> {
-        if self.role == Role::Host {
+        if self.spare_interval.is_some() {
             return self.only(pe);
         }
         let peer = &self.peers[pe as usize];
@@ -202,10 +201,10 @@ impl Lanes {
     /// The lane that a peer's small puts and flags take, if they take always the same.
     pub fn only(&self, pe: Pe) -> Option<usize> {
         let peer = self.peers.get(pe as usize)?;
-        match (peer.lanes, self.role) {
+        match (peer.lanes, self.spare_interval) {
             (1, _) => Some(0),
-            (2.., Role::Host) if peer.down == 0 => Some(0),
-            (2.., Role::Host) => (0..self.count(pe)).find(|&lane| self.is_up(pe, lane)),
+            (2.., Some(_)) if peer.down == 0 => Some(0),
+            (2.., Some(_)) => (0..self.count(pe)).find(|&lane| self.is_up(pe, lane)),
             _ => None,
         }
     }
@@ -229,6 +228,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::endpoint::Policy;
+    use crate::endpoint::Role;
     use crate::endpoint::emulate::Abilities;
     use crate::endpoint::job::Source;
     use crate::env::Settings;
