@@ -205,7 +205,7 @@ pub enum Error {
         /// Its value.
         other_value: String,
     },
-    /// A card, handle or message that cannot be understood.
+    /// connection info, handle or message that cannot be understood.
     #[error("{what} from PE {pe} is malformed: {why}")]
     Malformed {
         /// What was read.

@@ -5,8 +5,8 @@ use std::fmt::{self, Write as _};
 /// The most characters that a message shows.
 const LONGEST: usize = 200;
 
-/// A text from outside, as a message can show it: what a terminal would obey stands as an escape, and of a long text the
-/// beginning is enough.
+/// A text from outside, as a message can show it: what a terminal would obey stands as an escape, and of a long text
+/// the beginning is enough.
 #[derive(Debug, Clone, Copy)]
 pub struct Shown<'a>(pub &'a str);
 

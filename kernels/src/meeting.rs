@@ -17,9 +17,9 @@ pub const WORDS: u64 = 2 * SET;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Sets a flag of that PE.
-    Tell(Pe, u32),
+    SignalPeer(Pe, u32),
     /// Waits until its own flag is set.
-    Hear(u32),
+    WaitFlag(u32),
 }
 
 /// Where in both sets the word for a flag is, in the meeting with this number.

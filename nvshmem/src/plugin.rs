@@ -70,13 +70,13 @@ impl Plugin {
             .and_then(copy_engine)
             .and_then(|copy_engine| Ok(Session::open(me, n_pes, &host, &settings, Progress::Caller, copy_engine)?));
         // A PE without rails takes part all the same, so that the others do not wait for it.
-        let card = opened.as_ref().map_or_else(|_| Vec::new(), Session::card);
-        let cards = bootstrap.allgather(&card, n_pes)?;
+        let connection_info = opened.as_ref().map_or_else(|_| Vec::new(), Session::connection_info);
+        let connection_infos = bootstrap.allgather(&connection_info, n_pes)?;
         let session = opened?;
-        if let Some(pe) = cards.iter().position(Vec::is_empty) {
+        if let Some(pe) = connection_infos.iter().position(Vec::is_empty) {
             return Err(Failure::argument(format!("PE {pe} has no rails; its own message says why")));
         }
-        session.connect(&cards)?;
+        session.connect(&connection_infos)?;
         for reason in session.reasons() {
             tracing::info!("{reason}");
         }
@@ -178,18 +178,23 @@ impl Exchange<'_> {
         let lengths: Vec<usize> = lengths.as_chunks().0.iter().map(|b| u64::from_le_bytes(*b) as usize).collect();
         let longest = lengths.iter().copied().max().unwrap_or(0).max(1);
         if longest > 1 << 24 {
-            return Err(Failure::argument(format!("the bootstrap brought a card of {longest} bytes")));
+            return Err(Failure::argument(format!("the bootstrap brought connection info of {longest} bytes")));
         }
         let mut padded = mine.to_vec();
         padded.resize(longest, 0);
         let mut all = vec![0; longest * n_pes as usize];
         self.allgather_equal(&padded, &mut all)?;
-        Ok(all.chunks_exact(longest).zip(lengths).map(|(card, len)| card[..len].to_vec()).collect())
+        Ok(all
+            .chunks_exact(longest)
+            .zip(lengths)
+            .map(|(connection_info, len)| connection_info[..len].to_vec())
+            .collect())
     }
 
     fn allgather_equal(&mut self, mine: &[u8], all: &mut [u8]) -> Result<(), Failure> {
         let Some(allgather) = self.0.allgather else { return Err(Failure::null("the bootstrap's allgather")) };
-        let bytes = c_int::try_from(mine.len()).map_err(|_| Failure::argument("a card that is too large".into()))?;
+        let bytes =
+            c_int::try_from(mine.len()).map_err(|_| Failure::argument("connection info that is too large".into()))?;
         // SAFETY: the host library's function, with a buffer of `bytes` for each PE.
         let code = unsafe { allgather(mine.as_ptr().cast(), all.as_mut_ptr().cast(), bytes, self.0) };
         if code == 0 { Ok(()) } else { Err(Failure::argument(format!("the bootstrap's allgather failed with {code}"))) }

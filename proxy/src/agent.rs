@@ -61,7 +61,7 @@ struct Kept {
 }
 
 /// A request that takes longer: its outcome is told later, by [`Agent::tell`].
-pub(crate) struct Long {
+pub(crate) struct DeferredRequest {
     /// The connection that it came over.
     pub connection: u32,
     pub request: Request,
@@ -90,7 +90,7 @@ pub struct Agent {
     regions: Regions,
     message: Vec<u8>,
     /// Requests for staging, if there is any.
-    staged: Option<VecDeque<Long>>,
+    staged: Option<VecDeque<DeferredRequest>>,
     applied: u64,
     refused: u64,
     early: u64,
@@ -140,13 +140,13 @@ impl Agent {
         self.regions.remove(id);
     }
 
-    /// From now on requests that take longer are kept for [`Agent::next_long`].
+    /// From now on requests that take longer are kept for [`Agent::next_deferred`].
     pub(crate) fn stage(&mut self) {
         self.staged.get_or_insert_default();
     }
 
     /// The next request that takes longer.
-    pub(crate) fn next_long(&mut self) -> Option<Long> {
+    pub(crate) fn next_deferred(&mut self) -> Option<DeferredRequest> {
         self.staged.as_mut().and_then(VecDeque::pop_front)
     }
 
@@ -174,7 +174,7 @@ impl Agent {
     }
 
     /// Whether a request is about memory that is not this agent's: then it is staging's.
-    fn takes_longer(&self, request: &Request) -> bool {
+    fn is_deferred(&self, request: &Request) -> bool {
         self.staged.is_some()
             && request.fetch
             && !(matches!(request.kind, RequestKind::Amo | RequestKind::Get)
@@ -189,7 +189,7 @@ impl Agent {
 
     /// Whether answers wait to be sent.
     #[must_use]
-    pub fn owes(&self) -> bool {
+    pub fn has_pending_replies(&self) -> bool {
         !self.owed.is_empty() || !self.later.is_empty()
     }
 
@@ -426,10 +426,14 @@ impl TargetAgent for Agent {
         if !c.outcomes.is_empty() {
             c.forget(expected, request.acknowledged);
         }
-        let staged = if self.takes_longer(request) { self.staged.as_mut() } else { None };
+        let staged = if self.is_deferred(request) { self.staged.as_mut() } else { None };
         let result = match staged {
             Some(staged) => {
-                staged.push_back(Long { connection: at as u32, request: *request, payload: payload.to_vec() });
+                staged.push_back(DeferredRequest {
+                    connection: at as u32,
+                    request: *request,
+                    payload: payload.to_vec(),
+                });
                 None
             }
             None => Some(self.apply(request, payload)),

@@ -31,7 +31,7 @@ pub struct Driver {
     watches: AtomicU32,
     pub(crate) bell: EventFd,
     started: Instant,
-    errand: OnceLock<Errand>,
+    idle_task: OnceLock<Errand>,
 }
 
 /// A device's channels under watch; ends when dropped.
@@ -43,10 +43,10 @@ impl Drop for Watch {
     }
 }
 
-/// What [`Driver::look_after`] takes.
+/// What [`Driver::run_idle`] takes.
 type Errand = Box<dyn Fn() -> Left + Send + Sync>;
 
-/// What host threads have left behind, when an errand has been run.
+/// What host threads have left behind, when an idle task has been run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Left {
     /// Nothing.
@@ -104,7 +104,7 @@ impl Driver {
             watches: AtomicU32::new(0),
             bell,
             started: Instant::now(),
-            errand: OnceLock::new(),
+            idle_task: OnceLock::new(),
         })
     }
 
@@ -164,8 +164,8 @@ impl Driver {
 
     /// Gives the proxy thread something to look after besides the engine, once: it polls what host threads have posted
     /// and left, and says whether some of that is still on its way. Must not block. A second one is ignored.
-    pub fn look_after(&self, errand: impl Fn() -> Left + Send + Sync + 'static) {
-        let _ = self.errand.set(Box::new(errand));
+    pub fn run_idle(&self, idle_task: impl Fn() -> Left + Send + Sync + 'static) {
+        let _ = self.idle_task.set(Box::new(idle_task));
     }
 
     /// A host thread leaves something behind that is to go out soon, whatever it does next.
@@ -184,8 +184,8 @@ impl Driver {
         self.woken.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn run_errand(&self) -> Left {
-        self.errand.get().map_or(Left::Nothing, |errand| errand())
+    pub(crate) fn run_idle_task(&self) -> Left {
+        self.idle_task.get().map_or(Left::Nothing, |idle_task| idle_task())
     }
 
     /// Whether devices push to the channels that wake nobody.

@@ -9,7 +9,7 @@
 //! | [`stage`] | operations on memory that neither rails nor the CPU reach, through a window of host memory |
 //! | [`driver`] | the engine among those who drive it |
 //! | [`thread`] | the proxy thread; how it sleeps, and how a waiting host thread drives the engine instead |
-//! | `pace`, `scheduling` | how long it polls; what it asks of the scheduler |
+//! | `poll_backoff`, `scheduling` | how long it polls; what it asks of the scheduler |
 //!
 //! # Invariants
 //! - The engine is driven by one thread at a time: whoever holds its mutex.
@@ -21,7 +21,7 @@ pub mod agent;
 pub mod channel;
 pub mod driver;
 pub mod engine;
-mod pace;
+mod poll_backoff;
 mod scheduling;
 pub mod session;
 pub mod stage;

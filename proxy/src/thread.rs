@@ -20,7 +20,7 @@ use nix::sys::time::TimeSpec;
 
 use crate::driver::{Driven, Driver, Left};
 use crate::engine::Engine;
-use crate::pace::{Absence, Pace};
+use crate::poll_backoff::{Absence, PollBackoff};
 use crate::scheduling::prepare_thread;
 
 /// On a core on which another thread computes, polling keeps that from running, and its time slices keep us from
@@ -28,7 +28,7 @@ use crate::scheduling::prepare_thread;
 /// threads that merely wait hand the core back sooner), the thread does not poll idly for a while.
 const CONTENDED: Duration = Duration::from_millis(50);
 const SLICE: Duration = Duration::from_micros(300);
-/// Idle polls between two looks at the clock.
+/// Idle polls between two checks of the clock.
 const POLLS_PER_LOOK: u32 = 16;
 /// The first sleep where no wait object can wake us.
 const SHORTEST_NAP: Duration = Duration::from_micros(20);
@@ -37,10 +37,10 @@ const LONGEST_NAP: Duration = Duration::from_micros(100);
 const LONGEST_IDLE_NAP: Duration = Duration::from_millis(2);
 const NOT_LONG_AGO: Duration = Duration::from_millis(200);
 /// The longest sleep otherwise, where host threads use their endpoints, and where they do not: what they have left
-/// behind since (see [`Driver::look_after`]) waits as long.
+/// behind since (see [`Driver::run_idle`]) waits as long.
 const IN_USE_NAP: Duration = Duration::from_millis(1);
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
-/// Busy rounds between two looks at what host threads have left behind.
+/// Busy rounds between two checks of what host threads have left behind.
 const ROUNDS_PER_ERRAND: u32 = 64;
 
 /// How the proxy thread behaves.
@@ -104,7 +104,7 @@ fn run(driver: &Driver, options: Options) {
         (engine.endpoint().wait_fds(), bells)
     };
     let begun = Instant::now();
-    let (mut pace, mut absence) = (Pace::new(options.spare_core, begun), Absence::new());
+    let (mut poll_backoff, mut absence) = (PollBackoff::new(options.spare_core, begun), Absence::new());
     let (mut rounds, mut idle_polls) = (0u32, 0u32);
     let mut nap = SHORTEST_NAP;
     let mut turns_seen = 0;
@@ -116,19 +116,19 @@ fn run(driver: &Driver, options: Options) {
             let rarely = driven == Driven::Now && !driver.is_watching();
             driver.dozes.store(rarely && absence.is_long(), Ordering::Relaxed);
             fence(Ordering::SeqCst);
-            let left = driver.run_errand();
+            let left = driver.run_idle_task();
             sleep(driver, &[], &[], absence.next(rarely && left < Left::Soon));
             driver.dozes.store(false, Ordering::Relaxed);
-            pace.take_over(Instant::now());
+            poll_backoff.take_over(Instant::now());
             continue;
         }
         absence.end();
         rounds = rounds.wrapping_add(1);
         if rounds.is_multiple_of(ROUNDS_PER_ERRAND) {
-            driver.run_errand();
+            driver.run_idle_task();
         }
         if driver.try_poll() > 0 {
-            pace.go_on(Instant::now());
+            poll_backoff.go_on(Instant::now());
             nap = SHORTEST_NAP;
             continue;
         }
@@ -140,7 +140,7 @@ fn run(driver: &Driver, options: Options) {
         let now = Instant::now();
         contended = now < contended_until;
         let watching = driver.is_watching();
-        if (pace.goes_on(now) || (watching && options.spare_core)) && !contended {
+        if (poll_backoff.goes_on(now) || (watching && options.spare_core)) && !contended {
             std::thread::yield_now();
             let back = Instant::now();
             if back - now > SLICE {
@@ -158,7 +158,7 @@ fn run(driver: &Driver, options: Options) {
         if may_sleep {
             driver.dozes.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
-            let longest = match driver.run_errand() {
+            let longest = match driver.run_idle_task() {
                 _ if watching => SHORTEST_NAP,
                 Left::Nothing if rail_fds.is_some() => LONGEST_SLEEP,
                 Left::InUse if rail_fds.is_some() => IN_USE_NAP,
@@ -169,13 +169,13 @@ fn run(driver: &Driver, options: Options) {
             driver.asleep.store(options.spare_core && !contended, Ordering::Relaxed);
             let woken = sleep(driver, rail_fds.as_deref().unwrap_or(&[]), &bells, longest);
             driver.asleep.store(false, Ordering::Relaxed);
-            // Who was woken to run an errand has no traffic to expect, and who was not woken finds out by one poll.
+            // Who was woken to run an idle task has no traffic to expect, and who was not woken finds out by one poll.
             let woken = woken && (driver.dozes.swap(false, Ordering::Relaxed) || longest <= LONGEST_NAP);
             idle_polls = POLLS_PER_LOOK - 1;
-            let longest = if pace.idle_for(asleep) < NOT_LONG_AGO { LONGEST_NAP } else { LONGEST_IDLE_NAP };
+            let longest = if poll_backoff.idle_for(asleep) < NOT_LONG_AGO { LONGEST_NAP } else { LONGEST_IDLE_NAP };
             nap = (nap * 2).min(longest);
             if woken {
-                pace.wake(asleep, Instant::now());
+                poll_backoff.wake(asleep, Instant::now());
             }
         } else {
             std::thread::yield_now();
@@ -209,7 +209,7 @@ mod tests {
     use symrail_transport::mock::{Fabric, Mischief};
 
     use super::*;
-    use crate::pace::POLL;
+    use crate::poll_backoff::POLL;
 
     fn wait_until(done: impl Fn() -> bool) {
         let begun = Instant::now();

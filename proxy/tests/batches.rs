@@ -39,18 +39,18 @@ impl World {
             .collect();
         let addresses: Vec<Addresses> =
             engines.iter().map(|e| Addresses { host: Vec::new(), proxy: e.addresses() }).collect();
-        let mut cards = Vec::new();
+        let mut connection_infos = Vec::new();
         for (engine, memory) in engines.iter_mut().zip(&mut memory) {
             // SAFETY: the memory is dropped after the engines.
             let segment = unsafe { Segment::new(0, 0, memory.as_mut_ptr().cast(), 8 * WORDS as u64) };
             // SAFETY: as above.
-            cards.push(unsafe { engine.register(segment) }.unwrap());
+            connection_infos.push(unsafe { engine.register(segment) }.unwrap());
         }
         for engine in &mut engines {
             for (pe, addresses) in (0..).zip(&addresses) {
                 engine.endpoint().connect(pe, addresses).unwrap();
             }
-            engine.endpoint().learn(0, &cards).unwrap();
+            engine.endpoint().learn(0, &connection_infos).unwrap();
         }
         let before = [(); 2].map(|()| vec![(0, 0); lanes]);
         let mut world = World { fabric, engines, memory, tags: 0, before };

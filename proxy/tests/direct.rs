@@ -111,7 +111,7 @@ fn two_pes_within(reached: usize, timeout_s: u64) -> [Pe; 2] {
     let mischief = Mischief { again: 0, local_registration: true, ..Mischief::default() };
     let fabric = Fabric::new(1, mischief);
     let policy = Policy::new(&settings, false);
-    let (mut windows, mut cards) = (Vec::new(), Vec::new());
+    let (mut windows, mut connection_infos) = (Vec::new(), Vec::new());
     let mut pes = [0, 1].map(|me| {
         let rails = (0..2).map(|lane| fabric.open(&format!("pe{me}rail{lane}")).unwrap()).collect();
         let mut engine = Engine::new(Endpoint::new(Role::Proxy, me, 2, rails, policy).unwrap(), me, 2);
@@ -133,15 +133,16 @@ fn two_pes_within(reached: usize, timeout_s: u64) -> [Pe; 2] {
         unsafe { pe.engine.add_staged_segment(segment) };
         let exported = pe.memory.export();
         // SAFETY: the memory is dropped after the engine.
-        let card = (me < reached).then(|| unsafe { pe.engine.register_direct(segment, exported.as_export()) }.unwrap());
-        cards.push(card.unwrap_or_default());
+        let connection_info =
+            (me < reached).then(|| unsafe { pe.engine.register_direct(segment, exported.as_export()) }.unwrap());
+        connection_infos.push(connection_info.unwrap_or_default());
     }
     for pe in &mut pes {
         for (peer, addresses) in addresses.iter().enumerate() {
             pe.engine.endpoint().connect(peer as u32, addresses).unwrap();
         }
         pe.engine.learn_window(&windows).unwrap();
-        assert_eq!(pe.engine.learn_direct(ID, &cards).unwrap(), reached == 2);
+        assert_eq!(pe.engine.learn_direct(ID, &connection_infos).unwrap(), reached == 2);
     }
     pes
 }

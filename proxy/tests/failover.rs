@@ -31,18 +31,18 @@ fn three_pes_with(lanes: usize, fabric: &Fabric, memory: &mut [Vec<u64>; 3], nat
     let host = open(Role::Host, 1);
     let addresses: Vec<Addresses> =
         engines.iter().map(|e| Addresses { host: host.addresses(), proxy: e.addresses() }).collect();
-    let mut cards = Vec::new();
+    let mut connection_infos = Vec::new();
     for (engine, memory) in engines.iter_mut().zip(memory) {
         // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
         let segment = unsafe { Segment::new(0, 0, memory.as_mut_ptr().cast(), HEAP as u64) };
         // SAFETY: the memory outlives the engines.
-        cards.push(unsafe { engine.register(segment) }.unwrap());
+        connection_infos.push(unsafe { engine.register(segment) }.unwrap());
     }
     for engine in &mut engines {
         for (pe, addresses) in addresses.iter().enumerate() {
             engine.endpoint().connect(pe as u32, addresses).unwrap();
         }
-        engine.endpoint().learn(0, &cards).unwrap();
+        engine.endpoint().learn(0, &connection_infos).unwrap();
     }
     engines
 }

@@ -274,8 +274,8 @@ fn what_does_not_have_the_token_is_dropped_and_counted() {
 #[test]
 fn what_is_counted_must_have_the_token() {
     let mut world = World::new();
-    let card = world.engine.endpoint().regions().card(0);
-    let remote = RemoteBuf { address: 0, key: u64::from_le_bytes(card[8..16].try_into().unwrap()) };
+    let connection_info = world.engine.endpoint().regions().connection_info(0);
+    let remote = RemoteBuf { address: 0, key: u64::from_le_bytes(connection_info[8..16].try_into().unwrap()) };
     let word = (START / 8) as u32;
     let mut arrive = |immediate| {
         let local = LocalBuf { ptr: [0u8; 8].as_mut_ptr(), len: 0, key: LocalKey::default() };

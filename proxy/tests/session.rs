@@ -60,7 +60,7 @@ fn open(me: usize, meeting: &Meeting) -> Option<Pe> {
             return None;
         }
     };
-    session.connect(&meeting.exchange(me, session.card())).unwrap();
+    session.connect(&meeting.exchange(me, session.connection_info())).unwrap();
     let mut host = vec![0u64; HEAP / 8];
     let mine = [
         // SAFETY: as below. TCP does not reach it.

@@ -1,7 +1,7 @@
 //! The symmetric heap's collective calls.
 //!
-//! Every PE makes the same call; that they do is checked before each call does anything, and one that differs is named to
-//! all. So the heaps stay in the same state, and what a call does to one it does to all.
+//! Every PE makes the same call; that they do is checked before each call does anything, and one that differs is named
+//! to all. So the heaps stay in the same state, and what a call does to one it does to all.
 
 use std::sync::atomic::Ordering;
 
@@ -75,7 +75,8 @@ impl<'rt> Allocator<'rt> {
         Ok(block)
     }
 
-    /// As [`Allocator::align`], in host memory whatever users get, of which pages that the heap has to grow by are taken when they are touched.
+    /// As [`Allocator::align`], in host memory whatever users get, of which pages that the heap has to grow by are
+    /// taken when they are touched.
     pub fn align_on_demand(&self, align: usize, size: usize) -> Result<*mut u8> {
         let _turn = self.heap_call(AllocOp::Alloc, size, align, std::ptr::null())?;
         let block = lock(&self.space().heap).align_on_demand(align as u64, size as u64);
@@ -143,7 +144,8 @@ impl<'rt> Allocator<'rt> {
     /// Waits until all PEs make this call, which no other thread of this PE comes between.
     fn heap_call(&self, op: AllocOp, size: usize, align: usize, ptr: *const u8) -> Result<Turn<'rt>> {
         let turn = self.everybody.take_turn()?;
-        // Counted here, and not by what each heap has done, so that PEs stay in step when one of them is refused memory.
+        // Counted here, and not by what each heap has done, so that PEs stay in step when one of them is refused
+        // memory.
         let sequence = self.everybody.area.heap_calls.fetch_add(1, Ordering::Relaxed);
         let call = lock(self.space().users_heap()).describe(op, size as u64, align as u64, ptr);
         turn.compare(&self.everybody, &Call::on_heap(AllocCall { sequence, ..call }))?;
@@ -188,7 +190,7 @@ impl<'rt> Allocator<'rt> {
             (_, refused) => Err(refused.map_or_else(|| "it did not grow".into(), ToString::to_string)),
         };
         let (tag, body) = match mine {
-            Ok(card) => (GROWN, card),
+            Ok(connection_info) => (GROWN, connection_info),
             Err(reason) => (REFUSED, reason.into_bytes()),
         };
         let all = lock(&self.everybody.ops.comm.job.bootstrap).allgather(&[&[tag], &body[..]].concat())?;
@@ -201,8 +203,9 @@ impl<'rt> Allocator<'rt> {
             return Err(self.space().growth_refused.get_or_init(|| error).clone());
         }
         if let (Ok(wire), Some(segment)) = (&self.everybody.ops.comm.wire, segment) {
-            let cards: Vec<Vec<u8>> = all.iter().map(|bytes| bytes.get(1..).unwrap_or(&[]).to_vec()).collect();
-            wire.learn(segment.id(), &cards)?;
+            let connection_infos: Vec<Vec<u8>> =
+                all.iter().map(|bytes| bytes.get(1..).unwrap_or(&[]).to_vec()).collect();
+            wire.learn(segment.id(), &connection_infos)?;
         }
         if let Some(segment) = segment {
             self.space().committed.store(segment.end() as usize, Ordering::Release);

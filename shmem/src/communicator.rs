@@ -44,7 +44,8 @@ impl Communicator {
         self.wire.as_ref().map_err(Error::clone)
     }
 
-    /// Whether CPUs perform AMOs and signals, so that those on mapped memory are done here; else NICs perform all of them.
+    /// Whether CPUs perform AMOs and signals, so that those on mapped memory are done here; else NICs perform all of
+    /// them.
     #[inline]
     pub fn cpu_performs_amos(&self) -> bool {
         !self.job.native_amo

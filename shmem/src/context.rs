@@ -1,9 +1,9 @@
 //! Contexts: operations that are ordered and completed apart from others.
 //!
-//! A runtime's own operations are those of its default context. [`create_context`](crate::Runtime::create_context) makes others, typically one for
-//! each thread: a fence or quiet of one concerns what was started on that one alone. Over libfabric each gets an
-//! endpoint of its own (as many as `SYMRAIL_CONTEXT_ENDPOINTS` says; further ones share the default context's), so
-//! threads with contexts of their own do not wait for one another.
+//! A runtime's own operations are those of its default context. [`create_context`](crate::Runtime::create_context)
+//! makes others, typically one for each thread: a fence or quiet of one concerns what was started on that one alone.
+//! Over libfabric each gets an endpoint of its own (as many as `SYMRAIL_CONTEXT_ENDPOINTS` says; further ones share the
+//! default context's), so threads with contexts of their own do not wait for one another.
 //!
 //! ```
 //! use symrail::Runtime;

@@ -1,4 +1,5 @@
-//! CPU threads in a GPU's place: the same operations through the same channels, on a machine without one. GPUs: see [`gpu`](crate::gpu).
+//! CPU threads in a GPU's place: the same operations through the same channels, on a machine without one. GPUs: see
+//! [`gpu`](crate::gpu).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -74,7 +75,8 @@ impl CpuDevice<'_> {
         named.map_err(|error| Error::System { what: "naming a slice for the CPU device", reason: error.to_string() })
     }
 
-    /// Runs `kernel` on every thread of the grid, and returns what each returned when all have ended: see [`Grid::launch`].
+    /// Runs `kernel` on every thread of the grid, and returns what each returned when all have ended: see
+    /// [`Grid::launch`].
     ///
     /// # Errors
     /// The first error or panic of a thread; or the grid could not be started as a whole.

@@ -1,8 +1,8 @@
 //! Heaps that the CPU cannot touch and NICs can (GPUDirect): what is large goes straight from one to the other.
 //!
-//! Each PE offers its heap to its rails when it opens them. Its card says by which keys they reach it, or nothing where one of them
-//! does not, and only if all PEs' rails took theirs does anybody use it: there is one way for the whole job. What stays
-//! [staged](symrail_proxy::stage) in any case is what is small, and all words.
+//! Each PE offers its heap to its rails when it opens them. Its connection info says by which keys they reach it, or
+//! nothing where one of them does not, and only if all PEs' rails took theirs does anybody use it: there is one way for
+//! the whole job. What stays [staged](symrail_proxy::stage) in any case is what is small, and all words.
 
 use symrail_proxy::Engine;
 use symrail_transport::env::{GpuDirect, Settings};
@@ -34,9 +34,9 @@ pub(crate) fn offer(engine: &mut Engine, staged: &Staged, settings: &Settings) -
 /// Takes in what all PEs said: whether all heaps are reached.
 ///
 /// # Errors
-/// A card that is none; a PE whose rails do not reach its heap, where the settings demand it.
-pub(crate) fn agree(engine: &mut Engine, cards: &[Vec<u8>], settings: &Settings) -> Result<()> {
-    let without = cards.iter().position(Vec::is_empty);
+/// connection info that is none; a PE whose rails do not reach its heap, where the settings demand it.
+pub(crate) fn agree(engine: &mut Engine, connection_infos: &[Vec<u8>], settings: &Settings) -> Result<()> {
+    let without = connection_infos.iter().position(Vec::is_empty);
     if let (Some(pe), GpuDirect::On) = (without, settings.gpudirect) {
         return Err(symrail_transport::Error::Unsupported {
             what: "SYMRAIL_GPUDIRECT=on".into(),
@@ -45,7 +45,7 @@ pub(crate) fn agree(engine: &mut Engine, cards: &[Vec<u8>], settings: &Settings)
         }
         .into());
     }
-    if engine.learn_direct(STAGED_ID, cards)? {
+    if engine.learn_direct(STAGED_ID, connection_infos)? {
         tracing::info!("NICs read and write the heaps themselves");
     }
     Ok(())

@@ -26,7 +26,7 @@ pub enum Error {
         "{operation} with PE {pe}: {bytes} bytes at {address:#x} are not in the symmetric heap ({heap_bytes} bytes at {heap:#x})"
     )]
     NotSymmetric {
-        /// What was attempted.
+        /// The operation that failed.
         operation: Operation,
         /// The peer.
         pe: Pe,
@@ -42,7 +42,7 @@ pub enum Error {
     /// Elements that a symmetric slice (or the local side of a strided transfer) does not have.
     #[error("{what} with PE {pe}: {count} elements from element {start} on are not among its {len}")]
     OutOfBounds {
-        /// What was attempted.
+        /// The operation that failed.
         what: &'static str,
         /// The peer; this PE for local access.
         pe: Pe,
@@ -50,13 +50,13 @@ pub enum Error {
         start: usize,
         /// How many; for strided ones, how many they span.
         count: usize,
-        /// How many there are.
+        /// The number of those.
         len: usize,
     },
     /// Two symmetric slices of different runtimes in one operation.
     #[error("{what} with PE {pe}: the two slices belong to different runtimes; use slices of one runtime")]
     OtherRuntime {
-        /// What was attempted.
+        /// The operation that failed.
         what: &'static str,
         /// The peer.
         pe: Pe,
@@ -118,9 +118,9 @@ pub enum Error {
     /// The operating system refused something.
     #[error("{what}: {reason}")]
     System {
-        /// What was attempted.
+        /// The operation that failed.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
 }

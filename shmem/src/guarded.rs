@@ -24,7 +24,7 @@ impl Guarded {
     /// All of its memory from the start.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn new(settings: &Settings) -> Result<Guarded> {
         let memory = GuardedMemory::new(settings.heap_size).map_err(failed("making guarded memory"))?;
         let host = HostIdentity::of_this_process(settings.fake_host.as_deref())?;
@@ -33,19 +33,21 @@ impl Guarded {
     }
 
     /// What peers have to know to map it.
-    pub fn card(&self) -> Vec<u8> {
+    pub fn connection_info(&self) -> Vec<u8> {
         self.handle.encode().to_vec()
     }
 
-    /// Maps what can be mapped; `cards` has everybody's, in order.
+    /// Maps what can be mapped; `connection_infos` has everybody's, in order.
     ///
     /// # Errors
-    /// Cards that are none.
-    pub fn open(&mut self, me: Pe, cards: &[Vec<u8>]) -> Result<()> {
+    /// Connection infos that are none.
+    pub fn open(&mut self, me: Pe, connection_infos: &[Vec<u8>]) -> Result<()> {
         let mut peers = Vec::new();
-        self.bases = vec![0; cards.len()];
-        for ((card, pe), base) in cards.iter().zip(0..).zip(&mut self.bases).filter(|((_, pe), _)| *pe != me) {
-            match GuardedMemory::of_peer(&self.handle, &HeapHandle::decode(card, pe)?) {
+        self.bases = vec![0; connection_infos.len()];
+        for ((connection_info, pe), base) in
+            connection_infos.iter().zip(0..).zip(&mut self.bases).filter(|((_, pe), _)| *pe != me)
+        {
+            match GuardedMemory::of_peer(&self.handle, &HeapHandle::decode(connection_info, pe)?) {
                 Ok(peer) => {
                     *base = peer.base().addr().get();
                     peers.push(peer);
@@ -67,7 +69,7 @@ impl Guarded {
     }
 
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn copy_engine(&self) -> Result<GuardedCopyEngine> {
         let seed = self.memory.base().addr().get() as u64 ^ u64::from(std::process::id());
         let copy_engine = GuardedCopyEngine::new(Arc::clone(&self.memory), STAGING_BUFFER_BYTES, seed);

@@ -1,7 +1,8 @@
 //! Joining a job: what a PE opens, what it tells the others and learns from them, in which order.
 //!
-//! Three exchanges: where everybody runs (by which rails are chosen), everybody's addresses and keys, and which heaps everybody's kernels reach. A PE
-//! that fails on the way takes part to the end, with a card that says so: others must not wait for it.
+//! Three exchanges: where everybody runs (by which rails are chosen), everybody's addresses and keys, and which heaps
+//! everybody's kernels reach. A PE that fails on the way takes part to the end, with connection info that says so:
+//! others must not wait for it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::AtomicUsize;
@@ -20,8 +21,8 @@ use symrail_transport::region::Segment;
 use symrail_transport::share::Share;
 
 use crate::bootstrap::{self, Bootstrap};
-use crate::card::{Card, Hello, OfThread};
 use crate::communicator::Communicator;
+use crate::connection_info::{ConnectionInfo, Hello, OfThread};
 use crate::devices::Devices;
 use crate::direct;
 use crate::error::{Error, Result};
@@ -39,7 +40,7 @@ use crate::space::Space;
 use crate::staged::Staged;
 use crate::sync::SyncArea;
 use crate::team::group::Group;
-use crate::wire::{Contexts, Flow, Opener, Wire};
+use crate::wire::{Contexts, EndpointOpener, Flow, Wire};
 
 /// The heap's segments, as the transport names them.
 fn segments(heap: &SymmetricHeap) -> Vec<Segment> {
@@ -73,8 +74,9 @@ struct Opened {
 impl Runtime {
     /// Joins the job that this process was started in, with the settings of the environment. Collective.
     ///
-    /// Call it early, before other threads are started, unless `symrail run` starts the program: libfabric takes some settings from
-    /// the environment only, and while several threads may read that, it is not changed and libfabric's own defaults stay.
+    /// Call it early, before other threads are started, unless `symrail run` starts the program: libfabric takes some
+    /// settings from the environment only, and while several threads may read that, it is not changed and libfabric's
+    /// own defaults stay.
     ///
     /// # Errors
     /// A setting that is not accepted, no way to reach a peer, PEs that do not agree, a peer that does not come.
@@ -113,23 +115,27 @@ impl Runtime {
         let (handles, host) = Hello::decode_all(&bootstrap.allgather(&hello.encode())?, me)?;
         let choice = choose(&settings, me, &host);
         let mut threads = choice.as_ref().map_or(1, |choice| choice.threads.number);
-        let (opened, mine, cards) = loop {
+        let (opened, mine, connection_infos) = loop {
             let opened = choice.as_ref().map_err(Error::clone).and_then(|choice| {
                 let opened = open(&settings, choice, (me, n_pes), threads)?;
                 register(opened, &first, staged.as_ref(), &settings)
             });
-            let mine = card_of(&opened, choice.as_ref().ok(), &settings, staged.as_ref());
-            let cards = Card::decode_all(&bootstrap.allgather(&mine.encode())?)?;
-            let Some((fewer, why)) = Card::fewer_threads(&cards) else { break (opened, mine, cards) };
+            let mine = connection_info_of(&opened, choice.as_ref().ok(), &settings, staged.as_ref());
+            let connection_infos = ConnectionInfo::decode_all(&bootstrap.allgather(&mine.encode())?)?;
+            let Some((fewer, why)) = ConnectionInfo::fewer_threads(&connection_infos) else {
+                break (opened, mine, connection_infos);
+            };
             tracing::info!("{fewer} of {threads} proxy threads: {why}");
             threads = fewer;
         };
         let (peers, unmapped) = map_peers(me, n_pes, &heap, &handles)?;
         if let Some(staged) = &mut staged {
-            let cards: Vec<_> = cards.iter().map(|card| card.device.clone()).collect();
-            staged.open(me, &cards, Duration::from_secs(settings.timeout_s))?;
+            let connection_infos: Vec<_> =
+                connection_infos.iter().map(|connection_info| connection_info.device.clone()).collect();
+            staged.open(me, &connection_infos, Duration::from_secs(settings.timeout_s))?;
         }
-        let wire = opened.and_then(|opened| connect(opened, choice?, &settings, (me, &cards), &first, staged.as_ref()));
+        let wire = opened
+            .and_then(|opened| connect(opened, choice?, &settings, (me, &connection_infos), &first, staged.as_ref()));
         let (wire, producers) = unless_needed(wire, staged.is_some(), unmapped)?;
         let trace = begin_trace(&settings, me, wire.as_ref().ok());
         let figures = Figures {
@@ -149,7 +155,7 @@ impl Runtime {
         let pinned = pinned_for.map(|gpu| Pinned::new(&gpu, &bases, committed)).transpose()?;
         // Nobody may be written to before everybody's proxy runs.
         let hosts = hosts(&handles);
-        let direct = cards.iter().all(|card| !card.direct.is_empty());
+        let direct = connection_infos.iter().all(|connection_info| !connection_info.direct.is_empty());
         let said = bootstrap.allgather(&[reach::say(me, &hosts, &bases, staged.as_ref(), direct)])?;
         let (device_atomics, device_hosts) = reach::agree(&said, &hosts);
         let process = Process::this();
@@ -186,15 +192,20 @@ fn job_of(first: &HeapHandle) -> u64 {
 }
 
 /// What this PE tells the others; if it has no wire, that.
-fn card_of(opened: &Result<Opened>, choice: Option<&Choice>, settings: &Settings, staged: Option<&Staged>) -> Card {
-    let card = match (opened, choice) {
-        (Ok(o), Some(choice)) => Card::new(settings, choice, o.fabric(), o.host.addresses(), o.proxies()),
-        _ => Card::without_wire(settings),
+fn connection_info_of(
+    opened: &Result<Opened>,
+    choice: Option<&Choice>,
+    settings: &Settings,
+    staged: Option<&Staged>,
+) -> ConnectionInfo {
+    let connection_info = match (opened, choice) {
+        (Ok(o), Some(choice)) => ConnectionInfo::new(settings, choice, o.fabric(), o.host.addresses(), o.proxies()),
+        _ => ConnectionInfo::without_wire(settings),
     };
-    let Some(staged) = staged else { return card };
+    let Some(staged) = staged else { return connection_info };
     let (window, direct) =
         opened.as_ref().map_or_else(|_| Default::default(), |o| (o.window.clone(), o.direct.clone()));
-    card.with_staged(staged.len, window, direct, staged.card())
+    connection_info.with_staged(staged.len, window, direct, staged.connection_info())
 }
 
 /// Maps the heaps that can be mapped, and names the first PE whose heap cannot.
@@ -291,7 +302,8 @@ fn begin_trace(settings: &Settings, me: Pe, wire: Option<&Wire>) -> Option<Trace
         .ok()
 }
 
-/// Registers the first segments with both endpoints, and keeps what peers are told of them. Memory that the CPU cannot touch is staged.
+/// Registers the first segments with both endpoints, and keeps what peers are told of them. Memory that the CPU cannot
+/// touch is staged.
 fn register(mut opened: Opened, first: &[Segment], staged: Option<&Staged>, settings: &Settings) -> Result<Opened> {
     if let Some(staged) = staged {
         // One proxy thread has the window, and there is no other.
@@ -322,17 +334,17 @@ fn connect(
     mut opened: Opened,
     choice: Choice,
     settings: &Settings,
-    (me, cards): (Pe, &[Card]),
+    (me, connection_infos): (Pe, &[ConnectionInfo]),
     first: &[Segment],
     staged: Option<&Staged>,
 ) -> Result<(Wire, Vec<Producer>)> {
     let endpoints = opened.engines.iter_mut().map(|(engine, _)| engine.endpoint()).enumerate();
     for (thread, endpoint) in std::iter::once((0, &mut opened.host)).chain(endpoints) {
-        for (card, pe) in cards.iter().zip(0..) {
-            let Some(addresses) = card.addresses(thread) else { continue };
+        for (connection_info, pe) in connection_infos.iter().zip(0..) {
+            let Some(addresses) = connection_info.addresses(thread) else { continue };
             endpoint.connect(pe, &addresses)?;
         }
-        let keys: Vec<_> = cards.iter().map(|card| card.segment(thread)).collect();
+        let keys: Vec<_> = connection_infos.iter().map(|connection_info| connection_info.segment(thread)).collect();
         first.iter().try_for_each(|segment| endpoint.learn(segment.id(), &keys))?;
     }
     if let Some(staged) = staged {
@@ -346,9 +358,9 @@ fn connect(
                 "no copies between the heaps of two GPUs: they go through the host's memory, as with SYMRAIL_DISABLE_P2P=1"
             );
         }
-        let windows: Vec<_> = cards.iter().map(|card| card.window.clone()).collect();
+        let windows: Vec<_> = connection_infos.iter().map(|connection_info| connection_info.window.clone()).collect();
         engine.learn_window(&windows)?;
-        let keys: Vec<_> = cards.iter().map(|card| card.direct.clone()).collect();
+        let keys: Vec<_> = connection_infos.iter().map(|connection_info| connection_info.direct.clone()).collect();
         direct::agree(engine, &keys, settings)?;
     }
     let spin = settings.proxy_poll == ProxyPoll::Spin;
@@ -360,14 +372,22 @@ fn connect(
     };
     let proxies = opened.engines.into_iter().enumerate().map(start).collect::<Result<Vec<_>>>()?;
     let staged = staged.map(|s| s.base..s.base + s.len);
-    let opener = Opener {
+    let opener = EndpointOpener {
         policy: *opened.host.policy(),
         choice,
         settings: settings.clone(),
         me,
-        n_pes: cards.len() as u32,
-        peers: cards.iter().map(|card| card.addresses(0).unwrap_or_default()).collect(),
-        segments: first.iter().map(|&segment| (segment, cards.iter().map(|card| card.segment(0)).collect())).collect(),
+        n_pes: connection_infos.len() as u32,
+        peers: connection_infos
+            .iter()
+            .map(|connection_info| connection_info.addresses(0).unwrap_or_default())
+            .collect(),
+        segments: first
+            .iter()
+            .map(|&segment| {
+                (segment, connection_infos.iter().map(|connection_info| connection_info.segment(0)).collect())
+            })
+            .collect(),
     };
     Ok((Wire::new(opened.host, opener, proxies, staged), opened.producers))
 }

@@ -3,8 +3,9 @@
 //! [`Runtime::init`] joins the job; its methods are the operations. PEs on the same host reach each other by loads and
 //! stores; others over the rails of [`symrail_transport`], driven by the engine of [`symrail_proxy`].
 //!
-//! Warnings, and all that is logged, are events of [`tracing`]: programs that want them install a subscriber. Without one, what joining warns
-//! of and what a PE waits for too long goes to standard error (`SYMRAIL_LOG` says what of it), and the rest is not seen.
+//! Warnings, and all that is logged, are events of [`tracing`]: programs that want them install a subscriber. Without
+//! one, what joining warns of and what a PE waits for too long goes to standard error (`SYMRAIL_LOG` says what of it),
+//! and the rest is not seen.
 //!
 //! | module | concept |
 //! |---|---|
@@ -26,17 +27,17 @@
 //! | `staged`, `staged_access`, `guarded`, `direct` | a heap in memory that the CPU cannot touch, and NICs perhaps can |
 //! | `wire` | host threads on the wire |
 //! | `process` | what must not be used, or taken down, by a forked child |
-//! | `card` | what PEs tell each other before they are connected |
+//! | `connection_info` | what PEs tell each other before they are connected |
 //!
-//! Parts are given what they need, and know nothing of [`Runtime`]: only `runtime`, `joining` and what users get from it
-//! do ([`symmetric`], [`gpu`], [`device`]).
+//! Parts are given what they need, and know nothing of [`Runtime`]: only `runtime`, `joining` and what users get from
+//! it do ([`symmetric`], [`gpu`], [`device`]).
 
 mod alloc;
 pub mod atomics;
 pub mod bootstrap;
-mod card;
 pub mod collective;
 mod communicator;
+mod connection_info;
 pub mod context;
 pub mod device;
 mod devices;

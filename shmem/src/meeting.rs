@@ -1,12 +1,13 @@
 //! How the PEs of a group wait for one another: who tells whom, by which flag.
 //!
-//! Where the PEs are on several hosts, those of one host gather at the first of them by their shared memory, one by one, two
-//! by two, …; the first ones of all hosts meet; and what they know goes back the same way. So each host sends and awaits
-//! one message a round, however many PEs it has. PEs that are all on one host, or each on its own, meet without that.
+//! Where the PEs are on several hosts, those of one host gather at the first of them by their shared memory, one by
+//! one, two by two, …; the first ones of all hosts meet; and what they know goes back the same way. So each host sends
+//! and awaits one message a round, however many PEs it has. PEs that are all on one host, or each on its own, meet
+//! without that.
 //!
-//! A meeting is a dissemination barrier: in round `k` everybody tells the one `2^k` above and hears from the one `2^k` below;
-//! after `ceil(log2 n)` rounds all have heard, directly or not, from all. Flags are single bytes, which no fabric can
-//! deliver in halves, in two sets used in turn: a PE can be one meeting ahead of another, never two.
+//! A meeting is a dissemination barrier: in round `k` everybody tells the one `2^k` above and hears from the one `2^k`
+//! below; after `ceil(log2 n)` rounds all have heard, directly or not, from all. Flags are single bytes, which no
+//! fabric can deliver in halves, in two sets used in turn: a PE can be one meeting ahead of another, never two.
 //!
 //! Devices follow the same plans, by words of their own ([`symrail_kernels::meeting`]).
 
@@ -50,14 +51,14 @@ impl Plan {
         let (here, place) = (hosts.mates(), hosts.place());
         let below = if place == 0 { here.len().next_power_of_two().trailing_zeros() } else { place.trailing_zeros() };
         let children = |bit: u32| here.get(place + (1 << bit)).map(|&index| (bit, group.pe(index)));
-        steps.extend((0..below).filter_map(children).map(|(bit, _)| Step::Hear(GATHER + bit)));
+        steps.extend((0..below).filter_map(children).map(|(bit, _)| Step::WaitFlag(GATHER + bit)));
         if place == 0 {
             disseminate(&mut steps, group, &hosts.column(0));
         } else {
-            steps.push(Step::Tell(group.pe(here[place - (1 << below)]), GATHER + below));
-            steps.push(Step::Hear(RELEASE));
+            steps.push(Step::SignalPeer(group.pe(here[place - (1 << below)]), GATHER + below));
+            steps.push(Step::WaitFlag(RELEASE));
         }
-        steps.extend((0..below).rev().filter_map(children).map(|(_, pe)| Step::Tell(pe, RELEASE)));
+        steps.extend((0..below).rev().filter_map(children).map(|(_, pe)| Step::SignalPeer(pe, RELEASE)));
         Plan(steps.into())
     }
 
@@ -74,11 +75,12 @@ fn disseminate(steps: &mut Vec<Step>, group: Group, who: &[u32]) {
     let place = who.iter().position(|&index| index == group.me()).unwrap_or(0);
     for round in 0..who.len().next_power_of_two().trailing_zeros() {
         let to = who[(place + (1 << round)) % who.len()];
-        steps.extend([Step::Tell(group.pe(to), round), Step::Hear(round)]);
+        steps.extend([Step::SignalPeer(group.pe(to), round), Step::WaitFlag(round)]);
     }
 }
 
-/// Meets the others of a group, for the `count`th time by the flags at this offset. Tells whether any of them said `true`.
+/// Meets the others of a group, for the `count`th time by the flags at this offset. Tells whether any of them said
+/// `true`.
 pub(crate) fn meet(
     ops: &Operations<'_>,
     what: &'static str,
@@ -90,8 +92,8 @@ pub(crate) fn meet(
     let mut any = mine;
     for &step in &plan.0 {
         match step {
-            Step::Tell(pe, flag) => put_flag(ops, pe, set + u64::from(flag), number << 1 | u8::from(any))?,
-            Step::Hear(flag) => {
+            Step::SignalPeer(pe, flag) => put_flag(ops, pe, set + u64::from(flag), number << 1 | u8::from(any))?,
+            Step::WaitFlag(flag) => {
                 let mine = at(ops.comm.space.base, set + u64::from(flag));
                 any |= ops.wait_for(what, Among::All(group), || {
                     // SAFETY: the flag is in this PE's committed heap, and reached as an atomic byte only.
@@ -137,13 +139,13 @@ mod tests {
                 let next = at.entry(pe).or_default();
                 match plans[&pe].0.get(*next) {
                     None => continue,
-                    Some(&Step::Tell(to, flag)) => {
+                    Some(&Step::SignalPeer(to, flag)) => {
                         let before = flags.insert((to, flag), knows[&pe].clone());
                         assert!(before.is_none(), "flag {flag} of PE {to} is set twice");
                         assert!(u64::from(flag) < SET);
                         afar += usize::from(hosts[to as usize] != hosts[pe as usize]);
                     }
-                    Some(&Step::Hear(flag)) => {
+                    Some(&Step::WaitFlag(flag)) => {
                         let Some(told) = flags.get(&(pe, flag)) else { continue };
                         knows.get_mut(&pe).unwrap().extend(told);
                     }

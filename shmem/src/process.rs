@@ -1,5 +1,5 @@
-//! Forks. A child has its parent's memory, but none of its threads, and shares its sockets, its devices and its place in the job.
-//! So what belongs to a process is left alone in a child of it: it is neither used nor taken down there.
+//! Forks. A child has its parent's memory, but none of its threads, and shares its sockets, its devices and its place
+//! in the job. So what belongs to a process is left alone in a child of it: it is neither used nor taken down there.
 
 use std::mem::ManuallyDrop;
 use std::num::NonZeroUsize;
@@ -31,7 +31,8 @@ impl Process {
     /// This one.
     pub fn this() -> Process {
         COUNTS.call_once(|| {
-            // SAFETY: registers a function that stays loaded and only counts. Where there is no memory for that, only the drop knows of forks.
+            // SAFETY: registers a function that stays loaded and only counts. Where there is no memory for that, only
+            // the drop knows of forks.
             unsafe { libc::pthread_atfork(None, None, Some(count_fork)) };
         });
         Process { forks: FORKS.load(Ordering::Relaxed), pid: std::process::id() }

@@ -1,11 +1,12 @@
 //! The program's static and global variables as symmetric memory.
 //!
 //! Every PE runs the same executable, so a variable has the same distance from the start of the executable's data on
-//! every PE, whatever address the loader chose. Sharing them takes a block of the symmetric heap,
-//! copies what the data pages hold there and maps the block over them. Pages that the program has not touched, and such that are zero, are
-//! not copied, and take no memory until they are used (`touched`), unless the memory is registered with a NIC that pins it. From then on the variables *are* heap memory that also has
-//! its old address: same-host peers have it mapped, rails have it registered, and every AMO, wait and signal on it takes
-//! the path that it takes on the heap, so it is as coherent. Nothing but the translation of addresses knows of it.
+//! every PE, whatever address the loader chose. Sharing them takes a block of the symmetric heap, copies what the data
+//! pages hold there and maps the block over them. Pages that the program has not touched, and such that are zero, are
+//! not copied, and take no memory until they are used (`touched`), unless the memory is registered with a NIC that pins
+//! it. From then on the variables *are* heap memory that also has its old address: same-host peers have it mapped,
+//! rails have it registered, and every AMO, wait and signal on it takes the path that it takes on the heap, so it is as
+//! coherent. Nothing but the translation of addresses knows of it.
 //!
 //! What it costs: the pages are shared memory then. A process that the program forks shares its variables instead of
 //! having a copy of them, as it shares the heap.
@@ -53,7 +54,8 @@ impl ProgramData {
         self.0.is_empty()
     }
 
-    /// Moves the executable's static data into blocks of the heap that starts at `base`. `take` gives one of this alignment and length.
+    /// Moves the executable's static data into blocks of the heap that starts at `base`. `take` gives one of this
+    /// alignment and length.
     ///
     /// # Safety
     /// As for [`Runtime::share_program_data`](crate::Runtime::share_program_data).
@@ -69,7 +71,8 @@ impl ProgramData {
             let block = take(page_size(), pages.len)?;
             lock(heap).keep(block)?;
             pages.offset = (block.addr() - base) as u64;
-            // SAFETY: the pages are whole, writable and not written by others (the caller's promise); the block is as long.
+            // SAFETY: the pages are whole, writable and not written by others (the caller's promise); the block is as
+            // long.
             unsafe { move_pages(heap, pages, block) }?;
             shared.push(pages);
         }
@@ -85,7 +88,8 @@ pub(crate) fn bytes() -> usize {
 /// Copies the pages to `block` and maps the block over them.
 ///
 /// # Safety
-/// The pages are mapped for reads and writes, and nobody writes to them meanwhile. `block` has room for them, and is at their offset in the heap.
+/// The pages are mapped for reads and writes, and nobody writes to them meanwhile. `block` has room for them, and is at
+/// their offset in the heap.
 unsafe fn move_pages(heap: &Mutex<SymmetricHeap>, pages: Pages, block: *mut u8) -> Result<()> {
     let fail = |reason: String| Error::System { what: "sharing the program's static data", reason };
     let fd = lock(heap).handle().fd;

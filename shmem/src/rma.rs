@@ -35,8 +35,8 @@ impl Strided {
 
 /// # Buffers after an error
 /// An operation that was given up (a time-out, a peer that is gone) may still be under way in the fabric. So a private
-/// buffer of an operation that failed, other than for its arguments, stays valid until the runtime is dropped; the typed
-/// operations of [`SymSlice`](crate::SymSlice) see to that themselves.
+/// buffer of an operation that failed, other than for its arguments, stays valid until the runtime is dropped; the
+/// typed operations of [`SymSlice`](crate::SymSlice) see to that themselves.
 impl Operations<'_> {
     /// Copies `len` bytes to `dest` on `pe`. The source may be re-used when this returns.
     ///
@@ -213,9 +213,9 @@ impl Operations<'_> {
         offset.is_ok_and(|offset| self.via().is_ok_and(|via| via.counts_in(offset)))
     }
 
-    /// Copies `len` bytes to `dest` on `pe`, and adds 1 to a word there when all have come. Only whoever waits for the count learns
-    /// that; no quiet does. The source may be re-used after [`Operations::counted_have_left`]; at once if it is `copied`, up to a
-    /// limit ([`Wire::copied_at_once`](crate::wire::Wire::copied_at_once)).
+    /// Copies `len` bytes to `dest` on `pe`, and adds 1 to a word there when all have come. Only whoever waits for the
+    /// count learns that; no quiet does. The source may be re-used after [`Operations::counted_have_left`]; at once if
+    /// it is `copied`, up to a limit ([`Wire::copied_at_once`](crate::wire::Wire::copied_at_once)).
     ///
     /// # Safety
     /// As for [`Operations::put_nbi`], until then.
@@ -292,8 +292,8 @@ impl Operations<'_> {
         Ok(())
     }
 
-    /// Orders puts, AMOs and stores on this context before it before those after it, per destination. Returns at once; with
-    /// AMOs by NICs it waits, since a NIC's AMOs on a mapped peer are not ordered with stores to it otherwise.
+    /// Orders puts, AMOs and stores on this context before it before those after it, per destination. Returns at once;
+    /// with AMOs by NICs it waits, since a NIC's AMOs on a mapped peer are not ordered with stores to it otherwise.
     ///
     /// # Errors
     /// With AMOs by NICs, those of [`Operations::quiet`].

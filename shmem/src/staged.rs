@@ -69,7 +69,7 @@ impl Staged {
     /// What copies to and from it, with a window for the proxy.
     ///
     /// # Errors
-    /// What the system or the driver says.
+    /// The system's or the driver's error.
     pub fn copy_engine(&self) -> Result<Box<dyn CopyEngine>> {
         Ok(match &self.memory {
             Memory::Guarded(guarded) => Box::new(guarded.copy_engine()?),
@@ -112,21 +112,22 @@ impl Staged {
     }
 
     /// What peers have to know to map it.
-    pub fn card(&self) -> Vec<u8> {
+    pub fn connection_info(&self) -> Vec<u8> {
         match &self.memory {
-            Memory::Guarded(guarded) => guarded.card(),
-            Memory::Device(shared) => shared.card(),
+            Memory::Guarded(guarded) => guarded.connection_info(),
+            Memory::Device(shared) => shared.connection_info(),
         }
     }
 
-    /// Maps what can be mapped of peers'; `cards` has everybody's, in order. Collective among the PEs of a host.
+    /// Maps what can be mapped of peers'; `connection_infos` has everybody's, in order. Collective among the PEs of a
+    /// host.
     ///
     /// # Errors
-    /// Cards that are none, or a peer of this host that does not come.
-    pub fn open(&mut self, me: Pe, cards: &[Vec<u8>], patience: Duration) -> Result<()> {
+    /// Connection infos that are none, or a peer of this host that does not come.
+    pub fn open(&mut self, me: Pe, connection_infos: &[Vec<u8>], patience: Duration) -> Result<()> {
         match &mut self.memory {
-            Memory::Guarded(guarded) => guarded.open(me, cards),
-            Memory::Device(shared) => shared.open(cards, patience),
+            Memory::Guarded(guarded) => guarded.open(me, connection_infos),
+            Memory::Device(shared) => shared.open(connection_infos, patience),
         }
     }
 

@@ -44,7 +44,8 @@ pub(crate) struct SyncArea {
 }
 
 impl SyncArea {
-    /// Takes the area from the heap, as its first block on every PE. Also gives the place where this PE posts what it waits in.
+    /// Takes the area from the heap, as its first block on every PE. Also gives the place where this PE posts what it
+    /// waits in.
     pub fn allocate(heap: &mut SymmetricHeap, group: Group, hosts: &[Pe]) -> Result<(SyncArea, Board)> {
         let block = heap.calloc(1, SYNC_BYTES)?;
         block.map_or(Ok(()), |block| heap.keep(block.ptr.as_ptr()))?;

@@ -1,4 +1,5 @@
-//! Copying and clearing memory without touching pages that hold nothing: what nobody has used takes no memory, and shall take none.
+//! Copying and clearing memory without touching pages that hold nothing: what nobody has used takes no memory, and
+//! shall take none.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +18,8 @@ const TAKEN: u64 = 1 << 63 | 1 << 62;
 /// Copies the pages of `source` that are not zero to `dest`, where all bytes are zero.
 ///
 /// # Safety
-/// `source` is valid for `len` bytes and `dest` for writes of as many; they do not overlap. Addresses and `len` are multiples of `page`.
+/// `source` is valid for `len` bytes and `dest` for writes of as many; they do not overlap. Addresses and `len` are
+/// multiples of `page`.
 pub(crate) unsafe fn copy(source: *const u8, dest: *mut u8, len: usize, page: usize) {
     for start in (0..len).step_by(page) {
         let (from, to) = (source.wrapping_add(start), dest.wrapping_add(start));
@@ -30,8 +32,8 @@ pub(crate) unsafe fn copy(source: *const u8, dest: *mut u8, len: usize, page: us
     }
 }
 
-/// As [`copy`], of memory that is zero where it was never touched: private, with no file behind it. Such pages are not even read, which would take the
-/// kernel's time. Where the kernel does not tell, all are.
+/// As [`copy`], of memory that is zero where it was never touched: private, with no file behind it. Such pages are not
+/// even read, which would take the kernel's time. Where the kernel does not tell, all are.
 ///
 /// # Safety
 /// As for [`copy`]; `page` is the system's page size.
@@ -75,7 +77,8 @@ unsafe fn is_zero(page: *const [u64; 8], bytes: usize) -> bool {
     (0..bytes / 64).all(|i| unsafe { page.add(i).read() }.iter().fold(0, |all, word| all | word) == 0)
 }
 
-/// Sets to zero what `file` holds in `len` bytes from `offset` on, which is what `dest` is a shared mapping of. Holes of the file stay holes.
+/// Sets to zero what `file` holds in `len` bytes from `offset` on, which is what `dest` is a shared mapping of. Holes
+/// of the file stay holes.
 ///
 /// # Safety
 /// `dest` is valid for writes, and nobody else uses it.
@@ -118,7 +121,8 @@ mod tests {
         nix::unistd::ftruncate(&file, len.get() as i64).unwrap();
         let taken = || fstat(&file).unwrap().st_blocks as usize * 512 / PAGE;
         let both = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: new mappings at addresses of the kernel's choice, used within their bounds, and given back at the end.
+        // SAFETY: new mappings at addresses of the kernel's choice, used within their bounds, and given back at the
+        // end.
         unsafe {
             let private = mmap_anonymous(None, len, both, MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE).unwrap();
             let shared = mmap(None, len, both, MapFlags::MAP_SHARED, file.as_fd(), 0).unwrap();

@@ -43,7 +43,7 @@ impl Operations<'_> {
     /// # Safety
     /// As for [`Operations::peek`].
     #[inline]
-    pub(crate) unsafe fn glance<T: WaitWord>(&self, word: *const T) -> Option<T> {
+    pub(crate) unsafe fn test_once<T: WaitWord>(&self, word: *const T) -> Option<T> {
         // SAFETY: the caller's promise.
         unsafe { self.peek(word) }.map_err(|error| self.comm.space.note(error)).ok()
     }

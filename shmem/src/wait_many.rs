@@ -1,7 +1,7 @@
 //! Waiting for, and testing, several words at once.
 //!
-//! A [`WordSet`] says which words, what each is compared with, and which are left out. Whatever a peer had put before it
-//! changed a word is visible once that word has been found to hold.
+//! A [`WordSet`] says which words, what each is compared with, and which are left out. Whatever a peer had put before
+//! it changed a word is visible once that word has been found to hold.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -109,7 +109,7 @@ impl<'a, T: WaitWord> WordSet<'a, T> {
             Wanted::Each(values) => T::from_low(unsafe { load(values.wrapping_add(i).cast(), size_of::<T>()) }),
         };
         // SAFETY: the caller's promise; `i` is below the count.
-        unsafe { ops.glance(self.words.add(i)) }.is_some_and(|now| self.cmp.holds(now, value))
+        unsafe { ops.test_once(self.words.add(i)) }.is_some_and(|now| self.cmp.holds(now, value))
     }
 
     /// # Safety

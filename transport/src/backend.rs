@@ -8,7 +8,8 @@ use crate::error::{Error, Result};
 use crate::rail::Rail;
 use crate::share::{Share, Threads};
 use crate::topology::{
-    CpuSet, Machine, Near, NicLocation, NicPeMapping, PciAddress, Place, ProxySeat, detect, proxy_cores, rails_of,
+    CpuSet, Machine, NicLocation, NicPeMapping, NumaAffinity, PciAddress, Place, ProxyCore, detect, proxy_cores,
+    rails_of,
 };
 use crate::{ofi, verbs};
 
@@ -154,7 +155,7 @@ impl Places {
             1 => self.gpu.as_ref().or(nic(thread)),
             _ => nic(thread).or(self.gpu.as_ref()),
         };
-        let seat = ProxySeat {
+        let seat = ProxyCore {
             allowed: host.cpus.get(host.local_pe).cloned().unwrap_or_default(),
             own: None,
             near: (0..threads).map(near).collect(),
@@ -207,10 +208,10 @@ fn place(
 }
 
 /// What the NICs of each PE of the host should be near to.
-fn nears(machine: &Machine, host: &HostPes) -> Vec<Near> {
+fn nears(machine: &Machine, host: &HostPes) -> Vec<NumaAffinity> {
     let place = |gpu: &Option<PciAddress>| Some(machine.at((*gpu)?)?.place.clone());
     let gpus = host.gpus.iter().map(place).chain(std::iter::repeat(None));
-    host.cpus.iter().zip(gpus).map(|(cpus, gpu)| Near { gpu, cpus: cpus.clone() }).collect()
+    host.cpus.iter().zip(gpus).map(|(cpus, gpu)| NumaAffinity { gpu, cpus: cpus.clone() }).collect()
 }
 
 impl Choice {

@@ -15,7 +15,8 @@ const LARGE_SLOTS: usize = 256;
 /// Registration id of the arena; symmetric segments and user buffers never reach it.
 const ARENA_ID: u32 = u32::MAX;
 
-/// One slot of the arena. Give it back with [`Bounce::free`], as often as it was taken ([`Bounce::alloc`], [`Bounce::share`]).
+/// One slot of the arena. Give it back with [`Bounce::free`], as often as it was taken ([`Bounce::alloc`],
+/// [`Bounce::share`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot(u32);
 
@@ -69,8 +70,8 @@ impl Bounce {
         self.free_small.len() > SMALL_SLOTS / 4 && self.free_large.len() > LARGE_SLOTS / 4
     }
 
-    /// Whether enough is free to go on with what has been taken on already: an eighth of each. Less than `plentiful`, so that what
-    /// waits and holds slots does not wait for them.
+    /// Whether enough is free to go on with what has been taken on already: an eighth of each. Less than `plentiful`,
+    /// so that what waits and holds slots does not wait for them.
     pub fn sufficient(&self) -> bool {
         self.free_small.len() > SMALL_SLOTS / 8 && self.free_large.len() > LARGE_SLOTS / 8
     }

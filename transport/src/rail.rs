@@ -87,9 +87,11 @@ pub struct WriteOptions {
     pub id: Option<OpId>,
     /// What the completion means.
     pub notify: Notify,
-    /// As many bytes of it as [`RailCaps::immediate`] says are handed to the target's [`RailSink::immediate`] once the write's bytes are visible there.
+    /// As many bytes of it as [`RailCaps::immediate`] says are handed to the target's [`RailSink::immediate`] once the
+    /// write's bytes are visible there.
     pub immediate: Option<u64>,
-    /// More work requests follow at once, or a poll does where [`RailCaps::polls_post`] says so: the rail may delay the doorbell until then.
+    /// More work requests follow at once, or a poll does where [`RailCaps::polls_post`] says so: the rail may delay the
+    /// doorbell until then.
     pub more: bool,
 }
 
@@ -170,7 +172,8 @@ pub struct RailCaps {
     pub max_rma: usize,
     /// Largest write or message that can be posted without a completion, in bytes.
     pub inject: usize,
-    /// Writes and reads that say that [`more`](WriteOptions::more) follow go out with the next poll at the latest: one doorbell does for all.
+    /// Writes and reads that say that [`more`](WriteOptions::more) follow go out with the next poll at the latest: one
+    /// doorbell does for all.
     pub polls_post: bool,
     /// Most pieces of [`Rail::move_pieces`]; 1 where that does not exist, or is worth nothing.
     pub pieces: usize,
@@ -178,7 +181,8 @@ pub struct RailCaps {
     pub max_send: usize,
     /// Work requests that may be outstanding.
     pub queue_depth: usize,
-    /// Bytes of writes that ask for delivery beyond which it is better not to begin another one to the same destination.
+    /// Bytes of writes that ask for delivery beyond which it is better not to begin another one to the same
+    /// destination.
     pub window: u64,
     /// Ordering guarantees.
     pub order: Order,
@@ -186,9 +190,11 @@ pub struct RailCaps {
     pub local_registration: bool,
     /// Bytes of the immediate that a write can carry and the target receives, at most 8; 0 where there is none.
     pub immediate: usize,
-    /// The target's CPU moves the bytes, inside of the provider; a message to the target agent costs no more than a write.
+    /// The target's CPU moves the bytes, inside of the provider; a message to the target agent costs no more than a
+    /// write.
     pub software: bool,
-    /// A connection may have failed at one end while the other believes in it, and refuses a new one until it has sent something.
+    /// A connection may have failed at one end while the other believes in it, and refuses a new one until it has sent
+    /// something.
     pub half_open: bool,
     /// How the rail progresses, in words for `symrail info` (e.g. `manual`, `auto (probed)`).
     pub progress: String,
@@ -232,8 +238,8 @@ pub unsafe trait Rail: Send {
     /// A malformed address, or what the provider says.
     fn connect(&mut self, dest: Dest, address: &[u8], return_dest: Dest) -> Result<()>;
 
-    /// Registers memory for local and remote use; `id` is what it is called here. Where the provider lets us choose the key, that is a
-    /// random number, of as many bits as it takes.
+    /// Registers memory for local and remote use; `id` is what it is called here. Where the provider lets us choose the
+    /// key, that is a random number, of as many bits as it takes.
     ///
     /// # Safety
     /// The memory stays mapped until [`Rail::deregister`] or until the rail is dropped.
@@ -261,7 +267,8 @@ pub unsafe trait Rail: Send {
     /// As for [`Rail::register`].
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) where rails of this kind, or this device's memory, do not permit it; what the provider says.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where rails of this kind, or this device's memory, do not
+    /// permit it; what the provider says.
     unsafe fn register_device(&mut self, memory: DeviceMemory<'_>, _id: u32) -> Result<Registration> {
         Err(unreached(self.caps(), memory.len))
     }
@@ -300,7 +307,8 @@ pub unsafe trait Rail: Send {
         more: bool,
     ) -> Result<(), PostError>;
 
-    /// Writes or reads several pieces, at most [`RailCaps::pieces`], of [`RailCaps::max_rma`] bytes together, as one work request.
+    /// Writes or reads several pieces, at most [`RailCaps::pieces`], of [`RailCaps::max_rma`] bytes together, as one
+    /// work request.
     ///
     /// # Safety
     /// As for [`Rail::write`] or [`Rail::read`], for each.
@@ -336,15 +344,16 @@ pub unsafe trait Rail: Send {
     /// Makes progress and reports what happened. Returns how many things were reported.
     fn poll(&mut self, sink: &mut dyn RailSink) -> usize;
 
-    /// Whether the connection to a destination works as far as is known here. `false`: it has failed, and stays so until both ends have
-    /// taken part in making another ([`Rail::renew`]). Rails that connect again by themselves have nothing to say here.
+    /// Whether the connection to a destination works as far as is known here. `false`: it has failed, and stays so
+    /// until both ends have taken part in making another ([`Rail::renew`]). Rails that connect again by themselves have
+    /// nothing to say here.
     fn is_connected(&self, _dest: Dest) -> bool {
         true
     }
 
-    /// Why nothing comes through at present, if the port is down and the sink has been told of that. No connection is ended for it: if the
-    /// port is up again in time all go on, and whoever has seen another way work may end them ([`Rail::disconnect`]). With rails
-    /// that say this, a message is done when the other end has it.
+    /// Why nothing comes through at present, if the port is down and the sink has been told of that. No connection is
+    /// ended for it: if the port is up again in time all go on, and whoever has seen another way work may end them
+    /// ([`Rail::disconnect`]). With rails that say this, a message is done when the other end has it.
     fn port_down(&mut self) -> Option<Fault> {
         None
     }
@@ -353,9 +362,9 @@ pub unsafe trait Rail: Send {
     fn disconnect(&mut self, _dest: Dest, _why: &Fault) {}
 
     /// Prepares a destination whose connection has failed for another one, and says what the other end needs for its
-    /// [`Rail::reconnect`]. Both ends have to do both; what was said before is void. Registrations and other connections stay as they are.
-    /// `Ok(None)`: not now (the port is down, or failed work requests are still to be reported), poll and try again; or there is
-    /// nothing to renew.
+    /// [`Rail::reconnect`]. Both ends have to do both; what was said before is void. Registrations and other
+    /// connections stay as they are. `Ok(None)`: not now (the port is down, or failed work requests are still to be
+    /// reported), poll and try again; or there is nothing to renew.
     ///
     /// # Errors
     /// Why it will not work without somebody's help, such as an address that this machine has lost.

@@ -3,8 +3,8 @@
 //! All PEs name memory by *symmetric offset*: the heap's first byte is offset 0 and its segments follow one another, so
 //! an offset means the same place of the heap on every PE, whatever its virtual address there.
 //!
-//! PEs may also lay out their memory *apart*: each gives its segments offsets of its own choice, and peers learn them one
-//! by one ([`Regions::learn_apart`]). Then an offset means something only together with a PE.
+//! PEs may also lay out their memory *apart*: each gives its segments offsets of its own choice, and peers learn them
+//! one by one ([`Regions::learn_separate`]). Then an offset means something only together with a PE.
 
 pub use symrail_core::Segment;
 
@@ -16,7 +16,7 @@ struct Known {
     segment: Segment,
     /// One per rail.
     local: Vec<Registration>,
-    /// What a peer's rail takes, at `pe * lanes + lane`; empty until the peers' cards are known.
+    /// What a peer's rail takes, at `pe * lanes + lane`; empty until the peers' connection infos are known.
     remote: Vec<RemoteBuf>,
 }
 
@@ -82,41 +82,47 @@ impl Regions {
     }
 
     /// What peers need to reach a segment over each rail, for [`Regions::learn`] on the other side.
-    pub fn card(&self, id: u32) -> Vec<u8> {
+    pub fn connection_info(&self, id: u32) -> Vec<u8> {
         let Some(known) = self.segments.iter().find(|k| k.segment.id() == id) else { return Vec::new() };
-        let mut card = Vec::with_capacity(known.local.len() * 16);
+        let mut connection_info = Vec::with_capacity(known.local.len() * 16);
         for r in &known.local {
-            card.extend_from_slice(&r.remote_base.to_le_bytes());
-            card.extend_from_slice(&r.remote_key.to_le_bytes());
+            connection_info.extend_from_slice(&r.remote_base.to_le_bytes());
+            connection_info.extend_from_slice(&r.remote_key.to_le_bytes());
         }
-        card
+        connection_info
     }
 
-    /// Takes in every PE's [`Regions::card`] of a segment.
+    /// Takes in every PE's [`Regions::connection_info`] of a segment.
     ///
     /// # Errors
-    /// [`Error::Malformed`] when a card does not have a whole number of entries, at least one.
-    pub fn learn(&mut self, id: u32, cards: &[Vec<u8>]) -> Result<()> {
+    /// [`Error::Malformed`] when connection info does not have a whole number of entries, at least one.
+    pub fn learn(&mut self, id: u32, connection_infos: &[Vec<u8>]) -> Result<()> {
         let lanes = self.lanes;
         let Some(known) = self.segments.iter_mut().find(|k| k.segment.id() == id) else { return Ok(()) };
-        let mut remote = Vec::with_capacity(cards.len() * lanes);
-        for (pe, card) in cards.iter().enumerate() {
-            remote.extend(read_card(pe as Pe, card, lanes)?);
+        let mut remote = Vec::with_capacity(connection_infos.len() * lanes);
+        for (pe, connection_info) in connection_infos.iter().enumerate() {
+            remote.extend(read_connection_info(pe as Pe, connection_info, lanes)?);
         }
         known.remote = remote;
         Ok(())
     }
 
-    /// Takes in the [`Regions::card`] of a segment that `pe`, one of `n_pes`, has laid out apart. From the first one on, all
-    /// PEs' memory is apart, this PE's own included. What was known of the same range is forgotten.
+    /// Takes in the [`Regions::connection_info`] of a segment that `pe`, one of `n_pes`, has laid out apart. From the
+    /// first one on, all PEs' memory is apart, this PE's own included. What was known of the same range is forgotten.
     ///
     /// # Errors
     /// As for [`Regions::learn`]; [`Error::NoSuchPe`].
-    pub fn learn_apart(&mut self, (pe, n_pes): (Pe, u32), offset: u64, len: u64, card: &[u8]) -> Result<()> {
+    pub fn learn_separate(
+        &mut self,
+        (pe, n_pes): (Pe, u32),
+        offset: u64,
+        len: u64,
+        connection_info: &[u8],
+    ) -> Result<()> {
         if pe >= n_pes {
             return Err(Error::NoSuchPe { pe: pe.into(), last: n_pes.saturating_sub(1) });
         }
-        let remote: Vec<_> = read_card(pe, card, self.lanes)?.collect();
+        let remote: Vec<_> = read_connection_info(pe, connection_info, self.lanes)?.collect();
         self.apart.resize_with(n_pes as usize, Vec::new);
         let theirs = &mut self.apart[pe as usize];
         theirs.retain(|a| a.offset.saturating_add(a.len) <= offset || offset.saturating_add(len) <= a.offset);
@@ -132,7 +138,7 @@ impl Regions {
     }
 
     /// Forgets the segment of `pe` that begins at `offset`.
-    pub fn forget_apart(&mut self, pe: Pe, offset: u64) {
+    pub fn forget_separate(&mut self, pe: Pe, offset: u64) {
         if let Some(theirs) = self.apart.get_mut(pe as usize) {
             theirs.retain(|a| a.offset != offset);
         }
@@ -145,8 +151,8 @@ impl Regions {
         theirs.get(at).filter(|a| offset - a.offset < a.len)
     }
 
-    /// The remote place of `offset` on `pe` over `lane`, and how many bytes follow it in its segment. Its address comes from the peer,
-    /// and may be anything: what is behind a key is the rail's to check.
+    /// The remote place of `offset` on `pe` over `lane`, and how many bytes follow it in its segment. Its address comes
+    /// from the peer, and may be anything: what is behind a key is the rail's to check.
     #[inline]
     pub fn remote(&self, pe: Pe, lane: usize, offset: u64) -> Option<(RemoteBuf, u64)> {
         if !self.apart.is_empty() {
@@ -250,12 +256,12 @@ impl Regions {
     }
 }
 
-/// What a peer's card says of each of `lanes` lanes.
-fn read_card(pe: Pe, card: &[u8], lanes: usize) -> Result<impl Iterator<Item = RemoteBuf>> {
-    let (entries, rest) = card.as_chunks::<16>();
+/// What a peer's connection info says of each of `lanes` lanes.
+fn read_connection_info(pe: Pe, connection_info: &[u8], lanes: usize) -> Result<impl Iterator<Item = RemoteBuf>> {
+    let (entries, rest) = connection_info.as_chunks::<16>();
     if entries.is_empty() || !rest.is_empty() {
-        let why = format!("{} bytes is not a list of rail keys", card.len());
-        return Err(Error::Malformed { what: "segment card", pe, why });
+        let why = format!("{} bytes is not a list of rail keys", connection_info.len());
+        return Err(Error::Malformed { what: "segment connection info", pe, why });
     }
     Ok((0..lanes).map(|lane| {
         let (address, key) = entries[lane % entries.len()].split_at(8);
@@ -303,32 +309,32 @@ mod tests {
     #[test]
     fn keys_of_peers_with_fewer_rails_repeat() {
         let mut r = two_segments();
-        let mut card = 100u64.to_le_bytes().to_vec();
-        card.extend_from_slice(&5u64.to_le_bytes());
-        r.learn(0, &[r.card(0), card]).unwrap();
+        let mut connection_info = 100u64.to_le_bytes().to_vec();
+        connection_info.extend_from_slice(&5u64.to_le_bytes());
+        r.learn(0, &[r.connection_info(0), connection_info]).unwrap();
         let (place, left) = r.remote(1, 1, 96).unwrap();
         assert_eq!((place.address, place.key, left), (196, 5, 4000));
-        assert!(r.remote(1, 1, 4096).is_none(), "the second segment's cards are not known");
+        assert!(r.remote(1, 1, 4096).is_none(), "the second segment's connection infos are not known");
         assert!(r.learn(0, &[vec![0; 15]]).is_err());
     }
 
     #[test]
     fn offsets_that_lie_apart_mean_something_only_with_their_pe() {
         let mut r = two_segments();
-        let card = |address: u64| [address.to_le_bytes(), 9u64.to_le_bytes()].concat();
-        r.learn_apart((1, 3), 1 << 40, 100, &card(1000)).unwrap();
-        r.learn_apart((2, 3), 0, 100, &card(2000)).unwrap();
-        r.learn_apart((2, 3), 4096, 8, &card(3000)).unwrap();
+        let connection_info = |address: u64| [address.to_le_bytes(), 9u64.to_le_bytes()].concat();
+        r.learn_separate((1, 3), 1 << 40, 100, &connection_info(1000)).unwrap();
+        r.learn_separate((2, 3), 0, 100, &connection_info(2000)).unwrap();
+        r.learn_separate((2, 3), 4096, 8, &connection_info(3000)).unwrap();
         assert_eq!(r.remote(1, 1, (1 << 40) + 60).map(|(p, left)| (p.address, p.key, left)), Some((1060, 9, 40)));
         assert_eq!(r.remote(2, 0, 4100).map(|(p, left)| (p.address, left)), Some((3004, 4)));
         assert!(r.remote(1, 0, 50).is_none() && r.remote(2, 0, 100).is_none() && r.remote(3, 0, 0).is_none());
         assert!(r.check(Operation::Put, 2, 0, 100).is_ok());
         assert!(r.check(Operation::Put, 2, 0, 101).is_err());
         assert!(r.check(Operation::Put, 1, 0, 1).is_err(), "this PE's own segments are not those of others");
-        r.learn_apart((1, 3), 0, 100, &card(u64::MAX)).unwrap();
+        r.learn_separate((1, 3), 0, 100, &connection_info(u64::MAX)).unwrap();
         assert_eq!(r.remote(1, 0, 60).map(|(p, _)| p.address), Some(59), "a peer's address may be anything");
-        r.forget_apart(2, 0);
+        r.forget_separate(2, 0);
         assert!(r.check(Operation::Put, 2, 0, 1).is_err() && r.check(Operation::Put, 2, 4096, 8).is_ok());
-        assert!(r.learn_apart((3, 3), 0, 1, &card(0)).is_err());
+        assert!(r.learn_separate((3, 3), 0, 1, &connection_info(0)).is_err());
     }
 }

@@ -1,8 +1,8 @@
 //! How many proxy threads a PE has, and which rails each of them drives.
 //!
-//! Thread `t` of `T` drives the rails `t`, `t + T`, and so on, through an endpoint of its own. Threads of the same number
-//! on all PEs have the same rails, since all PEs have as many threads and rails, and talk to each other alone. A thread
-//! that would have one rail opens the next one too, as a spare for when its own fails.
+//! Thread `t` of `T` drives the rails `t`, `t + T`, and so on, through an endpoint of its own. Threads of the same
+//! number on all PEs have the same rails, since all PEs have as many threads and rails, and talk to each other alone. A
+//! thread that would have one rail opens the next one too, as a spare for when its own fails.
 
 use crate::env::{HeapKind, RailPolicy, Settings};
 
@@ -45,8 +45,8 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// As many as the settings ask for and the PE has use for: one that has so many rails and cores, and whose AMOs NICs
-    /// perform or not.
+    /// As many as the settings ask for and the PE has use for: one that has so many rails and cores, and whose AMOs
+    /// NICs perform or not.
     #[must_use]
     pub fn choose(settings: &Settings, rails: usize, cores: usize, native_amo: bool) -> Threads {
         let staged = matches!(settings.heap_kind, HeapKind::Device | HeapKind::Guarded);

@@ -1,18 +1,19 @@
 //! Messages between an endpoint and the target agents of its peers.
 //!
-//! A message begins with the [`Token`] of the endpoint that it is for. A request is a [`Request`] of [`Request::SIZE`] bytes, followed by its
-//! payload if it has one, padded to 8 bytes; behind the token come one or more requests. Requests of one *stream* (source endpoint, lane) carry consecutive sequence numbers; the target
-//! applies them in sequence, whichever lane brings them, and what it has applied before not again. It answers with a [`Reply`],
-//! which says how far it has applied them and brings back fetched values and failures. Everything is little endian.
+//! A message begins with the [`Token`] of the endpoint that it is for. A request is a [`Request`] of [`Request::SIZE`]
+//! bytes, followed by its payload if it has one, padded to 8 bytes; behind the token come one or more requests.
+//! Requests of one *stream* (source endpoint, lane) carry consecutive sequence numbers; the target applies them in
+//! sequence, whichever lane brings them, and what it has applied before not again. It answers with a [`Reply`], which
+//! says how far it has applied them and brings back fetched values and failures. Everything is little endian.
 //!
 //! So a request may be sent again, over any lane, until it is acknowledged. A reply says where it starts
-//! ([`Reply::after`]), so that the loss of an earlier one is noticed: its source goes on waiting, sends the request again, and
-//! gets from the target the value that was fetched the first time. What the source has ([`Request::acknowledged`]) the
-//! target forgets.
+//! ([`Reply::after`]), so that the loss of an earlier one is noticed: its source goes on waiting, sends the request
+//! again, and gets from the target the value that was fetched the first time. What the source has
+//! ([`Request::acknowledged`]) the target forgets.
 //!
-//! A stream keeps to one lane: what other lanes bring is dropped. Its source moves it by [`RequestKind::Move`], which has no number of
-//! its own. The answer bears the same [`Reply::turn`]: up to [`Reply::applied`] everything has been applied, and nothing behind it that was
-//! sent before will be. So the source knows what to send again.
+//! A stream keeps to one lane: what other lanes bring is dropped. Its source moves it by [`RequestKind::Move`], which
+//! has no number of its own. The answer bears the same [`Reply::turn`]: up to [`Reply::applied`] everything has been
+//! applied, and nothing behind it that was sent before will be. So the source knows what to send again.
 //!
 //! What arrives was written by somebody else: decoding checks every field that it turns into a Rust value, and offsets
 //! and lengths are checked against segments by whoever uses them.
@@ -51,21 +52,22 @@ pub enum RequestKind {
     PullSignal = 6,
     /// Write bytes of the target's memory to the source's window. The payload is a [`Place`].
     Push = 7,
-    /// From now on the lane that brings this carries the stream. Operand: how many moves of the stream there have been, with this;
-    /// sequence: the last request whose answer the source has.
+    /// From now on the lane that brings this carries the stream. Operand: how many moves of the stream there have been,
+    /// with this; sequence: the last request whose answer the source has.
     Move = 8,
-    /// The source's end of the connection over `lane` is broken. This and the next two are the endpoint's own, come over other lanes, and
-    /// have no number. Operand: how many connections there have been over that lane.
+    /// The source's end of the connection over `lane` is broken. This and the next two are the endpoint's own, come
+    /// over other lanes, and have no number. Operand: how many connections there have been over that lane.
     Broken = 9,
-    /// The source has renewed its end; to be answered by [`RequestKind::Accept`]. Operand: as above, with this; second: what
-    /// [`Rail::renew`](crate::rail::Rail::renew) said.
+    /// The source has renewed its end; to be answered by [`RequestKind::Accept`]. Operand: as above, with this; second:
+    /// what [`Rail::renew`](crate::rail::Rail::renew) said.
     Offer = 10,
     /// The source has taken an offer. Operand and second as there.
     Accept = 11,
     /// Answer to the address that is the payload: the first request of an endpoint that the target has not heard of.
     Introduce = 12,
-    /// To be answered by [`RequestKind::Pong`] with the same lane, operand and second, over the lane that brings it. This and the next are
-    /// the endpoint's own, and have no number. Operand: how many the source has sent one after the other's answer, with this.
+    /// To be answered by [`RequestKind::Pong`] with the same lane, operand and second, over the lane that brings it.
+    /// This and the next are the endpoint's own, and have no number. Operand: how many the source has sent one after
+    /// the other's answer, with this.
     Ping = 13,
     /// Answer to [`RequestKind::Ping`].
     Pong = 14,

@@ -43,7 +43,7 @@ impl World {
         // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
         let segment = |base: *mut u64| unsafe { Segment::new(0, 0, base.cast(), 8 * WORDS as u64) };
         // SAFETY: the memory is dropped after the endpoints.
-        let cards =
+        let connection_infos =
             unsafe { [proxy.register(segment(base)).unwrap(), peer.register(segment(base.add(WORDS))).unwrap()] };
         // SAFETY: as above.
         unsafe { host.register(segment(base)) }.unwrap();
@@ -55,7 +55,7 @@ impl World {
             for (pe, address) in (0..).zip(&addresses) {
                 endpoint.connect(pe, address).unwrap();
             }
-            endpoint.learn(0, &cards).unwrap();
+            endpoint.learn(0, &connection_infos).unwrap();
         }
         let mut world = World { host, peer, memory, fetched: vec![0; WORDS], begun: Instant::now() };
         // No quiet is expected behind the first one, and the first of what is to come comes late enough to go at once.

@@ -32,7 +32,7 @@ fn endpoint(nics: &[Nic], role: Role, me: u32, settings: &Settings) -> Endpoint 
     Endpoint::new(role, me, 2, nics.iter().map(open).collect(), Policy::new(settings, true)).unwrap()
 }
 
-/// Two PEs whose endpoints know each other; `forge` may change PE 1's card of keys before PE 0 learns it.
+/// Two PEs whose endpoints know each other; `forge` may change PE 1's connection info of keys before PE 0 learns it.
 fn pes(nics: &[Nic], forge: impl Fn(&mut [u8])) -> [Pe; 2] {
     let mut settings = Settings::default();
     settings.ib_mode = IbMode::RdmaAtomics;
@@ -43,7 +43,7 @@ fn pes(nics: &[Nic], forge: impl Fn(&mut [u8])) -> [Pe; 2] {
     });
     let addresses = |pe: &Pe| Addresses { host: pe.host.addresses(), proxy: pe.proxy.addresses() };
     let addresses = [addresses(&pes[0]), addresses(&pes[1])];
-    let mut cards: Vec<Vec<u8>> = pes
+    let mut connection_infos: Vec<Vec<u8>> = pes
         .iter_mut()
         .map(|pe| {
             // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
@@ -52,14 +52,14 @@ fn pes(nics: &[Nic], forge: impl Fn(&mut [u8])) -> [Pe; 2] {
             unsafe { (pe.host.register(segment).unwrap(), pe.proxy.register(segment).unwrap()).1 }
         })
         .collect();
-    forge(&mut cards[1]);
+    forge(&mut connection_infos[1]);
     for pe in &mut pes {
         for (peer, theirs) in addresses.iter().enumerate() {
             pe.host.connect(peer as u32, theirs).unwrap();
             pe.proxy.connect(peer as u32, theirs).unwrap();
         }
-        pe.host.learn(0, &cards).unwrap();
-        pe.proxy.learn(0, &cards).unwrap();
+        pe.host.learn(0, &connection_infos).unwrap();
+        pe.proxy.learn(0, &connection_infos).unwrap();
     }
     pes
 }
@@ -117,7 +117,7 @@ fn a_wrong_key_names_the_pe_and_the_rail() {
         return skipped("fewer than two soft-RoCE rails");
     }
     // The second rail's key: an entry is an address and a key of 8 bytes each.
-    let mut pes = pes(&nics, |card| card[16 + 8] ^= 0x55);
+    let mut pes = pes(&nics, |connection_info| connection_info[16 + 8] ^= 0x55);
     let source = Source::Stable(pes[0].heap.as_ptr().cast());
     let mut errors = Vec::new();
     // Operations of more than 64 KiB take the rails in turn.
@@ -151,7 +151,7 @@ fn a_wrong_key_ends_loops_too() {
     if nics.is_empty() {
         return skipped("no soft-RoCE rail");
     }
-    let mut pes = pes(&nics, |card| card[8] ^= 0x55);
+    let mut pes = pes(&nics, |connection_info| connection_info[8] ^= 0x55);
     let set = Job::Amo { offset: 8, ty: AmoType::U64, op: AmoOp::Set, operand: 5, compare: 0, fetch: Fetch::No };
     for tag in 0..5 {
         // SAFETY: no buffers.

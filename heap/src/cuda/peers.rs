@@ -12,7 +12,7 @@ use crate::host::HostIdentity;
 use symrail_cuda::error::{CudaError, Result, cuda};
 use symrail_cuda::{DevicePtr, Gpu};
 
-/// Bytes of a card.
+/// Bytes of connection info.
 pub const CARD_LEN: usize = 192;
 const MAGIC: [u8; 4] = *b"SyDv";
 
@@ -33,7 +33,7 @@ pub enum NotMapped {
 
 /// A PE's description of one segment of its device heap.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Card {
+struct ConnectionInfo {
     kind: HandleKind,
     private: bool,
     segment: u32,
@@ -46,7 +46,7 @@ struct Card {
     fabric: [u8; 64],
 }
 
-impl Card {
+impl ConnectionInfo {
     fn encode(&self) -> [u8; CARD_LEN] {
         let mut out = [0; CARD_LEN];
         let mut at = 0;
@@ -67,7 +67,11 @@ impl Card {
     }
 
     fn decode(bytes: &[u8], pe: u32) -> Result<Self> {
-        let bad = || CudaError::Exchange { pe, what: "its card", reason: "it is not a device heap's card".into() };
+        let bad = || CudaError::Exchange {
+            pe,
+            what: "its connection info",
+            reason: "it is not a device heap's connection info".into(),
+        };
         if bytes.len() != CARD_LEN || bytes[..4] != MAGIC {
             return Err(bad());
         }
@@ -85,7 +89,7 @@ impl Card {
         name.copy_from_slice(&bytes[48..48 + NAME_LEN]);
         fabric.copy_from_slice(&bytes[48 + NAME_LEN..48 + NAME_LEN + 64]);
         let ids = word(8);
-        let card = Card {
+        let connection_info = ConnectionInfo {
             kind,
             private: bytes[5] != 0,
             segment: ids as u32,
@@ -97,23 +101,28 @@ impl Card {
             name,
             fabric,
         };
-        let fits = card.offset.checked_add(card.bytes).is_some_and(|end| end <= card.capacity) && card.bytes > 0;
-        if fits { Ok(card) } else { Err(bad()) }
+        let fits = connection_info
+            .offset
+            .checked_add(connection_info.bytes)
+            .is_some_and(|end| end <= connection_info.capacity)
+            && connection_info.bytes > 0;
+        if fits { Ok(connection_info) } else { Err(bad()) }
     }
 }
 
-/// A segment that is being offered to peers: its card is told to everybody, then [`DevicePeers::open`] takes theirs.
+/// A segment that is being offered to peers: its connection info is told to everybody, then [`DevicePeers::open`] takes
+/// theirs.
 #[derive(Debug)]
 pub struct Offer {
-    card: Card,
+    connection_info: ConnectionInfo,
     exchange: Exchange,
 }
 
 impl Offer {
-    /// The card to tell.
+    /// The connection info to tell.
     #[must_use]
-    pub fn card(&self) -> [u8; CARD_LEN] {
-        self.card.encode()
+    pub fn connection_info(&self) -> [u8; CARD_LEN] {
+        self.connection_info.encode()
     }
 }
 
@@ -169,7 +178,7 @@ impl DevicePeers {
             HandleKind::Fabric => segment.export_fabric(&self.gpu)?,
             HandleKind::FileDescriptor => [0; 64],
         };
-        let card = Card {
+        let connection_info = ConnectionInfo {
             kind: segment.kind,
             private: self.private,
             segment: segment.id,
@@ -181,48 +190,61 @@ impl DevicePeers {
             name: exchange.name(),
             fabric,
         };
-        Ok(Offer { card, exchange })
+        Ok(Offer { connection_info, exchange })
     }
 
-    /// Maps the segments that all PEs have offered; `cards` holds everybody's, in order of PEs. What is mapped already
-    /// costs a look-up and no message; a segment of a later generation takes the place of all that was mapped of that
-    /// peer. Collective, also in what is mapped already.
+    /// Maps the segments that all PEs have offered; `connection_infos` holds everybody's, in order of PEs. What is
+    /// mapped already costs a look-up and no message; a segment of a later generation takes the place of all that was
+    /// mapped of that peer. Collective, also in what is mapped already.
     ///
     /// # Errors
-    /// Cards that are none, or a peer of this host that does not come. A peer that cannot be mapped is none: see
-    /// [`why`](Self::why).
-    pub fn open(&mut self, offer: Offer, segment: &DeviceSegment, cards: &[u8], patience: Duration) -> Result<()> {
-        let cards = cards.chunks(CARD_LEN).zip(0u32..);
-        let cards = cards.map(|(bytes, pe)| Card::decode(bytes, pe)).collect::<Result<Vec<_>>>()?;
-        let swaps = |card: &Card| card.kind == HandleKind::FileDescriptor && card.host == self.host && !card.private;
+    /// Connection infos that are none, or a peer of this host that does not come. A peer that cannot be mapped is none:
+    /// see [`why`](Self::why).
+    pub fn open(
+        &mut self,
+        offer: Offer,
+        segment: &DeviceSegment,
+        connection_infos: &[u8],
+        patience: Duration,
+    ) -> Result<()> {
+        let connection_infos = connection_infos.chunks(CARD_LEN).zip(0u32..);
+        let connection_infos =
+            connection_infos.map(|(bytes, pe)| ConnectionInfo::decode(bytes, pe)).collect::<Result<Vec<_>>>()?;
+        let swaps = |connection_info: &ConnectionInfo| {
+            connection_info.kind == HandleKind::FileDescriptor
+                && connection_info.host == self.host
+                && !connection_info.private
+        };
         let mut with = Vec::new();
-        if swaps(&offer.card) {
-            let new = |pe: u32, card: &Card| pe != self.me && swaps(card) && !self.has(pe, card);
-            let others = cards.iter().zip(0u32..).filter(|(card, pe)| new(*pe, card));
-            with.extend(others.map(|(card, pe)| (pe, card.name)));
+        if swaps(&offer.connection_info) {
+            let new = |pe: u32, connection_info: &ConnectionInfo| {
+                pe != self.me && swaps(connection_info) && !self.has(pe, connection_info)
+            };
+            let others = connection_infos.iter().zip(0u32..).filter(|(connection_info, pe)| new(*pe, connection_info));
+            with.extend(others.map(|(connection_info, pe)| (pe, connection_info.name)));
         }
         let mut fds = Vec::new();
         if !with.is_empty() {
             let fd = segment.export_fd(&self.gpu)?;
             fds = offer.exchange.swap(self.me, fd.as_raw_fd(), &with, patience)?;
         }
-        for (card, pe) in cards.iter().zip(0u32..) {
+        for (connection_info, pe) in connection_infos.iter().zip(0u32..) {
             let Some(peer) = self.peers.get_mut(pe as usize) else { break };
-            if pe == self.me || peer.segments.contains(&(card.segment, card.generation)) {
+            if pe == self.me || peer.segments.contains(&(connection_info.segment, connection_info.generation)) {
                 continue;
             }
-            if peer.segments.iter().any(|(segment, _)| *segment == card.segment) {
+            if peer.segments.iter().any(|(segment, _)| *segment == connection_info.segment) {
                 peer.forget();
             }
             let fd = with.iter().position(|(p, _)| *p == pe).and_then(|at| fds.get(at));
-            peer.why_not = if self.private || card.private {
+            peer.why_not = if self.private || connection_info.private {
                 NotMapped::Disabled
-            } else if card.capacity != self.capacity {
-                NotMapped::Capacity(card.capacity)
+            } else if connection_info.capacity != self.capacity {
+                NotMapped::Capacity(connection_info.capacity)
             } else {
-                match (card.kind, fd) {
+                match (connection_info.kind, fd) {
                     (HandleKind::FileDescriptor, None) => NotMapped::OtherHost,
-                    (_, fd) => match map(&self.gpu, peer, card, fd.map(AsRawFd::as_raw_fd)) {
+                    (_, fd) => match map(&self.gpu, peer, connection_info, fd.map(AsRawFd::as_raw_fd)) {
                         Ok(()) => continue,
                         Err(error) => NotMapped::Refused(error.to_string()),
                     },
@@ -234,9 +256,9 @@ impl DevicePeers {
         Ok(())
     }
 
-    fn has(&self, pe: u32, card: &Card) -> bool {
+    fn has(&self, pe: u32, connection_info: &ConnectionInfo) -> bool {
         let peer = self.peers.get(pe as usize);
-        peer.is_some_and(|peer| peer.segments.contains(&(card.segment, card.generation)))
+        peer.is_some_and(|peer| peer.segments.contains(&(connection_info.segment, connection_info.generation)))
     }
 
     /// Takes a peer's heap out of this GPU's address space. Kernels that use it have ended.
@@ -266,9 +288,9 @@ impl DevicePeers {
     }
 }
 
-fn map(gpu: &Arc<Gpu>, peer: &mut Peer, card: &Card, fd: Option<RawFd>) -> Result<()> {
+fn map(gpu: &Arc<Gpu>, peer: &mut Peer, connection_info: &ConnectionInfo, fd: Option<RawFd>) -> Result<()> {
     gpu.bind()?;
-    let mut fabric = card.fabric;
+    let mut fabric = connection_info.fabric;
     let os_handle = match fd {
         // The driver takes the descriptor's number in place of a pointer.
         Some(fd) => std::ptr::without_provenance_mut(fd as usize),
@@ -276,16 +298,18 @@ fn map(gpu: &Arc<Gpu>, peer: &mut Peer, card: &Card, fd: Option<RawFd>) -> Resul
     };
     let mut memory = 0;
     // SAFETY: a descriptor that is open during the call, or 64 bytes; the driver checks both.
-    unsafe { cuda!(gpu.ordinal(), cuMemImportFromShareableHandle(&raw mut memory, os_handle, card.kind.raw())) }?;
+    unsafe {
+        cuda!(gpu.ordinal(), cuMemImportFromShareableHandle(&raw mut memory, os_handle, connection_info.kind.raw()))
+    }?;
     let range = match &mut peer.range {
         Some(range) => Ok(range),
-        none => Range::reserve(gpu, card.capacity, 2 << 20).map(|range| none.insert(range)),
+        none => Range::reserve(gpu, connection_info.capacity, 2 << 20).map(|range| none.insert(range)),
     };
-    let mapped = range.and_then(|range| range.map(card.offset, card.bytes, memory));
+    let mapped = range.and_then(|range| range.map(connection_info.offset, connection_info.bytes, memory));
     // SAFETY: imported above; the mapping holds its own reference.
     let _ = unsafe { sys::cuMemRelease(memory) };
     mapped?;
-    peer.segments.push((card.segment, card.generation));
+    peer.segments.push((connection_info.segment, connection_info.generation));
     Ok(())
 }
 

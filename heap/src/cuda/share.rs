@@ -1,8 +1,8 @@
 //! Handing file descriptors to the PEs of this host, pairwise and without a thread that serves.
 //!
-//! Every PE listens under a name that nobody can guess, tells it to the others with its card, connects to all of them
-//! (which needs nobody to accept yet), then serves whoever has connected, then collects. No step waits for a PE that
-//! waits for this one.
+//! Every PE listens under a name that nobody can guess, tells it to the others with its connection info, connects to
+//! all of them (which needs nobody to accept yet), then serves whoever has connected, then collects. No step waits for
+//! a PE that waits for this one.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};

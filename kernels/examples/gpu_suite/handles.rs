@@ -19,21 +19,21 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
     let (me, n) = (job.me(), job.runtime.n_pes());
     let host = HostIdentity::of_this_process(job.runtime.settings().fake_host.as_deref())?;
-    let cards = Cards::new(job.runtime)?;
+    let connection_infos = Cards::new(job.runtime)?;
     let mut good = true;
     let mut heap = DeviceHeap::reserve(&job.gpu, ALL)?;
     let mut peers = DevicePeers::new(me, n, &heap, &host, false);
     for to in [FIRST, ALL] {
         heap.grow(to)?;
-        share(&heap, &mut peers, &cards)?;
+        share(&heap, &mut peers, &connection_infos)?;
     }
     good &= check(job, &heap, &peers, 1)?;
-    // Again, with the same cards.
+    // Again, with the same connection infos.
     let mut quickest = Duration::MAX;
     for _ in 0..20 {
         for segment in heap.segments() {
             let offer = peers.offer(segment)?;
-            let all = cards.exchange(&offer.card())?;
+            let all = connection_infos.exchange(&offer.connection_info())?;
             let begun = Instant::now();
             peers.open(offer, segment, &all, PATIENCE)?;
             quickest = quickest.min(begun.elapsed());
@@ -50,18 +50,18 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
     job.runtime.barrier_all()?;
     let mut heap = DeviceHeap::reserve(&job.gpu, ALL)?;
     heap.grow(ALL)?;
-    share(&heap, &mut peers, &cards)?;
+    share(&heap, &mut peers, &connection_infos)?;
     good &= check_first(job, &heap, &peers, 3)?;
     job.runtime.barrier_all()?;
-    job.runtime.free(cards.at)?;
+    job.runtime.free(connection_infos.at)?;
     Ok(good)
 }
 
 /// Offers the last segment to everybody and maps theirs.
-fn share(heap: &DeviceHeap, peers: &mut DevicePeers, cards: &Cards<'_>) -> Result<(), Failure> {
+fn share(heap: &DeviceHeap, peers: &mut DevicePeers, connection_infos: &Cards<'_>) -> Result<(), Failure> {
     let segment = heap.segments().last().ok_or("no segment")?;
     let offer = peers.offer(segment)?;
-    let all = cards.exchange(&offer.card())?;
+    let all = connection_infos.exchange(&offer.connection_info())?;
     Ok(peers.open(offer, segment, &all, PATIENCE)?)
 }
 
@@ -96,7 +96,7 @@ fn check_at(job: &Job<'_>, heap: &DeviceHeap, peers: &DevicePeers, offset: u64, 
     Ok(found == expected)
 }
 
-/// A block of the symmetric heap in which PEs tell each other cards.
+/// A block of the symmetric heap in which PEs tell each other connection infos.
 struct Cards<'a> {
     runtime: &'a Runtime,
     at: *mut u8,
@@ -107,12 +107,13 @@ impl<'a> Cards<'a> {
         Ok(Cards { runtime, at: runtime.calloc(runtime.n_pes() as usize, CARD_LEN)? })
     }
 
-    /// Tells everybody a card and returns everybody's.
+    /// Tells everybody connection info and returns everybody's.
     fn exchange(&self, mine: &[u8; CARD_LEN]) -> Result<Vec<u8>, Failure> {
         let runtime = self.runtime;
         let own = self.at.wrapping_add(runtime.my_pe() as usize * CARD_LEN);
         for pe in 0..runtime.n_pes() {
-            // SAFETY: the block has room for a card of each PE, and the card is copied before the call returns.
+            // SAFETY: the block has room for connection info of each PE, and the connection info is copied before the
+            // call returns.
             unsafe { runtime.put(own, mine.as_ptr(), CARD_LEN, pe) }?;
         }
         runtime.barrier_all()?;

@@ -59,12 +59,12 @@ impl Thread<'_> {
         let number = team.met.fetch_add(1, Ordering::Relaxed) + 1;
         for &step in &team.steps {
             match step {
-                Step::Tell(pe, flag) => {
+                Step::SignalPeer(pe, flag) => {
                     // Who is told knows all that this thread did and has heard of.
                     fence(Ordering::SeqCst);
                     self.p(words.at(word(number, flag))?, number, pe)?;
                 }
-                Step::Hear(flag) => {
+                Step::WaitFlag(flag) => {
                     self.wait_until(words.at(word(number, flag))?, Cmp::Ge, number)?;
                 }
             }

@@ -24,8 +24,8 @@ pub(super) fn meeting(gpu: &Arc<Gpu>, steps: &[Step]) -> Result<DeviceBuffer> {
 /// The steps as `symrail_step`, with the one that ends them.
 fn table(steps: &[Step]) -> Result<Vec<u8>> {
     let raw = |&step: &Step| match step {
-        Step::Tell(pe, flag) => [pe as i32, flag as i32],
-        Step::Hear(flag) => [-1, flag as i32],
+        Step::SignalPeer(pe, flag) => [pe as i32, flag as i32],
+        Step::WaitFlag(flag) => [-1, flag as i32],
     };
     let steps: Vec<[i32; 2]> = steps.iter().map(raw).collect();
     if let Some([_, flag]) = steps.iter().find(|[_, flag]| !(0..SET as i32).contains(flag)) {
@@ -85,10 +85,10 @@ mod tests {
         {
             assert!(header.contains(&line), "{line}");
         }
-        let bytes = table(&[Step::Tell(3, 31), Step::Hear(16)]).unwrap();
+        let bytes = table(&[Step::SignalPeer(3, 31), Step::WaitFlag(16)]).unwrap();
         let words: Vec<i32> = bytes.chunks_exact(4).map(|word| i32::from_le_bytes(word.try_into().unwrap())).collect();
         assert_eq!(words, [3, 31, -1, 16, -1, -1]);
-        assert!(table(&[Step::Hear(32)]).unwrap_err().to_string().contains("flag 32"));
+        assert!(table(&[Step::WaitFlag(32)]).unwrap_err().to_string().contains("flag 32"));
         assert_eq!(table(&[]).unwrap(), [0xff; 8]);
     }
 }

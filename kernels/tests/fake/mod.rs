@@ -229,7 +229,7 @@ impl Default for Shape {
 /// In each round everybody tells the one that is twice as far, and hears from such a one.
 fn steps(me: u32, n: u32) -> Vec<Step> {
     let rounds = 0..n.next_power_of_two().trailing_zeros();
-    rounds.flat_map(|round| [Step::Tell((me + (1 << round)) % n, round), Step::Hear(round)]).collect()
+    rounds.flat_map(|round| [Step::SignalPeer((me + (1 << round)) % n, round), Step::WaitFlag(round)]).collect()
 }
 
 impl World {

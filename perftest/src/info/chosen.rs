@@ -3,7 +3,7 @@
 use symrail_transport::Result;
 use symrail_transport::backend::{self, HostPes, Nics};
 use symrail_transport::env::{HeapKind, Settings};
-use symrail_transport::topology::{Near, NicLocation, NicPeMapping, PciAddress, rails_of};
+use symrail_transport::topology::{NicLocation, NicPeMapping, NumaAffinity, PciAddress, rails_of};
 
 use super::host::Here;
 use super::report::{Chosen, Cuda, Rail};
@@ -12,7 +12,7 @@ use super::report::{Chosen, Cuda, Rail};
 pub struct Place {
     /// The GPU of its heap, if any.
     gpu: Option<PciAddress>,
-    near: Near,
+    near: NumaAffinity,
     mapping: Option<NicPeMapping>,
 }
 
@@ -23,7 +23,7 @@ impl Place {
         let first = cuda.devices.first().filter(|_| settings.heap_kind == HeapKind::Device);
         let gpu: Option<PciAddress> = first.and_then(|gpu| gpu.pci.as_ref()?.parse().ok());
         let device = gpu.and_then(|pci| here.machine.at(pci));
-        let near = Near { gpu: device.map(|device| device.place.clone()), cpus: here.allowed.clone() };
+        let near = NumaAffinity { gpu: device.map(|device| device.place.clone()), cpus: here.allowed.clone() };
         Place { gpu, near, mapping: settings.nic_pe_mapping.as_ref().and_then(|text| text.parse().ok()) }
     }
 

@@ -18,10 +18,10 @@ impl Engine {
     /// What the provider says.
     pub unsafe fn register(&mut self, segment: Segment) -> Result<Vec<u8>> {
         // SAFETY: the caller's promise.
-        let card = unsafe { self.endpoint.register(segment) }?;
+        let connection_info = unsafe { self.endpoint.register(segment) }?;
         // SAFETY: the caller's promise.
         unsafe { self.agent.add_segment(segment) };
-        Ok(card)
+        Ok(connection_info)
     }
 
     /// Undoes [`Engine::register`] and [`Engine::add_staged_segment`]. Peers' operations on the segment must have
@@ -35,29 +35,29 @@ impl Engine {
     }
 
     /// From now on operations on memory that rails and the CPU do not reach go through the copy engine's staging
-    /// buffer. The card goes to [`Engine::learn_window`] on all PEs; all of them stage, or none.
+    /// buffer. The connection info goes to [`Engine::learn_window`] on all PEs; all of them stage, or none.
     ///
     /// # Errors
     /// The window is too small, or what the provider says about registering it.
     pub fn stage(&mut self, copy_engine: Box<dyn CopyEngine>) -> Result<Vec<u8>> {
         let stage = Stage::new(copy_engine, STAGE, self.endpoint.n_pes(), self.endpoint.policy().timeout_s)?;
         // SAFETY: the staging buffer lives as long as the copy engine, which the engine drops after the endpoint.
-        let card = unsafe { self.endpoint.register(stage.staging_buffer()) }?;
+        let connection_info = unsafe { self.endpoint.register(stage.staging_buffer()) }?;
         // SAFETY: as above. What is put into a window may come as a request.
         unsafe { self.agent.add_segment(stage.staging_buffer()) };
         self.agent.stage();
         // What takes its target longer is answered once.
         self.endpoint.forgo_failover();
         self.stage = Some(Box::new(stage));
-        Ok(card)
+        Ok(connection_info)
     }
 
     /// Takes in what all PEs said about their windows.
     ///
     /// # Errors
     /// [`Error::Malformed`].
-    pub fn learn_window(&mut self, cards: &[Vec<u8>]) -> Result<()> {
-        self.endpoint.learn(STAGING_BUFFER_ID, cards)
+    pub fn learn_window(&mut self, connection_infos: &[Vec<u8>]) -> Result<()> {
+        self.endpoint.learn(STAGING_BUFFER_ID, connection_infos)
     }
 
     /// Adds a segment of symmetric memory that only the copy engine reaches; every PE has one at the same offset.
@@ -71,8 +71,8 @@ impl Engine {
         }
     }
 
-    /// Lets rails move what is large to and from a staged segment themselves, if all of them reach it. The card goes to
-    /// [`Engine::learn_direct`] on all PEs.
+    /// Lets rails move what is large to and from a staged segment themselves, if all of them reach it. The connection
+    /// info goes to [`Engine::learn_direct`] on all PEs.
     ///
     /// # Safety
     /// As for [`Engine::register`].
@@ -85,14 +85,14 @@ impl Engine {
     }
 
     /// Takes in what all PEs said about a segment that all their rails reach; or, where one has nothing to say (an
-    /// empty card), lets this PE's rails forget theirs.
+    /// empty connection info), lets this PE's rails forget theirs.
     ///
     /// # Errors
     /// [`Error::Malformed`].
-    pub fn learn_direct(&mut self, id: u32, cards: &[Vec<u8>]) -> Result<bool> {
-        let all = cards.iter().all(|card| !card.is_empty());
+    pub fn learn_direct(&mut self, id: u32, connection_infos: &[Vec<u8>]) -> Result<bool> {
+        let all = connection_infos.iter().all(|connection_info| !connection_info.is_empty());
         if all {
-            self.endpoint.learn(id, cards)?;
+            self.endpoint.learn(id, connection_infos)?;
         } else {
             self.endpoint.deregister(id);
         }
@@ -136,7 +136,7 @@ impl Engine {
                 remedy: "run on a machine with a GPU, or use a heap in host memory".into(),
             });
         };
-        stage.learn_apart((pe, n_pes), offset, len)
+        stage.learn_separate((pe, n_pes), offset, len)
     }
 
     /// Whether a segment of `pe` that begins at `offset`, apart from those of others, is known.
@@ -147,10 +147,10 @@ impl Engine {
     }
 
     /// Forgets it, of whatever kind it is.
-    pub fn forget_apart(&mut self, pe: Pe, offset: u64) {
-        self.endpoint.forget_apart(pe, offset);
+    pub fn forget_separate(&mut self, pe: Pe, offset: u64) {
+        self.endpoint.forget_separate(pe, offset);
         if let Some(stage) = &mut self.stage {
-            stage.forget_apart(pe, offset);
+            stage.forget_separate(pe, offset);
         }
     }
 

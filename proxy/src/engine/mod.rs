@@ -189,7 +189,7 @@ impl Engine {
             told |= self.tell_all();
         }
         self.idle_rounds = if events > 0 { 0 } else { self.idle_rounds.saturating_add(1) };
-        if self.agent.owes() {
+        if self.agent.has_pending_replies() {
             self.agent.answer(&mut self.endpoint, self.idle_rounds >= IDLE_ROUNDS);
         }
         if told || events > 0 {
@@ -220,7 +220,7 @@ impl Engine {
     /// Prepares to sleep; `false` when there is something to do. [`Engine::wake`] ends it in either case.
     pub fn prepare_sleep(&mut self) -> bool {
         self.agent.answer(&mut self.endpoint, true);
-        let mut quiet = !self.agent.owes() && self.stage.as_ref().is_none_or(|stage| !stage.is_busy());
+        let mut quiet = !self.agent.has_pending_replies() && self.stage.as_ref().is_none_or(|stage| !stage.is_busy());
         for channel in &mut self.channels {
             quiet &= channel.prepare_sleep();
         }

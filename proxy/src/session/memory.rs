@@ -32,9 +32,9 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// The handle of a segment with its card.
-    pub(super) fn new(pe: Pe, segment: Segment, card: &[u8]) -> Result<Memory> {
-        let (entries, _) = card.as_chunks::<16>();
+    /// The handle of a segment with its connection info.
+    pub(super) fn new(pe: Pe, segment: Segment, connection_info: &[u8]) -> Result<Memory> {
+        let (entries, _) = connection_info.as_chunks::<16>();
         let places: Vec<(u64, u64)> = entries.iter().map(|e| (word(e, 0), word(e, 8))).collect();
         let address = places.first().map_or(0, |p| p.0);
         if places.len() > MOST_RAILS || places.iter().any(|p| p.0 != address) {
@@ -57,9 +57,9 @@ impl Memory {
         Memory { pe, id, offset, len, base, address: 0, keys: Vec::new(), staged: true }
     }
 
-    /// The same with the card of its rails, which reach it as well.
-    pub(super) fn direct(pe: Pe, segment: Segment, card: &[u8]) -> Result<Memory> {
-        Ok(Memory { staged: true, ..Memory::new(pe, segment, card)? })
+    /// The same with the connection info of its rails, which reach it as well.
+    pub(super) fn direct(pe: Pe, segment: Segment, connection_info: &[u8]) -> Result<Memory> {
+        Ok(Memory { staged: true, ..Memory::new(pe, segment, connection_info)? })
     }
 
     /// Whether the CPU does not touch it.
@@ -138,8 +138,8 @@ impl Memory {
         Ok(Memory { pe, id: half(bytes, 8), offset, len, base, address: word(bytes, 40), keys, staged })
     }
 
-    /// What [`Regions::learn_apart`](symrail_transport::region::Regions::learn_apart) takes.
-    pub(super) fn card(&self) -> Vec<u8> {
+    /// What [`Regions::learn_separate`](symrail_transport::region::Regions::learn_separate) takes.
+    pub(super) fn connection_info(&self) -> Vec<u8> {
         self.keys.iter().flat_map(|key| [self.address.to_le_bytes(), key.to_le_bytes()].concat()).collect()
     }
 }
@@ -191,13 +191,13 @@ mod tests {
             let base = std::ptr::without_provenance_mut(0x7000_1000);
             // SAFETY: nothing here follows the address.
             let segment = unsafe { Segment::new(7, 0x2000, base, 5000) };
-            let card: Vec<u8> =
+            let connection_info: Vec<u8> =
                 (0..rails as u64).flat_map(|r| [77u64.to_le_bytes(), (u64::MAX - r).to_le_bytes()].concat()).collect();
-            let memory = Memory::new(3, segment, &card).unwrap();
+            let memory = Memory::new(3, segment, &connection_info).unwrap();
             let bytes = memory.encode();
             let back = Memory::decode(&bytes).unwrap();
             assert_eq!(back, memory);
-            assert_eq!(back.card(), card);
+            assert_eq!(back.connection_info(), connection_info);
             assert_eq!(Head::read(&bytes).unwrap(), Head { pe: 3, offset: 0x2000, len: 5000, base: 0x7000_1000 });
         }
         assert_eq!(MOST_RAILS, 58);

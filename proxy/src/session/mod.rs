@@ -6,7 +6,7 @@
 //! | this | opening, connecting, registering; progress |
 //! | `operation` | put, get, AMOs, put_signal, fence, quiet, and how a caller waits |
 //! | [`memory`] | the handle by which peers reach registered memory |
-//! | `card` | what PEs tell each other to connect, and what must be the same on all |
+//! | `connection_info` | what PEs tell each other to connect, and what must be the same on all |
 //!
 //! The C interface (`transport/include/symrail_transport.h`) and NVSHMEM's remote transport (`nvshmem/`) are faces of
 //! it.
@@ -26,7 +26,7 @@
 //! called again and again, or the session has a thread of its own ([`Progress::Thread`]). A PE that does neither does
 //! not serve its peers' AMOs and signals.
 
-mod card;
+mod connection_info;
 pub mod memory;
 mod operation;
 
@@ -44,7 +44,7 @@ use symrail_transport::{Error, Pe, Result};
 
 use crate::stage::{STAGING_BUFFER_BYTES, STAGING_BUFFER_OFFSET};
 use crate::{Driver, Engine, Options, Proxy};
-use card::Card;
+use connection_info::ConnectionInfo;
 use memory::{MOST_RAILS, Memory};
 pub use operation::{Context, Place};
 
@@ -67,7 +67,7 @@ pub struct Session {
     n_pes: u32,
     driver: Arc<Driver>,
     _proxy: Option<Proxy>,
-    card: Card,
+    connection_info: ConnectionInfo,
     rails: Vec<RailCaps>,
     reasons: Vec<String>,
     copy_limit: usize,
@@ -107,8 +107,8 @@ impl Session {
         rails.truncate(MOST_RAILS);
         let endpoint = Endpoint::new(Role::Proxy, me, n_pes, rails, Policy::new(settings, native_amo))?;
         let rails = endpoint.caps().to_vec();
-        let mut card = Card {
-            version: Card::VERSION,
+        let mut connection_info = ConnectionInfo {
+            version: ConnectionInfo::VERSION,
             native_amo,
             fabric: rails.first().map_or_else(String::new, |c| c.provider.clone()),
             ib_mode: choice.ib_mode.as_ref().map_or_else(String::new, |(mode, _)| mode.to_string()),
@@ -118,7 +118,7 @@ impl Session {
         let copy_limit = endpoint.copy_limit();
         let mut engine = Engine::new(endpoint, me, n_pes);
         if let Some(copy_engine) = copy_engine {
-            card.window = engine.stage(copy_engine)?;
+            connection_info.window = engine.stage(copy_engine)?;
         }
         let system =
             |e: std::io::Error| Error::System { what: "starting the transport's thread", reason: e.to_string() };
@@ -137,7 +137,7 @@ impl Session {
             n_pes,
             driver,
             _proxy: proxy,
-            card,
+            connection_info,
             rails,
             reasons: choice.reasons,
             copy_limit,
@@ -154,7 +154,7 @@ impl Session {
         self.me
     }
 
-    /// How many PEs the job has.
+    /// The number of PEs in the job.
     #[must_use]
     pub fn n_pes(&self) -> u32 {
         self.n_pes
@@ -180,21 +180,27 @@ impl Session {
 
     /// What all PEs have to be told for [`Session::connect`]: some hundred bytes.
     #[must_use]
-    pub fn card(&self) -> Vec<u8> {
-        self.card.encode()
+    pub fn connection_info(&self) -> Vec<u8> {
+        self.connection_info.encode()
     }
 
-    /// Connects to all PEs, whose cards are given in their order, this one's too. Once, before the first operation.
+    /// Connects to all PEs, whose connection infos are given in their order, this one's too. Once, before the first
+    /// operation.
     ///
     /// # Errors
-    /// A card that cannot be read, PEs that do not agree, what the backend says about an address.
-    pub fn connect(&self, cards: &[Vec<u8>]) -> Result<()> {
-        let cards = Card::decode_all(cards, self.n_pes)?;
+    /// connection info that cannot be read, PEs that do not agree, what the backend says about an address.
+    pub fn connect(&self, connection_infos: &[Vec<u8>]) -> Result<()> {
+        let connection_infos = ConnectionInfo::decode_all(connection_infos, self.n_pes)?;
         let mut engine = self.driver.engine();
-        for (card, pe) in cards.into_iter().zip(0..) {
-            engine.endpoint().connect(pe, &Addresses { host: Vec::new(), proxy: card.rails })?;
-            if !card.window.is_empty() {
-                engine.endpoint().learn_apart(pe, STAGING_BUFFER_OFFSET, STAGING_BUFFER_BYTES as u64, &card.window)?;
+        for (connection_info, pe) in connection_infos.into_iter().zip(0..) {
+            engine.endpoint().connect(pe, &Addresses { host: Vec::new(), proxy: connection_info.rails })?;
+            if !connection_info.window.is_empty() {
+                engine.endpoint().learn_separate(
+                    pe,
+                    STAGING_BUFFER_OFFSET,
+                    STAGING_BUFFER_BYTES as u64,
+                    &connection_info.window,
+                )?;
             }
         }
         Ok(())
@@ -214,11 +220,11 @@ impl Session {
         let segment = unsafe { Segment::new(id, offset, base, len as u64) };
         let mut engine = self.driver.engine();
         // SAFETY: the caller's promise.
-        let card = unsafe { engine.register(segment) }?;
-        let memory = Memory::new(self.me, segment, &card);
-        match memory
-            .and_then(|memory| engine.endpoint().learn_apart(self.me, offset, segment.bytes(), &card).map(|()| memory))
-        {
+        let connection_info = unsafe { engine.register(segment) }?;
+        let memory = Memory::new(self.me, segment, &connection_info);
+        match memory.and_then(|memory| {
+            engine.endpoint().learn_separate(self.me, offset, segment.bytes(), &connection_info).map(|()| memory)
+        }) {
             Ok(memory) => Ok(memory),
             Err(error) => {
                 engine.deregister(id);
@@ -246,8 +252,8 @@ impl Session {
         let staged = Memory::staged(self.me, segment);
         let Some(exported) = exported.filter(|_| self.gpudirect != GpuDirect::Off) else { return Ok(staged) };
         // SAFETY: the caller's promise.
-        let card = unsafe { engine.register_direct(segment, exported.as_export()) };
-        match card.and_then(|card| Memory::direct(self.me, segment, &card)) {
+        let connection_info = unsafe { engine.register_direct(segment, exported.as_export()) };
+        match connection_info.and_then(|connection_info| Memory::direct(self.me, segment, &connection_info)) {
             Err(error) if self.gpudirect == GpuDirect::Auto => {
                 tracing::info!(%error, len, "all that concerns this memory is staged");
                 engine.endpoint().deregister(id);
@@ -255,7 +261,7 @@ impl Session {
             }
             Err(error) => {
                 engine.deregister(id);
-                engine.forget_apart(self.me, offset);
+                engine.forget_separate(self.me, offset);
                 Err(error)
             }
             direct => direct,
@@ -301,7 +307,7 @@ impl Session {
         if memory.pe() == self.me {
             engine.deregister(memory.id());
         }
-        engine.forget_apart(memory.pe(), memory.offset());
+        engine.forget_separate(memory.pe(), memory.offset());
     }
 
     /// Takes in what has arrived, sends what waits: call it again and again where the session has no thread of its own.

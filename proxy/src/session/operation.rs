@@ -22,7 +22,7 @@ fn issuer(context: Context) -> Issuer {
     context.saturating_add(FIRST_CONTEXT)
 }
 
-/// Polls between two looks at the clock, and how long a thread polls in vain before it lets others run.
+/// Polls between two checks of the clock, and how long a thread polls in vain before it lets others run.
 const POLLS_PER_LOOK: u32 = 16;
 const BEFORE_YIELD: Duration = Duration::from_micros(20);
 
@@ -198,7 +198,12 @@ impl Session {
                 engine.learn_staged(memory.pe(), memory.offset(), memory.len())?;
             }
             if memory.has_keys() {
-                engine.endpoint().learn_apart(memory.pe(), memory.offset(), memory.len(), &memory.card())?;
+                engine.endpoint().learn_separate(
+                    memory.pe(),
+                    memory.offset(),
+                    memory.len(),
+                    &memory.connection_info(),
+                )?;
             }
         }
         Ok(())

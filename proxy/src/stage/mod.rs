@@ -208,14 +208,14 @@ impl Stage {
     }
 
     /// See [`Engine::learn_staged`](crate::Engine::learn_staged).
-    pub(crate) fn learn_apart(&mut self, pe: (Pe, u32), offset: u64, len: u64) -> Result<()> {
-        // Rails do not reach it, so there are no keys; a card has one at least.
-        self.resources.memory.learn_apart(pe, offset, len, &[0; 16])
+    pub(crate) fn learn_separate(&mut self, pe: (Pe, u32), offset: u64, len: u64) -> Result<()> {
+        // Rails do not reach it, so there are no keys; connection info has one at least.
+        self.resources.memory.learn_separate(pe, offset, len, &[0; 16])
     }
 
     /// Forgets such memory.
-    pub(crate) fn forget_apart(&mut self, pe: Pe, offset: u64) {
-        self.resources.memory.forget_apart(pe, offset);
+    pub(crate) fn forget_separate(&mut self, pe: Pe, offset: u64) {
+        self.resources.memory.forget_separate(pe, offset);
     }
 
     /// See [`CopyEngine::flush_nic_writes`].

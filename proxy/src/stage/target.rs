@@ -15,7 +15,7 @@ use symrail_transport::{Error, Pe, Result};
 use super::staging_buffer::{Chunk, LARGE, Pool};
 use super::words::{WordRequest, Words};
 use super::{StageContext, Ticket};
-use crate::agent::{Agent, Long};
+use crate::agent::{Agent, DeferredRequest};
 
 /// The state of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl Target {
     /// Accepts peers' new requests, and continues those that waited for room.
     pub fn poll(&mut self, ctx: &mut StageContext<'_>, agent: &mut Agent) {
         let mut written = false;
-        while let Some(Long { connection, request, payload }) = agent.next_long() {
+        while let Some(DeferredRequest { connection, request, payload }) = agent.next_deferred() {
             // NICs' writes from before the request must be visible before its effects.
             if !std::mem::replace(&mut written, true) {
                 ctx.copies.copy_engine().flush_nic_writes();

@@ -187,8 +187,8 @@ pub fn world_with(
     };
     let addresses: Vec<Vec<Addresses>> =
         (0..threads).map(|thread| pes.iter().map(|p| addresses(p, thread)).collect()).collect();
-    // The cards of each thread, PE by PE.
-    let (mut cards, mut direct_cards) = (vec![Vec::new(); threads], Vec::new());
+    // The connection infos of each thread, PE by PE.
+    let (mut connection_infos, mut direct_connection_infos) = (vec![Vec::new(); threads], Vec::new());
     // Rails reach nothing of it, or the heaps, or local buffers as well.
     let reached = if staged { [0, HEAP, HEAP + BUFFERS][random.below(3) as usize] } else { 0 };
     let guarded = |pe: &Pe| if let Memory::Guarded(memory) = &pe.memory { Some(Arc::clone(memory)) } else { None };
@@ -205,8 +205,8 @@ pub fn world_with(
                 if let Some(host) = &mut pe.host {
                     host.register(segment).unwrap();
                 }
-                for (engine, cards) in pe.engines.iter_mut().zip(&mut cards) {
-                    cards.push(engine.register(segment).unwrap());
+                for (engine, connection_infos) in pe.engines.iter_mut().zip(&mut connection_infos) {
+                    connection_infos.push(engine.register(segment).unwrap());
                 }
             },
             Memory::Guarded(memory) => {
@@ -216,7 +216,7 @@ pub fn world_with(
                 let (mailbox, reader) = mailbox::pair();
                 pe.kernel = Some(reader);
                 let engine = &mut pe.engines[0];
-                let card = engine
+                let connection_info = engine
                     .stage(Box::new(MailboxCopyEngine::new(
                         copy_engine.with_peers(Arc::new(guarded.clone().into())),
                         mailbox,
@@ -234,8 +234,8 @@ pub fn world_with(
                 let all = unsafe { Segment::new(2, 0, base, reached as u64) };
                 // SAFETY: the memory is dropped after the engine. Not all mock rails take it.
                 let offer = || unsafe { engine.register_direct(all, memory.export().as_export()) }.ok();
-                direct_cards.push((reached > 0).then(offer).flatten().unwrap_or_default());
-                cards[0].push(card);
+                direct_connection_infos.push((reached > 0).then(offer).flatten().unwrap_or_default());
+                connection_infos[0].push(connection_info);
             }
         }
     }
@@ -247,14 +247,14 @@ pub fn world_with(
         }
         if let Some(host) = &mut pe.host {
             (0..).zip(&addresses[0]).for_each(|(peer, address)| host.connect(peer, address).unwrap());
-            host.learn(0, &cards[0]).unwrap();
+            host.learn(0, &connection_infos[0]).unwrap();
         }
         if staged {
-            pe.engines[0].learn_window(&cards[0]).unwrap();
-            pe.engines[0].learn_direct(2, &direct_cards).unwrap();
+            pe.engines[0].learn_window(&connection_infos[0]).unwrap();
+            pe.engines[0].learn_direct(2, &direct_connection_infos).unwrap();
         } else {
-            let engines = pe.engines.iter_mut().zip(&cards);
-            engines.for_each(|(engine, cards)| engine.endpoint().learn(0, cards).unwrap());
+            let engines = pe.engines.iter_mut().zip(&connection_infos);
+            engines.for_each(|(engine, connection_infos)| engine.endpoint().learn(0, connection_infos).unwrap());
         }
     }
     let streams = (0..n).map(|_| (0..n).map(|_| Stream::default()).collect()).collect();

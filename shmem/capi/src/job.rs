@@ -43,8 +43,8 @@ const AFTER: u8 = 2;
 /// The job, or an error of this function if there is none (any more).
 #[inline]
 pub fn job(function: &str) -> &'static Job {
-    // SAFETY: a job is taken down by `leave` only, which is called when no thread is in another function: by the program, or at its end
-    // where it has promised that one thread alone makes calls.
+    // SAFETY: a job is taken down by `leave` only, which is called when no thread is in another function: by the
+    // program, or at its end where it has promised that one thread alone makes calls.
     match unsafe { JOB.load(Ordering::Acquire).as_ref() } {
         Some(job) => job,
         None => not_running(function),
@@ -151,7 +151,8 @@ unsafe extern "C" {
     fn on_exit(function: unsafe extern "C" fn(i32, *mut std::ffi::c_void), arg: *mut std::ffi::c_void) -> i32;
 }
 
-/// Leaves the job at the end of the process. Where other threads may be in its functions, nothing is taken down: they keep what they use.
+/// Leaves the job at the end of the process. Where other threads may be in its functions, nothing is taken down: they
+/// keep what they use.
 fn leave_at_exit() {
     let job = job("exit");
     if job.joiner == std::thread::current().id() && job.thread_level < THREAD_SERIALIZED {

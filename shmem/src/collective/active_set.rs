@@ -1,10 +1,12 @@
 //! Active sets: PEs that meet through an array of the caller (`pSync`), as OpenSHMEM before teams had it.
 //!
-//! PEs that come with an array for the first time make a team of themselves, which serves them whenever they come with it again. Threads may
-//! use several arrays at once, and never one, so each array has a team of its own. When an array may be used again is the matter of `reuse`.
+//! PEs that come with an array for the first time make a team of themselves, which serves them whenever they come with
+//! it again. Threads may use several arrays at once, and never one, so each array has a team of its own. When an array
+//! may be used again is the matter of `reuse`.
 //!
-//! Arrays may be more than there are areas for teams. Then everything goes through meetings by the array's words, as the agreement on an
-//! area does. They are back at 0 whenever a call returns, since the same array may serve other PEs next.
+//! Arrays may be more than there are areas for teams. Then everything goes through meetings by the array's words, as
+//! the agreement on an area does. They are back at 0 whenever a call returns, since the same array may serve other PEs
+//! next.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,7 +55,8 @@ struct Known<'rt> {
 }
 
 impl<'rt> ActiveSets<'rt> {
-    /// None yet, of the job whose team of all PEs this is. `several_threads`: threads of this PE may use sets at once. Collective.
+    /// None yet, of the job whose team of all PEs this is. `several_threads`: threads of this PE may use sets at once.
+    /// Collective.
     ///
     /// # Errors
     /// A peer that does not answer.
@@ -67,8 +70,8 @@ impl<'rt> ActiveSets<'rt> {
     /// The set of the PEs of `group` that comes with the array `words`. Collective over the group the first time.
     ///
     /// # Safety
-    /// `words` is aligned and valid for reads and writes of [`SYNC_WORDS`] words, all 0 on all of the PEs, and used for nothing else
-    /// until the set that is returned is dropped.
+    /// `words` is aligned and valid for reads and writes of [`SYNC_WORDS`] words, all 0 on all of the PEs, and used for
+    /// nothing else until the set that is returned is dropped.
     ///
     /// # Errors
     /// Words that are not symmetric, or a peer that does not answer.
@@ -185,7 +188,8 @@ impl ActiveSet<'_> {
     fn common(&self, mine: u64) -> Result<u64> {
         let (offer, mut common) = (self.word(OFFER), 0u64);
         let result = (&raw mut common).cast();
-        // SAFETY: the promise to `ActiveSets::set`; the result is this call's own. All have read the word when the reduction returns.
+        // SAFETY: the promise to `ActiveSets::set`; the result is this call's own. All have read the word when the
+        // reduction returns.
         unsafe {
             AtomicU64::from_ptr(offer).store(mine, Ordering::Release);
             direct::reduce(self, result, offer.cast(), 1, Reduction::and::<u64>())?;
@@ -292,7 +296,8 @@ impl ActiveSet<'_> {
                 // SAFETY: the promise to `ActiveSets::set`.
                 Some(unsafe { load(word.cast(), 8) }).filter(|&seen| seen != 0)
             })?;
-            // SAFETY: the promise to `ActiveSets::set`. It is written again in the next collect only, after all have met.
+            // SAFETY: the promise to `ActiveSets::set`. It is written again in the next collect only, after all have
+            // met.
             unsafe { AtomicU64::from_ptr(word) }.store(0, Ordering::Release);
             before = seen - 1;
         }

@@ -1,8 +1,8 @@
 //! Blocks from everybody for everybody, with an arrival counted for each.
 //!
-//! Where the fabric counts arrivals a block is one write, from where it is. Elsewhere it is a put-signal, and blocks that are too large
-//! for messages are sent from the team's room, if they fit: a turn's half of it stays as it is long enough, so that nobody has to wait
-//! until they have left.
+//! Where the fabric counts arrivals a block is one write, from where it is. Elsewhere it is a put-signal, and blocks
+//! that are too large for messages are sent from the team's room, if they fit: a turn's half of it stays as it is long
+//! enough, so that nobody has to wait until they have left.
 
 use super::quick::{IN_MESSAGE_UP_TO, await_count, copy_here, send_counted, sent, ticket};
 use super::relay;
@@ -11,8 +11,8 @@ use crate::team::Team;
 
 /// Puts this PE's block to all PEs. `block` says where in the destination each PE's is, and how many bytes it has.
 ///
-/// A block goes to one PE of each other host, which passes it on to those that are there. That is the one with the same place, or where
-/// there is none, the places there in turn, so that all have as much to do.
+/// A block goes to one PE of each other host, which passes it on to those that are there. That is the one with the same
+/// place, or where there is none, the places there in turn, so that all have as much to do.
 pub(super) unsafe fn to_all(
     team: &Team<'_>,
     dest: *mut u8,
@@ -86,14 +86,16 @@ fn packet(team: &Team<'_>, bytes: usize) -> usize {
     team.hosts.most().saturating_mul(bytes)
 }
 
-/// Whether blocks of so many bytes are packed. The room has a place for a packet from each PE, and behind those for one to each host.
+/// Whether blocks of so many bytes are packed. The room has a place for a packet from each PE, and behind those for one
+/// to each host.
 fn packs(team: &Team<'_>, bytes: usize) -> bool {
     let packet = packet(team, bytes);
     let packets = team.hosts.members() + team.hosts.count();
     team.hosts.are_mixed() && packet.saturating_mul(packets) <= team.area.room_bytes()
 }
 
-/// What a PE has for those on another host goes in one packet to the one of them that its blocks go to in [`to_all`], who hands it round.
+/// What a PE has for those on another host goes in one packet to the one of them that its blocks go to in [`to_all`],
+/// who hands it round.
 ///
 /// # Safety
 /// As for [`all_to_all`], and it is for [`packs`] to say.
@@ -107,7 +109,8 @@ unsafe fn all_to_all_packed(team: &Team<'_>, dest: *mut u8, source: *const u8, b
     for index in relay::takers(hosts) {
         let host = hosts.home(index).0;
         let packed = room.wrapping_add((hosts.members() + host) * packet);
-        // SAFETY: the room has a place for the packet, which stays as it is in this turn; the caller's promise for the source.
+        // SAFETY: the room has a place for the packet, which stays as it is in this turn; the caller's promise for the
+        // source.
         unsafe {
             for (i, &member) in hosts.on(host).iter().enumerate() {
                 copy_here(packed.wrapping_add(i * bytes), source.wrapping_add(block(member)), bytes);
@@ -140,8 +143,9 @@ unsafe fn all_to_all_packed(team: &Team<'_>, dest: *mut u8, source: *const u8, b
     sent(team, bytes)
 }
 
-/// Copies what will be sent to the team's room, if that is needed and everybody's fits: then it stays there, as it is, until it has left. `most` is the most that
-/// any PE has, in blocks of at most `block` bytes. In what follows all hear from all.
+/// Copies what will be sent to the team's room, if that is needed and everybody's fits: then it stays there, as it is,
+/// until it has left. `most` is the most that any PE has, in blocks of at most `block` bytes. In what follows all hear
+/// from all.
 ///
 /// # Safety
 /// The source is valid.

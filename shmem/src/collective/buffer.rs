@@ -7,7 +7,8 @@ use std::mem::ManuallyDrop;
 #[repr(C, align(16))]
 struct Unit([u8; 16]);
 
-/// Bytes that start at a multiple of 16. Only [`Buffer::free`] gives them back: after an error operations on them may still be under way.
+/// Bytes that start at a multiple of 16. Only [`Buffer::free`] gives them back: after an error operations on them may
+/// still be under way.
 pub(crate) struct Buffer(ManuallyDrop<Vec<Unit>>);
 
 impl Buffer {

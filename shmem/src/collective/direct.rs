@@ -1,5 +1,5 @@
-//! Collectives that need nothing of their members but that they can meet: everybody reaches into everybody's memory between
-//! two meetings.
+//! Collectives that need nothing of their members but that they can meet: everybody reaches into everybody's memory
+//! between two meetings.
 
 use super::buffer::Buffer;
 use super::members::Members;
@@ -93,8 +93,8 @@ pub(super) unsafe fn all_to_all_strided(
     m.meet()
 }
 
-/// Each PE fetches its share of the elements from all, reduces it, and puts the result to all. Each element is reduced by
-/// one PE only (or by all in the same order), so all get the same bits.
+/// Each PE fetches its share of the elements from all, reduces it, and puts the result to all. Each element is reduced
+/// by one PE only (or by all in the same order), so all get the same bits.
 pub(super) unsafe fn reduce(
     m: &impl Members,
     dest: *mut u8,

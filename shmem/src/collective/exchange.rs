@@ -1,21 +1,22 @@
 //! What the PEs of a team exchange in a reduction: who sends what to whom, and combines what with what.
 //!
-//! Everything passes through the team's room, of which turns use one half and the other. Who is in a turn has heard from everybody
-//! in the one before, so everybody has left the one before that, which used the same half. What is sent is not touched
-//! any more in its turn, so nobody has to wait until it has left.
+//! Everything passes through the team's room, of which turns use one half and the other. Who is in a turn has heard
+//! from everybody in the one before, so everybody has left the one before that, which used the same half. What is sent
+//! is not touched any more in its turn, so nobody has to wait until it has left.
 //!
-//! **Doubling**: in each round two PEs exchange all that they have and both combine it. It has the fewest rounds. Where hosts have
-//! several PEs, those of a host gather what they have at its first one by shared memory, two by two, and get the result back
-//! the same way; only the first ones talk over the wire.
+//! **Doubling**: in each round two PEs exchange all that they have and both combine it. It has the fewest rounds. Where
+//! hosts have several PEs, those of a host gather what they have at its first one by shared memory, two by two, and get
+//! the result back the same way; only the first ones talk over the wire.
 //!
-//! **Halving**: in each round two PEs split what they are both about, and each hands the other its half. When each has a
-//! small part of the result they exchange parts, in rounds backwards. It has twice the rounds, and moves each
-//! element twice however many PEs there are.
+//! **Halving**: in each round two PEs split what they are both about, and each hands the other its half. When each has
+//! a small part of the result they exchange parts, in rounds backwards. It has twice the rounds, and moves each element
+//! twice however many PEs there are.
 //!
-//! Both know powers of two. A PE beyond the largest one hands in what it has to another before, and gets the result after.
+//! Both know powers of two. A PE beyond the largest one hands in what it has to another before, and gets the result
+//! after.
 //!
-//! The result has the same bits on all PEs: two that combine the same elements do so in the same order, even where the operation
-//! does not care for it but in signs of zeros and in what is no number.
+//! The result has the same bits on all PEs: two that combine the same elements do so in the same order, even where the
+//! operation does not care for it but in signs of zeros and in what is no number.
 
 use super::quick::send;
 use super::reduction::Reduction;
@@ -41,7 +42,8 @@ enum Step {
     Combine { into: usize, with: usize, len: usize, with_first: bool },
 }
 
-/// What a PE does in one exchange. Its own elements are at the start of the room when it begins, and the result is at `result`.
+/// What a PE does in one exchange. Its own elements are at the start of the room when it begins, and the result is at
+/// `result`.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     steps: Vec<Step>,
@@ -103,7 +105,8 @@ impl Plan {
         self.steps.push(Step::Send { to, from: self.result, at, len, stamp });
     }
 
-    /// Combines what this PE has so far with what comes. It is left where that comes: what was there before may be on its way.
+    /// Combines what this PE has so far with what comes. It is left where that comes: what was there before may be on
+    /// its way.
     fn take_in(&mut self, stamp: u32, at: usize, len: usize, mine_first: bool) {
         self.steps.push(Step::Await(stamp));
         self.steps.push(Step::Combine { into: at, with: self.result, len, with_first: mine_first });
@@ -186,7 +189,8 @@ impl Plan {
         plan
     }
 
-    /// Does what the plan says, in a turn whose half of the room begins with this PE's elements. Returns where the result is.
+    /// Does what the plan says, in a turn whose half of the room begins with this PE's elements. Returns where the
+    /// result is.
     pub fn run(&self, team: &Team<'_>, turn: u64, reduction: Reduction) -> Result<*mut u8> {
         let (area, room, size) = (team.area, team.area.room(turn), reduction.size());
         let at = |place: usize| room.wrapping_add(place * size);
@@ -231,7 +235,8 @@ mod tests {
         stamp: u32,
     }
 
-    /// The rooms of all members while they do what their plans say, in any order. An element is the list of those that are combined in it.
+    /// The rooms of all members while they do what their plans say, in any order. An element is the list of those that
+    /// are combined in it.
     struct World {
         rooms: Vec<Vec<String>>,
         under_way: Vec<Message>,

@@ -16,8 +16,8 @@ pub(crate) trait Members {
     /// Returns when all have called it. Completes nothing.
     fn meet(&self) -> Result<()>;
 
-    /// Refuses more bytes than the heap has. Behind this, products of sizes do not wrap, and buffers of so many bytes can
-    /// be had; before it they saturate.
+    /// Refuses more bytes than the heap has. Behind this, products of sizes do not wrap, and buffers of so many bytes
+    /// can be had; before it they saturate.
     fn must_hold(&self, ptr: *const u8, bytes: usize) -> Result<()> {
         let comm = self.ops().comm;
         if bytes <= comm.space.committed.load(Ordering::Relaxed) {

@@ -58,16 +58,16 @@ use crate::rma::Strided;
 use crate::team::Team;
 
 /// # Safety (of all operations)
-/// `source` is valid for reads and `dest` for writes of what the operation says; `dest` is symmetric and ready to be written
-/// on all PEs before any of them calls. Source and destination do not overlap, unless they are the same.
+/// `source` is valid for reads and `dest` for writes of what the operation says; `dest` is symmetric and ready to be
+/// written on all PEs before any of them calls. Source and destination do not overlap, unless they are the same.
 ///
 /// # Errors (of all operations)
-/// A destination that is not symmetric, an operation that failed, a peer that does not answer. After the latter two nothing that this PE
-/// has issued is under way, and what else of it has failed is not told again.
+/// A destination that is not symmetric, an operation that failed, a peer that does not answer. After the latter two
+/// nothing that this PE has issued is under way, and what else of it has failed is not told again.
 impl Team<'_> {
-    /// Makes a collective call. One that fails may have sent already: its source is the caller's again when that has left. Where a PE is lost,
-    /// what was sent to it fails later, and would be an error of whatever comes next, perhaps among PEs that have lost nobody.
-    /// Both are waited for here.
+    /// Makes a collective call. One that fails may have sent already: its source is the caller's again when that has
+    /// left. Where a PE is lost, what was sent to it fails later, and would be an error of whatever comes next, perhaps
+    /// among PEs that have lost nobody. Both are waited for here.
     fn call(
         &self,
         name: &'static str,
@@ -142,7 +142,8 @@ impl Team<'_> {
         })
     }
 
-    /// Copies the `i`th `bytes` of `source` to the PE with index `i`, and puts what comes from it at the same place of `dest`.
+    /// Copies the `i`th `bytes` of `source` to the PE with index `i`, and puts what comes from it at the same place of
+    /// `dest`.
     ///
     /// # Safety
     /// See above.
@@ -186,7 +187,8 @@ impl Team<'_> {
         })
     }
 
-    /// As [`Team::reduce`], of the PEs with lower indexes only and, if `inclusive`, this one. Without any, `dest` becomes 0.
+    /// As [`Team::reduce`], of the PEs with lower indexes only and, if `inclusive`, this one. Without any, `dest`
+    /// becomes 0.
     ///
     /// # Safety
     /// See above; `source` is symmetric.

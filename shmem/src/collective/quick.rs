@@ -1,9 +1,9 @@
-//! What collectives of teams have in common: sending bytes so that their arrival is known, and knowing what it is that has arrived; and
-//! broadcasts.
+//! What collectives of teams have in common: sending bytes so that their arrival is known, and knowing what it is that
+//! has arrived; and broadcasts.
 //!
-//! A *ticket* numbers a team's collectives. Arrivals are counted in the ticket's words, of which there are [`TICKETS`]; so a PE
-//! that only sends must not run further ahead than that. Every [`TICKETS`]` / 2`th ticket in a row of broadcasts starts with a
-//! barrier, which sees to it; in other collectives all hear from all.
+//! A *ticket* numbers a team's collectives. Arrivals are counted in the ticket's words, of which there are [`TICKETS`];
+//! so a PE that only sends must not run further ahead than that. Every [`TICKETS`]` / 2`th ticket in a row of
+//! broadcasts starts with a barrier, which sees to it; in other collectives all hear from all.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

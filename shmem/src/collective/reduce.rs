@@ -2,11 +2,13 @@
 //!
 //! **Small ones** are exchanged by doubling, host by host, a part after the other. Whoever calls sends at once.
 //!
-//! **Larger ones** are shared out, if hosts have several PEs: each of a host's PEs combines its share of the elements of all that are there,
-//! by shared memory, exchanges it with those who have the same share on the other hosts, and gives the result to all on its
-//! host. So each host sends and gets each element twice at most, and its PEs have equal work.
+//! **Larger ones** are shared out, if hosts have several PEs: each of a host's PEs combines its share of the elements
+//! of all that are there, by shared memory, exchanges it with those who have the same share on the other hosts, and
+//! gives the result to all on its host. So each host sends and gets each element twice at most, and its PEs have equal
+//! work.
 //!
-//! **Very large ones** of PEs that have a host each do not go through the room, where each part is waited for: `direct` moves all at once.
+//! **Very large ones** of PEs that have a host each do not go through the room, where each part is waited for: `direct`
+//! moves all at once.
 
 use std::ops::Range;
 
@@ -18,11 +20,13 @@ use super::reduction::Reduction;
 use crate::error::Result;
 use crate::team::Team;
 
-/// Up to here a round by doubling costs little more than a message, and half the rounds are worth more than fewer bytes.
+/// Up to here a round by doubling costs little more than a message, and half the rounds are worth more than fewer
+/// bytes.
 const DOUBLING_UP_TO: usize = 16 << 10;
 /// Up to here all of a host's PEs wait for one; also what needs no symmetric source.
 const TOGETHER_UP_TO: usize = 8 << 10;
-/// So many parts that go through the room, one after the other, take as long as meetings and everybody's messages to everybody.
+/// So many parts that go through the room, one after the other, take as long as meetings and everybody's messages to
+/// everybody.
 const PARTS: usize = 8;
 /// Bytes of another PE's elements that are combined at a time: they stay in the nearest cache.
 const PIECE: usize = 16 << 10;
@@ -37,8 +41,8 @@ fn turns(count: usize, places: usize, most: usize) -> usize {
     count.div_ceil(places).div_ceil(most)
 }
 
-/// What a turn is about, of a share that is done in so many. Who has a share has something in each turn: else it would not hear in that
-/// one whether what it has sent in the one before has come, and yet use that half of the room again.
+/// What a turn is about, of a share that is done in so many. Who has a share has something in each turn: else it would
+/// not hear in that one whether what it has sent in the one before has come, and yet use that half of the room again.
 fn part(share: &Range<usize>, number: usize, turns: usize) -> Range<usize> {
     let at = |number: usize| share.start + share.len() * number / turns;
     at(number)..at(number + 1)
@@ -82,7 +86,8 @@ fn most_doubled(team: &Team<'_>, size: usize) -> usize {
     (team.area.room_bytes() / size / exchange::doubling_slots(&team.hosts)).min(DOUBLING_UP_TO / size)
 }
 
-/// Tells all PEs a number and returns everybody's, by index: everybody fills in its own, and takes over those that others have.
+/// Tells all PEs a number and returns everybody's, by index: everybody fills in its own, and takes over those that
+/// others have.
 pub(super) fn exchange_numbers(team: &Team<'_>, mine: u64) -> Result<Vec<u64>> {
     let mut numbers = vec![0; team.group.size() as usize];
     numbers[team.group.me() as usize] = mine;
@@ -148,8 +153,8 @@ unsafe fn by_shares(
         let part = part(&share, number, turns);
         let now = part.len();
         let (at, own) = (part.start * size, team.area.room(turn));
-        // SAFETY: the caller vouches for sources and destinations, the part fits into the room, a piece into the buffer. Nobody
-        // else reads this share of a source, so that a destination may be the source.
+        // SAFETY: the caller vouches for sources and destinations, the part fits into the room, a piece into the
+        // buffer. Nobody else reads this share of a source, so that a destination may be the source.
         unsafe {
             copy_here(own, source.wrapping_add(at), now * size);
             for pe in others() {

@@ -1,5 +1,5 @@
-//! By whom the blocks of a host's PEs come to other hosts, each once: a block goes to the PE with the same place there. Where hosts have
-//! different numbers of PEs, higher places go to those that there are in turn.
+//! By whom the blocks of a host's PEs come to other hosts, each once: a block goes to the PE with the same place there.
+//! Where hosts have different numbers of PEs, higher places go to those that there are in turn.
 
 use crate::team::hosts::Hosts;
 

@@ -1,15 +1,18 @@
-//! When the array of an active set may be used again: not before all have left its last use, and could read what that has brought.
+//! When the array of an active set may be used again: not before all have left its last use, and could read what that
+//! has brought.
 //!
-//! A PE is through with a call when it comes to the next one of the same set of PEs, by whatever array. The others know that it is
+//! A PE is through with a call when it comes to the next one of the same set of PEs, by whatever array. The others know
+//! that it is
 //! - after a barrier of all PEs, or a call in which all hear from all;
-//! - where the call was a broadcast, from an acknowledgement. A PE sends it to whom the data came from, when it comes to the next call, if that is
-//!   a broadcast too. Who passes on the next broadcast from the same root waits for it first. While two arrays take turns the
-//!   acknowledgements of one are under way during the call by the other, and nobody waits for a slow PE longer than that;
+//! - where the call was a broadcast, from an acknowledgement. A PE sends it to whom the data came from, when it comes
+//!   to the next call, if that is a broadcast too. Who passes on the next broadcast from the same root waits for it
+//!   first. While two arrays take turns the acknowledgements of one are under way during the call by the other, and
+//!   nobody waits for a slow PE longer than that;
 //! - else by meeting.
 //!
-//! Only who writes to others before it has heard from them needs to know. PEs decide alike which of the three it is, because they make the
-//! same calls in the same order, as long as one thread at a time does. Where several may, each such call by an array that
-//! was in use before starts with a meeting.
+//! Only who writes to others before it has heard from them needs to know. PEs decide alike which of the three it is,
+//! because they make the same calls in the same order, as long as one thread at a time does. Where several may, each
+//! such call by an array that was in use before starts with a meeting.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -97,7 +100,8 @@ impl Calls {
         Calls { several_threads, state: Mutex::default() }
     }
 
-    /// Comes to a call by the array at this address, and returns when it may begin. `team` is the array's, if it has one; `meet` waits for all.
+    /// Comes to a call by the array at this address, and returns when it may begin. `team` is the array's, if it has
+    /// one; `meet` waits for all.
     pub fn begin(
         &self,
         everybody: &Everybody<'_>,

@@ -1,12 +1,13 @@
-//! Do all PEs make the same call? Before each call on the heap its PEs compare what they call, and with `SYMRAIL_CHECK_COLLECTIVES` before
-//! every collective.
+//! Do all PEs make the same call? Before each call on the heap its PEs compare what they call, and with
+//! `SYMRAIL_CHECK_COLLECTIVES` before every collective.
 //!
-//! Without it, PEs that make different calls wait for each other, or take one call's data for the other's. It is a setting
-//! for programs under development: each collective takes a barrier or a small reduction more.
+//! Without it, PEs that make different calls wait for each other, or take one call's data for the other's. It is a
+//! setting for programs under development: each collective takes a barrier or a small reduction more.
 //!
-//! All calls of all PEs are compared in one sequence, whatever they are: barriers, calls on the heap, collectives of the team of all PEs,
-//! leaving. So one that differs is found as soon as all have made one. Calls of a smaller team are compared among its PEs. That PEs are in calls of
-//! different teams, and so wait for ever, shows where they wait ([`crate::waiting`]).
+//! All calls of all PEs are compared in one sequence, whatever they are: barriers, calls on the heap, collectives of
+//! the team of all PEs, leaving. So one that differs is found as soon as all have made one. Calls of a smaller team are
+//! compared among its PEs. That PEs are in calls of different teams, and so wait for ever, shows where they wait
+//! ([`crate::waiting`]).
 //!
 //! Threads of a PE make compared calls one at a time, as PEs would otherwise not do the same things in the same order.
 

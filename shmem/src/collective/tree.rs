@@ -1,8 +1,8 @@
 //! Who passes a broadcast on to whom.
 //!
-//! A binomial tree over places counted from the root's: a place gets the data from the one without its lowest binary digit, and
-//! passes it on to those that add a lower one, the largest part of the tree first. Where hosts have several PEs there is such
-//! a tree over the hosts, each with one PE that passes it on by another over those that are there.
+//! A binomial tree over places counted from the root's: a place gets the data from the one without its lowest binary
+//! digit, and passes it on to those that add a lower one, the largest part of the tree first. Where hosts have several
+//! PEs there is such a tree over the hosts, each with one PE that passes it on by another over those that are there.
 
 use crate::team::hosts::Hosts;
 

@@ -14,8 +14,9 @@
 //! | `device`, every PE maps every other | loads, stores and atomics over NVLink or PCIe | there are none |
 //! | `device`, otherwise | loads and stores; atomics and signal additions through the proxy | the proxy, [staged](symrail_proxy::stage) |
 //!
-//! Large puts and gets to peers whose memory the GPU has mapped may be a copy engine's, which the proxy starts (`SYMRAIL_DEVICE_COPY`): it takes
-//! more time to begin and is several times as fast as one block, and leaves multiprocessors to others. The proxy thread watches channels then.
+//! Large puts and gets to peers whose memory the GPU has mapped may be a copy engine's, which the proxy starts
+//! (`SYMRAIL_DEVICE_COPY`): it takes more time to begin and is several times as fast as one block, and leaves
+//! multiprocessors to others. The proxy thread watches channels then.
 //!
 //! AMOs of one job all go one way, or they would not be atomic with one another.
 
@@ -48,8 +49,8 @@ use crate::wire::Wire;
 /// Bytes that a team's barriers need. All PEs have the first ones, teams those behind, by the number of their areas.
 const BARRIER_BYTES: usize = WORDS as usize * 8;
 
-/// A GPU as a PE's device, made by [`Runtime::gpu_device`]. As long as it lives the proxy thread looks at the channels all the
-/// time, because a GPU cannot wake it.
+/// A GPU as a PE's device, made by [`Runtime::gpu_device`]. As long as it lives the proxy thread looks at the channels
+/// all the time, because a GPU cannot wake it.
 pub struct GpuDevice<'a> {
     runtime: &'a Runtime,
     gpu: Arc<Gpu>,
@@ -63,11 +64,12 @@ pub struct GpuDevice<'a> {
 }
 
 impl Runtime {
-    /// Makes a GPU this PE's device: the one that the heap is in or pinned for ([`Runtime::gpu`]), or with a heap in host
-    /// memory any, which then reaches what of the heap has memory by now. One at a time. Collective.
+    /// Makes a GPU this PE's device: the one that the heap is in or pinned for ([`Runtime::gpu`]), or with a heap in
+    /// host memory any, which then reaches what of the heap has memory by now. One at a time. Collective.
     ///
     /// # Errors
-    /// The heap is in another GPU's memory or in memory that no GPU reaches, no room for the barrier's words, or what the driver says.
+    /// The heap is in another GPU's memory or in memory that no GPU reaches, no room for the barrier's words, or what
+    /// the driver says.
     pub fn gpu_device(&self, gpu: &Arc<Gpu>) -> Result<GpuDevice<'_>> {
         let barrier = self.allocator().calloc(1 + MAX_TEAMS as usize, BARRIER_BYTES)?;
         self.allocator().keep(barrier)?;
@@ -116,7 +118,8 @@ impl Runtime {
             timeout: Duration::from_secs(job.settings.timeout_s),
             engine_from,
         };
-        // SAFETY: heaps and their mappings live as long as the runtime, registrations as long as the device, which borrows it.
+        // SAFETY: heaps and their mappings live as long as the runtime, registrations as long as the device, which
+        // borrows it.
         let state = unsafe { DeviceState::new(gpu, parts) }
             .map_err(|error| Error::System { what: "making a GPU this PE's device", reason: error.to_string() })?;
         let drivers = self.comm().wire.as_ref().ok().filter(|_| watched).map_or(&[][..], Wire::drivers);
@@ -125,8 +128,8 @@ impl Runtime {
         Ok(GpuDevice { runtime: self, gpu, state, base, barrier, _watches: watches, _registered: registered })
     }
 
-    /// The GPU for this PE: that of its heap ([`Runtime::gpu`]), else the one that is current on this thread, else the one with
-    /// the PE's number.
+    /// The GPU for this PE: that of its heap ([`Runtime::gpu`]), else the one that is current on this thread, else the
+    /// one with the PE's number.
     ///
     /// # Errors
     /// There is none, or what the driver says.
@@ -143,7 +146,8 @@ impl Runtime {
     }
 }
 
-/// Bytes from which on kernels have copy engines copy to and from peers whose heaps their GPU has mapped; `None`: never.
+/// Bytes from which on kernels have copy engines copy to and from peers whose heaps their GPU has mapped; `None`:
+/// never.
 fn engine_from(settings: &Settings, in_gpus: bool) -> Option<u64> {
     (settings.device_copy == DeviceCopy::Engine && in_gpus).then_some(settings.device_copy_threshold as u64)
 }
@@ -191,8 +195,8 @@ impl GpuDevice<'_> {
         device_address(self.base, ptr).get()
     }
 
-    /// A team for kernels, which take its [handle](DeviceTeam::handle) as `symrail_team_t`. Drop it before the team. Collective
-    /// over the team.
+    /// A team for kernels, which take its [handle](DeviceTeam::handle) as `symrail_team_t`. Drop it before the team.
+    /// Collective over the team.
     ///
     /// # Errors
     /// A peer that does not answer, or what the driver says.
@@ -216,7 +220,8 @@ impl GpuDevice<'_> {
         self.state.reach().has(pe)
     }
 
-    /// Whether kernels reach everything themselves, with AMOs too: they need no proxy, but for copies by engines that it starts.
+    /// Whether kernels reach everything themselves, with AMOs too: they need no proxy, but for copies by engines that
+    /// it starts.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.runtime.devices().atomics

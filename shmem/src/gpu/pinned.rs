@@ -18,7 +18,7 @@ impl Pinned {
     /// Registers the first `bytes` of every heap that is mapped here; `bases` has 0 for those that are not.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn new(gpu: &Arc<Gpu>, bases: &[usize], bytes: usize) -> Result<Pinned> {
         let mut registrations = Vec::new();
         let mut addresses = Vec::with_capacity(bases.len());
@@ -27,8 +27,8 @@ impl Pinned {
                 addresses.push(DevicePtr::NULL);
                 continue;
             };
-            // SAFETY: heaps are mapped, with memory behind so many bytes on every PE, as long as the runtime, whose field or
-            // borrower this is; they are reached through raw pointers and atomics only.
+            // SAFETY: heaps are mapped, with memory behind so many bytes on every PE, as long as the runtime, whose
+            // field or borrower this is; they are reached through raw pointers and atomics only.
             let registration = unsafe { Registration::new(gpu, start, bytes) }?;
             addresses.push(registration.device());
             registrations.push(registration);

@@ -1,6 +1,7 @@
 //! Which PEs' kernels reach one another's heaps by loads and stores, as all PEs know it alike.
 //!
-//! Kernels' barriers go by it, host by host ([`meeting`](crate::meeting)). They would be right with any table that all PEs share.
+//! Kernels' barriers go by it, host by host ([`meeting`](crate::meeting)). They would be right with any table that all
+//! PEs share.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,8 @@ use crate::staged::Staged;
 const ALL: u8 = 1;
 const HOST: u8 = 2;
 
-/// What PE `me` has to say. `bases` has 0 for the heaps in host memory that are not mapped; `direct`: NICs write to the heaps.
+/// What PE `me` has to say. `bases` has 0 for the heaps in host memory that are not mapped; `direct`: NICs write to the
+/// heaps.
 pub(crate) fn say(me: Pe, hosts: &[Pe], bases: &[usize], staged: Option<&Staged>, direct: bool) -> u8 {
     let shared = staged.and_then(Staged::shared);
     let in_gpus = shared.map(|shared| shared.bases());

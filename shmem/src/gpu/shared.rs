@@ -24,7 +24,7 @@ pub(crate) struct Shared {
     heap: DeviceHeap,
     /// What kernels that wait are to write by themselves.
     mailbox: Arc<PinnedBuffer>,
-    /// Until peers' cards have come.
+    /// Until peers' connection infos have come.
     offer: Option<Offer>,
 }
 
@@ -45,17 +45,17 @@ impl Shared {
     }
 
     /// What peers have to know to map it.
-    pub fn card(&self) -> Vec<u8> {
-        self.offer.as_ref().map_or_else(Vec::new, |offer| offer.card().to_vec())
+    pub fn connection_info(&self) -> Vec<u8> {
+        self.offer.as_ref().map_or_else(Vec::new, |offer| offer.connection_info().to_vec())
     }
 
-    /// Maps what can be mapped; `cards` has everybody's, in order. Collective among the PEs of a host.
+    /// Maps what can be mapped; `connection_infos` has everybody's, in order. Collective among the PEs of a host.
     ///
     /// # Errors
-    /// Cards that are none, or a peer of this host that does not come.
-    pub fn open(&mut self, cards: &[Vec<u8>], patience: Duration) -> Result<()> {
+    /// Connection infos that are none, or a peer of this host that does not come.
+    pub fn open(&mut self, connection_infos: &[Vec<u8>], patience: Duration) -> Result<()> {
         if let (Some(offer), Some(segment)) = (self.offer.take(), self.heap.segments().last()) {
-            self.peers.open(offer, segment, &cards.concat(), patience)?;
+            self.peers.open(offer, segment, &connection_infos.concat(), patience)?;
         }
         Ok(())
     }

@@ -6,8 +6,9 @@ use symrail_transport::env::Settings;
 use tracing::subscriber::NoSubscriber;
 use tracing_subscriber::EnvFilter;
 
-/// Runs something whose warnings the user must hear: if the program has no subscriber for this thread, they go to standard error, one line
-/// each. `SYMRAIL_LOG` says what goes there. Nothing is installed: the program may still install a subscriber of its own.
+/// Runs something whose warnings the user must hear: if the program has no subscriber for this thread, they go to
+/// standard error, one line each. `SYMRAIL_LOG` says what goes there. Nothing is installed: the program may still
+/// install a subscriber of its own.
 pub(crate) fn heard<R>(work: impl FnOnce() -> R) -> R {
     if !tracing::dispatcher::get_default(|dispatch| dispatch.is::<NoSubscriber>()) {
         return work();

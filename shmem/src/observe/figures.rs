@@ -1,9 +1,10 @@
 //! The figures of a PE, in a memory file.
 //!
 //! The file has no name in any file system: it is found through `/proc/PID/fd` by whoever the kernel lets look into the
-//! process (its user, and root), and goes away with the process. Anybody can make a file that looks like it, so a reader opens
-//! nothing that could block, and believes only what says that it is of the process that has it. It is written anew as a whole, between two equal
-//! stamps; a reader that finds different stamps has looked in the middle of that, and looks again.
+//! process (its user, and root), and goes away with the process. Anybody can make a file that looks like it, so a
+//! reader opens nothing that could block, and believes only what says that it is of the process that has it. It is
+//! written anew as a whole, between two equal stamps; a reader that finds different stamps has looked in the middle of
+//! that, and looks again.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -160,7 +161,8 @@ pub fn read(file: &File) -> Result<Figures> {
     Err(wrong("figures that change all the time"))
 }
 
-/// The figures of the PEs on this host whose processes are `wanted`, by process: of this user's, or of all that this user may look into.
+/// The figures of the PEs on this host whose processes are `wanted`, by process: of this user's, or of all that this
+/// user may look into.
 #[must_use]
 pub fn find(of_all_users: bool, wanted: impl Fn(u32) -> bool) -> BTreeMap<u32, Figures> {
     let me = std::fs::metadata("/proc/self").map_or(u32::MAX, |about| about.uid());

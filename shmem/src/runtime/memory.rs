@@ -47,13 +47,14 @@ impl Runtime {
     /// Gives a block back; null is ignored. Collective.
     ///
     /// # Errors
-    /// A pointer that is no block's, a block of the runtime's own or of a [`SymSlice`](crate::SymSlice), or PEs that freed
-    /// different blocks; then nothing is freed.
+    /// A pointer that is no block's, a block of the runtime's own or of a [`SymSlice`](crate::SymSlice), or PEs that
+    /// freed different blocks; then nothing is freed.
     pub fn free(&self, ptr: *mut u8) -> Result<()> {
         self.allocator().free(ptr)
     }
 
-    /// Bytes of the heap that the runtime takes for itself in a job of so many PEs: for barriers, and what teams talk through.
+    /// Bytes of the heap that the runtime takes for itself in a job of so many PEs: for barriers, and what teams talk
+    /// through.
     #[must_use]
     pub fn own_bytes(n_pes: u32) -> usize {
         own_bytes(n_pes)
@@ -67,13 +68,13 @@ impl Runtime {
 
     /// Makes the executable's static and global variables symmetric. Collective; all PEs run the same executable.
     ///
-    /// From then on peers change these variables whenever they like, by operations that are safe where they are called. So
-    /// the promise below is for as long as the runtime lives, and about all code of the executable.
+    /// From then on peers change these variables whenever they like, by operations that are safe where they are called.
+    /// So the promise below is for as long as the runtime lives, and about all code of the executable.
     ///
     /// # Safety
     /// - No other thread writes static data of the executable during the call.
-    /// - As long as the runtime lives, no PE writes to a variable of this one while code here holds a reference to it, or
-    ///   reads or writes it otherwise than through atomics or this runtime's operations.
+    /// - As long as the runtime lives, no PE writes to a variable of this one while code here holds a reference to it,
+    ///   or reads or writes it otherwise than through atomics or this runtime's operations.
     /// - No PE writes to a variable what its type does not permit, nor to variables of libraries and of the language.
     ///
     /// # Errors
@@ -91,7 +92,8 @@ impl Runtime {
         self.everybody().meet("sharing the program's static data")
     }
 
-    /// Where `pe`'s copy of the symmetric object at `ptr` is in this process, or null if it is only reached over the wire.
+    /// Where `pe`'s copy of the symmetric object at `ptr` is in this process, or null if it is only reached over the
+    /// wire.
     #[must_use]
     pub fn peer_ptr(&self, ptr: *const u8, pe: Pe) -> *mut u8 {
         match (self.comm().space.offset(Operation::Put, pe, ptr, 1), self.comm().space.bases.get(pe as usize)) {

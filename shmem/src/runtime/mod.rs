@@ -35,11 +35,13 @@ use crate::team::World;
 
 /// One PE of a running job.
 ///
-/// Made by [`Runtime::init`] and shared by reference between threads; dropping it leaves the job, without waiting for the others: those who
-/// wait for this PE are then told that it has left. All PEs make the same collective calls (marked so) in the same order.
+/// Made by [`Runtime::init`] and shared by reference between threads; dropping it leaves the job, without waiting for
+/// the others: those who wait for this PE are then told that it has left. All PEs make the same collective calls
+/// (marked so) in the same order.
 ///
-/// It belongs to the process that has made it. In a child that is forked from that one, operations are errors ([`Error::Forked`](crate::Error::Forked)), and so is
-/// [`Runtime::finalize`]; that, dropping it and `exit` do no harm there, neither to the child nor to the job.
+/// It belongs to the process that has made it. In a child that is forked from that one, operations are errors
+/// ([`Error::Forked`](crate::Error::Forked)), and so is [`Runtime::finalize`]; that, dropping it and `exit` do no harm
+/// there, neither to the child nor to the job.
 pub struct Runtime(OfProcess<Parts>);
 
 /// What a PE has of the job that it has joined.
@@ -97,7 +99,7 @@ impl Runtime {
         self.comm().job.me
     }
 
-    /// How many PEs the job has.
+    /// The number of PEs in the job.
     #[inline]
     #[must_use]
     pub fn n_pes(&self) -> u32 {
@@ -110,7 +112,8 @@ impl Runtime {
         &self.comm().job.settings
     }
 
-    /// Whether CPUs perform AMOs and signals, so that those on mapped memory are done here; else NICs perform all of them.
+    /// Whether CPUs perform AMOs and signals, so that those on mapped memory are done here; else NICs perform all of
+    /// them.
     #[inline]
     #[must_use]
     pub fn cpu_performs_amos(&self) -> bool {

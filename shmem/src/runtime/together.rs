@@ -35,8 +35,8 @@ impl Runtime {
         all.meet("a barrier")
     }
 
-    /// The team of all PEs, which is the same each time. The first time it takes memory from the heap, for all teams that there will be.
-    /// Collective.
+    /// The team of all PEs, which is the same each time. The first time it takes memory from the heap, for all teams
+    /// that there will be. Collective.
     ///
     /// # Errors
     /// The heap is exhausted, or a peer does not answer.
@@ -54,14 +54,14 @@ impl Runtime {
     /// Leaves the job: waits for what is under way and for all others. Collective.
     ///
     /// # Errors
-    /// What was under way and failed, or a peer that has died or left; one that takes its time is waited for, as in a barrier. The PE has left
-    /// in any case.
+    /// What was under way and failed, or a peer that has died or left; one that takes its time is waited for, as in a
+    /// barrier. The PE has left in any case.
     pub fn finalize(self) -> Result<()> {
         self.leave()
     }
 
-    /// As [`Runtime::finalize`], where other threads may still be in operations: takes nothing down. Nobody calls anything else afterwards.
-    /// Collective.
+    /// As [`Runtime::finalize`], where other threads may still be in operations: takes nothing down. Nobody calls
+    /// anything else afterwards. Collective.
     ///
     /// # Errors
     /// As for [`Runtime::finalize`].
@@ -74,7 +74,7 @@ impl Runtime {
         if let Ok(wire) = &comm.wire {
             // Of those who cannot be met some will never take what was sent to them.
             let patience = if met.is_ok() { Duration::from_secs(comm.job.settings.timeout_s) } else { LAST_SENDS };
-            wire.settle(&comm.flow, patience);
+            wire.drain(&comm.flow, patience);
         }
         self.0.observation.write(|trace| {
             trace.add(comm.wire.as_ref().map_or_else(|_| Vec::new(), |wire| wire.lanes().take_records()))

@@ -25,15 +25,16 @@ impl Runtime {
         Among::Any(self.comm().job.everybody())
     }
 
-    /// Waits until the word at `word` compares to `value` as asked. What the peer had put before it changed the word is visible then.
+    /// Waits until the word at `word` compares to `value` as asked. What the peer had put before it changed the word is
+    /// visible then.
     ///
     /// # Safety
     /// `word` is valid for reads and aligned.
     ///
     /// # Errors
-    /// [`Error::PeerLost`](crate::Error::PeerLost) when a peer has died or left, which is known within seconds where the bootstrap tells of it; or
-    /// when, after `TIMEOUT_S` of waiting, one does not even answer by its proxy. A peer that only takes its time is waited for without
-    /// limit; that it is, is a warning, once.
+    /// [`Error::PeerLost`](crate::Error::PeerLost) when a peer has died or left, which is known within seconds where
+    /// the bootstrap tells of it; or when, after `TIMEOUT_S` of waiting, one does not even answer by its proxy. A peer
+    /// that only takes its time is waited for without limit; that it is, is a warning, once.
     pub unsafe fn wait_until<T: WaitWord>(&self, word: *const T, cmp: Cmp, value: T) -> Result<T> {
         // SAFETY: the caller's promise.
         unsafe { self.wait_in("wait_until", word, cmp, value) }
@@ -50,7 +51,7 @@ impl Runtime {
         let ops = self.operations();
         ops.wait_for(what, self.anybody(), || {
             // SAFETY: the caller's promise.
-            let now = unsafe { ops.glance(word) }?;
+            let now = unsafe { ops.test_once(word) }?;
             cmp.holds(now, value).then_some(now)
         })
     }
@@ -61,7 +62,7 @@ impl Runtime {
     /// As for [`Runtime::wait_until`].
     pub unsafe fn test<T: WaitWord>(&self, word: *const T, cmp: Cmp, value: T) -> bool {
         // SAFETY: the caller's promise.
-        let holds = unsafe { self.operations().glance(word) }.is_some_and(|now| cmp.holds(now, value));
+        let holds = unsafe { self.operations().test_once(word) }.is_some_and(|now| cmp.holds(now, value));
         if !holds {
             self.progress();
         }
@@ -93,8 +94,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Waits until a word of the set compares as wanted and returns its index, another one in turn if several do; `None` at
-    /// once if none is included.
+    /// Waits until a word of the set compares as wanted and returns its index, another one in turn if several do;
+    /// `None` at once if none is included.
     ///
     /// # Safety
     /// As for [`Runtime::wait_until_all`].
@@ -112,7 +113,8 @@ impl Runtime {
     }
 
     /// Waits until at least one word of the set compares as wanted; writes the indexes of those that do, in order, to
-    /// `found` (as many as it has room for) and returns how many it wrote. 0 at once if none is included or `found` is empty.
+    /// `found` (as many as it has room for) and returns how many it wrote. 0 at once if none is included or `found` is
+    /// empty.
     ///
     /// # Safety
     /// As for [`Runtime::wait_until_all`].
@@ -161,7 +163,8 @@ impl Runtime {
         holds
     }
 
-    /// A word of the set that compares as wanted now, another one in turn if several do. Makes progress if there is none.
+    /// A word of the set that compares as wanted now, another one in turn if several do. Makes progress if there is
+    /// none.
     ///
     /// # Safety
     /// As for [`Runtime::wait_until_all`].

@@ -43,18 +43,18 @@
 //!
 //! # Why this is sound
 //! - No reference into the heap is ever made: peers write to it when they like. This PE's elements are read and written
-//!   one by one, by atomic loads and stores. Puts and gets of ranges that PEs have mapped are copies by the CPU, which are
-//!   not atomic: one that races with other accesses to the same elements gives them any mixture of old and new bytes. The
-//!   language calls such a race undefined; it is the same race that the NICs and processes of other PEs are in with every
-//!   access, it is made by raw copies of plain bytes, and every bit pattern is a value of an element ([`Symmetric`]). Words
-//!   that PEs agree by are for signals, AMOs and waits, which are atomic.
-//! - Memory of a slice stays mapped until the runtime has closed its rails, which the slice borrows. Views borrow the slice,
-//!   and only the slice frees its block. A slice that a PE goes on using after its *peers* freed theirs reads and writes
-//!   plain data of somebody else there: a mistake, but every element still holds a value of its type.
-//! - Non-blocking operations have symmetric memory on both sides. A borrowed buffer would not do, however its borrow were
-//!   tied to a quiet: a quiet that gives up after `TIMEOUT_S` ends the waiting, but a NIC may still reach for the buffer.
-//!   For the same reason blocking operations with borrowed buffers go through memory of the runtime when they go over
-//!   the wire. Large transfers are therefore fastest from symmetric memory to symmetric memory.
+//!   one by one, by atomic loads and stores. Puts and gets of ranges that PEs have mapped are copies by the CPU, which
+//!   are not atomic: one that races with other accesses to the same elements gives them any mixture of old and new
+//!   bytes. The language calls such a race undefined; it is the same race that the NICs and processes of other PEs are
+//!   in with every access, it is made by raw copies of plain bytes, and every bit pattern is a value of an element
+//!   ([`Symmetric`]). Words that PEs agree by are for signals, AMOs and waits, which are atomic.
+//! - Memory of a slice stays mapped until the runtime has closed its rails, which the slice borrows. Views borrow the
+//!   slice, and only the slice frees its block. A slice that a PE goes on using after its *peers* freed theirs reads
+//!   and writes plain data of somebody else there: a mistake, but every element still holds a value of its type.
+//! - Non-blocking operations have symmetric memory on both sides. A borrowed buffer would not do, however its borrow
+//!   were tied to a quiet: a quiet that gives up after `TIMEOUT_S` ends the waiting, but a NIC may still reach for the
+//!   buffer. For the same reason blocking operations with borrowed buffers go through memory of the runtime when they
+//!   go over the wire. Large transfers are therefore fastest from symmetric memory to symmetric memory.
 
 pub mod atomics;
 pub mod element;
@@ -75,8 +75,8 @@ use crate::space::at;
 
 /// `len` elements of type `T` on every PE, taken from the heap. See the [module](self).
 ///
-/// Its operations are those of [`SymView`], on the default context. Dropping it frees nothing, since freeing is collective:
-/// see [`SymSlice::free`].
+/// Its operations are those of [`SymView`], on the default context. Dropping it frees nothing, since freeing is
+/// collective: see [`SymSlice::free`].
 pub struct SymSlice<'rt, T> {
     view: SymView<'rt, T>,
 }
@@ -174,8 +174,8 @@ impl<'a, T: Symmetric> SymView<'a, T> {
         self.runtime
     }
 
-    /// The symmetric address of the first element, for the untyped operations of [`Runtime`]; it names the same element on
-    /// every PE. Peers write there at any time: never make a reference of it.
+    /// The symmetric address of the first element, for the untyped operations of [`Runtime`]; it names the same element
+    /// on every PE. Peers write there at any time: never make a reference of it.
     #[inline]
     #[must_use]
     pub fn as_ptr(&self) -> *mut T {

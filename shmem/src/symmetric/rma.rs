@@ -23,8 +23,8 @@ impl<T: Symmetric> SymView<'_, T> {
         unsafe { self.ops.put_borrowed(dest.cast(), source.as_ptr().cast(), size_of_val(source), pe) }
     }
 
-    /// Starts to copy `count` elements of this PE's `source` from `source_start` on to the elements from `start` on of `pe`.
-    /// Complete after [`Operations::quiet`]; what is written to the source until then may or may not be copied.
+    /// Starts to copy `count` elements of this PE's `source` from `source_start` on to the elements from `start` on of
+    /// `pe`. Complete after [`Operations::quiet`]; what is written to the source until then may or may not be copied.
     ///
     /// # Errors
     /// As for [`SymView::put`], and [`Error::OtherRuntime`].
@@ -93,8 +93,8 @@ impl<T: Symmetric> SymView<'_, T> {
         Ok(value)
     }
 
-    /// Copies every `source_stride`th element of `source`, `count` of them, to every `stride`th element from `start` on of
-    /// `pe`.
+    /// Copies every `source_stride`th element of `source`, `count` of them, to every `stride`th element from `start` on
+    /// of `pe`.
     ///
     /// # Errors
     /// As for [`SymView::put`], for the source too; elements before the one that failed were copied.
@@ -112,7 +112,8 @@ impl<T: Symmetric> SymView<'_, T> {
         (0..count).try_for_each(|i| self.p(start + i * stride, source[i * source_stride], pe))
     }
 
-    /// Copies every `stride`th element from `start` on of `pe`, `count` of them, to every `dest_stride`th element of `dest`.
+    /// Copies every `stride`th element from `start` on of `pe`, `count` of them, to every `dest_stride`th element of
+    /// `dest`.
     ///
     /// # Errors
     /// As for [`SymView::iput`].

@@ -1,7 +1,7 @@
 //! Waiting for this PE's elements to change, and testing whether they have.
 //!
-//! What a peer had put before it changed an element is visible once the element is seen to have changed.
-//! Sets of elements are `count` elements from `start` on; in a `status`, elements with a value other than 0 are left out.
+//! What a peer had put before it changed an element is visible once the element is seen to have changed. Sets of
+//! elements are `count` elements from `start` on; in a `status`, elements with a value other than 0 are left out.
 
 use super::{SymView, Symmetric};
 use crate::error::Result;
@@ -41,7 +41,8 @@ impl<T: Symmetric + WaitWord> SymView<'_, T> {
     /// Waits until this PE's element compares as asked, and returns it.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds), and as for [`Runtime::wait_until`](crate::Runtime::wait_until).
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds), and as for
+    /// [`Runtime::wait_until`](crate::Runtime::wait_until).
     pub fn wait_until(&self, index: usize, cmp: Cmp, value: T) -> Result<T> {
         let word = self.own(index, 1)?;
         // SAFETY: the word is in this PE's committed heap and aligned.

@@ -1,7 +1,7 @@
 //! The symmetric memory that teams talk through: one area for each team that a PE can be in at a time.
 //!
-//! Teams of disjoint PEs use the same area number without meeting. Which number a new team gets is agreed by those that make it:
-//! one that is free on all of them. An area's words are all zero when it is free.
+//! Teams of disjoint PEs use the same area number without meeting. Which number a new team gets is agreed by those that
+//! make it: one that is free on all of them. An area's words are all zero when it is free.
 
 use symrail_kernels::meeting::WORDS;
 
@@ -22,8 +22,8 @@ const WORLD: u32 = 0;
 /// The areas that active sets may take, from this one on; the others are left to teams.
 const FIRST_OF_SETS: u32 = 32;
 const FOURTH_OF_SETS: u32 = FIRST_OF_SETS + 3;
-/// Bytes of each half of a room: what passes through it at once. The team of all PEs has most, because most programs have no other;
-/// then the first teams and the first active sets.
+/// Bytes of each half of a room: what passes through it at once. The team of all PEs has most, because most programs
+/// have no other; then the first teams and the first active sets.
 const fn room(number: u32) -> usize {
     match number {
         WORLD => 1 << 20,
@@ -41,7 +41,8 @@ const DEVICE: u64 = HOST_COUNTS + TICKETS * 8;
 const ACKNOWLEDGED: u64 = DEVICE + WORDS * 8;
 const STAMPS: u64 = ACKNOWLEDGED + 8;
 
-/// Bytes of the heap that the runtime takes for itself in a job of so many PEs: for barriers, and what teams talk through.
+/// Bytes of the heap that the runtime takes for itself in a job of so many PEs: for barriers, and what teams talk
+/// through.
 pub(crate) fn own_bytes(n_pes: u32) -> usize {
     let areas = Areas { base: 0, offset: 0, n_pes, claims: Claims::new() };
     (SYNC_BYTES as usize).next_multiple_of(4096) + areas.bytes()
@@ -81,8 +82,8 @@ impl Areas {
         at(start, number)
     }
 
-    /// Agrees with the others that make teams of a team, of which this PE `takes` part in one or not, on the area of those. All of them have
-    /// come. `common` as in [`Claims::agree`].
+    /// Agrees with the others that make teams of a team, of which this PE `takes` part in one or not, on the area of
+    /// those. All of them have come. `common` as in [`Claims::agree`].
     pub fn for_team(&self, parent: &Area, takes: bool, common: impl FnMut(u64) -> Result<u64>) -> Result<Option<Area>> {
         let claim = Claim { rank: parent.number.into(), among: !0, takes };
         Ok(self.claims.agree(&claim, common)?.map(|number| self.area(number)))
@@ -168,8 +169,8 @@ impl Area {
         self.room
     }
 
-    /// How many stamps a turn has: one for the PE beyond a power of two, and for each binary digit of the number of PEs one to gather
-    /// on a host and two rounds between hosts.
+    /// How many stamps a turn has: one for the PE beyond a power of two, and for each binary digit of the number of PEs
+    /// one to gather on a host and two rounds between hosts.
     fn stamps(&self) -> u32 {
         1 + 3 * self.n_pes.next_power_of_two().trailing_zeros()
     }

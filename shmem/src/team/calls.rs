@@ -8,8 +8,9 @@ use crate::collective::reduction::Reduction;
 use crate::error::{Error, Result};
 
 impl<'rt> Team<'rt> {
-    /// Makes a team of some of this team's PEs; `part` is `None` on PEs that will not be in it, and so is the result there.
-    /// Parts that PEs name at the same call may be several teams if they have no PE in common. Collective over this team.
+    /// Makes a team of some of this team's PEs; `part` is `None` on PEs that will not be in it, and so is the result
+    /// there. Parts that PEs name at the same call may be several teams if they have no PE in common. Collective over
+    /// this team.
     ///
     /// # Errors
     /// A PE is in [`MAX_TEAMS`] teams already: then nobody gets a team. Or a peer does not answer.

@@ -1,8 +1,9 @@
 //! How PEs agree on a number that is free on all of them, for a new team's area.
 //!
-//! Each PE offers what is free on it, as bits, and what all have in common may be taken. To others a PE offers nothing meanwhile, since
-//! two threads that agree with different PEs must not get the same number; who is refused tries again. Of several
-//! threads the one comes first whose agreement has the lowest rank, which is the same on all PEs, so one of them is refused nowhere.
+//! Each PE offers what is free on it, as bits, and what all have in common may be taken. To others a PE offers nothing
+//! meanwhile, since two threads that agree with different PEs must not get the same number; who is refused tries again.
+//! Of several threads the one comes first whose agreement has the lowest rank, which is the same on all PEs, so one of
+//! them is refused nowhere.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -39,12 +40,13 @@ impl Claims {
         Claims(Mutex::new(State { free: !OFFERED, wanted: BTreeSet::new(), offered: false }))
     }
 
-    /// Agrees on a number; `None` if there is none that is free on all PEs. `common` tells what all have in common of what they
-    /// pass to it. All have come when it is called first: who waits for others to come must not keep any number from them.
+    /// Agrees on a number; `None` if there is none that is free on all PEs. `common` tells what all have in common of
+    /// what they pass to it. All have come when it is called first: who waits for others to come must not keep any
+    /// number from them.
     ///
     /// # Errors
-    /// Those of `common`. Others may have agreed nevertheless: then a team of theirs waits for this PE for ever, or until it is told that
-    /// a peer does not answer.
+    /// Those of `common`. Others may have agreed nevertheless: then a team of theirs waits for this PE for ever, or
+    /// until it is told that a peer does not answer.
     pub fn agree(&self, claim: &Claim, mut common: impl FnMut(u64) -> Result<u64>) -> Result<Option<u32>> {
         lock(&self.0).wanted.insert(claim.rank);
         loop {

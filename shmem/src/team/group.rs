@@ -88,8 +88,8 @@ impl Group {
         })
     }
 
-    /// The progression of indexes `start`, `start + stride`, … of this group as a group of PEs; `None` if an index is not there.
-    /// Seen by `me`, who need not be in it: then the inner option is `None`.
+    /// The progression of indexes `start`, `start + stride`, … of this group as a group of PEs; `None` if an index is
+    /// not there. Seen by `me`, who need not be in it: then the inner option is `None`.
     #[must_use]
     pub fn part(&self, start: i64, stride: i64, size: i64) -> Option<Option<Group>> {
         let last = stride.checked_mul(size.checked_sub(1)?).and_then(|span| span.checked_add(start))?;

@@ -1,8 +1,8 @@
 //! Which PEs of a group share a host. Whatever goes by hosts follows this, so that all PEs have one plan.
 //!
-//! Members go by their index in the group. Hosts are in the order of their first members, and so are the members of each: the
-//! first of a host speaks for it where one does; the members with the same *place* on all hosts are a *column*, and
-//! talk for their hosts where several share the work.
+//! Members go by their index in the group. Hosts are in the order of their first members, and so are the members of
+//! each: the first of a host speaks for it where one does; the members with the same *place* on all hosts are a
+//! *column*, and talk for their hosts where several share the work.
 
 use symrail_transport::Pe;
 
@@ -41,7 +41,7 @@ impl Hosts {
         Hosts { members: members.into_iter().map(Vec::into_boxed_slice).collect(), homes, me: group.me() }
     }
 
-    /// How many there are.
+    /// The number of those.
     pub fn count(&self) -> usize {
         self.members.len()
     }

@@ -1,7 +1,8 @@
 //! Teams: PEs that do collective operations together.
 //!
-//! [`Runtime::team_world`](crate::Runtime::team_world) makes the first; [`Team::split`] makes teams of a team's PEs. What a team can do is in
-//! [`collective`](crate::collective). A team's operations are called by all of its PEs, in the same order.
+//! [`Runtime::team_world`](crate::Runtime::team_world) makes the first; [`Team::split`] makes teams of a team's PEs.
+//! What a team can do is in [`collective`](crate::collective). A team's operations are called by all of its PEs, in the
+//! same order.
 //!
 //! | file | concept |
 //! |---|---|
@@ -61,8 +62,8 @@ impl World {
     }
 }
 
-/// Some of the job's PEs, this one among them. Not for use by two threads at a time: they would have to agree with those
-/// of the other PEs whose turn it is.
+/// Some of the job's PEs, this one among them. Not for use by two threads at a time: they would have to agree with
+/// those of the other PEs whose turn it is.
 pub struct Team<'rt> {
     pub(crate) everybody: Everybody<'rt>,
     pub(crate) group: Group,

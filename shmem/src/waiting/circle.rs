@@ -49,7 +49,8 @@ impl Search<'_> {
         None
     }
 
-    /// Who waits in this call waits for `pe`, if that one is in another call: one more on the way, or where on the way it is.
+    /// Who waits in this call waits for `pe`, if that one is in another call: one more on the way, or where on the way
+    /// it is.
     fn step(&mut self, call: &CallId, pe: Pe) -> Option<Result<(Pe, Post), usize>> {
         if self.done.contains(&pe) {
             return None;

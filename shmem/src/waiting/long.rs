@@ -110,7 +110,7 @@ impl<'rt> Long<'rt> {
         gone.map_or(Ok(()), |gone| Err(self.lost(gone.pe, gone.why.clone())))
     }
 
-    /// Asks all for a sign of life, in turn: the system knows of those that are mapped, and the wire is asked of all.
+    /// Asks all for a keepalive, in turn: the system knows of those that are mapped, and the wire is asked of all.
     fn ask_for_life(&self) -> Result<()> {
         for (_, pe) in self.among.group().others() {
             if self.ops.comm.space.peers.has_ended(pe) {
@@ -158,9 +158,11 @@ impl<'rt> Long<'rt> {
         });
     }
 
-    /// Fails if this PE can only wait for ever: it waits for one that is in another call, and so on, until it comes to one again.
+    /// Fails if this PE can only wait for ever: it waits for one that is in another call, and so on, until it comes to
+    /// one again.
     ///
-    /// Posts change while they are read, so the same ones have to be seen twice; and who has found it first stays for a while.
+    /// Posts change while they are read, so the same ones have to be seen twice; and who has found it first stays for a
+    /// while.
     fn look_for_circle(&mut self) -> Result<()> {
         if let Some((at, error)) = &self.verdict {
             return if at.elapsed() > SEEN_BY_ALL { Err(error.clone()) } else { Ok(()) };

@@ -1,11 +1,12 @@
 //! What becomes of those who are waited for: lost, gone, late, or in another call.
 //!
-//! Who waits for long looks around now and then, and fails if a PE without which the wait may never end has died or left. PEs that live are
-//! waited for, however long they take. So that users learn what a job hangs in, each PE that waits for long *posts* in symmetric memory what it
-//! waits in, and who has waited for `TIMEOUT_S` reads what the others have posted and says so, once.
+//! Who waits for long looks around now and then, and fails if a PE without which the wait may never end has died or
+//! left. PEs that live are waited for, however long they take. So that users learn what a job hangs in, each PE that
+//! waits for long *posts* in symmetric memory what it waits in, and who has waited for `TIMEOUT_S` reads what the
+//! others have posted and says so, once.
 //!
-//! Where calls are compared (`SYMRAIL_CHECK_COLLECTIVES`), PEs that can only wait for one another for ever find that out from their
-//! posts: each waits in a call for PEs that are in none of its calls but in another one.
+//! Where calls are compared (`SYMRAIL_CHECK_COLLECTIVES`), PEs that can only wait for one another for ever find that
+//! out from their posts: each waits in a call for PEs that are in none of its calls but in another one.
 //!
 //! | file | concept |
 //! |---|---|
@@ -40,8 +41,9 @@ impl Operations<'_> {
         self.via_if_any().is_some_and(|via| via.wait_for_memory().drive())
     }
 
-    /// Waits until `done` gives something. `among` is everybody without whom that may never be: who tells this PE may itself wait
-    /// for another, and goes on living when that is dead. What was started on the default context goes on meanwhile.
+    /// Waits until `done` gives something. `among` is everybody without whom that may never be: who tells this PE may
+    /// itself wait for another, and goes on living when that is dead. What was started on the default context goes on
+    /// meanwhile.
     pub(crate) fn wait_for<R>(
         &self,
         what: &'static str,

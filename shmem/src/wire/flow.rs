@@ -1,10 +1,10 @@
 //! A flow: operations of host threads that are ordered and completed together. The default context is one, and so is
 //! each other context.
 //!
-//! Small operations go over the flow's host endpoint, which no other flow uses if it can have one of its own. Operations of
-//! at least [`MANY_RAILS_FROM`] bytes go over the proxy threads' endpoints when there are several rails, where each flow
-//! is an issuer of its own; the threads take turns. A fence between two operations on different endpoints is kept by
-//! draining the first before the second starts.
+//! Small operations go over the flow's host endpoint, which no other flow uses if it can have one of its own.
+//! Operations of at least [`MANY_RAILS_FROM`] bytes go over the proxy threads' endpoints when there are several rails,
+//! where each flow is an issuer of its own; the threads take turns. A fence between two operations on different
+//! endpoints is kept by draining the first before the second starts.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -17,7 +17,7 @@ use symrail_transport::share::MAX_THREADS;
 use symrail_transport::{Error, Pe};
 
 use super::host::{Host, InUse};
-use super::outlets::Outlet;
+use super::host_endpoints::HostEndpoint;
 use super::wait::Wait;
 use super::{MANY_RAILS_FROM, Wire};
 use crate::staged::STAGED_OFFSET;
@@ -66,7 +66,7 @@ impl Flags {
 #[derive(Default)]
 pub(crate) struct Flow {
     /// From its first operation on the wire.
-    outlet: OnceLock<Outlet>,
+    host_endpoint: OnceLock<HostEndpoint>,
     /// Paths with operations since their last quiet; changed under the path's lock.
     used: Flags,
     /// Paths that a fence has closed since.
@@ -78,7 +78,7 @@ pub(crate) struct Flow {
 impl Flow {
     /// The default context's flow.
     pub fn first(wire: &Wire) -> Flow {
-        Flow { outlet: OnceLock::from(wire.outlets.first()), ..Flow::default() }
+        Flow { host_endpoint: OnceLock::from(wire.host_endpoints.first()), ..Flow::default() }
     }
 
     /// Whether nothing was issued since the last quiet.
@@ -90,7 +90,7 @@ impl Flow {
 
     /// Whether it has a host endpoint that no other flow uses.
     pub fn has_own_endpoint(&self) -> bool {
-        self.outlet.get().is_some_and(|outlet| outlet.issuer != HOST)
+        self.host_endpoint.get().is_some_and(|host_endpoint| host_endpoint.issuer != HOST)
     }
 }
 
@@ -107,18 +107,18 @@ impl<'a> Via<'a> {
     }
 
     #[inline]
-    fn outlet(&self) -> &'a Outlet {
-        self.flow.outlet.get_or_init(|| self.wire.outlets.take())
+    fn host_endpoint(&self) -> &'a HostEndpoint {
+        self.flow.host_endpoint.get_or_init(|| self.wire.host_endpoints.take())
     }
 
     #[inline]
     pub(super) fn host(&self) -> &'a Host {
-        &self.outlet().host
+        &self.host_endpoint().host
     }
 
     #[inline]
     fn issuer(&self) -> Issuer {
-        self.outlet().issuer
+        self.host_endpoint().issuer
     }
 
     pub(super) fn wire(&self) -> &'a Wire {
@@ -138,7 +138,7 @@ impl<'a> Via<'a> {
     /// Polls the host endpoint if that brings anything forward; nobody sends to a host endpoint first.
     #[inline]
     pub(super) fn poll_host(&self, now_and_then: bool) -> usize {
-        let Some(Outlet { host, .. }) = self.flow.outlet.get() else { return 0 };
+        let Some(HostEndpoint { host, .. }) = self.flow.host_endpoint.get() else { return 0 };
         // What was posted without a completion may still be on its way out of the provider.
         let worthwhile = host.is_active() || (now_and_then && self.flow.used.get(Path::Host));
         if worthwhile { host.try_lock().map_or(0, |mut side| side.poll()) } else { 0 }
@@ -146,8 +146,8 @@ impl<'a> Via<'a> {
 
     /// Fails operations on the host endpoint that are too old.
     pub(super) fn tick(&self) {
-        if let Some(outlet) = self.flow.outlet.get() {
-            outlet.host.lock().endpoint.tick(self.wire.seconds());
+        if let Some(host_endpoint) = self.flow.host_endpoint.get() {
+            host_endpoint.host.lock().endpoint.tick(self.wire.seconds());
         }
     }
 
@@ -240,7 +240,8 @@ impl<'a> Via<'a> {
         std::iter::once(Path::Host).chain((0..self.wire.drivers.len()).map(Path::Engine))
     }
 
-    /// Starts an operation. What waits for company then is the proxy thread's to send, since this thread may compute from now on.
+    /// Starts an operation. What waits for company then is the proxy thread's to send, since this thread may compute
+    /// from now on.
     unsafe fn start_and_leave(&self, path: Path, pe: Pe, job: Job) -> Result<(), Error> {
         // SAFETY: the caller's promise.
         let done = unsafe { self.start(path, pe, job, false) }.map(drop);
@@ -360,8 +361,8 @@ impl<'a> Via<'a> {
         self.paths().filter(|other| *other != path).try_for_each(|other| self.end_fence(other))
     }
 
-    /// Waits until what a fence closed on a path is delivered. So does a get that is waited for: OpenSHMEM does not order gets, but many
-    /// programs count on it, and TCP rails let gets overtake puts.
+    /// Waits until what a fence closed on a path is delivered. So does a get that is waited for: OpenSHMEM does not
+    /// order gets, but many programs count on it, and TCP rails let gets overtake puts.
     #[inline]
     fn end_fence(&self, path: Path) -> Result<(), Error> {
         if self.flow.fenced.get(path) {
@@ -440,7 +441,7 @@ impl<'a> Via<'a> {
         }
     }
 
-    /// Asks `pe`'s agent for a sign of life; an error after `TIMEOUT_S` without one.
+    /// Asks `pe`'s agent for a keepalive; an error after `TIMEOUT_S` without one.
     pub fn probe(&self, pe: Pe) -> Result<(), Error> {
         let tag = {
             let mut side = self.host().lock();

@@ -67,7 +67,7 @@ impl Host {
     }
 
     /// Polls if that brings anything forward and nobody else uses the endpoint. Whether it will go on doing so.
-    pub fn look_after(&self) -> bool {
+    pub fn run_idle(&self) -> bool {
         if self.is_active()
             && let Some(mut side) = self.try_lock()
         {
@@ -94,7 +94,7 @@ impl Host {
         if in_use && polled {
             return Left::InUse;
         }
-        let active = self.look_after();
+        let active = self.run_idle();
         self.used.store(false, Ordering::Relaxed);
         self.polled.store(false, Ordering::Relaxed);
         if awaited || (active && !in_use) {

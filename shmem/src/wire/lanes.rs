@@ -5,24 +5,25 @@ use std::sync::Arc;
 use symrail_proxy::Driver;
 use symrail_transport::endpoint::{Endpoint, Record};
 
-use super::outlets::Outlets;
+use super::host_endpoints::HostEndpoints;
 use crate::observe::figures::Lane;
 
 /// All endpoints, looked at from another thread.
 #[derive(Clone)]
 pub(crate) struct Lanes {
-    outlets: Arc<Outlets>,
+    host_endpoints: Arc<HostEndpoints>,
     drivers: Arc<[Arc<Driver>]>,
 }
 
 impl Lanes {
-    pub(super) fn new(outlets: Arc<Outlets>, drivers: Arc<[Arc<Driver>]>) -> Lanes {
-        Lanes { outlets, drivers }
+    pub(super) fn new(host_endpoints: Arc<HostEndpoints>, drivers: Arc<[Arc<Driver>]>) -> Lanes {
+        Lanes { host_endpoints, drivers }
     }
 
     /// The figures of the host endpoints' lanes, then of the proxy threads'.
     pub fn figures(&self) -> Vec<Lane> {
-        let mut lanes: Vec<Lane> = self.outlets.all().flat_map(|host| figures("host", &host.lock().endpoint)).collect();
+        let mut lanes: Vec<Lane> =
+            self.host_endpoints.all().flat_map(|host| figures("host", &host.lock().endpoint)).collect();
         for (name, driver) in self.names().zip(self.drivers.iter()) {
             lanes.extend(figures(&name, driver.engine().endpoint()));
         }
@@ -37,13 +38,13 @@ impl Lanes {
 
     /// Records every work request from now on.
     pub fn record(&self) {
-        self.outlets.record();
+        self.host_endpoints.record();
         self.drivers.iter().for_each(|driver| driver.engine().endpoint().record());
     }
 
     /// What has been recorded of each endpoint, with its lanes' names.
     pub fn take_records(&self) -> Vec<(Vec<String>, Vec<Record>)> {
-        let hosts = self.outlets.all().map(|host| records("host", &mut host.lock().endpoint));
+        let hosts = self.host_endpoints.all().map(|host| records("host", &mut host.lock().endpoint));
         let proxies = self.names().zip(self.drivers.iter());
         hosts.chain(proxies.map(|(name, driver)| records(&name, driver.engine().endpoint()))).collect()
     }

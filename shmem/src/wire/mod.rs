@@ -1,9 +1,10 @@
 //! Host threads on the wire: their own endpoint, and the engines' rails for what is large.
 //!
-//! Small operations go over the host endpoint, which no other thread polls (on one rail, while that works). Operations of at least
-//! [`MANY_RAILS_FROM`] bytes go over the proxy endpoints when there are several rails: those of several proxy threads in
-//! turn. A fence between two operations on different endpoints is kept by draining the first before the second starts.
-//! The first proxy thread's engine answers what host endpoints ask for, and is the one that waiting host threads drive.
+//! Small operations go over the host endpoint, which no other thread polls (on one rail, while that works). Operations
+//! of at least [`MANY_RAILS_FROM`] bytes go over the proxy endpoints when there are several rails: those of several
+//! proxy threads in turn. A fence between two operations on different endpoints is kept by draining the first before
+//! the second starts. The first proxy thread's engine answers what host endpoints ask for, and is the one that waiting
+//! host threads drive.
 //!
 //! | file | concept |
 //! |---|---|
@@ -11,7 +12,7 @@
 //! | `flow` | operations that are ordered and completed together, and which endpoint each takes |
 //! | `contexts` | the flows of contexts |
 //! | `awaited` | what somebody at the other end waits for, and no quiet |
-//! | `outlets` | the host endpoints |
+//! | `host_endpoints` | the host endpoints |
 //! | `host` | one of them, behind its lock |
 //! | `keys` | what PEs tell each other of a segment |
 //! | `wait` | how a host thread waits |
@@ -21,9 +22,9 @@ mod awaited;
 mod contexts;
 mod flow;
 mod host;
+mod host_endpoints;
 mod keys;
 mod lanes;
-mod outlets;
 #[cfg(test)]
 mod tests;
 mod wait;
@@ -41,9 +42,9 @@ use symrail_transport::region::Segment;
 
 pub(crate) use contexts::{Contexts, MAX_CONTEXTS};
 pub(crate) use flow::{Flow, Via};
+pub(crate) use host_endpoints::EndpointOpener;
+use host_endpoints::HostEndpoints;
 pub(crate) use lanes::Lanes;
-pub(crate) use outlets::Opener;
-use outlets::Outlets;
 use wait::Wait;
 
 /// From here on an operation is worth more than one rail.
@@ -51,7 +52,7 @@ const MANY_RAILS_FROM: u64 = 64 << 10;
 
 /// A PE's endpoints, as its host threads use them.
 pub(crate) struct Wire {
-    outlets: Arc<Outlets>,
+    host_endpoints: Arc<HostEndpoints>,
     /// What drives each proxy thread's endpoint.
     drivers: Arc<[Arc<Driver>]>,
     // Joined when dropped; everything that can fail has been done by then.
@@ -68,17 +69,17 @@ pub(crate) struct Wire {
 
 impl Wire {
     /// Over a host endpoint and at least one proxy thread.
-    pub fn new(host: Endpoint, opener: Opener, proxies: Vec<Proxy>, staged: Option<Range<usize>>) -> Wire {
+    pub fn new(host: Endpoint, opener: EndpointOpener, proxies: Vec<Proxy>, staged: Option<Range<usize>>) -> Wire {
         let drivers: Arc<[_]> = proxies.iter().map(|proxy| Arc::clone(proxy.driver())).collect();
         let rails = rails(&drivers);
         let by_hardware = rails.iter().all(|rail| !rail.software);
         let copy_limit = host.copy_limit();
-        let outlets = Arc::new(Outlets::new(host, opener));
+        let host_endpoints = Arc::new(HostEndpoints::new(host, opener));
         // What a provider could not send at once goes out although the thread that posted it computes.
-        let left_behind = Arc::clone(&outlets);
-        drivers[0].look_after(move || left_behind.look_after_left());
+        let left_behind = Arc::clone(&host_endpoints);
+        drivers[0].run_idle(move || left_behind.look_after_left());
         let started = Instant::now();
-        Wire { outlets, drivers, _proxies: proxies, rails, staged, by_hardware, copy_limit, started }
+        Wire { host_endpoints, drivers, _proxies: proxies, rails, staged, by_hardware, copy_limit, started }
     }
 
     /// What drives each proxy thread's endpoint; at least one.
@@ -99,27 +100,30 @@ impl Wire {
 
     /// What the endpoints' lanes do, for whoever watches.
     pub fn lanes(&self) -> Lanes {
-        Lanes::new(Arc::clone(&self.outlets), Arc::clone(&self.drivers))
+        Lanes::new(Arc::clone(&self.host_endpoints), Arc::clone(&self.drivers))
     }
 
-    /// Registers a segment of the heap with all endpoints; its card is for all PEs.
+    /// Registers a segment of the heap with all endpoints; its connection info is for all PEs.
     ///
     /// # Safety
     /// The segment stays mapped as long as the wire lives.
     pub unsafe fn register(&self, segment: Segment) -> Result<Vec<u8>, Error> {
         // SAFETY: the caller's promise.
         unsafe {
-            self.outlets.register(segment)?;
-            let cards = self.drivers.iter().map(|driver| driver.engine().register(segment));
-            cards.collect::<Result<Vec<_>, _>>().map(|cards| keys::together(&cards))
+            self.host_endpoints.register(segment)?;
+            let connection_infos = self.drivers.iter().map(|driver| driver.engine().register(segment));
+            connection_infos.collect::<Result<Vec<_>, _>>().map(|connection_infos| keys::together(&connection_infos))
         }
     }
 
-    /// Takes in the cards that all PEs have for a segment.
-    pub fn learn(&self, id: u32, cards: &[Vec<u8>]) -> Result<(), Error> {
-        let of_threads = keys::apart(cards, self.drivers.len())?;
-        self.outlets.learn(id, &of_threads[0])?;
-        self.drivers.iter().zip(&of_threads).try_for_each(|(driver, cards)| driver.engine().endpoint().learn(id, cards))
+    /// Takes in the connection infos that all PEs have for a segment.
+    pub fn learn(&self, id: u32, connection_infos: &[Vec<u8>]) -> Result<(), Error> {
+        let of_threads = keys::apart(connection_infos, self.drivers.len())?;
+        self.host_endpoints.learn(id, &of_threads[0])?;
+        self.drivers
+            .iter()
+            .zip(&of_threads)
+            .try_for_each(|(driver, connection_infos)| driver.engine().endpoint().learn(id, connection_infos))
     }
 
     /// The counters of the proxy threads' lanes, one thread after the other, then of the host endpoints'.
@@ -130,7 +134,7 @@ impl Wire {
 
     /// The counters of the host endpoints' lanes.
     pub fn host_counters(&self) -> Vec<LaneCounters> {
-        self.outlets.all().flat_map(|host| host.lock().endpoint.counters().to_vec()).collect()
+        self.host_endpoints.all().flat_map(|host| host.lock().endpoint.counters().to_vec()).collect()
     }
 
     /// The most bytes of a put (or put-signal) whose source is certainly copied when the call returns, whatever became
@@ -139,11 +143,12 @@ impl Wire {
         self.copy_limit.min(MANY_RAILS_FROM as usize - 1)
     }
 
-    /// Waits until nothing of host threads is on its way: not even what no quiet waits for. At most `patience`; the wait is `flow`'s.
-    pub fn settle(&self, flow: &Flow, patience: Duration) {
+    /// Waits until nothing of host threads is on its way: not even what no quiet waits for. At most `patience`; the
+    /// wait is `flow`'s.
+    pub fn drain(&self, flow: &Flow, patience: Duration) {
         let mut wait = Wait::for_operations(Via::new(self, flow));
         let deadline = Instant::now() + patience;
-        while self.outlets.look_after() && Instant::now() < deadline {
+        while self.host_endpoints.run_idle() && Instant::now() < deadline {
             wait.step();
         }
     }
@@ -155,8 +160,8 @@ impl Wire {
 
     /// Polls the endpoints of contexts, for a thread that waits for memory: what it has started on them goes on.
     fn poll_contexts(&self) {
-        for host in self.outlets.of_contexts() {
-            host.look_after();
+        for host in self.host_endpoints.of_contexts() {
+            host.run_idle();
         }
     }
 

@@ -54,8 +54,8 @@ fn world_of(mischief: Mischief, threads: usize, rails: usize, words: usize) -> W
     for thread in 0..threads {
         let mut engines = [0, 1].map(|pe| Engine::new(endpoint(Role::Proxy, pe, thread), pe, 2));
         // SAFETY: as above.
-        let card = |(engine, base): (&mut Engine, _)| unsafe { engine.register(segment(base)) }.unwrap();
-        let cards: Vec<_> = engines.iter_mut().zip(bases).map(card).collect();
+        let connection_info = |(engine, base): (&mut Engine, _)| unsafe { engine.register(segment(base)) }.unwrap();
+        let connection_infos: Vec<_> = engines.iter_mut().zip(bases).map(connection_info).collect();
         let host_addresses = if thread == 0 { host.addresses() } else { Vec::new() };
         let addresses = engines.each_ref().map(|engine| engine.addresses());
         let mut endpoints: Vec<_> = engines.iter_mut().map(Engine::endpoint).collect();
@@ -67,7 +67,7 @@ fn world_of(mischief: Mischief, threads: usize, rails: usize, words: usize) -> W
                 let host = if pe == 0 { host_addresses.clone() } else { Vec::new() };
                 endpoint.connect(pe, &Addresses { host, proxy: proxy.clone() }).unwrap();
             }
-            endpoint.learn(0, &cards).unwrap();
+            endpoint.learn(0, &connection_infos).unwrap();
         }
         let [proxy, peer] = engines.map(|engine| Proxy::start(engine, Options::default()).unwrap());
         proxies.push(proxy);
@@ -83,7 +83,7 @@ fn world_of(mischief: Mischief, threads: usize, rails: usize, words: usize) -> W
         reasons: Vec::new(),
     };
     let settings = Settings::default();
-    let opener = Opener { choice, settings, policy, me: 0, n_pes: 2, peers: Vec::new(), segments: Vec::new() };
+    let opener = EndpointOpener { choice, settings, policy, me: 0, n_pes: 2, peers: Vec::new(), segments: Vec::new() };
     let wire = Wire::new(host, opener, proxies, None);
     World { flow: Flow::first(&wire), wire, _peers: peers, memory }
 }
@@ -152,8 +152,8 @@ fn who_settles_leaves_nothing_behind() {
         for word in 0..20 {
             world.via().put_flag(1, 8 * word, 1).unwrap();
         }
-        world.wire.settle(&world.flow, PATIENCE);
-        assert!(world.wire.outlets.all().all(|host| !host.lock().endpoint.is_active()));
+        world.wire.drain(&world.flow, PATIENCE);
+        assert!(world.wire.host_endpoints.all().all(|host| !host.lock().endpoint.is_active()));
         // What has left arrives, whatever becomes of this PE.
         let begun = Instant::now();
         while (0..20).any(|word| world.there(word) != 1) {
@@ -244,7 +244,7 @@ fn a_put_goes_at_once_and_those_right_behind_it_together() {
         // SAFETY: the bytes are copied during the call.
         unsafe { world.via().put(1, 8 * word, (&raw const value).cast(), 8) }.unwrap();
     };
-    let gathered = || world.wire.outlets.first().host.lock().endpoint.has_gathered();
+    let gathered = || world.wire.host_endpoints.first().host.lock().endpoint.has_gathered();
     for round in 1..=20 {
         // What was sent long ago does not matter.
         let begun = Instant::now();
@@ -279,7 +279,7 @@ fn an_addition_goes_at_once_and_those_right_behind_it_together() {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_millis(1) {}
         add();
-        assert!(!world.wire.outlets.first().host.lock().endpoint.has_gathered(), "who waits for it waits");
+        assert!(!world.wire.host_endpoints.first().host.lock().endpoint.has_gathered(), "who waits for it waits");
         (1..ADDITIONS).for_each(|_| add());
         // Nobody polls for this thread but its proxy thread.
         let begun = Instant::now();

@@ -6,17 +6,18 @@ use symrail_proxy::{Driver, Turn};
 
 use super::Via;
 
-/// Rounds of polling the host endpoint, of several polls each, before a waiting thread also drives the engine: about the time of a
-/// round trip, which would only become longer. Where PEs wait for each other's answers, all wait for that.
+/// Rounds of polling the host endpoint, of several polls each, before a waiting thread also drives the engine: about
+/// the time of a round trip, which would only become longer. Where PEs wait for each other's answers, all wait for
+/// that.
 const ALONE: u32 = 3;
-/// Polls between two looks at the clock, and looks between two at the time-outs.
+/// Polls between two checks of the clock, and looks between two at the time-outs.
 const POLLS_PER_LOOK: u32 = 16;
 const LOOKS_PER_TICK: u32 = 64;
 /// How long a thread polls in vain, a few round trips, before it lets others run, and then how often it does.
 const BEFORE_YIELD: Duration = Duration::from_micros(20);
 const BETWEEN_YIELDS: Duration = Duration::from_micros(50);
-/// How long a thread waits by polling; then the proxy thread takes over and the waiting thread naps, each time for this part
-/// of what it has waited. Naps take the core from the proxy thread, which counts while it moves data.
+/// How long a thread waits by polling; then the proxy thread takes over and the waiting thread naps, each time for this
+/// part of what it has waited. Naps take the core from the proxy thread, which counts while it moves data.
 const PATIENCE: Duration = Duration::from_millis(10);
 const PART: u32 = 32;
 const LONGEST_NAP: Duration = Duration::from_millis(4);

@@ -124,14 +124,14 @@ impl Victim {
         if staged {
             let memory = GuardedMemory::new(HEAP).expect("memory that nobody can touch");
             let copy_engine = GuardedCopyEngine::new(Arc::clone(&memory), STAGING_BUFFER_BYTES, 1).expect("a copy_engine");
-            let card = engine.stage(Box::new(copy_engine)).expect("a window");
+            let connection_info = engine.stage(Box::new(copy_engine)).expect("a window");
             // SAFETY: the copy engine keeps the memory.
             unsafe { engine.add_staged_segment(segment(memory.base().as_ptr())) };
-            engine.learn_window(&[card.clone(), card]).expect("cards");
+            engine.learn_window(&[connection_info.clone(), connection_info]).expect("connection infos");
         } else {
             // SAFETY: the heap is dropped after the engine.
-            let card = unsafe { engine.register(segment(heap.as_mut_ptr().cast())) }.expect("a segment");
-            engine.endpoint().learn(0, &[card.clone(), card]).expect("cards");
+            let connection_info = unsafe { engine.register(segment(heap.as_mut_ptr().cast())) }.expect("a segment");
+            engine.endpoint().learn(0, &[connection_info.clone(), connection_info]).expect("connection infos");
         }
         Victim { engine, stranger, token, _heap: heap }
     }

@@ -21,7 +21,7 @@ const COUNTERS: usize = 16;
 const BURST: u64 = 2048;
 const LARGE: u64 = 1536;
 const LARGE_OF_SHORT: u64 = 64;
-/// Bytes from which on a lane is used for more than signs of life.
+/// Bytes from which on a lane is used for more than keepalives.
 const USED: u64 = 4096;
 /// Rounds between two looks at the clock.
 const ROUNDS: u64 = 16;

@@ -96,38 +96,42 @@ unsafe extern "C" fn symrail_transport_close(t: *mut Session) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn symrail_transport_card(
     t: *mut Session,
-    card: *mut c_void,
+    connection_info: *mut c_void,
     capacity: usize,
     size: *mut usize,
 ) -> c_int {
     guarded(|| {
-        let bytes = session(t)?.card();
+        let bytes = session(t)?.connection_info();
         if size.is_null() {
             return Err(Failure::null("size"));
         }
         // SAFETY: not null, and the caller's place for a number.
         unsafe { size.write(bytes.len()) };
-        if bytes.len() > capacity || card.is_null() {
-            let why = format!("a card of {} bytes does not fit into {capacity}", bytes.len());
+        if bytes.len() > capacity || connection_info.is_null() {
+            let why = format!("connection info of {} bytes does not fit into {capacity}", bytes.len());
             return Err(Failure::argument(why));
         }
         // SAFETY: the caller's buffer has `capacity` bytes.
-        unsafe { card.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        unsafe { connection_info.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(())
     })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn symrail_transport_connect(t: *mut Session, cards: *const c_void, stride: usize) -> c_int {
+unsafe extern "C" fn symrail_transport_connect(
+    t: *mut Session,
+    connection_infos: *const c_void,
+    stride: usize,
+) -> c_int {
     guarded(|| {
         let t = session(t)?;
-        if cards.is_null() || stride == 0 {
-            return Err(Failure::null("cards"));
+        if connection_infos.is_null() || stride == 0 {
+            return Err(Failure::null("connection infos"));
         }
-        // SAFETY: the caller passes a card of `stride` bytes for each PE.
-        let bytes = unsafe { slice::from_raw_parts(cards.cast::<u8>(), stride * t.n_pes() as usize) };
-        let cards: Vec<Vec<u8>> = bytes.chunks_exact(stride).map(<[u8]>::to_vec).collect();
-        Ok(t.connect(&cards)?)
+        // SAFETY: the caller passes connection info of `stride` bytes for each PE.
+        let bytes = unsafe { slice::from_raw_parts(connection_infos.cast::<u8>(), stride * t.n_pes() as usize) };
+        let connection_infos: Vec<Vec<u8>> = bytes.chunks_exact(stride).map(<[u8]>::to_vec).collect();
+        Ok(t.connect(&connection_infos)?)
     })
 }
 

@@ -105,7 +105,7 @@ impl Sink<'_> {
         let Some(&WorkRequest { dest, op, .. }) = self.core.queue.get(id) else { return };
         if fault.retryable && self.core.lanes.failover(dest, self.lane).is_some() {
             self.core.take_down(dest, self.lane, &fault);
-            return self.core.strand(id);
+            return self.core.mark_lost(id);
         }
         self.core.end_failed(id, op, self.lane, fault);
     }

@@ -90,10 +90,10 @@ impl Endpoint {
             self.heed_connections();
         }
         if self.core.recovery.has_port_news() {
-            self.heed_ports();
+            self.handle_port_events();
         }
         if self.core.recovery.is_needed() {
-            self.rescue_all();
+            self.repost_all();
         }
         if self.core.ops.has_followups() {
             self.launch_followups();

@@ -24,19 +24,19 @@ pub(super) enum Hurry {
 
 /// Whether the next operation is followed by a quiet at once: a saturating counter, as branch predictors have it.
 #[derive(Debug)]
-struct Lone {
+struct WaitPredictor {
     since_quiet: u32,
     /// 0 and 1 expect more operations, 2 and 3 expect a quiet.
     confidence: u8,
 }
 
-impl Default for Lone {
+impl Default for WaitPredictor {
     fn default() -> Self {
-        Lone { since_quiet: 0, confidence: 2 }
+        WaitPredictor { since_quiet: 0, confidence: 2 }
     }
 }
 
-impl Lone {
+impl WaitPredictor {
     /// Whether an operation issued now should ask for its own completion.
     #[inline]
     fn expects_quiet(&self) -> bool {
@@ -74,7 +74,7 @@ struct IssuerState {
     outstanding: u64,
     error: Option<Error>,
     /// Of its operations with a tag.
-    lone: Lone,
+    wait_predictor: WaitPredictor,
 }
 
 /// All issuers of an endpoint.
@@ -83,12 +83,12 @@ pub(super) struct Issuers {
     /// Operations with a tag that have ended, and that nobody has asked about.
     finished: Vec<Finished>,
     /// Of all operations without a tag.
-    lone: Lone,
+    wait_predictor: WaitPredictor,
 }
 
 impl Issuers {
     pub fn new() -> Issuers {
-        Issuers { states: Vec::new(), finished: Vec::with_capacity(64), lone: Lone::default() }
+        Issuers { states: Vec::new(), finished: Vec::with_capacity(64), wait_predictor: WaitPredictor::default() }
     }
 
     /// An operation has been entered.
@@ -132,19 +132,19 @@ impl Issuers {
     #[inline]
     pub fn hurry(&mut self, issue: Issue) -> Hurry {
         if issue.tag.is_none() {
-            return if self.lone.is_next_alone() { Hurry::Alone } else { Hurry::No };
+            return if self.wait_predictor.is_next_alone() { Hurry::Alone } else { Hurry::No };
         }
         let issuer = self.state(issue.issuer);
         if issuer.outstanding == 0 {
-            issuer.lone.quiet();
+            issuer.wait_predictor.quiet();
         }
-        if issuer.lone.is_next_alone() { Hurry::Alone } else { Hurry::Soon }
+        if issuer.wait_predictor.is_next_alone() { Hurry::Alone } else { Hurry::Soon }
     }
 
     /// A quiet begins.
     #[inline]
     pub fn quiet_begins(&mut self) {
-        self.lone.quiet();
+        self.wait_predictor.quiet();
     }
 
     /// Whether all operations of an issuer have ended.
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn follows_the_pattern_within_two_rounds() {
-        let mut p = Lone::default();
+        let mut p = WaitPredictor::default();
         for _ in 0..3 {
             p.issued();
             p.issued();

@@ -13,7 +13,7 @@ pub type OpHandle = u64;
 /// How the end of an operation is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Issue {
-    /// Whose operation it is.
+    /// The owner of the operation.
     pub issuer: Issuer,
     /// Handed back in [`Finished`]; `None` when only the issuer's quiet matters.
     pub tag: Option<u64>,
@@ -57,7 +57,7 @@ pub struct Signal {
 pub enum Job {
     /// Write `len` bytes to symmetric offset `dest`.
     Put {
-        /// Where to.
+        /// The destination.
         dest: u64,
         /// What.
         source: Source,
@@ -66,7 +66,7 @@ pub enum Job {
     },
     /// Read `len` bytes from symmetric offset `source`.
     Get {
-        /// Where from.
+        /// The source.
         source: u64,
         /// Where to; untouched by others until the operation is complete.
         dest: *mut u8,
@@ -75,7 +75,7 @@ pub enum Job {
     },
     /// Write, then update the signal once the bytes are visible.
     PutSignal {
-        /// Where to.
+        /// The destination.
         dest: u64,
         /// What.
         source: Source,

@@ -235,7 +235,7 @@ impl Endpoint {
         }
     }
 
-    /// Asks a peer's target agent for a sign of life.
+    /// Asks a peer's target agent for a keepalive.
     ///
     /// # Errors
     /// [`Error::NoSuchPe`], [`Error::Gone`], [`Error::Full`].

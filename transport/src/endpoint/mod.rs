@@ -134,7 +134,7 @@ impl Endpoint {
         self.core.profile.me()
     }
 
-    /// How many PEs the job has.
+    /// The number of PEs in the job.
     #[must_use]
     pub fn n_pes(&self) -> u32 {
         self.core.profile.n_pes()

@@ -130,7 +130,7 @@ impl Endpoint {
         if role == Role::Host { n_pes } else { 2 * n_pes }
     }
 
-    /// Registers a segment of this PE's symmetric memory with every rail; a proxy endpoint's card goes to
+    /// Registers a segment of this PE's symmetric memory with every rail; a proxy endpoint's connection info goes to
     /// [`Endpoint::learn`] on all PEs. Host endpoints are nobody's target: peers cannot reach what is registered with
     /// these.
     ///
@@ -151,7 +151,7 @@ impl Endpoint {
             }
         }?;
         self.core.regions.add(segment, local);
-        Ok(self.core.regions.card(segment.id()))
+        Ok(self.core.regions.connection_info(segment.id()))
     }
 
     /// The same for a segment that the CPU does not touch, if all rails reach it (see [`Rail::register_device`]).
@@ -176,28 +176,28 @@ impl Endpoint {
                 return Err(error);
             }
         }
-        Ok(self.core.regions.card(segment.id()))
+        Ok(self.core.regions.connection_info(segment.id()))
     }
 
     /// Takes in what all PEs said about a segment (of their proxy endpoints).
     ///
     /// # Errors
     /// [`Error::Malformed`].
-    pub fn learn(&mut self, id: u32, cards: &[Vec<u8>]) -> Result<()> {
-        self.core.regions.learn(id, cards)
+    pub fn learn(&mut self, id: u32, connection_infos: &[Vec<u8>]) -> Result<()> {
+        self.core.regions.learn(id, connection_infos)
     }
 
-    /// Takes in what `pe` said about a segment that it has laid out apart: see [`Regions::learn_apart`].
+    /// Takes in what `pe` said about a segment that it has laid out apart: see [`Regions::learn_separate`].
     ///
     /// # Errors
     /// [`Error::Malformed`], [`Error::NoSuchPe`].
-    pub fn learn_apart(&mut self, pe: Pe, offset: u64, len: u64, card: &[u8]) -> Result<()> {
-        self.core.regions.learn_apart((pe, self.core.profile.n_pes()), offset, len, card)
+    pub fn learn_separate(&mut self, pe: Pe, offset: u64, len: u64, connection_info: &[u8]) -> Result<()> {
+        self.core.regions.learn_separate((pe, self.core.profile.n_pes()), offset, len, connection_info)
     }
 
     /// Forgets a segment that `pe` has laid out apart.
-    pub fn forget_apart(&mut self, pe: Pe, offset: u64) {
-        self.core.regions.forget_apart(pe, offset);
+    pub fn forget_separate(&mut self, pe: Pe, offset: u64) {
+        self.core.regions.forget_separate(pe, offset);
     }
 
     /// Undoes [`Endpoint::register`]; unknown ids are ignored. Operations on the segment must have ended.

@@ -69,7 +69,8 @@ impl Endpoint {
         }
         let local = LocalBuf { ptr: ptr.cast_mut(), len: len as usize, key: LocalKey::default() };
         let options = WriteOptions { id: None, notify: Notify::Transmitted, immediate, more: false };
-        // SAFETY: the source is valid during this call, which copies it; the remote place comes from the peer's card.
+        // SAFETY: the source is valid during this call, which copies it; the remote place comes from the peer's
+        // connection info.
         if unsafe { self.rails[0].write(pe, local, remote, options) }.is_err() {
             return false; // the ordinary way queues it, or reports why not
         }

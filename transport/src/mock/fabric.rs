@@ -294,7 +294,8 @@ impl Fabric {
         Ok(Box::new(MockRail::new(self.clone(), id, name, mischief)))
     }
 
-    /// How often writes and reads have been posted, those counting once that say that more follow and what follows them.
+    /// How often writes and reads have been posted, those counting once that say that more follow and what follows
+    /// them.
     #[must_use]
     pub fn doorbells(&self) -> u64 {
         self.state().doorbells

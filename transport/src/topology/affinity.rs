@@ -7,7 +7,7 @@ use crate::error::Result;
 
 /// What a PE's NIC should be near to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Near {
+pub struct NumaAffinity {
     /// Where the PE's heap is, if on a GPU. Counts first: that is where the bytes go.
     pub gpu: Option<Place>,
     /// The cores that the PE may run on, where the proxy thread will be.
@@ -34,7 +34,7 @@ impl std::fmt::Display for Ranked {
     }
 }
 
-fn rank(machine: &Machine, nics: &[NicLocation], near: &Near) -> Vec<Ranked> {
+fn rank(machine: &Machine, nics: &[NicLocation], near: &NumaAffinity) -> Vec<Ranked> {
     let cores = Place::cores(near.cpus.clone());
     let rank = |(nic, location): (usize, &NicLocation)| {
         let place = location.place.as_ref();
@@ -49,7 +49,7 @@ fn rank(machine: &Machine, nics: &[NicLocation], near: &Near) -> Vec<Ranked> {
 
 /// All NICs, the nearest first; equally near ones stay in the order in which they were given.
 #[must_use]
-pub fn order(machine: &Machine, nics: &[NicLocation], near: &Near) -> Vec<Ranked> {
+pub fn order(machine: &Machine, nics: &[NicLocation], near: &NumaAffinity) -> Vec<Ranked> {
     let mut ranked = rank(machine, nics, near);
     ranked.sort_by_key(|nic| (nic.from_gpu, nic.from_cores));
     ranked
@@ -62,7 +62,7 @@ pub fn order(machine: &Machine, nics: &[NicLocation], near: &Near) -> Vec<Ranked
 /// overlap or one set holds the other (both are what is below some point of the machine's tree), so
 /// taking the least used NIC each time is then already the even spread.
 #[must_use]
-pub fn spread(machine: &Machine, nics: &[NicLocation], pes: &[Near]) -> Vec<usize> {
+pub fn spread(machine: &Machine, nics: &[NicLocation], pes: &[NumaAffinity]) -> Vec<usize> {
     if nics.is_empty() {
         return Vec::new();
     }
@@ -97,7 +97,7 @@ pub fn spread(machine: &Machine, nics: &[NicLocation], pes: &[Near]) -> Vec<usiz
 pub fn rails_of(
     machine: &Machine,
     nics: &[NicLocation],
-    pes: &[Near],
+    pes: &[NumaAffinity],
     local_pe: usize,
     mapping: Option<&NicPeMapping>,
 ) -> Result<Vec<Ranked>> {

@@ -16,8 +16,8 @@ fn two_sockets() -> (Machine, Vec<NicLocation>) {
     (machine, nics)
 }
 
-fn on(cpus: std::ops::Range<usize>) -> Near {
-    Near { gpu: None, cpus: cpus.collect() }
+fn on(cpus: std::ops::Range<usize>) -> NumaAffinity {
+    NumaAffinity { gpu: None, cpus: cpus.collect() }
 }
 
 fn names(order: &[Ranked]) -> Vec<&str> {
@@ -56,7 +56,7 @@ fn rails_are_ordered_by_the_gpu_first() {
     let (machine, nics) = two_sockets();
     let gpu = machine.at("0000:43:00.0".parse().unwrap()).unwrap().place.clone();
     // The GPU is on node 2, the cores on node 0: the bytes go to the GPU.
-    let ranked = order(&machine, &nics, &Near { gpu: Some(gpu), cpus: (0..4).collect() });
+    let ranked = order(&machine, &nics, &NumaAffinity { gpu: Some(gpu), cpus: (0..4).collect() });
     assert_eq!(names(&ranked)[..2], ["mlx5_1:1", "mlx5_0:1"]);
     assert_eq!(ranked[0].to_string(), "GPU: same PCI switch, 2 bridges between; cores: across packages");
     // Among those equally far from the GPU the cores decide.
@@ -74,11 +74,11 @@ fn nics_of_unknown_place_come_last() {
 #[test]
 fn each_pe_gets_its_own_near_nic() {
     let (machine, nics) = two_sockets();
-    let pes: Vec<Near> = (0..4).map(|pe| on(4 * pe..4 * pe + 4)).collect();
+    let pes: Vec<NumaAffinity> = (0..4).map(|pe| on(4 * pe..4 * pe + 4)).collect();
     let chosen = spread(&machine, &nics[..4], &pes);
     assert_eq!(chosen, [3, 2, 1, 0]);
     // Two PEs near each NIC: two on each.
-    let twice: Vec<Near> = pes.iter().flat_map(|pe| [pe.clone(), pe.clone()]).collect();
+    let twice: Vec<NumaAffinity> = pes.iter().flat_map(|pe| [pe.clone(), pe.clone()]).collect();
     assert_eq!(spread(&machine, &nics[..4], &twice), [3, 3, 2, 2, 1, 1, 0, 0]);
     // Not bound: in turn.
     assert_eq!(spread(&machine, &nics[..4], &vec![on(0..16); 6]), [0, 1, 2, 3, 0, 1]);
@@ -140,7 +140,7 @@ proptest! {
             .enumerate()
             .map(|(i, at)| NicLocation { name: i.to_string(), place: Some(Place::cores(cpus(*at).collect())) })
             .collect();
-        let pes: Vec<Near> = pes.iter().map(|at| on(cpus(*at))).collect();
+        let pes: Vec<NumaAffinity> = pes.iter().map(|at| on(cpus(*at))).collect();
         let chosen = spread(&machine, &located, &pes);
         prop_assert_eq!(chosen.len(), pes.len());
         let mut choices = Vec::new();

@@ -23,7 +23,7 @@ pub struct MappingEntry {
 }
 
 impl NicPeMapping {
-    /// What is accepted, in words.
+    /// The accepted values, in words.
     pub const ACCEPTED: &str = "nic:port:count entries with commas between them, such as mlx5_0:1:2,mlx5_1:1:2 \
          (port from 1 to 254, count from 1 to 65536)";
 

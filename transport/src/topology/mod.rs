@@ -9,7 +9,8 @@
 //! | [`mapping`] | `NIC_PE_MAPPING`, for who knows better |
 //! | [`proxy_core`] | the cores that proxy threads are pinned to |
 //!
-//! Only `detect`, `locate` and [`allowed_cpus`] look at the machine; all decisions are pure functions over a [`Machine`].
+//! Only `detect`, `locate` and [`allowed_cpus`] look at the machine; all decisions are pure functions over a
+//! [`Machine`].
 
 pub mod affinity;
 pub mod detect;
@@ -18,9 +19,9 @@ pub mod mapping;
 pub mod place;
 pub mod proxy_core;
 
-pub use affinity::{Near, Ranked, order, rails_of, spread};
+pub use affinity::{NumaAffinity, Ranked, order, rails_of, spread};
 pub use locate::NicLocation;
 pub use mapping::NicPeMapping;
 pub use place::{CpuSet, Distance, Machine, Place, allowed_cpus};
-pub use proxy_core::{ProxySeat, proxy_cores};
+pub use proxy_core::{ProxyCore, proxy_cores};
 pub use symrail_core::PciAddress;

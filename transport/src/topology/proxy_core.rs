@@ -4,7 +4,7 @@ use super::place::{CpuSet, Machine, Place};
 
 /// Whose proxy threads they are.
 #[derive(Debug, Clone, Default)]
-pub struct ProxySeat<'a> {
+pub struct ProxyCore<'a> {
     /// The processing units that the PE may run on.
     pub allowed: CpuSet,
     /// The processing unit that the PE's own thread runs on, if it is pinned.
@@ -17,12 +17,12 @@ pub struct ProxySeat<'a> {
     pub rivals: usize,
 }
 
-/// The processing unit to pin each proxy thread to: near to what it talks to, on a physical core other than
-/// the PE's own and than those of the others and of other PEs' proxies. `None` when the threads are better left to the
-/// scheduler: with two cores or fewer, or when there is less than one core each for the PEs' threads and their proxies',
-/// which poll while there is traffic.
+/// The processing unit to pin each proxy thread to: near to what it talks to, on a physical core other than the PE's
+/// own and than those of the others and of other PEs' proxies. `None` when the threads are better left to the
+/// scheduler: with two cores or fewer, or when there is less than one core each for the PEs' threads and their
+/// proxies', which poll while there is traffic.
 #[must_use]
-pub fn proxy_cores(machine: &Machine, seat: &ProxySeat<'_>) -> Vec<Option<usize>> {
+pub fn proxy_cores(machine: &Machine, seat: &ProxyCore<'_>) -> Vec<Option<usize>> {
     let threads = seat.near.len();
     let usable: Vec<CpuSet> = machine
         .cores
@@ -62,19 +62,19 @@ mod tests {
     use super::*;
     use crate::topology::detect::from_synthetic;
 
-    fn proxy_core(machine: &Machine, seat: &ProxySeat<'_>) -> Option<usize> {
-        proxy_cores(machine, &ProxySeat { near: vec![seat.near.first().copied().flatten()], ..seat.clone() })[0]
+    fn proxy_core(machine: &Machine, seat: &ProxyCore<'_>) -> Option<usize> {
+        proxy_cores(machine, &ProxyCore { near: vec![seat.near.first().copied().flatten()], ..seat.clone() })[0]
     }
 
     #[test]
     fn few_cores_are_left_to_the_scheduler() {
         for (description, rivals) in [("core:1 pu:1", 1), ("core:2 pu:1", 1), ("core:2 pu:2", 1), ("core:7 pu:1", 4)] {
             let machine = from_synthetic(description).unwrap();
-            let seat = ProxySeat { allowed: machine.cpus(), rivals, ..ProxySeat::default() };
+            let seat = ProxyCore { allowed: machine.cpus(), rivals, ..ProxyCore::default() };
             assert_eq!(proxy_core(&machine, &seat), None, "{description}");
         }
         let machine = from_synthetic("core:8 pu:1").unwrap();
-        let seat = ProxySeat { allowed: [3, 4].into(), rivals: 1, ..ProxySeat::default() };
+        let seat = ProxyCore { allowed: [3, 4].into(), rivals: 1, ..ProxyCore::default() };
         assert_eq!(proxy_core(&machine, &seat), None);
     }
 
@@ -82,17 +82,17 @@ mod tests {
     fn near_the_device_and_not_on_the_pes_own_core() {
         let machine = from_synthetic("pack:2 numa:1 core:4 pu:2").unwrap();
         let nic = Place { cpus: (0..8).collect(), bridges: vec![1] };
-        let seat = |own, rival| ProxySeat { allowed: machine.cpus(), own, near: vec![Some(&nic)], rival, rivals: 4 };
+        let seat = |own, rival| ProxyCore { allowed: machine.cpus(), own, near: vec![Some(&nic)], rival, rivals: 4 };
         assert_eq!(proxy_core(&machine, &seat(None, 0)), Some(6));
         // The own core is excluded with its hardware threads.
         assert_eq!(proxy_core(&machine, &seat(Some(7), 0)), Some(4));
         let all: CpuSet = (0..4).filter_map(|pe| proxy_core(&machine, &seat(None, pe))).collect();
         assert_eq!(all, [0, 2, 4, 6].into());
         // Only what is allowed counts, near or not.
-        let seat = ProxySeat { allowed: (8..16).collect(), rivals: 2, ..seat(None, 0) };
+        let seat = ProxyCore { allowed: (8..16).collect(), rivals: 2, ..seat(None, 0) };
         assert_eq!(proxy_core(&machine, &seat), Some(14));
         // Without a known device the last core.
-        let seat = ProxySeat { near: vec![], allowed: machine.cpus(), ..seat };
+        let seat = ProxyCore { near: vec![], allowed: machine.cpus(), ..seat };
         assert_eq!(proxy_core(&machine, &seat), Some(14));
     }
 
@@ -102,7 +102,7 @@ mod tests {
         let nics = [0..8, 8..16].map(|cpus| Place { cpus: cpus.collect(), bridges: vec![] });
         let near = vec![Some(&nics[0]), Some(&nics[1])];
         let seat = |near: &[_], rival, rivals| {
-            proxy_cores(&machine, &ProxySeat { allowed: machine.cpus(), own: None, near: near.to_vec(), rival, rivals })
+            proxy_cores(&machine, &ProxyCore { allowed: machine.cpus(), own: None, near: near.to_vec(), rival, rivals })
         };
         let of_all =
             |near: &[_]| [seat(near, 0, 2), seat(near, 1, 2)].concat().into_iter().flatten().collect::<Vec<_>>();

@@ -174,7 +174,7 @@ impl Side {
     }
 
     /// Address, key and base of every rail, in one line.
-    fn card(&self) -> String {
+    fn connection_info(&self) -> String {
         let mut entries = Vec::new();
         for (rail, registration) in self.rails.iter().zip(&self.registrations) {
             let address: String = rail.address().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -183,9 +183,9 @@ impl Side {
         entries.join(";")
     }
 
-    fn connect(&mut self, card: &str) -> Vec<RemoteBuf> {
+    fn connect(&mut self, connection_info: &str) -> Vec<RemoteBuf> {
         let mut heaps = Vec::new();
-        for (rail, entry) in self.rails.iter_mut().zip(card.trim().split(';')) {
+        for (rail, entry) in self.rails.iter_mut().zip(connection_info.trim().split(';')) {
             let [address, key, base] = entry.split(',').collect::<Vec<_>>()[..] else { unreachable!() };
             let byte = |at: usize| u8::from_str_radix(&address[at..at + 2], 16).unwrap();
             let address: Vec<u8> = (0..address.len()).step_by(2).map(byte).collect();
@@ -237,8 +237,8 @@ impl Pair {
             .spawn()
             .unwrap();
         let mut pair = Pair { side, remote: Vec::new(), child, commands: BufReader::new(ours) };
-        let card = pair.side.card();
-        let answer = pair.ask(&format!("connect {card}"));
+        let connection_info = pair.side.connection_info();
+        let answer = pair.ask(&format!("connect {connection_info}"));
         pair.remote = pair.side.connect(&answer);
         Some(pair)
     }
@@ -332,7 +332,7 @@ fn serve() {
         let answer = match words[0] {
             "connect" => {
                 side.connect(words[1]);
-                side.card()
+                side.connection_info()
             }
             "peek" => side.read_heap(number(1) as usize).to_string(),
             "poke" => {

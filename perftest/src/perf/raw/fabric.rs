@@ -55,10 +55,10 @@ impl Fabric {
         let host = Site::pes_of_host(&sites, bootstrap.pe() as usize);
         let opened = Self::open_alone(settings, &host, bootstrap.pe(), bytes, atomics);
         // A PE that could not open says so by sending nothing, so that the other does not wait for it.
-        let mine = opened.as_ref().map_or_else(|_| Ok(Vec::new()), Fabric::card)?;
-        let cards = bootstrap.allgather(&mine)?;
+        let mine = opened.as_ref().map_or_else(|_| Ok(Vec::new()), Fabric::connection_info)?;
+        let connection_infos = bootstrap.allgather(&mine)?;
         let mut fabric = opened?;
-        let theirs = &cards[1 - fabric.me as usize];
+        let theirs = &connection_infos[1 - fabric.me as usize];
         let Some((numbers, address)) = theirs.split_at_checked(16).filter(|(_, address)| !address.is_empty()) else {
             return Err(fabric.endpoint.failure("fi_endpoint at the other PE", -ffi::FI_EOTHER));
         };
@@ -102,14 +102,14 @@ impl Fabric {
     }
 
     /// What the peer must know: key, base address, endpoint address.
-    fn card(&self) -> Result<Vec<u8>> {
+    fn connection_info(&self) -> Result<Vec<u8>> {
         // SAFETY: an open region.
         let key = unsafe { ffi::fi_mr_key(self.region.get()) };
         let by_address = self.endpoint.mr_mode() & ffi::FI_MR_VIRT_ADDR != 0;
         let base = if by_address { self.memory.base.as_ptr() as u64 } else { 0 };
-        let mut card = [key.to_le_bytes(), base.to_le_bytes()].concat();
-        card.extend(self.endpoint.address()?);
-        Ok(card)
+        let mut connection_info = [key.to_le_bytes(), base.to_le_bytes()].concat();
+        connection_info.extend(self.endpoint.address()?);
+        Ok(connection_info)
     }
 
     /// Provider, rail and progress model, for people.

@@ -66,7 +66,7 @@ impl Core {
             }
         }
         for id in self.queue.take_waiting(lane, pe) {
-            self.strand(id);
+            self.mark_lost(id);
         }
     }
 
@@ -138,7 +138,7 @@ impl Endpoint {
                 let empty = c.empty_but_for(waiting);
                 let Some(f) = c.failover.as_deref() else { break };
                 if empty && f.way != Way::Asked && self.core.is_due(pe, lane) && self.rails[lane].is_connected(pe) {
-                    // A sign of life is asked for: whether the lane may carry its own stream again.
+                    // a keepalive is asked for: whether the lane may carry its own stream again.
                     self.try_lane(pe, lane);
                     self.ask(pe, lane, lane);
                 }

@@ -9,34 +9,34 @@
 //! has no number: it fails, and says whether it may have been performed.
 //!
 //! Fences go on to look for moved writes where they were posted first (`home`), and nothing new is posted on a lane
-//! that is down; so what a fence orders waits for them. A lane that is down is asked for a sign of life once in a
+//! that is down; so what a fence orders waits for them. A lane that is down is asked for a keepalive once in a
 //! while, and used again when it answers. When all lanes to a peer are down, what waits is tried on one after the
 //! other, until it is too old. Where a message was lost and nobody told, acknowledgements fail to come although the
 //! peer answers pings, which counts as a fault; a peer that answers none is late, and its lanes stay in use.
 //!
 //! Where to read: `health` is what is believed of a lane, without a rail; `ping` asks; `lane` takes lanes down, tries
-//! them and brings them up; `stream` keeps requests, moves them and sends them again; `again` is for writes and reads;
-//! `gone` gives peers up; `port` decides when a port that is down is a reason to do so; `reconnect` replaces broken
-//! connections; `sign` keeps peers from believing in connections that are broken at this end. Here: what is remembered
-//! of a lane, and what an endpoint has to do.
+//! them and brings them up; `stream` keeps requests, moves them and sends them again; `repost` is for writes and reads;
+//! `dead_peer` gives peers up; `port` decides when a port that is down is a reason to do so; `reconnect` replaces
+//! broken connections; `keepalive` keeps peers from believing in connections that are broken at this end. Here: what is
+//! remembered of a lane, and what an endpoint has to do.
 
-mod again;
-mod gone;
+mod dead_peer;
 mod health;
+mod keepalive;
 mod lane;
 mod ping;
 mod port;
 mod reconnect;
-mod sign;
+mod repost;
 mod stream;
 
 use crate::error::Fault;
 use crate::pe::Pe;
 use crate::rail::{Dest, RailCaps};
 use health::Health;
+use keepalive::Use;
 use port::PortNews;
 use reconnect::{Renewal, Word};
-use sign::Use;
 use std::collections::{BTreeMap, VecDeque};
 use stream::{Kept, Way};
 

@@ -2,7 +2,7 @@
 //!
 //! A connection survives when its port is up again before the NIC stops trying. To give it up is therefore right only
 //! while there is another way for its work, and no port tells that: the other end's may be down, too. So wherever a
-//! port is down here, a sign of life is sent over each other lane, and the connection is given up when one of them has
+//! port is down here, a keepalive is sent over each other lane, and the connection is given up when one of them has
 //! arrived, if the port has been down all the time between.
 //!
 //! So the last lane that works is kept, whatever the two ends see, and in whichever order. If each gave up what the
@@ -20,7 +20,7 @@ use crate::rail::Dest;
 pub(super) enum PortNews {
     /// A port has gone down.
     Down,
-    /// A sign of life has arrived over another lane than that whose port went down for the `outage`th time.
+    /// a keepalive has arrived over another lane than that whose port went down for the `outage`th time.
     OtherWay { dest: Dest, instead_of: u8, outage: u32 },
 }
 
@@ -31,7 +31,7 @@ impl Recovery {
         self.port_news.push(PortNews::Down);
     }
 
-    /// A sign of life has arrived that was sent because of an outage of another lane.
+    /// a keepalive has arrived that was sent because of an outage of another lane.
     pub fn sign_arrived(&mut self, dest: Dest, instead_of: u8, outage: u32) {
         self.port_news.push(PortNews::OtherWay { dest, instead_of, outage });
     }
@@ -39,7 +39,7 @@ impl Recovery {
 
 impl Endpoint {
     #[cold]
-    pub(in crate::endpoint) fn heed_ports(&mut self) {
+    pub(in crate::endpoint) fn handle_port_events(&mut self) {
         for news in std::mem::take(&mut self.core.recovery.port_news) {
             match news {
                 PortNews::Down => self.look_for_other_ways(),
@@ -55,7 +55,7 @@ impl Endpoint {
         }
     }
 
-    /// Wherever a port is down, sends signs of life over other lanes. Once a second, and when one goes down.
+    /// Wherever a port is down, sends keepalives over other lanes. Once a second, and when one goes down.
     pub(in crate::endpoint) fn look_for_other_ways(&mut self) {
         for lane in 0..self.rails.len() {
             if self.rails[lane].port_down().is_none() {
@@ -79,7 +79,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether a sign of life is under way over `lane` on account of this outage of another.
+    /// Whether a keepalive is under way over `lane` on account of this outage of another.
     fn is_probed(&self, dest: Dest, lane: usize, instead_of: usize) -> bool {
         let core = &self.core;
         core.queue.all().any(|(_, request)| {

@@ -86,12 +86,12 @@ impl Endpoint {
     #[cold]
     pub(in crate::endpoint) fn heed_connections(&mut self) {
         let mut waiting = std::mem::take(&mut self.core.recovery.words);
-        waiting.retain(|word| word.since == self.core.clock.now() && self.heed(word));
+        waiting.retain(|word| word.since == self.core.clock.now() && self.handle(word));
         self.core.recovery.words.append(&mut waiting);
     }
 
     /// Returns whether this has to be looked at again.
-    fn heed(&mut self, Word { request, via, .. }: &Word) -> bool {
+    fn handle(&mut self, Word { request, via, .. }: &Word) -> bool {
         let (lane, count) = (usize::from(request.lane), request.operand as u32);
         let dest = self.core.profile.answer_to(request.source, request.origin);
         match request.kind {

@@ -16,13 +16,13 @@ use crate::pe::Pe;
 use crate::rail::Dest;
 pub(super) use connection::{Connection, Peer};
 
-/// Polls between two looks at rails that are spare: where peers only answer, and where they may begin to use one.
+/// Polls between two checks of rails that are spare: where peers only answer, and where they may begin to use one.
 const HOST_INTERVAL: u32 = 256;
 const PROXY_INTERVAL: u32 = 16;
 
 /// The table of peers and lanes.
 pub(super) struct Lanes {
-    /// Where the first lane is used alone while it works: polls between two looks at the others, which are spare.
+    /// Where the first lane is used alone while it works: polls between two checks of the others, which are spare.
     spare_interval: Option<u32>,
     n_pes: u32,
     rails: usize,

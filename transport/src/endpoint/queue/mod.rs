@@ -1,12 +1,12 @@
 //! The send queue: work requests from the moment that they are cut until a rail has completed them.
 //!
-//! `post` hands them to rails, several at once where `company` says so. What a rail refuses for now waits in a backlog,
-//! in order for each destination. A rail refuses when its queue is full, or because of one destination: its connection
-//! is being made, or made again for ever since the peer is gone. Which of both it is nobody tells. So each look at a
-//! backlog tries a few destinations, and begins where the last one stopped: work for a peer that cannot be reached
-//! never keeps others waiting.
+//! `post` hands them to rails, several at once where `coalescing` says so. What a rail refuses for now waits in a
+//! backlog, in order for each destination. A rail refuses when its queue is full, or because of one destination: its
+//! connection is being made, or made again for ever since the peer is gone. Which of both it is nobody tells. So each
+//! look at a backlog tries a few destinations, and begins where the last one stopped: work for a peer that cannot be
+//! reached never keeps others waiting.
 
-mod company;
+mod coalescing;
 mod post;
 
 use std::collections::{HashMap, VecDeque};
@@ -34,7 +34,7 @@ pub(super) enum Work {
     Read { offset: u64 },
     /// Send a message.
     Send,
-    /// Send a sign of life. When it is there, it shows that there is another way than lane `instead_of`, whose port
+    /// Send a keepalive. When it is there, it shows that there is another way than lane `instead_of`, whose port
     /// went down, for the `outage`th time.
     Probe { instead_of: u8, outage: u32 },
     /// Let the provider do an AMO.

@@ -33,7 +33,7 @@ impl Endpoint {
         let (dest, lane) = (request.dest, usize::from(request.lane));
         // An answer may go where the question came from, whatever this end thinks of that lane.
         if self.core.lanes.is_down(dest, lane) && !matches!(request.work, Work::Send) {
-            return self.core.strand(id);
+            return self.core.mark_lost(id);
         }
         if !self.core.queue.backlog[lane].holds(dest) {
             match self.try_post(id, request) {
@@ -100,7 +100,7 @@ impl Endpoint {
         let (dest, more) = (request.dest, request.more);
         let rail = &mut self.rails[lane];
         // SAFETY (all posts below): whoever submitted the operation keeps its buffers until it is complete, slots of
-        // the arena are freed with their work request, and remote places come from the peers' own cards.
+        // the arena are freed with their work request, and remote places come from the peers' own connection infos.
         match request.work {
             Work::Write { offset } | Work::Flag { offset, .. } => {
                 let remote = core.regions.remote(dest, lane, offset).ok_or(PostError::Again)?.0;

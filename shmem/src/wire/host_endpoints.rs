@@ -16,7 +16,7 @@ use symrail_transport::wire::FROM_CONTEXT;
 use super::host::Host;
 
 /// What it takes to open one more host endpoint.
-pub(crate) struct Opener {
+pub(crate) struct EndpointOpener {
     pub choice: Choice,
     pub settings: Settings,
     pub policy: Policy,
@@ -30,25 +30,25 @@ pub(crate) struct Opener {
 
 /// A host endpoint, and for whom operations are counted that its user hands to the engine instead.
 #[derive(Clone)]
-pub(super) struct Outlet {
+pub(super) struct HostEndpoint {
     pub host: Arc<Host>,
     pub issuer: Issuer,
 }
 
 /// All host endpoints.
-pub(super) struct Outlets {
+pub(super) struct HostEndpoints {
     first: Arc<Host>,
     /// Those of contexts, in the order in which they were opened.
     more: Box<[OnceLock<Arc<Host>>]>,
     opened: AtomicUsize,
     recording: AtomicBool,
-    opener: Mutex<Opener>,
+    opener: Mutex<EndpointOpener>,
 }
 
-impl Outlets {
-    pub fn new(first: Endpoint, opener: Opener) -> Outlets {
+impl HostEndpoints {
+    pub fn new(first: Endpoint, opener: EndpointOpener) -> HostEndpoints {
         let most = if opener.choice.opens_more() { opener.settings.context_endpoints } else { 0 };
-        Outlets {
+        HostEndpoints {
             first: Arc::new(Host::new(first)),
             more: (0..most).map(|_| OnceLock::new()).collect(),
             opened: AtomicUsize::new(0),
@@ -58,12 +58,12 @@ impl Outlets {
     }
 
     /// The default context's.
-    pub fn first(&self) -> Outlet {
-        Outlet { host: Arc::clone(&self.first), issuer: HOST }
+    pub fn first(&self) -> HostEndpoint {
+        HostEndpoint { host: Arc::clone(&self.first), issuer: HOST }
     }
 
     /// One for a context: of its own, or the first one where there can be no more.
-    pub fn take(&self) -> Outlet {
+    pub fn take(&self) -> HostEndpoint {
         let opener = lock(&self.opener);
         let number = self.opened.load(Ordering::Relaxed);
         let Some(place) = self.more.get(number) else { return self.first() };
@@ -75,7 +75,7 @@ impl Outlets {
                     host.lock().endpoint.record();
                 }
                 self.opened.store(number + 1, Ordering::Release);
-                Outlet { host, issuer: HOST + 1 + number as Issuer }
+                HostEndpoint { host, issuer: HOST + 1 + number as Issuer }
             }
             Err(error) => {
                 tracing::warn!(%error, "a context shares the host endpoint: it cannot have one of its own");
@@ -95,8 +95,8 @@ impl Outlets {
     }
 
     /// Polls those where that brings anything forward and nobody else does. Whether it will go on doing so.
-    pub fn look_after(&self) -> bool {
-        self.all().filter(|host| host.look_after()).count() > 0
+    pub fn run_idle(&self) -> bool {
+        self.all().filter(|host| host.run_idle()).count() > 0
     }
 
     /// As [`Host::look_after_left`], for all of them.
@@ -132,21 +132,21 @@ impl Outlets {
     ///
     /// # Errors
     /// As for [`Endpoint::learn`].
-    pub fn learn(&self, id: u32, cards: &[Vec<u8>]) -> Result<(), symrail_transport::Error> {
+    pub fn learn(&self, id: u32, connection_infos: &[Vec<u8>]) -> Result<(), symrail_transport::Error> {
         let mut opener = lock(&self.opener);
         for host in self.all() {
-            host.lock().endpoint.learn(id, cards)?;
+            host.lock().endpoint.learn(id, connection_infos)?;
         }
         for (segment, known) in &mut opener.segments {
             if segment.id() == id {
-                *known = cards.to_vec();
+                *known = connection_infos.to_vec();
             }
         }
         Ok(())
     }
 }
 
-impl Opener {
+impl EndpointOpener {
     fn open(&self, origin: u8) -> Result<Endpoint, symrail_transport::Error> {
         let rails = self.choice.open_first(Role::Host, self.n_pes, &self.settings)?;
         let mut endpoint = Endpoint::new(Role::Host, self.me, self.n_pes, rails, self.policy)?;
@@ -156,11 +156,12 @@ impl Opener {
                 endpoint.connect(pe, addresses)?;
             }
         }
-        for (segment, cards) in &self.segments {
-            // SAFETY: whoever gave the segment vouched for it (`Outlets::register`, or where the opener was made).
+        for (segment, connection_infos) in &self.segments {
+            // SAFETY: whoever gave the segment vouched for it (`HostEndpoints::register`, or where the opener was
+            // made).
             unsafe { endpoint.register(*segment) }?;
-            if !cards.is_empty() {
-                endpoint.learn(segment.id(), cards)?;
+            if !connection_infos.is_empty() {
+                endpoint.learn(segment.id(), connection_infos)?;
             }
         }
         Ok(endpoint)

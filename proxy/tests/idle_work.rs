@@ -20,14 +20,14 @@ fn proxy(options: Options) -> (Proxy, Arc<AtomicU64>, Arc<AtomicBool>) {
     let proxy = Proxy::start(Engine::new(endpoint, 0, 1), options).unwrap();
     let (count, more) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let (counts, asks) = (Arc::clone(&count), Arc::clone(&more));
-    proxy.driver().look_after(move || {
+    proxy.driver().run_idle(move || {
         counts.fetch_add(1, Ordering::Relaxed);
         if asks.load(Ordering::Relaxed) { Left::Soon } else { Left::Nothing }
     });
     (proxy, count, more)
 }
 
-/// How often the errand is run within this long.
+/// How often the idle task is run within this long.
 fn runs(count: &AtomicU64, span: Duration) -> u64 {
     let (begun, before) = (Instant::now(), count.load(Ordering::Relaxed));
     while begun.elapsed() < span {

@@ -21,7 +21,7 @@ const RARE_LOOK: Duration = Duration::from_micros(400);
 const RAREST_LOOK: Duration = Duration::from_millis(2);
 
 /// How long to poll idly. Whoever asks says what time it is.
-pub(crate) struct Pace {
+pub(crate) struct PollBackoff {
     shortest: Duration,
     longest: Duration,
     /// For how long from now on, after something happened, and until when.
@@ -29,10 +29,10 @@ pub(crate) struct Pace {
     until: Instant,
 }
 
-impl Pace {
-    pub fn new(spare_core: bool, now: Instant) -> Pace {
+impl PollBackoff {
+    pub fn new(spare_core: bool, now: Instant) -> PollBackoff {
         let (shortest, longest) = if spare_core { (POLL, POLL) } else { (SHORT_POLL, LONGEST_SHORT_POLL) };
-        Pace { shortest, longest, span: shortest, until: now }
+        PollBackoff { shortest, longest, span: shortest, until: now }
     }
 
     /// Whether polling is worthwhile still.
@@ -109,31 +109,31 @@ mod tests {
     fn short_sleeps_without_a_spare_core_make_it_poll_for_longer() {
         let start = Instant::now();
         let at = |us| start + Duration::from_micros(us);
-        let mut pace = Pace::new(false, start);
-        assert!(!pace.goes_on(at(0)));
-        pace.go_on(at(0));
-        assert!(pace.goes_on(at(49)) && !pace.goes_on(at(50)));
+        let mut poll_backoff = PollBackoff::new(false, start);
+        assert!(!poll_backoff.goes_on(at(0)));
+        poll_backoff.go_on(at(0));
+        assert!(poll_backoff.goes_on(at(49)) && !poll_backoff.goes_on(at(50)));
         for (span, now) in [100, 200, 400, 800, 1600, 2000, 2000].into_iter().zip((10_000..).step_by(10_000)) {
-            pace.wake(at(now - 199), at(now));
-            assert!(pace.goes_on(at(now + span - 1)) && !pace.goes_on(at(now + span)), "{span} µs");
+            poll_backoff.wake(at(now - 199), at(now));
+            assert!(poll_backoff.goes_on(at(now + span - 1)) && !poll_backoff.goes_on(at(now + span)), "{span} µs");
         }
-        assert_eq!(pace.idle_for(at(100_000)), Duration::from_micros(28_000));
+        assert_eq!(poll_backoff.idle_for(at(100_000)), Duration::from_micros(28_000));
         // What host threads have seen last is no reason to poll for as long.
-        pace.take_over(at(200_000));
-        assert!(pace.goes_on(at(200_049)) && !pace.goes_on(at(200_050)));
+        poll_backoff.take_over(at(200_000));
+        assert!(poll_backoff.goes_on(at(200_049)) && !poll_backoff.goes_on(at(200_050)));
         // Nor is a sleep that was worth it.
-        pace.wake(at(300_000), at(300_200));
-        assert!(pace.goes_on(at(300_249)) && !pace.goes_on(at(300_250)));
+        poll_backoff.wake(at(300_000), at(300_200));
+        assert!(poll_backoff.goes_on(at(300_249)) && !poll_backoff.goes_on(at(300_250)));
     }
 
     #[test]
     fn with_a_spare_core_it_polls_for_as_long_whatever_sleeps_were() {
         let start = Instant::now();
         let at = |us| start + Duration::from_micros(us);
-        let mut pace = Pace::new(true, start);
+        let mut poll_backoff = PollBackoff::new(true, start);
         for (asleep, now) in [(1_000, 1_001), (20_000, 30_000)] {
-            pace.wake(at(asleep), at(now));
-            assert!(pace.goes_on(at(now + 4_999)) && !pace.goes_on(at(now + 5_000)));
+            poll_backoff.wake(at(asleep), at(now));
+            assert!(poll_backoff.goes_on(at(now + 4_999)) && !poll_backoff.goes_on(at(now + 5_000)));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Signs of life to peers that use a lane, so that no connection is alive at one end only.
+//! keepalives to peers that use a lane, so that no connection is alive at one end only.
 //!
 //! Where a connection is known to have failed at one end, the other may go on believing in it, and refuse a new one
 //! ([`RailCaps::half_open`](crate::rail::RailCaps::half_open)): until it sends something and learns better. A target
@@ -15,7 +15,7 @@ use crate::pe::Pe;
 use crate::rail::{Dest, LocalBuf, LocalKey};
 use crate::wire::{Request, RequestKind, sign_of_life};
 
-/// Seconds between two signs of life to the same endpoint.
+/// Seconds between two keepalives to the same endpoint.
 const INTERVAL: u32 = 4;
 
 /// What is known of a lane to an endpoint of a peer.
@@ -57,7 +57,7 @@ impl Endpoint {
         }
     }
 
-    /// Once a second: sends the signs of life that are due.
+    /// Once a second: sends the keepalives that are due.
     pub(in crate::endpoint) fn give_signs_of_life(&mut self) {
         let lanes = self.core.profile.rails();
         for at in 0..self.core.recovery.uses.len() {
@@ -85,13 +85,13 @@ impl Endpoint {
             let local = LocalBuf { ptr: sign.as_mut_ptr(), len, key: LocalKey::default() };
             // SAFETY: without an id the bytes are copied before the call returns.
             let sent = unsafe { self.rails[lane].send(dest, local, None) };
-            tracing::trace!(dest, lane, sent = sent.is_ok(), "a sign of life");
+            tracing::trace!(dest, lane, sent = sent.is_ok(), "a keepalive");
         } else {
             self.post_sign_of_life(Work::Send, dest, lane);
         }
     }
 
-    /// Sends a sign of life, and will be told what becomes of it. Not now, if there is no room.
+    /// Sends a keepalive, and will be told what becomes of it. Not now, if there is no room.
     pub(super) fn post_sign_of_life(&mut self, work: Work, dest: Dest, lane: usize) {
         let sign = sign_of_life(self.core.profile.token_of(dest));
         let len = sign.len();

@@ -8,7 +8,7 @@ use crate::pe::Pe;
 impl Core {
     /// Keeps a work request whose lane is down until another takes it. An AMO waits for its own lane, and for what it
     /// was posted behind.
-    pub(in crate::endpoint) fn strand(&mut self, id: u64) {
+    pub(in crate::endpoint) fn mark_lost(&mut self, id: u64) {
         let Some(&WorkRequest { work, dest, .. }) = self.queue.get(id) else { return };
         if matches!(work, Work::Send | Work::Probe { .. }) || self.lanes.is_gone(dest) {
             // Requests are kept; an answer will be asked for again.
@@ -87,7 +87,7 @@ impl Core {
 impl Endpoint {
     /// Lets other lanes do what lanes that are down leave undone.
     #[cold]
-    pub(in crate::endpoint) fn rescue_all(&mut self) {
+    pub(in crate::endpoint) fn repost_all(&mut self) {
         for pe in std::mem::take(&mut self.core.recovery.troubled) {
             if let Some(to) = (0..self.core.lanes.count(pe)).find(|&lane| self.core.lanes.is_up(pe, lane)) {
                 self.ask_about_lost(pe, to);

@@ -14,7 +14,7 @@ use symrail_transport::mock::{Fabric, Mischief};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOKS: u64 = 100;
-/// Between two looks, after the first few.
+/// Between two polls, after the first few.
 const RAREST: Duration = Duration::from_millis(2);
 
 /// This process's proxy threads.

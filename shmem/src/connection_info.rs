@@ -33,7 +33,7 @@ impl Hello {
     /// # Errors
     /// [`Error::Malformed`] or [`Error::Mismatch`].
     pub fn decode_all(all: &[Vec<u8>], me: Pe) -> Result<(Vec<HeapHandle>, HostPes), Error> {
-        let all: Vec<Hello> = decode_all(all, "first card")?;
+        let all: Vec<Hello> = decode_all(all, "first connection info")?;
         let handles = all.iter().zip(0..).map(|(h, pe)| HeapHandle::decode(&h.handle, pe));
         let handles: Vec<HeapHandle> = handles.collect::<Result<_, _>>()?;
         symrail_heap::check_agreement(&handles)?;
@@ -58,9 +58,9 @@ pub(crate) struct OfThread {
     pub segment: Vec<u8>,
 }
 
-/// One PE's card.
+/// One PE's connection info.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Card {
+pub(crate) struct ConnectionInfo {
     version: u32,
     /// Whether NICs perform AMOs; else CPUs do.
     pub native_amo: bool,
@@ -84,10 +84,10 @@ pub(crate) struct Card {
     pub device: Vec<u8>,
 }
 
-impl Card {
-    /// The card of a PE without a wire.
-    pub fn without_wire(settings: &Settings) -> Card {
-        Card {
+impl ConnectionInfo {
+    /// The connection info of a PE without a wire.
+    pub fn without_wire(settings: &Settings) -> ConnectionInfo {
+        ConnectionInfo {
             version: PROTOCOL_VERSION,
             native_amo: settings.amo_path == AmoPath::Native,
             check_collectives: settings.check_collectives,
@@ -104,28 +104,29 @@ impl Card {
         }
     }
 
-    /// The same with a heap of `bytes` that is staged through a window, reached by rails (`direct`), or mapped by GPUs (`device`).
-    pub fn with_staged(self, bytes: usize, window: Vec<u8>, direct: Vec<u8>, device: Vec<u8>) -> Card {
-        Card { window, staged: bytes as u64, direct, device, ..self }
+    /// The same with a heap of `bytes` that is staged through a window, reached by rails (`direct`), or mapped by GPUs
+    /// (`device`).
+    pub fn with_staged(self, bytes: usize, window: Vec<u8>, direct: Vec<u8>, device: Vec<u8>) -> ConnectionInfo {
+        ConnectionInfo { window, staged: bytes as u64, direct, device, ..self }
     }
 
-    /// The card of a PE whose rails are on `fabric`, with what is to be said of its host endpoint and of its proxy
-    /// threads'.
+    /// The connection info of a PE whose rails are on `fabric`, with what is to be said of its host endpoint and of its
+    /// proxy threads'.
     pub fn new(
         settings: &Settings,
         choice: &Choice,
         fabric: String,
         host_addresses: Vec<Vec<u8>>,
         proxies: Vec<OfThread>,
-    ) -> Card {
-        Card {
+    ) -> ConnectionInfo {
+        ConnectionInfo {
             native_amo: choice.native_amo(settings),
             fabric,
             ib_mode: choice.ib_mode.as_ref().map_or_else(String::new, |(mode, _)| mode.to_string()),
             rails: choice.names().len(),
             host_addresses,
             proxies,
-            ..Card::without_wire(settings)
+            ..ConnectionInfo::without_wire(settings)
         }
     }
 
@@ -134,28 +135,32 @@ impl Card {
         postcard::to_allocvec(self).unwrap_or_default()
     }
 
-    /// Reads all cards and checks that they agree.
+    /// Reads all connection infos and checks that they agree.
     ///
     /// # Errors
     /// [`Error::Malformed`] or [`Error::Mismatch`].
-    pub fn decode_all(cards: &[Vec<u8>]) -> Result<Vec<Card>, Error> {
-        let cards: Vec<Card> = decode_all(cards, "card")?;
-        same("the protocol version", &cards, |c| c.version.to_string())?;
-        let wired = |c: &Card| !c.fabric.is_empty();
-        same_among("the fabric (SYMRAIL_TRANSPORT, SYMRAIL_LIBFABRIC_PROVIDER)", &cards, wired, |c| c.fabric.clone())?;
-        let rxm = |c: &Card| c.fabric.contains("ofi_rxm");
-        same_among(variables::RXM_BUFFERS, &cards, rxm, |c| c.rxm_buffers.clone())?;
-        same_among("SYMRAIL_IB_MODE", &cards, wired, |c| c.ib_mode.clone())?;
-        same("SYMRAIL_AMO_PATH", &cards, |c| if c.native_amo { "native" } else { "agent" }.into())?;
-        let kind = |c: &Card| match c.device.len() {
+    pub fn decode_all(connection_infos: &[Vec<u8>]) -> Result<Vec<ConnectionInfo>, Error> {
+        let connection_infos: Vec<ConnectionInfo> = decode_all(connection_infos, "connection info")?;
+        same("the protocol version", &connection_infos, |c| c.version.to_string())?;
+        let wired = |c: &ConnectionInfo| !c.fabric.is_empty();
+        same_among("the fabric (SYMRAIL_TRANSPORT, SYMRAIL_LIBFABRIC_PROVIDER)", &connection_infos, wired, |c| {
+            c.fabric.clone()
+        })?;
+        let rxm = |c: &ConnectionInfo| c.fabric.contains("ofi_rxm");
+        same_among(variables::RXM_BUFFERS, &connection_infos, rxm, |c| c.rxm_buffers.clone())?;
+        same_among("SYMRAIL_IB_MODE", &connection_infos, wired, |c| c.ib_mode.clone())?;
+        same("SYMRAIL_AMO_PATH", &connection_infos, |c| if c.native_amo { "native" } else { "agent" }.into())?;
+        let kind = |c: &ConnectionInfo| match c.device.len() {
             0 => "host or pinned",
             HANDLE_LEN => "guarded",
             _ => "device",
         };
-        same("SYMRAIL_HEAP_KIND", &cards, |c| kind(c).into())?;
-        same("SYMRAIL_HEAP_KIND and SYMRAIL_HEAP_SIZE (bytes that are staged)", &cards, |c| c.staged.to_string())?;
-        same("SYMRAIL_CHECK_COLLECTIVES", &cards, |c| u8::from(c.check_collectives).to_string())?;
-        Ok(cards)
+        same("SYMRAIL_HEAP_KIND", &connection_infos, |c| kind(c).into())?;
+        same("SYMRAIL_HEAP_KIND and SYMRAIL_HEAP_SIZE (bytes that are staged)", &connection_infos, |c| {
+            c.staged.to_string()
+        })?;
+        same("SYMRAIL_CHECK_COLLECTIVES", &connection_infos, |c| u8::from(c.check_collectives).to_string())?;
+        Ok(connection_infos)
     }
 
     /// How to connect to the endpoint of its proxy thread `thread`, and of the first one also to the host endpoint,
@@ -168,15 +173,16 @@ impl Card {
 
     /// How many proxy threads all PEs can have, where some have more: as few as any of them has, since threads of the
     /// same number talk to each other; and one where PEs do not have the same rails. With it why that is so.
-    pub fn fewer_threads(cards: &[Card]) -> Option<(usize, String)> {
-        let wired = || cards.iter().zip(0u32..).filter(|(card, _)| !card.proxies.is_empty());
-        let most = wired().map(|(card, _)| card.proxies.len()).max()?;
-        let (fewest, pe) = wired().map(|(card, pe)| (card.proxies.len(), pe)).min()?;
-        let (rails, first) = wired().map(|(card, pe)| (card.rails, pe)).next()?;
-        let other = wired().find(|(card, _)| card.rails != rails);
+    pub fn fewer_threads(connection_infos: &[ConnectionInfo]) -> Option<(usize, String)> {
+        let wired =
+            || connection_infos.iter().zip(0u32..).filter(|(connection_info, _)| !connection_info.proxies.is_empty());
+        let most = wired().map(|(connection_info, _)| connection_info.proxies.len()).max()?;
+        let (fewest, pe) = wired().map(|(connection_info, pe)| (connection_info.proxies.len(), pe)).min()?;
+        let (rails, first) = wired().map(|(connection_info, pe)| (connection_info.rails, pe)).next()?;
+        let other = wired().find(|(connection_info, _)| connection_info.rails != rails);
         match other {
-            Some((card, pe)) if most > 1 => {
-                Some((1, format!("PE {first} has {rails} rails, and PE {pe} has {}", card.rails)))
+            Some((connection_info, pe)) if most > 1 => {
+                Some((1, format!("PE {first} has {rails} rails, and PE {pe} has {}", connection_info.rails)))
             }
             _ if most > fewest => Some((fewest, format!("PE {pe} has so many"))),
             _ => None,
@@ -194,17 +200,21 @@ impl Card {
     }
 }
 
-fn same(what: &'static str, cards: &[Card], value: impl Fn(&Card) -> String) -> Result<(), Error> {
-    same_among(what, cards, |_| true, value)
+fn same(
+    what: &'static str,
+    connection_infos: &[ConnectionInfo],
+    value: impl Fn(&ConnectionInfo) -> String,
+) -> Result<(), Error> {
+    same_among(what, connection_infos, |_| true, value)
 }
 
 fn same_among(
     what: &'static str,
-    cards: &[Card],
-    concerned: impl Fn(&Card) -> bool,
-    value: impl Fn(&Card) -> String,
+    connection_infos: &[ConnectionInfo],
+    concerned: impl Fn(&ConnectionInfo) -> bool,
+    value: impl Fn(&ConnectionInfo) -> String,
 ) -> Result<(), Error> {
-    let mut values = cards.iter().enumerate().filter(|(_, c)| concerned(c)).map(|(pe, c)| (pe, value(c)));
+    let mut values = connection_infos.iter().enumerate().filter(|(_, c)| concerned(c)).map(|(pe, c)| (pe, value(c)));
     let Some((pe, first)) = values.next() else { return Ok(()) };
     match values.find(|(_, v)| *v != first) {
         None => Ok(()),
@@ -219,8 +229,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn card(native: bool) -> Card {
-        Card {
+    fn connection_info(native: bool) -> ConnectionInfo {
+        ConnectionInfo {
             version: PROTOCOL_VERSION,
             native_amo: native,
             check_collectives: false,
@@ -238,39 +248,52 @@ mod tests {
     }
 
     #[test]
-    fn cards_come_back_and_must_agree() {
-        let cards = Card::decode_all(&[card(false).encode(), card(false).encode()]).unwrap();
-        assert_eq!(cards[1].addresses(0).unwrap().proxy.len(), 2);
-        assert!(cards[1].addresses(1).is_none() && cards[1].segment(1).is_empty());
-        let error = Card::decode_all(&[card(false).encode(), card(true).encode()]).unwrap_err().to_string();
+    fn connection_infos_come_back_and_must_agree() {
+        let connection_infos =
+            ConnectionInfo::decode_all(&[connection_info(false).encode(), connection_info(false).encode()]).unwrap();
+        assert_eq!(connection_infos[1].addresses(0).unwrap().proxy.len(), 2);
+        assert!(connection_infos[1].addresses(1).is_none() && connection_infos[1].segment(1).is_empty());
+        let error = ConnectionInfo::decode_all(&[connection_info(false).encode(), connection_info(true).encode()])
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("PE 0 has agent") && error.contains("PE 1 has native"), "{error}");
-        let checks = Card { check_collectives: true, ..card(false) }.encode();
-        let error = Card::decode_all(&[card(false).encode(), checks]).unwrap_err().to_string();
+        let checks = ConnectionInfo { check_collectives: true, ..connection_info(false) }.encode();
+        let error = ConnectionInfo::decode_all(&[connection_info(false).encode(), checks]).unwrap_err().to_string();
         assert!(error.contains("SYMRAIL_CHECK_COLLECTIVES"), "{error}");
-        let larger = Card { rxm_buffers: "16384".into(), ..card(false) };
-        let error = Card::decode_all(&[card(false).encode(), larger.encode()]).unwrap_err().to_string();
+        let larger = ConnectionInfo { rxm_buffers: "16384".into(), ..connection_info(false) };
+        let error =
+            ConnectionInfo::decode_all(&[connection_info(false).encode(), larger.encode()]).unwrap_err().to_string();
         assert!(error.contains("FI_OFI_RXM_BUFFER_SIZE differs: PE 0 has 4160, PE 1 has 16384"), "{error}");
-        let elsewhere = |card: Card| Card { fabric: "shm".into(), ..card }.encode();
-        assert!(Card::decode_all(&[elsewhere(card(false)), elsewhere(larger)]).is_ok());
+        let elsewhere =
+            |connection_info: ConnectionInfo| ConnectionInfo { fabric: "shm".into(), ..connection_info }.encode();
+        assert!(ConnectionInfo::decode_all(&[elsewhere(connection_info(false)), elsewhere(larger)]).is_ok());
         let with = |ib_mode: &str| {
-            Card { fabric: "verbs".into(), ib_mode: ib_mode.into(), ..card(ib_mode == "rdma-atomics") }.encode()
+            ConnectionInfo {
+                fabric: "verbs".into(),
+                ib_mode: ib_mode.into(),
+                ..connection_info(ib_mode == "rdma-atomics")
+            }
+            .encode()
         };
-        let none = Card { fabric: String::new(), ..card(false) }.encode();
-        let error = Card::decode_all(&[none, with("write-with-imm"), with("rdma-atomics")]).unwrap_err().to_string();
+        let none = ConnectionInfo { fabric: String::new(), ..connection_info(false) }.encode();
+        let error =
+            ConnectionInfo::decode_all(&[none, with("write-with-imm"), with("rdma-atomics")]).unwrap_err().to_string();
         assert!(error.contains("PE 1 has write-with-imm, PE 2 has rdma-atomics"), "{error}");
         assert!(error.contains("SYMRAIL_IB_MODE"), "{error}");
-        assert!(Card::decode_all(&[vec![9; 7]]).is_err());
-        assert!(Card::decode_all(&[vec![]]).is_err());
+        assert!(ConnectionInfo::decode_all(&[vec![9; 7]]).is_err());
+        assert!(ConnectionInfo::decode_all(&[vec![]]).is_err());
     }
 
     #[test]
     fn all_have_as_many_proxy_threads_as_the_pe_with_the_fewest() {
         let with = |rails: usize, threads: usize| {
             let proxies = vec![OfThread { addresses: vec![vec![3]], segment: vec![5] }; threads];
-            Card { rails, proxies, ..card(false) }
+            ConnectionInfo { rails, proxies, ..connection_info(false) }
         };
-        let fewer = |cards: &[(usize, usize)]| {
-            Card::fewer_threads(&cards.iter().map(|&(rails, threads)| with(rails, threads)).collect::<Vec<_>>())
+        let fewer = |connection_infos: &[(usize, usize)]| {
+            ConnectionInfo::fewer_threads(
+                &connection_infos.iter().map(|&(rails, threads)| with(rails, threads)).collect::<Vec<_>>(),
+            )
         };
         for agreed in [&[(4, 4), (4, 4)][..], &[(4, 2), (0, 0), (4, 2)], &[(2, 1), (4, 1)], &[(0, 0)], &[]] {
             assert_eq!(fewer(agreed), None, "{agreed:?}");
