@@ -114,6 +114,7 @@ impl Space {
     }
 
     /// The error that was kept, if there is one.
+    #[inline]
     pub fn take_noted(&self) -> Result<()> {
         self.staged.as_ref().map_or(Ok(()), Staged::take_noted)
     }

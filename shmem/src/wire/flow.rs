@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use symrail_proxy::HOST;
 use symrail_transport::endpoint::Endpoint;
@@ -30,35 +30,45 @@ pub(super) enum Path {
     Engine(usize),
 }
 
-/// A flag for each path.
-#[derive(Default)]
-struct Flags {
-    host: AtomicBool,
-    engines: [AtomicBool; MAX_THREADS],
+impl Path {
+    const fn bit(self) -> u32 {
+        match self {
+            Path::Host => 1,
+            Path::Engine(thread) => 2 << thread,
+        }
+    }
 }
+
+/// A flag for each path. One word has them all, since each operation asks for those of all other paths.
+#[derive(Default)]
+struct Flags(AtomicU32);
+
+const _: () = assert!(MAX_THREADS < u32::BITS as usize);
 
 impl Flags {
     #[inline]
-    fn of(&self, path: Path) -> &AtomicBool {
-        match path {
-            Path::Host => &self.host,
-            Path::Engine(thread) => &self.engines[thread],
-        }
+    fn any(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
     }
 
     #[inline]
-    fn any(&self) -> bool {
-        std::iter::once(&self.host).chain(&self.engines).any(|flag| flag.load(Ordering::Relaxed))
+    fn any_but(&self, path: Path) -> bool {
+        self.0.load(Ordering::Relaxed) & !path.bit() != 0
     }
 
     #[inline]
     fn get(&self, path: Path) -> bool {
-        self.of(path).load(Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed) & path.bit() != 0
     }
 
+    /// A flag that is as it should be costs a load only.
     #[inline]
     fn set(&self, path: Path, value: bool) {
-        self.of(path).store(value, Ordering::Relaxed);
+        match (value, self.get(path)) {
+            (true, false) => self.0.fetch_or(path.bit(), Ordering::Relaxed),
+            (false, true) => self.0.fetch_and(!path.bit(), Ordering::Relaxed),
+            _ => return,
+        };
     }
 }
 
@@ -189,7 +199,9 @@ impl<'a> Via<'a> {
     /// The operation's buffers are valid.
     #[inline]
     pub unsafe fn blocking(&self, pe: Pe, job: Job) -> Result<u64, Error> {
-        if let Job::Get { .. } = job {
+        if let Job::Get { .. } = job
+            && self.flow.fenced.any()
+        {
             self.paths().try_for_each(|path| self.end_fence(path))?;
         }
         // SAFETY: the caller's promise, for as long as this call takes.
@@ -358,6 +370,9 @@ impl<'a> Via<'a> {
     /// Before an operation on `path`: what a fence closed on other paths has to be delivered.
     #[inline]
     fn keep_fence(&self, path: Path) -> Result<(), Error> {
+        if !self.flow.fenced.any_but(path) {
+            return Ok(());
+        }
         self.paths().filter(|other| *other != path).try_for_each(|other| self.end_fence(other))
     }
 
