@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use serial_test::serial;
 
-const RUNTIME: [&str; 14] = [
+const RUNTIME: [&str; 17] = [
     "put-bw",
     "put-lat",
     "get-bw",
@@ -19,6 +19,9 @@ const RUNTIME: [&str; 14] = [
     "put-pingpong",
     "amo-lat",
     "amo-rate",
+    "get-rate",
+    "fetch-rate",
+    "signal-rate",
     "signal-lat",
     "put-signal-pingpong",
     "fence-lat",

@@ -213,7 +213,15 @@ mod tests {
     fn pe(pe: u32, age_us: u64, bytes: u64) -> Figures {
         let mut latency = vec![0; 32];
         latency[13] = bytes as u32;
-        let lane = Lane { rail: "127.0.0.2".into(), writes: 2 * bytes, bytes, failed: 1, latency, ..Lane::default() };
+        let lane = Lane {
+            owner: "proxy".into(),
+            rail: "127.0.0.2".into(),
+            writes: 2 * bytes,
+            bytes,
+            failed: 1,
+            latency,
+            ..Lane::default()
+        };
         Figures { pe, n_pes: 2, fabric: "tcp".into(), age_us, lanes: vec![lane], ..Figures::default() }
     }
 
