@@ -204,8 +204,14 @@ impl Service {
 
     /// Drops a connection that does not belong to the job.
     fn refuse(&mut self, id: u64, why: &str) {
-        let Some(connection) = self.connections.remove(&id) else { return };
+        self.refuse_with(id, why, |_| ());
+    }
+
+    /// The same after a last word. The connection is counted first, so that whoever hears the word finds it counted.
+    fn refuse_with(&mut self, id: u64, why: &str, last_word: impl FnOnce(&mut Connection)) {
+        let Some(mut connection) = self.connections.remove(&id) else { return };
         self.shared.refused.fetch_add(1, Ordering::Relaxed);
+        last_word(&mut connection);
         if self.logged.is_some_and(|at| at.elapsed() < LOG_EVERY) {
             self.unlogged += 1;
             return;
@@ -222,10 +228,7 @@ impl Service {
         match connection.greeted(&self.secret) {
             Ok(Some(hello)) => self.join(id, &hello),
             Ok(None) => {}
-            Err(why) => {
-                connection.turn_down();
-                return self.refuse(id, why);
-            }
+            Err(why) => return self.refuse_with(id, why, Connection::turn_down),
         }
         while let Some(connection) = self.connections.get_mut(&id) {
             match connection.next_frame() {
