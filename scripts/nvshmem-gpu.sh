@@ -74,7 +74,7 @@ perf() { # sources
   local name heap fabric options
   for name in ${BENCHMARKS:-shmem_p_bw shmem_atomic_bw shmem_g_bw}; do
     nvcc -O2 -std=c++17 -rdc=true -arch=sm_90 -I"$home/include" -I"$1/common" -o "$work/$name" "$1/device/pt-to-pt/$name.cu" \
-      "$1/common/utils.cu" -L"$home/lib" -lnvshmem_device -Xlinker "$host" -lcuda -lnvidia-ml -ldl \
+      "$1/common/utils.cu" -L"$home/lib" -lnvshmem_device -Xlinker "$host" -lcuda -ldl \
       -Xlinker -rpath -Xlinker "$home/lib" > "$work/said" 2>&1 &
     pids+=($!)
   done
