@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use super::error::DeviceError;
 use super::view::DeviceView;
-use super::wait::Waiter;
+use super::waiter::Waiter;
 
 /// Threads of one block meet here. A thread that has ended is not waited for; one that ended with an error breaks the
 /// barrier, because what the others wait for will not happen.

@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use symrail_proxy::channel::ReplySlot;
 
-use super::thread::Thread;
 use super::view::DeviceView;
-use super::wait::Waiter;
+use super::waiter::Waiter;
 
 /// The longest sleep until a thread looks whether its time is over.
 const SLEEP: Duration = Duration::from_millis(100);
@@ -40,9 +39,9 @@ pub(super) struct Asking<'a> {
 }
 
 impl<'a> Asking<'a> {
-    pub(super) fn new(thread: &Thread<'a>) -> Self {
-        thread.view.crowd().asking.fetch_add(1, Ordering::Relaxed);
-        Self { view: thread.view, waiter: Waiter::new(thread.view), drives: false }
+    pub(super) fn new(view: &'a DeviceView) -> Self {
+        view.crowd().asking.fetch_add(1, Ordering::Relaxed);
+        Self { view, waiter: Waiter::new(view), drives: false }
     }
 
     /// Waits a little. `false` when the time is over.

@@ -6,7 +6,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | [`view`] | what a device sees of its PE: heap, peers, channels |
+//! | [`view`] | what a device sees of its PE: heap, peers, channels, teams |
 //! | [`symmetric`] | names for symmetric and local memory, with their bounds |
 //! | [`element`] | the types of values and of atomic words |
 //! | [`grid`] | starting the threads; [`block`] their barrier |
@@ -14,7 +14,8 @@
 //! | [`rma`] | put, get, p, g, put_signal, peer_ptr |
 //! | [`atomics`] | atomic memory operations, signal_op |
 //! | [`order`] | fence and quiet |
-//! | [`wait`] | wait_until, test, and how every wait waits |
+//! | [`wait`] | wait_until, test |
+//! | `waiter` | how every wait waits |
 //! | `crowd` | many threads that wait for answers |
 //! | [`team`] | barriers of all PEs and of teams |
 //! | [`error`] | what can go wrong |
@@ -40,12 +41,12 @@ pub mod team;
 pub mod thread;
 pub mod view;
 pub mod wait;
+mod waiter;
 
 pub use element::{AmoInteger, AmoWord, Element};
 pub use error::{DeviceError, LaunchError};
 pub use grid::Grid;
 pub use symmetric::{LocalMemory, Symmetric};
 pub use symrail_core::{Cmp, SignalOp};
-pub use team::DeviceTeam;
 pub use thread::Thread;
-pub use view::{DeviceParts, DeviceView};
+pub use view::{DeviceParts, DeviceTeam, DeviceView};

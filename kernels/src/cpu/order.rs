@@ -7,7 +7,7 @@ use symrail_transport::Operation;
 
 use super::error::DeviceError;
 use super::thread::{Thread, What};
-use super::wait::Waiter;
+use super::waiter::Waiter;
 
 impl Thread<'_> {
     /// Orders this thread's earlier puts, AMOs and signals before its later ones, at each PE. Does not wait for them.

@@ -1,28 +1,12 @@
 //! Meeting the devices of other PEs: barriers of all PEs and of teams.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 use super::error::DeviceError;
 use super::thread::Thread;
+use super::view::DeviceTeam;
 use crate::meeting::{Step, WORDS, word};
 use symrail_core::Cmp;
-
-/// Some PEs as their devices know them: how they meet, and how often they have. One for all PEs, and one for each team.
-#[derive(Debug, Default)]
-pub struct DeviceTeam {
-    words: u64,
-    steps: Box<[Step]>,
-    met: AtomicU64,
-}
-
-impl DeviceTeam {
-    /// The PEs whose plan has these steps for this PE. `words` is the symmetric offset of [`WORDS`] zeroed words of
-    /// this team alone.
-    #[must_use]
-    pub fn new(words: u64, steps: &[Step]) -> DeviceTeam {
-        DeviceTeam { words, steps: steps.into(), met: AtomicU64::new(0) }
-    }
-}
 
 impl Thread<'_> {
     /// A [`quiet`](Thread::quiet), then waits for one thread of every PE to have come here.

@@ -12,7 +12,7 @@ use super::error::DeviceError;
 use super::grid::Grid;
 use super::symmetric::{LocalMemory, Place, Symmetric};
 use super::view::{DeviceParts, DeviceView};
-use super::wait::Waiter;
+use super::waiter::Waiter;
 
 /// A thread of a running grid. Its operations are spread over this folder's files.
 #[derive(Debug)]
@@ -164,7 +164,7 @@ impl<'a> Thread<'a> {
             slot.cancel();
             return Err(error);
         }
-        let mut asking = Asking::new(self);
+        let mut asking = Asking::new(self.view);
         loop {
             match slot.poll() {
                 Some(reply) if reply.failed => {

@@ -1,6 +1,7 @@
 //! A device's view of its PE.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use symrail_proxy::channel::Producer;
@@ -10,7 +11,7 @@ use super::crowd::Crowd;
 use super::element::Element;
 use super::error::DeviceError;
 use super::symmetric::Symmetric;
-use super::team::DeviceTeam;
+use crate::meeting::Step;
 
 /// The parts that a device works with. All belong to the runtime, which outlives the device.
 #[derive(Clone)]
@@ -36,6 +37,23 @@ pub struct DeviceParts {
     pub world: Arc<DeviceTeam>,
     /// The time-out (`SYMRAIL_TIMEOUT_S`).
     pub timeout: Duration,
+}
+
+/// Some PEs as their devices know them: how they meet, and how often they have. One for all PEs, and one for each team.
+#[derive(Debug, Default)]
+pub struct DeviceTeam {
+    pub(super) words: u64,
+    pub(super) steps: Box<[Step]>,
+    pub(super) met: AtomicU64,
+}
+
+impl DeviceTeam {
+    /// The PEs whose plan has these steps for this PE. `words` is the symmetric offset of [`WORDS`](crate::meeting::WORDS) zeroed words of
+    /// this team alone.
+    #[must_use]
+    pub fn new(words: u64, steps: &[Step]) -> DeviceTeam {
+        DeviceTeam { words, steps: steps.into(), met: AtomicU64::new(0) }
+    }
 }
 
 /// A checked [`DeviceParts`], shared by all threads of a grid.

@@ -17,7 +17,7 @@ use symrail_heap::CopyEngine;
 use symrail_heap::copy::copy;
 use symrail_heap::copy_engine::{Between, Copy, CopyCompletion};
 
-use super::Ticket;
+use super::context::Ticket;
 
 /// Larger copies are started at once.
 const SMALL: usize = 1024;

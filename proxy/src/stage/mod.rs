@@ -31,6 +31,7 @@
 //!
 //! | file | concept |
 //! |---|---|
+//! | `context` | what these files share in one call, and whose a copy is |
 //! | `staging_buffer` | the staging buffer, divided into chunks |
 //! | `source` | this PE's operations, from start to end |
 //! | `order` | operations that fences hold back |
@@ -44,6 +45,7 @@
 
 mod account;
 mod batch;
+mod context;
 mod operation;
 mod order;
 mod peers;
@@ -61,9 +63,11 @@ use symrail_transport::{Error, Pe, Result};
 
 use crate::agent::Agent;
 use batch::{BATCH_BYTES, Copies};
+use context::{StageContext, Ticket};
 use peers::Peers;
 use source::{MAX_OPERATIONS, Source};
 use staging_buffer::{POOL_BYTES, POOL_CHUNKS, Pool};
+pub use staging_buffer::{STAGING_BUFFER_ID, STAGING_BUFFER_OFFSET};
 use target::Target;
 
 /// Size of the staging buffer, in bytes.
@@ -71,53 +75,6 @@ pub const STAGING_BUFFER_BYTES: usize = 2 * POOL_BYTES + BATCH_BYTES;
 /// Copies that the copy engine has under way at most: one for each chunk, and one for each operation between memory
 /// that its device reaches.
 pub const MAX_COPIES: usize = 2 * POOL_CHUNKS + MAX_OPERATIONS;
-/// The id under which every PE's staging buffer is registered.
-pub const STAGING_BUFFER_ID: u32 = 0xffff_fff0;
-/// The symmetric offset of the staging buffer: beyond every heap.
-pub const STAGING_BUFFER_OFFSET: u64 = 1 << 62;
-
-/// What source and target share in one call.
-struct StageContext<'a> {
-    copies: &'a mut Copies,
-    endpoint: &'a mut Endpoint,
-    /// Segments and buffers that the CPU cannot touch.
-    memory: &'a Regions,
-    /// Peers' memory that the copy engine reaches.
-    peers: &'a Peers,
-    issuer: Issuer,
-}
-
-/// The owner of a copy, or of an endpoint's operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ticket {
-    Fragment(usize),
-    Task(usize),
-    Word(usize),
-    Run(usize),
-}
-
-impl Ticket {
-    fn encode(self) -> u64 {
-        let (key, kind) = match self {
-            Ticket::Fragment(key) => (key, 0),
-            Ticket::Task(key) => (key, 1),
-            Ticket::Word(key) => (key, 2),
-            Ticket::Run(key) => (key, 3),
-        };
-        (key as u64) << 2 | kind
-    }
-
-    fn decode(bits: u64) -> Ticket {
-        let key = (bits >> 2) as usize;
-        match bits & 3 {
-            0 => Ticket::Fragment(key),
-            1 => Ticket::Task(key),
-            2 => Ticket::Word(key),
-            _ => Ticket::Run(key),
-        }
-    }
-}
-
 /// What lives as long as staging does.
 struct StageResources {
     copies: Copies,

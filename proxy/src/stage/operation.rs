@@ -6,8 +6,8 @@ use symrail_transport::endpoint::job::{Ask, Fetch, Issue, Job, Payload, Signal, 
 use symrail_transport::wire::{Place, RequestKind};
 use symrail_transport::{Error, Pe, Result};
 
-use super::staging_buffer::{Chunk, EAGER, Pool};
-use super::{STAGING_BUFFER_OFFSET, StageContext};
+use super::context::StageContext;
+use super::staging_buffer::{Chunk, EAGER, Pool, STAGING_BUFFER_OFFSET};
 
 /// An operation.
 pub(super) struct Staged {

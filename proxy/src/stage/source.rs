@@ -7,8 +7,8 @@ use symrail_heap::copy_engine::{Copy, CopyCompletion};
 use symrail_transport::endpoint::job::{Fetch, Issue, Job};
 use symrail_transport::{Error, Pe, Result};
 
-use super::StageContext;
 use super::account::Accounts;
+use super::context::StageContext;
 use super::operation::{Fragment, Part, Staged, Way, far, keep, near, outside_staging_buffer, way};
 use super::order::Orders;
 use super::staging_buffer::Pool;

@@ -5,10 +5,10 @@ use symrail_heap::copy_engine::{Between, Copy};
 use symrail_transport::Error;
 use symrail_transport::endpoint::job::{Issue, Job};
 
+use super::context::{StageContext, Ticket};
 use super::operation::{Fragment, Part, Way, message};
 use super::source::Source;
 use super::staging_buffer::{EAGER, fragment_bytes};
-use super::{StageContext, Ticket};
 
 /// Bytes that the CPU copies to the staging buffer in one round, so that peers and channels need not wait long.
 const COPIED_PER_ROUND: usize = 1 << 20;

@@ -4,6 +4,10 @@ use std::ptr::NonNull;
 
 use symrail_transport::wire::Place;
 
+/// The id under which every PE's staging buffer is registered.
+pub const STAGING_BUFFER_ID: u32 = 0xffff_fff0;
+/// The symmetric offset of the staging buffer: beyond every heap.
+pub const STAGING_BUFFER_OFFSET: u64 = 1 << 62;
 /// Size and number of chunks of each class: for words and signals, for data that fits a message, for fragments.
 const CLASSES: [(usize, usize); 3] = [(64, 512), (EAGER, 256), (LARGE, 16)];
 /// The largest data that travels in a message, in bytes.

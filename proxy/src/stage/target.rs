@@ -12,9 +12,9 @@ use symrail_transport::endpoint::job::{Issue, Job, Source};
 use symrail_transport::wire::{Outcome, Place, Refusal, Request, RequestKind};
 use symrail_transport::{Error, Pe, Result};
 
+use super::context::{StageContext, Ticket};
 use super::staging_buffer::{Chunk, LARGE, Pool};
 use super::words::{WordRequest, Words};
-use super::{StageContext, Ticket};
 use crate::agent::{Agent, DeferredRequest};
 
 /// The state of a request.

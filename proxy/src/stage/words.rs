@@ -9,8 +9,8 @@ use std::collections::{HashMap, VecDeque};
 use symrail_heap::copy_engine::Copy;
 use symrail_transport::amo::{self, AmoOp, AmoType};
 
+use super::context::{StageContext, Ticket};
 use super::staging_buffer::{Chunk, Pool};
-use super::{StageContext, Ticket};
 
 /// A change of a word.
 #[derive(Debug, Clone, Copy)]

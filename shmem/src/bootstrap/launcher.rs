@@ -17,7 +17,7 @@ use symrail_transport::env::Settings;
 
 use super::error::{Error, Result};
 use super::star::{Client, Membership, Secret};
-use super::{number_from_env, text_from_env};
+use super::variables;
 
 /// Holds this PE's number.
 pub const PE: &str = "SYMRAIL_LAUNCHER_PE";
@@ -47,15 +47,15 @@ pub fn present() -> bool {
 /// Variables that are missing or cannot be read, a secret that was read by another process before, or what joining
 /// says.
 pub fn open(timeout: Duration) -> Result<Client> {
-    let pe = number_from_env(KIND, PE, REMEDY)?;
-    let n_pes = number_from_env(KIND, N_PES, REMEDY)?;
-    let address = text_from_env(KIND, ADDRESS, REMEDY)?;
+    let pe = variables::number(KIND, PE, REMEDY)?;
+    let n_pes = variables::number(KIND, N_PES, REMEDY)?;
+    let address = variables::text(KIND, ADDRESS, REMEDY)?;
     let address: SocketAddr = address.parse().map_err(|_| Error::Variable {
         name: ADDRESS,
         value: address,
         accepted: "an address and a port, as in 127.0.0.1:40000",
     })?;
-    let fd = number_from_env(KIND, SECRET_FD, REMEDY)?;
+    let fd = variables::number(KIND, SECRET_FD, REMEDY)?;
     let secret = secret(RawFd::try_from(fd).unwrap_or(RawFd::MAX))?;
     Client::join(&Membership { address, secret, pe, n_pes, timeout }, KIND)
 }

@@ -21,17 +21,17 @@
 
 mod error;
 pub mod launcher;
+mod open;
 pub mod pmix;
 pub mod single;
 pub mod star;
 pub mod uid;
-
-use std::time::Duration;
+mod variables;
 
 use symrail_transport::Pe;
-use symrail_transport::env::{BootstrapKind, Settings};
 
 pub use error::{Error, Result, Step};
+pub use open::open;
 
 /// The largest job.
 pub const MAX_PES: u32 = 1 << 20;
@@ -87,45 +87,4 @@ pub trait Bootstrap: Send {
 
     /// What was chosen and where it leads, for `symrail info` and logs.
     fn describe(&self) -> String;
-}
-
-/// Joins the job that this process was started in.
-///
-/// # Errors
-/// A bootstrap that was asked for by name and has left no trace, variables that cannot be read, or what joining says.
-pub fn open(settings: &Settings) -> Result<Box<dyn Bootstrap>> {
-    // Some bootstraps start threads, after which it is too late.
-    symrail_transport::ofi::variables::set_defaults();
-    let timeout = Duration::from_secs(settings.timeout_s);
-    let kind = match settings.bootstrap {
-        BootstrapKind::Auto if launcher::present() => BootstrapKind::Launcher,
-        BootstrapKind::Auto if uid::present() => BootstrapKind::Uid,
-        BootstrapKind::Auto if pmix::present() => BootstrapKind::Pmix,
-        named => named,
-    };
-    let bootstrap: Box<dyn Bootstrap> = match kind {
-        BootstrapKind::Launcher => Box::new(launcher::open(timeout)?),
-        BootstrapKind::Uid => Box::new(uid::open_from_env(timeout)?),
-        BootstrapKind::Pmix => Box::new(pmix::open(timeout)?),
-        BootstrapKind::Auto => Box::new(single::Single::default()),
-    };
-    tracing::debug!("bootstrap: {}", bootstrap.describe());
-    Ok(bootstrap)
-}
-
-/// Reads a number that a starter left in the environment.
-fn number_from_env(kind: &'static str, name: &'static str, remedy: &'static str) -> Result<u32> {
-    let value = text_from_env(kind, name, remedy)?;
-    value.trim().parse().map_err(|_| Error::Variable { name, value, accepted: "a whole number from 0" })
-}
-
-/// Reads a text that a starter left in the environment; as everywhere, one that is empty counts as not set.
-fn text_from_env(kind: &'static str, name: &'static str, remedy: &'static str) -> Result<String> {
-    let missing = || Error::Missing { kind, what: format!("{name} is not set"), remedy };
-    let value = std::env::var_os(name).filter(|value| !value.is_empty()).ok_or_else(missing)?;
-    value.into_string().map_err(|value| Error::Variable {
-        name,
-        value: value.to_string_lossy().into_owned(),
-        accepted: "plain text",
-    })
 }

@@ -23,7 +23,7 @@ use symrail_transport::env::Settings;
 
 use super::error::{Error, Result};
 use super::star::{Client, Membership, ONE_INTERFACE, Options, Secret, Server};
-use super::{Bootstrap, Gone, number_from_env, text_from_env};
+use super::{Bootstrap, Gone, variables};
 
 /// Holds the unique id in hexadecimal.
 pub const UID: &str = "SYMRAIL_BOOTSTRAP_UID";
@@ -208,9 +208,9 @@ pub(super) fn present() -> bool {
 
 /// Joins the job whose id, PE and size are in the environment.
 pub(super) fn open_from_env(timeout: Duration) -> Result<Member> {
-    let id = UniqueId::from_hex(&text_from_env(KIND, UID, REMEDY)?)?;
-    let pe = number_from_env(KIND, PE, REMEDY)?;
-    open_within(id, pe, number_from_env(KIND, N_PES, REMEDY)?, timeout)
+    let id = UniqueId::from_hex(&variables::text(KIND, UID, REMEDY)?)?;
+    let pe = variables::number(KIND, PE, REMEDY)?;
+    open_within(id, pe, variables::number(KIND, N_PES, REMEDY)?, timeout)
 }
 
 /// A PE that joined by a unique id. Dropping it says that the PE is done; in the process that created the id it also

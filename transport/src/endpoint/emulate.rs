@@ -11,113 +11,15 @@
 //! Smaller words are changed within the aligned word around them, so their neighbour is written back as it was: whoever
 //! changes the neighbour otherwise than by AMOs must not do so meanwhile.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
-use super::job::{OpHandle, Signal};
+use super::abilities::{AMO_LANE, How};
+use super::job::OpHandle;
 use super::queue::{Work, WorkRequest};
-use super::swap_loop::{Next, SwapLoop, Word};
+use super::swap_loop::{Next, Queued, SwapLoop, Word, WordAmo};
 use super::{Core, Endpoint};
-use symrail_core::VariantArray;
-
-use crate::amo::{AmoOp, AmoType};
+use crate::amo::AmoOp;
 use crate::pe::Pe;
-use crate::rail::Rail;
-
-/// The lane of every AMO that a provider performs.
-pub(super) const AMO_LANE: usize = 0;
-
-/// An AMO on one word, without what becomes of the old value.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct WordAmo {
-    pub offset: u64,
-    pub ty: AmoType,
-    pub op: AmoOp,
-    pub operand: u64,
-    pub compare: u64,
-}
-
-impl WordAmo {
-    pub fn of_signal(signal: Signal) -> WordAmo {
-        WordAmo { offset: signal.offset, ty: AmoType::U64, op: signal.op, operand: signal.value, compare: 0 }
-    }
-}
-
-/// How a provider does an AMO.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum How {
-    /// By one request.
-    Itself,
-    /// By fetches and compare-swaps of a word of this type.
-    Loop(AmoType),
-    /// Not at all.
-    Never,
-}
-
-/// What a provider can do is asked for once.
-pub(super) struct Abilities([[[How; 2]; AmoOp::VARIANTS.len()]; AmoType::VARIANTS.len()]);
-
-impl Abilities {
-    pub fn of(rail: &dyn Rail) -> Abilities {
-        let loops = |ty| rail.supports_amo(ty, AmoOp::Fetch, true) && rail.supports_amo(ty, AmoOp::CompareSwap, true);
-        // Its own size first: then no neighbour is touched.
-        let (small, large) = (loops(AmoType::U32), loops(AmoType::U64));
-        let mut all = [[[How::Never; 2]; AmoOp::VARIANTS.len()]; AmoType::VARIANTS.len()];
-        for (ty, by_op) in AmoType::VARIANTS.iter().copied().zip(&mut all) {
-            for (op, by_fetching) in AmoOp::VARIANTS.iter().copied().zip(by_op) {
-                for (fetching, how) in [false, true].into_iter().zip(by_fetching) {
-                    *how = match () {
-                        () if rail.supports_amo(ty, op, fetching) => How::Itself,
-                        () if small && ty.size() == 4 => How::Loop(AmoType::U32),
-                        () if large => How::Loop(AmoType::U64),
-                        () => How::Never,
-                    };
-                }
-            }
-        }
-        Abilities(all)
-    }
-
-    #[inline]
-    pub fn how(&self, ty: AmoType, op: AmoOp, fetching: bool) -> How {
-        self.0[ty as usize][op as usize][usize::from(fetching)]
-    }
-}
-
-/// An AMO that waits for a loop on its word.
-struct Queued {
-    op: OpHandle,
-    amo: WordAmo,
-    fetching: bool,
-}
-
-/// The loops of an endpoint.
-#[derive(Default)]
-pub(super) struct Loops {
-    /// Words on which there is a loop, and who waits for it.
-    words: HashMap<Word, VecDeque<Queued>>,
-    /// Loops whose last request has come back.
-    returned: VecDeque<OpHandle>,
-    /// Words whose loop has ended, and what they held then, if that is known.
-    ended: Vec<(Word, Option<u64>)>,
-}
-
-impl Loops {
-    /// Whether there is something to go on with.
-    pub fn pending(&self) -> bool {
-        !self.returned.is_empty() || !self.ended.is_empty()
-    }
-
-    /// A loop has ended before its end, as its operation has failed: others may have the word.
-    #[inline]
-    pub fn broke_off(&mut self, word: Word) {
-        self.ended.push((word, None));
-    }
-
-    /// The last request of a loop has come back.
-    pub fn came_back(&mut self, op: OpHandle) {
-        self.returned.push_back(op);
-    }
-}
 
 impl Endpoint {
     /// Lets the provider do an AMO, itself or by a loop. The operation waits for it.

@@ -1,10 +1,11 @@
 //! From an operation to work requests: what each kind needs, and cutting.
 
-use super::emulate::{AMO_LANE, WordAmo};
+use super::abilities::AMO_LANE;
 use super::issuers::Hurry;
 use super::job::{Ask, Fetch, Job, OpHandle, Payload, Signal, Source};
 use super::queue::{Work, WorkRequest};
-use super::{Core, Endpoint, Role, STRIPE_GRAIN};
+use super::swap_loop::WordAmo;
+use super::{Core, Endpoint, Role};
 use crate::amo::{AmoOp, AmoType};
 use crate::pe::Pe;
 use crate::rail::RailCaps;
@@ -14,6 +15,9 @@ use crate::wire::{Request, RequestKind};
 /// Beyond this many bytes acknowledgements cost little, and a flush behind all writes that a window holds costs more: 7
 /// % with 1 MiB over `tcp;ofi_rxm`.
 const FLUSHED_MAX: u64 = 64 << 10;
+
+/// Stripes start on multiples of this many bytes.
+const STRIPE_GRAIN: u64 = 4096;
 
 impl Endpoint {
     /// Posts everything that an operation needs on a lane (or, striped, on all).

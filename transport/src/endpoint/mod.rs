@@ -14,17 +14,17 @@
 //! | `operations` | one record of each operation that has not ended |
 //! | `lanes` | what is under way on each lane; which lane an operation takes, and what a fence makes wait |
 //! | `queue` | work requests until a rail has completed them |
-//! | `emulate::Loops` | AMOs that the provider does by loops |
+//! | `swap_loop::Loops` | AMOs that the provider does by loops |
 //! | `failover::Recovery` | what has to be done because of lanes that have failed |
 //! | `observe` | counters, times, records |
-//! | `drive::Clock` | time |
+//! | `clock` | time |
 //! | `region`, `bounce` of the crate | memory that rails know |
 //!
 //! An operation passes: [`job`], what can be asked; `submit`, which checks and enters it, or `quick`, for small puts
 //! without an operation; `launch`, which cuts it into work requests, or `message`, for requests to target agents;
 //! `queue`, which hands them to rails. `drive` polls, and `completion` turns what rails report into ended operations.
 //! Beside that way: `open` makes an endpoint and its peers and memory known to it; `counted` is for puts whose arrival
-//! the target counts; `emulate` is AMOs by the provider, with a `swap_loop` for those that it lacks; `failover` does
+//! the target counts; `emulate` is AMOs by the provider, which has `abilities`, with a `swap_loop` for what it lacks; `failover` does
 //! without lanes and peers that have failed.
 //!
 //! # Delivery
@@ -41,6 +41,8 @@
 //! few places. They are inlined by force: a call between two of them takes as many instructions as its step, and asks
 //! again what its caller knows.
 
+mod abilities;
+mod clock;
 mod completion;
 mod counted;
 mod drive;
@@ -60,9 +62,8 @@ mod quick;
 mod submit;
 mod swap_loop;
 
+use clock::Clock;
 pub use completion::NoAgent;
-use drive::Clock;
-use emulate::Loops;
 use failover::Recovery;
 use issuers::Issuers;
 use lanes::Lanes;
@@ -72,15 +73,13 @@ use operations::Operations;
 use profile::Profile;
 pub use profile::{Policy, Role};
 use queue::SendQueue;
+use swap_loop::Loops;
 
 use crate::bounce::Bounce;
 use crate::pe::Pe;
 use crate::rail::{Rail, RailCaps};
 use crate::region::Regions;
 use crate::wire::Request;
-
-/// Stripes start on multiples of this many bytes.
-const STRIPE_GRAIN: u64 = 4096;
 
 /// What applies requests of peers to this PE's memory.
 pub trait TargetAgent {

@@ -1,7 +1,7 @@
 //! Opening an endpoint: its rails, its peers, its memory.
 
-use super::drive::Clock;
-use super::emulate::{self, Abilities, Loops};
+use super::abilities::{AMO_LANE, Abilities};
+use super::clock::Clock;
 use super::failover::{Failover, Recovery};
 use super::issuers::Issuers;
 use super::lanes::Lanes;
@@ -9,6 +9,7 @@ use super::observe::Observer;
 use super::operations::Operations;
 use super::profile::Profile;
 use super::queue::SendQueue;
+use super::swap_loop::Loops;
 use super::{Addresses, Core, Endpoint, Policy, Role};
 use crate::bounce::Bounce;
 use crate::device::{DeviceMemory, Export};
@@ -29,7 +30,7 @@ impl Endpoint {
             return Err(Error::NoRail { wanted: "an endpoint".into(), found: "nothing".into() });
         };
         let bounce = Bounce::new(&mut rails, largest)?;
-        let abilities = Abilities::of(rails[emulate::AMO_LANE].as_ref());
+        let abilities = Abilities::of(rails[AMO_LANE].as_ref());
         let lanes = rails.len();
         let profile = Profile::new(role, (me, n_pes), policy, caps, abilities, bounce.largest())?;
         let core = Core {

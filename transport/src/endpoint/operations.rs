@@ -5,7 +5,6 @@
 
 use super::issuers::Issuers;
 use super::job::{Issue, Issuer, OpHandle, Signal};
-use super::submit::store;
 use super::swap_loop::{Next, SwapLoop, Word};
 use crate::bounce::Slot;
 use crate::error::{Error, Fault, Operation};
@@ -38,7 +37,7 @@ pub(super) struct Op {
     /// Where a fetched value goes, and its size in bytes.
     pub result: Option<(*mut u8, usize)>,
     fault: Option<Box<Error>>,
-    /// Coarse time of issue, in seconds in which somebody polled ([`Clock::now`](super::drive::Clock::now)).
+    /// Coarse time of issue, in seconds in which somebody polled ([`Clock::now`](super::clock::Clock::now)).
     since: u32,
     /// The slot that holds a copied source until the operation is complete.
     slot: Option<Slot>,
@@ -65,6 +64,17 @@ impl Op {
             since: now,
             slot,
         }
+    }
+}
+
+/// Stores the low `size` bytes (4 or 8) of a fetched value.
+///
+/// # Safety
+/// `to` is valid for writes of `size` bytes.
+pub(super) unsafe fn store(to: *mut u8, size: usize, value: u64) {
+    // SAFETY: the caller's promise; unaligned stores are allowed here.
+    unsafe {
+        if size == 4 { to.cast::<u32>().write_unaligned(value as u32) } else { to.cast::<u64>().write_unaligned(value) }
     }
 }
 

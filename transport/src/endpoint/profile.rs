@@ -2,7 +2,7 @@
 //!
 //! Nothing of it changes once the endpoint is open, but for the tokens of those that are connected later.
 
-use super::emulate::Abilities;
+use super::abilities::Abilities;
 use super::issuers::Hurry;
 use super::job::{Job, OpHandle};
 use crate::amo::{AmoOp, AmoType};

@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::emulate::{AMO_LANE, How, WordAmo};
+use super::abilities::{AMO_LANE, How};
 use super::issuers::Hurry;
 use super::job::{Fetch, Issue, Job, OpHandle, Source};
-use super::operations::Op;
+use super::operations::{Op, store};
+use super::swap_loop::WordAmo;
 use super::{Core, Endpoint};
 use crate::amo::{self, AmoOp, AmoType};
 use crate::bounce::Slot;
@@ -221,16 +222,5 @@ impl Core {
         unsafe { to.copy_from_nonoverlapping(from, *len as usize) };
         *source = Source::Stable(to);
         Ok(Some(slot))
-    }
-}
-
-/// Stores the low `size` bytes (4 or 8) of a fetched value.
-///
-/// # Safety
-/// `to` is valid for writes of `size` bytes.
-pub(super) unsafe fn store(to: *mut u8, size: usize, value: u64) {
-    // SAFETY: the caller's promise; unaligned stores are allowed here.
-    unsafe {
-        if size == 4 { to.cast::<u32>().write_unaligned(value as u32) } else { to.cast::<u64>().write_unaligned(value) }
     }
 }

@@ -1,8 +1,27 @@
-//! One AMO as a loop of fetches and compare-swaps: what it asks for next, given what the word was seen to hold.
+//! AMOs as loops of fetches and compare-swaps: what each asks for next, given what its word was seen to hold, and what
+//! waits for that word.
 
-use super::emulate::WordAmo;
-use crate::amo::{self, AmoType};
+use std::collections::{HashMap, VecDeque};
+
+use super::job::{OpHandle, Signal};
+use crate::amo::{self, AmoOp, AmoType};
 use crate::pe::Pe;
+
+/// An AMO on one word, without what becomes of the old value.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WordAmo {
+    pub offset: u64,
+    pub ty: AmoType,
+    pub op: AmoOp,
+    pub operand: u64,
+    pub compare: u64,
+}
+
+impl WordAmo {
+    pub fn of_signal(signal: Signal) -> WordAmo {
+        WordAmo { offset: signal.offset, ty: AmoType::U64, op: signal.op, operand: signal.value, compare: 0 }
+    }
+}
 
 /// An AMO under way as a loop.
 #[derive(Debug, Clone, Copy)]
@@ -67,12 +86,47 @@ impl SwapLoop {
     }
 }
 
+/// An AMO that waits for a loop on its word.
+pub(super) struct Queued {
+    pub op: OpHandle,
+    pub amo: WordAmo,
+    pub fetching: bool,
+}
+
+/// The loops of an endpoint.
+#[derive(Default)]
+pub(super) struct Loops {
+    /// Words on which there is a loop, and who waits for it.
+    pub words: HashMap<Word, VecDeque<Queued>>,
+    /// Loops whose last request has come back.
+    pub returned: VecDeque<OpHandle>,
+    /// Words whose loop has ended, and what they held then, if that is known.
+    pub ended: Vec<(Word, Option<u64>)>,
+}
+
+impl Loops {
+    /// Whether there is something to go on with.
+    pub fn pending(&self) -> bool {
+        !self.returned.is_empty() || !self.ended.is_empty()
+    }
+
+    /// A loop has ended before its end, as its operation has failed: others may have the word.
+    #[inline]
+    pub fn broke_off(&mut self, word: Word) {
+        self.ended.push((word, None));
+    }
+
+    /// The last request of a loop has come back.
+    pub fn came_back(&mut self, op: OpHandle) {
+        self.returned.push_back(op);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::amo::AmoOp;
 
     const TYPES: [AmoType; 6] = [AmoType::I32, AmoType::U32, AmoType::I64, AmoType::U64, AmoType::F32, AmoType::F64];
 

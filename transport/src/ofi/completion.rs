@@ -7,6 +7,7 @@ use std::mem::MaybeUninit;
 use libfabric_sys as ffi;
 
 use super::domain::{Domain, Object};
+use super::fault::{fault, is_of_the_way};
 use crate::error::Fault;
 use crate::rail::OpId;
 
@@ -143,7 +144,7 @@ impl Queue {
         } else if count == -(ffi::FI_EAVAIL as isize) {
             self.read_failure(domain)
         } else {
-            Look::Broken(super::fault(&domain.library, count))
+            Look::Broken(fault(&domain.library, count))
         }
     }
 
@@ -167,7 +168,7 @@ impl Queue {
             return if count == -(ffi::FI_EAGAIN as isize) {
                 Look::Empty
             } else {
-                Look::Broken(super::fault(&domain.library, count))
+                Look::Broken(fault(&domain.library, count))
             };
         }
         let mut text = domain.library.strerror(entry.err);
@@ -187,7 +188,7 @@ impl Queue {
         if let Some(own) = own.filter(|own| !own.is_empty() && **own != *text) {
             text = format!("{text} ({own})");
         }
-        let fault = Fault { code: entry.err, text, retryable: super::is_of_the_way(entry.err) };
+        let fault = Fault { code: entry.err, text, retryable: is_of_the_way(entry.err) };
         Look::Failed(Failure { context: entry.op_context, code: entry.err, fault })
     }
 }

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use libfabric_sys as ffi;
 use libfabric_sys::{Info, Libfabric};
 
+use super::fault::fault;
 use super::hints::{self, Ask};
+use super::library::Library;
 use super::provider::{self, PREFERENCE, full_name};
-use super::{Library, fault, shared_memory};
+use super::shared_memory;
 use crate::env::{AmoPath, GpuDirect, HeapKind, NicList, Settings};
 use crate::error::{Error, Result};
 

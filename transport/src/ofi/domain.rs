@@ -8,7 +8,7 @@ use std::sync::Arc;
 use libfabric_sys as ffi;
 use libfabric_sys::{Info, Libfabric};
 
-use super::fault;
+use super::fault::fault;
 use crate::error::{Error, Result};
 
 /// `FI_HMEM_P2P_REQUIRED` (`rdma/fi_endpoint.h`).

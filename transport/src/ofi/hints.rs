@@ -10,7 +10,7 @@ use std::sync::Arc;
 use libfabric_sys as ffi;
 use libfabric_sys::{Info, Libfabric};
 
-use super::fault;
+use super::fault::fault;
 use crate::error::{Error, Result};
 use crate::rail::Order;
 

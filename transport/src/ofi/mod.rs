@@ -9,6 +9,8 @@
 //! | `hints` | what is asked of a provider, and what it grants: ordering, threading, progress |
 //! | `discover` | providers and NICs: preference, `NIC_LIST`, names |
 //! | [`provider`] | what is known of providers, in one table |
+//! | `library` | the loaded library |
+//! | `fault` | its error numbers |
 //! | `domain` | opening and closing libfabric's objects in the right order |
 //! | `address` | a rail's address, and the table of peers |
 //! | `endpoint` | the rail: opening, posting |
@@ -30,12 +32,10 @@
 //! Invariants: posting and polling allocate nothing; whatever the provider may touch (contexts, receive buffers,
 //! registered memory) outlives the endpoint; a granted automatic progress is believed only after a probe.
 
-use std::sync::{Arc, Mutex};
-
-use libfabric_sys::Libfabric;
+use std::sync::Arc;
 
 use crate::env::{ProxyPoll, Settings};
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, Result};
 use crate::rail::Rail;
 
 mod address;
@@ -44,7 +44,9 @@ mod completion;
 mod discover;
 mod domain;
 mod endpoint;
+mod fault;
 mod hints;
+mod library;
 mod memory;
 mod messages;
 mod probe;
@@ -55,44 +57,9 @@ mod shared_memory;
 pub mod variables;
 
 pub use discover::{Nic, discover, providers};
+pub use library::{Library, load};
 
 pub use crate::endpoint::Role;
-
-/// The loaded library, and what was found out about its providers in this process.
-#[derive(Debug)]
-pub struct Library {
-    fabric: Arc<Libfabric>,
-    /// Results of `probe`, by provider and NIC.
-    probed: Mutex<Vec<(String, bool)>>,
-}
-
-impl Library {
-    /// The library's version, as (major, minor).
-    #[must_use]
-    pub fn version(&self) -> (u32, u32) {
-        self.fabric.version()
-    }
-
-    /// The path that was loaded, or the name that the loader searched for.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        self.fabric.name()
-    }
-}
-
-/// Loads libfabric: `SYMRAIL_LIBFABRIC_SO`, or the installed one.
-///
-/// # Errors
-/// [`Error::Library`] when it is not there or too old, with what to install.
-pub fn load(settings: &Settings) -> Result<Arc<Library>> {
-    variables::set_defaults();
-    let fabric = Libfabric::load(settings.libfabric_so.as_deref()).map_err(|error| Error::Library {
-        library: error.library,
-        reason: error.reason,
-        remedy: error.remedy,
-    })?;
-    Ok(Arc::new(Library { fabric, probed: Mutex::new(Vec::new()) }))
-}
 
 /// Opens a rail on a NIC.
 ///
@@ -112,31 +79,4 @@ pub fn open(library: &Arc<Library>, nic: &Nic, role: Role, settings: &Settings) 
     // So only who may sleep has one.
     let sleeps = role == Role::Proxy && settings.proxy_poll == ProxyPoll::Adaptive;
     Ok(Box::new(endpoint::OfiRail::open(&library.fabric, info, &nic.name, sleeps, progress)?))
-}
-
-/// A libfabric result (negated error number) as a fault.
-fn fault(library: &Libfabric, code: isize) -> Fault {
-    let code = i32::try_from(code.unsigned_abs()).unwrap_or(i32::MAX);
-    Fault { code, text: library.strerror(code), retryable: is_of_the_way(code) }
-}
-
-/// Whether an error number tells of the way to a peer rather than of what was asked for.
-fn is_of_the_way(code: i32) -> bool {
-    [
-        libc::ECONNRESET,
-        libc::ECONNABORTED,
-        libc::ECONNREFUSED,
-        libc::ENOTCONN,
-        libc::ESHUTDOWN,
-        libc::ETIMEDOUT,
-        libc::ENETDOWN,
-        libc::ENETUNREACH,
-        libc::ENETRESET,
-        libc::EHOSTDOWN,
-        libc::EHOSTUNREACH,
-        libc::EPIPE,
-        libc::EIO,
-        libc::ECANCELED,
-    ]
-    .contains(&code)
 }

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use libfabric_sys::Info;
 
+use super::discover::Nic;
 use super::endpoint::OfiRail;
-use super::{Library, Nic, provider};
+use super::library::Library;
+use super::provider;
 use crate::env::{ProgressModel, Settings};
 use crate::error::{Error, Fault, Result};
 use crate::rail::{LocalBuf, Notify, OpId, PostError, Rail, RailSink, RemoteBuf, WriteOptions};

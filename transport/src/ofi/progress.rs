@@ -4,7 +4,7 @@ use libfabric_sys as ffi;
 
 use super::completion::{Failure, Look};
 use super::endpoint::OfiRail;
-use super::fault;
+use super::fault::fault;
 use crate::error::Fault;
 use crate::rail::RailSink;
 

@@ -1,5 +1,7 @@
 //! A rail's address: what a peer needs to pair a queue pair with one of ours, and to find out that it must not.
 
+use std::hash::{BuildHasher, RandomState};
+
 use super::gid::GidType;
 use super::mode::Mode;
 use crate::error::{Error, Result};
@@ -120,6 +122,11 @@ impl Address {
         }
         Ok(())
     }
+}
+
+/// A first packet sequence number: any will do, if only late packets of a former connection have others.
+pub(super) fn random_psn() -> u32 {
+    (RandomState::new().hash_one(std::process::id()) & 0xff_ffff) as u32
 }
 
 fn is_ipv4(gid: &[u8; 16]) -> bool {

@@ -8,8 +8,7 @@ use verbs_sys as sys;
 
 use super::domain::{Context, with_devices};
 use super::gid::{Gid, choose, table};
-use super::load;
-use super::mode::Atomicity;
+use super::library::load;
 use crate::env::{NicList, Settings};
 use crate::error::{Error, Result};
 
@@ -34,6 +33,37 @@ pub struct Nic {
     pub pci: Option<String>,
     /// Entries of the GID table that are in use.
     pub gids: Vec<Gid>,
+}
+
+/// With what a device's atomics are atomic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Atomicity {
+    /// The device has no atomics.
+    None,
+    /// With other atomics through the same device only.
+    Device,
+    /// With the CPU's atomics as well.
+    System,
+}
+
+impl Atomicity {
+    fn from_device(cap: sys::ibv_atomic_cap) -> Self {
+        match cap {
+            sys::IBV_ATOMIC_GLOB => Atomicity::System,
+            sys::IBV_ATOMIC_HCA => Atomicity::Device,
+            _ => Atomicity::None,
+        }
+    }
+}
+
+impl fmt::Display for Atomicity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Atomicity::None => "no atomics",
+            Atomicity::Device => "atomics that are atomic with one another",
+            Atomicity::System => "atomics that are atomic with the CPU's",
+        })
+    }
 }
 
 impl fmt::Display for Nic {

@@ -1,12 +1,10 @@
 //! The rail: opening, connecting, registering.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use verbs_sys as sys;
 
-use super::Role;
 use super::address::Address;
 use super::completion::{BATCH, CompletionQueue};
 use super::credits::{Credits, SendQueue};
@@ -19,6 +17,7 @@ use super::post::Chain;
 use super::queue::{Path, QueuePair, Shared};
 use super::receive::{MESSAGE, RECEIVES, ReceiveQueue};
 use crate::device::DeviceMemory;
+use crate::endpoint::Role;
 use crate::env::Settings;
 use crate::error::{Error, Fault, Result};
 use crate::rail::{Dest, OpId, Order, RailCaps, Registration};
@@ -289,9 +288,4 @@ fn sizes(device: &sys::ibv_device_attr, destinations: u32, depth: u32, nic: &Nic
     }
     let credits = destinations.saturating_mul(depth).min(COMPLETIONS.max(depth)).clamp(1, room);
     Ok(Sizes { depth, credits, receives })
-}
-
-/// A first packet sequence number: any will do, if only late packets of a former connection have others.
-pub(super) fn random_psn() -> u32 {
-    (RandomState::new().hash_one(std::process::id()) & 0xff_ffff) as u32
 }

@@ -6,6 +6,7 @@
 //!
 //! | read | for |
 //! |---|---|
+//! | `library` | loading libibverbs |
 //! | `discover` | NICs and ports: `NIC_LIST`, `IB_PORT`, names |
 //! | `gid`, `mode` | which GID and which IB mode, and why |
 //! | `address` | what peers tell one another, and the mismatches that are refused |
@@ -35,12 +36,8 @@
 //! failed. A port or device that fails stops the rail ([`RailSink::broken`](crate::rail::RailSink::broken)) and all its
 //! queue pairs. [`Rail::renew`] makes both usable again when the cause is gone.
 
-use std::sync::Arc;
-
-use verbs_sys::Verbs;
-
 use crate::env::Settings;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::rail::Rail;
 
 mod address;
@@ -51,6 +48,7 @@ mod domain;
 mod endpoint;
 mod events;
 mod gid;
+mod library;
 mod memory;
 mod mode;
 mod port;
@@ -60,28 +58,13 @@ mod queue;
 mod receive;
 mod renew;
 
-pub use discover::{Nic, all, discover};
+pub use discover::{Atomicity, Nic, all, discover};
 pub use endpoint::VerbsRail;
 pub use gid::{Gid, GidType};
-pub use mode::{Atomicity, Mode, decide};
+pub use library::load;
+pub use mode::{Mode, decide};
 
 pub use crate::endpoint::Role;
-
-/// Loads libibverbs: `SYMRAIL_IBV_SO`, or the installed one.
-///
-/// # Errors
-/// [`Error::Library`] when it is not there or too old, with what to install.
-pub fn load(settings: &Settings) -> Result<Arc<Verbs>> {
-    let path = settings.ibv_so.as_deref();
-    Verbs::load(path).map(Arc::new).map_err(|error| Error::Library {
-        library: path.map_or(verbs_sys::DEFAULT_LIBRARY.into(), |path| path.display().to_string()),
-        reason: error.to_string(),
-        remedy: match path {
-            None => "install it (Debian: libibverbs1 and ibverbs-providers) or set SYMRAIL_IBV_SO".into(),
-            Some(_) => "correct or unset SYMRAIL_IBV_SO".into(),
-        },
-    })
-}
 
 /// Opens a rail on a NIC, for destinations `0..destinations`, in the mode that [`decide`] gave for all NICs of the PE.
 ///

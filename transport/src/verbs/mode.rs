@@ -6,9 +6,7 @@
 
 use std::fmt;
 
-use verbs_sys as sys;
-
-use super::Nic;
+use super::discover::{Atomicity, Nic};
 use crate::env::{AmoPath, HeapKind, IbMode, Settings};
 use crate::error::{Error, Result};
 
@@ -33,37 +31,6 @@ impl fmt::Display for Mode {
         f.write_str(match self {
             Mode::RdmaAtomics => "rdma-atomics",
             Mode::WriteWithImm => "write-with-imm",
-        })
-    }
-}
-
-/// With what a device's atomics are atomic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Atomicity {
-    /// The device has no atomics.
-    None,
-    /// With other atomics through the same device only.
-    Device,
-    /// With the CPU's atomics as well.
-    System,
-}
-
-impl Atomicity {
-    pub(super) fn from_device(cap: sys::ibv_atomic_cap) -> Self {
-        match cap {
-            sys::IBV_ATOMIC_GLOB => Atomicity::System,
-            sys::IBV_ATOMIC_HCA => Atomicity::Device,
-            _ => Atomicity::None,
-        }
-    }
-}
-
-impl fmt::Display for Atomicity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Atomicity::None => "no atomics",
-            Atomicity::Device => "atomics that are atomic with one another",
-            Atomicity::System => "atomics that are atomic with the CPU's",
         })
     }
 }

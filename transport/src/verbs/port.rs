@@ -2,12 +2,11 @@
 
 use verbs_sys as sys;
 
-use super::address::Address;
-use super::discover::Nic;
+use super::address::{Address, random_psn};
+use super::discover::{Nic, all};
 use super::domain::Context;
-use super::endpoint::random_psn;
 use super::gid::{self, Gid};
-use super::load;
+use super::library::load;
 use super::mode::Mode;
 use super::queue::Path;
 use crate::env::Settings;
@@ -31,7 +30,7 @@ impl Port {
     pub fn open(nic: &Nic, settings: &Settings) -> Result<Port> {
         let verbs = load(settings)?;
         let Some(context) = Context::open(&verbs, &nic.device)? else {
-            let found = super::all(&verbs)?.iter().map(|nic| nic.name.clone()).collect::<Vec<_>>().join(", ");
+            let found = all(&verbs)?.iter().map(|nic| nic.name.clone()).collect::<Vec<_>>().join(", ");
             let found = if found.is_empty() { "nothing".into() } else { found };
             return Err(Error::NoRail { wanted: format!("device {}", nic.device), found });
         };

@@ -1,7 +1,7 @@
 //! Connections that have failed: made again, when the port works and still has its address.
 
-use super::address::Address;
-use super::endpoint::{Peer, PeerState, VerbsRail, random_psn};
+use super::address::{Address, random_psn};
+use super::endpoint::{Peer, PeerState, VerbsRail};
 use super::gid;
 use crate::error::{Error, Result};
 use crate::rail::Dest;

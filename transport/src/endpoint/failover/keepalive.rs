@@ -1,4 +1,4 @@
-//! keepalives to peers that use a lane, so that no connection is alive at one end only.
+//! Keepalives to peers that use a lane, so that no connection is alive at one end only.
 //!
 //! Where a connection is known to have failed at one end, the other may go on believing in it, and refuse a new one
 //! ([`RailCaps::half_open`](crate::rail::RailCaps::half_open)): until it sends something and learns better. A target
@@ -8,6 +8,7 @@
 //! Messages tell that a lane is used. A lane that writes and reads use says so once by a message of its own
 //! ([`Endpoint::greet`]).
 
+use super::Use;
 use crate::amo::{AmoOp, AmoType};
 use crate::endpoint::queue::{Work, WorkRequest};
 use crate::endpoint::{Core, Endpoint, Role};
@@ -17,17 +18,6 @@ use crate::wire::{Request, RequestKind, sign_of_life};
 
 /// Seconds between two keepalives to the same endpoint.
 const INTERVAL: u32 = 4;
-
-/// What is known of a lane to an endpoint of a peer.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Use {
-    #[default]
-    Unknown,
-    /// The peer has sent something over it.
-    Known,
-    /// The peer has moved away from it.
-    Left,
-}
 
 impl Core {
     /// A message has come over `lane`, with this request.

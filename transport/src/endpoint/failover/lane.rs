@@ -1,7 +1,7 @@
 //! Lanes that fail, are tried, and work again.
 
+use super::Way;
 use super::health::Seen;
-use super::stream::Way;
 use crate::endpoint::{Core, Endpoint};
 use crate::error::Fault;
 use crate::pe::Pe;

@@ -30,15 +30,38 @@ mod reconnect;
 mod repost;
 mod stream;
 
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::bounce::Slot;
 use crate::error::Fault;
 use crate::pe::Pe;
 use crate::rail::{Dest, RailCaps};
+use crate::wire::Request;
 use health::Health;
-use keepalive::Use;
-use port::PortNews;
-use reconnect::{Renewal, Word};
-use std::collections::{BTreeMap, VecDeque};
-use stream::{Kept, Way};
+
+/// Whether messages of a stream can be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Open,
+    /// The lane that carried it has failed. What is new waits.
+    Lost,
+    /// The target has been told to expect it over the carrier, and asked what it has applied.
+    Asked,
+    /// It has said so. What it has not applied is to be sent again.
+    Told,
+}
+
+/// A message that may have to be sent again.
+#[derive(Clone, Copy)]
+pub(super) struct Kept {
+    /// Where it stands among everything that was posted, and the stream's turn then.
+    serial: u64,
+    turn: u32,
+    /// Its last request.
+    last: u32,
+    slot: Slot,
+    len: u32,
+}
 
 /// What is remembered of a lane to a peer that has others.
 pub(super) struct Failover {
@@ -137,6 +160,44 @@ impl Failover {
     pub fn possible(caps: &[RailCaps]) -> bool {
         caps.len() > 1 && caps.iter().all(|c| c.order == caps[0].order && c.max_send == caps[0].max_send)
     }
+}
+
+/// What is known of a lane to an endpoint of a peer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Use {
+    #[default]
+    Unknown,
+    /// The peer has sent something over it.
+    Known,
+    /// The peer has moved away from it.
+    Left,
+}
+
+/// What a peer has said about a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Word {
+    request: Request,
+    /// The lane that it came over, and when.
+    via: usize,
+    since: u32,
+}
+
+/// What is remembered of a connection that has been broken.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Renewal {
+    /// How many connections there have been after the first.
+    count: u32,
+    /// The last of them was offered, and not accepted yet.
+    offered: bool,
+}
+
+/// What has been learned of a port that is down.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum PortNews {
+    /// A port has gone down.
+    Down,
+    /// A keepalive has arrived over another lane than that whose port went down for the `outage`th time.
+    OtherWay { dest: Dest, instead_of: u8, outage: u32 },
 }
 
 /// What an endpoint has to do because of lanes that have failed, and what it has heard about such.

@@ -6,8 +6,8 @@
 
 use std::ptr;
 
+use super::Way;
 use super::health::Advice;
-use super::stream::Way;
 use crate::amo::{AmoOp, AmoType};
 use crate::endpoint::Endpoint;
 use crate::endpoint::message::{begin, fill};

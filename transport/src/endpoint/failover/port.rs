@@ -10,19 +10,10 @@
 //! sign arrived, went down behind it, and from then on the other end could have its sign only over a lane that was
 //! given up by then.
 
-use super::Recovery;
+use super::{PortNews, Recovery};
 use crate::endpoint::Endpoint;
 use crate::endpoint::queue::Work;
 use crate::rail::Dest;
-
-/// What has been learned.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum PortNews {
-    /// A port has gone down.
-    Down,
-    /// a keepalive has arrived over another lane than that whose port went down for the `outage`th time.
-    OtherWay { dest: Dest, instead_of: u8, outage: u32 },
-}
 
 impl Recovery {
     /// A rail's port has gone down.
@@ -31,7 +22,7 @@ impl Recovery {
         self.port_news.push(PortNews::Down);
     }
 
-    /// a keepalive has arrived that was sent because of an outage of another lane.
+    /// A keepalive has arrived that was sent because of an outage of another lane.
     pub fn sign_arrived(&mut self, dest: Dest, instead_of: u8, outage: u32) {
         self.port_news.push(PortNews::OtherWay { dest, instead_of, outage });
     }

@@ -8,29 +8,12 @@
 //!
 //! Where no other lane to the peer works, nothing can be agreed on, and the lane stays out of use.
 
+use super::{Renewal, Word};
 use crate::amo::{AmoOp, AmoType};
 use crate::endpoint::{Core, Endpoint, Role};
 use crate::error::Fault;
 use crate::rail::Dest;
 use crate::wire::{Request, RequestKind};
-
-/// What a peer has said about a connection.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Word {
-    request: Request,
-    /// The lane that it came over, and when.
-    via: usize,
-    since: u32,
-}
-
-/// What is remembered of a connection that has been broken.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Renewal {
-    /// How many connections there have been after the first.
-    count: u32,
-    /// The last of them was offered, and not accepted yet.
-    offered: bool,
-}
 
 impl Core {
     /// Takes in a request that is about connections or lanes; `false` when it is not.

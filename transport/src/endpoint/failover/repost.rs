@@ -1,6 +1,6 @@
 //! Work requests of lanes that have failed: what has arrived after all, what is posted again, and in which order.
 
-use super::stream::Way;
+use super::Way;
 use crate::endpoint::queue::{Work, WorkRequest};
 use crate::endpoint::{Core, Endpoint};
 use crate::pe::Pe;

@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use super::Failover;
+use super::{Failover, Kept, Way};
 use crate::amo::{AmoOp, AmoType};
 use crate::bounce::Slot;
 use crate::endpoint::message::{begin, fill};
@@ -11,30 +11,6 @@ use crate::endpoint::{Core, Endpoint};
 use crate::pe::Pe;
 use crate::rail::PostError;
 use crate::wire::{Request, RequestKind};
-
-/// Whether messages of a stream can be sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
-    Open,
-    /// The lane that carried it has failed. What is new waits.
-    Lost,
-    /// The target has been told to expect it over the carrier, and asked what it has applied.
-    Asked,
-    /// It has said so. What it has not applied is to be sent again.
-    Told,
-}
-
-/// A message that may have to be sent again.
-#[derive(Clone, Copy)]
-pub(super) struct Kept {
-    /// Where it stands among everything that was posted, and the stream's turn then.
-    serial: u64,
-    turn: u32,
-    /// Its last request.
-    last: u32,
-    slot: Slot,
-    len: u32,
-}
 
 impl Failover {
     /// Gives up the messages that would have to be sent again: their slots.

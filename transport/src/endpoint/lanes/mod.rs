@@ -8,9 +8,8 @@ mod connection;
 mod order;
 mod stream;
 
-use super::Role;
 use super::failover::Failover;
-use super::profile::Profile;
+use super::profile::{Profile, Role};
 use crate::error::{Error, Fault, Operation, Result};
 use crate::pe::Pe;
 use crate::rail::Dest;

@@ -4,7 +4,7 @@
 //! fence: on the one lane where all of that is, if the lane keeps order; else it is deferred until that is delivered.
 
 use super::{Connection, Lanes, Peer};
-use crate::endpoint::emulate::AMO_LANE;
+use crate::endpoint::abilities::AMO_LANE;
 use crate::endpoint::issuers::Hurry;
 use crate::endpoint::job::{Job, OpHandle};
 use crate::endpoint::profile::Profile;
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
     use crate::endpoint::Policy;
     use crate::endpoint::Role;
-    use crate::endpoint::emulate::Abilities;
+    use crate::endpoint::abilities::Abilities;
     use crate::endpoint::job::Source;
     use crate::env::Settings;
     use crate::mock::{Fabric, Mischief};

@@ -11,9 +11,9 @@ mod post;
 
 use std::collections::{HashMap, VecDeque};
 
-use super::emulate::WordAmo;
 use super::job::OpHandle;
 use super::profile::Profile;
+use super::swap_loop::WordAmo;
 use crate::bounce::{Bounce, Slot};
 use crate::rail::{Dest, LocalBuf, LocalKey, PostError};
 use crate::region::Regions;

@@ -1,7 +1,7 @@
 //! Handing work requests to rails, now or when they have room.
 
 use super::{Work, WorkRequest};
-use crate::endpoint::emulate::WordAmo;
+use crate::endpoint::swap_loop::WordAmo;
 use crate::endpoint::{Core, Endpoint, completion};
 use crate::error::Fault;
 use crate::rail::{Dest, LocalBuf, NativeAmo, Notify, PostError, WriteOptions};

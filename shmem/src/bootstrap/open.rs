@@ -1,0 +1,33 @@
+//! Which bootstrap a process takes.
+
+use std::time::Duration;
+
+use symrail_transport::env::{BootstrapKind, Settings};
+
+use super::error::Result;
+use super::single::Single;
+use super::{Bootstrap, launcher, pmix, uid};
+
+/// Joins the job that this process was started in.
+///
+/// # Errors
+/// A bootstrap that was asked for by name and has left no trace, variables that cannot be read, or what joining says.
+pub fn open(settings: &Settings) -> Result<Box<dyn Bootstrap>> {
+    // Some bootstraps start threads, after which it is too late.
+    symrail_transport::ofi::variables::set_defaults();
+    let timeout = Duration::from_secs(settings.timeout_s);
+    let kind = match settings.bootstrap {
+        BootstrapKind::Auto if launcher::present() => BootstrapKind::Launcher,
+        BootstrapKind::Auto if uid::present() => BootstrapKind::Uid,
+        BootstrapKind::Auto if pmix::present() => BootstrapKind::Pmix,
+        named => named,
+    };
+    let bootstrap: Box<dyn Bootstrap> = match kind {
+        BootstrapKind::Launcher => Box::new(launcher::open(timeout)?),
+        BootstrapKind::Uid => Box::new(uid::open_from_env(timeout)?),
+        BootstrapKind::Pmix => Box::new(pmix::open(timeout)?),
+        BootstrapKind::Auto => Box::new(Single::default()),
+    };
+    tracing::debug!("bootstrap: {}", bootstrap.describe());
+    Ok(bootstrap)
+}
