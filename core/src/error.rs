@@ -132,16 +132,14 @@ pub enum Error {
         seconds: u64,
     },
     /// The PE has been given up.
-    #[error(
-        "{operation} to PE {pe} is refused, since no rail has reached that PE for {seconds} s (SYMRAIL_TIMEOUT_S); is it alive?"
-    )]
+    #[error("{operation} to PE {pe} cannot be done: {why}")]
     Gone {
         /// The operation that failed.
         operation: Operation,
-        /// The PE that is not reached.
+        /// The PE that has been given up.
         pe: Pe,
-        /// The time-out that passed.
-        seconds: u64,
+        /// What became of it.
+        why: String,
     },
     /// A PE number outside of the job.
     #[error("PE {pe} does not exist: the job has PEs 0 to {last}")]

@@ -1,6 +1,6 @@
 //! The job, as this PE knows it: who it is, who the others are and where they run, and what all have agreed on.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use symrail_transport::Pe;
 use symrail_transport::env::Settings;
@@ -21,7 +21,7 @@ pub(crate) struct Job {
     /// The first PE of each PE's host; one that nobody may map is by itself.
     pub hosts: Box<[Pe]>,
     pub settings: Settings,
-    pub bootstrap: Mutex<Box<dyn Bootstrap>>,
+    pub bootstrap: Arc<Mutex<Box<dyn Bootstrap>>>,
 }
 
 impl Job {

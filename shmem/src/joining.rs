@@ -6,7 +6,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use symrail_core::lock;
@@ -138,18 +138,6 @@ impl Runtime {
             .and_then(|opened| connect(opened, choice?, &settings, (me, &connection_infos), &first, staged.as_ref()));
         let (wire, producers) = unless_needed(wire, staged.is_some(), unmapped)?;
         let trace = begin_trace(&settings, me, wire.as_ref().ok());
-        let figures = Figures {
-            pe: me,
-            n_pes,
-            pid: std::process::id(),
-            job: handles.first().map_or(0, job_of),
-            fabric: mine.fabric().to_owned(),
-            heap: settings.heap_size as u64,
-            ..Figures::default()
-        };
-        let reporter = Reporter::start(figures, wire.as_ref().ok().map(Wire::lanes));
-        let reporter =
-            reporter.inspect_err(|error| tracing::warn!(%error, "nobody can look at this PE's figures")).ok();
         let (base, bases) = (heap.base().as_ptr().expose_provenance(), peers.bases_now());
         let committed = first.iter().map(|s| s.bytes() as usize).sum();
         let pinned = pinned_for.map(|gpu| Pinned::new(&gpu, &bases, committed)).transpose()?;
@@ -173,7 +161,20 @@ impl Runtime {
             heap: Mutex::new(heap),
             staged,
         };
-        let bootstrap = Mutex::new(bootstrap);
+        let bootstrap = Arc::new(Mutex::new(bootstrap));
+        let figures = Figures {
+            pe: me,
+            n_pes,
+            pid: std::process::id(),
+            job: handles.first().map_or(0, job_of),
+            fabric: mine.fabric().to_owned(),
+            heap: settings.heap_size as u64,
+            ..Figures::default()
+        };
+        let lanes = wire.as_ref().ok().map(Wire::lanes);
+        let reporter = Reporter::start(figures, lanes, Arc::clone(&bootstrap));
+        let reporter =
+            reporter.inspect_err(|error| tracing::warn!(%error, "nobody can look at this PE's figures")).ok();
         let job = Job { me, n_pes, process, native_amo: mine.native_amo, hosts, settings, bootstrap };
         let flow = wire.as_ref().map_or_else(|_| Flow::default(), Flow::first);
         let comm = Communicator { wire, flow, contexts: Contexts::default(), board, job, space };

@@ -310,7 +310,8 @@ impl Operations<'_> {
     /// Returns when everything that was issued on this context is complete and visible.
     ///
     /// # Errors
-    /// The first operation that failed since the last quiet, with its PE, rail and size.
+    /// The first operation that failed since the last quiet, with its PE, rail and size. It does not wait for the others
+    /// then: what of them fails later is the next quiet's error.
     #[inline]
     pub fn quiet(&self) -> Result<()> {
         self.comm.job.here()?;

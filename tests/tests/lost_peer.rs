@@ -18,14 +18,25 @@ fn check(outcome: &Outcome) {
 }
 
 fn lose(path: Path, death: &str) {
+    lose_within(path, death, TIMEOUT);
+}
+
+fn lose_within(path: Path, death: &str, timeout: (&str, &str)) {
     let mut command = Command::new(built("pe_lost"));
     command.arg(death);
-    check(&path.of_command(command, &[TIMEOUT], LIMIT));
+    check(&path.of_command(command, &[timeout], LIMIT));
 }
 
 #[test]
 fn three_pes_go_on_when_the_fourth_is_killed() {
     lose(ROUND_ROBIN, "kill");
+}
+
+#[test]
+fn operations_to_a_pe_that_has_left_fail_long_before_their_time_out() {
+    for path in [ONE_RAIL, ROUND_ROBIN] {
+        lose_within(path, "leave", ("SYMRAIL_TIMEOUT_S", "40"));
+    }
 }
 
 #[test]

@@ -156,7 +156,8 @@ impl Session {
     /// next to nothing when nothing was.
     ///
     /// # Errors
-    /// The first failure since the last quiet; a time-out.
+    /// The first failure since the last quiet; a time-out. It does not wait for what else is under way then: what fails
+    /// later is the next quiet's error.
     pub fn quiet(&self, context: Context) -> Result<()> {
         let issuer = issuer(context);
         self.until(Operation::Quiet, issuer, |engine| {

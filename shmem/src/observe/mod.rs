@@ -3,7 +3,7 @@
 //! | file | concept |
 //! |---|---|
 //! | [`figures`] | what a PE tells about itself while it runs, and how others on its host read it (`symrail top`) |
-//! | `reporter` | the thread that tells it |
+//! | `reporter` | the thread that tells it, and tells endpoints of PEs that have left |
 //! | `console` | warnings where the program listens to none |
 //! | `trace` | `SYMRAIL_TRACE`: every work request on a time line, for Perfetto or Chrome |
 

@@ -1,11 +1,13 @@
-//! The thread that writes a PE's figures down, a few times a second, so that nothing on the way of an operation has to.
+//! The thread that looks after a PE a few times a second, so that nothing on the way of an operation has to: it writes
+//! figures down, and tells the endpoints of PEs that have left, as the bootstrap knows.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::figures::{Figures, Page};
+use crate::bootstrap::Bootstrap;
 use crate::wire::Lanes;
 
 const BETWEEN: Duration = Duration::from_millis(250);
@@ -17,12 +19,16 @@ pub(crate) struct Reporter {
 }
 
 impl Reporter {
-    /// Starts the thread. `figures` is what does not change.
+    /// Starts the thread. `figures` is what does not change; `lanes` are those of the endpoints, if there are any.
     ///
     /// # Errors
     /// The system has no thread or descriptor left.
-    pub fn start(mut figures: Figures, lanes: Option<Lanes>) -> std::io::Result<Reporter> {
-        let mut page = Page::create()?;
+    pub fn start(
+        mut figures: Figures,
+        lanes: Option<Lanes>,
+        bootstrap: Arc<Mutex<Box<dyn Bootstrap>>>,
+    ) -> std::io::Result<Reporter> {
+        let mut page = Some(Page::create()?);
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let joined = Instant::now();
@@ -30,9 +36,14 @@ impl Reporter {
             while !stopped.load(Ordering::Acquire) {
                 figures.age_us = joined.elapsed().as_micros() as u64;
                 figures.lanes = lanes.as_ref().map_or_else(Vec::new, Lanes::figures);
-                if let Err(error) = page.write(&figures) {
+                let written = page.as_mut().map_or(Ok(()), |page| page.write(&figures));
+                if let Err(error) = written {
                     tracing::warn!(%error, "nobody can look at this PE's figures from outside");
-                    return;
+                    page = None;
+                }
+                // Who is in a step of the bootstrap hears of it there.
+                if let (Some(lanes), Ok(mut bootstrap)) = (&lanes, bootstrap.try_lock()) {
+                    bootstrap.gone().iter().for_each(|gone| lanes.has_left(gone.pe, &gone.why));
                 }
                 std::thread::park_timeout(BETWEEN);
             }

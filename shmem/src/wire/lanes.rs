@@ -1,8 +1,9 @@
-//! What the lanes of all endpoints do, for whoever watches them.
+//! All endpoints, for the thread that watches them: what their lanes do, and who has left.
 
 use std::sync::Arc;
 
 use symrail_proxy::Driver;
+use symrail_transport::Pe;
 use symrail_transport::endpoint::{Endpoint, Record};
 
 use super::host_endpoints::HostEndpoints;
@@ -28,6 +29,12 @@ impl Lanes {
             lanes.extend(figures(&name, driver.engine().endpoint()));
         }
         lanes
+    }
+
+    /// Tells all endpoints that a PE takes part in nothing more, and why.
+    pub fn has_left(&self, pe: Pe, why: &str) {
+        self.host_endpoints.all().for_each(|host| host.lock().endpoint.has_left(pe, why));
+        self.drivers.iter().for_each(|driver| driver.engine().endpoint().has_left(pe, why));
     }
 
     /// What the proxy threads are called.

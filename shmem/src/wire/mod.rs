@@ -16,7 +16,7 @@
 //! | `host` | one of them, behind its lock |
 //! | `keys` | what PEs tell each other of a segment |
 //! | `wait` | how a host thread waits |
-//! | `lanes` | for whoever watches |
+//! | `lanes` | all endpoints, for the thread that watches them |
 
 mod awaited;
 mod contexts;

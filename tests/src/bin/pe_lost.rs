@@ -1,5 +1,6 @@
 //! Three PEs go on after they have lost the fourth. The argument says how: `kill`, `stop`, or `vanish` with its host;
-//! or `unwired`, where it is killed and nobody has a wire that would tell.
+//! `unwired`, where it is killed and nobody has a wire that would tell; or `leave`, where its process goes on without
+//! the job, and nobody may need the whole time-out to learn of it.
 //!
 //! Started without a launcher, which would end the job: PE 0 starts the others. To `vanish`, it has to be started in a
 //! network namespace of its own; PE 3 then runs in another one, at the far end of a cable that is cut before it is
@@ -38,8 +39,8 @@ fn main() -> ExitCode {
     if unlaunched::is_other() {
         let rt = Runtime::init().unwrap();
         symrail_tests::path::check(&rt);
-        let ended = if rt.my_pe() == LOST { be_lost(&rt, &death) } else { survive(&rt, || ()) };
-        return ended.map_or_else(|error| panic!("PE {}: {error}", rt.my_pe()), |()| ExitCode::SUCCESS);
+        let ended = if rt.my_pe() == LOST { be_lost(rt, &death) } else { survive(&rt, || ()) };
+        return ended.map_or_else(|error| panic!("{error}"), |()| ExitCode::SUCCESS);
     }
     let vanishes = death == "vanish";
     if vanishes {
@@ -124,13 +125,20 @@ fn lay_cable(process: u32) {
 }
 
 /// Takes part, and is then lost.
-fn be_lost(rt: &Runtime, death: &str) -> Result<()> {
-    let job = Job::new(rt)?;
+fn be_lost(rt: Runtime, death: &str) -> Result<()> {
+    let job = Job::new(&rt)?;
     for pe in 0..LOST {
         job.words.p(0, 1, pe)?;
     }
     rt.quiet()?;
     match death {
+        "leave" => {
+            drop(job);
+            drop(rt);
+            loop {
+                std::thread::park();
+            }
+        }
         "kill" | "unwired" => kill(Pid::this(), Signal::SIGKILL).unwrap(),
         "stop" => kill(Pid::this(), Signal::SIGSTOP).unwrap(),
         _ => drop(job.words.wait_until(0, Cmp::Eq, u64::MAX)?),
@@ -185,9 +193,11 @@ impl<'rt> Job<'rt> {
     }
 }
 
-/// How long until something ends that needs a lost PE; and a wait, which first asks.
+/// How long until something ends that needs a lost PE; and a wait, which first asks. Of one that has left all are told.
 fn limit() -> Duration {
-    Duration::from_secs(std::env::var("SYMRAIL_TIMEOUT_S").unwrap().parse().unwrap())
+    let told = Duration::from_secs(10);
+    let timeout = Duration::from_secs(std::env::var("SYMRAIL_TIMEOUT_S").unwrap().parse().unwrap());
+    timeout.min(told)
 }
 
 /// Does something that needs PE 3. It must fail within so many time-outs.

@@ -240,7 +240,7 @@ impl Endpoint {
     /// # Errors
     /// [`Error::NoSuchPe`], [`Error::Gone`], [`Error::Full`].
     pub fn probe(&mut self, pe: Pe, issue: Issue) -> Result<(), Error> {
-        self.core.lanes.accept(Operation::Quiet, pe, &self.core.profile)?;
+        self.core.lanes.accept(Operation::Quiet, pe)?;
         if !self.ready() {
             return Err(Error::Full { operation: Operation::Quiet, pe });
         }

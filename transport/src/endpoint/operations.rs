@@ -243,6 +243,13 @@ impl Operations {
         op.fault.get_or_insert(Box::new(error));
     }
 
+    /// The PE of an operation has been given up.
+    pub fn fail_gone(&mut self, id: OpHandle, why: &str) {
+        let Some(op) = self.table.get_mut(id) else { return };
+        let error = Error::Gone { operation: op.operation, pe: op.pe, why: why.to_owned() };
+        op.fault.get_or_insert(Box::new(error));
+    }
+
     /// Those that were issued more than `limit` seconds ago.
     pub fn older_than(&self, now: u32, limit: u64) -> Vec<OpHandle> {
         self.ids_of(|op| u64::from(now.wrapping_sub(op.since)) > limit)

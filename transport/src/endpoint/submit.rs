@@ -108,7 +108,7 @@ impl Core {
     #[inline(always)]
     pub(super) fn validate(&self, pe: Pe, job: &Job) -> Result<()> {
         let operation = job.operation();
-        self.lanes.accept(operation, pe, &self.profile)?;
+        self.lanes.accept(operation, pe)?;
         match *job {
             Job::Put { dest: offset, len, .. } | Job::Get { source: offset, len, .. } => {
                 self.regions.check(operation, pe, offset, len)

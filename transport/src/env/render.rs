@@ -14,9 +14,9 @@ pub fn markdown() -> String {
          <!-- Generated from the table in transport/src/env/table.rs; a test compares. -->\n\n\
          They are read once, at init. A value that is not accepted is an error; a `SYMRAIL_` name that is not in this\n\
          list is a warning with the nearest name, and so is a setting that has no effect beside others. Warnings are\n\
-         events of `tracing`, so a Rust program that installs no subscriber shows none; `symrail info` tells them in any\n\
-         case. A variable that is set but empty counts as unset. Words are accepted in any case. `symrail info --env`\n\
-         prints this list with the values in force.\n\n\
+         events of `tracing`, and go to standard error in a Rust program that installs no subscriber; `symrail info`\n\
+         tells them, too. A variable that is set but empty counts as unset. Words are accepted in any case. `symrail\n\
+         info --env` prints this list with the values in force.\n\n\
          Each line: name, type, default, meaning, and what is accepted.\n\n",
     );
     for variable in VARIABLES {

@@ -1,23 +1,44 @@
-//! Peers that are given up: no rail has reached them for `TIMEOUT_S`, although something waited to be sent.
+//! Peers that are given up: no rail has reached them for `TIMEOUT_S`, although something waited to be sent; or they have
+//! left the job.
 //!
-//! The operations that needed such a peer have failed by then. What is left are messages and flags, which would keep
-//! their buffers, and the proxy thread awake, for ever. Requests are numbered, so a peer that came back would take none
-//! behind one that was dropped. So everything that is for it is dropped at once, and what is asked for from then on is
-//! refused.
+//! The operations that needed such a peer fail, at the latest then. What is left are messages and flags, which would
+//! keep their buffers, and the proxy thread awake, for ever. Requests are numbered, so a peer that came back would take
+//! none behind one that was dropped. So everything that is for it is dropped at once, and what is asked for from then
+//! on is refused.
+//!
+//! What a peer has sent before it left may still arrive, in buffers that are their owners' again when an operation has
+//! failed. So operations to it have [`ON_ITS_WAY`] to end by themselves.
 //!
 //! A peer with several lanes is tried once in a while. When one of them works again, the peer is told which requests it
 //! will not see, and is used again. With one lane, whoever is gone stays so.
 
-use crate::endpoint::Core;
 use crate::endpoint::queue::WorkRequest;
+use crate::endpoint::{Core, Endpoint};
 use crate::error::Fault;
 use crate::pe::Pe;
 use crate::rail::Dest;
 
+/// Polled seconds for which what a peer has sent before it left may be on its way.
+const ON_ITS_WAY: u64 = 1;
+
+impl Endpoint {
+    /// A PE takes part in nothing more, for this reason: operations to it fail within seconds, and not only after
+    /// `TIMEOUT_S`. Nothing happens if that is known.
+    pub fn has_left(&mut self, pe: Pe, why: &str) {
+        if pe != self.me() && pe < self.n_pes() && !self.core.lanes.is_gone(pe) {
+            let now = self.core.clock.now();
+            self.core.recovery.left.entry(pe).or_insert_with(|| (now, why.to_owned()));
+        }
+    }
+}
+
 impl Core {
-    /// Once a second: gives up whom no rail has reached for too long.
+    /// Once a second: gives up who has left, and whom no rail has reached for too long.
     pub(in crate::endpoint) fn give_up_late(&mut self) {
         let limit = self.profile.timeout_s();
+        while let Some((pe, why)) = self.next_that_left() {
+            self.give_up(pe, why);
+        }
         for lane in 0..self.profile.rails() {
             while let Some(dest) = self.queue.find_waiting(lane, |request| self.waits_in_vain(lane, request)) {
                 if dest >= self.profile.n_pes() {
@@ -26,7 +47,7 @@ impl Core {
                     let text = format!("it has taken nothing for {limit} s (SYMRAIL_TIMEOUT_S)");
                     self.take_down(dest, lane, &Fault { code: libc::ETIMEDOUT, text, retryable: true });
                 } else {
-                    self.give_up(dest);
+                    self.give_up_unreached(dest);
                 }
                 // What is left are messages that nobody waits for.
                 self.drop_backlog(lane, dest);
@@ -35,9 +56,9 @@ impl Core {
         for pe in 0..self.profile.n_pes() {
             if self.is_silent(pe, limit) {
                 self.take_down_all(pe, limit);
-                self.give_up(pe);
+                self.give_up_unreached(pe);
             } else if self.lanes.peer(pe).unreached_since.is_some_and(|since| self.is_late(since)) {
-                self.give_up(pe);
+                self.give_up_unreached(pe);
             }
         }
     }
@@ -52,13 +73,29 @@ impl Core {
         self.clock.is_past(since, self.profile.timeout_s())
     }
 
-    fn give_up(&mut self, pe: Pe) {
-        if !self.lanes.give_up(pe) {
+    /// A PE that has left for long enough.
+    fn next_that_left(&mut self) -> Option<(Pe, String)> {
+        let long = |(since, _): &(u32, String)| self.clock.is_past(*since, ON_ITS_WAY);
+        let pe = self.recovery.left.iter().find_map(|(pe, left)| long(left).then_some(*pe))?;
+        self.recovery.left.remove(&pe).map(|(_, why)| (pe, why))
+    }
+
+    fn give_up_unreached(&mut self, pe: Pe) {
+        if self.lanes.is_gone(pe) {
             return;
         }
         let seconds = self.profile.timeout_s();
-        tracing::warn!(pe, seconds, "no rail reaches this PE any more (SYMRAIL_TIMEOUT_S): it is given up");
-        self.ops.on(pe).into_iter().for_each(|id| self.expire(id));
+        let fault = self.lanes.unreachable(pe).map_or_else(String::new, |(_, fault)| format!(" {}", fault.text));
+        let why = format!("no rail has reached it for {seconds} s (SYMRAIL_TIMEOUT_S); is it alive?{fault}");
+        tracing::warn!(pe, why, "this PE is given up");
+        self.give_up(pe, why);
+    }
+
+    fn give_up(&mut self, pe: Pe, why: String) {
+        let operations = self.ops.on(pe);
+        operations.iter().for_each(|&id| self.ops.fail_gone(id, &why));
+        self.lanes.give_up(pe, why);
+        operations.into_iter().for_each(|id| self.finish(id));
         for lane in 0..self.profile.rails() {
             self.drop_backlog(lane, pe);
             let Some(c) = self.lanes.get_mut(pe, lane) else { continue };

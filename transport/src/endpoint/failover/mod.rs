@@ -207,6 +207,8 @@ pub(super) struct Recovery {
     /// Work requests whose lane is down, and PEs that may have some, or messages to be sent again.
     stranded: Vec<u64>,
     troubled: Vec<Pe>,
+    /// PEs that have left and are not yet given up: when that was heard, and what became of them.
+    left: BTreeMap<Pe, (u32, String)>,
     /// By destination and lane: whether the peer uses it; empty where nobody needs to know.
     uses: Vec<Use>,
     /// Lanes that have just been used for the first time.
@@ -225,6 +227,7 @@ impl Recovery {
             forgone: false,
             stranded: Vec::new(),
             troubled: Vec::new(),
+            left: BTreeMap::new(),
             uses: Vec::new(),
             to_greet: Vec::new(),
             renewals: BTreeMap::new(),

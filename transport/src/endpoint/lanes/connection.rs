@@ -104,7 +104,7 @@ pub(in crate::endpoint) struct Peer {
     pub(super) down: u8,
     pub unreached_since: Option<u32>,
     /// It has been given up.
-    pub(super) gone: bool,
+    pub(super) gone: Option<Box<Gone>>,
     /// Everything goes over this lane until it is idle, because a fence ordered it so.
     pub pinned: Option<u8>,
     /// The fence that its last operation came after.
@@ -113,6 +113,12 @@ pub(in crate::endpoint) struct Peer {
     pub fenced: u32,
     /// Operations that wait for earlier ones, in order, with the fence that they come after.
     pub(super) deferred: VecDeque<(OpHandle, Job, u32)>,
+}
+
+/// A peer that has been given up.
+pub(super) struct Gone {
+    /// What became of it.
+    pub why: String,
 }
 
 impl Peer {

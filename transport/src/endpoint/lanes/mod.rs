@@ -13,6 +13,7 @@ use super::profile::{Profile, Role};
 use crate::error::{Error, Fault, Operation, Result};
 use crate::pe::Pe;
 use crate::rail::Dest;
+use connection::Gone;
 pub(super) use connection::{Connection, Peer};
 
 /// Polls between two checks of rails that are spare: where peers only answer, and where they may begin to use one.
@@ -143,7 +144,7 @@ impl Lanes {
     pub fn comes_up(&mut self, pe: Pe) {
         self.down -= 1;
         let peer = self.peer_mut(pe);
-        (peer.down, peer.unreached_since, peer.gone) = (peer.down - 1, None, false);
+        (peer.down, peer.unreached_since, peer.gone) = (peer.down - 1, None, None);
     }
 
     /// Whether new operations may use a lane.
@@ -199,26 +200,23 @@ impl Lanes {
     /// # Errors
     /// [`Error::NoSuchPe`], [`Error::Gone`].
     #[inline]
-    pub fn accept(&self, operation: Operation, pe: Pe, profile: &Profile) -> Result<()> {
+    pub fn accept(&self, operation: Operation, pe: Pe) -> Result<()> {
         match self.peers.get(pe as usize) {
             None => Err(Error::NoSuchPe { pe: pe.into(), last: self.n_pes - 1 }),
-            Some(peer) if peer.gone => Err(Error::Gone { operation, pe, seconds: profile.timeout_s() }),
+            Some(Peer { gone: Some(gone), .. }) => Err(Error::Gone { operation, pe, why: gone.why.clone() }),
             Some(_) => Ok(()),
         }
     }
 
     /// Whether a PE has been given up.
     pub fn is_gone(&self, pe: Pe) -> bool {
-        self.peers.get(pe as usize).is_some_and(|peer| peer.gone)
+        self.peers.get(pe as usize).is_some_and(|peer| peer.gone.is_some())
     }
 
-    /// Gives a PE up, and what was deferred for it. Whether that is new.
-    pub fn give_up(&mut self, pe: Pe) -> bool {
+    /// Gives a PE up, and what was deferred for it.
+    pub fn give_up(&mut self, pe: Pe, why: String) {
         let peer = self.peer_mut(pe);
-        let new = !std::mem::replace(&mut peer.gone, true);
-        if new {
-            peer.deferred.clear();
-        }
-        new
+        peer.gone = Some(Box::new(Gone { why }));
+        peer.deferred.clear();
     }
 }
