@@ -57,7 +57,9 @@ typedef struct symrail_transport symrail_transport; /* one PE's transport */
 typedef struct {
     size_t size;        /* sizeof(symrail_transport_options) */
     uint32_t pe, n_pes; /* this PE, and how many there are */
-    uint32_t local_pe, local_pes; /* the same among the PEs of this host, over which NICs are spread; 0, 0 if not known */
+    uint32_t local_pe, local_pes; /* the same among the PEs of this host, over which NICs are spread; 0, 0 if not known.
+                                     If all are here (local_pes == n_pes), in one network namespace, they use its
+                                     loopback interface alone, unless SYMRAIL_NIC_LIST names NICs */
     uint32_t flags;     /* SYMRAIL_TRANSPORT_THREAD, or 0 */
 } symrail_transport_options;
 
@@ -141,7 +143,8 @@ int symrail_transport_put_signal(symrail_transport *t, uint16_t context, const s
 /* Orders later operations behind earlier ones, to each PE; returns at once. Gets are not ordered. */
 int symrail_transport_fence(symrail_transport *t);
 
-/* Waits until everything started in the context is complete; reports the first failure since the last one. */
+/* Waits until everything started in the context is complete; or until something of it fails, which is reported: what
+ * fails later is the next one's to report. */
 int symrail_transport_quiet(symrail_transport *t, uint16_t context);
 
 /* Takes in what has arrived and sends what waits. Does not block. */

@@ -72,7 +72,10 @@ unsafe extern "C" fn symrail_transport_open(abi: u32, options: *const Options, o
         settings.warn_unknown();
         let host = match local_pes {
             0 => HostPes::alone(allowed_cpus()),
-            _ => HostPes::alike(allowed_cpus(), local_pe as usize, local_pes as usize),
+            _ => HostPes {
+                all_here: local_pes == n_pes,
+                ..HostPes::alike(allowed_cpus(), local_pe as usize, local_pes as usize)
+            },
         };
         let progress = if flags & THREAD != 0 { Progress::Thread } else { Progress::Caller };
         let session = Box::new(Session::open(pe, n_pes, &host, &settings, progress, None)?);

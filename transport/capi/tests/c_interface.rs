@@ -80,6 +80,11 @@ fn two_rails_with_large_operations_in_stripes() {
 }
 
 #[test]
+fn pes_that_are_all_on_one_host_listen_on_its_loopback_interface_alone() {
+    run("tcp;ofi_rxm", "", "local", &[]);
+}
+
+#[test]
 fn one_rail_and_shared_memory() {
     run("tcp;ofi_rxm", "127.0.0.2", "", &[]);
     run("shm", "", "", &[]);
