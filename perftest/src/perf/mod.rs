@@ -247,7 +247,8 @@ fn perform(args: &Args) -> Result<i32> {
     // A value that is not accepted is told once, and not by every PE.
     let settings = Settings::from_iter(std::env::vars_os())?;
     if settings.heap_kind != HeapKind::Device {
-        memory::check(args.n as usize, args.plan().area(&tests, args.n), memory::available())?;
+        let there = memory::available_to_children();
+        memory::check(args.n as usize, args.plan().area(&tests, args.n), there)?;
     }
     run::launch(&args.job(&tests)?)
         .map_err(|reason| Error::Launch { exit_code: reason.exit_code(), reason: reason.to_string() })
