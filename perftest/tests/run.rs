@@ -86,6 +86,18 @@ fn pe() {
             while runtime.barrier_all().is_ok() {}
             wait_for_ever();
         }
+        "beat" => {
+            drop(bootstrap);
+            let runtime = symrail::Runtime::init().unwrap();
+            let mut beaten = None::<Instant>;
+            while runtime.barrier_all().is_ok() {
+                if pe == 0 && beaten.is_none_or(|then| then.elapsed() > Duration::from_millis(100)) {
+                    println!("{}", now());
+                    beaten = Some(Instant::now());
+                }
+            }
+            panic!("PE {pe} has lost another");
+        }
         "abort" => {
             bootstrap.barrier().unwrap();
             if pe == 1 {
@@ -95,6 +107,11 @@ fn pe() {
         }
         role => panic!("no role {role}"),
     }
+}
+
+/// Milliseconds of a clock that all processes share.
+fn now() -> u128 {
+    std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()
 }
 
 fn symrail(options: &[&str]) -> Command {
@@ -518,6 +535,32 @@ fn a_job_that_is_stopped_goes_on_when_it_is_continued() {
     all_are(false);
     kill(running.pid(), Signal::SIGTERM).unwrap();
     assert_eq!(running.end(LIMIT).0, Some(143));
+}
+
+#[test]
+fn a_job_may_be_stopped_for_longer_than_its_time_out() {
+    let start = |hosts| {
+        let mut command = role(&["-n", "3", "--hosts", hosts], "beat");
+        command.env("SYMRAIL_TIMEOUT_S", "1");
+        Running::start(command)
+    };
+    let jobs = [start("1"), start("3")];
+    let beats_after = |job: &Running, then| {
+        let beat = |line: String| line.rsplit(' ').next().and_then(|number| number.parse::<u128>().ok());
+        while beat(job.line()).is_none_or(|beat| beat <= then) {}
+    };
+    jobs.iter().for_each(|job| beats_after(job, 0));
+    jobs.iter().for_each(|job| kill(job.pid(), Signal::SIGTSTP).unwrap());
+    std::thread::sleep(Duration::from_secs(4));
+    let continued = now();
+    jobs.iter().for_each(|job| kill(job.pid(), Signal::SIGCONT).unwrap());
+    for job in jobs {
+        // Whoever had been given up would be missed within seconds.
+        beats_after(&job, continued + 3000);
+        kill(job.pid(), Signal::SIGTERM).unwrap();
+        let (code, _, err) = job.end(LIMIT);
+        assert_eq!(code, Some(143), "{err}");
+    }
 }
 
 #[test]
