@@ -5,6 +5,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::error::{Error, Result};
+
 /// The type of the word that an AMO works on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr, strum::VariantArray)]
 #[repr(u8)]
@@ -65,6 +67,24 @@ impl AmoOp {
     #[must_use]
     pub const fn defined_on(self, ty: AmoType) -> bool {
         !(ty.is_float() && matches!(self, AmoOp::And | AmoOp::Or | AmoOp::Xor | AmoOp::CompareSwap))
+    }
+
+    /// Refuses a type that the operation is not [defined on](AmoOp::defined_on).
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`].
+    #[inline]
+    pub fn must_be_defined_on(self, ty: AmoType) -> Result<()> {
+        if self.defined_on(ty) { Ok(()) } else { Err(self.undefined_on(ty)) }
+    }
+
+    #[cold]
+    fn undefined_on(self, ty: AmoType) -> Error {
+        Error::Unsupported {
+            what: format!("{self:?} on {ty:?}"),
+            by: "atomic memory operations".into(),
+            remedy: "use an integer type".into(),
+        }
     }
 }
 

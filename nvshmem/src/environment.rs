@@ -1,7 +1,6 @@
 //! NVSHMEM's own settings, for those who have them in their scripts: each is taken as one of ours, and ours win.
 
 use std::ffi::OsString;
-use std::io::IsTerminal as _;
 
 use symrail_transport::env::Settings;
 use symrail_transport::{Error, Result};
@@ -117,14 +116,6 @@ fn read_from(pairs: impl Iterator<Item = (OsString, OsString)>) -> Result<Settin
     // Of a name that comes twice the last counts; one of ours that is empty counts as not given.
     all.extend(given.into_iter().filter(|(_, value)| !value.is_empty()));
     Settings::from_iter(all)
-}
-
-/// Logs to standard error what the settings ask for.
-pub fn start_log(settings: &Settings) {
-    let filter = tracing_subscriber::EnvFilter::new(&settings.log);
-    // The program may have a log of its own.
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(std::io::stderr().is_terminal());
-    let _ = log.with_writer(std::io::stderr).try_init();
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use symrail_proxy::session::{Context, Progress, Session};
 use symrail_proxy::stage::{MAX_COPIES, STAGING_BUFFER_BYTES};
 use symrail_transport::Pe;
 use symrail_transport::backend::{self, HostPes};
-use symrail_transport::env::{GpuDirect, HeapKind, Settings};
+use symrail_transport::env::{GpuDirect, HeapKind, Settings, log};
 use symrail_transport::topology::allowed_cpus;
 
 use crate::abi::{Bootstrap, qp};
@@ -37,7 +37,7 @@ impl Plugin {
     /// learns it now.
     pub fn new() -> Result<Plugin, Failure> {
         let settings = environment::read()?;
-        environment::start_log(&settings);
+        log::start(&settings.log);
         settings.warn_unknown();
         backend::choose(&settings, &HostPes::alone(allowed_cpus()))?;
         let host = HostIdentity::of_this_process(settings.fake_host.as_deref())?;

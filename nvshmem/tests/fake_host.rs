@@ -1,10 +1,15 @@
 //! The library as NVSHMEM loads it: installed by the script, opened by name, called by a stand-in for the host library.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
+#[path = "../../tests/support/libraries.rs"]
+mod libraries;
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::OnceLock;
+
+use libraries::{build, missing, succeed};
 
 const TWO_RAILS: &str = "127.0.0.2,127.0.0.3";
 
@@ -18,22 +23,11 @@ struct Made {
 fn made() -> Option<&'static Made> {
     static MADE: OnceLock<Option<Made>> = OnceLock::new();
     MADE.get_or_init(|| {
-        let compiler = Command::new("c++").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        if !compiler.is_ok_and(|status| status.success()) {
-            println!("SKIPPED: no C++ compiler on this machine");
+        if missing("c++") {
             return None;
         }
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let exe = std::env::current_exe().unwrap();
-        let built = exe.ancestors().nth(2).unwrap().to_path_buf();
-        // The library is not what Cargo builds for tests of this package.
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["build", "-q", "-p", "symrail-nvshmem"]).current_dir(here);
-        cargo.env("CARGO_TARGET_DIR", built.parent().unwrap());
-        if built.ends_with("release") {
-            cargo.arg("--release");
-        }
-        succeed(&mut cargo);
+        let built = build(&["symrail-nvshmem"]);
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("nvshmem");
         let _ = std::fs::remove_dir_all(&folder);
         let prefix = folder.join("prefix");
@@ -51,13 +45,6 @@ fn made() -> Option<&'static Made> {
 fn install(prefix: &Path, built: &Path, more: &[&str]) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/nvshmem-install.sh");
     succeed(Command::new(script).arg("--prefix").arg(prefix).args(more).env("SYMRAIL_INSTALL_FROM", built))
-}
-
-fn succeed(command: &mut Command) -> String {
-    let output = command.stdin(Stdio::null()).output().unwrap();
-    let said = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat();
-    assert!(output.status.success(), "{command:?}: {:?}\n{said}", output.status);
-    said
 }
 
 /// The stand-in for a version of the interface, with settings by NVSHMEM's names.

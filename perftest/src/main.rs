@@ -15,9 +15,8 @@ mod print;
 mod run;
 mod top;
 
-use std::io::IsTerminal;
-
 use clap::{Parser, Subcommand};
+use symrail_transport::env::log;
 
 #[derive(Debug, Parser)]
 #[command(name = "symrail", version, about = "Starts PEs, measures and watches them, and says what this machine has")]
@@ -44,7 +43,8 @@ enum Command {
 }
 
 fn main() -> std::process::ExitCode {
-    start_log();
+    // Standard output stays what the command prints.
+    log::start(&log::asked_for().unwrap_or_else(|| "warn".into()));
     let code = match Cli::try_parse_from(cc::command_line(std::env::args_os())) {
         Ok(cli) => perform(cli.command),
         // Help and version are answers on standard output, the rest goes to standard error.
@@ -63,17 +63,6 @@ fn perform(command: Command) -> i32 {
         Command::Cc(args) => cc::main(&args, cc::Language::C),
         Command::Cxx(args) => cc::main(&args, cc::Language::Cxx),
     }
-}
-
-/// Logs to stderr, so that what a program prints stays its own. A filter that cannot be read falls back to warnings;
-/// the settings' own check is what tells the user.
-fn start_log() {
-    // Empty counts as unset: a filter of nothing would not even let errors through.
-    let asked = std::env::var("SYMRAIL_LOG").ok().filter(|text| !text.is_empty());
-    let filter = asked.unwrap_or_else(|| "warn".into());
-    let filter = tracing_subscriber::EnvFilter::try_new(filter).unwrap_or_else(|_| "warn".into());
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(std::io::stderr().is_terminal());
-    let _ = log.with_writer(std::io::stderr).try_init();
 }
 
 #[cfg(test)]

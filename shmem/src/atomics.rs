@@ -6,10 +6,10 @@ use symrail_transport::amo::{self, AmoOp, AmoType};
 use symrail_transport::endpoint::job::{Fetch, Job, Signal, Source};
 use symrail_transport::{Operation, Pe};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::operations::Operations;
 use crate::rma::SignalOp;
-use crate::space::{Space, at};
+use crate::space::Reached;
 
 /// An integer that AMOs work on.
 pub trait AmoInteger: AmoValue {}
@@ -51,13 +51,12 @@ impl Operations<'_> {
     /// The word is not symmetric or not aligned, the operation is not defined on the type, or what the fabric says.
     #[inline]
     pub fn fetch_amo(&self, dest: *mut u8, ty: AmoType, op: AmoOp, operand: u64, compare: u64, pe: Pe) -> Result<u64> {
-        let offset = amo_word(&self.comm.space, dest, ty, op, pe)?;
-        let base = self.comm.mapped(pe, offset, std::ptr::null())?;
-        if base != 0 && self.comm.cpu_performs_amos() {
+        let word = self.amo_word(dest, ty, op, pe, std::ptr::null())?;
+        if let Some(word) = self.for_cpu(word) {
             // SAFETY: the word is committed on every PE and aligned; all who reach it do so with atomics.
-            return Ok(unsafe { amo::apply(at(base, offset), ty, op, operand, compare) });
+            return Ok(unsafe { amo::apply(word, ty, op, operand, compare) });
         }
-        let job = Job::Amo { offset, ty, op, operand, compare, fetch: Fetch::Told };
+        let job = Job::Amo { offset: word.offset, ty, op, operand, compare, fetch: Fetch::Told };
         // SAFETY: the job has no buffers.
         Ok(unsafe { self.via()?.blocking(pe, job) }?)
     }
@@ -68,14 +67,13 @@ impl Operations<'_> {
     /// As for [`Operations::fetch_amo`].
     #[inline]
     pub fn amo(&self, dest: *mut u8, ty: AmoType, op: AmoOp, operand: u64, compare: u64, pe: Pe) -> Result<()> {
-        let offset = amo_word(&self.comm.space, dest, ty, op, pe)?;
-        let base = self.comm.mapped(pe, offset, std::ptr::null())?;
-        if base != 0 && self.comm.cpu_performs_amos() {
+        let word = self.amo_word(dest, ty, op, pe, std::ptr::null())?;
+        if let Some(word) = self.for_cpu(word) {
             // SAFETY: as for `fetch_amo`.
-            unsafe { amo::apply(at(base, offset), ty, op, operand, compare) };
+            unsafe { amo::apply(word, ty, op, operand, compare) };
             return Ok(());
         }
-        let job = Job::Amo { offset, ty, op, operand, compare, fetch: Fetch::No };
+        let job = Job::Amo { offset: word.offset, ty, op, operand, compare, fetch: Fetch::No };
         // SAFETY: the job has no buffers.
         Ok(unsafe { self.via()?.nbi(pe, job) }?)
     }
@@ -98,12 +96,11 @@ impl Operations<'_> {
         compare: u64,
         pe: Pe,
     ) -> Result<()> {
-        let offset = amo_word(&self.comm.space, dest, ty, op, pe)?;
-        let base = self.comm.mapped(pe, offset, result)?;
-        if base != 0 && self.comm.cpu_performs_amos() {
+        let word = self.amo_word(dest, ty, op, pe, result)?;
+        if let Some(word) = self.for_cpu(word) {
             // SAFETY: as for `fetch_amo`; the caller vouches for `result`.
             unsafe {
-                let old = amo::apply(at(base, offset), ty, op, operand, compare);
+                let old = amo::apply(word, ty, op, operand, compare);
                 match ty.size() {
                     4 => result.cast::<u32>().write_unaligned(old as u32),
                     _ => result.cast::<u64>().write_unaligned(old),
@@ -111,7 +108,7 @@ impl Operations<'_> {
             }
             return Ok(());
         }
-        let job = Job::Amo { offset, ty, op, operand, compare, fetch: Fetch::Stored(result) };
+        let job = Job::Amo { offset: word.offset, ty, op, operand, compare, fetch: Fetch::Stored(result) };
         // SAFETY: the caller's promise.
         Ok(unsafe { self.via()?.nbi(pe, job) }?)
     }
@@ -123,14 +120,13 @@ impl Operations<'_> {
     /// # Errors
     /// As for [`Operations::fetch_amo`].
     pub fn signal_op(&self, signal: *mut u64, value: u64, op: SignalOp, pe: Pe) -> Result<()> {
-        let offset = self.comm.space.word(Operation::PutSignal, pe, signal.cast(), 8)?;
-        let base = self.comm.mapped(pe, offset, std::ptr::null())?;
-        if base != 0 && self.comm.cpu_performs_amos() {
+        let word = self.comm.space.reach_word(Operation::PutSignal, pe, signal.cast(), 8, std::ptr::null())?;
+        if let Some(word) = self.for_cpu(word) {
             // SAFETY: the word is committed on every PE and aligned; all who reach it do so with atomics.
-            unsafe { amo::apply(at(base, offset), AmoType::U64, op.into(), value, 0) };
+            unsafe { amo::apply(word, AmoType::U64, op.into(), value, 0) };
             return Ok(());
         }
-        self.wire_signal(offset, value, op, pe)
+        self.wire_signal(word.offset, value, op, pe)
     }
 
     /// Updates a signal word over the wire.
@@ -148,10 +144,8 @@ impl Operations<'_> {
     #[inline]
     pub fn fetch_add<T: AmoInteger>(&self, dest: *mut T, value: T, pe: Pe) -> Result<T> {
         let size = size_of::<T>();
-        let offset = self.comm.space.word(Operation::Amo, pe, dest.cast(), size)?;
-        let base = self.comm.mapped(pe, offset, std::ptr::null())?;
-        if base != 0 && self.comm.cpu_performs_amos() {
-            let word = at(base, offset);
+        let word = self.comm.space.reach_word(Operation::Amo, pe, dest.cast(), size, std::ptr::null())?;
+        if let Some(word) = self.for_cpu(word) {
             // SAFETY: the word is committed on every PE and aligned; all who reach it do so with atomics.
             let old = unsafe {
                 if size == 4 {
@@ -162,25 +156,22 @@ impl Operations<'_> {
             };
             return Ok(T::from_bits(old));
         }
-        let job =
-            Job::Amo { offset, ty: T::TYPE, op: AmoOp::Add, operand: value.bits(), compare: 0, fetch: Fetch::Told };
+        let (offset, ty, op, operand) = (word.offset, T::TYPE, AmoOp::Add, value.bits());
+        let job = Job::Amo { offset, ty, op, operand, compare: 0, fetch: Fetch::Told };
         // SAFETY: the job has no buffers.
         Ok(T::from_bits(unsafe { self.via()?.blocking(pe, job) }?))
     }
-}
 
-/// The symmetric offset of a word for an operation that is defined on its type.
-#[inline]
-fn amo_word(space: &Space, dest: *mut u8, ty: AmoType, op: AmoOp, pe: Pe) -> Result<u64> {
-    if !op.defined_on(ty) {
-        return Err(undefined(op, ty));
+    /// Where a word is for an operation that is defined on its type.
+    #[inline(always)]
+    fn amo_word(&self, dest: *mut u8, ty: AmoType, op: AmoOp, pe: Pe, local: *const u8) -> Result<Reached> {
+        op.must_be_defined_on(ty)?;
+        self.comm.space.reach_word(Operation::Amo, pe, dest, ty.size(), local)
     }
-    space.word(Operation::Amo, pe, dest, ty.size())
-}
 
-#[cold]
-fn undefined(op: AmoOp, ty: AmoType) -> Error {
-    let what = format!("{op:?} on {ty:?}");
-    let remedy = "use an integer type".into();
-    symrail_transport::Error::Unsupported { what, by: "atomic memory operations".into(), remedy }.into()
+    /// The address of a mapped word, if CPUs perform AMOs on it.
+    #[inline(always)]
+    fn for_cpu(&self, word: Reached) -> Option<*mut u8> {
+        word.here().filter(|_| self.comm.cpu_performs_amos())
+    }
 }

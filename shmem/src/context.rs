@@ -43,9 +43,8 @@
 
 use std::ops::Deref;
 
-use crate::communicator::Communicator;
 use crate::error::{Error, Result};
-use crate::operations::Operations;
+use crate::operations::{Communicator, Operations};
 use crate::wire::MAX_CONTEXTS;
 
 /// A context: see the [module](self). Its operations are those of [`Operations`].

@@ -21,7 +21,6 @@ use symrail_transport::region::Segment;
 use symrail_transport::share::Share;
 
 use crate::bootstrap::{self, Bootstrap};
-use crate::communicator::Communicator;
 use crate::connection_info::{ConnectionInfo, Hello, OfThread};
 use crate::devices::Devices;
 use crate::direct;
@@ -33,6 +32,7 @@ use crate::job::Job;
 use crate::observe::console::heard;
 use crate::observe::figures::Figures;
 use crate::observe::{Observation, Reporter, Trace};
+use crate::operations::Communicator;
 use crate::process::{Process, WipedOnFork};
 use crate::program_data::ProgramData;
 use crate::runtime::{Parts, Runtime};

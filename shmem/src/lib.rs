@@ -13,7 +13,7 @@
 //! | `joining`, [`runtime`] | joining a job; what users call, handed on to the parts below |
 //! | `job` | what a PE knows of its job |
 //! | `space` | the symmetric address space: this PE's memory in it, and mapped peers' |
-//! | `communicator`, [`operations`](Operations) | what operations need, and the handle that starts them |
+//! | [`operations`](Operations) | what operations need, and the handle that starts them |
 //! | [`rma`], [`atomics`] | puts, gets, put-signals, AMOs; fence and quiet |
 //! | [`context`] | operations that are ordered and completed apart from others |
 //! | [`wait`], [`wait_many`], `waiting` | waiting for words; what becomes of those who are waited for: lost, gone, late |
@@ -36,7 +36,6 @@ mod alloc;
 pub mod atomics;
 pub mod bootstrap;
 pub mod collective;
-mod communicator;
 mod connection_info;
 pub mod context;
 pub mod device;

@@ -108,7 +108,7 @@ pub(crate) fn meet(
 }
 
 fn put_flag(ops: &Operations<'_>, pe: Pe, offset: u64, value: u8) -> Result<()> {
-    let base = ops.comm.mapped(pe, offset, std::ptr::null())?;
+    let base = ops.comm.space.mapped(pe, offset, std::ptr::null())?;
     if base != 0 {
         // SAFETY: the flag is in committed memory of every PE's heap, and reached as an atomic byte only.
         unsafe { AtomicU8::from_ptr(at(base, offset)) }.store(value, Ordering::SeqCst);

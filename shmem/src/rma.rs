@@ -47,15 +47,14 @@ impl Operations<'_> {
     /// Nothing was copied: `dest` is not symmetric or the PE does not exist; or what the fabric says.
     #[inline]
     pub unsafe fn put(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
-        let offset = self.comm.space.offset(Operation::Put, pe, dest, len)?;
-        let base = self.comm.mapped(pe, offset, source)?;
-        if base != 0 {
+        let to = self.comm.space.reach(Operation::Put, pe, dest, len, source)?;
+        if let Some(to) = to.here() {
             // SAFETY: the offset was checked against what is committed on every PE; the caller vouches for the source.
-            unsafe { copy(at(base, offset), source, len) };
+            unsafe { copy(to, source, len) };
             return Ok(());
         }
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.via()?.put(pe, offset, source, len as u64) }?)
+        Ok(unsafe { self.via()?.put(pe, to.offset, source, len as u64) }?)
     }
 
     /// Starts to copy `len` bytes to `dest` on `pe`; complete after [`Operations::quiet`].
@@ -67,14 +66,13 @@ impl Operations<'_> {
     /// As for [`Operations::put`].
     #[inline]
     pub unsafe fn put_nbi(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
-        let offset = self.comm.space.offset(Operation::Put, pe, dest, len)?;
-        let base = self.comm.mapped(pe, offset, source)?;
-        if base != 0 {
+        let to = self.comm.space.reach(Operation::Put, pe, dest, len, source)?;
+        if let Some(to) = to.here() {
             // SAFETY: as for `put`.
-            unsafe { copy(at(base, offset), source, len) };
+            unsafe { copy(to, source, len) };
             return Ok(());
         }
-        let job = Job::Put { dest: offset, source: Source::Stable(source), len: len as u64 };
+        let job = Job::Put { dest: to.offset, source: Source::Stable(source), len: len as u64 };
         // SAFETY: the caller's promise.
         Ok(unsafe { self.via()?.nbi(pe, job) }?)
     }
@@ -88,14 +86,13 @@ impl Operations<'_> {
     /// As for [`Operations::put`].
     #[inline]
     pub unsafe fn get(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
-        let offset = self.comm.space.offset(Operation::Get, pe, source, len)?;
-        let base = self.comm.mapped(pe, offset, dest)?;
-        if base != 0 {
+        let from = self.comm.space.reach(Operation::Get, pe, source, len, dest)?;
+        if let Some(from) = from.here() {
             // SAFETY: as for `put`, the other way round.
-            unsafe { copy(dest, at(base, offset), len) };
+            unsafe { copy(dest, from, len) };
             return Ok(());
         }
-        let job = Job::Get { source: offset, dest, len: len as u64 };
+        let job = Job::Get { source: from.offset, dest, len: len as u64 };
         // SAFETY: the caller's promise.
         unsafe { self.via()?.blocking(pe, job) }?;
         Ok(())
@@ -110,14 +107,13 @@ impl Operations<'_> {
     /// As for [`Operations::put`].
     #[inline]
     pub unsafe fn get_nbi(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
-        let offset = self.comm.space.offset(Operation::Get, pe, source, len)?;
-        let base = self.comm.mapped(pe, offset, dest)?;
-        if base != 0 {
+        let from = self.comm.space.reach(Operation::Get, pe, source, len, dest)?;
+        if let Some(from) = from.here() {
             // SAFETY: as for `get`.
-            unsafe { copy(dest, at(base, offset), len) };
+            unsafe { copy(dest, from, len) };
             return Ok(());
         }
-        let job = Job::Get { source: offset, dest, len: len as u64 };
+        let job = Job::Get { source: from.offset, dest, len: len as u64 };
         // SAFETY: the caller's promise.
         Ok(unsafe { self.via()?.nbi(pe, job) }?)
     }
@@ -258,7 +254,7 @@ impl Operations<'_> {
     ) -> Result<Option<Job>> {
         let dest = self.comm.space.offset(Operation::PutSignal, pe, dest, len)?;
         let offset = self.comm.space.word(Operation::PutSignal, pe, word.cast(), 8)?;
-        if self.comm.mapped(pe, dest.max(offset), source)? != 0 {
+        if self.comm.space.mapped(pe, dest.max(offset), source)? != 0 {
             return Ok(None);
         }
         let signal = Signal { offset, value, op: op.into() };
@@ -275,7 +271,7 @@ impl Operations<'_> {
     ) -> Result<()> {
         let offset = self.comm.space.offset(Operation::PutSignal, pe, dest, len)?;
         let word = self.comm.space.offset(Operation::PutSignal, pe, word.cast(), 8)?;
-        let base = self.comm.mapped(pe, offset.max(word), source)?;
+        let base = self.comm.space.mapped(pe, offset.max(word), source)?;
         // SAFETY: both ranges are committed on every PE, the signal word is aligned; the caller vouches for the source.
         unsafe {
             copy(at(base, offset), source, len);

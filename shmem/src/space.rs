@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::gpu::pinned::Pinned;
 use crate::process::WipedOnFork;
 use crate::program_data::ProgramData;
-use crate::staged::Staged;
+use crate::staged::{STAGED_OFFSET, Staged};
 
 /// The heaps of a job as one PE reaches them, and the program's variables among them.
 pub(crate) struct Space {
@@ -50,6 +50,44 @@ impl Space {
             return Ok(offset);
         }
         Err(self.not_symmetric(operation, pe, ptr, len))
+    }
+
+    /// Where `len` bytes of `pe` are whose symmetric address is `ptr`. `local` is the operation's buffer here: the CPU
+    /// copies neither to nor from memory that it cannot touch.
+    #[inline(always)]
+    pub fn reach(&self, operation: Operation, pe: Pe, ptr: *const u8, len: usize, local: *const u8) -> Result<Reached> {
+        let offset = self.offset(operation, pe, ptr, len)?;
+        Ok(Reached { offset, base: self.mapped(pe, offset, local)? })
+    }
+
+    /// Where an aligned word of `pe` is.
+    #[inline(always)]
+    pub fn reach_word(
+        &self,
+        operation: Operation,
+        pe: Pe,
+        ptr: *const u8,
+        size: usize,
+        local: *const u8,
+    ) -> Result<Reached> {
+        let offset = self.word(operation, pe, ptr, size)?;
+        Ok(Reached { offset, base: self.mapped(pe, offset, local)? })
+    }
+
+    /// Where `pe`'s heap is in this process; 0 if it is reached over the wire, as memory is that the CPU cannot touch:
+    /// at `offset` there, or the local buffer. In a forked child all are, and the wire refuses it.
+    #[inline]
+    pub fn mapped(&self, pe: Pe, offset: u64, local: *const u8) -> Result<usize> {
+        match self.bases.get(pe as usize) {
+            Some(_) if self.staged.is_some() && (offset >= STAGED_OFFSET || self.is_staged(local)) => Ok(0),
+            Some(&base) => Ok(base),
+            None => Err(self.no_such_pe(pe)),
+        }
+    }
+
+    #[cold]
+    fn no_such_pe(&self, pe: Pe) -> Error {
+        symrail_transport::Error::NoSuchPe { pe: pe.into(), last: self.bases.len() as Pe - 1 }.into()
     }
 
     /// The symmetric offset of an aligned word.
@@ -117,6 +155,23 @@ impl Space {
     #[inline]
     pub fn take_noted(&self) -> Result<()> {
         self.staged.as_ref().map_or(Ok(()), Staged::take_noted)
+    }
+}
+
+/// Where a PE's memory is.
+#[derive(Clone, Copy)]
+pub(crate) struct Reached {
+    /// The symmetric offset.
+    pub offset: u64,
+    /// Where the PE's heap is in this process; 0 where it is reached over the wire.
+    base: usize,
+}
+
+impl Reached {
+    /// The address in this process, if the PE is mapped.
+    #[inline(always)]
+    pub fn here(self) -> Option<*mut u8> {
+        (self.base != 0).then(|| at(self.base, self.offset))
     }
 }
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use symrail::observe::figures::{Figures, Lane};
+use symrail::observe::figures::Figures;
+use symrail_transport::endpoint::LaneCounters;
 
 /// The change between two samples.
 pub(super) struct Table {
@@ -55,27 +56,28 @@ impl Table {
         let (mut rows, mut jobs) = (Vec::new(), 0);
         for pes in pes.chunk_by(|(_, a), (_, b)| job(a) == job(b)) {
             jobs += 1;
-            let (mut total, mut of_pes) = (Lane::default(), Vec::new());
+            let (mut total, mut of_pes) = (LaneCounters::default(), Vec::new());
             for (pid, figures) in pes {
                 // A process that has left one job and joined another starts anew.
                 let earlier = before.get(pid).filter(|earlier| earlier.age_us <= figures.age_us).unwrap_or(&nothing);
                 let name = [format!("{}/{}", figures.pe, figures.n_pes), pid.to_string()];
-                let row = |level, place: [&str; 2], lane: &Lane| Row {
+                let row = |level, place: [&str; 2], counters: &LaneCounters| Row {
                     level,
-                    cells: [&name[..], &place.map(plain), &figures_of(lane, seconds)].concat(),
+                    cells: [&name[..], &place.map(plain), &figures_of(counters, seconds)].concat(),
                 };
                 if figures.lanes.is_empty() {
                     let cells = [&name[..], &["-", "all PEs are mapped"].map(String::from)].concat();
                     of_pes.push(Row { level: Level::Pe, cells });
                     continue;
                 }
-                let (mut all, mut lanes) = (Lane::default(), Vec::new());
+                let (mut all, mut lanes) = (LaneCounters::default(), Vec::new());
                 for (i, lane) in figures.lanes.iter().enumerate() {
-                    let change = change(earlier.lanes.get(i).unwrap_or(&Lane::default()), lane);
+                    let earlier = earlier.lanes.get(i).map(|lane| lane.counters).unwrap_or_default();
+                    let change = change(&earlier, &lane.counters);
                     lanes.push(row(Level::Lane, [&lane.owner, &lane.rail], &change));
-                    all = sum(&all, &change);
+                    all = all.with(&change, u64::saturating_add);
                 }
-                total = sum(&total, &all);
+                total = total.with(&all, u64::saturating_add);
                 of_pes.push(row(Level::Pe, ["all", ""], &all));
                 of_pes.extend(lanes);
             }
@@ -141,40 +143,20 @@ fn plain(name: &str) -> String {
     name.chars().take(LONGEST_NAME).map(shown).collect()
 }
 
-/// What was added to a lane's figures.
-fn change(before: &Lane, now: &Lane) -> Lane {
-    Lane { failed: now.failed, ..combine(now, before, u64::saturating_sub, u32::saturating_sub) }
-}
-
-fn sum(a: &Lane, b: &Lane) -> Lane {
-    combine(a, b, u64::saturating_add, u32::saturating_add)
-}
-
-fn combine(a: &Lane, b: &Lane, counts: fn(u64, u64) -> u64, latencies: fn(u32, u32) -> u32) -> Lane {
-    let at = |lane: &Lane, i: usize| lane.latency.get(i).copied().unwrap_or(0);
-    Lane {
-        writes: counts(a.writes, b.writes),
-        reads: counts(a.reads, b.reads),
-        messages: counts(a.messages, b.messages),
-        requests: counts(a.requests, b.requests),
-        acknowledgements: counts(a.acknowledgements, b.acknowledgements),
-        bytes: counts(a.bytes, b.bytes),
-        delayed: counts(a.delayed, b.delayed),
-        failed: counts(a.failed, b.failed),
-        latency: (0..a.latency.len().max(b.latency.len())).map(|i| latencies(at(a, i), at(b, i))).collect(),
-        ..Lane::default()
-    }
+/// What was added to a lane's counters.
+fn change(before: &LaneCounters, now: &LaneCounters) -> LaneCounters {
+    LaneCounters { failed: now.failed, ..now.with(before, u64::saturating_sub) }
 }
 
 /// The cells of what happened in some seconds.
-fn figures_of(change: &Lane, seconds: f64) -> [String; 9] {
+fn figures_of(change: &LaneCounters, seconds: f64) -> [String; 9] {
     let rate = |n: u64| amount(n as f64 / seconds);
     let megabytes = format!("{:.1}", change.bytes as f64 / seconds / 1e6);
     let together = match change.acknowledgements {
         0 => "-".into(),
         answers => format!("{:.1}", change.requests as f64 / answers as f64),
     };
-    let latency = |part| change.latency_ns(part).map_or_else(|| "-".into(), |ns| format!("<{}", time(ns)));
+    let latency = |part| change.latency.bound_ns(part).map_or_else(|| "-".into(), |ns| format!("<{}", time(ns)));
     [
         rate(change.writes),
         rate(change.reads),
@@ -208,20 +190,16 @@ fn time(ns: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use symrail::observe::figures::Lane;
+    use symrail_transport::endpoint::Latency;
+
     use super::*;
 
     fn pe(pe: u32, age_us: u64, bytes: u64) -> Figures {
-        let mut latency = vec![0; 32];
-        latency[13] = bytes as u32;
-        let lane = Lane {
-            owner: "proxy".into(),
-            rail: "127.0.0.2".into(),
-            writes: 2 * bytes,
-            bytes,
-            failed: 1,
-            latency,
-            ..Lane::default()
-        };
+        let mut latency = Latency::default();
+        latency.0[13] = bytes as u32;
+        let counters = LaneCounters { writes: 2 * bytes, bytes, failed: 1, latency, ..LaneCounters::default() };
+        let lane = Lane { owner: "proxy".into(), rail: "127.0.0.2".into(), counters };
         Figures { pe, n_pes: 2, fabric: "tcp".into(), age_us, lanes: vec![lane], ..Figures::default() }
     }
 
@@ -272,7 +250,7 @@ mod tests {
         let mut evil = pe(0, 1, u64::MAX / 2);
         evil.fabric = "tcp\x1b]0;title\x07\x1b[2J".into();
         evil.lanes[0].rail = format!("\x1b[31mred\r\n\u{202e}\u{9b}{}", "x".repeat(300));
-        evil.lanes[0].latency = vec![u32::MAX; 70];
+        evil.lanes[0].counters.latency = Latency([u32::MAX; 32]);
         let now = BTreeMap::from([(1, evil.clone()), (2, evil)]);
         let text = Table::between(&BTreeMap::new(), &now, Duration::from_secs(1)).lines(None).join("\n");
         assert!(text.chars().all(|c| c == '\n' || c == ' ' || c.is_ascii_graphic()), "{text:?}");

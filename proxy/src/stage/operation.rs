@@ -206,13 +206,7 @@ pub(super) fn far(ctx: &StageContext<'_>, pe: Pe, job: &Job) -> Result<bool> {
             if !inside(offset) {
                 return Ok(false);
             }
-            if !op.defined_on(ty) {
-                return Err(Error::Unsupported {
-                    what: format!("{op:?} on {ty:?}"),
-                    by: "atomic memory operations".into(),
-                    remedy: "use an integer type".into(),
-                });
-            }
+            op.must_be_defined_on(ty)?;
             word(offset, ty.size())?;
             range(offset, ty.size() as u64).map(|()| true)
         }

@@ -1,9 +1,10 @@
 //! The environment variables that OpenSHMEM itself names.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 
 use symrail::{Runtime, Settings};
 use symrail_core::Shown;
+use symrail_transport::env::log;
 
 /// `SHMEM_SYMMETRIC_SIZE`, OpenSHMEM's own name for the heap's size, when ours is not set.
 pub fn apply_symmetric_size(settings: &mut Settings) -> Result<(), String> {
@@ -36,14 +37,8 @@ pub fn apply_symmetric_size(settings: &mut Settings) -> Result<(), String> {
 
 /// Logs to stderr what `SYMRAIL_LOG` asks for; everything of interest with `SHMEM_DEBUG`, and warnings without either.
 pub fn start_log() {
-    use tracing_subscriber::EnvFilter;
     let usual = if is_set("SHMEM_DEBUG") { "debug" } else { "warn" };
-    // Empty counts as unset: a filter of nothing would not even let errors through.
-    let asked = std::env::var("SYMRAIL_LOG").ok().filter(|text| !text.is_empty());
-    let filter = asked.and_then(|text| EnvFilter::try_new(text).ok()).unwrap_or_else(|| EnvFilter::new(usual));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(std::io::stderr().is_terminal());
-    // The program may have a log of its own.
-    let _ = log.with_writer(std::io::stderr).try_init();
+    log::start(&log::asked_for().unwrap_or_else(|| usual.into()));
 }
 
 /// What PE 0 prints at start, if asked: `SHMEM_VERSION` the version, `SHMEM_INFO` also what these variables are.

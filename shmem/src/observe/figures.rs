@@ -20,7 +20,7 @@ use symrail_transport::endpoint::LaneCounters;
 /// The memory file's name, as `/proc/PID/fd` shows it.
 const NAME: &str = "symrail-figures";
 /// What is in it; another number for every change of [`Figures`].
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 /// Bytes before the figures: stamp, version and length.
 const HEAD: usize = 16;
 /// The most bytes of figures that a reader believes in.
@@ -54,56 +54,8 @@ pub struct Lane {
     pub owner: String,
     /// The rail, as `NIC_LIST` names it.
     pub rail: String,
-    /// Writes, reads and messages posted.
-    pub writes: u64,
-    /// See `writes`.
-    pub reads: u64,
-    /// See `writes`.
-    pub messages: u64,
-    /// Requests that were put into messages, and answers that acknowledged some.
-    pub requests: u64,
-    /// See `requests`.
-    pub acknowledgements: u64,
-    /// Bytes of all of these.
-    pub bytes: u64,
-    /// Posts that had to wait for room in a queue.
-    pub delayed: u64,
-    /// Work requests that failed.
-    pub failed: u64,
-    /// How many of the work requests that were timed took 2^i to 2^(i+1) ns.
-    pub latency: Vec<u32>,
-}
-
-impl Lane {
-    pub(crate) fn new(owner: &str, rail: &str, counters: &LaneCounters) -> Lane {
-        Lane {
-            owner: owner.to_owned(),
-            rail: rail.to_owned(),
-            writes: counters.writes,
-            reads: counters.reads,
-            messages: counters.messages,
-            requests: counters.requests,
-            acknowledgements: counters.acknowledgements,
-            bytes: counters.bytes,
-            delayed: counters.delayed,
-            failed: counters.failed,
-            latency: counters.latency.0.to_vec(),
-        }
-    }
-
-    /// The upper bound, in nanoseconds, of the bucket that holds this part (0 to 1) of the timed work requests;
-    /// `None` when none was timed.
-    #[must_use]
-    pub fn latency_ns(&self, part: f64) -> Option<u64> {
-        let all: u64 = self.latency.iter().map(|&n| u64::from(n)).sum();
-        let wanted = (part * all as f64).ceil().max(1.0) as u64;
-        let mut seen = 0;
-        let bucket = self.latency.iter().position(|&n| {
-            seen += u64::from(n);
-            seen >= wanted
-        })?;
-        (all > 0).then(|| 1 << (bucket as u64 + 1).min(63))
-    }
+    /// What it has done.
+    pub counters: LaneCounters,
 }
 
 /// The memory file of this process.
@@ -205,7 +157,8 @@ mod tests {
     use super::*;
 
     fn some() -> Figures {
-        let lane = Lane { rail: "127.0.0.2".into(), bytes: 7, latency: vec![0, 5, 4, 1], ..Lane::default() };
+        let counters = LaneCounters { bytes: 7, ..LaneCounters::default() };
+        let lane = Lane { owner: "host".into(), rail: "127.0.0.2".into(), counters };
         let pid = std::process::id();
         Figures { pe: 3, n_pes: 4, pid, job: 5, fabric: "tcp".into(), heap: 2, age_us: 9, lanes: vec![lane] }
     }
@@ -258,12 +211,5 @@ mod tests {
         }
         page.file.write_all_at(&[255; 6], HEAD as u64).unwrap();
         assert!(read(&page.file).unwrap_err().to_string().contains("no sense"));
-    }
-
-    #[test]
-    fn latencies_are_told_by_their_bucket() {
-        let lane = &some().lanes[0];
-        assert_eq!((lane.latency_ns(0.5), lane.latency_ns(0.9), lane.latency_ns(1.0)), (Some(4), Some(8), Some(16)));
-        assert_eq!(Lane::default().latency_ns(0.5), None);
     }
 }

@@ -25,10 +25,9 @@ use symrail_transport::env::Settings;
 use symrail_transport::rail::RailCaps;
 
 use crate::alloc::Allocator;
-use crate::communicator::Communicator;
 use crate::devices::Devices;
 use crate::observe::Observation;
-use crate::operations::Operations;
+use crate::operations::{Communicator, Operations};
 use crate::process::OfProcess;
 use crate::sync::{Everybody, SyncArea};
 use crate::team::World;

@@ -1,6 +1,6 @@
 //! Puts, gets and put-signals of typed elements.
 
-use symrail_transport::Pe;
+use symrail_transport::{Operation, Pe};
 
 use super::{SymView, Symmetric};
 use crate::error::{Error, Result};
@@ -224,8 +224,7 @@ impl Operations<'_> {
     /// # Safety
     /// `source` is valid for reads of `len` bytes, during the call.
     unsafe fn put_borrowed(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
-        if self.comm.mapped(pe, self.comm.space.offset(symrail_transport::Operation::Put, pe, dest, len)?, source)? != 0
-        {
+        if self.comm.space.reach(Operation::Put, pe, dest, len, source)?.here().is_some() {
             // SAFETY: the caller's promise; mapped memory is copied during the call.
             return unsafe { self.put(dest, source, len, pe) };
         }
@@ -233,7 +232,7 @@ impl Operations<'_> {
         let mut done = 0;
         while done < len {
             let now = piece.min(len - done);
-            let offset = self.comm.space.offset(symrail_transport::Operation::Put, pe, dest.wrapping_add(done), now)?;
+            let offset = self.comm.space.offset(Operation::Put, pe, dest.wrapping_add(done), now)?;
             // SAFETY: the caller's promise; this much is copied during the call.
             unsafe { via.put(pe, offset, source.add(done), now as u64) }?;
             done += now;
@@ -244,8 +243,7 @@ impl Operations<'_> {
     /// # Safety
     /// `dest` is valid for writes of `len` bytes, during the call.
     unsafe fn get_borrowed(&self, dest: *mut u8, source: *const u8, len: usize, pe: Pe) -> Result<()> {
-        if self.comm.mapped(pe, self.comm.space.offset(symrail_transport::Operation::Get, pe, source, len)?, dest)? != 0
-        {
+        if self.comm.space.reach(Operation::Get, pe, source, len, dest)?.here().is_some() {
             // SAFETY: the caller's promise; mapped memory is copied during the call.
             return unsafe { self.get(dest, source, len, pe) };
         }
@@ -277,8 +275,7 @@ impl Operations<'_> {
         pe: Pe,
     ) -> Result<()> {
         let mut sent = 0;
-        let offset = self.comm.space.offset(symrail_transport::Operation::PutSignal, pe, dest, len)?;
-        if self.comm.mapped(pe, offset, source)? == 0 {
+        if self.comm.space.reach(Operation::PutSignal, pe, dest, len, source)?.here().is_none() {
             let piece = self.comm.wire()?.copied_at_once();
             if len > piece {
                 sent = len - piece;

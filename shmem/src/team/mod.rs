@@ -31,10 +31,9 @@ pub use group::Group;
 use hosts::Hosts;
 
 use crate::alloc::Allocator;
-use crate::communicator::Communicator;
 use crate::error::Result;
 use crate::meeting::{Plan, meet};
-use crate::operations::Operations;
+use crate::operations::{Communicator, Operations};
 use crate::sync::Everybody;
 
 /// What a team has done so far; the same on all of its PEs between its operations.

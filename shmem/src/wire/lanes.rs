@@ -59,7 +59,7 @@ impl Lanes {
 
 fn figures(owner: &str, endpoint: &Endpoint) -> Vec<Lane> {
     let lanes = endpoint.caps().iter().zip(endpoint.counters());
-    lanes.map(|(caps, counters)| Lane::new(owner, &caps.name, counters)).collect()
+    lanes.map(|(caps, &counters)| Lane { owner: owner.into(), rail: caps.name.clone(), counters }).collect()
 }
 
 fn records(owner: &str, endpoint: &mut Endpoint) -> (Vec<String>, Vec<Record>) {

@@ -6,7 +6,6 @@
 mod guard;
 
 use std::ffi::{c_char, c_int, c_void};
-use std::io::IsTerminal as _;
 use std::slice;
 
 use guard::{Failure, guarded};
@@ -15,7 +14,7 @@ use symrail_proxy::session::{Place, Progress, Session};
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::backend::HostPes;
 use symrail_transport::endpoint::job::Source;
-use symrail_transport::env::Settings;
+use symrail_transport::env::{Settings, log};
 use symrail_transport::topology::allowed_cpus;
 
 /// The version of the header.
@@ -65,10 +64,7 @@ unsafe extern "C" fn symrail_transport_open(abi: u32, options: *const Options, o
             return Err(Failure::argument(format!("flags {flags:#x}, PE {local_pe} of {local_pes} on this host")));
         }
         let settings = Settings::from_env()?;
-        // The program may have a log of its own.
-        let filter = tracing_subscriber::EnvFilter::new(&settings.log);
-        let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(std::io::stderr().is_terminal());
-        let _ = log.with_writer(std::io::stderr).try_init();
+        log::start(&settings.log);
         settings.warn_unknown();
         let host = match local_pes {
             0 => HostPes::alone(allowed_cpus()),

@@ -1,32 +1,26 @@
 //! A C program that is a runtime of two PEs, over the library as C programs get it.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
+#[path = "../../../tests/support/libraries.rs"]
+mod libraries;
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::OnceLock;
+
+use libraries::{build, missing, succeed};
 
 /// The program, compiled against header and library; `None` where there is no C compiler.
 fn program() -> Option<&'static (PathBuf, PathBuf)> {
     static PROGRAM: OnceLock<Option<(PathBuf, PathBuf)>> = OnceLock::new();
     PROGRAM
         .get_or_init(|| {
-            let compiler = Command::new("cc").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-            if !compiler.is_ok_and(|status| status.success()) {
-                println!("SKIPPED: no C compiler on this machine");
+            if missing("cc") {
                 return None;
             }
             let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-            let exe = std::env::current_exe().unwrap();
-            let built = exe.ancestors().nth(2).unwrap().to_path_buf();
-            // The library is not what Cargo builds for tests of this package.
-            let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-            cargo.args(["build", "-q", "-p", "symrail-transport-c"]).current_dir(here);
-            cargo.env("CARGO_TARGET_DIR", built.parent().unwrap());
-            if built.ends_with("release") {
-                cargo.arg("--release");
-            }
-            succeed(&mut cargo);
+            let built = build(&["symrail-transport-c"]);
             let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("two_pes");
             let mut cc = Command::new("cc");
             cc.args(["-std=c11", "-D_DEFAULT_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-I"]);
@@ -35,13 +29,6 @@ fn program() -> Option<&'static (PathBuf, PathBuf)> {
             Some((program, built))
         })
         .as_ref()
-}
-
-fn succeed(command: &mut Command) -> String {
-    let output = command.stdin(Stdio::null()).output().unwrap();
-    let said = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat();
-    assert!(output.status.success(), "{command:?}: {:?}\n{said}", output.status);
-    said
 }
 
 fn run(provider: &str, nics: &str, arg: &str, more: &[(&str, &str)]) {

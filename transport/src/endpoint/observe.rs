@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::queue::{Work, WorkRequest};
 use crate::pe::Pe;
 use crate::wire::{Request, Token};
@@ -13,7 +15,7 @@ const TIMED: u32 = 16;
 const MOST_RECORDS: usize = 1 << 20;
 
 /// Counters of one lane since opening.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneCounters {
     /// Writes posted.
     pub writes: u64,
@@ -40,12 +42,48 @@ pub struct LaneCounters {
 }
 
 /// How many things took how long: bucket `i` counts those of 2^i to 2^(i+1) nanoseconds, the last all longer ones too.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency(pub [u32; Latency::BUCKETS]);
+
+impl LaneCounters {
+    /// What comes of each counter of this lane and the same of another.
+    #[must_use]
+    pub fn with(&self, other: &LaneCounters, of: fn(u64, u64) -> u64) -> LaneCounters {
+        let (a, b) = (self, other);
+        LaneCounters {
+            writes: of(a.writes, b.writes),
+            reads: of(a.reads, b.reads),
+            messages: of(a.messages, b.messages),
+            requests: of(a.requests, b.requests),
+            acknowledgements: of(a.acknowledgements, b.acknowledgements),
+            bytes: of(a.bytes, b.bytes),
+            delayed: of(a.delayed, b.delayed),
+            failed: of(a.failed, b.failed),
+            given_up: of(a.given_up, b.given_up),
+            strangers: of(a.strangers, b.strangers),
+            latency: Latency(std::array::from_fn(|i| {
+                u32::try_from(of(a.latency.0[i].into(), b.latency.0[i].into())).unwrap_or(u32::MAX)
+            })),
+        }
+    }
+}
 
 impl Latency {
     /// Up to 2^32 ns, 4.3 s.
     pub const BUCKETS: usize = 32;
+
+    /// The upper bound, in nanoseconds, of the bucket that holds this part (0 to 1) of all; `None` when there is none.
+    #[must_use]
+    pub fn bound_ns(&self, part: f64) -> Option<u64> {
+        let all: u64 = self.0.iter().map(|&n| u64::from(n)).sum();
+        let wanted = (part * all as f64).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        let bucket = self.0.iter().position(|&n| {
+            seen += u64::from(n);
+            seen >= wanted
+        })?;
+        Some(1 << (bucket + 1))
+    }
 
     fn add(&mut self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
@@ -293,6 +331,8 @@ mod tests {
             latency.add(Duration::from_nanos(nanos));
         }
         assert_eq!((latency.0[0], latency.0[1], latency.0[10], latency.0[31]), (2, 2, 2, 1));
+        assert_eq!([0.2, 0.5, 0.8, 1.0].map(|part| latency.bound_ns(part)), [2, 4, 2048, 1 << 32].map(Some));
+        assert_eq!(Latency::default().bound_ns(0.5), None);
     }
 
     #[test]

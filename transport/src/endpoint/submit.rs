@@ -8,7 +8,7 @@ use super::job::{Fetch, Issue, Job, OpHandle, Source};
 use super::operations::{Op, store};
 use super::swap_loop::WordAmo;
 use super::{Core, Endpoint};
-use crate::amo::{self, AmoOp, AmoType};
+use crate::amo::{self, AmoType};
 use crate::bounce::Slot;
 use crate::error::{Error, Operation, Result};
 use crate::pe::Pe;
@@ -87,15 +87,6 @@ impl Endpoint {
     }
 }
 
-#[cold]
-fn undefined(op: AmoOp, ty: AmoType) -> Error {
-    Error::Unsupported {
-        what: format!("{op:?} on {ty:?}"),
-        by: "atomic memory operations".into(),
-        remedy: "use an integer type".into(),
-    }
-}
-
 /// A signal without data is an AMO where providers do both.
 fn signal_as_amo(job: &mut Job) {
     if let Job::PutSignal { len: 0, signal, .. } = *job {
@@ -118,9 +109,7 @@ impl Core {
                 self.validate_word(operation, pe, signal.offset, 8)
             }
             Job::Amo { offset, ty, op, .. } => {
-                if !op.defined_on(ty) {
-                    return Err(undefined(op, ty));
-                }
+                op.must_be_defined_on(ty)?;
                 self.validate_word(operation, pe, offset, ty.size())
             }
             Job::Ask(ask) => self.validate_payload(ask.payload.len()),

@@ -15,6 +15,7 @@
 pub mod choices;
 mod ignored;
 pub mod kinds;
+pub mod log;
 pub mod render;
 pub mod table;
 mod unknown;

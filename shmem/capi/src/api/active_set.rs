@@ -135,19 +135,6 @@ macro_rules! reductions {
         }
     )*)*};
 }
-macro_rules! bitwise {
-    ($($name:literal, $c:literal, $t:ty;)*) => {
-        reductions! { "and", and { $($name, $t;)* } "or", or { $($name, $t;)* } "xor", xor { $($name, $t;)* } }
-    };
-}
-macro_rules! ordered {
-    ($($name:literal, $c:literal, $t:ty;)*) => { reductions! { "min", min { $($name, $t;)* } "max", max { $($name, $t;)* } } };
-}
-macro_rules! arithmetic {
-    ($($name:literal, $c:literal, $t:ty;)*) => {
-        reductions! { "sum", sum { $($name, $t;)* } "prod", product { $($name, $t;)* } }
-    };
-}
-old_bitwise_reduce_types! { bitwise }
-old_ordered_reduce_types! { ordered }
-old_arithmetic_reduce_types! { arithmetic }
+old_bitwise_reduce_types! { bitwise_reductions }
+old_ordered_reduce_types! { ordered_reductions }
+old_arithmetic_reduce_types! { arithmetic_reductions }

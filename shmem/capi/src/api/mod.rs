@@ -1,5 +1,24 @@
 //! The routines, by chapters of the specification.
 
+/// Gives `reductions!` of the place where it is called the operations on bits, for these types.
+macro_rules! bitwise_reductions {
+    ($($name:literal, $c:literal, $t:ty;)*) => {
+        reductions! { "and", and { $($name, $t;)* } "or", or { $($name, $t;)* } "xor", xor { $($name, $t;)* } }
+    };
+}
+
+/// The same for the least and the greatest.
+macro_rules! ordered_reductions {
+    ($($name:literal, $c:literal, $t:ty;)*) => { reductions! { "min", min { $($name, $t;)* } "max", max { $($name, $t;)* } } };
+}
+
+/// The same for sums and products.
+macro_rules! arithmetic_reductions {
+    ($($name:literal, $c:literal, $t:ty;)*) => {
+        reductions! { "sum", sum { $($name, $t;)* } "prod", product { $($name, $t;)* } }
+    };
+}
+
 mod active_set;
 mod atomics;
 mod collective;

@@ -38,22 +38,9 @@ macro_rules! reductions {
         }
     )*)*};
 }
-macro_rules! bitwise {
-    ($($name:literal, $c:literal, $t:ty;)*) => {
-        reductions! { "and", and { $($name, $t;)* } "or", or { $($name, $t;)* } "xor", xor { $($name, $t;)* } }
-    };
-}
-macro_rules! ordered {
-    ($($name:literal, $c:literal, $t:ty;)*) => { reductions! { "min", min { $($name, $t;)* } "max", max { $($name, $t;)* } } };
-}
-macro_rules! arithmetic {
-    ($($name:literal, $c:literal, $t:ty;)*) => {
-        reductions! { "sum", sum { $($name, $t;)* } "prod", product { $($name, $t;)* } }
-    };
-}
-bitwise_reduce_types! { bitwise }
-ordered_reduce_types! { ordered }
-arithmetic_reduce_types! { arithmetic }
+bitwise_reduce_types! { bitwise_reductions }
+ordered_reduce_types! { ordered_reductions }
+arithmetic_reduce_types! { arithmetic_reductions }
 
 unsafe fn scan(
     function: &str,

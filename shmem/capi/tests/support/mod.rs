@@ -1,11 +1,17 @@
 //! Compiling C programs with `symrail cc` and running them with `symrail run`.
 #![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 
+#[path = "../../../../tests/support/libraries.rs"]
+mod libraries;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
+
+use libraries::build;
+pub use libraries::{missing, succeed};
 
 /// How PEs reach each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,22 +44,10 @@ impl Outcome {
     }
 }
 
-/// The folder of the program `symrail` and of the libraries for C, which are built first: they are not what Cargo
-/// builds for tests of this package.
+/// The folder of the program `symrail` and of the libraries for C, which are built first.
 pub fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let exe = std::env::current_exe().unwrap();
-        let folder = exe.ancestors().nth(2).unwrap().to_path_buf();
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["build", "-q", "-p", "symrail-perftest", "-p", "symrail-c", "-p", "symrail-transport-c"]);
-        cargo.env("CARGO_TARGET_DIR", folder.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));
-        if folder.ends_with("release") {
-            cargo.arg("--release");
-        }
-        succeed(&mut cargo);
-        folder
-    })
+    BUILT.get_or_init(|| build(&["symrail-perftest", "symrail-c", "symrail-transport-c"]))
 }
 
 pub fn source(name: &str) -> PathBuf {
@@ -88,24 +82,6 @@ pub fn compile(name: &str) -> Option<PathBuf> {
     succeed(command.arg(&program).arg(source(name)));
     compiled.insert(name.to_owned(), program.clone());
     Some(program)
-}
-
-/// Whether a tool is not there; says so if it is not.
-pub fn missing(tool: &str) -> bool {
-    let version = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    let missing = !version.is_ok_and(|status| status.success());
-    if missing {
-        println!("SKIPPED: no {tool} on this machine");
-    }
-    missing
-}
-
-/// Runs a command that has to succeed; returns what it printed.
-pub fn succeed(command: &mut Command) -> String {
-    let output = command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    let outcome = Outcome::of(&output);
-    assert!(output.status.success(), "{command:?}: {:?}\n{}", outcome.code, outcome.said);
-    outcome.said
 }
 
 /// Runs a command as the only job of all tests, without a user's settings.

@@ -1,0 +1,36 @@
+//! Libraries for C, for tests that load them: Cargo does not build them for tests of their packages.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// Builds packages as the running test is built, and gives the folder where they are.
+pub fn build(packages: &[&str]) -> PathBuf {
+    let exe = std::env::current_exe().unwrap();
+    let folder = exe.ancestors().nth(2).unwrap().to_path_buf();
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "-q"]).args(packages.iter().flat_map(|package| ["-p", package]));
+    cargo.env("CARGO_TARGET_DIR", folder.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));
+    if folder.ends_with("release") {
+        cargo.arg("--release");
+    }
+    succeed(&mut cargo);
+    folder
+}
+
+/// Runs a command that has to succeed, and gives what it said.
+pub fn succeed(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let said = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat();
+    assert!(output.status.success(), "{command:?}: {:?}\n{said}", output.status);
+    said
+}
+
+/// Whether a tool is not there; says so if it is not.
+pub fn missing(tool: &str) -> bool {
+    let version = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let missing = !version.is_ok_and(|status| status.success());
+    if missing {
+        println!("SKIPPED: no {tool} on this machine");
+    }
+    missing
+}
