@@ -50,12 +50,22 @@ fn decode_all<T: for<'a> Deserialize<'a>>(all: &[Vec<u8>], what: &'static str) -
     all.iter().zip(0..).map(decode).collect()
 }
 
+/// By which keys peers' rails reach what a proxy thread has registered. Each is empty where there is no such memory.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Keys {
+    /// The heap's first segment in host memory.
+    pub segment: Vec<u8>,
+    /// The staging buffer, for a heap in memory that the CPU cannot touch.
+    pub staging_buffer: Vec<u8>,
+    /// That heap, where all the thread's rails reach it.
+    pub direct: Vec<u8>,
+}
+
 /// What a PE says of the endpoint of one of its proxy threads.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct OfThread {
     pub addresses: Vec<Vec<u8>>,
-    /// The first segment's keys.
-    pub segment: Vec<u8>,
+    pub keys: Keys,
 }
 
 /// One PE's connection info.
@@ -75,12 +85,9 @@ pub(crate) struct ConnectionInfo {
     rails: usize,
     host_addresses: Vec<Vec<u8>>,
     proxies: Vec<OfThread>,
-    /// The window's keys, and bytes of the heap in memory that the CPU cannot touch; nothing where there is none.
-    pub window: Vec<u8>,
+    /// Bytes of the heap in memory that the CPU cannot touch, and by what devices of its host map it; nothing where there
+    /// is none.
     staged: u64,
-    /// That heap's keys, where all rails reach it.
-    pub direct: Vec<u8>,
-    /// By which devices of its host map that heap; nothing where there is none.
     pub device: Vec<u8>,
 }
 
@@ -97,17 +104,14 @@ impl ConnectionInfo {
             rails: 0,
             host_addresses: Vec::new(),
             proxies: Vec::new(),
-            window: Vec::new(),
             staged: 0,
-            direct: Vec::new(),
             device: Vec::new(),
         }
     }
 
-    /// The same with a heap of `bytes` that is staged through a window, reached by rails (`direct`), or mapped by GPUs
-    /// (`device`).
-    pub fn with_staged(self, bytes: usize, window: Vec<u8>, direct: Vec<u8>, device: Vec<u8>) -> ConnectionInfo {
-        ConnectionInfo { window, staged: bytes as u64, direct, device, ..self }
+    /// The same with a heap of `bytes` that the CPU cannot touch, which devices map by `device`.
+    pub fn with_staged(self, bytes: usize, device: Vec<u8>) -> ConnectionInfo {
+        ConnectionInfo { staged: bytes as u64, device, ..self }
     }
 
     /// The connection info of a PE whose rails are on `fabric`, with what is to be said of its host endpoint and of its
@@ -194,9 +198,16 @@ impl ConnectionInfo {
         &self.fabric
     }
 
-    /// The first segment's keys for the rails of a proxy thread.
-    pub fn segment(&self, thread: usize) -> Vec<u8> {
-        self.proxies.get(thread).map_or_else(Vec::new, |proxy| proxy.segment.clone())
+    /// Some of the keys of each PE's proxy thread `thread`; nothing of PEs that have none.
+    pub fn keys(all: &[ConnectionInfo], thread: usize, which: impl Fn(&Keys) -> &Vec<u8>) -> Vec<Vec<u8>> {
+        let of_pe =
+            |info: &ConnectionInfo| info.proxies.get(thread).map_or_else(Vec::new, |it| which(&it.keys).clone());
+        all.iter().map(of_pe).collect()
+    }
+
+    /// Whether all its rails reach its heap in memory that the CPU cannot touch.
+    pub fn is_direct(&self) -> bool {
+        !self.proxies.is_empty() && self.proxies.iter().all(|it| !it.keys.direct.is_empty())
     }
 }
 
@@ -239,10 +250,11 @@ mod tests {
             ib_mode: String::new(),
             rails: 2,
             host_addresses: vec![vec![2]],
-            proxies: vec![OfThread { addresses: vec![vec![3], vec![4]], segment: vec![5] }],
-            window: vec![],
+            proxies: vec![OfThread {
+                addresses: vec![vec![3], vec![4]],
+                keys: Keys { segment: vec![5], ..Keys::default() },
+            }],
             staged: 0,
-            direct: vec![],
             device: vec![],
         }
     }
@@ -252,7 +264,9 @@ mod tests {
         let connection_infos =
             ConnectionInfo::decode_all(&[connection_info(false).encode(), connection_info(false).encode()]).unwrap();
         assert_eq!(connection_infos[1].addresses(0).unwrap().proxy.len(), 2);
-        assert!(connection_infos[1].addresses(1).is_none() && connection_infos[1].segment(1).is_empty());
+        assert!(connection_infos[1].addresses(1).is_none());
+        let keys = |thread| ConnectionInfo::keys(&connection_infos, thread, |keys| &keys.segment);
+        assert_eq!((keys(0), keys(1)), (vec![vec![5]; 2], vec![vec![]; 2]));
         let error = ConnectionInfo::decode_all(&[connection_info(false).encode(), connection_info(true).encode()])
             .unwrap_err()
             .to_string();
@@ -287,7 +301,10 @@ mod tests {
     #[test]
     fn all_have_as_many_proxy_threads_as_the_pe_with_the_fewest() {
         let with = |rails: usize, threads: usize| {
-            let proxies = vec![OfThread { addresses: vec![vec![3]], segment: vec![5] }; threads];
+            let proxies = vec![
+                OfThread { addresses: vec![vec![3]], keys: Keys { segment: vec![5], ..Keys::default() } };
+                threads
+            ];
             ConnectionInfo { rails, proxies, ..connection_info(false) }
         };
         let fewer = |connection_infos: &[(usize, usize)]| {

@@ -7,6 +7,7 @@
 use symrail_proxy::Engine;
 use symrail_transport::env::{GpuDirect, Settings};
 
+use crate::connection_info::ConnectionInfo;
 use crate::error::Result;
 use crate::staged::{STAGED_ID, Staged};
 
@@ -35,8 +36,12 @@ pub(crate) fn offer(engine: &mut Engine, staged: &Staged, settings: &Settings) -
 ///
 /// # Errors
 /// connection info that is none; a PE whose rails do not reach its heap, where the settings demand it.
-pub(crate) fn agree(engine: &mut Engine, connection_infos: &[Vec<u8>], settings: &Settings) -> Result<()> {
-    let without = connection_infos.iter().position(Vec::is_empty);
+pub(crate) fn agree<'a>(
+    engines: impl Iterator<Item = &'a mut Engine>,
+    connection_infos: &[ConnectionInfo],
+    settings: &Settings,
+) -> Result<()> {
+    let without = connection_infos.iter().position(|info| !info.is_direct());
     if let (Some(pe), GpuDirect::On) = (without, settings.gpudirect) {
         return Err(symrail_transport::Error::Unsupported {
             what: "SYMRAIL_GPUDIRECT=on".into(),
@@ -45,7 +50,14 @@ pub(crate) fn agree(engine: &mut Engine, connection_infos: &[Vec<u8>], settings:
         }
         .into());
     }
-    if engine.learn_direct(STAGED_ID, connection_infos)? {
+    for (engine, thread) in engines.zip(0..) {
+        let keys = match without {
+            None => ConnectionInfo::keys(connection_infos, thread, |keys| &keys.direct),
+            Some(_) => vec![Vec::new(); connection_infos.len()],
+        };
+        engine.learn_direct(STAGED_ID, &keys)?;
+    }
+    if without.is_none() {
         tracing::info!("NICs read and write the heaps themselves");
     }
     Ok(())

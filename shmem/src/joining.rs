@@ -12,6 +12,7 @@ use std::time::Duration;
 use symrail_core::lock;
 use symrail_heap::{HeapHandle, PeerMap, Reach, SymmetricHeap};
 use symrail_proxy::channel::{Channel, DEFAULT_REPLIES, DEFAULT_SLOTS, Producer};
+use symrail_proxy::stage::WordLocks;
 use symrail_proxy::{Engine, Options, Proxy};
 use symrail_transport::Pe;
 use symrail_transport::backend::{self, Choice, HostPes};
@@ -21,7 +22,7 @@ use symrail_transport::region::Segment;
 use symrail_transport::share::Share;
 
 use crate::bootstrap::{self, Bootstrap};
-use crate::connection_info::{ConnectionInfo, Hello, OfThread};
+use crate::connection_info::{ConnectionInfo, Hello, Keys, OfThread};
 use crate::devices::Devices;
 use crate::direct;
 use crate::error::{Error, Result};
@@ -63,12 +64,9 @@ fn hosts(handles: &[HeapHandle]) -> Box<[Pe]> {
 /// Everything of a wire that exists before the peers are known.
 struct Opened {
     host: Endpoint,
-    /// Of each proxy thread, with the first segment's keys.
-    engines: Vec<(Engine, Vec<u8>)>,
+    /// Of each proxy thread, with the keys of what it has registered.
+    engines: Vec<(Engine, Keys)>,
     producers: Vec<Producer>,
-    /// The window's keys, and those of a heap that rails reach and the CPU does not.
-    window: Vec<u8>,
-    direct: Vec<u8>,
 }
 
 impl Runtime {
@@ -143,7 +141,7 @@ impl Runtime {
         let pinned = pinned_for.map(|gpu| Pinned::new(&gpu, &bases, committed)).transpose()?;
         // Nobody may be written to before everybody's proxy runs.
         let hosts = hosts(&handles);
-        let direct = connection_infos.iter().all(|connection_info| !connection_info.direct.is_empty());
+        let direct = connection_infos.iter().all(ConnectionInfo::is_direct);
         let said = bootstrap.allgather(&[reach::say(me, &hosts, &bases, staged.as_ref(), direct)])?;
         let (device_atomics, device_hosts) = reach::agree(&said, &hosts);
         let process = Process::this();
@@ -203,10 +201,10 @@ fn connection_info_of(
         (Ok(o), Some(choice)) => ConnectionInfo::new(settings, choice, o.fabric(), o.host.addresses(), o.proxies()),
         _ => ConnectionInfo::without_wire(settings),
     };
-    let Some(staged) = staged else { return connection_info };
-    let (window, direct) =
-        opened.as_ref().map_or_else(|_| Default::default(), |o| (o.window.clone(), o.direct.clone()));
-    connection_info.with_staged(staged.len, window, direct, staged.connection_info())
+    match staged {
+        Some(staged) => connection_info.with_staged(staged.len, staged.connection_info()),
+        None => connection_info,
+    }
 }
 
 /// Maps the heaps that can be mapped, and names the first PE whose heap cannot.
@@ -280,7 +278,7 @@ fn open(settings: &Settings, choice: &Choice, (me, n_pes): (Pe, u32), threads: u
         Ok(endpoint)
     };
     let host = endpoint(Role::Host, 0)?;
-    let engine = |thread| Ok((Engine::new(endpoint(Role::Proxy, thread)?, me, n_pes), Vec::new()));
+    let engine = |thread| Ok((Engine::new(endpoint(Role::Proxy, thread)?, me, n_pes), Keys::default()));
     let mut engines = (0..threads).map(engine).collect::<Result<Vec<_>>>()?;
     let mut producers = Vec::with_capacity(settings.proxy_channels);
     for number in 0..settings.proxy_channels {
@@ -289,7 +287,7 @@ fn open(settings: &Settings, choice: &Choice, (me, n_pes): (Pe, u32), threads: u
         engines[number % threads].0.add_channel(consumer);
         producers.push(producer);
     }
-    Ok(Opened { host, engines, producers, window: Vec::new(), direct: Vec::new() })
+    Ok(Opened { host, engines, producers })
 }
 
 /// Begins the trace that the settings ask for.
@@ -303,28 +301,33 @@ fn begin_trace(settings: &Settings, me: Pe, wire: Option<&Wire>) -> Option<Trace
         .ok()
 }
 
-/// Registers the first segments with both endpoints, and keeps what peers are told of them. Memory that the CPU cannot
-/// touch is staged.
+/// Registers the first segments with all endpoints, and keeps what peers are told of them. Memory that the CPU cannot
+/// touch is staged, by each proxy thread for its own rails and channels.
 fn register(mut opened: Opened, first: &[Segment], staged: Option<&Staged>, settings: &Settings) -> Result<Opened> {
     if let Some(staged) = staged {
-        // One proxy thread has the window, and there is no other.
-        let (engine, _) = &mut opened.engines[0];
-        if engine.endpoint().policy().native_amo {
+        if opened.host.policy().native_amo {
             let what = "AMOs by NICs on a heap that they do not reach".into();
             let remedy = "set SYMRAIL_AMO_PATH=agent, or SYMRAIL_IB_MODE=write-with-imm, on all PEs".into();
             return Err(symrail_transport::Error::Unsupported { what, by: "staging".into(), remedy }.into());
         }
-        opened.window = engine.stage(staged.copy_engine()?)?;
-        // SAFETY: the heap lives as long as the runtime, which closes the engine first.
-        unsafe { engine.add_staged_segment(staged.segment()) };
-        opened.direct = direct::offer(engine, staged, settings)?;
+        let locks = WordLocks::default();
+        let several = opened.engines.len() > 1;
+        for ((engine, keys), thread) in opened.engines.iter_mut().zip(0..) {
+            keys.staging_buffer = engine.stage(staged.copy_engine(thread)?)?;
+            if several {
+                engine.share_words(&locks);
+            }
+            // SAFETY: the heap lives as long as the runtime, which closes the engine first.
+            unsafe { engine.add_staged_segment(staged.segment()) };
+            keys.direct = direct::offer(engine, staged, settings)?;
+        }
     }
     for &segment in first {
         // SAFETY: the heap outlives the endpoints (see the order of `Communicator`'s fields) and never unmaps.
         unsafe {
             opened.host.register(segment)?;
             for (engine, keys) in &mut opened.engines {
-                *keys = engine.register(segment)?;
+                keys.segment = engine.register(segment)?;
             }
         }
     }
@@ -345,24 +348,23 @@ fn connect(
             let Some(addresses) = connection_info.addresses(thread) else { continue };
             endpoint.connect(pe, &addresses)?;
         }
-        let keys: Vec<_> = connection_infos.iter().map(|connection_info| connection_info.segment(thread)).collect();
+        let keys = ConnectionInfo::keys(connection_infos, thread, |keys| &keys.segment);
         first.iter().try_for_each(|segment| endpoint.learn(segment.id(), &keys))?;
     }
     if let Some(staged) = staged {
-        let (engine, _) = &mut opened.engines[0];
-        // SAFETY: where this PE's device has mapped its peers' heaps, which `staged` keeps.
-        let refused = unsafe { engine.map_peers(&staged.segment(), staged.bases()) };
-        for (pe, reason) in refused {
-            tracing::warn!(
-                pe,
-                reason,
-                "no copies between the heaps of two GPUs: they go through the host's memory, as with SYMRAIL_DISABLE_P2P=1"
-            );
+        for ((engine, _), thread) in opened.engines.iter_mut().zip(0..) {
+            // SAFETY: where this PE's device has mapped its peers' heaps, which `staged` keeps.
+            let refused = unsafe { engine.map_peers(&staged.segment(), staged.bases()) };
+            for (pe, reason) in refused.into_iter().filter(|_| thread == 0) {
+                tracing::warn!(
+                    pe,
+                    reason,
+                    "no copies between the heaps of two GPUs: they go through the host's memory, as with SYMRAIL_DISABLE_P2P=1"
+                );
+            }
+            engine.learn_window(&ConnectionInfo::keys(connection_infos, thread, |keys| &keys.staging_buffer))?;
         }
-        let windows: Vec<_> = connection_infos.iter().map(|connection_info| connection_info.window.clone()).collect();
-        engine.learn_window(&windows)?;
-        let keys: Vec<_> = connection_infos.iter().map(|connection_info| connection_info.direct.clone()).collect();
-        direct::agree(engine, &keys, settings)?;
+        direct::agree(opened.engines.iter_mut().map(|(engine, _)| engine), connection_infos, settings)?;
     }
     let spin = settings.proxy_poll == ProxyPoll::Spin;
     let spare_core = choice.spare_core(opened.engines.len());
@@ -385,9 +387,7 @@ fn connect(
             .collect(),
         segments: first
             .iter()
-            .map(|&segment| {
-                (segment, connection_infos.iter().map(|connection_info| connection_info.segment(0)).collect())
-            })
+            .map(|&segment| (segment, ConnectionInfo::keys(connection_infos, 0, |keys| &keys.segment)))
             .collect(),
     };
     Ok((Wire::new(opened.host, opener, proxies, staged), opened.producers))
@@ -400,7 +400,7 @@ impl Opened {
 
     fn proxies(&self) -> Vec<OfThread> {
         let of_thread =
-            |(engine, keys): &(Engine, Vec<u8>)| OfThread { addresses: engine.addresses(), segment: keys.clone() };
+            |(engine, keys): &(Engine, Keys)| OfThread { addresses: engine.addresses(), keys: keys.clone() };
         self.engines.iter().map(of_thread).collect()
     }
 }

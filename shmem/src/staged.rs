@@ -66,21 +66,22 @@ impl Staged {
         Ok(Some(Staged { base, len, heap, memory, late: Mutex::default() }))
     }
 
-    /// What copies to and from it, with a window for the proxy.
+    /// What copies to and from it for a proxy thread, with a staging buffer of its own.
     ///
     /// # Errors
     /// The system's or the driver's error.
-    pub fn copy_engine(&self) -> Result<Box<dyn CopyEngine>> {
+    pub fn copy_engine(&self, thread: usize) -> Result<Box<dyn CopyEngine>> {
         Ok(match &self.memory {
             Memory::Guarded(guarded) => Box::new(guarded.copy_engine()?),
             Memory::Device(shared) => {
+                let copy_engine = CudaCopyEngine::new(shared.gpu(), STAGING_BUFFER_BYTES, MAX_COPIES)?;
+                if thread > 0 {
+                    return Ok(Box::new(copy_engine)); // there is one mailbox
+                }
                 let place: Arc<PinnedBuffer> = Arc::clone(shared.mailbox());
                 // SAFETY: zeroed, large enough, aligned to a page, and for this copy engine and kernels alone.
                 let mailbox = unsafe { Mailbox::new(place.base(), place) };
-                Box::new(MailboxCopyEngine::new(
-                    CudaCopyEngine::new(shared.gpu(), STAGING_BUFFER_BYTES, MAX_COPIES)?,
-                    mailbox,
-                ))
+                Box::new(MailboxCopyEngine::new(copy_engine, mailbox))
             }
         })
     }

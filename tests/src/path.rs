@@ -50,6 +50,12 @@ pub const SHM: Path = Path { name: "shm", provider: Some("shm"), rails: 0, env: 
 /// Heaps that the CPU cannot touch, so that every operation is staged: over TCP, and over shared memory.
 pub const STAGED_TCP: Path =
     Path { name: "staged, tcp, 2 rails", env: &[("SYMRAIL_HEAP_KIND", "guarded")], ..ROUND_ROBIN };
+/// The same with a staging buffer for each of two proxy threads.
+pub const STAGED_THREADS: Path = Path {
+    name: "staged, tcp, 2 rails, 2 proxy threads",
+    env: &[("SYMRAIL_HEAP_KIND", "guarded"), ("SYMRAIL_PROXY_THREADS", "2")],
+    ..ROUND_ROBIN
+};
 /// See [`STAGED_TCP`].
 pub const STAGED_SHM: Path = Path { name: "staged, shm", env: &[("SYMRAIL_HEAP_KIND", "guarded")], ..SHM };
 /// libfabric's old sockets provider; very slow on few cores.

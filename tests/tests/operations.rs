@@ -2,8 +2,8 @@
 
 use symrail_tests::job::Job;
 use symrail_tests::path::{
-    MAPPED, NET, ONE_RAIL, Path, ROUND_ROBIN, SHM, SOCKETS, STAGED_SHM, STAGED_TCP, STRIPED, TWO_THREADS,
-    mapped_by_movers,
+    MAPPED, NET, ONE_RAIL, Path, ROUND_ROBIN, SHM, SOCKETS, STAGED_SHM, STAGED_TCP, STAGED_THREADS, STRIPED,
+    TWO_THREADS, mapped_by_movers,
 };
 
 /// The ways on which everything is done, with 2 and with 3 PEs, of which two share a host.
@@ -51,6 +51,11 @@ fn shm() {
 #[test]
 fn heaps_that_nobody_can_touch_over_tcp() {
     every_operation(STAGED_TCP, "full");
+}
+
+#[test]
+fn heaps_that_nobody_can_touch_by_two_proxy_threads() {
+    every_operation(STAGED_THREADS, "small");
 }
 
 #[test]

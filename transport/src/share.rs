@@ -4,7 +4,7 @@
 //! number on all PEs have the same rails, since all PEs have as many threads and rails, and talk to each other alone. A
 //! thread that would have one rail opens the next one too, as a spare for when its own fails.
 
-use crate::env::{HeapKind, RailPolicy, Settings};
+use crate::env::{RailPolicy, Settings};
 
 /// The most proxy threads that a PE has.
 pub const MAX_THREADS: usize = 8;
@@ -49,13 +49,11 @@ impl Threads {
     /// NICs perform or not.
     #[must_use]
     pub fn choose(settings: &Settings, rails: usize, cores: usize, native_amo: bool) -> Threads {
-        let staged = matches!(settings.heap_kind, HeapKind::Device | HeapKind::Guarded);
         let channels = settings.proxy_channels;
-        let (limit, why) = match (native_amo, staged) {
-            (true, _) => (1, "one NIC performs all AMOs".to_owned()),
-            (_, true) => (1, "the heap is staged through one window".to_owned()),
+        let (limit, why) = match rails {
+            _ if native_amo => (1, "one NIC performs all AMOs".to_owned()),
             _ if channels < rails => (channels, format!("SYMRAIL_PROXY_CHANNELS is {channels}")),
-            _ if rails == 1 => (1, "there is 1 rail".to_owned()),
+            1 => (1, "there is 1 rail".to_owned()),
             _ => (rails, format!("there are {rails} rails")),
         };
         let by_cores = match settings.rail_policy {
@@ -118,7 +116,7 @@ mod tests {
             (asked("8"), 1, 2, false, 1, "8 were asked for, but there is 1 rail"),
             (asked("8"), 8, 2, false, 4, "8 were asked for, but SYMRAIL_PROXY_CHANNELS is 4"),
             (asked("2"), 4, 64, true, 1, "2 were asked for, but one NIC performs all AMOs"),
-            (settings(&[("SYMRAIL_HEAP_KIND", "guarded")]), 4, 64, false, 1, "staged"),
+            (settings(&[("SYMRAIL_HEAP_KIND", "guarded")]), 4, 64, false, 4, "there are 4 rails"),
         ];
         for (settings, rails, cores, native, number, reason) in cases {
             let threads = Threads::choose(&settings, rails, cores, native);

@@ -6,7 +6,7 @@ use symrail_transport::region::{Regions, Segment};
 use symrail_transport::{Error, Pe, Result};
 
 use super::{Engine, STAGE};
-use crate::stage::{STAGING_BUFFER_ID, Stage};
+use crate::stage::{STAGING_BUFFER_ID, Stage, WordLocks};
 
 impl Engine {
     /// Registers a segment of this PE with all rails and opens it to requests of peers.
@@ -50,6 +50,14 @@ impl Engine {
         self.endpoint.forgo_failover();
         self.stage = Some(Box::new(stage));
         Ok(connection_info)
+    }
+
+    /// Keeps AMOs and signals on staged words atomic with those of other engines that stage the same memory: all of them
+    /// are given clones of the same locks. Before [`Engine::stage`] nothing happens.
+    pub fn share_words(&mut self, locks: &WordLocks) {
+        if let Some(stage) = &mut self.stage {
+            stage.share_words(locks.clone());
+        }
     }
 
     /// Takes in what all PEs said about their windows.

@@ -69,6 +69,7 @@ use source::{MAX_OPERATIONS, Source};
 use staging_buffer::{POOL_BYTES, POOL_CHUNKS, Pool};
 pub use staging_buffer::{STAGING_BUFFER_ID, STAGING_BUFFER_OFFSET};
 use target::Target;
+pub use words::WordLocks;
 
 /// Size of the staging buffer, in bytes.
 pub const STAGING_BUFFER_BYTES: usize = 2 * POOL_BYTES + BATCH_BYTES;
@@ -133,6 +134,11 @@ impl Stage {
         let (base, bytes) = self.resources.copies.staging_buffer();
         // SAFETY: host memory that the copy engine keeps as long as it lives, and gives to nobody else.
         unsafe { Segment::new(STAGING_BUFFER_ID, STAGING_BUFFER_OFFSET, base.as_ptr(), bytes as u64) }
+    }
+
+    /// See [`Engine::share_words`](crate::Engine::share_words).
+    pub(crate) fn share_words(&mut self, locks: WordLocks) {
+        self.target.share_words(locks);
     }
 
     /// Adds a segment of symmetric memory that the CPU cannot touch. All PEs have it at the same offset.

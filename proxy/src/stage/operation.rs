@@ -24,6 +24,8 @@ pub(super) struct Staged {
     /// Bytes split so far, and whether those are all.
     pub split: u64,
     pub all_split: bool,
+    /// Waits in `to_split`.
+    pub queued: bool,
     /// Fragments under way.
     pub fragments: u32,
     /// The signal that follows when all fragments are done.

@@ -108,6 +108,7 @@ impl Source {
             way,
             split: 0,
             all_split: false,
+            queued: false,
             fragments: 0,
             signal: None,
             value: 0,
@@ -124,9 +125,17 @@ impl Source {
         if ordered {
             self.orders.begin(pe);
         }
-        self.to_split.push_back(key);
+        self.queue(key);
         self.split_all(&mut ctx);
         Ok(())
+    }
+
+    /// Has an operation split when its turn comes.
+    fn queue(&mut self, key: usize) {
+        if let Some(s) = self.staged.get_mut(key) {
+            s.queued = true;
+            self.to_split.push_back(key);
+        }
     }
 
     /// Continues operations that waited for room.
@@ -227,13 +236,15 @@ impl Source {
     fn finish(&mut self, key: usize) {
         self.report(key);
         let Some(s) = self.staged.try_remove(key) else { return };
-        self.to_split.retain(|&k| k != key);
+        if s.queued {
+            self.to_split.retain(|&k| k != key);
+        }
         if matches!(s.job, Job::Get { .. }) {
             return;
         }
         self.orders.end(s.pe);
         while let Some(next) = self.orders.release(s.pe) {
-            self.to_split.push_back(next);
+            self.queue(next);
             self.more = true;
         }
     }

@@ -25,8 +25,10 @@ impl Source {
             }
             let Some(by_cpu) = self.split(ctx, key) else { return };
             copied += by_cpu;
-            if self.staged.get(key).is_none_or(|s| s.all_split) {
-                self.to_split.retain(|&k| k != key);
+            // One that has ended on the way is not queued any more.
+            if let Some(s) = self.staged.get_mut(key).filter(|s| s.all_split) {
+                s.queued = false;
+                self.to_split.pop_front();
             }
         }
     }

@@ -14,7 +14,7 @@ use symrail_transport::{Error, Pe, Result};
 
 use super::context::{StageContext, Ticket};
 use super::staging_buffer::{Chunk, LARGE, Pool};
-use super::words::{WordRequest, Words};
+use super::words::{WordLocks, WordRequest, Words};
 use crate::agent::{Agent, DeferredRequest};
 
 /// The state of a request.
@@ -71,9 +71,14 @@ impl Target {
         }
     }
 
+    /// See [`Engine::share_words`](crate::Engine::share_words).
+    pub fn share_words(&mut self, locks: WordLocks) {
+        self.words.share(locks);
+    }
+
     /// Whether polling again would make progress.
     pub fn is_busy(&self) -> bool {
-        !self.unsent.is_empty()
+        !self.unsent.is_empty() || self.words.is_busy()
     }
 
     /// Accepts peers' new requests, and continues those that waited for room.

@@ -2,10 +2,13 @@
 //!
 //! Each word has one read or write under way at most. Requests that arrive meanwhile are applied together in the next
 //! round. So all requests are atomic with one another (words that overlap must have one size). The device's own loads,
-//! stores and atomics on the same word are not atomic with them.
+//! stores and atomics on the same word are not atomic with them. Engines that stage the same memory take turns at each
+//! word ([`WordLocks`]).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex};
 
+use symrail_core::lock;
 use symrail_heap::copy_engine::Copy;
 use symrail_transport::amo::{self, AmoOp, AmoType};
 
@@ -29,6 +32,13 @@ pub(super) struct WordRequest {
     pub task: usize,
 }
 
+/// The words that one of several engines is changing, by address. A clone is of the same words.
+#[derive(Debug, Clone, Default)]
+pub struct WordLocks(Arc<Mutex<HashSet<usize>>>);
+
+/// How often an engine writes a word before another one has its turn.
+const TURN: u32 = 4;
+
 /// A word whose copies are under way.
 struct Word {
     address: usize,
@@ -41,11 +51,15 @@ struct Word {
     next: Vec<WordRequest>,
     /// Requests that are being written back: task and old value.
     applied: Vec<(usize, u64)>,
+    /// How often it was written.
+    writes: u32,
 }
 
 /// All words with copies under way.
 #[derive(Default)]
 pub(super) struct Words {
+    /// Where other engines change words of the same memory.
+    locks: Option<WordLocks>,
     words: slab::Slab<Word>,
     /// By address and size.
     by_place: HashMap<(usize, usize), usize>,
@@ -54,6 +68,16 @@ pub(super) struct Words {
 }
 
 impl Words {
+    /// Takes turns with other engines that have these locks.
+    pub fn share(&mut self, locks: WordLocks) {
+        self.locks = Some(locks);
+    }
+
+    /// Whether polling again may begin requests: another engine's turn at a word ends without a word to this one.
+    pub fn is_busy(&self) -> bool {
+        self.locks.is_some() && !self.waiting.is_empty()
+    }
+
     /// Queues a request until there is room.
     pub fn request(&mut self, request: WordRequest) {
         self.waiting.push_back(request);
@@ -64,16 +88,24 @@ impl Words {
         while let Some(&request) = self.waiting.front() {
             let place = (request.address, request.ty.size());
             if let Some(&key) = self.by_place.get(&place) {
-                self.words[key].next.push(request);
+                let word = &mut self.words[key];
+                if self.locks.is_some() && word.writes >= TURN {
+                    return;
+                }
+                word.next.push(request);
                 self.waiting.pop_front();
                 continue;
             }
-            let Some(chunk) = pool.take(8) else { return };
-            self.waiting.pop_front();
             let (address, size) = place;
-            let (writing, after_data, applied) = (false, false, Vec::new());
-            let key =
-                self.words.insert(Word { address, size, chunk, writing, after_data, next: vec![request], applied });
+            let Some(chunk) = pool.take(8) else { return };
+            if self.locks.as_ref().is_some_and(|locks| !lock(&locks.0).insert(address)) {
+                pool.release(chunk);
+                return;
+            }
+            self.waiting.pop_front();
+            let (writing, after_data, next, applied) = (false, false, vec![request], Vec::new());
+            let word = Word { address, size, chunk, writing, after_data, next, applied, writes: 0 };
+            let key = self.words.insert(word);
             self.by_place.insert(place, key);
             // A set without a result does not need the old value.
             if request.op == AmoOp::Set && !request.fetch {
@@ -120,6 +152,7 @@ impl Words {
             applied.push((request.task, old));
         }
         word.writing = true;
+        word.writes += 1;
         self.copy(key, true, pool, ctx, failed);
     }
 
@@ -143,6 +176,9 @@ impl Words {
     fn remove(&mut self, key: usize) -> Word {
         let word = self.words.remove(key);
         self.by_place.remove(&(word.address, word.size));
+        if let Some(locks) = &self.locks {
+            lock(&locks.0).remove(&word.address);
+        }
         word
     }
 

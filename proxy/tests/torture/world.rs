@@ -7,7 +7,7 @@ use std::sync::Arc;
 use symrail_heap::guarded::{GuardedCopyEngine, GuardedMemory};
 use symrail_heap::mailbox;
 use symrail_heap::mailbox_copy_engine::MailboxCopyEngine;
-use symrail_proxy::stage::STAGING_BUFFER_BYTES;
+use symrail_proxy::stage::{STAGING_BUFFER_BYTES, WordLocks};
 use symrail_proxy::{Engine, HOST};
 use symrail_transport::endpoint::job::{Issue, Job};
 use symrail_transport::endpoint::{Addresses, Endpoint, NoAgent, Policy, Role};
@@ -105,7 +105,7 @@ pub fn world(seed: u64, staged: bool) -> World {
     // Much is different with a single lane.
     let (lanes, native_amo) = ([1, 1, 1, 2, 3, 4][random.below(6) as usize], random.below(2) == 0);
     let native_amo = native_amo && !staged;
-    let threads = if native_amo || staged { 1 } else { 1 + random.below(lanes as u64) as usize };
+    let threads = if native_amo { 1 } else { 1 + random.below(lanes as u64) as usize };
     world_with(seed, random, (lanes, threads), native_amo, staged)
 }
 
@@ -188,7 +188,7 @@ pub fn world_with(
     let addresses: Vec<Vec<Addresses>> =
         (0..threads).map(|thread| pes.iter().map(|p| addresses(p, thread)).collect()).collect();
     // The connection infos of each thread, PE by PE.
-    let (mut connection_infos, mut direct_connection_infos) = (vec![Vec::new(); threads], Vec::new());
+    let (mut connection_infos, mut direct_connection_infos) = (vec![Vec::new(); threads], vec![Vec::new(); threads]);
     // Rails reach nothing of it, or the heaps, or local buffers as well.
     let reached = if staged { [0, HEAP, HEAP + BUFFERS][random.below(3) as usize] } else { 0 };
     let guarded = |pe: &Pe| if let Memory::Guarded(memory) = &pe.memory { Some(Arc::clone(memory)) } else { None };
@@ -210,32 +210,36 @@ pub fn world_with(
                 }
             },
             Memory::Guarded(memory) => {
-                let copy_engine =
-                    GuardedCopyEngine::new(Arc::clone(memory), STAGING_BUFFER_BYTES, seed ^ base.addr() as u64)
-                        .unwrap();
-                let (mailbox, reader) = mailbox::pair();
-                pe.kernel = Some(reader);
-                let engine = &mut pe.engines[0];
-                let connection_info = engine
-                    .stage(Box::new(MailboxCopyEngine::new(
-                        copy_engine.with_peers(Arc::new(guarded.clone().into())),
-                        mailbox,
-                    )))
-                    .unwrap();
-                // SAFETY: the memory outlives the engine.
-                unsafe { engine.add_staged_segment(segment) };
-                let is_mapped = guarded.iter().map(|memory| (memory, random.below(4) < mapped_of_4));
-                let bases = is_mapped.map(|(memory, is)| if is { memory.base().addr().get() } else { 0 });
-                // SAFETY: all PEs' memory, which outlives the engines.
-                assert_eq!(unsafe { engine.map_peers(&segment, bases.collect()) }, []);
-                // SAFETY: behind the heap, in the copy engine's memory.
-                unsafe { engine.add_staged_buffer(base.wrapping_add(HEAP), BUFFERS, 1) };
-                // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
-                let all = unsafe { Segment::new(2, 0, base, reached as u64) };
-                // SAFETY: the memory is dropped after the engine. Not all mock rails take it.
-                let offer = || unsafe { engine.register_direct(all, memory.export().as_export()) }.ok();
-                direct_connection_infos.push((reached > 0).then(offer).flatten().unwrap_or_default());
-                connection_infos[0].push(connection_info);
+                let locks = WordLocks::default();
+                for (engine, thread) in pe.engines.iter_mut().zip(0..) {
+                    let seed = seed ^ base.addr() as u64 ^ thread as u64;
+                    let copy_engine = GuardedCopyEngine::new(Arc::clone(memory), STAGING_BUFFER_BYTES, seed).unwrap();
+                    let copy_engine = copy_engine.with_peers(Arc::new(guarded.clone().into()));
+                    let connection_info = if thread == 0 {
+                        let (mailbox, reader) = mailbox::pair();
+                        pe.kernel = Some(reader);
+                        engine.stage(Box::new(MailboxCopyEngine::new(copy_engine, mailbox)))
+                    } else {
+                        engine.stage(Box::new(copy_engine))
+                    };
+                    connection_infos[thread].push(connection_info.unwrap());
+                    if threads > 1 {
+                        engine.share_words(&locks);
+                    }
+                    // SAFETY: the memory outlives the engine.
+                    unsafe { engine.add_staged_segment(segment) };
+                    let is_mapped = guarded.iter().map(|memory| (memory, random.below(4) < mapped_of_4));
+                    let bases = is_mapped.map(|(memory, is)| if is { memory.base().addr().get() } else { 0 });
+                    // SAFETY: all PEs' memory, which outlives the engines.
+                    assert_eq!(unsafe { engine.map_peers(&segment, bases.collect()) }, []);
+                    // SAFETY: behind the heap, in the copy engine's memory.
+                    unsafe { engine.add_staged_buffer(base.wrapping_add(HEAP), BUFFERS, 1) };
+                    // SAFETY: the memory outlives what is given the segment, and nothing refers into it meanwhile.
+                    let all = unsafe { Segment::new(2, 0, base, reached as u64) };
+                    // SAFETY: the memory is dropped after the engine. Not all mock rails take it.
+                    let offer = || unsafe { engine.register_direct(all, memory.export().as_export()) }.ok();
+                    direct_connection_infos[thread].push((reached > 0).then(offer).flatten().unwrap_or_default());
+                }
             }
         }
     }
@@ -249,12 +253,15 @@ pub fn world_with(
             (0..).zip(&addresses[0]).for_each(|(peer, address)| host.connect(peer, address).unwrap());
             host.learn(0, &connection_infos[0]).unwrap();
         }
-        if staged {
-            pe.engines[0].learn_window(&connection_infos[0]).unwrap();
-            pe.engines[0].learn_direct(2, &direct_connection_infos).unwrap();
-        } else {
-            let engines = pe.engines.iter_mut().zip(&connection_infos);
-            engines.for_each(|(engine, connection_infos)| engine.endpoint().learn(0, connection_infos).unwrap());
+        for ((engine, connection_infos), direct) in
+            pe.engines.iter_mut().zip(&connection_infos).zip(&direct_connection_infos)
+        {
+            if staged {
+                engine.learn_window(connection_infos).unwrap();
+                engine.learn_direct(2, direct).unwrap();
+            } else {
+                engine.endpoint().learn(0, connection_infos).unwrap();
+            }
         }
     }
     let streams = (0..n).map(|_| (0..n).map(|_| Stream::default()).collect()).collect();

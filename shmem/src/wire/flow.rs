@@ -231,7 +231,11 @@ impl<'a> Via<'a> {
         let staged =
             |range: &Range<usize>| job.highest_offset() >= STAGED_OFFSET || range.contains(&job.local().addr());
         let large = || self.wire.rails.len() > 1 && job.bytes() >= MANY_RAILS_FROM && !matches!(job, Job::Amo { .. });
-        if self.wire.staged.as_ref().is_some_and(staged) || large() { self.next_engine() } else { Path::Host }
+        match () {
+            () if large() => self.next_engine(),
+            () if self.wire.staged.as_ref().is_some_and(staged) => Path::Engine(0),
+            () => Path::Host,
+        }
     }
 
     /// The proxy thread whose turn it is; after a fence the one that had the last operation, which need not be drained
