@@ -110,12 +110,14 @@ perf() {
 
 # Puts over four rails by one, two and four proxy threads: rates of 8 B by 8,192 threads, bandwidth of 1 MiB by blocks.
 proxies() {
-  local threads tests=("put-rate -b 8 -e 8" "p-rate" "put-bw -b 1M -e 1M") each
-  for each in "${tests[@]}"; do
-    for threads in 1 2 4; do
-      case_of "pinned heap, $tcp, 4 rails, $threads proxy threads: $each" $pinned SYMRAIL_LIBFABRIC_PROVIDER="$tcp" \
-        SYMRAIL_PROXY_CHANNELS=8 SYMRAIL_PROXY_THREADS=$threads \
-        "$bin/symrail" perf --device cuda -n $pes $each --hosts 2 --rails 4
+  local heap threads each tests=("put-rate -b 8 -e 8" "put-bw -b 1M -e 1M")
+  for heap in ${HEAPS:-pinned staged}; do
+    for each in "${tests[@]}"; do
+      for threads in 1 2 4; do
+        case_of "$heap heap, $tcp, 4 rails, $threads proxy threads: $each" ${!heap} SYMRAIL_LIBFABRIC_PROVIDER="$tcp" \
+          SYMRAIL_PROXY_CHANNELS=8 SYMRAIL_PROXY_THREADS=$threads \
+          "$bin/symrail" perf --device cuda -n $pes $each --hosts 2 --rails 4
+      done
     done
   done
 }
