@@ -135,6 +135,20 @@ case ${PIPESTATUS[0]} in
   *) fail "rails in network namespaces" ;;
 esac
 
+heading "the Python package"
+scripts/python-tests.sh 2>&1 < /dev/null | tee "$logs/python.log" | tail -n 30
+code=${PIPESTATUS[0]}
+if [ "$code" = 77 ]; then
+  skip "the Python package" "$(sed -n 's/^SKIPPED: //p' "$logs/python.log" | head -n 1)"
+else
+  # The last line of pytest: `2 failed, 40 passed, 1 skipped in 50.00s`.
+  of_pytest() { tail -n 1 "$logs/python.log" | grep -oE "[0-9]+ $1" | grep -oE '^[0-9]+' || echo 0; }
+  unwell=$(($(of_pytest failed) + $(of_pytest error)))
+  passed=$((passed + $(of_pytest passed))) failed=$((failed + unwell))
+  sed -n 's/^SKIPPED \[[0-9]*\] /python: /p' "$logs/python.log" >> "$logs/skipped"
+  [ "$code" = 0 ] || [ "$unwell" -gt 0 ] || fail "the Python package: see $logs/python.log"
+fi
+
 # ---- the answer
 # -----------------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,7 @@
 //! What can go wrong, from any room below.
 
+use std::time::Duration;
+
 use symrail_transport::{Operation, Pe};
 
 /// The result of everything in this crate that can fail.
@@ -89,6 +91,19 @@ pub enum Error {
         /// What became of the last request to it.
         reason: String,
     },
+    /// A wait was ended by what [`Runtime::set_interrupt`](crate::Runtime::set_interrupt) was given.
+    #[error("PE {waiting} stopped waiting in {what} after {waited:?}{}", not_there(.missing))]
+    Interrupted {
+        /// Who waited.
+        waiting: Pe,
+        /// Where.
+        what: &'static str,
+        /// How long.
+        waited: Duration,
+        /// Who was waited for and did not wait in the same; unknown, and so empty, within the first second, and where
+        /// anybody may have done what was waited for.
+        missing: Vec<Pe>,
+    },
     /// This process was forked from the one that has joined.
     #[error(
         "PE {pe} is process {joined}, and this is process {here}, forked from it: it takes no part in the job; communicate in the parent, or let the child exec"
@@ -140,6 +155,14 @@ impl Error {
             Error::PeerLost { .. } | Error::Transport(E::Operation { .. } | E::Timeout { .. } | E::Gone { .. })
         )
     }
+}
+
+fn not_there(missing: &[Pe]) -> String {
+    if missing.is_empty() {
+        return String::new();
+    }
+    let names: Vec<_> = missing.iter().map(Pe::to_string).collect();
+    format!("; missing there: PE {}", names.join(", "))
 }
 
 impl From<symrail_heap::cuda::CudaError> for Error {

@@ -1,6 +1,6 @@
 //! The job, as this PE knows it: who it is, who the others are and where they run, and what all have agreed on.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use symrail_transport::Pe;
 use symrail_transport::env::Settings;
@@ -9,6 +9,7 @@ use crate::bootstrap::Bootstrap;
 use crate::error::{Error, Result};
 use crate::process::Process;
 use crate::team::group::Group;
+use crate::waiting::Interrupt;
 
 /// What a PE knows of its job.
 pub(crate) struct Job {
@@ -22,6 +23,8 @@ pub(crate) struct Job {
     pub hosts: Box<[Pe]>,
     pub settings: Settings,
     pub bootstrap: Arc<Mutex<Box<dyn Bootstrap>>>,
+    /// What may end this PE's waits.
+    pub interrupt: OnceLock<Interrupt>,
 }
 
 impl Job {

@@ -173,7 +173,8 @@ impl Runtime {
         let reporter = Reporter::start(figures, lanes, Arc::clone(&bootstrap));
         let reporter =
             reporter.inspect_err(|error| tracing::warn!(%error, "nobody can look at this PE's figures")).ok();
-        let job = Job { me, n_pes, process, native_amo: mine.native_amo, hosts, settings, bootstrap };
+        let (native_amo, interrupt) = (mine.native_amo, OnceLock::new());
+        let job = Job { me, n_pes, process, native_amo, hosts, settings, bootstrap, interrupt };
         let flow = wire.as_ref().map_or_else(|_| Flow::default(), Flow::first);
         let comm = Communicator { wire, flow, contexts: Contexts::default(), board, job, space };
         let observation = Observation { trace, _reporter: reporter };

@@ -1,5 +1,7 @@
 //! Waiting for words of this PE's memory, and testing them.
 
+use std::time::Duration;
+
 use super::Runtime;
 use crate::error::Result;
 use crate::wait::{Cmp, WaitWord};
@@ -18,6 +20,14 @@ impl Runtime {
     pub unsafe fn peek<T: WaitWord>(&self, word: *const T) -> Result<T> {
         // SAFETY: the caller's promise.
         unsafe { self.operations().peek(word) }
+    }
+
+    /// Lets waits for memory (words, barriers, collectives, calls on the heap) be ended from within: each thread that
+    /// has waited for a millisecond asks `go_on`, which returns after how long to ask again, or `None` to end the wait
+    /// with [`Error::Interrupted`](crate::Error::Interrupted). A collective that was ended so is not complete, and this
+    /// PE makes no other one with those PEs. The first call counts; later ones are ignored.
+    pub fn set_interrupt(&self, go_on: impl Fn() -> Option<Duration> + Send + Sync + 'static) {
+        let _ = self.comm().job.interrupt.set(Box::new(go_on));
     }
 
     /// Who may do what is waited for: anybody.

@@ -54,9 +54,9 @@ pub(crate) struct Long<'rt> {
 }
 
 impl<'rt> Long<'rt> {
-    /// Whether a wait that has begun then has become long.
-    pub fn is(begun: Instant) -> bool {
-        begun.elapsed() > LOOK
+    /// Whether a wait of this length has become long.
+    pub fn is(waited: Duration) -> bool {
+        waited > LOOK
     }
 
     pub fn new(ops: Operations<'rt>, what: &'static str, among: Among, begun: Instant) -> Long<'rt> {
@@ -122,6 +122,18 @@ impl<'rt> Long<'rt> {
             }
         }
         Ok(())
+    }
+
+    /// Who has to come, and does not wait where this PE waits. Nobody is named before those who came as late as this PE
+    /// have posted that they wait.
+    pub fn missing(&self, waited: Duration) -> Vec<Pe> {
+        let Among::All(group) = self.among else { return Vec::new() };
+        if waited < 2 * LOOK {
+            return Vec::new();
+        }
+        let here = in_words(self.what);
+        let waits_here = |pe| post_of(&self.ops, pe).is_some_and(|post| post.text == here);
+        group.others().map(|(_, pe)| pe).filter(|&pe| !waits_here(pe)).collect()
     }
 
     /// Says for whom this PE waits, all of whom live.

@@ -24,13 +24,19 @@ use std::time::{Duration, Instant};
 pub(crate) use long::Among;
 use long::Long;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::operations::Operations;
 use crate::wire::{Via, Wire};
 
 /// Checks of a thread that has no wire to poll before it sleeps between them, and for how long it does then.
 const YIELDS: u64 = 20_000;
 const NAP: Duration = Duration::from_micros(50);
+
+/// Says whether waits of the calling thread are to end now: `None`, or after how long to ask again.
+pub(crate) type Interrupt = Box<dyn Fn() -> Option<Duration> + Send + Sync>;
+
+/// How long a thread has waited when it first asks whether to go on.
+const FIRST_ASKED: Duration = Duration::from_millis(1);
 
 /// Checks of the word before the first poll when all peers are mapped: what they store arrives without any.
 const GLANCES: u32 = 200;
@@ -62,7 +68,7 @@ impl Operations<'_> {
         let wire = comm.wire.as_ref().ok();
         let mut wait = wire.map(|wire| Via::new(wire, &comm.flow).wait_for_memory());
         let (begun, mut polls, looks) = (Instant::now(), 0u64, wire.map_or(1, Wire::looks_per_poll));
-        let mut long = None::<Long<'_>>;
+        let (mut long, mut ask_after) = (None::<Long<'_>>, FIRST_ASKED);
         loop {
             if let Some(found) = (0..looks).find_map(|_| done()) {
                 return Ok(found);
@@ -76,8 +82,19 @@ impl Operations<'_> {
             }
             polls += 1;
             comm.space.take_noted()?;
-            if polls.is_multiple_of(64) && Long::is(begun) {
+            if !polls.is_multiple_of(64) {
+                continue;
+            }
+            let waited = begun.elapsed();
+            if Long::is(waited) {
                 long.get_or_insert_with(|| Long::new(Operations::of(comm), what, among, begun)).look()?;
+            }
+            if let Some(interrupt) = comm.job.interrupt.get().filter(|_| waited >= ask_after) {
+                let Some(pause) = interrupt() else {
+                    let missing = long.as_ref().map_or_else(Vec::new, |long| long.missing(waited));
+                    return Err(Error::Interrupted { waiting: comm.job.me, what, waited, missing });
+                };
+                ask_after = waited + pause;
             }
         }
     }

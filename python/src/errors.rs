@@ -1,0 +1,191 @@
+//! Exceptions. Their classes are Python's, in `symrail/errors.py`; here is which error becomes which, with what
+//! attributes.
+
+use pyo3::IntoPyObjectExt;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyType};
+use symrail::bootstrap::Error as Bootstrap;
+use symrail::{Error, Pe};
+use symrail_core::Error as Transport;
+use symrail_heap::HeapError;
+
+use crate::interrupt;
+
+/// A class of exceptions.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Other,
+    Setting,
+    Library,
+    Fabric,
+    Operation,
+    Timeout,
+    PeerLost,
+    NoSuchPe,
+    Argument,
+    HeapExhausted,
+    Freed,
+    Forked,
+    Differ,
+    Bootstrap,
+    State,
+    Unsupported,
+}
+
+impl Kind {
+    fn class(self) -> &'static str {
+        match self {
+            Kind::Other => "SymrailError",
+            Kind::Setting => "SettingError",
+            Kind::Library => "LibraryError",
+            Kind::Fabric => "FabricError",
+            Kind::Operation => "OperationError",
+            Kind::Timeout => "TimeoutError",
+            Kind::PeerLost => "PeerLostError",
+            Kind::NoSuchPe => "NoSuchPeError",
+            Kind::Argument => "ArgumentError",
+            Kind::HeapExhausted => "HeapExhaustedError",
+            Kind::Freed => "FreedError",
+            Kind::Forked => "ForkedError",
+            Kind::Differ => "DifferError",
+            Kind::Bootstrap => "BootstrapError",
+            Kind::State => "StateError",
+            Kind::Unsupported => "UnsupportedError",
+        }
+    }
+}
+
+/// What an exception tells besides its text.
+#[derive(Default)]
+struct Told {
+    pe: Option<Pe>,
+    pes: Vec<Pe>,
+    rail: Option<String>,
+    operation: Option<String>,
+    bytes: Option<u64>,
+}
+
+/// An exception of this class.
+pub fn raise(kind: Kind, message: &str) -> PyErr {
+    exception(kind, message, Told::default())
+}
+
+/// An exception of this class that names a PE.
+pub fn raise_of(kind: Kind, message: &str, pe: Pe) -> PyErr {
+    exception(kind, message, Told { pe: Some(pe), ..Told::default() })
+}
+
+fn exception(kind: Kind, message: &str, told: Told) -> PyErr {
+    let made = Python::attach(|py| {
+        let class = py.import("symrail.errors")?.getattr(kind.class())?;
+        let attributes = PyDict::new(py);
+        attributes.set_item("pe", told.pe)?;
+        attributes.set_item("pes", told.pes.into_py_any(py)?)?;
+        attributes.set_item("rail", told.rail)?;
+        attributes.set_item("operation", told.operation)?;
+        attributes.set_item("bytes", told.bytes)?;
+        Ok(PyErr::from_type(class.cast_into::<PyType>()?, (message.to_owned(), attributes.unbind())))
+    });
+    made.unwrap_or_else(|error: PyErr| error)
+}
+
+/// The exception for an error of the runtime.
+pub fn failed(error: impl Into<Error>) -> PyErr {
+    let error = error.into();
+    if let Error::Interrupted { .. } = &error
+        && let Some(exception) = interrupt::take()
+    {
+        return exception;
+    }
+    let (kind, told) = sort(&error);
+    exception(kind, &error.to_string(), told)
+}
+
+fn sort(error: &Error) -> (Kind, Told) {
+    let plain = Told::default;
+    match error {
+        Error::Transport(error) => of_transport(error),
+        Error::Heap(error) => of_heap(error),
+        Error::Bootstrap(error) => of_bootstrap(error),
+        Error::NotSymmetric { operation, pe, bytes, .. } => (
+            Kind::Argument,
+            Told { pe: Some(*pe), operation: Some(operation.to_string()), bytes: Some(*bytes as u64), ..plain() },
+        ),
+        Error::GrowthRefused { pe, .. } => (Kind::HeapExhausted, Told { pe: Some(*pe), ..plain() }),
+        Error::PeerLost { pe, what, .. } => {
+            (Kind::PeerLost, Told { pe: Some(*pe), pes: vec![*pe], operation: Some((*what).into()), ..plain() })
+        }
+        Error::Interrupted { what, missing, .. } => {
+            let pe = missing.first().copied();
+            (Kind::Timeout, Told { pe, pes: missing.clone(), operation: Some((*what).into()), ..plain() })
+        }
+        Error::Forked { pe, .. } => (Kind::Forked, Told { pe: Some(*pe), ..plain() }),
+        Error::CallsDiffer { other, .. } => (Kind::Differ, Told { pe: Some(*other), ..plain() }),
+        Error::OutOfBounds { pe, .. } | Error::OtherRuntime { pe, .. } => {
+            (Kind::Argument, Told { pe: Some(*pe), ..plain() })
+        }
+        _ => (Kind::Other, plain()),
+    }
+}
+
+fn of_transport(error: &Transport) -> (Kind, Told) {
+    let plain = Told::default;
+    let operation = |operation: &symrail_core::Operation| Some(operation.to_string());
+    match error {
+        Transport::Setting { .. } => (Kind::Setting, plain()),
+        Transport::Library { .. } => (Kind::Library, plain()),
+        Transport::NoRail { .. } => (Kind::Fabric, plain()),
+        Transport::Fabric { rail, .. } => (Kind::Fabric, Told { rail: Some(rail.clone()), ..plain() }),
+        Transport::Operation { operation: what, pe, rail, bytes, .. } => (
+            Kind::Operation,
+            Told {
+                pe: Some(*pe),
+                rail: Some(rail.clone()),
+                operation: operation(what),
+                bytes: Some(*bytes),
+                ..plain()
+            },
+        ),
+        Transport::Timeout { operation: what, pe, .. } => {
+            (Kind::Timeout, Told { pe: Some(*pe), pes: vec![*pe], operation: operation(what), ..plain() })
+        }
+        Transport::Gone { operation: what, pe, .. } => {
+            (Kind::PeerLost, Told { pe: Some(*pe), pes: vec![*pe], operation: operation(what), ..plain() })
+        }
+        Transport::Full { operation: what, pe } => {
+            (Kind::Operation, Told { pe: Some(*pe), operation: operation(what), ..plain() })
+        }
+        Transport::NoSuchPe { .. } => (Kind::NoSuchPe, plain()),
+        Transport::OutOfSegment { operation: what, pe, bytes, .. }
+        | Transport::LocalBuffer { operation: what, pe, bytes, .. } => {
+            (Kind::Argument, Told { pe: Some(*pe), operation: operation(what), bytes: Some(*bytes), ..plain() })
+        }
+        Transport::Misaligned { operation: what, pe, .. } => {
+            (Kind::Argument, Told { pe: Some(*pe), operation: operation(what), ..plain() })
+        }
+        Transport::Mismatch { other_pe, .. } => (Kind::Differ, Told { pe: Some(*other_pe), ..plain() }),
+        Transport::Unsupported { .. } => (Kind::Unsupported, plain()),
+        _ => (Kind::Other, plain()),
+    }
+}
+
+fn of_heap(error: &HeapError) -> (Kind, Told) {
+    match error {
+        HeapError::Exhausted { pe, requested, .. } => {
+            (Kind::HeapExhausted, Told { pe: Some(*pe), bytes: Some(*requested), ..Told::default() })
+        }
+        _ => (Kind::Other, Told::default()),
+    }
+}
+
+fn of_bootstrap(error: &Bootstrap) -> (Kind, Told) {
+    let of = |pe: &Pe| Told { pe: Some(*pe), ..Told::default() };
+    match error {
+        Bootstrap::Variable { .. } | Bootstrap::Missing { .. } => (Kind::Setting, Told::default()),
+        Bootstrap::Library { .. } => (Kind::Library, Told::default()),
+        Bootstrap::Peer { peer, .. } | Bootstrap::Aborted { peer, .. } => (Kind::PeerLost, of(peer)),
+        Bootstrap::Timeout { .. } => (Kind::Timeout, Told::default()),
+        Bootstrap::Mismatch { pe, .. } => (Kind::Differ, of(pe)),
+        _ => (Kind::Bootstrap, Told::default()),
+    }
+}

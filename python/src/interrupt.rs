@@ -1,0 +1,56 @@
+//! Waits that end early: by a signal (Ctrl-C), or because the caller's time is up.
+//!
+//! Whatever may wait does so without Python's lock, in the runtime, which asks [`go_on`] now and then.
+
+use std::cell::{Cell, RefCell};
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+
+use crate::errors::{Kind, failed, raise};
+
+/// How often a waiting thread looks for signals.
+const LOOK: Duration = Duration::from_millis(50);
+
+thread_local! {
+    /// When the caller's time is up.
+    static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// What a signal's handler has raised.
+    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+/// After how long to ask again; `None` if the calling thread is to wait no longer.
+pub fn go_on() -> Option<Duration> {
+    let left = match DEADLINE.get().map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+        Some(Duration::ZERO) => return None,
+        Some(left) => left.min(LOOK),
+        None => LOOK,
+    };
+    // Nobody is there to be told when Python has ended or is about to.
+    match Python::try_attach(|py| py.check_signals()) {
+        Some(Err(exception)) => {
+            RAISED.set(Some(exception));
+            None
+        }
+        _ => Some(left),
+    }
+}
+
+/// What ended the wait, if it was a signal.
+pub fn take() -> Option<PyErr> {
+    RAISED.take()
+}
+
+/// Does what may wait, for so many seconds at most, while other threads of Python run.
+pub fn waiting<T: Send>(
+    py: Python<'_>,
+    timeout: Option<f64>,
+    wait: impl FnOnce() -> symrail::Result<T> + Send,
+) -> PyResult<T> {
+    let limit = timeout.map(Duration::try_from_secs_f64).transpose();
+    let limit = limit.map_err(|error| raise(Kind::Argument, &format!("timeout: {error}")))?;
+    DEADLINE.set(limit.and_then(|limit| Instant::now().checked_add(limit)));
+    let result = py.detach(wait);
+    DEADLINE.set(None);
+    result.map_err(failed)
+}

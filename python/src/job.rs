@@ -1,0 +1,131 @@
+//! One PE of a job, as Python holds it: the runtime, the symmetric blocks, and whether the PE has left.
+//!
+//! Arrays refer to the job, so that its memory stays mapped until the last of them is gone: an array that outlives
+//! `finalize` can still be read and written by this process, and is out of reach for peers.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use symrail::bootstrap::{self, uid};
+use symrail::{Pe, Runtime, Settings};
+use symrail_core::lock;
+
+use crate::blocks::Blocks;
+use crate::errors::{Kind, failed, raise, raise_of};
+use crate::interrupt;
+
+/// A PE of a job.
+pub struct Job {
+    runtime: Runtime,
+    left: AtomicBool,
+    pub blocks: Blocks,
+}
+
+/// The job that this process is in, for the end of the process.
+static CURRENT: Mutex<Option<Arc<Job>>> = Mutex::new(None);
+
+/// How a PE joins.
+pub struct Joining {
+    /// The id, this PE, the number of PEs; without it, as the environment says.
+    pub uid: Option<(Vec<u8>, Pe, u32)>,
+    /// Bytes of each PE's heap; without it, as the environment says.
+    pub heap_bytes: Option<usize>,
+}
+
+impl Job {
+    /// Joins. Collective.
+    pub fn join(joining: Joining) -> symrail::Result<Arc<Job>> {
+        let mut settings = Settings::from_env()?;
+        let bootstrap = match joining.uid {
+            Some((id, pe, n_pes)) => {
+                let id = uid::UniqueId::from_bytes(&id)?;
+                Box::new(uid::open_within(id, pe, n_pes, Duration::from_secs(settings.timeout_s))?)
+            }
+            None => bootstrap::open(&settings)?,
+        };
+        // What the runtime takes of the heap for itself comes on top of what was asked for.
+        let own = Runtime::own_bytes(bootstrap.n_pes()).next_multiple_of(2 << 20);
+        settings.heap_size = joining.heap_bytes.unwrap_or(settings.heap_size).saturating_add(own);
+        let runtime = Runtime::join(settings, bootstrap)?;
+        runtime.set_interrupt(interrupt::go_on);
+        let job = Arc::new(Job { runtime, left: AtomicBool::new(false), blocks: Blocks::default() });
+        *lock(&CURRENT) = Some(Arc::clone(&job));
+        Ok(job)
+    }
+
+    /// The runtime, whether the PE has left or not.
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// The runtime, for operations.
+    #[inline]
+    pub fn running(&self) -> PyResult<&Runtime> {
+        if self.left.load(Ordering::Relaxed) { Err(self.has_left()) } else { Ok(&self.runtime) }
+    }
+
+    #[cold]
+    fn has_left(&self) -> PyErr {
+        raise_of(Kind::State, "this PE has left the job (finalize); init() joins again", self.runtime.my_pe())
+    }
+
+    /// A PE's number, if the job has it.
+    #[inline]
+    pub fn pe(&self, pe: i64) -> PyResult<Pe> {
+        let n_pes = self.runtime.n_pes();
+        match u32::try_from(pe).ok().filter(|&pe| pe < n_pes) {
+            Some(pe) => Ok(pe),
+            None => Err(failed(symrail_core::Error::NoSuchPe { pe, last: n_pes - 1 })),
+        }
+    }
+
+    /// Whether the PE takes part no more.
+    pub fn is_left(&self) -> bool {
+        self.left.load(Ordering::Relaxed)
+    }
+
+    /// Leaves: waits for what is under way and for all others. Later calls do nothing, and so do those of a forked
+    /// child. Collective.
+    pub fn leave(&self) -> symrail::Result<()> {
+        if self.runtime.is_forked() || self.left.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut current = lock(&CURRENT);
+        if current.as_ref().is_some_and(|job| std::ptr::eq(&raw const **job, self)) {
+            *current = None;
+        }
+        drop(current);
+        self.runtime.leave()
+    }
+
+    /// Takes this PE out of the job without the others.
+    pub fn abort(&self, code: i32, why: &str) {
+        self.runtime.abort(code, why);
+    }
+}
+
+unsafe extern "C" {
+    fn on_exit(function: unsafe extern "C" fn(i32, *mut std::ffi::c_void), arg: *mut std::ffi::c_void) -> i32;
+}
+
+/// A program that ends well without `finalize` finalises now. One that ends badly must not wait for the others: they
+/// are told that it has left.
+unsafe extern "C" fn at_exit(status: i32, _: *mut std::ffi::c_void) {
+    let job = lock(&CURRENT).clone();
+    if let Some(job) = job.filter(|_| status == 0)
+        && let Err(error) = job.leave()
+    {
+        eprintln!("symrail: at the end of the program: {error}");
+    }
+}
+
+/// Has [`at_exit`] called. Once.
+pub fn watch_exit() -> PyResult<()> {
+    // SAFETY: a module of Python stays loaded, as the function's code must.
+    match unsafe { on_exit(at_exit, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(raise(Kind::Other, "the system has no room to note what is to be done at exit")),
+    }
+}

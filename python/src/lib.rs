@@ -1,0 +1,61 @@
+//! The compiled part of the Python package `symrail`: the runtime for NumPy arrays, without an algorithm of its own.
+//!
+//! | file | concept |
+//! |---|---|
+//! | `job` | one PE of a job as Python holds it; the end of the process |
+//! | `blocks` | symmetric memory that each PE drops for itself and all give back together |
+//! | `memory` | that memory as a Python object |
+//! | `view` | the memory of a NumPy array, and the contiguous pieces of two of them (unsafe) |
+//! | `raw` | the runtime's calls that take addresses (unsafe) |
+//! | `rma`, `words` | puts and gets of arrays; atomics, signals and waits for elements |
+//! | `runtime` | the class `Runtime` |
+//! | `interrupt` | Ctrl-C and time-outs |
+//! | `errors` | which error becomes which exception |
+//!
+//! Whatever may wait does so without Python's lock (`interrupt::waiting`), and the proxy thread never takes it.
+
+mod blocks;
+mod errors;
+mod interrupt;
+mod job;
+mod memory;
+mod raw;
+mod rma;
+mod runtime;
+mod view;
+mod words;
+
+use pyo3::prelude::*;
+
+/// The compiled part of `symrail`; its names are part of that package, not of this module.
+#[pymodule]
+mod _symrail {
+    use std::net::IpAddr;
+
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::memory::Memory;
+    #[pymodule_export]
+    use crate::runtime::Runtime;
+
+    use crate::errors::{Kind, failed, raise};
+    use crate::job;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        job::watch_exit()
+    }
+
+    /// Creates the unique id of a job, and serves its rendezvous on one interface of this machine. Local.
+    #[pyfunction]
+    #[pyo3(signature = (interface=None))]
+    fn create_uid(py: Python<'_>, interface: Option<&str>) -> PyResult<Vec<u8>> {
+        let parsed = interface.map(str::parse::<IpAddr>).transpose();
+        let refused = |_| raise(Kind::Argument, &format!("{} is no IP address", interface.unwrap_or_default()));
+        let address = parsed.map_err(refused)?;
+        let id = py.detach(|| symrail::bootstrap::uid::create(address));
+        Ok(id.map_err(failed)?.to_bytes().to_vec())
+    }
+}

@@ -1,0 +1,146 @@
+//! The runtime's calls that take addresses, for spans: the one place that says why they may be made.
+//!
+//! A [`Span`] is memory of an array that the calling function was given and so keeps. Peers may write into it at any
+//! time if it is symmetric: it is only copied to and from, or read as atomic words, and no reference to it is made.
+
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use symrail::{AmoOp, AmoType, Cmp, Pe, Reduction, Result, Runtime, SignalOp, Team, WaitWord};
+
+use crate::job::Job;
+use crate::view::Span;
+
+fn pointer(span: Span) -> *mut u8 {
+    std::ptr::with_exposed_provenance_mut(span.address())
+}
+
+/// Copies `source` to `dest` on `pe`; both are of the same length.
+pub fn put(rt: &Runtime, dest: Span, source: Span, pe: Pe) -> Result<()> {
+    // SAFETY: the source is valid memory, see above; the runtime checks the destination.
+    unsafe { rt.put(pointer(dest), pointer(source), source.bytes(), pe) }
+}
+
+/// Copies `source` on `pe` to `dest`; both are of the same length.
+pub fn get(rt: &Runtime, dest: Span, source: Span, pe: Pe) -> Result<()> {
+    // SAFETY: the destination is valid memory, see above; the runtime checks the source.
+    unsafe { rt.get(pointer(dest), pointer(source), dest.bytes(), pe) }
+}
+
+/// Starts to copy `source` on `pe` to `dest`, which the caller keeps until a quiet.
+pub fn get_nbi(rt: &Runtime, dest: Span, source: Span, pe: Pe) -> Result<()> {
+    // SAFETY: as for `get`, until the quiet that the caller waits for.
+    unsafe { rt.get_nbi(pointer(dest), pointer(source), dest.bytes(), pe) }
+}
+
+/// As [`put`], and then updates the signal word.
+pub fn put_signal(rt: &Runtime, dest: Span, source: Span, signal: (Span, u64, SignalOp), pe: Pe) -> Result<()> {
+    let signal = (pointer(signal.0).cast(), signal.1, signal.2);
+    // SAFETY: the source is valid memory, see above; the runtime checks destination and word.
+    unsafe { rt.put_signal(pointer(dest), pointer(source), source.bytes(), signal, pe) }
+}
+
+pub fn signal_op(rt: &Runtime, (word, value, op): (Span, u64, SignalOp), pe: Pe) -> Result<()> {
+    rt.signal_op(pointer(word).cast(), value, op, pe)
+}
+
+pub fn fetch_amo(
+    rt: &Runtime,
+    dest: Span,
+    (ty, op): (AmoType, AmoOp),
+    operand: u64,
+    compare: u64,
+    pe: Pe,
+) -> Result<u64> {
+    rt.fetch_amo(pointer(dest), ty, op, operand, compare, pe)
+}
+
+pub fn amo(rt: &Runtime, dest: Span, (ty, op): (AmoType, AmoOp), operand: u64, pe: Pe) -> Result<()> {
+    rt.amo(pointer(dest), ty, op, operand, 0, pe)
+}
+
+/// The word of a type, if the span is one: large enough and aligned.
+fn word<T>(span: Span) -> Option<*const T> {
+    let fits = span.bytes() >= size_of::<T>() && span.address().is_multiple_of(align_of::<T>());
+    fits.then(|| pointer(span).cast_const().cast())
+}
+
+/// Waits for a word; `None` if the span is no aligned word.
+pub fn wait_until<T: WaitWord>(rt: &Runtime, span: Span, cmp: Cmp, value: T) -> Option<Result<T>> {
+    // SAFETY: valid memory, see above, of this size and alignment.
+    word(span).map(|word| unsafe { rt.wait_until(word, cmp, value) })
+}
+
+/// Tests a word; `None` if the span is no aligned word.
+pub fn test<T: WaitWord>(rt: &Runtime, span: Span, cmp: Cmp, value: T) -> Option<bool> {
+    // SAFETY: valid memory, see above, of this size and alignment.
+    word(span).map(|word| unsafe { rt.test(word, cmp, value) })
+}
+
+/// Copies bytes between two spans of this process, of the same length.
+pub fn copy(dest: Span, source: Span) {
+    // SAFETY: valid memory, see above; peers may write meanwhile, which this copy is made for.
+    unsafe { symrail_heap::copy::copy(pointer(dest), pointer(source), dest.bytes().min(source.bytes())) }
+}
+
+/// The bits that all PEs of the team have set, word by word. Collective over the team.
+pub fn and_of_all(team: &Team<'_>, words: &mut [u64]) -> Result<()> {
+    reduce_words(team, words, Reduction::and::<u64>())
+}
+
+/// Combines the words of all PEs of the team. Collective over the team.
+pub fn reduce_words(team: &Team<'_>, words: &mut [u64], reduction: Reduction) -> Result<()> {
+    // Up to 8 KiB need not be symmetric.
+    for part in words.chunks_mut(1024) {
+        let at = part.as_mut_ptr().cast::<u8>();
+        // SAFETY: the words are the caller's own, and as many as are combined.
+        unsafe { team.reduce(at, at, part.len(), reduction) }?;
+    }
+    Ok(())
+}
+
+/// A team, and the job that it belongs to.
+pub struct HeldTeam {
+    team: ManuallyDrop<Team<'static>>,
+    pub job: Arc<Job>,
+}
+
+impl HeldTeam {
+    /// The team of all PEs. Collective.
+    pub fn world(job: Arc<Job>) -> Result<HeldTeam> {
+        // SAFETY: the runtime does not move while the job lives, which is kept until the team is gone.
+        let runtime: &'static Runtime = unsafe { &*std::ptr::from_ref(job.runtime()) };
+        Ok(HeldTeam { team: ManuallyDrop::new(runtime.team_world()?), job })
+    }
+
+    /// A team of some of this team's PEs. Collective over this one.
+    pub fn split(&self, part: Option<symrail::Group>) -> Result<Option<HeldTeam>> {
+        let team = self.team.split(part)?;
+        Ok(team.map(|team| HeldTeam { team: ManuallyDrop::new(team), job: Arc::clone(&self.job) }))
+    }
+
+    /// Gives the team up. Collective over the team.
+    pub fn destroy(self) -> Result<()> {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: both are taken out once, since `this` is not dropped; the job goes last.
+        let (team, _job) = unsafe { (ManuallyDrop::take(&mut this.team), std::ptr::read(&raw const this.job)) };
+        team.destroy()
+    }
+}
+
+impl Drop for HeldTeam {
+    fn drop(&mut self) {
+        // SAFETY: it is not used afterwards; the job goes after this.
+        unsafe { ManuallyDrop::drop(&mut self.team) }
+    }
+}
+
+impl Deref for HeldTeam {
+    // The lifetime of the borrow, not that of the job, is what callers see.
+    type Target = Team<'static>;
+
+    fn deref(&self) -> &Team<'static> {
+        &self.team
+    }
+}

@@ -1,0 +1,59 @@
+//! Puts and gets of arrays: which way strided ones go.
+
+use symrail::{Pe, Result, Runtime};
+
+use crate::raw;
+use crate::view::View;
+
+/// Bytes up to which a copy to or from mapped memory is not worth giving up Python's lock.
+const SHORT: usize = 32 << 10;
+
+/// Whether the operation is done within a few microseconds, whatever others do.
+pub fn is_short(rt: &Runtime, view: &View, pe: Pe) -> bool {
+    view.contiguous && view.bytes() <= SHORT && rt.is_mapped(pe)
+}
+
+/// Packs an array that is more scattered than the other side into memory of its own, if bytes go over the wire.
+fn is_better_packed(rt: &Runtime, scattered: &View, other: &View, pe: Pe) -> bool {
+    !rt.is_mapped(pe) && !scattered.contiguous && other.pieces(other).run() > scattered.pieces(other).run()
+}
+
+/// Copies `source` to `dest` on `pe`. The source may be changed afterwards.
+pub fn put(rt: &Runtime, dest: &View, source: &View, pe: Pe) -> Result<()> {
+    if is_better_packed(rt, source, dest, pe) {
+        let mut memory = vec![0; source.bytes()];
+        let packed = source.packed(&mut memory);
+        source.pieces(&packed).for_each(|(from, to)| raw::copy(to, from));
+        let result = put(rt, dest, &packed, pe);
+        return kept_if_failed(memory, result);
+    }
+    dest.pieces(source).try_for_each(|(to, from)| raw::put(rt, to, from, pe))
+}
+
+/// Copies `source` on `pe` to `dest`.
+pub fn get(rt: &Runtime, dest: &View, source: &View, pe: Pe) -> Result<()> {
+    if is_better_packed(rt, dest, source, pe) {
+        let mut memory = vec![0; dest.bytes()];
+        let packed = dest.packed(&mut memory);
+        let result = get(rt, &packed, source, pe);
+        if result.is_ok() {
+            dest.pieces(&packed).for_each(|(to, from)| raw::copy(to, from));
+        }
+        return kept_if_failed(memory, result);
+    }
+    let mut pieces = dest.pieces(source);
+    if pieces.number() <= 1 || rt.is_mapped(pe) {
+        return pieces.try_for_each(|(to, from)| raw::get(rt, to, from, pe));
+    }
+    // All under way at once, instead of a round trip for each.
+    let started = pieces.try_for_each(|(to, from)| raw::get_nbi(rt, to, from, pe));
+    started.and(rt.quiet())
+}
+
+/// An operation that failed may still be under way, and its memory must stay.
+fn kept_if_failed(memory: Vec<u8>, result: Result<()>) -> Result<()> {
+    if result.is_err() {
+        std::mem::forget(memory);
+    }
+    result
+}

@@ -1,0 +1,211 @@
+//! The memory of a NumPy array, as operations see it: address, shape, strides and type of its elements.
+
+use numpy::npyffi::flags::NPY_ARRAY_WRITEABLE;
+use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::prelude::*;
+
+use crate::errors::{Kind, raise};
+
+/// Bytes of one array, or of a part of it. Only this module makes one from an array; parts of it are checked.
+///
+/// It is valid for as long as the array is, so whoever uses it keeps the array: Python keeps the arguments of a call.
+/// NumPy refuses to move the memory of an array that is referred to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    address: usize,
+    bytes: usize,
+}
+
+impl Span {
+    pub fn address(self) -> usize {
+        self.address
+    }
+
+    pub fn bytes(self) -> usize {
+        self.bytes
+    }
+}
+
+/// The type of an array's elements, as far as operations know of types: NumPy's letter for the kind, and its size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Type {
+    pub kind: u8,
+    pub bytes: usize,
+}
+
+/// Where an array's elements are.
+pub struct View {
+    /// From the element with the lowest address to the end of the one with the highest.
+    bounds: Span,
+    /// Of the first element, from there.
+    first: usize,
+    pub ty: Type,
+    pub len: usize,
+    /// The elements lie one behind the other, in the order of the indices.
+    pub contiguous: bool,
+    pub writable: bool,
+    /// Of each dimension the length, and the distance of elements in bytes; empty if it is contiguous.
+    dims: Vec<(usize, isize)>,
+}
+
+impl View {
+    /// The memory of a NumPy array; an error for anything else, and for arrays of Python objects.
+    pub fn of(array: &Bound<'_, PyAny>, role: &str) -> PyResult<View> {
+        let Ok(array) = array.cast::<PyUntypedArray>() else {
+            let name = array.get_type().name()?;
+            let hint = if name.to_str().is_ok_and(|name| name.starts_with("numpy")) {
+                "; a NumPy scalar is a copy: write a[i:i+1] for a[i]"
+            } else {
+                ""
+            };
+            return Err(raise(Kind::Argument, &format!("{role} is a {name}, not a NumPy array{hint}")));
+        };
+        let descr = array.dtype();
+        if descr.has_object() {
+            return Err(raise(
+                Kind::Argument,
+                &format!("{role} holds Python objects, which are of use to this process alone"),
+            ));
+        }
+        if descr.is_native_byteorder() == Some(false) {
+            return Err(raise(
+                Kind::Argument,
+                &format!("the bytes of {role}'s elements are in another order than this machine's"),
+            ));
+        }
+        let ty = Type { kind: descr.kind(), bytes: descr.itemsize() };
+        // SAFETY: a valid array, as `cast` has checked; nothing but two of its fields is read.
+        let (data, flags) = unsafe {
+            let raw = array.as_array_ptr();
+            ((*raw).fields.data, (*raw).fields.flags)
+        };
+        let (len, contiguous) = (array.len(), array.is_c_contiguous());
+        let writable = flags & NPY_ARRAY_WRITEABLE != 0;
+        let address = data.expose_provenance();
+        if contiguous || len == 0 {
+            let bounds = Span { address, bytes: len * ty.bytes };
+            return Ok(View { bounds, first: 0, ty, len, contiguous: true, writable, dims: Vec::new() });
+        }
+        let dims: Vec<_> = array.shape().iter().copied().zip(array.strides().iter().copied()).collect();
+        let reach = |&(n, stride): &(usize, isize)| (n as isize - 1) * stride;
+        let below: isize = dims.iter().map(reach).filter(|&reach| reach < 0).sum();
+        let above: isize = dims.iter().map(reach).filter(|&reach| reach > 0).sum();
+        let bounds = Span { address: address.wrapping_add_signed(below), bytes: (above - below) as usize + ty.bytes };
+        Ok(View { bounds, first: below.unsigned_abs(), ty, len, contiguous, writable, dims })
+    }
+
+    /// All bytes between its first and its last.
+    pub fn bounds(&self) -> Span {
+        self.bounds
+    }
+
+    /// Bytes of its elements.
+    pub fn bytes(&self) -> usize {
+        self.len * self.ty.bytes
+    }
+
+    /// One element.
+    pub fn element(&self, index: usize) -> Option<Span> {
+        (self.contiguous && index < self.len)
+            .then(|| Span { address: self.bounds.address + index * self.ty.bytes, bytes: self.ty.bytes })
+    }
+
+    /// The same elements as they would lie in contiguous memory that holds them all.
+    pub fn packed(&self, memory: &mut [u8]) -> View {
+        let bounds = Span { address: memory.as_mut_ptr().expose_provenance(), bytes: memory.len().min(self.bytes()) };
+        let (ty, len) = (self.ty, bounds.bytes / self.ty.bytes.max(1));
+        View { bounds, first: 0, ty, len, contiguous: true, writable: true, dims: Vec::new() }
+    }
+
+    /// Length and stride of each dimension of the other view, which has as many elements.
+    fn dims_like(&self, other: &View) -> Vec<(usize, isize)> {
+        if !self.contiguous {
+            return self.dims.clone();
+        }
+        let mut stride = self.ty.bytes as isize;
+        let dim = |&(n, _): &(usize, isize)| {
+            stride *= n as isize;
+            (n, stride / n as isize)
+        };
+        let mut dims: Vec<_> = other.dims.iter().rev().map(dim).collect();
+        dims.reverse();
+        dims
+    }
+
+    /// The pieces of two views of the same shape that are contiguous in both, as large as can be.
+    pub fn pieces(&self, other: &View) -> Pieces {
+        let whole = self.contiguous && other.contiguous;
+        let (a, b) = if whole { Default::default() } else { (self.dims_like(other), other.dims_like(self)) };
+        let mut dims: Vec<_> =
+            a.into_iter().zip(b).filter(|((n, _), _)| *n != 1).map(|((n, a), (_, b))| (n, a, b)).collect();
+        // Widest steps outside, whatever the order of the indices.
+        dims.sort_by_key(|&(_, a, _)| std::cmp::Reverse(a.unsigned_abs()));
+        let mut run = if whole { self.bytes() } else { self.ty.bytes };
+        while let Some(&(n, a, b)) = dims.last()
+            && a == run as isize
+            && b == run as isize
+        {
+            run *= n;
+            dims.pop();
+        }
+        Pieces {
+            a: (self.bounds, self.first),
+            b: (other.bounds, other.first),
+            run,
+            index: vec![0; dims.len()],
+            dims,
+            done: self.len == 0,
+        }
+    }
+}
+
+/// Pieces of two views: see [`View::pieces`].
+pub struct Pieces {
+    a: (Span, usize),
+    b: (Span, usize),
+    run: usize,
+    dims: Vec<(usize, isize, isize)>,
+    index: Vec<usize>,
+    done: bool,
+}
+
+impl Pieces {
+    /// Bytes of each.
+    pub fn run(&self) -> usize {
+        self.run
+    }
+
+    /// How many there are from the first on.
+    pub fn number(&self) -> usize {
+        self.dims.iter().map(|&(n, ..)| n).product()
+    }
+
+    fn piece((bounds, at): (Span, usize), run: usize) -> Option<Span> {
+        (at.checked_add(run)? <= bounds.bytes).then(|| Span { address: bounds.address + at, bytes: run })
+    }
+}
+
+impl Iterator for Pieces {
+    type Item = (Span, Span);
+
+    fn next(&mut self) -> Option<(Span, Span)> {
+        if self.done {
+            return None;
+        }
+        let piece = Some((Self::piece(self.a, self.run)?, Self::piece(self.b, self.run)?));
+        self.done = true;
+        for (i, &(n, a, b)) in self.dims.iter().enumerate().rev() {
+            self.index[i] += 1;
+            if self.index[i] < n {
+                self.a.1 = self.a.1.wrapping_add_signed(a);
+                self.b.1 = self.b.1.wrapping_add_signed(b);
+                self.done = false;
+                break;
+            }
+            self.index[i] = 0;
+            self.a.1 = self.a.1.wrapping_add_signed(-a * (n as isize - 1));
+            self.b.1 = self.b.1.wrapping_add_signed(-b * (n as isize - 1));
+        }
+        piece
+    }
+}

@@ -1,0 +1,191 @@
+//! Operations on one element of an array: atomics, signals, waits. Which types have them.
+
+use pyo3::prelude::*;
+use pyo3::types::PyAny;
+use symrail::{AmoOp, AmoType, Cmp, Pe, Runtime, SignalOp};
+
+use crate::errors::{Kind, failed, raise};
+use crate::interrupt::waiting;
+use crate::raw;
+use crate::view::{Span, Type, View};
+
+/// An element of an array, by its index in the order of NumPy's `flat`.
+pub fn element(array: &Bound<'_, PyAny>, offset: usize, role: &str) -> PyResult<(Span, Type)> {
+    let view = View::of(array, role)?;
+    let span = view.element(offset).ok_or_else(|| {
+        let what = if view.contiguous { format!("has {} elements", view.len) } else { "is not contiguous".into() };
+        raise(Kind::Argument, &format!("{role}: no element {offset}: the array {what}"))
+    })?;
+    Ok((span, view.ty))
+}
+
+/// A signal word: one element of 64 unsigned bits.
+pub fn signal_word(array: &Bound<'_, PyAny>, offset: usize) -> PyResult<Span> {
+    match element(array, offset, "signal_var")? {
+        (span, Type { kind: b'u', bytes: 8 }) => Ok(span),
+        (_, ty) => {
+            Err(raise(Kind::Argument, &format!("signal_var has elements of type {}; signals are uint64", name(ty))))
+        }
+    }
+}
+
+/// The update of a signal word that a user asks for.
+pub fn signal_update(op: &Bound<'_, PyAny>) -> PyResult<SignalOp> {
+    let op = chosen(op, &["set", "add"], "signal_op")?;
+    Ok(if op == 0 { SignalOp::Set } else { SignalOp::Add })
+}
+
+/// An atomic operation by its name.
+pub fn amo_op(name: &Bound<'_, PyAny>) -> PyResult<AmoOp> {
+    const ALL: [AmoOp; 7] =
+        [AmoOp::Fetch, AmoOp::Set, AmoOp::Add, AmoOp::And, AmoOp::Or, AmoOp::Xor, AmoOp::CompareSwap];
+    Ok(ALL[chosen(name, &["fetch", "set", "add", "and", "or", "xor", "compare_swap"], "op")?])
+}
+
+/// The comparison that a user asks for.
+pub fn comparison(cmp: &Bound<'_, PyAny>) -> PyResult<Cmp> {
+    const ALL: [Cmp; 6] = [Cmp::Eq, Cmp::Ne, Cmp::Gt, Cmp::Ge, Cmp::Lt, Cmp::Le];
+    Ok(ALL[chosen(cmp, &["==", "!=", ">", ">=", "<", "<="], "comparison")?])
+}
+
+/// Which of some names a user has written; or the name of an enumeration's member that stands for it.
+pub fn chosen(given: &Bound<'_, PyAny>, names: &[&str], role: &str) -> PyResult<usize> {
+    let value = given.getattr_opt("value")?.unwrap_or_else(|| given.clone());
+    let text: Option<String> = value.extract().ok();
+    let found = text.as_ref().and_then(|text| names.iter().position(|name| name == text));
+    found.ok_or_else(|| raise(Kind::Argument, &format!("{role} is {}; use one of {}", given, names.join(", "))))
+}
+
+fn name(ty: Type) -> String {
+    let kind = match ty.kind {
+        b'i' => "int",
+        b'u' => "uint",
+        b'f' => "float",
+        b'c' => "complex",
+        b'b' => return "bool".into(),
+        other => return format!("{} of {} bytes", char::from(other), ty.bytes),
+    };
+    format!("{kind}{}", ty.bytes * 8)
+}
+
+/// The type of atomics for elements of this type.
+pub fn amo_type(ty: Type) -> PyResult<AmoType> {
+    match (ty.kind, ty.bytes) {
+        (b'i', 4) => Ok(AmoType::I32),
+        (b'u', 4) => Ok(AmoType::U32),
+        (b'i', 8) => Ok(AmoType::I64),
+        (b'u', 8) => Ok(AmoType::U64),
+        (b'f', 4) => Ok(AmoType::F32),
+        (b'f', 8) => Ok(AmoType::F64),
+        _ => Err(raise(
+            Kind::Argument,
+            &format!("no atomics on {}; use int32, uint32, int64, uint64, float32 or float64", name(ty)),
+        )),
+    }
+}
+
+/// The bits of a Python number.
+pub fn bits(ty: AmoType, value: &Bound<'_, PyAny>) -> PyResult<u64> {
+    Ok(match ty {
+        AmoType::I32 => u64::from(value.extract::<i32>()?.cast_unsigned()),
+        AmoType::U32 => value.extract::<u32>()?.into(),
+        AmoType::I64 => value.extract::<i64>()?.cast_unsigned(),
+        AmoType::U64 => value.extract::<u64>()?,
+        AmoType::F32 => (value.extract::<f64>()? as f32).to_bits().into(),
+        AmoType::F64 => value.extract::<f64>()?.to_bits(),
+    })
+}
+
+/// The Python number with these bits.
+pub fn number<'py>(py: Python<'py>, ty: AmoType, bits: u64) -> PyResult<Bound<'py, PyAny>> {
+    Ok(match ty {
+        AmoType::I32 => (bits as u32).cast_signed().into_pyobject(py)?.into_any(),
+        AmoType::U32 => (bits as u32).into_pyobject(py)?.into_any(),
+        AmoType::I64 => bits.cast_signed().into_pyobject(py)?.into_any(),
+        AmoType::U64 => bits.into_pyobject(py)?.into_any(),
+        AmoType::F32 => f64::from(f32::from_bits(bits as u32)).into_pyobject(py)?.into_any(),
+        AmoType::F64 => f64::from_bits(bits).into_pyobject(py)?.into_any(),
+    })
+}
+
+/// What an atomic does, and with what.
+pub struct Amo<'a, 'py> {
+    pub op: AmoOp,
+    pub operand: Option<&'a Bound<'py, PyAny>>,
+    pub compare: Option<&'a Bound<'py, PyAny>>,
+    pub fetches: bool,
+}
+
+impl<'py> Amo<'_, 'py> {
+    /// Does it on an element on `pe`; the old value, if that is wanted.
+    pub fn perform(
+        &self,
+        rt: &Runtime,
+        (span, ty): (Span, Type),
+        pe: Pe,
+        py: Python<'py>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let ty = amo_type(ty)?;
+        let bits = |value: Option<&Bound<'_, PyAny>>| value.map_or(Ok(0), |value| bits(ty, value));
+        let (operand, compare) = (bits(self.operand)?, bits(self.compare)?);
+        let (op, fetches) = (self.op, self.fetches);
+        let perform = || match fetches {
+            true => raw::fetch_amo(rt, span, (ty, op), operand, compare, pe).map(Some),
+            false => raw::amo(rt, span, (ty, op), operand, pe).map(|()| None),
+        };
+        // Without the wire nobody is waited for.
+        let at_once = rt.is_mapped(pe) && rt.cpu_performs_amos();
+        let old = if at_once { perform().map_err(failed)? } else { waiting(py, None, perform)? };
+        old.map(|bits| number(py, ty, bits)).transpose()
+    }
+}
+
+fn misaligned() -> PyErr {
+    raise(Kind::Argument, "the word is not aligned to its size")
+}
+
+macro_rules! for_words {
+    ($ty:expr, $call:ident) => {
+        match ($ty.kind, $ty.bytes) {
+            (b'i', 1) => $call!(i8),
+            (b'i', 2) => $call!(i16),
+            (b'i', 4) => $call!(i32),
+            (b'i', 8) => $call!(i64),
+            (b'u' | b'b', 1) => $call!(u8),
+            (b'u', 2) => $call!(u16),
+            (b'u', 4) => $call!(u32),
+            (b'u', 8) => $call!(u64),
+            _ => Err(raise(Kind::Argument, &format!("no waits for {}; use an integer type", name($ty)))),
+        }
+    };
+}
+
+/// Waits for an element of this PE's memory, and returns what it then is.
+pub fn wait<'py>(
+    rt: &Runtime,
+    (span, ty): (Span, Type),
+    cmp: Cmp,
+    value: &Bound<'py, PyAny>,
+    timeout: Option<f64>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = value.py();
+    macro_rules! wait {
+        ($t:ty) => {{
+            let value: $t = value.extract()?;
+            let waited = waiting(py, timeout, || raw::wait_until(rt, span, cmp, value).transpose())?;
+            Ok(waited.ok_or_else(misaligned)?.into_pyobject(py)?.into_any())
+        }};
+    }
+    for_words!(ty, wait)
+}
+
+/// Whether an element of this PE's memory compares so now.
+pub fn test(rt: &Runtime, (span, ty): (Span, Type), cmp: Cmp, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    macro_rules! test {
+        ($t:ty) => {{
+            let value: $t = value.extract()?;
+            raw::test(rt, span, cmp, value).ok_or_else(misaligned)
+        }};
+    }
+    for_words!(ty, test)
+}

@@ -1,0 +1,240 @@
+"""Symmetric memory for NumPy: arrays that every process (PE) of a job has, and that all others read and write.
+
+    import symrail
+
+    with symrail.init():
+        me, n = symrail.my_pe(), symrail.n_pes()
+        box = symrail.array(3, "float64")        # on every PE, zeroed
+        symrail.put(box, [me, me, me], (me + 1) % n)
+        symrail.barrier_all()
+        print(me, box)
+
+Start it by itself (one PE), by `symrail run -n 4 python ring.py`, `mpirun -n 4 python ring.py`, or torchrun.
+
+"Collective" functions are called by all PEs in the same order; "local" ones by whoever likes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from . import _symrail, errors
+from ._symrail import Memory, __version__
+from .errors import StateError, SymrailError
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike, NDArray
+
+__all__ = [
+    "ComparisonType",
+    "Memory",
+    "Runtime",
+    "SignalOp",
+    "SymrailError",
+    "__version__",
+    "array",
+    "atomic_add",
+    "atomic_and",
+    "atomic_compare_swap",
+    "atomic_fetch",
+    "atomic_fetch_add",
+    "atomic_fetch_and",
+    "atomic_fetch_inc",
+    "atomic_fetch_or",
+    "atomic_fetch_xor",
+    "atomic_inc",
+    "atomic_or",
+    "atomic_set",
+    "atomic_swap",
+    "atomic_xor",
+    "barrier_all",
+    "current",
+    "errors",
+    "fence",
+    "finalize",
+    "free",
+    "get",
+    "get_peer_array",
+    "get_unique_id",
+    "init",
+    "is_initialized",
+    "is_mapped",
+    "my_pe",
+    "n_pes",
+    "put",
+    "put_signal",
+    "quiet",
+    "reclaim",
+    "signal_op",
+    "signal_wait",
+    "sync_all",
+    "test",
+    "wait_until",
+]
+
+Runtime = _symrail.Runtime
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+_current: Runtime | None = None
+
+
+class Joined:
+    """A job that `init` has joined. As a context manager it finalizes at the end of a block that ends well.
+
+    A block that ends by an exception does not wait for the other PEs: they are told that this PE has left when its
+    process ends.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+
+    def __enter__(self) -> Runtime:
+        return self.runtime
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.runtime.finalize()
+
+    def __repr__(self) -> str:
+        return f"<symrail: PE {self.runtime.my_pe()} of {self.runtime.n_pes()}>"
+
+
+def init(
+    *,
+    uid: bytes | None = None,
+    rank: int | None = None,
+    nranks: int | None = None,
+    process_group: Any = None,
+    comm: Any = None,
+    heap_bytes: int | None = None,
+) -> Joined:
+    """Joins a job. Collective.
+
+    The first of these says which: `uid` with `rank` and `nranks` (`get_unique_id`), `process_group` (a process group of
+    torch.distributed, or True for the default one), `comm` (an mpi4py communicator), `symrail run`, torchrun's
+    environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), SYMRAIL_BOOTSTRAP_UID, PMIx (mpirun, Slurm). Without any of
+    them this process is a job of one PE.
+
+    `heap_bytes` is the size of each PE's symmetric heap; without it SYMRAIL_HEAP_SIZE says.
+
+    Raises StateError if this process is in a job already, SettingError, TimeoutError (which names the PEs that did not
+    come), DifferError, FabricError, LibraryError, BootstrapError.
+    """
+    global _current
+    if _current is not None and not _current.finalized:
+        me, size = _current.my_pe(), _current.n_pes()
+        raise StateError(f"this process is PE {me} of a job of {size} already; finalize() leaves it")
+    from ._join import join
+
+    _current = join(uid, rank, nranks, process_group, comm, heap_bytes)
+    return Joined(_current)
+
+
+def get_unique_id(interface: str | None = None) -> bytes:
+    """Creates the unique id of a job, for one process to hand to all PEs by whatever means. Local.
+
+    This process serves the rendezvous at `interface`, the IP address of one of its interfaces; without one, at the
+    loopback interface, which PEs of this machine reach. The id contains the job's secret.
+    """
+    return bytes(_symrail.create_uid(interface))
+
+
+def current() -> Runtime:
+    """The job that this process is in. Raises StateError without one. Local."""
+    if _current is None:
+        raise StateError("symrail.init() was not called")
+    return _current
+
+
+def is_initialized() -> bool:
+    """Whether this process is in a job. Local."""
+    return _current is not None and not _current.finalized
+
+
+def finalize() -> None:
+    """Leaves the job: completes what this PE has started, and waits for all PEs. Collective.
+
+    Does nothing without a job, the second time, and in a forked child. Arrays of the job keep their memory as long as
+    they live. A program that ends well without it finalizes at its end.
+    """
+    if _current is not None:
+        _current.finalize()
+
+
+def array(shape: int | tuple[int, ...], dtype: DTypeLike = "float32") -> NDArray[Any]:
+    """A zeroed NumPy array in symmetric memory: of the same shape and dtype on all PEs. Collective.
+
+    It is a NumPy array like others; it, and its slices, are what operations take as symmetric. PEs drop it for
+    themselves, whenever they like and in any order: its memory goes back at a later `array` or `reclaim`, when all
+    have. dtypes are NumPy's; "bfloat16" and FP8 ("float8_e4m3fn", ...) need the package ml_dtypes.
+
+    Raises DifferError if PEs ask for different shapes or dtypes, HeapExhaustedError, ArgumentError.
+    """
+    from ._arrays import allocate
+
+    return allocate(current(), shape, dtype)
+
+
+def get_peer_array(array: NDArray[Any], remote_pe: int) -> NDArray[Any] | None:
+    """PE `remote_pe`'s copy of a symmetric array, to be read and written without calls; None if it is not mapped. Local.
+
+    Nobody orders such accesses with those of its owner, other than signals and barriers do.
+    """
+    from ._arrays import of_peer
+
+    return of_peer(current(), array, remote_pe)
+
+
+def _on_current(method: Callable[Concatenate[Runtime, _P], _R]) -> Callable[_P, _R]:
+    """A method of the job that this process is in, as a function."""
+
+    @functools.wraps(method)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        runtime = _current
+        if runtime is None:
+            current()  # raises
+            raise AssertionError
+        return method(runtime, *args, **kwargs)
+
+    return call
+
+
+my_pe = _on_current(Runtime.my_pe)
+n_pes = _on_current(Runtime.n_pes)
+is_mapped = _on_current(Runtime.is_mapped)
+free = _on_current(Runtime.free)
+reclaim = _on_current(Runtime.reclaim)
+put = _on_current(Runtime.put)
+get = _on_current(Runtime.get)
+put_signal = _on_current(Runtime.put_signal)
+signal_op = _on_current(Runtime.signal_op)
+wait_until = _on_current(Runtime.wait_until)
+test = _on_current(Runtime.test)
+fence = _on_current(Runtime.fence)
+quiet = _on_current(Runtime.quiet)
+barrier_all = _on_current(Runtime.barrier_all)
+sync_all = _on_current(Runtime.sync_all)
+
+from ._atomics import (  # noqa: E402  (they use `current`)
+    atomic_add,
+    atomic_and,
+    atomic_compare_swap,
+    atomic_fetch,
+    atomic_fetch_add,
+    atomic_fetch_and,
+    atomic_fetch_inc,
+    atomic_fetch_or,
+    atomic_fetch_xor,
+    atomic_inc,
+    atomic_or,
+    atomic_set,
+    atomic_swap,
+    atomic_xor,
+)
+from ._signals import ComparisonType, SignalOp, signal_wait  # noqa: E402

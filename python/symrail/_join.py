@@ -1,0 +1,129 @@
+"""Ways to join a job: from which of them a PE learns who it is, and how it gets the job's unique id."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from . import _store, _symrail
+from .errors import ArgumentError, BootstrapError, SettingError
+
+_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def join(
+    uid: bytes | None,
+    rank: int | None,
+    nranks: int | None,
+    process_group: Any,
+    comm: Any,
+    heap_bytes: int | None,
+) -> _symrail.Runtime:
+    """Joins by the first way that is given: unique id, torch process group, mpi4py communicator, the environment."""
+    if sum(way is not None for way in (uid, process_group, comm)) > 1:
+        raise ArgumentError("give one of uid, process_group and comm")
+    if uid is not None:
+        if rank is None or nranks is None:
+            raise ArgumentError("with uid give rank and nranks, too")
+        return _symrail.Runtime.join(bytes(uid), rank, nranks, heap_bytes)
+    if rank is not None or nranks is not None:
+        raise ArgumentError("rank and nranks go with uid")
+    if process_group is not None:
+        import torch.distributed as dist
+
+        group = None if process_group is True else process_group
+        me, size = dist.get_rank(group), dist.get_world_size(group)
+
+        def all_objects(mine: Any) -> list[Any]:
+            found: list[Any] = [None] * size
+            dist.all_gather_object(found, mine, group=group)
+            return found
+
+        return _by_exchange(me, size, all_objects, heap_bytes)
+    if comm is not None:
+        return _by_exchange(comm.Get_rank(), comm.Get_size(), comm.allgather, heap_bytes)
+    if _is_of_torchrun():
+        return _by_torchrun(heap_bytes)
+    return _symrail.Runtime.join(heap_bytes=heap_bytes)
+
+
+def _is_of_torchrun() -> bool:
+    """Whether torchrun's variables alone say what this process is: the innermost starter wins."""
+    of_others = ("SYMRAIL_LAUNCHER_ADDRESS", "SYMRAIL_BOOTSTRAP", "SYMRAIL_BOOTSTRAP_UID")
+    return all(os.environ.get(name) for name in _TORCHRUN) and not any(os.environ.get(name) for name in of_others)
+
+
+def _number(name: str, least: int) -> int:
+    text = os.environ.get(name, "")
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise SettingError(f"{name}={text}: not accepted; it holds a whole number from {least}")
+    return value
+
+
+def _seconds() -> float:
+    text = os.environ.get("SYMRAIL_TIMEOUT_S", "")
+    return float(text) if text.isdigit() else 60.0
+
+
+def _by_torchrun(heap_bytes: int | None) -> _symrail.Runtime:
+    me, size, port = _number("RANK", 0), _number("WORLD_SIZE", 1), _number("MASTER_PORT", 1)
+    host = os.environ["MASTER_ADDR"]
+    if me >= size:
+        raise SettingError(f"RANK={me} is not below WORLD_SIZE={size}")
+    if size == 1:
+        return _symrail.Runtime.join(_symrail.create_uid(), 0, 1, heap_bytes)
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        uid = _of_agent(me, host, port)
+    elif me == 0:
+        uid = _symrail.create_uid(_store.resolve(host, port)[1][0])
+        _store.serve(uid, size, host, port, _seconds())
+    else:
+        uid = _store.ask(me, size, host, port, _seconds())
+    return _symrail.Runtime.join(uid, me, size, heap_bytes)
+
+
+def _of_agent(me: int, host: str, port: int) -> bytes:
+    """The id by way of the store that torchrun keeps at this address, for which torch has the client."""
+    try:
+        from torch.distributed import TCPStore
+    except ImportError:
+        raise BootstrapError(
+            f"torchrun has a store of its own at {host}:{port}, and torch cannot be imported; give init a unique id"
+        ) from None
+    key = f"symrail.uid.{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    store = TCPStore(host, port, is_master=False)
+    if me == 0:
+        store.set(key, _symrail.create_uid(_store.resolve(host, port)[1][0]).hex())
+    return bytes.fromhex(store.get(key).decode())
+
+
+def _by_exchange(
+    me: int, size: int, all_objects: Callable[[Any], list[Any]], heap_bytes: int | None
+) -> _symrail.Runtime:
+    """Joins where PEs can already tell each other small objects."""
+    names = all_objects(socket.gethostname())
+    elsewhere = [name for name in names if name != names[0]]
+    uid: Any = None
+    if me == 0:
+        try:
+            uid = _symrail.create_uid(_address_towards(elsewhere[0]) if elsewhere else None)
+        except Exception as error:  # the others wait for PE 0 in the next line
+            uid = str(error)
+    uid = all_objects(uid)[0]
+    if not isinstance(uid, bytes):
+        raise BootstrapError(f"PE 0 cannot create a unique id: {uid}")
+    return _symrail.Runtime.join(uid, me, size, heap_bytes)
+
+
+def _address_towards(host: str) -> str:
+    """The address of this machine's interface from which packets to a host go."""
+    family, address = _store.resolve(host, 9)
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(address)
+        return str(probe.getsockname()[0])

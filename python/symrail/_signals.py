@@ -1,0 +1,44 @@
+"""Signals by NVSHMEM's names."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import symrail
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class SignalOp(Enum):
+    """How a signal word is updated."""
+
+    SIGNAL_SET = "set"
+    SIGNAL_ADD = "add"
+
+
+class ComparisonType(Enum):
+    """How a word is compared with a value."""
+
+    CMP_EQ = "=="
+    CMP_NE = "!="
+    CMP_GT = ">"
+    CMP_GE = ">="
+    CMP_LT = "<"
+    CMP_LE = "<="
+
+
+def signal_wait(
+    signal_var: NDArray[Any],
+    signal_val: int,
+    signal_op: ComparisonType | str = ComparisonType.CMP_EQ,
+    *,
+    offset: int = 0,
+    timeout: float | None = None,
+) -> int:
+    """Waits until a signal word of this PE compares to `signal_val` as asked, and returns it. Local.
+
+    As `wait_until`, with NVSHMEM's name and order of arguments.
+    """
+    return symrail.current().wait_until(signal_var, signal_op, signal_val, offset=offset, timeout=timeout)

@@ -1,0 +1,112 @@
+"""Exceptions: a class for each kind of failure, all of them `SymrailError`.
+
+Each has the attributes `pe` (the PE that it is about), `pes` (all PEs that it names, such as those that are missing),
+`rail`, `operation` and `bytes`; what is unknown is None, or empty.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = [
+    "ArgumentError",
+    "BootstrapError",
+    "DifferError",
+    "FabricError",
+    "ForkedError",
+    "FreedError",
+    "HeapExhaustedError",
+    "LibraryError",
+    "NoSuchPeError",
+    "OperationError",
+    "PeerLostError",
+    "SettingError",
+    "StateError",
+    "SymrailError",
+    "TimeoutError",
+    "UnsupportedError",
+]
+
+
+class SymrailError(Exception):
+    """Whatever Symrail reports."""
+
+    pe: int | None
+    pes: tuple[int, ...]
+    rail: str | None
+    operation: str | None
+    bytes: int | None
+
+    def __init__(self, message: str, told: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        told = told or {}
+        self.pe = told.get("pe")
+        self.pes = tuple(told.get("pes", ()))
+        self.rail = told.get("rail")
+        self.operation = told.get("operation")
+        self.bytes = told.get("bytes")
+
+
+class SettingError(SymrailError, ValueError):
+    """A variable of the environment holds something that is not accepted, or is missing."""
+
+
+class LibraryError(SymrailError, ImportError):
+    """A library that is loaded at run time is missing or too old."""
+
+    def __init__(self, message: str, told: Mapping[str, Any] | None = None) -> None:
+        SymrailError.__init__(self, message, told)
+
+
+class FabricError(SymrailError):
+    """No rail fits the settings, or one cannot be set up."""
+
+
+class OperationError(SymrailError):
+    """A put, get or atomic failed on its way or at its target."""
+
+
+class TimeoutError(SymrailError, builtins.TimeoutError):
+    """Time is up. `pes` are those that did not come or answer, where that is known."""
+
+
+class PeerLostError(SymrailError, ConnectionError):
+    """A PE has died, left, or does not answer: `pe`."""
+
+
+class NoSuchPeError(SymrailError, IndexError):
+    """The job has no PE of that number."""
+
+
+class ArgumentError(SymrailError, ValueError, TypeError):
+    """An array or value that the operation cannot take: dtype, shape, layout, or not symmetric."""
+
+
+class HeapExhaustedError(SymrailError, MemoryError):
+    """The symmetric heap has no room left, or could not grow. Nothing has changed; the program may go on."""
+
+
+class FreedError(SymrailError, ValueError):
+    """The array was given to `free`."""
+
+
+class ForkedError(SymrailError, RuntimeError):
+    """This process was forked from the one that has joined, and takes no part in the job."""
+
+
+class DifferError(SymrailError):
+    """PEs do not do, ask for, or have what must be the same on all: `pe` is one that differs."""
+
+
+class BootstrapError(SymrailError):
+    """PEs cannot find each other."""
+
+
+class StateError(SymrailError, RuntimeError):
+    """A call before `init`, after `finalize`, or a second `init`."""
+
+
+class UnsupportedError(SymrailError, NotImplementedError):
+    """Something that this build, provider or setting cannot do."""

@@ -1,0 +1,65 @@
+"""Jobs for tests: programs in `programs`, started as users start them, each within its limit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+LIMIT_S = 60
+
+
+def environment(**settings: str) -> dict[str, str]:
+    """This process's environment without anybody's settings, and with these."""
+    left_out = ("SYMRAIL_", "RANK", "WORLD_SIZE", "MASTER_", "PMIX_", "OMPI_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
+    return {**kept, **settings}
+
+
+def launcher() -> str:
+    """The program `symrail`."""
+    found = os.environ.get("SYMRAIL_TEST_PROGRAM") or shutil.which("symrail")
+    if not found:
+        pytest.skip("the program symrail is not there")
+    return found
+
+
+def finish(processes: list[subprocess.Popen[str]]) -> list[subprocess.CompletedProcess[str]]:
+    """Waits for processes, within the limit, and leaves none behind."""
+    ended = []
+    try:
+        for process in processes:
+            out, error = process.communicate(timeout=LIMIT_S)
+            ended.append(subprocess.CompletedProcess(process.args, process.returncode, out, error))
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    return ended
+
+
+def start(command: list[str], **settings: str) -> subprocess.Popen[str]:
+    """Starts a process whose output is kept."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment(**settings))
+
+
+def run(program: str, *args: str, pes: int = 2, options: tuple[str, ...] = (), **settings: str) -> str:
+    """Runs a program by `symrail run` and returns what it printed; it has to end well."""
+    command = [launcher(), "run", "-n", str(pes), *options, "--", sys.executable, str(PROGRAMS / program), *args]
+    (ended,) = finish([start(command, **settings)])
+    assert ended.returncode == 0, f"exit code {ended.returncode}\n{ended.stdout}\n{ended.stderr}"
+    return ended.stdout
+
+
+def free_port() -> int:
+    """A port of the loopback interface that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

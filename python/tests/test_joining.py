@@ -1,0 +1,117 @@
+"""Ways to join a job, and the end of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+
+import pytest
+import symrail
+from conftest import PROGRAMS, finish, free_port, run, start
+
+RING = str(PROGRAMS / "ring.py")
+
+
+def all_pes(n: int) -> list[str]:
+    return [f"PE {pe} of {n}" for pe in range(n)]
+
+
+def test_alone() -> None:
+    (ended,) = finish([start([sys.executable, RING])])
+    assert (ended.returncode, ended.stdout) == (0, "PE 0 of 1\n"), ended.stderr
+
+
+@pytest.mark.parametrize("pes", [2, 4])
+def test_symrail_run(pes: int) -> None:
+    assert sorted(run("ring.py", pes=pes).splitlines()) == all_pes(pes)
+
+
+def test_two_hosts_over_two_rails() -> None:
+    assert sorted(run("ring.py", pes=2, options=("--hosts", "2", "--rails", "2")).splitlines()) == all_pes(2)
+
+
+def test_environment_of_torchrun() -> None:
+    settings = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    pes = [start([sys.executable, RING], RANK=str(pe), **settings) for pe in (2, 0, 1)]
+    ended = finish(pes)
+    assert sorted(one.stdout.strip() for one in ended) == all_pes(3), [one.stderr for one in ended]
+
+
+def test_missing_ranks_are_named() -> None:
+    settings = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    code = "import symrail\ntry: symrail.init()\nexcept symrail.errors.TimeoutError as error: print(error.pes)"
+    pes = [start([sys.executable, "-c", code], RANK=str(pe), SYMRAIL_TIMEOUT_S="2", **settings) for pe in (0, 2)]
+    first, _ = finish(pes)
+    assert first.stdout == "(1,)\n", first
+
+
+def test_mpirun() -> None:
+    mpirun = shutil.which("mpirun")
+    if not mpirun:
+        pytest.skip("there is no mpirun")
+    options = ["--oversubscribe", "--allow-run-as-root"] if os.geteuid() == 0 else ["--oversubscribe"]
+    (ended,) = finish([start([mpirun, *options, "-n", "2", sys.executable, RING])])
+    assert sorted(ended.stdout.splitlines()) == all_pes(2), ended.stderr
+
+
+def test_explicit_id() -> None:
+    code = (
+        "import sys, symrail, runpy; real = symrail.init\n"
+        "symrail.init = lambda: real(uid=bytes.fromhex(sys.argv[1]), rank=int(sys.argv[2]), nranks=2)\n"
+        f"runpy.run_path({RING!r})"
+    )
+    uid = symrail.get_unique_id().hex()
+    ended = finish([start([sys.executable, "-c", code, uid, str(pe)]) for pe in range(2)])
+    assert sorted(one.stdout.strip() for one in ended) == all_pes(2), [one.stderr for one in ended]
+
+
+def test_second_init_says_what_there_is_and_finalize_is_idempotent() -> None:
+    code = (
+        "import symrail; symrail.init()\n"
+        "try: symrail.init()\n"
+        "except symrail.errors.StateError as error: print(error)\n"
+        "symrail.finalize(); symrail.finalize()\n"
+        "try: symrail.barrier_all()\n"
+        "except symrail.errors.StateError as error: print(error)\n"
+        "with symrail.init(): print(symrail.n_pes())"
+    )
+    (ended,) = finish([start([sys.executable, "-c", code])])
+    said = ended.stdout.splitlines()
+    assert "PE 0 of a job of 1" in said[0] and "has left" in said[1] and said[2] == "1", ended
+
+
+def test_a_program_that_ends_well_finalizes_and_one_that_fails_waits_for_nobody() -> None:
+    well = "import symrail, sys; symrail.init(); a = symrail.array(4); print(symrail.my_pe())"
+    (ended,) = finish([start([*command(2), sys.executable, "-c", well])])
+    assert (ended.returncode, sorted(ended.stdout.split())) == (0, ["0", "1"]), ended.stderr
+    badly = "import symrail, sys; symrail.init(); sys.exit(3 if symrail.my_pe() else 0)"
+    (ended,) = finish([start([*command(2), sys.executable, "-c", badly])])
+    assert ended.returncode == 3, ended
+
+
+def command(pes: int) -> list[str]:
+    from conftest import launcher
+
+    return [launcher(), "run", "-n", str(pes), "--"]
+
+
+def test_a_forked_child_takes_no_part() -> None:
+    code = (
+        "import os, symrail; symrail.init(); a = symrail.array(2)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    try: symrail.put(a, 1, 0); symrail.barrier_all()\n"
+        "    except symrail.errors.ForkedError as error: print(error.pe, flush=True)\n"
+        "    raise SystemExit(0)\n"
+        "os.waitpid(child, 0); symrail.barrier_all(); print('parent')"
+    )
+    (ended,) = finish([start([sys.executable, "-c", code])])
+    assert (ended.returncode, ended.stdout) == (0, "0\nparent\n"), ended
+
+
+def test_calls_before_init_are_named_errors() -> None:
+    with pytest.raises(symrail.errors.StateError, match="init"):
+        symrail.barrier_all()
+    with pytest.raises(symrail.errors.StateError):
+        symrail.array(3)
