@@ -241,7 +241,7 @@ fn unless_needed(
         return Err(error); // even this PE's own memory is reached over it
     }
     if let Some(pe) = unmapped {
-        tracing::error!(pe, %error, "a peer cannot be mapped, and there is no wire");
+        tracing::info!(pe, "a peer cannot be mapped, and there is no wire");
         return Err(error);
     }
     if let Error::Transport(symrail_transport::Error::Setting { .. }) = &error {
