@@ -2,10 +2,10 @@
 # Two PEs in network namespaces of their own, joined by R cables of limited speed: what do several rails bring?
 #
 #   scripts/netns-rails.sh [R]                   measures 4 MiB puts over 1, 2 and 4 rails (or 1 and R), whole puts in
-#   turn (round-robin) and split (stripe), and compares with one rail scripts/netns-rails.sh R -- COMMAND [ARG…]   runs
-#   a command as PE 0 here and as PE 1 at the other end, over R rails scripts/netns-rails.sh flap [SECONDS]        four
-#   rails, of which another one is pulled out every other second, under load that counts what it sends and gets: exit
-#   code 0 when nothing is lost or done twice
+#                                                turn (round-robin) and split (stripe), and compares with one rail
+#   scripts/netns-rails.sh R -- COMMAND [ARG…]   runs a command as PE 0 here and as PE 1 at the other end, over R rails
+#   scripts/netns-rails.sh flap [SECONDS]        pulls out one of four rails every other second, under load that counts
+#                                                what it sends and gets; exit code 0: nothing is lost or done twice
 #
 # RATE=<Mbit/s> sets the speed of a cable (default 400: slow enough that two busy cores are not the limit). Exit code: 0
 # when two rails give at least 1.9 and four at least 3.7 times the bandwidth of one, 1 when not, 77 when this machine
@@ -46,7 +46,6 @@ outside() {
 }
 
 # ---- in the namespaces
-# ------------------------------------------------------------------------------------------------
 
 there=${WORK-}/there # the other end's network namespace, as a file
 

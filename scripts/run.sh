@@ -1,11 +1,11 @@
 #!/bin/bash
 # From a fresh machine to a table of puts over two rails.
 #
-#   scripts/run.sh                     installs what is missing, builds, and measures: puts that a device starts
-#   (through channel and proxy), then puts of the host, over two rails between two PEs scripts/run.sh OPTION…
-#   the same with options of `symrail perf`, such as -b 1M, -n 4, --json FILE scripts/run.sh TEST [OPTION…]      another
-#   test: `symrail perf TEST OPTION…` scripts/run.sh --help              this, and `symrail perf --help`, which lists
-#   tests and options, once it is built
+#   scripts/run.sh                   installs what is missing, builds, and measures: puts that a device starts (through
+#                                    channel and proxy), then puts of the host, over two rails between two PEs
+#   scripts/run.sh OPTION…           the same with options of `symrail perf`, such as -b 1M, -n 4, --json FILE
+#   scripts/run.sh TEST [OPTION…]    another test: `symrail perf TEST OPTION…`
+#   scripts/run.sh --help            this, and `symrail perf --help`, which lists tests and options, once it is built
 #
 # The rails are addresses of the loopback interface unless SYMRAIL_NIC_LIST names NICs.
 set -euo pipefail

@@ -2,8 +2,9 @@
 # Times OpenSHMEM programs over Symrail beside other libraries: one C program (shmem/capi/bench/bench.c), compiled by
 # each library's own wrapper and run in turns, so that all see the machine in the same state.
 #
-#   SOS_PREFIX=FOLDER scripts/shmem-bench.sh             everything SOS_PREFIX=FOLDER scripts/shmem-bench.sh wire 4
-#   parts: wire, mapped, threads, or a number of PEs for collectives, or sets-2, sets-4, … for those of active sets
+#   SOS_PREFIX=FOLDER scripts/shmem-bench.sh           everything
+#   SOS_PREFIX=FOLDER scripts/shmem-bench.sh wire 4    parts: wire, mapped, threads, or a number of PEs for collectives,
+#                                                      or sets-2, sets-4, … for those of active sets
 #
 # SOS_PREFIX: where Sandia OpenSHMEM is installed, built for libfabric. SOS_LAUNCHER: what starts its programs, a PMI-1
 # launcher such as Hydra's (default: mpiexec.hydra). Open MPI's OSHMEM is found as oshcc and oshrun in the path

@@ -3,9 +3,9 @@
 # unmodified, and runs it with 2 and 4 PEs, mapped, and over the wire with two rails and with one, where blocks of
 # collectives travel otherwise. The suite is not part of this repository.
 #
-#   SYMRAIL_TESTS_SOS=FOLDER scripts/shmem-suite.sh                  all six settings, all programs
-#   SYMRAIL_TESTS_SOS=FOLDER scripts/shmem-suite.sh 4-wire           some of them: 2-mapped 2-wire 2-rail 4-mapped
-#   4-wire 4-rail SYMRAIL_TESTS_SOS=FOLDER scripts/shmem-suite.sh 2-mapped unit/put1 …    some of the programs
+#   SYMRAIL_TESTS_SOS=FOLDER scripts/shmem-suite.sh                        all six settings, all programs
+#   SYMRAIL_TESTS_SOS=FOLDER scripts/shmem-suite.sh 4-wire …               some of [24]-mapped, [24]-wire, [24]-rail
+#   SYMRAIL_TESTS_SOS=FOLDER scripts/shmem-suite.sh 2-mapped unit/put1 …   some of the programs
 #
 # The folder has the suite's source, with `configure` (its autogen.sh makes that). Everything is built and kept in
 # target/shmem-suite: a line for each program in SETTING.txt, what failed in SETTING/. Exit code 0: nothing failed.

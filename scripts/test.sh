@@ -29,7 +29,6 @@ for name in "${!SYMRAIL_@}"; do
 done
 
 # ---- telling of what happened
-# -------------------------------------------------------------------------------------------
 
 heading() { printf '\n==== %s (at %d s)\n' "$1" $((SECONDS - started)); }
 
@@ -86,7 +85,6 @@ tests() { # log elsewhere seconds command…
 }
 
 # ---- the tests
-# ------------------------------------------------------------------------------------------------------------
 
 heading "setup"
 scripts/setup.sh --tests || fail "setup: building needs more than this machine has"
@@ -150,7 +148,6 @@ else
 fi
 
 # ---- the answer
-# -----------------------------------------------------------------------------------------------------------
 
 skipped=$(sed 's/: .*//' "$logs/skipped" | sort -u | grep -c .)
 heading "done"

@@ -14,7 +14,6 @@ device=rxe0
 gid=1
 
 # ---- in the guest
-# ---------------------------------------------------------------------------------------------------------
 
 # bare NAME COLUMN COMMAND…: runs server and client of a perftest program; remembers the client's figure in that column.
 bare() {
@@ -59,7 +58,6 @@ if [ "${1-}" = --inside ]; then
 fi
 
 # ---- outside
-# --------------------------------------------------------------------------------------------------------------
 
 cd "$here/../.."
 command -v ib_write_lat > /dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \

@@ -1,8 +1,9 @@
 #!/bin/bash
-# In the guest, before the command: the rails. rxe0, rxe1, …  each alone on a dummy interface (10.77.N.1/24): a rail
-# reaches itself, and others do not reach it wire0 … wire3  (when the kernel command line says wire=1) on end0 … end3,
-# 10.78.0.1 to 10.78.0.4, which a switch connects: wire0 and wire1 reach each other, and so do wire2 and wire3; their
-# packets cross an interface where tc can delay or drop them. To pull out end2's cable: ip link set jack2 down
+# In the guest, before the command: the rails.
+#   rxe0, rxe1, …  each alone on a dummy interface (10.77.N.1/24): a rail reaches itself, and others do not reach it
+#   wire0 … wire3  (when the kernel command line says wire=1) on end0 … end3, 10.78.0.1 to 10.78.0.4, which a switch
+#                  connects: wire0 and wire1 reach each other, and so do wire2 and wire3; their packets cross an
+#                  interface where tc can delay or drop them. To pull out end2's cable: ip link set jack2 down
 set -e
 argument() { sed -n "s/.*\<$1=\([0-9]*\).*/\1/p" /proc/cmdline; }
 

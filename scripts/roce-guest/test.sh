@@ -12,7 +12,8 @@ binaries=$(cargo test -q --no-run --message-format=json -p symrail-transport -p 
   sed -n '/"profile":{[^}]*"test":true/s/.*"executable":"\([^"]*\)".*/\1/p')
 [ -n "$binaries" ] || { echo "$0: no test binaries" >&2; exit 1; }
 # A test that finds no device says SKIPPED and passes; here that is a failure. Three rails, since one of the tests takes
-# the address of the third away. shellcheck disable=SC2016
+# the address of the third away.
+# shellcheck disable=SC2016
 exec "$here/run.sh" --rails 3 --wire --silence "${SILENCE:-300}" -- bash -c '
   set -o pipefail
   code=0
