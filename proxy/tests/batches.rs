@@ -1,6 +1,7 @@
 //! Small operations that the engine starts travel together, over any number of lanes.
 #![allow(clippy::unwrap_used)]
 
+use symrail_proxy::channel::{Channel, Request, Width};
 use symrail_proxy::engine::{Engine, HOST};
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::endpoint::job::{Fetch, Issue, Job, Source};
@@ -115,6 +116,86 @@ fn small_puts_are_few_messages_on_one_lane_and_acknowledged_together() {
         assert!(messages <= 2, "{lanes} lanes: {messages} messages");
         assert!(total(&answered).2 <= 2, "{lanes} lanes: {answered:?} are the answers");
         assert_eq!(world.memory[1][..64], world.memory[0][..64]);
+    }
+}
+
+#[test]
+fn requests_that_join_an_operation_end_with_it() {
+    for lanes in [1, 2] {
+        let mut world = World::new(lanes);
+        world.memory[1].fill(u64::MAX);
+        let issue = Issue { issuer: HOST, tag: Some(1 << 32) };
+        let put = |world: &World, at: usize| {
+            let source = Source::Stable(world.memory[0][at..].as_ptr().cast());
+            Job::Put { dest: 8 * at as u64, source, len: 8 }
+        };
+        let first = put(&world, 0);
+        // SAFETY: the memory stays as it is; so below.
+        let op = unsafe { world.engines[0].submit(1, first, issue) }.unwrap();
+        let join = |world: &mut World, pe, job| {
+            // SAFETY: as above.
+            unsafe { world.engines[0].endpoint().join(op, pe, &job, issue) }.map_err(|error| error.to_string())
+        };
+        for at in 1..64 {
+            let job = put(&world, at);
+            assert_eq!(join(&mut world, 1, job), Ok(true), "put {at}");
+        }
+        let (ty, amo, fetch) = (AmoType::U64, AmoOp::Add, Fetch::No);
+        let add = Job::Amo { offset: 8 * 64, ty, op: amo, operand: 3, compare: 0, fetch };
+        assert_eq!(join(&mut world, 1, add), Ok(true));
+        let mut word = 0u64;
+        let job = put(&world, 70);
+        assert_eq!(join(&mut world, 0, job), Ok(false), "another PE");
+        assert_eq!(join(&mut world, 1, Job::Get { source: 0, dest: (&raw mut word).cast(), len: 8 }), Ok(false));
+        let (source, len) = (Source::Stable(std::ptr::null()), 1 << 16);
+        assert_eq!(join(&mut world, 1, Job::Put { dest: 0, source, len }), Ok(false), "too large for a request");
+        assert!(join(&mut world, 1, Job::Put { dest: 8 * WORDS as u64, source, len: 8 }).is_err(), "outside");
+        let mut ended = Vec::new();
+        for _ in 0..10_000 {
+            world.engines.iter_mut().for_each(|engine| _ = engine.poll());
+            ended.append(world.engines[0].host_finished());
+            if !ended.is_empty() {
+                break;
+            }
+            assert!(!world.engines[0].is_quiet(HOST));
+        }
+        assert_eq!(ended.iter().map(|end| (end.tag, end.result.is_ok())).collect::<Vec<_>>(), [(1 << 32, true)]);
+        assert_eq!(world.memory[1][..64], world.memory[0][..64], "all of it has been delivered");
+        assert_eq!(world.memory[1][64], 2, "3 more than all bits");
+        let (used, writes, messages) = total(&world.end()[0]);
+        assert_eq!((used, writes), (1, 0));
+        assert!(messages <= 2, "{messages} messages");
+        let job = put(&world, 70);
+        assert_eq!(join(&mut world, 1, job), Ok(false), "it has ended");
+    }
+}
+
+/// A device's requests of one round are one operation, but each is checked by itself.
+#[test]
+fn one_bad_request_among_many_of_a_device_is_one_error() {
+    let mut world = World::new(2);
+    world.memory[1].fill(u64::MAX);
+    let (device, consumer) = Channel::new(128, 4).unwrap();
+    world.engines[0].add_channel(consumer);
+    let p = |offset: u64, value: u64| Request::P { pe: 1, offset, width: Width::W8, value };
+    for round in 0..3u64 {
+        let requests = (0..64).map(|at| match at {
+            20 => p(8 * WORDS as u64, 0),
+            30 => Request::Fence,
+            40 => Request::Nop,
+            _ => p(8 * at, 1000 * round + at),
+        });
+        let last = requests.map(|request| device.try_push(&request).unwrap()).fold(0, u64::max);
+        assert_eq!(last, 64 * round + 63);
+        for _ in 0..10_000 {
+            world.engines.iter_mut().for_each(|engine| _ = engine.poll());
+            if device.completed() > last {
+                break;
+            }
+        }
+        assert_eq!((device.completed(), device.errors()), (last + 1, round + 1));
+        let values = (0..64).map(|at| if [20, 30, 40].contains(&at) { u64::MAX } else { 1000 * round + at });
+        assert_eq!(world.memory[1][..64], values.collect::<Vec<_>>());
     }
 }
 

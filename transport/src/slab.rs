@@ -15,17 +15,25 @@ struct Entry<T> {
 pub struct Slab<T> {
     entries: Vec<Entry<T>>,
     free: Vec<u32>,
+    limit: usize,
 }
 
 impl<T> Slab<T> {
-    /// An empty table that holds `capacity` entries before it allocates again.
-    pub fn with_capacity(capacity: usize) -> Self {
-        Slab { entries: Vec::with_capacity(capacity), free: Vec::with_capacity(capacity) }
+    /// An empty table that has room for `limit` entries, and allocates again only beyond them.
+    pub fn with_limit(limit: usize) -> Self {
+        Slab { entries: Vec::with_capacity(limit), free: Vec::with_capacity(limit), limit }
     }
 
-    /// Number of live entries.
-    pub fn len(&self) -> usize {
-        self.entries.len() - self.free.len()
+    /// Whether there is room for another entry. It is for callers to ask: one more is taken all the same.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.entries.len() - self.free.len() < self.limit
+    }
+
+    /// Whether no entry is live.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.entries.len() == self.free.len()
     }
 
     /// Adds an entry.
@@ -94,7 +102,7 @@ mod tests {
 
     #[test]
     fn stale_and_invented_ids_name_nothing() {
-        let mut slab = Slab::with_capacity(2);
+        let mut slab = Slab::with_limit(2);
         let a = slab.insert('a');
         assert_eq!(slab.remove(a), Some('a'));
         let b = slab.insert('b');
@@ -104,6 +112,22 @@ mod tests {
         assert_eq!(slab.get_mut(b), Some(&mut 'b'));
         assert_eq!(slab.get_mut(u64::MAX), None);
         assert_eq!(slab.get_mut(0), None);
-        assert_eq!((slab.len(), slab.ids().count()), (1, 1));
+        assert_eq!(slab.ids().collect::<Vec<_>>(), [b]);
+    }
+
+    #[test]
+    fn there_is_room_up_to_the_limit() {
+        let mut slab = Slab::with_limit(2);
+        assert!(slab.is_empty() && slab.has_room());
+        let first = slab.insert('a');
+        assert!(!slab.is_empty() && slab.has_room());
+        slab.insert('b');
+        assert!(!slab.has_room());
+        let beyond = slab.insert('c');
+        assert_eq!(slab.get(beyond), Some(&'c'), "the limit is for who asks");
+        slab.remove(first);
+        assert!(!slab.has_room());
+        slab.remove(beyond);
+        assert!(slab.has_room() && !slab.is_empty());
     }
 }

@@ -50,6 +50,15 @@ impl<'a> Waiter<'a> {
         in_time
     }
 
+    /// Lets other threads run, one of which drives the engine. `false` when the time is over.
+    pub(super) fn take_turn(&mut self) -> bool {
+        let in_time = self.is_in_time(false);
+        if in_time {
+            thread::yield_now();
+        }
+        in_time
+    }
+
     /// Sleeps as `sleep` does. `false` when the time is over.
     pub(super) fn sleep(&mut self, sleep: impl FnOnce()) -> bool {
         let in_time = self.is_in_time(true);

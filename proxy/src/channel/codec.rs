@@ -118,8 +118,14 @@ impl Request {
     #[must_use]
     #[inline]
     pub fn decode(chunks: &[[u64; 2]; CHUNKS]) -> Self {
+        Self::decode_used(chunks, chunks_used(chunks[0][0]))
+    }
+
+    /// The same, for who has asked already which chunks are used.
+    #[inline]
+    pub(super) fn decode_used(chunks: &[[u64; 2]; CHUNKS], used: Result<u8, Malformed>) -> Self {
         let w0 = chunks[0][0];
-        decode(chunks).unwrap_or_else(|why| Request::Invalid { w0, why })
+        used.and_then(|used| decode(chunks, used)).unwrap_or_else(|why| Request::Invalid { w0, why })
     }
 }
 
@@ -151,9 +157,9 @@ pub fn chunks_used(w0: u64) -> Result<u8, Malformed> {
     if given & !optional == needed { Ok(given) } else { Err(Malformed::Chunks { given, needed }) }
 }
 
-fn decode(chunks: &[[u64; 2]; CHUNKS]) -> Result<Request, Malformed> {
+#[inline]
+fn decode(chunks: &[[u64; 2]; CHUNKS], mask: u8) -> Result<Request, Malformed> {
     let [[w0, offset], [size, local], [signal, value], [reply, compare]] = *chunks;
-    let mask = chunks_used(w0)?;
     let (size, signal) = (size & !PARITY, signal & !PARITY);
     if offset & PARITY != 0 {
         return Err(Malformed::Offset);

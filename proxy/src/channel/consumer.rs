@@ -85,7 +85,8 @@ impl Consumer {
         let mut chunks = [[0; 2]; CHUNKS];
         self.read_chunk(0, &mut chunks)?;
         // A slot that says nonsense is taken as it is: waiting for more of it could take for ever.
-        let used = chunks_used(chunks[0][0]).unwrap_or(1);
+        let known = chunks_used(chunks[0][0]);
+        let used = known.unwrap_or(1);
         for chunk in 1..CHUNKS {
             if used & (1 << chunk) != 0 {
                 self.read_chunk(chunk, &mut chunks)?;
@@ -98,7 +99,7 @@ impl Consumer {
                 self.memory.chunk(self.next, chunk)[0].store(parity, Ordering::Relaxed);
             }
         }
-        Some(Request::decode(&chunks))
+        Some(Request::decode_used(&chunks, known))
     }
 
     /// Copies a chunk of the next slot, if it has arrived. Each word is read once.
@@ -116,13 +117,25 @@ impl Consumer {
     /// Marks a request as delivered. `false`, and nothing happens, when `position` is not an incomplete request.
     #[inline]
     pub fn complete(&mut self, position: u64) -> bool {
-        position < self.next && self.window.complete(position)
+        self.complete_run(position, 1)
+    }
+
+    /// Marks so many requests from `first` on as delivered. `false`, and nothing happens, when the first is not an
+    /// incomplete request, or the last was not taken.
+    #[inline]
+    pub fn complete_run(&mut self, first: u64, count: u64) -> bool {
+        first.saturating_add(count) <= self.next && self.window.complete(first, count)
     }
 
     /// Marks a request as failed: it counts as complete, and as an error. `false` as for [`complete`](Self::complete).
     pub fn fail(&mut self, position: u64) -> bool {
-        let fresh = self.complete(position);
-        self.errors += u64::from(fresh);
+        self.fail_run(position, 1)
+    }
+
+    /// Marks so many requests from `first` on as failed. `false` as for [`complete_run`](Self::complete_run).
+    pub fn fail_run(&mut self, first: u64, count: u64) -> bool {
+        let fresh = self.complete_run(first, count);
+        self.errors += if fresh { count } else { 0 };
         fresh
     }
 

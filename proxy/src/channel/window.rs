@@ -28,21 +28,30 @@ impl Window {
         self.completed
     }
 
-    /// Marks a position as done. `false` when it is so already or lies outside of the window; then nothing changes.
+    /// Marks so many positions from `first` on as done. `false` when one of them lies outside of the window, or the first
+    /// is so already; then nothing changes.
     #[inline]
-    pub fn complete(&mut self, position: u64) -> bool {
-        let Some(distance) = position.checked_sub(self.completed).filter(|distance| *distance < self.capacity()) else {
+    pub fn complete(&mut self, first: u64, count: u64) -> bool {
+        let Some(distance) = first.checked_sub(self.completed) else { return false };
+        if distance.saturating_add(count) > self.capacity() || self.is_done(first) {
             return false;
-        };
-        let (word, bit) = self.place(position);
-        if distance > 0 {
-            let fresh = self.bits[word] & bit == 0;
-            self.bits[word] |= bit;
-            return fresh;
         }
-        self.completed += 1;
+        if distance > 0 {
+            (first..first + count).for_each(|position| {
+                let (word, bit) = self.place(position);
+                self.bits[word] |= bit;
+            });
+            return true;
+        }
+        self.completed += count;
         self.advance();
         true
+    }
+
+    #[inline]
+    fn is_done(&self, position: u64) -> bool {
+        let (word, bit) = self.place(position);
+        self.bits[word] & bit != 0
     }
 
     #[inline]
@@ -84,26 +93,32 @@ mod tests {
         for lap in 0..3 {
             let first = lap * 128;
             for position in first + 1..first + 128 {
-                assert!(window.complete(position));
+                assert!(window.complete(position, 1));
                 assert_eq!(window.completed(), first);
             }
-            assert!(!window.complete(first + 128), "outside of the window");
-            assert!(!window.complete(first + 5), "done already");
-            assert!(window.complete(first));
+            assert!(!window.complete(first + 128, 1), "outside of the window");
+            assert!(!window.complete(first + 5, 1), "done already");
+            assert!(window.complete(first, 1));
             assert_eq!(window.completed(), first + 128);
         }
-        assert!(!window.complete(3), "long past");
+        assert!(!window.complete(3, 1), "long past");
     }
 
     proptest! {
         #[test]
-        fn the_prefix_is_what_a_set_says(distances in proptest::collection::vec(0u64..80, 1..600)) {
+        fn the_prefix_is_what_a_set_says(runs in proptest::collection::vec((0u64..80, 1u64..20), 1..600)) {
             let mut window = Window::new(64);
             let mut done = BTreeSet::new();
             let mut prefix = 0;
-            for distance in distances {
-                let position = prefix + distance;
-                prop_assert_eq!(window.complete(position), distance < 64 && done.insert(position));
+            for (distance, count) in runs {
+                // A run is as long as it can be without what is done already.
+                let first = prefix + distance;
+                let count = (1..=count).take_while(|n| *n == 1 || !done.contains(&(first + n - 1))).count() as u64;
+                let fits = distance + count <= 64 && !done.contains(&first);
+                prop_assert_eq!(window.complete(first, count), fits);
+                if fits {
+                    done.extend(first..first + count);
+                }
                 while done.contains(&prefix) {
                     prefix += 1;
                 }

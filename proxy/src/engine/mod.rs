@@ -11,7 +11,7 @@ mod requests;
 use std::cell::UnsafeCell;
 
 use symrail_transport::endpoint::Endpoint;
-use symrail_transport::endpoint::job::{Finished, Issue, Issuer, Job};
+use symrail_transport::endpoint::job::{Finished, Issue, Issuer, Job, OpHandle};
 use symrail_transport::wire::MAX_ORIGINS;
 use symrail_transport::{Error, Pe, Result};
 
@@ -97,19 +97,20 @@ impl Engine {
         &self.channels
     }
 
-    /// Starts an operation on `pe`'s symmetric memory, whatever memory it and the local buffer are.
+    /// Starts an operation on `pe`'s symmetric memory, whatever memory it and the local buffer are. Its handle at the
+    /// endpoint; 0 when it is already complete, or staged.
     ///
     /// # Safety
     /// As for [`Endpoint::submit`].
     ///
     /// # Errors
     /// As for [`Endpoint::submit`]; of a source in memory that the CPU cannot touch no copy can be kept.
-    pub unsafe fn submit(&mut self, pe: Pe, job: Job, issue: Issue) -> Result<()> {
+    pub unsafe fn submit(&mut self, pe: Pe, job: Job, issue: Issue) -> Result<OpHandle> {
         match &mut self.stage {
             // SAFETY: the caller's promise.
-            None => unsafe { self.endpoint.submit(pe, job, issue) }.map(drop),
+            None => unsafe { self.endpoint.submit(pe, job, issue) },
             // SAFETY: the caller's promise.
-            Some(stage) => unsafe { stage.submit(&mut self.endpoint, pe, job, issue) },
+            Some(stage) => unsafe { stage.submit(&mut self.endpoint, pe, job, issue) }.map(|()| 0),
         }
     }
 

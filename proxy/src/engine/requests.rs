@@ -1,6 +1,6 @@
 //! What devices ask for: requests from channels are checked and started, and their ends are told.
 
-use symrail_transport::endpoint::job::{Fetch, Finished, Issue, Job, Signal, Source};
+use symrail_transport::endpoint::job::{Fetch, Finished, Issue, Job, OpHandle, Signal, Source};
 use symrail_transport::{Error, Operation, Pe, Result};
 
 use super::{Engine, FIRST_CHANNEL, STAGE};
@@ -12,41 +12,58 @@ const REQUESTS_PER_ROUND: usize = 128;
 /// More than the endpoint lets be in flight; a request that finds no place waits in its channel.
 pub(super) const MAX_PENDING: usize = 4096;
 
-/// A channel's request that is in flight.
+/// Requests of a channel that are in flight as one operation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pending {
     channel: u16,
     position: u64,
+    /// How many there are, at neighbouring positions.
+    count: u64,
     reply: Option<ReplyTo>,
     /// The reply's value is what a get brought into the request's scratch word.
     from_scratch: bool,
 }
 
+/// The operation that the last request of a channel was a part of, since the last poll, and its place among those that
+/// are pending. Requests that nobody waits for alone become parts of it, too.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    op: OpHandle,
+    key: usize,
+}
+
 impl Engine {
     pub(super) fn take_requests(&mut self, channel: usize) -> usize {
-        let mut taken = 0;
+        let (mut taken, mut run) = (0, None);
         while taken < REQUESTS_PER_ROUND && self.ready() && self.pending.len() < MAX_PENDING {
             let Some((position, request)) = self.channels[channel].next() else { break };
             taken += 1;
-            let pending = Pending { channel: channel as u16, position, reply: None, from_scratch: false };
-            if let Err((error, reply)) = self.start(request, pending) {
-                self.fail(channel, position, reply, error);
-            }
+            let pending = Pending { channel: channel as u16, position, count: 1, reply: None, from_scratch: false };
+            run = self.start(request, pending, run).unwrap_or_else(|(error, reply)| {
+                self.fail(&Pending { reply, ..pending }, error);
+                None
+            });
         }
         taken
     }
 
-    fn start(&mut self, request: Request, mut pending: Pending) -> Result<(), (Error, Option<ReplyTo>)> {
+    /// Starts a request, as a part of `run` if it can be one. The run that the next one may be a part of.
+    fn start(
+        &mut self,
+        request: Request,
+        mut pending: Pending,
+        run: Option<Run>,
+    ) -> Result<Option<Run>, (Error, Option<ReplyTo>)> {
         let (word, source);
         let (pe, job) = match request {
             Request::Nop => {
                 self.channels[usize::from(pending.channel)].complete(pending.position);
-                return Ok(());
+                return Ok(None);
             }
             Request::Fence => {
                 self.fence();
                 self.channels[usize::from(pending.channel)].complete(pending.position);
-                return Ok(());
+                return Ok(None);
             }
             Request::Put { pe, offset, local, size, reply } => {
                 pending.reply = reply;
@@ -89,15 +106,26 @@ impl Engine {
                 return Err((Error::Malformed { what: "device request", pe: self.endpoint.me(), why }, None));
             }
         };
-        let tag = self.pending.insert(pending) as u64;
-        let issue = Issue { issuer: FIRST_CHANNEL + pending.channel, tag: Some(tag) };
+        let issue = |key: usize| Issue { issuer: FIRST_CHANNEL + pending.channel, tag: Some(key as u64) };
+        if let (Some(run), None) = (run, pending.reply) {
+            // SAFETY: as below.
+            let joined = unsafe { self.endpoint.join(run.op, pe, &job, issue(run.key)) };
+            if joined.map_err(|error| (error, None))? {
+                self.pending[run.key].count += 1;
+                return Ok(Some(run));
+            }
+        }
+        let key = self.pending.insert(pending);
         // SAFETY: sources and destinations were checked to be heap or registered memory, which stays mapped; the device
         // keeps its hands off them until the request is complete, as its API says; `word` is copied during the call.
-        let started = unsafe { self.submit(pe, job, issue) };
-        started.map_err(|error| {
-            self.pending.remove(tag as usize);
-            (error, pending.reply)
-        })
+        match unsafe { self.submit(pe, job, issue(key)) } {
+            // Nothing joins what is complete already, or staged.
+            Ok(op) => Ok((op != 0 && pending.reply.is_none()).then_some(Run { op, key })),
+            Err(error) => {
+                self.pending.remove(key);
+                Err((error, pending.reply))
+            }
+        }
     }
 
     /// The source of a device's put: bytes from its slot, or memory.
@@ -132,15 +160,15 @@ impl Engine {
         }
     }
 
-    fn fail(&mut self, channel: usize, position: u64, reply: Option<ReplyTo>, error: Error) {
-        tracing::debug!(channel, position, %error, "a device request failed");
+    fn fail(&mut self, &Pending { channel, position, count, reply, .. }: &Pending, error: Error) {
+        tracing::debug!(channel, position, count, %error, "a device's requests failed");
         self.device_error.get_or_insert(error);
-        let channel = &mut self.channels[channel];
+        let channel = &mut self.channels[usize::from(channel)];
         let answered = reply.is_none_or(|to| channel.reply(to, 0, true));
         if !answered {
             tracing::debug!(position, "its reply entry does not exist");
         }
-        channel.fail(position);
+        channel.fail_run(position, count);
     }
 
     pub(super) fn tell(&mut self, finished: Finished) {
@@ -162,11 +190,11 @@ impl Engine {
                 {
                     let why = format!("reply entry {} does not exist", to.index);
                     let error = Error::Malformed { what: "device request", pe: self.endpoint.me(), why };
-                    return self.fail(channel, pending.position, None, error);
+                    return self.fail(&Pending { reply: None, ..pending }, error);
                 }
-                self.channels[channel].complete(pending.position);
+                self.channels[channel].complete_run(pending.position, pending.count);
             }
-            Err(error) => self.fail(channel, pending.position, pending.reply, *error),
+            Err(error) => self.fail(&pending, *error),
         }
     }
 }

@@ -177,7 +177,7 @@ impl Session {
                 // SAFETY: the caller's promise.
                 match unsafe { engine.submit(pe, job, issue) } {
                     Err(Error::Full { .. }) => {}
-                    done => return done,
+                    done => return done.map(drop),
                 }
             }
             self.driver.poll(&mut engine);

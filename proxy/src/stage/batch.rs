@@ -201,7 +201,8 @@ impl Copies {
         }
         let run = Copy { memory: range.start, host: *buffer, len: range.len(), to_memory };
         // SAFETY: the buffer is the run's own until it is reported. The memory is what members were promised to be of,
-        // and what lies between two of them: too little to belong to anything else.
+        // and, for reads, up to `GAP` bytes between two of them. Where both members are of one segment, so are those
+        // bytes: it is one mapping. Where they are not, the driver refuses a copy across two allocations.
         if unsafe { self.copy_engine.start(run, Ticket::Run(key).encode()) }.is_err() {
             // Neighbours need not be of one allocation.
             let mut kept = std::mem::take(&mut self.runs[key].members);

@@ -41,7 +41,7 @@ impl Pe {
             // SAFETY: the caller's promise.
             Some(host) => unsafe { host.submit(pe, job, issue) }.map(drop),
             // SAFETY: as above.
-            None => unsafe { self.engines[engine].submit(pe, job, issue) },
+            None => unsafe { self.engines[engine].submit(pe, job, issue) }.map(drop),
         }
     }
 

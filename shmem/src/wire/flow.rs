@@ -313,7 +313,7 @@ impl<'a> Via<'a> {
                 self.flow.used.set(path, true);
                 let issue = Issue { issuer: self.issuer(), tag: tagged.then_some(tag) };
                 // SAFETY: the caller's promise.
-                return unsafe { engine.submit(pe, job, issue) }.map(|()| tag);
+                return unsafe { engine.submit(pe, job, issue) }.map(|_| tag);
             }
             engine.poll();
             drop(engine);

@@ -191,7 +191,12 @@ impl Core {
 
     /// One thing less for an operation to wait for.
     pub(super) fn release(&mut self, id: OpHandle) {
-        match self.ops.release(id) {
+        self.release_many(id, 1);
+    }
+
+    /// So many things less for an operation to wait for.
+    fn release_many(&mut self, id: OpHandle, count: u32) {
+        match self.ops.release(id, count) {
             After::Waits => {}
             After::Loop => self.loops.came_back(id),
             After::End => self.finish(id),
@@ -254,15 +259,14 @@ impl Core {
         let acknowledged = reply.applied.wrapping_sub(c.applied).cast_signed();
         // What is not is an older one, which another lane brought late, or an answer to a move.
         if acknowledged > 0 {
-            if acknowledged as usize > c.unacked.len() {
+            let mut left = acknowledged.cast_unsigned();
+            if !c.acknowledge(left) {
                 return Err("it acknowledges what was not sent");
             }
-            c.applied = reply.applied;
-            c.forget_bytes(acknowledged as usize);
             self.observer.acknowledged(lane);
-            for _ in 0..acknowledged {
-                let Some(op) = self.lanes.get_mut(source, lane).and_then(|c| c.unacked.pop_front()) else { break };
-                self.release(op);
+            while let Some((op, count)) = self.lanes.get_mut(source, lane).and_then(|c| c.next_acknowledged(left)) {
+                left -= count;
+                self.release_many(op, count);
             }
             self.acknowledged(source, lane);
         }

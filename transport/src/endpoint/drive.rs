@@ -16,6 +16,7 @@ impl Endpoint {
     /// Prepares to sleep on [`Endpoint::wait_fds`]; `false` means that polling has something to do.
     pub fn arm(&mut self) -> bool {
         self.send_outboxes();
+        self.core.lanes.expect_on_all();
         self.core.queue.is_clear()
             && !self.core.lanes.defer_any()
             && !self.core.ops.has_followups()
@@ -35,12 +36,21 @@ impl Endpoint {
     pub fn poll(&mut self, agent: &mut dyn TargetAgent) -> usize {
         let mut events = 0;
         self.send_outboxes();
-        for lane in 0..self.core.lanes.next_poll() {
-            if self.core.queue.waits_for(lane) {
+        self.core.lanes.next_poll();
+        for lane in 0..self.rails.len() {
+            let waits = self.core.queue.waits_for(lane);
+            if waits {
                 events += self.post_backlog(lane);
             }
-            let mut sink = Sink { core: &mut self.core, lane, agent };
-            events += self.rails[lane].poll(&mut sink);
+            // A rail that has refused something has to be polled to make room.
+            if waits || self.core.lanes.is_due(lane) {
+                let mut sink = Sink { core: &mut self.core, lane, agent };
+                let found = self.rails[lane].poll(&mut sink);
+                if found > 0 {
+                    self.core.lanes.heard(lane);
+                }
+                events += found;
+            }
         }
         while let Some((pe, lane)) = self.core.recovery.next_to_greet() {
             self.greet(pe, lane);

@@ -141,6 +141,12 @@ impl Issuers {
         if issuer.wait_predictor.is_next_alone() { Hurry::Alone } else { Hurry::Soon }
     }
 
+    /// An operation has become a part of another one of its issuer's.
+    #[inline]
+    pub fn joined(&mut self, issue: Issue) {
+        self.state(issue.issuer).wait_predictor.issued();
+    }
+
     /// A quiet begins.
     #[inline]
     pub fn quiet_begins(&mut self) {

@@ -27,10 +27,8 @@ impl Endpoint {
         // What waits for others at a host endpoint may wait for long; the engine polls soon.
         let unhurried = !urgent || (hurry == Hurry::Soon && self.core.profile.role() == Role::Proxy);
         match *job {
-            Job::Put { dest, source, len } if hurry != Hurry::Alone && self.core.profile.is_request(lane, len) => {
-                let plain = self.core.profile.request(RequestKind::Put, AmoOp::Set, AmoType::U64, (dest, 0, 0), op);
-                let payload = (source.ptr().cast_mut(), len as usize);
-                self.launch_message(pe, lane, op, Request { urgent, ..plain }, Some(payload));
+            Job::Put { len, .. } if hurry != Hurry::Alone && self.core.profile.is_request(lane, len) => {
+                self.launch_request(pe, lane, op, job, urgent);
             }
             Job::Put { dest, source, len } => {
                 let way = if urgent || len > FLUSHED_MAX { Way::Put } else { self.core.cheapest_put(pe, lane) };
@@ -45,6 +43,9 @@ impl Endpoint {
             Job::Get { source, dest, len } => {
                 self.launch_data(pe, op, lane, (source, dest, len), Way::Get, unhurried);
             }
+            Job::PutSignal { len, .. } if !self.core.profile.native_amo() && self.core.profile.fits_message(len) => {
+                self.launch_request(pe, lane, op, job, urgent);
+            }
             Job::PutSignal { dest, source, len, signal } => {
                 self.launch_put_signal(pe, op, lane, (dest, source, len), signal, urgent);
             }
@@ -52,18 +53,31 @@ impl Endpoint {
                 let amo = WordAmo { offset, ty, op: amo, operand, compare };
                 self.launch_word_amo(pe, op, amo, fetch != Fetch::No);
             }
-            Job::Amo { offset, ty, op: amo, operand, compare, fetch } => {
-                let fetch = fetch != Fetch::No;
-                let words = (offset, operand, compare);
-                let request = Request {
-                    fetch,
-                    urgent: urgent || fetch,
-                    ..self.core.profile.request(RequestKind::Amo, amo, ty, words, op)
-                };
-                self.launch_message(pe, lane, op, request, None);
-            }
+            Job::Amo { .. } => self.launch_request(pe, lane, op, job, urgent),
             Job::Ask(ask) => self.launch_ask(pe, op, lane, &ask),
         }
+    }
+
+    /// Lets the target's agent do an operation, whose data travels with the request.
+    #[inline(always)]
+    pub(super) fn launch_request(&mut self, pe: Pe, lane: usize, op: OpHandle, job: &Job, urgent: bool) {
+        let request = |kind, amo, ty, words| self.core.profile.request(kind, amo, ty, words, op);
+        let (plain, payload, fetch) = match *job {
+            Job::Put { dest, source, len } => {
+                let words = (dest, 0, 0);
+                (request(RequestKind::Put, AmoOp::Set, AmoType::U64, words), Some((source, len)), false)
+            }
+            Job::PutSignal { dest, source, len, signal } => {
+                let words = (dest, signal.value, signal.offset);
+                (request(RequestKind::PutSignal, signal.op, AmoType::U64, words), Some((source, len)), false)
+            }
+            Job::Amo { offset, ty, op: amo, operand, compare, fetch } => {
+                (request(RequestKind::Amo, amo, ty, (offset, operand, compare)), None, fetch != Fetch::No)
+            }
+            Job::Get { .. } | Job::Ask(_) => return,
+        };
+        let payload = payload.map(|(source, len)| (source.ptr().cast_mut(), len as usize));
+        self.launch_message(pe, lane, op, Request { fetch, urgent: urgent || fetch, ..plain }, payload);
     }
 
     /// Launches what waited for earlier operations, as far as it may go now.
@@ -115,14 +129,6 @@ impl Endpoint {
         let ptr = source.ptr().cast_mut();
         if self.core.profile.native_amo() {
             return self.launch_put_native_signal(pe, op, lane, (dest, ptr, len), signal);
-        }
-        if self.core.profile.fits_message(len) {
-            let words = (dest, signal.value, signal.offset);
-            let request = Request {
-                urgent,
-                ..self.core.profile.request(RequestKind::PutSignal, signal.op, AmoType::U64, words, op)
-            };
-            return self.launch_message(pe, lane, op, request, Some((ptr, len as usize)));
         }
         let striped = self.core.is_striped(pe, len);
         let straight = self.core.lanes.get_mut(pe, lane).is_some_and(|c| c.is_straight());

@@ -122,18 +122,18 @@ pub(super) struct Operations {
 
 impl Operations {
     pub fn new() -> Operations {
-        Operations { table: Slab::with_capacity(MOST), followups: Vec::with_capacity(64) }
+        Operations { table: Slab::with_limit(MOST), followups: Vec::with_capacity(64) }
     }
 
     /// Whether there is room for another.
     #[inline]
     pub fn has_room(&self) -> bool {
-        self.table.len() < MOST
+        self.table.has_room()
     }
 
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.table.len() == 0
+        self.table.is_empty()
     }
 
     /// Enters an operation.
@@ -152,6 +152,12 @@ impl Operations {
     /// Whether an operation has failed, or is over without having been completed.
     pub fn has_failed(&self, id: OpHandle) -> bool {
         self.table.get(id).is_none_or(|op| op.fault.is_some())
+    }
+
+    /// Whether an operation on a PE's memory has neither ended nor failed.
+    #[inline]
+    pub fn goes_on(&self, id: OpHandle, pe: Pe) -> bool {
+        self.table.get(id).is_some_and(|op| op.pe == pe && op.fault.is_none())
     }
 
     /// On whose memory an operation is.
@@ -180,11 +186,11 @@ impl Operations {
         }
     }
 
-    /// One thing less for an operation to wait for.
+    /// So many things less for an operation to wait for.
     #[inline(always)]
-    pub fn release(&mut self, id: OpHandle) -> After {
+    pub fn release(&mut self, id: OpHandle, count: u32) -> After {
         let Some(op) = self.table.get_mut(id) else { return After::Waits };
-        op.remaining = op.remaining.saturating_sub(1);
+        op.remaining = op.remaining.saturating_sub(count);
         if op.remaining > 0 {
             return After::Waits;
         }

@@ -4,7 +4,7 @@
 
 use super::abilities::Abilities;
 use super::issuers::Hurry;
-use super::job::{Job, OpHandle};
+use super::job::{Fetch, Job, OpHandle};
 use crate::amo::{AmoOp, AmoType};
 use crate::env::{RailPolicy, Settings};
 use crate::error::Result;
@@ -74,6 +74,10 @@ pub(super) struct Profile {
     max_rma: u64,
     /// Bytes of the largest message.
     max_message: usize,
+    /// The most bytes of data that travel in a message.
+    in_message: u64,
+    /// By lane, the most bytes of a put that costs least as a request; 0 where none does.
+    cheap_requests: Box<[u64]>,
 }
 
 impl Profile {
@@ -89,6 +93,7 @@ impl Profile {
         abilities: Abilities,
         max_message: usize,
     ) -> Result<Profile> {
+        let in_message = IN_MESSAGE_MAX.min(max_message.saturating_sub(Request::alone(0)) as u64);
         Ok(Profile {
             me,
             n_pes,
@@ -99,6 +104,8 @@ impl Profile {
             token: Token::random()?,
             tokens: Vec::new(),
             max_rma: caps.iter().map(|c| c.max_rma as u64).min().unwrap_or(0),
+            in_message,
+            cheap_requests: caps.iter().map(|caps| cheap_request(caps, in_message)).collect(),
             caps,
             abilities,
             max_message,
@@ -166,6 +173,13 @@ impl Profile {
     }
 }
 
+/// The most bytes of a put of which at least as many find room in a message as in a work request of several pieces; 0
+/// where NICs move them.
+fn cheap_request(caps: &RailCaps, in_message: u64) -> u64 {
+    let most = (caps.max_send / caps.pieces.clamp(1, MOST_TOGETHER)) as u64;
+    if caps.software { most.min(in_message) } else { 0 }
+}
+
 /// How endpoints name each other.
 impl Profile {
     /// What incoming messages begin with.
@@ -219,8 +233,9 @@ impl Profile {
 /// In which form operations travel.
 impl Profile {
     /// Whether data travels in a message.
+    #[inline]
     pub fn fits_message(&self, len: u64) -> bool {
-        len <= IN_MESSAGE_MAX && len as usize + Request::alone(0) <= self.max_message
+        len <= self.in_message
     }
 
     /// Whether the data of an operation is copied into a message when it is launched.
@@ -232,17 +247,28 @@ impl Profile {
         }
     }
 
+    /// Whether an operation can be a part of another one: a request for which nothing but its acknowledgement comes back.
+    #[inline]
+    pub fn joins(&self, lane: usize, job: &Job) -> bool {
+        match *job {
+            Job::Put { len, .. } => len > 0 && self.is_request(lane, len),
+            Job::PutSignal { len, .. } => !self.policy.native_amo && self.fits_message(len),
+            Job::Amo { fetch: Fetch::No, .. } => !self.policy.native_amo,
+            _ => false,
+        }
+    }
+
     /// Whether a put that the engine starts is a request to the target agent, which travels with others and is
     /// acknowledged with them.
+    #[inline]
     pub fn is_request(&self, lane: usize, len: u64) -> bool {
         self.role == Role::Proxy && !self.policy.native_amo && self.is_cheap_request(lane, len)
     }
 
-    /// Whether a put costs least as a request: at least as many find room in a message as in a work request of several
-    /// pieces.
+    /// Whether a put costs least as a request.
+    #[inline]
     pub fn is_cheap_request(&self, lane: usize, len: u64) -> bool {
-        let caps = &self.caps[lane];
-        caps.software && self.fits_message(len) && len <= (caps.max_send / caps.pieces.clamp(1, MOST_TOGETHER)) as u64
+        len <= self.cheap_requests[lane]
     }
 
     /// Whether the target's agent reads for a get: its answers to many such requests travel together.

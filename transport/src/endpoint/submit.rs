@@ -70,6 +70,32 @@ impl Endpoint {
         Ok(op)
     }
 
+    /// Makes one more operation on the memory of the same PE a part of `op`, which ends when both have ended: a request
+    /// that nobody waits for alone costs no record of its own then. `issue` is that of `op`, which was started since the last
+    /// poll.
+    ///
+    /// `false`, and nothing was started, where it cannot travel so; [`Endpoint::submit`] starts it by itself.
+    ///
+    /// # Safety
+    /// As for [`Endpoint::submit`].
+    ///
+    /// # Errors
+    /// As for [`Endpoint::submit`]; they concern this operation alone.
+    #[inline]
+    pub unsafe fn join(&mut self, op: OpHandle, pe: Pe, job: &Job, issue: Issue) -> Result<bool> {
+        self.core.validate(pe, job)?;
+        if !self.core.ops.goes_on(op, pe) || !self.ready() {
+            return Ok(false);
+        }
+        let Some(lane) = self.core.lanes.choose(pe, job, &self.core.profile) else { return Ok(false) };
+        if !self.core.profile.joins(lane, job) {
+            return Ok(false);
+        }
+        self.core.issuers.joined(issue);
+        self.launch_request(pe, lane, op, job, true);
+        Ok(true)
+    }
+
     fn check_native(&self, job: &Job) -> Result<()> {
         let (ty, op, fetching) = match *job {
             Job::Amo { ty, op, fetch, .. } => (ty, op, fetch != Fetch::No),

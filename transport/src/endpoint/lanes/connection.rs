@@ -38,8 +38,8 @@ pub(in crate::endpoint) struct Connection {
     pub introduced: bool,
     /// Requests that are gathered for one message: the slot, and the bytes used of it.
     pub outbox: Option<(Slot, u32)>,
-    /// Operations whose requests are not yet acknowledged, in sequence.
-    pub unacked: VecDeque<OpHandle>,
+    /// Operations whose requests are not yet acknowledged, in sequence, each with the number of its neighbouring ones.
+    pub unacked: VecDeque<(OpHandle, u32)>,
     /// What is needed to do without this lane; `None` where the peer has no other.
     pub failover: Option<Box<Failover>>,
 }
@@ -48,15 +48,36 @@ impl Connection {
     /// Takes a new request into account; returns its sequence number.
     pub fn number(&mut self, op: OpHandle, bytes: usize) -> u32 {
         self.sent = self.sent.wrapping_add(1);
-        self.unacked.push_back(op);
+        match self.unacked.back_mut() {
+            Some((last, count)) if *last == op => *count += 1,
+            _ => self.unacked.push_back((op, 1)),
+        }
         self.request_bytes = self.request_bytes.saturating_add(bytes as u32);
         self.sent
     }
 
-    /// The oldest `count` requests are acknowledged. Their sizes are not kept: each counts as much as the others.
-    pub fn forget_bytes(&mut self, count: usize) {
-        let each = self.request_bytes as usize / self.unacked.len().max(1);
-        self.request_bytes -= if count >= self.unacked.len() { self.request_bytes } else { (each * count) as u32 };
+    /// The oldest `count` requests are acknowledged. `false`, and nothing changes, when fewer were sent. Their sizes are
+    /// not kept: each counts as much as the others.
+    pub fn acknowledge(&mut self, count: u32) -> bool {
+        let all = self.sent.wrapping_sub(self.applied);
+        if count > all {
+            return false;
+        }
+        let each = self.request_bytes / all.max(1);
+        self.request_bytes -= if count == all { self.request_bytes } else { each * count };
+        self.applied = self.applied.wrapping_add(count);
+        true
+    }
+
+    /// Takes the oldest of at most `most` requests that are acknowledged: their operation, and how many of them are its.
+    pub fn next_acknowledged(&mut self, most: u32) -> Option<(OpHandle, u32)> {
+        let &mut (op, ref mut count) = self.unacked.front_mut().filter(|_| most > 0)?;
+        let taken = most.min(*count);
+        *count -= taken;
+        if *count == 0 {
+            self.unacked.pop_front();
+        }
+        Some((op, taken))
     }
 
     /// Whether everything posted here has been delivered.
@@ -138,6 +159,29 @@ impl Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn acknowledgements_tell_how_many_requests_of_each_operation_they_are_for() {
+        let mut c = Connection::default();
+        for op in [7, 7, 0, 7, 9] {
+            c.number(op, 10);
+        }
+        let acknowledge = |c: &mut Connection, count| {
+            let (mut left, mut told) = (count, Vec::new());
+            assert!(c.acknowledge(count));
+            while let Some((op, taken)) = c.next_acknowledged(left) {
+                left -= taken;
+                told.push((op, taken));
+            }
+            told
+        };
+        assert_eq!(acknowledge(&mut c, 1), [(7, 1)]);
+        assert_eq!((c.applied, c.request_bytes), (1, 40));
+        assert_eq!(acknowledge(&mut c, 3), [(7, 1), (0, 1), (7, 1)]);
+        assert!(!c.acknowledge(2), "so many were not sent");
+        assert_eq!(acknowledge(&mut c, 1), [(9, 1)]);
+        assert_eq!((c.applied, c.request_bytes, c.unacked.len()), (5, 0, 0));
+    }
 
     #[test]
     fn connection_state_is_small() {

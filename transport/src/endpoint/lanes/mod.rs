@@ -19,6 +19,8 @@ pub(super) use connection::{Connection, Peer};
 /// Polls between two checks of rails that are spare: where peers only answer, and where they may begin to use one.
 const HOST_INTERVAL: u32 = 256;
 const PROXY_INTERVAL: u32 = 16;
+/// Polls without an event after which a rail is polled in turns with the others: each poll of one costs system calls.
+const SILENT: u32 = 64;
 
 /// The table of peers and lanes.
 pub(super) struct Lanes {
@@ -42,6 +44,8 @@ pub(super) struct Lanes {
     /// How many lanes to peers are not used because they failed.
     down: u32,
     polls: u32,
+    /// By rail, the poll that last found something there.
+    heard: Box<[u32]>,
 }
 
 impl Lanes {
@@ -60,6 +64,7 @@ impl Lanes {
             last_lane: profile.me() as usize,
             down: 0,
             polls: 0,
+            heard: vec![0; rails].into(),
         }
     }
 
@@ -173,11 +178,30 @@ impl Lanes {
         if self.spare_interval.is_some() { 1 } else { self.rails }
     }
 
-    /// A round of polls begins: on how many lanes something may have happened.
-    pub fn next_poll(&mut self) -> usize {
+    /// A round of polls begins.
+    pub fn next_poll(&mut self) {
         self.polls = self.polls.wrapping_add(1);
-        let looks = self.spare_interval.is_none_or(|interval| self.down > 0 || self.polls.is_multiple_of(interval));
-        if looks { self.rails } else { 1 }
+    }
+
+    /// Whether a rail is polled in this round: those on which something has happened lately, and one of all in turn.
+    /// Where all are silent, each is polled as often as if every round polled all.
+    pub fn is_due(&self, lane: usize) -> bool {
+        match self.spare_interval {
+            Some(interval) => lane == 0 || self.down > 0 || self.polls.is_multiple_of(interval),
+            None => {
+                self.polls.wrapping_sub(self.heard[lane]) < SILENT || self.polls as usize % self.heard.len() == lane
+            }
+        }
+    }
+
+    /// Whoever polls next has slept: something may have come by any rail, and is to be found at once.
+    pub fn expect_on_all(&mut self) {
+        self.heard.fill(self.polls);
+    }
+
+    /// The poll of a rail has found something.
+    pub fn heard(&mut self, lane: usize) {
+        self.heard[lane] = self.polls;
     }
 
     /// What the lane's rail had when it failed has been reported. A lane that is used again was drained before.

@@ -251,6 +251,24 @@ mod tests {
     }
 
     #[test]
+    fn rails_on_which_nothing_happens_are_polled_in_turns() {
+        let (mut lanes, _) = two_lanes(true);
+        let due = |lanes: &mut Lanes| {
+            lanes.next_poll();
+            [0, 1].map(|lane| lanes.is_due(lane))
+        };
+        assert_eq!(due(&mut lanes), [true; 2], "whatever has begun may be on any");
+        (0..100).for_each(|_| lanes.next_poll());
+        let silent = [due(&mut lanes), due(&mut lanes)];
+        assert!(silent == [[true, false], [false, true]] || silent == [[false, true], [true, false]], "{silent:?}");
+        lanes.heard(1);
+        let heard = [due(&mut lanes), due(&mut lanes)];
+        assert!(heard.iter().all(|due| due[1]) && heard.iter().filter(|due| due[0]).count() == 1, "{heard:?}");
+        lanes.expect_on_all();
+        assert_eq!([due(&mut lanes), due(&mut lanes)], [[true; 2]; 2]);
+    }
+
+    #[test]
     fn behind_a_fence_a_put_stays_on_the_one_lane_in_use_or_waits() {
         for (keeps_order, busy, expected) in [
             (true, [false, true], Some(1)),

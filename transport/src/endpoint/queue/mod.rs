@@ -215,18 +215,18 @@ pub(super) struct SendQueue {
 impl SendQueue {
     pub fn new(rails: usize) -> SendQueue {
         let backlog = (0..rails).map(|_| Backlog::default()).collect();
-        SendQueue { table: Slab::with_capacity(MOST), backlog, serial: 0 }
+        SendQueue { table: Slab::with_limit(MOST), backlog, serial: 0 }
     }
 
     /// Whether there is room for another.
     #[inline]
     pub fn has_room(&self) -> bool {
-        self.table.len() < MOST
+        self.table.has_room()
     }
 
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.table.len() == 0
+        self.table.is_empty()
     }
 
     /// The place of a new work request or message among all.
