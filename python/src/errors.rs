@@ -75,6 +75,12 @@ pub fn raise_of(kind: Kind, message: &str, pe: Pe) -> PyErr {
     exception(kind, message, Told { pe: Some(pe), ..Told::default() })
 }
 
+/// Whether an operation was refused for its arguments, before anything was done.
+pub fn is_of_arguments(error: &PyErr, py: Python<'_>) -> bool {
+    let class = py.import("symrail.errors").and_then(|errors| errors.getattr(Kind::Argument.class()));
+    class.is_ok_and(|class| error.is_instance(py, &class))
+}
+
 fn exception(kind: Kind, message: &str, told: Told) -> PyErr {
     let made = Python::attach(|py| {
         let class = py.import("symrail.errors")?.getattr(kind.class())?;

@@ -9,6 +9,7 @@
 //! | `raw` | the runtime's calls that take addresses (unsafe) |
 //! | `rma`, `words` | puts and gets of arrays; atomics, signals and waits for elements |
 //! | `runtime` | the class `Runtime` |
+//! | `team` | the class `Team`: collectives |
 //! | `interrupt` | Ctrl-C and time-outs |
 //! | `errors` | which error becomes which exception |
 //!
@@ -22,6 +23,7 @@ mod memory;
 mod raw;
 mod rma;
 mod runtime;
+mod team;
 mod view;
 mod words;
 
@@ -38,6 +40,8 @@ mod _symrail {
     use crate::memory::Memory;
     #[pymodule_export]
     use crate::runtime::Runtime;
+    #[pymodule_export]
+    use crate::team::Team;
 
     use crate::errors::{Kind, failed, raise};
     use crate::job;

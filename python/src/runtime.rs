@@ -7,12 +7,13 @@ use pyo3::prelude::*;
 use symrail::Pe;
 
 use crate::blocks::Request;
-use crate::errors::{Kind, failed, raise, raise_of};
+use crate::errors::{Kind, failed, is_of_arguments, raise, raise_of};
 use crate::interrupt::waiting;
 use crate::job::{Job, Joining};
 use crate::memory::Memory;
 use crate::raw::{self, HeldTeam};
 use crate::rma;
+use crate::team::Team;
 use crate::view::{Span, View};
 use crate::words::{self, Amo};
 
@@ -24,7 +25,7 @@ use crate::words::{self, Amo};
 #[pyclass(frozen, module = "symrail")]
 pub struct Runtime {
     job: Arc<Job>,
-    world: HeldTeam,
+    world: Arc<HeldTeam>,
 }
 
 /// The source of a copy to `dest`, as an array of the same dtype and shape.
@@ -41,14 +42,6 @@ fn source_for<'py>(dest: &Bound<'py, PyAny>, source: &Bound<'py, PyAny>) -> PyRe
 }
 
 impl Runtime {
-    pub fn job(&self) -> &Arc<Job> {
-        &self.job
-    }
-
-    pub fn world(&self) -> &HeldTeam {
-        &self.world
-    }
-
     /// Refuses memory of a block that was freed.
     fn unfreed(&self, span: Span, role: &str) -> PyResult<()> {
         if self.job.blocks.is_freed(span.address()) {
@@ -79,7 +72,7 @@ impl Runtime {
             job.runtime().barrier_all()?;
             Ok((job, world))
         })?;
-        Ok(Runtime { job, world })
+        Ok(Runtime { job, world: Arc::new(world) })
     }
 
     /// Leaves the job: completes what this PE has started and waits for all PEs. Arrays can still be read and written
@@ -108,6 +101,12 @@ impl Runtime {
     /// The number of PEs of the job.
     fn n_pes(&self) -> u32 {
         self.job.runtime().n_pes()
+    }
+
+    /// The team of all PEs. Local.
+    #[getter]
+    fn world(&self) -> Team {
+        Team::of(Arc::clone(&self.world))
     }
 
     /// Takes zeroed bytes from every PE's heap; `text` says what they are for, and must be the same on all PEs.
@@ -362,9 +361,12 @@ impl Runtime {
     }
 }
 
-/// An operation that failed may still be under way: the array that it reads or writes then stays for ever.
+/// An operation that failed, other than for its arguments, may still be under way: the array that it reads or writes
+/// then stays for ever.
 fn kept(array: &Bound<'_, PyAny>, result: PyResult<()>) -> PyResult<()> {
-    if result.is_err() {
+    if let Err(error) = &result
+        && !is_of_arguments(error, array.py())
+    {
         std::mem::forget(array.clone().unbind());
     }
     result

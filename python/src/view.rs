@@ -44,6 +44,8 @@ pub struct View {
     /// The elements lie one behind the other, in the order of the indices.
     pub contiguous: bool,
     pub writable: bool,
+    /// Each element is where the machine wants one of its type.
+    pub aligned: bool,
     /// Of each dimension the length, and the distance of elements in bytes; empty if it is contiguous.
     dims: Vec<(usize, isize)>,
 }
@@ -80,18 +82,19 @@ impl View {
             ((*raw).fields.data, (*raw).fields.flags)
         };
         let (len, contiguous) = (array.len(), array.is_c_contiguous());
+        let aligned = array.is_aligned();
         let writable = flags & NPY_ARRAY_WRITEABLE != 0;
         let address = data.expose_provenance();
         if contiguous || len == 0 {
             let bounds = Span { address, bytes: len * ty.bytes };
-            return Ok(View { bounds, first: 0, ty, len, contiguous: true, writable, dims: Vec::new() });
+            return Ok(View { bounds, first: 0, ty, len, contiguous: true, writable, aligned, dims: Vec::new() });
         }
         let dims: Vec<_> = array.shape().iter().copied().zip(array.strides().iter().copied()).collect();
         let reach = |&(n, stride): &(usize, isize)| (n as isize - 1) * stride;
         let below: isize = dims.iter().map(reach).filter(|&reach| reach < 0).sum();
         let above: isize = dims.iter().map(reach).filter(|&reach| reach > 0).sum();
         let bounds = Span { address: address.wrapping_add_signed(below), bytes: (above - below) as usize + ty.bytes };
-        Ok(View { bounds, first: below.unsigned_abs(), ty, len, contiguous, writable, dims })
+        Ok(View { bounds, first: below.unsigned_abs(), ty, len, contiguous, writable, aligned, dims })
     }
 
     /// All bytes between its first and its last.
@@ -114,7 +117,7 @@ impl View {
     pub fn packed(&self, memory: &mut [u8]) -> View {
         let bounds = Span { address: memory.as_mut_ptr().expose_provenance(), bytes: memory.len().min(self.bytes()) };
         let (ty, len) = (self.ty, bounds.bytes / self.ty.bytes.max(1));
-        View { bounds, first: 0, ty, len, contiguous: true, writable: true, dims: Vec::new() }
+        View { bounds, first: 0, ty, len, contiguous: true, writable: true, aligned: true, dims: Vec::new() }
     }
 
     /// Length and stride of each dimension of the other view, which has as many elements.

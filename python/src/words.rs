@@ -56,7 +56,8 @@ pub fn chosen(given: &Bound<'_, PyAny>, names: &[&str], role: &str) -> PyResult<
     found.ok_or_else(|| raise(Kind::Argument, &format!("{role} is {}; use one of {}", given, names.join(", "))))
 }
 
-fn name(ty: Type) -> String {
+/// A type as users write it.
+pub fn name(ty: Type) -> String {
     let kind = match ty.kind {
         b'i' => "int",
         b'u' => "uint",

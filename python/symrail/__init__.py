@@ -34,7 +34,9 @@ __all__ = [
     "Runtime",
     "SignalOp",
     "SymrailError",
+    "Team",
     "__version__",
+    "alltoall",
     "array",
     "atomic_add",
     "atomic_and",
@@ -50,9 +52,13 @@ __all__ = [
     "atomic_set",
     "atomic_swap",
     "atomic_xor",
+    "barrier",
     "barrier_all",
+    "broadcast",
+    "collect",
     "current",
     "errors",
+    "fcollect",
     "fence",
     "finalize",
     "free",
@@ -68,14 +74,19 @@ __all__ = [
     "put_signal",
     "quiet",
     "reclaim",
+    "reduce",
+    "reducescatter",
     "signal_op",
     "signal_wait",
+    "sync",
     "sync_all",
+    "team_world",
     "test",
     "wait_until",
 ]
 
 Runtime = _symrail.Runtime
+Team = _symrail.Team
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -236,5 +247,16 @@ from ._atomics import (  # noqa: E402  (they use `current`)
     atomic_set,
     atomic_swap,
     atomic_xor,
+)
+from ._collectives import (  # noqa: E402
+    alltoall,
+    barrier,
+    broadcast,
+    collect,
+    fcollect,
+    reduce,
+    reducescatter,
+    sync,
+    team_world,
 )
 from ._signals import ComparisonType, SignalOp, signal_wait  # noqa: E402

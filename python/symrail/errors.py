@@ -43,7 +43,7 @@ class SymrailError(Exception):
         super().__init__(message)
         told = told or {}
         self.pe = told.get("pe")
-        self.pes = tuple(told.get("pes", ()))
+        self.pes = tuple(sorted(told.get("pes", ())))
         self.rail = told.get("rail")
         self.operation = told.get("operation")
         self.bytes = told.get("bytes")

@@ -44,10 +44,12 @@ def finish(processes: list[subprocess.Popen[str]]) -> list[subprocess.CompletedP
     return ended
 
 
-def start(command: list[str], **settings: str) -> subprocess.Popen[str]:
-    """Starts a process whose output is kept."""
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment(**settings))
+def start(command: list[str], *, stdin: bool = False, **settings: str) -> subprocess.Popen[str]:
+    """Starts a process whose output is kept; with a standard input that is open until it has ended, or none."""
+    pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+    return subprocess.Popen(
+        command, stdin=pipe if stdin else nothing, stdout=pipe, stderr=pipe, text=True, env=environment(**settings)
+    )
 
 
 def run(program: str, *args: str, pes: int = 2, options: tuple[str, ...] = (), **settings: str) -> str:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import symrail
-from conftest import PROGRAMS, finish, free_port, run, start
+from conftest import PROGRAMS, finish, free_port, launcher, run, start
 
 RING = str(PROGRAMS / "ring.py")
 
@@ -82,18 +82,12 @@ def test_second_init_says_what_there_is_and_finalize_is_idempotent() -> None:
 
 
 def test_a_program_that_ends_well_finalizes_and_one_that_fails_waits_for_nobody() -> None:
-    well = "import symrail, sys; symrail.init(); a = symrail.array(4); print(symrail.my_pe())"
-    (ended,) = finish([start([*command(2), sys.executable, "-c", well])])
+    well = "import symrail, sys; symrail.init(); a = symrail.array(4); print(f'{symrail.my_pe()}\\n', end='', flush=True)"
+    (ended,) = finish([start([launcher(), "run", "-n", "2", "--", sys.executable, "-c", well])])
     assert (ended.returncode, sorted(ended.stdout.split())) == (0, ["0", "1"]), ended.stderr
     badly = "import symrail, sys; symrail.init(); sys.exit(3 if symrail.my_pe() else 0)"
-    (ended,) = finish([start([*command(2), sys.executable, "-c", badly])])
+    (ended,) = finish([start([launcher(), "run", "-n", "2", "--", sys.executable, "-c", badly])])
     assert ended.returncode == 3, ended
-
-
-def command(pes: int) -> list[str]:
-    from conftest import launcher
-
-    return [launcher(), "run", "-n", str(pes), "--"]
 
 
 def test_a_forked_child_takes_no_part() -> None:

@@ -7,7 +7,7 @@ use symrail_transport::Pe;
 use crate::error::Result;
 
 /// What is called. PEs tell each other the index.
-const CALLS: [&str; 21] = [
+const CALLS: [&str; 22] = [
     "a call on the heap",
     "barrier_all",
     "sync_all",
@@ -28,6 +28,7 @@ const CALLS: [&str; 21] = [
     "and reduction",
     "or reduction",
     "xor reduction",
+    "reduce_scatter",
     "other reduction",
 ];
 

@@ -109,39 +109,14 @@ pub(super) unsafe fn reduce(
         unsafe { copy_here(dest, source, count * size) };
         return Ok(());
     }
-    let members = group.size() as usize;
     let alone = count * size <= ALONE_UP_TO;
-    let share = if alone { count } else { count.div_ceil(members) };
+    let share = if alone { count } else { count.div_ceil(group.size() as usize) };
     let first = if alone { 0 } else { (group.me() as usize * share).min(count) };
     let mine = share.min(count - first);
-    let part = (CHUNK / size / members).clamp(1, mine.max(1));
-    let mut sum_buffer = Buffer::zeroed(mine * size);
-    let mut parts_buffer = Buffer::zeroed(members * part * size);
-    let (sum, parts) = (sum_buffer.as_mut_ptr(), parts_buffer.as_mut_ptr());
-    // Everybody has called, so all sources are there.
-    m.meet()?;
     let starts_with = if alone { 0 } else { group.me() };
-    let of = |index: u32| parts.wrapping_add(index as usize * part * size);
-    for done in (0..mine).step_by(part) {
-        let now = part.min(mine - done);
-        let from = source.wrapping_add((first + done) * size);
-        let to = sum.wrapping_add(done * size);
-        // SAFETY: the buffers have room for these elements; the caller vouches for the source.
-        unsafe {
-            copy_here(of(group.me()), from, now * size);
-            for (index, pe) in group.others() {
-                ops.get_nbi(of(index), from, now * size, pe)?;
-            }
-            ops.quiet()?;
-            copy_here(to, of(starts_with), now * size);
-            for i in 1..group.size() {
-                reduction.combine(to, of((starts_with + i) % group.size()), now);
-            }
-        }
-    }
-    parts_buffer.free();
-    // Everybody has read, so a destination that is a source may be written.
-    m.meet()?;
+    // SAFETY: the caller's promise.
+    let mut sum_buffer = unsafe { reduced(m, source.wrapping_add(first * size), mine, reduction, starts_with) }?;
+    let sum = sum_buffer.as_mut_ptr();
     let to = dest.wrapping_add(first * size);
     // SAFETY: the caller's promise; the buffer is kept until the quiet.
     unsafe {
@@ -157,6 +132,68 @@ pub(super) unsafe fn reduce(
     }
     sum_buffer.free();
     if alone { Ok(()) } else { m.meet() }
+}
+
+/// Each PE fetches its own one of the blocks that all PEs have, and reduces it.
+pub(super) unsafe fn reduce_scatter(
+    m: &impl Members,
+    dest: *mut u8,
+    source: *const u8,
+    count: usize,
+    reduction: Reduction,
+) -> Result<()> {
+    let bytes = count * reduction.size();
+    m.must_hold(source.cast_mut(), bytes.saturating_mul(m.group().size() as usize))?;
+    let source = source.wrapping_add(m.group().me() as usize * bytes);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut sum = reduced(m, source, count, reduction, 0)?;
+        copy_here(dest, sum.as_mut_ptr(), bytes);
+        sum.free();
+    }
+    Ok(())
+}
+
+/// Fetches `count` elements of all PEs and combines them, beginning with those of the PE at this index. Begins with a
+/// meeting, since when all sources are there, and ends with one, since when all have been read.
+///
+/// # Safety
+/// The source is valid for reads.
+unsafe fn reduced(
+    m: &impl Members,
+    source: *const u8,
+    count: usize,
+    reduction: Reduction,
+    starts_with: u32,
+) -> Result<Buffer> {
+    let (ops, group, size) = (m.ops(), m.group(), reduction.size());
+    let members = group.size() as usize;
+    let part = (CHUNK / size / members).clamp(1, count.max(1));
+    let mut sum_buffer = Buffer::zeroed(count * size);
+    let mut parts_buffer = Buffer::zeroed(members * part * size);
+    let (sum, parts) = (sum_buffer.as_mut_ptr(), parts_buffer.as_mut_ptr());
+    m.meet()?;
+    let of = |index: u32| parts.wrapping_add(index as usize * part * size);
+    for done in (0..count).step_by(part) {
+        let now = part.min(count - done);
+        let from = source.wrapping_add(done * size);
+        let to = sum.wrapping_add(done * size);
+        // SAFETY: the buffers have room for these elements; the caller vouches for the source.
+        unsafe {
+            copy_here(of(group.me()), from, now * size);
+            for (index, pe) in group.others() {
+                ops.get_nbi(of(index), from, now * size, pe)?;
+            }
+            ops.quiet()?;
+            copy_here(to, of(starts_with), now * size);
+            for i in 1..group.size() {
+                reduction.combine(to, of((starts_with + i) % group.size()), now);
+            }
+        }
+    }
+    parts_buffer.free();
+    m.meet()?;
+    Ok(sum_buffer)
 }
 
 /// Each PE fetches and reduces what those before it have.

@@ -22,6 +22,7 @@
 //! | reduce, large | recursive halving and doubling | each PE takes part for its share of the elements |
 //! | reduce, very large | each PE reduces its share of the elements, then puts it to all | as large |
 //! | fcollect, collect | each PE puts its block to all, starting behind itself | to one PE of each host, which passes it on |
+//! | reduce_scatter | each PE fetches its block from all and reduces it | as large |
 //! | alltoall | each PE puts a block to each | what is for a host is packed, unless it is large, and handed round there |
 //!
 //! Where one ends and the next begins is said in `reduce`: sizes, PEs and hosts alone decide, so that all PEs agree.
@@ -184,6 +185,27 @@ impl Team<'_> {
         // SAFETY: the caller's promise.
         self.call("reduce", Call::new(reduction.call(), bytes), [dest, source], || unsafe {
             reduce::reduce(self, dest, source, count, reduction)
+        })
+    }
+
+    /// Combines the `i`th `count` elements of all PEs' `source` into `dest` on the PE with index `i`.
+    ///
+    /// # Safety
+    /// See above; `source` is symmetric.
+    ///
+    /// # Errors
+    /// See above.
+    pub unsafe fn reduce_scatter(
+        &self,
+        dest: *mut u8,
+        source: *const u8,
+        count: usize,
+        reduction: Reduction,
+    ) -> Result<()> {
+        let call = Call::new("reduce_scatter", count.saturating_mul(reduction.size()));
+        // SAFETY: the caller's promise.
+        self.call("reduce_scatter", call, [dest, source], || unsafe {
+            direct::reduce_scatter(self, dest, source, count, reduction)
         })
     }
 

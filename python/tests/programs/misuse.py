@@ -1,0 +1,84 @@
+"""Bad input: each is an exception of its own kind, on both PEs, and the job goes on."""
+
+import numpy as np
+import symrail
+from symrail import errors
+
+
+def refused(kind, call, *args, text="", **kwargs):
+    try:
+        call(*args, **kwargs)
+    except kind as error:
+        assert text in str(error), error
+        return error
+    raise AssertionError(f"{call} accepted {args}")
+
+
+with symrail.init(heap_bytes=4 << 20) as runtime:
+    me, n = symrail.my_pe(), symrail.n_pes()
+    other = (me + 1) % n
+    a = symrail.array((4, 5), "float64")
+    word = symrail.array(2, "uint64")
+    plain = np.zeros((4, 5))
+    world = symrail.team_world()
+
+    error = refused(errors.ArgumentError, symrail.put, plain, a, other, text="not in the symmetric heap")
+    assert (error.pe, error.operation, error.bytes) == (other, "put", 160), vars(error)
+    refused(errors.ArgumentError, symrail.get, a, plain, other)
+    refused(errors.ArgumentError, symrail.put, a, plain.astype("float32"), other, text="float32")
+    refused(errors.ArgumentError, symrail.put, a, np.zeros(4), other, text="broadcast")
+    refused(errors.ArgumentError, symrail.put, a, "text", other)
+    refused(errors.ArgumentError, symrail.put, a, None, other)
+    refused(errors.ArgumentError, symrail.put, a[0, 0], 1.0, other, text="a[i:i+1]")
+    refused(errors.ArgumentError, symrail.put, symrail.array(3, "int32"), 1.5, other)
+    refused(errors.ArgumentError, symrail.put, symrail.array(3, "uint8"), 300, other)
+    refused(errors.ArgumentError, symrail.get, np.broadcast_to(np.zeros(5), (4, 5)), a, other, text="writeable")
+    refused(errors.ArgumentError, symrail.array, 3, object)
+    refused(errors.ArgumentError, symrail.array, 3, "float3")
+    refused(errors.ArgumentError, symrail.array, (3, -1))
+    refused(errors.ArgumentError, symrail.put, np.array([None]), a, other)
+    refused(errors.ArgumentError, symrail.put, a.astype(">f8"), a, other)
+    refused(TypeError, symrail.put, a, plain, 1.5)
+    for pe in (-1, n, 1 << 40):
+        refused(errors.NoSuchPeError, symrail.put, a, plain, pe, text=str(pe))
+    refused(errors.ArgumentError, symrail.signal_op, a, 1, "set", other, text="uint64")
+    refused(errors.ArgumentError, symrail.signal_op, word, 1, "set", other, offset=2, text="2 elements")
+    refused(errors.ArgumentError, symrail.signal_op, word, 1, "subtract", other, text="set, add")
+    refused(OverflowError, symrail.signal_op, word, -1, "set", other)
+    refused(errors.ArgumentError, symrail.wait_until, word, "=", 1)
+    refused(errors.ArgumentError, symrail.wait_until, a, "==", 1)
+    refused(errors.ArgumentError, symrail.atomic_add, symrail.array(3, "int16"), 1, other, text="int16")
+    refused(errors.UnsupportedError, symrail.atomic_and, a, 1, other)
+    refused(errors.ArgumentError, world.reduce, a, a[::-1], "sum", text="contiguous")
+    refused(errors.ArgumentError, world.reduce, a, a, "mean", text="sum, prod")
+    refused(errors.ArgumentError, world.fcollect, a, a, text="elements")
+    refused(errors.NoSuchPeError, world.broadcast, a, a, n)
+    refused(errors.ArgumentError, world.split_strided, 0, 1, n + 1)
+    refused(errors.StateError, world.destroy)
+    refused(errors.StateError, symrail.init)
+    refused(errors.HeapExhaustedError, symrail.array, 1 << 40, "uint8", text="SYMRAIL_HEAP_SIZE")
+
+    error = refused(errors.TimeoutError, symrail.wait_until, word, "==", 5, timeout=0.1)
+    assert isinstance(error, TimeoutError)
+    differ = refused(errors.DifferError, symrail.array, 3 + me, "int8", text="(4,) int8")
+    assert differ.pe == 1
+    refused(errors.DifferError, symrail.array, 4, "int8" if me else "uint8")
+
+    symrail.free(a)
+    refused(errors.FreedError, symrail.put, a, plain, other)
+    refused(errors.FreedError, symrail.get, plain, a, other)
+    refused(errors.ArgumentError, symrail.free, plain)
+    before = runtime.blocks()[0]
+    del a
+    symrail.reclaim()
+    assert runtime.blocks()[0] < before
+
+    b = symrail.array(3, "int32")
+    symrail.put(b, me, other)
+    symrail.barrier_all()
+    assert (b == other).all()
+
+symrail.finalize()
+b[:] = 7  # the memory outlives the job, for this process
+refused(errors.StateError, symrail.put, b, 1, 0, text="has left")
+print("well\n", end="", flush=True)
