@@ -37,8 +37,8 @@ const FAR: &str = "10.92.0.2";
 fn main() -> ExitCode {
     let death = pe::arg(0, String::new());
     if unlaunched::is_other() {
-        let rt = Runtime::init().unwrap();
-        symrail_tests::path::check(&rt);
+        let variable = |name| std::env::var(name).unwrap();
+        let rt = join(uid::UniqueId::from_hex(&variable(uid::UID)).unwrap(), variable(uid::PE).parse().unwrap());
         let ended = if rt.my_pe() == LOST { be_lost(rt, &death) } else { survive(&rt, || ()) };
         return ended.map_or_else(|error| panic!("{error}"), |()| ExitCode::SUCCESS);
     }
@@ -49,8 +49,7 @@ fn main() -> ExitCode {
     let id = uid::create(vanishes.then(|| NEAR.parse().unwrap())).unwrap();
     let others: Vec<Other> = (1..N).map(|pe| Other::start(pe, id, vanishes && pe == LOST)).collect();
     let [.., lost] = &others[..] else { panic!("nobody to lose") };
-    let rt = Runtime::join(Settings::from_env().unwrap(), uid::open(id, 0, N).unwrap()).unwrap();
-    symrail_tests::path::check(&rt);
+    let rt = join(id, 0);
     let cut = || {
         if vanishes {
             command("ip link del cable");
@@ -63,6 +62,14 @@ fn main() -> ExitCode {
         (Ok(()), None) => ExitCode::SUCCESS,
         (through, code) => panic!("PE 0: {through:?}, another: {code:?}"),
     }
+}
+
+/// Joins, for which a busy machine may take longer than the time-out that the test is about.
+fn join(id: uid::UniqueId, pe: u32) -> Runtime {
+    let bootstrap = uid::open_within(id, pe, N, Duration::from_secs(30)).unwrap();
+    let rt = Runtime::join(Settings::from_env().unwrap(), Box::new(bootstrap)).unwrap();
+    symrail_tests::path::check(&rt);
+    rt
 }
 
 /// Runs a line of a shell.
@@ -204,7 +211,7 @@ fn limit() -> Duration {
 fn fails<T>(what: &str, time_outs: u32, operation: impl FnOnce() -> Result<T>) {
     let start = Instant::now();
     let result = operation().map(drop);
-    let (took, slack) = (start.elapsed(), Duration::from_millis(2500));
+    let (took, slack) = (start.elapsed(), Duration::from_secs(6));
     let Err(error) = result else { panic!("{what} succeeded") };
     assert!(error.to_string().contains(&format!("PE {LOST}")), "{what} does not name it: {error}");
     assert!(took < limit() * time_outs + slack, "{what} took {took:?}");
