@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use crate::escaped::Escaped;
 use crate::pe::Pe;
-use crate::shown::Shown;
 
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -62,7 +62,7 @@ impl fmt::Display for Fault {
 #[non_exhaustive]
 pub enum Error {
     /// An environment variable holds something else than it accepts.
-    #[error("{name}={}: not accepted; use {accepted}", Shown(.value))]
+    #[error("{name}={}: not accepted; use {accepted}", Escaped(.value))]
     Setting {
         /// The variable's full name.
         name: String,
@@ -72,7 +72,7 @@ pub enum Error {
         accepted: String,
     },
     /// A library that is loaded at run time is not there or too old.
-    #[error("{} cannot be used: {}; {remedy}", Shown(.library), Shown(.reason))]
+    #[error("{} cannot be used: {}; {remedy}", Escaped(.library), Escaped(.reason))]
     Library {
         /// The library's file name or path.
         library: String,
@@ -82,7 +82,7 @@ pub enum Error {
         remedy: String,
     },
     /// No rail fits the settings.
-    #[error("no rail fits {}; there are: {found}", Shown(.wanted))]
+    #[error("no rail fits {}; there are: {found}", Escaped(.wanted))]
     NoRail {
         /// The settings that were applied.
         wanted: String,

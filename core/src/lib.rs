@@ -13,25 +13,25 @@
 //! | [`segment`] | which bytes of this process stand behind which offsets |
 //! | [`wait`] | what threads do while they wait |
 //! | [`pci`] | addresses on a PCI bus |
-//! | [`shown`] | text from outside, in messages |
+//! | [`escaped`] | text from outside, in messages |
 
 pub mod amo;
 pub mod compare;
 pub mod error;
+pub mod escaped;
 pub mod pci;
 pub mod pe;
 pub mod segment;
-pub mod shown;
 pub mod signal;
 pub mod wait;
 
 pub use amo::{AmoOp, AmoType};
 pub use compare::Cmp;
 pub use error::{Error, Fault, Operation, Result};
+pub use escaped::Escaped;
 pub use pci::PciAddress;
 pub use pe::Pe;
 pub use segment::Segment;
-pub use shown::Shown;
 pub use signal::SignalOp;
 /// Every value of an enum of codes, as `VARIANTS`.
 pub use strum::VariantArray;

@@ -265,7 +265,7 @@ fn what_does_not_have_the_token_is_dropped_and_counted() {
         assert!(world.send_bare(&world.token.bytes()[..len]).is_empty());
         sent += 1;
     }
-    assert_eq!((world.engine.endpoint().counters()[0].strangers, world.engine.agent_counts()), (sent, (0, 0)));
+    assert_eq!((world.engine.endpoint().counters()[0].unauthenticated, world.engine.agent_counts()), (sent, (0, 0)));
     assert_eq!(world.changed(), [0; 0]);
     assert_eq!(world.ask(amo, &[]), [], "who has it is served as if nothing had been");
     assert_eq!(world.changed(), [BESIDE]);
@@ -285,7 +285,7 @@ fn what_is_counted_must_have_the_token() {
         for _ in 0..200 {
             world.engine.poll();
         }
-        (world.engine.endpoint().counters()[0].strangers, world.engine.agent_counts().0)
+        (world.engine.endpoint().counters()[0].unauthenticated, world.engine.agent_counts().0)
     };
     let right = world.token.immediate(word);
     for bit in 32..64u64 {

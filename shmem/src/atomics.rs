@@ -58,7 +58,7 @@ impl Operations<'_> {
         }
         let job = Job::Amo { offset: word.offset, ty, op, operand, compare, fetch: Fetch::Told };
         // SAFETY: the job has no buffers.
-        Ok(unsafe { self.via()?.blocking(pe, job) }?)
+        Ok(unsafe { self.on_wire()?.blocking(pe, job) }?)
     }
 
     /// Does an AMO on the word at `dest` on `pe`, without the old value; complete after [`Operations::quiet`].
@@ -75,7 +75,7 @@ impl Operations<'_> {
         }
         let job = Job::Amo { offset: word.offset, ty, op, operand, compare, fetch: Fetch::No };
         // SAFETY: the job has no buffers.
-        Ok(unsafe { self.via()?.nbi(pe, job) }?)
+        Ok(unsafe { self.on_wire()?.nbi(pe, job) }?)
     }
 
     /// As [`Operations::fetch_amo`]; the old value is at `result` after [`Operations::quiet`].
@@ -110,7 +110,7 @@ impl Operations<'_> {
         }
         let job = Job::Amo { offset: word.offset, ty, op, operand, compare, fetch: Fetch::Stored(result) };
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.via()?.nbi(pe, job) }?)
+        Ok(unsafe { self.on_wire()?.nbi(pe, job) }?)
     }
 
     /// Updates a signal word on `pe`; complete after [`Operations::quiet`].
@@ -134,7 +134,7 @@ impl Operations<'_> {
         let signal = Signal { offset, value, op: op.into() };
         let job = Job::PutSignal { dest: offset, source: Source::Stable(std::ptr::null()), len: 0, signal };
         // SAFETY: no bytes are put.
-        Ok(unsafe { self.via()?.nbi(pe, job) }?)
+        Ok(unsafe { self.on_wire()?.nbi(pe, job) }?)
     }
 
     /// Adds to a word of type `T` and returns the old value.
@@ -159,7 +159,7 @@ impl Operations<'_> {
         let (offset, ty, op, operand) = (word.offset, T::TYPE, AmoOp::Add, value.bits());
         let job = Job::Amo { offset, ty, op, operand, compare: 0, fetch: Fetch::Told };
         // SAFETY: the job has no buffers.
-        Ok(T::from_bits(unsafe { self.via()?.blocking(pe, job) }?))
+        Ok(T::from_bits(unsafe { self.on_wire()?.blocking(pe, job) }?))
     }
 
     /// Where a word is for an operation that is defined on its type.

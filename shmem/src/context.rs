@@ -57,8 +57,8 @@ pub struct Context<'rt> {
 
 impl<'rt> Context<'rt> {
     pub(crate) fn new(comm: &'rt Communicator) -> Result<Context<'rt>> {
-        let (number, flow) = comm.contexts.take().ok_or(Error::TooManyContexts { limit: MAX_CONTEXTS })?;
-        Ok(Context { operations: Operations::on(comm, flow), number })
+        let (number, context) = comm.contexts.take().ok_or(Error::TooManyContexts { limit: MAX_CONTEXTS })?;
+        Ok(Context { operations: Operations::on(comm, context), number })
     }
 
     /// Its operations, for who keeps the context himself.

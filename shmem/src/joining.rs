@@ -41,7 +41,7 @@ use crate::space::Space;
 use crate::staged::Staged;
 use crate::sync::SyncArea;
 use crate::team::group::Group;
-use crate::wire::{Contexts, EndpointOpener, Flow, Wire};
+use crate::wire::{ContextState, Contexts, EndpointOpener, Wire};
 
 /// The heap's segments, as the transport names them.
 fn segments(heap: &SymmetricHeap) -> Vec<Segment> {
@@ -175,8 +175,8 @@ impl Runtime {
             reporter.inspect_err(|error| tracing::warn!(%error, "nobody can look at this PE's figures")).ok();
         let (native_amo, interrupt) = (mine.native_amo, OnceLock::new());
         let job = Job { me, n_pes, process, native_amo, hosts, settings, bootstrap, interrupt };
-        let flow = wire.as_ref().map_or_else(|_| Flow::default(), Flow::first);
-        let comm = Communicator { wire, flow, contexts: Contexts::default(), board, job, space };
+        let context = wire.as_ref().map_or_else(|_| ContextState::default(), ContextState::first);
+        let comm = Communicator { wire, context, contexts: Contexts::default(), board, job, space };
         let observation = Observation { trace, _reporter: reporter };
         let devices = Devices { producers, atomics: device_atomics, hosts: device_hosts };
         lock(&comm.job.bootstrap).barrier()?;

@@ -6,14 +6,14 @@ use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::space::Space;
 use crate::waiting::post::Board;
-use crate::wire::{Contexts, Flow, Via, Wire};
+use crate::wire::{ContextState, Contexts, Wire, WireContext};
 
 /// How a PE reaches the others.
 pub(crate) struct Communicator {
     /// The endpoints; or why there are none.
     pub wire: Result<Wire>,
     /// The default context's.
-    pub flow: Flow,
+    pub context: ContextState,
     pub contexts: Contexts,
     /// What this PE waits in.
     pub board: Board,
@@ -51,38 +51,38 @@ impl Communicator {
 #[derive(Clone, Copy)]
 pub struct Operations<'rt> {
     pub(crate) comm: &'rt Communicator,
-    flow: &'rt Flow,
+    context: &'rt ContextState,
 }
 
 impl<'rt> Operations<'rt> {
     /// Those on the default context.
     #[inline]
     pub(crate) fn of(comm: &'rt Communicator) -> Operations<'rt> {
-        Operations { comm, flow: &comm.flow }
+        Operations { comm, context: &comm.context }
     }
 
     /// Those on another one.
-    pub(crate) fn on(comm: &'rt Communicator, flow: &'rt Flow) -> Operations<'rt> {
-        Operations { comm, flow }
+    pub(crate) fn on(comm: &'rt Communicator, context: &'rt ContextState) -> Operations<'rt> {
+        Operations { comm, context }
     }
 
     #[inline]
-    pub(crate) fn via(&self) -> Result<Via<'rt>> {
-        Ok(Via::new(self.comm.wire()?, self.flow))
+    pub(crate) fn on_wire(&self) -> Result<WireContext<'rt>> {
+        Ok(WireContext::new(self.comm.wire()?, self.context))
     }
 
-    /// As [`Operations::via`]; `None` when there is no wire.
+    /// As [`Operations::on_wire`]; `None` when there is no wire.
     #[inline]
-    pub(crate) fn via_if_any(&self) -> Option<Via<'rt>> {
+    pub(crate) fn on_wire_if_any(&self) -> Option<WireContext<'rt>> {
         let wire = self.comm.wire.as_ref().ok().filter(|_| self.comm.job.process.is_here());
-        wire.map(|wire| Via::new(wire, self.flow))
+        wire.map(|wire| WireContext::new(wire, self.context))
     }
 
     /// Waits until everything that was issued over the wire is delivered; at once if that is nothing.
     #[inline]
     pub(crate) fn end_on_wire(&self) -> Result<()> {
         match &self.comm.wire {
-            Ok(wire) if !self.flow.is_quiet() => Ok(Via::new(wire, self.flow).quiet()?),
+            Ok(wire) if !self.context.is_quiet() => Ok(WireContext::new(wire, self.context).quiet()?),
             _ => Ok(()),
         }
     }

@@ -54,7 +54,7 @@ impl Operations<'_> {
             return Ok(());
         }
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.via()?.put(pe, to.offset, source, len as u64) }?)
+        Ok(unsafe { self.on_wire()?.put(pe, to.offset, source, len as u64) }?)
     }
 
     /// Starts to copy `len` bytes to `dest` on `pe`; complete after [`Operations::quiet`].
@@ -74,7 +74,7 @@ impl Operations<'_> {
         }
         let job = Job::Put { dest: to.offset, source: Source::Stable(source), len: len as u64 };
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.via()?.nbi(pe, job) }?)
+        Ok(unsafe { self.on_wire()?.nbi(pe, job) }?)
     }
 
     /// Copies `len` bytes from `source` on `pe`.
@@ -94,7 +94,7 @@ impl Operations<'_> {
         }
         let job = Job::Get { source: from.offset, dest, len: len as u64 };
         // SAFETY: the caller's promise.
-        unsafe { self.via()?.blocking(pe, job) }?;
+        unsafe { self.on_wire()?.blocking(pe, job) }?;
         Ok(())
     }
 
@@ -115,7 +115,7 @@ impl Operations<'_> {
         }
         let job = Job::Get { source: from.offset, dest, len: len as u64 };
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.via()?.nbi(pe, job) }?)
+        Ok(unsafe { self.on_wire()?.nbi(pe, job) }?)
     }
 
     /// Copies every `source_stride`th element to every `dest_stride`th on `pe`.
@@ -174,7 +174,7 @@ impl Operations<'_> {
                 unsafe { self.put_signal_mapped(dest, source, len, signal, pe) }
             }
             // SAFETY: the caller's promise.
-            Some(job) => Ok(unsafe { self.via()?.put_signal(pe, job) }?),
+            Some(job) => Ok(unsafe { self.on_wire()?.put_signal(pe, job) }?),
         }
     }
 
@@ -199,14 +199,14 @@ impl Operations<'_> {
                 unsafe { self.put_signal_mapped(dest, source, len, signal, pe) }
             }
             // SAFETY: the caller's promise.
-            Some(job) => Ok(unsafe { self.via()?.nbi(pe, job) }?),
+            Some(job) => Ok(unsafe { self.on_wire()?.nbi(pe, job) }?),
         }
     }
 
     /// Whether arrivals at other PEs can be counted in this word as [`Operations::put_counted`] does it.
     pub(crate) fn counts_in(&self, word: *mut u64) -> bool {
         let offset = self.comm.space.word(Operation::PutSignal, self.comm.job.me, word.cast(), 8);
-        offset.is_ok_and(|offset| self.via().is_ok_and(|via| via.counts_in(offset)))
+        offset.is_ok_and(|offset| self.on_wire().is_ok_and(|context| context.counts_in(offset)))
     }
 
     /// Copies `len` bytes to `dest` on `pe`, and adds 1 to a word there when all have come. Only whoever waits for the
@@ -231,7 +231,7 @@ impl Operations<'_> {
             Some(Job::PutSignal { dest, len, signal, .. }) => {
                 let source = if copied { Source::Copied(source) } else { Source::Stable(source) };
                 // SAFETY: the caller's promise.
-                Ok(unsafe { self.via()?.put_counted(pe, dest, source, len, signal.offset) }?)
+                Ok(unsafe { self.on_wire()?.put_counted(pe, dest, source, len, signal.offset) }?)
             }
             // SAFETY: the caller's promise.
             _ => unsafe { self.put_signal_mapped(dest, source, len, signal, pe) },
@@ -240,7 +240,7 @@ impl Operations<'_> {
 
     /// Waits until the sources of all that was put so may be used again.
     pub(crate) fn counted_have_left(&self) -> Result<()> {
-        Ok(self.via_if_any().map_or(Ok(()), |via| via.counted_have_left())?)
+        Ok(self.on_wire_if_any().map_or(Ok(()), |context| context.counted_have_left())?)
     }
 
     /// The job of a put-signal over the wire; `None` when the PE is mapped.
@@ -295,9 +295,9 @@ impl Operations<'_> {
     /// With AMOs by NICs, those of [`Operations::quiet`].
     pub fn fence(&self) -> Result<()> {
         fence(Ordering::SeqCst);
-        match self.via_if_any() {
-            Some(via) if self.comm.cpu_performs_amos() => via.fence(),
-            Some(via) => via.quiet()?,
+        match self.on_wire_if_any() {
+            Some(context) if self.comm.cpu_performs_amos() => context.fence(),
+            Some(context) => context.quiet()?,
             None => {}
         }
         Ok(())
@@ -306,8 +306,8 @@ impl Operations<'_> {
     /// Returns when everything that was issued on this context is complete and visible.
     ///
     /// # Errors
-    /// The first operation that failed since the last quiet, with its PE, rail and size. It does not wait for the others
-    /// then: what of them fails later is the next quiet's error.
+    /// The first operation that failed since the last quiet, with its PE, rail and size. It does not wait for the
+    /// others then: what of them fails later is the next quiet's error.
     #[inline]
     pub fn quiet(&self) -> Result<()> {
         self.comm.job.here()?;

@@ -22,7 +22,7 @@
 #define SYMRAIL_MAIL_TAKEN (1ull << 63)
 
 /* Two entries, as they were read. */
-struct symrail_letters {
+struct symrail_mail_entries {
     symrail_u64 w[8];
 };
 
@@ -49,7 +49,7 @@ struct symrail_mail {
     }
 
     /* Reads the next two entries, whether they have come or not. */
-    SYMRAIL_WAITER_FN void look(symrail_letters& letters) {
+    SYMRAIL_WAITER_FN void look(symrail_mail_entries& entries) {
         if (untold) {
             __threadfence();
             symrail_st_sys(symrail_state.mailbox, SYMRAIL_MAIL_PRESENT | position);
@@ -59,15 +59,15 @@ struct symrail_mail {
         for (int i = 0; i < 4; i++) {
             symrail_u64 half = 2 * ((next(1 + i / 2) & SYMRAIL_MAIL_NUMBER) % SYMRAIL_MAIL_ENTRIES) + i % 2;
             symrail_u64 at = symrail_state.mailbox + SYMRAIL_MAIL_ENTRIES_AT + half * SYMRAIL_MAIL_HALF_BYTES;
-            symrail_ld_pair(at, letters.w[2 * i], letters.w[2 * i + 1]);
+            symrail_ld_pair(at, entries.w[2 * i], entries.w[2 * i + 1]);
         }
     }
 
     /* Writes what has come, each behind the one before. `seen` is what `word` has now, if that was written. */
-    SYMRAIL_WAITER_FN void take(const symrail_letters& letters, symrail_u64 word, symrail_u64& seen) {
+    SYMRAIL_WAITER_FN void take(const symrail_mail_entries& entries, symrail_u64 word, symrail_u64& seen) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            const symrail_u64* w = letters.w + 4 * i;
+            const symrail_u64* w = entries.w + 4 * i;
             symrail_u64 expected = next(1);
             if ((w[1] & SYMRAIL_MAIL_POSITION) != expected || (w[3] & SYMRAIL_MAIL_POSITION) != expected) break;
             if (i != 0) __threadfence();
@@ -80,12 +80,12 @@ struct symrail_mail {
 
     /* One blocking round. */
     SYMRAIL_WAITER_FN void once() {
-        symrail_letters letters;
+        symrail_mail_entries entries;
         if (!reading) come();
         if (!reading) return;
-        look(letters);
+        look(entries);
         symrail_u64 seen;
-        take(letters, 0, seen);
+        take(entries, 0, seen);
     }
 
     SYMRAIL_WAITER_FN static void write(symrail_u64 at, symrail_u64 value, symrail_u32 log2_bytes) {

@@ -41,18 +41,18 @@ template <class T, class F>
 static __device__ __noinline__ T symrail_wait_with_mail(T* word, F holds) {
     symrail_waiter waiter;
     symrail_mail mail;
-    symrail_letters letters;
+    symrail_mail_entries entries;
     T now;
     while (!holds(now = symrail_ld_acquire(word))) {
         if (mail.reading) {
             symrail_u64 bits = symrail_to_bits(now);
-            mail.take(letters, (symrail_u64)word, bits);
+            mail.take(entries, (symrail_u64)word, bits);
             now = symrail_of_bits<T>(bits);
             if (holds(now)) break;
         } else {
             mail.come();
         }
-        if (mail.reading) mail.look(letters);
+        if (mail.reading) mail.look(entries);
         if (waiter.over()) {
             symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_WAIT, symrail_state.me, (symrail_u64)word);
             break;

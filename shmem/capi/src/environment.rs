@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use symrail::{Runtime, Settings};
-use symrail_core::Shown;
+use symrail_core::Escaped;
 use symrail_transport::env::log;
 
 /// `SHMEM_SYMMETRIC_SIZE`, OpenSHMEM's own name for the heap's size, when ours is not set.
@@ -15,7 +15,7 @@ pub fn apply_symmetric_size(settings: &mut Settings) -> Result<(), String> {
     let refused = || {
         format!(
             "SHMEM_SYMMETRIC_SIZE={}: not accepted; use a number of bytes, or one followed by K, M, G or T",
-            Shown(&text)
+            Escaped(&text)
         )
     };
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use symrail_core::Shown;
+use symrail_core::Escaped;
 use symrail_transport::Pe;
 
 /// The result of everything in this module that can fail.
@@ -34,7 +34,7 @@ impl fmt::Display for Step {
 #[non_exhaustive]
 pub enum Error {
     /// A variable that a launcher or the user sets holds something else than it should.
-    #[error("{name}={}: not accepted; it holds {accepted}", Shown(.value))]
+    #[error("{name}={}: not accepted; it holds {accepted}", Escaped(.value))]
     Variable {
         /// The variable's full name.
         name: &'static str,

@@ -1,8 +1,8 @@
 //! Blocks from everybody for everybody, with an arrival counted for each.
 //!
 //! Where the fabric counts arrivals a block is one write, from where it is. Elsewhere it is a put-signal, and blocks
-//! that are too large for messages are sent from the team's room, if they fit: a turn's half of it stays as it is long
-//! enough, so that nobody has to wait until they have left.
+//! that are too large for messages are sent from the team's scratch buffer, if they fit: a turn's half of it stays as
+//! it is long enough, so that nobody has to wait until they have left.
 
 use super::quick::{IN_MESSAGE_UP_TO, await_count, copy_here, send_counted, sent, ticket};
 use super::relay;
@@ -86,12 +86,12 @@ fn packet(team: &Team<'_>, bytes: usize) -> usize {
     team.hosts.most().saturating_mul(bytes)
 }
 
-/// Whether blocks of so many bytes are packed. The room has a place for a packet from each PE, and behind those for one
-/// to each host.
+/// Whether blocks of so many bytes are packed. The scratch buffer has a place for a packet from each PE, and behind
+/// those for one to each host.
 fn packs(team: &Team<'_>, bytes: usize) -> bool {
     let packet = packet(team, bytes);
     let packets = team.hosts.members() + team.hosts.count();
-    team.hosts.are_mixed() && packet.saturating_mul(packets) <= team.area.room_bytes()
+    team.hosts.are_mixed() && packet.saturating_mul(packets) <= team.area.scratch_bytes()
 }
 
 /// What a PE has for those on another host goes in one packet to the one of them that its blocks go to in [`to_all`],
@@ -101,16 +101,16 @@ fn packs(team: &Team<'_>, bytes: usize) -> bool {
 /// As for [`all_to_all`], and it is for [`packs`] to say.
 unsafe fn all_to_all_packed(team: &Team<'_>, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
     let (hosts, group, packet) = (&team.hosts, team.group, packet(team, bytes));
-    let room = team.area.room(team.next_turn());
+    let scratch = team.area.scratch(team.next_turn());
     let ticket = ticket(team, true)?;
     let (afar, here) = (team.area.count(ticket), team.area.host_count(ticket));
     let block = |index: u32| index as usize * bytes;
-    let place = |index: u32| room.wrapping_add(index as usize * packet);
+    let place = |index: u32| scratch.wrapping_add(index as usize * packet);
     for index in relay::takers(hosts) {
         let host = hosts.home(index).0;
-        let packed = room.wrapping_add((hosts.members() + host) * packet);
-        // SAFETY: the room has a place for the packet, which stays as it is in this turn; the caller's promise for the
-        // source.
+        let packed = scratch.wrapping_add((hosts.members() + host) * packet);
+        // SAFETY: the scratch buffer has a place for the packet, which stays as it is in this turn; the caller's
+        // promise for the source.
         unsafe {
             for (i, &member) in hosts.on(host).iter().enumerate() {
                 copy_here(packed.wrapping_add(i * bytes), source.wrapping_add(block(member)), bytes);
@@ -143,22 +143,22 @@ unsafe fn all_to_all_packed(team: &Team<'_>, dest: *mut u8, source: *const u8, b
     sent(team, bytes)
 }
 
-/// Copies what will be sent to the team's room, if that is needed and everybody's fits: then it stays there, as it is,
-/// until it has left. `most` is the most that any PE has, in blocks of at most `block` bytes. In what follows all hear
-/// from all.
+/// Copies what will be sent to the team's scratch buffer, if that is needed and everybody's fits: then it stays there,
+/// as it is, until it has left. `most` is the most that any PE has, in blocks of at most `block` bytes. In what follows
+/// all hear from all.
 ///
 /// # Safety
 /// The source is valid.
 unsafe fn keep(team: &Team<'_>, source: *const u8, bytes: usize, most: usize, block: usize) -> (*const u8, bool) {
-    if block <= IN_MESSAGE_UP_TO || most > team.area.room_bytes() || team.hosts.count() == 1 {
+    if block <= IN_MESSAGE_UP_TO || most > team.area.scratch_bytes() || team.hosts.count() == 1 {
         return (source, false);
     }
     // All take the turn, since some may need it: PEs with several rails among such with one.
-    let room = team.area.room(team.next_turn());
+    let scratch = team.area.scratch(team.next_turn());
     if team.counts {
         return (source, false);
     }
-    // SAFETY: the caller's promise; the half of the room is this turn's.
-    unsafe { copy_here(room, source, bytes) };
-    (room, true)
+    // SAFETY: the caller's promise; the half of the scratch buffer is this turn's.
+    unsafe { copy_here(scratch, source, bytes) };
+    (scratch, true)
 }

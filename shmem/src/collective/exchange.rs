@@ -1,8 +1,8 @@
 //! What the PEs of a team exchange in a reduction: who sends what to whom, and combines what with what.
 //!
-//! Everything passes through the team's room, of which turns use one half and the other. Who is in a turn has heard
-//! from everybody in the one before, so everybody has left the one before that, which used the same half. What is sent
-//! is not touched any more in its turn, so nobody has to wait until it has left.
+//! Everything passes through the team's scratch buffer, of which turns use one half and the other. Who is in a turn has
+//! heard from everybody in the one before, so everybody has left the one before that, which used the same half. What is
+//! sent is not touched any more in its turn, so nobody has to wait until it has left.
 //!
 //! **Doubling**: in each round two PEs exchange all that they have and both combine it. It has the fewest rounds. Where
 //! hosts have several PEs, those of a host gather what they have at its first one by shared memory, two by two, and get
@@ -27,22 +27,24 @@ use crate::team::Team;
 use crate::team::hosts::Hosts;
 use crate::waiting::Among;
 
-/// The stamp of what is handed in, and of the result that comes back; other stamps are above.
+/// The tag of what is handed in, and of the result that comes back; other tags are above.
 const HAND: u32 = 0;
 const OTHERS: u32 = 1;
 
-/// What a PE does, one after the other. Places and lengths are counted in elements, places from the start of the room.
+/// What a PE does, one after the other. Places and lengths are counted in elements, places from the start of the
+/// scratch buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// Puts elements to a member's room, under a stamp.
-    Send { to: u32, from: usize, at: usize, len: usize, stamp: u32 },
-    /// Waits for what comes under a stamp.
+    /// Puts elements to a member's scratch buffer, under a tag.
+    Send { to: u32, from: usize, at: usize, len: usize, tag: u32 },
+    /// Waits for what comes under a tag.
     Await(u32),
     /// Combines the elements at `into` with others, which go first or last.
     Combine { into: usize, with: usize, len: usize, with_first: bool },
 }
 
-/// What a PE does in one exchange. Its own elements are at the start of the room when it begins, and the result is at
+/// What a PE does in one exchange. Its own elements are at the start of the scratch buffer when it begins, and the
+/// result is at
 /// `result`.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
@@ -60,13 +62,13 @@ fn gathering(hosts: &Hosts) -> usize {
     if hosts.are_mixed() { hosts.most().next_power_of_two().trailing_zeros() as usize } else { 0 }
 }
 
-/// How often the elements of an exchange by doubling have to fit into the room.
+/// How often the elements of an exchange by doubling have to fit into the scratch buffer.
 pub(super) fn doubling_slots(hosts: &Hosts) -> usize {
     let talking = if hosts.are_mixed() { hosts.count() } else { hosts.members() };
     2 + gathering(hosts) + rounds(talking)
 }
 
-/// The most elements of an exchange by halving in a room for so many.
+/// The most elements of an exchange by halving in a scratch buffer for so many.
 pub(super) fn halving_most(room: usize, members: usize) -> usize {
     room.saturating_sub(rounds(members)) / 3
 }
@@ -101,14 +103,14 @@ impl Plan {
     }
 
     /// Sends what this PE has so far.
-    fn send(&mut self, to: u32, at: usize, len: usize, stamp: u32) {
-        self.steps.push(Step::Send { to, from: self.result, at, len, stamp });
+    fn send(&mut self, to: u32, at: usize, len: usize, tag: u32) {
+        self.steps.push(Step::Send { to, from: self.result, at, len, tag });
     }
 
     /// Combines what this PE has so far with what comes. It is left where that comes: what was there before may be on
     /// its way.
-    fn take_in(&mut self, stamp: u32, at: usize, len: usize, mine_first: bool) {
-        self.steps.push(Step::Await(stamp));
+    fn take_in(&mut self, tag: u32, at: usize, len: usize, mine_first: bool) {
+        self.steps.push(Step::Await(tag));
         self.steps.push(Step::Combine { into: at, with: self.result, len, with_first: mine_first });
         self.result = at;
     }
@@ -128,9 +130,9 @@ impl Plan {
         }
         for round in 0..rounds(who.len()) {
             let (peer, number) = (me ^ (1 << round), gathering + round);
-            let (at, stamp) = ((2 + number) * count, OTHERS + number as u32);
-            self.send(who[peer], at, count, stamp);
-            self.take_in(stamp, at, count, me < peer);
+            let (at, tag) = ((2 + number) * count, OTHERS + number as u32);
+            self.send(who[peer], at, count, tag);
+            self.take_in(tag, at, count, me < peer);
         }
         if let Some(&extra) = extra {
             self.send(extra, count, count, HAND);
@@ -167,10 +169,10 @@ impl Plan {
             let middle = part.start + part.len().div_ceil(2);
             let (low, high) = (part.start..middle, middle..part.end);
             let (mine, theirs) = if me < peer { (low, high) } else { (high, low) };
-            let (len, stamp) = (mine.len(), OTHERS + round as u32);
+            let (len, tag) = (mine.len(), OTHERS + round as u32);
             plan.steps.extend([
-                Step::Send { to: who[peer], from: theirs.start, at: landing, len: theirs.len(), stamp },
-                Step::Await(stamp),
+                Step::Send { to: who[peer], from: theirs.start, at: landing, len: theirs.len(), tag },
+                Step::Await(tag),
                 Step::Combine { into: mine.start, with: landing, len, with_first: peer < me },
             ]);
             most = most.div_ceil(2);
@@ -179,9 +181,9 @@ impl Plan {
             parts.push(mine);
         }
         for round in (0..rounds).rev() {
-            let (mine, stamp) = (&parts[round], OTHERS + (rounds + round) as u32);
+            let (mine, tag) = (&parts[round], OTHERS + (rounds + round) as u32);
             let (to, at) = (who[me ^ (1 << round)], mine.start);
-            plan.steps.extend([Step::Send { to, from: at, at, len: mine.len(), stamp }, Step::Await(stamp)]);
+            plan.steps.extend([Step::Send { to, from: at, at, len: mine.len(), tag }, Step::Await(tag)]);
         }
         if let Some(&extra) = extra {
             plan.send(extra, count, count, HAND);
@@ -189,27 +191,27 @@ impl Plan {
         plan
     }
 
-    /// Does what the plan says, in a turn whose half of the room begins with this PE's elements. Returns where the
-    /// result is.
+    /// Does what the plan says, in a turn whose half of the scratch buffer begins with this PE's elements. Returns
+    /// where the result is.
     pub fn run(&self, team: &Team<'_>, turn: u64, reduction: Reduction) -> Result<*mut u8> {
-        let (area, room, size) = (team.area, team.area.room(turn), reduction.size());
-        let at = |place: usize| room.wrapping_add(place * size);
+        let (area, scratch, size) = (team.area, team.area.scratch(turn), reduction.size());
+        let at = |place: usize| scratch.wrapping_add(place * size);
         for &step in &self.steps {
             match step {
-                Step::Send { to, from, at: place, len, stamp } => {
-                    let signal = (area.stamp(turn, stamp), turn, SignalOp::Set);
-                    // SAFETY: the room is this turn's, and what is sent from it is not changed in this turn.
+                Step::Send { to, from, at: place, len, tag } => {
+                    let signal = (area.tag(turn, tag), turn, SignalOp::Set);
+                    // SAFETY: the scratch buffer is this turn's, and what is sent from it is not changed in this turn.
                     unsafe { send(team, at(place), at(from), len * size, signal, team.group.pe(to)) }?;
                 }
-                Step::Await(stamp) => {
-                    let word = area.stamp(turn, stamp);
+                Step::Await(tag) => {
+                    let word = area.tag(turn, tag);
                     team.ops().wait_for("a reduction", Among::All(team.group), || {
                         // SAFETY: the word is in this PE's committed heap and aligned.
                         (unsafe { load(word.cast(), 8) } == turn).then_some(())
                     })?;
                 }
                 Step::Combine { into, with, len, with_first } => {
-                    // SAFETY: both are in the room and apart; what came to one of them is complete and stays.
+                    // SAFETY: both are in the scratch buffer and apart; what came to one of them is complete and stays.
                     unsafe { reduction.combine_ordered(at(into), at(with), len, with_first) };
                 }
             }
@@ -227,12 +229,12 @@ mod tests {
     use crate::team::Group;
     use crate::team::hosts::shapes;
 
-    /// What is under way: from whom and where, to whom and where, how it was when it was sent, and its stamp.
+    /// What is under way: from whom and where, to whom and where, how it was when it was sent, and its tag.
     struct Message {
         from: (usize, usize),
         to: (usize, usize),
         elements: Vec<String>,
-        stamp: u32,
+        tag: u32,
     }
 
     /// The rooms of all members while they do what their plans say, in any order. An element is the list of those that
@@ -252,22 +254,22 @@ mod tests {
 
         fn deliver(&mut self) {
             let at = self.below(self.under_way.len());
-            let Message { from: (pe, place), to: (to, at), elements, stamp } = self.under_way.swap_remove(at);
+            let Message { from: (pe, place), to: (to, at), elements, tag } = self.under_way.swap_remove(at);
             let now = &self.rooms[pe][place..place + elements.len()];
             assert_eq!(now, elements, "PE {pe} changes what is on its way to {to}");
             self.rooms[to][at..at + elements.len()].clone_from_slice(&elements);
-            assert_eq!(self.came.insert((to, stamp), false), None, "stamp {stamp} comes to PE {to} twice");
+            assert_eq!(self.came.insert((to, tag), false), None, "tag {tag} comes to PE {to} twice");
         }
 
         /// Whether the step is done; it is not when it has to wait.
         fn step(&mut self, pe: usize, step: Step) -> bool {
             match step {
-                Step::Send { to, from, at, len, stamp } => {
+                Step::Send { to, from, at, len, tag } => {
                     let elements = self.rooms[pe][from..from + len].to_vec();
-                    self.under_way.push(Message { from: (pe, from), to: (to as usize, at), elements, stamp });
+                    self.under_way.push(Message { from: (pe, from), to: (to as usize, at), elements, tag });
                 }
-                Step::Await(stamp) => match self.came.get_mut(&(pe, stamp)) {
-                    Some(seen) => assert!(!std::mem::replace(seen, true), "PE {pe} awaits stamp {stamp} twice"),
+                Step::Await(tag) => match self.came.get_mut(&(pe, tag)) {
+                    Some(seen) => assert!(!std::mem::replace(seen, true), "PE {pe} awaits tag {tag} twice"),
                     None => return false,
                 },
                 Step::Combine { into, with, len, with_first } => {

@@ -7,8 +7,8 @@
 //! gives the result to all on its host. So each host sends and gets each element twice at most, and its PEs have equal
 //! work.
 //!
-//! **Very large ones** of PEs that have a host each do not go through the room, where each part is waited for: `direct`
-//! moves all at once.
+//! **Very large ones** of PEs that have a host each do not go through the scratch buffer, where each part is waited
+//! for: `direct` moves all at once.
 
 use std::ops::Range;
 
@@ -25,8 +25,8 @@ use crate::team::Team;
 const DOUBLING_UP_TO: usize = 16 << 10;
 /// Up to here all of a host's PEs wait for one; also what needs no symmetric source.
 const TOGETHER_UP_TO: usize = 8 << 10;
-/// So many parts that go through the room, one after the other, take as long as meetings and everybody's messages to
-/// everybody.
+/// So many parts that go through the scratch buffer, one after the other, take as long as meetings and everybody's
+/// messages to everybody.
 const PARTS: usize = 8;
 /// Bytes of another PE's elements that are combined at a time: they stay in the nearest cache.
 const PIECE: usize = 16 << 10;
@@ -42,7 +42,8 @@ fn turns(count: usize, places: usize, most: usize) -> usize {
 }
 
 /// What a turn is about, of a share that is done in so many. Who has a share has something in each turn: else it would
-/// not hear in that one whether what it has sent in the one before has come, and yet use that half of the room again.
+/// not hear in that one whether what it has sent in the one before has come, and yet use that half of the scratch
+/// buffer again.
 fn part(share: &Range<usize>, number: usize, turns: usize) -> Range<usize> {
     let at = |number: usize| share.start + share.len() * number / turns;
     at(number)..at(number + 1)
@@ -60,7 +61,7 @@ pub(super) unsafe fn reduce(
     reduction: Reduction,
 ) -> Result<()> {
     let (hosts, size) = (&team.hosts, reduction.size());
-    let (bytes, room) = (count * size, team.area.room_bytes() / size);
+    let (bytes, room) = (count * size, team.area.scratch_bytes() / size);
     if hosts.members() == 1 {
         // SAFETY: the caller's promise.
         unsafe { copy_here(dest, source, bytes) };
@@ -83,7 +84,7 @@ pub(super) unsafe fn reduce(
 
 /// The most elements of this size that are exchanged by doubling at a time.
 fn most_doubled(team: &Team<'_>, size: usize) -> usize {
-    (team.area.room_bytes() / size / exchange::doubling_slots(&team.hosts)).min(DOUBLING_UP_TO / size)
+    (team.area.scratch_bytes() / size / exchange::doubling_slots(&team.hosts)).min(DOUBLING_UP_TO / size)
 }
 
 /// Tells all PEs a number and returns everybody's, by index: everybody fills in its own, and takes over those that
@@ -114,9 +115,9 @@ unsafe fn by_doubling(
             (plan, planned) = (Plan::doubling(&team.hosts, now), now);
         }
         let turn = team.next_turn();
-        // SAFETY: the caller's promise; the part fits into the room.
+        // SAFETY: the caller's promise; the part fits into the scratch buffer.
         unsafe {
-            copy_here(team.area.room(turn), source.wrapping_add(at), now * reduction.size());
+            copy_here(team.area.scratch(turn), source.wrapping_add(at), now * reduction.size());
             let result = plan.run(team, turn, reduction)?;
             copy_here(dest.wrapping_add(at), result, now * reduction.size());
         }
@@ -132,7 +133,7 @@ unsafe fn by_shares(
     reduction: Reduction,
 ) -> Result<()> {
     let (hosts, ops, size) = (&team.hosts, team.ops(), reduction.size());
-    let (place, room) = (hosts.place(), team.area.room_bytes() / size);
+    let (place, room) = (hosts.place(), team.area.scratch_bytes() / size);
     let others = || hosts.other_mates().map(|index| team.group.pe(index));
     let share = share(count, hosts.width(), place);
     let column = if share.is_empty() { Vec::new() } else { hosts.column(place) };
@@ -152,9 +153,9 @@ unsafe fn by_shares(
         }
         let part = part(&share, number, turns);
         let now = part.len();
-        let (at, own) = (part.start * size, team.area.room(turn));
-        // SAFETY: the caller vouches for sources and destinations, the part fits into the room, a piece into the
-        // buffer. Nobody else reads this share of a source, so that a destination may be the source.
+        let (at, own) = (part.start * size, team.area.scratch(turn));
+        // SAFETY: the caller vouches for sources and destinations, the part fits into the scratch buffer, a piece into
+        // the buffer. Nobody else reads this share of a source, so that a destination may be the source.
         unsafe {
             copy_here(own, source.wrapping_add(at), now * size);
             for pe in others() {

@@ -74,7 +74,7 @@ impl Runtime {
         if let Ok(wire) = &comm.wire {
             // Of those who cannot be met some will never take what was sent to them.
             let patience = if met.is_ok() { Duration::from_secs(comm.job.settings.timeout_s) } else { LAST_SENDS };
-            wire.drain(&comm.flow, patience);
+            wire.drain(&comm.context, patience);
         }
         self.0.observation.write(|trace| {
             trace.add(comm.wire.as_ref().map_or_else(|_| Vec::new(), |wire| wire.lanes().take_records()))

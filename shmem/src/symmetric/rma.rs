@@ -228,13 +228,13 @@ impl Operations<'_> {
             // SAFETY: the caller's promise; mapped memory is copied during the call.
             return unsafe { self.put(dest, source, len, pe) };
         }
-        let (via, piece) = (self.via()?, self.comm.wire()?.copied_at_once());
+        let (context, piece) = (self.on_wire()?, self.comm.wire()?.copied_at_once());
         let mut done = 0;
         while done < len {
             let now = piece.min(len - done);
             let offset = self.comm.space.offset(Operation::Put, pe, dest.wrapping_add(done), now)?;
             // SAFETY: the caller's promise; this much is copied during the call.
-            unsafe { via.put(pe, offset, source.add(done), now as u64) }?;
+            unsafe { context.put(pe, offset, source.add(done), now as u64) }?;
             done += now;
         }
         Ok(())

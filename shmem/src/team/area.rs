@@ -22,9 +22,9 @@ const WORLD: u32 = 0;
 /// The areas that active sets may take, from this one on; the others are left to teams.
 const FIRST_OF_SETS: u32 = 32;
 const FOURTH_OF_SETS: u32 = FIRST_OF_SETS + 3;
-/// Bytes of each half of a room: what passes through it at once. The team of all PEs has most, because most programs
-/// have no other; then the first teams and the first active sets.
-const fn room(number: u32) -> usize {
+/// Bytes of each half of a scratch buffer: what passes through it at once. The team of all PEs has most, because most
+/// programs have no other; then the first teams and the first active sets.
+const fn scratch(number: u32) -> usize {
     match number {
         WORLD => 1 << 20,
         1..=3 | FIRST_OF_SETS..=FOURTH_OF_SETS => 256 << 10,
@@ -39,7 +39,7 @@ const COUNTS: u64 = HOST_FLAGS + FLAG_BYTES;
 const HOST_COUNTS: u64 = COUNTS + TICKETS * 8;
 const DEVICE: u64 = HOST_COUNTS + TICKETS * 8;
 const ACKNOWLEDGED: u64 = DEVICE + WORDS * 8;
-const STAMPS: u64 = ACKNOWLEDGED + 8;
+const TAGS: u64 = ACKNOWLEDGED + 8;
 
 /// Bytes of the heap that the runtime takes for itself in a job of so many PEs: for barriers, and what teams talk
 /// through.
@@ -77,7 +77,7 @@ impl Areas {
     /// The area with this number. They are one behind the other.
     fn area(&self, number: u32) -> Area {
         let Areas { base, n_pes, .. } = *self;
-        let at = |offset, number| Area { base, offset, number, n_pes, room: room(number) };
+        let at = |offset, number| Area { base, offset, number, n_pes, scratch: scratch(number) };
         let start = (0..number).fold(self.offset, |start, number| start + at(start, number).bytes() as u64);
         at(start, number)
     }
@@ -110,7 +110,7 @@ pub(crate) struct Area {
     offset: u64,
     number: u32,
     n_pes: u32,
-    room: usize,
+    scratch: usize,
 }
 
 impl Area {
@@ -155,33 +155,33 @@ impl Area {
     }
 
     /// The word that says for which turn something has come.
-    pub fn stamp(&self, turn: u64, number: u32) -> *mut u64 {
-        self.word(STAMPS + ((turn & 1) * u64::from(self.stamps()) + u64::from(number)) * 8)
+    pub fn tag(&self, turn: u64, number: u32) -> *mut u64 {
+        self.word(TAGS + ((turn & 1) * u64::from(self.tags()) + u64::from(number)) * 8)
     }
 
-    /// A turn's half of the room: [`Area::room_bytes`] bytes.
-    pub fn room(&self, turn: u64) -> *mut u8 {
-        at(self.base, self.offset + self.words() + (turn & 1) * self.room as u64)
+    /// A turn's half of the scratch buffer: [`Area::scratch_bytes`] bytes.
+    pub fn scratch(&self, turn: u64) -> *mut u8 {
+        at(self.base, self.offset + self.words() + (turn & 1) * self.scratch as u64)
     }
 
-    /// Bytes of each half of the room.
-    pub fn room_bytes(&self) -> usize {
-        self.room
+    /// Bytes of each half of the scratch buffer.
+    pub fn scratch_bytes(&self) -> usize {
+        self.scratch
     }
 
-    /// How many stamps a turn has: one for the PE beyond a power of two, and for each binary digit of the number of PEs
+    /// How many tags a turn has: one for the PE beyond a power of two, and for each binary digit of the number of PEs
     /// one to gather on a host and two rounds between hosts.
-    fn stamps(&self) -> u32 {
+    fn tags(&self) -> u32 {
         1 + 3 * self.n_pes.next_power_of_two().trailing_zeros()
     }
 
     /// Where the words end.
     fn words(&self) -> u64 {
-        (STAMPS + u64::from(2 * self.stamps()) * 8).next_multiple_of(64)
+        (TAGS + u64::from(2 * self.tags()) * 8).next_multiple_of(64)
     }
 
     fn bytes(&self) -> usize {
-        self.words() as usize + 2 * self.room
+        self.words() as usize + 2 * self.scratch
     }
 
     fn word(&self, within: u64) -> *mut u64 {

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::observe::console::heard;
 use crate::operations::Operations;
 use crate::team::group::Group;
-use crate::wire::Via;
+use crate::wire::WireContext;
 
 /// How often a PE that waits looks around.
 const LOOK: Duration = Duration::from_millis(500);
@@ -117,7 +117,7 @@ impl<'rt> Long<'rt> {
                 return Err(self.lost(pe, "its process has ended".into()));
             }
             if let Ok(wire) = &self.ops.comm.wire {
-                let probed = Via::new(wire, &self.ops.comm.flow).probe(pe);
+                let probed = WireContext::new(wire, &self.ops.comm.context).probe(pe);
                 probed.map_err(|error| self.lost(pe, error.to_string()))?;
             }
         }

@@ -26,7 +26,7 @@ use long::Long;
 
 use crate::error::{Error, Result};
 use crate::operations::Operations;
-use crate::wire::{Via, Wire};
+use crate::wire::{Wire, WireContext};
 
 /// Checks of a thread that has no wire to poll before it sleeps between them, and for how long it does then.
 const YIELDS: u64 = 20_000;
@@ -44,7 +44,7 @@ const GLANCES: u32 = 200;
 impl Operations<'_> {
     /// Makes progress once, for loops that test. Whether there was any.
     pub(crate) fn progress(&self) -> bool {
-        self.via_if_any().is_some_and(|via| via.wait_for_memory().drive())
+        self.on_wire_if_any().is_some_and(|context| context.wait_for_memory().drive())
     }
 
     /// Waits until `done` gives something. `among` is everybody without whom that may never be: who tells this PE may
@@ -66,7 +66,7 @@ impl Operations<'_> {
             std::hint::spin_loop();
         }
         let wire = comm.wire.as_ref().ok();
-        let mut wait = wire.map(|wire| Via::new(wire, &comm.flow).wait_for_memory());
+        let mut wait = wire.map(|wire| WireContext::new(wire, &comm.context).wait_for_memory());
         let (begun, mut polls, looks) = (Instant::now(), 0u64, wire.map_or(1, Wire::looks_per_poll));
         let (mut long, mut ask_after) = (None::<Long<'_>>, FIRST_ASKED);
         loop {

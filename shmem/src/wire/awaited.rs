@@ -3,15 +3,15 @@
 use symrail_transport::endpoint::job::Source;
 use symrail_transport::{Error, Pe};
 
-use super::Via;
+use super::WireContext;
 
-impl Via<'_> {
+impl WireContext<'_> {
     /// Writes a byte that the peer waits for.
     pub fn put_flag(&self, pe: Pe, dest: u64, value: u8) -> Result<(), Error> {
         self.when_there_is_room(|endpoint| endpoint.put_flag(pe, dest, value))
     }
 
-    /// Whether peers can count arrivals in the word at this offset: see [`Via::put_counted`].
+    /// Whether peers can count arrivals in the word at this offset: see [`WireContext::put_counted`].
     pub fn counts_in(&self, word: u64) -> bool {
         self.host().lock().endpoint.counts_in(word)
     }
@@ -19,7 +19,7 @@ impl Via<'_> {
     /// Starts to write bytes whose arrival the peer counts in a word.
     ///
     /// # Safety
-    /// A [`Source::Stable`] one stays valid and unchanged until [`Via::counted_have_left`].
+    /// A [`Source::Stable`] one stays valid and unchanged until [`WireContext::counted_have_left`].
     pub unsafe fn put_counted(&self, pe: Pe, dest: u64, source: Source, len: u64, word: u64) -> Result<(), Error> {
         // SAFETY: the caller's promise.
         self.when_there_is_room(|endpoint| unsafe { endpoint.put_counted(pe, dest, source, len, word) })

@@ -9,8 +9,8 @@
 //! | file | concept |
 //! |---|---|
 //! | here | what a PE's host threads share |
-//! | `flow` | operations that are ordered and completed together, and which endpoint each takes |
-//! | `contexts` | the flows of contexts |
+//! | `context` | operations that are ordered and completed together, and which endpoint each takes |
+//! | `contexts` | all contexts |
 //! | `awaited` | what somebody at the other end waits for, and no quiet |
 //! | `host_endpoints` | the host endpoints |
 //! | `host` | one of them, behind its lock |
@@ -19,8 +19,8 @@
 //! | `lanes` | all endpoints, for the thread that watches them |
 
 mod awaited;
+mod context;
 mod contexts;
-mod flow;
 mod host;
 mod host_endpoints;
 mod keys;
@@ -40,8 +40,8 @@ use symrail_transport::endpoint::LaneCounters;
 use symrail_transport::rail::RailCaps;
 use symrail_transport::region::Segment;
 
+pub(crate) use context::{ContextState, WireContext};
 pub(crate) use contexts::{Contexts, MAX_CONTEXTS};
-pub(crate) use flow::{Flow, Via};
 pub(crate) use host_endpoints::EndpointOpener;
 use host_endpoints::HostEndpoints;
 pub(crate) use lanes::Lanes;
@@ -144,9 +144,9 @@ impl Wire {
     }
 
     /// Waits until nothing of host threads is on its way: not even what no quiet waits for. At most `patience`; the
-    /// wait is `flow`'s.
-    pub fn drain(&self, flow: &Flow, patience: Duration) {
-        let mut wait = Wait::for_operations(Via::new(self, flow));
+    /// wait is `context`'s.
+    pub fn drain(&self, context: &ContextState, patience: Duration) {
+        let mut wait = Wait::for_operations(WireContext::new(self, context));
         let deadline = Instant::now() + patience;
         while self.host_endpoints.run_idle() && Instant::now() < deadline {
             wait.step();

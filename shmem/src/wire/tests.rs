@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// PE 0's wire, and PE 1, which only answers.
 pub(super) struct World {
     wire: Wire,
-    flow: Flow,
+    context: ContextState,
     _peers: Vec<Proxy>,
     memory: Vec<u64>,
 }
@@ -85,12 +85,12 @@ fn world_of(mischief: Mischief, threads: usize, rails: usize, words: usize) -> W
     let settings = Settings::default();
     let opener = EndpointOpener { choice, settings, policy, me: 0, n_pes: 2, peers: Vec::new(), segments: Vec::new() };
     let wire = Wire::new(host, opener, proxies, None);
-    World { flow: Flow::first(&wire), wire, _peers: peers, memory }
+    World { context: ContextState::first(&wire), wire, _peers: peers, memory }
 }
 
 impl World {
-    pub(super) fn via(&self) -> Via<'_> {
-        Via::new(&self.wire, &self.flow)
+    pub(super) fn on_wire(&self) -> WireContext<'_> {
+        WireContext::new(&self.wire, &self.context)
     }
 
     /// A word of PE 1's memory.
@@ -109,7 +109,7 @@ fn refusing() -> Mischief {
 fn flags_go_out_during(something: impl Fn(&World)) {
     let world = world(refusing());
     for value in 1..=50u8 {
-        world.via().put_flag(1, 0, value).unwrap();
+        world.on_wire().put_flag(1, 0, value).unwrap();
         let begun = Instant::now();
         while world.there(0) != u64::from(value) {
             assert!(begun.elapsed() < PATIENCE, "flag {value} stays where it is");
@@ -129,7 +129,7 @@ fn a_flag_goes_out_although_its_thread_goes_on_posting() {
     flags_go_out_during(|world| {
         let value = 1u64;
         // SAFETY: the word is copied during the call.
-        unsafe { world.via().put(0, 0, (&raw const value).cast(), 8) }.unwrap();
+        unsafe { world.on_wire().put(0, 0, (&raw const value).cast(), 8) }.unwrap();
     });
 }
 
@@ -150,9 +150,9 @@ fn who_settles_leaves_nothing_behind() {
     for _ in 0..50 {
         let world = world(refusing());
         for word in 0..20 {
-            world.via().put_flag(1, 8 * word, 1).unwrap();
+            world.on_wire().put_flag(1, 8 * word, 1).unwrap();
         }
-        world.wire.drain(&world.flow, PATIENCE);
+        world.wire.drain(&world.context, PATIENCE);
         assert!(world.wire.host_endpoints.all().all(|host| !host.lock().endpoint.is_active()));
         // What has left arrives, whatever becomes of this PE.
         let begun = Instant::now();
@@ -179,9 +179,9 @@ fn puts_of_any_size_that_a_quiet_has_completed_are_there() {
             for block in 0..7 {
                 let job = Job::Put { dest: bytes * block, source: Source::Stable(source.as_ptr().cast()), len: bytes };
                 // SAFETY: the source lives until the quiet.
-                unsafe { world.via().nbi(1, job) }.unwrap();
+                unsafe { world.on_wire().nbi(1, job) }.unwrap();
             }
-            world.via().quiet().unwrap();
+            world.on_wire().quiet().unwrap();
             assert!((0..7 * len).all(|word| world.there(word) == round), "round {round}");
         }
         let lane = &world.wire.host_counters()[0];
@@ -205,7 +205,11 @@ fn what_is_counted_is_there_and_takes_its_writes_alone() {
         (slow(), 4, false),
     ] {
         let world = world(Mischief { max_rma: 128 / pieces as usize, ..mischief });
-        assert!(world.via().counts_in(WORD) && !world.via().counts_in(WORD + 4) && !world.via().counts_in(8 << 32));
+        assert!(
+            world.on_wire().counts_in(WORD)
+                && !world.on_wire().counts_in(WORD + 4)
+                && !world.on_wire().counts_in(8 << 32)
+        );
         let mut source = [0u64; 8 * 16];
         for round in 1..=50u64 {
             source.fill(round);
@@ -213,10 +217,10 @@ fn what_is_counted_is_there_and_takes_its_writes_alone() {
                 let from = source[16 * block as usize..].as_ptr().cast();
                 let from = if copied { Source::Copied(from) } else { Source::Stable(from) };
                 // SAFETY: the source stays as it is until all have left.
-                unsafe { world.via().put_counted(1, 128 * block, from, 128, WORD) }.unwrap();
+                unsafe { world.on_wire().put_counted(1, 128 * block, from, 128, WORD) }.unwrap();
             }
             if !copied {
-                world.via().counted_have_left().unwrap();
+                world.on_wire().counted_have_left().unwrap();
             }
             source.fill(u64::MAX);
             let begun = Instant::now();
@@ -227,10 +231,10 @@ fn what_is_counted_is_there_and_takes_its_writes_alone() {
                 let there = (0..16 * come as usize).all(|word| world.there(word) == round);
                 assert!(there, "round {round}: not all of {come} are there");
                 assert!(begun.elapsed() < PATIENCE, "round {round}: some do not come");
-                world.via().wait_for_memory().drive();
+                world.on_wire().wait_for_memory().drive();
             }
         }
-        world.via().quiet().unwrap();
+        world.on_wire().quiet().unwrap();
         let lane = &world.wire.host_counters()[0];
         assert_eq!((lane.writes, lane.messages), (50 * 8 * pieces, 0), "{lane:?}");
     }
@@ -242,7 +246,7 @@ fn a_put_goes_at_once_and_those_right_behind_it_together() {
     let world = world(slow());
     let put = |word: u64, value: u64| {
         // SAFETY: the bytes are copied during the call.
-        unsafe { world.via().put(1, 8 * word, (&raw const value).cast(), 8) }.unwrap();
+        unsafe { world.on_wire().put(1, 8 * word, (&raw const value).cast(), 8) }.unwrap();
     };
     let gathered = || world.wire.host_endpoints.first().host.lock().endpoint.has_gathered();
     for round in 1..=20 {
@@ -252,7 +256,7 @@ fn a_put_goes_at_once_and_those_right_behind_it_together() {
         put(0, round);
         assert!(!gathered(), "its reader waits");
         (1..PUTS).for_each(|word| put(word, round));
-        world.via().fence();
+        world.on_wire().fence();
         put(PUTS, round);
         assert!(!gathered(), "behind a fence it may be what a reader waits for");
         (PUTS + 1..2 * PUTS).for_each(|word| put(word, round));
@@ -273,7 +277,7 @@ fn an_addition_goes_at_once_and_those_right_behind_it_together() {
     let world = world(slow());
     let job = Job::Amo { offset: 0, ty: AmoType::U64, op: AmoOp::Add, operand: 1, compare: 0, fetch: Fetch::No };
     // SAFETY: the job has no buffers.
-    let add = || unsafe { world.via().nbi(1, job) }.unwrap();
+    let add = || unsafe { world.on_wire().nbi(1, job) }.unwrap();
     for round in 1..=20 {
         // What was sent long ago does not matter.
         let begun = Instant::now();
@@ -302,10 +306,10 @@ fn a_quiet_of_one_thread_does_not_end_that_of_another() {
                 for round in 1..=400u64 {
                     let word = 16 * thread;
                     // SAFETY: the source lives until the quiet.
-                    unsafe { world.via().put(1, 8 * word as u64, (&raw const round).cast(), 8) }.unwrap();
+                    unsafe { world.on_wire().put(1, 8 * word as u64, (&raw const round).cast(), 8) }.unwrap();
                     // Others have their quiet meanwhile.
                     std::thread::yield_now();
-                    world.via().quiet().unwrap();
+                    world.on_wire().quiet().unwrap();
                     assert_eq!(world.there(word), round, "thread {thread}");
                 }
             });
@@ -321,7 +325,7 @@ fn put_block(world: &World, block: usize, source: &[u64]) {
     let dest = (8 * BLOCK * block) as u64;
     let job = Job::Put { dest, source: Source::Stable(source.as_ptr().cast()), len: 8 * BLOCK as u64 };
     // SAFETY: the caller keeps the source until a quiet.
-    unsafe { world.via().nbi(1, job) }.unwrap();
+    unsafe { world.on_wire().nbi(1, job) }.unwrap();
 }
 
 #[test]
@@ -331,7 +335,7 @@ fn large_puts_take_proxy_threads_in_turn_and_a_quiet_completes_all() {
         for round in 1..=10u64 {
             let source = vec![round; BLOCK];
             (0..4).for_each(|block| put_block(&world, block, &source));
-            world.via().quiet().unwrap();
+            world.on_wire().quiet().unwrap();
             assert!((0..4 * BLOCK).all(|word| world.there(word) == round), "round {round}");
         }
         assert_eq!(world.wire.rails().len(), rails);
@@ -353,12 +357,12 @@ fn nothing_passes_a_fence_whichever_proxy_thread_has_it() {
     for round in 1..=30u64 {
         let source = vec![round; BLOCK];
         (0..2).for_each(|block| put_block(&world, block, &source));
-        world.via().fence();
+        world.on_wire().fence();
         // The next one is a proxy thread's on even rounds, and the host endpoint's on odd ones.
         let by_host = round % 2 == 1;
         if by_host {
             // SAFETY: the word is copied during the call.
-            unsafe { world.via().put(1, 8 * FLAG as u64, (&raw const round).cast(), 8) }.unwrap();
+            unsafe { world.on_wire().put(1, 8 * FLAG as u64, (&raw const round).cast(), 8) }.unwrap();
         } else {
             put_block(&world, 2, &source);
         }
@@ -368,6 +372,6 @@ fn nothing_passes_a_fence_whichever_proxy_thread_has_it() {
             std::thread::yield_now();
         }
         assert!((0..2 * BLOCK).all(|word| world.there(word) == round), "round {round}: a fence was passed");
-        world.via().quiet().unwrap();
+        world.on_wire().quiet().unwrap();
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use symrail_proxy::{Driver, Turn};
 
-use super::Via;
+use super::WireContext;
 
 /// Rounds of polling the host endpoint, of several polls each, before a waiting thread also drives the engine: about
 /// the time of a round trip, which would only become longer. Where PEs wait for each other's answers, all wait for
@@ -24,7 +24,7 @@ const LONGEST_NAP: Duration = Duration::from_millis(4);
 
 /// One host thread's waiting: polls, then yields, then (for memory) naps; and counts time-outs.
 pub(crate) struct Wait<'a> {
-    via: Via<'a>,
+    context: WireContext<'a>,
     /// Whose engine it drives.
     driver: &'a Driver,
     turn: Option<Turn<'a>>,
@@ -41,10 +41,10 @@ pub(crate) struct Wait<'a> {
 
 impl<'a> Wait<'a> {
     /// For a thread that waits for its own operations.
-    pub fn for_operations(via: Via<'a>) -> Wait<'a> {
+    pub fn for_operations(context: WireContext<'a>) -> Wait<'a> {
         Wait {
-            via,
-            driver: via.wire().driver(),
+            context,
+            driver: context.wire().driver(),
             turn: None,
             polls: 0,
             looks: 0,
@@ -57,14 +57,14 @@ impl<'a> Wait<'a> {
     }
 
     /// For a thread that waits for what it has handed to a proxy thread's engine.
-    pub fn for_engine(via: Via<'a>, thread: usize) -> Wait<'a> {
-        Wait { driver: &via.wire().drivers[thread], ..Wait::for_operations(via) }
+    pub fn for_engine(context: WireContext<'a>, thread: usize) -> Wait<'a> {
+        Wait { driver: &context.wire().drivers[thread], ..Wait::for_operations(context) }
     }
 
     /// For a thread that waits for memory to change.
-    pub fn for_memory(via: Via<'a>) -> Wait<'a> {
+    pub fn for_memory(context: WireContext<'a>) -> Wait<'a> {
         // Where nothing wakes the proxy thread, who waits does better to go on polling.
-        Wait { may_nap: via.wire().driver().wakes(), of_all: true, ..Wait::for_operations(via) }
+        Wait { may_nap: context.wire().driver().wakes(), of_all: true, ..Wait::for_operations(context) }
     }
 
     /// After the caller's own poll of its endpoint has found nothing: does something useful, or lets others.
@@ -82,15 +82,15 @@ impl<'a> Wait<'a> {
         if self.naps {
             let waited = self.idle_since.map_or(PATIENCE, |since| since.elapsed());
             std::thread::sleep((waited / PART).min(LONGEST_NAP));
-            return self.via.poll_host(true) > 0;
+            return self.context.poll_host(true) > 0;
         }
         self.polls = self.polls.wrapping_add(1);
         let look = self.polls.is_multiple_of(POLLS_PER_LOOK);
         if look && self.of_all {
-            self.via.wire().poll_contexts();
+            self.context.wire().poll_contexts();
         }
         let turn = self.turn.get_or_insert_with(|| self.driver.wait_turn());
-        let moved = turn.poll() + self.via.poll_host(look) > 0;
+        let moved = turn.poll() + self.context.poll_host(look) > 0;
         if moved {
             self.idle_since = None;
         } else if look {
@@ -104,7 +104,7 @@ impl<'a> Wait<'a> {
         let idle = now - *self.idle_since.get_or_insert(now);
         self.looks = self.looks.wrapping_add(1);
         if self.looks.is_multiple_of(LOOKS_PER_TICK) {
-            self.via.tick();
+            self.context.tick();
         }
         if self.may_nap && idle > PATIENCE {
             self.turn = None;
@@ -129,7 +129,7 @@ mod tests {
     fn who_waits_for_memory_for_long_leaves_the_core_to_others() {
         let world = world(Mischief::default());
         // As where what arrives wakes the proxy thread, which it does not here.
-        let mut wait = Wait { may_nap: true, ..Wait::for_memory(world.via()) };
+        let mut wait = Wait { may_nap: true, ..Wait::for_memory(world.on_wire()) };
         let (begun, mut polls) = (Instant::now(), 0);
         while begun.elapsed() < Duration::from_millis(400) {
             wait.drive();
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn who_leaves_the_engine_says_so() {
         let world = world(Mischief::default());
-        let driver = world.via().wire().driver();
+        let driver = world.on_wire().wire().driver();
         let wait = |done: &dyn Fn() -> bool| {
             let begun = Instant::now();
             while !done() {
@@ -152,7 +152,7 @@ mod tests {
         };
         for _ in 0..10 {
             let woken = driver.woken();
-            let mut waiting = Wait { may_nap: true, ..Wait::for_memory(world.via()) };
+            let mut waiting = Wait { may_nap: true, ..Wait::for_memory(world.on_wire()) };
             while !waiting.naps {
                 waiting.drive();
             }

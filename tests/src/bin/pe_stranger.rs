@@ -107,7 +107,7 @@ fn work(rt: &Runtime, first: impl FnOnce(), over: impl Fn() -> bool) -> Result<(
         }
     }
     assert!(untouched.to_vec().iter().all(|word| *word == UNTOUCHED), "somebody has written to the heap");
-    println!("dropped: {}", rt.counters().iter().map(|lane| lane.strangers).sum::<u64>());
+    println!("dropped: {}", rt.counters().iter().map(|lane| lane.unauthenticated).sum::<u64>());
     Ok(())
 }
 

@@ -36,7 +36,7 @@ pub struct LaneCounters {
     /// How often the lane to a PE was given up.
     pub given_up: u64,
     /// Messages and immediates that were dropped because they did not have the endpoint's token.
-    pub strangers: u64,
+    pub unauthenticated: u64,
     /// How long some of the work requests took, from posting to completion.
     pub latency: Latency,
 }
@@ -60,7 +60,7 @@ impl LaneCounters {
             delayed: of(a.delayed, b.delayed),
             failed: of(a.failed, b.failed),
             given_up: of(a.given_up, b.given_up),
-            strangers: of(a.strangers, b.strangers),
+            unauthenticated: of(a.unauthenticated, b.unauthenticated),
             latency: Latency(std::array::from_fn(|i| {
                 u32::try_from(of(a.latency.0[i].into(), b.latency.0[i].into())).unwrap_or(u32::MAX)
             })),
@@ -283,8 +283,8 @@ impl Observer {
     /// Something without the endpoint's token was dropped: counted, told of once, and in all at the end.
     #[cold]
     pub fn stranger(&mut self, lane: usize, rail: &str) {
-        self.counters[lane].strangers += 1;
-        if self.strangers() == 1 {
+        self.counters[lane].unauthenticated += 1;
+        if self.unauthenticated() == 1 {
             tracing::warn!(
                 rail,
                 "dropped a message that is not of this job; further ones are counted, and dropped in silence"
@@ -292,14 +292,14 @@ impl Observer {
         }
     }
 
-    fn strangers(&self) -> u64 {
-        self.counters.iter().map(|counters| counters.strangers).sum()
+    fn unauthenticated(&self) -> u64 {
+        self.counters.iter().map(|counters| counters.unauthenticated).sum()
     }
 }
 
 impl Drop for Observer {
     fn drop(&mut self) {
-        let messages = self.strangers();
+        let messages = self.unauthenticated();
         if messages > 1 {
             tracing::warn!(messages, "dropped in all: messages that were not of this job");
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use symrail_core::Shown;
+use symrail_core::Escaped;
 
 use super::{PREFIX, VARIABLES};
 
@@ -39,7 +39,7 @@ impl Unknown {
 
 impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is not a known variable and has no effect", Shown(&self.name))?;
+        write!(f, "{} is not a known variable and has no effect", Escaped(&self.name))?;
         match self.nearest {
             Some(nearest) => write!(f, "; did you mean {nearest}?"),
             None => write!(f, "; `symrail info --env` lists those that exist"),

@@ -12,7 +12,7 @@ use plotters::style::{FontStyle, register_font};
 use super::json::{COMMIT, Record, VERSION, now};
 use super::table::number;
 use crate::perf::error::{Error, Result};
-use symrail_core::Shown;
+use symrail_core::Escaped;
 
 /// In pixels: all drawings, one over sizes, the names beside it, a bar, and what is said above.
 const WIDTH: u32 = 1100;
@@ -37,7 +37,7 @@ impl Format {
             Some("png") => Ok(Format::Png),
             _ => Err(Error::Arguments(format!(
                 "--plot {}: plots are SVG or PNG; use a name that ends with .svg or .png",
-                Shown(&path.to_string_lossy())
+                Escaped(&path.to_string_lossy())
             ))),
         }
     }

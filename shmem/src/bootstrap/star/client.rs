@@ -17,8 +17,8 @@ use super::wire::{
 
 /// How much longer than the service a PE waits: the service knows who is missing, so it should speak first.
 const GRACE: Duration = Duration::from_secs(5);
-/// How soon a service that closes without a word is tried again: it does so when strangers crowd it. From the first
-/// pause to the longest.
+/// How soon a service that closes without a word is tried again: it does so when unauthenticated connections crowd it.
+/// From the first pause to the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(1)];
 /// The longest that leaving or aborting may take.
 const PARTING: Duration = Duration::from_secs(2);
@@ -85,7 +85,7 @@ impl Client {
                     let seconds = membership.timeout.as_secs();
                     let why = format!(
                         "it closed {attempts} connections within {seconds} s (SYMRAIL_TIMEOUT_S) before it answered; \
-                         do strangers crowd its port?"
+                         do unauthenticated connections crowd its port?"
                     );
                     return Err(Error::Refused { pe, address, why });
                 }

@@ -9,7 +9,7 @@
 //! | `fault` | why a job is broken, on the wire and in words |
 //! | `round` | one collective step: who contributed, whom it waits for, its result |
 //! | `connection` | one socket of the service |
-//! | `service` | the service's thread: members, rounds, strangers, time-outs |
+//! | `service` | the service's thread: members, rounds, unauthenticated connections, time-outs |
 //! | `server` | the handle on that thread, and its events |
 //! | `client` | a PE's end |
 

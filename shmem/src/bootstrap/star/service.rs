@@ -2,9 +2,9 @@
 //!
 //! Strangers never disturb the job: a connection is not read beyond a hello, held longer than the hello's time-out, or
 //! counted as a PE before its hello was proven; at most [`STRANGERS`] more than the job has PEs are held at a time, and
-//! the oldest makes room. However many strangers come, those who have said something are served before anybody makes
-//! room for others, and a PE that had to make room tries again. What the job's own PEs do wrong breaks the job once,
-//! and every PE is told the same reason.
+//! the oldest makes room. However many unauthenticated connections come, those who have said something are served
+//! before anybody makes room for others, and a PE that had to make room tries again. What the job's own PEs do wrong
+//! breaks the job once, and every PE is told the same reason.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -27,7 +27,7 @@ use super::wire::{FINISHED, Hello, Kind, Secret, random};
 
 /// Connections that have not said hello, beyond one for every PE: so many come while a PE is answering its challenge.
 const STRANGERS: usize = 512;
-/// Of the descriptors that this process may have, strangers take at most one in so many.
+/// Of the descriptors that this process may have, unauthenticated connections take at most one in so many.
 const SHARE: u64 = 8;
 /// The number of connections accepted in one turn.
 const TURN: usize = 32;
@@ -61,8 +61,8 @@ impl Member {
     }
 }
 
-/// How many strangers a process with few descriptors can hold without harm to the rest of it.
-fn strangers() -> usize {
+/// How many unauthenticated connections a process with few descriptors can hold without harm to the rest of it.
+fn unauthenticated() -> usize {
     let files = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft);
     usize::try_from(files / SHARE).unwrap_or(usize::MAX).min(STRANGERS)
 }
@@ -76,8 +76,8 @@ pub(super) struct Service {
     /// By age, so that the first is the oldest.
     connections: BTreeMap<u64, Connection>,
     next_id: u64,
-    /// How many strangers are held, beyond one for every PE.
-    strangers: usize,
+    /// How many unauthenticated connections are held, beyond one for every PE.
+    unauthenticated: usize,
     members: Vec<Member>,
     /// PEs whose processes have ended: they never come again.
     ended: Vec<Pe>,
@@ -109,7 +109,7 @@ impl Service {
             shared,
             connections: BTreeMap::new(),
             next_id: 0,
-            strangers: strangers(),
+            unauthenticated: unauthenticated(),
             members: Vec::new(),
             ended: Vec::new(),
             early: Vec::new(),
@@ -187,8 +187,8 @@ impl Service {
     }
 
     fn welcome_stranger(&mut self, stream: TcpStream, from: SocketAddr) {
-        let strangers = self.connections.values().filter(|connection| connection.pe().is_none());
-        if strangers.count() >= self.strangers + self.members.len() {
+        let unauthenticated = self.connections.values().filter(|connection| connection.pe().is_none());
+        if unauthenticated.count() >= self.unauthenticated + self.members.len() {
             let oldest = self.connections.iter().find(|(_, connection)| connection.pe().is_none()).map(|(id, _)| *id);
             oldest.into_iter().for_each(|id| self.refuse(id, "too many connections that have not said hello"));
         }

@@ -8,9 +8,9 @@ const LONGEST: usize = 200;
 /// A text from outside, as a message can show it: what a terminal would obey stands as an escape, and of a long text
 /// the beginning is enough.
 #[derive(Debug, Clone, Copy)]
-pub struct Shown<'a>(pub &'a str);
+pub struct Escaped<'a>(pub &'a str);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut chars = self.0.chars();
         for c in chars.by_ref().take(LONGEST) {
@@ -26,8 +26,8 @@ mod tests {
 
     #[test]
     fn a_terminal_obeys_nothing_and_is_not_filled() {
-        assert_eq!(Shown("größer\t\u{1b}[31m\n\u{9b}").to_string(), "größer\\t\\u{1b}[31m\\n\\u{9b}");
-        assert_eq!(Shown(&"x".repeat(LONGEST)).to_string(), "x".repeat(LONGEST));
-        assert_eq!(Shown(&"x".repeat(100_000)).to_string(), "x".repeat(LONGEST) + "… (100000 bytes)");
+        assert_eq!(Escaped("größer\t\u{1b}[31m\n\u{9b}").to_string(), "größer\\t\\u{1b}[31m\\n\\u{9b}");
+        assert_eq!(Escaped(&"x".repeat(LONGEST)).to_string(), "x".repeat(LONGEST));
+        assert_eq!(Escaped(&"x".repeat(100_000)).to_string(), "x".repeat(LONGEST) + "… (100000 bytes)");
     }
 }

@@ -1,9 +1,8 @@
-//! A flow: operations of host threads that are ordered and completed together. The default context is one, and so is
-//! each other context.
+//! A context on the wire: operations of host threads that are ordered and completed together.
 //!
-//! Small operations go over the flow's host endpoint, which no other flow uses if it can have one of its own.
+//! Small operations go over the context's host endpoint, which no other context uses if it can have one of its own.
 //! Operations of at least [`MANY_RAILS_FROM`] bytes go over the proxy threads' endpoints when there are several rails,
-//! where each flow is an issuer of its own; the threads take turns. A fence between two operations on different
+//! where each context is an issuer of its own; the threads take turns. A fence between two operations on different
 //! endpoints is kept by draining the first before the second starts.
 
 use std::ops::Range;
@@ -72,9 +71,9 @@ impl Flags {
     }
 }
 
-/// What is remembered of a flow.
+/// What is remembered of a context.
 #[derive(Default)]
-pub(crate) struct Flow {
+pub(crate) struct ContextState {
     /// From its first operation on the wire.
     host_endpoint: OnceLock<HostEndpoint>,
     /// Paths with operations since their last quiet; changed under the path's lock.
@@ -85,10 +84,10 @@ pub(crate) struct Flow {
     turn: AtomicUsize,
 }
 
-impl Flow {
-    /// The default context's flow.
-    pub fn first(wire: &Wire) -> Flow {
-        Flow { host_endpoint: OnceLock::from(wire.host_endpoints.first()), ..Flow::default() }
+impl ContextState {
+    /// The default context's.
+    pub fn first(wire: &Wire) -> ContextState {
+        ContextState { host_endpoint: OnceLock::from(wire.host_endpoints.first()), ..ContextState::default() }
     }
 
     /// Whether nothing was issued since the last quiet.
@@ -98,27 +97,27 @@ impl Flow {
         !self.used.any() && !self.fenced.any()
     }
 
-    /// Whether it has a host endpoint that no other flow uses.
+    /// Whether it has a host endpoint that no other context uses.
     pub fn has_own_endpoint(&self) -> bool {
         self.host_endpoint.get().is_some_and(|host_endpoint| host_endpoint.issuer != HOST)
     }
 }
 
-/// A flow on the wire.
+/// A context on the wire.
 #[derive(Clone, Copy)]
-pub(crate) struct Via<'a> {
+pub(crate) struct WireContext<'a> {
     wire: &'a Wire,
-    flow: &'a Flow,
+    context: &'a ContextState,
 }
 
-impl<'a> Via<'a> {
-    pub fn new(wire: &'a Wire, flow: &'a Flow) -> Via<'a> {
-        Via { wire, flow }
+impl<'a> WireContext<'a> {
+    pub fn new(wire: &'a Wire, context: &'a ContextState) -> WireContext<'a> {
+        WireContext { wire, context }
     }
 
     #[inline]
     fn host_endpoint(&self) -> &'a HostEndpoint {
-        self.flow.host_endpoint.get_or_init(|| self.wire.host_endpoints.take())
+        self.context.host_endpoint.get_or_init(|| self.wire.host_endpoints.take())
     }
 
     #[inline]
@@ -148,15 +147,15 @@ impl<'a> Via<'a> {
     /// Polls the host endpoint if that brings anything forward; nobody sends to a host endpoint first.
     #[inline]
     pub(super) fn poll_host(&self, now_and_then: bool) -> usize {
-        let Some(HostEndpoint { host, .. }) = self.flow.host_endpoint.get() else { return 0 };
+        let Some(HostEndpoint { host, .. }) = self.context.host_endpoint.get() else { return 0 };
         // What was posted without a completion may still be on its way out of the provider.
-        let worthwhile = host.is_active() || (now_and_then && self.flow.used.get(Path::Host));
+        let worthwhile = host.is_active() || (now_and_then && self.context.used.get(Path::Host));
         if worthwhile { host.try_lock().map_or(0, |mut side| side.poll()) } else { 0 }
     }
 
     /// Fails operations on the host endpoint that are too old.
     pub(super) fn tick(&self) {
-        if let Some(host_endpoint) = self.flow.host_endpoint.get() {
+        if let Some(host_endpoint) = self.context.host_endpoint.get() {
             host_endpoint.host.lock().endpoint.tick(self.wire.seconds());
         }
     }
@@ -200,7 +199,7 @@ impl<'a> Via<'a> {
     #[inline]
     pub unsafe fn blocking(&self, pe: Pe, job: Job) -> Result<u64, Error> {
         if let Job::Get { .. } = job
-            && self.flow.fenced.any()
+            && self.context.fenced.any()
         {
             self.paths().try_for_each(|path| self.end_fence(path))?;
         }
@@ -211,7 +210,7 @@ impl<'a> Via<'a> {
     /// A put-signal whose source may be re-used when this returns.
     ///
     /// # Safety
-    /// As for [`Via::put`].
+    /// As for [`WireContext::put`].
     pub unsafe fn put_signal(&self, pe: Pe, mut job: Job) -> Result<(), Error> {
         let path = self.path_of(&job);
         if let Job::PutSignal { source, len, .. } = &mut job
@@ -241,12 +240,12 @@ impl<'a> Via<'a> {
     /// The proxy thread whose turn it is; after a fence the one that had the last operation, which need not be drained
     /// then.
     fn next_engine(&self) -> Path {
-        let last = self.flow.turn.load(Ordering::Relaxed);
-        if self.flow.fenced.get(Path::Engine(last)) {
+        let last = self.context.turn.load(Ordering::Relaxed);
+        if self.context.fenced.get(Path::Engine(last)) {
             return Path::Engine(last);
         }
         let next = (last + 1) % self.wire.drivers.len();
-        self.flow.turn.store(next, Ordering::Relaxed);
+        self.context.turn.store(next, Ordering::Relaxed);
         Path::Engine(next)
     }
 
@@ -293,7 +292,7 @@ impl<'a> Via<'a> {
                 side = self.host().lock();
             }
         }
-        self.flow.used.set(Path::Host, true);
+        self.context.used.set(Path::Host, true);
         let tag = side.new_tag();
         let issue = Issue { issuer: HOST, tag: tagged.then_some(tag) };
         // SAFETY: the caller's promise.
@@ -310,7 +309,7 @@ impl<'a> Via<'a> {
             let tag = self.host().lock().new_tag();
             let mut engine = driver.engine();
             if engine.ready() {
-                self.flow.used.set(path, true);
+                self.context.used.set(path, true);
                 let issue = Issue { issuer: self.issuer(), tag: tagged.then_some(tag) };
                 // SAFETY: the caller's promise.
                 return unsafe { engine.submit(pe, job, issue) }.map(|_| tag);
@@ -360,21 +359,21 @@ impl<'a> Via<'a> {
     /// Orders what comes after it behind what came before it, per destination.
     pub fn fence(&self) {
         for path in self.paths() {
-            let used = self.flow.used.get(path);
+            let used = self.context.used.get(path);
             if used {
                 match path {
                     Path::Host => self.host().lock().endpoint.fence(),
                     Path::Engine(thread) => self.wire.drivers[thread].engine().fence(),
                 }
             }
-            self.flow.fenced.set(path, used);
+            self.context.fenced.set(path, used);
         }
     }
 
     /// Before an operation on `path`: what a fence closed on other paths has to be delivered.
     #[inline]
     fn keep_fence(&self, path: Path) -> Result<(), Error> {
-        if !self.flow.fenced.any_but(path) {
+        if !self.context.fenced.any_but(path) {
             return Ok(());
         }
         self.paths().filter(|other| *other != path).try_for_each(|other| self.end_fence(other))
@@ -384,22 +383,22 @@ impl<'a> Via<'a> {
     /// order gets, but many programs count on it, and TCP rails let gets overtake puts.
     #[inline]
     fn end_fence(&self, path: Path) -> Result<(), Error> {
-        if self.flow.fenced.get(path) {
+        if self.context.fenced.get(path) {
             self.drain(path)?;
-            self.flow.fenced.set(path, false);
+            self.context.fenced.set(path, false);
         }
         Ok(())
     }
 
-    /// Waits until everything that was issued on the flow is delivered.
+    /// Waits until everything that was issued on the context is delivered.
     #[inline(never)]
     pub fn quiet(&self) -> Result<(), Error> {
         let mut result = Ok(());
         for path in self.paths() {
-            if self.flow.used.get(path) {
+            if self.context.used.get(path) {
                 result = result.and(self.drain(path));
             }
-            self.flow.fenced.set(path, false);
+            self.context.fenced.set(path, false);
         }
         result
     }
@@ -438,7 +437,7 @@ impl<'a> Via<'a> {
     fn note_quiet(&self, path: Path, error: Option<Error>, quiet: bool) -> Result<bool, Error> {
         error.map_or(Ok(()), Err)?;
         if quiet {
-            self.flow.used.set(path, false);
+            self.context.used.set(path, false);
         }
         Ok(quiet)
     }
@@ -450,7 +449,7 @@ impl<'a> Via<'a> {
         let mut wait = self.wait();
         loop {
             let mut side = self.host().lock();
-            self.flow.used.set(Path::Host, true);
+            self.context.used.set(Path::Host, true);
             match start(&mut side.endpoint) {
                 Err(Error::Full { .. }) => drop(side.poll()),
                 done => return done,
@@ -464,7 +463,7 @@ impl<'a> Via<'a> {
     pub fn probe(&self, pe: Pe) -> Result<(), Error> {
         let tag = {
             let mut side = self.host().lock();
-            self.flow.used.set(Path::Host, true);
+            self.context.used.set(Path::Host, true);
             let tag = side.new_tag();
             side.endpoint.probe(pe, Issue { issuer: HOST, tag: Some(tag) })?;
             tag
