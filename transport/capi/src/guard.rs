@@ -34,7 +34,7 @@ impl From<Error> for Failure {
         let code = match &error {
             Error::Library { .. } | Error::NoRail { .. } | Error::Fabric { .. } | Error::System { .. } => FABRIC,
             Error::Mismatch { .. } | Error::Malformed { .. } => PEER,
-            Error::Operation { .. } => FAILED,
+            Error::Operation { .. } | Error::Gone { .. } => FAILED,
             Error::Timeout { .. } | Error::Full { .. } => TIMED_OUT,
             _ => ARGUMENT,
         };

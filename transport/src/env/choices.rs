@@ -8,9 +8,7 @@ pub trait Choice: Copy + PartialEq + 'static {
     const WORDS: &'static [(&'static str, Self)];
 
     /// The value's word.
-    fn word(self) -> &'static str {
-        Self::WORDS.iter().find(|(_, value)| *value == self).map_or("?", |(word, _)| word)
-    }
+    fn word(self) -> &'static str;
 }
 
 /// Gives an enum its words, and prints it by them.
@@ -18,6 +16,12 @@ macro_rules! words {
     ($name:ident: $($word:literal => $value:ident),+) => {
         impl Choice for $name {
             const WORDS: &'static [(&'static str, Self)] = &[$(($word, $name::$value)),+];
+
+            fn word(self) -> &'static str {
+                match self {
+                    $($name::$value => $word),+
+                }
+            }
         }
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

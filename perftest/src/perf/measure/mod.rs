@@ -70,7 +70,12 @@ impl<'a, C: Backend> Bench<'a, C> {
             work if C::LAUNCHES || work.is_by_threads() => self.launched(spread)?,
             Work::SignalPingPong | Work::PutPingPong | Work::PutSignalPingPong => self.ping_pong(spread)?,
             Work::AllToAll | Work::Barrier => self.everybody(spread)?,
-            _ => self.one_sided(spread)?,
+            Work::Put | Work::Get | Work::FetchAdd | Work::FencedPuts => self.one_sided(spread)?,
+            Work::PutWindows(_) | Work::GetWindows(_) | Work::PutStream => self.one_sided(spread)?,
+            Work::AddWindows(_) | Work::SignalWindows(_) | Work::Gets(_) | Work::FetchAdds(_) => {
+                self.one_sided(spread)?
+            }
+            Work::Init | Work::Memory | Work::Idle => self.one_sided(spread)?,
         };
         // Nobody goes on, and nothing is told, before all have found their data right.
         self.backend.barrier()?;
