@@ -1,7 +1,7 @@
 //! Driving an endpoint: progress, sleep, fences, quiets, and time.
 
 use super::completion::Sink;
-use super::job::{Finished, Issue, Issuer, OpHandle};
+use super::job::{Finished, Issue, Issuer};
 use super::{Endpoint, TargetAgent};
 use crate::error::Error;
 use crate::pe::Pe;
@@ -95,13 +95,6 @@ impl Endpoint {
     #[must_use]
     pub fn has_gathered(&self) -> bool {
         self.core.lanes.have_gathered()
-    }
-
-    /// Whether an operation is complete (or failed).
-    #[inline]
-    #[must_use]
-    pub fn is_done(&self, op: OpHandle) -> bool {
-        self.core.ops.is_over(op)
     }
 
     /// Orders what comes after it behind what came before it, per destination. Returns at once.

@@ -20,7 +20,8 @@ impl Endpoint {
     ///
     /// # Safety
     /// [`Source::Stable`] memory stays valid and unchanged, and destinations of gets and fetched values stay valid and
-    /// unused, until the operation is complete ([`Endpoint::is_done`], or a quiet of its issuer).
+    /// unused, until the operation is complete (it has been told as finished, or a quiet of its
+    /// issuer has ended).
     ///
     /// # Errors
     /// Nothing was started: the PE does not exist, the range is not inside of one, the word is not aligned, the
