@@ -112,6 +112,9 @@ mod tests {
         let units = of_all(&[near[1], near[1]]);
         assert_eq!(units.iter().copied().collect::<CpuSet>().len(), 4, "{units:?}");
         assert!(units.iter().all(|unit| *unit >= 8), "{units:?}");
+        // More threads than cores near the first NIC: the one that is left over takes none of the second NIC's thread.
+        let units = seat(&[near[0], near[0], near[0], near[0], near[0], near[1]], 0, 1);
+        assert_eq!(units.iter().flatten().collect::<std::collections::BTreeSet<_>>().len(), 6, "{units:?}");
         // Three PEs would have two cores each, and need three.
         assert_eq!(seat(&near, 0, 3), [None, None]);
     }
