@@ -108,13 +108,16 @@ fn every_promise_holds_for_memory_that_nobody_can_touch() {
     run_all(true);
 }
 
+/// Messages were sent again ahead of a write that was lost before them, and could not be told as lost yet.
+const ONCE_FAILED: [u64; 2] = [2354, 8968];
+
 fn run_all(staged: bool) {
     let number = |name| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
     let seeds = match number("SYMRAIL_TEST_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("SYMRAIL_TEST_SEEDS").unwrap_or(400),
     };
-    for seed in seeds {
+    for seed in seeds.chain(ONCE_FAILED) {
         if let Err(panic) = std::panic::catch_unwind(|| run(seed, staged)) {
             eprintln!("SYMRAIL_TEST_SEED={seed} fails again");
             std::panic::resume_unwind(panic);

@@ -64,6 +64,14 @@ impl Core {
         })
     }
 
+    /// Whether writes that were first posted on this lane have yet to be posted again. An answer that goes over a lane
+    /// that is down keeps what was lost there from being told, and so posted again, for a while.
+    fn has_stranded_writes(&self, pe: Pe, lane: usize) -> bool {
+        let write = |r: &WorkRequest| matches!(r.work, Work::Write { .. } | Work::Flag { .. });
+        let waits = |r: &WorkRequest| write(r) && r.dest == pe && usize::from(r.home) == lane;
+        self.recovery.stranded.iter().any(|&id| self.queue.get(id).is_some_and(waits))
+    }
+
     /// How many AMOs wait for their lane to work again.
     pub(super) fn waiting_amos(&self, pe: Pe, lane: usize) -> u32 {
         let waits = |r: &WorkRequest| matches!(r.work, Work::Amo { .. }) && r.dest == pe && usize::from(r.lane) == lane;
@@ -119,7 +127,8 @@ impl Endpoint {
             self.post_or_keep(id, &request);
         }
         for stream in 0..self.core.lanes.count(pe) {
-            if self.core.way(pe, stream) == Way::Told {
+            // Messages stay behind the writes of their lane.
+            if self.core.way(pe, stream) == Way::Told && !self.core.has_stranded_writes(pe, stream) {
                 self.send_again(pe, stream);
             }
         }
