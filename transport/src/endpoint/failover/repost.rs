@@ -88,7 +88,7 @@ impl Core {
     /// Whether something of a PE's waits for another lane.
     pub(super) fn is_stuck(&mut self, pe: Pe) -> bool {
         self.recovery.stranded.iter().any(|&id| self.queue.get(id).is_some_and(|r| r.dest == pe))
-            || (0..self.lanes.count(pe)).any(|stream| self.way(pe, stream) == Way::Lost)
+            || (0..self.lanes.count(pe)).any(|stream| matches!(self.way(pe, stream), Way::Lost | Way::Told))
     }
 }
 
