@@ -230,10 +230,12 @@ impl<'a> WireContext<'a> {
         let staged =
             |range: &Range<usize>| job.highest_offset() >= STAGED_OFFSET || range.contains(&job.local().addr());
         let large = || self.wire.rails.len() > 1 && job.bytes() >= MANY_RAILS_FROM && !matches!(job, Job::Amo { .. });
-        match () {
-            () if large() => self.next_engine(),
-            () if self.wire.staged.as_ref().is_some_and(staged) => Path::Engine(0),
-            () => Path::Host,
+        if large() {
+            self.next_engine()
+        } else if self.wire.staged.as_ref().is_some_and(staged) {
+            Path::Engine(0)
+        } else {
+            Path::Host
         }
     }
 

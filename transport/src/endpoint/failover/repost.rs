@@ -5,6 +5,12 @@ use crate::endpoint::queue::{Work, WorkRequest};
 use crate::endpoint::{Core, Endpoint};
 use crate::pe::Pe;
 
+/// Whether a work request is a write to `pe` that was first posted on this lane.
+fn is_write_of(request: &WorkRequest, pe: Pe, lane: usize) -> bool {
+    let write = matches!(request.work, Work::Write { .. } | Work::Flag { .. });
+    write && request.dest == pe && usize::from(request.home) == lane
+}
+
 impl Core {
     /// Keeps a work request whose lane is down until another takes it. An AMO waits for its own lane, and for what it
     /// was posted behind.
@@ -57,19 +63,14 @@ impl Core {
     /// Whether writes that were first posted on this lane are on their way over another, or have yet to be: an AMO
     /// behind them waits.
     fn has_moved_writes(&self, pe: Pe, lane: usize) -> bool {
-        self.queue.all().any(|(id, r)| {
-            let write = matches!(r.work, Work::Write { .. } | Work::Flag { .. });
-            let moved = r.lane != r.home || self.recovery.stranded.contains(&id);
-            write && r.dest == pe && usize::from(r.home) == lane && moved
-        })
+        let moved = |id, r: &WorkRequest| r.lane != r.home || self.recovery.stranded.contains(&id);
+        self.queue.all().any(|(id, r)| is_write_of(r, pe, lane) && moved(id, r))
     }
 
     /// Whether writes that were first posted on this lane have yet to be posted again. An answer that goes over a lane
     /// that is down keeps what was lost there from being told, and so posted again, for a while.
     fn has_stranded_writes(&self, pe: Pe, lane: usize) -> bool {
-        let write = |r: &WorkRequest| matches!(r.work, Work::Write { .. } | Work::Flag { .. });
-        let waits = |r: &WorkRequest| write(r) && r.dest == pe && usize::from(r.home) == lane;
-        self.recovery.stranded.iter().any(|&id| self.queue.get(id).is_some_and(waits))
+        self.recovery.stranded.iter().any(|&id| self.queue.get(id).is_some_and(|r| is_write_of(r, pe, lane)))
     }
 
     /// How many AMOs wait for their lane to work again.
