@@ -9,13 +9,13 @@ set -euo pipefail
 root=$(dirname "$(realpath "$0")")/..
 target=${CARGO_TARGET_DIR:-$root/target}
 
-# The linker, hwloc (the one library that programs are linked with; udev is what its pkg-config file asks for) …
-build="gcc libc6-dev pkg-config libhwloc-dev libudev-dev"
+# The linker …
+build="gcc libc6-dev"
 # … and what is loaded when it is there: a machine without it still builds, and `symrail info` says what is missing.
 use="libfabric1"
 # Other launchers, network namespaces, what C and C++ programs are built with, and programs that check C headers.
 # util-linux has unshare and nsenter.
-test="openmpi-bin libpmix2 libpmix-dev iproute2 util-linux python3 python3-pip python3-venv g++ cmake"
+test="openmpi-bin libpmix2 libpmix-dev pkg-config iproute2 util-linux python3 python3-pip python3-venv g++ cmake"
 
 # The newest libfabric that a package index has ready-made: MPICH's wheel brings its own copy. One binary of ours has to
 # work with it and with the distribution's.
@@ -71,8 +71,8 @@ lament() {
 }
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-  echo "setup: not a Debian or Ubuntu machine; needed are a C linker, pkg-config, hwloc 2.8 or later with headers," >&2
-  echo "setup: libudev's headers, and libfabric for the wire. Going on without installing anything." >&2
+  echo "setup: not a Debian or Ubuntu machine; needed are a C linker, and libfabric for the wire." >&2
+  echo "setup: Going on without installing anything." >&2
   exit 0
 fi
 

@@ -1,94 +1,10 @@
-//! The `symrail` binary: starts PEs (`run`), measures (`perf`), says what this machine has (`info`) and what its
-//! PEs are doing (`top`).
-//!
-//! - [`run`]: the launcher. `symrail perf` uses its [`run::launch`] to start its own PEs.
-//! - [`perf`]: the measurements.
-//! - [`info`]: what was found, what was chosen, why.
-//! - [`top`]: what the PEs on this host are doing.
-//! - [`cc`]: compilers that find OpenSHMEM's headers and library.
-//! - [`mod@print`]: standard output that may be closed or full.
+//! The `symrail` binary.
 
-mod cc;
-mod info;
-mod perf;
-mod print;
-mod run;
-mod top;
+use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
-use symrail_transport::env::log;
-
-#[derive(Debug, Parser)]
-#[command(name = "symrail", version, about = "Starts PEs, measures and watches them, and says what this machine has")]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Start N PEs of a program on this machine
-    Run(run::Args),
-    /// Measure put, get, atomics, signals and barriers
-    Perf(perf::Args),
-    /// Say what was found, what was chosen, and why
-    Info(info::Args),
-    /// Show what the PEs on this host are doing
-    Top(top::Args),
-    /// Compile C with OpenSHMEM's headers and library
-    Cc(cc::Args),
-    /// Compile C++ with OpenSHMEM's headers and library
-    #[command(name = "c++")]
-    Cxx(cc::Args),
-}
-
-fn main() -> std::process::ExitCode {
-    // Standard output stays what the command prints.
-    log::start(&log::asked_for().unwrap_or_else(|| "warn".into()));
-    let code = match Cli::try_parse_from(cc::command_line(std::env::args_os())) {
-        Ok(cli) => perform(cli.command),
-        // Help and version are answers on standard output, the rest goes to standard error.
-        Err(answer) => answer.print().map_or_else(|reason| print::failed("symrail", &reason), |()| answer.exit_code()),
-    };
-    // Exit codes are a byte; anything that does not fit is a failure all the same.
-    std::process::ExitCode::from(u8::try_from(code).unwrap_or(1))
-}
-
-fn perform(command: Command) -> i32 {
-    match command {
-        Command::Run(args) => run::main(&args),
-        Command::Perf(args) => perf::main(&args),
-        Command::Info(args) => info::main(&args),
-        Command::Top(args) => top::main(&args),
-        Command::Cc(args) => cc::main(&args, cc::Language::C),
-        Command::Cxx(args) => cc::main(&args, cc::Language::Cxx),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use clap::CommandFactory;
-
-    use super::Cli;
-
-    #[test]
-    fn every_option_is_in_its_manual_page() {
-        for (name, page) in [
-            ("run", include_str!("../../docs/man/symrail-run.1")),
-            ("perf", include_str!("../../docs/man/symrail-perf.1")),
-            ("info", include_str!("../../docs/man/symrail-info.1")),
-            ("top", include_str!("../../docs/man/symrail-top.1")),
-        ] {
-            let page = page.replace("\\-", "-");
-            let cli = Cli::command();
-            for option in cli.find_subcommand(name).unwrap().get_arguments().filter(|option| !option.is_positional()) {
-                let long = option.get_long().map(|long| format!("--{long}"));
-                let short = option.get_short().map(|short| format!("-{short} "));
-                for spelling in long.into_iter().chain(short).filter(|spelling| *spelling != "--help") {
-                    assert!(page.contains(spelling.trim()), "symrail {name} {spelling}");
-                }
-            }
-        }
-    }
+fn main() -> ExitCode {
+    // Where /proc is missing, by the name that it was called by.
+    let called = || std::env::args_os().next().unwrap_or_default();
+    let program = std::env::current_exe().map_or_else(|_| called(), Into::into);
+    ExitCode::from(symrail_perftest::main(&[program], std::env::args_os().collect()))
 }

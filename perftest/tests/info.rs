@@ -185,11 +185,14 @@ fn a_heap_on_a_gpu_takes_the_rails_and_the_proxy_core_near_it() {
         .current_dir(&folder)
         .status()
         .is_ok_and(|status| status.success());
-    let machine = concat!(env!("CARGO_MANIFEST_DIR"), "/../transport/src/topology/testdata/two-sockets.xml");
+    let machine = concat!(env!("CARGO_MANIFEST_DIR"), "/../transport/src/topology/testdata/two-sockets.sh");
+    let sys = folder.join("sys");
+    std::fs::create_dir(&sys).unwrap();
+    assert!(Command::new("sh").arg(machine).arg(&sys).status().unwrap().success());
     let report = built.then(|| {
         report(&[
             ("LD_LIBRARY_PATH", folder.to_str().unwrap()),
-            ("HWLOC_XMLFILE", machine),
+            ("SYMRAIL_SYSFS", sys.to_str().unwrap()),
             ("SYMRAIL_HEAP_KIND", "device"),
             ("SYMRAIL_TRANSPORT", "libfabric"),
             ("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm"),

@@ -181,16 +181,7 @@ fn place(
     if few_cores && mapping.is_none() && (listed || nics.len() < 2) {
         return Ok(anywhere(as_given)); // nothing to decide, and reading the topology takes a while
     }
-    let machine = match detect::this_machine() {
-        Ok((machine, _)) => machine,
-        Err(error) => {
-            reasons.push(format!("rails in the order of discovery: the topology is unknown ({error})"));
-            if mapping.is_none() {
-                return Ok(anywhere(as_given));
-            }
-            Machine::default() // a mapping does not ask for it
-        }
-    };
+    let machine = detect::machine(settings.sysfs.as_deref());
     let pci = |text: Option<&str>| text.and_then(|t| t.parse::<PciAddress>().ok());
     let places: Vec<_> = nics.iter().map(|(name, at)| NicLocation::find(&machine, name, pci(*at))).collect();
     let pes = nears(&machine, host);

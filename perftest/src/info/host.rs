@@ -2,8 +2,9 @@
 
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
+use symrail_transport::env::Settings;
 use symrail_transport::topology::place::{DomainKind, cpu_list};
-use symrail_transport::topology::{CpuSet, Machine, detect};
+use symrail_transport::topology::{CpuSet, Machine, allowed_cpus, detect};
 
 use super::report::{Host, NumaNode};
 
@@ -13,12 +14,12 @@ pub struct Here {
     pub allowed: CpuSet,
 }
 
-/// Asks the kernel and hwloc.
-pub fn find_out() -> (Host, Here) {
-    let (here, topology_problem) = match detect::this_machine() {
-        Ok((machine, allowed)) => (Here { machine, allowed }, None),
-        Err(error) => (Here { machine: Machine::default(), allowed: CpuSet::new() }, Some(error.to_string())),
-    };
+/// Asks the kernel.
+pub fn find_out(settings: &Settings) -> (Host, Here) {
+    let machine = detect::machine(settings.sysfs.as_deref());
+    // A PE may run anywhere on another machine.
+    let allowed = if settings.sysfs.is_some() { machine.cpus() } else { allowed_cpus() };
+    let here = Here { machine, allowed };
     let Here { machine, allowed } = &here;
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease")
         .map_or_else(|_| "unknown".into(), |release| format!("Linux {}", release.trim()));
@@ -41,7 +42,6 @@ pub fn find_out() -> (Host, Here) {
             .ok()
             .map(|(soft, _)| soft)
             .filter(|soft| *soft != RLIM_INFINITY),
-        topology_problem,
     };
     (host, here)
 }

@@ -5,7 +5,7 @@
 //!
 //! | file | asks |
 //! |---|---|
-//! | [`host`] | the kernel and hwloc: cores, NUMA nodes, memory, limits |
+//! | [`host`] | the kernel: cores, NUMA nodes, memory, limits |
 //! | [`libfabric`] | libfabric: providers, rails, what they grant |
 //! | [`ibverbs`] | libibverbs: devices, ports, GIDs |
 //! | [`cuda`] | the CUDA driver: GPUs |
@@ -73,7 +73,7 @@ fn json(value: &impl serde::Serialize) -> String {
 }
 
 fn find_out(settings: &Settings) -> Report {
-    let (host, machine) = host::find_out();
+    let (host, machine) = host::find_out(settings);
     let gpus = cuda::find_out();
     let place = chosen::Place::new(settings, &machine, &gpus);
     Report {

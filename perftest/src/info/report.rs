@@ -42,8 +42,6 @@ pub struct Host {
     pub shm_free_bytes: Option<u64>,
     /// What may be locked, and so registered with an RDMA NIC; `None` is without limit.
     pub memlock_bytes: Option<u64>,
-    /// Why there is no topology, if there is none.
-    pub topology_problem: Option<String>,
 }
 
 #[derive(Debug, Serialize)]

@@ -53,16 +53,9 @@ fn host(page: &mut Page, report: &Report) {
     let host = &report.host;
     page.section(&format!("symrail {} on {}", report.version, host.name));
     page.line("kernel", &host.kernel);
-    if let Some(problem) = &host.topology_problem {
-        page.line("topology", problem);
-    } else {
-        let (packages, cores, units) = (host.packages, host.cores, host.processing_units);
-        page.line(
-            "cores",
-            format!("{cores} in {packages} package(s), {units} processing units; may use {}", host.allowed),
-        );
-        page.line("memory", BinaryBytes(host.memory_bytes));
-    }
+    let (packages, cores, units) = (host.packages, host.cores, host.processing_units);
+    page.line("cores", format!("{cores} in {packages} package(s), {units} processing units; may use {}", host.allowed));
+    page.line("memory", BinaryBytes(host.memory_bytes));
     for node in &host.numa_nodes {
         page.line(
             &format!("NUMA node {}", node.number),

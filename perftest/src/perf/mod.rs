@@ -31,6 +31,7 @@ mod report;
 mod sample;
 mod session;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
@@ -192,12 +193,8 @@ impl Args {
         self.plan_as_given().unused(tests)
     }
 
-    /// The job of PEs that run this program with the same arguments.
-    fn job(&self, tests: &[&Test]) -> Result<Job> {
-        let system = |reason: std::io::Error| Error::System {
-            what: "finding this program's file".into(),
-            reason: reason.to_string(),
-        };
+    /// The job of PEs that run this program with the same arguments: `again`.
+    fn job(&self, tests: &[&Test], again: &[OsString]) -> Job {
         let is_set = Settings::is_set;
         let chosen = self.rails.is_some() || is_set("SYMRAIL_LIBFABRIC_PROVIDER") || is_set("SYMRAIL_TRANSPORT");
         let mut env = Vec::new();
@@ -206,15 +203,16 @@ impl Args {
             let page = 2 << 20;
             env.push((HEAP_SIZE.to_owned(), needed.checked_next_multiple_of(page).unwrap_or(needed).to_string()));
         }
-        Ok(Job {
-            program: std::env::current_exe().map_err(system)?.into_os_string(),
-            args: std::env::args_os().skip(1).collect(),
+        let (program, args) = again.split_first().map_or_else(Default::default, |(it, args)| (it.clone(), args.to_vec()));
+        Job {
+            program,
+            args,
             n: self.n,
             hosts: Some(self.hosts.unwrap_or(if chosen { 2 } else { 1 })),
             rails: self.rails,
             env,
             ..Job::default()
-        })
+        }
     }
 }
 
@@ -224,9 +222,9 @@ const HEAP_SIZE: &str = "SYMRAIL_HEAP_SIZE";
 /// What the runtime needs of the heap besides the area.
 const HEAP_SPARE: usize = 16 << 20;
 
-/// Runs `symrail perf` and returns its exit code.
-pub fn main(args: &Args) -> i32 {
-    match perform(args) {
+/// Runs `symrail perf` and returns its exit code; `again` is the command line that does the same.
+pub fn main(args: &Args, again: &[OsString]) -> i32 {
+    match perform(args, again) {
         Ok(code) => code,
         Err(error) => {
             if let Error::Output(reason) = &error {
@@ -238,7 +236,7 @@ pub fn main(args: &Args) -> i32 {
     }
 }
 
-fn perform(args: &Args) -> Result<i32> {
+fn perform(args: &Args, again: &[OsString]) -> Result<i32> {
     let tests = args.chosen();
     let notes = args.check(&tests)?;
     if launcher::present() || Settings::is_set(UID) || pmix::present() {
@@ -250,6 +248,6 @@ fn perform(args: &Args) -> Result<i32> {
         let there = memory::available_to_children();
         memory::check(args.n as usize, args.plan().area(&tests, args.n), there)?;
     }
-    run::launch(&args.job(&tests)?)
+    run::launch(&args.job(&tests, again))
         .map_err(|reason| Error::Launch { exit_code: reason.exit_code(), reason: reason.to_string() })
 }

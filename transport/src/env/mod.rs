@@ -49,6 +49,7 @@ pub struct Settings {
     pub libfabric_so: Option<PathBuf>,
     pub libfabric_max_nic_per_pe: usize,
     pub progress: ProgressModel,
+    pub sysfs: Option<PathBuf>,
     pub nic_list: Option<NicList>,
     /// As written, and known to be well-formed; [`NicPeMapping`](crate::topology::NicPeMapping) reads it.
     pub nic_pe_mapping: Option<String>,
@@ -102,6 +103,7 @@ impl Default for Settings {
             libfabric_so: None,
             libfabric_max_nic_per_pe: 16,
             progress: ProgressModel::Auto,
+            sysfs: None,
             nic_list: None,
             nic_pe_mapping: None,
             rail_policy: RailPolicy::RoundRobin,

@@ -49,6 +49,7 @@ pub const VARIABLES: &[Variable] = &[
     variable!("LIBFABRIC_SO", libfabric_so, Maybe<File>, "The libfabric library to load instead of libfabric.so.1."),
     variable!("LIBFABRIC_MAX_NIC_PER_PE", libfabric_max_nic_per_pe, Whole<usize, 1, 64>, "The most libfabric rails that one PE opens."),
     variable!("PROGRESS", progress, OneOf<ProgressModel>, "The libfabric progress model to ask for; automatic is probed and given up when it does not progress."),
+    variable!("SYSFS", sysfs, Maybe<File>, "A folder with files as in /sys, which says what machine to order rails for; unset takes /sys."),
     variable!("NIC_LIST", nic_list, Maybe<NicList>, "The rails to use, or after ^ not to use."),
     variable!("NIC_PE_MAPPING", nic_pe_mapping, Maybe<Mapping>, "Which NIC each PE of a host uses: the first count PEs use the first NIC, and so on; unset spreads PEs by distance."),
     variable!("RAIL_POLICY", rail_policy, OneOf<RailPolicy>, "Each operation on one rail in turn, or large ones over all rails at once."),

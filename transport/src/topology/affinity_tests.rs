@@ -2,16 +2,14 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::topology::detect::{from_synthetic, from_xml};
-
-/// Two packages of two NUMA nodes of four cores; below each node a PCI switch with a GPU and a NIC, and `eno1` at node
-/// 0's other host bridge. The NICs are numbered against the grain: `mlx5_3` belongs to node 0.
-const TWO_SOCKETS: &str = include_str!("testdata/two-sockets.xml");
+use crate::topology::Distance;
+use crate::topology::detect::tests::described;
+use crate::topology::place::tests::regular;
 
 const NICS: [&str; 5] = ["mlx5_0:1", "mlx5_1:1", "mlx5_2:1", "mlx5_3:1", "eno1"];
 
 fn two_sockets() -> (Machine, Vec<NicLocation>) {
-    let machine = from_xml(TWO_SOCKETS).unwrap();
+    let machine = described("two-sockets.sh");
     let nics = NICS.iter().map(|name| NicLocation::find(&machine, name, None)).collect();
     (machine, nics)
 }
@@ -22,20 +20,6 @@ fn on(cpus: std::ops::Range<usize>) -> NumaAffinity {
 
 fn names(order: &[Ranked]) -> Vec<&str> {
     order.iter().map(|nic| NICS[nic.nic]).collect()
-}
-
-#[test]
-fn a_recorded_machine_is_read() {
-    let (machine, nics) = two_sockets();
-    assert_eq!((machine.cores.len(), machine.numa_nodes().count(), machine.devices.len()), (16, 4, 9));
-    assert!(nics.iter().all(|nic| nic.place.is_some()));
-    let gpu = machine.at("0000:03:00.0".parse().unwrap()).unwrap();
-    assert_eq!(gpu.place.cpus, (0..4).collect());
-    let to = |nic: &NicLocation| machine.distance(Some(&gpu.place), nic.place.as_ref());
-    assert_eq!(to(&nics[3]), Distance::Switch { bridges: 2 });
-    assert_eq!(to(&nics[4]), Distance::Numa);
-    assert_eq!(to(&nics[2]), Distance::Package);
-    assert_eq!(to(&nics[0]), Distance::Machine);
 }
 
 #[test]
@@ -132,7 +116,7 @@ proptest! {
         nics in proptest::collection::vec(0usize..7, 1..5),
         pes in proptest::collection::vec(0usize..7, 1..7),
     ) {
-        let machine = from_synthetic("pack:2 numa:2 core:1 pu:1").unwrap();
+        let machine = regular(2, 2, 1, 1);
         // Four nodes, two packages, the whole machine.
         let cpus = |at: usize| match at { 0..4 => at..at + 1, 4 => 0..2, 5 => 2..4, _ => 0..4 };
         let located: Vec<NicLocation> = nics

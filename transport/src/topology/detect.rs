@@ -1,166 +1,205 @@
-//! Fills a [`Machine`] from hwloc.
+//! Fills a [`Machine`] from what the kernel says in `/sys`.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use hwlocality::Topology;
-use hwlocality::cpu::binding::CpuBindingFlags;
-use hwlocality::object::TopologyObject;
-use hwlocality::object::attributes::ObjectAttributes;
-use hwlocality::object::types::ObjectType;
-use hwlocality::topology::builder::{TopologyBuilder, TypeFilter};
-
-use super::place::{CpuSet, Device, Domain, DomainKind, Machine, Place};
-use crate::error::{Error, Result};
+use super::place::{CpuSet, Device, Domain, DomainKind, Machine, Place, allowed_cpus};
 use symrail_core::PciAddress;
 
-/// What hwloc could ask besides the kernel. It is left out: these start GPU drivers or talk to a display server, which
-/// costs seconds and makes a later fork unsafe, and what they know we take from PCI.
-const UNWANTED: [&str; 6] = ["cuda", "nvml", "opencl", "gl", "rsmi", "levelzero"];
-
-/// This machine, as far as this process may use it, and the cores that this process may run on.
-///
-/// # Errors
-/// [`Error::Library`] with what hwloc said.
-pub fn this_machine() -> Result<(Machine, CpuSet)> {
-    guarded(|| {
-        let topology = load(Topology::builder())?;
-        let bound = topology.cpu_binding(CpuBindingFlags::PROCESS).map_err(|error| failed(&error))?;
-        let machine = read(&topology);
-        let allowed = cpu_set(bound.iter_set().map(usize::from)).intersection(&machine.cpus()).copied().collect();
-        Ok((machine, allowed))
-    })
-}
-
-/// A machine that hwloc recorded as XML (`lstopo machine.xml`).
-///
-/// # Errors
-/// As for [`this_machine`].
-pub fn from_xml(xml: &str) -> Result<Machine> {
-    guarded(|| Ok(read(&load(Topology::builder().from_xml(xml).map_err(|error| failed(&error))?)?)))
-}
-
-/// A machine without devices from hwloc's short description, such as `pack:2 numa:1 core:4 pu:1`.
-///
-/// # Errors
-/// As for [`this_machine`].
-pub fn from_synthetic(description: &str) -> Result<Machine> {
-    guarded(|| Ok(read(&load(Topology::builder().from_synthetic(description).map_err(|error| failed(&error))?)?)))
-}
-
-/// The binding asserts what it expects of hwloc; on a machine that surprises it we go without affinity, and live.
-fn guarded<T>(detect: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(detect)).unwrap_or_else(|_| Err(failed(&"its binding met something unexpected")))
-}
-
-fn failed(reason: &dyn std::fmt::Display) -> Error {
-    Error::Library {
-        library: "libhwloc".into(),
-        reason: reason.to_string(),
-        remedy: "rails are used in the order in which they are found; \
-                 SYMRAIL_NIC_LIST and SYMRAIL_NIC_PE_MAPPING set another"
-            .into(),
+/// This machine, or the one that a folder like `/sys` describes. What the folder does not tell is left out; without
+/// cores, each processing unit that this process may run on counts as one.
+#[must_use]
+pub fn machine(sys: Option<&Path>) -> Machine {
+    let sys = sys.unwrap_or(Path::new("/sys"));
+    let units = list(&sys.join("devices/system/cpu/online"));
+    let of_units = |file| units.iter().map(move |unit| unit_file(sys, *unit, file));
+    let mut cores = sets(of_units("core_cpus_list"));
+    if cores.is_empty() {
+        cores = allowed_cpus().into_iter().map(|unit| [unit].into()).collect();
     }
-}
-
-fn load(builder: TopologyBuilder) -> Result<Topology> {
-    let mut builder = builder.with_io_type_filter(TypeFilter::KeepImportant).map_err(|error| failed(&error))?;
-    for component in UNWANTED {
-        // hwloc refuses names of plugins that are not installed, and the refusal consumes the builder: ask first.
-        if Topology::builder().without_component(component).is_ok() {
-            builder = builder.without_component(component).map_err(|error| failed(&error))?;
-        }
-    }
-    builder.build().map_err(|error| failed(&error))
-}
-
-fn read(topology: &Topology) -> Machine {
-    let domain = |kind, object: &TopologyObject| Domain {
-        kind,
-        number: object.os_index().unwrap_or_else(|| object.logical_index()),
-        cpus: cpus_of(object),
-        memory: match object.attributes() {
-            Some(ObjectAttributes::NUMANode(node)) => node.local_memory().map_or(0, u64::from),
-            _ => 0,
-        },
+    let mut domains: Vec<Domain> = list(&sys.join("devices/system/node/online"))
+        .into_iter()
+        .map(|number| node(&sys.join(format!("devices/system/node/node{number}")), number))
+        .collect();
+    let memory = match domains.iter().map(|node| node.memory).sum() {
+        0 => total_memory(Path::new("/proc/meminfo")),
+        of_nodes => of_nodes,
     };
-    let nodes = topology.objects_with_type(ObjectType::NUMANode).map(|node| domain(DomainKind::Numa, node));
-    let packages = topology.objects_with_type(ObjectType::Package).map(|package| domain(DomainKind::Package, package));
+    domains.extend(sets(of_units("package_cpus_list")).into_iter().map(|cpus| {
+        let first = cpus.first().and_then(|unit| unit_file(sys, *unit, "physical_package_id")?.trim().parse().ok());
+        Domain { kind: DomainKind::Package, number: first.unwrap_or(0), cpus, memory: 0 }
+    }));
     Machine {
         // A node without cores (memory of a GPU or of CXL) is near to nobody.
-        domains: nodes.chain(packages).filter(|domain| !domain.cpus.is_empty()).collect(),
-        cores: cores(topology),
-        devices: topology.pci_devices().filter_map(device).collect(),
-        memory: topology.root_object().total_memory(),
+        domains: domains.into_iter().filter(|domain| !domain.cpus.is_empty()).collect(),
+        cores,
+        devices: devices(sys),
+        memory,
     }
 }
 
-/// Where a virtual machine hides cores, each processing unit counts as one.
-fn cores(topology: &Topology) -> Vec<CpuSet> {
-    let of = |ty| topology.objects_with_type(ty).map(cpus_of).filter(|cpus| !cpus.is_empty()).collect::<Vec<_>>();
-    let cores = of(ObjectType::Core);
-    if cores.is_empty() { of(ObjectType::PU) } else { cores }
+/// A set as the kernel writes it: `0-3,8`. Empty if there is no such file.
+fn list(path: &Path) -> CpuSet {
+    fs::read_to_string(path).map(|text| parse(&text)).unwrap_or_default()
 }
 
-fn device(object: &TopologyObject) -> Option<Device> {
-    let Some(ObjectAttributes::PCIDevice(pci)) = object.attributes() else { return None };
-    let above = object.ancestors().filter(|above| above.object_type() == ObjectType::Bridge);
-    let mut bridges: Vec<u64> = above.map(|bridge| bridge.global_persistent_index()).collect();
-    bridges.reverse();
-    Some(Device {
-        #[allow(clippy::useless_conversion, reason = "hwloc 3 widens the domain")]
-        pci: PciAddress {
-            domain: pci.domain().into(),
-            bus: pci.bus_id(),
-            device: pci.bus_device(),
-            function: pci.function(),
-        },
-        place: Place { cpus: object.first_non_io_ancestor().map(cpus_of).unwrap_or_default(), bridges },
-        names: object
-            .io_children()
-            .filter(|child| child.object_type() == ObjectType::OSDevice)
-            .filter_map(|child| Some(child.name()?.to_string_lossy().into_owned()))
-            .collect(),
-    })
-}
-
-fn cpus_of(object: &TopologyObject) -> CpuSet {
-    object.cpuset().map(|cpus| cpu_set(cpus.iter_set().map(usize::from))).unwrap_or_default()
-}
-
-/// An infinite set, which hwloc uses for "all", ends where no machine reaches.
-fn cpu_set(cpus: impl Iterator<Item = usize>) -> CpuSet {
+fn parse(text: &str) -> CpuSet {
+    // No machine reaches this.
     const MOST: usize = 1 << 16;
-    cpus.take_while(|cpu| *cpu < MOST).collect()
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?.min(MOST))
+    };
+    text.trim().split(',').filter_map(range).flatten().collect()
+}
+
+/// What the kernel says of a processing unit. Kernels before 5.0 have the same under older names.
+fn unit_file(sys: &Path, unit: usize, file: &str) -> Option<String> {
+    let older = match file {
+        "core_cpus_list" => "thread_siblings_list",
+        "package_cpus_list" => "core_siblings_list",
+        same => same,
+    };
+    let folder = sys.join(format!("devices/system/cpu/cpu{unit}/topology"));
+    [file, older].iter().find_map(|file| fs::read_to_string(folder.join(file)).ok())
+}
+
+/// The different sets among those that units tell, in the order of their first members.
+fn sets(told: impl Iterator<Item = Option<String>>) -> Vec<CpuSet> {
+    let mut sets: Vec<CpuSet> = told.flatten().map(|text| parse(&text)).filter(|set| !set.is_empty()).collect();
+    sets.sort();
+    sets.dedup();
+    sets
+}
+
+fn node(folder: &Path, number: usize) -> Domain {
+    let (cpus, memory) = (list(&folder.join("cpulist")), total_memory(&folder.join("meminfo")));
+    Domain { kind: DomainKind::Numa, number, cpus, memory }
+}
+
+/// Bytes of memory, of the machine or of a node; 0 if there is no such file.
+fn total_memory(meminfo: &Path) -> u64 {
+    let text = fs::read_to_string(meminfo).unwrap_or_default();
+    let kib =
+        text.lines().find_map(|line| line.split_once("MemTotal:")?.1.trim().strip_suffix("kB")?.trim().parse().ok());
+    kib.unwrap_or(0u64) << 10
+}
+
+/// All PCI devices but bridges.
+fn devices(sys: &Path) -> Vec<Device> {
+    let names: Vec<(PciAddress, String)> = ["net", "infiniband"]
+        .iter()
+        .flat_map(|class| entries(&sys.join("class").join(class)))
+        // The path of virtio's interfaces, and of some NICs', goes on behind the device.
+        .filter_map(|(name, path)| Some((*on_path(&path).last()?.pci.as_ref()?, name)))
+        .collect();
+    let device = |(_, path): (String, PathBuf)| {
+        let class = fs::read_to_string(path.join("class")).ok()?;
+        let mut way = on_path(&path);
+        let pci = way.pop()?.pci?;
+        (!class.starts_with("0x06")).then(|| Device {
+            pci,
+            place: Place {
+                cpus: list(&path.join("local_cpulist")),
+                bridges: way.into_iter().map(|bridge| bridge.number).collect(),
+            },
+            names: names.iter().filter(|(of, _)| *of == pci).map(|(_, name)| name.clone()).collect(),
+        })
+    };
+    let mut devices: Vec<Device> = entries(&sys.join("bus/pci/devices")).into_iter().filter_map(device).collect();
+    devices.sort_by_key(|device| device.pci);
+    devices
+}
+
+/// The links in a folder, and where they lead.
+fn entries(folder: &Path) -> Vec<(String, PathBuf)> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let entry = |entry: fs::DirEntry| Some((entry.file_name().into_string().ok()?, entry.path().canonicalize().ok()?));
+    entries.flatten().filter_map(entry).collect()
+}
+
+/// A host bridge, or what is at a PCI address.
+struct OnPath {
+    pci: Option<PciAddress>,
+    /// Unique in the machine.
+    number: u64,
+}
+
+/// The host bridges, bridges and the device on a path such as `pci0000:00/0000:00:01.0/0000:01:00.0`.
+fn on_path(path: &Path) -> Vec<OnPath> {
+    let host = |text: &str| {
+        let (domain, bus) = text.strip_prefix("pci")?.split_once(':')?;
+        let (domain, bus) = (u64::from_str_radix(domain, 16).ok()?, u64::from_str_radix(bus, 16).ok()?);
+        Some(OnPath { pci: None, number: 1 << 63 | domain << 16 | bus << 8 })
+    };
+    let device = |text: &str| {
+        let pci: PciAddress = text.parse().ok()?;
+        let (domain, bus) = (u64::from(pci.domain), u64::from(pci.bus));
+        let number = domain << 16 | bus << 8 | u64::from(pci.device) << 3 | u64::from(pci.function);
+        Some(OnPath { pci: Some(pci), number })
+    };
+    path.iter().filter_map(|part| part.to_str()).filter_map(|part| host(part).or_else(|| device(part))).collect()
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::topology::Distance;
 
+    /// The machine that a script in `testdata` describes.
+    pub fn described(script: &str) -> Machine {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/topology/testdata").join(script);
+        let folder =
+            std::env::temp_dir().join(format!("symrail-sys-{}-{:?}", std::process::id(), std::thread::current().id()));
+        fs::create_dir_all(&folder).unwrap();
+        let made = std::process::Command::new("sh").arg(script).arg(&folder).status().unwrap();
+        let machine = machine(Some(&folder));
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(made.success());
+        machine
+    }
+
     #[test]
     fn this_machine_has_cores_and_we_may_use_some() {
-        let (machine, allowed) = this_machine().unwrap();
+        let machine = machine(None);
         assert!(!machine.cores.is_empty() && machine.memory > 0);
-        assert!(!allowed.is_empty() && allowed.is_subset(&machine.cpus()));
+        assert!(allowed_cpus().is_subset(&machine.cpus()));
     }
 
     #[test]
-    fn a_synthetic_machine_is_read() {
-        let machine = from_synthetic("pack:2 numa:2 core:4 pu:2").unwrap();
-        assert_eq!((machine.cores.len(), machine.cpus().len()), (16, 32));
-        assert_eq!(machine.numa_nodes().count(), 4);
-        assert_eq!(machine.domains.len(), 6);
+    fn a_described_machine_is_read() {
+        let machine = described("two-sockets.sh");
+        assert_eq!((machine.cores.len(), machine.numa_nodes().count(), machine.devices.len()), (16, 4, 9));
+        assert_eq!((machine.domains.len(), machine.memory), (6, 4 << 38));
         let core = |index: usize| Place::cores(machine.cores[index].clone());
         let distance = |a, b| machine.distance(Some(&core(a)), Some(&core(b)));
-        assert_eq!(distance(0, 3), Distance::Numa);
-        assert_eq!(distance(0, 4), Distance::Package);
-        assert_eq!(distance(0, 8), Distance::Machine);
+        assert_eq!(
+            (distance(0, 3), distance(0, 4), distance(0, 8)),
+            (Distance::Numa, Distance::Package, Distance::Machine)
+        );
+        let gpu = machine.at("0000:03:00.0".parse().unwrap()).unwrap();
+        assert_eq!(gpu.place.cpus, (0..4).collect());
+        let to = |name| machine.distance(Some(&gpu.place), machine.named(name).map(|device| &device.place));
+        assert_eq!(to("mlx5_3"), Distance::Switch { bridges: 2 });
+        assert_eq!(to("eno1"), Distance::Numa);
+        assert_eq!(to("mlx5_2"), Distance::Package);
+        assert_eq!(to("ib0"), Distance::Machine);
+        assert_eq!(to("lo"), Distance::Unknown);
     }
 
     #[test]
-    fn nonsense_is_an_error() {
-        assert!(matches!(from_synthetic("bananas:2"), Err(Error::Library { .. })));
+    fn where_the_kernel_tells_nothing_each_allowed_unit_is_a_core() {
+        let machine = machine(Some(Path::new("/nonexistent")));
+        assert_eq!((machine.cpus(), machine.cores.len()), (allowed_cpus(), allowed_cpus().len()));
+        assert!(machine.domains.is_empty() && machine.devices.is_empty());
+    }
+
+    #[test]
+    fn an_interface_behind_its_device_names_it_and_nonsense_is_left_out() {
+        let way = on_path(Path::new("/sys/devices/pci0000:00/0000:00:03.0/virtio2/net/eth0"));
+        assert_eq!(way.iter().map(|part| part.pci.map(|pci| pci.device)).collect::<Vec<_>>(), [None, Some(3)]);
+        assert!(on_path(Path::new("/sys/devices/virtual/net/lo")).is_empty());
+        assert_eq!(parse("0-2,5,x,7-y,9-8\n"), [0, 1, 2, 5].into());
     }
 }

@@ -11,7 +11,7 @@ use super::place::{Machine, Place};
 pub struct NicLocation {
     /// The rail's name.
     pub name: String,
-    /// `None` for NICs without a device (loopback, bridges) and for devices that hwloc does not show.
+    /// `None` for NICs without a device (loopback, bridges) and for devices that the kernel does not show.
     pub place: Option<Place>,
 }
 

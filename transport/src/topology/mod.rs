@@ -3,7 +3,7 @@
 //! | file | concept |
 //! |---|---|
 //! | [`place`] | the abstract machine: domains of cores, devices behind bridges, and the [`Distance`] between two places |
-//! | [`detect`] | fills a [`Machine`] from hwloc: this machine, a recorded one (XML) or a synthetic one |
+//! | [`detect`] | fills a [`Machine`] from `/sys`, or from a folder like it that describes another machine |
 //! | [`locate`] | finds the place of a NIC of which only a name, a PCI address or an IP address is known |
 //! | [`affinity`] | orders rails for one PE, and spreads NICs over the PEs of a host |
 //! | [`mapping`] | `NIC_PE_MAPPING`, for who knows better |

@@ -172,9 +172,24 @@ pub fn cpu_list(cpus: &CpuSet) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    /// A machine without devices: packages of NUMA nodes of cores of processing units.
+    pub fn regular(packages: usize, nodes: usize, cores: usize, units: usize) -> Machine {
+        let cut = |size: usize, parts: usize| (0..parts).map(move |part| (part * size..(part + 1) * size).collect());
+        let domains = |kind, sets: Vec<CpuSet>| {
+            sets.into_iter().enumerate().map(move |(number, cpus)| Domain { kind, number, cpus, memory: 0 })
+        };
+        let numa = domains(DomainKind::Numa, cut(cores * units, packages * nodes).collect());
+        let package = domains(DomainKind::Package, cut(nodes * cores * units, packages).collect());
+        Machine {
+            domains: numa.chain(package).collect(),
+            cores: cut(units, packages * nodes * cores).collect(),
+            ..Machine::default()
+        }
+    }
 
     #[test]
     fn sets_are_written_as_ranges() {

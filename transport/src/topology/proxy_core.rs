@@ -60,7 +60,7 @@ pub fn proxy_cores(machine: &Machine, seat: &ProxyCore<'_>) -> Vec<Option<usize>
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::topology::detect::from_synthetic;
+    use crate::topology::place::tests::regular;
 
     fn proxy_core(machine: &Machine, seat: &ProxyCore<'_>) -> Option<usize> {
         proxy_cores(machine, &ProxyCore { near: vec![seat.near.first().copied().flatten()], ..seat.clone() })[0]
@@ -68,19 +68,19 @@ mod tests {
 
     #[test]
     fn few_cores_are_left_to_the_scheduler() {
-        for (description, rivals) in [("core:1 pu:1", 1), ("core:2 pu:1", 1), ("core:2 pu:2", 1), ("core:7 pu:1", 4)] {
-            let machine = from_synthetic(description).unwrap();
+        for (cores, units, rivals) in [(1, 1, 1), (2, 1, 1), (2, 2, 1), (7, 1, 4)] {
+            let machine = regular(1, 1, cores, units);
             let seat = ProxyCore { allowed: machine.cpus(), rivals, ..ProxyCore::default() };
-            assert_eq!(proxy_core(&machine, &seat), None, "{description}");
+            assert_eq!(proxy_core(&machine, &seat), None, "{cores} cores");
         }
-        let machine = from_synthetic("core:8 pu:1").unwrap();
+        let machine = regular(1, 1, 8, 1);
         let seat = ProxyCore { allowed: [3, 4].into(), rivals: 1, ..ProxyCore::default() };
         assert_eq!(proxy_core(&machine, &seat), None);
     }
 
     #[test]
     fn near_the_device_and_not_on_the_pes_own_core() {
-        let machine = from_synthetic("pack:2 numa:1 core:4 pu:2").unwrap();
+        let machine = regular(2, 1, 4, 2);
         let nic = Place { cpus: (0..8).collect(), bridges: vec![1] };
         let seat = |own, rival| ProxyCore { allowed: machine.cpus(), own, near: vec![Some(&nic)], rival, rivals: 4 };
         assert_eq!(proxy_core(&machine, &seat(None, 0)), Some(6));
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn each_of_several_threads_is_near_its_nic_and_alone_on_its_core() {
-        let machine = from_synthetic("pack:2 numa:1 core:4 pu:2").unwrap();
+        let machine = regular(2, 1, 4, 2);
         let nics = [0..8, 8..16].map(|cpus| Place { cpus: cpus.collect(), bridges: vec![] });
         let near = vec![Some(&nics[0]), Some(&nics[1])];
         let seat = |near: &[_], rival, rivals| {

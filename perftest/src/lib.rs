@@ -1,0 +1,100 @@
+//! The program `symrail`: starts PEs (`run`), measures (`perf`), says what this machine has (`info`) and what its PEs are
+//! doing (`top`). It is a library, so that the Python package has it too.
+//!
+//! - [`run`]: the launcher. `symrail perf` uses its [`run::launch`] to start its own PEs.
+//! - [`perf`]: the measurements.
+//! - [`info`]: what was found, what was chosen, why.
+//! - [`top`]: what the PEs on this host are doing.
+//! - [`cc`]: compilers that find OpenSHMEM's headers and library.
+//! - [`mod@print`]: standard output that may be closed or full.
+
+mod cc;
+pub mod info;
+mod perf;
+mod print;
+mod run;
+mod top;
+
+use std::ffi::OsString;
+
+use clap::{Parser, Subcommand};
+use symrail_transport::env::log;
+
+#[derive(Debug, Parser)]
+#[command(name = "symrail", version, about = "Starts PEs, measures and watches them, and says what this machine has")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start N PEs of a program on this machine
+    Run(run::Args),
+    /// Measure put, get, atomics, signals and barriers
+    Perf(perf::Args),
+    /// Say what was found, what was chosen, and why
+    Info(info::Args),
+    /// Show what the PEs on this host are doing
+    Top(top::Args),
+    /// Compile C with OpenSHMEM's headers and library
+    Cc(cc::Args),
+    /// Compile C++ with OpenSHMEM's headers and library
+    #[command(name = "c++")]
+    Cxx(cc::Args),
+}
+
+/// Performs a command line, the name that the program was called by and its arguments, and returns the exit code.
+/// `program` starts this program again, in front of the arguments.
+#[must_use]
+pub fn main(program: &[OsString], words: Vec<OsString>) -> u8 {
+    // Standard output stays what the command prints.
+    log::start(&log::asked_for().unwrap_or_else(|| "warn".into()));
+    let again: Vec<OsString> = program.iter().chain(words.iter().skip(1)).cloned().collect();
+    let code = match Cli::try_parse_from(cc::command_line(words)) {
+        Ok(cli) => perform(cli.command, &again),
+        // Help and version are answers on standard output, the rest goes to standard error.
+        Err(answer) => answer.print().map_or_else(|reason| print::failed("symrail", &reason), |()| answer.exit_code()),
+    };
+    // Exit codes are a byte; anything that does not fit is a failure all the same.
+    u8::try_from(code).unwrap_or(1)
+}
+
+fn perform(command: Command, again: &[OsString]) -> i32 {
+    match command {
+        Command::Run(args) => run::main(&args),
+        Command::Perf(args) => perf::main(&args, again),
+        Command::Info(args) => info::main(&args),
+        Command::Top(args) => top::main(&args),
+        Command::Cc(args) => cc::main(&args, cc::Language::C),
+        Command::Cxx(args) => cc::main(&args, cc::Language::Cxx),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use clap::CommandFactory;
+
+    use super::Cli;
+
+    #[test]
+    fn every_option_is_in_its_manual_page() {
+        for (name, page) in [
+            ("run", include_str!("../../docs/man/symrail-run.1")),
+            ("perf", include_str!("../../docs/man/symrail-perf.1")),
+            ("info", include_str!("../../docs/man/symrail-info.1")),
+            ("top", include_str!("../../docs/man/symrail-top.1")),
+        ] {
+            let page = page.replace("\\-", "-");
+            let cli = Cli::command();
+            for option in cli.find_subcommand(name).unwrap().get_arguments().filter(|option| !option.is_positional()) {
+                let long = option.get_long().map(|long| format!("--{long}"));
+                let short = option.get_short().map(|short| format!("-{short} "));
+                for spelling in long.into_iter().chain(short).filter(|spelling| *spelling != "--help") {
+                    assert!(page.contains(spelling.trim()), "symrail {name} {spelling}");
+                }
+            }
+        }
+    }
+}
