@@ -203,7 +203,8 @@ impl Args {
             let page = 2 << 20;
             env.push((HEAP_SIZE.to_owned(), needed.checked_next_multiple_of(page).unwrap_or(needed).to_string()));
         }
-        let (program, args) = again.split_first().map_or_else(Default::default, |(it, args)| (it.clone(), args.to_vec()));
+        let (program, args) =
+            again.split_first().map_or_else(Default::default, |(it, args)| (it.clone(), args.to_vec()));
         Job {
             program,
             args,
