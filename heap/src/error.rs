@@ -81,5 +81,5 @@ pub enum HeapError {
     },
     /// What concerns several PEs: settings or calls that differ, malformed handles, kinds that do not exist here.
     #[error(transparent)]
-    Job(#[from] symrail_transport::Error),
+    Transport(#[from] symrail_transport::Error),
 }

@@ -62,7 +62,7 @@ impl SymmetricHeap {
     /// Reserves PE `me`'s heap and commits its first segment.
     ///
     /// # Errors
-    /// [`HeapError::Memory`] when the system refuses, and [`HeapError::Job`] for settings that cannot work here.
+    /// [`HeapError::Memory`] when the system refuses, and [`HeapError::Transport`] for settings that cannot work here.
     pub fn new(me: Pe, settings: &Settings) -> Result<Self> {
         Self::with_growth(me, settings, GROWTH)
     }
@@ -73,7 +73,7 @@ impl SymmetricHeap {
     /// As for [`SymmetricHeap::new`].
     pub fn with_growth(me: Pe, settings: &Settings, growth: u64) -> Result<Self> {
         if settings.heap_kind != HeapKind::Host {
-            return Err(HeapError::Job(Error::Unsupported {
+            return Err(HeapError::Transport(Error::Unsupported {
                 what: format!("SYMRAIL_HEAP_KIND={}", format!("{:?}", settings.heap_kind).to_lowercase()),
                 by: "this build".into(),
                 remedy: "use SYMRAIL_HEAP_KIND=host".into(),

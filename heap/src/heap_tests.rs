@@ -175,15 +175,15 @@ fn heaps_of_different_shape_do_not_agree() {
 fn settings_that_cannot_work_are_errors() {
     let mut settings = Settings::default();
     settings.heap_kind = HeapKind::Device;
-    assert!(matches!(SymmetricHeap::new(0, &settings), Err(HeapError::Job(Error::Unsupported { .. }))));
+    assert!(matches!(SymmetricHeap::new(0, &settings), Err(HeapError::Transport(Error::Unsupported { .. }))));
     settings.heap_kind = HeapKind::Host;
     for size in [0, usize::MAX, 1 << 47] {
         settings.heap_size = size;
-        assert!(matches!(SymmetricHeap::new(0, &settings), Err(HeapError::Job(Error::Setting { .. }))), "{size}");
+        assert!(matches!(SymmetricHeap::new(0, &settings), Err(HeapError::Transport(Error::Setting { .. }))), "{size}");
     }
     settings.heap_size = 1 << 20;
     settings.fake_host = Some("h".repeat(65));
-    assert!(matches!(SymmetricHeap::new(0, &settings), Err(HeapError::Job(Error::Setting { .. }))));
+    assert!(matches!(SymmetricHeap::new(0, &settings), Err(HeapError::Transport(Error::Setting { .. }))));
     settings.fake_host = Some("node-a".into());
     assert_eq!(SymmetricHeap::new(0, &settings).unwrap().handle().host.name, "node-a");
 }

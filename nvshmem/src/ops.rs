@@ -10,7 +10,7 @@ use symrail_proxy::session::Place;
 use symrail_proxy::session::memory::Memory;
 use symrail_transport::Pe;
 use symrail_transport::amo::AmoOp;
-use symrail_transport::endpoint::job::Source;
+use symrail_transport::endpoint::command::Source;
 
 use crate::abi::layout::{Layout, Ops};
 use crate::abi::verbs::{Amo, AmoVerb as _, Rma};

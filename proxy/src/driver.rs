@@ -31,7 +31,7 @@ pub struct Driver {
     watches: AtomicU32,
     pub(crate) bell: EventFd,
     started: Instant,
-    idle_task: OnceLock<Errand>,
+    idle_task: OnceLock<IdleTask>,
 }
 
 /// A device's channels under watch; ends when dropped.
@@ -43,12 +43,12 @@ impl Drop for Watch {
     }
 }
 
-/// What [`Driver::run_idle`] takes.
-type Errand = Box<dyn Fn() -> Left + Send + Sync>;
+/// What [`Driver::set_idle_task`] takes.
+type IdleTask = Box<dyn Fn() -> IdleWork + Send + Sync>;
 
 /// What host threads have left behind, when an idle task has been run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Left {
+pub enum IdleWork {
     /// Nothing.
     Nothing,
     /// Maybe something, and host threads move it themselves so far.
@@ -164,7 +164,7 @@ impl Driver {
 
     /// Gives the proxy thread something to look after besides the engine, once: it polls what host threads have posted
     /// and left, and says whether some of that is still on its way. Must not block. A second one is ignored.
-    pub fn run_idle(&self, idle_task: impl Fn() -> Left + Send + Sync + 'static) {
+    pub fn set_idle_task(&self, idle_task: impl Fn() -> IdleWork + Send + Sync + 'static) {
         let _ = self.idle_task.set(Box::new(idle_task));
     }
 
@@ -184,8 +184,8 @@ impl Driver {
         self.woken.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn run_idle_task(&self) -> Left {
-        self.idle_task.get().map_or(Left::Nothing, |idle_task| idle_task())
+    pub(crate) fn run_idle_task(&self) -> IdleWork {
+        self.idle_task.get().map_or(IdleWork::Nothing, |idle_task| idle_task())
     }
 
     /// Whether devices push to the channels that wake nobody.

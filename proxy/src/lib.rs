@@ -27,6 +27,6 @@ pub mod session;
 pub mod stage;
 pub mod thread;
 
-pub use driver::{Driver, Left, Turn, Watch};
+pub use driver::{Driver, IdleWork, Turn, Watch};
 pub use engine::{Engine, HOST};
 pub use thread::{Options, Proxy};

@@ -63,11 +63,11 @@ impl PollBackoff {
 }
 
 /// How long the proxy thread stays away while others drive the engine.
-pub(crate) struct Absence(Duration);
+pub(crate) struct OffCpu(Duration);
 
-impl Absence {
-    pub fn new() -> Absence {
-        Absence(LOOK)
+impl OffCpu {
+    pub fn new() -> OffCpu {
+        OffCpu(LOOK)
     }
 
     /// Whether it may be longer than what is left behind should wait.
@@ -95,14 +95,14 @@ mod tests {
 
     #[test]
     fn looks_become_rarer_while_others_go_on() {
-        let mut absence = Absence::new();
+        let mut off_cpu = OffCpu::new();
         let mut next =
-            |found: &[bool]| -> Vec<_> { found.iter().map(|&rarely| absence.next(rarely).as_micros()).collect() };
+            |found: &[bool]| -> Vec<_> { found.iter().map(|&rarely| off_cpu.next(rarely).as_micros()).collect() };
         assert_eq!(next(&[false; 4]), [100, 200, 400, 400]);
         assert_eq!(next(&[true; 5]), [400, 800, 1600, 2000, 2000]);
         assert_eq!(next(&[false, true, true, false]), [400, 400, 800, 400], "once not found is enough");
-        absence.end();
-        assert_eq!(absence.next(true), LOOK);
+        off_cpu.end();
+        assert_eq!(off_cpu.next(true), LOOK);
     }
 
     #[test]

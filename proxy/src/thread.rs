@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
-use crate::driver::{Driven, Driver, Left};
+use crate::driver::{Driven, Driver, IdleWork};
 use crate::engine::Engine;
-use crate::poll_backoff::{Absence, PollBackoff};
+use crate::poll_backoff::{OffCpu, PollBackoff};
 use crate::scheduling::prepare_thread;
 
 /// On a core on which another thread computes, polling keeps that from running, and its time slices keep us from
@@ -37,7 +37,7 @@ const LONGEST_NAP: Duration = Duration::from_micros(100);
 const LONGEST_IDLE_NAP: Duration = Duration::from_millis(2);
 const NOT_LONG_AGO: Duration = Duration::from_millis(200);
 /// The longest sleep otherwise, where host threads use their endpoints, and where they do not: what they have left
-/// behind since (see [`Driver::run_idle`]) waits as long.
+/// behind since (see [`Driver::set_idle_task`]) waits as long.
 const IN_USE_NAP: Duration = Duration::from_millis(1);
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 /// Busy rounds between two checks of what host threads have left behind.
@@ -104,7 +104,7 @@ fn run(driver: &Driver, options: Options) {
         (engine.endpoint().wait_fds(), bells)
     };
     let begun = Instant::now();
-    let (mut poll_backoff, mut absence) = (PollBackoff::new(options.spare_core, begun), Absence::new());
+    let (mut poll_backoff, mut off_cpu) = (PollBackoff::new(options.spare_core, begun), OffCpu::new());
     let (mut rounds, mut idle_polls) = (0u32, 0u32);
     let mut nap = SHORTEST_NAP;
     let mut turns_seen = 0;
@@ -114,15 +114,15 @@ fn run(driver: &Driver, options: Options) {
         if driven != Driven::No && !options.spin {
             // Who drives the engine looks after what was posted on its own context, and this thread after the rest.
             let rarely = driven == Driven::Now && !driver.is_watching();
-            driver.dozes.store(rarely && absence.is_long(), Ordering::Relaxed);
+            driver.dozes.store(rarely && off_cpu.is_long(), Ordering::Relaxed);
             fence(Ordering::SeqCst);
             let left = driver.run_idle_task();
-            sleep(driver, &[], &[], absence.next(rarely && left < Left::Soon));
+            sleep(driver, &[], &[], off_cpu.next(rarely && left < IdleWork::Soon));
             driver.dozes.store(false, Ordering::Relaxed);
             poll_backoff.take_over(Instant::now());
             continue;
         }
-        absence.end();
+        off_cpu.end();
         rounds = rounds.wrapping_add(1);
         if rounds.is_multiple_of(ROUNDS_PER_ERRAND) {
             driver.run_idle_task();
@@ -160,8 +160,8 @@ fn run(driver: &Driver, options: Options) {
             fence(Ordering::SeqCst);
             let longest = match driver.run_idle_task() {
                 _ if watching => SHORTEST_NAP,
-                Left::Nothing if rail_fds.is_some() => LONGEST_SLEEP,
-                Left::InUse if rail_fds.is_some() => IN_USE_NAP,
+                IdleWork::Nothing if rail_fds.is_some() => LONGEST_SLEEP,
+                IdleWork::InUse if rail_fds.is_some() => IN_USE_NAP,
                 _ => nap,
             };
             driver.dozes.fetch_and(longest > LONGEST_NAP, Ordering::Relaxed);

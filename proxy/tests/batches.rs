@@ -4,7 +4,7 @@
 use symrail_proxy::channel::{Channel, Request, Width};
 use symrail_proxy::engine::{Engine, HOST};
 use symrail_transport::amo::{AmoOp, AmoType};
-use symrail_transport::endpoint::job::{Fetch, Issue, Job, Source};
+use symrail_transport::endpoint::command::{Command, Fetch, Owner, Source};
 use symrail_transport::endpoint::{Addresses, Endpoint, LaneCounters, Policy, Role};
 use symrail_transport::env::RailPolicy;
 use symrail_transport::mock::{Fabric, Mischief};
@@ -63,16 +63,16 @@ impl World {
         world
     }
 
-    fn submit(&mut self, job: Job) {
+    fn submit(&mut self, command: Command) {
         self.tags += 1;
         // SAFETY: the memory stays as it is, and nobody else uses what is fetched.
-        unsafe { self.engines[0].submit(1, job, Issue { issuer: HOST, tag: Some(self.tags) }) }.unwrap();
+        unsafe { self.engines[0].submit(1, command, Owner { issuer: HOST, tag: Some(self.tags) }) }.unwrap();
     }
 
     /// The `at`th of the puts of so many words, one behind the other.
     fn put(&mut self, at: usize, words: usize) {
         let source = Source::Stable(self.memory[0][at * words..].as_ptr().cast());
-        self.submit(Job::Put { dest: (at * words * 8) as u64, source, len: 8 * words as u64 });
+        self.submit(Command::Put { dest: (at * words * 8) as u64, source, len: 8 * words as u64 });
     }
 
     /// Ends all that was started; returns what PE 0's and PE 1's lanes have done for it: work requests and messages.
@@ -124,32 +124,32 @@ fn requests_that_join_an_operation_end_with_it() {
     for lanes in [1, 2] {
         let mut world = World::new(lanes);
         world.memory[1].fill(u64::MAX);
-        let issue = Issue { issuer: HOST, tag: Some(1 << 32) };
+        let owner = Owner { issuer: HOST, tag: Some(1 << 32) };
         let put = |world: &World, at: usize| {
             let source = Source::Stable(world.memory[0][at..].as_ptr().cast());
-            Job::Put { dest: 8 * at as u64, source, len: 8 }
+            Command::Put { dest: 8 * at as u64, source, len: 8 }
         };
         let first = put(&world, 0);
         // SAFETY: the memory stays as it is; so below.
-        let op = unsafe { world.engines[0].submit(1, first, issue) }.unwrap();
-        let join = |world: &mut World, pe, job| {
+        let op = unsafe { world.engines[0].submit(1, first, owner) }.unwrap();
+        let join = |world: &mut World, pe, command| {
             // SAFETY: as above.
-            unsafe { world.engines[0].endpoint().join(op, pe, &job, issue) }.map_err(|error| error.to_string())
+            unsafe { world.engines[0].endpoint().join(op, pe, &command, owner) }.map_err(|error| error.to_string())
         };
         for at in 1..64 {
-            let job = put(&world, at);
-            assert_eq!(join(&mut world, 1, job), Ok(true), "put {at}");
+            let command = put(&world, at);
+            assert_eq!(join(&mut world, 1, command), Ok(true), "put {at}");
         }
         let (ty, amo, fetch) = (AmoType::U64, AmoOp::Add, Fetch::No);
-        let add = Job::Amo { offset: 8 * 64, ty, op: amo, operand: 3, compare: 0, fetch };
+        let add = Command::Amo { offset: 8 * 64, ty, op: amo, operand: 3, compare: 0, fetch };
         assert_eq!(join(&mut world, 1, add), Ok(true));
         let mut word = 0u64;
-        let job = put(&world, 70);
-        assert_eq!(join(&mut world, 0, job), Ok(false), "another PE");
-        assert_eq!(join(&mut world, 1, Job::Get { source: 0, dest: (&raw mut word).cast(), len: 8 }), Ok(false));
+        let command = put(&world, 70);
+        assert_eq!(join(&mut world, 0, command), Ok(false), "another PE");
+        assert_eq!(join(&mut world, 1, Command::Get { source: 0, dest: (&raw mut word).cast(), len: 8 }), Ok(false));
         let (source, len) = (Source::Stable(std::ptr::null()), 1 << 16);
-        assert_eq!(join(&mut world, 1, Job::Put { dest: 0, source, len }), Ok(false), "too large for a request");
-        assert!(join(&mut world, 1, Job::Put { dest: 8 * WORDS as u64, source, len: 8 }).is_err(), "outside");
+        assert_eq!(join(&mut world, 1, Command::Put { dest: 0, source, len }), Ok(false), "too large for a request");
+        assert!(join(&mut world, 1, Command::Put { dest: 8 * WORDS as u64, source, len: 8 }).is_err(), "outside");
         let mut ended = Vec::new();
         for _ in 0..10_000 {
             world.engines.iter_mut().for_each(|engine| _ = engine.poll());
@@ -165,8 +165,8 @@ fn requests_that_join_an_operation_end_with_it() {
         let (used, writes, messages) = total(&world.end()[0]);
         assert_eq!((used, writes), (1, 0));
         assert!(messages <= 2, "{messages} messages");
-        let job = put(&world, 70);
-        assert_eq!(join(&mut world, 1, job), Ok(false), "it has ended");
+        let command = put(&world, 70);
+        assert_eq!(join(&mut world, 1, command), Ok(false), "it has ended");
     }
 }
 
@@ -235,14 +235,14 @@ fn words_are_fetched_and_answered_many_at_a_time() {
         let mut world = World::new(lanes);
         let mut fetched = vec![0u64; 64];
         for (at, to) in fetched.iter_mut().enumerate() {
-            world.submit(Job::Get { source: 8 * (100 + at as u64), dest: (&raw mut *to).cast(), len: 8 });
+            world.submit(Command::Get { source: 8 * (100 + at as u64), dest: (&raw mut *to).cast(), len: 8 });
         }
         let [asked, answered] = world.end();
         assert!(total(&asked).2 <= 2 && total(&asked).1 == 0, "{lanes} lanes: {asked:?}");
         assert!(total(&answered).2 <= 3, "{lanes} lanes: {answered:?}");
         assert!(fetched.iter().zip(100..).all(|(&word, value)| word == value), "{fetched:?}");
-        let (ty, op, fetch) = (AmoType::U64, AmoOp::Add, Fetch::Told);
-        (0..64).for_each(|_| world.submit(Job::Amo { offset: 0, ty, op, operand: 1, compare: 0, fetch }));
+        let (ty, op, fetch) = (AmoType::U64, AmoOp::Add, Fetch::Returned);
+        (0..64).for_each(|_| world.submit(Command::Amo { offset: 0, ty, op, operand: 1, compare: 0, fetch }));
         let [asked, answered] = world.end();
         assert!(total(&asked).2 <= 2 && total(&answered).2 <= 3, "{lanes} lanes: {asked:?}, {answered:?}");
         assert_eq!(world.memory[1][0], 64);
@@ -258,7 +258,11 @@ fn blocks_are_fetched_and_answered_many_at_a_time() {
             let mut world = World::new(lanes);
             let mut fetched = vec![0u8; 64 * bytes];
             for (at, to) in fetched.chunks_mut(bytes).enumerate() {
-                world.submit(Job::Get { source: 801 + (at * bytes) as u64, dest: to.as_mut_ptr(), len: bytes as u64 });
+                world.submit(Command::Get {
+                    source: 801 + (at * bytes) as u64,
+                    dest: to.as_mut_ptr(),
+                    len: bytes as u64,
+                });
             }
             let [asked, answered] = world.end();
             let (_, reads, messages) = total(&asked);
@@ -281,7 +285,7 @@ fn one_doorbell_does_for_what_is_posted_before_a_poll() {
     let before = world.fabric.doorbells();
     for (at, to) in fetched.iter_mut().enumerate() {
         world.put(at, 1);
-        world.submit(Job::Get { source: 8 * (100 + at as u64), dest: (&raw mut *to).cast(), len: 8 });
+        world.submit(Command::Get { source: 8 * (100 + at as u64), dest: (&raw mut *to).cast(), len: 8 });
     }
     let [asked, _] = world.end();
     assert_eq!((total(&asked), world.fabric.doorbells() - before), ((1, 128, 0), 1));
@@ -289,7 +293,7 @@ fn one_doorbell_does_for_what_is_posted_before_a_poll() {
     assert!(fetched.iter().all(|&word| word == u64::MAX));
 }
 
-/// What a caller waits for before it asks for anything else needs no company.
+/// What a caller waits for before it asks for anything else need not be coalesced.
 #[test]
 fn what_is_waited_for_alone_is_a_write_of_its_own() {
     let mut world = World::new(2);

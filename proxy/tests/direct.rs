@@ -10,7 +10,7 @@ use symrail_heap::guarded::{GuardedCopyEngine, GuardedMemory};
 use symrail_proxy::stage::STAGING_BUFFER_BYTES;
 use symrail_proxy::{Engine, HOST};
 use symrail_transport::amo::{AmoOp, AmoType};
-use symrail_transport::endpoint::job::{Fetch, Issue, Job, Signal, Source};
+use symrail_transport::endpoint::command::{Command, Fetch, Owner, Signal, Source};
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::Settings;
 use symrail_transport::mock::{Fabric, Mischief};
@@ -147,10 +147,10 @@ fn two_pes_within(reached: usize, timeout_s: u64) -> [Pe; 2] {
     pes
 }
 
-/// Does a job of PE 0 to the end, and tells what its and its target's copy engines did meanwhile.
-fn run(pes: &mut [Pe; 2], job: Job) -> [Vec<Did>; 2] {
+/// Does a command of PE 0 to its end, and tells what its and its target's copy engines did meanwhile.
+fn run(pes: &mut [Pe; 2], command: Command) -> [Vec<Did>; 2] {
     // SAFETY: sources and destinations are the PEs' memory or the callers', and outlive the loop.
-    unsafe { pes[0].engine.submit(1, job, Issue { issuer: HOST, tag: None }) }.unwrap();
+    unsafe { pes[0].engine.submit(1, command, Owner { issuer: HOST, tag: None }) }.unwrap();
     for _ in 0..100_000 {
         pes[0].engine.start_quiet(HOST);
         for pe in &mut *pes {
@@ -164,17 +164,17 @@ fn run(pes: &mut [Pe; 2], job: Job) -> [Vec<Did>; 2] {
     [0, 1].map(|pe: usize| std::mem::take(&mut *pes[pe].did.lock().unwrap()))
 }
 
-fn put_signal(pes: &[Pe; 2], len: u64) -> Job {
+fn put_signal(pes: &[Pe; 2], len: u64) -> Command {
     let signal = Signal { offset: SIGNAL, value: 1, op: AmoOp::Add };
-    Job::PutSignal { dest: BLOCK, source: Source::Stable(pes[0].own(0)), len, signal }
+    Command::PutSignal { dest: BLOCK, source: Source::Stable(pes[0].own(0)), len, signal }
 }
 
 #[test]
 fn what_is_large_goes_straight_and_is_seen_before_its_signal() {
     let mut pes = two_pes(2);
     pes[0].fill(0, BLOCK, 7);
-    let job = put_signal(&pes, BLOCK - 3);
-    let [source, target] = run(&mut pes, job);
+    let command = put_signal(&pes, BLOCK - 3);
+    let [source, target] = run(&mut pes, command);
     assert_eq!(source, [], "the source copies nothing");
     // The word comes, is changed and goes back.
     assert_eq!(target, [Did::FlushedNicWrites, Did::Copied(8), Did::Copied(8)]);
@@ -183,13 +183,13 @@ fn what_is_large_goes_straight_and_is_seen_before_its_signal() {
 
     // From and to host memory as well.
     let mut host = vec![9u8; BLOCK as usize];
-    let put = Job::Put { dest: 2 * BLOCK, source: Source::Stable(host.as_ptr()), len: BLOCK };
+    let put = Command::Put { dest: 2 * BLOCK, source: Source::Stable(host.as_ptr()), len: BLOCK };
     assert_eq!(run(&mut pes, put), [vec![], vec![]]);
     assert_eq!(pes[1].bytes(2 * BLOCK, BLOCK), host);
-    assert_eq!(run(&mut pes, Job::Get { source: BLOCK, dest: host.as_mut_ptr(), len: 5000 }), [vec![], vec![]]);
+    assert_eq!(run(&mut pes, Command::Get { source: BLOCK, dest: host.as_mut_ptr(), len: 5000 }), [vec![], vec![]]);
     assert_eq!((&host[..5000], &host[5000..]), (&vec![7; 5000][..], &vec![9; BLOCK as usize - 5000][..]));
     let to = pes[0].own(4 * BLOCK);
-    assert_eq!(run(&mut pes, Job::Get { source: 2 * BLOCK, dest: to, len: BLOCK }), [vec![], vec![]]);
+    assert_eq!(run(&mut pes, Command::Get { source: 2 * BLOCK, dest: to, len: BLOCK }), [vec![], vec![]]);
     assert_eq!(pes[0].bytes(4 * BLOCK, BLOCK), vec![9; BLOCK as usize]);
 }
 
@@ -197,8 +197,8 @@ fn what_is_large_goes_straight_and_is_seen_before_its_signal() {
 fn what_a_message_holds_is_copied_by_the_target() {
     let mut pes = two_pes(2);
     pes[0].fill(0, 4096, 3);
-    let job = put_signal(&pes, 4000);
-    let [source, target] = run(&mut pes, job);
+    let command = put_signal(&pes, 4000);
+    let [source, target] = run(&mut pes, command);
     assert_eq!(source, [Did::Copied(4000)]);
     assert_eq!(target, [Did::FlushedNicWrites, Did::Copied(4000), Did::Copied(8), Did::Copied(8)]);
     assert_eq!(pes[1].bytes(BLOCK, 4000), vec![3; 4000]);
@@ -208,8 +208,8 @@ fn what_a_message_holds_is_copied_by_the_target() {
 fn one_pe_whose_rails_do_not_reach_its_memory_is_enough_for_all_to_stage() {
     let mut pes = two_pes(1);
     pes[0].fill(0, BLOCK, 7);
-    let job = put_signal(&pes, BLOCK);
-    let [source, target] = run(&mut pes, job);
+    let command = put_signal(&pes, BLOCK);
+    let [source, target] = run(&mut pes, command);
     let copied = |did: &[Did], least: usize| did.iter().any(|d| matches!(d, Did::Copied(len) if *len >= least));
     assert!(copied(&source, 4096) && copied(&target, 4096), "{source:?} {target:?}");
     assert_eq!(pes[1].bytes(BLOCK, BLOCK), vec![7; BLOCK as usize]);
@@ -218,9 +218,9 @@ fn one_pe_whose_rails_do_not_reach_its_memory_is_enough_for_all_to_stage() {
 #[test]
 fn ranges_that_leave_the_memory_are_refused_as_ever() {
     let mut pes = two_pes(2);
-    let job = Job::Put { dest: HEAP as u64 - BLOCK, source: Source::Stable(pes[0].own(0)), len: BLOCK + 1 };
+    let command = Command::Put { dest: HEAP as u64 - BLOCK, source: Source::Stable(pes[0].own(0)), len: BLOCK + 1 };
     // SAFETY: nothing is started.
-    let error = unsafe { pes[0].engine.submit(1, job, Issue { issuer: HOST, tag: None }) }.unwrap_err();
+    let error = unsafe { pes[0].engine.submit(1, command, Owner { issuer: HOST, tag: None }) }.unwrap_err();
     assert!(error.to_string().contains("PE 1"), "{error}");
 }
 
@@ -233,9 +233,9 @@ fn nothing_is_sent_from_buffers_of_operations_that_came_too_late() {
         let mut pes = two_pes_within(0, 1);
         let mut host = vec![1u8; LEN as usize];
         for _ in 0..3000 {
-            let put = Job::Put { dest: BLOCK, source: Source::Stable(host.as_ptr()), len: LEN };
+            let put = Command::Put { dest: BLOCK, source: Source::Stable(host.as_ptr()), len: LEN };
             // SAFETY: the buffer lives as long as the engines.
-            if unsafe { pes[0].engine.submit(1, put, Issue { issuer: HOST, tag: None }) }.is_err() {
+            if unsafe { pes[0].engine.submit(1, put, Owner { issuer: HOST, tag: None }) }.is_err() {
                 break;
             }
         }
@@ -259,13 +259,13 @@ fn nothing_is_sent_from_buffers_of_operations_that_came_too_late() {
     }
 }
 
-/// Starts many jobs of PE 0 in one round, and does them to the end.
-fn run_all(pes: &mut [Pe; 2], jobs: impl Iterator<Item = Job>) -> [Vec<Did>; 2] {
-    for job in jobs {
+/// Starts many commands of PE 0 in one round, and does them to their ends.
+fn run_all(pes: &mut [Pe; 2], commands: impl Iterator<Item = Command>) -> [Vec<Did>; 2] {
+    for command in commands {
         // SAFETY: as for `run`.
-        unsafe { pes[0].engine.submit(1, job, Issue { issuer: HOST, tag: None }) }.unwrap();
+        unsafe { pes[0].engine.submit(1, command, Owner { issuer: HOST, tag: None }) }.unwrap();
     }
-    run(pes, Job::Put { dest: 8, source: Source::Copied([5u8; 8].as_ptr()), len: 8 })
+    run(pes, Command::Put { dest: 8, source: Source::Copied([5u8; 8].as_ptr()), len: 8 })
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn what_has_come_together_is_copied_together() {
     let values: Vec<u64> = (100..100 + MANY).collect();
     let copies = |did: &[Did]| did.iter().filter(|did| matches!(did, Did::Copied(_))).count();
     for round in 0..4 {
-        let p = |(i, value): (u64, &u64)| Job::Put {
+        let p = |(i, value): (u64, &u64)| Command::Put {
             dest: 4096 + 8 * i,
             source: Source::Copied((&raw const *value).cast()),
             len: 8,
@@ -285,7 +285,7 @@ fn what_has_come_together_is_copied_together() {
         assert_eq!(pes[1].bytes(4096, 8 * MANY), words);
         assert!(source.is_empty() && (1..=8).contains(&copies(&target)), "puts, {round}: {target:?}");
 
-        let add = |i| Job::Amo {
+        let add = |i| Command::Amo {
             offset: 16384 + 8 * i,
             ty: AmoType::U64,
             op: AmoOp::Add,
@@ -300,7 +300,7 @@ fn what_has_come_together_is_copied_together() {
 
         let mut got = [0u64; MANY as usize];
         let at = got.as_mut_ptr();
-        let g = |i| Job::Get { source: 4096 + 8 * i, dest: at.wrapping_add(i as usize).cast(), len: 8 };
+        let g = |i| Command::Get { source: 4096 + 8 * i, dest: at.wrapping_add(i as usize).cast(), len: 8 };
         let [_, target] = run_all(&mut pes, (0..MANY).map(g));
         assert_eq!(got[..], values);
         assert!((1..=8).contains(&copies(&target)), "gets, {round}: {target:?}");

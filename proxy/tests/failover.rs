@@ -4,7 +4,7 @@
 
 use symrail_proxy::engine::Engine;
 use symrail_transport::amo::{AmoOp, AmoType};
-use symrail_transport::endpoint::job::{Fetch, Issue, Job, Signal, Source};
+use symrail_transport::endpoint::command::{Command, Fetch, Owner, Signal, Source};
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::RailPolicy;
 use symrail_transport::mock::{Fabric, Mischief};
@@ -57,9 +57,9 @@ fn an_answer_that_cannot_be_sent_keeps_nobody_else_waiting() {
     assert!(engines[0].endpoint().reply(1, FROM_HOST, 0, &mut [0x80; 200]));
     let source = [7u64; 16];
     for to in 0..2 * LANES as u64 {
-        let job = Job::Put { dest: 256 * to, source: Source::Stable(source.as_ptr().cast()), len: 128 };
+        let command = Command::Put { dest: 256 * to, source: Source::Stable(source.as_ptr().cast()), len: 128 };
         // SAFETY: the source outlives the engines' use of it.
-        unsafe { engines[0].endpoint().submit(2, job, Issue { issuer: 0, tag: None }) }.unwrap();
+        unsafe { engines[0].endpoint().submit(2, command, Owner { issuer: 0, tag: None }) }.unwrap();
     }
     for _ in 0..1000 {
         engines[0].endpoint().start_quiet(0);
@@ -78,9 +78,9 @@ fn an_amo_that_its_rail_did_not_take_waits_until_the_rail_works() {
     let mut engines = three_pes(&fabric, &mut memory, true);
     fabric.take_down(0);
     let (ty, op, fetch) = (AmoType::U64, AmoOp::Add, Fetch::No);
-    let job = Job::Amo { offset: 64, ty, op, operand: 5, compare: 0, fetch };
+    let command = Command::Amo { offset: 64, ty, op, operand: 5, compare: 0, fetch };
     // SAFETY: it fetches nothing.
-    unsafe { engines[0].endpoint().submit(2, job, Issue { issuer: 0, tag: None }) }.unwrap();
+    unsafe { engines[0].endpoint().submit(2, command, Owner { issuer: 0, tag: None }) }.unwrap();
     for second in 0..20 {
         if second == 10 {
             assert!(!engines[0].endpoint().is_quiet(0));
@@ -105,9 +105,10 @@ fn an_amo_on_own_memory_is_the_nics_where_all_are() {
         let fabric = Fabric::new(4, Mischief { again: 0, atomics: true, ..Mischief::default() });
         let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
         let mut engines = three_pes(&fabric, &mut memory, native);
-        let job = Job::Amo { offset: 64, ty: AmoType::U64, op: AmoOp::Add, operand: 5, compare: 0, fetch: Fetch::No };
+        let command =
+            Command::Amo { offset: 64, ty: AmoType::U64, op: AmoOp::Add, operand: 5, compare: 0, fetch: Fetch::No };
         // SAFETY: it fetches nothing.
-        let op = unsafe { engines[0].endpoint().submit(0, job, Issue { issuer: 0, tag: None }) }.unwrap();
+        let op = unsafe { engines[0].endpoint().submit(0, command, Owner { issuer: 0, tag: None }) }.unwrap();
         assert_eq!(op == 0, !native, "by the CPU it is done at once");
         for _ in 0..1000 {
             engines[0].poll();
@@ -126,12 +127,12 @@ fn a_signal_does_not_come_without_its_data() {
     let mut engines = three_pes(&fabric, &mut memory, false);
     let (source, last) = ([7u64; HEAP / 8 - 1], HEAP as u64 - 8);
     let signal = Signal { offset: last, value: 1, op: AmoOp::Add };
-    let job = Job::PutSignal { dest: 0, source: Source::Stable(source.as_ptr().cast()), len: last, signal };
+    let command = Command::PutSignal { dest: 0, source: Source::Stable(source.as_ptr().cast()), len: last, signal };
     let mut refused = 0;
     for round in 0..6 {
         fabric.refuse_next_write(round as usize / 2 % LANES); // now and then the one that is used
         // SAFETY: the source outlives the engines' use of it.
-        unsafe { engines[0].endpoint().submit(2, job, Issue { issuer: 0, tag: None }) }.unwrap();
+        unsafe { engines[0].endpoint().submit(2, command, Owner { issuer: 0, tag: None }) }.unwrap();
         for second in 0..8 {
             for _ in 0..100 {
                 engines[0].endpoint().start_quiet(0);
@@ -162,11 +163,11 @@ fn live(engines: &mut [Engine], clock: &mut u32, seconds: u32) {
 /// about.
 fn ask_for_all(endpoint: &mut Endpoint, pe: u32, bytes: &[u8]) -> Result<(), symrail_transport::Error> {
     let (ty, op, fetch) = (AmoType::U64, AmoOp::Add, Fetch::No);
-    let amo = Job::Amo { offset: 8, ty, op, operand: 1, compare: 0, fetch };
-    let put = Job::Put { dest: 64, source: Source::Copied(bytes.as_ptr()), len: bytes.len() as u64 };
-    for job in [amo, put] {
+    let amo = Command::Amo { offset: 8, ty, op, operand: 1, compare: 0, fetch };
+    let put = Command::Put { dest: 64, source: Source::Copied(bytes.as_ptr()), len: bytes.len() as u64 };
+    for command in [amo, put] {
         // SAFETY: the source is copied during the call.
-        unsafe { endpoint.submit(pe, job, Issue { issuer: 0, tag: None }) }?;
+        unsafe { endpoint.submit(pe, command, Owner { issuer: 0, tag: None }) }?;
     }
     endpoint.put_flag(pe, 0, 1)
 }
@@ -226,9 +227,9 @@ fn what_was_not_sent_to_a_peer_that_is_given_up_has_failed() {
         (0..lanes).for_each(|lane| fabric.leave_half_open(lanes + lane, lane));
         // The second is young when the first is too old.
         for tag in [1, 2] {
-            let put = Job::Put { dest: 64, source: Source::Stable(bytes.as_ptr()), len: bytes.len() as u64 };
+            let put = Command::Put { dest: 64, source: Source::Stable(bytes.as_ptr()), len: bytes.len() as u64 };
             // SAFETY: the source outlives the engines' use of it.
-            unsafe { engines[0].submit(1, put, Issue { issuer: 0, tag: Some(tag) }) }.unwrap();
+            unsafe { engines[0].submit(1, put, Owner { issuer: 0, tag: Some(tag) }) }.unwrap();
             live(&mut engines, &mut clock, TIMEOUT / 2 + 2);
         }
         assert!(engines[0].host_finished().iter().all(|f| f.result.is_err()), "{lanes} lanes: it was not written");
@@ -283,10 +284,10 @@ fn nothing_waits_for_a_lane_to_a_peer_that_is_given_up() {
             fabric.take_down(LANES);
         }
         // So much that the second lane is used, too.
-        let put = Job::Put { dest: 64, source: Source::Stable(bytes.as_ptr()), len: bytes.len() as u64 };
+        let put = Command::Put { dest: 64, source: Source::Stable(bytes.as_ptr()), len: bytes.len() as u64 };
         for _ in 0..300 {
             // SAFETY: the source outlives the engines' use of it.
-            unsafe { engines[0].endpoint().submit(1, put, Issue { issuer: 0, tag: None }) }.unwrap();
+            unsafe { engines[0].endpoint().submit(1, put, Owner { issuer: 0, tag: None }) }.unwrap();
         }
         for _ in 0..20 {
             ask_for_all(engines[0].endpoint(), 1, &bytes).unwrap();
@@ -387,9 +388,9 @@ fn puts_while_out(cables: &[usize], meanwhile: impl FnOnce(&Fabric, &mut [Engine
     let (mut clock, source) = (0, [7u64; 16]);
     cables.iter().for_each(|&rail| fabric.pull_out(rail));
     for dest in [0, 128] {
-        let job = Job::Put { dest, source: Source::Stable(source.as_ptr().cast()), len: 128 };
+        let command = Command::Put { dest, source: Source::Stable(source.as_ptr().cast()), len: 128 };
         // SAFETY: the source outlives the engines' use of it.
-        unsafe { engines[0].endpoint().submit(1, job, Issue { issuer: 0, tag: None }) }.unwrap();
+        unsafe { engines[0].endpoint().submit(1, command, Owner { issuer: 0, tag: None }) }.unwrap();
     }
     meanwhile(&fabric, &mut engines, &mut clock);
     cables.iter().for_each(|&rail| fabric.plug_in(rail));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use symrail_proxy::{Engine, Left, Options, Proxy};
+use symrail_proxy::{Engine, IdleWork, Options, Proxy};
 use symrail_transport::endpoint::{Endpoint, Policy, Role};
 use symrail_transport::env::Settings;
 use symrail_transport::mock::{Fabric, Mischief};
@@ -20,9 +20,9 @@ fn proxy(options: Options) -> (Proxy, Arc<AtomicU64>, Arc<AtomicBool>) {
     let proxy = Proxy::start(Engine::new(endpoint, 0, 1), options).unwrap();
     let (count, more) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let (counts, asks) = (Arc::clone(&count), Arc::clone(&more));
-    proxy.driver().run_idle(move || {
+    proxy.driver().set_idle_task(move || {
         counts.fetch_add(1, Ordering::Relaxed);
-        if asks.load(Ordering::Relaxed) { Left::Soon } else { Left::Nothing }
+        if asks.load(Ordering::Relaxed) { IdleWork::Soon } else { IdleWork::Nothing }
     });
     (proxy, count, more)
 }

@@ -11,7 +11,7 @@ use symrail_heap::guarded::{GuardedCopyEngine, GuardedMemory};
 use symrail_proxy::channel::{Channel, Local, Producer, Request, SignalOp, Width};
 use symrail_proxy::stage::STAGING_BUFFER_BYTES;
 use symrail_proxy::{Engine, HOST};
-use symrail_transport::endpoint::job::{Issue, Job, Source};
+use symrail_transport::endpoint::command::{Command, Owner, Source};
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::Settings;
 use symrail_transport::mock::{Fabric, Mischief};
@@ -283,9 +283,10 @@ fn ranges_that_leave_the_memory_are_refused() {
     assert_eq!((pes[0].device.errors(), pes[0].did()), (1, [0, 0]));
     let error = pes[0].engine.take_device_error().unwrap().to_string();
     assert!(error.contains("PE 1"), "{error}");
-    let job = Job::Put { dest: DEST, source: Source::Stable(pes[0].memory.base().as_ptr()), len: HEAP as u64 + 1 };
+    let command =
+        Command::Put { dest: DEST, source: Source::Stable(pes[0].memory.base().as_ptr()), len: HEAP as u64 + 1 };
     // SAFETY: nothing is started.
-    unsafe { pes[0].engine.submit(1, job, Issue { issuer: HOST, tag: None }) }.unwrap_err();
+    unsafe { pes[0].engine.submit(1, command, Owner { issuer: HOST, tag: None }) }.unwrap_err();
 }
 
 #[test]

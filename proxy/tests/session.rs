@@ -10,7 +10,7 @@ use symrail_proxy::session::{Place, Progress, Session};
 use symrail_proxy::stage::STAGING_BUFFER_BYTES;
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::backend::HostPes;
-use symrail_transport::endpoint::job::Source;
+use symrail_transport::endpoint::command::Source;
 use symrail_transport::env::Settings;
 use symrail_transport::topology::allowed_cpus;
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use symrail_transport::amo::{self, AmoOp, AmoType};
-use symrail_transport::endpoint::job::{Fetch, Job, Signal, Source};
+use symrail_transport::endpoint::command::{Command, Fetch, Signal, Source};
 use symrail_transport::{Operation, Pe};
 
 use crate::error::Result;
@@ -56,9 +56,9 @@ impl Operations<'_> {
             // SAFETY: the word is committed on every PE and aligned; all who reach it do so with atomics.
             return Ok(unsafe { amo::apply(word, ty, op, operand, compare) });
         }
-        let job = Job::Amo { offset: word.offset, ty, op, operand, compare, fetch: Fetch::Told };
-        // SAFETY: the job has no buffers.
-        Ok(unsafe { self.on_wire()?.blocking(pe, job) }?)
+        let command = Command::Amo { offset: word.offset, ty, op, operand, compare, fetch: Fetch::Returned };
+        // SAFETY: the command has no buffers.
+        Ok(unsafe { self.on_wire()?.blocking(pe, command) }?)
     }
 
     /// Does an AMO on the word at `dest` on `pe`, without the old value; complete after [`Operations::quiet`].
@@ -73,9 +73,9 @@ impl Operations<'_> {
             unsafe { amo::apply(word, ty, op, operand, compare) };
             return Ok(());
         }
-        let job = Job::Amo { offset: word.offset, ty, op, operand, compare, fetch: Fetch::No };
-        // SAFETY: the job has no buffers.
-        Ok(unsafe { self.on_wire()?.nbi(pe, job) }?)
+        let command = Command::Amo { offset: word.offset, ty, op, operand, compare, fetch: Fetch::No };
+        // SAFETY: the command has no buffers.
+        Ok(unsafe { self.on_wire()?.nbi(pe, command) }?)
     }
 
     /// As [`Operations::fetch_amo`]; the old value is at `result` after [`Operations::quiet`].
@@ -108,9 +108,9 @@ impl Operations<'_> {
             }
             return Ok(());
         }
-        let job = Job::Amo { offset: word.offset, ty, op, operand, compare, fetch: Fetch::Stored(result) };
+        let command = Command::Amo { offset: word.offset, ty, op, operand, compare, fetch: Fetch::Stored(result) };
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.on_wire()?.nbi(pe, job) }?)
+        Ok(unsafe { self.on_wire()?.nbi(pe, command) }?)
     }
 
     /// Updates a signal word on `pe`; complete after [`Operations::quiet`].
@@ -132,9 +132,9 @@ impl Operations<'_> {
     /// Updates a signal word over the wire.
     pub(crate) fn wire_signal(&self, offset: u64, value: u64, op: SignalOp, pe: Pe) -> Result<()> {
         let signal = Signal { offset, value, op: op.into() };
-        let job = Job::PutSignal { dest: offset, source: Source::Stable(std::ptr::null()), len: 0, signal };
+        let command = Command::PutSignal { dest: offset, source: Source::Stable(std::ptr::null()), len: 0, signal };
         // SAFETY: no bytes are put.
-        Ok(unsafe { self.on_wire()?.nbi(pe, job) }?)
+        Ok(unsafe { self.on_wire()?.nbi(pe, command) }?)
     }
 
     /// Adds to a word of type `T` and returns the old value.
@@ -157,9 +157,9 @@ impl Operations<'_> {
             return Ok(T::from_bits(old));
         }
         let (offset, ty, op, operand) = (word.offset, T::TYPE, AmoOp::Add, value.bits());
-        let job = Job::Amo { offset, ty, op, operand, compare: 0, fetch: Fetch::Told };
-        // SAFETY: the job has no buffers.
-        Ok(T::from_bits(unsafe { self.on_wire()?.blocking(pe, job) }?))
+        let command = Command::Amo { offset, ty, op, operand, compare: 0, fetch: Fetch::Returned };
+        // SAFETY: the command has no buffers.
+        Ok(T::from_bits(unsafe { self.on_wire()?.blocking(pe, command) }?))
     }
 
     /// Where a word is for an operation that is defined on its type.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 pub use symrail_core::SignalOp;
 use symrail_heap::copy::copy;
 use symrail_transport::amo::{self, AmoOp, AmoType};
-use symrail_transport::endpoint::job::{Job, Signal, Source};
+use symrail_transport::endpoint::command::{Command, Signal, Source};
 use symrail_transport::{Operation, Pe};
 
 use crate::error::Result;
@@ -72,9 +72,9 @@ impl Operations<'_> {
             unsafe { copy(to, source, len) };
             return Ok(());
         }
-        let job = Job::Put { dest: to.offset, source: Source::Stable(source), len: len as u64 };
+        let command = Command::Put { dest: to.offset, source: Source::Stable(source), len: len as u64 };
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.on_wire()?.nbi(pe, job) }?)
+        Ok(unsafe { self.on_wire()?.nbi(pe, command) }?)
     }
 
     /// Copies `len` bytes from `source` on `pe`.
@@ -92,9 +92,9 @@ impl Operations<'_> {
             unsafe { copy(dest, from, len) };
             return Ok(());
         }
-        let job = Job::Get { source: from.offset, dest, len: len as u64 };
+        let command = Command::Get { source: from.offset, dest, len: len as u64 };
         // SAFETY: the caller's promise.
-        unsafe { self.on_wire()?.blocking(pe, job) }?;
+        unsafe { self.on_wire()?.blocking(pe, command) }?;
         Ok(())
     }
 
@@ -113,9 +113,9 @@ impl Operations<'_> {
             unsafe { copy(dest, from, len) };
             return Ok(());
         }
-        let job = Job::Get { source: from.offset, dest, len: len as u64 };
+        let command = Command::Get { source: from.offset, dest, len: len as u64 };
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.on_wire()?.nbi(pe, job) }?)
+        Ok(unsafe { self.on_wire()?.nbi(pe, command) }?)
     }
 
     /// Copies every `source_stride`th element to every `dest_stride`th on `pe`.
@@ -174,7 +174,7 @@ impl Operations<'_> {
                 unsafe { self.put_signal_mapped(dest, source, len, signal, pe) }
             }
             // SAFETY: the caller's promise.
-            Some(job) => Ok(unsafe { self.on_wire()?.put_signal(pe, job) }?),
+            Some(command) => Ok(unsafe { self.on_wire()?.put_signal(pe, command) }?),
         }
     }
 
@@ -199,7 +199,7 @@ impl Operations<'_> {
                 unsafe { self.put_signal_mapped(dest, source, len, signal, pe) }
             }
             // SAFETY: the caller's promise.
-            Some(job) => Ok(unsafe { self.on_wire()?.nbi(pe, job) }?),
+            Some(command) => Ok(unsafe { self.on_wire()?.nbi(pe, command) }?),
         }
     }
 
@@ -228,7 +228,7 @@ impl Operations<'_> {
     ) -> Result<()> {
         let signal = (word, 1, SignalOp::Add);
         match self.put_signal_job(dest, source, len, signal, pe)? {
-            Some(Job::PutSignal { dest, len, signal, .. }) => {
+            Some(Command::PutSignal { dest, len, signal, .. }) => {
                 let source = if copied { Source::Copied(source) } else { Source::Stable(source) };
                 // SAFETY: the caller's promise.
                 Ok(unsafe { self.on_wire()?.put_counted(pe, dest, source, len, signal.offset) }?)
@@ -243,7 +243,7 @@ impl Operations<'_> {
         Ok(self.on_wire_if_any().map_or(Ok(()), |context| context.counted_have_left())?)
     }
 
-    /// The job of a put-signal over the wire; `None` when the PE is mapped.
+    /// The command of a put-signal over the wire; `None` when the PE is mapped.
     fn put_signal_job(
         &self,
         dest: *mut u8,
@@ -251,14 +251,14 @@ impl Operations<'_> {
         len: usize,
         (word, value, op): (*mut u64, u64, SignalOp),
         pe: Pe,
-    ) -> Result<Option<Job>> {
+    ) -> Result<Option<Command>> {
         let dest = self.comm.space.offset(Operation::PutSignal, pe, dest, len)?;
         let offset = self.comm.space.word(Operation::PutSignal, pe, word.cast(), 8)?;
         if self.comm.space.mapped(pe, dest.max(offset), source)? != 0 {
             return Ok(None);
         }
         let signal = Signal { offset, value, op: op.into() };
-        Ok(Some(Job::PutSignal { dest, source: Source::Stable(source), len: len as u64, signal }))
+        Ok(Some(Command::PutSignal { dest, source: Source::Stable(source), len: len as u64, signal }))
     }
 
     unsafe fn put_signal_mapped(

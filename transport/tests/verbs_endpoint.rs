@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use symrail_transport::Error;
 use symrail_transport::amo::{AmoOp, AmoType};
-use symrail_transport::endpoint::job::{Fetch, Issue, Job, Source};
+use symrail_transport::endpoint::command::{Command, Fetch, Owner, Source};
 use symrail_transport::endpoint::{Addresses, Endpoint, NoAgent, Policy, Role, TargetAgent};
 use symrail_transport::env::{IbMode, Settings};
 use symrail_transport::rail::Rail;
@@ -92,11 +92,11 @@ impl Moves {
     }
 }
 
-/// Issues a job from PE 0's proxy endpoint to PE 1 and waits for its end.
-fn outcome(pes: &mut [Pe; 2], job: Job) -> Result<u64, Error> {
-    let issue = Issue { issuer: 0, tag: Some(7) };
+/// Issues a command from PE 0's proxy endpoint to PE 1 and waits for its end.
+fn outcome(pes: &mut [Pe; 2], command: Command) -> Result<u64, Error> {
+    let owner = Owner { issuer: 0, tag: Some(7) };
     // SAFETY: the tests' sources are heap memory, which outlives the wait below.
-    unsafe { pes[0].proxy.submit(1, job, issue) }.unwrap();
+    unsafe { pes[0].proxy.submit(1, command, owner) }.unwrap();
     let (start, mut agents) = (Instant::now(), [Moves::default(), Moves::default()]);
     loop {
         for (me, (pe, agent)) in pes.iter_mut().zip(&mut agents).enumerate() {
@@ -122,7 +122,7 @@ fn a_wrong_key_names_the_pe_and_the_rail() {
     let mut errors = Vec::new();
     // Operations of more than 64 KiB take the rails in turn.
     for _ in 0..4 {
-        match outcome(&mut pes, Job::Put { dest: 4096, source, len: 70_000 }) {
+        match outcome(&mut pes, Command::Put { dest: 4096, source, len: 70_000 }) {
             Ok(_) => {}
             Err(error) => errors.push(error.to_string()),
         }
@@ -136,11 +136,14 @@ fn a_wrong_key_names_the_pe_and_the_rail() {
         assert!(error.contains("key"), "{error}");
     }
     // The first rail is none the worse for it.
-    let add = Job::Amo { offset: 8, ty: AmoType::U64, op: AmoOp::Add, operand: 5, compare: 0, fetch: Fetch::Told };
+    let add =
+        Command::Amo { offset: 8, ty: AmoType::U64, op: AmoOp::Add, operand: 5, compare: 0, fetch: Fetch::Returned };
     assert_eq!(outcome(&mut pes, add).unwrap(), 0);
-    let set = Job::Amo { offset: 12, ty: AmoType::U32, op: AmoOp::Set, operand: 9, compare: 0, fetch: Fetch::Told };
+    let set =
+        Command::Amo { offset: 12, ty: AmoType::U32, op: AmoOp::Set, operand: 9, compare: 0, fetch: Fetch::Returned };
     assert_eq!(outcome(&mut pes, set).unwrap(), 0);
-    let all = Job::Amo { offset: 8, ty: AmoType::U64, op: AmoOp::Fetch, operand: 0, compare: 0, fetch: Fetch::Told };
+    let all =
+        Command::Amo { offset: 8, ty: AmoType::U64, op: AmoOp::Fetch, operand: 0, compare: 0, fetch: Fetch::Returned };
     assert_eq!(outcome(&mut pes, all).unwrap(), 9 << 32 | 5);
 }
 
@@ -152,10 +155,10 @@ fn a_wrong_key_ends_loops_too() {
         return skipped("no soft-RoCE rail");
     }
     let mut pes = pes(&nics, |connection_info| connection_info[8] ^= 0x55);
-    let set = Job::Amo { offset: 8, ty: AmoType::U64, op: AmoOp::Set, operand: 5, compare: 0, fetch: Fetch::No };
+    let set = Command::Amo { offset: 8, ty: AmoType::U64, op: AmoOp::Set, operand: 5, compare: 0, fetch: Fetch::No };
     for tag in 0..5 {
         // SAFETY: no buffers.
-        unsafe { pes[0].proxy.submit(1, set, Issue { issuer: 0, tag: Some(tag) }) }.unwrap();
+        unsafe { pes[0].proxy.submit(1, set, Owner { issuer: 0, tag: Some(tag) }) }.unwrap();
     }
     let (start, mut ended) = (Instant::now(), Vec::new());
     while ended.len() < 5 {

@@ -16,7 +16,7 @@
 //! | [`order`] | fence and quiet |
 //! | [`wait`] | wait_until, test |
 //! | `waiter` | how every wait waits |
-//! | `crowd` | many threads that wait for answers |
+//! | `answers` | many threads that wait for answers |
 //! | [`team`] | barriers of all PEs and of teams |
 //! | [`error`] | what can go wrong |
 //!
@@ -28,9 +28,9 @@
 //! - Every wait ends within the view's time-out, with an error.
 //! - All threads of a grid run at the same time; a grid of many more threads than cores runs, slowly.
 
+mod answers;
 pub mod atomics;
 pub mod block;
-mod crowd;
 pub mod element;
 pub mod error;
 pub mod grid;

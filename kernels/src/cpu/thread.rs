@@ -5,8 +5,8 @@ use std::cell::{Cell, RefCell};
 use symrail_proxy::channel::{Local, Producer, ReplySlot, ReplyTo, Request};
 use symrail_transport::{Operation, Pe};
 
+use super::answers::AnswerWait;
 use super::block::Block;
-use super::crowd::Asking;
 use super::element::Element;
 use super::error::DeviceError;
 use super::grid::Grid;
@@ -164,14 +164,14 @@ impl<'a> Thread<'a> {
             slot.cancel();
             return Err(error);
         }
-        let mut asking = Asking::new(self.view);
+        let mut waiting = AnswerWait::new(self.view);
         loop {
             match slot.poll() {
                 Some(reply) if reply.failed => {
                     return Err(DeviceError::Failed { operation: what.operation, pe: what.pe, bytes: what.bytes });
                 }
                 Some(reply) => return Ok(reply.value),
-                None if asking.pause(slot) => {}
+                None if waiting.pause(slot) => {}
                 None => return Err(self.timed_out(what)),
             }
         }

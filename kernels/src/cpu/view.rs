@@ -7,7 +7,7 @@ use std::time::Duration;
 use symrail_proxy::channel::Producer;
 use symrail_transport::{Error, Operation, Pe};
 
-use super::crowd::Crowd;
+use super::answers::AnswerWaits;
 use super::element::Element;
 use super::error::DeviceError;
 use super::symmetric::Symmetric;
@@ -60,7 +60,7 @@ impl DeviceTeam {
 #[derive(Clone)]
 pub struct DeviceView {
     parts: Arc<DeviceParts>,
-    crowd: Arc<Crowd>,
+    answer_waits: Arc<AnswerWaits>,
 }
 
 impl std::fmt::Debug for DeviceView {
@@ -91,13 +91,13 @@ impl DeviceView {
         } else if parts.heap_base == 0 || bases.into_iter().any(|base| base % HEAP_ALIGNMENT != 0) {
             format!("a heap that does not start at a multiple of {HEAP_ALIGNMENT}")
         } else {
-            return Ok(Self { parts: Arc::new(parts), crowd: Arc::new(Crowd::new()) });
+            return Ok(Self { parts: Arc::new(parts), answer_waits: Arc::new(AnswerWaits::new()) });
         };
         Err(DeviceError::Argument(format!("a device cannot have {wrong}")))
     }
 
-    pub(super) fn crowd(&self) -> &Crowd {
-        &self.crowd
+    pub(super) fn answer_waits(&self) -> &AnswerWaits {
+        &self.answer_waits
     }
 
     pub(super) fn parts(&self) -> &DeviceParts {

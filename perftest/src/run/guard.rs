@@ -3,7 +3,7 @@
 //! The kernel kills a PE when the launcher dies, but not what the PE has started: with a shell between, the program
 //! itself would run on. So the launcher tells the guard of every process group that it starts. When the connection
 //! between them ends without a word, the launcher is gone, and the guard kills those groups, and
-//! whatever else carries the job's mark.
+//! whatever else carries the job's id.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
@@ -15,7 +15,7 @@ use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, setsid};
 
 use super::job::LaunchError;
-use super::mark::Mark;
+use super::job_id::JobId;
 
 /// In place of a group: the job is over, and nothing is left to kill.
 const OVER: i32 = 0;
@@ -25,7 +25,7 @@ pub(super) struct Guard(UnixStream);
 
 impl Guard {
     /// Starts the guard. It is nobody's child, so that the launcher's children are PEs only.
-    pub(super) fn start(mark: &Mark) -> Result<Guard, LaunchError> {
+    pub(super) fn start(job_id: &JobId) -> Result<Guard, LaunchError> {
         let system = |reason| LaunchError::System { what: "starting the process that outlives this one", reason };
         let from = |error: std::io::Error| error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw);
         let (ours, theirs) = UnixStream::pair().map_err(|error| system(from(error)))?;
@@ -34,7 +34,7 @@ impl Guard {
             ForkResult::Child => {
                 // SAFETY: as above; this child's only purpose is that its own child has no parent that waits.
                 match unsafe { fork() } {
-                    Ok(ForkResult::Child) => become_guard(theirs.into_raw_fd(), mark),
+                    Ok(ForkResult::Child) => become_guard(theirs.into_raw_fd(), job_id),
                     Ok(ForkResult::Parent { .. }) | Err(_) => exit(),
                 }
             }
@@ -61,7 +61,7 @@ impl Drop for Guard {
 }
 
 /// The guard's life. The process was forked from one with a single thread, so all functions may be called.
-fn become_guard(connection: RawFd, mark: &Mark) -> ! {
+fn become_guard(connection: RawFd, job_id: &JobId) -> ! {
     // No terminal's signals, and none of anybody else's but SIGKILL.
     let _ = setsid();
     let _ = SigSet::all().thread_block();
@@ -80,7 +80,7 @@ fn become_guard(connection: RawFd, mark: &Mark) -> ! {
     for group in groups {
         let _ = killpg(group, Signal::SIGKILL);
     }
-    mark.kill_all();
+    job_id.kill_all();
     exit()
 }
 

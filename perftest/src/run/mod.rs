@@ -6,7 +6,7 @@
 //! | `spawn` | one process: its own group, the secret's pipe, dying with the launcher, its cores |
 //! | `children` | the processes: which have ended, and how |
 //! | `guard` | a process that ends what outlives the launcher |
-//! | `mark` | what a job has started, wherever it has gone |
+//! | `job_id` | what a job has started, wherever it has gone |
 //! | `signals` | the signals that the launcher reads as events |
 //! | `watch` | the loop: starting, signals, deaths, the rendezvous' events, and how a job ends |
 //! | `ending` | how a process ended, in words and as an exit code |
@@ -31,7 +31,7 @@ mod children;
 mod ending;
 mod guard;
 mod job;
-mod mark;
+mod job_id;
 mod output;
 mod signals;
 mod spawn;

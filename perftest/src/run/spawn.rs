@@ -16,7 +16,7 @@ use symrail::Settings;
 use symrail::bootstrap::star::Secret;
 
 use super::job::{Job, LaunchError};
-use super::mark;
+use super::job_id;
 
 /// What PEs get from the launcher besides their environment.
 pub(super) struct Inheritance {
@@ -26,7 +26,7 @@ pub(super) struct Inheritance {
     pub(super) files: Option<Files>,
     /// The misspelt variables that the launcher has told of.
     pub(super) told: String,
-    /// The marks of the job and of those around it.
+    /// The ids of the job and of those around it.
     pub(super) jobs: String,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn spawn(
     let secret = secret_pipe(secret)?;
     let mut command = Command::new(&job.program);
     command.args(&job.args).envs(job.variables(pe, service, secret.as_raw_fd(), Settings::is_set));
-    command.env(Settings::TOLD, &inheritance.told).env(mark::JOBS, &inheritance.jobs);
+    command.env(Settings::TOLD, &inheritance.told).env(job_id::JOBS, &inheritance.jobs);
     command.stdin(if pe == 0 && !io::stdin().is_terminal() { Stdio::inherit() } else { Stdio::null() });
     if job.prefix {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -18,7 +18,7 @@ use super::children::Children;
 use super::ending::{Ending, Failure, sort_by_cause};
 use super::guard::Guard;
 use super::job::{Job, LaunchError};
-use super::mark::Mark;
+use super::job_id::JobId;
 use super::output::Carriers;
 use super::signals::{Signals, asks_for_the_end};
 use super::spawn::{Files, Inheritance, spawn};
@@ -52,10 +52,10 @@ pub fn launch(job: &Job) -> Result<i32, LaunchError> {
     let told = job.settings()?.tell_unknown();
     let cores = job.cores()?;
     // First, while this process has one thread.
-    let mark = Mark::new();
-    let guard = Guard::start(&mark)?;
+    let job_id = JobId::new();
+    let guard = Guard::start(&job_id)?;
     let signals = Signals::take()?;
-    let inheritance = Inheritance { signals: signals.before, files: Files::raise(), told, jobs: mark.value() };
+    let inheritance = Inheritance { signals: signals.before, files: Files::raise(), told, jobs: job_id.value() };
     let (events, woken, on_event) = events()?;
     let options = Options { n_pes: Some(job.n), watched: true, on_event, ..Options::default() };
     let server = Server::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &Secret::generate()?, options)?;
@@ -75,7 +75,7 @@ pub fn launch(job: &Job) -> Result<i32, LaunchError> {
         time_out_at: job.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
         end: None,
         pes: Children::default(),
-        mark,
+        job_id,
         guard,
     };
     watch.run()
@@ -127,7 +127,7 @@ struct Watch<'a> {
     time_out_at: Option<Instant>,
     end: Option<End>,
     pes: Children,
-    mark: Mark,
+    job_id: JobId,
     /// Goes last: until then it ends what this process no longer can.
     guard: Guard,
 }
@@ -325,7 +325,7 @@ impl Watch<'_> {
     /// Leaves nothing behind, and lets what has been said be read. Whether all of that could be written.
     fn finish(&mut self) -> bool {
         drop(std::mem::take(&mut self.pes));
-        self.mark.kill_all();
+        self.job_id.kill_all();
         let lost = std::mem::replace(&mut self.carriers, Carriers::new()).finish(LAST_WORDS);
         // Who closes a pipe wants to hear no more.
         if let Some(reason) = lost.as_ref().filter(|reason| reason.kind() != ErrorKind::BrokenPipe) {

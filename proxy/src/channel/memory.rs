@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use super::error::ChannelError;
 use super::layout::{self, CHUNK_BYTES, CHUNKS, HEADER_BYTES, REPLY_BYTES, SLOT_BYTES};
-use super::sleep::Sleepers;
+use super::sleep::SleepingThreads;
 use super::sync::{AtomicU64, Ordering};
 
 /// The memory of one channel: header, slots, reply table (see [`layout`]).
@@ -16,7 +16,7 @@ pub struct ChannelMemory {
     words: Words,
     slots: usize,
     replies: usize,
-    sleepers: OnceLock<Sleepers>,
+    sleepers: OnceLock<SleepingThreads>,
 }
 
 /// The most slots, and the most reply entries, of a channel.
@@ -52,8 +52,8 @@ impl ChannelMemory {
     }
 
     fn with(words: Words, slots: usize, replies: usize) -> Self {
-        // A model does not see what this lock publishes, so its beds are there from the beginning.
-        let sleepers = if cfg!(loom) { OnceLock::from(Sleepers::new(replies)) } else { OnceLock::new() };
+        // A model does not see what this lock publishes, so the table is there from the beginning.
+        let sleepers = if cfg!(loom) { OnceLock::from(SleepingThreads::new(replies)) } else { OnceLock::new() };
         let memory = Self { words, slots, replies, sleepers };
         for (index, constant) in [layout::VERSION, slots as u64, replies as u64].into_iter().enumerate() {
             memory.words.at(layout::CONSTANTS + index * 8).store(constant, Ordering::Relaxed);
@@ -74,12 +74,12 @@ impl ChannelMemory {
     }
 
     /// Who sleeps until an answer comes; nobody has yet if there are none.
-    pub(super) fn sleepers(&self) -> Option<&Sleepers> {
+    pub(super) fn sleepers(&self) -> Option<&SleepingThreads> {
         self.sleepers.get()
     }
 
-    pub(super) fn beds(&self) -> &Sleepers {
-        self.sleepers.get_or_init(|| Sleepers::new(self.replies))
+    pub(super) fn sleeping_threads(&self) -> &SleepingThreads {
+        self.sleepers.get_or_init(|| SleepingThreads::new(self.replies))
     }
 
     /// Bytes of the memory.

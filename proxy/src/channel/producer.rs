@@ -9,7 +9,7 @@ use super::layout::CHUNKS;
 use super::memory::ChannelMemory;
 use super::reply::{ReplyPool, ReplySlot};
 use super::request::Request;
-use super::sleep::Sleepers;
+use super::sleep::SleepingThreads;
 use super::sync::{Ordering, fence};
 
 /// Pushes requests into a channel; any number of threads, each with a clone or a reference.
@@ -36,7 +36,7 @@ impl Producer {
     pub fn wake_one(&self) -> bool {
         // Whoever makes the table of sleepers now looks behind this fence whether it is to stay.
         fence(Ordering::SeqCst);
-        self.memory.sleepers().is_some_and(Sleepers::wake_one)
+        self.memory.sleepers().is_some_and(SleepingThreads::wake_one)
     }
 
     /// Pushes a request if there is room, and returns its position.

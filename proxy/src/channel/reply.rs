@@ -102,7 +102,7 @@ impl ReplySlot {
     /// Sleeps until the answer to the last request comes, or [`Producer::wake_one`](super::Producer::wake_one) says so,
     /// and for `longest` at most. Not at all where that has happened, or where the thread need not `stay`.
     pub fn sleep(&self, longest: Duration, stay: impl Fn() -> bool) {
-        self.pool.memory.beds().sleep(self.index, longest, || stay() && self.poll().is_none());
+        self.pool.memory.sleeping_threads().sleep(self.index, longest, || stay() && self.poll().is_none());
     }
 }
 

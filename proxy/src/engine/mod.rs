@@ -11,7 +11,7 @@ mod requests;
 use std::cell::UnsafeCell;
 
 use symrail_transport::endpoint::Endpoint;
-use symrail_transport::endpoint::job::{Finished, Issue, Issuer, Job, OpHandle};
+use symrail_transport::endpoint::command::{Command, Finished, Issuer, OpHandle, Owner};
 use symrail_transport::wire::MAX_ORIGINS;
 use symrail_transport::{Error, Pe, Result};
 
@@ -105,12 +105,12 @@ impl Engine {
     ///
     /// # Errors
     /// As for [`Endpoint::submit`]; of a source in memory that the CPU cannot touch no copy can be kept.
-    pub unsafe fn submit(&mut self, pe: Pe, job: Job, issue: Issue) -> Result<OpHandle> {
+    pub unsafe fn submit(&mut self, pe: Pe, command: Command, owner: Owner) -> Result<OpHandle> {
         match &mut self.stage {
             // SAFETY: the caller's promise.
-            None => unsafe { self.endpoint.submit(pe, job, issue) },
+            None => unsafe { self.endpoint.submit(pe, command, owner) },
             // SAFETY: the caller's promise.
-            Some(stage) => unsafe { stage.submit(&mut self.endpoint, pe, job, issue) }.map(|()| 0),
+            Some(stage) => unsafe { stage.submit(&mut self.endpoint, pe, command, owner) }.map(|()| 0),
         }
     }
 

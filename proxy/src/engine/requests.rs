@@ -1,6 +1,6 @@
 //! What devices ask for: requests from channels are checked and started, and their ends are told.
 
-use symrail_transport::endpoint::job::{Fetch, Finished, Issue, Job, OpHandle, Signal, Source};
+use symrail_transport::endpoint::command::{Command, Fetch, Finished, OpHandle, Owner, Signal, Source};
 use symrail_transport::{Error, Operation, Pe, Result};
 
 use super::{Engine, FIRST_CHANNEL, STAGE};
@@ -55,7 +55,7 @@ impl Engine {
         run: Option<Run>,
     ) -> Result<Option<Run>, (Error, Option<ReplyTo>)> {
         let (word, source);
-        let (pe, job) = match request {
+        let (pe, command) = match request {
             Request::Nop => {
                 self.channels[usize::from(pending.channel)].complete(pending.position);
                 return Ok(None);
@@ -68,16 +68,16 @@ impl Engine {
             Request::Put { pe, offset, local, size, reply } => {
                 pending.reply = reply;
                 (word, source) = self.source(Operation::Put, pe, local, size).map_err(|e| (e, reply))?;
-                (pe, Job::Put { dest: offset, source: source.unwrap_or(copied(&word)), len: size })
+                (pe, Command::Put { dest: offset, source: source.unwrap_or(copied(&word)), len: size })
             }
             Request::P { pe, offset, width, value } => {
                 word = value;
-                (pe, Job::Put { dest: offset, source: copied(&word), len: width.bytes() as u64 })
+                (pe, Command::Put { dest: offset, source: copied(&word), len: width.bytes() as u64 })
             }
             Request::Get { pe, offset, local, size, reply } => {
                 pending.reply = reply;
                 let to = self.local(Operation::Get, pe, local, size).map_err(|e| (e, reply))?;
-                (pe, Job::Get { source: offset, dest: to, len: size })
+                (pe, Command::Get { source: offset, dest: to, len: size })
             }
             Request::G { pe, offset, width, reply } => {
                 (pending.reply, pending.from_scratch) = (Some(reply), true);
@@ -86,30 +86,30 @@ impl Engine {
                 // SAFETY: the word of a request that is not under way yet.
                 unsafe { word.write(0) };
                 let dest = word.cast();
-                (pe, Job::Get { source: offset, dest, len: width.bytes() as u64 })
+                (pe, Command::Get { source: offset, dest, len: width.bytes() as u64 })
             }
             Request::PutSignal { pe, offset, local, size, signal, op, value, reply } => {
                 pending.reply = reply;
                 (word, source) = self.source(Operation::PutSignal, pe, local, size).map_err(|e| (e, reply))?;
                 let signal = Signal { offset: signal, value, op: op.into() };
-                (pe, Job::PutSignal { dest: offset, source: source.unwrap_or(copied(&word)), len: size, signal })
+                (pe, Command::PutSignal { dest: offset, source: source.unwrap_or(copied(&word)), len: size, signal })
             }
             Request::Amo { pe, offset, ty, op, operand, compare } => {
-                (pe, Job::Amo { offset, ty, op, operand, compare, fetch: Fetch::No })
+                (pe, Command::Amo { offset, ty, op, operand, compare, fetch: Fetch::No })
             }
             Request::FetchAmo { pe, offset, ty, op, operand, compare, reply } => {
                 pending.reply = Some(reply);
-                (pe, Job::Amo { offset, ty, op, operand, compare, fetch: Fetch::Told })
+                (pe, Command::Amo { offset, ty, op, operand, compare, fetch: Fetch::Returned })
             }
             Request::Invalid { w0, why } => {
                 let why = format!("request {w0:#018x} at position {}: {why}", pending.position);
                 return Err((Error::Malformed { what: "device request", pe: self.endpoint.me(), why }, None));
             }
         };
-        let issue = |key: usize| Issue { issuer: FIRST_CHANNEL + pending.channel, tag: Some(key as u64) };
+        let owner = |key: usize| Owner { issuer: FIRST_CHANNEL + pending.channel, tag: Some(key as u64) };
         if let (Some(run), None) = (run, pending.reply) {
             // SAFETY: as below.
-            let joined = unsafe { self.endpoint.join(run.op, pe, &job, issue(run.key)) };
+            let joined = unsafe { self.endpoint.join(run.op, pe, &command, owner(run.key)) };
             if joined.map_err(|error| (error, None))? {
                 self.pending[run.key].count += 1;
                 return Ok(Some(run));
@@ -118,7 +118,7 @@ impl Engine {
         let key = self.pending.insert(pending);
         // SAFETY: sources and destinations were checked to be heap or registered memory, which stays mapped; the device
         // keeps its hands off them until the request is complete, as its API says; `word` is copied during the call.
-        match unsafe { self.submit(pe, job, issue(key)) } {
+        match unsafe { self.submit(pe, command, owner(key)) } {
             // Nothing joins what is complete already, or staged.
             Ok(op) => Ok((op != 0 && pending.reply.is_none()).then_some(Run { op, key })),
             Err(error) => {

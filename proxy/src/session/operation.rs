@@ -4,7 +4,7 @@ use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use symrail_transport::amo::{AmoOp, AmoType};
-use symrail_transport::endpoint::job::{Fetch, Issue, Issuer, Job, Signal, Source};
+use symrail_transport::endpoint::command::{Command, Fetch, Issuer, Owner, Signal, Source};
 use symrail_transport::{Error, Operation, Pe, Result};
 
 use super::Session;
@@ -81,7 +81,7 @@ impl Session {
     pub unsafe fn put(&self, context: Context, to: Place<'_>, source: Source, len: u64) -> Result<()> {
         let dest = to.offset(Operation::Put, len)?;
         // SAFETY: the caller's promise.
-        unsafe { self.start(context, &[to], Job::Put { dest, source, len }) }
+        unsafe { self.start(context, &[to], Command::Put { dest, source, len }) }
     }
 
     /// Starts to read `len` bytes.
@@ -94,7 +94,7 @@ impl Session {
     pub unsafe fn get(&self, context: Context, from: Place<'_>, dest: *mut u8, len: u64) -> Result<()> {
         let source = from.offset(Operation::Get, len)?;
         // SAFETY: the caller's promise.
-        unsafe { self.start(context, &[from], Job::Get { source, dest, len }) }
+        unsafe { self.start(context, &[from], Command::Get { source, dest, len }) }
     }
 
     /// Starts an AMO. With `old`, the old value is stored there by the time the operation is complete.
@@ -115,7 +115,7 @@ impl Session {
         let offset = word.offset(Operation::Amo, ty.size() as u64)?;
         let fetch = old.map_or(Fetch::No, Fetch::Stored);
         // SAFETY: the caller's promise.
-        unsafe { self.start(context, &[word], Job::Amo { offset, ty, op, operand, compare, fetch }) }
+        unsafe { self.start(context, &[word], Command::Amo { offset, ty, op, operand, compare, fetch }) }
     }
 
     /// Starts to write `len` bytes and then to update a signal word of the same PE: who sees the signal sees the bytes.
@@ -142,9 +142,9 @@ impl Session {
                 remedy: "set or add, on the PE that gets the data".into(),
             });
         }
-        let job = Job::PutSignal { dest, source, len, signal: Signal { offset, value, op } };
+        let command = Command::PutSignal { dest, source, len, signal: Signal { offset, value, op } };
         // SAFETY: the caller's promise.
-        unsafe { self.start(context, &[to, signal], job) }
+        unsafe { self.start(context, &[to, signal], command) }
     }
 
     /// Orders what comes after it behind what came before it, to each PE. Returns at once; gets are not ordered.
@@ -166,23 +166,23 @@ impl Session {
         })
     }
 
-    unsafe fn start(&self, context: Context, places: &[Place<'_>], job: Job) -> Result<()> {
+    unsafe fn start(&self, context: Context, places: &[Place<'_>], command: Command) -> Result<()> {
         let Some(pe) = places.first().map(Place::pe) else { return Ok(()) };
-        let issue = Issue { issuer: issuer(context), tag: None };
+        let owner = Owner { issuer: issuer(context), tag: None };
         let mut engine = self.driver.engine();
         self.learn(&mut engine, places)?;
         let mut wait = None;
         loop {
             if engine.ready() {
                 // SAFETY: the caller's promise.
-                match unsafe { engine.submit(pe, job, issue) } {
+                match unsafe { engine.submit(pe, command, owner) } {
                     Err(Error::Full { .. }) => {}
                     done => return done.map(drop),
                 }
             }
             self.driver.poll(&mut engine);
             drop(engine);
-            wait.get_or_insert_with(|| Wait::new(self)).step(|| Error::Full { operation: job.operation(), pe })?;
+            wait.get_or_insert_with(|| Wait::new(self)).step(|| Error::Full { operation: command.operation(), pe })?;
             engine = self.driver.engine();
         }
     }

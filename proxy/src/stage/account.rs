@@ -1,6 +1,6 @@
 //! Results for issuers: ended operations with a tag, whether all have ended, and the first error of the others.
 
-use symrail_transport::endpoint::job::{Finished, Issue, Issuer};
+use symrail_transport::endpoint::command::{Finished, Issuer, Owner};
 use symrail_transport::{Error, Result};
 
 /// One issuer's operations: how many are under way, and the first error of those without a tag.
@@ -37,12 +37,12 @@ impl Accounts {
     }
 
     /// Records the end of an operation.
-    pub fn end(&mut self, issue: Issue, result: Result<u64>) {
-        let account = self.of(issue.issuer);
+    pub fn end(&mut self, owner: Owner, result: Result<u64>) {
+        let account = self.of(owner.issuer);
         account.outstanding = account.outstanding.saturating_sub(1);
-        match (issue.tag, result) {
+        match (owner.tag, result) {
             (Some(tag), result) => {
-                self.finished.push(Finished { issuer: issue.issuer, tag, result: result.map_err(Box::new) });
+                self.finished.push(Finished { issuer: owner.issuer, tag, result: result.map_err(Box::new) });
             }
             (None, Err(error)) => {
                 account.error.get_or_insert(error);

@@ -1,7 +1,7 @@
 //! What the files of staging share in one call, and whose a copy is.
 
 use symrail_transport::endpoint::Endpoint;
-use symrail_transport::endpoint::job::Issuer;
+use symrail_transport::endpoint::command::Issuer;
 use symrail_transport::region::Regions;
 
 use super::batch::Copies;

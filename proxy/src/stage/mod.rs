@@ -13,7 +13,7 @@
 //! | large put or get, rails reach the memory | posts a put or get between the two memories | nothing |
 //! | put or get, the device has mapped the memory | has its copy engine copy between the two | nothing |
 //!
-//! All but the last two are an [`Ask`](symrail_transport::endpoint::job::Ask). The target reports its outcome when the
+//! All but the last two are an `AgentRequest`. The target reports its outcome when the
 //! bytes are delivered. Targets read and write sources' staging buffers, never the reverse. So a source needs no room
 //! at its target, and each PE waits for its own chunks only. Chunks that serve peers are separate from those of a PE's
 //! own operations. Where only the *local* buffer is such memory, a chunk is the local buffer of an ordinary put or get.
@@ -57,7 +57,7 @@ mod words;
 
 use symrail_heap::CopyEngine;
 use symrail_transport::endpoint::Endpoint;
-use symrail_transport::endpoint::job::{Finished, Issue, Issuer, Job};
+use symrail_transport::endpoint::command::{Command, Finished, Issuer, Owner};
 use symrail_transport::region::{Regions, Segment};
 use symrail_transport::{Error, Pe, Result};
 
@@ -211,9 +211,15 @@ impl Stage {
     ///
     /// # Safety
     /// As for [`Endpoint::submit`].
-    pub(crate) unsafe fn submit(&mut self, endpoint: &mut Endpoint, pe: Pe, job: Job, issue: Issue) -> Result<()> {
+    pub(crate) unsafe fn submit(
+        &mut self,
+        endpoint: &mut Endpoint,
+        pe: Pe,
+        command: Command,
+        owner: Owner,
+    ) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.source.submit(self.resources.with(endpoint), pe, job, issue) }
+        unsafe { self.source.submit(self.resources.with(endpoint), pe, command, owner) }
     }
 
     /// Orders what comes after it behind what came before it, per destination.

@@ -2,7 +2,7 @@
 
 use symrail_heap::copy::copy;
 use symrail_transport::amo::{AmoOp, AmoType};
-use symrail_transport::endpoint::job::{Ask, Fetch, Issue, Job, Payload, Signal, Source as From};
+use symrail_transport::endpoint::command::{AgentRequest, Command, Fetch, Owner, Payload, Signal, Source as From};
 use symrail_transport::wire::{Place, RequestKind};
 use symrail_transport::{Error, Pe, Result};
 
@@ -12,8 +12,8 @@ use super::staging_buffer::{Chunk, EAGER, Pool, STAGING_BUFFER_OFFSET};
 /// An operation.
 pub(super) struct Staged {
     pub pe: Pe,
-    pub job: Job,
-    pub issue: Issue,
+    pub command: Command,
+    pub owner: Owner,
     /// A copy of the source, if the caller may reuse it at once.
     pub kept: Option<[u8; 16]>,
     /// The local buffer is memory that the CPU cannot touch.
@@ -73,10 +73,10 @@ pub(super) struct Fragment {
 }
 
 /// The endpoint operation of a fragment.
-pub(super) fn message(s: &Staged, fragment: &Fragment, pool: &Pool) -> Job {
+pub(super) fn message(s: &Staged, fragment: &Fragment, pool: &Pool) -> Command {
     let chunk = fragment.chunk.map(|chunk| (pool.ptr(chunk), pool.place(chunk, fragment.len)));
     let none = Payload::Inline([0; 16], 0);
-    let plain = |kind, offset, payload| Ask {
+    let plain = |kind, offset, payload| AgentRequest {
         kind,
         op: AmoOp::Fetch,
         ty: AmoType::U64,
@@ -85,104 +85,116 @@ pub(super) fn message(s: &Staged, fragment: &Fragment, pool: &Pool) -> Job {
         second: 0,
         payload,
     };
-    let signalled =
-        |ask: Ask, signal: Signal| Ask { op: signal.op, operand: signal.value, second: signal.offset, ..ask };
-    match (s.job, fragment.part) {
-        (Job::PutSignal { signal, .. }, Part::Signal) => {
-            Job::Ask(signalled(plain(RequestKind::PutSignal, signal.offset, none), signal))
+    let signalled = |ask: AgentRequest, signal: Signal| AgentRequest {
+        op: signal.op,
+        operand: signal.value,
+        second: signal.offset,
+        ..ask
+    };
+    match (s.command, fragment.part) {
+        (Command::PutSignal { signal, .. }, Part::Signal) => {
+            Command::AgentRequest(signalled(plain(RequestKind::PutSignal, signal.offset, none), signal))
         }
-        (Job::Put { dest, .. } | Job::PutSignal { dest, .. }, Part::Data) if s.way == Way::Rails => {
-            Job::Put { dest, source: From::Stable(s.job.local()), len: fragment.len as u64 }
+        (Command::Put { dest, .. } | Command::PutSignal { dest, .. }, Part::Data) if s.way == Way::Rails => {
+            Command::Put { dest, source: From::Stable(s.command.local()), len: fragment.len as u64 }
         }
-        (Job::Get { .. }, Part::Data) if s.way == Way::Rails => s.job,
-        (Job::Put { dest, len, .. } | Job::PutSignal { dest, len, .. }, Part::Data) => {
+        (Command::Get { .. }, Part::Data) if s.way == Way::Rails => s.command,
+        (Command::Put { dest, len, .. } | Command::PutSignal { dest, len, .. }, Part::Data) => {
             let whole = fragment.len as u64 == len;
-            let signal = match s.job {
-                Job::PutSignal { signal, .. } if whole => Some(signal),
+            let signal = match s.command {
+                Command::PutSignal { signal, .. } if whole => Some(signal),
                 _ => None,
             };
             let dest = dest + fragment.at;
             let bytes = match (chunk, s.kept) {
                 (Some((ptr, _)), _) => Payload::Stable(ptr, fragment.len),
                 (None, Some(kept)) => Payload::Inline(kept, fragment.len as u8),
-                (None, None) => Payload::Stable(s.job.local(), fragment.len),
+                (None, None) => Payload::Stable(s.command.local(), fragment.len),
             };
             let ask = match chunk {
                 _ if !s.far => {
                     let source = chunk.map_or(std::ptr::null(), |(ptr, _)| ptr.cast_const());
-                    return Job::Put { dest, source: From::Stable(source), len: fragment.len as u64 };
+                    return Command::Put { dest, source: From::Stable(source), len: fragment.len as u64 };
                 }
                 Some((_, place)) if !fragment.eager => {
                     plain(RequestKind::Pull, dest, Payload::Inline(place.encode(), 16))
                 }
                 _ => plain(RequestKind::Put, dest, bytes),
             };
-            Job::Ask(match signal {
+            Command::AgentRequest(match signal {
                 None => ask,
                 Some(signal) if ask.kind == RequestKind::Pull => {
-                    signalled(Ask { kind: RequestKind::PullSignal, ..ask }, signal)
+                    signalled(AgentRequest { kind: RequestKind::PullSignal, ..ask }, signal)
                 }
-                Some(signal) => signalled(Ask { kind: RequestKind::PutSignal, ..ask }, signal),
+                Some(signal) => signalled(AgentRequest { kind: RequestKind::PutSignal, ..ask }, signal),
             })
         }
-        (Job::Get { source, .. }, Part::Data) => {
+        (Command::Get { source, .. }, Part::Data) => {
             let (ptr, place) = chunk.unwrap_or((std::ptr::null_mut(), Place { offset: 0, len: 0 }));
             let source = source + fragment.at;
             if s.far {
-                Job::Ask(plain(RequestKind::Push, source, Payload::Inline(place.encode(), 16)))
+                Command::AgentRequest(plain(RequestKind::Push, source, Payload::Inline(place.encode(), 16)))
             } else {
-                Job::Get { source, dest: ptr, len: fragment.len as u64 }
+                Command::Get { source, dest: ptr, len: fragment.len as u64 }
             }
         }
-        (Job::Amo { offset, ty, op, operand, compare, fetch }, _) if s.far => {
+        (Command::Amo { offset, ty, op, operand, compare, fetch }, _) if s.far => {
             let unseen = fetch == Fetch::No && matches!(op, AmoOp::Set | AmoOp::Add);
             if unseen && matches!(ty, AmoType::I64 | AmoType::U64) {
                 let signal = Signal { offset, value: operand, op };
-                return Job::Ask(signalled(plain(RequestKind::PutSignal, offset, none), signal));
+                return Command::AgentRequest(signalled(plain(RequestKind::PutSignal, offset, none), signal));
             }
-            Job::Ask(Ask { ty, op, operand, second: compare, ..plain(RequestKind::Amo, offset, none) })
+            Command::AgentRequest(AgentRequest {
+                ty,
+                op,
+                operand,
+                second: compare,
+                ..plain(RequestKind::Amo, offset, none)
+            })
         }
-        (Job::Amo { offset, ty, op, operand, compare, .. }, _) if s.near => {
-            Job::Amo { offset, ty, op, operand, compare, fetch: Fetch::Told }
+        (Command::Amo { offset, ty, op, operand, compare, .. }, _) if s.near => {
+            Command::Amo { offset, ty, op, operand, compare, fetch: Fetch::Returned }
         }
-        (mut job, _) => {
-            if let (Some(kept), Job::Put { source, .. } | Job::PutSignal { source, .. }) = (&s.kept, &mut job) {
+        (mut command, _) => {
+            if let (Some(kept), Command::Put { source, .. } | Command::PutSignal { source, .. }) =
+                (&s.kept, &mut command)
+            {
                 *source = From::Copied(kept.as_ptr());
             }
-            job
+            command
         }
     }
 }
 
 /// Refuses users' operations on staging buffers.
-pub(super) fn outside_staging_buffer(ctx: &StageContext<'_>, pe: Pe, job: &Job) -> Result<()> {
-    let operation = job.operation();
-    let offset = job.highest_offset();
-    let near = job.local().addr();
+pub(super) fn outside_staging_buffer(ctx: &StageContext<'_>, pe: Pe, command: &Command) -> Result<()> {
+    let operation = command.operation();
+    let offset = command.highest_offset();
+    let near = command.local().addr();
     let staging_buffer = ctx.copies.staging_buffer();
     if offset < STAGING_BUFFER_OFFSET
         && !(staging_buffer.0.addr().get()..staging_buffer.0.addr().get() + staging_buffer.1).contains(&near)
     {
         return Ok(());
     }
-    Err(Error::OutOfSegment { operation, pe, offset, bytes: job.bytes() })
+    Err(Error::OutOfSegment { operation, pe, offset, bytes: command.bytes() })
 }
 
 /// Whether the local buffer is memory that the CPU cannot touch.
-pub(super) fn near(ctx: &StageContext<'_>, pe: Pe, job: &Job) -> Result<bool> {
-    let (ptr, bytes) = (job.local(), job.bytes());
+pub(super) fn near(ctx: &StageContext<'_>, pe: Pe, command: &Command) -> Result<bool> {
+    let (ptr, bytes) = (command.local(), command.bytes());
     if ptr.is_null() || bytes == 0 || !ctx.memory.owns(ptr, 1) {
         return Ok(false);
     }
     if ctx.memory.owns(ptr, bytes) {
         return Ok(true);
     }
-    Err(Error::LocalBuffer { operation: job.operation(), pe, address: ptr.addr() as u64, bytes })
+    Err(Error::LocalBuffer { operation: command.operation(), pe, address: ptr.addr() as u64, bytes })
 }
 
 /// Whether the CPU cannot touch the target's memory. If so, checks what the endpoint would check.
-pub(super) fn far(ctx: &StageContext<'_>, pe: Pe, job: &Job) -> Result<bool> {
-    let operation = job.operation();
+pub(super) fn far(ctx: &StageContext<'_>, pe: Pe, command: &Command) -> Result<bool> {
+    let operation = command.operation();
     let inside = |offset: u64| ctx.memory.check(operation, pe, offset, 1).is_ok();
     let range = |offset: u64, len: u64| ctx.memory.check(operation, pe, offset, len);
     let word = |offset: u64, size: usize| {
@@ -191,11 +203,11 @@ pub(super) fn far(ctx: &StageContext<'_>, pe: Pe, job: &Job) -> Result<bool> {
         }
         Err(Error::Misaligned { operation, pe, offset, needed: size })
     };
-    match *job {
-        Job::Put { dest: offset, len, .. } | Job::Get { source: offset, len, .. } => {
+    match *command {
+        Command::Put { dest: offset, len, .. } | Command::Get { source: offset, len, .. } => {
             Ok(len > 0 && inside(offset) && range(offset, len).map(|()| true)?)
         }
-        Job::PutSignal { dest, len, signal, .. } => {
+        Command::PutSignal { dest, len, signal, .. } => {
             word(signal.offset, 8)?;
             let data = len > 0 && inside(dest);
             if data {
@@ -204,7 +216,7 @@ pub(super) fn far(ctx: &StageContext<'_>, pe: Pe, job: &Job) -> Result<bool> {
             // The target agent finds out which memory the signal is in.
             Ok(data || inside(signal.offset))
         }
-        Job::Amo { offset, ty, op, .. } => {
+        Command::Amo { offset, ty, op, .. } => {
             if !inside(offset) {
                 return Ok(false);
             }
@@ -212,38 +224,38 @@ pub(super) fn far(ctx: &StageContext<'_>, pe: Pe, job: &Job) -> Result<bool> {
             word(offset, ty.size())?;
             range(offset, ty.size() as u64).map(|()| true)
         }
-        Job::Ask(_) => Ok(false),
+        Command::AgentRequest(_) => Ok(false),
     }
 }
 
 /// Chooses how an operation's bytes move.
-pub(super) fn way(ctx: &StageContext<'_>, pe: Pe, job: &Job, (near, far): (bool, bool)) -> Way {
-    let (Job::Put { dest: offset, len, .. }
-    | Job::PutSignal { dest: offset, len, .. }
-    | Job::Get { source: offset, len, .. }) = *job
+pub(super) fn way(ctx: &StageContext<'_>, pe: Pe, command: &Command, (near, far): (bool, bool)) -> Way {
+    let (Command::Put { dest: offset, len, .. }
+    | Command::PutSignal { dest: offset, len, .. }
+    | Command::Get { source: offset, len, .. }) = *command
     else {
         return Way::Staged;
     };
     match ctx.peers.find(pe, offset, len) {
         Some(there) if near => Way::Device(there),
-        _ if by_rails(ctx, pe, job, (near, far)) => Way::Rails,
+        _ if by_rails(ctx, pe, command, (near, far)) => Way::Rails,
         _ => Way::Staged,
     }
 }
 
 /// Whether rails move the data directly. A PE's operations on itself are staged: the endpoint would use the CPU.
-fn by_rails(ctx: &StageContext<'_>, pe: Pe, job: &Job, (near, far): (bool, bool)) -> bool {
+fn by_rails(ctx: &StageContext<'_>, pe: Pe, command: &Command, (near, far): (bool, bool)) -> bool {
     let regions = ctx.endpoint.regions();
-    let (Job::Put { dest: offset, len, .. }
-    | Job::PutSignal { dest: offset, len, .. }
-    | Job::Get { source: offset, len, .. }) = *job
+    let (Command::Put { dest: offset, len, .. }
+    | Command::PutSignal { dest: offset, len, .. }
+    | Command::Get { source: offset, len, .. }) = *command
     else {
         return false;
     };
-    let here = !near || regions.owns(job.local(), len);
+    let here = !near || regions.owns(command.local(), len);
     let there = || {
         let known = regions.remote(pe, 0, offset).is_some();
-        !far || (known && regions.check(job.operation(), pe, offset, len).is_ok())
+        !far || (known && regions.check(command.operation(), pe, offset, len).is_ok())
     };
     pe != ctx.endpoint.me() && len > EAGER as u64 && here && there()
 }
@@ -252,16 +264,16 @@ fn by_rails(ctx: &StageContext<'_>, pe: Pe, job: &Job, (near, far): (bool, bool)
 ///
 /// # Safety
 /// Such a source is valid.
-pub(super) unsafe fn keep(job: &Job, near: bool) -> Result<Option<[u8; 16]>> {
-    let (Job::Put { source: From::Copied(from), len, .. } | Job::PutSignal { source: From::Copied(from), len, .. }) =
-        *job
+pub(super) unsafe fn keep(command: &Command, near: bool) -> Result<Option<[u8; 16]>> {
+    let (Command::Put { source: From::Copied(from), len, .. }
+    | Command::PutSignal { source: From::Copied(from), len, .. }) = *command
     else {
         return Ok(None);
     };
     let mut kept = [0; 16];
     if near || len as usize > kept.len() {
         return Err(Error::Unsupported {
-            what: format!("{} of a copied source of {len} bytes", job.operation()),
+            what: format!("{} of a copied source of {len} bytes", command.operation()),
             by: "staging".into(),
             remedy: "pass a stable source and wait for the operation".into(),
         });

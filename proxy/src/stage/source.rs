@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use symrail_heap::copy::copy;
 use symrail_heap::copy_engine::{Copy, CopyCompletion};
-use symrail_transport::endpoint::job::{Fetch, Issue, Job};
+use symrail_transport::endpoint::command::{Command, Fetch, Owner};
 use symrail_transport::{Error, Pe, Result};
 
 use super::account::Accounts;
@@ -75,33 +75,33 @@ impl Source {
     ///
     /// # Safety
     /// As for `Endpoint::submit`.
-    pub unsafe fn submit(&mut self, mut ctx: StageContext<'_>, pe: Pe, job: Job, issue: Issue) -> Result<()> {
-        let ordered = !matches!(job, Job::Get { .. }); // a fence does not order gets
+    pub unsafe fn submit(&mut self, mut ctx: StageContext<'_>, pe: Pe, command: Command, owner: Owner) -> Result<()> {
+        let ordered = !matches!(command, Command::Get { .. }); // a fence does not order gets
         let hold = self.orders.would_hold(pe)? && ordered;
-        outside_staging_buffer(&ctx, pe, &job)?;
-        if let Job::Put { dest: offset, len: 0, .. } | Job::Get { source: offset, len: 0, .. } = job
-            && ctx.memory.check(job.operation(), pe, offset, 0).is_ok()
+        outside_staging_buffer(&ctx, pe, &command)?;
+        if let Command::Put { dest: offset, len: 0, .. } | Command::Get { source: offset, len: 0, .. } = command
+            && ctx.memory.check(command.operation(), pe, offset, 0).is_ok()
         {
             // An empty operation is complete at once.
-            self.accounts.begin(issue.issuer);
-            self.accounts.end(issue, Ok(0));
+            self.accounts.begin(owner.issuer);
+            self.accounts.end(owner, Ok(0));
             return Ok(());
         }
-        let (near, far) = (near(&ctx, pe, &job)?, far(&ctx, pe, &job)?);
+        let (near, far) = (near(&ctx, pe, &command)?, far(&ctx, pe, &command)?);
         if !near && !far && !hold {
             // SAFETY: the caller's promise.
-            return unsafe { ctx.endpoint.submit(pe, job, issue) }.map(drop);
+            return unsafe { ctx.endpoint.submit(pe, command, owner) }.map(drop);
         }
         if !self.ready() {
-            return Err(Error::Full { operation: job.operation(), pe });
+            return Err(Error::Full { operation: command.operation(), pe });
         }
-        let way = way(&ctx, pe, &job, (near, far));
+        let way = way(&ctx, pe, &command, (near, far));
         // SAFETY: the caller's promise; `keep` leaves memory alone that the CPU cannot touch.
-        let kept = unsafe { keep(&job, near) }?;
+        let kept = unsafe { keep(&command, near) }?;
         let staged = Staged {
             pe,
-            job,
-            issue,
+            command,
+            owner,
             kept,
             near,
             far,
@@ -117,7 +117,7 @@ impl Source {
             since: self.now,
         };
         let key = self.staged.insert(staged);
-        self.accounts.begin(issue.issuer);
+        self.accounts.begin(owner.issuer);
         if hold {
             self.orders.hold(pe, key);
             return Ok(());
@@ -161,10 +161,10 @@ impl Source {
             }
         };
         s.value = value;
-        let (len, to) = match s.job {
-            Job::Get { .. } if s.way == Way::Rails => return self.end(key, Ok(())),
-            Job::Get { dest, .. } if s.near || s.far => (fragment.len, dest.wrapping_add(fragment.at as usize)),
-            Job::Amo { fetch: Fetch::Stored(to), ty, .. } if s.near || s.far => (ty.size(), to),
+        let (len, to) = match s.command {
+            Command::Get { .. } if s.way == Way::Rails => return self.end(key, Ok(())),
+            Command::Get { dest, .. } if s.near || s.far => (fragment.len, dest.wrapping_add(fragment.at as usize)),
+            Command::Amo { fetch: Fetch::Stored(to), ty, .. } if s.near || s.far => (ty.size(), to),
             _ => return self.end(key, Ok(())),
         };
         let bytes = value.to_ne_bytes();
@@ -173,7 +173,7 @@ impl Source {
             None => bytes.as_ptr().cast_mut(),
         };
         // The outcome carries values of up to 8 bytes.
-        if fragment.chunk.is_some() && (matches!(s.job, Job::Amo { .. }) || (s.far && len <= 8)) {
+        if fragment.chunk.is_some() && (matches!(s.command, Command::Amo { .. }) || (s.far && len <= 8)) {
             // SAFETY: every chunk has room for 8 bytes, and this one is the fragment's own.
             unsafe { copy(from, bytes.as_ptr(), len) };
         }
@@ -203,7 +203,7 @@ impl Source {
     pub(super) fn copy_failed(&mut self, key: usize, why: String) {
         let Some(s) = self.fragments.get(key).and_then(|p| self.staged.get(p.staged)) else { return };
         let fault = symrail_transport::error::Fault { code: 0, text: why, retryable: false };
-        let (operation, pe, bytes) = (s.job.operation(), s.pe, s.job.bytes());
+        let (operation, pe, bytes) = (s.command.operation(), s.pe, s.command.bytes());
         self.end(key, Err(Error::Operation { operation, pe, rail: "copies by the device".into(), bytes, fault }));
     }
 
@@ -239,7 +239,7 @@ impl Source {
         if s.queued {
             self.to_split.retain(|&k| k != key);
         }
-        if matches!(s.job, Job::Get { .. }) {
+        if matches!(s.command, Command::Get { .. }) {
             return;
         }
         self.orders.end(s.pe);
@@ -254,7 +254,7 @@ impl Source {
         if std::mem::replace(&mut s.reported, true) {
             return;
         }
-        self.accounts.end(s.issue, s.error.clone().map_or(Ok(s.value), Err));
+        self.accounts.end(s.owner, s.error.clone().map_or(Ok(s.value), Err));
     }
 
     /// Sets the time, as `Endpoint::tick` does: only seconds with a call count.
@@ -268,7 +268,7 @@ impl Source {
         let late: Vec<usize> = self.staged.iter().filter(|(_, s)| late(s)).map(|(key, _)| key).collect();
         for key in late {
             let Some(s) = self.staged.get_mut(key) else { continue };
-            let timeout = Error::Timeout { operation: s.job.operation(), pe: s.pe, seconds: self.timeout_s };
+            let timeout = Error::Timeout { operation: s.command.operation(), pe: s.pe, seconds: self.timeout_s };
             s.error.get_or_insert(timeout);
             (s.all_split, s.signal) = (true, None);
             let (idle, pe) = (s.fragments == 0, s.pe);

@@ -3,7 +3,7 @@
 use symrail_heap::copy::copy;
 use symrail_heap::copy_engine::{Between, Copy};
 use symrail_transport::Error;
-use symrail_transport::endpoint::job::{Issue, Job};
+use symrail_transport::endpoint::command::{Command, Owner};
 
 use super::context::{StageContext, Ticket};
 use super::operation::{Fragment, Part, Way, message};
@@ -36,17 +36,19 @@ impl Source {
     /// Splits off one fragment. Returns how many bytes the CPU has copied, or `None` if no chunk is free.
     fn split(&mut self, ctx: &mut StageContext<'_>, key: usize) -> Option<usize> {
         let Some(s) = self.staged.get_mut(key) else { return Some(0) };
-        let len = match s.job {
+        let len = match s.command {
             _ if s.all_split => return Some(0),
-            Job::Put { len, .. } | Job::Get { len, .. } | Job::PutSignal { len, .. } if s.near || s.far => len,
+            Command::Put { len, .. } | Command::Get { len, .. } | Command::PutSignal { len, .. } if s.near || s.far => {
+                len
+            }
             _ => 0,
         };
         if len == 0 {
             // An AMO, a signal, or an operation that a fence had held back.
-            let stored_near = s.near && matches!(s.job, Job::Amo { .. });
+            let stored_near = s.near && matches!(s.command, Command::Amo { .. });
             let chunk = if stored_near { Some(self.pool.take(8)?) } else { None };
-            let part = match s.job {
-                Job::PutSignal { .. } if s.far => Part::Signal,
+            let part = match s.command {
+                Command::PutSignal { .. } if s.far => Part::Signal,
                 _ => Part::Whole,
             };
             s.all_split = true;
@@ -56,15 +58,15 @@ impl Source {
             self.send(ctx, fragment);
             return Some(0);
         }
-        let (at, is_get) = (s.split, matches!(s.job, Job::Get { .. }));
+        let (at, is_get) = (s.split, matches!(s.command, Command::Get { .. }));
         if s.way != Way::Staged {
             // Rails and the device split it themselves.
             (s.split, s.all_split) = (len, true);
             s.fragments += 1;
-            if let Job::PutSignal { signal, .. } = s.job {
+            if let Command::PutSignal { signal, .. } = s.command {
                 s.signal = Some(signal);
             }
-            let (part, len, way, local) = (Part::Data, len as usize, s.way, s.job.local().addr());
+            let (part, len, way, local) = (Part::Data, len as usize, s.way, s.command.local().addr());
             let last = way != Way::Rails;
             let fragment =
                 self.fragments.insert(Fragment { staged: key, part, at, len, chunk: None, eager: false, last });
@@ -84,13 +86,13 @@ impl Source {
         s.split += bytes as u64;
         s.all_split = s.split == len;
         s.fragments += 1;
-        if let Job::PutSignal { signal, .. } = s.job
+        if let Command::PutSignal { signal, .. } = s.command
             && s.all_split
             && !(s.far && bytes as u64 == len)
         {
             s.signal = Some(signal);
         }
-        let (near, local) = (s.near, s.job.local().wrapping_add(at as usize));
+        let (near, local) = (s.near, s.command.local().wrapping_add(at as usize));
         let fragment = self.fragments.insert(Fragment {
             staged: key,
             part: Part::Data,
@@ -139,10 +141,10 @@ impl Source {
             // The operation has timed out, and its owner may reuse the buffers.
             return self.end(key, Ok(()));
         }
-        let (pe, job) = (s.pe, message(s, fragment, &self.pool));
-        let issue = Issue { issuer: ctx.issuer, tag: Some(Ticket::Fragment(key).encode()) };
+        let (pe, command) = (s.pe, message(s, fragment, &self.pool));
+        let owner = Owner { issuer: ctx.issuer, tag: Some(Ticket::Fragment(key).encode()) };
         // SAFETY: chunks and kept sources stay until the fragment is done, and so do the operation's own buffers.
-        match unsafe { ctx.endpoint.submit(pe, job, issue) } {
+        match unsafe { ctx.endpoint.submit(pe, command, owner) } {
             Ok(_) => {}
             Err(Error::Full { .. }) => self.unsent.push_back(key),
             Err(error) => self.end(key, Err(error)),

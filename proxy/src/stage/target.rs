@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use symrail_heap::copy::copy;
 use symrail_heap::copy_engine::Copy;
 use symrail_transport::amo::AmoType;
-use symrail_transport::endpoint::job::{Issue, Job, Source};
+use symrail_transport::endpoint::command::{Command, Owner, Source};
 use symrail_transport::wire::{Outcome, Place, Refusal, Request, RequestKind};
 use symrail_transport::{Error, Pe, Result};
 
@@ -339,11 +339,11 @@ impl Target {
         let Some(task) = self.tasks.get(key) else { return };
         let (pe, Place { offset, len }, Some(chunk)) = (task.request.source, task.place, task.chunk) else { return };
         let host = self.pool.ptr(chunk);
-        let job = match task.step {
-            Step::Read => Job::Get { source: offset, dest: host, len },
-            _ => Job::Put { dest: offset, source: Source::Stable(host), len },
+        let command = match task.step {
+            Step::Read => Command::Get { source: offset, dest: host, len },
+            _ => Command::Put { dest: offset, source: Source::Stable(host), len },
         };
-        match self.submit(ctx, pe, job, key) {
+        match self.submit(ctx, pe, command, key) {
             Ok(()) => {}
             Err(Error::Full { .. }) => self.unsent.push_back(key),
             Err(error) => {
@@ -353,10 +353,10 @@ impl Target {
         }
     }
 
-    fn submit(&self, ctx: &mut StageContext<'_>, pe: Pe, job: Job, key: usize) -> Result<()> {
-        let issue = Issue { issuer: ctx.issuer, tag: Some(Ticket::Task(key).encode()) };
+    fn submit(&self, ctx: &mut StageContext<'_>, pe: Pe, command: Command, key: usize) -> Result<()> {
+        let owner = Owner { issuer: ctx.issuer, tag: Some(Ticket::Task(key).encode()) };
         // SAFETY: the chunk is the task's own until the operation's end has been told, and kept if that was a time-out.
-        unsafe { ctx.endpoint.submit(pe, job, issue) }.map(drop)
+        unsafe { ctx.endpoint.submit(pe, command, owner) }.map(drop)
     }
 
     /// Continues a task that has read or written the source's staging buffer.

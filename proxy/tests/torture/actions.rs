@@ -1,7 +1,7 @@
 //! What the programs do: each step is exact, and is checked by whoever sees its effects.
 
 use symrail_transport::amo::{AmoOp, AmoType};
-use symrail_transport::endpoint::job::{Fetch, Job, Signal, Source};
+use symrail_transport::endpoint::command::{Command, Fetch, Signal, Source};
 
 use crate::pe::Memory;
 use crate::world::{
@@ -28,8 +28,8 @@ impl World {
     pub fn add(&mut self, source: usize, target: usize, part: u64) {
         self.streams[source][target].added += 3;
         let (offset, ty) = (part + SUM, self.word_type());
-        let job = Job::Amo { offset, ty, op: AmoOp::Add, operand: 3, compare: 0, fetch: Fetch::No };
-        self.submit(source, target, job, None);
+        let command = Command::Amo { offset, ty, op: AmoOp::Add, operand: 3, compare: 0, fetch: Fetch::No };
+        self.submit(source, target, command, None);
     }
 
     /// Small operations, of which many travel together; then gets, which see them all.
@@ -40,7 +40,7 @@ impl World {
                 1 => self.fetch(source, target, part),
                 _ => {
                     let noise = self.keep(source, vec![7; 8]);
-                    let put = Job::Put { dest: part + NOISE, source: Source::Stable(noise), len: 8 };
+                    let put = Command::Put { dest: part + NOISE, source: Source::Stable(noise), len: 8 };
                     self.submit(source, target, put, None);
                 }
             }
@@ -52,15 +52,15 @@ impl World {
         self.streams[source][target].added += 1;
         let tag = self.next_tag;
         self.next_tag += 1;
-        let job = Job::Amo {
+        let command = Command::Amo {
             offset: part + SUM,
             ty: self.word_type(),
             op: AmoOp::Add,
             operand: 1,
             compare: 0,
-            fetch: Fetch::Told,
+            fetch: Fetch::Returned,
         };
-        self.submit(source, target, job, Some(tag << 16 | target as u64));
+        self.submit(source, target, command, Some(tag << 16 | target as u64));
     }
 
     /// The sums stay small, so their low half is as good as the whole, and something else to a NIC.
@@ -78,9 +78,12 @@ impl World {
         // Of memory that the CPU cannot touch no copy can be kept.
         let guarded = matches!(&self.pes[source].memory, Memory::Guarded(m) if m.reachable(ptr.addr(), 8).is_some());
         let copied = self.random.below(2) == 0 && !guarded;
-        let put =
-            |dest| Job::Put { dest, source: if copied { Source::Copied(ptr) } else { Source::Stable(ptr) }, len: 8 };
-        let set = |offset| Job::Amo {
+        let put = |dest| Command::Put {
+            dest,
+            source: if copied { Source::Copied(ptr) } else { Source::Stable(ptr) },
+            len: 8,
+        };
+        let set = |offset| Command::Amo {
             offset,
             ty: AmoType::U64,
             op: AmoOp::Set,
@@ -89,15 +92,15 @@ impl World {
             fetch: Fetch::No,
         };
         // Two puts to one word are not ordered either, so a fence comes before each.
-        let jobs = [[put(part + A), put(part + B)], [put(part + A), set(part + B)], [set(part + A), put(part + B)]];
-        for job in jobs[self.random.below(3) as usize] {
+        let commands = [[put(part + A), put(part + B)], [put(part + A), set(part + B)], [set(part + A), put(part + B)]];
+        for command in commands[self.random.below(3) as usize] {
             self.pes[source].fence();
             // What comes second after a fence is behind it, too.
             if self.random.below(2) == 0 {
                 let noise = if self.random.below(2) == 0 { put(part + NOISE) } else { set(part + NOISE) };
                 self.submit(source, target, noise, None);
             }
-            self.submit(source, target, job, None);
+            self.submit(source, target, command, None);
             if self.random.below(2) == 0 {
                 self.poll_one();
             }
@@ -121,18 +124,18 @@ impl World {
         // A block that is under way has been waited for, so the signals are in order, too.
         let signal = if self.random.below(2) == 0 { set } else { add };
         if self.random.below(2) == 0 {
-            let job = Job::PutSignal { dest: part + BLOCK, source: Source::Stable(ptr), len, signal };
-            return self.submit(source, target, job, None);
+            let command = Command::PutSignal { dest: part + BLOCK, source: Source::Stable(ptr), len, signal };
+            return self.submit(source, target, command, None);
         }
         // The same in other words.
         for (at, len) in self.parts(len) {
             let from = Source::Stable(ptr.wrapping_add(at as usize));
-            self.submit(source, target, Job::Put { dest: part + BLOCK + at, source: from, len }, None);
+            self.submit(source, target, Command::Put { dest: part + BLOCK + at, source: from, len }, None);
         }
         self.pes[source].fence();
         let Signal { offset, value, op } = signal;
-        let job = Job::Amo { offset, ty: AmoType::U64, op, operand: value, compare: 0, fetch: Fetch::No };
-        self.submit(source, target, job, None);
+        let command = Command::Amo { offset, ty: AmoType::U64, op, operand: value, compare: 0, fetch: Fetch::No };
+        self.submit(source, target, command, None);
     }
 
     /// Where each of some parts of so many bytes begins, and how long it is.
@@ -141,7 +144,7 @@ impl World {
         (0..len).step_by(part as usize).map(|at| (at, part.min(len - at))).collect()
     }
 
-    /// More puts at once than there is room for, and behind them one that may wait for company.
+    /// More puts at once than there is room for, and behind them one that may wait to be coalesced.
     pub fn crowd(&mut self, source: usize, target: usize, part: u64) {
         self.crowds_left -= 1;
         self.quiet(source);
@@ -150,11 +153,12 @@ impl World {
         let count = stream.crowds;
         let ptr = self.keep(source, vec![count as u8; CROWD_BYTES as usize]);
         for i in 0..CROWD_SIZE {
-            let put = Job::Put { dest: part + CROWD + i * CROWD_BYTES, source: Source::Copied(ptr), len: CROWD_BYTES };
+            let put =
+                Command::Put { dest: part + CROWD + i * CROWD_BYTES, source: Source::Copied(ptr), len: CROWD_BYTES };
             self.submit(source, target, put, None);
         }
         let last = self.keep(source, count.to_ne_bytes().to_vec());
-        self.submit(source, target, Job::Put { dest: part + LAST, source: Source::Stable(last), len: 8 }, None);
+        self.submit(source, target, Command::Put { dest: part + LAST, source: Source::Stable(last), len: 8 }, None);
         if self.random.below(2) == 0 {
             self.quiet(source);
         }
@@ -166,7 +170,7 @@ impl World {
         if self.random.below(2) == 0
             && let Some(to) = self.pes[source].guarded(&[0; 8])
         {
-            self.submit(source, target, Job::Get { source: part + SUM, dest: to, len: 8 }, None);
+            self.submit(source, target, Command::Get { source: part + SUM, dest: to, len: 8 }, None);
             self.quiet(source);
             let pe = &mut self.pes[source];
             let at = to.addr() - pe.base().addr();
@@ -175,7 +179,7 @@ impl World {
         }
         let mut word = Box::new(0u64);
         let to: *mut u8 = (&raw mut *word).cast();
-        self.submit(source, target, Job::Get { source: part + SUM, dest: to, len: 8 }, None);
+        self.submit(source, target, Command::Get { source: part + SUM, dest: to, len: 8 }, None);
         self.quiet(source);
         assert_eq!(*word, expected);
         self.get_block(source, target, part);
@@ -189,7 +193,7 @@ impl World {
         let mut block = vec![!fill; len].into_boxed_slice();
         for (at, len) in self.parts(len as u64) {
             let dest = block.as_mut_ptr().wrapping_add(at as usize);
-            self.submit(source, target, Job::Get { source: part + BLOCK + at, dest, len }, None);
+            self.submit(source, target, Command::Get { source: part + BLOCK + at, dest, len }, None);
         }
         self.quiet(source);
         assert!(block.iter().all(|&byte| byte == fill), "a get brought something else");

@@ -34,7 +34,7 @@ use symrail_proxy::HOST;
 use symrail_proxy::stage::STAGING_BUFFER_OFFSET;
 use symrail_transport::Error;
 use symrail_transport::amo::AmoOp;
-use symrail_transport::endpoint::job::{Issue, Job, Signal, Source};
+use symrail_transport::endpoint::command::{Command, Owner, Signal, Source};
 use world::{random, world, world_with};
 
 fn run(seed: u64, staged: bool) {
@@ -77,23 +77,23 @@ fn windows_are_nobodys_source_or_destination() {
     let mut world = world(1, true);
     let word = Box::new(7u64);
     let local: *const u8 = (&raw const *word).cast();
-    let issue = Issue { issuer: HOST, tag: None };
+    let owner = Owner { issuer: HOST, tag: None };
     let inside = world.pes[0].engines[0].endpoint().regions().local(STAGING_BUFFER_OFFSET, 8).unwrap();
-    let jobs = [
-        Job::Put { dest: STAGING_BUFFER_OFFSET, source: Source::Stable(local), len: 8 },
-        Job::Put { dest: 0, source: Source::Stable(inside), len: 8 },
-        Job::Get { source: STAGING_BUFFER_OFFSET, dest: local.cast_mut(), len: 8 },
-        Job::PutSignal {
+    let commands = [
+        Command::Put { dest: STAGING_BUFFER_OFFSET, source: Source::Stable(local), len: 8 },
+        Command::Put { dest: 0, source: Source::Stable(inside), len: 8 },
+        Command::Get { source: STAGING_BUFFER_OFFSET, dest: local.cast_mut(), len: 8 },
+        Command::PutSignal {
             dest: 0,
             source: Source::Stable(local),
             len: 8,
             signal: Signal { offset: STAGING_BUFFER_OFFSET, value: 1, op: AmoOp::Set },
         },
     ];
-    for job in jobs {
+    for command in commands {
         // SAFETY: refused before anything is touched, and the word lives until the end.
-        let refused = unsafe { world.pes[0].engines[0].submit(1, job, issue) }.unwrap_err();
-        assert!(matches!(refused, Error::OutOfSegment { .. }), "{job:?}: {refused}");
+        let refused = unsafe { world.pes[0].engines[0].submit(1, command, owner) }.unwrap_err();
+        assert!(matches!(refused, Error::OutOfSegment { .. }), "{command:?}: {refused}");
     }
     world.quiet(0);
 }

@@ -7,7 +7,7 @@ use symrail_heap::mailbox::Reader;
 use symrail_proxy::{Engine, HOST};
 use symrail_transport::Error;
 use symrail_transport::endpoint::Endpoint;
-use symrail_transport::endpoint::job::{Finished, Issue, Job};
+use symrail_transport::endpoint::command::{Command, Finished, Owner};
 
 use crate::world::{BUFFERS, HEAP};
 
@@ -36,12 +36,12 @@ impl Pe {
 
     /// # Safety
     /// As for [`Engine::submit`].
-    pub unsafe fn submit(&mut self, engine: usize, pe: u32, job: Job, issue: Issue) -> Result<(), Error> {
+    pub unsafe fn submit(&mut self, engine: usize, pe: u32, command: Command, owner: Owner) -> Result<(), Error> {
         match &mut self.host {
             // SAFETY: the caller's promise.
-            Some(host) => unsafe { host.submit(pe, job, issue) }.map(drop),
+            Some(host) => unsafe { host.submit(pe, command, owner) }.map(drop),
             // SAFETY: as above.
-            None => unsafe { self.engines[engine].submit(pe, job, issue) }.map(drop),
+            None => unsafe { self.engines[engine].submit(pe, command, owner) }.map(drop),
         }
     }
 

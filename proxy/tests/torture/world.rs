@@ -9,7 +9,7 @@ use symrail_heap::mailbox;
 use symrail_heap::mailbox_copy_engine::MailboxCopyEngine;
 use symrail_proxy::stage::{STAGING_BUFFER_BYTES, WordLocks};
 use symrail_proxy::{Engine, HOST};
-use symrail_transport::endpoint::job::{Issue, Job};
+use symrail_transport::endpoint::command::{Command, Owner};
 use symrail_transport::endpoint::{Addresses, Endpoint, NoAgent, Policy, Role};
 use symrail_transport::env::RailPolicy;
 use symrail_transport::mock::{Fabric, Mischief};
@@ -379,17 +379,17 @@ impl World {
         }
     }
 
-    pub fn submit(&mut self, source: usize, target: usize, job: Job, tag: Option<u64>) {
+    pub fn submit(&mut self, source: usize, target: usize, command: Command, tag: Option<u64>) {
         while !self.pes[source].ready() {
             self.poll_one();
         }
-        let issue = Issue { issuer: HOST, tag };
+        let owner = Owner { issuer: HOST, tag };
         // What has an order takes one engine, and sums take any.
         let engines = self.pes[source].engines.len();
-        let any = matches!(job, Job::Amo { offset, .. } if offset == (source * PART) as u64 + SUM);
+        let any = matches!(command, Command::Amo { offset, .. } if offset == (source * PART) as u64 + SUM);
         let engine = if any { self.random.below(engines as u64) as usize } else { target % engines };
         // SAFETY: sources are kept in `sources` until the end.
-        unsafe { self.pes[source].submit(engine, target as u32, job, issue) }.unwrap();
+        unsafe { self.pes[source].submit(engine, target as u32, command, owner) }.unwrap();
     }
 
     pub fn keep(&mut self, pe: usize, bytes: Vec<u8>) -> *const u8 {

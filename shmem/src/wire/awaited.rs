@@ -1,6 +1,6 @@
 //! What somebody at the other end waits for, so that no quiet has to: flags, and bytes whose arrival is counted.
 
-use symrail_transport::endpoint::job::Source;
+use symrail_transport::endpoint::command::Source;
 use symrail_transport::{Error, Pe};
 
 use super::WireContext;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use symrail_proxy::HOST;
 use symrail_transport::endpoint::Endpoint;
-use symrail_transport::endpoint::job::{Finished, Issue, Issuer, Job, Source};
+use symrail_transport::endpoint::command::{Command, Finished, Issuer, Owner, Source};
 use symrail_transport::share::MAX_THREADS;
 use symrail_transport::{Error, Pe};
 
@@ -165,30 +165,30 @@ impl<'a> WireContext<'a> {
     /// # Safety
     /// `source` is valid for reads of `len` bytes.
     pub unsafe fn put(&self, pe: Pe, dest: u64, source: *const u8, len: u64) -> Result<(), Error> {
-        let job = Job::Put { dest, source: Source::Stable(source), len };
-        let path = self.path_of(&job);
+        let command = Command::Put { dest, source: Source::Stable(source), len };
+        let path = self.path_of(&command);
         if path == Path::Host && len <= self.wire.copy_limit as u64 {
-            let job = Job::Put { dest, source: Source::Copied(source), len };
+            let command = Command::Put { dest, source: Source::Copied(source), len };
             // SAFETY: the bytes are copied during the call.
-            return unsafe { self.start_and_leave(path, pe, job) };
+            return unsafe { self.start_and_leave(path, pe, command) };
         }
         // SAFETY: this call does not return before the operation is complete.
-        unsafe { self.run(path, pe, job) }.map(drop)
+        unsafe { self.run(path, pe, command) }.map(drop)
     }
 
     /// Starts an operation that a later quiet completes.
     ///
     /// # Safety
     /// The operation's buffers stay valid, and sources unchanged, until then.
-    pub unsafe fn nbi(&self, pe: Pe, job: Job) -> Result<(), Error> {
-        let path = self.path_of(&job);
+    pub unsafe fn nbi(&self, pe: Pe, command: Command) -> Result<(), Error> {
+        let path = self.path_of(&command);
         // SAFETY (both): the caller's promise.
-        match job {
+        match command {
             // Somebody at the peer may wait for a word to change.
             // SAFETY: see above.
-            Job::Amo { .. } | Job::PutSignal { .. } => unsafe { self.start_and_leave(path, pe, job) },
+            Command::Amo { .. } | Command::PutSignal { .. } => unsafe { self.start_and_leave(path, pe, command) },
             // SAFETY: see above.
-            _ => unsafe { self.start(path, pe, job, false) }.map(drop),
+            _ => unsafe { self.start(path, pe, command, false) }.map(drop),
         }
     }
 
@@ -197,39 +197,41 @@ impl<'a> WireContext<'a> {
     /// # Safety
     /// The operation's buffers are valid.
     #[inline]
-    pub unsafe fn blocking(&self, pe: Pe, job: Job) -> Result<u64, Error> {
-        if let Job::Get { .. } = job
+    pub unsafe fn blocking(&self, pe: Pe, command: Command) -> Result<u64, Error> {
+        if let Command::Get { .. } = command
             && self.context.fenced.any()
         {
             self.paths().try_for_each(|path| self.end_fence(path))?;
         }
         // SAFETY: the caller's promise, for as long as this call takes.
-        unsafe { self.run(self.path_of(&job), pe, job) }
+        unsafe { self.run(self.path_of(&command), pe, command) }
     }
 
     /// A put-signal whose source may be re-used when this returns.
     ///
     /// # Safety
     /// As for [`WireContext::put`].
-    pub unsafe fn put_signal(&self, pe: Pe, mut job: Job) -> Result<(), Error> {
-        let path = self.path_of(&job);
-        if let Job::PutSignal { source, len, .. } = &mut job
+    pub unsafe fn put_signal(&self, pe: Pe, mut command: Command) -> Result<(), Error> {
+        let path = self.path_of(&command);
+        if let Command::PutSignal { source, len, .. } = &mut command
             && path == Path::Host
             && *len <= self.wire.copy_limit as u64
         {
             *source = Source::Copied(source.ptr());
             // SAFETY: the bytes are copied during the call.
-            return unsafe { self.start_and_leave(path, pe, job) };
+            return unsafe { self.start_and_leave(path, pe, command) };
         }
         // SAFETY: this call does not return before the operation is complete.
-        unsafe { self.run(path, pe, job) }.map(drop)
+        unsafe { self.run(path, pe, command) }.map(drop)
     }
 
     #[inline]
-    fn path_of(&self, job: &Job) -> Path {
+    fn path_of(&self, command: &Command) -> Path {
         let staged =
-            |range: &Range<usize>| job.highest_offset() >= STAGED_OFFSET || range.contains(&job.local().addr());
-        let large = || self.wire.rails.len() > 1 && job.bytes() >= MANY_RAILS_FROM && !matches!(job, Job::Amo { .. });
+            |range: &Range<usize>| command.highest_offset() >= STAGED_OFFSET || range.contains(&command.local().addr());
+        let large = || {
+            self.wire.rails.len() > 1 && command.bytes() >= MANY_RAILS_FROM && !matches!(command, Command::Amo { .. })
+        };
         if large() {
             self.next_engine()
         } else if self.wire.staged.as_ref().is_some_and(staged) {
@@ -257,11 +259,11 @@ impl<'a> WireContext<'a> {
         std::iter::once(Path::Host).chain((0..self.wire.drivers.len()).map(Path::Engine))
     }
 
-    /// Starts an operation. What waits for company then is the proxy thread's to send, since this thread may compute
-    /// from now on.
-    unsafe fn start_and_leave(&self, path: Path, pe: Pe, job: Job) -> Result<(), Error> {
+    /// Starts an operation. The proxy thread sends what waits to be coalesced then, since this thread may compute from
+    /// now on.
+    unsafe fn start_and_leave(&self, path: Path, pe: Pe, command: Command) -> Result<(), Error> {
         // SAFETY: the caller's promise.
-        let done = unsafe { self.start(path, pe, job, false) }.map(drop);
+        let done = unsafe { self.start(path, pe, command, false) }.map(drop);
         if self.host().leaves_behind() {
             self.wire.driver().leave_behind();
         }
@@ -269,19 +271,19 @@ impl<'a> WireContext<'a> {
     }
 
     /// Submits to a path, making room as needed. Returns the tag that the operation has there.
-    unsafe fn start(&self, path: Path, pe: Pe, job: Job, tagged: bool) -> Result<u64, Error> {
+    unsafe fn start(&self, path: Path, pe: Pe, command: Command, tagged: bool) -> Result<u64, Error> {
         // SAFETY: the caller's promise.
         unsafe {
             match path {
-                Path::Host => self.start_on_host(pe, job, tagged).map(|(_, tag)| tag),
-                Path::Engine(thread) => self.start_on_engine(thread, pe, job, tagged),
+                Path::Host => self.start_on_host(pe, command, tagged).map(|(_, tag)| tag),
+                Path::Engine(thread) => self.start_on_engine(thread, pe, command, tagged),
             }
         }
     }
 
     /// The same on the host endpoint, which the caller may go on using without taking its lock again.
     #[inline(always)]
-    unsafe fn start_on_host(&self, pe: Pe, job: Job, tagged: bool) -> Result<(InUse<'a>, u64), Error> {
+    unsafe fn start_on_host(&self, pe: Pe, command: Command, tagged: bool) -> Result<(InUse<'a>, u64), Error> {
         self.wire.driver().expect_traffic();
         self.keep_fence(Path::Host)?;
         let mut side = self.host().lock();
@@ -296,13 +298,13 @@ impl<'a> WireContext<'a> {
         }
         self.context.used.set(Path::Host, true);
         let tag = side.new_tag();
-        let issue = Issue { issuer: HOST, tag: tagged.then_some(tag) };
+        let owner = Owner { issuer: HOST, tag: tagged.then_some(tag) };
         // SAFETY: the caller's promise.
-        unsafe { side.endpoint.submit(pe, job, issue) }?;
+        unsafe { side.endpoint.submit(pe, command, owner) }?;
         Ok((side, tag))
     }
 
-    unsafe fn start_on_engine(&self, thread: usize, pe: Pe, job: Job, tagged: bool) -> Result<u64, Error> {
+    unsafe fn start_on_engine(&self, thread: usize, pe: Pe, command: Command, tagged: bool) -> Result<u64, Error> {
         let (driver, path) = (&self.wire.drivers[thread], Path::Engine(thread));
         driver.expect_traffic();
         self.keep_fence(path)?;
@@ -312,9 +314,9 @@ impl<'a> WireContext<'a> {
             let mut engine = driver.engine();
             if engine.ready() {
                 self.context.used.set(path, true);
-                let issue = Issue { issuer: self.issuer(), tag: tagged.then_some(tag) };
+                let owner = Owner { issuer: self.issuer(), tag: tagged.then_some(tag) };
                 // SAFETY: the caller's promise.
-                return unsafe { engine.submit(pe, job, issue) }.map(|_| tag);
+                return unsafe { engine.submit(pe, command, owner) }.map(|_| tag);
             }
             engine.poll();
             drop(engine);
@@ -323,12 +325,12 @@ impl<'a> WireContext<'a> {
     }
 
     #[inline]
-    unsafe fn run(&self, path: Path, pe: Pe, job: Job) -> Result<u64, Error> {
+    unsafe fn run(&self, path: Path, pe: Pe, command: Command) -> Result<u64, Error> {
         // SAFETY (both): the caller's promise; this call waits for the end.
         match path {
             Path::Host => {
                 // SAFETY: see above.
-                let (mut side, tag) = unsafe { self.start_on_host(pe, job, true) }?;
+                let (mut side, tag) = unsafe { self.start_on_host(pe, command, true) }?;
                 let mut wait = self.wait();
                 loop {
                     if side.poll_until(|side| side.endpoint.has_finished())
@@ -343,7 +345,7 @@ impl<'a> WireContext<'a> {
             }
             Path::Engine(thread) => {
                 // SAFETY: see above.
-                let tag = unsafe { self.start_on_engine(thread, pe, job, true) }?;
+                let tag = unsafe { self.start_on_engine(thread, pe, command, true) }?;
                 let mut wait = Wait::for_engine(*self, thread);
                 loop {
                     let mut engine = self.wire.drivers[thread].engine();
@@ -467,7 +469,7 @@ impl<'a> WireContext<'a> {
             let mut side = self.host().lock();
             self.context.used.set(Path::Host, true);
             let tag = side.new_tag();
-            side.endpoint.probe(pe, Issue { issuer: HOST, tag: Some(tag) })?;
+            side.endpoint.probe(pe, Owner { issuer: HOST, tag: Some(tag) })?;
             tag
         };
         let mut wait = self.wait();

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use symrail_proxy::Left;
+use symrail_proxy::IdleWork;
 use symrail_transport::endpoint::{Endpoint, NoAgent};
 
 /// Polls by one holder of the lock: taking it costs as much as a poll.
@@ -67,7 +67,7 @@ impl Host {
     }
 
     /// Polls if that brings anything forward and nobody else uses the endpoint. Whether it will go on doing so.
-    pub fn run_idle(&self) -> bool {
+    pub fn poll_if_unused(&self) -> bool {
         if self.is_active()
             && let Some(mut side) = self.try_lock()
         {
@@ -76,7 +76,7 @@ impl Host {
         self.is_active()
     }
 
-    /// After a put that somebody may wait for: whether it was left with those that wait for company.
+    /// After a put that somebody may wait for: whether it was left with those that wait to be coalesced.
     #[inline]
     pub fn leaves_behind(&self) -> bool {
         let gathered = self.gathered.load(Ordering::Relaxed);
@@ -87,22 +87,22 @@ impl Host {
     }
 
     /// For the proxy thread, now and then: polls for what somebody may wait for, and where no host thread does.
-    pub fn look_after_left(&self) -> Left {
+    pub fn idle_work(&self) -> IdleWork {
         let awaited = self.awaited.swap(false, Ordering::Relaxed);
         let polled = self.polled.swap(false, Ordering::Relaxed);
         let in_use = self.used.swap(false, Ordering::Relaxed) && !awaited;
         if in_use && polled {
-            return Left::InUse;
+            return IdleWork::InUse;
         }
-        let active = self.run_idle();
+        let active = self.poll_if_unused();
         self.used.store(false, Ordering::Relaxed);
         self.polled.store(false, Ordering::Relaxed);
         if awaited || (active && !in_use) {
-            Left::Soon
+            IdleWork::Soon
         } else if in_use {
-            Left::InUse
+            IdleWork::InUse
         } else {
-            Left::Nothing
+            IdleWork::Nothing
         }
     }
 }

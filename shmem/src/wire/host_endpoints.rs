@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use symrail_core::lock;
-use symrail_proxy::{HOST, Left};
+use symrail_proxy::{HOST, IdleWork};
 use symrail_transport::Pe;
 use symrail_transport::backend::Choice;
-use symrail_transport::endpoint::job::Issuer;
+use symrail_transport::endpoint::command::Issuer;
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::Settings;
 use symrail_transport::region::Segment;
@@ -95,13 +95,13 @@ impl HostEndpoints {
     }
 
     /// Polls those where that brings anything forward and nobody else does. Whether it will go on doing so.
-    pub fn run_idle(&self) -> bool {
-        self.all().filter(|host| host.run_idle()).count() > 0
+    pub fn poll_if_unused(&self) -> bool {
+        self.all().filter(|host| host.poll_if_unused()).count() > 0
     }
 
-    /// As [`Host::look_after_left`], for all of them.
-    pub fn look_after_left(&self) -> Left {
-        self.all().map(Host::look_after_left).max().unwrap_or(Left::Nothing)
+    /// As [`Host::idle_work`], for all of them.
+    pub fn idle_work(&self) -> IdleWork {
+        self.all().map(Host::idle_work).max().unwrap_or(IdleWork::Nothing)
     }
 
     /// Records every work request from now on.

@@ -77,7 +77,7 @@ impl Wire {
         let host_endpoints = Arc::new(HostEndpoints::new(host, opener));
         // What a provider could not send at once goes out although the thread that posted it computes.
         let left_behind = Arc::clone(&host_endpoints);
-        drivers[0].run_idle(move || left_behind.look_after_left());
+        drivers[0].set_idle_task(move || left_behind.idle_work());
         let started = Instant::now();
         Wire { host_endpoints, drivers, _proxies: proxies, rails, staged, by_hardware, copy_limit, started }
     }
@@ -148,7 +148,7 @@ impl Wire {
     pub fn drain(&self, context: &ContextState, patience: Duration) {
         let mut wait = Wait::for_operations(WireContext::new(self, context));
         let deadline = Instant::now() + patience;
-        while self.host_endpoints.run_idle() && Instant::now() < deadline {
+        while self.host_endpoints.poll_if_unused() && Instant::now() < deadline {
             wait.step();
         }
     }
@@ -161,7 +161,7 @@ impl Wire {
     /// Polls the endpoints of contexts, for a thread that waits for memory: what it has started on them goes on.
     fn poll_contexts(&self) {
         for host in self.host_endpoints.of_contexts() {
-            host.run_idle();
+            host.poll_if_unused();
         }
     }
 

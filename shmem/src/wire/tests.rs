@@ -4,7 +4,7 @@
 use symrail_proxy::{Engine, Options};
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::backend::{Choice, Nics};
-use symrail_transport::endpoint::job::{Fetch, Job, Source};
+use symrail_transport::endpoint::command::{Command, Fetch, Source};
 use symrail_transport::endpoint::{Addresses, Policy, Role};
 use symrail_transport::env::Settings;
 use symrail_transport::mock::{Fabric, Mischief};
@@ -177,9 +177,10 @@ fn puts_of_any_size_that_a_quiet_has_completed_are_there() {
             let source = vec![round; len];
             let bytes = 8 * len as u64;
             for block in 0..7 {
-                let job = Job::Put { dest: bytes * block, source: Source::Stable(source.as_ptr().cast()), len: bytes };
+                let command =
+                    Command::Put { dest: bytes * block, source: Source::Stable(source.as_ptr().cast()), len: bytes };
                 // SAFETY: the source lives until the quiet.
-                unsafe { world.on_wire().nbi(1, job) }.unwrap();
+                unsafe { world.on_wire().nbi(1, command) }.unwrap();
             }
             world.on_wire().quiet().unwrap();
             assert!((0..7 * len).all(|word| world.there(word) == round), "round {round}");
@@ -275,9 +276,10 @@ fn a_put_goes_at_once_and_those_right_behind_it_together() {
 fn an_addition_goes_at_once_and_those_right_behind_it_together() {
     const ADDITIONS: u64 = 500;
     let world = world(slow());
-    let job = Job::Amo { offset: 0, ty: AmoType::U64, op: AmoOp::Add, operand: 1, compare: 0, fetch: Fetch::No };
-    // SAFETY: the job has no buffers.
-    let add = || unsafe { world.on_wire().nbi(1, job) }.unwrap();
+    let command =
+        Command::Amo { offset: 0, ty: AmoType::U64, op: AmoOp::Add, operand: 1, compare: 0, fetch: Fetch::No };
+    // SAFETY: the command has no buffers.
+    let add = || unsafe { world.on_wire().nbi(1, command) }.unwrap();
     for round in 1..=20 {
         // What was sent long ago does not matter.
         let begun = Instant::now();
@@ -323,9 +325,9 @@ const BLOCK: usize = MANY_RAILS_FROM as usize / 8;
 /// Starts to put a block, which its source must outlive.
 fn put_block(world: &World, block: usize, source: &[u64]) {
     let dest = (8 * BLOCK * block) as u64;
-    let job = Job::Put { dest, source: Source::Stable(source.as_ptr().cast()), len: 8 * BLOCK as u64 };
+    let command = Command::Put { dest, source: Source::Stable(source.as_ptr().cast()), len: 8 * BLOCK as u64 };
     // SAFETY: the caller keeps the source until a quiet.
-    unsafe { world.on_wire().nbi(1, job) }.unwrap();
+    unsafe { world.on_wire().nbi(1, command) }.unwrap();
 }
 
 #[test]

@@ -13,7 +13,7 @@ use symrail_proxy::session::memory::{HANDLE_SIZE, Memory};
 use symrail_proxy::session::{Place, Progress, Session};
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::backend::HostPes;
-use symrail_transport::endpoint::job::Source;
+use symrail_transport::endpoint::command::Source;
 use symrail_transport::env::{Settings, log};
 use symrail_transport::topology::allowed_cpus;
 

@@ -1,6 +1,6 @@
 //! From what a rail reports back to finished operations.
 
-use super::job::OpHandle;
+use super::command::OpHandle;
 use super::operations::{After, Held};
 use super::queue::{Work, WorkRequest};
 use super::{Core, TargetAgent};

@@ -7,12 +7,12 @@
 //! For rails on which the target's CPU moves the bytes, and where there is one of them: nothing here would be noticed
 //! if another had to do it again.
 
-use super::job::{Issue, Issuer, Job, OpHandle, Source};
+use super::command::{Command, Issuer, OpHandle, Owner, Source};
 use super::launch::Way;
 use super::operations::Op;
 use super::{Core, Endpoint, Role};
 use crate::amo::AmoOp;
-use crate::endpoint::job::Signal;
+use crate::endpoint::command::Signal;
 use crate::error::{Error, Operation, Result};
 use crate::pe::Pe;
 use crate::wire::Token;
@@ -47,25 +47,25 @@ impl Endpoint {
     /// As for [`Endpoint::submit`]; [`Error::Unsupported`] where [`Endpoint::counts_in`] says no, and for 0 bytes.
     pub unsafe fn put_counted(&mut self, pe: Pe, dest: u64, source: Source, len: u64, word: u64) -> Result<()> {
         let signal = Signal { offset: word, value: 1, op: AmoOp::Add };
-        let mut job = Job::PutSignal { dest, source, len, signal };
-        self.core.validate(pe, &job)?;
-        let issue = Issue { issuer: COUNTED, tag: None };
+        let mut command = Command::PutSignal { dest, source, len, signal };
+        self.core.validate(pe, &command)?;
+        let owner = Owner { issuer: COUNTED, tag: None };
         if pe == self.core.profile.me() {
             // SAFETY: the caller's promise; `validate` checked the ranges.
-            unsafe { self.core.apply_here(&job, issue) };
+            unsafe { self.core.apply_here(&command, owner) };
             return Ok(());
         }
         let Some(immediate) = self.core.immediate(pe, word).filter(|_| len > 0) else { return Err(uncounted(len)) };
         if !self.ready() {
             return Err(Error::Full { operation: Operation::PutSignal, pe });
         }
-        if matches!(source, Source::Copied(_)) && self.quick_write(pe, dest, job.local(), len, Some(immediate)) {
+        if matches!(source, Source::Copied(_)) && self.quick_write(pe, dest, command.local(), len, Some(immediate)) {
             return Ok(());
         }
-        let slot = self.core.keep_source(&mut job)?;
-        let new = Op::new(Operation::PutSignal, pe, len, issue, self.core.clock.now(), slot);
+        let slot = self.core.keep_source(&mut command)?;
+        let new = Op::new(Operation::PutSignal, pe, len, owner, self.core.clock.now(), slot);
         let op = self.core.start_counted(new);
-        self.launch_data(pe, op, 0, (dest, job.local(), len), Way::CountedPut(immediate), false);
+        self.launch_data(pe, op, 0, (dest, command.local(), len), Way::CountedPut(immediate), false);
         Ok(())
     }
 
@@ -169,8 +169,8 @@ mod tests {
             endpoint.core.issuers.keep_error(COUNTED, error);
         };
         let start = |endpoint: &mut Endpoint| {
-            let issue = Issue { issuer: COUNTED, tag: None };
-            endpoint.core.start_counted(Op::new(Operation::PutSignal, 1, 8, issue, 0, None))
+            let owner = Owner { issuer: COUNTED, tag: None };
+            endpoint.core.start_counted(Op::new(Operation::PutSignal, 1, 8, owner, 0, None))
         };
         fail(&mut endpoint);
         let first = start(&mut endpoint);

@@ -1,7 +1,7 @@
 //! Driving an endpoint: progress, sleep, fences, quiets, and time.
 
+use super::command::{Finished, Issuer, Owner};
 use super::completion::Sink;
-use super::job::{Finished, Issue, Issuer};
 use super::{Endpoint, TargetAgent};
 use crate::error::Error;
 use crate::pe::Pe;
@@ -25,7 +25,7 @@ impl Endpoint {
             && self.rails.iter_mut().all(|r| r.wait_fd().is_none() || r.arm())
     }
 
-    /// The most bytes that a [`Source::Copied`](super::job::Source::Copied) may have.
+    /// The most bytes that a [`Source::Copied`](super::command::Source::Copied) may have.
     #[must_use]
     pub fn copy_limit(&self) -> usize {
         self.core.profile.max_payload()
@@ -90,7 +90,7 @@ impl Endpoint {
         !self.core.ops.is_empty() || !self.core.queue.is_empty() || self.has_gathered()
     }
 
-    /// Whether requests wait for company that a poll would send.
+    /// Whether requests wait to be coalesced that a poll would send.
     #[inline]
     #[must_use]
     pub fn has_gathered(&self) -> bool {
@@ -111,7 +111,7 @@ impl Endpoint {
             && let Some((pe, lane, flush)) = self.core.lanes.next_unflushed()
         {
             if flush {
-                self.launch_flush(pe, lane, Issue { issuer, tag: None });
+                self.launch_flush(pe, lane, Owner { issuer, tag: None });
             }
         }
         self.send_outboxes();
@@ -172,7 +172,7 @@ impl Endpoint {
         if self.core.lanes.fail_over() {
             self.look_for_other_ways();
             self.renew_connections();
-            self.look_after_lanes();
+            self.check_lanes();
         }
         self.give_signs_of_life();
     }

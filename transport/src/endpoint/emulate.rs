@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 
 use super::abilities::{AMO_LANE, How};
-use super::job::OpHandle;
+use super::command::OpHandle;
 use super::queue::{Work, WorkRequest};
 use super::swap_loop::{Next, Queued, SwapLoop, Word, WordAmo};
 use super::{Core, Endpoint};

@@ -8,7 +8,7 @@
 //! some other way, is fastest without. So it is with AMOs and signals and their acknowledgements. Which it will be is
 //! what it was the last times.
 
-use super::job::{Finished, Issue, Issuer};
+use super::command::{Finished, Issuer, Owner};
 use crate::error::Error;
 
 /// How soon the end of an operation is wanted.
@@ -99,11 +99,11 @@ impl Issuers {
 
     /// An operation that was entered has ended.
     #[inline(always)]
-    pub fn ended(&mut self, issue: Issue, outcome: Result<u64, Box<Error>>) {
-        let state = self.state(issue.issuer);
+    pub fn ended(&mut self, owner: Owner, outcome: Result<u64, Box<Error>>) {
+        let state = self.state(owner.issuer);
         state.outstanding = state.outstanding.saturating_sub(1);
-        match (issue.tag, outcome) {
-            (Some(tag), result) => self.finished.push(Finished { issuer: issue.issuer, tag, result }),
+        match (owner.tag, outcome) {
+            (Some(tag), result) => self.finished.push(Finished { issuer: owner.issuer, tag, result }),
             (None, Err(error)) => {
                 state.error.get_or_insert(*error);
             }
@@ -113,9 +113,9 @@ impl Issuers {
 
     /// An operation was done at once, and never entered.
     #[inline]
-    pub fn ended_at_once(&mut self, issue: Issue, value: u64) {
-        if let Some(tag) = issue.tag {
-            self.finished.push(Finished { issuer: issue.issuer, tag, result: Ok(value) });
+    pub fn ended_at_once(&mut self, owner: Owner, value: u64) {
+        if let Some(tag) = owner.tag {
+            self.finished.push(Finished { issuer: owner.issuer, tag, result: Ok(value) });
         }
     }
 
@@ -130,11 +130,11 @@ impl Issuers {
 
     /// How soon the end of a new operation is wanted.
     #[inline]
-    pub fn hurry(&mut self, issue: Issue) -> Hurry {
-        if issue.tag.is_none() {
+    pub fn hurry(&mut self, owner: Owner) -> Hurry {
+        if owner.tag.is_none() {
             return if self.wait_predictor.is_next_alone() { Hurry::Alone } else { Hurry::No };
         }
-        let issuer = self.state(issue.issuer);
+        let issuer = self.state(owner.issuer);
         if issuer.outstanding == 0 {
             issuer.wait_predictor.quiet();
         }
@@ -143,8 +143,8 @@ impl Issuers {
 
     /// An operation has become a part of another one of its issuer's.
     #[inline]
-    pub fn joined(&mut self, issue: Issue) {
-        self.state(issue.issuer).wait_predictor.issued();
+    pub fn joined(&mut self, owner: Owner) {
+        self.state(owner.issuer).wait_predictor.issued();
     }
 
     /// A quiet begins.

@@ -1,8 +1,8 @@
 //! From an operation to work requests: what each kind needs, and cutting.
 
 use super::abilities::AMO_LANE;
+use super::command::{AgentRequest, Command, Fetch, OpHandle, Payload, Signal, Source};
 use super::issuers::Hurry;
-use super::job::{Ask, Fetch, Job, OpHandle, Payload, Signal, Source};
 use super::queue::{Work, WorkRequest};
 use super::swap_loop::WordAmo;
 use super::{Core, Endpoint, Role};
@@ -22,59 +22,61 @@ const STRIPE_GRAIN: u64 = 4096;
 impl Endpoint {
     /// Posts everything that an operation needs on a lane (or, striped, on all).
     #[inline(always)]
-    pub(super) fn launch(&mut self, pe: Pe, job: &Job, op: OpHandle, lane: usize, hurry: Hurry) {
+    pub(super) fn launch(&mut self, pe: Pe, command: &Command, op: OpHandle, lane: usize, hurry: Hurry) {
         let urgent = hurry != Hurry::No;
         // What waits for others at a host endpoint may wait for long; the engine polls soon.
         let unhurried = !urgent || (hurry == Hurry::Soon && self.core.profile.role() == Role::Proxy);
-        match *job {
-            Job::Put { len, .. } if hurry != Hurry::Alone && self.core.profile.is_request(lane, len) => {
-                self.launch_request(pe, lane, op, job, urgent);
+        match *command {
+            Command::Put { len, .. } if hurry != Hurry::Alone && self.core.profile.is_request(lane, len) => {
+                self.launch_request(pe, lane, op, command, urgent);
             }
-            Job::Put { dest, source, len } => {
+            Command::Put { dest, source, len } => {
                 let way = if urgent || len > FLUSHED_MAX { Way::Put } else { self.core.cheapest_put(pe, lane) };
                 self.launch_data(pe, op, lane, (dest, source.ptr().cast_mut(), len), way, unhurried);
                 if way == Way::LeftPut {
                     self.core.lanes.make_dirty(pe, lane);
                 }
             }
-            Job::Get { source, dest, len } if hurry != Hurry::Alone && self.core.profile.is_fetched(lane, len) => {
+            Command::Get { source, dest, len } if hurry != Hurry::Alone && self.core.profile.is_fetched(lane, len) => {
                 self.launch_fetch(pe, op, lane, (source, dest, len));
             }
-            Job::Get { source, dest, len } => {
+            Command::Get { source, dest, len } => {
                 self.launch_data(pe, op, lane, (source, dest, len), Way::Get, unhurried);
             }
-            Job::PutSignal { len, .. } if !self.core.profile.native_amo() && self.core.profile.fits_message(len) => {
-                self.launch_request(pe, lane, op, job, urgent);
+            Command::PutSignal { len, .. }
+                if !self.core.profile.native_amo() && self.core.profile.fits_message(len) =>
+            {
+                self.launch_request(pe, lane, op, command, urgent);
             }
-            Job::PutSignal { dest, source, len, signal } => {
+            Command::PutSignal { dest, source, len, signal } => {
                 self.launch_put_signal(pe, op, lane, (dest, source, len), signal, urgent);
             }
-            Job::Amo { offset, ty, op: amo, operand, compare, fetch } if self.core.profile.native_amo() => {
+            Command::Amo { offset, ty, op: amo, operand, compare, fetch } if self.core.profile.native_amo() => {
                 let amo = WordAmo { offset, ty, op: amo, operand, compare };
                 self.launch_word_amo(pe, op, amo, fetch != Fetch::No);
             }
-            Job::Amo { .. } => self.launch_request(pe, lane, op, job, urgent),
-            Job::Ask(ask) => self.launch_ask(pe, op, lane, &ask),
+            Command::Amo { .. } => self.launch_request(pe, lane, op, command, urgent),
+            Command::AgentRequest(ask) => self.launch_ask(pe, op, lane, &ask),
         }
     }
 
     /// Lets the target's agent do an operation, whose data travels with the request.
     #[inline(always)]
-    pub(super) fn launch_request(&mut self, pe: Pe, lane: usize, op: OpHandle, job: &Job, urgent: bool) {
+    pub(super) fn launch_request(&mut self, pe: Pe, lane: usize, op: OpHandle, command: &Command, urgent: bool) {
         let request = |kind, amo, ty, words| self.core.profile.request(kind, amo, ty, words, op);
-        let (plain, payload, fetch) = match *job {
-            Job::Put { dest, source, len } => {
+        let (plain, payload, fetch) = match *command {
+            Command::Put { dest, source, len } => {
                 let words = (dest, 0, 0);
                 (request(RequestKind::Put, AmoOp::Set, AmoType::U64, words), Some((source, len)), false)
             }
-            Job::PutSignal { dest, source, len, signal } => {
+            Command::PutSignal { dest, source, len, signal } => {
                 let words = (dest, signal.value, signal.offset);
                 (request(RequestKind::PutSignal, signal.op, AmoType::U64, words), Some((source, len)), false)
             }
-            Job::Amo { offset, ty, op: amo, operand, compare, fetch } => {
+            Command::Amo { offset, ty, op: amo, operand, compare, fetch } => {
                 (request(RequestKind::Amo, amo, ty, (offset, operand, compare)), None, fetch != Fetch::No)
             }
-            Job::Get { .. } | Job::Ask(_) => return,
+            Command::Get { .. } | Command::AgentRequest(_) => return,
         };
         let payload = payload.map(|(source, len)| (source.ptr().cast_mut(), len as usize));
         self.launch_message(pe, lane, op, Request { fetch, urgent: urgent || fetch, ..plain }, payload);
@@ -86,9 +88,9 @@ impl Endpoint {
         while let Some(pe) = self.core.lanes.blocked(at) {
             while self.core.bounce.sufficient()
                 && let Core { lanes, profile, ops, .. } = &mut self.core
-                && let Some((op, job, lane)) = lanes.next_deferred(pe, profile, |op| ops.is_over(op))
+                && let Some((op, command, lane)) = lanes.next_deferred(pe, profile, |op| ops.is_over(op))
             {
-                self.launch(pe, &job, op, lane, Hurry::Soon);
+                self.launch(pe, &command, op, lane, Hurry::Soon);
             }
             if !self.core.lanes.unblock(at) {
                 at += 1;
@@ -96,7 +98,7 @@ impl Endpoint {
         }
     }
 
-    fn launch_ask(&mut self, pe: Pe, op: OpHandle, lane: usize, ask: &Ask) {
+    fn launch_ask(&mut self, pe: Pe, op: OpHandle, lane: usize, ask: &AgentRequest) {
         let words = (ask.offset, ask.operand, ask.second);
         let plain = self.core.profile.request(ask.kind, ask.op, ask.ty, words, op);
         let request = Request { fetch: true, urgent: true, ..plain };
@@ -206,7 +208,7 @@ impl Endpoint {
     }
 
     /// Posts the work requests of a put or get of `len` bytes at a symmetric offset and a local address. An unhurried
-    /// one may wait for company.
+    /// one may wait to be coalesced.
     pub(super) fn launch_data(
         &mut self,
         pe: Pe,

@@ -6,7 +6,7 @@
 //! Where a peer has several lanes, messages are kept until they are acknowledged, so that `failover` can send them
 //! again.
 
-use super::job::{Issue, OpHandle};
+use super::command::{OpHandle, Owner};
 use super::operations::Op;
 use super::queue::{Work, WorkRequest};
 use super::{Core, Endpoint, Role};
@@ -217,8 +217,8 @@ impl Endpoint {
     }
 
     /// Sends a request whose acknowledgement means that earlier writes on the lane are visible.
-    pub(super) fn launch_flush(&mut self, pe: Pe, lane: usize, issue: Issue) {
-        let flush = Op::new(Operation::Quiet, pe, 0, issue, self.core.clock.now(), None);
+    pub(super) fn launch_flush(&mut self, pe: Pe, lane: usize, owner: Owner) {
+        let flush = Op::new(Operation::Quiet, pe, 0, owner, self.core.clock.now(), None);
         let op = self.core.ops.start(flush, &mut self.core.issuers);
         let was_dirty = self.core.lanes.get_mut(pe, lane).is_some_and(|c| {
             c.lazy = false;
@@ -239,13 +239,13 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`Error::NoSuchPe`], [`Error::Gone`], [`Error::Full`].
-    pub fn probe(&mut self, pe: Pe, issue: Issue) -> Result<(), Error> {
+    pub fn probe(&mut self, pe: Pe, owner: Owner) -> Result<(), Error> {
         self.core.lanes.accept(Operation::Quiet, pe)?;
         if !self.ready() {
             return Err(Error::Full { operation: Operation::Quiet, pe });
         }
         let lane = self.core.lanes.pick(pe, 0).unwrap_or(0);
-        self.launch_flush(pe, lane, issue);
+        self.launch_flush(pe, lane, owner);
         Ok(())
     }
 

@@ -20,8 +20,8 @@
 //! | `clock` | time |
 //! | `region`, `bounce` of the crate | memory that rails know |
 //!
-//! An operation passes: [`job`], what can be asked; `submit`, which checks and enters it, or `quick`, for small puts
-//! without an operation; `launch`, which cuts it into work requests, or `message`, for requests to target agents;
+//! An operation passes: [`command`], what can be asked; `submit`, which checks and enters it, or `quick`, for small
+//! puts without an operation; `launch`, which cuts it into work requests, or `message`, for requests to target agents;
 //! `queue`, which hands them to rails. `drive` polls, and `completion` turns what rails report into ended operations.
 //! Beside that way: `open` makes an endpoint and its peers and memory known to it; `counted` is for puts whose arrival
 //! the target counts; `emulate` is AMOs by the provider, which has `abilities`, with a `swap_loop` for what it lacks; `failover` does
@@ -37,19 +37,19 @@
 //! flags, and puts that are `counted` where they arrive.
 //!
 //! # Inlining
-//! The steps from a job to its post, and from a completion to the operation's end, are small, and each is called from a
-//! few places. They are inlined by force: a call between two of them takes as many instructions as its step, and asks
-//! again what its caller knows.
+//! The steps from a command to its post, and from a completion to the operation's end, are small, and each is called
+//! from a few places. They are inlined by force: a call would cost as much as the step itself, and repeat what its
+//! caller has checked.
 
 mod abilities;
 mod clock;
+pub mod command;
 mod completion;
 mod counted;
 mod drive;
 mod emulate;
 mod failover;
 mod issuers;
-pub mod job;
 mod lanes;
 mod launch;
 mod message;

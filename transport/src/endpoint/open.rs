@@ -97,7 +97,7 @@ impl Endpoint {
     }
 
     /// From now on a lane that fails fails what is on it. To be called before anything is asked for;
-    /// [`Job::Ask`](super::job::Job::Ask) needs it.
+    /// [`Command::AgentRequest`](super::command::Command::AgentRequest) needs it.
     pub fn forgo_failover(&mut self) {
         self.core.recovery.forgo();
         self.core.lanes.forgo_failover();

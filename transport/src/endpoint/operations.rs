@@ -3,8 +3,8 @@
 //! An operation ends when everything that it waits for has come back: work requests, acknowledgements, outcomes. Its
 //! end gives back what it held ([`Held`]), stores what it fetched, and is told to its issuer.
 
+use super::command::{Issuer, OpHandle, Owner, Signal};
 use super::issuers::Issuers;
-use super::job::{Issue, Issuer, OpHandle, Signal};
 use super::swap_loop::{Next, SwapLoop, Word};
 use crate::bounce::Slot;
 use crate::error::{Error, Fault, Operation};
@@ -20,7 +20,7 @@ pub(super) struct Op {
     operation: Operation,
     pe: Pe,
     bytes: u64,
-    issue: Issue,
+    owner: Owner,
     /// Work requests and acknowledgements still to come.
     remaining: u32,
     /// The signal is sent when everything else is done.
@@ -46,12 +46,12 @@ pub(super) struct Op {
 impl Op {
     /// One that has posted nothing yet, issued `now`; `slot` holds its source, if it was copied.
     #[inline(always)]
-    pub fn new(operation: Operation, pe: Pe, bytes: u64, issue: Issue, now: u32, slot: Option<Slot>) -> Op {
+    pub fn new(operation: Operation, pe: Pe, bytes: u64, owner: Owner, now: u32, slot: Option<Slot>) -> Op {
         Op {
             operation,
             pe,
             bytes,
-            issue,
+            owner,
             remaining: 0,
             followup: None,
             swap_loop: None,
@@ -139,7 +139,7 @@ impl Operations {
     /// Enters an operation.
     #[inline(always)]
     pub fn start(&mut self, op: Op, issuers: &mut Issuers) -> OpHandle {
-        issuers.started(op.issue.issuer);
+        issuers.started(op.owner.issuer);
         self.table.insert(op)
     }
 
@@ -211,7 +211,7 @@ impl Operations {
     pub fn end(&mut self, id: OpHandle, issuers: &mut Issuers) -> Option<Held> {
         let op = self.table.get_mut(id)?;
         // Operations are large, and not moved out of their table.
-        let Op { pe, issue, value, slot, holds, result, .. } = *op;
+        let Op { pe, owner, value, slot, holds, result, .. } = *op;
         let word = op.swap_loop.map(|swap_loop| swap_loop.word(pe));
         let outcome = op.fault.take().map_or(Ok(value), Err);
         self.table.remove(id);
@@ -219,7 +219,7 @@ impl Operations {
             // SAFETY: whoever submitted the operation keeps the place valid until it is complete: now.
             unsafe { store(to, size, *value) };
         }
-        issuers.ended(issue, outcome);
+        issuers.ended(owner, outcome);
         Some(Held { pe, lane: holds, word, slot })
     }
 
@@ -268,7 +268,7 @@ impl Operations {
 
     /// The PE of some operation of an issuer's.
     pub fn waits_for(&self, issuer: Issuer) -> Option<Pe> {
-        self.table.ids().filter_map(|id| self.table.get(id)).find(|op| op.issue.issuer == issuer).map(|op| op.pe)
+        self.table.ids().filter_map(|id| self.table.get(id)).find(|op| op.owner.issuer == issuer).map(|op| op.pe)
     }
 
     fn ids_of(&self, such: impl Fn(&Op) -> bool) -> Vec<OpHandle> {

@@ -3,8 +3,8 @@
 //! Nothing of it changes once the endpoint is open, but for the tokens of those that are connected later.
 
 use super::abilities::Abilities;
+use super::command::{Command, Fetch, OpHandle};
 use super::issuers::Hurry;
-use super::job::{Fetch, Job, OpHandle};
 use crate::amo::{AmoOp, AmoType};
 use crate::env::{RailPolicy, Settings};
 use crate::error::Result;
@@ -239,21 +239,21 @@ impl Profile {
     }
 
     /// Whether the data of an operation is copied into a message when it is launched.
-    pub fn is_in_message(&self, lane: usize, job: &Job, hurry: Hurry) -> bool {
-        match *job {
-            Job::Put { len, .. } => hurry != Hurry::Alone && self.is_request(lane, len),
-            Job::PutSignal { len, .. } => !self.policy.native_amo && self.fits_message(len),
+    pub fn is_in_message(&self, lane: usize, command: &Command, hurry: Hurry) -> bool {
+        match *command {
+            Command::Put { len, .. } => hurry != Hurry::Alone && self.is_request(lane, len),
+            Command::PutSignal { len, .. } => !self.policy.native_amo && self.fits_message(len),
             _ => false,
         }
     }
 
     /// Whether an operation can be a part of another one: a request for which nothing but its acknowledgement comes back.
     #[inline]
-    pub fn joins(&self, lane: usize, job: &Job) -> bool {
-        match *job {
-            Job::Put { len, .. } => len > 0 && self.is_request(lane, len),
-            Job::PutSignal { len, .. } => !self.policy.native_amo && self.fits_message(len),
-            Job::Amo { fetch: Fetch::No, .. } => !self.policy.native_amo,
+    pub fn joins(&self, lane: usize, command: &Command) -> bool {
+        match *command {
+            Command::Put { len, .. } => len > 0 && self.is_request(lane, len),
+            Command::PutSignal { len, .. } => !self.policy.native_amo && self.fits_message(len),
+            Command::Amo { fetch: Fetch::No, .. } => !self.policy.native_amo,
             _ => false,
         }
     }
@@ -277,14 +277,14 @@ impl Profile {
     }
 
     /// Whether the provider performs an operation that is an AMO.
-    pub fn is_native(&self, job: &Job) -> bool {
-        self.policy.native_amo && matches!(job, Job::Amo { .. })
+    pub fn is_native(&self, command: &Command) -> bool {
+        self.policy.native_amo && matches!(command, Command::Amo { .. })
     }
 
     /// A provider's AMOs have a lane of their own choice. AMOs and signals that a target agent is asked for stay in
     /// order, as they do where a PE has one lane for them.
-    pub fn needs_one_lane(&self, job: &Job) -> bool {
-        self.is_native(job) || matches!(job, Job::Ask(ask) if ask.payload.is_empty())
+    pub fn needs_one_lane(&self, command: &Command) -> bool {
+        self.is_native(command) || matches!(command, Command::AgentRequest(ask) if ask.payload.is_empty())
     }
 
     /// Whether the policy asks for all lanes to move so many bytes.

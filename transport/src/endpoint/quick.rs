@@ -1,7 +1,7 @@
 //! Small puts that need no operation of their own.
 
 use super::Endpoint;
-use super::job::{Issue, Issuer, Job, Source};
+use super::command::{Command, Issuer, Owner, Source};
 use super::queue::{Work, WorkRequest};
 use crate::amo::{AmoOp, AmoType};
 use crate::error::Result;
@@ -17,8 +17,8 @@ impl Endpoint {
     /// Issues a small put without a completion: a quiet flushes the connection. `false` when it has to go the ordinary
     /// way.
     #[inline]
-    pub(super) fn quick_put(&mut self, pe: Pe, job: &Job) -> bool {
-        let Job::Put { dest, source, len } = *job else { return false };
+    pub(super) fn quick_put(&mut self, pe: Pe, command: &Command) -> bool {
+        let Command::Put { dest, source, len } = *command else { return false };
         let core = &mut self.core;
         let peer = core.lanes.peer(pe);
         let Some(lane) = (if peer.lanes == 1 { Some(0) } else { core.lanes.only(pe) }) else { return false };
@@ -38,9 +38,9 @@ impl Endpoint {
         let after_requests = c.unacked.is_empty() || unfenced;
         let ptr = source.ptr();
         if core.profile.is_cheap_request(lane, len) && core.bounce.plentiful() {
-            // A put that may wait for company is one that its caller will complete by a quiet. One whose source its
+            // A put that may wait to be coalesced is one that its caller will complete by a quiet. One whose source its
             // caller has back at once goes at once, since somebody may wait for it; one that comes closely behind it
-            // waits for company.
+            // waits to be coalesced.
             let waits = matches!(source, Source::Stable(_)) || core.follows_closely(pe, lane);
             let request = core.profile.request(RequestKind::Put, AmoOp::Set, AmoType::U64, (dest, 0, 0), 0);
             self.launch_message_or_gather(pe, lane, request, (ptr.cast_mut(), len as usize), waits);
@@ -85,8 +85,8 @@ impl Endpoint {
     /// # Errors
     /// As for [`Endpoint::submit`].
     pub fn put_flag(&mut self, pe: Pe, dest: u64, value: u8) -> Result<()> {
-        let job = Job::Put { dest, source: Source::Copied(&raw const value), len: 1 };
-        self.core.validate(pe, &job)?;
+        let command = Command::Put { dest, source: Source::Copied(&raw const value), len: 1 };
+        self.core.validate(pe, &command)?;
         let undeferred = !self.core.lanes.peer(pe).defers();
         if pe != self.core.profile.me()
             && undeferred
@@ -106,6 +106,6 @@ impl Endpoint {
             self.fence(); // behind flags that are on their way over other lanes
         }
         // SAFETY: the byte is copied during the call.
-        unsafe { self.submit(pe, job, Issue { issuer: FLAGS, tag: None }) }.map(drop)
+        unsafe { self.submit(pe, command, Owner { issuer: FLAGS, tag: None }) }.map(drop)
     }
 }

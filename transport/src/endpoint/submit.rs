@@ -3,8 +3,8 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::abilities::{AMO_LANE, How};
+use super::command::{Command, Fetch, OpHandle, Owner, Source};
 use super::issuers::Hurry;
-use super::job::{Fetch, Issue, Job, OpHandle, Source};
 use super::operations::{Op, store};
 use super::swap_loop::WordAmo;
 use super::{Core, Endpoint};
@@ -27,46 +27,47 @@ impl Endpoint {
     /// Nothing was started: the PE does not exist, the range is not inside of one, the word is not aligned, the
     /// operation is not defined on the type, the provider lacks it ([`Error::Unsupported`]), or there is no room
     /// ([`Error::Full`]; see [`Endpoint::ready`]).
-    pub unsafe fn submit(&mut self, pe: Pe, mut job: Job, issue: Issue) -> Result<OpHandle> {
-        self.core.validate(pe, &job)?;
-        let (operation, native) = (job.operation(), self.core.profile.native_amo());
+    pub unsafe fn submit(&mut self, pe: Pe, mut command: Command, owner: Owner) -> Result<OpHandle> {
+        self.core.validate(pe, &command)?;
+        let (operation, native) = (command.operation(), self.core.profile.native_amo());
         // Nothing to move is done at once too: providers differ about empty writes (shm never completes them).
-        let nothing = matches!(job, Job::Put { len: 0, .. } | Job::Get { len: 0, .. });
+        let nothing = matches!(command, Command::Put { len: 0, .. } | Command::Get { len: 0, .. });
         // With a provider's atomics even puts to this PE go over the wire: a fence orders them with AMOs there.
-        let here =
-            pe == self.core.profile.me() && (!native || matches!(job, Job::Get { .. })) && !matches!(job, Job::Ask(_));
+        let here = pe == self.core.profile.me()
+            && (!native || matches!(command, Command::Get { .. }))
+            && !matches!(command, Command::AgentRequest(_));
         if nothing || here {
             // SAFETY: the caller's promise about its buffers; `validate` checked ours.
-            unsafe { self.core.apply_here(&job, issue) };
+            unsafe { self.core.apply_here(&command, owner) };
             return Ok(0);
         }
         if !self.ready() {
             return Err(Error::Full { operation, pe });
         }
         if native {
-            signal_as_amo(&mut job);
-            self.check_native(&job)?;
+            signal_as_amo(&mut command);
+            self.check_native(&command)?;
         }
-        let mut hurry = self.core.issuers.hurry(issue);
-        if hurry == Hurry::No && self.quick_put(pe, &job) {
+        let mut hurry = self.core.issuers.hurry(owner);
+        if hurry == Hurry::No && self.quick_put(pe, &command) {
             return Ok(0);
         }
-        let lane = self.core.lanes.choose(pe, &job, &self.core.profile);
+        let lane = self.core.lanes.choose(pe, &command, &self.core.profile);
         if hurry == Hurry::Alone && self.core.lanes.peer(pe).pinned.is_some() {
             hurry = Hurry::Soon; // what stays behind a fence does so in the form that `choose` has thought of
         }
-        let in_message = lane.is_some_and(|lane| self.core.profile.is_in_message(lane, &job, hurry));
-        let slot = if in_message { None } else { self.core.keep_source(&mut job)? };
-        let mut new = Op::new(operation, pe, job.bytes(), issue, self.core.clock.now(), slot);
-        match job {
-            Job::Amo { fetch: Fetch::Stored(to), ty, .. } => new.result = Some((to, ty.size())),
-            Job::Ask(_) => new.awaits_outcome = true,
+        let in_message = lane.is_some_and(|lane| self.core.profile.is_in_message(lane, &command, hurry));
+        let slot = if in_message { None } else { self.core.keep_source(&mut command)? };
+        let mut new = Op::new(operation, pe, command.bytes(), owner, self.core.clock.now(), slot);
+        match command {
+            Command::Amo { fetch: Fetch::Stored(to), ty, .. } => new.result = Some((to, ty.size())),
+            Command::AgentRequest(_) => new.awaits_outcome = true,
             _ => {}
         }
         let op = self.core.ops.start(new, &mut self.core.issuers);
         match lane {
-            Some(lane) => self.launch(pe, &job, op, lane, hurry),
-            None => self.core.lanes.defer(pe, op, job),
+            Some(lane) => self.launch(pe, &command, op, lane, hurry),
+            None => self.core.lanes.defer(pe, op, command),
         }
         Ok(op)
     }
@@ -83,25 +84,25 @@ impl Endpoint {
     /// # Errors
     /// As for [`Endpoint::submit`]; they concern this operation alone.
     #[inline]
-    pub unsafe fn join(&mut self, op: OpHandle, pe: Pe, job: &Job, issue: Issue) -> Result<bool> {
-        self.core.validate(pe, job)?;
+    pub unsafe fn join(&mut self, op: OpHandle, pe: Pe, command: &Command, owner: Owner) -> Result<bool> {
+        self.core.validate(pe, command)?;
         if !self.core.ops.goes_on(op, pe) || !self.ready() {
             return Ok(false);
         }
-        let Some(lane) = self.core.lanes.choose(pe, job, &self.core.profile) else { return Ok(false) };
-        if !self.core.profile.joins(lane, job) {
+        let Some(lane) = self.core.lanes.choose(pe, command, &self.core.profile) else { return Ok(false) };
+        if !self.core.profile.joins(lane, command) {
             return Ok(false);
         }
-        self.core.issuers.joined(issue);
-        self.launch_request(pe, lane, op, job, true);
+        self.core.issuers.joined(owner);
+        self.launch_request(pe, lane, op, command, true);
         Ok(true)
     }
 
-    fn check_native(&self, job: &Job) -> Result<()> {
-        let (ty, op, fetching) = match *job {
-            Job::Amo { ty, op, fetch, .. } => (ty, op, fetch != Fetch::No),
-            Job::PutSignal { signal, .. } => (AmoType::U64, signal.op, false),
-            Job::Put { .. } | Job::Get { .. } | Job::Ask(_) => return Ok(()),
+    fn check_native(&self, command: &Command) -> Result<()> {
+        let (ty, op, fetching) = match *command {
+            Command::Amo { ty, op, fetch, .. } => (ty, op, fetch != Fetch::No),
+            Command::PutSignal { signal, .. } => (AmoType::U64, signal.op, false),
+            Command::Put { .. } | Command::Get { .. } | Command::AgentRequest(_) => return Ok(()),
         };
         if self.core.profile.abilities().how(ty, op, fetching) != How::Never {
             return Ok(());
@@ -115,31 +116,31 @@ impl Endpoint {
 }
 
 /// A signal without data is an AMO where providers do both.
-fn signal_as_amo(job: &mut Job) {
-    if let Job::PutSignal { len: 0, signal, .. } = *job {
+fn signal_as_amo(command: &mut Command) {
+    if let Command::PutSignal { len: 0, signal, .. } = *command {
         let WordAmo { offset, ty, op, operand, compare } = WordAmo::of_signal(signal);
-        *job = Job::Amo { offset, ty, op, operand, compare, fetch: Fetch::No };
+        *command = Command::Amo { offset, ty, op, operand, compare, fetch: Fetch::No };
     }
 }
 
 impl Core {
     #[inline(always)]
-    pub(super) fn validate(&self, pe: Pe, job: &Job) -> Result<()> {
-        let operation = job.operation();
+    pub(super) fn validate(&self, pe: Pe, command: &Command) -> Result<()> {
+        let operation = command.operation();
         self.lanes.accept(operation, pe)?;
-        match *job {
-            Job::Put { dest: offset, len, .. } | Job::Get { source: offset, len, .. } => {
+        match *command {
+            Command::Put { dest: offset, len, .. } | Command::Get { source: offset, len, .. } => {
                 self.regions.check(operation, pe, offset, len)
             }
-            Job::PutSignal { dest, len, signal, .. } => {
+            Command::PutSignal { dest, len, signal, .. } => {
                 self.regions.check(operation, pe, dest, len)?;
                 self.validate_word(operation, pe, signal.offset, 8)
             }
-            Job::Amo { offset, ty, op, .. } => {
+            Command::Amo { offset, ty, op, .. } => {
                 op.must_be_defined_on(ty)?;
                 self.validate_word(operation, pe, offset, ty.size())
             }
-            Job::Ask(ask) => self.validate_payload(ask.payload.len()),
+            Command::AgentRequest(ask) => self.validate_payload(ask.payload.len()),
         }
     }
 
@@ -168,18 +169,18 @@ impl Core {
     ///
     /// # Safety
     /// As for `submit`; the ranges were checked.
-    pub(super) unsafe fn apply_here(&mut self, job: &Job, issue: Issue) {
+    pub(super) unsafe fn apply_here(&mut self, command: &Command, owner: Owner) {
         let mut value = 0;
-        match *job {
+        match *command {
             // SAFETY: the caller's promise.
-            Job::Put { dest, source, len } => unsafe { self.put_here(dest, source, len) },
-            Job::Get { source, dest, len } => {
+            Command::Put { dest, source, len } => unsafe { self.put_here(dest, source, len) },
+            Command::Get { source, dest, len } => {
                 if let Some(from) = self.regions.local(source, len) {
                     // SAFETY: as above.
                     unsafe { dest.copy_from(from, len as usize) };
                 }
             }
-            Job::PutSignal { dest, source, len, signal } => {
+            Command::PutSignal { dest, source, len, signal } => {
                 if let Some(word) = self.regions.local(signal.offset, 8) {
                     // SAFETY: as above; the signal word was checked to be aligned.
                     unsafe {
@@ -188,7 +189,7 @@ impl Core {
                     }
                 }
             }
-            Job::Amo { offset, ty, op, operand, compare, fetch } => {
+            Command::Amo { offset, ty, op, operand, compare, fetch } => {
                 if let Some(word) = self.regions.local(offset, ty.size() as u64) {
                     // SAFETY: checked to be inside of a segment and aligned.
                     value = unsafe { amo::apply(word, ty, op, operand, compare) };
@@ -198,9 +199,9 @@ impl Core {
                     unsafe { store(to, ty.size(), value) };
                 }
             }
-            Job::Ask(_) => {}
+            Command::AgentRequest(_) => {}
         }
-        self.issuers.ended_at_once(issue, value);
+        self.issuers.ended_at_once(owner, value);
     }
 
     /// Copies to this PE's own memory; what follows is visible behind it.
@@ -218,9 +219,11 @@ impl Core {
     }
 
     /// Copies a source that the caller wants back at once.
-    pub(super) fn keep_source(&mut self, job: &mut Job) -> Result<Option<Slot>> {
-        let operation = job.operation();
-        let (Job::Put { source, len, .. } | Job::PutSignal { source, len, .. }) = job else { return Ok(None) };
+    pub(super) fn keep_source(&mut self, command: &mut Command) -> Result<Option<Slot>> {
+        let operation = command.operation();
+        let (Command::Put { source, len, .. } | Command::PutSignal { source, len, .. }) = command else {
+            return Ok(None);
+        };
         let Source::Copied(from) = *source else { return Ok(None) };
         let limit = self.profile.max_payload();
         if *len as usize > limit {

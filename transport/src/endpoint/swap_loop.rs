@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::job::{OpHandle, Signal};
+use super::command::{OpHandle, Signal};
 use crate::amo::{self, AmoOp, AmoType};
 use crate::pe::Pe;
 

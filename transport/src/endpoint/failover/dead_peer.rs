@@ -106,12 +106,12 @@ impl Core {
             let kept = c.failover.as_deref_mut().map(|f| f.take_kept()).unwrap_or_default();
             gathered.into_iter().chain(kept).for_each(|slot| self.bounce.free(slot));
         }
-        let stranded = std::mem::take(&mut self.recovery.stranded);
-        for id in stranded {
+        let undrained = std::mem::take(&mut self.recovery.undrained);
+        for id in undrained {
             if self.queue.get(id).is_some_and(|r| r.dest == pe) {
                 self.abandon(id);
             } else {
-                self.recovery.stranded.push(id);
+                self.recovery.undrained.push(id);
             }
         }
     }

@@ -128,7 +128,7 @@ impl Core {
 
 impl Endpoint {
     /// Once a second: looks at what is believed of lanes, and tries those that are down.
-    pub(in crate::endpoint) fn look_after_lanes(&mut self) {
+    pub(in crate::endpoint) fn check_lanes(&mut self) {
         for pe in 0..self.core.profile.n_pes() {
             for lane in 0..self.core.lanes.count(pe) {
                 self.greet(pe, lane);

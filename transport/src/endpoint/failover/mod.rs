@@ -205,7 +205,7 @@ pub(super) struct Recovery {
     /// A lane that fails fails what is on it.
     forgone: bool,
     /// Work requests whose lane is down, and PEs that may have some, or messages to be sent again.
-    stranded: Vec<u64>,
+    undrained: Vec<u64>,
     troubled: Vec<Pe>,
     /// PEs that have left and are not yet given up: when that was heard, and what became of them.
     left: BTreeMap<Pe, (u32, String)>,
@@ -225,7 +225,7 @@ impl Recovery {
     pub fn new(rails: usize) -> Recovery {
         Recovery {
             forgone: false,
-            stranded: Vec::new(),
+            undrained: Vec::new(),
             troubled: Vec::new(),
             left: BTreeMap::new(),
             uses: Vec::new(),

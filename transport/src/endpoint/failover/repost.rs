@@ -20,17 +20,17 @@ impl Core {
             // Requests are kept; an answer will be asked for again.
             return self.abandon(id);
         }
-        self.recovery.stranded.push(id);
+        self.recovery.undrained.push(id);
         self.trouble(dest);
     }
 
-    /// Ends what is stranded and needs not be repeated; takes out of the rest what can be posted again now, in the
+    /// Ends what is undrained and needs not be repeated; takes out of the rest what can be posted again now, in the
     /// order in which it was posted.
     pub(super) fn collect(&mut self, pe: Pe) -> Vec<u64> {
         let mut again = Vec::new();
         let waits: Vec<bool> = (0..self.lanes.count(pe)).map(|lane| self.has_moved_writes(pe, lane)).collect();
-        let mut stranded = std::mem::take(&mut self.recovery.stranded);
-        stranded.retain(|&id| {
+        let mut undrained = std::mem::take(&mut self.recovery.undrained);
+        undrained.retain(|&id| {
             let Some(&request) = self.queue.get(id) else { return false };
             let (lane, home) = (usize::from(request.lane), usize::from(request.home));
             let over = request.op != 0 && self.ops.has_failed(request.op);
@@ -55,7 +55,7 @@ impl Core {
             again.push((request.serial, id));
             false
         });
-        self.recovery.stranded = stranded;
+        self.recovery.undrained = undrained;
         again.sort_unstable();
         again.into_iter().map(|(_, id)| id).collect()
     }
@@ -63,20 +63,20 @@ impl Core {
     /// Whether writes that were first posted on this lane are on their way over another, or have yet to be: an AMO
     /// behind them waits.
     fn has_moved_writes(&self, pe: Pe, lane: usize) -> bool {
-        let moved = |id, r: &WorkRequest| r.lane != r.home || self.recovery.stranded.contains(&id);
+        let moved = |id, r: &WorkRequest| r.lane != r.home || self.recovery.undrained.contains(&id);
         self.queue.all().any(|(id, r)| is_write_of(r, pe, lane) && moved(id, r))
     }
 
     /// Whether writes that were first posted on this lane have yet to be posted again. An answer that goes over a lane
     /// that is down keeps what was lost there from being told, and so posted again, for a while.
-    fn has_stranded_writes(&self, pe: Pe, lane: usize) -> bool {
-        self.recovery.stranded.iter().any(|&id| self.queue.get(id).is_some_and(|r| is_write_of(r, pe, lane)))
+    fn has_undrained_writes(&self, pe: Pe, lane: usize) -> bool {
+        self.recovery.undrained.iter().any(|&id| self.queue.get(id).is_some_and(|r| is_write_of(r, pe, lane)))
     }
 
     /// How many AMOs wait for their lane to work again.
     pub(super) fn waiting_amos(&self, pe: Pe, lane: usize) -> u32 {
         let waits = |r: &WorkRequest| matches!(r.work, Work::Amo { .. }) && r.dest == pe && usize::from(r.lane) == lane;
-        self.recovery.stranded.iter().filter(|&&id| self.queue.get(id).is_some_and(waits)).count() as u32
+        self.recovery.undrained.iter().filter(|&&id| self.queue.get(id).is_some_and(waits)).count() as u32
     }
 
     /// Whether a message of its stream has been applied that was sent behind this write, over the same lane, before
@@ -88,7 +88,7 @@ impl Core {
 
     /// Whether something of a PE's waits for another lane.
     pub(super) fn is_stuck(&mut self, pe: Pe) -> bool {
-        self.recovery.stranded.iter().any(|&id| self.queue.get(id).is_some_and(|r| r.dest == pe))
+        self.recovery.undrained.iter().any(|&id| self.queue.get(id).is_some_and(|r| r.dest == pe))
             || (0..self.lanes.count(pe)).any(|stream| matches!(self.way(pe, stream), Way::Lost | Way::Told))
     }
 }
@@ -129,7 +129,7 @@ impl Endpoint {
         }
         for stream in 0..self.core.lanes.count(pe) {
             // Messages stay behind the writes of their lane.
-            if self.core.way(pe, stream) == Way::Told && !self.core.has_stranded_writes(pe, stream) {
+            if self.core.way(pe, stream) == Way::Told && !self.core.has_undrained_writes(pe, stream) {
                 self.send_again(pe, stream);
             }
         }

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use crate::bounce::Slot;
+use crate::endpoint::command::{Command, OpHandle};
 use crate::endpoint::failover::Failover;
-use crate::endpoint::job::{Job, OpHandle};
 use crate::rail::Order;
 
 /// One lane to one peer. Kept small: there is one for every (peer, rail).
@@ -133,7 +133,7 @@ pub(in crate::endpoint) struct Peer {
     /// Last request on the pinned lane before that fence.
     pub fenced: u32,
     /// Operations that wait for earlier ones, in order, with the fence that they come after.
-    pub(super) deferred: VecDeque<(OpHandle, Job, u32)>,
+    pub(super) deferred: VecDeque<(OpHandle, Command, u32)>,
 }
 
 /// A peer that has been given up.

@@ -5,8 +5,8 @@
 
 use super::{Connection, Lanes, Peer};
 use crate::endpoint::abilities::AMO_LANE;
+use crate::endpoint::command::{Command, OpHandle};
 use crate::endpoint::issuers::Hurry;
-use crate::endpoint::job::{Job, OpHandle};
 use crate::endpoint::profile::Profile;
 use crate::pe::Pe;
 use crate::rail::Dest;
@@ -60,23 +60,23 @@ impl Lanes {
 
     /// The lane for a new operation, or `None` if it has to wait for earlier ones.
     #[inline]
-    pub fn choose(&mut self, pe: Pe, job: &Job, profile: &Profile) -> Option<usize> {
-        if matches!(job, Job::Get { .. }) {
+    pub fn choose(&mut self, pe: Pe, command: &Command, profile: &Profile) -> Option<usize> {
+        if matches!(command, Command::Get { .. }) {
             // A fence does not order gets. One that cannot go now goes with the others that cannot.
-            return self.pick(pe, job.bytes());
+            return self.pick(pe, command.bytes());
         }
         let peer = &self.peers[pe as usize];
         if !peer.deferred.is_empty() {
             return None;
         }
         if peer.epoch == self.epoch && peer.pinned.is_none() {
-            return self.free_lane(pe, job, profile);
+            return self.free_lane(pe, command, profile);
         }
-        self.order_behind(pe, job, self.epoch, profile)
+        self.order_behind(pe, command, self.epoch, profile)
     }
 
-    /// The lane on which `job` stays behind what the fence before `epoch` ordered, if it can go now.
-    fn order_behind(&mut self, pe: Pe, job: &Job, epoch: u32, profile: &Profile) -> Option<usize> {
+    /// The lane on which `command` stays behind what the fence before `epoch` ordered, if it can go now.
+    fn order_behind(&mut self, pe: Pe, command: &Command, epoch: u32, profile: &Profile) -> Option<usize> {
         let (lanes, at) = (self.rails, pe as usize);
         let connections = at * lanes..at * lanes + lanes;
         if self.peers[at].epoch != epoch {
@@ -90,38 +90,38 @@ impl Lanes {
             peer.fenced = first.map_or(0, |c| self.connections[c].sent);
             peer.epoch = epoch;
         }
-        let native = profile.is_native(job);
-        let Some(lane) = self.peers[at].pinned else { return self.free_lane(pe, job, profile) };
+        let native = profile.is_native(command);
+        let Some(lane) = self.peers[at].pinned else { return self.free_lane(pe, command, profile) };
         let c: &Connection = &self.connections[connections.start + usize::from(lane)];
         if c.idle() {
             self.peers[at].pinned = None;
-            return self.free_lane(pe, job, profile);
+            return self.free_lane(pe, command, profile);
         }
         // What was on a lane that has failed goes on elsewhere, and what comes behind a fence waits for it.
         if (native && usize::from(lane) != AMO_LANE) || !self.is_up(pe, lane.into()) {
             return None;
         }
-        let as_message = match job {
-            Job::Ask(_) => true,
-            Job::Amo { .. } => !profile.native_amo(),
-            _ => profile.is_in_message(lane.into(), job, Hurry::Soon),
+        let as_message = match command {
+            Command::AgentRequest(_) => true,
+            Command::Amo { .. } => !profile.native_amo(),
+            _ => profile.is_in_message(lane.into(), command, Hurry::Soon),
         };
-        let writes = matches!(job, Job::Put { .. } | Job::PutSignal { .. }) && !as_message;
+        let writes = matches!(command, Command::Put { .. } | Command::PutSignal { .. }) && !as_message;
         let order = profile.caps(usize::from(lane)).order;
         c.keeps_behind(order, self.peers[at].fenced, as_message, writes).then_some(lane.into())
     }
 
-    fn free_lane(&mut self, pe: Pe, job: &Job, profile: &Profile) -> Option<usize> {
-        if profile.needs_one_lane(job) {
+    fn free_lane(&mut self, pe: Pe, command: &Command, profile: &Profile) -> Option<usize> {
+        if profile.needs_one_lane(command) {
             return Some(AMO_LANE).filter(|&lane| self.is_up(pe, lane));
         }
-        self.pick(pe, job.bytes())
+        self.pick(pe, command.bytes())
     }
 
     /// Keeps an operation until it may go.
-    pub fn defer(&mut self, pe: Pe, op: OpHandle, job: Job) {
+    pub fn defer(&mut self, pe: Pe, op: OpHandle, command: Command) {
         let epoch = self.epoch;
-        self.peers[pe as usize].deferred.push_back((op, job, epoch));
+        self.peers[pe as usize].deferred.push_back((op, command, epoch));
         if !self.blocked.contains(&pe) {
             self.blocked.push(pe);
         }
@@ -145,12 +145,12 @@ impl Lanes {
         pe: Pe,
         profile: &Profile,
         over: impl Fn(OpHandle) -> bool,
-    ) -> Option<(OpHandle, Job, usize)> {
-        while let Some(&(op, job, epoch)) = self.peers[pe as usize].deferred.front() {
-            let lane = if over(op) { None } else { Some(self.order_behind(pe, &job, epoch, profile)?) };
+    ) -> Option<(OpHandle, Command, usize)> {
+        while let Some(&(op, command, epoch)) = self.peers[pe as usize].deferred.front() {
+            let lane = if over(op) { None } else { Some(self.order_behind(pe, &command, epoch, profile)?) };
             self.peers[pe as usize].deferred.pop_front();
             if let Some(lane) = lane {
-                return Some((op, job, lane));
+                return Some((op, command, lane));
             }
         }
         None
@@ -230,12 +230,12 @@ mod tests {
     use crate::endpoint::Policy;
     use crate::endpoint::Role;
     use crate::endpoint::abilities::Abilities;
-    use crate::endpoint::job::Source;
+    use crate::endpoint::command::Source;
     use crate::env::Settings;
     use crate::mock::{Fabric, Mischief};
     use crate::rail::Order;
 
-    const PUT: Job = Job::Put { dest: 0, source: Source::Stable(std::ptr::null()), len: 8 };
+    const PUT: Command = Command::Put { dest: 0, source: Source::Stable(std::ptr::null()), len: 8 };
 
     /// Two lanes to PE 1, which keep writes in order or do not.
     fn two_lanes(write_after_write: bool) -> (Lanes, Profile) {

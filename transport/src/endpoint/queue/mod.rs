@@ -11,7 +11,7 @@ mod post;
 
 use std::collections::{HashMap, VecDeque};
 
-use super::job::OpHandle;
+use super::command::OpHandle;
 use super::profile::Profile;
 use super::swap_loop::WordAmo;
 use crate::bounce::{Bounce, Slot};
@@ -111,7 +111,7 @@ struct Backlog {
     turns: VecDeque<Dest>,
     /// Ids of work requests. Kept when empty, for their memory.
     waiting: HashMap<Dest, VecDeque<u64>>,
-    /// Destinations for which work waits that no rail has refused: for company.
+    /// Destinations for which work waits that no rail has refused: to be coalesced.
     held: Vec<Dest>,
 }
 
@@ -151,7 +151,7 @@ impl Backlog {
         self.waiting.get(&dest).map_or(0, VecDeque::len)
     }
 
-    /// Whether what waits for `dest` waits for company only.
+    /// Whether what waits for `dest` waits to be coalesced only.
     #[inline]
     fn is_held(&self, dest: Dest) -> bool {
         self.held.contains(&dest)

@@ -1,26 +1,26 @@
 //! What a job has started, wherever it has gone.
 //!
 //! A process that makes a session or a group of its own (`setsid`, daemons) is in no group that the launcher knows. It
-//! keeps its environment, though, and in that stands the job's mark. Whoever is to outlive the job is started without
-//! the mark.
+//! keeps its environment, though, and in that stands the job's id. Whoever is to outlive the job is started without
+//! the id.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use nix::sys::signal::Signal;
 
-/// The variable with the marks of a job and of those that it is part of, the outermost first.
+/// The variable with the ids of a job and of those that it is part of, the outermost first.
 pub const JOBS: &str = "SYMRAIL_LAUNCHER_JOBS";
 /// Processes may start others while they are looked for.
 const ROUNDS: u32 = 10;
 
 /// What no other job has in its environment.
 #[derive(Clone)]
-pub(super) struct Mark(String);
+pub(super) struct JobId(String);
 
-impl Mark {
-    pub(super) fn new() -> Mark {
-        Mark(format!("{}-{:016x}", std::process::id(), RandomState::new().build_hasher().finish()))
+impl JobId {
+    pub(super) fn new() -> JobId {
+        JobId(format!("{}-{:016x}", std::process::id(), RandomState::new().build_hasher().finish()))
     }
 
     /// The variable's value for the job's PEs.
@@ -29,7 +29,7 @@ impl Mark {
         outer.map_or_else(|| self.0.clone(), |outer| format!("{outer},{}", self.0))
     }
 
-    /// Kills all processes that carry the mark.
+    /// Kills all processes that carry the id.
     pub(super) fn kill_all(&self) {
         for _ in 0..ROUNDS {
             let found = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -41,7 +41,7 @@ impl Mark {
         }
     }
 
-    /// Kills a process if it carries the mark. Whether it did.
+    /// Kills a process if it carries the id. Whether it did.
     fn kill(&self, pid: i32) -> bool {
         // First, so that it is the process that was looked at which is killed, and not one that got its number since.
         // SAFETY: gives a descriptor, which nobody else has, or an error.
@@ -66,7 +66,7 @@ impl Mark {
         let mut values = environment
             .split(|byte| *byte == 0)
             .filter_map(|variable| variable.strip_prefix(JOBS.as_bytes())?.strip_prefix(b"="));
-        values.any(|value| value.split(|byte| *byte == b',').any(|mark| mark == self.0.as_bytes()))
+        values.any(|value| value.split(|byte| *byte == b',').any(|id| id == self.0.as_bytes()))
     }
 }
 
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_mark_is_found_among_others_and_nowhere_else() {
-        let (mark, other) = (Mark("7-abc".into()), Mark::new());
+        let (id, other) = (JobId("7-abc".into()), JobId::new());
         for (environment, found) in [
             (&b"HOME=/\0SYMRAIL_LAUNCHER_JOBS=1-f,7-abc\0A=b\0"[..], true),
             (b"SYMRAIL_LAUNCHER_JOBS=7-abc\0", true),
@@ -84,7 +84,7 @@ mod tests {
             (b"SYMRAIL_LAUNCHER_JOBS=\0", false),
             (b"", false),
         ] {
-            assert_eq!((mark.is_in(environment), other.is_in(environment)), (found, false), "{environment:?}");
+            assert_eq!((id.is_in(environment), other.is_in(environment)), (found, false), "{environment:?}");
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use symrail_transport::amo::AmoOp;
-use symrail_transport::endpoint::job::{Issue, Job, Signal, Source};
+use symrail_transport::endpoint::command::{Command, Owner, Signal, Source};
 use symrail_transport::endpoint::{Addresses, Endpoint, NoAgent, Policy, Role, TargetAgent};
 use symrail_transport::env::Settings;
 use symrail_transport::mock::{Fabric, Mischief};
@@ -69,24 +69,24 @@ impl World {
         world
     }
 
-    fn submit(&mut self, job: Job, tag: Option<u64>) {
+    fn submit(&mut self, command: Command, tag: Option<u64>) {
         // SAFETY: the memory stays as it is, and nobody else uses what is fetched.
-        unsafe { self.host.submit(1, job, Issue { issuer: 0, tag }) }.unwrap();
+        unsafe { self.host.submit(1, command, Owner { issuer: 0, tag }) }.unwrap();
     }
 
-    fn job(&self, at: usize) -> Job {
+    fn command(&self, at: usize) -> Command {
         let source = Source::Stable(self.memory[at * LEN..].as_ptr().cast());
-        Job::Put { dest: (at * LEN * 8) as u64, source, len: 8 * LEN as u64 }
+        Command::Put { dest: (at * LEN * 8) as u64, source, len: 8 * LEN as u64 }
     }
 
     /// The `at`th of the puts, one behind the other.
     fn put(&mut self, at: usize) {
-        self.submit(self.job(at), None);
+        self.submit(self.command(at), None);
     }
 
     fn get(&mut self, at: usize) {
         let dest = self.fetched[at * LEN..].as_mut_ptr().cast();
-        self.submit(Job::Get { source: (at * LEN * 8) as u64, dest, len: 8 * LEN as u64 }, None);
+        self.submit(Command::Get { source: (at * LEN * 8) as u64, dest, len: 8 * LEN as u64 }, None);
     }
 
     /// How many blocks have arrived, once the rails have moved what was posted. Who has posted it does not help.
@@ -173,7 +173,7 @@ fn writes_beyond_the_window_wait_but_never_the_only_one() {
     for (window, at_once) in [(1, 1), (2 * bytes, 2), (2 * bytes + 1, 2), (u64::MAX, 6)] {
         let mut world = World::new(window);
         for at in 0..6 {
-            world.submit(world.job(at), Some(at as u64));
+            world.submit(world.command(at), Some(at as u64));
         }
         assert_eq!(world.arrived(), at_once, "with a window of {window} bytes");
         // What has been delivered makes room for others, as many at a time.
@@ -209,10 +209,10 @@ fn what_is_late_behind_others_that_move_fails_alone_and_without_its_signal() {
     let block = |world: &World, signal: Option<u64>| {
         let (dest, source) = (0, Source::Stable(world.memory.as_ptr().cast()));
         match signal {
-            None => Job::Put { dest, source, len: LARGE },
+            None => Command::Put { dest, source, len: LARGE },
             Some(value) => {
                 let signal = Signal { offset: LARGE, value, op: AmoOp::Set };
-                Job::PutSignal { dest, source, len: LARGE, signal }
+                Command::PutSignal { dest, source, len: LARGE, signal }
             }
         }
     };

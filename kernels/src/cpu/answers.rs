@@ -22,65 +22,65 @@ const SLEEP: Duration = Duration::from_millis(100);
 
 /// What the threads of a device that wait for answers know of one another.
 #[derive(Debug)]
-pub(super) struct Crowd {
+pub(super) struct AnswerWaits {
     cores: usize,
     /// How many wait.
-    asking: AtomicUsize,
+    waiting: AtomicUsize,
     /// One of them drives the engine.
     driven: AtomicBool,
     /// Turns of the others.
     turns: AtomicUsize,
 }
 
-impl Crowd {
-    pub(super) fn new() -> Crowd {
+impl AnswerWaits {
+    pub(super) fn new() -> AnswerWaits {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Crowd { cores, asking: AtomicUsize::new(0), driven: AtomicBool::new(false), turns: AtomicUsize::new(0) }
+        AnswerWaits { cores, waiting: AtomicUsize::new(0), driven: AtomicBool::new(false), turns: AtomicUsize::new(0) }
     }
 }
 
 /// A thread's wait for an answer.
-pub(super) struct Asking<'a> {
+pub(super) struct AnswerWait<'a> {
     view: &'a DeviceView,
     waiter: Waiter<'a>,
     turns: u32,
     drives: bool,
 }
 
-impl<'a> Asking<'a> {
+impl<'a> AnswerWait<'a> {
     pub(super) fn new(view: &'a DeviceView) -> Self {
-        view.crowd().asking.fetch_add(1, Ordering::Relaxed);
+        view.answer_waits().waiting.fetch_add(1, Ordering::Relaxed);
         Self { view, waiter: Waiter::new(view), turns: 0, drives: false }
     }
 
     /// Waits a little. `false` when the time is over.
     pub(super) fn pause(&mut self, slot: &ReplySlot) -> bool {
-        let crowd = self.view.crowd();
-        let asking = crowd.asking.load(Ordering::Relaxed);
-        if asking <= crowd.cores {
+        let waits = self.view.answer_waits();
+        let waiting = waits.waiting.load(Ordering::Relaxed);
+        if waiting <= waits.cores {
             return self.waiter.pause();
         }
-        self.drives |= !crowd.driven.swap(true, Ordering::Relaxed);
-        if self.drives || crowd.turns.fetch_add(1, Ordering::Relaxed).is_multiple_of(asking / 2) {
+        self.drives |= !waits.driven.swap(true, Ordering::Relaxed);
+        if self.drives || waits.turns.fetch_add(1, Ordering::Relaxed).is_multiple_of(waiting / 2) {
             return self.waiter.drive();
         }
         self.turns += 1;
         if self.turns <= TURNS {
             return self.waiter.take_turn();
         }
-        self.waiter.sleep(|| slot.sleep(SLEEP, || crowd.driven.load(Ordering::Relaxed)))
+        self.waiter.sleep(|| slot.sleep(SLEEP, || waits.driven.load(Ordering::Relaxed)))
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for AnswerWait<'_> {
     fn drop(&mut self) {
-        let crowd = self.view.crowd();
-        let left = crowd.asking.fetch_sub(1, Ordering::Relaxed) - 1;
+        let waits = self.view.answer_waits();
+        let left = waits.waiting.fetch_sub(1, Ordering::Relaxed) - 1;
         if self.drives {
-            crowd.driven.store(false, Ordering::Relaxed);
+            waits.driven.store(false, Ordering::Relaxed);
         }
         // A thread that was woken for an answer may have been the one that was to drive next.
-        if left > 0 && (self.drives || !crowd.driven.load(Ordering::Relaxed)) {
+        if left > 0 && (self.drives || !waits.driven.load(Ordering::Relaxed)) {
             let _ = self.view.parts().producers.iter().any(|producer| producer.wake_one());
         }
     }

@@ -1,4 +1,4 @@
-//! What callers ask of an endpoint, and what they are told about it.
+//! What callers ask of an endpoint, and how the ends of operations come back to them.
 
 use crate::amo::{AmoOp, AmoType};
 use crate::error::{Error, Operation};
@@ -10,10 +10,10 @@ pub type Issuer = u16;
 /// The handle of an operation in flight; 0 is an operation that has already completed.
 pub type OpHandle = u64;
 
-/// How the end of an operation is told.
+/// Whose an operation is, and how its end is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Issue {
-    /// The owner of the operation.
+pub struct Owner {
+    /// Whose quiet waits for it.
     pub issuer: Issuer,
     /// Handed back in [`Finished`]; `None` when only the issuer's quiet matters.
     pub tag: Option<u64>,
@@ -54,7 +54,7 @@ pub struct Signal {
 
 /// One operation on a peer's symmetric memory.
 #[derive(Debug, Clone, Copy)]
-pub enum Job {
+pub enum Command {
     /// Write `len` bytes to symmetric offset `dest`.
     Put {
         /// The destination.
@@ -102,12 +102,12 @@ pub enum Job {
     /// Have the target agent do something that takes it longer than a message; complete when it says so.
     ///
     /// Only for memory that no rail reaches, whose offsets the endpoint does not know and does not check.
-    Ask(Ask),
+    AgentRequest(AgentRequest),
 }
 
 /// A request to a target agent, in its own words.
 #[derive(Debug, Clone, Copy)]
-pub struct Ask {
+pub struct AgentRequest {
     /// What is asked for.
     pub kind: RequestKind,
     /// The AMO, or how the signal is updated.
@@ -124,7 +124,7 @@ pub struct Ask {
     pub payload: Payload,
 }
 
-/// The payload of an [`Ask`]; at most [`Endpoint::copy_limit`](crate::endpoint::Endpoint::copy_limit) bytes.
+/// The payload of an [`AgentRequest`]; at most [`Endpoint::copy_limit`](crate::endpoint::Endpoint::copy_limit) bytes.
 #[derive(Debug, Clone, Copy)]
 pub enum Payload {
     /// Host memory that stays as it is until the operation is complete.
@@ -155,22 +155,22 @@ impl Payload {
 pub enum Fetch {
     /// It is not wanted.
     No,
-    /// It is told in [`Finished::result`].
-    Told,
+    /// It is returned in [`Finished::result`].
+    Returned,
     /// It is stored at an address (of the AMO's type), and told.
     Stored(*mut u8),
 }
 
-impl Job {
+impl Command {
     /// The kind of operation, for errors.
     #[must_use]
     pub fn operation(&self) -> Operation {
         match self {
-            Job::Put { .. } => Operation::Put,
-            Job::Get { .. } => Operation::Get,
-            Job::PutSignal { .. } => Operation::PutSignal,
-            Job::Amo { .. } => Operation::Amo,
-            Job::Ask(ask) => match ask.kind {
+            Command::Put { .. } => Operation::Put,
+            Command::Get { .. } => Operation::Get,
+            Command::PutSignal { .. } => Operation::PutSignal,
+            Command::Amo { .. } => Operation::Amo,
+            Command::AgentRequest(ask) => match ask.kind {
                 RequestKind::Amo => Operation::Amo,
                 RequestKind::PutSignal | RequestKind::PullSignal => Operation::PutSignal,
                 RequestKind::Put | RequestKind::Pull => Operation::Put,
@@ -191,10 +191,10 @@ impl Job {
     #[must_use]
     pub fn local(&self) -> *mut u8 {
         match *self {
-            Job::Put { source, .. } | Job::PutSignal { source, .. } => source.ptr().cast_mut(),
-            Job::Get { dest, .. } => dest,
-            Job::Amo { fetch: Fetch::Stored(to), .. } => to,
-            Job::Amo { .. } | Job::Ask(_) => std::ptr::null_mut(),
+            Command::Put { source, .. } | Command::PutSignal { source, .. } => source.ptr().cast_mut(),
+            Command::Get { dest, .. } => dest,
+            Command::Amo { fetch: Fetch::Stored(to), .. } => to,
+            Command::Amo { .. } | Command::AgentRequest(_) => std::ptr::null_mut(),
         }
     }
 
@@ -202,9 +202,11 @@ impl Job {
     #[must_use]
     pub fn highest_offset(&self) -> u64 {
         match *self {
-            Job::Put { dest: offset, .. } | Job::Get { source: offset, .. } | Job::Amo { offset, .. } => offset,
-            Job::PutSignal { dest, signal, .. } => dest.max(signal.offset),
-            Job::Ask(ask) => ask.offset.max(ask.second),
+            Command::Put { dest: offset, .. } | Command::Get { source: offset, .. } | Command::Amo { offset, .. } => {
+                offset
+            }
+            Command::PutSignal { dest, signal, .. } => dest.max(signal.offset),
+            Command::AgentRequest(ask) => ask.offset.max(ask.second),
         }
     }
 
@@ -212,9 +214,9 @@ impl Job {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match self {
-            Job::Put { len, .. } | Job::Get { len, .. } | Job::PutSignal { len, .. } => *len,
-            Job::Amo { ty, .. } => ty.size() as u64,
-            Job::Ask(ask) => ask.payload.len() as u64,
+            Command::Put { len, .. } | Command::Get { len, .. } | Command::PutSignal { len, .. } => *len,
+            Command::Amo { ty, .. } => ty.size() as u64,
+            Command::AgentRequest(ask) => ask.payload.len() as u64,
         }
     }
 }
