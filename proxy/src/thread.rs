@@ -20,7 +20,7 @@ use nix::sys::time::TimeSpec;
 
 use crate::driver::{Driven, Driver, IdleWork};
 use crate::engine::Engine;
-use crate::poll_backoff::{StandbyInterval, PollBackoff};
+use crate::poll_backoff::{PollBackoff, StandbyInterval};
 use crate::scheduling::prepare_thread;
 
 /// On a core on which another thread computes, polling keeps that from running, and its time slices keep us from
