@@ -9,7 +9,7 @@
 //! - [`mod@print`]: standard output that may be closed or full.
 
 mod cc;
-pub mod info;
+mod info;
 mod perf;
 mod print;
 mod run;
@@ -18,6 +18,7 @@ mod top;
 use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
+pub use info::libraries;
 use symrail_transport::env::log;
 
 #[derive(Debug, Parser)]
@@ -47,10 +48,10 @@ enum Command {
 /// Performs a command line, the name that the program was called by and its arguments, and returns the exit code.
 /// `program` starts this program again, in front of the arguments.
 #[must_use]
-pub fn main(program: &[OsString], words: Vec<OsString>) -> u8 {
+pub fn main(program: Vec<OsString>, words: Vec<OsString>) -> u8 {
     // Standard output stays what the command prints.
     log::start(&log::asked_for().unwrap_or_else(|| "warn".into()));
-    let again: Vec<OsString> = program.iter().chain(words.iter().skip(1)).cloned().collect();
+    let again: Vec<OsString> = program.into_iter().chain(words.iter().skip(1).cloned()).collect();
     let code = match Cli::try_parse_from(cc::command_line(words)) {
         Ok(cli) => perform(cli.command, &again),
         // Help and version are answers on standard output, the rest goes to standard error.

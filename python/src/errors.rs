@@ -27,6 +27,7 @@ pub enum Kind {
     Freed,
     Forked,
     Differ,
+    Requirement,
     Bootstrap,
     State,
     Unsupported,
@@ -48,6 +49,7 @@ impl Kind {
             Kind::Freed => "FreedError",
             Kind::Forked => "ForkedError",
             Kind::Differ => "DifferError",
+            Kind::Requirement => "RequirementError",
             Kind::Bootstrap => "BootstrapError",
             Kind::State => "StateError",
             Kind::Unsupported => "UnsupportedError",
@@ -73,6 +75,16 @@ pub fn raise(kind: Kind, message: &str) -> PyErr {
 /// An exception of this class that names a PE.
 pub fn raise_of(kind: Kind, message: &str, pe: Pe) -> PyErr {
     exception(kind, message, Told { pe: Some(pe), ..Told::default() })
+}
+
+/// An exception of this class that names several PEs.
+pub fn raise_of_all(kind: Kind, message: &str, pes: Vec<Pe>) -> PyErr {
+    exception(kind, message, Told { pe: pes.first().copied(), pes, ..Told::default() })
+}
+
+/// Data for Python.
+pub fn json(data: &impl serde::Serialize) -> PyResult<String> {
+    serde_json::to_string(data).map_err(|error| raise(Kind::Other, &error.to_string()))
 }
 
 /// Whether an operation was refused for its arguments, before anything was done.

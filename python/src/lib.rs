@@ -3,6 +3,7 @@
 //! | file | concept |
 //! |---|---|
 //! | `job` | one PE of a job as Python holds it; the end of the process |
+//! | `required` | what all PEs' paths must be, if the program says so |
 //! | `blocks` | symmetric memory that each PE drops for itself and all give back together |
 //! | `memory` | that memory as a Python object |
 //! | `view` | the memory of a NumPy array, and the contiguous pieces of two of them (unsafe) |
@@ -21,6 +22,7 @@ mod interrupt;
 mod job;
 mod memory;
 mod raw;
+mod required;
 mod rma;
 mod runtime;
 mod team;
@@ -32,6 +34,7 @@ use pyo3::prelude::*;
 /// The compiled part of `symrail`; its names are part of that package, not of this module.
 #[pymodule]
 mod _symrail {
+    use std::ffi::OsString;
     use std::net::IpAddr;
 
     use pyo3::prelude::*;
@@ -43,7 +46,7 @@ mod _symrail {
     #[pymodule_export]
     use crate::team::Team;
 
-    use crate::errors::{Kind, failed, raise};
+    use crate::errors::{Kind, failed, json, raise};
     use crate::job;
 
     #[pymodule_init]
@@ -61,5 +64,20 @@ mod _symrail {
         let address = parsed.map_err(refused)?;
         let id = py.detach(|| symrail::bootstrap::uid::create(address));
         Ok(id.map_err(failed)?.to_bytes().to_vec())
+    }
+
+    /// The libraries that are loaded at run time, as JSON. Local.
+    #[pyfunction]
+    fn libraries(py: Python<'_>) -> PyResult<String> {
+        let settings = symrail::Settings::from_env().map_err(failed)?;
+        let libraries = py.detach(|| symrail_perftest::libraries::find_out(&settings));
+        json(&libraries)
+    }
+
+    /// The program `symrail`: performs its arguments and returns the exit code. `program` starts it again.
+    #[pyfunction]
+    fn main(py: Python<'_>, program: Vec<OsString>, mut arguments: Vec<OsString>) -> u8 {
+        arguments.insert(0, "symrail".into());
+        py.detach(|| symrail_perftest::main(program, arguments))
     }
 }

@@ -7,11 +7,12 @@ use pyo3::prelude::*;
 use symrail::Pe;
 
 use crate::blocks::Request;
-use crate::errors::{Kind, failed, is_of_arguments, raise, raise_of};
+use crate::errors::{Kind, failed, is_of_arguments, json, raise, raise_of, raise_of_all};
 use crate::interrupt::waiting;
 use crate::job::{Job, Joining};
 use crate::memory::Memory;
 use crate::raw::{self, HeldTeam};
+use crate::required::{Required, Unmet};
 use crate::rma;
 use crate::team::Team;
 use crate::view::{Span, View};
@@ -61,18 +62,37 @@ impl Runtime {
 
 #[pymethods]
 impl Runtime {
-    /// Joins a job: by a unique id as a PE of so many, or as the environment says. Collective.
+    /// Joins a job: by a unique id as a PE of so many, or as the environment says. `require` are names of what all PEs'
+    /// paths must be. Collective.
     #[staticmethod]
-    #[pyo3(signature = (uid=None, pe=0, n_pes=1, heap_bytes=None))]
-    fn join(py: Python<'_>, uid: Option<Vec<u8>>, pe: Pe, n_pes: u32, heap_bytes: Option<usize>) -> PyResult<Runtime> {
+    fn join(
+        py: Python<'_>,
+        uid: Option<Vec<u8>>,
+        pe: Pe,
+        n_pes: u32,
+        heap_bytes: Option<usize>,
+        require: Vec<String>,
+    ) -> PyResult<Runtime> {
         let joining = Joining { uid: uid.map(|uid| (uid, pe, n_pes)), heap_bytes };
-        let (job, world) = waiting(py, None, || {
+        let required = Required::parse(require)?;
+        let (job, world, unmet) = waiting(py, None, || {
             let job = Job::join(joining)?;
             let world = HeldTeam::world(Arc::clone(&job))?;
-            job.runtime().barrier_all()?;
-            Ok((job, world))
+            let unmet = required.unmet(job.runtime(), &world)?;
+            if unmet.is_some() {
+                job.leave()?;
+            }
+            Ok((job, world, unmet))
         })?;
-        Ok(Runtime { job, world: Arc::new(world) })
+        match unmet {
+            None => Ok(Runtime { job, world: Arc::new(world) }),
+            Some(Unmet { pes, why }) => Err(raise_of_all(Kind::Requirement, &why, pes)),
+        }
+    }
+
+    /// What this PE has and how it reaches the others, as JSON. `symrail.info` shows it. Local.
+    fn description(&self) -> PyResult<String> {
+        json(&self.job.running()?.description())
     }
 
     /// Leaves the job: completes what this PE has started and waits for all PEs. Arrays can still be read and written

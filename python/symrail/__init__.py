@@ -17,7 +17,7 @@ Start it by itself (one PE), by `symrail run -n 4 python ring.py`, `mpirun -n 4 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ComparisonType",
+    "Info",
     "Memory",
     "Runtime",
     "SignalOp",
@@ -65,6 +66,7 @@ __all__ = [
     "get",
     "get_peer_array",
     "get_unique_id",
+    "info",
     "init",
     "is_initialized",
     "is_mapped",
@@ -124,6 +126,7 @@ def init(
     process_group: Any = None,
     comm: Any = None,
     heap_bytes: int | None = None,
+    require: str | Iterable[str] = (),
 ) -> Joined:
     """Joins a job. Collective.
 
@@ -134,16 +137,23 @@ def init(
 
     `heap_bytes` is the size of each PE's symmetric heap; without it SYMRAIL_HEAP_SIZE says.
 
-    Raises StateError if this process is in a job already, SettingError, TimeoutError (which names the PEs that did not
+    `require` says what this PE's paths must be, so that no fallback is silent; any of: "mapped" (all PEs are reached by
+    loads and stores), "wire" (there are rails, even where all PEs are mapped), "rdma" (over rails, NICs read and write
+    PEs' memory; no CPU does in their place, as with TCP), "gpudirect" (the heap is in a GPU, and NICs read and write it;
+    nothing is staged). `info` tells the paths. If one PE's are not so, RequirementError is raised on all.
+
+    Raises StateError if this process is in a job already, RequirementError, ArgumentError, SettingError, TimeoutError (which names the PEs that did not
     come), DifferError, FabricError, LibraryError, BootstrapError.
     """
     global _current
     if _current is not None and not _current.finalized:
         me, size = _current.my_pe(), _current.n_pes()
         raise StateError(f"this process is PE {me} of a job of {size} already; finalize() leaves it")
-    from ._join import join
+    from ._join import place
 
-    _current = join(uid, rank, nranks, process_group, comm, heap_bytes)
+    wanted = [require] if isinstance(require, str) else list(require)
+    found, me, size = place(uid, rank, nranks, process_group, comm)
+    _current = Runtime.join(found, me, size, heap_bytes, wanted)
     return Joined(_current)
 
 
@@ -259,4 +269,5 @@ from ._collectives import (  # noqa: E402
     sync,
     team_world,
 )
+from ._info import Info, info  # noqa: E402
 from ._signals import ComparisonType, SignalOp, signal_wait  # noqa: E402

@@ -1,4 +1,4 @@
-"""Ways to join a job: from which of them a PE learns who it is, and how it gets the job's unique id."""
+"""Ways to join a job: how a PE learns which it is, and gets the job's unique id."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ from .errors import ArgumentError, BootstrapError, SettingError
 _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
-def join(
+# The job's unique id, this PE, the number of PEs; the id is None where the environment says all of it.
+Place = tuple[bytes | None, int, int]
+
+
+def place(
     uid: bytes | None,
     rank: int | None,
     nranks: int | None,
     process_group: Any,
     comm: Any,
-    heap_bytes: int | None,
-) -> _symrail.Runtime:
-    """Joins by the first way that is given: unique id, torch process group, mpi4py communicator, the environment."""
+) -> Place:
+    """By the first way that is given: unique id, torch process group, mpi4py communicator, the environment."""
     if sum(way is not None for way in (uid, process_group, comm)) > 1:
         raise ArgumentError("give one of uid, process_group and comm")
     if uid is not None:
         if rank is None or nranks is None:
             raise ArgumentError("with uid give rank and nranks, too")
-        return _symrail.Runtime.join(bytes(uid), rank, nranks, heap_bytes)
+        return bytes(uid), rank, nranks
     if rank is not None or nranks is not None:
         raise ArgumentError("rank and nranks go with uid")
     if process_group is not None:
@@ -41,12 +44,12 @@ def join(
             dist.all_gather_object(found, mine, group=group)
             return found
 
-        return _by_exchange(me, size, all_objects, heap_bytes)
+        return _by_exchange(me, size, all_objects)
     if comm is not None:
-        return _by_exchange(comm.Get_rank(), comm.Get_size(), comm.allgather, heap_bytes)
+        return _by_exchange(comm.Get_rank(), comm.Get_size(), comm.allgather)
     if _is_of_torchrun():
-        return _by_torchrun(heap_bytes)
-    return _symrail.Runtime.join(heap_bytes=heap_bytes)
+        return _by_torchrun()
+    return None, 0, 1
 
 
 def _is_of_torchrun() -> bool:
@@ -71,13 +74,13 @@ def _seconds() -> float:
     return float(text) if text.isdigit() else 60.0
 
 
-def _by_torchrun(heap_bytes: int | None) -> _symrail.Runtime:
+def _by_torchrun() -> Place:
     me, size, port = _number("RANK", 0), _number("WORLD_SIZE", 1), _number("MASTER_PORT", 1)
     host = os.environ["MASTER_ADDR"]
     if me >= size:
         raise SettingError(f"RANK={me} is not below WORLD_SIZE={size}")
     if size == 1:
-        return _symrail.Runtime.join(_symrail.create_uid(), 0, 1, heap_bytes)
+        return _symrail.create_uid(), 0, 1
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         uid = _of_agent(me, host, port)
     elif me == 0:
@@ -85,7 +88,7 @@ def _by_torchrun(heap_bytes: int | None) -> _symrail.Runtime:
         _store.serve(uid, size, host, port, _seconds())
     else:
         uid = _store.ask(me, size, host, port, _seconds())
-    return _symrail.Runtime.join(uid, me, size, heap_bytes)
+    return uid, me, size
 
 
 def _of_agent(me: int, host: str, port: int) -> bytes:
@@ -103,10 +106,8 @@ def _of_agent(me: int, host: str, port: int) -> bytes:
     return bytes.fromhex(store.get(key).decode())
 
 
-def _by_exchange(
-    me: int, size: int, all_objects: Callable[[Any], list[Any]], heap_bytes: int | None
-) -> _symrail.Runtime:
-    """Joins where PEs can already tell each other small objects."""
+def _by_exchange(me: int, size: int, all_objects: Callable[[Any], list[Any]]) -> Place:
+    """Where PEs can already tell each other small objects."""
     names = all_objects(socket.gethostname())
     elsewhere = [name for name in names if name != names[0]]
     uid: Any = None
@@ -118,7 +119,7 @@ def _by_exchange(
     uid = all_objects(uid)[0]
     if not isinstance(uid, bytes):
         raise BootstrapError(f"PE 0 cannot create a unique id: {uid}")
-    return _symrail.Runtime.join(uid, me, size, heap_bytes)
+    return uid, me, size
 
 
 def _address_towards(host: str) -> str:

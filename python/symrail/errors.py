@@ -22,6 +22,7 @@ __all__ = [
     "NoSuchPeError",
     "OperationError",
     "PeerLostError",
+    "RequirementError",
     "SettingError",
     "StateError",
     "SymrailError",
@@ -94,6 +95,10 @@ class FreedError(SymrailError, ValueError):
 
 class ForkedError(SymrailError, RuntimeError):
     """This process was forked from the one that has joined, and takes no part in the job."""
+
+
+class RequirementError(SymrailError, RuntimeError):
+    """A PE does not have what `init` was to require: `pe`, and `pes` are all of them."""
 
 
 class DifferError(SymrailError):

@@ -142,6 +142,9 @@ impl Runtime {
         // Nobody may be written to before everybody's proxy runs.
         let hosts = hosts(&handles);
         let direct = connection_infos.iter().all(ConnectionInfo::is_direct);
+        if let Some(staged) = &mut staged {
+            staged.direct = direct;
+        }
         let said = bootstrap.allgather(&[reach::say(me, &hosts, &bases, staged.as_ref(), direct)])?;
         let (device_atomics, device_hosts) = reach::agree(&said, &hosts);
         let process = Process::this();

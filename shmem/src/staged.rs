@@ -41,6 +41,8 @@ pub(crate) struct Staged {
     pub len: usize,
     pub heap: Mutex<SymmetricHeap>,
     memory: Memory,
+    /// NICs read and write it, and all PEs' likewise.
+    pub direct: bool,
     /// What went wrong where no result could tell.
     late: Mutex<Option<Error>>,
 }
@@ -63,7 +65,7 @@ impl Staged {
         let first = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(base)).unwrap_or(NonNull::dangling());
         // SAFETY: the memory was made above and is kept beside the heap.
         let heap = Mutex::new(unsafe { SymmetricHeap::over(me, settings, first, len as u64) }?);
-        Ok(Some(Staged { base, len, heap, memory, late: Mutex::default() }))
+        Ok(Some(Staged { base, len, heap, memory, direct: false, late: Mutex::default() }))
     }
 
     /// What copies to and from it for a proxy thread, with a staging buffer of its own.

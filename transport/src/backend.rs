@@ -215,6 +215,15 @@ impl Choice {
         }
     }
 
+    /// The NICs in words, in lane order.
+    #[must_use]
+    pub fn details(&self) -> Vec<String> {
+        match &self.nics {
+            Nics::Libfabric(_, nics) => nics.iter().map(ToString::to_string).collect(),
+            Nics::Ibverbs(nics) => nics.iter().map(ToString::to_string).collect(),
+        }
+    }
+
     /// What the user has set that has no effect with this choice: one sentence each.
     #[must_use]
     pub fn ignored(&self, settings: &Settings) -> Vec<String> {

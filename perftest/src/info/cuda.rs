@@ -4,7 +4,8 @@ use std::ffi::{c_char, c_int, c_uint};
 
 use libloading::Library;
 
-use super::report::{Cuda, Gpu, Missing};
+use super::libraries::Missing;
+use super::report::{Cuda, Gpu};
 
 /// `CUdevice_attribute` numbers.
 const COMPUTE_CAPABILITY_MAJOR: c_int = 75;
@@ -83,6 +84,26 @@ impl Driver {
     }
 }
 
+fn missing_driver() -> Missing {
+    Missing {
+        reason: "no CUDA driver (libcuda.so.1)".into(),
+        remedy: "for GPUs install NVIDIA's driver; everything else works without".into(),
+    }
+}
+
+/// The driver, not started, and the version that it supports.
+pub fn version() -> Result<(impl Sized, Option<String>), Missing> {
+    let driver = Driver::load().map_err(|_| missing_driver())?;
+    let mut version = 0;
+    // SAFETY: the integer is written.
+    let known = unsafe { (driver.version)(&raw mut version) } == SUCCESS;
+    Ok((driver, known.then(|| dotted(version))))
+}
+
+fn dotted(version: c_int) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}
+
 /// Asks the driver.
 pub fn find_out() -> Cuda {
     let missing = |reason: String, remedy: &str| Cuda {
@@ -91,10 +112,7 @@ pub fn find_out() -> Cuda {
     };
     let driver = match Driver::load() {
         Ok(driver) => driver,
-        Err(_) => {
-            let remedy = "for GPUs install NVIDIA's driver; everything else works without";
-            return missing("no CUDA driver (libcuda.so.1)".into(), remedy);
-        }
+        Err(_) => return Cuda { missing: Some(missing_driver()), ..Cuda::default() },
     };
     // SAFETY: the function takes flags, which must be 0.
     let code = unsafe { (driver.init)(0) };
@@ -107,7 +125,7 @@ pub fn find_out() -> Cuda {
     let known = unsafe { (driver.version)(&raw mut version) == SUCCESS && (driver.count)(&raw mut count) == SUCCESS };
     let count = if known { usize::try_from(count).unwrap_or(0) } else { 0 };
     Cuda {
-        driver: known.then(|| format!("{}.{}", version / 1000, version % 1000 / 10)),
+        driver: known.then(|| dotted(version)),
         missing: None,
         devices: (0..count).filter_map(|number| driver.gpu(number)).collect(),
     }

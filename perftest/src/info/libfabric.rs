@@ -12,7 +12,8 @@ use symrail_transport::topology::NicLocation;
 
 use super::chosen::Place;
 use super::host::Here;
-use super::report::{Caps, Libfabric, Missing, Provider, Rail};
+use super::libraries::Missing;
+use super::report::{Caps, Libfabric, Provider, Rail};
 
 /// How long a provider may take to open a rail.
 const PATIENCE: Duration = Duration::from_secs(5);

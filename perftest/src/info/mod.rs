@@ -6,6 +6,7 @@
 //! | file | asks |
 //! |---|---|
 //! | [`host`] | the kernel: cores, NUMA nodes, memory, limits |
+//! | [`libraries`] | what is loaded at run time, and from where |
 //! | [`libfabric`] | libfabric: providers, rails, what they grant |
 //! | [`ibverbs`] | libibverbs: devices, ports, GIDs |
 //! | [`cuda`] | the CUDA driver: GPUs |
@@ -16,6 +17,7 @@ mod cuda;
 mod host;
 mod ibverbs;
 mod libfabric;
+pub mod libraries;
 mod report;
 mod text;
 

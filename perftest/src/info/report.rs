@@ -3,6 +3,8 @@
 use serde::Serialize;
 use symrail_transport::env::{Settings, VARIABLES, Variable};
 
+use super::libraries::Missing;
+
 /// Everything that was found out.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -18,13 +20,6 @@ pub struct Report {
     pub changed: Vec<Setting>,
     /// What is wrong with names in the environment.
     pub unknown: Vec<String>,
-}
-
-/// Why something is not there, and what to do about it.
-#[derive(Debug, Clone, Serialize)]
-pub struct Missing {
-    pub reason: String,
-    pub remedy: String,
 }
 
 #[derive(Debug, Serialize)]

@@ -2,12 +2,14 @@
 //!
 //! | file | concept |
 //! |---|---|
+//! | [`description`] | what a PE has and how it reaches the others; what a program may require of that |
 //! | [`figures`] | what a PE tells about itself while it runs, and how others on its host read it (`symrail top`) |
 //! | `reporter` | the thread that tells it, and tells endpoints of PEs that have left |
 //! | `console` | warnings where the program listens to none |
 //! | `trace` | `SYMRAIL_TRACE`: every work request on a time line, for Perfetto or Chrome |
 
 pub(crate) mod console;
+pub mod description;
 pub mod figures;
 mod reporter;
 mod trace;

@@ -27,6 +27,7 @@ use symrail_transport::rail::RailCaps;
 use crate::alloc::Allocator;
 use crate::devices::Devices;
 use crate::observe::Observation;
+use crate::observe::description::Description;
 use crate::operations::{Communicator, Operations};
 use crate::process::OfProcess;
 use crate::sync::{Everybody, SyncArea};
@@ -136,6 +137,12 @@ impl Runtime {
     pub fn rails(&self) -> Vec<RailCaps> {
         let wire = self.comm().wire.as_ref();
         wire.map_or_else(|_| Vec::new(), |wire| wire.rails().to_vec())
+    }
+
+    /// What this PE has, and how it reaches each of the others and why.
+    #[must_use]
+    pub fn description(&self) -> Description {
+        Description::of(self.comm())
     }
 
     /// Counters of the proxy threads' lanes, one thread after the other, then of the host endpoints'.

@@ -57,6 +57,13 @@ impl HostEndpoints {
         }
     }
 
+    /// The NICs that were chosen, by their rails' names, and why.
+    pub fn described(&self) -> (Vec<(String, String)>, Vec<String>) {
+        let choice = &lock(&self.opener).choice;
+        let nics = choice.names().into_iter().zip(choice.details()).collect();
+        (nics, choice.reasons.iter().chain([&choice.threads.reason]).cloned().collect())
+    }
+
     /// The default context's.
     pub fn first(&self) -> HostEndpoint {
         HostEndpoint { host: Arc::clone(&self.first), issuer: HOST }

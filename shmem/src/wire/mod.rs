@@ -98,6 +98,11 @@ impl Wire {
         &self.rails
     }
 
+    /// The NICs by their rails' names, in words; and why it is those.
+    pub fn described(&self) -> (Vec<(String, String)>, Vec<String>) {
+        self.host_endpoints.described()
+    }
+
     /// What the endpoints' lanes do, for whoever watches.
     pub fn lanes(&self) -> Lanes {
         Lanes::new(Arc::clone(&self.host_endpoints), Arc::clone(&self.drivers))
