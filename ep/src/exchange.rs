@@ -1,0 +1,253 @@
+//! Numbered blocks from every rank to every other one: what both ways of dispatch and combine are built on.
+//!
+//! Each rank has [`SLOTS`] slots for the blocks of every other rank, which are used in turns. A block is written into
+//! its slot (by stores where the target's heap is mapped; else by one put-with-signal from the outbox), and its number
+//! is set in a word beside it. Who has read a block gives its slot back, by adding to a word of its sender.
+//!
+//! Numbers only rise, so nothing is ever cleared, and a word of an earlier call is never taken for one of this.
+
+use std::time::{Duration, Instant};
+
+use symrail::{Cmp, Pe, Runtime, SignalOp, SymSlice};
+
+use crate::error::{Error, Result};
+
+/// Blocks under way from one rank to another.
+pub const SLOTS: usize = 2;
+/// Blocks begin at multiples of this many bytes.
+const ALIGNMENT: usize = 64;
+
+/// How long waits last, and what may end them earlier.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// For how long a rank is waited for.
+    pub limit: Duration,
+    /// Asked now and then by a thread that waits: after how long to ask again, or `None` to end the wait.
+    pub go_on: Option<fn() -> Option<Duration>>,
+}
+
+impl Patience {
+    /// As long as operations of the runtime.
+    #[must_use]
+    pub fn of(rt: &Runtime) -> Patience {
+        Patience { limit: Duration::from_secs(rt.settings().timeout_s), go_on: None }
+    }
+}
+
+/// One wait for blocks, or for slots.
+pub(crate) struct Wait<'a> {
+    rt: &'a Runtime,
+    patience: Patience,
+    begun: Instant,
+    ask_after: Duration,
+    polls: u32,
+}
+
+/// Why a wait is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Over {
+    Late,
+    Interrupted,
+}
+
+impl<'a> Wait<'a> {
+    pub fn new(rt: &'a Runtime, patience: Patience) -> Wait<'a> {
+        Wait { rt, patience, begun: Instant::now(), ask_after: Duration::from_millis(1), polls: 0 }
+    }
+
+    /// Makes progress. Something, if the wait is over.
+    pub fn pause(&mut self) -> Option<Over> {
+        if !self.rt.progress() {
+            std::thread::yield_now();
+        }
+        self.polls += 1;
+        if !self.polls.is_multiple_of(32) {
+            return None;
+        }
+        let waited = self.begun.elapsed();
+        if waited > self.patience.limit {
+            return Some(Over::Late);
+        }
+        if let Some(go_on) = self.patience.go_on.filter(|_| waited > self.ask_after) {
+            match go_on() {
+                Some(pause) => self.ask_after = waited + pause,
+                None => return Some(Over::Interrupted),
+            }
+        }
+        None
+    }
+
+    /// Begins again, since somebody has come.
+    pub fn restart(&mut self) {
+        self.begun = Instant::now();
+        self.ask_after = Duration::from_millis(1);
+    }
+
+    /// The error for who is still waited for.
+    pub fn error(&self, over: Over, what: &'static str, ranks: Vec<Pe>) -> Error {
+        match over {
+            Over::Interrupted => Error::Interrupted { what, ranks },
+            Over::Late => Error::Late { what, me: self.rt.my_pe(), ranks, seconds: self.begun.elapsed().as_secs_f64() },
+        }
+    }
+}
+
+/// Blocks of at most so many bytes from every rank to every other one. See the [module](self).
+pub struct Exchange<'rt> {
+    rt: &'rt Runtime,
+    block: usize,
+    /// For each source, its slots.
+    inbox: SymSlice<'rt, u8>,
+    /// For each destination, its slots. Empty where all PEs of the job are mapped.
+    outbox: SymSlice<'rt, u8>,
+    /// For each source and slot the number of the block that has come; for each destination how many it has read.
+    words: SymSlice<'rt, u64>,
+    /// Blocks sent to each rank, and read from each.
+    sent: Vec<u64>,
+    read: Vec<u64>,
+}
+
+impl<'rt> Exchange<'rt> {
+    /// Bytes of the heap that an exchange of such blocks takes, in a job where not all PEs are mapped.
+    #[must_use]
+    pub fn bytes(ranks: usize, block: usize) -> usize {
+        2 * ranks * SLOTS * block.next_multiple_of(ALIGNMENT) + ranks * (SLOTS + 1) * 8
+    }
+
+    /// The largest blocks for which so many bytes suffice; 0 if they are too few for any.
+    #[must_use]
+    pub fn largest_block(ranks: usize, bytes: usize) -> usize {
+        let words = ranks * (SLOTS + 1) * 8;
+        bytes.saturating_sub(words) / (2 * ranks * SLOTS) / ALIGNMENT * ALIGNMENT
+    }
+
+    /// Makes one. Collective.
+    ///
+    /// # Errors
+    /// The heap is exhausted.
+    pub fn new(rt: &'rt Runtime, block: usize) -> Result<Exchange<'rt>> {
+        let (ranks, block) = (rt.n_pes() as usize, block.next_multiple_of(ALIGNMENT));
+        let all = ranks * SLOTS * block;
+        let mapped = u64::from((0..rt.n_pes()).all(|pe| rt.is_mapped(pe)));
+        // One PE that is not mapped somewhere is enough for all PEs to have an outbox: the heap is symmetric.
+        let every = rt.alloc_slice::<u64>(1)?;
+        every.atomic_fetch_add(0, mapped, 0)?;
+        rt.barrier_all()?;
+        let all_mapped = every.g(0, 0)? == ranks as u64;
+        every.free()?;
+        let inbox = rt.alloc_slice(all)?;
+        let outbox = rt.alloc_slice(if all_mapped { 0 } else { all })?;
+        let words = rt.alloc_slice(ranks * (SLOTS + 1))?;
+        Ok(Exchange { rt, block, inbox, outbox, words, sent: vec![0; ranks], read: vec![0; ranks] })
+    }
+
+    /// Gives the memory back. Collective.
+    ///
+    /// # Errors
+    /// A peer that does not answer.
+    pub fn free(self) -> Result<()> {
+        self.words.free()?;
+        self.outbox.free()?;
+        Ok(self.inbox.free()?)
+    }
+
+    /// The runtime.
+    #[must_use]
+    pub fn runtime(&self) -> &'rt Runtime {
+        self.rt
+    }
+
+    /// Bytes that a block may have.
+    #[must_use]
+    pub fn block(&self) -> usize {
+        self.block
+    }
+
+    /// Bytes of the heap that it has taken.
+    #[must_use]
+    pub fn taken(&self) -> usize {
+        self.inbox.len() + self.outbox.len() + 8 * self.words.len()
+    }
+
+    fn ranks(&self) -> usize {
+        self.sent.len()
+    }
+
+    fn at(&self, rank: Pe, number: u64) -> usize {
+        (rank as usize * SLOTS + number as usize % SLOTS) * self.block
+    }
+
+    /// Whether the next block to a rank has a slot.
+    ///
+    /// # Errors
+    /// Memory that cannot be read.
+    pub fn has_room(&self, to: Pe) -> Result<bool> {
+        let freed = self.words.read(self.ranks() * SLOTS + to as usize)?;
+        Ok(self.sent[to as usize] < freed + SLOTS as u64)
+    }
+
+    /// Writes a part of the next block to a rank, where there is room for it.
+    ///
+    /// # Errors
+    /// [`Error::BufferTooSmall`], a bug of the caller; or what the runtime says.
+    pub fn write(&self, to: Pe, at: usize, part: &[u8]) -> Result<()> {
+        if at + part.len() > self.block {
+            let (needed, given) = (at + part.len(), self.block);
+            return Err(Error::BufferTooSmall { what: "a block", needed, given });
+        }
+        let (me, number) = (self.rt.my_pe(), self.sent[to as usize]);
+        if self.rt.is_mapped(to) {
+            self.inbox.put(self.at(me, number) + at, part, to)?;
+        } else {
+            self.outbox.put(self.at(to, number) + at, part, me)?;
+        }
+        Ok(())
+    }
+
+    /// Sends the next block to a rank, of so many bytes that were written.
+    ///
+    /// # Errors
+    /// What the runtime says.
+    pub fn send(&mut self, to: Pe, bytes: usize) -> Result<()> {
+        let (me, number) = (self.rt.my_pe(), self.sent[to as usize]);
+        let word = (&*self.words, me as usize * SLOTS + number as usize % SLOTS);
+        let (dest, source) = (self.at(me, number), self.at(to, number));
+        if self.rt.is_mapped(to) {
+            self.inbox.put_signal(dest, &[], word, number + 1, SignalOp::Set, to)?;
+        } else {
+            self.inbox.put_signal_nbi(dest, &self.outbox, source, bytes, word, number + 1, SignalOp::Set, to)?;
+        }
+        self.sent[to as usize] += 1;
+        Ok(())
+    }
+
+    /// Whether the next block from a rank has come.
+    ///
+    /// # Errors
+    /// Memory that cannot be read.
+    pub fn has_come(&self, from: Pe) -> Result<bool> {
+        let number = self.read[from as usize];
+        let word = from as usize * SLOTS + number as usize % SLOTS;
+        // The plain read is for those that have not come, of which a test would make progress each time.
+        Ok(self.words.read(word)? > number && self.words.test(word, Cmp::Gt, number)?)
+    }
+
+    /// Copies a part of the next block from a rank, which has come.
+    ///
+    /// # Errors
+    /// What the runtime says.
+    pub fn read(&self, from: Pe, at: usize, part: &mut [u8]) -> Result<()> {
+        Ok(self.inbox.get(self.at(from, self.read[from as usize]) + at, part, self.rt.my_pe())?)
+    }
+
+    /// Gives the slot of the block that was read back to its sender.
+    ///
+    /// # Errors
+    /// What the runtime says.
+    pub fn give_back(&mut self, from: Pe) -> Result<()> {
+        self.read[from as usize] += 1;
+        let word = self.ranks() * SLOTS + self.rt.my_pe() as usize;
+        // Adding, since signals that set need not arrive in order.
+        Ok(self.words.signal_op(word, 1, SignalOp::Add, from)?)
+    }
+}

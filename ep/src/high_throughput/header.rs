@@ -1,0 +1,119 @@
+//! What ranks tell each other before rows are sent.
+
+use symrail::Pe;
+
+use crate::error::{Error, Result};
+use crate::exchange::{Exchange, Patience, Wait};
+use crate::plan::layout::MOST_EXPERTS;
+use crate::plan::rows::RowFormat;
+
+/// Which call.
+#[derive(Debug, Clone, Copy)]
+pub enum Call {
+    Dispatch,
+    Again,
+    Combine,
+}
+
+/// A rank's call: what must be the same on all, and how many rows go where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    common: [u32; COMMON.len()],
+    /// Rows for each rank.
+    pub per_rank: Vec<u32>,
+    /// Slots that name each expert of the rank that is told; all experts in this rank's own header.
+    per_expert: Vec<u32>,
+}
+
+/// What must be the same on all ranks.
+const COMMON: [&str; 7] = [
+    "the call (0 dispatch, 1 dispatch with a handle, 2 combine)",
+    "bytes of a row",
+    "bytes of a row's scales",
+    "top-k slots",
+    "weights of a row",
+    "bytes of a row's number",
+    "number of experts",
+];
+
+impl Header {
+    pub fn new(call: Call, format: RowFormat, per_rank: &[u32], per_expert: &[u32]) -> Header {
+        let RowFormat { token, scales, indices, weights, number } = format;
+        let numbers = [call as usize, token, scales, indices, weights, number, per_expert.len()];
+        let common = numbers.map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+        Header { common, per_rank: per_rank.to_vec(), per_expert: per_expert.to_vec() }
+    }
+
+    /// Bytes of the largest one.
+    pub fn most_bytes(ranks: usize) -> usize {
+        4 * (COMMON.len() + ranks + MOST_EXPERTS.div_ceil(ranks))
+    }
+
+    /// What one of the ranks is told.
+    fn to_bytes(&self, to: usize) -> Vec<u8> {
+        let share = self.per_expert.len() / self.per_rank.len();
+        let of_experts = &self.per_expert[to * share..][..share];
+        let words = self.common.iter().chain(&self.per_rank).chain(of_experts);
+        words.flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    /// What one of the ranks has told.
+    fn of_bytes(bytes: &[u8], ranks: usize) -> Header {
+        let mut words = bytes.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word));
+        let common = std::array::from_fn(|_| words.next().unwrap_or(0));
+        let per_rank = words.by_ref().take(ranks).collect();
+        Header { common, per_rank, per_expert: words.collect() }
+    }
+}
+
+/// Tells all others, and returns what each rank has told this one.
+pub fn exchange(exchange: &mut Exchange<'_>, header: &Header, patience: Patience) -> Result<Vec<Header>> {
+    let (rt, ranks) = (exchange.runtime(), header.per_rank.len());
+    let me = rt.my_pe() as usize;
+    let mut told = vec![None; ranks];
+    told[me] = Some(Header::of_bytes(&header.to_bytes(me), ranks));
+    let others = |me: usize| (1..ranks).map(move |distance| ((me + distance) % ranks) as Pe);
+    for to in others(me) {
+        // There is room: who has told this rank of its last call had read what it was told before.
+        let bytes = header.to_bytes(to as usize);
+        exchange.write(to, 0, &bytes)?;
+        exchange.send(to, bytes.len())?;
+    }
+    let mut wait = Wait::new(rt, patience);
+    loop {
+        for from in others(me) {
+            if told[from as usize].is_none() && exchange.has_come(from)? {
+                let mut bytes = vec![0; Header::most_bytes(ranks).min(exchange.block())];
+                exchange.read(from, 0, &mut bytes)?;
+                exchange.give_back(from)?;
+                told[from as usize] = Some(Header::of_bytes(&bytes, ranks));
+                wait.restart();
+            }
+        }
+        if told.iter().all(Option::is_some) {
+            return Ok(told.into_iter().flatten().collect());
+        }
+        if let Some(over) = wait.pause() {
+            let missing = others(me).filter(|&from| told[from as usize].is_none()).collect();
+            return Err(wait.error(over, "the start of a dispatch or combine", missing));
+        }
+    }
+}
+
+/// Refuses calls that differ. If two do, each rank finds one that differs from its own.
+pub fn compare(told: &[Header], me: usize) -> Result<()> {
+    for (other, header) in told.iter().enumerate() {
+        for (what, (here, there)) in COMMON.iter().zip(told[me].common.iter().zip(&header.common)) {
+            if here != there {
+                let (here, there) = ((*here).into(), (*there).into());
+                return Err(Error::Differ { what, me: me as Pe, here, other: other as Pe, there });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// For each of this rank's experts, the slots of all ranks that name it.
+pub fn sum_of_experts(told: &[Header], share: usize) -> Vec<u32> {
+    (0..share).map(|expert| told.iter().map(|header| header.per_expert[expert]).sum()).collect()
+}

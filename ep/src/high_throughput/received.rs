@@ -1,0 +1,116 @@
+//! What has come: by source, and by expert.
+
+use super::header::Header;
+use super::transfer::Read;
+use crate::error::Result;
+use crate::plan::layout::Layout;
+use crate::plan::rows::RowFormat;
+
+/// The ways of a dispatch: what a combine goes back on, and other rows may follow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Handle {
+    /// Where this rank's tokens went.
+    pub layout: Layout,
+    /// Rows from each rank.
+    pub received: Vec<u32>,
+    /// For each rank, its rows for each rank: `ranks` × `ranks`.
+    pub matrix: Vec<u32>,
+    /// The number that each row has at its source.
+    pub source_tokens: Vec<u32>,
+}
+
+impl Handle {
+    pub(super) fn new(layout: Layout, told: &[Header], me: usize) -> Handle {
+        let received = told.iter().map(|header| header.per_rank[me]).collect();
+        let matrix = told.iter().flat_map(|header| header.per_rank.iter().copied()).collect();
+        Handle { layout, received, matrix, source_tokens: Vec::new() }
+    }
+
+    /// How many rows have come.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.received.iter().map(|&rows| rows as usize).sum()
+    }
+
+    /// The first row that came from a rank.
+    #[must_use]
+    pub fn first_row(&self, rank: usize) -> usize {
+        first_rows(&self.received)[rank]
+    }
+}
+
+/// Where each rank's rows begin.
+pub(super) fn first_rows(counts: &[u32]) -> Vec<usize> {
+    counts
+        .iter()
+        .scan(0, |next, &count| {
+            let first = *next;
+            *next += count as usize;
+            Some(first)
+        })
+        .collect()
+}
+
+/// Appends the slots of a token as the rank that gets it sees them: the indices of its own experts, counted from its
+/// first, and their weights; -1 and 0 for others.
+pub(crate) fn slots(indices: &[i64], weights: &[f32], rank: usize, share: usize, to: &mut Vec<u8>) {
+    let own = |&expert: &i64| expert >= 0 && expert as usize / share == rank;
+    for expert in indices {
+        let seen = if own(expert) { (*expert as usize % share) as i32 } else { -1 };
+        to.extend(seen.to_ne_bytes());
+    }
+    for (expert, weight) in indices.iter().zip(weights) {
+        to.extend(if own(expert) { *weight } else { 0.0 }.to_ne_bytes());
+    }
+}
+
+/// The rows that have come, by source, and in the sources' order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Received {
+    /// A row for each token.
+    pub rows: Vec<u8>,
+    /// Scales of each token.
+    pub scales: Vec<u8>,
+    /// For each slot of each token the expert, counted from this rank's first; -1 for those of others.
+    pub indices: Vec<i32>,
+    /// For each slot its weight; 0 for those of others.
+    pub weights: Vec<f32>,
+    /// Slots that name each of this rank's experts. Empty for a dispatch by a handle.
+    pub per_expert: Vec<u32>,
+    pub(super) numbers: Vec<u32>,
+    pub(super) format: RowFormat,
+}
+
+impl Received {
+    pub(super) fn new(format: RowFormat, rows: usize) -> Received {
+        Received {
+            rows: vec![0; rows * format.token],
+            scales: vec![0; rows * format.scales],
+            indices: vec![0; rows * format.indices],
+            weights: vec![0.0; rows * format.weights],
+            per_expert: Vec::new(),
+            numbers: vec![0; rows],
+            format,
+        }
+    }
+
+    /// Takes a row that has come.
+    pub(super) fn take(&mut self, row: usize, read: Read<'_>) -> Result<()> {
+        let RowFormat { token, scales, indices, weights, .. } = self.format;
+        read(0, &mut self.rows[row * token..][..token])?;
+        read(self.format.scales_at(), &mut self.scales[row * scales..][..scales])?;
+        let mut rest = vec![0; self.format.rest()];
+        read(self.format.rest_at(), &mut rest)?;
+        let mut words = rest.as_chunks::<4>().0.iter();
+        for (index, word) in self.indices[row * indices..][..indices].iter_mut().zip(&mut words) {
+            *index = i32::from_ne_bytes(*word);
+        }
+        for (weight, word) in self.weights[row * weights..][..weights].iter_mut().zip(&mut words) {
+            *weight = f32::from_ne_bytes(*word);
+        }
+        if let Some(word) = words.next() {
+            self.numbers[row] = u32::from_ne_bytes(*word);
+        }
+        Ok(())
+    }
+}

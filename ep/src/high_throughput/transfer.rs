@@ -1,0 +1,98 @@
+//! Rows in blocks: as many rows as fit go in one block, and blocks are sent and read in turns until all is done.
+
+use symrail::Pe;
+
+use crate::error::Result;
+use crate::exchange::{Exchange, Patience, Wait};
+use crate::plan::rows::RowFormat;
+
+/// One call's way of sending rows.
+pub struct Transfer<'a, 'rt> {
+    pub exchange: &'a mut Exchange<'rt>,
+    pub format: RowFormat,
+    pub patience: Patience,
+    /// The call, for errors.
+    pub what: &'static str,
+}
+
+/// Writes bytes of a row, from an offset in it on.
+type Write<'a> = &'a mut dyn FnMut(usize, &[u8]) -> Result<()>;
+/// Reads bytes of a row, from an offset in it on.
+pub type Read<'a> = &'a mut dyn FnMut(usize, &mut [u8]) -> Result<()>;
+
+impl Transfer<'_, '_> {
+    /// Sends so many rows to each rank, which `pack` writes (given the rank and the row's number), and receives so many
+    /// from each, which `unpack` reads. Rows of this rank for itself are copied.
+    ///
+    /// # Errors
+    /// [`Error::Late`](crate::Error::Late) when no block has come or left for the whole of the patience, and what the
+    /// runtime says.
+    pub fn run(
+        self,
+        (out, into): (&[u32], &[u32]),
+        mut pack: impl FnMut(usize, usize, Write<'_>) -> Result<()>,
+        mut unpack: impl FnMut(usize, usize, Read<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let Transfer { exchange, format, patience, what } = self;
+        let (rt, row, ranks) = (exchange.runtime(), format.bytes(), out.len());
+        let (me, fit) = (rt.my_pe() as usize, exchange.block() / row);
+        copy_own(me, out[me] as usize, row, &mut pack, &mut unpack)?;
+        let (mut sent, mut read) = (vec![0; ranks], vec![0; ranks]);
+        (sent[me], read[me]) = (out[me] as usize, into[me] as usize);
+        let mut wait = Wait::new(rt, patience);
+        loop {
+            let mut moved = false;
+            for rank in (1..ranks).map(|distance| (me + distance) % ranks) {
+                let (pe, left) = (rank as Pe, out[rank] as usize - sent[rank]);
+                if left > 0 && exchange.has_room(pe)? {
+                    let rows = left.min(fit);
+                    for i in 0..rows {
+                        pack(rank, sent[rank] + i, &mut |at, bytes| exchange.write(pe, i * row + at, bytes))?;
+                    }
+                    exchange.send(pe, rows * row)?;
+                    sent[rank] += rows;
+                    moved = true;
+                }
+                let left = into[rank] as usize - read[rank];
+                if left > 0 && exchange.has_come(pe)? {
+                    let rows = left.min(fit);
+                    for i in 0..rows {
+                        unpack(rank, read[rank] + i, &mut |at, bytes| exchange.read(pe, i * row + at, bytes))?;
+                    }
+                    exchange.give_back(pe)?;
+                    read[rank] += rows;
+                    moved = true;
+                }
+            }
+            let missing = |rank: &usize| sent[*rank] < out[*rank] as usize || read[*rank] < into[*rank] as usize;
+            if moved {
+                wait.restart();
+            } else if !(0..ranks).any(|rank| missing(&rank)) {
+                return Ok(());
+            } else if let Some(over) = wait.pause() {
+                return Err(wait.error(over, what, (0..ranks).filter(missing).map(|rank| rank as Pe).collect()));
+            }
+        }
+    }
+}
+
+fn copy_own(
+    me: usize,
+    rows: usize,
+    row_bytes: usize,
+    pack: &mut impl FnMut(usize, usize, Write<'_>) -> Result<()>,
+    unpack: &mut impl FnMut(usize, usize, Read<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut bytes = vec![0; row_bytes];
+    for row in 0..rows {
+        pack(me, row, &mut |at, part| {
+            bytes[at..][..part.len()].copy_from_slice(part);
+            Ok(())
+        })?;
+        unpack(me, row, &mut |at, part| {
+            part.copy_from_slice(&bytes[at..][..part.len()]);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,51 @@
+//! What a block begins with: of what shape its rows are, and how many there are.
+
+use symrail::Pe;
+
+use crate::error::{Error, Result};
+use crate::plan::rows::RowFormat;
+
+/// Bytes before the first row.
+pub const BYTES: usize = 32;
+
+/// What a sender says of its rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Start {
+    pub format: RowFormat,
+    pub experts: usize,
+    pub rows: usize,
+}
+
+const WHAT: [&str; 4] = ["bytes of a row", "bytes of a row's scales", "top-k slots", "number of experts"];
+
+impl Start {
+    fn common(&self) -> [usize; 4] {
+        [self.format.token, self.format.scales, self.format.indices, self.experts]
+    }
+
+    pub fn to_bytes(self) -> [u8; BYTES] {
+        let mut bytes = [0; BYTES];
+        let numbers = self.common().into_iter().chain([self.rows]);
+        for (to, number) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(numbers) {
+            *to = (number as u32).to_ne_bytes();
+        }
+        bytes
+    }
+
+    /// How many rows another rank has sent; an error if they are of another shape than this rank's, or more than fit.
+    pub fn rows_of(&self, bytes: [u8; BYTES], most: usize, (me, other): (Pe, Pe)) -> Result<usize> {
+        let mut numbers = bytes.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word) as usize);
+        for (what, here) in WHAT.iter().zip(self.common()) {
+            let there = numbers.next().unwrap_or(0);
+            if here != there {
+                return Err(Error::Differ { what, me, here: here as u64, other, there: there as u64 });
+            }
+        }
+        let rows = numbers.next().unwrap_or(0);
+        if rows > most {
+            let what = "rows that fit into a block, and rows that were sent";
+            return Err(Error::Differ { what, me, here: most as u64, other, there: rows as u64 });
+        }
+        Ok(rows)
+    }
+}

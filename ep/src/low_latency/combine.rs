@@ -1,0 +1,135 @@
+//! Low latency: sending rows back from the experts, and adding them.
+
+use symrail::Pe;
+
+use super::LowLatency;
+use super::block::{self, Start};
+use crate::element::Element;
+use crate::error::{Error, Result};
+use crate::plan::layout::{TopK, share};
+use crate::plan::pairs::Pairs;
+use crate::plan::rows::{RowFormat, Rows};
+
+/// A combine that was sent and not received.
+#[derive(Debug)]
+pub struct Combining {
+    call: u64,
+    start: Start,
+    element: Element,
+    own: Vec<u8>,
+}
+
+impl LowLatency<'_> {
+    /// Sends the experts' rows back to where their tokens came from: `rows` and `ranges` are laid out as
+    /// [`Dispatched`](super::Dispatched) has them. Returns when its arguments may be changed. Collective, with
+    /// [`LowLatency::receive_combine`].
+    ///
+    /// # Errors
+    /// Before anything is sent: numbers that do not go together, rows that are larger than the buffers were made for,
+    /// more calls than may be under way; [`Error::Late`].
+    pub fn send_combine(&mut self, rows: Rows<'_>, element: Element, ranges: &[(u32, u32)]) -> Result<Combining> {
+        let (me, ranks, shape) = (self.me(), self.ranks(), self.shape);
+        let (share, most) = (share(shape.experts, ranks)?, ranks * shape.most_tokens);
+        rows.must_be("rows to combine", share * most)?;
+        if rows.bytes() > shape.token || !rows.bytes().is_multiple_of(element.bytes()) {
+            let wanted = format!("at most {}, for which the buffers were made, and whole elements", shape.token);
+            return Err(Error::argument("bytes of a row", rows.bytes(), wanted));
+        }
+        let inside = |&(first, count): &(u32, u32)| first as usize + count as usize <= most;
+        if ranges.len() != share * ranks || !ranges.iter().all(inside) {
+            let wanted = format!("{} within {most} rows of each expert", share * ranks);
+            return Err(Error::argument("ranges of rows", format!("{ranges:?}"), wanted));
+        }
+        let format = RowFormat { token: rows.bytes(), scales: 0, indices: 0, weights: 0, number: 0 };
+        let fit = (self.combine.exchange.block() - block::BYTES) / format.bytes();
+        let of = |rank: usize| (0..share).map(move |expert| (expert, ranges[expert * ranks + rank]));
+        let count = |rank: usize| of(rank).map(|(_, (_, count))| count as usize).sum::<usize>();
+        if let Some(rank) = (0..ranks).find(|&rank| rank != me && count(rank) > fit) {
+            let (found, wanted) = (count(rank), format!("at most {fit}, for which the buffers were made"));
+            return Err(Error::argument("rows for a rank", found, wanted));
+        }
+        let call = self.combine.begin(&mut self.masks, self.patience)?;
+        let start = Start { format, experts: shape.experts, rows: 0 };
+        let row = |expert: usize, i: u32| rows.row(expert * most + i as usize);
+        let others: Vec<Pe> = self.masks.others(me).collect();
+        for rank in others {
+            let start = Start { rows: count(rank as usize), ..start };
+            self.combine.exchange.write(rank, 0, &start.to_bytes())?;
+            let mut at = block::BYTES;
+            for (expert, (first, count)) in of(rank as usize) {
+                for i in first..first + count {
+                    self.combine.exchange.write(rank, at, row(expert, i))?;
+                    at += format.bytes();
+                }
+            }
+            self.combine.exchange.send(rank, at)?;
+        }
+        let own = of(me).flat_map(|(expert, (first, count))| (first..first + count).map(move |i| (expert, i)));
+        let own = own.flat_map(|(expert, i)| row(expert, i)).copied().collect();
+        Ok(Combining { call, start, element, own })
+    }
+
+    /// Waits for the rows of this rank's tokens, and adds them, times their weights, in FP32 and in the order of the
+    /// slots. `topk` is that of the dispatch, and its weights. Slots of masked ranks are left out.
+    ///
+    /// # Errors
+    /// As for [`LowLatency::receive_dispatch`], and numbers that do not go together.
+    pub fn receive_combine(&mut self, combining: &Combining, topk: TopK<'_>, weights: &[f32]) -> Result<Vec<u8>> {
+        let Combining { call, start, element, own } = combining;
+        if weights.len() != topk.tokens() * topk.k() {
+            return Err(Error::argument("weights", weights.len(), topk.tokens() * topk.k()));
+        }
+        topk.check(self.shape.experts)?;
+        self.combine.await_blocks(*call, &mut self.masks, self.patience)?;
+        let (me, ranks) = (self.me(), self.ranks());
+        let share = share(self.shape.experts, ranks)?;
+        let token = start.format.token;
+        let mut of_rank = vec![(Pairs::none(share), Vec::new()); ranks];
+        let exchange = &self.combine.exchange;
+        let taken = (0..ranks).filter(|&rank| rank == me || !self.masks.masked[rank]).try_for_each(|rank| {
+            let pairs = Pairs::of(&topk, rank, share);
+            let mut rows = Vec::with_capacity(pairs.count() * token);
+            let sent = if rank == me {
+                rows.extend_from_slice(own);
+                own.len() / token
+            } else {
+                let mut first = [0; block::BYTES];
+                exchange.read(rank as Pe, 0, &mut first)?;
+                let fit = (exchange.block() - block::BYTES) / start.format.bytes();
+                let sent = start.rows_of(first, fit, (me as Pe, rank as Pe))?;
+                rows.resize(sent * token, 0);
+                for (i, row) in rows.chunks_exact_mut(token).enumerate() {
+                    exchange.read(rank as Pe, block::BYTES + i * start.format.bytes(), row)?;
+                }
+                sent
+            };
+            if sent != pairs.count() {
+                let what = "rows that come back: those that this rank's top-k indices name, and those that were sent";
+                let (here, there) = (pairs.count() as u64, sent as u64);
+                return Err(Error::Differ { what, me: me as Pe, here, other: rank as Pe, there });
+            }
+            of_rank[rank] = (pairs, rows);
+            Ok(())
+        });
+        self.combine.end(&self.masks)?;
+        taken?;
+        Ok(sum(&of_rank, topk, weights, *element, token))
+    }
+}
+
+/// The sums of each token's rows in the order of its slots.
+fn sum(of_rank: &[(Pairs, Vec<u8>)], topk: TopK<'_>, weights: &[f32], element: Element, bytes: usize) -> Vec<u8> {
+    let mut all = Vec::with_capacity(topk.tokens() * bytes);
+    let mut sums = vec![0.0; bytes / element.bytes()];
+    for token in 0..topk.tokens() {
+        sums.fill(0.0);
+        for (slot, &expert) in topk.of(token).iter().enumerate().filter(|(_, expert)| **expert >= 0) {
+            let (pairs, rows) = &of_rank[expert as usize / of_rank[0].0.experts()];
+            if let Some(number) = pairs.number(expert as usize % pairs.experts(), token as u32) {
+                element.add(&mut sums, &rows[number * bytes..][..bytes], Some(weights[token * topk.k() + slot]));
+            }
+        }
+        element.round(&sums, &mut all);
+    }
+    all
+}

@@ -1,0 +1,203 @@
+//! Low latency: at most so many tokens of each rank, in one block for each other rank, through buffers in turns.
+//!
+//! Sending and receiving are separate calls, between which a program may compute; up to [`SLOTS`] dispatches and as many
+//! combines may have been sent and not received. A rank that does not come in time is named; with
+//! [`LowLatency::mask_late`] it is also masked: nobody waits for it or sends to it any more, and the others go on. It may
+//! come back in a new job only.
+//!
+//! A token crosses once for each rank that owns some of its experts, and is copied there for each expert. Combine
+//! brings a row for each expert back, and adds those of a token in the order of its slots, times their weights.
+//!
+//! | file | concept |
+//! |---|---|
+//! | here | buffers, masks, what both calls share |
+//! | [`dispatch`], [`combine`] | the calls |
+//! | [`shape`] | what buffers are made for |
+//! | `block` | what a block begins with |
+
+mod block;
+pub mod combine;
+pub mod dispatch;
+pub mod shape;
+
+use symrail::{Pe, Runtime};
+
+use crate::agree::agree;
+use crate::error::{Error, Result};
+use crate::exchange::{Exchange, Patience, SLOTS, Wait};
+pub use combine::Combining;
+pub use dispatch::{Dispatched, Dispatching};
+pub use shape::Shape;
+
+/// Buffers for dispatch and combine of few tokens. See the [module](self).
+pub struct LowLatency<'rt> {
+    shape: Shape,
+    dispatch: Turns<'rt>,
+    combine: Turns<'rt>,
+    masks: Masks,
+    patience: Patience,
+}
+
+/// Who is left out.
+#[derive(Debug, Clone)]
+struct Masks {
+    masked: Vec<bool>,
+    /// Those who did not come, whose blocks are not numbered as this rank numbers them any more.
+    lost: Vec<bool>,
+    mask_late: bool,
+}
+
+/// The blocks of one kind of call.
+struct Turns<'rt> {
+    exchange: Exchange<'rt>,
+    what: &'static str,
+    sent: u64,
+    received: u64,
+}
+
+impl<'rt> LowLatency<'rt> {
+    /// Makes buffers of this shape. Collective.
+    ///
+    /// # Errors
+    /// A shape that makes no sense; [`Error::Differ`], on every rank; the heap is exhausted.
+    pub fn new(rt: &'rt Runtime, shape: Shape, patience: Patience) -> Result<LowLatency<'rt>> {
+        let ranks = rt.n_pes() as usize;
+        shape.check(ranks)?;
+        agree(rt, &shape.numbers())?;
+        let turns =
+            |what, block| Ok::<_, Error>(Turns { exchange: Exchange::new(rt, block)?, what, sent: 0, received: 0 });
+        Ok(LowLatency {
+            shape,
+            dispatch: turns("low-latency dispatch", shape.dispatch_block())?,
+            combine: turns("low-latency combine", shape.combine_block(ranks))?,
+            masks: Masks { masked: vec![false; ranks], lost: vec![false; ranks], mask_late: false },
+            patience,
+        })
+    }
+
+    /// Gives the memory back. Collective.
+    ///
+    /// # Errors
+    /// A peer that does not answer.
+    pub fn free(self) -> Result<()> {
+        self.combine.exchange.free()?;
+        self.dispatch.exchange.free()
+    }
+
+    /// What it was made for.
+    #[must_use]
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Has ranks that do not come in time masked, and calls go on without them.
+    pub fn mask_late(&mut self, mask: bool) {
+        self.masks.mask_late = mask;
+    }
+
+    /// For how long ranks are waited for.
+    pub fn set_patience(&mut self, patience: Patience) {
+        self.patience = patience;
+    }
+
+    /// Which ranks are masked.
+    #[must_use]
+    pub fn masked(&self) -> &[bool] {
+        &self.masks.masked
+    }
+
+    /// Masks a rank, or takes part with it again. All ranks do so between the same calls.
+    ///
+    /// # Errors
+    /// A rank that is not there; one that was masked because it did not come, which only a new job can bring back.
+    pub fn mask(&mut self, rank: Pe, mask: bool) -> Result<()> {
+        let (at, last) = (rank as usize, self.masks.masked.len() - 1);
+        if at > last {
+            return Err(Error::argument("rank to mask", rank, format!("0 to {last}")));
+        }
+        if !mask && self.masks.lost[at] {
+            return Err(Error::Order { what: "a rank that did not come in time can come back in a new job only" });
+        }
+        self.masks.masked[at] = mask;
+        Ok(())
+    }
+
+    fn ranks(&self) -> usize {
+        self.masks.masked.len()
+    }
+
+    fn me(&self) -> usize {
+        self.dispatch.exchange.runtime().my_pe() as usize
+    }
+}
+
+impl Masks {
+    /// The other ranks that take part, beginning behind this one.
+    fn others(&self, me: usize) -> impl Iterator<Item = Pe> {
+        let ranks = self.masked.len();
+        (1..ranks)
+            .map(move |distance| (me + distance) % ranks)
+            .filter(|&rank| !self.masked[rank])
+            .map(|rank| rank as Pe)
+    }
+
+    /// Waits until `done` holds for all others that take part. Those for whom it does not in time are masked, or the
+    /// error.
+    fn wait(
+        &mut self,
+        (rt, patience, what): (&Runtime, Patience, &'static str),
+        done: impl Fn(Pe) -> Result<bool>,
+    ) -> Result<()> {
+        let me = rt.my_pe() as usize;
+        let mut wait = Wait::new(rt, patience);
+        loop {
+            let mut missing = Vec::new();
+            for rank in self.others(me) {
+                if !done(rank)? {
+                    missing.push(rank);
+                }
+            }
+            if missing.is_empty() {
+                return Ok(());
+            }
+            let Some(over) = wait.pause() else { continue };
+            let error = wait.error(over, what, missing.clone());
+            if !self.mask_late || matches!(error, Error::Interrupted { .. }) {
+                return Err(error);
+            }
+            for rank in missing {
+                self.masked[rank as usize] = true;
+                self.lost[rank as usize] = true;
+            }
+        }
+    }
+}
+
+impl Turns<'_> {
+    /// Waits until there is room for a block to everybody, and counts the call.
+    fn begin(&mut self, masks: &mut Masks, patience: Patience) -> Result<u64> {
+        if self.sent - self.received >= SLOTS as u64 {
+            return Err(Error::Order { what: "two calls were sent and not received; receive the first one before" });
+        }
+        let exchange = &self.exchange;
+        masks.wait((exchange.runtime(), patience, self.what), |rank| exchange.has_room(rank))?;
+        self.sent += 1;
+        Ok(self.sent)
+    }
+
+    /// Waits until everybody's block of this call has come.
+    fn await_blocks(&self, call: u64, masks: &mut Masks, patience: Patience) -> Result<()> {
+        if call != self.received + 1 {
+            return Err(Error::Order { what: "calls are received in the order in which they were sent, once each" });
+        }
+        let exchange = &self.exchange;
+        masks.wait((exchange.runtime(), patience, self.what), |rank| exchange.has_come(rank))
+    }
+
+    /// Gives the blocks of this call back.
+    fn end(&mut self, masks: &Masks) -> Result<()> {
+        self.received += 1;
+        let me = self.exchange.runtime().my_pe() as usize;
+        masks.others(me).try_for_each(|rank| self.exchange.give_back(rank))
+    }
+}

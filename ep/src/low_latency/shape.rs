@@ -1,0 +1,81 @@
+//! What buffers for low latency are made for, and how large they are.
+
+use super::block;
+use crate::error::{Error, Result};
+use crate::exchange::Exchange;
+use crate::plan::layout::{MOST_TOP_K, share};
+use crate::plan::rows::RowFormat;
+
+/// The most slots of a token for which buffers are made that do not say how many it has.
+pub const USUAL_TOP_K: usize = 16;
+
+/// What buffers are made for; the same on all ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Tokens of each rank.
+    pub most_tokens: usize,
+    /// Bytes of a token.
+    pub token: usize,
+    /// Bytes of a token's scales.
+    pub scales: usize,
+    /// Experts of all ranks.
+    pub experts: usize,
+    /// Top-k slots of a token.
+    pub k: usize,
+}
+
+impl Shape {
+    /// For bfloat16 tokens of so many elements, or FP8 with scales.
+    #[must_use]
+    pub fn of_bf16(most_tokens: usize, hidden: usize, experts: usize) -> Shape {
+        let scales = 4 * crate::fp8::scales(hidden);
+        Shape { most_tokens, token: 2 * hidden, scales, experts, k: USUAL_TOP_K }
+    }
+
+    /// Bytes of each rank's heap that they take.
+    #[must_use]
+    pub fn bytes(&self, ranks: usize) -> usize {
+        Exchange::bytes(ranks, self.dispatch_block()) + Exchange::bytes(ranks, self.combine_block(ranks))
+    }
+
+    /// A row of a dispatch.
+    pub(super) fn dispatch_row(&self) -> RowFormat {
+        RowFormat { token: self.token, scales: self.scales, indices: self.k, weights: 0, number: 4 }
+    }
+
+    /// Bytes of a block of a dispatch.
+    pub(super) fn dispatch_block(&self) -> usize {
+        block::BYTES + self.most_tokens * self.dispatch_row().bytes()
+    }
+
+    /// Bytes of a block of a combine: at most a row for each token and expert.
+    pub(super) fn combine_block(&self, ranks: usize) -> usize {
+        let row = RowFormat { token: self.token, scales: 0, indices: 0, weights: 0, number: 0 };
+        block::BYTES + self.most_tokens * self.k.min(self.experts / ranks) * row.bytes()
+    }
+
+    pub(super) fn check(&self, ranks: usize) -> Result<()> {
+        share(self.experts, ranks)?;
+        for (what, number, most) in [
+            ("tokens of a rank", self.most_tokens, 1 << 20),
+            ("bytes of a token", self.token, 1 << 24),
+            ("top-k slots of a token", self.k, MOST_TOP_K),
+        ] {
+            if number == 0 || number > most {
+                return Err(Error::argument(what, number, format!("1 to {most}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// What all ranks compare.
+    pub(super) fn numbers(&self) -> [(&'static str, u64); 5] {
+        [
+            ("tokens of a rank, at most", self.most_tokens as u64),
+            ("bytes of a token", self.token as u64),
+            ("bytes of a token's scales", self.scales as u64),
+            ("number of experts", self.experts as u64),
+            ("top-k slots of a token", self.k as u64),
+        ]
+    }
+}

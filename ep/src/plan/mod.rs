@@ -1,0 +1,13 @@
+//! Pure functions: what a call will do, computed from its arguments alone.
+//!
+//! | file | concept |
+//! |---|---|
+//! | [`layout`] | which ranks and experts get which tokens |
+//! | [`rows`] | what a row is made of on its way |
+//! | [`sizes`] | how large buffers have to be |
+//! | [`pairs`] | low latency: the order of rows by expert |
+
+pub mod layout;
+pub mod pairs;
+pub mod rows;
+pub mod sizes;

@@ -1,0 +1,118 @@
+//! What a row is made of on its way: the token, and what goes with it.
+
+use crate::error::{Error, Result};
+
+/// Rows of the same number of bytes, one behind the other.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows<'a> {
+    data: &'a [u8],
+    bytes: usize,
+}
+
+/// The parts of a row begin at multiples of this many bytes, so that every path may copy them in large pieces.
+const ALIGNMENT: usize = 16;
+
+impl<'a> Rows<'a> {
+    /// Rows of `bytes` each.
+    ///
+    /// # Errors
+    /// Rows of no bytes, or a length that is no multiple of them.
+    pub fn new(data: &'a [u8], bytes: usize) -> Result<Rows<'a>> {
+        if bytes == 0 || !data.len().is_multiple_of(bytes) {
+            return Err(Error::argument("bytes of a row", bytes, format!("a divisor of {} bytes", data.len())));
+        }
+        Ok(Rows { data, bytes })
+    }
+
+    /// Bytes of a row.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.data.len() / self.bytes
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn row(&self, index: usize) -> &'a [u8] {
+        &self.data[index * self.bytes..][..self.bytes]
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn data(&self) -> &'a [u8] {
+        self.data
+    }
+
+    /// Refuses another number of rows.
+    pub(crate) fn must_be(&self, what: &'static str, count: usize) -> Result<()> {
+        if self.count() == count {
+            return Ok(());
+        }
+        Err(Error::argument(what, format!("{} rows", self.count()), format!("{count}")))
+    }
+}
+
+/// The parts of a row: the token, its scales, its top-k slots (indices and weights), and the number that it has at its
+/// source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowFormat {
+    /// Bytes of the token.
+    pub token: usize,
+    /// Bytes of its scales.
+    pub scales: usize,
+    /// Slots with an index each.
+    pub indices: usize,
+    /// Slots with a weight each.
+    pub weights: usize,
+    /// Bytes of the number.
+    pub number: usize,
+}
+
+impl RowFormat {
+    /// Where the scales begin.
+    #[must_use]
+    pub fn scales_at(&self) -> usize {
+        self.token.next_multiple_of(ALIGNMENT)
+    }
+
+    /// Where indices, weights and number begin, one behind the other.
+    #[must_use]
+    pub fn rest_at(&self) -> usize {
+        (self.scales_at() + self.scales).next_multiple_of(ALIGNMENT)
+    }
+
+    /// Bytes of indices, weights and number.
+    #[must_use]
+    pub fn rest(&self) -> usize {
+        4 * (self.indices + self.weights) + self.number
+    }
+
+    /// Bytes of all.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        (self.rest_at() + self.rest()).next_multiple_of(ALIGNMENT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn parts_do_not_overlap(token in 1usize..20_000, scales in 0usize..500, k in 0usize..33, number in 0usize..9) {
+            let format = RowFormat { token, scales, indices: k, weights: k, number };
+            prop_assert!(token <= format.scales_at() && format.scales_at() + scales <= format.rest_at());
+            prop_assert!(format.rest_at() + format.rest() <= format.bytes());
+            prop_assert!(format.bytes() - token - scales - format.rest() < 3 * ALIGNMENT);
+            prop_assert_eq!(format.bytes() % ALIGNMENT + format.rest_at() % ALIGNMENT, 0);
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! Expert-parallel dispatch and combine, compared with a reference that each PE computes alone: all ranks' tokens and
+//! routings come from seeds. Arguments: `high`, `low` or `refuse`; how many cases; the seed.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::process::ExitCode;
+
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, RngExt, SeedableRng};
+use symrail::Runtime;
+use symrail_ep::high_throughput::{Parts, Tokens};
+use symrail_ep::low_latency::Shape;
+use symrail_ep::plan::sizes;
+use symrail_ep::{Element, Error, HighThroughput, Layout, LowLatency, Patience, Rows, TopK, element};
+use symrail_tests::pe;
+
+fn main() -> ExitCode {
+    let (what, cases, seed) = (pe::arg(0, "high".to_owned()), pe::arg(1, 10u64), pe::arg(2, 1u64));
+    pe::run(|rt| {
+        for case in 0..cases {
+            let case = Case::new(seed * 1000 + case, rt.n_pes() as usize);
+            pe::doing(format!("{what}: {}", case.name));
+            let checked = match &what[..] {
+                "high" => high(rt, &case),
+                "low" => low(rt, &case),
+                "refuse" => refuse(rt),
+                _ => panic!("{what}"),
+            };
+            checked.unwrap_or_else(|error| panic!("PE {}, {what}, {}: {error}", rt.my_pe(), case.name));
+        }
+        Ok(())
+    })
+}
+
+/// One rank's input.
+struct Input {
+    indices: Vec<i64>,
+    weights: Vec<f32>,
+    rows: Vec<u8>,
+    scales: Vec<u8>,
+}
+
+impl Input {
+    fn tokens(&self, k: usize) -> usize {
+        self.indices.len() / k
+    }
+}
+
+struct Case {
+    name: String,
+    ranks: usize,
+    share: usize,
+    k: usize,
+    hidden: usize,
+    element: Element,
+    scale_bytes: usize,
+    /// All ranks'.
+    inputs: Vec<Input>,
+    most: usize,
+    block_rows: usize,
+}
+
+impl Case {
+    fn new(seed: u64, ranks: usize) -> Case {
+        let rng = &mut StdRng::seed_from_u64(seed);
+        let share = *[1, 2, 4, 8, 2048 / ranks].get(rng.random_range(0..9)).unwrap_or(&4);
+        let k = rng.random_range(1..17);
+        let hidden: usize = *[1, 24, 128, 200, 1000].get(rng.random_range(0..5)).unwrap_or(&64);
+        let element = if rng.random() { Element::F32 } else { Element::Bf16 };
+        let scale_bytes = if rng.random() { 4 * hidden.div_ceil(128) } else { 0 };
+        let most = *[1, 7, 40].get(rng.random_range(0..3)).unwrap_or(&40);
+        let kind = rng.random_range(0..6);
+        let row = hidden * element.bytes();
+        let inputs = (0..ranks).map(|rank| {
+            let tokens = if rng.random_ratio(1, 5) { 0 } else { rng.random_range(1..most + 1) };
+            let indices = (0..tokens).flat_map(|_| choose(rng, kind, share * ranks, k)).collect::<Vec<_>>();
+            let weights = indices.iter().map(|_| rng.random_range(-2.0..2.0)).collect();
+            let rows = match element {
+                Element::F32 => (0..tokens * hidden).flat_map(|_| rng.random_range(-9f32..9.0).to_ne_bytes()).collect(),
+                Element::Bf16 => (0..tokens * hidden)
+                    .flat_map(|_| element::to_bf16(rng.random_range(-9f32..9.0)).to_ne_bytes())
+                    .collect(),
+            };
+            assert_eq!(Vec::len(&rows), tokens * row, "{rank}");
+            let mut scales = vec![0; tokens * scale_bytes];
+            rng.fill_bytes(&mut scales);
+            Input { indices, weights, rows, scales }
+        });
+        let inputs = inputs.collect();
+        let block_rows = rng.random_range(1..9);
+        let name = format!(
+            "seed {seed}: {ranks} ranks with {share} experts, top-{k}, hidden {hidden} {element:?}, scales {scale_bytes}, \
+             at most {most} tokens, choice {kind}, {block_rows} rows a block"
+        );
+        Case { name, ranks, share, k, hidden, element, scale_bytes, inputs, most, block_rows }
+    }
+
+    fn row(&self) -> usize {
+        self.hidden * self.element.bytes()
+    }
+
+    fn topk<'a>(&self, input: &'a Input) -> TopK<'a> {
+        TopK::new(&input.indices, self.k).unwrap()
+    }
+
+    /// Whether a token goes to a rank.
+    fn goes(&self, input: &Input, token: usize, rank: usize) -> bool {
+        self.topk(input).of(token).iter().any(|&e| e >= 0 && e as usize / self.share == rank)
+    }
+
+    /// What the expert (or rank) `by` makes of a token: a row that depends on all of them.
+    fn made(&self, source: usize, token: usize, by: usize) -> Vec<u8> {
+        let rng = &mut StdRng::seed_from_u64(((source * 10_000 + token) * 10_000 + by) as u64);
+        let value = |rng: &mut StdRng| rng.random_range(-9f32..9.0);
+        match self.element {
+            Element::F32 => (0..self.hidden).flat_map(|_| value(rng).to_ne_bytes()).collect(),
+            Element::Bf16 => (0..self.hidden).flat_map(|_| element::to_bf16(value(rng)).to_ne_bytes()).collect(),
+        }
+    }
+
+    fn values(&self, row: &[u8]) -> Vec<f32> {
+        match self.element {
+            Element::F32 => row.chunks(4).map(|v| f32::from_ne_bytes(v.try_into().unwrap())).collect(),
+            Element::Bf16 => {
+                row.chunks(2).map(|v| element::of_bf16(u16::from_ne_bytes(v.try_into().unwrap()))).collect()
+            }
+        }
+    }
+
+    fn rounded(&self, values: &[f32]) -> Vec<u8> {
+        match self.element {
+            Element::F32 => values.iter().flat_map(|v| v.to_ne_bytes()).collect(),
+            Element::Bf16 => values.iter().flat_map(|&v| element::to_bf16(v).to_ne_bytes()).collect(),
+        }
+    }
+}
+
+/// The slots of a token: any, distinct ones, with empty ones, all the same, all of one expert, or none.
+fn choose(rng: &mut StdRng, kind: u32, experts: usize, k: usize) -> Vec<i64> {
+    let any = |rng: &mut StdRng| rng.random_range(0..experts as i64);
+    match kind {
+        0 => (0..k).map(|_| any(rng)).collect(),
+        1 => {
+            let mut all: Vec<i64> = (0..experts as i64).collect();
+            all.shuffle(rng);
+            all.resize(k, -1);
+            all
+        }
+        2 => (0..k).map(|_| if rng.random() { any(rng) } else { -1 }).collect(),
+        3 => vec![any(rng); k],
+        4 => vec![experts as i64 - 1; k],
+        _ => vec![-1; k],
+    }
+}
+
+fn rows(data: &[u8], bytes: usize) -> Rows<'_> {
+    Rows::new(data, bytes).unwrap()
+}
+
+fn high(rt: &Runtime, case: &Case) -> symrail_ep::Result<()> {
+    let me = rt.my_pe() as usize;
+    let bytes = sizes::high_throughput(case.ranks, case.block_rows, sizes::largest_row(case.row()));
+    let mut buffers = HighThroughput::new(rt, bytes, Patience::of(rt))?;
+    let input = &case.inputs[me];
+    let topk = case.topk(input);
+    let layout = Layout::of(&topk, case.share * case.ranks, case.ranks)?;
+    let scales = (case.scale_bytes > 0).then(|| rows(&input.scales, case.scale_bytes));
+    let tokens = Tokens { rows: rows(&input.rows, case.row()), scales, topk: Some((topk, &input.weights)) };
+    let (received, handle) = buffers.dispatch(&tokens, &layout)?;
+
+    type Expected = (Vec<u8>, Vec<u8>, Vec<i32>, Vec<f32>, Vec<u32>);
+    let mut expected = Expected::default();
+    let mut origin = Vec::new();
+    for (source, input) in case.inputs.iter().enumerate() {
+        for token in (0..input.tokens(case.k)).filter(|&token| case.goes(input, token, me)) {
+            expected.0.extend(&input.rows[token * case.row()..][..case.row()]);
+            expected.1.extend(&input.scales[token * case.scale_bytes..][..case.scale_bytes]);
+            for slot in token * case.k..(token + 1) * case.k {
+                let expert = input.indices[slot];
+                let own = expert >= 0 && expert as usize / case.share == me;
+                expected.2.push(if own { expert as i32 % case.share as i32 } else { -1 });
+                expected.3.push(if own { input.weights[slot] } else { 0.0 });
+            }
+            expected.4.push(token as u32);
+            origin.push((source, token));
+        }
+    }
+    assert!(received.rows == expected.0, "rows");
+    assert!(received.scales == expected.1, "scales");
+    assert_eq!(received.indices, expected.2);
+    assert_eq!(received.weights, expected.3);
+    assert_eq!(handle.source_tokens, expected.4);
+    let named = |e: usize| case.inputs.iter().flat_map(|i| &i.indices).filter(|&&i| i == e as i64).count() as u32;
+    let per_expert: Vec<u32> = (me * case.share..(me + 1) * case.share).map(named).collect();
+    assert_eq!(received.per_expert, per_expert);
+
+    let again = buffers.dispatch_again(&Tokens { topk: None, ..tokens }, &handle)?;
+    assert!(again.rows == expected.0 && again.scales == expected.1, "rows by the handle");
+
+    let made: Vec<u8> = origin.iter().flat_map(|&(source, token)| case.made(source, token, me)).collect();
+    let biases: Vec<Vec<u8>> =
+        (0..2).map(|i| (0..input.tokens(case.k)).flat_map(|token| case.made(me, token, 9000 + i)).collect()).collect();
+    for used in 0..3 {
+        let biases: Vec<_> = biases[..used].iter().map(|bias| rows(bias, case.row())).collect();
+        let parts = Parts {
+            rows: rows(&made, case.row()),
+            element: case.element,
+            weights: (used > 0).then_some((&received.weights[..], case.k)),
+            biases: [biases.first().copied(), biases.get(1).copied()],
+        };
+        let combined = buffers.combine(&parts, &handle)?;
+        assert!(combined == buffers.combine(&parts, &handle)?, "the same bits each time");
+        let (mut sums, mut weights) = (Vec::new(), Vec::new());
+        for token in 0..input.tokens(case.k) {
+            let to = (0..case.ranks).filter(|&rank| case.goes(input, token, rank));
+            let all = to.map(|rank| case.made(me, token, rank));
+            let all = all.chain((0..used).map(|i| case.made(me, token, 9000 + i)));
+            let mut sum = vec![0f32; case.hidden];
+            for row in all {
+                sum.iter_mut().zip(case.values(&row)).for_each(|(sum, value)| *sum += value);
+            }
+            sums.extend(case.rounded(&sum));
+            let slots = token * case.k..(token + 1) * case.k;
+            weights.extend(slots.map(|slot| if input.indices[slot] < 0 { 0.0 } else { input.weights[slot] }));
+        }
+        assert!(combined.rows == sums, "sums");
+        assert_eq!(combined.weights, if used > 0 { weights } else { Vec::new() });
+    }
+    buffers.free()
+}
+
+fn low(rt: &Runtime, case: &Case) -> symrail_ep::Result<()> {
+    let me = rt.my_pe() as usize;
+    let experts = case.share * case.ranks;
+    let shape = Shape { most_tokens: case.most, token: case.row(), scales: case.scale_bytes, experts, k: case.k };
+    let mut buffers = LowLatency::new(rt, shape, Patience::of(rt))?;
+    // Several rounds on the same buffers, of which two are under way at a time; then one by one.
+    for rounds in [2, 1, 1] {
+        let input = &case.inputs[me];
+        let scales = (case.scale_bytes > 0).then(|| rows(&input.scales, case.scale_bytes));
+        let mut sent = Vec::new();
+        for _ in 0..rounds {
+            sent.push(buffers.send_dispatch(rows(&input.rows, case.row()), scales, case.topk(input))?);
+        }
+        if rounds == 2 {
+            let third = buffers.send_dispatch(rows(&input.rows, case.row()), scales, case.topk(input));
+            assert!(matches!(third, Err(Error::Order { .. })));
+            assert!(matches!(buffers.receive_dispatch(&sent[1]), Err(Error::Order { .. })));
+        }
+        let mut combining = Vec::new();
+        for dispatching in sent {
+            let found = buffers.receive_dispatch(&dispatching)?;
+            let most = case.ranks * case.most;
+            let mut made = vec![0; case.share * most * case.row()];
+            for expert in 0..case.share {
+                let mut row = expert * most;
+                for (source, input) in case.inputs.iter().enumerate() {
+                    let first = row;
+                    for token in 0..input.tokens(case.k) {
+                        let global = (me * case.share + expert) as i64;
+                        if !case.topk(input).of(token).contains(&global) {
+                            continue;
+                        }
+                        let (bytes, scales) = (case.row(), case.scale_bytes);
+                        assert!(
+                            found.rows[row * bytes..][..bytes] == input.rows[token * bytes..][..bytes],
+                            "row {row}"
+                        );
+                        assert!(found.scales[row * scales..][..scales] == input.scales[token * scales..][..scales]);
+                        assert_eq!(found.source_tokens[row], token as i32);
+                        made[row * bytes..][..bytes].copy_from_slice(&case.made(source, token, global as usize));
+                        row += 1;
+                    }
+                    let range = ((first - expert * most) as u32, (row - first) as u32);
+                    assert_eq!(found.ranges[expert * case.ranks + source], range);
+                }
+                assert_eq!(found.counts[expert] as usize, row - expert * most);
+            }
+            combining.push(buffers.send_combine(rows(&made, case.row()), case.element, &found.ranges)?);
+        }
+        for combining in combining {
+            let combined = buffers.receive_combine(&combining, case.topk(input), &input.weights)?;
+            let mut sums = Vec::new();
+            for token in 0..input.tokens(case.k) {
+                let mut sum = vec![0f32; case.hidden];
+                for slot in (token * case.k..(token + 1) * case.k).filter(|&slot| input.indices[slot] >= 0) {
+                    let row = case.values(&case.made(me, token, input.indices[slot] as usize));
+                    sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += value * input.weights[slot]);
+                }
+                sums.extend(case.rounded(&sum));
+            }
+            assert!(combined == sums, "sums");
+        }
+    }
+    buffers.free()
+}
+
+/// What is refused before anything is sent, and that the buffers work all the same afterwards.
+fn refuse(rt: &Runtime) -> symrail_ep::Result<()> {
+    let (me, ranks) = (rt.my_pe(), rt.n_pes() as usize);
+    let different = (1 << 20) + 4096 * me as usize;
+    let differs = HighThroughput::new(rt, different, Patience::of(rt)).err();
+    assert!(matches!(differs, Some(Error::Differ { me: told, .. }) if told == me), "{differs:?}");
+    let small = HighThroughput::new(rt, 100, Patience::of(rt)).err();
+    assert!(matches!(small, Some(Error::BufferTooSmall { given: 100, .. })), "{small:?}");
+    let shape = Shape { most_tokens: 4, token: 64, scales: 0, experts: 2 * ranks, k: 2 };
+    let differs = LowLatency::new(rt, Shape { k: 2 + me as usize, ..shape }, Patience::of(rt)).err();
+    assert!(matches!(differs, Some(Error::Differ { what: "top-k slots of a token", .. })), "{differs:?}");
+    assert!(matches!(
+        LowLatency::new(rt, Shape { experts: 2 * ranks + 1, ..shape }, Patience::of(rt)),
+        Err(Error::Argument { .. })
+    ));
+
+    let mut buffers = HighThroughput::new(rt, sizes::high_throughput(ranks, 1, 256), Patience::of(rt))?;
+    let (data, indices, weights) = (vec![7; 128], [0, 1, -1, 2 * ranks as i64 - 1], [1.0; 4]);
+    let topk = TopK::new(&indices, 2)?;
+    let layout = Layout::of(&topk, 2 * ranks, ranks)?;
+    let good = Tokens { rows: rows(&data, 64), scales: None, topk: Some((topk, &weights)) };
+    // PE 0 makes mistakes that the others hear nothing of.
+    if me == 0 {
+        let far = [0, 1, -1, 2 * ranks as i64];
+        let wrong = buffers.dispatch(&Tokens { topk: Some((TopK::new(&far, 2)?, &weights)), ..good }, &layout);
+        assert!(matches!(wrong, Err(Error::NoSuchExpert { token: 1, slot: 1, .. })));
+        for wrong in [
+            Tokens { rows: rows(&data, 128), ..good },
+            Tokens { topk: Some((topk, &weights[1..])), ..good },
+            Tokens { scales: Some(rows(&data, 128)), ..good },
+        ] {
+            assert!(matches!(buffers.dispatch(&wrong, &layout), Err(Error::Argument { .. })));
+        }
+        let large = vec![1; 2 * 512];
+        let wrong = buffers.dispatch(&Tokens { rows: rows(&large, 512), ..good }, &layout);
+        assert!(matches!(wrong, Err(Error::BufferTooSmall { needed, .. }) if needed > buffers.bytes()), "{wrong:?}");
+    }
+    let (_, handle) = buffers.dispatch(&good, &layout)?;
+    // Rows of another size on one rank: an error on all.
+    let bytes = if me == 0 { 32 } else { 64 };
+    let differs = buffers.dispatch(&Tokens { rows: rows(&data[..2 * bytes], bytes), ..good }, &layout);
+    assert!(matches!(&differs, Err(Error::Differ { what: "bytes of a row", .. })), "{differs:?}");
+    // Different calls.
+    let made = vec![1; 64 * handle.rows()];
+    let parts = Parts { rows: rows(&made, 64), element: Element::Bf16, weights: None, biases: [None, None] };
+    let differs = if me == 0 { buffers.combine(&parts, &handle).err() } else { buffers.dispatch(&good, &layout).err() };
+    assert!(matches!(differs, Some(Error::Differ { .. })), "{differs:?}");
+    if me == 0 {
+        let wrong = Parts { rows: rows(&made[64..], 64), ..parts };
+        assert!(matches!(buffers.combine(&wrong, &handle), Err(Error::Argument { .. })));
+        let wrong = Parts { biases: [Some(rows(&data[..64], 64)), None], ..parts };
+        assert!(matches!(buffers.combine(&wrong, &handle), Err(Error::Argument { .. })));
+    }
+    buffers.combine(&parts, &handle)?;
+
+    let mut low = LowLatency::new(rt, shape, Patience::of(rt))?;
+    if me == 0 {
+        let many = vec![0; 5 * 64];
+        let wrong = low.send_dispatch(rows(&many, 64), None, TopK::new(&[0; 10], 2)?);
+        assert!(matches!(wrong, Err(Error::TooManyTokens { tokens: 5, most: 4 })));
+        let wrong = low.send_dispatch(rows(&many[..64], 64), None, TopK::new(&[0, -2], 2)?);
+        assert!(matches!(wrong, Err(Error::NoSuchExpert { token: 0, slot: 1, expert: -2, .. })));
+        for (bytes, k) in [(128, 2), (64, 4)] {
+            let wrong = low.send_dispatch(rows(&many[..2 * bytes], bytes), None, TopK::new(&vec![0; 2 * k], k)?);
+            assert!(matches!(wrong, Err(Error::Argument { .. })));
+        }
+    }
+    let sent = low.send_dispatch(rows(&data, 64), None, topk)?;
+    let found = low.receive_dispatch(&sent)?;
+    let bytes = if me == 0 { 32 } else { 64 };
+    let sent = low.send_dispatch(rows(&data[..2 * bytes], bytes), None, topk)?;
+    let differs = low.receive_dispatch(&sent);
+    assert!(matches!(&differs, Err(Error::Differ { what: "bytes of a row", .. })), "{differs:?}");
+    if me == 0 {
+        let all = vec![0; 2 * ranks * 4 * 64];
+        let mut ranges = found.ranges.clone();
+        ranges[0].1 = 100;
+        for (data, ranges) in [(&all[64..], &found.ranges), (&all[..], &ranges)] {
+            assert!(matches!(low.send_combine(rows(data, 64), Element::F32, ranges), Err(Error::Argument { .. })));
+        }
+    }
+    let sent = low.send_dispatch(rows(&data, 64), None, topk)?;
+    low.receive_dispatch(&sent)?;
+    low.free()?;
+    buffers.free()
+}

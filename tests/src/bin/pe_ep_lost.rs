@@ -1,0 +1,159 @@
+//! Three ranks go on with low-latency dispatch and combine after the fourth was killed in the midst of a dispatch: they
+//! learn its name within their patience, mask it, and go on for 1,000 rounds, each of which is verified. The argument
+//! says when it dies: `before` it sends, or `after`; and `mask`, where late ranks are masked without an error.
+//!
+//! Started without a launcher, which would end the job: PE 0 starts the others. Each survivor prints `PE N is through`.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::process::{Child, Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use symrail::bootstrap::uid;
+use symrail::{Runtime, Settings};
+use symrail_ep::low_latency::Shape;
+use symrail_ep::{Element, Error, LowLatency, Patience, Result, Rows, TopK};
+use symrail_tests::{pe, unlaunched};
+
+const RANKS: u32 = 4;
+const LOST: u32 = RANKS - 1;
+const ROUNDS: u64 = 1000;
+const DIES_IN: u64 = 5;
+const HIDDEN: usize = 16;
+const K: usize = 4;
+const SHARE: i64 = 2;
+const PATIENCE: Duration = Duration::from_secs(2);
+
+fn main() -> ExitCode {
+    let death = pe::arg(0, "before".to_owned());
+    let variable = |name| std::env::var(name).unwrap();
+    if unlaunched::is_other() {
+        let id = uid::UniqueId::from_hex(&variable(uid::UID)).unwrap();
+        return work(id, variable(uid::PE).parse().unwrap(), &death);
+    }
+    let id = uid::create(None).unwrap();
+    let others: Vec<Other> = (1..RANKS).map(|pe| Other::start(pe, id)).collect();
+    let code = work(id, 0, &death);
+    let ended = others.into_iter().take(LOST as usize - 1).map(Other::end).find(|code| *code != Some(0));
+    assert!(ended.is_none(), "another PE ended with {ended:?}");
+    code
+}
+
+fn work(id: uid::UniqueId, me: u32, death: &str) -> ExitCode {
+    let bootstrap = uid::open_within(id, me, RANKS, Duration::from_secs(30)).unwrap();
+    let rt = Runtime::join(Settings::from_env().unwrap(), Box::new(bootstrap)).unwrap();
+    symrail_tests::path::check(&rt);
+    if let Err(error) = rounds(&rt, death) {
+        panic!("PE {me}: {error}");
+    }
+    println!("PE {me} is through");
+    ExitCode::SUCCESS
+}
+
+/// Another PE; killed when dropped.
+struct Other(Child);
+
+impl Other {
+    fn start(pe: u32, id: uid::UniqueId) -> Other {
+        // PE 2 shares PE 0's memory. The others do so where no path over a wire is asked for.
+        let host = |name| std::env::var(name).unwrap_or_default();
+        let (here, there) = (host("SYMRAIL_FAKE_HOST"), host("TEST_OTHER_HOST"));
+        let host = if pe == 2 || here == there { here } else { format!("{there}-of-{pe}") };
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(std::env::args_os().skip(1)).env("SYMRAIL_FAKE_HOST", host);
+        command.envs([(uid::UID, id.to_hex()), (uid::PE, pe.to_string()), (uid::N_PES, RANKS.to_string())]);
+        Other(command.spawn().unwrap())
+    }
+
+    fn end(mut self) -> Option<i32> {
+        self.0.wait().unwrap().code()
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The slots of a rank's tokens in a round: some of every rank, which change from round to round.
+fn slots(rank: u32, round: u64) -> Vec<i64> {
+    let experts = SHARE * i64::from(RANKS);
+    (0..12).map(|i| (i * 3 + i64::from(rank) + round as i64 * 5) % experts).collect()
+}
+
+/// A token of a round, and what an expert makes of it.
+fn token(rank: u32, round: u64, token: usize) -> f32 {
+    (rank * 100 + token as u32) as f32 + (round % 64) as f32 / 64.0
+}
+
+fn rounds(rt: &Runtime, death: &str) -> Result<()> {
+    let (me, experts) = (rt.my_pe(), (SHARE * i64::from(RANKS)) as usize);
+    let shape = Shape { most_tokens: 3, token: 4 * HIDDEN, scales: 0, experts, k: K };
+    let mut buffers = LowLatency::new(rt, shape, Patience { limit: PATIENCE, go_on: None })?;
+    buffers.mask_late(death == "mask");
+    for round in 0..ROUNDS + DIES_IN {
+        let slots = slots(me, round);
+        let topk = TopK::new(&slots, K)?;
+        let row = |i| std::iter::repeat_n(token(me, round, i).to_ne_bytes(), HIDDEN).flatten();
+        let rows: Vec<u8> = (0..topk.tokens()).flat_map(row).collect();
+        let dies = me == LOST && round == DIES_IN;
+        if dies && death != "after" {
+            kill(Pid::this(), Signal::SIGKILL).unwrap();
+        }
+        let begun = Instant::now();
+        let sent = buffers.send_dispatch(Rows::new(&rows, 4 * HIDDEN)?, None, topk)?;
+        if dies {
+            kill(Pid::this(), Signal::SIGKILL).unwrap();
+        }
+        let found = insisting(&mut buffers, begun, |buffers| buffers.receive_dispatch(&sent))?;
+        // Expert `e` multiplies by `e + 1`.
+        let mut made = found.rows;
+        let most = made.len() / SHARE as usize;
+        for (local, of_expert) in made.chunks_exact_mut(most).enumerate() {
+            let factor = (i64::from(me) * SHARE + local as i64 + 1) as f32;
+            for value in of_expert.as_chunks_mut::<4>().0 {
+                *value = (f32::from_ne_bytes(*value) * factor).to_ne_bytes();
+            }
+        }
+        let made = Rows::new(&made, 4 * HIDDEN)?;
+        let begun = Instant::now();
+        let sent = buffers.send_combine(made, Element::F32, &found.ranges)?;
+        let weights = vec![0.5; slots.len()];
+        let sums = insisting(&mut buffers, begun, |buffers| buffers.receive_combine(&sent, topk, &weights))?;
+        let takes_part = |expert: &&i64| !buffers.masked()[(**expert / SHARE) as usize];
+        for (i, sum) in sums.chunks_exact(4 * HIDDEN).enumerate() {
+            let all = topk.of(i).iter().filter(takes_part);
+            let wanted = all.fold(0.0, |sum, &expert| sum + token(me, round, i) * (expert + 1) as f32 * 0.5);
+            for value in sum.as_chunks::<4>().0 {
+                assert_eq!(f32::from_ne_bytes(*value), wanted, "PE {me}, round {round}, token {i}");
+            }
+        }
+        let masked: Vec<u32> = (0..RANKS).filter(|&rank| buffers.masked()[rank as usize]).collect();
+        assert!(masked == if round < DIES_IN { &[][..] } else { &[LOST] }, "PE {me}, round {round}: {masked:?}");
+    }
+    let back = buffers.mask(LOST, false);
+    assert!(death != "mask" || matches!(back, Err(Error::Order { .. })), "{back:?}");
+    Ok(())
+}
+
+/// Receives; who is late has to be the one who was killed, and is masked.
+fn insisting<'rt, T>(
+    buffers: &mut LowLatency<'rt>,
+    begun: Instant,
+    mut receive: impl FnMut(&mut LowLatency<'rt>) -> Result<T>,
+) -> Result<T> {
+    let received = receive(buffers);
+    assert!(begun.elapsed() < PATIENCE * 3, "took {:?}", begun.elapsed());
+    match received {
+        Err(Error::Late { ranks, .. }) => {
+            assert_eq!(ranks, [LOST]);
+            buffers.mask(LOST, true)?;
+            receive(buffers)
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,72 @@
+//! Expert-parallel dispatch and combine, against references, on every kind of path.
+#![allow(clippy::unwrap_used)]
+
+use std::process::Command;
+use std::time::Duration;
+
+use symrail_tests::job::{Job, built};
+use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN, SHM, STAGED_TCP, STRIPED};
+
+/// Random cases of one kind of call.
+fn check(what: &str, path: Path, pes: u32, hosts: u32, cases: u64) {
+    let seed = u64::from(pes * 10 + hosts);
+    let outcome =
+        path.of(Job::new("pe_ep"), pes).hosts(hosts).args([what.to_owned(), cases.to_string(), seed.to_string()]);
+    let outcome = outcome.limit(60).succeed();
+    println!("{what}, {}, {pes} PEs on {hosts} hosts: {:?}", path.name, outcome.elapsed);
+}
+
+#[test]
+fn high_throughput_equals_the_reference() {
+    for (path, pes, hosts, cases) in [
+        (MAPPED, 1, 1, 20),
+        (MAPPED, 2, 1, 40),
+        (MAPPED, 3, 1, 40),
+        (MAPPED, 8, 1, 20),
+        (ROUND_ROBIN, 2, 2, 15),
+        (STRIPED, 4, 2, 15),
+        (ONE_RAIL, 4, 4, 15),
+        (SHM, 3, 3, 10),
+        (STAGED_TCP, 3, 2, 5),
+    ] {
+        check("high", path, pes, hosts, cases);
+    }
+}
+
+#[test]
+fn low_latency_equals_the_reference() {
+    for (path, pes, hosts, cases) in [
+        (MAPPED, 1, 1, 20),
+        (MAPPED, 2, 1, 40),
+        (MAPPED, 4, 1, 40),
+        (MAPPED, 8, 1, 20),
+        (ROUND_ROBIN, 2, 2, 15),
+        (ROUND_ROBIN, 3, 3, 15),
+        (ONE_RAIL, 4, 4, 10),
+        (SHM, 4, 2, 10),
+        (STAGED_TCP, 3, 2, 5),
+    ] {
+        check("low", path, pes, hosts, cases);
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_by_name_before_anything_is_sent() {
+    for (path, pes, hosts) in [(MAPPED, 3, 1), (ROUND_ROBIN, 3, 3)] {
+        check("refuse", path, pes, hosts, 2);
+    }
+}
+
+#[test]
+fn three_ranks_go_on_for_1000_rounds_when_the_fourth_is_killed_in_a_dispatch() {
+    for (path, death) in [(MAPPED, "before"), (MAPPED, "mask"), (ROUND_ROBIN, "after"), (ROUND_ROBIN, "mask")] {
+        let mut command = Command::new(built("pe_ep_lost"));
+        command.arg(death);
+        let outcome = path.of_command(command, &[("SYMRAIL_TIMEOUT_S", "20")], Duration::from_secs(60));
+        for pe in 0..3 {
+            assert!(outcome.out.contains(&format!("PE {pe} is through")), "{}, {death}: {outcome:#?}", path.name);
+        }
+        assert_eq!(outcome.code, Some(0), "{}, {death}: {outcome:#?}", path.name);
+        println!("{}, {death}: {:?}", path.name, outcome.elapsed);
+    }
+}
