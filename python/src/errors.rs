@@ -110,7 +110,7 @@ fn exception(kind: Kind, message: &str, told: Told) -> PyErr {
 /// The exception for an error of the runtime.
 pub fn failed(error: impl Into<Error>) -> PyErr {
     let error = error.into();
-    if let Error::Interrupted { .. } = &error
+    if let Error::Interrupted { .. } | Error::Bootstrap(Bootstrap::Interrupted { .. }) = &error
         && let Some(exception) = interrupt::take()
     {
         return exception;
@@ -202,7 +202,7 @@ fn of_bootstrap(error: &Bootstrap) -> (Kind, Told) {
         Bootstrap::Variable { .. } | Bootstrap::Missing { .. } => (Kind::Setting, Told::default()),
         Bootstrap::Library { .. } => (Kind::Library, Told::default()),
         Bootstrap::Peer { peer, .. } | Bootstrap::Aborted { peer, .. } => (Kind::PeerLost, of(peer)),
-        Bootstrap::Timeout { .. } => (Kind::Timeout, Told::default()),
+        Bootstrap::Timeout { .. } | Bootstrap::Interrupted { .. } => (Kind::Timeout, Told::default()),
         Bootstrap::Mismatch { pe, .. } => (Kind::Differ, of(pe)),
         _ => (Kind::Bootstrap, Told::default()),
     }

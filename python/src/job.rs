@@ -38,7 +38,7 @@ impl Job {
     /// Joins. Collective.
     pub fn join(joining: Joining) -> symrail::Result<Arc<Job>> {
         let mut settings = Settings::from_env()?;
-        let bootstrap = match joining.uid {
+        let mut bootstrap = match joining.uid {
             Some((id, pe, n_pes)) => {
                 let id = uid::UniqueId::from_bytes(&id)?;
                 Box::new(uid::open_within(id, pe, n_pes, Duration::from_secs(settings.timeout_s))?)
@@ -48,6 +48,7 @@ impl Job {
         // What the runtime takes of the heap for itself comes on top of what was asked for.
         let own = Runtime::own_bytes(bootstrap.n_pes()).next_multiple_of(2 << 20);
         settings.heap_size = joining.heap_bytes.unwrap_or(settings.heap_size).saturating_add(own);
+        bootstrap.set_interrupt(Arc::new(interrupt::go_on));
         let runtime = Runtime::join(settings, bootstrap)?;
         runtime.set_interrupt(interrupt::go_on);
         let job = Arc::new(Job { runtime, left: AtomicBool::new(false), blocks: Blocks::default() });

@@ -65,3 +65,12 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def mpirun(pes: int) -> list[str]:
+    """The command by which mpirun starts so many PEs."""
+    found = shutil.which("mpirun")
+    if not found:
+        pytest.skip("there is no mpirun")
+    as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    return [found, "--oversubscribe", *as_root, "-n", str(pes)]

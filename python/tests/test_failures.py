@@ -5,9 +5,10 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
-from conftest import PROGRAMS, finish, launcher, run, start
+from conftest import PROGRAMS, finish, free_port, launcher, mpirun, run, start
 from test_operations import WAYS
 
 import symrail
@@ -76,3 +77,84 @@ def test_ctrl_c_ends_a_wait(what: str) -> None:
     pes[0].send_signal(signal.SIGINT)
     first, _ = finish(pes)
     assert first.stdout == "interrupted\n", first
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "symrail.put(large, 1.0, 1)",
+        "symrail.get(np.empty(3), large[:3], 1)",
+        "symrail.put(large[:1], 1.0, 1); symrail.quiet()",
+        "symrail.atomic_fetch_add(word, 1, 1)",
+    ],
+)
+def test_ctrl_c_ends_a_wait_for_a_pe_that_does_not_answer(what: str) -> None:
+    code = (
+        "import numpy as np, os, signal, sys, symrail; uid, me = bytes.fromhex(sys.argv[1]), int(sys.argv[2])\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "symrail.init(uid=uid, rank=me, nranks=2, heap_bytes=36 << 20)\n"
+        "large, word = symrail.array(1 << 22, 'float64'), symrail.array(1, 'uint64')\n"
+        "print('ready', flush=True); sys.stdin.readline()\n"
+        "try:\n"
+        f"    {what}\n"
+        "except KeyboardInterrupt: print('interrupted', flush=True)\n"
+        "os._exit(0)"
+    )
+    uid = symrail.get_unique_id().hex()
+    settings = {"SYMRAIL_DISABLE_P2P": "1"}
+    pes = [start([sys.executable, "-c", code, uid, str(pe)], stdin=True, **settings) for pe in range(2)]
+    for pe in pes:
+        assert pe.stdout is not None and pe.stdout.readline() == "ready\n"
+    pes[1].send_signal(signal.SIGSTOP)
+    assert pes[0].stdin is not None
+    pes[0].stdin.write("\n")
+    pes[0].stdin.flush()
+    # As in the test above.
+    time.sleep(0.5)
+    pes[0].send_signal(signal.SIGINT)
+    (first,) = finish(pes[:1])
+    pes[1].kill()
+    finish(pes[1:])
+    assert first.stdout == "interrupted\n", first
+
+
+# The handler raises in the middle of the wait for the PE that does not come.
+JOINS = (
+    "import signal, sys, symrail\n"
+    "class Alarm(Exception): pass\n"
+    "def ring(*_): raise Alarm\n"
+    "signal.signal(signal.SIGALRM, ring); signal.setitimer(signal.ITIMER_REAL, 1)\n"
+    "try: symrail.init(%s)\n"
+    "except Alarm: print('interrupted', flush=True)\n"
+    "import os; os._exit(0)"
+)
+
+
+def test_a_signal_ends_joining_by_an_id() -> None:
+    uid = symrail.get_unique_id().hex()
+    code = JOINS % f"uid=bytes.fromhex('{uid}'), rank=0, nranks=2"
+    (ended,) = finish([start([sys.executable, "-c", code])])
+    assert ended.stdout == "interrupted\n", ended
+
+
+def test_a_signal_ends_joining_by_torchruns_environment() -> None:
+    settings = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    pes = [start([sys.executable, "-c", JOINS % ""], RANK=rank, **settings) for rank in ("0",)]
+    pes += [start([sys.executable, "-c", JOINS % ""], RANK="1", **{**settings, "MASTER_PORT": str(free_port())})]
+    assert [ended.stdout for ended in finish(pes)] == ["interrupted\n"] * 2
+
+
+@pytest.mark.parametrize("starter", ["symrail run", "mpirun"])
+def test_a_signal_ends_joining_by_a_launcher(starter: str, tmp_path: Path) -> None:
+    # PE 1 joins never, and ends when PE 0 has been interrupted.
+    done = tmp_path / "done"
+    code = (
+        "import os, pathlib, time\n"
+        f"done = pathlib.Path({str(done)!r})\n"
+        "if os.environ.get('PMIX_RANK', os.environ.get('SYMRAIL_LAUNCHER_PE')) == '1':\n"
+        "    while not done.exists(): time.sleep(0.05)\n"
+        "    os._exit(0)\n" + JOINS.replace("print(", "done.touch(); print(") % ""
+    )
+    command = [launcher(), "run", "-n", "2", "--"] if starter == "symrail run" else mpirun(2)
+    (ended,) = finish([start([*command, sys.executable, "-c", code])])
+    assert "interrupted" in ended.stdout, ended

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 
 import pytest
 import symrail
-from conftest import PROGRAMS, finish, free_port, launcher, run, start
+from conftest import PROGRAMS, finish, free_port, launcher, mpirun, run, start
 
 RING = str(PROGRAMS / "ring.py")
 
@@ -47,11 +45,7 @@ def test_missing_ranks_are_named() -> None:
 
 
 def test_mpirun() -> None:
-    mpirun = shutil.which("mpirun")
-    if not mpirun:
-        pytest.skip("there is no mpirun")
-    options = ["--oversubscribe", "--allow-run-as-root"] if os.geteuid() == 0 else ["--oversubscribe"]
-    (ended,) = finish([start([mpirun, *options, "-n", "2", sys.executable, RING])])
+    (ended,) = finish([start([*mpirun(2), sys.executable, RING])])
     assert sorted(ended.stdout.splitlines()) == all_pes(2), ended.stderr
 
 

@@ -58,7 +58,7 @@ impl Operations<'_> {
         }
         let command = Command::Amo { offset: word.offset, ty, op, operand, compare, fetch: Fetch::Returned };
         // SAFETY: the command has no buffers.
-        Ok(unsafe { self.on_wire()?.blocking(pe, command) }?)
+        unsafe { self.on_wire()?.blocking(pe, command) }
     }
 
     /// Does an AMO on the word at `dest` on `pe`, without the old value; complete after [`Operations::quiet`].
@@ -75,7 +75,7 @@ impl Operations<'_> {
         }
         let command = Command::Amo { offset: word.offset, ty, op, operand, compare, fetch: Fetch::No };
         // SAFETY: the command has no buffers.
-        Ok(unsafe { self.on_wire()?.nbi(pe, command) }?)
+        unsafe { self.on_wire()?.nbi(pe, command) }
     }
 
     /// As [`Operations::fetch_amo`]; the old value is at `result` after [`Operations::quiet`].
@@ -110,7 +110,7 @@ impl Operations<'_> {
         }
         let command = Command::Amo { offset: word.offset, ty, op, operand, compare, fetch: Fetch::Stored(result) };
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.on_wire()?.nbi(pe, command) }?)
+        unsafe { self.on_wire()?.nbi(pe, command) }
     }
 
     /// Updates a signal word on `pe`; complete after [`Operations::quiet`].
@@ -134,7 +134,7 @@ impl Operations<'_> {
         let signal = Signal { offset, value, op: op.into() };
         let command = Command::PutSignal { dest: offset, source: Source::Stable(std::ptr::null()), len: 0, signal };
         // SAFETY: no bytes are put.
-        Ok(unsafe { self.on_wire()?.nbi(pe, command) }?)
+        unsafe { self.on_wire()?.nbi(pe, command) }
     }
 
     /// Adds to a word of type `T` and returns the old value.

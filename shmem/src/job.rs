@@ -7,9 +7,9 @@ use symrail_transport::env::Settings;
 
 use crate::bootstrap::Bootstrap;
 use crate::error::{Error, Result};
+use crate::interrupt::GoOn;
 use crate::process::Process;
 use crate::team::group::Group;
-use crate::waiting::Interrupt;
 
 /// What a PE knows of its job.
 pub(crate) struct Job {
@@ -23,8 +23,8 @@ pub(crate) struct Job {
     pub hosts: Box<[Pe]>,
     pub settings: Settings,
     pub bootstrap: Arc<Mutex<Box<dyn Bootstrap>>>,
-    /// What may end this PE's waits.
-    pub interrupt: OnceLock<Interrupt>,
+    /// What may end this PE's waits, those on the wire too.
+    pub interrupt: Arc<OnceLock<GoOn>>,
 }
 
 impl Job {

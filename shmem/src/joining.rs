@@ -134,7 +134,11 @@ impl Runtime {
         }
         let wire = opened
             .and_then(|opened| connect(opened, choice?, &settings, (me, &connection_infos), &first, staged.as_ref()));
-        let (wire, producers) = unless_needed(wire, staged.is_some(), unmapped)?;
+        let (mut wire, producers) = unless_needed(wire, staged.is_some(), unmapped)?;
+        let interrupt = Arc::default();
+        if let Ok(wire) = &mut wire {
+            wire.interrupt = Arc::clone(&interrupt);
+        }
         let trace = begin_trace(&settings, me, wire.as_ref().ok());
         let (base, bases) = (heap.base().as_ptr().expose_provenance(), peers.bases_now());
         let committed = first.iter().map(|s| s.bytes() as usize).sum();
@@ -176,8 +180,7 @@ impl Runtime {
         let reporter = Reporter::start(figures, lanes, Arc::clone(&bootstrap));
         let reporter =
             reporter.inspect_err(|error| tracing::warn!(%error, "nobody can look at this PE's figures")).ok();
-        let (native_amo, interrupt) = (mine.native_amo, OnceLock::new());
-        let job = Job { me, n_pes, process, native_amo, hosts, settings, bootstrap, interrupt };
+        let job = Job { me, n_pes, process, native_amo: mine.native_amo, hosts, settings, bootstrap, interrupt };
         let context = wire.as_ref().map_or_else(|_| ContextState::default(), ContextState::first);
         let comm = Communicator { wire, context, contexts: Contexts::default(), board, job, space };
         let observation = Observation { trace, _reporter: reporter };

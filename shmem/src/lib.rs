@@ -26,6 +26,7 @@
 //! | `program_data`, `touched` | the program's static variables as symmetric memory |
 //! | `staged`, `staged_access`, `guarded`, `direct` | a heap in memory that the CPU cannot touch, and NICs perhaps can |
 //! | `wire` | host threads on the wire |
+//! | `interrupt` | ending waits from within |
 //! | `process` | what must not be used, or taken down, by a forked child |
 //! | `connection_info` | what PEs tell each other before they are connected |
 //!
@@ -44,6 +45,7 @@ mod direct;
 pub mod error;
 pub mod gpu;
 mod guarded;
+mod interrupt;
 mod job;
 mod joining;
 mod meeting;
@@ -71,6 +73,7 @@ pub use atomics::{AmoInteger, AmoValue};
 pub use collective::{ActiveSet, ActiveSets, Reduction};
 pub use context::Context;
 pub use error::{Error, Result};
+pub use interrupt::GoOn;
 pub use operations::Operations;
 pub use rma::{SignalOp, Strided};
 pub use runtime::Runtime;

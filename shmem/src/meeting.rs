@@ -114,7 +114,7 @@ fn put_flag(ops: &Operations<'_>, pe: Pe, offset: u64, value: u8) -> Result<()> 
         unsafe { AtomicU8::from_ptr(at(base, offset)) }.store(value, Ordering::SeqCst);
         return Ok(());
     }
-    Ok(ops.on_wire()?.put_flag(pe, offset, value)?)
+    ops.on_wire()?.put_flag(pe, offset, value)
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ impl Operations<'_> {
             return Ok(());
         }
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.on_wire()?.put(pe, to.offset, source, len as u64) }?)
+        unsafe { self.on_wire()?.put(pe, to.offset, source, len as u64) }
     }
 
     /// Starts to copy `len` bytes to `dest` on `pe`; complete after [`Operations::quiet`].
@@ -74,7 +74,7 @@ impl Operations<'_> {
         }
         let command = Command::Put { dest: to.offset, source: Source::Stable(source), len: len as u64 };
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.on_wire()?.nbi(pe, command) }?)
+        unsafe { self.on_wire()?.nbi(pe, command) }
     }
 
     /// Copies `len` bytes from `source` on `pe`.
@@ -115,7 +115,7 @@ impl Operations<'_> {
         }
         let command = Command::Get { source: from.offset, dest, len: len as u64 };
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.on_wire()?.nbi(pe, command) }?)
+        unsafe { self.on_wire()?.nbi(pe, command) }
     }
 
     /// Copies every `source_stride`th element to every `dest_stride`th on `pe`.
@@ -240,7 +240,7 @@ impl Operations<'_> {
 
     /// Waits until the sources of all that was put so may be used again.
     pub(crate) fn counted_have_left(&self) -> Result<()> {
-        Ok(self.on_wire_if_any().map_or(Ok(()), |context| context.counted_have_left())?)
+        self.on_wire_if_any().map_or(Ok(()), |context| context.counted_have_left())
     }
 
     /// The command of a put-signal over the wire; `None` when the PE is mapped.

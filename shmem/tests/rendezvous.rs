@@ -412,3 +412,20 @@ fn a_service_that_is_gone_is_an_error_at_once() {
     assert!(matches!(error_of(Client::join(&membership, "test")), Error::Unreachable { .. }));
     assert!(started.elapsed() < Duration::from_secs(3));
 }
+
+#[test]
+fn a_wait_for_others_ends_when_it_is_told_to() {
+    let (server, _events) = server(Some(2));
+    let mut one = join(&server, 0, 2);
+    let mut other = join(&server, 1, 2);
+    let asked = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let count = std::sync::Arc::clone(&asked);
+    one.set_interrupt(std::sync::Arc::new(move || (count.fetch_add(1, Relaxed) < 2).then_some(Duration::ZERO)));
+    let error = one.allgather(b"one").unwrap_err();
+    assert!(matches!(error, Error::Interrupted { pe: 0, .. }), "{error}");
+    assert_eq!((asked.load(Relaxed), one.barrier().unwrap_err()), (3, error));
+    // The others go on waiting for it, until it is gone.
+    drop(one);
+    let error = other.allgather(b"other").unwrap_err();
+    assert!(error.to_string().contains("PE 0"), "{error}");
+}

@@ -1,5 +1,5 @@
 //! Typed symmetric slices in a job of one PE: bounds, lifetimes of blocks, overlapping copies.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use symrail::bootstrap::single::Single;
 use symrail::{Cmp, Elements, Error, Runtime, Settings, SignalOp};
@@ -107,4 +107,24 @@ fn only_owners_free_their_blocks() {
     world.sync().unwrap();
     assert_eq!(slice.to_vec(), [7; 8]);
     slice.free().unwrap();
+}
+
+#[test]
+fn a_wait_ends_when_it_is_told_to() {
+    let rt = alone();
+    let word = rt.alloc_slice::<u64>(1).unwrap();
+    let asked = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let count = std::sync::Arc::clone(&asked);
+    let pause = std::time::Duration::from_millis(1);
+    rt.set_interrupt(move || (count.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 2).then_some(pause));
+    rt.set_interrupt(|| panic!("the first one counts"));
+    let Err(Error::Interrupted { waiting: 0, waited, .. }) = word.wait_until(0, Cmp::Eq, 1) else {
+        panic!("the word was never written");
+    };
+    // First after a millisecond, and then after each pause.
+    assert!(waited >= 3 * pause);
+    assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), 3);
+    // Who need not wait is not asked.
+    word.write(0, 1).unwrap();
+    word.wait_until(0, Cmp::Eq, 1).unwrap();
 }

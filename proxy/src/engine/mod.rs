@@ -163,6 +163,13 @@ impl Engine {
         &mut self.host_finished
     }
 
+    /// Nobody will ask about the end of this operation of a host thread.
+    pub fn abandon(&mut self, issuer: Issuer, tag: u64) {
+        if Finished::take(&mut self.host_finished, issuer, tag).is_none() {
+            self.endpoint.abandon(issuer, tag);
+        }
+    }
+
     /// Rounds so far.
     #[must_use]
     pub fn rounds(&self) -> u64 {

@@ -1,6 +1,7 @@
 //! Errors while PEs find each other.
 
 use std::fmt;
+use std::time::Duration;
 
 use symrail_core::Escaped;
 use symrail_transport::Pe;
@@ -126,6 +127,16 @@ pub enum Error {
         seconds: u64,
         /// The missing PEs, in words.
         missing: String,
+    },
+    /// A wait was ended by what [`Bootstrap::set_interrupt`](super::Bootstrap::set_interrupt) was given.
+    #[error("PE {pe} stopped waiting in {step} after {waited:?}")]
+    Interrupted {
+        /// The PE that waited.
+        pe: Pe,
+        /// The step that it waited in.
+        step: Step,
+        /// How long.
+        waited: Duration,
     },
     /// PEs do not agree on what they must share.
     #[error("{what} differs: PE {pe} has {value}, {other} has {other_value}; start all PEs with the same")]

@@ -30,6 +30,7 @@ mod variables;
 
 use symrail_transport::Pe;
 
+use crate::interrupt::GoOn;
 pub use error::{Error, Result, Step};
 pub use open::open;
 
@@ -74,6 +75,11 @@ pub trait Bootstrap: Send {
     fn finish(&mut self) -> Result<()> {
         self.barrier()
     }
+
+    /// Lets waits of all further steps be ended from within, by [`Error::Interrupted`]; the steps after that fail, too.
+    /// `go_on` is as for [`Runtime::set_interrupt`](crate::Runtime::set_interrupt). Where nobody else takes part there are
+    /// no waits.
+    fn set_interrupt(&mut self, _go_on: GoOn) {}
 
     /// The PEs of which it is known by now that they take part in nothing more. Does not wait.
     fn gone(&mut self) -> &[Gone] {

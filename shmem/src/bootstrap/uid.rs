@@ -24,6 +24,7 @@ use symrail_transport::env::Settings;
 use super::error::{Error, Result};
 use super::star::{Client, Membership, ONE_INTERFACE, Options, Secret, Server};
 use super::{Bootstrap, Gone, variables};
+use crate::interrupt::GoOn;
 
 /// Holds the unique id in hexadecimal.
 pub const UID: &str = "SYMRAIL_BOOTSTRAP_UID";
@@ -244,6 +245,10 @@ impl Bootstrap for Member {
 
     fn gone(&mut self) -> &[Gone] {
         self.client.gone()
+    }
+
+    fn set_interrupt(&mut self, go_on: GoOn) {
+        self.client.set_interrupt(go_on);
     }
 
     fn abort(&mut self, code: i32, why: &str) {

@@ -25,18 +25,13 @@ pub(crate) use long::Among;
 use long::Long;
 
 use crate::error::{Error, Result};
+use crate::interrupt::Asking;
 use crate::operations::Operations;
 use crate::wire::{Wire, WireContext};
 
 /// Checks of a thread that has no wire to poll before it sleeps between them, and for how long it does then.
 const YIELDS: u64 = 20_000;
 const NAP: Duration = Duration::from_micros(50);
-
-/// Says whether waits of the calling thread are to end now: `None`, or after how long to ask again.
-pub(crate) type Interrupt = Box<dyn Fn() -> Option<Duration> + Send + Sync>;
-
-/// How long a thread has waited when it first asks whether to go on.
-const FIRST_ASKED: Duration = Duration::from_millis(1);
 
 /// Checks of the word before the first poll when all peers are mapped: what they store arrives without any.
 const GLANCES: u32 = 200;
@@ -68,7 +63,7 @@ impl Operations<'_> {
         let wire = comm.wire.as_ref().ok();
         let mut wait = wire.map(|wire| WireContext::new(wire, &comm.context).wait_for_memory());
         let (begun, mut polls, looks) = (Instant::now(), 0u64, wire.map_or(1, Wire::looks_per_poll));
-        let (mut long, mut ask_after) = (None::<Long<'_>>, FIRST_ASKED);
+        let (mut long, mut asking) = (None::<Long<'_>>, Asking::new(comm.job.interrupt.get()));
         loop {
             if let Some(found) = (0..looks).find_map(|_| done()) {
                 return Ok(found);
@@ -89,12 +84,9 @@ impl Operations<'_> {
             if Long::is(waited) {
                 long.get_or_insert_with(|| Long::new(Operations::of(comm), what, among, begun)).look()?;
             }
-            if let Some(interrupt) = comm.job.interrupt.get().filter(|_| waited >= ask_after) {
-                let Some(pause) = interrupt() else {
-                    let missing = long.as_ref().map_or_else(Vec::new, |long| long.missing(waited));
-                    return Err(Error::Interrupted { waiting: comm.job.me, what, waited, missing });
-                };
-                ask_after = waited + pause;
+            if let Some(waited) = asking.ended() {
+                let missing = long.as_ref().map_or_else(Vec::new, |long| long.missing(waited));
+                return Err(Error::Interrupted { waiting: comm.job.me, what, waited, missing });
             }
         }
     }

@@ -1,13 +1,14 @@
 //! What somebody at the other end waits for, so that no quiet has to: flags, and bytes whose arrival is counted.
 
+use symrail_transport::Pe;
 use symrail_transport::endpoint::command::Source;
-use symrail_transport::{Error, Pe};
 
 use super::WireContext;
+use crate::error::Result;
 
 impl WireContext<'_> {
     /// Writes a byte that the peer waits for.
-    pub fn put_flag(&self, pe: Pe, dest: u64, value: u8) -> Result<(), Error> {
+    pub fn put_flag(&self, pe: Pe, dest: u64, value: u8) -> Result<()> {
         self.when_there_is_room(|endpoint| endpoint.put_flag(pe, dest, value))
     }
 
@@ -20,13 +21,13 @@ impl WireContext<'_> {
     ///
     /// # Safety
     /// A [`Source::Stable`] one stays valid and unchanged until [`WireContext::counted_have_left`].
-    pub unsafe fn put_counted(&self, pe: Pe, dest: u64, source: Source, len: u64, word: u64) -> Result<(), Error> {
+    pub unsafe fn put_counted(&self, pe: Pe, dest: u64, source: Source, len: u64, word: u64) -> Result<()> {
         // SAFETY: the caller's promise.
         self.when_there_is_room(|endpoint| unsafe { endpoint.put_counted(pe, dest, source, len, word) })
     }
 
     /// Waits until all that was put so has left.
-    pub fn counted_have_left(&self) -> Result<(), Error> {
+    pub fn counted_have_left(&self) -> Result<()> {
         let mut wait = self.wait();
         loop {
             let mut side = self.host().lock();
@@ -35,7 +36,7 @@ impl WireContext<'_> {
             }
             side.poll();
             drop(side);
-            wait.step();
+            wait.step()?;
         }
     }
 }

@@ -13,12 +13,13 @@ use symrail_proxy::HOST;
 use symrail_transport::endpoint::Endpoint;
 use symrail_transport::endpoint::command::{Command, Finished, Issuer, Owner, Source};
 use symrail_transport::share::MAX_THREADS;
-use symrail_transport::{Error, Pe};
+use symrail_transport::{Error as Failure, Pe};
 
 use super::host::{Host, InUse};
 use super::host_endpoints::HostEndpoint;
 use super::wait::Wait;
 use super::{MANY_RAILS_FROM, Wire};
+use crate::error::{Error, Result};
 use crate::staged::STAGED_OFFSET;
 
 /// Which endpoint an operation goes over.
@@ -164,7 +165,7 @@ impl<'a> WireContext<'a> {
     ///
     /// # Safety
     /// `source` is valid for reads of `len` bytes.
-    pub unsafe fn put(&self, pe: Pe, dest: u64, source: *const u8, len: u64) -> Result<(), Error> {
+    pub unsafe fn put(&self, pe: Pe, dest: u64, source: *const u8, len: u64) -> Result<()> {
         let command = Command::Put { dest, source: Source::Stable(source), len };
         let path = self.path_of(&command);
         if path == Path::Host && len <= self.wire.copy_limit as u64 {
@@ -180,7 +181,7 @@ impl<'a> WireContext<'a> {
     ///
     /// # Safety
     /// The operation's buffers stay valid, and sources unchanged, until then.
-    pub unsafe fn nbi(&self, pe: Pe, command: Command) -> Result<(), Error> {
+    pub unsafe fn nbi(&self, pe: Pe, command: Command) -> Result<()> {
         let path = self.path_of(&command);
         // SAFETY (both): the caller's promise.
         match command {
@@ -197,7 +198,7 @@ impl<'a> WireContext<'a> {
     /// # Safety
     /// The operation's buffers are valid.
     #[inline]
-    pub unsafe fn blocking(&self, pe: Pe, command: Command) -> Result<u64, Error> {
+    pub unsafe fn blocking(&self, pe: Pe, command: Command) -> Result<u64> {
         if let Command::Get { .. } = command
             && self.context.fenced.any()
         {
@@ -211,7 +212,7 @@ impl<'a> WireContext<'a> {
     ///
     /// # Safety
     /// As for [`WireContext::put`].
-    pub unsafe fn put_signal(&self, pe: Pe, mut command: Command) -> Result<(), Error> {
+    pub unsafe fn put_signal(&self, pe: Pe, mut command: Command) -> Result<()> {
         let path = self.path_of(&command);
         if let Command::PutSignal { source, len, .. } = &mut command
             && path == Path::Host
@@ -261,7 +262,7 @@ impl<'a> WireContext<'a> {
 
     /// Starts an operation. The proxy thread sends what waits to be coalesced then, since this thread may compute from
     /// now on.
-    unsafe fn start_and_leave(&self, path: Path, pe: Pe, command: Command) -> Result<(), Error> {
+    unsafe fn start_and_leave(&self, path: Path, pe: Pe, command: Command) -> Result<()> {
         // SAFETY: the caller's promise.
         let done = unsafe { self.start(path, pe, command, false) }.map(drop);
         if self.host().leaves_behind() {
@@ -271,7 +272,7 @@ impl<'a> WireContext<'a> {
     }
 
     /// Submits to a path, making room as needed. Returns the tag that the operation has there.
-    unsafe fn start(&self, path: Path, pe: Pe, command: Command, tagged: bool) -> Result<u64, Error> {
+    unsafe fn start(&self, path: Path, pe: Pe, command: Command, tagged: bool) -> Result<u64> {
         // SAFETY: the caller's promise.
         unsafe {
             match path {
@@ -283,7 +284,7 @@ impl<'a> WireContext<'a> {
 
     /// The same on the host endpoint, which the caller may go on using without taking its lock again.
     #[inline(always)]
-    unsafe fn start_on_host(&self, pe: Pe, command: Command, tagged: bool) -> Result<(InUse<'a>, u64), Error> {
+    unsafe fn start_on_host(&self, pe: Pe, command: Command, tagged: bool) -> Result<(InUse<'a>, u64)> {
         self.wire.driver().expect_traffic();
         self.keep_fence(Path::Host)?;
         let mut side = self.host().lock();
@@ -292,7 +293,7 @@ impl<'a> WireContext<'a> {
             while !side.endpoint.ready() {
                 side.poll();
                 drop(side);
-                wait.step();
+                wait.step()?;
                 side = self.host().lock();
             }
         }
@@ -304,7 +305,7 @@ impl<'a> WireContext<'a> {
         Ok((side, tag))
     }
 
-    unsafe fn start_on_engine(&self, thread: usize, pe: Pe, command: Command, tagged: bool) -> Result<u64, Error> {
+    unsafe fn start_on_engine(&self, thread: usize, pe: Pe, command: Command, tagged: bool) -> Result<u64> {
         let (driver, path) = (&self.wire.drivers[thread], Path::Engine(thread));
         driver.expect_traffic();
         self.keep_fence(path)?;
@@ -316,16 +317,16 @@ impl<'a> WireContext<'a> {
                 self.context.used.set(path, true);
                 let owner = Owner { issuer: self.issuer(), tag: tagged.then_some(tag) };
                 // SAFETY: the caller's promise.
-                return unsafe { engine.submit(pe, command, owner) }.map(|_| tag);
+                return Ok(unsafe { engine.submit(pe, command, owner) }.map(|_| tag)?);
             }
             engine.poll();
             drop(engine);
-            wait.step();
+            wait.step()?;
         }
     }
 
     #[inline]
-    unsafe fn run(&self, path: Path, pe: Pe, command: Command) -> Result<u64, Error> {
+    unsafe fn run(&self, path: Path, pe: Pe, command: Command) -> Result<u64> {
         // SAFETY (both): the caller's promise; this call waits for the end.
         match path {
             Path::Host => {
@@ -339,8 +340,12 @@ impl<'a> WireContext<'a> {
                         return result(finished);
                     }
                     drop(side);
-                    wait.step();
+                    let go_on = wait.step();
                     side = self.host().lock();
+                    if let Err(interrupted) = go_on {
+                        side.endpoint.abandon(HOST, tag);
+                        return Err(interrupted);
+                    }
                 }
             }
             Path::Engine(thread) => {
@@ -354,7 +359,10 @@ impl<'a> WireContext<'a> {
                         return result(finished);
                     }
                     drop(engine);
-                    wait.step();
+                    if let Err(interrupted) = wait.step() {
+                        self.wire.drivers[thread].engine().abandon(self.issuer(), tag);
+                        return Err(interrupted);
+                    }
                 }
             }
         }
@@ -376,7 +384,7 @@ impl<'a> WireContext<'a> {
 
     /// Before an operation on `path`: what a fence closed on other paths has to be delivered.
     #[inline]
-    fn keep_fence(&self, path: Path) -> Result<(), Error> {
+    fn keep_fence(&self, path: Path) -> Result<()> {
         if !self.context.fenced.any_but(path) {
             return Ok(());
         }
@@ -386,7 +394,7 @@ impl<'a> WireContext<'a> {
     /// Waits until what a fence closed on a path is delivered. So does a get that is waited for: OpenSHMEM does not
     /// order gets, but many programs count on it, and TCP rails let gets overtake puts.
     #[inline]
-    fn end_fence(&self, path: Path) -> Result<(), Error> {
+    fn end_fence(&self, path: Path) -> Result<()> {
         if self.context.fenced.get(path) {
             self.drain(path)?;
             self.context.fenced.set(path, false);
@@ -396,7 +404,7 @@ impl<'a> WireContext<'a> {
 
     /// Waits until everything that was issued on the context is delivered.
     #[inline(never)]
-    pub fn quiet(&self) -> Result<(), Error> {
+    pub fn quiet(&self) -> Result<()> {
         let mut result = Ok(());
         for path in self.paths() {
             if self.context.used.get(path) {
@@ -407,7 +415,7 @@ impl<'a> WireContext<'a> {
         result
     }
 
-    fn drain(&self, path: Path) -> Result<(), Error> {
+    fn drain(&self, path: Path) -> Result<()> {
         let mut wait = match path {
             Path::Host => self.wait(),
             Path::Engine(thread) => Wait::for_engine(*self, thread),
@@ -433,13 +441,13 @@ impl<'a> WireContext<'a> {
             if quiet {
                 return Ok(());
             }
-            wait.step();
+            wait.step()?;
         }
     }
 
     /// Whether a path is quiet; written down while its lock is held, so that no operation comes in between.
-    fn note_quiet(&self, path: Path, error: Option<Error>, quiet: bool) -> Result<bool, Error> {
-        error.map_or(Ok(()), Err)?;
+    fn note_quiet(&self, path: Path, error: Option<Failure>, quiet: bool) -> Result<bool> {
+        error.map_or(Ok(()), |error| Err(Error::from(error)))?;
         if quiet {
             self.context.used.set(path, false);
         }
@@ -447,7 +455,7 @@ impl<'a> WireContext<'a> {
     }
 
     /// Starts something on the host endpoint as soon as that has room.
-    pub(super) fn when_there_is_room(&self, start: impl Fn(&mut Endpoint) -> Result<(), Error>) -> Result<(), Error> {
+    pub(super) fn when_there_is_room(&self, start: impl Fn(&mut Endpoint) -> Result<(), Failure>) -> Result<()> {
         self.wire.driver().expect_traffic();
         self.keep_fence(Path::Host)?;
         let mut wait = self.wait();
@@ -455,16 +463,16 @@ impl<'a> WireContext<'a> {
             let mut side = self.host().lock();
             self.context.used.set(Path::Host, true);
             match start(&mut side.endpoint) {
-                Err(Error::Full { .. }) => drop(side.poll()),
-                done => return done,
+                Err(Failure::Full { .. }) => drop(side.poll()),
+                done => return Ok(done?),
             }
             drop(side);
-            wait.step();
+            wait.step()?;
         }
     }
 
     /// Asks `pe`'s agent for a keepalive; an error after `TIMEOUT_S` without one.
-    pub fn probe(&self, pe: Pe) -> Result<(), Error> {
+    pub fn probe(&self, pe: Pe) -> Result<()> {
         let tag = {
             let mut side = self.host().lock();
             self.context.used.set(Path::Host, true);
@@ -480,11 +488,14 @@ impl<'a> WireContext<'a> {
                 return result(finished).map(drop);
             }
             drop(side);
-            wait.step();
+            if let Err(interrupted) = wait.step() {
+                self.host().lock().endpoint.abandon(HOST, tag);
+                return Err(interrupted);
+            }
         }
     }
 }
 
-fn result(finished: Finished) -> Result<u64, Error> {
-    finished.result.map_err(|error| *error)
+fn result(finished: Finished) -> Result<u64> {
+    finished.result.map_err(|error| Error::from(*error))
 }

@@ -30,15 +30,15 @@ mod tests;
 mod wait;
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use symrail_proxy::{Driver, Proxy};
-use symrail_transport::Error;
 use symrail_transport::endpoint::Endpoint;
 use symrail_transport::endpoint::LaneCounters;
 use symrail_transport::rail::RailCaps;
 use symrail_transport::region::Segment;
+use symrail_transport::{Error, Pe};
 
 pub(crate) use context::{ContextState, WireContext};
 pub(crate) use contexts::{Contexts, MAX_CONTEXTS};
@@ -46,6 +46,8 @@ pub(crate) use host_endpoints::EndpointOpener;
 use host_endpoints::HostEndpoints;
 pub(crate) use lanes::Lanes;
 use wait::Wait;
+
+use crate::interrupt::GoOn;
 
 /// From here on an operation is worth more than one rail.
 const MANY_RAILS_FROM: u64 = 64 << 10;
@@ -65,6 +67,9 @@ pub(crate) struct Wire {
     by_hardware: bool,
     copy_limit: usize,
     started: Instant,
+    /// This PE, and what may end its waits.
+    me: Pe,
+    pub interrupt: Arc<OnceLock<GoOn>>,
 }
 
 impl Wire {
@@ -73,13 +78,25 @@ impl Wire {
         let drivers: Arc<[_]> = proxies.iter().map(|proxy| Arc::clone(proxy.driver())).collect();
         let rails = rails(&drivers);
         let by_hardware = rails.iter().all(|rail| !rail.software);
-        let copy_limit = host.copy_limit();
+        let (copy_limit, me) = (host.copy_limit(), opener.me);
         let host_endpoints = Arc::new(HostEndpoints::new(host, opener));
         // What a provider could not send at once goes out although the thread that posted it computes.
         let left_behind = Arc::clone(&host_endpoints);
         drivers[0].set_idle_task(move || left_behind.idle_work());
         let started = Instant::now();
-        Wire { host_endpoints, drivers, _proxies: proxies, rails, staged, by_hardware, copy_limit, started }
+        let interrupt = Arc::default();
+        Wire {
+            host_endpoints,
+            drivers,
+            _proxies: proxies,
+            rails,
+            staged,
+            by_hardware,
+            copy_limit,
+            started,
+            me,
+            interrupt,
+        }
     }
 
     /// What drives each proxy thread's endpoint; at least one.
@@ -153,9 +170,7 @@ impl Wire {
     pub fn drain(&self, context: &ContextState, patience: Duration) {
         let mut wait = Wait::for_operations(WireContext::new(self, context));
         let deadline = Instant::now() + patience;
-        while self.host_endpoints.poll_if_unused() && Instant::now() < deadline {
-            wait.step();
-        }
+        while self.host_endpoints.poll_if_unused() && Instant::now() < deadline && wait.step().is_ok() {}
     }
 
     /// Looks at memory that are worth their while between two polls.

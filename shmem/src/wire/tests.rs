@@ -1,6 +1,8 @@
 //! What host threads rely on, over a fabric that refuses and delays.
 #![allow(clippy::unwrap_used)]
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
 use symrail_proxy::{Engine, Options};
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::backend::{Choice, Nics};
@@ -376,4 +378,45 @@ fn nothing_passes_a_fence_whichever_proxy_thread_has_it() {
         assert!((0..2 * BLOCK).all(|word| world.there(word) == round), "round {round}: a fence was passed");
         world.on_wire().quiet().unwrap();
     }
+}
+
+#[test]
+fn waits_end_when_they_are_told_to_and_what_they_waited_for_goes_on() {
+    let world = world(Mischief::default());
+    let on_wire = world.on_wire();
+    let (over, asked) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU32::new(0)));
+    let (is_over, count) = (Arc::clone(&over), Arc::clone(&asked));
+    let _ = world.wire.interrupt.set(Arc::new(move || {
+        // The third answer of each wait, if at all.
+        let third = count.fetch_add(1, Ordering::Relaxed) % 3 == 2;
+        (!(third && is_over.load(Ordering::Relaxed))).then_some(Duration::ZERO)
+    }));
+    let add = |fetch| Command::Amo { offset: 0, ty: AmoType::U64, op: AmoOp::Add, operand: 1, compare: 0, fetch };
+    {
+        // PE 1 answers nothing meanwhile.
+        let _peer = world._peers[0].driver().engine();
+        // SAFETY (all): the commands have no buffers.
+        let waits: [&dyn Fn() -> crate::error::Result<()>; 3] = [
+            // SAFETY: see above.
+            &|| unsafe { on_wire.blocking(1, add(Fetch::Returned)) }.map(drop),
+            &|| {
+                // SAFETY: see above.
+                unsafe { on_wire.nbi(1, add(Fetch::No)) }.unwrap();
+                on_wire.quiet()
+            },
+            &|| on_wire.probe(1),
+        ];
+        for (wait, number) in waits.into_iter().zip(1..) {
+            let error = wait().unwrap_err();
+            assert!(matches!(error, crate::error::Error::Interrupted { waiting: 0, .. }), "{error}");
+            assert_eq!(asked.load(Ordering::Relaxed), 3 * number);
+        }
+    }
+    over.store(false, Ordering::Relaxed);
+    on_wire.quiet().unwrap();
+    // SAFETY: see above.
+    assert_eq!(unsafe { on_wire.blocking(1, add(Fetch::Returned)) }.unwrap(), 2);
+    on_wire.probe(1).unwrap();
+    // Nobody asks for the ends of those that were given up.
+    assert!(!world.wire.host_endpoints.first().host.lock().endpoint.has_finished());
 }

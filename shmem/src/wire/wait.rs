@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use symrail_proxy::{Driver, Turn};
 
 use super::WireContext;
+use crate::error::{Error, Result};
+use crate::interrupt::Asking;
 
 /// Rounds of polling the host endpoint, of several polls each, before a waiting thread also drives the engine: about
 /// the time of a round trip, which would only become longer. Where PEs wait for each other's answers, all wait for
@@ -37,6 +39,8 @@ pub(crate) struct Wait<'a> {
     may_nap: bool,
     /// What was started on other contexts is to go on too.
     of_all: bool,
+    /// From when it has polled for a while: whether it is to go on. Who waits for memory asks itself.
+    asking: Option<Asking<'a>>,
 }
 
 impl<'a> Wait<'a> {
@@ -53,6 +57,7 @@ impl<'a> Wait<'a> {
             naps: false,
             may_nap: false,
             of_all: false,
+            asking: None,
         }
     }
 
@@ -68,13 +73,26 @@ impl<'a> Wait<'a> {
     }
 
     /// After the caller's own poll of its endpoint has found nothing: does something useful, or lets others.
-    pub fn step(&mut self) {
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`].
+    pub fn step(&mut self) -> Result<()> {
         if self.polls < ALONE {
             self.polls += 1;
             std::hint::spin_loop();
-        } else {
-            self.drive();
+            return Ok(());
         }
+        self.drive();
+        if self.polls.is_multiple_of(POLLS_PER_LOOK) { self.ask() } else { Ok(()) }
+    }
+
+    fn ask(&mut self) -> Result<()> {
+        let wire = self.context.wire();
+        let asking = self.asking.get_or_insert_with(|| Asking::new(wire.interrupt.get()));
+        let what = "an operation or a quiet";
+        asking
+            .ended()
+            .map_or(Ok(()), |waited| Err(Error::Interrupted { waiting: wire.me, what, waited, missing: Vec::new() }))
     }
 
     /// Drives the endpoints, or lets others. Whether anything has come forward.

@@ -56,6 +56,7 @@ fn hide() {
 enum Kind {
     Sum,
     SumInPlace,
+    SumOfBlocks,
     Broadcast,
     Fcollect,
     Collect,
@@ -102,7 +103,7 @@ impl Call {
     fn source(&self, index: usize) -> Vec<u64> {
         let of = |to: usize| (0..self.words_of(index)).map(move |i| self.word(index, to, i));
         match self.kind {
-            Kind::Alltoall => (0..self.members.len()).flat_map(of).collect(),
+            Kind::Alltoall | Kind::SumOfBlocks => (0..self.members.len()).flat_map(of).collect(),
             Kind::Sync => Vec::new(),
             _ => of(0).collect(),
         }
@@ -113,8 +114,9 @@ impl Call {
         let n = self.members.len();
         let of = |from: usize, to: usize| (0..self.words_of(from)).map(move |i| self.word(from, to, i));
         match self.kind {
-            Kind::Sum | Kind::SumInPlace => {
-                let sum = |i: usize| (0..n).fold(0u64, |sum, from| sum.wrapping_add(self.word(from, 0, i)));
+            Kind::Sum | Kind::SumInPlace | Kind::SumOfBlocks => {
+                let to = if self.kind == Kind::SumOfBlocks { index } else { 0 };
+                let sum = |i: usize| (0..n).fold(0u64, |sum, from| sum.wrapping_add(self.word(from, to, i)));
                 (0..self.words).map(sum).collect()
             }
             Kind::Broadcast => of(self.root as usize, 0).collect(),
@@ -196,6 +198,7 @@ impl<'a> Session<'a> {
             Kind::Sum,
             Kind::Sum,
             Kind::SumInPlace,
+            Kind::SumOfBlocks,
             Kind::Broadcast,
             Kind::Broadcast,
             Kind::Fcollect,
@@ -253,6 +256,7 @@ impl<'a> Session<'a> {
         unsafe {
             match call.kind {
                 Kind::Sum | Kind::SumInPlace => team.reduce(to, from, call.words, Reduction::sum::<u64>()),
+                Kind::SumOfBlocks => team.reduce_scatter(to, from, call.words, Reduction::sum::<u64>()),
                 Kind::Broadcast => team.broadcast(to, from, bytes, call.root),
                 Kind::Fcollect => team.fcollect(to, from, bytes),
                 Kind::Collect => team.collect(to, from, bytes),

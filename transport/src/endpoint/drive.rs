@@ -149,6 +149,11 @@ impl Endpoint {
         self.core.issuers.take_finished(issuer, tag)
     }
 
+    /// Nobody will ask about the end of this operation.
+    pub fn abandon(&mut self, issuer: Issuer, tag: u64) {
+        self.core.issuers.abandon(issuer, tag);
+    }
+
     /// The next finished operation that had a tag.
     #[inline]
     pub fn next_finished(&mut self) -> Option<Finished> {

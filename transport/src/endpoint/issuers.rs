@@ -82,13 +82,20 @@ pub(super) struct Issuers {
     states: Vec<IssuerState>,
     /// Operations with a tag that have ended, and that nobody has asked about.
     finished: Vec<Finished>,
+    /// Operations with a tag that have not ended, and that nobody will ask about.
+    abandoned: Vec<(Issuer, u64)>,
     /// Of all operations without a tag.
     wait_predictor: WaitPredictor,
 }
 
 impl Issuers {
     pub fn new() -> Issuers {
-        Issuers { states: Vec::new(), finished: Vec::with_capacity(64), wait_predictor: WaitPredictor::default() }
+        Issuers {
+            states: Vec::new(),
+            finished: Vec::with_capacity(64),
+            abandoned: Vec::new(),
+            wait_predictor: WaitPredictor::default(),
+        }
     }
 
     /// An operation has been entered.
@@ -103,12 +110,24 @@ impl Issuers {
         let state = self.state(owner.issuer);
         state.outstanding = state.outstanding.saturating_sub(1);
         match (owner.tag, outcome) {
+            (Some(tag), _) if !self.abandoned.is_empty() && self.was_abandoned(owner.issuer, tag) => {}
             (Some(tag), result) => self.finished.push(Finished { issuer: owner.issuer, tag, result }),
-            (None, Err(error)) => {
-                state.error.get_or_insert(*error);
-            }
+            (None, Err(error)) => self.keep_error(owner.issuer, *error),
             (None, Ok(_)) => {}
         }
+    }
+
+    /// Nobody will ask about the end of this operation.
+    pub fn abandon(&mut self, issuer: Issuer, tag: u64) {
+        if self.take_finished(issuer, tag).is_none() {
+            self.abandoned.push((issuer, tag));
+        }
+    }
+
+    #[cold]
+    fn was_abandoned(&mut self, issuer: Issuer, tag: u64) -> bool {
+        let at = self.abandoned.iter().position(|it| *it == (issuer, tag));
+        at.map(|at| self.abandoned.swap_remove(at)).is_some()
     }
 
     /// An operation was done at once, and never entered.

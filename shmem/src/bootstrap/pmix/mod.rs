@@ -10,7 +10,7 @@ mod ffi;
 
 use std::ffi::{CStr, CString, c_void};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use symrail_transport::Pe;
 use symrail_transport::env::Settings;
@@ -18,6 +18,7 @@ use symrail_transport::env::Settings;
 use super::error::{Error, Result, Step};
 use super::star::MAX_CONTRIBUTION;
 use super::{Bootstrap, MAX_PES};
+use crate::interrupt::{Asking, GoOn};
 use ffi::{Given, Info, Pmix, Proc, Status, Value};
 
 const KIND: &str = "pmix";
@@ -25,6 +26,9 @@ const REMEDY: &str = "see what the process manager printed";
 
 /// The largest single value, in bytes: PMIx keeps values in shared segments and dies of one that fills a segment.
 const PIECE: usize = 1 << 20;
+
+/// How often a PE that waits asks whether to go on.
+const LOOK: Duration = Duration::from_millis(50);
 
 fn key(number: u64, piece: usize) -> CString {
     CString::new(format!("symrail.{number}.{piece}")).unwrap_or_default()
@@ -46,6 +50,8 @@ pub struct Member {
     steps: u64,
     /// The first fault, if any: every later step fails with it at once.
     broken: Option<Error>,
+    /// What may end waits.
+    go_on: Option<GoOn>,
 }
 
 /// Joins the process manager's job.
@@ -70,7 +76,7 @@ pub fn open(timeout: Duration) -> Result<Member> {
         let who = "this process".into();
         return Err(Error::Pmix { who, step: Step::Join, call: "PMIx_Init", text, status, remedy: REMEDY });
     }
-    let mut member = Member { pmix, me, n_pes: 0, timeout, steps: 0, broken: None };
+    let mut member = Member { pmix, me, n_pes: 0, timeout, steps: 0, broken: None, go_on: None };
     let job = Proc { rank: ffi::RANK_WILDCARD, ..me };
     let size = member.get(Step::Join, &job, ffi::JOB_SIZE)?.uint32();
     match size {
@@ -125,10 +131,20 @@ impl Member {
             drop(unsafe { Arc::from_raw(context) });
             return self.check(step, "PMIx_Fence_nb", status);
         }
-        let status = done.status.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = done.changed.wait_timeout_while(status, self.timeout, |status| status.is_none());
-        let status = *waited.unwrap_or_else(PoisonError::into_inner).0;
-        match status {
+        let (begun, mut asking) = (Instant::now(), Asking::new(self.go_on.as_ref()));
+        let mut status = done.status.lock().unwrap_or_else(PoisonError::into_inner);
+        while status.is_none() && begun.elapsed() < self.timeout {
+            let left = self.timeout.saturating_sub(begun.elapsed());
+            let pause = if self.go_on.is_some() { left.min(LOOK) } else { left };
+            let waited = done.changed.wait_timeout_while(status, pause, |status| status.is_none());
+            status = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if status.is_none()
+                && let Some(waited) = asking.ended()
+            {
+                return Err(Error::Interrupted { pe: self.me.rank, step, waited });
+            }
+        }
+        match *status {
             Some(status) => self.check(step, "PMIx_Fence_nb", status),
             None => Err(Error::Timeout {
                 pe: self.me.rank,
@@ -233,6 +249,10 @@ impl Bootstrap for Member {
 
     fn barrier(&mut self) -> Result<()> {
         self.run(Step::Barrier, None).map(drop)
+    }
+
+    fn set_interrupt(&mut self, go_on: GoOn) {
+        self.go_on = Some(go_on);
     }
 
     fn abort(&mut self, code: i32, why: &str) {

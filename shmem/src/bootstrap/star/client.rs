@@ -14,12 +14,15 @@ use super::wire::{
     CHALLENGE, Direction, FINISHED, Hello, Kind, MAGIC, MAX_CONTRIBUTION, NONCE, Opener, REFUSAL, Sealer, Secret,
     random,
 };
+use crate::interrupt::{Asking, GoOn};
 
 /// How much longer than the service a PE waits: the service knows who is missing, so it should speak first.
 const GRACE: Duration = Duration::from_secs(5);
 /// How soon a service that closes without a word is tried again: it does so when unauthenticated connections crowd it.
 /// From the first pause to the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(1)];
+/// How often a PE that waits asks whether to go on.
+const LOOK: Duration = Duration::from_millis(50);
 /// The longest that leaving or aborting may take.
 const PARTING: Duration = Duration::from_secs(2);
 
@@ -54,6 +57,8 @@ pub struct Client {
     gone: Vec<Gone>,
     /// It has said that it leaves.
     left: bool,
+    /// What may end waits.
+    go_on: Option<GoOn>,
 }
 
 impl Client {
@@ -120,8 +125,8 @@ impl Client {
         let key = hello.session_key(&membership.secret, &service_nonce);
         let (sealer, opener) = (Sealer::new(&key, Direction::ToService), Opener::new(&key, Direction::ToPe));
         let membership = membership.clone();
-        let (steps, broken, gone, left) = (0, None, Vec::new(), false);
-        let mut client = Client { membership, origin, stream, sealer, opener, steps, broken, gone, left };
+        let (steps, broken, gone, left, go_on) = (0, None, Vec::new(), false, None);
+        let mut client = Client { membership, origin, stream, sealer, opener, steps, broken, gone, left, go_on };
         match client.receive(step, deadline)? {
             (Kind::Welcome, _) => Ok(client),
             (kind, _) => Err(client.untrusted(step, &format!("{kind:?} instead of a welcome"))),
@@ -149,14 +154,29 @@ impl Client {
                 Ok(None) => {}
                 Err(why) => return Err(self.untrusted(step, why)),
             }
-            let bytes = read_some(&mut self.stream, &mut chunk, deadline)
-                .map_err(|it| self.membership.broken_off(step, &it))?;
+            let bytes = self.read(step, &mut chunk, deadline)?;
             if step == Step::Join && chunk[..bytes] == REFUSAL {
                 let Membership { pe, address, .. } = self.membership;
                 let why = "this PE does not know its secret; does the id, or the launcher's pipe, belong to this job?";
                 return Err(Error::Refused { pe, address: address.to_string(), why: why.into() });
             }
             self.opener.feed(&chunk[..bytes]);
+        }
+    }
+
+    /// What comes next, unless the wait for it is ended from within.
+    fn read(&mut self, step: Step, chunk: &mut [u8], deadline: Instant) -> Result<usize> {
+        let mut asking = Asking::new(self.go_on.as_ref());
+        loop {
+            let until = if self.go_on.is_some() { deadline.min(Instant::now() + LOOK) } else { deadline };
+            match read_some(&mut self.stream, chunk, until) {
+                Err(error) if error.kind() == io::ErrorKind::TimedOut && until < deadline => {
+                    if let Some(waited) = asking.ended() {
+                        return Err(Error::Interrupted { pe: self.membership.pe, step, waited });
+                    }
+                }
+                read => return read.map_err(|error| self.membership.broken_off(step, &error)),
+            }
         }
     }
 
@@ -302,6 +322,10 @@ impl Bootstrap for Client {
         // Whatever is wrong with the connection is the next step's error.
         let _ = self.look();
         &self.gone
+    }
+
+    fn set_interrupt(&mut self, go_on: GoOn) {
+        self.go_on = Some(go_on);
     }
 
     fn abort(&mut self, code: i32, why: &str) {

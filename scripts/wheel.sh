@@ -1,0 +1,71 @@
+#!/bin/bash
+# Builds the Python package's wheel, for any Linux with glibc 2.28 or later and Python 3.10 or later, and checks it: what
+# it needs of other libraries, and in an environment with nothing else, a ring, the program symrail, and that nothing
+# stays when it is uninstalled.
+#
+#   scripts/wheel.sh [FOLDER]      into FOLDER, or target/wheel; a release build, which takes minutes
+#
+# Exit code 77, and the reason behind SKIPPED, where the tools cannot be had.
+set -euo pipefail
+cd "$(dirname "$(realpath "$0")")/.."
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+out=$(realpath -m "${1:-$target/wheel}")
+tools=$target/wheel-tools
+# Zig has the C library's symbols of every version to link against.
+needed=("maturin>=1.7,<2" ziglang "auditwheel>=6" numpy)
+oldest_glibc=2_28
+
+python=$(command -v python3) || { echo "SKIPPED: there is no python3"; exit 77; }
+if [ ! -e "$tools/complete" ]; then
+  rm -rf "$tools"
+  "$python" -m venv "$tools" || { echo "SKIPPED: python3 -m venv fails"; exit 77; }
+  "$tools/bin/pip" --quiet --disable-pip-version-check install "${needed[@]}" ||
+    { echo "SKIPPED: pip cannot install ${needed[*]}"; exit 77; }
+  touch "$tools/complete"
+fi
+
+rm -rf "$out"
+mkdir -p "$out"
+(cd python && PATH=$tools/bin:$PATH maturin build --release --zig --locked --compatibility manylinux_$oldest_glibc --out "$out")
+wheel=$(ls "$out"/symrail-*.whl)
+
+fail() { echo "wheel: $1" >&2; exit 1; }
+
+# What it needs of the system: the C library's parts alone, of a version that the tag promises.
+"$tools/bin/auditwheel" show "$wheel" | tee "$out/audit.txt"
+grep -q "manylinux_${oldest_glibc}_$(uname -m)" "$out/audit.txt" || fail "auditwheel finds another tag"
+checked=$(mktemp -d)
+trap 'rm -rf "$checked"' EXIT
+"$python" -m zipfile -e "$wheel" "$checked/wheel"
+others=$(readelf -d "$checked"/wheel/symrail/*.so | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' |
+  grep -vE '^(libc|libm|libdl|libpthread|librt|libgcc_s|ld-linux.*)\.so' || true)
+[ -z "$others" ] || fail "it is linked with $others"
+
+# In an environment of its own, from another folder, without this source tree's settings.
+"$python" -m venv "$checked/venv"
+"$checked/venv/bin/pip" --quiet --disable-pip-version-check install "$wheel"
+cd "$checked"
+alone() { env -i HOME="$checked" PATH="$checked/venv/bin:/usr/bin:/bin" PYTHONDONTWRITEBYTECODE=1 "$@"; }
+cat > ring.py << 'END'
+import symrail
+
+with symrail.init(heap_bytes=4 << 20):
+    me, n = symrail.my_pe(), symrail.n_pes()
+    box = symrail.array(3, "float64")
+    symrail.put(box, me, (me + 1) % n)
+    symrail.barrier_all()
+    assert (box == (me - 1) % n).all() and symrail.info()["job"]["n_pes"] == n
+    print("well\n", end="", flush=True)
+END
+[ "$(alone symrail run -n 4 -- python ring.py)" = "$(yes well | head -4)" ] || fail "the ring fails"
+# No library of the network's is there.
+missing=(SYMRAIL_LIBFABRIC_SO=/nonexistent/libfabric.so SYMRAIL_IBV_SO=/nonexistent/libibverbs.so)
+[ "$(alone "${missing[@]}" symrail run -n 2 -- python ring.py)" = "$(yes well | head -2)" ] || fail "the ring needs libfabric"
+alone "${missing[@]}" python -c 'import symrail; print(symrail.info())' | grep -q "libfabric *missing" || fail "info()"
+alone symrail perf put-lat -e 8 -i 100 | grep -q "data at the target checked" || fail "symrail perf"
+alone symrail info | grep -q "^chosen" || fail "symrail info"
+alone python -m symrail --version | grep -q "^symrail " || fail "python -m symrail"
+"$checked/venv/bin/pip" --quiet --disable-pip-version-check uninstall --yes symrail
+left=$(find "$checked/venv" -iname '*symrail*')
+[ -z "$left" ] || fail "pip uninstall leaves $left"
+echo "wheel: $wheel: well"

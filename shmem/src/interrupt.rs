@@ -1,0 +1,38 @@
+//! Ending waits from within: what a program that handles signals gives, and how waits ask it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Says whether waits of the calling thread are to go on: after how long to ask again, or `None` if they are to end.
+pub type GoOn = Arc<dyn Fn() -> Option<Duration> + Send + Sync>;
+
+/// How long a thread has waited when it first asks whether to go on.
+const FIRST_ASKED: Duration = Duration::from_millis(1);
+
+/// A wait that asks now and then whether to go on.
+pub(crate) struct Asking<'a> {
+    go_on: Option<&'a GoOn>,
+    begun: Instant,
+    next: Duration,
+}
+
+impl<'a> Asking<'a> {
+    /// A wait that begins.
+    pub fn new(go_on: Option<&'a GoOn>) -> Asking<'a> {
+        Asking { go_on, begun: Instant::now(), next: FIRST_ASKED }
+    }
+
+    /// How long it has waited, if it is to end now. Asks only when it is time to.
+    pub fn ended(&mut self) -> Option<Duration> {
+        let go_on = self.go_on?;
+        let waited = self.begun.elapsed();
+        if waited < self.next {
+            return None;
+        }
+        match go_on() {
+            Some(pause) => self.next = waited + pause,
+            None => return Some(waited),
+        }
+        None
+    }
+}
