@@ -23,6 +23,8 @@ struct World {
     peer: Endpoint,
     memory: Vec<u64>,
     fetched: Vec<u64>,
+    /// Blocks from the beginning of one that is moved to that of the next.
+    step: usize,
     begun: Instant,
 }
 
@@ -57,7 +59,7 @@ impl World {
             }
             endpoint.learn(0, &connection_infos).unwrap();
         }
-        let mut world = World { host, peer, memory, fetched: vec![0; WORDS], begun: Instant::now() };
+        let mut world = World { host, peer, memory, fetched: vec![0; WORDS], step: 2, begun: Instant::now() };
         // No quiet is expected behind the first one, and the first of what is to come comes late enough to go at once.
         (0..2).for_each(|at| world.put(at));
         while world.host.is_active() {
@@ -75,18 +77,23 @@ impl World {
     }
 
     fn command(&self, at: usize) -> Command {
-        let source = Source::Stable(self.memory[at * LEN..].as_ptr().cast());
-        Command::Put { dest: (at * LEN * 8) as u64, source, len: 8 * LEN as u64 }
+        let at = at * self.step * LEN;
+        Command::Put {
+            dest: 8 * at as u64,
+            source: Source::Stable(self.memory[at..].as_ptr().cast()),
+            len: 8 * LEN as u64,
+        }
     }
 
-    /// The `at`th of the puts, one behind the other.
+    /// The `at`th of the puts.
     fn put(&mut self, at: usize) {
         self.submit(self.command(at), None);
     }
 
     fn get(&mut self, at: usize) {
-        let dest = self.fetched[at * LEN..].as_mut_ptr().cast();
-        self.submit(Command::Get { source: (at * LEN * 8) as u64, dest, len: 8 * LEN as u64 }, None);
+        let at = at * self.step * LEN;
+        let dest = self.fetched[at..].as_mut_ptr().cast();
+        self.submit(Command::Get { source: 8 * at as u64, dest, len: 8 * LEN as u64 }, None);
     }
 
     /// How many blocks have arrived, once the rails have moved what was posted. Who has posted it does not help.
@@ -135,6 +142,32 @@ fn the_first_goes_at_once_and_the_next_ones_together() {
         world.host.poll(&mut NoAgent);
         assert_eq!(world.fetched(), posted);
     }
+}
+
+#[test]
+fn neighbours_are_one_piece() {
+    let act = |world: &mut World, act: fn(&mut World, usize)| {
+        world.step = 1;
+        (0..12).for_each(|at| act(world, at));
+    };
+    let (mut world, ()) = undisturbed(|world| act(world, World::put));
+    assert_eq!(world.arrived(), 1, "the others are one piece, to which more may come");
+    world.host.poll(&mut NoAgent);
+    assert_eq!(world.arrived(), 12);
+    let (mut world, ()) = undisturbed(|world| act(world, World::get));
+    assert_eq!(world.fetched(), 1);
+    world.host.poll(&mut NoAgent);
+    assert_eq!(world.fetched(), 12);
+    // Three pieces and one that continues the last of them leave room for a fourth.
+    let (mut world, ()) = undisturbed(|world| {
+        (0..4).for_each(|at| world.put(at));
+        world.step = 1;
+        world.put(7);
+    });
+    assert_eq!(world.arrived(), 1);
+    world.step = 2;
+    world.put(5);
+    assert!(world.arrived() == 6 || !world.is_undisturbed());
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::rail::Dest;
 /// Operations of up to so many bytes stay together, so that few messages and acknowledgements do for many.
 const COALESCED_MAX: u64 = 64 << 10;
 /// A lane that has so many bytes more under way than another is not the one for small operations any more.
-const SPREAD: u64 = 64 << 10;
+const SPREAD: u64 = 128 << 10;
 
 impl Lanes {
     /// The lane for an operation of so many bytes that may take any: where others are spare the first. Large ones take

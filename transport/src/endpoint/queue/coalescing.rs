@@ -5,15 +5,20 @@
 //! backlog until there are as many as one work request takes, until something else is posted to that destination, or
 //! until the next poll: of whoever waits for anything, or of the proxy thread. The first of them goes at once, so that
 //! what is to overlap with computing does.
+//!
+//! A work request takes a few *pieces*. Those that begin where the one before them ends, here and at the target, are
+//! one piece with it.
 
-use super::{Work, WorkRequest};
-use crate::endpoint::profile::MOST_TOGETHER as MOST;
+use super::{Backlog, SendQueue, Work, WorkRequest};
+use crate::endpoint::profile::MOST_TOGETHER as MOST_PIECES;
 use crate::endpoint::{Core, Endpoint, Role};
 use crate::pe::Pe;
-use crate::rail::{LocalBuf, LocalKey, Piece, Pieces, PostError, RemoteBuf};
+use crate::rail::{Dest, LocalBuf, LocalKey, Piece, Pieces, PostError, RemoteBuf};
 
 /// The most bytes of one that waits. Beyond, the bytes cost so much more than the rest that there is nothing to gain.
 const LARGEST: u64 = 64 << 10;
+/// The most that travel in one work request.
+const MOST: usize = 64;
 /// What comes later behind the one before it does not wait. About the time that a message takes.
 const CLOSELY_US: u32 = 10;
 
@@ -21,6 +26,70 @@ const NO_PIECE: Piece = Piece {
     local: LocalBuf { ptr: std::ptr::null_mut(), len: 0, key: LocalKey(0) },
     remote: RemoteBuf { address: 0, key: 0 },
 };
+
+/// What waits for one destination to be coalesced.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub dest: Dest,
+    last: u64,
+    count: usize,
+    pieces: usize,
+    bytes: u64,
+}
+
+impl Held {
+    /// Whether there is nothing to gain from more, where a work request takes so many pieces.
+    fn is_enough(&self, most: usize) -> bool {
+        self.pieces >= most || self.count >= MOST || (self.count >= most && self.bytes >= LARGEST)
+    }
+}
+
+impl Backlog {
+    /// Adds a work request to those that wait for others to its destination, and tells what waits there. It is asked
+    /// whether this one `continues` the last of them.
+    fn hold(&mut self, id: u64, request: &WorkRequest, continues: impl FnOnce(u64) -> bool) -> &Held {
+        let (dest, len) = (request.dest, request.len as u64);
+        self.push(dest, id);
+        let at = self.held.iter().position(|held| held.dest == dest).unwrap_or_else(|| {
+            self.held.push(Held { dest, last: id, count: 0, pieces: 0, bytes: 0 });
+            self.held.len() - 1
+        });
+        let held = &mut self.held[at];
+        held.pieces += usize::from(held.count == 0 || !continues(held.last));
+        (held.last, held.count, held.bytes) = (id, held.count + 1, held.bytes + len);
+        held
+    }
+}
+
+/// Whether a work request begins where another one ends.
+fn continues(before: &WorkRequest, request: &WorkRequest) -> bool {
+    let (Work::Write { offset: from } | Work::Read { offset: from } | Work::Flag { offset: from, .. }) = before.work
+    else {
+        return false;
+    };
+    let (Work::Write { offset } | Work::Read { offset } | Work::Flag { offset, .. }) = request.work else {
+        return false;
+    };
+    from + before.len as u64 == offset && before.ptr.wrapping_add(before.len) == request.ptr
+}
+
+/// Appends to the pieces of a work request, to the last of them if `next` begins where that ends. `false` where there
+/// is no room.
+fn append(pieces: &mut [Piece], count: &mut usize, next: Piece) -> bool {
+    if let Some(Piece { local, remote }) = pieces[..*count].last_mut()
+        && local.ptr.wrapping_add(local.len) == next.local.ptr
+        && local.key == next.local.key
+        && remote.address.wrapping_add(local.len as u64) == next.remote.address
+        && remote.key == next.remote.key
+    {
+        local.len += next.local.len;
+        return true;
+    }
+    let Some(free) = pieces.get_mut(*count) else { return false };
+    *free = next;
+    *count += 1;
+    true
+}
 
 impl Core {
     /// Whether a put or get of `len` bytes may wait for others, if nobody waits for it alone.
@@ -64,11 +133,11 @@ impl Core {
     fn together(&self, lane: usize, first: &WorkRequest) -> ([u64; MOST], usize) {
         let (mut ids, mut count, mut bytes) = ([0; MOST], 0, 0);
         let kind = std::mem::discriminant(&first.work);
-        for id in self.queue.backlog[lane].waiting_first().take(self.profile.caps(lane).pieces.min(MOST)) {
+        let most = self.profile.max_rma().min(MOST_PIECES as u64 * LARGEST);
+        for id in self.queue.backlog[lane].waiting_first().take(MOST) {
             let Some(request) = self.queue.get(id) else { break };
             bytes += request.len as u64;
-            let fits =
-                request.may_wait && std::mem::discriminant(&request.work) == kind && bytes <= self.profile.max_rma();
+            let fits = request.may_wait && std::mem::discriminant(&request.work) == kind && bytes <= most;
             if !fits || self.is_void(request) {
                 break;
             }
@@ -87,8 +156,10 @@ impl Endpoint {
             self.post_or_keep(id, request);
             return self.core.has_gone(dest, lane);
         }
-        let most = self.core.profile.caps(lane).pieces.min(MOST);
-        if self.core.queue.backlog[lane].hold(dest, id) >= most {
+        let most = self.core.profile.caps(lane).pieces.min(MOST_PIECES);
+        let SendQueue { table, backlog, .. } = &mut self.core.queue;
+        let held = backlog[lane].hold(id, request, |last| table.get(last).is_some_and(|last| continues(last, request)));
+        if held.is_enough(most) {
             self.post_backlog(lane);
             self.core.has_gone(dest, lane);
         }
@@ -98,11 +169,14 @@ impl Endpoint {
     /// were.
     pub(super) fn post_first(&mut self, lane: usize, id: u64, request: &WorkRequest) -> (usize, Result<(), PostError>) {
         let (ids, count) = if request.may_wait { self.core.together(lane, request) } else { ([0; MOST], 0) };
-        let (mut pieces, mut ready) = ([NO_PIECE; MOST], 0);
+        let most = self.core.profile.caps(lane).pieces.min(MOST_PIECES);
+        let (mut pieces, mut used, mut ready) = ([NO_PIECE; MOST_PIECES], 0, 0);
         for &id in &ids[..count] {
             // Those for which there is no room now wait for the next time.
-            let Some(piece) = self.core.piece_of(lane, id) else { break };
-            pieces[ready] = piece;
+            let piece = self.core.piece_of(lane, id);
+            if !piece.is_some_and(|piece| append(&mut pieces[..most], &mut used, piece)) {
+                break;
+            }
             ready += 1;
         }
         if ready < 2 {
@@ -117,7 +191,7 @@ impl Endpoint {
             Err(full) => return (ready, Err(full)),
         };
         // SAFETY: as for a single write or read (`try_post`), for each.
-        let result = unsafe { self.rails[lane].move_pieces(request.dest, &pieces[..ready], way, id) };
+        let result = unsafe { self.rails[lane].move_pieces(request.dest, &pieces[..used], way, id) };
         if result.is_ok() {
             self.core.note_together(&ids[..ready], windowed);
         }
@@ -145,5 +219,28 @@ impl Core {
             let request = *request;
             self.note_posted(id, &request, windowed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_grow_where_both_ends_go_on() {
+        let piece = |at: usize, address, key, len| Piece {
+            local: LocalBuf { ptr: std::ptr::without_provenance_mut(at), len, key: LocalKey(0) },
+            remote: RemoteBuf { address, key },
+        };
+        let (mut pieces, mut count) = ([NO_PIECE; 3], 0);
+        let mut added = |next| append(&mut pieces, &mut count, next);
+        assert!(added(piece(100, 1000, 1, 10)));
+        assert!(added(piece(110, 1010, 1, 20)), "it goes on at both ends");
+        assert!(added(piece(130, 1031, 1, 5)), "not there");
+        assert!(added(piece(136, 1036, 1, 5)), "not here");
+        assert!(!added(piece(141, 1041, 2, 5)), "in other memory, and there is no room");
+        assert!(added(piece(141, 1041, 1, 7)));
+        let lengths = pieces.map(|piece| piece.local.len);
+        assert_eq!((count, lengths), (3, [30, 5, 12]));
     }
 }

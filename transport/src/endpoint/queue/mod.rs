@@ -112,7 +112,7 @@ struct Backlog {
     /// Ids of work requests. Kept when empty, for their memory.
     waiting: HashMap<Dest, VecDeque<u64>>,
     /// Destinations for which work waits that no rail has refused: to be coalesced.
-    held: Vec<Dest>,
+    held: Vec<coalescing::Held>,
 }
 
 impl Backlog {
@@ -142,19 +142,10 @@ impl Backlog {
         ids.push_back(id);
     }
 
-    /// Adds a work request that waits for others to the same destination, and tells how many wait there.
-    fn hold(&mut self, dest: Dest, id: u64) -> usize {
-        if !self.is_held(dest) {
-            self.held.push(dest);
-        }
-        self.push(dest, id);
-        self.waiting.get(&dest).map_or(0, VecDeque::len)
-    }
-
     /// Whether what waits for `dest` waits to be coalesced only.
     #[inline]
     fn is_held(&self, dest: Dest) -> bool {
-        self.held.contains(&dest)
+        self.held.iter().any(|held| held.dest == dest)
     }
 
     /// From now on all that waits is to be posted.
@@ -191,7 +182,7 @@ impl Backlog {
     /// Takes out all that waits for `dest`, in order.
     fn take_all(&mut self, dest: Dest) -> VecDeque<u64> {
         self.turns.retain(|&other| other != dest);
-        self.held.retain(|&other| other != dest);
+        self.held.retain(|held| held.dest != dest);
         self.waiting.remove(&dest).unwrap_or_default()
     }
 
