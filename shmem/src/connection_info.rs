@@ -246,7 +246,7 @@ mod tests {
             native_amo: native,
             check_collectives: false,
             fabric: "tcp;ofi_rxm".into(),
-            rxm_buffers: "4160".into(),
+            rxm_buffers: "4304".into(),
             ib_mode: String::new(),
             rails: 2,
             host_addresses: vec![vec![2]],
@@ -277,7 +277,7 @@ mod tests {
         let larger = ConnectionInfo { rxm_buffers: "16384".into(), ..connection_info(false) };
         let error =
             ConnectionInfo::decode_all(&[connection_info(false).encode(), larger.encode()]).unwrap_err().to_string();
-        assert!(error.contains("FI_OFI_RXM_BUFFER_SIZE differs: PE 0 has 4160, PE 1 has 16384"), "{error}");
+        assert!(error.contains("FI_OFI_RXM_BUFFER_SIZE differs: PE 0 has 4304, PE 1 has 16384"), "{error}");
         let elsewhere =
             |connection_info: ConnectionInfo| ConnectionInfo { fabric: "shm".into(), ..connection_info }.encode();
         assert!(ConnectionInfo::decode_all(&[elsewhere(connection_info(false)), elsewhere(larger)]).is_ok());

@@ -265,7 +265,7 @@ impl Stranger {
         let ports = if ports.is_empty() { NO_PORTS.into() } else { ports.join(",") };
         command.args([&address.to_string(), &ports]).args(processes.iter().map(u32::to_string)).current_dir("/");
         // As the job has them: peers whose buffers differ do not connect.
-        let variables = [("FI_OFI_RXM_BUFFER_SIZE", "4160"), ("FI_UNIVERSE_SIZE", "16"), ("IPATH_NO_BACKTRACE", "1")];
+        let variables = [("FI_OFI_RXM_BUFFER_SIZE", "4304"), ("FI_UNIVERSE_SIZE", "16"), ("IPATH_NO_BACKTRACE", "1")];
         command.env_clear().envs(variables).uid(NOBODY).gid(NOBODY).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());

@@ -11,10 +11,10 @@ use super::memory::{self, Mode};
 use crate::error::Result;
 use crate::wire::Request;
 
-/// Largest message. Control messages are tens of bytes; small payloads that need the target's CPU fit beside them: 4
-/// KiB with `ofi_rxm`, which has the buffers that `load` asks for. So a message waits for no hand-shake, and a ring of
-/// buffers of this size stays in the L2 cache.
-pub(super) const MAX_MESSAGE: usize = EAGER + Request::alone(0);
+/// Largest message. Control messages are tens of bytes; small payloads that need the target's CPU fit beside them: four
+/// of 1 KiB, or one of 4 KiB, with `ofi_rxm`, which has the buffers that `load` asks for. So a message waits for no
+/// hand-shake, and a ring of buffers of this size stays in the L2 cache.
+pub(super) const MAX_MESSAGE: usize = EAGER + Request::alone(0) + 3 * Request::SIZE;
 /// Every provider carries 4 KiB in its eager protocol.
 const EAGER: usize = 4 << 10;
 
@@ -139,13 +139,14 @@ impl Receives {
 mod tests {
     use super::*;
     use crate::ofi::variables::DEFAULTS;
+    use crate::wire::Token;
 
     #[test]
     fn ofi_rxm_has_buffers_for_our_messages() {
         let bytes =
             DEFAULTS.iter().find(|(name, _)| *name == "FI_OFI_RXM_BUFFER_SIZE").and_then(|(_, v)| v.parse().ok());
         assert!(bytes >= Some(largest("tcp;ofi_rxm")), "{bytes:?}");
-        assert_eq!(largest("tcp;ofi_rxm"), (4 << 10) + Request::alone(0));
+        assert_eq!(largest("tcp;ofi_rxm"), Token::SIZE + 4 * (Request::SIZE + 1024));
         assert_eq!(largest("shm"), 4 << 10);
     }
 }

@@ -22,7 +22,7 @@ pub const RXM_BUFFERS: &str = "FI_OFI_RXM_BUFFER_SIZE";
 /// The last two keep libinfinipath and libpsm2 from installing signal handlers. Those are removed again in any case
 /// when libfabric is loaded; with these there is no moment at which they are there.
 pub(crate) const DEFAULTS: [(&str, &str); 6] = [
-    (RXM_BUFFERS, "4160"),
+    (RXM_BUFFERS, "4304"),
     ("FI_OFI_RXM_MSG_RX_SIZE", "256"),
     ("FI_OFI_RXM_RX_SIZE", "256"),
     ("FI_UNIVERSE_SIZE", "16"),
