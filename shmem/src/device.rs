@@ -75,6 +75,18 @@ impl CpuDevice<'_> {
         named.map_err(|error| Error::System { what: "naming a slice for the CPU device", reason: error.to_string() })
     }
 
+    /// How kernels name `len` elements at a symmetric offset (see [`Runtime::symmetric_offset`]).
+    ///
+    /// # Errors
+    /// They are not aligned, or not within what the device sees of the heap.
+    pub fn symmetric_at<T: Element>(
+        &self,
+        offset: u64,
+        len: u64,
+    ) -> std::result::Result<symrail_kernels::cpu::Symmetric<T>, DeviceError> {
+        self.view.symmetric(offset, len)
+    }
+
     /// Runs `kernel` on every thread of the grid, and returns what each returned when all have ended: see
     /// [`Grid::launch`].
     ///

@@ -14,12 +14,14 @@
 //! | [`pattern`] | bytes and values that tell where they come from |
 //! | [`used`] | memory, descriptors and threads of a process |
 //! | [`device`] | the CPU device of a PE |
+//! | [`collectives`] | what device collectives work on, and what they are to give |
 //! | [`ops`] | every operation, verified at the other end |
 //!
 //! `cargo test -p symrail-tests` is enough; the launcher is built when it is not there yet. After changes to it, build
 //! it: `cargo build -p symrail-perftest`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod collectives;
 pub mod device;
 pub mod job;
 pub mod ops;

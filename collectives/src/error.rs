@@ -1,0 +1,103 @@
+//! What can go wrong.
+
+use symrail::Pe;
+use symrail::kernels::cpu::{DeviceError, LaunchError};
+
+/// Why a plan was refused, or a collective failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A plan's file cannot be read.
+    #[error("the plan {path} cannot be read: {source}")]
+    Read {
+        /// Its path.
+        path: String,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A plan's file is not what a plan looks like.
+    #[error("the plan {plan} is not a plan: {source}")]
+    Syntax {
+        /// Its name or path.
+        plan: String,
+        /// What is wrong and where.
+        source: serde_json::Error,
+    },
+    /// A plan contradicts itself.
+    #[error("plan {plan}{place}: {reason}")]
+    Plan {
+        /// Its name.
+        plan: String,
+        /// Rank, block and operation, as far as it is theirs.
+        place: Place,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A call does not suit the plan or the job.
+    #[error("{0}")]
+    Call(String),
+    /// A PE did not do in time what was waited for.
+    #[error("{waiting}: it did not happen within {seconds} s (SYMRAIL_TIMEOUT_S); PE {pe} is late or gone")]
+    Late {
+        /// What was waited for, and by which operation of the plan.
+        waiting: String,
+        /// The PE that was to do it.
+        pe: Pe,
+        /// The time-out.
+        seconds: u64,
+    },
+    /// A PE has given up a collective, and so do all.
+    #[error("PE {pe} has given up this collective, whose error says why; the communicator cannot be used any more")]
+    Aborted {
+        /// That PE.
+        pe: Pe,
+    },
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The threads of a call could not be run.
+    #[error("{0}")]
+    Launch(String),
+    /// The runtime failed.
+    #[error(transparent)]
+    Runtime(#[from] symrail::Error),
+}
+
+/// A `Result` with this crate's error.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Where in a plan something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Place {
+    /// The rank.
+    pub rank: Option<usize>,
+    /// The block.
+    pub block: Option<usize>,
+    /// The operation's index in the block, and in its pipeline.
+    pub op: Option<(usize, Option<usize>)>,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(rank) = self.rank {
+            write!(f, ", rank {rank}")?;
+        }
+        if let Some(block) = self.block {
+            write!(f, ", block {block}")?;
+        }
+        match self.op {
+            Some((op, Some(inner))) => write!(f, ", operation {op}.{inner}"),
+            Some((op, None)) => write!(f, ", operation {op}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<LaunchError<Error>> for Error {
+    fn from(error: LaunchError<Error>) -> Self {
+        match error {
+            LaunchError::Kernel { error, .. } => error,
+            other => Error::Launch(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Types of elements, and how they are added up.
+//!
+//! | file | concept |
+//! |---|---|
+//! | here | the types |
+//! | [`fp8`] | floating-point numbers of eight bits |
+//! | `reduce` | many arrays become one |
+
+pub mod fp8;
+mod reduce;
+
+pub use reduce::{Accumulate, ReduceOp};
+pub(crate) use reduce::{divide, reduce};
+
+/// The type of a collective's elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DataType {
+    /// Signed integers of 8 bits.
+    I8,
+    /// Unsigned integers of 8 bits.
+    U8,
+    /// Signed integers of 32 bits.
+    I32,
+    /// Unsigned integers of 32 bits.
+    U32,
+    /// Signed integers of 64 bits.
+    I64,
+    /// Unsigned integers of 64 bits.
+    U64,
+    /// IEEE's half precision.
+    F16,
+    /// The upper half of an `f32`.
+    BF16,
+    /// IEEE's single precision.
+    F32,
+    /// IEEE's double precision.
+    F64,
+    /// 8 bits: 4 of exponent, 3 of mantissa, a NaN and no infinities.
+    E4M3,
+    /// 8 bits: 5 of exponent, 2 of mantissa, as IEEE has them.
+    E5M2,
+    /// 8 bits: 4 of exponent with a bias of 15, 3 of mantissa, neither NaN nor infinities.
+    E4M3B15,
+}
+
+impl DataType {
+    /// All of them.
+    pub const ALL: [DataType; 13] = [
+        DataType::I8,
+        DataType::U8,
+        DataType::I32,
+        DataType::U32,
+        DataType::I64,
+        DataType::U64,
+        DataType::F16,
+        DataType::BF16,
+        DataType::F32,
+        DataType::F64,
+        DataType::E4M3,
+        DataType::E5M2,
+        DataType::E4M3B15,
+    ];
+
+    /// Bytes of an element.
+    #[must_use]
+    pub fn size(self) -> usize {
+        match self {
+            DataType::I8 | DataType::U8 | DataType::E4M3 | DataType::E5M2 | DataType::E4M3B15 => 1,
+            DataType::F16 | DataType::BF16 => 2,
+            DataType::I32 | DataType::U32 | DataType::F32 => 4,
+            DataType::I64 | DataType::U64 | DataType::F64 => 8,
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Where chunks lie in buffers of a size.
+//!
+//! All chunks have the same size, a multiple of the plan's alignment. Input and output consist of parts, as many as the
+//! collective has (one for each PE in an all-gather's output). A part need not be a multiple of its chunks: what a
+//! chunk reaches beyond the part's end is not there: it is neither read nor written. So no length leaves a tail over.
+
+use std::ops::Range;
+
+use super::{BufferType, Collective, Plan, Span};
+
+/// The layout of a call's buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    /// Bytes of a part.
+    pub part: u64,
+    /// Chunks of a part.
+    pub chunks: u64,
+    /// Bytes of a chunk.
+    pub chunk: u64,
+    alignment: u64,
+}
+
+impl Plan {
+    /// Chunks of a part, and the numbers of parts in input and output.
+    pub(crate) fn parts(&self) -> (u64, u64, u64) {
+        let n = self.ranks.len() as u64;
+        let (input, output) = self.ranks.first().map_or((0, 0), |rank| (rank.input_chunks, rank.output_chunks));
+        match self.collective {
+            Collective::AllGather => (input, 1, n),
+            Collective::ReduceScatter => (output, n, 1),
+            Collective::AllToAll => (input / n, n, n),
+            Collective::AllReduce | Collective::Broadcast | Collective::Other(_) => (input.max(output).max(1), 1, 1),
+        }
+    }
+
+    /// The layout for parts of so many bytes.
+    pub(crate) fn geometry(&self, part: u64) -> Geometry {
+        let (chunks, ..) = self.parts();
+        // Elements and packets are not cut in two.
+        let alignment = if self.alignment.is_multiple_of(16) { self.alignment } else { self.alignment * 16 };
+        let chunk = part.div_ceil(chunks).next_multiple_of(alignment);
+        Geometry { part, chunks, chunk, alignment }
+    }
+
+    /// Bytes of the scratch buffer that a call with these parts needs, of each half if there are two.
+    pub(crate) fn scratch_bytes(&self, part: u64) -> u64 {
+        let chunks = self.ranks.iter().map(|rank| rank.scratch_chunks).max().unwrap_or(0);
+        // Packets take twice the room of their data.
+        2 * chunks * self.geometry(part).chunk
+    }
+
+    /// The size of a message as plans limit it, for parts of so many bytes.
+    pub(crate) fn message(&self, part: u64) -> u64 {
+        let (_, inputs, outputs) = self.parts();
+        part.saturating_mul(if self.collective == Collective::AllGather { outputs } else { inputs })
+    }
+}
+
+impl Geometry {
+    /// The bytes of an operation on `size` chunks that are a block's, as the `share.0`th of `share.1` blocks.
+    pub fn share(&self, size: u64, share: (u64, u64)) -> Range<u64> {
+        let bytes = size * self.chunk;
+        let units = bytes / self.alignment;
+        let start = |i: u64| (i * (units / share.1) + i.min(units % share.1)) * self.alignment;
+        start(share.0)..start(share.0 + 1)
+    }
+
+    /// Cuts an operation's bytes so that each piece is within one chunk of every span.
+    pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
+        // Where no chunk is cut short, there is no need to.
+        let step = if self.part == self.chunks * self.chunk { u64::MAX } else { self.chunk };
+        let mut at = range.start;
+        std::iter::from_fn(move || {
+            let end = range.end.min((at / step + 1).saturating_mul(step));
+            let piece = at..end;
+            at = end;
+            (!piece.is_empty()).then_some(piece)
+        })
+    }
+
+    /// Where a piece of a span begins in its buffer, and how many of its bytes are there.
+    pub fn locate(&self, span: &Span, piece: &Range<u64>) -> (u64, u64) {
+        let (at, len) = (span.index * self.chunk + piece.start, piece.end - piece.start);
+        if span.buffer == BufferType::Scratch {
+            return (at, len);
+        }
+        let whole = self.chunks * self.chunk;
+        if whole == self.part {
+            return (at, len);
+        }
+        let (part, within) = (at / whole, at % whole);
+        (part * self.part + within.min(self.part), len.min(self.part.saturating_sub(within)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(buffer: BufferType, index: u64, size: u64) -> Span {
+        Span { rank: 0, buffer, index, size }
+    }
+
+    /// 100 bytes in four chunks of 32: the last has 4 bytes, and the next part follows at once.
+    #[test]
+    fn chunks_are_cut_at_the_end_of_their_part() {
+        let geometry = Geometry { part: 100, chunks: 4, chunk: 32, alignment: 16 };
+        let of = |index| geometry.locate(&span(BufferType::Output, index, 1), &(0..32));
+        assert_eq!([of(0), of(3), of(4), of(7)], [(0, 32), (96, 4), (100, 32), (196, 4)]);
+        assert_eq!(geometry.locate(&span(BufferType::Scratch, 7, 1), &(16..32)), (240, 16));
+        assert_eq!(geometry.locate(&span(BufferType::Input, 3, 1), &(16..32)), (100, 0), "nothing is left");
+        assert_eq!(geometry.pieces(16..80).collect::<Vec<_>>(), [16..32, 32..64, 64..80]);
+    }
+
+    #[test]
+    fn shares_cover_everything_once() {
+        let geometry = Geometry { part: 160, chunks: 2, chunk: 80, alignment: 16 };
+        let shares: Vec<_> = (0..3).map(|i| geometry.share(2, (i, 3))).collect();
+        assert_eq!(shares, [0..64, 64..112, 112..160]);
+        assert!(geometry.pieces(64..160).eq(std::iter::once(64..160)), "whole chunks are one piece");
+    }
+}

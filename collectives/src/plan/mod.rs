@@ -1,0 +1,280 @@
+//! Execution plans: what every block of every rank does in a collective.
+//!
+//! A plan is MSCCL++'s JSON ([`schema`]). Loading resolves names to what they mean ([`Plan`], by `resolve`), and
+//! proves it by running it in the mind, with numbers that say where they come from (`simulate`): every wait ends,
+//! every signal is waited for, and every PE gets what the collective promises. So a plan that loads can be run.
+//!
+//! | file | concept |
+//! |---|---|
+//! | [`schema`] | the file |
+//! | here | the resolved plan |
+//! | `resolve` | from the one to the other, with all bounds checked |
+//! | `simulate` | the proof |
+//! | [`geometry`] | where chunks lie in buffers of a size |
+//! | [`registry`] | choosing one of many plans |
+
+pub mod geometry;
+pub mod registry;
+mod resolve;
+pub mod schema;
+mod simulate;
+
+use std::path::Path;
+
+pub use schema::{BufferType, ChannelType, Document, Protocol};
+
+use crate::error::{Error, Place, Result};
+use crate::number::ReduceOp;
+
+/// What a plan does.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Collective {
+    /// Every PE gets the reduction of all inputs.
+    AllReduce,
+    /// Every PE gets all inputs, in the order of PEs.
+    AllGather,
+    /// Every PE gets its part of the reduction of all inputs.
+    ReduceScatter,
+    /// Every PE gets from each PE the part that is meant for it.
+    AllToAll,
+    /// Every PE gets the input of one.
+    Broadcast,
+    /// Something else: chunks are the input's, and nobody knows what is right.
+    Other(String),
+}
+
+impl Collective {
+    fn of(name: &str) -> Collective {
+        match name {
+            "allreduce" => Collective::AllReduce,
+            "allgather" => Collective::AllGather,
+            "reducescatter" => Collective::ReduceScatter,
+            "alltoall" => Collective::AllToAll,
+            "broadcast" => Collective::Broadcast,
+            other => Collective::Other(other.into()),
+        }
+    }
+}
+
+/// How much is checked when a plan is loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Check {
+    /// That it runs to its end, and that every PE gets what the collective promises.
+    Result,
+    /// That it runs to its end.
+    Ends,
+}
+
+/// A plan that was checked.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub(crate) name: String,
+    pub(crate) collective: Collective,
+    pub(crate) in_place: bool,
+    pub(crate) double_scratch: bool,
+    pub(crate) alignment: u64,
+    pub(crate) sizes: std::ops::RangeInclusive<u64>,
+    pub(crate) ranks: Vec<Rank>,
+    /// PEs meet before each call, because nothing in the plan keeps one from running ahead of another.
+    pub(crate) meets: bool,
+    /// For each rank, the lowest rank that it is connected with by memory channels, directly or through others.
+    pub(crate) groups: Vec<usize>,
+}
+
+/// What a rank does.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rank {
+    pub input_chunks: u64,
+    pub output_chunks: u64,
+    pub scratch_chunks: u64,
+    pub blocks: Vec<Vec<Step>>,
+    /// What the semaphores between its blocks begin with.
+    pub semaphores: Vec<u64>,
+    pub barriers: usize,
+    /// For each word in which signals arrive, who sends them.
+    pub inbound: Vec<usize>,
+}
+
+/// An operation and where it is.
+#[derive(Debug, Clone)]
+pub(crate) struct Step {
+    pub place: Place,
+    pub name: String,
+    /// The part of the data that is this block's: number and size of the group.
+    pub share: (u64, u64),
+    pub action: Action,
+}
+
+/// Chunks of a buffer of a rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub rank: usize,
+    pub buffer: BufferType,
+    pub index: u64,
+    pub size: u64,
+}
+
+/// Where a signal arrives: a word of a rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub rank: usize,
+    pub word: usize,
+}
+
+/// What an operation does.
+#[derive(Debug, Clone)]
+pub(crate) enum Action {
+    /// Threads of the block meet. A block of the CPU device is one thread.
+    Nop,
+    Barrier {
+        id: usize,
+        blocks: usize,
+    },
+    Acquire(Vec<usize>),
+    Release(Vec<usize>),
+    /// Ordered behind what the block has done before, or `relaxed`.
+    Signal {
+        to: Vec<Link>,
+        relaxed: bool,
+    },
+    Wait {
+        on: Vec<usize>,
+    },
+    Flush,
+    /// Copies, each from its source to its destination; then signals; then a flush.
+    Copy {
+        pairs: Vec<(Span, Span)>,
+        by: ChannelType,
+        then: Vec<Link>,
+        flush: bool,
+    },
+    /// Reduces the sources into `dest`, and copies the result elsewhere.
+    Reduce {
+        sources: Vec<Span>,
+        dest: Span,
+        sends: Vec<Span>,
+        op: Option<ReduceOp>,
+    },
+    /// Makes packets of data.
+    Pack {
+        pairs: Vec<(Span, Span)>,
+    },
+    /// Waits for packets and copies them as they are.
+    Forward {
+        source: Span,
+        dests: Vec<Span>,
+    },
+    /// Waits for packets and stores their data.
+    Unpack {
+        source: Span,
+        dest: Span,
+    },
+    /// Reduces data and packets into `dest`, and makes packets of the result.
+    ReducePackets {
+        plain: Span,
+        packets: Vec<Span>,
+        dest: Span,
+        sends: Vec<Span>,
+        op: Option<ReduceOp>,
+    },
+    /// Repeats steps, each time on the next so many bytes of theirs.
+    Pipeline {
+        unit: u64,
+        chunks: u64,
+        steps: Vec<Step>,
+    },
+}
+
+impl Plan {
+    /// Loads and checks a plan's file.
+    ///
+    /// # Errors
+    /// It cannot be read, or the plan is refused: the error names plan, rank, block and operation.
+    pub fn load(path: impl AsRef<Path>, check: Check) -> Result<Plan> {
+        let path = path.as_ref();
+        let shown = || path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|source| Error::Read { path: shown(), source })?;
+        let document = serde_json::from_str(&text).map_err(|source| Error::Syntax { plan: shown(), source })?;
+        Plan::new(&document, check)
+    }
+
+    /// Checks a plan in JSON.
+    ///
+    /// # Errors
+    /// As for [`Plan::load`].
+    pub fn from_json(text: &str, check: Check) -> Result<Plan> {
+        let document = serde_json::from_str(text).map_err(|source| Error::Syntax { plan: "(text)".into(), source })?;
+        Plan::new(&document, check)
+    }
+
+    /// Checks a plan.
+    ///
+    /// # Errors
+    /// It is refused: the error names plan, rank, block and operation.
+    pub fn new(document: &Document, check: Check) -> Result<Plan> {
+        let mut plan = resolve::resolve(document)?;
+        plan.meets = simulate::simulate(&plan, check)?;
+        Ok(plan)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it does.
+    #[must_use]
+    pub fn collective(&self) -> &Collective {
+        &self.collective
+    }
+
+    /// How many PEs it is for.
+    #[must_use]
+    pub fn ranks(&self) -> usize {
+        self.ranks.len()
+    }
+
+    /// Whether input and output are the same memory.
+    #[must_use]
+    pub fn in_place(&self) -> bool {
+        self.in_place
+    }
+
+    /// All operations, those of pipelines included.
+    fn steps(&self) -> impl Iterator<Item = &Step> {
+        let blocks = self.ranks.iter().flat_map(|rank| &rank.blocks).flatten();
+        blocks.flat_map(|step| match &step.action {
+            Action::Pipeline { steps, .. } => steps.iter(),
+            _ => std::slice::from_ref(step).iter(),
+        })
+    }
+
+    /// An operation whose reduction the plan fixes as another one than this.
+    pub(crate) fn other_op(&self, op: ReduceOp) -> Option<(Place, ReduceOp)> {
+        let fixed = self.steps().filter_map(|step| match step.action {
+            Action::Reduce { op: Some(op), .. } | Action::ReducePackets { op: Some(op), .. } => Some((step.place, op)),
+            _ => None,
+        });
+        fixed.into_iter().find(|(_, fixed)| *fixed != op)
+    }
+
+    /// The rank that writes packets of these chunks.
+    pub(crate) fn writer_of(&self, span: &Span) -> usize {
+        let meets = |dest: &Span| {
+            let end = |span: &Span| span.index + span.size;
+            (dest.rank, dest.buffer) == (span.rank, span.buffer) && dest.index < end(span) && span.index < end(dest)
+        };
+        let writes = |step: &&Step| match &step.action {
+            Action::Pack { pairs } => pairs.iter().any(|(_, dest)| meets(dest)),
+            Action::Forward { dests, .. } => dests.iter().any(meets),
+            Action::ReducePackets { sends, .. } => sends.iter().any(meets),
+            _ => false,
+        };
+        self.steps().find(writes).and_then(|step| step.place.rank).unwrap_or(span.rank)
+    }
+
+    fn refuse(&self, place: Place, reason: impl Into<String>) -> Error {
+        Error::Plan { plan: self.name.clone(), place, reason: reason.into() }
+    }
+}

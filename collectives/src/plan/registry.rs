@@ -1,0 +1,89 @@
+//! Choosing one of many plans, by facts that all PEs have in common.
+
+use std::path::Path;
+
+use super::{Check, Collective, Plan};
+use crate::error::{Error, Result};
+
+/// Plans, in the order in which they are asked.
+#[derive(Debug, Default)]
+pub struct Registry {
+    plans: Vec<Plan>,
+}
+
+/// What a plan is wanted for.
+#[derive(Debug, Clone)]
+pub struct Wanted<'a> {
+    /// What is to be done.
+    pub collective: Collective,
+    /// Bytes of a PE's input; of its output, in an all-gather.
+    pub message: u64,
+    /// For each PE, the number of its host.
+    pub hosts: &'a [u32],
+    /// Whether input and output are the same memory.
+    pub in_place: bool,
+}
+
+impl Registry {
+    /// Adds a plan, behind those that are there.
+    pub fn add(&mut self, plan: Plan) {
+        self.plans.push(plan);
+    }
+
+    /// Adds all plans of a folder (`*.json`), in the order of their names.
+    ///
+    /// # Errors
+    /// The folder cannot be read, or a plan is refused.
+    pub fn add_folder(&mut self, folder: impl AsRef<Path>) -> Result<()> {
+        let folder = folder.as_ref();
+        let read = |source| Error::Read { path: folder.display().to_string(), source };
+        let entries = std::fs::read_dir(folder).map_err(read)?;
+        let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+        let mut paths = paths.collect::<std::io::Result<Vec<_>>>().map_err(read)?;
+        paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+        paths.sort();
+        for path in paths {
+            self.add(Plan::load(path, Check::Result)?);
+        }
+        Ok(())
+    }
+
+    /// The first plan that suits.
+    #[must_use]
+    pub fn select(&self, wanted: &Wanted<'_>) -> Option<&Plan> {
+        self.plans.iter().find(|plan| plan.unsuitable(wanted).is_none())
+    }
+
+    /// For each plan, why it is not the one, or that it is.
+    #[must_use]
+    pub fn explain(&self, wanted: &Wanted<'_>) -> Vec<String> {
+        let mut chosen = false;
+        let mut line = |plan: &Plan| match plan.unsuitable(wanted) {
+            Some(reason) => format!("{}: {reason}", plan.name),
+            None if std::mem::replace(&mut chosen, true) => format!("{}: comes after the chosen one", plan.name),
+            None => format!("{}: chosen", plan.name),
+        };
+        self.plans.iter().map(&mut line).collect()
+    }
+}
+
+impl Plan {
+    /// Why the plan does not suit.
+    fn unsuitable(&self, wanted: &Wanted<'_>) -> Option<String> {
+        let hosts = wanted.hosts;
+        if self.collective != wanted.collective {
+            return Some(format!("it is for {:?}", self.collective));
+        }
+        if self.ranks.len() != hosts.len() {
+            return Some(format!("it is for {} PEs", self.ranks.len()));
+        }
+        if self.in_place != wanted.in_place {
+            return Some(format!("it is {}in place", if self.in_place { "" } else { "not " }));
+        }
+        if !self.sizes.contains(&wanted.message) {
+            return Some(format!("it is for {} to {} bytes", self.sizes.start(), self.sizes.end()));
+        }
+        let apart = self.groups.iter().enumerate().find(|&(rank, &group)| hosts[rank] != hosts[group]);
+        apart.map(|(rank, group)| format!("its ranks {group} and {rank} use memory channels and are on two hosts"))
+    }
+}

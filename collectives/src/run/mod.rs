@@ -1,0 +1,301 @@
+//! Running plans on the CPU device: a thread for each block, over whatever way leads to the other PEs.
+//!
+//! | file | concept |
+//! |---|---|
+//! | here | a plan with its memory; a call |
+//! | `shared` | what the blocks of a PE have in common in a call: semaphores, waits, the end of all |
+//! | `block` | one block's steps |
+//! | `packet` | data with flags inside |
+//!
+//! # Promises
+//! - Every wait ends within `SYMRAIL_TIMEOUT_S`, with an error that names the PE. Then all PEs give up, and the plan's
+//!   memory is not used again, because nobody knows what still arrives there.
+//! - Signals are counted in 64 bits, by words of this plan alone. Packets carry a flag that is different in each call.
+//! - Data over a wire is in the target's memory before the signal that follows it.
+
+mod block;
+mod packet;
+mod shared;
+
+use std::sync::atomic::AtomicU64;
+
+use symrail::kernels::cpu::Grid;
+use symrail::{Runtime, SymSlice, Symmetric};
+
+use crate::error::{Error, Result};
+use crate::number::{Accumulate, DataType, ReduceOp, divide};
+use crate::plan::{BufferType, Plan};
+use block::{Block, STAGE};
+use shared::{Memory, Shared};
+
+/// Bytes of the symmetric heap, at the same place on every PE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Buffer {
+    offset: u64,
+    len: u64,
+}
+
+impl Buffer {
+    /// All of a slice.
+    ///
+    /// # Errors
+    /// The slice is not in the heap any more.
+    pub fn of<T: Symmetric>(slice: &SymSlice<'_, T>) -> Result<Buffer> {
+        let bytes = slice.len() * size_of::<T>();
+        Ok(Buffer { offset: slice.runtime().symmetric_offset(slice.as_ptr().cast(), bytes)?, len: bytes as u64 })
+    }
+
+    /// `len` bytes from byte `start` on.
+    ///
+    /// # Errors
+    /// They are not all within these.
+    pub fn part(self, start: u64, len: u64) -> Result<Buffer> {
+        if start.checked_add(len).is_none_or(|end| end > self.len) {
+            return Err(Error::Call(format!("bytes {start}..{start}+{len} are not within the buffer's {}", self.len)));
+        }
+        Ok(Buffer { offset: self.offset + start, len })
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn len(self) -> u64 {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether some bytes are of both.
+    #[must_use]
+    pub fn overlaps(self, other: Buffer) -> bool {
+        self.offset < other.offset + other.len && other.offset < self.offset + self.len
+    }
+}
+
+/// What a call works on.
+#[derive(Debug, Clone, Copy)]
+pub struct Call {
+    /// What is sent.
+    pub input: Buffer,
+    /// What is received; for a plan in place the same memory, or of an all-gather and a reduce-scatter, a part of it
+    /// that the plan knows.
+    pub output: Buffer,
+    /// Bytes of a part: of the whole in an all-reduce and a broadcast, of what goes from PE to PE in other collectives.
+    pub part: u64,
+    /// The elements' type.
+    pub data_type: DataType,
+    /// What reductions do.
+    pub op: ReduceOp,
+    /// In which type they do it.
+    pub accumulate: Accumulate,
+}
+
+/// A plan with its memory on all PEs, ready to be run again and again.
+pub struct Prepared<'rt> {
+    runtime: &'rt Runtime,
+    plan: Plan,
+    /// The largest part.
+    capacity: u64,
+    /// The first says that a PE has given up, and which; behind it the words in which signals arrive.
+    words: SymSlice<'rt, u64>,
+    /// Chunks as they are, then packets, in one or two halves.
+    scratch: SymSlice<'rt, u8>,
+    /// A staging buffer for each block.
+    stage: SymSlice<'rt, u8>,
+    /// For each word, the signals that have been waited for.
+    expected: Vec<AtomicU64>,
+    epoch: u64,
+    given_up: bool,
+}
+
+impl std::fmt::Debug for Prepared<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prepared").field("plan", &self.plan.name()).field("epoch", &self.epoch).finish_non_exhaustive()
+    }
+}
+
+impl<'rt> Prepared<'rt> {
+    /// Takes memory for a plan and parts of up to so many bytes. Collective over all PEs.
+    ///
+    /// # Errors
+    /// The plan is for another number of PEs, or there is no memory.
+    pub fn new(runtime: &'rt Runtime, plan: &Plan, capacity: u64) -> Result<Prepared<'rt>> {
+        let (ranks, pes) = (plan.ranks(), runtime.n_pes() as usize);
+        if ranks != pes {
+            return Err(Error::Call(format!("plan {} is for {ranks} PEs, and the job has {pes}", plan.name())));
+        }
+        let most = |count: fn(&crate::plan::Rank) -> usize| plan.ranks.iter().map(count).max().unwrap_or(0);
+        let words = runtime.alloc_slice(1 + most(|rank| rank.inbound.len()))?;
+        // Packets take twice the room of their data.
+        let halves = if plan.double_scratch { 2 } else { 1 };
+        let scratch = runtime.alloc_slice((plan.scratch_bytes(capacity) * (1 + 2 * halves)) as usize)?;
+        let stage = runtime.alloc_slice(most(|rank| rank.blocks.len()) * STAGE)?;
+        let inbound = plan.ranks[runtime.my_pe() as usize].inbound.len();
+        let expected = (0..inbound).map(|_| AtomicU64::new(0)).collect();
+        let plan = plan.clone();
+        Ok(Prepared { runtime, plan, capacity, words, scratch, stage, expected, epoch: 0, given_up: false })
+    }
+
+    /// The plan.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The largest part, in bytes.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Gives the memory back. Collective over all PEs.
+    ///
+    /// # Errors
+    /// As for [`SymSlice::free`].
+    pub fn free(self) -> Result<()> {
+        self.stage.free()?;
+        self.scratch.free()?;
+        Ok(self.words.free()?)
+    }
+
+    /// Makes the next call the one of this number, counted from 0, on every PE alike: for tests of what happens after
+    /// very many calls.
+    #[doc(hidden)]
+    pub fn set_epoch(&mut self, epoch: u64) {
+        self.epoch = epoch;
+    }
+
+    /// Runs the plan. Collective over all PEs, which pass the same part, type and operation; returns when this PE's
+    /// output is there and its input may be changed.
+    ///
+    /// # Errors
+    /// The call does not suit the plan; a PE is late ([`Error::Late`]) or has given up ([`Error::Aborted`]); the device
+    /// failed. After an error of the last kinds the plan cannot be run any more.
+    pub fn run(&mut self, call: &Call) -> Result<()> {
+        self.check(call)?;
+        let device = self.runtime.cpu_device()?;
+        let me = self.runtime.my_pe() as usize;
+        let name = |buffer: Buffer| device.symmetric_at::<u8>(buffer.offset, buffer.len);
+        let scratch = Buffer::of(&self.scratch)?;
+        let plain = self.plan.scratch_bytes(self.capacity);
+        let half = if self.plan.double_scratch { self.epoch % 2 } else { 0 };
+        let packets = scratch.part(plain * (1 + 2 * half), 2 * plain)?;
+        let memory = Memory {
+            input: name(call.input)?,
+            output: name(call.output)?,
+            plain: name(scratch.part(0, plain)?)?,
+            packets: device.symmetric_at(packets.offset, packets.len / 8)?,
+            packet_bytes: name(packets)?,
+            words: device.symmetric(&self.words)?,
+        };
+        let stage = device.symmetric::<_, u8>(&self.stage)?;
+        let flag = self.next_flag()?;
+        if self.plan.meets {
+            self.runtime.sync_all()?;
+        }
+        let rank = &self.plan.ranks[me];
+        let seconds = self.runtime.settings().timeout_s;
+        let shared = Shared::new(&self.plan, me, call, memory, &self.expected, flag, seconds);
+        let grid = Grid { blocks: rank.blocks.len(), threads_per_block: 1 };
+        if grid.blocks == 0 {
+            return Ok(());
+        }
+        let run = device.launch(grid, |thread| {
+            let stage = stage.part((thread.block_id() * STAGE) as u64, STAGE as u64)?;
+            let block = Block::new(&shared, thread, stage)?;
+            block.run(&rank.blocks[thread.block_id()]).inspect_err(|_| shared.give_up(thread))
+        });
+        if let Err(error) = run {
+            self.given_up = true;
+            // The first block's error is the reason of the others'.
+            return Err(shared.first_error().unwrap_or_else(|| error.into()));
+        }
+        Ok(())
+    }
+
+    fn check(&self, call: &Call) -> Result<()> {
+        let refuse = |reason: String| Err(Error::Call(format!("plan {}: {reason}", self.plan.name())));
+        let part = call.part;
+        if self.given_up {
+            return refuse("an earlier call has failed, and what still arrives would be taken for this one's".into());
+        }
+        if part > self.capacity {
+            return refuse(format!("parts of {part} bytes, but memory was taken for {}", self.capacity));
+        }
+        if !part.is_multiple_of(call.data_type.size() as u64) {
+            return refuse(format!("parts of {part} bytes are not whole elements of {:?}", call.data_type));
+        }
+        let message = self.plan.message(part);
+        let sizes = &self.plan.sizes;
+        if !sizes.contains(&message) {
+            return refuse(format!("messages of {message} bytes, but it is for {} to {}", sizes.start(), sizes.end()));
+        }
+        if let Some((place, op)) = self.plan.other_op(call.op) {
+            return refuse(format!("it is for {op:?}{place}, and the call for {:?}", call.op));
+        }
+        let (_, inputs, outputs) = self.plan.parts();
+        for (what, buffer, parts) in [("input", call.input, inputs), ("output", call.output, outputs)] {
+            if buffer.len != part * parts {
+                let wanted = part * parts;
+                return refuse(format!(
+                    "the {what} has {} bytes, but {parts} parts of {part} are {wanted}",
+                    buffer.len
+                ));
+            }
+        }
+        if self.plan.in_place {
+            let me = u64::from(self.runtime.my_pe()) * part;
+            let starts = |inner: Buffer, outer: Buffer| inner.offset == outer.offset + me;
+            let same = match inputs.cmp(&outputs) {
+                std::cmp::Ordering::Less => starts(call.input, call.output),
+                std::cmp::Ordering::Equal => call.input == call.output,
+                std::cmp::Ordering::Greater => starts(call.output, call.input),
+            };
+            if !same {
+                return refuse("it works in place, and input and output are not the same memory".into());
+            }
+        }
+        Ok(())
+    }
+
+    /// The flag of this call's packets. Before a flag comes again, after 2^32 - 1 calls, all packets are wiped: no old
+    /// one is taken for a new one.
+    fn next_flag(&mut self) -> Result<u32> {
+        const FLAGS: u64 = u32::MAX as u64;
+        let flag = (self.epoch % FLAGS) as u32 + 1;
+        if flag == 1 && self.epoch > 0 {
+            self.runtime.barrier_all()?;
+            self.scratch.fill(0);
+            self.runtime.barrier_all()?;
+        }
+        self.epoch += 1;
+        Ok(flag)
+    }
+}
+
+/// Divides all elements of this PE's buffer by the number of PEs.
+pub(crate) fn divide_elements(runtime: &Runtime, buffer: Buffer, ty: DataType) -> Result<()> {
+    let device = runtime.cpu_device()?;
+    let memory = device.symmetric_at::<u8>(buffer.offset, buffer.len)?;
+    device.launch(Grid { blocks: 1, threads_per_block: 1 }, |thread| {
+        let mut elements = vec![0; buffer.len as usize];
+        thread.load_local(&mut elements, memory)?;
+        divide(ty, &mut elements, runtime.n_pes());
+        thread.store_local(memory, &elements)?;
+        Ok::<_, Error>(())
+    })?;
+    Ok(())
+}
+
+/// Which memory of a call a plan's buffer is.
+fn part_of(plan: &Plan, buffer: BufferType) -> u64 {
+    let (_, inputs, outputs) = plan.parts();
+    match buffer {
+        BufferType::Input if plan.in_place && inputs < outputs => 1,
+        BufferType::Output if plan.in_place && outputs < inputs => 1,
+        _ => 0,
+    }
+}

@@ -1,0 +1,183 @@
+//! What the blocks of a PE have in common in a call.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use symrail::Pe;
+use symrail::kernels::cpu::{Cmp, DeviceError, Symmetric, Thread};
+use symrail_core::{Backoff, lock};
+
+use super::Call;
+use crate::error::{Error, Result};
+use crate::number::{Accumulate, DataType, ReduceOp};
+use crate::plan::geometry::Geometry;
+use crate::plan::{BufferType, Plan, Span, Step};
+
+/// Where the buffers of a call are.
+pub(super) struct Memory {
+    pub input: Symmetric<u8>,
+    pub output: Symmetric<u8>,
+    /// Scratch chunks as they are.
+    pub plain: Symmetric<u8>,
+    /// Scratch chunks as packets.
+    pub packets: Symmetric<u64>,
+    /// The same, byte by byte.
+    pub packet_bytes: Symmetric<u8>,
+    pub words: Symmetric<u64>,
+}
+
+pub(super) struct Shared<'a> {
+    pub plan: &'a Plan,
+    pub me: usize,
+    pub memory: Memory,
+    pub geometry: Geometry,
+    pub flag: u32,
+    pub data_type: DataType,
+    pub accumulate: Accumulate,
+    op: ReduceOp,
+    semaphores: Vec<AtomicU64>,
+    /// For each barrier, the blocks that have come so far.
+    arrivals: Vec<AtomicU64>,
+    expected: &'a [AtomicU64],
+    timeout: Duration,
+    first_error: Mutex<Option<Error>>,
+}
+
+impl<'a> Shared<'a> {
+    pub fn new(
+        plan: &'a Plan,
+        me: usize,
+        call: &Call,
+        memory: Memory,
+        expected: &'a [AtomicU64],
+        flag: u32,
+        seconds: u64,
+    ) -> Self {
+        let rank = &plan.ranks[me];
+        Shared {
+            plan,
+            me,
+            memory,
+            geometry: plan.geometry(call.part),
+            flag,
+            data_type: call.data_type,
+            accumulate: call.accumulate,
+            op: call.op,
+            semaphores: rank.semaphores.iter().map(|&value| AtomicU64::new(value)).collect(),
+            arrivals: (0..rank.barriers).map(|_| AtomicU64::new(0)).collect(),
+            expected,
+            timeout: Duration::from_secs(seconds),
+            first_error: Mutex::new(None),
+        }
+    }
+
+    /// What a reduction does: what the plan says, or else the call.
+    pub fn reduce_op(&self, of_plan: Option<ReduceOp>) -> ReduceOp {
+        of_plan.unwrap_or(self.op)
+    }
+
+    /// The memory of a span's bytes: where it is on its PE.
+    pub fn bytes(&self, span: &Span, at: u64, len: u64) -> Result<Symmetric<u8>> {
+        let part_in_place = super::part_of(self.plan, span.buffer) * self.geometry.part;
+        let base = match span.buffer {
+            BufferType::Scratch => self.memory.plain,
+            // In place, the smaller buffer is each PE's own part of the larger one.
+            BufferType::Input if part_in_place > 0 => {
+                return Ok(self.memory.output.part(span.rank as u64 * part_in_place + at, len)?);
+            }
+            BufferType::Output if part_in_place > 0 => {
+                return Ok(self.memory.input.part(span.rank as u64 * part_in_place + at, len)?);
+            }
+            BufferType::Input => self.memory.input,
+            BufferType::Output => self.memory.output,
+        };
+        Ok(base.part(at, len)?)
+    }
+
+    /// The word in which the signals of a link arrive.
+    pub fn word(&self, word: usize) -> Result<Symmetric<u64>, DeviceError> {
+        self.memory.words.at(1 + word as u64)
+    }
+
+    /// Waits for the next signal in a word.
+    pub fn await_signal(&self, thread: &Thread<'_>, step: &Step, word: usize) -> Result<()> {
+        let expected = self.expected[word].fetch_add(1, Ordering::Relaxed) + 1;
+        let arrived = self.word(word)?;
+        let from = self.plan.ranks[self.me].inbound[word];
+        self.wait(thread, step, || Ok(thread.signal_fetch(arrived)? >= expected), || from)
+    }
+
+    pub fn acquire(&self, thread: &Thread<'_>, step: &Step, id: usize) -> Result<()> {
+        let take = |value: u64| value.checked_sub(1);
+        let taken = || Ok(self.semaphores[id].fetch_update(Ordering::AcqRel, Ordering::Relaxed, take).is_ok());
+        self.wait(thread, step, taken, || self.me)
+    }
+
+    pub fn release(&self, id: usize) {
+        self.semaphores[id].fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub fn barrier(&self, thread: &Thread<'_>, step: &Step, id: usize, blocks: usize) -> Result<()> {
+        let arrivals = &self.arrivals[id];
+        let complete = (arrivals.fetch_add(1, Ordering::AcqRel) + 1).next_multiple_of(blocks as u64);
+        self.wait(thread, step, || Ok(arrivals.load(Ordering::Acquire) >= complete), || self.me)
+    }
+
+    /// Waits until something holds, lending the thread to the engine; at most for the time-out, and not when a PE has
+    /// given up. `by` is the PE that makes it hold.
+    pub fn wait(
+        &self,
+        thread: &Thread<'_>,
+        step: &Step,
+        mut holds: impl FnMut() -> Result<bool>,
+        by: impl Fn() -> usize,
+    ) -> Result<()> {
+        if holds()? {
+            return Ok(());
+        }
+        let given_up = self.memory.words.at(0)?;
+        let (begun, mut backoff) = (Instant::now(), Backoff::new(16, 256, Duration::from_micros(50)));
+        while !holds()? {
+            // Lends the thread to the engine, too.
+            if thread.test(given_up, Cmp::Ne, 0)? {
+                return Err(Error::Aborted { pe: (thread.signal_fetch(given_up)? - 1) as Pe });
+            }
+            if begun.elapsed() > self.timeout {
+                let waiting = format!("plan {}{}, {}", self.plan.name, step.place, step.name);
+                return Err(Error::Late { waiting, pe: by() as Pe, seconds: self.timeout.as_secs() });
+            }
+            backoff.pause();
+        }
+        Ok(())
+    }
+
+    /// Remembers a block's error if it is the first one.
+    pub fn note(&self, error: Error) -> Error {
+        let mut first = lock(&self.first_error);
+        if first.is_none() {
+            let told = Error::Call(error.to_string());
+            *first = Some(error);
+            return told;
+        }
+        error
+    }
+
+    pub fn first_error(&self) -> Option<Error> {
+        lock(&self.first_error).take()
+    }
+
+    /// Tells all PEs that this one has given up, unless it was told so itself.
+    pub fn give_up(&self, thread: &Thread<'_>) {
+        let Ok(word) = self.memory.words.at(0) else { return };
+        if thread.signal_fetch(word).is_ok_and(|pe| pe != 0) {
+            return;
+        }
+        for pe in 0..self.plan.ranks.len() {
+            // Who cannot be told waits for its time-out.
+            let _ = thread.p(word, self.me as u64 + 1, pe as Pe);
+        }
+        // What is told over a wire has left by then, or never will.
+        let _ = thread.quiet();
+    }
+}

@@ -1,0 +1,109 @@
+//! What device collectives work on, and what they are to give.
+
+use half::{bf16, f16};
+use symrail_collectives::number::fp8;
+use symrail_collectives::plan::Collective;
+use symrail_collectives::{DataType, ReduceOp};
+
+/// Elements of a type that tell where they come from, and whose reductions are exact in any order.
+#[derive(Debug, Clone, Copy)]
+pub struct Data {
+    /// The type.
+    pub ty: DataType,
+    /// What is done with them.
+    pub op: ReduceOp,
+    /// The number of PEs.
+    pub n: usize,
+    /// Makes calls differ.
+    pub round: usize,
+}
+
+impl Data {
+    /// Element `i` of PE `rank`.
+    #[must_use]
+    pub fn value(&self, rank: usize, i: usize) -> f64 {
+        let mixed = i * 7 + rank * 13 + self.round * 5;
+        // One PE's elements stand out where sums of many are not exact.
+        let stands_out = (i + self.round) % self.n == rank;
+        let signed = !matches!(self.ty, DataType::U8 | DataType::U32 | DataType::U64);
+        let small = matches!(self.ty, DataType::E4M3 | DataType::E5M2 | DataType::E4M3B15);
+        match self.op {
+            ReduceOp::Prod if stands_out => 1.5f64.max(if small || signed { 0.0 } else { 2.0 }).floor(),
+            ReduceOp::Prod => 1.0,
+            _ if small && !stands_out => 0.0,
+            _ if small => [0.25, 1.0, -0.5, 1.75, -1.5][mixed % 5],
+            _ if signed => (mixed % 11) as f64 - 5.0,
+            _ => (mixed % 11) as f64,
+        }
+    }
+
+    /// A PE's input.
+    #[must_use]
+    pub fn input(&self, rank: usize, count: usize) -> Vec<u8> {
+        (0..count).flat_map(|i| self.bytes(self.value(rank, i))).collect()
+    }
+
+    /// Element `i` of the reduction of all PEs' inputs.
+    fn reduced(&self, i: usize) -> f64 {
+        let values = (0..self.n).map(|rank| self.value(rank, i));
+        let reduced = match self.op {
+            ReduceOp::Sum => values.reduce(|a, b| a + b),
+            ReduceOp::Prod => values.reduce(|a, b| a * b),
+            ReduceOp::Min => values.reduce(f64::min),
+            ReduceOp::Max => values.reduce(f64::max),
+        };
+        reduced.unwrap_or_default()
+    }
+
+    /// A PE's output, for parts of so many elements.
+    #[must_use]
+    pub fn output(&self, collective: &Collective, rank: usize, part: usize) -> Vec<u8> {
+        let n = self.n;
+        let values: Vec<f64> = match collective {
+            Collective::AllReduce => (0..part).map(|i| self.reduced(i)).collect(),
+            Collective::ReduceScatter => (0..part).map(|i| self.reduced(rank * part + i)).collect(),
+            Collective::AllGather => (0..n * part).map(|i| self.value(i / part, i % part)).collect(),
+            Collective::AllToAll => (0..n * part).map(|i| self.value(i / part, rank * part + i % part)).collect(),
+            _ => (0..part).map(|i| self.value(0, i)).collect(),
+        };
+        values.into_iter().flat_map(|value| self.bytes(value)).collect()
+    }
+
+    fn bytes(&self, value: f64) -> Vec<u8> {
+        match self.ty {
+            DataType::I8 => (value as i64 as i8).to_ne_bytes().to_vec(),
+            DataType::U8 => (value as i64 as u8).to_ne_bytes().to_vec(),
+            DataType::I32 => (value as i32).to_ne_bytes().to_vec(),
+            DataType::U32 => (value as u32).to_ne_bytes().to_vec(),
+            DataType::I64 => (value as i64).to_ne_bytes().to_vec(),
+            DataType::U64 => (value as u64).to_ne_bytes().to_vec(),
+            DataType::F16 => f16::from_f64(value).to_ne_bytes().to_vec(),
+            DataType::BF16 => bf16::from_f64(value).to_ne_bytes().to_vec(),
+            DataType::F32 => (value as f32).to_ne_bytes().to_vec(),
+            DataType::F64 => value.to_ne_bytes().to_vec(),
+            DataType::E4M3 => vec![fp8::f32_to_e4m3(value as f32)],
+            DataType::E5M2 => vec![fp8::f32_to_e5m2(value as f32)],
+            DataType::E4M3B15 => vec![fp8::f32_to_e4m3b15(value as f32)],
+            _ => panic!("{:?} has no bytes here", self.ty),
+        }
+    }
+}
+
+/// Parts in a PE's input and in its output.
+#[must_use]
+pub fn parts(collective: &Collective, n: usize) -> (usize, usize) {
+    match collective {
+        Collective::AllGather => (1, n),
+        Collective::ReduceScatter => (n, 1),
+        Collective::AllToAll => (n, n),
+        _ => (1, 1),
+    }
+}
+
+/// The first difference, for messages.
+#[must_use]
+pub fn difference(found: &[u8], expected: &[u8]) -> Option<String> {
+    let at = found.iter().zip(expected).position(|(a, b)| a != b).or((found.len() != expected.len()).then_some(0))?;
+    let (found, expected) = (&found[at..found.len().min(at + 16)], &expected[at..expected.len().min(at + 16)]);
+    Some(format!("byte {at}: {found:x?}, not {expected:x?}"))
+}

@@ -1,0 +1,46 @@
+//! Collectives of devices, on several ways from PE to PE.
+
+use symrail_tests::job::Job;
+use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN};
+
+fn everything(path: Path, pes: u32, hosts: u32) {
+    let job = path.of(Job::new("pe_collectives"), pes);
+    let job = if hosts > 1 { job.hosts(hosts) } else { job };
+    let outcome = job.limit(120).succeed();
+    println!("{}, {pes} PEs: {:?}", path.name, outcome.elapsed);
+}
+
+#[test]
+fn mapped() {
+    for pes in [1, 2, 3, 8] {
+        everything(MAPPED, pes, 1);
+    }
+}
+
+#[test]
+fn over_one_rail() {
+    everything(ONE_RAIL, 3, 2);
+}
+
+#[test]
+fn over_two_rails() {
+    everything(ROUND_ROBIN, 4, 2);
+}
+
+#[test]
+fn everybody_alone_on_a_host() {
+    everything(ROUND_ROBIN, 3, 3);
+}
+
+#[test]
+fn flags_come_round() {
+    let _ = MAPPED.of(Job::new("pe_collectives"), 3).args(["flags"]).succeed();
+    let _ = ONE_RAIL.of(Job::new("pe_collectives"), 2).args(["flags"]).succeed();
+}
+
+#[test]
+fn who_does_not_come_is_named() {
+    let job = MAPPED.of(Job::new("pe_collectives"), 3).args(["late"]);
+    let outcome = job.env("SYMRAIL_TIMEOUT_S", "2").succeed();
+    assert!(outcome.out.contains("PE 1 is late or gone"), "{}", outcome.out);
+}
