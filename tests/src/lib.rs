@@ -15,6 +15,7 @@
 //! | [`used`] | memory, descriptors and threads of a process |
 //! | [`device`] | the CPU device of a PE |
 //! | [`collectives`] | what device collectives work on, and what they are to give |
+//! | [`pencils`] | arrays in pencils, filled and checked element by element |
 //! | [`ops`] | every operation, verified at the other end |
 //!
 //! `cargo test -p symrail-tests` is enough; the launcher is built when it is not there yet. After changes to it, build
@@ -28,6 +29,7 @@ pub mod ops;
 pub mod path;
 pub mod pattern;
 pub mod pe;
+pub mod pencils;
 pub mod rail_peer;
 pub mod unlaunched;
 pub mod used;

@@ -1,0 +1,155 @@
+//! A grid on a team of PEs, and the plans that they make for it.
+
+use symrail::{Pe, Runtime, Team};
+
+use crate::agree::same;
+use crate::error::{Error, Result};
+use crate::flow::Flows;
+use crate::grid::{Axis, Grid};
+use crate::halo::Halo;
+use crate::pencil::{Form, Pencil};
+use crate::plan::{Mode, Plan};
+use crate::team_heap::TeamHeap;
+use crate::transpose::Transpose;
+use crate::workspace::{Workspace, new_owner};
+
+/// The largest element, in bytes.
+const LARGEST_ELEMENT: usize = 1 << 16;
+
+/// An array spread over the PEs of a team, whose indexes in it are the ranks. Several may be there at once, on the same
+/// or on different teams.
+pub struct Decomposition<'rt> {
+    heap: &'rt TeamHeap<'rt>,
+    team: Team<'rt>,
+    grid: Grid,
+    owner: u64,
+}
+
+impl<'rt> Decomposition<'rt> {
+    /// Spreads a grid over a team. Collective over the team.
+    ///
+    /// # Errors
+    /// [`Error::Grid`], [`Error::Differ`].
+    pub fn new(heap: &'rt TeamHeap<'rt>, team: Team<'rt>, grid: Grid) -> Result<Decomposition<'rt>> {
+        same(&team, "making a decomposition", &grid.parameters())?;
+        grid.check(team.group().size() as usize)?;
+        Ok(Decomposition { heap, team, grid, owner: new_owner() })
+    }
+
+    /// Gives the team back. Plans and workspaces are given up before.
+    #[must_use]
+    pub fn into_team(self) -> Team<'rt> {
+        self.team
+    }
+
+    /// The grid.
+    #[must_use]
+    pub fn grid(&self) -> &Grid {
+        &self.grid
+    }
+
+    /// The PEs.
+    #[must_use]
+    pub fn team(&self) -> &Team<'rt> {
+        &self.team
+    }
+
+    /// The runtime of the PEs.
+    #[must_use]
+    pub fn runtime(&self) -> &'rt Runtime {
+        self.heap.runtime()
+    }
+
+    /// This PE's rank.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.team.group().me() as usize
+    }
+
+    /// The PE of a rank.
+    #[must_use]
+    pub fn pe(&self, rank: usize) -> Pe {
+        self.team.group().pe(rank as u32)
+    }
+
+    /// This PE's pencil along an axis.
+    #[must_use]
+    pub fn pencil(&self, axis: Axis, form: Form) -> Pencil {
+        self.grid.pencil(self.rank(), axis, form)
+    }
+
+    /// Makes a plan for a transpose. Collective over the team.
+    ///
+    /// # Errors
+    /// [`Error::Plan`], [`Error::Differ`], [`Error::HeapFull`].
+    pub fn transpose(&self, transpose: &Transpose) -> Result<Plan<'rt>> {
+        let (element, mode) = (transpose.element, transpose.mode);
+        let flows = || transpose.flows(&self.grid, self.rank());
+        self.plan("transpose", &transpose.parameters(), (element, transpose.fields, mode), flows)
+    }
+
+    /// Makes a plan for updates of a halo, to be run in place. Collective over the team.
+    ///
+    /// # Errors
+    /// [`Error::Plan`], [`Error::Differ`], [`Error::HeapFull`].
+    pub fn halo(&self, halo: &Halo) -> Result<Plan<'rt>> {
+        let flows = || halo.flows(&self.grid, self.rank());
+        self.plan("halo", &halo.parameters(), (halo.element, halo.fields, halo.mode), flows)
+    }
+
+    fn plan(
+        &self,
+        what: &'static str,
+        parameters: &[(&'static str, u64)],
+        (element, fields, mode): (usize, usize, Mode),
+        flows: impl FnOnce() -> Result<Flows>,
+    ) -> Result<Plan<'rt>> {
+        same(&self.team, what, parameters)?;
+        if !(1..=LARGEST_ELEMENT).contains(&element) || fields == 0 {
+            let reason =
+                format!("elements of {element} bytes, {fields} fields: use 1 to {LARGEST_ELEMENT}, at least 1");
+            return Err(Error::Plan { what, reason });
+        }
+        let flows = flows()?;
+        let words = self.heap.take(&self.team, Plan::words_bytes(&flows))?;
+        let pe = |rank| self.pe(rank);
+        Ok(Plan::new(self.runtime(), (what, element, mode), flows, pe, (words, self.owner)))
+    }
+
+    /// Gives a plan up. Collective over the team. One that is only dropped keeps a few words for ever.
+    ///
+    /// # Errors
+    /// A peer that does not answer.
+    pub fn give_up(&self, plan: Plan<'rt>) -> Result<()> {
+        self.heap.give_back(&self.team, plan.words)
+    }
+
+    /// Bytes of workspace with which this PE runs each of the four transposes, with halos and padding or not.
+    #[must_use]
+    pub fn transpose_workspace_bytes(&self, element: usize, fields: usize) -> usize {
+        let all = Transpose::ALL.iter().filter_map(|&axes| {
+            let flows = Transpose::new(axes, element).flows(&self.grid, self.rank()).ok()?;
+            let elements = |len: usize| (len * fields * element).next_multiple_of(crate::team_heap::ALIGN);
+            let others = flows.others.iter().map(|flow| elements(flow.from.len()) + elements(flow.at.len()));
+            Some(others.sum::<usize>() + flows.own.iter().map(|(from, _)| elements(from.len())).sum::<usize>())
+        });
+        all.max().unwrap_or(0)
+    }
+
+    /// Takes a workspace of at least so many bytes, and as many as the PE wants that wants most. Collective over the
+    /// team.
+    ///
+    /// # Errors
+    /// [`Error::HeapFull`].
+    pub fn workspace(&self, bytes: usize) -> Result<Workspace> {
+        Ok(Workspace::new(self.heap.take(&self.team, bytes)?, self.owner))
+    }
+
+    /// Gives a workspace back. Collective over the team.
+    ///
+    /// # Errors
+    /// A peer that does not answer.
+    pub fn give_back(&self, workspace: Workspace) -> Result<()> {
+        self.heap.give_back(&self.team, workspace.block)
+    }
+}

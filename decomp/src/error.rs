@@ -1,0 +1,139 @@
+//! What can go wrong.
+
+use symrail::Pe;
+
+/// The result of everything in this crate that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of a decomposition.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// From the runtime.
+    #[error(transparent)]
+    Runtime(#[from] symrail::Error),
+    /// A grid that is none, or not for these PEs.
+    #[error("no such grid: {reason}")]
+    Grid {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Counts, or sizes of elements, that no plan can have.
+    #[error("no such {what}: {reason}")]
+    Plan {
+        /// What was to be made.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// PEs made the same call with different parameters.
+    #[error(
+        "{call}: {what} of PE {pe} and PE {other} differ: {mine} and {theirs}; pass the same on all PEs of the team"
+    )]
+    Differ {
+        /// The call.
+        call: &'static str,
+        /// The parameter.
+        what: &'static str,
+        /// This PE.
+        pe: Pe,
+        /// Its value.
+        mine: u64,
+        /// Another one.
+        other: Pe,
+        /// Its value.
+        theirs: u64,
+    },
+    /// No range of a [`TeamHeap`](crate::TeamHeap) is free on all PEs of a team.
+    #[error("PE {pe}: no {bytes} bytes are free on all PEs of the team in a team heap of {heap_bytes}; make it larger")]
+    HeapFull {
+        /// This PE.
+        pe: Pe,
+        /// What was asked for.
+        bytes: usize,
+        /// What the heap has.
+        heap_bytes: usize,
+    },
+    /// What this PE passed to an operation.
+    #[error("PE {pe}: {operation}: {refusal} (needed {needed}, given {given})")]
+    Refused {
+        /// This PE.
+        pe: Pe,
+        /// The operation.
+        operation: &'static str,
+        /// What is wrong.
+        refusal: Refusal,
+        /// Bytes, or a number, that would do.
+        needed: usize,
+        /// What was given.
+        given: usize,
+    },
+    /// What another PE passed to the same operation.
+    #[error("PE {pe}: {operation}: nothing was exchanged with PE {by}, which was given something wrong: {refusal}")]
+    RefusedBy {
+        /// This PE.
+        pe: Pe,
+        /// The operation.
+        operation: &'static str,
+        /// The PE that has the full story.
+        by: Pe,
+        /// What is wrong there.
+        refusal: Refusal,
+    },
+    /// A file of measured choices that cannot be read or written.
+    #[error("{path}: {reason}")]
+    File {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// Why an operation cannot work with what it was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Fewer bytes than needed.
+    #[error("the workspace is too small: ask the plan for its size")]
+    WorkspaceTooSmall,
+    /// Made by another decomposition or plan.
+    #[error("the workspace belongs to another grid")]
+    OtherWorkspace,
+    /// Fewer bytes than the input pencil has.
+    #[error("the input is too small for its pencil")]
+    InputTooSmall,
+    /// Fewer bytes than the output pencil has.
+    #[error("the output is too small for its pencil")]
+    OutputTooSmall,
+    /// An address that no element can have.
+    #[error("a buffer is not aligned to its elements")]
+    Misaligned,
+    /// Memory that the CPU cannot touch.
+    #[error("a buffer is in memory of a device, and this plan copies by the CPU: use host memory")]
+    DeviceMemory,
+    /// Neither the same buffer nor separate ones.
+    #[error("input and output overlap: use one buffer, or separate ones")]
+    Overlap,
+}
+
+impl Refusal {
+    const ALL: [Refusal; 7] = [
+        Refusal::WorkspaceTooSmall,
+        Refusal::OtherWorkspace,
+        Refusal::InputTooSmall,
+        Refusal::OutputTooSmall,
+        Refusal::Misaligned,
+        Refusal::DeviceMemory,
+        Refusal::Overlap,
+    ];
+
+    /// Its number between PEs.
+    pub(crate) fn code(self) -> u64 {
+        self as u64
+    }
+
+    /// The refusal with a number; the first one if there is none.
+    pub(crate) fn of_code(code: u64) -> Refusal {
+        Refusal::ALL.into_iter().find(|refusal| refusal.code() == code).unwrap_or(Refusal::ALL[0])
+    }
+}

@@ -1,0 +1,270 @@
+//! One round of a plan, under way.
+
+use symrail::Pe;
+
+use crate::copy::copy;
+use crate::error::{Error, Refusal, Result};
+use crate::exchange::{Landing, Link};
+use crate::plan::{LegState, Plan};
+use crate::staging::{Memory, Path, Route};
+use crate::view::View;
+
+/// One round of a plan, under way: see [`Plan::start`]. Dropping it waits for its end.
+pub struct Flight<'p, 'rt> {
+    plan: &'p mut Plan<'rt>,
+    input: *mut u8,
+    output: *mut u8,
+    work: *mut u8,
+    /// What the input is.
+    memory: Memory,
+    /// What arrives would overwrite what has not left.
+    in_place: bool,
+    /// A PE with which nothing is exchanged, and why.
+    refused: Option<(Pe, Refusal)>,
+    ended: bool,
+}
+
+impl<'p, 'rt> Flight<'p, 'rt> {
+    /// Tells the others where their blocks may go, and does what can be done without waiting. The addresses, which were
+    /// checked, are those of input, output and workspace.
+    pub(crate) fn begin(
+        plan: &'p mut Plan<'rt>,
+        (input, output, work): (*mut u8, *mut u8, *mut u8),
+        [memory, output_memory]: [Memory; 2],
+        in_place: bool,
+    ) -> Result<Flight<'p, 'rt>> {
+        let mut flight = Flight { plan, input, output, work, memory, in_place, refused: None, ended: true };
+        for i in 0..flight.plan.legs.len() {
+            flight.offer(i, output_memory)?;
+        }
+        flight.move_own();
+        if !flight.plan.mode.pipelined {
+            for i in 0..flight.plan.legs.len() {
+                flight.pack(i);
+            }
+        }
+        flight.ended = false;
+        flight.advance()?;
+        Ok(flight)
+    }
+
+    /// Does what can be done without waiting. Whether all is done.
+    ///
+    /// # Errors
+    /// A peer that does not answer, an operation that failed: the plan cannot be used again.
+    pub fn advance(&mut self) -> Result<bool> {
+        loop {
+            match self.step() {
+                Ok(true) => {}
+                Ok(false) => return Ok(self.is_done()),
+                Err(error) => {
+                    self.ended = true;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Waits until the blocks of a rank are in the output. Those of others may still be on their way.
+    ///
+    /// # Errors
+    /// As for [`Flight::wait`].
+    pub fn wait_for(&mut self, rank: usize) -> Result<()> {
+        while !self.advance()? && self.plan.legs.iter().any(|leg| leg.flow.rank == rank && !leg.state.received) {
+            self.pause()?;
+        }
+        self.told_by_others(|pe, leg| leg.0 == rank && leg.1 == pe)
+    }
+
+    /// Waits until all blocks are in the output, and the input can be used again.
+    ///
+    /// # Errors
+    /// [`Error::RefusedBy`]; a peer that does not answer, or an operation that failed: then the plan cannot be used
+    /// again.
+    pub fn wait(mut self) -> Result<()> {
+        self.end()?;
+        self.told_by_others(|_, _| true)
+    }
+
+    fn end(&mut self) -> Result<()> {
+        while !self.advance()? {
+            self.pause()?;
+        }
+        self.ended = true;
+        if self.in_place {
+            self.unpack_own();
+        }
+        // What is sent over rails has left when this returns.
+        if self.plan.legs.iter().any(|leg| leg.path == Path::Rails) {
+            self.plan.runtime.quiet()?;
+        }
+        Ok(())
+    }
+
+    /// The error of a PE that was given something wrong, if it is one of these.
+    fn told_by_others(&self, concerns: impl Fn(Pe, (usize, Pe)) -> bool) -> Result<()> {
+        let Some((by, refusal)) = self.refused else { return Ok(()) };
+        if !self.plan.legs.iter().any(|leg| concerns(by, (leg.flow.rank, leg.link.pe))) {
+            return Ok(());
+        }
+        Err(Error::RefusedBy { pe: self.plan.runtime.my_pe(), operation: self.plan.what, by, refusal })
+    }
+
+    fn pause(&mut self) -> Result<()> {
+        let waited = self.plan.exchange.wait(&self.plan.done);
+        self.ended |= waited.is_err();
+        waited
+    }
+
+    fn is_done(&self) -> bool {
+        self.plan.legs.iter().all(|leg| leg.state.sent && leg.state.received)
+    }
+
+    /// One pass over what is left. Whether anything was done.
+    fn step(&mut self) -> Result<bool> {
+        let mut any = false;
+        for i in 0..self.plan.legs.len() {
+            any |= !self.plan.legs[i].state.sent && self.send(i)?;
+        }
+        for i in 0..self.plan.legs.len() {
+            let leg = &self.plan.legs[i];
+            if !leg.state.arrived && self.plan.exchange.has_arrived(&leg.link)? {
+                self.note(i, |state| state.arrived = true);
+                any = true;
+            }
+        }
+        let all = |done: fn(&LegState) -> bool| self.plan.legs.iter().all(|leg| done(&leg.state));
+        let may_unpack =
+            (!self.in_place || all(|state| state.sent)) && (self.plan.mode.pipelined || all(|state| state.arrived));
+        for i in 0..self.plan.legs.len() {
+            let state = self.plan.legs[i].state;
+            if state.arrived && !state.received && (may_unpack || !state.staged) {
+                self.unpack(i);
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+
+    /// Changes a leg's state, and what is waited for.
+    fn note(&mut self, i: usize, change: impl FnOnce(&mut LegState)) {
+        let leg = &mut self.plan.legs[i];
+        change(&mut leg.state);
+        for (arrived, done) in [(false, leg.state.sent), (true, leg.state.arrived)] {
+            self.plan.done[self.plan.exchange.done_index(&leg.link, arrived)] = i32::from(done);
+        }
+    }
+
+    /// Tells a peer where its block may go.
+    fn offer(&mut self, i: usize, memory: Memory) -> Result<()> {
+        let leg = &self.plan.legs[i];
+        let direct = self.plan.receive_route(leg, memory, self.in_place) == Route::Direct;
+        let (at, bytes) = (leg.flow.at, leg.flow.at.len() * self.plan.element);
+        let output = self.output.wrapping_add(at.offset * self.plan.element);
+        let in_place = if direct { self.plan.exchange.distance(output, bytes.min(1)) } else { None };
+        let landing = in_place.map(Landing::InPlace).or_else(|| {
+            let room = self.work.wrapping_add(leg.receive_room);
+            self.plan.exchange.distance(room, bytes).map(Landing::Packed)
+        });
+        // The workspace is symmetric: it was made so.
+        let landing = landing.unwrap_or(Landing::Refused(Refusal::OtherWorkspace));
+        let link = leg.link;
+        self.note(i, |state| *state = LegState { staged: in_place.is_none(), ..LegState::default() });
+        self.plan.exchange.offer(&link, landing)
+    }
+
+    /// Sends a block, if its receiver has said where to. Whether it has.
+    fn send(&mut self, i: usize) -> Result<bool> {
+        let (link, flow) = (self.plan.legs[i].link, self.plan.legs[i].flow);
+        let Some(landing) = self.plan.exchange.landing(&link)? else { return Ok(false) };
+        let (distance, view) = match landing {
+            Landing::Packed(distance) => (distance, flow.into.packed()),
+            Landing::InPlace(distance) => (distance, View { offset: 0, ..flow.into }),
+            Landing::Refused(refusal) => {
+                self.refused = Some((link.pe, refusal));
+                self.plan.exchange.tell_arrived(&link)?;
+                self.note(i, |state| *state = LegState { sent: true, arrived: true, received: true, ..*state });
+                return Ok(true);
+            }
+        };
+        if self.plan.legs[i].path == Path::Mapped {
+            self.copy_to(&link, distance, &flow.from, &view)?;
+        } else {
+            let from = if self.plan.mode.pipelined { self.pack(i) } else { self.packed(i).1 };
+            // SAFETY: the bytes are the input's or the workspace's, which stay as they are until the flight has ended.
+            unsafe { self.plan.exchange.put(&link, distance, from, flow.from.len() * self.plan.element) }?;
+        }
+        self.note(i, |state| state.sent = true);
+        Ok(true)
+    }
+
+    /// Copies a block to a peer that is mapped.
+    fn copy_to(&self, link: &Link, distance: i64, from: &View, view: &View) -> Result<()> {
+        let to = self.plan.runtime.peer_ptr(self.plan.exchange.at(distance), link.pe);
+        if from.len() > 0 && !to.is_null() {
+            // SAFETY: the input was checked to have all its elements. The receiver has offered room for those of the
+            // view, in memory that is mapped here.
+            unsafe { copy(self.plan.element, (self.input, from), (to, view)) };
+        }
+        self.plan.exchange.tell_arrived(link)
+    }
+
+    /// Where a block's bytes are as they travel over rails, and whether they still have to be packed there.
+    fn packed(&self, i: usize) -> (bool, *mut u8) {
+        let leg = &self.plan.legs[i];
+        if self.plan.send_route(leg, self.memory, self.in_place) == Route::Direct {
+            return (false, self.input.wrapping_add(leg.flow.from.offset * self.plan.element));
+        }
+        (true, self.work.wrapping_add(leg.send_room))
+    }
+
+    /// Packs a block that goes over rails, if that is needed. Where its bytes are.
+    fn pack(&self, i: usize) -> *mut u8 {
+        let (leg, (needed, room)) = (&self.plan.legs[i], self.packed(i));
+        if needed && leg.path == Path::Rails {
+            // SAFETY: the input was checked to have all its elements, and the workspace to have all rooms.
+            unsafe { copy(self.plan.element, (self.input, &leg.flow.from), (room, &leg.flow.into.packed())) };
+        }
+        room
+    }
+
+    /// Brings a block that has come into the output.
+    fn unpack(&mut self, i: usize) {
+        let leg = &self.plan.legs[i];
+        if leg.state.staged {
+            let room = self.work.wrapping_add(leg.receive_room);
+            // SAFETY: the workspace was checked to have all rooms, and the output to have all its elements.
+            unsafe { copy(self.plan.element, (room, &leg.flow.at.packed()), (self.output, &leg.flow.at)) };
+        }
+        self.note(i, |state| state.received = true);
+    }
+
+    /// Moves this PE's own blocks to its output, or out of the way of what arrives there.
+    fn move_own(&self) {
+        let mut room = self.work.wrapping_add(self.plan.own_room);
+        for (from, to) in &self.plan.flows.own {
+            let (base, view) = if self.in_place { (room, to.packed()) } else { (self.output, *to) };
+            // SAFETY: the buffers were checked to have all their elements, and the workspace to have all rooms.
+            unsafe { copy(self.plan.element, (self.input, from), (base, &view)) };
+            room = room.wrapping_add(to.len() * self.plan.element);
+        }
+    }
+
+    fn unpack_own(&self) {
+        let mut room = self.work.wrapping_add(self.plan.own_room);
+        for (_, to) in &self.plan.flows.own {
+            // SAFETY: as for `move_own`.
+            unsafe { copy(self.plan.element, (room, &to.packed()), (self.output, to)) };
+            room = room.wrapping_add(to.len() * self.plan.element);
+        }
+    }
+}
+
+impl Drop for Flight<'_, '_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            // Nobody is left to tell: the plan's next round fails for the same reason.
+            let _ = self.end();
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! How a three-dimensional array is spread over a grid of processes.
+//!
+//! A pencil has one axis whole; the other two, in ascending order, are split over the two dimensions of the process
+//! grid: X pencils split Y and Z, Y pencils split X and Z, Z pencils split X and Y.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::pencil::{Form, Pencil};
+
+/// An axis of the array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Axis {
+    /// Axis 0.
+    X,
+    /// Axis 1.
+    Y,
+    /// Axis 2.
+    Z,
+}
+
+impl Axis {
+    /// All of them, in order.
+    pub const ALL: [Axis; 3] = [Axis::X, Axis::Y, Axis::Z];
+
+    /// 0, 1 or 2.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// Which coordinate of the process grid runs fastest with the rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum RankOrder {
+    /// The second.
+    #[default]
+    RowMajor,
+    /// The first.
+    ColumnMajor,
+}
+
+/// An array and the process grid over which it is spread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Grid {
+    /// Elements along X, Y and Z.
+    pub extents: [usize; 3],
+    /// Extents by which the shares are made, at most `extents`. What is beyond goes to the last share that is not
+    /// empty, so that arrays of slightly different extents (real and complex ones of an FFT) have the same shares.
+    pub distributed: [usize; 3],
+    /// The process grid.
+    pub processes: [usize; 2],
+    /// How ranks are placed on it.
+    pub ranks: RankOrder,
+    /// For pencils of each axis, the axes in the order of memory, the fastest first.
+    pub memory: [[usize; 3]; 3],
+}
+
+impl Grid {
+    /// An array with X fastest in all pencils, on a grid with ranks in row-major order.
+    #[must_use]
+    pub fn new(extents: [usize; 3], processes: [usize; 2]) -> Grid {
+        Grid { extents, distributed: extents, processes, ranks: RankOrder::RowMajor, memory: [[0, 1, 2]; 3] }
+    }
+
+    /// The same with each pencil contiguous along its own axis.
+    #[must_use]
+    pub fn axis_contiguous(self) -> Grid {
+        Grid { memory: [[0, 1, 2], [1, 2, 0], [2, 0, 1]], ..self }
+    }
+
+    /// Refuses a grid that is none, or that needs another number of processes.
+    ///
+    /// # Errors
+    /// [`Error::Grid`].
+    pub fn check(&self, processes: usize) -> Result<()> {
+        let refuse = |reason: String| Err(Error::Grid { reason });
+        let Grid { extents, distributed, processes: grid, memory, .. } = *self;
+        if extents.contains(&0) || distributed.contains(&0) {
+            return refuse(format!("extents {extents:?}, distributed as {distributed:?}: each is at least 1"));
+        }
+        if distributed.iter().zip(extents).any(|(&part, all)| part > all) {
+            return refuse(format!("distributed extents {distributed:?} are beyond the array's, {extents:?}"));
+        }
+        if extents.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent)).is_none() {
+            return refuse(format!("extents {extents:?}: so many elements cannot be counted"));
+        }
+        if grid[0].checked_mul(grid[1]) != Some(processes) {
+            return refuse(format!("a process grid of {} x {} is not for {processes} PEs", grid[0], grid[1]));
+        }
+        for (axis, order) in Axis::ALL.iter().zip(memory) {
+            if !(0..3).all(|dim| order.contains(&dim)) {
+                return refuse(format!("memory order {order:?} of {axis:?} pencils: each of 0, 1 and 2 comes once"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The place of a rank on the process grid.
+    #[must_use]
+    pub fn place(&self, rank: usize) -> [usize; 2] {
+        let [rows, columns] = self.processes;
+        match self.ranks {
+            RankOrder::RowMajor => [rank / columns, rank % columns],
+            RankOrder::ColumnMajor => [rank % rows, rank / rows],
+        }
+    }
+
+    /// The rank at a place.
+    #[must_use]
+    pub fn rank(&self, [row, column]: [usize; 2]) -> usize {
+        match self.ranks {
+            RankOrder::RowMajor => row * self.processes[1] + column,
+            RankOrder::ColumnMajor => column * self.processes[0] + row,
+        }
+    }
+
+    /// The dimension of the process grid over which pencils of `axis` split dimension `dim`; `None` for the axis.
+    #[must_use]
+    pub fn split(axis: Axis, dim: usize) -> Option<usize> {
+        let mut others = (0..3).filter(|&other| other != axis.index());
+        others.position(|other| other == dim)
+    }
+
+    /// The share of dimension `dim` that part `part` of `parts` has: from, to.
+    #[must_use]
+    pub fn share(&self, dim: usize, part: usize, parts: usize) -> (usize, usize) {
+        let (all, distributed) = (self.extents[dim], self.distributed[dim]);
+        let (each, more) = (distributed / parts, distributed % parts);
+        let start = |part: usize| part * each + part.min(more);
+        let last = parts.min(distributed) - 1;
+        match part.cmp(&last) {
+            std::cmp::Ordering::Less => (start(part), start(part + 1)),
+            std::cmp::Ordering::Equal => (start(part), all),
+            std::cmp::Ordering::Greater => (all, all),
+        }
+    }
+
+    /// The pencil of a rank along an axis.
+    #[must_use]
+    pub fn pencil(&self, rank: usize, axis: Axis, form: Form) -> Pencil {
+        let place = self.place(rank);
+        let share = |dim: usize| match Grid::split(axis, dim) {
+            Some(split) => self.share(dim, place[split], self.processes[split]),
+            None => (0, self.extents[dim]),
+        };
+        let shares = [share(0), share(1), share(2)];
+        Pencil {
+            from: shares.map(|share| share.0),
+            to: shares.map(|share| share.1),
+            order: self.memory[axis.index()],
+            form,
+        }
+    }
+
+    /// All process grids for so many processes.
+    pub fn factors(processes: usize) -> impl Iterator<Item = [usize; 2]> {
+        (1..=processes).filter(move |rows| processes.is_multiple_of(*rows)).map(move |rows| [rows, processes / rows])
+    }
+
+    /// The numbers that PEs must have in common, with their names.
+    pub(crate) fn parameters(&self) -> Vec<(&'static str, u64)> {
+        let mut all = Vec::new();
+        let mut add = |name, numbers: &[usize]| all.extend(numbers.iter().map(|&number| (name, number as u64)));
+        add("extents", &self.extents);
+        add("distributed extents", &self.distributed);
+        add("process grid", &self.processes);
+        add("rank order", &[self.ranks as usize]);
+        add("memory order", self.memory.as_flattened());
+        all
+    }
+}

@@ -1,0 +1,123 @@
+//! Halos: layers of neighbours' elements around a pencil's own.
+//!
+//! An update of one dimension brings the layers before and behind, with the halo of the other dimensions; after updates
+//! of one dimension after the other corners are right, too. Only neighbours along the dimension take part.
+
+use crate::error::{Error, Result};
+use crate::flow::{Flow, Flows};
+use crate::grid::{Axis, Grid};
+use crate::pencil::Form;
+use crate::plan::Mode;
+
+/// Slots of a PE's pairs: with the neighbour below, and above.
+const BELOW: usize = 0;
+const ABOVE: usize = 1;
+
+/// An update of the halo along one dimension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Halo {
+    /// The axis of the pencils.
+    pub axis: Axis,
+    /// The dimension along which elements come: 0, 1 or 2.
+    pub dim: usize,
+    /// Whether the last element is the neighbour of the first.
+    pub periodic: bool,
+    /// Halo and padding.
+    pub form: Form,
+    /// Bytes of an element.
+    pub element: usize,
+    /// Arrays that are updated at once, each pencil of them behind the one before.
+    pub fields: usize,
+    /// How it is done.
+    pub mode: Mode,
+}
+
+impl Halo {
+    /// The ranks of the neighbours below and above, of a rank's pencil along `axis` in dimension `dim`.
+    #[must_use]
+    pub fn neighbours(grid: &Grid, rank: usize, axis: Axis, dim: usize, periodic: bool) -> [Option<usize>; 2] {
+        [-1, 1].map(|by| shifted(grid, rank, axis, dim, by, periodic))
+    }
+
+    /// What the PE of a rank exchanges with others.
+    ///
+    /// # Errors
+    /// [`Error::Plan`]: no such dimension; a halo that is wider than a PE's share, and so reaches beyond neighbours.
+    pub(crate) fn flows(&self, grid: &Grid, rank: usize) -> Result<Flows> {
+        let refuse = |reason| Err(Error::Plan { what: "halo", reason });
+        if self.dim > 2 {
+            return refuse(format!("dimension {}: use 0, 1 or 2", self.dim));
+        }
+        let pencil = |rank| grid.pencil(rank, self.axis, self.form);
+        let (own, width) = (pencil(rank), self.form.halo[self.dim]);
+        let parts = Grid::split(self.axis, self.dim).map_or(1, |split| grid.processes[split]);
+        let all = own.len() * self.fields;
+        let mut flows = Flows { others: Vec::new(), own: Vec::new(), slots: 2, elements: (all, all), apart: true };
+        if width == 0 || parts == 1 && !self.periodic {
+            return Ok(flows);
+        }
+        let least = (0..parts).map(|part| grid.share(self.dim, part, parts)).map(|(from, to)| to - from).min();
+        if let Some(least) = least.filter(|least| *least < width) {
+            return refuse(format!(
+                "{width} layers along dimension {} where a PE has {least}: they would come from beyond its neighbour; \
+                 use fewer PEs along it",
+                self.dim
+            ));
+        }
+        let len = own.extents()[self.dim];
+        let layers = |rank: usize, first: usize| pencil(rank).layers(self.dim, first, width, self.fields);
+        // First layers of the faces that are sent, and of the halos that are received, below and above.
+        let (faces, halos) = ([width, len], [0, width + len]);
+        if parts == 1 {
+            flows.own = vec![
+                (layers(rank, faces[BELOW]), layers(rank, halos[ABOVE])),
+                (layers(rank, faces[ABOVE]), layers(rank, halos[BELOW])),
+            ];
+            return Ok(flows);
+        }
+        let neighbours = Halo::neighbours(grid, rank, self.axis, self.dim, self.periodic);
+        for (here, there) in [(ABOVE, BELOW), (BELOW, ABOVE)] {
+            let Some(other) = neighbours[here] else { continue };
+            let other_len = pencil(other).extents()[self.dim];
+            let into = [0, width + other_len][there];
+            flows.others.push(Flow {
+                rank: other,
+                here,
+                there,
+                from: layers(rank, faces[here]),
+                into: layers(other, into),
+                at: layers(rank, halos[here]),
+            });
+        }
+        Ok(flows)
+    }
+
+    /// The numbers that PEs must have in common.
+    pub(crate) fn parameters(&self) -> Vec<(&'static str, u64)> {
+        let mut all = vec![
+            ("the axis", self.axis.index() as u64),
+            ("the dimension", self.dim as u64),
+            ("the period", self.periodic.into()),
+            ("bytes of an element", self.element as u64),
+            ("the number of fields", self.fields as u64),
+            ("pipelining", self.mode.pipelined.into()),
+            ("direct", self.mode.direct.into()),
+        ];
+        all.extend(self.form.parameters("halo or padding"));
+        all
+    }
+}
+
+/// The rank that is `by` further along dimension `dim` of pencils along `axis`; `None` beyond the array.
+#[must_use]
+pub fn shifted(grid: &Grid, rank: usize, axis: Axis, dim: usize, by: i64, periodic: bool) -> Option<usize> {
+    let mut place = grid.place(rank);
+    let Some(split) = Grid::split(axis, dim) else { return (periodic || by == 0).then_some(rank) };
+    let parts = grid.processes[split] as i64;
+    let at = place[split] as i64 + by;
+    if !periodic && !(0..parts).contains(&at) {
+        return None;
+    }
+    place[split] = at.rem_euclid(parts) as usize;
+    Some(grid.rank(place))
+}

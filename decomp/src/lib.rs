@@ -1,0 +1,73 @@
+//! Three-dimensional arrays spread over PEs in pencils: transposes and halos, for FFTs and stencils.
+//!
+//! A [`Decomposition`] spreads a [`Grid`] over a team. Its plans are made once, by all PEs of the team together, and
+//! run as often as wanted. All is on host memory: peers of the same host are reached by loads and stores, others over
+//! rails.
+//!
+//! ```
+//! use symrail::Runtime;
+//! use symrail_decomp::{Axis, Decomposition, Form, Grid, TeamHeap, Transpose};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let rt = Runtime::init()?;
+//! let heap = TeamHeap::new(&rt, 1 << 20)?;
+//! let grid = Grid::new([8, 6, 4], [1, rt.n_pes() as usize]).axis_contiguous();
+//! let array = Decomposition::new(&heap, rt.team_world()?, grid)?;
+//! let (x, y) = (array.pencil(Axis::X, Form::default()), array.pencil(Axis::Y, Form::default()));
+//! let (mut along_x, mut along_y) = (vec![1.5; x.len()], vec![0.0; y.len()]);
+//! let mut plan = array.transpose(&Transpose::new((Axis::X, Axis::Y), size_of::<f64>()))?;
+//! let mut work = array.workspace(plan.workspace_bytes())?;
+//! plan.run(&mut along_x, &mut along_y, &mut work)?;
+//! assert_eq!(along_y, vec![1.5; y.len()]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | file | concept |
+//! |---|---|
+//! | [`grid`], [`pencil`] | who has which elements, and how they lie in memory |
+//! | `view`, `copy` | parts of arrays; copies between two arrangements |
+//! | `flow` | what goes between PEs in one operation; [`transpose`], [`halo`] and [`all_to_all`] come to that |
+//! | [`plan`], `flight` | the exchange of these blocks; one round of it |
+//! | `exchange` | the words by which PEs tell each other where blocks may go, and that they have come |
+//! | [`staging`] | the rule: straight from and to the user's buffers, or through the workspace |
+//! | [`team_heap`], [`workspace`] | symmetric memory of a team |
+//! | [`decomposition`], `agree` | a grid on a team; whether all PEs mean the same |
+//! | [`tune`] | choosing a process grid and a mode by measuring |
+//! | [`buffer`], [`error`] | the user's arrays; what can go wrong |
+
+mod agree;
+pub mod all_to_all;
+pub mod buffer;
+mod copy;
+pub mod decomposition;
+pub mod error;
+mod exchange;
+mod flight;
+mod flow;
+pub mod grid;
+pub mod halo;
+pub mod pencil;
+pub mod plan;
+pub mod staging;
+pub mod team_heap;
+pub mod transpose;
+pub mod tune;
+mod view;
+pub mod workspace;
+
+#[cfg(test)]
+mod geometry_tests;
+
+pub use all_to_all::{AllToAll, Span};
+pub use buffer::{Buffer, Element};
+pub use decomposition::Decomposition;
+pub use error::{Error, Refusal, Result};
+pub use flight::Flight;
+pub use grid::{Axis, Grid, RankOrder};
+pub use halo::Halo;
+pub use pencil::{Form, Pencil};
+pub use plan::{Mode, Plan, Way};
+pub use team_heap::TeamHeap;
+pub use transpose::Transpose;
+pub use tune::{Candidate, Tuned, Tuning, tune};
+pub use workspace::Workspace;

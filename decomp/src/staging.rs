@@ -1,0 +1,295 @@
+//! The staging rule: whether data goes straight from and to the user's buffers, or through the workspace.
+//!
+//! A pure function of what the buffer really is, what the workspace is, how the peer is reached and what is done. The
+//! kinds of memory are asked of whoever made it (for a GPU, the driver, for the very handle that the allocation has),
+//! never taken from a setting: a setting says what was wanted, not what was got.
+//!
+//! | peer is reached by | sending, straight from the input | receiving, straight into the output |
+//! |---|---|---|
+//! | itself, in another buffer | yes | yes |
+//! | itself, in the same buffer | yes | no: it would overwrite what is still to be sent |
+//! | loads and stores of one host | yes: this PE's CPU or GPU reads it | if peers have it mapped |
+//! | NVLink between hosts | yes: this PE's GPU reads it | if it has a fabric handle |
+//! | rails | if registered, contiguous and not overwritten | if registered and contiguous |
+//!
+//! Where the output cannot take data directly, the workspace must be able to; over NVLink between hosts a workspace
+//! without a fabric handle cannot, and the peer is reached over rails.
+
+/// What exports an allocation of a GPU to other processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handle {
+    /// Nothing.
+    None,
+    /// A file descriptor, for processes of this host.
+    Descriptor,
+    /// A fabric handle, for processes of the same NVLink clique on any host.
+    Fabric,
+}
+
+/// What a buffer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// Host memory of this process alone.
+    Private,
+    /// Host memory in the symmetric heap: mapped by peers of this host, registered with the NICs.
+    Symmetric,
+    /// Memory of a GPU; in the symmetric heap, and so registered with the NICs, or not.
+    Device {
+        /// How it is exported.
+        handle: Handle,
+        /// Whether it is in the symmetric heap.
+        symmetric: bool,
+    },
+    /// Memory that a driver moves between host and GPU as it likes.
+    Managed,
+}
+
+/// How a peer is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Path {
+    /// It is this PE.
+    Own,
+    /// By loads and stores on this host.
+    Mapped,
+    /// By loads and stores over NVLink, from host to host.
+    NvLink,
+    /// Over rails.
+    Rails,
+}
+
+/// What is done with the user's buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// Data leaves it.
+    Send,
+    /// Data arrives in it.
+    Receive,
+}
+
+/// A block of data between a buffer and a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// Which way.
+    pub operation: Operation,
+    /// The block lies in the buffer as it travels: its elements one behind the other, in the receiver's order.
+    pub contiguous: bool,
+    /// The operation overwrites its input.
+    pub in_place: bool,
+}
+
+/// What the rule says, with the reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// Straight from or to the user's buffer.
+    Direct,
+    /// Through the workspace.
+    Staged(Reason),
+    /// Through the workspace, and over rails although NVLink is there.
+    StagedOverRails(Reason),
+}
+
+/// Why data goes through the workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// What arrives would overwrite what has not left.
+    InPlace,
+    /// The buffer is memory of this process alone, which no peer has mapped and no NIC has registered.
+    NotSymmetric,
+    /// The buffer's allocation has no handle by which a process of this host could map it.
+    NoHandle,
+    /// The buffer's allocation has no handle for other hosts of the clique.
+    NoFabricHandle,
+    /// Neither the buffer nor the workspace has one.
+    WorkspaceNotOnFabric,
+    /// The driver may move the buffer's pages.
+    Managed,
+    /// The block's elements are apart in the buffer, or in another order.
+    NotContiguous,
+    /// The plan was made so.
+    Asked,
+}
+
+impl std::fmt::Display for Route {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (how, reason) = match self {
+            Route::Direct => return f.write_str("direct"),
+            Route::Staged(reason) => ("staged", reason),
+            Route::StagedOverRails(reason) => ("staged over rails", reason),
+        };
+        let why = match reason {
+            Reason::InPlace => "the operation overwrites its input",
+            Reason::NotSymmetric => "the buffer is not in the symmetric heap",
+            Reason::NoHandle => "the buffer has no handle for other processes",
+            Reason::NoFabricHandle => "the buffer has no fabric handle for other hosts",
+            Reason::WorkspaceNotOnFabric => "neither the buffer nor the workspace has a fabric handle",
+            Reason::Managed => "the buffer is managed memory",
+            Reason::NotContiguous => "the block is not contiguous in the buffer",
+            Reason::Asked => "the plan was made so",
+        };
+        write!(f, "{how}: {why}")
+    }
+}
+
+/// Whether a block goes straight from or to the user's `buffer`, or through the `workspace`.
+#[must_use]
+pub fn route(buffer: Memory, workspace: Memory, path: Path, block: Block) -> Route {
+    let staged = match (path, block.operation) {
+        (Path::Rails, _) => over_rails(buffer, block),
+        (_, Operation::Send) => None,
+        _ if block.in_place => Some(Reason::InPlace),
+        (Path::Own, _) => None,
+        (Path::Mapped, _) => within_host(buffer),
+        (Path::NvLink, _) => across_hosts(buffer),
+    };
+    let on_fabric = matches!(workspace, Memory::Device { handle: Handle::Fabric, symmetric: true });
+    match staged {
+        None => Route::Direct,
+        Some(Reason::NoFabricHandle) if !on_fabric => Route::StagedOverRails(Reason::WorkspaceNotOnFabric),
+        Some(reason) if path == Path::NvLink && !on_fabric => Route::StagedOverRails(reason),
+        Some(reason) => Route::Staged(reason),
+    }
+}
+
+fn over_rails(buffer: Memory, block: Block) -> Option<Reason> {
+    match buffer {
+        _ if block.in_place => Some(Reason::InPlace),
+        Memory::Managed => Some(Reason::Managed),
+        Memory::Private | Memory::Device { symmetric: false, .. } => Some(Reason::NotSymmetric),
+        _ if !block.contiguous => Some(Reason::NotContiguous),
+        _ => None,
+    }
+}
+
+fn within_host(buffer: Memory) -> Option<Reason> {
+    match buffer {
+        Memory::Managed => Some(Reason::Managed),
+        Memory::Private | Memory::Device { symmetric: false, .. } => Some(Reason::NotSymmetric),
+        Memory::Device { handle: Handle::None, .. } => Some(Reason::NoHandle),
+        _ => None,
+    }
+}
+
+fn across_hosts(buffer: Memory) -> Option<Reason> {
+    match buffer {
+        Memory::Managed => Some(Reason::Managed),
+        Memory::Device { handle: Handle::Fabric, symmetric: true } => None,
+        Memory::Device { symmetric: true, .. } | Memory::Symmetric => Some(Reason::NoFabricHandle),
+        _ => Some(Reason::NotSymmetric),
+    }
+}
+
+/// Where a PE's GPU is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Site {
+    /// Which host.
+    pub host: u64,
+    /// The NVLink cluster's UUID; all zero without one.
+    pub cluster: [u8; 16],
+    /// The clique within the cluster.
+    pub clique: u32,
+}
+
+/// How one PE reaches another. NVLink between hosts needs one clique of one cluster with a UUID.
+#[must_use]
+pub fn path(own: &Site, peer: &Site, same_pe: bool) -> Path {
+    let one_clique = own.cluster != [0; 16] && (own.cluster, own.clique) == (peer.cluster, peer.clique);
+    match () {
+        () if same_pe => Path::Own,
+        () if own.host == peer.host => Path::Mapped,
+        () if one_clique => Path::NvLink,
+        () => Path::Rails,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Reason::*;
+    use super::Route::{Direct, Staged, StagedOverRails};
+    use super::*;
+
+    const HANDLES: [Handle; 3] = [Handle::None, Handle::Descriptor, Handle::Fabric];
+
+    fn device(handle: Handle, symmetric: bool) -> Memory {
+        Memory::Device { handle, symmetric }
+    }
+
+    fn memories() -> Vec<Memory> {
+        let devices = HANDLES.into_iter().flat_map(|handle| [device(handle, false), device(handle, true)]);
+        devices.chain([Memory::Private, Memory::Symmetric, Memory::Managed]).collect()
+    }
+
+    /// Every combination, by another way of telling: what must hold for a buffer to take or give data itself.
+    #[test]
+    fn the_rule_holds_for_every_combination() {
+        let mut seen = 0;
+        for buffer in memories() {
+            for workspace in memories() {
+                for path in [Path::Own, Path::Mapped, Path::NvLink, Path::Rails] {
+                    for bits in 0..8 {
+                        let operation = [Operation::Send, Operation::Receive][bits & 1];
+                        let block = Block { operation, contiguous: bits & 2 != 0, in_place: bits & 4 != 0 };
+                        let said = route(buffer, workspace, path, block);
+                        let shared = matches!(buffer, Memory::Symmetric | Memory::Device { symmetric: true, .. });
+                        let mappable = buffer == Memory::Symmetric
+                            || [Handle::Descriptor, Handle::Fabric].iter().any(|&h| buffer == device(h, true));
+                        let direct = match (path, operation) {
+                            (Path::Rails, _) => shared && block.contiguous && !block.in_place,
+                            (_, Operation::Send) => true,
+                            (Path::Own, _) => !block.in_place,
+                            (Path::Mapped, _) => mappable && !block.in_place,
+                            (Path::NvLink, _) => buffer == device(Handle::Fabric, true) && !block.in_place,
+                        };
+                        assert_eq!(said == Direct, direct, "{buffer:?} {workspace:?} {path:?} {block:?}: {said}");
+                        let to_rails = !direct && path == Path::NvLink && workspace != device(Handle::Fabric, true);
+                        let is_to_rails = matches!(said, StagedOverRails(_));
+                        assert_eq!(is_to_rails, to_rails, "{buffer:?} {workspace:?} {path:?} {block:?}: {said}");
+                        seen += 1;
+                    }
+                }
+            }
+        }
+        assert_eq!(seen, 9 * 9 * 4 * 8);
+    }
+
+    #[test]
+    fn reasons_are_those_that_a_user_can_do_something_about() {
+        let receive = Block { operation: Operation::Receive, contiguous: false, in_place: false };
+        let send = Block { operation: Operation::Send, contiguous: true, in_place: false };
+        let fabric = device(Handle::Fabric, true);
+        let fd = device(Handle::Descriptor, true);
+        for (buffer, workspace, path, block, said) in [
+            (Memory::Private, Memory::Symmetric, Path::Mapped, receive, Staged(NotSymmetric)),
+            (Memory::Symmetric, Memory::Symmetric, Path::Rails, receive, Staged(NotContiguous)),
+            (Memory::Symmetric, Memory::Symmetric, Path::Rails, send, Direct),
+            (Memory::Private, Memory::Symmetric, Path::Rails, send, Staged(NotSymmetric)),
+            (device(Handle::None, true), fd, Path::Mapped, receive, Staged(NoHandle)),
+            // A workspace with descriptors only is enough on one host, and the buffer goes direct all the same.
+            (fd, fd, Path::Mapped, receive, Direct),
+            // Plain memory under multi-node NVLink goes through the fabric workspace.
+            (fd, fabric, Path::NvLink, receive, Staged(NoFabricHandle)),
+            (device(Handle::None, false), fabric, Path::NvLink, receive, Staged(NotSymmetric)),
+            (fd, fd, Path::NvLink, receive, StagedOverRails(WorkspaceNotOnFabric)),
+            (fabric, fabric, Path::NvLink, Block { in_place: true, ..receive }, Staged(InPlace)),
+            (Memory::Managed, fabric, Path::NvLink, receive, Staged(Managed)),
+            (Memory::Managed, fabric, Path::Mapped, receive, Staged(Managed)),
+        ] {
+            assert_eq!(route(buffer, workspace, path, block), said, "{buffer:?} {workspace:?} {path:?} {block:?}");
+        }
+    }
+
+    #[test]
+    fn a_clique_without_a_cluster_is_none() {
+        let site = |host, cluster: u8, clique| Site { host, cluster: [cluster; 16], clique };
+        for (own, peer, expected) in [
+            (site(0, 7, 1), site(0, 7, 1), Path::Mapped),
+            (site(0, 7, 1), site(1, 7, 1), Path::NvLink),
+            (site(0, 7, 1), site(1, 7, 2), Path::Rails),
+            (site(0, 7, 1), site(1, 8, 1), Path::Rails),
+            (site(0, 0, 1), site(1, 0, 1), Path::Rails),
+            (site(0, 0, 1), site(0, 7, 2), Path::Mapped),
+        ] {
+            assert_eq!(path(&own, &peer, false), expected, "{own:?} {peer:?}");
+            assert_eq!(path(&own, &own, true), Path::Own);
+        }
+    }
+}

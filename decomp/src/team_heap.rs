@@ -1,0 +1,124 @@
+//! Symmetric memory for teams: blocks at the same place on the PEs of one team, of which others know nothing.
+//!
+//! The symmetric heap's own calls are over all PEs. A [`TeamHeap`] is one block of it, from which teams take parts by
+//! agreeing on a range that is free on all of their PEs: as many bytes as the team needs, not the whole job.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+
+use symrail::collective::Reduction;
+use symrail::{Runtime, Team};
+
+use crate::agree::{combine, largest};
+use crate::error::{Error, Result};
+
+/// Blocks begin at multiples of this, which cache lines and rows of memory do too.
+pub(crate) const ALIGN: usize = 256;
+
+/// A part of the symmetric heap that teams take blocks from.
+pub struct TeamHeap<'rt> {
+    runtime: &'rt Runtime,
+    base: *mut u8,
+    bytes: usize,
+    /// Blocks that are taken: start, end.
+    taken: Mutex<BTreeMap<usize, usize>>,
+}
+
+/// Bytes at the same place on all PEs of a team.
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub base: *mut u8,
+    pub bytes: usize,
+    start: usize,
+}
+
+// SAFETY: the address is that of symmetric memory, which any thread may use.
+unsafe impl Send for Block {}
+
+impl<'rt> TeamHeap<'rt> {
+    /// Takes so many bytes from every PE's heap. Collective over all PEs.
+    ///
+    /// # Errors
+    /// Those of [`Runtime::align`].
+    pub fn new(runtime: &'rt Runtime, bytes: usize) -> Result<TeamHeap<'rt>> {
+        let bytes = bytes.next_multiple_of(ALIGN);
+        let base = runtime.align(ALIGN, bytes)?;
+        Ok(TeamHeap { runtime, base, bytes, taken: Mutex::default() })
+    }
+
+    /// Gives the memory back. Collective over all PEs.
+    ///
+    /// # Errors
+    /// Those of [`Runtime::free`].
+    pub fn free(self) -> Result<()> {
+        Ok(self.runtime.free(self.base)?)
+    }
+
+    /// The runtime whose heap it is in.
+    #[must_use]
+    pub fn runtime(&self) -> &'rt Runtime {
+        self.runtime
+    }
+
+    /// Takes as many bytes as any PE of the team asks for, all 0. Collective over the team.
+    ///
+    /// # Errors
+    /// [`Error::HeapFull`] on all of them.
+    pub(crate) fn take(&self, team: &Team<'_>, bytes: usize) -> Result<Block> {
+        let bytes = (largest(team, bytes as u64)? as usize).max(1).next_multiple_of(ALIGN);
+        let mut candidate = 0;
+        loop {
+            // The range is kept from other threads while the team talks about it.
+            let offer = self.reserve(candidate, bytes);
+            let number = offer.map_or(u64::MAX, |start| start as u64);
+            let mut ends = [number, !number];
+            let agreed = combine(team, &mut ends, Reduction::max::<u64>());
+            match (offer, agreed) {
+                (Some(start), Ok(())) if ends[0] == !ends[1] => {
+                    let base = self.base.wrapping_add(start);
+                    // SAFETY: the range is in this PE's part of the heap, and no peer writes to it before the meeting.
+                    unsafe { base.write_bytes(0, bytes) };
+                    team.sync()?;
+                    return Ok(Block { base, bytes, start });
+                }
+                (offer, agreed) => {
+                    offer.map(|start| self.taken().remove(&start));
+                    agreed?;
+                }
+            }
+            if ends[0] == u64::MAX {
+                return Err(Error::HeapFull { pe: self.runtime.my_pe(), bytes, heap_bytes: self.bytes });
+            }
+            candidate = ends[0] as usize;
+        }
+    }
+
+    /// Gives a block back once nobody uses it any more. Collective over the team.
+    ///
+    /// # Errors
+    /// A peer that does not answer; the block is kept then.
+    #[allow(clippy::needless_pass_by_value)] // a block that was given back cannot be used
+    pub(crate) fn give_back(&self, team: &Team<'_>, block: Block) -> Result<()> {
+        team.barrier()?;
+        self.taken().remove(&block.start);
+        Ok(())
+    }
+
+    /// Takes the first range from `candidate` on that is free here.
+    fn reserve(&self, candidate: usize, bytes: usize) -> Option<usize> {
+        let mut taken = self.taken();
+        let start = taken.iter().fold(candidate, |start, (&from, &to)| {
+            let apart = to <= start || start.saturating_add(bytes) <= from;
+            if apart { start } else { to }
+        });
+        if start.checked_add(bytes)? > self.bytes {
+            return None;
+        }
+        taken.insert(start, start + bytes);
+        Some(start)
+    }
+
+    fn taken(&self) -> MutexGuard<'_, BTreeMap<usize, usize>> {
+        self.taken.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,99 @@
+//! Transposes: from pencils along one axis to pencils along another.
+
+use crate::error::{Error, Result};
+use crate::flow::{Flow, Flows};
+use crate::grid::{Axis, Grid};
+use crate::pencil::Form;
+use crate::plan::Mode;
+
+/// A transpose: X to Y, Y to Z, or back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transpose {
+    /// The axis of the input's pencils.
+    pub from: Axis,
+    /// The axis of the output's pencils.
+    pub to: Axis,
+    /// Bytes of an element.
+    pub element: usize,
+    /// Arrays that are transposed at once, each pencil of them behind the one before.
+    pub fields: usize,
+    /// Halo and padding of the input.
+    pub input: Form,
+    /// Halo and padding of the output.
+    pub output: Form,
+    /// How it is done.
+    pub mode: Mode,
+}
+
+impl Transpose {
+    /// The four transposes, in the order in which an FFT and its inverse need them.
+    pub const ALL: [(Axis, Axis); 4] = [(Axis::X, Axis::Y), (Axis::Y, Axis::Z), (Axis::Z, Axis::Y), (Axis::Y, Axis::X)];
+
+    /// One of them, of one array without halo and padding.
+    #[must_use]
+    pub fn new((from, to): (Axis, Axis), element: usize) -> Transpose {
+        let form = Form::default();
+        Transpose { from, to, element, fields: 1, input: form, output: form, mode: Mode::default() }
+    }
+
+    /// What the PE of a rank exchanges with others.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] for other pairs of axes.
+    pub(crate) fn flows(&self, grid: &Grid, rank: usize) -> Result<Flows> {
+        let (Some(along), true) = (Grid::split(self.from, self.to.index()), self.from != self.to) else {
+            return Err(self.no_such());
+        };
+        if Grid::split(self.to, self.from.index()) != Some(along) {
+            return Err(self.no_such());
+        }
+        let place = grid.place(rank);
+        let input = |rank| grid.pencil(rank, self.from, self.input);
+        let output = |rank| grid.pencil(rank, self.to, self.output);
+        let (own_input, own_output) = (input(rank), output(rank));
+        let parts = grid.processes[along];
+        let flow = |distance: usize| {
+            let part = (place[along] + distance) % parts;
+            let mut there = place;
+            there[along] = part;
+            let other = grid.rank(there);
+            let (other_input, other_output) = (input(other), output(other));
+            Flow {
+                rank: other,
+                here: part,
+                there: place[along],
+                from: own_input.common(&other_output, self.fields),
+                into: other_output.common(&own_input, self.fields),
+                at: own_output.common(&other_input, self.fields),
+            }
+        };
+        let own = flow(0);
+        Ok(Flows {
+            others: (1..parts).map(flow).collect(),
+            own: vec![(own.from, own.at)],
+            slots: parts,
+            elements: (own_input.len() * self.fields, own_output.len() * self.fields),
+            apart: false,
+        })
+    }
+
+    fn no_such(&self) -> Error {
+        let reason = format!("from {:?} to {:?} pencils: X and Y, or Y and Z, are neighbours", self.from, self.to);
+        Error::Plan { what: "transpose", reason }
+    }
+
+    /// The numbers that PEs must have in common.
+    pub(crate) fn parameters(&self) -> Vec<(&'static str, u64)> {
+        let mut all = vec![
+            ("the input's axis", self.from.index() as u64),
+            ("the output's axis", self.to.index() as u64),
+            ("bytes of an element", self.element as u64),
+            ("the number of fields", self.fields as u64),
+            ("pipelining", self.mode.pipelined.into()),
+            ("direct", self.mode.direct.into()),
+        ];
+        all.extend(self.input.parameters("the input's halo or padding"));
+        all.extend(self.output.parameters("the output's halo or padding"));
+        all
+    }
+}

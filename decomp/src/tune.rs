@@ -1,0 +1,196 @@
+//! Choosing a process grid and a mode by measuring.
+//!
+//! Every candidate runs the four transposes on arrays of its own. The time of a candidate is that of the slowest PE,
+//! which all PEs know, so that all choose the same.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use symrail::Team;
+
+use crate::agree::{largest, same};
+use crate::decomposition::Decomposition;
+use crate::error::{Error, Result};
+use crate::grid::Grid;
+use crate::plan::Mode;
+use crate::team_heap::TeamHeap;
+use crate::transpose::Transpose;
+
+/// What is measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Tuning {
+    /// Bytes of an element.
+    pub element: usize,
+    /// Arrays that are transposed at once.
+    pub fields: usize,
+    /// Rounds before those that are timed.
+    pub warmup: u32,
+    /// Rounds that are timed.
+    pub rounds: u32,
+    /// Whether process grids count that leave some PEs with more elements than others.
+    pub uneven: bool,
+    /// A candidate is given up after its first round if this share of that round's time is more than the best
+    /// candidate's; 0 to measure all.
+    pub skip: f64,
+}
+
+impl Default for Tuning {
+    fn default() -> Tuning {
+        Tuning { element: 8, fields: 1, warmup: 3, rounds: 5, uneven: true, skip: 0.0 }
+    }
+}
+
+/// A process grid and a mode, and how long the four transposes took.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// The process grid.
+    pub processes: [usize; 2],
+    /// The mode.
+    pub mode: Mode,
+    /// Seconds of a round on the slowest PE; of the first one if the candidate was given up.
+    pub seconds: f64,
+    /// Whether it was given up after one round.
+    pub skipped: bool,
+}
+
+/// What was measured of a grid. Prints as a table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Tuned {
+    /// The grid with the best process grid.
+    pub grid: Grid,
+    /// The best mode.
+    pub mode: Mode,
+    /// All candidates, in the order in which they were measured.
+    pub candidates: Vec<Candidate>,
+}
+
+impl fmt::Display for Tuned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:>9}  {:<9}  {:<8}  {:>12}", "processes", "pipelined", "direct", "time (us)")?;
+        for it in &self.candidates {
+            let [rows, columns] = it.processes;
+            let word = |is| if is { "yes" } else { "no" };
+            let best = it.processes == self.grid.processes && it.mode == self.mode;
+            let note = if best {
+                "  best"
+            } else if it.skipped {
+                "  given up"
+            } else {
+                ""
+            };
+            let grid = format!("{rows}x{columns}");
+            let (pipelined, direct) = (word(it.mode.pipelined), word(it.mode.direct));
+            writeln!(f, "{grid:>9}  {pipelined:<9}  {direct:<8}  {:>12.1}{note}", it.seconds * 1e6)?;
+        }
+        Ok(())
+    }
+}
+
+impl Tuned {
+    /// Writes it as JSON, for the next run.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn store(&self, path: &Path) -> Result<()> {
+        let text = serde_json::to_string_pretty(self).map_err(|reason| file(path, &reason))?;
+        std::fs::write(path, text + "\n").map_err(|reason| file(path, &reason))
+    }
+
+    /// Reads what was stored. Collective over the team.
+    ///
+    /// # Errors
+    /// [`Error::File`]; [`Error::Differ`] if PEs read something else; [`Error::Grid`] if it is for another number of PEs.
+    /// All PEs get an error if one does.
+    pub fn load(path: &Path, team: &Team<'_>) -> Result<Tuned> {
+        let read = std::fs::read_to_string(path).map_err(|reason| file(path, &reason));
+        let parsed = read.and_then(|text| serde_json::from_str::<Tuned>(&text).map_err(|reason| file(path, &reason)));
+        let size = team.group().size() as usize;
+        let checked = parsed.and_then(|tuned| tuned.grid.check(size).map(|()| tuned));
+        let mut parameters = vec![("whether the file can be read", u64::from(checked.is_ok()))];
+        if let Ok(tuned) = &checked {
+            parameters.extend(tuned.grid.parameters());
+            parameters.push(("mode", u64::from(tuned.mode.pipelined) | u64::from(tuned.mode.direct) << 1));
+        }
+        match same(team, "reading what was tuned", &parameters) {
+            Err(differ) if checked.is_ok() => Err(differ),
+            _ => checked,
+        }
+    }
+}
+
+fn file(path: &Path, reason: &dyn fmt::Display) -> Error {
+    Error::File { path: path.display().to_string(), reason: reason.to_string() }
+}
+
+/// Measures all process grids of a team for a grid, whose own does not count, and all modes. Collective over the team,
+/// which is given back.
+///
+/// # Errors
+/// As for [`Decomposition`] and its plans.
+pub fn tune<'rt>(
+    heap: &'rt TeamHeap<'rt>,
+    mut team: Team<'rt>,
+    grid: Grid,
+    tuning: &Tuning,
+) -> Result<(Team<'rt>, Tuned)> {
+    let size = team.group().size() as usize;
+    let numbers = [u64::from(tuning.warmup), u64::from(tuning.rounds), u64::from(tuning.uneven), tuning.skip.to_bits()];
+    same(&team, "tuning", &numbers.map(|number| ("what is measured", number)))?;
+    let mut candidates: Vec<Candidate> = Vec::new();
+    let even = |processes: &[usize; 2]| {
+        let split = [(0, 0), (1, 0), (1, 1), (2, 1)];
+        split.iter().all(|&(dim, along)| grid.extents[dim].is_multiple_of(processes[along]))
+    };
+    for processes in Grid::factors(size).filter(|processes| tuning.uneven || even(processes)) {
+        let array = Decomposition::new(heap, team, Grid { processes, ..grid })?;
+        for bits in 0..4 {
+            let mode = Mode { pipelined: bits & 1 == 0, direct: bits & 2 == 0 };
+            let best = candidates.iter().filter(|it| !it.skipped).map(|it| it.seconds).fold(f64::INFINITY, f64::min);
+            let (seconds, skipped) = measure(&array, mode, tuning, best)?;
+            candidates.push(Candidate { processes, mode, seconds, skipped });
+        }
+        team = array.into_team();
+    }
+    let measured = candidates.iter().filter(|it| !it.skipped);
+    let best = measured.min_by(|one, other| one.seconds.total_cmp(&other.seconds)).copied();
+    let Some(best) = best else {
+        let reason = format!("no process grid of {size} PEs shares {:?} out evenly", grid.extents);
+        return Err(Error::Grid { reason });
+    };
+    Ok((team, Tuned { grid: Grid { processes: best.processes, ..grid }, mode: best.mode, candidates }))
+}
+
+/// Seconds of a round on the slowest PE, and whether it was given up.
+fn measure(array: &Decomposition<'_>, mode: Mode, tuning: &Tuning, best: f64) -> Result<(f64, bool)> {
+    let plan =
+        |&axes| array.transpose(&Transpose { mode, fields: tuning.fields, ..Transpose::new(axes, tuning.element) });
+    let mut plans = Transpose::ALL.iter().map(plan).collect::<Result<Vec<_>>>()?;
+    let mut work = array.workspace(plans.iter().map(crate::Plan::workspace_bytes).max().unwrap_or(0))?;
+    let bytes = plans.iter().map(|plan| plan.input_bytes().max(plan.output_bytes())).max().unwrap_or(0);
+    let mut buffers = [0, 1].map(|_| vec![0u64; bytes.div_ceil(8)]);
+    let mut time = |rounds: u32| -> Result<f64> {
+        array.team().sync()?;
+        let start = Instant::now();
+        for _ in 0..rounds {
+            for plan in &mut plans {
+                let [input, output] = &mut buffers;
+                plan.run(input, output, &mut work)?;
+                buffers.swap(0, 1);
+            }
+        }
+        let nanoseconds = start.elapsed().as_nanos() / u128::from(rounds.max(1));
+        Ok(largest(array.team(), nanoseconds as u64)? as f64 / 1e9)
+    };
+    let first = time(1)?;
+    let skipped = tuning.skip * first > best;
+    let mut seconds = first;
+    if !skipped {
+        time(tuning.warmup)?;
+        seconds = time(tuning.rounds.max(1))?;
+    }
+    plans.into_iter().try_for_each(|plan| array.give_up(plan))?;
+    array.give_back(work)?;
+    Ok((seconds, skipped))
+}

@@ -1,0 +1,40 @@
+//! Transposes, halos and all-to-all plans between processes: every byte of every output.
+
+use symrail_tests::job::Job;
+use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN};
+
+fn job(path: Path, pes: u32, hosts: u32, what: &str) {
+    let job = path.of(Job::new("pe_decomp"), pes);
+    let job = if hosts > 1 { job.hosts(hosts) } else { job };
+    let outcome = job.env("SYMRAIL_HEAP_SIZE", "96M").args([what]).limit(100).succeed();
+    println!("{what}, {}, {pes} PEs on {hosts} hosts: {:?} {}", path.name, outcome.elapsed, outcome.out);
+}
+
+#[test]
+fn all_process_grids_when_mapped() {
+    job(MAPPED, 8, 1, "small");
+}
+
+#[test]
+fn all_process_grids_over_rails() {
+    job(ONE_RAIL, 4, 4, "small");
+    job(ROUND_ROBIN, 6, 2, "small");
+}
+
+#[test]
+fn a_larger_array() {
+    job(MAPPED, 4, 1, "large");
+    job(ONE_RAIL, 4, 2, "large");
+}
+
+#[test]
+fn plans_run_at_once_and_teams_share_a_heap() {
+    job(MAPPED, 4, 1, "plans");
+    job(ONE_RAIL, 4, 3, "plans");
+}
+
+#[test]
+fn what_one_does_wrong_is_an_error_on_all() {
+    job(MAPPED, 4, 1, "misuse");
+    job(ONE_RAIL, 4, 3, "misuse");
+}
