@@ -15,12 +15,14 @@ use symrail_core::lock;
 use crate::blocks::Blocks;
 use crate::errors::{Kind, failed, raise, raise_of};
 use crate::interrupt;
+use crate::under_way::UnderWay;
 
 /// A PE of a job.
 pub struct Job {
     runtime: Runtime,
     left: AtomicBool,
     pub blocks: Blocks,
+    pub under_way: UnderWay,
 }
 
 /// The job that this process is in, for the end of the process.
@@ -51,7 +53,12 @@ impl Job {
         bootstrap.set_interrupt(Arc::new(interrupt::go_on));
         let runtime = Runtime::join(settings, bootstrap)?;
         runtime.set_interrupt(interrupt::go_on);
-        let job = Arc::new(Job { runtime, left: AtomicBool::new(false), blocks: Blocks::default() });
+        let job = Arc::new(Job {
+            runtime,
+            left: AtomicBool::new(false),
+            blocks: Blocks::default(),
+            under_way: UnderWay::default(),
+        });
         *lock(&CURRENT) = Some(Arc::clone(&job));
         Ok(job)
     }

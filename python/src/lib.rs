@@ -10,6 +10,7 @@
 //! | `raw` | the runtime's calls that take addresses (unsafe) |
 //! | `rma`, `words` | puts and gets of arrays; atomics, signals and waits for elements |
 //! | `runtime` | the class `Runtime` |
+//! | `under_way` | the arrays of operations that nobody has waited for yet |
 //! | `team` | the class `Team`: collectives |
 //! | `interrupt` | Ctrl-C and time-outs |
 //! | `errors` | which error becomes which exception |
@@ -26,6 +27,7 @@ mod required;
 mod rma;
 mod runtime;
 mod team;
+mod under_way;
 mod view;
 mod words;
 

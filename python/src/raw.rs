@@ -28,6 +28,12 @@ pub fn get(rt: &Runtime, dest: Span, source: Span, pe: Pe) -> Result<()> {
     unsafe { rt.get(pointer(dest), pointer(source), dest.bytes(), pe) }
 }
 
+/// Starts to copy `source` to `dest` on `pe`; the caller keeps it unchanged until a quiet.
+pub fn put_nbi(rt: &Runtime, dest: Span, source: Span, pe: Pe) -> Result<()> {
+    // SAFETY: as for `put`, until the quiet that the caller waits for.
+    unsafe { rt.put_nbi(pointer(dest), pointer(source), source.bytes(), pe) }
+}
+
 /// Starts to copy `source` on `pe` to `dest`, which the caller keeps until a quiet.
 pub fn get_nbi(rt: &Runtime, dest: Span, source: Span, pe: Pe) -> Result<()> {
     // SAFETY: as for `get`, until the quiet that the caller waits for.

@@ -30,6 +30,16 @@ pub fn put(rt: &Runtime, dest: &View, source: &View, pe: Pe) -> Result<()> {
     dest.pieces(source).try_for_each(|(to, from)| raw::put(rt, to, from, pe))
 }
 
+/// Starts to copy `source` to `dest` on `pe`; it is kept unchanged until a quiet.
+pub fn put_nbi(rt: &Runtime, dest: &View, source: &View, pe: Pe) -> Result<()> {
+    dest.pieces(source).try_for_each(|(to, from)| raw::put_nbi(rt, to, from, pe))
+}
+
+/// Starts to copy `source` on `pe` to `dest`, which is kept, and used by nobody else, until a quiet.
+pub fn get_nbi(rt: &Runtime, dest: &View, source: &View, pe: Pe) -> Result<()> {
+    dest.pieces(source).try_for_each(|(to, from)| raw::get_nbi(rt, to, from, pe))
+}
+
 /// Copies `source` on `pe` to `dest`.
 pub fn get(rt: &Runtime, dest: &View, source: &View, pe: Pe) -> Result<()> {
     if is_better_packed(rt, dest, source, pe) {
@@ -46,8 +56,7 @@ pub fn get(rt: &Runtime, dest: &View, source: &View, pe: Pe) -> Result<()> {
         return pieces.try_for_each(|(to, from)| raw::get(rt, to, from, pe));
     }
     // All under way at once, instead of a round trip for each.
-    let started = pieces.try_for_each(|(to, from)| raw::get_nbi(rt, to, from, pe));
-    started.and(rt.quiet())
+    get_nbi(rt, dest, source, pe).and(rt.quiet())
 }
 
 /// An operation that failed may still be under way, and its memory must stay.

@@ -58,6 +58,25 @@ impl Runtime {
         self.unfreed(from.bounds(), "src")?;
         Ok((to, from))
     }
+
+    /// The same where the destination is this PE's, and any array.
+    fn sides_of_get(&self, dest: &Bound<'_, PyAny>, source: &Bound<'_, PyAny>) -> PyResult<(View, View)> {
+        if !source_for(source, dest)?.is(dest) {
+            return Err(raise(Kind::Argument, "dst and src differ in dtype or shape"));
+        }
+        let (to, from) = self.sides(dest, source)?;
+        if to.writable {
+            return Ok((to, from));
+        }
+        Err(raise(Kind::Argument, "dst cannot be written to (its flag `writeable` is false)"))
+    }
+
+    /// Keeps the array of an operation that was started, unless that is complete.
+    fn keep_until_quiet(&self, array: &Bound<'_, PyAny>, pe: Pe) {
+        if !self.job.runtime().is_mapped(pe) {
+            self.job.under_way.keep(array);
+        }
+    }
 }
 
 #[pymethods]
@@ -113,12 +132,12 @@ impl Runtime {
         self.job.is_left()
     }
 
-    /// The number of this PE: 0 to `n_pes() - 1`.
+    /// The number of this PE: 0 to `n_pes() - 1`. Local.
     fn my_pe(&self) -> Pe {
         self.job.runtime().my_pe()
     }
 
-    /// The number of PEs of the job.
+    /// The number of PEs of the job. Local.
     fn n_pes(&self) -> u32 {
         self.job.runtime().n_pes()
     }
@@ -229,18 +248,50 @@ impl Runtime {
     ) -> PyResult<()> {
         let rt = self.job.running()?;
         let pe = self.job.pe(remote_pe)?;
-        let same = source_for(src, dst)?;
-        if !same.is(dst) {
-            return Err(raise(Kind::Argument, "dst and src differ in dtype or shape"));
-        }
-        let (to, from) = self.sides(dst, src)?;
-        if !to.writable {
-            return Err(raise(Kind::Argument, "dst cannot be written to (its flag `writeable` is false)"));
-        }
+        let (to, from) = self.sides_of_get(dst, src)?;
         if rma::is_short(rt, &to, pe) && from.contiguous {
             return rma::get(rt, &to, &from, pe).map_err(failed);
         }
         kept(dst, waiting(py, None, || rma::get(rt, &to, &from, pe)))
+    }
+
+    /// Starts to copy `src` to the symmetric array `dst` of PE `remote_pe`. `src` may be changed, and the data is delivered,
+    /// after `quiet` or `barrier_all`; until then `src` is kept. Otherwise as `put`. Local.
+    ///
+    /// Raises as `put` does; what fails later, `quiet` raises.
+    fn put_nbi<'py>(
+        &self,
+        py: Python<'py>,
+        dst: &Bound<'py, PyAny>,
+        src: &Bound<'py, PyAny>,
+        remote_pe: i64,
+    ) -> PyResult<()> {
+        let rt = self.job.running()?;
+        let pe = self.job.pe(remote_pe)?;
+        let src = source_for(dst, src)?;
+        let (to, from) = self.sides(dst, &src)?;
+        kept(&src, waiting(py, None, || rma::put_nbi(rt, &to, &from, pe)))?;
+        self.keep_until_quiet(&src, pe);
+        Ok(())
+    }
+
+    /// Starts to copy the symmetric array `src` of PE `remote_pe` to `dst`, which is complete after `quiet` or
+    /// `barrier_all`, and kept until then. Otherwise as `get`. Local.
+    ///
+    /// Raises as `put` does; what fails later, `quiet` raises.
+    fn get_nbi<'py>(
+        &self,
+        py: Python<'py>,
+        dst: &Bound<'py, PyAny>,
+        src: &Bound<'py, PyAny>,
+        remote_pe: i64,
+    ) -> PyResult<()> {
+        let rt = self.job.running()?;
+        let pe = self.job.pe(remote_pe)?;
+        let (to, from) = self.sides_of_get(dst, src)?;
+        kept(dst, waiting(py, None, || rma::get_nbi(rt, &to, &from, pe)))?;
+        self.keep_until_quiet(dst, pe);
+        Ok(())
     }
 
     /// As `put`, and then updates the signal word `signal_var` of that PE, an element of a symmetric uint64 array: whoever
@@ -339,7 +390,8 @@ impl Runtime {
     /// Raises what has failed since the last quiet: OperationError, TimeoutError, PeerLostError.
     fn quiet(&self, py: Python<'_>) -> PyResult<()> {
         let rt = self.job.running()?;
-        waiting(py, None, || rt.quiet())
+        let awaited = self.job.under_way.awaited();
+        awaited.end(waiting(py, None, || rt.quiet()))
     }
 
     /// Completes what this PE has started, and waits for all PEs to have done so. Collective.
@@ -348,7 +400,8 @@ impl Runtime {
     #[pyo3(signature = (*, timeout=None))]
     fn barrier_all(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let rt = self.job.running()?;
-        waiting(py, timeout, || rt.barrier_all())
+        let awaited = self.job.under_way.awaited();
+        awaited.end(waiting(py, timeout, || rt.barrier_all()))
     }
 
     /// Waits for all PEs. Collective. `timeout` is as for `barrier_all`.

@@ -113,12 +113,12 @@ fn reduction(op: &Bound<'_, PyAny>, ty: Type) -> PyResult<Reduction> {
 
 #[pymethods]
 impl Team {
-    /// The number of this PE in the team.
+    /// The number of this PE in the team. Local.
     fn my_pe(&self) -> PyResult<Pe> {
         Ok(self.held()?.group().me())
     }
 
-    /// The number of PEs of the team.
+    /// The number of PEs of the team. Local.
     fn n_pes(&self) -> PyResult<u32> {
         Ok(self.held()?.group().size())
     }

@@ -12,6 +12,9 @@
 Start it by itself (one PE), by `symrail run -n 4 python ring.py`, `mpirun -n 4 python ring.py`, or torchrun.
 
 "Collective" functions are called by all PEs in the same order; "local" ones by whoever likes.
+
+All of them raise StateError without a job, and ForkedError in a forked child; given a PE, NoSuchPeError; given arrays,
+ArgumentError and FreedError; where they wait, PeerLostError and TimeoutError. What else they raise, they tell.
 """
 
 from __future__ import annotations
@@ -56,6 +59,7 @@ __all__ = [
     "barrier",
     "barrier_all",
     "broadcast",
+    "buffer",
     "collect",
     "current",
     "errors",
@@ -64,6 +68,7 @@ __all__ = [
     "finalize",
     "free",
     "get",
+    "get_nbi",
     "get_peer_array",
     "get_unique_id",
     "info",
@@ -73,6 +78,7 @@ __all__ = [
     "my_pe",
     "n_pes",
     "put",
+    "put_nbi",
     "put_signal",
     "quiet",
     "reclaim",
@@ -135,7 +141,7 @@ def init(
     environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), SYMRAIL_BOOTSTRAP_UID, PMIx (mpirun, Slurm). Without any of
     them this process is a job of one PE.
 
-    `heap_bytes` is the size of each PE's symmetric heap; without it SYMRAIL_HEAP_SIZE says.
+    `heap_bytes` is the size of each PE's symmetric heap in bytes; without it SYMRAIL_HEAP_SIZE says.
 
     `require` says what this PE's paths must be, so that no fallback is silent; any of: "mapped" (all PEs are reached by
     loads and stores), "wire" (there are rails, even where all PEs are mapped), "rdma" (over rails, NICs read and write
@@ -202,6 +208,20 @@ def array(shape: int | tuple[int, ...], dtype: DTypeLike = "float32") -> NDArray
     return allocate(current(), shape, dtype)
 
 
+def buffer(nbytes: int) -> Memory:
+    """Zeroed bytes of symmetric memory: of the same number on all PEs. Collective.
+
+    It has an `address` and `nbytes`, for C code, and `numpy.asarray` makes a uint8 array of it, which is what operations
+    take. Its memory goes back as that of an `array` does.
+
+    Raises DifferError if PEs ask for different numbers of bytes, HeapExhaustedError, ArgumentError.
+    """
+    from ._arrays import extent
+
+    (length,) = extent(nbytes)
+    return current().allocate(length, f"{length} bytes")
+
+
 def get_peer_array(array: NDArray[Any], remote_pe: int) -> NDArray[Any] | None:
     """PE `remote_pe`'s copy of a symmetric array, to be read and written without calls; None if it is not mapped. Local.
 
@@ -233,6 +253,8 @@ free = _on_current(Runtime.free)
 reclaim = _on_current(Runtime.reclaim)
 put = _on_current(Runtime.put)
 get = _on_current(Runtime.get)
+put_nbi = _on_current(Runtime.put_nbi)
+get_nbi = _on_current(Runtime.get_nbi)
 put_signal = _on_current(Runtime.put_signal)
 signal_op = _on_current(Runtime.signal_op)
 wait_until = _on_current(Runtime.wait_until)

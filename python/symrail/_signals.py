@@ -39,6 +39,6 @@ def signal_wait(
 ) -> int:
     """Waits until a signal word of this PE compares to `signal_val` as asked, and returns it. Local.
 
-    As `wait_until`, with NVSHMEM's name and order of arguments.
+    As `wait_until`, with NVSHMEM's name and order of arguments; `timeout` is in seconds.
     """
     return symrail.current().wait_until(signal_var, signal_op, signal_val, offset=offset, timeout=timeout)

@@ -1,6 +1,7 @@
 """Every operation, for every dtype, on contiguous and strided arrays, against NumPy."""
 
 import itertools
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -64,6 +65,43 @@ def sources(me, n):
         symrail.barrier_all()
         assert np.array_equal(there, wanted), (source, there)
         symrail.barrier_all()
+
+
+def not_waited_for(me, n):
+    """Arrays of operations that are under way are kept until a quiet, whatever their users do."""
+    following, before = (me + 1) % n, (me - 1) % n
+    there, large = symrail.array((64, 7), "int32"), symrail.array(1 << 16, "float64")
+    for lap in range(5):
+        large[:] = me + lap
+        symrail.barrier_all()
+        for row in range(64):
+            symrail.put_nbi(there[row, ::2], np.full(4, me * 1000 + row + lap, "int32"), following)
+        got = np.zeros(1 << 16)
+        used = sys.getrefcount(got)
+        symrail.get_nbi(got[:-1], large[:-1], following)
+        part = np.zeros((2, 100))[:, ::3]
+        symrail.get_nbi(part, large[:68].reshape(2, 34), following)
+        if symrail.is_mapped(following):
+            assert sys.getrefcount(got) == used
+        else:
+            assert sys.getrefcount(got) == used + 1
+        (symrail.quiet if lap % 2 else symrail.barrier_all)()
+        assert sys.getrefcount(got) == used
+        assert (got[:-1] == following + lap).all() and got[-1] == 0 and (part == following + lap).all()
+        symrail.barrier_all()
+        assert (there[:, ::2] == (before * 1000 + lap + np.arange(64))[:, None]).all() and not there[:, 1::2].any()
+    symrail.barrier_all()
+
+
+def plain_bytes(me, n):
+    buffer = symrail.buffer(48)
+    words = np.asarray(buffer).view("uint64")
+    assert buffer.nbytes == 48 and buffer.address == words.ctypes.data and not words.any()
+    symrail.barrier_all()
+    symrail.put(words, me + 1, (me + 1) % n)
+    symrail.barrier_all()
+    assert (words == (me - 1) % n + 1).all()
+    symrail.barrier_all()
 
 
 def signals(me, n):
@@ -136,7 +174,7 @@ def peers(me, n):
 
 
 with symrail.init() as runtime:
-    for part in (copies, sources, signals, atomics, peers):
+    for part in (copies, sources, not_waited_for, plain_bytes, signals, atomics, peers):
         part(symrail.my_pe(), symrail.n_pes())
     symrail.reclaim()
     assert runtime.blocks()[0] <= 1, runtime.blocks()
