@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -79,6 +80,14 @@ def test_ctrl_c_ends_a_wait(what: str) -> None:
     assert first.stdout == "interrupted\n", first
 
 
+def stop(process: subprocess.Popen[str]) -> None:
+    """Stops a process, and returns when all of its threads have stopped."""
+    process.send_signal(signal.SIGSTOP)
+    threads = Path(f"/proc/{process.pid}/task")
+    while any((thread / "stat").read_text().rpartition(")")[2].split()[0] != "T" for thread in threads.iterdir()):
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize(
     "what",
     [
@@ -105,7 +114,7 @@ def test_ctrl_c_ends_a_wait_for_a_pe_that_does_not_answer(what: str) -> None:
     pes = [start([sys.executable, "-c", code, uid, str(pe)], stdin=True, **settings) for pe in range(2)]
     for pe in pes:
         assert pe.stdout is not None and pe.stdout.readline() == "ready\n"
-    pes[1].send_signal(signal.SIGSTOP)
+    stop(pes[1])
     assert pes[0].stdin is not None
     pes[0].stdin.write("\n")
     pes[0].stdin.flush()
