@@ -70,6 +70,14 @@ pub enum Error {
         /// That rank's value.
         there: u64,
     },
+    /// What is to come has no room in this process.
+    #[error("{rows} rows of {bytes} bytes are to come, for which there is no memory")]
+    NoMemory {
+        /// How many rows.
+        rows: usize,
+        /// Bytes of each.
+        bytes: usize,
+    },
     /// Ranks that have not come in time.
     #[error("{what}: rank {me} has waited {seconds:.1} s for rank {}", list(ranks))]
     Late {

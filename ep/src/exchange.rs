@@ -186,6 +186,16 @@ impl<'rt> Exchange<'rt> {
         Ok(self.sent[to as usize] < freed + SLOTS as u64)
     }
 
+    /// Waits until the memory from which the next block to a rank is sent may be written. Its block before the last was
+    /// read there; but while a rail's acknowledgement of it is missing, the rail's failure would have it sent again.
+    ///
+    /// # Errors
+    /// What has failed since the last quiet.
+    pub fn settle(&self, to: Pe) -> Result<()> {
+        let reused = self.sent[to as usize] >= SLOTS as u64 && !self.rt.is_mapped(to);
+        if reused { Ok(self.rt.quiet()?) } else { Ok(()) }
+    }
+
     /// Writes a part of the next block to a rank, where there is room for it.
     ///
     /// # Errors

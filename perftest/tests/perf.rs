@@ -211,6 +211,29 @@ fn all_is_everything_and_more_pes_may_take_part() {
 
 #[test]
 #[serial]
+fn dispatch_and_combine_are_measured_with_both_bandwidths() {
+    let tests = ["ep-dispatch", "ep-combine", "ep-ll"];
+    let tiny = ["-b", "64", "-e", "64", "-i", "2", "-w", "1"];
+    for more in [&["-n", "3"][..], &["--rails", "2"]] {
+        if more[0] == "--rails" && !wire() {
+            return;
+        }
+        let args = [&tests[..], &tiny, more].concat();
+        assert_eq!(names(&records(&args, &[])), tests);
+        let text = told(&perf(&args, &[]));
+        let lines: Vec<_> = text.lines().filter(|line| line.starts_with("# bandwidth of the algorithm ")).collect();
+        assert_eq!(lines.len(), tests.len(), "{text}");
+        for line in lines {
+            let rates: Vec<f64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+            assert!(rates.len() == 2 && rates.iter().all(|&rate| rate > 0.0), "{line}");
+        }
+    }
+    let refused = perf(&["ep-ll", "--device", "cpu"], &[]);
+    assert!(!refused.status.success() && told(&refused).contains("--device cpu has no ep-ll"), "{}", told(&refused));
+}
+
+#[test]
+#[serial]
 fn a_busy_target_is_served() {
     if !wire() {
         return;

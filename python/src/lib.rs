@@ -12,12 +12,14 @@
 //! | `runtime` | the class `Runtime` |
 //! | `under_way` | the arrays of operations that nobody has waited for yet |
 //! | `team` | the class `Team`: collectives |
+//! | `ep` | the classes behind `symrail.ep` |
 //! | `interrupt` | Ctrl-C and time-outs |
 //! | `errors` | which error becomes which exception |
 //!
 //! Whatever may wait does so without Python's lock (`interrupt::waiting`), and the proxy thread never takes it.
 
 mod blocks;
+mod ep;
 mod errors;
 mod interrupt;
 mod job;
@@ -54,6 +56,7 @@ mod _symrail {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        crate::ep::add(module)?;
         job::watch_exit()
     }
 

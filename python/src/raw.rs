@@ -137,6 +137,15 @@ pub fn reduce_scatter(team: &Team<'_>, dest: Span, source: Span, count: usize, r
     unsafe { team.reduce_scatter(pointer(dest), pointer(source), count, reduction) }
 }
 
+/// The job's runtime, for what is kept together with the job.
+///
+/// # Safety
+/// What is made of it is dropped before the job.
+pub unsafe fn runtime_of(job: &Arc<Job>) -> &'static Runtime {
+    // SAFETY: the runtime does not move while the job lives; the caller's promise.
+    unsafe { &*std::ptr::from_ref(job.runtime()) }
+}
+
 /// A team, and the job that it belongs to.
 pub struct HeldTeam {
     team: ManuallyDrop<Team<'static>>,
@@ -146,8 +155,8 @@ pub struct HeldTeam {
 impl HeldTeam {
     /// The team of all PEs. Collective.
     pub fn world(job: Arc<Job>) -> Result<HeldTeam> {
-        // SAFETY: the runtime does not move while the job lives, which is kept until the team is gone.
-        let runtime: &'static Runtime = unsafe { &*std::ptr::from_ref(job.runtime()) };
+        // SAFETY: the job is kept until the team is gone.
+        let runtime = unsafe { runtime_of(&job) };
         Ok(HeldTeam { team: ManuallyDrop::new(runtime.team_world()?), job })
     }
 

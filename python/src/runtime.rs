@@ -43,6 +43,11 @@ fn source_for<'py>(dest: &Bound<'py, PyAny>, source: &Bound<'py, PyAny>) -> PyRe
 }
 
 impl Runtime {
+    /// The job that it is a PE of.
+    pub fn job(&self) -> &Arc<Job> {
+        &self.job
+    }
+
     /// Refuses memory of a block that was freed.
     fn unfreed(&self, span: Span, role: &str) -> PyResult<()> {
         if self.job.blocks.is_freed(span.address()) {

@@ -1,5 +1,5 @@
 //! Expert-parallel dispatch and combine, against references, on every kind of path.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::process::Command;
 use std::time::Duration;
@@ -54,6 +54,22 @@ fn low_latency_equals_the_reference() {
 fn what_cannot_be_done_is_refused_by_name_before_anything_is_sent() {
     for (path, pes, hosts) in [(MAPPED, 3, 1), (ROUND_ROBIN, 3, 3)] {
         check("refuse", path, pes, hosts, 2);
+    }
+}
+
+#[test]
+fn a_block_for_each_rank_takes_few_requests_and_acknowledgements() {
+    for (pes, hosts) in [(2, 2), (3, 3)] {
+        let job = ROUND_ROBIN.of(Job::new("pe_ep"), pes).hosts(hosts).args(["count", "1"]).limit(60);
+        let outcome = job.succeed();
+        let told: Vec<_> = outcome.out.lines().filter(|line| line.starts_with("crossings ")).collect();
+        assert_eq!(told.len(), pes as usize, "{outcome:#?}");
+        for line in told {
+            let numbers: Vec<f64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+            let [crossings, writes, acknowledgements] = numbers[..] else { panic!("{line}") };
+            assert!(writes > 0.0 && writes <= crossings * 0.05, "{line}");
+            assert!(acknowledgements <= crossings * 0.05, "{line}");
+        }
     }
 }
 

@@ -75,6 +75,7 @@ pub fn exchange(exchange: &mut Exchange<'_>, header: &Header, patience: Patience
     let others = |me: usize| (1..ranks).map(move |distance| ((me + distance) % ranks) as Pe);
     for to in others(me) {
         // There is room: who has told this rank of its last call had read what it was told before.
+        exchange.settle(to)?;
         let bytes = header.to_bytes(to as usize);
         exchange.write(to, 0, &bytes)?;
         exchange.send(to, bytes.len())?;

@@ -156,6 +156,7 @@ impl<'rt> HighThroughput<'rt> {
     /// As for [`HighThroughput::dispatch`].
     pub fn combine(&mut self, parts: &Parts<'_>, handle: &Handle) -> Result<Combined> {
         let (rows, element) = (parts.rows, parts.element);
+        self.must_be_for_these(&handle.layout)?;
         rows.must_be("rows to combine", handle.rows())?;
         if !rows.bytes().is_multiple_of(element.bytes()) {
             let wanted = format!("a multiple of {} bytes", element.bytes());
@@ -183,10 +184,8 @@ impl<'rt> HighThroughput<'rt> {
 
     /// The format of rows for these tokens, all of which are checked.
     fn format_of(&self, tokens: &Tokens<'_>, layout: &Layout) -> Result<RowFormat> {
-        let (rows, ranks) = (tokens.rows, self.ranks());
-        if layout.ranks() != ranks {
-            return Err(Error::argument("ranks of the layout", layout.ranks(), ranks));
-        }
+        let rows = tokens.rows;
+        self.must_be_for_these(layout)?;
         rows.must_be("tokens", layout.tokens())?;
         if let Some(scales) = tokens.scales {
             scales.must_be("scales", rows.count())?;
@@ -205,6 +204,14 @@ impl<'rt> HighThroughput<'rt> {
         let format = RowFormat { token: rows.bytes(), scales, indices: k, weights: k, number: 4 };
         self.must_fit(format)?;
         Ok(format)
+    }
+
+    /// Refuses a layout for another number of ranks.
+    fn must_be_for_these(&self, layout: &Layout) -> Result<()> {
+        if layout.ranks() == self.ranks() {
+            return Ok(());
+        }
+        Err(Error::argument("ranks of the layout", layout.ranks(), self.ranks()))
     }
 
     /// Refuses rows that have no room in a block.
@@ -250,7 +257,8 @@ impl<'rt> HighThroughput<'rt> {
     }
 
     fn send_tokens(&mut self, tokens: &Tokens<'_>, format: RowFormat, handle: &Handle) -> Result<Received> {
-        let mut received = Received::new(format, handle.rows());
+        let received = Received::new(format, handle.rows());
+        let mut received = self.noting(received)?;
         let share = handle.layout.share();
         let transfer = Transfer { exchange: &mut self.rows, format, patience: self.patience, what: "dispatch" };
         let lists: Vec<Vec<u32>> = (0..handle.layout.ranks()).map(|rank| handle.layout.tokens_for(rank)).collect();

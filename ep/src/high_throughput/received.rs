@@ -2,7 +2,8 @@
 
 use super::header::Header;
 use super::transfer::Read;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::plan::groups::Groups;
 use crate::plan::layout::Layout;
 use crate::plan::rows::RowFormat;
 
@@ -37,6 +38,13 @@ impl Handle {
     pub fn first_row(&self, rank: usize) -> usize {
         first_rows(&self.received)[rank]
     }
+}
+
+/// Refuses more rows than there is memory for: peers say how many are to come.
+pub(super) fn must_have_room(rows: usize, format: RowFormat) -> Result<()> {
+    let bytes = rows.checked_mul(format.bytes());
+    let room = bytes.is_some_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok());
+    if room { Ok(()) } else { Err(Error::NoMemory { rows, bytes: format.bytes() }) }
 }
 
 /// Where each rank's rows begin.
@@ -82,8 +90,9 @@ pub struct Received {
 }
 
 impl Received {
-    pub(super) fn new(format: RowFormat, rows: usize) -> Received {
-        Received {
+    pub(super) fn new(format: RowFormat, rows: usize) -> Result<Received> {
+        must_have_room(rows, format)?;
+        Ok(Received {
             rows: vec![0; rows * format.token],
             scales: vec![0; rows * format.scales],
             indices: vec![0; rows * format.indices],
@@ -91,7 +100,15 @@ impl Received {
             per_expert: Vec::new(),
             numbers: vec![0; rows],
             format,
-        }
+        })
+    }
+
+    /// The same tokens by expert, each expert's rows from a multiple of `alignment` on.
+    ///
+    /// # Errors
+    /// An alignment of 0, or tokens without top-k indices.
+    pub fn by_expert(&self, experts: usize, alignment: usize) -> Result<Groups> {
+        Groups::of(&self.indices, self.format.indices, experts, alignment)
     }
 
     /// Takes a row that has come.

@@ -5,6 +5,9 @@
 //! [`LowLatency::mask_late`] it is also masked: nobody waits for it or sends to it any more, and the others go on. It may
 //! come back in a new job only.
 //!
+//! Calls do not wait for acknowledgements of rails (a rank that is gone would have them wait for `TIMEOUT_S`): where a
+//! rail fails just then, a block that has been read already may be sent again, over the one that took its place.
+//!
 //! A token crosses once for each rank that owns some of its experts, and is copied there for each expert. Combine
 //! brings a row for each expert back, and adds those of a token in the order of its slots, times their weights.
 //!

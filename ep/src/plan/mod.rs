@@ -3,10 +3,12 @@
 //! | file | concept |
 //! |---|---|
 //! | [`layout`] | which ranks and experts get which tokens |
+//! | [`groups`] | received tokens by expert |
 //! | [`rows`] | what a row is made of on its way |
 //! | [`sizes`] | how large buffers have to be |
 //! | [`pairs`] | low latency: the order of rows by expert |
 
+pub mod groups;
 pub mod layout;
 pub mod pairs;
 pub mod rows;

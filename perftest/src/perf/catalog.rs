@@ -46,12 +46,25 @@ pub enum Work {
     AllToAll,
     /// A barrier.
     Barrier,
+    /// Tokens to the ranks of their experts, and back.
+    Experts(Phase),
     /// Joining the job.
     Init,
     /// Resident memory besides the heap, once all PEs have talked to all.
     Memory,
     /// Processor time of a PE that sleeps.
     Idle,
+}
+
+/// What of expert parallelism.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Dispatch of many tokens.
+    Dispatch,
+    /// Combine of many tokens.
+    Combine,
+    /// Dispatch and combine of few tokens.
+    LowLatency,
 }
 
 impl Work {
@@ -75,6 +88,8 @@ pub enum Sizes {
     Range,
     /// One word.
     Word,
+    /// A token of usual size, or those of `-b` and `-e`.
+    Token,
     /// None.
     None,
 }
@@ -95,6 +110,12 @@ impl Test {
     /// Whether `all` includes it: the others take long, or are figures of a PE and not of operations.
     #[must_use]
     pub fn in_all(&self) -> bool {
+        self.is_repeated() && !matches!(self.work, Work::Experts(_))
+    }
+
+    /// Whether it is done many times.
+    #[must_use]
+    pub fn is_repeated(&self) -> bool {
         !matches!(self.work, Work::Init | Work::Memory | Work::Idle)
     }
 
@@ -119,7 +140,7 @@ impl Test {
     /// What the CPU device has operations for.
     #[must_use]
     pub fn can_run_on_device(&self) -> bool {
-        self.layer == Layer::Runtime && !matches!(self.work, Work::Init | Work::Memory | Work::Idle)
+        self.layer == Layer::Runtime && self.in_all()
     }
 }
 
@@ -173,6 +194,9 @@ pub static TESTS: &[Test] = &[
     test!("fence-lat", Runtime, Work::FencedPuts, Range, "us", "put, fence, put, quiet"),
     test!("alltoall-bw", Runtime, Work::AllToAll, Range, "MB/s", "each PE puts to all others, then a barrier; what one PE sends"),
     test!("barrier-lat", Runtime, Work::Barrier, None, "us", "barrier over all PEs"),
+    test!("ep-dispatch", Runtime, Work::Experts(Phase::Dispatch), Token, "us", "4096 tokens of each PE to the PEs of their experts (8 of 256)"),
+    test!("ep-combine", Runtime, Work::Experts(Phase::Combine), Token, "us", "their rows back, and added"),
+    test!("ep-ll", Runtime, Work::Experts(Phase::LowLatency), Token, "us", "dispatch and combine of 128 tokens of each PE, low latency"),
     test!("init-time", Runtime, Work::Init, None, "ms", "joining the job, of the slowest PE"),
     test!("memory", Runtime, Work::Memory, None, "MiB", "resident memory besides heaps, of the largest PE"),
     test!("idle-cpu", Runtime, Work::Idle, None, "%", "processor time of a PE that sleeps 5 s, of the busiest PE"),

@@ -9,6 +9,9 @@ pub enum Error {
     /// The runtime failed.
     #[error(transparent)]
     Runtime(#[from] symrail::Error),
+    /// Dispatch or combine failed.
+    #[error(transparent)]
+    Experts(#[from] symrail_ep::Error),
     /// The transport failed outside of a runtime.
     #[error(transparent)]
     Transport(#[from] symrail_transport::Error),

@@ -198,7 +198,7 @@ impl Args {
         let is_set = Settings::is_set;
         let chosen = self.rails.is_some() || is_set("SYMRAIL_LIBFABRIC_PROVIDER") || is_set("SYMRAIL_TRANSPORT");
         let mut env = Vec::new();
-        let needed = self.plan().area(tests, self.n).saturating_add(HEAP_SPARE);
+        let needed = self.plan().heap(tests, self.n).saturating_add(HEAP_SPARE);
         if !is_set(HEAP_SIZE) && needed > Settings::default().heap_size {
             let page = 2 << 20;
             env.push((HEAP_SIZE.to_owned(), needed.checked_next_multiple_of(page).unwrap_or(needed).to_string()));

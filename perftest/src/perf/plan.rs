@@ -7,6 +7,7 @@ use symrail_transport::env::kinds::{Kind, Size};
 use super::backend::area;
 use super::catalog::{Sizes, TESTS, Test, Work};
 use super::error::{Error, Result};
+use super::measure::experts;
 
 /// Up to here a size counts as small.
 const SMALL: usize = 8 << 10;
@@ -27,6 +28,8 @@ pub const DEFAULT_MAX: usize = 4 << 20;
 const PAGE: usize = 4096;
 /// The size of tests of one word.
 const WORD: usize = 8;
+/// Bytes of a token of 7168 elements of bfloat16.
+const TOKEN: usize = 14336;
 
 /// An option that not every test has a use for.
 struct Usage {
@@ -42,7 +45,7 @@ const USAGES: [Usage; 5] = [
         option: "-b and -e are",
         given: |plan| plan.min.is_some() || plan.max.is_some(),
         used: |plan, test| match test.sizes {
-            Sizes::Range => true,
+            Sizes::Range | Sizes::Token => true,
             Sizes::Word => (plan.range().0..=plan.range().1).contains(&WORD),
             Sizes::None => false,
         },
@@ -51,13 +54,13 @@ const USAGES: [Usage; 5] = [
     Usage {
         option: "-i is",
         given: |plan| plan.iterations.is_some(),
-        used: |_, test| test.in_all(),
+        used: |_, test| test.is_repeated(),
         why: "what they tell is measured once",
     },
     Usage {
         option: "-w is",
         given: |plan| plan.warmup.is_some(),
-        used: |plan, test| test.in_all() && plan.target.is_none(),
+        used: |plan, test| test.is_repeated() && plan.target.is_none(),
         why: "what they do, they do without a warm-up",
     },
     Usage {
@@ -182,7 +185,8 @@ impl Plan {
         match test.sizes {
             Sizes::Word => vec![WORD],
             Sizes::None => vec![0],
-            Sizes::Range => {
+            Sizes::Token if self.min.is_none() && self.max.is_none() => vec![TOKEN],
+            Sizes::Range | Sizes::Token => {
                 let (min, max) = self.range();
                 let powers = (0..usize::BITS - 1).map(|bit| 1 << bit).filter(|size| *size > min && *size < max);
                 let mut sizes: Vec<usize> = std::iter::once(min).chain(powers).chain([max]).collect();
@@ -210,6 +214,17 @@ impl Plan {
     #[must_use]
     pub fn warmup(&self, size: usize) -> u64 {
         self.warmup.unwrap_or(if size <= SMALL { 100 } else { 10 })
+    }
+
+    /// Bytes of each PE's heap that `tests` take with `n_pes` PEs.
+    #[must_use]
+    pub fn heap(&self, tests: &[&Test], n_pes: u32) -> usize {
+        let of_experts = |test: &&Test| match test.work {
+            Work::Experts(phase) => self.sizes(test).into_iter().map(|size| experts::heap(phase, size, n_pes)).max(),
+            _ => None,
+        };
+        let largest = tests.iter().filter_map(of_experts).max().unwrap_or(0);
+        self.area(tests, n_pes).saturating_add(largest)
     }
 
     /// Bytes of the area that `tests` need with `n_pes` PEs.
@@ -246,6 +261,7 @@ impl Spread {
             Work::PutStream => 64,
             Work::FencedPuts => 2,
             Work::AllToAll => n_pes as usize,
+            Work::Experts(_) => 0,
             _ => 1,
         };
         let span = slots.saturating_mul(stride);

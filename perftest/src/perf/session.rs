@@ -9,7 +9,7 @@ use symrail::{Runtime, Settings};
 use symrail_transport::env::HeapKind;
 
 use super::backend::{Backend, area};
-use super::catalog::{Layer, Test, Work};
+use super::catalog::{Layer, Phase, Test, Work};
 use super::cuda::Cuda;
 use super::device;
 use super::error::{Error, Result};
@@ -29,7 +29,7 @@ pub fn run(args: &Args, tests: &[&'static Test], notes: &[String]) -> Result<()>
     let mut bootstrap = bootstrap::open(&settings)?;
     let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
     let plan = args.plan();
-    let bytes = if settings.heap_kind == HeapKind::Device { 0 } else { plan.area(tests, n_pes) };
+    let bytes = if settings.heap_kind == HeapKind::Device { 0 } else { plan.heap(tests, n_pes) };
     let (hosts, machine) = look_around(&settings, &mut *bootstrap, bytes)?;
     let steps = tests.iter().map(|test| plan.sizes(test).len() as u64).sum();
     let mut session = Session {
@@ -162,7 +162,12 @@ impl Session<'_> {
         }
         match device {
             Device::Host => {
-                tests.into_iter().try_for_each(|test| self.sizes(&mut host, test, &conditions))?;
+                for test in tests {
+                    match test.work {
+                        Work::Experts(phase) => self.experts(&mut host, (test, phase), runtime, &conditions)?,
+                        _ => self.sizes(&mut host, test, &conditions)?,
+                    }
+                }
             }
             Device::Cpu => tests.into_iter().try_for_each(|test| {
                 device::launch(runtime, host.base(), bytes, |device| self.sizes(device, test, &conditions))
@@ -205,6 +210,26 @@ impl Session<'_> {
         for size in self.plan.sizes(test) {
             if let Some(figures) = bench.measure(size)? {
                 self.report.add(test, conditions, size, &figures)?;
+            }
+        }
+        self.report.end(test)
+    }
+
+    /// All sizes of a test of expert parallelism. Collective.
+    fn experts(
+        &mut self,
+        host: &mut Host<'_>,
+        (test, phase): (&'static Test, Phase),
+        runtime: &Runtime,
+        conditions: &Conditions,
+    ) -> Result<()> {
+        self.report.begin(test, conditions)?;
+        let mut bench = Bench::new(host, self.plan, test);
+        for size in self.plan.sizes(test) {
+            let (figures, traffic) = bench.experts(runtime, phase, size)?;
+            if let Some(figures) = figures {
+                self.report.add(test, conditions, size, &figures)?;
+                self.report.note(&traffic.over(figures.p50))?;
             }
         }
         self.report.end(test)

@@ -1,5 +1,5 @@
 //! Expert-parallel dispatch and combine, compared with a reference that each PE computes alone: all ranks' tokens and
-//! routings come from seeds. Arguments: `high`, `low` or `refuse`; how many cases; the seed.
+//! routings come from seeds. Arguments: `high`, `low`, `refuse` or `count`; how many cases; the seed.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::process::ExitCode;
@@ -13,6 +13,7 @@ use symrail_ep::low_latency::Shape;
 use symrail_ep::plan::sizes;
 use symrail_ep::{Element, Error, HighThroughput, Layout, LowLatency, Patience, Rows, TopK, element};
 use symrail_tests::pe;
+use symrail_transport::endpoint::LaneCounters;
 
 fn main() -> ExitCode {
     let (what, cases, seed) = (pe::arg(0, "high".to_owned()), pe::arg(1, 10u64), pe::arg(2, 1u64));
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
                 "high" => high(rt, &case),
                 "low" => low(rt, &case),
                 "refuse" => refuse(rt),
+                "count" => count(rt),
                 _ => panic!("{what}"),
             };
             checked.unwrap_or_else(|error| panic!("PE {}, {what}, {}: {error}", rt.my_pe(), case.name));
@@ -292,6 +294,35 @@ fn low(rt: &Runtime, case: &Case) -> symrail_ep::Result<()> {
             assert!(combined == sums, "sums");
         }
     }
+    buffers.free()
+}
+
+/// Prints what rounds of low latency with 128 tokens, each of which goes to every rank, cost on the wire.
+fn count(rt: &Runtime) -> symrail_ep::Result<()> {
+    let (rounds, tokens, bytes) = (20, 128, 256);
+    let (ranks, others) = (rt.n_pes() as usize, rt.n_pes() as usize - 1);
+    let shape = Shape { most_tokens: tokens, token: bytes, scales: 0, experts: ranks, k: ranks };
+    let mut buffers = LowLatency::new(rt, shape, Patience::of(rt))?;
+    let (data, slots) = (vec![0; tokens * bytes], (0..ranks as i64).collect::<Vec<_>>().repeat(tokens));
+    let topk = TopK::new(&slots, ranks)?;
+    rt.barrier_all()?;
+    let before = rt.counters();
+    for _ in 0..rounds {
+        let sent = buffers.send_dispatch(rows(&data, bytes), None, topk)?;
+        let found = buffers.receive_dispatch(&sent)?;
+        let sent = buffers.send_combine(rows(&found.rows, bytes), Element::F32, &found.ranges)?;
+        buffers.receive_combine(&sent, topk, &vec![1.0; slots.len()])?;
+    }
+    rt.quiet()?;
+    let since = |of: fn(&LaneCounters) -> u64| -> u64 {
+        let sum = |counters: &[LaneCounters]| counters.iter().map(of).sum::<u64>();
+        sum(&rt.counters()) - sum(&before)
+    };
+    let (writes, acknowledgements) = (since(|lane| lane.writes), since(|lane| lane.acknowledgements));
+    // Each token crosses to each other rank, and a row comes back.
+    let crossings = 2 * rounds * tokens * others;
+    println!("crossings {crossings} writes {writes} acknowledgements {acknowledgements}");
+    rt.barrier_all()?;
     buffers.free()
 }
 

@@ -6,6 +6,7 @@
 //! | `ping_pong` | both take turns |
 //! | `everybody` | all PEs do the same |
 //! | `launched` | all of these, made by kernels in batches |
+//! | `experts` | expert-parallel dispatch and combine |
 //! | `footprint` | figures of a PE: memory, processor time while idle |
 //!
 //! PE 0's peer is the last PE, which is on another host if there are several. Before each size, sources are filled with
@@ -13,6 +14,7 @@
 //! error.
 
 mod everybody;
+pub mod experts;
 pub mod footprint;
 mod launched;
 mod one_sided;
@@ -75,7 +77,7 @@ impl<'a, C: Backend> Bench<'a, C> {
             Work::AddWindows(_) | Work::SignalWindows(_) | Work::Gets(_) | Work::FetchAdds(_) => {
                 self.one_sided(spread)?
             }
-            Work::Init | Work::Memory | Work::Idle => self.one_sided(spread)?,
+            Work::Init | Work::Memory | Work::Idle | Work::Experts(_) => self.one_sided(spread)?,
         };
         // Nobody goes on, and nothing is told, before all have found their data right.
         self.backend.barrier()?;

@@ -1,0 +1,172 @@
+//! Expert-parallel dispatch and combine: every rank has as many tokens, each of which goes to 8 of 256 experts.
+//!
+//! Two bandwidths are told. The algorithm's is that of the tokens that had to reach a rank, or an expert, this PE
+//! included. The physical one is that of the bytes that left this PE for others, with all that travels along.
+
+use std::hint::black_box;
+
+use symrail::Runtime;
+use symrail_ep::high_throughput::{Handle, Parts, Tokens};
+use symrail_ep::low_latency::Shape;
+use symrail_ep::plan::rows::RowFormat;
+use symrail_ep::plan::sizes;
+use symrail_ep::{Element, HighThroughput, Layout, LowLatency, Patience, Rows, TopK};
+
+use super::Bench;
+use crate::perf::backend::Backend;
+use crate::perf::catalog::Phase;
+use crate::perf::error::{Error, Result};
+use crate::perf::sample::Figures;
+
+const K: usize = 8;
+const MANY: usize = 4096;
+const FEW: usize = 128;
+/// Rows of a block.
+const ROWS: usize = 128;
+/// 1 as bfloat16.
+const ONE: [u8; 2] = [0x80, 0x3f];
+
+/// As near to 256 as all ranks can share.
+fn experts(n_pes: u32) -> usize {
+    (256 / n_pes as usize).max(1) * n_pes as usize
+}
+
+fn shape(token: usize, n_pes: u32) -> Shape {
+    Shape { most_tokens: FEW, token, scales: 0, experts: experts(n_pes), k: K }
+}
+
+/// Bytes of each PE's heap that a test takes.
+pub fn heap(phase: Phase, token: usize, n_pes: u32) -> usize {
+    match phase {
+        Phase::LowLatency => shape(token, n_pes).bytes(n_pes as usize),
+        _ => sizes::high_throughput(n_pes as usize, ROWS, sizes::largest_row(token)),
+    }
+}
+
+/// Bytes of a call.
+pub struct Traffic {
+    algorithm: usize,
+    physical: usize,
+}
+
+impl Traffic {
+    /// Both bandwidths of calls that take so long.
+    pub fn over(&self, micros: f64) -> String {
+        let rate = |bytes: usize| bytes as f64 / micros;
+        let (algorithm, physical) = (rate(self.algorithm), rate(self.physical));
+        format!("bandwidth of the algorithm {algorithm:.0} MB/s, physical {physical:.0} MB/s")
+    }
+}
+
+/// One rank's input.
+struct Input {
+    rows: Vec<u8>,
+    token: usize,
+    indices: Vec<i64>,
+    weights: Vec<f32>,
+}
+
+impl Input {
+    /// Distinct experts for each token, spread evenly.
+    fn new(tokens: usize, token: usize, n_pes: u32) -> Input {
+        let experts = experts(n_pes);
+        let step = (experts / K).max(1);
+        let index = |token: usize, slot: usize| ((token * 37 + slot * step + token / 8) % experts) as i64;
+        let indices = (0..tokens).flat_map(|token| (0..K).map(move |slot| index(token, slot))).collect();
+        Input { rows: ONE.repeat(tokens * token / 2), token, indices, weights: vec![0.125; tokens * K] }
+    }
+
+    fn rows(&self) -> Result<Rows<'_>> {
+        Ok(Rows::new(&self.rows, self.token)?)
+    }
+
+    fn topk(&self) -> Result<TopK<'_>> {
+        Ok(TopK::new(&self.indices, K)?)
+    }
+}
+
+impl<C: Backend> Bench<'_, C> {
+    /// Measures one size of token. The figures are PE 0's. Collective.
+    pub fn experts(&mut self, rt: &Runtime, phase: Phase, token: usize) -> Result<(Option<Figures>, Traffic)> {
+        if !token.is_multiple_of(2) {
+            return Err(Error::Arguments(format!("-b {token}: a token is a whole number of 2-byte elements")));
+        }
+        let (samples, warmup, traffic) = match phase {
+            Phase::LowLatency => self.low_latency(rt, token)?,
+            _ => self.high_throughput(rt, phase, token)?,
+        };
+        Ok((self.is_first().then(|| samples.latency(1.0, warmup)), traffic))
+    }
+
+    fn high_throughput(&mut self, rt: &Runtime, phase: Phase, token: usize) -> Result<(super::Samples, u64, Traffic)> {
+        let n_pes = rt.n_pes();
+        let input = Input::new(MANY, token, n_pes);
+        let mut buffers = HighThroughput::new(rt, heap(phase, token, n_pes), Patience::of(rt))?;
+        let layout = Layout::of(&input.topk()?, experts(n_pes), n_pes as usize)?;
+        let tokens = Tokens { rows: input.rows()?, scales: None, topk: Some((input.topk()?, &input.weights)) };
+        let (first, handle) = buffers.dispatch(&tokens, &layout)?;
+        let parts =
+            Parts { rows: Rows::new(&first.rows, token)?, element: Element::Bf16, weights: None, biases: [None, None] };
+        let combined = buffers.combine(&parts, &handle)?;
+        self.ones(&first.rows, token, |_| 1.0)?;
+        let ranks_of = |row: usize| layout.in_rank()[row * layout.ranks()..][..layout.ranks()].iter();
+        self.ones(&combined.rows, token, |row| ranks_of(row).filter(|gets| **gets).count() as f32)?;
+        let (samples, warmup) = self.timed_together(token, |_| {
+            match phase {
+                Phase::Dispatch => drop(black_box(buffers.dispatch(&tokens, &layout)?)),
+                _ => drop(black_box(buffers.combine(&parts, &handle)?)),
+            }
+            Ok(())
+        })?;
+        buffers.free()?;
+        Ok((samples, warmup, traffic(phase, token, &layout, &handle, rt.my_pe() as usize)))
+    }
+
+    fn low_latency(&mut self, rt: &Runtime, token: usize) -> Result<(super::Samples, u64, Traffic)> {
+        let (n_pes, me) = (rt.n_pes(), rt.my_pe() as usize);
+        let input = Input::new(FEW, token, n_pes);
+        let mut buffers = LowLatency::new(rt, shape(token, n_pes), Patience::of(rt))?;
+        let mut round = |last: bool| {
+            let sent = buffers.send_dispatch(input.rows()?, None, input.topk()?)?;
+            let found = buffers.receive_dispatch(&sent)?;
+            let sent = buffers.send_combine(Rows::new(&found.rows, token)?, Element::Bf16, &found.ranges)?;
+            let sums = buffers.receive_combine(&sent, input.topk()?, &input.weights)?;
+            Ok::<_, Error>(if last { sums } else { Vec::new() })
+        };
+        let sums = round(true)?;
+        self.ones(&sums, token, |_| 1.0)?;
+        let (samples, warmup) = self.timed_together(token, |_| round(false).map(drop))?;
+        buffers.free()?;
+        let layout = Layout::of(&input.topk()?, experts(n_pes), n_pes as usize)?;
+        let to_others = |counts: &[u32]| {
+            counts.iter().enumerate().filter(|(rank, _)| *rank != me).map(|(_, count)| *count as usize).sum::<usize>()
+        };
+        let row = RowFormat { token, scales: 0, indices: K, weights: 0, number: 4 }.bytes();
+        // Every rank has the same routing, so as many rows come as go.
+        let back: Vec<u32> = layout.per_expert().chunks(layout.share()).map(|of_rank| of_rank.iter().sum()).collect();
+        let physical = to_others(layout.per_rank()) * row + to_others(&back) * token;
+        Ok((samples, warmup, Traffic { algorithm: 2 * FEW * K * token, physical }))
+    }
+
+    /// Whether all elements of each row have this value.
+    fn ones(&self, rows: &[u8], token: usize, value: impl Fn(usize) -> f32) -> Result<()> {
+        for (row, bytes) in rows.chunks_exact(token).enumerate() {
+            let expected = symrail_ep::element::to_bf16(value(row)).to_ne_bytes();
+            if let Some(at) = bytes.as_chunks::<2>().0.iter().position(|found| *found != expected) {
+                let (test, pe) = (self.test.name, self.backend.pe());
+                let (found, expected) = (bytes[2 * at + 1], expected[1]);
+                return Err(Error::WrongData { test, size: token, pe, at: row * token + 2 * at, found, expected });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn traffic(phase: Phase, token: usize, layout: &Layout, handle: &Handle, me: usize) -> Traffic {
+    let (counts, format) = match phase {
+        Phase::Dispatch => (layout.per_rank(), RowFormat { token, scales: 0, indices: K, weights: K, number: 4 }),
+        _ => (&handle.received[..], RowFormat { token, scales: 0, indices: 0, weights: 0, number: 0 }),
+    };
+    let all: usize = counts.iter().map(|&count| count as usize).sum();
+    Traffic { algorithm: all * token, physical: (all - counts[me] as usize) * format.bytes() }
+}

@@ -1,0 +1,134 @@
+//! High throughput.
+
+use numpy::{PyArray1, PyReadonlyArray1};
+use pyo3::prelude::*;
+use symrail_ep::high_throughput::{Handle, Parts, Received, Tokens};
+use symrail_ep::{HighThroughput, Layout, TopK};
+
+use super::{Buffers, Bytes, element, elements, raised, rows};
+use crate::runtime::Runtime;
+
+/// Buffers for any number of tokens.
+#[pyclass(frozen, module = "symrail._symrail")]
+pub struct EpHighThroughput(Buffers<HighThroughput<'static>>);
+
+/// The ways of a dispatch.
+#[pyclass(frozen, module = "symrail._symrail")]
+pub struct EpHandle(Handle);
+
+/// What has come: rows, scales, indices, weights, slots of each expert.
+type Come<'py> = (
+    Bound<'py, PyArray1<u8>>,
+    Bound<'py, PyArray1<u8>>,
+    Bound<'py, PyArray1<i32>>,
+    Bound<'py, PyArray1<f32>>,
+    Vec<u32>,
+);
+
+fn come(py: Python<'_>, received: Received) -> Come<'_> {
+    let Received { rows, scales, indices, weights, per_expert, .. } = received;
+    (
+        PyArray1::from_vec(py, rows),
+        PyArray1::from_vec(py, scales),
+        PyArray1::from_vec(py, indices),
+        PyArray1::from_vec(py, weights),
+        per_expert,
+    )
+}
+
+#[pymethods]
+impl EpHandle {
+    /// Rows that have come.
+    #[getter]
+    fn rows(&self) -> usize {
+        self.0.rows()
+    }
+
+    /// For each rank, its rows for each rank.
+    #[getter]
+    fn matrix<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u32>> {
+        PyArray1::from_slice(py, &self.0.matrix)
+    }
+
+    /// The number that each row has at its source.
+    #[getter]
+    fn source_tokens<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u32>> {
+        PyArray1::from_slice(py, &self.0.source_tokens)
+    }
+}
+
+#[pymethods]
+impl EpHighThroughput {
+    /// Makes buffers of so many bytes of each rank's heap. Collective.
+    #[new]
+    fn new(py: Python<'_>, runtime: &Runtime, bytes: usize, timeout: Option<f64>) -> PyResult<Self> {
+        let make = move |rt, patience| HighThroughput::new(rt, bytes, patience);
+        Ok(EpHighThroughput(Buffers::make(py, runtime, timeout, make)?))
+    }
+
+    /// Gives the memory back. Collective.
+    fn free(&self, py: Python<'_>) -> PyResult<()> {
+        match self.0.take() {
+            Some(buffers) => py.detach(|| buffers.free()).map_err(raised),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends each token to the ranks that own its experts. Collective.
+    #[allow(clippy::too_many_arguments)] // arrays, each with what its bytes mean
+    fn dispatch<'py>(
+        &self,
+        py: Python<'py>,
+        tokens: Bytes<'py>,
+        scales: Option<Bytes<'py>>,
+        topk: Option<(PyReadonlyArray1<'py, i64>, PyReadonlyArray1<'py, f32>, usize)>,
+        in_rank: PyReadonlyArray1<'py, bool>,
+        per_expert: PyReadonlyArray1<'py, i32>,
+        ranks: usize,
+    ) -> PyResult<(Come<'py>, EpHandle)> {
+        let per_expert = elements(&per_expert)?.iter().map(|&count| count.max(0) as u32).collect();
+        let layout = Layout::from_parts(elements(&in_rank)?.to_vec(), per_expert, ranks).map_err(raised)?;
+        let topk = match &topk {
+            Some((indices, weights, k)) => {
+                Some((TopK::new(elements(indices)?, *k).map_err(raised)?, elements(weights)?))
+            }
+            None => None,
+        };
+        let tokens = Tokens { rows: rows(&tokens)?, scales: scales.as_ref().map(rows).transpose()?, topk };
+        let (received, handle) = self.0.call(py, |buffers| buffers.dispatch(&tokens, &layout))?;
+        Ok((come(py, received), EpHandle(handle)))
+    }
+
+    /// As `dispatch`, of other rows on the ways of an earlier one. Collective.
+    fn dispatch_again<'py>(
+        &self,
+        py: Python<'py>,
+        tokens: Bytes<'py>,
+        scales: Option<Bytes<'py>>,
+        handle: &EpHandle,
+    ) -> PyResult<Come<'py>> {
+        let tokens = Tokens { rows: rows(&tokens)?, scales: scales.as_ref().map(rows).transpose()?, topk: None };
+        Ok(come(py, self.0.call(py, |buffers| buffers.dispatch_again(&tokens, &handle.0))?))
+    }
+
+    /// Sends rows back and adds them. Collective.
+    #[allow(clippy::too_many_arguments)] // arrays, each with what its bytes mean
+    fn combine<'py>(
+        &self,
+        py: Python<'py>,
+        parts: Bytes<'py>,
+        of: &str,
+        weights: Option<(PyReadonlyArray1<'py, f32>, usize)>,
+        biases: (Option<Bytes<'py>>, Option<Bytes<'py>>),
+        handle: &EpHandle,
+    ) -> PyResult<(Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<f32>>)> {
+        let weights = match &weights {
+            Some((weights, k)) => Some((elements(weights)?, *k)),
+            None => None,
+        };
+        let biases = [biases.0.as_ref().map(rows).transpose()?, biases.1.as_ref().map(rows).transpose()?];
+        let parts = Parts { rows: rows(&parts)?, element: element(of)?, weights, biases };
+        let combined = self.0.call(py, |buffers| buffers.combine(&parts, &handle.0))?;
+        Ok((PyArray1::from_vec(py, combined.rows), PyArray1::from_vec(py, combined.weights)))
+    }
+}

@@ -1,0 +1,122 @@
+//! Expert parallelism: the calls of `symrail_ep` on bytes of arrays. `symrail/ep` makes arrays of what they return, and
+//! is what programs call.
+//!
+//! | file | concept |
+//! |---|---|
+//! | here | what buffers of both ways have in common; errors |
+//! | `high` | high throughput |
+//! | `low` | low latency |
+//! | `plan` | layouts, sizes, casts: functions that need no job |
+
+#![allow(clippy::needless_pass_by_value)] // Python hands arrays over by value
+
+mod high;
+mod low;
+mod plan;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use numpy::{Element as OfArray, PyReadonlyArray1};
+use pyo3::prelude::*;
+use symrail_ep::{Element, Error, Patience, Rows};
+
+use crate::errors::{Kind, failed, raise, raise_of, raise_of_all};
+use crate::interrupt;
+use crate::job::Job;
+use crate::raw;
+use crate::runtime::Runtime;
+
+/// Adds the classes and functions of this folder to a module.
+pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<high::EpHighThroughput>()?;
+    module.add_class::<high::EpHandle>()?;
+    module.add_class::<low::EpLowLatency>()?;
+    module.add_class::<low::EpDispatching>()?;
+    module.add_class::<low::EpCombining>()?;
+    module.add_function(wrap_pyfunction!(plan::ep_layout, module)?)?;
+    module.add_function(wrap_pyfunction!(plan::ep_high_throughput_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(plan::ep_low_latency_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(plan::ep_cast_fp8, module)?)
+}
+
+/// Rows of bytes as Python hands them over: all of them, and bytes of each.
+type Bytes<'py> = (PyReadonlyArray1<'py, u8>, usize);
+
+/// Buffers and the job whose heap they are in, which is dropped after them. None after `free`.
+struct Buffers<T> {
+    buffers: Mutex<Option<T>>,
+    job: Arc<Job>,
+}
+
+impl<T: Send> Buffers<T> {
+    /// Makes buffers. Collective.
+    fn make(
+        py: Python<'_>,
+        runtime: &Runtime,
+        timeout: Option<f64>,
+        make: impl FnOnce(&'static symrail::Runtime, Patience) -> symrail_ep::Result<T> + Send,
+    ) -> PyResult<Buffers<T>> {
+        let job = Arc::clone(runtime.job());
+        job.running()?;
+        // SAFETY: `Buffers` drops what is made before the job that it keeps.
+        let rt = unsafe { raw::runtime_of(&job) };
+        let mut patience = Patience { go_on: Some(interrupt::go_on), ..Patience::of(rt) };
+        if let Some(seconds) = timeout {
+            let limit = Duration::try_from_secs_f64(seconds);
+            patience.limit = limit.map_err(|error| raise(Kind::Argument, &format!("timeout: {error}")))?;
+        }
+        let made = py.detach(|| make(rt, patience)).map_err(raised)?;
+        Ok(Buffers { buffers: Mutex::new(Some(made)), job })
+    }
+
+    /// Makes a call, without Python's lock, and one at a time.
+    fn call<R: Send>(&self, py: Python<'_>, call: impl FnOnce(&mut T) -> symrail_ep::Result<R> + Send) -> PyResult<R> {
+        self.job.running()?;
+        let result = py.detach(|| {
+            let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+            buffers.as_mut().map(call)
+        });
+        result.ok_or_else(|| raise(Kind::State, "these buffers were given back by destroy()"))?.map_err(raised)
+    }
+
+    /// Takes the buffers out, to be given back.
+    fn take(&self) -> Option<T> {
+        self.buffers.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// The exception for an error.
+fn raised(error: Error) -> PyErr {
+    let text = error.to_string();
+    match error {
+        Error::Runtime(error) => failed(error),
+        Error::Differ { other, .. } => raise_of(Kind::Differ, &text, other),
+        Error::Late { ranks, .. } => raise_of_all(Kind::Timeout, &text, ranks),
+        Error::Interrupted { ranks, .. } => {
+            interrupt::take().unwrap_or_else(|| raise_of_all(Kind::Timeout, &text, ranks))
+        }
+        Error::NoMemory { .. } => raise(Kind::HeapExhausted, &text),
+        Error::Broken { .. } | Error::Order { .. } => raise(Kind::State, &text),
+        _ => raise(Kind::Argument, &text),
+    }
+}
+
+/// The elements of an array.
+fn elements<'a, T: OfArray>(array: &'a PyReadonlyArray1<'_, T>) -> PyResult<&'a [T]> {
+    array.as_slice().map_err(|error| raise(Kind::Argument, &error.to_string()))
+}
+
+/// The rows of an array.
+fn rows<'a>(bytes: &'a Bytes<'_>) -> PyResult<Rows<'a>> {
+    Rows::new(elements(&bytes.0)?, bytes.1).map_err(raised)
+}
+
+/// The type of elements by its name.
+fn element(name: &str) -> PyResult<Element> {
+    match name {
+        "float32" => Ok(Element::F32),
+        "bfloat16" => Ok(Element::Bf16),
+        _ => Err(raise(Kind::Argument, &format!("sums are of float32 or bfloat16, not of {name}"))),
+    }
+}

@@ -1,0 +1,69 @@
+//! Layouts, sizes, casts.
+
+use numpy::{PyArray1, PyReadonlyArray1};
+use pyo3::prelude::*;
+use symrail_ep::low_latency::Shape;
+use symrail_ep::plan::sizes;
+use symrail_ep::{Layout, TopK, fp8};
+
+use super::{element, elements, raised, rows};
+
+/// A layout: tokens for each rank, slots for each expert, and for each token whether each rank gets it.
+type Parts<'py> = (Bound<'py, PyArray1<i32>>, Bound<'py, PyArray1<i32>>, Bound<'py, PyArray1<bool>>);
+
+fn signed(numbers: &[u32]) -> Vec<i32> {
+    numbers.iter().map(|&number| number as i32).collect()
+}
+
+/// The layout of tokens with `k` top-k indices each.
+#[pyfunction]
+pub fn ep_layout<'py>(
+    py: Python<'py>,
+    indices: PyReadonlyArray1<'py, i64>,
+    k: usize,
+    experts: usize,
+    ranks: usize,
+) -> PyResult<Parts<'py>> {
+    let layout =
+        TopK::new(elements(&indices)?, k).and_then(|topk| Layout::of(&topk, experts, ranks)).map_err(raised)?;
+    Ok((
+        PyArray1::from_vec(py, signed(layout.per_rank())),
+        PyArray1::from_vec(py, signed(layout.per_expert())),
+        PyArray1::from_vec(py, layout.in_rank().to_vec()),
+    ))
+}
+
+/// Bytes of each rank's heap for high throughput with so many tokens of so many bytes in a block.
+#[pyfunction]
+pub fn ep_high_throughput_bytes(ranks: usize, tokens: usize, token_bytes: usize) -> usize {
+    sizes::high_throughput(ranks, tokens, sizes::largest_row(token_bytes))
+}
+
+/// Bytes of each rank's heap for low latency.
+#[pyfunction]
+pub fn ep_low_latency_bytes(most_tokens: usize, hidden: usize, ranks: usize, experts: usize) -> PyResult<usize> {
+    symrail_ep::plan::layout::share(experts, ranks).map_err(raised)?;
+    Ok(Shape::of_bf16(most_tokens, hidden, experts).bytes(ranks))
+}
+
+/// Casts rows to FP8: the bytes, and the factors.
+#[pyfunction]
+pub fn ep_cast_fp8<'py>(
+    py: Python<'py>,
+    data: PyReadonlyArray1<'py, u8>,
+    row_bytes: usize,
+    of: &str,
+    power_of_two: bool,
+) -> PyResult<(Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<f32>>)> {
+    let element = element(of)?;
+    let data = (data, row_bytes);
+    let all = rows(&data)?;
+    let (bytes, factors) = py.detach(|| {
+        let (mut bytes, mut factors) = (Vec::new(), Vec::new());
+        for row in 0..all.count() {
+            fp8::cast(all.row(row), element, power_of_two, &mut bytes, &mut factors);
+        }
+        (bytes, factors)
+    });
+    Ok((PyArray1::from_vec(py, bytes), PyArray1::from_vec(py, factors)))
+}

@@ -1,0 +1,316 @@
+"""The class `Buffer`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import symrail
+
+from .. import _symrail
+from ..errors import ArgumentError, StateError, UnsupportedError
+from . import _high
+from ._arrays import as_array, numbers
+from ._config import Config
+from ._events import EventHandle, EventOverlap
+from ._low import LowLatency
+
+# What the job needs of the heap besides these buffers, where a Buffer joins the job itself.
+_HEAP_BESIDES = 64 << 20
+
+
+class Buffer:
+    """Memory through which tokens go to the ranks of their experts and back, and the calls that do so.
+
+    Every call is made by all ranks, and is complete when it returns. Arguments that are about GPUs and NICs are taken
+    and have no effect: `num_qps_per_rank`, `allow_nvlink_for_low_latency_mode`, `allow_mnnvl`, `async_finish`,
+    `previous_event`, `allocate_on_comm_stream`. Sums are formed in FP32 in the order of ranks, so that each call gives
+    the same bits.
+    """
+
+    num_sms = 20
+
+    def __init__(
+        self,
+        group: Any = None,
+        num_nvl_bytes: int = 0,
+        num_rdma_bytes: int = 0,
+        low_latency_mode: bool = False,
+        num_qps_per_rank: int = 24,
+        allow_nvlink_for_low_latency_mode: bool = True,
+        allow_mnnvl: bool = False,
+        explicitly_destroy: bool = False,
+        enable_shrink: bool = False,
+        comm: Any = None,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Takes buffers from each rank's heap. Collective.
+
+        A rank is a PE of the job. Where the process is in none, it joins that of `group` (a process group of torch) or
+        `comm` (an mpi4py communicator), which have to be of all PEs. High throughput gets `num_nvl_bytes`, and
+        `num_rdma_bytes`, too, without `low_latency_mode`; with it, low latency gets the latter.
+
+        `timeout` is for how many seconds ranks are waited for; without it SYMRAIL_TIMEOUT_S. With `enable_shrink`, ranks
+        that do not come to a low-latency call in time are masked, and the others go on; without it that is a
+        TimeoutError, whose `pes` are those ranks.
+
+        Raises DifferError if ranks ask for different sizes, HeapExhaustedError, ArgumentError.
+        """
+        if not symrail.is_initialized():
+            heap = num_nvl_bytes + num_rdma_bytes + _HEAP_BESIDES
+            symrail.init(process_group=group if comm is None else None, comm=comm, heap_bytes=heap)
+        self.runtime = symrail.current()
+        self.rank, self.group_size = self.runtime.my_pe(), self.runtime.n_pes()
+        self.group = group if comm is None else comm
+        self._check_group()
+        self.num_nvl_bytes, self.num_rdma_bytes = num_nvl_bytes, num_rdma_bytes
+        self.low_latency_mode, self.explicitly_destroy = low_latency_mode, explicitly_destroy
+        self.enable_shrink = enable_shrink
+        for_high = num_nvl_bytes + (0 if low_latency_mode else num_rdma_bytes)
+        self._high = _symrail.EpHighThroughput(self.runtime, for_high, timeout) if for_high else None
+        self._low = (
+            LowLatency(self.runtime, num_rdma_bytes, enable_shrink, timeout) if low_latency_mode else None
+        )
+
+    def _check_group(self) -> None:
+        if self.group is None:
+            return
+        size = getattr(self.group, "size", None) or self.group.Get_size
+        rank = getattr(self.group, "rank", None) or self.group.Get_rank
+        found = (rank() if callable(rank) else rank, size() if callable(size) else size)
+        if found != (self.rank, self.group_size):
+            raise UnsupportedError(
+                f"the group says that this is rank {found[0]} of {found[1]}, the job that it is PE {self.rank} of "
+                f"{self.group_size}; a Buffer is for all PEs of a job"
+            )
+
+    def destroy(self) -> None:
+        """Gives the memory back. Later calls raise StateError. Collective."""
+        if self._low is not None:
+            self._low.free()
+        if self._high is not None:
+            self._high.free()
+        self._low = self._high = None
+
+    def _of_high(self) -> _symrail.EpHighThroughput:
+        if self._high is None:
+            raise StateError("this Buffer has no bytes for dispatch and combine (num_nvl_bytes), or was destroyed")
+        return self._high
+
+    def _of_low(self) -> LowLatency:
+        if self._low is None:
+            raise StateError("this Buffer was made without low_latency_mode=True, or was destroyed")
+        return self._low
+
+    @staticmethod
+    def set_num_sms(new_num_sms: int) -> None:
+        """How many SMs calls are to use. Has no effect on a host."""
+        if new_num_sms <= 0 or new_num_sms % 2:
+            raise ArgumentError(f"num_sms={new_num_sms}: it is even, and at least 2")
+        Buffer.num_sms = new_num_sms
+
+    @staticmethod
+    def capture() -> EventOverlap:
+        """An event after what was called before."""
+        return EventOverlap(EventHandle())
+
+    @staticmethod
+    def get_dispatch_config(num_ranks: int) -> Config:
+        """A Config for so many ranks, for `dispatch`."""
+        return Config(Buffer.num_sms)
+
+    @staticmethod
+    def get_combine_config(num_ranks: int) -> Config:
+        """A Config for so many ranks, for `combine`."""
+        return Config(Buffer.num_sms)
+
+    @staticmethod
+    def get_low_latency_rdma_size_hint(
+        num_max_dispatch_tokens_per_rank: int, hidden: int, num_ranks: int, num_experts: int
+    ) -> int:
+        """Bytes of each rank's heap for low latency, with tokens of bfloat16 (or FP8 with scales) and top-k up to 16."""
+        return _symrail.ep_low_latency_bytes(num_max_dispatch_tokens_per_rank, hidden, num_ranks, num_experts)
+
+    def get_dispatch_layout(
+        self,
+        topk_idx: Any,
+        num_experts: int,
+        previous_event: EventOverlap | None = None,
+        async_finish: bool = False,
+        allocate_on_comm_stream: bool = False,
+    ) -> tuple[Any, Any, Any, Any, EventOverlap]:
+        """Computes where tokens go, from their top-k indices ([tokens, k]; -1 for none). Local.
+
+        Returns tokens for each rank, None, slots that name each expert, whether each token goes to each rank
+        ([tokens, ranks]), and an event. A token counts once for a rank. Raises ArgumentError for an index that is out of
+        range, and if the ranks do not divide the number of experts.
+        """
+        k = int(topk_idx.shape[-1])
+        indices = numbers(topk_idx, "topk_idx", "int64", (None, k))
+        per_rank, per_expert, in_rank = _symrail.ep_layout(indices, k, num_experts, self.group_size)
+        in_rank = in_rank.reshape(-1, self.group_size)
+        found = (as_array(array, topk_idx) for array in (per_rank, per_expert, in_rank))
+        to_ranks, to_experts, of_tokens = found
+        return to_ranks, None, to_experts, of_tokens, EventOverlap(EventHandle())
+
+    def dispatch(
+        self,
+        x: Any,
+        handle: _high.Handle | None = None,
+        num_tokens_per_rank: Any = None,
+        num_tokens_per_rdma_rank: Any = None,
+        is_token_in_rank: Any = None,
+        num_tokens_per_expert: Any = None,
+        topk_idx: Any = None,
+        topk_weights: Any = None,
+        expert_alignment: int = 1,
+        num_worst_tokens: int = 0,
+        config: Config | None = None,
+        previous_event: EventOverlap | None = None,
+        async_finish: bool = False,
+        allocate_on_comm_stream: bool = False,
+    ) -> tuple[Any, Any, Any, list[int] | None, _high.Handle | None, EventOverlap]:
+        """Sends each token to the ranks that own its experts. Collective.
+
+        `x` is [tokens, hidden] of any dtype, or a pair of tokens and their scales (float32). With a `handle` tokens go
+        the ways of an earlier dispatch. Returns what has come, by source and in the sources' order: tokens (as `x` is),
+        top-k indices (of this rank's own experts, counted from its first; -1 for others), weights (0 for others), how
+        many slots name each of its experts (rounded up to `expert_alignment`), a handle, and an event. With
+        `num_worst_tokens` there are so many rows, of which those behind the last have indices of -1.
+
+        Raises ArgumentError before anything is sent; DifferError, on all ranks, where dtypes, shapes or calls differ,
+        before tokens are sent; TimeoutError, whose `pes` did not come.
+        """
+        result = _high.dispatch(
+            self._of_high(),
+            self.group_size,
+            x,
+            handle,
+            is_token_in_rank,
+            num_tokens_per_rank,
+            num_tokens_per_expert,
+            topk_idx,
+            topk_weights,
+            expert_alignment,
+            num_worst_tokens,
+        )
+        return *result, EventOverlap(EventHandle())
+
+    def combine(
+        self,
+        x: Any,
+        handle: _high.Handle,
+        topk_weights: Any = None,
+        bias: Any = None,
+        config: Config | None = None,
+        previous_event: EventOverlap | None = None,
+        async_finish: bool = False,
+        allocate_on_comm_stream: bool = False,
+    ) -> tuple[Any, Any, EventOverlap]:
+        """Sends a row for each received token back to its source, and adds those of a token. Collective.
+
+        `x` is [received tokens, hidden] of float32 or bfloat16. `bias` is none, one or two arrays of [tokens, hidden],
+        which are added at the end. Returns the sums ([tokens, hidden]), the sums of `topk_weights` ([tokens, k]) and an
+        event. Raises as `dispatch` does.
+        """
+        sums, weights = _high.combine(self._of_high(), x, handle, topk_weights, bias)
+        return sums, weights, EventOverlap(EventHandle())
+
+    def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank: int, hidden: int, num_experts: int) -> None:
+        """Makes buffers of this shape ready, for bfloat16 and top-k up to 16. There is nothing to be cleaned. Collective."""
+        scales = 4 * -(-hidden // 128)
+        self._of_low().prepare(num_max_dispatch_tokens_per_rank, 2 * hidden, scales, num_experts, 16)
+
+    def low_latency_dispatch(
+        self,
+        x: Any,
+        topk_idx: Any,
+        num_max_dispatch_tokens_per_rank: int,
+        num_experts: int,
+        cumulative_local_expert_recv_stats: Any = None,
+        dispatch_wait_recv_cost_stats: Any = None,
+        use_fp8: bool = True,
+        round_scale: bool = False,
+        use_ue8m0: bool = False,
+        async_finish: bool = False,
+        return_recv_hook: bool = False,
+    ) -> tuple[Any, Any, tuple[Any, ...], EventOverlap, Callable[[], None] | None]:
+        """Sends at most so many tokens to the ranks that own their experts. Collective.
+
+        `x` is [tokens, hidden] of bfloat16 or float32. Returns received tokens ([experts of this rank, ranks x
+        num_max_dispatch_tokens_per_rank, hidden]; with `use_fp8` a pair of FP8 and scales of 128 elements each, in
+        row-major order), how many each expert has, a handle, an event, and with `return_recv_hook` a function that
+        receives: arrays are filled when it returns. Two dispatches may be sent before the first is received.
+
+        The first call, and one that needs larger buffers or other numbers of tokens or experts, makes buffers.
+        `dispatch_wait_recv_cost_stats` and `use_ue8m0` are not supported. Raises as `dispatch` does.
+        """
+        if use_ue8m0:
+            raise UnsupportedError("use_ue8m0=True: scales are float32; round_scale=True makes them powers of two")
+        if dispatch_wait_recv_cost_stats is not None:
+            raise UnsupportedError("dispatch_wait_recv_cost_stats: times of ranks are not kept")
+        received, counts, handle, receive = self._of_low().dispatch(
+            x,
+            topk_idx,
+            num_max_dispatch_tokens_per_rank,
+            num_experts,
+            cumulative_local_expert_recv_stats,
+            use_fp8,
+            round_scale,
+        )
+        if not return_recv_hook:
+            receive()
+        return received, counts, handle, EventOverlap(EventHandle()), receive if return_recv_hook else None
+
+    def low_latency_combine(
+        self,
+        x: Any,
+        topk_idx: Any,
+        topk_weights: Any,
+        handle: tuple[Any, ...],
+        use_logfmt: bool = False,
+        zero_copy: bool = False,
+        async_finish: bool = False,
+        return_recv_hook: bool = False,
+        out: Any = None,
+        combine_wait_recv_cost_stats: Any = None,
+    ) -> tuple[Any, EventOverlap, Callable[[], None] | None]:
+        """Sends the experts' rows back, and adds those of a token times their weights, in the order of its slots.
+        Collective.
+
+        `x` is laid out as `low_latency_dispatch` returns it; `topk_idx` and `topk_weights` are those of this rank's own
+        tokens. Slots of masked ranks are left out. Returns the sums ([tokens, hidden], or `out`), an event, and with
+        `return_recv_hook` a function that receives. Raises as `dispatch` does.
+        """
+        if use_logfmt:
+            raise UnsupportedError("use_logfmt=True: rows come back as they are")
+        if combine_wait_recv_cost_stats is not None:
+            raise UnsupportedError("combine_wait_recv_cost_stats: times of ranks are not kept")
+        combined, receive = self._of_low().combine(x, topk_idx, topk_weights, handle, zero_copy, out)
+        if not return_recv_hook:
+            receive()
+        return combined, EventOverlap(EventHandle()), receive if return_recv_hook else None
+
+    def get_next_low_latency_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
+        """An array to be filled for the next `low_latency_combine` with `zero_copy=True`."""
+        return self._of_low().next_combine_buffer(handle)
+
+    def low_latency_update_mask_buffer(self, rank_to_mask: int, mask: bool = False) -> None:
+        """Leaves a rank out of low-latency calls, or takes part with it again; all ranks do so between the same calls.
+
+        A rank that did not come in time can come back in a new job only: StateError.
+        """
+        self._of_low().buffers().mask(rank_to_mask, mask)
+
+    def low_latency_query_mask_buffer(self, mask_status: Any) -> None:
+        """Writes 1 for each rank that is masked, and 0 for others, into an integer array of as many elements as ranks."""
+        masked = self._of_low().buffers().masked()
+        for rank in range(self.group_size):
+            mask_status[rank] = int(masked[rank])
+
+    def low_latency_clean_mask_buffer(self) -> None:
+        """Takes part with all ranks again; StateError if one did not come in time."""
+        for rank, masked in enumerate(self._of_low().buffers().masked()):
+            if masked:
+                self._of_low().buffers().mask(rank, False)
