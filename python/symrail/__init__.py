@@ -20,13 +20,14 @@ ArgumentError and FreedError; where they wait, PeerLostError and TimeoutError. W
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from . import _symrail, errors
 from ._symrail import Memory, __version__
-from .errors import StateError, SymrailError
+from .errors import ForkedError, StateError, SymrailError
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
@@ -99,6 +100,8 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _current: Runtime | None = None
+# The process that has joined.
+_process = 0
 
 
 class Joined:
@@ -148,18 +151,20 @@ def init(
     PEs' memory; no CPU does in their place, as with TCP), "gpudirect" (the heap is in a GPU, and NICs read and write it;
     nothing is staged). `info` tells the paths. If one PE's are not so, RequirementError is raised on all.
 
-    Raises StateError if this process is in a job already, RequirementError, ArgumentError, SettingError, TimeoutError (which names the PEs that did not
+    Raises StateError if this process is in a job already, ForkedError if the one that it was forked from is, RequirementError, ArgumentError, SettingError, TimeoutError (which names the PEs that did not
     come), DifferError, FabricError, LibraryError, BootstrapError.
     """
-    global _current
+    global _current, _process
     if _current is not None and not _current.finalized:
         me, size = _current.my_pe(), _current.n_pes()
+        if os.getpid() != _process:
+            raise ForkedError(f"this process was forked from PE {me} of a job of {size}, and cannot be a PE", {"pe": me})
         raise StateError(f"this process is PE {me} of a job of {size} already; finalize() leaves it")
     from ._join import place
 
     wanted = [require] if isinstance(require, str) else list(require)
     found, me, size = place(uid, rank, nranks, process_group, comm)
-    _current = Runtime.join(found, me, size, heap_bytes, wanted)
+    _current, _process = Runtime.join(found, me, size, heap_bytes, wanted), os.getpid()
     return Joined(_current)
 
 

@@ -98,6 +98,24 @@ def test_a_forked_child_takes_no_part() -> None:
     assert (ended.returncode, ended.stdout) == (0, "0\nparent\n"), ended
 
 
+def test_a_forked_child_joins_only_where_its_parent_had_not() -> None:
+    code = (
+        "import os, symrail\n"
+        "def in_a_child():\n"
+        "    child = os.fork()\n"
+        "    if child == 0:\n"
+        "        try:\n"
+        "            with symrail.init(): print(symrail.array(1).sum(), flush=True)\n"
+        "        except symrail.errors.ForkedError as error: print(error.pe, error, flush=True)\n"
+        "        os._exit(0)\n"
+        "    assert os.waitpid(child, 0)[1] == 0\n"
+        "in_a_child(); symrail.init(); in_a_child(); symrail.finalize(); in_a_child()"
+    )
+    (ended,) = finish([start([sys.executable, "-c", code])])
+    said = ended.stdout.splitlines()
+    assert ended.returncode == 0 and said[0] == said[2] == "0.0" and said[1].startswith("0 this process was forked"), ended
+
+
 def test_calls_before_init_are_named_errors() -> None:
     with pytest.raises(symrail.errors.StateError, match="init"):
         symrail.barrier_all()
