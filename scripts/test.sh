@@ -147,12 +147,23 @@ else
   [ "$code" = 0 ] || [ "$unwell" -gt 0 ] || fail "the Python package: see $logs/python.log"
 fi
 
+if [ -n "${SYMRAIL_TEST_WHEEL-}" ]; then
+  heading "the wheel"
+  scripts/wheel.sh 2>&1 < /dev/null | tee "$logs/wheel.log" | tail -n 30
+  case ${PIPESTATUS[0]} in
+    0) passed=$((passed + 1)) ;;
+    77) skip "the wheel" "$(sed -n 's/^SKIPPED: //p' "$logs/wheel.log")" ;;
+    *) fail "the wheel: see $logs/wheel.log" ;;
+  esac
+fi
+
 # ---- the answer
 
 skipped=$(sed 's/: .*//' "$logs/skipped" | sort -u | grep -c .)
 heading "done"
 # Measurements, and second processes of other tests: not for everybody, and not left out either.
 cat "$logs"/*.log | sed -n 's/^test \(.*\) \.\.\. ignored,\{0,1\} *\(.*\)/not run by itself: \1: \2/p' | sort -u
+[ -n "${SYMRAIL_TEST_WHEEL-}" ] || echo "not run by itself: scripts/wheel.sh: a release build; SYMRAIL_TEST_WHEEL=1 runs it"
 [ "$skipped" = 0 ] || sort -u "$logs/skipped" | sed 's/^/SKIPPED: /'
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]
