@@ -1,12 +1,12 @@
 //! The program `symrail`: starts PEs (`run`), measures (`perf`), says what this machine has (`info`) and what its PEs are
 //! doing (`top`). It is a library, so that the Python package has it too.
 //!
-//! - [`run`]: the launcher. `symrail perf` uses its [`run::launch`] to start its own PEs.
-//! - [`perf`]: the measurements.
-//! - [`info`]: what was found, what was chosen, why.
-//! - [`top`]: what the PEs on this host are doing.
-//! - [`cc`]: compilers that find OpenSHMEM's headers and library.
-//! - [`mod@print`]: standard output that may be closed or full.
+//! - `run`: the launcher. `symrail perf` uses its `run::launch` to start its own PEs.
+//! - `perf`: the measurements.
+//! - `info`: what was found, what was chosen, why.
+//! - `top`: what the PEs on this host are doing.
+//! - `cc`: compilers that find OpenSHMEM's headers and library.
+//! - `print`: standard output that may be closed or full.
 
 mod cc;
 mod info;
