@@ -2,7 +2,8 @@
 //!
 //! A plan is MSCCL++'s JSON ([`schema`]). Loading resolves names to what they mean ([`Plan`], by `resolve`), and
 //! proves it by running it in the mind, with numbers that say where they come from (`simulate`): every wait ends,
-//! every signal is waited for, and every PE gets what the collective promises. So a plan that loads can be run.
+//! every signal is waited for, no accesses race, and every PE gets what the collective promises. So a plan that loads
+//! can be run.
 //!
 //! | file | concept |
 //! |---|---|
@@ -59,7 +60,7 @@ impl Collective {
 /// How much is checked when a plan is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
-    /// That it runs to its end, and that every PE gets what the collective promises.
+    /// That it runs to its end, that no two accesses race, and that every PE gets what the collective promises.
     Result,
     /// That it runs to its end.
     Ends,
@@ -75,8 +76,7 @@ pub struct Plan {
     pub(crate) alignment: u64,
     pub(crate) sizes: std::ops::RangeInclusive<u64>,
     pub(crate) ranks: Vec<Rank>,
-    /// PEs meet before each call, because nothing in the plan keeps one from running ahead of another.
-    pub(crate) meets: bool,
+    pub(crate) meetings: simulate::Meetings,
     /// For each rank, the lowest rank that it is connected with by memory channels, directly or through others.
     pub(crate) groups: Vec<usize>,
 }
@@ -213,7 +213,7 @@ impl Plan {
     /// It is refused: the error names plan, rank, block and operation.
     pub fn new(document: &Document, check: Check) -> Result<Plan> {
         let mut plan = resolve::resolve(document)?;
-        plan.meets = simulate::simulate(&plan, check)?;
+        plan.meetings = simulate::simulate(&plan, check)?;
         Ok(plan)
     }
 

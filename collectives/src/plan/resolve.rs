@@ -62,7 +62,7 @@ pub(super) fn resolve(document: &Document) -> Result<Plan> {
         alignment: document.buffer_alignment,
         sizes: document.min_message_size..=document.max_message_size,
         ranks,
-        meets: true,
+        meetings: Default::default(),
         groups: groups(&document.gpus),
     })
 }

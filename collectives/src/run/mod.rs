@@ -193,25 +193,29 @@ impl<'rt> Prepared<'rt> {
         };
         let stage = device.symmetric::<_, u8>(&self.stage)?;
         let flag = self.next_flag()?;
-        if self.plan.meets {
+        if self.plan.meetings.before {
             self.runtime.sync_all()?;
         }
         let rank = &self.plan.ranks[me];
         let seconds = self.runtime.settings().timeout_s;
         let shared = Shared::new(&self.plan, me, call, memory, &self.expected, flag, seconds);
         let grid = Grid { blocks: rank.blocks.len(), threads_per_block: 1 };
-        if grid.blocks == 0 {
-            return Ok(());
-        }
-        let run = device.launch(grid, |thread| {
-            let stage = stage.part((thread.block_id() * STAGE) as u64, STAGE as u64)?;
-            let block = Block::new(&shared, thread, stage)?;
-            block.run(&rank.blocks[thread.block_id()]).inspect_err(|_| shared.give_up(thread))
-        });
+        let run = if grid.blocks == 0 {
+            Ok(Vec::new())
+        } else {
+            device.launch(grid, |thread| {
+                let stage = stage.part((thread.block_id() * STAGE) as u64, STAGE as u64)?;
+                let block = Block::new(&shared, thread, stage)?;
+                block.run(&rank.blocks[thread.block_id()]).inspect_err(|_| shared.give_up(thread))
+            })
+        };
         if let Err(error) = run {
             self.given_up = true;
             // The first block's error is the reason of the others'.
             return Err(shared.first_error().unwrap_or_else(|| error.into()));
+        }
+        if self.plan.meetings.after {
+            self.runtime.sync_all()?;
         }
         Ok(())
     }
