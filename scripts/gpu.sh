@@ -5,7 +5,7 @@
 #   scripts/gpu.sh [run [FOLDER]]   where GPUs are: runs everything from FOLDER (target/gpu/)
 #
 # PARTS chooses among: guide (the program of docs/gpu.md), suite (verify and measure), engine (the same with copies by
-# copy engines), perf, proxies (one, two and four proxy threads over four rails), sanitize, nvshmem (the same kernels
+# copy engines), python (the Python package, with PyTorch and CuPy), perf, proxies (one, two and four proxy threads over four rails), sanitize, nvshmem (the same kernels
 # on NVSHMEM, for a comparison), again (ROUNDS=100 of all checks). One GPU: two PEs share it. NVLink multicast is never
 # used.
 set -uo pipefail
@@ -14,12 +14,16 @@ bin=$root/target/gpu
 
 build() {
   cargo build --release -p symrail-perftest --bin symrail -p symrail-kernels --example gpu_suite -p symrail --example device_ring || exit 1
-  cargo build --release -p symrail-c || exit 1
+  cargo build --release -p symrail-c -p symrail-python || exit 1
   mkdir -p "$bin"
   local built=${CARGO_TARGET_DIR:-$root/target}/release
   for file in "$built/symrail" "$built/examples/gpu_suite" "$built/examples/device_ring" "$built/libsymrail.so"; do
     strip -o "$bin/$(basename "$file")" "$file" || exit 1
   done
+  rm -rf "$bin/python"
+  mkdir -p "$bin/python"
+  cp -r "$root/python/symrail" "$bin/python/" || exit 1
+  strip -o "$bin/python/symrail/_symrail.abi3.so" "$built/lib_symrail.so" || exit 1
 }
 
 # As many queues as there may be, so that no copy comes to stand behind a kernel of another stream that waits for it.
@@ -42,7 +46,7 @@ run() {
   LD_LIBRARY_PATH=$(dirname "$nvrtc")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   export LD_LIBRARY_PATH
   local part
-  for part in ${PARTS:-guide suite engine perf sanitize nvshmem}; do $part; done
+  for part in ${PARTS:-guide suite engine python perf sanitize nvshmem}; do $part; done
   exit $failed
 }
 
@@ -96,6 +100,31 @@ engine() {
   local run="$bin/symrail run -n $pes" suite="$bin/gpu_suite ${SUITE-}"
   case_of "device heap, mapped, all copies by engines" $mapped SYMRAIL_DEVICE_COPY=engine SYMRAIL_DEVICE_COPY_THRESHOLD=1 $run -- $suite --no-bench
   case_of "device heap, mapped, large copies by engines" $mapped SYMRAIL_DEVICE_COPY=engine $run -- $suite
+}
+
+# The Python package: arrays, streams, graphs, other libraries' views, PyTorch's symmetric memory by both back ends.
+python() {
+  local missing
+  missing=$(PYTHONPATH=$bin/python python3 -c 'import torch, cupy, ml_dtypes, symrail' 2>&1) || { echo "SKIPPED: ${missing##*$'\n'}"; return; }
+  local work backend each="env PYTHONPATH=$bin/python $bin/symrail run -n $pes" tests=$root/python/tests
+  work=$(mktemp -d)
+  case_of "Python, device heap, mapped" $staged $each -- python3 "$tests/gpu/checks.py"
+  case_of "Python, pinned heap, mapped" $pinned $each -- python3 "$tests/gpu/checks.py"
+  case_of "Python, pinned heap, proxy" $pinned SYMRAIL_DISABLE_P2P=1 $each -- python3 "$tests/gpu/checks.py"
+  case_of "Python, device heap, staged over shm" $staged SYMRAIL_LIBFABRIC_PROVIDER=shm $each --hosts $pes -- python3 "$tests/gpu/checks.py"
+  case_of "Python, device heap, staged over $tcp" $staged $each --hosts $pes --rails 2 -- python3 "$tests/gpu/checks.py"
+  case_of "Python, a wait that ends late" $staged SYMRAIL_TIMEOUT_S=3 $each -- python3 "$tests/gpu/checks.py" late
+  case_of "Python, arrays, device heap" HEAP=device $each -- python3 "$tests/programs/device_arrays.py"
+  case_of "Python, arrays, pinned heap" $pinned $each -- python3 "$tests/programs/operations.py"
+  for backend in SYMRAIL CUDA; do
+    case_of "PyTorch's symmetric memory by $backend" $staged TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES=1 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 \
+      $each -- python3 "$tests/gpu/symmetric_memory.py" $backend "$work"
+  done
+  case_of "PyTorch's symmetric memory by both" python3 "$tests/gpu/symmetric_memory.py" compare "$work"
+  sed -n '/^# streams.py/,/^```/{/^```/!p}' "$root/docs/python.md" > "$work/streams.py"
+  case_of "the example of docs/python.md" PYTHONPATH="$bin/python" python3 -m torch.distributed.run --nproc-per-node $pes "$work/streams.py"
+  case_of "figures of calls on streams" $mapped $each -- python3 "$root/python/benchmarks/gpu.py"
+  rm -rf "$work"
 }
 
 # Every test of `symrail perf`, started by kernels.

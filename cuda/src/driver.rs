@@ -64,16 +64,27 @@ impl Gpu {
     /// Whether an address is that of a GPU's memory, or of managed memory; `false` for all else, and without a driver.
     #[must_use]
     pub fn has(address: usize) -> bool {
+        Self::memory_at(address) == Some(sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as u32)
+    }
+
+    /// Whether GPUs reach the memory at an address: their own, or host memory that is pinned; `false` without a driver.
+    #[must_use]
+    pub fn reaches(address: usize) -> bool {
+        Self::memory_at(address).is_some()
+    }
+
+    /// The kind of memory at an address that the driver knows.
+    fn memory_at(address: usize) -> Option<u32> {
         // SAFETY: it only tries to load the library.
         if !unsafe { sys::is_culib_present() } {
-            return false;
+            return None;
         }
         let mut kind = 0u32;
         let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
         // SAFETY: the driver looks the address up, and writes one number.
         let answer =
             unsafe { sys::cuPointerGetAttribute((&raw mut kind).cast(), attribute, address as sys::CUdeviceptr) };
-        answer == sys::CUresult::CUDA_SUCCESS && kind == sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as u32
+        (answer == sys::CUresult::CUDA_SUCCESS).then_some(kind)
     }
 
     /// Opens a GPU and makes its primary context current on this thread.

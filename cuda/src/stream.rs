@@ -20,12 +20,15 @@ pub struct Shape {
     pub threads: u32,
 }
 
-/// A queue of launches of its own: the legacy default stream would wait for kernels that never end by themselves.
+/// A queue of launches: one of its own, because the legacy default stream would wait for kernels that never end by
+/// themselves, or somebody else's.
 #[derive(Debug)]
 pub struct Stream {
     gpu: Arc<Gpu>,
     raw: CUstream,
+    /// Null for a stream of somebody else.
     marks: [CUevent; 2],
+    is_own: bool,
 }
 
 // SAFETY: streams and events may be used from any thread.
@@ -42,12 +45,22 @@ impl Stream {
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
         // SAFETY: the driver writes one handle.
         check(gpu.ordinal(), "cuStreamCreate", unsafe { sys::cuStreamCreate(&raw mut raw, flags) })?;
-        let mut stream = Self { gpu: Arc::clone(gpu), raw, marks: [null_mut(); 2] };
+        let mut stream = Self { gpu: Arc::clone(gpu), raw, marks: [null_mut(); 2], is_own: true };
         for mark in &mut stream.marks {
             // SAFETY: as above.
             check(gpu.ordinal(), "cuEventCreate", unsafe { sys::cuEventCreate(mark, 0) })?;
         }
         Ok(stream)
+    }
+
+    /// A stream that somebody else has made, or one of the driver's own: 0 or 1 is the default stream, 2 the calling
+    /// thread's. It cannot be timed.
+    ///
+    /// # Safety
+    /// It is a stream of this GPU's primary context, and stays as long as this is used.
+    #[must_use]
+    pub unsafe fn of_others(gpu: &Arc<Gpu>, raw: CUstream) -> Self {
+        Self { gpu: Arc::clone(gpu), raw, marks: [null_mut(); 2], is_own: false }
     }
 
     /// The driver's handle, alive as long as this.
@@ -214,7 +227,7 @@ impl Drop for Graph {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.gpu.bind().is_ok() {
+        if self.is_own && self.gpu.bind().is_ok() {
             // SAFETY: created by `new`, destroyed once; the driver keeps what kernels under way need. Marks that were
             // not created are null, which the driver refuses.
             unsafe {

@@ -1,16 +1,38 @@
 // Operations in the order of a stream: small kernels that start them, for kernels/src/cuda/on_stream.rs.
 #include "symrail_device.cuh"
 
-// The source may be used again by what follows in the stream. Each block puts its part.
+// The part of a copy that a block does.
+static __device__ symrail_u64 part_of(symrail_u64 bytes, symrail_u64& at) {
+    symrail_u64 part = ((bytes + gridDim.x - 1) / gridDim.x + 127) & ~127ull;
+    at = part * blockIdx.x;
+    return at >= bytes ? 0 : at + part < bytes ? part : bytes - at;
+}
+// The source may be used again by what follows in the stream.
 extern "C" __global__ void __launch_bounds__(1024)
     put_on_stream(char* dest, const char* source, symrail_u64 bytes, symrail_u64 pe) {
-    symrail_u64 part = ((bytes + gridDim.x - 1) / gridDim.x + 127) & ~127ull, at = part * blockIdx.x;
-    if (at < bytes) symrailx_putmem_block(dest + at, source + at, at + part < bytes ? part : bytes - at, (int)pe);
+    symrail_u64 at, part = part_of(bytes, at);
+    if (part != 0) symrailx_putmem_block(dest + at, source + at, part, (int)pe);
 }
-// Behind everything that this PE has put to the same PE before.
+extern "C" __global__ void __launch_bounds__(1024)
+    get_on_stream(char* dest, const char* source, symrail_u64 bytes, symrail_u64 pe) {
+    symrail_u64 at, part = part_of(bytes, at);
+    if (part != 0) symrailx_getmem_block(dest + at, source + at, part, (int)pe);
+}
+// By one block. Behind everything that this PE has put to the same PE before, as the signal alone.
+extern "C" __global__ void __launch_bounds__(1024)
+    put_signal_on_stream(char* dest, const char* source, symrail_u64 bytes, symrail_u64* signal, symrail_u64 value,
+                         symrail_u64 op, symrail_u64 pe) {
+    if (threadIdx.x == 0) symrail_fence();
+    symrailx_putmem_signal_block(dest, source, bytes, signal, value, (int)op, (int)pe);
+}
 extern "C" __global__ void signal_on_stream(symrail_u64* signal, symrail_u64 value, symrail_u64 op, symrail_u64 pe) {
     symrail_fence();
     symrailx_signal_op(signal, value, (int)op, (int)pe);
 }
+extern "C" __global__ void wait_on_stream(symrail_u64* word, symrail_u64 cmp, symrail_u64 value) {
+    symrail_signal_wait_until(word, (int)cmp, value);
+}
+extern "C" __global__ void fence_on_stream() { symrail_fence(); }
 extern "C" __global__ void quiet_on_stream() { symrail_quiet(); }
-extern "C" __global__ void barrier_on_stream() { symrailx_barrier_all_block(); }
+extern "C" __global__ void barrier_on_stream(symrail_team_t team) { symrailx_barrier_block(team); }
+extern "C" __global__ void sync_on_stream(symrail_team_t team) { symrailx_team_sync_block(team); }

@@ -5,6 +5,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 use symrail::bootstrap::Error as Bootstrap;
+use symrail::kernels::cuda::{CudaError, Error as OfKernels};
 use symrail::{Error, Pe};
 use symrail_core::Error as Transport;
 use symrail_heap::HeapError;
@@ -116,6 +117,21 @@ pub fn failed(error: impl Into<Error>) -> PyErr {
         return exception;
     }
     let (kind, told) = sort(&error);
+    exception(kind, &error.to_string(), told)
+}
+
+/// The exception for an error of the GPU, of kernels, or of what the proxy did for them.
+pub fn failed_on_gpu(error: impl Into<OfKernels>) -> PyErr {
+    let error = error.into();
+    let (kind, told) = match &error {
+        OfKernels::Kernel { pe, what, .. } => {
+            let pe = Pe::try_from(*pe).ok();
+            (Kind::Operation, Told { pe, operation: Some((*what).into()), ..Told::default() })
+        }
+        OfKernels::Requests { .. } => (Kind::Operation, Told::default()),
+        OfKernels::Cuda(CudaError::NoNvrtc { .. } | CudaError::NoDriver) => (Kind::Library, Told::default()),
+        _ => (Kind::Other, Told::default()),
+    };
     exception(kind, &error.to_string(), told)
 }
 

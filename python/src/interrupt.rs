@@ -41,6 +41,29 @@ pub fn take() -> Option<PyErr> {
     RAISED.take()
 }
 
+/// Waits until something is over, while other threads of Python run.
+pub fn until<E: Send>(py: Python<'_>, mut is_over: impl FnMut() -> Result<bool, E> + Send) -> PyResult<Result<(), E>> {
+    DEADLINE.set(None);
+    py.detach(|| {
+        let mut look = Instant::now() + LOOK;
+        loop {
+            match is_over() {
+                Ok(false) => std::thread::yield_now(),
+                Ok(true) => return Ok(Ok(())),
+                Err(error) => return Ok(Err(error)),
+            }
+            if Instant::now() >= look {
+                if go_on().is_none()
+                    && let Some(raised) = take()
+                {
+                    return Err(raised);
+                }
+                look = Instant::now() + LOOK;
+            }
+        }
+    })
+}
+
 /// Does what may wait, for so many seconds at most, while other threads of Python run.
 pub fn waiting<T: Send>(
     py: Python<'_>,

@@ -3,22 +3,29 @@
 //! Arrays refer to the job, so that its memory stays mapped until the last of them is gone: an array that outlives
 //! `finalize` can still be read and written by this process, and is out of reach for peers.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use symrail::bootstrap::{self, uid};
+use symrail::kernels::cuda::Gpu;
 use symrail::{Pe, Runtime, Settings};
 use symrail_core::lock;
+use symrail_transport::env::HeapKind;
 
 use crate::blocks::Blocks;
 use crate::errors::{Kind, failed, raise, raise_of};
+use crate::gpu::HeldGpu;
 use crate::interrupt;
 use crate::under_way::UnderWay;
+use crate::view::View;
 
 /// A PE of a job.
 pub struct Job {
+    // Before the runtime, which it borrows.
+    gpu: OnceLock<HeldGpu>,
     runtime: Runtime,
     left: AtomicBool,
     pub blocks: Blocks,
@@ -34,6 +41,14 @@ pub struct Joining {
     pub uid: Option<(Vec<u8>, Pe, u32)>,
     /// Bytes of each PE's heap; without it, as the environment says.
     pub heap_bytes: Option<usize>,
+    /// What memory the heap is made of; without it, as the environment says.
+    pub heap: Option<HeapKind>,
+    /// The GPU for a heap in a GPU's memory or pinned for one; without it, the one that is current.
+    pub device: Option<i32>,
+    /// The number of this PE among those of its host, which chooses the GPU where none is current.
+    pub local_rank: Option<i32>,
+    /// Folders where NVRTC may be.
+    pub nvrtc: Vec<PathBuf>,
 }
 
 impl Job {
@@ -51,14 +66,26 @@ impl Job {
         let own = Runtime::own_bytes(bootstrap.n_pes()).next_multiple_of(2 << 20);
         settings.heap_size = joining.heap_bytes.unwrap_or(settings.heap_size).saturating_add(own);
         bootstrap.set_interrupt(Arc::new(interrupt::go_on));
+        settings.heap_kind = joining.heap.unwrap_or(settings.heap_kind);
+        let for_gpu = matches!(settings.heap_kind, HeapKind::Device | HeapKind::Pinned);
+        let nearby = joining.local_rank.filter(|_| for_gpu && Gpu::current().is_none());
+        let device = joining.device.or(nearby.map(|rank| rank % Gpu::count().max(1)));
+        // It is current from now on, and that is the one that the runtime takes.
+        let _current = device.map(Gpu::open).transpose()?;
         let runtime = Runtime::join(settings, bootstrap)?;
         runtime.set_interrupt(interrupt::go_on);
         let job = Arc::new(Job {
+            gpu: OnceLock::new(),
             runtime,
             left: AtomicBool::new(false),
             blocks: Blocks::default(),
             under_way: UnderWay::default(),
         });
+        if let Some(gpu) = job.runtime.gpu() {
+            // SAFETY: the job does not move any more, and drops its GPU first.
+            let held = unsafe { HeldGpu::new(&job.runtime, gpu, &joining.nvrtc) }?;
+            job.gpu.get_or_init(|| held);
+        }
         *lock(&CURRENT) = Some(Arc::clone(&job));
         Ok(job)
     }
@@ -77,6 +104,50 @@ impl Job {
     #[cold]
     fn has_left(&self) -> PyErr {
         raise_of(Kind::State, "this PE has left the job (finalize); init() joins again", self.runtime.my_pe())
+    }
+
+    /// The GPU that the heap is in or pinned for.
+    pub fn gpu(&self) -> Option<&HeldGpu> {
+        self.gpu.get()
+    }
+
+    /// The same, for operations on streams.
+    pub fn streams(&self) -> PyResult<&HeldGpu> {
+        self.gpu().ok_or_else(|| {
+            let remedy = "init(heap=\"device\") or init(heap=\"pinned\"), or SYMRAIL_HEAP_KIND";
+            raise(Kind::Unsupported, &format!("operations on streams need a heap that a GPU reaches: {remedy}"))
+        })
+    }
+
+    /// What streams and kernels have failed to do since the last call.
+    pub fn check(&self) -> PyResult<()> {
+        self.gpu().map_or(Ok(()), HeldGpu::check)
+    }
+
+    /// The GPU whose memory of the heap an address is in; less than 0 for memory that only tests have, none for the
+    /// host's.
+    pub fn gpu_of(&self, address: usize) -> Option<i32> {
+        let is_staged = self.runtime.is_staged(std::ptr::with_exposed_provenance(address));
+        is_staged.then(|| self.gpu().map_or(-1, HeldGpu::ordinal))
+    }
+
+    /// The memory of an array, wherever it is.
+    pub fn any_view(&self, array: &Bound<'_, PyAny>, role: &str) -> PyResult<View> {
+        let view = View::of(array, role)?;
+        if self.blocks.is_freed(view.bounds().address()) {
+            return Err(raise(Kind::Freed, &format!("{role} was given to free(); allocate another array")));
+        }
+        Ok(view)
+    }
+
+    /// The memory of an array that host threads reach, or the engine for them.
+    pub fn view(&self, array: &Bound<'_, PyAny>, role: &str) -> PyResult<View> {
+        let view = self.any_view(array, role)?;
+        if view.gpu.is_some() && self.gpu_of(view.bounds().address()).is_none() {
+            let remedy = "copy it to the host, or to an array of symrail.array";
+            return Err(raise(Kind::Argument, &format!("{role} is a GPU's memory outside of the heap: {remedy}")));
+        }
+        Ok(view)
     }
 
     /// A PE's number, if the job has it.

@@ -6,12 +6,16 @@
 //! | `required` | what all PEs' paths must be, if the program says so |
 //! | `blocks` | symmetric memory that each PE drops for itself and all give back together |
 //! | `memory` | that memory as a Python object |
-//! | `view` | the memory of a NumPy array, and the contiguous pieces of two of them (unsafe) |
+//! | `view` | the memory of an array, and the contiguous pieces of two of them (unsafe) |
+//! | `foreign`, `layout`, `dtype` | other libraries' arrays; where elements are; their types |
+//! | `device_array`, `dlpack` | arrays in a GPU's memory, and handing them to other libraries (unsafe) |
+//! | `gpu`, `stream` | operations in the order of a GPU's streams (unsafe); which stream an argument means |
 //! | `raw` | the runtime's calls that take addresses (unsafe) |
-//! | `rma`, `words` | puts and gets of arrays; atomics, signals and waits for elements |
+//! | `sides`, `rma`, `words` | both arrays of a copy, and how it is done; atomics, signals and waits for elements |
 //! | `runtime` | the class `Runtime` |
 //! | `under_way` | the arrays of operations that nobody has waited for yet |
 //! | `team` | the class `Team`: collectives |
+//! | `torch` | what PyTorch's symmetric memory needs, as a table of C functions (unsafe) |
 //! | `ep` | the classes behind `symrail.ep` |
 //! | `interrupt` | Ctrl-C and time-outs |
 //! | `errors` | which error becomes which exception |
@@ -19,16 +23,25 @@
 //! Whatever may wait does so without Python's lock (`interrupt::waiting`), and the proxy thread never takes it.
 
 mod blocks;
+mod device_array;
+mod dlpack;
+mod dtype;
 mod ep;
 mod errors;
+mod foreign;
+mod gpu;
 mod interrupt;
 mod job;
+mod layout;
 mod memory;
 mod raw;
 mod required;
 mod rma;
 mod runtime;
+mod sides;
+mod stream;
 mod team;
+mod torch;
 mod under_way;
 mod view;
 mod words;
@@ -43,6 +56,8 @@ mod _symrail {
 
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use crate::device_array::DeviceArray;
     #[pymodule_export]
     use crate::memory::Memory;
     #[pymodule_export]

@@ -1,40 +1,39 @@
-//! Symmetric memory as a Python object: what NumPy arrays in it refer to.
+//! Symmetric memory as a Python object: what arrays in it refer to.
 
 use std::sync::Arc;
 
+use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::job::Job;
 
-/// Bytes of symmetric memory, this PE's or a mapped peer's. NumPy makes arrays of it without copies
-/// (`__array_interface__`); `symrail.array` is what programs call.
-///
-/// Its memory stays mapped as long as the object lives, whatever becomes of the job. When the last array of a block of
-/// this PE is gone, the block is let go, which is local; PEs give it back together at the next `array` or `reclaim`.
-#[pyclass(frozen, module = "symrail")]
-pub struct Memory {
+/// What keeps memory of the heap: mapped as long as it lives, whatever becomes of the job. It may be dropped by any
+/// thread, with Python's lock or without.
+pub struct Kept {
     job: Arc<Job>,
-    /// The number of this PE's block.
+    /// The number of this PE's block. When the last array of the block is gone, the block is let go, which is local;
+    /// PEs give it back together at the next `array` or `reclaim`.
     block: Option<u64>,
-    address: usize,
-    bytes: usize,
     /// What keeps a peer's block from being given back: this PE's array in the same.
-    #[expect(dead_code, reason = "it is kept, not used")]
-    keeps: Option<Py<PyAny>>,
+    _array: Option<Py<PyAny>>,
 }
 
-impl Memory {
-    pub fn of_block(job: Arc<Job>, block: u64, address: usize, bytes: usize) -> Memory {
-        Memory { job, block: Some(block), address, bytes, keeps: None }
+impl Kept {
+    pub fn block(job: Arc<Job>, block: u64) -> Arc<Kept> {
+        Arc::new(Kept { job, block: Some(block), _array: None })
     }
 
-    pub fn of_peer(job: Arc<Job>, address: usize, bytes: usize, keeps: Py<PyAny>) -> Memory {
-        Memory { job, block: None, address, bytes, keeps: Some(keeps) }
+    pub fn of_peer(job: Arc<Job>, array: Py<PyAny>) -> Arc<Kept> {
+        Arc::new(Kept { job, block: None, _array: Some(array) })
+    }
+
+    pub fn job(&self) -> &Arc<Job> {
+        &self.job
     }
 }
 
-impl Drop for Memory {
+impl Drop for Kept {
     fn drop(&mut self) {
         if let Some(block) = self.block {
             self.job.blocks.drop_block(block);
@@ -42,22 +41,50 @@ impl Drop for Memory {
     }
 }
 
+/// Bytes of symmetric memory that the CPU reaches, this PE's or a mapped peer's; or of a GPU's. NumPy makes arrays of the
+/// former without copies (`__array_interface__`); `symrail.array` is what programs call.
+#[pyclass(frozen, module = "symrail")]
+pub struct Memory {
+    kept: Arc<Kept>,
+    address: usize,
+    bytes: usize,
+}
+
+impl Memory {
+    pub fn new(kept: Arc<Kept>, address: usize, bytes: usize) -> Memory {
+        Memory { kept, address, bytes }
+    }
+
+    pub fn kept(&self) -> &Arc<Kept> {
+        &self.kept
+    }
+}
+
 #[pymethods]
 impl Memory {
     /// Its first byte's address in this process.
     #[getter]
-    fn address(&self) -> usize {
+    pub fn address(&self) -> usize {
         self.address
     }
 
     /// Its length in bytes.
     #[getter]
-    fn nbytes(&self) -> usize {
+    pub fn nbytes(&self) -> usize {
         self.bytes
+    }
+
+    /// The GPU whose memory it is; None for the host's.
+    #[getter]
+    pub fn gpu(&self) -> Option<i32> {
+        self.kept.job.gpu_of(self.address)
     }
 
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        if self.gpu().is_some() {
+            return Err(PyAttributeError::new_err("the memory of a GPU has no __array_interface__"));
+        }
         let interface = PyDict::new(py);
         interface.set_item("shape", (self.bytes,))?;
         interface.set_item("typestr", "|u1")?;

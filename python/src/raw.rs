@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use symrail::{AmoOp, AmoType, Cmp, Pe, Reduction, Result, Runtime, SignalOp, Team, WaitWord};
 
+use crate::gpu::{DeviceTeam, HeldGpu};
 use crate::job::Job;
 use crate::view::Span;
 
@@ -149,6 +150,8 @@ pub unsafe fn runtime_of(job: &Arc<Job>) -> &'static Runtime {
 /// A team, and the job that it belongs to.
 pub struct HeldTeam {
     team: ManuallyDrop<Team<'static>>,
+    /// The same for kernels; none for all PEs, and without a GPU.
+    pub on_gpu: Option<DeviceTeam>,
     pub job: Arc<Job>,
 }
 
@@ -157,18 +160,20 @@ impl HeldTeam {
     pub fn world(job: Arc<Job>) -> Result<HeldTeam> {
         // SAFETY: the job is kept until the team is gone.
         let runtime = unsafe { runtime_of(&job) };
-        Ok(HeldTeam { team: ManuallyDrop::new(runtime.team_world()?), job })
+        Ok(HeldTeam { team: ManuallyDrop::new(runtime.team_world()?), on_gpu: None, job })
     }
 
     /// A team of some of this team's PEs. Collective over this one.
     pub fn split(&self, part: Option<symrail::Group>) -> Result<Option<HeldTeam>> {
-        let team = self.team.split(part)?;
-        Ok(team.map(|team| HeldTeam { team: ManuallyDrop::new(team), job: Arc::clone(&self.job) }))
+        let Some(team) = self.team.split(part)? else { return Ok(None) };
+        let on_gpu = self.job.gpu().map(|gpu: &HeldGpu| gpu.team(&team)).transpose()?;
+        Ok(Some(HeldTeam { team: ManuallyDrop::new(team), on_gpu, job: Arc::clone(&self.job) }))
     }
 
     /// Gives the team up. Collective over the team.
     pub fn destroy(self) -> Result<()> {
         let mut this = ManuallyDrop::new(self);
+        this.on_gpu = None;
         // SAFETY: both are taken out once, since `this` is not dropped; the job goes last.
         let (team, _job) = unsafe { (ManuallyDrop::take(&mut this.team), std::ptr::read(&raw const this.job)) };
         team.destroy()
@@ -177,6 +182,7 @@ impl HeldTeam {
 
 impl Drop for HeldTeam {
     fn drop(&mut self) {
+        self.on_gpu = None;
         // SAFETY: it is not used afterwards; the job goes after this.
         unsafe { ManuallyDrop::drop(&mut self.team) }
     }

@@ -1,21 +1,26 @@
 //! The class `Runtime`: one PE of a job.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use symrail::Pe;
+use symrail_transport::env::HeapKind;
 
 use crate::blocks::Request;
+use crate::device_array::DeviceArray;
 use crate::errors::{Kind, failed, is_of_arguments, json, raise, raise_of, raise_of_all};
+use crate::gpu::{HeldGpu, Signal};
 use crate::interrupt::waiting;
 use crate::job::{Job, Joining};
-use crate::memory::Memory;
+use crate::memory::{Kept, Memory};
 use crate::raw::{self, HeldTeam};
 use crate::required::{Required, Unmet};
 use crate::rma;
+use crate::sides::{Order, Sides};
+use crate::stream;
 use crate::team::Team;
-use crate::view::{Span, View};
+use crate::torch;
 use crate::words::{self, Amo};
 
 /// One PE of a job. `symrail.init` makes it.
@@ -29,51 +34,15 @@ pub struct Runtime {
     world: Arc<HeldTeam>,
 }
 
-/// The source of a copy to `dest`, as an array of the same dtype and shape.
-fn source_for<'py>(dest: &Bound<'py, PyAny>, source: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    if let (Ok(to), Ok(from)) = (dest.cast::<PyUntypedArray>(), source.cast::<PyUntypedArray>())
-        && to.shape() == from.shape()
-    {
-        let (a, b) = (to.dtype(), from.dtype());
-        if a.is(&b) || a.is_equiv_to(&b) {
-            return Ok(source.clone());
-        }
-    }
-    dest.py().import("symrail._arrays")?.getattr("like")?.call1((dest, source))
+/// The stream that an argument means, if it means one.
+fn stream_of(stream: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
+    stream.map(stream::handle).transpose()
 }
 
 impl Runtime {
     /// The job that it is a PE of.
     pub fn job(&self) -> &Arc<Job> {
         &self.job
-    }
-
-    /// Refuses memory of a block that was freed.
-    fn unfreed(&self, span: Span, role: &str) -> PyResult<()> {
-        if self.job.blocks.is_freed(span.address()) {
-            return Err(raise(Kind::Freed, &format!("{role} was given to free(); allocate another array")));
-        }
-        Ok(())
-    }
-
-    /// Views of both sides of a copy whose destination is written.
-    fn sides(&self, dest: &Bound<'_, PyAny>, source: &Bound<'_, PyAny>) -> PyResult<(View, View)> {
-        let (to, from) = (View::of(dest, "dst")?, View::of(source, "src")?);
-        self.unfreed(to.bounds(), "dst")?;
-        self.unfreed(from.bounds(), "src")?;
-        Ok((to, from))
-    }
-
-    /// The same where the destination is this PE's, and any array.
-    fn sides_of_get(&self, dest: &Bound<'_, PyAny>, source: &Bound<'_, PyAny>) -> PyResult<(View, View)> {
-        if !source_for(source, dest)?.is(dest) {
-            return Err(raise(Kind::Argument, "dst and src differ in dtype or shape"));
-        }
-        let (to, from) = self.sides(dest, source)?;
-        if to.writable {
-            return Ok((to, from));
-        }
-        Err(raise(Kind::Argument, "dst cannot be written to (its flag `writeable` is false)"))
     }
 
     /// Keeps the array of an operation that was started, unless that is complete.
@@ -89,6 +58,7 @@ impl Runtime {
     /// Joins a job: by a unique id as a PE of so many, or as the environment says. `require` are names of what all PEs'
     /// paths must be. Collective.
     #[staticmethod]
+    #[allow(clippy::too_many_arguments)] // those of `init`
     fn join(
         py: Python<'_>,
         uid: Option<Vec<u8>>,
@@ -96,8 +66,14 @@ impl Runtime {
         n_pes: u32,
         heap_bytes: Option<usize>,
         require: Vec<String>,
+        heap: Option<&Bound<'_, PyAny>>,
+        device: Option<i32>,
+        local_rank: Option<i32>,
+        nvrtc: Vec<PathBuf>,
     ) -> PyResult<Runtime> {
-        let joining = Joining { uid: uid.map(|uid| (uid, pe, n_pes)), heap_bytes };
+        let heap = heap.map(words::heap_kind).transpose()?;
+        let uid = uid.map(|uid| (uid, pe, n_pes));
+        let joining = Joining { uid, heap_bytes, heap, device, local_rank, nvrtc };
         let required = Required::parse(require)?;
         let (job, world, unmet) = waiting(py, None, || {
             let job = Job::join(joining)?;
@@ -120,9 +96,11 @@ impl Runtime {
     }
 
     /// Leaves the job: completes what this PE has started and waits for all PEs. Arrays can still be read and written
-    /// by this process. Later calls do nothing, nor do those of a forked child. Collective.
+    /// by this process. Work on streams has ended before. Later calls do nothing, nor do those of a forked child.
+    /// Collective.
     fn finalize(&self, py: Python<'_>) -> PyResult<()> {
-        waiting(py, None, || self.job.leave())
+        waiting(py, None, || self.job.leave())?;
+        self.job.check()
     }
 
     /// Ends the job: its starter ends all PEs with this exit code. This process goes on. Local.
@@ -159,7 +137,7 @@ impl Runtime {
         let rt = self.job.running()?;
         let request = Request { bytes, text };
         match waiting(py, None, || self.job.blocks.allocate(rt, &self.world, &request))? {
-            Ok((number, address)) => Ok(Memory::of_block(Arc::clone(&self.job), number, address, bytes)),
+            Ok((number, address)) => Ok(Memory::new(Kept::block(Arc::clone(&self.job), number), address, bytes)),
             Err(differs) => {
                 let message =
                     format!("PE 0 asks for {} where PE {} asks for {}", differs.here, differs.other, differs.there);
@@ -185,7 +163,7 @@ impl Runtime {
     /// Says that this PE uses an array no more: operations refuse it from now on. Its memory goes back when its last
     /// view is gone on all PEs, at the next `array` or `reclaim`. Local.
     fn free(&self, array: &Bound<'_, PyAny>) -> PyResult<()> {
-        let view = View::of(array, "array")?;
+        let view = self.job.any_view(array, "array")?;
         match self.job.blocks.free(view.bounds().address()) {
             true => Ok(()),
             false => Err(raise(Kind::Argument, "the array is not symmetric memory of this job")),
@@ -201,8 +179,7 @@ impl Runtime {
     /// last. Local.
     fn peer_memory(&self, array: &Bound<'_, PyAny>, pe: i64) -> PyResult<Option<Memory>> {
         let rt = self.job.running()?;
-        let (pe, view) = (self.job.pe(pe)?, View::of(array, "array")?);
-        self.unfreed(view.bounds(), "array")?;
+        let (pe, view) = (self.job.pe(pe)?, self.job.any_view(array, "array")?);
         let span = view.bounds();
         let here = std::ptr::with_exposed_provenance(span.address());
         if !rt.is_symmetric(here, span.bytes()) {
@@ -210,58 +187,103 @@ impl Runtime {
         }
         let there = rt.peer_ptr(here, pe).expose_provenance();
         let keeps = array.clone().unbind();
-        Ok((there != 0).then(|| Memory::of_peer(Arc::clone(&self.job), there, span.bytes(), keeps)))
+        Ok((there != 0).then(|| Memory::new(Kept::of_peer(Arc::clone(&self.job), keeps), there, span.bytes())))
     }
 
-    /// Whether this PE reaches another one's heap by loads and stores. Local.
+    /// A peer's copy of an array in a GPU's memory, if this PE's GPU has it mapped. Local.
+    fn peer_array(&self, array: &Bound<'_, DeviceArray>, pe: i64) -> PyResult<Option<DeviceArray>> {
+        self.job.running()?;
+        let (pe, view) = (self.job.pe(pe)?, self.job.view(array, "array")?);
+        let first = array.get().layout().address - view.bounds().address();
+        let there = self.job.gpu().and_then(|gpu| gpu.of_peer(view.bounds(), pe));
+        Ok(there.map(|there| DeviceArray::of_peer(array, there + first)))
+    }
+
+    /// Whether this PE reaches another one's heap by loads and stores: by those of its GPU, if the heap is in GPUs.
+    /// Local.
     fn is_mapped(&self, pe: i64) -> PyResult<bool> {
-        Ok(self.job.runtime().is_mapped(self.job.pe(pe)?))
+        let (rt, pe) = (self.job.runtime(), self.job.pe(pe)?);
+        Ok(rt.is_mapped(pe) || self.job.gpu().is_some_and(|gpu| gpu.is_mapped(pe)))
+    }
+
+    /// The GPU that the heap is in or pinned for, by CUDA's number; None without one. Local.
+    #[getter]
+    fn device(&self) -> Option<i32> {
+        self.job.gpu().map(HeldGpu::ordinal)
+    }
+
+    /// Whether `array` makes arrays that the CPU does not reach. Local.
+    #[getter]
+    fn in_gpus(&self) -> bool {
+        matches!(self.job.runtime().settings().heap_kind, HeapKind::Device | HeapKind::Guarded)
+    }
+
+    /// The address of the functions that `symrail.torch` gives to its extension, over memory of `allocate` that is
+    /// PyTorch's from now on. Local.
+    fn table_for_torch(&self, memory: &Bound<'_, Memory>) -> PyResult<usize> {
+        self.job.running()?;
+        torch::table(memory.get().kept(), memory.get().address(), memory.get().nbytes())
     }
 
     /// Copies `src` to the symmetric array `dst` of PE `remote_pe`. `src` may be changed when this returns; the data is
     /// delivered after `quiet` or a barrier. Slices of any strides are allowed. Local.
     ///
+    /// With `stream`, in the order of that stream: this returns at once, `src` is memory that the GPU reaches, and what
+    /// follows in the stream may change it. Each contiguous piece is a launch. Without it, arrays of GPUs are copied in
+    /// the order of the default stream, which this waits for.
+    ///
     /// Raises ArgumentError (dtype, shape, or `dst` is not symmetric), NoSuchPeError, FreedError, OperationError,
-    /// PeerLostError, TimeoutError.
+    /// PeerLostError, TimeoutError, UnsupportedError (no heap for streams).
+    #[pyo3(signature = (dst, src, remote_pe, *, stream=None))]
     fn put<'py>(
         &self,
         py: Python<'py>,
         dst: &Bound<'py, PyAny>,
         src: &Bound<'py, PyAny>,
         remote_pe: i64,
+        stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
         let rt = self.job.running()?;
         let pe = self.job.pe(remote_pe)?;
-        let src = source_for(dst, src)?;
-        let (to, from) = self.sides(dst, &src)?;
+        let Sides { to, from, other, stream } = Sides::of_put(&self.job, dst, src, stream_of(stream)?)?;
+        if let Some(order) = stream {
+            return self.in_order(py, order, |gpu| gpu.put(&to, &from, None, pe, order.handle));
+        }
         if rma::is_short(rt, &to, pe) {
             return rma::put(rt, &to, &from, pe).map_err(failed);
         }
-        kept(&src, waiting(py, None, || rma::put(rt, &to, &from, pe)))
+        kept(&other, waiting(py, None, || rma::put(rt, &to, &from, pe)))
     }
 
     /// Copies the symmetric array `src` of PE `remote_pe` to `dst`, any array of the same dtype and shape. Complete
-    /// when it returns. Slices of any strides are allowed. Local.
+    /// when it returns, or with `stream`, as for `put`, for what follows in the stream. Slices of any strides are allowed.
+    /// Local.
     ///
     /// Raises as `put` does.
+    #[pyo3(signature = (dst, src, remote_pe, *, stream=None))]
     fn get<'py>(
         &self,
         py: Python<'py>,
         dst: &Bound<'py, PyAny>,
         src: &Bound<'py, PyAny>,
         remote_pe: i64,
+        stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
         let rt = self.job.running()?;
         let pe = self.job.pe(remote_pe)?;
-        let (to, from) = self.sides_of_get(dst, src)?;
+        let Sides { to, from, other, stream } = Sides::of_get(&self.job, dst, src, stream_of(stream)?)?;
+        if let Some(order) = stream {
+            return self.in_order(py, order, |gpu| gpu.get(&to, &from, pe, order.handle));
+        }
         if rma::is_short(rt, &to, pe) && from.contiguous {
             return rma::get(rt, &to, &from, pe).map_err(failed);
         }
-        kept(dst, waiting(py, None, || rma::get(rt, &to, &from, pe)))
+        kept(&other, waiting(py, None, || rma::get(rt, &to, &from, pe)))
     }
 
     /// Starts to copy `src` to the symmetric array `dst` of PE `remote_pe`. `src` may be changed, and the data is delivered,
-    /// after `quiet` or `barrier_all`; until then `src` is kept. Otherwise as `put`. Local.
+    /// after `quiet` or `barrier_all`; until then `src` is kept. Otherwise as `put`, which does it between GPUs' memory.
+    /// Local.
     ///
     /// Raises as `put` does; what fails later, `quiet` raises.
     fn put_nbi<'py>(
@@ -273,10 +295,12 @@ impl Runtime {
     ) -> PyResult<()> {
         let rt = self.job.running()?;
         let pe = self.job.pe(remote_pe)?;
-        let src = source_for(dst, src)?;
-        let (to, from) = self.sides(dst, &src)?;
-        kept(&src, waiting(py, None, || rma::put_nbi(rt, &to, &from, pe)))?;
-        self.keep_until_quiet(&src, pe);
+        let Sides { to, from, other, stream } = Sides::of_put(&self.job, dst, src, None)?;
+        if let Some(order) = stream {
+            return self.in_order(py, order, |gpu| gpu.put(&to, &from, None, pe, order.handle));
+        }
+        kept(&other, waiting(py, None, || rma::put_nbi(rt, &to, &from, pe)))?;
+        self.keep_until_quiet(&other, pe);
         Ok(())
     }
 
@@ -293,15 +317,18 @@ impl Runtime {
     ) -> PyResult<()> {
         let rt = self.job.running()?;
         let pe = self.job.pe(remote_pe)?;
-        let (to, from) = self.sides_of_get(dst, src)?;
-        kept(dst, waiting(py, None, || rma::get_nbi(rt, &to, &from, pe)))?;
-        self.keep_until_quiet(dst, pe);
+        let Sides { to, from, other, stream } = Sides::of_get(&self.job, dst, src, None)?;
+        if let Some(order) = stream {
+            return self.in_order(py, order, |gpu| gpu.get(&to, &from, pe, order.handle));
+        }
+        kept(&other, waiting(py, None, || rma::get_nbi(rt, &to, &from, pe)))?;
+        self.keep_until_quiet(&other, pe);
         Ok(())
     }
 
     /// As `put`, and then updates the signal word `signal_var` of that PE, an element of a symmetric uint64 array: whoever
-    /// sees the signal sees the data. `signal_op`: "set" or "add". Both arrays are contiguous. Local.
-    #[pyo3(signature = (dst, src, signal_var, signal_val, signal_op, remote_pe, *, offset=0))]
+    /// sees the signal sees the data. `signal_op`: "set" or "add". Local. With `stream` as for `put`.
+    #[pyo3(signature = (dst, src, signal_var, signal_val, signal_op, remote_pe, *, offset=0, stream=None))]
     #[allow(clippy::too_many_arguments)] // NVSHMEM's
     fn put_signal<'py>(
         &self,
@@ -313,12 +340,16 @@ impl Runtime {
         signal_op: &Bound<'py, PyAny>,
         remote_pe: i64,
         offset: usize,
+        stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
         let rt = self.job.running()?;
         let pe = self.job.pe(remote_pe)?;
-        let signal = (words::signal_word(signal_var, offset)?, signal_val, words::signal_update(signal_op)?);
-        let src = source_for(dst, src)?;
-        let (to, from) = self.sides(dst, &src)?;
+        let signal: Signal =
+            (words::signal_word(&self.job, signal_var, offset)?, signal_val, words::signal_update(signal_op)?);
+        let Sides { to, from, other, stream } = Sides::of_put(&self.job, dst, src, stream_of(stream)?)?;
+        if let Some(order) = stream {
+            return self.in_order(py, order, |gpu| gpu.put(&to, &from, Some(signal), pe, order.handle));
+        }
         let put = || {
             let mut pieces = to.pieces(&from);
             match (pieces.number(), pieces.next()) {
@@ -332,12 +363,13 @@ impl Runtime {
         if rma::is_short(rt, &to, pe) && from.contiguous {
             return put().map_err(failed);
         }
-        kept(&src, waiting(py, None, put))
+        kept(&other, waiting(py, None, put))
     }
 
     /// Updates a signal word of PE `remote_pe`: element `offset` of a symmetric uint64 array. `signal_op`: "set" or "add".
-    /// Delivered after `quiet`. Local.
-    #[pyo3(signature = (signal_var, signal_val, signal_op, remote_pe, *, offset=0))]
+    /// Delivered after `quiet`. Local. With `stream`, in its order: behind all that was put there on streams before.
+    #[pyo3(signature = (signal_var, signal_val, signal_op, remote_pe, *, offset=0, stream=None))]
+    #[allow(clippy::too_many_arguments)] // NVSHMEM's
     fn signal_op<'py>(
         &self,
         py: Python<'py>,
@@ -346,11 +378,32 @@ impl Runtime {
         signal_op: &Bound<'py, PyAny>,
         remote_pe: i64,
         offset: usize,
+        stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
         let rt = self.job.running()?;
         let pe = self.job.pe(remote_pe)?;
-        let signal = (words::signal_word(signal_var, offset)?, signal_val, words::signal_update(signal_op)?);
-        waiting(py, None, || raw::signal_op(rt, signal, pe))
+        let signal: Signal =
+            (words::signal_word(&self.job, signal_var, offset)?, signal_val, words::signal_update(signal_op)?);
+        match stream_of(stream)? {
+            Some(stream) => py.detach(|| self.job.streams()?.signal(signal, pe, stream)),
+            None => waiting(py, None, || raw::signal_op(rt, signal, pe)),
+        }
+    }
+
+    /// Lets a stream wait until a signal word of this PE compares to `value` as asked: for "==" and ">=" without limit,
+    /// otherwise for SYMRAIL_TIMEOUT_S seconds. Local.
+    fn wait_on_stream(
+        &self,
+        signal_var: &Bound<'_, PyAny>,
+        comparison: &Bound<'_, PyAny>,
+        value: u64,
+        offset: usize,
+        stream: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.job.running()?;
+        let word = words::signal_word(&self.job, signal_var, offset)?;
+        let (cmp, stream) = (words::comparison(comparison)?, stream::handle(stream)?);
+        signal_var.py().detach(|| self.job.streams()?.wait(word, cmp, value, stream))
     }
 
     /// Waits until element `offset` of an integer array of this PE compares to `value` as asked ("==", "!=", ">", ">=",
@@ -368,7 +421,13 @@ impl Runtime {
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let rt = self.job.running()?;
-        words::wait(rt, words::element(array, offset, "array")?, words::comparison(comparison)?, value, timeout)
+        words::wait(
+            rt,
+            words::element(&self.job, array, offset, "array")?,
+            words::comparison(comparison)?,
+            value,
+            timeout,
+        )
     }
 
     /// Whether element `offset` of an integer array of this PE compares to `value` as asked now. Local.
@@ -381,39 +440,60 @@ impl Runtime {
         offset: usize,
     ) -> PyResult<bool> {
         let rt = self.job.running()?;
-        words::test(rt, words::element(array, offset, "array")?, words::comparison(comparison)?, value)
+        words::test(rt, words::element(&self.job, array, offset, "array")?, words::comparison(comparison)?, value)
     }
 
-    /// Orders what this PE puts, signals and does atomically on each PE before it, before what comes after. Local.
-    fn fence(&self, py: Python<'_>) -> PyResult<()> {
+    /// Orders what this PE puts, signals and does atomically on each PE before it, before what comes after. With `stream`,
+    /// what it does on streams. Local.
+    #[pyo3(signature = (*, stream=None))]
+    fn fence(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let rt = self.job.running()?;
-        waiting(py, None, || rt.fence())
+        match stream_of(stream)? {
+            Some(stream) => py.detach(|| self.job.streams()?.fence(stream)),
+            None => waiting(py, None, || rt.fence()),
+        }
     }
 
-    /// Waits until all that this PE has started is delivered. Local.
+    /// Waits until all that this PE has started is delivered; with `stream`, the stream waits for what was started on
+    /// streams before. Local.
     ///
-    /// Raises what has failed since the last quiet: OperationError, TimeoutError, PeerLostError.
-    fn quiet(&self, py: Python<'_>) -> PyResult<()> {
+    /// Raises what has failed since the last quiet, on streams too: OperationError, TimeoutError, PeerLostError.
+    #[pyo3(signature = (*, stream=None))]
+    fn quiet(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let rt = self.job.running()?;
-        let awaited = self.job.under_way.awaited();
-        awaited.end(waiting(py, None, || rt.quiet()))
+        match stream_of(stream)? {
+            Some(stream) => py.detach(|| self.job.streams()?.quiet(stream)),
+            None => {
+                let awaited = self.job.under_way.awaited();
+                awaited.end(waiting(py, None, || rt.quiet())).and_then(|()| self.job.check())
+            }
+        }
     }
 
-    /// Completes what this PE has started, and waits for all PEs to have done so. Collective.
+    /// Completes what this PE has started, and waits for all PEs to have done so; with `stream`, what it has started on
+    /// streams, and the stream waits. Collective.
     ///
-    /// `timeout` is in seconds. After an exception the job cannot meet again: leave it.
-    #[pyo3(signature = (*, timeout=None))]
-    fn barrier_all(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+    /// `timeout` is in seconds, and not for streams. After an exception the job cannot meet again: leave it.
+    #[pyo3(signature = (*, timeout=None, stream=None))]
+    fn barrier_all(&self, py: Python<'_>, timeout: Option<f64>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let rt = self.job.running()?;
-        let awaited = self.job.under_way.awaited();
-        awaited.end(waiting(py, timeout, || rt.barrier_all()))
+        match stream_of(stream)? {
+            Some(stream) => py.detach(|| self.job.streams()?.meet(None, true, stream)),
+            None => {
+                let awaited = self.job.under_way.awaited();
+                awaited.end(waiting(py, timeout, || rt.barrier_all())).and_then(|()| self.job.check())
+            }
+        }
     }
 
-    /// Waits for all PEs. Collective. `timeout` is as for `barrier_all`.
-    #[pyo3(signature = (*, timeout=None))]
-    fn sync_all(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+    /// Waits for all PEs. Collective. `timeout` is as for `barrier_all`, and so is `stream`.
+    #[pyo3(signature = (*, timeout=None, stream=None))]
+    fn sync_all(&self, py: Python<'_>, timeout: Option<f64>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let rt = self.job.running()?;
-        waiting(py, timeout, || rt.sync_all())
+        match stream_of(stream)? {
+            Some(stream) => py.detach(|| self.job.streams()?.meet(None, false, stream)),
+            None => waiting(py, timeout, || rt.sync_all()),
+        }
     }
 
     /// An atomic operation on element `offset` of a symmetric array of PE `remote_pe`; the old value if it `fetches`.
@@ -432,10 +512,23 @@ impl Runtime {
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let rt = self.job.running()?;
         let pe = self.job.pe(remote_pe)?;
-        let word = words::element(target, offset, "target")?;
-        self.unfreed(word.0, "target")?;
+        let word = words::element(&self.job, target, offset, "target")?;
         let amo = Amo { op: words::amo_op(op)?, operand: value, compare: cond, fetches };
         amo.perform(rt, word, pe, target.py())
+    }
+}
+
+impl Runtime {
+    /// Starts work on a stream, and waits for that where the caller has not named it.
+    fn in_order(
+        &self,
+        py: Python<'_>,
+        order: Order,
+        start: impl FnOnce(&HeldGpu) -> PyResult<()> + Send,
+    ) -> PyResult<()> {
+        let gpu = self.job.streams()?;
+        py.detach(|| start(gpu))?;
+        if order.waits { gpu.finish(py, order.handle) } else { Ok(()) }
     }
 }
 

@@ -7,10 +7,12 @@ use pyo3::types::PyAny;
 use symrail::collective::Complex;
 use symrail::{Pe, Reduction};
 
+use crate::dtype::Type;
 use crate::errors::{Kind, failed, raise};
 use crate::interrupt::waiting;
 use crate::raw::{self, HeldTeam};
-use crate::view::{Type, View};
+use crate::stream;
+use crate::view::View;
 use crate::words;
 
 /// Some PEs of the job, this one among them, numbered from 0 within the team. All of them make a team's collective
@@ -48,7 +50,7 @@ impl Team {
 
     /// The arrays of a collective, whose lengths the caller compares.
     fn arrays(team: &HeldTeam, dest: &Bound<'_, PyAny>, source: &Bound<'_, PyAny>) -> PyResult<Arrays> {
-        let (to, from) = (View::of(dest, "dst")?, View::of(source, "src")?);
+        let (to, from) = (team.job.view(dest, "dst")?, team.job.view(source, "src")?);
         for (view, role) in [(&to, "dst"), (&from, "src")] {
             if !view.contiguous {
                 return Err(raise(
@@ -59,14 +61,11 @@ impl Team {
             if !view.aligned {
                 return Err(raise(Kind::Argument, &format!("the elements of {role} are not aligned to their size")));
             }
-            if team.job.blocks.is_freed(view.bounds().address()) {
-                return Err(raise(Kind::Freed, &format!("{role} was given to free(); allocate another array")));
-            }
         }
         if to.ty != from.ty {
             return Err(raise(
                 Kind::Argument,
-                &format!("dtypes differ: dst has {}, src {}", words::name(to.ty), words::name(from.ty)),
+                &format!("dtypes differ: dst has {}, src {}", to.ty.name(), from.ty.name()),
             ));
         }
         Ok(Arrays { dest: to, source: from })
@@ -108,7 +107,7 @@ fn reduction(op: &Bound<'_, PyAny>, ty: Type) -> PyResult<Reduction> {
         (b'c', 16) => of!(Complex<f64>: sum, product),
         _ => None,
     };
-    found.ok_or_else(|| raise(Kind::Argument, &format!("no such reduction of elements of type {}", words::name(ty))))
+    found.ok_or_else(|| raise(Kind::Argument, &format!("no such reduction of elements of type {}", ty.name())))
 }
 
 #[pymethods]
@@ -158,17 +157,25 @@ impl Team {
 
     /// Completes what this PE has started, and waits for all PEs of the team to have done so. Collective over the team.
     /// `timeout` is in seconds; after an exception the team cannot meet again.
-    #[pyo3(signature = (*, timeout=None))]
-    fn barrier(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+    /// With `stream`, the stream waits, as for `Runtime.barrier_all`.
+    #[pyo3(signature = (*, timeout=None, stream=None))]
+    fn barrier(&self, py: Python<'_>, timeout: Option<f64>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let team = self.held()?;
-        waiting(py, timeout, || team.barrier())
+        match stream.map(stream::handle).transpose()? {
+            Some(stream) => py.detach(|| team.job.streams()?.meet(team.on_gpu.as_ref(), true, stream)),
+            None => waiting(py, timeout, || team.barrier()).and_then(|()| team.job.check()),
+        }
     }
 
-    /// Waits for all PEs of the team. Collective over the team. `timeout` is as for `barrier`.
-    #[pyo3(signature = (*, timeout=None))]
-    fn sync(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+    /// Waits for all PEs of the team. Collective over the team. `timeout` is as for `barrier`, and so is
+    /// `stream`.
+    #[pyo3(signature = (*, timeout=None, stream=None))]
+    fn sync(&self, py: Python<'_>, timeout: Option<f64>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let team = self.held()?;
-        waiting(py, timeout, || team.sync())
+        match stream.map(stream::handle).transpose()? {
+            Some(stream) => py.detach(|| team.job.streams()?.meet(team.on_gpu.as_ref(), false, stream)),
+            None => waiting(py, timeout, || team.sync()),
+        }
     }
 
     /// Copies `src` of the team's PE `root` to `dst` on all of its PEs. Collective over the team.

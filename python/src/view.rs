@@ -1,10 +1,14 @@
-//! The memory of a NumPy array, as operations see it: address, shape, strides and type of its elements.
+//! The memory of an array, as operations see it: address, shape, strides and type of its elements.
 
 use numpy::npyffi::flags::NPY_ARRAY_WRITEABLE;
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 
+use crate::device_array::DeviceArray;
+use crate::dtype::Type;
 use crate::errors::{Kind, raise};
+use crate::foreign;
+use crate::layout::Layout;
 
 /// Bytes of one array, or of a part of it. Only this module makes one from an array; parts of it are checked.
 ///
@@ -26,13 +30,6 @@ impl Span {
     }
 }
 
-/// The type of an array's elements, as far as operations know of types: NumPy's letter for the kind, and its size.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Type {
-    pub kind: u8,
-    pub bytes: usize,
-}
-
 /// Where an array's elements are.
 pub struct View {
     /// From the element with the lowest address to the end of the one with the highest.
@@ -46,21 +43,31 @@ pub struct View {
     pub writable: bool,
     /// Each element is where the machine wants one of its type.
     pub aligned: bool,
-    /// Of each dimension the length, and the distance of elements in bytes; empty if it is contiguous.
+    /// The GPU whose memory it is; none for the host's.
+    pub gpu: Option<i32>,
+    /// Of each dimension the length, and the distance of elements in bytes; empty for NumPy's arrays that are contiguous.
     dims: Vec<(usize, isize)>,
 }
 
 impl View {
-    /// The memory of a NumPy array; an error for anything else, and for arrays of Python objects.
+    /// The memory of an array: NumPy's, ours, PyTorch's, or one with `__cuda_array_interface__`; an error for anything
+    /// else, and for arrays of Python objects.
     pub fn of(array: &Bound<'_, PyAny>, role: &str) -> PyResult<View> {
+        if let Ok(array) = array.cast::<DeviceArray>() {
+            let array = array.get();
+            return Ok(View::of_layout(array.layout(), Some(array.gpu())));
+        }
         let Ok(array) = array.cast::<PyUntypedArray>() else {
+            if let Some((layout, gpu)) = foreign::layout(array)? {
+                return Ok(View::of_layout(&layout, gpu));
+            }
             let name = array.get_type().name()?;
-            let hint = if name.to_str().is_ok_and(|name| name.starts_with("numpy")) {
+            let hint = if array.get_type().module()? == "numpy" {
                 "; a NumPy scalar is a copy: write a[i:i+1] for a[i]"
             } else {
                 ""
             };
-            return Err(raise(Kind::Argument, &format!("{role} is a {name}, not a NumPy array{hint}")));
+            return Err(raise(Kind::Argument, &format!("{role} is a {name}, not an array{hint}")));
         };
         let descr = array.dtype();
         if descr.has_object() {
@@ -75,7 +82,11 @@ impl View {
                 &format!("the bytes of {role}'s elements are in another order than this machine's"),
             ));
         }
-        let ty = Type { kind: descr.kind(), bytes: descr.itemsize() };
+        let mut ty = Type { kind: descr.kind(), bytes: descr.itemsize() };
+        // ml_dtypes call some of theirs floats.
+        if ty.kind == b'V' || ty == (Type { kind: b'f', bytes: 1 }) {
+            ty = Type::of_name(&descr.getattr("name")?.extract::<String>()?).unwrap_or(ty);
+        }
         // SAFETY: a valid array, as `cast` has checked; nothing but two of its fields is read.
         let (data, flags) = unsafe {
             let raw = array.as_array_ptr();
@@ -85,21 +96,49 @@ impl View {
         let aligned = array.is_aligned();
         let writable = flags & NPY_ARRAY_WRITEABLE != 0;
         let address = data.expose_provenance();
+        let view = View { writable, aligned, ..View::at(address, len, ty, None) };
         if contiguous || len == 0 {
-            let bounds = Span { address, bytes: len * ty.bytes };
-            return Ok(View { bounds, first: 0, ty, len, contiguous: true, writable, aligned, dims: Vec::new() });
+            return Ok(view);
         }
-        let dims: Vec<_> = array.shape().iter().copied().zip(array.strides().iter().copied()).collect();
+        Ok(view.strided(address, array.shape(), array.strides()))
+    }
+
+    /// The memory of elements that were laid out elsewhere.
+    pub fn of_layout(layout: &Layout, gpu: Option<i32>) -> View {
+        let view = View::at(layout.address, layout.len(), layout.ty, gpu);
+        let contiguous = layout.is_contiguous();
+        if layout.len() == 0 {
+            return view;
+        }
+        View { contiguous, ..view.strided(layout.address, &layout.shape, &layout.strides) }
+    }
+
+    /// Elements one behind the other.
+    fn at(address: usize, len: usize, ty: Type, gpu: Option<i32>) -> View {
+        let bounds = Span { address, bytes: len * ty.bytes };
+        let aligned = address.is_multiple_of(ty.bytes.next_power_of_two().min(8));
+        View { bounds, first: 0, ty, len, contiguous: true, writable: true, aligned, gpu, dims: Vec::new() }
+    }
+
+    /// The same number of elements, scattered.
+    fn strided(self, address: usize, shape: &[usize], strides: &[isize]) -> View {
+        let dims: Vec<_> = shape.iter().copied().zip(strides.iter().copied()).collect();
         let reach = |&(n, stride): &(usize, isize)| (n as isize - 1) * stride;
         let below: isize = dims.iter().map(reach).filter(|&reach| reach < 0).sum();
         let above: isize = dims.iter().map(reach).filter(|&reach| reach > 0).sum();
-        let bounds = Span { address: address.wrapping_add_signed(below), bytes: (above - below) as usize + ty.bytes };
-        Ok(View { bounds, first: below.unsigned_abs(), ty, len, contiguous, writable, aligned, dims })
+        let bytes = (above - below) as usize + self.ty.bytes;
+        let bounds = Span { address: address.wrapping_add_signed(below), bytes };
+        View { bounds, first: below.unsigned_abs(), contiguous: false, dims, ..self }
     }
 
     /// All bytes between its first and its last.
     pub fn bounds(&self) -> Span {
         self.bounds
+    }
+
+    /// The lengths of its dimensions, where they were looked at.
+    pub fn lengths(&self) -> Option<impl Iterator<Item = usize> + '_> {
+        (!self.dims.is_empty()).then(|| self.dims.iter().map(|&(n, _)| n))
     }
 
     /// Bytes of its elements.
@@ -116,8 +155,7 @@ impl View {
     /// The same elements as they would lie in contiguous memory that holds them all.
     pub fn packed(&self, memory: &mut [u8]) -> View {
         let bounds = Span { address: memory.as_mut_ptr().expose_provenance(), bytes: memory.len().min(self.bytes()) };
-        let (ty, len) = (self.ty, bounds.bytes / self.ty.bytes.max(1));
-        View { bounds, first: 0, ty, len, contiguous: true, writable: true, aligned: true, dims: Vec::new() }
+        View::at(bounds.address, bounds.bytes / self.ty.bytes.max(1), self.ty, None)
     }
 
     /// Length and stride of each dimension of the other view, which has as many elements.

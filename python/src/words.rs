@@ -3,15 +3,18 @@
 use pyo3::prelude::*;
 use pyo3::types::PyAny;
 use symrail::{AmoOp, AmoType, Cmp, Pe, Runtime, SignalOp};
+use symrail_transport::env::HeapKind;
 
+use crate::dtype::Type;
 use crate::errors::{Kind, failed, raise};
 use crate::interrupt::waiting;
+use crate::job::Job;
 use crate::raw;
-use crate::view::{Span, Type, View};
+use crate::view::Span;
 
-/// An element of an array, by its index in the order of NumPy's `flat`.
-pub fn element(array: &Bound<'_, PyAny>, offset: usize, role: &str) -> PyResult<(Span, Type)> {
-    let view = View::of(array, role)?;
+/// An element of an array, by its index in the order of NumPy's `flat`, for host threads.
+pub fn element(job: &Job, array: &Bound<'_, PyAny>, offset: usize, role: &str) -> PyResult<(Span, Type)> {
+    let view = job.view(array, role)?;
     let span = view.element(offset).ok_or_else(|| {
         let what = if view.contiguous { format!("has {} elements", view.len) } else { "is not contiguous".into() };
         raise(Kind::Argument, &format!("{role}: no element {offset}: the array {what}"))
@@ -20,11 +23,11 @@ pub fn element(array: &Bound<'_, PyAny>, offset: usize, role: &str) -> PyResult<
 }
 
 /// A signal word: one element of 64 unsigned bits.
-pub fn signal_word(array: &Bound<'_, PyAny>, offset: usize) -> PyResult<Span> {
-    match element(array, offset, "signal_var")? {
+pub fn signal_word(job: &Job, array: &Bound<'_, PyAny>, offset: usize) -> PyResult<Span> {
+    match element(job, array, offset, "signal_var")? {
         (span, Type { kind: b'u', bytes: 8 }) => Ok(span),
         (_, ty) => {
-            Err(raise(Kind::Argument, &format!("signal_var has elements of type {}; signals are uint64", name(ty))))
+            Err(raise(Kind::Argument, &format!("signal_var has elements of type {}; signals are uint64", ty.name())))
         }
     }
 }
@@ -33,6 +36,12 @@ pub fn signal_word(array: &Bound<'_, PyAny>, offset: usize) -> PyResult<Span> {
 pub fn signal_update(op: &Bound<'_, PyAny>) -> PyResult<SignalOp> {
     let op = chosen(op, &["set", "add"], "signal_op")?;
     Ok(if op == 0 { SignalOp::Set } else { SignalOp::Add })
+}
+
+/// The kind of heap that a user asks for.
+pub fn heap_kind(kind: &Bound<'_, PyAny>) -> PyResult<HeapKind> {
+    const ALL: [HeapKind; 4] = [HeapKind::Host, HeapKind::Pinned, HeapKind::Device, HeapKind::Guarded];
+    Ok(ALL[chosen(kind, &["host", "pinned", "device", "guarded"], "heap")?])
 }
 
 /// An atomic operation by its name.
@@ -56,19 +65,6 @@ pub fn chosen(given: &Bound<'_, PyAny>, names: &[&str], role: &str) -> PyResult<
     found.ok_or_else(|| raise(Kind::Argument, &format!("{role} is {}; use one of {}", given, names.join(", "))))
 }
 
-/// A type as users write it.
-pub fn name(ty: Type) -> String {
-    let kind = match ty.kind {
-        b'i' => "int",
-        b'u' => "uint",
-        b'f' => "float",
-        b'c' => "complex",
-        b'b' => return "bool".into(),
-        other => return format!("{} of {} bytes", char::from(other), ty.bytes),
-    };
-    format!("{kind}{}", ty.bytes * 8)
-}
-
 /// The type of atomics for elements of this type.
 pub fn amo_type(ty: Type) -> PyResult<AmoType> {
     match (ty.kind, ty.bytes) {
@@ -80,7 +76,7 @@ pub fn amo_type(ty: Type) -> PyResult<AmoType> {
         (b'f', 8) => Ok(AmoType::F64),
         _ => Err(raise(
             Kind::Argument,
-            &format!("no atomics on {}; use int32, uint32, int64, uint64, float32 or float64", name(ty)),
+            &format!("no atomics on {}; use int32, uint32, int64, uint64, float32 or float64", ty.name()),
         )),
     }
 }
@@ -156,7 +152,7 @@ macro_rules! for_words {
             (b'u', 2) => $call!(u16),
             (b'u', 4) => $call!(u32),
             (b'u', 8) => $call!(u64),
-            _ => Err(raise(Kind::Argument, &format!("no waits for {}; use an integer type", name($ty)))),
+            _ => Err(raise(Kind::Argument, &format!("no waits for {}; use an integer type", $ty.name()))),
         }
     };
 }

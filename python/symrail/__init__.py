@@ -1,4 +1,4 @@
-"""Symmetric memory for NumPy: arrays that every process (PE) of a job has, and that all others read and write.
+"""Symmetric memory for NumPy, PyTorch and CuPy: arrays that every process (PE) of a job has, and all others reach.
 
     import symrail
 
@@ -23,17 +23,15 @@ import functools
 import os
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from . import _symrail, errors
-from ._symrail import Memory, __version__
+from ._symrail import DeviceArray, Memory, __version__
 from .errors import ForkedError, StateError, SymrailError
-
-if TYPE_CHECKING:
-    from numpy.typing import DTypeLike, NDArray
 
 __all__ = [
     "ComparisonType",
+    "DeviceArray",
     "Info",
     "Memory",
     "Runtime",
@@ -71,6 +69,7 @@ __all__ = [
     "get",
     "get_nbi",
     "get_peer_array",
+    "get_peer_tensor",
     "get_unique_id",
     "info",
     "init",
@@ -136,6 +135,8 @@ def init(
     comm: Any = None,
     heap_bytes: int | None = None,
     require: str | Iterable[str] = (),
+    heap: str | None = None,
+    device: Any = None,
 ) -> Joined:
     """Joins a job. Collective.
 
@@ -144,15 +145,19 @@ def init(
     environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), SYMRAIL_BOOTSTRAP_UID, PMIx (mpirun, Slurm). Without any of
     them this process is a job of one PE.
 
-    `heap_bytes` is the size of each PE's symmetric heap in bytes; without it SYMRAIL_HEAP_SIZE says.
+    `heap_bytes` is the size of each PE's symmetric heap in bytes; without it SYMRAIL_HEAP_SIZE says. `heap` is what memory it is
+    made of, the same on all PEs: "host", "pinned" (the host's, which GPUs reach) or "device" (a GPU's); without it
+    SYMRAIL_HEAP_KIND says. `device` is the GPU for the latter two, by CUDA's number or as torch.device, and is current
+    afterwards; without it, the one that is current, else the one with the PE's number on its host, modulo GPUs.
 
     `require` says what this PE's paths must be, so that no fallback is silent; any of: "mapped" (all PEs are reached by
     loads and stores), "wire" (there are rails, even where all PEs are mapped), "rdma" (over rails, NICs read and write
     PEs' memory; no CPU does in their place, as with TCP), "gpudirect" (the heap is in a GPU, and NICs read and write it;
     nothing is staged). `info` tells the paths. If one PE's are not so, RequirementError is raised on all.
 
-    Raises StateError if this process is in a job already, ForkedError if the one that it was forked from is, RequirementError, ArgumentError, SettingError, TimeoutError (which names the PEs that did not
-    come), DifferError, FabricError, LibraryError, BootstrapError.
+    Raises StateError if this process is in a job already, ForkedError if the one that it was forked from is,
+    RequirementError, ArgumentError, SettingError, TimeoutError (which names the PEs that did not come), DifferError,
+    FabricError, LibraryError, BootstrapError.
     """
     global _current, _process
     if _current is not None and not _current.finalized:
@@ -160,11 +165,14 @@ def init(
         if os.getpid() != _process:
             raise ForkedError(f"this process was forked from PE {me} of a job of {size}, and cannot be a PE", {"pe": me})
         raise StateError(f"this process is PE {me} of a job of {size} already; finalize() leaves it")
+    from ._gpu import folders_of_nvrtc, local_rank, number
     from ._join import place
 
     wanted = [require] if isinstance(require, str) else list(require)
     found, me, size = place(uid, rank, nranks, process_group, comm)
-    _current, _process = Runtime.join(found, me, size, heap_bytes, wanted), os.getpid()
+    nvrtc = folders_of_nvrtc(heap)
+    _current = Runtime.join(found, me, size, heap_bytes, wanted, heap, number(device), local_rank(), nvrtc)
+    _process = os.getpid()
     return Joined(_current)
 
 
@@ -199,12 +207,14 @@ def finalize() -> None:
         _current.finalize()
 
 
-def array(shape: int | tuple[int, ...], dtype: DTypeLike = "float32") -> NDArray[Any]:
-    """A zeroed NumPy array in symmetric memory: of the same shape and dtype on all PEs. Collective.
+def array(shape: int | tuple[int, ...], dtype: Any = "float32") -> Any:
+    """A zeroed array in symmetric memory: of the same shape and dtype on all PEs. Collective.
 
-    It is a NumPy array like others; it, and its slices, are what operations take as symmetric. PEs drop it for
+    With a heap in host memory it is a NumPy array like others, with a heap in GPUs a `DeviceArray`; it, and its slices,
+    are what operations take as symmetric, and so are other libraries' arrays of the same memory. PEs drop it for
     themselves, whenever they like and in any order: its memory goes back at a later `array` or `reclaim`, when all
-    have. dtypes are NumPy's; "bfloat16" and FP8 ("float8_e4m3fn", ...) need the package ml_dtypes.
+    have, and when no stream has work to do with it any more, which is for the program to see to. dtypes are NumPy's or
+    PyTorch's; "bfloat16" and FP8 ("float8_e4m3fn", ...) need the package ml_dtypes in NumPy's arrays.
 
     Raises DifferError if PEs ask for different shapes or dtypes, HeapExhaustedError, ArgumentError.
     """
@@ -227,7 +237,7 @@ def buffer(nbytes: int) -> Memory:
     return current().allocate(length, f"{length} bytes")
 
 
-def get_peer_array(array: NDArray[Any], remote_pe: int) -> NDArray[Any] | None:
+def get_peer_array(array: Any, remote_pe: int) -> Any:
     """PE `remote_pe`'s copy of a symmetric array, to be read and written without calls; None if it is not mapped. Local.
 
     Nobody orders such accesses with those of its owner, other than signals and barriers do.
@@ -235,6 +245,12 @@ def get_peer_array(array: NDArray[Any], remote_pe: int) -> NDArray[Any] | None:
     from ._arrays import of_peer
 
     return of_peer(current(), array, remote_pe)
+
+
+def get_peer_tensor(array: DeviceArray, remote_pe: int) -> Any:
+    """As `get_peer_array`, as a PyTorch tensor; None if it is not mapped. Local."""
+    found = get_peer_array(array, remote_pe)
+    return None if found is None else found.tensor()
 
 
 def _on_current(method: Callable[Concatenate[Runtime, _P], _R]) -> Callable[_P, _R]:

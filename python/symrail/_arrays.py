@@ -1,4 +1,4 @@
-"""Symmetric arrays for NumPy, and what may be the source of a copy."""
+"""Symmetric arrays, for NumPy or in a GPU's memory, and what may be the source of a copy."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import symrail
+
+from ._symrail import DeviceArray
 from .errors import ArgumentError
 
 if TYPE_CHECKING:
-    from numpy.typing import DTypeLike, NDArray
+    from numpy.typing import NDArray
 
     from ._symrail import Runtime
 
@@ -23,8 +26,39 @@ def extent(shape: Any) -> tuple[int, ...]:
     return tuple(int(length) for length in lengths)
 
 
-def element_type(dtype: DTypeLike) -> np.dtype[Any]:
+# Types that NumPy knows by the package ml_dtypes only.
+_BEYOND_NUMPY = {
+    "bfloat16",
+    "float8_e3m4",
+    "float8_e4m3",
+    "float8_e4m3b11fnuz",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+}
+
+
+def type_name(dtype: Any) -> str:
+    """The name of a dtype of NumPy's, ml_dtypes' or PyTorch's, or of its name."""
+    name = str(dtype).removeprefix("torch.")
+    return name if name in _BEYOND_NUMPY else element_type(dtype).name
+
+
+def known_dtype(name: str) -> Any:
+    """The dtype of this name; the name where NumPy does not know it."""
+    try:
+        return element_type(name)
+    except ArgumentError:
+        return name
+
+
+def element_type(dtype: Any) -> np.dtype[Any]:
     """A dtype whose elements mean the same to all PEs. bfloat16 and FP8 by name need the package ml_dtypes."""
+    if str(dtype).startswith("torch."):
+        dtype = str(dtype).removeprefix("torch.")
+    found: np.dtype[Any]
     try:
         found = np.dtype(dtype)
     except TypeError:
@@ -41,16 +75,23 @@ def element_type(dtype: DTypeLike) -> np.dtype[Any]:
     return found
 
 
-def allocate(rt: Runtime, shape: Any, dtype: DTypeLike) -> NDArray[Any]:
+def allocate(rt: Runtime, shape: Any, dtype: Any) -> Any:
     """A zeroed symmetric array. Collective."""
-    lengths, kind = extent(shape), element_type(dtype)
+    lengths = extent(shape)
+    if rt.in_gpus:
+        name = type_name(dtype)
+        memory = rt.allocate(math.prod(lengths) * DeviceArray.bytes_of(name), f"{lengths} {name}"[:128])
+        return DeviceArray(memory, lengths, name)
+    kind = element_type(dtype)
     nbytes = math.prod(lengths) * kind.itemsize
     memory = rt.allocate(nbytes, f"{lengths} {kind.name}"[:128])
     return np.asarray(memory).view(kind).reshape(lengths)
 
 
-def of_peer(rt: Runtime, array: NDArray[Any], pe: int) -> NDArray[Any] | None:
+def of_peer(rt: Runtime, array: Any, pe: int) -> Any:
     """A peer's copy of a symmetric array as an array of the same shape and strides, if it is mapped."""
+    if isinstance(array, DeviceArray):
+        return rt.peer_array(array, pe)
     memory = rt.peer_memory(array, pe)
     if memory is None:
         return None
@@ -60,12 +101,41 @@ def of_peer(rt: Runtime, array: NDArray[Any], pe: int) -> NDArray[Any] | None:
     return np.ndarray(array.shape, array.dtype, np.asarray(memory).data, -below, array.strides)
 
 
+def to_numpy(array: DeviceArray) -> NDArray[Any]:
+    """A copy of an array of this PE's GPU."""
+    rt = symrail.current()
+    copy = np.empty(array.shape, element_type(array.dtype))
+    rt.get(copy, array, rt.my_pe())
+    return copy
+
+
+def assign(array: DeviceArray, values: Any) -> None:
+    """Copies values to an array of this PE's GPU."""
+    rt = symrail.current()
+    rt.put(array, values, rt.my_pe())
+    rt.quiet()
+
+
+def tensor(array: DeviceArray) -> Any:
+    """A PyTorch tensor of the same memory."""
+    import torch
+
+    name = type_name(array.dtype)
+    if not name.startswith("float8"):
+        return torch.from_dlpack(array)
+    # Some versions of PyTorch do not know FP8 by DLPack's codes.
+    return torch.from_dlpack(array.view("uint8")).view(getattr(torch, name))
+
+
 def like(destination: Any, source: Any) -> NDArray[Any]:
     """A source for a copy to `destination`, an array, with its dtype and shape: numbers and shapes are broadcast."""
-    if not isinstance(destination, np.ndarray):
+    if isinstance(destination, DeviceArray):
+        shape, dtype = destination.shape, element_type(destination.dtype)
+    elif isinstance(destination, np.ndarray):
+        shape, dtype = destination.shape, destination.dtype
+    else:
         hint = "; a NumPy scalar is a copy: write a[i:i+1] for a[i]" if isinstance(destination, np.generic) else ""
-        raise ArgumentError(f"the symmetric side is a {type(destination).__name__}, not a NumPy array{hint}")
-    dtype = destination.dtype
+        raise ArgumentError(f"the symmetric side is a {type(destination).__name__}, not an array{hint}")
     if isinstance(source, (bool, int, float, complex)):
         if isinstance(source, float) and dtype.kind in "iub" or isinstance(source, complex) and dtype.kind in "iubf":
             raise ArgumentError(f"{source!r} is no {dtype}")
@@ -80,6 +150,6 @@ def like(destination: Any, source: Any) -> NDArray[Any]:
     if found.dtype != dtype:
         raise ArgumentError(f"dtypes differ: {found.dtype} and {dtype}; convert by astype")
     try:
-        return np.broadcast_to(found, destination.shape)
+        return np.broadcast_to(found, shape)
     except ValueError:
-        raise ArgumentError(f"shapes differ: {found.shape} does not broadcast to {destination.shape}") from None
+        raise ArgumentError(f"shapes differ: {found.shape} does not broadcast to {shape}") from None

@@ -17,14 +17,17 @@ def team_world() -> Team:
     return symrail.current().world
 
 
-def barrier(team: Team, *, timeout: float | None = None) -> None:
-    """Completes what this PE has started, and waits for all PEs of the team. `timeout` is in seconds. Collective."""
-    team.barrier(timeout=timeout)
+def barrier(team: Team, *, timeout: float | None = None, stream: Any = None) -> None:
+    """Completes what this PE has started, and waits for all PEs of the team. `timeout` is in seconds. Collective.
+
+    With `stream`, the stream waits, and what was started on streams is completed.
+    """
+    team.barrier(timeout=timeout, stream=stream)
 
 
-def sync(team: Team, *, timeout: float | None = None) -> None:
-    """Waits for all PEs of the team. `timeout` is in seconds. Collective."""
-    team.sync(timeout=timeout)
+def sync(team: Team, *, timeout: float | None = None, stream: Any = None) -> None:
+    """Waits for all PEs of the team. `timeout` is in seconds. With `stream`, the stream waits. Collective."""
+    team.sync(timeout=timeout, stream=stream)
 
 
 def broadcast(team: Team, dst: NDArray[Any], src: NDArray[Any], root: int = 0) -> None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import symrail
 
+from .errors import ArgumentError
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -36,9 +38,16 @@ def signal_wait(
     *,
     offset: int = 0,
     timeout: float | None = None,
-) -> int:
+    stream: Any = None,
+) -> int | None:
     """Waits until a signal word of this PE compares to `signal_val` as asked, and returns it. Local.
 
-    As `wait_until`, with NVSHMEM's name and order of arguments; `timeout` is in seconds.
+    As `wait_until`, with NVSHMEM's name and order of arguments; `timeout` is in seconds. With `stream` this returns None
+    at once, and the stream waits: for "==" and ">=" without limit, otherwise for SYMRAIL_TIMEOUT_S seconds.
     """
+    if stream is not None:
+        if timeout is not None:
+            raise ArgumentError("a wait of a stream has no timeout of its own")
+        symrail.current().wait_on_stream(signal_var, signal_op, signal_val, offset, stream)
+        return None
     return symrail.current().wait_until(signal_var, signal_op, signal_val, offset=offset, timeout=timeout)

@@ -1,7 +1,7 @@
 //! Operations in the order of a stream, checked by the host of the PE that they are for.
 
 use symrail_kernels::cuda::DevicePtr;
-use symrail_kernels::cuda::on_stream::{Copies, SignalOp, Until};
+use symrail_kernels::cuda::on_stream::{Cmp, Copies, SignalOp};
 
 use crate::job::{Failure, Job};
 
@@ -45,25 +45,30 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
         unsafe { job.gpu.write(DevicePtr::new(source), &pattern(me, round)) }?;
         // SAFETY: the heap's own memory, which stays.
         unsafe {
-            ops.put(&job.stream, dest, source, BYTES as u64, right)?;
-            ops.signal(&job.stream, signal, round, SignalOp::Set, right)?;
-            ops.wait(&job.stream, signal, Until::AtLeast, round)?;
+            if round % 2 == 0 {
+                ops.put_signal(&job.stream, dest, source, BYTES as u64, (signal, round, SignalOp::Set), right)?;
+                ops.wait(&job.stream, signal, Cmp::Gt, round - 1)?;
+            } else {
+                ops.put(&job.stream, dest, source, BYTES as u64, right)?;
+                ops.signal(&job.stream, signal, round, SignalOp::Set, right)?;
+                ops.wait(&job.stream, signal, Cmp::Ge, round)?;
+            }
         }
         arrived(round)?;
     }
     ops.signal(&job.stream, signal, 5, SignalOp::Add, right)?;
     // SAFETY: as above.
-    unsafe { ops.wait(&job.stream, signal, Until::Equal, ROUNDS + 5) }?;
+    unsafe { ops.wait(&job.stream, signal, Cmp::Eq, ROUNDS + 5) }?;
     job.stream.wait(job.patience)?;
     let graph = job.stream.capture(|| {
-        ops.barrier(&job.stream)?;
+        ops.barrier(&job.stream, None)?;
         // SAFETY: as above.
         unsafe {
-            ops.wait(&job.stream, signal, Until::Equal, ROUNDS + 5)?;
+            ops.wait(&job.stream, signal, Cmp::Eq, ROUNDS + 5)?;
             ops.put(&job.stream, dest, source, BYTES as u64, right)?;
         }
         ops.quiet(&job.stream)?;
-        ops.barrier(&job.stream)
+        ops.barrier(&job.stream, None)
     })?;
     for round in 100..103 {
         // SAFETY: inside of the area under test, which lives as long as the job.

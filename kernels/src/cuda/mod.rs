@@ -4,7 +4,7 @@
 //! | file | concept |
 //! |---|---|
 //! | [`compile`] | the device API's headers, and programs that use them |
-//! | [`on_stream`] | puts, signals, waits, quiet and barrier in the order of a stream |
+//! | [`on_stream`] | puts, gets, signals, waits, quiet and barriers in the order of a stream |
 //! | [`state`] | what a kernel knows of its PE (`include/symrail/state.cuh`), and what it has to say afterwards |
 //! | [`heap`] | a symmetric heap as a GPU sees it |
 //! | [`team`] | how kernels meet those of other PEs |

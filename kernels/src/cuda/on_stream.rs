@@ -1,12 +1,13 @@
 //! Operations in the order of a stream: after what was launched on it before, and before what is launched after.
 //!
-//! A put to a peer whose memory the GPU reaches is a copy by multiprocessors or by a copy engine ([`Copies`]); a wait
-//! is the stream's own. All else is a kernel of one block, so it reaches peers as any kernel does. Everything can be
-//! captured in graphs. A kernel elsewhere that never ends must leave room for what is launched here.
+//! A put to or get from a peer whose memory the GPU reaches is a copy by multiprocessors or by a copy engine
+//! ([`Copies`]); the usual waits are the stream's own. All else is a kernel of one block, so it reaches peers as any
+//! kernel does. Everything can be captured in graphs. A kernel elsewhere that never ends must leave room for what is
+//! launched here.
 
 use std::sync::Arc;
 
-pub use symrail_core::SignalOp;
+pub use symrail_core::{Cmp, SignalOp};
 use symrail_cuda::error::check;
 use symrail_cuda::sys::{self, CUdeviceptr};
 use symrail_cuda::{Gpu, Kernel, Module, Shape, Stream};
@@ -15,6 +16,7 @@ use super::compile::{Nvrtc, Program};
 use super::error::Result;
 use super::heap::Reach;
 use super::state::DeviceState;
+use super::team::DeviceTeam;
 
 /// Threads of a block that copies.
 const COPYING: u32 = 1024;
@@ -23,16 +25,7 @@ const BLOCK_BYTES: u64 = 32 << 10;
 const MOST_BLOCKS: u64 = 64;
 /// A block that only asks.
 const ASKING: Shape = Shape { blocks: 1, threads: 1 };
-const BARRIER: Shape = Shape { blocks: 1, threads: 32 };
-
-/// The condition that a wait ends with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Until {
-    /// It equals the value.
-    Equal,
-    /// It is the value or up to 2^63 - 1 more, wrapping.
-    AtLeast,
-}
+const MEETING: Shape = Shape { blocks: 1, threads: 32 };
 
 /// The party that copies to memory that the GPU reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -53,9 +46,14 @@ pub struct OnStream {
     reach: Reach,
     copies: Copies,
     put: Kernel,
+    get: Kernel,
+    put_signal: Kernel,
     signal: Kernel,
+    wait: Kernel,
+    fence: Kernel,
     quiet: Kernel,
     barrier: Kernel,
+    sync: Kernel,
 }
 
 impl OnStream {
@@ -68,10 +66,21 @@ impl OnStream {
         let module = Module::load(gpu, &nvrtc.compile(&Program::STREAM, &format!("sm_{major}{minor}"))?)?;
         // Who is chosen to copy here does copy.
         state.attach_with(&module, None)?;
-        let [put, signal, quiet, barrier] =
-            ["put", "signal", "quiet", "barrier"].map(|name| module.kernel(&format!("{name}_on_stream")));
-        let (gpu, reach, copies) = (Arc::clone(gpu), state.reach().clone(), Copies::default());
-        Ok(Self { gpu, reach, copies, put: put?, signal: signal?, quiet: quiet?, barrier: barrier? })
+        let kernel = |name: &str| module.kernel(&format!("{name}_on_stream"));
+        Ok(Self {
+            gpu: Arc::clone(gpu),
+            reach: state.reach().clone(),
+            copies: Copies::default(),
+            put: kernel("put")?,
+            get: kernel("get")?,
+            put_signal: kernel("put_signal")?,
+            signal: kernel("signal")?,
+            wait: kernel("wait")?,
+            fence: kernel("fence")?,
+            quiet: kernel("quiet")?,
+            barrier: kernel("barrier")?,
+            sync: kernel("sync")?,
+        })
     }
 
     /// The same with another choice of who copies.
@@ -80,31 +89,92 @@ impl OnStream {
         Self { copies, ..self }
     }
 
+    /// Whether a copy engine does what the GPU reaches.
+    fn by_engine(&self) -> bool {
+        match self.copies {
+            Copies::Auto => self.reach.in_gpus(),
+            Copies::Kernel => false,
+            Copies::Engine => true,
+        }
+    }
+
+    /// Copies between memory that the GPU reaches.
+    ///
+    /// # Safety
+    /// Both ranges are valid for the GPU until the stream has come so far.
+    unsafe fn engine(&self, stream: &Stream, to: u64, from: u64, bytes: u64) -> Result<()> {
+        self.gpu.bind()?;
+        // SAFETY: the caller's promise.
+        let answer =
+            unsafe { sys::cuMemcpyAsync(to as CUdeviceptr, from as CUdeviceptr, bytes as usize, stream.raw()) };
+        Ok(check(self.gpu.ordinal(), "cuMemcpyAsync", answer)?)
+    }
+
     /// Copies `bytes` from `source` to the symmetric `dest` on `pe`. What follows in the stream may write to the
     /// source.
     ///
     /// # Safety
-    /// `source` is valid for reads by the GPU until then.
+    /// `source` is valid for reads by the GPU until then; where only the proxy reaches `pe`, it is memory of the heap.
     ///
     /// # Errors
     /// What the driver says. What the device finds wrong is told by [`DeviceState::check`].
     pub unsafe fn put(&self, stream: &Stream, dest: u64, source: u64, bytes: u64, pe: u32) -> Result<()> {
         let reached = self.reach.find(dest, bytes, pe);
-        let by_engine = match self.copies {
-            Copies::Auto => self.reach.in_gpus(),
-            Copies::Kernel => false,
-            Copies::Engine => true,
-        };
-        if let (Some(to), true) = (reached, by_engine) {
-            self.gpu.bind()?;
+        match reached {
             // SAFETY: inside of a mapped heap, as was found; the caller's promise for the source.
-            let answer = unsafe { sys::cuMemcpyAsync(to, source as CUdeviceptr, bytes as usize, stream.raw()) };
-            return Ok(check(self.gpu.ordinal(), "cuMemcpyAsync", answer)?);
+            Some(to) if self.by_engine() => unsafe { self.engine(stream, to, source, bytes) },
+            _ => {
+                let shape = copying(reached.is_some(), bytes);
+                // SAFETY: the kernel's arguments; the caller's promise.
+                Ok(unsafe { stream.launch(&self.put, shape, &[dest, source, bytes, pe.into()]) }?)
+            }
         }
-        // What the proxy has to do is one request.
-        let blocks = reached.map_or(1, |_| bytes.div_ceil(BLOCK_BYTES).clamp(1, MOST_BLOCKS)) as u32;
+    }
+
+    /// Copies `bytes` from the symmetric `source` on `pe` to `dest`, where what follows in the stream finds them.
+    ///
+    /// # Safety
+    /// As for [`OnStream::put`], for `dest`, which nobody else uses until then.
+    ///
+    /// # Errors
+    /// As for [`OnStream::put`].
+    pub unsafe fn get(&self, stream: &Stream, dest: u64, source: u64, bytes: u64, pe: u32) -> Result<()> {
+        let reached = self.reach.find(source, bytes, pe);
+        match reached {
+            // SAFETY: inside of a mapped heap, as was found; the caller's promise for the destination.
+            Some(from) if self.by_engine() => unsafe { self.engine(stream, dest, from, bytes) },
+            _ => {
+                let shape = copying(reached.is_some(), bytes);
+                // SAFETY: the kernel's arguments; the caller's promise.
+                Ok(unsafe { stream.launch(&self.get, shape, &[dest, source, bytes, pe.into()]) }?)
+            }
+        }
+    }
+
+    /// As [`OnStream::put`], and then updates a signal word there: whoever sees the signal sees the bytes.
+    ///
+    /// # Safety
+    /// As for [`OnStream::put`].
+    ///
+    /// # Errors
+    /// As for [`OnStream::put`].
+    pub unsafe fn put_signal(
+        &self,
+        stream: &Stream,
+        dest: u64,
+        source: u64,
+        bytes: u64,
+        (signal, value, op): (u64, u64, SignalOp),
+        pe: u32,
+    ) -> Result<()> {
+        if bytes > BLOCK_BYTES && self.reach.find(dest, bytes, pe).is_some() {
+            // SAFETY: the caller's promise.
+            unsafe { self.put(stream, dest, source, bytes, pe) }?;
+            return self.signal(stream, signal, value, op, pe);
+        }
+        let arguments = [dest, source, bytes, signal, value, op.device(), pe.into()];
         // SAFETY: the kernel's arguments; the caller's promise.
-        Ok(unsafe { stream.launch(&self.put, Shape { blocks, threads: COPYING }, &[dest, source, bytes, pe.into()]) }?)
+        Ok(unsafe { stream.launch(&self.put_signal, copying(false, bytes), &arguments) }?)
     }
 
     /// Updates a signal word on `pe`, behind everything that this PE has put there before.
@@ -116,23 +186,38 @@ impl OnStream {
         Ok(unsafe { stream.launch(&self.signal, ASKING, &[signal, value, op.device(), pe.into()]) }?)
     }
 
-    /// Lets the stream wait for a 64-bit word of this PE's memory.
+    /// Lets the stream wait for a 64-bit word of this PE's memory. The stream itself waits for a word to be equal to
+    /// the value, or the value or up to 2^63 - 1 more, wrapping ([`Cmp::Ge`]), without limit; a kernel waits for the
+    /// other conditions, within the device's time-out.
     ///
     /// # Safety
     /// `word` is an aligned word of the GPU's, or of pinned host memory, that stays until then.
     ///
     /// # Errors
-    /// The driver's error.
-    pub unsafe fn wait(&self, stream: &Stream, word: u64, until: Until, value: u64) -> Result<()> {
+    /// As for [`OnStream::put`].
+    pub unsafe fn wait(&self, stream: &Stream, word: u64, cmp: Cmp, value: u64) -> Result<()> {
         use sys::CUstreamWaitValue_flags as Flags;
-        let flags = match until {
-            Until::Equal => Flags::CU_STREAM_WAIT_VALUE_EQ,
-            Until::AtLeast => Flags::CU_STREAM_WAIT_VALUE_GEQ,
+        let flags = match cmp {
+            Cmp::Eq => Flags::CU_STREAM_WAIT_VALUE_EQ,
+            Cmp::Ge => Flags::CU_STREAM_WAIT_VALUE_GEQ,
+            _ => {
+                // SAFETY: the kernel's arguments; the caller's promise.
+                return Ok(unsafe { stream.launch(&self.wait, ASKING, &[word, cmp.device() as u64, value]) }?);
+            }
         };
         self.gpu.bind()?;
         // SAFETY: the caller's promise.
         let answer = unsafe { sys::cuStreamWaitValue64_v2(stream.raw(), word as CUdeviceptr, value, flags as u32) };
         Ok(check(self.gpu.ordinal(), "cuStreamWaitValue64", answer)?)
+    }
+
+    /// Orders what was put and signalled on streams before this, at each PE, before what comes after it.
+    ///
+    /// # Errors
+    /// As for [`OnStream::put`].
+    pub fn fence(&self, stream: &Stream) -> Result<()> {
+        // SAFETY: a kernel without arguments.
+        Ok(unsafe { stream.launch(&self.fence, ASKING, &[]) }?)
     }
 
     /// Lets the stream wait until everything that this device has issued is delivered.
@@ -144,12 +229,28 @@ impl OnStream {
         Ok(unsafe { stream.launch(&self.quiet, ASKING, &[]) }?)
     }
 
-    /// A quiet, and then the stream waits for all PEs to have come here. Collective.
+    /// A quiet, and then the stream waits for all PEs of the team to have come here; without one, all of the job.
+    /// The team stays until then. Collective over the team.
     ///
     /// # Errors
     /// As for [`OnStream::put`].
-    pub fn barrier(&self, stream: &Stream) -> Result<()> {
-        // SAFETY: a kernel without arguments.
-        Ok(unsafe { stream.launch(&self.barrier, BARRIER, &[]) }?)
+    pub fn barrier(&self, stream: &Stream, team: Option<&DeviceTeam>) -> Result<()> {
+        // SAFETY: the kernel's argument, alive as the caller keeps the team.
+        Ok(unsafe { stream.launch(&self.barrier, MEETING, &[team.map_or(0, DeviceTeam::handle)]) }?)
     }
+
+    /// As [`OnStream::barrier`], without the quiet.
+    ///
+    /// # Errors
+    /// As for [`OnStream::put`].
+    pub fn sync(&self, stream: &Stream, team: Option<&DeviceTeam>) -> Result<()> {
+        // SAFETY: as for `barrier`.
+        Ok(unsafe { stream.launch(&self.sync, MEETING, &[team.map_or(0, DeviceTeam::handle)]) }?)
+    }
+}
+
+/// The shape of a kernel that copies; what the proxy has to do is one request.
+fn copying(reached: bool, bytes: u64) -> Shape {
+    let blocks = if reached { bytes.div_ceil(BLOCK_BYTES).clamp(1, MOST_BLOCKS) } else { 1 };
+    Shape { blocks: blocks as u32, threads: COPYING }
 }

@@ -1,0 +1,201 @@
+//! DLPack: memory handed to another library as a tensor, without a copy, and a look at tensors of other libraries.
+//!
+//! Whoever takes the tensor out of the capsule frees it, by any thread, with Python's lock or without; until then the
+//! memory is kept.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::Arc;
+
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use crate::dtype::Type;
+use crate::errors::{Kind, raise};
+use crate::layout::Layout;
+use crate::memory::Kept;
+
+/// Kinds of devices, by DLPack's numbers.
+const CPU: i32 = 1;
+pub const CUDA: i32 = 2;
+const CUDA_HOST: i32 = 3;
+pub const OTHER: i32 = 12;
+
+const PLAIN: &CStr = c"dltensor";
+const EXCHANGE: &CStr = c"dlpack_exchange_api";
+const VERSIONED: &CStr = c"dltensor_versioned";
+/// The version whose structs are below; later ones of the same first number add to them at the end.
+const VERSION: [u32; 2] = [1, 1];
+
+#[repr(C)]
+struct Tensor {
+    data: *mut c_void,
+    device: [i32; 2],
+    ndim: i32,
+    code: u8,
+    bits: u8,
+    lanes: u16,
+    shape: *mut i64,
+    strides: *mut i64,
+    byte_offset: u64,
+}
+
+#[repr(C)]
+struct Plain {
+    tensor: Tensor,
+    context: *mut c_void,
+    deleter: unsafe extern "C" fn(*mut Plain),
+}
+
+#[repr(C)]
+struct Versioned {
+    version: [u32; 2],
+    context: *mut c_void,
+    deleter: unsafe extern "C" fn(*mut Versioned),
+    flags: u64,
+    tensor: Tensor,
+}
+
+/// What a class of tensors offers to C, as far as it is used here: `__dlpack_c_exchange_api__`.
+#[repr(C)]
+struct Exchange {
+    version: [u32; 2],
+    older: *const Exchange,
+    unused: [*const c_void; 3],
+    look: Option<unsafe extern "C" fn(*mut ffi::PyObject, *mut Tensor) -> c_int>,
+}
+
+/// Where a tensor's elements are, and in which GPU's memory, by the functions that its class offers to C: several times
+/// as fast as by the tensor's own. `None` where the class offers none, or they refuse.
+pub fn layout(tensor: &Bound<'_, PyAny>) -> PyResult<Option<(Layout, Option<i32>)>> {
+    let py = tensor.py();
+    let Some(offer) = tensor.get_type().getattr_opt(intern!(py, "__dlpack_c_exchange_api__"))? else { return Ok(None) };
+    let null = std::ptr::null_mut();
+    let mut found = Tensor {
+        data: null,
+        device: [0; 2],
+        ndim: 0,
+        code: 0,
+        bits: 0,
+        lanes: 0,
+        shape: null.cast(),
+        strides: null.cast(),
+        byte_offset: 0,
+    };
+    // SAFETY: a capsule of this name holds such a table, which lives as long as its class; the function fills in one
+    // tensor, of an object of that class. Python's lock is held.
+    unsafe {
+        if ffi::PyCapsule_IsValid(offer.as_ptr(), EXCHANGE.as_ptr()) != 1 {
+            return Ok(None);
+        }
+        let table: *const Exchange = ffi::PyCapsule_GetPointer(offer.as_ptr(), EXCHANGE.as_ptr()).cast();
+        match (*table).look {
+            Some(look) if (*table).version[0] == VERSION[0] => {
+                if look(tensor.as_ptr(), &raw mut found) != 0 {
+                    drop(PyErr::take(py));
+                    return Ok(None);
+                }
+            }
+            _ => return Ok(None),
+        }
+    }
+    let Some(ty) = Type::of_dlpack(found.code, found.bits).filter(|_| found.lanes == 1) else { return Ok(None) };
+    let gpu = match found.device {
+        [CPU | CUDA_HOST, _] => None,
+        [CUDA, number] => Some(number),
+        _ => return Ok(None),
+    };
+    let ndim = usize::try_from(found.ndim).unwrap_or(0);
+    let address = found.data.expose_provenance() + found.byte_offset as usize;
+    let numbers = |at: *const i64| match ndim {
+        0 => &[][..],
+        // SAFETY: the tensor has so many lengths and, unless they are left out, strides, which stay while it does.
+        _ => unsafe { std::slice::from_raw_parts(at, ndim) },
+    };
+    let shape = numbers(found.shape).iter().map(|&n| n as usize).collect();
+    if found.strides.is_null() {
+        return Ok(Some((Layout::contiguous(address, shape, ty), gpu)));
+    }
+    let strides = numbers(found.strides).iter().map(|&stride| stride as isize * ty.bytes as isize).collect();
+    Ok(Some((Layout { address, shape, strides, ty }, gpu)))
+}
+
+/// What a managed tensor points to, and what it keeps.
+struct Context {
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+    _kept: Arc<Kept>,
+}
+
+unsafe extern "C" fn delete_plain(managed: *mut Plain) {
+    // SAFETY: both were leaked by `capsule`, and a consumer deletes once.
+    unsafe {
+        let managed = Box::from_raw(managed);
+        drop(Box::from_raw(managed.context.cast::<Context>()));
+    }
+}
+
+unsafe extern "C" fn delete_versioned(managed: *mut Versioned) {
+    // SAFETY: as for `delete_plain`.
+    unsafe {
+        let managed = Box::from_raw(managed);
+        drop(Box::from_raw(managed.context.cast::<Context>()));
+    }
+}
+
+/// Frees a tensor that nobody has taken out of its capsule; a consumer renames it.
+unsafe extern "C" fn end_of_capsule(capsule: *mut ffi::PyObject) {
+    // SAFETY: Python calls it once, with its lock and a capsule of `capsule` below; a valid name comes with the pointer
+    // that was stored under it.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, PLAIN.as_ptr()) == 1 {
+            delete_plain(ffi::PyCapsule_GetPointer(capsule, PLAIN.as_ptr()).cast());
+        } else if ffi::PyCapsule_IsValid(capsule, VERSIONED.as_ptr()) == 1 {
+            delete_versioned(ffi::PyCapsule_GetPointer(capsule, VERSIONED.as_ptr()).cast());
+        }
+    }
+}
+
+/// A capsule of these elements, in DLPack's struct with versions or the one before it.
+pub fn capsule<'py>(
+    py: Python<'py>,
+    kept: &Arc<Kept>,
+    layout: &Layout,
+    device: [i32; 2],
+    versioned: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (code, bits) = (layout.ty.dlpack())
+        .ok_or_else(|| raise(Kind::Argument, &format!("DLPack has no elements of type {}", layout.ty.name())))?;
+    let mut context = Box::new(Context {
+        shape: layout.shape.iter().map(|&n| n as i64).collect(),
+        strides: layout.strides.iter().map(|&stride| stride as i64 / layout.ty.bytes as i64).collect(),
+        _kept: Arc::clone(kept),
+    });
+    let tensor = Tensor {
+        data: std::ptr::with_exposed_provenance_mut(layout.address),
+        device,
+        ndim: layout.shape.len() as i32,
+        code,
+        bits,
+        lanes: 1,
+        shape: context.shape.as_mut_ptr(),
+        strides: context.strides.as_mut_ptr(),
+        byte_offset: 0,
+    };
+    let context = Box::into_raw(context).cast();
+    let (pointer, name): (*mut c_void, _) = if versioned {
+        let managed = Versioned { version: VERSION, context, deleter: delete_versioned, flags: 0, tensor };
+        (Box::into_raw(Box::new(managed)).cast(), VERSIONED)
+    } else {
+        let managed = Plain { tensor, context, deleter: delete_plain };
+        (Box::into_raw(Box::new(managed)).cast(), PLAIN)
+    };
+    // SAFETY: the name is static; the destructor frees what the pointer is to.
+    let made = unsafe { ffi::PyCapsule_New(pointer, name.as_ptr(), Some(end_of_capsule)) };
+    if made.is_null() {
+        // SAFETY: nobody else has it.
+        unsafe { if versioned { delete_versioned(pointer.cast()) } else { delete_plain(pointer.cast()) } };
+    }
+    // SAFETY: a new reference, or null with an exception.
+    unsafe { Bound::from_owned_ptr_or_err(py, made) }
+}

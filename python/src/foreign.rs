@@ -1,0 +1,103 @@
+//! Arrays of other libraries: where their elements are. None of them is linked.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyType};
+
+use crate::dlpack;
+use crate::dtype::Type;
+use crate::errors::{Kind, raise};
+use crate::layout::Layout;
+
+/// Where an array's elements are, and in which GPU's memory; `None` if it is no array that is known here.
+pub fn layout(array: &Bound<'_, PyAny>) -> PyResult<Option<(Layout, Option<i32>)>> {
+    if let Some(tensor) = tensor_type(array.py())?
+        && array.is_instance(tensor)?
+    {
+        return match dlpack::layout(array)? {
+            Some(found) => Ok(Some(found)),
+            None => of_torch(array).map(Some),
+        };
+    }
+    match array.getattr_opt(intern!(array.py(), "__cuda_array_interface__"))? {
+        Some(interface) => of_interface(array, &interface.cast_into()?).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// PyTorch's class of tensors, if the program has imported PyTorch.
+fn tensor_type(py: Python<'_>) -> PyResult<Option<&Bound<'_, PyType>>> {
+    static TENSOR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    if let Some(tensor) = TENSOR.get(py) {
+        return Ok(Some(tensor.bind(py)));
+    }
+    let modules = py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?;
+    let Some(torch) = modules.get_item("torch")? else { return Ok(None) };
+    // It may be that it is only just being imported.
+    let Some(tensor) = torch.getattr_opt("Tensor")? else { return Ok(None) };
+    let tensor = tensor.cast_into::<PyType>()?.unbind();
+    Ok(Some(TENSOR.get_or_init(py, || tensor).bind(py)))
+}
+
+fn of_torch(tensor: &Bound<'_, PyAny>) -> PyResult<(Layout, Option<i32>)> {
+    let py = tensor.py();
+    let address: usize = tensor.call_method0(intern!(py, "data_ptr"))?.extract()?;
+    let shape: Vec<usize> = tensor.getattr(intern!(py, "shape"))?.extract()?;
+    let ty = torch_type(&tensor.getattr(intern!(py, "dtype"))?)?;
+    let gpu = match tensor.getattr(intern!(py, "is_cuda"))?.extract()? {
+        true => Some(tensor.call_method0(intern!(py, "get_device"))?.extract()?),
+        false if tensor.getattr(intern!(py, "is_cpu"))?.extract()? => None,
+        false => {
+            let device = tensor.getattr(intern!(py, "device"))?;
+            return Err(raise(Kind::Argument, &format!("a tensor on {device}: use one of the CPU's or of a GPU's")));
+        }
+    };
+    if tensor.call_method0(intern!(py, "is_contiguous"))?.extract()? {
+        return Ok((Layout::contiguous(address, shape, ty), gpu));
+    }
+    let strides: Vec<isize> = tensor.call_method0(intern!(py, "stride"))?.extract()?;
+    let strides = strides.into_iter().map(|stride| stride * ty.bytes as isize).collect();
+    Ok((Layout { address, shape, strides, ty }, gpu))
+}
+
+/// The type that one of PyTorch's means, which is looked up by its name once.
+fn torch_type(dtype: &Bound<'_, PyAny>) -> PyResult<Type> {
+    static KNOWN: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let py = dtype.py();
+    let known = KNOWN.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
+    if let Some(found) = known.get_item(dtype)? {
+        let (kind, bytes) = found.extract()?;
+        return Ok(Type { kind, bytes });
+    }
+    let text = dtype.to_string();
+    let name = text.trim_start_matches("torch.");
+    let ty =
+        Type::of_name(name).ok_or_else(|| raise(Kind::Argument, &format!("no operations on elements of {text}")))?;
+    known.set_item(dtype, (ty.kind, ty.bytes))?;
+    Ok(ty)
+}
+
+fn of_interface(array: &Bound<'_, PyAny>, interface: &Bound<'_, PyDict>) -> PyResult<(Layout, Option<i32>)> {
+    let py = array.py();
+    let item = |name: &str| Ok::<_, PyErr>(interface.get_item(name)?.filter(|item| !item.is_none()));
+    let wanted = |name: &str| {
+        item(name)?.ok_or_else(|| raise(Kind::Argument, &format!("__cuda_array_interface__ without {name}")))
+    };
+    let (address, _): (usize, bool) = wanted("data")?.extract()?;
+    let shape: Vec<usize> = wanted("shape")?.extract()?;
+    let typestr: String = wanted("typestr")?.extract()?;
+    let ty = Type::of_typestr(&typestr)
+        .ok_or_else(|| raise(Kind::Argument, &format!("no operations on elements of type {typestr}")))?;
+    let device = array.getattr_opt(intern!(py, "device"))?;
+    // CuPy's arrays tell; of others it is the GPU that operations use.
+    let gpu = device.and_then(|device| device.getattr("id").ok()).and_then(|id| id.extract().ok());
+    let layout = match item("strides")? {
+        Some(strides) => Layout { address, shape, strides: strides.extract()?, ty },
+        None => Layout::contiguous(address, shape, ty),
+    };
+    Ok((layout, Some(gpu.unwrap_or(ANY_GPU))))
+}
+
+/// The memory of some GPU, whose number its owner does not tell.
+pub const ANY_GPU: i32 = -1;

@@ -1,0 +1,227 @@
+//! The PE's GPU: where the heap is in its address space, and operations in the order of its streams.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use symrail::gpu::GpuDevice;
+use symrail::kernels::cuda::compile::Nvrtc;
+use symrail::kernels::cuda::{Error, Gpu, Module, OnStream, Stream};
+use symrail::{Pe, Result, Runtime, SignalOp, Team};
+use symrail_core::Cmp;
+
+use crate::errors::{Kind, failed_on_gpu, raise, raise_of};
+use crate::foreign::ANY_GPU;
+use crate::interrupt;
+use crate::view::{Span, View};
+
+pub use symrail::kernels::cuda::DeviceTeam;
+
+/// The default stream, which all streams wait for that were not made non-blocking.
+pub const DEFAULT_STREAM: usize = 0;
+
+/// The GPU that the heap is in or pinned for.
+pub struct HeldGpu {
+    /// The kernels; or why there are none.
+    ops: std::result::Result<OnStream, Error>,
+    device: GpuDevice<'static>,
+    /// Where NVRTC may be.
+    nvrtc: Vec<PathBuf>,
+}
+
+// SAFETY: an address, handles of the driver's that any thread may use, and words that are read as atomics or volatile.
+unsafe impl Send for HeldGpu {}
+// SAFETY: as above; what changes through a shared reference is the record of errors, whose words are written singly.
+unsafe impl Sync for HeldGpu {}
+
+/// A signal word's update.
+pub type Signal = (Span, u64, SignalOp);
+
+impl HeldGpu {
+    /// Makes the GPU the PE's device, and compiles what streams need; NVRTC is in one of the folders, or where CUDA's
+    /// toolkit usually is. Collective.
+    ///
+    /// # Safety
+    /// The runtime does not move, and lives longer than this.
+    pub unsafe fn new(runtime: &Runtime, gpu: &Arc<Gpu>, nvrtc: &[PathBuf]) -> Result<HeldGpu> {
+        // SAFETY: the caller's promise.
+        let runtime: &'static Runtime = unsafe { &*std::ptr::from_ref(runtime) };
+        let device = runtime.gpu_device(gpu)?;
+        let ops = compiler(nvrtc).and_then(|nvrtc| OnStream::new(gpu, &nvrtc, device.state()));
+        Ok(HeldGpu { ops, device, nvrtc: nvrtc.to_vec() })
+    }
+
+    pub fn gpu(&self) -> &Arc<Gpu> {
+        self.device.gpu()
+    }
+
+    /// The compiler for further kernels.
+    pub fn nvrtc(&self) -> std::result::Result<Nvrtc, Error> {
+        compiler(&self.nvrtc)
+    }
+
+    /// Tells kernels about the PE.
+    pub fn attach(&self, module: &Module) -> std::result::Result<(), Error> {
+        self.device.attach(module)
+    }
+
+    pub fn ordinal(&self) -> i32 {
+        self.device.gpu().ordinal()
+    }
+
+    /// Whether the GPU reaches a PE's heap by loads and stores.
+    pub fn is_mapped(&self, pe: Pe) -> bool {
+        self.device.is_mapped(pe)
+    }
+
+    /// Where a peer's copy of symmetric memory is in the GPU's address space, if it is mapped.
+    pub fn of_peer(&self, span: Span, pe: Pe) -> Option<usize> {
+        self.peer_address(self.address(span), span.bytes() as u64, pe).map(|there| there as usize)
+    }
+
+    /// The same for an address of the GPU's.
+    pub fn peer_address(&self, address: u64, bytes: u64, pe: Pe) -> Option<u64> {
+        self.device.state().reach().find(address, bytes, pe)
+    }
+
+    /// A team for kernels. Collective over the team.
+    pub fn team(&self, team: &Team<'_>) -> Result<DeviceTeam> {
+        self.device.team(team)
+    }
+
+    /// What streams and kernels have failed to do since the last call.
+    pub fn check(&self) -> PyResult<()> {
+        self.device.state().check().map_err(failed_on_gpu)
+    }
+
+    fn ops(&self) -> PyResult<&OnStream> {
+        self.ops.as_ref().map_err(|error| failed_on_gpu(error.clone()))
+    }
+
+    fn address(&self, span: Span) -> u64 {
+        self.device.address(std::ptr::with_exposed_provenance(span.address()))
+    }
+
+    /// How far the GPU's addresses of a symmetric array are from the host's; `None` if it is not symmetric.
+    fn apart(&self, span: Span) -> Option<u64> {
+        let start = std::ptr::with_exposed_provenance(span.address());
+        let is_symmetric = self.device.runtime().is_symmetric(start, span.bytes());
+        is_symmetric.then(|| self.address(span).wrapping_sub(span.address() as u64))
+    }
+
+    /// The same for the side that has to be symmetric.
+    fn symmetric(&self, span: Span, role: &str) -> PyResult<u64> {
+        let wrong = || raise(Kind::Argument, &format!("{role} is not symmetric memory of this job"));
+        self.apart(span).ok_or_else(wrong)
+    }
+
+    /// The same for the other side of an operation with `pe`: any memory that the GPU reaches, or memory of the heap,
+    /// where the proxy does the copy.
+    fn local(&self, view: &View, pe: Pe, role: &str) -> PyResult<u64> {
+        if let Some(apart) = self.apart(view.bounds()) {
+            return Ok(apart);
+        }
+        let own = self.ordinal();
+        let wrong = match view.gpu {
+            Some(gpu) if gpu != own && gpu != ANY_GPU => {
+                format!("{role} is in the memory of GPU {gpu}, and this PE's GPU is {own}")
+            }
+            _ if !self.is_mapped(pe) => format!(
+                "{role} is outside of the symmetric heap, and PE {pe} is reached through the proxy, which copies to and \
+                 from the heap alone; use an array of symrail.array"
+            ),
+            None if !Gpu::reaches(view.bounds().address()) => format!(
+                "{role} is memory of the host that no GPU reaches; use pinned memory, an array of symrail.array, or no \
+                 stream"
+            ),
+            _ => return Ok(0),
+        };
+        Err(raise_of(Kind::Argument, &wrong, pe))
+    }
+
+    /// A stream by its handle.
+    fn stream(&self, handle: usize) -> Stream {
+        let raw = std::ptr::with_exposed_provenance_mut(handle);
+        // SAFETY: the program's promise, as for every function that takes streams; the driver refuses most others.
+        unsafe { Stream::of_others(self.device.gpu(), raw) }
+    }
+
+    /// Copies `from` to the symmetric `to` on `pe`, and then updates a signal word there, in the order of a stream.
+    pub fn put(&self, to: &View, from: &View, signal: Option<Signal>, pe: Pe, stream: usize) -> PyResult<()> {
+        let (ops, stream) = (self.ops()?, self.stream(stream));
+        let (there, here) = (self.symmetric(to.bounds(), "dst")?, self.local(from, pe, "src")?);
+        let place = |span: Span, apart: u64| (span.address() as u64).wrapping_add(apart);
+        let signal = signal.map(|(word, value, op)| self.word(word).map(|word| (word, value, op))).transpose()?;
+        let mut pieces = to.pieces(from);
+        let work = || {
+            if let (Some(signal), 1) = (signal, pieces.number())
+                && let Some((to, from)) = pieces.next()
+            {
+                let (dest, source) = (place(to, there), place(from, here));
+                // SAFETY: memory that the GPU reaches, as was checked; the program keeps it until then.
+                return unsafe { ops.put_signal(&stream, dest, source, to.bytes() as u64, signal, pe) };
+            }
+            for (to, from) in pieces {
+                // SAFETY: as above.
+                unsafe { ops.put(&stream, place(to, there), place(from, here), to.bytes() as u64, pe) }?;
+            }
+            signal.map_or(Ok(()), |(word, value, op)| ops.signal(&stream, word, value, op, pe))
+        };
+        work().map_err(failed_on_gpu)
+    }
+
+    /// Copies the symmetric `from` on `pe` to `to`, in the order of a stream.
+    pub fn get(&self, to: &View, from: &View, pe: Pe, stream: usize) -> PyResult<()> {
+        let (ops, stream) = (self.ops()?, self.stream(stream));
+        let (here, there) = (self.local(to, pe, "dst")?, self.symmetric(from.bounds(), "src")?);
+        for (to, from) in to.pieces(from) {
+            let (dest, source) =
+                ((to.address() as u64).wrapping_add(here), (from.address() as u64).wrapping_add(there));
+            // SAFETY: memory that the GPU reaches, as was checked; the program keeps it until then.
+            unsafe { ops.get(&stream, dest, source, to.bytes() as u64, pe) }.map_err(failed_on_gpu)?;
+        }
+        Ok(())
+    }
+
+    /// The GPU's address of a signal word.
+    fn word(&self, word: Span) -> PyResult<u64> {
+        Ok((word.address() as u64).wrapping_add(self.symmetric(word, "signal_var")?))
+    }
+
+    pub fn signal(&self, (word, value, op): Signal, pe: Pe, stream: usize) -> PyResult<()> {
+        self.ops()?.signal(&self.stream(stream), self.word(word)?, value, op, pe).map_err(failed_on_gpu)
+    }
+
+    /// Lets a stream wait for a word of this PE's.
+    pub fn wait(&self, word: Span, cmp: Cmp, value: u64, stream: usize) -> PyResult<()> {
+        let word = self.word(word)?;
+        // SAFETY: a word of the heap, which stays as long as the job.
+        unsafe { self.ops()?.wait(&self.stream(stream), word, cmp, value) }.map_err(failed_on_gpu)
+    }
+
+    pub fn fence(&self, stream: usize) -> PyResult<()> {
+        self.ops()?.fence(&self.stream(stream)).map_err(failed_on_gpu)
+    }
+
+    pub fn quiet(&self, stream: usize) -> PyResult<()> {
+        self.ops()?.quiet(&self.stream(stream)).map_err(failed_on_gpu)
+    }
+
+    /// A barrier of a team's PEs, or of all; with a quiet before it or without.
+    pub fn meet(&self, team: Option<&DeviceTeam>, quiet: bool, stream: usize) -> PyResult<()> {
+        let (ops, stream) = (self.ops()?, self.stream(stream));
+        let met = if quiet { ops.barrier(&stream, team) } else { ops.sync(&stream, team) };
+        met.map_err(failed_on_gpu)
+    }
+
+    /// Waits until a stream has done everything, and raises what has failed.
+    pub fn finish(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
+        let stream = self.stream(stream);
+        interrupt::until(py, move || stream.is_idle())?.map_err(failed_on_gpu)?;
+        self.check()
+    }
+}
+
+fn compiler(folders: &[PathBuf]) -> std::result::Result<Nvrtc, Error> {
+    if folders.is_empty() { Nvrtc::find() } else { Nvrtc::load(folders).or_else(|_| Nvrtc::find()) }
+}

@@ -1,0 +1,219 @@
+//! What PyTorch's symmetric memory needs of a PE: a table of functions for `symrail/torch/symmetric_memory.cpp`.
+//!
+//! Allocations are local, from a block of the heap that all PEs have reserved together; the PEs of a group learn each
+//! other's places at a rendezvous, which is PyTorch's. Nothing here is collective but the reservation.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_char};
+use std::sync::{Arc, Mutex};
+
+use pyo3::prelude::*;
+use symrail::kernels::cuda::compile::Nvrtc;
+use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Error, Gpu, Kernel, Module, Program, Shape, Stream};
+use symrail_core::lock;
+use symrail_heap::allocator::{Allocator, MIN_ALIGN};
+
+use crate::errors::{Kind, failed_on_gpu, raise};
+use crate::job::Job;
+use crate::memory::Kept;
+
+/// Where an allocation starts.
+const ALIGNMENT: u64 = 256;
+const FLAGS: Program<'static> = Program::new("torch.cu", include_str!("torch.cu"));
+
+/// As `Table` of the extension.
+#[repr(C)]
+struct Table {
+    version: u32,
+    gpu: i32,
+    pe: u32,
+    reserved: u32,
+    context: *const Context,
+    alloc: unsafe extern "C" fn(*const Context, u64, u64) -> u64,
+    free: unsafe extern "C" fn(*const Context, u64),
+    offset: unsafe extern "C" fn(*const Context, u64) -> u64,
+    peer: unsafe extern "C" fn(*const Context, u64, u64, u32) -> u64,
+    upload: unsafe extern "C" fn(*const Context, *const u64, u64) -> u64,
+    release: unsafe extern "C" fn(*const Context, u64),
+    flags: unsafe extern "C" fn(*const Context, u32, u64, u32, u32, u32, u32, u64, u64) -> i32,
+    error: extern "C" fn() -> *const c_char,
+}
+
+/// The reserved block, and what is in it.
+struct Context {
+    kept: Arc<Kept>,
+    gpu: Arc<Gpu>,
+    base: u64,
+    blocks: Mutex<Allocator>,
+    /// Tables of pointers for kernels, by address.
+    uploaded: Mutex<BTreeMap<u64, DeviceBuffer>>,
+    /// Barrier, signal, wait.
+    kernels: Mutex<[Kernel; 3]>,
+}
+
+thread_local! {
+    /// What went wrong in the last call of this thread.
+    static WRONG: RefCell<CString> = RefCell::default();
+}
+
+fn wrong<T: Default>(what: &str) -> T {
+    WRONG.set(CString::new(what).unwrap_or_default());
+    T::default()
+}
+
+impl Context {
+    fn job(&self) -> &Job {
+        self.kept.job()
+    }
+
+    fn alloc(&self, bytes: u64, zeroed: u64) -> u64 {
+        let mut blocks = lock(&self.blocks);
+        let Ok(Some(offset)) = blocks.alloc(bytes.max(1), ALIGNMENT) else {
+            let left = blocks.stats().largest;
+            return wrong(&format!(
+                "{bytes} bytes do not fit into what is reserved for PyTorch, of which {left} are left in one piece; give \
+                 symrail.torch.register(pool_bytes=…) more"
+            ));
+        };
+        // SAFETY: inside of the block that was just allocated, which nobody else uses.
+        match unsafe { self.gpu.fill(DevicePtr::new(self.base + offset), 0, zeroed as usize) } {
+            Ok(()) => self.base + offset,
+            Err(error) => wrong(&error.to_string()),
+        }
+    }
+
+    fn free(&self, address: u64) {
+        // The extension frees what it has allocated, once.
+        let _ = lock(&self.blocks).free(address - self.base);
+    }
+
+    fn peer(&self, offset: u64, bytes: u64, pe: u32) -> u64 {
+        let found = self.job().gpu().and_then(|gpu| gpu.peer_address(self.base + offset, bytes, pe));
+        found.unwrap_or_else(|| wrong(&format!("this GPU does not reach PE {pe}'s memory by loads and stores")))
+    }
+
+    fn upload(&self, words: &[u64]) -> u64 {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let made = self.gpu.alloc(bytes.len()).and_then(|buffer| buffer.write(0, &bytes).map(|()| buffer));
+        match made {
+            Ok(buffer) => {
+                let address = buffer.at().get();
+                lock(&self.uploaded).insert(address, buffer);
+                address
+            }
+            Err(error) => wrong(&error.to_string()),
+        }
+    }
+}
+
+unsafe extern "C" fn alloc(context: *const Context, bytes: u64, zeroed: u64) -> u64 {
+    // SAFETY: the table's context, which is never freed; the same holds below.
+    unsafe { &*context }.alloc(bytes, zeroed)
+}
+
+unsafe extern "C" fn free(context: *const Context, address: u64) {
+    // SAFETY: as for `alloc`.
+    unsafe { &*context }.free(address);
+}
+
+unsafe extern "C" fn offset(context: *const Context, address: u64) -> u64 {
+    // SAFETY: as for `alloc`.
+    address - unsafe { &*context }.base
+}
+
+unsafe extern "C" fn peer(context: *const Context, offset: u64, bytes: u64, pe: u32) -> u64 {
+    // SAFETY: as for `alloc`.
+    unsafe { &*context }.peer(offset, bytes, pe)
+}
+
+unsafe extern "C" fn upload(context: *const Context, words: *const u64, count: u64) -> u64 {
+    // SAFETY: as for `alloc`; the extension gives so many words.
+    unsafe { (*context).upload(std::slice::from_raw_parts(words, count as usize)) }
+}
+
+unsafe extern "C" fn release(context: *const Context, address: u64) {
+    // SAFETY: as for `alloc`.
+    lock(&unsafe { &*context }.uploaded).remove(&address);
+}
+
+unsafe extern "C" fn flags(
+    context: *const Context,
+    what: u32,
+    pads: u64,
+    other: u32,
+    channel: u32,
+    rank: u32,
+    size: u32,
+    timeout_ms: u64,
+    stream: u64,
+) -> i32 {
+    // SAFETY: as for `alloc`.
+    let context = unsafe { &*context };
+    let kernels = lock(&context.kernels);
+    let Some(kernel) = kernels.get(what as usize) else { return 1 };
+    // SAFETY: the extension gives the stream that is PyTorch's current one.
+    let stream = unsafe { Stream::of_others(&context.gpu, std::ptr::with_exposed_provenance_mut(stream as usize)) };
+    let threads = if what == 0 { size.next_multiple_of(32) } else { 1 };
+    let arguments = [pads, other.into(), channel.into(), rank.into(), size.into(), timeout_ms];
+    // SAFETY: the kernels' arguments; the flags are those of a rendezvous, which the caller keeps.
+    match unsafe { stream.launch(kernel, Shape { blocks: 1, threads }, &arguments) } {
+        Ok(()) => 0,
+        Err(error) => {
+            wrong::<()>(&error.to_string());
+            1
+        }
+    }
+}
+
+extern "C" fn error() -> *const c_char {
+    // Valid until this thread's next failure.
+    WRONG.with_borrow(|wrong| wrong.as_ptr())
+}
+
+/// The address of a table for the extension, which lives as long as the process, over reserved memory.
+pub fn table(kept: &Arc<Kept>, address: usize, bytes: usize) -> PyResult<usize> {
+    let job = kept.job();
+    let needs_gpu =
+        || raise(Kind::Unsupported, "PyTorch's symmetric memory needs a heap in GPUs: init(heap=\"device\")");
+    let held = job.gpu().filter(|_| job.gpu_of(address).is_some()).ok_or_else(needs_gpu)?;
+    let kernels = compiled(held.nvrtc(), held.gpu(), |module| held.attach(module)).map_err(failed_on_gpu)?;
+    let mut blocks = Allocator::new(bytes as u64, MIN_ALIGN);
+    blocks.commit(bytes as u64);
+    let context = Box::leak(Box::new(Context {
+        kept: Arc::clone(kept),
+        gpu: Arc::clone(held.gpu()),
+        base: address as u64,
+        blocks: Mutex::new(blocks),
+        uploaded: Mutex::default(),
+        kernels: Mutex::new(kernels),
+    }));
+    let pe = job.runtime().my_pe();
+    let table = Table {
+        version: 1,
+        gpu: held.ordinal(),
+        pe,
+        reserved: 0,
+        context,
+        alloc,
+        free,
+        offset,
+        peer,
+        upload,
+        release,
+        flags,
+        error,
+    };
+    Ok(std::ptr::from_ref(Box::leak(Box::new(table))).expose_provenance())
+}
+
+fn compiled(
+    nvrtc: Result<Nvrtc, Error>,
+    gpu: &Arc<Gpu>,
+    attach: impl FnOnce(&Module) -> Result<(), Error>,
+) -> Result<[Kernel; 3], Error> {
+    let (major, minor) = gpu.compute_capability();
+    let module = Module::load(gpu, &nvrtc?.compile(&FLAGS, &format!("sm_{major}{minor}"))?)?;
+    attach(&module)?;
+    Ok([module.kernel("barrier")?, module.kernel("put_signal")?, module.kernel("wait_signal")?])
+}

@@ -1,0 +1,32 @@
+"""Which GPU is a PE's, and where CUDA's run-time compiler is."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+# What starters of PEs say a PE's number on its host is.
+_LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "PMI_LOCAL_RANK")
+
+
+def number(device: Any) -> int | None:
+    """The number of a GPU that is given by it, or as torch.device."""
+    found = getattr(device, "index", device)
+    return None if found is None else int(found)
+
+
+def local_rank() -> int | None:
+    """This PE's number on its host, if its starter says."""
+    said = (os.environ.get(name, "") for name in _LOCAL_RANKS)
+    return next((int(text) for text in said if text.isdigit()), None)
+
+
+def folders_of_nvrtc(heap: str | None) -> list[str]:
+    """Folders of NVIDIA's Python packages where the compiler may be, for heaps that GPUs reach."""
+    if (heap or os.environ.get("SYMRAIL_HEAP_KIND")) not in ("device", "pinned"):
+        return []
+    spec = importlib.util.find_spec("nvidia")
+    folders = (spec.submodule_search_locations if spec else None) or []
+    return [str(library.parent) for folder in folders for library in Path(folder).glob("*/lib/libnvrtc.so*")]

@@ -1,0 +1,99 @@
+"""PyTorch's symmetric memory by a back end: `symrail run -n 2 -- python symmetric_memory.py SYMRAIL|CUDA FOLDER`.
+
+Writes what torch.ops.symm_mem gives to FOLDER/BACKEND-RANK.pt; `compare FOLDER` compares both back ends.
+"""
+
+import sys
+import time
+
+import torch
+
+
+def operations(symm_mem, dist, rank, size):
+    """Results of PyTorch's operations on the same inputs, by name."""
+    group = dist.group.WORLD
+    name, device = group.group_name, torch.device("cuda", torch.cuda.current_device())
+    results = {}
+    generator = torch.Generator(device="cpu").manual_seed(rank + 1)
+
+    def numbers(*shape):
+        return torch.randn(*shape, generator=generator).to(device, torch.bfloat16)
+
+    for count in (8, 4096, 1 << 16, 1 << 20):
+        for operation in ("one_shot_all_reduce", "two_shot_all_reduce_"):
+            shared = symm_mem.empty(count, dtype=torch.bfloat16, device=device)
+            handle = symm_mem.rendezvous(shared, group)
+            assert handle.rank == rank and handle.world_size == size
+            shared.copy_(numbers(count))
+            handle.barrier(0)
+            results[f"{operation} {count}"] = getattr(torch.ops.symm_mem, operation)(shared, "sum", name).cpu()
+            torch.cuda.synchronize()
+            dist.barrier()
+    shared = symm_mem.empty(1024, dtype=torch.float32, device=device)
+    handle = symm_mem.rendezvous(shared, group)
+    shared.fill_(rank)
+    handle.barrier(1)
+    results["get_buffer"] = handle.get_buffer((rank + 1) % size, (1024,), torch.float32).cpu()
+    handle.barrier(1)
+    handle.put_signal((rank + 1) % size, 2)
+    handle.wait_signal((rank - 1) % size, 2)
+    torch.cuda.synchronize()
+    part = numbers(64, 128)
+    weights = [numbers(128, 96), numbers(128, 32)]
+    gathered, products = torch.ops.symm_mem.fused_all_gather_matmul(part, weights, 0, name)
+    results["all-gather"] = gathered.cpu()
+    results.update({f"product {i}": product.cpu() for i, product in enumerate(products)})
+    scattered = torch.ops.symm_mem.fused_matmul_reduce_scatter(numbers(128, 64), numbers(64, 96), "sum", 0, name)
+    results["reduce-scatter"] = scattered.cpu()
+    torch.cuda.synchronize()
+    # Freed and taken again, in another order on each rank.
+    for lap in range(20):
+        taken = [symm_mem.empty(1 << 20, dtype=torch.uint8, device=device) for _ in range(4)]
+        handles = [symm_mem.rendezvous(each, group) for each in taken]
+        taken[lap % 4].fill_(rank + lap)
+        handles[lap % 4].barrier(0)
+        assert (handles[lap % 4].get_buffer((rank + 1) % size, (100,), torch.uint8) == (rank + 1) % size + lap).all()
+        handles[lap % 4].barrier(0)
+        torch.cuda.synchronize()
+        dist.barrier()
+        del handles
+        while taken:
+            taken.pop(rank * lap % len(taken))
+    return results
+
+
+def run(backend, folder):
+    import torch.distributed as dist
+    import torch.distributed._symmetric_memory as symm_mem
+
+    import symrail
+
+    with symrail.init(heap="device", heap_bytes=1 << 30) as runtime:
+        rank, size = symrail.my_pe(), symrail.n_pes()
+        torch.cuda.set_device(runtime.device)
+        dist.init_process_group("gloo", f"file://{folder}/{backend}-store", rank=rank, world_size=size)
+        if backend == "SYMRAIL":
+            import symrail.torch
+
+            began = time.monotonic()
+            symrail.torch.register()
+            print(f"rank {rank}: registered after {time.monotonic() - began:.1f} s\n", end="", flush=True)
+        if symm_mem.get_backend("cuda") != backend:
+            symm_mem.set_backend(backend)
+        assert symm_mem.get_backend("cuda") == backend
+        torch.save(operations(symm_mem, dist, rank, size), f"{folder}/{backend}-{rank}.pt")
+        dist.destroy_process_group()
+        print(f"rank {rank}: {backend}: well\n", end="", flush=True)
+
+
+def compare(folder):
+    for rank in range(2):
+        ours, theirs = (torch.load(f"{folder}/{backend}-{rank}.pt") for backend in ("SYMRAIL", "CUDA"))
+        assert list(ours) == list(theirs) and len(ours) > 8
+        for name in ours:
+            assert torch.equal(ours[name], theirs[name]), f"rank {rank}: {name} differs"
+    print(f"the same bits by both back ends: {', '.join(ours)}")
+
+
+if __name__ == "__main__":
+    compare(sys.argv[2]) if sys.argv[1] == "compare" else run(sys.argv[1], sys.argv[2])
