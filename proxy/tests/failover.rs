@@ -9,7 +9,7 @@ use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::RailPolicy;
 use symrail_transport::mock::{Fabric, Mischief};
 use symrail_transport::region::Segment;
-use symrail_transport::wire::FROM_HOST;
+use symrail_transport::wire::{FROM_HOST, SignOfLife, Token};
 
 const LANES: usize = 2;
 const HEAP: usize = 4096;
@@ -214,6 +214,31 @@ fn who_cannot_be_reached_is_given_up_and_keeps_nothing() {
         assert!(memory[2][1].abs_diff(again) <= 1, "the last one may have found half of its room");
         assert_eq!(memory[2][8].to_ne_bytes(), bytes[..8]);
     }
+}
+
+/// Who has a connection because of a keepalive alone, and has lost it without being told, refuses a new one until he has
+/// sent something.
+#[test]
+fn who_has_had_a_keepalive_gives_one_back() {
+    let fabric = Fabric::new(7, Mischief { again: 0, half_open: true, ..Mischief::default() });
+    let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
+    let mut engines = three_pes(&fabric, &mut memory, false);
+    for lane in 0..LANES {
+        let mut sign = [0; Token::SIZE + SignOfLife::SIZE];
+        sign[Token::SIZE..].copy_from_slice(&SignOfLife { origin: 0, source: 0 }.encode());
+        assert!(engines[0].endpoint().reply(1, 0, lane, &mut sign));
+    }
+    let mut clock = 0;
+    live(&mut engines, &mut clock, 1);
+    (0..LANES).for_each(|lane| fabric.leave_half_open(LANES + lane, lane));
+    let source = [7u8; 8];
+    let put = Command::Put { dest: 64, source: Source::Stable(source.as_ptr()), len: 8 };
+    // SAFETY: the source outlives the engines' use of it.
+    unsafe { engines[0].endpoint().submit(1, put, Owner { issuer: 0, tag: None }) }.unwrap();
+    engines[0].endpoint().start_quiet(0);
+    live(&mut engines, &mut clock, 10);
+    assert!(engines[0].endpoint().is_quiet(0), "nothing gets through");
+    assert_eq!(memory[1][8].to_ne_bytes(), source);
 }
 
 #[test]

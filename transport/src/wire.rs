@@ -23,7 +23,7 @@ use crate::pe::Pe;
 pub use crate::token::Token;
 
 /// Version of everything in this module; PEs with different versions do not connect.
-pub const PROTOCOL_VERSION: u32 = 9;
+pub const PROTOCOL_VERSION: u32 = 10;
 
 /// Which of its PE's endpoints asks: 0 is the proxy endpoint, 1 the host endpoint, others are those of contexts.
 pub type Origin = u8;
@@ -298,16 +298,41 @@ pub struct Reply {
     pub outcomes: u16,
 }
 
-/// What is behind the token of a message that says nothing but that a connection is alive.
-pub const SIGN_OF_LIFE: [u8; 8] = [0x81, 0, 0, 0, 0, 0, 0, 0];
+/// A message that says nothing but that a connection is alive, and who uses it: whoever takes part in a connection must
+/// know, since he may have to send something there ([`RailCaps::half_open`](crate::rail::RailCaps::half_open)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SignOfLife {
+    /// Which of the source's endpoints uses it.
+    pub origin: Origin,
+    /// Whose endpoint.
+    pub source: Pe,
+}
 
-/// All of such a message, to the endpoint with this token.
-#[must_use]
-pub fn sign_of_life(token: Token) -> [u8; Token::SIZE + SIGN_OF_LIFE.len()] {
-    let mut message = [0; _];
-    message[..Token::SIZE].copy_from_slice(&token.bytes());
-    message[Token::SIZE..].copy_from_slice(&SIGN_OF_LIFE);
-    message
+impl SignOfLife {
+    /// Its first byte, behind the token.
+    pub const TAG: u8 = 0x81;
+    /// Encoded size in bytes.
+    pub const SIZE: usize = 8;
+
+    /// Encodes what is behind the token.
+    #[must_use]
+    pub fn encode(&self) -> [u8; Self::SIZE] {
+        let mut b = [0; Self::SIZE];
+        (b[0], b[1]) = (Self::TAG, self.origin);
+        b[4..8].copy_from_slice(&self.source.to_le_bytes());
+        b
+    }
+
+    /// Decodes such a message.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub fn decode(bytes: &[u8]) -> Result<SignOfLife, &'static str> {
+        match *bytes {
+            [Self::TAG, origin, 0, 0, a, b, c, d] => Ok(SignOfLife { origin, source: Pe::from_le_bytes([a, b, c, d]) }),
+            _ => Err("a sign of life of another form"),
+        }
+    }
 }
 
 impl Reply {

@@ -23,7 +23,7 @@ use symrail::{Cmp, Result, Runtime, Settings, SignalOp};
 use symrail_tests::rail_peer::RailPeer;
 use symrail_tests::{pe, unlaunched};
 use symrail_transport::amo::{AmoOp, AmoType};
-use symrail_transport::wire::{Reply, Request, RequestKind, SIGN_OF_LIFE, Token};
+use symrail_transport::wire::{Reply, Request, RequestKind, SignOfLife, Token};
 
 /// Who has nothing to do with the job: `nobody`.
 const NOBODY: u32 = 65534;
@@ -184,7 +184,7 @@ fn forged() -> Vec<Vec<u8>> {
         request(RequestKind::Introduce, &[0; 28]),
         request(RequestKind::Move, &[]),
         reply.encode().to_vec(),
-        SIGN_OF_LIFE.to_vec(),
+        SignOfLife { origin: 0, source: 1 }.encode().to_vec(),
     ];
     let tokens = [Vec::new(), vec![0; Token::SIZE], vec![0xff; Token::SIZE], vec![0x5a; Token::SIZE - 1]];
     let with = |body: &Vec<u8>| tokens.iter().map(|token| [&token[..], body].concat()).collect::<Vec<_>>();

@@ -6,7 +6,7 @@ use super::queue::{Work, WorkRequest};
 use super::{Core, TargetAgent};
 use crate::error::Fault;
 use crate::rail::RailSink;
-use crate::wire::{Reply, Request, SIGN_OF_LIFE};
+use crate::wire::{Reply, Request, SignOfLife};
 
 /// Takes a rail's reports while it is polled.
 pub(super) struct Sink<'a> {
@@ -62,7 +62,7 @@ impl RailSink for Sink<'_> {
         let Some(bytes) = self.core.profile.token().open(bytes) else { return self.core.stranger(self.lane) };
         let complaint = match bytes.first() {
             Some(&Reply::TAG) => self.core.take_reply(bytes),
-            _ if *bytes == SIGN_OF_LIFE => Ok(()),
+            Some(&SignOfLife::TAG) => self.take_sign_of_life(bytes),
             _ => self.take_requests(bytes),
         };
         if let Err(why) = complaint
@@ -108,6 +108,15 @@ impl Sink<'_> {
             return self.core.mark_lost(id);
         }
         self.core.end_failed(id, op, self.lane, fault);
+    }
+
+    fn take_sign_of_life(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
+        let SignOfLife { origin, source } = SignOfLife::decode(bytes)?;
+        if source >= self.core.profile.n_pes() {
+            return Err("its source is not a PE of this job");
+        }
+        self.core.note_sign_of_life(source, origin, self.lane);
+        Ok(())
     }
 
     fn take_requests(&mut self, mut bytes: &[u8]) -> Result<(), &'static str> {

@@ -10,7 +10,7 @@ use crate::env::{RailPolicy, Settings};
 use crate::error::Result;
 use crate::pe::Pe;
 use crate::rail::{Dest, RailCaps};
-use crate::wire::{FROM_HOST, MOST_READ, Origin, Request, RequestKind, Token};
+use crate::wire::{FROM_HOST, MOST_READ, Origin, Request, RequestKind, SignOfLife, Token};
 
 /// Data of at most this many bytes travels in a message, if there are messages so large. Beyond, copying it costs more
 /// than a post.
@@ -214,6 +214,11 @@ impl Profile {
     /// It is one more host endpoint of its PE, which introduces itself by this address.
     pub fn introduce_as(&mut self, origin: Origin, address: Option<Vec<u8>>) {
         (self.origin, self.introduction) = (origin, address.map(Vec::into_boxed_slice));
+    }
+
+    /// A sign of life of this endpoint.
+    pub fn sign_of_life(&self) -> SignOfLife {
+        SignOfLife { origin: self.origin, source: self.me }
     }
 
     /// A request of this endpoint; not urgent, without payload, not numbered yet.

@@ -6,7 +6,7 @@
 //! it or a peer's endpoint uses; and soon when a peer has moved away from a lane.
 //!
 //! Messages tell that a lane is used. A lane that writes and reads use says so once by a message of its own
-//! ([`Endpoint::greet`]).
+//! ([`Endpoint::greet`]). Keepalives name their source, since one may be all that has come over a connection.
 
 use super::Use;
 use crate::amo::{AmoOp, AmoType};
@@ -14,7 +14,7 @@ use crate::endpoint::queue::{Work, WorkRequest};
 use crate::endpoint::{Core, Endpoint, Role};
 use crate::pe::Pe;
 use crate::rail::{Dest, LocalBuf, LocalKey};
-use crate::wire::{Request, RequestKind, sign_of_life};
+use crate::wire::{Origin, Request, RequestKind, SignOfLife, Token};
 
 /// Seconds between two keepalives to the same endpoint.
 const INTERVAL: u32 = 4;
@@ -32,6 +32,21 @@ impl Core {
             self.recovery.uses[first + left] = Use::Left;
         }
         self.recovery.uses[first + lane] = Use::Known;
+    }
+
+    /// A keepalive has come over `lane`, which may be the first that is heard of its source there.
+    pub(in crate::endpoint) fn note_sign_of_life(&mut self, source: Pe, origin: Origin, lane: usize) {
+        let at = self.profile.answer_to(source, origin) as usize * self.profile.rails() + lane;
+        if let Some(known @ Use::Unknown) = self.recovery.uses.get_mut(at) {
+            *known = Use::Known;
+        }
+    }
+
+    fn sign_of_life(&self, dest: Dest) -> [u8; Token::SIZE + SignOfLife::SIZE] {
+        let mut message = [0; _];
+        message[..Token::SIZE].copy_from_slice(&self.profile.token_of(dest).bytes());
+        message[Token::SIZE..].copy_from_slice(&self.profile.sign_of_life().encode());
+        message
     }
 }
 
@@ -69,7 +84,7 @@ impl Endpoint {
     }
 
     fn send_sign_of_life(&mut self, dest: Dest, lane: usize) {
-        let mut sign = sign_of_life(self.core.profile.token_of(dest));
+        let mut sign = self.core.sign_of_life(dest);
         let len = sign.len();
         if len <= self.core.profile.caps(lane).inject {
             let local = LocalBuf { ptr: sign.as_mut_ptr(), len, key: LocalKey::default() };
@@ -83,7 +98,7 @@ impl Endpoint {
 
     /// Sends a keepalive, and will be told what becomes of it. Not now, if there is no room.
     pub(super) fn post_sign_of_life(&mut self, work: Work, dest: Dest, lane: usize) {
-        let sign = sign_of_life(self.core.profile.token_of(dest));
+        let sign = self.core.sign_of_life(dest);
         let len = sign.len();
         if let Some(slot) = self.core.bounce.alloc(len) {
             let ptr = self.core.bounce.ptr(slot).as_ptr();
