@@ -34,6 +34,10 @@ pub(crate) struct Block {
 
 // SAFETY: the address is that of symmetric memory, which any thread may use.
 unsafe impl Send for Block {}
+// SAFETY: as above; what is taken is behind a mutex.
+unsafe impl Send for TeamHeap<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for TeamHeap<'_> {}
 
 impl<'rt> TeamHeap<'rt> {
     /// Takes so many bytes from every PE's heap. Collective over all PEs.

@@ -1,0 +1,99 @@
+//! Where errors become results, and panics end.
+
+use std::cell::RefCell;
+use std::ffi::{CString, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use symrail_decomp::Error;
+
+const INVALID_USAGE: c_int = 1;
+const NOT_SUPPORTED: c_int = 2;
+const INTERNAL_ERROR: c_int = 3;
+const RUNTIME_ERROR: c_int = 8;
+
+/// A result and its sentence.
+pub struct Failure {
+    code: c_int,
+    why: String,
+}
+
+impl Failure {
+    pub fn usage(why: impl Into<String>) -> Failure {
+        Failure { code: INVALID_USAGE, why: why.into() }
+    }
+
+    pub fn unsupported(why: impl Into<String>) -> Failure {
+        Failure { code: NOT_SUPPORTED, why: why.into() }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let code = match &error {
+            Error::Runtime(_) | Error::HeapFull { .. } => RUNTIME_ERROR,
+            _ => INVALID_USAGE,
+        };
+        Failure { code, why: error.to_string() }
+    }
+}
+
+impl From<symrail::Error> for Failure {
+    fn from(error: symrail::Error) -> Failure {
+        Error::from(error).into()
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::default();
+}
+
+/// The last failure's sentence in this thread.
+#[unsafe(no_mangle)]
+extern "C" fn symrailDecompLastError() -> *const c_char {
+    LAST.with(|last| last.try_borrow().map_or(c"".as_ptr(), |text| text.as_ptr()))
+}
+
+/// Does what a function has to do, and gives its result.
+pub fn guarded(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
+    // What a panic leaves behind is not used again: the program is told of a defect.
+    let Failure { code, why } = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => return 0,
+        Ok(Err(failure)) => failure,
+        Err(_) => {
+            Failure { code: INTERNAL_ERROR, why: "a defect of the library; standard error has its message".into() }
+        }
+    };
+    // No message of ours has zero bytes; one that did would be left out.
+    LAST.with(|last| last.replace(CString::new(why).unwrap_or_default()));
+    code
+}
+
+/// What a pointer of the caller points at.
+///
+/// # Safety
+/// It is null, or valid and nobody else's during the call.
+pub unsafe fn given<'a, T>(what: &str, pointer: *mut T) -> Result<&'a mut T, Failure> {
+    // SAFETY: the caller's promise.
+    unsafe { pointer.as_mut() }.ok_or_else(|| Failure::usage(format!("{what} is a null pointer")))
+}
+
+/// Three numbers along X, Y and Z; none are zeros.
+///
+/// # Safety
+/// The pointer is null, or valid for three numbers.
+pub unsafe fn three(what: &str, pointer: *const i32) -> Result<[usize; 3], Failure> {
+    if pointer.is_null() {
+        return Ok([0; 3]);
+    }
+    // SAFETY: the caller's promise.
+    let numbers = unsafe { pointer.cast::<[i32; 3]>().read() };
+    extents(what, numbers)
+}
+
+/// Numbers that are not below 0.
+pub fn extents(what: &str, numbers: [i32; 3]) -> Result<[usize; 3], Failure> {
+    match numbers.map(usize::try_from) {
+        [Ok(x), Ok(y), Ok(z)] => Ok([x, y, z]),
+        _ => Err(Failure::usage(format!("{what} {numbers:?}: none is below 0"))),
+    }
+}

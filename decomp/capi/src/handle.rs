@@ -1,0 +1,92 @@
+//! Joining and leaving.
+
+use std::ffi::c_int;
+
+use symrail::bootstrap::uid::{self, UniqueId};
+use symrail::{Runtime, Settings, Team};
+use symrail_decomp::TeamHeap;
+
+use crate::guard::{Failure, given, guarded};
+
+/// Of the symmetric heap, what workspaces and plans may take: one of so many parts.
+const SHARE: usize = 2;
+
+/// `cudecompHandle_t`. Both are given back by [`cudecompFinalize`].
+pub struct Handle {
+    pub runtime: &'static Runtime,
+    pub heap: &'static TeamHeap<'static>,
+}
+
+impl Handle {
+    fn new(runtime: Runtime) -> Result<Handle, Failure> {
+        let bytes = runtime.settings().heap_size / SHARE;
+        let runtime: &'static Runtime = Box::leak(Box::new(runtime));
+        let heap = TeamHeap::new(runtime, bytes)?;
+        Ok(Handle { runtime, heap: Box::leak(Box::new(heap)) })
+    }
+
+    /// The team of all ranks.
+    pub fn team(&self) -> Result<Team<'static>, Failure> {
+        Ok(self.runtime.team_world()?)
+    }
+}
+
+fn hand_out(to: *mut *mut Handle, join: impl FnOnce() -> symrail::Result<Runtime>) -> c_int {
+    guarded(|| {
+        // SAFETY: C's caller vouches for its pointers.
+        let to = unsafe { given("handle", to) }?;
+        *to = Box::into_raw(Box::new(Handle::new(join()?)?));
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn symrailDecompInit(handle: *mut *mut Handle) -> c_int {
+    hand_out(handle, Runtime::init)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn symrailDecompUniqueId(id: *mut [u8; UniqueId::LEN]) -> c_int {
+    guarded(|| {
+        // SAFETY: C's caller vouches for its pointers.
+        let to = unsafe { given("id", id) }?;
+        *to = uid::create(None).map_err(symrail::Error::from)?.to_bytes();
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn symrailDecompJoin(handle: *mut *mut Handle, id: *mut [u8; UniqueId::LEN], rank: i32, size: i32) -> c_int {
+    hand_out(handle, || {
+        // SAFETY: C's caller vouches for its pointers.
+        let bytes = unsafe { id.as_ref() }.map_or(&[][..], |id| id);
+        let [rank, size] = [rank, size].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+        let bootstrap = uid::open(UniqueId::from_bytes(bytes)?, rank, size)?;
+        Runtime::join(Settings::from_env()?, bootstrap)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn symrailDecompRank(handle: *mut Handle, rank: *mut i32, size: *mut i32) -> c_int {
+    guarded(|| {
+        // SAFETY: C's caller vouches for its pointers, and for the handle.
+        let (handle, rank, size) = unsafe { (given("handle", handle)?, given("rank", rank)?, given("size", size)?) };
+        (*rank, *size) = (handle.runtime.my_pe() as i32, handle.runtime.n_pes() as i32);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudecompFinalize(handle: *mut Handle) -> c_int {
+    guarded(|| {
+        // SAFETY: C's caller vouches for the handle, which it does not use again, nor anything made with it. What was
+        // leaked by `Handle::new` is given back once.
+        let runtime = unsafe {
+            given("handle", handle)?;
+            let handle = Box::from_raw(handle);
+            drop(Box::from_raw(std::ptr::from_ref(handle.heap).cast_mut()));
+            Box::from_raw(std::ptr::from_ref(handle.runtime).cast_mut())
+        };
+        Ok(runtime.finalize()?)
+    })
+}

@@ -1,0 +1,117 @@
+//! The structures and numbers of `include/cudecomp.h`.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use symrail_decomp::{Axis, Mode};
+
+use crate::guard::Failure;
+
+/// `cudecompGridDescConfig_t`. Flags are bytes: a program may have put anything there.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Config {
+    pub struct_size: i64,
+    pub gdims: [i32; 3],
+    pub gdims_dist: [i32; 3],
+    pub pdims: [i32; 2],
+    pub rank_order: c_int,
+    pub transpose_comm_backend: c_int,
+    pub transpose_axis_contiguous: [u8; 3],
+    pub transpose_mem_order: [[i32; 3]; 3],
+    pub halo_comm_backend: c_int,
+}
+
+/// `cudecompGridDescAutotuneOptions_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Options {
+    pub struct_size: i64,
+    pub n_warmup_trials: i32,
+    pub n_trials: i32,
+    pub grid_mode: c_int,
+    pub dtype: c_int,
+    pub allow_uneven_decompositions: u8,
+    pub skip_threshold: f64,
+    pub autotune_transpose_backend: u8,
+}
+
+/// `cudecompPencilInfo_t`.
+#[repr(C)]
+pub struct PencilInfo {
+    pub shape: [i32; 3],
+    pub lo: [i32; 3],
+    pub hi: [i32; 3],
+    pub order: [i32; 3],
+    pub halo_extents: [i32; 3],
+    pub padding: [i32; 3],
+    pub size: i64,
+}
+
+/// Numbers of transpose back ends with their modes, the one that stands for a mode when it was chosen first.
+const TRANSPOSES: [(c_int, Mode, &CStr); 8] = [
+    (7, mode(true, true), c"NVSHMEM_PL (direct, pipelined)"),
+    (8, mode(true, true), c"NVSHMEM_SM (direct, pipelined)"),
+    (5, mode(true, true), c"NCCL_PL (direct, pipelined)"),
+    (6, mode(false, true), c"NVSHMEM (direct)"),
+    (4, mode(false, true), c"NCCL (direct)"),
+    (2, mode(true, false), c"MPI_P2P_PL (staged, pipelined)"),
+    (1, mode(false, false), c"MPI_P2P (staged)"),
+    (3, mode(false, false), c"MPI_A2A (staged)"),
+];
+
+/// The same of halo back ends.
+const HALOS: [(c_int, Mode, &CStr); 5] = [
+    (4, mode(true, true), c"NVSHMEM (direct, pipelined)"),
+    (3, mode(true, true), c"NCCL (direct, pipelined)"),
+    (5, mode(false, true), c"NVSHMEM (blocking) (direct)"),
+    (1, mode(true, false), c"MPI (staged, pipelined)"),
+    (2, mode(false, false), c"MPI (blocking) (staged)"),
+];
+
+const fn mode(pipelined: bool, direct: bool) -> Mode {
+    Mode { pipelined, direct }
+}
+
+fn find(table: &[(c_int, Mode, &'static CStr)], backend: c_int) -> Option<(Mode, &'static CStr)> {
+    table.iter().find(|row| row.0 == backend).map(|row| (row.1, row.2))
+}
+
+pub fn transpose_mode(backend: c_int) -> Result<Mode, Failure> {
+    let found = find(&TRANSPOSES, backend).map(|(mode, _)| mode);
+    found.ok_or_else(|| Failure::usage(format!("transpose_comm_backend {backend}: there are 1 to 8")))
+}
+
+pub fn halo_mode(backend: c_int) -> Result<Mode, Failure> {
+    let found = find(&HALOS, backend).map(|(mode, _)| mode);
+    found.ok_or_else(|| Failure::usage(format!("halo_comm_backend {backend}: there are 1 to 5")))
+}
+
+/// The back end that stands for a mode.
+pub fn backend_of(mode: Mode) -> c_int {
+    TRANSPOSES.iter().find(|row| row.1 == mode).map_or(TRANSPOSES[0].0, |row| row.0)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudecompTransposeCommBackendToString(backend: c_int) -> *const c_char {
+    find(&TRANSPOSES, backend).map_or(c"ERROR", |(_, name)| name).as_ptr()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudecompHaloCommBackendToString(backend: c_int) -> *const c_char {
+    find(&HALOS, backend).map_or(c"ERROR", |(_, name)| name).as_ptr()
+}
+
+/// Bytes of an element.
+pub fn element(dtype: c_int) -> Result<usize, Failure> {
+    match dtype {
+        -1 => Ok(4),
+        -2 | -3 => Ok(8),
+        -4 => Ok(16),
+        _ => Err(Failure::usage(format!("data type {dtype}: there are -1 to -4"))),
+    }
+}
+
+pub fn axis(number: i32) -> Result<Axis, Failure> {
+    let axis = usize::try_from(number).ok().and_then(|number| Axis::ALL.get(number));
+    axis.copied().ok_or_else(|| Failure::usage(format!("axis {number}: there are 0, 1 and 2")))
+}

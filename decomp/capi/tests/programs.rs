@@ -1,0 +1,62 @@
+//! A C program by cuDecomp's names, over the library as C programs get it: with `symrail run`, and with MPI.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+#[path = "../../../tests/support/libraries.rs"]
+mod libraries;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use libraries::{build, missing, succeed};
+
+/// Compiles the program, and gives it with the folder of the library.
+fn compile(compiler: &str, name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let built = build(&["symrail-decomp-c", "symrail-perftest"]);
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let mut cc = Command::new(compiler);
+    cc.args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-I"]).arg(here.join("include")).args(options);
+    cc.arg("-o").arg(&program).arg(here.join("tests/programs/pencils.c"));
+    succeed(cc.arg("-L").arg(&built).arg("-lsymrail_decomp_c"));
+    (program, built)
+}
+
+/// Runs a command as the only job of all tests, without a user's settings.
+fn run(command: &mut Command, built: &Path) {
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SYMRAIL_")) {
+        command.env_remove(name);
+    }
+    let lock = File::create(built.join("symrail-tests.lock")).unwrap();
+    lock.lock().unwrap();
+    let said = succeed(command.env("LD_LIBRARY_PATH", built).env("SYMRAIL_TIMEOUT_S", "20"));
+    assert_eq!(said.matches("verified on").count(), 1, "{said}");
+}
+
+#[test]
+fn started_by_our_launcher() {
+    if missing("cc") {
+        return;
+    }
+    let (program, built) = compile("cc", "pencils", &[]);
+    for way in [&["-n", "1"][..], &["-n", "4"], &["-n", "6"], &["-n", "4", "--hosts", "2", "--rails", "1"]] {
+        let mut command = Command::new(built.join("symrail"));
+        run(command.arg("run").args(["--timeout", "100"]).args(way).arg("--").arg(&program), &built);
+    }
+}
+
+#[test]
+fn with_a_communicator_of_mpi() {
+    if missing("mpicc") || missing("mpirun") {
+        return;
+    }
+    let header = Command::new("mpicc").args(["-E", "-include", "mpi.h", "-x", "c", "/dev/null"]).output().unwrap();
+    if !header.status.success() {
+        println!("SKIPPED: no mpi.h on this machine (libopenmpi-dev)");
+        return;
+    }
+    let (program, built) = compile("mpicc", "pencils-mpi", &["-DWITH_MPI"]);
+    let mut command = Command::new("timeout");
+    command.args(["100", "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "4"]).arg(&program);
+    run(&mut command, &built);
+}

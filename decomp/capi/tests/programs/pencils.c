@@ -1,0 +1,143 @@
+/* All transposes and halos of an array whose elements tell their numbers; a grid chosen by measuring; misuse. */
+#ifdef WITH_MPI
+#include <mpi.h>
+#endif
+#include <cudecomp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(call)                                                                                                    \
+  do {                                                                                                                 \
+    cudecompResult_t result = (call);                                                                                  \
+    if (result) fail(#call, result);                                                                                   \
+  } while (0)
+#define EXPECT(condition)                                                                                              \
+  do {                                                                                                                 \
+    if (!(condition)) fail(#condition, 0);                                                                             \
+  } while (0)
+
+enum { NX = 12, NY = 9, NZ = 10 };
+
+static void fail(const char *what, int result) {
+  fprintf(stderr, "%s: %d: %s\n", what, result, symrailDecompLastError());
+  exit(1);
+}
+
+/* Walks over a pencil's own elements: sets them, or compares. */
+static void walk(const cudecompPencilInfo_t *info, double *data, int fill) {
+  int halo[3], at[3];
+  for (int i = 0; i < 3; i++) halo[i] = info->halo_extents[info->order[i]];
+  for (int k = 0; k <= info->hi[2] - info->lo[2]; k++)
+    for (int j = 0; j <= info->hi[1] - info->lo[1]; j++)
+      for (int i = 0; i <= info->hi[0] - info->lo[0]; i++) {
+        at[info->order[0]] = info->lo[0] + i;
+        at[info->order[1]] = info->lo[1] + j;
+        at[info->order[2]] = info->lo[2] + k;
+        size_t place = ((size_t)(k + halo[2]) * info->shape[1] + j + halo[1]) * info->shape[0] + i + halo[0];
+        double number = 1.0 + at[0] + NX * (at[1] + NY * (double)at[2]);
+        if (fill)
+          data[place] = number;
+        else
+          EXPECT(data[place] == number);
+      }
+}
+
+int main(int argc, char **argv) {
+  cudecompHandle_t handle;
+  cudecompGridDesc_t desc;
+  cudecompGridDescConfig_t config;
+  cudecompGridDescAutotuneOptions_t options;
+  int32_t rank, size;
+#ifdef WITH_MPI
+  MPI_Init(&argc, &argv);
+  CHECK(cudecompInit(&handle, MPI_COMM_WORLD));
+#else
+  (void)argc, (void)argv;
+  CHECK(symrailDecompInit(&handle));
+#endif
+  CHECK(symrailDecompRank(handle, &rank, &size));
+
+  memset(&config, 0xff, sizeof config);
+  EXPECT(cudecompGridDescCreate(handle, &desc, &config, NULL) == CUDECOMP_RESULT_INVALID_USAGE);
+  CHECK(cudecompGridDescConfigSetDefaults(&config));
+  CHECK(cudecompGridDescAutotuneOptionsSetDefaults(&options));
+  config.gdims[0] = NX, config.gdims[1] = NY, config.gdims[2] = NZ;
+  for (int axis = 0; axis < 3; axis++) config.transpose_axis_contiguous[axis] = true;
+  EXPECT(cudecompGridDescCreate(handle, &desc, &config, NULL) == CUDECOMP_RESULT_INVALID_USAGE); /* no grid */
+  options.autotune_transpose_backend = true;
+  options.n_trials = 2;
+  CHECK(cudecompGridDescCreate(handle, &desc, &config, &options));
+  EXPECT(config.pdims[0] * config.pdims[1] == size);
+
+  int32_t halo[3] = {1, 0, 1}, padding[3] = {2, 1, 0};
+  bool periods[3] = {true, true, true};
+  cudecompPencilInfo_t x, y, z;
+  CHECK(cudecompGetPencilInfo(handle, desc, &x, 0, NULL, NULL));
+  CHECK(cudecompGetPencilInfo(handle, desc, &y, 1, halo, padding));
+  CHECK(cudecompGetPencilInfo(handle, desc, &z, 2, NULL, padding));
+  EXPECT(y.order[0] == 1 && y.shape[0] == NY + padding[1]);
+  int64_t elements, of_halo, bytes;
+  CHECK(cudecompGetTransposeWorkspaceSize(handle, desc, &elements));
+  CHECK(cudecompGetHaloWorkspaceSize(handle, desc, 1, halo, &of_halo));
+  CHECK(cudecompGetDataTypeSize(CUDECOMP_DOUBLE, &bytes));
+  EXPECT(bytes == 8);
+  void *work, *other;
+  CHECK(cudecompMalloc(handle, desc, &work, (elements > of_halo ? elements : of_halo) * bytes));
+  double *in_x = calloc(x.size, bytes), *in_y = calloc(y.size, bytes), *in_z = calloc(z.size, bytes);
+
+  for (int round = 0; round < 3; round++) {
+    walk(&x, in_x, 1);
+    CHECK(cudecompTransposeXToY(handle, desc, in_x, in_y, work, CUDECOMP_DOUBLE, NULL, halo, NULL, padding, NULL));
+    walk(&y, in_y, 0);
+    for (int dim = 0; dim < 3; dim++)
+      CHECK(cudecompUpdateHalosY(handle, desc, in_y, work, CUDECOMP_DOUBLE, halo, periods, dim, padding, NULL));
+    /* The own elements stayed, and the first halo layer along X is the layer before them. */
+    walk(&y, in_y, 0);
+    int x_place = y.order[0] == 0 ? 0 : y.order[1] == 0 ? 1 : 2;
+    EXPECT(x_place == 2 && y.order[1] == 2);
+    size_t first = (size_t)halo[2] * y.shape[0]; /* in the layer at X 0 of memory, the first own Y and Z */
+    int before = (y.lo[2] + NX - 1) % NX;
+    EXPECT(in_y[first] == 1.0 + before + NX * (y.lo[0] + NY * (double)y.lo[1]));
+    CHECK(cudecompTransposeYToZ(handle, desc, in_y, in_z, work, CUDECOMP_DOUBLE, halo, NULL, padding, padding, NULL));
+    walk(&z, in_z, 0);
+    memset(in_y, 0, y.size * bytes);
+    CHECK(cudecompTransposeZToY(handle, desc, in_z, in_y, work, CUDECOMP_DOUBLE, NULL, halo, padding, padding, NULL));
+    walk(&y, in_y, 0);
+    memset(in_x, 0, x.size * bytes);
+    CHECK(cudecompTransposeYToX(handle, desc, in_y, in_x, work, CUDECOMP_DOUBLE, halo, NULL, padding, NULL, NULL));
+    walk(&x, in_x, 0);
+  }
+
+  /* Any buffer but a workspace is an error on whoever passes it and on those that wait for him, and then over. */
+  if (size > 1) {
+    other = rank == 0 ? (void *)in_x : work;
+    cudecompResult_t result =
+        cudecompTransposeXToY(handle, desc, in_x, in_y, other, CUDECOMP_DOUBLE, NULL, halo, NULL, padding, NULL);
+    if (config.pdims[0] > 1 && rank == 0) EXPECT(result == CUDECOMP_RESULT_INVALID_USAGE);
+    if (rank == 0) EXPECT(result == CUDECOMP_RESULT_INVALID_USAGE && strstr(symrailDecompLastError(), "workspace"));
+    if (config.pdims[0] == size) EXPECT(result == CUDECOMP_RESULT_INVALID_USAGE);
+    CHECK(cudecompTransposeXToY(handle, desc, in_x, in_y, work, CUDECOMP_DOUBLE, NULL, halo, NULL, padding, NULL));
+    walk(&y, in_y, 0);
+  }
+  EXPECT(cudecompTransposeXToY(handle, desc, in_x, in_y, work, CUDECOMP_DOUBLE, NULL, NULL, NULL, NULL,
+                               (cudaStream_t)(void *)in_x) == CUDECOMP_RESULT_NOT_SUPPORTED);
+  EXPECT(cudecompFree(handle, desc, in_x) == CUDECOMP_RESULT_INVALID_USAGE);
+
+  int32_t shifted;
+  CHECK(cudecompGetShiftedRank(handle, desc, 0, 1, -1, false, &shifted));
+  EXPECT(shifted >= -1 && shifted < size);
+  CHECK(cudecompGetShiftedRank(handle, desc, 0, 0, 1, false, &shifted));
+  EXPECT(shifted == -1);
+  CHECK(cudecompFree(handle, desc, work));
+  CHECK(cudecompGridDescDestroy(handle, desc));
+  if (rank == 0)
+    printf("verified on %d x %d: %s\n", config.pdims[0], config.pdims[1],
+           cudecompTransposeCommBackendToString(config.transpose_comm_backend));
+  CHECK(cudecompFinalize(handle));
+#ifdef WITH_MPI
+  MPI_Finalize();
+#endif
+  free(in_x), free(in_y), free(in_z);
+  return 0;
+}
