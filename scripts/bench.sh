@@ -6,6 +6,7 @@
 #   REPETITIONS=9 scripts/bench.sh
 #   SYMRAIL_OLD=PROGRAM scripts/bench.sh     also measures another build's `symrail`, in turns, and prints new over old
 #   SYMRAIL_NEW=PROGRAM scripts/bench.sh     measures this one and builds nothing
+#   PREFIX="chrt -r 10" scripts/bench.sh     runs programs so: at real-time priority on a machine that does other things
 #
 # What is compared is measured in turns (bare, ours, bare, ours, …) by `symrail perf`, and told is the median over the
 # turns: of latencies' medians, of total rates, and of the ratios within each turn. Windows end when they are complete
@@ -24,7 +25,7 @@ record=0
 case ${1-} in
   "") ;;
   --record) record=1 ;;
-  *) sed -n '2,16s/^# \{0,1\}//p' "$self"; exit 2 ;;
+  *) sed -n '2,17s/^# \{0,1\}//p' "$self"; exit 2 ;;
 esac
 repetitions=${REPETITIONS:-5}
 longest=200
@@ -66,7 +67,8 @@ perf() {
 one() {
   local program=$1 to=$2 turn=$3 name=$4
   shift 4
-  timeout 60 "$program" perf "$@" --json "$work/json" >"$work/out" 2>&1 || return 1
+  # shellcheck disable=SC2086 # the prefix is words
+  timeout 60 ${PREFIX:-} "$program" perf "$@" --json "$work/json" >"$work/out" 2>&1 || return 1
   sed -n 's/.*"test":"\([^"]*\)".*"size":\([0-9]*\).*"value":\([^,]*\),"p50":\([^,]*\),.*/'"$turn $name"' \1 \2 \3 \4/p' \
     "$work/json" >>"$to"
 }

@@ -1,9 +1,9 @@
 //! Small copies, gathered in a round and made together: a copy by the driver takes microseconds, whatever its size.
 //!
-//! A copy of up to [`SMALL`] bytes waits for the end of the round ([`Copies::flush`]), and a read besides until those that
-//! are under way have ended: where more gets are asked for than there are chunks, each that ends lets one begin, and each
-//! round would find one or two. Copies to neighbouring addresses
-//! become one *run*: their bytes are packed into a part of the staging buffer, or unpacked from it.
+//! A copy of up to [`SMALL`] bytes waits for the end of the round ([`Copies::flush`]), and a read besides until those
+//! that are under way have ended: where more gets are asked for than there are chunks, each that ends lets one begin,
+//! and each round would find one or two. Copies to neighbouring addresses become one *run*: their bytes are packed into
+//! a part of the staging buffer, or unpacked from it.
 //!
 //! # Order
 //! Copies that wait here depend on nothing else that waits here: their sources would otherwise have waited for the
