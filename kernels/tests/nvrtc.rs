@@ -12,6 +12,9 @@ const ARCHITECTURES: [&str; 2] = ["sm_80", "sm_90"];
 /// The example of docs/gpu.md.
 const EXAMPLE: Program<'static> = Program::new("device_ring.cu", include_str!("../../shmem/examples/device_ring.cu"));
 
+/// What the Python package needs for PyTorch.
+const TORCH: Program<'static> = Program::new("torch.cu", include_str!("../../python/src/torch.cu"));
+
 /// NVRTC, from where `scripts/cuda-wheels.sh` puts it or from the system.
 fn nvrtc() -> Option<Nvrtc> {
     let target = std::env::var_os("CARGO_TARGET_DIR")
@@ -28,7 +31,7 @@ fn nvrtc() -> Option<Nvrtc> {
 #[test]
 fn every_program_becomes_ptx_and_machine_code() {
     let Some(nvrtc) = nvrtc() else { return };
-    for program in Program::OWN.into_iter().chain([Program::STREAM, Program::PERF, EXAMPLE]) {
+    for program in Program::OWN.into_iter().chain([Program::STREAM, Program::PERF, EXAMPLE, TORCH]) {
         for arch in ARCHITECTURES {
             let compiled = nvrtc.compile(&program, arch).unwrap();
             assert_eq!(compiled.log, "", "{} for {arch}", program.name());

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -254,6 +256,17 @@ def test_memory_of_gpus_outside_of_the_heap_is_refused_on_the_host() -> None:
         symrail.put(array, OnGpu((1, 3), "<f4"), 0)
     with pytest.raises(ArgumentError):
         symrail.put(array, OnGpu((3,), "<U4"), 0)
+
+
+def test_the_extension_for_pytorch_knows_the_table_of_functions() -> None:
+    package = Path(__file__).parents[1]
+    theirs, ours = package / "symrail" / "torch" / "symmetric_memory.cpp", package / "src" / "torch.rs"
+    cpp = theirs.read_text().split("struct Table {")[1].split("};")[0]
+    rust = ours.read_text().split("struct Table {")[1].split("\n}")[0]
+    members = re.findall(r"\(\*(\w+)\)\(|\b(\w+);", re.sub(r"\)\([^;]*\);", ")();", cpp))
+    assert [a or b for a, b in members] == re.findall(r"^    (\w+):", rust, re.MULTILINE)
+    version = re.search(r"kVersion = (\d+);", theirs.read_text())
+    assert version and f"version: {version[1]}," in ours.read_text()
 
 
 def test_freed_arrays_and_peers() -> None:
