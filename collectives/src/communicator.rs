@@ -3,7 +3,7 @@
 //! What is chosen depends on facts that all PEs have in common: the collective, its size, who is on which host, and the
 //! plans that users have added. So all PEs choose alike. [`Communicator::explain`] says what and why.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use symrail::Runtime;
 
@@ -47,14 +47,52 @@ impl From<ReduceOp> for Reduction {
     }
 }
 
+/// The plan of a call.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Choice {
+    /// A user's, by its name.
+    User(String),
+    /// One of ours, with so many blocks.
+    Own(Algorithm, usize),
+}
+
+/// The algorithms of this crate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Algorithm {
+    OneShot,
+    TwoPhase,
+    Direct,
+    Hierarchical,
+    ByPuts,
+    AllGather,
+    ReduceScatter,
+    AllToAll,
+    BroadcastFrom(u32),
+}
+
+impl Algorithm {
+    fn document(self, shape: &Shape) -> Document {
+        match self {
+            Algorithm::OneShot => all_reduce::one_shot(shape),
+            Algorithm::TwoPhase => all_reduce::two_phase(shape),
+            Algorithm::Direct => all_reduce::direct(shape),
+            Algorithm::Hierarchical => all_reduce::hierarchical(shape).unwrap_or_else(|| all_reduce::by_puts(shape)),
+            Algorithm::ByPuts => all_reduce::by_puts(shape),
+            Algorithm::AllGather => moves::all_gather(shape),
+            Algorithm::ReduceScatter => moves::reduce_scatter(shape),
+            Algorithm::AllToAll => moves::all_to_all(shape),
+            Algorithm::BroadcastFrom(root) => moves::broadcast(shape, root as usize),
+        }
+    }
+}
+
 /// A communicator of all PEs. Its calls are collective: all PEs make the same ones in the same order, with the same
 /// sizes, types and operations.
 pub struct Communicator<'rt> {
     runtime: &'rt Runtime,
     hosts: Vec<u32>,
     users: Registry,
-    /// By the name of their plan.
-    prepared: HashMap<String, Prepared<'rt>>,
+    prepared: BTreeMap<Choice, Prepared<'rt>>,
     /// In which type narrow elements are reduced.
     pub accumulate: Accumulate,
 }
@@ -81,7 +119,7 @@ impl<'rt> Communicator<'rt> {
         let hosts = all.to_vec().into_iter().map(|host| host as u32).collect();
         all.free()?;
         let accumulate = Accumulate::default();
-        Ok(Communicator { runtime, hosts, users: Registry::default(), prepared: HashMap::new(), accumulate })
+        Ok(Communicator { runtime, hosts, users: Registry::default(), prepared: BTreeMap::new(), accumulate })
     }
 
     /// Adds a plan, which is taken before those of this crate where it suits. All PEs add the same ones.
@@ -92,15 +130,12 @@ impl<'rt> Communicator<'rt> {
     /// What would be done for a message of so many bytes, and of the plans that users have added, why not.
     #[must_use]
     pub fn explain(&self, collective: &Collective, message: u64, in_place: bool) -> Vec<String> {
-        let wanted = self.wanted(collective, message, in_place);
-        let mut lines = self.users.explain(&wanted);
-        if self.users.select(&wanted).is_none() {
-            let chosen = self.own_plan(collective, message, 0);
-            lines.push(match chosen {
-                Some(document) => format!("{}: chosen for {message} bytes", document.name),
-                None => "none: nothing is known for it".into(),
-            });
-        }
+        let mut lines = self.users.explain(&self.wanted(collective, message, in_place));
+        lines.push(match self.choose(collective, message, in_place, 0) {
+            Ok(Choice::Own(algorithm, blocks)) => format!("{algorithm:?} with {blocks} blocks: chosen"),
+            Ok(Choice::User(_)) => return lines,
+            Err(error) => error.to_string(),
+        });
         lines
     }
 
@@ -166,10 +201,8 @@ impl<'rt> Communicator<'rt> {
     /// # Errors
     /// The runtime's.
     pub fn free(mut self) -> Result<()> {
-        // All PEs free in the same order.
-        let mut names: Vec<String> = self.prepared.keys().cloned().collect();
-        names.sort();
-        names.iter().filter_map(|name| self.prepared.remove(name)).try_for_each(Prepared::free)
+        // In the same order on all PEs.
+        std::mem::take(&mut self.prepared).into_values().try_for_each(Prepared::free)
     }
 
     fn move_only(&mut self, collective: &Collective, buffers: (Buffer, Buffer), part: u64, root: u32) -> Result<()> {
@@ -196,68 +229,68 @@ impl<'rt> Communicator<'rt> {
         let in_place = input.overlaps(output);
         let (op, accumulate) = (reduction.op(), self.accumulate);
         let call = Call { input, output, part, data_type, op, accumulate };
-        self.prepare(collective, message, in_place, part, root)?.run(&call)?;
+        let choice = self.choose(collective, message, in_place, root)?;
+        self.prepare(&choice, part)?.run(&call)?;
         if reduction == Reduction::Average {
             divide_elements(self.runtime, output, data_type)?;
         }
         Ok(())
     }
 
-    /// The plan for a call, with memory enough.
-    fn prepare(
-        &mut self,
-        collective: &Collective,
-        message: u64,
-        in_place: bool,
-        part: u64,
-        root: u32,
-    ) -> Result<&mut Prepared<'rt>> {
-        let wanted = self.wanted(collective, message, in_place);
-        let (name, of_user, document) = match self.users.select(&wanted) {
-            // A broadcast's plan is for one root, which its registry does not know.
-            Some(plan) if *collective != Collective::Broadcast => (plan.name().to_owned(), Some(plan.clone()), None),
-            _ => {
-                let Some(document) = self.own_plan(collective, message, root) else {
-                    return Err(Error::Call(format!("there is no plan for {collective:?}")));
-                };
-                (document.name.clone(), None, Some(document))
-            }
-        };
-        let kept = self.prepared.get(&name);
+    /// A plan with memory for parts of so many bytes.
+    fn prepare(&mut self, choice: &Choice, part: u64) -> Result<&mut Prepared<'rt>> {
+        let kept = self.prepared.get(choice);
         if kept.is_none_or(|kept| kept.capacity() < part) {
-            let plan = match (kept, of_user, document) {
-                (Some(kept), ..) => kept.plan().clone(),
-                (None, Some(plan), _) => plan,
-                (None, None, Some(document)) => Plan::new(&document, Check::Result)?,
-                (None, None, None) => return Err(Error::Call(format!("there is no plan {name}"))),
+            let plan = match (kept, choice) {
+                (Some(kept), _) => kept.plan().clone(),
+                (None, Choice::User(name)) => self.users.named(name).cloned().ok_or_else(|| unknown(choice))?,
+                (None, &Choice::Own(algorithm, blocks)) => {
+                    let shape = Shape { hosts: self.hosts.clone(), blocks };
+                    Plan::new(&algorithm.document(&shape), Check::Result)?
+                }
             };
-            if let Some(small) = self.prepared.remove(&name) {
+            if let Some(small) = self.prepared.remove(choice) {
                 small.free()?;
             }
             let capacity = part.next_power_of_two().max(LEAST_CAPACITY);
-            self.prepared.insert(name.clone(), Prepared::new(self.runtime, &plan, capacity)?);
+            self.prepared.insert(choice.clone(), Prepared::new(self.runtime, &plan, capacity)?);
         }
-        self.prepared.get_mut(&name).ok_or_else(|| Error::Call(format!("there is no plan {name}")))
+        self.prepared.get_mut(choice).ok_or_else(|| unknown(choice))
+    }
+
+    fn choose(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Result<Choice> {
+        // A user's broadcast is from one PE, which the registry does not know.
+        if *collective != Collective::Broadcast
+            && let Some(plan) = self.users.select(&self.wanted(collective, message, in_place))
+        {
+            return Ok(Choice::User(plan.name().into()));
+        }
+        let one_host = self.hosts.iter().all(|&host| host == self.hosts[0]);
+        let algorithm = match collective {
+            Collective::AllReduce if one_host && message <= ONE_SHOT => Algorithm::OneShot,
+            Collective::AllReduce if one_host && message <= PACKETS => Algorithm::TwoPhase,
+            Collective::AllReduce if one_host => Algorithm::Direct,
+            Collective::AllReduce if self.hosts_are_alike() => Algorithm::Hierarchical,
+            Collective::AllReduce => Algorithm::ByPuts,
+            Collective::AllGather => Algorithm::AllGather,
+            Collective::ReduceScatter => Algorithm::ReduceScatter,
+            Collective::AllToAll => Algorithm::AllToAll,
+            Collective::Broadcast => Algorithm::BroadcastFrom(root),
+            Collective::Other(name) => return Err(Error::Call(format!("there is no plan for {name}"))),
+        };
+        Ok(Choice::Own(algorithm, if message < TWO_BLOCKS { 1 } else { 2 }))
+    }
+
+    fn hosts_are_alike(&self) -> bool {
+        let pes = |host: &u32| self.hosts.iter().filter(|other| *other == host).count();
+        self.hosts.iter().all(|host| pes(host) == pes(&self.hosts[0]))
     }
 
     fn wanted(&self, collective: &Collective, message: u64, in_place: bool) -> Wanted<'_> {
         Wanted { collective: collective.clone(), message, hosts: &self.hosts, in_place }
     }
+}
 
-    fn own_plan(&self, collective: &Collective, message: u64, root: u32) -> Option<Document> {
-        let blocks = if message < TWO_BLOCKS { 1 } else { 2 };
-        let shape = Shape { hosts: self.hosts.clone(), blocks };
-        let one_host = self.hosts.iter().all(|&host| host == self.hosts[0]);
-        Some(match collective {
-            Collective::AllReduce if one_host && message <= ONE_SHOT => all_reduce::one_shot(&shape),
-            Collective::AllReduce if one_host && message <= PACKETS => all_reduce::two_phase(&shape),
-            Collective::AllReduce if one_host => all_reduce::direct(&shape),
-            Collective::AllReduce => all_reduce::hierarchical(&shape).unwrap_or_else(|| all_reduce::by_puts(&shape)),
-            Collective::AllGather => moves::all_gather(&shape),
-            Collective::ReduceScatter => moves::reduce_scatter(&shape),
-            Collective::AllToAll => moves::all_to_all(&shape),
-            Collective::Broadcast => moves::broadcast(&shape, root as usize),
-            Collective::Other(_) => return None,
-        })
-    }
+fn unknown(choice: &Choice) -> Error {
+    Error::Call(format!("there is no plan {choice:?}"))
 }

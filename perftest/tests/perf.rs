@@ -234,6 +234,20 @@ fn dispatch_and_combine_are_measured_with_both_bandwidths() {
 
 #[test]
 #[serial]
+fn collectives_of_devices_are_measured() {
+    let tests = ["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast"];
+    let tiny = ["-b", "1", "-e", "40", "-i", "2", "-w", "1"];
+    let args = [&tests[..], &tiny, &["-n", "3"]].concat();
+    let on_host = records(&args, &[]);
+    assert_eq!(names(&on_host), tests);
+    assert!(on_host.iter().all(|record| record["device"] == "cpu" && record["unit"] == "MB/s"), "{on_host:?}");
+    if wire() {
+        assert_eq!(names(&records(&[&tests[..], &tiny, &["--rails", "2", "--device", "cpu"]].concat(), &[])), tests);
+    }
+}
+
+#[test]
+#[serial]
 fn a_busy_target_is_served() {
     if !wire() {
         return;

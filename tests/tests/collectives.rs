@@ -44,3 +44,16 @@ fn who_does_not_come_is_named() {
     let outcome = job.env("SYMRAIL_TIMEOUT_S", "2").succeed();
     assert!(outcome.out.contains("PE 1 is late or gone"), "{}", outcome.out);
 }
+
+/// Plans with the operations that our own algorithms do without.
+#[test]
+fn plans_of_users() {
+    for plan in ["copies", "packets"] {
+        let file = format!("{}/plans/{plan}.json", env!("CARGO_MANIFEST_DIR"));
+        for path in [MAPPED, ONE_RAIL] {
+            let job = path.of(Job::new("pe_plan"), 2).args([&file, "8", "40", "5000", "100000"]);
+            let outcome = job.succeed();
+            assert!(outcome.out.contains("right"), "{plan}, {}: {}", path.name, outcome.out);
+        }
+    }
+}

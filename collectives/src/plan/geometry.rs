@@ -42,11 +42,10 @@ impl Plan {
         Geometry { part, chunks, chunk, alignment }
     }
 
-    /// Bytes of the scratch buffer that a call with these parts needs, of each half if there are two.
+    /// Bytes of all scratch chunks in a call with these parts. As packets they take twice as many.
     pub(crate) fn scratch_bytes(&self, part: u64) -> u64 {
         let chunks = self.ranks.iter().map(|rank| rank.scratch_chunks).max().unwrap_or(0);
-        // Packets take twice the room of their data.
-        2 * chunks * self.geometry(part).chunk
+        chunks * self.geometry(part).chunk
     }
 
     /// The size of a message as plans limit it, for parts of so many bytes.

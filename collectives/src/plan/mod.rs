@@ -72,7 +72,8 @@ pub struct Plan {
     pub(crate) name: String,
     pub(crate) collective: Collective,
     pub(crate) in_place: bool,
-    pub(crate) double_scratch: bool,
+    /// How often there is room for packets: never, once, or in two halves that calls use in turn.
+    pub(crate) packet_halves: u64,
     pub(crate) alignment: u64,
     pub(crate) sizes: std::ops::RangeInclusive<u64>,
     pub(crate) ranks: Vec<Rank>,

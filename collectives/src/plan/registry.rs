@@ -48,6 +48,12 @@ impl Registry {
         Ok(())
     }
 
+    /// The first plan of this name.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<&Plan> {
+        self.plans.iter().find(|plan| plan.name == name)
+    }
+
     /// The first plan that suits.
     #[must_use]
     pub fn select(&self, wanted: &Wanted<'_>) -> Option<&Plan> {

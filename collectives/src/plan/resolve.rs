@@ -58,7 +58,10 @@ pub(super) fn resolve(document: &Document) -> Result<Plan> {
         name: document.name.clone(),
         collective,
         in_place: document.inplace,
-        double_scratch: document.use_double_scratch_buffer && document.protocol == Protocol::LL,
+        packet_halves: match document.protocol {
+            Protocol::Simple => 0,
+            Protocol::LL => 1 + u64::from(document.use_double_scratch_buffer),
+        },
         alignment: document.buffer_alignment,
         sizes: document.min_message_size..=document.max_message_size,
         ranks,

@@ -129,8 +129,7 @@ impl<'rt> Prepared<'rt> {
         }
         let most = |count: fn(&crate::plan::Rank) -> usize| plan.ranks.iter().map(count).max().unwrap_or(0);
         let words = runtime.alloc_slice(1 + most(|rank| rank.inbound.len()))?;
-        // Packets take twice the room of their data.
-        let halves = if plan.double_scratch { 2 } else { 1 };
+        let halves = plan.packet_halves;
         let scratch = runtime.alloc_slice((plan.scratch_bytes(capacity) * (1 + 2 * halves)) as usize)?;
         let stage = runtime.alloc_slice(most(|rank| rank.blocks.len()) * STAGE)?;
         let inbound = plan.ranks[runtime.my_pe() as usize].inbound.len();
@@ -181,8 +180,10 @@ impl<'rt> Prepared<'rt> {
         let name = |buffer: Buffer| device.symmetric_at::<u8>(buffer.offset, buffer.len);
         let scratch = Buffer::of(&self.scratch)?;
         let plain = self.plan.scratch_bytes(self.capacity);
-        let half = if self.plan.double_scratch { self.epoch % 2 } else { 0 };
-        let packets = scratch.part(plain * (1 + 2 * half), 2 * plain)?;
+        let packets = match self.plan.packet_halves {
+            0 => scratch.part(0, 0)?,
+            halves => scratch.part(plain * (1 + 2 * (self.epoch % halves)), 2 * plain)?,
+        };
         let memory = Memory {
             input: name(call.input)?,
             output: name(call.output)?,

@@ -48,6 +48,8 @@ pub enum Work {
     Barrier,
     /// Tokens to the ranks of their experts, and back.
     Experts(Phase),
+    /// A collective of devices.
+    Collective(Collective),
     /// Joining the job.
     Init,
     /// Resident memory besides the heap, once all PEs have talked to all.
@@ -81,6 +83,16 @@ impl Work {
     }
 }
 
+/// A collective of devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Collective {
+    AllReduce,
+    AllGather,
+    ReduceScatter,
+    AllToAll,
+    Broadcast,
+}
+
 /// Which sizes a test has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sizes {
@@ -110,7 +122,7 @@ impl Test {
     /// Whether `all` includes it: the others take long, or are figures of a PE and not of operations.
     #[must_use]
     pub fn in_all(&self) -> bool {
-        self.is_repeated() && !matches!(self.work, Work::Experts(_))
+        self.is_repeated() && !matches!(self.work, Work::Experts(_) | Work::Collective(_))
     }
 
     /// Whether it is done many times.
@@ -194,6 +206,11 @@ pub static TESTS: &[Test] = &[
     test!("fence-lat", Runtime, Work::FencedPuts, Range, "us", "put, fence, put, quiet"),
     test!("alltoall-bw", Runtime, Work::AllToAll, Range, "MB/s", "each PE puts to all others, then a barrier; what one PE sends"),
     test!("barrier-lat", Runtime, Work::Barrier, None, "us", "barrier over all PEs"),
+    test!("all-reduce", Runtime, Work::Collective(Collective::AllReduce), Range, "MB/s", "all-reduce of f32 by threads of the CPU device: bus bandwidth"),
+    test!("all-gather", Runtime, Work::Collective(Collective::AllGather), Range, "MB/s", "all-gather, of so many bytes in all: bus bandwidth"),
+    test!("reduce-scatter", Runtime, Work::Collective(Collective::ReduceScatter), Range, "MB/s", "reduce-scatter of f32, of so many bytes in all: bus bandwidth"),
+    test!("all-to-all", Runtime, Work::Collective(Collective::AllToAll), Range, "MB/s", "all-to-all, of so many bytes of each PE: bus bandwidth"),
+    test!("broadcast", Runtime, Work::Collective(Collective::Broadcast), Range, "MB/s", "broadcast from PE 0: bus bandwidth"),
     test!("ep-dispatch", Runtime, Work::Experts(Phase::Dispatch), Token, "us", "4096 tokens of each PE to the PEs of their experts (8 of 256)"),
     test!("ep-combine", Runtime, Work::Experts(Phase::Combine), Token, "us", "their rows back, and added"),
     test!("ep-ll", Runtime, Work::Experts(Phase::LowLatency), Token, "us", "dispatch and combine of 128 tokens of each PE, low latency"),

@@ -12,6 +12,9 @@ pub enum Error {
     /// Dispatch or combine failed.
     #[error(transparent)]
     Experts(#[from] symrail_ep::Error),
+    /// A collective of devices failed.
+    #[error(transparent)]
+    Collective(#[from] symrail_collectives::Error),
     /// The transport failed outside of a runtime.
     #[error(transparent)]
     Transport(#[from] symrail_transport::Error),

@@ -7,7 +7,7 @@ use symrail_transport::env::kinds::{Kind, Size};
 use super::backend::area;
 use super::catalog::{Sizes, TESTS, Test, Work};
 use super::error::{Error, Result};
-use super::measure::experts;
+use super::measure::{collectives, experts};
 
 /// Up to here a size counts as small.
 const SMALL: usize = 8 << 10;
@@ -219,11 +219,12 @@ impl Plan {
     /// Bytes of each PE's heap that `tests` take with `n_pes` PEs.
     #[must_use]
     pub fn heap(&self, tests: &[&Test], n_pes: u32) -> usize {
-        let of_experts = |test: &&Test| match test.work {
+        let own = |test: &&Test| match test.work {
             Work::Experts(phase) => self.sizes(test).into_iter().map(|size| experts::heap(phase, size, n_pes)).max(),
+            Work::Collective(_) => self.sizes(test).into_iter().map(|size| collectives::heap(size, n_pes)).max(),
             _ => None,
         };
-        let largest = tests.iter().filter_map(of_experts).max().unwrap_or(0);
+        let largest = tests.iter().filter_map(own).max().unwrap_or(0);
         self.area(tests, n_pes).saturating_add(largest)
     }
 
@@ -261,7 +262,7 @@ impl Spread {
             Work::PutStream => 64,
             Work::FencedPuts => 2,
             Work::AllToAll => n_pes as usize,
-            Work::Experts(_) => 0,
+            Work::Experts(_) | Work::Collective(_) => 0,
             _ => 1,
         };
         let span = slots.saturating_mul(stride);

@@ -9,7 +9,7 @@ use symrail::{Runtime, Settings};
 use symrail_transport::env::HeapKind;
 
 use super::backend::{Backend, area};
-use super::catalog::{Layer, Phase, Test, Work};
+use super::catalog::{Collective, Layer, Phase, Test, Work};
 use super::cuda::Cuda;
 use super::device;
 use super::error::{Error, Result};
@@ -165,12 +165,14 @@ impl Session<'_> {
                 for test in tests {
                     match test.work {
                         Work::Experts(phase) => self.experts(&mut host, (test, phase), runtime, &conditions)?,
+                        Work::Collective(what) => self.collective(&mut host, (test, what), runtime, &conditions)?,
                         _ => self.sizes(&mut host, test, &conditions)?,
                     }
                 }
             }
-            Device::Cpu => tests.into_iter().try_for_each(|test| {
-                device::launch(runtime, host.base(), bytes, |device| self.sizes(device, test, &conditions))
+            Device::Cpu => tests.into_iter().try_for_each(|test| match test.work {
+                Work::Collective(what) => self.collective(&mut host, (test, what), runtime, &conditions),
+                _ => device::launch(runtime, host.base(), bytes, |device| self.sizes(device, test, &conditions)),
             })?,
             Device::Cuda => {
                 let mut cuda = Cuda::new(runtime, &mut host)?;
@@ -230,6 +232,25 @@ impl Session<'_> {
             if let Some(figures) = figures {
                 self.report.add(test, conditions, size, &figures)?;
                 self.report.note(&traffic.over(figures.p50))?;
+            }
+        }
+        self.report.end(test)
+    }
+
+    /// All sizes of a collective of devices. Collective.
+    fn collective(
+        &mut self,
+        host: &mut Host<'_>,
+        (test, what): (&'static Test, Collective),
+        runtime: &Runtime,
+        conditions: &Conditions,
+    ) -> Result<()> {
+        let conditions = &Conditions { device: Device::Cpu.to_string(), ..conditions.clone() };
+        self.report.begin(test, conditions)?;
+        let mut bench = Bench::new(host, self.plan, test);
+        for size in self.plan.sizes(test) {
+            if let Some(figures) = bench.collective(runtime, what, size)? {
+                self.report.add(test, conditions, size, &figures)?;
             }
         }
         self.report.end(test)

@@ -69,7 +69,7 @@ impl World<'_> {
         let begun = |state: &RankState, end: &Clock| {
             state.writes_to.iter().all(|&rank| end.knows_any(self.blocks_of[rank].clone()))
         };
-        let packets_alternate = self.plan.double_scratch && of_all(&begun);
+        let packets_alternate = self.plan.packet_halves == 2 && of_all(&begun);
         let has_packets = self.ranks.iter().any(|state| !state.writes_to.is_empty());
         // Who has begun a call is through with the call before, and so is everybody with its scratch buffer.
         let scratch_is_left = of_all(&|state, end| state.scratch.is_known(end));

@@ -6,6 +6,7 @@
 //! | `ping_pong` | both take turns |
 //! | `everybody` | all PEs do the same |
 //! | `launched` | all of these, made by kernels in batches |
+//! | `collectives` | collectives of devices |
 //! | `experts` | expert-parallel dispatch and combine |
 //! | `footprint` | figures of a PE: memory, processor time while idle |
 //!
@@ -13,6 +14,7 @@
 //! a pattern of their own and destinations are wiped; after it, every PE checks what has arrived. Wrong data is an
 //! error.
 
+pub mod collectives;
 mod everybody;
 pub mod experts;
 pub mod footprint;
@@ -77,7 +79,9 @@ impl<'a, C: Backend> Bench<'a, C> {
             Work::AddWindows(_) | Work::SignalWindows(_) | Work::Gets(_) | Work::FetchAdds(_) => {
                 self.one_sided(spread)?
             }
-            Work::Init | Work::Memory | Work::Idle | Work::Experts(_) => self.one_sided(spread)?,
+            Work::Init | Work::Memory | Work::Idle | Work::Experts(_) | Work::Collective(_) => {
+                self.one_sided(spread)?
+            }
         };
         // Nobody goes on, and nothing is told, before all have found their data right.
         self.backend.barrier()?;

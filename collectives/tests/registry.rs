@@ -1,0 +1,73 @@
+//! Which of several plans is taken, and why the others are not; what is said of files that are no plans.
+#![allow(clippy::unwrap_used)]
+
+use symrail_collectives::build::{Shape, all_reduce, moves};
+use symrail_collectives::plan::registry::{Registry, Wanted};
+use symrail_collectives::plan::schema::Document;
+use symrail_collectives::plan::{Check, Collective, Plan};
+
+fn plan(document: &Document) -> Plan {
+    Plan::new(document, Check::Result).unwrap()
+}
+
+#[test]
+fn the_first_plan_that_suits_is_taken() {
+    let (two, hosts) = (Shape::one_host(2, 1), Shape { hosts: vec![0, 1], blocks: 1 });
+    let small = Document { max_message_size: 1024, ..all_reduce::one_shot(&two) };
+    let in_place = Document { inplace: true, name: "in place".into(), ..all_reduce::direct(&two) };
+    let mut registry = Registry::default();
+    for document in
+        [&moves::all_gather(&two), &small, &in_place, &all_reduce::direct(&two), &all_reduce::by_puts(&hosts)]
+    {
+        registry.add(plan(document));
+    }
+    let chosen = |message, hosts: &[u32], in_place| {
+        let wanted = Wanted { collective: Collective::AllReduce, message, hosts, in_place };
+        let explained = registry.explain(&wanted);
+        let name = registry.select(&wanted).map(|plan| plan.name().to_owned());
+        let marked = explained.iter().find_map(|line| line.strip_suffix(": chosen"));
+        assert_eq!(marked, name.as_deref(), "{explained:?}");
+        (name.unwrap_or_default(), explained.join("\n"))
+    };
+    assert_eq!(chosen(1024, &[0, 0], false).0, "all-reduce-one-shot-2x1");
+    assert_eq!(chosen(1025, &[0, 0], false).0, "all-reduce-direct-2x1");
+    assert_eq!(chosen(8, &[0, 0], true).0, "in place");
+    let (name, why) = chosen(8, &[0, 1], false);
+    assert_eq!(name, "all-reduce-by-puts-2x1");
+    assert!(why.contains("its ranks 0 and 1 use memory channels and are on two hosts"), "{why}");
+    assert!(why.contains("it is for AllGather"), "{why}");
+    assert_eq!(chosen(8, &[0, 0, 0], false).0, "", "there are plans for two PEs only");
+}
+
+#[test]
+fn races_and_endless_waits_are_told() {
+    let refused = |document: &Document| Plan::new(document, Check::Result).unwrap_err().to_string();
+    // Rank 0 does not signal any more. Which of the waits for it is found first does not matter.
+    let mut document = moves::reduce_scatter(&Shape::one_host(2, 1));
+    let ops = &mut document.gpus[0].threadblocks[0].ops;
+    ops.retain(|op| op.name != "signal");
+    assert!(refused(&document).contains("wait waits for ever: rank "), "{}", refused(&document));
+    // Both ranks store their output's chunk 0.
+    let mut document = moves::all_gather(&Shape::one_host(2, 1));
+    document.gpus[1].threadblocks[0].ops.iter_mut().for_each(|op| {
+        op.dst_buff.iter_mut().for_each(|chunks| chunks.index = 0);
+    });
+    let error = refused(&document);
+    assert!(error.contains("races with block 0 of rank"), "{error}");
+    Plan::new(&document, Check::Ends).unwrap();
+}
+
+#[test]
+fn files_that_are_no_plans_are_named() {
+    let error = Plan::load("/nowhere/plan.json", Check::Result).unwrap_err().to_string();
+    assert!(error.contains("/nowhere/plan.json cannot be read"), "{error}");
+    let error = Plan::from_json("{\"name\": 1}", Check::Result).unwrap_err().to_string();
+    assert!(error.contains("is not a plan: invalid type"), "{error}");
+    let mut document = all_reduce::direct(&Shape::one_host(2, 1));
+    document.gpus[1].threadblocks[0].ops[2].name = "glres".into();
+    let error = Plan::new(&document, Check::Ends).unwrap_err().to_string();
+    assert!(
+        error.starts_with("plan all-reduce-direct-2x1, rank 1, block 0, operation 2: glres: it needs switch"),
+        "{error}"
+    );
+}
