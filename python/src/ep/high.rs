@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use symrail_ep::high_throughput::{Handle, Parts, Received, Tokens};
 use symrail_ep::{HighThroughput, Layout, TopK};
 
-use super::{Buffers, Bytes, element, elements, raised, rows};
+use super::{Buffers, Bytes, BytesAndFloats, element, elements, raised, rows};
 use crate::runtime::Runtime;
 
 /// Buffers for any number of tokens.
@@ -121,7 +121,7 @@ impl EpHighThroughput {
         weights: Option<(PyReadonlyArray1<'py, f32>, usize)>,
         biases: (Option<Bytes<'py>>, Option<Bytes<'py>>),
         handle: &EpHandle,
-    ) -> PyResult<(Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<f32>>)> {
+    ) -> PyResult<BytesAndFloats<'py>> {
         let weights = match &weights {
             Some((weights, k)) => Some((elements(weights)?, *k)),
             None => None,

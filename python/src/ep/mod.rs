@@ -17,7 +17,7 @@ mod plan;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use numpy::{Element as OfArray, PyReadonlyArray1};
+use numpy::{Element as OfArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use symrail_ep::{Element, Error, Patience, Rows};
 
@@ -39,6 +39,9 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(plan::ep_low_latency_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(plan::ep_cast_fp8, module)?)
 }
+
+/// Bytes of rows, and the factors or weights that go with them.
+type BytesAndFloats<'py> = (Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<f32>>);
 
 /// Rows of bytes as Python hands them over: all of them, and bytes of each.
 type Bytes<'py> = (PyReadonlyArray1<'py, u8>, usize);

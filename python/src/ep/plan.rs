@@ -6,7 +6,7 @@ use symrail_ep::low_latency::Shape;
 use symrail_ep::plan::sizes;
 use symrail_ep::{Layout, TopK, fp8};
 
-use super::{element, elements, raised, rows};
+use super::{BytesAndFloats, element, elements, raised, rows};
 
 /// A layout: tokens for each rank, slots for each expert, and for each token whether each rank gets it.
 type Parts<'py> = (Bound<'py, PyArray1<i32>>, Bound<'py, PyArray1<i32>>, Bound<'py, PyArray1<bool>>);
@@ -54,7 +54,7 @@ pub fn ep_cast_fp8<'py>(
     row_bytes: usize,
     of: &str,
     power_of_two: bool,
-) -> PyResult<(Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<f32>>)> {
+) -> PyResult<BytesAndFloats<'py>> {
     let element = element(of)?;
     let data = (data, row_bytes);
     let all = rows(&data)?;
