@@ -38,9 +38,16 @@ impl Element {
 
     /// Appends sums, rounded to this type.
     pub(crate) fn round(self, sums: &[f32], to: &mut Vec<u8>) {
+        let start = to.len();
+        to.resize(start + sums.len() * self.bytes(), 0);
+        let row = &mut to[start..];
         match self {
-            Element::F32 => sums.iter().for_each(|sum| to.extend(sum.to_ne_bytes())),
-            Element::Bf16 => sums.iter().for_each(|&sum| to.extend(to_bf16(sum).to_ne_bytes())),
+            Element::F32 => {
+                row.as_chunks_mut::<4>().0.iter_mut().zip(sums).for_each(|(to, sum)| *to = sum.to_ne_bytes());
+            }
+            Element::Bf16 => {
+                row.as_chunks_mut::<2>().0.iter_mut().zip(sums).for_each(|(to, &sum)| *to = to_bf16(sum).to_ne_bytes());
+            }
         }
     }
 }

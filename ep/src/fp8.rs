@@ -83,6 +83,17 @@ mod tests {
         assert!(of_e4m3(to_e4m3(f32::NAN)).is_nan());
     }
 
+    #[test]
+    fn halves_go_to_the_even_one() {
+        for bits in 0..0x7e {
+            let half = (of_e4m3(bits) + of_e4m3(bits + 1)) / 2.0;
+            let even = bits + bits % 2;
+            assert_eq!((to_e4m3(half), to_e4m3(-half)), (even, even | 0x80), "{half}");
+            assert_eq!(to_e4m3(half * 0.999), bits, "below {half}");
+            assert_eq!(to_e4m3(half * 1.001), bits + 1, "above {half}");
+        }
+    }
+
     proptest! {
         #[test]
         fn the_nearest_is_taken(value in prop_oneof![-500f32..500.0, -0.1f32..0.1, -0.02f32..0.02]) {

@@ -64,8 +64,10 @@ impl LowLatency<'_> {
             }
             self.combine.exchange.send(rank, at)?;
         }
-        let own = of(me).flat_map(|(expert, (first, count))| (first..first + count).map(move |i| (expert, i)));
-        let own = own.flat_map(|(expert, i)| row(expert, i)).copied().collect();
+        let mut own = Vec::with_capacity(count(me) * rows.bytes());
+        for (expert, (first, count)) in of(me) {
+            (first..first + count).for_each(|i| own.extend_from_slice(row(expert, i)));
+        }
         Ok(Combining { call, start, element, own })
     }
 

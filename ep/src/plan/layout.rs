@@ -219,7 +219,7 @@ mod tests {
         ) {
             prop_assume!(!indices.is_empty());
             let at = at.index(indices.len());
-            for wrong in [experts as i64 + far, -2 - far] {
+            for wrong in [experts as i64, -2, experts as i64 + far, -2 - far] {
                 indices[at] = wrong;
                 match Layout::of(&TopK::new(&indices, k).unwrap(), experts, ranks) {
                     Err(Error::NoSuchExpert { token, slot, expert, .. }) => {
