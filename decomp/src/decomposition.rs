@@ -2,7 +2,7 @@
 
 use symrail::{Pe, Runtime, Team};
 
-use crate::agree::same;
+use crate::agree::{largest, same};
 use crate::error::{Error, Result};
 use crate::flow::Flows;
 use crate::grid::{Axis, Grid};
@@ -134,6 +134,14 @@ impl<'rt> Decomposition<'rt> {
             Some(others.sum::<usize>() + flows.own.iter().map(|(from, _)| elements(from.len())).sum::<usize>())
         });
         all.max().unwrap_or(0)
+    }
+
+    /// The largest number that any PE has: what a workspace for all must have room for. Collective over the team.
+    ///
+    /// # Errors
+    /// A peer that does not answer.
+    pub fn largest(&self, number: usize) -> Result<usize> {
+        Ok(largest(&self.team, number as u64)? as usize)
     }
 
     /// Takes a workspace of at least so many bytes, and as many as the PE wants that wants most. Collective over the

@@ -17,12 +17,14 @@
 //! | `team` | the class `Team`: collectives |
 //! | `torch` | what PyTorch's symmetric memory needs, as a table of C functions (unsafe) |
 //! | `ep` | the classes behind `symrail.ep` |
+//! | `decomp` | the class behind `symrail.decomp` (unsafe) |
 //! | `interrupt` | Ctrl-C and time-outs |
 //! | `errors` | which error becomes which exception |
 //!
 //! Whatever may wait does so without Python's lock (`interrupt::waiting`), and the proxy thread never takes it.
 
 mod blocks;
+mod decomp;
 mod device_array;
 mod dlpack;
 mod dtype;
@@ -72,6 +74,7 @@ mod _symrail {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         crate::ep::add(module)?;
+        module.add_class::<crate::decomp::Pencils>()?;
         job::watch_exit()
     }
 

@@ -82,6 +82,32 @@ class Team:
     def reduce_scatter(self, dst: NDArray[Any], src: NDArray[Any], op: str) -> None: ...
     def alltoall(self, dst: NDArray[Any], src: NDArray[Any]) -> None: ...
 
+class Pencils:
+    def __init__(
+        self,
+        runtime: Runtime,
+        extents: list[int],
+        processes: list[int],
+        memory: list[list[int]],
+        heap_bytes: int,
+        element: int,
+    ) -> None: ...
+    @property
+    def processes(self) -> list[int]: ...
+    def pencil(self, rank: int, along: int) -> tuple[list[int], list[int], list[int]]: ...
+    def transpose(
+        self, axes: tuple[int, int], arrays: tuple[NDArray[Any], NDArray[Any]], element: int, forms: list[list[int]]
+    ) -> None: ...
+    def halo(
+        self,
+        axis_and_dim: tuple[int, int],
+        array: NDArray[Any],
+        element: int,
+        widths: tuple[list[int], list[int]],
+        periodic: bool,
+    ) -> None: ...
+    def free(self) -> None: ...
+
 class Runtime:
     @property
     def world(self) -> Team: ...

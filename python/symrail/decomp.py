@@ -1,0 +1,171 @@
+"""Three-dimensional arrays spread over all PEs in pencils: transposes and halos, for FFTs and stencils.
+
+    import numpy as np, symrail, symrail.decomp as decomp
+
+    with symrail.init():
+        grid = decomp.Grid((64, 64, 64))             # the process grid is chosen by measuring
+        x = grid.empty("x", "complex128")
+        x[:] = 1.0                                   # indexed by X, Y and Z, whatever the order in memory
+        x[:] = np.fft.fft(x, axis=0)
+        y = grid.transpose(x, "y")
+        y[:] = np.fft.fft(y, axis=1)
+
+A pencil has one axis whole; the others are split over the process grid. All are in host memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import symrail
+
+from . import _symrail
+from .errors import ArgumentError
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike, NDArray
+
+__all__ = ["Grid", "Pencil"]
+
+Widths = tuple[int, int, int]
+NONE: Widths = (0, 0, 0)
+AXES = "xyz"
+
+
+def _axis(axis: str) -> int:
+    if len(axis) != 1 or axis not in AXES:
+        raise ArgumentError(f"axis {axis!r}: use 'x', 'y' or 'z'")
+    return AXES.index(axis)
+
+
+class Pencil(np.ndarray):
+    """A PE's own elements along an axis, indexed by X, Y and Z. `Grid.empty` makes it.
+
+    `axis` is "x", "y" or "z"; `start` and `stop` are where the elements are in the whole array; `halo` and `padding` are
+    widths along X, Y and Z; `whole` is the array with both. What NumPy makes of a pencil is an ordinary array.
+    """
+
+    axis: str
+    start: Widths
+    stop: Widths
+    halo: Widths
+    padding: Widths
+    whole: NDArray[Any]
+    _memory: NDArray[Any]
+    _grid: Grid
+
+    def __array_finalize__(self, made_of: Any) -> None:
+        pass
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        return array[()] if return_scalar else np.asarray(array)
+
+    def __getitem__(self, index: Any) -> Any:
+        return np.asarray(self)[index]
+
+
+class Grid:
+    """An array of `shape` (X, Y, Z) over all PEs. Collective.
+
+    `processes` is the process grid; without it, it is chosen by measuring transposes of elements of `dtype`. `order` is
+    "x": X varies fastest in memory, or "axis": each pencil's own axis does. `heap_bytes` of each PE's symmetric heap are
+    for workspaces; without it, four times the elements of a PE.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        processes: Sequence[int] | None = None,
+        *,
+        order: str = "x",
+        dtype: DTypeLike = "complex128",
+        heap_bytes: int | None = None,
+    ) -> None:
+        if order not in ("x", "axis"):
+            raise ArgumentError(f"order {order!r}: use 'x' or 'axis'")
+        if len(shape) != 3 or min(shape) < 1:
+            raise ArgumentError(f"shape {tuple(shape)}: three extents of at least 1")
+        memory = [[0, 1, 2], [0, 1, 2], [0, 1, 2]] if order == "x" else [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
+        element, ranks = np.dtype(dtype).itemsize, symrail.n_pes()
+        if heap_bytes is None:
+            # Shares are rounded up along each of two axes, and so are blocks in the workspace.
+            heap_bytes = 4 * element * math.prod(extent + ranks for extent in shape) // ranks + 4096 * ranks
+        self._runtime = symrail.current()
+        self._pencils = _symrail.Pencils(
+            self._runtime, list(shape), list(processes or (0, 0)), memory, heap_bytes, element
+        )
+        self.shape = tuple(shape)
+
+    @property
+    def processes(self) -> tuple[int, int]:
+        """The process grid."""
+        rows, columns = self._pencils.processes
+        return rows, columns
+
+    def empty(self, axis: str, dtype: DTypeLike = "complex128", *, halo: Widths = NONE, padding: Widths = NONE,
+              symmetric: bool = False) -> Pencil:  # fmt: skip
+        """This PE's pencil along an axis, all 0; in symmetric memory, if `symmetric`, data comes straight into it.
+
+        Collective if `symmetric`, else local.
+        """
+        start, stop, order = self._pencils.pencil(self._runtime.my_pe(), _axis(axis))
+        own = [stop[dim] - start[dim] for dim in range(3)]
+        shape = [own[dim] + 2 * halo[dim] + padding[dim] for dim in range(3)]
+        count = math.prod(shape)
+        if symmetric:
+            # As many elements as any PE has.
+            ranks = symrail.n_pes()
+            extents = [self._pencils.pencil(rank, _axis(axis)) for rank in range(ranks)]
+            most = max(
+                math.prod(to[dim] - at[dim] + 2 * halo[dim] + padding[dim] for dim in range(3)) for at, to, _ in extents
+            )
+            memory: NDArray[Any] = symrail.array(most, dtype)[:count]
+        else:
+            memory = np.zeros(count, dtype)
+        # NumPy's last axis varies fastest.
+        slowest_first = list(reversed(order))
+        in_memory = memory.reshape([shape[dim] for dim in slowest_first])
+        whole = in_memory.transpose([slowest_first.index(dim) for dim in range(3)])
+        inside = whole[tuple(slice(halo[dim], halo[dim] + own[dim]) for dim in range(3))]
+        pencil = inside.view(Pencil)
+        pencil.axis, pencil.halo, pencil.padding = axis, halo, padding
+        pencil.start, pencil.stop = (start[0], start[1], start[2]), (stop[0], stop[1], stop[2])
+        pencil.whole, pencil._memory, pencil._grid = whole, memory, self
+        return pencil
+
+    def _own(self, pencil: Pencil, name: str) -> Pencil:
+        if not isinstance(pencil, Pencil) or getattr(pencil, "_grid", None) is not self:
+            raise ArgumentError(f"{name} is no pencil of this grid: make it by empty()")
+        return pencil
+
+    def transpose(self, source: Pencil, to: str | Pencil) -> Pencil:
+        """Transposes X to Y, Y to Z, or back: to an axis, or to a pencil along it, which is returned. Collective."""
+        self._own(source, "source")
+        dest = self.empty(to, source.dtype) if isinstance(to, str) else self._own(to, "to")
+        if dest.dtype != source.dtype:
+            raise ArgumentError(f"dtypes differ: {source.dtype} and {dest.dtype}")
+        forms = [list(widths) for widths in (source.halo, dest.halo, source.padding, dest.padding)]
+        axes, arrays = (_axis(source.axis), _axis(dest.axis)), (source._memory, dest._memory)
+        self._pencils.transpose(axes, arrays, source.dtype.itemsize, forms)
+        return dest
+
+    def halo(self, pencil: Pencil, *, periodic: bool | Sequence[bool] = False) -> None:
+        """Fills the halo of `pencil.whole` with neighbours' elements, corners included. Collective.
+
+        `periodic` says whether the array goes on at its other end: along all axes, or along X, Y and Z.
+        """
+        self._own(pencil, "pencil")
+        periods = (periodic,) * 3 if isinstance(periodic, bool) else tuple(periodic)
+        widths = (list(pencil.halo), list(pencil.padding))
+        for dim in range(3):
+            self._pencils.halo(
+                (_axis(pencil.axis), dim), pencil._memory, pencil.dtype.itemsize, widths, periods[dim]
+            )
+
+    def free(self) -> None:
+        """Gives the workspaces back. Later calls raise StateError. Collective."""
+        self._pencils.free()
