@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let rt = Runtime::init()?;
     for &edge in edges {
         let grid = Grid::new([edge; 3], [*rows, *columns]);
-        let bytes = (edge + 2 * *rows).pow(2) * (edge + 2) * ELEMENT / (rows * columns);
+        let bytes = (edge + 2 * rows + 2) * (edge + 2 * columns + 2) * (edge + 2) * 2 * ELEMENT / (rows * columns);
         let heap = TeamHeap::new(&rt, 3 * bytes + (4 << 20))?;
         let arrays = [rt.alloc_slice::<u64>(bytes / 8)?, rt.alloc_slice::<u64>(bytes / 8)?];
         let array = Decomposition::new(&heap, rt.team_world()?, grid)?;

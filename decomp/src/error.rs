@@ -54,6 +54,12 @@ pub enum Error {
         /// What the heap has.
         heap_bytes: usize,
     },
+    /// The symmetric heap is memory that the CPU, which does all copies, cannot touch.
+    #[error("PE {pe}: the symmetric heap is in memory of a device; set SYMRAIL_HEAP_KIND=host")]
+    DeviceHeap {
+        /// This PE.
+        pe: Pe,
+    },
     /// What this PE passed to an operation.
     #[error("PE {pe}: {operation}: {refusal} (needed {needed}, given {given})")]
     Refused {

@@ -43,10 +43,14 @@ impl<'rt> TeamHeap<'rt> {
     /// Takes so many bytes from every PE's heap. Collective over all PEs.
     ///
     /// # Errors
-    /// Those of [`Runtime::align`].
+    /// Those of [`Runtime::align`]; [`Error::DeviceHeap`].
     pub fn new(runtime: &'rt Runtime, bytes: usize) -> Result<TeamHeap<'rt>> {
         let bytes = bytes.next_multiple_of(ALIGN);
         let base = runtime.align(ALIGN, bytes)?;
+        if runtime.is_staged(base) {
+            runtime.free(base)?;
+            return Err(Error::DeviceHeap { pe: runtime.my_pe() });
+        }
         Ok(TeamHeap { runtime, base, bytes, taken: Mutex::default() })
     }
 

@@ -1,6 +1,8 @@
 //! Arrays in pencils: the calls of `symrail_decomp` on the memory of arrays. `symrail/decomp.py` makes arrays with axes
 //! of it, and is what programs call.
 
+#![allow(clippy::needless_pass_by_value)] // Python hands arrays over by value
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -78,6 +80,7 @@ fn raised(error: Error) -> PyErr {
         Error::Runtime(error) => failed(error),
         Error::Differ { other, .. } => raise_of(Kind::Differ, &text, other),
         Error::RefusedBy { by, .. } => raise_of(Kind::Argument, &text, by),
+        Error::DeviceHeap { pe } => raise_of(Kind::Unsupported, &text, pe),
         Error::HeapFull { .. } => raise(Kind::HeapExhausted, &text),
         _ => raise(Kind::Argument, &text),
     }
@@ -194,8 +197,8 @@ impl Pencils {
 /// The address and the bytes of contiguous memory that may be written.
 fn memory(array: &Bound<'_, PyAny>, role: &str) -> PyResult<(usize, usize)> {
     let view = View::of(array, role)?;
-    if !view.contiguous || !view.writable {
-        return Err(raise(Kind::Argument, &format!("{role} is not contiguous, or read-only")));
+    if !view.contiguous || !view.writable || view.gpu.is_some() {
+        return Err(raise(Kind::Argument, &format!("{role} is not contiguous, or read-only, or in a GPU's memory")));
     }
     Ok((view.bounds().address(), view.bytes()))
 }

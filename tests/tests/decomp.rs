@@ -1,7 +1,7 @@
 //! Transposes, halos and all-to-all plans between processes: every byte of every output.
 
 use symrail_tests::job::Job;
-use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN};
+use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN, mapped_by_movers};
 
 fn job(path: Path, pes: u32, hosts: u32, what: &str) {
     let job = path.of(Job::new("pe_decomp"), pes);
@@ -37,4 +37,10 @@ fn plans_run_at_once_and_teams_share_a_heap() {
 fn what_one_does_wrong_is_an_error_on_all() {
     job(MAPPED, 4, 1, "misuse");
     job(ONE_RAIL, 4, 3, "misuse");
+}
+
+#[test]
+fn heaps_that_the_cpu_cannot_touch_are_refused() {
+    let job = mapped_by_movers(Job::new("pe_decomp"), 2).env("SYMRAIL_HEAP_SIZE", "96M");
+    let _ = job.args(["device"]).succeed();
 }

@@ -1,5 +1,5 @@
 //! Transposes, halos and all-to-alls of the teams of the first 1, 2, 3, 4, 6 and 8 PEs, every byte checked. The first
-//! argument says what: `small` (9 x 10 x 11, all process grids), `large` (128 x 124 x 132), `plans`, `misuse`.
+//! argument says what: `small` (9 x 10 x 11, all process grids), `large` (128 x 124 x 132), `plans`, `misuse`, `device`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use symrail::{Group, Result, Runtime, SymSlice, Team};
@@ -18,6 +18,11 @@ const WORDS: usize = 1 << 20;
 fn main() -> std::process::ExitCode {
     let what: String = pe::arg(0, "small".into());
     pe::run(|rt| {
+        if what == "device" {
+            let error = TeamHeap::new(rt, HEAP).err().unwrap();
+            assert!(matches!(error, Error::DeviceHeap { .. }), "{error}");
+            return rt.barrier_all();
+        }
         let heap = TeamHeap::new(rt, HEAP).unwrap();
         let arrays = [rt.alloc_slice::<u64>(WORDS)?, rt.alloc_slice::<u64>(WORDS)?];
         let world = rt.team_world()?;
@@ -49,7 +54,7 @@ fn variant(i: usize, arrays: &[SymSlice<'_, u64>; 2]) -> (usize, usize, Mode, Pl
     let element = [8, 16, 4, 2][i % 4];
     let fields = 1 + usize::from(i.is_multiple_of(3));
     let mode = Mode { pipelined: !i.is_multiple_of(5), direct: !i.is_multiple_of(7) };
-    let symmetric = (i / 2 % 2 == 0).then(|| [arrays[0].as_ptr(), arrays[1].as_ptr()]);
+    let symmetric = (i / 2).is_multiple_of(2).then(|| [arrays[0].as_ptr(), arrays[1].as_ptr()]);
     (element, fields, mode, Place { symmetric, in_place: i % 3 == 1 })
 }
 
@@ -85,7 +90,8 @@ fn small<'rt>(
                 let axis = Axis::ALL[i % 3];
                 pe::doing(format!("halos of {axis:?} {mode:?} {place:?} {grid:?}"));
                 let symmetric = place.symmetric.map(|words| words[0]);
-                let updated = pencils::halo(&array, (axis, form, i % 2 == 0), (element, fields, mode), symmetric);
+                let updated =
+                    pencils::halo(&array, (axis, form, i.is_multiple_of(2)), (element, fields, mode), symmetric);
                 updated.unwrap();
                 team = array.into_team();
                 count += Transpose::ALL.len() + 1;
@@ -266,7 +272,7 @@ fn misuse<'rt>(rt: &'rt Runtime, heap: &TeamHeap<'rt>, arrays: &[SymSlice<'rt, u
         match (result, refusal, wrong) {
             (Ok(()), None, _) => {}
             (Err(Error::Refused { refusal: found, pe, .. }), Some(refusal), true) => {
-                assert_eq!((found, pe), (refusal, me))
+                assert_eq!((found, pe), (refusal, me));
             }
             (Err(Error::RefusedBy { refusal: found, pe, by, .. }), Some(refusal), false) => {
                 assert_eq!((found, pe), (refusal, me));
