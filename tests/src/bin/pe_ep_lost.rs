@@ -23,7 +23,7 @@ const DIES_IN: u64 = 5;
 const HIDDEN: usize = 16;
 const K: usize = 4;
 const SHARE: i64 = 2;
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(4);
 
 fn main() -> ExitCode {
     let death = pe::arg(0, "before".to_owned());
