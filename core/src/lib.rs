@@ -12,6 +12,7 @@
 //! | [`compare`], [`signal`] | comparisons and updates of signal words, with every interface's numbers |
 //! | [`segment`] | which bytes of this process stand behind which offsets |
 //! | [`wait`] | what threads do while they wait |
+//! | [`fp8`] | floating-point numbers of eight bits |
 //! | [`pci`] | addresses on a PCI bus |
 //! | [`escaped`] | text from outside, in messages |
 
@@ -19,6 +20,7 @@ pub mod amo;
 pub mod compare;
 pub mod error;
 pub mod escaped;
+pub mod fp8;
 pub mod pci;
 pub mod pe;
 pub mod segment;

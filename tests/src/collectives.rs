@@ -1,9 +1,9 @@
 //! What device collectives work on, and what they are to give.
 
 use half::{bf16, f16};
-use symrail_collectives::number::fp8;
 use symrail_collectives::plan::Collective;
 use symrail_collectives::{DataType, ReduceOp};
+use symrail_core::fp8;
 
 /// Elements of a type that tell where they come from, and whose reductions are exact in any order.
 #[derive(Debug, Clone, Copy)]

@@ -3,10 +3,8 @@
 //! | file | concept |
 //! |---|---|
 //! | here | the types |
-//! | [`fp8`] | floating-point numbers of eight bits |
 //! | `reduce` | many arrays become one |
 
-pub mod fp8;
 mod reduce;
 
 pub use reduce::{Accumulate, ReduceOp};

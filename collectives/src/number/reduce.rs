@@ -2,8 +2,9 @@
 
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
+use symrail_core::fp8;
 
-use super::{DataType, fp8};
+use super::DataType;
 
 /// What is done with the elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -11,7 +11,7 @@ use symrail::Runtime;
 use symrail_ep::high_throughput::{Parts, Tokens};
 use symrail_ep::low_latency::Shape;
 use symrail_ep::plan::sizes;
-use symrail_ep::{Element, Error, HighThroughput, Layout, LowLatency, Patience, Rows, TopK, element};
+use symrail_ep::{Element, Error, HighThroughput, Layout, LowLatency, Patience, Rows, TopK};
 use symrail_tests::pe;
 use symrail_transport::endpoint::LaneCounters;
 
@@ -80,7 +80,7 @@ impl Case {
             let rows = match element {
                 Element::F32 => (0..tokens * hidden).flat_map(|_| rng.random_range(-9f32..9.0).to_ne_bytes()).collect(),
                 Element::Bf16 => (0..tokens * hidden)
-                    .flat_map(|_| element::to_bf16(rng.random_range(-9f32..9.0)).to_ne_bytes())
+                    .flat_map(|_| half::bf16::from_f32(rng.random_range(-9f32..9.0)).to_ne_bytes())
                     .collect(),
             };
             assert_eq!(Vec::len(&rows), tokens * row, "{rank}");
@@ -116,23 +116,21 @@ impl Case {
         let value = |rng: &mut StdRng| rng.random_range(-9f32..9.0);
         match self.element {
             Element::F32 => (0..self.hidden).flat_map(|_| value(rng).to_ne_bytes()).collect(),
-            Element::Bf16 => (0..self.hidden).flat_map(|_| element::to_bf16(value(rng)).to_ne_bytes()).collect(),
+            Element::Bf16 => (0..self.hidden).flat_map(|_| half::bf16::from_f32(value(rng)).to_ne_bytes()).collect(),
         }
     }
 
     fn values(&self, row: &[u8]) -> Vec<f32> {
         match self.element {
             Element::F32 => row.chunks(4).map(|v| f32::from_ne_bytes(v.try_into().unwrap())).collect(),
-            Element::Bf16 => {
-                row.chunks(2).map(|v| element::of_bf16(u16::from_ne_bytes(v.try_into().unwrap()))).collect()
-            }
+            Element::Bf16 => row.chunks(2).map(|v| half::bf16::from_ne_bytes(v.try_into().unwrap()).to_f32()).collect(),
         }
     }
 
     fn rounded(&self, values: &[f32]) -> Vec<u8> {
         match self.element {
             Element::F32 => values.iter().flat_map(|v| v.to_ne_bytes()).collect(),
-            Element::Bf16 => values.iter().flat_map(|&v| element::to_bf16(v).to_ne_bytes()).collect(),
+            Element::Bf16 => values.iter().flat_map(|&v| half::bf16::from_f32(v).to_ne_bytes()).collect(),
         }
     }
 }

@@ -151,7 +151,7 @@ impl<C: Backend> Bench<'_, C> {
     /// Whether all elements of each row have this value.
     fn ones(&self, rows: &[u8], token: usize, value: impl Fn(usize) -> f32) -> Result<()> {
         for (row, bytes) in rows.chunks_exact(token).enumerate() {
-            let expected = symrail_ep::element::to_bf16(value(row)).to_ne_bytes();
+            let expected = half::bf16::from_f32(value(row)).to_ne_bytes();
             if let Some(at) = bytes.as_chunks::<2>().0.iter().position(|found| *found != expected) {
                 let (test, pe) = (self.test.name, self.backend.pe());
                 let (found, expected) = (bytes[2 * at + 1], expected[1]);

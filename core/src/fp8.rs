@@ -31,20 +31,18 @@ impl Format {
         if value.is_nan() {
             return sign | self.nan;
         }
-        let magnitude = f64::from(value.abs());
-        // Below the smallest normal number the codes are as far apart as just above it.
-        let exponent = exponent_of(magnitude).max(1 - self.bias);
-        let units = magnitude * 2f64.powi(self.mantissa_bits as i32 - exponent);
-        // `units` has a hidden bit from the smallest normal number on; the codes of both kinds follow on each other, so
-        // that what is rounded up to the next exponent has the right code as well.
-        let code = (exponent + self.bias - 1) as f64 * f64::from(1u32 << self.mantissa_bits) + units.round_ties_even();
-        sign | code.min(f64::from(self.largest)) as u8
+        let size = value.abs().min(self.decode(self.largest));
+        let dropped = f32::MANTISSA_DIGITS - 1 - self.mantissa_bits;
+        let unit = 2f32.powi(1 - self.bias - self.mantissa_bits as i32);
+        let normal = unit * (1 << self.mantissa_bits) as f32;
+        if size < normal {
+            // The sum's unit is that of these codes, so that the addition rounds to them, and its last bits are the code.
+            return sign | (size + unit * (1 << (f32::MANTISSA_DIGITS - 1)) as f32).to_bits() as u8;
+        }
+        // Half a unit, less one if the last bit is even: then the half itself does not carry.
+        let rounded = size.to_bits() + (1 << (dropped - 1)) - 1 + (size.to_bits() >> dropped & 1);
+        sign | ((rounded >> dropped) - ((127 - self.bias as u32) << self.mantissa_bits)) as u8
     }
-}
-
-/// The power of two that a positive number begins with; that of the smallest subnormal number of an `f32` for 0.
-fn exponent_of(magnitude: f64) -> i32 {
-    if magnitude == 0.0 { -149 } else { (magnitude.to_bits() >> 52) as i32 - 1023 }
 }
 
 /// The value of an e4m3 code: bias 7; 0x7f and 0xff are NaN.
