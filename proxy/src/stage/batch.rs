@@ -1,9 +1,7 @@
 //! Small copies, gathered in a round and made together: a copy by the driver takes microseconds, whatever its size.
 //!
-//! A copy of up to [`SMALL`] bytes waits for the end of the round ([`Copies::flush`]), and a read besides until those
-//! that are under way have ended: where more gets are asked for than there are chunks, each that ends lets one begin,
-//! and each round would find one or two. Copies to neighbouring addresses become one *run*: their bytes are packed into
-//! a part of the staging buffer, or unpacked from it.
+//! A copy of up to [`SMALL`] bytes waits for the end of the round ([`Copies::flush`]). Copies to neighbouring addresses
+//! become one *run*: their bytes are packed into a part of the staging buffer, or unpacked from it.
 //!
 //! # Order
 //! Copies that wait here depend on nothing else that waits here: their sources would otherwise have waited for the
@@ -27,8 +25,6 @@ const SMALL: usize = 1024;
 const RUN_BYTES: usize = 4096;
 /// The most runs under way.
 const RUNS: usize = 256;
-/// So many reads do not wait for those that are under way.
-const MANY: usize = 64;
 /// Bytes between two reads that are read as well, because another copy would take longer.
 const GAP: usize = 64;
 
@@ -67,8 +63,6 @@ pub(super) struct Copies {
     runs: Vec<Run>,
     free: Vec<usize>,
     started: u64,
-    /// Runs of reads under way.
-    reading: usize,
     /// Copies that could not be started, to be reported.
     failed: Vec<CopyCompletion>,
     /// Kept for its memory.
@@ -90,7 +84,6 @@ impl Copies {
             runs: (0..RUNS).map(run).collect(),
             free: (0..RUNS).collect(),
             started: 0,
-            reading: 0,
             failed: Vec::new(),
             batch: Vec::new(),
             signals: Vec::new(),
@@ -146,9 +139,7 @@ impl Copies {
             }
         }
         while self.start_batch(true) {}
-        if self.reading == 0 || self.reads.len() >= MANY {
-            while self.start_batch(false) {}
-        }
+        while self.start_batch(false) {}
         self.copy_engine.flush();
     }
 
@@ -157,9 +148,8 @@ impl Copies {
         let queue = if to_memory { &mut self.writes } else { &mut self.reads };
         let mut batch = std::mem::take(&mut self.batch);
         self.signals.clear();
-        // A run of writes has two members at least.
-        let least = if to_memory { 2 } else { 1 };
-        while batch.len() < least * self.free.len()
+        // Each run has two members at least.
+        while batch.len() < 2 * self.free.len()
             && let Some(small) = queue.front()
         {
             let range = small.range();
@@ -195,13 +185,12 @@ impl Copies {
 
     /// Starts one copy for all these, which together cover the range.
     fn start_run(&mut self, members: &[Small], range: Range<usize>) {
-        let to_memory = members.first().is_none_or(|small| small.copy.to_memory);
-        let alone = to_memory && members.len() < 2;
-        let key = if alone { None } else { self.free.pop() };
+        let key = if members.len() > 1 { self.free.pop() } else { None };
         let Some(key) = key else { return members.iter().for_each(|&small| self.start_alone(small)) };
         let Run { buffer, memory, members: kept } = &mut self.runs[key];
         *memory = range.start;
         kept.extend_from_slice(members);
+        let to_memory = members[0].copy.to_memory;
         if to_memory {
             // The last one to come wins.
             kept.sort_unstable_by_key(|small| small.number);
@@ -220,8 +209,6 @@ impl Copies {
             kept.drain(..).for_each(|small| self.start_alone(small));
             self.runs[key].members = kept;
             self.free.push(key);
-        } else if !to_memory {
-            self.reading += 1;
         }
     }
 
@@ -235,11 +222,10 @@ impl Copies {
     /// Reports copies that have ended. Returns how many calls of the copy engine's those were.
     pub fn poll(&mut self, ended: &mut Vec<CopyCompletion>) -> usize {
         ended.append(&mut self.failed);
-        let Copies { copy_engine, runs, free, reading, .. } = self;
+        let Copies { copy_engine, runs, free, .. } = self;
         copy_engine.poll(&mut |moved| {
             let Ticket::Run(key) = Ticket::decode(moved.ticket) else { return ended.push(moved) };
             let Run { buffer, memory, members } = &mut runs[key];
-            *reading -= usize::from(members.first().is_some_and(|small| !small.copy.to_memory));
             for Small { copy: part, ticket, .. } in members.drain(..) {
                 if !part.to_memory && moved.result.is_ok() {
                     // SAFETY: inside of the run's buffer, which no copy uses now; the other end is valid as `start` was
@@ -426,32 +412,6 @@ mod tests {
             // SAFETY: as above.
             assert_eq!(unsafe { host.cast::<u64>().read() }, from as u64 / 8);
         }
-    }
-
-    #[test]
-    fn reads_wait_for_those_under_way() {
-        let mut world = World::new();
-        let at = world.at;
-        let read = |world: &mut World, word: usize| {
-            let copy = Copy { memory: at + 8 * word, host: world.place(), len: 8, to_memory: false };
-            // SAFETY: a place of the staging buffer for each; the memory is long enough.
-            unsafe { world.copies.start(copy, Ticket::Task(word), false) }.unwrap();
-            world.copies.flush();
-            world.state.lock().unwrap().started.len()
-        };
-        // As where each chunk that is given back lets one more begin.
-        assert_eq!([0, 1, 2, 3].map(|word| read(&mut world, word)), [1, 1, 1, 1]);
-        world.write(4096, &[7; 8], false);
-        world.copies.flush();
-        assert_eq!(world.state.lock().unwrap().started.len(), 2, "a write waits for no read");
-        world.copies.poll(&mut Vec::new());
-        world.copies.flush();
-        assert_eq!(world.state.lock().unwrap().started[2..].iter().map(|c| c.len).collect::<Vec<_>>(), [24]);
-        // Many do not wait.
-        let most = (4..4 + MANY).map(|word| read(&mut world, word)).max();
-        assert_eq!(most, Some(4));
-        world.copies.poll(&mut Vec::new());
-        assert_eq!((world.copies.pending(), world.copies.reading, world.copies.free.len()), (0, 0, RUNS));
     }
 
     /// Puts and signals at random, often on one another: what is there at the end is what came last, and no signal goes
