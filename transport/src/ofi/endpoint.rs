@@ -76,7 +76,7 @@ impl OfiRail {
             max_rma,
             inject,
             pieces: rma::pieces(&info),
-            max_send: messages::largest(&provider).min(max_rma),
+            max_send: messages::largest(&provider)?.min(max_rma),
             queue_depth: depth,
             window: rma::window(&provider),
             order: hints::granted_order(&info),

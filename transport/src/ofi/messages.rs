@@ -8,7 +8,8 @@ use libfabric_sys as ffi;
 
 use super::domain::{Domain, Object};
 use super::memory::{self, Mode};
-use crate::error::Result;
+use super::variables::RXM_BUFFERS;
+use crate::error::{Error, Result};
 use crate::wire::Request;
 
 /// Largest message. Control messages are tens of bytes; small payloads that need the target's CPU fit beside them: four
@@ -18,9 +19,34 @@ pub(super) const MAX_MESSAGE: usize = EAGER + Request::alone(0) + 3 * Request::S
 /// Every provider carries 4 KiB in its eager protocol.
 const EAGER: usize = 4 << 10;
 
+/// The smallest buffers that a user may ask of `ofi_rxm`: any request fits, and an answer.
+const LEAST: usize = 1 << 10;
+
 /// The largest message of a provider.
-pub(super) fn largest(provider: &str) -> usize {
-    if super::provider::traits(provider).buffers { MAX_MESSAGE } else { EAGER }
+///
+/// # Errors
+/// [`Error::Setting`] for buffers that the user has made too small.
+pub(super) fn largest(provider: &str) -> Result<usize> {
+    if super::provider::traits(provider).buffers {
+        largest_in(std::env::var(RXM_BUFFERS).ok().as_deref())
+    } else {
+        Ok(EAGER)
+    }
+}
+
+/// The largest message where `ofi_rxm` has been given buffers of so many bytes: what is larger waits for a peer that
+/// may not poll.
+fn largest_in(buffers: Option<&str>) -> Result<usize> {
+    match buffers.map(|text| (text, text.trim().parse::<usize>())) {
+        Some((value, Ok(bytes))) if bytes < LEAST => Err(Error::Setting {
+            name: RXM_BUFFERS.to_owned(),
+            value: value.to_owned(),
+            accepted: format!("{LEAST} bytes or more"),
+        }),
+        Some((_, Ok(bytes))) => Ok(MAX_MESSAGE.min(bytes)),
+        // libfabric takes nonsense as its own default, which is larger.
+        Some((_, Err(_))) | None => Ok(MAX_MESSAGE),
+    }
 }
 
 /// Buffers posted at once: more than a poll's batch of completions, so that some are posted while a batch is handled.
@@ -137,6 +163,7 @@ impl Receives {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::ofi::variables::DEFAULTS;
     use crate::wire::Token;
@@ -145,8 +172,19 @@ mod tests {
     fn ofi_rxm_has_buffers_for_our_messages() {
         let bytes =
             DEFAULTS.iter().find(|(name, _)| *name == "FI_OFI_RXM_BUFFER_SIZE").and_then(|(_, v)| v.parse().ok());
-        assert!(bytes >= Some(largest("tcp;ofi_rxm")), "{bytes:?}");
-        assert_eq!(largest("tcp;ofi_rxm"), Token::SIZE + 4 * (Request::SIZE + 1024));
-        assert_eq!(largest("shm"), 4 << 10);
+        assert!(bytes >= Some(MAX_MESSAGE), "{bytes:?}");
+        assert_eq!(MAX_MESSAGE, Token::SIZE + 4 * (Request::SIZE + 1024));
+        assert_eq!(largest("shm").unwrap(), 4 << 10);
+    }
+
+    #[test]
+    fn messages_fit_the_buffers_that_the_user_has_asked_for() {
+        for (asked, fits) in
+            [(None, MAX_MESSAGE), (Some("1024"), 1024), (Some("16384"), MAX_MESSAGE), (Some("x"), MAX_MESSAGE)]
+        {
+            assert_eq!(largest_in(asked).unwrap(), fits, "{asked:?}");
+        }
+        let error = largest_in(Some("1023")).unwrap_err().to_string();
+        assert!(error.contains("FI_OFI_RXM_BUFFER_SIZE") && error.contains("1024 bytes or more"), "{error}");
     }
 }
