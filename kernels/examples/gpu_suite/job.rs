@@ -8,7 +8,7 @@ use symrail::{Runtime, Team};
 use symrail_kernels::cuda::compile::Nvrtc;
 use symrail_kernels::cuda::{DevicePtr, DeviceState, Gpu, Module, OnStream, Program, Stream};
 
-use crate::{Options, bench, engine, handles, on_stream, verify};
+use crate::Options;
 
 pub type Failure = Box<dyn std::error::Error>;
 
@@ -52,16 +52,19 @@ impl Job<'_> {
     }
 }
 
-pub fn run(options: &Options) -> Result<(), Failure> {
+/// What is done with a job.
+type Work = fn(&Job<'_>, &Options) -> Result<(), Failure>;
+
+pub fn run(options: &Options, work: Work) -> Result<(), Failure> {
     let runtime = Runtime::init()?;
-    if let Err(error) = with(&runtime, options) {
+    if let Err(error) = with(&runtime, options, work) {
         runtime.abort(1, &error.to_string());
         return Err(error);
     }
     Ok(runtime.finalize()?)
 }
 
-fn with(runtime: &Runtime, options: &Options) -> Result<(), Failure> {
+fn with(runtime: &Runtime, options: &Options, work: Work) -> Result<(), Failure> {
     let n_pes = runtime.n_pes();
     let gpu = runtime.own_gpu()?;
     gpu.bind()?;
@@ -101,28 +104,7 @@ fn with(runtime: &Runtime, options: &Options) -> Result<(), Failure> {
             (false, _) => "peers through the proxy",
         },
     ));
-    if options.verify {
-        for round in 1..=options.rounds {
-            // SAFETY: inside of the area under test, which lives as long as the job.
-            unsafe { job.gpu.fill(DevicePtr::new(area), 0, 16 << 20) }?;
-            runtime.barrier_all()?;
-            let good = verify::run(&job)? & engine::run(&job, options.spin)? & on_stream::run(&job)?;
-            if !good {
-                return Err(format!("a check failed in round {round}").into()); // the others need not wait for this PE
-            }
-            if round % 25 == 0 && round < options.rounds {
-                job.say(&format!("{round} rounds"));
-            }
-        }
-        if job.device.is_direct() && !handles::run(&job)? {
-            return Err("a check of device memory failed".into());
-        }
-        println!("PE {}: {} rounds of all checks: ok", job.me(), options.rounds);
-    }
-    runtime.barrier_all()?;
-    if options.bench {
-        bench::run(&job)?;
-    }
+    work(&job, options)?;
     runtime.barrier_all()?;
     let Job { device, on_stream, stream, verify, bench, world, .. } = job;
     world.destroy()?;

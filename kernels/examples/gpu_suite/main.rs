@@ -22,7 +22,8 @@ mod verify;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use symrail_kernels::cuda::Gpu;
+use job::{Failure, Job};
+use symrail_kernels::cuda::{DevicePtr, Gpu};
 
 /// What the command line asks for.
 pub struct Options {
@@ -56,6 +57,33 @@ fn options() -> Result<Options, String> {
     Ok(options)
 }
 
+/// Verifies, then measures.
+fn work(job: &Job<'_>, options: &Options) -> Result<(), Failure> {
+    if options.verify {
+        for round in 1..=options.rounds {
+            // SAFETY: inside of the area under test, which lives as long as the job.
+            unsafe { job.gpu.fill(DevicePtr::new(job.area), 0, 16 << 20) }?;
+            job.runtime.barrier_all()?;
+            let good = verify::run(job)? & engine::run(job, options.spin)? & on_stream::run(job)?;
+            if !good {
+                return Err(format!("a check failed in round {round}").into()); // the others need not wait for this PE
+            }
+            if round % 25 == 0 && round < options.rounds {
+                job.say(&format!("{round} rounds"));
+            }
+        }
+        if job.device.is_direct() && !handles::run(job)? {
+            return Err("a check of device memory failed".into());
+        }
+        println!("PE {}: {} rounds of all checks: ok", job.me(), options.rounds);
+    }
+    job.runtime.barrier_all()?;
+    if options.bench {
+        bench::run(job)?;
+    }
+    Ok(())
+}
+
 fn main() -> ExitCode {
     let options = match options() {
         Ok(options) => options,
@@ -68,7 +96,7 @@ fn main() -> ExitCode {
         println!("SKIPPED: no CUDA driver or no GPU on this machine");
         return ExitCode::SUCCESS;
     }
-    match job::run(&options) {
+    match job::run(&options, work) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("gpu_suite: {error}");
