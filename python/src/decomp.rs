@@ -13,8 +13,8 @@ use symrail_decomp::{
 };
 
 use crate::errors::{Kind, failed, raise, raise_of};
+use crate::held;
 use crate::job::Job;
-use crate::raw;
 use crate::runtime::Runtime;
 use crate::view::View;
 
@@ -107,7 +107,7 @@ impl Pencils {
         let job = Arc::clone(runtime.job());
         job.running()?;
         // SAFETY: `Pencils` drops what is made before the job that it keeps.
-        let rt = unsafe { raw::runtime_of(&job) };
+        let rt = unsafe { held::runtime_of(&job) };
         let grid = Grid { memory, ..Grid::new(extents, processes) };
         let made = py.detach(move || {
             let mut team = rt.team_world()?;

@@ -268,7 +268,13 @@ impl DeviceArray {
                 "the array is handed on as it is: neither copied nor to another device",
             ));
         }
-        dlpack::capsule(py, &self.kept, &self.layout, place, max_version.is_some_and(|(major, _)| major >= 1))
+        dlpack::capsule(
+            py,
+            Arc::<Kept>::clone(&self.kept),
+            &self.layout,
+            place,
+            max_version.is_some_and(|(major, _)| major >= 1),
+        )
     }
 
     #[getter]

@@ -13,7 +13,6 @@ use pyo3::prelude::*;
 use crate::dtype::Type;
 use crate::errors::{Kind, raise};
 use crate::layout::Layout;
-use crate::memory::Kept;
 
 /// Kinds of devices, by DLPack's numbers.
 const CPU: i32 = 1;
@@ -124,7 +123,7 @@ pub fn layout(tensor: &Bound<'_, PyAny>) -> PyResult<Option<(Layout, Option<i32>
 struct Context {
     shape: Vec<i64>,
     strides: Vec<i64>,
-    _kept: Arc<Kept>,
+    _kept: Arc<dyn Send + Sync>,
 }
 
 unsafe extern "C" fn delete_plain(managed: *mut Plain) {
@@ -156,10 +155,10 @@ unsafe extern "C" fn end_of_capsule(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// A capsule of these elements, in DLPack's struct with versions or the one before it.
+/// A capsule of these elements, in DLPack's struct with versions or the one before it. `kept` keeps their memory.
 pub fn capsule<'py>(
     py: Python<'py>,
-    kept: &Arc<Kept>,
+    kept: Arc<dyn Send + Sync>,
     layout: &Layout,
     device: [i32; 2],
     versioned: bool,
@@ -169,7 +168,7 @@ pub fn capsule<'py>(
     let mut context = Box::new(Context {
         shape: layout.shape.iter().map(|&n| n as i64).collect(),
         strides: layout.strides.iter().map(|&stride| stride as i64 / layout.ty.bytes as i64).collect(),
-        _kept: Arc::clone(kept),
+        _kept: kept,
     });
     let tensor = Tensor {
         data: std::ptr::with_exposed_provenance_mut(layout.address),

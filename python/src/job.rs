@@ -16,6 +16,7 @@ use symrail_core::lock;
 use symrail_transport::env::HeapKind;
 
 use crate::blocks::Blocks;
+use crate::device_array::DeviceArray;
 use crate::errors::{Kind, failed, raise, raise_of};
 use crate::gpu::HeldGpu;
 use crate::interrupt;
@@ -133,7 +134,10 @@ impl Job {
 
     /// The memory of an array, wherever it is.
     pub fn any_view(&self, array: &Bound<'_, PyAny>, role: &str) -> PyResult<View> {
-        let view = View::of(array, role)?;
+        let view = match array.cast::<DeviceArray>() {
+            Ok(array) => View::of_layout(array.get().layout(), Some(array.get().gpu())),
+            Err(_) => View::of(array, role)?,
+        };
         if self.blocks.is_freed(view.bounds().address()) {
             return Err(raise(Kind::Freed, &format!("{role} was given to free(); allocate another array")));
         }

@@ -11,6 +11,7 @@
 //! | `device_array`, `dlpack` | arrays in a GPU's memory, and handing them to other libraries (unsafe) |
 //! | `gpu`, `stream` | operations in the order of a GPU's streams (unsafe); which stream an argument means |
 //! | `raw` | the runtime's calls that take addresses (unsafe) |
+//! | `held` | teams, kept together with the job that they borrow (unsafe) |
 //! | `sides`, `rma`, `words` | both arrays of a copy, and how it is done; atomics, signals and waits for elements |
 //! | `runtime` | the class `Runtime` |
 //! | `under_way` | the arrays of operations that nobody has waited for yet |
@@ -32,6 +33,7 @@ mod ep;
 mod errors;
 mod foreign;
 mod gpu;
+mod held;
 mod interrupt;
 mod job;
 mod layout;

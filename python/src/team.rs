@@ -9,8 +9,9 @@ use symrail::{Pe, Reduction};
 
 use crate::dtype::Type;
 use crate::errors::{Kind, failed, raise};
+use crate::held::HeldTeam;
 use crate::interrupt::waiting;
-use crate::raw::{self, HeldTeam};
+use crate::raw;
 use crate::stream;
 use crate::view::View;
 use crate::words;

@@ -4,7 +4,6 @@ use numpy::npyffi::flags::NPY_ARRAY_WRITEABLE;
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 
-use crate::device_array::DeviceArray;
 use crate::dtype::Type;
 use crate::errors::{Kind, raise};
 use crate::foreign;
@@ -50,13 +49,9 @@ pub struct View {
 }
 
 impl View {
-    /// The memory of an array: NumPy's, ours, PyTorch's, or one with `__cuda_array_interface__`; an error for anything
+    /// The memory of an array: NumPy's, PyTorch's, or one with `__cuda_array_interface__`; an error for anything
     /// else, and for arrays of Python objects.
     pub fn of(array: &Bound<'_, PyAny>, role: &str) -> PyResult<View> {
-        if let Ok(array) = array.cast::<DeviceArray>() {
-            let array = array.get();
-            return Ok(View::of_layout(array.layout(), Some(array.gpu())));
-        }
         let Ok(array) = array.cast::<PyUntypedArray>() else {
             if let Some((layout, gpu)) = foreign::layout(array)? {
                 return Ok(View::of_layout(&layout, gpu));

@@ -4,8 +4,7 @@ use std::ffi::{c_char, c_int, c_uint};
 
 use libloading::Library;
 
-use super::libraries::Missing;
-use super::report::{Cuda, Gpu};
+use super::report::{Cuda, Gpu, Missing};
 
 /// `CUdevice_attribute` numbers.
 const COMPUTE_CAPABILITY_MAJOR: c_int = 75;

@@ -12,8 +12,7 @@ use symrail_transport::topology::NicLocation;
 
 use super::chosen::Place;
 use super::host::Here;
-use super::libraries::Missing;
-use super::report::{Caps, Libfabric, Provider, Rail};
+use super::report::{Caps, Libfabric, Missing, Provider, Rail};
 
 /// How long a provider may take to open a rail.
 const PATIENCE: Duration = Duration::from_secs(5);

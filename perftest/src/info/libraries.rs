@@ -9,15 +9,7 @@ use symrail_transport::{ofi, verbs};
 
 use super::cuda;
 use super::libfabric::missing;
-
-/// Why something is not there, and what to do about it.
-#[derive(Debug, Clone, Serialize)]
-pub struct Missing {
-    /// The reason.
-    pub reason: String,
-    /// What to do about it.
-    pub remedy: String,
-}
+use super::report::Missing;
 
 /// A library.
 #[derive(Debug, Serialize)]

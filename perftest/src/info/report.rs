@@ -3,7 +3,14 @@
 use serde::Serialize;
 use symrail_transport::env::{Settings, VARIABLES, Variable};
 
-use super::libraries::Missing;
+/// Why something is not there, and what to do about it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Missing {
+    /// The reason.
+    pub reason: String,
+    /// What to do about it.
+    pub remedy: String,
+}
 
 /// Everything that was found out.
 #[derive(Debug, Serialize)]

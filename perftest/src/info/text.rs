@@ -4,8 +4,7 @@ use std::fmt::Write;
 
 use indicatif::BinaryBytes;
 
-use super::libraries::Missing;
-use super::report::{Caps, Rail, Report};
+use super::report::{Caps, Missing, Rail, Report};
 
 /// Where a section's lines go: a word on the left, what there is to say on the right.
 struct Page(String);

@@ -12,6 +12,7 @@
 //! | `raw` | bare libfabric and plain copies as backends |
 //! | `measure` | the tests, written once for all backends |
 //! | `pattern` | data that tells where it came from |
+//! | `heap` | what tests take of the heap for themselves |
 //! | `memory` | whether there is memory for all that |
 //! | `sample` | times, and what is told of them |
 //! | `report` | tables, JSON, plots |
@@ -21,6 +22,7 @@ mod catalog;
 mod cuda;
 mod device;
 mod error;
+mod heap;
 mod host;
 mod measure;
 mod memory;

@@ -7,7 +7,7 @@ use symrail_transport::env::kinds::{Kind, Size};
 use super::backend::area;
 use super::catalog::{Sizes, TESTS, Test, Work};
 use super::error::{Error, Result};
-use super::measure::{collectives, experts};
+use super::heap;
 
 /// Up to here a size counts as small.
 const SMALL: usize = 8 << 10;
@@ -220,8 +220,8 @@ impl Plan {
     #[must_use]
     pub fn heap(&self, tests: &[&Test], n_pes: u32) -> usize {
         let own = |test: &&Test| match test.work {
-            Work::Experts(phase) => self.sizes(test).into_iter().map(|size| experts::heap(phase, size, n_pes)).max(),
-            Work::Collective(_) => self.sizes(test).into_iter().map(|size| collectives::heap(size, n_pes)).max(),
+            Work::Experts(phase) => self.sizes(test).into_iter().map(|size| heap::of_experts(phase, size, n_pes)).max(),
+            Work::Collective(_) => self.sizes(test).into_iter().map(|size| heap::of_collective(size, n_pes)).max(),
             _ => None,
         };
         let largest = tests.iter().filter_map(own).max().unwrap_or(0);

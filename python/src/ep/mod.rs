@@ -22,9 +22,9 @@ use pyo3::prelude::*;
 use symrail_ep::{Element, Error, Patience, Rows};
 
 use crate::errors::{Kind, failed, raise, raise_of, raise_of_all};
+use crate::held;
 use crate::interrupt;
 use crate::job::Job;
-use crate::raw;
 use crate::runtime::Runtime;
 
 /// Adds the classes and functions of this folder to a module.
@@ -63,7 +63,7 @@ impl<T: Send> Buffers<T> {
         let job = Arc::clone(runtime.job());
         job.running()?;
         // SAFETY: `Buffers` drops what is made before the job that it keeps.
-        let rt = unsafe { raw::runtime_of(&job) };
+        let rt = unsafe { held::runtime_of(&job) };
         let mut patience = Patience { go_on: Some(interrupt::go_on), ..Patience::of(rt) };
         if let Some(seconds) = timeout {
             let limit = Duration::try_from_secs_f64(seconds);

@@ -13,11 +13,6 @@ use crate::perf::sample::Figures;
 /// Bytes of an element.
 const ELEMENT: usize = size_of::<f32>();
 
-/// Bytes of each PE's heap that a test takes: input, output and the plans' memory.
-pub fn heap(size: usize, n_pes: u32) -> usize {
-    size.saturating_mul(8).saturating_add((n_pes as usize + 4) << 19)
-}
-
 /// Elements of a part: of the whole, or of what a PE has for each.
 fn part(what: Collective, size: usize, n_pes: usize) -> usize {
     let parts = if matches!(what, Collective::AllReduce | Collective::Broadcast) { 1 } else { n_pes };

@@ -7,41 +7,19 @@ use std::hint::black_box;
 
 use symrail::Runtime;
 use symrail_ep::high_throughput::{Handle, Parts, Tokens};
-use symrail_ep::low_latency::Shape;
 use symrail_ep::plan::rows::RowFormat;
-use symrail_ep::plan::sizes;
 use symrail_ep::{Element, HighThroughput, Layout, LowLatency, Patience, Rows, TopK};
 
 use super::Bench;
 use crate::perf::backend::Backend;
 use crate::perf::catalog::Phase;
 use crate::perf::error::{Error, Result};
+use crate::perf::heap::{self, FEW, K, experts, shape};
 use crate::perf::sample::Figures;
 
-const K: usize = 8;
 const MANY: usize = 4096;
-const FEW: usize = 128;
-/// Rows of a block.
-const ROWS: usize = 128;
 /// 1 as bfloat16.
 const ONE: [u8; 2] = [0x80, 0x3f];
-
-/// As near to 256 as all ranks can share.
-fn experts(n_pes: u32) -> usize {
-    (256 / n_pes as usize).max(1) * n_pes as usize
-}
-
-fn shape(token: usize, n_pes: u32) -> Shape {
-    Shape { most_tokens: FEW, token, scales: 0, experts: experts(n_pes), k: K }
-}
-
-/// Bytes of each PE's heap that a test takes.
-pub fn heap(phase: Phase, token: usize, n_pes: u32) -> usize {
-    match phase {
-        Phase::LowLatency => shape(token, n_pes).bytes(n_pes as usize),
-        _ => sizes::high_throughput(n_pes as usize, ROWS, sizes::largest_row(token)),
-    }
-}
 
 /// Bytes of a call.
 pub struct Traffic {
@@ -101,7 +79,7 @@ impl<C: Backend> Bench<'_, C> {
     fn high_throughput(&mut self, rt: &Runtime, phase: Phase, token: usize) -> Result<(super::Samples, u64, Traffic)> {
         let n_pes = rt.n_pes();
         let input = Input::new(MANY, token, n_pes);
-        let mut buffers = HighThroughput::new(rt, heap(phase, token, n_pes), Patience::of(rt))?;
+        let mut buffers = HighThroughput::new(rt, heap::of_experts(phase, token, n_pes), Patience::of(rt))?;
         let layout = Layout::of(&input.topk()?, experts(n_pes), n_pes as usize)?;
         let tokens = Tokens { rows: input.rows()?, scales: None, topk: Some((input.topk()?, &input.weights)) };
         let (first, handle) = buffers.dispatch(&tokens, &layout)?;

@@ -1,0 +1,69 @@
+//! What borrows a job's runtime in Rust, and is kept together with the job: teams.
+
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use symrail::{Result, Runtime, Team};
+
+use crate::gpu::{DeviceTeam, HeldGpu};
+use crate::job::Job;
+
+/// The job's runtime, for what is kept together with the job.
+///
+/// # Safety
+/// What is made of it is dropped before the job.
+pub unsafe fn runtime_of(job: &Arc<Job>) -> &'static Runtime {
+    // SAFETY: the runtime does not move while the job lives; the caller's promise.
+    unsafe { &*std::ptr::from_ref(job.runtime()) }
+}
+
+/// A team, and the job that it belongs to.
+pub struct HeldTeam {
+    team: ManuallyDrop<Team<'static>>,
+    /// The same for kernels; none for all PEs, and without a GPU.
+    pub on_gpu: Option<DeviceTeam>,
+    pub job: Arc<Job>,
+}
+
+impl HeldTeam {
+    /// The team of all PEs. Collective.
+    pub fn world(job: Arc<Job>) -> Result<HeldTeam> {
+        // SAFETY: the job is kept until the team is gone.
+        let runtime = unsafe { runtime_of(&job) };
+        Ok(HeldTeam { team: ManuallyDrop::new(runtime.team_world()?), on_gpu: None, job })
+    }
+
+    /// A team of some of this team's PEs. Collective over this one.
+    pub fn split(&self, part: Option<symrail::Group>) -> Result<Option<HeldTeam>> {
+        let Some(team) = self.team.split(part)? else { return Ok(None) };
+        let on_gpu = self.job.gpu().map(|gpu: &HeldGpu| gpu.team(&team)).transpose()?;
+        Ok(Some(HeldTeam { team: ManuallyDrop::new(team), on_gpu, job: Arc::clone(&self.job) }))
+    }
+
+    /// Gives the team up. Collective over the team.
+    pub fn destroy(self) -> Result<()> {
+        let mut this = ManuallyDrop::new(self);
+        this.on_gpu = None;
+        // SAFETY: both are taken out once, since `this` is not dropped; the job goes last.
+        let (team, _job) = unsafe { (ManuallyDrop::take(&mut this.team), std::ptr::read(&raw const this.job)) };
+        team.destroy()
+    }
+}
+
+impl Drop for HeldTeam {
+    fn drop(&mut self) {
+        self.on_gpu = None;
+        // SAFETY: it is not used afterwards; the job goes after this.
+        unsafe { ManuallyDrop::drop(&mut self.team) }
+    }
+}
+
+impl Deref for HeldTeam {
+    // The lifetime of the borrow, not that of the job, is what callers see.
+    type Target = Team<'static>;
+
+    fn deref(&self) -> &Team<'static> {
+        &self.team
+    }
+}
