@@ -32,7 +32,7 @@
 //! | [`staging`] | the rule: straight from and to the user's buffers, or through the workspace |
 //! | [`team_heap`], [`workspace`] | symmetric memory of a team |
 //! | [`decomposition`], `agree` | a grid on a team; whether all PEs mean the same |
-//! | [`tune`] | choosing a process grid and a mode by measuring |
+//! | [`mod@tune`] | choosing a process grid and a mode by measuring |
 //! | [`buffer`], [`error`] | the user's arrays; what can go wrong |
 
 mod agree;
