@@ -128,10 +128,12 @@ fn pes_join_under_a_flood_of_strangers() {
             thread::yield_now();
         }
         let joins = (0..4).map(|pe| membership(&server, pe, 4));
-        let joins: Vec<_> = joins.map(|it| scope.spawn(move || Client::join(&it, "test").map(drop))).collect();
+        let joins: Vec<_> = joins.map(|it| scope.spawn(move || Client::join(&it, "test"))).collect();
+        // One that left before others have joined would fail them.
         let joined: Vec<_> = joins.into_iter().map(|join| join.join().unwrap()).collect();
         stop.store(true, Relaxed);
-        assert!(joined.iter().all(Result::is_ok), "{joined:?}");
+        let failed: Vec<_> = joined.iter().filter_map(|join| join.as_ref().err()).collect();
+        assert!(failed.is_empty(), "{failed:?}");
     });
 }
 
