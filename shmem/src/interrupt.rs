@@ -8,6 +8,8 @@ pub type GoOn = Arc<dyn Fn() -> Option<Duration> + Send + Sync>;
 
 /// How long a thread has waited when it first asks whether to go on.
 const FIRST_ASKED: Duration = Duration::from_millis(1);
+/// How often a PE asks that sleeps while it joins.
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
 /// A wait that asks now and then whether to go on.
 pub(crate) struct Asking<'a> {

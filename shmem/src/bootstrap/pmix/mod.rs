@@ -18,7 +18,7 @@ use symrail_transport::env::Settings;
 use super::error::{Error, Result, Step};
 use super::star::MAX_CONTRIBUTION;
 use super::{Bootstrap, MAX_PES};
-use crate::interrupt::{Asking, GoOn};
+use crate::interrupt::{Asking, GoOn, LOOK};
 use ffi::{Given, Info, Pmix, Proc, Status, Value};
 
 const KIND: &str = "pmix";
@@ -26,9 +26,6 @@ const REMEDY: &str = "see what the process manager printed";
 
 /// The largest single value, in bytes: PMIx keeps values in shared segments and dies of one that fills a segment.
 const PIECE: usize = 1 << 20;
-
-/// How often a PE that waits asks whether to go on.
-const LOOK: Duration = Duration::from_millis(50);
 
 fn key(number: u64, piece: usize) -> CString {
     CString::new(format!("symrail.{number}.{piece}")).unwrap_or_default()

@@ -14,15 +14,13 @@ use super::wire::{
     CHALLENGE, Direction, FINISHED, Hello, Kind, MAGIC, MAX_CONTRIBUTION, NONCE, Opener, REFUSAL, Sealer, Secret,
     random,
 };
-use crate::interrupt::{Asking, GoOn};
+use crate::interrupt::{Asking, GoOn, LOOK};
 
 /// How much longer than the service a PE waits: the service knows who is missing, so it should speak first.
 const GRACE: Duration = Duration::from_secs(5);
 /// How soon a service that closes without a word is tried again: it does so when unauthenticated connections crowd it.
 /// From the first pause to the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(1)];
-/// How often a PE that waits asks whether to go on.
-const LOOK: Duration = Duration::from_millis(50);
 /// The longest that leaving or aborting may take.
 const PARTING: Duration = Duration::from_secs(2);
 
