@@ -2,13 +2,14 @@
 //!
 //! Each rank has [`SLOTS`] slots for the blocks of every other rank, which are used in turns. A block is written into
 //! its slot (by stores where the target's heap is mapped; else by one put-with-signal from the outbox), and its number
-//! is set in a word beside it. Who has read a block gives its slot back, by adding to a word of its sender.
+//! is set in a word beside it. Who has read a block gives its slot back, by adding to a word of its sender. The sender
+//! uses it again when the rail has acknowledged the block, too: until then the rail's failure has it sent again.
 //!
 //! Numbers only rise, so nothing is ever cleared, and a word of an earlier call is never taken for one of this.
 
 use std::time::{Duration, Instant};
 
-use symrail::{Cmp, Pe, Runtime, SignalOp, SymSlice};
+use symrail::{Cmp, Delivery, Pe, Runtime, SignalOp, SymSlice};
 
 use crate::error::{Error, Result};
 
@@ -105,6 +106,8 @@ pub struct Exchange<'rt> {
     /// Blocks sent to each rank, and read from each.
     sent: Vec<u64>,
     read: Vec<u64>,
+    /// For each destination and slot, the delivery of the block that was sent from it.
+    deliveries: Vec<Option<Delivery<'rt>>>,
 }
 
 impl<'rt> Exchange<'rt> {
@@ -138,7 +141,8 @@ impl<'rt> Exchange<'rt> {
         let inbox = rt.alloc_slice(all)?;
         let outbox = rt.alloc_slice(if all_mapped { 0 } else { all })?;
         let words = rt.alloc_slice(ranks * (SLOTS + 1))?;
-        Ok(Exchange { rt, block, inbox, outbox, words, sent: vec![0; ranks], read: vec![0; ranks] })
+        let deliveries = (0..ranks * SLOTS).map(|_| None).collect();
+        Ok(Exchange { rt, block, inbox, outbox, words, sent: vec![0; ranks], read: vec![0; ranks], deliveries })
     }
 
     /// Gives the memory back. Collective.
@@ -177,23 +181,22 @@ impl<'rt> Exchange<'rt> {
         (rank as usize * SLOTS + number as usize % SLOTS) * self.block
     }
 
-    /// Whether the next block to a rank has a slot.
+    /// Whether the next block to a rank has a slot, here and there.
     ///
     /// # Errors
-    /// Memory that cannot be read.
-    pub fn has_room(&self, to: Pe) -> Result<bool> {
+    /// Why an earlier block was not delivered; memory that cannot be read.
+    pub fn has_room(&mut self, to: Pe) -> Result<bool> {
         let freed = self.words.read(self.ranks() * SLOTS + to as usize)?;
-        Ok(self.sent[to as usize] < freed + SLOTS as u64)
-    }
-
-    /// Waits until the memory from which the next block to a rank is sent may be written. Its block before the last was
-    /// read there; but while a rail's acknowledgement of it is missing, the rail's failure would have it sent again.
-    ///
-    /// # Errors
-    /// What has failed since the last quiet.
-    pub fn settle(&self, to: Pe) -> Result<()> {
-        let reused = self.sent[to as usize] >= SLOTS as u64 && !self.rt.is_mapped(to);
-        if reused { Ok(self.rt.quiet()?) } else { Ok(()) }
+        let number = self.sent[to as usize];
+        if number >= freed + SLOTS as u64 {
+            return Ok(false);
+        }
+        let delivery = &mut self.deliveries[to as usize * SLOTS + number as usize % SLOTS];
+        let done = delivery.as_mut().map_or(Ok(true), Delivery::is_done)?;
+        if done {
+            *delivery = None;
+        }
+        Ok(done)
     }
 
     /// Writes a part of the next block to a rank, where there is room for it.
@@ -225,7 +228,17 @@ impl<'rt> Exchange<'rt> {
         if self.rt.is_mapped(to) {
             self.inbox.put_signal(dest, &[], word, number + 1, SignalOp::Set, to)?;
         } else {
-            self.inbox.put_signal_nbi(dest, &self.outbox, source, bytes, word, number + 1, SignalOp::Set, to)?;
+            let put = self.inbox.put_signal_tracked(
+                dest,
+                &self.outbox,
+                source,
+                bytes,
+                word,
+                number + 1,
+                SignalOp::Set,
+                to,
+            )?;
+            self.deliveries[to as usize * SLOTS + number as usize % SLOTS] = Some(put);
         }
         self.sent[to as usize] += 1;
         Ok(())

@@ -16,6 +16,7 @@
 //! | [`operations`](Operations) | what operations need, and the handle that starts them |
 //! | [`rma`], [`atomics`] | puts, gets, put-signals, AMOs; fence and quiet |
 //! | [`context`] | operations that are ordered and completed apart from others |
+//! | [`Delivery`] | an operation whose end is asked for by itself |
 //! | [`wait`], [`wait_many`], `waiting` | waiting for words; what becomes of those who are waited for: lost, gone, late |
 //! | `meeting`, `sync` | how PEs meet, host by host; barriers of all PEs |
 //! | `alloc` | the heap's collective calls |
@@ -39,6 +40,7 @@ pub mod bootstrap;
 pub mod collective;
 mod connection_info;
 pub mod context;
+mod delivery;
 pub mod device;
 mod devices;
 mod direct;
@@ -72,6 +74,7 @@ mod wire;
 pub use atomics::{AmoInteger, AmoValue};
 pub use collective::{ActiveSet, ActiveSets, Reduction};
 pub use context::Context;
+pub use delivery::Delivery;
 pub use error::{Error, Result};
 pub use interrupt::GoOn;
 pub use operations::Operations;

@@ -11,6 +11,7 @@ use symrail_transport::{Operation, Pe};
 use crate::error::Result;
 use crate::operations::Operations;
 use crate::space::at;
+use crate::wire::Tracked;
 
 /// Moves `count` elements of `size` bytes between strided arrays; strides are in elements.
 #[derive(Debug, Clone, Copy)]
@@ -200,6 +201,31 @@ impl Operations<'_> {
             }
             // SAFETY: the caller's promise.
             Some(command) => Ok(unsafe { self.on_wire()?.nbi(pe, command) }?),
+        }
+    }
+
+    /// As [`Operations::put_signal_nbi`]; its delivery can be asked for by itself.
+    ///
+    /// # Safety
+    /// As for [`Operations::put_nbi`].
+    ///
+    /// # Errors
+    /// As for [`Operations::put_signal`].
+    pub(crate) unsafe fn put_signal_tracked(
+        &self,
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+        signal: (*mut u64, u64, SignalOp),
+        pe: Pe,
+    ) -> Result<Option<Tracked>> {
+        match self.put_signal_job(dest, source, len, signal, pe)? {
+            None => {
+                // SAFETY: the caller's promise.
+                unsafe { self.put_signal_mapped(dest, source, len, signal, pe) }.map(|()| None)
+            }
+            // SAFETY: the caller's promise.
+            Some(command) => unsafe { self.on_wire()?.track(pe, command) }.map(Some),
         }
     }
 

@@ -74,6 +74,16 @@ fn a_block_for_each_rank_takes_few_requests_and_acknowledgements() {
 }
 
 #[test]
+fn a_slot_is_used_again_when_its_rail_has_acknowledged_the_block() {
+    for path in [ROUND_ROBIN, ONE_RAIL, SHM, STAGED_TCP] {
+        let command = Command::new(built("pe_ep_slots"));
+        let outcome = path.of_command(command, &[], Duration::from_secs(30));
+        assert_eq!(outcome.code, Some(0), "{}: {outcome:#?}", path.name);
+        println!("{}: {:?}", path.name, outcome.elapsed);
+    }
+}
+
+#[test]
 fn three_ranks_go_on_for_1000_rounds_when_the_fourth_is_killed_in_a_dispatch() {
     for (path, death) in [(MAPPED, "before"), (MAPPED, "mask"), (ROUND_ROBIN, "after"), (ROUND_ROBIN, "mask")] {
         let mut command = Command::new(built("pe_ep_lost"));

@@ -73,15 +73,20 @@ pub fn exchange(exchange: &mut Exchange<'_>, header: &Header, patience: Patience
     let mut told = vec![None; ranks];
     told[me] = Some(Header::of_bytes(&header.to_bytes(me), ranks));
     let others = |me: usize| (1..ranks).map(move |distance| ((me + distance) % ranks) as Pe);
-    for to in others(me) {
-        // There is room: who has told this rank of its last call had read what it was told before.
-        exchange.settle(to)?;
-        let bytes = header.to_bytes(to as usize);
-        exchange.write(to, 0, &bytes)?;
-        exchange.send(to, bytes.len())?;
-    }
+    let mut unsent: Vec<Pe> = others(me).collect();
     let mut wait = Wait::new(rt, patience);
     loop {
+        let mut next = 0;
+        while let Some(&to) = unsent.get(next) {
+            if !exchange.has_room(to)? {
+                next += 1;
+                continue;
+            }
+            let bytes = header.to_bytes(to as usize);
+            exchange.write(to, 0, &bytes)?;
+            exchange.send(to, bytes.len())?;
+            unsent.remove(next);
+        }
         for from in others(me) {
             if told[from as usize].is_none() && exchange.has_come(from)? {
                 let mut bytes = vec![0; Header::most_bytes(ranks).min(exchange.block())];
@@ -91,11 +96,12 @@ pub fn exchange(exchange: &mut Exchange<'_>, header: &Header, patience: Patience
                 wait.restart();
             }
         }
-        if told.iter().all(Option::is_some) {
+        let missing = |rank: &Pe| told[*rank as usize].is_none() || unsent.contains(rank);
+        if !others(me).any(|rank| missing(&rank)) {
             return Ok(told.into_iter().flatten().collect());
         }
         if let Some(over) = wait.pause() {
-            let missing = others(me).filter(|&from| told[from as usize].is_none()).collect();
+            let missing = others(me).filter(missing).collect();
             return Err(wait.error(over, "the start of a dispatch or combine", missing));
         }
     }

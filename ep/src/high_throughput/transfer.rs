@@ -45,7 +45,6 @@ impl Transfer<'_, '_> {
             for rank in (1..ranks).map(|distance| (me + distance) % ranks) {
                 let (pe, left) = (rank as Pe, out[rank] as usize - sent[rank]);
                 if left > 0 && exchange.has_room(pe)? {
-                    exchange.settle(pe)?;
                     let rows = left.min(fit);
                     for i in 0..rows {
                         pack(rank, sent[rank] + i, &mut |at, bytes| exchange.write(pe, i * row + at, bytes))?;

@@ -5,9 +5,6 @@
 //! [`LowLatency::mask_late`] it is also masked: nobody waits for it or sends to it any more, and the others go on. It may
 //! come back in a new job only.
 //!
-//! Calls do not wait for acknowledgements of rails (a rank that is gone would have them wait for `TIMEOUT_S`): where a
-//! rail fails just then, a block that has been read already may be sent again, over the one that took its place.
-//!
 //! A token crosses once for each rank that owns some of its experts, and is copied there for each expert. Combine
 //! brings a row for each expert back, and adds those of a token in the order of its slots, times their weights.
 //!
@@ -149,15 +146,19 @@ impl Masks {
     fn wait(
         &mut self,
         (rt, patience, what): (&Runtime, Patience, &'static str),
-        done: impl Fn(Pe) -> Result<bool>,
+        mut done: impl FnMut(Pe) -> Result<bool>,
     ) -> Result<()> {
         let me = rt.my_pe() as usize;
         let mut wait = Wait::new(rt, patience);
         loop {
             let mut missing = Vec::new();
-            for rank in self.others(me) {
-                if !done(rank)? {
-                    missing.push(rank);
+            for rank in self.others(me).collect::<Vec<_>>() {
+                match done(rank) {
+                    Ok(true) => {}
+                    Ok(false) => missing.push(rank),
+                    // A block to it has failed: it is not waited for.
+                    Err(_) if self.mask_late => self.lose(rank),
+                    Err(error) => return Err(error),
                 }
             }
             if missing.is_empty() {
@@ -168,11 +169,14 @@ impl Masks {
             if !self.mask_late || matches!(error, Error::Interrupted { .. }) {
                 return Err(error);
             }
-            for rank in missing {
-                self.masked[rank as usize] = true;
-                self.lost[rank as usize] = true;
-            }
+            missing.into_iter().for_each(|rank| self.lose(rank));
         }
+    }
+
+    /// Masks a rank that has not come.
+    fn lose(&mut self, rank: Pe) {
+        self.masked[rank as usize] = true;
+        self.lost[rank as usize] = true;
     }
 }
 
@@ -182,8 +186,8 @@ impl Turns<'_> {
         if self.sent - self.received >= SLOTS as u64 {
             return Err(Error::Order { what: "two calls were sent and not received; receive the first one before" });
         }
-        let exchange = &self.exchange;
-        masks.wait((exchange.runtime(), patience, self.what), |rank| exchange.has_room(rank))?;
+        let (exchange, what) = (&mut self.exchange, self.what);
+        masks.wait((exchange.runtime(), patience, what), |rank| exchange.has_room(rank))?;
         self.sent += 1;
         Ok(self.sent)
     }

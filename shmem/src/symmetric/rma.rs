@@ -3,6 +3,7 @@
 use symrail_transport::{Operation, Pe};
 
 use super::{SymView, Symmetric};
+use crate::delivery::Delivery;
 use crate::error::{Error, Result};
 use crate::operations::Operations;
 use crate::rma::SignalOp;
@@ -10,7 +11,7 @@ use crate::rma::SignalOp;
 /// What goes through memory of the runtime at a time.
 const STAGED: usize = 256 << 10;
 
-impl<T: Symmetric> SymView<'_, T> {
+impl<'rt, T: Symmetric> SymView<'rt, T> {
     /// Copies `source` to the elements from `start` on of `pe`. The source may be re-used when this returns; the
     /// elements have changed after a [quiet](Operations::quiet).
     ///
@@ -182,6 +183,36 @@ impl<T: Symmetric> SymView<'_, T> {
         let len = count * size_of::<T>();
         // SAFETY: the source is in this PE's heap, which stays mapped until the rails are closed.
         unsafe { self.ops.put_signal_nbi(dest.cast(), from.cast(), len, (word, value, op), pe) }
+    }
+
+    /// As [`SymView::put_signal_nbi`]; its delivery can be asked for by itself, while others go on.
+    ///
+    /// # Errors
+    /// As for [`SymView::put_signal_nbi`].
+    #[allow(clippy::too_many_arguments)] // those of `put_signal_nbi`
+    pub fn put_signal_tracked(
+        &self,
+        start: usize,
+        source: &SymView<'_, T>,
+        source_start: usize,
+        count: usize,
+        (signal, index): (&SymView<'_, u64>, usize),
+        value: u64,
+        op: SignalOp,
+        pe: Pe,
+    ) -> Result<Delivery<'rt>> {
+        const WHAT: &str = "put_signal_tracked";
+        if pe == self.runtime().my_pe() {
+            self.put_signal_nbi(start, source, source_start, count, (signal, index), value, op, pe)?;
+            return Ok(Delivery::new(self.ops, None));
+        }
+        let dest = self.range(WHAT, pe, start, count)?;
+        let from = self.partner(WHAT, pe, source, source_start, count)?;
+        let word = self.partner(WHAT, pe, signal, index, 1)?;
+        let len = count * size_of::<T>();
+        // SAFETY: the source is in this PE's heap, which stays mapped until the rails are closed.
+        let tracked = unsafe { self.ops.put_signal_tracked(dest.cast(), from.cast(), len, (word, value, op), pe) }?;
+        Ok(Delivery::new(self.ops, tracked))
     }
 
     /// The address of elements of another slice of the same runtime.

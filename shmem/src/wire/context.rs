@@ -22,6 +22,12 @@ use super::{MANY_RAILS_FROM, Wire};
 use crate::error::{Error, Result};
 use crate::staged::STAGED_OFFSET;
 
+/// An operation whose end is asked for by itself.
+pub(crate) struct Tracked {
+    path: Path,
+    tag: u64,
+}
+
 /// Which endpoint an operation goes over.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Path {
@@ -190,6 +196,39 @@ impl<'a> WireContext<'a> {
             Command::Amo { .. } | Command::PutSignal { .. } => unsafe { self.start_and_leave(path, pe, command) },
             // SAFETY: see above.
             _ => unsafe { self.start(path, pe, command, false) }.map(drop),
+        }
+    }
+
+    /// As [`WireContext::nbi`], of an operation whose end is asked for by itself.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn track(&self, pe: Pe, command: Command) -> Result<Tracked> {
+        let path = self.path_of(&command);
+        // SAFETY: the caller's promise.
+        let tag = unsafe { self.start(path, pe, command, true) }?;
+        if self.host().leaves_behind() {
+            self.wire.driver().leave_behind();
+        }
+        Ok(Tracked { path, tag })
+    }
+
+    /// What became of an operation, once it has ended; asked for at most until then.
+    pub fn take_end(&self, Tracked { path, tag }: &Tracked) -> Option<Result<()>> {
+        let finished = match path {
+            Path::Host => self.host().lock().endpoint.take_finished(HOST, *tag),
+            Path::Engine(thread) => {
+                Finished::take(self.wire.drivers[*thread].engine().host_finished(), self.issuer(), *tag)
+            }
+        };
+        finished.map(|finished| result(finished).map(drop))
+    }
+
+    /// Nobody will ask about the end of an operation.
+    pub fn abandon(&self, Tracked { path, tag }: &Tracked) {
+        match path {
+            Path::Host => self.host().lock().endpoint.abandon(HOST, *tag),
+            Path::Engine(thread) => self.wire.drivers[*thread].engine().abandon(self.issuer(), *tag),
         }
     }
 

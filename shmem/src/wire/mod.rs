@@ -40,7 +40,7 @@ use symrail_transport::rail::RailCaps;
 use symrail_transport::region::Segment;
 use symrail_transport::{Error, Pe};
 
-pub(crate) use context::{ContextState, WireContext};
+pub(crate) use context::{ContextState, Tracked, WireContext};
 pub(crate) use contexts::{Contexts, MAX_CONTEXTS};
 pub(crate) use host_endpoints::EndpointOpener;
 use host_endpoints::HostEndpoints;
