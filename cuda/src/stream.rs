@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{self, CUevent, CUresult, CUstream};
+use symrail_core::Backoff;
 
 use crate::driver::Gpu;
 use crate::error::{CudaError, Result, check, failed};
@@ -19,6 +20,9 @@ pub struct Shape {
     /// Threads of each block.
     pub threads: u32,
 }
+
+/// How often a wait asks whether a stream is idle before it sleeps in between; each question takes about a microsecond.
+const QUERIES: u32 = 2000;
 
 /// A queue of launches: one of its own, because the legacy default stream would wait for kernels that never end by
 /// themselves, or somebody else's.
@@ -188,7 +192,7 @@ impl Stream {
     /// # Errors
     /// A kernel failed, or has not ended in time.
     pub fn wait(&self, patience: Duration) -> Result<()> {
-        let started = Instant::now();
+        let (started, mut backoff) = (Instant::now(), Backoff::new(QUERIES, 0, Duration::from_micros(200)));
         while !self.is_idle()? {
             let waited = started.elapsed();
             if waited > patience {
@@ -196,11 +200,7 @@ impl Stream {
                 let remedy = "look whether its peers run; SYMRAIL_TIMEOUT_S bounds its waits";
                 return Err(CudaError::Lacks { gpu: self.gpu.ordinal(), what, remedy });
             }
-            if waited > Duration::from_millis(2) {
-                std::thread::sleep(Duration::from_micros(200));
-            } else {
-                std::hint::spin_loop();
-            }
+            backoff.pause();
         }
         Ok(())
     }

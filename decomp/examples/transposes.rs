@@ -8,7 +8,6 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use symrail::Runtime;
-use symrail::collective::Reduction;
 use symrail_decomp::{Axis, Buffer, Decomposition, Form, Grid, Halo, Mode, TeamHeap, Transpose};
 
 /// Bytes of a complex number.
@@ -74,17 +73,11 @@ fn time(
     array: &Decomposition<'_>,
     mut body: impl FnMut() -> Result<(), Box<dyn Error>>,
 ) -> Result<f64, Box<dyn Error>> {
-    let largest = |mut number: u64| -> Result<u64, Box<dyn Error>> {
-        let word = (&raw mut number).cast::<u8>();
-        // SAFETY: the word is this call's own, in and out.
-        unsafe { array.team().reduce(word, word, 1, Reduction::max::<u64>()) }?;
-        Ok(number)
-    };
     let mut run = |rounds: u64| -> Result<u64, Box<dyn Error>> {
         array.team().sync()?;
         let start = Instant::now();
         (0..rounds).try_for_each(|_| body())?;
-        largest(start.elapsed().as_nanos() as u64 / rounds)
+        Ok(array.largest((start.elapsed().as_nanos() as u64 / rounds) as usize)? as u64)
     };
     run(3)?;
     let once = run(3)?.max(1);

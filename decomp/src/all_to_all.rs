@@ -2,7 +2,6 @@
 
 use symrail::Team;
 
-use crate::agree::{gather, same};
 use crate::error::{Error, Result};
 use crate::flow::{Flow, Flows};
 use crate::plan::{Mode, Plan};
@@ -33,7 +32,7 @@ impl<'rt> AllToAll<'rt> {
     /// from each. Collective over the team.
     ///
     /// # Errors
-    /// [`Error::Plan`] for a number of spans that is not the team's; [`Error::Differ`] for spans of two PEs that do not
+    /// [`Error::Plan`] for a number of spans that is not the team's; [`symrail::Error::ParametersDiffer`] for spans of two PEs that do not
     /// match; [`Error::HeapFull`].
     pub fn new(
         heap: &'rt TeamHeap<'rt>,
@@ -46,28 +45,28 @@ impl<'rt> AllToAll<'rt> {
         let (size, me) = (team.group().size() as usize, team.group().me() as usize);
         let right = sends.len() == size && receives.len() == size && element > 0;
         // Whoever is wrong is found by all.
-        same(team, CALL, &[("bytes of an element", element as u64), ("a number of spans", u64::from(right))])?;
+        team.compare(CALL, &[("bytes of an element", element as u64), ("a number of spans", u64::from(right))])?;
         if !right {
             let reason =
                 format!("{} and {} spans of elements of {element} bytes, for {size} PEs", sends.len(), receives.len());
             return Err(Error::Plan { what: CALL, reason });
         }
         let counts: Vec<u64> = sends.iter().chain(receives).map(|span| span.count as u64).collect();
-        let all = gather(team, &counts)?;
+        let all = team.gather(&counts)?;
         let sent = |from: usize, to: usize| all[from * 2 * size + to];
         let received = |at: usize, from: usize| all[at * 2 * size + size + from];
         for from in 0..size {
             if let Some(to) = (0..size).find(|&to| sent(from, to) != received(to, from)) {
                 let (pe, other) = (team.group().pe(from as u32), team.group().pe(to as u32));
                 let what = "elements that one sends and the other receives";
-                return Err(Error::Differ {
+                return Err(Error::Runtime(symrail::Error::ParametersDiffer {
                     call: CALL,
                     what,
                     pe,
                     mine: sent(from, to),
                     other,
                     theirs: received(to, from),
-                });
+                }));
             }
         }
         let line = |span: &Span| View::line(span.offset, span.count);

@@ -2,7 +2,6 @@
 
 use symrail::{Pe, Runtime, Team};
 
-use crate::agree::{largest, same};
 use crate::error::{Error, Result};
 use crate::flow::Flows;
 use crate::grid::{Axis, Grid};
@@ -29,9 +28,9 @@ impl<'rt> Decomposition<'rt> {
     /// Spreads a grid over a team. Collective over the team.
     ///
     /// # Errors
-    /// [`Error::Grid`], [`Error::Differ`].
+    /// [`Error::Grid`], [`symrail::Error::ParametersDiffer`].
     pub fn new(heap: &'rt TeamHeap<'rt>, team: Team<'rt>, grid: Grid) -> Result<Decomposition<'rt>> {
-        same(&team, "making a decomposition", &grid.parameters())?;
+        team.compare("making a decomposition", &grid.parameters())?;
         grid.check(team.group().size() as usize)?;
         Ok(Decomposition { heap, team, grid, owner: new_owner() })
     }
@@ -81,7 +80,7 @@ impl<'rt> Decomposition<'rt> {
     /// Makes a plan for a transpose. Collective over the team.
     ///
     /// # Errors
-    /// [`Error::Plan`], [`Error::Differ`], [`Error::HeapFull`].
+    /// [`Error::Plan`], [`symrail::Error::ParametersDiffer`], [`Error::HeapFull`].
     pub fn transpose(&self, transpose: &Transpose) -> Result<Plan<'rt>> {
         let (element, mode) = (transpose.element, transpose.mode);
         let flows = || transpose.flows(&self.grid, self.rank());
@@ -91,7 +90,7 @@ impl<'rt> Decomposition<'rt> {
     /// Makes a plan for updates of a halo, to be run in place. Collective over the team.
     ///
     /// # Errors
-    /// [`Error::Plan`], [`Error::Differ`], [`Error::HeapFull`].
+    /// [`Error::Plan`], [`symrail::Error::ParametersDiffer`], [`Error::HeapFull`].
     pub fn halo(&self, halo: &Halo) -> Result<Plan<'rt>> {
         let flows = || halo.flows(&self.grid, self.rank());
         self.plan("halo", &halo.parameters(), (halo.element, halo.fields, halo.mode), flows)
@@ -104,7 +103,7 @@ impl<'rt> Decomposition<'rt> {
         (element, fields, mode): (usize, usize, Mode),
         flows: impl FnOnce() -> Result<Flows>,
     ) -> Result<Plan<'rt>> {
-        same(&self.team, what, parameters)?;
+        self.team.compare(what, parameters)?;
         if !(1..=LARGEST_ELEMENT).contains(&element) || fields == 0 {
             let reason =
                 format!("elements of {element} bytes, {fields} fields: use 1 to {LARGEST_ELEMENT}, at least 1");
@@ -141,7 +140,9 @@ impl<'rt> Decomposition<'rt> {
     /// # Errors
     /// A peer that does not answer.
     pub fn largest(&self, number: usize) -> Result<usize> {
-        Ok(largest(&self.team, number as u64)? as usize)
+        let mut most = [number as u64];
+        self.team.max_of_all(&mut most)?;
+        Ok(most[0] as usize)
     }
 
     /// Takes a workspace of at least so many bytes, and as many as the PE wants that wants most. Collective over the

@@ -26,24 +26,6 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// PEs made the same call with different parameters.
-    #[error(
-        "{call}: {what} of PE {pe} and PE {other} differ: {mine} and {theirs}; pass the same on all PEs of the team"
-    )]
-    Differ {
-        /// The call.
-        call: &'static str,
-        /// The parameter.
-        what: &'static str,
-        /// This PE.
-        pe: Pe,
-        /// Its value.
-        mine: u64,
-        /// Another one.
-        other: Pe,
-        /// Its value.
-        theirs: u64,
-    },
     /// No range of a [`TeamHeap`](crate::TeamHeap) is free on all PEs of a team.
     #[error("PE {pe}: no {bytes} bytes are free on all PEs of the team in a team heap of {heap_bytes}; make it larger")]
     HeapFull {

@@ -31,11 +31,10 @@
 //! | `exchange` | the words by which PEs tell each other where blocks may go, and that they have come |
 //! | [`staging`] | the rule: straight from and to the user's buffers, or through the workspace |
 //! | [`team_heap`], [`workspace`] | symmetric memory of a team |
-//! | [`decomposition`], `agree` | a grid on a team; whether all PEs mean the same |
+//! | [`decomposition`] | a grid on a team |
 //! | [`mod@tune`] | choosing a process grid and a mode by measuring |
 //! | [`buffer`], [`error`] | the user's arrays; what can go wrong |
 
-mod agree;
 pub mod all_to_all;
 pub mod buffer;
 mod copy;

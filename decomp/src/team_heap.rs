@@ -6,10 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-use symrail::collective::Reduction;
 use symrail::{Runtime, Team};
 
-use crate::agree::{combine, largest};
 use crate::error::{Error, Result};
 
 /// Blocks begin at multiples of this, which cache lines and rows of memory do too.
@@ -73,14 +71,16 @@ impl<'rt> TeamHeap<'rt> {
     /// # Errors
     /// [`Error::HeapFull`] on all of them.
     pub(crate) fn take(&self, team: &Team<'_>, bytes: usize) -> Result<Block> {
-        let bytes = (largest(team, bytes as u64)? as usize).max(1).next_multiple_of(ALIGN);
+        let mut most = [bytes as u64];
+        team.max_of_all(&mut most)?;
+        let bytes = (most[0] as usize).max(1).next_multiple_of(ALIGN);
         let mut candidate = 0;
         loop {
             // The range is kept from other threads while the team talks about it.
             let offer = self.reserve(candidate, bytes);
             let number = offer.map_or(u64::MAX, |start| start as u64);
             let mut ends = [number, !number];
-            let agreed = combine(team, &mut ends, Reduction::max::<u64>());
+            let agreed = team.max_of_all(&mut ends);
             match (offer, agreed) {
                 (Some(start), Ok(())) if ends[0] == !ends[1] => {
                     let base = self.base.wrapping_add(start);

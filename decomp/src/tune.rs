@@ -10,7 +10,6 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use symrail::Team;
 
-use crate::agree::{largest, same};
 use crate::decomposition::Decomposition;
 use crate::error::{Error, Result};
 use crate::grid::Grid;
@@ -101,7 +100,7 @@ impl Tuned {
     /// Reads what was stored. Collective over the team.
     ///
     /// # Errors
-    /// [`Error::File`]; [`Error::Differ`] if PEs read something else; [`Error::Grid`] if it is for another number of PEs.
+    /// [`Error::File`]; [`symrail::Error::ParametersDiffer`] if PEs read something else; [`Error::Grid`] if it is for another number of PEs.
     /// All PEs get an error if one does.
     pub fn load(path: &Path, team: &Team<'_>) -> Result<Tuned> {
         let read = std::fs::read_to_string(path).map_err(|reason| file(path, &reason));
@@ -113,8 +112,8 @@ impl Tuned {
             parameters.extend(tuned.grid.parameters());
             parameters.push(("mode", u64::from(tuned.mode.pipelined) | u64::from(tuned.mode.direct) << 1));
         }
-        match same(team, "reading what was tuned", &parameters) {
-            Err(differ) if checked.is_ok() => Err(differ),
+        match team.compare("reading what was tuned", &parameters) {
+            Err(differ) if checked.is_ok() => Err(differ.into()),
             _ => checked,
         }
     }
@@ -137,7 +136,7 @@ pub fn tune<'rt>(
 ) -> Result<(Team<'rt>, Tuned)> {
     let size = team.group().size() as usize;
     let numbers = [u64::from(tuning.warmup), u64::from(tuning.rounds), u64::from(tuning.uneven), tuning.skip.to_bits()];
-    same(&team, "tuning", &numbers.map(|number| ("what is measured", number)))?;
+    team.compare("tuning", &numbers.map(|number| ("what is measured", number)))?;
     let mut candidates: Vec<Candidate> = Vec::new();
     let even = |processes: &[usize; 2]| {
         let split = [(0, 0), (1, 0), (1, 1), (2, 1)];
@@ -181,7 +180,7 @@ fn measure(array: &Decomposition<'_>, mode: Mode, tuning: &Tuning, best: f64) ->
             }
         }
         let nanoseconds = start.elapsed().as_nanos() / u128::from(rounds.max(1));
-        Ok(largest(array.team(), nanoseconds as u64)? as f64 / 1e9)
+        Ok(array.largest(nanoseconds as usize)? as f64 / 1e9)
     };
     let first = time(1)?;
     let skipped = tuning.skip * first > best;

@@ -14,7 +14,6 @@
 //! | [`element`], [`fp8`] | the types of rows that are added or cast |
 //! | [`exchange`] | numbered blocks from every rank to every other one, on which both ways are built |
 //! | [`high_throughput`], [`low_latency`] | the two ways |
-//! | `agree` | what all ranks must have in common |
 //!
 //! # Invariants
 //! - Input is checked before anything is sent: a call that is refused for its arguments has not been made.
@@ -22,7 +21,6 @@
 //! - Sums are formed in FP32 in the order of ranks (or of top-k slots), so that results have the same bits each time.
 //! - Every wait ends: with what came, or with an error that names the ranks that did not.
 
-mod agree;
 pub mod element;
 pub mod error;
 pub mod exchange;

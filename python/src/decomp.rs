@@ -78,7 +78,6 @@ fn raised(error: Error) -> PyErr {
     let text = error.to_string();
     match error {
         Error::Runtime(error) => failed(error),
-        Error::Differ { other, .. } => raise_of(Kind::Differ, &text, other),
         Error::RefusedBy { by, .. } => raise_of(Kind::Argument, &text, by),
         Error::DeviceHeap { pe } => raise_of(Kind::Unsupported, &text, pe),
         Error::HeapFull { .. } => raise(Kind::HeapExhausted, &text),

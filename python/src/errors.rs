@@ -154,7 +154,9 @@ fn sort(error: &Error) -> (Kind, Told) {
             (Kind::Timeout, Told { pe, pes: missing.clone(), operation: Some((*what).into()), ..plain() })
         }
         Error::Forked { pe, .. } => (Kind::Forked, Told { pe: Some(*pe), ..plain() }),
-        Error::CallsDiffer { other, .. } => (Kind::Differ, Told { pe: Some(*other), ..plain() }),
+        Error::CallsDiffer { other, .. } | Error::ParametersDiffer { other, .. } => {
+            (Kind::Differ, Told { pe: Some(*other), ..plain() })
+        }
         Error::OutOfBounds { pe, .. } | Error::OtherRuntime { pe, .. } => {
             (Kind::Argument, Told { pe: Some(*pe), ..plain() })
         }

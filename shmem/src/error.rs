@@ -130,6 +130,24 @@ pub enum Error {
         /// What that called.
         other_called: String,
     },
+    /// PEs made the same collective call with different parameters.
+    #[error(
+        "{call}: {what} of PE {pe} and PE {other} differ: {mine} and {theirs}; pass the same on all PEs of the team"
+    )]
+    ParametersDiffer {
+        /// The call.
+        call: &'static str,
+        /// The parameter.
+        what: &'static str,
+        /// A PE.
+        pe: Pe,
+        /// Its value.
+        mine: u64,
+        /// Another PE.
+        other: Pe,
+        /// That PE's value.
+        theirs: u64,
+    },
     /// The operating system refused something.
     #[error("{what}: {reason}")]
     System {

@@ -63,6 +63,19 @@ pub const SOCKETS: Path = Path { name: "sockets", provider: Some("sockets"), rai
 /// libfabric's net provider.
 pub const NET: Path = Path { name: "net", provider: Some("net"), rails: 1, env: &[] };
 
+/// Every kind of path, with numbers of PEs and hosts.
+pub const EVERY_KIND: [(Path, u32, u32); 9] = [
+    (MAPPED, 1, 1),
+    (MAPPED, 3, 1),
+    (MAPPED, 8, 1),
+    (ROUND_ROBIN, 2, 2),
+    (ROUND_ROBIN, 3, 3),
+    (STRIPED, 4, 2),
+    (ONE_RAIL, 4, 4),
+    (SHM, 3, 3),
+    (STAGED_TCP, 3, 2),
+];
+
 impl Path {
     /// The job, with its PEs on this path. With a wire and more than two PEs, the last two share a host.
     #[must_use]

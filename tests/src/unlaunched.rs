@@ -2,27 +2,71 @@
 //! unique id.
 
 use std::process::{Child, Command};
+use std::time::Duration;
 
 use symrail::bootstrap::uid::{self, UniqueId};
+use symrail::{Pe, Runtime, Settings};
 
-/// Whether PE 0 has started this process. If so, it dies with PE 0.
+/// How long PEs wait for each other until they have joined; a busy machine takes longer than what tests are about.
+const JOINING: Duration = Duration::from_secs(30);
+
+/// The job's id and this PE, if PE 0 has started this process. If so, it dies with PE 0.
 #[must_use]
-pub fn is_other() -> bool {
-    let other = std::env::var_os(uid::UID).is_some();
-    if other {
-        // SAFETY: takes numbers only.
-        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-    }
-    other
+pub fn started() -> Option<(UniqueId, Pe)> {
+    let id = std::env::var(uid::UID).ok()?;
+    // SAFETY: takes numbers only.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    Some((UniqueId::from_hex(&id).unwrap(), std::env::var(uid::PE).unwrap().parse().unwrap()))
 }
 
-/// Starts PE 1 of two: the same program with the same arguments, on the host that `TEST_OTHER_HOST` names.
+/// Joins a job of so many PEs, and checks the path to them.
 #[must_use]
-pub fn start_other(id: UniqueId) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args(std::env::args_os().skip(1))
-        .envs([(uid::UID, id.to_hex()), (uid::PE, "1".into()), (uid::N_PES, "2".into())])
-        .env("SYMRAIL_FAKE_HOST", std::env::var("TEST_OTHER_HOST").unwrap_or_default())
-        .spawn()
-        .unwrap()
+pub fn join(id: UniqueId, pe: Pe, pes: u32) -> Runtime {
+    let bootstrap = uid::open_within(id, pe, pes, JOINING).unwrap();
+    let rt = Runtime::join(Settings::from_env().unwrap(), Box::new(bootstrap)).unwrap();
+    crate::path::check(&rt);
+    rt
+}
+
+/// This program with the same arguments.
+#[must_use]
+pub fn this_program() -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(std::env::args_os().skip(1));
+    command
+}
+
+/// A PE that PE 0 has started; killed when dropped.
+pub struct Other(pub Child);
+
+impl Other {
+    /// Starts PE `pe` of so many by a command. PE 2 shares PE 0's pretended host; the others have hosts of their own,
+    /// named after `TEST_OTHER_HOST`, if that is another one.
+    #[must_use]
+    pub fn start(mut command: Command, id: UniqueId, pe: Pe, pes: u32) -> Other {
+        let [here, there] =
+            ["SYMRAIL_FAKE_HOST", "TEST_OTHER_HOST"].map(|name| std::env::var(name).unwrap_or_default());
+        let host = if pe == 2 || here == there { here } else { format!("{there}-of-{pe}") };
+        command.envs([(uid::UID, id.to_hex()), (uid::PE, pe.to_string()), (uid::N_PES, pes.to_string())]);
+        Other(command.env("SYMRAIL_FAKE_HOST", host).spawn().unwrap())
+    }
+
+    /// Waits for the end of some, which end well.
+    ///
+    /// # Panics
+    /// One does not.
+    pub fn end_well(others: impl IntoIterator<Item = Other>) {
+        for mut other in others {
+            let status = other.0.wait().unwrap();
+            assert!(status.success(), "another PE ended with {status}");
+        }
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

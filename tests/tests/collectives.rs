@@ -4,9 +4,7 @@ use symrail_tests::job::Job;
 use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN};
 
 fn everything(path: Path, pes: u32, hosts: u32) {
-    let job = path.of(Job::new("pe_collectives"), pes);
-    let job = if hosts > 1 { job.hosts(hosts) } else { job };
-    let outcome = job.limit(120).succeed();
+    let outcome = path.of(Job::new("pe_collectives"), pes).hosts(hosts).limit(120).succeed();
     println!("{}, {pes} PEs: {:?}", path.name, outcome.elapsed);
 }
 

@@ -4,8 +4,7 @@ use symrail_tests::job::Job;
 use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN, mapped_by_movers};
 
 fn job(path: Path, pes: u32, hosts: u32, what: &str) {
-    let job = path.of(Job::new("pe_decomp"), pes);
-    let job = if hosts > 1 { job.hosts(hosts) } else { job };
+    let job = path.of(Job::new("pe_decomp"), pes).hosts(hosts);
     let outcome = job.env("SYMRAIL_HEAP_SIZE", "96M").args([what]).limit(100).succeed();
     println!("{what}, {}, {pes} PEs on {hosts} hosts: {:?} {}", path.name, outcome.elapsed, outcome.out);
 }

@@ -17,7 +17,6 @@ mod transfer;
 
 use symrail::Runtime;
 
-use crate::agree::agree;
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::exchange::{Exchange, Patience};
@@ -79,9 +78,9 @@ impl<'rt> HighThroughput<'rt> {
     /// Makes buffers of so many bytes of each rank's heap. Collective.
     ///
     /// # Errors
-    /// [`Error::BufferTooSmall`] and [`Error::Differ`], on every rank; the heap is exhausted.
+    /// [`Error::BufferTooSmall`] and [`symrail::Error::ParametersDiffer`], on every rank; the heap is exhausted.
     pub fn new(rt: &'rt Runtime, bytes: usize, patience: Patience) -> Result<HighThroughput<'rt>> {
-        agree(rt, &[("bytes for high throughput", bytes as u64)])?;
+        rt.team_world()?.compare("buffers for high throughput", &[("bytes", bytes as u64)])?;
         let ranks = rt.n_pes() as usize;
         let least = sizes::high_throughput(ranks, 1, sizes::LEAST_ROW);
         if bytes < least {

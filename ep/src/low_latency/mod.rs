@@ -22,7 +22,6 @@ pub mod shape;
 
 use symrail::{Pe, Runtime};
 
-use crate::agree::agree;
 use crate::error::{Error, Result};
 use crate::exchange::{Exchange, Patience, SLOTS, Wait};
 pub use combine::Combining;
@@ -59,11 +58,11 @@ impl<'rt> LowLatency<'rt> {
     /// Makes buffers of this shape. Collective.
     ///
     /// # Errors
-    /// A shape that makes no sense; [`Error::Differ`], on every rank; the heap is exhausted.
+    /// A shape that makes no sense; [`symrail::Error::ParametersDiffer`], on every rank; the heap is exhausted.
     pub fn new(rt: &'rt Runtime, shape: Shape, patience: Patience) -> Result<LowLatency<'rt>> {
         let ranks = rt.n_pes() as usize;
         shape.check(ranks)?;
-        agree(rt, &shape.numbers())?;
+        rt.team_world()?.compare("buffers for low latency", &shape.numbers())?;
         let turns =
             |what, block| Ok::<_, Error>(Turns { exchange: Exchange::new(rt, block)?, what, sent: 0, received: 0 });
         Ok(LowLatency {

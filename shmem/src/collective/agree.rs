@@ -1,7 +1,6 @@
 //! Do all PEs of a team make the same call? Asked only with `SYMRAIL_CHECK_COLLECTIVES`.
 
 use super::call::{Call, describe};
-use super::reduce;
 use super::same_call::Turn;
 use crate::error::{Error, Result};
 use crate::team::Team;
@@ -27,7 +26,7 @@ impl Team<'_> {
         let (size, pe) = (self.group.size(), |index| self.group.pe(index));
         turn.say(|| format!("{} in a team of {size} PEs, {} to {}", call.words(), pe(0), pe(size - 1)));
         let mine = call.to_number();
-        let numbers = reduce::exchange_numbers(self, mine)?;
+        let numbers = self.gather(&[mine])?;
         match numbers.iter().enumerate().find(|(_, number)| **number != mine) {
             None => Ok(turn),
             Some((index, &theirs)) => Err(Error::CallsDiffer {

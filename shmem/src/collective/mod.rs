@@ -130,7 +130,7 @@ impl Team<'_> {
     /// See above.
     pub unsafe fn collect(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
         self.call("collect", Call::new("collect", 0), [dest, source], || {
-            let sizes = reduce::exchange_numbers(self, bytes as u64)?;
+            let sizes = self.gather(&[bytes as u64])?;
             let blocks = sizes.iter().scan(0usize, |end, &size| {
                 let start = std::mem::replace(end, end.saturating_add(size as usize));
                 Some((start, size as usize))

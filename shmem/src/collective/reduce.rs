@@ -87,19 +87,6 @@ fn most_doubled(team: &Team<'_>, size: usize) -> usize {
     (team.area.scratch_bytes() / size / exchange::doubling_slots(&team.hosts)).min(DOUBLING_UP_TO / size)
 }
 
-/// Tells all PEs a number and returns everybody's, by index: everybody fills in its own, and takes over those that
-/// others have.
-pub(super) fn exchange_numbers(team: &Team<'_>, mine: u64) -> Result<Vec<u64>> {
-    let mut numbers = vec![0; team.group.size() as usize];
-    numbers[team.group.me() as usize] = mine;
-    let (all, most) = (numbers.as_mut_ptr().cast(), most_doubled(team, 8));
-    if numbers.len() > 1 {
-        // SAFETY: the numbers are this call's own, in and out, and the team's PEs are in the same call.
-        unsafe { by_doubling(team, all, all, numbers.len(), most, Reduction::or::<u64>()) }?;
-    }
-    Ok(numbers)
-}
-
 unsafe fn by_doubling(
     team: &Team<'_>,
     dest: *mut u8,

@@ -18,9 +18,7 @@ impl<'rt> Team<'rt> {
         let _turn = self.agree(Call::new("split of a team", 0))?;
         self.sync_flags()?;
         let common = |mut offer: u64| {
-            let word = (&raw mut offer).cast::<u8>();
-            // SAFETY: the word is this call's own, in and out; the team's PEs are in the same call.
-            unsafe { self.reduce(word, word, 1, Reduction::and::<u64>()) }?;
+            self.combine(std::slice::from_mut(&mut offer), Reduction::and::<u64>())?;
             Ok(offer)
         };
         let area = self.areas().for_team(&self.area, part.is_some(), common)?.ok_or_else(no_area)?;

@@ -12,12 +12,14 @@
 //! | `claim` | how the PEs of a new team agree on one |
 //! | here | what a team is, and how its PEs meet |
 //! | `calls` | splitting teams and giving them up; their barriers |
+//! | `numbers` | numbers of all PEs: combined, gathered, compared |
 
 pub(crate) mod area;
 mod calls;
 mod claim;
 pub mod group;
 pub(crate) mod hosts;
+mod numbers;
 
 use std::sync::{Arc, Mutex};
 

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt, SeedableRng};
+use symrail::Error::ParametersDiffer;
 use symrail::Runtime;
 use symrail_ep::high_throughput::{Parts, Tokens};
 use symrail_ep::low_latency::Shape;
@@ -329,12 +330,15 @@ fn refuse(rt: &Runtime) -> symrail_ep::Result<()> {
     let (me, ranks) = (rt.my_pe(), rt.n_pes() as usize);
     let different = (1 << 20) + 4096 * me as usize;
     let differs = HighThroughput::new(rt, different, Patience::of(rt)).err();
-    assert!(matches!(differs, Some(Error::Differ { me: told, .. }) if told == me), "{differs:?}");
+    assert!(matches!(differs, Some(Error::Runtime(ParametersDiffer { pe, .. })) if pe == me), "{differs:?}");
     let small = HighThroughput::new(rt, 100, Patience::of(rt)).err();
     assert!(matches!(small, Some(Error::BufferTooSmall { given: 100, .. })), "{small:?}");
     let shape = Shape { most_tokens: 4, token: 64, scales: 0, experts: 2 * ranks, k: 2 };
     let differs = LowLatency::new(rt, Shape { k: 2 + me as usize, ..shape }, Patience::of(rt)).err();
-    assert!(matches!(differs, Some(Error::Differ { what: "top-k slots of a token", .. })), "{differs:?}");
+    assert!(
+        matches!(differs, Some(Error::Runtime(ParametersDiffer { what: "top-k slots of a token", .. }))),
+        "{differs:?}"
+    );
     assert!(matches!(
         LowLatency::new(rt, Shape { experts: 2 * ranks + 1, ..shape }, Patience::of(rt)),
         Err(Error::Argument { .. })

@@ -5,16 +5,17 @@
 //! Started without a launcher, which would end the job: PE 0 starts the others. Each survivor prints `PE N is through`.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::process::{Child, Command, ExitCode};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use symrail::Runtime;
 use symrail::bootstrap::uid;
-use symrail::{Runtime, Settings};
 use symrail_ep::low_latency::Shape;
 use symrail_ep::{Element, Error, LowLatency, Patience, Result, Rows, TopK};
-use symrail_tests::{pe, unlaunched};
+use symrail_tests::pe;
+use symrail_tests::unlaunched::{self, Other};
 
 const RANKS: u32 = 4;
 const LOST: u32 = RANKS - 1;
@@ -27,56 +28,23 @@ const PATIENCE: Duration = Duration::from_secs(4);
 
 fn main() -> ExitCode {
     let death = pe::arg(0, "before".to_owned());
-    let variable = |name| std::env::var(name).unwrap();
-    if unlaunched::is_other() {
-        let id = uid::UniqueId::from_hex(&variable(uid::UID)).unwrap();
-        return work(id, variable(uid::PE).parse().unwrap(), &death);
+    if let Some((id, me)) = unlaunched::started() {
+        return work(id, me, &death);
     }
     let id = uid::create(None).unwrap();
-    let others: Vec<Other> = (1..RANKS).map(|pe| Other::start(pe, id)).collect();
+    let others: Vec<_> = (1..RANKS).map(|pe| Other::start(unlaunched::this_program(), id, pe, RANKS)).collect();
     let code = work(id, 0, &death);
-    let ended = others.into_iter().take(LOST as usize - 1).map(Other::end).find(|code| *code != Some(0));
-    assert!(ended.is_none(), "another PE ended with {ended:?}");
+    Other::end_well(others.into_iter().take(LOST as usize - 1));
     code
 }
 
 fn work(id: uid::UniqueId, me: u32, death: &str) -> ExitCode {
-    let bootstrap = uid::open_within(id, me, RANKS, Duration::from_secs(30)).unwrap();
-    let rt = Runtime::join(Settings::from_env().unwrap(), Box::new(bootstrap)).unwrap();
-    symrail_tests::path::check(&rt);
+    let rt = unlaunched::join(id, me, RANKS);
     if let Err(error) = rounds(&rt, death) {
         panic!("PE {me}: {error}");
     }
     println!("PE {me} is through");
     ExitCode::SUCCESS
-}
-
-/// Another PE; killed when dropped.
-struct Other(Child);
-
-impl Other {
-    fn start(pe: u32, id: uid::UniqueId) -> Other {
-        // PE 2 shares PE 0's memory. The others do so where no path over a wire is asked for.
-        let host = |name| std::env::var(name).unwrap_or_default();
-        let (here, there) = (host("SYMRAIL_FAKE_HOST"), host("TEST_OTHER_HOST"));
-        let host = if pe == 2 || here == there { here } else { format!("{there}-of-{pe}") };
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(std::env::args_os().skip(1)).env("SYMRAIL_FAKE_HOST", host);
-        command.envs([(uid::UID, id.to_hex()), (uid::PE, pe.to_string()), (uid::N_PES, RANKS.to_string())]);
-        Other(command.spawn().unwrap())
-    }
-
-    fn end(mut self) -> Option<i32> {
-        self.0.wait().unwrap().code()
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// The slots of a rank's tokens in a round: some of every rank, which change from round to round.

@@ -9,14 +9,15 @@
 //! | `survive OPERATION kill\|stop` | started without a launcher: starts PE 1 itself, which is killed or stopped in the middle of the operation; prints what PE 0 is told, and how long that took |
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::process::{Child, ExitCode};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use symrail::bootstrap::uid;
-use symrail::{AmoOp, AmoType, Cmp, Error, Result, Runtime, Settings, SignalOp, SymSlice};
-use symrail_tests::{pe, unlaunched};
+use symrail::{AmoOp, AmoType, Cmp, Error, Result, Runtime, SignalOp, SymSlice};
+use symrail_tests::pe;
+use symrail_tests::unlaunched::{self, Other};
 
 /// Operations that go well before something happens to PE 1.
 const GOING_WELL: u64 = 50;
@@ -149,35 +150,25 @@ fn slices(words: &SymSlice<'_, u64>, peer: u32) {
 
 /// PE 0 of a job of two without a launcher; PE 1 is the same program, started with the traces of a unique id.
 fn survive(operation: &str, death: &str) -> ExitCode {
-    if unlaunched::is_other() {
+    if unlaunched::started().is_some() {
         return pe::run(|rt| victim(rt, operation, death));
     }
     let id = uid::create(None).unwrap();
-    let mut child = unlaunched::start_other(id);
-    let rt = Runtime::join(Settings::from_env().unwrap(), uid::open(id, 0, 2).unwrap()).unwrap();
-    symrail_tests::path::check(&rt);
+    let mut other = Some(Other::start(unlaunched::this_program(), id, 1, 2));
+    let rt = unlaunched::join(id, 0, 2);
     let told = survivor(&rt, operation);
     if operation != "put" {
         // The starter of a unique id waits some seconds for the others to leave: once is enough.
-        end(&mut child);
+        other = None;
     }
     let leaving = Instant::now();
     drop(rt);
     println!("left in {} ms", leaving.elapsed().as_millis());
-    end(&mut child);
-    match told {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            println!("told: {error}");
-            ExitCode::SUCCESS
-        }
+    drop(other);
+    if let Err(error) = told {
+        println!("told: {error}");
     }
-}
-
-fn end(child: &mut Child) {
-    // It may have ended already.
-    let _ = child.kill();
-    let _ = child.wait();
+    ExitCode::SUCCESS
 }
 
 struct Areas<'rt> {

@@ -13,7 +13,7 @@
 
 use std::io::Write as _;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, unshare};
@@ -22,8 +22,9 @@ use nix::unistd::Pid;
 use symrail::bootstrap::uid;
 use symrail::collective::Reduction;
 use symrail::team::{Group, Team};
-use symrail::{Cmp, Result, Runtime, Settings, SignalOp, SymSlice};
-use symrail_tests::{pe, unlaunched};
+use symrail::{Cmp, Result, Runtime, SignalOp, SymSlice};
+use symrail_tests::pe;
+use symrail_tests::unlaunched::{self, Other};
 
 const N: u32 = 4;
 const LOST: u32 = N - 1;
@@ -36,10 +37,9 @@ const FAR: &str = "10.92.0.2";
 
 fn main() -> ExitCode {
     let death = pe::arg(0, String::new());
-    if unlaunched::is_other() {
-        let variable = |name| std::env::var(name).unwrap();
-        let rt = join(uid::UniqueId::from_hex(&variable(uid::UID)).unwrap(), variable(uid::PE).parse().unwrap());
-        let ended = if rt.my_pe() == LOST { be_lost(rt, &death) } else { survive(&rt, || ()) };
+    if let Some((id, pe)) = unlaunched::started() {
+        let rt = unlaunched::join(id, pe, N);
+        let ended = if pe == LOST { be_lost(rt, &death) } else { survive(&rt, || ()) };
         return ended.map_or_else(|error| panic!("{error}"), |()| ExitCode::SUCCESS);
     }
     let vanishes = death == "vanish";
@@ -47,29 +47,23 @@ fn main() -> ExitCode {
         command("ip link set lo up; ip link add hub type bridge; ip addr add 10.92.0.1/24 dev hub; ip link set hub up");
     }
     let id = uid::create(vanishes.then(|| NEAR.parse().unwrap())).unwrap();
-    let others: Vec<Other> = (1..N).map(|pe| Other::start(pe, id, vanishes && pe == LOST)).collect();
+    let others: Vec<Other> =
+        (1..N)
+            .map(|pe| {
+                if vanishes && pe == LOST { start_far(id) } else { Other::start(unlaunched::this_program(), id, pe, N) }
+            })
+            .collect();
     let [.., lost] = &others[..] else { panic!("nobody to lose") };
-    let rt = join(id, 0);
+    let rt = unlaunched::join(id, 0, N);
     let cut = || {
         if vanishes {
             command("ip link del cable");
             kill(Pid::from_raw(lost.0.id() as i32), Signal::SIGKILL).unwrap();
         }
     };
-    let through = survive(&rt, cut);
-    let code = others.into_iter().take(LOST as usize - 1).map(Other::end).find(|code| *code != Some(0));
-    match (through, code) {
-        (Ok(()), None) => ExitCode::SUCCESS,
-        (through, code) => panic!("PE 0: {through:?}, another: {code:?}"),
-    }
-}
-
-/// Joins, for which a busy machine may take longer than the time-out that the test is about.
-fn join(id: uid::UniqueId, pe: u32) -> Runtime {
-    let bootstrap = uid::open_within(id, pe, N, Duration::from_secs(30)).unwrap();
-    let rt = Runtime::join(Settings::from_env().unwrap(), Box::new(bootstrap)).unwrap();
-    symrail_tests::path::check(&rt);
-    rt
+    survive(&rt, cut).unwrap();
+    Other::end_well(others.into_iter().take(LOST as usize - 1));
+    ExitCode::SUCCESS
 }
 
 /// Runs a line of a shell.
@@ -77,48 +71,18 @@ fn command(line: &str) {
     assert!(Command::new("sh").args(["-ec", line]).status().unwrap().success(), "{line}");
 }
 
-/// Another PE; killed when dropped.
-struct Other(Child);
-
-impl Other {
-    fn start(pe: u32, id: uid::UniqueId, far: bool) -> Other {
-        // PE 2 shares PE 0's memory, the others have hosts of their own.
-        let wired = std::env::args().nth(1).is_none_or(|death| death != "unwired");
-        let host = if pe == 2 || !wired {
-            std::env::var("SYMRAIL_FAKE_HOST").unwrap_or_default()
-        } else {
-            format!("host-of-{pe}")
-        };
-        let mut command = Command::new("sh");
-        // The far one waits for its end of the cable.
-        command.args(["-ec", if far { r#"read go; exec "$@""# } else { r#"exec "$@""# }, "sh"]);
-        command.arg(std::env::current_exe().unwrap()).args(std::env::args_os().skip(1));
-        command.envs([(uid::UID, id.to_hex()), (uid::PE, pe.to_string()), (uid::N_PES, N.to_string())]);
-        command.env("SYMRAIL_FAKE_HOST", host).stdin(Stdio::null());
-        if far {
-            command.stdin(Stdio::piped()).env("SYMRAIL_NIC_LIST", FAR);
-            // SAFETY: one system call between fork and exec, which is no business of other threads.
-            unsafe { command.pre_exec(|| Ok(unshare(CloneFlags::CLONE_NEWNET)?)) };
-        }
-        let mut child = command.spawn().unwrap();
-        if let Some(mut stdin) = child.stdin.take() {
-            lay_cable(child.id());
-            stdin.write_all(b"go\n").unwrap();
-        }
-        Other(child)
-    }
-
-    fn end(mut self) -> Option<i32> {
-        self.0.wait().unwrap().code()
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Starts the PE that is to be lost, at the far end of a cable.
+fn start_far(id: uid::UniqueId) -> Other {
+    let mut command = Command::new("sh");
+    // It waits for its end of the cable.
+    command.args(["-ec", r#"read go; exec "$@""#, "sh"]).arg(std::env::current_exe().unwrap());
+    command.args(std::env::args_os().skip(1)).stdin(Stdio::piped()).env("SYMRAIL_NIC_LIST", FAR);
+    // SAFETY: one system call between fork and exec, which is no business of other threads.
+    unsafe { command.pre_exec(|| Ok(unshare(CloneFlags::CLONE_NEWNET)?)) };
+    let mut other = Other::start(command, id, LOST, N);
+    lay_cable(other.0.id());
+    other.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    other
 }
 
 /// From this network namespace to that of a process.

@@ -19,9 +19,10 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use symrail::bootstrap::uid;
-use symrail::{Cmp, Result, Runtime, Settings, SignalOp};
+use symrail::{Cmp, Result, Runtime, SignalOp};
+use symrail_tests::pe;
 use symrail_tests::rail_peer::RailPeer;
-use symrail_tests::{pe, unlaunched};
+use symrail_tests::unlaunched::{self, Other};
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::wire::{Reply, Request, RequestKind, SignOfLife, Token};
 
@@ -54,7 +55,7 @@ fn main() -> ExitCode {
             std::thread::park();
         }
     }
-    if unlaunched::is_other() {
+    if unlaunched::started().is_some() {
         return pe::run(|rt| work(rt, || (), || true));
     }
     tracing_subscriber::fmt()
@@ -62,10 +63,9 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .init();
     let id = uid::create(None).unwrap();
-    let mut other = unlaunched::start_other(id);
-    let rt = Runtime::join(Settings::from_env().unwrap(), uid::open(id, 0, 2).unwrap()).unwrap();
-    symrail_tests::path::check(&rt);
-    let processes = [std::process::id(), other.id()];
+    let other = Other::start(unlaunched::this_program(), id, 1, 2);
+    let rt = unlaunched::join(id, 0, 2);
+    let processes = [std::process::id(), other.0.id()];
     let stranger = OnceCell::<Stranger>::new();
     let begin = || {
         println!("ours: {}", look(&processes).iter().filter(|(_, opened)| *opened).count());
@@ -78,9 +78,8 @@ fn main() -> ExitCode {
     let worked = work(&rt, begin, || stranger.get().is_none_or(Stranger::is_through));
     // Leaving is a step of the rendezvous, too.
     let left = worked.and_then(|()| rt.finalize());
-    let code = other.wait().unwrap();
-    drop(stranger);
-    assert!(code.success() && left.is_ok(), "PE 0: {left:?}, PE 1: {code}");
+    left.unwrap();
+    Other::end_well([other]);
     ExitCode::SUCCESS
 }
 
