@@ -70,15 +70,15 @@ pub enum Error {
         /// That rank's value.
         there: u64,
     },
-    /// What is to come has no room in this process.
-    #[error("{rows} rows of {bytes} bytes are to come, for which there is no memory")]
+    /// What is to arrive has no room in this process.
+    #[error("{rows} rows of {bytes} bytes are to arrive, for which there is no memory")]
     NoMemory {
         /// How many rows.
         rows: usize,
         /// Bytes of each.
         bytes: usize,
     },
-    /// Ranks that have not come in time.
+    /// Ranks that have not arrived in time.
     #[error("{what}: rank {me} has waited {seconds:.1} s for rank {}", list(ranks))]
     Late {
         /// What is waited in.
@@ -90,7 +90,7 @@ pub enum Error {
         /// For how long.
         seconds: f64,
     },
-    /// A wait that was ended by [`Patience::go_on`](crate::Patience::go_on).
+    /// A wait that was ended by [`WaitLimit::go_on`](crate::WaitLimit::go_on).
     #[error("{what}: the wait for rank {} was ended", list(ranks))]
     Interrupted {
         /// What was waited in.

@@ -20,25 +20,25 @@ const ALIGNMENT: usize = 64;
 
 /// How long waits last, and what may end them earlier.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
+pub struct WaitLimit {
     /// For how long a rank is waited for.
-    pub limit: Duration,
+    pub time: Duration,
     /// Asked now and then by a thread that waits: after how long to ask again, or `None` to end the wait.
     pub go_on: Option<fn() -> Option<Duration>>,
 }
 
-impl Patience {
+impl WaitLimit {
     /// As long as operations of the runtime.
     #[must_use]
-    pub fn of(rt: &Runtime) -> Patience {
-        Patience { limit: Duration::from_secs(rt.settings().timeout_s), go_on: None }
+    pub fn of(rt: &Runtime) -> WaitLimit {
+        WaitLimit { time: Duration::from_secs(rt.settings().timeout_s), go_on: None }
     }
 }
 
 /// One wait for blocks, or for slots.
 pub(crate) struct Wait<'a> {
     rt: &'a Runtime,
-    patience: Patience,
+    limit: WaitLimit,
     begun: Instant,
     ask_after: Duration,
     polls: u32,
@@ -52,8 +52,8 @@ pub(crate) enum Over {
 }
 
 impl<'a> Wait<'a> {
-    pub fn new(rt: &'a Runtime, patience: Patience) -> Wait<'a> {
-        Wait { rt, patience, begun: Instant::now(), ask_after: Duration::from_millis(1), polls: 0 }
+    pub fn new(rt: &'a Runtime, limit: WaitLimit) -> Wait<'a> {
+        Wait { rt, limit, begun: Instant::now(), ask_after: Duration::from_millis(1), polls: 0 }
     }
 
     /// Makes progress. Something, if the wait is over.
@@ -66,10 +66,10 @@ impl<'a> Wait<'a> {
             return None;
         }
         let waited = self.begun.elapsed();
-        if waited > self.patience.limit {
+        if waited > self.limit.time {
             return Some(Over::Late);
         }
-        if let Some(go_on) = self.patience.go_on.filter(|_| waited > self.ask_after) {
+        if let Some(go_on) = self.limit.go_on.filter(|_| waited > self.ask_after) {
             match go_on() {
                 Some(pause) => self.ask_after = waited + pause,
                 None => return Some(Over::Interrupted),
@@ -78,7 +78,7 @@ impl<'a> Wait<'a> {
         None
     }
 
-    /// Begins again, since somebody has come.
+    /// Begins again, since somebody has arrived.
     pub fn restart(&mut self) {
         self.begun = Instant::now();
         self.ask_after = Duration::from_millis(1);
@@ -101,7 +101,7 @@ pub struct Exchange<'rt> {
     inbox: SymSlice<'rt, u8>,
     /// For each destination, its slots. Empty where all PEs of the job are mapped.
     outbox: SymSlice<'rt, u8>,
-    /// For each source and slot the number of the block that has come; for each destination how many it has read.
+    /// For each source and slot the number of the block that has arrived; for each destination how many it has read.
     words: SymSlice<'rt, u64>,
     /// Blocks sent to each rank, and read from each.
     sent: Vec<u64>,
@@ -244,18 +244,18 @@ impl<'rt> Exchange<'rt> {
         Ok(())
     }
 
-    /// Whether the next block from a rank has come.
+    /// Whether the next block from a rank has arrived.
     ///
     /// # Errors
     /// Memory that cannot be read.
-    pub fn has_come(&self, from: Pe) -> Result<bool> {
+    pub fn has_arrived(&self, from: Pe) -> Result<bool> {
         let number = self.read[from as usize];
         let word = from as usize * SLOTS + number as usize % SLOTS;
-        // The plain read is for those that have not come, of which a test would make progress each time.
+        // The plain read is for those that have not arrived, of which a test would make progress each time.
         Ok(self.words.read(word)? > number && self.words.test(word, Cmp::Gt, number)?)
     }
 
-    /// Copies a part of the next block from a rank, which has come.
+    /// Copies a part of the next block from a rank, which has arrived.
     ///
     /// # Errors
     /// What the runtime says.

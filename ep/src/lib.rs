@@ -4,7 +4,7 @@
 //! There are two ways, which may be in use at the same time, by different threads:
 //!
 //! - [`HighThroughput`], for prefill and training: any number of tokens through buffers of any size; who calls learns
-//!   how many have come. A token crosses once for each rank that owns some of its experts.
+//!   how many have arrived. A token crosses once for each rank that owns some of its experts.
 //! - [`LowLatency`], for decode: at most so many tokens, sent in one block for each rank; sending and receiving are
 //!   separate calls; ranks that are gone are masked, and the others go on.
 //!
@@ -19,7 +19,7 @@
 //! - Input is checked before anything is sent: a call that is refused for its arguments has not been made.
 //! - Blocks are numbered, and nothing is cleared between calls.
 //! - Sums are formed in FP32 in the order of ranks (or of top-k slots), so that results have the same bits each time.
-//! - Every wait ends: with what came, or with an error that names the ranks that did not.
+//! - Every wait ends: with what arrived, or with an error that names the ranks that did not.
 
 pub mod element;
 pub mod error;
@@ -31,7 +31,7 @@ pub mod plan;
 
 pub use element::Element;
 pub use error::{Error, Result};
-pub use exchange::Patience;
+pub use exchange::WaitLimit;
 pub use high_throughput::HighThroughput;
 pub use low_latency::LowLatency;
 pub use plan::layout::{Layout, TopK};

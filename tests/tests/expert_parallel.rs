@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use symrail_tests::job::{Job, built};
-use symrail_tests::path::{EVERY_KIND, MAPPED, Path, ROUND_ROBIN};
+use symrail_tests::path::{EVERY_KIND, MAPPED, ONE_RAIL, Path, ROUND_ROBIN, SHM, STAGED_TCP};
 
 /// Random cases of one kind of call.
 fn check(what: &str, path: Path, pes: u32, hosts: u32, cases: u32) {

@@ -3,7 +3,7 @@
 use symrail::Pe;
 
 use crate::error::{Error, Result};
-use crate::exchange::{Exchange, Patience, Wait};
+use crate::exchange::{Exchange, Wait, WaitLimit};
 use crate::plan::layout::MOST_EXPERTS;
 use crate::plan::rows::RowFormat;
 
@@ -21,7 +21,7 @@ pub struct Header {
     common: [u32; COMMON.len()],
     /// Rows for each rank.
     pub per_rank: Vec<u32>,
-    /// Slots that name each expert of the rank that is told; all experts in this rank's own header.
+    /// Slots that name each expert of the rank that it is for; all experts in this rank's own header.
     per_expert: Vec<u32>,
 }
 
@@ -49,7 +49,7 @@ impl Header {
         4 * (COMMON.len() + ranks + MOST_EXPERTS.div_ceil(ranks))
     }
 
-    /// What one of the ranks is told.
+    /// As it is sent to one of the ranks.
     fn to_bytes(&self, to: usize) -> Vec<u8> {
         let share = self.per_expert.len() / self.per_rank.len();
         let of_experts = &self.per_expert[to * share..][..share];
@@ -57,7 +57,7 @@ impl Header {
         words.flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    /// What one of the ranks has told.
+    /// As one of the ranks has sent it.
     fn of_bytes(bytes: &[u8], ranks: usize) -> Header {
         let mut words = bytes.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word));
         let common = std::array::from_fn(|_| words.next().unwrap_or(0));
@@ -66,15 +66,15 @@ impl Header {
     }
 }
 
-/// Tells all others, and returns what each rank has told this one.
-pub fn exchange(exchange: &mut Exchange<'_>, header: &Header, patience: Patience) -> Result<Vec<Header>> {
+/// Sends this rank's header to all others, and returns the headers of all.
+pub fn exchange(exchange: &mut Exchange<'_>, header: &Header, limit: WaitLimit) -> Result<Vec<Header>> {
     let (rt, ranks) = (exchange.runtime(), header.per_rank.len());
     let me = rt.my_pe() as usize;
-    let mut told = vec![None; ranks];
-    told[me] = Some(Header::of_bytes(&header.to_bytes(me), ranks));
+    let mut headers = vec![None; ranks];
+    headers[me] = Some(Header::of_bytes(&header.to_bytes(me), ranks));
     let others = |me: usize| (1..ranks).map(move |distance| ((me + distance) % ranks) as Pe);
     let mut unsent: Vec<Pe> = others(me).collect();
-    let mut wait = Wait::new(rt, patience);
+    let mut wait = Wait::new(rt, limit);
     loop {
         let mut next = 0;
         while let Some(&to) = unsent.get(next) {
@@ -88,17 +88,17 @@ pub fn exchange(exchange: &mut Exchange<'_>, header: &Header, patience: Patience
             unsent.remove(next);
         }
         for from in others(me) {
-            if told[from as usize].is_none() && exchange.has_come(from)? {
+            if headers[from as usize].is_none() && exchange.has_arrived(from)? {
                 let mut bytes = vec![0; Header::most_bytes(ranks).min(exchange.block())];
                 exchange.read(from, 0, &mut bytes)?;
                 exchange.give_back(from)?;
-                told[from as usize] = Some(Header::of_bytes(&bytes, ranks));
+                headers[from as usize] = Some(Header::of_bytes(&bytes, ranks));
                 wait.restart();
             }
         }
-        let missing = |rank: &Pe| told[*rank as usize].is_none() || unsent.contains(rank);
+        let missing = |rank: &Pe| headers[*rank as usize].is_none() || unsent.contains(rank);
         if !others(me).any(|rank| missing(&rank)) {
-            return Ok(told.into_iter().flatten().collect());
+            return Ok(headers.into_iter().flatten().collect());
         }
         if let Some(over) = wait.pause() {
             let missing = others(me).filter(missing).collect();
@@ -108,9 +108,9 @@ pub fn exchange(exchange: &mut Exchange<'_>, header: &Header, patience: Patience
 }
 
 /// Refuses calls that differ. If two do, each rank finds one that differs from its own.
-pub fn compare(told: &[Header], me: usize) -> Result<()> {
-    for (other, header) in told.iter().enumerate() {
-        for (what, (here, there)) in COMMON.iter().zip(told[me].common.iter().zip(&header.common)) {
+pub fn compare(headers: &[Header], me: usize) -> Result<()> {
+    for (other, header) in headers.iter().enumerate() {
+        for (what, (here, there)) in COMMON.iter().zip(headers[me].common.iter().zip(&header.common)) {
             if here != there {
                 let (here, there) = ((*here).into(), (*there).into());
                 return Err(Error::Differ { what, me: me as Pe, here, other: other as Pe, there });
@@ -121,6 +121,6 @@ pub fn compare(told: &[Header], me: usize) -> Result<()> {
 }
 
 /// For each of this rank's experts, the slots of all ranks that name it.
-pub fn sum_of_experts(told: &[Header], share: usize) -> Vec<u32> {
-    (0..share).map(|expert| told.iter().map(|header| header.per_expert[expert]).sum()).collect()
+pub fn sum_of_experts(headers: &[Header], share: usize) -> Vec<u32> {
+    (0..share).map(|expert| headers.iter().map(|header| header.per_expert[expert]).sum()).collect()
 }

@@ -1,4 +1,4 @@
-//! High throughput: any number of tokens, through buffers of any size, and who calls learns how many have come.
+//! High throughput: any number of tokens, through buffers of any size, and who calls learns how many have arrived.
 //!
 //! A call begins with a header from each rank to each other one: which call it is, of what shape, how many rows go to
 //! whom. Who finds that the calls differ returns an error, and so does every rank, before any row was sent. Then rows
@@ -9,7 +9,7 @@
 //! | here | the calls |
 //! | `header` | what ranks tell each other before rows are sent |
 //! | `transfer` | rows in blocks |
-//! | [`received`] | what has come, by source and by expert |
+//! | [`received`] | what has arrived, by source and by expert |
 
 mod header;
 pub mod received;
@@ -19,7 +19,7 @@ use symrail::Runtime;
 
 use crate::element::Element;
 use crate::error::{Error, Result};
-use crate::exchange::{Exchange, Patience};
+use crate::exchange::{Exchange, WaitLimit};
 use crate::plan::layout::{Layout, TopK};
 use crate::plan::rows::{RowFormat, Rows};
 use crate::plan::sizes;
@@ -36,7 +36,7 @@ pub(crate) fn header_bytes(ranks: usize) -> usize {
 pub struct HighThroughput<'rt> {
     headers: Exchange<'rt>,
     rows: Exchange<'rt>,
-    patience: Patience,
+    limit: WaitLimit,
     /// Why it cannot be used any more.
     broken: Option<String>,
 }
@@ -64,11 +64,11 @@ pub struct Combined {
 /// What a rank gives to a combine.
 #[derive(Debug, Clone, Copy)]
 pub struct Parts<'a> {
-    /// A row for each token that has come.
+    /// A row for each token that has arrived.
     pub rows: Rows<'a>,
     /// The type of their elements.
     pub element: Element,
-    /// Weights of each token that has come, as many as it has slots.
+    /// Weights of each token that has arrived, as many as it has slots.
     pub weights: Option<(&'a [f32], usize)>,
     /// Up to two rows for each of this rank's own tokens, which are added to the sums.
     pub biases: [Option<Rows<'a>>; 2],
@@ -79,7 +79,7 @@ impl<'rt> HighThroughput<'rt> {
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] and [`symrail::Error::ParametersDiffer`], on every rank; the heap is exhausted.
-    pub fn new(rt: &'rt Runtime, bytes: usize, patience: Patience) -> Result<HighThroughput<'rt>> {
+    pub fn new(rt: &'rt Runtime, bytes: usize, limit: WaitLimit) -> Result<HighThroughput<'rt>> {
         rt.team_world()?.compare("buffers for high throughput", &[("bytes", bytes as u64)])?;
         let ranks = rt.n_pes() as usize;
         let least = sizes::high_throughput(ranks, 1, sizes::LEAST_ROW);
@@ -89,7 +89,7 @@ impl<'rt> HighThroughput<'rt> {
         let of_headers = Exchange::bytes(ranks, Header::most_bytes(ranks));
         let headers = Exchange::new(rt, Header::most_bytes(ranks))?;
         let rows = Exchange::new(rt, Exchange::largest_block(ranks, bytes - of_headers))?;
-        Ok(HighThroughput { headers, rows, patience, broken: None })
+        Ok(HighThroughput { headers, rows, limit, broken: None })
     }
 
     /// Gives the memory back. Collective.
@@ -115,7 +115,7 @@ impl<'rt> HighThroughput<'rt> {
         self.rows.runtime().my_pe() as usize
     }
 
-    /// Sends each token to the ranks that the layout says, and returns what has come: by source, in the sources' order.
+    /// Sends each token to the ranks that the layout says, and returns what has arrived: by source, in the sources' order.
     /// Collective.
     ///
     /// # Errors
@@ -128,10 +128,10 @@ impl<'rt> HighThroughput<'rt> {
             topk.check(layout.experts())?;
         }
         let header = Header::new(Call::Dispatch, format, layout.per_rank(), layout.per_expert());
-        let told = self.meet(&header)?;
-        let handle = Handle::new(layout.clone(), &told, self.me());
+        let headers = self.meet(&header)?;
+        let handle = Handle::new(layout.clone(), &headers, self.me());
         let received = self.send_tokens(tokens, format, &handle)?;
-        let per_expert = header::sum_of_experts(&told, layout.share());
+        let per_expert = header::sum_of_experts(&headers, layout.share());
         let handle = Handle { source_tokens: received.numbers.clone(), ..handle };
         Ok((Received { per_expert, ..received }, handle))
     }
@@ -143,8 +143,8 @@ impl<'rt> HighThroughput<'rt> {
     pub fn dispatch_again(&mut self, tokens: &Tokens<'_>, handle: &Handle) -> Result<Received> {
         let format = self.format_of(tokens, &handle.layout)?;
         let header = Header::new(Call::Again, format, handle.layout.per_rank(), handle.layout.per_expert());
-        let told = self.meet(&header)?;
-        self.must_expect(&told, &handle.received)?;
+        let headers = self.meet(&header)?;
+        self.must_expect(&headers, &handle.received)?;
         self.send_tokens(tokens, format, handle)
     }
 
@@ -176,8 +176,8 @@ impl<'rt> HighThroughput<'rt> {
         let format = RowFormat { token: rows.bytes(), scales: 0, indices: 0, weights: k, number: 0 };
         self.must_fit(format)?;
         let header = Header::new(Call::Combine, format, &handle.received, &[]);
-        let told = self.meet(&header)?;
-        self.must_expect(&told, handle.layout.per_rank())?;
+        let headers = self.meet(&header)?;
+        self.must_expect(&headers, handle.layout.per_rank())?;
         self.add_up(parts, format, handle)
     }
 
@@ -227,16 +227,16 @@ impl<'rt> HighThroughput<'rt> {
 
     /// Exchanges headers, and compares them.
     fn meet(&mut self, header: &Header) -> Result<Vec<Header>> {
-        let told = header::exchange(&mut self.headers, header, self.patience);
-        let told = self.noting(told)?;
-        header::compare(&told, self.me())?;
-        Ok(told)
+        let headers = header::exchange(&mut self.headers, header, self.limit);
+        let headers = self.noting(headers)?;
+        header::compare(&headers, self.me())?;
+        Ok(headers)
     }
 
     /// Refuses peers that are about to send another number of rows than this rank expects.
-    fn must_expect(&self, told: &[Header], expected: &[u32]) -> Result<()> {
+    fn must_expect(&self, headers: &[Header], expected: &[u32]) -> Result<()> {
         let me = self.me();
-        for (other, (header, &here)) in told.iter().zip(expected).enumerate() {
+        for (other, (header, &here)) in headers.iter().zip(expected).enumerate() {
             let there = header.per_rank[me];
             if there != here {
                 let (here, there) = (here.into(), there.into());
@@ -259,7 +259,7 @@ impl<'rt> HighThroughput<'rt> {
         let received = Received::new(format, handle.rows());
         let mut received = self.noting(received)?;
         let share = handle.layout.share();
-        let transfer = Transfer { exchange: &mut self.rows, format, patience: self.patience, what: "dispatch" };
+        let transfer = Transfer { exchange: &mut self.rows, format, limit: self.limit, what: "dispatch" };
         let lists: Vec<Vec<u32>> = (0..handle.layout.ranks()).map(|rank| handle.layout.tokens_for(rank)).collect();
         let sent = transfer.run(
             (handle.layout.per_rank(), &handle.received),
@@ -288,7 +288,7 @@ impl<'rt> HighThroughput<'rt> {
         let all: usize = layout.per_rank().iter().map(|&rows| rows as usize).sum();
         let mut rows = vec![0; all * format.token];
         let mut weights = vec![0; all * 4 * k];
-        let transfer = Transfer { exchange: &mut self.rows, format, patience: self.patience, what: "combine" };
+        let transfer = Transfer { exchange: &mut self.rows, format, limit: self.limit, what: "combine" };
         let sent = transfer.run(
             (&handle.received, layout.per_rank()),
             |to, row, write| {

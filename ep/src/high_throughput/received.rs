@@ -1,4 +1,4 @@
-//! What has come: by source, and by expert.
+//! What has arrived: by source, and by expert.
 
 use super::header::Header;
 use super::transfer::Read;
@@ -21,13 +21,13 @@ pub struct Handle {
 }
 
 impl Handle {
-    pub(super) fn new(layout: Layout, told: &[Header], me: usize) -> Handle {
-        let received = told.iter().map(|header| header.per_rank[me]).collect();
-        let matrix = told.iter().flat_map(|header| header.per_rank.iter().copied()).collect();
+    pub(super) fn new(layout: Layout, headers: &[Header], me: usize) -> Handle {
+        let received = headers.iter().map(|header| header.per_rank[me]).collect();
+        let matrix = headers.iter().flat_map(|header| header.per_rank.iter().copied()).collect();
         Handle { layout, received, matrix, source_tokens: Vec::new() }
     }
 
-    /// How many rows have come.
+    /// How many rows have arrived.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.received.iter().map(|&rows| rows as usize).sum()
@@ -40,7 +40,7 @@ impl Handle {
     }
 }
 
-/// Refuses more rows than there is memory for: peers say how many are to come.
+/// Refuses more rows than there is memory for: peers say how many are to arrive.
 pub(super) fn must_have_room(rows: usize, format: RowFormat) -> Result<()> {
     let bytes = rows.checked_mul(format.bytes());
     let room = bytes.is_some_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok());
@@ -72,7 +72,7 @@ pub(crate) fn slots(indices: &[i64], weights: &[f32], rank: usize, share: usize,
     }
 }
 
-/// The rows that have come, by source, and in the sources' order.
+/// The rows that have arrived, by source, and in the sources' order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Received {
     /// A row for each token.
@@ -111,7 +111,7 @@ impl Received {
         Groups::of(&self.indices, self.format.indices, experts, alignment)
     }
 
-    /// Takes a row that has come.
+    /// Takes a row that has arrived.
     pub(super) fn take(&mut self, row: usize, read: Read<'_>) -> Result<()> {
         let RowFormat { token, scales, indices, weights, .. } = self.format;
         read(0, &mut self.rows[row * token..][..token])?;

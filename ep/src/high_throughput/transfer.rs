@@ -3,14 +3,14 @@
 use symrail::Pe;
 
 use crate::error::Result;
-use crate::exchange::{Exchange, Patience, Wait};
+use crate::exchange::{Exchange, Wait, WaitLimit};
 use crate::plan::rows::RowFormat;
 
 /// One call's way of sending rows.
 pub struct Transfer<'a, 'rt> {
     pub exchange: &'a mut Exchange<'rt>,
     pub format: RowFormat,
-    pub patience: Patience,
+    pub limit: WaitLimit,
     /// The call, for errors.
     pub what: &'static str,
 }
@@ -25,7 +25,7 @@ impl Transfer<'_, '_> {
     /// from each, which `unpack` reads. Rows of this rank for itself are copied.
     ///
     /// # Errors
-    /// [`Error::Late`](crate::Error::Late) when no block has come or left for the whole of the patience, and what the
+    /// [`Error::Late`](crate::Error::Late) when no block has arrived or left for the whole time limit, and what the
     /// runtime says.
     pub fn run(
         self,
@@ -33,13 +33,13 @@ impl Transfer<'_, '_> {
         mut pack: impl FnMut(usize, usize, Write<'_>) -> Result<()>,
         mut unpack: impl FnMut(usize, usize, Read<'_>) -> Result<()>,
     ) -> Result<()> {
-        let Transfer { exchange, format, patience, what } = self;
+        let Transfer { exchange, format, limit, what } = self;
         let (rt, row, ranks) = (exchange.runtime(), format.bytes(), out.len());
         let (me, fit) = (rt.my_pe() as usize, exchange.block() / row);
         copy_own(me, out[me] as usize, row, &mut pack, &mut unpack)?;
         let (mut sent, mut read) = (vec![0; ranks], vec![0; ranks]);
         (sent[me], read[me]) = (out[me] as usize, into[me] as usize);
-        let mut wait = Wait::new(rt, patience);
+        let mut wait = Wait::new(rt, limit);
         loop {
             let mut moved = false;
             for rank in (1..ranks).map(|distance| (me + distance) % ranks) {
@@ -54,7 +54,7 @@ impl Transfer<'_, '_> {
                     moved = true;
                 }
                 let left = into[rank] as usize - read[rank];
-                if left > 0 && exchange.has_come(pe)? {
+                if left > 0 && exchange.has_arrived(pe)? {
                     let rows = left.min(fit);
                     for i in 0..rows {
                         unpack(rank, read[rank] + i, &mut |at, bytes| exchange.read(pe, i * row + at, bytes))?;

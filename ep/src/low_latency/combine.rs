@@ -48,7 +48,7 @@ impl LowLatency<'_> {
             let (found, wanted) = (count(rank), format!("at most {fit}, for which the buffers were made"));
             return Err(Error::argument("rows for a rank", found, wanted));
         }
-        let call = self.combine.begin(&mut self.masks, self.patience)?;
+        let call = self.combine.begin(&mut self.masks, self.limit)?;
         let start = Start { format, experts: shape.experts, rows: 0 };
         let row = |expert: usize, i: u32| rows.row(expert * most + i as usize);
         let others: Vec<Pe> = self.masks.others(me).collect();
@@ -82,7 +82,7 @@ impl LowLatency<'_> {
             return Err(Error::argument("weights", weights.len(), topk.tokens() * topk.k()));
         }
         topk.check(self.shape.experts)?;
-        self.combine.await_blocks(*call, &mut self.masks, self.patience)?;
+        self.combine.await_blocks(*call, &mut self.masks, self.limit)?;
         let (me, ranks) = (self.me(), self.ranks());
         let share = share(self.shape.experts, ranks)?;
         let token = start.format.token;

@@ -20,7 +20,7 @@ pub struct Dispatching {
     own: Vec<u8>,
 }
 
-/// What has come, by expert. There is room for `ranks` × [`Shape::most_tokens`](super::Shape::most_tokens) rows of each
+/// What has arrived, by expert. There is room for `ranks` × [`Shape::most_tokens`](super::Shape::most_tokens) rows of each
 /// expert; rows lie one behind the other from the first on, by source and then by token.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dispatched {
@@ -54,7 +54,7 @@ impl LowLatency<'_> {
         let (me, shape) = (self.me(), self.shape);
         let share = share(shape.experts, self.ranks())?;
         let start = self.start_of(rows, scales, topk)?;
-        let call = self.dispatch.begin(&mut self.masks, self.patience)?;
+        let call = self.dispatch.begin(&mut self.masks, self.limit)?;
         let mut own = Vec::new();
         let others: Vec<Pe> = self.masks.others(me).collect();
         for rank in others.into_iter().chain([me as Pe]) {
@@ -129,7 +129,7 @@ impl LowLatency<'_> {
     /// [`Error::Differ`], after which this dispatch is over.
     pub fn receive_dispatch(&mut self, dispatching: &Dispatching) -> Result<Dispatched> {
         let Dispatching { call, start, own } = dispatching;
-        self.dispatch.await_blocks(*call, &mut self.masks, self.patience)?;
+        self.dispatch.await_blocks(*call, &mut self.masks, self.limit)?;
         let (me, ranks) = (self.me(), self.ranks());
         let room = Room { format: start.format, most: ranks * self.shape.most_tokens };
         let mut found = room.empty(share(self.shape.experts, ranks)?, ranks);

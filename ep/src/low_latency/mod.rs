@@ -1,7 +1,7 @@
 //! Low latency: at most so many tokens of each rank, in one block for each other rank, through buffers in turns.
 //!
 //! Sending and receiving are separate calls, between which a program may compute; up to [`SLOTS`] dispatches and as many
-//! combines may have been sent and not received. A rank that does not come in time is named; with
+//! combines may have been sent and not received. A rank that does not arrive in time is named; with
 //! [`LowLatency::mask_late`] it is also masked: nobody waits for it or sends to it any more, and the others go on. It may
 //! come back in a new job only.
 //!
@@ -23,7 +23,7 @@ pub mod shape;
 use symrail::{Pe, Runtime};
 
 use crate::error::{Error, Result};
-use crate::exchange::{Exchange, Patience, SLOTS, Wait};
+use crate::exchange::{Exchange, SLOTS, Wait, WaitLimit};
 pub use combine::Combining;
 pub use dispatch::{Dispatched, Dispatching};
 pub use shape::Shape;
@@ -34,14 +34,14 @@ pub struct LowLatency<'rt> {
     dispatch: Turns<'rt>,
     combine: Turns<'rt>,
     masks: Masks,
-    patience: Patience,
+    limit: WaitLimit,
 }
 
 /// Who is left out.
 #[derive(Debug, Clone)]
 struct Masks {
     masked: Vec<bool>,
-    /// Those who did not come, whose blocks are not numbered as this rank numbers them any more.
+    /// Those that did not arrive, whose blocks are not numbered as this rank numbers them any more.
     lost: Vec<bool>,
     mask_late: bool,
 }
@@ -59,7 +59,7 @@ impl<'rt> LowLatency<'rt> {
     ///
     /// # Errors
     /// A shape that makes no sense; [`symrail::Error::ParametersDiffer`], on every rank; the heap is exhausted.
-    pub fn new(rt: &'rt Runtime, shape: Shape, patience: Patience) -> Result<LowLatency<'rt>> {
+    pub fn new(rt: &'rt Runtime, shape: Shape, limit: WaitLimit) -> Result<LowLatency<'rt>> {
         let ranks = rt.n_pes() as usize;
         shape.check(ranks)?;
         rt.team_world()?.compare("buffers for low latency", &shape.numbers())?;
@@ -70,7 +70,7 @@ impl<'rt> LowLatency<'rt> {
             dispatch: turns("low-latency dispatch", shape.dispatch_block())?,
             combine: turns("low-latency combine", shape.combine_block(ranks))?,
             masks: Masks { masked: vec![false; ranks], lost: vec![false; ranks], mask_late: false },
-            patience,
+            limit,
         })
     }
 
@@ -89,14 +89,14 @@ impl<'rt> LowLatency<'rt> {
         &self.shape
     }
 
-    /// Has ranks that do not come in time masked, and calls go on without them.
+    /// Has ranks that do not arrive in time masked, and calls go on without them.
     pub fn mask_late(&mut self, mask: bool) {
         self.masks.mask_late = mask;
     }
 
     /// For how long ranks are waited for.
-    pub fn set_patience(&mut self, patience: Patience) {
-        self.patience = patience;
+    pub fn set_wait_limit(&mut self, limit: WaitLimit) {
+        self.limit = limit;
     }
 
     /// Which ranks are masked.
@@ -108,14 +108,14 @@ impl<'rt> LowLatency<'rt> {
     /// Masks a rank, or takes part with it again. All ranks do so between the same calls.
     ///
     /// # Errors
-    /// A rank that is not there; one that was masked because it did not come, which only a new job can bring back.
+    /// A rank that is not there; one that was masked because it did not arrive, which only a new job can bring back.
     pub fn mask(&mut self, rank: Pe, mask: bool) -> Result<()> {
         let (at, last) = (rank as usize, self.masks.masked.len() - 1);
         if at > last {
             return Err(Error::argument("rank to mask", rank, format!("0 to {last}")));
         }
         if !mask && self.masks.lost[at] {
-            return Err(Error::Order { what: "a rank that did not come in time can come back in a new job only" });
+            return Err(Error::Order { what: "a rank that did not arrive in time can come back in a new job only" });
         }
         self.masks.masked[at] = mask;
         Ok(())
@@ -144,11 +144,11 @@ impl Masks {
     /// error.
     fn wait(
         &mut self,
-        (rt, patience, what): (&Runtime, Patience, &'static str),
+        (rt, limit, what): (&Runtime, WaitLimit, &'static str),
         mut done: impl FnMut(Pe) -> Result<bool>,
     ) -> Result<()> {
         let me = rt.my_pe() as usize;
-        let mut wait = Wait::new(rt, patience);
+        let mut wait = Wait::new(rt, limit);
         loop {
             let mut missing = Vec::new();
             for rank in self.others(me).collect::<Vec<_>>() {
@@ -172,7 +172,7 @@ impl Masks {
         }
     }
 
-    /// Masks a rank that has not come.
+    /// Masks a rank that has not arrived.
     fn lose(&mut self, rank: Pe) {
         self.masked[rank as usize] = true;
         self.lost[rank as usize] = true;
@@ -181,23 +181,23 @@ impl Masks {
 
 impl Turns<'_> {
     /// Waits until there is room for a block to everybody, and counts the call.
-    fn begin(&mut self, masks: &mut Masks, patience: Patience) -> Result<u64> {
+    fn begin(&mut self, masks: &mut Masks, limit: WaitLimit) -> Result<u64> {
         if self.sent - self.received >= SLOTS as u64 {
             return Err(Error::Order { what: "two calls were sent and not received; receive the first one before" });
         }
         let (exchange, what) = (&mut self.exchange, self.what);
-        masks.wait((exchange.runtime(), patience, what), |rank| exchange.has_room(rank))?;
+        masks.wait((exchange.runtime(), limit, what), |rank| exchange.has_room(rank))?;
         self.sent += 1;
         Ok(self.sent)
     }
 
-    /// Waits until everybody's block of this call has come.
-    fn await_blocks(&self, call: u64, masks: &mut Masks, patience: Patience) -> Result<()> {
+    /// Waits until everybody's block of this call has arrived.
+    fn await_blocks(&self, call: u64, masks: &mut Masks, limit: WaitLimit) -> Result<()> {
         if call != self.received + 1 {
             return Err(Error::Order { what: "calls are received in the order in which they were sent, once each" });
         }
         let exchange = &self.exchange;
-        masks.wait((exchange.runtime(), patience, self.what), |rank| exchange.has_come(rank))
+        masks.wait((exchange.runtime(), limit, self.what), |rank| exchange.has_arrived(rank))
     }
 
     /// Gives the blocks of this call back.

@@ -62,7 +62,7 @@ impl EpHighThroughput {
     /// Makes buffers of so many bytes of each rank's heap. Collective.
     #[new]
     fn new(py: Python<'_>, runtime: &Runtime, bytes: usize, timeout: Option<f64>) -> PyResult<Self> {
-        let make = move |rt, patience| HighThroughput::new(rt, bytes, patience);
+        let make = move |rt, limit| HighThroughput::new(rt, bytes, limit);
         Ok(EpHighThroughput(Buffers::make(py, runtime, timeout, make)?))
     }
 

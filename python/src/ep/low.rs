@@ -46,7 +46,7 @@ impl EpLowLatency {
         timeout: Option<f64>,
     ) -> PyResult<Self> {
         let shape = Shape { most_tokens, token, scales, experts, k };
-        let make = move |rt, patience| LowLatency::new(rt, shape, patience);
+        let make = move |rt, limit| LowLatency::new(rt, shape, limit);
         Ok(EpLowLatency(Buffers::make(py, runtime, timeout, make)?))
     }
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use numpy::{Element as OfArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
-use symrail_ep::{Element, Error, Patience, Rows};
+use symrail_ep::{Element, Error, Rows, WaitLimit};
 
 use crate::errors::{Kind, failed, raise, raise_of, raise_of_all};
 use crate::held;
@@ -58,18 +58,18 @@ impl<T: Send> Buffers<T> {
         py: Python<'_>,
         runtime: &Runtime,
         timeout: Option<f64>,
-        make: impl FnOnce(&'static symrail::Runtime, Patience) -> symrail_ep::Result<T> + Send,
+        make: impl FnOnce(&'static symrail::Runtime, WaitLimit) -> symrail_ep::Result<T> + Send,
     ) -> PyResult<Buffers<T>> {
         let job = Arc::clone(runtime.job());
         job.running()?;
         // SAFETY: `Buffers` drops what is made before the job that it keeps.
         let rt = unsafe { held::runtime_of(&job) };
-        let mut patience = Patience { go_on: Some(interrupt::go_on), ..Patience::of(rt) };
+        let mut limit = WaitLimit { go_on: Some(interrupt::go_on), ..WaitLimit::of(rt) };
         if let Some(seconds) = timeout {
-            let limit = Duration::try_from_secs_f64(seconds);
-            patience.limit = limit.map_err(|error| raise(Kind::Argument, &format!("timeout: {error}")))?;
+            let time = Duration::try_from_secs_f64(seconds);
+            limit.time = time.map_err(|error| raise(Kind::Argument, &format!("timeout: {error}")))?;
         }
-        let made = py.detach(|| make(rt, patience)).map_err(raised)?;
+        let made = py.detach(|| make(rt, limit)).map_err(raised)?;
         Ok(Buffers { buffers: Mutex::new(Some(made)), job })
     }
 

@@ -12,7 +12,7 @@ use symrail::Runtime;
 use symrail_ep::high_throughput::{Parts, Tokens};
 use symrail_ep::low_latency::Shape;
 use symrail_ep::plan::sizes;
-use symrail_ep::{Element, Error, HighThroughput, Layout, LowLatency, Patience, Rows, TopK};
+use symrail_ep::{Element, Error, HighThroughput, Layout, LowLatency, Rows, TopK, WaitLimit};
 use symrail_tests::pe;
 use symrail_transport::endpoint::LaneCounters;
 
@@ -161,7 +161,7 @@ fn rows(data: &[u8], bytes: usize) -> Rows<'_> {
 fn high(rt: &Runtime, case: &Case) -> symrail_ep::Result<()> {
     let me = rt.my_pe() as usize;
     let bytes = sizes::high_throughput(case.ranks, case.block_rows, sizes::largest_row(case.row()));
-    let mut buffers = HighThroughput::new(rt, bytes, Patience::of(rt))?;
+    let mut buffers = HighThroughput::new(rt, bytes, WaitLimit::of(rt))?;
     let input = &case.inputs[me];
     let topk = case.topk(input);
     let layout = Layout::of(&topk, case.share * case.ranks, case.ranks)?;
@@ -234,7 +234,7 @@ fn low(rt: &Runtime, case: &Case) -> symrail_ep::Result<()> {
     let me = rt.my_pe() as usize;
     let experts = case.share * case.ranks;
     let shape = Shape { most_tokens: case.most, token: case.row(), scales: case.scale_bytes, experts, k: case.k };
-    let mut buffers = LowLatency::new(rt, shape, Patience::of(rt))?;
+    let mut buffers = LowLatency::new(rt, shape, WaitLimit::of(rt))?;
     // Several rounds on the same buffers, of which two are under way at a time; then one by one.
     for rounds in [2, 1, 1] {
         let input = &case.inputs[me];
@@ -301,7 +301,7 @@ fn count(rt: &Runtime) -> symrail_ep::Result<()> {
     let (rounds, tokens, bytes) = (20, 128, 256);
     let (ranks, others) = (rt.n_pes() as usize, rt.n_pes() as usize - 1);
     let shape = Shape { most_tokens: tokens, token: bytes, scales: 0, experts: ranks, k: ranks };
-    let mut buffers = LowLatency::new(rt, shape, Patience::of(rt))?;
+    let mut buffers = LowLatency::new(rt, shape, WaitLimit::of(rt))?;
     let (data, slots) = (vec![0; tokens * bytes], (0..ranks as i64).collect::<Vec<_>>().repeat(tokens));
     let topk = TopK::new(&slots, ranks)?;
     rt.barrier_all()?;
@@ -329,22 +329,22 @@ fn count(rt: &Runtime) -> symrail_ep::Result<()> {
 fn refuse(rt: &Runtime) -> symrail_ep::Result<()> {
     let (me, ranks) = (rt.my_pe(), rt.n_pes() as usize);
     let different = (1 << 20) + 4096 * me as usize;
-    let differs = HighThroughput::new(rt, different, Patience::of(rt)).err();
+    let differs = HighThroughput::new(rt, different, WaitLimit::of(rt)).err();
     assert!(matches!(differs, Some(Error::Runtime(ParametersDiffer { pe, .. })) if pe == me), "{differs:?}");
-    let small = HighThroughput::new(rt, 100, Patience::of(rt)).err();
+    let small = HighThroughput::new(rt, 100, WaitLimit::of(rt)).err();
     assert!(matches!(small, Some(Error::BufferTooSmall { given: 100, .. })), "{small:?}");
     let shape = Shape { most_tokens: 4, token: 64, scales: 0, experts: 2 * ranks, k: 2 };
-    let differs = LowLatency::new(rt, Shape { k: 2 + me as usize, ..shape }, Patience::of(rt)).err();
+    let differs = LowLatency::new(rt, Shape { k: 2 + me as usize, ..shape }, WaitLimit::of(rt)).err();
     assert!(
         matches!(differs, Some(Error::Runtime(ParametersDiffer { what: "top-k slots of a token", .. }))),
         "{differs:?}"
     );
     assert!(matches!(
-        LowLatency::new(rt, Shape { experts: 2 * ranks + 1, ..shape }, Patience::of(rt)),
+        LowLatency::new(rt, Shape { experts: 2 * ranks + 1, ..shape }, WaitLimit::of(rt)),
         Err(Error::Argument { .. })
     ));
 
-    let mut buffers = HighThroughput::new(rt, sizes::high_throughput(ranks, 1, 256), Patience::of(rt))?;
+    let mut buffers = HighThroughput::new(rt, sizes::high_throughput(ranks, 1, 256), WaitLimit::of(rt))?;
     let (data, indices, weights) = (vec![7; 128], [0, 1, -1, 2 * ranks as i64 - 1], [1.0; 4]);
     let topk = TopK::new(&indices, 2)?;
     let layout = Layout::of(&topk, 2 * ranks, ranks)?;
@@ -383,7 +383,7 @@ fn refuse(rt: &Runtime) -> symrail_ep::Result<()> {
     }
     buffers.combine(&parts, &handle)?;
 
-    let mut low = LowLatency::new(rt, shape, Patience::of(rt))?;
+    let mut low = LowLatency::new(rt, shape, WaitLimit::of(rt))?;
     if me == 0 {
         let many = vec![0; 5 * 64];
         let wrong = low.send_dispatch(rows(&many, 64), None, TopK::new(&[0; 10], 2)?);

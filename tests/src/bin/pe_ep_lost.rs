@@ -1,5 +1,5 @@
 //! Three ranks go on with low-latency dispatch and combine after the fourth was killed in the midst of a dispatch: they
-//! learn its name within their patience, mask it, and go on for 1,000 rounds, each of which is verified. The argument
+//! learn its name within their time limit, mask it, and go on for 1,000 rounds, each of which is verified. The argument
 //! says when it dies: `before` it sends, or `after`; and `mask`, where late ranks are masked without an error.
 //!
 //! Started without a launcher, which would end the job: PE 0 starts the others. Each survivor prints `PE N is through`.
@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use symrail::Runtime;
 use symrail::bootstrap::uid;
 use symrail_ep::low_latency::Shape;
-use symrail_ep::{Element, Error, LowLatency, Patience, Result, Rows, TopK};
+use symrail_ep::{Element, Error, LowLatency, Result, Rows, TopK, WaitLimit};
 use symrail_tests::pe;
 use symrail_tests::unlaunched::{self, Other};
 
@@ -24,7 +24,7 @@ const DIES_IN: u64 = 5;
 const HIDDEN: usize = 16;
 const K: usize = 4;
 const SHARE: i64 = 2;
-const PATIENCE: Duration = Duration::from_secs(4);
+const LIMIT: Duration = Duration::from_secs(4);
 
 fn main() -> ExitCode {
     let death = pe::arg(0, "before".to_owned());
@@ -61,7 +61,7 @@ fn token(rank: u32, round: u64, token: usize) -> f32 {
 fn rounds(rt: &Runtime, death: &str) -> Result<()> {
     let (me, experts) = (rt.my_pe(), (SHARE * i64::from(RANKS)) as usize);
     let shape = Shape { most_tokens: 3, token: 4 * HIDDEN, scales: 0, experts, k: K };
-    let mut buffers = LowLatency::new(rt, shape, Patience { limit: PATIENCE, go_on: None })?;
+    let mut buffers = LowLatency::new(rt, shape, WaitLimit { time: LIMIT, go_on: None })?;
     buffers.mask_late(death == "mask");
     for round in 0..ROUNDS + DIES_IN {
         let slots = slots(me, round);
@@ -115,7 +115,7 @@ fn insisting<'rt, T>(
     mut receive: impl FnMut(&mut LowLatency<'rt>) -> Result<T>,
 ) -> Result<T> {
     let received = receive(buffers);
-    assert!(begun.elapsed() < PATIENCE * 3, "took {:?}", begun.elapsed());
+    assert!(begun.elapsed() < LIMIT * 3, "took {:?}", begun.elapsed());
     match received {
         Err(Error::Late { ranks, .. }) => {
             assert_eq!(ranks, [LOST]);

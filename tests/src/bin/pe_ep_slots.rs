@@ -5,34 +5,30 @@
 #![allow(clippy::unwrap_used)]
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use symrail::Runtime;
 use symrail::bootstrap::uid;
-use symrail::{Runtime, Settings};
 use symrail_ep::Result;
 use symrail_ep::exchange::{Exchange, SLOTS};
-use symrail_tests::unlaunched;
+use symrail_tests::unlaunched::{self, Other};
 
 const BLOCK: usize = 1 << 20;
 
 fn main() -> ExitCode {
-    if unlaunched::is_other() {
-        let id = uid::UniqueId::from_hex(&std::env::var(uid::UID).unwrap()).unwrap();
-        return work(id, 1, None);
+    if let Some((id, me)) = unlaunched::started() {
+        return work(id, me, None);
     }
     let id = uid::create(None).unwrap();
-    let mut other = unlaunched::start_other(id);
-    let code = work(id, 0, Some(Pid::from_raw(other.id().cast_signed())));
-    assert_eq!(other.wait().unwrap().code(), Some(0));
+    let other = Other::start(unlaunched::this_program(), id, 1, 2);
+    let code = work(id, 0, Some(Pid::from_raw(other.0.id().cast_signed())));
+    Other::end_well([other]);
     code
 }
 
 fn work(id: uid::UniqueId, me: u32, other: Option<Pid>) -> ExitCode {
-    let bootstrap = uid::open_within(id, me, 2, Duration::from_secs(30)).unwrap();
-    let rt = Runtime::join(Settings::from_env().unwrap(), Box::new(bootstrap)).unwrap();
-    symrail_tests::path::check(&rt);
+    let rt = unlaunched::join(id, me, 2);
     exchange(&rt, other).unwrap();
     rt.finalize().unwrap();
     ExitCode::SUCCESS

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use symrail::Runtime;
 use symrail_ep::high_throughput::{Handle, Parts, Tokens};
 use symrail_ep::plan::rows::RowFormat;
-use symrail_ep::{Element, HighThroughput, Layout, LowLatency, Patience, Rows, TopK};
+use symrail_ep::{Element, HighThroughput, Layout, LowLatency, Rows, TopK, WaitLimit};
 
 use super::Bench;
 use crate::perf::backend::Backend;
@@ -79,7 +79,7 @@ impl<C: Backend> Bench<'_, C> {
     fn high_throughput(&mut self, rt: &Runtime, phase: Phase, token: usize) -> Result<(super::Samples, u64, Traffic)> {
         let n_pes = rt.n_pes();
         let input = Input::new(MANY, token, n_pes);
-        let mut buffers = HighThroughput::new(rt, heap::of_experts(phase, token, n_pes), Patience::of(rt))?;
+        let mut buffers = HighThroughput::new(rt, heap::of_experts(phase, token, n_pes), WaitLimit::of(rt))?;
         let layout = Layout::of(&input.topk()?, experts(n_pes), n_pes as usize)?;
         let tokens = Tokens { rows: input.rows()?, scales: None, topk: Some((input.topk()?, &input.weights)) };
         let (first, handle) = buffers.dispatch(&tokens, &layout)?;
@@ -103,7 +103,7 @@ impl<C: Backend> Bench<'_, C> {
     fn low_latency(&mut self, rt: &Runtime, token: usize) -> Result<(super::Samples, u64, Traffic)> {
         let (n_pes, me) = (rt.n_pes(), rt.my_pe() as usize);
         let input = Input::new(FEW, token, n_pes);
-        let mut buffers = LowLatency::new(rt, shape(token, n_pes), Patience::of(rt))?;
+        let mut buffers = LowLatency::new(rt, shape(token, n_pes), WaitLimit::of(rt))?;
         let mut round = |last: bool| {
             let sent = buffers.send_dispatch(input.rows()?, None, input.topk()?)?;
             let found = buffers.receive_dispatch(&sent)?;
