@@ -109,8 +109,8 @@ impl Nvrtc {
     /// # Errors
     /// There is none.
     pub fn find() -> Result<Self> {
-        let told = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
-        let roots = told.chain([PathBuf::from("/usr/local/cuda")]);
+        let named = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
+        let roots = named.chain([PathBuf::from("/usr/local/cuda")]);
         let folders: Vec<_> = roots.flat_map(|root| [root.join("lib64"), root.join("lib")]).collect();
         Self::load(&folders)
     }

@@ -65,7 +65,7 @@ pub use flight::Flight;
 pub use grid::{Axis, Grid, RankOrder};
 pub use halo::Halo;
 pub use pencil::{Form, Pencil};
-pub use plan::{Mode, Plan, Way};
+pub use plan::{Mode, PeerRoutes, Plan};
 pub use team_heap::TeamHeap;
 pub use transpose::Transpose;
 pub use tune::{Candidate, Tuned, Tuning, tune};

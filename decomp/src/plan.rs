@@ -81,7 +81,7 @@ pub struct Plan<'rt> {
 
 /// How blocks go between this PE and another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Way {
+pub struct PeerRoutes {
     /// The other PE.
     pub pe: Pe,
     /// How it is reached.
@@ -154,16 +154,16 @@ impl<'rt> Plan<'rt> {
 
     /// How blocks go to and from each peer, with these buffers.
     #[must_use]
-    pub fn ways(&self, input: &Buffer<'_>, output: &Buffer<'_>) -> Vec<Way> {
+    pub fn routes(&self, input: &Buffer<'_>, output: &Buffer<'_>) -> Vec<PeerRoutes> {
         let in_place = self.overwrites(input.ptr, output.ptr);
         let (from, to) = (self.memory(input.ptr, input.bytes), self.memory(output.ptr, output.bytes));
-        let way = |leg: &Leg| Way {
+        let routes_of = |leg: &Leg| PeerRoutes {
             pe: leg.link.pe,
             path: leg.path,
             send: self.send_route(leg, from, in_place),
             receive: self.receive_route(leg, to, in_place),
         };
-        self.legs.iter().map(way).collect()
+        self.legs.iter().map(routes_of).collect()
     }
 
     /// Exchanges the blocks of `input` into `output`, which are separate. Collective over the PEs that exchange
@@ -198,7 +198,7 @@ impl<'rt> Plan<'rt> {
     /// the same one first, or move all on by turns with [`Flight::advance`].
     ///
     /// # Errors
-    /// As for [`Plan::run`], but that what other PEs were given may be told by [`Flight::wait`].
+    /// As for [`Plan::run`], but that what other PEs were given may be reported by [`Flight::wait`].
     pub fn start<'p, 'a: 'p>(
         &'p mut self,
         input: impl Into<Buffer<'a>>,

@@ -299,8 +299,9 @@ fn nobody_leaves_a_barrier_before_all_have_come() {
                         let peers = 0..me.n_pes();
                         peers.clone().try_for_each(|pe| me.p(from.at(me.my_pe().into())?, round, pe))?;
                         me.barrier_all()?;
-                        let told = peers.map(|pe| me.signal_fetch(from.at(pe.into())?)).collect::<Outcome<Vec<_>>>()?;
-                        assert!(told.iter().all(|&told| told == round), "{told:?}, round {round}, {reach:?}");
+                        let signals =
+                            peers.map(|pe| me.signal_fetch(from.at(pe.into())?)).collect::<Outcome<Vec<_>>>()?;
+                        assert!(signals.iter().all(|&signal| signal == round), "{signals:?}, round {round}, {reach:?}");
                         me.sync_all()?;
                     }
                 }
@@ -398,7 +399,7 @@ fn what_the_engine_refuses_is_an_error_and_nothing_hangs() {
         assert_eq!(me.quiet(), Err(DeviceError::FailedBeforeQuiet { count: 2, channel: 0 }));
         me.put_nbi(words, buffer, 1)?;
         assert_eq!(me.quiet(), Err(DeviceError::FailedBeforeQuiet { count: 1, channel: 0 }));
-        assert_eq!(me.quiet(), Ok(()), "told once");
+        assert_eq!(me.quiet(), Ok(()), "reported once");
         me.put(words, words, 1)?;
         me.quiet()
     });
@@ -539,8 +540,8 @@ fn a_block_meets_and_a_broken_block_does_not_hang() {
         Ok(())
     });
     assert!(matches!(failed, Err(LaunchError::Kernel { thread: 4, error: DeviceError::Unanswered })));
-    let told = Err(DeviceError::BlockBroken { block: 1 });
-    assert_eq!(broken.into_inner().unwrap(), [told.clone(), told], "told at once, not after the time-out");
+    let shut = Err(DeviceError::BlockBroken { block: 1 });
+    assert_eq!(broken.into_inner().unwrap(), [shut.clone(), shut], "reported at once, not after the time-out");
 
     let panicked: Result<Vec<()>, LaunchError<DeviceError>> = grid.launch(&world.views[0], |me| {
         assert!(me.thread_id() != 1, "on purpose");

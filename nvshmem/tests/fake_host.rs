@@ -129,8 +129,8 @@ fn pes_with_one_core_are_told() {
     assert!(!said.contains("two cores"), "{said}");
     let core = *symrail_transport::topology::allowed_cpus().first().unwrap();
     let said = run(job.arg(core.to_string()));
-    let told = format!("PE 0 may run on core {core} only");
-    assert!(said.contains(&told) && said.contains("--bind-to none") && !said.contains("PE 1 may"), "{said}");
+    let warning = format!("PE 0 may run on core {core} only");
+    assert!(said.contains(&warning) && said.contains("--bind-to none") && !said.contains("PE 1 may"), "{said}");
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn perf(args: &[&str], env: &[(&str, &str)]) -> Output {
     symrail(&[&["perf"], args].concat(), env)
 }
 
-fn told(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], b"\n", &output.stderr].concat()).into_owned()
 }
 
@@ -104,7 +104,7 @@ fn told(output: &Output) -> String {
 fn records(args: &[&str], env: &[(&str, &str)]) -> Vec<Value> {
     let json = Scratch::new("figures.json");
     let output = perf(&[args, &["--json", json.0.to_str().unwrap()]].concat(), env);
-    assert!(output.status.success(), "{args:?}: {}", told(&output));
+    assert!(output.status.success(), "{args:?}: {}", printed(&output));
     let Value::Array(records) = serde_json::from_str(&json.text()).unwrap() else { panic!("{}", json.text()) };
     for record in &records {
         let number = |name: &str| record[name].as_f64().unwrap_or_else(|| panic!("{name} in {record}"));
@@ -205,7 +205,7 @@ fn all_is_everything_and_more_pes_may_take_part() {
     // The raw ones are for two; they say so and the rest goes on.
     assert_eq!(names(&json), RUNTIME);
     let output = perf(&three, &[("SYMRAIL_NIC_LIST", "127.0.0.2")]);
-    let text = told(&output);
+    let text = printed(&output);
     assert!(text.contains("raw-put-lat: SKIPPED: raw tests are for 2 PEs, and there are 3"), "{text}");
 }
 
@@ -220,7 +220,7 @@ fn dispatch_and_combine_are_measured_with_both_bandwidths() {
         }
         let args = [&tests[..], &tiny, more].concat();
         assert_eq!(names(&records(&args, &[])), tests);
-        let text = told(&perf(&args, &[]));
+        let text = printed(&perf(&args, &[]));
         let lines: Vec<_> = text.lines().filter(|line| line.starts_with("# bandwidth of the algorithm ")).collect();
         assert_eq!(lines.len(), tests.len(), "{text}");
         for line in lines {
@@ -229,7 +229,11 @@ fn dispatch_and_combine_are_measured_with_both_bandwidths() {
         }
     }
     let refused = perf(&["ep-ll", "--device", "cpu"], &[]);
-    assert!(!refused.status.success() && told(&refused).contains("--device cpu has no ep-ll"), "{}", told(&refused));
+    assert!(
+        !refused.status.success() && printed(&refused).contains("--device cpu has no ep-ll"),
+        "{}",
+        printed(&refused)
+    );
 }
 
 #[test]
@@ -255,7 +259,7 @@ fn a_busy_target_is_served() {
     let args = ["get-lat", "amo-lat", "put-lat", "-b", "8", "-e", "8", "-i", "2", "--busy-target", "--rails", "1"];
     let json = Scratch::new("busy.json");
     let output = perf(&[&args[..], &["--json", json.0.to_str().unwrap()]].concat(), &[]);
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", printed(&output));
     let records: Vec<Value> = serde_json::from_str(&json.text()).unwrap();
     assert_eq!(records.len(), 3);
     assert!(records.iter().all(|record| record["p50"].as_f64().unwrap() > 0.0 && record["target"] == "busy"));
@@ -267,10 +271,10 @@ fn tables_say_what_is_in_force_and_plots_are_drawn() {
     let (plot, png) = (Scratch::new("plot.svg"), Scratch::new("plot.PNG"));
     let args = ["put-lat", "barrier-lat", "-b", "8", "-e", "16K", "-i", "5", "--plot"];
     let output = perf(&[&args[..], &[png.0.to_str().unwrap()]].concat(), &[("SYMRAIL_NIC_LIST", "127.0.0.2")]);
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", printed(&output));
     assert!(std::fs::read(&png.0).unwrap().starts_with(b"\x89PNG\r\n"));
     let output = perf(&[&args[..], &[plot.0.to_str().unwrap()]].concat(), &[("SYMRAIL_NIC_LIST", "127.0.0.2")]);
-    let text = told(&output);
+    let text = printed(&output);
     assert!(output.status.success(), "{text}");
     assert!(text.contains("2 PEs on 1 host, device host, path mapped"), "{text}");
     assert!(text.contains("size(B)") && text.contains("p50(us)") && text.contains("p99(us)"), "{text}");
@@ -293,7 +297,7 @@ fn inside_a_launcher_it_just_runs() {
     let program = env!("CARGO_BIN_EXE_symrail");
     let args = ["run", "-n", "2", "--", program, "perf", "put-lat", "-b", "8", "-e", "8", "-i", "5"];
     let output = symrail(&args, &[("SYMRAIL_NIC_LIST", "127.0.0.2")]);
-    let text = told(&output);
+    let text = printed(&output);
     assert!(output.status.success(), "{text}");
     assert_eq!(text.matches("# put-lat").count(), 1, "{text}");
     assert!(text.contains("2 PEs on 1 host"), "{text}");
@@ -326,7 +330,7 @@ fn wrong_arguments_are_answered_with_right_ones() {
     ] {
         let begun = Instant::now();
         let output = perf(args, &[]);
-        let text = told(&output);
+        let text = printed(&output);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {text}");
         for word in words {
             assert!(text.contains(word), "{args:?}: no {word} in {text}");
@@ -339,11 +343,11 @@ fn wrong_arguments_are_answered_with_right_ones() {
 #[serial]
 fn a_setting_that_is_not_accepted_ends_all_pes() {
     let output = perf(&["put-lat", "-b", "8", "-e", "8"], &[("SYMRAIL_RAIL_POLICY", "random")]);
-    let text = told(&output);
+    let text = printed(&output);
     assert!(!output.status.success());
     assert!(text.contains("SYMRAIL_RAIL_POLICY") && text.contains("round-robin"), "{text}");
     let output = perf(&["raw-put-lat"], &[("SYMRAIL_LIBFABRIC_PROVIDER", "nothing-like-it")]);
-    let text = told(&output);
+    let text = printed(&output);
     assert!(!output.status.success() && text.contains("nothing-like-it"), "{text}");
 }
 
@@ -372,7 +376,7 @@ fn figures_are_in_their_file_as_they_come() {
     let nowhere = "/nonexistent/x.json";
     for option in ["--json", "--plot"] {
         let output = perf(&["put-lat", option, if option == "--json" { nowhere } else { "/nonexistent/x.svg" }], &[]);
-        let text = told(&output);
+        let text = printed(&output);
         assert!(
             !output.status.success() && text.contains("writing /nonexistent/x") && !text.contains("# put"),
             "{text}"
@@ -414,7 +418,7 @@ fn figures_that_cannot_be_printed_are_a_failure() {
     drop(reader);
     for (out, said) in [(Stdio::from(full), "No space left on device"), (closed.into(), "")] {
         let output = run(out);
-        let text = told(&output);
+        let text = printed(&output);
         assert_eq!(output.status.code(), Some(1), "{text}");
         assert!(text.contains(said) && !text.contains("panicked"), "{text}");
     }
@@ -428,6 +432,6 @@ fn a_mapping_of_nics_that_leaves_pes_out_is_an_error_though_no_rail_is_needed() 
     }
     let env = [("SYMRAIL_NIC_LIST", "127.0.0.2"), ("SYMRAIL_NIC_PE_MAPPING", "127.0.0.2:1:1")];
     let output = perf(&["put-lat", "--hosts", "1", "-b", "8", "-e", "8", "-i", "3"], &env);
-    let text = told(&output);
+    let text = printed(&output);
     assert!(!output.status.success() && text.contains("counts that add up to at least the 2 PEs"), "{text}");
 }

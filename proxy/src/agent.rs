@@ -40,7 +40,7 @@ struct Inbound {
     acknowledged: u32,
     /// Outcomes that the source is not known to have, in sequence.
     outcomes: VecDeque<Kept>,
-    /// Outcomes of requests that took longer, to tell with the next answer. They are told once: who asks for what takes
+    /// Outcomes of requests that took longer, to send with the next answer. They are sent once: who asks for what takes
     /// longer does without failover.
     late: Vec<Outcome>,
     /// The lane that carries it, and how often that has changed.
@@ -56,11 +56,11 @@ struct Inbound {
 struct Kept {
     sequence: u32,
     outcome: Outcome,
-    /// Where its bytes are to be read, if it has some: when it is told, and again when it is told again.
+    /// Where its bytes are to be read, if it has some: when it is sent, and again when it is sent again.
     from: u64,
 }
 
-/// A request that takes longer: its outcome is told later, by [`Agent::tell`].
+/// A request that takes longer: its outcome is sent later, by [`Agent::tell`].
 pub(crate) struct DeferredRequest {
     /// The connection that it came over.
     pub connection: u32,
@@ -68,7 +68,7 @@ pub(crate) struct DeferredRequest {
     pub payload: Vec<u8>,
 }
 
-/// An endpoint that has told where to answer it.
+/// An endpoint that has said where to answer it.
 pub(crate) struct Introduction {
     pub pe: Pe,
     pub origin: Origin,
@@ -210,7 +210,7 @@ impl Agent {
         let (pe, origin) = (source % self.n_pes as usize, source / self.n_pes as usize);
         let Some(c) = self.connections.get_mut(at).filter(|c| c.owed) else { return true };
         loop {
-            let told = c.outcomes.partition_point(|kept| !is_after(kept.sequence, c.acknowledged));
+            let acknowledged = c.outcomes.partition_point(|kept| !is_after(kept.sequence, c.acknowledged));
             self.message.clear();
             self.message.resize(HEAD, 0);
             let (mut late, mut count) = (0, 0);
@@ -225,7 +225,7 @@ impl Agent {
             }
             // What an answer acknowledges has its outcomes in it.
             let mut applied = c.applied;
-            for kept in c.outcomes.range(told..) {
+            for kept in c.outcomes.range(acknowledged..) {
                 if !fits(&self.message, &kept.outcome) {
                     applied = kept.sequence.wrapping_sub(1);
                     break;

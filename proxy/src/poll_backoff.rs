@@ -62,12 +62,12 @@ impl PollBackoff {
     }
 }
 
-/// How long the proxy thread stays away while others drive the engine.
-pub(crate) struct StandbyInterval(Duration);
+/// The time between checks of the proxy thread while others drive the engine.
+pub(crate) struct PassiveInterval(Duration);
 
-impl StandbyInterval {
-    pub fn new() -> StandbyInterval {
-        StandbyInterval(LOOK)
+impl PassiveInterval {
+    pub fn new() -> PassiveInterval {
+        PassiveInterval(LOOK)
     }
 
     /// Whether it may be longer than what is left behind should wait.
@@ -95,14 +95,14 @@ mod tests {
 
     #[test]
     fn looks_become_rarer_while_others_go_on() {
-        let mut standby = StandbyInterval::new();
+        let mut passive = PassiveInterval::new();
         let mut next =
-            |found: &[bool]| -> Vec<_> { found.iter().map(|&rarely| standby.next(rarely).as_micros()).collect() };
+            |found: &[bool]| -> Vec<_> { found.iter().map(|&rarely| passive.next(rarely).as_micros()).collect() };
         assert_eq!(next(&[false; 4]), [100, 200, 400, 400]);
         assert_eq!(next(&[true; 5]), [400, 800, 1600, 2000, 2000]);
         assert_eq!(next(&[false, true, true, false]), [400, 400, 800, 400], "once not found is enough");
-        standby.end();
-        assert_eq!(standby.next(true), LOOK);
+        passive.end();
+        assert_eq!(passive.next(true), LOOK);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use nix::sys::time::TimeSpec;
 
 use crate::driver::{Driven, Driver, IdleWork};
 use crate::engine::Engine;
-use crate::poll_backoff::{PollBackoff, StandbyInterval};
+use crate::poll_backoff::{PassiveInterval, PollBackoff};
 use crate::scheduling::prepare_thread;
 
 /// On a core on which another thread computes, polling keeps that from running, and its time slices keep us from
@@ -104,7 +104,7 @@ fn run(driver: &Driver, options: Options) {
         (engine.endpoint().wait_fds(), bells)
     };
     let begun = Instant::now();
-    let (mut poll_backoff, mut standby) = (PollBackoff::new(options.spare_core, begun), StandbyInterval::new());
+    let (mut poll_backoff, mut passive) = (PollBackoff::new(options.spare_core, begun), PassiveInterval::new());
     let (mut rounds, mut idle_polls) = (0u32, 0u32);
     let mut nap = SHORTEST_NAP;
     let mut turns_seen = 0;
@@ -114,15 +114,15 @@ fn run(driver: &Driver, options: Options) {
         if driven != Driven::No && !options.spin {
             // Who drives the engine looks after what was posted on its own context, and this thread after the rest.
             let rarely = driven == Driven::Now && !driver.is_watching();
-            driver.dozes.store(rarely && standby.is_long(), Ordering::Relaxed);
+            driver.dozes.store(rarely && passive.is_long(), Ordering::Relaxed);
             fence(Ordering::SeqCst);
             let left = driver.run_idle_task();
-            sleep(driver, &[], &[], standby.next(rarely && left < IdleWork::Soon));
+            sleep(driver, &[], &[], passive.next(rarely && left < IdleWork::Soon));
             driver.dozes.store(false, Ordering::Relaxed);
             poll_backoff.take_over(Instant::now());
             continue;
         }
-        standby.end();
+        passive.end();
         rounds = rounds.wrapping_add(1);
         if rounds.is_multiple_of(ROUNDS_PER_ERRAND) {
             driver.run_idle_task();

@@ -99,9 +99,9 @@ impl World {
         let mut outcomes = Vec::new();
         let mut applied = 0;
         for answer in &answers {
-            let (reply, told) = Reply::decode(answer).unwrap();
+            let (reply, reported) = Reply::decode(answer).unwrap();
             applied = reply.applied;
-            outcomes.extend(told.map(|(outcome, _)| outcome));
+            outcomes.extend(reported.map(|(outcome, _)| outcome));
         }
         assert_eq!(applied, self.sequence, "it is acknowledged, so that whoever sent it does not wait");
         outcomes
@@ -152,8 +152,8 @@ fn what_is_not_inside_of_the_heap_is_refused() {
             let signal = Request { fetch, ..request(RequestKind::PutSignal, START, offset) };
             for (request, payload) in [(amo, &payload[..0]), (put, &payload), (data, &payload), (signal, &payload)] {
                 let outcomes = world.ask(request, payload);
-                let told: Vec<_> = outcomes.iter().map(|outcome| (outcome.id, outcome.refusal)).collect();
-                assert_eq!(told, [(77, Refusal::OutOfSegment)], "{request:?}");
+                let reported: Vec<_> = outcomes.iter().map(|outcome| (outcome.id, outcome.refusal)).collect();
+                assert_eq!(reported, [(77, Refusal::OutOfSegment)], "{request:?}");
             }
         }
     }

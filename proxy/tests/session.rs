@@ -116,15 +116,15 @@ fn run(me: usize, meeting: &Meeting) {
                 // SAFETY: inside of the second third of this PE's memory, which nobody else uses now.
                 unsafe { pe.see(near).add(third + i).write_volatile(byte(i, seed + me)) };
             }
-            let told = (100 * round + len) as u64;
+            let value = (100 * round + len) as u64;
             let source = Source::Stable(pe.local(near).wrapping_add(third));
             // SAFETY: memory of this PE that stays as it is until the quiet.
             unsafe {
                 let signal = pe.place(peer, far, WORDS);
                 let (to, data) = (pe.place(peer, far, 0), (source, len as u64));
-                session.put_signal(3, to, data, signal, (AmoOp::Set, told)).unwrap();
+                session.put_signal(3, to, data, signal, (AmoOp::Set, value)).unwrap();
             }
-            while pe.word(far, WORDS) != told {
+            while pe.word(far, WORDS) != value {
                 std::thread::yield_now();
             }
             for i in (0..len).rev() {

@@ -217,11 +217,11 @@ fn connection_info_of(
 /// Maps the heaps that can be mapped, and names the first PE whose heap cannot.
 fn map_peers(me: Pe, n_pes: u32, heap: &SymmetricHeap, handles: &[HeapHandle]) -> Result<(PeerMap, Option<Pe>)> {
     let mut peers = PeerMap::new(me, n_pes, heap.handle().clone(), heap.base())?;
-    let (mut unmapped, mut told) = (None, false);
+    let (mut unmapped, mut warned) = (None, false);
     for (handle, pe) in handles.iter().zip(0..) {
         if let Reach::Wire(refusal) = peers.open(pe, handle)? {
             unmapped.get_or_insert(pe);
-            if refusal.is_fault() && !std::mem::replace(&mut told, true) {
+            if refusal.is_fault() && !std::mem::replace(&mut warned, true) {
                 tracing::warn!(
                     pe,
                     reason = %refusal,

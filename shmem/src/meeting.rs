@@ -146,8 +146,8 @@ mod tests {
                         afar += usize::from(hosts[to as usize] != hosts[pe as usize]);
                     }
                     Some(&Step::WaitFlag(flag)) => {
-                        let Some(told) = flags.get(&(pe, flag)) else { continue };
-                        knows.get_mut(&pe).unwrap().extend(told);
+                        let Some(known) = flags.get(&(pe, flag)) else { continue };
+                        knows.get_mut(&pe).unwrap().extend(known);
                     }
                 }
                 *next += 1;

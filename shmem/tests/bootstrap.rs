@@ -51,7 +51,7 @@ fn pe() {
         "late" => {
             bootstrap.barrier().unwrap();
             std::io::stdin().read_line(&mut String::new()).unwrap();
-            println!("told: {}", bootstrap.barrier().unwrap_err());
+            println!("error: {}", bootstrap.barrier().unwrap_err());
         }
         role => panic!("no role {role}"),
     }
@@ -145,7 +145,7 @@ fn the_service_lives_until_the_others_have_left() {
     assert!(dropped.recv_timeout(Duration::from_millis(300)).is_err(), "PE 0 took the service away from PE 1");
     drop(late.stdin.take());
     let output = late.wait_with_output().unwrap();
-    assert!(said(&output).contains("told: PE 1: barrier 2 cannot complete: PE 0 has left"), "{}", said(&output));
+    assert!(said(&output).contains("error: PE 1: barrier 2 cannot complete: PE 0 has left"), "{}", said(&output));
     dropped.recv_timeout(Duration::from_secs(2)).unwrap();
 }
 

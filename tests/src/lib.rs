@@ -7,7 +7,7 @@
 //! | module | concept |
 //! |---|---|
 //! | [`job`] | starting a job and looking at what became of it |
-//! | [`path`] | the ways from PE to PE: mapped, providers, rails, policies |
+//! | [`path`] | the paths from PE to PE: mapped, providers, rails, policies |
 //! | [`pe`] | what all test programs have in common |
 //! | [`rail_peer`] | a peer on a rail that belongs to no job |
 //! | [`unlaunched`] | jobs without a launcher |

@@ -1,11 +1,11 @@
-//! The ways from PE to PE.
+//! The paths from PE to PE.
 
 use std::process::Command;
 use std::time::Duration;
 
 use crate::job::{Job, Outcome, run_alone};
 
-/// A way from PE to PE: what to set so that it is taken, and how to recognize it.
+/// A path from PE to PE: what to set so that it is taken, and how to recognize it.
 #[derive(Debug, Clone, Copy)]
 pub struct Path {
     /// Its name in test output.
@@ -110,7 +110,7 @@ impl Path {
     }
 }
 
-/// The variable by which a test tells its PEs which way they should find themselves on.
+/// The variable by which a test tells its PEs which path they should find themselves on.
 const EXPECTED: &str = "TEST_EXPECTED_PATH";
 
 /// A job with heaps that the CPU cannot touch, on one host: copy engines map them and copy between them, as GPUs do.

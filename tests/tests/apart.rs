@@ -22,9 +22,9 @@ fn pes_that_wait_in_different_teams_are_told() {
     for path in [MAPPED, ONE_RAIL] {
         let job = path.of(apart(), 3).env("SYMRAIL_CHECK_COLLECTIVES", "1").env("SYMRAIL_TIMEOUT_S", "2");
         let outcome = job.args(["teams"]).limit(30).succeed();
-        let told = |pe: u32| outcome.out.lines().find(|line| line.starts_with(&format!("PE {pe}: "))).unwrap();
-        assert!((0..3).all(|pe| told(pe).contains("barrier_all")), "{outcome:#?}");
-        assert!((0..3).all(|pe| told(pe).contains("sync in a team of 2 PEs, 0 to 1")), "{outcome:#?}");
+        let line_of = |pe: u32| outcome.out.lines().find(|line| line.starts_with(&format!("PE {pe}: "))).unwrap();
+        assert!((0..3).all(|pe| line_of(pe).contains("barrier_all")), "{outcome:#?}");
+        assert!((0..3).all(|pe| line_of(pe).contains("sync in a team of 2 PEs, 0 to 1")), "{outcome:#?}");
     }
 }
 

@@ -15,7 +15,7 @@ fn exchange(path: Path, pes: u32, hosts: u32) -> Outcome {
 /// The writes and messages of all PEs for a call.
 fn posted(outcome: &Outcome, call: &str) -> (u64, u64) {
     let of_this = outcome.out.lines().filter_map(|line| line.strip_prefix(call)?.strip_prefix(": "));
-    let numbers = of_this.map(|told| told.split(' ').filter_map(|word| word.parse().ok()).collect::<Vec<u64>>());
+    let numbers = of_this.map(|line| line.split(' ').filter_map(|word| word.parse().ok()).collect::<Vec<u64>>());
     numbers.fold((0, 0), |sum, numbers| (sum.0 + numbers[0], sum.1 + numbers[1]))
 }
 

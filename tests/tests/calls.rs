@@ -13,7 +13,7 @@ fn number(name: &str) -> Option<u64> {
 fn random_collectives_of_random_teams_are_right() {
     let seeds = number("SYMRAIL_TEST_SEEDS").unwrap_or(4);
     let mut first = number("SYMRAIL_TEST_SEED").unwrap_or(0);
-    let ways: [(Path, u32, u32); 9] = [
+    let paths: [(Path, u32, u32); 9] = [
         (ONE_RAIL, 4, 4),
         (ONE_RAIL, 8, 2),
         (ONE_RAIL, 7, 3),
@@ -24,7 +24,7 @@ fn random_collectives_of_random_teams_are_right() {
         (SHM, 4, 2),
         (MAPPED, 5, 1),
     ];
-    for (path, pes, hosts) in ways {
+    for (path, pes, hosts) in paths {
         let outcome = path.of(Job::new("pe_calls"), pes).hosts(hosts).args([first, seeds]).limit(60 + 2 * seeds).run();
         println!("{}, {pes} PEs on {hosts} hosts, seeds from {first}: {:?}", path.name, outcome.elapsed);
         assert!(outcome.code == Some(0), "{}, {pes} PEs on {hosts} hosts, seeds from {first}: {outcome:#?}", path.name);

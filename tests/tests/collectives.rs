@@ -1,4 +1,4 @@
-//! Collectives of devices, on several ways from PE to PE.
+//! Collectives of devices, on several paths from PE to PE.
 
 use symrail_tests::job::Job;
 use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN};

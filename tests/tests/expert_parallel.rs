@@ -44,9 +44,9 @@ fn a_block_for_each_rank_takes_few_requests_and_acknowledgements() {
     for (pes, hosts) in [(2, 2), (3, 3)] {
         let job = ROUND_ROBIN.of(Job::new("pe_ep"), pes).hosts(hosts).args(["count", "1"]).limit(60);
         let outcome = job.succeed();
-        let told: Vec<_> = outcome.out.lines().filter(|line| line.starts_with("crossings ")).collect();
-        assert_eq!(told.len(), pes as usize, "{outcome:#?}");
-        for line in told {
+        let lines: Vec<_> = outcome.out.lines().filter(|line| line.starts_with("crossings ")).collect();
+        assert_eq!(lines.len(), pes as usize, "{outcome:#?}");
+        for line in lines {
             let numbers: Vec<f64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
             let [crossings, writes, acknowledgements] = numbers[..] else { panic!("{line}") };
             assert!(writes > 0.0 && writes <= crossings * 0.05, "{line}");

@@ -112,8 +112,8 @@ fn survive(path: Path, operation: &str, death: &str) {
     let outcome = path.of_command(command, &[("SYMRAIL_TIMEOUT_S", &timeout_s.to_string())], Duration::from_secs(50));
     let value = |name: &str| outcome.out.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
     let name = format!("{}: {operation}, {death}", path.name);
-    println!("{name}: after {}, left in {}: {}", value("after "), value("left in "), value("told: "));
-    assert!(value("told: ").contains("PE 1"), "{name}: {outcome:#?}");
+    println!("{name}: after {}, left in {}: {}", value("after "), value("left in "), value("error: "));
+    assert!(value("error: ").contains("PE 1"), "{name}: {outcome:#?}");
     let milliseconds = |name| value(name).trim_end_matches(" ms").parse::<u64>().unwrap();
     // Waiting for memory asks the peer after one time-out, and gives the question another.
     assert!(milliseconds("after ") < 2000 * timeout_s + 6000, "{name}: {outcome:#?}");

@@ -24,9 +24,9 @@ fn strange(path: Path, at_least: usize) -> Outcome {
     // What the job's own user can open shows that there was something to be refused.
     assert!(number("ours: ") >= at_least && number("refused: ") >= number("ours: "), "{outcome:#?}");
     assert!(!outcome.out.contains("opened: "), "{outcome:#?}");
-    let told = outcome.err.matches("rendezvous: dropped a connection").count();
+    let warnings = outcome.err.matches("rendezvous: dropped a connection").count();
     let most = 1 + outcome.elapsed.as_secs() as usize / TELLS_EVERY_S;
-    assert!((1..=most).contains(&told), "{told} times: {outcome:#?}");
+    assert!((1..=most).contains(&warnings), "{warnings} times: {outcome:#?}");
     outcome
 }
 
@@ -47,8 +47,8 @@ fn another_user_opens_nothing_floods_in_vain_and_is_told_of_once() {
     let (sent, dropped) = (numbers(&one_rail, "messages: ")[0], numbers(&one_rail, "dropped: ").iter().sum::<u64>());
     assert!(sent > 4 * 100 && dropped >= sent, "{dropped} of {sent} were dropped: {one_rail:#?}");
     // Once by each endpoint, and all in all at its end.
-    for told in ["dropped a message that is not of this job", "dropped in all: messages"] {
-        assert!((1..=4).contains(&one_rail.err.matches(told).count()), "{told}: {one_rail:#?}");
+    for warning in ["dropped a message that is not of this job", "dropped in all: messages"] {
+        assert!((1..=4).contains(&one_rail.err.matches(warning).count()), "{warning}: {one_rail:#?}");
     }
     strange(SHM, 16);
 }

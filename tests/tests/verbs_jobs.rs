@@ -414,8 +414,8 @@ fn the_death_of_a_peer_is_told_within_the_time_out() {
         let env = [("SYMRAIL_TIMEOUT_S", "3"), ("SYMRAIL_IB_TIMEOUT", "20")];
         let outcome = path.of_command(command, &env, Duration::from_secs(90));
         let value = |name: &str| outcome.out.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-        println!("{}: {operation}: after {}: {}", path.name, value("after "), value("told: "));
-        assert!(value("told: ").contains("PE 1"), "{outcome:#?}");
+        println!("{}: {operation}: after {}: {}", path.name, value("after "), value("error: "));
+        assert!(value("error: ").contains("PE 1"), "{outcome:#?}");
         let after: u64 = value("after ").trim_end_matches(" ms").parse().unwrap();
         assert!(after < 1000 * (2 * timeout_s + grace), "{outcome:#?}");
     }

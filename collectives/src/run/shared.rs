@@ -156,9 +156,9 @@ impl<'a> Shared<'a> {
     pub fn note(&self, error: Error) -> Error {
         let mut first = lock(&self.first_error);
         if first.is_none() {
-            let told = Error::Call(error.to_string());
+            let reported = Error::Call(error.to_string());
             *first = Some(error);
-            return told;
+            return reported;
         }
         error
     }
@@ -167,7 +167,7 @@ impl<'a> Shared<'a> {
         lock(&self.first_error).take()
     }
 
-    /// Tells all PEs that this one has given up, unless it was told so itself.
+    /// Tells all PEs that this one has given up, unless another one has told it to.
     pub fn give_up(&self, thread: &Thread<'_>) {
         let Ok(word) = self.memory.words.at(0) else { return };
         if thread.signal_fetch(word).is_ok_and(|pe| pe != 0) {
@@ -177,7 +177,7 @@ impl<'a> Shared<'a> {
             // Who cannot be told waits for its time-out.
             let _ = thread.p(word, self.me as u64 + 1, pe as Pe);
         }
-        // What is told over a wire has left by then, or never will.
+        // What goes over a wire has left by then, or never will.
         let _ = thread.quiet();
     }
 }

@@ -110,7 +110,7 @@ impl ConnectionInfo {
     }
 }
 
-/// A segment that is being offered to peers: its connection info is told to everybody, then [`DevicePeers::open`] takes
+/// A segment that is being offered to peers: its connection info is sent to everybody, then [`DevicePeers::open`] takes
 /// theirs.
 #[derive(Debug)]
 pub struct Offer {

@@ -109,9 +109,9 @@ fn errors_are_told(job: &Job<'_>) -> Result<bool, Failure> {
         // SAFETY: one address as its argument, which it must not follow.
         unsafe { job.stream.launch(&kernel, one, &[argument]) }?;
         job.stream.wait(job.patience)?;
-        let told = job.state().check();
-        if !told.as_ref().is_err_and(|error| error.to_string().contains(expected)) {
-            println!("FAILED on PE {}: {name} reported {told:?}", job.me());
+        let found = job.state().check();
+        if !found.as_ref().is_err_and(|error| error.to_string().contains(expected)) {
+            println!("FAILED on PE {}: {name} reported {found:?}", job.me());
             good = false;
         }
     }

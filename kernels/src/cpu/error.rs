@@ -104,7 +104,7 @@ pub enum LaunchError<E> {
         /// The system's error.
         source: std::io::Error,
     },
-    /// The kernel returned an error; the first one is told.
+    /// The kernel returned an error; the first one is reported.
     #[error("thread {thread} of the grid failed: {error}")]
     Kernel {
         /// The thread's number.

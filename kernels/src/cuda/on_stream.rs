@@ -117,7 +117,7 @@ impl OnStream {
     /// `source` is valid for reads by the GPU until then; where only the proxy reaches `pe`, it is memory of the heap.
     ///
     /// # Errors
-    /// What the driver says. What the device finds wrong is told by [`DeviceState::check`].
+    /// What the driver says. What the device finds wrong is reported by [`DeviceState::check`].
     pub unsafe fn put(&self, stream: &Stream, dest: u64, source: u64, bytes: u64, pe: u32) -> Result<()> {
         let reached = self.reach.find(dest, bytes, pe);
         match reached {

@@ -36,13 +36,13 @@ impl Library {
             std::mem::forget::<T>(library);
             (version, None)
         };
-        let (told, missing) = found.map_or_else(|missing| (None, Some(missing)), kept);
+        let (version, missing) = found.map_or_else(|missing| (None, Some(missing)), kept);
         let path = if missing.is_none() { loaded(file) } else { None };
         let named = || Some(path.as_ref()?.file_name()?.to_str()?.split_once(".so.")?.1.to_owned());
         Library {
             name,
             purpose,
-            version: told.or_else(named),
+            version: version.or_else(named),
             path: path.map(|path| path.display().to_string()),
             missing,
         }

@@ -149,11 +149,11 @@ impl Backend for Cuda<'_, '_> {
         unsafe { self.stream.launch(&self.kernel(name)?, shape, &arguments) }?;
         self.stream.wait(self.patience)?;
         self.device.state().check()?;
-        let mut told = [0; 24];
-        self.out.read(0, &mut told)?;
+        let mut words = [0; 24];
+        self.out.read(0, &mut words)?;
         let [start, end, wrong] = [0, 8, 16].map(|at| {
             let mut word = [0; 8];
-            word.copy_from_slice(&told[at..at + 8]);
+            word.copy_from_slice(&words[at..at + 8]);
             u64::from_le_bytes(word)
         });
         if wrong > 0 {

@@ -63,8 +63,11 @@ mod tests {
         assert!(available_to_children() <= available());
         assert!(check(2, 1 << 30, Some(2 << 30)).is_ok());
         assert!(check(2, 1 << 30, None).is_ok());
-        let told = check(3, 1 << 30, Some(2 << 30)).unwrap_err().to_string();
-        assert!(told.contains("3 PEs with 1.00 GiB each need 3.00 GiB, and this machine has 2.00 GiB free"), "{told}");
+        let reason = check(3, 1 << 30, Some(2 << 30)).unwrap_err().to_string();
+        assert!(
+            reason.contains("3 PEs with 1.00 GiB each need 3.00 GiB, and this machine has 2.00 GiB free"),
+            "{reason}"
+        );
         assert!(check(usize::MAX, usize::MAX, Some(1 << 40)).is_err());
     }
 

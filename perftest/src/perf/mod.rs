@@ -14,7 +14,7 @@
 //! | `pattern` | data that tells where it came from |
 //! | `heap` | what tests take of the heap for themselves |
 //! | `memory` | whether there is memory for all that |
-//! | `sample` | times, and what is told of them |
+//! | `sample` | times, and their figures |
 //! | `report` | tables, JSON, plots |
 
 mod backend;
@@ -247,7 +247,7 @@ fn perform(args: &Args, again: &[OsString]) -> Result<i32> {
     if launcher::present() || Settings::is_set(UID) || pmix::present() {
         return session::run(args, &tests, &notes).map(|()| 0);
     }
-    // A value that is not accepted is told once, and not by every PE.
+    // A value that is not accepted is reported once, and not by every PE.
     let settings = Settings::from_iter(std::env::vars_os())?;
     if settings.heap_kind != HeapKind::Device {
         let there = memory::available_to_children();

@@ -366,10 +366,11 @@ mod tests {
         }
         assert_eq!(said(sizes(8, Some(8)), &["put-rate", "p-rate", "amo-lat"]), Ok(Vec::new()));
         assert!(
-            said(windows, &["put-lat", "p-rate"]).is_ok_and(|told| told.len() == 1 && told[0].contains("put-lat:"))
+            said(windows, &["put-lat", "p-rate"])
+                .is_ok_and(|warnings| warnings.len() == 1 && warnings[0].contains("put-lat:"))
         );
         let all = said(sizes(128, None), &["put-lat", "put-rate"]);
-        assert!(all.is_ok_and(|told| told.len() == 1 && told[0].contains("not used by put-rate")));
+        assert!(all.is_ok_and(|warnings| warnings.len() == 1 && warnings[0].contains("not used by put-rate")));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Times, and what is told of them.
+//! Times, and their figures.
 
 use std::time::Instant;
 
@@ -82,7 +82,7 @@ impl Samples {
         self.micros / self.calls.max(1) as f64
     }
 
-    /// The figures of latencies, a call being `parts` of them (2 for a round trip of which half is told).
+    /// The figures of latencies, a call being `parts` of them (2 for a round trip of which half is reported).
     #[must_use]
     pub fn latency(&self, parts: f64, warmup: u64) -> Figures {
         self.figures(warmup, self.micros_per_call() / parts, |micros| micros / parts)
@@ -102,11 +102,11 @@ impl Samples {
         }
     }
 
-    fn figures(&self, warmup: u64, value: f64, told: impl Fn(f64) -> f64) -> Figures {
+    fn figures(&self, warmup: u64, value: f64, convert: impl Fn(f64) -> f64) -> Figures {
         let quantile = |quantile| {
             let found = self.per_call.value_at_quantile(quantile);
             // The middle of what the histogram does not tell apart.
-            told(self.per_call.median_equivalent(found) as f64 / PICOSECONDS)
+            convert(self.per_call.median_equivalent(found) as f64 / PICOSECONDS)
         };
         let (best, p50, p99, worst) = (quantile(0.0), quantile(0.5), quantile(0.99), quantile(1.0));
         Figures { value, best, p50, p99, worst, iters: self.calls, warmup, batch: self.batch }

@@ -256,7 +256,7 @@ impl Session<'_> {
         self.report.end(test)
     }
 
-    /// A figure of every PE, of which the largest is told. Collective.
+    /// A figure of every PE, of which the largest is reported. Collective.
     fn figure<C: Backend>(
         &mut self,
         backend: &mut C,

@@ -61,7 +61,7 @@ pub enum LaunchError {
         /// The system's error.
         reason: std::io::Error,
     },
-    /// The PEs would refuse a setting; here it is told once.
+    /// The PEs would refuse a setting; here it is reported once.
     #[error(transparent)]
     Setting(#[from] symrail_transport::Error),
     /// The rendezvous service could not be started.

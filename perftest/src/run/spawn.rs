@@ -24,8 +24,8 @@ pub(super) struct Inheritance {
     pub(super) signals: SigSet,
     /// How many descriptors a process may have, before the launcher allowed itself more.
     pub(super) files: Option<Files>,
-    /// The misspelt variables that the launcher has told of.
-    pub(super) told: String,
+    /// The misspelt variables that the launcher has reported.
+    pub(super) reported: String,
     /// The ids of the job and of those around it.
     pub(super) jobs: String,
 }
@@ -57,7 +57,7 @@ pub(super) fn spawn(
     let secret = secret_pipe(secret)?;
     let mut command = Command::new(&job.program);
     command.args(&job.args).envs(job.variables(pe, service, secret.as_raw_fd(), Settings::is_set));
-    command.env(Settings::TOLD, &inheritance.told).env(job_id::JOBS, &inheritance.jobs);
+    command.env(Settings::REPORTED, &inheritance.reported).env(job_id::JOBS, &inheritance.jobs);
     command.stdin(if pe == 0 && !io::stdin().is_terminal() { Stdio::inherit() } else { Stdio::null() });
     if job.prefix {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -48,14 +48,14 @@ const TIMED_OUT: i32 = 124;
 /// A job that makes no sense here, or a program that cannot be started. No PE is left behind.
 pub fn launch(job: &Job) -> Result<i32, LaunchError> {
     job.check()?;
-    // What is wrong with the environment is told once, and not by every PE.
-    let told = job.settings()?.tell_unknown();
+    // What is wrong with the environment is reported once, and not by every PE.
+    let reported = job.settings()?.tell_unknown();
     let cores = job.cores()?;
     // First, while this process has one thread.
     let job_id = JobId::new();
     let guard = Guard::start(&job_id)?;
     let signals = Signals::take()?;
-    let inheritance = Inheritance { signals: signals.before, files: Files::raise(), told, jobs: job_id.value() };
+    let inheritance = Inheritance { signals: signals.before, files: Files::raise(), reported, jobs: job_id.value() };
     let (events, woken, on_event) = events()?;
     let options = Options { n_pes: Some(job.n), watched: true, on_event, ..Options::default() };
     let server = Server::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &Secret::generate()?, options)?;
@@ -140,7 +140,7 @@ impl Watch<'_> {
             self.take_signals();
             let ended = self.pes.take_ended();
             ended.iter().for_each(|pe| self.server.process_ended(*pe));
-            // After the endings: what led to one was told before it.
+            // After the endings: what led to one was reported before it.
             self.note_events();
             for pe in ended {
                 self.judge(pe);

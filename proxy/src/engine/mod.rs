@@ -1,7 +1,7 @@
 //! The engine: takes requests from channels, drives the proxy endpoint, runs the target agent.
 //!
 //! One [`Engine::poll`] is one round: a bounded number of requests from each channel, then the rails, then answers
-//! to peers, then what finished is told to whoever waits. A round never blocks and never allocates once warm.
+//! to peers, then what finished is reported to whoever waits. A round never blocks and never allocates once warm.
 //!
 //! `requests`: what devices ask for. `memory`: which memory there is, and who reaches it.
 
@@ -191,27 +191,27 @@ impl Engine {
                 tracing::warn!(pe = new.pe, %error, "an endpoint of a context cannot be answered");
             }
         }
-        let mut told = self.tell_all();
+        let mut reported = self.tell_all();
         if let Some(stage) = &mut self.stage {
             events += stage.poll(&mut self.endpoint, &mut self.agent);
-            told |= self.tell_all();
+            reported |= self.tell_all();
         }
         self.idle_rounds = if events > 0 { 0 } else { self.idle_rounds.saturating_add(1) };
         if self.agent.has_pending_replies() {
             self.agent.answer(&mut self.endpoint, self.idle_rounds >= IDLE_ROUNDS);
         }
-        if told || events > 0 {
+        if reported || events > 0 {
             self.channels.iter_mut().for_each(Consumer::publish);
         }
-        events + usize::from(told)
+        events + usize::from(reported)
     }
 
     /// Tells whoever waits what has finished.
     fn tell_all(&mut self) -> bool {
-        let mut told = false;
+        let mut reported = false;
         loop {
             while let Some(finished) = self.endpoint.next_finished() {
-                told = true;
+                reported = true;
                 match &mut self.stage {
                     Some(stage) if finished.issuer == STAGE => {
                         stage.operation_ended(&mut self.endpoint, &mut self.agent, finished);
@@ -219,9 +219,9 @@ impl Engine {
                     _ => self.tell(finished),
                 }
             }
-            let Some(finished) = self.stage.as_mut().and_then(|stage| stage.next_finished()) else { return told };
+            let Some(finished) = self.stage.as_mut().and_then(|stage| stage.next_finished()) else { return reported };
             self.tell(finished);
-            told = true;
+            reported = true;
         }
     }
 

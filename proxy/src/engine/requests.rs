@@ -1,4 +1,4 @@
-//! What devices ask for: requests from channels are checked and started, and their ends are told.
+//! What devices ask for: requests from channels are checked and started, and their ends are reported.
 
 use symrail_transport::endpoint::command::{Command, Fetch, Finished, OpHandle, Owner, Signal, Source};
 use symrail_transport::{Error, Operation, Pe, Result};

@@ -20,7 +20,7 @@ pub(super) struct Staged {
     pub near: bool,
     /// The target's memory is such, too.
     pub far: bool,
-    pub way: Way,
+    pub route: Route,
     /// Bytes split so far, and whether those are all.
     pub split: u64,
     pub all_split: bool,
@@ -39,7 +39,7 @@ pub(super) struct Staged {
 
 /// How an operation's bytes move between the two memories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Route {
     /// In fragments, through staging buffers and messages.
     Staged,
     /// Rails reach both.
@@ -95,10 +95,10 @@ pub(super) fn message(s: &Staged, fragment: &Fragment, pool: &Pool) -> Command {
         (Command::PutSignal { signal, .. }, Part::Signal) => {
             Command::AgentRequest(signalled(plain(RequestKind::PutSignal, signal.offset, none), signal))
         }
-        (Command::Put { dest, .. } | Command::PutSignal { dest, .. }, Part::Data) if s.way == Way::Rails => {
+        (Command::Put { dest, .. } | Command::PutSignal { dest, .. }, Part::Data) if s.route == Route::Rails => {
             Command::Put { dest, source: From::Stable(s.command.local()), len: fragment.len as u64 }
         }
-        (Command::Get { .. }, Part::Data) if s.way == Way::Rails => s.command,
+        (Command::Get { .. }, Part::Data) if s.route == Route::Rails => s.command,
         (Command::Put { dest, len, .. } | Command::PutSignal { dest, len, .. }, Part::Data) => {
             let whole = fragment.len as u64 == len;
             let signal = match s.command {
@@ -229,17 +229,17 @@ pub(super) fn far(ctx: &StageContext<'_>, pe: Pe, command: &Command) -> Result<b
 }
 
 /// Chooses how an operation's bytes move.
-pub(super) fn way(ctx: &StageContext<'_>, pe: Pe, command: &Command, (near, far): (bool, bool)) -> Way {
+pub(super) fn route(ctx: &StageContext<'_>, pe: Pe, command: &Command, (near, far): (bool, bool)) -> Route {
     let (Command::Put { dest: offset, len, .. }
     | Command::PutSignal { dest: offset, len, .. }
     | Command::Get { source: offset, len, .. }) = *command
     else {
-        return Way::Staged;
+        return Route::Staged;
     };
     match ctx.peers.find(pe, offset, len) {
-        Some(there) if near => Way::Device(there),
-        _ if by_rails(ctx, pe, command, (near, far)) => Way::Rails,
-        _ => Way::Staged,
+        Some(there) if near => Route::Device(there),
+        _ if by_rails(ctx, pe, command, (near, far)) => Route::Rails,
+        _ => Route::Staged,
     }
 }
 

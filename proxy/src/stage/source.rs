@@ -9,7 +9,7 @@ use symrail_transport::{Error, Pe, Result};
 
 use super::account::Accounts;
 use super::context::StageContext;
-use super::operation::{Fragment, Part, Staged, Way, far, keep, near, outside_staging_buffer, way};
+use super::operation::{Fragment, Part, Route, Staged, far, keep, near, outside_staging_buffer, route};
 use super::order::Orders;
 use super::staging_buffer::Pool;
 
@@ -95,7 +95,7 @@ impl Source {
         if !self.ready() {
             return Err(Error::Full { operation: command.operation(), pe });
         }
-        let way = way(&ctx, pe, &command, (near, far));
+        let route = route(&ctx, pe, &command, (near, far));
         // SAFETY: the caller's promise; `keep` leaves memory alone that the CPU cannot touch.
         let kept = unsafe { keep(&command, near) }?;
         let staged = Staged {
@@ -105,7 +105,7 @@ impl Source {
             kept,
             near,
             far,
-            way,
+            route,
             split: 0,
             all_split: false,
             queued: false,
@@ -162,7 +162,7 @@ impl Source {
         };
         s.value = value;
         let (len, to) = match s.command {
-            Command::Get { .. } if s.way == Way::Rails => return self.end(key, Ok(())),
+            Command::Get { .. } if s.route == Route::Rails => return self.end(key, Ok(())),
             Command::Get { dest, .. } if s.near || s.far => (fragment.len, dest.wrapping_add(fragment.at as usize)),
             Command::Amo { fetch: Fetch::Stored(to), ty, .. } if s.near || s.far => (ty.size(), to),
             _ => return self.end(key, Ok(())),

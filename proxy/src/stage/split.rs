@@ -6,7 +6,7 @@ use symrail_transport::Error;
 use symrail_transport::endpoint::command::{Command, Owner};
 
 use super::context::{StageContext, Ticket};
-use super::operation::{Fragment, Part, Way, message};
+use super::operation::{Fragment, Part, Route, message};
 use super::source::Source;
 use super::staging_buffer::{EAGER, fragment_bytes};
 
@@ -59,22 +59,22 @@ impl Source {
             return Some(0);
         }
         let (at, is_get) = (s.split, matches!(s.command, Command::Get { .. }));
-        if s.way != Way::Staged {
+        if s.route != Route::Staged {
             // Rails and the device split it themselves.
             (s.split, s.all_split) = (len, true);
             s.fragments += 1;
             if let Command::PutSignal { signal, .. } = s.command {
                 s.signal = Some(signal);
             }
-            let (part, len, way, local) = (Part::Data, len as usize, s.way, s.command.local().addr());
-            let last = way != Way::Rails;
+            let (part, len, route, local) = (Part::Data, len as usize, s.route, s.command.local().addr());
+            let last = route != Route::Rails;
             let fragment =
                 self.fragments.insert(Fragment { staged: key, part, at, len, chunk: None, eager: false, last });
-            match way {
-                Way::Device(there) if is_get => {
+            match route {
+                Route::Device(there) if is_get => {
                     self.copy_between(ctx, fragment, Between { to: local, from: there, len });
                 }
-                Way::Device(there) => self.copy_between(ctx, fragment, Between { to: there, from: local, len }),
+                Route::Device(there) => self.copy_between(ctx, fragment, Between { to: there, from: local, len }),
                 _ => self.send(ctx, fragment),
             }
             return Some(0);

@@ -108,7 +108,7 @@ fn every_promise_holds_for_memory_that_nobody_can_touch() {
     run_all(true);
 }
 
-/// Messages were sent again ahead of a write that was lost before them, and could not be told as lost yet.
+/// Messages were sent again ahead of a write that was lost before them, and could not be reported as lost yet.
 const ONCE_FAILED: [u64; 2] = [2354, 8968];
 
 fn run_all(staged: bool) {

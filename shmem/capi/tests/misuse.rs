@@ -3,7 +3,7 @@
 
 mod support;
 
-use support::{WAYS, Way, compile, folder, run};
+use support::{LAYOUTS, Layout, compile, folder, run};
 
 /// Mistakes of `misuse.c`, and parts of what is said about them.
 const MISTAKES: &[(&str, &[&str])] = &[
@@ -60,12 +60,12 @@ const CHECKED: &[(&str, &[&str])] = &[
 #[test]
 fn mistakes_are_named_and_end_the_job() {
     let Some(program) = compile("misuse.c") else { return };
-    for way in WAYS {
+    for layout in LAYOUTS {
         for (mistake, parts) in MISTAKES {
-            let outcome = run(&program, &[mistake], 2, way, &[]);
-            assert_eq!(outcome.code, Some(1), "{mistake}, {way:?}: {}", outcome.said);
+            let outcome = run(&program, &[mistake], 2, layout, &[]);
+            assert_eq!(outcome.code, Some(1), "{mistake}, {layout:?}: {}", outcome.said);
             for part in *parts {
-                assert!(outcome.said.contains(part), "{mistake}, {way:?}: not {part:?} in: {}", outcome.said);
+                assert!(outcome.said.contains(part), "{mistake}, {layout:?}: not {part:?} in: {}", outcome.said);
             }
         }
     }
@@ -76,15 +76,15 @@ fn what_was_printed_before_a_mistake_comes_out() {
     let Some(program) = compile("misuse.c") else { return };
     let file = folder("printed").join("file");
     let names = [file.to_str().unwrap()];
-    for way in WAYS {
+    for layout in LAYOUTS {
         for mistake in ["after_printing", "while_printing", "exit_after_printing"] {
-            let outcome = run(&program, &[&[mistake], &names[..]].concat(), 2, way, &[]);
-            assert_eq!(outcome.code, Some(1), "{mistake}, {way:?}: {}", outcome.said);
-            assert!(outcome.said.contains("printed by PE 1"), "{mistake}, {way:?}: {}", outcome.said);
+            let outcome = run(&program, &[&[mistake], &names[..]].concat(), 2, layout, &[]);
+            assert_eq!(outcome.code, Some(1), "{mistake}, {layout:?}: {}", outcome.said);
+            assert!(outcome.said.contains("printed by PE 1"), "{mistake}, {layout:?}: {}", outcome.said);
         }
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "into a file");
     }
-    let outcome = run(&program, &["stream_is_held"], 2, Way::Mapped, &[]);
+    let outcome = run(&program, &["stream_is_held"], 2, Layout::Mapped, &[]);
     assert_eq!(outcome.code, Some(1), "{}", outcome.said);
     assert!(outcome.said.contains("PE 1: shmem_long_p: PE 99 does not exist"), "{}", outcome.said);
 }
@@ -92,30 +92,30 @@ fn what_was_printed_before_a_mistake_comes_out() {
 #[test]
 fn checked_collectives_name_what_differs() {
     let Some(program) = compile("misuse.c") else { return };
-    for (pes, way) in [(2, Way::Mapped), (4, Way::Mapped), (2, Way::Wire)] {
+    for (pes, layout) in [(2, Layout::Mapped), (4, Layout::Mapped), (2, Layout::Wire)] {
         for (mistake, parts) in CHECKED {
-            let outcome = run(&program, &[mistake], pes, way, &[("SYMRAIL_CHECK_COLLECTIVES", "1")]);
-            assert_eq!(outcome.code, Some(1), "{mistake}, {pes} PEs, {way:?}: {}", outcome.said);
+            let outcome = run(&program, &[mistake], pes, layout, &[("SYMRAIL_CHECK_COLLECTIVES", "1")]);
+            assert_eq!(outcome.code, Some(1), "{mistake}, {pes} PEs, {layout:?}: {}", outcome.said);
             for part in *parts {
-                assert!(outcome.said.contains(part), "{mistake}, {way:?}: not {part:?} in: {}", outcome.said);
+                assert!(outcome.said.contains(part), "{mistake}, {layout:?}: not {part:?} in: {}", outcome.said);
             }
         }
     }
     let Some(program) = compile("collectives.c") else { return };
-    let outcome = run(&program, &[], 3, Way::Mapped, &[("SYMRAIL_CHECK_COLLECTIVES", "1")]);
+    let outcome = run(&program, &[], 3, Layout::Mapped, &[("SYMRAIL_CHECK_COLLECTIVES", "1")]);
     assert_eq!(outcome.code, Some(0), "calls that do not differ: {}", outcome.said);
 }
 
 #[test]
 fn programs_end_as_they_like() {
     let Some(program) = compile("misuse.c") else { return };
-    for way in WAYS {
+    for layout in LAYOUTS {
         let ends =
             [("none", 0), ("no_finalize", 0), ("others_call", 0), ("exhausted", 0), ("fork", 0), ("global_exit", 7)];
         for (end, code) in ends {
-            let outcome = run(&program, &[end], 4, way, &[]);
-            assert_eq!(outcome.code, Some(code), "{end}, {way:?}: {}", outcome.said);
-            assert!(!outcome.said.contains("without finalizing"), "{end}, {way:?}: {}", outcome.said);
+            let outcome = run(&program, &[end], 4, layout, &[]);
+            assert_eq!(outcome.code, Some(code), "{end}, {layout:?}: {}", outcome.said);
+            assert!(!outcome.said.contains("without finalizing"), "{end}, {layout:?}: {}", outcome.said);
         }
     }
 }
@@ -123,10 +123,10 @@ fn programs_end_as_they_like() {
 #[test]
 fn who_waits_for_a_lock_for_long_says_so() {
     let Some(program) = compile("misuse.c") else { return };
-    for way in WAYS {
-        let outcome = run(&program, &["held_lock"], 2, way, &[("SYMRAIL_TIMEOUT_S", "1")]);
-        assert_eq!(outcome.code, Some(0), "{way:?}: {}", outcome.said);
-        assert!(outcome.said.contains("PE 1 has waited in shmem_set_lock for"), "{way:?}: {}", outcome.said);
+    for layout in LAYOUTS {
+        let outcome = run(&program, &["held_lock"], 2, layout, &[("SYMRAIL_TIMEOUT_S", "1")]);
+        assert_eq!(outcome.code, Some(0), "{layout:?}: {}", outcome.said);
+        assert!(outcome.said.contains("PE 1 has waited in shmem_set_lock for"), "{layout:?}: {}", outcome.said);
     }
 }
 
@@ -134,7 +134,7 @@ fn who_waits_for_a_lock_for_long_says_so() {
 fn a_misspelt_variable_is_a_warning_unless_nothing_is_to_be_logged() {
     let Some(program) = compile("statics.c") else { return };
     let said = |env: &[(&str, &str)]| {
-        let outcome = run(&program, &[], 1, Way::Mapped, env);
+        let outcome = run(&program, &[], 1, Layout::Mapped, env);
         assert_eq!(outcome.code, Some(0), "{}", outcome.said);
         outcome.said
     };

@@ -5,13 +5,13 @@ mod support;
 
 use std::process::Command;
 
-use support::{WAYS, Way, alone, built, command, compile, missing, run, run_well};
+use support::{LAYOUTS, Layout, alone, built, command, compile, missing, run, run_well};
 
 #[test]
 fn collectives_compute_what_they_say_mapped() {
     let Some(program) = compile("collectives.c") else { return };
     for pes in 2..=8 {
-        run_well(&program, pes, Way::Mapped);
+        run_well(&program, pes, Layout::Mapped);
     }
 }
 
@@ -19,7 +19,7 @@ fn collectives_compute_what_they_say_mapped() {
 fn collectives_compute_what_they_say_on_the_wire() {
     let Some(program) = compile("collectives.c") else { return };
     for pes in [2, 3, 5, 8] {
-        run_well(&program, pes, Way::Wire);
+        run_well(&program, pes, Layout::Wire);
     }
 }
 
@@ -27,21 +27,21 @@ fn collectives_compute_what_they_say_on_the_wire() {
 fn collectives_agree_where_algorithms_change_and_hosts_differ() {
     let Some(program) = compile("crossovers.c") else { return };
     for (pes, hosts) in [(2, 2), (3, 3), (4, 4), (6, 6), (8, 8), (4, 2), (5, 2), (7, 3), (8, 2), (8, 3)] {
-        run_well(&program, pes, Way::Hosts(hosts));
+        run_well(&program, pes, Layout::Hosts(hosts));
     }
     for pes in [3, 6] {
-        run_well(&program, pes, Way::Mapped);
+        run_well(&program, pes, Layout::Mapped);
     }
-    run_well(&program, 5, Way::Wire);
+    run_well(&program, 5, Layout::Wire);
 }
 
 #[test]
 fn c11_generics_and_cxx_overloads_choose_the_type() {
     for name in ["generics.c", "overloads.cpp"] {
         let Some(program) = compile(name) else { return };
-        for way in WAYS {
+        for layout in LAYOUTS {
             for pes in [2, 4] {
-                run_well(&program, pes, way);
+                run_well(&program, pes, layout);
             }
         }
     }
@@ -54,8 +54,8 @@ fn kernels_without_a_gpu_are_an_error_that_says_so() {
         return;
     }
     let Some(program) = compile("device.c") else { return };
-    for way in WAYS {
-        let outcome = run(&program, &[], 2, way, &[]);
+    for layout in LAYOUTS {
+        let outcome = run(&program, &[], 2, layout, &[]);
         assert_eq!(outcome.code, Some(0), "{}", outcome.said);
         assert!(outcome.said.contains("shmemx_device_attach: "), "{}", outcome.said);
         assert!(outcome.said.contains("no CUDA driver"), "{}", outcome.said);
@@ -66,9 +66,9 @@ fn kernels_without_a_gpu_are_an_error_that_says_so() {
 #[test]
 fn variables_of_the_program_are_symmetric() {
     let Some(program) = compile("statics.c") else { return };
-    for way in WAYS {
+    for layout in LAYOUTS {
         for pes in [1, 2, 4] {
-            run_well(&program, pes, way);
+            run_well(&program, pes, layout);
         }
     }
 }
@@ -76,10 +76,10 @@ fn variables_of_the_program_are_symmetric() {
 #[test]
 fn two_arrays_in_turn_need_no_barrier() {
     let Some(program) = compile("arrays_in_turn.c") else { return };
-    for (pes, way) in [(4, Way::Mapped), (3, Way::Wire), (4, Way::Hosts(2))] {
+    for (pes, layout) in [(4, Layout::Mapped), (3, Layout::Wire), (4, Layout::Hosts(2))] {
         for threads in ["single", "threads"] {
-            let outcome = run(&program, &[threads], pes, way, &[]);
-            assert_eq!(outcome.code, Some(0), "{pes} PEs, {way:?}, {threads}: {}", outcome.said);
+            let outcome = run(&program, &[threads], pes, layout, &[]);
+            assert_eq!(outcome.code, Some(0), "{pes} PEs, {layout:?}, {threads}: {}", outcome.said);
         }
     }
 }
@@ -87,25 +87,25 @@ fn two_arrays_in_turn_need_no_barrier() {
 #[test]
 fn variables_that_are_not_used_take_no_memory() {
     let Some(program) = compile("large_statics.c") else { return };
-    for way in WAYS {
-        run_well(&program, 2, way);
+    for layout in LAYOUTS {
+        run_well(&program, 2, layout);
     }
 }
 
 #[test]
 fn a_thread_with_a_small_stack_can_make_all_calls() {
     let Some(program) = compile("small_stack.c") else { return };
-    for way in WAYS {
-        run_well(&program, 2, way);
+    for layout in LAYOUTS {
+        run_well(&program, 2, layout);
     }
 }
 
 #[test]
 fn threads_have_contexts_of_their_own() {
     let Some(program) = compile("threads.c") else { return };
-    for way in WAYS {
+    for layout in LAYOUTS {
         for pes in [2, 4] {
-            run_well(&program, pes, way);
+            run_well(&program, pes, layout);
         }
     }
 }
@@ -113,13 +113,13 @@ fn threads_have_contexts_of_their_own() {
 #[test]
 fn a_context_does_not_wait_for_what_another_has_under_way() {
     let Some(program) = compile("contexts.c") else { return };
-    run_well(&program, 3, Way::Wire);
+    run_well(&program, 3, Layout::Wire);
 }
 
 #[test]
 fn a_put_behind_another_goes_out_although_its_pe_computes() {
     let Some(program) = compile("left_behind.c") else { return };
-    run_well(&program, 2, Way::Wire);
+    run_well(&program, 2, Layout::Wire);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn programs_tell_what_they_are_linked_with() {
     let Some(program) = compile("statics.c") else { return };
     // Ours comes first, but empty counts as unset.
     let sizes = [("SHMEM_SYMMETRIC_SIZE", "16M"), ("SYMRAIL_HEAP_SIZE", "")];
-    let outcome = run(&program, &[], 2, Way::Mapped, &[("SHMEM_INFO", "1"), sizes[0], sizes[1]]);
+    let outcome = run(&program, &[], 2, Layout::Mapped, &[("SHMEM_INFO", "1"), sizes[0], sizes[1]]);
     assert_eq!(outcome.code, Some(0), "{}", outcome.said);
     assert_eq!(outcome.said.matches(": OpenSHMEM 1.5").count(), 1, "PE 0 alone: {}", outcome.said);
     assert!(outcome.said.contains("SHMEM_SYMMETRIC_SIZE  the"), "{}", outcome.said);
@@ -159,7 +159,7 @@ fn programs_tell_what_they_are_linked_with() {
 fn a_program_has_all_of_the_heap_that_it_asked_for() {
     let Some(program) = compile("whole_heap.c") else { return };
     for pes in [1, 4] {
-        let outcome = run(&program, &[], pes, Way::Mapped, &[("SHMEM_SYMMETRIC_SIZE", "16M")]);
+        let outcome = run(&program, &[], pes, Layout::Mapped, &[("SHMEM_SYMMETRIC_SIZE", "16M")]);
         assert_eq!(outcome.code, Some(0), "{}", outcome.said);
     }
 }

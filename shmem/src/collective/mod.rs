@@ -64,7 +64,7 @@ use crate::team::Team;
 ///
 /// # Errors (of all operations)
 /// A destination that is not symmetric, an operation that failed, a peer that does not answer. After the latter two
-/// nothing that this PE has issued is under way, and what else of it has failed is not told again.
+/// nothing that this PE has issued is under way, and what else of it has failed is not reported again.
 impl Team<'_> {
     /// Makes a collective call. One that fails may have sent already: its source is the caller's again when that has
     /// left. Where a PE is lost, what was sent to it fails later, and would be an error of whatever comes next, perhaps

@@ -46,7 +46,7 @@ pub(crate) struct Long<'rt> {
     begun: Instant,
     looked: Instant,
     asked: Instant,
-    told: bool,
+    warned: bool,
     post: Option<Post>,
     /// Those who wait for one another for ever, as they were last seen.
     circle: Vec<(Pe, u64)>,
@@ -60,9 +60,9 @@ impl<'rt> Long<'rt> {
     }
 
     pub fn new(ops: Operations<'rt>, what: &'static str, among: Among, begun: Instant) -> Long<'rt> {
-        let (looked, told, circle, verdict) = (begun, false, Vec::new(), None);
+        let (looked, warned, circle, verdict) = (begun, false, Vec::new(), None);
         let post = ops.comm.board.post(what);
-        Long { ops, what, among, begun, looked, asked: begun, told, post, circle, verdict }
+        Long { ops, what, among, begun, looked, asked: begun, warned, post, circle, verdict }
     }
 
     /// Looks around, if it is time to.
@@ -86,7 +86,7 @@ impl<'rt> Long<'rt> {
         if self.asked.elapsed() > patience {
             self.ask_for_life()?;
             self.asked = Instant::now();
-            if !std::mem::replace(&mut self.told, true) {
+            if !std::mem::replace(&mut self.warned, true) {
                 self.tell(waited);
             }
         }

@@ -59,7 +59,7 @@ fn main() -> ExitCode {
                 }
             }
             let word = rt.alloc_slice::<u64>(1);
-            println!("told: {}", word.map(|_| ()).unwrap_err());
+            println!("error: {}", word.map(|_| ()).unwrap_err());
             ExitCode::FAILURE
         }
         "fork" => forks(),
@@ -108,9 +108,9 @@ fn differ(rt: &Runtime) -> Result<()> {
         let calls = [first, (first + 1 + first / 4) % CALLS.len()];
         let mine = calls[rt.my_pe() as usize];
         let error = call(rt, mine, &data, &world).expect_err("calls that differ");
-        let told = error.to_string();
-        assert!(calls.iter().all(|&which| told.contains(CALLS[which])), "{told:?} does not name {calls:?}");
-        assert!(told.contains("PE 0") && told.contains("PE 1"), "{told}");
+        let text = error.to_string();
+        assert!(calls.iter().all(|&which| text.contains(CALLS[which])), "{text:?} does not name {calls:?}");
+        assert!(text.contains("PE 0") && text.contains("PE 1"), "{text}");
         // Nothing was done, and PEs that agree again go on.
         data.p(0, first as u64, pe::neighbour(rt, 1))?;
         rt.barrier_all()?;

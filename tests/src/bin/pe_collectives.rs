@@ -172,8 +172,8 @@ fn somebody_does_not_come(rt: &Runtime) -> Result<()> {
     prepared.run(&call).unwrap();
     if rt.my_pe() != 1 {
         let error = prepared.run(&call).unwrap_err();
-        let told = matches!(error, Error::Late { pe: 1, .. } | Error::Aborted { .. });
-        assert!(told, "{error}");
+        let named = matches!(error, Error::Late { pe: 1, .. } | Error::Aborted { .. });
+        assert!(named, "{error}");
         println!("{error}");
         let again = prepared.run(&call).unwrap_err().to_string();
         assert!(again.contains("an earlier call has failed"), "{again}");

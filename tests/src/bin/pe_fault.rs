@@ -156,7 +156,7 @@ fn survive(operation: &str, death: &str) -> ExitCode {
     let id = uid::create(None).unwrap();
     let mut other = Some(Other::start(unlaunched::this_program(), id, 1, 2));
     let rt = unlaunched::join(id, 0, 2);
-    let told = survivor(&rt, operation);
+    let survived = survivor(&rt, operation);
     if operation != "put" {
         // The starter of a unique id waits some seconds for the others to leave: once is enough.
         other = None;
@@ -165,8 +165,8 @@ fn survive(operation: &str, death: &str) -> ExitCode {
     drop(rt);
     println!("left in {} ms", leaving.elapsed().as_millis());
     drop(other);
-    if let Err(error) = told {
-        println!("told: {error}");
+    if let Err(error) = survived {
+        println!("error: {error}");
     }
     ExitCode::SUCCESS
 }

@@ -166,9 +166,9 @@ impl<'rt> Job<'rt> {
 
 /// How long until something ends that needs a lost PE; and a wait, which first asks. Of one that has left all are told.
 fn limit() -> Duration {
-    let told = Duration::from_secs(10);
+    let known = Duration::from_secs(10);
     let timeout = Duration::from_secs(std::env::var("SYMRAIL_TIMEOUT_S").unwrap().parse().unwrap());
-    timeout.min(told)
+    timeout.min(known)
 }
 
 /// Does something that needs PE 3. It must fail within so many time-outs.

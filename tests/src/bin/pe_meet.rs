@@ -50,8 +50,8 @@ fn meet(view: &DeviceView, words: Symmetric<u64>, group: Group, team: &DeviceTea
             members.clone().try_for_each(|pe| me.p(words.at(me.my_pe().into())?, round, pe))?;
             me.barrier(team)?;
             for pe in members.clone() {
-                let told = me.signal_fetch(words.at(pe.into())?)?;
-                assert_eq!(told, round, "PE {}: from PE {pe}", me.my_pe());
+                let signal = me.signal_fetch(words.at(pe.into())?)?;
+                assert_eq!(signal, round, "PE {}: from PE {pe}", me.my_pe());
             }
             // Nobody overwrites what others still look at.
             me.team_sync(team)?;

@@ -11,7 +11,7 @@ const MARGIN: usize = 64;
 
 /// One way to move a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Call {
     Put,
     PutFromHeap,
     PutNbi,
@@ -25,18 +25,18 @@ enum Way {
     SliceGetNbi,
 }
 
-const WAYS: [Way; 11] = [
-    Way::Put,
-    Way::PutFromHeap,
-    Way::PutNbi,
-    Way::PutNbiFromHeap,
-    Way::SlicePut,
-    Way::SlicePutNbi,
-    Way::Get,
-    Way::GetToHeap,
-    Way::GetNbi,
-    Way::SliceGet,
-    Way::SliceGetNbi,
+const CALLS: [Call; 11] = [
+    Call::Put,
+    Call::PutFromHeap,
+    Call::PutNbi,
+    Call::PutNbiFromHeap,
+    Call::SlicePut,
+    Call::SlicePutNbi,
+    Call::Get,
+    Call::GetToHeap,
+    Call::GetNbi,
+    Call::SliceGet,
+    Call::SliceGetNbi,
 ];
 
 struct Area<'rt> {
@@ -54,14 +54,14 @@ pub fn all(rt: &Runtime, plan: &Plan) -> Result<()> {
     let largest = plan.sizes.iter().max().copied().unwrap_or(0) + 2 * MARGIN + 8;
     let area = Area { remote: rt.alloc_slice(largest)?, own: rt.alloc_slice(largest)? };
     for &size in &plan.sizes {
-        for way in WAYS {
+        for call in CALLS {
             // Self, neighbour, and neighbour's neighbour; large blocks to the neighbour only.
             let distances = if plan.thorough && size <= 4096 { 0..rt.n_pes() } else { 1..2.min(rt.n_pes()) };
             for distance in distances {
                 let shifts: &[(usize, usize)] =
                     if plan.thorough && size <= 65 { &[(0, 0), (1, 0), (0, 3), (5, 7)] } else { &[(size % 3, 0)] };
                 for &shift in shifts {
-                    block(rt, &area, way, size, distance, shift)?;
+                    block(rt, &area, call, size, distance, shift)?;
                 }
             }
         }
@@ -71,16 +71,16 @@ pub fn all(rt: &Runtime, plan: &Plan) -> Result<()> {
 }
 
 /// Moves a block and looks at it. `shift`: how far the remote and the own end are off alignment.
-fn block(rt: &Runtime, area: &Area<'_>, way: Way, size: usize, distance: u32, shift: (usize, usize)) -> Result<()> {
+fn block(rt: &Runtime, area: &Area<'_>, call: Call, size: usize, distance: u32, shift: (usize, usize)) -> Result<()> {
     let is_put = matches!(
-        way,
-        Way::Put | Way::PutFromHeap | Way::PutNbi | Way::PutNbiFromHeap | Way::SlicePut | Way::SlicePutNbi
+        call,
+        Call::Put | Call::PutFromHeap | Call::PutNbi | Call::PutNbiFromHeap | Call::SlicePut | Call::SlicePutNbi
     );
     let (peer, source) = (neighbour(rt, distance), if is_put { before(rt, distance) } else { neighbour(rt, distance) });
     let (me, whole) = (rt.my_pe(), size + 2 * MARGIN);
     let seed = |pe: u32| u64::from(pe) << 32 | (size * 16 + distance as usize) as u64;
     let (remote_at, own_at) = (shift.0 + MARGIN, shift.1 + MARGIN);
-    let what = || format!("PE {me}: {way:?} of {size} bytes at distance {distance}, shifted by {shift:?}");
+    let what = || format!("PE {me}: {call:?} of {size} bytes at distance {distance}, shifted by {shift:?}");
 
     crate::pe::doing(what());
     let guards = vec![GUARD; whole];
@@ -99,21 +99,21 @@ fn block(rt: &Runtime, area: &Area<'_>, way: Way, size: usize, distance: u32, sh
     let local = private[own_at..].as_mut_ptr();
     // SAFETY: all ends have room for `size` bytes, and what is non-blocking is completed before they are touched again.
     unsafe {
-        match way {
-            Way::Put => rt.put(remote, local, size, peer)?,
-            Way::PutFromHeap => rt.put(remote, heap, size, peer)?,
-            Way::PutNbi => rt.put_nbi(remote, local, size, peer)?,
-            Way::PutNbiFromHeap => rt.put_nbi(remote, heap, size, peer)?,
-            Way::SlicePut => area.remote.put(remote_at, &private[own_at..own_at + size], peer)?,
-            Way::SlicePutNbi => area.remote.put_nbi(remote_at, &area.own, own_at, size, peer)?,
-            Way::Get => rt.get(local, remote, size, peer)?,
-            Way::GetToHeap => rt.get(heap, remote, size, peer)?,
-            Way::GetNbi => rt.get_nbi(local, remote, size, peer)?,
-            Way::SliceGet => area.remote.get(remote_at, &mut private[own_at..own_at + size], peer)?,
-            Way::SliceGetNbi => area.remote.get_nbi(remote_at, &area.own, own_at, size, peer)?,
+        match call {
+            Call::Put => rt.put(remote, local, size, peer)?,
+            Call::PutFromHeap => rt.put(remote, heap, size, peer)?,
+            Call::PutNbi => rt.put_nbi(remote, local, size, peer)?,
+            Call::PutNbiFromHeap => rt.put_nbi(remote, heap, size, peer)?,
+            Call::SlicePut => area.remote.put(remote_at, &private[own_at..own_at + size], peer)?,
+            Call::SlicePutNbi => area.remote.put_nbi(remote_at, &area.own, own_at, size, peer)?,
+            Call::Get => rt.get(local, remote, size, peer)?,
+            Call::GetToHeap => rt.get(heap, remote, size, peer)?,
+            Call::GetNbi => rt.get_nbi(local, remote, size, peer)?,
+            Call::SliceGet => area.remote.get(remote_at, &mut private[own_at..own_at + size], peer)?,
+            Call::SliceGetNbi => area.remote.get_nbi(remote_at, &area.own, own_at, size, peer)?,
         }
     }
-    if matches!(way, Way::Put | Way::PutFromHeap | Way::SlicePut) {
+    if matches!(call, Call::Put | Call::PutFromHeap | Call::SlicePut) {
         // The source may be re-used at once.
         private.fill(!GUARD);
         area.own.write_slice(own_at, &vec![!GUARD; size])?;
@@ -123,7 +123,7 @@ fn block(rt: &Runtime, area: &Area<'_>, way: Way, size: usize, distance: u32, sh
     let mut found = vec![0; whole];
     if is_put {
         area.remote.read_slice(shift.0, &mut found)?;
-    } else if matches!(way, Way::GetToHeap | Way::SliceGetNbi) {
+    } else if matches!(call, Call::GetToHeap | Call::SliceGetNbi) {
         area.own.read_slice(shift.1, &mut found)?;
     } else {
         found.copy_from_slice(&private[shift.1..shift.1 + whole]);

@@ -8,7 +8,7 @@ use crate::pe::{before, doing, neighbour};
 
 /// One way to put with a signal.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Way {
+enum Call {
     Blocking,
     Nbi,
     Slice,
@@ -27,10 +27,10 @@ pub fn all(rt: &Runtime, plan: &Plan) -> Result<()> {
     let mut sum = 0;
     let mut round = 0;
     for &size in &plan.sizes {
-        for way in [Way::Blocking, Way::Nbi, Way::Slice, Way::SliceNbi] {
+        for call in [Call::Blocking, Call::Nbi, Call::Slice, Call::SliceNbi] {
             for op in [SignalOp::Set, SignalOp::Add] {
                 round += 1;
-                doing(format!("{way:?} {op:?} of {size} bytes"));
+                doing(format!("{call:?} {op:?} of {size} bytes"));
                 // Not the value that is there already, nor one that could come of the last.
                 let value = if op == SignalOp::Set { 1_000_000 * round } else { 3 + round };
                 sum = if op == SignalOp::Set { value } else { sum + value };
@@ -39,17 +39,17 @@ pub fn all(rt: &Runtime, plan: &Plan) -> Result<()> {
                 let word = signals.as_ptr().wrapping_add(1);
                 // SAFETY: the sources have `size` bytes and are left alone until the barrier.
                 unsafe {
-                    match way {
-                        Way::Blocking => {
+                    match call {
+                        Call::Blocking => {
                             let mut private = bytes.clone();
                             rt.put_signal(data.as_ptr(), private.as_ptr(), size, (word, value, op), peer)?;
                             // It may be re-used at once.
                             private.fill(0);
                             std::hint::black_box(&private);
                         }
-                        Way::Nbi => rt.put_signal_nbi(data.as_ptr(), own.as_ptr(), size, (word, value, op), peer)?,
-                        Way::Slice => data.put_signal(0, &bytes, (&signals, 1), value, op, peer)?,
-                        Way::SliceNbi => {
+                        Call::Nbi => rt.put_signal_nbi(data.as_ptr(), own.as_ptr(), size, (word, value, op), peer)?,
+                        Call::Slice => data.put_signal(0, &bytes, (&signals, 1), value, op, peer)?,
+                        Call::SliceNbi => {
                             data.put_signal_nbi(0, &own, 0, size, (&signals, 1), value, op, peer)?;
                         }
                     }
@@ -57,7 +57,7 @@ pub fn all(rt: &Runtime, plan: &Plan) -> Result<()> {
                 signals.wait_until(1, Cmp::Eq, sum)?;
                 let mut found = vec![0; size];
                 data.read_slice(0, &mut found)?;
-                let what = || format!("PE {me}: {way:?} {op:?} of {size} bytes from PE {source}");
+                let what = || format!("PE {me}: {call:?} {op:?} of {size} bytes from PE {source}");
                 pattern::check(&found, u64::from(source) << 32 | round, 0, &what);
                 // Also keeps the peer from overwriting what is being read, and completes what is non-blocking.
                 rt.barrier_all()?;

@@ -157,7 +157,7 @@ pub enum Fetch {
     No,
     /// It is returned in [`Finished::result`].
     Returned,
-    /// It is stored at an address (of the AMO's type), and told.
+    /// It is stored at an address (of the AMO's type), and reported.
     Stored(*mut u8),
 }
 

@@ -260,7 +260,7 @@ impl Core {
             return Ok(()); // one before it was lost, with outcomes that are wanted: those requests will be sent again
         }
         for (outcome, bytes) in outcomes {
-            if self.ops.told(source, &self.profile.caps(lane).name, &outcome, bytes) {
+            if self.ops.take_outcome(source, &self.profile.caps(lane).name, &outcome, bytes) {
                 self.release(outcome.id);
             }
         }

@@ -8,7 +8,7 @@
 //! if another had to do it again.
 
 use super::command::{Command, Issuer, OpHandle, Owner, Source};
-use super::launch::Way;
+use super::launch::Transfer;
 use super::operations::Op;
 use super::{Core, Endpoint, Role};
 use crate::amo::AmoOp;
@@ -65,7 +65,7 @@ impl Endpoint {
         let slot = self.core.keep_source(&mut command)?;
         let new = Op::new(Operation::PutSignal, pe, len, owner, self.core.clock.now(), slot);
         let op = self.core.start_counted(new);
-        self.launch_data(pe, op, 0, (dest, command.local(), len), Way::CountedPut(immediate), false);
+        self.launch_data(pe, op, 0, (dest, command.local(), len), Transfer::CountedPut(immediate), false);
         Ok(())
     }
 
@@ -175,13 +175,13 @@ mod tests {
         fail(&mut endpoint);
         let first = start(&mut endpoint);
         assert!(matches!(endpoint.counted_have_left(), Ok(false)));
-        assert!(endpoint.take_error(HOST).is_some(), "nobody was told");
+        assert!(endpoint.take_error(HOST).is_some(), "it was not reported");
         fail(&mut endpoint);
         let second = start(&mut endpoint);
         assert!(endpoint.counted_have_left().is_err(), "the first of them is still under way");
         assert!(
             matches!(endpoint.counted_have_left(), Ok(false)) && endpoint.take_error(HOST).is_none(),
-            "it was told"
+            "it was reported"
         );
         [first, second].into_iter().for_each(|op| endpoint.core.finish(op));
         fail(&mut endpoint);

@@ -175,7 +175,7 @@ impl Endpoint {
         }
         self.core.give_up_late();
         if self.core.lanes.fail_over() {
-            self.look_for_other_ways();
+            self.look_for_other_lanes();
             self.renew_connections();
             self.check_lanes();
         }

@@ -1,7 +1,7 @@
 //! Who has issued operations: how many have not ended, what became of those that have, and how soon the end of the next
 //! is wanted.
 //!
-//! The end of an operation is told by a [`Finished`] if it has a tag, else by its issuer's quiet.
+//! The end of an operation is reported by a [`Finished`] if it has a tag, else by its issuer's quiet.
 //!
 //! An issuer's past says how soon the end of its next operation is wanted. `put; quiet` in a loop is fastest when the
 //! put asks for its own completion: one message there, one back. A stream of puts, or a put whose effect is awaited in

@@ -31,9 +31,10 @@ impl Endpoint {
                 self.launch_request(pe, lane, op, command, urgent);
             }
             Command::Put { dest, source, len } => {
-                let way = if urgent || len > FLUSHED_MAX { Way::Put } else { self.core.cheapest_put(pe, lane) };
-                self.launch_data(pe, op, lane, (dest, source.ptr().cast_mut(), len), way, unhurried);
-                if way == Way::LeftPut {
+                let transfer =
+                    if urgent || len > FLUSHED_MAX { Transfer::Put } else { self.core.cheapest_put(pe, lane) };
+                self.launch_data(pe, op, lane, (dest, source.ptr().cast_mut(), len), transfer, unhurried);
+                if transfer == Transfer::LeftPut {
                     self.core.lanes.make_dirty(pe, lane);
                 }
             }
@@ -41,7 +42,7 @@ impl Endpoint {
                 self.launch_fetch(pe, op, lane, (source, dest, len));
             }
             Command::Get { source, dest, len } => {
-                self.launch_data(pe, op, lane, (source, dest, len), Way::Get, unhurried);
+                self.launch_data(pe, op, lane, (source, dest, len), Transfer::Get, unhurried);
             }
             Command::PutSignal { len, .. }
                 if !self.core.profile.native_amo() && self.core.profile.fits_message(len) =>
@@ -138,8 +139,8 @@ impl Endpoint {
             // The lane keeps the message behind the data, so its acknowledgement is the data's, too. The count goes up
             // first: completions may come in between.
             self.core.ops.expect(op, 1);
-            let way = if len > FLUSHED_MAX { Way::Put } else { self.core.cheapest_put(pe, lane) };
-            self.launch_data(pe, op, lane, (dest, ptr, len), way, false);
+            let transfer = if len > FLUSHED_MAX { Transfer::Put } else { self.core.cheapest_put(pe, lane) };
+            self.launch_data(pe, op, lane, (dest, ptr, len), transfer, false);
             if self.core.ops.has_failed(op) {
                 return self.core.release(op); // a signal must not come without its data
             }
@@ -164,7 +165,7 @@ impl Endpoint {
         }
         // As above.
         self.core.ops.expect(op, 1);
-        self.launch_data(pe, op, lane, data, Way::Put, false);
+        self.launch_data(pe, op, lane, data, Transfer::Put, false);
         if self.core.ops.has_failed(op) {
             return self.core.release(op);
         }
@@ -184,7 +185,7 @@ impl Endpoint {
     ) {
         self.core.hold_lane(op, signal_lane);
         self.core.ops.follow_up(op, signal);
-        self.launch_data(pe, op, lane, data, Way::Put, false);
+        self.launch_data(pe, op, lane, data, Transfer::Put, false);
     }
 
     fn launch_signal(&mut self, pe: Pe, lane: usize, op: OpHandle, signal: Signal, urgent: bool) {
@@ -215,7 +216,7 @@ impl Endpoint {
         op: OpHandle,
         lane: usize,
         (offset, ptr, len): (u64, *mut u8, u64),
-        way: Way,
+        transfer: Transfer,
         unhurried: bool,
     ) {
         let lanes = if self.core.is_striped(pe, len) { self.core.lanes.count(pe) } else { 1 };
@@ -233,15 +234,15 @@ impl Endpoint {
                 let piece = self.core.piece(pe, lane, at, from, length - done);
                 let more = done + piece < length;
                 self.core.ops.expect(op, 1);
-                let work = match way {
-                    Way::Put => Work::Write { offset: at },
-                    Way::LeftPut => Work::Flag { offset: at, immediate: None },
+                let work = match transfer {
+                    Transfer::Put => Work::Write { offset: at },
+                    Transfer::LeftPut => Work::Flag { offset: at, immediate: None },
                     // What has failed must not be counted.
-                    Way::CountedPut(immediate) => {
+                    Transfer::CountedPut(immediate) => {
                         let whole = !more && !self.core.ops.has_failed(op);
                         Work::Flag { offset: at, immediate: whole.then_some(immediate) }
                     }
-                    Way::Get => Work::Read { offset: at },
+                    Transfer::Get => Work::Read { offset: at },
                 };
                 let len = piece as usize;
                 if let Some(slot) = copy {
@@ -261,7 +262,7 @@ impl Endpoint {
 
 /// How data moves.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Transfer {
     Get,
     /// Each write tells when it is delivered.
     Put,
@@ -275,14 +276,14 @@ pub(super) enum Way {
 impl Core {
     /// For a put that a request behind it will complete. Where the target's CPU would have to acknowledge each write,
     /// that request's acknowledgement alone is cheaper, if the lane keeps it there.
-    fn cheapest_put(&self, pe: Pe, lane: usize) -> Way {
+    fn cheapest_put(&self, pe: Pe, lane: usize) -> Transfer {
         let &RailCaps { order, software, .. } = self.profile.caps(lane);
         let behind = self.profile.role() == Role::Host
             && self.lanes.peer(pe).lanes == 1
             && software
             && order.send_after_write
             && order.send_after_send;
-        if behind { Way::LeftPut } else { Way::Put }
+        if behind { Transfer::LeftPut } else { Transfer::Put }
     }
 
     /// How many bytes from `offset` and `ptr` one work request can move.

@@ -1,4 +1,4 @@
-//! One endpoint over several rails: the way from an operation to work requests and back.
+//! One endpoint over several rails: the path from an operation to work requests and back.
 //!
 //! A PE has two of them: its *host endpoint* (driven by host threads; on one rail, while that works) and its *proxy
 //! endpoint* (on all rails, driven by the engine). Both only ever address proxy endpoints, because those are always
@@ -23,7 +23,7 @@
 //! An operation passes: [`command`], what can be asked; `submit`, which checks and enters it, or `quick`, for small
 //! puts without an operation; `launch`, which cuts it into work requests, or `message`, for requests to target agents;
 //! `queue`, which hands them to rails. `drive` polls, and `completion` turns what rails report into ended operations.
-//! Beside that way: `open` makes an endpoint and its peers and memory known to it; `counted` is for puts whose arrival
+//! Beside that path: `open` makes an endpoint and its peers and memory known to it; `counted` is for puts whose arrival
 //! the target counts; `emulate` is AMOs by the provider, which has `abilities`, with a `swap_loop` for what it lacks; `failover` does
 //! without lanes and peers that have failed.
 //!

@@ -280,7 +280,7 @@ impl Observer {
         !std::mem::replace(&mut self.complained, true)
     }
 
-    /// Something without the endpoint's token was dropped: counted, told of once, and in all at the end.
+    /// Something without the endpoint's token was dropped: counted, reported once, and in all at the end.
     #[cold]
     pub fn stranger(&mut self, lane: usize, rail: &str) {
         self.counters[lane].unauthenticated += 1;

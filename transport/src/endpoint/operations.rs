@@ -1,7 +1,7 @@
 //! The operations of an endpoint that have not ended: one record each, from submission to the end.
 //!
 //! An operation ends when everything that it waits for has come back: work requests, acknowledgements, outcomes. Its
-//! end gives back what it held ([`Held`]), stores what it fetched, and is told to its issuer.
+//! end gives back what it held ([`Held`]), stores what it fetched, and is reported to its issuer.
 
 use super::command::{Issuer, OpHandle, Owner, Signal};
 use super::issuers::Issuers;
@@ -294,9 +294,9 @@ impl Operations {
         }
     }
 
-    /// A target has told the outcome of an operation on its memory, and the bytes that it has read: whether the
+    /// A target has sent the outcome of an operation on its memory, and the bytes that it has read: whether the
     /// operation has waited for that.
-    pub fn told(&mut self, source: Pe, rail: &str, outcome: &Outcome, bytes: &[u8]) -> bool {
+    pub fn take_outcome(&mut self, source: Pe, rail: &str, outcome: &Outcome, bytes: &[u8]) -> bool {
         let Some(op) = self.table.get_mut(outcome.id).filter(|op| op.pe == source) else { return false };
         op.value = outcome.value;
         let awaited = std::mem::take(&mut op.awaits_outcome);

@@ -20,7 +20,7 @@ impl Endpoint {
     ///
     /// # Safety
     /// [`Source::Stable`] memory stays valid and unchanged, and destinations of gets and fetched values stay valid and
-    /// unused, until the operation is complete (it has been told as finished, or a quiet of its
+    /// unused, until the operation is complete (it has been reported as finished, or a quiet of its
     /// issuer has ended).
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Settings that have no effect beside others, which is told where the others have been decided on.
+//! Settings that have no effect beside others, which is reported where the others have been decided on.
 
 use super::{DeviceCopy, GpuDirect, HeapKind, RailPolicy, Settings};
 
@@ -23,11 +23,11 @@ impl Settings {
             }
             _ => None,
         };
-        let told = |variable: &super::Variable| {
+        let warning = |variable: &super::Variable| {
             let value = (variable.show)(self);
             Some(format!("{}={value} has no effect: {}", variable.name, reason(variable.name)?))
         };
-        self.changed().filter_map(told).collect()
+        self.changed().filter_map(warning).collect()
     }
 }
 
@@ -50,8 +50,11 @@ mod tests {
             ("SYMRAIL_GPUDIRECT", "on", true, "SYMRAIL_HEAP_KIND=device"),
             ("SYMRAIL_DEVICE_COPY_THRESHOLD", "2M", false, "SYMRAIL_DEVICE_COPY=engine"),
         ] {
-            let told = ignored(&[(name, value)], by_ibverbs);
-            assert!(told.len() == 1 && told[0].starts_with(name) && told[0].contains(why), "{name}: {told:?}");
+            let warnings = ignored(&[(name, value)], by_ibverbs);
+            assert!(
+                warnings.len() == 1 && warnings[0].starts_with(name) && warnings[0].contains(why),
+                "{name}: {warnings:?}"
+            );
         }
         assert_eq!(ignored(&[("SYMRAIL_IB_SL", "3"), ("SYMRAIL_TIMEOUT_S", "5")], true), Vec::<String>::new());
         assert_eq!(ignored(&[("SYMRAIL_RAIL_POLICY", "stripe"), ("SYMRAIL_STRIPE_THRESHOLD", "1M")], false).len(), 0);

@@ -200,22 +200,22 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Holds the unknown names of which whoever started this process has told, separated by commas.
-    pub const TOLD: &str = "SYMRAIL_LAUNCHER_TOLD";
+    /// Holds the unknown names that whoever started this process has reported, separated by commas.
+    pub const REPORTED: &str = "SYMRAIL_LAUNCHER_TOLD";
 
-    /// Logs a warning for each unknown name, and returns their names for [`Settings::TOLD`].
+    /// Logs a warning for each unknown name, and returns their names for [`Settings::REPORTED`].
     #[must_use]
     pub fn tell_unknown(&self) -> String {
         self.warn_unknown();
         self.unknown.iter().map(|unknown| unknown.name.as_str()).collect::<Vec<_>>().join(",")
     }
 
-    /// Logs a warning for each unknown name of which nobody has told yet. Logs go nowhere before a subscriber is
+    /// Logs a warning for each unknown name that nobody has reported yet. Logs go nowhere before a subscriber is
     /// installed, and the subscriber's level is itself a setting: who installs one after [`Settings::from_env`] calls
     /// this again.
     pub fn warn_unknown(&self) {
-        let told = std::env::var(Self::TOLD).unwrap_or_default();
-        for unknown in self.unknown.iter().filter(|unknown| !told.split(',').any(|name| name == unknown.name)) {
+        let reported = std::env::var(Self::REPORTED).unwrap_or_default();
+        for unknown in self.unknown.iter().filter(|unknown| !reported.split(',').any(|name| name == unknown.name)) {
             tracing::warn!("{unknown}");
         }
     }

@@ -107,8 +107,8 @@ impl State {
         self.connections = rest;
         for (a, b) in broken {
             for (end, other) in [(a, b), (b, a)] {
-                let told = cut.iter().any(|f| f.from == end && f.to == other && f.id.is_some());
-                if !told && self.greeted.contains(&(end, other)) && self.chance(128) {
+                let noticed = cut.iter().any(|f| f.from == end && f.to == other && f.id.is_some());
+                if !noticed && self.greeted.contains(&(end, other)) && self.chance(128) {
                     self.half_open.insert((end, other));
                 }
             }

@@ -31,12 +31,12 @@ pub(super) enum Fate {
 }
 
 /// What is said of a rail that is down.
-pub(super) fn of_the_way() -> Fault {
+pub(super) fn path_fault() -> Fault {
     Fault { code: 104, text: "the mock fabric has taken the rail down".into(), retryable: true }
 }
 
 /// What is said of a rail whose cable is out.
-pub(super) fn of_the_port() -> Fault {
+pub(super) fn port_fault() -> Fault {
     Fault { code: 100, text: "the mock fabric has pulled out the cable".into(), retryable: true }
 }
 
@@ -170,8 +170,8 @@ impl State {
         }
         if fate != Fate::Delivered {
             match flight.id.take() {
-                Some(id) => self.reports[flight.from].push_back(Report::Failed(id, of_the_way())),
-                None if self.chance(64) => self.reports[flight.from].push_back(Report::Broken(of_the_way())),
+                Some(id) => self.reports[flight.from].push_back(Report::Failed(id, path_fault())),
+                None if self.chance(64) => self.reports[flight.from].push_back(Report::Broken(path_fault())),
                 None => {}
             }
             if fate == Fate::Lost {

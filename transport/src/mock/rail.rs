@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 
-use super::fabric::{Cargo, Fabric, Flight, Report, State, of_the_port, of_the_way};
+use super::fabric::{Cargo, Fabric, Flight, Report, State, path_fault, port_fault};
 use super::mischief::Mischief;
 use crate::amo::{AmoOp, AmoType};
 use crate::device::{DeviceMemory, Export};
@@ -77,7 +77,7 @@ impl MockRail {
     fn post(&self, to: usize, cargo: Cargo, id: Option<OpId>) -> Result<(), PostError> {
         let mut state = self.fabric.state();
         if state.down[self.id] || !state.is_connected(self.id, to) {
-            return Err(PostError::Failed(of_the_way()));
+            return Err(PostError::Failed(path_fault()));
         }
         let again = state.mischief.again;
         if state.outstanding[self.id] >= self.caps.queue_depth || state.chance(again) || state.is_refused(self.id, to) {
@@ -281,8 +281,8 @@ unsafe impl Rail for MockRail {
 
     fn port_down(&mut self) -> Option<Fault> {
         let state = self.fabric.state();
-        let told = !state.reports[self.id].iter().any(|report| matches!(report, Report::PortDown));
-        (state.pulled_out[self.id] && told).then(of_the_port)
+        let reported = !state.reports[self.id].iter().any(|report| matches!(report, Report::PortDown));
+        (state.pulled_out[self.id] && reported).then(port_fault)
     }
 
     fn disconnect(&mut self, dest: Dest, _why: &Fault) {

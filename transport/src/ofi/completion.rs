@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use libfabric_sys as ffi;
 
 use super::domain::{Domain, Object};
-use super::fault::{fault, is_of_the_way};
+use super::fault::{fault, is_path_error};
 use crate::error::Fault;
 use crate::rail::OpId;
 
@@ -188,7 +188,7 @@ impl Queue {
         if let Some(own) = own.filter(|own| !own.is_empty() && **own != *text) {
             text = format!("{text} ({own})");
         }
-        let fault = Fault { code: entry.err, text, retryable: is_of_the_way(entry.err) };
+        let fault = Fault { code: entry.err, text, retryable: is_path_error(entry.err) };
         Look::Failed(Failure { context: entry.op_context, code: entry.err, fault })
     }
 }

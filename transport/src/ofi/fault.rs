@@ -7,11 +7,11 @@ use crate::error::Fault;
 /// A libfabric result (negated error number) as a fault.
 pub fn fault(library: &Libfabric, code: isize) -> Fault {
     let code = i32::try_from(code.unsigned_abs()).unwrap_or(i32::MAX);
-    Fault { code, text: library.strerror(code), retryable: is_of_the_way(code) }
+    Fault { code, text: library.strerror(code), retryable: is_path_error(code) }
 }
 
-/// Whether an error number tells of the way to a peer rather than of what was asked for.
-pub fn is_of_the_way(code: i32) -> bool {
+/// Whether an error number is about the path to a peer rather than of what was asked for.
+pub fn is_path_error(code: i32) -> bool {
     [
         libc::ECONNRESET,
         libc::ECONNABORTED,

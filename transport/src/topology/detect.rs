@@ -65,8 +65,8 @@ fn unit_file(sys: &Path, unit: usize, file: &str) -> Option<String> {
 }
 
 /// The different sets among those that units tell, in the order of their first members.
-fn sets(told: impl Iterator<Item = Option<String>>) -> Vec<CpuSet> {
-    let mut sets: Vec<CpuSet> = told.flatten().map(|text| parse(&text)).filter(|set| !set.is_empty()).collect();
+fn sets(texts: impl Iterator<Item = Option<String>>) -> Vec<CpuSet> {
+    let mut sets: Vec<CpuSet> = texts.flatten().map(|text| parse(&text)).filter(|set| !set.is_empty()).collect();
     sets.sort();
     sets.dedup();
     sets

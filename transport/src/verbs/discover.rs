@@ -167,7 +167,7 @@ fn select(all: &[Nic], settings: &Settings) -> Result<Vec<Nic>> {
         let found = all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         Err(Error::NoRail { wanted, found })
     };
-    // A mistyped name is told, rather than a rail left out.
+    // A mistyped name is reported, rather than a rail left out.
     let listed = settings.nic_list.as_ref().filter(|list| !list.exclude).map_or(&[][..], |list| &list.names);
     if let Some(unknown) = listed.iter().find(|name| !all.iter().any(|nic| nic.is_called(name))) {
         return none(format!("{unknown} of SYMRAIL_NIC_LIST"));

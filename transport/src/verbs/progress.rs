@@ -99,7 +99,7 @@ impl VerbsRail {
             _ => "",
         };
         // The last two are the NIC's own: soft-RoCE's, for one, when its interface is switched off while it sends.
-        let of_the_way = [
+        let path_errors = [
             sys::IBV_WC_RETRY_EXC_ERR,
             sys::IBV_WC_RNR_RETRY_EXC_ERR,
             sys::IBV_WC_RESP_TIMEOUT_ERR,
@@ -108,7 +108,7 @@ impl VerbsRail {
             sys::IBV_WC_FATAL_ERR,
         ];
         let text = format!("{text}{advice} (vendor error {:#x})", wc.vendor_err);
-        Fault { code: wc.status.cast_signed(), text, retryable: of_the_way.contains(&wc.status) }
+        Fault { code: wc.status.cast_signed(), text, retryable: path_errors.contains(&wc.status) }
     }
 
     /// A work request of ours is done. Returns how many reports that gave.

@@ -61,7 +61,7 @@ struct RankState {
     user: [Memory; 2],
     scratch: Memory,
     packets: Vec<Option<(u128, Rc<Clock>)>>,
-    /// Their values, and what their releases have told.
+    /// Their values, and the clocks of their releases.
     semaphores: Vec<(u64, Clock)>,
     barriers: Vec<Barrier>,
     words: Vec<Word>,
@@ -73,8 +73,8 @@ struct RankState {
 #[derive(Default)]
 struct Barrier {
     arrivals: usize,
-    /// What those of each round have told.
-    told: Vec<Clock>,
+    /// The clocks of those of each round.
+    clocks: Vec<Clock>,
 }
 
 /// Where signals arrive.
@@ -271,26 +271,26 @@ impl<'a> World<'a> {
                     let round = barrier.arrivals / *blocks;
                     barrier.arrivals += 1;
                     block.within = (round + 1) * *blocks;
-                    match barrier.told.get_mut(round) {
-                        Some(told) => told.learn(&block.clock),
-                        None => barrier.told.push(block.clock.clone()),
+                    match barrier.clocks.get_mut(round) {
+                        Some(clock) => clock.learn(&block.clock),
+                        None => barrier.clocks.push(block.clock.clone()),
                     }
                     block.clock.tick(number);
                 }
                 let complete = barrier.arrivals >= block.within;
                 if complete {
-                    block.clock.learn(&barrier.told[block.within / *blocks - 1]);
+                    block.clock.learn(&barrier.clocks[block.within / *blocks - 1]);
                 }
                 complete
             }
             Action::Acquire(ids) => {
                 while let Some(&id) = ids.get(block.within) {
-                    let (value, told) = &mut state.semaphores[id];
+                    let (value, clock) = &mut state.semaphores[id];
                     if *value == 0 {
                         return false;
                     }
                     *value -= 1;
-                    block.clock.learn(told);
+                    block.clock.learn(clock);
                     block.within += 1;
                 }
                 true
@@ -298,8 +298,8 @@ impl<'a> World<'a> {
             Action::Wait { on } => {
                 while let Some(&word) = on.get(block.within) {
                     let word = &mut state.words[word];
-                    let Some((told, _)) = word.signals.get(word.waits) else { return false };
-                    block.clock.learn(told);
+                    let Some((clock, _)) = word.signals.get(word.waits) else { return false };
+                    block.clock.learn(clock);
                     word.waits += 1;
                     block.within += 1;
                 }

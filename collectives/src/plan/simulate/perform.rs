@@ -24,11 +24,11 @@ impl World<'_> {
             | Action::Flush
             | Action::Pipeline { .. } => {}
             Action::Release(ids) => {
-                let told = self.told(block);
+                let clock = self.released_clock(block);
                 for &id in ids {
                     let (value, clock) = &mut self.ranks[rank].semaphores[id];
                     *value += 1;
-                    clock.learn(&told);
+                    clock.learn(&clock);
                 }
             }
             Action::Signal { to, .. } => self.signal(at, to),
@@ -54,17 +54,17 @@ impl World<'_> {
                     for unit in self.range(source, step.share, None) {
                         let value = self.read(at, source, unit)?;
                         // Who has this packet knows of no other one.
-                        let told = self.told(block);
-                        self.write_packet(at, dest, unit, (value, &told))?;
+                        let clock = self.released_clock(block);
+                        self.write_packet(at, dest, unit, (value, &clock))?;
                     }
                 }
             }
             Action::Forward { source, dests } => {
                 self.learn_packets(block, step, &[*source]);
-                let told = self.told(block);
+                let clock = self.released_clock(block);
                 for unit in self.range(source, step.share, None) {
                     let value = self.packet(source, unit);
-                    dests.iter().try_for_each(|dest| self.write_packet(at, dest, unit, (value, &told)))?;
+                    dests.iter().try_for_each(|dest| self.write_packet(at, dest, unit, (value, &clock)))?;
                 }
             }
             Action::Unpack { source, dest } => {
@@ -79,8 +79,8 @@ impl World<'_> {
                     let plain = self.read(at, plain, unit)?;
                     let value = packets.iter().fold(plain, |sum, span| sum.wrapping_add(self.packet(span, unit)));
                     self.write(at, dest, unit, value)?;
-                    let told = self.told(block);
-                    sends.iter().try_for_each(|dest| self.write_packet(at, dest, unit, (value, &told)))?;
+                    let clock = self.released_clock(block);
+                    sends.iter().try_for_each(|dest| self.write_packet(at, dest, unit, (value, &clock)))?;
                 }
             }
         }
@@ -88,20 +88,20 @@ impl World<'_> {
     }
 
     /// What a block knows, to be handed on.
-    fn told(&mut self, block: usize) -> Rc<Clock> {
-        let clock = &mut self.blocks[block].clock;
-        let told = Rc::new(clock.clone());
-        clock.tick(block);
-        told
+    fn released_clock(&mut self, block: usize) -> Rc<Clock> {
+        let own = &mut self.blocks[block].clock;
+        let clock = Rc::new(own.clone());
+        own.tick(block);
+        clock
     }
 
     fn signal(&mut self, at: Access<'_>, to: &[Link]) {
         if to.is_empty() {
             return;
         }
-        let told = self.told(at.block);
+        let clock = self.released_clock(at.block);
         for link in to {
-            self.ranks[link.rank].words[link.word].signals.push((Rc::clone(&told), at.step.place));
+            self.ranks[link.rank].words[link.word].signals.push((Rc::clone(&clock), at.step.place));
         }
     }
 
@@ -161,10 +161,10 @@ impl World<'_> {
             let mut last: Option<Rc<Clock>> = None;
             for unit in self.range(span, step.share, None) {
                 let packet = &self.ranks[span.rank].packets[(span.index * self.units + unit) as usize];
-                let Some((_, told)) = packet else { continue };
-                if last.as_ref().is_none_or(|last| !Rc::ptr_eq(last, told)) {
-                    self.blocks[block].clock.learn(told);
-                    last = Some(Rc::clone(told));
+                let Some((_, clock)) = packet else { continue };
+                if last.as_ref().is_none_or(|last| !Rc::ptr_eq(last, clock)) {
+                    self.blocks[block].clock.learn(clock);
+                    last = Some(Rc::clone(clock));
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Expert-parallel dispatch and combine: every rank has as many tokens, each of which goes to 8 of 256 experts.
 //!
-//! Two bandwidths are told. The algorithm's is that of the tokens that had to reach a rank, or an expert, this PE
+//! Two bandwidths are reported. The algorithm's is that of the tokens that had to reach a rank, or an expert, this PE
 //! included. The physical one is that of the bytes that left this PE for others, with all that travels along.
 
 use std::hint::black_box;

@@ -83,7 +83,7 @@ impl<'a, C: Backend> Bench<'a, C> {
                 self.one_sided(spread)?
             }
         };
-        // Nobody goes on, and nothing is told, before all have found their data right.
+        // Nobody goes on, and nothing is reported, before all have found their data right.
         self.backend.barrier()?;
         Ok(figures)
     }

@@ -1,4 +1,4 @@
-//! PE 0 and its peer take turns; half of a round trip is told.
+//! PE 0 and its peer take turns; half of a round trip is reported.
 
 use super::Bench;
 use crate::perf::backend::{Backend, area};

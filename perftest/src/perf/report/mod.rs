@@ -88,8 +88,8 @@ pub struct Report {
     records: Vec<Record>,
     json: Option<Array>,
     plot: Option<(Output, Format)>,
-    /// Conditions that were told last.
-    told: Option<Conditions>,
+    /// Conditions that were shown last.
+    shown: Option<Conditions>,
     bar: ProgressBar,
 }
 
@@ -105,7 +105,7 @@ impl Report {
         files.check()?;
         let plot = files.plot.map(|path| Ok::<_, Error>((Output::begin(path)?, Format::of(path)?))).transpose()?;
         let json = files.json.map(Array::begin).transpose()?;
-        Ok(Report { speaks, records: Vec::new(), json, plot, told: None, bar })
+        Ok(Report { speaks, records: Vec::new(), json, plot, shown: None, bar })
     }
 
     fn say(&self, text: &str) -> Result<()> {
@@ -122,9 +122,9 @@ impl Report {
 
     /// A test begins.
     pub fn begin(&mut self, test: &Test, conditions: &Conditions) -> Result<()> {
-        if self.told.as_ref() != Some(conditions) {
+        if self.shown.as_ref() != Some(conditions) {
             self.say(&format!("# {conditions}"))?;
-            self.told = Some(conditions.clone());
+            self.shown = Some(conditions.clone());
         }
         self.bar.set_message(test.name);
         self.say(&format!("\n# {}: {}", test.name, test.about))?;
@@ -157,7 +157,7 @@ impl Report {
 
     fn draw(&mut self) -> Result<()> {
         let Some((file, format)) = &mut self.plot else { return Ok(()) };
-        let about = self.told.as_ref().map(|told| format!("{}: {told}", told.machine)).unwrap_or_default();
+        let about = self.shown.as_ref().map(|shown| format!("{}: {shown}", shown.machine)).unwrap_or_default();
         file.replace(&plot::draw(&self.records, &about, *format)?)
     }
 

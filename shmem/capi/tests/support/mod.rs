@@ -15,7 +15,7 @@ pub use libraries::{missing, succeed};
 
 /// How PEs reach each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Layout {
     /// Loads and stores.
     Mapped,
     /// `tcp;ofi_rxm` with two rails: as many hosts as PEs.
@@ -24,7 +24,7 @@ pub enum Way {
     Hosts(u32),
 }
 
-pub const WAYS: [Way; 2] = [Way::Mapped, Way::Wire];
+pub const LAYOUTS: [Layout; 2] = [Layout::Mapped, Layout::Wire];
 
 /// Seconds that a job may take.
 const LIMIT: &str = "120";
@@ -101,13 +101,13 @@ pub fn command(program: impl AsRef<Path>) -> Command {
 }
 
 /// Runs a job.
-pub fn run(program: &Path, args: &[&str], pes: u32, way: Way, env: &[(&str, &str)]) -> Outcome {
+pub fn run(program: &Path, args: &[&str], pes: u32, layout: Layout, env: &[(&str, &str)]) -> Outcome {
     let mut command = command(built().join("symrail"));
     command.args(["run", "-n", &pes.to_string(), "--timeout", LIMIT]).envs(env.iter().copied());
-    let wire = match way {
-        Way::Mapped => None,
-        Way::Wire => Some((pes, "2")),
-        Way::Hosts(hosts) => Some((hosts, "1")),
+    let wire = match layout {
+        Layout::Mapped => None,
+        Layout::Wire => Some((pes, "2")),
+        Layout::Hosts(hosts) => Some((hosts, "1")),
     };
     if let Some((hosts, rails)) = wire {
         command.args(["--hosts", &hosts.to_string(), "--rails", rails]);
@@ -117,7 +117,7 @@ pub fn run(program: &Path, args: &[&str], pes: u32, way: Way, env: &[(&str, &str
 }
 
 /// Runs a job that has to succeed.
-pub fn run_well(program: &Path, pes: u32, way: Way) {
-    let outcome = run(program, &[], pes, way, &[]);
-    assert_eq!(outcome.code, Some(0), "{pes} PEs, {way:?}: {}", outcome.said);
+pub fn run_well(program: &Path, pes: u32, layout: Layout) {
+    let outcome = run(program, &[], pes, layout, &[]);
+    assert_eq!(outcome.code, Some(0), "{pes} PEs, {layout:?}: {}", outcome.said);
 }

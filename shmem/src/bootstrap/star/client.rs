@@ -229,7 +229,7 @@ impl Client {
     fn collect(&mut self, step: Step, number: u64, data: &[u8], patient: bool) -> Result<Vec<Vec<u8>>> {
         let timeout = self.membership.timeout;
         let mut deadline = Instant::now() + timeout + GRACE;
-        let mut told = false;
+        let mut warned = false;
         let contribution = Contribution { step, timeout, patient, data }.encode();
         if let Err(error) = self.send(Kind::Contribute, &contribution, deadline) {
             // If the service broke the job, the reason was sent before the connection closed: prefer that.
@@ -251,7 +251,7 @@ impl Client {
                 }
                 (Kind::Late, payload) => {
                     deadline = Instant::now() + timeout + GRACE;
-                    if !std::mem::replace(&mut told, true) {
+                    if !std::mem::replace(&mut warned, true) {
                         self.tell_of_late(step, &payload);
                     }
                     continue;

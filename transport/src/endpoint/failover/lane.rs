@@ -1,6 +1,6 @@
 //! Lanes that fail, are tried, and work again.
 
-use super::Way;
+use super::StreamState;
 use super::health::Seen;
 use crate::endpoint::{Core, Endpoint};
 use crate::error::Fault;
@@ -39,12 +39,12 @@ impl Core {
     fn bring_up(&mut self, pe: Pe, lane: usize) {
         self.lanes.comes_up(pe);
         tracing::info!(pe, rail = self.profile.caps(lane).name, "a rail is used again");
-        self.trouble(pe);
+        self.needs_recovery(pe);
     }
 
-    pub(super) fn trouble(&mut self, pe: Pe) {
-        if !self.recovery.troubled.contains(&pe) {
-            self.recovery.troubled.push(pe);
+    pub(super) fn needs_recovery(&mut self, pe: Pe) {
+        if !self.recovery.to_recover.contains(&pe) {
+            self.recovery.to_recover.push(pe);
         }
     }
 
@@ -52,7 +52,7 @@ impl Core {
     pub(in crate::endpoint) fn take_down(&mut self, pe: Pe, lane: usize, fault: &Fault) {
         let now = self.clock.now();
         let Some(was_up) = self.lanes.failover(pe, lane).and_then(|f| f.health.fail(now, fault)) else { return };
-        self.trouble(pe);
+        self.needs_recovery(pe);
         if was_up {
             self.observer.given_up(lane);
             self.lanes.goes_down(pe, now);
@@ -62,7 +62,7 @@ impl Core {
             if let Some(f) = self.lanes.failover(pe, stream)
                 && usize::from(f.carrier) == lane
             {
-                f.way = Way::Lost;
+                f.state = StreamState::Lost;
             }
         }
         for id in self.queue.take_waiting(lane, pe) {
@@ -87,8 +87,8 @@ impl Core {
             let Some(c) = self.lanes.get_mut(pe, stream) else { continue };
             let unacked = !c.unacked.is_empty();
             let Some(f) = c.failover.as_deref().filter(|f| usize::from(f.carrier) == lane) else { continue };
-            asked |= f.way == Way::Asked;
-            if f.way == Way::Asked || (unacked && f.way == Way::Open) {
+            asked |= f.state == StreamState::Asked;
+            if f.state == StreamState::Asked || (unacked && f.state == StreamState::Open) {
                 let since = waits_since.unwrap_or(f.progress);
                 waits_since =
                     Some(if now.wrapping_sub(f.progress) > now.wrapping_sub(since) { f.progress } else { since });
@@ -137,7 +137,11 @@ impl Endpoint {
                 let Some(c) = self.core.lanes.get_mut(pe, lane) else { continue };
                 let empty = c.empty_but_for(waiting);
                 let Some(f) = c.failover.as_deref() else { break };
-                if empty && f.way != Way::Asked && self.core.is_due(pe, lane) && self.rails[lane].is_connected(pe) {
+                if empty
+                    && f.state != StreamState::Asked
+                    && self.core.is_due(pe, lane)
+                    && self.rails[lane].is_connected(pe)
+                {
                     // a keepalive is asked for: whether the lane may carry its own stream again.
                     self.try_lane(pe, lane);
                     self.ask(pe, lane, lane);

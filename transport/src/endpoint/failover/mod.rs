@@ -1,6 +1,6 @@
 //! Doing without a lane that has failed, and with it again.
 //!
-//! A fault that tells of the way ([`Fault::retryable`]) takes the lane to that peer down; other peers' are not
+//! A fault of the path ([`Fault::retryable`]) takes the lane to that peer down; other peers' are not
 //! concerned. What was under way on it waits until the rail has reported all of it, so that nothing of it can arrive
 //! later than what replaces it. Then each stream of requests that the lane carried is moved to another: the target is
 //! told, and drops what the failed lane still brings of it; it answers how far it has applied the stream. A write
@@ -41,14 +41,14 @@ use health::Health;
 
 /// Whether messages of a stream can be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum StreamState {
     Open,
     /// The lane that carried it has failed. What is new waits.
     Lost,
     /// The target has been told to expect it over the carrier, and asked what it has applied.
     Asked,
     /// It has said so. What it has not applied is to be sent again.
-    Told,
+    Answered,
 }
 
 /// A message that may have to be sent again.
@@ -75,7 +75,7 @@ pub(super) struct Failover {
     /// The lane that messages of this lane's stream take, how often it has changed, and how far the next change is.
     carrier: u8,
     turn: u32,
-    way: Way,
+    state: StreamState,
     /// The last request in the outbox.
     pub gathered: u32,
     /// When the oldest request became the oldest.
@@ -97,7 +97,7 @@ impl Failover {
             applied: (0, 0),
             carrier: lane as u8,
             turn: 0,
-            way: Way::Open,
+            state: StreamState::Open,
             gathered: 0,
             progress: 0,
             kept: VecDeque::new(),
@@ -107,7 +107,7 @@ impl Failover {
     }
 
     pub fn is_straight(&self) -> bool {
-        self.is_own_carrier() && self.way == Way::Open
+        self.is_own_carrier() && self.state == StreamState::Open
     }
 
     /// Whether new operations may use the lane.
@@ -197,7 +197,7 @@ pub(super) enum PortNews {
     /// A port has gone down.
     Down,
     /// A keepalive has arrived over another lane than that whose port went down for the `outage`th time.
-    OtherWay { dest: Dest, instead_of: u8, outage: u32 },
+    OtherLane { dest: Dest, instead_of: u8, outage: u32 },
 }
 
 /// What an endpoint has to do because of lanes that have failed, and what it has heard about such.
@@ -206,7 +206,7 @@ pub(super) struct Recovery {
     forgone: bool,
     /// Work requests whose lane is down, and PEs that may have some, or messages to be sent again.
     undrained: Vec<u64>,
-    troubled: Vec<Pe>,
+    to_recover: Vec<Pe>,
     /// PEs that have left and are not yet given up: when that was heard, and what became of them.
     left: BTreeMap<Pe, (u32, String)>,
     /// By destination and lane: whether the peer uses it; empty where nobody needs to know.
@@ -226,7 +226,7 @@ impl Recovery {
         Recovery {
             forgone: false,
             undrained: Vec::new(),
-            troubled: Vec::new(),
+            to_recover: Vec::new(),
             left: BTreeMap::new(),
             uses: Vec::new(),
             to_greet: Vec::new(),
@@ -260,7 +260,7 @@ impl Recovery {
     /// Whether something waits for another lane.
     #[inline]
     pub fn is_needed(&self) -> bool {
-        !self.troubled.is_empty()
+        !self.to_recover.is_empty()
     }
 
     /// Whether peers have said something about connections.

@@ -6,7 +6,7 @@
 
 use std::ptr;
 
-use super::Way;
+use super::StreamState;
 use super::health::Advice;
 use crate::amo::{AmoOp, AmoType};
 use crate::endpoint::Endpoint;
@@ -23,7 +23,7 @@ impl Endpoint {
                 .core
                 .lanes
                 .failover(pe, stream)
-                .is_some_and(|f| usize::from(f.carrier) == lane && f.way == Way::Open);
+                .is_some_and(|f| usize::from(f.carrier) == lane && f.state == StreamState::Open);
             let applied =
                 self.core.lanes.get_mut(pe, stream).filter(|c| carried && !c.unacked.is_empty()).map(|c| c.applied);
             if let Some(sequence) = applied {

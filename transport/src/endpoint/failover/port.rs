@@ -1,7 +1,7 @@
 //! Ports that are down: when that is a reason to give up the connections over them.
 //!
 //! A connection survives when its port is up again before the NIC stops trying. To give it up is therefore right only
-//! while there is another way for its work, and no port tells that: the other end's may be down, too. So wherever a
+//! while there is another lane for its work, and no port tells that: the other end's may be down, too. So wherever a
 //! port is down here, a keepalive is sent over each other lane, and the connection is given up when one of them has
 //! arrived, if the port has been down all the time between.
 //!
@@ -24,7 +24,7 @@ impl Recovery {
 
     /// A keepalive has arrived that was sent because of an outage of another lane.
     pub fn sign_arrived(&mut self, dest: Dest, instead_of: u8, outage: u32) {
-        self.port_news.push(PortNews::OtherWay { dest, instead_of, outage });
+        self.port_news.push(PortNews::OtherLane { dest, instead_of, outage });
     }
 }
 
@@ -33,8 +33,8 @@ impl Endpoint {
     pub(in crate::endpoint) fn handle_port_events(&mut self) {
         for news in std::mem::take(&mut self.core.recovery.port_news) {
             match news {
-                PortNews::Down => self.look_for_other_ways(),
-                PortNews::OtherWay { dest, instead_of, outage } => {
+                PortNews::Down => self.look_for_other_lanes(),
+                PortNews::OtherLane { dest, instead_of, outage } => {
                     let lane = usize::from(instead_of);
                     if self.core.recovery.outages[lane] == outage
                         && let Some(fault) = self.rails[lane].port_down()
@@ -47,7 +47,7 @@ impl Endpoint {
     }
 
     /// Wherever a port is down, sends keepalives over other lanes. Once a second, and when one goes down.
-    pub(in crate::endpoint) fn look_for_other_ways(&mut self) {
+    pub(in crate::endpoint) fn look_for_other_lanes(&mut self) {
         for lane in 0..self.rails.len() {
             if self.rails[lane].port_down().is_none() {
                 continue;

@@ -1,6 +1,6 @@
 //! Work requests of lanes that have failed: what has arrived after all, what is posted again, and in which order.
 
-use super::Way;
+use super::StreamState;
 use crate::endpoint::queue::{Work, WorkRequest};
 use crate::endpoint::{Core, Endpoint};
 use crate::pe::Pe;
@@ -21,7 +21,7 @@ impl Core {
             return self.abandon(id);
         }
         self.recovery.undrained.push(id);
-        self.trouble(dest);
+        self.needs_recovery(dest);
     }
 
     /// Ends what is undrained and needs not be repeated; takes out of the rest what can be posted again now, in the
@@ -43,8 +43,11 @@ impl Core {
                 again.extend(again_up.then_some((request.serial, id)));
                 return !again_up;
             }
-            let way = self.lanes.failover(request.dest, home).map(|f| f.way);
-            if request.dest != pe || !self.lanes.is_drained(pe, lane) || matches!(way, Some(Way::Lost | Way::Asked)) {
+            let state = self.lanes.failover(request.dest, home).map(|f| f.state);
+            if request.dest != pe
+                || !self.lanes.is_drained(pe, lane)
+                || matches!(state, Some(StreamState::Lost | StreamState::Asked))
+            {
                 return true;
             }
             let reads = matches!(request.work, Work::Read { .. });
@@ -68,7 +71,7 @@ impl Core {
     }
 
     /// Whether writes that were first posted on this lane have yet to be posted again. An answer that goes over a lane
-    /// that is down keeps what was lost there from being told, and so posted again, for a while.
+    /// that is down keeps what was lost there from being reported, and so posted again, for a while.
     fn has_undrained_writes(&self, pe: Pe, lane: usize) -> bool {
         self.recovery.undrained.iter().any(|&id| self.queue.get(id).is_some_and(|r| is_write_of(r, pe, lane)))
     }
@@ -89,7 +92,8 @@ impl Core {
     /// Whether something of a PE's waits for another lane.
     pub(super) fn is_stuck(&mut self, pe: Pe) -> bool {
         self.recovery.undrained.iter().any(|&id| self.queue.get(id).is_some_and(|r| r.dest == pe))
-            || (0..self.lanes.count(pe)).any(|stream| matches!(self.way(pe, stream), Way::Lost | Way::Told))
+            || (0..self.lanes.count(pe))
+                .any(|stream| matches!(self.stream_state(pe, stream), StreamState::Lost | StreamState::Answered))
     }
 }
 
@@ -97,13 +101,13 @@ impl Endpoint {
     /// Lets other lanes do what lanes that are down leave undone.
     #[cold]
     pub(in crate::endpoint) fn repost_all(&mut self) {
-        for pe in std::mem::take(&mut self.core.recovery.troubled) {
+        for pe in std::mem::take(&mut self.core.recovery.to_recover) {
             if let Some(to) = (0..self.core.lanes.count(pe)).find(|&lane| self.core.lanes.is_up(pe, lane)) {
                 self.ask_about_lost(pe, to);
                 self.repeat(pe, to);
             }
             if self.core.is_stuck(pe) {
-                self.core.trouble(pe);
+                self.core.needs_recovery(pe);
             }
         }
     }
@@ -129,7 +133,9 @@ impl Endpoint {
         }
         for stream in 0..self.core.lanes.count(pe) {
             // Messages stay behind the writes of their lane.
-            if self.core.way(pe, stream) == Way::Told && !self.core.has_undrained_writes(pe, stream) {
+            if self.core.stream_state(pe, stream) == StreamState::Answered
+                && !self.core.has_undrained_writes(pe, stream)
+            {
                 self.send_again(pe, stream);
             }
         }

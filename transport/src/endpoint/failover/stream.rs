@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use super::{Failover, Kept, Way};
+use super::{Failover, Kept, StreamState};
 use crate::amo::{AmoOp, AmoType};
 use crate::bounce::Slot;
 use crate::endpoint::message::{begin, fill};
@@ -15,7 +15,7 @@ use crate::wire::{Request, RequestKind};
 impl Failover {
     /// Gives up the messages that would have to be sent again: their slots.
     pub(in crate::endpoint) fn take_kept(&mut self) -> Vec<Slot> {
-        self.way = Way::Lost;
+        self.state = StreamState::Lost;
         self.kept.drain(..).map(|kept| kept.slot).collect()
     }
 }
@@ -57,15 +57,17 @@ impl Core {
 
     /// The target has answered, and knew of this move of `lane`'s stream.
     pub(in crate::endpoint) fn moved(&mut self, pe: Pe, lane: usize, turn: u32) {
-        let Some(f) = self.lanes.failover(pe, lane).filter(|f| f.way == Way::Asked && f.turn == turn) else { return };
-        f.way = Way::Told;
+        let Some(f) = self.lanes.failover(pe, lane).filter(|f| f.state == StreamState::Asked && f.turn == turn) else {
+            return;
+        };
+        f.state = StreamState::Answered;
         let carrier = f.carrier;
-        self.trouble(pe);
+        self.needs_recovery(pe);
         self.answered(pe, carrier.into());
     }
 
-    pub(super) fn way(&mut self, pe: Pe, stream: usize) -> Way {
-        self.lanes.failover(pe, stream).map_or(Way::Open, |f| f.way)
+    pub(super) fn stream_state(&mut self, pe: Pe, stream: usize) -> StreamState {
+        self.lanes.failover(pe, stream).map_or(StreamState::Open, |f| f.state)
     }
 }
 
@@ -78,7 +80,7 @@ impl Endpoint {
         let carrier = f.carrier.into();
         f.used = true;
         f.kept.push_back(kept);
-        if f.way == Way::Open {
+        if f.state == StreamState::Open {
             self.send_copy(pe, carrier, kept);
         }
     }
@@ -88,7 +90,7 @@ impl Endpoint {
         let now = self.core.clock.now();
         let Core { lanes, queue, .. } = &mut self.core;
         let Some(f) = lanes.failover(pe, stream) else { return };
-        (f.way, f.progress) = (Way::Open, now);
+        (f.state, f.progress) = (StreamState::Open, now);
         for kept in &mut f.kept {
             (kept.serial, kept.turn) = (queue.next_serial(), f.turn);
         }
@@ -99,7 +101,7 @@ impl Endpoint {
             // had of it.
             unsafe { self.core.void_failed(message, kept.len as usize) };
             // None may overtake one that could not be sent.
-            if self.core.way(pe, stream) == Way::Open {
+            if self.core.stream_state(pe, stream) == StreamState::Open {
                 self.send_copy(pe, carrier, kept);
             }
         }
@@ -113,7 +115,7 @@ impl Endpoint {
         let Some(slot) = self.core.bounce.alloc(Request::alone(0)) else { return };
         let Some(f) = self.core.lanes.failover(pe, stream) else { return };
         f.turn = f.turn.wrapping_add(1);
-        (f.carrier, f.way, f.progress) = (to as u8, Way::Asked, now);
+        (f.carrier, f.state, f.progress) = (to as u8, StreamState::Asked, now);
         let words = (0, f.turn.into(), 0);
         let request = self.core.profile.request(RequestKind::Move, AmoOp::Fetch, AmoType::U64, words, 0);
         let request = Request { lane: stream as u8, sequence: applied, urgent: true, ..request };
@@ -131,7 +133,8 @@ impl Endpoint {
     /// Asks about all streams of a peer whose lanes have failed.
     pub(super) fn ask_about_lost(&mut self, pe: Pe, to: usize) {
         for stream in 0..self.core.lanes.count(pe) {
-            let carrier = self.core.lanes.failover(pe, stream).filter(|f| f.way == Way::Lost).map(|f| f.carrier);
+            let carrier =
+                self.core.lanes.failover(pe, stream).filter(|f| f.state == StreamState::Lost).map(|f| f.carrier);
             if carrier.is_some_and(|c| self.core.lanes.is_drained(pe, c.into())) && !self.core.lanes.is_down(pe, to) {
                 self.ask(pe, stream, to);
             }

@@ -167,13 +167,13 @@ mod tests {
             c.number(op, 10);
         }
         let acknowledge = |c: &mut Connection, count| {
-            let (mut left, mut told) = (count, Vec::new());
+            let (mut left, mut acknowledged) = (count, Vec::new());
             assert!(c.acknowledge(count));
             while let Some((op, taken)) = c.next_acknowledged(left) {
                 left -= taken;
-                told.push((op, taken));
+                acknowledged.push((op, taken));
             }
-            told
+            acknowledged
         };
         assert_eq!(acknowledge(&mut c, 1), [(7, 1)]);
         assert_eq!((c.applied, c.request_bytes), (1, 50));

@@ -182,7 +182,7 @@ impl Endpoint {
         if ready < 2 {
             return (1, self.try_post(id, request));
         }
-        let way = match request.work {
+        let transfer = match request.work {
             Work::Read { .. } => Pieces::Read,
             work => Pieces::Written(self.core.notify(request.dest, lane, work)),
         };
@@ -191,7 +191,7 @@ impl Endpoint {
             Err(full) => return (ready, Err(full)),
         };
         // SAFETY: as for a single write or read (`try_post`), for each.
-        let result = unsafe { self.rails[lane].move_pieces(request.dest, &pieces[..used], way, id) };
+        let result = unsafe { self.rails[lane].move_pieces(request.dest, &pieces[..used], transfer, id) };
         if result.is_ok() {
             self.core.note_together(&ids[..ready], windowed);
         }
