@@ -187,15 +187,15 @@ impl Stream {
         }
     }
 
-    /// Waits until everything that was launched has ended, at most for `patience`.
+    /// Waits until everything that was launched has ended, at most for `time_limit`.
     ///
     /// # Errors
     /// A kernel failed, or has not ended in time.
-    pub fn wait(&self, patience: Duration) -> Result<()> {
+    pub fn wait(&self, time_limit: Duration) -> Result<()> {
         let (started, mut backoff) = (Instant::now(), Backoff::new(QUERIES, 0, Duration::from_micros(200)));
         while !self.is_idle()? {
             let waited = started.elapsed();
-            if waited > patience {
+            if waited > time_limit {
                 let what = "runs a kernel that does not end";
                 let remedy = "look whether its peers run; SYMRAIL_TIMEOUT_S bounds its waits";
                 return Err(CudaError::Lacks { gpu: self.gpu.ordinal(), what, remedy });

@@ -118,7 +118,7 @@ impl<'rt> Exchange<'rt> {
 
     /// Where the block of this round may go, once the receiver has said so.
     pub fn landing(&self, link: &Link) -> Result<Option<Landing>> {
-        if !self.has_come(READY, link)? {
+        if !self.is_set(READY, link)? {
             return Ok(None);
         }
         // SAFETY: a word of this plan, which its writer leaves alone until the block has arrived.
@@ -145,7 +145,7 @@ impl<'rt> Exchange<'rt> {
 
     /// Whether the other end's block of this round has arrived.
     pub fn has_arrived(&self, link: &Link) -> Result<bool> {
-        self.has_come(ARRIVED, link)
+        self.is_set(ARRIVED, link)
     }
 
     /// Waits until the receiver has said where the block of this round may go.
@@ -169,7 +169,7 @@ impl<'rt> Exchange<'rt> {
         Ok(())
     }
 
-    fn has_come(&self, array: usize, link: &Link) -> Result<bool> {
+    fn is_set(&self, array: usize, link: &Link) -> Result<bool> {
         // SAFETY: a word of this plan, aligned.
         Ok(unsafe { self.runtime.peek(self.word(array, link.here)) }? >= self.round)
     }

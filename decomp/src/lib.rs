@@ -28,7 +28,7 @@
 //! | `view`, `copy` | parts of arrays; copies between two arrangements |
 //! | `flow` | what goes between PEs in one operation; [`transpose`], [`halo`] and [`all_to_all`] come to that |
 //! | [`plan`], `flight` | the exchange of these blocks; one round of it |
-//! | `exchange` | the words by which PEs tell each other where blocks may go, and that they have come |
+//! | `exchange` | the words by which PEs tell each other where blocks may go, and that they have arrived |
 //! | [`staging`] | the rule: straight from and to the user's buffers, or through the workspace |
 //! | [`team_heap`], [`workspace`] | symmetric memory of a team |
 //! | [`decomposition`] | a grid on a team |

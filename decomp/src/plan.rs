@@ -40,7 +40,7 @@ pub(crate) struct Leg {
     pub link: Link,
     pub flow: Flow,
     pub path: Path,
-    /// Bytes from the workspace's start: what is to be sent over rails, and what has come.
+    /// Bytes from the workspace's start: what is to be sent over rails, and what has arrived.
     pub send_room: usize,
     pub receive_room: usize,
     /// What has become of this round.

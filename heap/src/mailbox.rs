@@ -45,7 +45,7 @@ pub const POSITION: u64 = (1 << 62) - 1;
 /// The lowest bit of the size in a tag, a power of two.
 pub const SIZE_SHIFT: u32 = 62;
 const NUMBER: u64 = (1 << EPOCH_SHIFT) - 1;
-/// No entry has this tag: a number so high does not come.
+/// No entry has this tag: no number is so high.
 const BLANK: u64 = u64::MAX;
 
 /// The CPU's side.
@@ -223,7 +223,7 @@ impl Reader {
         self.word(0).store(present | self.position, Ordering::Release);
     }
 
-    /// Takes the next entry, if it has come: `write` gets the address and the value's bytes.
+    /// Takes the next entry, if it has arrived: `write` gets the address and the value's bytes.
     pub fn take(&mut self, write: impl FnOnce(usize, &[u8])) -> bool {
         let next = self.position & !NUMBER | (self.position + 1) & NUMBER;
         let at = ENTRIES_AT + 2 * ((next & NUMBER) as usize % ENTRIES) * HALF_BYTES;

@@ -289,12 +289,12 @@ fn nobody_leaves_a_barrier_before_all_have_come() {
             let world = World::new(Shape { pes, reach, timeout: Duration::from_secs(5), ..Shape::default() });
             let from: Symmetric<u64> = world.views[0].symmetric(4096, 6).unwrap();
             let come: Vec<AtomicU64> = (0..pes).map(|_| AtomicU64::new(0)).collect();
-            let all_have_come = |round| come.iter().all(|pe| pe.load(Ordering::Relaxed) >= round);
+            let all_have_arrived = |round| come.iter().all(|pe| pe.load(Ordering::Relaxed) >= round);
             let kernel = |me: &Thread<'_>| {
                 for round in 1..=ROUNDS {
                     come[me.my_pe() as usize].store(round, Ordering::Relaxed);
                     me.sync_all()?;
-                    assert!(all_have_come(round), "PE {}, round {round}, {reach:?}", me.my_pe());
+                    assert!(all_have_arrived(round), "PE {}, round {round}, {reach:?}", me.my_pe());
                     if round % 8 == 0 {
                         let peers = 0..me.n_pes();
                         peers.clone().try_for_each(|pe| me.p(from.at(me.my_pe().into())?, round, pe))?;

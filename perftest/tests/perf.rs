@@ -40,7 +40,7 @@ const RAW: [&str; 8] = [
 ];
 const TINY: &[&str] = &["-b", "1", "-e", "4096", "-i", "3", "-w", "1"];
 /// Longer than any test here takes, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// A file of its own, removed with it.
 struct Scratch(PathBuf);
@@ -74,7 +74,7 @@ fn symrail(args: &[&str], env: &[(&str, &str)]) -> Output {
     let pid = nix::unistd::Pid::from_raw(child.id() as i32);
     let (done, ended) = std::sync::mpsc::channel::<()>();
     let watch = std::thread::spawn(move || {
-        if ended.recv_timeout(PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+        if ended.recv_timeout(TIME_LIMIT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
             // The PEs go with their launcher.
             let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
         }
@@ -390,7 +390,7 @@ fn figures_are_in_their_file_as_they_come() {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let begun = Instant::now();
     let all = || serde_json::from_str::<Vec<Value>>(&std::fs::read_to_string(&json.0).ok()?).ok();
-    while all().is_none_or(|all| all.len() < 2) && begun.elapsed() < PATIENCE {
+    while all().is_none_or(|all| all.len() < 2) && begun.elapsed() < TIME_LIMIT {
         std::thread::yield_now();
     }
     child.kill().unwrap();

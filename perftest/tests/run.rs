@@ -393,7 +393,7 @@ fn a_slow_reader_gets_all_output() {
     let mut child = running.stdout(Stdio::piped()).spawn().unwrap();
     let mut out = child.stdout.take().unwrap();
     // What a PE writes fits into its pipe, so the PEs end at once; together it does not fit into ours, and waits there
-    // for longer than the launcher's patience with a stream on which nothing comes.
+    // for longer than the launcher's time limit with a stream on which nothing comes.
     let mut first = [0; 4];
     out.read_exact(&mut first).unwrap();
     std::thread::sleep(Duration::from_millis(3500));

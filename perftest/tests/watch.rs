@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use serial_test::serial;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 fn symrail(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_symrail"));
@@ -58,7 +58,7 @@ fn top_shows_what_a_running_job_does() {
     let job = Job(perf.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     let begun = Instant::now();
     let shown = loop {
-        assert!(begun.elapsed() < PATIENCE, "nothing was shown");
+        assert!(begun.elapsed() < TIME_LIMIT, "nothing was shown");
         let pids = children(job.0.id());
         if pids.len() < 2 {
             std::thread::yield_now();
@@ -92,7 +92,7 @@ fn top_shows_neither_itself_nor_children_nor_other_users() {
     let job = Job(perf.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     let begun = Instant::now();
     while children(job.0.id()).len() < 2 || !top(&["-n", "1", "-d", "0.05"]).status.success() {
-        assert!(begun.elapsed() < PATIENCE, "no job");
+        assert!(begun.elapsed() < TIME_LIMIT, "no job");
         std::thread::yield_now();
     }
     let pes = children(job.0.id());

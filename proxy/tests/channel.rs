@@ -121,10 +121,10 @@ fn a_full_ring_refuses_and_overwrites_nothing() {
         assert_eq!(producer.try_push(&p(value)), Ok(value));
     }
     assert_eq!(producer.try_push(&p(4)), Err(PushError::Full { slots: 4 }));
-    let mut patience = 3;
+    let mut refusals = 3;
     let gave_up = producer.push(&p(4), || {
-        patience -= 1;
-        if patience == 0 { Err(PushError::Full { slots: 0 }) } else { Ok(()) }
+        refusals -= 1;
+        if refusals == 0 { Err(PushError::Full { slots: 0 }) } else { Ok(()) }
     });
     assert_eq!(gave_up, Err(PushError::Full { slots: 0 }), "the caller decides how long to wait");
     assert_eq!(producer.pushed(), 4, "nothing was reserved");

@@ -17,7 +17,7 @@ use symrail_transport::mock::{Fabric, Mischief};
 
 const ROUNDS: u64 = 60;
 const PAUSE: Duration = Duration::from_millis(1);
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 fn bind_to(core: usize) {
     let mut set = CpuSet::new();
@@ -40,7 +40,7 @@ fn proxy(core: usize) -> (Proxy, Producer) {
 fn until(done: impl Fn() -> bool) {
     let begun = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < PATIENCE, "waited in vain");
+        assert!(begun.elapsed() < TIME_LIMIT, "waited in vain");
         std::thread::yield_now();
     }
 }

@@ -11,7 +11,7 @@ use symrail_transport::endpoint::{Endpoint, Policy, Role};
 use symrail_transport::env::Settings;
 use symrail_transport::mock::{Fabric, Mischief};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// A proxy thread, what it has been asked to do, and how often it has done so.
 fn proxy(options: Options) -> (Proxy, Arc<AtomicU64>, Arc<AtomicBool>) {
@@ -44,7 +44,7 @@ fn what_was_left_behind_is_looked_after() {
         // Between two naps, which are of 2 ms at most; not only every so many rounds.
         let begun = Instant::now();
         while runs(&count, Duration::from_millis(500)) < 20 {
-            assert!(begun.elapsed() < PATIENCE, "{options:?}");
+            assert!(begun.elapsed() < TIME_LIMIT, "{options:?}");
         }
     }
 }
@@ -53,7 +53,7 @@ fn what_was_left_behind_is_looked_after() {
 fn until(done: impl Fn() -> bool, meanwhile: impl Fn()) {
     let begun = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < PATIENCE, "waited in vain");
+        assert!(begun.elapsed() < TIME_LIMIT, "waited in vain");
         meanwhile();
         std::thread::yield_now();
     }

@@ -12,7 +12,7 @@ use symrail_transport::endpoint::{Endpoint, Policy, Role};
 use symrail_transport::env::Settings;
 use symrail_transport::mock::{Fabric, Mischief};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 const LOOKS: u64 = 100;
 /// Between two polls, after the first few.
 const RAREST: Duration = Duration::from_millis(2);
@@ -35,7 +35,7 @@ fn sleeps(task: &Path) -> u64 {
 fn until(what: &str, done: impl Fn() -> bool) {
     let begun = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < PATIENCE, "{what}: waited in vain");
+        assert!(begun.elapsed() < TIME_LIMIT, "{what}: waited in vain");
         std::thread::yield_now();
     }
 }

@@ -77,7 +77,7 @@ impl Runtime {
     /// own defaults stay.
     ///
     /// # Errors
-    /// A setting that is not accepted, no way to reach a peer, PEs that do not agree, a peer that does not come.
+    /// A setting that is not accepted, no way to reach a peer, PEs that do not agree, a peer that does not arrive.
     pub fn init() -> Result<Runtime> {
         heard(|| {
             let settings = Settings::from_env()?;

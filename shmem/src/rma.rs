@@ -235,9 +235,9 @@ impl Operations<'_> {
         offset.is_ok_and(|offset| self.on_wire().is_ok_and(|context| context.counts_in(offset)))
     }
 
-    /// Copies `len` bytes to `dest` on `pe`, and adds 1 to a word there when all have come. Only whoever waits for the
-    /// count learns that; no quiet does. The source may be re-used after [`Operations::counted_have_left`]; at once if
-    /// it is `copied`, up to a limit ([`Wire::copied_at_once`](crate::wire::Wire::copied_at_once)).
+    /// Copies `len` bytes to `dest` on `pe`, and adds 1 to a word there when all have arrived. Only whoever waits for
+    /// the count learns that; no quiet does. The source may be re-used after [`Operations::counted_have_left`]; at once
+    /// if it is `copied`, up to a limit ([`Wire::copied_at_once`](crate::wire::Wire::copied_at_once)).
     ///
     /// # Safety
     /// As for [`Operations::put_nbi`], until then.

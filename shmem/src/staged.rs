@@ -126,11 +126,11 @@ impl Staged {
     /// host.
     ///
     /// # Errors
-    /// Connection infos that are none, or a peer of this host that does not come.
-    pub fn open(&mut self, me: Pe, connection_infos: &[Vec<u8>], patience: Duration) -> Result<()> {
+    /// Connection infos that are none, or a peer of this host that does not arrive.
+    pub fn open(&mut self, me: Pe, connection_infos: &[Vec<u8>], time_limit: Duration) -> Result<()> {
         match &mut self.memory {
             Memory::Guarded(guarded) => guarded.open(me, connection_infos),
-            Memory::Device(shared) => shared.open(connection_infos, patience),
+            Memory::Device(shared) => shared.open(connection_infos, time_limit),
         }
     }
 

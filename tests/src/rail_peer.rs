@@ -9,7 +9,7 @@ use libfabric_sys as ffi;
 use libfabric_sys::Libfabric;
 
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIME_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of its buffer.
 pub const BUFFER: usize = 8 << 10;
 /// The key of its own memory.
@@ -140,7 +140,7 @@ impl RailPeer {
         // in use.
         let context: &'static mut ffi::fi_context2 = Box::leak(Box::new(unsafe { std::mem::zeroed() }));
         let (context, begun, mut posted) = (ptr::from_mut(context).cast::<c_void>(), Instant::now(), false);
-        while begun.elapsed() < PATIENCE {
+        while begun.elapsed() < TIME_LIMIT {
             if !posted {
                 match post(context) {
                     0 => posted = true,

@@ -60,7 +60,8 @@ impl World {
             endpoint.learn(0, &connection_infos).unwrap();
         }
         let mut world = World { host, peer, memory, fetched: vec![0; WORDS], step: 2, begun: Instant::now() };
-        // No quiet is expected behind the first one, and the first of what is to come comes late enough to go at once.
+        // No quiet is expected behind the first one, and the first of what is to arrive comes late enough to go at
+        // once.
         (0..2).for_each(|at| world.put(at));
         while world.host.is_active() {
             world.host.poll(&mut NoAgent);
@@ -222,7 +223,7 @@ fn writes_beyond_the_window_wait_but_never_the_only_one() {
     }
 }
 
-/// What requests have come.
+/// What requests have arrived.
 #[derive(Default)]
 struct Seen(Vec<RequestKind>);
 

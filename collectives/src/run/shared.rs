@@ -37,7 +37,7 @@ pub(super) struct Shared<'a> {
     pub accumulate: Accumulate,
     op: ReduceOp,
     semaphores: Vec<AtomicU64>,
-    /// For each barrier, the blocks that have come so far.
+    /// For each barrier, the blocks that have arrived.
     arrivals: Vec<AtomicU64>,
     expected: &'a [AtomicU64],
     timeout: Duration,

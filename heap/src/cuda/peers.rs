@@ -198,14 +198,14 @@ impl DevicePeers {
     /// mapped of that peer. Collective, also in what is mapped already.
     ///
     /// # Errors
-    /// Connection infos that are none, or a peer of this host that does not come. A peer that cannot be mapped is none:
-    /// see [`why`](Self::why).
+    /// Connection infos that are none, or a peer of this host that does not arrive. A peer that cannot be mapped is
+    /// none: see [`why`](Self::why).
     pub fn open(
         &mut self,
         offer: Offer,
         segment: &DeviceSegment,
         connection_infos: &[u8],
-        patience: Duration,
+        time_limit: Duration,
     ) -> Result<()> {
         let connection_infos = connection_infos.chunks(CARD_LEN).zip(0u32..);
         let connection_infos =
@@ -226,7 +226,7 @@ impl DevicePeers {
         let mut fds = Vec::new();
         if !with.is_empty() {
             let fd = segment.export_fd(&self.gpu)?;
-            fds = offer.exchange.swap(self.me, fd.as_raw_fd(), &with, patience)?;
+            fds = offer.exchange.swap(self.me, fd.as_raw_fd(), &with, time_limit)?;
         }
         for (connection_info, pe) in connection_infos.iter().zip(0u32..) {
             let Some(peer) = self.peers.get_mut(pe as usize) else { break };

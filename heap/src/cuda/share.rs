@@ -57,26 +57,32 @@ impl Exchange {
     /// host.
     ///
     /// # Errors
-    /// A peer that does not come in time, or what the system says.
-    pub fn swap(self, me: u32, fd: RawFd, peers: &[(u32, [u8; NAME_LEN])], patience: Duration) -> Result<Vec<OwnedFd>> {
-        let deadline = Instant::now() + patience;
+    /// A peer that does not arrive in time, or what the system says.
+    pub fn swap(
+        self,
+        me: u32,
+        fd: RawFd,
+        peers: &[(u32, [u8; NAME_LEN])],
+        time_limit: Duration,
+    ) -> Result<Vec<OwnedFd>> {
+        let deadline = Instant::now() + time_limit;
         let mut calls = Vec::with_capacity(peers.len());
         for (pe, name) in peers {
             let address = SocketAddr::from_abstract_name(name).map_err(error(*pe, "its socket's name"))?;
             let mut call = UnixStream::connect_addr(&address).map_err(error(*pe, "connecting"))?;
-            call.set_read_timeout(Some(patience)).map_err(error(*pe, "connecting"))?;
+            call.set_read_timeout(Some(time_limit)).map_err(error(*pe, "connecting"))?;
             call.write_all(&me.to_le_bytes()).map_err(error(*pe, "connecting"))?;
             calls.push((*pe, call));
         }
         let mut served = 0;
         while served < peers.len() {
             match self.listener.accept() {
-                Ok((mut stream, _)) => served += usize::from(serve(me, &mut stream, fd, peers, patience)?),
+                Ok((mut stream, _)) => served += usize::from(serve(me, &mut stream, fd, peers, time_limit)?),
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
                     let missing = CudaError::Exchange {
                         pe: me,
                         what: "waiting for peers",
-                        reason: format!("{served} of {} came within {} s", peers.len(), patience.as_secs()),
+                        reason: format!("{served} of {} came within {} s", peers.len(), time_limit.as_secs()),
                     };
                     wait_readable(&self.listener, deadline).ok_or(missing)?;
                 }
@@ -104,11 +110,11 @@ fn serve(
     stream: &mut UnixStream,
     fd: RawFd,
     peers: &[(u32, [u8; NAME_LEN])],
-    patience: Duration,
+    time_limit: Duration,
 ) -> Result<bool> {
     let fail = error(me, "serving a peer");
     stream.set_nonblocking(false).map_err(&fail)?;
-    stream.set_read_timeout(Some(patience)).map_err(&fail)?;
+    stream.set_read_timeout(Some(time_limit)).map_err(&fail)?;
     let ours = std::fs::metadata("/proc/self").map_err(&fail)?.uid();
     let theirs = nix::sys::socket::getsockopt(stream, sockopt::PeerCredentials).map_err(|e| fail(e.into()))?.uid();
     let mut pe = [0; 4];

@@ -34,7 +34,7 @@ impl Clock<'_> {
             let all: Vec<u64> = arguments.iter().copied().chain([self.out.at().get()]).collect();
             // SAFETY: the callers below give each kernel the arguments that `cu/bench.cu` declares.
             unsafe { self.job.stream.launch(kernel, shape, &all) }?;
-            self.job.stream.wait(self.job.patience)?;
+            self.job.stream.wait(self.job.time_limit)?;
             self.job.state().check()?;
             let mut word = [0; 8];
             self.out.read(0, &mut word)?;
@@ -146,7 +146,7 @@ fn bandwidth(job: &Job<'_>, at: u64) -> Result<(), Failure> {
                     job.stream.launch(&kernel, shape, &[to, from, bytes, rounds])?;
                 }
                 job.stream.mark(1)?;
-                job.stream.wait(job.patience)?;
+                job.stream.wait(job.time_limit)?;
                 job.state().check()?;
                 let speed = (bytes * rounds) as f64 / job.stream.between()?;
                 if speed > best.0 {
@@ -180,7 +180,7 @@ fn copies(job: &Job<'_>, at: u64) -> Result<(), Failure> {
                     }
                     job.stream.mark(mark)?;
                 }
-                job.stream.wait(job.patience)?;
+                job.stream.wait(job.time_limit)?;
                 *speed = (bytes * rounds) as f64 / job.stream.between()?;
             }
             println!("put on a stream {bytes:10} B: kernel {:7.2} GB/s, copy engine {:7.2} GB/s", speeds[0], speeds[1]);

@@ -38,7 +38,7 @@ pub fn run(job: &Job<'_>, spinning: bool) -> Result<bool, Failure> {
         }
         job.stream.launch(&copies, shape, &[job.area, job.area + AT, report.at().get(), sizes])
     };
-    let checked = checked.and_then(|()| job.stream.wait(job.patience));
+    let checked = checked.and_then(|()| job.stream.wait(job.time_limit));
     let checked = checked.map_err(symrail_kernels::cuda::Error::from).and_then(|()| job.state().check());
     let spins = !aside.is_idle()?;
     stop.set_word(0, 1);
@@ -109,7 +109,7 @@ fn speed(
     job.stream.mark(0)?;
     launch(rounds)?;
     job.stream.mark(1)?;
-    job.stream.wait(job.patience)?;
+    job.stream.wait(job.time_limit)?;
     job.state().check()?;
     Ok((bytes * rounds) as f64 / job.stream.between()?)
 }

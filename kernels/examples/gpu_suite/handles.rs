@@ -13,7 +13,7 @@ const FIRST: u64 = 4 << 20;
 const ALL: u64 = 16 << 20;
 /// What opening again may take.
 const QUICK: Duration = Duration::from_micros(5);
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIME_LIMIT: Duration = Duration::from_secs(20);
 
 /// Runs all checks; `false` when one failed.
 pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
@@ -35,7 +35,7 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
             let offer = peers.offer(segment)?;
             let all = connection_infos.exchange(&offer.connection_info())?;
             let begun = Instant::now();
-            peers.open(offer, segment, &all, PATIENCE)?;
+            peers.open(offer, segment, &all, TIME_LIMIT)?;
             quickest = quickest.min(begun.elapsed());
         }
     }
@@ -62,7 +62,7 @@ fn share(heap: &DeviceHeap, peers: &mut DevicePeers, connection_infos: &Cards<'_
     let segment = heap.segments().last().ok_or("no segment")?;
     let offer = peers.offer(segment)?;
     let all = connection_infos.exchange(&offer.connection_info())?;
-    Ok(peers.open(offer, segment, &all, PATIENCE)?)
+    Ok(peers.open(offer, segment, &all, TIME_LIMIT)?)
 }
 
 /// Writes to both segments of the right neighbour, and looks at what the left one has written here.

@@ -33,7 +33,7 @@ pub struct Job<'a> {
     pub area_bytes: usize,
     /// Kernels reach all peers' areas by loads and stores.
     pub mapped: bool,
-    pub patience: Duration,
+    pub time_limit: Duration,
 }
 
 impl Job<'_> {
@@ -90,9 +90,10 @@ fn with(runtime: &Runtime, options: &Options, work: Work) -> Result<(), Failure>
     let stream = Stream::new(&gpu)?;
     let world = runtime.team_world()?;
     let mapped = (0..n_pes).all(|pe| device.is_mapped(pe));
-    let patience = Duration::from_secs(60);
+    let time_limit = Duration::from_secs(60);
     runtime.barrier_all()?;
-    let job = Job { runtime, device, gpu, stream, verify, bench, on_stream, world, area, area_bytes, mapped, patience };
+    let job =
+        Job { runtime, device, gpu, stream, verify, bench, on_stream, world, area, area_bytes, mapped, time_limit };
     job.say(&format!(
         "# {n_pes} × {}, driver for CUDA {}, {} heap, {}",
         job.gpu.name(),

@@ -22,7 +22,7 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
     let ops = &job.on_stream;
     let mut wrong = 0;
     let mut arrived = |round: u64| -> Result<(), Failure> {
-        job.stream.wait(job.patience)?;
+        job.stream.wait(job.time_limit)?;
         job.state().check()?;
         let mut bytes = vec![0; BYTES];
         // SAFETY: inside of the area under test, which lives as long as the job.
@@ -33,7 +33,7 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
             println!("PE {me}: on streams: round {round}: {count} wrong bytes, the first at {first}");
             wrong += 1;
         }
-        // The next round's bytes must not come before these were looked at.
+        // The next round's bytes must not arrive before these were looked at.
         Ok(job.runtime.barrier_all()?)
     };
     // SAFETY: inside of the area under test, which lives as long as the job.
@@ -59,7 +59,7 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
     ops.signal(&job.stream, signal, 5, SignalOp::Add, right)?;
     // SAFETY: as above.
     unsafe { ops.wait(&job.stream, signal, Cmp::Eq, ROUNDS + 5) }?;
-    job.stream.wait(job.patience)?;
+    job.stream.wait(job.time_limit)?;
     let graph = job.stream.capture(|| {
         ops.barrier(&job.stream, None)?;
         // SAFETY: as above.

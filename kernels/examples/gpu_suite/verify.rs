@@ -39,15 +39,15 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
     // SAFETY: the kernels' arguments, as `cu/verify.cu` declares them; the buffers outlive them.
     unsafe {
         job.stream.launch(&verify, shape, &[job.area, report.at().get(), ROUNDS])?;
-        job.stream.wait(job.patience)?;
+        job.stream.wait(job.time_limit)?;
         job.state().check()?;
         job.runtime.barrier_all()?;
         job.stream.launch(&stress, many, &[job.area, LAPS])?;
-        job.stream.wait(job.patience)?;
+        job.stream.wait(job.time_limit)?;
         job.state().check()?;
         job.runtime.barrier_all()?;
         job.stream.launch(&check, many, &[job.area, report.at().get(), LAPS])?;
-        job.stream.wait(job.patience)?;
+        job.stream.wait(job.time_limit)?;
     }
     teams(job, report.at())?;
     let mut good = tell(job, report.at())?;
@@ -89,7 +89,7 @@ fn teams(job: &Job<'_>, report: DevicePtr) -> Result<(), Failure> {
                 &[job.area, report.get(), for_kernels.handle(), first, ROUNDS],
             )?;
         }
-        job.stream.wait(job.patience)?;
+        job.stream.wait(job.time_limit)?;
         job.state().check()?;
         drop(for_kernels);
         team.destroy()?;
@@ -108,7 +108,7 @@ fn errors_are_told(job: &Job<'_>) -> Result<bool, Failure> {
         let kernel = job.verify.kernel(name)?;
         // SAFETY: one address as its argument, which it must not follow.
         unsafe { job.stream.launch(&kernel, one, &[argument]) }?;
-        job.stream.wait(job.patience)?;
+        job.stream.wait(job.time_limit)?;
         let found = job.state().check();
         if !found.as_ref().is_err_and(|error| error.to_string().contains(expected)) {
             println!("FAILED on PE {}: {name} reported {found:?}", job.me());

@@ -12,7 +12,7 @@ impl Thread<'_> {
     /// A [`quiet`](Thread::quiet), then waits for one thread of every PE to have come here.
     ///
     /// # Errors
-    /// As for `quiet`; or a PE did not come in time.
+    /// As for `quiet`; or a PE did not arrive in time.
     pub fn barrier_all(&self) -> Result<(), DeviceError> {
         self.barrier(&self.parts().world)
     }
@@ -20,7 +20,7 @@ impl Thread<'_> {
     /// Waits for one thread of every PE to have come here. Completes nothing.
     ///
     /// # Errors
-    /// A PE did not come in time.
+    /// A PE did not arrive in time.
     pub fn sync_all(&self) -> Result<(), DeviceError> {
         self.team_sync(&self.parts().world)
     }

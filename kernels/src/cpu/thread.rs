@@ -89,7 +89,7 @@ impl<'a> Thread<'a> {
     /// Waits for all threads of the block that still run (`__syncthreads`). What they did before is visible after.
     ///
     /// # Errors
-    /// A thread of the block ended with an error, or did not come in time.
+    /// A thread of the block ended with an error, or did not arrive in time.
     pub fn sync_block(&self) -> Result<(), DeviceError> {
         self.block.sync(self.view)
     }

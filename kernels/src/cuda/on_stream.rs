@@ -101,7 +101,7 @@ impl OnStream {
     /// Copies between memory that the GPU reaches.
     ///
     /// # Safety
-    /// Both ranges are valid for the GPU until the stream has come so far.
+    /// Both ranges are valid for the GPU until the stream has done what is before.
     unsafe fn engine(&self, stream: &Stream, to: u64, from: u64, bytes: u64) -> Result<()> {
         self.gpu.bind()?;
         // SAFETY: the caller's promise.

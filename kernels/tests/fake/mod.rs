@@ -77,7 +77,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Takes what has come and applies some of what was taken, in any order that fences allow.
+    /// Takes what has arrived and applies some of what was taken, in any order that fences allow.
     pub fn poll(&mut self) -> bool {
         let mut events = self.take();
         for _ in 0..self.random() % 8 {
@@ -96,7 +96,7 @@ impl Engine {
         events > 0
     }
 
-    /// Takes what has come, and once that is so many requests applies them, the last one first.
+    /// Takes what has arrived, and once that is so many requests applies them, the last one first.
     pub fn poll_backwards(&mut self, requests: usize) {
         self.take();
         if self.started.len() >= requests {

@@ -15,7 +15,7 @@ use super::host::Here;
 use super::report::{Caps, Libfabric, Missing, Provider, Rail};
 
 /// How long a provider may take to open a rail.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIME_LIMIT: Duration = Duration::from_secs(5);
 
 /// Asks libfabric.
 pub fn find_out(settings: &Settings, here: &Here, place: &Place) -> Libfabric {
@@ -89,12 +89,12 @@ fn provider(library: &Arc<Library>, settings: &Settings, name: String) -> Option
         // Nobody waits for an answer that comes too late.
         let _ = answer.send(asked);
     });
-    let (rails, caps, problem) = match answered.recv_timeout(PATIENCE) {
+    let (rails, caps, problem) = match answered.recv_timeout(TIME_LIMIT) {
         Ok(Ok((provider, ..))) if provider.as_ref().is_some_and(|provider| *provider != name) => return None,
         Ok(Ok((_, rails, caps))) => (rails, caps, None),
         Ok(Err(Error::NoRail { .. })) => (0, None, Some("no reliable datagrams with RMA and messages".into())),
         Ok(Err(error)) => (0, None, Some(error.to_string())),
-        Err(_) => (0, None, Some(format!("did not open a rail within {} s", PATIENCE.as_secs()))),
+        Err(_) => (0, None, Some(format!("did not open a rail within {} s", TIME_LIMIT.as_secs()))),
     };
     Some(Provider { name, rails, caps, problem })
 }

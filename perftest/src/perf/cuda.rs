@@ -22,7 +22,7 @@ const THREAD_BYTES: usize = 16;
 const BLOCKS: u32 = 32;
 const THREADS: u32 = 1024;
 /// A kernel's waits end after `SYMRAIL_TIMEOUT_S`; kernels have many.
-const PATIENCE: u32 = 4;
+const TIME_LIMIT: u32 = 4;
 
 /// A PE's GPU, and the area of its host thread.
 pub struct Cuda<'h, 'r> {
@@ -32,7 +32,7 @@ pub struct Cuda<'h, 'r> {
     stream: Stream,
     module: Arc<Module>,
     out: DeviceBuffer,
-    patience: Duration,
+    time_limit: Duration,
 }
 
 impl From<symrail_kernels::cuda::Error> for Error {
@@ -58,8 +58,8 @@ impl<'h, 'r> Cuda<'h, 'r> {
         device.attach(&module)?;
         let stream = Stream::new(&gpu)?;
         let out = gpu.alloc(64)?;
-        let patience = Duration::from_secs(runtime.settings().timeout_s) * PATIENCE;
-        Ok(Cuda { host, device, gpu, stream, module, out, patience })
+        let time_limit = Duration::from_secs(runtime.settings().timeout_s) * TIME_LIMIT;
+        Ok(Cuda { host, device, gpu, stream, module, out, time_limit })
     }
 
     /// What it is, for who reads the figures.
@@ -147,7 +147,7 @@ impl Backend for Cuda<'_, '_> {
         // SAFETY: the arguments of all kernels of `cu/perf.cu`; what they point to lives as long as `self`, which waits
         // here.
         unsafe { self.stream.launch(&self.kernel(name)?, shape, &arguments) }?;
-        self.stream.wait(self.patience)?;
+        self.stream.wait(self.time_limit)?;
         self.device.state().check()?;
         let mut words = [0; 24];
         self.out.read(0, &mut words)?;

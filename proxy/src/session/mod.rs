@@ -71,7 +71,7 @@ pub struct Session {
     rails: Vec<RailCaps>,
     reasons: Vec<String>,
     copy_limit: usize,
-    patience: Duration,
+    time_limit: Duration,
     gpudirect: GpuDirect,
     next: Mutex<Next>,
 }
@@ -142,7 +142,7 @@ impl Session {
             reasons: choice.reasons,
             copy_limit,
             // Operations end by themselves after TIMEOUT_S of polling; a little later is a time-out of last resort.
-            patience: Duration::from_secs(settings.timeout_s.saturating_mul(2).saturating_add(5)),
+            time_limit: Duration::from_secs(settings.timeout_s.saturating_mul(2).saturating_add(5)),
             gpudirect: settings.gpudirect,
             next: Mutex::new(Next { id: 1, offset: GRAIN }),
         })

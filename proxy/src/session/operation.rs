@@ -229,7 +229,7 @@ impl Session {
             let pe = engine.endpoint().waits_for(issuer);
             drop(engine);
             turn.get_or_insert_with(|| self.driver.wait_turn());
-            let seconds = self.patience.as_secs();
+            let seconds = self.time_limit.as_secs();
             wait.step(|| Error::Timeout { operation, pe: pe.unwrap_or(self.me), seconds })?;
         }
     }
@@ -255,7 +255,7 @@ impl Wait<'_> {
             return Ok(());
         }
         let waited = self.since.get_or_insert_with(Instant::now).elapsed();
-        if waited > self.session.patience {
+        if waited > self.session.time_limit {
             return Err(late());
         }
         if waited > BEFORE_YIELD {

@@ -355,7 +355,8 @@ impl Target {
 
     fn submit(&self, ctx: &mut StageContext<'_>, pe: Pe, command: Command, key: usize) -> Result<()> {
         let owner = Owner { issuer: ctx.issuer, tag: Some(Ticket::Task(key).encode()) };
-        // SAFETY: the chunk is the task's own until the operation's end has been reported, and kept if that was a time-out.
+        // SAFETY: the chunk is the task's own until the operation's end has been reported, and kept if that was a
+        // time-out.
         unsafe { ctx.endpoint.submit(pe, command, owner) }.map(drop)
     }
 

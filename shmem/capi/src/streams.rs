@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use libc::FILE;
 
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIME_LIMIT: Duration = Duration::from_secs(1);
 
 unsafe extern "C" {
     static stdout: *mut FILE;
@@ -29,7 +29,7 @@ fn standard() -> [*mut FILE; 2] {
 
 /// Writes out all streams, the standard ones first.
 pub fn write_out() {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIME_LIMIT;
     // The locks are this thread's, which may hold one already: it may be in the midst of printing.
     let locked = standard().map(|stream| lock(stream, until));
     let flush = move || {

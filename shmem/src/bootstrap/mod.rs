@@ -68,7 +68,7 @@ pub trait Bootstrap: Send {
     fn barrier(&mut self) -> Result<()>;
 
     /// As [`Bootstrap::barrier`], behind which this PE leaves with all others. It is the last step. Here a PE that
-    /// lives and does not come is no more waited for than one that does not live. Collective.
+    /// lives and does not arrive is no more waited for than one that does not live. Collective.
     ///
     /// # Errors
     /// As for [`Bootstrap::allgather`].
@@ -77,8 +77,8 @@ pub trait Bootstrap: Send {
     }
 
     /// Lets waits of all further steps be ended from within, by [`Error::Interrupted`]; the steps after that fail, too.
-    /// `go_on` is as for [`Runtime::set_interrupt`](crate::Runtime::set_interrupt). Where nobody else takes part there are
-    /// no waits.
+    /// `go_on` is as for [`Runtime::set_interrupt`](crate::Runtime::set_interrupt). Where nobody else takes part there
+    /// are no waits.
     fn set_interrupt(&mut self, _go_on: GoOn) {}
 
     /// The PEs of which it is known by now that they take part in nothing more. Does not wait.

@@ -167,7 +167,7 @@ impl ActiveSet<'_> {
     /// Comes to a call, and returns when it may write to others.
     fn begin(&self, what: Use<'_>) -> Result<()> {
         let team = self.team();
-        // Where calls are compared, all have come when they have been.
+        // Where calls are compared, all have arrived when they have been.
         let compared = team.is_some() && self.ops().comm.job.settings.check_collectives;
         if self.group.size() == 1 || compared {
             return Ok(());

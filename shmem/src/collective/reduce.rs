@@ -42,7 +42,7 @@ fn turns(count: usize, places: usize, most: usize) -> usize {
 }
 
 /// What a turn is about, of a share that is done in so many. Who has a share has something in each turn: else it would
-/// not hear in that one whether what it has sent in the one before has come, and yet use that half of the scratch
+/// not hear in that one whether what it has sent in the one before has arrived, and yet use that half of the scratch
 /// buffer again.
 fn part(share: &Range<usize>, number: usize, turns: usize) -> Range<usize> {
     let at = |number: usize| share.start + share.len() * number / turns;

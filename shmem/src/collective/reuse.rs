@@ -35,7 +35,7 @@ pub(super) enum Use<'a> {
     Broadcast { root: u32, children: &'a [u32] },
     /// Some write to others at once. In the end all have heard from all.
     Writes,
-    /// Nobody writes before all have come.
+    /// Nobody writes before all have arrived.
     Meets,
 }
 
@@ -77,7 +77,7 @@ struct Broadcast {
 
 impl State {
     /// All PEs have come to this call, or will before it ends.
-    fn all_come(&mut self, number: u64) {
+    fn all_arrived(&mut self, number: u64) {
         self.through = number;
         self.owed.clear();
     }
@@ -117,7 +117,7 @@ impl Calls {
         // All have met to begin with a new array.
         if barriers != state.barriers || last.is_none() {
             state.barriers = barriers;
-            state.all_come(number);
+            state.all_arrived(number);
         }
         let are_through = last.is_none_or(|last| !self.several_threads && last.number < state.through);
         let broadcast = match (what, team) {
@@ -131,7 +131,7 @@ impl Calls {
         let acknowledged = broadcast.is_some() && same_root && !self.several_threads;
         let meets = !matches!(what, Use::Meets) && !are_through && !acknowledged;
         if meets || broadcast.is_none() {
-            state.all_come(number);
+            state.all_arrived(number);
         } else if !self.several_threads {
             state.acknowledge(everybody)?;
         }

@@ -24,7 +24,7 @@ pub(crate) struct Shared {
     heap: DeviceHeap,
     /// What kernels that wait are to write by themselves.
     mailbox: Arc<PinnedBuffer>,
-    /// Until peers' connection infos have come.
+    /// Until peers' connection infos have arrived.
     offer: Option<Offer>,
 }
 
@@ -52,10 +52,10 @@ impl Shared {
     /// Maps what can be mapped; `connection_infos` has everybody's, in order. Collective among the PEs of a host.
     ///
     /// # Errors
-    /// Connection infos that are none, or a peer of this host that does not come.
-    pub fn open(&mut self, connection_infos: &[Vec<u8>], patience: Duration) -> Result<()> {
+    /// Connection infos that are none, or a peer of this host that does not arrive.
+    pub fn open(&mut self, connection_infos: &[Vec<u8>], time_limit: Duration) -> Result<()> {
         if let (Some(offer), Some(segment)) = (self.offer.take(), self.heap.segments().last()) {
-            self.peers.open(offer, segment, &connection_infos.concat(), patience)?;
+            self.peers.open(offer, segment, &connection_infos.concat(), time_limit)?;
         }
         Ok(())
     }

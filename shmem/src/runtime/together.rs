@@ -73,8 +73,8 @@ impl Runtime {
         let met = all.agree(Call::new("finalize", 0)).and_then(|_turn| all.meet("finalize"));
         if let Ok(wire) = &comm.wire {
             // Of those who cannot be met some will never take what was sent to them.
-            let patience = if met.is_ok() { Duration::from_secs(comm.job.settings.timeout_s) } else { LAST_SENDS };
-            wire.drain(&comm.context, patience);
+            let time_limit = if met.is_ok() { Duration::from_secs(comm.job.settings.timeout_s) } else { LAST_SENDS };
+            wire.drain(&comm.context, time_limit);
         }
         self.0.observation.write(|trace| {
             trace.add(comm.wire.as_ref().map_or_else(|_| Vec::new(), |wire| wire.lanes().take_records()))

@@ -83,7 +83,7 @@ impl Areas {
     }
 
     /// Agrees with the others that make teams of a team, of which this PE `takes` part in one or not, on the area of
-    /// those. All of them have come. `common` as in [`Claims::agree`].
+    /// those. All of them have arrived. `common` as in [`Claims::agree`].
     pub fn for_team(&self, parent: &Area, takes: bool, common: impl FnMut(u64) -> Result<u64>) -> Result<Option<Area>> {
         let claim = Claim { rank: parent.number.into(), among: !0, takes };
         Ok(self.claims.agree(&claim, common)?.map(|number| self.area(number)))
@@ -154,7 +154,7 @@ impl Area {
         self.word(ACKNOWLEDGED)
     }
 
-    /// The word that says for which turn something has come.
+    /// The word that says for which turn something has arrived.
     pub fn tag(&self, turn: u64, number: u32) -> *mut u64 {
         self.word(TAGS + ((turn & 1) * u64::from(self.tags()) + u64::from(number)) * 8)
     }

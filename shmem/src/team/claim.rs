@@ -41,7 +41,7 @@ impl Claims {
     }
 
     /// Agrees on a number; `None` if there is none that is free on all PEs. `common` tells what all have in common of
-    /// what they pass to it. All have come when it is called first: who waits for others to come must not keep any
+    /// what they pass to it. All have arrived when it is called first: who waits for others to come must not keep any
     /// number from them.
     ///
     /// # Errors

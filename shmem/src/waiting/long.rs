@@ -78,19 +78,19 @@ impl<'rt> Long<'rt> {
             // Those who have found the same may leave meanwhile.
             return self.look_for_circle();
         }
-        let (waited, patience) = (self.begun.elapsed(), Duration::from_secs(self.ops.comm.job.settings.timeout_s));
+        let (waited, time_limit) = (self.begun.elapsed(), Duration::from_secs(self.ops.comm.job.settings.timeout_s));
         let others_may = matches!(self.among, Among::Any(_)) && waited < OTHERS_MAY_WRITE;
         if !others_may {
             self.look_for_gone()?;
         }
-        if self.asked.elapsed() > patience {
+        if self.asked.elapsed() > time_limit {
             self.ask_for_life()?;
             self.asked = Instant::now();
             if !std::mem::replace(&mut self.warned, true) {
                 self.tell(waited);
             }
         }
-        if self.ops.comm.job.settings.check_collectives && waited > patience / 2 {
+        if self.ops.comm.job.settings.check_collectives && waited > time_limit / 2 {
             self.look_for_circle()?;
         }
         Ok(())

@@ -165,11 +165,11 @@ impl Wire {
         self.copy_limit.min(MANY_RAILS_FROM as usize - 1)
     }
 
-    /// Waits until nothing of host threads is on its way: not even what no quiet waits for. At most `patience`; the
+    /// Waits until nothing of host threads is on its way: not even what no quiet waits for. At most `time_limit`; the
     /// wait is `context`'s.
-    pub fn drain(&self, context: &ContextState, patience: Duration) {
+    pub fn drain(&self, context: &ContextState, time_limit: Duration) {
         let mut wait = Wait::for_operations(WireContext::new(self, context));
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + time_limit;
         while self.host_endpoints.poll_if_unused() && Instant::now() < deadline && wait.step().is_ok() {}
     }
 

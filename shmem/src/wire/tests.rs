@@ -17,7 +17,7 @@ use super::*;
 
 /// Words of each PE's memory.
 const WORDS: usize = 1024;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// PE 0's wire, and PE 1, which only answers.
 pub(super) struct World {
@@ -107,14 +107,14 @@ fn refusing() -> Mischief {
     Mischief { delay: 200, again: 250, software: false, ..Mischief::default() }
 }
 
-/// Puts flags that are refused at first, and does something else until each has come.
+/// Puts flags that are refused at first, and does something else until each has arrived.
 fn flags_go_out_during(something: impl Fn(&World)) {
     let world = world(refusing());
     for value in 1..=50u8 {
         world.on_wire().put_flag(1, 0, value).unwrap();
         let begun = Instant::now();
         while world.there(0) != u64::from(value) {
-            assert!(begun.elapsed() < PATIENCE, "flag {value} stays where it is");
+            assert!(begun.elapsed() < TIME_LIMIT, "flag {value} stays where it is");
             something(&world);
         }
     }
@@ -154,12 +154,12 @@ fn who_settles_leaves_nothing_behind() {
         for word in 0..20 {
             world.on_wire().put_flag(1, 8 * word, 1).unwrap();
         }
-        world.wire.drain(&world.context, PATIENCE);
+        world.wire.drain(&world.context, TIME_LIMIT);
         assert!(world.wire.host_endpoints.all().all(|host| !host.lock().endpoint.is_active()));
         // What has left arrives, whatever becomes of this PE.
         let begun = Instant::now();
         while (0..20).any(|word| world.there(word) != 1) {
-            assert!(begun.elapsed() < PATIENCE, "some have not left");
+            assert!(begun.elapsed() < TIME_LIMIT, "some have not left");
             std::thread::yield_now();
         }
     }
@@ -233,7 +233,7 @@ fn what_is_counted_is_there_and_takes_its_writes_alone() {
                 come = world.there(WORDS - 1) - 8 * (round - 1);
                 let there = (0..16 * come as usize).all(|word| world.there(word) == round);
                 assert!(there, "round {round}: not all of {come} are there");
-                assert!(begun.elapsed() < PATIENCE, "round {round}: some do not come");
+                assert!(begun.elapsed() < TIME_LIMIT, "round {round}: some do not arrive");
                 world.on_wire().wait_for_memory().drive();
             }
         }
@@ -266,7 +266,7 @@ fn a_put_goes_at_once_and_those_right_behind_it_together() {
         // Nobody polls for this thread but its proxy thread.
         let begun = Instant::now();
         while (0..2 * PUTS).any(|word| world.there(word as usize) != round) {
-            assert!(begun.elapsed() < PATIENCE, "round {round}: some stay where they are");
+            assert!(begun.elapsed() < TIME_LIMIT, "round {round}: some stay where they are");
             std::thread::yield_now();
         }
     }
@@ -292,7 +292,7 @@ fn an_addition_goes_at_once_and_those_right_behind_it_together() {
         // Nobody polls for this thread but its proxy thread.
         let begun = Instant::now();
         while world.there(0) != round * ADDITIONS {
-            assert!(begun.elapsed() < PATIENCE, "round {round}: some stay where they are");
+            assert!(begun.elapsed() < TIME_LIMIT, "round {round}: some stay where they are");
             std::thread::yield_now();
         }
     }
@@ -372,7 +372,7 @@ fn nothing_passes_a_fence_whichever_proxy_thread_has_it() {
         }
         let begun = Instant::now();
         while world.there(if by_host { FLAG } else { FLAG - 1 }) != round {
-            assert!(begun.elapsed() < PATIENCE, "round {round}");
+            assert!(begun.elapsed() < TIME_LIMIT, "round {round}");
             std::thread::yield_now();
         }
         assert!((0..2 * BLOCK).all(|word| world.there(word) == round), "round {round}: a fence was passed");

@@ -20,7 +20,7 @@ const BEFORE_YIELD: Duration = Duration::from_micros(20);
 const BETWEEN_YIELDS: Duration = Duration::from_micros(50);
 /// How long a thread waits by polling; then the proxy thread takes over and the waiting thread naps, each time for this
 /// part of what it has waited. Naps take the core from the proxy thread, which counts while it moves data.
-const PATIENCE: Duration = Duration::from_millis(10);
+const BEFORE_NAPS: Duration = Duration::from_millis(10);
 const PART: u32 = 32;
 const LONGEST_NAP: Duration = Duration::from_millis(4);
 
@@ -98,7 +98,7 @@ impl<'a> Wait<'a> {
     /// Drives the endpoints, or lets others. Whether anything has come forward.
     pub fn drive(&mut self) -> bool {
         if self.naps {
-            let waited = self.idle_since.map_or(PATIENCE, |since| since.elapsed());
+            let waited = self.idle_since.map_or(BEFORE_NAPS, |since| since.elapsed());
             std::thread::sleep((waited / PART).min(LONGEST_NAP));
             return self.context.poll_host(true) > 0;
         }
@@ -124,7 +124,7 @@ impl<'a> Wait<'a> {
         if self.looks.is_multiple_of(LOOKS_PER_TICK) {
             self.context.tick();
         }
-        if self.may_nap && idle > PATIENCE {
+        if self.may_nap && idle > BEFORE_NAPS {
             self.turn = None;
             self.naps = true;
             // Nobody drives the engine until it has noticed.

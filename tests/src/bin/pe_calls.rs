@@ -282,7 +282,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Nothing has come later than it should, and all mail has come. Then everything may be used again.
+    /// Nothing has arrived later than it should, and all mail has arrived. Then everything may be used again.
     fn look_again(&mut self) -> Result<()> {
         self.world.barrier()?;
         let (me, n) = (self.rt.my_pe(), self.rt.n_pes());

@@ -1,5 +1,5 @@
-//! All collectives of devices: types, operations, sizes, in place or not, misaligned or not; and what happens when flags
-//! come round, and when a PE does not come.
+//! All collectives of devices: types, operations, sizes, in place or not, misaligned or not; and what happens when
+//! flags come round, and when a PE does not arrive.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use symrail::{Result, Runtime, SymSlice};

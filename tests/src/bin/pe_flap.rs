@@ -48,7 +48,7 @@ fn exchange(rt: &Runtime, time: Duration) -> Result<()> {
     let (me, peer) = (rt.my_pe(), pe::neighbour(rt, 1));
     let data = rt.alloc_slice::<u64>(SLOTS * WORDS)?;
     let source = rt.alloc_slice::<u64>(SLOTS * WORDS)?;
-    // Blocks that have come, blocks of ours that the peer has verified.
+    // Blocks that have arrived, blocks of ours that the peer has verified.
     let come = rt.alloc_slice::<u64>(SLOTS)?;
     let verified = rt.alloc_slice::<u64>(SLOTS)?;
     // What is added to without and with an answer, and what the peer says in the end: its blocks, its additions.

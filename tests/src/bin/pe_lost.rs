@@ -204,7 +204,8 @@ fn survive(rt: &Runtime, cut: impl FnOnce()) -> Result<()> {
                 1 => fails("AMO", 1, || words.atomic_fetch_inc(3, LOST)),
                 _ => {
                     fails("put", 1, || words.put(4, &vec![1; BLOCK], LOST).and_then(|()| rt.quiet()));
-                    // A quiet ends with the first failure. What fails after it, on the other lane, is the next one's to tell.
+                    // A quiet ends with the first failure. What fails after it, on the other lane, is the next one's to
+                    // tell.
                     assert!((0..4).any(|_| rt.quiet().is_ok()), "what was put to PE {LOST} fails again and again");
                 }
             }

@@ -54,7 +54,7 @@ fn words(round: u64) -> usize {
 fn signals(rt: &Runtime, rounds: u64, ordered: bool) -> Result<u64> {
     let data = rt.alloc_slice::<u64>(SLOTS * WORDS)?;
     let source = rt.alloc_slice::<u64>(SLOTS * WORDS)?;
-    // One signal that is set and one that is added to, for each slot; and how far the receiver has come.
+    // One signal that is set and one that is added to, for each slot; and how far the receiver is.
     let signal = rt.alloc_slice::<u64>(2 * SLOTS)?;
     let seen = rt.alloc_slice::<u64>(1)?;
     let mut early = 0;

@@ -89,7 +89,7 @@ impl RailSink for Sink<'_> {
             tracing::debug!(rail = %self.core.profile.caps(self.lane).name, %fault, "a work request without completion failed");
             return self.core.suspect(self.lane, &fault);
         }
-        // What was posted without a completion is followed by a flush request, whose acknowledgement will not come.
+        // What was posted without a completion is followed by a flush request, whose acknowledgement will not arrive.
         tracing::warn!(rail = %self.core.profile.caps(self.lane).name, %fault, "a work request without completion failed");
     }
 

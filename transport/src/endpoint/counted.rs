@@ -1,7 +1,7 @@
 //! Puts whose arrival the target counts.
 //!
 //! A put-signal is two messages where its data is more than one holds: the data, and the signal behind it, which the
-//! target acknowledges. Who only counts what has come needs less: the fabric hands the target a number with the last
+//! target acknowledges. Who only counts what has arrived needs less: the fabric hands the target a number with the last
 //! bytes of a write, its *immediate*, and the number says in which word to count. One message, and nothing comes back.
 //!
 //! For rails on which the target's CPU moves the bytes, and where there is one of them: nothing here would be noticed
@@ -107,7 +107,7 @@ impl Core {
     /// token's part.
     fn counts_in(&self, word: u64) -> Option<u32> {
         let [caps] = self.profile.all_caps() else { return None };
-        // The last piece of a write brings it, and must not come before the others.
+        // The last piece of a write brings it, and must not arrive before the others.
         let fits = self.profile.role() == Role::Host
             && caps.software
             && caps.immediate >= size_of::<u64>()

@@ -142,7 +142,7 @@ impl Endpoint {
             let transfer = if len > FLUSHED_MAX { Transfer::Put } else { self.core.cheapest_put(pe, lane) };
             self.launch_data(pe, op, lane, (dest, ptr, len), transfer, false);
             if self.core.ops.has_failed(op) {
-                return self.core.release(op); // a signal must not come without its data
+                return self.core.release(op); // a signal must not arrive without its data
             }
             self.core.ops.unexpect(op, 1);
             self.launch_signal(pe, lane, op, signal, urgent);
@@ -269,7 +269,7 @@ pub(super) enum Transfer {
     /// Each write tells when it has left. A request behind it is what tells that it was delivered: a signal, or the
     /// next quiet's flush.
     LeftPut,
-    /// The same; the last write brings this, by which its target knows that all has come.
+    /// The same; the last write brings this, by which its target knows that all has arrived.
     CountedPut(u64),
 }
 

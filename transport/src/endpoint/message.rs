@@ -298,7 +298,7 @@ pub(super) unsafe fn fill(to: *mut u8, head: &[u8; Request::SIZE], ptr: *const u
 }
 
 impl Core {
-    /// Makes requests of operations that have failed requests for nothing: a signal must not come without its data.
+    /// Makes requests of operations that have failed requests for nothing: a signal must not arrive without its data.
     ///
     /// # Safety
     /// `message` is a message of `len` bytes in a slot, which nobody reads or writes now.

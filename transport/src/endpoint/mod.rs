@@ -24,8 +24,8 @@
 //! puts without an operation; `launch`, which cuts it into work requests, or `message`, for requests to target agents;
 //! `queue`, which hands them to rails. `drive` polls, and `completion` turns what rails report into ended operations.
 //! Beside that path: `open` makes an endpoint and its peers and memory known to it; `counted` is for puts whose arrival
-//! the target counts; `emulate` is AMOs by the provider, which has `abilities`, with a `swap_loop` for what it lacks; `failover` does
-//! without lanes and peers that have failed.
+//! the target counts; `emulate` is AMOs by the provider, which has `abilities`, with a `swap_loop` for what it lacks;
+//! `failover` does without lanes and peers that have failed.
 //!
 //! # Delivery
 //! Every operation is finished only when it is visible at its target: writes ask for delivery, requests are

@@ -73,8 +73,8 @@ impl Endpoint {
     }
 
     /// Makes one more operation on the memory of the same PE a part of `op`, which ends when both have ended: a request
-    /// that nobody waits for alone costs no record of its own then. `issue` is that of `op`, which was started since the last
-    /// poll.
+    /// that nobody waits for alone costs no record of its own then. `issue` is that of `op`, which was started since
+    /// the last poll.
     ///
     /// `false`, and nothing was started, where it cannot travel so; [`Endpoint::submit`] starts it by itself.
     ///

@@ -19,7 +19,7 @@ use crate::rail::{LocalBuf, Notify, OpId, PostError, Rail, RailSink, RemoteBuf, 
 
 /// How long a sleeping target may take. A progress thread needs microseconds, but on a busy machine it also needs a
 /// core, and the first write sets up the connection.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIME_LIMIT: Duration = Duration::from_secs(1);
 
 /// The info to open `nic` with, and the progress model in words.
 pub(super) fn choose(library: &Arc<Library>, nic: &Nic, settings: &Settings) -> Result<(Info, String)> {
@@ -84,7 +84,7 @@ fn sleeping_target_progresses(library: &Arc<Library>, nic: &Nic) -> Result<()> {
     let buffer = LocalBuf { ptr: source_at.cast(), len: 8, key: local.local };
     let place = RemoteBuf { address: remote.remote_base, key: remote.remote_key };
     let options = WriteOptions { id: Some(0), notify: Notify::Delivered, immediate: None, more: false };
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIME_LIMIT;
     let mut outcome = Outcome::default();
     let mut posted = false;
     while Instant::now() < deadline {

@@ -22,7 +22,7 @@ fn bad_key_fails(setup: &Setup) {
 
 /// After a failure the rail carries on: tcp loses its connection to a bad key and makes a new one.
 fn works_again(pair: &mut Pair, first_id: u64) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIME_LIMIT;
     for id in first_id.. {
         pair.side.seen.failed.clear();
         pair.side.write_heap(0, id);
@@ -64,7 +64,7 @@ fn killed_peer_is_a_fault(setup: &Setup) {
     let mut next = 2;
     let mut refused = None;
     while pair.side.seen.failed.is_empty() && pair.side.seen.broken.is_empty() && refused.is_none() {
-        assert!(start.elapsed() < PATIENCE, "no fault; seen {:?}", pair.side.seen);
+        assert!(start.elapsed() < TIME_LIMIT, "no fault; seen {:?}", pair.side.seen);
         let (local, remote) = (pair.local(0, 0, 8), pair.remote(0, 0));
         if next < 10 {
             // SAFETY: the heap stays.

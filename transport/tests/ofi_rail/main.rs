@@ -12,7 +12,7 @@ mod surroundings;
 
 use std::time::{Duration, Instant};
 
-use peer::{HEAP, PATIENCE, Pair, Setup, order_message};
+use peer::{HEAP, Pair, Setup, TIME_LIMIT, order_message};
 use serial_test::serial;
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::backend::{self, HostPes};
@@ -40,7 +40,7 @@ impl Pair {
 
     /// Posts until the rail takes it.
     fn post(&mut self, what: &str, mut post: impl FnMut(&mut Pair) -> Result<(), PostError>) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         loop {
             match post(self) {
                 Ok(()) => return,
@@ -115,7 +115,7 @@ fn works(setup: &Setup) {
         pair.side.write_heap(base, seed + 20);
         pair.write(rail, base, base + 64, 8, injected());
         pair.side.write_heap(base, 0);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         while pair.ask_number(&format!("peek {}", base + 64)) != seed + 20 {
             assert!(Instant::now() < deadline, "an injected write did not arrive");
         }
@@ -129,7 +129,7 @@ fn works(setup: &Setup) {
             if let Some(id) = id {
                 pair.wait_done(id);
             }
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + TIME_LIMIT;
             while pair.ask_number("count messages") <= before + index as u64 {
                 assert!(Instant::now() < deadline, "a message of {len} bytes did not arrive");
             }
@@ -149,7 +149,7 @@ fn works(setup: &Setup) {
             if let Some(id) = id {
                 pair.wait_done(id);
             }
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + TIME_LIMIT;
             while pair.ask_number("count immediates") <= before + index as u64 {
                 assert!(Instant::now() < deadline, "an immediate did not arrive");
             }

@@ -17,7 +17,7 @@ use symrail_transport::rail::{Rail, RailSink, Registration, RemoteBuf};
 /// Bytes of memory that each side registers, zeroed.
 pub const HEAP: usize = 4 << 20;
 /// Nothing in these tests takes longer, unless it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TIME_LIMIT: Duration = Duration::from_secs(20);
 const PEER: &str = "SYMRAIL_TEST_OFI_PEER";
 
 /// What a pair of processes runs over.
@@ -228,7 +228,7 @@ impl Pair {
             }
         };
         let (ours, theirs) = UnixStream::pair().unwrap();
-        ours.set_read_timeout(Some(PATIENCE)).unwrap();
+        ours.set_read_timeout(Some(TIME_LIMIT)).unwrap();
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["peer::serve", "--exact", "--nocapture", "--test-threads=1"])
             .env(PEER, setup.encode())
@@ -248,7 +248,7 @@ impl Pair {
         self.commands.get_mut().write_all(format!("{command}\n").as_bytes()).unwrap();
         let mut line = String::new();
         self.commands.get_ref().set_nonblocking(true).unwrap();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         loop {
             match self.commands.read_line(&mut line) {
                 Ok(0) => panic!("the other process ended instead of answering {command:?}"),
@@ -257,7 +257,7 @@ impl Pair {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 Err(error) => panic!("{command:?}: {error}"),
             }
-            assert!(Instant::now() < deadline, "no answer to {command:?} in {PATIENCE:?}");
+            assert!(Instant::now() < deadline, "no answer to {command:?} in {TIME_LIMIT:?}");
             self.side.poll();
         }
     }
@@ -268,9 +268,9 @@ impl Pair {
 
     /// Polls until `until` holds.
     pub fn wait(&mut self, what: &str, mut until: impl FnMut(&mut Side) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         while !until(&mut self.side) {
-            assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}; seen: {:?}", self.side.seen);
+            assert!(Instant::now() < deadline, "{what}: not within {TIME_LIMIT:?}; seen: {:?}", self.side.seen);
             self.side.poll();
         }
     }

@@ -24,11 +24,11 @@ impl World<'_> {
             | Action::Flush
             | Action::Pipeline { .. } => {}
             Action::Release(ids) => {
-                let clock = self.released_clock(block);
+                let released = self.released_clock(block);
                 for &id in ids {
                     let (value, clock) = &mut self.ranks[rank].semaphores[id];
                     *value += 1;
-                    clock.learn(&clock);
+                    clock.learn(&released);
                 }
             }
             Action::Signal { to, .. } => self.signal(at, to),

@@ -1,4 +1,4 @@
-//! How bare twins wait: as the runtime's host threads do. They poll, let others run when nothing has come for some
+//! How bare twins wait: as the runtime's host threads do. They poll, let others run when nothing has arrived for some
 //! time, and give up.
 
 use std::time::{Duration, Instant};

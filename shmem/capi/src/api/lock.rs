@@ -77,7 +77,7 @@ impl Lock {
             if end == 0 {
                 crate::fail::fail(self.function, &"the lock is not held");
             }
-            // Somebody has come and is about to say so; until then the place is 0 or WAITS.
+            // Somebody has arrived and is about to say so; until then the place is 0 or WAITS.
             let mut next = self.amo(self.place, AmoOp::Fetch, 0, 0, self.me());
             while next & !WAITS == 0 {
                 next = self.wait(Cmp::Ne, next);

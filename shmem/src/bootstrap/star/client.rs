@@ -185,7 +185,7 @@ impl Client {
         fault.into_error(self.membership.pe, step, &self.membership.address.to_string())
     }
 
-    /// Takes what has come while this PE was in no step.
+    /// Takes what has arrived while this PE was in no step.
     fn look(&mut self) -> io::Result<()> {
         let mut chunk = [0; 4096];
         self.stream.set_nonblocking(true)?;

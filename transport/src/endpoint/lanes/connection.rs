@@ -56,8 +56,8 @@ impl Connection {
         self.sent
     }
 
-    /// The oldest `count` requests are acknowledged. `false`, and nothing changes, when fewer were sent. Their sizes are
-    /// not kept: each counts as much as the others.
+    /// The oldest `count` requests are acknowledged. `false`, and nothing changes, when fewer were sent. Their sizes
+    /// are not kept: each counts as much as the others.
     pub fn acknowledge(&mut self, count: u32) -> bool {
         let all = self.sent.wrapping_sub(self.applied);
         if count > all {
@@ -69,7 +69,8 @@ impl Connection {
         true
     }
 
-    /// Takes the oldest of at most `most` requests that are acknowledged: their operation, and how many of them are its.
+    /// Takes the oldest of at most `most` requests that are acknowledged: their operation, and how many of them are
+    /// its.
     pub fn next_acknowledged(&mut self, most: u32) -> Option<(OpHandle, u32)> {
         let &mut (op, ref mut count) = self.unacked.front_mut().filter(|_| most > 0)?;
         let taken = most.min(*count);

@@ -146,7 +146,7 @@ impl Core {
         }
     }
 
-    /// Before a message goes that has waited: the signals in it whose data has failed meanwhile must not come. Where
+    /// Before a message goes that has waited: the signals in it whose data has failed meanwhile must not arrive. Where
     /// messages are kept to be repeated, `failover` sees to it.
     fn void_signals(&mut self, request: &WorkRequest) {
         let to_agent = matches!(request.work, Work::Send) && request.slot.is_some();
