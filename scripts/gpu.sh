@@ -113,6 +113,11 @@ python() {
   case_of "Python, pinned heap, proxy" $pinned SYMRAIL_DISABLE_P2P=1 $each -- python3 "$tests/gpu/checks.py"
   case_of "Python, device heap, staged over shm" $staged SYMRAIL_LIBFABRIC_PROVIDER=shm $each --hosts $pes -- python3 "$tests/gpu/checks.py"
   case_of "Python, device heap, staged over $tcp" $staged $each --hosts $pes --rails 2 -- python3 "$tests/gpu/checks.py"
+  local collectives="python3 $tests/gpu/collectives.py"
+  case_of "Python, collectives, device heap, mapped" $staged $each -- $collectives
+  case_of "Python, collectives, pinned heap, mapped" $pinned $each -- $collectives
+  case_of "Python, collectives, pinned heap, proxy" $pinned SYMRAIL_DISABLE_P2P=1 $each -- $collectives
+  case_of "Python, collectives, device heap, staged over $tcp" $staged $each --hosts $pes --rails 2 -- $collectives
   case_of "Python, a wait that ends late" $staged SYMRAIL_TIMEOUT_S=3 $each -- python3 "$tests/gpu/checks.py" late
   case_of "Python, arrays, device heap" HEAP=device $each -- python3 "$tests/programs/device_arrays.py"
   case_of "Python, arrays, pinned heap" $pinned $each -- python3 "$tests/programs/operations.py"

@@ -31,7 +31,9 @@ fn nvrtc() -> Option<Nvrtc> {
 #[test]
 fn every_program_becomes_ptx_and_machine_code() {
     let Some(nvrtc) = nvrtc() else { return };
-    for program in Program::OWN.into_iter().chain([Program::STREAM, Program::PERF, EXAMPLE, TORCH]) {
+    for program in
+        Program::OWN.into_iter().chain([Program::STREAM, Program::COLLECTIVES, Program::PERF, EXAMPLE, TORCH])
+    {
         for arch in ARCHITECTURES {
             let compiled = nvrtc.compile(&program, arch).unwrap();
             assert_eq!(compiled.log, "", "{} for {arch}", program.name());

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use symrail::gpu::GpuDevice;
+use symrail::gpu::{GpuDevice, Scratch};
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{Error, Gpu, Module, OnStream, Stream};
+use symrail::kernels::cuda::{Collectives, DeviceState, Error, Gpu, Module, OnStream, Stream};
 use symrail::{Pe, Result, Runtime, SignalOp, Team};
 use symrail_core::Cmp;
 
@@ -23,8 +23,9 @@ pub const DEFAULT_STREAM: usize = 0;
 /// The GPU that the heap is in or pinned for.
 pub struct HeldGpu {
     /// The kernels; or why there are none.
-    ops: std::result::Result<OnStream, Error>,
+    ops: std::result::Result<(OnStream, Collectives), Error>,
     device: GpuDevice<'static>,
+    scratch: Scratch,
     /// Where NVRTC may be.
     nvrtc: Vec<PathBuf>,
 }
@@ -47,8 +48,9 @@ impl HeldGpu {
         // SAFETY: the caller's promise.
         let runtime: &'static Runtime = unsafe { &*std::ptr::from_ref(runtime) };
         let device = runtime.gpu_device(gpu)?;
-        let ops = compiler(nvrtc).and_then(|nvrtc| OnStream::new(gpu, &nvrtc, device.state()));
-        Ok(HeldGpu { ops, device, nvrtc: nvrtc.to_vec() })
+        let scratch = device.scratch()?;
+        let ops = compiler(nvrtc).and_then(|nvrtc| kernels(gpu, &nvrtc, device.state()));
+        Ok(HeldGpu { ops, device, scratch, nvrtc: nvrtc.to_vec() })
     }
 
     pub fn gpu(&self) -> &Arc<Gpu> {
@@ -95,7 +97,17 @@ impl HeldGpu {
     }
 
     fn ops(&self) -> PyResult<&OnStream> {
-        self.ops.as_ref().map_err(|error| failed_on_gpu(error.clone()))
+        self.ops.as_ref().map(|(ops, _)| ops).map_err(|error| failed_on_gpu(error.clone()))
+    }
+
+    /// The kernels of collectives.
+    pub fn collectives(&self) -> PyResult<&Collectives> {
+        self.ops.as_ref().map(|(_, collectives)| collectives).map_err(|error| failed_on_gpu(error.clone()))
+    }
+
+    /// Memory for what passes through collectives.
+    pub fn scratch(&self) -> &Scratch {
+        &self.scratch
     }
 
     fn address(&self, span: Span) -> u64 {
@@ -109,13 +121,18 @@ impl HeldGpu {
         is_symmetric.then(|| self.address(span).wrapping_sub(span.address() as u64))
     }
 
-    /// The same for the side that has to be symmetric.
+    /// The same for an array that has to be symmetric.
     fn symmetric(&self, span: Span, role: &str) -> PyResult<u64> {
         let wrong = || raise(Kind::Argument, &format!("{role} is not symmetric memory of this job"));
         self.apart(span).ok_or_else(wrong)
     }
 
-    /// The same for the other side of an operation with `pe`: any memory that the GPU reaches, or memory of the heap,
+    /// The GPU's address of a symmetric array.
+    pub fn symmetric_address(&self, span: Span, role: &str) -> PyResult<u64> {
+        Ok((span.address() as u64).wrapping_add(self.symmetric(span, role)?))
+    }
+
+    /// How far the GPU's addresses are from the host's for the other side of an operation with `pe`: any memory that the GPU reaches, or memory of the heap,
     /// where the proxy does the copy.
     fn local(&self, view: &View, pe: Pe, role: &str) -> PyResult<u64> {
         if let Some(apart) = self.apart(view.bounds()) {
@@ -140,7 +157,7 @@ impl HeldGpu {
     }
 
     /// A stream by its handle.
-    fn stream(&self, handle: usize) -> Stream {
+    pub fn stream(&self, handle: usize) -> Stream {
         let raw = std::ptr::with_exposed_provenance_mut(handle);
         // SAFETY: the program's promise, as for every function that takes streams; the driver refuses most others.
         unsafe { Stream::of_others(self.device.gpu(), raw) }
@@ -185,7 +202,7 @@ impl HeldGpu {
 
     /// The GPU's address of a signal word.
     fn word(&self, word: Span) -> PyResult<u64> {
-        Ok((word.address() as u64).wrapping_add(self.symmetric(word, "signal_var")?))
+        self.symmetric_address(word, "signal_var")
     }
 
     pub fn signal(&self, (word, value, op): Signal, pe: Pe, stream: usize) -> PyResult<()> {
@@ -220,6 +237,18 @@ impl HeldGpu {
         interrupt::until(py, move || stream.is_idle())?.map_err(failed_on_gpu)?;
         self.check()
     }
+}
+
+/// The kernels for streams. Both programs are compiled at the same time, each for about a second.
+fn kernels(gpu: &Arc<Gpu>, nvrtc: &Nvrtc, state: &DeviceState) -> std::result::Result<(OnStream, Collectives), Error> {
+    let (ops, compiled) = std::thread::scope(|scope| {
+        let compiling = scope.spawn(|| Collectives::compile(gpu, nvrtc));
+        (OnStream::new(gpu, nvrtc, state), compiling.join())
+    });
+    let compiled = compiled.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    let ops = ops?;
+    let collectives = Collectives::new(gpu, &compiled, state, &ops)?;
+    Ok((ops, collectives))
 }
 
 fn compiler(folders: &[PathBuf]) -> std::result::Result<Nvrtc, Error> {

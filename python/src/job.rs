@@ -64,11 +64,13 @@ impl Job {
             None => bootstrap::open(&settings)?,
         };
         // What the runtime takes of the heap for itself comes on top of what was asked for.
-        let own = Runtime::own_bytes(bootstrap.n_pes()).next_multiple_of(2 << 20);
-        settings.heap_size = joining.heap_bytes.unwrap_or(settings.heap_size).saturating_add(own);
-        bootstrap.set_interrupt(Arc::new(interrupt::go_on));
         settings.heap_kind = joining.heap.unwrap_or(settings.heap_kind);
         let for_gpu = matches!(settings.heap_kind, HeapKind::Device | HeapKind::Pinned);
+        let n_pes = bootstrap.n_pes();
+        let scratch = if for_gpu { Runtime::gpu_scratch_bytes(n_pes) } else { 0 };
+        let own = (Runtime::own_bytes(n_pes) + scratch).next_multiple_of(2 << 20);
+        settings.heap_size = joining.heap_bytes.unwrap_or(settings.heap_size).saturating_add(own);
+        bootstrap.set_interrupt(Arc::new(interrupt::go_on));
         let nearby = joining.local_rank.filter(|_| for_gpu && Gpu::current().is_none());
         let device = joining.device.or(nearby.map(|rank| rank % Gpu::count().max(1)));
         // It is current from now on, and that is the one that the runtime takes.
@@ -147,11 +149,17 @@ impl Job {
     /// The memory of an array that host threads reach, or the engine for them.
     pub fn view(&self, array: &Bound<'_, PyAny>, role: &str) -> PyResult<View> {
         let view = self.any_view(array, role)?;
-        if view.gpu.is_some() && self.gpu_of(view.bounds().address()).is_none() {
-            let remedy = "copy it to the host, or to an array of symrail.array";
-            return Err(raise(Kind::Argument, &format!("{role} is a GPU's memory outside of the heap: {remedy}")));
-        }
+        self.on_host(&view, role)?;
         Ok(view)
+    }
+
+    /// Refuses memory of a GPU that neither host threads nor the engine reach.
+    pub fn on_host(&self, view: &View, role: &str) -> PyResult<()> {
+        if view.gpu.is_none() || self.gpu_of(view.bounds().address()).is_some() {
+            return Ok(());
+        }
+        let remedy = "copy it to the host, or to an array of symrail.array";
+        Err(raise(Kind::Argument, &format!("{role} is a GPU's memory outside of the heap: {remedy}")))
     }
 
     /// A PE's number, if the job has it.

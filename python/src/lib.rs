@@ -10,12 +10,13 @@
 //! | `foreign`, `layout`, `dtype` | other libraries' arrays; where elements are; their types |
 //! | `device_array`, `dlpack` | arrays in a GPU's memory, and handing them to other libraries (unsafe) |
 //! | `gpu`, `stream` | operations in the order of a GPU's streams (unsafe); which stream an argument means |
+//! | `on_stream` | teams' collectives in the order of a stream (unsafe) |
 //! | `raw` | the runtime's calls that take addresses (unsafe) |
 //! | `held` | teams, kept together with the job that they borrow (unsafe) |
 //! | `sides`, `rma`, `words` | both arrays of a copy, and how it is done; atomics, signals and waits for elements |
 //! | `runtime` | the class `Runtime` |
 //! | `under_way` | the arrays of operations that nobody has waited for yet |
-//! | `team` | the class `Team`: collectives |
+//! | `team`, `collective` | the class `Team`; what collectives take, and which way they go |
 //! | `torch` | what PyTorch's symmetric memory needs, as a table of C functions (unsafe) |
 //! | `ep` | the classes behind `symrail.ep` |
 //! | `decomp` | the class behind `symrail.decomp` (unsafe) |
@@ -25,6 +26,7 @@
 //! Whatever may wait does so without Python's lock (`interrupt::waiting`), and the proxy thread never takes it.
 
 mod blocks;
+mod collective;
 mod decomp;
 mod device_array;
 mod dlpack;
@@ -38,6 +40,7 @@ mod interrupt;
 mod job;
 mod layout;
 mod memory;
+mod on_stream;
 mod raw;
 mod required;
 mod rma;

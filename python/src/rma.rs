@@ -2,6 +2,7 @@
 
 use symrail::{Pe, Result, Runtime};
 
+use crate::gpu::Signal;
 use crate::raw;
 use crate::view::View;
 
@@ -9,8 +10,8 @@ use crate::view::View;
 const SHORT: usize = 32 << 10;
 
 /// Whether the operation is done within a few microseconds, whatever others do.
-pub fn is_short(rt: &Runtime, view: &View, pe: Pe) -> bool {
-    view.contiguous && view.bytes() <= SHORT && rt.is_mapped(pe)
+pub fn is_short(rt: &Runtime, dest: &View, source: &View, pe: Pe) -> bool {
+    dest.contiguous && source.contiguous && dest.bytes() <= SHORT && rt.is_mapped(pe)
 }
 
 /// Packs an array that is more scattered than the other side into memory of its own, if bytes go over the wire.
@@ -28,6 +29,16 @@ pub fn put(rt: &Runtime, dest: &View, source: &View, pe: Pe) -> Result<()> {
         return kept_if_failed(memory, result);
     }
     dest.pieces(source).try_for_each(|(to, from)| raw::put(rt, to, from, pe))
+}
+
+/// As [`put`], and then updates a signal word there.
+pub fn put_signal(rt: &Runtime, dest: &View, source: &View, signal: Signal, pe: Pe) -> Result<()> {
+    let mut pieces = dest.pieces(source);
+    match (pieces.number(), pieces.next()) {
+        (1, Some((to, from))) => raw::put_signal(rt, to, from, signal, pe),
+        // A fence keeps the signal behind all the pieces.
+        _ => put(rt, dest, source, pe).and_then(|()| rt.fence()).and_then(|()| raw::signal_op(rt, signal, pe)),
+    }
 }
 
 /// Starts to copy `source` to `dest` on `pe`; it is kept unchanged until a quiet.

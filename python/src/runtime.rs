@@ -18,7 +18,7 @@ use crate::memory::{Kept, Memory};
 use crate::raw;
 use crate::required::{Required, Unmet};
 use crate::rma;
-use crate::sides::{Order, Sides};
+use crate::sides::Sides;
 use crate::stream;
 use crate::team::Team;
 use crate::torch;
@@ -40,17 +40,52 @@ fn stream_of(stream: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
     stream.map(stream::handle).transpose()
 }
 
+/// A copy between this PE's memory and another one's.
+#[derive(Clone, Copy)]
+enum Transfer {
+    /// With a signal behind it, or without.
+    Put(Option<Signal>),
+    StartPut,
+    Get,
+    StartGet,
+}
+
 impl Runtime {
     /// The job that it is a PE of.
     pub fn job(&self) -> &Arc<Job> {
         &self.job
     }
 
-    /// Keeps the array of an operation that was started, unless that is complete.
-    fn keep_until_quiet(&self, array: &Bound<'_, PyAny>, pe: Pe) {
-        if !self.job.runtime().is_mapped(pe) {
-            self.job.under_way.keep(array);
+    /// Does a copy: on the stream, or by this thread.
+    fn copy(&self, py: Python<'_>, transfer: Transfer, sides: &Sides<'_>, pe: Pe) -> PyResult<()> {
+        let (rt, Sides { to, from, other, stream }) = (self.job.runtime(), sides);
+        if let Some(order) = stream {
+            return order.start(py, &self.job, |gpu, stream| match transfer {
+                Transfer::Put(signal) => gpu.put(to, from, signal, pe, stream),
+                Transfer::StartPut => gpu.put(to, from, None, pe, stream),
+                Transfer::Get | Transfer::StartGet => gpu.get(to, from, pe, stream),
+            });
         }
+        let copy = || match transfer {
+            Transfer::Put(None) => rma::put(rt, to, from, pe),
+            Transfer::Put(Some(signal)) => rma::put_signal(rt, to, from, signal, pe),
+            Transfer::StartPut => rma::put_nbi(rt, to, from, pe),
+            Transfer::Get => rma::get(rt, to, from, pe),
+            Transfer::StartGet => rma::get_nbi(rt, to, from, pe),
+        };
+        if rma::is_short(rt, to, from, pe) {
+            return copy().map_err(failed);
+        }
+        kept(other, waiting(py, None, copy))
+    }
+
+    /// The same for a copy that a quiet completes; its array is kept until then.
+    fn start(&self, py: Python<'_>, transfer: Transfer, sides: &Sides<'_>, pe: Pe) -> PyResult<()> {
+        self.copy(py, transfer, sides, pe)?;
+        if sides.stream.is_none() && !self.job.runtime().is_mapped(pe) {
+            self.job.under_way.keep(&sides.other);
+        }
+        Ok(())
     }
 }
 
@@ -244,16 +279,9 @@ impl Runtime {
         remote_pe: i64,
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
-        let rt = self.job.running()?;
+        self.job.running()?;
         let pe = self.job.pe(remote_pe)?;
-        let Sides { to, from, other, stream } = Sides::of_put(&self.job, dst, src, stream_of(stream)?)?;
-        if let Some(order) = stream {
-            return self.in_order(py, order, |gpu| gpu.put(&to, &from, None, pe, order.handle));
-        }
-        if rma::is_short(rt, &to, pe) {
-            return rma::put(rt, &to, &from, pe).map_err(failed);
-        }
-        kept(&other, waiting(py, None, || rma::put(rt, &to, &from, pe)))
+        self.copy(py, Transfer::Put(None), &Sides::of_put(&self.job, dst, src, stream_of(stream)?)?, pe)
     }
 
     /// Copies the symmetric array `src` of PE `remote_pe` to `dst`, any array of the same dtype and shape. Complete
@@ -270,16 +298,9 @@ impl Runtime {
         remote_pe: i64,
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
-        let rt = self.job.running()?;
+        self.job.running()?;
         let pe = self.job.pe(remote_pe)?;
-        let Sides { to, from, other, stream } = Sides::of_get(&self.job, dst, src, stream_of(stream)?)?;
-        if let Some(order) = stream {
-            return self.in_order(py, order, |gpu| gpu.get(&to, &from, pe, order.handle));
-        }
-        if rma::is_short(rt, &to, pe) && from.contiguous {
-            return rma::get(rt, &to, &from, pe).map_err(failed);
-        }
-        kept(&other, waiting(py, None, || rma::get(rt, &to, &from, pe)))
+        self.copy(py, Transfer::Get, &Sides::of_get(&self.job, dst, src, stream_of(stream)?)?, pe)
     }
 
     /// Starts to copy `src` to the symmetric array `dst` of PE `remote_pe`. `src` may be changed, and the data is delivered,
@@ -294,15 +315,9 @@ impl Runtime {
         src: &Bound<'py, PyAny>,
         remote_pe: i64,
     ) -> PyResult<()> {
-        let rt = self.job.running()?;
+        self.job.running()?;
         let pe = self.job.pe(remote_pe)?;
-        let Sides { to, from, other, stream } = Sides::of_put(&self.job, dst, src, None)?;
-        if let Some(order) = stream {
-            return self.in_order(py, order, |gpu| gpu.put(&to, &from, None, pe, order.handle));
-        }
-        kept(&other, waiting(py, None, || rma::put_nbi(rt, &to, &from, pe)))?;
-        self.keep_until_quiet(&other, pe);
-        Ok(())
+        self.start(py, Transfer::StartPut, &Sides::of_put(&self.job, dst, src, None)?, pe)
     }
 
     /// Starts to copy the symmetric array `src` of PE `remote_pe` to `dst`, which is complete after `quiet` or
@@ -316,15 +331,9 @@ impl Runtime {
         src: &Bound<'py, PyAny>,
         remote_pe: i64,
     ) -> PyResult<()> {
-        let rt = self.job.running()?;
+        self.job.running()?;
         let pe = self.job.pe(remote_pe)?;
-        let Sides { to, from, other, stream } = Sides::of_get(&self.job, dst, src, None)?;
-        if let Some(order) = stream {
-            return self.in_order(py, order, |gpu| gpu.get(&to, &from, pe, order.handle));
-        }
-        kept(&other, waiting(py, None, || rma::get_nbi(rt, &to, &from, pe)))?;
-        self.keep_until_quiet(&other, pe);
-        Ok(())
+        self.start(py, Transfer::StartGet, &Sides::of_get(&self.job, dst, src, None)?, pe)
     }
 
     /// As `put`, and then updates the signal word `signal_var` of that PE, an element of a symmetric uint64 array: whoever
@@ -343,28 +352,11 @@ impl Runtime {
         offset: usize,
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
-        let rt = self.job.running()?;
+        self.job.running()?;
         let pe = self.job.pe(remote_pe)?;
         let signal: Signal =
             (words::signal_word(&self.job, signal_var, offset)?, signal_val, words::signal_update(signal_op)?);
-        let Sides { to, from, other, stream } = Sides::of_put(&self.job, dst, src, stream_of(stream)?)?;
-        if let Some(order) = stream {
-            return self.in_order(py, order, |gpu| gpu.put(&to, &from, Some(signal), pe, order.handle));
-        }
-        let put = || {
-            let mut pieces = to.pieces(&from);
-            match (pieces.number(), pieces.next()) {
-                (1, Some((to, from))) => raw::put_signal(rt, to, from, signal, pe),
-                // A fence keeps the signal behind all the pieces.
-                _ => {
-                    rma::put(rt, &to, &from, pe).and_then(|()| rt.fence()).and_then(|()| raw::signal_op(rt, signal, pe))
-                }
-            }
-        };
-        if rma::is_short(rt, &to, pe) && from.contiguous {
-            return put().map_err(failed);
-        }
-        kept(&other, waiting(py, None, put))
+        self.copy(py, Transfer::Put(Some(signal)), &Sides::of_put(&self.job, dst, src, stream_of(stream)?)?, pe)
     }
 
     /// Updates a signal word of PE `remote_pe`: element `offset` of a symmetric uint64 array. `signal_op`: "set" or "add".
@@ -516,20 +508,6 @@ impl Runtime {
         let word = words::element(&self.job, target, offset, "target")?;
         let amo = Amo { op: words::amo_op(op)?, operand: value, compare: cond, fetches };
         amo.perform(rt, word, pe, target.py())
-    }
-}
-
-impl Runtime {
-    /// Starts work on a stream, and waits for that where the caller has not named it.
-    fn in_order(
-        &self,
-        py: Python<'_>,
-        order: Order,
-        start: impl FnOnce(&HeldGpu) -> PyResult<()> + Send,
-    ) -> PyResult<()> {
-        let gpu = self.job.streams()?;
-        py.detach(|| start(gpu))?;
-        if order.waits { gpu.finish(py, order.handle) } else { Ok(()) }
     }
 }
 

@@ -4,7 +4,7 @@ use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 
 use crate::errors::{Kind, raise};
-use crate::gpu::DEFAULT_STREAM;
+use crate::gpu::{DEFAULT_STREAM, HeldGpu};
 use crate::job::Job;
 use crate::view::View;
 
@@ -25,6 +25,20 @@ pub struct Order {
     pub handle: usize,
     /// The caller has not named it, and so waits for it.
     pub waits: bool,
+}
+
+impl Order {
+    /// Starts work on the stream, and waits for that where the caller has not named it.
+    pub fn start(
+        self,
+        py: Python<'_>,
+        job: &Job,
+        work: impl FnOnce(&HeldGpu, usize) -> PyResult<()> + Send,
+    ) -> PyResult<()> {
+        let gpu = job.streams()?;
+        py.detach(|| work(gpu, self.handle))?;
+        if self.waits { gpu.finish(py, self.handle) } else { Ok(()) }
+    }
 }
 
 impl<'py> Sides<'py> {

@@ -4,33 +4,29 @@ use std::sync::{Arc, RwLock, RwLockReadGuard};
 
 use pyo3::prelude::*;
 use pyo3::types::PyAny;
-use symrail::collective::Complex;
 use symrail::{Pe, Reduction};
 
-use crate::dtype::Type;
+use crate::collective::{Arrays, Combining};
 use crate::errors::{Kind, failed, raise};
 use crate::held::HeldTeam;
 use crate::interrupt::waiting;
+use crate::on_stream::Collective;
 use crate::raw;
 use crate::stream;
-use crate::view::View;
-use crate::words;
 
 /// Some PEs of the job, this one among them, numbered from 0 within the team. All of them make a team's collective
 /// calls in the same order; two threads of a PE do not use one team at a time.
 ///
 /// Arrays of collectives are contiguous and of the same dtype; destinations are symmetric, and so are sources, but for
 /// those of reductions of up to 8 KiB.
+///
+/// With `stream`, a collective is done in the order of that stream, returns at once, and can be captured in graphs; both
+/// arrays are symmetric. A team's calls on streams then come in one order, on one stream or on streams that wait for one
+/// another. Without it, arrays in GPUs' memory go by the default stream, which the call waits for.
 #[pyclass(frozen, module = "symrail")]
 pub struct Team {
     /// None after `destroy`.
     team: RwLock<Option<Arc<HeldTeam>>>,
-}
-
-/// What becomes of a collective's arrays.
-struct Arrays {
-    dest: View,
-    source: View,
 }
 
 impl Team {
@@ -48,67 +44,6 @@ impl Team {
         team.job.running()?;
         Ok(team)
     }
-
-    /// The arrays of a collective, whose lengths the caller compares.
-    fn arrays(team: &HeldTeam, dest: &Bound<'_, PyAny>, source: &Bound<'_, PyAny>) -> PyResult<Arrays> {
-        let (to, from) = (team.job.view(dest, "dst")?, team.job.view(source, "src")?);
-        for (view, role) in [(&to, "dst"), (&from, "src")] {
-            if !view.contiguous {
-                return Err(raise(
-                    Kind::Argument,
-                    &format!("{role} is not contiguous; collectives take contiguous arrays"),
-                ));
-            }
-            if !view.aligned {
-                return Err(raise(Kind::Argument, &format!("the elements of {role} are not aligned to their size")));
-            }
-        }
-        if to.ty != from.ty {
-            return Err(raise(
-                Kind::Argument,
-                &format!("dtypes differ: dst has {}, src {}", to.ty.name(), from.ty.name()),
-            ));
-        }
-        Ok(Arrays { dest: to, source: from })
-    }
-}
-
-/// Refuses lengths that do not go together.
-fn lengths(found: (usize, usize), wanted: (usize, usize)) -> PyResult<()> {
-    if found == wanted {
-        return Ok(());
-    }
-    let (to, from) = wanted;
-    Err(raise(Kind::Argument, &format!("dst has {} elements and src {}; they need {to} and {from}", found.0, found.1)))
-}
-
-/// How elements of a type are combined.
-fn reduction(op: &Bound<'_, PyAny>, ty: Type) -> PyResult<Reduction> {
-    let op = words::chosen(op, &["sum", "prod", "min", "max", "and", "or", "xor"], "op")?;
-    macro_rules! of {
-        ($t:ty: $($method:ident),*) => {
-            [$(Reduction::$method::<$t>()),*].get(op).copied()
-        };
-    }
-    macro_rules! integer {
-        ($t:ty) => { of!($t: sum, product, min, max, and, or, xor) };
-    }
-    let found = match (ty.kind, ty.bytes) {
-        (b'i', 1) => integer!(i8),
-        (b'i', 2) => integer!(i16),
-        (b'i', 4) => integer!(i32),
-        (b'i', 8) => integer!(i64),
-        (b'u', 1) => integer!(u8),
-        (b'u', 2) => integer!(u16),
-        (b'u', 4) => integer!(u32),
-        (b'u', 8) => integer!(u64),
-        (b'f', 4) => of!(f32: sum, product, min, max),
-        (b'f', 8) => of!(f64: sum, product, min, max),
-        (b'c', 8) => of!(Complex<f32>: sum, product),
-        (b'c', 16) => of!(Complex<f64>: sum, product),
-        _ => None,
-    };
-    found.ok_or_else(|| raise(Kind::Argument, &format!("no such reduction of elements of type {}", ty.name())))
 }
 
 #[pymethods]
@@ -180,80 +115,116 @@ impl Team {
     }
 
     /// Copies `src` of the team's PE `root` to `dst` on all of its PEs. Collective over the team.
-    #[pyo3(signature = (dst, src, root=0))]
-    fn broadcast(&self, py: Python<'_>, dst: &Bound<'_, PyAny>, src: &Bound<'_, PyAny>, root: i64) -> PyResult<()> {
+    #[pyo3(signature = (dst, src, root=0, *, stream=None))]
+    fn broadcast(
+        &self,
+        py: Python<'_>,
+        dst: &Bound<'_, PyAny>,
+        src: &Bound<'_, PyAny>,
+        root: i64,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
         let team = self.held()?;
         team.pe(root).map_err(failed)?;
-        let of = Team::arrays(&team, dst, src)?;
-        lengths((of.dest.len, of.source.len), (of.dest.len, of.dest.len))?;
-        waiting(py, None, || raw::broadcast(&team, of.dest.bounds(), of.source.bounds(), root as u32))
+        let (of, root) = (Arrays::of(&team, dst, src, stream)?, root as u32);
+        of.need((of.dest.len, of.dest.len))?;
+        of.run(py, &team, Collective::Broadcast(root), |to, from| raw::broadcast(&team, to, from, root))
     }
 
     /// Copies `src` of each PE, as long on all, to `dst` on all, one behind the other. Collective over the team.
-    fn fcollect(&self, py: Python<'_>, dst: &Bound<'_, PyAny>, src: &Bound<'_, PyAny>) -> PyResult<()> {
+    #[pyo3(signature = (dst, src, *, stream=None))]
+    fn fcollect(
+        &self,
+        py: Python<'_>,
+        dst: &Bound<'_, PyAny>,
+        src: &Bound<'_, PyAny>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
         let team = self.held()?;
-        let (of, pes) = (Team::arrays(&team, dst, src)?, team.group().size() as usize);
-        lengths((of.dest.len, of.source.len), (of.source.len * pes, of.source.len))?;
-        waiting(py, None, || raw::fcollect(&team, of.dest.bounds(), of.source.bounds()))
+        let (of, pes) = (Arrays::of(&team, dst, src, stream)?, team.group().size() as usize);
+        of.need((of.source.len * pes, of.source.len))?;
+        of.run(py, &team, Collective::Fcollect, |to, from| raw::fcollect(&team, to, from))
     }
 
-    /// As `fcollect`, where PEs have sources of different lengths; `dst` holds them all. Collective over the team.
-    fn collect(&self, py: Python<'_>, dst: &Bound<'_, PyAny>, src: &Bound<'_, PyAny>) -> PyResult<()> {
+    /// As `fcollect`, where PEs have sources of different lengths; `dst` holds them all. On a stream, `quiet` raises it
+    /// if `dst` does not. Collective over the team.
+    #[pyo3(signature = (dst, src, *, stream=None))]
+    fn collect(
+        &self,
+        py: Python<'_>,
+        dst: &Bound<'_, PyAny>,
+        src: &Bound<'_, PyAny>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
         let team = self.held()?;
-        let of = Team::arrays(&team, dst, src)?;
-        let mut all = [(of.source.len) as u64];
-        waiting(py, None, || raw::reduce_words(&team, &mut all, Reduction::sum::<u64>()))?;
-        if (of.dest.len as u64) < all[0] {
-            return Err(raise(
-                Kind::Argument,
-                &format!("dst has {} elements; all sources together have {}", of.dest.len, all[0]),
-            ));
+        let of = Arrays::of(&team, dst, src, stream)?;
+        if of.on_host() {
+            let mut all = [(of.source.len) as u64];
+            waiting(py, None, || raw::reduce_words(&team, &mut all, Reduction::sum::<u64>()))?;
+            if (of.dest.len as u64) < all[0] {
+                let why = format!("dst has {} elements; all sources together have {}", of.dest.len, all[0]);
+                return Err(raise(Kind::Argument, &why));
+            }
         }
-        waiting(py, None, || raw::collect(&team, of.dest.bounds(), of.source.bounds()))
+        of.run(py, &team, Collective::Collect, |to, from| raw::collect(&team, to, from))
     }
 
     /// Combines the elements of all PEs' `src` into `dst` on all: "sum", "prod", "min", "max", "and", "or", "xor". The
     /// result has the same bits on all PEs. Collective over the team.
+    #[pyo3(signature = (dst, src, op, *, stream=None))]
     fn reduce(
         &self,
         py: Python<'_>,
         dst: &Bound<'_, PyAny>,
         src: &Bound<'_, PyAny>,
         op: &Bound<'_, PyAny>,
+        stream: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let team = self.held()?;
-        let of = Team::arrays(&team, dst, src)?;
-        lengths((of.dest.len, of.source.len), (of.dest.len, of.dest.len))?;
-        let reduction = reduction(op, of.dest.ty)?;
-        waiting(py, None, || raw::reduce(&team, of.dest.bounds(), of.source.bounds(), of.dest.len, reduction))
+        let of = Arrays::of(&team, dst, src, stream)?;
+        of.need((of.dest.len, of.dest.len))?;
+        let (how, count) = (Combining::of(op, of.dest.ty)?, of.dest.len);
+        of.run(py, &team, Collective::Reduce(how.on_stream), |to, from| {
+            raw::reduce(&team, to, from, count, how.on_host)
+        })
     }
 
     /// Combines the blocks of all PEs' `src`, one for each PE of the team, and leaves each PE its own in `dst`. Collective
     /// over the team.
+    #[pyo3(signature = (dst, src, op, *, stream=None))]
     fn reduce_scatter(
         &self,
         py: Python<'_>,
         dst: &Bound<'_, PyAny>,
         src: &Bound<'_, PyAny>,
         op: &Bound<'_, PyAny>,
+        stream: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let team = self.held()?;
-        let (of, pes) = (Team::arrays(&team, dst, src)?, team.group().size() as usize);
-        lengths((of.dest.len, of.source.len), (of.dest.len, of.dest.len * pes))?;
-        let reduction = reduction(op, of.dest.ty)?;
-        waiting(py, None, || raw::reduce_scatter(&team, of.dest.bounds(), of.source.bounds(), of.dest.len, reduction))
+        let (of, pes) = (Arrays::of(&team, dst, src, stream)?, team.group().size() as usize);
+        of.need((of.dest.len, of.dest.len * pes))?;
+        let (how, count) = (Combining::of(op, of.dest.ty)?, of.dest.len);
+        of.run(py, &team, Collective::ReduceScatter(how.on_stream), |to, from| {
+            raw::reduce_scatter(&team, to, from, count, how.on_host)
+        })
     }
 
     /// Copies block `i` of `src`, one for each PE of the team, to PE `i`, where it becomes block `my_pe()` of `dst`.
     /// Collective over the team.
-    fn alltoall(&self, py: Python<'_>, dst: &Bound<'_, PyAny>, src: &Bound<'_, PyAny>) -> PyResult<()> {
+    #[pyo3(signature = (dst, src, *, stream=None))]
+    fn alltoall(
+        &self,
+        py: Python<'_>,
+        dst: &Bound<'_, PyAny>,
+        src: &Bound<'_, PyAny>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
         let team = self.held()?;
-        let (of, pes) = (Team::arrays(&team, dst, src)?, team.group().size() as usize);
-        lengths(
-            (of.dest.len, of.source.len),
-            (of.source.len.next_multiple_of(pes), of.source.len.next_multiple_of(pes)),
-        )?;
-        waiting(py, None, || raw::alltoall(&team, of.dest.bounds(), of.source.bounds(), of.source.bytes() / pes))
+        let (of, pes) = (Arrays::of(&team, dst, src, stream)?, team.group().size() as usize);
+        let whole = of.source.len.next_multiple_of(pes);
+        of.need((whole, whole))?;
+        let block = of.source.bytes() / pes;
+        of.run(py, &team, Collective::Alltoall(block), |to, from| raw::alltoall(&team, to, from, block))
     }
 
     fn __repr__(&self) -> String {

@@ -1,4 +1,7 @@
-"""Collectives of teams by NVSHMEM's names. All are collective over the team, and raise what `Team`'s methods do."""
+"""Collectives of teams by NVSHMEM's names. All are collective over the team, and raise what `Team`'s methods do.
+
+With `stream` they are done in the order of that stream and return at once; see `Team`.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import symrail
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from ._symrail import Team
 
 
@@ -30,35 +31,38 @@ def sync(team: Team, *, timeout: float | None = None, stream: Any = None) -> Non
     team.sync(timeout=timeout, stream=stream)
 
 
-def broadcast(team: Team, dst: NDArray[Any], src: NDArray[Any], root: int = 0) -> None:
+def broadcast(team: Team, dst: Any, src: Any, root: int = 0, *, stream: Any = None) -> None:
     """Copies `src` of the team's PE `root` to `dst` on all; both of one dtype and length. Collective."""
-    team.broadcast(dst, src, root)
+    team.broadcast(dst, src, root, stream=stream)
 
 
-def fcollect(team: Team, dst: NDArray[Any], src: NDArray[Any]) -> None:
+def fcollect(team: Team, dst: Any, src: Any, *, stream: Any = None) -> None:
     """Copies `src` of each PE, as long on all, to `dst` on all, one behind the other. Collective."""
-    team.fcollect(dst, src)
+    team.fcollect(dst, src, stream=stream)
 
 
-def collect(team: Team, dst: NDArray[Any], src: NDArray[Any]) -> None:
-    """As `fcollect`, with sources of different lengths; `dst` holds them all. Collective."""
-    team.collect(dst, src)
+def collect(team: Team, dst: Any, src: Any, *, stream: Any = None) -> None:
+    """As `fcollect`, with sources of different lengths; `dst` holds them all. Collective.
+
+    On a stream it is `quiet` that raises OperationError where `dst` does not.
+    """
+    team.collect(dst, src, stream=stream)
 
 
-def reduce(team: Team, dst: NDArray[Any], src: NDArray[Any], op: str = "sum") -> None:
+def reduce(team: Team, dst: Any, src: Any, op: str = "sum", *, stream: Any = None) -> None:
     """Combines all PEs' `src` into `dst` on all: "sum", "prod", "min", "max", "and", "or", "xor". Collective.
 
-    `dst` and `src` have one length and dtype: integers and floats; complex numbers have sum and prod. `src` is symmetric,
-    or of at most 8 KiB.
+    `dst` and `src` have one length and dtype: integers and floats of 32 and 64 bits; complex numbers have sum and prod.
+    `src` is symmetric, or without a stream of at most 8 KiB, and may be `dst`.
     """
-    team.reduce(dst, src, op)
+    team.reduce(dst, src, op, stream=stream)
 
 
-def reducescatter(team: Team, dst: NDArray[Any], src: NDArray[Any], op: str = "sum") -> None:
+def reducescatter(team: Team, dst: Any, src: Any, op: str = "sum", *, stream: Any = None) -> None:
     """Combines the blocks of all PEs' `src`, one as long as `dst` for each PE, and leaves each its own. Collective."""
-    team.reduce_scatter(dst, src, op)
+    team.reduce_scatter(dst, src, op, stream=stream)
 
 
-def alltoall(team: Team, dst: NDArray[Any], src: NDArray[Any]) -> None:
+def alltoall(team: Team, dst: Any, src: Any, *, stream: Any = None) -> None:
     """Copies block `i` of `src` to PE `i`, where it becomes block `my_pe` of `dst`. Collective."""
-    team.alltoall(dst, src)
+    team.alltoall(dst, src, stream=stream)

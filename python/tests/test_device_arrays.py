@@ -216,6 +216,12 @@ def test_streams_need_a_gpu() -> None:
         lambda stream: symrail.sync_all(stream=stream),
         lambda stream: symrail.barrier(symrail.team_world(), stream=stream),
         lambda stream: symrail.sync(symrail.team_world(), stream=stream),
+        lambda stream: symrail.broadcast(symrail.team_world(), array, array, stream=stream),
+        lambda stream: symrail.fcollect(symrail.team_world(), array, array, stream=stream),
+        lambda stream: symrail.collect(symrail.team_world(), array, array, stream=stream),
+        lambda stream: symrail.reduce(symrail.team_world(), array, array, stream=stream),
+        lambda stream: symrail.reducescatter(symrail.team_world(), array, array, stream=stream),
+        lambda stream: symrail.alltoall(symrail.team_world(), array, array, stream=stream),
     ]
     for call in calls:
         for stream in (0, 1, Protocol(), OfTorch(), OfCupy()):

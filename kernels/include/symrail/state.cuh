@@ -113,6 +113,7 @@ static __constant__ symrail_device_state symrail_state;
 #define SYMRAIL_ERROR_NO_SUCH_PE 3ull
 #define SYMRAIL_ERROR_NO_CHANNEL 4ull
 #define SYMRAIL_ERROR_NO_REPLY 5ull
+#define SYMRAIL_ERROR_NO_ROOM 6ull
 
 /* What was attempted. */
 #define SYMRAIL_WHAT_RMA 1ull
@@ -121,6 +122,7 @@ static __constant__ symrail_device_state symrail_state;
 #define SYMRAIL_WHAT_REPLY 4ull
 #define SYMRAIL_WHAT_QUIET 5ull
 #define SYMRAIL_WHAT_WAIT 6ull
+#define SYMRAIL_WHAT_COLLECT 7ull
 
 static __device__ __noinline__ void symrail_fail(symrail_u64 code, symrail_u64 what, symrail_u64 pe, symrail_u64 place) {
     volatile symrail_u64* record = (volatile symrail_u64*)symrail_state.error;

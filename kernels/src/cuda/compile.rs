@@ -11,11 +11,12 @@ use symrail_cuda::nvrtc::Source;
 use super::error::Result;
 
 /// The headers: the name that an `#include` says, and the text.
-pub const HEADERS: [(&CStr, &str); 15] = [
+pub const HEADERS: [(&CStr, &str); 16] = [
     (c"symrail_device.cuh", include_str!("../../include/symrail_device.cuh")),
     (c"symrail_nvshmem.cuh", include_str!("../../include/symrail_nvshmem.cuh")),
     (c"../symrail_layout.h", include_str!("../../include/symrail_layout.h")),
     (c"symrail/api.cuh", include_str!("../../include/symrail/api.cuh")),
+    (c"symrail/combine.cuh", include_str!("../../include/symrail/combine.cuh")),
     (c"batch.cuh", include_str!("../../include/symrail/batch.cuh")),
     (c"state.cuh", include_str!("../../include/symrail/state.cuh")),
     (c"order.cuh", include_str!("../../include/symrail/order.cuh")),
@@ -94,6 +95,10 @@ impl<'a> Program<'a> {
 
     /// Operations in the order of a stream, for [`OnStream`](super::OnStream).
     pub const STREAM: Program<'static> = Program { name: "stream.cu", source: include_str!("../../cu/stream.cu") };
+
+    /// Collectives in the order of a stream, for [`Collectives`](super::Collectives).
+    pub const COLLECTIVES: Program<'static> =
+        Program { name: "collectives.cu", source: include_str!("../../cu/collectives.cu") };
 
     /// The program's name.
     #[must_use]

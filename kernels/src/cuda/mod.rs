@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`compile`] | the device API's headers, and programs that use them |
 //! | [`on_stream`] | puts, gets, signals, waits, quiet and barriers in the order of a stream |
+//! | [`collectives`] | collectives of a team in the order of a stream |
 //! | [`state`] | what a kernel knows of its PE (`include/symrail/state.cuh`), and what it has to say afterwards |
 //! | [`heap`] | a symmetric heap as a GPU sees it |
 //! | [`team`] | how kernels meet those of other PEs |
@@ -15,6 +16,7 @@
 //!
 //! Nothing of this needs CUDA to build: the driver and NVRTC are loaded when asked for.
 
+pub mod collectives;
 pub mod compile;
 pub mod error;
 pub mod heap;
@@ -22,6 +24,7 @@ pub mod on_stream;
 pub mod state;
 pub mod team;
 
+pub use collectives::Collectives;
 pub use compile::Program;
 pub use error::{Error, Result};
 pub use heap::{HeapView, Reach};

@@ -21,11 +21,11 @@ use super::team::DeviceTeam;
 /// Threads of a block that copies.
 const COPYING: u32 = 1024;
 /// Bytes for which it is worth having one more of them, and how many can be worth it.
-const BLOCK_BYTES: u64 = 32 << 10;
-const MOST_BLOCKS: u64 = 64;
+pub(super) const BLOCK_BYTES: u64 = 32 << 10;
+pub(super) const MOST_BLOCKS: u64 = 64;
 /// A block that only asks.
 const ASKING: Shape = Shape { blocks: 1, threads: 1 };
-const MEETING: Shape = Shape { blocks: 1, threads: 32 };
+pub(super) const MEETING: Shape = Shape { blocks: 1, threads: 32 };
 
 /// The party that copies to memory that the GPU reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -318,6 +318,7 @@ fn attempted(what: u64) -> &'static str {
         4 => "waiting for a reply",
         5 => "a quiet",
         6 => "waiting for a word",
+        7 => "a collect",
         _ => "an unknown operation",
     }
 }
@@ -329,6 +330,9 @@ fn reason(code: u64) -> &'static str {
         3 => "there is no such PE",
         4 => "the PE is not mapped and the device has no channel: there is no wire (SYMRAIL_LOG=info says why)",
         5 => "all reply entries are in use: launch fewer threads that fetch, or use more channels",
+        6 => {
+            "the destination is too short for what all PEs together have, which is the number of bytes that is told as the place"
+        }
         _ => "unknown",
     }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `shared` | a heap in GPU memory, which the GPUs of this host map |
 //! | `pinned` | a heap in host memory, which GPUs reach over PCIe |
+//! | `scratch` | memory for teams' collectives on streams |
 //! | `reach` | whose kernels reach one another's heaps, as all PEs know it |
 //!
 //! Which way a kernel's operation goes, by the kind of heap (`SYMRAIL_HEAP_KIND`):
@@ -22,12 +23,14 @@
 
 pub(crate) mod pinned;
 pub(crate) mod reach;
+mod scratch;
 pub(crate) mod shared;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+pub use scratch::Scratch;
 use symrail_heap::cuda::{DevicePtr, Gpu};
 use symrail_kernels::cuda::{DeviceParts, DeviceState, DeviceTeam, HeapView, Module};
 use symrail_kernels::meeting::WORDS;

@@ -1,0 +1,163 @@
+// Collectives of a team in the order of a stream, for kernels/src/cuda/collectives.rs: between two meetings of the
+// team's PEs, each puts what it has to the others. Memory is symmetric on all sides.
+#include "symrail_device.cuh"
+#include "symrail/combine.cuh"
+
+// Threads of a block.
+#define THREADS 512
+
+// PE `i` of a team, as the job numbers it.
+static __device__ int pe_of(const symrail_device_team& team, int i) { return team.start + i * team.stride; }
+// The part of some bytes that a block does.
+static __device__ symrail_u64 part_of(symrail_u64 bytes, symrail_u64& at) {
+    symrail_u64 part = ((bytes + gridDim.x - 1) / gridDim.x + 127) & ~127ull;
+    at = part * blockIdx.x;
+    return at >= bytes ? 0 : at + part < bytes ? part : bytes - at;
+}
+
+// Puts bytes to `dest` of every PE, itself among them; to each those that are `step` further on in `source`.
+static __device__ void spread(const symrail_device_team& team, char* dest, const char* source, symrail_u64 step,
+                              symrail_u64 bytes) {
+    symrail_u64 at, part = part_of(bytes, at);
+    if (part == 0) return;
+    // Each starts with the one behind itself, so that they do not all put to the same one.
+    for (int i = 1; i <= team.n_pes; i++) {
+        int to = (team.me + i) % team.n_pes;
+        symrailx_putmem_nbi_block(dest + at, source + to * step + at, part, pe_of(team, to));
+    }
+}
+
+// One block: for what is not worth three launches.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    spread_on_stream(symrail_team_t which, char* dest, const char* source, symrail_u64 step, symrail_u64 bytes) {
+    symrailx_team_sync_block(which);
+    spread(symrail_team_of(which), dest, source, step, bytes);
+    symrailx_barrier_block(which);
+}
+
+// Tells all PEs how many bytes this one has; one block.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    tell_length_on_stream(symrail_team_t which, symrail_u64* lengths, symrail_u64 bytes) {
+    symrail_device_team team = symrail_team_of(which);
+    for (int i = threadIdx.x; i < team.n_pes; i += blockDim.x)
+        symrail_ulonglong_p(lengths + team.me, bytes, pe_of(team, i));
+    symrailx_barrier_block(which);
+}
+// Puts this PE's bytes behind those of the PEs before it. `room` is what `dest` holds.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    collect_on_stream(symrail_team_t which, char* dest, symrail_u64 room, const char* source, symrail_u64 bytes,
+                      const symrail_u64* lengths) {
+    symrail_device_team team = symrail_team_of(which);
+    symrail_u64 before = 0, all = 0;
+    for (int i = 0; i < team.n_pes; i++) {
+        if (i == team.me) before = all;
+        all += symrail_ld_acquire(lengths + i);
+    }
+    if (all <= room) spread(team, dest + before, source, 0, bytes);
+    else if (blockIdx.x == 0 && threadIdx.x == 0)
+        symrail_fail(SYMRAIL_ERROR_NO_ROOM, SYMRAIL_WHAT_COLLECT, symrail_state.me, all);
+}
+
+// One piece of U bytes, past the first-level cache, which does not notice what others write. Of 16 bytes that are not
+// aligned, both halves are.
+template <unsigned U>
+static __device__ symrail_wide piece_at(const char* from) {
+    if (U == 16 && ((symrail_u64)from & 15) == 0) return symrail_peer_source::load((const symrail_wide*)from);
+    switch (U) {
+        case 1: return {*(const volatile unsigned char*)from, 0};
+        case 2: return {*(const volatile unsigned short*)from, 0};
+        case 4: return {*(const volatile symrail_u32*)from, 0};
+        case 8: return {*(const volatile symrail_u64*)from, 0};
+        default: return {*(const volatile symrail_u64*)from, *((const volatile symrail_u64*)from + 1)};
+    }
+}
+template <unsigned U>
+static __device__ void store_piece(char* to, symrail_wide piece) {
+    if (U == 16 && ((symrail_u64)to & 15) == 0) return symrail_store((symrail_wide*)to, piece);
+    switch (U) {
+        case 1: return symrail_store_value((unsigned char*)to, (unsigned char)piece.a);
+        case 2: return symrail_store_value((unsigned short*)to, (unsigned short)piece.a);
+        case 4: return symrail_store_value((symrail_u32*)to, (symrail_u32)piece.a);
+        case 16: symrail_store_value((symrail_u64*)to + 1, piece.b);
+        default: return symrail_store_value((symrail_u64*)to, piece.a);
+    }
+}
+
+// What a block combines: bytes of `source` on all PEs, into `dest` here. Of PEs whose memory is not mapped they were
+// copied to `scratch`, `apart` for each PE.
+struct part {
+    symrail_device_team team;
+    char* dest;
+    const char* source;
+    const char* scratch;
+    symrail_u64 apart;
+    symrail_u32 how;
+
+    __device__ const char* of_pe(int i) const {
+        const char* mapped = (const char*)symrail_ptr(source, pe_of(team, i));
+        return mapped != nullptr ? mapped : scratch + i * apart;
+    }
+    // The bytes from `begin` on, in pieces of U, in the order of the PEs; each thread has some pieces under way at a time.
+    template <unsigned U, int AHEAD>
+    __device__ void combine(symrail_u64 begin, symrail_u64 end) const {
+        symrail_u64 lap = (symrail_u64)blockDim.x * U;
+        for (symrail_u64 at = begin + threadIdx.x * U; at < end; at += AHEAD * lap) {
+            symrail_wide all[AHEAD], next[AHEAD];
+            for (int i = 0; i < team.n_pes; i++) {
+                const char* from = of_pe(i);
+#pragma unroll
+                for (int k = 0; k < AHEAD; k++)
+                    if (at + k * lap < end) next[k] = piece_at<U>(from + at + k * lap);
+#pragma unroll
+                for (int k = 0; k < AHEAD; k++)
+                    if (at + k * lap < end) all[k] = i == 0 ? next[k] : symrail_combine(all[k], next[k], how);
+            }
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++)
+                if (at + k * lap < end) store_piece<U>(dest + at + k * lap, all[k]);
+        }
+    }
+    // In pieces as wide as addresses allow, but for what is left at the end. Elements of 16 bytes are pieces.
+    __device__ void combine_all(symrail_u64 bytes, symrail_u64 element) const {
+        bool wide = element == 16 || (((symrail_u64)dest | (symrail_u64)source) & 15) == 0;
+        symrail_u64 end = wide ? bytes & ~15ull : 0;
+        combine<16, 4>(0, end);
+        switch (element) {
+            case 1: return combine<1, 1>(end, bytes);
+            case 2: return combine<2, 1>(end, bytes);
+            case 4: return combine<4, 1>(end, bytes);
+            default: return combine<8, 1>(end, bytes);
+        }
+    }
+};
+
+// Combines bytes of `source` on all PEs into `dest` here, and with `share` puts them to `dest` of the others. Each PE does
+// another part of the whole, so that sources may be destinations. Where a PE is not mapped, one block does it in parts
+// that fit the scratch memory. With `meets`, one block does what else takes three launches.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    reduce_on_stream(symrail_team_t which, char* dest, const char* source, symrail_u64 bytes, symrail_u64 how,
+                     symrail_u64 element, symrail_u64 share, char* scratch, symrail_u64 scratch_bytes,
+                     symrail_u64 meets) {
+    if (meets != 0) symrailx_team_sync_block(which);
+    symrail_device_team team = symrail_team_of(which);
+    symrail_u64 at, left = part_of(bytes, at), apart = scratch == nullptr ? 0 : scratch_bytes / team.n_pes & ~15ull;
+    while (left > 0) {
+        symrail_u64 now = scratch == nullptr || left < apart ? left : apart;
+        part here = {team, dest + at, source + at, scratch, apart, (symrail_u32)how};
+        if (scratch != nullptr) {
+            for (int i = 0; i < team.n_pes; i++)
+                if (symrail_ptr(source + at, pe_of(team, i)) == nullptr)
+                    symrailx_getmem_nbi_block(scratch + i * apart, source + at, now, pe_of(team, i));
+            __syncthreads();
+            if (threadIdx.x == 0) symrail_quiet();
+            __syncthreads();
+        }
+        here.combine_all(now, element);
+        __syncthreads();
+        for (int i = 1; share != 0 && i < team.n_pes; i++)
+            symrailx_putmem_nbi_block(dest + at, dest + at, now, pe_of(team, (team.me + i) % team.n_pes));
+        at += now;
+        left -= now;
+    }
+    if (meets != 0) symrailx_barrier_block(which);
+}

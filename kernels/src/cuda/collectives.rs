@@ -1,0 +1,400 @@
+//! Collectives of a team in the order of a stream: what a PE has to give goes to the others between two meetings, so that
+//! destinations may be written to from the first one on, and sources and destinations be used again behind the last.
+//!
+//! Small ones are one kernel of one block, which meets the others itself. Large copies are puts on the stream
+//! ([`OnStream::put`]); reductions are kernels that read all PEs' memory, each PE another part of it, and put the result
+//! to all. A team's calls come in the same order on all of its PEs, on one stream or on streams that wait for each other.
+
+use std::sync::Arc;
+
+use symrail_cuda::{Compiled, Gpu, Kernel, Module, Shape, Stream};
+
+use super::compile::{Nvrtc, Program};
+use super::error::Result;
+use super::heap::Reach;
+use super::on_stream::{BLOCK_BYTES, MEETING, MOST_BLOCKS, OnStream};
+use super::state::DeviceState;
+use super::team::DeviceTeam;
+
+/// As `THREADS` of the kernels.
+const THREADS: u32 = 512;
+const ONE_BLOCK: Shape = Shape { blocks: 1, threads: THREADS };
+/// Where a PE's part of a reduction may start: at a multiple of the widest piece that kernels combine.
+const PIECE: u64 = 16;
+
+/// How two elements become one, by the numbers of `include/symrail/combine.cuh`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // as their names say
+#[repr(u8)]
+pub enum Combine {
+    Sum,
+    Product,
+    Min,
+    Max,
+    And,
+    Or,
+    Xor,
+}
+
+/// The type of an element, by the numbers of `include/symrail/combine.cuh`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // as their names say
+#[repr(u8)]
+pub enum Element {
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    F32,
+    F64,
+    C64,
+    C128,
+}
+
+impl Element {
+    /// Its bytes.
+    fn bytes(self) -> u64 {
+        match self {
+            Element::I8 | Element::U8 => 1,
+            Element::I16 | Element::U16 => 2,
+            Element::I32 | Element::U32 | Element::F32 => 4,
+            Element::I64 | Element::U64 | Element::F64 | Element::C64 => 8,
+            Element::C128 => 16,
+        }
+    }
+}
+
+/// How the elements of a reduction become one. Floats have no bitwise operations, and complex numbers sums and products
+/// only; kernels do not check that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reduction {
+    /// The operation.
+    pub combine: Combine,
+    /// Of elements of this type.
+    pub element: Element,
+}
+
+/// A team, as this PE sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Members<'a> {
+    /// The team; none for all PEs of the job.
+    pub team: Option<&'a DeviceTeam>,
+    /// This PE's number in it, and how many there are.
+    pub me: u32,
+    #[allow(missing_docs)] // above
+    pub n_pes: u32,
+    /// The numbers in the job of its first PE, and of each further one less that of the one before.
+    pub start: u32,
+    #[allow(missing_docs)] // above
+    pub stride: i64,
+    /// Symmetric memory of this team's alone, for what passes through it: its address and its bytes, a multiple of 16;
+    /// 32 bytes for each PE at least.
+    pub scratch: (u64, u64),
+}
+
+impl Members<'_> {
+    fn pe(&self, index: u32) -> u32 {
+        (i64::from(self.start) + self.stride * i64::from(index)) as u32
+    }
+
+    fn handle(&self) -> u64 {
+        self.team.map_or(0, DeviceTeam::handle)
+    }
+
+    /// The part of `bytes` that this PE combines for all: from where on, and how much.
+    fn share(&self, bytes: u64) -> (u64, u64) {
+        let pieces = bytes.div_ceil(PIECE);
+        let from = |pe: u32| (pieces * u64::from(pe) / u64::from(self.n_pes) * PIECE).min(bytes);
+        (from(self.me), from(self.me + 1) - from(self.me))
+    }
+}
+
+/// The kernels, loaded and told about the PE.
+#[derive(Debug)]
+pub struct Collectives {
+    on_stream: OnStream,
+    reach: Reach,
+    spread: Kernel,
+    tell_length: Kernel,
+    collect: Kernel,
+    reduce: Kernel,
+}
+
+impl Collectives {
+    /// Compiles the kernels, which takes as long as [`OnStream::new`].
+    ///
+    /// # Errors
+    /// The compiler's error.
+    pub fn compile(gpu: &Gpu, nvrtc: &Nvrtc) -> Result<Compiled> {
+        let (major, minor) = gpu.compute_capability();
+        nvrtc.compile(&Program::COLLECTIVES, &format!("sm_{major}{minor}"))
+    }
+
+    /// Loads the kernels for the device whose state this is.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn new(gpu: &Arc<Gpu>, kernels: &Compiled, state: &DeviceState, on_stream: &OnStream) -> Result<Self> {
+        let module = Module::load(gpu, kernels)?;
+        state.attach_with(&module, None)?;
+        let kernel = |name: &str| module.kernel(&format!("{name}_on_stream"));
+        Ok(Self {
+            on_stream: on_stream.clone(),
+            reach: state.reach().clone(),
+            spread: kernel("spread")?,
+            tell_length: kernel("tell_length")?,
+            collect: kernel("collect")?,
+            reduce: kernel("reduce")?,
+        })
+    }
+
+    /// Copies `bytes` at `source` on the team's PE `root` to `dest` on all. Collective over the team, as all below.
+    ///
+    /// # Safety
+    /// Both are symmetric memory, which stays until the stream has come so far.
+    ///
+    /// # Errors
+    /// What the driver says. What the device finds wrong is told by [`DeviceState::check`].
+    pub unsafe fn broadcast(
+        &self,
+        stream: &Stream,
+        team: &Members<'_>,
+        (dest, source): (u64, u64),
+        bytes: u64,
+        root: u32,
+    ) -> Result<()> {
+        let bytes = if team.me == root { bytes } else { 0 };
+        // SAFETY: the caller's promise.
+        unsafe { self.spread(stream, team, (dest, source), 0, bytes) }
+    }
+
+    /// Copies `bytes` at `source` of each PE to `dest` on all, one behind the other.
+    ///
+    /// # Safety
+    /// As for [`Collectives::broadcast`]; `dest` has so many bytes for each PE.
+    ///
+    /// # Errors
+    /// As for [`Collectives::broadcast`].
+    pub unsafe fn fcollect(
+        &self,
+        stream: &Stream,
+        team: &Members<'_>,
+        (dest, source): (u64, u64),
+        bytes: u64,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.spread(stream, team, (dest + u64::from(team.me) * bytes, source), 0, bytes) }
+    }
+
+    /// Copies block `i` of `source` to the team's PE `i`, where it becomes block `me` of `dest`. Blocks have so many bytes.
+    ///
+    /// # Safety
+    /// As for [`Collectives::broadcast`]; both have a block for each PE, and no byte in common.
+    ///
+    /// # Errors
+    /// As for [`Collectives::broadcast`].
+    pub unsafe fn alltoall(
+        &self,
+        stream: &Stream,
+        team: &Members<'_>,
+        (dest, source): (u64, u64),
+        block: u64,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.spread(stream, team, (dest + u64::from(team.me) * block, source), block, block) }
+    }
+
+    /// As [`Collectives::fcollect`], where PEs have sources of different lengths; `dest` has `room` bytes, the same on all
+    /// PEs. The kernels find out where each PE's bytes go, so that the host waits for nobody.
+    ///
+    /// # Safety
+    /// As for [`Collectives::broadcast`], for `room` bytes at `dest`.
+    ///
+    /// # Errors
+    /// As for [`Collectives::broadcast`]; there is not enough room is told by [`DeviceState::check`], and nothing is
+    /// copied then.
+    pub unsafe fn collect(
+        &self,
+        stream: &Stream,
+        team: &Members<'_>,
+        (dest, room): (u64, u64),
+        (source, bytes): (u64, u64),
+    ) -> Result<()> {
+        let (which, lengths) = (team.handle(), team.scratch.0);
+        let arguments = [which, dest, room, source, bytes, lengths];
+        // SAFETY: the kernels' arguments; the scratch memory has a word for each PE.
+        unsafe {
+            stream.launch(&self.tell_length, MEETING, &[which, lengths, bytes])?;
+            stream.launch(&self.collect, self.shape(team, bytes), &arguments)?;
+        }
+        self.on_stream.barrier(stream, team.team)
+    }
+
+    /// Combines `bytes` of all PEs' `source` into `dest` on all, which may be the source. All get the same bits.
+    ///
+    /// # Safety
+    /// As for [`Collectives::broadcast`]; elements are aligned, those of 16 bytes to 8.
+    ///
+    /// # Errors
+    /// As for [`Collectives::broadcast`].
+    pub unsafe fn reduce(
+        &self,
+        stream: &Stream,
+        team: &Members<'_>,
+        (dest, source): (u64, u64),
+        bytes: u64,
+        how: Reduction,
+    ) -> Result<()> {
+        let (from, share) = team.share(bytes);
+        // SAFETY: the caller's promise.
+        unsafe { self.combine(stream, team, (dest + from, source + from), share, how, true) }
+    }
+
+    /// Combines the blocks of all PEs' `source`, one for each PE, and leaves each PE its own in `dest`.
+    ///
+    /// # Safety
+    /// As for [`Collectives::reduce`]; the source has a block of so many bytes for each PE.
+    ///
+    /// # Errors
+    /// As for [`Collectives::broadcast`].
+    pub unsafe fn reduce_scatter(
+        &self,
+        stream: &Stream,
+        team: &Members<'_>,
+        (dest, source): (u64, u64),
+        block: u64,
+        how: Reduction,
+    ) -> Result<()> {
+        let source = source + u64::from(team.me) * block;
+        // SAFETY: the caller's promise.
+        unsafe { self.combine(stream, team, (dest, source), block, how, false) }
+    }
+
+    /// Puts `bytes` to `dest` on all PEs; to each those that are `step` further on in `source`.
+    ///
+    /// # Safety
+    /// As for [`Collectives::broadcast`].
+    unsafe fn spread(
+        &self,
+        stream: &Stream,
+        team: &Members<'_>,
+        (dest, source): (u64, u64),
+        step: u64,
+        bytes: u64,
+    ) -> Result<()> {
+        if bytes * u64::from(team.n_pes) <= BLOCK_BYTES {
+            let arguments = [team.handle(), dest, source, step, bytes];
+            // SAFETY: the kernel's arguments; the caller's promise.
+            return Ok(unsafe { stream.launch(&self.spread, ONE_BLOCK, &arguments) }?);
+        }
+        self.on_stream.sync(stream, team.team)?;
+        // Each starts with the one behind itself, so that they do not all put to the same one.
+        for index in (1..=team.n_pes).map(|i| (team.me + i) % team.n_pes) {
+            let from = source + u64::from(index) * step;
+            if index != team.me || from != dest {
+                // SAFETY: the caller's promise.
+                unsafe { self.on_stream.put(stream, dest, from, bytes, team.pe(index)) }?;
+            }
+        }
+        self.on_stream.barrier(stream, team.team)
+    }
+
+    /// Combines `bytes` of all PEs' `source` into this PE's `dest`, and with `share` puts them to those of the others.
+    ///
+    /// # Safety
+    /// As for [`Collectives::reduce`].
+    unsafe fn combine(
+        &self,
+        stream: &Stream,
+        team: &Members<'_>,
+        (dest, source): (u64, u64),
+        bytes: u64,
+        Reduction { combine, element }: Reduction,
+        share: bool,
+    ) -> Result<()> {
+        let meets = bytes <= BLOCK_BYTES;
+        let (scratch, scratch_bytes) = if self.reaches_all(team) { (0, 0) } else { team.scratch };
+        let how = u64::from(combine as u8) | u64::from(element as u8) << 8;
+        let arguments = [
+            team.handle(),
+            dest,
+            source,
+            bytes,
+            how,
+            element.bytes(),
+            share.into(),
+            scratch,
+            scratch_bytes,
+            meets.into(),
+        ];
+        if !meets {
+            self.on_stream.sync(stream, team.team)?;
+        }
+        // SAFETY: the kernel's arguments; the caller's promise.
+        unsafe { stream.launch(&self.reduce, self.shape(team, bytes), &arguments) }?;
+        if meets { Ok(()) } else { self.on_stream.barrier(stream, team.team) }
+    }
+
+    fn reaches_all(&self, team: &Members<'_>) -> bool {
+        (0..team.n_pes).all(|index| self.reach.has(team.pe(index)))
+    }
+
+    /// The shape of a kernel that does something with so many bytes. What a proxy has to do is one request for each PE.
+    fn shape(&self, team: &Members<'_>, bytes: u64) -> Shape {
+        let blocks = if self.reaches_all(team) { bytes.div_ceil(BLOCK_BYTES).clamp(1, MOST_BLOCKS) } else { 1 };
+        Shape { blocks: blocks as u32, ..ONE_BLOCK }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_as_the_header_has_them() {
+        let header = include_str!("../../include/symrail/combine.cuh");
+        let (ops, types) = (
+            [Combine::Sum, Combine::Product, Combine::Min, Combine::Max, Combine::And, Combine::Or, Combine::Xor],
+            [
+                Element::I8,
+                Element::I16,
+                Element::I32,
+                Element::I64,
+                Element::U8,
+                Element::U16,
+                Element::U32,
+                Element::U64,
+                Element::F32,
+                Element::F64,
+                Element::C64,
+                Element::C128,
+            ],
+        );
+        let ops = ops.iter().map(|op| (format!("{op:?}"), *op as u8));
+        for (name, number) in ops.chain(types.iter().map(|ty| (format!("{ty:?}"), *ty as u8))) {
+            let line = format!("#define SYMRAIL_{} {number}u\n", name.to_uppercase());
+            assert!(header.contains(&line), "{line}");
+        }
+        let threads = format!("#define THREADS {THREADS}\n");
+        assert!(include_str!("../../cu/collectives.cu").contains(&threads), "{threads}");
+    }
+
+    #[test]
+    fn parts_are_the_whole_and_start_at_pieces() {
+        for n_pes in 1..9 {
+            for bytes in [0, 1, 16, 17, 100, 4096, 5555] {
+                let members = |me| Members { team: None, me, n_pes, start: 0, stride: 1, scratch: (0, 0) };
+                let mut end = 0;
+                for (from, share) in (0..n_pes).map(|me| members(me).share(bytes)) {
+                    assert!(from == end && (from % PIECE == 0 || share == 0), "{n_pes} PEs, {bytes} bytes");
+                    end += share;
+                }
+                assert_eq!(end, bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Collectives in the order of a stream, of arrays of the symmetric heap.
+
+use pyo3::prelude::*;
+use symrail::kernels::cuda::collectives::Reduction;
+
+use crate::errors::failed_on_gpu;
+use crate::gpu::HeldGpu;
+use crate::held::HeldTeam;
+use crate::view::View;
+
+/// What a team's PEs do together.
+#[derive(Clone, Copy)]
+pub enum Collective {
+    /// From the team's PE of this number.
+    Broadcast(u32),
+    Fcollect,
+    Collect,
+    /// Of blocks of so many bytes.
+    Alltoall(usize),
+    Reduce(Reduction),
+    ReduceScatter(Reduction),
+}
+
+impl HeldGpu {
+    /// Starts a collective of a team on a stream; the caller has compared lengths and types.
+    pub fn collective(
+        &self,
+        team: &HeldTeam,
+        what: Collective,
+        (dest, source): (&View, &View),
+        stream: usize,
+    ) -> PyResult<()> {
+        let (to, from) = (dest.bounds(), source.bounds());
+        let places = (self.symmetric_address(to, "dst")?, self.symmetric_address(from, "src")?);
+        let (room, bytes) = (to.bytes() as u64, from.bytes() as u64);
+        let members = self.scratch().members(team, team.on_gpu.as_ref());
+        let (ops, stream, team) = (self.collectives()?, &self.stream(stream), &members);
+        // SAFETY: memory of the heap, as was checked, which holds what the caller has compared; the program keeps the
+        // arrays until then.
+        let started = unsafe {
+            match what {
+                Collective::Broadcast(root) => ops.broadcast(stream, team, places, bytes, root),
+                Collective::Fcollect => ops.fcollect(stream, team, places, bytes),
+                Collective::Collect => ops.collect(stream, team, (places.0, room), (places.1, bytes)),
+                Collective::Alltoall(block) => ops.alltoall(stream, team, places, block as u64),
+                Collective::Reduce(how) => ops.reduce(stream, team, places, bytes, how),
+                Collective::ReduceScatter(how) => ops.reduce_scatter(stream, team, places, room, how),
+            }
+        };
+        started.map_err(failed_on_gpu)
+    }
+}
