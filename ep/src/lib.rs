@@ -14,6 +14,7 @@
 //! | [`element`], [`fp8`] | the types of rows that are added or cast |
 //! | [`exchange`] | numbered blocks from every rank to every other one, on which both ways are built |
 //! | [`high_throughput`], [`low_latency`] | the two ways |
+//! | [`statistics`] | what a call did: rows, bytes by path, times |
 //!
 //! # Invariants
 //! - Input is checked before anything is sent: a call that is refused for its arguments has not been made.
@@ -28,6 +29,7 @@ pub mod fp8;
 pub mod high_throughput;
 pub mod low_latency;
 pub mod plan;
+pub mod statistics;
 
 pub use element::Element;
 pub use error::{Error, Result};
@@ -36,3 +38,4 @@ pub use high_throughput::HighThroughput;
 pub use low_latency::LowLatency;
 pub use plan::layout::{Layout, TopK};
 pub use plan::rows::Rows;
+pub use statistics::Statistics;

@@ -183,7 +183,7 @@ impl Runtime {
         let job = Job { me, n_pes, process, native_amo: mine.native_amo, hosts, settings, bootstrap, interrupt };
         let context = wire.as_ref().map_or_else(|_| ContextState::default(), ContextState::first);
         let comm = Communicator { wire, context, contexts: Contexts::default(), board, job, space };
-        let observation = Observation { trace, _reporter: reporter };
+        let observation = Observation::new(trace, reporter);
         let devices = Devices { producers, atomics: device_atomics, hosts: device_hosts };
         lock(&comm.job.bootstrap).barrier()?;
         Ok(Runtime::new(Parts { observation, comm, sync, world: OnceLock::new(), devices }))

@@ -56,6 +56,20 @@ fn a_block_for_each_rank_takes_few_requests_and_acknowledgements() {
 }
 
 #[test]
+fn a_token_crosses_once_for_each_host_and_is_spread_there() {
+    for (path, pes, hosts) in [(ROUND_ROBIN, 4, 2), (ONE_RAIL, 6, 3), (SHM, 6, 2)] {
+        let outcome = path.of(Job::new("pe_ep"), pes).hosts(hosts).args(["cross", "1"]).limit(60).succeed();
+        let told: Vec<_> = outcome.out.lines().filter(|line| line.starts_with("crossings ")).collect();
+        assert_eq!(told.len(), pes as usize, "{outcome:#?}");
+        for line in told {
+            // Tokens and what goes along; and what comes back, summed there.
+            let numbers: Vec<f64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+            assert!(numbers.iter().all(|crossings| (1.0..1.1).contains(crossings)), "{}: {line}", path.name);
+        }
+    }
+}
+
+#[test]
 fn a_slot_is_used_again_when_its_rail_has_acknowledged_the_block() {
     for path in [ROUND_ROBIN, ONE_RAIL, SHM, STAGED_TCP] {
         let command = Command::new(built("pe_ep_slots"));

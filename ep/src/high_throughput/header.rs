@@ -21,57 +21,61 @@ pub struct Header {
     common: [u32; COMMON.len()],
     /// Rows for each rank.
     pub per_rank: Vec<u32>,
+    /// Rows for each host.
+    pub per_host: Vec<u32>,
     /// Slots that name each expert of the rank that it is for; all experts in this rank's own header.
     per_expert: Vec<u32>,
 }
 
 /// What must be the same on all ranks.
-const COMMON: [&str; 7] = [
+const COMMON: [&str; 8] = [
     "the call (0 dispatch, 1 dispatch with a handle, 2 combine)",
     "bytes of a row",
     "bytes of a row's scales",
     "top-k slots",
     "weights of a row",
     "bytes of a row's number",
+    "bytes of a row's mask",
     "number of experts",
 ];
 
 impl Header {
-    pub fn new(call: Call, format: RowFormat, per_rank: &[u32], per_expert: &[u32]) -> Header {
-        let RowFormat { token, scales, indices, weights, number } = format;
-        let numbers = [call as usize, token, scales, indices, weights, number, per_expert.len()];
+    pub fn new(call: Call, format: RowFormat, per_rank: &[u32], per_host: &[u32], per_expert: &[u32]) -> Header {
+        let RowFormat { token, scales, indices, weights, number, mask } = format;
+        let numbers = [call as usize, token, scales, indices, weights, number, mask, per_expert.len()];
         let common = numbers.map(|number| u32::try_from(number).unwrap_or(u32::MAX));
-        Header { common, per_rank: per_rank.to_vec(), per_expert: per_expert.to_vec() }
+        Header { common, per_rank: per_rank.to_vec(), per_host: per_host.to_vec(), per_expert: per_expert.to_vec() }
     }
 
-    /// Bytes of the largest one.
+    /// Bytes of the largest one: there are at most as many hosts as ranks.
     pub fn most_bytes(ranks: usize) -> usize {
-        4 * (COMMON.len() + ranks + MOST_EXPERTS.div_ceil(ranks))
+        4 * (COMMON.len() + 2 * ranks + MOST_EXPERTS.div_ceil(ranks))
     }
 
     /// As it is sent to one of the ranks.
     fn to_bytes(&self, to: usize) -> Vec<u8> {
         let share = self.per_expert.len() / self.per_rank.len();
         let of_experts = &self.per_expert[to * share..][..share];
-        let words = self.common.iter().chain(&self.per_rank).chain(of_experts);
+        let words = self.common.iter().chain(&self.per_rank).chain(&self.per_host).chain(of_experts);
         words.flat_map(|word| word.to_ne_bytes()).collect()
     }
 
     /// As one of the ranks has sent it.
-    fn of_bytes(bytes: &[u8], ranks: usize) -> Header {
+    fn of_bytes(bytes: &[u8], ranks: usize, hosts: usize) -> Header {
         let mut words = bytes.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word));
         let common = std::array::from_fn(|_| words.next().unwrap_or(0));
         let per_rank = words.by_ref().take(ranks).collect();
-        Header { common, per_rank, per_expert: words.collect() }
+        let per_host = words.by_ref().take(hosts).collect();
+        Header { common, per_rank, per_host, per_expert: words.collect() }
     }
 }
 
 /// Sends this rank's header to all others, and returns the headers of all.
 pub fn exchange(exchange: &mut Exchange<'_>, header: &Header, limit: WaitLimit) -> Result<Vec<Header>> {
-    let (rt, ranks) = (exchange.runtime(), header.per_rank.len());
+    let (rt, ranks, hosts) = (exchange.runtime(), header.per_rank.len(), header.per_host.len());
     let me = rt.my_pe() as usize;
     let mut headers = vec![None; ranks];
-    headers[me] = Some(Header::of_bytes(&header.to_bytes(me), ranks));
+    headers[me] = Some(Header::of_bytes(&header.to_bytes(me), ranks, hosts));
     let others = |me: usize| (1..ranks).map(move |distance| ((me + distance) % ranks) as Pe);
     let mut unsent: Vec<Pe> = others(me).collect();
     let mut wait = Wait::new(rt, limit);
@@ -92,7 +96,7 @@ pub fn exchange(exchange: &mut Exchange<'_>, header: &Header, limit: WaitLimit) 
                 let mut bytes = vec![0; Header::most_bytes(ranks).min(exchange.block())];
                 exchange.read(from, 0, &mut bytes)?;
                 exchange.give_back(from)?;
-                headers[from as usize] = Some(Header::of_bytes(&bytes, ranks));
+                headers[from as usize] = Some(Header::of_bytes(&bytes, ranks, hosts));
                 wait.restart();
             }
         }

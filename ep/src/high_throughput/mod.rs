@@ -4,28 +4,40 @@
 //! whom. Who finds that the calls differ returns an error, and so does every rank, before any row was sent. Then rows
 //! go in blocks, as many as fit, while blocks of others are read.
 //!
+//! Rows cross between hosts once for each host. A token goes to one rank of each host that has some of its experts, and
+//! that rank hands it on to the others there. What comes back for a token is added on each host first, and the sum
+//! crosses in FP32; where no two ranks share a host, rows cross as they are.
+//!
 //! | file | concept |
 //! |---|---|
-//! | here | the calls |
+//! | here | the calls, and what they check |
 //! | `header` | what ranks tell each other before rows are sent |
+//! | `routes` | how many rows go from whom to whom, between hosts and within one |
+//! | `dispatch`, `combine` | what is sent there |
 //! | `transfer` | rows in blocks |
 //! | [`received`] | what has arrived, by source and by expert |
 
+mod combine;
+mod dispatch;
 mod header;
 pub mod received;
+mod routes;
 mod transfer;
+
+use std::time::Instant;
 
 use symrail::Runtime;
 
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::exchange::{Exchange, WaitLimit};
+use crate::plan::hosts::Hosts;
 use crate::plan::layout::{Layout, TopK};
 use crate::plan::rows::{RowFormat, Rows};
 use crate::plan::sizes;
+use crate::statistics::Statistics;
 use header::{Call, Header};
 pub use received::{Handle, Received};
-use transfer::Transfer;
 
 /// Bytes of the largest header.
 pub(crate) fn header_bytes(ranks: usize) -> usize {
@@ -36,6 +48,8 @@ pub(crate) fn header_bytes(ranks: usize) -> usize {
 pub struct HighThroughput<'rt> {
     headers: Exchange<'rt>,
     rows: Exchange<'rt>,
+    hosts: Hosts,
+    statistics: Statistics,
     limit: WaitLimit,
     /// Why it cannot be used any more.
     broken: Option<String>,
@@ -89,7 +103,8 @@ impl<'rt> HighThroughput<'rt> {
         let of_headers = Exchange::bytes(ranks, Header::most_bytes(ranks));
         let headers = Exchange::new(rt, Header::most_bytes(ranks))?;
         let rows = Exchange::new(rt, Exchange::largest_block(ranks, bytes - of_headers))?;
-        Ok(HighThroughput { headers, rows, limit, broken: None })
+        let hosts = Hosts::new(&(0..rt.n_pes()).map(|pe| rt.first_on_host(pe)).collect::<Vec<_>>());
+        Ok(HighThroughput { headers, rows, hosts, statistics: Statistics::default(), limit, broken: None })
     }
 
     /// Gives the memory back. Collective.
@@ -105,6 +120,12 @@ impl<'rt> HighThroughput<'rt> {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.headers.taken() + self.rows.taken()
+    }
+
+    /// What the last call did.
+    #[must_use]
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
     }
 
     fn ranks(&self) -> usize {
@@ -127,12 +148,13 @@ impl<'rt> HighThroughput<'rt> {
         if let Some((topk, _)) = tokens.topk {
             topk.check(layout.experts())?;
         }
-        let header = Header::new(Call::Dispatch, format, layout.per_rank(), layout.per_expert());
-        let headers = self.meet(&header)?;
-        let handle = Handle::new(layout.clone(), &headers, self.me());
-        let received = self.send_tokens(tokens, format, &handle)?;
+        let headers = self.meet("dispatch", Call::Dispatch, format, layout)?;
+        let mut handle = Handle::new(layout.clone(), &headers, &self.hosts, self.me());
+        let (received, masks) = self.send_tokens(tokens, format, &handle)?;
         let per_expert = header::sum_of_experts(&headers, layout.share());
-        let handle = Handle { source_tokens: received.numbers.clone(), ..handle };
+        self.statistics.per_expert.clone_from(&per_expert);
+        handle.source_tokens.clone_from(&received.numbers);
+        handle.masks = masks;
         Ok((Received { per_expert, ..received }, handle))
     }
 
@@ -142,14 +164,14 @@ impl<'rt> HighThroughput<'rt> {
     /// As for [`HighThroughput::dispatch`].
     pub fn dispatch_again(&mut self, tokens: &Tokens<'_>, handle: &Handle) -> Result<Received> {
         let format = self.format_of(tokens, &handle.layout)?;
-        let header = Header::new(Call::Again, format, handle.layout.per_rank(), handle.layout.per_expert());
-        let headers = self.meet(&header)?;
+        let headers = self.meet("dispatch by a handle", Call::Again, format, &handle.layout)?;
         self.must_expect(&headers, &handle.received)?;
-        self.send_tokens(tokens, format, handle)
+        Ok(self.send_tokens(tokens, format, handle)?.0)
     }
 
-    /// Sends a row for each token that has come back to where it came from, and returns the sums for this rank's own
-    /// tokens: of the rows from all ranks in their order, and then the biases, added in FP32. Collective.
+    /// Sends a row for each token that has arrived back to where it came from, and returns the sums for this rank's own
+    /// tokens, added in FP32: of the ranks of each host in their order, of the hosts in theirs, and then the biases.
+    /// Collective.
     ///
     /// # Errors
     /// As for [`HighThroughput::dispatch`].
@@ -161,7 +183,6 @@ impl<'rt> HighThroughput<'rt> {
             let wanted = format!("a multiple of {} bytes", element.bytes());
             return Err(Error::argument("bytes of a row", rows.bytes(), wanted));
         }
-        let k = parts.weights.map_or(0, |(_, k)| k);
         if let Some((weights, k)) = parts.weights
             && weights.len() != k * handle.rows()
         {
@@ -173,12 +194,16 @@ impl<'rt> HighThroughput<'rt> {
                 return Err(Error::argument("bytes of a bias", bias.bytes(), rows.bytes()));
             }
         }
-        let format = RowFormat { token: rows.bytes(), scales: 0, indices: 0, weights: k, number: 0 };
-        self.must_fit(format)?;
-        let header = Header::new(Call::Combine, format, &handle.received, &[]);
-        let headers = self.meet(&header)?;
+        let [within, between] = combine::formats(parts, &self.hosts);
+        self.must_fit(within)?;
+        self.must_fit(between)?;
+        let since = Instant::now();
+        self.statistics = Statistics::of("combine");
+        let per_host = vec![0; self.hosts.count()];
+        let header = Header::new(Call::Combine, within, &handle.received, &per_host, &[]);
+        let headers = self.exchange_headers(&header, since)?;
         self.must_expect(&headers, handle.layout.per_rank())?;
-        self.add_up(parts, format, handle)
+        self.add_up(parts, [within, between], handle)
     }
 
     /// The format of rows for these tokens, all of which are checked.
@@ -200,7 +225,7 @@ impl<'rt> HighThroughput<'rt> {
             }
         };
         let scales = tokens.scales.map_or(0, |scales| scales.bytes());
-        let format = RowFormat { token: rows.bytes(), scales, indices: k, weights: k, number: 4 };
+        let format = RowFormat { token: rows.bytes(), scales, indices: k, weights: k, number: 4, mask: 8 };
         self.must_fit(format)?;
         Ok(format)
     }
@@ -225,11 +250,25 @@ impl<'rt> HighThroughput<'rt> {
         Err(Error::BufferTooSmall { what: "high throughput", needed, given: self.bytes() })
     }
 
+    /// Begins a dispatch: tells all others of it.
+    fn meet(&mut self, what: &'static str, call: Call, format: RowFormat, layout: &Layout) -> Result<Vec<Header>> {
+        let since = Instant::now();
+        self.statistics = Statistics::of(what);
+        let of_host = |host| layout.tokens_for_any(self.hosts.members(host)).len() as u32;
+        let per_host: Vec<u32> = (0..self.hosts.count()).map(of_host).collect();
+        let header = Header::new(call, format, layout.per_rank(), &per_host, layout.per_expert());
+        self.exchange_headers(&header, since)
+    }
+
     /// Exchanges headers, and compares them.
-    fn meet(&mut self, header: &Header) -> Result<Vec<Header>> {
+    fn exchange_headers(&mut self, header: &Header, since: Instant) -> Result<Vec<Header>> {
         let headers = header::exchange(&mut self.headers, header, self.limit);
         let headers = self.noting(headers)?;
         header::compare(&headers, self.me())?;
+        let me = self.me();
+        self.statistics.to_ranks.clone_from(&header.per_rank);
+        self.statistics.from_ranks = headers.iter().map(|header| header.per_rank[me]).collect();
+        self.statistics.phase(self.rows.runtime(), "headers", since);
         Ok(headers)
     }
 
@@ -254,84 +293,4 @@ impl<'rt> HighThroughput<'rt> {
         }
         result
     }
-
-    fn send_tokens(&mut self, tokens: &Tokens<'_>, format: RowFormat, handle: &Handle) -> Result<Received> {
-        let received = Received::new(format, handle.rows());
-        let mut received = self.noting(received)?;
-        let share = handle.layout.share();
-        let transfer = Transfer { exchange: &mut self.rows, format, limit: self.limit, what: "dispatch" };
-        let lists: Vec<Vec<u32>> = (0..handle.layout.ranks()).map(|rank| handle.layout.tokens_for(rank)).collect();
-        let sent = transfer.run(
-            (handle.layout.per_rank(), &handle.received),
-            |to, row, write| {
-                let token = lists[to][row] as usize;
-                write(0, tokens.rows.row(token))?;
-                if let Some(scales) = tokens.scales {
-                    write(format.scales_at(), scales.row(token))?;
-                }
-                let mut rest = Vec::with_capacity(format.rest());
-                if let Some((topk, weights)) = tokens.topk {
-                    received::slots(topk.of(token), &weights[token * topk.k()..], to, share, &mut rest);
-                }
-                rest.extend((token as u32).to_ne_bytes());
-                write(format.rest_at(), &rest)
-            },
-            |from, row, read| received.take(handle.first_row(from) + row, read),
-        );
-        self.noting(sent)?;
-        Ok(received)
-    }
-
-    fn add_up(&mut self, parts: &Parts<'_>, format: RowFormat, handle: &Handle) -> Result<Combined> {
-        let (k, layout) = (format.weights, &handle.layout);
-        let back: Vec<usize> = received::first_rows(layout.per_rank());
-        let all: usize = layout.per_rank().iter().map(|&rows| rows as usize).sum();
-        let mut rows = vec![0; all * format.token];
-        let mut weights = vec![0; all * 4 * k];
-        let transfer = Transfer { exchange: &mut self.rows, format, limit: self.limit, what: "combine" };
-        let sent = transfer.run(
-            (&handle.received, layout.per_rank()),
-            |to, row, write| {
-                let row = handle.first_row(to) + row;
-                write(0, parts.rows.row(row))?;
-                let rest: Vec<u8> = parts
-                    .weights
-                    .iter()
-                    .flat_map(|(all, k)| &all[row * k..][..*k])
-                    .flat_map(|w| w.to_ne_bytes())
-                    .collect();
-                write(format.rest_at(), &rest)
-            },
-            |from, row, read| {
-                let row = back[from] + row;
-                read(0, &mut rows[row * format.token..][..format.token])?;
-                read(format.rest_at(), &mut weights[row * 4 * k..][..4 * k])
-            },
-        );
-        self.noting(sent)?;
-        Ok(sum(&rows, &weights, parts, format, handle))
-    }
-}
-
-/// The sums of what has come back: by rank, and then the biases.
-fn sum(rows: &[u8], weights: &[u8], parts: &Parts<'_>, format: RowFormat, handle: &Handle) -> Combined {
-    let (element, layout, k) = (parts.element, &handle.layout, format.weights);
-    let mut next = received::first_rows(layout.per_rank());
-    let mut combined = Combined { rows: Vec::with_capacity(layout.tokens() * format.token), weights: Vec::new() };
-    let mut sums = vec![0.0; format.token / element.bytes()];
-    for (token, gets) in layout.in_rank().chunks_exact(layout.ranks()).enumerate() {
-        sums.fill(0.0);
-        let mut of_slots = vec![0.0; k];
-        for (next, _) in next.iter_mut().zip(gets).filter(|(_, gets)| **gets) {
-            element.add(&mut sums, &rows[*next * format.token..][..format.token], None);
-            Element::F32.add(&mut of_slots, &weights[*next * 4 * k..][..4 * k], None);
-            *next += 1;
-        }
-        for bias in parts.biases.iter().flatten() {
-            element.add(&mut sums, bias.row(token), None);
-        }
-        element.round(&sums, &mut combined.rows);
-        combined.weights.extend(of_slots);
-    }
-    combined
 }

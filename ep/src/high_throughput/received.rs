@@ -4,6 +4,7 @@ use super::header::Header;
 use super::transfer::Read;
 use crate::error::{Error, Result};
 use crate::plan::groups::Groups;
+use crate::plan::hosts::Hosts;
 use crate::plan::layout::Layout;
 use crate::plan::rows::RowFormat;
 
@@ -18,13 +19,21 @@ pub struct Handle {
     pub matrix: Vec<u32>,
     /// The number that each row has at its source.
     pub source_tokens: Vec<u32>,
+    /// Rows of each source that come to this rank's host through it: none of sources on that host.
+    pub(super) passed: Vec<u32>,
+    /// For each source, which ranks of this host get each of those rows.
+    pub(super) masks: Vec<Vec<u64>>,
 }
 
 impl Handle {
-    pub(super) fn new(layout: Layout, headers: &[Header], me: usize) -> Handle {
+    pub(super) fn new(layout: Layout, headers: &[Header], hosts: &Hosts, me: usize) -> Handle {
         let received = headers.iter().map(|header| header.per_rank[me]).collect();
         let matrix = headers.iter().flat_map(|header| header.per_rank.iter().copied()).collect();
-        Handle { layout, received, matrix, source_tokens: Vec::new() }
+        let mut passed = vec![0; headers.len()];
+        for source in hosts.served_by(me).skip(1) {
+            passed[source] = headers[source].per_host[hosts.of(me)];
+        }
+        Handle { layout, received, matrix, source_tokens: Vec::new(), passed, masks: Vec::new() }
     }
 
     /// How many rows have arrived.
@@ -33,10 +42,9 @@ impl Handle {
         self.received.iter().map(|&rows| rows as usize).sum()
     }
 
-    /// The first row that came from a rank.
-    #[must_use]
-    pub fn first_row(&self, rank: usize) -> usize {
-        first_rows(&self.received)[rank]
+    /// Rows from one rank for another.
+    pub(super) fn between(&self, from: usize, to: usize) -> usize {
+        self.matrix[from * self.received.len() + to] as usize
     }
 }
 
@@ -69,6 +77,19 @@ pub(crate) fn slots(indices: &[i64], weights: &[f32], rank: usize, share: usize,
     }
     for (expert, weight) in indices.iter().zip(weights) {
         to.extend(if own(expert) { *weight } else { 0.0 }.to_ne_bytes());
+    }
+}
+
+/// Rewrites the slots of a row, in which all experts are named, as a rank that gets it sees them.
+pub(super) fn localize(rest: &mut [u8], k: usize, rank: usize, share: usize) {
+    let (indices, weights) = rest.split_at_mut(4 * k);
+    for (slot, index) in indices.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+        let expert = i32::from_ne_bytes(*index);
+        let own = expert >= 0 && expert as usize / share == rank;
+        *index = if own { (expert as usize % share) as i32 } else { -1 }.to_ne_bytes();
+        if !own {
+            weights[4 * slot..][..4].fill(0);
+        }
     }
 }
 

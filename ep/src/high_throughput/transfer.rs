@@ -5,6 +5,7 @@ use symrail::Pe;
 use crate::error::Result;
 use crate::exchange::{Exchange, Wait, WaitLimit};
 use crate::plan::rows::RowFormat;
+use crate::statistics::Statistics;
 
 /// One call's way of sending rows.
 pub struct Transfer<'a, 'rt> {
@@ -13,6 +14,7 @@ pub struct Transfer<'a, 'rt> {
     pub limit: WaitLimit,
     /// The call, for errors.
     pub what: &'static str,
+    pub statistics: &'a mut Statistics,
 }
 
 /// Writes bytes of a row, from an offset in it on.
@@ -33,10 +35,11 @@ impl Transfer<'_, '_> {
         mut pack: impl FnMut(usize, usize, Write<'_>) -> Result<()>,
         mut unpack: impl FnMut(usize, usize, Read<'_>) -> Result<()>,
     ) -> Result<()> {
-        let Transfer { exchange, format, limit, what } = self;
+        let Transfer { exchange, format, limit, what, statistics } = self;
         let (rt, row, ranks) = (exchange.runtime(), format.bytes(), out.len());
         let (me, fit) = (rt.my_pe() as usize, exchange.block() / row);
         copy_own(me, out[me] as usize, row, &mut pack, &mut unpack)?;
+        statistics.sent(rt, me as Pe, out[me] as usize, out[me] as usize * row);
         let (mut sent, mut read) = (vec![0; ranks], vec![0; ranks]);
         (sent[me], read[me]) = (out[me] as usize, into[me] as usize);
         let mut wait = Wait::new(rt, limit);
@@ -50,6 +53,7 @@ impl Transfer<'_, '_> {
                         pack(rank, sent[rank] + i, &mut |at, bytes| exchange.write(pe, i * row + at, bytes))?;
                     }
                     exchange.send(pe, rows * row)?;
+                    statistics.sent(rt, pe, rows, rows * row);
                     sent[rank] += rows;
                     moved = true;
                 }

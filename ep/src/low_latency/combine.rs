@@ -1,5 +1,7 @@
 //! Low latency: sending rows back from the experts, and adding them.
 
+use std::time::Instant;
+
 use symrail::Pe;
 
 use super::LowLatency;
@@ -9,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::plan::layout::{TopK, share};
 use crate::plan::pairs::Pairs;
 use crate::plan::rows::{RowFormat, Rows};
+use crate::statistics::Statistics;
 
 /// A combine that was sent and not received.
 #[derive(Debug)]
@@ -17,6 +20,7 @@ pub struct Combining {
     start: Start,
     element: Element,
     own: Vec<u8>,
+    statistics: Statistics,
 }
 
 impl LowLatency<'_> {
@@ -40,7 +44,7 @@ impl LowLatency<'_> {
             let wanted = format!("{} within {most} rows of each expert", share * ranks);
             return Err(Error::argument("ranges of rows", format!("{ranges:?}"), wanted));
         }
-        let format = RowFormat { token: rows.bytes(), scales: 0, indices: 0, weights: 0, number: 0 };
+        let format = RowFormat { token: rows.bytes(), scales: 0, indices: 0, weights: 0, number: 0, mask: 0 };
         let fit = (self.combine.exchange.block() - block::BYTES) / format.bytes();
         let of = |rank: usize| (0..share).map(move |expert| (expert, ranges[expert * ranks + rank]));
         let count = |rank: usize| of(rank).map(|(_, (_, count))| count as usize).sum::<usize>();
@@ -48,7 +52,11 @@ impl LowLatency<'_> {
             let (found, wanted) = (count(rank), format!("at most {fit}, for which the buffers were made"));
             return Err(Error::argument("rows for a rank", found, wanted));
         }
+        let (rt, since) = (self.combine.exchange.runtime(), Instant::now());
+        let to_ranks = (0..ranks).map(|rank| count(rank) as u32).collect();
+        let mut statistics = Statistics { to_ranks, ..Statistics::of(self.combine.what) };
         let call = self.combine.begin(&mut self.masks, self.limit)?;
+        let since = statistics.phase(rt, "waiting for room", since);
         let start = Start { format, experts: shape.experts, rows: 0 };
         let row = |expert: usize, i: u32| rows.row(expert * most + i as usize);
         let others: Vec<Pe> = self.masks.others(me).collect();
@@ -63,12 +71,15 @@ impl LowLatency<'_> {
                 }
             }
             self.combine.exchange.send(rank, at)?;
+            statistics.sent(rt, rank, start.rows, at);
         }
         let mut own = Vec::with_capacity(count(me) * rows.bytes());
         for (expert, (first, count)) in of(me) {
             (first..first + count).for_each(|i| own.extend_from_slice(row(expert, i)));
         }
-        Ok(Combining { call, start, element, own })
+        statistics.sent(rt, me as Pe, count(me), own.len());
+        statistics.phase(rt, "sending", since);
+        Ok(Combining { call, start, element, own, statistics })
     }
 
     /// Waits for the rows of this rank's tokens, and adds them, times their weights, in FP32 and in the order of the
@@ -77,12 +88,14 @@ impl LowLatency<'_> {
     /// # Errors
     /// As for [`LowLatency::receive_dispatch`], and numbers that do not go together.
     pub fn receive_combine(&mut self, combining: &Combining, topk: TopK<'_>, weights: &[f32]) -> Result<Vec<u8>> {
-        let Combining { call, start, element, own } = combining;
+        let Combining { call, start, element, own, statistics } = combining;
+        let (rt, since, mut statistics) = (self.combine.exchange.runtime(), Instant::now(), statistics.clone());
         if weights.len() != topk.tokens() * topk.k() {
             return Err(Error::argument("weights", weights.len(), topk.tokens() * topk.k()));
         }
         topk.check(self.shape.experts)?;
         self.combine.await_blocks(*call, &mut self.masks, self.limit)?;
+        let since = statistics.phase(rt, "waiting for blocks", since);
         let (me, ranks) = (self.me(), self.ranks());
         let share = share(self.shape.experts, ranks)?;
         let token = start.format.token;
@@ -113,9 +126,12 @@ impl LowLatency<'_> {
             of_rank[rank] = (pairs, rows);
             Ok(())
         });
-        self.combine.end(&self.masks)?;
-        taken?;
-        Ok(sum(&of_rank, topk, weights, *element, token))
+        let since = statistics.phase(rt, "taking", since);
+        let sums = taken.map(|()| sum(&of_rank, topk, weights, *element, token));
+        statistics.phase(rt, "adding", since);
+        statistics.from_ranks = of_rank.iter().map(|(_, rows)| (rows.len() / token) as u32).collect();
+        self.combine.end(&self.masks, statistics)?;
+        sums
     }
 }
 

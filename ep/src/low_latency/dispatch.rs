@@ -1,5 +1,7 @@
 //! Low latency: sending tokens to the ranks that own their experts, and receiving them by expert.
 
+use std::time::Instant;
+
 use symrail::Pe;
 
 use super::LowLatency;
@@ -10,6 +12,7 @@ use crate::high_throughput::received::slots;
 use crate::plan::layout::{TopK, share};
 use crate::plan::pairs::local;
 use crate::plan::rows::{RowFormat, Rows};
+use crate::statistics::Statistics;
 
 /// A dispatch that was sent and not received.
 #[derive(Debug)]
@@ -18,6 +21,7 @@ pub struct Dispatching {
     start: Start,
     /// This rank's block for itself.
     own: Vec<u8>,
+    statistics: Statistics,
 }
 
 /// What has arrived, by expert. There is room for `ranks` × [`Shape::most_tokens`](super::Shape::most_tokens) rows of each
@@ -54,7 +58,10 @@ impl LowLatency<'_> {
         let (me, shape) = (self.me(), self.shape);
         let share = share(shape.experts, self.ranks())?;
         let start = self.start_of(rows, scales, topk)?;
+        let (rt, since) = (self.dispatch.exchange.runtime(), Instant::now());
+        let mut statistics = Statistics { to_ranks: vec![0; self.ranks()], ..Statistics::of(self.dispatch.what) };
         let call = self.dispatch.begin(&mut self.masks, self.limit)?;
+        let since = statistics.phase(rt, "waiting for room", since);
         let mut own = Vec::new();
         let others: Vec<Pe> = self.masks.others(me).collect();
         for rank in others.into_iter().chain([me as Pe]) {
@@ -66,6 +73,8 @@ impl LowLatency<'_> {
             }
             let start = Start { rows: list.len(), ..start };
             let bytes = block::BYTES + list.len() * start.format.bytes();
+            statistics.to_ranks[rank as usize] = list.len() as u32;
+            statistics.sent(rt, rank, list.len(), bytes);
             if rank as usize == me {
                 own = vec![0; bytes];
             }
@@ -92,7 +101,8 @@ impl LowLatency<'_> {
                 self.dispatch.exchange.send(rank, bytes)?;
             }
         }
-        Ok(Dispatching { call, start, own })
+        statistics.phase(rt, "sending", since);
+        Ok(Dispatching { call, start, own, statistics })
     }
 
     /// The start of blocks with these rows, all of which are checked.
@@ -118,7 +128,7 @@ impl LowLatency<'_> {
             }
         }
         topk.check(shape.experts)?;
-        let format = RowFormat { token: rows.bytes(), scales, indices: topk.k(), weights: 0, number: 4 };
+        let format = RowFormat { token: rows.bytes(), scales, indices: topk.k(), weights: 0, number: 4, mask: 0 };
         Ok(Start { format, experts: shape.experts, rows: 0 })
     }
 
@@ -128,8 +138,10 @@ impl LowLatency<'_> {
     /// [`Error::Late`], after which the call may be made again (with the late ranks [masked](LowLatency::mask), say);
     /// [`Error::Differ`], after which this dispatch is over.
     pub fn receive_dispatch(&mut self, dispatching: &Dispatching) -> Result<Dispatched> {
-        let Dispatching { call, start, own } = dispatching;
+        let Dispatching { call, start, own, statistics } = dispatching;
+        let (rt, since, mut statistics) = (self.dispatch.exchange.runtime(), Instant::now(), statistics.clone());
         self.dispatch.await_blocks(*call, &mut self.masks, self.limit)?;
+        let since = statistics.phase(rt, "waiting for blocks", since);
         let (me, ranks) = (self.me(), self.ranks());
         let room = Room { format: start.format, most: ranks * self.shape.most_tokens };
         let mut found = room.empty(share(self.shape.experts, ranks)?, ranks);
@@ -138,7 +150,11 @@ impl LowLatency<'_> {
             let own = (rank == me).then_some(&own[..]);
             room.take(&mut found, start, self.shape.most_tokens, (exchange, own), (me as Pe, rank as Pe))
         });
-        self.dispatch.end(&self.masks)?;
+        statistics.phase(rt, "taking", since);
+        statistics.per_expert.clone_from(&found.counts);
+        let from = |rank: usize| found.ranges.iter().skip(rank).step_by(ranks).map(|(_, rows)| rows).sum();
+        statistics.from_ranks = (0..ranks).map(from).collect();
+        self.dispatch.end(&self.masks, statistics)?;
         taken?;
         Ok(found)
     }

@@ -24,6 +24,7 @@ use symrail::{Pe, Runtime};
 
 use crate::error::{Error, Result};
 use crate::exchange::{Exchange, SLOTS, Wait, WaitLimit};
+use crate::statistics::Statistics;
 pub use combine::Combining;
 pub use dispatch::{Dispatched, Dispatching};
 pub use shape::Shape;
@@ -52,6 +53,8 @@ struct Turns<'rt> {
     what: &'static str,
     sent: u64,
     received: u64,
+    /// Of the last call that was received.
+    statistics: Statistics,
 }
 
 impl<'rt> LowLatency<'rt> {
@@ -63,8 +66,15 @@ impl<'rt> LowLatency<'rt> {
         let ranks = rt.n_pes() as usize;
         shape.check(ranks)?;
         rt.team_world()?.compare("buffers for low latency", &shape.numbers())?;
-        let turns =
-            |what, block| Ok::<_, Error>(Turns { exchange: Exchange::new(rt, block)?, what, sent: 0, received: 0 });
+        let turns = |what, block| {
+            Ok::<_, Error>(Turns {
+                exchange: Exchange::new(rt, block)?,
+                what,
+                sent: 0,
+                received: 0,
+                statistics: Statistics::default(),
+            })
+        };
         Ok(LowLatency {
             shape,
             dispatch: turns("low-latency dispatch", shape.dispatch_block())?,
@@ -81,6 +91,12 @@ impl<'rt> LowLatency<'rt> {
     pub fn free(self) -> Result<()> {
         self.combine.exchange.free()?;
         self.dispatch.exchange.free()
+    }
+
+    /// What the last dispatch and the last combine did that were received.
+    #[must_use]
+    pub fn statistics(&self) -> [&Statistics; 2] {
+        [&self.dispatch.statistics, &self.combine.statistics]
     }
 
     /// What it was made for.
@@ -200,9 +216,10 @@ impl Turns<'_> {
         masks.wait((exchange.runtime(), limit, self.what), |rank| exchange.has_arrived(rank))
     }
 
-    /// Gives the blocks of this call back.
-    fn end(&mut self, masks: &Masks) -> Result<()> {
+    /// Gives the blocks of this call back. What was counted of it is that of the last call from now on.
+    fn end(&mut self, masks: &Masks, statistics: Statistics) -> Result<()> {
         self.received += 1;
+        self.statistics = statistics;
         let me = self.exchange.runtime().my_pe() as usize;
         masks.others(me).try_for_each(|rank| self.exchange.give_back(rank))
     }

@@ -40,7 +40,7 @@ impl Shape {
 
     /// A row of a dispatch.
     pub(super) fn dispatch_row(&self) -> RowFormat {
-        RowFormat { token: self.token, scales: self.scales, indices: self.k, weights: 0, number: 4 }
+        RowFormat { token: self.token, scales: self.scales, indices: self.k, weights: 0, number: 4, mask: 0 }
     }
 
     /// Bytes of a block of a dispatch.
@@ -50,7 +50,7 @@ impl Shape {
 
     /// Bytes of a block of a combine: at most a row for each token and expert.
     pub(super) fn combine_block(&self, ranks: usize) -> usize {
-        let row = RowFormat { token: self.token, scales: 0, indices: 0, weights: 0, number: 0 };
+        let row = RowFormat { token: self.token, scales: 0, indices: 0, weights: 0, number: 0, mask: 0 };
         block::BYTES + self.most_tokens * self.k.min(self.experts / ranks) * row.bytes()
     }
 

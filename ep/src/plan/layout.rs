@@ -168,6 +168,14 @@ impl Layout {
         &self.in_rank
     }
 
+    /// The tokens that some of these ranks get, in order.
+    #[must_use]
+    pub fn tokens_for_any(&self, ranks: &[usize]) -> Vec<u32> {
+        let some = |gets: &[bool]| ranks.iter().any(|&rank| gets[rank]);
+        let rows = self.in_rank.chunks_exact(self.ranks).enumerate();
+        rows.filter(|(_, gets)| some(gets)).map(|(token, _)| token as u32).collect()
+    }
+
     /// The tokens that a rank gets, in order.
     #[must_use]
     pub fn tokens_for(&self, rank: usize) -> Vec<u32> {

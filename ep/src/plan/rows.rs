@@ -57,8 +57,8 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// The parts of a row: the token, its scales, its top-k slots (indices and weights), and the number that it has at its
-/// source.
+/// The parts of a row: the token, its scales, its top-k slots (indices and weights), the number that it has at its
+/// source, and a mask of the ranks of a host that get it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowFormat {
     /// Bytes of the token.
@@ -71,6 +71,8 @@ pub struct RowFormat {
     pub weights: usize,
     /// Bytes of the number.
     pub number: usize,
+    /// Bytes of the mask.
+    pub mask: usize,
 }
 
 impl RowFormat {
@@ -80,16 +82,16 @@ impl RowFormat {
         self.token.next_multiple_of(ALIGNMENT)
     }
 
-    /// Where indices, weights and number begin, one behind the other.
+    /// Where indices, weights, number and mask begin, one behind the other.
     #[must_use]
     pub fn rest_at(&self) -> usize {
         (self.scales_at() + self.scales).next_multiple_of(ALIGNMENT)
     }
 
-    /// Bytes of indices, weights and number.
+    /// Bytes of indices, weights, number and mask.
     #[must_use]
     pub fn rest(&self) -> usize {
-        4 * (self.indices + self.weights) + self.number
+        4 * (self.indices + self.weights) + self.number + self.mask
     }
 
     /// Bytes of all.
@@ -107,8 +109,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_do_not_overlap(token in 1usize..20_000, scales in 0usize..500, k in 0usize..33, number in 0usize..9) {
-            let format = RowFormat { token, scales, indices: k, weights: k, number };
+        fn parts_do_not_overlap(token in 1usize..20_000, scales in 0usize..500, k in 0usize..33, (number, mask) in (0usize..9, 0usize..9)) {
+            let format = RowFormat { token, scales, indices: k, weights: k, number, mask };
             prop_assert!(token <= format.scales_at() && format.scales_at() + scales <= format.rest_at());
             prop_assert!(format.rest_at() + format.rest() <= format.bytes());
             prop_assert!(format.bytes() - token - scales - format.rest() < 3 * ALIGNMENT);

@@ -19,7 +19,10 @@ pub fn high_throughput(ranks: usize, rows: usize, row_bytes: usize) -> usize {
 #[must_use]
 pub fn largest_row(token: usize) -> usize {
     let scales = 4 * token.div_ceil(128);
-    RowFormat { token, scales, indices: MOST_TOP_K, weights: MOST_TOP_K, number: 4 }.bytes()
+    let dispatch = RowFormat { token, scales, indices: MOST_TOP_K, weights: MOST_TOP_K, number: 4, mask: 8 };
+    // Sums of the ranks of a host cross in FP32, which is twice the size of bfloat16.
+    let combine = RowFormat { token: 2 * token, scales: 0, indices: 0, weights: MOST_TOP_K, number: 0, mask: 0 };
+    dispatch.bytes().max(combine.bytes())
 }
 
 #[cfg(test)]

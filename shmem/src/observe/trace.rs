@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 use symrail_transport::Pe;
 use symrail_transport::endpoint::Record;
 
+use super::Phase;
+
 /// A trace that is being made.
 pub(crate) struct Trace {
     path: PathBuf,
@@ -42,11 +44,11 @@ impl Trace {
         Ok(Trace { path: path.to_owned(), pe, begun: (Instant::now(), since_epoch.as_secs_f64() * 1e6) })
     }
 
-    /// Adds the records of each endpoint, given with its lanes' names.
+    /// Adds the records of each endpoint, given with its lanes' names, and the phases of the program's work.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn add(&self, endpoints: Vec<(Vec<String>, Vec<Record>)>) -> Result<()> {
+    pub fn add(&self, endpoints: Vec<(Vec<String>, Vec<Record>)>, phases: &[Phase]) -> Result<()> {
         let mut events = vec![self.name_of_process()];
         let mut rows: Vec<Row> = Vec::new();
         let mut lanes_before = 0;
@@ -65,6 +67,10 @@ impl Trace {
                 events.push(self.event(row, &record));
             }
             lanes_before += names.len();
+        }
+        if !phases.is_empty() {
+            events.push(self.name_of_row(rows.len(), "phases"));
+            events.extend(phases.iter().map(|phase| self.phase(rows.len(), phase)));
         }
         let text: String = events.iter().map(|event| format!("{event},\n")).collect();
         self.append(&text)
@@ -95,8 +101,20 @@ impl Trace {
         json!({"ph": "M", "name": "thread_name", "pid": self.pe, "tid": row, "args": {"name": rail}})
     }
 
+    /// Microseconds on the clock that all hosts share.
+    fn micros(&self, at: Instant) -> f64 {
+        self.begun.1 + at.saturating_duration_since(self.begun.0).as_secs_f64() * 1e6
+    }
+
+    fn phase(&self, row: usize, (name, begun, took): &Phase) -> Value {
+        json!({
+            "ph": "X", "cat": "phase", "name": name, "pid": self.pe, "tid": row,
+            "ts": self.micros(*begun), "dur": took.as_secs_f64() * 1e6,
+        })
+    }
+
     fn event(&self, row: usize, record: &Record) -> Value {
-        let begun = self.begun.1 + record.posted.saturating_duration_since(self.begun.0).as_secs_f64() * 1e6;
+        let begun = self.micros(record.posted);
         let mut args = json!({"pe": record.pe, "bytes": record.bytes});
         if record.requests > 0 {
             args["requests"] = record.requests.into();
@@ -131,7 +149,8 @@ mod tests {
         let host = (vec!["host a".to_owned()], vec![at(0, 30, 5), at(0, 0, 10), at(0, 5, 10)]);
         let proxy = (vec!["a".to_owned(), "b".to_owned()], vec![at(1, 0, 50)]);
         for trace in &traces {
-            trace.add(vec![host.clone(), proxy.clone()]).unwrap();
+            let phase = ("dispatch", trace.begun.0, Duration::from_micros(20));
+            trace.add(vec![host.clone(), proxy.clone()], &[phase]).unwrap();
         }
         traces.iter().for_each(|trace| trace.end().unwrap());
         let text = std::fs::read_to_string(&path).unwrap();
@@ -140,12 +159,12 @@ mod tests {
         let of = |pe: u64, ph: &str| events.iter().filter(move |e| e["pid"] == pe && e["ph"] == ph).collect::<Vec<_>>();
         for pe in [0, 1] {
             let rows: Vec<_> = of(pe, "X").iter().map(|e| e["tid"].as_u64().unwrap()).collect();
-            assert_eq!(rows, [0, 1, 0, 2]);
+            assert_eq!(rows, [0, 1, 0, 2, 3]);
             let names: Vec<_> =
                 of(pe, "M").iter().filter(|e| e["name"] == "thread_name").map(|e| &e["args"]["name"]).collect();
-            assert_eq!(names, ["host a", "host a", "b"]);
+            assert_eq!(names, ["host a", "host a", "b", "phases"]);
         }
         let took = |e: &Value| e["dur"].as_f64().unwrap().round();
-        assert_eq!(of(0, "X").iter().map(|e| took(e)).collect::<Vec<_>>(), [10.0, 10.0, 5.0, 50.0]);
+        assert_eq!(of(0, "X").iter().map(|e| took(e)).collect::<Vec<_>>(), [10.0, 10.0, 5.0, 50.0, 20.0]);
     }
 }

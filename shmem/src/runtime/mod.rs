@@ -16,6 +16,7 @@ mod together;
 mod waits;
 
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use symrail_core::lock;
 use symrail_proxy::channel::Producer;
@@ -97,6 +98,18 @@ impl Runtime {
     #[must_use]
     pub fn my_pe(&self) -> Pe {
         self.comm().job.me
+    }
+
+    /// The first PE that shares memory with a PE: the same for all PEs of a host, and on all PEs. A PE that nobody may map
+    /// is by itself, and so is one that does not exist.
+    #[must_use]
+    pub fn first_on_host(&self, pe: Pe) -> Pe {
+        self.comm().job.hosts.get(pe as usize).copied().unwrap_or(pe)
+    }
+
+    /// Notes a phase of a program on the time line of `SYMRAIL_TRACE`; nothing without a trace.
+    pub fn trace_phase(&self, name: &'static str, begun: Instant, took: Duration) {
+        self.0.observation.phase(name, begun, took);
     }
 
     /// The number of PEs in the job.

@@ -77,7 +77,8 @@ impl Runtime {
             wire.drain(&comm.context, time_limit);
         }
         self.0.observation.write(|trace| {
-            trace.add(comm.wire.as_ref().map_or_else(|_| Vec::new(), |wire| wire.lanes().take_records()))
+            let records = comm.wire.as_ref().map_or_else(|_| Vec::new(), |wire| wire.lanes().take_records());
+            trace.add(records, &self.0.observation.take_phases())
         });
         // Nobody takes anything down before all have come here.
         let left = met.and_then(|()| lock(&comm.job.bootstrap).finish().map_err(Error::from));

@@ -1,5 +1,5 @@
 //! Expert-parallel dispatch and combine, compared with a reference that each PE computes alone: all ranks' tokens and
-//! routings come from seeds. Arguments: `high`, `low`, `refuse` or `count`; how many cases; the seed.
+//! routings come from seeds. Arguments: `high`, `low`, `refuse`, `count` or `cross`; how many cases; the seed.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use symrail::Runtime;
 use symrail_ep::high_throughput::{Parts, Tokens};
 use symrail_ep::low_latency::Shape;
 use symrail_ep::plan::sizes;
-use symrail_ep::{Element, Error, HighThroughput, Layout, LowLatency, Rows, TopK, WaitLimit};
+use symrail_ep::{Element, Error, HighThroughput, Layout, LowLatency, Rows, Statistics, TopK, WaitLimit};
 use symrail_tests::pe;
 use symrail_transport::endpoint::LaneCounters;
 
@@ -27,6 +27,7 @@ fn main() -> ExitCode {
                 "low" => low(rt, &case),
                 "refuse" => refuse(rt),
                 "count" => count(rt),
+                "cross" => cross(rt),
                 _ => panic!("{what}"),
             };
             checked.unwrap_or_else(|error| panic!("PE {}, {what}, {}: {error}", rt.my_pe(), case.name));
@@ -168,6 +169,8 @@ fn high(rt: &Runtime, case: &Case) -> symrail_ep::Result<()> {
     let scales = (case.scale_bytes > 0).then(|| rows(&input.scales, case.scale_bytes));
     let tokens = Tokens { rows: rows(&input.rows, case.row()), scales, topk: Some((topk, &input.weights)) };
     let (received, handle) = buffers.dispatch(&tokens, &layout)?;
+    let hosts = hosts(rt);
+    check_statistics(rt, case, &hosts, buffers.statistics());
 
     type Expected = (Vec<u8>, Vec<u8>, Vec<i32>, Vec<f32>, Vec<u32>);
     let mut expected = Expected::default();
@@ -213,13 +216,18 @@ fn high(rt: &Runtime, case: &Case) -> symrail_ep::Result<()> {
         assert!(combined == buffers.combine(&parts, &handle)?, "the same bits each time");
         let (mut sums, mut weights) = (Vec::new(), Vec::new());
         for token in 0..input.tokens(case.k) {
-            let to = (0..case.ranks).filter(|&rank| case.goes(input, token, rank));
-            let all = to.map(|rank| case.made(me, token, rank));
-            let all = all.chain((0..used).map(|i| case.made(me, token, 9000 + i)));
+            let add =
+                |sum: &mut Vec<f32>, row: Vec<f32>| sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
             let mut sum = vec![0f32; case.hidden];
-            for row in all {
-                sum.iter_mut().zip(case.values(&row)).for_each(|(sum, value)| *sum += value);
+            // By host, and then the hosts.
+            for members in &hosts {
+                let mut of_host = vec![0f32; case.hidden];
+                for &rank in members.iter().filter(|&&rank| case.goes(input, token, rank)) {
+                    add(&mut of_host, case.values(&case.made(me, token, rank)));
+                }
+                add(&mut sum, of_host);
             }
+            (0..used).for_each(|i| add(&mut sum, case.values(&case.made(me, token, 9000 + i))));
             sums.extend(case.rounded(&sum));
             let slots = token * case.k..(token + 1) * case.k;
             weights.extend(slots.map(|slot| if input.indices[slot] < 0 { 0.0 } else { input.weights[slot] }));
@@ -293,6 +301,78 @@ fn low(rt: &Runtime, case: &Case) -> symrail_ep::Result<()> {
             assert!(combined == sums, "sums");
         }
     }
+    buffers.free()
+}
+
+/// The ranks of each host.
+fn hosts(rt: &Runtime) -> Vec<Vec<usize>> {
+    let of = |first: u32| (0..rt.n_pes()).filter(|&pe| rt.first_on_host(pe) == first).map(|pe| pe as usize).collect();
+    (0..rt.n_pes()).filter(|&pe| rt.first_on_host(pe) == pe).map(of).collect()
+}
+
+/// A dispatch crosses once for each host, and tells of it.
+fn check_statistics(rt: &Runtime, case: &Case, hosts: &[Vec<usize>], told: &Statistics) {
+    let me = rt.my_pe() as usize;
+    let get = |source: usize, ranks: &[usize]| {
+        let input = &case.inputs[source];
+        let gets = |token: &usize| ranks.iter().any(|&rank| case.goes(input, *token, rank));
+        (0..input.tokens(case.k)).filter(gets).count()
+    };
+    let elsewhere = hosts.iter().filter(|members| !members.contains(&me));
+    let crossings: usize = elsewhere.map(|members| get(me, members)).sum();
+    let own_host = hosts.iter().find(|members| members.contains(&me)).unwrap();
+    let place = own_host.iter().position(|&rank| rank == me).unwrap();
+    let through_me = |members: &&Vec<usize>, source: &usize| {
+        members.iter().position(|rank| rank == source).unwrap() % own_host.len() == place
+    };
+    let others = || own_host.iter().filter(|&&rank| rank != me);
+    let served = hosts
+        .iter()
+        .filter(|members| !members.contains(&me))
+        .flat_map(|members| members.iter().filter(move |source| through_me(&members, source)));
+    let passed: usize = served
+        .flat_map(|&source| others().map(move |&rank| (source, rank)))
+        .map(|(source, rank)| get(source, &[rank]))
+        .sum();
+    let own: usize = others().map(|&rank| get(me, &[rank])).sum();
+    if (0..rt.n_pes()).all(|pe| rt.is_mapped(pe) == hosts.iter().any(|h| h.contains(&me) && h.contains(&(pe as usize))))
+    {
+        assert_eq!(told.wire.rows as usize, crossings, "{told:?}");
+        assert_eq!(told.wire.rows as usize + told.mapped.rows as usize, crossings + own + passed, "{told:?}");
+    }
+    let count = |rank: usize| get(me, &[rank]) as u32;
+    assert_eq!(told.to_ranks, (0..case.ranks).map(count).collect::<Vec<_>>());
+    assert_eq!(told.from_ranks, (0..case.ranks).map(|source| get(source, &[me]) as u32).collect::<Vec<_>>());
+    let phases: Vec<_> = told.phases.iter().map(|phase| phase.0).collect();
+    assert_eq!(phases, ["headers", "between hosts", "within the host"]);
+}
+
+/// Prints how often tokens that go to all ranks cross to each other host, by the bytes that left over rails.
+fn cross(rt: &Runtime) -> symrail_ep::Result<()> {
+    let (tokens, bytes, ranks) = (200, 4096, rt.n_pes() as usize);
+    let mut buffers =
+        HighThroughput::new(rt, sizes::high_throughput(ranks, 16, sizes::largest_row(bytes)), WaitLimit::of(rt))?;
+    let (data, slots) = (vec![1; tokens * bytes], (0..ranks as i64).collect::<Vec<_>>().repeat(tokens));
+    let weights = vec![1.0; slots.len()];
+    let topk = TopK::new(&slots, ranks)?;
+    let layout = Layout::of(&topk, ranks, ranks)?;
+    let tokens_of = Tokens { rows: rows(&data, bytes), scales: None, topk: Some((topk, &weights)) };
+    let sent = |before: &[LaneCounters]| {
+        let sum = |counters: &[LaneCounters]| counters.iter().map(|lane| lane.bytes).sum::<u64>();
+        (sum(&rt.counters()) - sum(before)) as f64 / (tokens * bytes * (hosts(rt).len() - 1)) as f64
+    };
+    rt.barrier_all()?;
+    let before = rt.counters();
+    let (received, handle) = buffers.dispatch(&tokens_of, &layout)?;
+    rt.quiet()?;
+    let dispatched = sent(&before);
+    rt.barrier_all()?;
+    let before = rt.counters();
+    let parts = Parts { rows: rows(&received.rows, bytes), element: Element::F32, weights: None, biases: [None, None] };
+    buffers.combine(&parts, &handle)?;
+    rt.quiet()?;
+    println!("crossings {dispatched:.3} back {:.3}", sent(&before));
+    rt.barrier_all()?;
     buffers.free()
 }
 

@@ -6,8 +6,7 @@
 use std::hint::black_box;
 
 use symrail::Runtime;
-use symrail_ep::high_throughput::{Handle, Parts, Tokens};
-use symrail_ep::plan::rows::RowFormat;
+use symrail_ep::high_throughput::{Parts, Tokens};
 use symrail_ep::{Element, HighThroughput, Layout, LowLatency, Rows, TopK, WaitLimit};
 
 use super::Bench;
@@ -96,12 +95,16 @@ impl<C: Backend> Bench<'_, C> {
             }
             Ok(())
         })?;
+        let told = buffers.statistics();
+        let rows: u32 = if phase == Phase::Dispatch { &told.to_ranks } else { &told.from_ranks }.iter().sum();
+        let traffic =
+            Traffic { algorithm: rows as usize * token, physical: (told.mapped.bytes + told.wire.bytes) as usize };
         buffers.free()?;
-        Ok((samples, warmup, traffic(phase, token, &layout, &handle, rt.my_pe() as usize)))
+        Ok((samples, warmup, traffic))
     }
 
     fn low_latency(&mut self, rt: &Runtime, token: usize) -> Result<(super::Samples, u64, Traffic)> {
-        let (n_pes, me) = (rt.n_pes(), rt.my_pe() as usize);
+        let n_pes = rt.n_pes();
         let input = Input::new(FEW, token, n_pes);
         let mut buffers = LowLatency::new(rt, shape(token, n_pes), WaitLimit::of(rt))?;
         let mut round = |last: bool| {
@@ -114,15 +117,9 @@ impl<C: Backend> Bench<'_, C> {
         let sums = round(true)?;
         self.ones(&sums, token, |_| 1.0)?;
         let (samples, warmup) = self.timed_together(token, |_| round(false).map(drop))?;
+        let physical =
+            buffers.statistics().map(|told| told.mapped.bytes + told.wire.bytes).iter().sum::<u64>() as usize;
         buffers.free()?;
-        let layout = Layout::of(&input.topk()?, experts(n_pes), n_pes as usize)?;
-        let to_others = |counts: &[u32]| {
-            counts.iter().enumerate().filter(|(rank, _)| *rank != me).map(|(_, count)| *count as usize).sum::<usize>()
-        };
-        let row = RowFormat { token, scales: 0, indices: K, weights: 0, number: 4 }.bytes();
-        // Every rank has the same routing, so as many rows come as go.
-        let back: Vec<u32> = layout.per_expert().chunks(layout.share()).map(|of_rank| of_rank.iter().sum()).collect();
-        let physical = to_others(layout.per_rank()) * row + to_others(&back) * token;
         Ok((samples, warmup, Traffic { algorithm: 2 * FEW * K * token, physical }))
     }
 
@@ -138,13 +135,4 @@ impl<C: Backend> Bench<'_, C> {
         }
         Ok(())
     }
-}
-
-fn traffic(phase: Phase, token: usize, layout: &Layout, handle: &Handle, me: usize) -> Traffic {
-    let (counts, format) = match phase {
-        Phase::Dispatch => (layout.per_rank(), RowFormat { token, scales: 0, indices: K, weights: K, number: 4 }),
-        _ => (&handle.received[..], RowFormat { token, scales: 0, indices: 0, weights: 0, number: 0 }),
-    };
-    let all: usize = counts.iter().map(|&count| count as usize).sum();
-    Traffic { algorithm: all * token, physical: (all - counts[me] as usize) * format.bytes() }
 }
