@@ -67,6 +67,17 @@ fn own(pencil: &Pencil) -> Vec<[usize; 3]> {
         .collect()
 }
 
+#[test]
+fn shares_differ_by_one_element_at_most_and_the_first_are_the_larger_ones() {
+    for (extent, parts) in (1..30).flat_map(|extent| (1..9).map(move |parts| (extent, parts))) {
+        let grid = Grid::new([extent, 1, 1], [1, 1]);
+        let shares: Vec<_> = (0..parts).map(|part| grid.share(0, part, parts)).collect();
+        let sizes: Vec<_> = shares.iter().map(|(from, to)| to - from).collect();
+        assert_eq!(sizes.iter().sum::<usize>(), extent, "{shares:?}");
+        assert!(sizes.is_sorted_by(|one, next| one >= next) && sizes[0] - sizes[parts - 1] <= 1, "{shares:?}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 

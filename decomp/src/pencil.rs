@@ -70,12 +70,6 @@ impl Pencil {
         self.len() == 0
     }
 
-    /// Elements of its own.
-    #[must_use]
-    pub fn own_len(&self) -> usize {
-        self.extents().iter().product()
-    }
-
     /// Where an element of the array, its own or in the halo, is in memory. `at` counts from the array's start, with
     /// the halo's width added, so that an element below 0 can be named.
     fn place(&self, at: [usize; 3]) -> usize {

@@ -1,6 +1,9 @@
 //! Collectives of devices, on several paths from PE to PE.
 
-use symrail_tests::job::Job;
+use std::process::Command;
+use std::time::Duration;
+
+use symrail_tests::job::{Job, built};
 use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN};
 
 fn everything(path: Path, pes: u32, hosts: u32) {
@@ -41,6 +44,17 @@ fn who_does_not_come_is_named() {
     let job = MAPPED.of(Job::new("pe_collectives"), 3).args(["late"]);
     let outcome = job.env("SYMRAIL_TIMEOUT_S", "2").succeed();
     assert!(outcome.out.contains("PE 1 is late or gone"), "{}", outcome.out);
+}
+
+#[test]
+fn two_pes_learn_that_the_third_was_killed_in_a_call() {
+    for path in [MAPPED, ONE_RAIL] {
+        let mut command = Command::new(built("pe_collectives"));
+        command.arg("killed");
+        let outcome = path.of_command(command, &[("SYMRAIL_TIMEOUT_S", "2")], Duration::from_secs(40));
+        assert!((0..2).all(|pe| outcome.out.contains(&format!("PE {pe} is through"))), "{}: {outcome:#?}", path.name);
+        assert_eq!(outcome.code, Some(0), "{}: {outcome:#?}", path.name);
+    }
 }
 
 /// Plans with the operations that our own algorithms do without.

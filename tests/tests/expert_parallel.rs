@@ -40,7 +40,7 @@ fn what_cannot_be_done_is_refused_by_name_before_anything_is_sent() {
 }
 
 #[test]
-fn a_block_for_each_rank_takes_few_requests_and_acknowledgements() {
+fn a_block_for_each_rank_takes_few_requests_and_acknowledgements_and_masked_ranks_take_none() {
     for (pes, hosts) in [(2, 2), (3, 3)] {
         let job = ROUND_ROBIN.of(Job::new("pe_ep"), pes).hosts(hosts).args(["count", "1"]).limit(60);
         let outcome = job.succeed();

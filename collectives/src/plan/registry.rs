@@ -1,9 +1,6 @@
 //! Choosing one of many plans, by facts that all PEs have in common.
 
-use std::path::Path;
-
-use super::{Check, Collective, Plan};
-use crate::error::{Error, Result};
+use super::{Collective, Plan};
 
 /// Plans, in the order in which they are asked.
 #[derive(Debug, Default)]
@@ -28,24 +25,6 @@ impl Registry {
     /// Adds a plan, behind those that are there.
     pub fn add(&mut self, plan: Plan) {
         self.plans.push(plan);
-    }
-
-    /// Adds all plans of a folder (`*.json`), in the order of their names.
-    ///
-    /// # Errors
-    /// The folder cannot be read, or a plan is refused.
-    pub fn add_folder(&mut self, folder: impl AsRef<Path>) -> Result<()> {
-        let folder = folder.as_ref();
-        let read = |source| Error::Read { path: folder.display().to_string(), source };
-        let entries = std::fs::read_dir(folder).map_err(read)?;
-        let paths = entries.map(|entry| entry.map(|entry| entry.path()));
-        let mut paths = paths.collect::<std::io::Result<Vec<_>>>().map_err(read)?;
-        paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
-        paths.sort();
-        for path in paths {
-            self.add(Plan::load(path, Check::Result)?);
-        }
-        Ok(())
     }
 
     /// The first plan of this name.

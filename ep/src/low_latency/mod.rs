@@ -110,11 +110,6 @@ impl<'rt> LowLatency<'rt> {
         self.masks.mask_late = mask;
     }
 
-    /// For how long ranks are waited for.
-    pub fn set_wait_limit(&mut self, limit: WaitLimit) {
-        self.limit = limit;
-    }
-
     /// Which ranks are masked.
     #[must_use]
     pub fn masked(&self) -> &[bool] {

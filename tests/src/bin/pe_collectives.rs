@@ -1,12 +1,19 @@
 //! All collectives of devices: types, operations, sizes, in place or not, misaligned or not; and what happens when
-//! flags come round, and when a PE does not arrive.
+//! flags come round, and when a PE does not arrive or is killed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use symrail::bootstrap::uid;
 use symrail::{Result, Runtime, SymSlice};
 use symrail_collectives::plan::{Check, Collective, Plan};
 use symrail_collectives::{Buffer, Call, Communicator, DataType, Error, Prepared, ReduceOp, Reduction};
 use symrail_tests::collectives::{Data, difference, parts};
 use symrail_tests::pe;
+use symrail_tests::unlaunched::{self, Other};
 
 const ALL: [Collective; 5] = [
     Collective::AllReduce,
@@ -16,8 +23,11 @@ const ALL: [Collective; 5] = [
     Collective::Broadcast,
 ];
 
-fn main() -> std::process::ExitCode {
+fn main() -> ExitCode {
     let what: String = pe::arg(0, "all".into());
+    if what == "killed" {
+        return one_is_killed();
+    }
     pe::run(|rt| match what.as_str() {
         "flags" => flags_come_round(rt),
         "late" => somebody_does_not_come(rt),
@@ -179,4 +189,56 @@ fn somebody_does_not_come(rt: &Runtime) -> Result<()> {
         assert!(again.contains("an earlier call has failed"), "{again}");
     }
     rt.barrier_all()
+}
+
+/// Started without a launcher: the last of three PEs is killed while it makes one call after the other. The others
+/// learn that it is late, or that the other one has given up.
+fn one_is_killed() -> ExitCode {
+    const N: u32 = 3;
+    const CALLS: u32 = 50;
+    if let Some((id, me)) = unlaunched::started() {
+        return calls(&unlaunched::join(id, me, N), if me == N - 1 { CALLS } else { u32::MAX });
+    }
+    let id = uid::create(None).unwrap();
+    let mut others: Vec<_> = (1..N).map(|pe| Other::start(unlaunched::this_program(), id, pe, N)).collect();
+    let code = calls(&unlaunched::join(id, 0, N), u32::MAX);
+    let mut killed = others.pop().unwrap();
+    Other::end_well(others);
+    assert_eq!(killed.0.wait().unwrap().code(), None, "it was to be killed");
+    code
+}
+
+/// Makes calls until one fails. Another thread kills the process after so many.
+fn calls(rt: &Runtime, last: u32) -> ExitCode {
+    let shape = symrail_collectives::build::Shape { hosts: vec![0; rt.n_pes() as usize], blocks: 1 };
+    let plan = Plan::new(&symrail_collectives::build::all_reduce::one_shot(&shape), Check::Result).unwrap();
+    let mut prepared = Prepared::new(rt, &plan, 64).unwrap();
+    let data = rt.alloc_slice::<u32>(16).unwrap();
+    let buffer = Buffer::of(&data).unwrap();
+    let (data_type, op, accumulate) = (DataType::U32, ReduceOp::Sum, Default::default());
+    let call = Call { input: buffer, output: buffer, part: 64, data_type, op, accumulate };
+    let made = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        if last < u32::MAX {
+            scope.spawn(|| {
+                while made.load(Ordering::Relaxed) < last {
+                    std::thread::yield_now();
+                }
+                kill(Pid::this(), Signal::SIGKILL).unwrap();
+            });
+        }
+        let error = loop {
+            match prepared.run(&call) {
+                Ok(()) => made.fetch_add(1, Ordering::Relaxed),
+                Err(error) => break error,
+            };
+        };
+        let lost = rt.n_pes() - 1;
+        assert!(
+            matches!(error, Error::Late { pe, .. } if pe == lost) || matches!(error, Error::Aborted { .. }),
+            "{error}"
+        );
+        println!("PE {} is through: {error}", rt.my_pe());
+    });
+    ExitCode::SUCCESS
 }

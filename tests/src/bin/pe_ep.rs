@@ -376,7 +376,8 @@ fn cross(rt: &Runtime) -> symrail_ep::Result<()> {
     buffers.free()
 }
 
-/// Prints what rounds of low latency with 128 tokens, each of which goes to every rank, cost on the wire.
+/// Prints what rounds of low latency with 128 tokens, each of which goes to every rank, cost on the wire; and checks
+/// that they cost nothing where all other ranks are masked.
 fn count(rt: &Runtime) -> symrail_ep::Result<()> {
     let (rounds, tokens, bytes) = (20, 128, 256);
     let (ranks, others) = (rt.n_pes() as usize, rt.n_pes() as usize - 1);
@@ -384,23 +385,31 @@ fn count(rt: &Runtime) -> symrail_ep::Result<()> {
     let mut buffers = LowLatency::new(rt, shape, WaitLimit::of(rt))?;
     let (data, slots) = (vec![0; tokens * bytes], (0..ranks as i64).collect::<Vec<_>>().repeat(tokens));
     let topk = TopK::new(&slots, ranks)?;
-    rt.barrier_all()?;
-    let before = rt.counters();
-    for _ in 0..rounds {
-        let sent = buffers.send_dispatch(rows(&data, bytes), None, topk)?;
-        let found = buffers.receive_dispatch(&sent)?;
-        let sent = buffers.send_combine(rows(&found.rows, bytes), Element::F32, &found.ranges)?;
-        buffers.receive_combine(&sent, topk, &vec![1.0; slots.len()])?;
-    }
-    rt.quiet()?;
-    let since = |of: fn(&LaneCounters) -> u64| -> u64 {
-        let sum = |counters: &[LaneCounters]| counters.iter().map(of).sum::<u64>();
-        sum(&rt.counters()) - sum(&before)
+    // Writes and acknowledgements of the rounds.
+    let cost = |buffers: &mut LowLatency<'_>| -> symrail_ep::Result<(u64, u64)> {
+        let before = rt.counters();
+        for _ in 0..rounds {
+            let sent = buffers.send_dispatch(rows(&data, bytes), None, topk)?;
+            let found = buffers.receive_dispatch(&sent)?;
+            let sent = buffers.send_combine(rows(&found.rows, bytes), Element::F32, &found.ranges)?;
+            buffers.receive_combine(&sent, topk, &vec![1.0; slots.len()])?;
+        }
+        rt.quiet()?;
+        let since = |of: fn(&LaneCounters) -> u64| -> u64 {
+            let sum = |counters: &[LaneCounters]| counters.iter().map(of).sum::<u64>();
+            sum(&rt.counters()) - sum(&before)
+        };
+        Ok((since(|lane| lane.writes), since(|lane| lane.acknowledgements)))
     };
-    let (writes, acknowledgements) = (since(|lane| lane.writes), since(|lane| lane.acknowledgements));
+    rt.barrier_all()?;
+    let (writes, acknowledgements) = cost(&mut buffers)?;
     // Each token crosses to each other rank, and a row comes back.
     let crossings = 2 * rounds * tokens * others;
     println!("crossings {crossings} writes {writes} acknowledgements {acknowledgements}");
+    rt.barrier_all()?;
+    (0..rt.n_pes()).filter(|&rank| rank != rt.my_pe()).try_for_each(|rank| buffers.mask(rank, true))?;
+    let (writes, _) = cost(&mut buffers)?;
+    assert_eq!(writes, 0, "something goes to masked ranks");
     rt.barrier_all()?;
     buffers.free()
 }
