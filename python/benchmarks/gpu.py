@@ -12,15 +12,15 @@ import torch
 CALLS, BATCHES = 200, 15
 
 
-def host_time(call, stream):
+def host_time(call, stream, calls=CALLS):
     """Microseconds of host time a call, with the queue never full."""
     taken = []
     for _ in range(BATCHES):
         stream.synchronize()
         began = time.perf_counter_ns()
-        for _ in range(CALLS):
+        for _ in range(calls):
             call()
-        taken.append((time.perf_counter_ns() - began) / CALLS / 1000)
+        taken.append((time.perf_counter_ns() - began) / calls / 1000)
     stream.synchronize()
     return statistics.median(taken)
 
@@ -108,6 +108,30 @@ def by_symrail():
                 spent = host_time(call, stream)
             if me == 0:
                 print(f"symrail    {name}: host {spent:6.2f} us", flush=True)
+        symrail.quiet()
+        symrail.barrier_all()
+        collectives(symrail, me, n, stream)
+
+
+def collectives(symrail, me, n, stream):
+    """Host and stream time of collectives; the size is that of the source, or of a reduce's whole array."""
+    team = symrail.team_world()
+    for size in (8, 4096, 64 << 10, 1 << 20, 16 << 20):
+        there, here = symrail.array(size * n // 4), symrail.array(size * n // 4)
+        part = here[: size // 4]
+        calls = {
+            "broadcast": lambda: symrail.broadcast(team, there[: size // 4], part, stream=stream),
+            "fcollect": lambda: symrail.fcollect(team, there, part, stream=stream),
+            "alltoall": lambda: symrail.alltoall(team, there, here, stream=stream),
+            "collect": lambda: symrail.collect(team, there, part, stream=stream),
+            "reduce": lambda: symrail.reduce(team, there[: size // 4], part, "sum", stream=stream),
+            "reducescatter": lambda: symrail.reducescatter(team, there[: size // 4], here, "sum", stream=stream),
+        }
+        for name, call in calls.items():
+            call()
+            spent, took = host_time(call, stream, 50), stream_time(call, stream, 20)
+            if me == 0:
+                print(f"symrail    {name:13} {size:>9} B: host {spent:6.2f} us, stream {took:9.2f} us", flush=True)
         symrail.quiet()
         symrail.barrier_all()
 

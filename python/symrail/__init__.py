@@ -19,11 +19,10 @@ ArgumentError and FreedError; where they wait, PeerLostError and TimeoutError. W
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 from . import _symrail, errors
 from ._symrail import DeviceArray, Memory, __version__
@@ -95,8 +94,6 @@ __all__ = [
 
 Runtime = _symrail.Runtime
 Team = _symrail.Team
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
 
 _current: Runtime | None = None
 # The process that has joined.
@@ -253,38 +250,6 @@ def get_peer_tensor(array: DeviceArray, remote_pe: int) -> Any:
     return None if found is None else found.tensor()
 
 
-def _on_current(method: Callable[Concatenate[Runtime, _P], _R]) -> Callable[_P, _R]:
-    """A method of the job that this process is in, as a function."""
-
-    @functools.wraps(method)
-    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        runtime = _current
-        if runtime is None:
-            current()  # raises
-            raise AssertionError
-        return method(runtime, *args, **kwargs)
-
-    return call
-
-
-my_pe = _on_current(Runtime.my_pe)
-n_pes = _on_current(Runtime.n_pes)
-is_mapped = _on_current(Runtime.is_mapped)
-free = _on_current(Runtime.free)
-reclaim = _on_current(Runtime.reclaim)
-put = _on_current(Runtime.put)
-get = _on_current(Runtime.get)
-put_nbi = _on_current(Runtime.put_nbi)
-get_nbi = _on_current(Runtime.get_nbi)
-put_signal = _on_current(Runtime.put_signal)
-signal_op = _on_current(Runtime.signal_op)
-wait_until = _on_current(Runtime.wait_until)
-test = _on_current(Runtime.test)
-fence = _on_current(Runtime.fence)
-quiet = _on_current(Runtime.quiet)
-barrier_all = _on_current(Runtime.barrier_all)
-sync_all = _on_current(Runtime.sync_all)
-
 from ._atomics import (  # noqa: E402  (they use `current`)
     atomic_add,
     atomic_and,
@@ -313,4 +278,23 @@ from ._collectives import (  # noqa: E402
     team_world,
 )
 from ._info import Info, info  # noqa: E402
+from ._operations import (  # noqa: E402
+    barrier_all,
+    fence,
+    free,
+    get,
+    get_nbi,
+    is_mapped,
+    my_pe,
+    n_pes,
+    put,
+    put_nbi,
+    put_signal,
+    quiet,
+    reclaim,
+    signal_op,
+    sync_all,
+    test,
+    wait_until,
+)
 from ._signals import ComparisonType, SignalOp, signal_wait  # noqa: E402

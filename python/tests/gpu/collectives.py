@@ -1,9 +1,10 @@
 """Checks of collectives on streams against NumPy, for scripts/gpu.sh: `symrail run -n 2 -- python collectives.py`.
 
-Works on device and pinned heaps, mapped or not; the variables SYMRAIL_… choose.
+With arguments, of these dtypes alone. Works on device and pinned heaps, mapped or not; the variables SYMRAIL_… choose.
 """
 
 import os
+import sys
 import traceback
 
 import numpy as np
@@ -179,7 +180,7 @@ def main():
         me, n = world.my_pe(), world.n_pes()
         memory = Memory(n * (4 << 20) + 64)
         try:
-            for dtype in KINDS:
+            for dtype in sys.argv[1:] or KINDS:
                 copies(world, memory, stream, dtype, 7)
                 reductions(world, memory, stream, dtype, 7)
                 reductions(world, memory, stream, dtype, 9000, np.dtype(dtype).itemsize, ("sum", "max"))

@@ -62,6 +62,19 @@ def operations(symm_mem, dist, rank, size):
     return results
 
 
+def pooled(symm_mem, dist, rank, size):
+    """Tensors of ordinary calls, in PyTorch's pool of symmetric memory, which takes what the back end allocates."""
+    group, device = dist.group.WORLD, torch.device("cuda", torch.cuda.current_device())
+    with torch.cuda.use_mem_pool(symm_mem.get_mem_pool(device)):
+        tensors = [torch.full((1000,), float(rank + lap), device=device) for lap in range(3)]
+    for lap, tensor in enumerate(tensors):
+        symm_mem.rendezvous(tensor, group).barrier(0)
+        total = torch.ops.symm_mem.one_shot_all_reduce(tensor, "sum", group.group_name)
+        assert (total == sum(range(size)) + size * lap).all(), (lap, total)
+    torch.cuda.synchronize()
+    dist.barrier()
+
+
 def run(backend, folder):
     import torch.distributed as dist
     import torch.distributed._symmetric_memory as symm_mem
@@ -82,6 +95,8 @@ def run(backend, folder):
             symm_mem.set_backend(backend)
         assert symm_mem.get_backend("cuda") == backend
         torch.save(operations(symm_mem, dist, rank, size), f"{folder}/{backend}-{rank}.pt")
+        if backend == "SYMRAIL":
+            pooled(symm_mem, dist, rank, size)
         dist.destroy_process_group()
         print(f"rank {rank}: {backend}: well\n", end="", flush=True)
 
