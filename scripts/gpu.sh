@@ -5,7 +5,7 @@
 #   scripts/gpu.sh [run [FOLDER]]   where GPUs are: runs everything from FOLDER (target/gpu/)
 #
 # PARTS chooses among: guide (the program of docs/gpu.md), suite (verify and measure), engine (the same with copies by
-# copy engines), python (the Python package, with PyTorch and CuPy), perf, proxies (one, two and four proxy threads over four rails), sanitize, nvshmem (the same kernels
+# copy engines), ep (expert parallelism), python (the Python package, with PyTorch and CuPy), perf, proxies (one, two and four proxy threads over four rails), sanitize, nvshmem (the same kernels
 # on NVSHMEM, for a comparison), again (ROUNDS=100 of all checks). One GPU: two PEs share it. NVLink multicast is never
 # used.
 set -uo pipefail
@@ -13,11 +13,11 @@ root=$(dirname "$(realpath "$0")")/..
 bin=$root/target/gpu
 
 build() {
-  cargo build --release -p symrail-perftest --bin symrail -p symrail-kernels --example gpu_suite -p symrail --example device_ring || exit 1
+  cargo build --release -p symrail-perftest --bin symrail -p symrail-kernels --example gpu_suite -p symrail --example device_ring -p symrail-ep --example gpu_experts || exit 1
   cargo build --release -p symrail-c -p symrail-python || exit 1
   mkdir -p "$bin"
   local built=${CARGO_TARGET_DIR:-$root/target}/release
-  for file in "$built/symrail" "$built/examples/gpu_suite" "$built/examples/device_ring" "$built/libsymrail.so"; do
+  for file in "$built/symrail" "$built/examples/gpu_suite" "$built/examples/device_ring" "$built/examples/gpu_experts" "$built/libsymrail.so"; do
     strip -o "$bin/$(basename "$file")" "$file" || exit 1
   done
   rm -rf "$bin/python"
@@ -46,7 +46,7 @@ run() {
   LD_LIBRARY_PATH=$(dirname "$nvrtc")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   export LD_LIBRARY_PATH
   local part
-  for part in ${PARTS:-guide suite engine python perf sanitize nvshmem}; do $part; done
+  for part in ${PARTS:-guide suite engine ep python perf sanitize nvshmem}; do $part; done
   exit $failed
 }
 
@@ -100,6 +100,17 @@ engine() {
   local run="$bin/symrail run -n $pes" suite="$bin/gpu_suite ${SUITE-}"
   case_of "device heap, mapped, all copies by engines" $mapped SYMRAIL_DEVICE_COPY=engine SYMRAIL_DEVICE_COPY_THRESHOLD=1 $run -- $suite --no-bench
   case_of "device heap, mapped, large copies by engines" $mapped SYMRAIL_DEVICE_COPY=engine $run -- $suite
+}
+
+# Low-latency dispatch and combine, compared with the host, and measured where peers are mapped.
+ep() {
+  local run="$bin/symrail run -n $pes" experts="$bin/gpu_experts" provider
+  case_of "expert parallelism, device heap, mapped" $staged SYMRAIL_LIBFABRIC_PROVIDER=shm $run -- $experts 10000 measure
+  case_of "expert parallelism, pinned heap, mapped" $pinned $run -- $experts
+  for provider in shm "$tcp"; do
+    case_of "expert parallelism, pinned heap, proxy over $provider" $pinned SYMRAIL_DISABLE_P2P=1 SYMRAIL_LIBFABRIC_PROVIDER="$provider" $run -- $experts 400
+    case_of "expert parallelism, device heap, staged over $provider" $staged SYMRAIL_LIBFABRIC_PROVIDER="$provider" $run --hosts $pes -- $experts 400
+  done
 }
 
 # The Python package: arrays, streams, graphs, other libraries' views, PyTorch's symmetric memory by both back ends.

@@ -104,6 +104,12 @@ pub enum Error {
         /// What has failed before.
         why: String,
     },
+    /// The compiler of kernels, or the GPU's driver.
+    #[error("on a GPU: {reason}")]
+    Device {
+        /// What it says.
+        reason: String,
+    },
     /// Calls in an order that makes no sense.
     #[error("{what}")]
     Order {

@@ -14,6 +14,7 @@
 //! | [`element`], [`fp8`] | the types of rows that are added or cast |
 //! | [`exchange`] | numbered blocks from every rank to every other one, on which both ways are built |
 //! | [`high_throughput`], [`low_latency`] | the two ways |
+//! | [`cuda`] | low latency by kernels |
 //! | [`statistics`] | what a call did: rows, bytes by path, times |
 //!
 //! # Invariants
@@ -22,6 +23,7 @@
 //! - Sums are formed in FP32 in the order of ranks (or of top-k slots), so that results have the same bits each time.
 //! - Every wait ends: with what arrived, or with an error that names the ranks that did not.
 
+pub mod cuda;
 pub mod element;
 pub mod error;
 pub mod exchange;

@@ -1,0 +1,359 @@
+//! Low latency on GPUs, compared with what the host computes: `symrail run -n 2 -- target/debug/examples/gpu_experts`.
+//! Arguments: rounds that are replayed as graphs (default 2,000); `measure` to measure, too (128 tokens of 7,168 elements, top-8 of 256 experts; peers mapped).
+use std::time::Duration;
+
+use half::bf16;
+use symrail::Runtime;
+use symrail::gpu::GpuDevice;
+use symrail::kernels::cuda::compile::Nvrtc;
+use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Gpu, Stream};
+use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceShape};
+use symrail_ep::{Element, fp8};
+
+type Failure = Box<dyn std::error::Error>;
+
+const LIMIT: Duration = Duration::from_secs(30);
+/// Replays with the same routing.
+const REPLAYS: u64 = 20;
+
+fn main() -> Result<(), Failure> {
+    let rounds = std::env::args().nth(1).map_or(Ok(2000), |text| text.parse())?;
+    let measure = std::env::args().nth(2).is_some_and(|what| what == "measure");
+    let rt = Runtime::init()?;
+    let gpu = rt.own_gpu()?;
+    gpu.bind()?;
+    let device = rt.gpu_device(&gpu)?;
+    let nvrtc = Nvrtc::find()?;
+    let mapped = (0..rt.n_pes()).all(|pe| device.is_mapped(pe));
+    let experts = 8 * rt.n_pes() as usize;
+    for (most_tokens, hidden, k, fp8) in
+        [(1, 16, 1, false), (7, 272, 3, true), (128, 512, 8, false), (64, 1040, 16, true)]
+    {
+        let shape = DeviceShape { most_tokens, hidden, experts, k, fp8 };
+        check(&rt, &device, &nvrtc, shape, rounds / REPLAYS / 4)?;
+        if rt.my_pe() == 0 {
+            println!("well: {shape:?}, peers {}", if mapped { "mapped" } else { "through the proxy" });
+        }
+    }
+    for fp8 in [true, false].into_iter().filter(|_| measure && mapped) {
+        let experts = 256 / rt.n_pes() as usize * rt.n_pes() as usize;
+        time(&rt, &device, &nvrtc, DeviceShape { most_tokens: 128, hidden: 7168, experts, k: 8, fp8 })?;
+    }
+    rt.barrier_all()?;
+    device.close()?;
+    Ok(rt.finalize()?)
+}
+
+fn mix(numbers: [u64; 4]) -> u64 {
+    numbers.iter().fold(0x9e37_79b9_7f4a_7c15, |sum, &number| {
+        let mixed = (sum ^ number).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        mixed ^ (mixed >> 29)
+    })
+}
+
+/// A value between -8 and 8.
+fn value(numbers: [u64; 4]) -> f32 {
+    bf16::from_f32((mix(numbers) % 4096) as f32 / 256.0 - 8.0).to_f32()
+}
+
+/// One rank's tokens of a round.
+struct Input {
+    x: Vec<u8>,
+    topk: Vec<i64>,
+    weights: Vec<f32>,
+}
+
+impl Input {
+    fn new(shape: &DeviceShape, rank: u64, round: u64) -> Input {
+        let tokens = if mix([rank, round, 1, 1]) % 5 == 0 {
+            0
+        } else {
+            mix([rank, round, 2, 2]) as usize % shape.most_tokens + 1
+        };
+        let of = |token: usize, i: usize| bf16::from_f32(value([rank, round, token as u64, i as u64])).to_ne_bytes();
+        let x = (0..tokens).flat_map(|token| (0..shape.hidden).flat_map(move |i| of(token, i))).collect();
+        let slot = |at: usize| (mix([rank + 100, round, at as u64, 3]) % (shape.experts as u64 + 1)) as i64 - 1;
+        let topk = (0..tokens * shape.k).map(slot).collect();
+        let weights = (0..tokens * shape.k).map(|at| value([rank + 200, round, at as u64, 4])).collect();
+        Input { x, topk, weights }
+    }
+
+    fn tokens(&self, shape: &DeviceShape) -> usize {
+        self.topk.len() / shape.k
+    }
+}
+
+/// What an expert makes of a token.
+fn made(shape: &DeviceShape, source: u64, slot: u64, expert: u64) -> Vec<bf16> {
+    (0..shape.hidden as u64).map(|i| bf16::from_f32(value([source, slot, expert, i]))).collect()
+}
+
+fn bytes_of(row: &[bf16]) -> impl Iterator<Item = u8> + '_ {
+    row.iter().flat_map(|value| value.to_ne_bytes())
+}
+
+/// Memory of a PE for calls.
+struct Memory {
+    x: DeviceBuffer,
+    topk: DeviceBuffer,
+    weights: DeviceBuffer,
+    out: DeviceBuffer,
+    scales: DeviceBuffer,
+    counts: DeviceBuffer,
+    sources: DeviceBuffer,
+    received: DeviceBuffer,
+}
+
+impl Memory {
+    fn new(gpu: &std::sync::Arc<Gpu>, shape: &DeviceShape, ranks: usize) -> Result<Memory, Failure> {
+        let (share, room) = (shape.experts / ranks, ranks * shape.most_tokens);
+        let buffer = |bytes: usize| gpu.alloc(bytes.max(16));
+        Ok(Memory {
+            x: buffer(shape.most_tokens * 2 * shape.hidden)?,
+            topk: buffer(shape.most_tokens * shape.k * 8)?,
+            weights: buffer(shape.most_tokens * shape.k * 4)?,
+            out: buffer(shape.most_tokens * 2 * shape.hidden)?,
+            scales: buffer(share * room * 4 * fp8::scales(shape.hidden))?,
+            counts: buffer(share * 4)?,
+            sources: buffer(share * room * 8)?,
+            received: buffer(share * room * 2 * shape.hidden)?,
+        })
+    }
+
+    fn give(&self, input: &Input) -> Result<(), Failure> {
+        let topk: Vec<u8> = input.topk.iter().flat_map(|slot| slot.to_ne_bytes()).collect();
+        let weights: Vec<u8> = input.weights.iter().flat_map(|weight| weight.to_ne_bytes()).collect();
+        for (to, bytes) in [(&self.x, &input.x), (&self.topk, &topk), (&self.weights, &weights)] {
+            if !bytes.is_empty() {
+                to.write(0, bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn found(&self) -> DeviceReceived {
+        let [rows, scales, counts, sources] =
+            [&self.received, &self.scales, &self.counts, &self.sources].map(|buffer| buffer.at().get());
+        DeviceReceived { rows, scales, counts, sources }
+    }
+}
+
+/// Compares rounds one by one, and then rounds that are replayed as a graph while routing changes.
+fn check(rt: &Runtime, device: &GpuDevice<'_>, nvrtc: &Nvrtc, shape: DeviceShape, batches: u64) -> Result<(), Failure> {
+    let (gpu, ranks, me) = (device.gpu(), rt.n_pes() as usize, u64::from(rt.my_pe()));
+    let (share, room, bytes) = (shape.experts / ranks, ranks * shape.most_tokens, 2 * shape.hidden);
+    let (buffers, memory, stream) =
+        (DeviceLowLatency::new(device, nvrtc, shape)?, Memory::new(gpu, &shape, ranks)?, Stream::new(gpu)?);
+    // Symmetric, since the proxy puts from it.
+    let block = rt.align(128, share * room * bytes)?;
+    let (made_at, found) = (device.address(block), memory.found());
+    for round in 0..6 {
+        let inputs: Vec<Input> = (0..ranks as u64).map(|rank| Input::new(&shape, rank, round)).collect();
+        let own = &inputs[me as usize];
+        let tokens = own.tokens(&shape);
+        memory.give(own)?;
+        let (x, topk, weights) = (memory.x.at().get(), memory.topk.at().get(), memory.weights.at().get());
+        // SAFETY: memory of this function, for so many tokens, which lives until the stream is idle.
+        unsafe {
+            buffers.send_dispatch(&stream, x, topk, tokens)?;
+            buffers.receive_dispatch(&stream, &found)?;
+        }
+        finish(&stream, device, &buffers)?;
+        let mut answers = vec![0; share * room * bytes];
+        for local in 0..share {
+            let expert = me as usize * share + local;
+            let mut row = local * room;
+            for (source, input) in inputs.iter().enumerate() {
+                for token in 0..input.tokens(&shape) {
+                    let slots = &input.topk[token * shape.k..][..shape.k];
+                    let Some(slot) = slots.iter().position(|&slot| slot == expert as i64) else { continue };
+                    let slot = (token * shape.k + slot) as u64;
+                    let mut source_of = [0; 8];
+                    memory.sources.read(8 * row, &mut source_of)?;
+                    equal(
+                        "a source",
+                        &source_of,
+                        &((source as u64) << 32 | slot).to_ne_bytes(),
+                        (round, local, token),
+                    )?;
+                    compare_row(&memory, &shape, row, &input.x[token * bytes..][..bytes], (round, local, token))?;
+                    let answer: Vec<u8> = bytes_of(&made(&shape, source as u64, slot, expert as u64)).collect();
+                    answers[row * bytes..][..bytes].copy_from_slice(&answer);
+                    row += 1;
+                }
+            }
+            let mut count = [0; 4];
+            memory.counts.read(4 * local, &mut count)?;
+            equal("a count", &count, &((row - local * room) as u32).to_ne_bytes(), (round, local, 0))?;
+        }
+        // SAFETY: the block that was allocated.
+        unsafe { gpu.write(DevicePtr::new(made_at), &answers) }?;
+        // SAFETY: as above.
+        unsafe {
+            buffers.send_combine(&stream, made_at, &found)?;
+            buffers.receive_combine(&stream, (topk, weights), tokens, memory.out.at().get())?;
+        }
+        finish(&stream, device, &buffers)?;
+        let answer = |slot: usize, expert: i64| made(&shape, me, slot as u64, expert as u64);
+        compare_sums(&memory, &shape, own, answer, round)?;
+    }
+    replay(rt, device, &buffers, &memory, &stream, (block, batches))?;
+    drop(stream);
+    buffers.free()?;
+    Ok(rt.free(block)?)
+}
+
+/// Replays rounds whose experts give rows back as they were (of bfloat16), or what was in memory (of FP8).
+fn replay(
+    rt: &Runtime,
+    device: &GpuDevice<'_>,
+    buffers: &DeviceLowLatency<'_>,
+    memory: &Memory,
+    stream: &Stream,
+    (block, batches): (*mut u8, u64),
+) -> Result<(), Failure> {
+    let (shape, me) = (*buffers.shape(), u64::from(rt.my_pe()));
+    let rows = device.address(block);
+    let mut found = memory.found();
+    if !shape.fp8 {
+        found.rows = rows;
+    }
+    let (x, topk, weights, out) =
+        (memory.x.at().get(), memory.topk.at().get(), memory.weights.at().get(), memory.out.at().get());
+    let graph = stream.capture(|| -> Result<(), Failure> {
+        // SAFETY: memory that lives as long as the graph; all tokens that there may be.
+        unsafe {
+            buffers.send_dispatch(stream, x, topk, shape.most_tokens)?;
+            buffers.receive_dispatch(stream, &found)?;
+            buffers.send_combine(stream, rows, &found)?;
+            Ok(buffers.receive_combine(stream, (topk, weights), shape.most_tokens, out)?)
+        }
+    })?;
+    for batch in 0..batches {
+        let mut input = Input::new(&shape, me, 1000 + batch);
+        // Slots of no token name no expert.
+        input.topk.resize(shape.most_tokens * shape.k, -1);
+        input.weights.resize(shape.most_tokens * shape.k, 0.0);
+        input.x.resize(shape.most_tokens * 2 * shape.hidden, 0);
+        memory.give(&input)?;
+        for _ in 0..REPLAYS {
+            // SAFETY: as above.
+            unsafe { stream.replay(&graph) }?;
+        }
+        finish(stream, device, buffers)?;
+        if !shape.fp8 {
+            let row = |slot: usize, _| {
+                let bytes = &input.x[slot / shape.k * 2 * shape.hidden..][..2 * shape.hidden];
+                bytes.as_chunks::<2>().0.iter().map(|value| bf16::from_ne_bytes(*value)).collect()
+            };
+            compare_sums(memory, &shape, &input, row, 1000 + batch)?;
+        }
+    }
+    Ok(())
+}
+
+fn finish(stream: &Stream, device: &GpuDevice<'_>, buffers: &DeviceLowLatency<'_>) -> Result<(), Failure> {
+    stream.wait(LIMIT)?;
+    device.state().check().map_err(|error| format!("{error}; late: {:?}", buffers.late()).into())
+}
+
+fn compare_row(
+    memory: &Memory,
+    shape: &DeviceShape,
+    row: usize,
+    x: &[u8],
+    at: (u64, usize, usize),
+) -> Result<(), Failure> {
+    if !shape.fp8 {
+        let mut found = vec![0; x.len()];
+        memory.received.read(row * x.len(), &mut found)?;
+        return equal("a row", &found, x, at);
+    }
+    let (mut cast, mut factors) = (Vec::new(), Vec::new());
+    fp8::cast(x, Element::Bf16, false, &mut cast, &mut factors);
+    let mut found = vec![0; shape.hidden];
+    memory.received.read(row * shape.hidden, &mut found)?;
+    equal("a row of FP8", &found, &cast, at)?;
+    let wanted: Vec<u8> = factors.iter().flat_map(|factor| factor.to_ne_bytes()).collect();
+    let mut found = vec![0; wanted.len()];
+    memory.scales.read(row * wanted.len(), &mut found)?;
+    equal("scales", &found, &wanted, at)
+}
+
+fn compare_sums(
+    memory: &Memory,
+    shape: &DeviceShape,
+    input: &Input,
+    row: impl Fn(usize, i64) -> Vec<bf16>,
+    round: u64,
+) -> Result<(), Failure> {
+    for token in 0..input.tokens(shape) {
+        let slots = &input.topk[token * shape.k..][..shape.k];
+        let mut sums = vec![0f32; shape.hidden];
+        for (slot, &expert) in slots.iter().enumerate().filter(|(_, expert)| **expert >= 0) {
+            let first = slots.iter().position(|&other| other == expert).unwrap_or(slot);
+            let weight = input.weights[token * shape.k + slot];
+            let row = row(token * shape.k + first, expert);
+            sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += value.to_f32() * weight);
+        }
+        let wanted: Vec<u8> = sums.iter().flat_map(|&sum| bf16::from_f32(sum).to_ne_bytes()).collect();
+        let mut found = vec![0; wanted.len()];
+        memory.out.read(token * wanted.len(), &mut found)?;
+        equal("a sum", &found, &wanted, (round, 0, token))?;
+    }
+    Ok(())
+}
+
+fn equal(what: &str, found: &[u8], wanted: &[u8], (round, expert, token): (u64, usize, usize)) -> Result<(), Failure> {
+    match found.iter().zip(wanted).position(|(found, wanted)| found != wanted) {
+        None => Ok(()),
+        Some(at) => {
+            let (found, wanted) = (found[at], wanted[at]);
+            Err(format!("{what} of round {round}, expert {expert}, token {token}: byte {at} is {found}, not {wanted}")
+                .into())
+        }
+    }
+}
+
+/// The time of a round under a graph.
+fn time(rt: &Runtime, device: &GpuDevice<'_>, nvrtc: &Nvrtc, shape: DeviceShape) -> Result<(), Failure> {
+    const ROUNDS: u32 = 500;
+    let (gpu, ranks) = (device.gpu(), rt.n_pes() as usize);
+    let (buffers, memory, stream) =
+        (DeviceLowLatency::new(device, nvrtc, shape)?, Memory::new(gpu, &shape, ranks)?, Stream::new(gpu)?);
+    let mut input = Input::new(&shape, 1, 1);
+    let step = shape.experts / shape.k;
+    let slot = |at: usize| ((at / shape.k * 37 + at % shape.k * step) % shape.experts) as i64;
+    input.topk = (0..shape.most_tokens * shape.k).map(slot).collect();
+    input.weights = vec![0.125; input.topk.len()];
+    input.x = vec![0; shape.most_tokens * 2 * shape.hidden];
+    memory.give(&input)?;
+    let (x, topk, weights, out) =
+        (memory.x.at().get(), memory.topk.at().get(), memory.weights.at().get(), memory.out.at().get());
+    let found = memory.found();
+    let graph = stream.capture(|| -> Result<(), Failure> {
+        // SAFETY: memory that lives as long as the graph.
+        unsafe {
+            buffers.send_dispatch(&stream, x, topk, shape.most_tokens)?;
+            buffers.receive_dispatch(&stream, &found)?;
+            buffers.send_combine(&stream, found.rows, &found)?;
+            Ok(buffers.receive_combine(&stream, (topk, weights), shape.most_tokens, out)?)
+        }
+    })?;
+    for rounds in [50, ROUNDS] {
+        rt.barrier_all()?;
+        stream.mark(0)?;
+        for _ in 0..rounds {
+            // SAFETY: as above.
+            unsafe { stream.replay(&graph) }?;
+        }
+        stream.mark(1)?;
+        finish(&stream, device, &buffers)?;
+    }
+    if rt.my_pe() == 0 {
+        println!("{shape:?}: a round takes {:.1} µs", stream.between()? / f64::from(ROUNDS));
+    }
+    rt.barrier_all()?;
+    drop((graph, stream));
+    Ok(buffers.free()?)
+}
