@@ -61,7 +61,7 @@ impl Job {
                 let id = uid::UniqueId::from_bytes(&id)?;
                 Box::new(uid::open_within(id, pe, n_pes, Duration::from_secs(settings.timeout_s))?)
             }
-            None => bootstrap::open(&settings)?,
+            None => bootstrap::open_until(&settings, Some(Arc::new(interrupt::go_on)))?,
         };
         // What the runtime takes of the heap for itself comes on top of what was asked for.
         settings.heap_kind = joining.heap.unwrap_or(settings.heap_kind);

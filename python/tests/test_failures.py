@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -78,6 +79,53 @@ def test_ctrl_c_ends_a_wait(what: str) -> None:
     pes[0].send_signal(signal.SIGINT)
     first, _ = finish(pes)
     assert first.stdout == "interrupted\n", first
+
+
+# A manager's library that does not answer in one of its calls.
+DEAF = """
+#include <unistd.h>
+#include <string.h>
+#include <stdlib.h>
+#include <stdio.h>
+typedef int (*any)();
+static void wait_in(const char* call) {
+    if (strcmp(getenv("DEAF"), call) != 0) return;
+    puts("waits");
+    fflush(stdout);
+    for (;;) pause();
+}
+int PMIx_Init(void* me, void* infos, size_t n) { wait_in("init"); return 0; }
+int PMIx_Get(const void* p, const char* key, const void* infos, size_t n, void** value) { wait_in("get"); return -1; }
+int PMIx_Finalize(void* infos, size_t n) { return 0; }
+int PMIx_Abort(int code, const char* why, void* p, size_t n) { return 0; }
+int PMIx_Put(int scope, const char* key, void* value) { return 0; }
+int PMIx_Commit(void) { return 0; }
+int PMIx_Fence_nb(void* p, size_t n, void* infos, size_t m, any done, void* context) { return -1; }
+const char* PMIx_Error_string(int status) { return "an error"; }
+const char* PMIx_Get_version(void) { return "0"; }
+"""
+
+
+@pytest.mark.parametrize("call", ["init", "get"])
+def test_ctrl_c_ends_a_wait_for_a_process_manager_that_does_not_answer(call: str, tmp_path: Path) -> None:
+    compiler = shutil.which("cc")
+    if not compiler:
+        pytest.skip("there is no C compiler")
+    (tmp_path / "pmix.c").write_text(DEAF)
+    library = str(tmp_path / "libpmix.so.2")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, str(tmp_path / "pmix.c")], check=True)
+    code = (
+        "import os, signal, symrail; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "try: symrail.init()\n"
+        "except KeyboardInterrupt: print('interrupted', flush=True)\n"
+        "os._exit(0)"
+    )
+    settings = {"LD_LIBRARY_PATH": str(tmp_path), "PMIX_RANK": "0", "PMIX_NAMESPACE": "job", "DEAF": call}
+    pe = start([sys.executable, "-c", code], **settings)
+    assert pe.stdout is not None and pe.stdout.readline() == "waits\n"
+    pe.send_signal(signal.SIGINT)
+    (ended,) = finish([pe])
+    assert ended.stdout == "interrupted\n", ended
 
 
 def stop(process: subprocess.Popen[str]) -> None:

@@ -32,7 +32,7 @@ use symrail_transport::Pe;
 
 use crate::interrupt::GoOn;
 pub use error::{Error, Result, Step};
-pub use open::open;
+pub use open::{open, open_until};
 
 /// The largest job.
 pub const MAX_PES: u32 = 1 << 20;

@@ -73,6 +73,7 @@ pub(super) struct Info {
 pub(super) type OnDone = unsafe extern "C" fn(Status, *mut c_void);
 
 /// The functions. They stay valid because the library is never unloaded.
+#[derive(Clone, Copy)]
 pub(super) struct Pmix {
     pub init: unsafe extern "C" fn(*mut Proc, *mut Info, usize) -> Status,
     pub finalize: unsafe extern "C" fn(*const Info, usize) -> Status,
@@ -173,6 +174,9 @@ impl Info {
 
 /// A value that PMIx allocated; freed on drop.
 pub(super) struct Given(*mut Value);
+
+// SAFETY: memory of malloc's, which is its owner's alone.
+unsafe impl Send for Given {}
 
 impl Given {
     /// # Safety

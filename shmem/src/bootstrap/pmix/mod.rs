@@ -4,8 +4,10 @@
 //! get per PE and key. PMIx cannot delete what was put, so every step stays in the manager's memory until the job ends:
 //! another reason to exchange little.
 //!
-//! `ffi` holds the C interface and everything unsafe that can be kept out of here.
+//! `ffi` holds the C interface and everything unsafe that can be kept out of here; `apart` is how calls are made that may
+//! wait for the manager.
 
+mod apart;
 mod ffi;
 
 use std::ffi::{CStr, CString, c_void};
@@ -51,11 +53,11 @@ pub struct Member {
     go_on: Option<GoOn>,
 }
 
-/// Joins the process manager's job.
+/// Joins the process manager's job. `go_on` may end waits from the start, as for [`Bootstrap::set_interrupt`].
 ///
 /// # Errors
 /// A library that is not there, variables that are missing, or what PMIx says.
-pub fn open(timeout: Duration) -> Result<Member> {
+pub fn open(timeout: Duration, go_on: Option<GoOn>) -> Result<Member> {
     if !present() {
         // PMIx itself would take a process without a manager for a job of one.
         return Err(Error::Missing {
@@ -65,17 +67,20 @@ pub fn open(timeout: Duration) -> Result<Member> {
         });
     }
     let pmix = Pmix::load()?;
-    let mut me = Proc { namespace: [0; 256], rank: 0 };
-    // SAFETY: `me` is written and no directives are passed.
-    let status = unsafe { (pmix.init)(&raw mut me, std::ptr::null_mut(), 0) };
+    let rank = std::env::var("PMIX_RANK").ok().and_then(|rank| rank.parse().ok()).unwrap_or_default();
+    let (status, me) = apart::call(rank, Step::Join, go_on.as_ref(), move || {
+        let mut me = Proc { namespace: [0; 256], rank: 0 };
+        // SAFETY: `me` is written and no directives are passed.
+        (unsafe { (pmix.init)(&raw mut me, std::ptr::null_mut(), 0) }, me)
+    })?;
     if status != ffi::SUCCESS {
         let text = pmix.words(status);
         let who = "this process".into();
         return Err(Error::Pmix { who, step: Step::Join, call: "PMIx_Init", text, status, remedy: REMEDY });
     }
-    let mut member = Member { pmix, me, n_pes: 0, timeout, steps: 0, broken: None, go_on: None };
+    let mut member = Member { pmix, me, n_pes: 0, timeout, steps: 0, broken: None, go_on };
     let job = Proc { rank: ffi::RANK_WILDCARD, ..me };
-    let size = member.get(Step::Join, &job, ffi::JOB_SIZE)?.uint32();
+    let size = member.get(Step::Join, job, ffi::JOB_SIZE.into())?.uint32();
     match size {
         Some(n_pes) if me.rank < n_pes && n_pes <= MAX_PES => member.n_pes = n_pes,
         _ => {
@@ -84,6 +89,12 @@ pub fn open(timeout: Duration) -> Result<Member> {
         }
     }
     Ok(member)
+}
+
+/// PMIx counts in whole seconds, and takes 0 for no limit.
+fn timeout_info(timeout: Duration) -> Info {
+    let seconds = i32::try_from(timeout.as_secs()).unwrap_or(i32::MAX).max(1);
+    Info::new(ffi::TIMEOUT, Value::int(seconds))
 }
 
 impl Member {
@@ -95,19 +106,16 @@ impl Member {
         if status == ffi::SUCCESS { Ok(()) } else { Err(self.refuse(step, call, self.pmix.words(status), status)) }
     }
 
-    /// PMIx counts in whole seconds, and takes 0 for no limit.
-    fn timeout_info(&self) -> Info {
-        let seconds = i32::try_from(self.timeout.as_secs()).unwrap_or(i32::MAX).max(1);
-        Info::new(ffi::TIMEOUT, Value::int(seconds))
-    }
-
-    fn get(&self, step: Step, process: &Proc, key: &CStr) -> Result<Given> {
-        let infos = [self.timeout_info()];
-        let mut value = std::ptr::null_mut();
-        // SAFETY: all pointers are valid for the call; PMIx writes `value` only.
-        let status = unsafe { (self.pmix.get)(process, key.as_ptr(), infos.as_ptr(), infos.len(), &raw mut value) };
-        // SAFETY: null or given just now.
-        let given = unsafe { Given::new(value) };
+    /// Managers may ignore the time-out, but for the interrupt.
+    fn get(&self, step: Step, process: Proc, key: CString) -> Result<Given> {
+        let (pmix, timeout) = (self.pmix, self.timeout);
+        let (status, given) = apart::call(self.me.rank, step, self.go_on.as_ref(), move || {
+            let (mut value, info) = (std::ptr::null_mut(), timeout_info(timeout));
+            // SAFETY: all pointers are valid for the call; PMIx writes `value` only.
+            let status = unsafe { (pmix.get)(&raw const process, key.as_ptr(), &raw const info, 1, &raw mut value) };
+            // SAFETY: null or given just now.
+            (status, unsafe { Given::new(value) })
+        })?;
         self.check(step, "PMIx_Get", status)?;
         given.ok_or_else(|| self.refuse(step, "PMIx_Get", "no value".into(), status))
     }
@@ -115,7 +123,7 @@ impl Member {
     /// Waits for everybody, and with `collect` brings everybody's data here.
     fn fence(&self, step: Step, collect: bool) -> Result<()> {
         // Not the blocking fence: managers may ignore the time-out, and then a PE that is missing would hang this one.
-        let infos = [Info::new(ffi::COLLECT_DATA, Value::flag(collect)), self.timeout_info()];
+        let infos = [Info::new(ffi::COLLECT_DATA, Value::flag(collect)), timeout_info(self.timeout)];
         let done = Arc::new(Done { infos, status: Mutex::new(None), changed: Condvar::new() });
         let context = Arc::into_raw(Arc::clone(&done));
         let infos = done.infos.as_ptr();
@@ -177,7 +185,7 @@ impl Member {
     /// Another PE's blob of this step.
     fn part(&self, step: Step, number: u64, rank: Pe) -> Result<Vec<u8>> {
         let process = Proc { rank, ..self.me };
-        let piece = |index| Ok(self.get(step, &process, &key(number, index))?.bytes().unwrap_or_default());
+        let piece = |index| Ok(self.get(step, process, key(number, index))?.bytes().unwrap_or_default());
         let malformed = |why: &str| self.refuse(step, "PMIx_Get", format!("PE {rank} put {why}"), 0);
         let first = piece(0)?;
         let (length, data) = first.split_first_chunk::<8>().ok_or_else(|| malformed("something without a length"))?;
