@@ -39,6 +39,7 @@ use crate::program_data::ProgramData;
 use crate::runtime::{Parts, Runtime};
 use crate::space::Space;
 use crate::staged::Staged;
+use crate::stages::Stages;
 use crate::sync::SyncArea;
 use crate::team::group::Group;
 use crate::wire::{ContextState, Contexts, EndpointOpener, Wire};
@@ -80,9 +81,11 @@ impl Runtime {
     /// A setting that is not accepted, no way to reach a peer, PEs that do not agree, a peer that does not arrive.
     pub fn init() -> Result<Runtime> {
         heard(|| {
+            let mut stages = Stages::begin();
             let settings = Settings::from_env()?;
             let bootstrap = bootstrap::open(&settings)?;
-            Self::join(settings, bootstrap)
+            stages.ended("finding the job");
+            Self::join_by(settings, bootstrap, stages)
         })
     }
 
@@ -91,10 +94,10 @@ impl Runtime {
     /// # Errors
     /// As for [`Runtime::init`].
     pub fn join(settings: Settings, bootstrap: Box<dyn Bootstrap>) -> Result<Runtime> {
-        heard(|| Self::join_by(settings, bootstrap))
+        heard(|| Self::join_by(settings, bootstrap, Stages::begin()))
     }
 
-    fn join_by(settings: Settings, mut bootstrap: Box<dyn Bootstrap>) -> Result<Runtime> {
+    fn join_by(settings: Settings, mut bootstrap: Box<dyn Bootstrap>, mut stages: Stages) -> Result<Runtime> {
         let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
         let mut staged = Staged::new(me, n_pes, &settings)?;
         // What the runtime needs for itself is in host memory in any case.
@@ -110,7 +113,9 @@ impl Runtime {
         let gpu = staged.as_ref().and_then(Staged::shared).map(Shared::gpu).or(pinned_for.as_ref());
         let gpu = gpu.and_then(|gpu| gpu.pci());
         let hello = Hello::new(heap.handle(), gpu);
+        stages.ended("heap");
         let (handles, host) = Hello::decode_all(&bootstrap.allgather(&hello.encode())?, me)?;
+        stages.ended("who is where");
         let choice = choose(&settings, me, &host);
         let mut threads = choice.as_ref().map_or(1, |choice| choice.threads.number);
         let (opened, mine, connection_infos) = loop {
@@ -119,6 +124,7 @@ impl Runtime {
                 register(opened, &first, staged.as_ref(), &settings)
             });
             let mine = connection_info_of(&opened, choice.as_ref().ok(), &settings, staged.as_ref());
+            stages.ended("rails");
             let connection_infos = ConnectionInfo::decode_all(&bootstrap.allgather(&mine.encode())?)?;
             let Some((fewer, why)) = ConnectionInfo::fewer_threads(&connection_infos) else {
                 break (opened, mine, connection_infos);
@@ -126,15 +132,18 @@ impl Runtime {
             tracing::info!("{fewer} of {threads} proxy threads: {why}");
             threads = fewer;
         };
+        stages.ended("addresses");
         let (peers, unmapped) = map_peers(me, n_pes, &heap, &handles)?;
         if let Some(staged) = &mut staged {
             let connection_infos: Vec<_> =
                 connection_infos.iter().map(|connection_info| connection_info.device.clone()).collect();
             staged.open(me, &connection_infos, Duration::from_secs(settings.timeout_s))?;
         }
+        stages.ended("mapping");
         let wire = opened
             .and_then(|opened| connect(opened, choice?, &settings, (me, &connection_infos), &first, staged.as_ref()));
         let (mut wire, producers) = unless_needed(wire, staged.is_some(), unmapped)?;
+        stages.ended("connecting");
         let interrupt = Arc::default();
         if let Ok(wire) = &mut wire {
             wire.interrupt = Arc::clone(&interrupt);
@@ -185,7 +194,13 @@ impl Runtime {
         let comm = Communicator { wire, context, contexts: Contexts::default(), board, job, space };
         let observation = Observation::new(trace, reporter);
         let devices = Devices { producers, atomics: device_atomics, hosts: device_hosts };
-        lock(&comm.job.bootstrap).barrier()?;
+        let traffic = {
+            let mut bootstrap = lock(&comm.job.bootstrap);
+            bootstrap.barrier()?;
+            bootstrap.traffic()
+        };
+        stages.ended("last words");
+        stages.tell(n_pes, traffic);
         Ok(Runtime::new(Parts { observation, comm, sync, world: OnceLock::new(), devices }))
     }
 }

@@ -62,6 +62,7 @@ pub mod runtime;
 mod space;
 mod staged;
 mod staged_access;
+mod stages;
 pub mod symmetric;
 mod sync;
 pub mod team;

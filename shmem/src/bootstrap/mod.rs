@@ -46,6 +46,15 @@ pub struct Gone {
     pub why: String,
 }
 
+/// What this PE has exchanged with others, or with whoever serves them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Messages in both directions.
+    pub messages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
 /// The PEs of a job, before they have a transport.
 pub trait Bootstrap: Send {
     /// This PE: `0..n_pes`.
@@ -90,6 +99,11 @@ pub trait Bootstrap: Send {
     /// to end this process. A starter ends the processes it started; PEs joined by a unique id are told at their next
     /// step.
     fn abort(&mut self, code: i32, why: &str);
+
+    /// What has been exchanged so far; nothing where that is another's business.
+    fn traffic(&self) -> Traffic {
+        Traffic::default()
+    }
 
     /// What was chosen and where it leads, for `symrail info` and logs.
     fn describe(&self) -> String;

@@ -23,7 +23,7 @@ use symrail_transport::env::Settings;
 
 use super::error::{Error, Result};
 use super::star::{Client, Membership, ONE_INTERFACE, Options, Secret, Server};
-use super::{Bootstrap, Gone, variables};
+use super::{Bootstrap, Gone, Traffic, variables};
 use crate::interrupt::GoOn;
 
 /// Holds the unique id in hexadecimal.
@@ -253,6 +253,10 @@ impl Bootstrap for Member {
 
     fn abort(&mut self, code: i32, why: &str) {
         self.client.abort(code, why);
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.client.traffic()
     }
 
     fn describe(&self) -> String {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use symrail_transport::Pe;
 
 use super::super::error::{Error, Result, Step};
-use super::super::{Bootstrap, Gone, MAX_PES};
+use super::super::{Bootstrap, Gone, MAX_PES, Traffic};
 use super::fault::{Fault, named};
 use super::round::{Contribution, unpack};
 use super::wire::{
@@ -57,6 +57,7 @@ pub struct Client {
     left: bool,
     /// What may end waits.
     go_on: Option<GoOn>,
+    traffic: Traffic,
 }
 
 impl Client {
@@ -123,8 +124,8 @@ impl Client {
         let key = hello.session_key(&membership.secret, &service_nonce);
         let (sealer, opener) = (Sealer::new(&key, Direction::ToService), Opener::new(&key, Direction::ToPe));
         let membership = membership.clone();
-        let (steps, broken, gone, left, go_on) = (0, None, Vec::new(), false, None);
-        let mut client = Client { membership, origin, stream, sealer, opener, steps, broken, gone, left, go_on };
+        let (steps, broken, gone, left, go_on, traffic) = (0, None, Vec::new(), false, None, Traffic::default());
+        let mut client = Client { membership, origin, stream, sealer, opener, steps, broken, gone, left, go_on, traffic };
         match client.receive(step, deadline)? {
             (Kind::Welcome, _) => Ok(client),
             (kind, _) => Err(client.untrusted(step, &format!("{kind:?} instead of a welcome"))),
@@ -148,7 +149,10 @@ impl Client {
                     self.gone.extend(Fault::decode(&payload).and_then(Fault::into_gone));
                     continue;
                 }
-                Ok(Some(frame)) => return Ok(frame),
+                Ok(Some(frame)) => {
+                    self.traffic.messages += 1;
+                    return Ok(frame);
+                }
                 Ok(None) => {}
                 Err(why) => return Err(self.untrusted(step, why)),
             }
@@ -158,6 +162,7 @@ impl Client {
                 let why = "this PE does not know its secret; does the id, or the launcher's pipe, belong to this job?";
                 return Err(Error::Refused { pe, address: address.to_string(), why: why.into() });
             }
+            self.traffic.bytes += bytes as u64;
             self.opener.feed(&chunk[..bytes]);
         }
     }
@@ -222,6 +227,8 @@ impl Client {
 
     fn send(&mut self, kind: Kind, payload: &[u8], deadline: Instant) -> io::Result<()> {
         let (header, tag) = self.sealer.seal(kind, payload);
+        self.traffic.messages += 1;
+        self.traffic.bytes += (header.len() + payload.len() + tag.len()) as u64;
         write_all(&mut self.stream, &[&header, payload, &tag], deadline)
     }
 
@@ -332,6 +339,10 @@ impl Bootstrap for Client {
         let _ = self.send(Kind::Abort, &payload, Instant::now() + PARTING);
         let Membership { pe, .. } = self.membership;
         self.broken = Some(Error::Aborted { pe, peer: pe, code, why: String::from_utf8_lossy(why).into_owned() });
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.traffic
     }
 
     fn describe(&self) -> String {

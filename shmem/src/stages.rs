@@ -1,0 +1,43 @@
+//! How long the stages of joining take: one line for `SYMRAIL_LOG=info`.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use crate::bootstrap::Traffic;
+
+/// A clock for the stages of joining.
+pub(crate) struct Stages {
+    begun: Instant,
+    last: Instant,
+    text: String,
+}
+
+impl Stages {
+    /// Joining begins.
+    pub fn begin() -> Stages {
+        let now = Instant::now();
+        Stages { begun: now, last: now, text: String::new() }
+    }
+
+    /// A stage has ended.
+    pub fn ended(&mut self, stage: &str) {
+        let now = Instant::now();
+        let comma = if self.text.is_empty() { "" } else { ", " };
+        // Writing to a string has no way to fail.
+        let _ = write!(self.text, "{comma}{stage} {:.1}", millis(now - self.last));
+        self.last = now;
+    }
+
+    /// Joining has ended: tells how long it took, and what it has cost the bootstrap.
+    pub fn tell(&self, n_pes: u32, Traffic { messages, bytes }: Traffic) {
+        tracing::info!(
+            "joined in {:.1} ms as one of {n_pes} PEs: {}; {messages} messages of {bytes} bytes",
+            millis(self.begun.elapsed()),
+            self.text
+        );
+    }
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
