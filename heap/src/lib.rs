@@ -57,5 +57,5 @@ pub use handle::{HANDLE_LEN, HeapHandle, MemoryKind};
 pub use heap::{Allocation, SymmetricHeap};
 pub use host::HostIdentity;
 pub use memory::Segment;
-pub use peers::{Bases, PeerMap, Reach, Refusal};
+pub use peers::{PeerMap, Reach, Refusal};
 pub use site::Site;

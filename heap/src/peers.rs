@@ -10,11 +10,11 @@ use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl, open};
 use nix::sys::stat::{Mode, fstat};
+use symrail_transport::sparse::Sparse;
 use symrail_transport::{Error, Pe};
 
 use crate::handle::{HeapHandle, MemoryKind};
@@ -91,17 +91,15 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Where each PE's heap starts in this process; 0 where it is not mapped. The hot path is one load and one addition.
-///
-/// An address is good for as long as the [`PeerMap`] lives and maps that PE.
-pub type Bases = Arc<[AtomicUsize]>;
-
 /// The heaps of all PEs, as far as they can be reached by loads and stores.
 #[derive(Debug)]
 pub struct PeerMap {
     own: HeapHandle,
-    bases: Bases,
-    reach: Vec<Reach>,
+    /// Where each PE's heap starts in this process; 0 where it is not mapped.
+    bases: Sparse<usize>,
+    /// By PE, which of these it is: most PEs are reached as others are.
+    reach: Vec<u32>,
+    kinds: Vec<Reach>,
     /// By (PE, segment). The handle says which generation it is.
     mappings: HashMap<(Pe, u32), (HeapHandle, Mapping)>,
     opened: u64,
@@ -114,12 +112,28 @@ impl PeerMap {
     /// # Errors
     /// [`Error::NoSuchPe`] if `me` is not below `n_pes`.
     pub fn new(me: Pe, n_pes: u32, own: HeapHandle, base: NonNull<u8>) -> Result<Self, Error> {
-        let bases: Bases = (0..n_pes).map(|_| AtomicUsize::new(0)).collect();
-        let slot = bases.get(me as usize).ok_or(no_such_pe(me, n_pes))?;
-        slot.store(base.as_ptr().expose_provenance(), Ordering::Release);
-        let mut reach = vec![Reach::Wire(Refusal::NotOpened); n_pes as usize];
-        reach[me as usize] = Reach::Own;
-        Ok(PeerMap { own, bases, reach, mappings: HashMap::new(), opened: 0, hits: 0 })
+        if me >= n_pes {
+            return Err(no_such_pe(me, n_pes));
+        }
+        let (reach, kinds) = (vec![0; n_pes as usize], vec![Reach::Wire(Refusal::NotOpened)]);
+        let bases = Sparse::default();
+        let mut map = PeerMap { own, bases, reach, kinds, mappings: HashMap::new(), opened: 0, hits: 0 };
+        *map.bases.enter(me) = base.as_ptr().expose_provenance();
+        map.set_reach(me as usize, Reach::Own);
+        Ok(map)
+    }
+
+    fn reach_at(&self, index: usize) -> &Reach {
+        &self.kinds[self.reach[index] as usize]
+    }
+
+    fn set_reach(&mut self, index: usize, reach: Reach) {
+        // PEs of one host follow one another as a rule.
+        let kind = self.kinds.iter().rposition(|kind| *kind == reach).unwrap_or_else(|| {
+            self.kinds.push(reach);
+            self.kinds.len() - 1
+        });
+        self.reach[index] = kind as u32;
     }
 
     /// Maps PE `pe`'s heap if that is possible, and says how it is reached from now on.
@@ -131,19 +145,19 @@ impl PeerMap {
     /// [`Error::NoSuchPe`]. That a heap cannot be mapped is no error: see [`Reach::Wire`].
     pub fn open(&mut self, pe: Pe, handle: &HeapHandle) -> Result<&Reach, Error> {
         let index = self.index(pe)?;
-        if self.reach[index] == Reach::Own {
-            return Ok(&self.reach[index]);
+        if *self.reach_at(index) == Reach::Own {
+            return Ok(self.reach_at(index));
         }
         let key = (pe, handle.segment);
         if self.mappings.get(&key).is_some_and(|(known, _)| known == handle) {
             self.hits += 1;
-            return Ok(&self.reach[index]);
+            return Ok(self.reach_at(index));
         }
         self.close(pe);
-        self.reach[index] = match self.map(handle) {
+        let reach = match self.map(handle) {
             Ok(mapping) => {
                 self.opened += 1;
-                self.bases[index].store(mapping.base().as_ptr().expose_provenance(), Ordering::Release);
+                *self.bases.enter(pe) = mapping.base().as_ptr().expose_provenance();
                 self.mappings.insert(key, (handle.clone(), mapping));
                 Reach::Mapped
             }
@@ -152,16 +166,17 @@ impl PeerMap {
                 Reach::Wire(refusal)
             }
         };
-        Ok(&self.reach[index])
+        self.set_reach(index, reach);
+        Ok(self.reach_at(index))
     }
 
     /// Unmaps PE `pe`'s heap. Pointers into it are void then. Does nothing for this PE and for unmapped ones.
     pub fn close(&mut self, pe: Pe) {
         if let Ok(index) = self.index(pe)
-            && self.reach[index] == Reach::Mapped
+            && *self.reach_at(index) == Reach::Mapped
         {
-            self.bases[index].store(0, Ordering::Release);
-            self.reach[index] = Reach::Wire(Refusal::NotOpened);
+            *self.bases.enter(pe) = 0;
+            self.set_reach(index, Reach::Wire(Refusal::NotOpened));
             self.mappings.retain(|&(owner, _), _| owner != pe);
         }
     }
@@ -181,30 +196,25 @@ impl PeerMap {
     /// # Errors
     /// [`Error::NoSuchPe`].
     pub fn reach(&self, pe: Pe) -> Result<&Reach, Error> {
-        Ok(&self.reach[self.index(pe)?])
+        Ok(self.reach_at(self.index(pe)?))
     }
 
     /// Where `len` bytes at symmetric offset `offset` of PE `pe` are in this process; `None` if they are not mapped or
     /// not inside of the heap.
     #[must_use]
     pub fn peer_ptr(&self, pe: Pe, offset: u64, len: u64) -> Option<NonNull<u8>> {
-        let base = self.bases.get(pe as usize)?.load(Ordering::Acquire);
+        let base = *self.bases.get(pe);
         if base == 0 || offset.checked_add(len)? > self.own.capacity {
             return None;
         }
         NonNull::new(std::ptr::with_exposed_provenance_mut(base.checked_add(usize::try_from(offset).ok()?)?))
     }
 
-    /// The table behind [`PeerMap::peer_ptr`], for those who check bounds themselves.
-    #[must_use]
-    pub fn bases(&self) -> Bases {
-        Arc::clone(&self.bases)
-    }
-
-    /// The table as plain numbers, once all peers are opened.
+    /// Where each PE's heap starts in this process, for those who check bounds themselves; 0 where it is not mapped. Good
+    /// as long as the map lives and maps that PE.
     #[must_use]
     pub fn bases_now(&self) -> Arc<[usize]> {
-        self.bases.iter().map(|base| base.load(Ordering::Acquire)).collect()
+        (0..).zip(&self.reach).map(|(pe, _)| *self.bases.get(pe)).collect()
     }
 
     /// The number of heaps mapped, and of those found mapped already.

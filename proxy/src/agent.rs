@@ -20,6 +20,7 @@ use symrail_transport::Pe;
 use symrail_transport::amo;
 use symrail_transport::endpoint::{Endpoint, TargetAgent};
 use symrail_transport::region::Regions;
+use symrail_transport::sparse::Slots;
 use symrail_transport::wire::{FROM_CONTEXT, MOST_READ, Origin, Outcome, Refusal, Reply, Request, RequestKind, Token};
 
 /// Requests that are acknowledged at once when so many have gathered: well below what a source may have under way.
@@ -80,7 +81,9 @@ pub struct Agent {
     me: Pe,
     n_pes: u32,
     lanes: usize,
-    /// At `(origin * n_pes + pe) * lanes + lane`; grows when endpoints of contexts introduce themselves.
+    /// Endpoints that have asked for something, at `origin * n_pes + pe`.
+    sources: Slots,
+    /// By slot, then lane; nobody's are unused.
     connections: Vec<Inbound>,
     /// To be connected before anything is answered.
     introductions: Vec<Introduction>,
@@ -100,11 +103,12 @@ impl Agent {
     /// The agent of PE `me`, whose proxy endpoint has `lanes` lanes.
     #[must_use]
     pub fn new(me: Pe, n_pes: u32, lanes: usize) -> Self {
-        let mut agent = Agent {
+        Agent {
             me,
             n_pes,
             lanes,
-            connections: Vec::new(),
+            sources: Slots::default(),
+            connections: inbound(lanes).collect(),
             introductions: Vec::new(),
             owed: Vec::with_capacity(64),
             later: Vec::with_capacity(64),
@@ -114,17 +118,23 @@ impl Agent {
             applied: 0,
             refused: 0,
             early: 0,
-        };
-        agent.make_room(FROM_CONTEXT);
-        agent
+        }
     }
 
-    /// Makes room for the streams of all PEs' endpoints with a lower origin than this. Each begins on its own lane.
-    fn make_room(&mut self, origins: Origin) {
-        let known = usize::from(origins) * self.n_pes as usize * self.lanes;
-        for at in self.connections.len()..known {
-            self.connections.push(Inbound { lane: (at % self.lanes) as u8, ..Inbound::default() });
+    /// The place of an endpoint's first stream, behind which the others are. `None` for a context's endpoint that has not
+    /// introduced itself.
+    #[inline]
+    fn streams_of(&mut self, pe: Pe, origin: Origin, introduced: bool) -> Option<usize> {
+        let source = u32::from(origin) * self.n_pes + pe;
+        let mut slot = self.sources.find(source);
+        if slot == 0 {
+            if origin >= FROM_CONTEXT && !introduced {
+                return None;
+            }
+            slot = self.sources.enter(source);
+            self.connections.extend(inbound(self.lanes));
         }
+        Some(slot * self.lanes)
     }
 
     /// Makes a segment of this PE reachable for requests.
@@ -164,7 +174,6 @@ impl Agent {
         if request.origin < FROM_CONTEXT {
             return; // these were connected when the job began
         }
-        self.make_room(request.origin.saturating_add(1));
         self.introductions.push(Introduction { pe: request.source, origin: request.origin, address: address.to_vec() });
     }
 
@@ -206,8 +215,9 @@ impl Agent {
 
     /// Answers one stream, in messages of at most `most` bytes. `false` when there is no room.
     fn answer_one(&mut self, at: usize, most: usize, endpoint: &mut Endpoint) -> bool {
-        let (stream, source) = (at % self.lanes, at / self.lanes);
-        let (pe, origin) = (source % self.n_pes as usize, source / self.n_pes as usize);
+        let stream = at % self.lanes;
+        let Some(source) = self.sources.number((at / self.lanes).wrapping_sub(1)) else { return true };
+        let (pe, origin) = (source % self.n_pes, source / self.n_pes);
         let Some(c) = self.connections.get_mut(at).filter(|c| c.owed) else { return true };
         loop {
             let acknowledged = c.outcomes.partition_point(|kept| !is_after(kept.sequence, c.acknowledged));
@@ -237,7 +247,7 @@ impl Agent {
             let turn = if applied == c.applied { c.turn } else { 0 };
             let reply = Reply { source: self.me, lane: stream as u8, after, applied, turn, outcomes: count };
             self.message[Token::SIZE..HEAD].copy_from_slice(&reply.encode());
-            if !endpoint.reply(pe as Pe, origin as Origin, c.lane.into(), &mut self.message) {
+            if !endpoint.reply(pe, origin as Origin, c.lane.into(), &mut self.message) {
                 return false;
             }
             c.acknowledged = applied;
@@ -358,6 +368,11 @@ impl Inbound {
     }
 }
 
+/// The streams of an endpoint that has asked for nothing yet: each begins on its own lane.
+fn inbound(lanes: usize) -> impl Iterator<Item = Inbound> {
+    (0..lanes).map(|lane| Inbound { lane: lane as u8, ..Inbound::default() })
+}
+
 /// Whether a sequence number comes after another.
 fn is_after(sequence: u32, other: u32) -> bool {
     sequence.wrapping_sub(other).cast_signed() > 0
@@ -412,13 +427,18 @@ impl TargetAgent for Agent {
     }
 
     fn request(&mut self, lane: usize, request: &Request, payload: &[u8]) {
-        let source = usize::from(request.origin) * self.n_pes as usize + request.source as usize;
         let stream = usize::from(request.lane);
-        let at = source * self.lanes + stream;
-        if request.kind == RequestKind::Introduce && request.sequence == 1 {
+        if stream >= self.lanes {
+            return;
+        }
+        let introduced = request.kind == RequestKind::Introduce && request.sequence == 1;
+        if introduced {
             self.meet(request, payload);
         }
-        let Some(c) = self.connections.get_mut(at).filter(|_| stream < self.lanes) else { return };
+        // An endpoint of a context that has not introduced itself cannot be answered.
+        let Some(first) = self.streams_of(request.source, request.origin, introduced) else { return };
+        let at = first + stream;
+        let c = &mut self.connections[at];
         let expected = c.applied.wrapping_add(1);
         if request.sequence != expected || lane != usize::from(c.lane) || request.kind == RequestKind::Move {
             return self.unexpected(at, lane, request);

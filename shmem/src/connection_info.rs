@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 use symrail_heap::{HANDLE_LEN, HeapHandle, Site};
 use symrail_transport::backend::{Choice, HostPes};
-use symrail_transport::endpoint::Addresses;
 use symrail_transport::env::{AmoPath, Settings};
 use symrail_transport::ofi::variables;
 use symrail_transport::topology::PciAddress;
@@ -83,8 +82,8 @@ pub(crate) struct ConnectionInfo {
     ib_mode: String,
     /// How many rails it has, and its host endpoint's addresses.
     rails: usize,
-    host_addresses: Vec<Vec<u8>>,
-    proxies: Vec<OfThread>,
+    pub host_addresses: Vec<Vec<u8>>,
+    pub proxies: Vec<OfThread>,
     /// Bytes of the heap in memory that the CPU cannot touch, and by what devices of its host map it; nothing where there
     /// is none.
     staged: u64,
@@ -165,14 +164,6 @@ impl ConnectionInfo {
         })?;
         same("SYMRAIL_CHECK_COLLECTIVES", &connection_infos, |c| u8::from(c.check_collectives).to_string())?;
         Ok(connection_infos)
-    }
-
-    /// How to connect to the endpoint of its proxy thread `thread`, and of the first one also to the host endpoint,
-    /// which that one answers; `None` when it has no rails.
-    pub fn addresses(&self, thread: usize) -> Option<Addresses> {
-        let host = if thread == 0 { self.host_addresses.clone() } else { Vec::new() };
-        let proxy = self.proxies.get(thread)?.addresses.clone();
-        Some(Addresses { host, proxy })
     }
 
     /// How many proxy threads all PEs can have, where some have more: as few as any of them has, since threads of the
@@ -263,8 +254,6 @@ mod tests {
     fn connection_infos_come_back_and_must_agree() {
         let connection_infos =
             ConnectionInfo::decode_all(&[connection_info(false).encode(), connection_info(false).encode()]).unwrap();
-        assert_eq!(connection_infos[1].addresses(0).unwrap().proxy.len(), 2);
-        assert!(connection_infos[1].addresses(1).is_none());
         let keys = |thread| ConnectionInfo::keys(&connection_infos, thread, |keys| &keys.segment);
         assert_eq!((keys(0), keys(1)), (vec![vec![5]; 2], vec![vec![]; 2]));
         let error = ConnectionInfo::decode_all(&[connection_info(false).encode(), connection_info(true).encode()])

@@ -1,5 +1,7 @@
 //! What a PE's devices share, whether they are GPUs or CPU threads in a GPU's place.
 
+use std::sync::Arc;
+
 use symrail_proxy::channel::Producer;
 use symrail_transport::Pe;
 
@@ -9,5 +11,5 @@ pub(crate) struct Devices {
     /// Every PE's kernels reach every heap, so they perform all of their AMOs themselves.
     pub atomics: bool,
     /// The first PE of each PE's host, for kernels and their heaps.
-    pub hosts: Box<[Pe]>,
+    pub hosts: Arc<[Pe]>,
 }

@@ -20,7 +20,7 @@ pub(crate) struct Job {
     /// NICs perform all AMOs and signals; agreed by all PEs.
     pub native_amo: bool,
     /// The first PE of each PE's host; one that nobody may map is by itself.
-    pub hosts: Box<[Pe]>,
+    pub hosts: Arc<[Pe]>,
     pub settings: Settings,
     pub bootstrap: Arc<Mutex<Box<dyn Bootstrap>>>,
     /// What may end this PE's waits, those on the wire too.

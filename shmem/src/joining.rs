@@ -25,6 +25,7 @@ use crate::bootstrap::{self, Bootstrap};
 use crate::connection_info::{ConnectionInfo, Hello, Keys, OfThread};
 use crate::devices::Devices;
 use crate::direct;
+use crate::directory::{self, Directory};
 use crate::error::{Error, Result};
 use crate::gpu::pinned::Pinned;
 use crate::gpu::reach;
@@ -153,13 +154,14 @@ impl Runtime {
         let committed = first.iter().map(|s| s.bytes() as usize).sum();
         let pinned = pinned_for.map(|gpu| Pinned::new(&gpu, &bases, committed)).transpose()?;
         // Nobody may be written to before everybody's proxy runs.
-        let hosts = hosts(&handles);
+        let hosts: Arc<[Pe]> = hosts(&handles).into();
         let direct = connection_infos.iter().all(ConnectionInfo::is_direct);
         if let Some(staged) = &mut staged {
             staged.direct = direct;
         }
         let said = bootstrap.allgather(&[reach::say(me, &hosts, &bases, staged.as_ref(), direct)])?;
         let (device_atomics, device_hosts) = reach::agree(&said, &hosts);
+        let device_hosts = if device_hosts == hosts { Arc::clone(&hosts) } else { device_hosts };
         let process = Process::this();
         let mut heap = heap;
         let (sync, board) = SyncArea::allocate(&mut heap, Group::world(me, n_pes), &hosts)?;
@@ -300,7 +302,11 @@ fn open(settings: &Settings, choice: &Choice, (me, n_pes): (Pe, u32), threads: u
         Ok(endpoint)
     };
     let host = endpoint(Role::Host, 0)?;
-    let engine = |thread| Ok((Engine::new(endpoint(Role::Proxy, thread)?, me, n_pes), Keys::default()));
+    let engine = |thread| {
+        let mut endpoint = endpoint(Role::Proxy, thread)?;
+        endpoint.share_token(&host);
+        Ok((Engine::new(endpoint, me, n_pes), Keys::default()))
+    };
     let mut engines = (0..threads).map(engine).collect::<Result<Vec<_>>>()?;
     let mut producers = Vec::with_capacity(settings.proxy_channels);
     for number in 0..settings.proxy_channels {
@@ -364,14 +370,13 @@ fn connect(
     first: &[Segment],
     staged: Option<&Staged>,
 ) -> Result<(Wire, Vec<Producer>)> {
+    let directory = Arc::new(Directory::new(connection_infos, opened.engines.len(), first));
     let endpoints = opened.engines.iter_mut().map(|(engine, _)| engine.endpoint()).enumerate();
     for (thread, endpoint) in std::iter::once((0, &mut opened.host)).chain(endpoints) {
-        for (connection_info, pe) in connection_infos.iter().zip(0..) {
-            let Some(addresses) = connection_info.addresses(thread) else { continue };
-            endpoint.connect(pe, &addresses)?;
+        endpoint.set_directory(Arc::new(directory::OfThread { directory: Arc::clone(&directory), thread }));
+        if endpoint.caps().iter().any(|caps| caps.paired) {
+            endpoint.connect_all()?;
         }
-        let keys = ConnectionInfo::keys(connection_infos, thread, |keys| &keys.segment);
-        first.iter().try_for_each(|segment| endpoint.learn(segment.id(), &keys))?;
     }
     if let Some(staged) = staged {
         for ((engine, _), thread) in opened.engines.iter_mut().zip(0..) {
@@ -403,14 +408,8 @@ fn connect(
         settings: settings.clone(),
         me,
         n_pes: connection_infos.len() as u32,
-        peers: connection_infos
-            .iter()
-            .map(|connection_info| connection_info.addresses(0).unwrap_or_default())
-            .collect(),
-        segments: first
-            .iter()
-            .map(|&segment| (segment, ConnectionInfo::keys(connection_infos, 0, |keys| &keys.segment)))
-            .collect(),
+        directory,
+        segments: first.to_vec(),
     };
     Ok((Wire::new(opened.host, opener, proxies, staged), opened.producers))
 }

@@ -21,6 +21,7 @@
 //! | [`endpoint`] | operations over several rails: order, stripes, completion, failover |
 //! | [`segment`] | cutting an operation into work requests |
 //! | [`region`] | where symmetric memory lies, and everybody's keys to it |
+//! | [`sparse`] | tables by PE of which most entries are never needed |
 //! | [`wire`] | messages between endpoints and target agents |
 //! | [`env`](mod@env) | the environment, in one typed table |
 //!
@@ -39,6 +40,7 @@ pub mod region;
 pub mod segment;
 pub mod share;
 mod slab;
+pub mod sparse;
 mod token;
 pub mod topology;
 pub mod verbs;

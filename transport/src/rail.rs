@@ -196,6 +196,8 @@ pub struct RailCaps {
     /// A connection may have failed at one end while the other believes in it, and refuses a new one until it has sent
     /// something.
     pub half_open: bool,
+    /// Both ends have to be connected before anything passes; else the end that sends.
+    pub paired: bool,
     /// How the rail progresses, in words for `symrail info` (e.g. `manual`, `auto (probed)`).
     pub progress: String,
 }
@@ -239,7 +241,7 @@ pub unsafe trait Rail: Send {
     fn connect(&mut self, dest: Dest, address: &[u8], return_dest: Dest) -> Result<()>;
 
     /// Registers memory for local and remote use; `id` is what it is called here. Where the provider lets us choose the
-    /// key, that is a random number, of as many bits as it takes.
+    /// key, that is a random number, of as many bits as it takes, or the one that was suggested.
     ///
     /// # Safety
     /// The memory stays mapped until [`Rail::deregister`] or until the rail is dropped.
@@ -247,6 +249,10 @@ pub unsafe trait Rail: Send {
     /// # Errors
     /// What the provider says.
     unsafe fn register(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<Registration>;
+
+    /// The next registration is to have this number for its key, where that is ours to choose. One number for all rails of
+    /// an endpoint is less for peers to remember.
+    fn suggest_key(&mut self, _key: u64) {}
 
     /// Registers memory for local use alone: no peer reads or writes it, whatever key it names.
     ///

@@ -11,13 +11,14 @@ pub use symrail_core::Segment;
 use crate::error::{Error, Operation, Result};
 use crate::pe::Pe;
 use crate::rail::{LocalKey, Registration, RemoteBuf};
+use crate::sparse::Sparse;
 
 struct Known {
     segment: Segment,
     /// One per rail.
     local: Vec<Registration>,
-    /// What a peer's rail takes, at `pe * lanes + lane`; empty until the peers' connection infos are known.
-    remote: Vec<RemoteBuf>,
+    /// By PE what its rail takes, for each lane; empty where that is not known.
+    remote: Sparse<Box<[RemoteBuf]>>,
 }
 
 /// A local buffer outside of the symmetric heap that was registered for use as a source or destination.
@@ -54,7 +55,7 @@ impl Regions {
 
     /// Adds a segment of this PE with its registrations, one per rail.
     pub fn add(&mut self, segment: Segment, local: Vec<Registration>) {
-        self.segments.push(Known { segment, local, remote: Vec::new() });
+        self.segments.push(Known { segment, local, remote: Sparse::default() });
         self.segments.sort_by_key(|k| k.segment.offset());
     }
 
@@ -97,14 +98,23 @@ impl Regions {
     /// # Errors
     /// [`Error::Malformed`] when connection info does not have a whole number of entries, at least one.
     pub fn learn(&mut self, id: u32, connection_infos: &[Vec<u8>]) -> Result<()> {
-        let lanes = self.lanes;
-        let Some(known) = self.segments.iter_mut().find(|k| k.segment.id() == id) else { return Ok(()) };
-        let mut remote = Vec::with_capacity(connection_infos.len() * lanes);
-        for (pe, connection_info) in connection_infos.iter().enumerate() {
-            remote.extend(read_connection_info(pe as Pe, connection_info, lanes)?);
+        connection_infos.iter().zip(0..).try_for_each(|(connection_info, pe)| self.learn_of(pe, id, connection_info))
+    }
+
+    /// Takes in one PE's [`Regions::connection_info`] of a segment.
+    ///
+    /// # Errors
+    /// As for [`Regions::learn`].
+    pub fn learn_of(&mut self, pe: Pe, id: u32, connection_info: &[u8]) -> Result<()> {
+        if let Some(known) = self.segments.iter_mut().find(|k| k.segment.id() == id) {
+            *known.remote.enter(pe) = read_connection_info(pe, connection_info, self.lanes)?.collect();
         }
-        known.remote = remote;
         Ok(())
+    }
+
+    /// The ids of this PE's segments.
+    pub fn ids(&self) -> Vec<u32> {
+        self.segments.iter().map(|known| known.segment.id()).collect()
     }
 
     /// Takes in the [`Regions::connection_info`] of a segment that `pe`, one of `n_pes`, has laid out apart. From the
@@ -162,7 +172,7 @@ impl Regions {
         }
         let known = self.segment_of(offset)?;
         let within = offset - known.segment.offset();
-        let place = known.remote.get(pe as usize * self.lanes + lane)?;
+        let place = known.remote.get(pe).get(lane)?;
         Some((
             RemoteBuf { address: place.address.wrapping_add(within), key: place.key },
             known.segment.bytes() - within,

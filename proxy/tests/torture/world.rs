@@ -10,7 +10,7 @@ use symrail_heap::mailbox_copy_engine::MailboxCopyEngine;
 use symrail_proxy::stage::{STAGING_BUFFER_BYTES, WordLocks};
 use symrail_proxy::{Engine, HOST};
 use symrail_transport::endpoint::command::{Command, Owner};
-use symrail_transport::endpoint::{Addresses, Endpoint, NoAgent, Policy, Role};
+use symrail_transport::endpoint::{Addresses, Directory, Endpoint, NoAgent, Policy, Role};
 use symrail_transport::env::RailPolicy;
 use symrail_transport::mock::{Fabric, Mischief};
 use symrail_transport::rail::Order;
@@ -71,6 +71,23 @@ pub struct Stream {
     pub block_busy: bool,
     /// The signal that the target saw and behind which it wrote over the block itself.
     pub consumed: u64,
+}
+
+/// All PEs, as one thread's endpoints find them when they first need them.
+struct Met {
+    addresses: Vec<Addresses>,
+    /// Of the heap; none where it is staged.
+    keys: Vec<Vec<u8>>,
+}
+
+impl Directory for Met {
+    fn addresses(&self, pe: u32) -> symrail_transport::Result<Option<Addresses>> {
+        Ok(self.addresses.get(pe as usize).cloned())
+    }
+
+    fn keys(&self, pe: u32, segment: u32) -> symrail_transport::Result<Option<Vec<u8>>> {
+        Ok(self.keys.get(pe as usize).filter(|_| segment == 0).cloned())
+    }
 }
 
 pub struct World {
@@ -243,15 +260,17 @@ pub fn world_with(
             }
         }
     }
+    let directory = |(addresses, keys): (&Vec<Addresses>, &Vec<Vec<u8>>)| -> Arc<dyn Directory> {
+        let keys = if staged { Vec::new() } else { keys.clone() };
+        Arc::new(Met { addresses: addresses.clone(), keys })
+    };
+    let directories: Vec<_> = addresses.iter().zip(&connection_infos).map(directory).collect();
     for pe in &mut pes {
-        for (engine, addresses) in pe.engines.iter_mut().zip(&addresses) {
-            for (peer, address) in (0..).zip(addresses) {
-                engine.endpoint().connect(peer, address).unwrap();
-            }
+        for (engine, directory) in pe.engines.iter_mut().zip(&directories) {
+            engine.endpoint().set_directory(Arc::clone(directory));
         }
         if let Some(host) = &mut pe.host {
-            (0..).zip(&addresses[0]).for_each(|(peer, address)| host.connect(peer, address).unwrap());
-            host.learn(0, &connection_infos[0]).unwrap();
+            host.set_directory(Arc::clone(&directories[0]));
         }
         for ((engine, connection_infos), direct) in
             pe.engines.iter_mut().zip(&connection_infos).zip(&direct_connection_infos)
@@ -259,8 +278,6 @@ pub fn world_with(
             if staged {
                 engine.learn_window(connection_infos).unwrap();
                 engine.learn_direct(2, direct).unwrap();
-            } else {
-                engine.endpoint().learn(0, connection_infos).unwrap();
             }
         }
     }

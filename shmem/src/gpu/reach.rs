@@ -4,6 +4,7 @@
 //! PEs share.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use symrail_heap::cuda::NicWrites;
 use symrail_transport::Pe;
@@ -33,7 +34,7 @@ pub(crate) fn say(me: Pe, hosts: &[Pe], bases: &[usize], staged: Option<&Staged>
 }
 
 /// Whether every PE's kernels reach every heap; and, for each PE, the first one of those that reach each other and it.
-pub(crate) fn agree(said: &[Vec<u8>], hosts: &[Pe]) -> (bool, Box<[Pe]>) {
+pub(crate) fn agree(said: &[Vec<u8>], hosts: &[Pe]) -> (bool, Arc<[Pe]>) {
     let says = |said: &[u8], what: u8| said.first().is_some_and(|said| said & what != 0);
     if said.iter().all(|said| says(said, ALL)) {
         return (true, hosts.iter().map(|_| 0).collect());

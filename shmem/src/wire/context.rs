@@ -510,6 +510,25 @@ impl<'a> WireContext<'a> {
         }
     }
 
+    /// Starts to connect the host endpoint and the proxy threads' to a peer; a quiet waits until it has answered.
+    pub fn start_to_connect(&self, pe: Pe) -> Result<()> {
+        self.when_there_is_room(|endpoint| endpoint.probe(pe, Owner { issuer: HOST, tag: None }))?;
+        for (thread, driver) in self.wire.drivers.iter().enumerate() {
+            let mut wait = Wait::for_engine(*self, thread);
+            loop {
+                let mut engine = driver.engine();
+                self.context.used.set(Path::Engine(thread), true);
+                match engine.endpoint().probe(pe, Owner { issuer: self.issuer(), tag: None }) {
+                    Err(Failure::Full { .. }) => engine.poll(),
+                    done => break done?,
+                }
+                drop(engine);
+                wait.step()?;
+            }
+        }
+        Ok(())
+    }
+
     /// Asks `pe`'s agent for a keepalive; an error after `TIMEOUT_S` without one.
     pub fn probe(&self, pe: Pe) -> Result<()> {
         let tag = {

@@ -8,12 +8,13 @@ use symrail_proxy::{HOST, IdleWork};
 use symrail_transport::Pe;
 use symrail_transport::backend::Choice;
 use symrail_transport::endpoint::command::Issuer;
-use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
+use symrail_transport::endpoint::{Endpoint, Policy, Role};
 use symrail_transport::env::Settings;
 use symrail_transport::region::Segment;
 use symrail_transport::wire::FROM_CONTEXT;
 
 use super::host::Host;
+use crate::directory::{Directory, OfThread};
 
 /// What it takes to open one more host endpoint.
 pub(crate) struct EndpointOpener {
@@ -22,10 +23,10 @@ pub(crate) struct EndpointOpener {
     pub policy: Policy,
     pub me: Pe,
     pub n_pes: u32,
-    /// Every PE's addresses.
-    pub peers: Vec<Addresses>,
-    /// The heap's segments, with what all PEs said about each; nothing while they have not.
-    pub segments: Vec<(Segment, Vec<Vec<u8>>)>,
+    /// How peers are reached.
+    pub directory: Arc<Directory>,
+    /// The heap's segments.
+    pub segments: Vec<Segment>,
 }
 
 /// A host endpoint, and for whom operations are counted that its user hands to the engine instead.
@@ -131,25 +132,17 @@ impl HostEndpoints {
             // SAFETY: the caller's promise.
             unsafe { host.lock().endpoint.register(segment) }?;
         }
-        opener.segments.push((segment, Vec::new()));
+        opener.segments.push(segment);
         Ok(())
     }
 
-    /// Takes in what all PEs said about a segment.
+    /// Has all of them take in what the directory says of a segment.
     ///
     /// # Errors
-    /// As for [`Endpoint::learn`].
-    pub fn learn(&self, id: u32, connection_infos: &[Vec<u8>]) -> Result<(), symrail_transport::Error> {
-        let mut opener = lock(&self.opener);
-        for host in self.all() {
-            host.lock().endpoint.learn(id, connection_infos)?;
-        }
-        for (segment, known) in &mut opener.segments {
-            if segment.id() == id {
-                *known = connection_infos.to_vec();
-            }
-        }
-        Ok(())
+    /// As for [`Endpoint::learn_segment`].
+    pub fn learn_segment(&self, id: u32) -> Result<(), symrail_transport::Error> {
+        let _opener = lock(&self.opener); // those that are opened later find it there
+        self.all().try_for_each(|host| host.lock().endpoint.learn_segment(id))
     }
 }
 
@@ -158,18 +151,11 @@ impl EndpointOpener {
         let rails = self.choice.open_first(Role::Host, self.n_pes, &self.settings)?;
         let mut endpoint = Endpoint::new(Role::Host, self.me, self.n_pes, rails, self.policy)?;
         endpoint.introduce_as(origin);
-        for (addresses, pe) in self.peers.iter().zip(0..) {
-            if !addresses.proxy.is_empty() {
-                endpoint.connect(pe, addresses)?;
-            }
-        }
-        for (segment, connection_infos) in &self.segments {
+        endpoint.set_directory(Arc::new(OfThread { directory: Arc::clone(&self.directory), thread: 0 }));
+        for &segment in &self.segments {
             // SAFETY: whoever gave the segment vouched for it (`HostEndpoints::register`, or where the opener was
             // made).
-            unsafe { endpoint.register(*segment) }?;
-            if !connection_infos.is_empty() {
-                endpoint.learn(segment.id(), connection_infos)?;
-            }
+            unsafe { endpoint.register(segment) }?;
         }
         Ok(endpoint)
     }

@@ -23,7 +23,7 @@ mod context;
 mod contexts;
 mod host;
 mod host_endpoints;
-mod keys;
+pub(crate) mod keys;
 mod lanes;
 #[cfg(test)]
 mod tests;
@@ -47,6 +47,7 @@ use host_endpoints::HostEndpoints;
 pub(crate) use lanes::Lanes;
 use wait::Wait;
 
+use crate::directory::Directory;
 use crate::interrupt::GoOn;
 
 /// From here on an operation is worth more than one rail.
@@ -55,6 +56,8 @@ const MANY_RAILS_FROM: u64 = 64 << 10;
 /// A PE's endpoints, as its host threads use them.
 pub(crate) struct Wire {
     host_endpoints: Arc<HostEndpoints>,
+    /// How peers are reached, once they are needed.
+    directory: Arc<Directory>,
     /// What drives each proxy thread's endpoint.
     drivers: Arc<[Arc<Driver>]>,
     // Joined when dropped; everything that can fail has been done by then.
@@ -78,7 +81,7 @@ impl Wire {
         let drivers: Arc<[_]> = proxies.iter().map(|proxy| Arc::clone(proxy.driver())).collect();
         let rails = rails(&drivers);
         let by_hardware = rails.iter().all(|rail| !rail.software);
-        let (copy_limit, me) = (host.copy_limit(), opener.me);
+        let (copy_limit, me, directory) = (host.copy_limit(), opener.me, Arc::clone(&opener.directory));
         let host_endpoints = Arc::new(HostEndpoints::new(host, opener));
         // What a provider could not send at once goes out although the thread that posted it computes.
         let left_behind = Arc::clone(&host_endpoints);
@@ -87,6 +90,7 @@ impl Wire {
         let interrupt = Arc::default();
         Wire {
             host_endpoints,
+            directory,
             drivers,
             _proxies: proxies,
             rails,
@@ -140,12 +144,9 @@ impl Wire {
 
     /// Takes in the connection infos that all PEs have for a segment.
     pub fn learn(&self, id: u32, connection_infos: &[Vec<u8>]) -> Result<(), Error> {
-        let of_threads = keys::apart(connection_infos, self.drivers.len())?;
-        self.host_endpoints.learn(id, &of_threads[0])?;
-        self.drivers
-            .iter()
-            .zip(&of_threads)
-            .try_for_each(|(driver, connection_infos)| driver.engine().endpoint().learn(id, connection_infos))
+        self.directory.add_segment(id, connection_infos);
+        self.host_endpoints.learn_segment(id)?;
+        self.drivers.iter().try_for_each(|driver| driver.engine().endpoint().learn_segment(id))
     }
 
     /// The counters of the proxy threads' lanes, one thread after the other, then of the host endpoints'.

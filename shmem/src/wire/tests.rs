@@ -85,7 +85,8 @@ fn world_of(mischief: Mischief, threads: usize, rails: usize, words: usize) -> W
         reasons: Vec::new(),
     };
     let settings = Settings::default();
-    let opener = EndpointOpener { choice, settings, policy, me: 0, n_pes: 2, peers: Vec::new(), segments: Vec::new() };
+    let directory = Arc::new(Directory::new(&[], threads, &[]));
+    let opener = EndpointOpener { choice, settings, policy, me: 0, n_pes: 2, directory, segments: Vec::new() };
     let wire = Wire::new(host, opener, proxies, None);
     World { context: ContextState::first(&wire), wire, _peers: peers, memory }
 }

@@ -3,8 +3,9 @@
 use super::command::OpHandle;
 use super::operations::{After, Held};
 use super::queue::{Work, WorkRequest};
-use super::{Core, TargetAgent};
+use super::{Core, Role, TargetAgent};
 use crate::error::Fault;
+use crate::pe::Pe;
 use crate::rail::RailSink;
 use crate::wire::{Reply, Request, SignOfLife};
 
@@ -115,6 +116,7 @@ impl Sink<'_> {
         if source >= self.core.profile.n_pes() {
             return Err("its source is not a PE of this job");
         }
+        self.core.meet(source);
         self.core.note_sign_of_life(source, origin, self.lane);
         Ok(())
     }
@@ -125,6 +127,7 @@ impl Sink<'_> {
             if request.source >= self.core.profile.n_pes() {
                 return Err("its source is not a PE of this job");
             }
+            self.core.meet(request.source);
             if rest.is_empty() {
                 self.core.note_use(&request, self.lane);
             }
@@ -138,6 +141,14 @@ impl Sink<'_> {
 }
 
 impl Core {
+    /// A PE has sent something: a proxy endpoint is to be able to answer.
+    #[inline]
+    fn meet(&mut self, pe: Pe) {
+        if self.profile.role() == Role::Proxy {
+            self.lanes.meet(pe);
+        }
+    }
+
     /// A message or an immediate did not have this endpoint's token.
     #[cold]
     fn stranger(&mut self, lane: usize) {

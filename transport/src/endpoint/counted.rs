@@ -55,6 +55,7 @@ impl Endpoint {
             unsafe { self.core.apply_here(&command, owner) };
             return Ok(());
         }
+        self.need(pe)?;
         let Some(immediate) = self.core.immediate(pe, word).filter(|_| len > 0) else { return Err(uncounted(len)) };
         if !self.ready() {
             return Err(Error::Full { operation: Operation::PutSignal, pe });

@@ -52,6 +52,11 @@ impl Endpoint {
                 events += found;
             }
         }
+        while let Some(pe) = self.core.lanes.next_unmet() {
+            if let Err(error) = self.connect_now(pe) {
+                tracing::warn!(pe, %error, "a PE that has sent something cannot be answered");
+            }
+        }
         while let Some((pe, lane)) = self.core.recovery.next_to_greet() {
             self.greet(pe, lane);
         }

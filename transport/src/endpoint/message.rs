@@ -241,6 +241,7 @@ impl Endpoint {
     /// [`Error::NoSuchPe`], [`Error::Gone`], [`Error::Full`].
     pub fn probe(&mut self, pe: Pe, owner: Owner) -> Result<(), Error> {
         self.core.lanes.accept(Operation::Quiet, pe)?;
+        self.need(pe)?;
         if !self.ready() {
             return Err(Error::Full { operation: Operation::Quiet, pe });
         }

@@ -75,7 +75,10 @@ pub use profile::{Policy, Role};
 use queue::SendQueue;
 use swap_loop::Loops;
 
+use std::sync::Arc;
+
 use crate::bounce::Bounce;
+use crate::error::Result;
 use crate::pe::Pe;
 use crate::rail::{Rail, RailCaps};
 use crate::region::Regions;
@@ -99,10 +102,28 @@ pub struct Addresses {
     pub proxy: Vec<Vec<u8>>,
 }
 
+/// Where an endpoint finds what it takes to reach a PE when it first has to do with it.
+pub trait Directory: Send + Sync {
+    /// The addresses of a PE's rails; `None` if it has none.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`](crate::Error::Malformed).
+    fn addresses(&self, pe: Pe) -> Result<Option<Addresses>>;
+
+    /// The keys of a PE's segment with this id, as its proxy endpoint's [`Endpoint::register`] gave them; `None` while
+    /// they are not known.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`](crate::Error::Malformed).
+    fn keys(&self, pe: Pe, segment: u32) -> Result<Option<Vec<u8>>>;
+}
+
 /// An endpoint. Not for concurrent use: whoever drives it owns it.
 pub struct Endpoint {
     // Dropped first: rails may still look at memory that `core` owns.
     rails: Vec<Box<dyn Rail>>,
+    /// Where PEs are found that were not connected by name.
+    directory: Option<Arc<dyn Directory>>,
     core: Core,
 }
 

@@ -1,5 +1,7 @@
 //! Opening an endpoint: its rails, its peers, its memory.
 
+use std::sync::Arc;
+
 use super::abilities::{AMO_LANE, Abilities};
 use super::clock::Clock;
 use super::failover::{Failover, Recovery};
@@ -10,13 +12,14 @@ use super::operations::Operations;
 use super::profile::Profile;
 use super::queue::SendQueue;
 use super::swap_loop::Loops;
-use super::{Addresses, Core, Endpoint, Policy, Role};
+use super::{Addresses, Core, Directory, Endpoint, Policy, Role};
 use crate::bounce::Bounce;
 use crate::device::{DeviceMemory, Export};
 use crate::error::{Error, Result};
 use crate::pe::Pe;
 use crate::rail::{Dest, LocalKey, Rail, RailCaps, Registration};
 use crate::region::{Regions, Segment};
+use crate::token;
 use crate::wire::{Origin, Token};
 
 impl Endpoint {
@@ -46,7 +49,7 @@ impl Endpoint {
             recovery: Recovery::new(lanes),
             loops: Loops::default(),
         };
-        Ok(Endpoint { rails, core })
+        Ok(Endpoint { rails, directory: None, core })
     }
 
     /// The addresses of its rails, each with the endpoint's [`Token`], for [`Addresses`].
@@ -60,6 +63,59 @@ impl Endpoint {
         let (address, token) = Token::split(pe, address)?;
         self.rails[lane].connect(dest, address, return_dest)?;
         self.core.profile.learn_token(dest, token);
+        Ok(())
+    }
+
+    /// Takes the token of another endpoint of its PE for its own: peers have less to remember then. To be called before
+    /// its addresses are told.
+    pub fn share_token(&mut self, other: &Endpoint) {
+        self.core.profile.set_token(other.core.profile.token());
+    }
+
+    /// Takes the PEs that are not connected from a directory, each when it is first addressed or has sent something.
+    pub fn set_directory(&mut self, directory: Arc<dyn Directory>) {
+        self.directory = Some(directory);
+    }
+
+    /// Connects all PEs of the directory that are not connected yet: the first operations to them cost less then.
+    ///
+    /// # Errors
+    /// What the directory or the backend says.
+    pub fn connect_all(&mut self) -> Result<()> {
+        (0..self.n_pes()).try_for_each(|pe| self.need(pe))
+    }
+
+    /// Makes sure that a PE is connected that is to be addressed.
+    #[inline(always)]
+    pub(super) fn need(&mut self, pe: Pe) -> Result<()> {
+        if self.core.lanes.is_connected(pe) { Ok(()) } else { self.connect_now(pe) }
+    }
+
+    /// Connects a PE of the directory.
+    #[cold]
+    pub(super) fn connect_now(&mut self, pe: Pe) -> Result<()> {
+        let Some(directory) = self.directory.clone() else { return Ok(()) };
+        let Some(addresses) = directory.addresses(pe)? else { return Ok(()) };
+        for id in self.core.regions.ids() {
+            if let Some(keys) = directory.keys(pe, id)? {
+                self.core.regions.learn_of(pe, id, &keys)?;
+            }
+        }
+        self.connect(pe, &addresses)
+    }
+
+    /// Learns from the directory what the PEs that are connected have said about a new segment.
+    ///
+    /// # Errors
+    /// What the directory says, or [`Error::Malformed`].
+    pub fn learn_segment(&mut self, id: u32) -> Result<()> {
+        let Some(directory) = self.directory.clone() else { return Ok(()) };
+        for at in 0.. {
+            let Some(pe) = self.core.lanes.met(at) else { break };
+            if let Some(keys) = directory.keys(pe, id)? {
+                self.core.regions.learn_of(pe, id, &keys)?;
+            }
+        }
         Ok(())
     }
 
@@ -84,9 +140,10 @@ impl Endpoint {
             let number = |rails: usize| rails.min(u8::MAX.into()) as u8;
             let peer = self.core.lanes.peer_mut(pe);
             (peer.lanes, peer.host_lanes) = (number(lanes), number(self.rails.len().min(addresses.host.len())));
+            peer.connected = true;
         }
         if lanes > 1 && !self.core.recovery.is_forgone() && Failover::possible(self.core.profile.all_caps()) {
-            self.watch_uses();
+            self.watch_uses(pe);
             for lane in 0..lanes {
                 if let Some(c) = self.core.lanes.get_mut(pe, lane) {
                     c.failover = Some(Box::new(Failover::new(lane)));
@@ -236,7 +293,22 @@ impl Endpoint {
     }
 
     unsafe fn register_all(&mut self, base: *mut u8, len: usize, id: u32) -> Result<Vec<Registration>> {
-        // SAFETY: the callers' promise, passed on.
-        self.rails.iter_mut().map(|r| unsafe { r.register(base, len, id) }).collect()
+        let key = token::random()?;
+        let register = |rail: &mut Box<dyn Rail>| {
+            rail.suggest_key(key);
+            // SAFETY: the callers' promise, passed on.
+            unsafe { rail.register(base, len, id) }
+        };
+        self.rails.iter_mut().map(register).collect()
+    }
+}
+
+impl Core {
+    /// The destinations of rails that belong to PEs of whom anything is remembered, one after the other.
+    pub(super) fn dest_met(&self, at: usize) -> Option<Dest> {
+        match self.profile.role() {
+            Role::Host => self.lanes.met(at),
+            Role::Proxy => self.lanes.met(at / 2).map(|pe| self.profile.answer_to(pe, (at % 2) as Origin)),
+        }
     }
 }

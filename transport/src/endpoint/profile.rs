@@ -10,6 +10,7 @@ use crate::env::{RailPolicy, Settings};
 use crate::error::Result;
 use crate::pe::Pe;
 use crate::rail::{Dest, RailCaps};
+use crate::sparse::Sparse;
 use crate::wire::{FROM_HOST, MOST_READ, Origin, Request, RequestKind, SignOfLife, Token};
 
 /// Data of at most this many bytes travels in a message, if there are messages so large. Beyond, copying it costs more
@@ -66,7 +67,7 @@ pub(super) struct Profile {
     policy: Policy,
     /// What has to be on all that comes in, and what destinations want to see.
     token: Token,
-    tokens: Vec<Token>,
+    tokens: Sparse<Token>,
     caps: Vec<RailCaps>,
     /// What the provider does itself of AMOs.
     abilities: Abilities,
@@ -102,7 +103,7 @@ impl Profile {
             introduction: None,
             policy,
             token: Token::random()?,
-            tokens: Vec::new(),
+            tokens: Sparse::default(),
             max_rma: caps.iter().map(|c| c.max_rma as u64).min().unwrap_or(0),
             in_message,
             cheap_requests: caps.iter().map(|caps| cheap_request(caps, in_message)).collect(),
@@ -188,16 +189,19 @@ impl Profile {
         self.token
     }
 
+    /// What comes in is to begin with this from now on.
+    pub fn set_token(&mut self, token: Token) {
+        self.token = token;
+    }
+
     /// What messages to a destination begin with.
     #[inline]
     pub fn token_of(&self, dest: Dest) -> Token {
-        self.tokens.get(dest as usize).copied().unwrap_or_default()
+        *self.tokens.get(dest)
     }
 
     pub fn learn_token(&mut self, dest: Dest, token: Token) {
-        let known = self.tokens.len().max(dest as usize + 1);
-        self.tokens.resize(known, Token::default());
-        self.tokens[dest as usize] = token;
+        *self.tokens.enter(dest) = token;
     }
 
     /// The destination under which a rail answers one of a PE's endpoints.

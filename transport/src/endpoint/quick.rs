@@ -87,6 +87,9 @@ impl Endpoint {
     pub fn put_flag(&mut self, pe: Pe, dest: u64, value: u8) -> Result<()> {
         let command = Command::Put { dest, source: Source::Copied(&raw const value), len: 1 };
         self.core.validate(pe, &command)?;
+        if pe != self.core.profile.me() {
+            self.need(pe)?;
+        }
         let undeferred = !self.core.lanes.peer(pe).defers();
         if pe != self.core.profile.me()
             && undeferred

@@ -41,6 +41,7 @@ impl Endpoint {
             unsafe { self.core.apply_here(&command, owner) };
             return Ok(0);
         }
+        self.need(pe)?;
         if !self.ready() {
             return Err(Error::Full { operation, pe });
         }

@@ -44,6 +44,7 @@ impl MockRail {
             immediate: size_of::<u64>(),
             software: mischief.software,
             half_open: mischief.half_open,
+            paired: false,
             progress: "by whoever polls".into(),
         };
         MockRail { fabric, id, caps, peers: Vec::new(), regions: Vec::new(), elsewhere: Vec::new(), chained: false }

@@ -8,6 +8,7 @@ use libfabric_sys as ffi;
 use super::domain::{Domain, Object};
 use crate::error::{Error, Result};
 use crate::rail::Dest;
+use crate::sparse::Sparse;
 
 /// First byte of an address, so that another version's or another backend's is recognised.
 const VERSION: u8 = 0x51;
@@ -57,21 +58,31 @@ fn parse<'a>(address: &'a [u8], own_provider: &str) -> Result<&'a [u8], String> 
     Ok(raw)
 }
 
+/// libfabric's index of a destination.
+struct Known(ffi::fi_addr_t);
+
+impl Default for Known {
+    fn default() -> Self {
+        Known(ffi::FI_ADDR_UNSPEC)
+    }
+}
+
 /// The peers of a rail, by destination.
 pub(super) struct Peers {
     table: Object<ffi::fid_av>,
-    known: Vec<ffi::fi_addr_t>,
+    known: Sparse<Known>,
 }
 
 impl Peers {
     pub fn new(table: Object<ffi::fid_av>) -> Self {
-        Peers { table, known: Vec::new() }
+        Peers { table, known: Sparse::default() }
     }
 
     /// libfabric's index of a destination, if it is connected.
     #[inline]
     pub fn get(&self, dest: Dest) -> Option<ffi::fi_addr_t> {
-        self.known.get(dest as usize).copied().filter(|peer| *peer != ffi::FI_ADDR_UNSPEC)
+        let Known(peer) = *self.known.get(dest);
+        (peer != ffi::FI_ADDR_UNSPEC).then_some(peer)
     }
 
     /// Makes the rail with `address` known as `dest`, in place of an earlier one.
@@ -81,14 +92,11 @@ impl Peers {
         if dest >= MAX_DESTS {
             return Err(malformed(format!("destination {dest} is not below {MAX_DESTS}")));
         }
-        let index = dest as usize;
-        if self.known.len() <= index {
-            self.known.resize(index + 1, ffi::FI_ADDR_UNSPEC);
-        }
-        if self.known[index] != ffi::FI_ADDR_UNSPEC {
+        let Known(known) = self.known.enter(dest);
+        if *known != ffi::FI_ADDR_UNSPEC {
             // SAFETY: an address that this table gave. A failure leaves an unused entry behind.
-            let _ = unsafe { ffi::fi_av_remove(self.table.as_ptr(), &raw mut self.known[index], 1, 0) };
-            self.known[index] = ffi::FI_ADDR_UNSPEC;
+            let _ = unsafe { ffi::fi_av_remove(self.table.as_ptr(), &raw mut *known, 1, 0) };
+            *known = ffi::FI_ADDR_UNSPEC;
         }
         // Providers know an address's length from its format: let a shorter one end in zeros, not in what lies behind
         // it.
@@ -102,7 +110,7 @@ impl Peers {
             // Without an error number libfabric means that the address itself is wrong.
             domain.check("fi_av_insert", if count < 0 { count } else { -ffi::FI_EINVAL })?;
         }
-        self.known[index] = peer;
+        *known = peer;
         Ok(())
     }
 }

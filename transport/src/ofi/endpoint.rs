@@ -83,6 +83,7 @@ impl OfiRail {
             local_registration: Mode::of(&info).local,
             immediate: if caps & ffi::FI_RMA == 0 { 0 } else { cq_data.min(size_of::<u64>()) },
             half_open: known.connected,
+            paired: false,
             software: known.software,
             progress,
         };
@@ -175,6 +176,10 @@ unsafe impl Rail for OfiRail {
     unsafe fn register(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<Registration> {
         // SAFETY: forwarded to the caller; regions close before anything else of the rail.
         unsafe { self.regions.register(&self.domain, &self.endpoint, self.mode, (ptr, len), (None, SHARED), id) }
+    }
+
+    fn suggest_key(&mut self, key: u64) {
+        self.regions.next_key = Some(key);
     }
 
     unsafe fn register_local(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<LocalKey> {

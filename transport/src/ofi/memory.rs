@@ -53,6 +53,8 @@ impl Mode {
 #[derive(Default)]
 pub(super) struct Regions {
     regions: Vec<(u32, Object<ffi::fid_mr>)>,
+    /// What the next one is to have for its key.
+    pub next_key: Option<u64>,
 }
 
 impl Regions {
@@ -82,8 +84,9 @@ impl Regions {
                 },
             });
         }
+        let key = self.next_key.take().map_or_else(random, Ok)?;
         // SAFETY: forwarded to the caller.
-        let region = unsafe { register_as(domain, endpoint, mode, memory, gpu, access) }?;
+        let region = unsafe { register_as(domain, endpoint, mode, memory, gpu, (access, key)) }?;
         // SAFETY: an open region.
         let (descriptor, key) = unsafe { (ffi::fi_mr_desc(region.as_ptr()), ffi::fi_mr_key(region.as_ptr())) };
         self.regions.push((id, region));
@@ -112,11 +115,11 @@ pub(super) unsafe fn register(
     memory: (*mut u8, usize),
 ) -> Result<Object<ffi::fid_mr>> {
     // SAFETY: forwarded to the caller.
-    unsafe { register_as(domain, endpoint, mode, memory, None, PRIVATE) }
+    unsafe { register_as(domain, endpoint, mode, memory, None, (PRIVATE, random()?)) }
 }
 
-/// Registers host memory, or that of the GPU with this number of CUDA's, with a key that nobody can guess, where keys
-/// are ours to choose.
+/// Registers host memory, or that of the GPU with this number of CUDA's, with this key, where keys are ours to choose,
+/// or another that nobody can guess where it is taken.
 ///
 /// # Safety
 /// As for [`register`].
@@ -126,7 +129,7 @@ unsafe fn register_as(
     mode: Mode,
     (address, length): (*mut u8, usize),
     gpu: Option<i32>,
-    access: u64,
+    (access, first_key): (u64, u64),
 ) -> Result<Object<ffi::fid_mr>> {
     let mut region = ptr::null_mut();
     let (base, raw) = (address.cast::<c_void>(), domain.domain.as_ptr());
@@ -147,7 +150,7 @@ unsafe fn register_as(
             ("fi_mr_regattr", unsafe { ffi::fi_mr_regattr(raw, &raw const attr, 0, &raw mut region) })
         }
     };
-    let mut tried = try_one(random()? & mode.key);
+    let mut tried = try_one(first_key & mode.key);
     for _ in 1..KEYS_TO_TRY {
         if tried.1 != -ffi::FI_ENOKEY {
             break;

@@ -240,6 +240,7 @@ fn caps(
     RailCaps {
         polls_post: true,
         half_open: false,
+        paired: true,
         name: nic.name.clone(),
         provider: "verbs".into(),
         max_rma: port.max_msg_sz as usize,

@@ -125,7 +125,8 @@ impl Client {
         let (sealer, opener) = (Sealer::new(&key, Direction::ToService), Opener::new(&key, Direction::ToPe));
         let membership = membership.clone();
         let (steps, broken, gone, left, go_on, traffic) = (0, None, Vec::new(), false, None, Traffic::default());
-        let mut client = Client { membership, origin, stream, sealer, opener, steps, broken, gone, left, go_on, traffic };
+        let mut client =
+            Client { membership, origin, stream, sealer, opener, steps, broken, gone, left, go_on, traffic };
         match client.receive(step, deadline)? {
             (Kind::Welcome, _) => Ok(client),
             (kind, _) => Err(client.untrusted(step, &format!("{kind:?} instead of a welcome"))),

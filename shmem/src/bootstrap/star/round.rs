@@ -5,12 +5,20 @@ use std::time::{Duration, Instant};
 
 use symrail_transport::Pe;
 
+use super::super::MAX_PES;
 use super::super::error::Step;
 use super::fault::Fault;
 use super::wire::{MAX_PAYLOAD, u32_at};
+use crate::columns::Columns;
 
 const CONTRIBUTE_HEADER: usize = 18;
-const RESULT_HEADER: usize = 16;
+const RESULT_HEADER: usize = 17;
+/// How the contributions in a result are written down: one after the other with its length before it, or as a table in
+/// which what they have in common stands once.
+const PLAIN: u8 = 0;
+const TABLE: u8 = 1;
+/// The longest contributions that are worth a table.
+const IN_TABLE_MAX: usize = 64 << 10;
 
 /// A PE's contribution to a round.
 #[derive(Debug, PartialEq, Eq)]
@@ -144,12 +152,15 @@ fn pack(number: u64, data: &[Option<Vec<u8>>]) -> Vec<Arc<[u8]>> {
     let mut start = |frame: &mut Vec<u8>, first: usize, count: &mut u32| {
         if !frame.is_empty() {
             frame[12..16].copy_from_slice(&count.to_le_bytes());
+            let begun = u32_at(frame, 8) as usize;
+            shorten(frame, data.get(begun..begun + *count as usize).unwrap_or_default());
             frames.push(Arc::from(std::mem::take(frame)));
         }
         *count = 0;
         frame.extend_from_slice(&number.to_le_bytes());
         frame.extend_from_slice(&u32::try_from(first).unwrap_or(u32::MAX).to_le_bytes());
         frame.extend_from_slice(&[0; 4]);
+        frame.push(PLAIN);
     };
     start(&mut frame, 0, &mut count);
     for (pe, data) in data.iter().enumerate() {
@@ -165,6 +176,20 @@ fn pack(number: u64, data: &[Option<Vec<u8>>]) -> Vec<Arc<[u8]>> {
     frames
 }
 
+/// Writes a frame's contributions as a table if that is shorter.
+fn shorten(frame: &mut Vec<u8>, data: &[Option<Vec<u8>>]) {
+    let rows: Vec<&[u8]> = data.iter().map(|data| data.as_deref().unwrap_or_default()).collect();
+    if rows.len() < 2 || rows.iter().any(|row| row.len() > IN_TABLE_MAX) {
+        return;
+    }
+    let table = Columns::new(&rows).encode();
+    if RESULT_HEADER + table.len() < frame.len() {
+        frame.truncate(RESULT_HEADER);
+        frame[RESULT_HEADER - 1] = TABLE;
+        frame.extend_from_slice(&table);
+    }
+}
+
 /// Adds one frame of a result to `parts`, the contributions of PEs 0, 1, …
 pub(super) fn unpack(payload: &[u8], number: u64, parts: &mut Vec<Vec<u8>>) -> Result<(), &'static str> {
     const SHORT: &str = "a result that ends early";
@@ -172,7 +197,13 @@ pub(super) fn unpack(payload: &[u8], number: u64, parts: &mut Vec<Vec<u8>>) -> R
     if u64_at(header, 0) != number || u32_at(header, 8) as usize != parts.len() {
         return Err("a result of another step");
     }
-    for _ in 0..u32_at(header, 12) {
+    let count = u32_at(header, 12);
+    if header[RESULT_HEADER - 1] == TABLE {
+        let table = Columns::decode(rest, count as usize).filter(|_| count <= MAX_PES).ok_or("a malformed table")?;
+        parts.extend((0..count as usize).map_while(|row| table.row(row)));
+        return Ok(());
+    }
+    for _ in 0..count {
         let (length, after) = rest.split_at_checked(4).ok_or(SHORT)?;
         let (data, after) = after.split_at_checked(u32_at(length, 0) as usize).ok_or(SHORT)?;
         parts.push(data.to_vec());
@@ -237,7 +268,24 @@ mod tests {
         let mut parts = Vec::new();
         frames.iter().for_each(|frame| unpack(frame, 7, &mut parts).unwrap());
         assert!(data.into_iter().flatten().eq(parts));
-        assert_eq!(pack(7, &[Some(vec![1; MAX_CONTRIBUTION])])[0].len(), MAX_CONTRIBUTION + 20);
+        assert_eq!(pack(7, &[Some(vec![1; MAX_CONTRIBUTION])])[0].len(), MAX_CONTRIBUTION + RESULT_HEADER + 4);
+    }
+
+    #[test]
+    fn what_contributions_have_in_common_is_sent_once() {
+        let of = |pe: u32| [&[7; 300][..], &pe.to_le_bytes()].concat();
+        let data: Vec<Option<Vec<u8>>> = (0..1000).map(|pe| Some(of(pe))).collect();
+        let frames = pack(7, &data);
+        assert!(frames.len() == 1 && frames[0].len() < 4000, "{} bytes", frames[0].len());
+        let mut parts = Vec::new();
+        unpack(&frames[0], 7, &mut parts).unwrap();
+        assert!(data.into_iter().flatten().eq(parts));
+        for at in 0..frames[0].len() {
+            let mut frame = frames[0].to_vec();
+            frame[at] ^= 0x55;
+            // Whatever comes of it, it is no panic.
+            let _ = unpack(&frame, 7, &mut Vec::new());
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub const MAX_CONTRIBUTION: usize = 16 << 20;
 /// The largest payload of a frame: a contribution and what goes with it.
 pub(super) const MAX_PAYLOAD: usize = MAX_CONTRIBUTION + 64;
 /// The name and version of the protocol; both ends send it first.
-pub(super) const MAGIC: [u8; 8] = *b"SYMRAIL\x02";
+pub(super) const MAGIC: [u8; 8] = *b"SYMRAIL\x03";
 /// In place of a frame: the hello was wrong. It is not authenticated, and nothing but a message depends on it.
 pub(super) const REFUSAL: [u8; 8] = *b"SYMRAIL\xff";
 pub(super) const NONCE: usize = 32;

@@ -53,7 +53,8 @@ impl Core {
                 self.drop_backlog(lane, dest);
             }
         }
-        for pe in 0..self.profile.n_pes() {
+        for at in 0.. {
+            let Some(pe) = self.lanes.met(at) else { break };
             if self.is_silent(pe, limit) {
                 self.take_down_all(pe, limit);
                 self.give_up_unreached(pe);

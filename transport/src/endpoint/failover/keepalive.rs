@@ -14,7 +14,7 @@ use crate::endpoint::queue::{Work, WorkRequest};
 use crate::endpoint::{Core, Endpoint, Role};
 use crate::pe::Pe;
 use crate::rail::{Dest, LocalBuf, LocalKey};
-use crate::wire::{Origin, Request, RequestKind, SignOfLife, Token};
+use crate::wire::{FROM_CONTEXT, FROM_HOST, Origin, Request, RequestKind, SignOfLife, Token};
 
 /// Seconds between two keepalives to the same endpoint.
 const INTERVAL: u32 = 4;
@@ -23,23 +23,33 @@ impl Core {
     /// A message has come over `lane`, with this request.
     #[inline]
     pub(in crate::endpoint) fn note_use(&mut self, request: &Request, lane: usize) {
-        let first = self.profile.answer_to(request.source, request.origin) as usize * self.profile.rails();
-        if first >= self.recovery.uses.len() {
-            return; // nobody needs to know, or it is a context's endpoint, which has a single lane
-        }
+        let Some(uses) = self.uses_by(request.source, request.origin) else { return };
         let left = usize::from(request.lane);
-        if request.kind == RequestKind::Move && left != lane && left < self.profile.rails() {
-            self.recovery.uses[first + left] = Use::Left;
+        if request.kind == RequestKind::Move && left != lane && left < uses.len() {
+            uses[left] = Use::Left;
         }
-        self.recovery.uses[first + lane] = Use::Known;
+        uses[lane] = Use::Known;
     }
 
     /// A keepalive has come over `lane`, which may be the first that is heard of its source there.
     pub(in crate::endpoint) fn note_sign_of_life(&mut self, source: Pe, origin: Origin, lane: usize) {
-        let at = self.profile.answer_to(source, origin) as usize * self.profile.rails() + lane;
-        if let Some(known @ Use::Unknown) = self.recovery.uses.get_mut(at) {
-            *known = Use::Known;
+        if let Some(uses) = self.uses_by(source, origin)
+            && uses[lane] == Use::Unknown
+        {
+            uses[lane] = Use::Known;
         }
+    }
+
+    /// The lanes that one of a PE's endpoints uses. `None` where nobody needs to know, and for a context's endpoint,
+    /// which has a single lane.
+    fn uses_by(&mut self, pe: Pe, origin: Origin) -> Option<&mut Box<[Use]>> {
+        let lanes = self.profile.rails();
+        let uses = self.recovery.uses.as_mut().filter(|_| origin < FROM_CONTEXT)?;
+        let uses = uses.enter(self.profile.answer_to(pe, origin));
+        if uses.is_empty() {
+            *uses = vec![Use::Unknown; lanes].into();
+        }
+        Some(uses)
     }
 
     fn sign_of_life(&self, dest: Dest) -> [u8; Token::SIZE + SignOfLife::SIZE] {
@@ -51,25 +61,26 @@ impl Core {
 }
 
 impl Endpoint {
-    /// Begins to keep account of the lanes that peers use, if that is needed.
-    pub(in crate::endpoint) fn watch_uses(&mut self) {
+    /// Begins to keep account of the lanes that a peer uses, if that is needed.
+    pub(in crate::endpoint) fn watch_uses(&mut self, pe: Pe) {
         let core = &mut self.core;
-        if core.profile.role() == Role::Proxy
-            && core.recovery.uses.is_empty()
-            && core.profile.all_caps().iter().any(|c| c.half_open)
-        {
-            core.recovery.uses = vec![Use::Unknown; 2 * core.profile.n_pes() as usize * core.profile.rails()];
+        if core.profile.role() == Role::Proxy && core.profile.all_caps().iter().any(|c| c.half_open) {
+            core.recovery.uses.get_or_insert_default();
+            core.uses_by(pe, 0);
+            core.uses_by(pe, FROM_HOST);
         }
     }
 
     /// Once a second: sends the keepalives that are due.
     pub(in crate::endpoint) fn give_signs_of_life(&mut self) {
         let lanes = self.core.profile.rails();
-        for at in 0..self.core.recovery.uses.len() {
-            let (dest, lane) = ((at / lanes) as Dest, at % lanes);
+        for at in 0.. {
+            let Some(uses) = &self.core.recovery.uses else { return };
+            let Some(dest) = uses.slots().number(at / lanes) else { return };
+            let lane = at % lanes;
             // Not to all in the same second.
             let turn = self.core.clock.now().wrapping_add(dest).is_multiple_of(INTERVAL);
-            let due = match self.core.recovery.uses[at] {
+            let due = match uses.get(dest)[lane] {
                 Use::Unknown => turn && self.core.lanes.failover(dest, lane).is_some_and(|f| f.used),
                 Use::Known => turn,
                 Use::Left => true,
@@ -78,7 +89,9 @@ impl Endpoint {
             if due && !self.core.queue.holds(lane, dest) {
                 // Where it cannot be sent there is no connection, and none is believed in.
                 self.send_sign_of_life(dest, lane);
-                self.core.recovery.uses[at] = Use::Known;
+                if let Some(uses) = self.core.recovery.uses.as_mut().and_then(|uses| uses.find_mut(dest)) {
+                    uses[lane] = Use::Known;
+                }
             }
         }
     }

@@ -36,6 +36,7 @@ use crate::bounce::Slot;
 use crate::error::Fault;
 use crate::pe::Pe;
 use crate::rail::{Dest, RailCaps};
+use crate::sparse::Sparse;
 use crate::wire::Request;
 use health::Health;
 
@@ -209,8 +210,8 @@ pub(super) struct Recovery {
     to_recover: Vec<Pe>,
     /// PEs that have left and are not yet given up: when that was heard, and what became of them.
     left: BTreeMap<Pe, (u32, String)>,
-    /// By destination and lane: whether the peer uses it; empty where nobody needs to know.
-    uses: Vec<Use>,
+    /// By destination, for each lane: whether the peer uses it. `None` where nobody needs to know.
+    uses: Option<Sparse<Box<[Use]>>>,
     /// Lanes that have just been used for the first time.
     to_greet: Vec<(Pe, usize)>,
     /// Connections that have been broken, and what peers say about such.
@@ -228,7 +229,7 @@ impl Recovery {
             undrained: Vec::new(),
             to_recover: Vec::new(),
             left: BTreeMap::new(),
-            uses: Vec::new(),
+            uses: None,
             to_greet: Vec::new(),
             renewals: BTreeMap::new(),
             words: Vec::new(),

@@ -52,7 +52,8 @@ impl Endpoint {
             if self.rails[lane].port_down().is_none() {
                 continue;
             }
-            for dest in 0..Endpoint::destinations(self.core.profile.role(), self.core.profile.n_pes()) {
+            for at in 0.. {
+                let Some(dest) = self.core.dest_met(at) else { break };
                 let fails_over = self.core.lanes.failover(dest % self.core.profile.n_pes(), lane).is_some();
                 if fails_over && lane < self.core.lanes.count_to(dest) && self.rails[lane].is_connected(dest) {
                     self.probe_others(dest, lane);

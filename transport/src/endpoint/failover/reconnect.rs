@@ -37,7 +37,8 @@ impl Endpoint {
     /// Once a second: goes on with all connections that are broken.
     pub(in crate::endpoint) fn renew_connections(&mut self) {
         for lane in 0..self.rails.len() {
-            for dest in 0..Endpoint::destinations(self.core.profile.role(), self.core.profile.n_pes()) {
+            for at in 0.. {
+                let Some(dest) = self.core.dest_met(at) else { break };
                 if !self.rails[lane].is_connected(dest) {
                     self.renew_connection(dest, lane);
                 }

@@ -117,6 +117,8 @@ impl Connection {
 /// What an endpoint remembers about a peer, over all lanes.
 #[derive(Default)]
 pub(in crate::endpoint) struct Peer {
+    /// Its rails are known here.
+    pub connected: bool,
     /// Lanes to it, and to its host endpoint; 0 until connected.
     pub lanes: u8,
     pub host_lanes: u8,

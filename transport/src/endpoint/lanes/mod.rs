@@ -1,5 +1,5 @@
-//! What an endpoint remembers about each peer, and about each lane to it: what is under way there, and which lanes are
-//! in use.
+//! What an endpoint remembers about each peer that it has to do with, and about each lane to it: what is under way there,
+//! and which lanes are in use.
 //!
 //! `connection` is what is remembered; `order` chooses lanes, and says what has to wait because of a fence; `stream` is
 //! what goes in messages.
@@ -13,6 +13,7 @@ use super::profile::{Profile, Role};
 use crate::error::{Error, Fault, Operation, Result};
 use crate::pe::Pe;
 use crate::rail::Dest;
+use crate::sparse::Slots;
 use connection::Gone;
 pub(super) use connection::{Connection, Peer};
 
@@ -28,9 +29,14 @@ pub(super) struct Lanes {
     spare_interval: Option<u32>,
     n_pes: u32,
     rails: usize,
+    /// Of whom anything is remembered.
+    slots: Slots,
+    /// By slot; of others what nobody's slot says.
     peers: Vec<Peer>,
-    /// By peer, then rail.
+    /// By slot, then rail.
     connections: Vec<Connection>,
+    /// PEs that have sent something and are not connected.
+    unmet: Vec<Pe>,
     /// How many fences there have been.
     epoch: u32,
     /// Peers that have deferred operations.
@@ -55,8 +61,10 @@ impl Lanes {
             spare_interval: (profile.role() == Role::Host).then_some(HOST_INTERVAL),
             n_pes,
             rails,
-            peers: (0..n_pes).map(|_| Peer::default()).collect(),
-            connections: (0..n_pes as usize * rails).map(|_| Connection::default()).collect(),
+            slots: Slots::default(),
+            peers: vec![Peer::default()],
+            connections: (0..rails).map(|_| Connection::default()).collect(),
+            unmet: Vec::new(),
             epoch: 0,
             blocked: Vec::new(),
             unflushed: Vec::new(),
@@ -70,30 +78,73 @@ impl Lanes {
 
     #[inline(always)]
     pub fn peer(&self, pe: Pe) -> &Peer {
-        &self.peers[pe as usize]
+        &self.peers[self.slots.find(pe)]
     }
 
     #[inline(always)]
     pub fn peer_mut(&mut self, pe: Pe) -> &mut Peer {
-        &mut self.peers[pe as usize]
+        let slot = self.enter(pe);
+        &mut self.peers[slot]
+    }
+
+    /// The slot of a peer, of whom something is to be remembered.
+    #[inline(always)]
+    fn enter(&mut self, pe: Pe) -> usize {
+        match self.slots.find(pe) {
+            0 => self.enter_new(pe),
+            slot => slot,
+        }
+    }
+
+    #[cold]
+    fn enter_new(&mut self, pe: Pe) -> usize {
+        self.peers.push(Peer::default());
+        self.connections.extend((0..self.rails).map(|_| Connection::default()));
+        self.slots.enter(pe)
+    }
+
+    /// The peers of whom anything is remembered, in the order in which they were met.
+    pub fn met(&self, at: usize) -> Option<Pe> {
+        self.slots.number(at)
+    }
+
+    /// Whether a peer's rails are known here.
+    #[inline(always)]
+    pub fn is_connected(&self, pe: Pe) -> bool {
+        self.peer(pe).connected
+    }
+
+    /// A PE has sent something: it is to be connected, so that it can be answered.
+    #[inline]
+    pub fn meet(&mut self, pe: Pe) {
+        if !self.is_connected(pe) && !self.unmet.contains(&pe) {
+            self.unmet.push(pe);
+        }
+    }
+
+    /// Takes a PE that is to be connected.
+    #[inline]
+    pub fn next_unmet(&mut self) -> Option<Pe> {
+        self.unmet.pop()
     }
 
     /// The lane to a peer's proxy endpoint; `None` for its host endpoint, which is never a target.
     #[inline(always)]
     pub fn get(&self, dest: Dest, lane: usize) -> Option<&Connection> {
-        if dest >= self.n_pes {
+        if dest >= self.n_pes || lane >= self.rails {
             return None;
         }
-        self.connections.get(dest as usize * self.rails + lane)
+        self.connections.get(self.slots.find(dest) * self.rails + lane)
     }
 
-    /// The same, to be changed.
+    /// The same, to be changed; `None` also for a peer that was never connected.
     #[inline(always)]
     pub fn get_mut(&mut self, dest: Dest, lane: usize) -> Option<&mut Connection> {
-        if dest >= self.n_pes {
+        let slot = self.slots.find(dest);
+        if slot == 0 || lane >= self.rails {
             return None;
         }
-        self.connections.get_mut(dest as usize * self.rails + lane)
+        self.connections.get_mut(slot * self.rails + lane)
     }
 
     /// What is needed to do without a lane, where the peer has others.
@@ -107,7 +158,7 @@ impl Lanes {
 
     /// All lanes to a peer.
     pub fn of(&self, pe: Pe) -> &[Connection] {
-        let first = pe as usize * self.rails;
+        let first = self.slots.find(pe) * self.rails;
         &self.connections[first..first + self.count(pe)]
     }
 
@@ -225,16 +276,18 @@ impl Lanes {
     /// [`Error::NoSuchPe`], [`Error::Gone`].
     #[inline]
     pub fn accept(&self, operation: Operation, pe: Pe) -> Result<()> {
-        match self.peers.get(pe as usize) {
-            None => Err(Error::NoSuchPe { pe: pe.into(), last: self.n_pes - 1 }),
-            Some(Peer { gone: Some(gone), .. }) => Err(Error::Gone { operation, pe, why: gone.why.clone() }),
-            Some(_) => Ok(()),
+        if pe >= self.n_pes {
+            return Err(Error::NoSuchPe { pe: pe.into(), last: self.n_pes - 1 });
+        }
+        match &self.peer(pe).gone {
+            Some(gone) => Err(Error::Gone { operation, pe, why: gone.why.clone() }),
+            None => Ok(()),
         }
     }
 
     /// Whether a PE has been given up.
     pub fn is_gone(&self, pe: Pe) -> bool {
-        self.peers.get(pe as usize).is_some_and(|peer| peer.gone.is_some())
+        self.peer(pe).gone.is_some()
     }
 
     /// Gives a PE up, and what was deferred for it.

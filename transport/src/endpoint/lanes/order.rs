@@ -25,7 +25,7 @@ impl Lanes {
         if self.spare_interval.is_some() {
             return self.only(pe);
         }
-        let peer = &self.peers[pe as usize];
+        let peer = self.peer(pe);
         let lanes = usize::from(peer.lanes.max(1));
         let healthy = peer.down == 0;
         if bytes <= COALESCED_MAX {
@@ -45,7 +45,7 @@ impl Lanes {
 
     /// Bytes on a lane that are not known to have arrived.
     fn under_way(&self, pe: Pe, lane: usize) -> u64 {
-        let c = &self.connections[pe as usize * self.rails + lane];
+        let c = &self.connections[self.slots.find(pe) * self.rails + lane];
         c.bytes + u64::from(c.request_bytes)
     }
 
@@ -54,7 +54,7 @@ impl Lanes {
         let load = |lane: usize| self.under_way(pe, lane) + if lane == present { 0 } else { SPREAD };
         let lanes = 0..self.count(pe);
         let lane = lanes.filter(|&lane| self.is_up(pe, lane)).min_by_key(|&lane| load(lane))?;
-        self.peers[pe as usize].lane = lane as u8;
+        self.peer_mut(pe).lane = lane as u8;
         Some(lane)
     }
 
@@ -65,7 +65,7 @@ impl Lanes {
             // A fence does not order gets. One that cannot go now goes with the others that cannot.
             return self.pick(pe, command.bytes());
         }
-        let peer = &self.peers[pe as usize];
+        let peer = self.peer(pe);
         if !peer.deferred.is_empty() {
             return None;
         }
@@ -77,7 +77,7 @@ impl Lanes {
 
     /// The lane on which `command` stays behind what the fence before `epoch` ordered, if it can go now.
     fn order_behind(&mut self, pe: Pe, command: &Command, epoch: u32, profile: &Profile) -> Option<usize> {
-        let (lanes, at) = (self.rails, pe as usize);
+        let (lanes, at) = (self.rails, self.enter(pe));
         let connections = at * lanes..at * lanes + lanes;
         if self.peers[at].epoch != epoch {
             let mut busy = connections.clone().filter(|&c| !self.connections[c].idle());
@@ -121,7 +121,7 @@ impl Lanes {
     /// Keeps an operation until it may go.
     pub fn defer(&mut self, pe: Pe, op: OpHandle, command: Command) {
         let epoch = self.epoch;
-        self.peers[pe as usize].deferred.push_back((op, command, epoch));
+        self.peer_mut(pe).deferred.push_back((op, command, epoch));
         if !self.blocked.contains(&pe) {
             self.blocked.push(pe);
         }
@@ -146,9 +146,9 @@ impl Lanes {
         profile: &Profile,
         over: impl Fn(OpHandle) -> bool,
     ) -> Option<(OpHandle, Command, usize)> {
-        while let Some(&(op, command, epoch)) = self.peers[pe as usize].deferred.front() {
+        while let Some(&(op, command, epoch)) = self.peer(pe).deferred.front() {
             let lane = if over(op) { None } else { Some(self.order_behind(pe, &command, epoch, profile)?) };
-            self.peers[pe as usize].deferred.pop_front();
+            self.peer_mut(pe).deferred.pop_front();
             if let Some(lane) = lane {
                 return Some((op, command, lane));
             }
@@ -200,7 +200,7 @@ impl Lanes {
 
     /// The lane that a peer's small puts and flags take, if they take always the same.
     pub fn only(&self, pe: Pe) -> Option<usize> {
-        let peer = self.peers.get(pe as usize)?;
+        let peer = self.peer(pe);
         match (peer.lanes, self.spare_interval) {
             (1, _) => Some(0),
             (2.., Some(_)) if peer.down == 0 => Some(0),
