@@ -10,9 +10,6 @@ use crate::columns::Columns;
 use crate::connection_info::ConnectionInfo;
 use crate::wire::keys;
 
-/// How a PE's rails are reached, and the keys of its heap's first segment for each of its proxy threads.
-type Entry = (Vec<Vec<u8>>, Vec<(Vec<Vec<u8>>, Vec<u8>)>);
-
 /// All PEs, for all endpoints of this one.
 pub(crate) struct Directory {
     entries: Columns,
@@ -24,16 +21,11 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// That of PEs with these connection infos, which have this number of proxy threads, and joined with these segments.
-    pub fn new(connection_infos: &[ConnectionInfo], threads: usize, first: &[Segment]) -> Directory {
-        let entry = |info: &ConnectionInfo| -> Vec<u8> {
-            let proxies = info.proxies.iter().map(|it| (it.addresses.clone(), it.keys.segment.clone())).collect();
-            let entry: Entry = (info.host_addresses.clone(), proxies);
-            // Serialising plain vectors into memory has no way to fail.
-            postcard::to_allocvec(&entry).unwrap_or_default()
-        };
+    /// That of PEs with these connection infos, encoded, which have this number of proxy threads, and joined with these
+    /// segments.
+    pub fn new(connection_infos: &[Vec<u8>], threads: usize, first: &[Segment]) -> Directory {
         Directory {
-            entries: Columns::new(&connection_infos.iter().map(entry).collect::<Vec<_>>()),
+            entries: Columns::new(connection_infos),
             first: first.iter().map(Segment::id).collect(),
             grown: RwLock::default(),
             threads,
@@ -46,7 +38,7 @@ impl Directory {
         self.grown.write().unwrap_or_else(PoisonError::into_inner).push(segment);
     }
 
-    fn entry(&self, pe: Pe) -> Result<Entry> {
+    fn entry(&self, pe: Pe) -> Result<ConnectionInfo> {
         let bytes = self.entries.row(pe as usize).unwrap_or_default();
         let malformed = |e: postcard::Error| Error::Malformed { what: "connection info", pe, why: e.to_string() };
         postcard::from_bytes(&bytes).map_err(malformed)
@@ -62,19 +54,19 @@ pub(crate) struct OfThread {
 impl endpoint::Directory for OfThread {
     /// Of the first thread also the host endpoint's, which that one answers.
     fn addresses(&self, pe: Pe) -> Result<Option<Addresses>> {
-        let (host, mut proxies) = self.directory.entry(pe)?;
-        if self.thread >= proxies.len() {
+        let mut info = self.directory.entry(pe)?;
+        if self.thread >= info.proxies.len() {
             return Ok(None);
         }
-        let (proxy, _) = proxies.swap_remove(self.thread);
-        Ok(Some(Addresses { host: if self.thread == 0 { host } else { Vec::new() }, proxy }))
+        let proxy = info.proxies.swap_remove(self.thread).addresses;
+        Ok(Some(Addresses { host: if self.thread == 0 { info.host_addresses } else { Vec::new() }, proxy }))
     }
 
     fn keys(&self, pe: Pe, segment: u32) -> Result<Option<Vec<u8>>> {
         if self.directory.first.contains(&segment) {
-            let (_, mut proxies) = self.directory.entry(pe)?;
+            let mut proxies = self.directory.entry(pe)?.proxies;
             let there = self.thread < proxies.len();
-            return Ok(there.then(|| proxies.swap_remove(self.thread).1));
+            return Ok(there.then(|| proxies.swap_remove(self.thread).keys.segment));
         }
         let grown = self.directory.grown.read().unwrap_or_else(PoisonError::into_inner);
         let Some((_, said)) = grown.iter().find(|(id, _)| *id == segment) else { return Ok(None) };
@@ -117,7 +109,8 @@ mod tests {
         let infos: Vec<_> = (0..2000).map(|pe| connection_info(pe, &mut random)).collect();
         // SAFETY: nobody follows the address.
         let first = unsafe { Segment::new(5, 0, std::ptr::null_mut(), 4096) };
-        let directory = Arc::new(Directory::new(&infos, 1, &[first]));
+        let encoded: Vec<_> = infos.iter().map(ConnectionInfo::encode).collect();
+        let directory = Arc::new(Directory::new(&encoded, 1, &[first]));
         // A token, a key, eight ports, and the ends of addresses.
         assert!(directory.entries.width() <= 12 + 8 + 16 + 2, "{} bytes a PE", directory.entries.width());
         let of_thread = |thread| OfThread { directory: Arc::clone(&directory), thread };

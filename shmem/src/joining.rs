@@ -119,21 +119,24 @@ impl Runtime {
         stages.ended("who is where");
         let choice = choose(&settings, me, &host);
         let mut threads = choice.as_ref().map_or(1, |choice| choice.threads.number);
-        let (opened, mine, connection_infos) = loop {
+        let (opened, mine, encoded, connection_infos) = loop {
             let opened = choice.as_ref().map_err(Error::clone).and_then(|choice| {
                 let opened = open(&settings, choice, (me, n_pes), threads)?;
                 register(opened, &first, staged.as_ref(), &settings)
             });
             let mine = connection_info_of(&opened, choice.as_ref().ok(), &settings, staged.as_ref());
             stages.ended("rails");
-            let connection_infos = ConnectionInfo::decode_all(&bootstrap.allgather(&mine.encode())?)?;
+            let encoded = bootstrap.allgather(&mine.encode())?;
+            let connection_infos = ConnectionInfo::decode_all(&encoded)?;
             let Some((fewer, why)) = ConnectionInfo::fewer_threads(&connection_infos) else {
-                break (opened, mine, connection_infos);
+                break (opened, mine, encoded, connection_infos);
             };
             tracing::info!("{fewer} of {threads} proxy threads: {why}");
             threads = fewer;
         };
         stages.ended("addresses");
+        let directory = Arc::new(Directory::new(&encoded, threads, &first));
+        drop(encoded);
         let (peers, unmapped) = map_peers(me, n_pes, &heap, &handles)?;
         if let Some(staged) = &mut staged {
             let connection_infos: Vec<_> =
@@ -141,8 +144,9 @@ impl Runtime {
             staged.open(me, &connection_infos, Duration::from_secs(settings.timeout_s))?;
         }
         stages.ended("mapping");
-        let wire = opened
-            .and_then(|opened| connect(opened, choice?, &settings, (me, &connection_infos), &first, staged.as_ref()));
+        let wire = opened.and_then(|opened| {
+            connect(opened, choice?, &settings, (me, &connection_infos), &first, staged.as_ref(), directory)
+        });
         let (mut wire, producers) = unless_needed(wire, staged.is_some(), unmapped)?;
         stages.ended("connecting");
         let interrupt = Arc::default();
@@ -369,8 +373,8 @@ fn connect(
     (me, connection_infos): (Pe, &[ConnectionInfo]),
     first: &[Segment],
     staged: Option<&Staged>,
+    directory: Arc<Directory>,
 ) -> Result<(Wire, Vec<Producer>)> {
-    let directory = Arc::new(Directory::new(connection_infos, opened.engines.len(), first));
     let endpoints = opened.engines.iter_mut().map(|(engine, _)| engine.endpoint()).enumerate();
     for (thread, endpoint) in std::iter::once((0, &mut opened.host)).chain(endpoints) {
         endpoint.set_directory(Arc::new(directory::OfThread { directory: Arc::clone(&directory), thread }));

@@ -519,7 +519,9 @@ impl<'a> WireContext<'a> {
                 let mut engine = driver.engine();
                 self.context.used.set(Path::Engine(thread), true);
                 match engine.endpoint().probe(pe, Owner { issuer: self.issuer(), tag: None }) {
-                    Err(Failure::Full { .. }) => engine.poll(),
+                    Err(Failure::Full { .. }) => {
+                        engine.poll();
+                    }
                     done => break done?,
                 }
                 drop(engine);

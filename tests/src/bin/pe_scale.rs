@@ -1,5 +1,6 @@
 //! Joins a job of many PEs, goes around the ring, meets, sends to everybody, and leaves. Prints a line with what that
-//! took: milliseconds, and resident KiB (without pages of files) before and after each part.
+//! took: milliseconds, and resident KiB (without pages of files) before and after each part; and descriptors. With the
+//! argument `connect` it connects to everybody first.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Instant;
@@ -35,13 +36,17 @@ impl Report {
     /// Adds what a part took, and the memory after it.
     fn note(&mut self, part: &str) {
         let (ms, used) = (self.last.elapsed().as_secs_f64() * 1e3, Used::now());
-        self.line += &format!(" {part}_ms {ms:.1} {part}_kib {}", used.kib);
+        self.line += &format!(" {part}_ms {ms:.1} {part}_kib {} {part}_fds {}", used.kib, used.fds);
         self.last = Instant::now();
     }
 }
 
 fn work(rt: &Runtime, report: &mut Report) -> symrail::Result<()> {
     let (me, n) = (rt.my_pe(), rt.n_pes());
+    if pe::arg(0, String::new()) == "connect" {
+        rt.connect_all()?;
+        rt.barrier_all()?;
+    }
     let words = rt.alloc_slice::<u64>(n as usize + 1)?;
     report.note("alloc");
     words.put(n as usize, &[1], pe::neighbour(rt, 1))?;

@@ -1,0 +1,59 @@
+//! Jobs of more PEs than a test has elsewhere: what one more PE costs the others. `scripts/scale.sh` has larger ones.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::float_cmp)]
+
+use symrail_tests::job::Job;
+
+/// PEs over one rail, which do a bit of everything, and what each said of itself.
+struct Told {
+    lines: Vec<String>,
+    log: String,
+}
+
+impl Told {
+    fn by(pes: u32, hosts: u32, args: &[&str]) -> Told {
+        let job = Job::new("pe_scale").pes(pes).hosts(hosts).rails(1).args(args).limit(120);
+        let job = job.env("SYMRAIL_HEAP_SIZE", "16M").env("SYMRAIL_LOG", "warn,symrail::stages=info");
+        let job = job.env("SYMRAIL_TRANSPORT", "libfabric").env("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm");
+        let outcome = job.succeed();
+        let lines: Vec<String> = outcome.out.lines().filter(|l| l.starts_with("scale ")).map(str::to_owned).collect();
+        assert_eq!(lines.len(), pes as usize, "{}", outcome.out);
+        Told { lines, log: outcome.err }
+    }
+
+    /// What each PE says of this name.
+    fn of_each(&self, name: &str) -> Vec<f64> {
+        let value =
+            |line: &String| line.split_once(&format!(" {name} ")).unwrap().1.split(' ').next().unwrap().to_owned();
+        self.lines.iter().map(|line| value(line).parse().unwrap()).collect()
+    }
+
+    /// What joining has cost a PE: messages and bytes.
+    fn joining(&self) -> (f64, f64) {
+        let line = self.log.lines().find(|line| line.contains("joined in")).unwrap_or_else(|| panic!("{}", self.log));
+        let (_, cost) = line.rsplit_once("; ").unwrap();
+        let words: Vec<&str> = cost.split(' ').collect();
+        (words[0].parse().unwrap(), words[3].parse().unwrap())
+    }
+}
+
+#[test]
+fn joining_takes_as_many_messages_in_a_larger_job_and_few_bytes_more() {
+    let (small, large) = (Told::by(4, 2, &[]), Told::by(24, 4, &[]));
+    let ((messages, bytes), (more_messages, more_bytes)) = (small.joining(), large.joining());
+    assert_eq!(messages, more_messages);
+    assert!((more_bytes - bytes) / 20.0 < 160.0, "{bytes} bytes, and {more_bytes} with 20 more PEs");
+    for stage in ["finding the job", "who is where", "rails", "addresses", "mapping", "connecting", "last words"] {
+        assert!(large.log.contains(stage), "{stage}: {}", large.log);
+    }
+}
+
+#[test]
+fn peers_are_connected_when_they_are_addressed_or_all_at_once() {
+    let (when_addressed, at_once) = (Told::by(8, 8, &[]), Told::by(8, 8, &["connect"]));
+    let grown = |told: &Told| -> Vec<f64> {
+        told.of_each("all_fds").iter().zip(told.of_each("ring_fds")).map(|(after, before)| after - before).collect()
+    };
+    // A barrier talks to PEs at a distance of 1, 2 and 4: there are others.
+    assert!(grown(&when_addressed).iter().all(|&fds| fds > 0.0), "{:?}", grown(&when_addressed));
+    assert_eq!(grown(&at_once), [0.0; 8], "who is connected is not connected again");
+}
