@@ -5,7 +5,7 @@
 #   scripts/gpu.sh [run [FOLDER]]   where GPUs are: runs everything from FOLDER (target/gpu/)
 #
 # PARTS chooses among: guide (the program of docs/gpu.md), suite (verify and measure), engine (the same with copies by
-# copy engines), ep (expert parallelism), python (the Python package, with PyTorch and CuPy), perf, proxies (one, two and four proxy threads over four rails), sanitize, nvshmem (the same kernels
+# copy engines), ep (expert parallelism), collectives (on streams), python (the Python package, with PyTorch and CuPy), perf, proxies (one, two and four proxy threads over four rails), sanitize, nvshmem (the same kernels
 # on NVSHMEM, for a comparison), again (ROUNDS=100 of all checks). One GPU: two PEs share it. NVLink multicast is never
 # used.
 set -uo pipefail
@@ -14,10 +14,12 @@ bin=$root/target/gpu
 
 build() {
   cargo build --release -p symrail-perftest --bin symrail -p symrail-kernels --example gpu_suite -p symrail --example device_ring -p symrail-ep --example gpu_experts || exit 1
+  cargo build --release -p symrail-tests --bin pe_gpu_collectives || exit 1
   cargo build --release -p symrail-c -p symrail-python || exit 1
   mkdir -p "$bin"
   local built=${CARGO_TARGET_DIR:-$root/target}/release
-  for file in "$built/symrail" "$built/examples/gpu_suite" "$built/examples/device_ring" "$built/examples/gpu_experts" "$built/libsymrail.so"; do
+  for file in "$built/symrail" "$built/examples/gpu_suite" "$built/examples/device_ring" "$built/examples/gpu_experts" "$built/libsymrail.so" \
+    "$built/pe_gpu_collectives"; do
     strip -o "$bin/$(basename "$file")" "$file" || exit 1
   done
   rm -rf "$bin/python"
@@ -46,7 +48,7 @@ run() {
   LD_LIBRARY_PATH=$(dirname "$nvrtc")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   export LD_LIBRARY_PATH
   local part
-  for part in ${PARTS:-guide suite engine ep python perf sanitize nvshmem}; do $part; done
+  for part in ${PARTS:-guide suite engine ep collectives python perf sanitize nvshmem}; do $part; done
   exit $failed
 }
 
@@ -110,6 +112,15 @@ ep() {
   for provider in shm "$tcp"; do
     case_of "expert parallelism, pinned heap, proxy over $provider" $pinned SYMRAIL_DISABLE_P2P=1 SYMRAIL_LIBFABRIC_PROVIDER="$provider" $run -- $experts 400
     case_of "expert parallelism, device heap, staged over $provider" $staged SYMRAIL_LIBFABRIC_PROVIDER="$provider" $run --hosts $pes -- $experts 400
+  done
+}
+
+# Collectives and memory channels on streams and in graphs; times.
+collectives() {
+  local what
+  for what in channels all late bench; do
+    LIMIT=300 case_of "collectives, $what" $staged SYMRAIL_HEAP_SIZE=600M SYMRAIL_TIMEOUT_S=5 SYMRAIL_LIBFABRIC_PROVIDER=shm \
+      "$bin/symrail" run -n $pes -- "$bin/pe_gpu_collectives" $what
   done
 }
 

@@ -7,19 +7,12 @@ use std::collections::BTreeMap;
 
 use symrail::Runtime;
 
-use crate::build::{Shape, all_reduce, moves};
 use crate::error::{Error, Result};
 use crate::number::{Accumulate, DataType, ReduceOp};
-use crate::plan::registry::{Registry, Wanted};
-use crate::plan::{Check, Collective, Document, Plan};
+use crate::plan::{Collective, Plan};
 use crate::run::{Buffer, Call, Prepared, divide_elements};
+use crate::selection::{CPU, Choice, Selection, hosts, message_of};
 
-/// The largest message of an all-reduce, in bytes, for which every PE sends everything to everybody.
-const ONE_SHOT: u64 = 4 << 10;
-/// The largest one that travels in packets.
-const PACKETS: u64 = 64 << 10;
-/// The smallest message on which two blocks of each PE work.
-const TWO_BLOCKS: u64 = 256 << 10;
 /// The memory for a plan's first call is for parts of so many bytes at least.
 const LEAST_CAPACITY: u64 = 64 << 10;
 
@@ -33,7 +26,7 @@ pub enum Reduction {
 }
 
 impl Reduction {
-    fn op(self) -> ReduceOp {
+    pub(crate) fn op(self) -> ReduceOp {
         match self {
             Reduction::Of(op) => op,
             Reduction::Average => ReduceOp::Sum,
@@ -47,51 +40,11 @@ impl From<ReduceOp> for Reduction {
     }
 }
 
-/// The plan of a call.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Choice {
-    /// A user's, by its name.
-    User(String),
-    /// One of ours, with so many blocks.
-    Own(Algorithm, usize),
-}
-
-/// The algorithms of this crate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Algorithm {
-    OneShot,
-    TwoPhase,
-    Direct,
-    Hierarchical,
-    ByPuts,
-    AllGather,
-    ReduceScatter,
-    AllToAll,
-    BroadcastFrom(u32),
-}
-
-impl Algorithm {
-    fn document(self, shape: &Shape) -> Document {
-        match self {
-            Algorithm::OneShot => all_reduce::one_shot(shape),
-            Algorithm::TwoPhase => all_reduce::two_phase(shape),
-            Algorithm::Direct => all_reduce::direct(shape),
-            Algorithm::Hierarchical => all_reduce::hierarchical(shape).unwrap_or_else(|| all_reduce::by_puts(shape)),
-            Algorithm::ByPuts => all_reduce::by_puts(shape),
-            Algorithm::AllGather => moves::all_gather(shape),
-            Algorithm::ReduceScatter => moves::reduce_scatter(shape),
-            Algorithm::AllToAll => moves::all_to_all(shape),
-            Algorithm::BroadcastFrom(root) => moves::broadcast(shape, root as usize),
-        }
-    }
-}
-
 /// A communicator of all PEs. Its calls are collective: all PEs make the same ones in the same order, with the same
 /// sizes, types and operations.
 pub struct Communicator<'rt> {
     runtime: &'rt Runtime,
-    hosts: Vec<u32>,
-    users: Registry,
+    selection: Selection,
     prepared: BTreeMap<Choice, Prepared<'rt>>,
     /// In which type narrow elements are reduced.
     pub accumulate: Accumulate,
@@ -99,7 +52,7 @@ pub struct Communicator<'rt> {
 
 impl std::fmt::Debug for Communicator<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Communicator").field("hosts", &self.hosts).finish_non_exhaustive()
+        f.debug_struct("Communicator").field("selection", &self.selection).finish_non_exhaustive()
     }
 }
 
@@ -109,34 +62,22 @@ impl<'rt> Communicator<'rt> {
     /// # Errors
     /// The runtime's.
     pub fn new(runtime: &'rt Runtime) -> Result<Self> {
-        let n = runtime.n_pes();
-        let all = runtime.alloc_slice::<u64>(n as usize)?;
-        // A PE whose heap is mapped is on this host; its lowest PE is the host's number.
-        let near = |&pe: &u32| !runtime.peer_ptr(all.as_ptr().cast(), pe).is_null();
-        let mine = (0..n).find(near).unwrap_or(runtime.my_pe());
-        (0..n).try_for_each(|pe| all.put(runtime.my_pe() as usize, &[u64::from(mine)], pe))?;
-        runtime.barrier_all()?;
-        let hosts = all.to_vec().into_iter().map(|host| host as u32).collect();
-        all.free()?;
-        let accumulate = Accumulate::default();
-        Ok(Communicator { runtime, hosts, users: Registry::default(), prepared: BTreeMap::new(), accumulate })
+        let words = runtime.alloc_slice::<u64>(1)?;
+        let hosts = hosts(runtime, |pe| !runtime.peer_ptr(words.as_ptr().cast(), pe).is_null())?;
+        words.free()?;
+        let (selection, accumulate) = (Selection::new(hosts, CPU), Accumulate::default());
+        Ok(Communicator { runtime, selection, prepared: BTreeMap::new(), accumulate })
     }
 
     /// Adds a plan, which is taken before those of this crate where it suits. All PEs add the same ones.
     pub fn add_plan(&mut self, plan: Plan) {
-        self.users.add(plan);
+        self.selection.users.add(plan);
     }
 
     /// What would be done for a message of so many bytes, and of the plans that users have added, why not.
     #[must_use]
     pub fn explain(&self, collective: &Collective, message: u64, in_place: bool) -> Vec<String> {
-        let mut lines = self.users.explain(&self.wanted(collective, message, in_place));
-        lines.push(match self.choose(collective, message, in_place, 0) {
-            Ok(Choice::Own(algorithm, blocks)) => format!("{algorithm:?} with {blocks} blocks: chosen"),
-            Ok(Choice::User(_)) => return lines,
-            Err(error) => error.to_string(),
-        });
-        lines
+        self.selection.explain(collective, message, in_place)
     }
 
     /// Reduces all PEs' inputs into everybody's output, which may be the input.
@@ -221,15 +162,11 @@ impl<'rt> Communicator<'rt> {
         if part == 0 {
             return Ok(());
         }
-        // As plans limit it; in place, one of the two holds the other.
-        let message = match collective {
-            Collective::AllGather => output.len(),
-            _ => input.len(),
-        };
+        let message = message_of(collective, input.len(), output.len());
         let in_place = input.overlaps(output);
         let (op, accumulate) = (reduction.op(), self.accumulate);
         let call = Call { input, output, part, data_type, op, accumulate };
-        let choice = self.choose(collective, message, in_place, root)?;
+        let choice = self.selection.choose(collective, message, in_place, root)?;
         self.prepare(&choice, part)?.run(&call)?;
         if reduction == Reduction::Average {
             divide_elements(self.runtime, output, data_type)?;
@@ -241,13 +178,9 @@ impl<'rt> Communicator<'rt> {
     fn prepare(&mut self, choice: &Choice, part: u64) -> Result<&mut Prepared<'rt>> {
         let kept = self.prepared.get(choice);
         if kept.is_none_or(|kept| kept.capacity() < part) {
-            let plan = match (kept, choice) {
-                (Some(kept), _) => kept.plan().clone(),
-                (None, Choice::User(name)) => self.users.named(name).cloned().ok_or_else(|| unknown(choice))?,
-                (None, &Choice::Own(algorithm, blocks)) => {
-                    let shape = Shape { hosts: self.hosts.clone(), blocks };
-                    Plan::new(&algorithm.document(&shape), Check::Result)?
-                }
+            let plan = match kept {
+                Some(kept) => kept.plan().clone(),
+                None => self.selection.plan(choice)?,
             };
             if let Some(small) = self.prepared.remove(choice) {
                 small.free()?;
@@ -255,42 +188,6 @@ impl<'rt> Communicator<'rt> {
             let capacity = part.next_power_of_two().max(LEAST_CAPACITY);
             self.prepared.insert(choice.clone(), Prepared::new(self.runtime, &plan, capacity)?);
         }
-        self.prepared.get_mut(choice).ok_or_else(|| unknown(choice))
+        self.prepared.get_mut(choice).ok_or_else(|| choice.unknown())
     }
-
-    fn choose(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Result<Choice> {
-        // A user's broadcast is from one PE, which the registry does not know.
-        if *collective != Collective::Broadcast
-            && let Some(plan) = self.users.select(&self.wanted(collective, message, in_place))
-        {
-            return Ok(Choice::User(plan.name().into()));
-        }
-        let one_host = self.hosts.iter().all(|&host| host == self.hosts[0]);
-        let algorithm = match collective {
-            Collective::AllReduce if one_host && message <= ONE_SHOT => Algorithm::OneShot,
-            Collective::AllReduce if one_host && message <= PACKETS => Algorithm::TwoPhase,
-            Collective::AllReduce if one_host => Algorithm::Direct,
-            Collective::AllReduce if self.hosts_are_alike() => Algorithm::Hierarchical,
-            Collective::AllReduce => Algorithm::ByPuts,
-            Collective::AllGather => Algorithm::AllGather,
-            Collective::ReduceScatter => Algorithm::ReduceScatter,
-            Collective::AllToAll => Algorithm::AllToAll,
-            Collective::Broadcast => Algorithm::BroadcastFrom(root),
-            Collective::Other(name) => return Err(Error::Call(format!("there is no plan for {name}"))),
-        };
-        Ok(Choice::Own(algorithm, if message < TWO_BLOCKS { 1 } else { 2 }))
-    }
-
-    fn hosts_are_alike(&self) -> bool {
-        let pes = |host: &u32| self.hosts.iter().filter(|other| *other == host).count();
-        self.hosts.iter().all(|host| pes(host) == pes(&self.hosts[0]))
-    }
-
-    fn wanted(&self, collective: &Collective, message: u64, in_place: bool) -> Wanted<'_> {
-        Wanted { collective: collective.clone(), message, hosts: &self.hosts, in_place }
-    }
-}
-
-fn unknown(choice: &Choice) -> Error {
-    Error::Call(format!("there is no plan {choice:?}"))
 }

@@ -58,6 +58,9 @@ pub enum Error {
     /// The threads of a call could not be run.
     #[error("{0}")]
     Launch(String),
+    /// A GPU's kernels could not be made or run.
+    #[error(transparent)]
+    Gpu(#[from] symrail::kernels::cuda::Error),
     /// The runtime failed.
     #[error(transparent)]
     Runtime(#[from] symrail::Error),
@@ -90,6 +93,12 @@ impl std::fmt::Display for Place {
             Some((op, None)) => write!(f, ", operation {op}"),
             None => Ok(()),
         }
+    }
+}
+
+impl From<symrail::kernels::cuda::CudaError> for Error {
+    fn from(error: symrail::kernels::cuda::CudaError) -> Self {
+        Error::Gpu(error.into())
     }
 }
 

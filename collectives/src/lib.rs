@@ -24,7 +24,9 @@
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`communicator`] | which plan for which call |
+//! | [`communicator`] | collectives of the CPU device |
+//! | [`gpu`] | collectives of GPUs, on streams |
+//! | `selection` | which plan for which call |
 //! | [`plan`] | plans: the file, the proof, choosing |
 //! | [`build`] | plans of our own |
 //! | [`run`] | running plans |
@@ -34,9 +36,11 @@
 pub mod build;
 pub mod communicator;
 pub mod error;
+pub mod gpu;
 pub mod number;
 pub mod plan;
 pub mod run;
+mod selection;
 
 pub use communicator::{Communicator, Reduction};
 pub use error::{Error, Result};

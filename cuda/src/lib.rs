@@ -38,4 +38,4 @@ pub use nvrtc::{Compiled, Nvrtc};
 pub use pinned::{PinnedBuffer, Registration};
 pub use pointer::DevicePtr;
 pub use rdma::NicWrites;
-pub use stream::{Graph, Shape, Stream};
+pub use stream::{Event, Graph, Shape, Stream};

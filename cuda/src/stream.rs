@@ -151,6 +151,29 @@ impl Stream {
         check(self.gpu.ordinal(), "cuGraphLaunch", unsafe { sys::cuGraphLaunch(graph.raw, self.raw) })
     }
 
+    /// Whether launches are captured now, and not done.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn is_capturing(&self) -> Result<bool> {
+        self.gpu.bind()?;
+        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: a stream of `self`; the driver writes one number.
+        let answer = unsafe { sys::cuStreamIsCapturing(self.raw, &raw mut status) };
+        check(self.gpu.ordinal(), "cuStreamIsCapturing", answer)?;
+        Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+    }
+
+    /// Lets what is launched from now on wait for what an event was recorded behind.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn wait_for(&self, event: &Event) -> Result<()> {
+        self.gpu.bind()?;
+        // SAFETY: a stream of `self` and an event that is there.
+        check(self.gpu.ordinal(), "cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(self.raw, event.raw, 0) })
+    }
+
     /// Marks the start (0) or end (1) of what is timed.
     ///
     /// # Errors
@@ -203,6 +226,50 @@ impl Stream {
             backoff.pause();
         }
         Ok(())
+    }
+}
+
+/// A place in a stream's work, for which others can wait.
+#[derive(Debug)]
+pub struct Event {
+    gpu: Arc<Gpu>,
+    raw: CUevent,
+}
+
+// SAFETY: events may be used from any thread.
+unsafe impl Send for Event {}
+
+impl Event {
+    /// An event that is not timed, and that nothing is behind yet.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn new(gpu: &Arc<Gpu>) -> Result<Self> {
+        gpu.bind()?;
+        let mut raw = null_mut();
+        let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
+        // SAFETY: the driver writes one handle.
+        check(gpu.ordinal(), "cuEventCreate", unsafe { sys::cuEventCreate(&raw mut raw, flags) })?;
+        Ok(Self { gpu: Arc::clone(gpu), raw })
+    }
+
+    /// Puts the event behind everything that was launched on a stream.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn record(&self, stream: &Stream) -> Result<()> {
+        self.gpu.bind()?;
+        // SAFETY: an event of `self` and a stream that is there.
+        check(self.gpu.ordinal(), "cuEventRecord", unsafe { sys::cuEventRecord(self.raw, stream.raw) })
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if self.gpu.bind().is_ok() {
+            // SAFETY: created by `new`, destroyed once.
+            let _ = unsafe { sys::cuEventDestroy_v2(self.raw) };
+        }
     }
 }
 

@@ -339,6 +339,14 @@ mod tests {
         }
     }
 
+    /// As GPUs are given them.
+    #[test]
+    fn plans_of_many_blocks_are_proved_in_time() {
+        for document in all(&Shape::one_host(8, 32)) {
+            Plan::new(&document, Check::Result).unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
+
     #[test]
     fn plans_survive_json() {
         let document = all_reduce::two_phase(&Shape::one_host(4, 2));

@@ -30,7 +30,8 @@ pub fn all_gather(shape: &Shape) -> Document {
 #[must_use]
 pub fn reduce_scatter(shape: &Shape) -> Document {
     let (n, b) = (shape.pes(), shape.blocks);
-    let mut plan = Builder::new("reduce-scatter", "reducescatter", shape, Protocol::Simple, [n * b, b, n * b]);
+    let received = if (0..n).any(|rank| !shape.peers(rank, ChannelType::Port).is_empty()) { n * b } else { 0 };
+    let mut plan = Builder::new("reduce-scatter", "reducescatter", shape, Protocol::Simple, [n * b, b, received]);
     for rank in 0..n {
         let (near, far) = (shape.peers(rank, ChannelType::Memory), shape.peers(rank, ChannelType::Port));
         for block in 0..b {

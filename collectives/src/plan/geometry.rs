@@ -17,7 +17,8 @@ pub(crate) struct Geometry {
     pub chunks: u64,
     /// Bytes of a chunk.
     pub chunk: u64,
-    alignment: u64,
+    /// Bytes that are never cut in two.
+    pub alignment: u64,
 }
 
 impl Plan {

@@ -76,6 +76,8 @@ pub struct Plan {
     pub(crate) packet_halves: u64,
     pub(crate) alignment: u64,
     pub(crate) sizes: std::ops::RangeInclusive<u64>,
+    /// Threads of a block, where blocks have several.
+    pub(crate) threads: u32,
     pub(crate) ranks: Vec<Rank>,
     pub(crate) meetings: simulate::Meetings,
     /// For each rank, the lowest rank that it is connected with by memory channels, directly or through others.
@@ -258,6 +260,21 @@ impl Plan {
             _ => None,
         });
         fixed.into_iter().find(|(_, fixed)| *fixed != op)
+    }
+
+    /// Whether ranks reach for this buffer of other ranks.
+    pub(crate) fn shares(&self, buffer: BufferType) -> bool {
+        let remote = |step: &Step, span: &Span| step.place.rank != Some(span.rank) && span.buffer == buffer;
+        self.steps().any(|step| match &step.action {
+            Action::Copy { pairs, .. } | Action::Pack { pairs } => {
+                pairs.iter().any(|(source, dest)| remote(step, source) || remote(step, dest))
+            }
+            Action::Reduce { sources, dest, sends, .. } => {
+                sources.iter().chain(sends).chain([dest]).any(|span| remote(step, span))
+            }
+            // Packets lie in scratch buffers.
+            _ => false,
+        })
     }
 
     /// The rank that writes packets of these chunks.

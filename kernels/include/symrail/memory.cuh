@@ -67,6 +67,13 @@ SYMRAIL_DEVICE void symrail_ld_pair(symrail_u64 at, symrail_u64& a, symrail_u64&
 SYMRAIL_DEVICE void symrail_st_pair(symrail_u64 at, symrail_u64 a, symrail_u64 b) {
     asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(a), "l"(b) : "memory");
 }
+SYMRAIL_DEVICE void symrail_add_relaxed_sys(symrail_u64 at, symrail_u64 n) {
+    asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(at), "l"(n) : "memory");
+}
+/* The same, behind everything that this thread has done and seen. */
+SYMRAIL_DEVICE void symrail_add_release_sys(symrail_u64 at, symrail_u64 n) {
+    asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(at), "l"(n) : "memory");
+}
 SYMRAIL_DEVICE void symrail_fence_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
 SYMRAIL_DEVICE symrail_u64 symrail_now() {

@@ -168,7 +168,7 @@ SYMRAIL_DEVICE bool symrail_signal_directly(const symrail_place& place, symrail_
         return true;
     }
     if (release && place.atomics) {
-        asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(place.mapped), "l"(value) : "memory");
+        symrail_add_release_sys(place.mapped, value);
         return true;
     }
     if (release) symrail_fence_sys();
@@ -177,7 +177,7 @@ SYMRAIL_DEVICE bool symrail_signal_directly(const symrail_place& place, symrail_
         return true;
     }
     if (!place.atomics) return false;
-    asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(place.mapped), "l"(value) : "memory");
+    symrail_add_relaxed_sys(place.mapped, value);
     return true;
 }
 

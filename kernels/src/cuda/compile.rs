@@ -11,7 +11,7 @@ use symrail_cuda::nvrtc::Source;
 use super::error::Result;
 
 /// The headers: the name that an `#include` says, and the text.
-pub const HEADERS: [(&CStr, &str); 16] = [
+pub const HEADERS: [(&CStr, &str); 21] = [
     (c"symrail_device.cuh", include_str!("../../include/symrail_device.cuh")),
     (c"symrail_nvshmem.cuh", include_str!("../../include/symrail_nvshmem.cuh")),
     (c"../symrail_layout.h", include_str!("../../include/symrail_layout.h")),
@@ -28,6 +28,11 @@ pub const HEADERS: [(&CStr, &str); 16] = [
     (c"mail.cuh", include_str!("../../include/symrail/mail.cuh")),
     (c"bulk.cuh", include_str!("../../include/symrail/bulk.cuh")),
     (c"memory.cuh", include_str!("../../include/symrail/memory.cuh")),
+    (c"symrail_channels.cuh", include_str!("../../include/symrail_channels.cuh")),
+    (c"symrail/memory_channel.cuh", include_str!("../../include/symrail/memory_channel.cuh")),
+    (c"packet.cuh", include_str!("../../include/symrail/packet.cuh")),
+    (c"semaphore.cuh", include_str!("../../include/symrail/semaphore.cuh")),
+    (c"symrail/number.cuh", include_str!("../../include/symrail/number.cuh")),
 ];
 
 /// A program's source.
@@ -35,6 +40,7 @@ pub const HEADERS: [(&CStr, &str); 16] = [
 pub struct Program<'a> {
     name: &'a str,
     source: &'a str,
+    headers: &'a [(&'a CStr, &'a str)],
 }
 
 /// NVRTC, loaded, with the device API's headers.
@@ -71,8 +77,10 @@ impl Nvrtc {
     /// # Errors
     /// The compiler's messages.
     pub fn compile(&self, program: &Program<'_>, arch: &str) -> Result<Compiled> {
-        let headers: &[(&CStr, &str)] = if self.include.is_some() { &[] } else { &HEADERS };
-        let source = Source { name: program.name, text: program.source, headers, include: self.include.as_deref() };
+        let api: &[(&CStr, &str)] = if self.include.is_some() { &[] } else { &HEADERS };
+        let headers = [api, program.headers].concat();
+        let source =
+            Source { name: program.name, text: program.source, headers: &headers, include: self.include.as_deref() };
         Ok(self.library.compile(&source, arch)?)
     }
 }
@@ -81,24 +89,30 @@ impl<'a> Program<'a> {
     /// Names a source; the name is for messages.
     #[must_use]
     pub const fn new(name: &'a str, source: &'a str) -> Self {
-        Self { name, source }
+        Self { name, source, headers: &[] }
+    }
+
+    /// The same with headers of its own: the name that an `#include` says, and the text.
+    #[must_use]
+    pub const fn with_headers(self, headers: &'a [(&'a CStr, &'a str)]) -> Self {
+        Self { headers, ..self }
     }
 
     /// The programs of this crate, which verify and measure the device API.
     pub const OWN: [Program<'static>; 2] = [
-        Program { name: "verify.cu", source: include_str!("../../cu/verify.cu") },
-        Program { name: "bench.cu", source: include_str!("../../cu/bench.cu") },
+        Program::new("verify.cu", include_str!("../../cu/verify.cu")),
+        Program::new("bench.cu", include_str!("../../cu/bench.cu")),
     ];
 
     /// The tests of `symrail perf`, as kernels.
-    pub const PERF: Program<'static> = Program { name: "perf.cu", source: include_str!("../../cu/perf.cu") };
+    pub const PERF: Program<'static> = Program::new("perf.cu", include_str!("../../cu/perf.cu"));
 
     /// Operations in the order of a stream, for [`OnStream`](super::OnStream).
-    pub const STREAM: Program<'static> = Program { name: "stream.cu", source: include_str!("../../cu/stream.cu") };
+    pub const STREAM: Program<'static> = Program::new("stream.cu", include_str!("../../cu/stream.cu"));
 
     /// Collectives in the order of a stream, for [`Collectives`](super::Collectives).
     pub const COLLECTIVES: Program<'static> =
-        Program { name: "collectives.cu", source: include_str!("../../cu/collectives.cu") };
+        Program::new("collectives.cu", include_str!("../../cu/collectives.cu"));
 
     /// The program's name.
     #[must_use]

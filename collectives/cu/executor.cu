@@ -1,0 +1,18 @@
+// Runs execution plans, for collectives/src/gpu. SYMRAIL_NUMBER is the type of the elements (symrail/number.cuh).
+#include "executor.cuh"
+
+// One call; `how` is the reduction, and above that whether elements are rounded after every step of it.
+extern "C" __global__ void __launch_bounds__(1024)
+    execute_plan(const symrail_plan* plan, symrail_u64 input, symrail_u64 output, symrail_u64 part, symrail_u64 chunk,
+                 symrail_u64 how) {
+    __shared__ symrail_operand operands[SYMRAIL_STEP_SPANS];
+    symrail_executor<SYMRAIL_NUMBER> executor(*plan, operands, input, output, part, chunk, (symrail_u32)(how & 0xff),
+                                              (how >> 8) != 0, blockIdx.x);
+    executor.run();
+}
+
+extern "C" __global__ void __launch_bounds__(1024) divide_elements(symrail_u64 at, symrail_u64 count, symrail_u64 by) {
+    symrail_u64 step = (symrail_u64)gridDim.x * blockDim.x;
+    for (symrail_u64 i = (symrail_u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step)
+        symrail_divide_element<SYMRAIL_NUMBER>(at + i * sizeof(SYMRAIL_NUMBER::stored), (symrail_u32)by);
+}

@@ -1,0 +1,101 @@
+//! Memory channels for kernels of users (`symrail_channels.cuh`).
+
+use std::collections::HashMap;
+
+use symrail::gpu::GpuDevice;
+use symrail::kernels::cuda::{DeviceBuffer, PinnedBuffer};
+use symrail::{Pe, SymSlice};
+
+use super::plan::Memory;
+use super::report::{REPORT_BYTES, Report};
+use crate::error::{Error, Result};
+
+/// Makes memory channels, without the peers' help: what two PEs need for them is there from the beginning.
+pub struct MemoryChannels<'d> {
+    device: &'d GpuDevice<'d>,
+    tags: u32,
+    /// The first says that a PE has given up, and which; behind it, for each PE and tag, the signals from there.
+    words: SymSlice<'d, u64>,
+    /// For each of these, the signals that were waited for.
+    expected: DeviceBuffer,
+    report: PinnedBuffer,
+    made: HashMap<(Pe, u64, u32), DeviceBuffer>,
+}
+
+impl<'d> MemoryChannels<'d> {
+    /// Has room for the semaphores of channels with `tags` different tags to each PE. Collective.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn new(device: &'d GpuDevice<'d>, tags: u32) -> Result<Self> {
+        let runtime = device.runtime();
+        let semaphores = runtime.n_pes() as usize * tags as usize;
+        let words = runtime.alloc_slice::<u64>(1 + semaphores)?;
+        let expected = device.gpu().alloc(8 * semaphores)?;
+        let report = PinnedBuffer::new(device.gpu(), REPORT_BYTES)?;
+        runtime.barrier_all()?;
+        Ok(MemoryChannels { device, tags, words, expected, report, made: HashMap::new() })
+    }
+
+    /// The channel to the copy that `pe` has of a buffer, which is this PE's copy: the address that kernels take as
+    /// `const symrail_memory_channel*`. The peer names its own copy and the same tag. Channels to a PE that have the
+    /// same tag share their semaphore.
+    ///
+    /// # Errors
+    /// There is no such tag or PE, the buffer is not in the symmetric heap, this GPU does not reach the peer's memory,
+    /// or what the driver says.
+    pub fn channel(&mut self, pe: Pe, buffer: Memory, tag: u32) -> Result<u64> {
+        if tag >= self.tags {
+            return Err(Error::Call(format!("a memory channel with tag {tag} of {}", self.tags)));
+        }
+        if let Some(made) = self.made.get(&(pe, buffer.at, tag)) {
+            return Ok(made.at().get());
+        }
+        let reach = self.device.state().reach();
+        let Some(remote) = reach.find(buffer.at, buffer.len, pe) else {
+            let (at, len) = (buffer.at, buffer.len);
+            let remedy = "take memory of the symmetric heap, and puts and gets where the peer is not mapped";
+            return Err(Error::Call(format!("a memory channel for {len} bytes at {at:#x} of PE {pe}: {remedy}")));
+        };
+        let words = self.device.address(self.words.as_ptr().cast());
+        let word = |with: Pe| words + 8 * (1 + u64::from(with) * u64::from(self.tags) + u64::from(tag));
+        let there = word(self.device.runtime().my_pe());
+        let mapped = reach.find(there, 8, pe).filter(|_| self.device.is_direct()).unwrap_or(0);
+        let expected = self.expected.at().get() + (word(pe) - words - 8);
+        // As `symrail_memory_channel` has them.
+        let fields =
+            [word(pe), expected, there, mapped, pe.into(), self.report.device().get(), words, remote, buffer.at];
+        let memory = self.device.gpu().alloc(8 * fields.len())?;
+        memory.write(0, &fields.iter().flat_map(|field| field.to_le_bytes()).collect::<Vec<u8>>())?;
+        let handle = memory.at().get();
+        self.made.insert((pe, buffer.at, tag), memory);
+        Ok(handle)
+    }
+
+    /// Whether all waits so far have ended with what they were for.
+    ///
+    /// # Errors
+    /// A PE was late ([`Error::Late`]), or the waits were [ended](Self::abort).
+    pub fn check(&self) -> Result<()> {
+        match Report::of(&self.report) {
+            None => Ok(()),
+            Some(report) => {
+                let runtime = self.device.runtime();
+                Err(report.error("a memory channel", None, runtime.my_pe(), runtime.settings().timeout_s))
+            }
+        }
+    }
+
+    /// Ends all waits for signals and packets of this PE's channels. They are not used again.
+    pub fn abort(&self) {
+        Report::end_waits(&self.report);
+    }
+
+    /// Gives the memory back. Kernels that use channels have ended, on all PEs. Collective.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub fn free(self) -> Result<()> {
+        Ok(self.words.free()?)
+    }
+}

@@ -1,0 +1,402 @@
+//! A resolved plan as kernels read it: one rank's part, laid out as `cu/plan.cuh` says, in one piece of device memory.
+
+use crate::error::{Error, Place, Result};
+use crate::number::ReduceOp;
+use crate::plan::{Action, BufferType, ChannelType, Link, Plan, Span, Step};
+
+/// As `SYMRAIL_STEP_SPANS`.
+const MOST_SPANS: usize = 160;
+/// Words of a semaphore, and of the plan's head.
+const SEMAPHORE: usize = 5;
+const HEAD: usize = 27;
+
+/// A rank as this PE's device reaches it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reached {
+    /// Its PE.
+    pub pe: u32,
+    /// How much further its memory is than this PE's, wrapping; `None` where only the proxy reaches it.
+    pub apart: Option<u64>,
+    /// Whether this device's atomics reach it.
+    pub atomics: bool,
+}
+
+/// Where a plan's memory is, by addresses of this PE's device.
+#[derive(Debug, Clone)]
+pub struct Addresses {
+    /// The plan itself, as this makes it.
+    pub plan: u64,
+    /// Its words in the symmetric heap, as many as [`words`] says.
+    pub words: u64,
+    /// Its scratch memory there, and the size of a part that it is for.
+    pub scratch: u64,
+    /// See `scratch`.
+    pub capacity: u64,
+    /// Four words of pinned memory.
+    pub report: u64,
+    /// All ranks, in their order.
+    pub ranks: Vec<Reached>,
+}
+
+/// A rank's part of a plan.
+#[derive(Debug, Clone)]
+pub struct Image {
+    /// The device's memory for it.
+    pub bytes: Vec<u8>,
+    /// What each step is, for messages, in the order of the device's list.
+    pub steps: Vec<Named>,
+    /// The number of blocks.
+    pub blocks: u32,
+}
+
+/// A step, for messages.
+#[derive(Debug, Clone)]
+pub struct Named {
+    /// Where it is in the plan.
+    pub place: Place,
+    /// The operation.
+    pub name: String,
+    /// Who writes the packets of each source that it waits for; the first may be this rank's data.
+    pub writers: Vec<usize>,
+}
+
+/// The symmetric words that a plan needs: one for giving up, those in which signals arrive, and those of meetings.
+pub fn words(plan: &Plan) -> usize {
+    1 + most_inbound(plan) + plan.ranks.len()
+}
+
+fn most_inbound(plan: &Plan) -> usize {
+    plan.ranks.iter().map(|rank| rank.inbound.len()).max().unwrap_or(0)
+}
+
+/// Lays a rank's part out.
+///
+/// # Errors
+/// It does what this device cannot: loads, reductions and packets from and to ranks that only the proxy reaches, or one
+/// operation on too many chunks.
+pub fn encode(plan: &Plan, me: usize, at: &Addresses) -> Result<Image> {
+    let rank = &plan.ranks[me];
+    let mut lists = Lists::new(plan, me, at);
+    let mut first_steps = vec![0];
+    for block in &rank.blocks {
+        for step in block {
+            lists.step(step)?;
+        }
+        first_steps.push(lists.named.len() as u64);
+    }
+    let n = plan.ranks.len();
+    let inbound = rank.inbound.len();
+    let own_words = [rank.semaphores.len(), rank.barriers, rank.blocks.len(), inbound + n, 2];
+    // Behind the head: lists, then words that change.
+    let mut body: Vec<u64> = Vec::new();
+    let mut places = Vec::new();
+    let mut list = |words: &[u64]| {
+        places.push(at.plan + (8 * (HEAD + body.len())) as u64);
+        body.extend(words);
+    };
+    let ranks: Vec<u64> =
+        at.ranks.iter().flat_map(|to| [to.pe.into(), to.apart.unwrap_or(0), to.apart.is_some().into()]).collect();
+    let ids = |numbers: &[u32]| -> Vec<u64> {
+        numbers.chunks(2).map(|two| pair(two[0], two.get(1).copied().unwrap_or(0))).collect()
+    };
+    list(&ranks);
+    list(&first_steps);
+    list(&lists.steps);
+    list(&lists.spans);
+    list(&ids(&lists.ids));
+    list(&rank.semaphores);
+    for count in own_words {
+        list(&vec![0; count]);
+    }
+    list(&[]);
+    let [ranks, first_steps, steps, spans, ids, beginnings, semaphores_now, arrivals, epochs, expected, counts, end] =
+        places[..]
+    else {
+        return Err(Error::Call("a plan's lists are not as many as they are".into()));
+    };
+    // What semaphores between blocks begin with.
+    let begin = (semaphores_now - at.plan) as usize / 8 - HEAD;
+    body[begin..begin + rank.semaphores.len()].copy_from_slice(&rank.semaphores);
+    body.extend(lists.semaphores(expected));
+    let geometry = plan.geometry(at.capacity);
+    let plain = plan.scratch_bytes(at.capacity);
+    let flags = [
+        (plan.meetings.before, 1),
+        (plan.meetings.after, 2),
+        (at.ranks.iter().any(|to| to.apart.is_none()), 4),
+        (lists.mixed(), 8),
+    ];
+    let flags = flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum();
+    let (chunks, inputs, outputs) = plan.parts();
+    let inner = match inputs.cmp(&outputs) {
+        std::cmp::Ordering::Less if plan.in_place => 1,
+        std::cmp::Ordering::Greater if plan.in_place => 2,
+        _ => 0,
+    };
+    let head = [
+        at.report,
+        at.words,
+        me as u64,
+        n as u64,
+        rank.blocks.len() as u64,
+        flags,
+        chunks,
+        inner,
+        geometry.alignment,
+        at.scratch,
+        at.scratch + plain,
+        plan.packet_halves,
+        2 * plain,
+        ranks,
+        first_steps,
+        steps,
+        spans,
+        ids,
+        end,
+        inbound as u64,
+        epochs,
+        semaphores_now,
+        beginnings,
+        rank.semaphores.len() as u64,
+        arrivals,
+        counts,
+        counts + 8,
+    ];
+    let bytes = head.iter().chain(&body).flat_map(|word| word.to_le_bytes()).collect();
+    Ok(Image { bytes, steps: lists.named, blocks: rank.blocks.len() as u32 })
+}
+
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// The lists of a rank's part, as they are written.
+struct Lists<'a> {
+    plan: &'a Plan,
+    me: usize,
+    at: &'a Addresses,
+    steps: Vec<u64>,
+    spans: Vec<u64>,
+    ids: Vec<u32>,
+    /// Where this rank's signals go, each once.
+    links: Vec<Link>,
+    named: Vec<Named>,
+    has_packets: bool,
+    has_remote_chunks: bool,
+}
+
+/// The numbers of a step that only some have.
+#[derive(Default)]
+struct Details<'a> {
+    kind: u32,
+    flags: u32,
+    op: Option<ReduceOp>,
+    sources: Vec<Span>,
+    dests: Vec<Span>,
+    ids: Vec<u32>,
+    barrier: (u32, u32),
+    pipeline: (u64, u64),
+    writers: &'a [Span],
+}
+
+const RELAXED: u32 = 1;
+const FLUSHES: u32 = 2;
+const OWN_OP: u32 = 4;
+
+impl<'a> Lists<'a> {
+    fn new(plan: &'a Plan, me: usize, at: &'a Addresses) -> Self {
+        Lists {
+            plan,
+            me,
+            at,
+            steps: Vec::new(),
+            spans: Vec::new(),
+            ids: Vec::new(),
+            links: Vec::new(),
+            named: Vec::new(),
+            has_packets: false,
+            has_remote_chunks: false,
+        }
+    }
+
+    fn step(&mut self, step: &Step) -> Result<()> {
+        let numbers = |list: &[usize]| list.iter().map(|&id| id as u32).collect();
+        let details = match &step.action {
+            Action::Nop => Details::default(),
+            Action::Barrier { id, blocks } => {
+                Details { kind: 1, barrier: (*id as u32, *blocks as u32), ..Details::default() }
+            }
+            Action::Acquire(ids) => Details { kind: 2, ids: numbers(ids), ..Details::default() },
+            Action::Release(ids) => Details { kind: 3, ids: numbers(ids), ..Details::default() },
+            Action::Signal { to, relaxed } => {
+                let flags = if *relaxed { RELAXED } else { 0 };
+                Details { kind: 4, flags, ids: self.link_ids(to), ..Details::default() }
+            }
+            Action::Wait { on } => Details { kind: 5, ids: numbers(on), ..Details::default() },
+            Action::Flush => Details { kind: 6, ..Details::default() },
+            Action::Copy { pairs, by, then, flush } => {
+                let (sources, dests): (Vec<_>, Vec<_>) = pairs.iter().copied().unzip();
+                self.has_remote_chunks |=
+                    *by == ChannelType::Memory && dests.iter().chain(&sources).any(|span| span.rank != self.me);
+                let flags = if *flush { FLUSHES } else { 0 };
+                Details { kind: 7, flags, sources, dests, ids: self.link_ids(then), ..Details::default() }
+            }
+            Action::Reduce { sources, dest, sends, op } => {
+                let dests: Vec<Span> = std::iter::once(dest).chain(sends).copied().collect();
+                self.has_remote_chunks |= dests.iter().chain(sources).any(|span| span.rank != self.me);
+                self.reached(step, sources.iter().chain(&dests))?;
+                Details { kind: 8, op: *op, sources: sources.clone(), dests, ..Details::default() }
+            }
+            Action::Pack { pairs } => {
+                let (sources, dests): (Vec<_>, Vec<_>) = pairs.iter().copied().unzip();
+                self.has_packets = true;
+                self.reached(step, &dests)?;
+                Details { kind: 9, sources, dests, ..Details::default() }
+            }
+            Action::Forward { source, dests } => {
+                self.has_packets = true;
+                self.reached(step, dests)?;
+                let writers = std::slice::from_ref(source);
+                Details { kind: 10, sources: vec![*source], dests: dests.clone(), writers, ..Details::default() }
+            }
+            Action::Unpack { source, dest } => {
+                self.has_packets = true;
+                let writers = std::slice::from_ref(source);
+                Details { kind: 11, sources: vec![*source], dests: vec![*dest], writers, ..Details::default() }
+            }
+            Action::ReducePackets { plain, packets, dest, sends, op } => {
+                self.has_packets = true;
+                self.reached(step, sends)?;
+                let sources: Vec<Span> = std::iter::once(plain).chain(packets).copied().collect();
+                let dests: Vec<Span> = std::iter::once(dest).chain(sends).copied().collect();
+                self.push(
+                    step,
+                    &Details { kind: 12, op: *op, writers: &sources.clone(), sources, dests, ..Details::default() },
+                )?;
+                return Ok(());
+            }
+            Action::Pipeline { unit, chunks, steps } => {
+                let pipeline = (*unit, *chunks);
+                self.push(
+                    step,
+                    &Details { kind: 13, pipeline, barrier: (0, steps.len() as u32), ..Details::default() },
+                )?;
+                return steps.iter().try_for_each(|inner| self.step(inner));
+            }
+        };
+        self.push(step, &details)
+    }
+
+    fn push(&mut self, step: &Step, details: &Details<'_>) -> Result<()> {
+        let (sources, dests) = (&details.sources, &details.dests);
+        if sources.len() + dests.len() > MOST_SPANS {
+            let reason =
+                format!("{}: {} chunks at once, at most {MOST_SPANS} on GPUs", step.name, sources.len() + dests.len());
+            return Err(self.refuse(step, reason));
+        }
+        let op = match details.op {
+            None => 0,
+            Some(op) => op_number(op),
+        };
+        let flags = details.flags | if details.op.is_some() { OWN_OP } else { 0 };
+        let first_span = self.spans.len() as u32 / 2;
+        for span in sources.iter().chain(dests) {
+            let buffer = match span.buffer {
+                BufferType::Input => 0,
+                BufferType::Output => 1,
+                BufferType::Scratch => 2,
+            };
+            self.spans.extend([pair(span.rank as u32, buffer), pair(span.index as u32, span.size as u32)]);
+        }
+        let first_id = self.ids.len() as u32;
+        self.ids.extend(&details.ids);
+        self.steps.extend([
+            details.pipeline.0,
+            details.pipeline.1,
+            pair(details.kind, flags),
+            pair(step.share.0 as u32, step.share.1 as u32),
+            pair(op, first_span),
+            pair(sources.len() as u32, dests.len() as u32),
+            pair(first_id, details.ids.len() as u32),
+            pair(details.barrier.0, details.barrier.1),
+        ]);
+        let writers = details.writers.iter().map(|span| self.plan.writer_of(span)).collect();
+        self.named.push(Named { place: step.place, name: step.name.clone(), writers });
+        Ok(())
+    }
+
+    /// The numbers of semaphores over which signals go.
+    fn link_ids(&mut self, to: &[Link]) -> Vec<u32> {
+        let first = self.plan.ranks[self.me].inbound.len() + self.plan.ranks.len();
+        let mut ids = Vec::with_capacity(to.len());
+        for link in to {
+            let known = self.links.iter().position(|known| known == link);
+            let id = known.unwrap_or_else(|| {
+                self.links.push(*link);
+                self.links.len() - 1
+            });
+            ids.push((first + id) as u32);
+        }
+        ids
+    }
+
+    /// The semaphores: where signals arrive, one with each rank for meetings, and where signals go.
+    fn semaphores(&self, expected: u64) -> Vec<u64> {
+        let (words, most) = (self.at.words, most_inbound(self.plan));
+        let inbound = &self.plan.ranks[self.me].inbound;
+        let mut all = Vec::new();
+        for (i, &from) in inbound.iter().enumerate() {
+            let pe = self.at.ranks[from].pe;
+            all.extend([words + 8 * (1 + i as u64), expected + 8 * i as u64, 0, 0, pe.into()]);
+        }
+        let meeting = |rank: usize| words + 8 * (1 + most + rank) as u64;
+        for rank in 0..self.at.ranks.len() {
+            let [there, mapped, pe] = self.remote(rank, meeting(self.me));
+            all.extend([meeting(rank), expected + 8 * (inbound.len() + rank) as u64, there, mapped, pe]);
+        }
+        for link in &self.links {
+            let [there, mapped, pe] = self.remote(link.rank, words + 8 * (1 + link.word as u64));
+            all.extend([0, 0, there, mapped, pe]);
+        }
+        debug_assert!(all.len().is_multiple_of(SEMAPHORE));
+        all
+    }
+
+    /// A word of a rank: its symmetric address, where atomics reach it, and the PE.
+    fn remote(&self, rank: usize, word: u64) -> [u64; 3] {
+        let to = &self.at.ranks[rank];
+        let mapped = to.apart.filter(|_| to.atomics).map_or(0, |apart| word.wrapping_add(apart));
+        [word, mapped, to.pe.into()]
+    }
+
+    /// Packets and plain chunks of other ranks are both there, so that one may be ordered by the other.
+    fn mixed(&self) -> bool {
+        self.has_packets && self.has_remote_chunks
+    }
+
+    fn reached<'s>(&self, step: &Step, spans: impl IntoIterator<Item = &'s Span>) -> Result<()> {
+        match spans.into_iter().find(|span| self.at.ranks[span.rank].apart.is_none()) {
+            Some(span) => {
+                let pe = self.at.ranks[span.rank].pe;
+                let reason =
+                    format!("{}: this GPU does not reach the memory of PE {pe}, only port channels do", step.name);
+                Err(self.refuse(step, reason))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn refuse(&self, step: &Step, reason: String) -> Error {
+        Error::Plan { plan: self.plan.name.clone(), place: step.place, reason }
+    }
+}
+
+/// The reduction's number in `symrail/number.cuh`.
+pub fn op_number(op: ReduceOp) -> u32 {
+    match op {
+        ReduceOp::Sum => 0,
+        ReduceOp::Prod => 1,
+        ReduceOp::Min => 2,
+        ReduceOp::Max => 3,
+    }
+}

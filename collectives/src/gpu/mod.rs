@@ -1,0 +1,28 @@
+//! Running plans on GPUs: a block of the plan is a block of a kernel, on a stream or in a graph.
+//!
+//! | file | concept |
+//! |---|---|
+//! | [`communicator`] | collectives on streams: start here |
+//! | [`channels`] | memory channels for kernels of users |
+//! | `plan` | a plan with its memory; a launch |
+//! | `report` | what kernels say when they give up |
+//! | [`encode`] | a plan as kernels read it |
+//! | [`program`] | the kernels |
+//!
+//! # Promises
+//! - Every wait of a kernel ends within `SYMRAIL_TIMEOUT_S`, or when a PE has given up, or by
+//!   [`GpuCommunicator::abort`]. The error names the plan, the operation and the PE.
+//! - Calls are numbered on the device, so that a graph can be replayed: signals are counted in 64 bits, packets carry a
+//!   flag that is different in each call. Nothing has to be cleared between calls.
+//! - Any length and alignment.
+
+pub mod channels;
+pub mod communicator;
+pub mod encode;
+mod plan;
+pub mod program;
+mod report;
+
+pub use channels::MemoryChannels;
+pub use communicator::GpuCommunicator;
+pub use plan::Memory;

@@ -1,0 +1,151 @@
+// What the executor needs of a GPU, as threads of a CPU have it: this is included first, and takes the device API's place.
+#pragma once
+#define SYMRAIL_STATE_CUH
+#define SYMRAIL_MEMORY_CUH
+#define SYMRAIL_ORDER_CUH
+#define SYMRAIL_DEVICE_CUH
+#include <pthread.h>
+#include <sched.h>
+#include <time.h>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#define __device__
+#define __noinline__ __attribute__((noinline, unused))
+#define __align__(n) alignas(n)
+#define SYMRAIL_DEVICE static inline __attribute__((unused))
+#define SYMRAIL_WAITER_FN inline
+#define SYMRAIL_SCOPE_FN static inline
+
+typedef unsigned long long symrail_u64;
+typedef unsigned int symrail_u32;
+
+#define SYMRAIL_OP_PUT 2ull
+#define SYMRAIL_OP_GET 4ull
+#define SYMRAIL_WHAT_RMA 1ull
+#define SYMRAIL_SIGNAL_ADD 10
+
+// A thread of a block of a PE.
+struct Threads {
+    pthread_barrier_t barrier;
+    int votes[2];
+};
+struct State {
+    int me;
+    symrail_u64 timeout_ns;
+    symrail_u64 mailbox;
+};
+extern thread_local State symrail_state;
+extern thread_local Threads* block;
+extern thread_local symrail_u32 thread_rank, block_size;
+// How far each PE's memory is from this one's: what a proxy would know.
+extern thread_local const symrail_u64* apart_of;
+
+static inline void breathe() {
+    static thread_local unsigned count = 0;
+    if (++count % 16 == 0) sched_yield();
+}
+
+static inline void __syncthreads() { pthread_barrier_wait(&block->barrier); }
+static inline int __syncthreads_or(int vote) {
+    if (vote) __atomic_store_n(&block->votes[0], 1, __ATOMIC_SEQ_CST);
+    __syncthreads();
+    int result = __atomic_load_n(&block->votes[0], __ATOMIC_SEQ_CST);
+    __syncthreads();
+    if (thread_rank == 0) block->votes[0] = 0;
+    __syncthreads();
+    return result;
+}
+static inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+static inline void __threadfence_system() { __threadfence(); }
+static inline symrail_u64 atomicCAS(symrail_u64* at, symrail_u64 old, symrail_u64 value) {
+    __atomic_compare_exchange_n(at, &old, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    return old;
+}
+
+SYMRAIL_DEVICE symrail_u64 symrail_ld_acquire(const symrail_u64* at) {
+    breathe();
+    return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+}
+SYMRAIL_DEVICE symrail_u64 symrail_ld_sys(symrail_u64 at) { return symrail_ld_acquire((const symrail_u64*)at); }
+SYMRAIL_DEVICE symrail_u64 symrail_ld_gpu(symrail_u64 at) { return symrail_ld_sys(at); }
+SYMRAIL_DEVICE symrail_u64 symrail_ld_noted(symrail_u64 at) { return symrail_ld_sys(at); }
+SYMRAIL_DEVICE void symrail_st_sys(symrail_u64 at, symrail_u64 v) {
+    __atomic_store_n((symrail_u64*)at, v, __ATOMIC_RELEASE);
+}
+SYMRAIL_DEVICE symrail_u64 symrail_add_gpu(symrail_u64 at, symrail_u64 n) {
+    return __atomic_fetch_add((symrail_u64*)at, n, __ATOMIC_ACQ_REL);
+}
+SYMRAIL_DEVICE void symrail_max_gpu(symrail_u64 at, symrail_u64 n) { symrail_st_sys(at, n); }
+SYMRAIL_DEVICE void symrail_add_release_sys(symrail_u64 at, symrail_u64 n) { symrail_add_gpu(at, n); }
+SYMRAIL_DEVICE void symrail_add_relaxed_sys(symrail_u64 at, symrail_u64 n) { symrail_add_gpu(at, n); }
+SYMRAIL_DEVICE void symrail_ld_pair(symrail_u64 at, symrail_u64& a, symrail_u64& b) {
+    a = symrail_ld_sys(at);
+    b = symrail_ld_sys(at + 8);
+}
+SYMRAIL_DEVICE void symrail_st_pair(symrail_u64 at, symrail_u64 a, symrail_u64 b) {
+    symrail_st_sys(at, a);
+    symrail_st_sys(at + 8, b);
+}
+SYMRAIL_DEVICE void symrail_fence_sys() { __threadfence(); }
+SYMRAIL_DEVICE symrail_u64 symrail_now() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000ull + now.tv_nsec;
+}
+
+struct symrail_block_scope {
+    static const bool one = false;
+    static symrail_u32 rank() { return thread_rank; }
+    static symrail_u32 size() { return block_size; }
+    static void sync() { __syncthreads(); }
+};
+struct alignas(16) symrail_wide {
+    symrail_u64 a, b;
+};
+struct symrail_own_source {
+    static symrail_wide load(const symrail_wide* p) { return *p; }
+    template <class T>
+    static T value(const T* p) {
+        return *p;
+    }
+};
+typedef symrail_own_source symrail_peer_source;
+SYMRAIL_DEVICE void symrail_store(symrail_wide* p, symrail_wide v) { *p = v; }
+template <class T>
+SYMRAIL_DEVICE void symrail_store_value(T* p, T value) {
+    *p = value;
+}
+template <class S, class FROM = symrail_own_source>
+SYMRAIL_DEVICE void symrail_copy(void* to, const void* from, size_t bytes) {
+    for (size_t i = S::rank(); i < bytes; i += S::size()) ((char*)to)[i] = ((const char*)from)[i];
+}
+
+// The proxy: what it is asked for it does at once.
+struct symrail_mail {
+    void once() {}
+    void leave() {}
+};
+struct symrail_place {
+    bool ok;
+    symrail_u64 offset;
+};
+SYMRAIL_DEVICE symrail_place symrail_find(const void* at, size_t, int, symrail_u64) {
+    return symrail_place{true, (symrail_u64)at};
+}
+SYMRAIL_DEVICE bool symrail_rma_proxied(symrail_u64 opcode, symrail_u64 offset, const void* local, size_t bytes, int pe,
+                                        bool, bool) {
+    void* there = (void*)(offset + apart_of[pe]);
+    if (opcode == SYMRAIL_OP_PUT) memcpy(there, local, bytes);
+    else memcpy((void*)local, there, bytes);
+    return true;
+}
+SYMRAIL_DEVICE void symrail_signal(symrail_u64* word, symrail_u64 value, int, int pe) {
+    symrail_add_gpu((symrail_u64)word + apart_of[pe], value);
+}
+SYMRAIL_DEVICE void symrail_put_value(symrail_u64* word, symrail_u64 value, int pe) {
+    symrail_st_sys((symrail_u64)word + apart_of[pe], value);
+}
+SYMRAIL_DEVICE void symrail_fence() { __threadfence(); }
+SYMRAIL_DEVICE void symrail_quiet() { __threadfence(); }

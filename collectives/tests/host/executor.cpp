@@ -1,0 +1,92 @@
+// The executor's device code as a library for tests on the CPU: a thread for each thread of each block.
+#include "device.hpp"
+
+#include "executor.cuh"
+
+#include <thread>
+#include <vector>
+
+thread_local State symrail_state;
+thread_local Threads* block;
+thread_local symrail_u32 thread_rank, block_size;
+thread_local const symrail_u64* apart_of;
+
+struct Call {
+    const symrail_plan* plan;
+    symrail_u64 input, output, part, chunk, how;
+    symrail_u64 blocks, threads, pe, timeout_ns;
+    const symrail_u64* apart;
+};
+
+template <class N>
+static void run(const Call& call) {
+    std::vector<std::thread> all;
+    std::vector<Threads> blocks(call.blocks);
+    std::vector<std::vector<symrail_operand>> operands(call.blocks, std::vector<symrail_operand>(SYMRAIL_STEP_SPANS));
+    for (symrail_u32 b = 0; b < call.blocks; b++) {
+        pthread_barrier_init(&blocks[b].barrier, nullptr, call.threads);
+        blocks[b].votes[0] = 0;
+        for (symrail_u32 t = 0; t < call.threads; t++)
+            all.emplace_back([&, b, t] {
+                symrail_state = State{(int)call.pe, call.timeout_ns, 0};
+                block = &blocks[b];
+                thread_rank = t;
+                block_size = call.threads;
+                apart_of = call.apart;
+                symrail_executor<N> executor(*call.plan, operands[b].data(), call.input, call.output, call.part,
+                                             call.chunk, (symrail_u32)(call.how & 0xff), (call.how >> 8) != 0, b);
+                executor.run();
+            });
+    }
+    for (std::thread& one : all) one.join();
+    for (Threads& threads : blocks) pthread_barrier_destroy(&threads.barrier);
+}
+
+// The type by its number in DataType::ALL.
+template <class DO>
+static auto with_type(int type, DO&& what) {
+    switch (type) {
+        case 0: return what(symrail_i8());
+        case 1: return what(symrail_u8());
+        case 2: return what(symrail_i32());
+        case 3: return what(symrail_u32n());
+        case 4: return what(symrail_i64());
+        case 5: return what(symrail_u64n());
+        case 6: return what(symrail_f16());
+        case 7: return what(symrail_bf16());
+        case 8: return what(symrail_f32());
+        case 9: return what(symrail_f64());
+        case 10: return what(symrail_e4m3());
+        case 11: return what(symrail_e5m2());
+        default: return what(symrail_e4m3b15());
+    }
+}
+
+extern "C" void execute(int type, const Call* call) {
+    with_type(type, [call](auto number) { run<decltype(number)>(*call); });
+}
+extern "C" void divide(int type, symrail_u64 at, symrail_u64 count, symrail_u32 by) {
+    with_type(type, [=](auto number) {
+        typedef decltype(number) N;
+        for (symrail_u64 i = 0; i < count; i++) symrail_divide_element<N>(at + i * sizeof(typename N::stored), by);
+    });
+}
+// The value of a narrow type's code, and the code of a value.
+extern "C" float decode(int type, unsigned code) {
+    switch (type) {
+        case 6: return symrail_f16::load((unsigned short)code);
+        case 7: return symrail_bf16::load((unsigned short)code);
+        case 10: return symrail_e4m3::load((unsigned char)code);
+        case 11: return symrail_e5m2::load((unsigned char)code);
+        default: return symrail_e4m3b15::load((unsigned char)code);
+    }
+}
+extern "C" unsigned encode(int type, float value) {
+    switch (type) {
+        case 6: return symrail_f16::store(value);
+        case 7: return symrail_bf16::store(value);
+        case 10: return symrail_e4m3::store(value);
+        case 11: return symrail_e5m2::store(value);
+        default: return symrail_e4m3b15::store(value);
+    }
+}

@@ -1,0 +1,46 @@
+//! The kernels that run plans compile, for every type and every architecture that is meant.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::PathBuf;
+
+use symrail::kernels::cuda::Program;
+use symrail::kernels::cuda::compile::Nvrtc;
+use symrail_collectives::DataType;
+use symrail_collectives::gpu::program;
+
+/// NVRTC, from where `scripts/cuda-wheels.sh` puts it or from the system.
+fn nvrtc() -> Option<Nvrtc> {
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from);
+    match Nvrtc::load(&[target.join("cuda/nvidia/cu13/lib")]) {
+        Ok(nvrtc) => Some(nvrtc),
+        Err(error) => {
+            println!("SKIPPED: {error}");
+            None
+        }
+    }
+}
+
+/// A type of each kind: the compiler takes seconds for each, and a C++ compiler sees all of them elsewhere
+/// (`tests/tests/gpu_executor.rs`).
+#[test]
+fn the_executor_becomes_ptx_and_machine_code() {
+    let Some(nvrtc) = nvrtc() else { return };
+    for (ty, arch) in
+        [(DataType::U8, "sm_90"), (DataType::F64, "sm_90"), (DataType::E4M3, "sm_90"), (DataType::BF16, "sm_80")]
+    {
+        let source = program::source(ty);
+        let compiled = nvrtc.compile(&program::program(&source), arch).unwrap();
+        assert_eq!(compiled.log, "", "{ty:?} for {arch}");
+        let ptx = String::from_utf8_lossy(&compiled.ptx);
+        assert!(ptx.contains(".entry execute_plan("), "{ty:?} for {arch}");
+    }
+}
+
+#[test]
+fn kernels_of_users_have_memory_channels() {
+    let Some(nvrtc) = nvrtc() else { return };
+    let program = Program::new("channels.cu", include_str!("../../tests/cu/channels.cu"));
+    assert_eq!(nvrtc.compile(&program, "sm_90").unwrap().log, "");
+}

@@ -1,0 +1,408 @@
+//! The device code that runs execution plans, compiled for the CPU: a thread for each thread of each block of each PE.
+//! What only a GPU has (its memory's order, its instructions) is not tested here.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use half::{bf16, f16};
+use libloading::Library;
+use symrail_collectives::build::{Shape, all_reduce, moves};
+use symrail_collectives::gpu::encode::{Addresses, Image, Reached, encode, op_number, words};
+use symrail_collectives::plan::{Check, Document, Plan};
+use symrail_collectives::{DataType, ReduceOp};
+use symrail_core::fp8;
+use symrail_tests::collectives::{Data, difference, parts};
+
+/// As `Call` in executor.cpp.
+#[repr(C)]
+struct Call {
+    plan: u64,
+    input: u64,
+    output: u64,
+    part: u64,
+    chunk: u64,
+    how: u64,
+    blocks: u64,
+    threads: u64,
+    pe: u64,
+    timeout_ns: u64,
+    apart: *const u64,
+}
+
+type Execute = unsafe extern "C" fn(i32, *const Call);
+type Decode = unsafe extern "C" fn(i32, u32) -> f32;
+type Encode = unsafe extern "C" fn(i32, f32) -> u32;
+type Divide = unsafe extern "C" fn(i32, u64, u64, u32);
+
+/// The library, compiled once; `None` where there is no C++ compiler.
+fn library() -> Option<&'static Library> {
+    static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
+    LIBRARY
+        .get_or_init(|| {
+            if Command::new("c++").arg("--version").output().is_err() {
+                println!("SKIPPED: there is no c++");
+                return None;
+            }
+            let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+            let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libexecutor.so");
+            let mut cxx = Command::new("c++");
+            cxx.args(["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-pthread"]);
+            cxx.args(["-shared", "-fPIC", "-o"]).arg(&built);
+            for folder in ["collectives/tests/host", "collectives/cu", "kernels/include"] {
+                cxx.arg("-I").arg(root.join(folder));
+            }
+            let said = cxx.arg(root.join("collectives/tests/host/executor.cpp")).output().unwrap();
+            assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+            // SAFETY: a library without initialisers of its own.
+            Some(unsafe { Library::new(&built) }.unwrap())
+        })
+        .as_ref()
+}
+
+fn number(ty: DataType) -> i32 {
+    DataType::ALL.iter().position(|&other| other == ty).unwrap() as i32
+}
+
+/// Bytes before a PE's words, scratch memory, source and destination.
+const WORDS: u64 = 64;
+const SCRATCH: u64 = 64 << 10;
+const SOURCE: u64 = 2 << 20;
+const DEST: u64 = 3 << 20;
+const HEAP: usize = 4 << 20;
+
+/// PEs in one process, each with its heap, and a plan laid out for each.
+struct Pes {
+    heaps: Vec<Vec<u64>>,
+    reports: Vec<Vec<u64>>,
+    images: Vec<Vec<u64>>,
+    blocks: Vec<u64>,
+    plan: Plan,
+    threads: u64,
+    timeout_ns: u64,
+}
+
+impl Pes {
+    /// `reached(a, b)`: PE `a` reaches the memory of PE `b`.
+    fn new(document: &Document, capacity: u64, threads: u64, reached: impl Fn(usize, usize) -> bool) -> Pes {
+        let plan = Plan::new(document, Check::Result).unwrap();
+        let n = plan.ranks();
+        assert!(WORDS + 8 * words(&plan) as u64 <= SCRATCH);
+        let heaps: Vec<Vec<u64>> = (0..n).map(|_| vec![0; HEAP / 8 + 2]).collect();
+        let reports: Vec<Vec<u64>> = (0..n).map(|_| vec![0; 4]).collect();
+        let base = |pe: usize| (heaps[pe].as_ptr() as u64).next_multiple_of(16);
+        let (mut images, mut blocks) = (Vec::new(), Vec::new());
+        for (me, report) in reports.iter().enumerate() {
+            let to = |pe: usize| Reached {
+                pe: pe as u32,
+                apart: reached(me, pe).then(|| base(pe).wrapping_sub(base(me))),
+                atomics: true,
+            };
+            let image = |plan_at: u64| -> Image {
+                let at = Addresses {
+                    plan: plan_at,
+                    words: base(me) + WORDS,
+                    scratch: base(me) + SCRATCH,
+                    capacity,
+                    report: report.as_ptr() as u64,
+                    ranks: (0..n).map(to).collect(),
+                };
+                encode(&plan, me, &at).unwrap()
+            };
+            let memory = vec![0u64; image(0).bytes.len() / 8];
+            let image = image(memory.as_ptr() as u64);
+            let bytes = image.bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap()));
+            let mut memory = memory;
+            memory.iter_mut().zip(bytes).for_each(|(to, word)| *to = word);
+            images.push(memory);
+            blocks.push(u64::from(image.blocks));
+        }
+        Pes { heaps, reports, images, blocks, plan, threads, timeout_ns: 20_000_000_000 }
+    }
+
+    fn base(&self, pe: usize) -> u64 {
+        (self.heaps[pe].as_ptr() as u64).next_multiple_of(16)
+    }
+
+    fn bytes(&mut self, pe: usize, at: u64, len: usize) -> &mut [u8] {
+        let start = (self.base(pe) + at) as *mut u8;
+        // SAFETY: inside of the PE's heap, and nobody else uses it now.
+        unsafe { std::slice::from_raw_parts_mut(start, len) }
+    }
+
+    /// A call of these PEs, from and to these bytes of their heaps.
+    fn call(&self, pes: &[usize], ty: DataType, op: ReduceOp, part: u64, at: impl Fn(usize) -> (u64, u64) + Sync) {
+        let library = library().unwrap();
+        // SAFETY: the function's type.
+        let execute = unsafe { library.get::<Execute>(b"execute") }.unwrap();
+        let n = self.heaps.len();
+        let chunk = part.div_ceil(self.chunks()).next_multiple_of(16);
+        std::thread::scope(|scope| {
+            for &pe in pes {
+                let (execute, at) = (&execute, &at);
+                scope.spawn(move || {
+                    let apart: Vec<u64> = (0..n).map(|other| self.base(other).wrapping_sub(self.base(pe))).collect();
+                    let (input, output) = at(pe);
+                    let call = Call {
+                        plan: self.images[pe].as_ptr() as u64,
+                        input: self.base(pe) + input,
+                        output: self.base(pe) + output,
+                        part,
+                        chunk,
+                        how: op_number(op).into(),
+                        blocks: self.blocks[pe],
+                        threads: self.threads,
+                        pe: pe as u64,
+                        timeout_ns: self.timeout_ns,
+                        apart: apart.as_ptr(),
+                    };
+                    // SAFETY: the plan, its memory and the call's are there until all threads have ended.
+                    unsafe { execute(number(ty), &call) };
+                });
+            }
+        });
+    }
+
+    /// Chunks of a part: the plan's word for them.
+    fn chunks(&self) -> u64 {
+        self.images[0][6]
+    }
+}
+
+/// Runs a plan's collective with data that tells where it comes from, and checks what comes out.
+fn verify(pes: &mut Pes, ty: DataType, op: ReduceOp, count: usize, shift: u64, in_place: bool, round: usize) {
+    let (n, part) = (pes.heaps.len(), count * ty.size());
+    let collective = pes.plan.collective().clone();
+    let (inputs, outputs) = parts(&collective, n);
+    let data = Data { ty, op, n, round };
+    // In place, the smaller buffer is each PE's part of the larger.
+    let own = |me: usize, here: bool| if in_place && here { (me * part) as u64 } else { 0 };
+    let source = if in_place { DEST } else { SOURCE };
+    let from = |me: usize| source + shift + own(me, inputs < outputs);
+    let to = |me: usize| DEST + shift + own(me, outputs < inputs);
+    for me in 0..n {
+        pes.bytes(me, DEST, n * part + 128).fill(0xee);
+        pes.bytes(me, from(me), inputs * part).copy_from_slice(&data.input(me, inputs * count));
+    }
+    let all: Vec<usize> = (0..n).collect();
+    pes.call(&all, ty, op, part as u64, |me| (from(me), to(me)));
+    for me in 0..n {
+        let what = format!("{}, PE {me}: {count} {ty:?}, {op:?}, in place {in_place}, byte {shift}", pes.plan.name());
+        assert_eq!(pes.reports[me], [0; 4], "{what}");
+        let expected = data.output(&collective, me, count);
+        if let Some(difference) = difference(pes.bytes(me, to(me), outputs * part), &expected) {
+            panic!("{what}: {difference}");
+        }
+        if !in_place {
+            let around = [to(me) - 1, to(me) + (outputs * part) as u64].map(|at| pes.bytes(me, at, 1)[0]);
+            assert!((shift == 0 || around[0] == 0xee) && around[1] == 0xee, "{what}: bytes around it were written");
+        }
+    }
+}
+
+fn one_host(shape: &Shape) -> Vec<Document> {
+    vec![
+        all_reduce::one_shot(shape),
+        all_reduce::two_phase(shape),
+        all_reduce::direct(shape),
+        all_reduce::by_puts(shape),
+        moves::all_gather(shape),
+        moves::reduce_scatter(shape),
+        moves::all_to_all(shape),
+        moves::broadcast(shape, 0),
+    ]
+}
+
+#[test]
+fn all_algorithms_types_and_operations() {
+    if library().is_none() {
+        return;
+    }
+    let shape = Shape::one_host(3, 2);
+    let mut round = 0;
+    for document in one_host(&shape) {
+        let reduces = document.collective.contains("reduce");
+        let in_place = document.collective != "alltoall";
+        let mut pes = Pes::new(&document, 4096, 3, |_, _| true);
+        for ty in DataType::ALL {
+            for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max] {
+                if op != ReduceOp::Sum && !reduces {
+                    continue;
+                }
+                round += 1;
+                let size = ty.size() as u64;
+                verify(&mut pes, ty, op, 101, round as u64 % 3 * size, false, round);
+                verify(&mut pes, ty, op, 128, 0, in_place, round);
+            }
+        }
+        for count in [1, 2, 33, 1000, 4096] {
+            verify(&mut pes, DataType::U8, ReduceOp::Sum, count, 1, in_place, count);
+        }
+    }
+}
+
+#[test]
+fn hosts_are_reached_by_the_proxy() {
+    if library().is_none() {
+        return;
+    }
+    let shape = Shape { hosts: vec![0, 0, 1, 1], blocks: 2 };
+    for document in [
+        all_reduce::hierarchical(&shape).unwrap(),
+        all_reduce::by_puts(&shape),
+        moves::all_gather(&shape),
+        moves::reduce_scatter(&shape),
+        moves::all_to_all(&shape),
+        moves::broadcast(&shape, 3),
+    ] {
+        // A broadcast's data is that of PE 0 in these tests.
+        if document.name.starts_with("broadcast-from-3") {
+            continue;
+        }
+        let mut pes = Pes::new(&document, 4096, 2, |a, b| a / 2 == b / 2);
+        for count in [1, 500, 777] {
+            verify(&mut pes, DataType::F32, ReduceOp::Sum, count, 4, false, count);
+        }
+    }
+}
+
+/// Plans of users: semaphores, barriers, pipelines and all kinds of packets.
+#[test]
+fn plans_of_users() {
+    if library().is_none() {
+        return;
+    }
+    for name in ["copies", "packets"] {
+        let file = format!("{}/plans/{name}.json", env!("CARGO_MANIFEST_DIR"));
+        let document: Document = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+        let in_place = document.inplace;
+        let mut pes = Pes::new(&document, 8192, 4, |_, _| true);
+        for round in 0..3 {
+            for count in [8, 40, 2000] {
+                verify(&mut pes, DataType::F32, ReduceOp::Sum, count, 0, in_place, round);
+            }
+        }
+    }
+}
+
+/// Flags come again after 2^32 - 1 calls: by then all packets are wiped.
+#[test]
+fn flags_come_round() {
+    if library().is_none() {
+        return;
+    }
+    let mut pes = Pes::new(&all_reduce::two_phase(&Shape::one_host(3, 2)), 4096, 2, |_, _| true);
+    let epochs = pes.images[0][20];
+    for (round, epoch) in [(1, 0), (2, 2 * u64::from(u32::MAX)), (3, 4 * u64::from(u32::MAX))] {
+        for image in &mut pes.images {
+            let at = ((image[20] - image.as_ptr() as u64) / 8) as usize;
+            image[at..at + 2].fill(epoch);
+        }
+        verify(&mut pes, DataType::U32, ReduceOp::Sum, 500 - 100 * round, 0, false, round);
+        verify(&mut pes, DataType::U32, ReduceOp::Sum, 300, 0, false, 7 * round);
+    }
+    assert_eq!(epochs, pes.images[0][20]);
+}
+
+/// One PE does not come: the others give up in time, name it, and stay so.
+#[test]
+fn who_does_not_come_is_named() {
+    if library().is_none() {
+        return;
+    }
+    for document in [all_reduce::one_shot(&Shape::one_host(3, 2)), all_reduce::direct(&Shape::one_host(3, 2))] {
+        let packets = document.name.contains("one-shot");
+        let mut pes = Pes::new(&document, 4096, 2, |_, _| true);
+        verify(&mut pes, DataType::F32, ReduceOp::Sum, 100, 0, false, 1);
+        pes.timeout_ns = 300_000_000;
+        pes.call(&[0, 2], DataType::F32, ReduceOp::Sum, 400, |_| (SOURCE, DEST));
+        let late = [0, 2].into_iter().find(|&pe| pes.reports[pe][0] == 1).expect("somebody waited for its time");
+        // Packets go by the number of their source, which the host translates.
+        let who = pes.reports[late][1];
+        assert_eq!(
+            who,
+            if packets && late == 0 {
+                1
+            } else if packets {
+                2
+            } else {
+                1
+            },
+            "{:?}",
+            pes.reports
+        );
+        for pe in [0, 2] {
+            assert!(matches!(pes.reports[pe][0], 1 | 2), "{:?}", pes.reports);
+            pes.reports[pe].fill(0);
+        }
+        pes.call(&[0, 2], DataType::F32, ReduceOp::Sum, 400, |_| (SOURCE, DEST));
+        assert!([0, 2].iter().all(|&pe| pes.reports[pe][0] == 2), "an earlier call has failed: {:?}", pes.reports);
+    }
+}
+
+#[test]
+fn narrow_types_have_the_hosts_codes() {
+    let Some(library) = library() else { return };
+    // SAFETY: the functions' types.
+    let (decode, encode) =
+        unsafe { (library.get::<Decode>(b"decode").unwrap(), library.get::<Encode>(b"encode").unwrap()) };
+    type Codec = (DataType, u32, fn(u32) -> f32, fn(f32) -> u32);
+    let codecs: [Codec; 5] = [
+        (DataType::E4M3, 256, |code| fp8::e4m3_to_f32(code as u8), |value| fp8::f32_to_e4m3(value).into()),
+        (DataType::E5M2, 256, |code| fp8::e5m2_to_f32(code as u8), |value| fp8::f32_to_e5m2(value).into()),
+        (DataType::E4M3B15, 256, |code| fp8::e4m3b15_to_f32(code as u8), |value| fp8::f32_to_e4m3b15(value).into()),
+        (DataType::F16, 65536, |code| f16::from_bits(code as u16).to_f32(), |v| f16::from_f32(v).to_bits().into()),
+        (DataType::BF16, 65536, |code| bf16::from_bits(code as u16).to_f32(), |v| bf16::from_f32(v).to_bits().into()),
+    ];
+    for (ty, codes, host_decode, host_encode) in codecs {
+        // SAFETY: functions of numbers.
+        let (decode, encode) = (|c| unsafe { decode(number(ty), c) }, |v| unsafe { encode(number(ty), v) });
+        let check = |value: f32| {
+            let (found, expected) = (encode(value), host_encode(value));
+            let nan = |code: u32| host_decode(code).is_nan();
+            assert!(
+                found == expected || nan(found) && nan(expected),
+                "{ty:?}: {value:e} is {found:#x}, not {expected:#x}"
+            );
+        };
+        let mut last = 0.0;
+        for code in 0..codes {
+            let (found, expected) = (decode(code), host_decode(code));
+            let same = found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan();
+            assert!(same, "{ty:?} {code:#x} is {found}, not {expected}");
+            assert_eq!(found.is_sign_negative(), expected.is_sign_negative(), "{ty:?} {code:#x}");
+            let middle = ((f64::from(last) + f64::from(expected)) / 2.0) as f32;
+            for value in [expected, middle, middle.next_up(), middle.next_down()] {
+                check(value);
+            }
+            last = expected;
+        }
+        for bits in (0..=u32::MAX).step_by(65_537) {
+            check(f32::from_bits(bits));
+        }
+        for value in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, f32::MIN_POSITIVE, 1e-45, 65519.9, 65520.0]
+        {
+            check(value);
+        }
+    }
+}
+
+#[test]
+fn averages_are_the_hosts() {
+    let Some(library) = library() else { return };
+    // SAFETY: the function's type.
+    let divide = unsafe { library.get::<Divide>(b"divide") }.unwrap();
+    let mut values = [-7i64, 9, i64::MIN];
+    // SAFETY: three values.
+    unsafe { divide(number(DataType::I64), values.as_mut_ptr() as u64, 3, 2) };
+    assert_eq!(values, [-3, 4, i64::MIN / 2]);
+    let mut values = [-7i8, 100];
+    // SAFETY: two values.
+    unsafe { divide(number(DataType::I8), values.as_mut_ptr() as u64, 2, 200) };
+    assert_eq!(values, [0, 0]);
+    let mut values = [f16::from_f32(3.0)];
+    // SAFETY: one value.
+    unsafe { divide(number(DataType::F16), values.as_mut_ptr() as u64, 1, 2) };
+    assert_eq!(values, [f16::from_f32(1.5)]);
+}
