@@ -111,8 +111,7 @@ impl<'a> Program<'a> {
     pub const STREAM: Program<'static> = Program::new("stream.cu", include_str!("../../cu/stream.cu"));
 
     /// Collectives in the order of a stream, for [`Collectives`](super::Collectives).
-    pub const COLLECTIVES: Program<'static> =
-        Program::new("collectives.cu", include_str!("../../cu/collectives.cu"));
+    pub const COLLECTIVES: Program<'static> = Program::new("collectives.cu", include_str!("../../cu/collectives.cu"));
 
     /// The program's name.
     #[must_use]
