@@ -10,10 +10,9 @@
 //! | [`symmetric`] | names for symmetric and local memory, with their bounds |
 //! | [`element`] | the types of values and of atomic words |
 //! | [`grid`] | starting the threads; [`block`] their barrier |
-//! | [`thread`] | a thread's identity, and how an operation finds its way |
+//! | [`thread`] | a thread's identity, the path of an operation, fence and quiet |
 //! | [`rma`] | put, get, p, g, put_signal, peer_ptr |
 //! | [`atomics`] | atomic memory operations, signal_op |
-//! | [`order`] | fence and quiet |
 //! | [`wait`] | wait_until, test |
 //! | `waiter` | how every wait waits |
 //! | `answers` | many threads that wait for answers |
@@ -34,7 +33,6 @@ pub mod block;
 pub mod element;
 pub mod error;
 pub mod grid;
-pub mod order;
 pub mod rma;
 pub mod symmetric;
 pub mod team;

@@ -1,6 +1,7 @@
-//! One thread of a grid: who it is, and how its operations find their way.
+//! One thread of a grid: who it is, which path its operations take, and how it orders and completes them.
 
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::{Ordering, fence};
 
 use symrail_proxy::channel::{Local, Producer, ReplySlot, ReplyTo, Request};
 use symrail_transport::{Operation, Pe};
@@ -23,9 +24,9 @@ pub struct Thread<'a> {
     id: usize,
     reply: RefCell<Option<ReplySlot>>,
     /// For each channel, the failures that this thread knows of.
-    pub(super) known_errors: Box<[Cell<u64>]>,
+    known_errors: Box<[Cell<u64>]>,
     /// The position after this thread's last fence in its channel.
-    pub(super) fenced: Cell<u64>,
+    fenced: Cell<u64>,
 }
 
 /// The path of an operation to a PE.
@@ -103,7 +104,7 @@ impl<'a> Thread<'a> {
         self.id % self.parts().producers.len().max(1)
     }
 
-    /// Checks an operation on `len` elements from `memory` on at `pe`, and finds its way.
+    /// Checks an operation on `len` elements from `memory` on at `pe`, and finds its path.
     pub(super) fn route<T: Element>(
         &self,
         what: What,
@@ -175,6 +176,51 @@ impl<'a> Thread<'a> {
                 None => return Err(self.timed_out(what)),
             }
         }
+    }
+
+    /// Orders this thread's earlier puts, AMOs and signals before its later ones, at each PE. Does not wait for them.
+    ///
+    /// # Errors
+    /// The channel had no room in time.
+    pub fn fence(&self) -> Result<(), DeviceError> {
+        // For stores to mapped peers, and before requests that follow them.
+        fence(Ordering::SeqCst);
+        let Some(producer) = self.parts().producers.get(self.channel()) else { return Ok(()) };
+        // Nothing to order when nothing was pushed since the last fence, or all of it is delivered.
+        let pushed = producer.pushed();
+        if pushed != self.fenced.get() && producer.completed() < pushed {
+            let what = What { operation: Operation::Quiet, pe: self.my_pe(), bytes: 0 };
+            self.fenced.set(self.issue(what, producer, &Request::Fence)? + 1);
+        }
+        Ok(())
+    }
+
+    /// Waits until everything that was pushed to any of the device's channels before the call is delivered, and
+    /// everything that this thread stored to mapped peers is visible there. A repeat costs nothing.
+    ///
+    /// # Errors
+    /// Operations failed since this thread was last quiet (all the same, everything is complete), or time is over.
+    pub fn quiet(&self) -> Result<(), DeviceError> {
+        fence(Ordering::SeqCst);
+        let mut failed = None;
+        for (channel, producer) in self.parts().producers.iter().enumerate() {
+            let pushed = producer.pushed();
+            let mut waiter = Waiter::new(self.view);
+            while producer.completed() < pushed {
+                if !waiter.pause() {
+                    let left = pushed.saturating_sub(producer.completed());
+                    return Err(
+                        waiter.timed_out(format!("quiet, with {left} requests of channel {channel} undelivered,"))
+                    );
+                }
+            }
+            let errors = producer.errors();
+            let count = errors - self.known_errors[channel].replace(errors);
+            if count > 0 {
+                failed.get_or_insert(DeviceError::FailedBeforeQuiet { count, channel });
+            }
+        }
+        failed.map_or(Ok(()), Err)
     }
 
     fn timed_out(&self, What { operation, pe, bytes }: What) -> DeviceError {
