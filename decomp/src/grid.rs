@@ -160,13 +160,14 @@ impl Grid {
 
     /// The numbers that PEs must have in common, with their names.
     pub(crate) fn parameters(&self) -> Vec<(&'static str, u64)> {
+        let Grid { extents, distributed, processes, ranks, memory } = self;
         let mut all = Vec::new();
         let mut add = |name, numbers: &[usize]| all.extend(numbers.iter().map(|&number| (name, number as u64)));
-        add("extents", &self.extents);
-        add("distributed extents", &self.distributed);
-        add("process grid", &self.processes);
-        add("rank order", &[self.ranks as usize]);
-        add("memory order", self.memory.as_flattened());
+        add("extents", extents);
+        add("distributed extents", distributed);
+        add("process grid", processes);
+        add("rank order", &[*ranks as usize]);
+        add("memory order", memory.as_flattened());
         all
     }
 }

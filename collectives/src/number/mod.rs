@@ -11,7 +11,7 @@ pub use reduce::{Accumulate, ReduceOp};
 pub(crate) use reduce::{divide, reduce};
 
 /// The type of a collective's elements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::VariantArray)]
 #[non_exhaustive]
 pub enum DataType {
     /// Signed integers of 8 bits.
@@ -44,21 +44,7 @@ pub enum DataType {
 
 impl DataType {
     /// All of them.
-    pub const ALL: [DataType; 13] = [
-        DataType::I8,
-        DataType::U8,
-        DataType::I32,
-        DataType::U32,
-        DataType::I64,
-        DataType::U64,
-        DataType::F16,
-        DataType::BF16,
-        DataType::F32,
-        DataType::F64,
-        DataType::E4M3,
-        DataType::E5M2,
-        DataType::E4M3B15,
-    ];
+    pub const ALL: &[DataType] = <DataType as strum::VariantArray>::VARIANTS;
 
     /// Bytes of an element.
     #[must_use]

@@ -70,12 +70,13 @@ impl Shape {
 
     /// What all ranks compare.
     pub(super) fn numbers(&self) -> [(&'static str, u64); 5] {
+        let Shape { most_tokens, token, scales, experts, k } = *self;
         [
-            ("tokens of a rank, at most", self.most_tokens as u64),
-            ("bytes of a token", self.token as u64),
-            ("bytes of a token's scales", self.scales as u64),
-            ("number of experts", self.experts as u64),
-            ("top-k slots of a token", self.k as u64),
+            ("tokens of a rank, at most", most_tokens as u64),
+            ("bytes of a token", token as u64),
+            ("bytes of a token's scales", scales as u64),
+            ("number of experts", experts as u64),
+            ("top-k slots of a token", k as u64),
         ]
     }
 }

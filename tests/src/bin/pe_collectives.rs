@@ -53,7 +53,7 @@ impl<'rt> World<'rt> {
     }
 
     fn everything(mut self) -> Result<()> {
-        for ty in DataType::ALL {
+        for &ty in DataType::ALL {
             for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max] {
                 self.call(&Collective::AllReduce, ty, op, 100, false)?;
             }
