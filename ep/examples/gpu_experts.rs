@@ -65,7 +65,7 @@ struct Input {
 
 impl Input {
     fn new(shape: &DeviceShape, rank: u64, round: u64) -> Input {
-        let tokens = if mix([rank, round, 1, 1]) % 5 == 0 {
+        let tokens = if mix([rank, round, 1, 1]).is_multiple_of(5) {
             0
         } else {
             mix([rank, round, 2, 2]) as usize % shape.most_tokens + 1

@@ -225,7 +225,7 @@ fn all_algorithms_types_and_operations() {
         let reduces = document.collective.contains("reduce");
         let in_place = document.collective != "alltoall";
         let mut pes = Pes::new(&document, 4096, 3, |_, _| true);
-        for ty in DataType::ALL {
+        for &ty in DataType::ALL {
             for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max] {
                 if op != ReduceOp::Sum && !reduces {
                     continue;

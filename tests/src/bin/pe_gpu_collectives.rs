@@ -145,7 +145,7 @@ impl<'d> World<'d> {
         self.say("several at once: ok");
         self.graphs(&mut all);
         self.say("graphs: ok");
-        for ty in DataType::ALL {
+        for &ty in DataType::ALL {
             for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max] {
                 for count in [1, 33, 4096 / ty.size(), 50_001] {
                     self.call(&mut all, &Collective::AllReduce, ty, op, count, self.round.is_multiple_of(2))?;
