@@ -7,21 +7,21 @@ use std::time::{Duration, Instant};
 pub type GoOn = Arc<dyn Fn() -> Option<Duration> + Send + Sync>;
 
 /// How long a thread has waited when it first asks whether to go on.
-const FIRST_ASKED: Duration = Duration::from_millis(1);
+const FIRST_POLL: Duration = Duration::from_millis(1);
 /// How often a PE asks that sleeps while it joins.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
 /// A wait that asks now and then whether to go on.
-pub(crate) struct Asking<'a> {
+pub(crate) struct InterruptPoll<'a> {
     go_on: Option<&'a GoOn>,
     begun: Instant,
     next: Duration,
 }
 
-impl<'a> Asking<'a> {
+impl<'a> InterruptPoll<'a> {
     /// A wait that begins.
-    pub fn new(go_on: Option<&'a GoOn>) -> Asking<'a> {
-        Asking { go_on, begun: Instant::now(), next: FIRST_ASKED }
+    pub fn new(go_on: Option<&'a GoOn>) -> InterruptPoll<'a> {
+        InterruptPoll { go_on, begun: Instant::now(), next: FIRST_POLL }
     }
 
     /// How long it has waited, if it is to end now. Asks only when it is time to.

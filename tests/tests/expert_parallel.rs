@@ -59,9 +59,9 @@ fn a_block_for_each_rank_takes_few_requests_and_acknowledgements_and_masked_rank
 fn a_token_crosses_once_for_each_host_and_is_spread_there() {
     for (path, pes, hosts) in [(ROUND_ROBIN, 4, 2), (ONE_RAIL, 6, 3), (SHM, 6, 2)] {
         let outcome = path.of(Job::new("pe_ep"), pes).hosts(hosts).args(["cross", "1"]).limit(60).succeed();
-        let told: Vec<_> = outcome.out.lines().filter(|line| line.starts_with("crossings ")).collect();
-        assert_eq!(told.len(), pes as usize, "{outcome:#?}");
-        for line in told {
+        let lines: Vec<_> = outcome.out.lines().filter(|line| line.starts_with("crossings ")).collect();
+        assert_eq!(lines.len(), pes as usize, "{outcome:#?}");
+        for line in lines {
             // Tokens and what goes along; and what comes back, summed there.
             let numbers: Vec<f64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
             assert!(numbers.iter().all(|crossings| (1.0..1.1).contains(crossings)), "{}: {line}", path.name);

@@ -4,20 +4,20 @@
 use symrail_tests::job::Job;
 
 /// PEs over one rail, which do a bit of everything, and what each said of itself.
-struct Told {
+struct Measured {
     lines: Vec<String>,
     log: String,
 }
 
-impl Told {
-    fn by(pes: u32, hosts: u32, args: &[&str]) -> Told {
+impl Measured {
+    fn by(pes: u32, hosts: u32, args: &[&str]) -> Measured {
         let job = Job::new("pe_scale").pes(pes).hosts(hosts).rails(1).args(args).limit(120);
         let job = job.env("SYMRAIL_HEAP_SIZE", "16M").env("SYMRAIL_LOG", "warn,symrail::stages=info");
         let job = job.env("SYMRAIL_TRANSPORT", "libfabric").env("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm");
         let outcome = job.succeed();
         let lines: Vec<String> = outcome.out.lines().filter(|l| l.starts_with("scale ")).map(str::to_owned).collect();
         assert_eq!(lines.len(), pes as usize, "{}", outcome.out);
-        Told { lines, log: outcome.err }
+        Measured { lines, log: outcome.err }
     }
 
     /// What each PE says of this name.
@@ -38,7 +38,7 @@ impl Told {
 
 #[test]
 fn joining_takes_as_many_messages_in_a_larger_job_and_few_bytes_more() {
-    let (small, large) = (Told::by(4, 2, &[]), Told::by(24, 4, &[]));
+    let (small, large) = (Measured::by(4, 2, &[]), Measured::by(24, 4, &[]));
     let ((messages, bytes), (more_messages, more_bytes)) = (small.joining(), large.joining());
     assert_eq!(messages, more_messages);
     assert!((more_bytes - bytes) / 20.0 < 160.0, "{bytes} bytes, and {more_bytes} with 20 more PEs");
@@ -49,9 +49,14 @@ fn joining_takes_as_many_messages_in_a_larger_job_and_few_bytes_more() {
 
 #[test]
 fn peers_are_connected_when_they_are_addressed_or_all_at_once() {
-    let (when_addressed, at_once) = (Told::by(8, 8, &[]), Told::by(8, 8, &["connect"]));
-    let grown = |told: &Told| -> Vec<f64> {
-        told.of_each("all_fds").iter().zip(told.of_each("ring_fds")).map(|(after, before)| after - before).collect()
+    let (when_addressed, at_once) = (Measured::by(8, 8, &[]), Measured::by(8, 8, &["connect"]));
+    let grown = |measured: &Measured| -> Vec<f64> {
+        measured
+            .of_each("all_fds")
+            .iter()
+            .zip(measured.of_each("ring_fds"))
+            .map(|(after, before)| after - before)
+            .collect()
     };
     // A barrier talks to PEs at a distance of 1, 2 and 4: there are others.
     assert!(grown(&when_addressed).iter().all(|&fds| fds > 0.0), "{:?}", grown(&when_addressed));

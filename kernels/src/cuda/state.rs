@@ -331,7 +331,7 @@ fn reason(code: u64) -> &'static str {
         4 => "the PE is not mapped and the device has no channel: there is no wire (SYMRAIL_LOG=info says why)",
         5 => "all reply entries are in use: launch fewer threads that fetch, or use more channels",
         6 => {
-            "the destination is too short for what all PEs together have, which is the number of bytes that is told as the place"
+            "the destination is too short for what all PEs together have, which is the number of bytes that is given as the place"
         }
         _ => "unknown",
     }

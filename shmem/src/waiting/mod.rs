@@ -25,7 +25,7 @@ pub(crate) use long::Among;
 use long::Long;
 
 use crate::error::{Error, Result};
-use crate::interrupt::Asking;
+use crate::interrupt::InterruptPoll;
 use crate::operations::Operations;
 use crate::wire::{Wire, WireContext};
 
@@ -63,7 +63,7 @@ impl Operations<'_> {
         let wire = comm.wire.as_ref().ok();
         let mut wait = wire.map(|wire| WireContext::new(wire, &comm.context).wait_for_memory());
         let (begun, mut polls, looks) = (Instant::now(), 0u64, wire.map_or(1, Wire::looks_per_poll));
-        let (mut long, mut asking) = (None::<Long<'_>>, Asking::new(comm.job.interrupt.get()));
+        let (mut long, mut interrupt_poll) = (None::<Long<'_>>, InterruptPoll::new(comm.job.interrupt.get()));
         loop {
             if let Some(found) = (0..looks).find_map(|_| done()) {
                 return Ok(found);
@@ -84,7 +84,7 @@ impl Operations<'_> {
             if Long::is(waited) {
                 long.get_or_insert_with(|| Long::new(Operations::of(comm), what, among, begun)).look()?;
             }
-            if let Some(waited) = asking.ended() {
+            if let Some(waited) = interrupt_poll.ended() {
                 let missing = long.as_ref().map_or_else(Vec::new, |long| long.missing(waited));
                 return Err(Error::Interrupted { waiting: comm.job.me, what, waited, missing });
             }

@@ -6,7 +6,7 @@ use symrail_proxy::{Driver, Turn};
 
 use super::WireContext;
 use crate::error::{Error, Result};
-use crate::interrupt::Asking;
+use crate::interrupt::InterruptPoll;
 
 /// Rounds of polling the host endpoint, of several polls each, before a waiting thread also drives the engine: about
 /// the time of a round trip, which would only become longer. Where PEs wait for each other's answers, all wait for
@@ -40,7 +40,7 @@ pub(crate) struct Wait<'a> {
     /// What was started on other contexts is to go on too.
     of_all: bool,
     /// From when it has polled for a while: whether it is to go on. Who waits for memory asks itself.
-    asking: Option<Asking<'a>>,
+    interrupt_poll: Option<InterruptPoll<'a>>,
 }
 
 impl<'a> Wait<'a> {
@@ -57,7 +57,7 @@ impl<'a> Wait<'a> {
             naps: false,
             may_nap: false,
             of_all: false,
-            asking: None,
+            interrupt_poll: None,
         }
     }
 
@@ -88,9 +88,9 @@ impl<'a> Wait<'a> {
 
     fn ask(&mut self) -> Result<()> {
         let wire = self.context.wire();
-        let asking = self.asking.get_or_insert_with(|| Asking::new(wire.interrupt.get()));
+        let interrupt_poll = self.interrupt_poll.get_or_insert_with(|| InterruptPoll::new(wire.interrupt.get()));
         let what = "an operation or a quiet";
-        asking
+        interrupt_poll
             .ended()
             .map_or(Ok(()), |waited| Err(Error::Interrupted { waiting: wire.me, what, waited, missing: Vec::new() }))
     }

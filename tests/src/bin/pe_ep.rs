@@ -311,7 +311,7 @@ fn hosts(rt: &Runtime) -> Vec<Vec<usize>> {
 }
 
 /// A dispatch crosses once for each host, and tells of it.
-fn check_statistics(rt: &Runtime, case: &Case, hosts: &[Vec<usize>], told: &Statistics) {
+fn check_statistics(rt: &Runtime, case: &Case, hosts: &[Vec<usize>], statistics: &Statistics) {
     let me = rt.my_pe() as usize;
     let get = |source: usize, ranks: &[usize]| {
         let input = &case.inputs[source];
@@ -337,13 +337,17 @@ fn check_statistics(rt: &Runtime, case: &Case, hosts: &[Vec<usize>], told: &Stat
     let own: usize = others().map(|&rank| get(me, &[rank])).sum();
     if (0..rt.n_pes()).all(|pe| rt.is_mapped(pe) == hosts.iter().any(|h| h.contains(&me) && h.contains(&(pe as usize))))
     {
-        assert_eq!(told.wire.rows as usize, crossings, "{told:?}");
-        assert_eq!(told.wire.rows as usize + told.mapped.rows as usize, crossings + own + passed, "{told:?}");
+        assert_eq!(statistics.wire.rows as usize, crossings, "{statistics:?}");
+        assert_eq!(
+            statistics.wire.rows as usize + statistics.mapped.rows as usize,
+            crossings + own + passed,
+            "{statistics:?}"
+        );
     }
     let count = |rank: usize| get(me, &[rank]) as u32;
-    assert_eq!(told.to_ranks, (0..case.ranks).map(count).collect::<Vec<_>>());
-    assert_eq!(told.from_ranks, (0..case.ranks).map(|source| get(source, &[me]) as u32).collect::<Vec<_>>());
-    let phases: Vec<_> = told.phases.iter().map(|phase| phase.0).collect();
+    assert_eq!(statistics.to_ranks, (0..case.ranks).map(count).collect::<Vec<_>>());
+    assert_eq!(statistics.from_ranks, (0..case.ranks).map(|source| get(source, &[me]) as u32).collect::<Vec<_>>());
+    let phases: Vec<_> = statistics.phases.iter().map(|phase| phase.0).collect();
     assert_eq!(phases, ["headers", "between hosts", "within the host"]);
 }
 

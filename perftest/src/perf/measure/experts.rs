@@ -95,10 +95,13 @@ impl<C: Backend> Bench<'_, C> {
             }
             Ok(())
         })?;
-        let told = buffers.statistics();
-        let rows: u32 = if phase == Phase::Dispatch { &told.to_ranks } else { &told.from_ranks }.iter().sum();
-        let traffic =
-            Traffic { algorithm: rows as usize * token, physical: (told.mapped.bytes + told.wire.bytes) as usize };
+        let statistics = buffers.statistics();
+        let rows: u32 =
+            if phase == Phase::Dispatch { &statistics.to_ranks } else { &statistics.from_ranks }.iter().sum();
+        let traffic = Traffic {
+            algorithm: rows as usize * token,
+            physical: (statistics.mapped.bytes + statistics.wire.bytes) as usize,
+        };
         buffers.free()?;
         Ok((samples, warmup, traffic))
     }
@@ -118,7 +121,8 @@ impl<C: Backend> Bench<'_, C> {
         self.ones(&sums, token, |_| 1.0)?;
         let (samples, warmup) = self.timed_together(token, |_| round(false).map(drop))?;
         let physical =
-            buffers.statistics().map(|told| told.mapped.bytes + told.wire.bytes).iter().sum::<u64>() as usize;
+            buffers.statistics().map(|statistics| statistics.mapped.bytes + statistics.wire.bytes).iter().sum::<u64>()
+                as usize;
         buffers.free()?;
         Ok((samples, warmup, Traffic { algorithm: 2 * FEW * K * token, physical }))
     }

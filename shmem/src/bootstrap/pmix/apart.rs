@@ -8,7 +8,7 @@ use symrail_transport::Pe;
 use super::super::error::{Error, Result, Step};
 use super::ffi;
 use super::{KIND, REMEDY};
-use crate::interrupt::{Asking, GoOn, LOOK};
+use crate::interrupt::{GoOn, InterruptPoll, LOOK};
 
 /// Makes a call. Where waits may be ended, a thread of its own makes it, which stays behind in the call if the wait was
 /// ended.
@@ -32,13 +32,13 @@ pub(super) fn call<T: Send + 'static>(
         Error::Pmix { who, step, call: "a thread for PMIx", text, status: ffi::SUCCESS, remedy: REMEDY }
     };
     Builder::new().name(format!("symrail-{KIND}")).spawn(work).map_err(|error| failed(error.to_string()))?;
-    let mut asking = Asking::new(go_on);
+    let mut interrupt_poll = InterruptPoll::new(go_on);
     loop {
         match answered.recv_timeout(LOOK) {
             Ok(answer) => return Ok(answer),
             Err(RecvTimeoutError::Disconnected) => return Err(failed("it ended without an answer".into())),
             Err(RecvTimeoutError::Timeout) => {
-                if let Some(waited) = asking.ended() {
+                if let Some(waited) = interrupt_poll.ended() {
                     return Err(Error::Interrupted { pe, step, waited });
                 }
             }

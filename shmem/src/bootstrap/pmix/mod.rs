@@ -20,7 +20,7 @@ use symrail_transport::env::Settings;
 use super::error::{Error, Result, Step};
 use super::star::MAX_CONTRIBUTION;
 use super::{Bootstrap, MAX_PES};
-use crate::interrupt::{Asking, GoOn, LOOK};
+use crate::interrupt::{GoOn, InterruptPoll, LOOK};
 use ffi::{Given, Info, Pmix, Proc, Status, Value};
 
 const KIND: &str = "pmix";
@@ -136,7 +136,7 @@ impl Member {
             drop(unsafe { Arc::from_raw(context) });
             return self.check(step, "PMIx_Fence_nb", status);
         }
-        let (begun, mut asking) = (Instant::now(), Asking::new(self.go_on.as_ref()));
+        let (begun, mut interrupt_poll) = (Instant::now(), InterruptPoll::new(self.go_on.as_ref()));
         let mut status = done.status.lock().unwrap_or_else(PoisonError::into_inner);
         while status.is_none() && begun.elapsed() < self.timeout {
             let left = self.timeout.saturating_sub(begun.elapsed());
@@ -144,7 +144,7 @@ impl Member {
             let waited = done.changed.wait_timeout_while(status, pause, |status| status.is_none());
             status = waited.unwrap_or_else(PoisonError::into_inner).0;
             if status.is_none()
-                && let Some(waited) = asking.ended()
+                && let Some(waited) = interrupt_poll.ended()
             {
                 return Err(Error::Interrupted { pe: self.me.rank, step, waited });
             }

@@ -14,7 +14,7 @@ use super::wire::{
     CHALLENGE, Direction, FINISHED, Hello, Kind, MAGIC, MAX_CONTRIBUTION, NONCE, Opener, REFUSAL, Sealer, Secret,
     random,
 };
-use crate::interrupt::{Asking, GoOn, LOOK};
+use crate::interrupt::{GoOn, InterruptPoll, LOOK};
 
 /// How much longer than the service a PE waits: the service knows who is missing, so it should speak first.
 const GRACE: Duration = Duration::from_secs(5);
@@ -170,12 +170,12 @@ impl Client {
 
     /// What comes next, unless the wait for it is ended from within.
     fn read(&mut self, step: Step, chunk: &mut [u8], deadline: Instant) -> Result<usize> {
-        let mut asking = Asking::new(self.go_on.as_ref());
+        let mut interrupt_poll = InterruptPoll::new(self.go_on.as_ref());
         loop {
             let until = if self.go_on.is_some() { deadline.min(Instant::now() + LOOK) } else { deadline };
             match read_some(&mut self.stream, chunk, until) {
                 Err(error) if error.kind() == io::ErrorKind::TimedOut && until < deadline => {
-                    if let Some(waited) = asking.ended() {
+                    if let Some(waited) = interrupt_poll.ended() {
                         return Err(Error::Interrupted { pe: self.membership.pe, step, waited });
                     }
                 }
