@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import environment, finish, launcher, run, start
+from conftest import PROGRAMS, environment, finish, launcher, run, start
 
 PAGE = Path(__file__).parents[2] / "docs" / "ep.md"
 HOSTS = ("--hosts", "2", "--rails", "2")
@@ -32,6 +32,22 @@ HOSTS = ("--hosts", "2", "--rails", "2")
 def test_equals_numpy(what: str, pes: int, options: tuple[str, ...]) -> None:
     out = run("expert_parallel.py", what, pes=pes, options=options)
     assert all(f"PE {pe} is well" in out for pe in range(pes))
+
+
+def python_with_torch() -> str:
+    """A Python that has torch: this one, or the system's."""
+    for python in (sys.executable, "/usr/bin/python3"):
+        if Path(python).exists() and subprocess.run([python, "-c", "import torch, numpy"], capture_output=True).returncode == 0:
+            return python
+    pytest.skip("there is no torch")
+
+
+@pytest.mark.parametrize("options", [(), HOSTS])
+def test_takes_tensors(options: tuple[str, ...]) -> None:
+    command = [launcher(), "run", "-n", "4", *options, "--", python_with_torch()]
+    (ended,) = finish([start([*command, str(PROGRAMS / "expert_parallel_torch.py")])])
+    assert ended.returncode == 0, ended
+    assert ended.stdout.count("is well") == 4, ended
 
 
 def test_example(tmp_path: Path) -> None:

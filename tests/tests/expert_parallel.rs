@@ -33,6 +33,13 @@ fn low_latency_equals_the_reference() {
 }
 
 #[test]
+fn both_ways_are_in_use_at_the_same_time() {
+    for (path, pes, hosts, cases) in [(MAPPED, 3, 1, 10), (ROUND_ROBIN, 4, 2, 6), (STAGED_TCP, 2, 2, 3)] {
+        check("both", path, pes, hosts, cases);
+    }
+}
+
+#[test]
 fn what_cannot_be_done_is_refused_by_name_before_anything_is_sent() {
     for (path, pes, hosts) in [(MAPPED, 3, 1), (ROUND_ROBIN, 3, 3)] {
         check("refuse", path, pes, hosts, 2);

@@ -2,10 +2,11 @@
 
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use symrail_ep::high_throughput::{Handle, Parts, Received, Tokens};
 use symrail_ep::{HighThroughput, Layout, TopK};
 
-use super::{Buffers, Bytes, BytesAndFloats, element, elements, raised, rows};
+use super::{Buffers, Bytes, BytesAndFloats, element, elements, raised, rows, to_dict};
 use crate::runtime::Runtime;
 
 /// Buffers for any number of tokens.
@@ -64,6 +65,11 @@ impl EpHighThroughput {
     fn new(py: Python<'_>, runtime: &Runtime, bytes: usize, timeout: Option<f64>) -> PyResult<Self> {
         let make = move |rt, limit| HighThroughput::new(rt, bytes, limit);
         Ok(EpHighThroughput(Buffers::make(py, runtime, timeout, make)?))
+    }
+
+    /// What the last call did.
+    fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        to_dict(py, &self.0.call(py, |buffers| Ok(buffers.statistics().clone()))?)
     }
 
     /// Gives the memory back. Collective.

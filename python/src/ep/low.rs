@@ -2,10 +2,11 @@
 
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use symrail_ep::low_latency::{Combining, Dispatching, Shape};
 use symrail_ep::{LowLatency, TopK};
 
-use super::{Buffers, Bytes, element, elements, raised, rows};
+use super::{Buffers, Bytes, element, elements, raised, rows, to_dict};
 use crate::runtime::Runtime;
 
 /// Buffers for few tokens.
@@ -54,6 +55,12 @@ impl EpLowLatency {
     #[staticmethod]
     fn bytes(ranks: usize, most_tokens: usize, token: usize, scales: usize, experts: usize, k: usize) -> usize {
         Shape { most_tokens, token, scales, experts, k }.bytes(ranks)
+    }
+
+    /// What the last dispatch and the last combine did.
+    fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let all = self.0.call(py, |buffers| Ok(buffers.statistics().map(Clone::clone)))?;
+        all.iter().map(|statistics| to_dict(py, statistics)).collect()
     }
 
     /// Gives the memory back. Collective.

@@ -19,7 +19,8 @@ use std::time::Duration;
 
 use numpy::{Element as OfArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
-use symrail_ep::{Element, Error, Rows, WaitLimit};
+use pyo3::types::PyDict;
+use symrail_ep::{Element, Error, Rows, Statistics, WaitLimit};
 
 use crate::errors::{Kind, failed, raise, raise_of, raise_of_all};
 use crate::held;
@@ -103,6 +104,22 @@ fn raised(error: Error) -> PyErr {
         Error::Broken { .. } | Error::Order { .. } => raise(Kind::State, &text),
         _ => raise(Kind::Argument, &text),
     }
+}
+
+/// What a call did, as a dict.
+fn to_dict<'py>(py: Python<'py>, statistics: &Statistics) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("call", statistics.call)?;
+    dict.set_item("to_ranks", statistics.to_ranks.clone())?;
+    dict.set_item("from_ranks", statistics.from_ranks.clone())?;
+    dict.set_item("per_expert", statistics.per_expert.clone())?;
+    for (way, traffic) in [("own", statistics.own), ("mapped", statistics.mapped), ("wire", statistics.wire)] {
+        dict.set_item(format!("{way}_rows"), traffic.rows)?;
+        dict.set_item(format!("{way}_bytes"), traffic.bytes)?;
+    }
+    let phases: Vec<(&str, f64)> = statistics.phases.iter().map(|(name, took)| (*name, took.as_secs_f64())).collect();
+    dict.set_item("phases", phases)?;
+    Ok(dict)
 }
 
 /// The elements of an array.

@@ -39,7 +39,8 @@ class Rows:
             raise ArgumentError(f"{role} has the shape {tuple(array.shape)}; wanted are rows of at least one element")
         self.array, self.role = array, role
         self.count, self.dtype = int(array.shape[0]), dtype_name(array)
-        self.bytes = int(np.prod(array.shape[1:])) * array.dtype.itemsize
+        element = array.element_size() if _is_tensor(array) else array.dtype.itemsize
+        self.bytes = int(np.prod(array.shape[1:])) * element
 
     @property
     def data(self) -> tuple[NDArray[np.uint8], int]:

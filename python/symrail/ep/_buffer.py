@@ -93,6 +93,20 @@ class Buffer:
             self._high.free()
         self._low = self._high = None
 
+    def statistics(self) -> dict[str, dict[str, Any] | None]:
+        """What the last calls did: under "high_throughput" the last of `dispatch` and `combine`, under "low_latency_dispatch"
+        and "low_latency_combine" those; None where there was none.
+
+        Each has the `call`, tokens `to_ranks`, `from_ranks` and `per_expert`, rows and bytes that stayed (`own_rows`,
+        `own_bytes`), went over mapped memory (`mapped_…`) and over rails (`wire_…`), and `phases`: pairs of a name and
+        seconds, in their order.
+        """
+        high = self._high.statistics() if self._high is not None else None
+        held = self._low.held if self._low is not None else None
+        low = held.statistics() if held is not None else [None, None]
+        names = ("high_throughput", "low_latency_dispatch", "low_latency_combine")
+        return {name: told if told and told["call"] else None for name, told in zip(names, (high, *low))}
+
     def _of_high(self) -> _symrail.EpHighThroughput:
         if self._high is None:
             raise StateError("this Buffer has no bytes for dispatch and combine (num_nvl_bytes), or was destroyed")

@@ -102,6 +102,9 @@ def high(me: int, ranks: int) -> None:
                 assert np.array_equal(of_slots, np.where(indices < 0, 0, weights))
             else:
                 assert of_slots is None
+    told = buffer.statistics()["high_throughput"]
+    assert told is not None and told["call"] == "combine" and buffer.statistics()["low_latency_combine"] is None
+    assert [name for name, _ in told["phases"]] == ["headers", "within the host", "between hosts", "adding"]
     buffer.destroy()
     try:
         buffer.combine(np.zeros((1, 4), np.float32), handle)
@@ -166,6 +169,9 @@ def low(me: int, ranks: int) -> None:
             for token in np.flatnonzero(indices[:, slot] >= 0):
                 total[token] += weights[token, slot] * expert(x[token], indices[token, slot]).astype(np.float32)
         assert out is None or sums is out
+        told = buffer.statistics()["low_latency_dispatch"]
+        assert told is not None and told["per_expert"] == counts.tolist() and told["call"] == "low-latency dispatch"
+        assert sum(told[f"{way}_rows"] for way in ("own", "mapped", "wire")) == sum(told["to_ranks"])
         assert np.array_equal(sums, total.astype(x.dtype))
     buffer.destroy()
 

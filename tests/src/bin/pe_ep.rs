@@ -1,5 +1,5 @@
 //! Expert-parallel dispatch and combine, compared with a reference that each PE computes alone: all ranks' tokens and
-//! routings come from seeds. Arguments: `high`, `low`, `refuse`, `count` or `cross`; how many cases; the seed.
+//! routings come from seeds. Arguments: `high`, `low`, `both`, `refuse`, `count` or `cross`; how many cases; the seed.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::process::ExitCode;
@@ -23,8 +23,15 @@ fn main() -> ExitCode {
             let case = Case::new(seed * 1000 + case, rt.n_pes() as usize);
             pe::doing(format!("{what}: {}", case.name));
             let checked = match &what[..] {
-                "high" => high(rt, &case),
-                "low" => low(rt, &case),
+                "high" => high_buffers(rt, &case).and_then(|mut buffers| {
+                    high(rt, &case, &mut buffers)?;
+                    buffers.free()
+                }),
+                "low" => low_buffers(rt, &case).and_then(|mut buffers| {
+                    low(rt, &case, &mut buffers)?;
+                    buffers.free()
+                }),
+                "both" => both(rt, &case),
                 "refuse" => refuse(rt),
                 "count" => count(rt),
                 "cross" => cross(rt),
@@ -69,10 +76,12 @@ impl Case {
         let rng = &mut StdRng::seed_from_u64(seed);
         let share = *[1, 2, 4, 8, 2048 / ranks].get(rng.random_range(0..9)).unwrap_or(&4);
         let k = rng.random_range(1..17);
-        let hidden: usize = *[1, 24, 128, 200, 1000].get(rng.random_range(0..5)).unwrap_or(&64);
+        let hidden: usize = *[1, 24, 128, 200, 1000, 8192].get(rng.random_range(0..6)).unwrap_or(&64);
         let element = if rng.random() { Element::F32 } else { Element::Bf16 };
         let scale_bytes = if rng.random() { 4 * hidden.div_ceil(128) } else { 0 };
         let most = *[1, 7, 40].get(rng.random_range(0..3)).unwrap_or(&40);
+        // Large rows of few tokens.
+        let (share, most) = if hidden == 8192 { (share.min(8), most.min(7)) } else { (share, most) };
         let kind = rng.random_range(0..6);
         let row = hidden * element.bytes();
         let inputs = (0..ranks).map(|rank| {
@@ -159,10 +168,33 @@ fn rows(data: &[u8], bytes: usize) -> Rows<'_> {
     Rows::new(data, bytes).unwrap()
 }
 
-fn high(rt: &Runtime, case: &Case) -> symrail_ep::Result<()> {
-    let me = rt.my_pe() as usize;
+/// Buffers in whose blocks few rows have room.
+fn high_buffers<'rt>(rt: &'rt Runtime, case: &Case) -> symrail_ep::Result<HighThroughput<'rt>> {
     let bytes = sizes::high_throughput(case.ranks, case.block_rows, sizes::largest_row(case.row()));
-    let mut buffers = HighThroughput::new(rt, bytes, WaitLimit::of(rt))?;
+    HighThroughput::new(rt, bytes, WaitLimit::of(rt))
+}
+
+fn low_buffers<'rt>(rt: &'rt Runtime, case: &Case) -> symrail_ep::Result<LowLatency<'rt>> {
+    let (experts, token) = (case.share * case.ranks, case.row());
+    let shape = Shape { most_tokens: case.most, token, scales: case.scale_bytes, experts, k: case.k };
+    LowLatency::new(rt, shape, WaitLimit::of(rt))
+}
+
+/// Both ways at once, by a thread each.
+fn both(rt: &Runtime, case: &Case) -> symrail_ep::Result<()> {
+    let (mut of_high, mut of_low) = (high_buffers(rt, case)?, low_buffers(rt, case)?);
+    let (first, second) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| (0..3).try_for_each(|_| low(rt, case, &mut of_low)));
+        ((0..3).try_for_each(|_| high(rt, case, &mut of_high)), other.join())
+    });
+    first?;
+    second.unwrap()?;
+    of_high.free()?;
+    of_low.free()
+}
+
+fn high(rt: &Runtime, case: &Case, buffers: &mut HighThroughput<'_>) -> symrail_ep::Result<()> {
+    let me = rt.my_pe() as usize;
     let input = &case.inputs[me];
     let topk = case.topk(input);
     let layout = Layout::of(&topk, case.share * case.ranks, case.ranks)?;
@@ -235,14 +267,11 @@ fn high(rt: &Runtime, case: &Case) -> symrail_ep::Result<()> {
         assert!(combined.rows == sums, "sums");
         assert_eq!(combined.weights, if used > 0 { weights } else { Vec::new() });
     }
-    buffers.free()
+    Ok(())
 }
 
-fn low(rt: &Runtime, case: &Case) -> symrail_ep::Result<()> {
+fn low(rt: &Runtime, case: &Case, buffers: &mut LowLatency<'_>) -> symrail_ep::Result<()> {
     let me = rt.my_pe() as usize;
-    let experts = case.share * case.ranks;
-    let shape = Shape { most_tokens: case.most, token: case.row(), scales: case.scale_bytes, experts, k: case.k };
-    let mut buffers = LowLatency::new(rt, shape, WaitLimit::of(rt))?;
     // Several rounds on the same buffers, of which two are under way at a time; then one by one.
     for rounds in [2, 1, 1] {
         let input = &case.inputs[me];
@@ -301,7 +330,7 @@ fn low(rt: &Runtime, case: &Case) -> symrail_ep::Result<()> {
             assert!(combined == sums, "sums");
         }
     }
-    buffers.free()
+    Ok(())
 }
 
 /// The ranks of each host.
