@@ -37,7 +37,8 @@ def test_equals_numpy(what: str, pes: int, options: tuple[str, ...]) -> None:
 def python_with_torch() -> str:
     """A Python that has torch: this one, or the system's."""
     for python in (sys.executable, "/usr/bin/python3"):
-        if Path(python).exists() and subprocess.run([python, "-c", "import torch, numpy"], capture_output=True).returncode == 0:
+        tried = [python, "-c", "import torch, numpy"]
+        if Path(python).exists() and subprocess.run(tried, capture_output=True).returncode == 0:
             return python
     pytest.skip("there is no torch")
 

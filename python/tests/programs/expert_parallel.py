@@ -92,9 +92,18 @@ def high(me: int, ranks: int) -> None:
         mine = expert(got, me)
         for biases in (None, x, (x, expert(x, 5))):
             sums, of_slots, _ = buffer.combine(mine, handle, topk_weights=got_weights, bias=biases, config=configs[1])
+            told = buffer.statistics()["high_throughput"]
+            assert told is not None and told["call"] == "combine"
+            assert [name for name, _ in told["phases"]] == ["headers", "within the host", "between hosts", "adding"]
             total = np.zeros(x.shape, np.float32)
-            for rank in range(ranks):
-                total += np.where(in_rank[:, rank : rank + 1], expert(x, rank).astype(np.float32), 0)
+            # By host, and then the (two) hosts.
+            here = [rank for rank in range(ranks) if symrail.is_mapped(rank)]
+            elsewhere = [rank for rank in range(ranks) if rank not in here]
+            for host in sorted((here, elsewhere)):
+                of_host = np.zeros(x.shape, np.float32)
+                for rank in host:
+                    of_host += np.where(in_rank[:, rank : rank + 1], expert(x, rank).astype(np.float32), 0)
+                total += of_host
             for bias in (biases if isinstance(biases, tuple) else (biases,)) if biases is not None else ():
                 total += bias.astype(np.float32)
             assert sums.dtype == x.dtype and np.array_equal(sums, total.astype(x.dtype))
@@ -102,9 +111,6 @@ def high(me: int, ranks: int) -> None:
                 assert np.array_equal(of_slots, np.where(indices < 0, 0, weights))
             else:
                 assert of_slots is None
-    told = buffer.statistics()["high_throughput"]
-    assert told is not None and told["call"] == "combine" and buffer.statistics()["low_latency_combine"] is None
-    assert [name for name, _ in told["phases"]] == ["headers", "within the host", "between hosts", "adding"]
     buffer.destroy()
     try:
         buffer.combine(np.zeros((1, 4), np.float32), handle)
