@@ -149,6 +149,8 @@ def like(destination: Any, source: Any) -> NDArray[Any]:
             found = found.astype(dtype, copy=False)
     if found.dtype != dtype:
         raise ArgumentError(f"dtypes differ: {found.dtype} and {dtype}; convert by astype")
+    if found.ndim == 0 and math.prod(shape) == 1:
+        return found.reshape(shape)  # a single number, the usual case, in a fraction of the time
     try:
         return np.broadcast_to(found, shape)
     except ValueError:
