@@ -197,10 +197,9 @@ struct symrail_executor {
         return together(thread() != 0 || symrail_await_count(plan, (symrail_u64)plan.begun, epoch + 1, place()));
     }
 
-    /* The last block leaves things as the next call finds them, and meets the other ranks. */
+    /* The last block meets the other ranks. */
     SYMRAIL_WAITER_FN bool end_call() {
-        bool meets = (plan.flags & SYMRAIL_PLAN_MEETS_AFTER) != 0;
-        if (!meets && plan.n_local_semaphores == 0) return true;
+        if (!(plan.flags & SYMRAIL_PLAN_MEETS_AFTER)) return true;
         symrail_all_threads::sync();
         bool last = false;
         if (thread() == 0) {
@@ -209,9 +208,7 @@ struct symrail_executor {
             __threadfence();
         }
         if (__syncthreads_or(last ? 1 : 0) == 0) return true;
-        for (symrail_u64 i = thread(); i < plan.n_local_semaphores; i += threads())
-            plan.local_semaphores[i] = plan.local_beginnings[i];
-        return !meets || symrail_meet_ranks(plan, place());
+        return symrail_meet_ranks(plan, place());
     }
 
     /* Takes a step; the threads stand together after it. */

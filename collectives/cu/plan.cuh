@@ -103,10 +103,8 @@ struct symrail_plan {
     symrail_u64 meetings;
     /* Of each block, the number of its next call. */
     symrail_u64* epochs;
-    /* Semaphores between this rank's blocks, and what they begin with; and what has come to each of its barriers. */
+    /* Semaphores between this rank's blocks, which a call leaves as it finds them; what has come to each barrier. */
     symrail_u64* local_semaphores;
-    const symrail_u64* local_beginnings;
-    symrail_u64 n_local_semaphores;
     symrail_u64* arrivals;
     /* Calls that blocks may begin; and blocks that have ended, of all calls. */
     symrail_u64* begun;

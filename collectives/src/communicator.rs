@@ -137,6 +137,26 @@ impl<'rt> Communicator<'rt> {
         self.move_only(&Collective::Broadcast, (input, output), input.len(), root)
     }
 
+    /// Reduces all PEs' inputs into the output of PE `root`, which may be its input. The others name an output of the
+    /// same size, which is left alone.
+    ///
+    /// # Errors
+    /// As for [`Prepared::run`]; or there is no such PE.
+    pub fn reduce(
+        &mut self,
+        input: Buffer,
+        output: Buffer,
+        ty: DataType,
+        op: impl Into<Reduction>,
+        root: u32,
+    ) -> Result<()> {
+        let n = self.runtime.n_pes();
+        if root >= n {
+            return Err(Error::Call(format!("a reduction to PE {root} of {n}")));
+        }
+        self.run(&Collective::Reduce, (input, output), input.len(), ty, op.into(), root)
+    }
+
     /// Gives the plans' memory back. Collective.
     ///
     /// # Errors
@@ -168,7 +188,7 @@ impl<'rt> Communicator<'rt> {
         let call = Call { input, output, part, data_type, op, accumulate };
         let choice = self.selection.choose(collective, message, in_place, root)?;
         self.prepare(&choice, part)?.run(&call)?;
-        if reduction == Reduction::Average {
+        if reduction == Reduction::Average && (*collective != Collective::Reduce || root == self.runtime.my_pe()) {
             divide_elements(self.runtime, output, data_type)?;
         }
         Ok(())

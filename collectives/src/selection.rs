@@ -34,6 +34,7 @@ pub(crate) enum Algorithm {
     ReduceScatter,
     AllToAll,
     BroadcastFrom(u32),
+    ReduceTo(u32),
 }
 
 impl Algorithm {
@@ -48,6 +49,7 @@ impl Algorithm {
             Algorithm::ReduceScatter => moves::reduce_scatter(shape),
             Algorithm::AllToAll => moves::all_to_all(shape),
             Algorithm::BroadcastFrom(root) => moves::broadcast(shape, root as usize),
+            Algorithm::ReduceTo(root) => moves::reduce(shape, root as usize),
         }
     }
 }
@@ -102,7 +104,9 @@ impl Selection {
     pub fn explain(&self, collective: &Collective, message: u64, in_place: bool) -> Vec<String> {
         let mut lines = self.users.explain(&self.wanted(collective, message, in_place));
         lines.push(match self.choose(collective, message, in_place, 0) {
-            Ok(Choice::Own(algorithm, blocks)) => format!("{algorithm:?} with {blocks} blocks: chosen"),
+            Ok(Choice::Own(algorithm, blocks)) => {
+                format!("{algorithm:?} with {blocks} blocks: chosen, {}", self.reason(algorithm))
+            }
             Ok(Choice::User(_)) => return lines,
             Err(error) => error.to_string(),
         });
@@ -110,8 +114,8 @@ impl Selection {
     }
 
     pub fn choose(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Result<Choice> {
-        // A user's broadcast is from one PE, which the registry does not know.
-        if *collective != Collective::Broadcast
+        // A user's broadcast or reduction is one PE's, which the registry does not know.
+        if !matches!(collective, Collective::Broadcast | Collective::Reduce)
             && let Some(plan) = self.users.select(&self.wanted(collective, message, in_place))
         {
             return Ok(Choice::User(plan.name().into()));
@@ -127,9 +131,23 @@ impl Selection {
             Collective::ReduceScatter => Algorithm::ReduceScatter,
             Collective::AllToAll => Algorithm::AllToAll,
             Collective::Broadcast => Algorithm::BroadcastFrom(root),
+            Collective::Reduce => Algorithm::ReduceTo(root),
             Collective::Other(name) => return Err(Error::Call(format!("there is no plan for {name}"))),
         };
         Ok(Choice::Own(algorithm, self.limits.blocks(algorithm, message)))
+    }
+
+    /// Why an algorithm is chosen.
+    fn reason(&self, algorithm: Algorithm) -> String {
+        let Limits { one_shot, packets, .. } = self.limits;
+        match algorithm {
+            Algorithm::OneShot => format!("for one host and up to {one_shot} bytes"),
+            Algorithm::TwoPhase => format!("for one host and {} to {packets} bytes", one_shot + 1),
+            Algorithm::Direct => format!("for one host and more than {packets} bytes"),
+            Algorithm::Hierarchical => "for several hosts with equally many PEs".into(),
+            Algorithm::ByPuts => "for hosts with different numbers of PEs".into(),
+            _ => "the only one of this collective".into(),
+        }
     }
 
     /// The plan of a choice, proved.

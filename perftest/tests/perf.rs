@@ -239,7 +239,7 @@ fn dispatch_and_combine_are_measured_with_both_bandwidths() {
 #[test]
 #[serial]
 fn collectives_of_devices_are_measured() {
-    let tests = ["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast"];
+    let tests = ["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce"];
     let tiny = ["-b", "1", "-e", "40", "-i", "2", "-w", "1"];
     let args = [&tests[..], &tiny, &["-n", "3"]].concat();
     let on_host = records(&args, &[]);

@@ -60,7 +60,7 @@ impl Data {
     pub fn output(&self, collective: &Collective, rank: usize, part: usize) -> Vec<u8> {
         let n = self.n;
         let values: Vec<f64> = match collective {
-            Collective::AllReduce => (0..part).map(|i| self.reduced(i)).collect(),
+            Collective::AllReduce | Collective::Reduce => (0..part).map(|i| self.reduced(i)).collect(),
             Collective::ReduceScatter => (0..part).map(|i| self.reduced(rank * part + i)).collect(),
             Collective::AllGather => (0..n * part).map(|i| self.value(i / part, i % part)).collect(),
             Collective::AllToAll => (0..n * part).map(|i| self.value(i / part, rank * part + i % part)).collect(),

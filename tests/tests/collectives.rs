@@ -57,6 +57,18 @@ fn two_pes_learn_that_the_third_was_killed_in_a_call() {
     }
 }
 
+#[test]
+fn who_is_killed_is_named() {
+    for path in [MAPPED, ONE_RAIL] {
+        let timeout = [("SYMRAIL_TIMEOUT_S", "3")];
+        let outcome = path.of_command(Command::new(built("pe_collective_lost")), &timeout, Duration::from_secs(60));
+        for pe in 0..2 {
+            assert!(outcome.out.contains(&format!("PE {pe} is told: ")), "{}: {outcome:#?}", path.name);
+        }
+        assert_eq!(outcome.code, Some(0), "{}: {outcome:#?}", path.name);
+    }
+}
+
 /// Plans with the operations that our own algorithms do without.
 #[test]
 fn plans_of_users() {

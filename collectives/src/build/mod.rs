@@ -7,7 +7,7 @@
 //! |---|---|
 //! | here | putting a plan together: channels and buffers are registered as operations name them |
 //! | [`all_reduce`] | four algorithms for all-reduces |
-//! | [`moves`] | all-gather, reduce-scatter, all-to-all, broadcast |
+//! | [`moves`] | all-gather, reduce-scatter, reduce, all-to-all, broadcast |
 
 pub mod all_reduce;
 pub mod moves;
@@ -311,6 +311,8 @@ mod tests {
             moves::all_to_all(shape),
             moves::broadcast(shape, 0),
             moves::broadcast(shape, shape.pes() - 1),
+            moves::reduce(shape, 0),
+            moves::reduce(shape, shape.pes() - 1),
         ];
         if shape.hosts.iter().all(|&host| host == shape.hosts[0]) {
             plans.extend([all_reduce::one_shot(shape), all_reduce::two_phase(shape), all_reduce::direct(shape)]);

@@ -1,4 +1,4 @@
-//! All-gather, reduce-scatter, all-to-all and broadcast, on any hosts.
+//! All-gather, reduce-scatter, reduce, all-to-all and broadcast, on any hosts.
 
 use super::{BOTH, Builder, Shape, input, output, scratch};
 use crate::plan::schema::{ChannelType, Document, Protocol};
@@ -51,6 +51,47 @@ pub fn reduce_scatter(shape: &Shape) -> Document {
                 let mut sources = vec![output(block)];
                 sources.extend(far.iter().map(|&peer| scratch(of(peer))));
                 ops.reduce(&sources, output(block));
+            }
+            // Nobody's input is read any more.
+            ops.signal(ChannelType::Memory, &near);
+            ops.wait(ChannelType::Memory, &near);
+        }
+    }
+    plan.document
+}
+
+/// Every PE reduces its part as in a reduce-scatter, into a scratch chunk, and puts the result into the output of one PE,
+/// which may be its input.
+#[must_use]
+pub fn reduce(shape: &Shape, root: usize) -> Document {
+    let (n, b) = (shape.pes(), shape.blocks);
+    let name = format!("reduce-to-{root}");
+    let mut plan = Builder::new(&name, "reduce", shape, Protocol::Simple, [n * b, n * b, (n + 1) * b]);
+    for rank in 0..n {
+        let (near, far) = (shape.peers(rank, ChannelType::Memory), shape.peers(rank, ChannelType::Port));
+        for block in 0..b {
+            let of = |peer: usize| peer * b + block;
+            let result = if rank == root { output(of(rank)) } else { scratch(n * b + block) };
+            let mut ops = plan.block(rank, block);
+            ops.meet(shape, rank);
+            let puts: Vec<_> = far.iter().map(|&peer| (input(of(peer)), peer, scratch(of(rank)))).collect();
+            ops.put_and_signal(ChannelType::Port, &puts);
+            if near.is_empty() {
+                ops.copy(input(of(rank)), result);
+            } else {
+                let peers: Vec<_> = near.iter().map(|&peer| (peer, input(of(rank)))).collect();
+                ops.read_reduce(input(of(rank)), &peers, result, &[]);
+            }
+            ops.wait(ChannelType::Port, &far);
+            if !far.is_empty() {
+                let mut sources = vec![result];
+                sources.extend(far.iter().map(|&peer| scratch(of(peer))));
+                ops.reduce(&sources, result);
+            }
+            if rank == root {
+                BOTH.iter().for_each(|&ty| ops.wait(ty, &shape.peers(rank, ty)));
+            } else {
+                ops.put_and_signal(shape.channel(rank, root), &[(result, root, output(of(rank)))]);
             }
             // Nobody's input is read any more.
             ops.signal(ChannelType::Memory, &near);

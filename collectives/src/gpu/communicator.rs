@@ -162,6 +162,30 @@ impl<'d> GpuCommunicator<'d> {
         unsafe { self.run(stream, &Collective::Broadcast, (input, output), input.len, MOVES, root) }
     }
 
+    /// Reduces all PEs' inputs into the output of PE `root`, which may be its input. The others name an output of the
+    /// same size, which is left alone.
+    ///
+    /// # Safety
+    /// As for [`GpuCommunicator::all_reduce`].
+    ///
+    /// # Errors
+    /// As for [`GpuCommunicator::all_reduce`]; or there is no such PE.
+    pub unsafe fn reduce(
+        &mut self,
+        stream: &Stream,
+        (input, output): (Memory, Memory),
+        ty: DataType,
+        op: impl Into<Reduction>,
+        root: u32,
+    ) -> Result<()> {
+        let n = self.device.runtime().n_pes();
+        if root >= n {
+            return Err(Error::Call(format!("a reduction to PE {root} of {n}")));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.run(stream, &Collective::Reduce, (input, output), input.len, (ty, op.into()), root) }
+    }
+
     /// Whether no call has failed so far. It does not wait for any.
     ///
     /// # Errors
@@ -218,7 +242,8 @@ impl<'d> GpuCommunicator<'d> {
         let call = Call { input, output, part, op: reduction.op(), accumulate: self.accumulate };
         // SAFETY: the caller's promise.
         unsafe { plan.launch(stream, &kernels.execute, &call) }?;
-        if reduction == Reduction::Average {
+        let has_result = *collective != Collective::Reduce || root == self.device.runtime().my_pe();
+        if reduction == Reduction::Average && has_result {
             let count = output.len / ty.size() as u64;
             let shape = Shape { blocks: count.div_ceil(4096).clamp(1, 128) as u32, threads: 1024 };
             let arguments = [output.at, count, self.device.runtime().n_pes().into()];

@@ -8,7 +8,7 @@ use crate::plan::{Action, BufferType, ChannelType, Link, Plan, Span, Step};
 const MOST_SPANS: usize = 160;
 /// Words of a semaphore, and of the plan's head.
 const SEMAPHORE: usize = 5;
-const HEAD: usize = 27;
+const HEAD: usize = 25;
 
 /// A rank as this PE's device reaches it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub fn encode(plan: &Plan, me: usize, at: &Addresses) -> Result<Image> {
     }
     let n = plan.ranks.len();
     let inbound = rank.inbound.len();
-    let own_words = [rank.semaphores.len(), rank.barriers, rank.blocks.len(), inbound + n, 2];
+    let own_words = [rank.barriers, rank.blocks.len(), inbound + n, 2];
     // Behind the head: lists, then words that change.
     let mut body: Vec<u64> = Vec::new();
     let mut places = Vec::new();
@@ -109,14 +109,10 @@ pub fn encode(plan: &Plan, me: usize, at: &Addresses) -> Result<Image> {
         list(&vec![0; count]);
     }
     list(&[]);
-    let [ranks, first_steps, steps, spans, ids, beginnings, semaphores_now, arrivals, epochs, expected, counts, end] =
-        places[..]
+    let [ranks, first_steps, steps, spans, ids, semaphores, arrivals, epochs, expected, counts, end] = places[..]
     else {
         return Err(Error::Call("a plan's lists are not as many as they are".into()));
     };
-    // What semaphores between blocks begin with.
-    let begin = (semaphores_now - at.plan) as usize / 8 - HEAD;
-    body[begin..begin + rank.semaphores.len()].copy_from_slice(&rank.semaphores);
     body.extend(lists.semaphores(expected));
     let geometry = plan.geometry(at.capacity);
     let plain = plan.scratch_bytes(at.capacity);
@@ -155,9 +151,7 @@ pub fn encode(plan: &Plan, me: usize, at: &Addresses) -> Result<Image> {
         end,
         inbound as u64,
         epochs,
-        semaphores_now,
-        beginnings,
-        rank.semaphores.len() as u64,
+        semaphores,
         arrivals,
         counts,
         counts + 8,

@@ -30,7 +30,9 @@ impl Plan {
             Collective::AllGather => (input, 1, n),
             Collective::ReduceScatter => (output, n, 1),
             Collective::AllToAll => (input / n, n, n),
-            Collective::AllReduce | Collective::Broadcast | Collective::Other(_) => (input.max(output).max(1), 1, 1),
+            Collective::AllReduce | Collective::Broadcast | Collective::Reduce | Collective::Other(_) => {
+                (input.max(output).max(1), 1, 1)
+            }
         }
     }
 

@@ -40,6 +40,8 @@ pub enum Collective {
     AllToAll,
     /// Every PE gets the input of one.
     Broadcast,
+    /// One PE gets the reduction of all inputs.
+    Reduce,
     /// Something else: chunks are the input's, and nobody knows what is right.
     Other(String),
 }
@@ -52,6 +54,7 @@ impl Collective {
             "reducescatter" => Collective::ReduceScatter,
             "alltoall" => Collective::AllToAll,
             "broadcast" => Collective::Broadcast,
+            "reduce" => Collective::Reduce,
             other => Collective::Other(other.into()),
         }
     }

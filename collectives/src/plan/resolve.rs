@@ -109,7 +109,7 @@ fn check_chunks(collective: &Collective, gpus: &[Gpu]) -> Result<(), (usize, Str
             Collective::AllGather => input > 0 && output == n * input,
             Collective::ReduceScatter => output > 0 && input == n * output,
             Collective::AllToAll => input > 0 && input == output && input.is_multiple_of(n),
-            Collective::AllReduce | Collective::Broadcast => input > 0 && input == output,
+            Collective::AllReduce | Collective::Broadcast | Collective::Reduce => input > 0 && input == output,
             Collective::Other(_) => true,
         };
         if !fits {

@@ -91,6 +91,7 @@ pub enum Collective {
     ReduceScatter,
     AllToAll,
     Broadcast,
+    Reduce,
 }
 
 /// Which sizes a test has.
@@ -211,6 +212,7 @@ pub static TESTS: &[Test] = &[
     test!("reduce-scatter", Runtime, Work::Collective(Collective::ReduceScatter), Range, "MB/s", "reduce-scatter of f32, of so many bytes in all: bus bandwidth"),
     test!("all-to-all", Runtime, Work::Collective(Collective::AllToAll), Range, "MB/s", "all-to-all, of so many bytes of each PE: bus bandwidth"),
     test!("broadcast", Runtime, Work::Collective(Collective::Broadcast), Range, "MB/s", "broadcast from PE 0: bus bandwidth"),
+    test!("reduce", Runtime, Work::Collective(Collective::Reduce), Range, "MB/s", "reduction of f32 to PE 0: bus bandwidth"),
     test!("ep-dispatch", Runtime, Work::Experts(Phase::Dispatch), Token, "us", "4096 tokens of each PE to the PEs of their experts (8 of 256)"),
     test!("ep-combine", Runtime, Work::Experts(Phase::Combine), Token, "us", "their rows back, and added"),
     test!("ep-ll", Runtime, Work::Experts(Phase::LowLatency), Token, "us", "dispatch and combine of 128 tokens of each PE, low latency"),

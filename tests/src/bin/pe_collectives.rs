@@ -15,12 +15,13 @@ use symrail_tests::collectives::{Data, difference, parts};
 use symrail_tests::pe;
 use symrail_tests::unlaunched::{self, Other};
 
-const ALL: [Collective; 5] = [
+const ALL: [Collective; 6] = [
     Collective::AllReduce,
     Collective::AllGather,
     Collective::ReduceScatter,
     Collective::AllToAll,
     Collective::Broadcast,
+    Collective::Reduce,
 ];
 
 fn main() -> ExitCode {
@@ -115,12 +116,14 @@ impl<'rt> World<'rt> {
             Collective::ReduceScatter => self.all.reduce_scatter(input, output, ty, op),
             Collective::AllGather => self.all.all_gather(input, output),
             Collective::AllToAll => self.all.all_to_all(input, output),
+            Collective::Reduce => self.all.reduce(input, output, ty, op, 0),
             _ => self.all.broadcast(input, output, 0),
         };
         done.unwrap_or_else(|error| panic!("PE {me}, {collective:?} of {count} {ty:?}: {error}"));
         let mut found = vec![0; outputs * part];
         self.dest.read_slice(last, &mut found)?;
-        if let Some(difference) = difference(&found, &data.output(collective, me, count)) {
+        let has_result = *collective != Collective::Reduce || me == 0;
+        if let Some(difference) = difference(&found, &data.output(collective, me, count)).filter(|_| has_result) {
             panic!("PE {me}, {collective:?} of {count} {ty:?}, {op:?}, in place: {in_place}: {difference}");
         }
         // What is around it was left alone.

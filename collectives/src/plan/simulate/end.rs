@@ -27,6 +27,8 @@ impl World<'_> {
     pub(super) fn check_result(&self) -> Result<()> {
         let n = self.ranks.len();
         let sum = |unit: u64| (0..n).fold(0u128, |sum, rank| sum.wrapping_add(number(rank, unit)));
+        // Who gets a reduction: the first who has it. What others have is nobody's business.
+        let reduced_at = (0..n).find(|&rank| self.output(rank, 0) == sum(0)).unwrap_or(0);
         // Whose input a broadcast is of: the one that rank 0 got.
         let root = (0..n).find(|&root| self.output(0, 0) == number(root, 0)).unwrap_or(0);
         for rank in 0..n {
@@ -40,6 +42,8 @@ impl World<'_> {
                     Collective::ReduceScatter => sum(own + unit),
                     Collective::AllToAll => number(from, own + within),
                     Collective::Broadcast => number(root, unit),
+                    Collective::Reduce if rank != reduced_at => continue,
+                    Collective::Reduce => sum(unit),
                     Collective::Other(_) => return Ok(()),
                 };
                 if self.output(rank, unit) != expected {

@@ -15,7 +15,8 @@ const ELEMENT: usize = size_of::<f32>();
 
 /// Elements of a part: of the whole, or of what a PE has for each.
 fn part(what: Collective, size: usize, n_pes: usize) -> usize {
-    let parts = if matches!(what, Collective::AllReduce | Collective::Broadcast) { 1 } else { n_pes };
+    let whole = matches!(what, Collective::AllReduce | Collective::Broadcast | Collective::Reduce);
+    let parts = if whole { 1 } else { n_pes };
     (size / ELEMENT / parts).max(1)
 }
 
@@ -25,7 +26,7 @@ impl<C: Backend> Bench<'_, C> {
         let (me, n) = (rt.my_pe() as usize, rt.n_pes() as usize);
         let part = part(what, size, n);
         let (inputs, outputs) = match what {
-            Collective::AllReduce | Collective::Broadcast => (1, 1),
+            Collective::AllReduce | Collective::Broadcast | Collective::Reduce => (1, 1),
             Collective::AllGather => (1, n),
             Collective::ReduceScatter => (n, 1),
             Collective::AllToAll => (n, n),
@@ -43,12 +44,14 @@ impl<C: Backend> Bench<'_, C> {
             Collective::ReduceScatter => all.reduce_scatter(input, output, ty, op),
             Collective::AllToAll => all.all_to_all(input, output),
             Collective::Broadcast => all.broadcast(input, output, 0),
+            Collective::Reduce => all.reduce(input, output, ty, op, 0),
         };
         call()?;
         let sum = (n * (n + 1) / 2) as f32;
         for (i, found) in dest.to_vec().into_iter().enumerate() {
             let expected = match what {
-                Collective::AllReduce | Collective::ReduceScatter => sum,
+                Collective::Reduce if me != 0 => 0.0,
+                Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce => sum,
                 Collective::Broadcast => 1.0,
                 Collective::AllGather | Collective::AllToAll => (i / part + 1) as f32,
             };
@@ -64,7 +67,7 @@ impl<C: Backend> Bench<'_, C> {
         source.free()?;
         let factor = match what {
             Collective::AllReduce => 2.0 * (n - 1) as f64 / n as f64,
-            Collective::Broadcast => 1.0,
+            Collective::Broadcast | Collective::Reduce => 1.0,
             _ => (n - 1) as f64 / n as f64,
         };
         let bytes = (inputs.max(outputs) * part * ELEMENT) as f64;
