@@ -2,25 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::path::PathBuf;
+#[path = "../../tests/support/nvrtc.rs"]
+mod support;
 
 use symrail::kernels::cuda::Program;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail_collectives::DataType;
 use symrail_collectives::gpu::program;
 
-/// NVRTC, from where `scripts/cuda-wheels.sh` puts it or from the system.
-fn nvrtc() -> Option<Nvrtc> {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from);
-    match Nvrtc::load(&[target.join("cuda/nvidia/cu13/lib")]) {
-        Ok(nvrtc) => Some(nvrtc),
-        Err(error) => {
-            println!("SKIPPED: {error}");
-            None
-        }
-    }
-}
+use support::nvrtc;
 
 /// A type of each kind: the compiler takes seconds for each, and a C++ compiler sees all of them elsewhere
 /// (`tests/tests/gpu_executor.rs`).

@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::path::PathBuf;
+#[path = "../../tests/support/nvrtc.rs"]
+mod support;
 
 use symrail_kernels::cuda::Program;
 use symrail_kernels::cuda::compile::Nvrtc;
+
+use support::nvrtc;
 
 const ARCHITECTURES: [&str; 2] = ["sm_80", "sm_90"];
 
@@ -14,19 +17,6 @@ const EXAMPLE: Program<'static> = Program::new("device_ring.cu", include_str!(".
 
 /// What the Python package needs for PyTorch.
 const TORCH: Program<'static> = Program::new("torch.cu", include_str!("../../python/src/torch.cu"));
-
-/// NVRTC, from where `scripts/cuda-wheels.sh` puts it or from the system.
-fn nvrtc() -> Option<Nvrtc> {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from);
-    match Nvrtc::load(&[target.join("cuda/nvidia/cu13/lib")]) {
-        Ok(nvrtc) => Some(nvrtc),
-        Err(error) => {
-            println!("SKIPPED: {error}");
-            None
-        }
-    }
-}
 
 #[test]
 fn every_program_becomes_ptx_and_machine_code() {

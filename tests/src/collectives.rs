@@ -5,6 +5,16 @@ use symrail_collectives::plan::Collective;
 use symrail_collectives::{DataType, ReduceOp};
 use symrail_core::fp8;
 
+/// Those that this crate knows what is right for.
+pub const ALL: [Collective; 6] = [
+    Collective::AllReduce,
+    Collective::AllGather,
+    Collective::ReduceScatter,
+    Collective::AllToAll,
+    Collective::Broadcast,
+    Collective::Reduce,
+];
+
 /// Elements of a type that tell where they come from, and whose reductions are exact in any order.
 #[derive(Debug, Clone, Copy)]
 pub struct Data {

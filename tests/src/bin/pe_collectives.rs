@@ -11,18 +11,9 @@ use symrail::bootstrap::uid;
 use symrail::{Result, Runtime, SymSlice};
 use symrail_collectives::plan::{Check, Collective, Plan};
 use symrail_collectives::{Buffer, Call, Communicator, DataType, Error, Prepared, ReduceOp, Reduction};
-use symrail_tests::collectives::{Data, difference, parts};
+use symrail_tests::collectives::{ALL, Data, difference, parts};
 use symrail_tests::pe;
 use symrail_tests::unlaunched::{self, Other};
-
-const ALL: [Collective; 6] = [
-    Collective::AllReduce,
-    Collective::AllGather,
-    Collective::ReduceScatter,
-    Collective::AllToAll,
-    Collective::Broadcast,
-    Collective::Reduce,
-];
 
 fn main() -> ExitCode {
     let what: String = pe::arg(0, "all".into());

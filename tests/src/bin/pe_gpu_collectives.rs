@@ -16,17 +16,9 @@ use symrail::{Result, Runtime, SymSlice};
 use symrail_collectives::gpu::{GpuCommunicator, Memory, MemoryChannels};
 use symrail_collectives::plan::Collective;
 use symrail_collectives::{DataType, Error, ReduceOp, Reduction};
-use symrail_tests::collectives::{Data, difference, parts};
+use symrail_tests::collectives::{ALL, Data, difference, parts};
 use symrail_tests::pe;
 
-const ALL: [Collective; 6] = [
-    Collective::AllReduce,
-    Collective::AllGather,
-    Collective::ReduceScatter,
-    Collective::AllToAll,
-    Collective::Broadcast,
-    Collective::Reduce,
-];
 /// Bytes of the largest part.
 const LARGEST: usize = (64 << 20) + 4;
 const PATIENCE: Duration = Duration::from_secs(90);
