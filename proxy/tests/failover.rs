@@ -458,3 +458,31 @@ fn a_sign_that_another_way_worked_before_the_port_went_down_again_is_none() {
         live(engines, clock, 10);
     });
 }
+
+/// The last lane is the one that the other end has just accepted: a complaint about it would leave none to talk about
+/// that.
+#[test]
+fn an_offer_is_not_followed_by_a_complaint() {
+    let fabric = Fabric::new(11, Mischief { again: 0, delay: 0, renews: true, ..Mischief::default() });
+    let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
+    let mut engines = three_pes(&fabric, &mut memory, false);
+    let polls = |engine: &mut Engine| (0..10).for_each(|_| _ = engine.poll());
+    fabric.take_down(LANES);
+    fabric.bring_up(LANES);
+    // PE 1 offers, PE 0 accepts; before PE 1 hears of it, it is another second, in which it cannot offer again.
+    engines[1].endpoint().tick(1);
+    polls(&mut engines[0]);
+    fabric.pull_out(LANES);
+    engines[1].endpoint().tick(2);
+    polls(&mut engines[0]);
+    fabric.plug_in(LANES);
+    fabric.take_down(LANES + 1);
+    let (mut clock, source) = (2, [7u64; 16]);
+    live(&mut engines, &mut clock, 5);
+    let command = Command::Put { dest: 0, source: Source::Stable(source.as_ptr().cast()), len: 128 };
+    // SAFETY: the source outlives the engines' use of it.
+    unsafe { engines[0].endpoint().submit(1, command, Owner { issuer: 0, tag: None }) }.unwrap();
+    live(&mut engines, &mut clock, 5);
+    assert!(engines[0].endpoint().is_quiet(0), "the lane that was accepted is not used");
+    assert_eq!(memory[1][..16], source);
+}

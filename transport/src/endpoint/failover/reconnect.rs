@@ -54,7 +54,8 @@ impl Endpoint {
         tracing::debug!(dest, lane, offers, offer, "a connection is broken");
         let renewal = self.core.recovery.renewals.entry((dest, lane)).or_default();
         let Some(offer) = offer else {
-            let count = renewal.count;
+            // Behind an offer it would end the connection that the other end has just accepted.
+            let Renewal { count, offered: false } = *renewal else { return };
             return self.tell(RequestKind::Broken, dest, (lane, via), (count, 0));
         };
         if self.core.profile.role() == Role::Proxy && dest == self.core.profile.me() {
