@@ -200,6 +200,27 @@ fn one_bad_request_among_many_of_a_device_is_one_error() {
 }
 
 #[test]
+fn acknowledgements_that_can_wait_are_sent_every_second() {
+    for lanes in [1, 2] {
+        let mut world = World::new(lanes);
+        // The PE that is still waited for after an addition which no quiet has asked about.
+        let add = |world: &mut World| {
+            let (ty, op, fetch) = (AmoType::U64, AmoOp::Add, Fetch::No);
+            let command = Command::Amo { offset: 0, ty, op, operand: 1, compare: 0, fetch };
+            // SAFETY: it fetches nothing.
+            unsafe { world.engines[0].submit(1, command, Owner { issuer: HOST, tag: None }) }.unwrap();
+            (0..20).for_each(|_| world.engines.iter_mut().for_each(|engine| _ = engine.poll()));
+            world.engines[0].endpoint().waits_for(HOST)
+        };
+        assert_eq!(add(&mut world), None, "{lanes} lanes: the first is expected to be waited for");
+        assert_eq!(add(&mut world), Some(1), "{lanes} lanes: a target that has much to do lets others wait");
+        world.engines[1].tick(1);
+        world.engines.iter_mut().for_each(|engine| _ = engine.poll());
+        assert_eq!(world.engines[0].endpoint().waits_for(HOST), None, "{lanes} lanes");
+    }
+}
+
+#[test]
 fn a_record_tells_how_many_requests_a_message_has() {
     let mut world = World::new(1);
     world.engines[0].endpoint().record();

@@ -147,6 +147,8 @@ impl Engine {
 
     /// Tells the time in whole seconds; fails operations that are too old. See [`Endpoint::tick`].
     pub fn tick(&mut self, now_s: u32) {
+        // A source that has had no acknowledgement for two seconds would take the lane for broken.
+        self.agent.answer(&mut self.endpoint, true);
         self.endpoint.tick(now_s);
         if let Some(stage) = &mut self.stage {
             stage.tick(now_s);
