@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use symrail::bootstrap::star::MAX_CONTRIBUTION;
+use symrail::bootstrap::rendezvous::MAX_CONTRIBUTION;
 use symrail::bootstrap::{self, Bootstrap, Error, launcher, uid};
 use symrail_transport::env::{BootstrapKind, Settings};
 

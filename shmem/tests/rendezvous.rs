@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, connect, socket};
-use symrail::bootstrap::star::{Client, Event, MAX_CONTRIBUTION, Membership, Options, Secret, Server};
+use symrail::bootstrap::rendezvous::{Client, Event, MAX_CONTRIBUTION, Membership, Options, Secret, Server};
 use symrail::bootstrap::{Bootstrap, Error};
 
 const CHALLENGE: usize = 40;

@@ -13,7 +13,7 @@ use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpid, getppid, pipe2, write};
 use symrail::Settings;
-use symrail::bootstrap::star::Secret;
+use symrail::bootstrap::rendezvous::Secret;
 
 use super::job::{Job, LaunchError};
 use super::job_id;

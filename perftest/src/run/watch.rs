@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::CpuSet;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpid};
-use symrail::bootstrap::star::{Event, Options, Secret, Server};
+use symrail::bootstrap::rendezvous::{Event, Options, Secret, Server};
 
 use super::children::Children;
 use super::ending::{Ending, Failure, sort_by_cause};

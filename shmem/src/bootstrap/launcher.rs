@@ -16,7 +16,7 @@ use std::time::Duration;
 use symrail_transport::env::Settings;
 
 use super::error::{Error, Result};
-use super::star::{Client, Membership, Secret};
+use super::rendezvous::{Client, Membership, Secret};
 use super::variables;
 
 /// Holds this PE's number.

@@ -4,7 +4,7 @@
 //!
 //! | bootstrap | file | taken when | traffic |
 //! |---|---|---|---|
-//! | launcher | [`launcher`] | `symrail run` set its variables | a TCP connection to the launcher, see [`star`] |
+//! | launcher | [`launcher`] | `symrail run` set its variables | a TCP connection to the launcher, see [`rendezvous`] |
 //! | unique id | [`uid`] | `SYMRAIL_BOOTSTRAP_UID` is set, or by [`uid::open`] | a TCP connection to the PE that created the id |
 //! | PMIx | [`pmix`] | `PMIX_RANK` and `PMIX_NAMESPACE` are set (`mpirun`, Slurm) | the process manager's own |
 //! | single | [`single`] | none of these | none |
@@ -23,8 +23,8 @@ mod error;
 pub mod launcher;
 mod open;
 pub mod pmix;
+pub mod rendezvous;
 pub mod single;
-pub mod star;
 pub mod uid;
 mod variables;
 
@@ -64,7 +64,7 @@ pub trait Bootstrap: Send {
     fn n_pes(&self) -> u32;
 
     /// Gives every PE the contributions of all PEs, indexed by PE. They may differ in length; each is at most
-    /// [`star::MAX_CONTRIBUTION`] bytes. Collective.
+    /// [`rendezvous::MAX_CONTRIBUTION`] bytes. Collective.
     ///
     /// # Errors
     /// A PE that died, left, did not arrive in time or is in another step; a contribution above the limit.

@@ -4,7 +4,7 @@ use symrail_transport::Pe;
 
 use super::Bootstrap;
 use super::error::{Error, Result, Step};
-use super::star::MAX_CONTRIBUTION;
+use super::rendezvous::MAX_CONTRIBUTION;
 
 /// The only PE. It has nobody to wait for.
 #[derive(Debug, Default)]

@@ -22,7 +22,7 @@ use symrail_transport::Pe;
 use symrail_transport::env::Settings;
 
 use super::error::{Error, Result};
-use super::star::{Client, Membership, ONE_INTERFACE, Options, Secret, Server};
+use super::rendezvous::{Client, Membership, ONE_INTERFACE, Options, Secret, Server};
 use super::{Bootstrap, Gone, Traffic, variables};
 use crate::interrupt::GoOn;
 

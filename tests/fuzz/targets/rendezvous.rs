@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use symrail::bootstrap::star::{Event, Options, Secret, Server};
+use symrail::bootstrap::rendezvous::{Event, Options, Secret, Server};
 
 static SERVER: OnceLock<Server> = OnceLock::new();
 static LET_IN: AtomicBool = AtomicBool::new(false);

@@ -18,7 +18,7 @@ use symrail_transport::Pe;
 use symrail_transport::env::Settings;
 
 use super::error::{Error, Result, Step};
-use super::star::MAX_CONTRIBUTION;
+use super::rendezvous::MAX_CONTRIBUTION;
 use super::{Bootstrap, MAX_PES};
 use crate::interrupt::{GoOn, InterruptPoll, LOOK};
 use ffi::{Given, Info, Pmix, Proc, Status, Value};
