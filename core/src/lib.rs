@@ -12,11 +12,14 @@
 //! | [`compare`], [`signal`] | comparisons and updates of signal words, with every interface's numbers |
 //! | [`segment`] | which bytes of this process stand behind which offsets |
 //! | [`wait`] | what threads do while they wait |
+//! | [`clock`] | what time it is, for all that waits |
+//! | `simulation` | who simulates many PEs in one thread gives them time and memory (feature `simulation`) |
 //! | [`fp8`] | floating-point numbers of eight bits |
 //! | [`pci`] | addresses on a PCI bus |
 //! | [`escaped`] | text from outside, in messages |
 
 pub mod amo;
+pub mod clock;
 pub mod compare;
 pub mod error;
 pub mod escaped;
@@ -25,6 +28,8 @@ pub mod pci;
 pub mod pe;
 pub mod segment;
 pub mod signal;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 pub mod wait;
 
 pub use amo::{AmoOp, AmoType};

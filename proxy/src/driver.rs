@@ -9,6 +9,8 @@ use std::time::Instant;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use symrail_core::clock;
+
 use crate::engine::Engine;
 
 /// The engine and what its drivers share.
@@ -103,7 +105,7 @@ impl Driver {
             wakes,
             watches: AtomicU32::new(0),
             bell,
-            started: Instant::now(),
+            started: clock::now(),
             idle_task: OnceLock::new(),
         })
     }
@@ -219,6 +221,6 @@ impl Driver {
     }
 
     pub(crate) fn seconds(&self) -> u32 {
-        self.started.elapsed().as_secs() as u32
+        clock::since(self.started).as_secs() as u32
     }
 }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use symrail_core::clock;
+
 /// Says whether waits of the calling thread are to go on: after how long to ask again, or `None` if they are to end.
 pub type GoOn = Arc<dyn Fn() -> Option<Duration> + Send + Sync>;
 
@@ -21,13 +23,13 @@ pub(crate) struct InterruptPoll<'a> {
 impl<'a> InterruptPoll<'a> {
     /// A wait that begins.
     pub fn new(go_on: Option<&'a GoOn>) -> InterruptPoll<'a> {
-        InterruptPoll { go_on, begun: Instant::now(), next: FIRST_POLL }
+        InterruptPoll { go_on, begun: clock::now(), next: FIRST_POLL }
     }
 
     /// How long it has waited, if it is to end now. Asks only when it is time to.
     pub fn ended(&mut self) -> Option<Duration> {
         let go_on = self.go_on?;
-        let waited = self.begun.elapsed();
+        let waited = clock::since(self.begun);
         if waited < self.next {
             return None;
         }

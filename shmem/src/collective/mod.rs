@@ -46,7 +46,9 @@ mod reuse;
 pub(crate) mod same_call;
 mod tree;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use symrail_core::clock;
 
 pub use active_set::{ActiveSet, ActiveSets};
 pub use reduction::{Complex, LongDouble, Reduction};
@@ -80,12 +82,12 @@ impl Team<'_> {
         let holds = || self.must_hold(buffers[0], call.bytes);
         let result = self.agree(call).and_then(|_turn| holds().and_then(|()| collective()));
         if let Err(error) = &result {
-            let (since, time_limit) = (Instant::now(), Duration::from_secs(self.ops().comm.job.settings.timeout_s));
+            let (since, time_limit) = (clock::now(), Duration::from_secs(self.ops().comm.job.settings.timeout_s));
             let more_fails = || {
                 let of_counted = self.ops().counted_have_left().is_err();
                 of_counted | (error.is_of_a_peer() && self.ops().quiet().is_err())
             };
-            while more_fails() && since.elapsed() < time_limit {}
+            while more_fails() && clock::since(since) < time_limit {}
         }
         result
     }

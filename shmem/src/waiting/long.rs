@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use symrail_core::clock;
 use symrail_transport::Pe;
 
 use super::circle::{post_of, search};
@@ -70,22 +71,22 @@ impl<'rt> Long<'rt> {
     /// # Errors
     /// [`Error::PeerLost`] and [`Error::CallsDiffer`].
     pub fn look(&mut self) -> Result<()> {
-        if self.looked.elapsed() < LOOK {
+        if clock::since(self.looked) < LOOK {
             return Ok(());
         }
-        self.looked = Instant::now();
+        self.looked = clock::now();
         if self.verdict.is_some() {
             // Those who have found the same may leave meanwhile.
             return self.look_for_circle();
         }
-        let (waited, time_limit) = (self.begun.elapsed(), Duration::from_secs(self.ops.comm.job.settings.timeout_s));
+        let (waited, time_limit) = (clock::since(self.begun), Duration::from_secs(self.ops.comm.job.settings.timeout_s));
         let others_may = matches!(self.among, Among::Any(_)) && waited < OTHERS_MAY_WRITE;
         if !others_may {
             self.look_for_gone()?;
         }
-        if self.asked.elapsed() > time_limit {
+        if clock::since(self.asked) > time_limit {
             self.ask_for_life()?;
-            self.asked = Instant::now();
+            self.asked = clock::now();
             if !std::mem::replace(&mut self.warned, true) {
                 self.tell(waited);
             }
@@ -177,7 +178,7 @@ impl<'rt> Long<'rt> {
     /// while.
     fn look_for_circle(&mut self) -> Result<()> {
         if let Some((at, error)) = &self.verdict {
-            return if at.elapsed() > SEEN_BY_ALL { Err(error.clone()) } else { Ok(()) };
+            return if clock::since(*at) > SEEN_BY_ALL { Err(error.clone()) } else { Ok(()) };
         }
         let Some(mine) = self.post.clone().filter(|post| post.call.is_some()) else { return Ok(()) };
         let Some((path, found)) = search(self.ops, mine.clone()) else {
@@ -193,7 +194,7 @@ impl<'rt> Long<'rt> {
         let error =
             Error::CallsDiffer { pe: self.ops.comm.job.me, called: mine.text.clone(), other, other_called: post.text };
         self.ops.comm.board.repost(&Post { given_up: true, ..mine });
-        self.verdict = Some((Instant::now(), error));
+        self.verdict = Some((clock::now(), error));
         Ok(())
     }
 }

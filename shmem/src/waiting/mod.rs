@@ -19,7 +19,9 @@ mod circle;
 mod long;
 pub(crate) mod post;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use symrail_core::clock;
 
 pub(crate) use long::Among;
 use long::Long;
@@ -62,7 +64,7 @@ impl Operations<'_> {
         }
         let wire = comm.wire.as_ref().ok();
         let mut wait = wire.map(|wire| WireContext::new(wire, &comm.context).wait_for_memory());
-        let (begun, mut polls, looks) = (Instant::now(), 0u64, wire.map_or(1, Wire::looks_per_poll));
+        let (begun, mut polls, looks) = (clock::now(), 0u64, wire.map_or(1, Wire::looks_per_poll));
         let (mut long, mut interrupt_poll) = (None::<Long<'_>>, InterruptPoll::new(comm.job.interrupt.get()));
         loop {
             if let Some(found) = (0..looks).find_map(|_| done()) {
@@ -80,7 +82,7 @@ impl Operations<'_> {
             if !polls.is_multiple_of(64) {
                 continue;
             }
-            let waited = begun.elapsed();
+            let waited = clock::since(begun);
             if Long::is(waited) {
                 long.get_or_insert_with(|| Long::new(Operations::of(comm), what, among, begun)).look()?;
             }

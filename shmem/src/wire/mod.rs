@@ -33,6 +33,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use symrail_core::clock;
 use symrail_proxy::{Driver, Proxy};
 use symrail_transport::endpoint::Endpoint;
 use symrail_transport::endpoint::LaneCounters;
@@ -86,7 +87,7 @@ impl Wire {
         // What a provider could not send at once goes out although the thread that posted it computes.
         let left_behind = Arc::clone(&host_endpoints);
         drivers[0].set_idle_task(move || left_behind.idle_work());
-        let started = Instant::now();
+        let started = clock::now();
         let interrupt = Arc::default();
         Wire {
             host_endpoints,
@@ -170,8 +171,8 @@ impl Wire {
     /// wait is `context`'s.
     pub fn drain(&self, context: &ContextState, time_limit: Duration) {
         let mut wait = Wait::for_operations(WireContext::new(self, context));
-        let deadline = Instant::now() + time_limit;
-        while self.host_endpoints.poll_if_unused() && Instant::now() < deadline && wait.step().is_ok() {}
+        let deadline = clock::now() + time_limit;
+        while self.host_endpoints.poll_if_unused() && clock::now() < deadline && wait.step().is_ok() {}
     }
 
     /// Looks at memory that are worth their while between two polls.
@@ -187,7 +188,7 @@ impl Wire {
     }
 
     fn seconds(&self) -> u32 {
-        self.started.elapsed().as_secs() as u32
+        clock::since(self.started).as_secs() as u32
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use symrail_core::clock;
 use symrail_proxy::{Driver, Turn};
 
 use super::WireContext;
@@ -98,7 +99,7 @@ impl<'a> Wait<'a> {
     /// Drives the endpoints, or lets others. Whether anything has come forward.
     pub fn drive(&mut self) -> bool {
         if self.naps {
-            let waited = self.idle_since.map_or(BEFORE_NAPS, |since| since.elapsed());
+            let waited = self.idle_since.map_or(BEFORE_NAPS, |since| clock::since(since));
             std::thread::sleep((waited / PART).min(LONGEST_NAP));
             return self.context.poll_host(true) > 0;
         }
@@ -118,7 +119,7 @@ impl<'a> Wait<'a> {
     }
 
     fn look_at_clock(&mut self) {
-        let now = Instant::now();
+        let now = clock::now();
         let idle = now - *self.idle_since.get_or_insert(now);
         self.looks = self.looks.wrapping_add(1);
         if self.looks.is_multiple_of(LOOKS_PER_TICK) {
@@ -131,7 +132,7 @@ impl<'a> Wait<'a> {
             self.driver.wake();
         } else if idle > BEFORE_YIELD && self.yielded.is_none_or(|then| now - then > BETWEEN_YIELDS) {
             std::thread::yield_now();
-            self.yielded = Some(Instant::now());
+            self.yielded = Some(clock::now());
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use symrail_core::clock;
+
 /// An endpoint's time: seconds in which somebody polled.
 pub(super) struct Clock {
     opened: Instant,
@@ -11,7 +13,7 @@ pub(super) struct Clock {
 
 impl Clock {
     pub fn new() -> Clock {
-        Clock { opened: Instant::now(), now: 0, last_tick: 0 }
+        Clock { opened: clock::now(), now: 0, last_tick: 0 }
     }
 
     /// Its seconds, which wrap.
@@ -23,7 +25,7 @@ impl Clock {
     /// Microseconds of the wall's time, which wrap.
     #[inline]
     pub fn micros(&self) -> u32 {
-        self.opened.elapsed().as_micros() as u32
+        clock::since(self.opened).as_micros() as u32
     }
 
     /// Whether more than `limit` of its seconds have passed since one.

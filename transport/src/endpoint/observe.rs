@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use symrail_core::clock;
 
 use super::queue::{Work, WorkRequest};
 use crate::pe::Pe;
@@ -126,7 +127,7 @@ impl Sampler {
     fn posted(&mut self, id: u64) {
         self.posts = self.posts.wrapping_add(1);
         if self.posts.is_multiple_of(TIMED) {
-            (self.id, self.posted) = (id, Some(Instant::now()));
+            (self.id, self.posted) = (id, Some(clock::now()));
         }
     }
 
@@ -136,7 +137,7 @@ impl Sampler {
         if self.id == id
             && let Some(posted) = self.posted.take()
         {
-            latency.add(posted.elapsed());
+            latency.add(clock::since(posted));
         }
     }
 }
@@ -151,7 +152,7 @@ struct Recorder {
 impl Recorder {
     fn posted(&mut self, id: u64) {
         if self.records.len() + self.under_way.len() < MOST_RECORDS {
-            self.under_way.insert(id, Instant::now());
+            self.under_way.insert(id, clock::now());
         }
     }
 
@@ -171,7 +172,7 @@ impl Recorder {
             Work::Send if request.slot.is_some() => unsafe { requests_in(request.ptr, request.len) },
             _ => 0,
         };
-        self.records.push(Record { what, pe, lane, bytes, requests, posted, took: posted.elapsed() });
+        self.records.push(Record { what, pe, lane, bytes, requests, posted, took: clock::since(posted) });
     }
 
     fn take(&mut self) -> Vec<Record> {
