@@ -79,7 +79,8 @@ impl<'rt> Long<'rt> {
             // Those who have found the same may leave meanwhile.
             return self.look_for_circle();
         }
-        let (waited, time_limit) = (clock::since(self.begun), Duration::from_secs(self.ops.comm.job.settings.timeout_s));
+        let (waited, time_limit) =
+            (clock::since(self.begun), Duration::from_secs(self.ops.comm.job.settings.timeout_s));
         let others_may = matches!(self.among, Among::Any(_)) && waited < OTHERS_MAY_WRITE;
         if !others_may {
             self.look_for_gone()?;
