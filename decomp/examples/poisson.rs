@@ -3,12 +3,16 @@
 //! The right-hand side is that of sin(2 pi x) sin(4 pi y) cos(6 pi z), which the solution should be. Each FFT is along
 //! the axis that its pencils have whole: X, then Y, then Z, and back.
 //!
-//! `symrail run -n 4 -- target/release/examples/poisson [ELEMENTS ALONG AN EDGE]`
+//! `symrail run -n 4 -- target/release/examples/poisson [ELEMENTS ALONG AN EDGE [PLOT.svg]]`
+//!
+//! The plot has the solution along X at y = 1/8 and z = 0, computed and analytic, and how far the first is off.
 
 use std::error::Error;
 use std::f64::consts::TAU;
 use std::time::Instant;
 
+use plotters::prelude::*;
+use plotters::style::{FontStyle, register_font};
 use rustfft::FftPlanner;
 use rustfft::num_complex::Complex;
 use symrail::Runtime;
@@ -47,14 +51,15 @@ fn main() -> Result<(), Box<dyn Error>> {
             tuned.grid.processes,
             seconds * 1e3
         );
-        println!("along X at the origin, computed and analytic:");
-        for (i, number) in solution.iter().take(edge).enumerate().step_by(edge.div_ceil(8)) {
-            println!(
-                "{:8.4} {:12.8} {:12.8}",
-                i as f64 / edge as f64,
-                number[0],
-                exact([i as f64 / edge as f64, 0.25 / 2.0, 0.0])
-            );
+        println!("along X at y = 1/8 and z = 0, computed and analytic:");
+        let x = |i| i as f64 / edge as f64;
+        let line: Vec<_> =
+            solution.iter().enumerate().map(|(i, it)| (x(i), it[0], exact([x(i), x(edge / 8), 0.0]))).collect();
+        for (x, computed, analytic) in line.iter().step_by(edge.div_ceil(8)) {
+            println!("{x:8.4} {computed:12.8} {analytic:12.8}");
+        }
+        if let Some(path) = std::env::args().nth(2) {
+            plot(&path, &line)?;
         }
     }
     drop(array);
@@ -128,6 +133,29 @@ fn solve(
         }
     });
     Ok((error, line))
+}
+
+/// Draws x, the computed and the analytic solution: both, and below how far they are apart.
+fn plot(path: &str, line: &[(f64, f64, f64)]) -> Result<(), Box<dyn Error>> {
+    register_font("sans-serif", FontStyle::Normal, epaint_default_fonts::UBUNTU_LIGHT).map_err(|_| "no font")?;
+    let root = SVGBackend::new(path, (900, 640)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let (above, below) = root.split_vertically(400);
+    let off = |&(x, computed, analytic): &(f64, f64, f64)| (x, computed - analytic);
+    let most = line.iter().map(|it| off(it).1.abs()).fold(f64::MIN_POSITIVE, f64::max);
+    let on = |area, title: &str, high: f64| {
+        let mut builder = ChartBuilder::on(area);
+        builder.caption(title, ("sans-serif", 18)).margin(12).x_label_area_size(24).y_label_area_size(80);
+        builder.build_cartesian_2d(0.0..1.0, -high..high)
+    };
+    let mut solution = on(&above, "solution: computed (points) and analytic (line)", 1.1)?;
+    solution.configure_mesh().draw()?;
+    solution.draw_series(LineSeries::new(line.iter().map(|it| (it.0, it.2)), &BLUE))?;
+    solution.draw_series(line.iter().map(|it| Circle::new((it.0, it.1), 3, RED.filled())))?;
+    let mut error = on(&below, "computed less analytic", 1.1 * most)?;
+    error.configure_mesh().y_label_formatter(&|off| format!("{off:.1e}")).draw()?;
+    error.draw_series(LineSeries::new(line.iter().map(off), &RED))?;
+    Ok(root.present()?)
 }
 
 /// All of a pencil's elements, with where they are in the array, in the order of memory.

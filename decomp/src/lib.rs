@@ -68,5 +68,5 @@ pub use pencil::{Form, Pencil};
 pub use plan::{Mode, PeerRoutes, Plan};
 pub use team_heap::TeamHeap;
 pub use transpose::Transpose;
-pub use tune::{Candidate, Tuned, Tuning, tune};
+pub use tune::{Candidate, Round, Tuned, Tuning, tune};
 pub use workspace::Workspace;

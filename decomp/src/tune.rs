@@ -1,7 +1,7 @@
 //! Choosing a process grid and a mode by measuring.
 //!
-//! Every candidate runs the four transposes on arrays of its own. The time of a candidate is that of the slowest PE,
-//! which all PEs know, so that all choose the same.
+//! Every candidate runs the four transposes, or the updates of a halo, on arrays of its own. The time of a candidate is
+//! that of the slowest PE, which all PEs know, so that all choose the same.
 
 use std::fmt;
 use std::path::Path;
@@ -12,17 +12,59 @@ use symrail::Team;
 
 use crate::decomposition::Decomposition;
 use crate::error::{Error, Result};
-use crate::grid::Grid;
-use crate::plan::Mode;
+use crate::grid::{Axis, Grid};
+use crate::halo::Halo;
+use crate::pencil::Form;
+use crate::plan::{Mode, Plan};
 use crate::team_heap::TeamHeap;
 use crate::transpose::Transpose;
+
+/// What a round does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Round {
+    /// The four transposes, of arrays without halos and padding.
+    #[default]
+    Transposes,
+    /// An update of the halo along X, Y and Z each.
+    Halos {
+        /// The axis of the pencils.
+        axis: Axis,
+        /// Halo and padding.
+        form: Form,
+        /// Whether the array goes on at its other end, along X, Y and Z.
+        periodic: [bool; 3],
+    },
+}
+
+impl Round {
+    /// The halos' updates; none for transposes.
+    fn updates(self, tuning: &Tuning, mode: Mode) -> Vec<Halo> {
+        let Round::Halos { axis, form, periodic } = self else { return Vec::new() };
+        let Tuning { element, fields, .. } = *tuning;
+        let update = |dim| Halo { axis, dim, periodic: periodic[dim], form, element, fields, mode };
+        (0..3).map(update).collect()
+    }
+
+    /// The numbers that PEs must have in common.
+    fn parameters(self) -> Vec<(&'static str, u64)> {
+        let Round::Halos { axis, form, periodic } = self else { return vec![("what is measured", 0)] };
+        let mut all = vec![("what is measured", 1), ("the axis", axis.index() as u64)];
+        all.extend(periodic.map(|is| ("the periods", u64::from(is))));
+        all.extend(form.parameters("halo or padding"));
+        all
+    }
+}
 
 /// What is measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Tuning {
+    /// What a round does.
+    pub round: Round,
+    /// The only process grid that is measured; without it, all of the team's are.
+    pub processes: Option<[usize; 2]>,
     /// Bytes of an element.
     pub element: usize,
-    /// Arrays that are transposed at once.
+    /// Arrays that are transposed, or whose halos are updated, at once.
     pub fields: usize,
     /// Rounds before those that are timed.
     pub warmup: u32,
@@ -37,11 +79,36 @@ pub struct Tuning {
 
 impl Default for Tuning {
     fn default() -> Tuning {
-        Tuning { element: 8, fields: 1, warmup: 3, rounds: 5, uneven: true, skip: 0.0 }
+        let round = Round::default();
+        Tuning { round, processes: None, element: 8, fields: 1, warmup: 3, rounds: 5, uneven: true, skip: 0.0 }
     }
 }
 
-/// A process grid and a mode, and how long the four transposes took.
+impl Tuning {
+    /// The process grids to measure. Those that leave a PE fewer elements than a halo is wide cannot be run.
+    fn grids(&self, grid: Grid, size: usize) -> Result<Vec<Grid>> {
+        let all: Vec<[usize; 2]> = self.processes.map_or_else(|| Grid::factors(size).collect(), |only| vec![only]);
+        let all: Vec<Grid> = all.into_iter().map(|processes| Grid { processes, ..grid }).collect();
+        all.iter().try_for_each(|grid| grid.check(size))?;
+        let split = [(0, 0), (1, 0), (1, 1), (2, 1)];
+        let even =
+            |grid: &Grid| split.iter().all(|&(dim, along)| grid.extents[dim].is_multiple_of(grid.processes[along]));
+        let updates = self.round.updates(self, Mode::default());
+        let possible = |grid: &Grid| updates.iter().all(|halo| halo.flows(grid, 0).is_ok());
+        let grids: Vec<Grid> = all.into_iter().filter(|grid| (self.uneven || even(grid)) && possible(grid)).collect();
+        if grids.is_empty() {
+            let reason = format!(
+                "no process grid of {size} PEs shares {:?} out {}",
+                grid.extents,
+                if self.uneven { "so that each PE has as many elements as the halo is wide" } else { "evenly" }
+            );
+            return Err(Error::Grid { reason });
+        }
+        Ok(grids)
+    }
+}
+
+/// A process grid and a mode, and how long a round took.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
     /// The process grid.
@@ -123,11 +190,11 @@ fn file(path: &Path, reason: &dyn fmt::Display) -> Error {
     Error::File { path: path.display().to_string(), reason: reason.to_string() }
 }
 
-/// Measures all process grids of a team for a grid, whose own does not count, and all modes. Collective over the team,
+/// Measures the process grids of a team for a grid, whose own does not count, in all modes. Collective over the team,
 /// which is given back.
 ///
 /// # Errors
-/// As for [`Decomposition`] and its plans.
+/// As for [`Decomposition`] and its plans; [`Error::Grid`] if there is nothing to measure.
 pub fn tune<'rt>(
     heap: &'rt TeamHeap<'rt>,
     mut team: Team<'rt>,
@@ -135,38 +202,49 @@ pub fn tune<'rt>(
     tuning: &Tuning,
 ) -> Result<(Team<'rt>, Tuned)> {
     let size = team.group().size() as usize;
-    let numbers = [u64::from(tuning.warmup), u64::from(tuning.rounds), u64::from(tuning.uneven), tuning.skip.to_bits()];
-    team.compare("tuning", &numbers.map(|number| ("what is measured", number)))?;
+    let [rows, columns] = tuning.processes.unwrap_or_default().map(|number| number as u64);
+    let mut parameters = vec![
+        ("the process grid", rows),
+        ("the process grid", columns),
+        ("bytes of an element", tuning.element as u64),
+        ("the number of fields", tuning.fields as u64),
+        ("rounds before those that are timed", tuning.warmup.into()),
+        ("rounds", tuning.rounds.into()),
+        ("whether uneven grids count", tuning.uneven.into()),
+        ("when candidates are given up", tuning.skip.to_bits()),
+    ];
+    parameters.extend(tuning.round.parameters());
+    parameters.extend(Grid { processes: [0, 0], ..grid }.parameters());
+    team.compare("tuning", &parameters)?;
     let mut candidates: Vec<Candidate> = Vec::new();
-    let even = |processes: &[usize; 2]| {
-        let split = [(0, 0), (1, 0), (1, 1), (2, 1)];
-        split.iter().all(|&(dim, along)| grid.extents[dim].is_multiple_of(processes[along]))
-    };
-    for processes in Grid::factors(size).filter(|processes| tuning.uneven || even(processes)) {
-        let array = Decomposition::new(heap, team, Grid { processes, ..grid })?;
+    for grid in tuning.grids(grid, size)? {
+        let array = Decomposition::new(heap, team, grid)?;
         for bits in 0..4 {
             let mode = Mode { pipelined: bits & 1 == 0, direct: bits & 2 == 0 };
             let best = candidates.iter().filter(|it| !it.skipped).map(|it| it.seconds).fold(f64::INFINITY, f64::min);
             let (seconds, skipped) = measure(&array, mode, tuning, best)?;
-            candidates.push(Candidate { processes, mode, seconds, skipped });
+            candidates.push(Candidate { processes: grid.processes, mode, seconds, skipped });
         }
         team = array.into_team();
     }
     let measured = candidates.iter().filter(|it| !it.skipped);
     let best = measured.min_by(|one, other| one.seconds.total_cmp(&other.seconds)).copied();
-    let Some(best) = best else {
-        let reason = format!("no process grid of {size} PEs shares {:?} out evenly", grid.extents);
-        return Err(Error::Grid { reason });
-    };
+    let best = best.ok_or_else(|| Error::Grid { reason: "all candidates were given up: skip less".into() })?;
     Ok((team, Tuned { grid: Grid { processes: best.processes, ..grid }, mode: best.mode, candidates }))
 }
 
 /// Seconds of a round on the slowest PE, and whether it was given up.
 fn measure(array: &Decomposition<'_>, mode: Mode, tuning: &Tuning, best: f64) -> Result<(f64, bool)> {
-    let plan =
-        |&axes| array.transpose(&Transpose { mode, fields: tuning.fields, ..Transpose::new(axes, tuning.element) });
-    let mut plans = Transpose::ALL.iter().map(plan).collect::<Result<Vec<_>>>()?;
-    let mut work = array.workspace(plans.iter().map(crate::Plan::workspace_bytes).max().unwrap_or(0))?;
+    let Tuning { element, fields, .. } = *tuning;
+    let transpose = |&axes| array.transpose(&Transpose { mode, fields, ..Transpose::new(axes, element) });
+    let updates = tuning.round.updates(tuning, mode);
+    let in_place = !updates.is_empty();
+    let plans: Result<Vec<_>> = match &updates[..] {
+        [] => Transpose::ALL.iter().map(transpose).collect(),
+        updates => updates.iter().map(|halo| array.halo(halo)).collect(),
+    };
+    let mut plans = plans?;
+    let mut work = array.workspace(plans.iter().map(Plan::workspace_bytes).max().unwrap_or(0))?;
     let bytes = plans.iter().map(|plan| plan.input_bytes().max(plan.output_bytes())).max().unwrap_or(0);
     let mut buffers = [0, 1].map(|_| vec![0u64; bytes.div_ceil(8)]);
     let mut time = |rounds: u32| -> Result<f64> {
@@ -175,8 +253,12 @@ fn measure(array: &Decomposition<'_>, mode: Mode, tuning: &Tuning, best: f64) ->
         for _ in 0..rounds {
             for plan in &mut plans {
                 let [input, output] = &mut buffers;
-                plan.run(input, output, &mut work)?;
-                buffers.swap(0, 1);
+                if in_place {
+                    plan.run_in_place(input, &mut work)?;
+                } else {
+                    plan.run(input, output, &mut work)?;
+                    buffers.swap(0, 1);
+                }
             }
         }
         let nanoseconds = start.elapsed().as_nanos() / u128::from(rounds.max(1));

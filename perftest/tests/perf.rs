@@ -238,6 +238,22 @@ fn dispatch_and_combine_are_measured_with_both_bandwidths() {
 
 #[test]
 #[serial]
+fn transposes_and_halos_of_cubes_are_measured() {
+    let tests = ["transpose", "halo"];
+    let tiny = ["-b", "9000", "-e", "65536", "-i", "2", "-w", "1"];
+    for more in [&["-n", "4"][..], &["-n", "3", "--rails", "2"]] {
+        if more.contains(&"--rails") && !wire() {
+            return;
+        }
+        let found = records(&[&tests[..], &tiny, more].concat(), &[]);
+        let sizes: Vec<_> = found.iter().map(|record| record["size"].as_u64().unwrap()).collect();
+        assert_eq!(sizes, [8, 16, 8, 16].map(|edge| 16 * edge * edge * edge));
+        assert!(found.iter().all(|record| record["p50"].as_f64().unwrap() > 0.0));
+    }
+}
+
+#[test]
+#[serial]
 fn collectives_of_devices_are_measured() {
     let tests = ["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce"];
     let tiny = ["-b", "1", "-e", "40", "-i", "2", "-w", "1"];

@@ -26,6 +26,7 @@ pub fn succeed(command: &mut Command) -> String {
 }
 
 /// Whether a tool is not there; says so if it is not.
+#[allow(dead_code, reason = "not every test that loads libraries needs a tool")]
 pub fn missing(tool: &str) -> bool {
     let version = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     let missing = !version.is_ok_and(|status| status.success());

@@ -47,7 +47,7 @@ typedef enum {
 
 typedef enum {
   CUDECOMP_AUTOTUNE_GRID_TRANSPOSE = 0,
-  CUDECOMP_AUTOTUNE_GRID_HALO = 1 /* not supported */
+  CUDECOMP_AUTOTUNE_GRID_HALO = 1
 } cudecompAutotuneGridMode_t;
 
 typedef enum {
@@ -93,11 +93,16 @@ typedef struct {
   int64_t struct_size; /* set with the defaults */
   int32_t n_warmup_trials;
   int32_t n_trials;
-  cudecompAutotuneGridMode_t grid_mode;
+  cudecompAutotuneGridMode_t grid_mode; /* what the process grid is chosen by, if pdims are 0 */
   cudecompDataType_t dtype;
   bool allow_uneven_decompositions;
   double skip_threshold;
-  bool autotune_transpose_backend; /* else only the process grid is chosen, and only if pdims are 0 */
+  bool autotune_transpose_backend;
+  bool autotune_halo_backend;
+  int32_t halo_axis;       /* halos that are measured: those of X, Y or Z pencils */
+  int32_t halo_extents[3]; /* along X, Y and Z, as the following */
+  bool halo_periods[3];
+  int32_t halo_padding[3];
 } cudecompGridDescAutotuneOptions_t;
 
 typedef struct {

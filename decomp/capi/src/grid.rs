@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 
 use symrail_decomp::halo::shifted;
-use symrail_decomp::{Decomposition, Form, Grid, Plan, RankOrder, Tuning, Workspace, tune};
+use symrail_decomp::{Candidate, Decomposition, Form, Grid, Plan, RankOrder, Round, Tuning, Workspace, tune};
 
 use crate::guard::{Failure, extents, given, guarded, three};
 use crate::handle::Handle;
 use crate::operations::Key;
-use crate::types::{Config, Options, PencilInfo, axis, backend_of, element, halo_mode, transpose_mode};
+use crate::types::{
+    Config, Options, PencilInfo, axis, element, halo_backend, halo_mode, transpose_backend, transpose_mode,
+};
 
 /// Bytes of the smallest type: sizes in elements have room for rounding in elements of any.
 const SMALLEST: usize = 4;
@@ -60,6 +62,11 @@ extern "C" fn cudecompGridDescAutotuneOptionsSetDefaults(options: *mut Options) 
             allow_uneven_decompositions: 1,
             skip_threshold: 0.0,
             autotune_transpose_backend: 0,
+            autotune_halo_backend: 0,
+            halo_axis: 0,
+            halo_extents: [0; 3],
+            halo_periods: [0; 3],
+            halo_padding: [0; 3],
         };
         Ok(())
     })
@@ -91,15 +98,19 @@ fn grid_of(config: &Config) -> Result<Grid, Failure> {
     Ok(grid)
 }
 
-fn tuning_of(options: &Options) -> Result<Tuning, Failure> {
-    if options.struct_size != size_of::<Options>() as i64 {
-        return Err(Failure::usage("options: call cudecompGridDescAutotuneOptionsSetDefaults first"));
-    }
-    if options.grid_mode != 0 {
-        return Err(Failure::unsupported("grids are chosen by transposes only: grid_mode 0"));
-    }
+/// What to measure for transposes, or for halos.
+fn tuning_of(options: &Options, halos: bool) -> Result<Tuning, Failure> {
     let count = |number: i32| u32::try_from(number).unwrap_or(0);
+    let round = if halos {
+        let halo = extents("halo_extents", options.halo_extents)?;
+        let form = Form { halo, padding: extents("halo_padding", options.halo_padding)? };
+        Round::Halos { axis: axis(options.halo_axis)?, form, periodic: options.halo_periods.map(|flag| flag != 0) }
+    } else {
+        Round::Transposes
+    };
     Ok(Tuning {
+        round,
+        processes: None,
         element: element(options.dtype)?,
         fields: 1,
         warmup: count(options.n_warmup_trials),
@@ -124,27 +135,43 @@ extern "C" fn cudecompGridDescCreate(
         if config.struct_size != size_of::<Config>() as i64 {
             return Err(Failure::usage("config: call cudecompGridDescConfigSetDefaults first"));
         }
-        let mode = transpose_mode(config.transpose_comm_backend)?;
-        halo_mode(config.halo_comm_backend)?;
+        let modes = [transpose_mode(config.transpose_comm_backend)?, halo_mode(config.halo_comm_backend)?];
         let mut grid = grid_of(config)?;
         let mut team = handle.team()?;
-        let choose = grid.processes == [0, 0];
-        if let Some(options) = options.filter(|options| choose || options.autotune_transpose_backend != 0) {
-            let tuning = tuning_of(options)?;
-            let (same_team, tuned) = tune(handle.heap, team, grid, &tuning)?;
-            team = same_team;
-            let fits = |it: &&symrail_decomp::Candidate| {
-                !it.skipped
-                    && (choose || it.processes == grid.processes)
-                    && (options.autotune_transpose_backend != 0 || it.mode == mode)
+        if let Some(options) = options {
+            if options.struct_size != size_of::<Options>() as i64 {
+                return Err(Failure::usage("options: call cudecompGridDescAutotuneOptionsSetDefaults first"));
+            }
+            let by_halos = match options.grid_mode {
+                0 => false,
+                1 => true,
+                other => return Err(Failure::usage(format!("grid_mode {other}: there are 0 and 1"))),
             };
-            let best = tuned.candidates.iter().filter(fits).min_by(|one, other| one.seconds.total_cmp(&other.seconds));
-            let best = best.ok_or_else(|| {
-                Failure::usage("no candidate was measured: allow uneven decompositions, or skip less")
-            })?;
-            grid.processes = best.processes;
-            config.pdims = best.processes.map(|number| number as i32);
-            config.transpose_comm_backend = backend_of(best.mode);
+            let choose_backend = [options.autotune_transpose_backend, options.autotune_halo_backend];
+            // The process grid is chosen first, by what `grid_mode` says.
+            for halos in [by_halos, !by_halos] {
+                let choose_grid = grid.processes == [0, 0];
+                let choose_backend = choose_backend[usize::from(halos)] != 0;
+                if !choose_grid && !choose_backend {
+                    continue;
+                }
+                let processes = (!choose_grid).then_some(grid.processes);
+                let tuning = Tuning { processes, ..tuning_of(options, halos)? };
+                let (same_team, tuned) = tune(handle.heap, team, grid, &tuning)?;
+                team = same_team;
+                let mode = modes[usize::from(halos)];
+                let counts = |it: &&Candidate| !it.skipped && (choose_backend || it.mode == mode);
+                let counted = tuned.candidates.iter().filter(counts);
+                let best = counted.min_by(|one, other| one.seconds.total_cmp(&other.seconds));
+                let best = best.ok_or_else(|| Failure::usage("all candidates were given up: skip less"))?;
+                grid.processes = best.processes;
+                config.pdims = best.processes.map(|number| number as i32);
+                match halos {
+                    _ if !choose_backend => {}
+                    false => config.transpose_comm_backend = transpose_backend(best.mode),
+                    true => config.halo_comm_backend = halo_backend(best.mode),
+                }
+            }
         }
         let array = Decomposition::new(handle.heap, team, grid)?;
         let none = array.workspace(0)?;

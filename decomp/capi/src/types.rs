@@ -33,6 +33,11 @@ pub struct Options {
     pub allow_uneven_decompositions: u8,
     pub skip_threshold: f64,
     pub autotune_transpose_backend: u8,
+    pub autotune_halo_backend: u8,
+    pub halo_axis: i32,
+    pub halo_extents: [i32; 3],
+    pub halo_periods: [u8; 3],
+    pub halo_padding: [i32; 3],
 }
 
 /// `cudecompPencilInfo_t`.
@@ -86,9 +91,18 @@ pub fn halo_mode(backend: c_int) -> Result<Mode, Failure> {
     found.ok_or_else(|| Failure::usage(format!("halo_comm_backend {backend}: there are 1 to 5")))
 }
 
-/// The back end that stands for a mode.
-pub fn backend_of(mode: Mode) -> c_int {
-    TRANSPOSES.iter().find(|row| row.1 == mode).map_or(TRANSPOSES[0].0, |row| row.0)
+/// The transpose back end that stands for a mode.
+pub fn transpose_backend(mode: Mode) -> c_int {
+    backend(&TRANSPOSES, mode)
+}
+
+/// The halo back end that stands for a mode.
+pub fn halo_backend(mode: Mode) -> c_int {
+    backend(&HALOS, mode)
+}
+
+fn backend(table: &[(c_int, Mode, &CStr)], mode: Mode) -> c_int {
+    table.iter().find(|row| row.1 == mode).map_or(table[0].0, |row| row.0)
 }
 
 #[unsafe(no_mangle)]

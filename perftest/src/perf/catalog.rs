@@ -50,6 +50,8 @@ pub enum Work {
     Experts(Phase),
     /// A collective of devices.
     Collective(Collective),
+    /// An exchange of an array in pencils.
+    Pencils(Exchange),
     /// Joining the job.
     Init,
     /// Resident memory besides the heap, once all PEs have talked to all.
@@ -94,6 +96,15 @@ pub enum Collective {
     Reduce,
 }
 
+/// An exchange of an array in pencils.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exchange {
+    /// The four transposes between pencils along X, Y and Z.
+    Transpose,
+    /// A halo of one element.
+    Halo,
+}
+
 /// Which sizes a test has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sizes {
@@ -103,6 +114,8 @@ pub enum Sizes {
     Word,
     /// A token of usual size, or those of `-b` and `-e`.
     Token,
+    /// Cubes of 32, 64 and 128 elements along an edge, or those of `-b` and `-e`.
+    Cube,
     /// None.
     None,
 }
@@ -123,7 +136,7 @@ impl Test {
     /// Whether `all` includes it: the others take long, or are figures of a PE and not of operations.
     #[must_use]
     pub fn in_all(&self) -> bool {
-        self.is_repeated() && !matches!(self.work, Work::Experts(_) | Work::Collective(_))
+        self.is_repeated() && !matches!(self.work, Work::Experts(_) | Work::Collective(_) | Work::Pencils(_))
     }
 
     /// Whether it is done many times.
@@ -216,6 +229,8 @@ pub static TESTS: &[Test] = &[
     test!("ep-dispatch", Runtime, Work::Experts(Phase::Dispatch), Token, "us", "4096 tokens of each PE to the PEs of their experts (8 of 256)"),
     test!("ep-combine", Runtime, Work::Experts(Phase::Combine), Token, "us", "their rows back, and added"),
     test!("ep-ll", Runtime, Work::Experts(Phase::LowLatency), Token, "us", "dispatch and combine of 128 tokens of each PE, low latency"),
+    test!("transpose", Runtime, Work::Pencils(Exchange::Transpose), Cube, "us", "transposes X to Y, Y to Z and back of an array of so many bytes, in pencils"),
+    test!("halo", Runtime, Work::Pencils(Exchange::Halo), Cube, "us", "updates of a halo of one element along X, Y and Z, of an array of so many bytes in pencils"),
     test!("init-time", Runtime, Work::Init, None, "ms", "joining the job, of the slowest PE"),
     test!("memory", Runtime, Work::Memory, None, "MiB", "resident memory besides heaps, of the largest PE"),
     test!("idle-cpu", Runtime, Work::Idle, None, "%", "processor time of a PE that sleeps 5 s, of the busiest PE"),

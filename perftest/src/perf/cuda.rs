@@ -115,9 +115,13 @@ fn shape(batch: &Batch) -> (&'static str, Shape, usize) {
         Work::PutSignalPingPong => ("put_signal_ping_pong", one, 1),
         Work::FencedPuts => ("fenced_puts", one, 1),
         Work::AllToAll => ("all_to_all", Shape { blocks: spread(BLOCKS as usize).blocks, threads: threads.max(32) }, 1),
-        Work::Barrier | Work::Init | Work::Memory | Work::Idle | Work::Experts(_) | Work::Collective(_) => {
-            ("barrier", Shape { blocks: 1, threads: 32 }, 1)
-        }
+        Work::Barrier
+        | Work::Init
+        | Work::Memory
+        | Work::Idle
+        | Work::Experts(_)
+        | Work::Collective(_)
+        | Work::Pencils(_) => ("barrier", Shape { blocks: 1, threads: 32 }, 1),
     }
 }
 

@@ -15,6 +15,9 @@ pub enum Error {
     /// A collective of devices failed.
     #[error(transparent)]
     Collective(#[from] symrail_collectives::Error),
+    /// A transpose or a halo failed.
+    #[error(transparent)]
+    Pencils(#[from] symrail_decomp::Error),
     /// The transport failed outside of a runtime.
     #[error(transparent)]
     Transport(#[from] symrail_transport::Error),

@@ -1,5 +1,6 @@
 //! What tests take of the heap besides the area, and the shapes that say so.
 
+use symrail_decomp::Grid;
 use symrail_ep::low_latency::Shape;
 use symrail_ep::plan::sizes;
 
@@ -28,6 +29,43 @@ pub fn of_experts(phase: Phase, token: usize, n_pes: u32) -> usize {
         Phase::LowLatency => shape(token, n_pes).bytes(n_pes as usize),
         _ => sizes::high_throughput(n_pes as usize, ROWS, sizes::largest_row(token)),
     }
+}
+
+/// Bytes of a complex number of two doubles.
+pub const COMPLEX: usize = 16;
+
+/// Bytes of a cube of complex numbers.
+pub fn of_cube(edge: usize) -> usize {
+    COMPLEX.saturating_mul(edge.saturating_pow(3))
+}
+
+/// Elements along the edge of the largest cube of complex numbers in so many bytes, at least 1.
+pub fn edge(bytes: usize) -> usize {
+    let near = ((bytes / COMPLEX) as f64).cbrt() as usize;
+    (near..near + 2).rfind(|edge| of_cube(*edge) <= bytes).unwrap_or(near).max(1)
+}
+
+/// The process grid whose sides differ least.
+pub fn processes(n_pes: u32) -> [usize; 2] {
+    let factors = Grid::factors(n_pes as usize).filter(|[rows, columns]| rows <= columns);
+    factors.last().unwrap_or([1, n_pes as usize])
+}
+
+/// Elements in memory of the largest pencil, with a halo of one element.
+pub fn largest_pencil(grid: Grid) -> usize {
+    let ([rows, columns], [edge, ..]) = (grid.processes, grid.extents);
+    (edge / rows + 3).saturating_mul(edge / columns + 3).saturating_mul(edge + 2)
+}
+
+/// Bytes of a workspace for transposes and halos, and what plans keep.
+pub fn of_workspace(grid: Grid) -> usize {
+    largest_pencil(grid).saturating_mul(2 * COMPLEX).saturating_add(1 << 20)
+}
+
+/// Bytes of each PE's heap that an exchange of an array of so many bytes takes.
+pub fn of_pencils(size: usize, n_pes: u32) -> usize {
+    let grid = Grid::new([edge(size); 3], processes(n_pes));
+    of_workspace(grid).saturating_add(largest_pencil(grid).saturating_mul(2 * COMPLEX))
 }
 
 /// Bytes of each PE's heap that a test takes: input, output and the plans' memory.

@@ -30,6 +30,8 @@ const PAGE: usize = 4096;
 const WORD: usize = 8;
 /// Bytes of a token of 7168 elements of bfloat16.
 const TOKEN: usize = 14336;
+/// Elements along the edges of cubes.
+const CUBES: [usize; 3] = [32, 64, 128];
 
 /// An option that not every test has a use for.
 struct Usage {
@@ -45,7 +47,7 @@ const USAGES: [Usage; 5] = [
         option: "-b and -e are",
         given: |plan| plan.min.is_some() || plan.max.is_some(),
         used: |plan, test| match test.sizes {
-            Sizes::Range | Sizes::Token => true,
+            Sizes::Range | Sizes::Token | Sizes::Cube => true,
             Sizes::Word => (plan.range().0..=plan.range().1).contains(&WORD),
             Sizes::None => false,
         },
@@ -186,6 +188,16 @@ impl Plan {
             Sizes::Word => vec![WORD],
             Sizes::None => vec![0],
             Sizes::Token if self.min.is_none() && self.max.is_none() => vec![TOKEN],
+            Sizes::Cube if self.min.is_none() && self.max.is_none() => CUBES.map(heap::of_cube).to_vec(),
+            Sizes::Cube => {
+                let (min, max) = self.range();
+                let edges = std::iter::successors(Some(heap::edge(min)), |edge| Some(2 * edge));
+                let mut sizes: Vec<usize> = edges.map(heap::of_cube).take_while(|size| *size <= max).collect();
+                if sizes.is_empty() {
+                    sizes.push(heap::of_cube(heap::edge(min)));
+                }
+                sizes
+            }
             Sizes::Range | Sizes::Token => {
                 let (min, max) = self.range();
                 let powers = (0..usize::BITS - 1).map(|bit| 1 << bit).filter(|size| *size > min && *size < max);
@@ -222,6 +234,7 @@ impl Plan {
         let own = |test: &&Test| match test.work {
             Work::Experts(phase) => self.sizes(test).into_iter().map(|size| heap::of_experts(phase, size, n_pes)).max(),
             Work::Collective(_) => self.sizes(test).into_iter().map(|size| heap::of_collective(size, n_pes)).max(),
+            Work::Pencils(_) => self.sizes(test).into_iter().map(|size| heap::of_pencils(size, n_pes)).max(),
             _ => None,
         };
         let largest = tests.iter().filter_map(own).max().unwrap_or(0);
@@ -262,7 +275,7 @@ impl Spread {
             Work::PutStream => 64,
             Work::FencedPuts => 2,
             Work::AllToAll => n_pes as usize,
-            Work::Experts(_) | Work::Collective(_) => 0,
+            Work::Experts(_) | Work::Collective(_) | Work::Pencils(_) => 0,
             _ => 1,
         };
         let span = slots.saturating_mul(stride);

@@ -9,7 +9,7 @@ use symrail::{Runtime, Settings};
 use symrail_transport::env::HeapKind;
 
 use super::backend::{Backend, area};
-use super::catalog::{Collective, Layer, Phase, Test, Work};
+use super::catalog::{Collective, Exchange, Layer, Phase, Test, Work};
 use super::cuda::Cuda;
 use super::device;
 use super::error::{Error, Result};
@@ -166,6 +166,7 @@ impl Session<'_> {
                     match test.work {
                         Work::Experts(phase) => self.experts(&mut host, (test, phase), runtime, &conditions)?,
                         Work::Collective(what) => self.collective(&mut host, (test, what), runtime, &conditions)?,
+                        Work::Pencils(what) => self.pencils(&mut host, (test, what), runtime, &conditions)?,
                         _ => self.sizes(&mut host, test, &conditions)?,
                     }
                 }
@@ -232,6 +233,26 @@ impl Session<'_> {
             if let Some(figures) = figures {
                 self.report.add(test, conditions, size, &figures)?;
                 self.report.note(&traffic.over(figures.p50))?;
+            }
+        }
+        self.report.end(test)
+    }
+
+    /// All sizes of an exchange of an array in pencils. Collective.
+    fn pencils(
+        &mut self,
+        host: &mut Host<'_>,
+        (test, what): (&'static Test, Exchange),
+        runtime: &Runtime,
+        conditions: &Conditions,
+    ) -> Result<()> {
+        self.report.begin(test, conditions)?;
+        let mut bench = Bench::new(host, self.plan, test);
+        for size in self.plan.sizes(test) {
+            let (figures, cube) = bench.pencils(runtime, what, size)?;
+            if let Some(figures) = figures {
+                self.report.add(test, conditions, size, &figures)?;
+                self.report.note(&cube.over(figures.p50))?;
             }
         }
         self.report.end(test)

@@ -4,8 +4,8 @@
 
 use symrail::{Group, Result, Runtime, SymSlice, Team};
 use symrail_decomp::{
-    AllToAll, Axis, Decomposition, Error, Form, Grid, Mode, RankOrder, Refusal, Span, TeamHeap, Transpose, Tuned,
-    Tuning, tune,
+    AllToAll, Axis, Decomposition, Error, Form, Grid, Mode, RankOrder, Refusal, Round, Span, TeamHeap, Transpose,
+    Tuned, Tuning, tune,
 };
 use symrail_tests::pe;
 use symrail_tests::pencils::{self, Place};
@@ -206,6 +206,17 @@ fn tuning<'rt>(heap: &'rt TeamHeap<'rt>, world: &Team<'rt>, rt: &'rt Runtime) {
     tuned.store(&path).unwrap();
     assert_eq!(Tuned::load(&path, &team).unwrap(), tuned, "PEs that chose otherwise would differ here");
     std::fs::remove_file(&path).unwrap();
+    // Halos are measured on grids that leave each PE as many elements as they are wide.
+    let (axis, form) = (Axis::X, Form { halo: [0, 3, 3], padding: [0; 3] });
+    let halos = Tuning { round: Round::Halos { axis, form, periodic: [true; 3] }, ..tuning };
+    let possible = |[rows, columns]: &[usize; 2]| 15 / rows >= 3 && 14 / columns >= 3;
+    let (team, by_halos) = tune(heap, team, grid, &halos).unwrap();
+    let found: Vec<_> = by_halos.candidates.chunks(4).map(|modes| modes[0].processes).collect();
+    assert_eq!(found, Grid::factors(rt.n_pes() as usize).filter(possible).collect::<Vec<_>>());
+    let only = Some(tuned.grid.processes);
+    let (team, of_one) = tune(heap, team, grid, &Tuning { processes: only, ..tuning }).unwrap();
+    assert!(of_one.candidates.len() == 4 && of_one.grid == tuned.grid);
+    drop(team);
     // A file that one PE alone has.
     if rt.my_pe() == 0 {
         tuned.store(&path).unwrap();

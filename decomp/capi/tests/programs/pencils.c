@@ -134,6 +134,22 @@ int main(int argc, char **argv) {
   if (rank == 0)
     printf("verified on %d x %d: %s\n", config.pdims[0], config.pdims[1],
            cudecompTransposeCommBackendToString(config.transpose_comm_backend));
+
+  /* A process grid and a back end chosen by halos. */
+  config.pdims[0] = config.pdims[1] = 0;
+  config.transpose_comm_backend = CUDECOMP_TRANSPOSE_COMM_MPI_A2A;
+  options.autotune_transpose_backend = false, options.autotune_halo_backend = true;
+  options.grid_mode = CUDECOMP_AUTOTUNE_GRID_HALO;
+  options.halo_axis = 1;
+  for (int dim = 0; dim < 3; dim++) options.halo_extents[dim] = 2 * (dim != 1), options.halo_periods[dim] = true;
+  CHECK(cudecompGridDescCreate(handle, &desc, &config, &options));
+  EXPECT(config.pdims[0] * config.pdims[1] == size);
+  EXPECT(NX / config.pdims[0] >= 2 && NZ / config.pdims[1] >= 2);
+  EXPECT(config.transpose_comm_backend == CUDECOMP_TRANSPOSE_COMM_MPI_A2A);
+  EXPECT(strstr(cudecompHaloCommBackendToString(config.halo_comm_backend), "(") != NULL);
+  CHECK(cudecompGridDescDestroy(handle, desc));
+  options.halo_extents[0] = NX + 1, options.halo_extents[2] = NZ + 1;
+  if (size > 1) EXPECT(cudecompGridDescCreate(handle, &desc, &config, &options) == CUDECOMP_RESULT_INVALID_USAGE);
   CHECK(cudecompFinalize(handle));
 #ifdef WITH_MPI
   MPI_Finalize();

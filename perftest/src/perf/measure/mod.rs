@@ -8,6 +8,7 @@
 //! | `launched` | all of these, made by kernels in batches |
 //! | `collectives` | collectives of devices |
 //! | `experts` | expert-parallel dispatch and combine |
+//! | `pencils` | transposes and halos of arrays in pencils |
 //! | `footprint` | figures of a PE: memory, processor time while idle |
 //!
 //! PE 0's peer is the last PE, which is on another host if there are several. Before each size, sources are filled with
@@ -20,6 +21,7 @@ pub mod experts;
 pub mod footprint;
 mod launched;
 mod one_sided;
+pub mod pencils;
 mod ping_pong;
 
 use std::time::{Duration, Instant};
@@ -79,9 +81,8 @@ impl<'a, C: Backend> Bench<'a, C> {
             Work::AddWindows(_) | Work::SignalWindows(_) | Work::Gets(_) | Work::FetchAdds(_) => {
                 self.one_sided(spread)?
             }
-            Work::Init | Work::Memory | Work::Idle | Work::Experts(_) | Work::Collective(_) => {
-                self.one_sided(spread)?
-            }
+            Work::Init | Work::Memory | Work::Idle => self.one_sided(spread)?,
+            Work::Experts(_) | Work::Collective(_) | Work::Pencils(_) => self.one_sided(spread)?,
         };
         // Nobody goes on, and nothing is reported, before all have found their data right.
         self.backend.barrier()?;

@@ -1,0 +1,28 @@
+//! The example that solves Poisson's equation: its error is rounding, and its plot has a point for each element.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+#[path = "../../tests/support/libraries.rs"]
+mod libraries;
+
+use std::fs::File;
+use std::path::Path;
+use std::process::Command;
+
+use libraries::{build, succeed};
+
+#[test]
+fn solves_and_draws() {
+    let built = build(&["symrail-perftest"]);
+    let plot = Path::new(env!("CARGO_TARGET_TMPDIR")).join("poisson.svg");
+    let lock = File::create(built.join("symrail-tests.lock")).unwrap();
+    lock.lock().unwrap();
+    let mut command = Command::new(built.join("symrail"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SYMRAIL_")) {
+        command.env_remove(name);
+    }
+    // Cargo builds a package's examples with its tests.
+    command.args(["run", "-n", "4", "--timeout", "100", "--"]).arg(built.join("examples/poisson"));
+    let said = succeed(command.arg("16").arg(&plot));
+    assert!(said.contains("16^3 on") && said.contains("largest error"), "{said}");
+    assert_eq!(std::fs::read_to_string(&plot).unwrap().matches("<circle").count(), 16);
+}
