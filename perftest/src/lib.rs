@@ -30,8 +30,11 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Start N PEs of a program on this machine
+    /// Start N PEs of a program, on this machine or on others
     Run(run::Args),
+    /// Start PEs for `symrail run` on another host
+    #[command(hide = true)]
+    Agent,
     /// Measure put, get, atomics, signals and barriers
     Perf(perf::Args),
     /// Say what was found, what was chosen, and why
@@ -48,12 +51,12 @@ enum Command {
 /// Performs a command line, the name that the program was called by and its arguments, and returns the exit code.
 /// `program` starts this program again, in front of the arguments.
 #[must_use]
-pub fn main(program: Vec<OsString>, words: Vec<OsString>) -> u8 {
+pub fn main(program: &[OsString], words: Vec<OsString>) -> u8 {
     // Standard output stays what the command prints.
     log::start(&log::asked_for().unwrap_or_else(|| "warn".into()));
-    let again: Vec<OsString> = program.into_iter().chain(words.iter().skip(1).cloned()).collect();
+    let again: Vec<OsString> = program.iter().chain(words.iter().skip(1)).cloned().collect();
     let code = match Cli::try_parse_from(cc::command_line(words)) {
-        Ok(cli) => perform(cli.command, &again),
+        Ok(cli) => perform(cli.command, program, &again),
         // Help and version are answers on standard output, the rest goes to standard error.
         Err(answer) => answer.print().map_or_else(|reason| print::failed("symrail", &reason), |()| answer.exit_code()),
     };
@@ -61,9 +64,10 @@ pub fn main(program: Vec<OsString>, words: Vec<OsString>) -> u8 {
     u8::try_from(code).unwrap_or(1)
 }
 
-fn perform(command: Command, again: &[OsString]) -> i32 {
+fn perform(command: Command, program: &[OsString], again: &[OsString]) -> i32 {
     match command {
-        Command::Run(args) => run::main(&args),
+        Command::Run(args) => run::main(&args, program),
+        Command::Agent => run::agent::main(),
         Command::Perf(args) => perf::main(&args, again),
         Command::Info(args) => info::main(&args),
         Command::Top(args) => top::main(&args),

@@ -6,5 +6,5 @@ fn main() -> ExitCode {
     // Where /proc is missing, by the name that it was called by.
     let called = || std::env::args_os().next().unwrap_or_default();
     let program = std::env::current_exe().map_or_else(|_| called(), Into::into);
-    ExitCode::from(symrail_perftest::main(vec![program], std::env::args_os().collect()))
+    ExitCode::from(symrail_perftest::main(&[program], std::env::args_os().collect()))
 }

@@ -1,11 +1,14 @@
 //! `symrail run` as users meet it. The PEs are shell lines, or this binary started again.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use std::io::{BufRead, BufReader, Read};
+mod launched;
+
+use std::io::Read;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc;
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use launched::{LIMIT, Running, run};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -134,78 +137,8 @@ fn role(options: &[&str], role: &str) -> Command {
     command
 }
 
-/// A launcher whose output ends only when it and all that it started are gone.
-struct Running {
-    child: Child,
-    lines: mpsc::Receiver<String>,
-    stderr: Option<std::thread::JoinHandle<Vec<u8>>>,
-}
-
-impl Drop for Running {
-    /// A test that fails leaves nothing behind: the PEs die with the launcher.
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Running {
-    fn start(mut command: Command) -> Running {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let (sender, lines) = mpsc::channel();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        std::thread::spawn(move || {
-            stdout.split(b'\n').for_each(|line| {
-                let _ = sender.send(String::from_utf8_lossy(&line.unwrap()).into_owned());
-            });
-        });
-        let mut err = child.stderr.take().unwrap();
-        let stderr = std::thread::spawn(move || {
-            let mut all = Vec::new();
-            err.read_to_end(&mut all).unwrap();
-            all
-        });
-        Running { child, lines, stderr: Some(stderr) }
-    }
-
-    fn pid(&self) -> Pid {
-        Pid::from_raw(i32::try_from(self.child.id()).unwrap())
-    }
-
-    /// The next line of output, within 10 s.
-    fn line(&self) -> String {
-        self.lines.recv_timeout(Duration::from_secs(10)).expect("no more lines")
-    }
-
-    /// Waits until all holders of the output are gone, at most for `limit`. Gives exit code, rest of output, errors.
-    fn end(mut self, limit: Duration) -> (Option<i32>, Vec<String>, String) {
-        let deadline = Instant::now() + limit;
-        let mut rest = Vec::new();
-        loop {
-            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(line) => rest.push(line),
-                Err(mpsc::RecvTimeoutError::Disconnected) => break,
-                Err(mpsc::RecvTimeoutError::Timeout) => {
-                    panic!("something still runs after {limit:?}; so far: {rest:?}");
-                }
-            }
-        }
-        let status = self.child.wait().unwrap();
-        (status.code(), rest, String::from_utf8_lossy(&self.stderr.take().unwrap().join().unwrap()).into_owned())
-    }
-}
-
-const LIMIT: Duration = Duration::from_secs(20);
 /// The longest that a job may take to end when it is asked to.
 const ASKED: Duration = Duration::from_secs(5);
-
-fn run(command: Command) -> (Option<i32>, Vec<String>, String) {
-    Running::start(command).end(LIMIT)
-}
-
-fn run_command(command: &mut Command) -> (Option<i32>, Vec<String>, String) {
-    run(std::mem::replace(command, Command::new("true")))
-}
 
 fn is_alive(pid: &str) -> bool {
     Path::new("/proc").join(pid).exists()
@@ -317,13 +250,14 @@ fn programs_that_cannot_be_started_are_named() {
 
 #[test]
 fn what_makes_no_sense_is_refused_once_and_before_anything_is_started() {
-    let refused: [(&[&str], &str); 7] = [
+    let refused: [(&[&str], &str); 8] = [
         (&["-n", "0"], "1..=1048576"),
         (&["-n", "2", "-n", "3"], "cannot be used multiple times"),
         (&["-n", "2", "--timeout", "0"], "0 is not in 1.."),
         (&["-n", "2", "--host", "2"], "unexpected argument '--host'"),
         (&["-n", "2", "--hosts", "3"], "cannot be spread over 3 hosts"),
-        (&["-x", "2"], "unexpected argument '-x'"),
+        (&["-q", "2"], "unexpected argument '-q'"),
+        (&["-n", "2", "-x", "NOBODY_SETS_THIS"], "-x: NOBODY_SETS_THIS"),
         (&[], "-n <N>"),
     ];
     for (options, why) in refused {
@@ -337,7 +271,8 @@ fn what_makes_no_sense_is_refused_once_and_before_anything_is_started() {
     assert_eq!((code, out.len()), (Some(0), 3), "{err}");
     assert_eq!(err.matches("did you mean SYMRAIL_HEAP_SIZE?").count(), 1, "{err}");
     let mut command = role(&["-n", "3"], "gather");
-    let (code, out, err) = run_command(command.env("SYMRAIL_TRANSPORT", "0"));
+    command.env("SYMRAIL_TRANSPORT", "0");
+    let (code, out, err) = run(command);
     assert_eq!((code, out.len()), (Some(2), 0), "{err}");
     assert_eq!(err, "symrail run: SYMRAIL_TRANSPORT=0: not accepted; use auto|libfabric|ibverbs\n");
 }
@@ -508,8 +443,9 @@ fn who_does_not_heed_an_interrupt_is_killed_unasked() {
 fn signals_that_are_ignored_stay_so() {
     let mut command = Command::new("sh");
     let line = "echo ready; kill -INT $PPID; kill -INT $$; echo alive";
-    let run = format!("trap '' INT; exec {} run -n 1 -- sh -c '{line}'", env!("CARGO_BIN_EXE_symrail"));
-    let (code, out, err) = run_command(command.args(["-c", &run]).stdin(Stdio::null()));
+    let script = format!("trap '' INT; exec {} run -n 1 -- sh -c '{line}'", env!("CARGO_BIN_EXE_symrail"));
+    command.args(["-c", &script]).stdin(Stdio::null());
+    let (code, out, err) = run(command);
     assert_eq!((code, out, err.as_str()), (Some(0), vec!["ready".to_owned(), "alive".to_owned()], ""));
 }
 

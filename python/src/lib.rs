@@ -106,6 +106,6 @@ mod _symrail {
     #[pyfunction]
     fn main(py: Python<'_>, program: Vec<OsString>, mut arguments: Vec<OsString>) -> u8 {
         arguments.insert(0, "symrail".into());
-        py.detach(|| symrail_perftest::main(program, arguments))
+        py.detach(|| symrail_perftest::main(&program, arguments))
     }
 }

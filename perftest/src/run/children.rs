@@ -11,22 +11,22 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
-use super::ending::{Ending, Failure};
+use super::ending::Ending;
 
 /// Polling all processes takes at most one part in so many of the time.
 const LOOKING: u32 = 20;
 
 /// One PE.
-pub(super) struct Process {
+pub(super) struct OwnChild {
     pub(super) pid: Pid,
     pub(super) ending: Option<Ending>,
     child: Child,
 }
 
-/// The PEs that have been started, by number.
+/// The PEs that have been started here, numbered from 0 in this order.
 #[derive(Default)]
 pub(super) struct Children {
-    all: Vec<Process>,
+    all: Vec<OwnChild>,
     by_pid: HashMap<Pid, u32>,
     running: usize,
     /// Those that a signal has named as ended.
@@ -40,12 +40,12 @@ impl Children {
     pub(super) fn add(&mut self, child: Child) -> Pid {
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
         self.by_pid.insert(pid, u32::try_from(self.all.len()).unwrap_or(u32::MAX));
-        self.all.push(Process { pid, child, ending: None });
+        self.all.push(OwnChild { pid, child, ending: None });
         self.running += 1;
         pid
     }
 
-    pub(super) fn get(&self, pe: u32) -> Option<&Process> {
+    pub(super) fn get(&self, pe: u32) -> Option<&OwnChild> {
         self.all.get(pe as usize)
     }
 
@@ -57,10 +57,6 @@ impl Children {
     /// How many run.
     pub(super) fn running(&self) -> usize {
         self.running
-    }
-
-    pub(super) fn runs(&self, pe: u32) -> bool {
-        self.get(pe).is_some_and(|process| process.ending.is_none())
     }
 
     /// To the groups of all PEs that run.
@@ -114,14 +110,6 @@ impl Children {
         let ended = process.ending.is_some();
         self.running -= usize::from(ended);
         ended
-    }
-
-    /// Those that have failed.
-    pub(super) fn failed(&self) -> Vec<Failure> {
-        let failed = |(pe, process): (u32, &Process)| {
-            Some(Failure { pe, pid: process.pid, ending: process.ending.filter(|ending| ending.failed())? })
-        };
-        (0..).zip(&self.all).filter_map(failed).collect()
     }
 }
 

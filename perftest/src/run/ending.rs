@@ -6,10 +6,12 @@ use std::process::ExitStatus;
 
 use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
-use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+use super::pes::Process;
 
 /// How a process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Ending {
     /// By itself, with this code.
     Code(i32),
@@ -17,6 +19,8 @@ pub(super) enum Ending {
     Signal { number: i32, core: bool },
     /// Somebody else took its status.
     Unknown,
+    /// The connection to its host ended before it did, with this code of ssh.
+    HostLost { ssh: i32 },
 }
 
 impl Ending {
@@ -46,7 +50,7 @@ impl Ending {
         match self {
             Ending::Code(code) => code,
             Ending::Signal { number, .. } => 128 + number,
-            Ending::Unknown => 1,
+            Ending::Unknown | Ending::HostLost { .. } => 1,
         }
     }
 }
@@ -63,39 +67,40 @@ impl fmt::Display for Ending {
                 f.write_str(if *core { ", core dumped" } else { "" })
             }
             Ending::Unknown => f.write_str("ended in a way that nobody can tell any more"),
+            Ending::HostLost { ssh } => {
+                write!(
+                    f,
+                    "was lost with the connection to its host, as were the others there: ssh ended with code {ssh}"
+                )
+            }
         }
     }
 }
 
-/// A PE that failed.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Failure {
-    pub pe: u32,
-    pub pid: Pid,
-    pub ending: Ending,
-}
-
 /// Puts the likely first cause first. `lost` are the PEs that broke off from the rendezvous, in that order.
 ///
-/// A death by signal is a cause: what follows from another's death is an error, and an exit code. Among equals the PE
+/// A death by signal, or of a host, is a cause: what follows from another's death is an error, and an exit code. Among equals the PE
 /// that was lost first comes first, because the others are told of it before they can fail of it.
-pub(super) fn sort_by_cause(failed: &mut [Failure], lost: &[u32]) {
+pub(super) fn sort_by_cause(failed: &mut [Process], lost: &[u32]) {
     let rank = |pe: u32| lost.iter().position(|lost| *lost == pe).unwrap_or(usize::MAX);
-    failed.sort_by_key(|it| (!matches!(it.ending, Ending::Signal { .. }), rank(it.pe), it.pe));
+    let follows = |ending| !matches!(ending, Some(Ending::Signal { .. } | Ending::HostLost { .. }));
+    failed.sort_by_key(|it| (follows(it.ending), rank(it.pe), it.pe));
 }
 
 #[cfg(test)]
 mod tests {
+    use nix::unistd::Pid;
+
     use super::*;
 
     #[test]
     fn the_first_cause_is_blamed() {
-        let failure = |pe, ending| Failure { pe, pid: Pid::from_raw(1), ending };
+        let failure = |pe, ending| Process { pe, pid: Pid::from_raw(1), host: None, ending: Some(ending) };
         let killed = Ending::Signal { number: 11, core: false };
         let code = Ending::Code(1);
         let mut all = [failure(0, code), failure(1, code), failure(2, code), failure(3, killed), failure(4, killed)];
         sort_by_cause(&mut all, &[4, 2, 0]);
-        assert_eq!(all.map(|failure| failure.pe), [4, 3, 2, 0, 1]);
+        assert_eq!(all.map(|process| process.pe), [4, 3, 2, 0, 1]);
     }
 
     #[test]

@@ -5,10 +5,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_getaffinity};
+use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use symrail::Settings;
 use symrail::bootstrap::{self, MAX_PES, launcher};
 use symrail_transport::ofi::variables;
+
+use super::hosts::Hosts;
 
 /// The most that `SYMRAIL_LIBFABRIC_MAX_NIC_PER_PE` accepts. Rails are given addresses of 127.0.0.0/24 from .2 on.
 const MAX_RAILS: u32 = 64;
@@ -16,7 +19,7 @@ const FAKE_HOST: &str = "SYMRAIL_FAKE_HOST";
 const NIC_LIST: &str = "SYMRAIL_NIC_LIST";
 const MAX_NIC_PER_PE: &str = "SYMRAIL_LIBFABRIC_MAX_NIC_PER_PE";
 
-/// A job: the same program, N times, on this machine.
+/// A job: the same program, N times.
 #[derive(Debug, Clone, Default)]
 pub struct Job {
     /// A path, or a name to be looked up in `PATH`.
@@ -27,6 +30,8 @@ pub struct Job {
     pub n: u32,
     /// Fake hosts; the PEs are spread over them in blocks.
     pub hosts: Option<u32>,
+    /// The hosts on which PEs are started; else all are on this one.
+    pub on: Option<Hosts>,
     /// Rails for every PE, unless the user chose some by `SYMRAIL_NIC_LIST`.
     pub rails: Option<u32>,
     /// Put the PE's number before every line of output.
@@ -52,15 +57,28 @@ pub enum LaunchError {
         why: String,
     },
     /// The program of a PE could not be started.
-    #[error("PE {pe}: {program} cannot be started: {reason}")]
+    #[error("PE {pe}{}: {program} cannot be started: {reason}", on(.host.as_deref()))]
     Start {
         /// The PE.
         pe: u32,
+        /// Its host, unless that is this one.
+        host: Option<String>,
         /// The program.
         program: String,
         /// The system's error.
         reason: std::io::Error,
     },
+    /// A host on which no PEs can be started.
+    #[error("host {host}: {why}")]
+    Host {
+        /// Its name, as given.
+        host: String,
+        /// What is wrong with it, and what would do.
+        why: String,
+    },
+    /// A signal asked for the end of the job while its hosts were being reached.
+    #[error("{} before any PE was started", .0.as_str())]
+    Interrupted(Signal),
     /// The PEs would refuse a setting; here it is reported once.
     #[error(transparent)]
     Setting(#[from] symrail_transport::Error),
@@ -77,6 +95,10 @@ pub enum LaunchError {
     },
 }
 
+fn on(host: Option<&str>) -> String {
+    host.map_or_else(String::new, |host| format!(" on {host}"))
+}
+
 impl LaunchError {
     /// As shells have it: 127 for a program that is not there, 126 for one that cannot be run, 2 for a wrong call.
     #[must_use]
@@ -85,7 +107,8 @@ impl LaunchError {
             LaunchError::Job { .. } | LaunchError::Setting(_) => 2,
             LaunchError::Start { reason, .. } if reason.kind() == std::io::ErrorKind::NotFound => 127,
             LaunchError::Start { .. } => 126,
-            LaunchError::Bootstrap(_) | LaunchError::System { .. } => 1,
+            LaunchError::Interrupted(signal) => 128 + *signal as i32,
+            LaunchError::Host { .. } | LaunchError::Bootstrap(_) | LaunchError::System { .. } => 1,
         }
     }
 }
@@ -103,6 +126,18 @@ impl Job {
                 format!("{} PEs cannot be spread over {hosts} hosts; use 1 to {}", self.n, self.n),
             );
         }
+        if let Some(hosts) = &self.on {
+            let slots = hosts.slots();
+            if self.n > slots {
+                let why =
+                    format!("{} PEs are more than the {slots} that the hosts may have; write host:4 for 4", self.n);
+                return refuse("--hosts", why);
+            }
+            if self.rails.is_some() {
+                let why = "addresses of the loopback interface reach no other host; set SYMRAIL_NIC_LIST and forget it";
+                return refuse("--rails", why.into());
+            }
+        }
         if let Some(rails) = self.rails.filter(|rails| *rails == 0 || *rails > MAX_RAILS) {
             return refuse("--rails", format!("there cannot be {rails} rails; use 1 to {MAX_RAILS}"));
         }
@@ -113,6 +148,17 @@ impl Job {
     pub(super) fn settings(&self) -> Result<Settings, LaunchError> {
         let own = self.env.iter().map(|(name, value)| (name.into(), value.into()));
         Ok(Settings::from_iter(std::env::vars_os().chain(own))?)
+    }
+
+    /// What PEs on other hosts find in their environments as those here would: Symrail's variables, and what was asked
+    /// for. What one launcher or PE tells another is not for them.
+    pub(super) fn forwarded(&self) -> Vec<(String, String)> {
+        let plain =
+            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        let ours = |name: &str| {
+            name.starts_with("SYMRAIL_") && !name.starts_with("SYMRAIL_LAUNCHER_") && name != Settings::REPORTED
+        };
+        plain.filter(|(name, _)| ours(name)).chain(self.env.iter().cloned()).collect()
     }
 
     /// The host that PE `pe` believes to be on.
@@ -146,15 +192,15 @@ impl Job {
         all
     }
 
-    /// The cores of every PE, or nothing when they are not to be bound.
-    pub(super) fn cores(&self) -> Result<Vec<CpuSet>, LaunchError> {
+    /// The cores of each of the `n` PEs of this host, or nothing when they are not to be bound.
+    pub(super) fn cores(&self, n: u32) -> Result<Vec<CpuSet>, LaunchError> {
         if !self.bind {
             return Ok(Vec::new());
         }
         let system = |what| move |reason| LaunchError::System { what, reason };
         let allowed = sched_getaffinity(Pid::from_raw(0)).map_err(system("asking for this process's cores"))?;
         let cores: Vec<usize> = (0..CpuSet::count()).filter(|core| allowed.is_set(*core).unwrap_or(false)).collect();
-        let n = self.n as usize;
+        let n = n as usize;
         if n > cores.len() {
             let why = format!("{n} PEs cannot have cores of their own: this process may use {}", cores.len());
             return Err(LaunchError::Job { what: "--bind", why });
@@ -205,15 +251,15 @@ mod tests {
         assert!(Job { hosts: Some(0), ..job.clone() }.check().is_err());
         assert!(Job { rails: Some(64), ..job.clone() }.check().is_ok());
         assert!(Job { rails: Some(65), ..job.clone() }.check().is_err());
-        assert!(Job { n: 1 << 16, bind: true, ..job }.cores().is_err());
+        assert!(Job { n: 1 << 16, bind: true, ..job }.cores(1 << 16).is_err());
     }
 
     #[test]
     fn bound_pes_share_the_cores_without_overlap() {
-        let one = Job { n: 1, bind: true, ..Job::default() }.cores().unwrap();
+        let one = Job { n: 1, bind: true, ..Job::default() }.cores(1).unwrap();
         let all: Vec<usize> = (0..CpuSet::count()).filter(|core| one[0].is_set(*core).unwrap()).collect();
         let n = u32::try_from(all.len()).unwrap();
-        let each = Job { n, bind: true, ..Job::default() }.cores().unwrap();
+        let each = Job { n, bind: true, ..Job::default() }.cores(n).unwrap();
         for (set, core) in each.iter().zip(&all) {
             let cores: Vec<usize> = (0..CpuSet::count()).filter(|core| set.is_set(*core).unwrap()).collect();
             assert_eq!(cores, [*core]);

@@ -1,19 +1,26 @@
-//! `symrail run`: starts the PEs of a job on this machine and supervises them until all are gone.
+//! `symrail run`: starts the PEs of a job, here or on several hosts, and supervises them until all are gone.
 //!
 //! | file | concept |
 //! |---|---|
+//! | `args` | the command line |
 //! | `job` | what is to be started, checked, and each PE's environment |
+//! | `hosts` | `--hosts` and `--hostfile`: on which hosts PEs are started, and how many on each |
+//! | `pes` | what the loop does with PEs, wherever they are |
+//! | `local` | PEs on this machine |
+//! | `remote` | PEs on hosts reached by ssh |
 //! | `spawn` | one process: its own group, the secret's pipe, dying with the launcher, its cores |
 //! | `children` | the processes: which have ended, and how |
 //! | `guard` | a process that ends what outlives the launcher |
 //! | `job_id` | what a job has started, wherever it has gone |
 //! | `signals` | the signals that the launcher reads as events |
+//! | `inbox` | where threads leave events for the loop |
 //! | `watch` | the loop: starting, signals, deaths, the rendezvous' events, and how a job ends |
 //! | `ending` | how a process ended, in words and as an exit code |
-//! | `output` | `--prefix`: whole lines with the PE's number |
+//! | `output` | output that comes by pipes: whole lines with the PE's number, or as it is |
 //!
 //! # What it promises
-//! - The PEs find each other through a rendezvous service in the launcher, on 127.0.0.1 and a random port.
+//! - The PEs find each other through a rendezvous service in the launcher, on a random port: of 127.0.0.1, or of the
+//!   address from which ssh comes to their hosts.
 //! - A PE that fails ends the job: the others get SIGTERM, and SIGKILL 2 s later. The launcher says which PE it was and
 //!   why, and its exit code is that PE's (128 + the signal's number for a death by signal).
 //! - When the launcher is gone, so are the PEs and all that they have started, however it went, in whatever groups and
@@ -27,64 +34,34 @@
 //! - Standard input goes to PE 0 unless it is a terminal (a PE's group is not the terminal's, so it could not read it);
 //!   the others read nothing.
 
+mod args;
 mod children;
 mod ending;
 mod guard;
+mod hosts;
+mod inbox;
 mod job;
 mod job_id;
+mod local;
 mod output;
+mod pes;
+mod remote;
 mod signals;
 mod spawn;
 mod watch;
 
+pub use args::Args;
 pub use job::Job;
-use symrail::bootstrap::MAX_PES;
+pub use remote::agent;
 pub use watch::launch;
+
+use std::ffi::OsString;
 
 use crate::print;
 
-/// The arguments of `symrail run`.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    /// How many PEs to start
-    #[arg(short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_PES.into()))]
-    n: u32,
-    /// Let the PEs believe that they are on H hosts, in blocks
-    #[arg(long, value_name = "H")]
-    hosts: Option<u32>,
-    /// Give every PE R rails: the addresses 127.0.0.2 and following, unless SYMRAIL_NIC_LIST names some
-    #[arg(long, value_name = "R")]
-    rails: Option<u32>,
-    /// Put `[PE] ` before every line that the PEs print
-    #[arg(long)]
-    prefix: bool,
-    /// Give every PE cores of its own
-    #[arg(long)]
-    bind: bool,
-    /// End the job after S seconds, with exit code 124
-    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..))]
-    timeout: Option<u64>,
-    /// The program and its arguments
-    // The first word that is no option is the program; what follows it is the program's.
-    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
-    program: Vec<std::ffi::OsString>,
-}
-
-/// Runs `symrail run` and returns its exit code.
-pub fn main(args: &Args) -> i32 {
-    let Some((program, rest)) = args.program.split_first() else { return 2 };
-    let job = Job {
-        program: program.clone(),
-        args: rest.to_vec(),
-        n: args.n,
-        hosts: args.hosts,
-        rails: args.rails,
-        prefix: args.prefix,
-        bind: args.bind,
-        env: Vec::new(),
-        timeout: args.timeout.map(std::time::Duration::from_secs),
-    };
-    match launch(&job) {
+/// Runs `symrail run` and returns its exit code; `program` starts this program again.
+pub fn main(args: &Args, program: &[OsString]) -> i32 {
+    match args.job(program).and_then(|job| launch(&job)) {
         Ok(code) => code,
         Err(error) => {
             print::error("symrail run", &error);

@@ -1,4 +1,5 @@
-//! `--prefix`: every line of a PE's output goes out whole, with the PE's number before it.
+//! Output of PEs that does not go straight to where the launcher's goes: with `--prefix` every line goes out whole,
+//! with the PE's number before it, and from other hosts everything comes through the launcher.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -32,16 +33,19 @@ impl Carriers {
         Carriers { ended, ends, running: 0, activity: Arc::default() }
     }
 
-    /// Carries `from` to `to`, which is locked for one line at a time.
+    /// Carries PE `pe`'s stream `from` to `to`, which is locked for one line at a time; without `prefix`, for as much
+    /// as there is at a time.
     pub(super) fn carry<W: Write>(
         &mut self,
         pe: u32,
+        prefix: bool,
         from: impl Read + Send + 'static,
         to: impl Fn() -> W + Send + 'static,
     ) {
         let (ended, activity) = (self.ended.clone(), Arc::clone(&self.activity));
         let carrier = move || {
-            carry_lines(pe, from, to, &activity);
+            let prefix = prefix.then(|| format!("[{pe}] ").into_bytes());
+            carry(prefix.as_deref(), from, to, &activity);
             let _ = ended.send(());
         };
         if std::thread::Builder::new().name(format!("output {pe}")).spawn(carrier).is_ok() {
@@ -70,15 +74,23 @@ impl Carriers {
     }
 }
 
-fn carry_lines<W: Write>(pe: u32, from: impl Read, to: impl Fn() -> W, activity: &Activity) {
+fn carry<W: Write>(prefix: Option<&[u8]>, from: impl Read, to: impl Fn() -> W, activity: &Activity) {
     let mut from = BufReader::new(from);
-    let prefix = format!("[{pe}] ");
+    let mut line = Vec::new();
     loop {
-        let mut line = prefix.clone().into_bytes();
-        let read = from.by_ref().take(LONGEST_LINE as u64).read_until(b'\n', &mut line);
-        if line.len() > prefix.len() {
-            if line.last() != Some(&b'\n') {
-                line.push(b'\n');
+        line.clear();
+        let read = match prefix {
+            Some(prefix) => {
+                line.extend_from_slice(prefix);
+                from.by_ref().take(LONGEST_LINE as u64).read_until(b'\n', &mut line)
+            }
+            None => from.fill_buf().map(|there| line.extend_from_slice(there)).map(|()| line.len()),
+        };
+        if matches!(read, Ok(1..)) {
+            match prefix {
+                Some(_) if line.last() != Some(&b'\n') => line.push(b'\n'),
+                Some(_) => {}
+                None => from.consume(line.len()),
             }
             activity.writing.fetch_add(1, Ordering::Relaxed);
             let mut to = to();
@@ -118,22 +130,23 @@ mod tests {
         }
     }
 
-    fn carried(text: &[u8]) -> Vec<u8> {
+    fn carried(prefix: Option<&[u8]>, text: &[u8]) -> Vec<u8> {
         let out = Arc::new(Mutex::new(Vec::new()));
-        carry_lines(7, text, || Sink(Arc::clone(&out)), &Activity::default());
+        carry(prefix, text, || Sink(Arc::clone(&out)), &Activity::default());
         let out = out.lock().unwrap();
         out.clone()
     }
 
     #[test]
     fn every_line_has_its_prefix_and_its_end() {
-        assert_eq!(carried(b"one\n\n\xffthree"), b"[7] one\n[7] \n[7] \xffthree\n");
-        assert_eq!(carried(b""), b"");
+        assert_eq!(carried(Some(b"[7] "), b"one\n\n\xffthree"), b"[7] one\n[7] \n[7] \xffthree\n");
+        assert_eq!(carried(Some(b"[7] "), b""), b"");
+        assert_eq!(carried(None, b"one\n\xffthree"), b"one\n\xffthree");
     }
 
     #[test]
     fn endless_lines_are_broken() {
-        let out = carried(&vec![b'x'; LONGEST_LINE + 1]);
+        let out = carried(Some(b"[7] "), &vec![b'x'; LONGEST_LINE + 1]);
         assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 2);
         assert!(out.ends_with(b"[7] x\n"));
     }

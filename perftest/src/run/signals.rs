@@ -27,10 +27,18 @@ impl Signals {
     /// Takes over the signals that are passed on, except those that this process was started to ignore: the PEs ignore
     /// them too.
     pub(super) fn take() -> Result<Signals, LaunchError> {
-        let system = |reason: Errno| LaunchError::System { what: "taking over signals", reason };
         let ignored = ignored();
-        let mut set: SigSet = ENDING.into_iter().chain(OTHERS).filter(|signal| !is_in(ignored, *signal)).collect();
-        set.add(Signal::SIGCHLD);
+        Signals::of(ENDING.into_iter().chain(OTHERS).filter(|signal| !is_in(ignored, *signal)))
+    }
+
+    /// Takes over what tells of the ends of processes, and nothing else.
+    pub(super) fn of_children() -> Result<Signals, LaunchError> {
+        Signals::of([])
+    }
+
+    fn of(signals: impl IntoIterator<Item = Signal>) -> Result<Signals, LaunchError> {
+        let system = |reason: Errno| LaunchError::System { what: "taking over signals", reason };
+        let set: SigSet = signals.into_iter().chain([Signal::SIGCHLD]).collect();
         let fd = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(system)?;
         let before = set.thread_swap_mask(SigmaskHow::SIG_BLOCK).map_err(system)?;
         Ok(Signals { fd, before })

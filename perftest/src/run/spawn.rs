@@ -1,6 +1,6 @@
 //! Starting one PE: what happens between fork and exec.
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -46,6 +46,26 @@ impl Files {
     }
 }
 
+/// The PEs' standard streams.
+#[derive(Clone, Copy)]
+pub(super) struct Streams {
+    /// What PE 0 reads; the others read nothing.
+    pub(super) input: Input,
+    /// Whether output comes by pipes, and does not go where this process's goes.
+    pub(super) piped: bool,
+}
+
+/// Where PE 0's standard input comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Input {
+    /// It has none.
+    Nothing,
+    /// It is this process's.
+    Inherited,
+    /// It comes by a pipe.
+    Piped,
+}
+
 /// Starts PE `pe`. It dies when the calling thread does, so the caller stays until the job is over.
 pub(super) fn spawn(
     job: &Job,
@@ -53,13 +73,18 @@ pub(super) fn spawn(
     (service, secret): (SocketAddr, &Secret),
     cores: Option<CpuSet>,
     inheritance: &Inheritance,
+    streams: Streams,
 ) -> Result<Child, LaunchError> {
     let secret = secret_pipe(secret)?;
     let mut command = Command::new(&job.program);
     command.args(&job.args).envs(job.variables(pe, service, secret.as_raw_fd(), Settings::is_set));
     command.env(Settings::REPORTED, &inheritance.reported).env(job_id::JOBS, &inheritance.jobs);
-    command.stdin(if pe == 0 && !io::stdin().is_terminal() { Stdio::inherit() } else { Stdio::null() });
-    if job.prefix {
+    command.stdin(match streams.input {
+        Input::Inherited if pe == 0 => Stdio::inherit(),
+        Input::Piped if pe == 0 => Stdio::piped(),
+        _ => Stdio::null(),
+    });
+    if streams.piped {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
     }
     // A group of its own: what the PE starts can be ended with it, and a terminal's Ctrl-C comes through the launcher
@@ -67,11 +92,15 @@ pub(super) fn spawn(
     command.process_group(0);
     let launcher = getpid();
     let (signals, files) = (inheritance.signals, inheritance.files);
-    let prepare = move || prepare(launcher, &secret, cores.as_ref(), &signals, files);
+    let prepare = move || {
+        prepare(launcher, &signals, files)?;
+        prepare_pe(&secret, cores.as_ref())
+    };
     // SAFETY: the closure runs in the forked child and makes system calls only: no allocation, no lock.
     unsafe { command.pre_exec(prepare) };
     command.spawn().map_err(|reason| LaunchError::Start {
         pe,
+        host: None,
         program: job.program.to_string_lossy().into_owned(),
         reason,
     })
@@ -86,14 +115,8 @@ fn secret_pipe(secret: &Secret) -> Result<OwnedFd, LaunchError> {
     Ok(read)
 }
 
-/// Runs in the child before exec.
-fn prepare(
-    launcher: Pid,
-    secret: &OwnedFd,
-    cores: Option<&CpuSet>,
-    signals: &SigSet,
-    files: Option<Files>,
-) -> io::Result<()> {
+/// Runs in the child before exec: it dies with the launcher, and has the signals and limits that the launcher had.
+pub(super) fn prepare(launcher: Pid, signals: &SigSet, files: Option<Files>) -> io::Result<()> {
     set_pdeathsig(Signal::SIGKILL)?;
     // The launcher may have died before that took effect.
     if getppid() != launcher {
@@ -101,10 +124,15 @@ fn prepare(
     }
     // The launcher blocks the signals that it passes on, and a blocked signal stays blocked over exec.
     signals.thread_set_mask()?;
-    fcntl(secret, FcntlArg::F_SETFD(FdFlag::empty()))?;
     if let Some(Files { soft, hard }) = files {
         setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
     }
+    Ok(())
+}
+
+/// What only PEs get.
+fn prepare_pe(secret: &OwnedFd, cores: Option<&CpuSet>) -> io::Result<()> {
+    fcntl(secret, FcntlArg::F_SETFD(FdFlag::empty()))?;
     if let Some(cores) = cores {
         sched_setaffinity(Pid::from_raw(0), cores)?;
     }

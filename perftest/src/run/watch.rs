@@ -1,27 +1,23 @@
 //! The launcher's loop: starts the PEs and polls signals, deaths and the rendezvous' events, until every PE is gone.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, IsTerminal};
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sched::CpuSet;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpid};
 use symrail::bootstrap::rendezvous::{Event, Options, Secret, Server};
 
-use super::children::Children;
-use super::ending::{Ending, Failure, sort_by_cause};
+use super::ending::{Ending, sort_by_cause};
 use super::guard::Guard;
+use super::inbox::Inbox;
 use super::job::{Job, LaunchError};
 use super::job_id::JobId;
-use super::output::Carriers;
+use super::local::{Carry, Local};
+use super::pes::Pes;
+use super::remote::Remote;
 use super::signals::{Signals, asks_for_the_end};
-use super::spawn::{Files, Inheritance, spawn};
+use super::spawn::{Files, Inheritance, Input, Streams};
 use crate::print;
 
 /// From SIGTERM to SIGKILL; also how long the others may go on after a PE left without finalizing.
@@ -30,10 +26,6 @@ const GRACE: Duration = Duration::from_secs(2);
 const ASKED: Duration = Duration::from_secs(2);
 /// How long a failure waits for the death that may have caused it to be known too.
 const CAUSE: Duration = Duration::from_millis(300);
-/// How long the last output may take.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How many PEs are started between two polls of everything else.
-const TURN: u32 = 4;
 /// The exit code of a job that took too long, as `timeout` has it.
 const TIMED_OUT: i32 = 124;
 
@@ -49,56 +41,53 @@ const TIMED_OUT: i32 = 124;
 pub fn launch(job: &Job) -> Result<i32, LaunchError> {
     job.check()?;
     // What is wrong with the environment is reported once, and not by every PE.
-    let reported = job.settings()?.tell_unknown();
-    let cores = job.cores()?;
-    // First, while this process has one thread.
-    let job_id = JobId::new();
-    let guard = Guard::start(&job_id)?;
+    let settings = job.settings()?;
+    let reported = settings.tell_unknown();
     let signals = Signals::take()?;
+    let job_id = JobId::new();
     let inheritance = Inheritance { signals: signals.before, files: Files::raise(), reported, jobs: job_id.value() };
-    let (events, woken, on_event) = events()?;
+    let (inbox, poster) = Inbox::new()?;
+    let input = !io::stdin().is_terminal();
+    let (pes, interface): (Box<dyn Pes>, _) = match &job.on {
+        None => {
+            // While this process has one thread.
+            let guard = Guard::start(&job_id)?;
+            let input = if input { Input::Inherited } else { Input::Nothing };
+            let streams = (Streams { input, piped: job.prefix }, print_lines());
+            let local = Local::new(job.clone(), 0..job.n, streams, (job_id, guard), inheritance)?;
+            (Box::new(local), IpAddr::V4(Ipv4Addr::LOCALHOST))
+        }
+        Some(hosts) => {
+            let patience = Duration::from_secs(settings.timeout_s).min(job.timeout.unwrap_or(Duration::MAX));
+            let remote = Remote::open((job, hosts), (&inheritance, input), (&signals, &inbox, &poster), patience)?;
+            let interface = remote.address()?;
+            (Box::new(remote), interface)
+        }
+    };
+    let on_event = Box::new(move |event| poster.post(event));
     let options = Options { n_pes: Some(job.n), watched: true, on_event, ..Options::default() };
-    let server = Server::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &Secret::generate()?, options)?;
+    let server = Server::start(interface, &Secret::generate()?, options)?;
     let watch = Watch {
-        job,
-        cores,
-        inheritance,
         signals,
-        events,
-        woken,
+        inbox,
         server,
-        carriers: Carriers::new(),
         lost: Vec::new(),
         asked: None,
         failed_at: None,
         give_up_at: None,
         time_out_at: job.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
         end: None,
-        pes: Children::default(),
-        job_id,
-        guard,
+        pes,
     };
     watch.run()
 }
 
-/// The rendezvous' events, and a socket that becomes readable when there is one.
-type Events = (Receiver<Event>, UnixStream, Box<dyn FnMut(Event) + Send>);
-
-fn events() -> Result<Events, LaunchError> {
-    let system = |error: std::io::Error| {
-        let reason = error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw);
-        LaunchError::System { what: "making a socket pair", reason }
-    };
-    let (mut wake, woken) = UnixStream::pair().map_err(system)?;
-    wake.set_nonblocking(true).map_err(system)?;
-    woken.set_nonblocking(true).map_err(system)?;
-    let (sender, events) = channel();
-    let on_event = move |event| {
-        let _ = sender.send(event);
-        // A full socket wakes as well as a byte more would.
-        let _ = wake.write(&[1]);
-    };
-    Ok((events, woken, Box::new(on_event)))
+/// PEs' output by pipes goes to this process's, in lines with their numbers.
+fn print_lines() -> Carry {
+    Box::new(|carriers, pe, child| {
+        child.stdout.take().into_iter().for_each(|out| carriers.carry(pe, true, out, io::stdout));
+        child.stderr.take().into_iter().for_each(|err| carriers.carry(pe, true, err, io::stderr));
+    })
 }
 
 /// The job is ending, and with which exit code.
@@ -107,15 +96,10 @@ struct End {
     kill_at: Option<Instant>,
 }
 
-struct Watch<'a> {
-    job: &'a Job,
-    cores: Vec<CpuSet>,
-    inheritance: Inheritance,
+struct Watch {
     signals: Signals,
-    events: Receiver<Event>,
-    woken: UnixStream,
+    inbox: Inbox<Event>,
     server: Server,
-    carriers: Carriers,
     /// PEs whose connection closed before they had finalized, in the order in which that happened.
     lost: Vec<u32>,
     /// The first signal from outside that asked for an end.
@@ -126,17 +110,14 @@ struct Watch<'a> {
     give_up_at: Option<Instant>,
     time_out_at: Option<Instant>,
     end: Option<End>,
-    pes: Children,
-    job_id: JobId,
-    /// Goes last: until then it ends what this process no longer can.
-    guard: Guard,
+    pes: Box<dyn Pes>,
 }
 
-impl Watch<'_> {
+impl Watch {
     fn run(mut self) -> Result<i32, LaunchError> {
-        while self.starts() || self.pes.running() > 0 {
-            self.start_some()?;
-            self.wait();
+        while !self.pes.over() {
+            self.pes.start_some(&self.server)?;
+            self.sleep();
             self.take_signals();
             let ended = self.pes.take_ended();
             ended.iter().for_each(|pe| self.server.process_ended(*pe));
@@ -155,45 +136,13 @@ impl Watch<'_> {
         Ok(if self.finish() { code } else { code.max(1) })
     }
 
-    /// Whether there are PEs to be started.
-    fn starts(&self) -> bool {
-        self.end.is_none() && self.pes.started() < self.job.n
-    }
-
-    fn start_some(&mut self) -> Result<(), LaunchError> {
-        for _ in 0..TURN {
-            if !self.starts() {
-                break;
-            }
-            let pe = self.pes.started();
-            let cores = self.cores.get(pe as usize).copied();
-            let service = (self.server.address(), self.server.secret());
-            let mut child = spawn(self.job, pe, service, cores, &self.inheritance)?;
-            child.stdout.take().into_iter().for_each(|out| self.carriers.carry(pe, out, std::io::stdout));
-            child.stderr.take().into_iter().for_each(|err| self.carriers.carry(pe, err, std::io::stderr));
-            self.guard.watch(self.pes.add(child));
-        }
-        Ok(())
-    }
-
     /// Sleeps until something happens or is due.
-    fn wait(&self) {
+    fn sleep(&self) {
         let kill_at = self.end.as_ref().and_then(|end| end.kill_at);
         let cause_at = self.failed_at.filter(|_| self.end.is_none()).map(|at| at + CAUSE);
         let others = [self.give_up_at, self.time_out_at].into_iter().flatten().filter(|_| self.end.is_none());
         let due = others.chain(kill_at).chain(cause_at).chain(self.pes.due()).min();
-        let due = if self.starts() { Some(Instant::now()) } else { due };
-        let timeout = due.map_or(PollTimeout::NONE, |due| {
-            // Rounded up, so that waking means that the time has come.
-            let millis = due.saturating_duration_since(Instant::now()).as_micros().div_ceil(1000);
-            PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
-        });
-        let mut fds = [
-            PollFd::new(self.signals.fd.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.woken.as_fd(), PollFlags::POLLIN),
-        ];
-        let _ = poll(&mut fds, timeout);
-        let _ = (&self.woken).read(&mut [0; 256]);
+        self.inbox.sleep(&self.signals, if self.pes.starts() { Some(Instant::now()) } else { due });
     }
 
     fn take_signals(&mut self) {
@@ -230,7 +179,7 @@ impl Watch<'_> {
     }
 
     fn note_events(&mut self) {
-        while let Ok(event) = self.events.try_recv() {
+        while let Some(event) = self.inbox.next() {
             match event {
                 Event::Joined(_) | Event::Left(_) => {}
                 Event::LeftEarly(pe) => say(&format!(
@@ -259,7 +208,7 @@ impl Watch<'_> {
             self.failed_at.get_or_insert_with(Instant::now);
         } else if self.lost.contains(&pe) && self.give_up_at.is_none() && self.pes.running() > 0 {
             let seconds = GRACE.as_secs();
-            say(&format!("PE {pe} (pid {}) {ending} without finalizing; ending the job in {seconds} s", process.pid));
+            say(&format!("{process} {ending} without finalizing; ending the job in {seconds} s"));
             self.give_up_at = Some(Instant::now() + GRACE);
         }
     }
@@ -278,7 +227,7 @@ impl Watch<'_> {
             }
         } else if let Some(failed_at) = self.failed_at {
             // A PE that noticed another's death may be seen to end first; the death is what the user must hear of.
-            if now >= failed_at + CAUSE || !self.lost.iter().any(|pe| self.pes.runs(*pe)) {
+            if now >= failed_at + CAUSE || !self.lost.iter().any(|pe| self.runs(*pe)) {
                 self.blame();
             }
         } else if self.time_out_at.is_some_and(|at| at <= now) {
@@ -289,21 +238,27 @@ impl Watch<'_> {
         }
     }
 
+    fn runs(&self, pe: u32) -> bool {
+        self.pes.get(pe).is_some_and(|process| process.ending.is_none())
+    }
+
     /// Says who failed; the first cause decides the exit code.
     fn blame(&mut self) {
         let mut failed = self.pes.failed();
         sort_by_cause(&mut failed, &self.lost);
-        for Failure { pe, pid, ending } in &failed {
+        let mut code = None;
+        for process in &failed {
+            let ending = process.ending.unwrap_or(Ending::Unknown);
             let hint = match ending {
                 Ending::Signal { number: libc::SIGKILL, .. } => {
-                    "; not by symrail run: if this host ran out of memory, its kernel log says so (dmesg)"
+                    "; not by symrail run: if its host ran out of memory, the kernel log there says so (dmesg)"
                 }
                 _ => "",
             };
-            say(&format!("PE {pe} (pid {pid}) {ending}{hint}"));
+            say(&format!("{process} {ending}{hint}"));
+            code.get_or_insert(ending.exit_code());
         }
-        let code = failed.first().map_or(1, |failure| failure.ending.exit_code());
-        self.finish_with(code);
+        self.finish_with(code.unwrap_or(1));
     }
 
     /// Ends the job for a reason of its own: SIGTERM now, and SIGKILL after the grace.
@@ -313,6 +268,7 @@ impl Watch<'_> {
 
     /// The first reason decides the exit code, and the earliest time counts.
     fn ask_for_the_end(&mut self, signal: Signal, code: i32, kill_at: Instant) {
+        self.pes.start_no_more();
         self.pes.signal_all(signal);
         // Who is stopped would not hear of it.
         self.pes.signal_all(Signal::SIGCONT);
@@ -321,24 +277,15 @@ impl Watch<'_> {
     }
 }
 
-impl Watch<'_> {
+impl Watch {
     /// Leaves nothing behind, and lets what has been said be read. Whether all of that could be written.
-    fn finish(&mut self) -> bool {
-        drop(std::mem::take(&mut self.pes));
-        self.job_id.kill_all();
-        let lost = std::mem::replace(&mut self.carriers, Carriers::new()).finish(LAST_WORDS);
+    fn finish(mut self) -> bool {
+        let lost = self.pes.finish();
         // Who closes a pipe wants to hear no more.
         if let Some(reason) = lost.as_ref().filter(|reason| reason.kind() != ErrorKind::BrokenPipe) {
             say(&format!("output of the PEs could not be written: {reason}"));
         }
         lost.is_none()
-    }
-}
-
-impl Drop for Watch<'_> {
-    /// On every way out.
-    fn drop(&mut self) {
-        self.finish();
     }
 }
 

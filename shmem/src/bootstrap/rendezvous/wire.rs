@@ -50,6 +50,12 @@ impl Secret {
         Ok(Secret(random()?))
     }
 
+    /// One that whoever started this process has generated.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; Secret::LEN]) -> Secret {
+        Secret(bytes)
+    }
+
     /// The bytes, for the pipe or id that carries them to the PEs.
     #[must_use]
     pub fn bytes(&self) -> &[u8; Secret::LEN] {

@@ -1,0 +1,58 @@
+//! The PEs of a job, wherever they run: on this machine (`local`) or on hosts reached by ssh (`remote`).
+
+use std::fmt;
+use std::io;
+use std::time::Instant;
+
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use symrail::bootstrap::rendezvous::Server;
+
+use super::ending::Ending;
+use super::job::LaunchError;
+
+/// A PE that has been started.
+#[derive(Debug, Clone)]
+pub(super) struct Process {
+    pub(super) pe: u32,
+    pub(super) pid: Pid,
+    /// Where it runs, unless that is here.
+    pub(super) host: Option<String>,
+    pub(super) ending: Option<Ending>,
+}
+
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PE {}", self.pe)?;
+        self.host.as_ref().map_or(Ok(()), |host| write!(f, " on {host}"))?;
+        write!(f, " (pid {})", self.pid)
+    }
+}
+
+/// What the launcher's loop does with them.
+pub(super) trait Pes {
+    /// Starts some of those that are to be started.
+    fn start_some(&mut self, server: &Server) -> Result<(), LaunchError>;
+    /// Whether there are PEs to be started.
+    fn starts(&self) -> bool;
+    /// Starts no more.
+    fn start_no_more(&mut self);
+    /// Whether none is to be started, and none runs.
+    fn over(&self) -> bool;
+    /// How many run.
+    fn running(&self) -> usize;
+    /// One that has been started.
+    fn get(&self, pe: u32) -> Option<Process>;
+    /// Those that have failed.
+    fn failed(&self) -> Vec<Process>;
+    /// To the groups of all PEs that run.
+    fn signal_all(&mut self, signal: Signal);
+    /// The system has said that a process has ended, perhaps several.
+    fn note_end_of(&mut self, pid: Pid);
+    /// When [`Pes::take_ended`] has something to do.
+    fn due(&self) -> Option<Instant>;
+    /// Which PEs have ended since the last call.
+    fn take_ended(&mut self) -> Vec<u32>;
+    /// Leaves nothing behind, and lets what the PEs have said be read. Returns why output was lost, if any was.
+    fn finish(&mut self) -> Option<io::Error>;
+}

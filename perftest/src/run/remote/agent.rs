@@ -1,0 +1,183 @@
+//! An agent: starts PEs on its host for a launcher on another one, and tells it what becomes of them.
+//!
+//! It is started by ssh, or by the launcher itself on its own host. Orders come by standard input; when that ends, the
+//! launcher is gone, and the PEs are killed.
+
+use std::io::{self, Write};
+use std::process::ChildStdin;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use symrail::bootstrap::rendezvous::Secret;
+
+use super::super::guard::Guard;
+use super::super::inbox::{Inbox, Poster};
+use super::super::job::{Job, LaunchError};
+use super::super::job_id::JobId;
+use super::super::local::{Carry, Local};
+use super::super::pes::Pes;
+use super::super::signals::{Signals, asks_for_the_end};
+use super::super::spawn::{Files, Inheritance, Input, Streams};
+use super::message::{Greeting, Order, Report, Start, receive, send};
+use crate::print;
+
+/// Runs `symrail agent` and returns its exit code.
+pub fn main() -> i32 {
+    match serve() {
+        Ok(()) => 0,
+        Err(error) => {
+            print::error("symrail agent", &error);
+            error.exit_code()
+        }
+    }
+}
+
+fn serve() -> Result<(), LaunchError> {
+    // First, while this process has one thread.
+    let job_id = JobId::new();
+    let guard = Guard::start(&job_id)?;
+    let signals = Signals::of_children()?;
+    if Greeting::own().write(io::stdout().lock()).is_err() {
+        return Ok(());
+    }
+    let Ok(Some(Order::Start(start))) = receive(&mut io::stdin().lock()) else { return Ok(()) };
+    let (inbox, poster) = Inbox::new()?;
+    let (feed, fed) = channel();
+    let service = (start.service, Secret::from_bytes(start.secret));
+    // Whoever does not hear of it has gone, and what follows is the same.
+    let _ = match own_pes(*start, fed, &signals, (job_id, guard)) {
+        Ok(local) => match std::thread::Builder::new().name("orders".into()).spawn(move || take_orders(&poster)) {
+            Ok(_) => Agent { local, inbox, feed, signals }.supervise((service.0, &service.1)),
+            Err(reason) => report(&Report::Refused(format!("no thread can be started: {reason}"))),
+        },
+        Err(why) => report(&Report::Refused(why)),
+    };
+    Ok(())
+}
+
+/// The PEs of the agent's part of a job, or why there can be none.
+fn own_pes(start: Start, fed: Receiver<Vec<u8>>, signals: &Signals, watched: (JobId, Guard)) -> Result<Local, String> {
+    let directory = start.directory.display();
+    std::env::set_current_dir(&start.directory)
+        .map_err(|reason| format!("{directory}: {reason}; start the job in a directory that all its hosts have"))?;
+    let input = if start.input { Input::Piped } else { Input::Nothing };
+    let (prefix, pes, jobs) = (start.prefix, start.pes.clone(), watched.0.value());
+    let job = Job {
+        program: start.program,
+        args: start.args,
+        n: start.n,
+        prefix,
+        bind: start.bind,
+        env: start.env,
+        ..Job::default()
+    };
+    let inheritance = Inheritance { signals: signals.before, files: Files::raise(), reported: start.reported, jobs };
+    let streams = (Streams { input, piped: true }, carry(prefix, fed));
+    Local::new(job, pes, streams, watched, inheritance).map_err(|error| error.to_string())
+}
+
+/// PEs' output goes to the launcher, and PE 0 reads what comes from there.
+fn carry(prefix: bool, fed: Receiver<Vec<u8>>) -> Carry {
+    let mut fed = Some(fed);
+    Box::new(move |carriers, pe, child| {
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        out.into_iter().for_each(|out| carriers.carry(pe, prefix, out, || Output { error: false }));
+        err.into_iter().for_each(|err| carriers.carry(pe, prefix, err, || Output { error: true }));
+        if let Some((stdin, fed)) = child.stdin.take().zip(fed.take()) {
+            // Without a thread it has nothing to read.
+            let _ = std::thread::Builder::new().name("input".into()).spawn(move || feed_pe(stdin, &fed));
+        }
+    })
+}
+
+fn feed_pe(mut stdin: ChildStdin, fed: &Receiver<Vec<u8>>) {
+    while let Some(bytes) = fed.recv().ok().filter(|bytes| !bytes.is_empty()) {
+        let open = stdin.write_all(&bytes).is_ok();
+        if report(&Report::Input { open }).is_err() || !open {
+            break;
+        }
+    }
+}
+
+/// A stream to the launcher.
+struct Output {
+    error: bool,
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        report(&Report::Output { error: self.error, bytes: bytes.to_vec() })?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn report(report: &Report) -> io::Result<()> {
+    send(io::stdout().lock(), report)
+}
+
+/// Posts orders, and nothing at their end.
+fn take_orders(poster: &Poster<Option<Order>>) {
+    let mut stdin = io::stdin().lock();
+    while let Ok(Some(order)) = receive(&mut stdin) {
+        poster.post(Some(order));
+    }
+    poster.post(None);
+}
+
+struct Agent {
+    local: Local,
+    inbox: Inbox<Option<Order>>,
+    feed: Sender<Vec<u8>>,
+    signals: Signals,
+}
+
+impl Agent {
+    /// Until all PEs have ended. An error is that of telling the launcher.
+    fn supervise(mut self, service: (std::net::SocketAddr, &Secret)) -> io::Result<()> {
+        while !self.local.over() {
+            if self.local.starts() {
+                let begun = self.local.start(service);
+                match begun {
+                    Ok(pes) => pes.filter_map(|pe| self.local.get(pe)).try_for_each(|process| {
+                        report(&Report::Started { pe: process.pe, pid: process.pid.as_raw() })
+                    })?,
+                    Err(LaunchError::Start { pe, reason, .. }) => {
+                        return report(&Report::CannotStart { pe, errno: reason.raw_os_error().unwrap_or(0) });
+                    }
+                    Err(error) => return report(&Report::Refused(error.to_string())),
+                }
+            }
+            let due = if self.local.starts() { Some(std::time::Instant::now()) } else { self.local.due() };
+            self.inbox.sleep(&self.signals, due);
+            while let Ok(Some(info)) = self.signals.fd.read_signal() {
+                self.local.note_end_of(Pid::from_raw(info.ssi_pid.cast_signed()));
+            }
+            for process in self.local.take_ended().into_iter().filter_map(|pe| self.local.get(pe)) {
+                process.ending.map_or(Ok(()), |ending| report(&Report::Ended { pe: process.pe, ending }))?;
+            }
+            while let Some(order) = self.inbox.next() {
+                match order {
+                    Some(Order::Signal(number)) => self.signal(number),
+                    Some(Order::Input(bytes)) => drop(self.feed.send(bytes)),
+                    // Nobody is left to start another job.
+                    Some(Order::Start(_)) | None => return Ok(()),
+                }
+            }
+        }
+        self.local.finish();
+        Ok(())
+    }
+
+    fn signal(&mut self, number: i32) {
+        let Ok(signal) = Signal::try_from(number) else { return };
+        if signal == Signal::SIGKILL || asks_for_the_end(signal) {
+            self.local.start_no_more();
+        }
+        self.local.signal_all(signal);
+    }
+}

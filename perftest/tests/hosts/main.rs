@@ -1,0 +1,279 @@
+//! `symrail run --hosts` and `--hostfile`, by ssh to hosts that are network namespaces.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+#[path = "../launched/mod.rs"]
+mod launched;
+mod world;
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use launched::{LIMIT, Running, run};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use symrail::bootstrap::launcher;
+use symrail::{Cmp, Runtime};
+use world::{World, shell};
+
+/// Tells a copy of this binary what to do as a PE. It is one of those that all PEs are given.
+const ROLE: &str = "SYMRAIL_TEST_ROLE";
+
+/// Not a test by itself: the body of the PEs that the tests start.
+#[test]
+fn pe() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    if role == "secret" {
+        look_for_secret();
+    }
+    let runtime = Runtime::init().unwrap();
+    put(&runtime);
+    let host = nix::unistd::gethostname().unwrap().into_string().unwrap();
+    println!("PE {} of {} on {host}", runtime.my_pe(), runtime.n_pes());
+    match role.as_str() {
+        "die" if runtime.my_pe() == 2 => kill(Pid::this(), Signal::SIGKILL).unwrap(),
+        "fail" if runtime.my_pe() == 3 => std::process::exit(9),
+        "die" | "fail" | "wait" => {
+            runtime.barrier_all().unwrap();
+            while runtime.barrier_all().is_ok() {}
+            std::process::exit(1);
+        }
+        _ => runtime.finalize().unwrap(),
+    }
+}
+
+/// To all other PEs, and from them.
+fn put(runtime: &Runtime) {
+    let (me, n) = (runtime.my_pe() as usize, runtime.n_pes());
+    let words = runtime.alloc_slice::<u64>(n as usize).unwrap();
+    for pe in 0..n {
+        words.put(me, &[u64::from(pe) + 1], pe).unwrap();
+    }
+    runtime.quiet().unwrap();
+    for from in 0..n as usize {
+        words.wait_until(from, Cmp::Eq, me as u64 + 1).unwrap();
+    }
+    runtime.barrier_all().unwrap();
+}
+
+/// The job's secret is in no process's command line or environment.
+fn look_for_secret() {
+    let fd: i32 = std::env::var(launcher::SECRET_FD).unwrap().parse().unwrap();
+    let mut secret = [0; 32];
+    std::io::Read::read_exact(&mut std::fs::File::open(format!("/proc/self/fd/{fd}")).unwrap(), &mut secret).unwrap();
+    let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut looked_at = 0;
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        for file in ["cmdline", "environ"] {
+            let Ok(bytes) = std::fs::read(entry.path().join(file)) else { continue };
+            looked_at += usize::from(!bytes.is_empty());
+            let holds = |what: &[u8]| bytes.windows(what.len()).any(|window| window.eq_ignore_ascii_case(what));
+            assert!(!holds(&secret) && !holds(hex.as_bytes()), "{}/{file}", entry.path().display());
+        }
+    }
+    println!("looked at {looked_at}");
+    std::process::exit(0);
+}
+
+/// The launcher with PEs that run this binary in a role.
+fn role(world: &World, options: &[&str], role: &str) -> Command {
+    let mut command = world.symrail(options);
+    command.arg("--").arg(std::env::current_exe().unwrap()).args(["--exact", "pe", "--nocapture"]).env(ROLE, role);
+    command
+}
+
+/// The launcher with PEs that run a shell line.
+fn line(world: &World, options: &[&str], line: &str) -> Command {
+    let mut command = world.symrail(options);
+    command.args(["--", "sh", "-c", line]);
+    command
+}
+
+#[test]
+fn pes_of_several_hosts_put_to_each_other() {
+    let Some(world) = World::with_hosts("pes_of_several_hosts_put_to_each_other", 3) else { return };
+    let file = world.write("hostfile", "h1 slots=2 # one\nh2:2\nh3 slots=2\n");
+    for (options, n) in [(&["--hosts", "h1:2,h2:2"][..], 4), (&["--hostfile", file.to_str().unwrap()], 6)] {
+        let (code, out, err) = run(role(&world, options, "put"));
+        assert_eq!((code, err.as_str()), (Some(0), ""), "{out:?}");
+        for pe in 0..n {
+            let said = format!("PE {pe} of {n} on h{}", pe / 2 + 1);
+            assert!(out.iter().any(|line| line.contains(&said)), "{said}: {out:?}");
+        }
+        world.expect_nothing_left();
+    }
+}
+
+#[test]
+fn pes_on_other_hosts_have_the_directory_variables_input_and_output_of_those_here() {
+    let name = "pes_on_other_hosts_have_the_directory_variables_input_and_output_of_those_here";
+    let Some(world) = World::with_hosts(name, 2) else { return };
+    let said =
+        r#"echo "$SYMRAIL_LAUNCHER_PE $(pwd) $SYMRAIL_TIMEOUT_S $GIVEN $SET ${HIDDEN-none} $(wc -c)"; echo err >&2"#;
+    let mut command = line(&world, &["--prefix", "--hosts", "h1,h2", "-x", "GIVEN", "-x", "SET=a b"], said);
+    command.current_dir("/usr/lib").envs([("SYMRAIL_TIMEOUT_S", "77"), ("GIVEN", "given"), ("HIDDEN", "x")]);
+    // More than what is on its way at a time.
+    let input = world.write("input", &"x".repeat(300_000));
+    command.stdin(std::fs::File::open(input).unwrap());
+    let (code, mut out, err) = run(command);
+    out.sort();
+    let expected = ["[0] 0 /usr/lib 77 given a b none 300000", "[1] 1 /usr/lib 77 given a b none 0"];
+    assert_eq!((code, out), (Some(0), expected.map(str::to_owned).to_vec()), "{err}");
+    let mut err: Vec<&str> = err.lines().collect();
+    err.sort_unstable();
+    assert_eq!(err, ["[0] err", "[1] err"]);
+    // As it is, and all of it.
+    let bytes = line(&world, &["--hosts", "h1"], r"head -c 1000000 /dev/zero; printf '\377'").output().unwrap();
+    assert_eq!((bytes.stdout.len(), bytes.stdout.last()), (1_000_001, Some(&255)));
+    let command = line(&world, &["--hosts", "h1,h2"], "exec yes").stdout(Stdio::piped()).spawn();
+    let mut endless = command.unwrap();
+    drop(endless.stdout.take());
+    assert_eq!(endless.wait().unwrap().code(), Some(141), "as the PEs by themselves: SIGPIPE");
+    world.expect_nothing_left();
+}
+
+#[test]
+fn a_pe_that_fails_ends_the_job_on_all_hosts() {
+    let Some(world) = World::with_hosts("a_pe_that_fails_ends_the_job_on_all_hosts", 2) else { return };
+    for (role_name, code, words) in [
+        ("die", 137, ["symrail run: PE 2 on h2 (pid ", "was killed by signal 9 (SIGKILL)"]),
+        ("fail", 9, ["symrail run: PE 3 on h2 (pid ", "exited with code 9"]),
+    ] {
+        let (ended, _, err) = run(role(&world, &["--hosts", "h1:2,h2:2"], role_name));
+        let blame = err.lines().find(|line| line.starts_with("symrail run: ")).unwrap_or("");
+        assert!(ended == Some(code) && words.iter().all(|words| blame.contains(words)), "{ended:?} {err}");
+        world.expect_nothing_left();
+    }
+    // A shell, and what it has started.
+    let stays = r#"trap "" TERM; [ $SYMRAIL_LAUNCHER_PE = 1 ] && exit 5; sleep 600 & setsid -w sleep 600"#;
+    let (code, _, err) = run(line(&world, &["--hosts", "h1,h2"], stays));
+    assert!(code == Some(5) && err.contains("PE 1 on h2 (pid "), "{err}");
+    world.expect_nothing_left();
+    let (code, _, err) = run(line(&world, &["--hosts", "h1,h2"], "exit 0"));
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let mut command = world.symrail(&["--hosts", "h1,h2"]);
+    command.arg("no-such-program-anywhere");
+    let (code, _, err) = run(command);
+    assert!(
+        code == Some(127) && err.contains(": no-such-program-anywhere cannot be started") && err.contains(" on h"),
+        "{err}"
+    );
+    world.expect_nothing_left();
+}
+
+#[test]
+fn ctrl_c_ends_the_job_on_all_hosts() {
+    let Some(world) = World::with_hosts("ctrl_c_ends_the_job_on_all_hosts", 2) else { return };
+    for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
+        let running = Running::start(role(&world, &["--hosts", "h1:2,h2:2"], "wait"));
+        (0..4).for_each(|_| while !running.line().contains("PE ") {});
+        kill(running.pid(), signal).unwrap();
+        let (ended, _, err) = running.end(LIMIT);
+        assert!(ended == Some(code) && err.contains(&format!("passing {signal} on")), "{ended:?} {err}");
+        world.expect_nothing_left();
+    }
+    // Who does not heed the first one is killed by the second.
+    let deaf = r#"trap "echo heard" INT; trap "" TERM; echo ready; while :; do sleep 0.1; done"#;
+    let running = Running::start(line(&world, &["--hosts", "h1,h2"], deaf));
+    for said in ["ready", "heard"] {
+        assert_eq!([running.line(), running.line()], [said, said]);
+        kill(running.pid(), Signal::SIGINT).unwrap();
+    }
+    let (code, _, err) = running.end(LIMIT);
+    assert!(code == Some(130) && err.contains("SIGINT again"), "{err}");
+    world.expect_nothing_left();
+    let on_usr1 = r#"trap "echo usr1; exit 0" USR1; echo ready; while :; do sleep 0.1; done"#;
+    let running = Running::start(line(&world, &["--hosts", "h1,h2"], on_usr1));
+    assert_eq!([running.line(), running.line()], ["ready", "ready"]);
+    kill(running.pid(), Signal::SIGUSR1).unwrap();
+    let (code, out, _) = running.end(LIMIT);
+    assert_eq!((code, out), (Some(0), vec!["usr1".to_owned(); 2]));
+}
+
+#[test]
+fn nothing_outlives_a_killed_launcher_or_ssh() {
+    let Some(world) = World::with_hosts("nothing_outlives_a_killed_launcher_or_ssh", 2) else { return };
+    // One PE is the program, one has a shell between, one has left its session, too.
+    let stays = r#"echo ready; case $SYMRAIL_LAUNCHER_PE in
+        0) exec sleep 600;; 1) sleep 600; true;; *) setsid -w sleep 600; true;; esac"#;
+    let start = || {
+        let running = Running::start(line(&world, &["--hosts", "h1,h2:2"], stays));
+        (0..3).for_each(|_| assert_eq!(running.line(), "ready"));
+        running
+    };
+    let running = start();
+    kill(running.pid(), Signal::SIGKILL).unwrap();
+    assert_eq!(running.end(LIMIT).0, None);
+    world.expect_nothing_left();
+    let killed = |words: [&str; 2]| {
+        let found = world.others().into_iter().find(|(_, line)| words.iter().all(|words| line.contains(words)));
+        let (pid, _) = found.unwrap_or_else(|| panic!("{words:?}: {:?}", world.others()));
+        kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).unwrap();
+    };
+    // The client, the daemon's process for it, the agent.
+    for words in [["ssh -T", " h2 "], ["sshd: root@notty", ""], ["symrail agent", ""]] {
+        let running = start();
+        killed(words);
+        let (code, _, err) = running.end(LIMIT);
+        assert!(code == Some(1) && err.contains("was lost with the connection to its host"), "{code:?} {err}");
+        assert_eq!(err.matches("was lost").count(), 1, "{err}");
+        world.expect_nothing_left();
+    }
+}
+
+#[test]
+fn hosts_on_which_nothing_can_be_started_are_named() {
+    let Some(world) = World::with_hosts("hosts_on_which_nothing_can_be_started_are_named", 2) else { return };
+    world.add_silent("gone");
+    let other = world.write("other", "#!/bin/sh\necho Welcome\necho symrail-agent 9.9.9 7 -\nexec cat\n");
+    shell(&format!("chmod +x {}", other.display()));
+    let no_login = "Host h1\n HostName 10.92.0.1\n IdentityFile /dev/null\n StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n";
+    let no_login = world.write("no-login", no_login);
+    let no_login = format!("ssh -T -F {}", no_login.display());
+    let cases: [(&[&str], i32, &str); 7] = [
+        (&["--hosts", "h1,gone"], 1, "host gone: symrail there has not answered within 2 s"),
+        (&["--hosts", "h1,nowhere.invalid"], 1, "host nowhere.invalid: cannot log in; `ssh -T -F "),
+        (&["--ssh", &no_login, "--hosts", "h1"], 1, "host h1: cannot log in"),
+        (&["--symrail", "/no/symrail", "--hosts", "h2,h1"], 1, ": /no/symrail cannot be run there; install Symrail"),
+        (&["--symrail", other.to_str().unwrap(), "--hosts", "h1"], 1, "host h1: symrail there is version 9.9.9"),
+        (&["--address", "10.92.0.200", "--hosts", "h1"], 1, "10.92.0.200"),
+        (&["--ssh", "no-such-ssh", "--hosts", "h1"], 1, "host h1: no-such-ssh cannot be started"),
+    ];
+    for (options, code, why) in cases {
+        let mut command = line(&world, options, "echo started");
+        command.env("SYMRAIL_TIMEOUT_S", "2");
+        let (ended, out, err) = run(command);
+        assert!(ended == Some(code) && err.contains(why), "{options:?}: {ended:?} {err}");
+        assert!(out.is_empty(), "{out:?}");
+        world.expect_nothing_left();
+    }
+    let mut command = line(&world, &["--hosts", "h1"], "echo started");
+    command.current_dir(world.only_here());
+    let (code, _, err) = run(command);
+    assert!(code == Some(1) && err.contains("start the job in a directory that all its hosts have"), "{err}");
+}
+
+#[test]
+fn an_interrupt_while_hosts_are_reached_ends_it() {
+    let Some(world) = World::with_hosts("an_interrupt_while_hosts_are_reached_ends_it", 1) else { return };
+    world.add_silent("gone");
+    let running = Running::start(line(&world, &["--hosts", "h1,gone"], "echo started"));
+    let deadline = Instant::now() + LIMIT;
+    while !world.others().iter().any(|(_, line)| line.contains("symrail agent")) {
+        assert!(Instant::now() < deadline, "{:?}", world.others());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    kill(running.pid(), Signal::SIGINT).unwrap();
+    let (code, out, err) = running.end(LIMIT);
+    assert_eq!((code, out.len()), (Some(130), 0), "{err}");
+    world.expect_nothing_left();
+}
+
+#[test]
+fn the_secret_is_in_no_command_line_and_no_environment() {
+    let Some(world) = World::with_hosts("the_secret_is_in_no_command_line_and_no_environment", 1) else { return };
+    let (code, out, err) = run(role(&world, &["--hosts", "h1:2"], "secret"));
+    assert_eq!(code, Some(0), "{err}");
+    let looked_at = out.iter().filter_map(|line| line.split_once("looked at ")?.1.parse::<u32>().ok());
+    // The test, launcher, ssh, sshd, agent and PEs.
+    assert!(looked_at.min().is_some_and(|least| least >= 12), "{out:?}");
+}

@@ -1,0 +1,192 @@
+//! Hosts for tests: network namespaces with a name, an address and an sshd of their own, on one bridge.
+//!
+//! A test runs its binary again inside of new namespaces of network, mounts, names and processes, where it is process 1:
+//! the kernel ends all that runs there with it, and nothing of the machine around is touched.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Tells a copy of this binary that it is inside, and where its files are.
+const INSIDE: &str = "HOSTS_TEST_INSIDE";
+const LIMIT: Duration = Duration::from_secs(10);
+
+pub struct World {
+    folder: PathBuf,
+    daemons: Vec<Child>,
+}
+
+impl World {
+    /// Hosts `h1`, `h2` and so on. `None`, outside: the copy inside has done the test `name`, or it was skipped.
+    pub fn with_hosts(name: &str, hosts: u32) -> Option<World> {
+        match std::env::var_os(INSIDE) {
+            Some(folder) => Some(World::lay_out(folder.into(), hosts)),
+            None => {
+                go_inside(name);
+                None
+            }
+        }
+    }
+
+    fn lay_out(folder: PathBuf, hosts: u32) -> World {
+        for line in [
+            // sshd's folder, and not the machine's.
+            "mount -t tmpfs none /run && mkdir /run/sshd",
+            "ip link set lo up && ip link add hosts type bridge",
+            "ip addr add 10.92.0.100/24 dev hosts && ip link set hosts up",
+        ] {
+            shell(line);
+        }
+        for key in ["user", "host"] {
+            shell(&format!("ssh-keygen -q -t ed25519 -N '' -f {}/{key}", folder.display()));
+        }
+        let mut world = World { folder, daemons: Vec::new() };
+        world.write("ssh", "");
+        std::fs::create_dir_all(world.folder.join("here/only")).unwrap();
+        for host in 1..=hosts {
+            world.add_host(host);
+        }
+        world
+    }
+
+    fn add_host(&mut self, host: u32) {
+        let (at, address) = (self.folder.display(), format!("10.92.0.{host}"));
+        for line in [
+            format!("touch {at}/net{host} && unshare --net={at}/net{host} true"),
+            format!("ip link add to{host} type veth peer name eth0 netns {at}/net{host}"),
+            format!("ip link set to{host} master hosts up"),
+            format!(
+                "nsenter --net={at}/net{host} sh -c 'ip link set lo up && ip addr add {address}/24 dev eth0 && ip link set eth0 up'"
+            ),
+        ] {
+            shell(&line);
+        }
+        let sshd = format!(
+            "Port 22\nListenAddress {address}\nHostKey {at}/host\nPidFile none\nAuthorizedKeysFile {at}/user.pub\n\
+             StrictModes no\nUsePAM no\nPermitRootLogin yes\nPasswordAuthentication no\n"
+        );
+        self.write(&format!("sshd{host}"), &sshd);
+        let line = format!(
+            "mount -t tmpfs none {at}/here && hostname h{host} && exec \"$(command -v sshd || echo /usr/sbin/sshd)\" -D -f {at}/sshd{host}"
+        );
+        let net = format!("--net={at}/net{host}");
+        let daemon = Command::new("nsenter")
+            .args([&net, "unshare", "--uts", "--mount", "sh", "-c", &line])
+            .stderr(Stdio::null())
+            .spawn();
+        self.daemons.push(daemon.unwrap());
+        self.name(&format!("h{host}"), &address);
+        let deadline = Instant::now() + LIMIT;
+        while TcpStream::connect((address.as_str(), 22)).is_err() {
+            assert!(Instant::now() < deadline, "no sshd on {address}");
+            std::thread::yield_now();
+        }
+    }
+
+    /// A host that answers nothing: an address to which packets are sent, and that nobody has.
+    pub fn add_silent(&self, host: &str) {
+        shell("ip neigh add 10.92.0.77 lladdr 02:00:00:00:00:77 dev hosts");
+        self.name(host, "10.92.0.77");
+    }
+
+    /// Makes an address known to ssh under a name.
+    fn name(&self, host: &str, address: &str) {
+        let at = self.folder.display();
+        let entry = format!(
+            "Host {host}\n HostName {address}\n User root\n IdentityFile {at}/user\n IdentitiesOnly yes\n \
+             StrictHostKeyChecking no\n UserKnownHostsFile {at}/known\n LogLevel ERROR\n"
+        );
+        let mut file = std::fs::OpenOptions::new().append(true).open(self.folder.join("ssh")).unwrap();
+        file.write_all(entry.as_bytes()).unwrap();
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder.join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// A folder that no other host has.
+    pub fn only_here(&self) -> PathBuf {
+        self.folder.join("here/only")
+    }
+
+    /// The launcher with these options, and a way to log in.
+    pub fn symrail(&self, options: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_symrail"));
+        command.arg("run").args(options);
+        if !options.contains(&"--ssh") {
+            command.args(["--ssh", &format!("ssh -T -F {}/ssh", self.folder.display())]);
+        }
+        command.stdin(Stdio::null()).env_remove("SSH_AUTH_SOCK");
+        command
+    }
+
+    /// What runs here besides the hosts' daemons and this test: process numbers and command lines.
+    pub fn others(&self) -> Vec<(u32, String)> {
+        let known = |pid: u32| pid == std::process::id() || self.daemons.iter().any(|daemon| daemon.id() == pid);
+        let pids =
+            std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        let running = |pid: u32| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+            // Those that have ended and that nobody waits for have none.
+            (!line.is_empty()).then(|| (pid, String::from_utf8_lossy(&line).replace('\0', " ")))
+        };
+        pids.filter(|pid| !known(*pid)).filter_map(running).collect()
+    }
+
+    /// Waits until nothing is left of jobs, on any host.
+    pub fn expect_nothing_left(&self) {
+        let deadline = Instant::now() + LIMIT;
+        while !self.others().is_empty() {
+            assert!(Instant::now() < deadline, "left behind: {:#?}", self.others());
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Runs a line, which has to succeed.
+pub fn shell(line: &str) {
+    let output = Command::new("sh").args(["-c", line]).output().unwrap();
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Runs the test again, in namespaces of its own.
+fn go_inside(name: &str) {
+    let probe =
+        "ip link add probe type bridge && command -v ssh ssh-keygen && { command -v sshd || test -x /usr/sbin/sshd; }";
+    let outside = ["--net", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let output = Command::new("unshare").args(outside).args(["sh", "-c", probe]).output();
+    if !output.as_ref().is_ok_and(|output| output.status.success()) {
+        let why = output.map_or_else(|e| e.to_string(), |it| String::from_utf8_lossy(&it.stderr).trim().to_owned());
+        println!(
+            "SKIPPED: hosts in network namespaces need root, bridges, ssh and sshd (Debian: openssh-server): {why}"
+        );
+        return;
+    }
+    let folder = Folder::new();
+    let mut copy = Command::new("unshare");
+    copy.args(outside).arg(std::env::current_exe().unwrap()).args(["--exact", name, "--nocapture"]);
+    let output = copy.env(INSIDE, &folder.0).stdin(Stdio::null()).output().unwrap();
+    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    assert!(output.status.success(), "{}\n{}", said[0], said[1]);
+}
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        let unique = format!("symrail-hosts-{}-{:?}", std::process::id(), std::thread::current().id());
+        let path = std::env::temp_dir().join(unique.replace(['(', ')'], ""));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(Path::new(&self.0));
+    }
+}
