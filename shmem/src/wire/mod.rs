@@ -16,6 +16,7 @@
 //! | `host` | one of them, behind its lock |
 //! | `keys` | what PEs tell each other of a segment |
 //! | `wait` | how a host thread waits |
+//! | `shared_cores` | whether waiting threads share their cores with one another |
 //! | `lanes` | all endpoints, for the thread that watches them |
 
 mod awaited;
@@ -27,6 +28,7 @@ pub(crate) mod keys;
 mod lanes;
 #[cfg(test)]
 mod tests;
+mod shared_cores;
 mod wait;
 
 use std::ops::Range;
@@ -46,6 +48,7 @@ pub(crate) use contexts::{Contexts, MAX_CONTEXTS};
 pub(crate) use host_endpoints::EndpointOpener;
 use host_endpoints::HostEndpoints;
 pub(crate) use lanes::Lanes;
+use shared_cores::SharedCores;
 use wait::Wait;
 
 use crate::directory::Directory;
@@ -70,6 +73,7 @@ pub(crate) struct Wire {
     /// NICs write this PE's memory, whether it polls or not.
     by_hardware: bool,
     copy_limit: usize,
+    shared_cores: SharedCores,
     started: Instant,
     /// This PE, and what may end its waits.
     me: Pe,
@@ -98,6 +102,7 @@ impl Wire {
             staged,
             by_hardware,
             copy_limit,
+            shared_cores: SharedCores::default(),
             started,
             me,
             interrupt,

@@ -99,7 +99,7 @@ impl<'a> Wait<'a> {
     /// Drives the endpoints, or lets others. Whether anything has come forward.
     pub fn drive(&mut self) -> bool {
         if self.naps {
-            let waited = self.idle_since.map_or(BEFORE_NAPS, |since| clock::since(since));
+            let waited = self.idle_since.map_or(BEFORE_NAPS, clock::since);
             std::thread::sleep((waited / PART).min(LONGEST_NAP));
             return self.context.poll_host(true) > 0;
         }
@@ -112,10 +112,16 @@ impl<'a> Wait<'a> {
         let moved = turn.poll() + self.context.poll_host(look) > 0;
         if moved {
             self.idle_since = None;
-        } else if look {
+            return true;
+        }
+        if look {
             self.look_at_clock();
         }
-        moved
+        let cores = &self.context.wire().shared_cores;
+        if cores.are_there() {
+            cores.yield_now();
+        }
+        false
     }
 
     fn look_at_clock(&mut self) {
@@ -131,8 +137,7 @@ impl<'a> Wait<'a> {
             // Nobody drives the engine until it has noticed.
             self.driver.wake();
         } else if idle > BEFORE_YIELD && self.yielded.is_none_or(|then| now - then > BETWEEN_YIELDS) {
-            std::thread::yield_now();
-            self.yielded = Some(clock::now());
+            self.yielded = Some(self.context.wire().shared_cores.yield_now());
         }
     }
 }
