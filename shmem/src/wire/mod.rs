@@ -26,9 +26,9 @@ mod host;
 mod host_endpoints;
 pub(crate) mod keys;
 mod lanes;
+mod shared_cores;
 #[cfg(test)]
 mod tests;
-mod shared_cores;
 mod wait;
 
 use std::ops::Range;
