@@ -11,21 +11,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, connect, socket};
-use symrail::bootstrap::rendezvous::{Client, Event, MAX_CONTRIBUTION, Membership, Options, Secret, Server};
+use symrail::bootstrap::rendezvous::{Client, Event, MAX_CONTRIBUTION, Membership, Options, Secret, Server, Shape};
 use symrail::bootstrap::{Bootstrap, Error};
 
 const CHALLENGE: usize = 40;
-const HELLO: usize = 80;
+const HELLO: usize = 98;
 
 fn server(n_pes: Option<u32>) -> (Server, mpsc::Receiver<Event>) {
     let (sender, events) = mpsc::channel();
     let options = Options {
         n_pes,
         hello_timeout: Duration::from_millis(300),
-        watched: false,
         on_event: Box::new(move |event| {
             let _ = sender.send(event);
         }),
+        ..Options::default()
     };
     let server = Server::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &Secret::generate().unwrap(), options).unwrap();
     (server, events)
@@ -430,4 +430,73 @@ fn a_wait_for_others_ends_when_it_is_told_to() {
     drop(one);
     let error = other.allgather(b"other").unwrap_err();
     assert!(error.to_string().contains("PE 0"), "{error}");
+}
+
+/// A service for a job of which a node serves at most four.
+fn tree() -> Server {
+    let options = Options { shape: Shape::FanOut(4), ..Options::default() };
+    Server::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &Secret::generate().unwrap(), options).unwrap()
+}
+
+/// Runs all PEs of a job, each on its own thread, and gives what they return.
+fn run_pes<R: Send>(server: &Server, n_pes: u32, pe: impl Fn(Client) -> R + Sync) -> Vec<R> {
+    thread::scope(|scope| {
+        let (pe, server) = (&pe, server);
+        let run = |number| scope.spawn(move || pe(join(server, number, n_pes)));
+        let pes: Vec<_> = (0..n_pes).map(run).collect();
+        pes.into_iter().map(|pe| pe.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn pes_of_a_large_job_join_and_leave_by_relays_again_and_again() {
+    let server = tree();
+    for _ in 0..3 {
+        let messages = run_pes(&server, 30, |mut client| {
+            let mine = client.pe() as u8;
+            let all: Vec<Vec<u8>> = (0..30).map(|pe| vec![pe; 1 + usize::from(pe)]).collect();
+            assert_eq!(client.allgather(&vec![mine; 1 + usize::from(mine)]).unwrap(), all);
+            client.barrier().unwrap();
+            client.finish().unwrap();
+            client.traffic().messages
+        });
+        // Three steps and a farewell, and two messages for each node that sends a PE on.
+        assert!(messages.iter().all(|messages| (8..=18).contains(messages)), "{messages:?}");
+    }
+    assert!(server.wait_until_empty(Duration::from_secs(5)));
+}
+
+#[test]
+fn relays_pass_on_contributions_that_are_larger_than_a_frame() {
+    run_pes(&tree(), 7, |mut client| {
+        let mine = client.pe() as u8;
+        let all = client.allgather(&vec![mine; MAX_CONTRIBUTION / 3]).unwrap();
+        assert!(all.iter().zip(0..).all(|(part, pe)| part.len() == MAX_CONTRIBUTION / 3 && part[0] == pe));
+        client.finish().unwrap();
+    });
+}
+
+#[test]
+fn an_abort_and_a_departure_reach_all_over_relays() {
+    for abort in [true, false] {
+        let server = tree();
+        let left = std::sync::Barrier::new(30);
+        run_pes(&server, 30, |mut client| {
+            client.barrier().unwrap();
+            if client.pe() == 22 {
+                if abort {
+                    client.abort(7, "out of heap");
+                } else {
+                    drop(client);
+                }
+                left.wait();
+                return;
+            }
+            let error = client.barrier().unwrap_err().to_string();
+            let what = if abort { "PE 22 aborted the job with code 7: out of heap" } else { "PE 22 has left" };
+            assert!(error.contains(what), "{error}");
+            assert!(client.gone().iter().any(|gone| gone.pe == 22));
+            left.wait();
+        });
+    }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpid};
-use symrail::bootstrap::rendezvous::{Event, Options, Secret, Server};
+use symrail::bootstrap::rendezvous::{Event, Options, Secret, Server, Shape};
 
 use super::ending::{Ending, sort_by_cause};
 use super::guard::Guard;
@@ -65,7 +65,7 @@ pub fn launch(job: &Job) -> Result<i32, LaunchError> {
         }
     };
     let on_event = Box::new(move |event| poster.post(event));
-    let options = Options { n_pes: Some(job.n), watched: true, on_event, ..Options::default() };
+    let options = Options { n_pes: Some(job.n), watched: true, shape: Shape::STAR, on_event, ..Options::default() };
     let server = Server::start(interface, &Secret::generate()?, options)?;
     let watch = Watch {
         signals,

@@ -55,6 +55,13 @@ pub struct Traffic {
     pub bytes: u64,
 }
 
+impl std::ops::AddAssign for Traffic {
+    fn add_assign(&mut self, other: Traffic) {
+        self.messages += other.messages;
+        self.bytes += other.bytes;
+    }
+}
+
 /// The PEs of a job, before they have a transport.
 pub trait Bootstrap: Send {
     /// This PE: `0..n_pes`.

@@ -16,10 +16,9 @@ static LET_IN: AtomicBool = AtomicBool::new(false);
 fn server() -> &'static Server {
     SERVER.get_or_init(|| {
         let options = Options {
-            n_pes: None,
             hello_timeout: Duration::from_millis(100),
-            watched: false,
             on_event: Box::new(|_: Event| LET_IN.store(true, Ordering::SeqCst)),
+            ..Options::default()
         };
         Server::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &Secret::generate().expect("random numbers"), options)
             .expect("a service on the loopback interface")

@@ -1,26 +1,26 @@
 //! A PE's end of the rendezvous: joins once, then takes part in one step after the other.
 
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::io::{self, Read};
+use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use symrail_transport::Pe;
 
 use super::super::error::{Error, Result, Step};
 use super::super::{Bootstrap, Gone, MAX_PES, Traffic};
-use super::fault::{Fault, named};
-use super::round::{Contribution, unpack};
-use super::wire::{
-    CHALLENGE, Direction, FINISHED, Hello, Kind, MAGIC, MAX_CONTRIBUTION, NONCE, Opener, REFUSAL, Sealer, Secret,
-    random,
-};
+use super::dial::{Answer, Dialed, enter, read_some, write_all};
+use super::fault::{self, Fault, named};
+use super::plan::Shape;
+use super::round::{Contribution, add_result};
+use super::server::{Options, Server};
+use super::wire::{FINISHED, Kind, MAX_CONTRIBUTION, Secret};
 use crate::interrupt::{GoOn, InterruptPoll, LOOK};
 
 /// How much longer than the service a PE waits: the service knows who is missing, so it should speak first.
 const GRACE: Duration = Duration::from_secs(5);
-/// How soon a service that closes without a word is tried again: it does so when unauthenticated connections crowd it.
-/// From the first pause to the longest.
-const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(1)];
+/// How long a PE that runs a relay waits for those that it serves to leave.
+const FAREWELL: Duration = Duration::from_secs(5);
 /// The longest that leaving or aborting may take.
 const PARTING: Duration = Duration::from_secs(2);
 
@@ -44,9 +44,12 @@ pub struct Client {
     membership: Membership,
     /// The source of the membership, for [`Bootstrap::describe`].
     origin: &'static str,
-    stream: TcpStream,
-    sealer: Sealer,
-    opener: Opener,
+    /// The node of the tree that serves this PE.
+    service: Dialed,
+    /// The PE whose process that is a part of, if any.
+    run_by: Option<Pe>,
+    /// A relay that this PE runs for others, and for itself.
+    relay: Option<Server>,
     /// Collective steps started so far.
     steps: u64,
     /// The first fault, if any: every later step fails with it at once.
@@ -57,7 +60,6 @@ pub struct Client {
     left: bool,
     /// What may end waits.
     go_on: Option<GoOn>,
-    traffic: Traffic,
 }
 
 impl Client {
@@ -75,62 +77,24 @@ impl Client {
             };
             return Err(Error::Refused { pe, address: membership.address.to_string(), why });
         }
-        let deadline = Instant::now() + membership.timeout;
-        let [mut pause, longest] = PAUSES;
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
-            match Client::try_join(membership, origin, deadline) {
-                Err(Error::Connection { .. }) if Instant::now() + pause < deadline => {
-                    std::thread::sleep(pause);
-                    pause = (pause * 3 / 2).min(longest);
-                }
-                Err(Error::Connection { address, .. }) => {
-                    let seconds = membership.timeout.as_secs();
-                    let why = format!(
-                        "it closed {attempts} connections within {seconds} s (SYMRAIL_TIMEOUT_S) before it answered; \
-                         do unauthenticated connections crowd its port?"
-                    );
-                    return Err(Error::Refused { pe, address, why });
-                }
-                joined => return joined,
-            }
+        let (mut service, mut answer) = enter(membership, membership.address, None)?;
+        let mut relay = None;
+        if let Answer::Serve(pes, fan_out) = answer {
+            let options = Options { shape: Shape::FanOut(fan_out), ..Options::default() };
+            let server = Server::relay(membership, pes, Some(pe), options)?;
+            let traffic = service.traffic;
+            (service, answer) = enter(membership, server.address(), None)?;
+            service.traffic += traffic;
+            relay = Some(server);
         }
-    }
-
-    fn try_join(membership: &Membership, origin: &'static str, deadline: Instant) -> Result<Client> {
-        let (pe, step) = (membership.pe, Step::Join);
-        let address = membership.address.to_string();
-        let timeout = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        let mut stream =
-            TcpStream::connect_timeout(&membership.address, timeout).map_err(|error| Error::Unreachable {
-                pe,
-                address: address.clone(),
-                reason: error.to_string(),
-                remedy: "is the launcher, or the PE that created the unique id, alive?",
-            })?;
-        let lost = |error: io::Error| membership.broken_off(step, &error);
-        stream.set_nodelay(true).map_err(lost)?;
-        let mut challenge = [0; CHALLENGE];
-        read_exact(&mut stream, &mut challenge, deadline).map_err(lost)?;
-        let mut service_nonce = [0; NONCE];
-        service_nonce.copy_from_slice(&challenge[MAGIC.len()..]);
-        if challenge[..MAGIC.len()] != MAGIC {
-            let why = "it does not speak this version of the rendezvous protocol".into();
-            return Err(Error::Untrusted { pe, step, address, why });
-        }
-        let hello = Hello { pe, n_pes: membership.n_pes, nonce: random()? };
-        write_all(&mut stream, &[&hello.encode(&membership.secret, &service_nonce)], deadline).map_err(lost)?;
-        let key = hello.session_key(&membership.secret, &service_nonce);
-        let (sealer, opener) = (Sealer::new(&key, Direction::ToService), Opener::new(&key, Direction::ToPe));
         let membership = membership.clone();
-        let (steps, broken, gone, left, go_on, traffic) = (0, None, Vec::new(), false, None, Traffic::default());
-        let mut client =
-            Client { membership, origin, stream, sealer, opener, steps, broken, gone, left, go_on, traffic };
-        match client.receive(step, deadline)? {
-            (Kind::Welcome, _) => Ok(client),
-            (kind, _) => Err(client.untrusted(step, &format!("{kind:?} instead of a welcome"))),
+        let (steps, broken, gone, left, go_on) = (0, None, Vec::new(), false, None);
+        let mut client = Client { membership, origin, service, run_by: None, relay, steps, broken, gone, left, go_on };
+        match answer {
+            Answer::Welcome(run_by) => client.run_by = run_by,
+            _ => return Err(client.untrusted(Step::Join, "another place for a PE that has one")),
         }
+        Ok(client)
     }
 
     /// The address of the service that it joined.
@@ -140,31 +104,26 @@ impl Client {
     }
 
     /// The next frame; a fault is an error.
-    fn receive(&mut self, step: Step, deadline: Instant) -> Result<(Kind, Vec<u8>)> {
+    fn receive(&mut self, step: Step, deadline: Instant) -> Result<(Kind, Arc<[u8]>)> {
         // Not on the stack: the calling thread's may be small.
         let mut chunk = vec![0; 32 << 10];
         loop {
-            match self.opener.next_frame() {
+            match self.service.opener.next_frame() {
                 Ok(Some((Kind::Fault, payload))) => return Err(self.take_fault(step, &payload)),
                 Ok(Some((Kind::Gone, payload))) => {
-                    self.gone.extend(Fault::decode(&payload).and_then(Fault::into_gone));
+                    self.gone.extend(fault::decode_all(&payload).into_iter().filter_map(Fault::into_gone));
                     continue;
                 }
                 Ok(Some(frame)) => {
-                    self.traffic.messages += 1;
+                    self.service.traffic.messages += 1;
                     return Ok(frame);
                 }
                 Ok(None) => {}
                 Err(why) => return Err(self.untrusted(step, why)),
             }
             let bytes = self.read(step, &mut chunk, deadline)?;
-            if step == Step::Join && chunk[..bytes] == REFUSAL {
-                let Membership { pe, address, .. } = self.membership;
-                let why = "this PE does not know its secret; does the id, or the launcher's pipe, belong to this job?";
-                return Err(Error::Refused { pe, address: address.to_string(), why: why.into() });
-            }
-            self.traffic.bytes += bytes as u64;
-            self.opener.feed(&chunk[..bytes]);
+            self.service.traffic.bytes += bytes as u64;
+            self.service.opener.feed(&chunk[..bytes]);
         }
     }
 
@@ -173,13 +132,13 @@ impl Client {
         let mut interrupt_poll = InterruptPoll::new(self.go_on.as_ref());
         loop {
             let until = if self.go_on.is_some() { deadline.min(Instant::now() + LOOK) } else { deadline };
-            match read_some(&mut self.stream, chunk, until) {
+            match read_some(&mut self.service.stream, chunk, until) {
                 Err(error) if error.kind() == io::ErrorKind::TimedOut && until < deadline => {
                     if let Some(waited) = interrupt_poll.ended() {
                         return Err(Error::Interrupted { pe: self.membership.pe, step, waited });
                     }
                 }
-                read => return read.map_err(|error| self.membership.broken_off(step, &error)),
+                read => return read.map_err(|error| self.broken_off(step, &error)),
             }
         }
     }
@@ -188,21 +147,23 @@ impl Client {
     fn take_fault(&mut self, step: Step, payload: &[u8]) -> Error {
         let Some(fault) = Fault::decode(payload) else { return self.untrusted(step, "a malformed fault") };
         self.gone.extend(fault.clone().into_gone());
-        fault.into_error(self.membership.pe, step, &self.membership.address.to_string())
+        fault.into_error(self.membership.pe, step, &self.service.address.to_string())
     }
 
     /// Takes what has arrived while this PE was in no step.
     fn look(&mut self) -> io::Result<()> {
         let mut chunk = [0; 4096];
-        self.stream.set_nonblocking(true)?;
-        let read = self.stream.read(&mut chunk);
-        self.stream.set_nonblocking(false)?;
-        self.opener.feed(&chunk[..read?]);
+        self.service.stream.set_nonblocking(true)?;
+        let read = self.service.stream.read(&mut chunk);
+        self.service.stream.set_nonblocking(false)?;
+        self.service.opener.feed(&chunk[..read?]);
         // The step that this PE would take next is the one that fails.
         let step = Step::Barrier(self.steps + 1);
-        while let Ok(Some((kind, payload))) = self.opener.next_frame() {
+        while let Ok(Some((kind, payload))) = self.service.opener.next_frame() {
             match kind {
-                Kind::Gone => self.gone.extend(Fault::decode(&payload).and_then(Fault::into_gone)),
+                Kind::Gone => {
+                    self.gone.extend(fault::decode_all(&payload).into_iter().filter_map(Fault::into_gone));
+                }
                 Kind::Fault => {
                     let error = self.take_fault(step, &payload);
                     self.broken.get_or_insert(error);
@@ -214,8 +175,16 @@ impl Client {
     }
 
     fn untrusted(&self, step: Step, why: &str) -> Error {
-        let Membership { pe, address, .. } = self.membership;
-        Error::Untrusted { pe, step, address: address.to_string(), why: why.to_owned() }
+        let (pe, address) = (self.membership.pe, self.service.address.to_string());
+        Error::Untrusted { pe, step, address, why: why.to_owned() }
+    }
+
+    /// The connection broke: if a PE runs the node at its other end, that one is gone.
+    fn broken_off(&mut self, step: Step, error: &io::Error) -> Error {
+        match self.run_by.filter(|peer| *peer != self.membership.pe && error.kind() != io::ErrorKind::TimedOut) {
+            Some(peer) => self.take_fault(step, &Fault::Lost { peer }.encode()),
+            None => self.membership.broken_off(step, self.service.address, error),
+        }
     }
 
     /// Tells the service, once, that this PE leaves.
@@ -227,10 +196,10 @@ impl Client {
     }
 
     fn send(&mut self, kind: Kind, payload: &[u8], deadline: Instant) -> io::Result<()> {
-        let (header, tag) = self.sealer.seal(kind, payload);
-        self.traffic.messages += 1;
-        self.traffic.bytes += (header.len() + payload.len() + tag.len()) as u64;
-        write_all(&mut self.stream, &[&header, payload, &tag], deadline)
+        let (header, tag) = self.service.sealer.seal(kind, payload);
+        self.service.traffic.messages += 1;
+        self.service.traffic.bytes += (header.len() + payload.len() + tag.len()) as u64;
+        write_all(&mut self.service.stream, &[&header, payload, &tag], deadline)
     }
 
     /// Contributes to a step and waits for its result: everybody's data, or nothing for a barrier.
@@ -238,24 +207,26 @@ impl Client {
         let timeout = self.membership.timeout;
         let mut deadline = Instant::now() + timeout + GRACE;
         let mut warned = false;
-        let contribution = Contribution { step, timeout, patient, data }.encode();
-        if let Err(error) = self.send(Kind::Contribute, &contribution, deadline) {
+        let (first, rows) = (self.membership.pe, vec![data.to_vec()]);
+        let contribution = Contribution { step, timeout, left: timeout, patient, first, rows };
+        let frames = contribution.encode();
+        if let Err(error) = frames.iter().try_for_each(|frame| self.send(Kind::Contribute, frame, deadline)) {
             // If the service broke the job, the reason was sent before the connection closed: prefer that.
-            let error = self.membership.broken_off(step, &error);
+            let error = self.broken_off(step, &error);
             return match self.receive(step, Instant::now() + PARTING) {
                 Err(Error::Connection { .. } | Error::Timeout { .. }) | Ok(_) => Err(error),
                 Err(reason) => Err(reason),
             };
         }
         let parts = match step {
-            Step::Allgather(_) => self.membership.n_pes as usize,
+            Step::Allgather(_) => self.membership.n_pes,
             _ => 0,
         };
         let mut all = Vec::new();
         loop {
             match self.receive(step, deadline)? {
                 (Kind::Result, payload) => {
-                    unpack(&payload, number, &mut all).map_err(|why| self.untrusted(step, why))?;
+                    add_result(&payload, number, parts, &mut all).map_err(|why| self.untrusted(step, why))?;
                 }
                 (Kind::Late, payload) => {
                     deadline = Instant::now() + timeout + GRACE;
@@ -266,10 +237,7 @@ impl Client {
                 }
                 (kind, _) => return Err(self.untrusted(step, &format!("{kind:?} instead of a result"))),
             }
-            if all.len() > parts {
-                return Err(self.untrusted(step, "a result for more PEs than the job has"));
-            }
-            if all.len() == parts {
+            if all.len() == parts as usize {
                 return Ok(all);
             }
         }
@@ -343,7 +311,7 @@ impl Bootstrap for Client {
     }
 
     fn traffic(&self) -> Traffic {
-        self.traffic
+        self.service.traffic
     }
 
     fn describe(&self) -> String {
@@ -355,13 +323,16 @@ impl Bootstrap for Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.leave(&[]);
-        let _ = self.stream.shutdown(Shutdown::Write);
+        let _ = self.service.stream.shutdown(Shutdown::Write);
+        if let Some(relay) = &self.relay {
+            relay.wait_until_empty(FAREWELL);
+        }
     }
 }
 
 impl Membership {
-    fn broken_off(&self, step: Step, error: &io::Error) -> Error {
-        let pe = self.pe;
+    pub(super) fn broken_off(&self, step: Step, address: SocketAddr, error: &io::Error) -> Error {
+        let (pe, address) = (self.pe, address.to_string());
         match error.kind() {
             io::ErrorKind::TimedOut => Error::Timeout {
                 pe,
@@ -369,61 +340,13 @@ impl Membership {
                 seconds: self.timeout.as_secs(),
                 missing: match step {
                     Step::Join => format!(
-                        "no welcome from the rendezvous service at {}; a PE that joins again waits until all have left",
-                        self.address
+                        "no welcome from the rendezvous service at {address}; a PE that joins again waits until all have left"
                     ),
-                    _ => format!("the rendezvous service at {} does not answer", self.address),
+                    _ => format!("the rendezvous service at {address} does not answer"),
                 },
             },
-            io::ErrorKind::UnexpectedEof => {
-                Error::Connection { pe, step, address: self.address.to_string(), reason: "it closed".into() }
-            }
-            _ => Error::Connection { pe, step, address: self.address.to_string(), reason: error.to_string() },
+            io::ErrorKind::UnexpectedEof => Error::Connection { pe, step, address, reason: "it closed".into() },
+            _ => Error::Connection { pe, step, address, reason: error.to_string() },
         }
     }
-}
-
-fn time_left(deadline: Instant) -> io::Result<Duration> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
-}
-
-/// A socket's own time-outs come back as "would block".
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
-}
-
-fn read_some(stream: &mut TcpStream, buffer: &mut [u8], deadline: Instant) -> io::Result<usize> {
-    loop {
-        stream.set_read_timeout(Some(time_left(deadline)?))?;
-        match stream.read(buffer) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Err(error) if is_timeout(&error) => {}
-            result => return result,
-        }
-    }
-}
-
-fn read_exact(stream: &mut TcpStream, mut buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
-    while !buffer.is_empty() {
-        let bytes = read_some(stream, buffer, deadline)?;
-        buffer = &mut buffer[bytes..];
-    }
-    Ok(())
-}
-
-/// Writes the parts one after the other; small ones in one packet.
-fn write_all(stream: &mut TcpStream, parts: &[&[u8]], deadline: Instant) -> io::Result<()> {
-    let bytes = parts.concat();
-    let mut rest = bytes.as_slice();
-    while !rest.is_empty() {
-        stream.set_write_timeout(Some(time_left(deadline)?))?;
-        match stream.write(rest) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(bytes) => rest = &rest[bytes..],
-            Err(error) if is_timeout(&error) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use symrail_transport::Pe;
 
+use super::dial::Dialed;
 use super::wire::{Direction, HELLO, Hello, Kind, NONCE, Opener, REFUSAL, Sealer, Secret, challenge};
 
 /// How much is read from one connection before the others get their turn, in bytes.
@@ -45,6 +46,14 @@ impl Connection {
         let phase = Phase::Greeting { nonce, deadline, hello: Vec::with_capacity(HELLO) };
         let out = VecDeque::from([Arc::from(challenge(&nonce).as_slice())]);
         Ok(Connection { stream, from, phase, out, written: 0, closing: false })
+    }
+
+    /// That of the relay of PE `pe` and those behind it, to the node that serves it.
+    pub(super) fn to_parent(dialed: Dialed, pe: Pe) -> io::Result<Connection> {
+        let Dialed { address: from, stream, sealer, opener, .. } = dialed;
+        stream.set_nonblocking(true)?;
+        let phase = Phase::Member { pe, opener: Box::new(opener), sealer: Box::new(sealer) };
+        Ok(Connection { stream, from, phase, out: VecDeque::new(), written: 0, closing: false })
     }
 
     pub(super) fn stream(&self) -> &TcpStream {
@@ -109,7 +118,7 @@ impl Connection {
     }
 
     /// The next whole frame of a PE.
-    pub(super) fn next_frame(&mut self) -> Result<Option<(Kind, Vec<u8>)>, &'static str> {
+    pub(super) fn next_frame(&mut self) -> Result<Option<(Kind, Arc<[u8]>)>, &'static str> {
         match &mut self.phase {
             Phase::Member { opener, .. } => opener.next_frame(),
             Phase::Greeting { .. } => Ok(None),

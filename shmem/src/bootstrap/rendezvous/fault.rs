@@ -7,7 +7,7 @@ use super::super::error::{Error, Step};
 use super::wire::u32_at;
 
 /// The number of missing PEs that a time-out names; more are only counted.
-const NAMED: usize = 32;
+pub(super) const NAMED: usize = 32;
 /// The longest reason that travels, in bytes.
 const MAX_WHY: usize = 1024;
 
@@ -37,6 +37,8 @@ pub(super) enum Fault {
     NoSuchPe { peer: Pe, n_pes: u32 },
     /// What came from the PE was changed on the way.
     Untrusted { peer: Pe, why: String },
+    /// Whoever serves the job is gone.
+    NoService,
 }
 
 impl Fault {
@@ -77,6 +79,7 @@ impl Fault {
                 words(10, &[*peer]);
                 bytes.extend_from_slice(shortened(why).as_bytes());
             }
+            Fault::NoService => words(11, &[0]),
         }
         bytes
     }
@@ -111,9 +114,15 @@ impl Fault {
             7 => Fault::Duplicate { peer },
             8 => Fault::NoSuchPe { peer, n_pes: word(1)? },
             9 => Fault::Ended { peer },
+            11 => Fault::NoService,
             10 => Fault::Untrusted { peer, why: shortened(&String::from_utf8_lossy(&rest[4..])).to_owned() },
             _ => return None,
         })
+    }
+
+    /// Whether it tells of a PE that takes part in nothing more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.clone().into_gone().is_some()
     }
 
     /// The PE that takes part in nothing more, and what became of it.
@@ -148,6 +157,10 @@ impl Fault {
                 why: format!("what it sent was changed on the way ({why}); is something else between the two?"),
             },
             Fault::Untrusted { peer, .. } => Error::Peer { pe, step, peer, what: CHANGED },
+            Fault::NoService => {
+                let reason = "relays say that it closed".into();
+                Error::Connection { pe, step, address: address.to_owned(), reason }
+            }
             Fault::TimedOut { seconds, missing, count } => {
                 Error::Timeout { pe, step, seconds, missing: missing_words(&missing, count) }
             }
@@ -177,6 +190,30 @@ impl Fault {
             },
         }
     }
+}
+
+/// Several faults in one payload: each with its length before it.
+pub(super) fn encode_all(faults: &[Fault]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for fault in faults.iter().map(Fault::encode) {
+        // Reasons are shortened, so that none is long.
+        bytes.extend_from_slice(&(fault.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(&fault);
+    }
+    bytes
+}
+
+/// Reads several faults, up to the first that is malformed.
+pub(super) fn decode_all(mut bytes: &[u8]) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    while let Some((length, rest)) = bytes.split_first_chunk()
+        && let Some((fault, rest)) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))
+        && let Some(fault) = Fault::decode(fault)
+    {
+        faults.push(fault);
+        bytes = rest;
+    }
+    faults
 }
 
 fn missing_words(missing: &[Pe], count: u32) -> String {
@@ -238,7 +275,9 @@ mod tests {
             Fault::NoSuchPe { peer: 9, n_pes: 2 },
             Fault::Ended { peer: 3 },
             Fault::Untrusted { peer: 2, why: "a wrong tag".into() },
+            Fault::NoService,
         ];
+        assert_eq!(decode_all(&encode_all(&all)), all);
         for fault in all {
             let bytes = fault.encode();
             assert_eq!(Fault::decode(&bytes), Some(fault));

@@ -1,9 +1,10 @@
-//! The rendezvous service: one thread, one socket, every PE of one job.
+//! The rendezvous service: one thread, one socket, a job's PEs, or those of one relay.
 //!
 //! [`Server`] is the handle; the thread runs [`Service`](super::service). The handle's drop stops the thread.
 
-use std::io::Write;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,31 +13,14 @@ use std::time::{Duration, Instant};
 
 use symrail_transport::Pe;
 
-use super::super::error::{Error, Result};
+use super::super::error::{Error, Result, Step};
+use super::client::Membership;
+use super::connection::Connection;
+use super::dial::{Answer, enter};
+use super::node::{Config, Event, Node, Place};
+use super::plan::{FAN_OUT, Shape};
 use super::service::Service;
 use super::wire::Secret;
-
-/// Something that whoever runs the service may want to know.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// A PE proved that it belongs to the job.
-    Joined(Pe),
-    /// A PE said that it is done.
-    Left(Pe),
-    /// A PE that has just left did so without waiting for the others, of whom there still are some.
-    LeftEarly(Pe),
-    /// A PE's connection closed although it had not said that it is done.
-    Lost(Pe),
-    /// A PE wants the job to end.
-    Aborted {
-        /// The PE.
-        pe: Pe,
-        /// The exit code it asks for.
-        code: i32,
-        /// Its reason.
-        why: String,
-    },
-}
 
 /// Called on the service's thread for every [`Event`]; it must not block.
 pub type OnEvent = Box<dyn FnMut(Event) + Send>;
@@ -50,13 +34,21 @@ pub struct Options {
     /// Whoever runs the service tells it of each PE whose process has ended ([`Server::process_ended`]). Then those of
     /// whom it has not been told live, and are waited for.
     pub watched: bool,
+    /// Who serves whom, in a job that is too large for one service.
+    pub shape: Shape,
     /// The handler of events.
     pub on_event: OnEvent,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { n_pes: None, hello_timeout: Duration::from_secs(5), watched: false, on_event: Box::new(drop) }
+        Options {
+            n_pes: None,
+            hello_timeout: Duration::from_secs(5),
+            watched: false,
+            shape: Shape::FanOut(FAN_OUT),
+            on_event: Box::new(drop),
+        }
     }
 }
 
@@ -86,6 +78,23 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 pub(in super::super) const ONE_INTERFACE: &str = "pass the address of one interface of this machine";
 
+/// A socket on a random port of one interface.
+fn listen(interface: IpAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind((interface, 0))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn refused(interface: IpAddr, error: &io::Error) -> Error {
+    let remedy = match error.raw_os_error() {
+        Some(libc::EMFILE) => "allow this process more descriptors (ulimit -n)",
+        Some(libc::ENFILE) => "this host has no descriptors left (fs.file-max)",
+        Some(libc::EAGAIN) => "allow more processes (ulimit -u): no thread could be started",
+        _ => ONE_INTERFACE,
+    };
+    Error::Service { address: interface.to_string(), reason: error.to_string(), remedy }
+}
+
 /// A running rendezvous service.
 pub struct Server {
     address: SocketAddr,
@@ -101,34 +110,64 @@ impl Server {
     /// # Errors
     /// An address that is not one interface's, or what the system says.
     pub fn start(interface: IpAddr, secret: &Secret, options: Options) -> Result<Server> {
-        let refuse = |reason: String, remedy| Error::Service { address: interface.to_string(), reason, remedy };
         if interface.is_unspecified() || interface.is_multicast() {
-            return Err(refuse(
-                "it stands for many interfaces, and the service listens on one only".into(),
-                ONE_INTERFACE,
-            ));
+            let reason = "it stands for many interfaces, and the service listens on one only".into();
+            return Err(Error::Service { address: interface.to_string(), reason, remedy: ONE_INTERFACE });
         }
-        let start = || {
-            let listener = TcpListener::bind((interface, 0))?;
-            listener.set_nonblocking(true)?;
-            let address = listener.local_addr()?;
-            let (wake, woken) = UnixStream::pair()?;
-            wake.set_nonblocking(true)?;
-            woken.set_nonblocking(true)?;
-            let shared = Arc::new(Shared::default());
-            let service = Service::new(listener, woken, secret.clone(), options, Arc::clone(&shared));
-            let thread = std::thread::Builder::new().name("rendezvous".into()).spawn(|| service.run())?;
-            Ok(Server { address, secret: secret.clone(), shared, wake, thread: Some(thread) })
+        let config =
+            Config { n_pes: options.n_pes, relay: None, shape: options.shape.clone(), watched: options.watched };
+        listen(interface)
+            .and_then(|listener| Server::run(listener, secret, options, Node::new(config), None))
+            .map_err(|error| refused(interface, &error))
+    }
+
+    /// Starts a relay: a service for consecutive PEs of a larger job, which joins that for them. It listens on the
+    /// interface by which it reaches the node that serves it: the one at `job.address`, or one below that. `job.pe` is
+    /// the first of its PEs; `run_by` the PE whose process this is, if it is one's.
+    ///
+    /// # Errors
+    /// As for [`Client::join`](super::Client::join), and what the system says.
+    pub fn relay(job: &Membership, pes: Range<Pe>, run_by: Option<Pe>, options: Options) -> Result<Server> {
+        let mut listener = None;
+        let mut begin = |stream: &TcpStream| {
+            let bound = listen(stream.local_addr()?.ip())?;
+            let address = bound.local_addr();
+            listener = Some(bound);
+            address
         };
-        start().map_err(|error: std::io::Error| {
-            let remedy = match error.raw_os_error() {
-                Some(libc::EMFILE) => "allow this process more descriptors (ulimit -n)",
-                Some(libc::ENFILE) => "this host has no descriptors left (fs.file-max)",
-                Some(libc::EAGAIN) => "allow more processes (ulimit -u): no thread could be started",
-                _ => ONE_INTERFACE,
-            };
-            refuse(error.to_string(), remedy)
-        })
+        let (dialed, answer) = enter(job, job.address, Some(&mut begin))?;
+        let address = dialed.address;
+        let (Answer::Welcome(parent_run_by), Some(listener)) = (answer, listener) else {
+            let why = "it has another place for a relay".into();
+            return Err(Error::Untrusted { pe: job.pe, step: Step::Join, address: address.to_string(), why });
+        };
+        let config = Config {
+            n_pes: Some(job.n_pes),
+            relay: Some(Place { pes, run_by, parent_run_by }),
+            shape: options.shape.clone(),
+            watched: options.watched,
+        };
+        let connection = Connection::to_parent(dialed, job.pe);
+        connection
+            .and_then(|parent_end| Server::run(listener, &job.secret, options, Node::new(config), Some(parent_end)))
+            .map_err(|error| refused(address.ip(), &error))
+    }
+
+    fn run(
+        listener: TcpListener,
+        secret: &Secret,
+        options: Options,
+        node: Node,
+        parent: Option<Connection>,
+    ) -> io::Result<Server> {
+        let address = listener.local_addr()?;
+        let (wake, woken) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        woken.set_nonblocking(true)?;
+        let shared = Arc::new(Shared::default());
+        let service = Service::new((listener, woken), secret.clone(), options, Arc::clone(&shared), node, parent);
+        let thread = std::thread::Builder::new().name("rendezvous".into()).spawn(|| service.run())?;
+        Ok(Server { address, secret: secret.clone(), shared, wake, thread: Some(thread) })
     }
 
     /// The address that it listens on.

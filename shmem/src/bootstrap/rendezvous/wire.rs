@@ -2,16 +2,20 @@
 //!
 //! ```text
 //! service → PE   challenge   magic 8 · nonce 32                                        (once, in the clear)
-//! PE → service   hello       magic 8 · pe 4 · n_pes 4 · nonce 32 · tag 32              (once)
+//! PE → service   hello       magic 8 · pe 4 · n_pes 4 · relay 18 · nonce 32 · tag 32   (once)
 //! both ways      frame       length 4 · kind 1 · payload `length` · tag 32             (from then on)
 //! service → PE   refusal     magic 8                                                   (in place of a frame: a wrong hello)
 //! ```
-//! Integers are little endian. The hello's tag is keyed with the job's secret and covers the service's nonce, so a
+//! Integers are little endian. A relay says hello for the first of its PEs, with the address where it listens (16) and
+//! its port (2), which is 0 in a PE's own hello. Nodes of the tree speak with each other as PEs do with a service. The
+//! hello's tag is keyed with the job's secret and covers the service's nonce, so a
 //! recorded hello is worth nothing on another connection. Both nonces, the PE and the job's size make the key of the
 //! connection; a frame's tag covers its direction and its number on the connection, so that a frame replayed, sent
 //! back, dropped or moved fails like one that was changed. Tags are compared in constant time.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
 use hmac::digest::KeyInit;
 use hmac::{Hmac, Mac};
@@ -25,13 +29,15 @@ pub const MAX_CONTRIBUTION: usize = 16 << 20;
 /// The largest payload of a frame: a contribution and what goes with it.
 pub(super) const MAX_PAYLOAD: usize = MAX_CONTRIBUTION + 64;
 /// The name and version of the protocol; both ends send it first.
-pub(super) const MAGIC: [u8; 8] = *b"SYMRAIL\x03";
+pub(super) const MAGIC: [u8; 8] = *b"SYMRAIL\x04";
 /// In place of a frame: the hello was wrong. It is not authenticated, and nothing but a message depends on it.
 pub(super) const REFUSAL: [u8; 8] = *b"SYMRAIL\xff";
 pub(super) const NONCE: usize = 32;
 pub(super) const TAG: usize = 32;
 pub(super) const CHALLENGE: usize = MAGIC.len() + NONCE;
-pub(super) const HELLO: usize = MAGIC.len() + 8 + NONCE + TAG;
+pub(super) const HELLO: usize = MAGIC.len() + 8 + ADDRESS + NONCE + TAG;
+/// Bytes of an address and its port.
+const ADDRESS: usize = 18;
 const HEADER: usize = 5;
 
 /// The key of a job. Whoever has it can join; it is never shown.
@@ -102,6 +108,8 @@ pub(super) fn challenge(nonce: &[u8; NONCE]) -> [u8; CHALLENGE] {
 pub(super) struct Hello {
     pub pe: u32,
     pub n_pes: u32,
+    /// The address where a relay listens.
+    pub relay: Option<SocketAddr>,
     pub nonce: [u8; NONCE],
 }
 
@@ -112,7 +120,8 @@ impl Hello {
         body[..8].copy_from_slice(&MAGIC);
         body[8..12].copy_from_slice(&self.pe.to_le_bytes());
         body[12..16].copy_from_slice(&self.n_pes.to_le_bytes());
-        body[16..].copy_from_slice(&self.nonce);
+        body[16..16 + ADDRESS].copy_from_slice(&encode_address(self.relay));
+        body[16 + ADDRESS..].copy_from_slice(&self.nonce);
         tag.copy_from_slice(
             &secret.mac(b"hello").chain_update(service_nonce).chain_update(body).finalize().into_bytes(),
         );
@@ -132,15 +141,38 @@ impl Hello {
         let mac = secret.mac(b"hello").chain_update(service_nonce).chain_update(body);
         mac.verify_slice(tag).map_err(|_| "wrong secret, or a hello recorded earlier")?;
         let mut nonce = [0; NONCE];
-        nonce.copy_from_slice(&body[16..]);
-        Ok(Hello { pe: u32_at(body, 8), n_pes: u32_at(body, 12), nonce })
+        nonce.copy_from_slice(&body[16 + ADDRESS..]);
+        let relay = decode_address(&body[16..16 + ADDRESS]);
+        Ok(Hello { pe: u32_at(body, 8), n_pes: u32_at(body, 12), relay, nonce })
     }
 
     /// The key that this connection alone uses.
     pub(super) fn session_key(&self, secret: &Secret, service_nonce: &[u8; NONCE]) -> [u8; 32] {
         let mac = secret.mac(b"session").chain_update(service_nonce).chain_update(self.nonce);
-        mac.chain_update(self.pe.to_le_bytes()).chain_update(self.n_pes.to_le_bytes()).finalize().into_bytes().into()
+        let mac = mac.chain_update(self.pe.to_le_bytes()).chain_update(self.n_pes.to_le_bytes());
+        mac.chain_update(encode_address(self.relay)).finalize().into_bytes().into()
     }
+}
+
+/// An address on the wire; zeros for none.
+pub(super) fn encode_address(address: Option<SocketAddr>) -> [u8; ADDRESS] {
+    let mut bytes = [0; ADDRESS];
+    if let Some(address) = address {
+        let ip = match address.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        bytes[..16].copy_from_slice(&ip.octets());
+        bytes[16..].copy_from_slice(&address.port().to_le_bytes());
+    }
+    bytes
+}
+
+/// Reads an address; `None` for none.
+pub(super) fn decode_address(bytes: &[u8]) -> Option<SocketAddr> {
+    let (ip, port) = bytes.split_first_chunk::<16>()?;
+    let port = u16::from_le_bytes(port.try_into().ok()?);
+    (port != 0).then(|| SocketAddr::new(Ipv6Addr::from(*ip).to_canonical(), port))
 }
 
 /// Reads four bytes that the caller knows to be there.
@@ -153,14 +185,14 @@ pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
 /// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Kind {
-    /// Service → PE: the hello was good.
+pub enum Kind {
+    /// Service → PE: the hello was good. Behind it stands which PE runs the service, if any does.
     Welcome = 1,
-    /// PE → service: a contribution to the current round.
+    /// PE → service: a contribution to the current round, of one PE or of a relay's.
     Contribute = 2,
     /// Service → PE: some consecutive PEs' contributions.
     Result = 3,
-    /// Service → PE: the job is broken, and why.
+    /// Service → PE: the job is broken, and why. From a relay it goes up, too.
     Fault = 4,
     /// PE → service: it leaves; [`FINISHED`] if with all others, nothing if without having waited for them.
     Bye = 5,
@@ -168,8 +200,16 @@ pub(super) enum Kind {
     Abort = 6,
     /// Service → PE: who keeps the round waiting, and lives.
     Late = 7,
-    /// Service → PE: another PE takes part in nothing more, as a fault says it.
+    /// Service → PE: others take part in nothing more, as faults say it. From a relay it goes up, too.
     Gone = 8,
+    /// Service → PE: the address of the relay that serves it.
+    Redirect = 9,
+    /// Service → PE: it is to run the relay of these PEs.
+    Serve = 10,
+    /// Service → relay: which of its PEs are missing?
+    Ask = 11,
+    /// Relay → service: these PEs are.
+    Missing = 12,
 }
 
 /// What a PE says with its [`Kind::Bye`] when all others were done too.
@@ -177,8 +217,8 @@ pub(super) const FINISHED: &[u8] = &[1];
 
 impl Kind {
     fn from_wire(value: u8) -> Option<Kind> {
-        use Kind::{Abort, Bye, Contribute, Fault, Gone, Late, Result, Welcome};
-        let all = [Welcome, Contribute, Result, Fault, Bye, Abort, Late, Gone];
+        use Kind::{Abort, Ask, Bye, Contribute, Fault, Gone, Late, Missing, Redirect, Result, Serve, Welcome};
+        let all = [Welcome, Contribute, Result, Fault, Bye, Abort, Late, Gone, Redirect, Serve, Ask, Missing];
         all.into_iter().find(|kind| *kind as u8 == value)
     }
 }
@@ -241,7 +281,7 @@ impl Opener {
     }
 
     /// The next whole frame, if there is one. After an error the connection is of no more use.
-    pub(super) fn next_frame(&mut self) -> Result<Option<(Kind, Vec<u8>)>, &'static str> {
+    pub(super) fn next_frame(&mut self) -> Result<Option<(Kind, Arc<[u8]>)>, &'static str> {
         if self.bytes.len() < HEADER {
             return Ok(None);
         }
@@ -258,7 +298,7 @@ impl Opener {
         let mac = self.seal.mac(header, payload);
         mac.verify_slice(tag).map_err(|_| "a frame with a wrong tag: changed, replayed or out of order")?;
         let kind = Kind::from_wire(header[4]).ok_or("a frame of unknown kind")?;
-        let payload = payload.to_vec();
+        let payload = Arc::from(payload);
         self.seal.sequence += 1;
         self.bytes.drain(..whole);
         Ok(Some((kind, payload)))
@@ -287,7 +327,7 @@ mod tests {
             opener.feed(&[byte]);
             seen.extend(opener.next_frame().unwrap());
         }
-        assert_eq!(seen, [(Kind::Contribute, b"one".to_vec()), (Kind::Bye, vec![])]);
+        assert_eq!(seen, [(Kind::Contribute, Arc::from(&b"one"[..])), (Kind::Bye, Arc::from([]))]);
     }
 
     #[test]
@@ -335,7 +375,7 @@ mod tests {
     #[test]
     fn a_hello_is_good_for_its_own_challenge_only() {
         let secret = Secret([1; 32]);
-        let hello = Hello { pe: 3, n_pes: 9, nonce: [5; NONCE] };
+        let hello = Hello { pe: 3, n_pes: 9, relay: Some(SocketAddr::from(([127, 0, 0, 1], 99))), nonce: [5; NONCE] };
         let bytes = hello.encode(&secret, &[8; NONCE]);
         assert_eq!(Hello::decode(&bytes, &secret, &[8; NONCE]), Ok(hello));
         assert!(Hello::decode(&bytes, &secret, &[9; NONCE]).is_err(), "another challenge");

@@ -1,0 +1,182 @@
+//! The time is up. Each node knows which of its own PEs are missing, and asks its relays for theirs.
+//!
+//! Whoever's time is up first begins, and tells the node above it, so that the root hears of all and decides: the job
+//! has failed, or those who are missing live and are waited for.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use symrail_transport::Pe;
+
+use super::super::fault::{Fault, NAMED};
+use super::super::plan::Role;
+use super::super::wire::Kind;
+use super::{Node, PARENT, State};
+
+/// How long a relay has to say who is missing, for each relay that may lie below it.
+const ANSWER: Duration = Duration::from_millis(500);
+
+/// A search for those who are missing.
+pub(super) struct Inquiry {
+    /// When it ends, whoever has not answered.
+    pub until: Instant,
+    /// The children that have been asked and have not answered.
+    asked: Vec<usize>,
+    /// Who is missing, by the word of these children.
+    told: Vec<(usize, Missing)>,
+}
+
+/// PEs that are missing. On the wire: whether all who wait for them would go on · a fault.
+#[derive(Debug, Clone, Default)]
+struct Missing {
+    patient: bool,
+    seconds: u64,
+    /// Some of them.
+    named: Vec<Pe>,
+    count: u32,
+}
+
+impl Missing {
+    fn add(&mut self, named: impl IntoIterator<Item = Pe>, count: usize) {
+        let room = NAMED - self.named.len().min(NAMED);
+        self.named.extend(named.into_iter().take(room));
+        self.count = self.count.saturating_add(count as u32);
+    }
+
+    fn fault(&self) -> Fault {
+        Fault::TimedOut { seconds: self.seconds, missing: self.named.clone(), count: self.count }
+    }
+
+    fn decode(payload: &[u8]) -> Option<Missing> {
+        let (patient, fault) = payload.split_first()?;
+        match Fault::decode(fault)? {
+            Fault::TimedOut { seconds, missing, count } => {
+                Some(Missing { patient: *patient != 0, seconds, named: missing, count })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Node {
+    pub(super) fn check_time(&mut self, now: Instant) {
+        if let Some(inquiry) = &self.inquiry {
+            if inquiry.until <= now {
+                self.conclude(now);
+            }
+        } else if self.round.deadline().is_some_and(|due| due <= now) {
+            self.inquire(now, None);
+        }
+    }
+
+    /// Asks the relays whose PEs have not all contributed, but for one that has said so by itself.
+    fn inquire(&mut self, now: Instant, told: Option<(usize, Missing)>) {
+        let mut asked = Vec::new();
+        for (at, child) in self.children.iter().enumerate() {
+            let knows = told.as_ref().is_some_and(|(known, _)| *known == at);
+            if let (State::Here(link), false, false) = (child.state, child.role == Role::Pe, knows)
+                && !self.round.has(&child.pes)
+            {
+                asked.push(at);
+                self.out.push_back(super::Output::Send(link, Kind::Ask, Arc::from([])));
+            }
+        }
+        let until = now + ANSWER * self.height;
+        self.inquiry = Some(Inquiry { until, asked, told: told.into_iter().collect() });
+        self.conclude_if_answered(now);
+    }
+
+    /// The node above wants to know who is missing here.
+    pub(super) fn asked(&mut self, now: Instant) {
+        // If nobody is, that is on its way.
+        if self.inquiry.is_none() && !self.passed_on && self.failure.is_none() {
+            self.inquire(now, None);
+        }
+    }
+
+    /// A relay says who is missing.
+    pub(super) fn told_missing(&mut self, at: usize, payload: &[u8], now: Instant) {
+        let Some(missing) = Missing::decode(payload) else { return };
+        if self.failure.is_some() || self.round.has(&self.children[at].pes) {
+            return;
+        }
+        match &mut self.inquiry {
+            Some(inquiry) => {
+                inquiry.asked.retain(|asked| *asked != at);
+                inquiry.told.retain(|(told, _)| *told != at);
+                inquiry.told.push((at, missing));
+                self.conclude_if_answered(now);
+            }
+            None => self.inquire(now, Some((at, missing))),
+        }
+    }
+
+    /// Something has come of a child: perhaps all that it was asked for.
+    pub(super) fn no_longer_missing(&mut self, at: usize, now: Instant) {
+        let complete = self.round.has(&self.children[at].pes);
+        if let Some(inquiry) = self.inquiry.as_mut().filter(|_| complete) {
+            inquiry.asked.retain(|asked| *asked != at);
+            self.conclude_if_answered(now);
+        }
+    }
+
+    fn conclude_if_answered(&mut self, now: Instant) {
+        if self.inquiry.as_ref().is_some_and(|inquiry| inquiry.asked.is_empty()) {
+            self.conclude(now);
+        }
+    }
+
+    fn conclude(&mut self, now: Instant) {
+        let Some(inquiry) = self.inquiry.take() else { return };
+        let missing = self.missing(&inquiry);
+        self.round.extend(now);
+        if !self.is_root() {
+            let payload = [&[u8::from(missing.patient)][..], &missing.fault().encode()].concat();
+            return self.send(PARENT, Kind::Missing, &Arc::from(payload));
+        }
+        let payload = Arc::from(missing.fault().encode());
+        if self.config.watched && missing.patient { self.tell_late(&payload) } else { self.fail(&payload) }
+    }
+
+    fn missing(&self, inquiry: &Inquiry) -> Missing {
+        let (patient, seconds) = (self.round.patient(), self.round.seconds());
+        let mut all = Missing { patient, seconds, ..Missing::default() };
+        for (at, child) in self.children.iter().enumerate().filter(|(_, child)| !self.round.has(&child.pes)) {
+            let told = inquiry.told.iter().find(|(told, _)| *told == at);
+            match (told, child.state) {
+                (Some((_, told)), _) => {
+                    all.add(told.named.iter().copied(), told.count as usize);
+                    all.patient &= told.patient;
+                    all.seconds = all.seconds.max(told.seconds);
+                }
+                // Of its PEs nothing is known but that it does not answer.
+                (None, State::Here(_)) => all.add([child.pes.start], 1),
+                (None, _) => {
+                    let absent = || child.pes.clone().filter(|pe| !self.early.contains_key(&(*pe, false)));
+                    all.add(absent(), absent().count());
+                }
+            }
+        }
+        all
+    }
+
+    /// Tells those who wait for whom they do. All of these live: of who had ended or left, the round would have been
+    /// told.
+    fn tell_late(&mut self, late: &Arc<[u8]>) {
+        for child in &self.children {
+            // A relay knows who of its PEs waits.
+            let waits = self.passed_on || child.role != Role::Pe || self.round.has(&child.pes);
+            if let State::Here(link) = child.state
+                && waits
+            {
+                self.out.push_back(super::Output::Send(link, Kind::Late, Arc::clone(late)));
+            }
+        }
+    }
+
+    /// The root has decided to go on waiting.
+    pub(super) fn told_late(&mut self, late: &Arc<[u8]>, now: Instant) {
+        self.round.extend(now);
+        self.tell_late(late);
+    }
+}
