@@ -24,7 +24,7 @@ use symrail_transport::sparse::Slots;
 use symrail_transport::wire::{FROM_CONTEXT, MOST_READ, Origin, Outcome, Refusal, Reply, Request, RequestKind, Token};
 
 /// Requests that are acknowledged at once when so many have gathered: well below what a source may have under way.
-const ACKNOWLEDGE_AFTER: u32 = 256;
+const ACKNOWLEDGE_AFTER: u32 = 512;
 
 /// Most outcomes that are kept of one stream: more than a source can wait for.
 const MOST_KEPT: usize = 4096;

@@ -1,7 +1,7 @@
 //! Small operations that the engine starts travel together, over any number of lanes.
 #![allow(clippy::unwrap_used)]
 
-use symrail_proxy::channel::{Channel, Request, Width};
+use symrail_proxy::channel::{Channel, Producer, Request, Width};
 use symrail_proxy::engine::{Engine, HOST};
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::endpoint::command::{Command, Fetch, Owner, Source};
@@ -11,12 +11,14 @@ use symrail_transport::mock::{Fabric, Mischief};
 use symrail_transport::region::Segment;
 
 const WORDS: usize = 64 << 10;
+/// The third one does nothing but in one test.
+const PES: usize = 3;
 
-/// Two PEs whose memory was filled with its words' numbers.
+/// PEs whose memory was filled with its words' numbers.
 struct World {
     fabric: Fabric,
     engines: Vec<Engine>,
-    memory: [Vec<u64>; 2],
+    memory: [Vec<u64>; PES],
     tags: u64,
     /// What the lanes of each PE had done when everything had last ended.
     before: [Vec<(u64, u64)>; 2],
@@ -31,11 +33,11 @@ impl World {
         let fabric = Fabric::new(1, Mischief { delay: 0, again: 0, queue_depth: 1024, ..mischief });
         let policy =
             Policy { rails: RailPolicy::RoundRobin, stripe_threshold: 1 << 20, native_amo: false, timeout_s: 60 };
-        let mut memory = [(); 2].map(|()| (0..WORDS as u64).collect::<Vec<_>>());
-        let mut engines: Vec<Engine> = (0..2)
+        let mut memory = [(); PES].map(|()| (0..WORDS as u64).collect::<Vec<_>>());
+        let mut engines: Vec<Engine> = (0..PES as u32)
             .map(|pe| {
                 let rails = (0..lanes).map(|lane| fabric.open(&format!("{pe}rail{lane}")).unwrap()).collect();
-                Engine::new(Endpoint::new(Role::Proxy, pe, 2, rails, policy).unwrap(), pe, 2)
+                Engine::new(Endpoint::new(Role::Proxy, pe, PES as u32, rails, policy).unwrap(), pe, PES as u32)
             })
             .collect();
         let addresses: Vec<Addresses> =
@@ -197,6 +199,80 @@ fn one_bad_request_among_many_of_a_device_is_one_error() {
         let values = (0..64).map(|at| if [20, 30, 40].contains(&at) { u64::MAX } else { 1000 * round + at });
         assert_eq!(world.memory[1][..64], values.collect::<Vec<_>>());
     }
+}
+
+/// Pushes requests, polls all PEs until all have ended, and returns how often.
+fn push_all(world: &mut World, device: &Producer, requests: impl Iterator<Item = Request>) -> usize {
+    let end = requests.map(|request| device.try_push(&request).unwrap()).fold(0, u64::max) + 1;
+    let polls = (0..10_000).take_while(|_| {
+        world.engines.iter_mut().for_each(|engine| _ = engine.poll());
+        device.completed() < end
+    });
+    let polls = polls.count();
+    assert_eq!((device.completed(), device.errors()), (end, 0));
+    polls
+}
+
+#[test]
+fn what_a_device_streams_fills_messages_and_asks_for_few_acknowledgements() {
+    for lanes in [1, 2] {
+        let mut world = World::new(lanes);
+        let (device, consumer) = Channel::new(2048, 4).unwrap();
+        world.engines[0].add_channel(consumer);
+        let add = Request::Amo { pe: 1, offset: 0, ty: AmoType::U64, op: AmoOp::Add, operand: 1, compare: 0 };
+        push_all(&mut world, &device, std::iter::repeat_n(add, 1536));
+        let [asked, answered] = world.end();
+        assert_eq!(world.memory[1][0], 1536);
+        // A message has room for 85. A round takes 128, so each round would end in a message with room.
+        assert!(total(&asked).2 <= 22, "{lanes} lanes: {asked:?}");
+        assert!(total(&answered).2 <= 5, "{lanes} lanes: {answered:?}");
+    }
+}
+
+#[test]
+fn a_device_that_has_nothing_more_soon_learns_of_what_was_sent_without_asking() {
+    let mut world = World::new(1);
+    let (device, consumer) = Channel::new(128, 4).unwrap();
+    world.engines[0].add_channel(consumer);
+    let ps = (0..64).map(|at| Request::P { pe: 1, offset: 8 * at, width: Width::W8, value: 1000 + at });
+    let polls = push_all(&mut world, &device, ps.chain([Request::Nop]));
+    assert!(world.memory[1][..64].iter().zip(1000..).all(|(&word, value)| word == value));
+    // The target would tell of it after 64 rounds without anything to do.
+    assert!(polls < 16, "{polls} polls");
+}
+
+#[test]
+fn a_device_that_goes_on_learns_of_what_went_elsewhere() {
+    let mut world = World::new(1);
+    let [(one, first), (other, second)] = [(); 2].map(|()| Channel::new(2048, 4).unwrap());
+    [first, second].into_iter().for_each(|consumer| world.engines[0].add_channel(consumer));
+    let p = |pe, value| Request::P { pe, offset: 0, width: Width::W8, value };
+    // The first is expected to be waited for alone.
+    [2, 2, 1].into_iter().for_each(|pe| _ = one.try_push(&p(pe, 7)).unwrap());
+    let polls = (0..200).take_while(|&value| {
+        while other.try_push(&p(1, value)).is_ok() {}
+        world.engines.iter_mut().for_each(|engine| _ = engine.poll());
+        one.completed() < 3
+    });
+    let polls = polls.count();
+    assert_eq!(world.memory[2][0], 7);
+    // PE 2 would tell of it after 64 rounds without anything to do.
+    assert!(polls < 16, "{polls} polls");
+}
+
+#[test]
+fn an_answer_does_not_wait_for_what_others_stream() {
+    let mut world = World::new(1);
+    let (device, consumer) = Channel::new(2048, 4).unwrap();
+    world.engines[0].add_channel(consumer);
+    let mut answer = device.reply_slot().unwrap();
+    let p = Request::P { pe: 1, offset: 8, width: Width::W8, value: 7 };
+    let (ty, op, reply) = (AmoType::U64, AmoOp::Add, answer.begin().unwrap());
+    device.try_push(&Request::FetchAmo { pe: 1, offset: 0, ty, op, operand: 1, compare: 0, reply }).unwrap();
+    (0..1024).for_each(|_| _ = device.try_push(&p).unwrap());
+    world.engines.iter_mut().for_each(|engine| _ = engine.poll());
+    world.engines.iter_mut().for_each(|engine| _ = engine.poll());
+    assert!(answer.poll().is_some(), "after one round there and back");
 }
 
 #[test]

@@ -165,6 +165,11 @@ impl Request {
         b
     }
 
+    /// Makes an encoded request urgent.
+    pub fn make_urgent(encoded: &mut [u8; Self::SIZE]) {
+        encoded[1] |= 0x80;
+    }
+
     /// Bytes of a message that is one request with such a payload.
     #[must_use]
     pub const fn alone(payload: usize) -> usize {

@@ -23,6 +23,9 @@ use requests::{MAX_PENDING, Pending};
 /// Rounds without an event after which there is time for acknowledgements that nobody waits for.
 const IDLE_ROUNDS: u32 = 64;
 
+/// Rounds after which whatever devices have asked for is sent, and its acknowledgement asked for, though more follows.
+const ROUNDS_PER_ASK: u64 = 4;
+
 /// The issuer of operations that host threads hand to the engine; context `i` issues as `HOST + i`, the default one
 /// being 0.
 pub const HOST: Issuer = 0;
@@ -48,6 +51,8 @@ pub struct Engine {
     device_error: Option<Error>,
     rounds: u64,
     idle_rounds: u32,
+    /// Devices wait for answers to what this round has taken.
+    awaited: bool,
 }
 
 impl Engine {
@@ -66,6 +71,7 @@ impl Engine {
             device_error: None,
             rounds: 0,
             idle_rounds: 0,
+            awaited: false,
         }
     }
 
@@ -182,12 +188,22 @@ impl Engine {
     pub fn poll(&mut self) -> usize {
         self.rounds += 1;
         let mut events = 0;
+        self.awaited = false;
         for channel in 0..self.channels.len() {
             if self.channels[channel].is_ready() {
                 events += self.take_requests(channel);
             }
         }
+        let goes_on = !self.awaited
+            && !self.rounds.is_multiple_of(ROUNDS_PER_ASK)
+            && self.channels.iter().any(Consumer::is_ready);
+        if goes_on {
+            self.endpoint.expect_more(true);
+        } else {
+            self.endpoint.ask_for_acknowledgements();
+        }
         events += self.endpoint.poll(&mut self.agent);
+        self.endpoint.expect_more(false);
         while let Some(new) = self.agent.next_introduction() {
             if let Err(error) = self.endpoint.connect_introduced(new.pe, new.origin, &new.address) {
                 tracing::warn!(pe = new.pe, %error, "an endpoint of a context cannot be answered");

@@ -38,6 +38,8 @@ impl Engine {
         while taken < REQUESTS_PER_ROUND && self.ready() && self.pending.len() < MAX_PENDING {
             let Some((position, request)) = self.channels[channel].next() else { break };
             taken += 1;
+            let more = self.channels[channel].is_ready();
+            self.endpoint.expect_more(more);
             let pending = Pending { channel: channel as u16, position, count: 1, reply: None, from_scratch: false };
             run = self.start(request, pending, run).unwrap_or_else(|(error, reply)| {
                 self.fail(&Pending { reply, ..pending }, error);
@@ -115,6 +117,7 @@ impl Engine {
                 return Ok(Some(run));
             }
         }
+        self.awaited |= pending.reply.is_some();
         let key = self.pending.insert(pending);
         // SAFETY: sources and destinations were checked to be heap or registered memory, which stays mapped; the device
         // keeps its hands off them until the request is complete, as its API says; `word` is copied during the call.

@@ -1,5 +1,6 @@
 //! What the programs do: each step is exact, and is checked by whoever sees its effects.
 
+use symrail_proxy::channel::{Request, Width};
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::endpoint::command::{Command, Fetch, Signal, Source};
 
@@ -13,6 +14,9 @@ impl World {
         let n = self.pes.len() as u64;
         let (source, target) = (self.random.below(n) as usize, self.random.below(n) as usize);
         let part = (source * PART) as u64;
+        if !self.pes[source].devices.is_empty() && self.random.below(4) == 0 {
+            return self.device_streams(source, target, part);
+        }
         match self.random.below(if self.crowds_left > 0 { 10 } else { 9 }) {
             0..=2 => self.fenced_pair(source, target, part),
             3 => self.put_signal(source, target, part),
@@ -46,6 +50,23 @@ impl World {
             }
         }
         self.get(source, target, part);
+    }
+
+    /// A device asks for more than an engine takes in a round, and goes on while that is under way.
+    pub fn device_streams(&mut self, source: usize, target: usize, part: u64) {
+        let (engine, count) = (self.random.below(self.pes[source].devices.len() as u64), self.random.below(600));
+        for at in 0..count {
+            let request = if at % 5 == 0 {
+                Request::P { pe: target as u32, offset: part + NOISE, width: Width::W8, value: at }
+            } else {
+                self.streams[source][target].added += 3;
+                let (ty, op) = (AmoType::U64, AmoOp::Add);
+                Request::Amo { pe: target as u32, offset: part + SUM, ty, op, operand: 3, compare: 0 }
+            };
+            while self.pes[source].devices[engine as usize].try_push(&request).is_err() {
+                self.poll_one();
+            }
+        }
     }
 
     pub fn fetch(&mut self, source: usize, target: usize, part: u64) {

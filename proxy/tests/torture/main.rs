@@ -9,7 +9,8 @@
 //!   the target then writes something else there, which stays;
 //! - *sums*: AMO adds and fetch-adds, by any engine: every one applied once, fetched values all different;
 //! - *gets* of what a quiet has completed;
-//! - *crowds*: so many puts at once that buffers run short.
+//! - *crowds*: so many puts at once that buffers run short;
+//! - in every fourth world, *devices* whose channels hold more than an engine takes in a round.
 //!
 //! In one test the symmetric memory is ordinary, in the other neither rails nor the CPU reach it, and half of the local
 //! buffers are such memory too: whatever touches it directly ends the test by a fault. Where PEs have several lanes,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use symrail_heap::guarded::GuardedMemory;
 use symrail_heap::mailbox::Reader;
+use symrail_proxy::channel::{Channel, Producer};
 use symrail_proxy::{Engine, HOST};
 use symrail_transport::Error;
 use symrail_transport::endpoint::Endpoint;
@@ -13,6 +14,8 @@ use crate::world::{BUFFERS, HEAP};
 
 pub struct Pe {
     pub engines: Vec<Engine>,
+    /// By engine, a device that streams operations, in some worlds.
+    pub devices: Vec<Producer>,
     /// What starts operations in place of the engines.
     pub host: Option<Endpoint>,
     pub memory: Memory,
@@ -45,18 +48,29 @@ impl Pe {
         }
     }
 
+    /// Gives each engine a device.
+    pub fn add_devices(&mut self) {
+        for engine in &mut self.engines {
+            let (device, consumer) = Channel::new(512, 4).unwrap();
+            engine.add_channel(consumer);
+            self.devices.push(device);
+        }
+    }
+
     pub fn fence(&mut self) {
         self.host.as_mut().map_or_else(|| self.engines.iter_mut().for_each(Engine::fence), Endpoint::fence);
     }
 
     /// Starts or goes on with a quiet; whether it has ended.
     pub fn quiet(&mut self) -> bool {
+        assert!(self.devices.iter().all(|device| device.errors() == 0));
+        self.engines.iter_mut().for_each(|engine| engine.start_quiet(HOST));
         if let Some(host) = &mut self.host {
             host.start_quiet(HOST);
-            return host.is_quiet(HOST);
         }
-        self.engines.iter_mut().for_each(|engine| engine.start_quiet(HOST));
-        self.engines.iter().all(|engine| engine.is_quiet(HOST))
+        self.devices.iter().all(|device| device.completed() == device.pushed())
+            && self.engines.iter().all(|engine| engine.is_quiet(HOST))
+            && self.host.as_ref().is_none_or(|host| host.is_quiet(HOST))
     }
 
     pub fn take_error(&mut self) -> Option<Error> {

@@ -186,12 +186,15 @@ pub fn world_with(
             } else {
                 Memory::Ordinary(vec![0; HEAP / 8])
             };
-            Pe { engines, host: None, memory, kernel: None, sources: Vec::new(), used: 0 }
+            Pe { engines, devices: Vec::new(), host: None, memory, kernel: None, sources: Vec::new(), used: 0 }
         })
         .collect();
     let hosts = !staged && random.below(2) == 0;
     for (me, pe) in pes.iter_mut().enumerate().filter(|_| hosts) {
         pe.host = Some(endpoint(Role::Host, me, 0));
+    }
+    if seed % 4 == 3 {
+        pes.iter_mut().for_each(Pe::add_devices);
     }
     let nobody = Token::default().with_address(fabric.open("nobody's").unwrap().address());
     let addresses = |p: &Pe, thread: usize| Addresses {

@@ -35,7 +35,9 @@ impl Endpoint {
     /// Returns how much happened.
     pub fn poll(&mut self, agent: &mut dyn TargetAgent) -> usize {
         let mut events = 0;
-        self.send_outboxes();
+        if !self.core.lanes.expects_more() {
+            self.send_outboxes();
+        }
         self.core.lanes.next_poll();
         for lane in 0..self.rails.len() {
             let waits = self.core.queue.waits_for(lane);
@@ -107,11 +109,31 @@ impl Endpoint {
         self.core.lanes.fence();
     }
 
+    /// Whether the operations that are submitted next are followed by others at once. Then requests that travel in
+    /// messages ask for no acknowledgement, and [`Endpoint::poll`] sends no message in which there is room for more.
+    /// Whoever has expected more calls [`Endpoint::ask_for_acknowledgements`] in the end: nothing else ends those
+    /// operations soon.
+    #[inline]
+    pub fn expect_more(&mut self, more: bool) {
+        self.core.lanes.expect_more(more);
+    }
+
+    /// Asks for the acknowledgement of everything that was sent without asking, as far as there are buffers, and expects
+    /// nothing more. Costs nothing when there is nothing to do.
+    #[inline]
+    pub fn ask_for_acknowledgements(&mut self) {
+        self.expect_more(false);
+        while let Some((pe, lane)) = self.core.lanes.next_unasked()
+            && self.ask_for_acknowledgement(pe, lane)
+        {}
+    }
+
     /// Starts to make everything issued so far delivered; then [`Endpoint::is_quiet`] becomes true by polling.
     /// Call it again while waiting: it goes on where buffers ran out.
     /// Costs nothing when there is nothing to do.
     pub fn start_quiet(&mut self, issuer: Issuer) {
         self.core.issuers.quiet_begins();
+        self.ask_for_acknowledgements();
         while self.core.bounce.plentiful()
             && let Some((pe, lane, flush)) = self.core.lanes.next_unflushed()
         {

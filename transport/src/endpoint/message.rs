@@ -60,7 +60,9 @@ impl Endpoint {
         }
         // What nobody has asked about is the next quiet's to ask about, even where the answer is wanted soon for the
         // sake of the buffers.
-        let unasked = !request.urgent;
+        let lazy = !request.urgent;
+        // Whoever follows asks for what travels in the same message.
+        request.urgent &= request.fetch || !(self.core.lanes.expects_more() && self.core.profile.caps(lane).software);
         if self.core.profile.rails() > 1 {
             request.urgent |= self.core.will_wait(pe, lane);
         }
@@ -71,9 +73,13 @@ impl Endpoint {
         request.acknowledged = c.applied as u16;
         request.payload = len as u16;
         let gathered = c.outbox.is_some();
-        if unasked {
+        if lazy {
             c.lazy = true;
             self.core.lanes.list(pe, lane);
+        } else if request.urgent {
+            self.core.lanes.has_asked(pe, lane);
+        } else {
+            self.core.lanes.leave_unasked(pe, lane);
         }
         let head = request.encode();
         if waits || gathered {
@@ -138,6 +144,28 @@ impl Endpoint {
                 f.gathered = sequence;
             }
         }
+        true
+    }
+
+    /// Asks for the acknowledgement of all that was sent on a lane: by what is gathered there, else by a request of its
+    /// own. `false` when there is no room for that.
+    pub(super) fn ask_for_acknowledgement(&mut self, pe: Pe, lane: usize) -> bool {
+        let c = self.core.lanes.get(pe, lane).filter(|c| !c.unacked.is_empty());
+        match c.map(|c| c.outbox) {
+            None => {}
+            Some(Some((slot, _))) => {
+                let first = self.core.bounce.ptr(slot).as_ptr().wrapping_add(Token::SIZE).cast();
+                // SAFETY: an outbox begins with a token and a request, in a slot that no rail knows of yet.
+                Request::make_urgent(unsafe { &mut *first }); // an answer is for all that came with the message
+            }
+            Some(None) if !self.core.bounce.plentiful() => return false,
+            Some(None) => {
+                let flush = self.core.profile.request(RequestKind::Flush, AmoOp::Fetch, AmoType::U64, (0, 0, 0), 0);
+                let nothing = (std::ptr::null_mut(), 0);
+                self.launch_message_or_gather(pe, lane, Request { urgent: true, ..flush }, nothing, false);
+            }
+        }
+        self.core.lanes.has_asked(pe, lane);
         true
     }
 

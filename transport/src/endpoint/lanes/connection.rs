@@ -27,11 +27,13 @@ pub(in crate::endpoint) struct Connection {
     pub sent_at: u32,
     pub sent_behind: u32,
     /// Operations that will post more here than they have: see [`Lanes::hold`](super::Lanes::hold).
-    pub later: u32,
+    pub later: u16,
     /// Writes without a completion were posted since the last flush.
     pub dirty: bool,
     /// Requests that are acknowledged when it suits the target were sent since the last flush.
     pub lazy: bool,
+    /// Requests were sent since the last one that asked for its acknowledgement.
+    pub(super) unasked: bool,
     /// It is in the list of connections to flush.
     pub(super) listed: bool,
     /// The peer has been told of this endpoint, where it has to be.

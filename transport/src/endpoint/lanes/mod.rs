@@ -45,6 +45,10 @@ pub(super) struct Lanes {
     unflushed: Vec<(Pe, usize)>,
     /// Connections with requests in their outbox.
     outboxes: Vec<(Pe, usize)>,
+    /// More operations follow at once.
+    more: bool,
+    /// Connections whose last requests ask for no acknowledgement, because others were to follow.
+    unasked: Vec<(Pe, usize)>,
     /// The lane that took the last large operation.
     last_lane: usize,
     /// How many lanes to peers are not used because they failed.
@@ -69,6 +73,8 @@ impl Lanes {
             blocked: Vec::new(),
             unflushed: Vec::new(),
             outboxes: Vec::new(),
+            more: false,
+            unasked: Vec::new(),
             last_lane: profile.me() as usize,
             down: 0,
             polls: 0,

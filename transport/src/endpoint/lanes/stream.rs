@@ -1,4 +1,5 @@
-//! What goes in messages: lanes on which requests are gathered for one, and lanes that a quiet has to look at.
+//! What goes in messages: lanes on which requests are gathered for one, lanes whose last requests have asked for no
+//! acknowledgement, and lanes that a quiet has to look at.
 
 use super::Lanes;
 use crate::bounce::Slot;
@@ -39,6 +40,44 @@ impl Lanes {
             c.dirty || (c.lazy && !c.unacked.is_empty())
         });
         Some((pe, lane, flush))
+    }
+
+    /// Whether the operations that are submitted next are followed by others at once.
+    #[inline]
+    pub fn expect_more(&mut self, more: bool) {
+        self.more = more;
+    }
+
+    /// Whether more operations follow those that are submitted now.
+    #[inline]
+    pub fn expects_more(&self) -> bool {
+        self.more
+    }
+
+    /// A request was numbered that asks for no acknowledgement, since others follow.
+    #[inline]
+    pub fn leave_unasked(&mut self, pe: Pe, lane: usize) {
+        if let Some(c) = self.get_mut(pe, lane)
+            && !std::mem::replace(&mut c.unasked, true)
+        {
+            self.unasked.push((pe, lane));
+        }
+    }
+
+    /// A request was numbered whose acknowledgement tells of all before it.
+    #[inline]
+    pub fn has_asked(&mut self, pe: Pe, lane: usize) {
+        if let Some(c) = self.get_mut(pe, lane)
+            && std::mem::replace(&mut c.unasked, false)
+        {
+            self.unasked.retain(|&listed| listed != (pe, lane));
+        }
+    }
+
+    /// Any lane whose last requests have asked for no acknowledgement.
+    #[inline]
+    pub fn next_unasked(&self) -> Option<(Pe, usize)> {
+        self.unasked.last().copied()
     }
 
     /// Requests begin to be gathered on a lane.
