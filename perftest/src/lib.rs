@@ -19,6 +19,8 @@ use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
 pub use info::libraries;
+#[cfg(feature = "scale")]
+pub use symrail_scale::memory::Counting;
 use symrail_transport::env::log;
 
 #[derive(Debug, Parser)]

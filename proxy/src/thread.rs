@@ -78,6 +78,15 @@ impl Proxy {
         Ok(Proxy { driver, thread: Some(thread) })
     }
 
+    /// No thread: whoever waits drives the engine, and nobody else does.
+    ///
+    /// # Errors
+    /// The system has no event descriptor left.
+    #[cfg(feature = "simulation")]
+    pub fn without_thread(engine: Engine) -> std::io::Result<Proxy> {
+        Ok(Proxy { driver: Arc::new(Driver::new(engine)?), thread: None })
+    }
+
     /// The engine and its turns.
     #[must_use]
     pub fn driver(&self) -> &Arc<Driver> {

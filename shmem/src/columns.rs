@@ -73,7 +73,7 @@ impl Columns {
     }
 
     /// Bytes that each row costs.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "simulation"))]
     pub fn width(&self) -> usize {
         self.width
     }

@@ -38,6 +38,12 @@ impl Directory {
         self.grown.write().unwrap_or_else(PoisonError::into_inner).push(segment);
     }
 
+    /// Bytes that each PE costs.
+    #[cfg(feature = "simulation")]
+    pub fn bytes_each(&self) -> usize {
+        self.entries.width()
+    }
+
     fn entry(&self, pe: Pe) -> Result<ConnectionInfo> {
         let bytes = self.entries.row(pe as usize).unwrap_or_default();
         let malformed = |e: postcard::Error| Error::Malformed { what: "connection info", pe, why: e.to_string() };

@@ -29,6 +29,7 @@
 //! | `wire` | host threads on the wire |
 //! | `interrupt` | ending waits from within |
 //! | `process` | what must not be used, or taken down, by a forked child |
+//! | `simulation` | PEs of a simulation, many in one thread (feature `simulation`) |
 //! | `connection_info` | what PEs tell each other before they are connected |
 //!
 //! Parts are given what they need, and know nothing of [`Runtime`]: only `runtime`, `joining` and what users get from
@@ -61,6 +62,8 @@ mod program_data;
 mod readme;
 pub mod rma;
 pub mod runtime;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 mod space;
 mod staged;
 mod staged_access;

@@ -15,6 +15,7 @@
 //! | `heap` | what tests take of the heap for themselves |
 //! | `memory` | whether there is memory for all that |
 //! | `sample` | times, and their figures |
+//! | `scale` | simulations of thousands of PEs |
 //! | `report` | tables, JSON, plots |
 
 mod backend;
@@ -31,6 +32,8 @@ mod plan;
 mod raw;
 mod report;
 mod sample;
+#[cfg(feature = "scale")]
+mod scale;
 mod session;
 
 use std::ffi::OsString;
@@ -49,9 +52,20 @@ use error::{Error, Result};
 use plan::{Plan, Target};
 use report::Files;
 
+/// What `symrail perf` does besides its tests.
+#[derive(Debug, clap::Subcommand)]
+enum Besides {
+    /// Simulate jobs of thousands of PEs on a virtual clock
+    #[cfg(feature = "scale")]
+    Scale(scale::Args),
+}
+
 /// The arguments of `symrail perf`.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Args {
+    #[command(subcommand)]
+    besides: Option<Besides>,
     /// What to measure; `all` for everything. raw-… is the same on bare libfabric, for comparison in one run
     #[arg(required = true, value_name = "TEST", value_parser = PossibleValuesParser::new(plan::test_names()))]
     tests: Vec<String>,
@@ -242,6 +256,10 @@ pub fn main(args: &Args, again: &[OsString]) -> i32 {
 }
 
 fn perform(args: &Args, again: &[OsString]) -> Result<i32> {
+    #[cfg(feature = "scale")]
+    if let Some(Besides::Scale(args)) = &args.besides {
+        return scale::run(args);
+    }
     let tests = args.chosen();
     let notes = args.check(&tests)?;
     if launcher::present() || Settings::is_set(UID) || pmix::present() {

@@ -29,11 +29,18 @@ impl Hosts {
         };
         let mut numbers = std::collections::BTreeMap::new();
         let mut members: Vec<Vec<u32>> = Vec::new();
+        let mut last = None;
         let homes = (0..group.size()).map(|index| {
-            let host = *numbers.entry(host_of(index)).or_insert_with(|| {
-                members.push(Vec::new());
-                members.len() - 1
-            });
+            let first = host_of(index);
+            // Most follow one of the same host.
+            let host = match last {
+                Some((known, host)) if known == first => host,
+                _ => *numbers.entry(first).or_insert_with(|| {
+                    members.push(Vec::new());
+                    members.len() - 1
+                }),
+            };
+            last = Some((first, host));
             members[host].push(index);
             (host as u32, members[host].len() as u32 - 1)
         });

@@ -1,0 +1,189 @@
+//! PEs of a simulation: runtimes over a timed fabric, many in one thread.
+//!
+//! Endpoints, engine, target agent, heap, operations, teams and collectives are those of every PE. What a PE of a
+//! simulation has not: a proxy thread (whoever waits drives the engine, and [`serve`] does while nobody
+//! waits), channels for devices, mapped peers (PEs of a host reach each other over the fabric, which is quick there),
+//! and figures for `symrail top`. Tables that are the same on all PEs, and never change, are there once.
+
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use symrail_heap::{PeerMap, SymmetricHeap};
+use symrail_proxy::{Engine, Proxy};
+use symrail_transport::Pe;
+use symrail_transport::backend::{Choice, Nics};
+use symrail_transport::endpoint::{Endpoint, Policy, Role};
+use symrail_transport::env::Settings;
+use symrail_transport::mock::timed::TimedFabric;
+use symrail_transport::share::Threads;
+
+use crate::bootstrap::Bootstrap;
+use crate::connection_info::{ConnectionInfo, Keys, OfThread};
+use crate::devices::Devices;
+use crate::directory::{self, Directory};
+use crate::error::{Error, Result};
+use crate::job::Job;
+use crate::observe::Observation;
+use crate::operations::Communicator;
+use crate::process::{Process, WipedOnFork};
+use crate::program_data::ProgramData;
+use crate::runtime::{Parts, Runtime};
+use crate::space::Space;
+use crate::sync::SyncArea;
+use crate::team::group::Group;
+use crate::wire::{ContextState, Contexts, EndpointOpener, Wire};
+
+/// What all PEs of a simulated job know, and never changes: kept once.
+#[derive(Clone)]
+pub struct SharedTables {
+    directory: Arc<Directory>,
+    /// The first PE of each PE's host.
+    hosts: Arc<[Pe]>,
+}
+
+impl SharedTables {
+    /// Those of PEs that have said this ([`SimulatedPe::connection_info`]), and the first PE of each one's host.
+    ///
+    /// # Errors
+    /// As for joining: what is malformed, or must be the same on all PEs and is not.
+    pub fn new(connection_infos: &[Vec<u8>], hosts: Arc<[Pe]>) -> Result<SharedTables> {
+        ConnectionInfo::decode_all(connection_infos)?;
+        // SAFETY: nobody follows the address; only the id is kept.
+        let first = unsafe { symrail_transport::region::Segment::new(0, 0, std::ptr::null_mut(), 0) };
+        Ok(SharedTables { directory: Arc::new(Directory::new(connection_infos, 1, &[first])), hosts })
+    }
+
+    /// Bytes that a PE keeps of these for each PE of the job, where each PE has its own.
+    #[must_use]
+    pub fn bytes_each(&self) -> usize {
+        self.directory.bytes_each() + size_of::<Pe>()
+    }
+}
+
+/// A PE that has opened its endpoints and its heap, and knows nobody.
+pub struct SimulatedPe {
+    me: Pe,
+    n_pes: u32,
+    settings: Settings,
+    policy: Policy,
+    heap: SymmetricHeap,
+    host: Endpoint,
+    engine: Engine,
+    keys: Keys,
+}
+
+impl SimulatedPe {
+    /// Opens a PE whose heap is `bytes` at `memory`.
+    ///
+    /// # Safety
+    /// The memory is all zeros, belongs to the PE alone and outlives it.
+    ///
+    /// # Errors
+    /// As for joining.
+    pub unsafe fn open(
+        fabric: &TimedFabric,
+        (me, n_pes): (Pe, u32),
+        settings: &Settings,
+        (memory, bytes): (NonNull<u8>, u64),
+    ) -> Result<SimulatedPe> {
+        let policy = Policy::new(settings, false);
+        let mut host = Endpoint::new(Role::Host, me, n_pes, vec![fabric.open(me)], policy)?;
+        let mut proxy = Endpoint::new(Role::Proxy, me, n_pes, vec![fabric.open(me)], policy)?;
+        proxy.share_token(&host);
+        let mut engine = Engine::new(proxy, me, n_pes);
+        // SAFETY: the caller's promise.
+        let heap = unsafe { SymmetricHeap::over(me, settings, memory, bytes) }?;
+        let mut keys = Keys::default();
+        for &segment in heap.segments() {
+            // SAFETY: as above.
+            unsafe {
+                host.register(segment)?;
+                keys.segment = engine.register(segment)?;
+            }
+        }
+        Ok(SimulatedPe { me, n_pes, settings: settings.clone(), policy, heap, host, engine, keys })
+    }
+
+    /// What it tells the others.
+    #[must_use]
+    pub fn connection_info(&self) -> Vec<u8> {
+        let of_thread = OfThread { addresses: self.engine.addresses(), keys: self.keys.clone() };
+        let (fabric, choice) = ("timed".to_owned(), choice(&self.settings));
+        ConnectionInfo::new(&self.settings, &choice, fabric, self.host.addresses(), vec![of_thread]).encode()
+    }
+
+    /// Makes it a PE of a job. `bootstrap` knows who is gone; nothing else is asked of it.
+    ///
+    /// # Errors
+    /// As for joining.
+    pub fn join(self, tables: &SharedTables, bootstrap: Box<dyn Bootstrap>) -> Result<Runtime> {
+        let SimulatedPe { me, n_pes, settings, policy, mut heap, mut host, mut engine, .. } = self;
+        let directory = Arc::clone(&tables.directory);
+        for endpoint in [&mut host, engine.endpoint()] {
+            let of_thread = directory::OfThread { directory: Arc::clone(&directory), thread: 0 };
+            endpoint.set_directory(Arc::new(of_thread));
+        }
+        let system = |e: std::io::Error| Error::System { what: "making an engine's driver", reason: e.to_string() };
+        let proxy = Proxy::without_thread(engine).map_err(system)?;
+        let segments = heap.segments().to_vec();
+        let committed = segments.iter().map(|segment| segment.bytes() as usize).sum();
+        let choice = choice(&settings);
+        let opener = EndpointOpener { choice, settings: settings.clone(), policy, me, n_pes, directory, segments };
+        let wire = Wire::new(host, opener, vec![proxy], None);
+        let peers = PeerMap::new(me, n_pes, heap.handle().clone(), heap.base())?;
+        let (hosts, bases) = (Arc::clone(&tables.hosts), peers.bases_now());
+        // No allocator knows of them.
+        symrail_core::simulation::count(size_of_val(&*bases) as i64);
+        let (sync, board) = SyncArea::allocate(&mut heap, Group::world(me, n_pes), &hosts)?;
+        let space = Space {
+            base: heap.base().as_ptr().expose_provenance(),
+            committed: AtomicUsize::new(committed),
+            growth_refused: OnceLock::new(),
+            bases: WipedOnFork::new(&bases)?,
+            all_mapped: false,
+            data: ProgramData::default(),
+            pinned: None,
+            peers,
+            heap: Mutex::new(heap),
+            staged: None,
+        };
+        let job = Job {
+            me,
+            n_pes,
+            process: Process::this(),
+            native_amo: false,
+            hosts: Arc::clone(&hosts),
+            settings,
+            bootstrap: Arc::new(Mutex::new(bootstrap)),
+            interrupt: Arc::clone(&wire.interrupt),
+        };
+        let (context, contexts) = (ContextState::first(&wire), Contexts::default());
+        let comm = Communicator { wire: Ok(wire), context, contexts, board, job, space };
+        let devices = Devices { producers: Vec::new(), atomics: false, hosts };
+        Ok(Runtime::new(Parts { observation: Observation::new(None, None), comm, sync, world: OnceLock::new(), devices }))
+    }
+}
+
+/// Bytes of a heap that the runtime takes for itself in a job of so many PEs.
+#[must_use]
+pub fn own_bytes(n_pes: u32) -> usize {
+    crate::team::area::own_bytes(n_pes)
+}
+
+/// Does what a PE's proxy thread would do, once.
+pub fn serve(runtime: &Runtime) {
+    runtime.operations().progress();
+}
+
+/// No NICs; one engine.
+fn choice(settings: &Settings) -> Choice {
+    Choice {
+        nics: Nics::Ibverbs(Vec::new()),
+        ib_mode: None,
+        threads: Threads::choose(settings, 1, 1, false),
+        proxy_cores: Vec::new(),
+        cores_each: 1,
+        reasons: Vec::new(),
+    }
+}
