@@ -161,7 +161,13 @@ impl SimulatedPe {
         let (context, contexts) = (ContextState::first(&wire), Contexts::default());
         let comm = Communicator { wire: Ok(wire), context, contexts, board, job, space };
         let devices = Devices { producers: Vec::new(), atomics: false, hosts };
-        Ok(Runtime::new(Parts { observation: Observation::new(None, None), comm, sync, world: OnceLock::new(), devices }))
+        Ok(Runtime::new(Parts {
+            observation: Observation::new(None, None),
+            comm,
+            sync,
+            world: OnceLock::new(),
+            devices,
+        }))
     }
 }
 

@@ -71,7 +71,8 @@ impl Args {
 
 pub fn run(args: &Args) -> Result<i32> {
     let (options, begun) = (args.options(), Instant::now());
-    let report = simulate(&options, &args.works()).map_err(|error| Error::System { what: "the simulation".into(), reason: error.to_string() })?;
+    let report = simulate(&options, &args.works())
+        .map_err(|error| Error::System { what: "the simulation".into(), reason: error.to_string() })?;
     if let Some(path) = &args.json {
         let failed = |reason: String| Error::System { what: format!("writing {}", path.display()), reason };
         let text = serde_json::to_string_pretty(&report).map_err(|error| failed(error.to_string()))?;

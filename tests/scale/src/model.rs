@@ -2,8 +2,8 @@
 
 use symrail_transport::mock::timed::{Costs, Link};
 
-use crate::work::Work;
 use crate::Options;
+use crate::work::Work;
 
 /// Costs measured on two cores of an x86-64 virtual machine: between hosts over one rail of `tcp;ofi_rxm` on loopback,
 /// within a host by shared memory. docs/scale.md says how.

@@ -44,7 +44,13 @@ pub(crate) struct OfPe<'rt> {
 impl<'rt> OfPe<'rt> {
     /// `base` is where the heap begins; what works use is behind `own` bytes of the runtime's.
     pub fn new(runtime: &'rt Runtime, base: *mut u8, own: usize, options: &Options) -> OfPe<'rt> {
-        OfPe { runtime, team: None, base: base.wrapping_add(own), carried: options.carried, all_live: options.dies_in.is_none() }
+        OfPe {
+            runtime,
+            team: None,
+            base: base.wrapping_add(own),
+            carried: options.carried,
+            all_live: options.dies_in.is_none(),
+        }
     }
 
     fn at(&self, offset: usize) -> *mut u8 {
@@ -98,7 +104,11 @@ impl<'rt> OfPe<'rt> {
                     }
                     team.broadcast(self.at(RECEIVED), self.at(SENT), bytes, 0)?;
                 }
-                return if marks { self.expect("what is broadcast", RECEIVED + bytes - 8, bytes as u64) } else { Ok(()) };
+                return if marks {
+                    self.expect("what is broadcast", RECEIVED + bytes - 8, bytes as u64)
+                } else {
+                    Ok(())
+                };
             }
         }
         Ok(runtime.quiet()?)

@@ -72,7 +72,8 @@ fn dead_are_named(works: &[Work], all_fail: bool) {
     let (healthy, report) = (simulated(256, 0, works), simulate(&options, works).unwrap());
     let (healthy, row) = (row(&healthy, work), row(&report, work));
     assert_eq!(row.dead.len(), 2);
-    let names = |why: &str| row.dead.iter().any(|pe| why.contains(&format!("PE {pe}:")) || why.contains(&format!("PE {pe} ")));
+    let names =
+        |why: &str| row.dead.iter().any(|pe| why.contains(&format!("PE {pe}:")) || why.contains(&format!("PE {pe} ")));
     for (pe, why) in &row.failed {
         assert!(names(why), "PE {pe}: {why}, and {:?} died", row.dead);
     }

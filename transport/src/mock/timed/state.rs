@@ -22,7 +22,11 @@ pub(super) struct Part {
 
 /// One thing that travels from a rail to another.
 pub(super) enum Cargo {
-    Write { parts: Vec<Part>, immediate: Option<u64>, acknowledged: Option<OpId> },
+    Write {
+        parts: Vec<Part>,
+        immediate: Option<u64>,
+        acknowledged: Option<OpId>,
+    },
     /// From addresses there to others here, so many bytes each.
     Read(Vec<(usize, usize, usize)>, OpId),
     /// What was read, and the work request that it ends.
