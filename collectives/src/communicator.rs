@@ -115,14 +115,8 @@ impl<'rt> Communicator<'rt> {
     /// # Errors
     /// As for [`Prepared::run`]; or the parts are not all alike, or input and output overlap.
     pub fn all_to_all(&mut self, input: Buffer, output: Buffer) -> Result<()> {
-        let n = u64::from(self.runtime.n_pes());
-        if !input.len().is_multiple_of(n) {
-            return Err(Error::Call(format!("an all-to-all of {} bytes among {n} PEs", input.len())));
-        }
-        if input.overlaps(output) {
-            return Err(Error::Call("an all-to-all's input and output overlap".into()));
-        }
-        self.move_only(&Collective::AllToAll, (input, output), input.len() / n, 0)
+        let part = self.selection.part_of_all_to_all(input.len(), input.overlaps(output))?;
+        self.move_only(&Collective::AllToAll, (input, output), part, 0)
     }
 
     /// Gives everybody the input of PE `root`. The input may be the output.
@@ -130,10 +124,6 @@ impl<'rt> Communicator<'rt> {
     /// # Errors
     /// As for [`Prepared::run`]; or there is no such PE.
     pub fn broadcast(&mut self, input: Buffer, output: Buffer, root: u32) -> Result<()> {
-        let n = self.runtime.n_pes();
-        if root >= n {
-            return Err(Error::Call(format!("a broadcast from PE {root} of {n}")));
-        }
         self.move_only(&Collective::Broadcast, (input, output), input.len(), root)
     }
 
@@ -150,10 +140,6 @@ impl<'rt> Communicator<'rt> {
         op: impl Into<Reduction>,
         root: u32,
     ) -> Result<()> {
-        let n = self.runtime.n_pes();
-        if root >= n {
-            return Err(Error::Call(format!("a reduction to PE {root} of {n}")));
-        }
         self.run(&Collective::Reduce, (input, output), input.len(), ty, op.into(), root)
     }
 
@@ -179,6 +165,7 @@ impl<'rt> Communicator<'rt> {
         reduction: Reduction,
         root: u32,
     ) -> Result<()> {
+        self.selection.check_root(collective, root)?;
         if part == 0 {
             return Ok(());
         }

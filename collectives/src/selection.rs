@@ -100,6 +100,27 @@ impl Selection {
         Selection { hosts, users: Registry::default(), limits }
     }
 
+    /// Refuses a root that is no PE.
+    pub fn check_root(&self, collective: &Collective, root: u32) -> Result<()> {
+        let n = self.hosts.len();
+        if (root as usize) < n {
+            return Ok(());
+        }
+        Err(Error::Call(format!("{collective:?} with PE {root} of {n} as its root")))
+    }
+
+    /// The bytes that each PE gets of an all-to-all's input.
+    pub fn part_of_all_to_all(&self, input: u64, overlap: bool) -> Result<u64> {
+        let n = self.hosts.len() as u64;
+        if !input.is_multiple_of(n) {
+            return Err(Error::Call(format!("an all-to-all of {input} bytes among {n} PEs")));
+        }
+        if overlap {
+            return Err(Error::Call("an all-to-all's input and output overlap".into()));
+        }
+        Ok(input / n)
+    }
+
     /// What would be done, and of the plans that users have added, why not.
     pub fn explain(&self, collective: &Collective, message: u64, in_place: bool) -> Vec<String> {
         let mut lines = self.users.explain(&self.wanted(collective, message, in_place));

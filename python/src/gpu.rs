@@ -225,10 +225,10 @@ impl HeldGpu {
     }
 
     /// A barrier of a team's PEs, or of all; with a quiet before it or without.
-    pub fn meet(&self, team: Option<&DeviceTeam>, quiet: bool, stream: usize) -> PyResult<()> {
+    pub fn barrier(&self, team: Option<&DeviceTeam>, quiet: bool, stream: usize) -> PyResult<()> {
         let (ops, stream) = (self.ops()?, self.stream(stream));
-        let met = if quiet { ops.barrier(&stream, team) } else { ops.sync(&stream, team) };
-        met.map_err(failed_on_gpu)
+        let done = if quiet { ops.barrier(&stream, team) } else { ops.sync(&stream, team) };
+        done.map_err(failed_on_gpu)
     }
 
     /// Waits until a stream has done everything, and raises what has failed.

@@ -18,8 +18,9 @@ use symrail_transport::env::HeapKind;
 use crate::blocks::Blocks;
 use crate::device_array::DeviceArray;
 use crate::errors::{Kind, failed, raise, raise_of};
-use crate::gpu::HeldGpu;
+use crate::gpu::{DeviceTeam, HeldGpu};
 use crate::interrupt;
+use crate::stream;
 use crate::under_way::UnderWay;
 use crate::view::View;
 
@@ -120,6 +121,21 @@ impl Job {
             let remedy = "init(heap=\"device\") or init(heap=\"pinned\"), or SYMRAIL_HEAP_KIND";
             raise(Kind::Unsupported, &format!("operations on streams need a heap that a GPU reaches: {remedy}"))
         })
+    }
+
+    /// A barrier of a team's PEs, or of all, that a stream waits in, with a quiet before it or without; without a stream
+    /// the host's.
+    pub fn barrier(
+        &self,
+        py: Python<'_>,
+        (team, quiet): (Option<&DeviceTeam>, bool),
+        stream: Option<&Bound<'_, PyAny>>,
+        on_host: impl FnOnce() -> PyResult<()>,
+    ) -> PyResult<()> {
+        match stream.map(stream::handle).transpose()? {
+            Some(stream) => py.detach(|| self.streams()?.barrier(team, quiet, stream)),
+            None => on_host(),
+        }
     }
 
     /// What streams and kernels have failed to do since the last call.

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use symrail::Pe;
 use symrail_transport::env::HeapKind;
 
-use crate::blocks::Request;
+use crate::blocks::{Differs, Request};
 use crate::device_array::DeviceArray;
 use crate::errors::{Kind, failed, is_of_arguments, json, raise, raise_of, raise_of_all};
 use crate::gpu::{HeldGpu, Signal};
@@ -174,11 +174,7 @@ impl Runtime {
         let request = Request { bytes, text };
         match waiting(py, None, || self.job.blocks.allocate(rt, &self.world, &request))? {
             Ok((number, address)) => Ok(Memory::new(Kept::block(Arc::clone(&self.job), number), address, bytes)),
-            Err(differs) => {
-                let message =
-                    format!("PE 0 asks for {} where PE {} asks for {}", differs.here, differs.other, differs.there);
-                Err(raise_of(Kind::Differ, &message, differs.other))
-            }
+            Err(differs) => Err(differ("asks for", &differs)),
         }
     }
 
@@ -186,14 +182,7 @@ impl Runtime {
     fn reclaim(&self, py: Python<'_>) -> PyResult<()> {
         let rt = self.job.running()?;
         let differs = waiting(py, None, || self.job.blocks.reclaim(rt, &self.world))?;
-        match differs {
-            None => Ok(()),
-            Some(differs) => {
-                let message =
-                    format!("PE 0 calls {} where PE {} asks for {}", differs.here, differs.other, differs.there);
-                Err(raise_of(Kind::Differ, &message, differs.other))
-            }
-        }
+        differs.map_or(Ok(()), |differs| Err(differ("calls", &differs)))
     }
 
     /// Says that this PE uses an array no more: operations refuse it from now on. Its memory goes back when its last
@@ -470,23 +459,17 @@ impl Runtime {
     #[pyo3(signature = (*, timeout=None, stream=None))]
     fn barrier_all(&self, py: Python<'_>, timeout: Option<f64>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let rt = self.job.running()?;
-        match stream_of(stream)? {
-            Some(stream) => py.detach(|| self.job.streams()?.meet(None, true, stream)),
-            None => {
-                let awaited = self.job.under_way.awaited();
-                awaited.end(waiting(py, timeout, || rt.barrier_all())).and_then(|()| self.job.check())
-            }
-        }
+        self.job.barrier(py, (None, true), stream, || {
+            let awaited = self.job.under_way.awaited();
+            awaited.end(waiting(py, timeout, || rt.barrier_all())).and_then(|()| self.job.check())
+        })
     }
 
     /// Waits for all PEs. Collective. `timeout` is as for `barrier_all`, and so is `stream`.
     #[pyo3(signature = (*, timeout=None, stream=None))]
     fn sync_all(&self, py: Python<'_>, timeout: Option<f64>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let rt = self.job.running()?;
-        match stream_of(stream)? {
-            Some(stream) => py.detach(|| self.job.streams()?.meet(None, false, stream)),
-            None => waiting(py, timeout, || rt.sync_all()),
-        }
+        self.job.barrier(py, (None, false), stream, || waiting(py, timeout, || rt.sync_all()))
     }
 
     /// An atomic operation on element `offset` of a symmetric array of PE `remote_pe`; the old value if it `fetches`.
@@ -509,6 +492,12 @@ impl Runtime {
         let amo = Amo { op: words::amo_op(op)?, operand: value, compare: cond, fetches };
         amo.perform(rt, word, pe, target.py())
     }
+}
+
+/// PEs that do not make the same call for memory.
+fn differ(verb: &str, Differs { here, other, there }: &Differs) -> PyErr {
+    let message = format!("PE 0 {verb} {here} where PE {other} asks for {there}");
+    raise_of(Kind::Differ, &message, *other)
 }
 
 /// An operation that failed, other than for its arguments, may still be under way: the array that it reads or writes

@@ -12,7 +12,6 @@ use crate::held::HeldTeam;
 use crate::interrupt::waiting;
 use crate::on_stream::Collective;
 use crate::raw;
-use crate::stream;
 
 /// Some PEs of the job, this one among them, numbered from 0 within the team. All of them make a team's collective
 /// calls in the same order; two threads of a PE do not use one team at a time.
@@ -97,10 +96,8 @@ impl Team {
     #[pyo3(signature = (*, timeout=None, stream=None))]
     fn barrier(&self, py: Python<'_>, timeout: Option<f64>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let team = self.held()?;
-        match stream.map(stream::handle).transpose()? {
-            Some(stream) => py.detach(|| team.job.streams()?.meet(team.on_gpu.as_ref(), true, stream)),
-            None => waiting(py, timeout, || team.barrier()).and_then(|()| team.job.check()),
-        }
+        let barrier = || waiting(py, timeout, || team.barrier()).and_then(|()| team.job.check());
+        team.job.barrier(py, (team.on_gpu.as_ref(), true), stream, barrier)
     }
 
     /// Waits for all PEs of the team. Collective over the team. `timeout` is as for `barrier`, and so is
@@ -108,10 +105,7 @@ impl Team {
     #[pyo3(signature = (*, timeout=None, stream=None))]
     fn sync(&self, py: Python<'_>, timeout: Option<f64>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let team = self.held()?;
-        match stream.map(stream::handle).transpose()? {
-            Some(stream) => py.detach(|| team.job.streams()?.meet(team.on_gpu.as_ref(), false, stream)),
-            None => waiting(py, timeout, || team.sync()),
-        }
+        team.job.barrier(py, (team.on_gpu.as_ref(), false), stream, || waiting(py, timeout, || team.sync()))
     }
 
     /// Copies `src` of the team's PE `root` to `dst` on all of its PEs. Collective over the team.

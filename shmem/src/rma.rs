@@ -11,7 +11,7 @@ use symrail_transport::{Operation, Pe};
 use crate::error::Result;
 use crate::operations::Operations;
 use crate::space::at;
-use crate::wire::Tracked;
+use crate::wire::{Tracked, WireContext};
 
 /// Moves `count` elements of `size` bytes between strided arrays; strides are in elements.
 #[derive(Debug, Clone, Copy)]
@@ -169,14 +169,10 @@ impl Operations<'_> {
         signal: (*mut u64, u64, SignalOp),
         pe: Pe,
     ) -> Result<()> {
-        match self.put_signal_job(dest, source, len, signal, pe)? {
-            None => {
-                // SAFETY: the caller's promise.
-                unsafe { self.put_signal_mapped(dest, source, len, signal, pe) }
-            }
-            // SAFETY: the caller's promise.
-            Some(command) => Ok(unsafe { self.on_wire()?.put_signal(pe, command) }?),
-        }
+        // SAFETY (both): the caller's promise.
+        let put = |wire: WireContext<'_>, to, signal| unsafe { wire.put_signal(pe, stable(to, source, len, signal)) };
+        // SAFETY: see above.
+        unsafe { self.put_signal_by(dest, source, len, signal, pe, put) }.map(drop)
     }
 
     /// As [`Operations::put_signal`]; complete after [`Operations::quiet`].
@@ -194,14 +190,10 @@ impl Operations<'_> {
         signal: (*mut u64, u64, SignalOp),
         pe: Pe,
     ) -> Result<()> {
-        match self.put_signal_job(dest, source, len, signal, pe)? {
-            None => {
-                // SAFETY: the caller's promise.
-                unsafe { self.put_signal_mapped(dest, source, len, signal, pe) }
-            }
-            // SAFETY: the caller's promise.
-            Some(command) => Ok(unsafe { self.on_wire()?.nbi(pe, command) }?),
-        }
+        // SAFETY (both): the caller's promise.
+        let start = |wire: WireContext<'_>, to, signal| unsafe { wire.nbi(pe, stable(to, source, len, signal)) };
+        // SAFETY: see above.
+        unsafe { self.put_signal_by(dest, source, len, signal, pe, start) }.map(drop)
     }
 
     /// As [`Operations::put_signal_nbi`]; its delivery can be asked for by itself.
@@ -219,14 +211,10 @@ impl Operations<'_> {
         signal: (*mut u64, u64, SignalOp),
         pe: Pe,
     ) -> Result<Option<Tracked>> {
-        match self.put_signal_job(dest, source, len, signal, pe)? {
-            None => {
-                // SAFETY: the caller's promise.
-                unsafe { self.put_signal_mapped(dest, source, len, signal, pe) }.map(|()| None)
-            }
-            // SAFETY: the caller's promise.
-            Some(command) => unsafe { self.on_wire()?.track(pe, command) }.map(Some),
-        }
+        // SAFETY (both): the caller's promise.
+        let start = |wire: WireContext<'_>, to, signal| unsafe { wire.track(pe, stable(to, source, len, signal)) };
+        // SAFETY: see above.
+        unsafe { self.put_signal_by(dest, source, len, signal, pe, start) }
     }
 
     /// Whether arrivals at other PEs can be counted in this word as [`Operations::put_counted`] does it.
@@ -252,16 +240,13 @@ impl Operations<'_> {
         (word, copied): (*mut u64, bool),
         pe: Pe,
     ) -> Result<()> {
-        let signal = (word, 1, SignalOp::Add);
-        match self.put_signal_job(dest, source, len, signal, pe)? {
-            Some(Command::PutSignal { dest, len, signal, .. }) => {
-                let source = if copied { Source::Copied(source) } else { Source::Stable(source) };
-                // SAFETY: the caller's promise.
-                Ok(unsafe { self.on_wire()?.put_counted(pe, dest, source, len, signal.offset) }?)
-            }
-            // SAFETY: the caller's promise.
-            _ => unsafe { self.put_signal_mapped(dest, source, len, signal, pe) },
-        }
+        // SAFETY (both): the caller's promise.
+        let from = if copied { Source::Copied(source) } else { Source::Stable(source) };
+        let put = |wire: WireContext<'_>, to, signal: Signal| unsafe {
+            wire.put_counted(pe, to, from, len as u64, signal.offset)
+        };
+        // SAFETY: see above.
+        unsafe { self.put_signal_by(dest, source, len, (word, 1, SignalOp::Add), pe, put) }.map(drop)
     }
 
     /// Waits until the sources of all that was put so may be used again.
@@ -269,41 +254,32 @@ impl Operations<'_> {
         self.on_wire_if_any().map_or(Ok(()), |context| context.counted_have_left())
     }
 
-    /// The command of a put-signal over the wire; `None` when the PE is mapped.
-    fn put_signal_job(
+    /// A put-signal to mapped memory (`None`), or one that is started on the wire in the given way.
+    ///
+    /// # Safety
+    /// `source` is valid for reads of `len` bytes.
+    unsafe fn put_signal_by<R>(
         &self,
         dest: *mut u8,
         source: *const u8,
         len: usize,
         (word, value, op): (*mut u64, u64, SignalOp),
         pe: Pe,
-    ) -> Result<Option<Command>> {
+        on_wire: impl FnOnce(WireContext<'_>, u64, Signal) -> Result<R>,
+    ) -> Result<Option<R>> {
         let dest = self.comm.space.offset(Operation::PutSignal, pe, dest, len)?;
-        let offset = self.comm.space.word(Operation::PutSignal, pe, word.cast(), 8)?;
-        if self.comm.space.mapped(pe, dest.max(offset), source)? != 0 {
-            return Ok(None);
+        let word = self.comm.space.word(Operation::PutSignal, pe, word.cast(), 8)?;
+        let base = self.comm.space.mapped(pe, dest.max(word), source)?;
+        if base == 0 {
+            let signal = Signal { offset: word, value, op: op.into() };
+            return on_wire(self.on_wire()?, dest, signal).map(Some);
         }
-        let signal = Signal { offset, value, op: op.into() };
-        Ok(Some(Command::PutSignal { dest, source: Source::Stable(source), len: len as u64, signal }))
-    }
-
-    unsafe fn put_signal_mapped(
-        &self,
-        dest: *mut u8,
-        source: *const u8,
-        len: usize,
-        (word, value, op): (*mut u64, u64, SignalOp),
-        pe: Pe,
-    ) -> Result<()> {
-        let offset = self.comm.space.offset(Operation::PutSignal, pe, dest, len)?;
-        let word = self.comm.space.offset(Operation::PutSignal, pe, word.cast(), 8)?;
-        let base = self.comm.space.mapped(pe, offset.max(word), source)?;
         // SAFETY: both ranges are committed on every PE, the signal word is aligned; the caller vouches for the source.
         unsafe {
-            copy(at(base, offset), source, len);
+            copy(at(base, dest), source, len);
             if !self.comm.cpu_performs_amos() {
                 fence(Ordering::SeqCst);
-                return self.wire_signal(word, value, op, pe);
+                return self.wire_signal(word, value, op, pe).map(|()| None);
             }
             fence(Ordering::Release);
             match op {
@@ -311,7 +287,7 @@ impl Operations<'_> {
                 SignalOp::Add => drop(amo::apply(at(base, word), AmoType::U64, AmoOp::Add, value, 0)),
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Orders puts, AMOs and stores on this context before it before those after it, per destination. Returns at once;
@@ -341,4 +317,9 @@ impl Operations<'_> {
         self.end_on_wire()?;
         self.comm.space.take_noted()
     }
+}
+
+/// The command of a put-signal whose source stays as it is until its end.
+fn stable(dest: u64, source: *const u8, len: usize, signal: Signal) -> Command {
+    Command::PutSignal { dest, source: Source::Stable(source), len: len as u64, signal }
 }

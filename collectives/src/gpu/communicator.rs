@@ -135,15 +135,9 @@ impl<'d> GpuCommunicator<'d> {
     /// # Errors
     /// As for [`GpuCommunicator::all_reduce`]; or the parts are not all alike, or input and output overlap.
     pub unsafe fn all_to_all(&mut self, stream: &Stream, input: Memory, output: Memory) -> Result<()> {
-        let n = u64::from(self.device.runtime().n_pes());
-        if !input.len.is_multiple_of(n) {
-            return Err(Error::Call(format!("an all-to-all of {} bytes among {n} PEs", input.len)));
-        }
-        if input.overlaps(output) {
-            return Err(Error::Call("an all-to-all's input and output overlap".into()));
-        }
+        let part = self.selection.part_of_all_to_all(input.len, input.overlaps(output))?;
         // SAFETY: the caller's promise.
-        unsafe { self.run(stream, &Collective::AllToAll, (input, output), input.len / n, MOVES, 0) }
+        unsafe { self.run(stream, &Collective::AllToAll, (input, output), part, MOVES, 0) }
     }
 
     /// Gives everybody the input of PE `root`. The input may be the output.
@@ -154,10 +148,6 @@ impl<'d> GpuCommunicator<'d> {
     /// # Errors
     /// As for [`GpuCommunicator::all_reduce`]; or there is no such PE.
     pub unsafe fn broadcast(&mut self, stream: &Stream, input: Memory, output: Memory, root: u32) -> Result<()> {
-        let n = self.device.runtime().n_pes();
-        if root >= n {
-            return Err(Error::Call(format!("a broadcast from PE {root} of {n}")));
-        }
         // SAFETY: the caller's promise.
         unsafe { self.run(stream, &Collective::Broadcast, (input, output), input.len, MOVES, root) }
     }
@@ -178,10 +168,6 @@ impl<'d> GpuCommunicator<'d> {
         op: impl Into<Reduction>,
         root: u32,
     ) -> Result<()> {
-        let n = self.device.runtime().n_pes();
-        if root >= n {
-            return Err(Error::Call(format!("a reduction to PE {root} of {n}")));
-        }
         // SAFETY: the caller's promise.
         unsafe { self.run(stream, &Collective::Reduce, (input, output), input.len, (ty, op.into()), root) }
     }
@@ -222,6 +208,7 @@ impl<'d> GpuCommunicator<'d> {
         (ty, reduction): (DataType, Reduction),
         root: u32,
     ) -> Result<()> {
+        self.selection.check_root(collective, root)?;
         if part == 0 {
             return Ok(());
         }

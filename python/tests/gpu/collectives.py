@@ -6,37 +6,21 @@ With arguments, of these dtypes alone. Works on device and pinned heaps, mapped 
 import os
 import sys
 import traceback
+from pathlib import Path
 
 import numpy as np
 import symrail
 import torch
 from symrail.errors import ArgumentError, OperationError
 
-KINDS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
-KINDS += ["float32", "float64", "complex64", "complex128"]
-OPS = {
-    "sum": np.add.reduce,
-    "prod": np.multiply.reduce,
-    "min": np.minimum.reduce,
-    "max": np.maximum.reduce,
-    "and": np.bitwise_and.reduce,
-    "or": np.bitwise_or.reduce,
-    "xor": np.bitwise_xor.reduce,
-}
+sys.path.append(str(Path(__file__).parents[1] / "programs"))
+from reference import KINDS, OPS, of_all, values  # noqa: E402
 
 
 def host(array):
     """A NumPy array with the elements as they are now."""
     torch.cuda.synchronize()
     return array.numpy() if isinstance(array, symrail.DeviceArray) else array.copy()
-
-
-def values(dtype, count, pe, lap=0):
-    return ((np.arange(count) * 3 + pe * 5 + lap) % 4 + 1).astype(dtype)
-
-
-def of_all(dtype, count, n, lap=0):
-    return np.stack([values(dtype, count, pe, lap) for pe in range(n)])
 
 
 def met(team):

@@ -2,26 +2,7 @@
 
 import numpy as np
 import symrail
-
-KINDS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
-KINDS += ["float32", "float64", "complex64", "complex128"]
-OPS = {
-    "sum": np.add.reduce,
-    "prod": np.multiply.reduce,
-    "min": np.minimum.reduce,
-    "max": np.maximum.reduce,
-    "and": np.bitwise_and.reduce,
-    "or": np.bitwise_or.reduce,
-    "xor": np.bitwise_xor.reduce,
-}
-
-
-def values(dtype, count, pe):
-    return ((np.arange(count) * 3 + pe * 5) % 4 + 1).astype(dtype)
-
-
-def of_all(dtype, count, n):
-    return np.stack([values(dtype, count, pe) for pe in range(n)])
+from reference import KINDS, OPS, of_all, values
 
 
 def copies(team, dtype, count):

@@ -172,17 +172,15 @@ impl<'rt, T: Symmetric> SymView<'rt, T> {
         op: SignalOp,
         pe: Pe,
     ) -> Result<()> {
-        let dest = self.range("put_signal_nbi", pe, start, count)?;
-        let from = self.partner("put_signal_nbi", pe, source, source_start, count)?;
-        let word = self.partner("put_signal_nbi", pe, signal, index, 1)?;
+        let sides = ((self, start), (source, source_start), count);
+        let (dest, from, len, word) = put_signal_sides("put_signal_nbi", pe, sides, (signal, index))?;
         if pe == self.runtime().my_pe() {
             // SAFETY: as for `put_nbi`. The signal's update is not visible before what this thread stored.
-            unsafe { self.ops.move_own(dest.cast(), from.cast(), count * size_of::<T>()) }?;
+            unsafe { self.ops.move_own(dest, from, len) }?;
             return self.ops.signal_op(word, value, op, pe);
         }
-        let len = count * size_of::<T>();
         // SAFETY: the source is in this PE's heap, which stays mapped until the rails are closed.
-        unsafe { self.ops.put_signal_nbi(dest.cast(), from.cast(), len, (word, value, op), pe) }
+        unsafe { self.ops.put_signal_nbi(dest, from, len, (word, value, op), pe) }
     }
 
     /// As [`SymView::put_signal_nbi`]; its delivery can be asked for by itself, while others go on.
@@ -201,17 +199,14 @@ impl<'rt, T: Symmetric> SymView<'rt, T> {
         op: SignalOp,
         pe: Pe,
     ) -> Result<Delivery<'rt>> {
-        const WHAT: &str = "put_signal_tracked";
         if pe == self.runtime().my_pe() {
             self.put_signal_nbi(start, source, source_start, count, (signal, index), value, op, pe)?;
             return Ok(Delivery::new(self.ops, None));
         }
-        let dest = self.range(WHAT, pe, start, count)?;
-        let from = self.partner(WHAT, pe, source, source_start, count)?;
-        let word = self.partner(WHAT, pe, signal, index, 1)?;
-        let len = count * size_of::<T>();
+        let sides = ((self, start), (source, source_start), count);
+        let (dest, from, len, word) = put_signal_sides("put_signal_tracked", pe, sides, (signal, index))?;
         // SAFETY: the source is in this PE's heap, which stays mapped until the rails are closed.
-        let tracked = unsafe { self.ops.put_signal_tracked(dest.cast(), from.cast(), len, (word, value, op), pe) }?;
+        let tracked = unsafe { self.ops.put_signal_tracked(dest, from, len, (word, value, op), pe) }?;
         Ok(Delivery::new(self.ops, tracked))
     }
 
@@ -248,6 +243,22 @@ impl SymView<'_, u64> {
     pub fn signal_op(&self, index: usize, value: u64, op: SignalOp, pe: Pe) -> Result<()> {
         self.ops.signal_op(self.range("signal_op", pe, index, 1)?, value, op, pe)
     }
+}
+
+/// Elements from an index on.
+type From<'v, 'rt, T> = (&'v SymView<'rt, T>, usize);
+
+/// The destination, the source, the bytes and the signal word of a put-signal of `count` elements, all checked.
+fn put_signal_sides<T: Symmetric>(
+    what: &'static str,
+    pe: Pe,
+    ((dest, start), (source, source_start), count): (From<'_, '_, T>, From<'_, '_, T>, usize),
+    (signal, index): From<'_, '_, u64>,
+) -> Result<(*mut u8, *const u8, usize, *mut u64)> {
+    let to = dest.range(what, pe, start, count)?;
+    let from = dest.partner(what, pe, source, source_start, count)?;
+    let word = dest.partner(what, pe, signal, index, 1)?;
+    Ok((to.cast(), from.cast(), count * size_of::<T>(), word))
 }
 
 /// Operations with buffers that only this call may keep: over the wire their bytes go through memory of the runtime.

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_long, c_longlong, c_schar, c_short, c_uchar, c_u
 use symrail::collective::LongDouble;
 
 use super::strided::shape;
-use super::{no_overlap, no_overlap_if_checked, not_null};
+use super::{no_overlap, no_overlap_if_checked, not_null, team_with};
 use crate::fail::{check, fail};
 use crate::handle::{TeamHandle, team};
 
@@ -32,9 +32,7 @@ unsafe fn broadcast(
 }
 
 unsafe fn fcollect(function: &str, handle: TeamHandle, dest: *mut u8, source: *const u8, bytes: usize) -> c_int {
-    let team = team(function, handle);
-    not_null(function, "source", source, bytes);
-    not_null(function, "dest", dest, bytes);
+    let team = team_with(function, handle, dest, source, bytes);
     let all = bytes.saturating_mul(team.group().size() as usize);
     no_overlap_if_checked(function, (dest, all), (source, bytes));
     // SAFETY: what C promises.
@@ -43,18 +41,14 @@ unsafe fn fcollect(function: &str, handle: TeamHandle, dest: *mut u8, source: *c
 }
 
 unsafe fn collect(function: &str, handle: TeamHandle, dest: *mut u8, source: *const u8, bytes: usize) -> c_int {
-    let team = team(function, handle);
-    not_null(function, "source", source, bytes);
-    not_null(function, "dest", dest, bytes);
+    let team = team_with(function, handle, dest, source, bytes);
     // SAFETY: what C promises.
     check(function, unsafe { team.collect(dest, source, bytes) });
     0
 }
 
 unsafe fn alltoall(function: &str, handle: TeamHandle, dest: *mut u8, source: *const u8, bytes: usize) -> c_int {
-    let team = team(function, handle);
-    not_null(function, "source", source, bytes);
-    not_null(function, "dest", dest, bytes);
+    let team = team_with(function, handle, dest, source, bytes);
     let all = bytes.saturating_mul(team.group().size() as usize);
     no_overlap_if_checked(function, (dest, all), (source, all));
     // SAFETY: what C promises.
@@ -69,9 +63,7 @@ unsafe fn alltoalls(
     (dst, sst): (isize, isize),
     (size, count): (usize, usize),
 ) -> c_int {
-    let team = team(function, handle);
-    not_null(function, "source", source, count);
-    not_null(function, "dest", dest, count);
+    let team = team_with(function, handle, dest, source, count);
     // SAFETY: what C promises.
     check(function, unsafe { team.alltoalls(dest, source, shape(function, dst, sst, size, count)) });
     0

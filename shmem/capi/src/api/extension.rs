@@ -37,59 +37,45 @@ fn blocks(function: &str, (dst, sst): (isize, isize), block: usize, count: usize
     }
 }
 
-unsafe fn put(function: &str, ctx: Context, dest: *mut u8, source: *const u8, blocks: &Blocks, pe: c_int) {
-    let (ops, pe) = route(function, ctx, pe);
-    not_null(function, "source", source, blocks.block.saturating_mul(blocks.count));
-    for i in 0..blocks.count {
-        let (to, from) = (dest.wrapping_add(i * blocks.dest_step), source.wrapping_add(i * blocks.source_step));
-        // SAFETY: what C promises.
-        check(function, unsafe { ops.put(to, from, blocks.block, pe) });
-    }
-}
-
-unsafe fn get(function: &str, ctx: Context, dest: *mut u8, source: *const u8, blocks: &Blocks, pe: c_int) {
-    let (ops, pe) = route(function, ctx, pe);
-    not_null(function, "dest", dest, blocks.block.saturating_mul(blocks.count));
-    for i in 0..blocks.count {
-        let (to, from) = (dest.wrapping_add(i * blocks.dest_step), source.wrapping_add(i * blocks.source_step));
-        // SAFETY: what C promises.
-        check(function, unsafe { ops.get(to, from, blocks.block, pe) });
-    }
-}
-
-macro_rules! block_strided {
-    ($([$($name:literal)+] [$($get_name:literal)+] $t:ty, $size:expr;)*) => {$(
-        export! {
-            ["shmemx_" $($name)+]
-            fn(dest: *mut $t, source: *const $t, dst: isize, sst: isize, block: usize, count: usize, pe: c_int) {
+macro_rules! transfers {
+    ($($call:ident($local:ident);)*) => {$(
+        unsafe fn $call(function: &str, ctx: Context, dest: *mut u8, source: *const u8, blocks: &Blocks, pe: c_int) {
+            let (ops, pe) = route(function, ctx, pe);
+            not_null(function, stringify!($local), $local, blocks.block.saturating_mul(blocks.count));
+            for i in 0..blocks.count {
+                let (to, from) = (dest.wrapping_add(i * blocks.dest_step), source.wrapping_add(i * blocks.source_step));
                 // SAFETY: what C promises.
-                unsafe { put(NAME, DEFAULT_CONTEXT, dest.cast(), source.cast(), &blocks(NAME, (dst, sst), block, count, $size), pe) }
-            }
-            ["shmemx_ctx_" $($name)+]
-            fn(ctx: Context, dest: *mut $t, source: *const $t, dst: isize, sst: isize, block: usize, count: usize, pe: c_int) {
-                // SAFETY: what C promises.
-                unsafe { put(NAME, ctx, dest.cast(), source.cast(), &blocks(NAME, (dst, sst), block, count, $size), pe) }
-            }
-            ["shmemx_" $($get_name)+]
-            fn(dest: *mut $t, source: *const $t, dst: isize, sst: isize, block: usize, count: usize, pe: c_int) {
-                // SAFETY: what C promises.
-                unsafe { get(NAME, DEFAULT_CONTEXT, dest.cast(), source.cast(), &blocks(NAME, (dst, sst), block, count, $size), pe) }
-            }
-            ["shmemx_ctx_" $($get_name)+]
-            fn(ctx: Context, dest: *mut $t, source: *const $t, dst: isize, sst: isize, block: usize, count: usize, pe: c_int) {
-                // SAFETY: what C promises.
-                unsafe { get(NAME, ctx, dest.cast(), source.cast(), &blocks(NAME, (dst, sst), block, count, $size), pe) }
+                check(function, unsafe { ops.$call(to, from, blocks.block, pe) });
             }
         }
     )*};
 }
-macro_rules! typed {
-    ($($name:literal, $c:literal, $t:ty;)*) => {
-        block_strided! { $([$name "_ibput"] [$name "_ibget"] $t, size_of::<$t>();)* }
+transfers! { put(source); get(dest); }
+
+/// The routines for elements of one type or size, by their names.
+macro_rules! many {
+    ($t:ty, $size:expr, $([$($name:literal)+] $call:ident;)*) => {
+        export! {$(
+            ["shmemx_" $($name)+]
+            fn(dest: *mut $t, source: *const $t, dst: isize, sst: isize, block: usize, count: usize, pe: c_int) {
+                let blocks = blocks(NAME, (dst, sst), block, count, $size);
+                // SAFETY: what C promises.
+                unsafe { $call(NAME, DEFAULT_CONTEXT, dest.cast(), source.cast(), &blocks, pe) }
+            }
+            ["shmemx_ctx_" $($name)+]
+            fn(ctx: Context, dest: *mut $t, source: *const $t, dst: isize, sst: isize, block: usize, count: usize, pe: c_int) {
+                let blocks = blocks(NAME, (dst, sst), block, count, $size);
+                // SAFETY: what C promises.
+                unsafe { $call(NAME, ctx, dest.cast(), source.cast(), &blocks, pe) }
+            }
+        )*}
     };
 }
+macro_rules! typed {
+    ($($n:literal, $c:literal, $t:ty;)*) => {$( many! { $t, size_of::<$t>(), [$n "_ibput"] put; [$n "_ibget"] get; } )*};
+}
 macro_rules! sized {
-    ($($name:literal, $bytes:literal;)*) => { block_strided! { $(["ibput" $name] ["ibget" $name] c_void, $bytes;)* } };
+    ($($n:literal, $bytes:literal;)*) => {$( many! { c_void, $bytes, ["ibput" $n] put; ["ibget" $n] get; } )*};
 }
 rma_types! { typed }
 sizes! { sized }

@@ -42,6 +42,7 @@ use std::ffi::c_int;
 use symrail::{Cmp, SignalOp};
 
 use crate::fail::fail;
+use crate::handle::{TeamHandle, UsedTeam, team};
 use crate::job::job;
 
 /// `SHMEM_CMP_*`
@@ -62,6 +63,14 @@ fn not_null<T>(function: &str, what: &str, pointer: *const T, bytes: usize) {
     if pointer.is_null() && bytes > 0 {
         fail(function, &format!("{what} is a null pointer, of {bytes} bytes"));
     }
+}
+
+/// The team of a collective that reads and writes memory here.
+fn team_with(function: &str, handle: TeamHandle, dest: *const u8, source: *const u8, bytes: usize) -> UsedTeam {
+    let team = team(function, handle);
+    not_null(function, "source", source, bytes);
+    not_null(function, "dest", dest, bytes);
+    team
 }
 
 /// Ends the job if a collective's source and destination overlap without being the same.

@@ -5,9 +5,9 @@ use std::ffi::{c_char, c_int, c_long, c_longlong, c_schar, c_short, c_uchar, c_u
 use symrail::Reduction;
 use symrail::collective::{Complex, LongDouble};
 
-use super::{no_overlap, not_null};
+use super::{no_overlap, team_with};
 use crate::fail::check;
-use crate::handle::{TeamHandle, team};
+use crate::handle::TeamHandle;
 
 unsafe fn reduce(
     function: &str,
@@ -17,10 +17,8 @@ unsafe fn reduce(
     count: usize,
     reduction: Reduction,
 ) -> c_int {
-    let team = team(function, handle);
     let bytes = count.saturating_mul(reduction.size());
-    not_null(function, "source", source, bytes);
-    not_null(function, "dest", dest, bytes);
+    let team = team_with(function, handle, dest, source, bytes);
     no_overlap(function, (dest, bytes), (source, bytes));
     // SAFETY: what C promises.
     check(function, unsafe { team.reduce(dest, source, count, reduction) });
@@ -50,10 +48,8 @@ unsafe fn scan(
     reduction: Reduction,
     inclusive: bool,
 ) -> c_int {
-    let team = team(function, handle);
     let bytes = count.saturating_mul(reduction.size());
-    not_null(function, "source", source, bytes);
-    not_null(function, "dest", dest, bytes);
+    let team = team_with(function, handle, dest, source, bytes);
     no_overlap(function, (dest, bytes), (source, bytes));
     // SAFETY: what C promises.
     check(function, unsafe { team.scan(dest, source, count, reduction, inclusive) });

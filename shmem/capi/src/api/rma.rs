@@ -5,97 +5,68 @@ use std::ffi::{
 };
 
 use symrail::collective::LongDouble;
+use symrail::{Operations, Pe};
 
 use super::not_null;
 use crate::fail::check;
 use crate::handle::{Context, route};
 
+/// Makes one of a chapter's transfers, of so many bytes of local memory, which has this name in the specification.
+#[inline]
+fn transfer(
+    function: &str,
+    ctx: Context,
+    (local, pointer): (&str, *const u8),
+    bytes: usize,
+    pe: c_int,
+    start: impl FnOnce(Operations<'_>, Pe) -> symrail::Result<()>,
+) {
+    let (ops, pe) = route(function, ctx, pe);
+    not_null(function, local, pointer, bytes);
+    if bytes > 0 {
+        check(function, start(ops, pe));
+    }
+}
+
 /// # Safety (of all)
-/// What C promises: the local memory is valid for so many bytes.
-#[inline]
-unsafe fn put(function: &str, ctx: Context, dest: *mut u8, source: *const u8, bytes: usize, pe: c_int) {
-    let (ops, pe) = route(function, ctx, pe);
-    not_null(function, "source", source, bytes);
-    if bytes > 0 {
-        // SAFETY: the caller's promise.
-        check(function, unsafe { ops.put(dest, source, bytes, pe) });
-    }
-}
-
-#[inline]
-unsafe fn get(function: &str, ctx: Context, dest: *mut u8, source: *const u8, bytes: usize, pe: c_int) {
-    let (ops, pe) = route(function, ctx, pe);
-    not_null(function, "dest", dest, bytes);
-    if bytes > 0 {
-        // SAFETY: the caller's promise.
-        check(function, unsafe { ops.get(dest, source, bytes, pe) });
-    }
-}
-
-#[inline]
-unsafe fn put_nbi(function: &str, ctx: Context, dest: *mut u8, source: *const u8, bytes: usize, pe: c_int) {
-    let (ops, pe) = route(function, ctx, pe);
-    not_null(function, "source", source, bytes);
-    if bytes > 0 {
-        // SAFETY: the caller's promise, until the next quiet.
-        check(function, unsafe { ops.put_nbi(dest, source, bytes, pe) });
-    }
-}
-
-#[inline]
-unsafe fn get_nbi(function: &str, ctx: Context, dest: *mut u8, source: *const u8, bytes: usize, pe: c_int) {
-    let (ops, pe) = route(function, ctx, pe);
-    not_null(function, "dest", dest, bytes);
-    if bytes > 0 {
-        // SAFETY: the caller's promise, until the next quiet.
-        check(function, unsafe { ops.get_nbi(dest, source, bytes, pe) });
-    }
-}
-
-macro_rules! many {
-    ($($name:literal, $c:literal, $t:ty;)*) => {$(
-        export_ctx! {
-            |ctx| [$name "_put"] fn(dest: *mut $t, source: *const $t, count: usize, pe: c_int) {
-                // SAFETY: what C promises.
-                unsafe { put(NAME, ctx, dest.cast(), source.cast(), count.saturating_mul(size_of::<$t>()), pe) }
-            }
-            |ctx| [$name "_get"] fn(dest: *mut $t, source: *const $t, count: usize, pe: c_int) {
-                // SAFETY: what C promises.
-                unsafe { get(NAME, ctx, dest.cast(), source.cast(), count.saturating_mul(size_of::<$t>()), pe) }
-            }
-            |ctx| [$name "_put_nbi"] fn(dest: *mut $t, source: *const $t, count: usize, pe: c_int) {
-                // SAFETY: what C promises.
-                unsafe { put_nbi(NAME, ctx, dest.cast(), source.cast(), count.saturating_mul(size_of::<$t>()), pe) }
-            }
-            |ctx| [$name "_get_nbi"] fn(dest: *mut $t, source: *const $t, count: usize, pe: c_int) {
-                // SAFETY: what C promises.
-                unsafe { get_nbi(NAME, ctx, dest.cast(), source.cast(), count.saturating_mul(size_of::<$t>()), pe) }
-            }
+/// What C promises: the local memory is valid for so many bytes, until the next quiet if the call does not wait.
+macro_rules! transfers {
+    ($($call:ident($local:ident);)*) => {$(
+        #[inline]
+        unsafe fn $call(function: &str, ctx: Context, dest: *mut u8, source: *const u8, bytes: usize, pe: c_int) {
+            // SAFETY: the caller's promise.
+            let start = |ops: Operations<'_>, pe| unsafe { ops.$call(dest, source, bytes, pe) };
+            transfer(function, ctx, (stringify!($local), $local.cast()), bytes, pe, start);
         }
     )*};
 }
-rma_types! { many }
+transfers! { put(source); get(dest); put_nbi(source); get_nbi(dest); }
+
+/// The routines for elements of one type or size, by their names.
+macro_rules! many {
+    ($t:ty, $bytes:expr, $([$($name:literal)+] $call:ident;)*) => {
+        export_ctx! {$(
+            |ctx| [$($name)+] fn(dest: *mut $t, source: *const $t, count: usize, pe: c_int) {
+                // SAFETY: what C promises.
+                unsafe { $call(NAME, ctx, dest.cast(), source.cast(), count.saturating_mul($bytes), pe) }
+            }
+        )*}
+    };
+}
+
+macro_rules! typed {
+    ($($n:literal, $c:literal, $t:ty;)*) => {$(
+        many! {
+            $t, size_of::<$t>(),
+            [$n "_put"] put; [$n "_get"] get; [$n "_put_nbi"] put_nbi; [$n "_get_nbi"] get_nbi;
+        }
+    )*};
+}
+rma_types! { typed }
 
 macro_rules! sized {
-    ($($name:literal, $bytes:literal;)*) => {$(
-        export_ctx! {
-            |ctx| ["put" $name] fn(dest: *mut c_void, source: *const c_void, count: usize, pe: c_int) {
-                // SAFETY: what C promises.
-                unsafe { put(NAME, ctx, dest.cast(), source.cast(), count.saturating_mul($bytes), pe) }
-            }
-            |ctx| ["get" $name] fn(dest: *mut c_void, source: *const c_void, count: usize, pe: c_int) {
-                // SAFETY: what C promises.
-                unsafe { get(NAME, ctx, dest.cast(), source.cast(), count.saturating_mul($bytes), pe) }
-            }
-            |ctx| ["put" $name "_nbi"] fn(dest: *mut c_void, source: *const c_void, count: usize, pe: c_int) {
-                // SAFETY: what C promises.
-                unsafe { put_nbi(NAME, ctx, dest.cast(), source.cast(), count.saturating_mul($bytes), pe) }
-            }
-            |ctx| ["get" $name "_nbi"] fn(dest: *mut c_void, source: *const c_void, count: usize, pe: c_int) {
-                // SAFETY: what C promises.
-                unsafe { get_nbi(NAME, ctx, dest.cast(), source.cast(), count.saturating_mul($bytes), pe) }
-            }
-        }
+    ($($n:literal, $bytes:literal;)*) => {$(
+        many! { c_void, $bytes, ["put" $n] put; ["get" $n] get; ["put" $n "_nbi"] put_nbi; ["get" $n "_nbi"] get_nbi; }
     )*};
 }
 sizes! { sized }

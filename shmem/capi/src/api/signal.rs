@@ -15,80 +15,58 @@ use crate::job::job;
 /// A signal word, its operand, and what is done with it.
 type Signal = (*mut u64, u64, c_int);
 
-unsafe fn put_signal(
-    function: &str,
-    ctx: Context,
-    dest: *mut u8,
-    source: *const u8,
-    bytes: usize,
-    (word, value, op): Signal,
-    pe: c_int,
-) {
-    let (ops, pe) = route(function, ctx, pe);
-    not_null(function, "source", source, bytes);
-    let op = signal_op(function, op);
-    if bytes == 0 {
-        return check(function, ops.signal_op(word, value, op, pe));
-    }
-    // SAFETY: what C promises.
-    check(function, unsafe { ops.put_signal(dest, source, bytes, (word, value, op), pe) });
+/// Makes a put-signal; without bytes it is the signal alone.
+///
+/// # Safety
+/// What C promises: the source is valid for so many bytes, until the next quiet if the call does not wait.
+macro_rules! put_signals {
+    ($($call:ident)*) => {$(
+        unsafe fn $call(
+            function: &str,
+            ctx: Context,
+            dest: *mut u8,
+            source: *const u8,
+            bytes: usize,
+            (word, value, op): Signal,
+            pe: c_int,
+        ) {
+            let (ops, pe) = route(function, ctx, pe);
+            not_null(function, "source", source, bytes);
+            let op = signal_op(function, op);
+            if bytes == 0 {
+                return check(function, ops.signal_op(word, value, op, pe));
+            }
+            // SAFETY: the caller's promise.
+            check(function, unsafe { ops.$call(dest, source, bytes, (word, value, op), pe) });
+        }
+    )*};
 }
+put_signals! { put_signal put_signal_nbi }
 
-unsafe fn put_signal_nbi(
-    function: &str,
-    ctx: Context,
-    dest: *mut u8,
-    source: *const u8,
-    bytes: usize,
-    (word, value, op): Signal,
-    pe: c_int,
-) {
-    let (ops, pe) = route(function, ctx, pe);
-    not_null(function, "source", source, bytes);
-    let op = signal_op(function, op);
-    if bytes == 0 {
-        return check(function, ops.signal_op(word, value, op, pe));
-    }
-    // SAFETY: what C promises, until the next quiet.
-    check(function, unsafe { ops.put_signal_nbi(dest, source, bytes, (word, value, op), pe) });
+/// The routines for elements of one type or size, by their names.
+macro_rules! many {
+    ($t:ty, $bytes:expr, $([$($name:literal)+] $call:ident;)*) => {
+        export_ctx! {$(
+            |ctx| [$($name)+]
+            fn(dest: *mut $t, source: *const $t, count: usize, word: *mut u64, value: u64, op: c_int, pe: c_int) {
+                let bytes = count.saturating_mul($bytes);
+                // SAFETY: what C promises.
+                unsafe { $call(NAME, ctx, dest.cast(), source.cast(), bytes, (word, value, op), pe) }
+            }
+        )*}
+    };
 }
 
 macro_rules! typed {
-    ($($name:literal, $c:literal, $t:ty;)*) => {$(
-        export_ctx! {
-            |ctx| [$name "_put_signal"]
-            fn(dest: *mut $t, source: *const $t, count: usize, word: *mut u64, value: u64, op: c_int, pe: c_int) {
-                let bytes = count.saturating_mul(size_of::<$t>());
-                // SAFETY: what C promises.
-                unsafe { put_signal(NAME, ctx, dest.cast(), source.cast(), bytes, (word, value, op), pe) }
-            }
-            |ctx| [$name "_put_signal_nbi"]
-            fn(dest: *mut $t, source: *const $t, count: usize, word: *mut u64, value: u64, op: c_int, pe: c_int) {
-                let bytes = count.saturating_mul(size_of::<$t>());
-                // SAFETY: what C promises.
-                unsafe { put_signal_nbi(NAME, ctx, dest.cast(), source.cast(), bytes, (word, value, op), pe) }
-            }
-        }
+    ($($n:literal, $c:literal, $t:ty;)*) => {$(
+        many! { $t, size_of::<$t>(), [$n "_put_signal"] put_signal; [$n "_put_signal_nbi"] put_signal_nbi; }
     )*};
 }
 rma_types! { typed }
 
 macro_rules! sized {
-    ($($name:literal, $bytes:literal;)*) => {$(
-        export_ctx! {
-            |ctx| ["put" $name "_signal"]
-            fn(dest: *mut c_void, source: *const c_void, count: usize, word: *mut u64, value: u64, op: c_int, pe: c_int) {
-                let bytes = count.saturating_mul($bytes);
-                // SAFETY: what C promises.
-                unsafe { put_signal(NAME, ctx, dest.cast(), source.cast(), bytes, (word, value, op), pe) }
-            }
-            |ctx| ["put" $name "_signal_nbi"]
-            fn(dest: *mut c_void, source: *const c_void, count: usize, word: *mut u64, value: u64, op: c_int, pe: c_int) {
-                let bytes = count.saturating_mul($bytes);
-                // SAFETY: what C promises.
-                unsafe { put_signal_nbi(NAME, ctx, dest.cast(), source.cast(), bytes, (word, value, op), pe) }
-            }
-        }
+    ($($n:literal, $bytes:literal;)*) => {$(
+        many! { c_void, $bytes, ["put" $n "_signal"] put_signal; ["put" $n "_signal_nbi"] put_signal_nbi; }
     )*};
 }
 sizes! { sized }

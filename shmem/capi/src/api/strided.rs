@@ -35,34 +35,24 @@ unsafe fn iget(function: &str, ctx: Context, dest: *mut u8, source: *const u8, s
     }
 }
 
+/// The routines for elements of one type or size, by their names.
+macro_rules! many {
+    ($t:ty, $bytes:expr, $([$($name:literal)+] $call:ident;)*) => {
+        export_ctx! {$(
+            |ctx| [$($name)+] fn(dest: *mut $t, source: *const $t, dst: isize, sst: isize, count: usize, pe: c_int) {
+                // SAFETY: what C promises.
+                unsafe { $call(NAME, ctx, dest.cast(), source.cast(), shape(NAME, dst, sst, $bytes, count), pe) }
+            }
+        )*}
+    };
+}
+
 macro_rules! typed {
-    ($($name:literal, $c:literal, $t:ty;)*) => {$(
-        export_ctx! {
-            |ctx| [$name "_iput"] fn(dest: *mut $t, source: *const $t, dst: isize, sst: isize, count: usize, pe: c_int) {
-                // SAFETY: what C promises.
-                unsafe { iput(NAME, ctx, dest.cast(), source.cast(), shape(NAME, dst, sst, size_of::<$t>(), count), pe) }
-            }
-            |ctx| [$name "_iget"] fn(dest: *mut $t, source: *const $t, dst: isize, sst: isize, count: usize, pe: c_int) {
-                // SAFETY: what C promises.
-                unsafe { iget(NAME, ctx, dest.cast(), source.cast(), shape(NAME, dst, sst, size_of::<$t>(), count), pe) }
-            }
-        }
-    )*};
+    ($($n:literal, $c:literal, $t:ty;)*) => {$( many! { $t, size_of::<$t>(), [$n "_iput"] iput; [$n "_iget"] iget; } )*};
 }
 rma_types! { typed }
 
 macro_rules! sized {
-    ($($name:literal, $bytes:literal;)*) => {$(
-        export_ctx! {
-            |ctx| ["iput" $name] fn(dest: *mut c_void, source: *const c_void, dst: isize, sst: isize, count: usize, pe: c_int) {
-                // SAFETY: what C promises.
-                unsafe { iput(NAME, ctx, dest.cast(), source.cast(), shape(NAME, dst, sst, $bytes, count), pe) }
-            }
-            |ctx| ["iget" $name] fn(dest: *mut c_void, source: *const c_void, dst: isize, sst: isize, count: usize, pe: c_int) {
-                // SAFETY: what C promises.
-                unsafe { iget(NAME, ctx, dest.cast(), source.cast(), shape(NAME, dst, sst, $bytes, count), pe) }
-            }
-        }
-    )*};
+    ($($n:literal, $bytes:literal;)*) => {$( many! { c_void, $bytes, ["iput" $n] iput; ["iget" $n] iget; } )*};
 }
 sizes! { sized }
