@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use symrail::Runtime;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::number::{Accumulate, DataType, ReduceOp};
 use crate::plan::{Collective, Plan};
 use crate::run::{Buffer, Call, Prepared, divide_elements};

@@ -90,7 +90,7 @@ pub enum Error {
         /// For how long.
         seconds: f64,
     },
-    /// A wait that was ended by [`WaitLimit::go_on`](crate::WaitLimit::go_on).
+    /// A wait that was ended by what [`Runtime::set_interrupt`](symrail::Runtime::set_interrupt) was given.
     #[error("{what}: the wait for rank {} was ended", list(ranks))]
     Interrupted {
         /// What was waited in.

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use symrail::{Cmp, Delivery, Pe, Runtime, SignalOp, SymSlice};
+use symrail::{Cmp, Delivery, InterruptPoll, Pe, Runtime, SignalOp, SymSlice};
 
 use crate::error::{Error, Result};
 
@@ -18,20 +18,18 @@ pub const SLOTS: usize = 2;
 /// Blocks begin at multiples of this many bytes.
 const ALIGNMENT: usize = 64;
 
-/// How long waits last, and what may end them earlier.
+/// How long waits last. [`Runtime::set_interrupt`] may end them earlier.
 #[derive(Debug, Clone, Copy)]
 pub struct WaitLimit {
     /// For how long a rank is waited for.
     pub time: Duration,
-    /// Asked now and then by a thread that waits: after how long to ask again, or `None` to end the wait.
-    pub go_on: Option<fn() -> Option<Duration>>,
 }
 
 impl WaitLimit {
     /// As long as operations of the runtime.
     #[must_use]
     pub fn of(rt: &Runtime) -> WaitLimit {
-        WaitLimit { time: Duration::from_secs(rt.settings().timeout_s), go_on: None }
+        WaitLimit { time: Duration::from_secs(rt.settings().timeout_s) }
     }
 }
 
@@ -40,7 +38,7 @@ pub(crate) struct Wait<'a> {
     rt: &'a Runtime,
     limit: WaitLimit,
     begun: Instant,
-    ask_after: Duration,
+    interrupt_poll: InterruptPoll<'a>,
     polls: u32,
 }
 
@@ -53,7 +51,7 @@ pub(crate) enum Over {
 
 impl<'a> Wait<'a> {
     pub fn new(rt: &'a Runtime, limit: WaitLimit) -> Wait<'a> {
-        Wait { rt, limit, begun: Instant::now(), ask_after: Duration::from_millis(1), polls: 0 }
+        Wait { rt, limit, begun: Instant::now(), interrupt_poll: rt.interrupt_poll(), polls: 0 }
     }
 
     /// Makes progress. Something, if the wait is over.
@@ -65,23 +63,16 @@ impl<'a> Wait<'a> {
         if !self.polls.is_multiple_of(32) {
             return None;
         }
-        let waited = self.begun.elapsed();
-        if waited > self.limit.time {
+        if self.begun.elapsed() > self.limit.time {
             return Some(Over::Late);
         }
-        if let Some(go_on) = self.limit.go_on.filter(|_| waited > self.ask_after) {
-            match go_on() {
-                Some(pause) => self.ask_after = waited + pause,
-                None => return Some(Over::Interrupted),
-            }
-        }
-        None
+        self.interrupt_poll.ended().map(|_| Over::Interrupted)
     }
 
     /// Begins again, since somebody has arrived.
     pub fn restart(&mut self) {
         self.begun = Instant::now();
-        self.ask_after = Duration::from_millis(1);
+        self.interrupt_poll = self.rt.interrupt_poll();
     }
 
     /// The error for who is still waited for.

@@ -58,9 +58,9 @@ impl Kind {
     }
 }
 
-/// What an exception tells besides its text.
+/// What an exception says besides its text.
 #[derive(Default)]
-struct Told {
+struct Details {
     pe: Option<Pe>,
     pes: Vec<Pe>,
     rail: Option<String>,
@@ -70,17 +70,17 @@ struct Told {
 
 /// An exception of this class.
 pub fn raise(kind: Kind, message: &str) -> PyErr {
-    exception(kind, message, Told::default())
+    exception(kind, message, Details::default())
 }
 
 /// An exception of this class that names a PE.
 pub fn raise_of(kind: Kind, message: &str, pe: Pe) -> PyErr {
-    exception(kind, message, Told { pe: Some(pe), ..Told::default() })
+    exception(kind, message, Details { pe: Some(pe), ..Details::default() })
 }
 
 /// An exception of this class that names several PEs.
 pub fn raise_of_all(kind: Kind, message: &str, pes: Vec<Pe>) -> PyErr {
-    exception(kind, message, Told { pe: pes.first().copied(), pes, ..Told::default() })
+    exception(kind, message, Details { pe: pes.first().copied(), pes, ..Details::default() })
 }
 
 /// Data for Python.
@@ -94,15 +94,15 @@ pub fn is_of_arguments(error: &PyErr, py: Python<'_>) -> bool {
     class.is_ok_and(|class| error.is_instance(py, &class))
 }
 
-fn exception(kind: Kind, message: &str, told: Told) -> PyErr {
+fn exception(kind: Kind, message: &str, details: Details) -> PyErr {
     let made = Python::attach(|py| {
         let class = py.import("symrail.errors")?.getattr(kind.class())?;
         let attributes = PyDict::new(py);
-        attributes.set_item("pe", told.pe)?;
-        attributes.set_item("pes", told.pes.into_py_any(py)?)?;
-        attributes.set_item("rail", told.rail)?;
-        attributes.set_item("operation", told.operation)?;
-        attributes.set_item("bytes", told.bytes)?;
+        attributes.set_item("pe", details.pe)?;
+        attributes.set_item("pes", details.pes.into_py_any(py)?)?;
+        attributes.set_item("rail", details.rail)?;
+        attributes.set_item("operation", details.operation)?;
+        attributes.set_item("bytes", details.bytes)?;
         Ok(PyErr::from_type(class.cast_into::<PyType>()?, (message.to_owned(), attributes.unbind())))
     });
     made.unwrap_or_else(|error: PyErr| error)
@@ -116,65 +116,65 @@ pub fn failed(error: impl Into<Error>) -> PyErr {
     {
         return exception;
     }
-    let (kind, told) = sort(&error);
-    exception(kind, &error.to_string(), told)
+    let (kind, details) = sort(&error);
+    exception(kind, &error.to_string(), details)
 }
 
 /// The exception for an error of the GPU, of kernels, or of what the proxy did for them.
 pub fn failed_on_gpu(error: impl Into<OfKernels>) -> PyErr {
     let error = error.into();
-    let (kind, told) = match &error {
+    let (kind, details) = match &error {
         OfKernels::Kernel { pe, what, .. } => {
             let pe = Pe::try_from(*pe).ok();
-            (Kind::Operation, Told { pe, operation: Some((*what).into()), ..Told::default() })
+            (Kind::Operation, Details { pe, operation: Some((*what).into()), ..Details::default() })
         }
-        OfKernels::Requests { .. } => (Kind::Operation, Told::default()),
-        OfKernels::Cuda(CudaError::NoNvrtc { .. } | CudaError::NoDriver) => (Kind::Library, Told::default()),
-        _ => (Kind::Other, Told::default()),
+        OfKernels::Requests { .. } => (Kind::Operation, Details::default()),
+        OfKernels::Cuda(CudaError::NoNvrtc { .. } | CudaError::NoDriver) => (Kind::Library, Details::default()),
+        _ => (Kind::Other, Details::default()),
     };
-    exception(kind, &error.to_string(), told)
+    exception(kind, &error.to_string(), details)
 }
 
-fn sort(error: &Error) -> (Kind, Told) {
-    let plain = Told::default;
+fn sort(error: &Error) -> (Kind, Details) {
+    let plain = Details::default;
     match error {
         Error::Transport(error) => of_transport(error),
         Error::Heap(error) => of_heap(error),
         Error::Bootstrap(error) => of_bootstrap(error),
         Error::NotSymmetric { operation, pe, bytes, .. } => (
             Kind::Argument,
-            Told { pe: Some(*pe), operation: Some(operation.to_string()), bytes: Some(*bytes as u64), ..plain() },
+            Details { pe: Some(*pe), operation: Some(operation.to_string()), bytes: Some(*bytes as u64), ..plain() },
         ),
-        Error::GrowthRefused { pe, .. } => (Kind::HeapExhausted, Told { pe: Some(*pe), ..plain() }),
+        Error::GrowthRefused { pe, .. } => (Kind::HeapExhausted, Details { pe: Some(*pe), ..plain() }),
         Error::PeerLost { pe, what, .. } => {
-            (Kind::PeerLost, Told { pe: Some(*pe), pes: vec![*pe], operation: Some((*what).into()), ..plain() })
+            (Kind::PeerLost, Details { pe: Some(*pe), pes: vec![*pe], operation: Some((*what).into()), ..plain() })
         }
         Error::Interrupted { what, missing, .. } => {
             let pe = missing.first().copied();
-            (Kind::Timeout, Told { pe, pes: missing.clone(), operation: Some((*what).into()), ..plain() })
+            (Kind::Timeout, Details { pe, pes: missing.clone(), operation: Some((*what).into()), ..plain() })
         }
-        Error::Forked { pe, .. } => (Kind::Forked, Told { pe: Some(*pe), ..plain() }),
+        Error::Forked { pe, .. } => (Kind::Forked, Details { pe: Some(*pe), ..plain() }),
         Error::CallsDiffer { other, .. } | Error::ParametersDiffer { other, .. } => {
-            (Kind::Differ, Told { pe: Some(*other), ..plain() })
+            (Kind::Differ, Details { pe: Some(*other), ..plain() })
         }
         Error::OutOfBounds { pe, .. } | Error::OtherRuntime { pe, .. } => {
-            (Kind::Argument, Told { pe: Some(*pe), ..plain() })
+            (Kind::Argument, Details { pe: Some(*pe), ..plain() })
         }
         _ => (Kind::Other, plain()),
     }
 }
 
-fn of_transport(error: &Transport) -> (Kind, Told) {
-    let plain = Told::default;
+fn of_transport(error: &Transport) -> (Kind, Details) {
+    let plain = Details::default;
     let operation = |operation: &symrail_core::Operation| Some(operation.to_string());
     match error {
         Transport::Setting { .. } => (Kind::Setting, plain()),
         Transport::Library { .. } => (Kind::Library, plain()),
         Transport::NoRail { .. } => (Kind::Fabric, plain()),
-        Transport::Fabric { rail, .. } => (Kind::Fabric, Told { rail: Some(rail.clone()), ..plain() }),
+        Transport::Fabric { rail, .. } => (Kind::Fabric, Details { rail: Some(rail.clone()), ..plain() }),
         Transport::Operation { operation: what, pe, rail, bytes, .. } => (
             Kind::Operation,
-            Told {
+            Details {
                 pe: Some(*pe),
                 rail: Some(rail.clone()),
                 operation: operation(what),
@@ -183,45 +183,45 @@ fn of_transport(error: &Transport) -> (Kind, Told) {
             },
         ),
         Transport::Timeout { operation: what, pe, .. } => {
-            (Kind::Timeout, Told { pe: Some(*pe), pes: vec![*pe], operation: operation(what), ..plain() })
+            (Kind::Timeout, Details { pe: Some(*pe), pes: vec![*pe], operation: operation(what), ..plain() })
         }
         Transport::Gone { operation: what, pe, .. } => {
-            (Kind::PeerLost, Told { pe: Some(*pe), pes: vec![*pe], operation: operation(what), ..plain() })
+            (Kind::PeerLost, Details { pe: Some(*pe), pes: vec![*pe], operation: operation(what), ..plain() })
         }
         Transport::Full { operation: what, pe } => {
-            (Kind::Operation, Told { pe: Some(*pe), operation: operation(what), ..plain() })
+            (Kind::Operation, Details { pe: Some(*pe), operation: operation(what), ..plain() })
         }
         Transport::NoSuchPe { .. } => (Kind::NoSuchPe, plain()),
         Transport::OutOfSegment { operation: what, pe, bytes, .. }
         | Transport::LocalBuffer { operation: what, pe, bytes, .. } => {
-            (Kind::Argument, Told { pe: Some(*pe), operation: operation(what), bytes: Some(*bytes), ..plain() })
+            (Kind::Argument, Details { pe: Some(*pe), operation: operation(what), bytes: Some(*bytes), ..plain() })
         }
         Transport::Misaligned { operation: what, pe, .. } => {
-            (Kind::Argument, Told { pe: Some(*pe), operation: operation(what), ..plain() })
+            (Kind::Argument, Details { pe: Some(*pe), operation: operation(what), ..plain() })
         }
-        Transport::Mismatch { other_pe, .. } => (Kind::Differ, Told { pe: Some(*other_pe), ..plain() }),
+        Transport::Mismatch { other_pe, .. } => (Kind::Differ, Details { pe: Some(*other_pe), ..plain() }),
         Transport::Unsupported { .. } => (Kind::Unsupported, plain()),
         _ => (Kind::Other, plain()),
     }
 }
 
-fn of_heap(error: &HeapError) -> (Kind, Told) {
+fn of_heap(error: &HeapError) -> (Kind, Details) {
     match error {
         HeapError::Exhausted { pe, requested, .. } => {
-            (Kind::HeapExhausted, Told { pe: Some(*pe), bytes: Some(*requested), ..Told::default() })
+            (Kind::HeapExhausted, Details { pe: Some(*pe), bytes: Some(*requested), ..Details::default() })
         }
-        _ => (Kind::Other, Told::default()),
+        _ => (Kind::Other, Details::default()),
     }
 }
 
-fn of_bootstrap(error: &Bootstrap) -> (Kind, Told) {
-    let of = |pe: &Pe| Told { pe: Some(*pe), ..Told::default() };
+fn of_bootstrap(error: &Bootstrap) -> (Kind, Details) {
+    let of = |pe: &Pe| Details { pe: Some(*pe), ..Details::default() };
     match error {
-        Bootstrap::Variable { .. } | Bootstrap::Missing { .. } => (Kind::Setting, Told::default()),
-        Bootstrap::Library { .. } => (Kind::Library, Told::default()),
+        Bootstrap::Variable { .. } | Bootstrap::Missing { .. } => (Kind::Setting, Details::default()),
+        Bootstrap::Library { .. } => (Kind::Library, Details::default()),
         Bootstrap::Peer { peer, .. } | Bootstrap::Aborted { peer, .. } => (Kind::PeerLost, of(peer)),
-        Bootstrap::Timeout { .. } | Bootstrap::Interrupted { .. } => (Kind::Timeout, Told::default()),
+        Bootstrap::Timeout { .. } | Bootstrap::Interrupted { .. } => (Kind::Timeout, Details::default()),
         Bootstrap::Mismatch { pe, .. } => (Kind::Differ, of(pe)),
-        _ => (Kind::Bootstrap, Told::default()),
+        _ => (Kind::Bootstrap, Details::default()),
     }
 }

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use crate::errors::{Kind, failed, raise};
 
 /// How often a waiting thread looks for signals.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 thread_local! {
     /// When the caller's time is up.
@@ -23,10 +23,10 @@ thread_local! {
 pub fn go_on() -> Option<Duration> {
     let left = match DEADLINE.get().map(|deadline| deadline.saturating_duration_since(Instant::now())) {
         Some(Duration::ZERO) => return None,
-        Some(left) => left.min(LOOK),
-        None => LOOK,
+        Some(left) => left.min(POLL_INTERVAL),
+        None => POLL_INTERVAL,
     };
-    // Nobody is there to be told when Python has ended or is about to.
+    // Nobody is there to raise it to when Python has ended or is about to.
     match Python::try_attach(|py| py.check_signals()) {
         Some(Err(exception)) => {
             RAISED.set(Some(exception));
@@ -45,7 +45,7 @@ pub fn take() -> Option<PyErr> {
 pub fn until<E: Send>(py: Python<'_>, mut is_over: impl FnMut() -> Result<bool, E> + Send) -> PyResult<Result<(), E>> {
     DEADLINE.set(None);
     py.detach(|| {
-        let mut look = Instant::now() + LOOK;
+        let mut look = Instant::now() + POLL_INTERVAL;
         loop {
             match is_over() {
                 Ok(false) => std::thread::yield_now(),
@@ -58,7 +58,7 @@ pub fn until<E: Send>(py: Python<'_>, mut is_over: impl FnMut() -> Result<bool, 
                 {
                     return Err(raised);
                 }
-                look = Instant::now() + LOOK;
+                look = Instant::now() + POLL_INTERVAL;
             }
         }
     })

@@ -218,7 +218,7 @@ unsafe extern "C" {
 }
 
 /// A program that ends well without `finalize` finalises now. One that ends badly must not wait for the others: they
-/// are told that it has left.
+/// learn that it has left.
 unsafe extern "C" fn at_exit(status: i32, _: *mut std::ffi::c_void) {
     let job = lock(&CURRENT).clone();
     if let Some(job) = job.filter(|_| status == 0)

@@ -21,7 +21,7 @@ pub fn handle(stream: &Bound<'_, PyAny>) -> PyResult<usize> {
         let said = if protocol.is_callable() { protocol.call0()? } else { protocol };
         return match said.extract::<(u32, usize)>() {
             Ok((0, handle)) => Ok(handle),
-            _ => Err(raise(Kind::Argument, &format!("__cuda_stream__ of {stream} tells {said}, not (0, handle)"))),
+            _ => Err(raise(Kind::Argument, &format!("__cuda_stream__ of {stream} is {said}, not (0, handle)"))),
         };
     }
     match stream.getattr_opt(intern!(py, "ptr"))? {

@@ -103,7 +103,7 @@ _process = 0
 class Joined:
     """A job that `init` has joined. As a context manager it finalizes at the end of a block that ends well.
 
-    A block that ends by an exception does not wait for the other PEs: they are told that this PE has left when its
+    A block that ends by an exception does not wait for the other PEs: they learn that this PE has left when its
     process ends.
     """
 
@@ -150,7 +150,7 @@ def init(
     `require` says what this PE's paths must be, so that no fallback is silent; any of: "mapped" (all PEs are reached by
     loads and stores), "wire" (there are rails, even where all PEs are mapped), "rdma" (over rails, NICs read and write
     PEs' memory; no CPU does in their place, as with TCP), "gpudirect" (the heap is in a GPU, and NICs read and write it;
-    nothing is staged). `info` tells the paths. If one PE's are not so, RequirementError is raised on all.
+    nothing is staged). `info` shows the paths. If one PE's are not so, RequirementError is raised on all.
 
     Raises StateError if this process is in a job already, ForkedError if the one that it was forked from is,
     RequirementError, ArgumentError, SettingError, TimeoutError (which names the PEs that did not come), DifferError,

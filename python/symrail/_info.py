@@ -31,7 +31,7 @@ def info() -> Info:
     CPU reads and writes the target's memory), `why` (sentences), `paths` (to each PE: `pe`; `path`: "self", "mapped" or
     "wire"; `staged`: whether bytes pass through a buffer in host memory; `why`).
 
-    Raises SettingError. The command `symrail info` tells more of the machine.
+    Raises SettingError. The command `symrail info` shows more of the machine.
     """
     libraries = {library.pop("name"): library for library in json.loads(_symrail.libraries())}
     job = json.loads(symrail.current().description()) if symrail.is_initialized() else None

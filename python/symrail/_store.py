@@ -51,9 +51,9 @@ def serve(message: bytes, size: int, host: str, port: int, seconds: float) -> No
         while missing:
             left = until - time.monotonic()
             if left <= 0:
-                told = {"pe": min(missing), "pes": sorted(missing), "operation": "init"}
+                details = {"pe": min(missing), "pes": sorted(missing), "operation": "init"}
                 named = ", ".join(map(str, sorted(missing)))
-                raise TimeoutError(f"PE {named} did not come to {host}:{port} within {seconds:.0f} s", told)
+                raise TimeoutError(f"PE {named} did not come to {host}:{port} within {seconds:.0f} s", details)
             # Python looks for Ctrl-C between two waits.
             listener.settimeout(min(left, 0.2))
             try:
@@ -91,7 +91,7 @@ def ask(pe: int, size: int, host: str, port: int, seconds: float) -> bytes:
         except OSError as error:
             reason = str(error)
             time.sleep(0.02)
-    told = {"pe": 0, "pes": [0], "operation": "init"}
-    raise TimeoutError(f"PE {pe}: PE 0 is not at {host}:{port} within {seconds:.0f} s: {reason}", told)
+    details = {"pe": 0, "pes": [0], "operation": "init"}
+    raise TimeoutError(f"PE {pe}: PE 0 is not at {host}:{port} within {seconds:.0f} s: {reason}", details)
 
 

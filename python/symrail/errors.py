@@ -40,14 +40,14 @@ class SymrailError(Exception):
     operation: str | None
     bytes: int | None
 
-    def __init__(self, message: str, told: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, message: str, details: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
-        told = told or {}
-        self.pe = told.get("pe")
-        self.pes = tuple(sorted(told.get("pes", ())))
-        self.rail = told.get("rail")
-        self.operation = told.get("operation")
-        self.bytes = told.get("bytes")
+        details = details or {}
+        self.pe = details.get("pe")
+        self.pes = tuple(sorted(details.get("pes", ())))
+        self.rail = details.get("rail")
+        self.operation = details.get("operation")
+        self.bytes = details.get("bytes")
 
 
 class SettingError(SymrailError, ValueError):
@@ -57,8 +57,8 @@ class SettingError(SymrailError, ValueError):
 class LibraryError(SymrailError, ImportError):
     """A library that is loaded at run time is missing or too old."""
 
-    def __init__(self, message: str, told: Mapping[str, Any] | None = None) -> None:
-        SymrailError.__init__(self, message, told)
+    def __init__(self, message: str, details: Mapping[str, Any] | None = None) -> None:
+        SymrailError.__init__(self, message, details)
 
 
 class FabricError(SymrailError):

@@ -11,10 +11,11 @@ pub type GoOn = Arc<dyn Fn() -> Option<Duration> + Send + Sync>;
 /// How long a thread has waited when it first asks whether to go on.
 const FIRST_POLL: Duration = Duration::from_millis(1);
 /// How often a PE asks that sleeps while it joins.
-pub(crate) const LOOK: Duration = Duration::from_millis(50);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A wait that asks now and then whether to go on.
-pub(crate) struct InterruptPoll<'a> {
+#[allow(missing_debug_implementations)] // of what a caller gave
+pub struct InterruptPoll<'a> {
     go_on: Option<&'a GoOn>,
     begun: Instant,
     next: Duration,
@@ -22,7 +23,7 @@ pub(crate) struct InterruptPoll<'a> {
 
 impl<'a> InterruptPoll<'a> {
     /// A wait that begins.
-    pub fn new(go_on: Option<&'a GoOn>) -> InterruptPoll<'a> {
+    pub(crate) fn new(go_on: Option<&'a GoOn>) -> InterruptPoll<'a> {
         InterruptPoll { go_on, begun: clock::now(), next: FIRST_POLL }
     }
 

@@ -169,9 +169,11 @@ impl Operations<'_> {
         signal: (*mut u64, u64, SignalOp),
         pe: Pe,
     ) -> Result<()> {
-        // SAFETY (both): the caller's promise.
-        let put = |wire: WireContext<'_>, to, signal| unsafe { wire.put_signal(pe, stable(to, source, len, signal)) };
-        // SAFETY: see above.
+        let put = |wire: WireContext<'_>, to, signal| {
+            // SAFETY: the caller's promise.
+            unsafe { wire.put_signal(pe, stable(to, source, len, signal)) }
+        };
+        // SAFETY: the caller's promise.
         unsafe { self.put_signal_by(dest, source, len, signal, pe, put) }.map(drop)
     }
 
@@ -190,9 +192,11 @@ impl Operations<'_> {
         signal: (*mut u64, u64, SignalOp),
         pe: Pe,
     ) -> Result<()> {
-        // SAFETY (both): the caller's promise.
-        let start = |wire: WireContext<'_>, to, signal| unsafe { wire.nbi(pe, stable(to, source, len, signal)) };
-        // SAFETY: see above.
+        let start = |wire: WireContext<'_>, to, signal| {
+            // SAFETY: the caller's promise.
+            unsafe { wire.nbi(pe, stable(to, source, len, signal)) }
+        };
+        // SAFETY: the caller's promise.
         unsafe { self.put_signal_by(dest, source, len, signal, pe, start) }.map(drop)
     }
 
@@ -211,9 +215,11 @@ impl Operations<'_> {
         signal: (*mut u64, u64, SignalOp),
         pe: Pe,
     ) -> Result<Option<Tracked>> {
-        // SAFETY (both): the caller's promise.
-        let start = |wire: WireContext<'_>, to, signal| unsafe { wire.track(pe, stable(to, source, len, signal)) };
-        // SAFETY: see above.
+        let start = |wire: WireContext<'_>, to, signal| {
+            // SAFETY: the caller's promise.
+            unsafe { wire.track(pe, stable(to, source, len, signal)) }
+        };
+        // SAFETY: the caller's promise.
         unsafe { self.put_signal_by(dest, source, len, signal, pe, start) }
     }
 
@@ -240,12 +246,12 @@ impl Operations<'_> {
         (word, copied): (*mut u64, bool),
         pe: Pe,
     ) -> Result<()> {
-        // SAFETY (both): the caller's promise.
         let from = if copied { Source::Copied(source) } else { Source::Stable(source) };
-        let put = |wire: WireContext<'_>, to, signal: Signal| unsafe {
-            wire.put_counted(pe, to, from, len as u64, signal.offset)
+        let put = |wire: WireContext<'_>, to, signal: Signal| {
+            // SAFETY: the caller's promise.
+            unsafe { wire.put_counted(pe, to, from, len as u64, signal.offset) }
         };
-        // SAFETY: see above.
+        // SAFETY: the caller's promise.
         unsafe { self.put_signal_by(dest, source, len, (word, 1, SignalOp::Add), pe, put) }.map(drop)
     }
 

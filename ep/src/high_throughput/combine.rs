@@ -113,13 +113,7 @@ impl HighThroughput<'_> {
         let routes = Routes { hosts: &self.hosts, handle, me: self.rows.runtime().my_pe() as usize };
         let ((into, out), rows_from) = (routes.within(), routes.rows_from());
         let mut rows = Rows::new(parts.element, format, &into);
-        let transfer = Transfer {
-            exchange: &mut self.rows,
-            format,
-            limit: self.limit,
-            what: "combine",
-            statistics: &mut self.statistics,
-        };
+        let transfer = Transfer::new((&mut self.rows, &mut self.statistics), format, self.limit, "combine");
         transfer.run(
             (&out, &into),
             |to, row, write| {
@@ -168,13 +162,7 @@ impl HighThroughput<'_> {
         }
         rows.next = vec![0; ranks];
         let mut come = Rows::new(element, format, &into);
-        let transfer = Transfer {
-            exchange: &mut self.rows,
-            format,
-            limit: self.limit,
-            what: "combine",
-            statistics: &mut self.statistics,
-        };
+        let transfer = Transfer::new((&mut self.rows, &mut self.statistics), format, self.limit, "combine");
         transfer.run(
             (&handle.passed, &into),
             |to, row, write| {

@@ -96,13 +96,7 @@ impl HighThroughput<'_> {
         let mut next = first_rows(&handle.received);
         let hosts = &self.hosts;
         let mut row_bytes = vec![0; format.bytes()];
-        let transfer = Transfer {
-            exchange: &mut self.rows,
-            format,
-            limit: self.limit,
-            what: "dispatch",
-            statistics: &mut self.statistics,
-        };
+        let transfer = Transfer::new((&mut self.rows, &mut self.statistics), format, self.limit, "dispatch");
         transfer.run(
             (&out, &handle.passed),
             |to, row, write| {
@@ -150,13 +144,7 @@ impl HighThroughput<'_> {
         let own: Vec<Vec<u32>> = (0..self.ranks()).map(|rank| handle.layout.tokens_for(rank)).collect();
         let ((out, into), rows_from) = (routes.within(), routes.rows_from());
         let of_others = passed.for_ranks(&routes, format.bytes());
-        let transfer = Transfer {
-            exchange: &mut self.rows,
-            format,
-            limit: self.limit,
-            what: "dispatch",
-            statistics: &mut self.statistics,
-        };
+        let transfer = Transfer::new((&mut self.rows, &mut self.statistics), format, self.limit, "dispatch");
         transfer.run(
             (&out, &into),
             |to, row, write| {

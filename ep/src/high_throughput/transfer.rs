@@ -9,12 +9,12 @@ use crate::statistics::Statistics;
 
 /// One call's way of sending rows.
 pub struct Transfer<'a, 'rt> {
-    pub exchange: &'a mut Exchange<'rt>,
-    pub format: RowFormat,
-    pub limit: WaitLimit,
+    exchange: &'a mut Exchange<'rt>,
+    statistics: &'a mut Statistics,
+    format: RowFormat,
+    limit: WaitLimit,
     /// The call, for errors.
-    pub what: &'static str,
-    pub statistics: &'a mut Statistics,
+    what: &'static str,
 }
 
 /// Writes bytes of a row, from an offset in it on.
@@ -22,7 +22,16 @@ type Write<'a> = &'a mut dyn FnMut(usize, &[u8]) -> Result<()>;
 /// Reads bytes of a row, from an offset in it on.
 pub type Read<'a> = &'a mut dyn FnMut(usize, &mut [u8]) -> Result<()>;
 
-impl Transfer<'_, '_> {
+impl<'a, 'rt> Transfer<'a, 'rt> {
+    pub fn new(
+        (exchange, statistics): (&'a mut Exchange<'rt>, &'a mut Statistics),
+        format: RowFormat,
+        limit: WaitLimit,
+        what: &'static str,
+    ) -> Transfer<'a, 'rt> {
+        Transfer { exchange, statistics, format, limit, what }
+    }
+
     /// Sends so many rows to each rank, which `pack` writes (given the rank and the row's number), and receives so many
     /// from each, which `unpack` reads. Rows of this rank for itself are copied.
     ///

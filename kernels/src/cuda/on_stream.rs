@@ -119,16 +119,9 @@ impl OnStream {
     /// # Errors
     /// What the driver says. What the device finds wrong is reported by [`DeviceState::check`].
     pub unsafe fn put(&self, stream: &Stream, dest: u64, source: u64, bytes: u64, pe: u32) -> Result<()> {
-        let reached = self.reach.find(dest, bytes, pe);
-        match reached {
-            // SAFETY: inside of a mapped heap, as was found; the caller's promise for the source.
-            Some(to) if self.by_engine() => unsafe { self.engine(stream, to, source, bytes) },
-            _ => {
-                let shape = copying(reached.is_some(), bytes);
-                // SAFETY: the kernel's arguments; the caller's promise.
-                Ok(unsafe { stream.launch(&self.put, shape, &[dest, source, bytes, pe.into()]) }?)
-            }
-        }
+        let reached = self.reach.find(dest, bytes, pe).map(|dest| (dest, source));
+        // SAFETY: the caller's promise.
+        unsafe { self.copy(stream, &self.put, (dest, source), reached, bytes, pe) }
     }
 
     /// Copies `bytes` from the symmetric `source` on `pe` to `dest`, where what follows in the stream finds them.
@@ -139,15 +132,30 @@ impl OnStream {
     /// # Errors
     /// As for [`OnStream::put`].
     pub unsafe fn get(&self, stream: &Stream, dest: u64, source: u64, bytes: u64, pe: u32) -> Result<()> {
-        let reached = self.reach.find(source, bytes, pe);
+        let reached = self.reach.find(source, bytes, pe).map(|source| (dest, source));
+        // SAFETY: the caller's promise.
+        unsafe { self.copy(stream, &self.get, (dest, source), reached, bytes, pe) }
+    }
+
+    /// Copies by an engine what the GPU reaches at these addresses, if an engine is to; else by the kernel.
+    ///
+    /// # Safety
+    /// As for [`OnStream::put`] or [`OnStream::get`].
+    unsafe fn copy(
+        &self,
+        stream: &Stream,
+        kernel: &Kernel,
+        (dest, source): (u64, u64),
+        reached: Option<(u64, u64)>,
+        bytes: u64,
+        pe: u32,
+    ) -> Result<()> {
+        let shape = copying(reached.is_some(), bytes);
         match reached {
-            // SAFETY: inside of a mapped heap, as was found; the caller's promise for the destination.
-            Some(from) if self.by_engine() => unsafe { self.engine(stream, dest, from, bytes) },
-            _ => {
-                let shape = copying(reached.is_some(), bytes);
-                // SAFETY: the kernel's arguments; the caller's promise.
-                Ok(unsafe { stream.launch(&self.get, shape, &[dest, source, bytes, pe.into()]) }?)
-            }
+            // SAFETY: inside of a mapped heap, as was found; the caller's promise for the other side.
+            Some((to, from)) if self.by_engine() => unsafe { self.engine(stream, to, from, bytes) },
+            // SAFETY: the kernel's arguments; the caller's promise.
+            _ => Ok(unsafe { stream.launch(kernel, shape, &[dest, source, bytes, pe.into()]) }?),
         }
     }
 

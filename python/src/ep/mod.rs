@@ -65,7 +65,7 @@ impl<T: Send> Buffers<T> {
         job.running()?;
         // SAFETY: `Buffers` drops what is made before the job that it keeps.
         let rt = unsafe { held::runtime_of(&job) };
-        let mut limit = WaitLimit { go_on: Some(interrupt::go_on), ..WaitLimit::of(rt) };
+        let mut limit = WaitLimit::of(rt);
         if let Some(seconds) = timeout {
             let time = Duration::try_from_secs_f64(seconds);
             limit.time = time.map_err(|error| raise(Kind::Argument, &format!("timeout: {error}")))?;

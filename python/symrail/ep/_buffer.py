@@ -105,7 +105,7 @@ class Buffer:
         held = self._low.held if self._low is not None else None
         low = held.statistics() if held is not None else [None, None]
         names = ("high_throughput", "low_latency_dispatch", "low_latency_combine")
-        return {name: told if told and told["call"] else None for name, told in zip(names, (high, *low))}
+        return {name: last if last and last["call"] else None for name, last in zip(names, (high, *low))}
 
     def _of_high(self) -> _symrail.EpHighThroughput:
         if self._high is None:

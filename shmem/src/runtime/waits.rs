@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Runtime;
 use crate::error::Result;
+use crate::interrupt::InterruptPoll;
 use crate::wait::{Cmp, WaitWord};
 use crate::wait_many::WordSet;
 use crate::waiting::Among;
@@ -33,6 +34,12 @@ impl Runtime {
     /// still be under way; another quiet waits for them.
     pub fn set_interrupt(&self, go_on: impl Fn() -> Option<Duration> + Send + Sync + 'static) {
         let _ = self.comm().job.interrupt.set(Arc::new(go_on));
+    }
+
+    /// For waits of a caller's own that begin now: whether [`Runtime::set_interrupt`] ends them.
+    #[must_use]
+    pub fn interrupt_poll(&self) -> InterruptPoll<'_> {
+        InterruptPoll::new(self.comm().job.interrupt.get())
     }
 
     /// Who may do what is waited for: anybody.

@@ -15,7 +15,7 @@ use crate::team::group::Group;
 use crate::wire::WireContext;
 
 /// How often a PE that waits looks around.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How long who waits for a word goes on after it has heard that a PE is gone: another one may be to write the word.
 const OTHERS_MAY_WRITE: Duration = Duration::from_secs(5);
 /// How long a PE stays to be seen by the others after it has found that all wait for one another.
@@ -57,7 +57,7 @@ pub(crate) struct Long<'rt> {
 impl<'rt> Long<'rt> {
     /// Whether a wait of this length has become long.
     pub fn is(waited: Duration) -> bool {
-        waited > LOOK
+        waited > POLL_INTERVAL
     }
 
     pub fn new(ops: Operations<'rt>, what: &'static str, among: Among, begun: Instant) -> Long<'rt> {
@@ -71,7 +71,7 @@ impl<'rt> Long<'rt> {
     /// # Errors
     /// [`Error::PeerLost`] and [`Error::CallsDiffer`].
     pub fn look(&mut self) -> Result<()> {
-        if clock::since(self.looked) < LOOK {
+        if clock::since(self.looked) < POLL_INTERVAL {
             return Ok(());
         }
         self.looked = clock::now();
@@ -130,7 +130,7 @@ impl<'rt> Long<'rt> {
     /// have posted that they wait.
     pub fn missing(&self, waited: Duration) -> Vec<Pe> {
         let Among::All(group) = self.among else { return Vec::new() };
-        if waited < 2 * LOOK {
+        if waited < 2 * POLL_INTERVAL {
             return Vec::new();
         }
         let here = in_words(self.what);

@@ -38,19 +38,19 @@ fn blocks(function: &str, (dst, sst): (isize, isize), block: usize, count: usize
 }
 
 macro_rules! transfers {
-    ($($call:ident($local:ident);)*) => {$(
-        unsafe fn $call(function: &str, ctx: Context, dest: *mut u8, source: *const u8, blocks: &Blocks, pe: c_int) {
+    ($($call:ident($dest:ident, $source:ident): $local:ident;)*) => {$(
+        unsafe fn $call(function: &str, ctx: Context, $dest: *mut u8, $source: *const u8, blocks: &Blocks, pe: c_int) {
             let (ops, pe) = route(function, ctx, pe);
             not_null(function, stringify!($local), $local, blocks.block.saturating_mul(blocks.count));
             for i in 0..blocks.count {
-                let (to, from) = (dest.wrapping_add(i * blocks.dest_step), source.wrapping_add(i * blocks.source_step));
+                let (to, from) = ($dest.wrapping_add(i * blocks.dest_step), $source.wrapping_add(i * blocks.source_step));
                 // SAFETY: what C promises.
                 check(function, unsafe { ops.$call(to, from, blocks.block, pe) });
             }
         }
     )*};
 }
-transfers! { put(source); get(dest); }
+transfers! { put(dest, source): source; get(dest, source): dest; }
 
 /// The routines for elements of one type or size, by their names.
 macro_rules! many {

@@ -11,7 +11,7 @@ use super::not_null;
 use crate::fail::check;
 use crate::handle::{Context, route};
 
-/// Makes one of a chapter's transfers, of so many bytes of local memory, which has this name in the specification.
+/// Starts a transfer of so many bytes from or to local memory, which has this name in the specification.
 #[inline]
 fn transfer(
     function: &str,
@@ -31,16 +31,21 @@ fn transfer(
 /// # Safety (of all)
 /// What C promises: the local memory is valid for so many bytes, until the next quiet if the call does not wait.
 macro_rules! transfers {
-    ($($call:ident($local:ident);)*) => {$(
+    ($($call:ident($dest:ident, $source:ident): $local:ident;)*) => {$(
         #[inline]
-        unsafe fn $call(function: &str, ctx: Context, dest: *mut u8, source: *const u8, bytes: usize, pe: c_int) {
+        unsafe fn $call(function: &str, ctx: Context, $dest: *mut u8, $source: *const u8, bytes: usize, pe: c_int) {
             // SAFETY: the caller's promise.
-            let start = |ops: Operations<'_>, pe| unsafe { ops.$call(dest, source, bytes, pe) };
+            let start = |ops: Operations<'_>, pe| unsafe { ops.$call($dest, $source, bytes, pe) };
             transfer(function, ctx, (stringify!($local), $local.cast()), bytes, pe, start);
         }
     )*};
 }
-transfers! { put(source); get(dest); put_nbi(source); get_nbi(dest); }
+transfers! {
+    put(dest, source): source;
+    get(dest, source): dest;
+    put_nbi(dest, source): source;
+    get_nbi(dest, source): dest;
+}
 
 /// The routines for elements of one type or size, by their names.
 macro_rules! many {

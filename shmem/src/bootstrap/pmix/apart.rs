@@ -8,7 +8,7 @@ use symrail_transport::Pe;
 use super::super::error::{Error, Result, Step};
 use super::ffi;
 use super::{KIND, REMEDY};
-use crate::interrupt::{GoOn, InterruptPoll, LOOK};
+use crate::interrupt::{GoOn, InterruptPoll, POLL_INTERVAL};
 
 /// Makes a call. Where waits may be ended, a thread of its own makes it, which stays behind in the call if the wait was
 /// ended.
@@ -34,7 +34,7 @@ pub(super) fn call<T: Send + 'static>(
     Builder::new().name(format!("symrail-{KIND}")).spawn(work).map_err(|error| failed(error.to_string()))?;
     let mut interrupt_poll = InterruptPoll::new(go_on);
     loop {
-        match answered.recv_timeout(LOOK) {
+        match answered.recv_timeout(POLL_INTERVAL) {
             Ok(answer) => return Ok(answer),
             Err(RecvTimeoutError::Disconnected) => return Err(failed("it ended without an answer".into())),
             Err(RecvTimeoutError::Timeout) => {

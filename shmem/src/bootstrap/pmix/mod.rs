@@ -20,7 +20,7 @@ use symrail_transport::env::Settings;
 use super::error::{Error, Result, Step};
 use super::rendezvous::MAX_CONTRIBUTION;
 use super::{Bootstrap, MAX_PES};
-use crate::interrupt::{GoOn, InterruptPoll, LOOK};
+use crate::interrupt::{GoOn, InterruptPoll, POLL_INTERVAL};
 use ffi::{Given, Info, Pmix, Proc, Status, Value};
 
 const KIND: &str = "pmix";
@@ -140,7 +140,7 @@ impl Member {
         let mut status = done.status.lock().unwrap_or_else(PoisonError::into_inner);
         while status.is_none() && begun.elapsed() < self.timeout {
             let left = self.timeout.saturating_sub(begun.elapsed());
-            let pause = if self.go_on.is_some() { left.min(LOOK) } else { left };
+            let pause = if self.go_on.is_some() { left.min(POLL_INTERVAL) } else { left };
             let waited = done.changed.wait_timeout_while(status, pause, |status| status.is_none());
             status = waited.unwrap_or_else(PoisonError::into_inner).0;
             if status.is_none()

@@ -15,7 +15,7 @@ use super::plan::Shape;
 use super::round::{Contribution, add_result};
 use super::server::{Options, Server};
 use super::wire::{FINISHED, Kind, MAX_CONTRIBUTION, Secret};
-use crate::interrupt::{GoOn, InterruptPoll, LOOK};
+use crate::interrupt::{GoOn, InterruptPoll, POLL_INTERVAL};
 
 /// How much longer than the service a PE waits: the service knows who is missing, so it should speak first.
 const GRACE: Duration = Duration::from_secs(5);
@@ -131,7 +131,7 @@ impl Client {
     fn read(&mut self, step: Step, chunk: &mut [u8], deadline: Instant) -> Result<usize> {
         let mut interrupt_poll = InterruptPoll::new(self.go_on.as_ref());
         loop {
-            let until = if self.go_on.is_some() { deadline.min(Instant::now() + LOOK) } else { deadline };
+            let until = if self.go_on.is_some() { deadline.min(Instant::now() + POLL_INTERVAL) } else { deadline };
             match read_some(&mut self.service.stream, chunk, until) {
                 Err(error) if error.kind() == io::ErrorKind::TimedOut && until < deadline => {
                     if let Some(waited) = interrupt_poll.ended() {
