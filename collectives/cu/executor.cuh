@@ -19,7 +19,7 @@ static __device__ __noinline__ void symrail_tell(const symrail_plan& plan) {
     for (symrail_u64 i = 0; i < plan.n_ranks; i++) {
         const symrail_rank& rank = plan.ranks[i];
         if (i == plan.me) continue;
-        if (rank.mapped != 0) symrail_st_sys(plan.alarm.stop + rank.apart, who);
+        if (rank.mapped != 0) symrail_st_sys(plan.alarm.stop + rank.distance, who);
         else symrail_put_value((symrail_u64*)plan.alarm.stop, who, (int)rank.pe);
     }
 }
@@ -53,15 +53,15 @@ static __device__ __noinline__ bool symrail_acquire(const symrail_plan& plan, sy
     return good;
 }
 
-/* All ranks meet, each by one block. */
+/* A barrier of all ranks, each by one block. */
 static __device__ __noinline__ bool symrail_meet_ranks(const symrail_plan& plan, symrail_u64 place) {
     symrail_u32 thread = symrail_all_threads::rank(), threads = symrail_all_threads::size();
     bool good = true;
     symrail_all_threads::sync();
     for (symrail_u64 i = thread; i < plan.n_ranks; i += threads)
-        if (i != plan.me) plan.semaphores[plan.meetings + i].signal();
+        if (i != plan.me) plan.semaphores[plan.barriers + i].signal();
     for (symrail_u64 i = thread; good && i < plan.n_ranks; i += threads)
-        if (i != plan.me) good = symrail_await_signal(plan, plan.meetings + i, place);
+        if (i != plan.me) good = symrail_await_signal(plan, plan.barriers + i, place);
     return __syncthreads_or(good ? 0 : 1) == 0;
 }
 
@@ -128,7 +128,7 @@ struct symrail_executor {
     SYMRAIL_WAITER_FN symrail_u32 thread() const { return symrail_all_threads::rank(); }
     SYMRAIL_WAITER_FN symrail_u32 threads() const { return symrail_all_threads::size(); }
     SYMRAIL_WAITER_FN symrail_u64 place() const { return (symrail_u64)block << 32 | now; }
-    /* The threads meet; whether nobody has given up. */
+    /* A barrier of the threads; whether nobody has given up. */
     SYMRAIL_WAITER_FN bool together(bool good) const { return __syncthreads_or(good ? 0 : 1) == 0; }
 
     /* The whole call. `false`: it was given up. */
@@ -177,7 +177,7 @@ struct symrail_executor {
         return end_call();
     }
 
-    /* The first block meets the other ranks, and wipes packets before their flags come again; the others wait. */
+    /* The first block waits for the other ranks, and wipes packets before their flags come again; the others wait. */
     SYMRAIL_WAITER_FN bool begin(bool wipes) {
         if (block == 0) {
             if (!symrail_meet_ranks(plan, place())) return false;
@@ -197,7 +197,7 @@ struct symrail_executor {
         return together(thread() != 0 || symrail_await_count(plan, (symrail_u64)plan.begun, epoch + 1, place()));
     }
 
-    /* The last block meets the other ranks. */
+    /* The last block waits for the other ranks. */
     SYMRAIL_WAITER_FN bool end_call() {
         if (!(plan.flags & SYMRAIL_PLAN_MEETS_AFTER)) return true;
         symrail_all_threads::sync();
@@ -286,13 +286,13 @@ struct symrail_executor {
         return plan.inner == 2 ? input + span.rank * geometry.part + at : output + at;
     }
     SYMRAIL_WAITER_FN symrail_operand operand(const symrail_span& span, symrail_u64 start, symrail_u64 bytes) const {
-        symrail_u64 at = symmetric(span, start, bytes) + plan.ranks[span.rank].apart;
+        symrail_u64 at = symmetric(span, start, bytes) + plan.ranks[span.rank].distance;
         return symrail_operand{at, bytes, span.rank == plan.me};
     }
     /* The packets of a piece of scratch chunks. */
     SYMRAIL_WAITER_FN symrail_u64 packets_of(const symrail_span& span, symrail_u64 start) const {
         symrail_u64 half = plan.halves == 0 ? 0 : epoch % plan.halves * plan.half_bytes;
-        return plan.packets + half + 2 * (span.index * geometry.chunk + start) + plan.ranks[span.rank].apart;
+        return plan.packets + half + 2 * (span.index * geometry.chunk + start) + plan.ranks[span.rank].distance;
     }
 
     SYMRAIL_WAITER_FN void copy(const symrail_plan_step& step) {
@@ -320,8 +320,8 @@ struct symrail_executor {
                                       symrail_u64 bytes) {
         const symrail_rank &there = plan.ranks[dest], &other = plan.ranks[source];
         if (there.mapped != 0 && other.mapped != 0) {
-            from += other.apart;
-            to += there.apart;
+            from += other.distance;
+            to += there.distance;
             if (from != to)
                 symrail_copy<symrail_all_threads, symrail_peer_source>((void*)to, (const void*)from, bytes);
             return;
@@ -349,14 +349,14 @@ struct symrail_executor {
     /* Reduces the operands: those that begin at the same distance from a multiple of 16 in wide pieces. */
     SYMRAIL_WAITER_FN void reduce_piece(symrail_u32 op, symrail_u32 sources, symrail_u32 all) {
         const symrail_u64 element = sizeof(typename N::stored);
-        symrail_u64 apart = 0, least = operands[0].bytes, most = 0;
+        symrail_u64 distance = 0, least = operands[0].bytes, most = 0;
         for (symrail_u32 i = 0; i < all; i++) {
-            apart |= operands[i].at ^ operands[0].at;
+            distance |= operands[i].at ^ operands[0].at;
             if (operands[i].bytes < least) least = operands[i].bytes;
             if (i >= sources && operands[i].bytes > most) most = operands[i].bytes;
         }
         symrail_u64 head = (16 - (operands[0].at & 15)) & 15;
-        bool wide = (apart & 15) == 0 && head % element == 0 && head < least;
+        bool wide = (distance & 15) == 0 && head % element == 0 && head < least;
         symrail_u64 middle = wide ? (least - head) / 16 : 0, done = wide ? head + 16 * middle : 0;
         if (!wide) head = 0;
         for (symrail_u64 i = thread(); i < middle; i += threads()) reduce_wide(op, sources, all, head + 16 * i);

@@ -26,7 +26,7 @@
 #define SYMRAIL_STEP_FLUSHES 2u
 #define SYMRAIL_STEP_OWN_OP 4u
 
-/* Flags of a plan: the ranks meet before a call, and after it; some are reached by the proxy; packets and plain chunks
+/* Flags of a plan: there is a barrier of the ranks before a call, and after it; some are reached by the proxy; packets and plain chunks
  * of other ranks are ordered by one another. */
 #define SYMRAIL_PLAN_MEETS_BEFORE 1u
 #define SYMRAIL_PLAN_MEETS_AFTER 2u
@@ -73,7 +73,7 @@ struct symrail_plan_step {
 /* A rank as this device reaches it: its PE, and how far its memory is from this PE's; `mapped` where stores do. */
 struct symrail_rank {
     symrail_u64 pe;
-    symrail_u64 apart;
+    symrail_u64 distance;
     symrail_u64 mapped;
 };
 
@@ -98,9 +98,9 @@ struct symrail_plan {
     const symrail_plan_step* steps;
     const symrail_span* spans;
     const symrail_u32* ids;
-    /* The rank's semaphores with others, of channels and then of meetings, one with each rank. */
+    /* The rank's semaphores with others, of channels and then of barriers, one with each rank. */
     const symrail_semaphore* semaphores;
-    symrail_u64 meetings;
+    symrail_u64 barriers;
     /* Of each block, the number of its next call. */
     symrail_u64* epochs;
     /* Semaphores between this rank's blocks, which a call leaves as it finds them; what has come to each barrier. */

@@ -66,10 +66,10 @@ pub enum CudaError {
         remedy: &'static str,
     },
     /// There is no NVRTC.
-    #[error("no NVRTC library: {looked}; install it, or name its folder in LD_LIBRARY_PATH")]
+    #[error("no NVRTC library: {tried}; install it, or name its folder in LD_LIBRARY_PATH")]
     NoNvrtc {
         /// The places that were searched.
-        looked: String,
+        tried: String,
     },
     /// NVRTC does not accept a program.
     #[error("{name} does not compile for {arch}:\n{log}")]

@@ -1,6 +1,6 @@
 //! CUDA C++, compiled at run time by NVRTC, which is loaded when needed.
 //!
-//! The functions are looked up by hand: `cudarc` loads NVRTC from where the system finds libraries and nowhere else,
+//! The functions are tried up by hand: `cudarc` loads NVRTC from where the system finds libraries and nowhere else,
 //! and a toolkit's folder, or a Python wheel's, is where it is on most machines.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -67,7 +67,7 @@ impl Nvrtc {
     /// # Errors
     /// There is none.
     pub fn load(folders: &[PathBuf]) -> Result<Self> {
-        let mut looked = String::new();
+        let mut tried = String::new();
         let versions = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
         let near = folders.iter().flat_map(|folder| versions.iter().map(move |name| folder.join(name)));
         for path in near.chain(versions.iter().map(PathBuf::from)) {
@@ -76,10 +76,10 @@ impl Nvrtc {
             match unsafe { Library::open(Some(&path), RTLD_NOW) } {
                 // SAFETY: the library is NVRTC by its name.
                 Ok(library) => return unsafe { Self::of(library, builtins) },
-                Err(error) => looked = format!("{looked}{}{error}", if looked.is_empty() { "" } else { "; " }),
+                Err(error) => tried = format!("{tried}{}{error}", if tried.is_empty() { "" } else { "; " }),
             }
         }
-        Err(CudaError::NoNvrtc { looked })
+        Err(CudaError::NoNvrtc { tried })
     }
 
     /// # Safety
@@ -89,7 +89,7 @@ impl Nvrtc {
             ($name:literal) => {{
                 // SAFETY: the caller's promise; the types are those of NVRTC's header.
                 let symbol = unsafe { library.get($name) };
-                *symbol.map_err(|error| CudaError::NoNvrtc { looked: error.to_string() })?
+                *symbol.map_err(|error| CudaError::NoNvrtc { tried: error.to_string() })?
             }};
         }
         Ok(Self {

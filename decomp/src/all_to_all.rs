@@ -88,7 +88,7 @@ impl<'rt> AllToAll<'rt> {
             own: vec![(line(&sends[me]), line(&receives[me]))],
             slots: size,
             elements: (end(sends), end(receives)),
-            apart: false,
+            disjoint: false,
         };
         let (owner, words) = (new_owner(), heap.take(team, Plan::words_bytes(&flows))?);
         let pe = |rank: usize| team.group().pe(rank as u32);

@@ -30,6 +30,6 @@ pub(crate) struct Flows {
     pub slots: usize,
     /// Elements of the input, and of the output.
     pub elements: (usize, usize),
-    /// Input and output may be one buffer because what is read and what is written are apart.
-    pub apart: bool,
+    /// Input and output may be one buffer because what is read and what is written are disjoint.
+    pub disjoint: bool,
 }

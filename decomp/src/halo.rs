@@ -52,7 +52,7 @@ impl Halo {
         let (own, width) = (pencil(rank), self.form.halo[self.dim]);
         let parts = Grid::split(self.axis, self.dim).map_or(1, |split| grid.processes[split]);
         let all = own.len() * self.fields;
-        let mut flows = Flows { others: Vec::new(), own: Vec::new(), slots: 2, elements: (all, all), apart: true };
+        let mut flows = Flows { others: Vec::new(), own: Vec::new(), slots: 2, elements: (all, all), disjoint: true };
         if width == 0 || parts == 1 && !self.periodic {
             return Ok(flows);
         }

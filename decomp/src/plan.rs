@@ -262,7 +262,7 @@ impl<'rt> Plan<'rt> {
 
     /// Whether what arrives would overwrite what has not left.
     fn overwrites(&self, input: *const u8, output: *const u8) -> bool {
-        input.addr() == output.addr() && !self.flows.apart
+        input.addr() == output.addr() && !self.flows.disjoint
     }
 
     fn memory(&self, ptr: *const u8, bytes: usize) -> Memory {

@@ -84,7 +84,7 @@ impl<'rt> TeamHeap<'rt> {
             match (offer, agreed) {
                 (Some(start), Ok(())) if ends[0] == !ends[1] => {
                     let base = self.base.wrapping_add(start);
-                    // SAFETY: the range is in this PE's part of the heap, and no peer writes to it before the meeting.
+                    // SAFETY: the range is in this PE's part of the heap, and no peer writes to it before the barrier.
                     unsafe { base.write_bytes(0, bytes) };
                     team.sync()?;
                     return Ok(Block { base, bytes, start });
@@ -116,8 +116,8 @@ impl<'rt> TeamHeap<'rt> {
     fn reserve(&self, candidate: usize, bytes: usize) -> Option<usize> {
         let mut taken = self.taken();
         let start = taken.iter().fold(candidate, |start, (&from, &to)| {
-            let apart = to <= start || start.saturating_add(bytes) <= from;
-            if apart { start } else { to }
+            let disjoint = to <= start || start.saturating_add(bytes) <= from;
+            if disjoint { start } else { to }
         });
         if start.checked_add(bytes)? > self.bytes {
             return None;

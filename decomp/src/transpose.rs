@@ -73,7 +73,7 @@ impl Transpose {
             own: vec![(own.from, own.at)],
             slots: parts,
             elements: (own_input.len() * self.fields, own_output.len() * self.fields),
-            apart: false,
+            disjoint: false,
         })
     }
 

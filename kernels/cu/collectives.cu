@@ -1,4 +1,4 @@
-// Collectives of a team in the order of a stream, for kernels/src/cuda/collectives.rs: between two meetings of the
+// Collectives of a team in the order of a stream, for kernels/src/cuda/collectives.rs: between two barriers of the
 // team's PEs, each puts what it has to the others. Memory is symmetric on all sides.
 #include "symrail_device.cuh"
 #include "symrail/combine.cuh"
@@ -133,12 +133,12 @@ struct part {
 
 // Combines bytes of `source` on all PEs into `dest` here, and with `share` puts them to `dest` of the others. Each PE does
 // another part of the whole, so that sources may be destinations. Where a PE is not mapped, one block does it in parts
-// that fit the scratch memory. With `meets`, one block does what else takes three launches.
+// that fit the scratch memory. With `waits`, one block does what else takes three launches.
 extern "C" __global__ void __launch_bounds__(THREADS)
     reduce_on_stream(symrail_team_t which, char* dest, const char* source, symrail_u64 bytes, symrail_u64 how,
                      symrail_u64 element, symrail_u64 share, char* scratch, symrail_u64 scratch_bytes,
-                     symrail_u64 meets) {
-    if (meets != 0) symrailx_team_sync_block(which);
+                     symrail_u64 waits) {
+    if (waits != 0) symrailx_team_sync_block(which);
     symrail_device_team team = symrail_team_of(which);
     symrail_u64 at, left = part_of(bytes, at), apart = scratch == nullptr ? 0 : scratch_bytes / team.n_pes & ~15ull;
     while (left > 0) {
@@ -159,5 +159,5 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         at += now;
         left -= now;
     }
-    if (meets != 0) symrailx_barrier_block(which);
+    if (waits != 0) symrailx_barrier_block(which);
 }

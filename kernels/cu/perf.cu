@@ -16,13 +16,13 @@ struct stopwatch {
 };
 
 // Everybody of this PE's grid is here: blocks are few enough to run at the same time.
-__device__ void grid_meets(u64* out, u64& met) {
+__device__ void grid_barrier(u64* out, u64& arrived) {
     __syncthreads();
     if (threadIdx.x == 0) {
-        met += gridDim.x;
+        arrived += gridDim.x;
         atomicAdd(out + 3, 1ull);
         symrail_waiter waiter;
-        while (symrail_ld_gpu((u64)(out + 3)) < met && !waiter.over()) {}
+        while (symrail_ld_gpu((u64)(out + 3)) < arrived && !waiter.over()) {}
         __threadfence();
     }
     __syncthreads();
@@ -161,10 +161,10 @@ KERNEL put_signal_ping_pong(ARGUMENTS) {
     ping_pong((u64*)word, first, calls, out, [=](u64 r) { put_signal(dest, source, size, (u64*)word, r, (int)peer); });
 }
 
-// Each PE puts to all others, its blocks a part each; then all PEs meet.
+// Each PE puts to all others, its blocks a part each; then all PEs wait for one another.
 KERNEL all_to_all(ARGUMENTS) {
     stopwatch time(out);
-    u64 me = symrail_my_pe(), n = symrail_n_pes(), met = 0;
+    u64 me = symrail_my_pe(), n = symrail_n_pes(), arrived = 0;
     u64 part = ((size + gridDim.x - 1) / gridDim.x + 127) & ~127ull, at = part * blockIdx.x;
     for (u64 c = 0; c < calls; c++) {
         for (u64 step = 1; step < n && at < size; step++) {
@@ -172,9 +172,9 @@ KERNEL all_to_all(ARGUMENTS) {
             symrailx_putmem_nbi_block(dest + me * stride + at, source + to * stride + at, at + part < size ? part : size - at, (int)to);
         }
         quiet_of_block();
-        grid_meets(out, met);
+        grid_barrier(out, arrived);
         if (blockIdx.x == 0) symrailx_barrier_all_block();
-        grid_meets(out, met);
+        grid_barrier(out, arrived);
     }
     time.stop();
 }

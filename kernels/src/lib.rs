@@ -1,8 +1,8 @@
 //! What runs on devices: GPU kernels, and the CPU device, whose threads issue the same requests.
 //!
-//! [`meeting`] has the plans of device barriers. `include/symrail_layout.h` mirrors the channels' layout
+//! [`barrier_plan`] has the plans of device barriers. `include/symrail_layout.h` mirrors the channels' layout
 //! for CUDA; `examples/emit_layout.rs` writes it.
 
+pub mod barrier_plan;
 pub mod cpu;
 pub mod cuda;
-pub mod meeting;

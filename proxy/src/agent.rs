@@ -83,7 +83,7 @@ pub struct Agent {
     lanes: usize,
     /// Endpoints that have asked for something, at `origin * n_pes + pe`.
     sources: Slots,
-    /// By slot, then lane; nobody's are unused.
+    /// By slot, then lane; those without a PE are unused.
     connections: Vec<Inbound>,
     /// To be connected before anything is answered.
     introductions: Vec<Introduction>,
@@ -170,7 +170,7 @@ impl Agent {
     }
 
     /// Makes room for an endpoint that introduces itself.
-    fn meet(&mut self, request: &Request, address: &[u8]) {
+    fn introduce(&mut self, request: &Request, address: &[u8]) {
         if request.origin < FROM_CONTEXT {
             return; // these were connected when the job began
         }
@@ -433,7 +433,7 @@ impl TargetAgent for Agent {
         }
         let introduced = request.kind == RequestKind::Introduce && request.sequence == 1;
         if introduced {
-            self.meet(request, payload);
+            self.introduce(request, payload);
         }
         // An endpoint of a context that has not introduced itself cannot be answered.
         let Some(first) = self.streams_of(request.source, request.origin, introduced) else { return };

@@ -16,7 +16,7 @@ const GOOD_SLEEP: Duration = Duration::from_micros(200);
 /// PE goes from waiting to computing. Every look costs whoever has the core a switch of threads, so they become rarer
 /// while host threads go on: and rarer still while each look finds one of them at it, since a PE that mostly computes
 /// is not found so several times in a row.
-const LOOK: Duration = Duration::from_micros(100);
+const FIRST_INTERVAL: Duration = Duration::from_micros(100);
 const RARE_LOOK: Duration = Duration::from_micros(400);
 const RAREST_LOOK: Duration = Duration::from_millis(2);
 
@@ -67,7 +67,7 @@ pub(crate) struct PassiveInterval(Duration);
 
 impl PassiveInterval {
     pub fn new() -> PassiveInterval {
-        PassiveInterval(LOOK)
+        PassiveInterval(FIRST_INTERVAL)
     }
 
     /// Whether it may be longer than what is left behind should wait.
@@ -85,7 +85,7 @@ impl PassiveInterval {
 
     /// Nobody else drives the engine any more.
     pub fn end(&mut self) {
-        self.0 = LOOK;
+        self.0 = FIRST_INTERVAL;
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(next(&[true; 5]), [400, 800, 1600, 2000, 2000]);
         assert_eq!(next(&[false, true, true, false]), [400, 400, 800, 400], "once not found is enough");
         passive.end();
-        assert_eq!(passive.next(true), LOOK);
+        assert_eq!(passive.next(true), FIRST_INTERVAL);
     }
 
     #[test]

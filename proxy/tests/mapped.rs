@@ -156,12 +156,12 @@ fn poll(pes: &mut [Pe; 2]) {
     }
 }
 
-/// What a kernel of PE 0 asks for, up to its quiet. Each round `look` may look at the memories.
-fn ask(pes: &mut [Pe; 2], requests: &[Request], mut look: impl FnMut(&[Pe; 2])) {
+/// What a kernel of PE 0 asks for, up to its quiet. Each round `check` may read the memories.
+fn ask(pes: &mut [Pe; 2], requests: &[Request], mut check: impl FnMut(&[Pe; 2])) {
     let last = requests.iter().map(|request| pes[0].device.try_push(request).unwrap()).fold(0, u64::max);
     for _ in 0..200_000 {
         poll(pes);
-        look(pes);
+        check(pes);
         if pes[0].device.completed() > last {
             break;
         }

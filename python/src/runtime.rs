@@ -455,7 +455,7 @@ impl Runtime {
     /// Completes what this PE has started, and waits for all PEs to have done so; with `stream`, what it has started on
     /// streams, and the stream waits. Collective.
     ///
-    /// `timeout` is in seconds, and not for streams. After an exception the job cannot meet again: leave it.
+    /// `timeout` is in seconds, and not for streams. After an exception the job has no more collectives: leave it.
     #[pyo3(signature = (*, timeout=None, stream=None))]
     fn barrier_all(&self, py: Python<'_>, timeout: Option<f64>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let rt = self.job.running()?;

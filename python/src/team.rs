@@ -91,7 +91,7 @@ impl Team {
     }
 
     /// Completes what this PE has started, and waits for all PEs of the team to have done so. Collective over the team.
-    /// `timeout` is in seconds; after an exception the team cannot meet again.
+    /// `timeout` is in seconds; after an exception the team is not used again.
     /// With `stream`, the stream waits, as for `Runtime.barrier_all`.
     #[pyo3(signature = (*, timeout=None, stream=None))]
     fn barrier(&self, py: Python<'_>, timeout: Option<f64>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {

@@ -42,7 +42,7 @@ impl<'rt> Allocator<'rt> {
         let block = lock(&staged.heap).alloc(bytes as u64)?;
         let Some(block) = block else { return Ok(std::ptr::null_mut()) };
         self.everybody.ops.zero_staged(block.ptr.as_ptr(), block.size as usize)?;
-        self.everybody.meet("a call on the heap")?;
+        self.everybody.wait_for_all("a call on the heap")?;
         Ok(block.ptr.as_ptr())
     }
 
@@ -53,7 +53,7 @@ impl<'rt> Allocator<'rt> {
         let ptr = self.adopt(block)?;
         if !ptr.is_null() {
             // Nobody may write before everybody has zeroed.
-            self.everybody.meet("a call on the heap")?;
+            self.everybody.wait_for_all("a call on the heap")?;
         }
         Ok(ptr)
     }
@@ -90,12 +90,12 @@ impl<'rt> Allocator<'rt> {
         let _turn = self.heap_call(AllocOp::Realloc, size, 64, ptr)?;
         if let Some(staged) = &self.space().staged {
             let ptr = self.realloc_staged(staged, ptr, size)?;
-            self.everybody.meet("a call on the heap")?;
+            self.everybody.wait_for_all("a call on the heap")?;
             return Ok(ptr);
         }
         let block = lock(&self.space().heap).realloc(ptr, size as u64);
         let ptr = self.adopt(block)?;
-        self.everybody.meet("a call on the heap")?;
+        self.everybody.wait_for_all("a call on the heap")?;
         Ok(ptr)
     }
 
@@ -211,7 +211,7 @@ impl<'rt> Allocator<'rt> {
             self.space().committed.store(segment.end() as usize, Ordering::Release);
         }
         // A peer's request may only come once everybody knows the segment.
-        self.everybody.meet("a call on the heap")
+        self.everybody.wait_for_all("a call on the heap")
     }
 
     fn register(&self, segment: Segment) -> Result<Vec<u8>> {

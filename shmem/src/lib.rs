@@ -18,7 +18,7 @@
 //! | [`context`] | operations that are ordered and completed apart from others |
 //! | [`Delivery`] | an operation whose end is asked for by itself |
 //! | [`wait`], [`wait_many`], `waiting` | waiting for words; what becomes of those who are waited for: lost, gone, late |
-//! | `meeting`, `sync` | how PEs meet, host by host; barriers of all PEs |
+//! | `barrier_plan`, `sync` | how PEs wait for one another, host by host; barriers of all PEs |
 //! | `alloc` | the heap's collective calls |
 //! | [`symmetric`] | the same operations on typed slices, with checked bounds and without `unsafe`: start here |
 //! | [`team`], [`collective`] | some PEs, and what they do together: broadcast, reduce, collect, all-to-all |
@@ -37,6 +37,7 @@
 
 mod alloc;
 pub mod atomics;
+mod barrier_plan;
 pub mod bootstrap;
 pub mod collective;
 mod columns;
@@ -53,7 +54,6 @@ mod guarded;
 mod interrupt;
 mod job;
 mod joining;
-mod meeting;
 pub mod observe;
 mod operations;
 mod process;

@@ -1,19 +1,19 @@
 //! Barriers over all PEs, and agreeing while at it.
 //!
-//! How they meet is the matter of `meeting`.
+//! How they wait is the matter of `barrier_plan`.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use symrail_core::{SignalOp, lock};
 use symrail_heap::SymmetricHeap;
+use symrail_kernels::barrier_plan::WORDS;
 use symrail_kernels::cpu::DeviceTeam;
-use symrail_kernels::meeting::WORDS;
 use symrail_transport::Pe;
 
+use crate::barrier_plan::{self, FLAG_BYTES, Plan};
 use crate::collective::call::CALL_LEN;
 use crate::error::Result;
-use crate::meeting::{FLAG_BYTES, Plan, meet};
 use crate::operations::Operations;
 use crate::space::{at, load};
 use crate::team::group::Group;
@@ -58,7 +58,7 @@ impl SyncArea {
     }
 }
 
-/// All PEs of the job, as they meet.
+/// All PEs of the job, and their barriers.
 #[derive(Clone, Copy)]
 pub(crate) struct Everybody<'rt> {
     /// On the default context.
@@ -68,7 +68,7 @@ pub(crate) struct Everybody<'rt> {
 
 impl Everybody<'_> {
     /// Waits for all PEs, within a collective call or at its end.
-    pub fn meet(&self, what: &'static str) -> Result<()> {
+    pub fn wait_for_all(&self, what: &'static str) -> Result<()> {
         self.any(what, false).map(drop)
     }
 
@@ -80,7 +80,7 @@ impl Everybody<'_> {
             state.0
         };
         let group = self.ops.comm.job.everybody();
-        meet(&self.ops, what, (group, &self.area.plan), (self.area.offset, count), mine)
+        barrier_plan::run(&self.ops, what, (group, &self.area.plan), (self.area.offset, count), mine)
     }
 
     /// How many barriers of all PEs this PE has come to.

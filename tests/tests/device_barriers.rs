@@ -1,4 +1,4 @@
-//! Devices of all PEs, and of teams, meet host by host.
+//! Barriers of devices of all PEs, and of teams, go host by host.
 #![allow(clippy::unwrap_used)]
 
 use symrail_tests::job::Job;
@@ -6,10 +6,10 @@ use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN, SHM};
 
 const ROUNDS: u64 = 300;
 
-/// Lets `pes` devices on so many hosts meet. A meeting is to cost all of them together this many requests: one a round
+/// Lets `pes` devices on so many hosts wait for one another. A barrier is to cost all of them together this many requests: one a round
 /// for each host.
-fn meet(path: Path, pes: u32, hosts: u32, requests: &[(&str, u64)]) {
-    let job = path.of(Job::new("pe_meet"), pes).hosts(hosts).args([ROUNDS]);
+fn barriers(path: Path, pes: u32, hosts: u32, requests: &[(&str, u64)]) {
+    let job = path.of(Job::new("pe_barriers"), pes).hosts(hosts).args([ROUNDS]);
     let outcome = job.succeed();
     println!("{}, {pes} PEs on {hosts} hosts: {:?}", path.name, outcome.elapsed);
     for (name, requests) in requests {
@@ -27,27 +27,27 @@ fn meet(path: Path, pes: u32, hosts: u32, requests: &[(&str, u64)]) {
 
 #[test]
 fn mapped() {
-    meet(MAPPED, 4, 1, &[("all", 0), ("reversed", 0), ("even", 0), ("odd", 0)]);
+    barriers(MAPPED, 4, 1, &[("all", 0), ("reversed", 0), ("even", 0), ("odd", 0)]);
 }
 
 #[test]
 fn four_on_two_hosts() {
     for path in [ONE_RAIL, SHM] {
-        meet(path, 4, 2, &[("all", 2), ("reversed", 2), ("even", 2), ("odd", 2)]);
+        barriers(path, 4, 2, &[("all", 2), ("reversed", 2), ("even", 2), ("odd", 2)]);
     }
 }
 
 #[test]
 fn five_on_two_hosts() {
-    meet(ROUND_ROBIN, 5, 2, &[("all", 2), ("reversed", 2), ("even", 2), ("odd", 2)]);
+    barriers(ROUND_ROBIN, 5, 2, &[("all", 2), ("reversed", 2), ("even", 2), ("odd", 2)]);
 }
 
 #[test]
 fn five_on_three_hosts() {
-    meet(ONE_RAIL, 5, 3, &[("all", 6), ("even", 6)]);
+    barriers(ONE_RAIL, 5, 3, &[("all", 6), ("even", 6)]);
 }
 
 #[test]
 fn everybody_on_their_own_host() {
-    meet(ROUND_ROBIN, 4, 4, &[("all", 8), ("reversed", 8), ("even", 2), ("odd", 2)]);
+    barriers(ROUND_ROBIN, 4, 4, &[("all", 8), ("reversed", 8), ("even", 2), ("odd", 2)]);
 }

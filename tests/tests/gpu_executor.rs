@@ -96,7 +96,7 @@ impl Pes {
         for (me, report) in reports.iter().enumerate() {
             let to = |pe: usize| Reached {
                 pe: pe as u32,
-                apart: reached(me, pe).then(|| base(pe).wrapping_sub(base(me))),
+                distance: reached(me, pe).then(|| base(pe).wrapping_sub(base(me))),
                 atomics: true,
             };
             let image = |plan_at: u64| -> Image {

@@ -67,11 +67,11 @@ pub fn direct(shape: &Shape) -> Document {
                 ops.copy(input(own), output(own));
                 continue;
             }
-            ops.meet(shape, rank);
+            ops.barrier(shape, rank);
             let peers: Vec<_> = shape.others(rank).map(|peer| (peer, input(own))).collect();
             let sends: Vec<_> = shape.others(rank).map(|peer| (peer, output(own))).collect();
             ops.read_reduce(input(own), &peers, output(own), &sends);
-            ops.meet(shape, rank);
+            ops.barrier(shape, rank);
         }
     }
     plan.document
@@ -87,7 +87,7 @@ pub fn by_puts(shape: &Shape) -> Document {
         for block in 0..b {
             let of = |peer: usize| peer * b + block;
             let mut ops = plan.block(rank, block);
-            ops.meet(shape, rank);
+            ops.barrier(shape, rank);
             for ty in super::BOTH {
                 let peers = shape.peers(rank, ty);
                 let puts: Vec<_> = peers.iter().map(|&peer| (input(of(peer)), peer, scratch(of(rank)))).collect();

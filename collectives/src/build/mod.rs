@@ -194,7 +194,7 @@ impl BlockBuilder<'_> {
     }
 
     /// Waits until all others are here, too.
-    fn meet(&mut self, shape: &Shape, rank: usize) {
+    fn barrier(&mut self, shape: &Shape, rank: usize) {
         for sync in [Self::signal, Self::wait] {
             BOTH.iter().for_each(|&ty| sync(self, ty, &shape.peers(rank, ty)));
         }
@@ -334,8 +334,8 @@ mod tests {
                 for document in plans.iter().cloned().chain(plans.iter().map(in_place)) {
                     let plan = Plan::new(&document, Check::Result);
                     let plan = plan.unwrap_or_else(|error| panic!("{shape:?}: {error}"));
-                    let met = plan.meetings;
-                    assert!(!met.before && !met.after, "{} of {shape:?}: {met:?}", document.name);
+                    let barriers = plan.barriers;
+                    assert!(!barriers.before && !barriers.after, "{} of {shape:?}: {barriers:?}", document.name);
                 }
             }
         }

@@ -12,7 +12,7 @@ pub fn all_gather(shape: &Shape) -> Document {
         for block in 0..b {
             let place = output(rank * b + block);
             let mut ops = plan.block(rank, block);
-            ops.meet(shape, rank);
+            ops.barrier(shape, rank);
             ops.copy(input(block), place);
             for ty in BOTH {
                 let peers = shape.peers(rank, ty);
@@ -37,7 +37,7 @@ pub fn reduce_scatter(shape: &Shape) -> Document {
         for block in 0..b {
             let of = |peer: usize| peer * b + block;
             let mut ops = plan.block(rank, block);
-            ops.meet(shape, rank);
+            ops.barrier(shape, rank);
             let puts: Vec<_> = far.iter().map(|&peer| (input(of(peer)), peer, scratch(of(rank)))).collect();
             ops.put_and_signal(ChannelType::Port, &puts);
             if near.is_empty() {
@@ -73,7 +73,7 @@ pub fn reduce(shape: &Shape, root: usize) -> Document {
             let of = |peer: usize| peer * b + block;
             let result = if rank == root { output(of(rank)) } else { scratch(n * b + block) };
             let mut ops = plan.block(rank, block);
-            ops.meet(shape, rank);
+            ops.barrier(shape, rank);
             let puts: Vec<_> = far.iter().map(|&peer| (input(of(peer)), peer, scratch(of(rank)))).collect();
             ops.put_and_signal(ChannelType::Port, &puts);
             if near.is_empty() {
@@ -110,7 +110,7 @@ pub fn all_to_all(shape: &Shape) -> Document {
         for block in 0..b {
             let of = |peer: usize| peer * b + block;
             let mut ops = plan.block(rank, block);
-            ops.meet(shape, rank);
+            ops.barrier(shape, rank);
             ops.copy(input(of(rank)), output(of(rank)));
             for ty in BOTH {
                 let peers = shape.peers(rank, ty);

@@ -16,7 +16,7 @@ pub struct Reached {
     /// Its PE.
     pub pe: u32,
     /// How much further its memory is than this PE's, wrapping; `None` where only the proxy reaches it.
-    pub apart: Option<u64>,
+    pub distance: Option<u64>,
     /// Whether this device's atomics reach it.
     pub atomics: bool,
 }
@@ -60,7 +60,7 @@ pub struct Named {
     pub writers: Vec<usize>,
 }
 
-/// The symmetric words that a plan needs: one for giving up, those in which signals arrive, and those of meetings.
+/// The symmetric words that a plan needs: one for giving up, those in which signals arrive, and those of barriers.
 pub fn words(plan: &Plan) -> usize {
     1 + most_inbound(plan) + plan.ranks.len()
 }
@@ -95,7 +95,7 @@ pub fn encode(plan: &Plan, me: usize, at: &Addresses) -> Result<Image> {
         body.extend(words);
     };
     let ranks: Vec<u64> =
-        at.ranks.iter().flat_map(|to| [to.pe.into(), to.apart.unwrap_or(0), to.apart.is_some().into()]).collect();
+        at.ranks.iter().flat_map(|to| [to.pe.into(), to.distance.unwrap_or(0), to.distance.is_some().into()]).collect();
     let ids = |numbers: &[u32]| -> Vec<u64> {
         numbers.chunks(2).map(|two| pair(two[0], two.get(1).copied().unwrap_or(0))).collect()
     };
@@ -117,9 +117,9 @@ pub fn encode(plan: &Plan, me: usize, at: &Addresses) -> Result<Image> {
     let geometry = plan.geometry(at.capacity);
     let plain = plan.scratch_bytes(at.capacity);
     let flags = [
-        (plan.meetings.before, 1),
-        (plan.meetings.after, 2),
-        (at.ranks.iter().any(|to| to.apart.is_none()), 4),
+        (plan.barriers.before, 1),
+        (plan.barriers.after, 2),
+        (at.ranks.iter().any(|to| to.distance.is_none()), 4),
         (lists.mixed(), 8),
     ];
     let flags = flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum();
@@ -334,7 +334,7 @@ impl<'a> Lists<'a> {
         ids
     }
 
-    /// The semaphores: where signals arrive, one with each rank for meetings, and where signals go.
+    /// The semaphores: where signals arrive, one with each rank for barriers, and where signals go.
     fn semaphores(&self, expected: u64) -> Vec<u64> {
         let (words, most) = (self.at.words, most_inbound(self.plan));
         let inbound = &self.plan.ranks[self.me].inbound;
@@ -343,10 +343,10 @@ impl<'a> Lists<'a> {
             let pe = self.at.ranks[from].pe;
             all.extend([words + 8 * (1 + i as u64), expected + 8 * i as u64, 0, 0, pe.into()]);
         }
-        let meeting = |rank: usize| words + 8 * (1 + most + rank) as u64;
+        let barrier = |rank: usize| words + 8 * (1 + most + rank) as u64;
         for rank in 0..self.at.ranks.len() {
-            let [there, mapped, pe] = self.remote(rank, meeting(self.me));
-            all.extend([meeting(rank), expected + 8 * (inbound.len() + rank) as u64, there, mapped, pe]);
+            let [there, mapped, pe] = self.remote(rank, barrier(self.me));
+            all.extend([barrier(rank), expected + 8 * (inbound.len() + rank) as u64, there, mapped, pe]);
         }
         for link in &self.links {
             let [there, mapped, pe] = self.remote(link.rank, words + 8 * (1 + link.word as u64));
@@ -359,7 +359,7 @@ impl<'a> Lists<'a> {
     /// A word of a rank: its symmetric address, where atomics reach it, and the PE.
     fn remote(&self, rank: usize, word: u64) -> [u64; 3] {
         let to = &self.at.ranks[rank];
-        let mapped = to.apart.filter(|_| to.atomics).map_or(0, |apart| word.wrapping_add(apart));
+        let mapped = to.distance.filter(|_| to.atomics).map_or(0, |distance| word.wrapping_add(distance));
         [word, mapped, to.pe.into()]
     }
 
@@ -369,7 +369,7 @@ impl<'a> Lists<'a> {
     }
 
     fn reached<'s>(&self, step: &Step, spans: impl IntoIterator<Item = &'s Span>) -> Result<()> {
-        match spans.into_iter().find(|span| self.at.ranks[span.rank].apart.is_none()) {
+        match spans.into_iter().find(|span| self.at.ranks[span.rank].distance.is_none()) {
             Some(span) => {
                 let pe = self.at.ranks[span.rank].pe;
                 let reason =

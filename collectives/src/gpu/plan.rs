@@ -69,8 +69,8 @@ impl<'d> GpuPlan<'d> {
         let own = device.address(words.as_ptr().cast());
         let reach = device.state().reach();
         let reached = |pe: Pe| {
-            let apart = reach.find(own, 8, pe).map(|there| there.wrapping_sub(own));
-            Reached { pe, apart, atomics: device.is_direct() }
+            let distance = reach.find(own, 8, pe).map(|there| there.wrapping_sub(own));
+            Reached { pe, distance, atomics: device.is_direct() }
         };
         let mut at = Addresses {
             plan: 0,

@@ -82,7 +82,7 @@ pub struct Plan {
     /// Threads of a block, where blocks have several.
     pub(crate) threads: u32,
     pub(crate) ranks: Vec<Rank>,
-    pub(crate) meetings: simulate::Meetings,
+    pub(crate) barriers: simulate::Barriers,
     /// For each rank, the lowest rank that it is connected with by memory channels, directly or through others.
     pub(crate) groups: Vec<usize>,
 }
@@ -130,7 +130,7 @@ pub(crate) struct Link {
 /// What an operation does.
 #[derive(Debug, Clone)]
 pub(crate) enum Action {
-    /// Threads of the block meet. A block of the CPU device is one thread.
+    /// Threads of the block wait for one another. A block of the CPU device is one thread.
     Nop,
     Barrier {
         id: usize,
@@ -219,7 +219,7 @@ impl Plan {
     /// It is refused: the error names plan, rank, block and operation.
     pub fn new(document: &Document, check: Check) -> Result<Plan> {
         let mut plan = resolve::resolve(document)?;
-        plan.meetings = simulate::simulate(&plan, check)?;
+        plan.barriers = simulate::simulate(&plan, check)?;
         Ok(plan)
     }
 
@@ -282,14 +282,14 @@ impl Plan {
 
     /// The rank that writes packets of these chunks.
     pub(crate) fn writer_of(&self, span: &Span) -> usize {
-        let meets = |dest: &Span| {
+        let overlaps_it = |dest: &Span| {
             let end = |span: &Span| span.index + span.size;
             (dest.rank, dest.buffer) == (span.rank, span.buffer) && dest.index < end(span) && span.index < end(dest)
         };
         let writes = |step: &&Step| match &step.action {
-            Action::Pack { pairs } => pairs.iter().any(|(_, dest)| meets(dest)),
-            Action::Forward { dests, .. } => dests.iter().any(meets),
-            Action::ReducePackets { sends, .. } => sends.iter().any(meets),
+            Action::Pack { pairs } => pairs.iter().any(|(_, dest)| overlaps_it(dest)),
+            Action::Forward { dests, .. } => dests.iter().any(overlaps_it),
+            Action::ReducePackets { sends, .. } => sends.iter().any(overlaps_it),
             _ => false,
         };
         self.steps().find(writes).and_then(|step| step.place.rank).unwrap_or(span.rank)

@@ -66,7 +66,7 @@ pub(super) fn resolve(document: &Document) -> Result<Plan> {
         sizes: document.min_message_size..=document.max_message_size,
         threads: document.num_threads_per_block.clamp(32, 1024),
         ranks,
-        meetings: Default::default(),
+        barriers: Default::default(),
         groups: groups(&document.gpus),
     })
 }

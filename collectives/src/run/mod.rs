@@ -194,7 +194,7 @@ impl<'rt> Prepared<'rt> {
         };
         let stage = device.symmetric::<_, u8>(&self.stage)?;
         let flag = self.next_flag()?;
-        if self.plan.meetings.before {
+        if self.plan.barriers.before {
             self.runtime.sync_all()?;
         }
         let rank = &self.plan.ranks[me];
@@ -215,7 +215,7 @@ impl<'rt> Prepared<'rt> {
             // The first block's error is the reason of the others'.
             return Err(shared.first_error().unwrap_or_else(|| error.into()));
         }
-        if self.plan.meetings.after {
+        if self.plan.barriers.after {
             self.runtime.sync_all()?;
         }
         Ok(())

@@ -148,7 +148,7 @@ impl<'rt> HighThroughput<'rt> {
         if let Some((topk, _)) = tokens.topk {
             topk.check(layout.experts())?;
         }
-        let headers = self.meet("dispatch", Call::Dispatch, format, layout)?;
+        let headers = self.begin("dispatch", Call::Dispatch, format, layout)?;
         let mut handle = Handle::new(layout.clone(), &headers, &self.hosts, self.me());
         let (received, masks) = self.send_tokens(tokens, format, &handle)?;
         let per_expert = header::sum_of_experts(&headers, layout.share());
@@ -164,7 +164,7 @@ impl<'rt> HighThroughput<'rt> {
     /// As for [`HighThroughput::dispatch`].
     pub fn dispatch_again(&mut self, tokens: &Tokens<'_>, handle: &Handle) -> Result<Received> {
         let format = self.format_of(tokens, &handle.layout)?;
-        let headers = self.meet("dispatch by a handle", Call::Again, format, &handle.layout)?;
+        let headers = self.begin("dispatch by a handle", Call::Again, format, &handle.layout)?;
         self.must_expect(&headers, &handle.received)?;
         Ok(self.send_tokens(tokens, format, handle)?.0)
     }
@@ -250,8 +250,8 @@ impl<'rt> HighThroughput<'rt> {
         Err(Error::BufferTooSmall { what: "high throughput", needed, given: self.bytes() })
     }
 
-    /// Begins a dispatch: tells all others of it.
-    fn meet(&mut self, what: &'static str, call: Call, format: RowFormat, layout: &Layout) -> Result<Vec<Header>> {
+    /// Begins a dispatch, and exchanges headers with all others.
+    fn begin(&mut self, what: &'static str, call: Call, format: RowFormat, layout: &Layout) -> Result<Vec<Header>> {
         let since = Instant::now();
         self.statistics = Statistics::of(what);
         let of_host = |host| layout.tokens_for_any(self.hosts.members(host)).len() as u32;

@@ -110,7 +110,7 @@ struct symrail_at_least {
 SYMRAIL_DEVICE symrail_device_team symrail_team_of(symrail_team_t team) {
     if (team != SYMRAIL_TEAM_WORLD) return *team;
     symrail_device_team world = {symrail_state.me, symrail_state.n_pes, 0, 1, symrail_state.barrier_words,
-                                 symrail_state.barrier_meeting};
+                                 symrail_state.barrier_plan};
     return world;
 }
 SYMRAIL_DEVICE int symrail_team_my_pe(symrail_team_t team) { return symrail_team_of(team).me; }
@@ -123,13 +123,13 @@ SYMRAIL_DEVICE int symrail_team_translate_pe(symrail_team_t from, int pe, symrai
     return there >= 0 && there < b.n_pes && there * b.stride == apart ? there : -1;
 }
 
-/* The PEs of a team meet, each with one thread, by the steps of the host's plan (kernels/src/meeting.rs). */
+/* A barrier of the PEs of a team, each with one thread, by the steps of the host's plan (kernels/src/barrier_plan.rs). */
 static __device__ __noinline__ void symrail_meet(symrail_team_t which) {
     symrail_device_team team = symrail_team_of(which);
-    const symrail_step* at = (const symrail_step*)(team.meeting + SYMRAIL_MEETING_STEPS);
+    const symrail_step* at = (const symrail_step*)(team.plan + SYMRAIL_PLAN_STEPS);
     /* A step is on its way while something else is waited for. */
     symrail_step step = *at;
-    symrail_u64 number = symrail_add_gpu(team.meeting, 1) + 1;
+    symrail_u64 number = symrail_add_gpu(team.plan, 1) + 1;
     symrail_u64* words = (symrail_u64*)team.words + number % 2 * SYMRAIL_MEETING_SET;
     while (step.flag >= 0) {
         symrail_step next = *++at;

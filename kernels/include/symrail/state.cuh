@@ -47,14 +47,14 @@ struct symrail_channel_view {
 #define SYMRAIL_OWN_MIXED 448u
 #define SYMRAIL_OWN_REPLIES 512u
 
-/* What a PE does in a meeting: sets a flag of a PE, or, where there is none (-1), waits until its own flag is set. A
+/* What a PE does in a barrier: sets a flag of a PE, or, where there is none (-1), waits until its own flag is set. A
  * step whose flag is -1 ends them. */
 struct __align__(8) symrail_step {
     int pe;
     int flag;
 };
-/* A meeting's memory on the device: how often the PE has met the others, and from here on its steps. */
-#define SYMRAIL_MEETING_STEPS 128u
+/* A barrier plan's memory on the device: how many barriers there were, and from here on its steps. */
+#define SYMRAIL_PLAN_STEPS 128u
 /* Flags are words of a symmetric heap, in two sets of so many (8 bytes each), used in turn. */
 #define SYMRAIL_MEETING_SET 32u
 
@@ -64,9 +64,9 @@ struct symrail_device_team {
     int n_pes;
     int start;
     int stride;
-    /* As the state's barrier_words and barrier_meeting. */
+    /* As the state's barrier_words and barrier_plan. */
     symrail_u64 words;
-    symrail_u64 meeting;
+    symrail_u64 plan;
 };
 typedef const struct symrail_device_team* symrail_team_t;
 #define SYMRAIL_TEAM_WORLD ((symrail_team_t)0)
@@ -82,8 +82,8 @@ struct symrail_device_state {
     symrail_u64 timeout_ns;
     /* An error record in pinned memory: {code, what, PE, place}. */
     symrail_u64 error;
-    /* Barrier: the meeting of all PEs, and the words of both sets. */
-    symrail_u64 barrier_meeting;
+    /* Barrier: the plan of all PEs, and the words of both sets. */
+    symrail_u64 barrier_plan;
     symrail_u64 barrier_words;
     /* Small deliveries for waiting threads to write, in pinned memory, and the readers' word in device memory; 0 where
      * there are none. */

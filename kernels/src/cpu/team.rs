@@ -1,11 +1,11 @@
-//! Meeting the devices of other PEs: barriers of all PEs and of teams.
+//! Barriers with the devices of other PEs: of all PEs and of teams.
 
 use std::sync::atomic::{Ordering, fence};
 
 use super::error::DeviceError;
 use super::thread::Thread;
 use super::view::DeviceTeam;
-use crate::meeting::{Step, WORDS, word};
+use crate::barrier_plan::{Step, WORDS, word};
 use symrail_core::Cmp;
 
 impl Thread<'_> {
@@ -40,7 +40,7 @@ impl Thread<'_> {
     /// As there.
     pub fn team_sync(&self, team: &DeviceTeam) -> Result<(), DeviceError> {
         let words = self.view.symmetric::<u64>(team.words, WORDS)?;
-        let number = team.met.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = team.barriers.fetch_add(1, Ordering::Relaxed) + 1;
         for &step in &team.steps {
             match step {
                 Step::SignalPeer(pe, flag) => {

@@ -11,7 +11,7 @@ use super::answers::AnswerWaits;
 use super::element::Element;
 use super::error::DeviceError;
 use super::symmetric::Symmetric;
-use crate::meeting::Step;
+use crate::barrier_plan::Step;
 
 /// The parts that a device works with. All belong to the runtime, which outlives the device.
 #[derive(Clone)]
@@ -33,26 +33,26 @@ pub struct DeviceParts {
     /// Mapped peers' words may be worked on by this CPU's atomics. `false` where the NICs perform AMOs, which are not
     /// atomic with a CPU's: then AMOs and signals take the channel even to mapped peers.
     pub direct_amos: bool,
-    /// All PEs, as they meet in barriers.
+    /// All PEs, and their barriers.
     pub world: Arc<DeviceTeam>,
     /// The time-out (`SYMRAIL_TIMEOUT_S`).
     pub timeout: Duration,
 }
 
-/// Some PEs as their devices know them: how they meet, and how often they have. One for all PEs, and one for each team.
+/// Some PEs as their devices know them: the plan of their barriers, and how many there were. One for all PEs, and one for each team.
 #[derive(Debug, Default)]
 pub struct DeviceTeam {
     pub(super) words: u64,
     pub(super) steps: Box<[Step]>,
-    pub(super) met: AtomicU64,
+    pub(super) barriers: AtomicU64,
 }
 
 impl DeviceTeam {
-    /// The PEs whose plan has these steps for this PE. `words` is the symmetric offset of [`WORDS`](crate::meeting::WORDS) zeroed words of
+    /// The PEs whose plan has these steps for this PE. `words` is the symmetric offset of [`WORDS`](crate::barrier_plan::WORDS) zeroed words of
     /// this team alone.
     #[must_use]
     pub fn new(words: u64, steps: &[Step]) -> DeviceTeam {
-        DeviceTeam { words, steps: steps.into(), met: AtomicU64::new(0) }
+        DeviceTeam { words, steps: steps.into(), barriers: AtomicU64::new(0) }
     }
 }
 

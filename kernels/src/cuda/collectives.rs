@@ -1,7 +1,7 @@
-//! Collectives of a team in the order of a stream: what a PE has to give goes to the others between two meetings, so that
+//! Collectives of a team in the order of a stream: what a PE has to give goes to the others between two barriers, so that
 //! destinations may be written to from the first one on, and sources and destinations be used again behind the last.
 //!
-//! Small ones are one kernel of one block, which meets the others itself. Large copies are puts on the stream
+//! Small ones are one kernel of one block, which waits for the others itself. Large copies are puts on the stream
 //! ([`OnStream::put`]); reductions are kernels that read all PEs' memory, each PE another part of it, and put the result
 //! to all. A team's calls come in the same order on all of its PEs, on one stream or on streams that wait for each other.
 
@@ -12,7 +12,7 @@ use symrail_cuda::{Compiled, Gpu, Kernel, Module, Shape, Stream};
 use super::compile::{Nvrtc, Program};
 use super::error::Result;
 use super::heap::Reach;
-use super::on_stream::{BLOCK_BYTES, MEETING, MOST_BLOCKS, OnStream};
+use super::on_stream::{BLOCK_BYTES, MOST_BLOCKS, ONE_WARP, OnStream};
 use super::state::DeviceState;
 use super::team::DeviceTeam;
 
@@ -228,7 +228,7 @@ impl Collectives {
         let arguments = [which, dest, room, source, bytes, lengths];
         // SAFETY: the kernels' arguments; the scratch memory has a word for each PE.
         unsafe {
-            stream.launch(&self.tell_length, MEETING, &[which, lengths, bytes])?;
+            stream.launch(&self.tell_length, ONE_WARP, &[which, lengths, bytes])?;
             stream.launch(&self.collect, self.shape(team, bytes), &arguments)?;
         }
         self.on_stream.barrier(stream, team.team)
@@ -316,7 +316,7 @@ impl Collectives {
         Reduction { combine, element }: Reduction,
         share: bool,
     ) -> Result<()> {
-        let meets = bytes <= BLOCK_BYTES;
+        let waits = bytes <= BLOCK_BYTES;
         let (scratch, scratch_bytes) = if self.reaches_all(team) { (0, 0) } else { team.scratch };
         let how = u64::from(combine as u8) | u64::from(element as u8) << 8;
         let arguments = [
@@ -329,14 +329,14 @@ impl Collectives {
             share.into(),
             scratch,
             scratch_bytes,
-            meets.into(),
+            waits.into(),
         ];
-        if !meets {
+        if !waits {
             self.on_stream.sync(stream, team.team)?;
         }
         // SAFETY: the kernel's arguments; the caller's promise.
         unsafe { stream.launch(&self.reduce, self.shape(team, bytes), &arguments) }?;
-        if meets { Ok(()) } else { self.on_stream.barrier(stream, team.team) }
+        if waits { Ok(()) } else { self.on_stream.barrier(stream, team.team) }
     }
 
     fn reaches_all(&self, team: &Members<'_>) -> bool {

@@ -8,7 +8,7 @@
 //! | [`collectives`] | collectives of a team in the order of a stream |
 //! | [`state`] | what a kernel knows of its PE (`include/symrail/state.cuh`), and what it has to say afterwards |
 //! | [`heap`] | a symmetric heap as a GPU sees it |
-//! | [`team`] | how kernels meet those of other PEs |
+//! | [`team`] | barriers of kernels with those of other PEs |
 //! | [`error`] | what can go wrong |
 //!
 //! Typical: [`Gpu::open`], [`compile::Program::new`], [`Module::load`], [`DeviceState::new`] of what the runtime gives,

@@ -25,7 +25,7 @@ pub(super) const BLOCK_BYTES: u64 = 32 << 10;
 pub(super) const MOST_BLOCKS: u64 = 64;
 /// A block that only asks.
 const ASKING: Shape = Shape { blocks: 1, threads: 1 };
-pub(super) const MEETING: Shape = Shape { blocks: 1, threads: 32 };
+pub(super) const ONE_WARP: Shape = Shape { blocks: 1, threads: 32 };
 
 /// The party that copies to memory that the GPU reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -244,7 +244,7 @@ impl OnStream {
     /// As for [`OnStream::put`].
     pub fn barrier(&self, stream: &Stream, team: Option<&DeviceTeam>) -> Result<()> {
         // SAFETY: the kernel's argument, alive as the caller keeps the team.
-        Ok(unsafe { stream.launch(&self.barrier, MEETING, &[team.map_or(0, DeviceTeam::handle)]) }?)
+        Ok(unsafe { stream.launch(&self.barrier, ONE_WARP, &[team.map_or(0, DeviceTeam::handle)]) }?)
     }
 
     /// As [`OnStream::barrier`], without the quiet.
@@ -253,7 +253,7 @@ impl OnStream {
     /// As for [`OnStream::put`].
     pub fn sync(&self, stream: &Stream, team: Option<&DeviceTeam>) -> Result<()> {
         // SAFETY: as for `barrier`.
-        Ok(unsafe { stream.launch(&self.sync, MEETING, &[team.map_or(0, DeviceTeam::handle)]) }?)
+        Ok(unsafe { stream.launch(&self.sync, ONE_WARP, &[team.map_or(0, DeviceTeam::handle)]) }?)
     }
 }
 

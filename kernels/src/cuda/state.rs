@@ -10,8 +10,8 @@ use symrail_proxy::channel::Producer;
 
 use super::error::{Error, Result};
 use super::heap::{HeapView, Reach};
-use super::team::meeting;
-use crate::meeting::Step;
+use super::team::plan_on_device;
+use crate::barrier_plan::Step;
 
 /// The constant that `state.cuh` declares.
 const STATE_SYMBOL: &str = "symrail_state";
@@ -38,7 +38,7 @@ pub struct DeviceParts {
     pub heaps: Vec<HeapView>,
     /// Channels that no CPU thread pushes to; at most 16.
     pub channels: Vec<Producer>,
-    /// [`WORDS`](crate::meeting::WORDS) zeroed words of one of the heaps, at the same symmetric offset on every PE, for
+    /// [`WORDS`](crate::barrier_plan::WORDS) zeroed words of one of the heaps, at the same symmetric offset on every PE, for
     /// barriers.
     pub barrier_words: DevicePtr,
     /// The barrier plan of this PE.
@@ -84,7 +84,7 @@ struct RawState {
     reserved: u32,
     timeout_ns: u64,
     error: u64,
-    barrier_meeting: u64,
+    barrier_plan: u64,
     barrier_words: u64,
     mailbox: u64,
     mail_word: u64,
@@ -131,7 +131,7 @@ impl DeviceState {
         let error = PinnedBuffer::new(gpu, 4096)?;
         let mut own = Vec::new();
         let mut rings = Vec::new();
-        let meeting = meeting(gpu, &parts.steps)?;
+        let plan = plan_on_device(gpu, &parts.steps)?;
         // Readers go on counting where those of an earlier device stopped, well beyond any epoch that those may have
         // had.
         let position = parts.mailbox.as_ref().map_or(0, |mailbox| (mailbox.word(0) + (16 << EPOCH_SHIFT)) & POSITION);
@@ -147,7 +147,7 @@ impl DeviceState {
             reserved: 0,
             timeout_ns: u64::try_from(parts.timeout.as_nanos()).unwrap_or(u64::MAX),
             error: error.device().get(),
-            barrier_meeting: meeting.at().get(),
+            barrier_plan: plan.at().get(),
             barrier_words: parts.barrier_words.get(),
             mailbox: parts.mailbox.as_ref().map_or(0, |mailbox| mailbox.device().get()),
             mail_word: mail_word.at().get(),
@@ -155,7 +155,7 @@ impl DeviceState {
             heaps: [none; MAX_HEAPS],
             channels: [RawChannel { ring: 0, own: 0, slots: 0, replies: 0 }; MAX_CHANNELS],
         };
-        own.extend([meeting, mail_word]);
+        own.extend([plan, mail_word]);
         for (heap, view) in raw.heaps.iter_mut().zip(&parts.heaps) {
             let table: Vec<u8> = view.peers.iter().flat_map(|base| base.get().to_le_bytes()).collect();
             let peers = gpu.alloc(table.len())?;

@@ -1,11 +1,11 @@
-//! How kernels meet those of other PEs: `symrail_device_team`, and the memory of meetings.
+//! Barriers of kernels with those of other PEs: `symrail_device_team`, and the memory of their plans.
 
 use std::sync::Arc;
 
 use symrail_cuda::{DeviceBuffer, DevicePtr, Gpu};
 
 use super::error::{Error, Result};
-use crate::meeting::{SET, Step};
+use crate::barrier_plan::{SET, Step};
 
 /// As `SYMRAIL_MEETING_STEPS`: where the steps are, behind the counter.
 pub(super) const STEPS: usize = 128;
@@ -14,7 +14,7 @@ pub(super) const STEPS: usize = 128;
 ///
 /// # Errors
 /// A flag that is none, or what the driver says.
-pub(super) fn meeting(gpu: &Arc<Gpu>, steps: &[Step]) -> Result<DeviceBuffer> {
+pub(super) fn plan_on_device(gpu: &Arc<Gpu>, steps: &[Step]) -> Result<DeviceBuffer> {
     let table = table(steps)?;
     let memory = gpu.alloc(STEPS + table.len())?;
     memory.write(STEPS, &table)?;
@@ -29,7 +29,7 @@ fn table(steps: &[Step]) -> Result<Vec<u8>> {
     };
     let steps: Vec<[i32; 2]> = steps.iter().map(raw).collect();
     if let Some([_, flag]) = steps.iter().find(|[_, flag]| !(0..SET as i32).contains(flag)) {
-        return Err(Error::Parts(format!("flag {flag} of a meeting, which has {SET}")));
+        return Err(Error::Parts(format!("flag {flag} of a barrier, which has {SET}")));
     }
     Ok(steps.into_iter().chain([[-1, -1]]).flatten().flat_map(i32::to_le_bytes).collect())
 }
@@ -39,12 +39,12 @@ fn table(steps: &[Step]) -> Result<Vec<u8>> {
 pub struct DeviceTeam {
     memory: DeviceBuffer,
     // What that points to.
-    _meeting: DeviceBuffer,
+    _plan: DeviceBuffer,
 }
 
 impl DeviceTeam {
     /// The team of `n_pes` PEs from `start` on, each `stride` after the last, in which this PE has number `me`. `words`
-    /// are zeroed as [`DeviceParts::barrier_words`](super::DeviceParts), of this team alone; `steps` how this PE meets
+    /// are zeroed as [`DeviceParts::barrier_words`](super::DeviceParts), of this team alone; `steps` how this PE waits
     /// the others.
     ///
     /// # Errors
@@ -56,13 +56,13 @@ impl DeviceTeam {
         words: DevicePtr,
         steps: &[Step],
     ) -> Result<DeviceTeam> {
-        let meeting = meeting(gpu, steps)?;
+        let plan = plan_on_device(gpu, steps)?;
         let numbers = [me as i32, n_pes as i32, start as i32, stride].map(i32::to_le_bytes).concat();
-        let places = [words, meeting.at()].map(|at| at.get().to_le_bytes()).concat();
+        let places = [words, plan.at()].map(|at| at.get().to_le_bytes()).concat();
         let bytes = [numbers, places].concat();
         let memory = gpu.alloc(bytes.len())?;
         memory.write(0, &bytes)?;
-        Ok(DeviceTeam { memory, _meeting: meeting })
+        Ok(DeviceTeam { memory, _plan: plan })
     }
 
     /// The kernels' `symrail_team_t`. Valid as long as this.

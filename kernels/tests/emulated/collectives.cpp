@@ -28,7 +28,7 @@ struct world {
                 the_job.mapped[pe][other] = pe == other || how == ALL || (how == SOME && (pe + other) % 4 == 0);
         }
         the_job.heap_bytes = HEAP;
-        the_job.meeting = std::make_unique<std::barrier<>>(n);
+        the_job.barrier = std::make_unique<std::barrier<>>(n);
         the_job.failed = 0;
         the_job.wrong = false;
     }
@@ -144,14 +144,14 @@ static void reduction(unsigned op, unsigned type, int n, mapping how, symrail_u6
             if (scatter) from = team.me * bytes, to = from + bytes;
             char* scratch = how == ALL ? nullptr : heap + SCRATCH;
             unsigned blocks = how == ALL ? 3 : 1;
-            symrail_u64 meets = blocks == 1;
+            symrail_u64 waits = blocks == 1;
             char* into = heap + dest + (scatter ? 0 : from);
-            if (!meets) launch(1, 1, [&] { symrailx_barrier_block(&team); });
+            if (!waits) launch(1, 1, [&] { symrailx_barrier_block(&team); });
             launch(blocks, 3, [&] {
                 reduce_on_stream(&team, into, heap + source + from, to - from, how_to, sizeof(T), !scatter, scratch,
-                                 SCRATCH_BYTES, meets);
+                                 SCRATCH_BYTES, waits);
             });
-            if (!meets) launch(1, 1, [&] { symrailx_barrier_block(&team); });
+            if (!waits) launch(1, 1, [&] { symrailx_barrier_block(&team); });
         });
         bool well = true;
         for (int pe = 0; pe < n; pe++)

@@ -37,7 +37,7 @@ struct job {
     std::vector<char*> heaps;
     symrail_u64 heap_bytes = 0;
     std::vector<std::vector<bool>> mapped;
-    std::unique_ptr<std::barrier<>> meeting;
+    std::unique_ptr<std::barrier<>> barrier;
     symrail_u64 failed = 0;
     // An address outside of the heap, or one that a GPU would refuse.
     std::atomic<bool> wrong = false;
@@ -70,7 +70,7 @@ static void symrail_quiet() {}
 static void symrail_fail(symrail_u64 code, symrail_u64, symrail_u64, symrail_u64) { the_job.failed = code; }
 static void symrailx_barrier_block(symrail_team_t) {
     __syncthreads();
-    if (threadIdx.x == 0) the_job.meeting->arrive_and_wait();
+    if (threadIdx.x == 0) the_job.barrier->arrive_and_wait();
     __syncthreads();
 }
 static void symrailx_team_sync_block(symrail_team_t team) { symrailx_barrier_block(team); }

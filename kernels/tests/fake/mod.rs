@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 use std::time::Duration;
 
+use symrail_kernels::barrier_plan::Step;
 use symrail_kernels::cpu::{DeviceParts, DeviceTeam, DeviceView, Element, Symmetric};
-use symrail_kernels::meeting::Step;
 use symrail_proxy::channel::{Channel, Consumer, Local, Request};
 use symrail_transport::amo::{self, AmoType};
 

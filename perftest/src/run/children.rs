@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use super::ending::Ending;
 
 /// Polling all processes takes at most one part in so many of the time.
-const LOOKING: u32 = 20;
+const SCAN_SHARE: u32 = 20;
 
 /// One PE.
 pub(super) struct OwnChild {
@@ -33,7 +33,7 @@ pub(super) struct Children {
     named: Vec<Pid>,
     /// When to poll all: one signal may stand for several ends, and names one of them.
     look_at: Option<Instant>,
-    looked: Option<(Instant, Duration)>,
+    scanned: Option<(Instant, Duration)>,
 }
 
 impl Children {
@@ -69,7 +69,7 @@ impl Children {
     /// The system has said that a process has ended, perhaps several.
     pub(super) fn note_end_of(&mut self, pid: Pid) {
         self.named.push(pid);
-        let earliest = self.looked.map_or_else(Instant::now, |(at, took)| at + took * LOOKING);
+        let earliest = self.scanned.map_or_else(Instant::now, |(at, took)| at + took * SCAN_SHARE);
         self.look_at.get_or_insert(earliest);
     }
 
@@ -90,7 +90,7 @@ impl Children {
         }
         candidates.retain(|pe| self.has_ended(*pe));
         if all {
-            self.looked = Some((Instant::now(), begun.elapsed()));
+            self.scanned = Some((Instant::now(), begun.elapsed()));
         }
         candidates
     }

@@ -24,7 +24,7 @@ const OVER: i32 = 0;
 pub(super) struct Guard(UnixStream);
 
 impl Guard {
-    /// Starts the guard. It is nobody's child, so that the launcher's children are PEs only.
+    /// Starts the guard. It is not a child of the launcher, so that the launcher's children are PEs only.
     pub(super) fn start(job_id: &JobId) -> Result<Guard, LaunchError> {
         let system = |reason| LaunchError::System { what: "starting the process that outlives this one", reason };
         let from = |error: std::io::Error| error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw);

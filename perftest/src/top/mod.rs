@@ -37,22 +37,22 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 /// A sample of all PEs.
-struct Look {
+struct Snapshot {
     at: Instant,
     /// By process; a process has one PE at a time.
     pes: BTreeMap<u32, Figures>,
 }
 
-impl Look {
-    fn take(args: &Args) -> Look {
+impl Snapshot {
+    fn take(args: &Args) -> Snapshot {
         let wanted = |pid| args.pid.is_empty() || args.pid.contains(&pid);
-        Look { pes: figures::find(args.all_users, wanted), at: Instant::now() }
+        Snapshot { pes: figures::find(args.all_users, wanted), at: Instant::now() }
     }
 }
 
 /// Runs `symrail top`; returns the exit code.
 pub fn main(args: &Args) -> i32 {
-    let mut before = Look::take(args);
+    let mut before = Snapshot::take(args);
     if before.pes.is_empty() {
         let others = if args.all_users { "that you may look into" } else { "of yours; --all-users shows others'" };
         print::error("symrail top", format_args!("no PE runs on this host {others}"));
@@ -62,7 +62,7 @@ pub fn main(args: &Args) -> i32 {
     let mut shown = 0;
     loop {
         std::thread::sleep(Duration::from_secs_f64(args.delay));
-        let now = Look::take(args);
+        let now = Snapshot::take(args);
         if now.pes.is_empty() {
             return 0;
         }

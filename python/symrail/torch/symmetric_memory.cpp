@@ -128,7 +128,7 @@ public:
         auto group = named ? named : allocation.group;
         TORCH_CHECK(group.has_value(), "rendezvous: name a group, here or at the allocation");
         auto& peers = allocation.peers[*group];
-        if (!peers) peers = meet(found->first - allocation.pad_bytes, allocation, *group);
+        if (!peers) peers = gather_peers(found->first - allocation.pad_bytes, allocation, *group);
         auto offset = reinterpret_cast<uint64_t>(pointer) - found->first;
         return c10::make_intrusive<Handle>(peers, allocation.bytes, allocation.pad_bytes, offset);
     }
@@ -151,7 +151,7 @@ private:
     }
 
     // All ranks of the group tell each other which PE they are and where their allocation is.
-    c10::intrusive_ptr<Peers> meet(uint64_t start, const Allocation& allocation, const std::string& group) {
+    c10::intrusive_ptr<Peers> gather_peers(uint64_t start, const Allocation& allocation, const std::string& group) {
         auto ranks = c10d::resolve_process_group(group);
         auto me = ranks->getRank(), size = ranks->getSize();
         auto store = ranks->getStore();

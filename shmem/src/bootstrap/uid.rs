@@ -51,7 +51,7 @@ struct Service {
     members: usize,
 }
 
-/// Where a job meets, and its secret: 64 bytes to be passed unchanged.
+/// Where a job joins, and its secret: 64 bytes to be passed unchanged.
 ///
 /// Bytes: magic 4 · family 1 (4 or 6) · 0 · port 2 · address 16 · secret 32 · checksum 8.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,10 @@
-//! Active sets: PEs that meet through an array of the caller (`pSync`), as OpenSHMEM before teams had it.
+//! Active sets: PEs that wait for one another through an array of the caller (`pSync`), as OpenSHMEM before teams had it.
 //!
 //! PEs that come with an array for the first time make a team of themselves, which serves them whenever they come with
 //! it again. Threads may use several arrays at once, and never one, so each array has a team of its own. When an array
 //! may be used again is the matter of `reuse`.
 //!
-//! Arrays may be more than there are areas for teams. Then everything goes through meetings by the array's words, as
+//! Arrays may be more than there are areas for teams. Then everything goes through barriers by the array's words, as
 //! the agreement on an area does. They are back at 0 whenever a call returns, since the same array may serve other PEs
 //! next.
 
@@ -32,7 +32,7 @@ use crate::waiting::Among;
 pub const SYNC_WORDS: usize = 4;
 /// The word that has what a PE offers of areas, while all agree on one.
 const OFFER: usize = 3;
-/// Children of a PE in the tree by which a set meets.
+/// Children of a PE in the tree by which a set waits.
 const FAN: u32 = 4;
 
 /// The active sets of a job's program.
@@ -101,7 +101,7 @@ impl<'rt> ActiveSets<'rt> {
         self.everybody.ops.comm.space.must_be_host("an active set's array", [set.words.cast(); 2])?;
         let comm = self.everybody.ops.comm;
         let array = comm.space.offset(Operation::Put, comm.job.me, set.words.cast(), 8 * SYNC_WORDS)?;
-        set.meet()?;
+        set.wait_for_all()?;
         let area = self.areas.for_set(array, |offer| set.common(offer))?;
         Ok(area.map(|area| Team::new(self.everybody, set.group, area, Arc::default(), Arc::clone(&self.areas))))
     }
@@ -125,7 +125,7 @@ impl Members for ActiveSet<'_> {
     }
 
     /// Arrivals are counted up a tree; the release comes down.
-    fn meet(&self) -> Result<()> {
+    fn wait_for_all(&self) -> Result<()> {
         let (me, size) = (self.group.me(), self.group.size());
         let children = (1..=FAN).map(|i| me * FAN + i).take_while(|&child| child < size);
         let arrivals = children.clone().count() as u64;
@@ -155,7 +155,7 @@ impl ActiveSet<'_> {
             // SAFETY: the promise to `ActiveSets::set`.
             (unsafe { load(word.cast(), 8) } == value).then_some(())
         })?;
-        // SAFETY: as above. Nobody adds to it before everybody has met.
+        // SAFETY: as above. Nobody adds to it before all have been here.
         unsafe { AtomicU64::from_ptr(word) }.store(0, Ordering::Release);
         Ok(())
     }
@@ -174,12 +174,12 @@ impl ActiveSet<'_> {
         }
         self.known.calls.begin(&self.everybody, (self.words.addr(), team), what, || match team {
             Some(team) => team.sync_flags(),
-            None => self.meet(),
+            None => self.wait_for_all(),
         })
     }
 
-    /// The set as one that only meets, for what host threads do with these buffers.
-    fn meeting(&self, name: &str, buffers: [*const u8; 2]) -> Result<&Self> {
+    /// The set as one that has barriers only, for what host threads do with these buffers.
+    fn on_host(&self, name: &str, buffers: [*const u8; 2]) -> Result<&Self> {
         self.ops().comm.space.must_be_host(name, buffers)?;
         Ok(self)
     }
@@ -203,10 +203,10 @@ impl ActiveSet<'_> {
     /// # Errors
     /// A peer that does not answer.
     pub fn sync(&self) -> Result<()> {
-        self.begin(Use::Meets)?;
+        self.begin(Use::Waits)?;
         match self.team() {
             Some(team) => team.sync(),
-            None => self.meet(),
+            None => self.wait_for_all(),
         }
     }
 
@@ -230,7 +230,7 @@ impl ActiveSet<'_> {
         let Some(team) = self.team() else {
             self.begin(Use::Writes)?;
             // SAFETY: the caller's promise.
-            return unsafe { direct::broadcast(self.meeting("broadcast", [dest, source])?, dest, source, bytes, root) };
+            return unsafe { direct::broadcast(self.on_host("broadcast", [dest, source])?, dest, source, bytes, root) };
         };
         team.call("broadcast", Call { root, ..Call::new("broadcast", bytes) }, [dest, source], || {
             team.pe(root.into())?;
@@ -258,7 +258,7 @@ impl ActiveSet<'_> {
                 Some(team) => team.fcollect(dest, source, bytes),
                 None => {
                     let before = bytes.saturating_mul(self.group.me() as usize);
-                    direct::to_all(self.meeting("fcollect", [dest, source])?, dest, source, bytes, before)
+                    direct::to_all(self.on_host("fcollect", [dest, source])?, dest, source, bytes, before)
                 }
             }
         }
@@ -273,13 +273,13 @@ impl ActiveSet<'_> {
     /// As for [`Team`]'s operations.
     pub unsafe fn collect(&self, dest: *mut u8, source: *const u8, bytes: usize) -> Result<()> {
         // A team's PEs first tell each other how much they have.
-        self.begin(if self.team().is_some() { Use::Meets } else { Use::Writes })?;
+        self.begin(if self.team().is_some() { Use::Waits } else { Use::Writes })?;
         // SAFETY: the caller's promise.
         unsafe {
             match self.team() {
                 Some(team) => team.collect(dest, source, bytes),
                 None => {
-                    let before = self.meeting("collect", [dest, source])?.bytes_before(bytes as u64)?;
+                    let before = self.on_host("collect", [dest, source])?.bytes_before(bytes as u64)?;
                     direct::to_all(self, dest, source, bytes, before as usize)
                 }
             }
@@ -297,7 +297,7 @@ impl ActiveSet<'_> {
                 Some(unsafe { load(word.cast(), 8) }).filter(|&seen| seen != 0)
             })?;
             // SAFETY: the promise to `ActiveSets::set`. It is written again in the next collect only, after all have
-            // met.
+            // arrived.
             unsafe { AtomicU64::from_ptr(word) }.store(0, Ordering::Release);
             before = seen - 1;
         }
@@ -323,7 +323,7 @@ impl ActiveSet<'_> {
                 Some(team) => team.alltoall(dest, source, bytes),
                 None => {
                     let shape = Strided { dest_stride: 1, source_stride: 1, size: bytes, count: bytes.min(1) };
-                    direct::all_to_all_strided(self.meeting("alltoall", [dest, source])?, dest, source, shape)
+                    direct::all_to_all_strided(self.on_host("alltoall", [dest, source])?, dest, source, shape)
                 }
             }
         }
@@ -342,7 +342,7 @@ impl ActiveSet<'_> {
         unsafe {
             match self.team() {
                 Some(team) => team.alltoalls(dest, source, shape),
-                None => direct::all_to_all_strided(self.meeting("alltoalls", [dest, source])?, dest, source, shape),
+                None => direct::all_to_all_strided(self.on_host("alltoalls", [dest, source])?, dest, source, shape),
             }
         }
     }
@@ -357,13 +357,13 @@ impl ActiveSet<'_> {
     pub unsafe fn reduce(&self, dest: *mut u8, source: *const u8, count: usize, reduction: Reduction) -> Result<()> {
         // Nobody hears of a reduction of nothing.
         if count > 0 {
-            self.begin(Use::Meets)?;
+            self.begin(Use::Waits)?;
         }
         // SAFETY: the caller's promise.
         unsafe {
             match self.team() {
                 Some(team) => team.reduce(dest, source, count, reduction),
-                None => direct::reduce(self.meeting("reduce", [dest, source])?, dest, source, count, reduction),
+                None => direct::reduce(self.on_host("reduce", [dest, source])?, dest, source, count, reduction),
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Collectives that need nothing of their members but that they can meet: everybody reaches into everybody's memory
-//! between two meetings.
+//! Collectives that need nothing of their members but that they can wait for one another: everybody reaches into everybody's memory
+//! between two barriers.
 
 use super::buffer::Buffer;
 use super::members::Members;
@@ -29,7 +29,7 @@ pub(super) unsafe fn broadcast(
         }
         ops.quiet()?;
     }
-    m.meet()
+    m.wait_for_all()
 }
 
 /// Puts this PE's block to all PEs, `before` bytes into the destination.
@@ -52,7 +52,7 @@ pub(super) unsafe fn to_all(
         }
         ops.quiet()?;
     }
-    m.meet()
+    m.wait_for_all()
 }
 
 /// Sends each PE its own block of strided elements.
@@ -64,7 +64,7 @@ pub(super) unsafe fn all_to_all_strided(
 ) -> Result<()> {
     let (ops, group) = (m.ops(), m.group());
     if shape.count == 0 {
-        return m.meet();
+        return m.wait_for_all();
     }
     for (at, stride) in [(dest.cast_const(), shape.dest_stride), (source, shape.source_stride)] {
         m.must_hold(at, shape.span(stride, group.size()))?;
@@ -90,7 +90,7 @@ pub(super) unsafe fn all_to_all_strided(
         }
     }
     ops.quiet()?;
-    m.meet()
+    m.wait_for_all()
 }
 
 /// Each PE fetches its share of the elements from all, reduces it, and puts the result to all. Each element is reduced
@@ -131,7 +131,7 @@ pub(super) unsafe fn reduce(
         ops.quiet()?;
     }
     sum_buffer.free();
-    if alone { Ok(()) } else { m.meet() }
+    if alone { Ok(()) } else { m.wait_for_all() }
 }
 
 /// Each PE fetches its own one of the blocks that all PEs have, and reduces it.
@@ -155,7 +155,7 @@ pub(super) unsafe fn reduce_scatter(
 }
 
 /// Fetches `count` elements of all PEs and combines them, beginning with those of the PE at this index. Begins with a
-/// meeting, since when all sources are there, and ends with one, since when all have been read.
+/// barrier, since when all sources are there, and ends with one, since when all have been read.
 ///
 /// # Safety
 /// The source is valid for reads.
@@ -172,7 +172,7 @@ unsafe fn reduced(
     let mut sum_buffer = Buffer::zeroed(count * size);
     let mut parts_buffer = Buffer::zeroed(members * part * size);
     let (sum, parts) = (sum_buffer.as_mut_ptr(), parts_buffer.as_mut_ptr());
-    m.meet()?;
+    m.wait_for_all()?;
     let of = |index: u32| parts.wrapping_add(index as usize * part * size);
     for done in (0..count).step_by(part) {
         let now = part.min(count - done);
@@ -192,7 +192,7 @@ unsafe fn reduced(
         }
     }
     parts_buffer.free();
-    m.meet()?;
+    m.wait_for_all()?;
     Ok(sum_buffer)
 }
 
@@ -208,7 +208,7 @@ pub(super) unsafe fn scan(
     let (ops, group, bytes) = (m.ops(), m.group(), count * reduction.size());
     let (mut mine, mut others) = (Buffer::zeroed(bytes), Buffer::zeroed(bytes));
     let (sum, theirs) = (mine.as_mut_ptr(), others.as_mut_ptr());
-    m.meet()?;
+    m.wait_for_all()?;
     let up_to = if inclusive { group.me() + 1 } else { group.me() };
     for index in 0..up_to {
         let place = if index == 0 { sum } else { theirs };
@@ -225,7 +225,7 @@ pub(super) unsafe fn scan(
         }
     }
     others.free();
-    m.meet()?;
+    m.wait_for_all()?;
     // SAFETY: the caller's promise.
     unsafe { copy_here(dest, sum, bytes) };
     mine.free();

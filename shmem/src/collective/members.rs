@@ -14,7 +14,7 @@ pub(crate) trait Members {
     fn ops(&self) -> &Operations<'_>;
     fn group(&self) -> Group;
     /// Returns when all have called it. Completes nothing.
-    fn meet(&self) -> Result<()>;
+    fn wait_for_all(&self) -> Result<()>;
 
     /// Refuses more bytes than the heap has. Behind this, products of sizes do not wrap, and buffers of so many bytes
     /// can be had; before it they saturate.
@@ -36,7 +36,7 @@ impl Members for Team<'_> {
         self.group
     }
 
-    fn meet(&self) -> Result<()> {
+    fn wait_for_all(&self) -> Result<()> {
         self.sync_flags()
     }
 }

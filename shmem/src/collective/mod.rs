@@ -8,10 +8,10 @@
 //! | `tree`, `relay` | who passes a broadcast on to whom; by whom a block comes to other hosts |
 //! | `reduce` | which exchange a reduction takes; sharing it out among the PEs of a host; exchanges of numbers |
 //! | `exchange` | who sends what to whom in a reduction, and combines what with what |
-//! | `direct` | algorithms for very large data and for active sets without an area: everybody to everybody between two meetings |
+//! | `direct` | algorithms for very large data and for active sets without an area: everybody to everybody between two barriers |
 //! | `members` | PEs that can wait for one another |
 //! | `call`, `same_call`, `agree` | do all PEs make the same call? That of teams is asked only with `SYMRAIL_CHECK_COLLECTIVES` |
-//! | [`active_set`] | PEs that meet through an array of the caller |
+//! | [`active_set`] | PEs that wait for one another through an array of the caller |
 //! | `reuse` | when such an array may be used again |
 //! | [`reduction`] | how two elements become one |
 //!

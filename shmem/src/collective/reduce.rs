@@ -25,7 +25,7 @@ use crate::team::Team;
 const DOUBLING_UP_TO: usize = 16 << 10;
 /// Up to here all of a host's PEs wait for one; also what needs no symmetric source.
 const TOGETHER_UP_TO: usize = 8 << 10;
-/// So many parts that go through the scratch buffer, one after the other, take as long as meetings and everybody's
+/// So many parts that go through the scratch buffer, one after the other, take as long as barriers and everybody's
 /// messages to everybody.
 const PARTS: usize = 8;
 /// Bytes of another PE's elements that are combined at a time: they stay in the nearest cache.

@@ -8,11 +8,11 @@
 //!   to the next call, if that is a broadcast too. Who passes on the next broadcast from the same root waits for it
 //!   first. While two arrays take turns the acknowledgements of one are under way during the call by the other, and
 //!   nobody waits for a slow PE longer than that;
-//! - else by meeting.
+//! - else by a barrier.
 //!
 //! Only who writes to others before it has heard from them needs to know. PEs decide alike which of the three it is,
 //! because they make the same calls in the same order, as long as one thread at a time does. Where several may, each
-//! such call by an array that was in use before starts with a meeting.
+//! such call by an array that was in use before starts with a barrier.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -36,7 +36,7 @@ pub(super) enum Use<'a> {
     /// Some write to others at once. In the end all have heard from all.
     Writes,
     /// Nobody writes before all have arrived.
-    Meets,
+    Waits,
 }
 
 /// The calls of a set of PEs, by all of its arrays.
@@ -101,20 +101,20 @@ impl Calls {
     }
 
     /// Comes to a call by the array at this address, and returns when it may begin. `team` is the array's, if it has
-    /// one; `meet` waits for all.
+    /// one; `wait` waits for all.
     pub fn begin(
         &self,
         everybody: &Everybody<'_>,
         (array, team): (usize, Option<&Team<'_>>),
         what: Use<'_>,
-        meet: impl FnOnce() -> Result<()>,
+        wait: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         state.number += 1;
         let (number, barriers) = (state.number, everybody.barriers());
         let last = state.last.get(&array).copied();
-        // All have met to begin with a new array.
+        // All have been in a barrier to begin with a new array.
         if barriers != state.barriers || last.is_none() {
             state.barriers = barriers;
             state.all_arrived(number);
@@ -129,8 +129,8 @@ impl Calls {
         };
         let same_root = last.and_then(|last| last.broadcast).map(|b| b.root) == broadcast.map(|b| b.root);
         let acknowledged = broadcast.is_some() && same_root && !self.several_threads;
-        let meets = !matches!(what, Use::Meets) && !are_through && !acknowledged;
-        if meets || broadcast.is_none() {
+        let waits = !matches!(what, Use::Waits) && !are_through && !acknowledged;
+        if waits || broadcast.is_none() {
             state.all_arrived(number);
         } else if !self.several_threads {
             state.acknowledge(everybody)?;
@@ -142,7 +142,7 @@ impl Calls {
         }
         drop(guard);
         match broadcast {
-            _ if meets => meet(),
+            _ if waits => wait(),
             Some(Broadcast { area, children: 1.., .. }) if !are_through => {
                 let (word, group) =
                     (area.acknowledged(), team.map_or_else(|| everybody.ops.comm.job.everybody(), |team| team.group));

@@ -32,8 +32,8 @@ use std::time::Duration;
 
 pub use scratch::Scratch;
 use symrail_heap::cuda::{DevicePtr, Gpu};
+use symrail_kernels::barrier_plan::WORDS;
 use symrail_kernels::cuda::{DeviceParts, DeviceState, DeviceTeam, HeapView, Module};
-use symrail_kernels::meeting::WORDS;
 use symrail_proxy::Watch;
 use symrail_transport::Pe;
 use symrail_transport::env::{DeviceCopy, Settings};
@@ -41,8 +41,8 @@ use symrail_transport::env::{DeviceCopy, Settings};
 use pinned::Pinned;
 use shared::{Shared, gpu_of};
 
+use crate::barrier_plan::Plan;
 use crate::error::{Error, Result};
-use crate::meeting::Plan;
 use crate::runtime::Runtime;
 use crate::staged::STAGED_OFFSET;
 use crate::team::hosts::Hosts;

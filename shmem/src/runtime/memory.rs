@@ -89,7 +89,7 @@ impl Runtime {
         // SAFETY: the caller's promise.
         self.0.comm.space.data = unsafe { ProgramData::share((&space.heap, space.base), take) }?;
         // A peer may write to a variable only once it is where it stays.
-        self.everybody().meet("sharing the program's static data")
+        self.everybody().wait_for_all("sharing the program's static data")
     }
 
     /// Where `pe`'s copy of the symmetric object at `ptr` is in this process, or null if it is only reached over the

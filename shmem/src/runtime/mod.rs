@@ -71,7 +71,7 @@ impl Runtime {
         &self.0.devices
     }
 
-    /// All PEs, and where they meet.
+    /// All PEs, and their barriers.
     pub(crate) fn everybody(&self) -> Everybody<'_> {
         Everybody { ops: self.operations(), area: &self.0.sync }
     }

@@ -23,7 +23,7 @@ impl Runtime {
         let all = self.everybody();
         let _turn = all.agree(Call::new("barrier_all", 0))?;
         self.quiet()?;
-        all.meet("a barrier")
+        all.wait_for_all("a barrier")
     }
 
     /// Connects to all PEs that are reached over the wire, and waits until each has answered. A PE is connected when it is
@@ -49,7 +49,7 @@ impl Runtime {
     pub fn sync_all(&self) -> Result<()> {
         let all = self.everybody();
         let _turn = all.agree(Call::new("sync_all", 0))?;
-        all.meet("a barrier")
+        all.wait_for_all("a barrier")
     }
 
     /// The team of all PEs, which is the same each time. The first time it takes memory from the heap, for all teams
@@ -87,10 +87,11 @@ impl Runtime {
         let comm = self.comm();
         let quiet = self.quiet();
         let all = self.everybody();
-        let met = all.agree(Call::new("finalize", 0)).and_then(|_turn| all.meet("finalize"));
+        let finalized = all.agree(Call::new("finalize", 0)).and_then(|_turn| all.wait_for_all("finalize"));
         if let Ok(wire) = &comm.wire {
-            // Of those who cannot be met some will never take what was sent to them.
-            let time_limit = if met.is_ok() { Duration::from_secs(comm.job.settings.timeout_s) } else { LAST_SENDS };
+            // Of those who do not answer some will never take what was sent to them.
+            let time_limit =
+                if finalized.is_ok() { Duration::from_secs(comm.job.settings.timeout_s) } else { LAST_SENDS };
             wire.drain(&comm.context, time_limit);
         }
         self.0.observation.write(|trace| {
@@ -98,7 +99,7 @@ impl Runtime {
             trace.add(records, &self.0.observation.take_phases())
         });
         // Nobody takes anything down before all have come here.
-        let left = met.and_then(|()| lock(&comm.job.bootstrap).finish().map_err(Error::from));
+        let left = finalized.and_then(|()| lock(&comm.job.bootstrap).finish().map_err(Error::from));
         self.0.observation.write(Trace::end);
         quiet.and(left)
     }

@@ -1,14 +1,14 @@
 //! The symmetric memory that teams talk through: one area for each team that a PE can be in at a time.
 //!
-//! Teams of disjoint PEs use the same area number without meeting. Which number a new team gets is agreed by those that
+//! Teams of disjoint PEs use the same area number without a barrier. Which number a new team gets is agreed by those that
 //! make it: one that is free on all of them. An area's words are all zero when it is free.
 
-use symrail_kernels::meeting::WORDS;
+use symrail_kernels::barrier_plan::WORDS;
 
 use super::claim::{Claim, Claims};
 use crate::alloc::Allocator;
+use crate::barrier_plan::FLAG_BYTES;
 use crate::error::Result;
-use crate::meeting::FLAG_BYTES;
 use crate::space::at;
 use crate::sync::SYNC_BYTES;
 
@@ -119,17 +119,17 @@ impl Area {
         self.number
     }
 
-    /// The symmetric offset of the flags for the team's meetings.
+    /// The symmetric offset of the flags for the team's barriers.
     pub fn flags(&self) -> u64 {
         self.offset + FLAGS
     }
 
-    /// The symmetric offset of the words for meetings of the PEs' CPU devices.
+    /// The symmetric offset of the words for barriers of the PEs' CPU devices.
     pub fn device_words(&self) -> u64 {
         self.offset + DEVICE
     }
 
-    /// The symmetric offset of the flags for meetings of those on one host.
+    /// The symmetric offset of the flags for barriers of those on one host.
     pub fn host_flags(&self) -> u64 {
         self.offset + HOST_FLAGS
     }

@@ -119,16 +119,16 @@ mod tests {
         std::thread::scope(|scope| {
             for rank in 0..THREADS {
                 let words = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
-                let meeting = Arc::new(Barrier::new(2));
+                let barrier = Arc::new(Barrier::new(2));
                 for me in 0..2 {
-                    let (words, meeting, pes, taken) = (Arc::clone(&words), Arc::clone(&meeting), &pes, &taken);
+                    let (words, barrier, pes, taken) = (Arc::clone(&words), Arc::clone(&barrier), &pes, &taken);
                     scope.spawn(move || {
-                        meeting.wait();
+                        barrier.wait();
                         let common = |offer| {
                             words[me].store(offer, Ordering::SeqCst);
-                            meeting.wait();
+                            barrier.wait();
                             let both = words[0].load(Ordering::SeqCst) & words[1].load(Ordering::SeqCst);
-                            meeting.wait();
+                            barrier.wait();
                             Ok(both)
                         };
                         let number = pes[me].agree(&claim(rank), common).unwrap().unwrap();

@@ -10,7 +10,7 @@
 //! | `hosts` | who of them shares a host |
 //! | `area` | the symmetric memory that a team talks through |
 //! | `claim` | how the PEs of a new team agree on one |
-//! | here | what a team is, and how its PEs meet |
+//! | here | what a team is, and the barriers of its PEs |
 //! | `calls` | splitting teams and giving them up; their barriers |
 //! | `numbers` | numbers of all PEs: combined, gathered, compared |
 
@@ -33,8 +33,8 @@ pub use group::Group;
 use hosts::Hosts;
 
 use crate::alloc::Allocator;
+use crate::barrier_plan::{self, Plan};
 use crate::error::Result;
-use crate::meeting::{Plan, meet};
 use crate::operations::{Communicator, Operations};
 use crate::sync::Everybody;
 
@@ -143,7 +143,7 @@ impl<'rt> Team<'rt> {
         })
     }
 
-    /// Meets by a plan, its flags and the count of its meetings.
+    /// A barrier by a plan, its flags and how many there were.
     fn meet_by(&self, what: &'static str, plan: &Plan, flags: u64, count: fn(&mut Progress) -> &mut u64) -> Result<()> {
         let count = {
             let mut progress = lock(&self.progress);
@@ -151,7 +151,7 @@ impl<'rt> Team<'rt> {
             *count += 1;
             *count
         };
-        meet(self.ops(), what, (self.group, plan), (flags, count), false).map(drop)
+        barrier_plan::run(self.ops(), what, (self.group, plan), (flags, count), false).map(drop)
     }
 
     /// The number of the next turn in the team's room. Who is in a turn has heard from everybody in the one before.

@@ -252,7 +252,7 @@ impl<'a> Session<'a> {
         let at = |word: usize| self.arena.as_ptr().wrapping_add(word).cast::<u8>();
         let (to, from, bytes) = (at(places.dest), at(places.source), 8 * call.words_of(index));
         // SAFETY: the places have room for what all members hand in and get, and are used by this call only until all
-        // have met.
+        // have arrived.
         unsafe {
             match call.kind {
                 Kind::Sum | Kind::SumInPlace => team.reduce(to, from, call.words, Reduction::sum::<u64>()),

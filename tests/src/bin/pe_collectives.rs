@@ -158,7 +158,7 @@ fn flags_come_round(rt: &Runtime) -> Result<()> {
         assert!(data.to_vec().iter().all(|&sum| sum == value * rt.n_pes()), "an old packet, {value}");
         rt.sync_all()
     };
-    // There are 2^32 - 1 flags. After twice as many calls a flag meets its old packets in the same half, if nobody has
+    // There are 2^32 - 1 flags. After twice as many calls a flag finds its old packets in the same half, if nobody has
     // written there since.
     (0..40).try_for_each(|i| run(Some(2 * i * u64::from(u32::MAX)), 10 + i as u32))
 }

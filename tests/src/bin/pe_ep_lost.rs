@@ -61,7 +61,7 @@ fn token(rank: u32, round: u64, token: usize) -> f32 {
 fn rounds(rt: &Runtime, death: &str) -> Result<()> {
     let (me, experts) = (rt.my_pe(), (SHARE * i64::from(RANKS)) as usize);
     let shape = Shape { most_tokens: 3, token: 4 * HIDDEN, scales: 0, experts, k: K };
-    let mut buffers = LowLatency::new(rt, shape, WaitLimit { time: LIMIT, go_on: None })?;
+    let mut buffers = LowLatency::new(rt, shape, WaitLimit { time: LIMIT })?;
     buffers.mask_late(death == "mask");
     for round in 0..ROUNDS + DIES_IN {
         let slots = slots(me, round);

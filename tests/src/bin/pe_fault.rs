@@ -2,7 +2,7 @@
 //!
 //! | argument | what happens |
 //! |---|---|
-//! | `join` | nothing: joins, meets the others, leaves |
+//! | `join` | nothing: joins, waits for the others, leaves |
 //! | `refusals` | calls with wrong arguments, each of which must be refused in words and do no harm |
 //! | `exit` | PE 1 ends by itself without leaving the job |
 //! | `kill` | PE 1 is killed in the middle of everybody's puts |

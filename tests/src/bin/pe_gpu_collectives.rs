@@ -21,7 +21,7 @@ use symrail_tests::pe;
 
 /// Bytes of the largest part.
 const LARGEST: usize = (64 << 20) + 4;
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIME_LIMIT: Duration = Duration::from_secs(90);
 
 /// Makes the next input of a PE from the last output, so that every call counts.
 const STEP: &str = r#"
@@ -204,7 +204,7 @@ impl<'d> World<'d> {
             }
         };
         done.unwrap_or_else(|error| panic!("{what}: {error}"));
-        self.stream.wait(PATIENCE).unwrap_or_else(|error| panic!("{what}: {error}"));
+        self.stream.wait(TIME_LIMIT).unwrap_or_else(|error| panic!("{what}: {error}"));
         all.check().unwrap_or_else(|error| panic!("{what}: {error}"));
         let difference = difference(&self.read(output), &data.output(collective, me, count));
         if let Some(difference) = difference.filter(|_| *collective != Collective::Reduce || me == 0) {
@@ -226,7 +226,7 @@ impl<'d> World<'d> {
         good(self.rt.barrier_all());
         // SAFETY: memory of this test, which waits for the stream.
         good(unsafe { all.all_reduce(&self.stream, (memory, memory), DataType::F64, Reduction::Average) });
-        good(self.stream.wait(PATIENCE));
+        good(self.stream.wait(TIME_LIMIT));
         assert_eq!(self.read(memory), (n - 1.0).to_ne_bytes());
     }
 
@@ -286,7 +286,7 @@ impl<'d> World<'d> {
                 good(self.link(all, &streams[1], chains[2]));
                 good(self.link(&mut other, &streams[0], chains[3]));
             }
-            streams.iter().for_each(|stream| good(stream.wait(PATIENCE)));
+            streams.iter().for_each(|stream| good(stream.wait(TIME_LIMIT)));
             good(all.check());
             good(other.check());
             for (place, (_, output)) in chains.into_iter().enumerate() {
@@ -303,16 +303,16 @@ impl<'d> World<'d> {
             good(self.rt.barrier_all());
             // A first call, which takes memory.
             good(self.link(all, &self.stream, chain));
-            good(self.stream.wait(PATIENCE));
+            good(self.stream.wait(TIME_LIMIT));
             let graph = good(self.stream.capture(|| self.link(all, &self.stream, chain)));
             for i in 0..replays {
                 // SAFETY: the memory stays.
                 good(unsafe { self.stream.replay(&graph) });
                 if i % 1000 == 999 {
-                    good(self.stream.wait(PATIENCE));
+                    good(self.stream.wait(TIME_LIMIT));
                 }
             }
-            good(self.stream.wait(PATIENCE));
+            good(self.stream.wait(TIME_LIMIT));
             good(all.check());
             self.verify("graphs", chain.1, replays + 1);
             good(self.rt.barrier_all());
@@ -326,7 +326,7 @@ impl<'d> World<'d> {
         let call = |all: &mut GpuCommunicator<'_>| {
             // SAFETY: memory of this test, which waits for the stream.
             good(unsafe { all.all_reduce(&self.stream, (input, output), DataType::F32, ReduceOp::Sum) });
-            good(self.stream.wait(PATIENCE));
+            good(self.stream.wait(TIME_LIMIT));
             all.check()
         };
         good(call(&mut all));
@@ -360,7 +360,7 @@ impl<'d> World<'d> {
             let arguments = [handle, buffer.at, PART as u64, me.into(), ROUNDS, wrong.at().get()];
             // SAFETY: the kernel's arguments, which stay until the stream was waited for.
             good(unsafe { self.stream.launch(&kernel, Shape { blocks: 1, threads: 512 }, &arguments) });
-            good(self.stream.wait(PATIENCE));
+            good(self.stream.wait(TIME_LIMIT));
             good(channels.check());
             let mut counts = [0; 16];
             good(wrong.read(0, &mut counts));
@@ -400,7 +400,7 @@ impl<'d> World<'d> {
                 }
                 let many = |all: &mut GpuCommunicator<'_>| (0..CALLS).try_for_each(|_| once(all));
                 good(many(&mut all));
-                good(self.stream.wait(PATIENCE));
+                good(self.stream.wait(TIME_LIMIT));
                 self.rt.barrier_all()?;
                 let graph = if which == 0 { None } else { Some(good(self.stream.capture(|| many(&mut all)))) };
                 let mut best = f64::INFINITY;
@@ -413,7 +413,7 @@ impl<'d> World<'d> {
                         None => good(many(&mut all)),
                     }
                     good(self.stream.mark(1));
-                    good(self.stream.wait(PATIENCE));
+                    good(self.stream.wait(TIME_LIMIT));
                     best = best.min(good(self.stream.between()) / 1000.0 / CALLS as f64);
                 }
                 good(all.check());

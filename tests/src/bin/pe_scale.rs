@@ -1,4 +1,4 @@
-//! Joins a job of many PEs, goes around the ring, meets, sends to everybody, and leaves. Prints a line with what that
+//! Joins a job of many PEs, goes around the ring, waits in a barrier, sends to everybody, and leaves. Prints a line with what that
 //! took: milliseconds, and resident KiB (without pages of files) before and after each part; and descriptors. With the
 //! argument `connect` it connects to everybody first.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

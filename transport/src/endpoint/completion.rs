@@ -116,7 +116,7 @@ impl Sink<'_> {
         if source >= self.core.profile.n_pes() {
             return Err("its source is not a PE of this job");
         }
-        self.core.meet(source);
+        self.core.remember(source);
         self.core.note_sign_of_life(source, origin, self.lane);
         Ok(())
     }
@@ -127,7 +127,7 @@ impl Sink<'_> {
             if request.source >= self.core.profile.n_pes() {
                 return Err("its source is not a PE of this job");
             }
-            self.core.meet(request.source);
+            self.core.remember(request.source);
             if rest.is_empty() {
                 self.core.note_use(&request, self.lane);
             }
@@ -143,9 +143,9 @@ impl Sink<'_> {
 impl Core {
     /// A PE has sent something: a proxy endpoint is to be able to answer.
     #[inline]
-    fn meet(&mut self, pe: Pe) {
+    fn remember(&mut self, pe: Pe) {
         if self.profile.role() == Role::Proxy {
-            self.lanes.meet(pe);
+            self.lanes.remember(pe);
         }
     }
 

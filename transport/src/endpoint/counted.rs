@@ -17,7 +17,7 @@ use crate::error::{Error, Operation, Result};
 use crate::pe::Pe;
 use crate::wire::Token;
 
-/// Whose they are: nobody's quiet has to wait for them. Flags are issuer 1.
+/// Their issuer: no quiet waits for them. Flags are issuer 1.
 const COUNTED: Issuer = 2;
 /// Host threads, on a host endpoint.
 const HOST: Issuer = 0;

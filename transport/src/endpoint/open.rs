@@ -111,7 +111,7 @@ impl Endpoint {
     pub fn learn_segment(&mut self, id: u32) -> Result<()> {
         let Some(directory) = self.directory.clone() else { return Ok(()) };
         for at in 0.. {
-            let Some(pe) = self.core.lanes.met(at) else { break };
+            let Some(pe) = self.core.lanes.addressed(at) else { break };
             if let Some(keys) = directory.keys(pe, id)? {
                 self.core.regions.learn_of(pe, id, &keys)?;
             }
@@ -189,7 +189,7 @@ impl Endpoint {
     }
 
     /// Registers a segment of this PE's symmetric memory with every rail; a proxy endpoint's connection info goes to
-    /// [`Endpoint::learn`] on all PEs. Host endpoints are nobody's target: peers cannot reach what is registered with
+    /// [`Endpoint::learn`] on all PEs. Host endpoints are no targets: peers cannot reach what is registered with
     /// these.
     ///
     /// # Safety
@@ -307,8 +307,8 @@ impl Core {
     /// The destinations of rails that belong to PEs of whom anything is remembered, one after the other.
     pub(super) fn dest_met(&self, at: usize) -> Option<Dest> {
         match self.profile.role() {
-            Role::Host => self.lanes.met(at),
-            Role::Proxy => self.lanes.met(at / 2).map(|pe| self.profile.answer_to(pe, (at % 2) as Origin)),
+            Role::Host => self.lanes.addressed(at),
+            Role::Proxy => self.lanes.addressed(at / 2).map(|pe| self.profile.answer_to(pe, (at % 2) as Origin)),
         }
     }
 }

@@ -78,7 +78,7 @@ impl Endpoint {
         true
     }
 
-    /// Writes one byte that nobody's quiet has to wait for: a flag that its reader waits for. For host endpoints. The
+    /// Writes one byte that no quiet waits for: a flag that its reader waits for. For host endpoints. The
     /// endpoint is active until the byte has left. That it did not arrive is noticed by whoever waits for it, or for
     /// what would follow. Flags arrive in the order in which they are put.
     ///

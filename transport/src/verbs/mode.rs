@@ -1,7 +1,7 @@
 //! The IB mode: who performs atomics at the target, the NIC or the target agent.
 //!
 //! All PEs must be in the same mode (an atomic of a NIC and one of a CPU on the same word can lose each other), so the
-//! mode is compared when PEs meet, and once more when rails connect; a mismatch is refused. It is one mode for all
+//! mode is compared when PEs join, and once more when rails connect; a mismatch is refused. It is one mode for all
 //! rails of a PE.
 
 use std::fmt;

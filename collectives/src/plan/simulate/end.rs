@@ -1,7 +1,7 @@
 //! What is left when all blocks have ended: signals, results, and what ranks know of one another.
 
 use super::memory::Clock;
-use super::{BufferType, Collective, Meetings, Place, RankState, Result, World, number};
+use super::{Barriers, BufferType, Collective, Place, RankState, Result, World, number};
 
 impl World<'_> {
     pub(super) fn check_signals(&self) -> Result<()> {
@@ -27,7 +27,7 @@ impl World<'_> {
     pub(super) fn check_result(&self) -> Result<()> {
         let n = self.ranks.len();
         let sum = |unit: u64| (0..n).fold(0u128, |sum, rank| sum.wrapping_add(number(rank, unit)));
-        // Who gets a reduction: the first who has it. What others have is nobody's business.
+        // Who gets a reduction: the first who has it. What others have is not checked.
         let reduced_at = (0..n).find(|&rank| self.output(rank, 0) == sum(0)).unwrap_or(0);
         // Whose input a broadcast is of: the one that rank 0 got.
         let root = (0..n).find(|&root| self.output(0, 0) == number(root, 0)).unwrap_or(0);
@@ -62,7 +62,7 @@ impl World<'_> {
         self.ranks[rank].user[array].value(at).unwrap_or_default()
     }
 
-    pub(super) fn meetings(&self) -> Meetings {
+    pub(super) fn barriers(&self) -> Barriers {
         let mut ends = vec![Clock::new(self.blocks.len()); self.ranks.len()];
         self.blocks.iter().for_each(|block| ends[block.rank].learn(&block.clock));
         let of_all = |holds: &dyn Fn(&RankState, &Clock) -> bool| {
@@ -79,6 +79,6 @@ impl World<'_> {
         let scratch_is_left = of_all(&|state, end| state.scratch.is_known(end));
         let user_is_left = of_all(&|state, end| state.user.iter().all(|memory| memory.is_known(end)));
         let before = self.early || !scratch_is_left || has_packets && !packets_alternate;
-        Meetings { before, after: !user_is_left }
+        Barriers { before, after: !user_is_left }
     }
 }

@@ -24,22 +24,22 @@ const MAX_STEPS: usize = 1 << 16;
 
 /// What the plan leaves to whoever runs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Meetings {
-    /// PEs meet before a call: somebody reaches for memory of a rank that may not have begun it.
+pub(crate) struct Barriers {
+    /// PEs wait for one another before a call: somebody reaches for memory of a rank that may not have begun it.
     pub before: bool,
-    /// PEs meet after a call: somebody may still reach for a rank's input or output when it ends.
+    /// PEs wait for one another after a call: somebody may still reach for a rank's input or output when it ends.
     pub after: bool,
 }
 
-/// Proves a plan, and says where PEs must meet.
-pub(super) fn simulate(plan: &Plan, check: Check) -> Result<Meetings> {
+/// Proves a plan, and says where PEs must wait for one another.
+pub(super) fn simulate(plan: &Plan, check: Check) -> Result<Barriers> {
     let mut world = World::new(plan, check)?;
     world.run()?;
     world.check_signals()?;
     if check == Check::Result {
         world.check_result()?;
     }
-    Ok(world.meetings())
+    Ok(world.barriers())
 }
 
 struct World<'a> {
@@ -69,7 +69,7 @@ struct RankState {
     writes_to: Vec<usize>,
 }
 
-/// Where blocks of a rank meet.
+/// Where blocks of a rank wait for one another.
 #[derive(Default)]
 struct Barrier {
     arrivals: usize,

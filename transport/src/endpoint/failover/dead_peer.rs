@@ -54,7 +54,7 @@ impl Core {
             }
         }
         for at in 0.. {
-            let Some(pe) = self.lanes.met(at) else { break };
+            let Some(pe) = self.lanes.addressed(at) else { break };
             if self.is_silent(pe, limit) {
                 self.take_down_all(pe, limit);
                 self.give_up_unreached(pe);

@@ -73,7 +73,7 @@ impl Core {
     /// Work that nobody names was lost on a rail: whoever waits for acknowledgements there may wait in vain.
     pub(in crate::endpoint) fn suspect(&mut self, lane: usize, fault: &Fault) {
         for at in 0.. {
-            let Some(pe) = self.lanes.met(at) else { break };
+            let Some(pe) = self.lanes.addressed(at) else { break };
             if self.lanes.get_mut(pe, lane).is_some_and(|c| c.failover.is_some() && !c.unacked.is_empty()) {
                 self.take_down(pe, lane, fault);
             }
@@ -131,7 +131,7 @@ impl Endpoint {
     /// Once a second: looks at what is believed of lanes, and tries those that are down.
     pub(in crate::endpoint) fn check_lanes(&mut self) {
         for at in 0.. {
-            let Some(pe) = self.core.lanes.met(at) else { break };
+            let Some(pe) = self.core.lanes.addressed(at) else { break };
             for lane in 0..self.core.lanes.count(pe) {
                 self.greet(pe, lane);
                 self.look_at_health(pe, lane);

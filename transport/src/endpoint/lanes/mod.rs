@@ -31,7 +31,7 @@ pub(super) struct Lanes {
     rails: usize,
     /// Of whom anything is remembered.
     slots: Slots,
-    /// By slot; of others what nobody's slot says.
+    /// By slot; of others what an unused slot says.
     peers: Vec<Peer>,
     /// By slot, then rail.
     connections: Vec<Connection>,
@@ -109,8 +109,8 @@ impl Lanes {
         self.slots.enter(pe)
     }
 
-    /// The peers of whom anything is remembered, in the order in which they were met.
-    pub fn met(&self, at: usize) -> Option<Pe> {
+    /// The peers of whom anything is remembered, in the order in which they were first addressed or heard of.
+    pub fn addressed(&self, at: usize) -> Option<Pe> {
         self.slots.number(at)
     }
 
@@ -122,7 +122,7 @@ impl Lanes {
 
     /// A PE has sent something: it is to be connected, so that it can be answered.
     #[inline]
-    pub fn meet(&mut self, pe: Pe) {
+    pub fn remember(&mut self, pe: Pe) {
         if !self.is_connected(pe) && !self.unmet.contains(&pe) {
             self.unmet.push(pe);
         }

@@ -1,6 +1,6 @@
-//! CPU devices meet: all PEs and teams, again and again. What each put to the others before a barrier must be there
-//! after it. The argument is the number of barriers. Each PE prints for each kind of meeting how many work requests it
-//! cost it to meet so often: `NAME: REQUESTS`.
+//! Barriers of CPU devices: of all PEs and of teams, again and again. What each put to the others before a barrier must be there
+//! after it. The argument is the number of barriers. Each PE prints for each kind of barrier how many work requests it
+//! cost it to wait so often: `NAME: REQUESTS`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use symrail::{Group, Runtime};
@@ -14,12 +14,12 @@ fn main() -> std::process::ExitCode {
         let area = rt.alloc_slice::<u64>(rt.n_pes() as usize)?;
         let words = device::name(&view, rt, &area).unwrap();
         let n = i64::from(rt.n_pes());
-        let meet = |name: &str, group: Group, team: &DeviceTeam| {
-            meet(&view, words, group, team, rounds);
+        let run = |name: &str, group: Group, team: &DeviceTeam| {
+            barriers(&view, words, group, team, rounds);
             let requests = requests(rt, &view, team, rounds);
             println!("{name}: {requests}");
         };
-        meet("all", world.group(), &world.on_cpu_device());
+        run("all", world.group(), &world.on_cpu_device());
         for (name, (start, stride, size)) in
             [("reversed", (n - 1, -1, n)), ("even", (0, 2, (n + 1) / 2)), ("odd", (1, 2, n / 2))]
         {
@@ -29,7 +29,7 @@ fn main() -> std::process::ExitCode {
                 rt.barrier_all()?;
                 let team = world.split(Group::new(start, stride, size, rt.my_pe(), rt.n_pes()))?;
                 if let Some(team) = team {
-                    meet(name, team.group(), &team.on_cpu_device());
+                    run(name, team.group(), &team.on_cpu_device());
                     team.destroy()?;
                 }
             }
@@ -43,7 +43,7 @@ fn run(view: &DeviceView, kernel: impl Fn(&Thread<'_>) -> std::result::Result<()
     Grid { blocks: 1, threads_per_block: 1 }.launch(view, kernel).unwrap();
 }
 
-fn meet(view: &DeviceView, words: Symmetric<u64>, group: Group, team: &DeviceTeam, rounds: u64) {
+fn barriers(view: &DeviceView, words: Symmetric<u64>, group: Group, team: &DeviceTeam, rounds: u64) {
     run(view, |me| {
         let members = (0..group.size()).map(|index| group.pe(index));
         for round in 1..=rounds {
@@ -60,7 +60,7 @@ fn meet(view: &DeviceView, words: Symmetric<u64>, group: Group, team: &DeviceTea
     });
 }
 
-/// How many work requests this PE posts to meet so often.
+/// How many work requests this PE posts to wait so often.
 fn requests(rt: &Runtime, view: &DeviceView, team: &DeviceTeam, rounds: u64) -> u64 {
     let posted = || rt.counters().iter().map(|lane| lane.writes + lane.reads + lane.requests).sum::<u64>();
     let before = posted();

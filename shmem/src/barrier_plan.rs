@@ -1,19 +1,19 @@
 //! How the PEs of a group wait for one another: who tells whom, by which flag.
 //!
 //! Where the PEs are on several hosts, those of one host gather at the first of them by their shared memory, one by
-//! one, two by two, …; the first ones of all hosts meet; and what they know goes back the same way. So each host sends
-//! and awaits one message a round, however many PEs it has. PEs that are all on one host, or each on its own, meet
+//! one, two by two, …; the first ones of all hosts wait for one another; and what they know goes back the same way. So each host sends
+//! and awaits one message a round, however many PEs it has. PEs that are all on one host, or each on its own, do
 //! without that.
 //!
-//! A meeting is a dissemination barrier: in round `k` everybody tells the one `2^k` above and hears from the one `2^k`
+//! It is a dissemination barrier: in round `k` everybody tells the one `2^k` above and hears from the one `2^k`
 //! below; after `ceil(log2 n)` rounds all have heard, directly or not, from all. Flags are single bytes, which no
-//! fabric can deliver in halves, in two sets used in turn: a PE can be one meeting ahead of another, never two.
+//! fabric can deliver in halves, in two sets used in turn: a PE can be one barrier ahead of another, never two.
 //!
-//! Devices follow the same plans, by words of their own ([`symrail_kernels::meeting`]).
+//! Devices follow the same plans, by words of their own ([`symrail_kernels::barrier_plan`]).
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use symrail_kernels::meeting::{SET, Step};
+use symrail_kernels::barrier_plan::{SET, Step};
 use symrail_transport::Pe;
 
 use crate::error::Result;
@@ -28,10 +28,10 @@ pub(crate) const FLAG_BYTES: u64 = 2 * SET;
 /// The flags of a host's PEs, behind those of the rounds. Both suffice for all groups that [`Hosts`] takes apart.
 const GATHER: u32 = 16;
 const RELEASE: u32 = 31;
-/// A flag is the meeting's number in the high bits and the vote in the lowest.
+/// A flag is the barrier's number in the high bits and the vote in the lowest.
 const NUMBERS: u64 = 0x7f;
 
-/// What a PE does in each meeting of a group.
+/// What a PE does in each barrier of a group.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Plan(Box<[Step]>);
 
@@ -62,7 +62,7 @@ impl Plan {
         Plan(steps.into())
     }
 
-    /// The plan for a meeting of those on this PE's host alone.
+    /// The plan for a barrier of those on this PE's host alone.
     pub fn on_host(group: Group, hosts: &Hosts) -> Plan {
         let mut steps = Vec::new();
         disseminate(&mut steps, group, hosts.mates());
@@ -79,9 +79,9 @@ fn disseminate(steps: &mut Vec<Step>, group: Group, who: &[u32]) {
     }
 }
 
-/// Meets the others of a group, for the `count`th time by the flags at this offset. Tells whether any of them said
+/// Waits for the others of a group, for the `count`th time by the flags at this offset. Tells whether any of them said
 /// `true`.
-pub(crate) fn meet(
+pub(crate) fn run(
     ops: &Operations<'_>,
     what: &'static str,
     (group, plan): (Group, &Plan),
@@ -125,8 +125,8 @@ mod tests {
     use super::*;
     use crate::team::hosts::shapes;
 
-    /// Takes all PEs of a group through a meeting. Returns how many flags were set on other hosts.
-    fn meet(pes: &[Pe], hosts: &[Pe], group_of: impl Fn(Pe) -> Group) -> usize {
+    /// Takes all PEs of a group through a barrier. Returns how many flags were set on other hosts.
+    fn run_all(pes: &[Pe], hosts: &[Pe], group_of: impl Fn(Pe) -> Group) -> usize {
         let plans: BTreeMap<Pe, Plan> =
             pes.iter().map(|&pe| (pe, Plan::new(group_of(pe), &Hosts::new(group_of(pe), hosts)))).collect();
         let mut knows: BTreeMap<Pe, BTreeSet<Pe>> = pes.iter().map(|&pe| (pe, BTreeSet::from([pe]))).collect();
@@ -169,25 +169,25 @@ mod tests {
         for n in 1..=20u32 {
             for (_, hosts) in shapes(n) {
                 let pes: Vec<Pe> = (0..n).collect();
-                meet(&pes, &hosts, |pe| Group::world(pe, n));
+                run_all(&pes, &hosts, |pe| Group::world(pe, n));
                 let odd: Vec<Pe> = (1..n).step_by(2).collect();
-                meet(&odd, &hosts, |pe| Group::new(1, 2, odd.len() as i64, pe, n).unwrap());
+                run_all(&odd, &hosts, |pe| Group::new(1, 2, odd.len() as i64, pe, n).unwrap());
                 let back: Vec<Pe> = (0..n).rev().collect();
-                meet(&back, &hosts, |pe| Group::new((n - 1).into(), -1, n.into(), pe, n).unwrap());
+                run_all(&back, &hosts, |pe| Group::new((n - 1).into(), -1, n.into(), pe, n).unwrap());
             }
         }
     }
 
     #[test]
     fn a_host_sends_one_message_a_round() {
-        let meet = |n: u32, of_a_host: u32| {
+        let flags = |n: u32, of_a_host: u32| {
             let hosts: Vec<Pe> = (0..n).map(|pe| pe / of_a_host * of_a_host).collect();
             let pes: Vec<Pe> = (0..n).collect();
-            meet(&pes, &hosts, |pe| Group::world(pe, n))
+            run_all(&pes, &hosts, |pe| Group::world(pe, n))
         };
-        assert_eq!(meet(8, 4), 2);
-        assert_eq!(meet(64, 8), 8 * 3);
-        assert_eq!(meet(8, 1), 8 * 3, "each on its own");
-        assert_eq!(meet(8, 8), 0);
+        assert_eq!(flags(8, 4), 2);
+        assert_eq!(flags(64, 8), 8 * 3);
+        assert_eq!(flags(8, 1), 8 * 3, "each on its own");
+        assert_eq!(flags(8, 8), 0);
     }
 }
