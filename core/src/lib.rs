@@ -15,6 +15,7 @@
 //! | [`clock`] | what time it is, for all that waits |
 //! | `simulation` | who simulates many PEs in one thread gives them time and memory (feature `simulation`) |
 //! | [`fp8`] | floating-point numbers of eight bits |
+//! | [`guard`] | the border of C interfaces |
 //! | [`pci`] | addresses on a PCI bus |
 //! | [`escaped`] | text from outside, in messages |
 
@@ -24,6 +25,7 @@ pub mod compare;
 pub mod error;
 pub mod escaped;
 pub mod fp8;
+pub mod guard;
 pub mod pci;
 pub mod pe;
 pub mod segment;

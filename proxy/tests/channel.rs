@@ -224,7 +224,7 @@ fn half_a_request_waits_for_its_other_half() {
     let now = 1 << 63;
     scribble(&producer, 0, [chunks[0][0] | now, chunks[0][1], 0, 0, 0, 0, 0, 0]);
     assert_eq!(consumer.next(), None);
-    assert!(consumer.ready(), "the engine must not sleep over it");
+    assert!(consumer.is_ready(), "the engine must not sleep over it");
     scribble(&producer, 0, [chunks[0][0] | now, chunks[0][1], chunks[1][0] | now, chunks[1][1], 0, 0, 0, 0]);
     assert_eq!(consumer.next(), Some((0, put)));
 }
@@ -250,7 +250,7 @@ fn replies_reach_their_requester() {
 }
 
 fn sleep(consumer: &Consumer) {
-    let mut fds = [PollFd::new(consumer.doorbell_fd(), PollFlags::POLLIN)];
+    let mut fds = [PollFd::new(consumer.doorbell().fd(), PollFlags::POLLIN)];
     let rang = poll(&mut fds, PollTimeout::try_from(LIMIT).unwrap()).unwrap();
     assert_eq!(rang, 1, "nobody rang");
 }
@@ -293,7 +293,7 @@ fn a_sleeping_consumer_is_woken_by_every_push() {
 fn the_doorbell_is_quiet_after_waking_and_rings_only_for_sleepers() {
     let (producer, mut consumer) = Channel::new(4, 0).unwrap();
     let rung = |consumer: &Consumer| {
-        poll(&mut [PollFd::new(consumer.doorbell_fd(), PollFlags::POLLIN)], PollTimeout::ZERO).unwrap()
+        poll(&mut [PollFd::new(consumer.doorbell().fd(), PollFlags::POLLIN)], PollTimeout::ZERO).unwrap()
     };
     producer.try_push(&Request::Nop).unwrap();
     assert_eq!(rung(&consumer), 0, "nobody sleeps");

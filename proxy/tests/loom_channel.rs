@@ -95,7 +95,7 @@ fn two_producers_reach_the_third_lap(push: fn(&Producer, &Request) -> u64, preem
         for producer in producers {
             producer.join().unwrap();
         }
-        assert!(!consumer.ready(), "nothing is left");
+        assert!(!consumer.is_ready(), "nothing is left");
     });
 }
 
@@ -133,7 +133,7 @@ fn a_producer_lends_itself_to_the_consumer_for_three_laps() {
             take_one_of(&mut consumer, &mut left);
         }
         second.join().unwrap();
-        assert!(!consumer.ready(), "nothing is left");
+        assert!(!consumer.is_ready(), "nothing is left");
     });
 }
 

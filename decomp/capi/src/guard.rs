@@ -1,8 +1,6 @@
 //! Where errors become results, and panics end.
 
-use std::cell::RefCell;
-use std::ffi::{CString, c_char, c_int};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ffi::{c_char, c_int};
 
 use symrail_decomp::Error;
 
@@ -43,29 +41,21 @@ impl From<symrail::Error> for Failure {
     }
 }
 
-thread_local! {
-    static LAST: RefCell<CString> = RefCell::default();
+impl From<Failure> for (c_int, String) {
+    fn from(Failure { code, why }: Failure) -> (c_int, String) {
+        (code, why)
+    }
 }
 
 /// The last failure's sentence in this thread.
 #[unsafe(no_mangle)]
 extern "C" fn symrailDecompLastError() -> *const c_char {
-    LAST.with(|last| last.try_borrow().map_or(c"".as_ptr(), |text| text.as_ptr()))
+    symrail_core::guard::last()
 }
 
 /// Does what a function has to do, and gives its result.
 pub fn guarded(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
-    // What a panic leaves behind is not used again: the program is told of a defect.
-    let Failure { code, why } = match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => return 0,
-        Ok(Err(failure)) => failure,
-        Err(_) => {
-            Failure { code: INTERNAL_ERROR, why: "a defect of the library; standard error has its message".into() }
-        }
-    };
-    // No message of ours has zero bytes; one that did would be left out.
-    LAST.with(|last| last.replace(CString::new(why).unwrap_or_default()));
-    code
+    symrail_core::guard::guarded(INTERNAL_ERROR, body)
 }
 
 /// What a pointer of the caller points at.

@@ -130,7 +130,7 @@ static __device__ __noinline__ void symrail_meet(symrail_team_t which) {
     /* A step is on its way while something else is waited for. */
     symrail_step step = *at;
     symrail_u64 number = symrail_add_gpu(team.plan, 1) + 1;
-    symrail_u64* words = (symrail_u64*)team.words + number % 2 * SYMRAIL_MEETING_SET;
+    symrail_u64* words = (symrail_u64*)team.words + number % 2 * SYMRAIL_PLAN_SET;
     while (step.flag >= 0) {
         symrail_step next = *++at;
         if (step.pe >= 0) {

@@ -56,7 +56,7 @@ struct __align__(8) symrail_step {
 /* A barrier plan's memory on the device: how many barriers there were, and from here on its steps. */
 #define SYMRAIL_PLAN_STEPS 128u
 /* Flags are words of a symmetric heap, in two sets of so many (8 bytes each), used in turn. */
-#define SYMRAIL_MEETING_SET 32u
+#define SYMRAIL_PLAN_SET 32u
 
 /* A team of PEs start, start + stride, …; the host makes it (GpuDevice::team) and hands its address to kernels. */
 struct symrail_device_team {

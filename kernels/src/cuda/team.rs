@@ -7,7 +7,7 @@ use symrail_cuda::{DeviceBuffer, DevicePtr, Gpu};
 use super::error::{Error, Result};
 use crate::barrier_plan::{SET, Step};
 
-/// As `SYMRAIL_MEETING_STEPS`: where the steps are, behind the counter.
+/// As `SYMRAIL_PLAN_STEPS`: where the steps are, behind the counter.
 pub(super) const STEPS: usize = 128;
 
 /// A barrier's state: a counter, and the plan's steps.
@@ -80,9 +80,7 @@ mod tests {
     #[test]
     fn steps_are_as_the_header_has_them() {
         let header = include_str!("../../include/symrail/state.cuh");
-        for line in
-            [format!("#define SYMRAIL_MEETING_STEPS {STEPS}u\n"), format!("#define SYMRAIL_MEETING_SET {SET}u\n")]
-        {
+        for line in [format!("#define SYMRAIL_PLAN_STEPS {STEPS}u\n"), format!("#define SYMRAIL_PLAN_SET {SET}u\n")] {
             assert!(header.contains(&line), "{line}");
         }
         let bytes = table(&[Step::SignalPeer(3, 31), Step::WaitFlag(16)]).unwrap();

@@ -176,7 +176,7 @@ fn decode(chunks: &[[u64; 2]; CHUNKS], mask: u8) -> Result<Request, Malformed> {
         layout::LOCAL_SYMMETRIC => Err(Malformed::Offset),
         _ => Err(Malformed::Type(kind)),
     };
-    let width = || Width::from_wire(kind).ok_or(Malformed::Type(kind));
+    let width = || Width::from_repr(kind).ok_or(Malformed::Type(kind));
     let amo = || {
         let ty = AmoType::from_repr(kind).ok_or(Malformed::Type(kind))?;
         let op = AmoOp::from_repr(op_wire).filter(|op| op.defined_on(ty)).ok_or(Malformed::Op(op_wire))?;

@@ -191,14 +191,7 @@ impl Consumer {
         self.next - self.window.completed()
     }
 
-    /// Whether a request waits to be taken.
-    #[must_use]
-    #[inline]
-    pub fn ready(&self) -> bool {
-        self.memory.chunk(self.next, 0)[0].load(Ordering::Acquire) >> 63 == self.memory.parity(self.next) >> 63
-    }
-
-    /// Publishes and prepares to sleep until [`doorbell_fd`](Self::doorbell_fd) is readable. `false` when a request
+    /// Publishes and prepares to sleep until the [`doorbell`](Self::doorbell) is readable. `false` when a request
     /// waits: then do not sleep. In either case [`wake`](Self::wake) before going on.
     #[must_use]
     pub fn prepare_sleep(&mut self) -> bool {
@@ -206,7 +199,7 @@ impl Consumer {
         self.memory.sleeping().store(1, Ordering::Relaxed);
         // Pairs with the fence of `Producer::wake_consumer`.
         fence(Ordering::SeqCst);
-        !self.ready()
+        !self.is_ready()
     }
 
     /// Ends what [`prepare_sleep`](Self::prepare_sleep) began.
@@ -219,11 +212,5 @@ impl Consumer {
     #[must_use]
     pub fn doorbell(&self) -> &Arc<Doorbell> {
         &self.doorbell
-    }
-
-    /// The descriptor that becomes readable when a CPU producer has pushed and this end sleeps.
-    #[must_use]
-    pub fn doorbell_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.doorbell.fd()
     }
 }

@@ -131,7 +131,7 @@ pub enum Local {
 }
 
 /// The size of a value that travels inside a slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr)]
 #[repr(u8)]
 pub enum Width {
     /// 1 byte.
@@ -154,17 +154,7 @@ impl Width {
     /// The width of `bytes` bytes: 1, 2, 4 or 8.
     #[must_use]
     pub const fn of(bytes: usize) -> Option<Self> {
-        Some(match bytes {
-            1 => Width::W1,
-            2 => Width::W2,
-            4 => Width::W4,
-            8 => Width::W8,
-            _ => return None,
-        })
-    }
-
-    pub(super) const fn from_wire(log2: u8) -> Option<Self> {
-        if log2 < 4 { Self::of(1 << log2) } else { None }
+        if bytes.is_power_of_two() { Self::from_repr(bytes.trailing_zeros() as u8) } else { None }
     }
 }
 

@@ -28,15 +28,13 @@ impl WireContext<'_> {
 
     /// Waits until all that was put so has left.
     pub fn counted_have_left(&self) -> Result<()> {
-        let mut wait = self.wait();
-        loop {
+        self.wait().until(|| {
             let mut side = self.host().lock();
             if side.endpoint.counted_have_left()? {
-                return Ok(());
+                return Ok(Some(()));
             }
             side.poll();
-            drop(side);
-            wait.step()?;
-        }
+            Ok(None)
+        })
     }
 }

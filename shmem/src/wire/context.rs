@@ -348,20 +348,19 @@ impl<'a> WireContext<'a> {
         let (driver, path) = (&self.wire.drivers[thread], Path::Engine(thread));
         driver.expect_traffic();
         self.keep_fence(path)?;
-        let mut wait = Wait::for_engine(*self, thread);
-        loop {
+        Wait::for_engine(*self, thread).until(|| {
             let tag = self.host().lock().new_tag();
             let mut engine = driver.engine();
-            if engine.ready() {
-                self.context.used.set(path, true);
-                let owner = Owner { issuer: self.issuer(), tag: tagged.then_some(tag) };
-                // SAFETY: the caller's promise.
-                return Ok(unsafe { engine.submit(pe, command, owner) }.map(|_| tag)?);
+            if !engine.ready() {
+                engine.poll();
+                return Ok(None);
             }
-            engine.poll();
-            drop(engine);
-            wait.step()?;
-        }
+            self.context.used.set(path, true);
+            let owner = Owner { issuer: self.issuer(), tag: tagged.then_some(tag) };
+            // SAFETY: the caller's promise.
+            unsafe { engine.submit(pe, command, owner) }?;
+            Ok(Some(tag))
+        })
     }
 
     #[inline]
@@ -455,78 +454,70 @@ impl<'a> WireContext<'a> {
     }
 
     fn drain(&self, path: Path) -> Result<()> {
-        let mut wait = match path {
+        let wait = match path {
             Path::Host => self.wait(),
             Path::Engine(thread) => Wait::for_engine(*self, thread),
         };
-        loop {
-            let quiet = match path {
-                Path::Host => {
-                    let mut side = self.host().lock();
-                    side.endpoint.start_quiet(HOST);
-                    side.poll_until(|side| side.endpoint.is_quiet(HOST));
-                    let error = side.endpoint.take_error(HOST);
-                    self.note_quiet(path, error, side.endpoint.is_quiet(HOST))?
-                }
-                Path::Engine(thread) => {
-                    let mut engine = self.wire.drivers[thread].engine();
-                    let issuer = self.issuer();
-                    engine.start_quiet(issuer);
-                    engine.poll();
-                    let error = engine.take_error(issuer);
-                    self.note_quiet(path, error, engine.is_quiet(issuer))?
-                }
-            };
-            if quiet {
-                return Ok(());
+        wait.until(|| match path {
+            Path::Host => {
+                let mut side = self.host().lock();
+                side.endpoint.start_quiet(HOST);
+                side.poll_until(|side| side.endpoint.is_quiet(HOST));
+                let error = side.endpoint.take_error(HOST);
+                self.note_quiet(path, error, side.endpoint.is_quiet(HOST))
             }
-            wait.step()?;
-        }
+            Path::Engine(thread) => {
+                let mut engine = self.wire.drivers[thread].engine();
+                let issuer = self.issuer();
+                engine.start_quiet(issuer);
+                engine.poll();
+                let error = engine.take_error(issuer);
+                self.note_quiet(path, error, engine.is_quiet(issuer))
+            }
+        })
     }
 
-    /// Whether a path is quiet; written down while its lock is held, so that no operation comes in between.
-    fn note_quiet(&self, path: Path, error: Option<Failure>, quiet: bool) -> Result<bool> {
+    /// Something, if a path is quiet; written down while its lock is held, so that no operation comes in between.
+    fn note_quiet(&self, path: Path, error: Option<Failure>, quiet: bool) -> Result<Option<()>> {
         error.map_or(Ok(()), |error| Err(Error::from(error)))?;
         if quiet {
             self.context.used.set(path, false);
         }
-        Ok(quiet)
+        Ok(quiet.then_some(()))
     }
 
     /// Starts something on the host endpoint as soon as that has room.
     pub(super) fn when_there_is_room(&self, start: impl Fn(&mut Endpoint) -> Result<(), Failure>) -> Result<()> {
         self.wire.driver().expect_traffic();
         self.keep_fence(Path::Host)?;
-        let mut wait = self.wait();
-        loop {
+        self.wait().until(|| {
             let mut side = self.host().lock();
             self.context.used.set(Path::Host, true);
             match start(&mut side.endpoint) {
-                Err(Failure::Full { .. }) => drop(side.poll()),
-                done => return Ok(done?),
+                Err(Failure::Full { .. }) => {
+                    side.poll();
+                    Ok(None)
+                }
+                done => Ok(Some(done?)),
             }
-            drop(side);
-            wait.step()?;
-        }
+        })
     }
 
     /// Starts to connect the host endpoint and the proxy threads' to a peer; a quiet waits until it has answered.
     pub fn start_to_connect(&self, pe: Pe) -> Result<()> {
         self.when_there_is_room(|endpoint| endpoint.probe(pe, Owner { issuer: HOST, tag: None }))?;
         for (thread, driver) in self.wire.drivers.iter().enumerate() {
-            let mut wait = Wait::for_engine(*self, thread);
-            loop {
+            Wait::for_engine(*self, thread).until(|| {
                 let mut engine = driver.engine();
                 self.context.used.set(Path::Engine(thread), true);
                 match engine.endpoint().probe(pe, Owner { issuer: self.issuer(), tag: None }) {
                     Err(Failure::Full { .. }) => {
                         engine.poll();
+                        Ok(None)
                     }
-                    done => break done?,
+                    done => Ok(Some(done?)),
                 }
-                drop(engine);
-                wait.step()?;
-            }
+            })?;
         }
         Ok(())
     }

@@ -87,6 +87,19 @@ impl<'a> Wait<'a> {
         if self.polls.is_multiple_of(POLLS_PER_LOOK) { self.ask() } else { Ok(()) }
     }
 
+    /// Waits until a poll of the caller's endpoint has found what is waited for.
+    ///
+    /// # Errors
+    /// Those of the poll, and of [`Wait::step`].
+    pub fn until<R>(mut self, mut poll: impl FnMut() -> Result<Option<R>>) -> Result<R> {
+        loop {
+            if let Some(found) = poll()? {
+                return Ok(found);
+            }
+            self.step()?;
+        }
+    }
+
     fn ask(&mut self) -> Result<()> {
         let wire = self.context.wire();
         let interrupt_poll = self.interrupt_poll.get_or_insert_with(|| InterruptPoll::new(wire.interrupt.get()));

@@ -1,8 +1,6 @@
 //! Where errors become codes, and panics end.
 
-use std::cell::RefCell;
-use std::ffi::{CString, c_char, c_int};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ffi::c_int;
 
 use symrail_transport::Error;
 
@@ -42,24 +40,13 @@ impl From<Error> for Failure {
     }
 }
 
-thread_local! {
-    static LAST: RefCell<CString> = RefCell::default();
-}
-
-/// The last failure's sentence in this thread.
-pub fn last() -> *const c_char {
-    LAST.with(|last| last.try_borrow().map_or(c"".as_ptr(), |text| text.as_ptr()))
+impl From<Failure> for (c_int, String) {
+    fn from(Failure { code, why }: Failure) -> (c_int, String) {
+        (code, why)
+    }
 }
 
 /// Does what a function has to do, and gives its code.
 pub fn guarded(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
-    // What a panic leaves behind is behind mutexes that go on after it.
-    let Failure { code, why } = match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => return 0,
-        Ok(Err(failure)) => failure,
-        Err(_) => Failure { code: INTERNAL, why: "a defect of the library; standard error has its message".into() },
-    };
-    // No message of ours has zero bytes; one that did would be left out.
-    LAST.with(|last| last.replace(CString::new(why).unwrap_or_default()));
-    code
+    symrail_core::guard::guarded(INTERNAL, body)
 }

@@ -45,7 +45,7 @@ extern "C" fn symrail_transport_abi() -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn symrail_transport_error() -> *const c_char {
-    guard::last()
+    symrail_core::guard::last()
 }
 
 #[unsafe(no_mangle)]
