@@ -115,7 +115,9 @@ impl Runtime {
         let gpu = gpu.and_then(|gpu| gpu.pci());
         let hello = Hello::new(heap.handle(), gpu);
         stages.ended("heap");
-        let (handles, host) = Hello::decode_all(&bootstrap.allgather(&hello.encode())?, me)?;
+        let hellos = bootstrap.allgather(&hello.encode()).map_err(|e| e.in_stage("who is where"))?;
+        let (handles, host) = Hello::decode_all(&hellos, me)?;
+        drop(hellos);
         stages.ended("who is where");
         let choice = choose(&settings, me, &host);
         let mut threads = choice.as_ref().map_or(1, |choice| choice.threads.number);
@@ -126,7 +128,7 @@ impl Runtime {
             });
             let mine = connection_info_of(&opened, choice.as_ref().ok(), &settings, staged.as_ref());
             stages.ended("rails");
-            let encoded = bootstrap.allgather(&mine.encode())?;
+            let encoded = bootstrap.allgather(&mine.encode()).map_err(|e| e.in_stage("exchange of addresses"))?;
             let connection_infos = ConnectionInfo::decode_all(&encoded)?;
             let Some((fewer, why)) = ConnectionInfo::fewer_threads(&connection_infos) else {
                 break (opened, mine, encoded, connection_infos);
@@ -163,7 +165,8 @@ impl Runtime {
         if let Some(staged) = &mut staged {
             staged.direct = direct;
         }
-        let said = bootstrap.allgather(&[reach::say(me, &hosts, &bases, staged.as_ref(), direct)])?;
+        let mine_reach = [reach::say(me, &hosts, &bases, staged.as_ref(), direct)];
+        let said = bootstrap.allgather(&mine_reach).map_err(|e| e.in_stage("last words"))?;
         let (device_atomics, device_hosts) = reach::agree(&said, &hosts);
         let device_hosts = if device_hosts == hosts { Arc::clone(&hosts) } else { device_hosts };
         let process = Process::this();
@@ -202,7 +205,7 @@ impl Runtime {
         let devices = Devices { producers, atomics: device_atomics, hosts: device_hosts };
         let traffic = {
             let mut bootstrap = lock(&comm.job.bootstrap);
-            bootstrap.barrier()?;
+            bootstrap.barrier().map_err(|e| e.in_stage("last words"))?;
             bootstrap.traffic()
         };
         stages.ended("last words");

@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use symrail::bootstrap::rendezvous::MAX_CONTRIBUTION;
+use symrail::bootstrap::rendezvous::{MAX_CONTRIBUTION, Shape};
 use symrail::bootstrap::{self, Bootstrap, Error, launcher, uid};
 use symrail_transport::env::{BootstrapKind, Settings};
 
@@ -37,6 +37,9 @@ fn gather_and_wait(bootstrap: &mut dyn Bootstrap) {
 #[test]
 fn pe() {
     let Ok(role) = std::env::var(ROLE) else { return };
+    if role == "late joiner" {
+        return wait_for_the_missing();
+    }
     let mut bootstrap = bootstrap::open(&Settings::default()).unwrap();
     match role.as_str() {
         "gather" => {
@@ -53,9 +56,31 @@ fn pe() {
             std::io::stdin().read_line(&mut String::new()).unwrap();
             println!("error: {}", bootstrap.barrier().unwrap_err());
         }
+        "relayed" => {
+            bootstrap.barrier().unwrap();
+            if std::env::var(VICTIM).unwrap().parse() == Ok(bootstrap.pe()) {
+                nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL).unwrap();
+            }
+            println!("error: {}", bootstrap.allgather(b"anybody there?").unwrap_err());
+            assert!(bootstrap.gone().iter().any(|gone| gone.pe.to_string() == std::env::var(VICTIM).unwrap()));
+        }
         role => panic!("no role {role}"),
     }
 }
+
+/// Waits five seconds for a PE that does not come, and says whether it was named.
+fn wait_for_the_missing() {
+    let mut settings = Settings::default();
+    settings.timeout_s = 5;
+    let error = bootstrap::open(&settings).and_then(|mut bootstrap| bootstrap.barrier()).unwrap_err();
+    let missing = std::env::var(VICTIM).unwrap();
+    let Error::Timeout { missing: text, .. } = &error else { panic!("{error}") };
+    assert!(text.split(|c: char| !c.is_ascii_digit()).any(|number| number == missing), "{error}");
+    println!("error: PE {missing} is missing: {error}");
+}
+
+/// The PE that dies in the role of those that relays serve.
+const VICTIM: &str = "BOOTSTRAP_TEST_VICTIM";
 
 fn myself(role: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -128,6 +153,45 @@ fn a_pe_that_is_killed_is_named_to_those_who_wait() {
     assert!(matches!(error, Error::Peer { pe: 0, peer: 1, .. }), "{error}");
     assert!(error.to_string().contains("allgather 2 cannot complete: PE 1 died"), "{error}");
     assert_eq!(bootstrap.barrier(), Err(error), "later steps fail the same way, at once");
+}
+
+/// A job of fourteen PEs whose nodes serve four: PE 2 runs a relay for 2 to 7, in which PE 4 runs one for 4 to 7.
+fn relayed(role: &str, victim: u32) -> (uid::UniqueId, Vec<Command>) {
+    let id = uid::create_tree(None, Shape::FanOut(4)).unwrap();
+    let pe = |pe| {
+        let mut command = uid_pe(role, id, pe, 14);
+        command.env(VICTIM, victim.to_string());
+        command
+    };
+    (id, (0..14).map(pe).collect())
+}
+
+#[test]
+fn a_pe_that_is_killed_is_named_to_all_even_if_it_ran_a_relay() {
+    for victim in [2, 4, 7] {
+        let (_id, commands) = relayed("relayed", victim);
+        let started = Instant::now();
+        let mut outputs = run_all(commands);
+        outputs.remove(victim as usize);
+        for output in outputs {
+            let text = said(&output);
+            assert!(output.status.success(), "{text}");
+            assert!(text.contains(&format!("allgather 2 cannot complete: PE {victim} died")), "{text}");
+        }
+        assert!(started.elapsed() < Duration::from_secs(20));
+    }
+}
+
+#[test]
+fn a_pe_that_does_not_come_is_named_to_all_even_if_it_had_to_run_a_relay() {
+    for missing in [4, 7] {
+        let (_id, mut commands) = relayed("late joiner", missing);
+        commands.remove(missing as usize);
+        for output in run_all(commands) {
+            let text = said(&output);
+            assert!(text.contains(&format!("error: PE {missing} is missing")), "{text}");
+        }
+    }
 }
 
 #[test]

@@ -500,3 +500,26 @@ fn an_abort_and_a_departure_reach_all_over_relays() {
         });
     }
 }
+
+#[test]
+fn strangers_at_a_relay_are_dropped_and_no_relay_is_without_the_secret() {
+    let server = tree();
+    let seen = std::sync::Barrier::new(30);
+    run_pes(&server, 30, |mut client| {
+        client.barrier().unwrap();
+        if client.address() != server.address() {
+            let mut garbage = TcpStream::connect(client.address()).unwrap();
+            garbage.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            garbage.write_all(&[0x5a; 4096]).ok();
+            assert!(is_dropped(&mut garbage));
+            let secret = Secret::generate().unwrap();
+            let stranger = Membership { address: client.address(), secret, ..membership(&server, 29, 30) };
+            let error = error_of(Client::join(&stranger, "test"));
+            assert!(error.to_string().contains("secret"), "{error}");
+            let error = Server::relay(&stranger, 29..30, Some(29), Options::default()).err().unwrap();
+            assert!(error.to_string().contains("secret"), "{error}");
+        }
+        seen.wait();
+        client.finish().unwrap();
+    });
+}

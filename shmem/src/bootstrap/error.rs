@@ -18,6 +18,8 @@ pub enum Step {
     Allgather(u64),
     /// Waiting for everybody.
     Barrier(u64),
+    /// An allgather or a barrier, by what it is for.
+    Stage(&'static str, u64),
 }
 
 impl fmt::Display for Step {
@@ -26,6 +28,7 @@ impl fmt::Display for Step {
             Step::Join => f.write_str("join"),
             Step::Allgather(number) => write!(f, "allgather {number}"),
             Step::Barrier(number) => write!(f, "barrier {number}"),
+            Step::Stage(name, number) => write!(f, "{name} (step {number})"),
         }
     }
 }
@@ -222,4 +225,31 @@ pub enum Error {
         /// The error.
         reason: String,
     },
+}
+
+impl Error {
+    /// Says what the step was for that could not complete, if this is such an error.
+    pub(crate) fn in_stage(mut self, name: &'static str) -> Error {
+        if let Error::Peer { step, .. } | Error::Timeout { step, .. } | Error::Connection { step, .. } = &mut self
+            && let Step::Allgather(number) | Step::Barrier(number) = *step
+        {
+            *step = Step::Stage(name, number);
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_that_waits_in_vain_is_named() {
+        let step = Step::Allgather(2);
+        let late = Error::Timeout { pe: 1, step, seconds: 9, missing: "PE 3 did not arrive".into() };
+        let text = late.in_stage("exchange of addresses").to_string();
+        assert!(text.contains("exchange of addresses (step 2) did not complete within 9 s"), "{text}");
+        let gone = Error::Peer { pe: 1, step: Step::Join, peer: 2, what: "has left" };
+        assert_eq!(gone.clone().in_stage("exchange of addresses"), gone);
+    }
 }

@@ -22,7 +22,7 @@ use symrail_transport::Pe;
 use symrail_transport::env::Settings;
 
 use super::error::{Error, Result};
-use super::rendezvous::{Client, Membership, ONE_INTERFACE, Options, Secret, Server};
+use super::rendezvous::{Client, FAN_OUT, Membership, ONE_INTERFACE, Options, Secret, Server, Shape};
 use super::{Bootstrap, Gone, Traffic, variables};
 use crate::interrupt::GoOn;
 
@@ -164,6 +164,14 @@ fn checksum(id: &[u8; UniqueId::LEN]) -> [u8; 8] {
 /// # Errors
 /// An address that is not one interface's, or what the system says.
 pub fn create(interface: Option<IpAddr>) -> Result<UniqueId> {
+    create_tree(interface, Shape::FanOut(FAN_OUT))
+}
+
+/// As [`create`], with another tree.
+///
+/// # Errors
+/// As for [`create`].
+pub fn create_tree(interface: Option<IpAddr>, shape: Shape) -> Result<UniqueId> {
     // The service has a thread, after which it is too late.
     symrail_transport::ofi::variables::set_defaults();
     let interface = interface.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -173,7 +181,7 @@ pub fn create(interface: Option<IpAddr>) -> Result<UniqueId> {
         let reason = "a link-local address means another interface on every machine".into();
         return Err(Error::Service { address: interface.to_string(), reason, remedy: ONE_INTERFACE });
     }
-    let server = Server::start(interface, &Secret::generate()?, Options::default())?;
+    let server = Server::start(interface, &Secret::generate()?, Options { shape, ..Options::default() })?;
     let id = UniqueId::new(server.address(), server.secret());
     lock().push(Service { id, server, members: 0 });
     Ok(id)

@@ -2,7 +2,6 @@
 
 use std::io::{self, Read};
 use std::net::{Shutdown, SocketAddr};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use symrail_transport::Pe;
@@ -14,7 +13,7 @@ use super::fault::{self, Fault, named};
 use super::plan::Shape;
 use super::round::{Contribution, add_result};
 use super::server::{Options, Server};
-use super::wire::{FINISHED, Kind, MAX_CONTRIBUTION, Secret};
+use super::wire::{FINISHED, Frame, Kind, MAX_CONTRIBUTION, Secret};
 use crate::interrupt::{GoOn, InterruptPoll, POLL_INTERVAL};
 
 /// How much longer than the service a PE waits: the service knows who is missing, so it should speak first.
@@ -100,11 +99,11 @@ impl Client {
     /// The address of the service that it joined.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.membership.address
+        self.service.address
     }
 
     /// The next frame; a fault is an error.
-    fn receive(&mut self, step: Step, deadline: Instant) -> Result<(Kind, Arc<[u8]>)> {
+    fn receive(&mut self, step: Step, deadline: Instant) -> Result<Frame> {
         // Not on the stack: the calling thread's may be small.
         let mut chunk = vec![0; 32 << 10];
         loop {

@@ -9,7 +9,7 @@ use std::time::Instant;
 use symrail_transport::Pe;
 
 use super::dial::Dialed;
-use super::wire::{Direction, HELLO, Hello, Kind, NONCE, Opener, REFUSAL, Sealer, Secret, challenge};
+use super::wire::{Direction, Frame, HELLO, Hello, Kind, NONCE, Opener, REFUSAL, Sealer, Secret, challenge};
 
 /// How much is read from one connection before the others get their turn, in bytes.
 const TURN: usize = 1 << 20;
@@ -118,7 +118,7 @@ impl Connection {
     }
 
     /// The next whole frame of a PE.
-    pub(super) fn next_frame(&mut self) -> Result<Option<(Kind, Arc<[u8]>)>, &'static str> {
+    pub(super) fn next_frame(&mut self) -> Result<Option<Frame>, &'static str> {
         match &mut self.phase {
             Phase::Member { opener, .. } => opener.next_frame(),
             Phase::Greeting { .. } => Ok(None),

@@ -239,7 +239,7 @@ fn shortened(why: &str) -> &str {
 
 fn step_words(step: Step) -> [u32; 2] {
     let (kind, number) = match step {
-        Step::Join => (0, 0),
+        Step::Join | Step::Stage(..) => (0, 0),
         Step::Allgather(number) => (1, number),
         Step::Barrier(number) => (2, number),
     };

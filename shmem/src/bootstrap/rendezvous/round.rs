@@ -37,7 +37,7 @@ impl Contribution {
         let (kind, number) = match self.step {
             Step::Barrier(number) => (2, number),
             Step::Allgather(number) => (1, number),
-            Step::Join => (0, 0),
+            Step::Join | Step::Stage(..) => (0, 0),
         };
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).to_le_bytes();
         let patient = u8::from(self.patient);
@@ -144,7 +144,7 @@ impl Round {
         let (other, other_step) = *self.first.get_or_insert((first, step));
         let number = match step {
             Step::Allgather(number) | Step::Barrier(number) => number,
-            Step::Join => 0,
+            Step::Join | Step::Stage(..) => 0,
         };
         let at = first.checked_sub(self.pes.start).map_or(usize::MAX, |at| at as usize);
         let slots = self.rows.get_mut(at..).and_then(|slots| slots.get_mut(..rows.len()));

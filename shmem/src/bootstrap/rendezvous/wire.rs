@@ -264,6 +264,9 @@ impl Sealer {
     }
 }
 
+/// A frame's kind and payload.
+pub(super) type Frame = (Kind, Arc<[u8]>);
+
 /// The receiving half of a connection: collects bytes and gives frames whose tags are right.
 pub(super) struct Opener {
     seal: Seal,
@@ -281,7 +284,7 @@ impl Opener {
     }
 
     /// The next whole frame, if there is one. After an error the connection is of no more use.
-    pub(super) fn next_frame(&mut self) -> Result<Option<(Kind, Arc<[u8]>)>, &'static str> {
+    pub(super) fn next_frame(&mut self) -> Result<Option<Frame>, &'static str> {
         if self.bytes.len() < HEADER {
             return Ok(None);
         }

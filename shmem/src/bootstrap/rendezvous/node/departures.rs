@@ -105,7 +105,7 @@ impl Node {
             && !self.broken()
             && let Some(fault) = departed()
         {
-            self.break_by(fault);
+            self.break_by(&fault);
         }
     }
 
@@ -149,7 +149,7 @@ impl Node {
             Fault::Left { .. } => self.news.push(fault),
             Fault::Ended { .. } => {}
             _ if self.broken() => self.news.extend(fault.is_gone().then_some(fault)),
-            _ => self.break_by(fault),
+            _ => self.break_by(&fault),
         }
         self.check_departed();
     }
@@ -165,7 +165,7 @@ impl Node {
     }
 
     /// Breaks the job.
-    fn break_by(&mut self, fault: Fault) {
+    fn break_by(&mut self, fault: &Fault) {
         let payload = Arc::from(fault.encode());
         if self.is_root() {
             self.fail(&payload);
@@ -203,9 +203,9 @@ impl Node {
         let payload = Arc::from(fault::encode_all(&std::mem::take(&mut self.news)));
         self.news_at = Some(now + NEWS_EVERY);
         if self.is_root() {
-            self.send_to_children(Kind::Gone, &payload)
+            self.send_to_children(Kind::Gone, &payload);
         } else {
-            self.send(PARENT, Kind::Gone, &payload)
+            self.send(PARENT, Kind::Gone, &payload);
         }
     }
 }
