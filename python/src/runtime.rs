@@ -452,6 +452,15 @@ impl Runtime {
         }
     }
 
+    /// Connects to all PEs that are reached over the wire, and waits until each has answered; else a PE is connected when
+    /// it is first addressed, which takes some time then. Local.
+    ///
+    /// Raises TimeoutError or PeerLostError.
+    fn connect_all(&self, py: Python<'_>) -> PyResult<()> {
+        let rt = self.job.running()?;
+        waiting(py, None, || rt.connect_all())
+    }
+
     /// Completes what this PE has started, and waits for all PEs to have done so; with `stream`, what it has started on
     /// streams, and the stream waits. Collective.
     ///

@@ -62,6 +62,12 @@ impl Team {
         self.held()?.pe(pe).map_err(failed)
     }
 
+    /// Connects to the team's PEs, as `symrail.connect_all` does to all. Local.
+    fn connect(&self, py: Python<'_>) -> PyResult<()> {
+        let team = self.held()?;
+        waiting(py, None, || team.connect())
+    }
+
     /// Makes a team of `size` of this team's PEs: those numbered `start`, `start + stride`, …. None on PEs that are not
     /// among them. PEs may name different parts in one call, if these have no PE in common. Collective over this team.
     fn split_strided(&self, py: Python<'_>, start: i64, stride: i64, size: i64) -> PyResult<Option<Team>> {

@@ -59,6 +59,7 @@ __all__ = [
     "broadcast",
     "buffer",
     "collect",
+    "connect_all",
     "current",
     "errors",
     "fcollect",
@@ -280,6 +281,7 @@ from ._collectives import (  # noqa: E402
 from ._info import Info, info  # noqa: E402
 from ._operations import (  # noqa: E402
     barrier_all,
+    connect_all,
     fence,
     free,
     get,

@@ -121,6 +121,11 @@ def quiet(*, stream: Any = None) -> None:
 
 
 @_described
+def connect_all() -> None:
+    (symrail._current or symrail.current()).connect_all()
+
+
+@_described
 def barrier_all(*, timeout: float | None = None, stream: Any = None) -> None:
     (symrail._current or symrail.current()).barrier_all(timeout=timeout, stream=stream)
 

@@ -26,3 +26,8 @@ def test_arrays_dropped_in_any_order(way: str, pes: int, deletes: int) -> None:
 @pytest.mark.parametrize("pes", [2, 4])
 def test_every_collective_against_numpy(pes: int, way: str) -> None:
     assert run("collectives.py", pes=pes, options=WAYS[way]) == "well\n" * pes
+
+
+@pytest.mark.parametrize("ahead", ["nobody", "all", "team"])
+def test_who_is_connected_ahead_is_not_connected_when_first_addressed(ahead: str) -> None:
+    assert run("connect.py", ahead, pes=8, options=("--hosts", "8", "--rails", "1")) == "well\n" * 8

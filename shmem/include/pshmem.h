@@ -83,6 +83,8 @@ void pshmemx_ctx_signal_add(shmem_ctx_t ctx, uint64_t *sig_addr, uint64_t signal
 void pshmemx_signal_set(uint64_t *sig_addr, uint64_t signal, int pe);
 void pshmemx_ctx_signal_set(shmem_ctx_t ctx, uint64_t *sig_addr, uint64_t signal, int pe);
 void pshmemx_register_gettid(uint64_t (*gettid)(void));
+void pshmemx_connect_all(void);
+void pshmemx_team_connect(shmem_team_t team);
 int pshmemx_device_attach(void *state, size_t bytes);
 void *pshmemx_device_ptr(const void *dest);
 int pshmemx_device_check(void);

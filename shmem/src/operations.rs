@@ -5,6 +5,7 @@
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::space::Space;
+use crate::team::Group;
 use crate::waiting::post::Board;
 use crate::wire::{ContextState, Contexts, Wire, WireContext};
 
@@ -76,6 +77,15 @@ impl<'rt> Operations<'rt> {
     pub(crate) fn on_wire_if_any(&self) -> Option<WireContext<'rt>> {
         let wire = self.comm.wire.as_ref().ok().filter(|_| self.comm.job.process.is_here());
         wire.map(|wire| WireContext::new(wire, self.context))
+    }
+
+    /// Connects to the PEs of a group that are reached over the wire, and waits until each has answered.
+    pub(crate) fn connect(&self, group: Group) -> Result<()> {
+        let Some(wire) = self.on_wire_if_any() else { return Ok(()) };
+        for (_, pe) in group.others().filter(|&(_, pe)| !self.comm.space.is_mapped(pe)) {
+            wire.start_to_connect(pe)?;
+        }
+        self.quiet()
     }
 
     /// Waits until everything that was issued over the wire is delivered; at once if that is nothing.

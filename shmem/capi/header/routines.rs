@@ -99,6 +99,11 @@ void shmemx_signal_set(uint64_t *sig_addr, uint64_t signal, int pe);
 void shmemx_ctx_signal_set(shmem_ctx_t ctx, uint64_t *sig_addr, uint64_t signal, int pe);
 void shmemx_register_gettid(uint64_t (*gettid)(void));
 
+/* Connects to all PEs, or to a team's, and waits until each has answered; else a PE is connected when it is first
+ * addressed, which takes some time then. Not collective. */
+void shmemx_connect_all(void);
+void shmemx_team_connect(shmem_team_t team);
+
 /* ---- Kernels: see symrail_device.cuh. 0 is success; else a message says what failed ---- */
 
 /* Tells the kernels of a program about the PE: state is the device address of its symrail_state, of so many bytes. The first call makes

@@ -36,6 +36,16 @@ fn collectives_agree_where_algorithms_change_and_hosts_differ() {
 }
 
 #[test]
+fn who_is_connected_ahead_is_not_connected_when_first_addressed() {
+    let Some(program) = compile("connect.c") else { return };
+    for ahead in ["nobody", "all", "team"] {
+        let outcome = run(&program, &[ahead], 8, Layout::Hosts(8), &[]);
+        assert_eq!(outcome.code, Some(0), "{ahead}: {}", outcome.said);
+    }
+    assert_eq!(run(&program, &["all"], 2, Layout::Mapped, &[]).code, Some(0));
+}
+
+#[test]
 fn c11_generics_and_cxx_overloads_choose_the_type() {
     for name in ["generics.c", "overloads.cpp"] {
         let Some(program) = compile(name) else { return };

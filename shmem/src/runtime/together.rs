@@ -9,7 +9,6 @@ use crate::collective::call::Call;
 use crate::error::{Error, Result};
 use crate::observe::Trace;
 use crate::team::{Team, World};
-use crate::wire::WireContext;
 
 /// How long a PE that leaves without the others lets what it has sent go out.
 const LAST_SENDS: Duration = Duration::from_secs(1);
@@ -27,19 +26,13 @@ impl Runtime {
     }
 
     /// Connects to all PEs that are reached over the wire, and waits until each has answered. A PE is connected when it is
-    /// first addressed, which takes some time then; this takes it now. Not collective.
+    /// first addressed, which takes some time then; this takes it now. [`Team::connect`] connects to some. Not
+    /// collective.
     ///
     /// # Errors
     /// A peer that does not answer.
     pub fn connect_all(&self) -> Result<()> {
-        let comm = self.comm();
-        let Ok(wire) = &comm.wire else { return Ok(()) };
-        let context = WireContext::new(wire, &comm.context);
-        let others = comm.job.everybody().others().map(|(_, pe)| pe);
-        for pe in others.filter(|&pe| comm.space.staged.is_some() || !self.is_mapped(pe)) {
-            context.start_to_connect(pe)?;
-        }
-        self.quiet()
+        self.operations().connect(self.comm().job.everybody())
     }
 
     /// Waits for all PEs. Collective.

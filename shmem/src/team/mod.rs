@@ -161,6 +161,14 @@ impl<'rt> Team<'rt> {
         progress.turns
     }
 
+    /// Connects to the team's PEs, as [`Runtime::connect_all`](crate::Runtime::connect_all) does to all. Not collective.
+    ///
+    /// # Errors
+    /// A peer that does not answer.
+    pub fn connect(&self) -> Result<()> {
+        self.ops().connect(self.group)
+    }
+
     /// The PE with this index in the team.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
-//! Order and completion.
+//! Order and completion, and connecting ahead of both.
 
 use crate::fail::check;
-use crate::handle::{INVALID, operations_on};
+use crate::handle::{INVALID, TeamHandle, operations_on, team};
 use crate::job::job;
 
 export_ctx! {
@@ -24,5 +24,11 @@ export! {
     }
     ["shmem_sync_all"] fn() {
         check(NAME, job(NAME).runtime.sync_all());
+    }
+    ["shmemx_connect_all"] fn() {
+        check(NAME, job(NAME).runtime.connect_all());
+    }
+    ["shmemx_team_connect"] fn(handle: TeamHandle) {
+        check(NAME, team(NAME, handle).connect());
     }
 }
