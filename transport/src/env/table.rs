@@ -68,7 +68,7 @@ pub const VARIABLES: &[Variable] = &[
     variable!("IB_RETRY_CNT", ib_retry_cnt, Whole<u8, 0, 7>, "How often a packet without an acknowledgement is sent again before its operation fails."),
     variable!("IB_RELAXED_ORDERING", ib_relaxed_ordering, Switch, "Lets PCIe reorder a NIC's writes, which is faster on some machines; signals then wait for delivery of their data."),
     variable!("IBV_SO", ibv_so, Maybe<File>, "The verbs library to load instead of libibverbs.so.1."),
-    variable!("IB_QUEUE_DEPTH", ib_queue_depth, Whole<u32, 16, 32768>, "Work requests that a queue pair may have outstanding."),
+    variable!("IB_QUEUE_DEPTH", ib_queue_depth, Whole<u32, 16, 32768>, "Work requests that a queue pair may have outstanding; fewer in jobs of more than 64 PEs, whose queue pairs share room for 65536."),
     variable!("HEAP_SIZE", heap_size, Size<65536, { 1 << 46 }>, "The symmetric heap's size on each PE."),
     variable!("HEAP_KIND", heap_kind, OneOf<HeapKind>, "What memory the symmetric heap is made of. Pinned: host memory, all of it registered with a GPU; device: a GPU's memory. It is the GPU that is current, else the one with the PE's number. Guarded is for tests."),
     variable!("GPUDIRECT", gpudirect, OneOf<GpuDirect>, "Whether NICs read and write a heap in a GPU's memory themselves; auto lets them where those of all PEs can, and else stages."),

@@ -15,7 +15,8 @@ use super::mode::{self, Mode};
 use super::port::Port;
 use super::post::Chain;
 use super::queue::{Path, QueuePair, Shared};
-use super::receive::{MESSAGE, RECEIVES, ReceiveQueue};
+use super::receive::{MESSAGE, ReceiveQueue};
+use super::sizes::Sizes;
 use crate::device::DeviceMemory;
 use crate::endpoint::Role;
 use crate::env::Settings;
@@ -25,8 +26,6 @@ use crate::rail::{Dest, OpId, Order, RailCaps, Registration};
 /// Inline data that is asked for: small puts and every request of the target agent without a payload fit, and a work
 /// request with it still fits in a few cache lines.
 const INLINE: u32 = 220;
-/// Completions that a rail has room for, at most, beyond what one queue pair needs.
-const COMPLETIONS: u32 = 8192;
 
 /// One destination.
 pub(super) struct Peer {
@@ -104,7 +103,7 @@ impl VerbsRail {
         let mut address = port.address(mode, &path);
         let how = format!("IB mode {mode}: {mode_reason}");
         tracing::info!("rail {} ({role:?}): {how}; port {}, GID {}", nic.name, nic.port, port.gid);
-        let Sizes { depth, credits, receives } = sizes(&port.device, destinations, settings.ib_queue_depth, nic)?;
+        let Sizes { depth, credits, receives } = Sizes::new(&port.device, destinations, settings.ib_queue_depth, nic)?;
         let domain = Domain::new(port.context, &nic.name)?;
         let completions = CompletionQueue::new(&domain, credits + receives, role == Role::Proxy)?;
         let received = ReceiveQueue::new(&domain, receives)?;
@@ -260,33 +259,4 @@ fn caps(
         software: false,
         progress,
     }
-}
-
-/// The sizes of the queues.
-#[derive(Debug, PartialEq, Eq)]
-struct Sizes {
-    /// Of each send queue.
-    depth: u32,
-    /// Work requests over all of them.
-    credits: u32,
-    /// Posted receives.
-    receives: u32,
-}
-
-fn sizes(device: &sys::ibv_device_attr, destinations: u32, depth: u32, nic: &Nic) -> Result<Sizes> {
-    let limit = |value: i32| u32::try_from(value).unwrap_or(0);
-    let unsupported =
-        |what: String, remedy: &str| Err(Error::Unsupported { what, by: nic.device.clone(), remedy: remedy.into() });
-    if destinations > limit(device.max_qp) {
-        let what = format!("{destinations} queue pairs (it has {})", device.max_qp);
-        return unsupported(what, "use fewer PEs, or SYMRAIL_TRANSPORT=libfabric");
-    }
-    let depth = depth.min(limit(device.max_qp_wr)).max(1);
-    let receives = RECEIVES.min(limit(device.max_srq_wr)).min(limit(device.max_cqe) / 4);
-    let room = limit(device.max_cqe).saturating_sub(receives);
-    if receives == 0 || room == 0 {
-        return unsupported("a shared receive queue".into(), "use SYMRAIL_TRANSPORT=libfabric");
-    }
-    let credits = destinations.saturating_mul(depth).min(COMPLETIONS.max(depth)).clamp(1, room);
-    Ok(Sizes { depth, credits, receives })
 }

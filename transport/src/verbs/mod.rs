@@ -12,6 +12,7 @@
 //! | `address` | what peers tell one another, and the mismatches that are refused |
 //! | `domain` | the opened device, and what it can be asked |
 //! | `port` | a port of it: GID, partition key, paths and addresses |
+//! | `sizes` | how long a rail's queues are, and for how many PEs |
 //! | `queue` | a queue pair through its states |
 //! | `endpoint` | the rail: opening, connecting, registering; [`VerbsRail`] |
 //! | `renew` | a failed connection made again |
@@ -57,6 +58,7 @@ mod progress;
 mod queue;
 mod receive;
 mod renew;
+mod sizes;
 
 pub use discover::{Atomicity, Nic, all, discover};
 pub use endpoint::VerbsRail;
