@@ -7,7 +7,7 @@
 //! - **Deterministic**: the result is a function of the sequence of calls alone, so PEs that make the same calls get
 //!   the same offsets. Nothing here depends on addresses, time, hashing seeds or memory contents.
 //! - Every byte of `0..committed` is in exactly one block, live or free; no two free blocks touch.
-//! - `committed..capacity` is in no block. It becomes a free block when [`Allocator::commit`] is told that memory
+//! - `committed..capacity` is in no block. It becomes a free block when [`Allocator::commit`] hears that memory
 //!   stands behind it.
 //! - Offsets and block sizes are multiples of [`MIN_ALIGN`].
 

@@ -49,8 +49,8 @@ fn lead(link: &mut Link, half: &mut Half) {
         unsafe { half.rail.write(0, half.memory.local(0, size), remote(&half.theirs, 64), options(Some(nth as u64))) }
             .unwrap();
         poll_until(&mut half.rail, &mut half.log, "a write", |log| log.done.len() == nth + 1);
-        link.meet();
-        link.meet();
+        link.barrier();
+        link.barrier();
     }
     // Reads of what the peer has there.
     for (nth, size) in SIZES.into_iter().enumerate() {
@@ -60,7 +60,7 @@ fn lead(link: &mut Link, half: &mut Half) {
         poll_until(&mut half.rail, &mut half.log, "a read", |log| log.done.last() == Some(&id));
         assert_eq!(half.memory.load(0, size), pattern(100_000, SIZES.len() - 1)[..size], "read of {size}");
     }
-    link.meet();
+    link.barrier();
     // A chain: with and without ids, inline and not. The buffer of those without id is overwritten at once.
     let before = half.log.done.len();
     for nth in 0..40_usize {
@@ -80,7 +80,7 @@ fn lead(link: &mut Link, half: &mut Half) {
     // A message behind it tells the peer that all are there, also those without id.
     // SAFETY: as above.
     unsafe { half.rail.send(0, half.memory.local(0, 8), None) }.unwrap();
-    link.meet();
+    link.barrier();
     // Messages of all sizes up to the limit.
     let limit = half.rail.caps().max_send;
     for (nth, size) in [0, 1, 64, 221, limit].into_iter().enumerate() {
@@ -96,7 +96,7 @@ fn lead(link: &mut Link, half: &mut Half) {
         // SAFETY: as above; without id the bytes are copied.
         posted(&mut half.rail, &mut half.log, |rail| unsafe { rail.send(0, local, None) });
     }
-    link.meet();
+    link.barrier();
     // Immediates, the data visible before them.
     for nth in 0..50_u32 {
         half.memory.store(0, &pattern(5000, nth as usize));
@@ -105,7 +105,7 @@ fn lead(link: &mut Link, half: &mut Half) {
         // SAFETY: as above.
         unsafe { half.rail.write(0, half.memory.local(0, 5000), remote(&half.theirs, 0), options) }.unwrap();
         poll_until(&mut half.rail, &mut half.log, "an immediate", |log| log.done.last() == Some(&u64::from(400 + nth)));
-        link.meet();
+        link.barrier();
     }
     if half.rail.supports_amo(AmoType::U64, AmoOp::Add, true) {
         assert_eq!(amo(half, AmoOp::Add, 5, 0, true, 500), 0);
@@ -124,27 +124,27 @@ fn lead(link: &mut Link, half: &mut Half) {
         }
         poll_until(&mut half.rail, &mut half.log, "atomics", |log| log.done.len() == before + 64);
     }
-    link.meet();
+    link.barrier();
     assert!(half.log.failed.is_empty() && half.log.broken.is_empty(), "{:?}", half.log);
 }
 
 /// The second process of `everything`: looks at what arrives.
 fn follow(link: &mut Link, half: &mut Half) {
     for (nth, size) in SIZES.into_iter().enumerate() {
-        link.meet();
+        link.barrier();
         assert_eq!(half.memory.load(64, size), pattern(size, nth), "write of {size}");
-        link.meet();
+        link.barrier();
     }
-    link.meet();
+    link.barrier();
     poll_until(&mut half.rail, &mut half.log, "a message behind a chain", |log| log.messages.len() == 1);
     for nth in 0..40 {
         assert_eq!(half.memory.load_u64(nth * 8), nth as u64, "write {nth} of a chain");
     }
-    link.meet();
+    link.barrier();
     let limit = half.rail.caps().max_send;
     let sizes = [0, 1, 64, 221, limit];
     half.log.messages.clear();
-    link.meet();
+    link.barrier();
     poll_until(&mut half.rail, &mut half.log, "messages", |log| log.messages.len() == sizes.len() + 1000);
     for (nth, size) in sizes.into_iter().enumerate() {
         assert_eq!(half.log.messages[nth], pattern(size, nth), "message of {size}");
@@ -156,9 +156,9 @@ fn follow(link: &mut Link, half: &mut Half) {
         poll_until(&mut half.rail, &mut half.log, "an immediate", |log| log.immediates.len() == nth as usize + 1);
         assert_eq!(half.log.immediates[nth as usize], u64::from(0xf000_0000 | nth));
         assert_eq!(half.memory.load(0, 5000), pattern(5000, nth as usize), "data of immediate {nth}");
-        link.meet();
+        link.barrier();
     }
-    link.meet();
+    link.barrier();
     if half.rail.supports_amo(AmoType::U64, AmoOp::Add, true) {
         assert_eq!(half.memory.load_u64(HEAP - 16), 78 + 64);
     }
@@ -197,11 +197,11 @@ fn peer() {
     for nic in nics_of(&play, true) {
         let mut half = half(&mut link, &nic, &settings_of(&play));
         if play == "killed" {
-            link.meet();
+            link.barrier();
             // Waits to be killed; ends when the other process does.
             let mut byte = [0];
             let _ = std::io::Read::read(&mut std::io::stdin(), &mut byte);
-            link.meet();
+            link.barrier();
         }
         follow(&mut link, &mut half);
     }
@@ -269,7 +269,7 @@ fn a_killed_peer_fails_what_was_for_it_within_bounded_time() {
     let Some(nic) = nics(&Settings::default()).into_iter().next() else { return };
     let (mut peer, mut link) = Peer::start("killed");
     let mut half = half(&mut link, &nic, &settings_of("killed"));
-    link.meet();
+    link.barrier();
     peer.kill();
     for id in 0..10 {
         // SAFETY: the memory lives as long as the rail.

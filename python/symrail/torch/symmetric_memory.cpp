@@ -165,9 +165,9 @@ private:
         std::vector<uint64_t> buffers, pads;
         for (int rank = 0; rank < size; rank++) {
             uint64_t theirs[3];
-            auto told = store->get(key + std::to_string(rank));
-            TORCH_CHECK(told.size() == sizeof(theirs), "rank ", rank, " tells ", told.size(), " bytes");
-            std::memcpy(theirs, told.data(), sizeof(theirs));
+            auto answer = store->get(key + std::to_string(rank));
+            TORCH_CHECK(answer.size() == sizeof(theirs), "rank ", rank, " sent ", answer.size(), " bytes");
+            std::memcpy(theirs, answer.data(), sizeof(theirs));
             TORCH_CHECK(theirs[2] == allocation.bytes, "rank ", rank, " of group ", group, " has allocated ", theirs[2],
                         " bytes, and rank ", me, " ", allocation.bytes);
             auto bytes_of_both = allocation.pad_bytes + allocation.bytes;

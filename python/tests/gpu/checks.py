@@ -338,7 +338,7 @@ def misuse(me, n):
 
 
 def late(me, n):
-    """A wait that is not the stream's own ends after SYMRAIL_TIMEOUT_S, and is told."""
+    """A wait that is not the stream's own ends after SYMRAIL_TIMEOUT_S, and raises."""
     word, stream = symrail.array(1, "uint64"), torch.cuda.Stream()
     symrail.signal_wait(word, 0, "!=", stream=stream)
     stream.synchronize()

@@ -23,8 +23,8 @@ def host(array):
     return array.numpy() if isinstance(array, symrail.DeviceArray) else array.copy()
 
 
-def met(team):
-    """What was looked at may be written to again."""
+def done_with(team):
+    """What was read may be written to again, since all have read it."""
     torch.cuda.synchronize()
     team.barrier()
 
@@ -44,27 +44,27 @@ def copies(team, memory, stream, dtype, count):
     me, n = team.my_pe(), team.n_pes()
     there, mine = memory.arrays(dtype, (count * n, count))
     mine[...] = values(dtype, count, me)
-    met(team)
+    done_with(team)
     symrail.fcollect(team, there, mine, stream=stream)
     assert np.array_equal(host(there), of_all(dtype, count, n).ravel()), ("fcollect", dtype, count)
-    met(team)
+    done_with(team)
     short = count - (me > 0)
     there[...] = values(dtype, count * n, 9)
-    met(team)
+    done_with(team)
     symrail.collect(team, there, mine[:short], stream=stream)
     parts = np.concatenate([values(dtype, count, pe)[: count - (pe > 0)] for pe in range(n)])
     assert np.array_equal(host(there)[: len(parts)], parts), ("collect", dtype, count)
     for root in range(n):
-        met(team)
+        done_with(team)
         symrail.broadcast(team, there[:count], mine, root, stream=stream)
         assert np.array_equal(host(there)[:count], values(dtype, count, root)), ("broadcast", dtype, count, root)
     there, blocks = memory.arrays(dtype, (count * n, count * n))
     blocks[...] = (of_all(dtype, count, n) + np.array(me, dtype)).ravel()
-    met(team)
+    done_with(team)
     symrail.alltoall(team, there, blocks, stream=stream)
     wanted = np.stack([values(dtype, count, me) + np.array(pe, dtype) for pe in range(n)])
     assert np.array_equal(host(there), wanted.ravel()), ("alltoall", dtype, count)
-    met(team)
+    done_with(team)
 
 
 def reductions(team, memory, stream, dtype, count, skip=0, ops=tuple(OPS)):
@@ -76,19 +76,19 @@ def reductions(team, memory, stream, dtype, count, skip=0, ops=tuple(OPS)):
         result, mine = memory.arrays(dtype, (n * count, n * count), skip)
         mine[...] = values(dtype, n * count, me)
         result[...] = values(dtype, n * count, 77)
-        met(team)
+        done_with(team)
         more = {"dtype": dtype} if op in ("sum", "prod") else {}
         wanted = OPS[op](of_all(dtype, n * count, n), axis=0, **more)
         what = (op, dtype, count, skip)
         symrail.reduce(team, result, mine, op, stream=stream)
         assert np.array_equal(host(result), wanted), ("reduce", *what)
-        met(team)
+        done_with(team)
         symrail.reducescatter(team, result[:count], mine, op, stream=stream)
         assert np.array_equal(host(result)[:count], wanted[me * count : (me + 1) * count]), ("reducescatter", *what)
-        met(team)
+        done_with(team)
         symrail.reduce(team, mine, mine, op, stream=stream)
         assert np.array_equal(host(mine), wanted), ("reduce in place", *what)
-        met(team)
+        done_with(team)
 
 
 def graphs(team, memory, count):
@@ -109,7 +109,7 @@ def graphs(team, memory, count):
         symrail.reduce(team, total, out["reduce"], "min", stream=stream)
     for lap in range(5):
         mine[...] = values("int32", count * n, me, lap)
-        met(team)
+        done_with(team)
         graph.replay()
         found = {name: host(array) for name, array in out.items()}
         all_of = of_all("int32", count * n, n, lap)
@@ -125,18 +125,18 @@ def graphs(team, memory, count):
             assert np.array_equal(found[name][: len(numbers)], numbers), (name, lap)
         assert np.array_equal(host(total), wanted["reduce"]), lap
         symrail.quiet()
-        met(team)
+        done_with(team)
 
 
 def without_streams(team, memory):
     """Arrays in GPUs' memory: the call waits."""
     n, (result, mine) = team.n_pes(), memory.arrays("float32", (3000, 3000))
     mine[...] = values("float32", 3000, team.my_pe())
-    met(team)
+    done_with(team)
     symrail.reduce(team, result, mine, "sum")
     found = result.numpy() if isinstance(result, symrail.DeviceArray) else result
     assert np.array_equal(found, of_all("float32", 3000, n).sum(axis=0))
-    met(team)
+    done_with(team)
 
 
 def misuse(team, memory, stream):
@@ -154,7 +154,7 @@ def misuse(team, memory, stream):
         raise AssertionError("a collect without room was not refused")
     except OperationError as error:
         assert "too short" in str(error), error
-    met(team)
+    done_with(team)
 
 
 def main():

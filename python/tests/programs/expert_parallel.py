@@ -92,9 +92,9 @@ def high(me: int, ranks: int) -> None:
         mine = expert(got, me)
         for biases in (None, x, (x, expert(x, 5))):
             sums, of_slots, _ = buffer.combine(mine, handle, topk_weights=got_weights, bias=biases, config=configs[1])
-            told = buffer.statistics()["high_throughput"]
-            assert told is not None and told["call"] == "combine"
-            assert [name for name, _ in told["phases"]] == ["headers", "within the host", "between hosts", "adding"]
+            statistics = buffer.statistics()["high_throughput"]
+            assert statistics is not None and statistics["call"] == "combine"
+            assert [name for name, _ in statistics["phases"]] == ["headers", "within the host", "between hosts", "adding"]
             total = np.zeros(x.shape, np.float32)
             # By host, and then the (two) hosts.
             here = [rank for rank in range(ranks) if symrail.is_mapped(rank)]
@@ -175,9 +175,10 @@ def low(me: int, ranks: int) -> None:
             for token in np.flatnonzero(indices[:, slot] >= 0):
                 total[token] += weights[token, slot] * expert(x[token], indices[token, slot]).astype(np.float32)
         assert out is None or sums is out
-        told = buffer.statistics()["low_latency_dispatch"]
-        assert told is not None and told["per_expert"] == counts.tolist() and told["call"] == "low-latency dispatch"
-        assert sum(told[f"{way}_rows"] for way in ("own", "mapped", "wire")) == sum(told["to_ranks"])
+        statistics = buffer.statistics()["low_latency_dispatch"]
+        assert statistics is not None and statistics["call"] == "low-latency dispatch"
+        assert statistics["per_expert"] == counts.tolist()
+        assert sum(statistics[f"{way}_rows"] for way in ("own", "mapped", "wire")) == sum(statistics["to_ranks"])
         assert np.array_equal(sums, total.astype(x.dtype))
     buffer.destroy()
 

@@ -248,7 +248,7 @@ impl Link {
         theirs
     }
 
-    pub fn meet(&mut self) {
+    pub fn barrier(&mut self) {
         assert!(self.exchange(&[]).is_empty());
     }
 
