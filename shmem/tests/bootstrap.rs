@@ -56,6 +56,14 @@ fn pe() {
             std::io::stdin().read_line(&mut String::new()).unwrap();
             println!("error: {}", bootstrap.barrier().unwrap_err());
         }
+        "aborted" => {
+            bootstrap.barrier().unwrap();
+            if std::env::var(VICTIM).unwrap().parse() == Ok(bootstrap.pe()) {
+                bootstrap.abort(7, "out of heap");
+                std::process::exit(7);
+            }
+            println!("error: {}", bootstrap.barrier().unwrap_err());
+        }
         "relayed" => {
             bootstrap.barrier().unwrap();
             if std::env::var(VICTIM).unwrap().parse() == Ok(bootstrap.pe()) {
@@ -179,6 +187,19 @@ fn a_pe_that_is_killed_is_named_to_all_even_if_it_ran_a_relay() {
             assert!(text.contains(&format!("allgather 2 cannot complete: PE {victim} died")), "{text}");
         }
         assert!(started.elapsed() < Duration::from_secs(20));
+    }
+}
+
+#[test]
+fn an_abort_reaches_all_before_the_relay_ends_that_passes_it_on() {
+    for victim in [2, 8] {
+        let (_id, commands) = relayed("aborted", victim);
+        let mut outputs = run_all(commands);
+        outputs.remove(victim as usize);
+        for output in outputs {
+            let text = said(&output);
+            assert!(text.contains(&format!("PE {victim} aborted the job with code 7: out of heap")), "{text}");
+        }
     }
 }
 

@@ -304,7 +304,11 @@ impl Bootstrap for Client {
     fn abort(&mut self, code: i32, why: &str) {
         let why = &why.as_bytes()[..why.len().min(1024)];
         let payload = [&code.to_le_bytes(), why].concat();
-        let _ = self.send(Kind::Abort, &payload, Instant::now() + PARTING);
+        let deadline = Instant::now() + PARTING;
+        let _ = self.send(Kind::Abort, &payload, deadline);
+        // This process may end now, and the relay in it has to pass that on first: then it comes back from the root.
+        let step = Step::Barrier(self.steps + 1);
+        while self.relay.is_some() && self.receive(step, deadline).is_ok() {}
         let Membership { pe, .. } = self.membership;
         self.broken = Some(Error::Aborted { pe, peer: pe, code, why: String::from_utf8_lossy(why).into_owned() });
     }
