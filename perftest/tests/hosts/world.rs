@@ -63,9 +63,10 @@ impl World {
         ] {
             shell(&line);
         }
+        // A home of its own: what a user's shell does at each login is not what is tested.
         let sshd = format!(
             "Port 22\nListenAddress {address}\nHostKey {at}/host\nPidFile none\nAuthorizedKeysFile {at}/user.pub\n\
-             StrictModes no\nUsePAM no\nPermitRootLogin yes\nPasswordAuthentication no\n"
+             StrictModes no\nUsePAM no\nPermitRootLogin yes\nPasswordAuthentication no\nSetEnv HOME={at}\n"
         );
         self.write(&format!("sshd{host}"), &sshd);
         let line = format!(
