@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use symrail_scale::{Options, Report, Work, simulate};
+use symrail_scale::{Joining, Options, Report, Work, join, simulate};
 
 use super::error::{Error, Result};
 use crate::print;
@@ -37,6 +37,8 @@ pub struct Args {
 /// Where PEs die.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Dies {
+    /// While PEs join
+    Joining,
     /// While PEs connect
     Connecting,
     /// In a barrier
@@ -48,9 +50,10 @@ impl Args {
         let hosts = self.hosts.unwrap_or_else(|| self.pes.div_ceil(64));
         let mut options = Options::new(self.pes, hosts);
         options.seed = self.seed;
-        options.dies_in = self.dies.map(|dies| match dies {
-            Dies::Connecting => Work::AllToAll(PARTNERS),
-            Dies::Barrier => Work::Barrier,
+        options.dies_in = self.dies.and_then(|dies| match dies {
+            Dies::Joining => None,
+            Dies::Connecting => Some(Work::AllToAll(PARTNERS)),
+            Dies::Barrier => Some(Work::Barrier),
         });
         options
     }
@@ -58,6 +61,7 @@ impl Args {
     /// Collectives twice: the first ones connect.
     fn works(&self) -> Vec<Work> {
         match self.dies {
+            Some(Dies::Joining) => Vec::new(),
             Some(Dies::Connecting) => vec![Work::AllToAll(PARTNERS)],
             Some(Dies::Barrier) => vec![Work::Barrier],
             None => {
@@ -69,18 +73,46 @@ impl Args {
     }
 }
 
+/// What comes out.
+#[derive(serde::Serialize)]
+struct Figures {
+    joining: Joining,
+    after: Report,
+}
+
 pub fn run(args: &Args) -> Result<i32> {
     let (options, begun) = (args.options(), Instant::now());
-    let report = simulate(&options, &args.works())
+    let joining = join(&options, matches!(args.dies, Some(Dies::Joining)));
+    print::out(&in_words(&joining)).map_err(Error::Output)?;
+    let after = simulate(&options, &args.works())
         .map_err(|error| Error::System { what: "the simulation".into(), reason: error.to_string() })?;
+    let figures = Figures { joining, after };
     if let Some(path) = &args.json {
         let failed = |reason: String| Error::System { what: format!("writing {}", path.display()), reason };
-        let text = serde_json::to_string_pretty(&report).map_err(|error| failed(error.to_string()))?;
+        let text = serde_json::to_string_pretty(&figures).map_err(|error| failed(error.to_string()))?;
         std::fs::write(path, text).map_err(|error| failed(error.to_string()))?;
     }
-    print::out(&text(&report, begun.elapsed().as_secs_f64())).map_err(Error::Output)?;
+    print::out(&text(&figures.after, begun.elapsed().as_secs_f64())).map_err(Error::Output)?;
     let expected = args.dies.is_some();
-    Ok(i32::from(!expected && report.rows.iter().any(|row| !row.failed.is_empty())))
+    let Figures { joining, after } = figures;
+    let failed = !joining.failed.is_empty() || joining.stuck > 0 || after.rows.iter().any(|row| !row.failed.is_empty());
+    Ok(i32::from(failed && !expected))
+}
+
+fn in_words(joining: &Joining) -> String {
+    let Joining { took, messages, most_messages, of_root, largest, relays, height, dead, failed, stuck } = joining;
+    let mut text = format!(
+        "# joining: {:.1} ms, {messages} messages, {most_messages} of the busiest PE, {of_root} of the root, \
+         the largest {largest} bytes; {relays} relays, {height} one behind the other\n",
+        *took as f64 / 1e6
+    );
+    if !dead.is_empty() {
+        let _ = writeln!(text, "# PEs {dead:?} died; {} gave up, {stuck} neither", failed.len());
+    }
+    for (pe, why) in failed.iter().take(4) {
+        let _ = writeln!(text, "# PE {pe}: {why}");
+    }
+    text
 }
 
 fn text(report: &Report, seconds: f64) -> String {

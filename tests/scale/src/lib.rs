@@ -8,6 +8,7 @@
 //! | file | concept |
 //! |---|---|
 //! | here | what is simulated, and what comes out |
+//! | `joining` | PEs that join by the tree |
 //! | `job` | a job's PEs, and whose turn it is |
 //! | `work` | what they do |
 //! | `thread` | a PE's stack |
@@ -17,6 +18,7 @@
 //! | `random` | chance |
 
 mod job;
+mod joining;
 mod launcher;
 pub mod memory;
 mod model;
@@ -25,6 +27,7 @@ mod report;
 mod thread;
 mod work;
 
+pub use joining::{Joining, join};
 pub use report::{Held, Report, Row, simulate};
 pub use symrail_transport::mock::timed::{Costs, Link, Traffic};
 pub use work::Work;

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use symrail_scale::memory::Counting;
-use symrail_scale::{Options, Report, Row, Work, simulate};
+use symrail_scale::{Options, Report, Row, Work, join, simulate};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -63,6 +63,31 @@ fn a_seed_brings_the_same_run_again() {
     let run = |seed| simulated(128, seed, &works).rows.iter().map(|row| (row.took, row.messages)).collect::<Vec<_>>();
     assert_eq!(run(3), run(3));
     assert_ne!(run(3), run(4));
+}
+
+#[test]
+fn joining_takes_a_few_messages_of_each_pe_and_less_than_two_seconds() {
+    for pes in [256, 1024, 4096] {
+        let joining = join(&Options::new(pes, pes / 64), false);
+        assert!(joining.failed.is_empty() && joining.stuck == 0, "{:?}, {}", joining.failed.first(), joining.stuck);
+        assert!(joining.took < 2_000_000_000, "{} ns", joining.took);
+        // A hello and a redirect a level, and two messages a step; whoever runs a relay, those of 32 children too.
+        let each = joining.messages / u64::from(pes);
+        assert!(each <= 16 + 6 * u64::from(joining.height), "{each} messages a PE");
+        assert!(joining.most_messages <= 33 * 16 + u64::from(pes) * 5 / 2, "{} messages", joining.most_messages);
+    }
+}
+
+#[test]
+fn who_dies_while_joining_is_named() {
+    let options = Options::new(256, 4);
+    let joining = join(&options, true);
+    assert_eq!((joining.stuck, joining.failed.len()), (0, 254), "{:?}", joining.failed.first());
+    for (pe, why) in &joining.failed {
+        assert!(joining.dead.iter().any(|dead| why.contains(&format!("PE {dead} "))), "PE {pe}: {why}");
+    }
+    assert!(joining.took <= options.timeout_s * 1_000_000_000, "{} ns", joining.took);
+    assert!(joining.messages <= 2 * join(&options, false).messages, "{} messages", joining.messages);
 }
 
 /// Everybody else ends with an error that names somebody who has died, or with none.

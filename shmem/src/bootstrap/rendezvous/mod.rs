@@ -41,4 +41,12 @@ pub(super) use server::ONE_INTERFACE;
 pub use server::{OnEvent, Options, Server};
 #[doc(hidden)]
 pub use wire::Kind;
+
+/// The error of a PE whose step a node ends by this frame.
+#[cfg(feature = "simulation")]
+#[must_use]
+pub fn fault_in_words(pe: symrail_transport::Pe, payload: &[u8]) -> Option<String> {
+    let fault = fault::Fault::decode(payload)?;
+    Some(fault.into_error(pe, super::error::Step::Allgather(1), "the root").to_string())
+}
 pub use wire::{MAX_CONTRIBUTION, Secret};

@@ -1,0 +1,428 @@
+//! How PEs join: the nodes of the tree are those of every job, driven by messages that take their time.
+//!
+//! A PE's own end of joining, which dials and waits, is written here again, since that of every PE has a socket. What it
+//! says in each step is as long, and as much alike on all PEs, as what PEs say over TCP with one rail. Dialing costs
+//! three messages: the connection, the challenge and the hello.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use symrail::Pe;
+use symrail::bootstrap::Step;
+use symrail::bootstrap::rendezvous::node::{Config, Link, Newcomer, Node, Output, PARENT, Place};
+use symrail::bootstrap::rendezvous::{Contribution, FAN_OUT, Kind, Shape, fault_in_words};
+
+use crate::Options;
+use crate::random::Random;
+
+/// Bytes that a PE says in each step, and how many of them no other PE says; the last step is a barrier.
+const STEPS: [(usize, usize); 4] = [(200, 12), (330, 24), (40, 0), (0, 0)];
+/// PEs are started within so many nanoseconds.
+const STARTED_WITHIN: u64 = 1_000_000;
+/// Bytes of a frame beside its payload.
+const FRAME: u64 = 41;
+
+/// How joining went.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Joining {
+    /// Nanoseconds until the last PE had all results, or had given up.
+    pub took: u64,
+    /// Messages that all have sent together, dialing included, and that the busiest PE has sent and received.
+    pub messages: u64,
+    /// See above; the relay that it runs included.
+    pub most_messages: u64,
+    /// The same of the root, which is the launcher's.
+    pub of_root: u64,
+    /// Bytes of the largest message.
+    pub largest: u64,
+    /// How many nodes there were, and how many lie between the root and a PE at most.
+    pub relays: u32,
+    /// See above.
+    pub height: u32,
+    /// PEs that died, in order.
+    pub dead: Vec<Pe>,
+    /// PEs that gave up, and why.
+    pub failed: Vec<(Pe, String)>,
+    /// PEs that neither ended nor died.
+    pub stuck: u32,
+}
+
+/// The two ends of a connection. A node is known by its PE; the root by the number of PEs.
+#[derive(Clone, Copy)]
+struct Connection {
+    node: Pe,
+    below: Pe,
+    /// A relay's, not a PE's own.
+    of_relay: bool,
+}
+
+enum Message {
+    Hello(Newcomer),
+    Frame(Kind, Arc<[u8]>),
+    Closed,
+}
+
+enum Event {
+    Starts(Pe),
+    Dies(Pe),
+    ToldDead(Pe),
+    /// Over a connection, up or down.
+    Arrives(usize, bool, Message),
+    Due(Pe),
+}
+
+/// An event with its time and number, in whose order it is.
+struct At(u64, u64, Event);
+
+impl PartialEq for At {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl Eq for At {}
+impl PartialOrd for At {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for At {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.0, self.1).cmp(&(other.0, other.1))
+    }
+}
+
+#[derive(Default)]
+struct Process {
+    busy_until: u64,
+    messages: u64,
+    dead: bool,
+    /// Where its own joining is; where its relay is served, and which PEs that one is to serve.
+    own: Option<usize>,
+    relay: Option<(usize, std::ops::Range<Pe>, u32)>,
+    results: usize,
+    ended: Option<(u64, Option<String>)>,
+}
+
+struct World<'a> {
+    options: &'a Options,
+    epoch: Instant,
+    now: u64,
+    numbers: u64,
+    events: BinaryHeap<Reverse<At>>,
+    nodes: HashMap<Pe, Node>,
+    /// Who came to a relay that was not there yet.
+    early: BTreeMap<Pe, Vec<(usize, Newcomer)>>,
+    processes: Vec<Process>,
+    connections: Vec<Connection>,
+    /// Until when each host's NIC is busy.
+    nics: Vec<u64>,
+    /// The last arrival over each connection, up and down.
+    last: Vec<[u64; 2]>,
+    due: HashMap<Pe, Instant>,
+    report: Joining,
+}
+
+/// Has all PEs of a job join. With `dies`, a hundredth of them die meanwhile.
+#[must_use]
+pub fn join(options: &Options, dies: bool) -> Joining {
+    let n = options.pes;
+    let shape = Shape::FanOut(FAN_OUT);
+    let root = Node::new(Config { n_pes: Some(n), relay: None, shape: shape.clone(), watched: true });
+    let mut world = World {
+        options,
+        epoch: Instant::now(),
+        now: 0,
+        numbers: 0,
+        events: BinaryHeap::new(),
+        nodes: HashMap::from([(n, root)]),
+        early: BTreeMap::new(),
+        processes: (0..=n).map(|_| Process::default()).collect(),
+        connections: Vec::new(),
+        nics: vec![0; options.hosts as usize + 2],
+        last: Vec::new(),
+        due: HashMap::new(),
+        report: Joining { height: shape.height(0..n), ..Joining::default() },
+    };
+    let mut random = Random::new(options.seed);
+    for pe in 0..n {
+        world.at(random.below(STARTED_WITHIN), Event::Starts(pe));
+    }
+    while dies && world.report.dead.len() < (n / 100).max(1) as usize {
+        let pe = random.below(n.into()) as Pe;
+        if !world.report.dead.contains(&pe) {
+            world.report.dead.push(pe);
+            let at = random.below(3 * STARTED_WITHIN);
+            world.at(at, Event::Dies(pe));
+            world.at(at + options.told_after, Event::ToldDead(pe));
+        }
+    }
+    world.run();
+    world.ended()
+}
+
+impl World<'_> {
+    fn root(&self) -> Pe {
+        self.options.pes
+    }
+
+    /// The launcher is on a host of its own.
+    fn host(&self, pe: Pe) -> usize {
+        (pe / self.options.pes_of_a_host()) as usize
+    }
+
+    fn at(&mut self, time: u64, event: Event) {
+        self.numbers += 1;
+        self.events.push(Reverse(At(time, self.numbers, event)));
+    }
+
+    fn instant(&self) -> Instant {
+        self.epoch + Duration::from_nanos(self.now)
+    }
+
+    fn run(&mut self) {
+        let limit = 3 * self.options.timeout_s * 1_000_000_000;
+        while let Some(Reverse(At(time, _, event))) = self.events.pop() {
+            self.now = time;
+            if time > limit {
+                break;
+            }
+            match event {
+                Event::Starts(pe) => self.dial(self.root(), pe, None),
+                Event::Dies(pe) => self.die(pe),
+                Event::ToldDead(pe) => self.of_node(self.root(), |node, now| node.ended(pe, now)),
+                Event::Due(pe) => {
+                    self.due.remove(&pe);
+                    self.of_node(pe, Node::tick);
+                }
+                Event::Arrives(connection, up, message) => self.arrive(connection, up, message),
+            }
+        }
+    }
+
+    /// Sends something over a connection. Whoever sends is busy meanwhile, and so are the hosts' NICs.
+    fn send(&mut self, connection: usize, up: bool, message: Message, parts: u64) {
+        let Connection { node, below, .. } = self.connections[connection];
+        let (from, to) = if up { (below, node) } else { (node, below) };
+        let (here, there) = (self.host(from), self.host(to));
+        let costs = self.options.costs;
+        // Frames pass through sockets, within a host too.
+        let link = costs.between_hosts;
+        let bytes = match &message {
+            Message::Frame(_, payload) => FRAME + payload.len() as u64,
+            Message::Hello(_) => 200,
+            Message::Closed => 0,
+        };
+        let sender = &mut self.processes[from as usize];
+        let posted = self.now.max(sender.busy_until) + link.post + bytes * link.copy_ps / 1000;
+        sender.busy_until = posted;
+        let mut time = posted;
+        if here != there {
+            let passes = costs.gap.max(bytes * link.byte_ps / 1000);
+            time = time.max(self.nics[here]) + passes;
+            self.nics[here] = time;
+            self.nics[there] = time.max(self.nics[there] + passes);
+            time = self.nics[there];
+        }
+        time += parts * link.latency;
+        if !matches!(message, Message::Closed) {
+            self.processes[from as usize].messages += parts;
+            self.report.messages += parts;
+            self.report.largest = self.report.largest.max(bytes);
+        }
+        let last = &mut self.last[connection][usize::from(up)];
+        *last = time.max(*last);
+        let time = *last;
+        self.at(time, Event::Arrives(connection, up, message));
+    }
+
+    fn dial(&mut self, node: Pe, below: Pe, relay: Option<SocketAddr>) {
+        if self.processes[below as usize].dead {
+            return;
+        }
+        let connection = self.connections.len();
+        self.connections.push(Connection { node, below, of_relay: relay.is_some() });
+        self.last.push([0; 2]);
+        if relay.is_none() {
+            self.processes[below as usize].own = Some(connection);
+        }
+        if self.processes[node as usize].dead {
+            return self.send(connection, false, Message::Closed, 1);
+        }
+        let newcomer = Newcomer { pe: below, n_pes: self.options.pes, relay };
+        self.send(connection, true, Message::Hello(newcomer), 3);
+    }
+
+    fn arrive(&mut self, connection: usize, up: bool, message: Message) {
+        let Connection { node, below, of_relay } = self.connections[connection];
+        let to = if up { node } else { below };
+        let link = self.options.costs.between_hosts;
+        let bytes = if let Message::Frame(_, payload) = &message { payload.len() as u64 } else { 0 };
+        let receiver = &mut self.processes[to as usize];
+        if receiver.dead {
+            return;
+        }
+        receiver.busy_until = self.now.max(receiver.busy_until) + link.arrival + bytes * link.copy_ps / 1000;
+        receiver.messages += u64::from(!matches!(message, Message::Closed));
+        match (up, message) {
+            (true, Message::Hello(newcomer)) if self.nodes.contains_key(&node) => {
+                self.of_node(node, |node, now| node.joined(connection as Link + 1, newcomer, now));
+            }
+            (true, Message::Hello(newcomer)) => self.early.entry(node).or_default().push((connection, newcomer)),
+            (true, message) => self.of_node(node, |node, now| hears(node, connection as Link + 1, &message, now)),
+            (false, message) if of_relay => self.relay_hears(below, &message),
+            (false, message) if self.processes[below as usize].own == Some(connection) => self.pe_hears(below, message),
+            (false, _) => {}
+        }
+    }
+
+    /// Lets a node do something, and does what it says then.
+    fn of_node(&mut self, pe: Pe, act: impl FnOnce(&mut Node, Instant)) {
+        let now = self.instant();
+        let Some(node) = self.nodes.get_mut(&pe) else { return };
+        act(node, now);
+        let outputs: Vec<_> = node.outputs().collect();
+        let due = node.due();
+        for output in outputs {
+            match output {
+                Output::Send(PARENT, kind, payload) => {
+                    if let Some((parent, ..)) = self.processes[pe as usize].relay {
+                        self.send(parent, true, Message::Frame(kind, payload), 1);
+                    }
+                }
+                Output::Send(link, kind, payload) => {
+                    self.send(link as usize - 1, false, Message::Frame(kind, payload), 1);
+                }
+                Output::Close(link) => self.send(link as usize - 1, false, Message::Closed, 1),
+                Output::Tell(_) => {}
+            }
+        }
+        if let Some(due) = due.filter(|due| self.due.get(&pe) != Some(due)) {
+            self.due.insert(pe, due);
+            let time = due.saturating_duration_since(self.epoch).as_nanos() as u64;
+            self.at(time.max(self.now), Event::Due(pe));
+        }
+    }
+
+    /// A relay listens once it is let in: then its PE goes on.
+    fn relay_hears(&mut self, pe: Pe, message: &Message) {
+        if self.nodes.contains_key(&pe) {
+            return self.of_node(pe, |node, now| hears(node, PARENT, message, now));
+        }
+        match message {
+            Message::Frame(Kind::Welcome, payload) => {
+                let parent_run_by = payload.first_chunk().map(|bytes| Pe::from_le_bytes(*bytes));
+                let Some((_, pes, fan_out)) = self.processes[pe as usize].relay.clone() else { return };
+                let place = Place { pes, run_by: Some(pe), parent_run_by };
+                let (n_pes, shape) = (Some(self.options.pes), Shape::FanOut(fan_out));
+                self.nodes.insert(pe, Node::new(Config { n_pes, relay: Some(place), shape, watched: false }));
+                self.report.relays += 1;
+                for (connection, newcomer) in self.early.remove(&pe).unwrap_or_default() {
+                    self.of_node(pe, |node, now| node.joined(connection as Link + 1, newcomer, now));
+                }
+                self.dial(pe, pe, None);
+            }
+            Message::Frame(Kind::Fault, payload) => self.give_up(pe, fault_in_words(pe, payload)),
+            Message::Closed => self.give_up(pe, None),
+            _ => {}
+        }
+    }
+
+    fn pe_hears(&mut self, pe: Pe, message: Message) {
+        if self.processes[pe as usize].ended.is_some() {
+            return;
+        }
+        match message {
+            Message::Frame(Kind::Welcome, _) => self.contribute(pe),
+            Message::Frame(Kind::Redirect, address) => {
+                let of_relay = address.get(12..16).and_then(|ip| ip.try_into().ok()).map(u32::from_be_bytes);
+                self.dial(of_relay.unwrap_or(self.root()), pe, None);
+            }
+            Message::Frame(Kind::Serve, payload) => {
+                let word = |at: usize| payload.get(at..at + 4).and_then(|it| it.try_into().ok()).map(u32::from_le_bytes);
+                let (Some(start), Some(end), Some(fan_out)) = (word(0), word(4), word(8)) else { return };
+                let at_node = self.processes[pe as usize].own.map_or(self.root(), |own| self.connections[own].node);
+                self.processes[pe as usize].own = None;
+                self.processes[pe as usize].relay = Some((self.connections.len(), start..end, fan_out));
+                self.dial(at_node, pe, Some(SocketAddr::from((Ipv4Addr::from(pe), 1))));
+            }
+            Message::Frame(Kind::Result, _) => {
+                self.processes[pe as usize].results += 1;
+                if self.processes[pe as usize].results < STEPS.len() {
+                    return self.contribute(pe);
+                }
+                let at = self.processes[pe as usize].busy_until;
+                self.processes[pe as usize].ended = Some((at, None));
+            }
+            Message::Frame(Kind::Fault, payload) => self.give_up(pe, fault_in_words(pe, &payload)),
+            Message::Closed => self.give_up(pe, None),
+            Message::Frame(..) | Message::Hello(_) => {}
+        }
+    }
+
+    /// A PE that is cut off names who ran its node.
+    fn give_up(&mut self, pe: Pe, why: Option<String>) {
+        let node = self.processes[pe as usize].own.map(|own| self.connections[own].node);
+        let cut_off = || node.map_or_else(|| "cut off".into(), |node| format!("PE {pe}: PE {node} was lost"));
+        let at = self.processes[pe as usize].busy_until;
+        self.processes[pe as usize].ended.get_or_insert_with(|| (at, Some(why.unwrap_or_else(cut_off))));
+    }
+
+    fn contribute(&mut self, pe: Pe) {
+        let number = self.processes[pe as usize].results;
+        let (bytes, own) = STEPS[number];
+        let mut random = Random::new((u64::from(pe) << 8) + number as u64);
+        let mut row = vec![7; bytes];
+        row[..own].iter_mut().for_each(|byte| *byte = random.below(256) as u8);
+        let at = number as u64 + 1;
+        let step = if bytes == 0 { Step::Barrier(at) } else { Step::Allgather(at) };
+        let timeout = Duration::from_secs(self.options.timeout_s);
+        let contribution = Contribution { step, timeout, left: timeout, patient: true, first: pe, rows: vec![row] };
+        let Some(own) = self.processes[pe as usize].own else { return };
+        for payload in contribution.encode() {
+            self.send(own, true, Message::Frame(Kind::Contribute, payload), 1);
+        }
+    }
+
+    /// The system closes its connections.
+    fn die(&mut self, pe: Pe) {
+        self.processes[pe as usize].dead = true;
+        for at in 0..self.connections.len() {
+            let Connection { node, below, .. } = self.connections[at];
+            if below == pe {
+                self.send(at, true, Message::Closed, 1);
+            } else if node == pe {
+                self.send(at, false, Message::Closed, 1);
+            }
+        }
+    }
+
+    fn ended(mut self) -> Joining {
+        self.report.dead.sort_unstable();
+        self.report.of_root = self.processes.last().map_or(0, |root| root.messages);
+        self.processes.truncate(self.options.pes as usize);
+        self.report.most_messages = self.processes.iter().map(|it| it.messages).max().unwrap_or(0);
+        for (process, pe) in self.processes.into_iter().zip(0..) {
+            match process.ended {
+                _ if process.dead => {}
+                None => self.report.stuck += 1,
+                Some((at, why)) => {
+                    self.report.took = self.report.took.max(at);
+                    self.report.failed.extend(why.map(|why| (pe, why)));
+                }
+            }
+        }
+        self.report
+    }
+}
+
+fn hears(node: &mut Node, link: Link, message: &Message, now: Instant) {
+    match message {
+        Message::Frame(kind, payload) => node.frame(link, *kind, payload, now),
+        Message::Closed => node.lost(link, now),
+        Message::Hello(newcomer) => node.joined(link, *newcomer, now),
+    }
+}
