@@ -7,6 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -69,7 +70,7 @@ enum Message {
 enum Event {
     Starts(Pe),
     Dies(Pe),
-    ToldDead(Pe),
+    TimeIsUp(Pe),
     /// Over a connection, up or down.
     Arrives(usize, bool, Message),
     Due(Pe),
@@ -95,14 +96,26 @@ impl Ord for At {
     }
 }
 
+/// A relay that a PE runs.
+#[derive(Clone)]
+struct Relay {
+    /// The connection to the node that serves it.
+    parent: usize,
+    pes: Range<Pe>,
+    fan_out: u32,
+}
+
 #[derive(Default)]
 struct Process {
     busy_until: u64,
     messages: u64,
     dead: bool,
-    /// Where its own joining is; where its relay is served, and which PEs that one is to serve.
+    /// The connection by which it joins.
     own: Option<usize>,
-    relay: Option<(usize, std::ops::Range<Pe>, u32)>,
+    relay: Option<Relay>,
+    /// It has been let in; until then, whose relay it waits for, in words.
+    welcome: bool,
+    awaited: Option<String>,
     results: usize,
     ended: Option<(u64, Option<String>)>,
 }
@@ -131,7 +144,7 @@ struct World<'a> {
 pub fn join(options: &Options, dies: bool) -> Joining {
     let n = options.pes;
     let shape = Shape::FanOut(FAN_OUT);
-    let root = Node::new(Config { n_pes: Some(n), relay: None, shape: shape.clone(), watched: true });
+    let root = Node::new(Config { n_pes: Some(n), relay: None, shape: shape.clone(), watched: false });
     let mut world = World {
         options,
         epoch: Instant::now(),
@@ -149,7 +162,9 @@ pub fn join(options: &Options, dies: bool) -> Joining {
     };
     let mut random = Random::new(options.seed);
     for pe in 0..n {
-        world.at(random.below(STARTED_WITHIN), Event::Starts(pe));
+        let at = random.below(STARTED_WITHIN);
+        world.at(at, Event::Starts(pe));
+        world.at(at + options.timeout_s * 1_000_000_000, Event::TimeIsUp(pe));
     }
     while dies && world.report.dead.len() < (n / 100).max(1) as usize {
         let pe = random.below(n.into()) as Pe;
@@ -157,7 +172,6 @@ pub fn join(options: &Options, dies: bool) -> Joining {
             world.report.dead.push(pe);
             let at = random.below(3 * STARTED_WITHIN);
             world.at(at, Event::Dies(pe));
-            world.at(at + options.told_after, Event::ToldDead(pe));
         }
     }
     world.run();
@@ -193,7 +207,7 @@ impl World<'_> {
             match event {
                 Event::Starts(pe) => self.dial(self.root(), pe, None),
                 Event::Dies(pe) => self.die(pe),
-                Event::ToldDead(pe) => self.of_node(self.root(), |node, now| node.ended(pe, now)),
+                Event::TimeIsUp(pe) => self.time_is_up(pe),
                 Event::Due(pe) => {
                     self.due.remove(&pe);
                     self.of_node(pe, Node::tick);
@@ -289,8 +303,8 @@ impl World<'_> {
         for output in outputs {
             match output {
                 Output::Send(PARENT, kind, payload) => {
-                    if let Some((parent, ..)) = self.processes[pe as usize].relay {
-                        self.send(parent, true, Message::Frame(kind, payload), 1);
+                    if let Some(relay) = &self.processes[pe as usize].relay {
+                        self.send(relay.parent, true, Message::Frame(kind, payload), 1);
                     }
                 }
                 Output::Send(link, kind, payload) => {
@@ -315,7 +329,7 @@ impl World<'_> {
         match message {
             Message::Frame(Kind::Welcome, payload) => {
                 let parent_run_by = payload.first_chunk().map(|bytes| Pe::from_le_bytes(*bytes));
-                let Some((_, pes, fan_out)) = self.processes[pe as usize].relay.clone() else { return };
+                let Some(Relay { pes, fan_out, .. }) = self.processes[pe as usize].relay.clone() else { return };
                 let place = Place { pes, run_by: Some(pe), parent_run_by };
                 let (n_pes, shape) = (Some(self.options.pes), Shape::FanOut(fan_out));
                 self.nodes.insert(pe, Node::new(Config { n_pes, relay: Some(place), shape, watched: false }));
@@ -336,7 +350,11 @@ impl World<'_> {
             return;
         }
         match message {
-            Message::Frame(Kind::Welcome, _) => self.contribute(pe),
+            Message::Frame(Kind::Welcome, _) => {
+                self.processes[pe as usize].welcome = true;
+                self.contribute(pe);
+            }
+            Message::Frame(Kind::Late, payload) => self.processes[pe as usize].awaited = fault_in_words(pe, &payload),
             Message::Frame(Kind::Redirect, address) => {
                 let of_relay = address.get(12..16).and_then(|ip| ip.try_into().ok()).map(u32::from_be_bytes);
                 self.dial(of_relay.unwrap_or(self.root()), pe, None);
@@ -346,7 +364,7 @@ impl World<'_> {
                 let (Some(start), Some(end), Some(fan_out)) = (word(0), word(4), word(8)) else { return };
                 let at_node = self.processes[pe as usize].own.map_or(self.root(), |own| self.connections[own].node);
                 self.processes[pe as usize].own = None;
-                self.processes[pe as usize].relay = Some((self.connections.len(), start..end, fan_out));
+                self.processes[pe as usize].relay = Some(Relay { parent: self.connections.len(), pes: start..end, fan_out });
                 self.dial(at_node, pe, Some(SocketAddr::from((Ipv4Addr::from(pe), 1))));
             }
             Message::Frame(Kind::Result, _) => {
@@ -360,6 +378,17 @@ impl World<'_> {
             Message::Frame(Kind::Fault, payload) => self.give_up(pe, fault_in_words(pe, &payload)),
             Message::Closed => self.give_up(pe, None),
             Message::Frame(..) | Message::Hello(_) => {}
+        }
+    }
+
+    /// Who has not been let in by now gives up. Of those that have been, their nodes know the time.
+    fn time_is_up(&mut self, pe: Pe) {
+        let now = self.now;
+        let process = &mut self.processes[pe as usize];
+        process.busy_until = now.max(process.busy_until);
+        if !process.dead && !process.welcome {
+            let awaited = process.awaited.take();
+            self.give_up(pe, awaited);
         }
     }
 
@@ -380,7 +409,7 @@ impl World<'_> {
         let at = number as u64 + 1;
         let step = if bytes == 0 { Step::Barrier(at) } else { Step::Allgather(at) };
         let timeout = Duration::from_secs(self.options.timeout_s);
-        let contribution = Contribution { step, timeout, left: timeout, patient: true, first: pe, rows: vec![row] };
+        let contribution = Contribution { step, timeout, left: timeout, patient: false, first: pe, rows: vec![row] };
         let Some(own) = self.processes[pe as usize].own else { return };
         for payload in contribution.encode() {
             self.send(own, true, Message::Frame(Kind::Contribute, payload), 1);

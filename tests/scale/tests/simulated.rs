@@ -80,14 +80,24 @@ fn joining_takes_a_few_messages_of_each_pe_and_less_than_two_seconds() {
 
 #[test]
 fn who_dies_while_joining_is_named() {
-    let options = Options::new(256, 4);
-    let joining = join(&options, true);
-    assert_eq!((joining.stuck, joining.failed.len()), (0, 254), "{:?}", joining.failed.first());
-    for (pe, why) in &joining.failed {
-        assert!(joining.dead.iter().any(|dead| why.contains(&format!("PE {dead} "))), "PE {pe}: {why}");
+    for (pes, seed) in [(256, 0), (1024, 2), (4096, 0)] {
+        let options = Options { seed, ..Options::new(pes, pes / 64) };
+        let (healthy, joining) = (join(&options, false), join(&options, true));
+        assert_eq!(joining.stuck, 0, "{pes} PEs");
+        assert_eq!(joining.failed.len() + joining.dead.len(), pes as usize);
+        for (pe, why) in &joining.failed {
+            assert!(joining.dead.iter().any(|dead| names(why, *dead)), "PE {pe} of {pes}: {why}");
+        }
+        // A time-out, and another one for relays to say who is missing.
+        assert!(joining.took <= (options.timeout_s + 5) * 1_000_000_000, "{} ns", joining.took);
+        assert!(joining.messages <= 2 * healthy.messages, "{} messages", joining.messages);
     }
-    assert!(joining.took <= options.timeout_s * 1_000_000_000, "{} ns", joining.took);
-    assert!(joining.messages <= 2 * join(&options, false).messages, "{} messages", joining.messages);
+}
+
+/// Whether an error names this PE.
+fn names(why: &str, pe: u32) -> bool {
+    let word = pe.to_string();
+    why.contains("PE") && why.split(|c: char| !c.is_ascii_digit()).skip(1).any(|number| number == word)
 }
 
 /// Everybody else ends with an error that names somebody who has died, or with none.
@@ -97,10 +107,8 @@ fn dead_are_named(works: &[Work], all_fail: bool) {
     let (healthy, report) = (simulated(256, 0, works), simulate(&options, works).unwrap());
     let (healthy, row) = (row(&healthy, work), row(&report, work));
     assert_eq!(row.dead.len(), 2);
-    let names =
-        |why: &str| row.dead.iter().any(|pe| why.contains(&format!("PE {pe}:")) || why.contains(&format!("PE {pe} ")));
     for (pe, why) in &row.failed {
-        assert!(names(why), "PE {pe}: {why}, and {:?} died", row.dead);
+        assert!(row.dead.iter().any(|dead| names(why, *dead)), "PE {pe}: {why}, and {:?} died", row.dead);
     }
     assert!(!row.failed.is_empty());
     if all_fail {

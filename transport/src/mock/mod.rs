@@ -6,7 +6,7 @@
 //! fails work requests, each with a probability of its own. Rails fail when a test says so ([`Fabric::take_down`]),
 //! with what is under way on them: some of it has arrived, and some of what has arrived was not acknowledged.
 //!
-//! On [`timed`] fabrics nothing misbehaves, and everything takes its time.
+//! On `timed` fabrics (feature `simulation`) nothing misbehaves, and everything takes its time.
 //!
 //! It stands for a fabric where one is hard to get to misbehave; it is no proof that a real one works.
 
