@@ -360,11 +360,13 @@ impl World<'_> {
                 self.dial(of_relay.unwrap_or(self.root()), pe, None);
             }
             Message::Frame(Kind::Serve, payload) => {
-                let word = |at: usize| payload.get(at..at + 4).and_then(|it| it.try_into().ok()).map(u32::from_le_bytes);
+                let word =
+                    |at: usize| payload.get(at..at + 4).and_then(|it| it.try_into().ok()).map(u32::from_le_bytes);
                 let (Some(start), Some(end), Some(fan_out)) = (word(0), word(4), word(8)) else { return };
                 let at_node = self.processes[pe as usize].own.map_or(self.root(), |own| self.connections[own].node);
                 self.processes[pe as usize].own = None;
-                self.processes[pe as usize].relay = Some(Relay { parent: self.connections.len(), pes: start..end, fan_out });
+                self.processes[pe as usize].relay =
+                    Some(Relay { parent: self.connections.len(), pes: start..end, fan_out });
                 self.dial(at_node, pe, Some(SocketAddr::from((Ipv4Addr::from(pe), 1))));
             }
             Message::Frame(Kind::Result, _) => {
