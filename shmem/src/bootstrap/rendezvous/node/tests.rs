@@ -274,8 +274,9 @@ impl World {
             2 => (Step::Barrier(number), vec![]),
             _ => (Step::Allgather(number), vec![pe as u8, number as u8]),
         };
-        let contribution =
-            Contribution { step, timeout: TIMEOUT, left: TIMEOUT, patient: true, first: pe, rows: vec![row] };
+        // Some have more time left than others, so that the root's may be up before a relay's.
+        let left = TIMEOUT + Duration::from_millis(u64::from(pe) * 7919 % 5000);
+        let contribution = Contribution { step, timeout: TIMEOUT, left, patient: true, first: pe, rows: vec![row] };
         let payload = contribution.encode().remove(0);
         self.say(pe, Kind::Contribute, payload);
     }
