@@ -104,6 +104,7 @@ mod _symrail {
 
     /// The program `symrail`: performs its arguments and returns the exit code. `program` starts it again.
     #[pyfunction]
+    #[allow(clippy::needless_pass_by_value, reason = "Python hands lists over by value")]
     fn main(py: Python<'_>, program: Vec<OsString>, mut arguments: Vec<OsString>) -> u8 {
         arguments.insert(0, "symrail".into());
         py.detach(|| symrail_perftest::main(&program, arguments))

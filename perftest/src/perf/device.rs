@@ -28,18 +28,18 @@ pub fn launch(
         let base = std::ptr::with_exposed_provenance_mut(address);
         let mut device = Device { view: &view, thread, base, area, words };
         let mut kernel = symrail_core::lock(&kernel);
-        kernel(&mut device).map_err(Failure)
+        kernel(&mut device).map_err(|error| Failure(error.into()))
     });
     match done {
         Ok(_) => Ok(()),
-        Err(symrail_kernels::cpu::LaunchError::Kernel { error: Failure(error), .. }) => Err(error),
+        Err(symrail_kernels::cpu::LaunchError::Kernel { error: Failure(error), .. }) => Err(*error),
         Err(error) => Err(Error::Device(error.to_string())),
     }
 }
 
-/// An error of ours, as the device's launch wants it.
+/// An error of ours, as the device's launch wants it: small.
 #[derive(Debug)]
-struct Failure(Error);
+struct Failure(Box<Error>);
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -49,7 +49,7 @@ impl std::fmt::Display for Failure {
 
 impl From<DeviceError> for Failure {
     fn from(error: DeviceError) -> Failure {
-        Failure(error.into())
+        Failure(Box::new(error.into()))
     }
 }
 

@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::Pid;
 
 /// The longest that a job may take.
@@ -27,6 +28,9 @@ impl Drop for Running {
 
 impl Running {
     pub fn start(mut command: Command) -> Running {
+        // A launcher ignores what it was started to ignore, as commands in a shell's background are.
+        // SAFETY: the default action is no handler.
+        unsafe { signal(Signal::SIGINT, SigHandler::SigDfl) }.unwrap();
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (sender, lines) = mpsc::channel();
         let stdout = BufReader::new(child.stdout.take().unwrap());

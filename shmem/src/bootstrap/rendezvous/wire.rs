@@ -194,7 +194,7 @@ pub enum Kind {
     Result = 3,
     /// Service → PE: the job is broken, and why. From a relay it goes up, too.
     Fault = 4,
-    /// PE → service: it leaves; [`FINISHED`] if with all others, nothing if without having waited for them.
+    /// PE → service: it leaves; `FINISHED` if with all others, nothing if without having waited for them.
     Bye = 5,
     /// PE → service: end the job.
     Abort = 6,
