@@ -48,24 +48,24 @@ pub fn launch(job: &Job) -> Result<i32, LaunchError> {
     let inheritance = Inheritance { signals: signals.before, files: Files::raise(), reported, jobs: job_id.value() };
     let (inbox, poster) = Inbox::new()?;
     let input = !io::stdin().is_terminal();
-    let (pes, interface): (Box<dyn Pes>, _) = match &job.on {
+    let (pes, interface, shape): (Box<dyn Pes>, _, _) = match &job.on {
         None => {
             // While this process has one thread.
             let guard = Guard::start(&job_id)?;
             let input = if input { Input::Inherited } else { Input::Nothing };
             let streams = (Streams { input, piped: job.prefix }, print_lines());
             let local = Local::new(job.clone(), 0..job.n, streams, (job_id, guard), inheritance)?;
-            (Box::new(local), IpAddr::V4(Ipv4Addr::LOCALHOST))
+            (Box::new(local), IpAddr::V4(Ipv4Addr::LOCALHOST), Shape::STAR)
         }
         Some(hosts) => {
             let patience = Duration::from_secs(settings.timeout_s).min(job.timeout.unwrap_or(Duration::MAX));
             let remote = Remote::open((job, hosts), (&inheritance, input), (&signals, &inbox, &poster), patience)?;
-            let interface = remote.address()?;
-            (Box::new(remote), interface)
+            let (interface, shape) = (remote.address()?, remote.shape());
+            (Box::new(remote), interface, shape)
         }
     };
     let on_event = Box::new(move |event| poster.post(event));
-    let options = Options { n_pes: Some(job.n), watched: true, shape: Shape::STAR, on_event, ..Options::default() };
+    let options = Options { n_pes: Some(job.n), watched: true, shape, on_event, ..Options::default() };
     let server = Server::start(interface, &Secret::generate()?, options)?;
     let watch = Watch {
         signals,

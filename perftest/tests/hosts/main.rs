@@ -5,6 +5,7 @@
 mod launched;
 mod world;
 
+use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,9 @@ fn pe() {
     put(&runtime);
     let host = nix::unistd::gethostname().unwrap().into_string().unwrap();
     println!("PE {} of {} on {host}", runtime.my_pe(), runtime.n_pes());
+    // The agent's relay: who listens at an address that can be bound here is on this host.
+    let relay: SocketAddr = std::env::var(launcher::ADDRESS).unwrap().parse().unwrap();
+    assert!(std::net::TcpListener::bind((relay.ip(), 0)).is_ok(), "{relay} is not on {host}");
     match role.as_str() {
         "die" if runtime.my_pe() == 2 => kill(Pid::this(), Signal::SIGKILL).unwrap(),
         "fail" if runtime.my_pe() == 3 => std::process::exit(9),

@@ -1,15 +1,19 @@
 //! An agent: starts PEs on its host for a launcher on another one, and tells it what becomes of them.
 //!
 //! It is started by ssh, or by the launcher itself on its own host. Orders come by standard input; when that ends, the
-//! launcher is gone, and the PEs are killed.
+//! launcher is gone, and the PEs are killed. It also runs the relay by which its PEs join the job: the launcher hears
+//! from one relay for each host. No PE is started before all relays are there, and relays stay until all PEs of all
+//! hosts have ended, so that a connection which ends before that is a host that was lost.
 
 use std::io::{self, Write};
+use std::ops::Range;
 use std::process::ChildStdin;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
-use symrail::bootstrap::rendezvous::Secret;
+use symrail::bootstrap::rendezvous::{Membership, Options, Secret, Server, Shape};
 
 use super::super::guard::Guard;
 use super::super::inbox::{Inbox, Poster};
@@ -44,11 +48,21 @@ fn serve() -> Result<(), LaunchError> {
     let Ok(Some(Order::Start(start))) = receive(&mut io::stdin().lock()) else { return Ok(()) };
     let (inbox, poster) = Inbox::new()?;
     let (feed, fed) = channel();
-    let service = (start.service, Secret::from_bytes(start.secret));
+    let place = Membership {
+        address: start.service,
+        secret: Secret::from_bytes(start.secret),
+        pe: start.pes.start,
+        n_pes: start.n,
+        timeout: Duration::from_secs(start.timeout_s),
+    };
+    let pes = start.pes.clone();
     // Whoever does not hear of it has gone, and what follows is the same.
     let _ = match own_pes(*start, fed, &signals, (job_id, guard)) {
         Ok(local) => match std::thread::Builder::new().name("orders".into()).spawn(move || take_orders(&poster)) {
-            Ok(_) => Agent { local, inbox, feed, signals }.supervise((service.0, &service.1)),
+            Ok(_) => match relay(&place, pes) {
+                Ok(relay) => Agent { local, relay, inbox, feed, signals, goes: false, over: false }.supervise(),
+                Err(why) => report(&Report::Refused(why)),
+            },
             Err(reason) => report(&Report::Refused(format!("no thread can be started: {reason}"))),
         },
         Err(why) => report(&Report::Refused(why)),
@@ -129,19 +143,38 @@ fn take_orders(poster: &Poster<Option<Order>>) {
     poster.post(None);
 }
 
+/// Where the PEs of this host meet those of others: it joins the job for them.
+fn relay(place: &Membership, pes: Range<u32>) -> Result<Server, String> {
+    // It is told of deaths, so it serves all PEs of the host itself.
+    let options = Options { n_pes: Some(place.n_pes), watched: true, shape: Shape::STAR, ..Options::default() };
+    Server::relay(place, pes, None, options)
+        .map_err(|error| format!("{error}; if the launcher has another address for this host, name it by --address"))
+}
+
 struct Agent {
     local: Local,
+    relay: Server,
     inbox: Inbox<Option<Order>>,
     feed: Sender<Vec<u8>>,
     signals: Signals,
+    /// PEs may be started.
+    goes: bool,
+    /// All have ended.
+    over: bool,
 }
 
 impl Agent {
-    /// Until all PEs have ended. An error is that of telling the launcher.
-    fn supervise(mut self, service: (std::net::SocketAddr, &Secret)) -> io::Result<()> {
-        while !self.local.over() {
-            if self.local.starts() {
-                let begun = self.local.start(service);
+    /// Until the launcher wants no more. An error is that of telling it.
+    fn supervise(mut self) -> io::Result<()> {
+        report(&Report::Ready)?;
+        loop {
+            if !self.over && self.local.over() {
+                self.over = true;
+                self.local.finish();
+                report(&Report::Over)?;
+            }
+            if self.starts() {
+                let begun = self.local.start((self.relay.address(), self.relay.secret()));
                 match begun {
                     Ok(pes) => pes.filter_map(|pe| self.local.get(pe)).try_for_each(|process| {
                         report(&Report::Started { pe: process.pe, pid: process.pid.as_raw() })
@@ -152,25 +185,30 @@ impl Agent {
                     Err(error) => return report(&Report::Refused(error.to_string())),
                 }
             }
-            let due = if self.local.starts() { Some(std::time::Instant::now()) } else { self.local.due() };
+            let due = if self.starts() { Some(std::time::Instant::now()) } else { self.local.due() };
             self.inbox.sleep(&self.signals, due);
             while let Ok(Some(info)) = self.signals.fd.read_signal() {
                 self.local.note_end_of(Pid::from_raw(info.ssi_pid.cast_signed()));
             }
             for process in self.local.take_ended().into_iter().filter_map(|pe| self.local.get(pe)) {
+                self.relay.process_ended(process.pe);
                 process.ending.map_or(Ok(()), |ending| report(&Report::Ended { pe: process.pe, ending }))?;
             }
             while let Some(order) = self.inbox.next() {
                 match order {
+                    Some(Order::Go) => self.goes = true,
                     Some(Order::Signal(number)) => self.signal(number),
                     Some(Order::Input(bytes)) => drop(self.feed.send(bytes)),
                     // Nobody is left to start another job.
-                    Some(Order::Start(_)) | None => return Ok(()),
+                    Some(Order::Start(_) | Order::End) | None => return Ok(()),
                 }
             }
         }
-        self.local.finish();
-        Ok(())
+    }
+
+    /// Whether there are PEs to be started now.
+    fn starts(&self) -> bool {
+        self.goes && !self.over && self.local.starts()
     }
 
     fn signal(&mut self, number: i32) {

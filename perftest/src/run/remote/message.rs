@@ -16,7 +16,7 @@ use super::super::ending::Ending;
 /// What a greeting begins with.
 const GREETING: &str = "symrail-agent";
 /// The messages' version; another one with each change.
-const PROTOCOL: u32 = 1;
+const PROTOCOL: u32 = 2;
 /// The longest line before a greeting, and the longest message.
 const LONGEST: usize = 64 << 20;
 
@@ -25,6 +25,10 @@ const LONGEST: usize = 64 << 20;
 pub(in super::super) enum Order {
     /// The first one: what is to be started.
     Start(Box<Start>),
+    /// All relays have joined the job: the PEs are to be started.
+    Go,
+    /// All PEs of all hosts have ended, and nobody needs the relay any more.
+    End,
     /// To the groups of all its PEs. The signals that end a job also end starting.
     Signal(i32),
     /// What PE 0 reads; nothing at the end.
@@ -42,6 +46,8 @@ pub(in super::super) struct Start {
     pub(in super::super) pes: std::ops::Range<u32>,
     pub(in super::super) prefix: bool,
     pub(in super::super) bind: bool,
+    /// How long joining may take.
+    pub(in super::super) timeout_s: u64,
     /// Whether PE 0 reads what comes by [`Order::Input`].
     pub(in super::super) input: bool,
     pub(in super::super) service: SocketAddr,
@@ -53,6 +59,8 @@ pub(in super::super) struct Start {
 /// From an agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in super::super) enum Report {
+    /// The relay has joined the job.
+    Ready,
     Started {
         pe: u32,
         pid: i32,
@@ -75,6 +83,8 @@ pub(in super::super) enum Report {
         pe: u32,
         errno: i32,
     },
+    /// All PEs that were started have ended, and all that they wrote has been sent.
+    Over,
     /// Why no PE can be started.
     Refused(String),
 }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
-use symrail::bootstrap::rendezvous::Server;
+use symrail::bootstrap::rendezvous::{Server, Shape};
 
 use self::connection::{Connection, Orders, Said};
 use self::message::{Greeting, Order, Report, Start, send};
@@ -41,6 +41,10 @@ struct Agent {
     connection: Connection,
     /// The launcher's address, as its host sees it; unknown before it has greeted.
     greeting: Option<Greeting>,
+    /// It can start PEs.
+    ready: bool,
+    /// All that it started has ended.
+    done: bool,
     /// Nothing more comes from it.
     over: bool,
 }
@@ -49,6 +53,8 @@ struct Agent {
 pub(super) struct Remote {
     job: Job,
     reported: String,
+    /// How long reaching a host, or joining, may take.
+    timeout: Duration,
     agents: Vec<Agent>,
     said: Receiver<(usize, Said)>,
     /// By PE: what has been started, and how it ended.
@@ -57,6 +63,9 @@ pub(super) struct Remote {
     ended: Vec<u32>,
     /// The agents have been told what to start, or will not be.
     ordered: bool,
+    /// They have been told to start it, and that all is over.
+    going: bool,
+    ending: bool,
     /// No more PEs are started.
     stopped: bool,
     /// Whether standard input goes to PE 0.
@@ -72,6 +81,11 @@ pub(super) struct Remote {
 }
 
 impl Remote {
+    /// Each agent is the relay of its PEs.
+    pub(super) fn shape(&self) -> Shape {
+        Shape::Hosts(self.agents.iter().map(|agent| agent.block.pes.end - agent.block.pes.start).collect())
+    }
+
     /// Takes what agents have said.
     fn listen(&mut self) {
         while let Ok((index, said)) = self.said.try_recv() {
@@ -86,6 +100,19 @@ impl Remote {
                 Said::Over(ending) => self.lose(index, ending),
             }
         }
+        if !self.going && self.agents.iter().all(|agent| agent.ready || agent.over) {
+            self.going = true;
+            self.order(&Order::Go);
+        }
+        if !self.ending && self.agents.iter().all(|agent| agent.done || agent.over) {
+            self.ending = true;
+            self.order(&Order::End);
+        }
+    }
+
+    /// To all agents that are there.
+    fn order(&self, order: &Order) {
+        self.agents.iter().filter(|agent| !agent.over).for_each(|agent| agent.connection.order(order));
     }
 
     fn refuse(&mut self, index: usize, why: String) {
@@ -106,6 +133,8 @@ impl Remote {
                 self.error.get_or_insert(LaunchError::Start { pe, host: Some(host), program, reason });
             }
             Report::Refused(why) => self.refuse(index, why),
+            Report::Ready => self.agents[index].ready = true,
+            Report::Over => self.agents[index].done = true,
             Report::Input { open } => {
                 self.taken.as_ref().map(|taken| taken.send(open));
             }
@@ -156,6 +185,7 @@ impl Remote {
                 pes: agent.block.pes.clone(),
                 prefix: self.job.prefix,
                 bind: self.job.bind,
+                timeout_s: self.timeout.as_secs(),
                 input,
                 service: server.address(),
                 secret: *server.secret().bytes(),
@@ -234,9 +264,7 @@ impl Pes for Remote {
         if signal == Signal::SIGKILL {
             self.cut_at = Some(Instant::now() + GRACE);
         }
-        for agent in self.agents.iter().filter(|agent| !agent.over) {
-            agent.connection.order(&Order::Signal(signal as i32));
-        }
+        self.order(&Order::Signal(signal as i32));
     }
 
     /// Only those that lead to agents are this process's, and of their ends it is told in another way.

@@ -34,17 +34,20 @@ impl Remote {
                 LaunchError::Host { host: block.host.clone(), why: format!("{command} cannot be started: {reason}") }
             };
             let connection = opened.map_err(why)?;
-            Ok(Agent { block, connection, greeting: None, over: false })
+            Ok(Agent { block, connection, greeting: None, ready: false, done: false, over: false })
         };
         let agents = hosts.blocks(job.n).into_iter().zip(0..).map(open).collect::<Result<_, LaunchError>>()?;
         let mut remote = Remote {
             job: job.clone(),
             reported: inheritance.reported.clone(),
+            timeout,
             agents,
             said,
             processes: vec![None; job.n as usize],
             ended: Vec::new(),
             ordered: false,
+            going: false,
+            ending: false,
             stopped: false,
             input,
             taken: None,
