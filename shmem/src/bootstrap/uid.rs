@@ -206,7 +206,7 @@ pub fn open(id: UniqueId, pe: Pe, n_pes: u32) -> Result<Box<dyn Bootstrap>> {
 pub fn open_within(id: UniqueId, pe: Pe, n_pes: u32, timeout: Duration) -> Result<Member> {
     let membership = Membership { address: id.address(), secret: id.secret(), pe, n_pes, timeout };
     let client = Client::join(&membership, KIND)?;
-    Ok(Member { client, _host: Host::of(id) })
+    Ok(Member { client, host: Host::of(id) })
 }
 
 /// Whether an id was left in the environment, or what goes with one: a PE whose id got lost must not take itself for a
@@ -227,7 +227,7 @@ pub(super) fn open_from_env(timeout: Duration) -> Result<Member> {
 pub struct Member {
     // In this order: the PE leaves before it waits for the others to do so.
     client: Client,
-    _host: Option<Host>,
+    host: Option<Host>,
 }
 
 impl Bootstrap for Member {
@@ -260,7 +260,9 @@ impl Bootstrap for Member {
     }
 
     fn abort(&mut self, code: i32, why: &str) {
-        self.client.abort(code, why);
+        let created = lock();
+        let host = self.host.as_ref().and_then(|host| created.iter().find(|service| service.id == host.0));
+        self.client.abort_beside(host.map(|service| &service.server), code, why);
     }
 
     fn traffic(&self) -> Traffic {

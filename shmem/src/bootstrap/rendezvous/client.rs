@@ -268,6 +268,24 @@ impl Client {
     }
 }
 
+impl Client {
+    /// Asks for the job's end. The process may end now, so nodes of the tree in it, the root or the PE's relay, pass that
+    /// on first.
+    pub(in super::super) fn abort_beside(&mut self, root: Option<&Server>, code: i32, why: &str) {
+        let why = &why.as_bytes()[..why.len().min(1024)];
+        let payload = [&code.to_le_bytes(), why].concat();
+        let deadline = Instant::now() + PARTING;
+        let _ = self.send(Kind::Abort, &payload, deadline);
+        if root.is_some() || self.relay.is_some() {
+            // It comes back from the root, by way of the relay.
+            while self.receive(Step::Barrier(self.steps + 1), deadline).is_ok() {}
+        }
+        root.into_iter().chain(&self.relay).for_each(|node| node.wait_until_sent(deadline));
+        let Membership { pe, .. } = self.membership;
+        self.broken = Some(Error::Aborted { pe, peer: pe, code, why: String::from_utf8_lossy(why).into_owned() });
+    }
+}
+
 impl Bootstrap for Client {
     fn pe(&self) -> Pe {
         self.membership.pe
@@ -302,15 +320,7 @@ impl Bootstrap for Client {
     }
 
     fn abort(&mut self, code: i32, why: &str) {
-        let why = &why.as_bytes()[..why.len().min(1024)];
-        let payload = [&code.to_le_bytes(), why].concat();
-        let deadline = Instant::now() + PARTING;
-        let _ = self.send(Kind::Abort, &payload, deadline);
-        // This process may end now, and the relay in it has to pass that on first: then it comes back from the root.
-        let step = Step::Barrier(self.steps + 1);
-        while self.relay.is_some() && self.receive(step, deadline).is_ok() {}
-        let Membership { pe, .. } = self.membership;
-        self.broken = Some(Error::Aborted { pe, peer: pe, code, why: String::from_utf8_lossy(why).into_owned() });
+        self.abort_beside(None, code, why);
     }
 
     fn traffic(&self) -> Traffic {

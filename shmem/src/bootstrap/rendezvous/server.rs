@@ -59,14 +59,28 @@ pub(super) struct Shared {
     pub(super) refused: AtomicU64,
     /// PEs that ended without ever joining, as told by whoever started them.
     pub(super) ended: Mutex<Vec<Pe>>,
-    present: Mutex<usize>,
+    progress: Mutex<Progress>,
     changed: Condvar,
 }
 
-impl Shared {
+/// How far the thread is.
+#[derive(Default)]
+struct Progress {
     /// The number of PEs that are connected or have unsent data.
-    pub(super) fn set_present(&self, present: usize) {
-        *lock(&self.present) = present;
+    present: usize,
+    /// There is unsent data.
+    unsent: bool,
+}
+
+impl Shared {
+    /// The thread begins to send.
+    pub(super) fn set_unsent(&self) {
+        lock(&self.progress).unsent = true;
+    }
+
+    /// What is left when it has sent what it could.
+    pub(super) fn set_left(&self, present: usize, unsent: bool) {
+        *lock(&self.progress) = Progress { present, unsent };
         self.changed.notify_all();
     }
 }
@@ -197,14 +211,22 @@ impl Server {
     /// Waits until every PE that joined is gone and was sent everything, at most for `timeout`.
     /// Returns whether that is so.
     pub fn wait_until_empty(&self, timeout: Duration) -> bool {
-        let deadline = Instant::now() + timeout;
-        let mut present = lock(&self.shared.present);
-        while *present > 0 {
+        self.wait(Instant::now() + timeout, |progress| progress.present == 0)
+    }
+
+    /// Waits until everybody was sent what the node has for them, at most until `deadline`.
+    pub(super) fn wait_until_sent(&self, deadline: Instant) {
+        self.wait(deadline, |progress| !progress.unsent);
+    }
+
+    fn wait(&self, deadline: Instant, done: impl Fn(&Progress) -> bool) -> bool {
+        let mut progress = lock(&self.shared.progress);
+        while !done(&progress) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
             }
-            present = self.shared.changed.wait_timeout(present, left).unwrap_or_else(PoisonError::into_inner).0;
+            progress = self.shared.changed.wait_timeout(progress, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         true
     }

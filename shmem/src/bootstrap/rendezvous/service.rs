@@ -248,6 +248,10 @@ impl Service {
     }
 
     fn flush(&mut self) {
+        // Whoever receives something in this process finds that there is more.
+        if self.connections.values().any(Connection::has_output) {
+            self.shared.set_unsent();
+        }
         let mut broken = Vec::new();
         for (id, connection) in &mut self.connections {
             if connection.flush().is_err() || (connection.closing && !connection.has_output()) {
@@ -256,6 +260,7 @@ impl Service {
         }
         broken.into_iter().for_each(|id| self.lose(id));
         let leaving = |connection: &&Connection| connection.has_output() && connection.pe().is_some();
-        self.shared.set_present(self.node.present().max(self.connections.values().filter(leaving).count()));
+        let leaving = self.connections.values().filter(leaving).count();
+        self.shared.set_left(self.node.present().max(leaving), leaving > 0);
     }
 }
