@@ -5,7 +5,7 @@
 #   scripts/gpu.sh [run [FOLDER]]   where GPUs are: runs everything from FOLDER (target/gpu/)
 #
 # PARTS chooses among: guide (the program of docs/gpu.md), suite (verify and measure), engine (the same with copies by
-# copy engines), ep (expert parallelism), collectives (on streams), python (the Python package, with PyTorch and CuPy), perf, proxies (one, two and four proxy threads over four rails), sanitize, nvshmem (the same kernels
+# copy engines), ep (expert parallelism), collectives (on streams), pencils (transposes and halos), python (the Python package, with PyTorch and CuPy), perf, proxies (one, two and four proxy threads over four rails), sanitize, nvshmem (the same kernels
 # on NVSHMEM, for a comparison), again (ROUNDS=100 of all checks). One GPU: two PEs share it. NVLink multicast is never
 # used.
 set -uo pipefail
@@ -13,13 +13,13 @@ root=$(dirname "$(realpath "$0")")/..
 bin=$root/target/gpu
 
 build() {
-  cargo build --release -p symrail-perftest --bin symrail -p symrail-kernels --example gpu_suite -p symrail --example device_ring -p symrail-ep --example gpu_experts || exit 1
-  cargo build --release -p symrail-tests --bin pe_gpu_collectives || exit 1
+  cargo build --release -p symrail-perftest --bin symrail -p symrail-kernels --example gpu_suite -p symrail --example device_ring -p symrail-ep --example gpu_experts --example gpu_high_throughput || exit 1
+  cargo build --release -p symrail-tests --bin pe_gpu_collectives --bin pe_gpu_decomp --bin pe_gpu_ep_lost || exit 1
   cargo build --release -p symrail-c -p symrail-python || exit 1
   mkdir -p "$bin"
   local built=${CARGO_TARGET_DIR:-$root/target}/release
-  for file in "$built/symrail" "$built/examples/gpu_suite" "$built/examples/device_ring" "$built/examples/gpu_experts" "$built/libsymrail.so" \
-    "$built/pe_gpu_collectives"; do
+  for file in "$built/symrail" "$built/examples/gpu_suite" "$built/examples/device_ring" "$built/examples/gpu_experts" "$built/examples/gpu_high_throughput" "$built/libsymrail.so" \
+    "$built/pe_gpu_collectives" "$built/pe_gpu_decomp" "$built/pe_gpu_ep_lost"; do
     strip -o "$bin/$(basename "$file")" "$file" || exit 1
   done
   rm -rf "$bin/python"
@@ -48,7 +48,7 @@ run() {
   LD_LIBRARY_PATH=$(dirname "$nvrtc")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   export LD_LIBRARY_PATH
   local part
-  for part in ${PARTS:-guide suite engine ep collectives python perf sanitize nvshmem}; do $part; done
+  for part in ${PARTS:-guide suite engine ep collectives pencils python perf sanitize nvshmem}; do $part; done
   exit $failed
 }
 
@@ -104,11 +104,17 @@ engine() {
   case_of "device heap, mapped, large copies by engines" $mapped SYMRAIL_DEVICE_COPY=engine $run -- $suite
 }
 
-# Low-latency dispatch and combine, compared with the host, and measured where peers are mapped.
+# Dispatch and combine both ways, compared with the host, and measured where peers are mapped.
 ep() {
-  local run="$bin/symrail run -n $pes" experts="$bin/gpu_experts" provider
+  local run="$bin/symrail run -n $pes" experts="$bin/gpu_experts" many="$bin/gpu_high_throughput" provider
+  case_of "high throughput, device heap, mapped" $mapped $run -- $many measure
+  case_of "high throughput, pinned heap, mapped" $pinned $run -- $many
+  case_of "high throughput, pinned heap, proxy over shm" $pinned SYMRAIL_DISABLE_P2P=1 SYMRAIL_LIBFABRIC_PROVIDER=shm $run -- $many
+  case_of "high throughput, device heap, 4 PEs on 2 hosts" $staged SYMRAIL_LIBFABRIC_PROVIDER=shm "$bin/symrail" run -n 4 --hosts 2 -- $many
   case_of "expert parallelism, device heap, mapped" $staged SYMRAIL_LIBFABRIC_PROVIDER=shm $run -- $experts 10000 measure
   case_of "expert parallelism, pinned heap, mapped" $pinned $run -- $experts
+  case_of "a killed rank is named" $staged SYMRAIL_TIMEOUT_S=5 "$bin/pe_gpu_ep_lost"
+  case_of "a killed rank is masked by the GPU" $staged SYMRAIL_TIMEOUT_S=5 "$bin/pe_gpu_ep_lost" mask
   for provider in shm "$tcp"; do
     case_of "expert parallelism, pinned heap, proxy over $provider" $pinned SYMRAIL_DISABLE_P2P=1 SYMRAIL_LIBFABRIC_PROVIDER="$provider" $run -- $experts 400
     case_of "expert parallelism, device heap, staged over $provider" $staged SYMRAIL_LIBFABRIC_PROVIDER="$provider" $run --hosts $pes -- $experts 400
@@ -124,6 +130,18 @@ collectives() {
   done
 }
 
+# Transposes and halos, every byte; times.
+pencils() {
+  local what test="$bin/pe_gpu_decomp" run="$bin/symrail run -n $pes" heap="SYMRAIL_HEAP_SIZE=400M SYMRAIL_TIMEOUT_S=5"
+  for what in small large graph two misuse late bench; do
+    case_of "pencils, device heap, mapped, $what" $staged $heap SYMRAIL_LIBFABRIC_PROVIDER=shm $run -- $test $what
+  done
+  for what in small graph two misuse late; do
+    case_of "pencils, pinned heap, proxy, $what" $pinned $heap SYMRAIL_DISABLE_P2P=1 SYMRAIL_LIBFABRIC_PROVIDER=shm $run -- $test $what
+    case_of "pencils, device heap, staged over $tcp, $what" $staged $heap SYMRAIL_LIBFABRIC_PROVIDER="$tcp" $run --hosts $pes -- $test $what
+  done
+}
+
 # The Python package: arrays, streams, graphs, other libraries' views, PyTorch's symmetric memory by both back ends.
 python() {
   local missing
@@ -135,11 +153,20 @@ python() {
   case_of "Python, pinned heap, proxy" $pinned SYMRAIL_DISABLE_P2P=1 $each -- python3 "$tests/gpu/checks.py"
   case_of "Python, device heap, staged over shm" $staged SYMRAIL_LIBFABRIC_PROVIDER=shm $each --hosts $pes -- python3 "$tests/gpu/checks.py"
   case_of "Python, device heap, staged over $tcp" $staged $each --hosts $pes --rails 2 -- python3 "$tests/gpu/checks.py"
+  case_of "Python, pencils, device heap, mapped" $staged $each -- python3 "$tests/gpu/pencils.py"
+  local experts="python3 $tests/gpu/experts.py"
+  case_of "Python, expert parallelism, device heap, mapped" $staged $each -- $experts
+  case_of "Python, expert parallelism, pinned heap, proxy" $pinned SYMRAIL_DISABLE_P2P=1 $each -- $experts
   local collectives="python3 $tests/gpu/collectives.py"
   case_of "Python, collectives, device heap, mapped" $staged $each -- $collectives
   case_of "Python, collectives, pinned heap, mapped" $pinned $each -- $collectives
   case_of "Python, collectives, pinned heap, proxy" $pinned SYMRAIL_DISABLE_P2P=1 $each -- $collectives
   case_of "Python, collectives, device heap, staged over $tcp" $staged $each --hosts $pes --rails 2 -- $collectives
+  local products="python3 $tests/gpu/overlap.py"
+  case_of "Python, products, device heap, mapped" $mapped $each -- $products measure
+  case_of "Python, products, one PE" $mapped env PYTHONPATH="$bin/python" "$bin/symrail" run -n 1 -- $products
+  case_of "Python, products, pinned heap: refused" $pinned $each -- $products refused
+  case_of "Python, products, device heap, staged: refused" $staged SYMRAIL_LIBFABRIC_PROVIDER=shm $each --hosts $pes -- $products refused
   case_of "Python, a wait that ends late" $staged SYMRAIL_TIMEOUT_S=3 $each -- python3 "$tests/gpu/checks.py" late
   case_of "Python, arrays, device heap" HEAP=device $each -- python3 "$tests/programs/device_arrays.py"
   case_of "Python, arrays, pinned heap" $pinned $each -- python3 "$tests/programs/operations.py"

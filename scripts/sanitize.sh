@@ -30,7 +30,7 @@ miri() {
   nightly_with miri || return
   export PROPTEST_CASES=${PROPTEST_CASES:-4} MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance"
   check "codes, AMOs, segments" cargo +nightly miri test -p symrail-core --lib
-  check "messages and tables" cargo +nightly miri test -p symrail-transport --lib -- wire:: slab:: endpoint::queue
+  check "messages and tables" cargo +nightly miri test -p symrail-transport --lib -- wire:: endpoint::queue
   # Miri cannot wait for descriptors, and eight threads take it very long.
   check "channel" cargo +nightly miri test -p symrail-proxy --test codec --test channel -- \
     --skip sleep --skip doorbell --skip eight_producers

@@ -2,27 +2,48 @@
 # Jobs of many PEs on this machine: how long they take, and what each PE needs.
 #
 #   scripts/scale.sh [PES…]    jobs of so many PEs (2 16 64 128 without arguments), on 16 pretended hosts, over one
-#                              rail over TCP; HOSTS, RAILS and PROFILE (release; dev for counts alone) in the environment
+#                              rail over TCP; HOSTS, RAILS and PROFILE (release; dev for counts alone) in the
+#                              environment; JOIN=uid: by a unique id, so that PEs join a tree (one rail)
 #
 # Each line is one job: the slowest PE's milliseconds in each part, KiB per PE (mean) after it, and how much of that
 # came with each further PE since the job before. "first" is the first put to a peer, until it is delivered.
 set -euo pipefail
-case ${1-} in -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+case ${1-} in -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 root=$(dirname "$(realpath "$0")")/..
 profile=${PROFILE:-release}
 cargo build --quiet --profile "$profile" --manifest-path "$root/Cargo.toml" -p symrail-perftest --bin symrail
 cargo build --quiet --profile "$profile" --manifest-path "$root/Cargo.toml" -p symrail-tests --bin pe_scale
+cargo build --quiet --profile "$profile" --manifest-path "$root/Cargo.toml" -p symrail --example rendezvous
 built=${BUILT:-${CARGO_TARGET_DIR:-$root/target}/${profile/dev/debug}}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
+export SYMRAIL_LOG=${SYMRAIL_LOG:-warn,symrail::stages=info} SYMRAIL_HEAP_SIZE=16M SYMRAIL_TRANSPORT=libfabric
+export SYMRAIL_LIBFABRIC_PROVIDER='tcp;ofi_rxm'
+
+# A job of $pes PEs on $hosts hosts.
+job() {
+  if [ "${JOIN-}" != uid ]; then
+    "$built/symrail" run -n "$pes" --hosts "$hosts" --rails "${RAILS:-1}" -- "$built/pe_scale"
+    return
+  fi
+  local id started=() pe status=0
+  coproc "$built/examples/rendezvous" 127.0.0.1
+  read -r id <&"${COPROC[0]}"
+  for ((pe = 0; pe < pes; pe++)); do
+    SYMRAIL_BOOTSTRAP_UID=$id SYMRAIL_BOOTSTRAP_PE=$pe SYMRAIL_BOOTSTRAP_N_PES=$pes SYMRAIL_NIC_LIST=127.0.0.2 \
+      SYMRAIL_FAKE_HOST=host$((pe * hosts / pes)) "$built/pe_scale" &
+    started+=($!)
+  done
+  for pe in "${started[@]}"; do wait "$pe" || status=1; done
+  kill "$COPROC_PID"
+  return $status
+}
 
 [ $# -gt 0 ] || set -- 2 16 64 128
 before=0 before_joined=0 before_all=0
 for pes; do
   hosts=$((pes < ${HOSTS:-16} ? pes : ${HOSTS:-16}))
-  SYMRAIL_LOG=${SYMRAIL_LOG:-warn,symrail::stages=info} SYMRAIL_HEAP_SIZE=16M SYMRAIL_TRANSPORT=libfabric \
-    SYMRAIL_LIBFABRIC_PROVIDER='tcp;ofi_rxm' "$built/symrail" run -n "$pes" --hosts "$hosts" --rails "${RAILS:-1}" \
-    -- "$built/pe_scale" > "$log" 2>&1 || { cat "$log"; exit 1; }
+  job > "$log" 2>&1 || { cat "$log"; exit 1; }
   read -r line joined all < <(awk -v pes="$pes" '
     $1 == "scale" {
       for (i = 4; i <= NF; i += 2) {

@@ -16,3 +16,15 @@ extern "C" __global__ void __launch_bounds__(1024) divide_elements(symrail_u64 a
     for (symrail_u64 i = (symrail_u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step)
         symrail_divide_element<SYMRAIL_NUMBER>(at + i * sizeof(SYMRAIL_NUMBER::stored), (symrail_u32)by);
 }
+
+// Multiplies all elements by one: the bytes of `factor`, or what is at that address.
+extern "C" __global__ void __launch_bounds__(1024) multiply_elements(symrail_u64 at, symrail_u64 count, symrail_u64 factor,
+                                                                     symrail_u64 is_value) {
+    typedef SYMRAIL_NUMBER::stored T;
+    symrail_u64 step = (symrail_u64)gridDim.x * blockDim.x;
+    T by;
+    if (is_value != 0) by = *(const T*)&factor;
+    else symrail_load_element<SYMRAIL_NUMBER>(factor, by);
+    for (symrail_u64 i = (symrail_u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step)
+        symrail_multiply_element<SYMRAIL_NUMBER>(at + i * sizeof(T), by);
+}

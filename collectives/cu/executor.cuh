@@ -4,6 +4,7 @@
 #define SYMRAIL_EXECUTOR_CUH
 
 #include "plan.cuh"
+#include "proxied.cuh"
 #include "symrail/number.cuh"
 
 typedef symrail_block_scope symrail_all_threads;
@@ -65,12 +66,6 @@ static __device__ __noinline__ bool symrail_meet_ranks(const symrail_plan& plan,
     return __syncthreads_or(good ? 0 : 1) == 0;
 }
 
-/* Copies to or from a rank that only the proxy reaches; by one thread. */
-static __device__ __noinline__ void symrail_copy_elsewhere(symrail_u64 opcode, symrail_u64 symmetric, symrail_u64 local,
-                                                           symrail_u64 bytes, symrail_u64 pe) {
-    symrail_place there = symrail_find((const void*)symmetric, bytes, (int)pe, SYMRAIL_WHAT_RMA);
-    if (there.ok) symrail_rma_proxied(opcode, there.offset, (const void*)local, bytes, (int)pe, opcode == SYMRAIL_OP_GET, false);
-}
 static __device__ __noinline__ void symrail_quiet_here() { symrail_quiet(); }
 
 template <class N>
@@ -96,6 +91,13 @@ SYMRAIL_DEVICE void symrail_divide_element(symrail_u64 at, symrail_u32 by) {
     typename N::stored code;
     symrail_load_element<N>(at, code);
     symrail_store_element<N>(at, N::store(symrail_quotient_of(N::load(code), by)));
+}
+
+template <class N>
+SYMRAIL_DEVICE void symrail_multiply_element(symrail_u64 at, typename N::stored by) {
+    typename N::stored code;
+    symrail_load_element<N>(at, code);
+    symrail_store_element<N>(at, N::store(N::load(code) * N::load(by)));
 }
 
 template <class N>

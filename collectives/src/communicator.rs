@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 
 use symrail::Runtime;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::number::{Accumulate, DataType, ReduceOp};
 use crate::plan::{Collective, Plan};
+use crate::run::exchange::Exchange;
 use crate::run::{Buffer, Call, Prepared, divide_elements};
-use crate::selection::{CPU, Choice, Selection, hosts, message_of};
+use crate::selection::{CPU, Choice, Selection, message_of};
+use crate::transfer::{Transfer, all_to_all_v};
 
 /// The memory for a plan's first call is for parts of so many bytes at least.
 const LEAST_CAPACITY: u64 = 64 << 10;
@@ -23,13 +25,35 @@ pub enum Reduction {
     Of(ReduceOp),
     /// Their sum, divided by the number of PEs; integers are cut.
     Average,
+    /// Their sum, after each PE has multiplied its own by a factor of its own: on GPUs, where buffers may be any
+    /// memory.
+    ScaledSum(Factor),
+}
+
+/// An element by which others are multiplied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Factor {
+    /// Its bytes, from the lowest on.
+    Value(u64),
+    /// Its address in the GPU's memory, where it is read when the stream has come so far.
+    At(u64),
+}
+
+impl Factor {
+    /// As the kernel takes it.
+    pub(crate) fn arguments(self) -> [u64; 2] {
+        match self {
+            Factor::Value(bytes) => [bytes, 1],
+            Factor::At(address) => [address, 0],
+        }
+    }
 }
 
 impl Reduction {
     pub(crate) fn op(self) -> ReduceOp {
         match self {
             Reduction::Of(op) => op,
-            Reduction::Average => ReduceOp::Sum,
+            Reduction::Average | Reduction::ScaledSum(_) => ReduceOp::Sum,
         }
     }
 }
@@ -46,6 +70,7 @@ pub struct Communicator<'rt> {
     runtime: &'rt Runtime,
     selection: Selection,
     prepared: BTreeMap<Choice, Prepared<'rt>>,
+    exchange: Exchange<'rt>,
     /// In which type narrow elements are reduced.
     pub accumulate: Accumulate,
 }
@@ -63,10 +88,11 @@ impl<'rt> Communicator<'rt> {
     /// The runtime's.
     pub fn new(runtime: &'rt Runtime) -> Result<Self> {
         let words = runtime.alloc_slice::<u64>(1)?;
-        let hosts = hosts(runtime, |pe| !runtime.peer_ptr(words.as_ptr().cast(), pe).is_null())?;
+        let near = |pe| !runtime.peer_ptr(words.as_ptr().cast(), pe).is_null();
+        let (selection, accumulate) = (Selection::agree(runtime, CPU, near)?, Accumulate::default());
         words.free()?;
-        let (selection, accumulate) = (Selection::new(hosts, CPU), Accumulate::default());
-        Ok(Communicator { runtime, selection, prepared: BTreeMap::new(), accumulate })
+        let exchange = Exchange::new(runtime)?;
+        Ok(Communicator { runtime, selection, prepared: BTreeMap::new(), exchange, accumulate })
     }
 
     /// Adds a plan, which is taken before those of this crate where it suits. All PEs add the same ones.
@@ -143,13 +169,33 @@ impl<'rt> Communicator<'rt> {
         self.run(&Collective::Reduce, (input, output), input.len(), ty, op.into(), root)
     }
 
+    /// Sends and receives, all at once. Not collective: the PEs that are named take part, and the n-th send from a PE
+    /// to another meets the n-th receive there, of the same size, in whichever of their calls both are. Returns when
+    /// all has been received, and what was sent may be changed.
+    ///
+    /// # Errors
+    /// There is no such PE, or one did not do its part in time ([`Error::Late`]): then there are no further transfers.
+    pub fn exchange(&mut self, transfers: &[Transfer<Buffer>]) -> Result<()> {
+        self.exchange.run(transfers)
+    }
+
+    /// Gives every PE its part of everybody's input, of any sizes: part `i` of `inputs` goes to PE `i`, and from PE `i`
+    /// comes part `i` of `outputs`.
+    ///
+    /// # Errors
+    /// As for [`Communicator::exchange`]; or there is not a part for each PE.
+    pub fn all_to_all_v(&mut self, inputs: &[Buffer], outputs: &[Buffer]) -> Result<()> {
+        self.exchange.run(&all_to_all_v(self.runtime.n_pes(), inputs, outputs)?)
+    }
+
     /// Gives the plans' memory back. Collective.
     ///
     /// # Errors
     /// The runtime's.
     pub fn free(mut self) -> Result<()> {
         // In the same order on all PEs.
-        std::mem::take(&mut self.prepared).into_values().try_for_each(Prepared::free)
+        std::mem::take(&mut self.prepared).into_values().try_for_each(Prepared::free)?;
+        self.exchange.free()
     }
 
     fn move_only(&mut self, collective: &Collective, buffers: (Buffer, Buffer), part: u64, root: u32) -> Result<()> {
@@ -166,6 +212,9 @@ impl<'rt> Communicator<'rt> {
         root: u32,
     ) -> Result<()> {
         self.selection.check_root(collective, root)?;
+        if matches!(reduction, Reduction::ScaledSum(_)) {
+            return Err(Error::Call("a scaled sum is for GPUs".into()));
+        }
         if part == 0 {
             return Ok(());
         }

@@ -1,8 +1,9 @@
 //! Collectives that devices carry out on the symmetric heap, over memory channels and port channels.
 //!
 //! [`Communicator`] has them; start there. What its PEs' blocks do is an execution plan ([`plan`]): one of this crate's
-//! ([`build`]), or one of a user's, in MSCCL++'s JSON. A plan is proved before it is run ([`Plan::new`](plan::Plan::new)),
-//! and [`run`] runs it on threads of the CPU device, over whatever way leads to the other PEs.
+//! ([`build`]), or one of a user's, in MSCCL++'s JSON. A plan is proved before it is run
+//! ([`Plan::new`](plan::Plan::new)), and [`run`] runs it on threads of the CPU device, over whatever way leads to the
+//! other PEs.
 //!
 //! ```
 //! use symrail::Runtime;
@@ -27,6 +28,8 @@
 //! | [`communicator`] | collectives of the CPU device |
 //! | [`gpu`] | collectives of GPUs, on streams |
 //! | `selection` | which plan for which call |
+//! | `defaults` | plans of a folder that everybody takes first |
+//! | `transfer` | sends and receives, and their order |
 //! | [`plan`] | plans: the file, the proof, choosing |
 //! | [`build`] | plans of our own |
 //! | [`run`] | running plans |
@@ -35,14 +38,17 @@
 
 pub mod build;
 pub mod communicator;
+mod defaults;
 pub mod error;
 pub mod gpu;
 pub mod number;
 pub mod plan;
 pub mod run;
 mod selection;
+mod transfer;
 
-pub use communicator::{Communicator, Reduction};
+pub use communicator::{Communicator, Factor, Reduction};
 pub use error::{Error, Result};
 pub use number::{Accumulate, DataType, ReduceOp};
 pub use run::{Buffer, Call, Prepared};
+pub use transfer::Transfer;

@@ -1,8 +1,12 @@
 //! Which plan for which call, by facts that all PEs have in common.
 
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hasher};
+
 use symrail::{Pe, Runtime};
 
 use crate::build::{Shape, all_reduce, moves};
+use crate::defaults::Defaults;
 use crate::error::{Error, Result};
 use crate::plan::registry::{Registry, Wanted};
 use crate::plan::{Check, Collective, Document, Plan};
@@ -12,6 +16,8 @@ use crate::plan::{Check, Collective, Document, Plan};
 pub(crate) enum Choice {
     /// A user's, by its name.
     User(String),
+    /// A default one, by its name.
+    Default(String),
     /// One of ours, with so many blocks.
     Own(Algorithm, usize),
 }
@@ -54,6 +60,19 @@ impl Algorithm {
     }
 }
 
+/// A number for the PEs that are `near` this one, of which it is one.
+fn all_near(me: Pe, n: u32, near: impl Fn(Pe) -> bool) -> u64 {
+    let mut all = DefaultHasher::new();
+    (0..n).filter(|&pe| pe == me || near(pe)).for_each(|pe| all.write_u32(pe));
+    all.finish()
+}
+
+/// The number of each PE's host, which is that of its first PE, from what PEs of one host have in common.
+fn numbers(in_common: impl Iterator<Item = u64>) -> Vec<u32> {
+    let mut first = HashMap::new();
+    (0..).zip(in_common).map(|(pe, of_host)| *first.entry(of_host).or_insert(pe)).collect()
+}
+
 /// From which sizes on a device does what.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
@@ -92,12 +111,36 @@ impl Limits {
 pub(crate) struct Selection {
     hosts: Vec<u32>,
     pub users: Registry,
+    defaults: Defaults,
     limits: Limits,
 }
 
 impl Selection {
-    pub fn new(hosts: Vec<u32>, limits: Limits) -> Selection {
-        Selection { hosts, users: Registry::default(), limits }
+    /// With what all PEs have in common: who is `near` whom, and default plans. PEs that are near the same ones make a
+    /// host, so that all of a host reach one another. Collective.
+    ///
+    /// # Errors
+    /// The runtime's; or PEs have different default plans.
+    pub fn agree(runtime: &Runtime, limits: Limits, near: impl Fn(Pe) -> bool) -> Result<Selection> {
+        let defaults = Defaults::load(runtime.settings().cache_dir.as_deref())?;
+        let (me, n) = (runtime.my_pe(), runtime.n_pes());
+        let all = runtime.alloc_slice::<u64>(2 * n as usize)?;
+        let mine = [all_near(me, n, near), defaults.fingerprint];
+        (0..n).try_for_each(|pe| all.put(2 * me as usize, &mine, pe))?;
+        runtime.barrier_all()?;
+        let said = all.to_vec();
+        all.free()?;
+        if let Some(other) = said.chunks(2).position(|of_pe| of_pe[1] != defaults.fingerprint) {
+            let remedy = "give all PEs the same files in the folder default of SYMRAIL_CACHE_DIR";
+            return Err(Error::Call(format!("PEs {me} and {other} have different default plans: {remedy}")));
+        }
+        let hosts = numbers(said.chunks(2).map(|of_pe| of_pe[0]));
+        Ok(Selection { hosts, users: Registry::default(), defaults, limits })
+    }
+
+    /// Whether all PEs are on one host.
+    pub fn one_host(&self) -> bool {
+        self.hosts.iter().all(|&host| host == self.hosts[0])
     }
 
     /// Refuses a root that is no PE.
@@ -123,12 +166,17 @@ impl Selection {
 
     /// What would be done, and of the plans that users have added, why not.
     pub fn explain(&self, collective: &Collective, message: u64, in_place: bool) -> Vec<String> {
-        let mut lines = self.users.explain(&self.wanted(collective, message, in_place));
+        let wanted = self.wanted(collective, message, in_place);
+        let mut lines = self.users.explain(&wanted);
+        lines.extend(self.defaults.refused.iter().cloned());
+        if self.users.select(&wanted).is_none() {
+            lines.extend(self.defaults.plans.explain(&wanted));
+        }
         lines.push(match self.choose(collective, message, in_place, 0) {
             Ok(Choice::Own(algorithm, blocks)) => {
                 format!("{algorithm:?} with {blocks} blocks: chosen, {}", self.reason(algorithm))
             }
-            Ok(Choice::User(_)) => return lines,
+            Ok(Choice::User(_) | Choice::Default(_)) => return lines,
             Err(error) => error.to_string(),
         });
         lines
@@ -136,12 +184,16 @@ impl Selection {
 
     pub fn choose(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Result<Choice> {
         // A user's broadcast or reduction is one PE's, which the registry does not know.
-        if !matches!(collective, Collective::Broadcast | Collective::Reduce)
-            && let Some(plan) = self.users.select(&self.wanted(collective, message, in_place))
-        {
-            return Ok(Choice::User(plan.name().into()));
+        let wanted = self.wanted(collective, message, in_place);
+        if !matches!(collective, Collective::Broadcast | Collective::Reduce) {
+            if let Some(plan) = self.users.select(&wanted) {
+                return Ok(Choice::User(plan.name().into()));
+            }
+            if let Some(plan) = self.defaults.plans.select(&wanted) {
+                return Ok(Choice::Default(plan.name().into()));
+            }
         }
-        let one_host = self.hosts.iter().all(|&host| host == self.hosts[0]);
+        let one_host = self.one_host();
         let algorithm = match collective {
             Collective::AllReduce if one_host && message <= self.limits.one_shot => Algorithm::OneShot,
             Collective::AllReduce if one_host && message <= self.limits.packets => Algorithm::TwoPhase,
@@ -175,6 +227,7 @@ impl Selection {
     pub fn plan(&self, choice: &Choice) -> Result<Plan> {
         match choice {
             Choice::User(name) => self.users.named(name).cloned().ok_or_else(|| choice.unknown()),
+            Choice::Default(name) => self.defaults.plans.named(name).cloned().ok_or_else(|| choice.unknown()),
             &Choice::Own(algorithm, blocks) => {
                 let shape = Shape { hosts: self.hosts.clone(), blocks };
                 Plan::new(&algorithm.document(&shape), Check::Result)
@@ -197,17 +250,16 @@ pub(crate) fn message_of(collective: &Collective, input: u64, output: u64) -> u6
     if *collective == Collective::AllGather { output } else { input }
 }
 
-/// For each PE the number of its host: the lowest PE that is near. Collective.
-///
-/// # Errors
-/// The runtime's.
-pub(crate) fn hosts(runtime: &Runtime, near: impl Fn(Pe) -> bool) -> Result<Vec<u32>> {
-    let (me, n) = (runtime.my_pe(), runtime.n_pes());
-    let all = runtime.alloc_slice::<u64>(n as usize)?;
-    let mine = (0..n).find(|&pe| near(pe)).unwrap_or(me);
-    (0..n).try_for_each(|pe| all.put(me as usize, &[u64::from(mine)], pe))?;
-    runtime.barrier_all()?;
-    let hosts = all.to_vec().into_iter().map(|host| host as u32).collect();
-    all.free()?;
-    Ok(hosts)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pes_of_a_host_are_all_near_one_another() {
+        let hosts = |n, near: &dyn Fn(Pe, Pe) -> bool| numbers((0..n).map(|me| all_near(me, n, |pe| near(me, pe))));
+        assert_eq!(hosts(5, &|a, b| a / 2 == b / 2), [0, 0, 2, 2, 4]);
+        assert_eq!(hosts(3, &|_, _| false), [0, 1, 2]);
+        // The PE in the middle is near both others, which do not reach each other.
+        assert_eq!(hosts(3, &|a, b| a.abs_diff(b) < 2), [0, 1, 2]);
+    }
 }

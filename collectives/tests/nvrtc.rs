@@ -34,3 +34,11 @@ fn kernels_of_users_have_memory_channels() {
     let program = Program::new("channels.cu", include_str!("../../tests/cu/channels.cu"));
     assert_eq!(nvrtc.compile(&program, "sm_90").unwrap().log, "");
 }
+
+#[test]
+fn sends_and_receives_become_machine_code() {
+    let Some(nvrtc) = nvrtc() else { return };
+    let compiled = nvrtc.compile(&program::exchange(), "sm_90").unwrap();
+    assert_eq!(compiled.log, "");
+    assert!(String::from_utf8_lossy(&compiled.ptx).contains(".entry exchange("));
+}

@@ -11,7 +11,8 @@ thread_local! {
 /// The sentence of the last failure in this thread.
 #[must_use]
 pub fn last() -> *const c_char {
-    LAST.with(|last| last.try_borrow().map_or(c"".as_ptr(), |text| text.as_ptr()))
+    let text = LAST.try_with(|last| last.try_borrow().map_or(c"".as_ptr(), |text| text.as_ptr()));
+    text.unwrap_or(c"".as_ptr())
 }
 
 /// Does what a function has to do. Returns 0, or the code of its failure, whose sentence [`last`] has then; `defect` is
@@ -24,6 +25,7 @@ pub fn guarded<F: Into<(c_int, String)>>(defect: c_int, body: impl FnOnce() -> R
         Err(_) => (defect, "a defect of the library; standard error has its message".into()),
     };
     // No message of ours has zero bytes; one that did would be left out.
-    LAST.with(|last| last.replace(CString::new(why).unwrap_or_default()));
+    // A thread that ends may have none any more.
+    let _ = LAST.try_with(|last| last.replace(CString::new(why).unwrap_or_default()));
     code
 }

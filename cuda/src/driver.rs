@@ -142,6 +142,12 @@ impl Gpu {
         value
     }
 
+    /// How many multiprocessors it has.
+    #[must_use]
+    pub fn multiprocessors(&self) -> u32 {
+        self.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).unsigned_abs()
+    }
+
     /// Compute capability: major and minor.
     #[must_use]
     pub fn compute_capability(&self) -> (i32, i32) {

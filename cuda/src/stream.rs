@@ -11,6 +11,8 @@ use symrail_core::Backoff;
 use crate::driver::Gpu;
 use crate::error::{CudaError, Result, check, failed};
 use crate::module::Kernel;
+use crate::pinned::PinnedBuffer;
+use crate::pointer::DevicePtr;
 
 /// The shape of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,9 +83,28 @@ impl Stream {
     /// # Errors
     /// The driver's error.
     pub unsafe fn launch(&self, kernel: &Kernel, shape: Shape, arguments: &[u64]) -> Result<()> {
-        self.gpu.bind()?;
         let mut words = arguments.to_vec();
-        let mut places: Vec<*mut c_void> = words.iter_mut().map(|word| (&raw mut *word).cast()).collect();
+        let places: Vec<*mut c_void> = words.iter_mut().map(|word| (&raw mut *word).cast()).collect();
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_with(kernel, shape, places) }
+    }
+
+    /// Starts a kernel whose only argument is a structure of these words, by value.
+    ///
+    /// # Safety
+    /// The kernel takes exactly this argument, and what it points to stays valid until the kernel has ended.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub unsafe fn launch_struct(&self, kernel: &Kernel, shape: Shape, argument: &[u64]) -> Result<()> {
+        // SAFETY: the caller's promise; the driver only reads it.
+        unsafe { self.launch_with(kernel, shape, vec![argument.as_ptr().cast_mut().cast()]) }
+    }
+
+    /// # Safety
+    /// The kernel takes what is at these places.
+    unsafe fn launch_with(&self, kernel: &Kernel, shape: Shape, mut places: Vec<*mut c_void>) -> Result<()> {
+        self.gpu.bind()?;
         // SAFETY: the caller's promise; the driver copies the arguments during the call.
         let answer = unsafe {
             sys::cuLaunchKernel(
@@ -110,6 +131,39 @@ impl Stream {
             kernel.registers()
         );
         Err(failed(self.gpu.ordinal(), "cuLaunchKernel", answer, detail))
+    }
+
+    /// Copies bytes from memory of this GPU to other memory of it.
+    ///
+    /// # Safety
+    /// Both stay until the stream has come so far, and nobody else writes to them.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: u64) -> Result<()> {
+        self.gpu.bind()?;
+        // SAFETY: the caller's promise.
+        let answer = unsafe { sys::cuMemcpyDtoDAsync_v2(to.get(), from.get(), bytes as usize, self.raw) };
+        check(self.gpu.ordinal(), "cuMemcpyDtoDAsync", answer)
+    }
+
+    /// Copies the first `bytes` from `offset` on of pinned memory to memory of the GPU, in the order of the stream.
+    ///
+    /// # Safety
+    /// The GPU's memory is there, and nobody else uses it until then; the pinned memory stays as it is.
+    ///
+    /// # Errors
+    /// The driver's error; bytes that the pinned memory does not have.
+    pub unsafe fn write(&self, to: DevicePtr, from: &PinnedBuffer, offset: usize, bytes: usize) -> Result<()> {
+        self.gpu.bind()?;
+        let gpu = self.gpu.ordinal();
+        if offset.saturating_add(bytes) > from.bytes() {
+            return Err(failed(gpu, "cuMemcpyHtoDAsync", CUresult::CUDA_ERROR_INVALID_VALUE, String::new()));
+        }
+        let source = from.base().as_ptr().wrapping_add(offset);
+        // SAFETY: the caller's promise; the source is inside of the buffer.
+        let answer = unsafe { sys::cuMemcpyHtoDAsync_v2(to.get(), source.cast(), bytes, self.raw) };
+        check(gpu, "cuMemcpyHtoDAsync", answer)
     }
 
     /// Captures what `work` puts on this stream as a graph, instead of doing it.
@@ -261,6 +315,18 @@ impl Event {
         self.gpu.bind()?;
         // SAFETY: an event of `self` and a stream that is there.
         check(self.gpu.ordinal(), "cuEventRecord", unsafe { sys::cuEventRecord(self.raw, stream.raw) })
+    }
+}
+
+impl Event {
+    /// Waits until the stream has come to where this was last recorded; at once if it never was.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn wait(&self) -> Result<()> {
+        self.gpu.bind()?;
+        // SAFETY: the event is alive.
+        check(self.gpu.ordinal(), "cuEventSynchronize", unsafe { sys::cuEventSynchronize(self.raw) })
     }
 }
 

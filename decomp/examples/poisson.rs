@@ -15,9 +15,9 @@ use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
 use rustfft::FftPlanner;
 use rustfft::num_complex::Complex;
-use symrail::Runtime;
 use symrail::collective::Reduction;
-use symrail_decomp::{Axis, Decomposition, Element, Form, Grid, Pencil, TeamHeap, Transpose, Tuning, tune};
+use symrail::{Runtime, TeamHeap};
+use symrail_decomp::{Axis, Decomposition, Element, Form, Grid, Pencil, Transpose, Tuning, tune};
 
 /// Waves along X, Y and Z.
 const WAVES: [f64; 3] = [1.0, 2.0, 3.0];

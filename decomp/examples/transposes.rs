@@ -7,8 +7,8 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use symrail::Runtime;
-use symrail_decomp::{Axis, Buffer, Decomposition, Form, Grid, Halo, Mode, TeamHeap, Transpose};
+use symrail::{Runtime, TeamHeap};
+use symrail_decomp::{Axis, Buffer, Decomposition, Form, Grid, Halo, Mode, Transpose};
 
 /// Bytes of a complex number.
 const ELEMENT: usize = 16;
@@ -59,6 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         if rt.my_pe() == 0 {
             println!("edge {edge}: symmetric {direct:.1} private {staged:.1} halo {updates:.1}");
         }
+        plans.into_iter().chain(halos).try_for_each(|plan| array.give_up(plan))?;
         drop(array);
         let [one, other] = arrays;
         one.free()?;

@@ -2,12 +2,14 @@
 
 use symrail::Team;
 
+use crate::blocks::Blocks;
 use crate::error::{Error, Result};
 use crate::flow::{Flow, Flows};
 use crate::plan::{Mode, Plan};
-use crate::team_heap::TeamHeap;
+use crate::small;
 use crate::view::View;
 use crate::workspace::{Workspace, new_owner};
+use symrail::TeamHeap;
 
 /// Elements of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,7 +35,7 @@ impl<'rt> AllToAll<'rt> {
     ///
     /// # Errors
     /// [`Error::Plan`] for a number of spans that is not the team's; [`symrail::Error::ParametersDiffer`] for spans of two PEs that do not
-    /// match; [`Error::HeapFull`].
+    /// match; [`symrail::Error::TeamHeapFull`].
     pub fn new(
         heap: &'rt TeamHeap<'rt>,
         team: &Team<'rt>,
@@ -42,6 +44,7 @@ impl<'rt> AllToAll<'rt> {
         receives: &[Span],
     ) -> Result<AllToAll<'rt>> {
         const CALL: &str = "all-to-all";
+        heap.must_be_the_hosts()?;
         let (size, me) = (team.group().size() as usize, team.group().me() as usize);
         let right = sends.len() == size && receives.len() == size && element > 0;
         // Whoever is wrong is found by all.
@@ -90,9 +93,10 @@ impl<'rt> AllToAll<'rt> {
             elements: (end(sends), end(receives)),
             disjoint: false,
         };
-        let (owner, words) = (new_owner(), heap.take(team, Plan::words_bytes(&flows))?);
-        let pe = |rank: usize| team.group().pe(rank as u32);
-        let plan = Plan::new(heap.runtime(), (CALL, element, mode), flows, pe, (words, owner));
+        let (owner, runtime) = (new_owner(), heap.runtime());
+        let (pe, path) = (|rank: usize| team.group().pe(rank as u32), |pe| Plan::path(runtime, pe));
+        let blocks = Blocks::new((CALL, element, mode), flows, pe, path, (owner, small::MOST));
+        let plan = Plan::new(heap, team, blocks)?;
         let work = Workspace::new(heap.take(team, plan.workspace_bytes())?, owner);
         Ok(AllToAll { heap, plan, work })
     }
@@ -103,6 +107,6 @@ impl<'rt> AllToAll<'rt> {
     /// A peer that does not answer.
     pub fn give_up(self, team: &Team<'rt>) -> Result<()> {
         self.heap.give_back(team, self.work.block)?;
-        self.heap.give_back(team, self.plan.words)
+        Ok(self.heap.give_back(team, self.plan.words)?)
     }
 }

@@ -4,6 +4,8 @@ use std::marker::PhantomData;
 
 use symrail::{SymView, Symmetric};
 
+use crate::blocks::Extent;
+
 mod sealed {
     pub trait Sealed {}
 }
@@ -39,6 +41,10 @@ impl Buffer<'_> {
     #[must_use]
     pub unsafe fn raw(ptr: *mut u8, bytes: usize) -> Self {
         Buffer { ptr, bytes, life: PhantomData }
+    }
+
+    pub(crate) fn extent(&self) -> Extent {
+        Extent { at: self.ptr.addr() as u64, bytes: self.bytes }
     }
 }
 

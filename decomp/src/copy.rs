@@ -11,21 +11,21 @@ use crate::view::View;
 const TILE: usize = 32;
 
 /// A loop over one dimension.
-#[derive(Clone, Copy, Default)]
-struct Loop {
-    count: usize,
-    from: usize,
-    to: usize,
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Loop {
+    pub count: usize,
+    pub from: usize,
+    pub to: usize,
 }
 
 /// The loops of a copy, the slowest in the destination first.
-struct Loops {
+pub(crate) struct Loops {
     all: [Loop; 4],
     used: usize,
 }
 
 impl Loops {
-    fn new(from: &View, to: &View) -> Loops {
+    pub fn new(from: &View, to: &View) -> Loops {
         let mut all =
             [0, 1, 2, 3].map(|dim| Loop { count: to.extents[dim], from: from.strides[dim], to: to.strides[dim] });
         all.sort_by_key(|it| std::cmp::Reverse((it.to, it.from)));
@@ -45,7 +45,7 @@ impl Loops {
         loops
     }
 
-    fn used(&self) -> &[Loop] {
+    pub fn used(&self) -> &[Loop] {
         &self.all[..self.used]
     }
 }

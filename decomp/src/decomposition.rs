@@ -2,15 +2,19 @@
 
 use symrail::{Pe, Runtime, Team};
 
+use crate::blocks::Blocks;
+use crate::cuda::{GpuKernels, GpuPlan};
 use crate::error::{Error, Result};
 use crate::flow::Flows;
 use crate::grid::{Axis, Grid};
 use crate::halo::Halo;
 use crate::pencil::{Form, Pencil};
 use crate::plan::{Mode, Plan};
-use crate::team_heap::TeamHeap;
+use crate::small;
+use crate::staging::Path;
 use crate::transpose::Transpose;
 use crate::workspace::{Workspace, new_owner};
+use symrail::TeamHeap;
 
 /// The largest element, in bytes.
 const LARGEST_ELEMENT: usize = 1 << 16;
@@ -80,7 +84,7 @@ impl<'rt> Decomposition<'rt> {
     /// Makes a plan for a transpose. Collective over the team.
     ///
     /// # Errors
-    /// [`Error::Plan`], [`symrail::Error::ParametersDiffer`], [`Error::HeapFull`].
+    /// [`Error::Plan`], [`symrail::Error::ParametersDiffer`], [`symrail::Error::TeamHeapFull`].
     pub fn transpose(&self, transpose: &Transpose) -> Result<Plan<'rt>> {
         let (element, mode) = (transpose.element, transpose.mode);
         let flows = || transpose.flows(&self.grid, self.rank());
@@ -90,10 +94,52 @@ impl<'rt> Decomposition<'rt> {
     /// Makes a plan for updates of a halo, to be run in place. Collective over the team.
     ///
     /// # Errors
-    /// [`Error::Plan`], [`symrail::Error::ParametersDiffer`], [`Error::HeapFull`].
+    /// [`Error::Plan`], [`symrail::Error::ParametersDiffer`], [`symrail::Error::TeamHeapFull`].
     pub fn halo(&self, halo: &Halo) -> Result<Plan<'rt>> {
         let flows = || halo.flows(&self.grid, self.rank());
         self.plan("halo", &halo.parameters(), (halo.element, halo.fields, halo.mode), flows)
+    }
+
+    /// As [`Decomposition::transpose`], for arrays in a GPU's memory.
+    ///
+    /// # Errors
+    /// As there; what the driver says.
+    pub fn gpu_transpose<'d>(&self, kernels: &'d GpuKernels<'d>, transpose: &Transpose) -> Result<GpuPlan<'d>> {
+        let flows = || transpose.flows(&self.grid, self.rank());
+        let sizes = (transpose.element, transpose.fields, transpose.mode);
+        self.gpu_plan(kernels, "transpose", &transpose.parameters(), sizes, flows)
+    }
+
+    /// As [`Decomposition::halo`], for arrays in a GPU's memory.
+    ///
+    /// # Errors
+    /// As there; what the driver says.
+    pub fn gpu_halo<'d>(&self, kernels: &'d GpuKernels<'d>, halo: &Halo) -> Result<GpuPlan<'d>> {
+        let flows = || halo.flows(&self.grid, self.rank());
+        self.gpu_plan(kernels, "halo", &halo.parameters(), (halo.element, halo.fields, halo.mode), flows)
+    }
+
+    fn gpu_plan<'d>(
+        &self,
+        kernels: &'d GpuKernels<'d>,
+        what: &'static str,
+        parameters: &[(&'static str, u64)],
+        sizes: (usize, usize, Mode),
+        flows: impl FnOnce() -> Result<Flows>,
+    ) -> Result<GpuPlan<'d>> {
+        let blocks = self.blocks(what, parameters, sizes, flows, (|pe| GpuPlan::path(kernels, pe), 0))?;
+        let words = self.heap.take_words(&self.team, GpuPlan::words_bytes(&blocks))?;
+        GpuPlan::new(kernels, blocks, words)
+    }
+
+    /// Gives a plan up, when the GPU has done all that it was given. Collective over the team.
+    ///
+    /// # Errors
+    /// A peer that does not answer, and what the driver says; what of [`GpuPlan::check`] nobody was told.
+    pub fn give_up_gpu(&self, plan: GpuPlan<'_>) -> Result<()> {
+        let rounds = plan.wait_for_gpu().and_then(|()| plan.check());
+        self.heap.give_back(&self.team, plan.words)?;
+        rounds
     }
 
     fn plan(
@@ -103,16 +149,27 @@ impl<'rt> Decomposition<'rt> {
         (element, fields, mode): (usize, usize, Mode),
         flows: impl FnOnce() -> Result<Flows>,
     ) -> Result<Plan<'rt>> {
+        self.heap.must_be_the_hosts()?;
+        let path = |pe| Plan::path(self.runtime(), pe);
+        let blocks = self.blocks(what, parameters, (element, fields, mode), flows, (path, small::MOST))?;
+        Plan::new(self.heap, &self.team, blocks)
+    }
+
+    fn blocks(
+        &self,
+        what: &'static str,
+        parameters: &[(&'static str, u64)],
+        (element, fields, mode): (usize, usize, Mode),
+        flows: impl FnOnce() -> Result<Flows>,
+        (path, small): (impl Fn(Pe) -> Path, usize),
+    ) -> Result<Blocks> {
         self.team.compare(what, parameters)?;
         if !(1..=LARGEST_ELEMENT).contains(&element) || fields == 0 {
             let reason =
                 format!("elements of {element} bytes, {fields} fields: use 1 to {LARGEST_ELEMENT}, at least 1");
             return Err(Error::Plan { what, reason });
         }
-        let flows = flows()?;
-        let words = self.heap.take(&self.team, Plan::words_bytes(&flows))?;
-        let pe = |rank| self.pe(rank);
-        Ok(Plan::new(self.runtime(), (what, element, mode), flows, pe, (words, self.owner)))
+        Ok(Blocks::new((what, element, mode), flows()?, |rank| self.pe(rank), path, (self.owner, small)))
     }
 
     /// Gives a plan up. Collective over the team. One that is only dropped keeps a few words for ever.
@@ -120,7 +177,7 @@ impl<'rt> Decomposition<'rt> {
     /// # Errors
     /// A peer that does not answer.
     pub fn give_up(&self, plan: Plan<'rt>) -> Result<()> {
-        self.heap.give_back(&self.team, plan.words)
+        Ok(self.heap.give_back(&self.team, plan.words)?)
     }
 
     /// Bytes of workspace with which this PE runs each of the four transposes, with halos and padding or not.
@@ -128,7 +185,7 @@ impl<'rt> Decomposition<'rt> {
     pub fn transpose_workspace_bytes(&self, element: usize, fields: usize) -> usize {
         let all = Transpose::ALL.iter().filter_map(|&axes| {
             let flows = Transpose::new(axes, element).flows(&self.grid, self.rank()).ok()?;
-            let elements = |len: usize| (len * fields * element).next_multiple_of(crate::team_heap::ALIGN);
+            let elements = |len: usize| (len * fields * element).next_multiple_of(symrail::team::heap::ALIGN);
             let others = flows.others.iter().map(|flow| elements(flow.from.len()) + elements(flow.at.len()));
             Some(others.sum::<usize>() + flows.own.iter().map(|(from, _)| elements(from.len())).sum::<usize>())
         });
@@ -149,7 +206,7 @@ impl<'rt> Decomposition<'rt> {
     /// team.
     ///
     /// # Errors
-    /// [`Error::HeapFull`].
+    /// [`symrail::Error::TeamHeapFull`].
     pub fn workspace(&self, bytes: usize) -> Result<Workspace> {
         Ok(Workspace::new(self.heap.take(&self.team, bytes)?, self.owner))
     }
@@ -159,6 +216,6 @@ impl<'rt> Decomposition<'rt> {
     /// # Errors
     /// A peer that does not answer.
     pub fn give_back(&self, workspace: Workspace) -> Result<()> {
-        self.heap.give_back(&self.team, workspace.block)
+        Ok(self.heap.give_back(&self.team, workspace.block)?)
     }
 }

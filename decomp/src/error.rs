@@ -26,22 +26,6 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// No range of a [`TeamHeap`](crate::TeamHeap) is free on all PEs of a team.
-    #[error("PE {pe}: no {bytes} bytes are free on all PEs of the team in a team heap of {heap_bytes}; make it larger")]
-    HeapFull {
-        /// This PE.
-        pe: Pe,
-        /// What was asked for.
-        bytes: usize,
-        /// What the heap has.
-        heap_bytes: usize,
-    },
-    /// The symmetric heap is memory that the CPU, which does all copies, cannot touch.
-    #[error("PE {pe}: the symmetric heap is in memory of a device; set SYMRAIL_HEAP_KIND=host")]
-    DeviceHeap {
-        /// This PE.
-        pe: Pe,
-    },
     /// What this PE passed to an operation.
     #[error("PE {pe}: {operation}: {refusal} (needed {needed}, given {given})")]
     Refused {
@@ -68,6 +52,37 @@ pub enum Error {
         /// What is wrong there.
         refusal: Refusal,
     },
+    /// A PE did not come within `SYMRAIL_TIMEOUT_S`, as kernels have found.
+    #[error("PE {pe}: {operation}: waited {seconds} s for PE {late} ({waiting}); see what it does")]
+    Late {
+        /// This PE.
+        pe: Pe,
+        /// The operation.
+        operation: &'static str,
+        /// The PE that is late.
+        late: Pe,
+        /// What it was to say or to send.
+        waiting: &'static str,
+        /// The limit.
+        seconds: u64,
+    },
+    /// A round with buffers that are new to a plan cannot be captured in a graph.
+    #[error("{operation}: a first round with these buffers cannot be captured in a graph: post it once before")]
+    FirstCaptured {
+        /// The operation.
+        operation: &'static str,
+    },
+    /// A plan of which nobody knows what has been sent, since a round has not ended.
+    #[error("PE {pe}: this plan of a {operation} cannot be used any more, since a round has failed; make another one")]
+    Broken {
+        /// This PE.
+        pe: Pe,
+        /// The operation.
+        operation: &'static str,
+    },
+    /// From a GPU.
+    #[error(transparent)]
+    Gpu(#[from] symrail::kernels::cuda::Error),
     /// A file of measured choices that cannot be read or written.
     #[error("{path}: {reason}")]
     File {
@@ -76,6 +91,12 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+}
+
+impl From<symrail::kernels::cuda::CudaError> for Error {
+    fn from(error: symrail::kernels::cuda::CudaError) -> Self {
+        Error::Gpu(error.into())
+    }
 }
 
 /// Why an operation cannot work with what it was given.
@@ -99,19 +120,23 @@ pub enum Refusal {
     /// Memory that the CPU cannot touch.
     #[error("a buffer is in memory of a device, and this plan copies by the CPU: use host memory")]
     DeviceMemory,
+    /// Memory that the GPU does not reach.
+    #[error("a buffer is in host memory that the GPU does not reach, and this plan is for GPUs")]
+    HostMemory,
     /// Neither the same buffer nor separate ones.
     #[error("input and output overlap: use one buffer, or separate ones")]
     Overlap,
 }
 
 impl Refusal {
-    const ALL: [Refusal; 7] = [
+    const ALL: [Refusal; 8] = [
         Refusal::WorkspaceTooSmall,
         Refusal::OtherWorkspace,
         Refusal::InputTooSmall,
         Refusal::OutputTooSmall,
         Refusal::Misaligned,
         Refusal::DeviceMemory,
+        Refusal::HostMemory,
         Refusal::Overlap,
     ];
 

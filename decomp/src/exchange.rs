@@ -6,9 +6,13 @@
 //! 1. The receiver writes where its block may go, its *landing*, and then the round into the sender's `ready` word.
 //! 2. The sender writes the block, and then the round into the receiver's `arrived` word.
 //!
+//! Small blocks over rails go to room of their own without the first step: see `small`. A block may then overtake that
+//! of the round before, on another rail or because it needs no delivery before its word. So odd rounds have an arrived
+//! word of their own, which is the ready word that such pairs do not need: a word of `n` says nothing of `n - 1`.
+//!
 //! A receiver that cannot take anything says so in place of the landing; then the sender only acknowledges that.
 
-use symrail::{Cmp, Pe, Runtime, SignalOp, WordSet};
+use symrail::{Cmp, Delivery, Pe, Runtime, SignalOp, WordSet};
 
 use crate::error::{Refusal, Result};
 
@@ -31,7 +35,7 @@ pub(crate) enum Landing {
 }
 
 impl Landing {
-    fn to_number(self) -> u64 {
+    pub fn to_number(self) -> u64 {
         let (value, kind) = match self {
             Landing::Packed(distance) => (distance.cast_unsigned(), 0),
             Landing::InPlace(distance) => (distance.cast_unsigned(), 1),
@@ -58,6 +62,8 @@ pub(crate) struct Link {
     pub here: usize,
     /// The slot of the pair at the other one.
     pub there: usize,
+    /// Blocks both ways have room of their own.
+    pub small: bool,
 }
 
 /// The words of a plan.
@@ -85,6 +91,11 @@ impl<'rt> Exchange<'rt> {
 
     fn word(&self, array: usize, slot: usize) -> *mut u64 {
         self.words.wrapping_add(array * self.slots + slot)
+    }
+
+    /// The array of the words that say that blocks of this round have arrived.
+    fn arrived(&self, link: &Link) -> usize {
+        if link.small && !self.round.is_multiple_of(2) { READY } else { ARRIVED }
     }
 
     /// Begins the next round.
@@ -131,21 +142,36 @@ impl<'rt> Exchange<'rt> {
     /// # Safety
     /// `from` is valid for reads of `bytes`, and does not change until the next quiet.
     pub unsafe fn put(&self, link: &Link, distance: i64, from: *const u8, bytes: usize) -> Result<()> {
-        let signal = (self.word(ARRIVED, link.there), self.round, SignalOp::Set);
+        let signal = (self.word(self.arrived(link), link.there), self.round, SignalOp::Set);
         // SAFETY: the caller's promise.
         Ok(unsafe { self.runtime.put_signal_nbi(self.at(distance), from, bytes, signal, link.pe) }?)
     }
 
+    /// As [`Exchange::put`]; its delivery can be asked for.
+    ///
+    /// # Safety
+    /// As there, until then.
+    pub unsafe fn put_tracked(&self, link: &Link, to: *mut u8, from: *const u8, bytes: usize) -> Result<Delivery<'rt>> {
+        let signal = (self.word(self.arrived(link), link.there), self.round, SignalOp::Set);
+        // SAFETY: the caller's promise.
+        Ok(unsafe { self.runtime.put_signal_tracked(to, from, bytes, signal, link.pe) }?)
+    }
+
+    /// The number of this round.
+    pub fn round(&self) -> u64 {
+        self.round
+    }
+
     /// Says that this PE's block has arrived, or that there will be none: after stores to memory that is mapped.
     pub fn tell_arrived(&self, link: &Link) -> Result<()> {
-        let signal = (self.word(ARRIVED, link.there), self.round, SignalOp::Set);
+        let signal = (self.word(self.arrived(link), link.there), self.round, SignalOp::Set);
         // SAFETY: no bytes are put.
         Ok(unsafe { self.runtime.put_signal_nbi(signal.0.cast(), signal.0.cast(), 0, signal, link.pe) }?)
     }
 
     /// Whether the other end's block of this round has arrived.
     pub fn has_arrived(&self, link: &Link) -> Result<bool> {
-        self.is_set(ARRIVED, link)
+        self.is_set(self.arrived(link), link)
     }
 
     /// Waits until the receiver has said where the block of this round may go.
@@ -160,7 +186,7 @@ impl<'rt> Exchange<'rt> {
 
     /// Waits until the other end's block of this round has arrived.
     pub fn await_arrived(&self, link: &Link) -> Result<()> {
-        self.await_word(ARRIVED, link)
+        self.await_word(self.arrived(link), link)
     }
 
     fn await_word(&self, array: usize, link: &Link) -> Result<()> {
@@ -185,7 +211,7 @@ impl<'rt> Exchange<'rt> {
 
     /// The place of a slot's words among those of [`Exchange::wait`].
     pub fn done_index(&self, link: &Link, arrived: bool) -> usize {
-        link.here + if arrived { self.slots } else { 0 }
+        link.here + if arrived == (self.arrived(link) == ARRIVED) { self.slots } else { 0 }
     }
 }
 

@@ -15,8 +15,8 @@ pub struct Flight<'p, 'rt> {
     input: *mut u8,
     output: *mut u8,
     work: *mut u8,
-    /// What the input is.
-    memory: Memory,
+    /// What the input is, and the workspace.
+    memory: [Memory; 2],
     /// What arrives would overwrite what has not left.
     in_place: bool,
     /// A PE with which nothing is exchanged, and why.
@@ -30,16 +30,16 @@ impl<'p, 'rt> Flight<'p, 'rt> {
     pub(crate) fn begin(
         plan: &'p mut Plan<'rt>,
         (input, output, work): (*mut u8, *mut u8, *mut u8),
-        [memory, output_memory]: [Memory; 2],
+        [memory, output_memory]: [[Memory; 2]; 2],
         in_place: bool,
     ) -> Result<Flight<'p, 'rt>> {
         let mut flight = Flight { plan, input, output, work, memory, in_place, refused: None, ended: true };
-        for i in 0..flight.plan.legs.len() {
+        for i in 0..flight.plan.blocks.legs.len() {
             flight.offer(i, output_memory)?;
         }
         flight.move_own();
-        if !flight.plan.mode.pipelined {
-            for i in 0..flight.plan.legs.len() {
+        if !flight.plan.blocks.mode.pipelined {
+            for i in 0..flight.plan.blocks.legs.len() {
                 flight.pack(i);
             }
         }
@@ -70,7 +70,7 @@ impl<'p, 'rt> Flight<'p, 'rt> {
     /// # Errors
     /// As for [`Flight::wait`].
     pub fn wait_for(&mut self, rank: usize) -> Result<()> {
-        while !self.advance()? && self.plan.legs.iter().any(|leg| leg.flow.rank == rank && !leg.state.received) {
+        while !self.advance()? && !self.has_received(rank) {
             self.pause()?;
         }
         self.told_by_others(|pe, leg| leg.0 == rank && leg.1 == pe)
@@ -94,20 +94,21 @@ impl<'p, 'rt> Flight<'p, 'rt> {
         if self.in_place {
             self.unpack_own();
         }
-        // What is sent over rails has left when this returns.
-        if self.plan.legs.iter().any(|leg| leg.path == Path::Rails) {
+        // What is sent over rails from the input or the workspace has left when this returns.
+        if self.plan.blocks.legs.iter().any(|leg| leg.path == Path::Rails && !leg.link.small) {
             self.plan.runtime.quiet()?;
         }
+        self.plan.under_way = false;
         Ok(())
     }
 
     /// The error of a PE that was given something wrong, if it is one of these.
     fn told_by_others(&self, concerns: impl Fn(Pe, (usize, Pe)) -> bool) -> Result<()> {
         let Some((by, refusal)) = self.refused else { return Ok(()) };
-        if !self.plan.legs.iter().any(|leg| concerns(by, (leg.flow.rank, leg.link.pe))) {
+        if !self.plan.blocks.legs.iter().any(|leg| concerns(by, (leg.flow.rank, leg.link.pe))) {
             return Ok(());
         }
-        Err(Error::RefusedBy { pe: self.plan.runtime.my_pe(), operation: self.plan.what, by, refusal })
+        Err(Error::RefusedBy { pe: self.plan.runtime.my_pe(), operation: self.plan.blocks.what, by, refusal })
     }
 
     fn pause(&mut self) -> Result<()> {
@@ -116,28 +117,33 @@ impl<'p, 'rt> Flight<'p, 'rt> {
         waited
     }
 
+    fn has_received(&self, rank: usize) -> bool {
+        let mut legs = self.plan.blocks.legs.iter().zip(&self.plan.states);
+        legs.all(|(leg, state)| leg.flow.rank != rank || state.received)
+    }
+
     fn is_done(&self) -> bool {
-        self.plan.legs.iter().all(|leg| leg.state.sent && leg.state.received)
+        self.plan.states.iter().all(|state| state.sent && state.received)
     }
 
     /// One pass over what is left. Whether anything was done.
     fn step(&mut self) -> Result<bool> {
         let mut any = false;
-        for i in 0..self.plan.legs.len() {
-            any |= !self.plan.legs[i].state.sent && self.send(i)?;
+        for i in 0..self.plan.blocks.legs.len() {
+            any |= !self.plan.states[i].sent && self.send(i)?;
         }
-        for i in 0..self.plan.legs.len() {
-            let leg = &self.plan.legs[i];
-            if !leg.state.arrived && self.plan.exchange.has_arrived(&leg.link)? {
+        for i in 0..self.plan.blocks.legs.len() {
+            let link = self.plan.blocks.legs[i].link;
+            if !self.plan.states[i].arrived && self.plan.exchange.has_arrived(&link)? {
                 self.note(i, |state| state.arrived = true);
                 any = true;
             }
         }
-        let all = |done: fn(&LegState) -> bool| self.plan.legs.iter().all(|leg| done(&leg.state));
-        let may_unpack =
-            (!self.in_place || all(|state| state.sent)) && (self.plan.mode.pipelined || all(|state| state.arrived));
-        for i in 0..self.plan.legs.len() {
-            let state = self.plan.legs[i].state;
+        let all = |done: fn(&LegState) -> bool| self.plan.states.iter().all(done);
+        let may_unpack = (!self.in_place || all(|state| state.sent))
+            && (self.plan.blocks.mode.pipelined || all(|state| state.arrived));
+        for i in 0..self.plan.blocks.legs.len() {
+            let state = self.plan.states[i];
             if state.arrived && !state.received && (may_unpack || !state.staged) {
                 self.unpack(i);
                 any = true;
@@ -148,19 +154,23 @@ impl<'p, 'rt> Flight<'p, 'rt> {
 
     /// Changes a leg's state, and what is waited for.
     fn note(&mut self, i: usize, change: impl FnOnce(&mut LegState)) {
-        let leg = &mut self.plan.legs[i];
-        change(&mut leg.state);
-        for (arrived, done) in [(false, leg.state.sent), (true, leg.state.arrived)] {
-            self.plan.done[self.plan.exchange.done_index(&leg.link, arrived)] = i32::from(done);
+        change(&mut self.plan.states[i]);
+        let (link, state) = (self.plan.blocks.legs[i].link, self.plan.states[i]);
+        for (arrived, done) in [(false, state.sent), (true, state.arrived)] {
+            self.plan.done[self.plan.exchange.done_index(&link, arrived)] = i32::from(done);
         }
     }
 
-    /// Tells a peer where its block may go.
-    fn offer(&mut self, i: usize, memory: Memory) -> Result<()> {
-        let leg = &self.plan.legs[i];
-        let direct = self.plan.receive_route(leg, memory, self.in_place) == Route::Direct;
-        let (at, bytes) = (leg.flow.at, leg.flow.at.len() * self.plan.element);
-        let output = self.output.wrapping_add(at.offset * self.plan.element);
+    /// Tells a peer where its block may go, if it does not know.
+    fn offer(&mut self, i: usize, memory: [Memory; 2]) -> Result<()> {
+        let leg = &self.plan.blocks.legs[i];
+        if leg.link.small {
+            self.note(i, |state| *state = LegState { staged: true, ..LegState::default() });
+            return Ok(());
+        }
+        let direct = self.plan.blocks.receive_route(leg, memory, self.in_place) == Route::Direct;
+        let (at, bytes) = (leg.flow.at, leg.flow.at.len() * self.plan.blocks.element);
+        let output = self.output.wrapping_add(at.offset * self.plan.blocks.element);
         let in_place = if direct { self.plan.exchange.distance(output, bytes.min(1)) } else { None };
         let landing = in_place.map(Landing::InPlace).or_else(|| {
             let room = self.work.wrapping_add(leg.receive_room);
@@ -175,7 +185,11 @@ impl<'p, 'rt> Flight<'p, 'rt> {
 
     /// Sends a block, if its receiver has said where to. Whether it has.
     fn send(&mut self, i: usize) -> Result<bool> {
-        let (link, flow) = (self.plan.legs[i].link, self.plan.legs[i].flow);
+        if self.plan.blocks.legs[i].link.small {
+            self.send_small(i)?;
+            return Ok(true);
+        }
+        let (link, flow) = (self.plan.blocks.legs[i].link, self.plan.blocks.legs[i].flow);
         let Some(landing) = self.plan.exchange.landing(&link)? else { return Ok(false) };
         let (distance, view) = match landing {
             Landing::Packed(distance) => (distance, flow.into.packed()),
@@ -187,15 +201,28 @@ impl<'p, 'rt> Flight<'p, 'rt> {
                 return Ok(true);
             }
         };
-        if self.plan.legs[i].path == Path::Mapped {
+        if self.plan.blocks.legs[i].path == Path::Mapped {
             self.copy_to(&link, distance, &flow.from, &view)?;
         } else {
-            let from = if self.plan.mode.pipelined { self.pack(i) } else { self.packed(i).1 };
+            let from = if self.plan.blocks.mode.pipelined { self.pack(i) } else { self.packed(i).1 };
             // SAFETY: the bytes are the input's or the workspace's, which stay as they are until the flight has ended.
-            unsafe { self.plan.exchange.put(&link, distance, from, flow.from.len() * self.plan.element) }?;
+            unsafe { self.plan.exchange.put(&link, distance, from, flow.from.len() * self.plan.blocks.element) }?;
         }
         self.note(i, |state| state.sent = true);
         Ok(true)
+    }
+
+    /// Sends a small block at once.
+    fn send_small(&mut self, i: usize) -> Result<()> {
+        let Plan { blocks, exchange, small, .. } = &mut *self.plan;
+        let leg = &blocks.legs[i];
+        let (link, flow) = (&leg.link, &leg.flow);
+        let room = small.outgoing(link, exchange.round())?;
+        // SAFETY: the input was checked to have all its elements, and the room is as large as the largest small block.
+        unsafe { copy(blocks.element, (self.input, &flow.from), (room, &flow.into.packed())) };
+        small.send(exchange, link, Ok(flow.from.len() * blocks.element))?;
+        self.note(i, |state| state.sent = true);
+        Ok(())
     }
 
     /// Copies a block to a peer that is mapped.
@@ -204,58 +231,64 @@ impl<'p, 'rt> Flight<'p, 'rt> {
         if from.len() > 0 && !to.is_null() {
             // SAFETY: the input was checked to have all its elements. The receiver has offered room for those of the
             // view, in memory that is mapped here.
-            unsafe { copy(self.plan.element, (self.input, from), (to, view)) };
+            unsafe { copy(self.plan.blocks.element, (self.input, from), (to, view)) };
         }
         self.plan.exchange.tell_arrived(link)
     }
 
     /// Where a block's bytes are as they travel over rails, and whether they still have to be packed there.
     fn packed(&self, i: usize) -> (bool, *mut u8) {
-        let leg = &self.plan.legs[i];
-        if self.plan.send_route(leg, self.memory, self.in_place) == Route::Direct {
-            return (false, self.input.wrapping_add(leg.flow.from.offset * self.plan.element));
+        let leg = &self.plan.blocks.legs[i];
+        if self.plan.blocks.send_route(leg, self.memory, self.in_place) == Route::Direct {
+            return (false, self.input.wrapping_add(leg.flow.from.offset * self.plan.blocks.element));
         }
         (true, self.work.wrapping_add(leg.send_room))
     }
 
     /// Packs a block that goes over rails, if that is needed. Where its bytes are.
     fn pack(&self, i: usize) -> *mut u8 {
-        let (leg, (needed, room)) = (&self.plan.legs[i], self.packed(i));
-        if needed && leg.path == Path::Rails {
+        let (leg, (needed, room)) = (&self.plan.blocks.legs[i], self.packed(i));
+        if needed && leg.path == Path::Rails && !leg.link.small {
             // SAFETY: the input was checked to have all its elements, and the workspace to have all rooms.
-            unsafe { copy(self.plan.element, (self.input, &leg.flow.from), (room, &leg.flow.into.packed())) };
+            unsafe { copy(self.plan.blocks.element, (self.input, &leg.flow.from), (room, &leg.flow.into.packed())) };
         }
         room
     }
 
     /// Brings a block that has come into the output.
     fn unpack(&mut self, i: usize) {
-        let leg = &self.plan.legs[i];
-        if leg.state.staged {
-            let room = self.work.wrapping_add(leg.receive_room);
-            // SAFETY: the workspace was checked to have all rooms, and the output to have all its elements.
-            unsafe { copy(self.plan.element, (room, &leg.flow.at.packed()), (self.output, &leg.flow.at)) };
+        let leg = &self.plan.blocks.legs[i];
+        let mut room = Some(self.work.wrapping_add(leg.receive_room)).filter(|_| self.plan.states[i].staged);
+        if leg.link.small {
+            match self.plan.small.received(&leg.link, self.plan.exchange.round()) {
+                Ok(block) => room = Some(block),
+                Err(refusal) => (room, self.refused) = (None, Some((leg.link.pe, refusal))),
+            }
+        }
+        if let Some(room) = room {
+            // SAFETY: workspace and rooms have space for all blocks, and the output was checked to have its elements.
+            unsafe { copy(self.plan.blocks.element, (room, &leg.flow.at.packed()), (self.output, &leg.flow.at)) };
         }
         self.note(i, |state| state.received = true);
     }
 
     /// Moves this PE's own blocks to its output, or out of the way of what arrives there.
     fn move_own(&self) {
-        let mut room = self.work.wrapping_add(self.plan.own_room);
-        for (from, to) in &self.plan.flows.own {
+        let mut room = self.work.wrapping_add(self.plan.blocks.own_room);
+        for (from, to) in &self.plan.blocks.flows.own {
             let (base, view) = if self.in_place { (room, to.packed()) } else { (self.output, *to) };
             // SAFETY: the buffers were checked to have all their elements, and the workspace to have all rooms.
-            unsafe { copy(self.plan.element, (self.input, from), (base, &view)) };
-            room = room.wrapping_add(to.len() * self.plan.element);
+            unsafe { copy(self.plan.blocks.element, (self.input, from), (base, &view)) };
+            room = room.wrapping_add(to.len() * self.plan.blocks.element);
         }
     }
 
     fn unpack_own(&self) {
-        let mut room = self.work.wrapping_add(self.plan.own_room);
-        for (_, to) in &self.plan.flows.own {
+        let mut room = self.work.wrapping_add(self.plan.blocks.own_room);
+        for (_, to) in &self.plan.blocks.flows.own {
             // SAFETY: as for `move_own`.
-            unsafe { copy(self.plan.element, (room, &to.packed()), (self.output, to)) };
-            room = room.wrapping_add(to.len() * self.plan.element);
+            unsafe { copy(self.plan.blocks.element, (room, &to.packed()), (self.output, to)) };
+            room = room.wrapping_add(to.len() * self.plan.blocks.element);
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Three-dimensional arrays spread over PEs in pencils: transposes and halos, for FFTs and stencils.
 //!
 //! A [`Decomposition`] spreads a [`Grid`] over a team. Its plans are made once, by all PEs of the team together, and
-//! run as often as wanted. All is on host memory: peers of the same host are reached by loads and stores, others over
-//! rails.
+//! run as often as wanted, on host memory or on [GPUs](cuda): peers of the same host are reached by loads and stores,
+//! others over rails.
 //!
 //! ```
-//! use symrail::Runtime;
-//! use symrail_decomp::{Axis, Decomposition, Form, Grid, TeamHeap, Transpose};
+//! use symrail::{Runtime, TeamHeap};
+//! use symrail_decomp::{Axis, Decomposition, Form, Grid, Transpose};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let rt = Runtime::init()?;
 //! let heap = TeamHeap::new(&rt, 1 << 20)?;
@@ -27,17 +27,24 @@
 //! | [`grid`], [`pencil`] | who has which elements, and how they lie in memory |
 //! | `view`, `copy` | parts of arrays; copies between two arrangements |
 //! | `flow` | what goes between PEs in one operation; [`transpose`], [`halo`] and [`all_to_all`] come to that |
+//! | `blocks` | the blocks of a plan, and what buffers suit |
 //! | [`plan`], `flight` | the exchange of these blocks; one round of it |
+//! | [`cuda`] | the same on GPUs, in the order of a stream |
 //! | `exchange` | the words by which PEs tell each other where blocks may go, and that they have arrived |
+//! | `small` | room of their own for small blocks over rails |
+//! | [`any_plan`] | a plan on either |
 //! | [`staging`] | the rule: straight from and to the user's buffers, or through the workspace |
-//! | [`team_heap`], [`workspace`] | symmetric memory of a team |
+//! | [`workspace`] | symmetric memory of a team |
 //! | [`decomposition`] | a grid on a team |
 //! | [`mod@tune`] | choosing a process grid and a mode by measuring |
 //! | [`buffer`], [`error`] | the user's arrays; what can go wrong |
 
 pub mod all_to_all;
+pub mod any_plan;
+mod blocks;
 pub mod buffer;
 mod copy;
+pub mod cuda;
 pub mod decomposition;
 pub mod error;
 mod exchange;
@@ -47,8 +54,8 @@ pub mod grid;
 pub mod halo;
 pub mod pencil;
 pub mod plan;
+mod small;
 pub mod staging;
-pub mod team_heap;
 pub mod transpose;
 pub mod tune;
 mod view;
@@ -58,6 +65,7 @@ pub mod workspace;
 mod geometry_tests;
 
 pub use all_to_all::{AllToAll, Span};
+pub use any_plan::AnyPlan;
 pub use buffer::{Buffer, Element};
 pub use decomposition::Decomposition;
 pub use error::{Error, Refusal, Result};
@@ -66,7 +74,6 @@ pub use grid::{Axis, Grid, RankOrder};
 pub use halo::Halo;
 pub use pencil::{Form, Pencil};
 pub use plan::{Mode, PeerRoutes, Plan};
-pub use team_heap::TeamHeap;
 pub use transpose::Transpose;
-pub use tune::{Candidate, Round, Tuned, Tuning, tune};
+pub use tune::{Candidate, Round, Tuned, Tuning, tune, tune_on};
 pub use workspace::Workspace;

@@ -107,6 +107,8 @@ pub enum Reason {
     NotContiguous,
     /// The plan was made so.
     Asked,
+    /// Small blocks go through room of their own, without a word before.
+    Small,
 }
 
 impl std::fmt::Display for Route {
@@ -125,6 +127,7 @@ impl std::fmt::Display for Route {
             Reason::Managed => "the buffer is managed memory",
             Reason::NotContiguous => "the block is not contiguous in the buffer",
             Reason::Asked => "the plan was made so",
+            Reason::Small => "small blocks have room of their own",
         };
         write!(f, "{how}: {why}")
     }

@@ -5,18 +5,20 @@
 
 use std::fmt;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use symrail::Team;
+use symrail::kernels::cuda::{DeviceBuffer, Stream};
+use symrail::{Team, TeamHeap};
 
+use crate::any_plan::AnyPlan;
+use crate::cuda::{GpuKernels, GpuMemory};
 use crate::decomposition::Decomposition;
 use crate::error::{Error, Result};
 use crate::grid::{Axis, Grid};
 use crate::halo::Halo;
 use crate::pencil::Form;
-use crate::plan::{Mode, Plan};
-use crate::team_heap::TeamHeap;
+use crate::plan::Mode;
 use crate::transpose::Transpose;
 
 /// What a round does.
@@ -195,7 +197,16 @@ fn file(path: &Path, reason: &dyn fmt::Display) -> Error {
 ///
 /// # Errors
 /// As for [`Decomposition`] and its plans; [`Error::Grid`] if there is nothing to measure.
-pub fn tune<'rt>(
+pub fn tune<'rt>(heap: &'rt TeamHeap<'rt>, team: Team<'rt>, grid: Grid, tuning: &Tuning) -> Result<(Team<'rt>, Tuned)> {
+    tune_on(None, heap, team, grid, tuning)
+}
+
+/// As [`tune`], by the kernels if there are any, with arrays in the GPU's memory.
+///
+/// # Errors
+/// As there; what the driver says.
+pub fn tune_on<'rt>(
+    kernels: Option<&'rt GpuKernels<'rt>>,
     heap: &'rt TeamHeap<'rt>,
     mut team: Team<'rt>,
     grid: Grid,
@@ -222,7 +233,7 @@ pub fn tune<'rt>(
         for bits in 0..4 {
             let mode = Mode { pipelined: bits & 1 == 0, direct: bits & 2 == 0 };
             let best = candidates.iter().filter(|it| !it.skipped).map(|it| it.seconds).fold(f64::INFINITY, f64::min);
-            let (seconds, skipped) = measure(&array, mode, tuning, best)?;
+            let (seconds, skipped) = measure(&array, kernels, mode, tuning, best)?;
             candidates.push(Candidate { processes: grid.processes, mode, seconds, skipped });
         }
         team = array.into_team();
@@ -233,34 +244,80 @@ pub fn tune<'rt>(
     Ok((team, Tuned { grid: Grid { processes: best.processes, ..grid }, mode: best.mode, candidates }))
 }
 
+/// Arrays for measuring, of so many bytes each.
+enum Arrays {
+    Host([Vec<u64>; 2]),
+    Gpu([DeviceBuffer; 2], Stream),
+}
+
+impl Arrays {
+    fn new(kernels: Option<&GpuKernels<'_>>, bytes: usize) -> Result<Arrays> {
+        let Some(kernels) = kernels else { return Ok(Arrays::Host([0, 1].map(|_| vec![0u64; bytes.div_ceil(8)]))) };
+        let gpu = kernels.device().gpu();
+        let buffers = [gpu.alloc(bytes.max(1))?, gpu.alloc(bytes.max(1))?];
+        Ok(Arrays::Gpu(buffers, Stream::new(gpu)?))
+    }
+
+    fn addresses(&mut self) -> [u64; 2] {
+        match self {
+            Arrays::Host(arrays) => arrays.each_mut().map(|array| array.as_mut_ptr().expose_provenance() as u64),
+            Arrays::Gpu(buffers, _) => buffers.each_ref().map(|buffer| buffer.at().get()),
+        }
+    }
+
+    fn stream(&self) -> usize {
+        match self {
+            Arrays::Host(_) => 0,
+            Arrays::Gpu(_, stream) => stream.raw().expose_provenance(),
+        }
+    }
+
+    /// Waits for what was posted.
+    fn wait(&self, limit: Duration) -> Result<()> {
+        match self {
+            Arrays::Host(_) => Ok(()),
+            Arrays::Gpu(_, stream) => Ok(stream.wait(limit)?),
+        }
+    }
+}
+
 /// Seconds of a round on the slowest PE, and whether it was given up.
-fn measure(array: &Decomposition<'_>, mode: Mode, tuning: &Tuning, best: f64) -> Result<(f64, bool)> {
+fn measure<'rt>(
+    array: &Decomposition<'rt>,
+    kernels: Option<&'rt GpuKernels<'rt>>,
+    mode: Mode,
+    tuning: &Tuning,
+    best: f64,
+) -> Result<(f64, bool)> {
     let Tuning { element, fields, .. } = *tuning;
-    let transpose = |&axes| array.transpose(&Transpose { mode, fields, ..Transpose::new(axes, element) });
+    let transpose =
+        |&axes| AnyPlan::transpose(array, kernels, &Transpose { mode, fields, ..Transpose::new(axes, element) });
     let updates = tuning.round.updates(tuning, mode);
     let in_place = !updates.is_empty();
     let plans: Result<Vec<_>> = match &updates[..] {
         [] => Transpose::ALL.iter().map(transpose).collect(),
-        updates => updates.iter().map(|halo| array.halo(halo)).collect(),
+        updates => updates.iter().map(|halo| AnyPlan::halo(array, kernels, halo)).collect(),
     };
     let mut plans = plans?;
-    let mut work = array.workspace(plans.iter().map(Plan::workspace_bytes).max().unwrap_or(0))?;
+    let mut work = array.workspace(plans.iter().map(AnyPlan::workspace_bytes).max().unwrap_or(0))?;
     let bytes = plans.iter().map(|plan| plan.input_bytes().max(plan.output_bytes())).max().unwrap_or(0);
-    let mut buffers = [0, 1].map(|_| vec![0u64; bytes.div_ceil(8)]);
+    let mut arrays = Arrays::new(kernels, bytes)?;
+    let (mut buffers, stream) = (arrays.addresses().map(|at| GpuMemory { at, bytes }), arrays.stream());
+    let limit = Duration::from_secs(2 * array.runtime().settings().timeout_s);
     let mut time = |rounds: u32| -> Result<f64> {
         array.team().sync()?;
         let start = Instant::now();
         for _ in 0..rounds {
             for plan in &mut plans {
-                let [input, output] = &mut buffers;
-                if in_place {
-                    plan.run_in_place(input, &mut work)?;
-                } else {
-                    plan.run(input, output, &mut work)?;
+                let used = if in_place { [buffers[0]; 2] } else { buffers };
+                // SAFETY: the arrays are large enough, and stay until the rounds are over.
+                unsafe { plan.run(used, &mut work, stream) }?;
+                if !in_place {
                     buffers.swap(0, 1);
                 }
             }
         }
+        arrays.wait(limit)?;
         let nanoseconds = start.elapsed().as_nanos() / u128::from(rounds.max(1));
         Ok(array.largest(nanoseconds as usize)? as f64 / 1e9)
     };
@@ -271,7 +328,7 @@ fn measure(array: &Decomposition<'_>, mode: Mode, tuning: &Tuning, best: f64) ->
         time(tuning.warmup)?;
         seconds = time(tuning.rounds.max(1))?;
     }
-    plans.into_iter().try_for_each(|plan| array.give_up(plan))?;
+    plans.into_iter().try_for_each(|plan| plan.give_up(array))?;
     array.give_back(work)?;
     Ok((seconds, skipped))
 }

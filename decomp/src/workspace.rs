@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::team_heap::Block;
+use symrail::team::heap::Block;
 
 /// Symmetric memory of a team for plans that it has made; each plan that is under way needs its own.
 #[derive(Debug)]

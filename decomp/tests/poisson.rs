@@ -4,22 +4,18 @@
 #[path = "../../tests/support/libraries.rs"]
 mod libraries;
 
-use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 
-use libraries::{build, succeed};
+use libraries::{alone, build, remove_settings, succeed};
 
 #[test]
 fn solves_and_draws() {
     let built = build(&["symrail-perftest"]);
     let plot = Path::new(env!("CARGO_TARGET_TMPDIR")).join("poisson.svg");
-    let lock = File::create(built.join("symrail-tests.lock")).unwrap();
-    lock.lock().unwrap();
+    let _alone = alone(&built);
     let mut command = Command::new(built.join("symrail"));
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SYMRAIL_")) {
-        command.env_remove(name);
-    }
+    remove_settings(&mut command, &["SYMRAIL_"]);
     // Cargo builds a package's examples with its tests.
     command.args(["run", "-n", "4", "--timeout", "100", "--"]).arg(built.join("examples/poisson"));
     let said = succeed(command.arg("16").arg(&plot));

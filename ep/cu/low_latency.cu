@@ -1,18 +1,26 @@
-// Low-latency dispatch and combine by kernels, for ep/src/cuda.rs.
+// Low-latency dispatch and combine by kernels, for ep/src/cuda/low_latency.rs.
 //
 // A dispatch has a part of tokens for each rank and each block that sends there: a count and then rows, written into
 // the peer's memory where that is mapped, else into this PE's and put from there by one request. A word for each part
-// is set to the number of the round. A combine has a row and a word for each slot of each token. Rounds alternate
-// between two sets of both, and nothing is cleared: every rank sends all parts of each round, after it has ended the one
-// before, and so nobody writes to what another one still reads.
-#include "symrail_device.cuh"
+// is set to the number of the round. A combine has a row and a word for each slot of each token that comes from a mapped
+// rank. From others (far ones) rows come as they went, by rank and part, so that those of a part are one request; their
+// numbers go along with the tokens. Rounds alternate between two sets of all, and nothing is cleared: every rank sends
+// all parts of each round, after it has ended the one before, and so nobody writes to what another one still reads.
+#include "rows.cuh"
 
 struct parameters {
     symrail_u64 ranks, me, share, k, most, hidden, fp8, parts;
-    // Symmetric memory: parts that come and that go, and their words; rows that come back, and their words.
-    symrail_u64 in, out, words, back, back_words;
-    // This PE's own: the number of rounds that are over, and which ranks are masked.
-    symrail_u64 rounds, masks;
+    // Rows that come back in a round, at most.
+    symrail_u64 back_rows;
+    // Symmetric memory: parts that come and that go, and their words; rows that come back, their words (of slots, and then
+    // of far ranks' parts), and rows that go back to far ranks.
+    symrail_u64 in, out, words, back, back_words, back_out;
+    // This PE's own: the number of rounds that are over; which ranks are masked, which were late, and which are far; for
+    // each slot the number of its row from a far rank; for each received row of a far rank its number there, and its part
+    // in the upper half; how many rows of each part of each far rank are ready to go back.
+    symrail_u64 rounds, masks, late, far, back_numbers, numbers, ready;
+    // Ranks that are late are masked.
+    symrail_u64 mask_late;
 };
 
 #define FP8_LARGEST 448.0f
@@ -20,31 +28,42 @@ struct parameters {
 
 static __device__ symrail_u64 groups(const parameters& p) { return p.fp8 ? (p.hidden + FP8_GROUP - 1) / FP8_GROUP : 0; }
 static __device__ symrail_u64 token_bytes(const parameters& p) { return p.hidden * (p.fp8 ? 1 : 2); }
-static __device__ symrail_u64 up16(symrail_u64 bytes) { return (bytes + 15) & ~15ull; }
 static __device__ symrail_u64 scales_at(const parameters& p) { return up16(token_bytes(p)); }
 static __device__ symrail_u64 slots_at(const parameters& p) { return up16(scales_at(p) + 4 * groups(p)); }
-static __device__ symrail_u64 row_bytes(const parameters& p) { return up16(slots_at(p) + 4 * (p.k + 1)); }
+static __device__ symrail_u64 row_bytes(const parameters& p) { return up16(slots_at(p) + 4 * (p.k + 2)); }
 static __device__ symrail_u64 part_rows(const parameters& p) { return (p.most + p.parts - 1) / p.parts; }
 static __device__ symrail_u64 part_bytes(const parameters& p) { return 16 + part_rows(p) * row_bytes(p); }
 static __device__ symrail_u64 part_number(const parameters& p, symrail_u64 rank, symrail_u64 round, symrail_u64 part) {
     return (rank * 2 + round % 2) * p.parts + part;
 }
-static __device__ symrail_u64 back_number(const parameters& p, symrail_u64 round, symrail_u64 slot) {
-    return round % 2 * p.most * p.k + slot;
+// Rows that come back: one for each slot, and behind them those of far ranks.
+static __device__ symrail_u64 back_at(const parameters& p, symrail_u64 round, symrail_u64 number) {
+    return p.back + (round % 2 * p.back_rows + number) * 2 * p.hidden;
+}
+static __device__ symrail_u64* slot_word(const parameters& p, symrail_u64 round, symrail_u64 slot) {
+    return (symrail_u64*)p.back_words + round % 2 * p.most * p.k + slot;
+}
+static __device__ symrail_u64* part_word(const parameters& p, symrail_u64 rank, symrail_u64 part) {
+    return (symrail_u64*)p.back_words + 2 * p.most * p.k + rank * p.parts + part;
+}
+static __device__ bool is_far(const parameters& p, symrail_u64 rank) { return ((const symrail_u32*)p.far)[rank] != 0; }
+// A token that names an expert twice has one row, of the first slot.
+static __device__ bool is_first(const long long* topk, symrail_u64 slot, symrail_u64 k) {
+    symrail_u64 before = slot / k * k;
+    while (topk[before] != topk[slot]) before++;
+    return before == slot;
 }
 static __device__ bool is_masked(const parameters& p, symrail_u64 rank) {
     return ((const volatile symrail_u32*)p.masks)[rank] != 0;
 }
-static __device__ symrail_u64 round_of(const parameters& p) { return *(const volatile symrail_u64*)p.rounds + 1; }
-
-static __device__ float low(symrail_u32 two) { return __uint_as_float(two << 16); }
-static __device__ float high(symrail_u32 two) { return __uint_as_float(two & 0xffff0000u); }
-// To the nearest bfloat16, ties to even.
-static __device__ symrail_u32 to_bf16(float value) {
-    symrail_u32 bits = __float_as_uint(value);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return (bits >> 16) | 0x40;
-    return (bits + 0x7fffu + ((bits >> 16) & 1)) >> 16;
+// Waits for a word that a rank sets. If it does not in time, the rank is late.
+static __device__ bool has_set(const parameters& p, symrail_u64* word, symrail_u64 round, symrail_u64 rank) {
+    if (symrail_signal_wait_until(word, SYMRAIL_CMP_GE, round) >= round) return true;
+    ((volatile symrail_u32*)p.late)[rank] = 1;
+    if (p.mask_late) ((volatile symrail_u32*)p.masks)[rank] = 1;
+    return false;
 }
+static __device__ symrail_u64 round_of(const parameters& p) { return *(const volatile symrail_u64*)p.rounds + 1; }
 
 // To the nearest e4m3, ties to even; what is larger than the largest becomes that.
 static __device__ symrail_u32 to_e4m3(float value) {
@@ -94,6 +113,23 @@ static __device__ void copy_block(char* to, const char* from, symrail_u64 bytes)
         *(uint4*)(to + at) = *(const uint4*)(from + at);
 }
 
+// How many rows come back from far ranks before those of a part's tokens: by rank, and then by part. By the block.
+static __device__ symrail_u32 rows_before(const parameters& p, const long long* topk, symrail_u64 tokens,
+                                          symrail_u64 each, symrail_u64 rank, symrail_u64 part) {
+    __shared__ symrail_u32 sum;
+    if (threadIdx.x == 0) sum = 0;
+    __syncthreads();
+    symrail_u32 own = 0;
+    for (symrail_u64 slot = threadIdx.x; slot < tokens * p.k; slot += blockDim.x) {
+        symrail_u64 owner = topk[slot] < 0 ? p.ranks : topk[slot] / p.share;
+        bool before = owner < rank || (owner == rank && slot / p.k / each < part);
+        if (before && is_far(p, owner) && is_first(topk, slot, p.k)) own++;
+    }
+    if (own != 0) atomicAdd(&sum, own);
+    __syncthreads();
+    return sum;
+}
+
 // Blocks: `parts` for each rank. `topk` are 64-bit indices, -1 for none.
 extern "C" __global__ void __launch_bounds__(512)
     ep_send_dispatch(const parameters* given, const unsigned short* x, const long long* topk, symrail_u64 tokens) {
@@ -106,6 +142,8 @@ extern "C" __global__ void __launch_bounds__(512)
     char* to = mapped != nullptr ? mapped : (char*)p.out + part_number(p, rank, round, part) * part_bytes(p);
     symrail_u64 each = (tokens + p.parts - 1) / p.parts, first = part * each;
     symrail_u64 end = first + each < tokens ? first + each : tokens, count = 0;
+    bool far = is_far(p, rank);
+    symrail_u32 start = far ? p.most * p.k + rows_before(p, topk, tokens, each, rank, part) : 0, number = start;
     for (symrail_u64 token = first; token < end; token++) {
         int local = -1;
         if (threadIdx.x < p.k) {
@@ -113,10 +151,18 @@ extern "C" __global__ void __launch_bounds__(512)
             if (expert >= 0 && expert / (long long)p.share == (long long)rank) local = (int)(expert % (long long)p.share);
         }
         if (!__syncthreads_or(local >= 0)) continue;
+        symrail_u32 of_row = number;
+        if (far && threadIdx.x < 32) {
+            symrail_u64 slot = token * p.k + threadIdx.x;
+            symrail_u32 rows = __ballot_sync(~0u, local >= 0 && is_first(topk, slot, p.k));
+            if (local >= 0)
+                ((symrail_u32*)p.back_numbers)[slot] = number + __popc(rows & ((1u << threadIdx.x) - 1));
+            number += __popc(rows);
+        }
         char* row = to + 16 + count * row_bytes(p);
         int* slots = (int*)(row + slots_at(p));
         if (threadIdx.x < p.k) slots[threadIdx.x] = local;
-        if (threadIdx.x == 0) slots[p.k] = (int)token;
+        if (threadIdx.x == 0) slots[p.k] = (int)token, slots[p.k + 1] = (int)of_row;
         if (p.fp8) {
             cast_row(p, x + token * p.hidden, row);
         } else {
@@ -124,15 +170,9 @@ extern "C" __global__ void __launch_bounds__(512)
         }
         count++;
     }
-    if (threadIdx.x == 0) *(symrail_u64*)to = count;
-    symrail_fence_sys();
-    __syncthreads();
-    if (mapped == nullptr) {
-        symrailx_putmem_signal_nbi_block(there, to, 16 + count * row_bytes(p), word, round, SYMRAIL_SIGNAL_SET, (int)rank);
-    } else if (threadIdx.x == 0) {
-        symrail_fence_sys();
-        symrailx_signal_op(word, round, SYMRAIL_SIGNAL_SET, (int)rank);
-    }
+    // How many rows there are, which number the first one that comes back has, and how many those are.
+    if (threadIdx.x == 0) ((symrail_u64*)to)[0] = count, ((symrail_u64*)to)[1] = (symrail_u64)(number - start) << 32 | start;
+    deliver(there, to, 16 + count * row_bytes(p), word, round, rank, mapped != nullptr);
 }
 
 // Rows of a part that has come in this round; none of one that has not.
@@ -151,10 +191,12 @@ extern "C" __global__ void __launch_bounds__(512)
     __shared__ symrail_u32 in_warp[16];
     const parameters p = *given;
     symrail_u64 round = round_of(p), expert = blockIdx.x, room = p.ranks * p.most;
+    // A part that came late to some of the blocks of an earlier round has left a number behind.
+    for (symrail_u64 i = threadIdx.x; expert == 0 && i < p.ranks * p.parts; i += blockDim.x)
+        ((symrail_u32*)p.ready)[i] = 0;
     for (symrail_u64 i = threadIdx.x; i < p.ranks * p.parts; i += blockDim.x)
         if (!is_masked(p, i / p.parts))
-            symrail_signal_wait_until((symrail_u64*)p.words + part_number(p, i / p.parts, round, i % p.parts),
-                                      SYMRAIL_CMP_GE, round);
+            has_set(p, (symrail_u64*)p.words + part_number(p, i / p.parts, round, i % p.parts), round, i / p.parts);
     __syncthreads();
     sources += expert * room;
     places += expert * room;
@@ -166,22 +208,24 @@ extern "C" __global__ void __launch_bounds__(512)
             const int* slots = (const int*)(at + slots_at(p));
             if (i < candidates && row < rows_of(p, rank, round, part))
                 for (slot = 0; slot < p.k && slots[slot] != (int)expert; slot++) {}
-            symrail_u32 ballot = __ballot_sync(~0u, slot < p.k), warp = threadIdx.x / 32;
-            if (threadIdx.x % 32 == 0) in_warp[warp] = __popc(ballot);
-            __syncthreads();
-            symrail_u32 before = __popc(ballot & ((1u << threadIdx.x % 32) - 1)), all = 0;
-            for (symrail_u32 w = 0; w < blockDim.x / 32; w++) {
-                if (w < warp) before += in_warp[w];
-                all += in_warp[w];
-            }
+            symrail_u32 all, before = count_before(slot < p.k, in_warp, all);
             if (slot < p.k) {
                 sources[found + before] = rank << 32 | ((symrail_u64)slots[p.k] * p.k + slot);
                 places[found + before] = at;
+                if (is_far(p, rank)) {
+                    symrail_u64 number = (symrail_u32)slots[p.k + 1];
+                    for (symrail_u64 i = 0; i < slot; i++) {
+                        symrail_u64 same = 0;
+                        while (slots[same] != slots[i]) same++;
+                        if (slots[i] >= 0 && same == i) number++;
+                    }
+                    ((symrail_u64*)p.numbers)[expert * room + found + before] = part << 32 | number;
+                }
             }
             found += all;
-            __syncthreads();
         }
     }
+    __syncthreads();
     if (threadIdx.x == 0) counts[expert] = (int)found;
     for (symrail_u64 row = 0; row < found; row++) {
         const char* from = (const char*)places[row];
@@ -191,18 +235,41 @@ extern "C" __global__ void __launch_bounds__(512)
     }
 }
 
+// A row that goes back to a far rank waits until all of its part are ready; the last one has them put by one request.
+static __device__ void send_far(const parameters& p, symrail_u64 round, symrail_u64 rank, symrail_u64 number_and_part,
+                                const char* row) {
+    symrail_u64 number = (symrail_u32)number_and_part, part = number_and_part >> 32, bytes = 2 * p.hidden;
+    symrail_u64 at = part_number(p, rank, round, part), each_rank = p.most * (p.k < p.share ? p.k : p.share);
+    const char* in = (const char*)p.in;
+    symrail_u64 of_part = ((const symrail_u64*)(in + at * part_bytes(p)))[1];
+    symrail_u64 of_rank = ((const symrail_u64*)(in + part_number(p, rank, round, 0) * part_bytes(p)))[1];
+    symrail_u32 first = (symrail_u32)of_part, rows = of_part >> 32;
+    char* out = (char*)p.back_out + (rank * each_rank - (symrail_u32)of_rank) * bytes;
+    copy_block(out + number * bytes, row, bytes);
+    symrail_fence_sys();
+    __syncthreads();
+    symrail_u32* ready = (symrail_u32*)p.ready + rank * p.parts + part;
+    if (!__syncthreads_or(threadIdx.x == 0 && atomicAdd(ready, 1u) + 1 == rows)) return;
+    symrail_fence_sys();
+    symrailx_putmem_signal_nbi_block((char*)back_at(p, round, first), out + first * bytes, rows * bytes,
+                                     part_word(p, p.me, part), round, SYMRAIL_SIGNAL_SET, (int)rank);
+}
+
 // Any number of blocks for each expert. Rows are of bfloat16, laid out as they came.
 extern "C" __global__ void __launch_bounds__(512)
     ep_send_combine(const parameters* given, const char* rows, const int* counts, const symrail_u64* sources,
                     symrail_u64 blocks) {
     const parameters p = *given;
     symrail_u64 round = round_of(p), expert = blockIdx.x / blocks, room = p.ranks * p.most, bytes = 2 * p.hidden;
-    for (symrail_u64 row = blockIdx.x % blocks; row < (symrail_u64)counts[expert]; row += blocks) {
-        symrail_u64 source = sources[expert * room + row], rank = source >> 32;
-        symrail_u64 number = back_number(p, round, (symrail_u32)source);
+    for (symrail_u64 i = blockIdx.x % blocks; i < (symrail_u64)counts[expert]; i += blocks) {
+        symrail_u64 at = expert * room + i, source = sources[at], rank = source >> 32, slot = (symrail_u32)source;
         if (is_masked(p, rank)) continue;
-        symrailx_putmem_signal_nbi_block((char*)p.back + number * bytes, rows + (expert * room + row) * bytes, bytes,
-                                         (symrail_u64*)p.back_words + number, round, SYMRAIL_SIGNAL_SET, (int)rank);
+        if (is_far(p, rank)) {
+            send_far(p, round, rank, ((const symrail_u64*)p.numbers)[at], rows + at * bytes);
+        } else {
+            symrailx_putmem_signal_nbi_block((char*)back_at(p, round, slot), rows + at * bytes, bytes,
+                                             slot_word(p, round, slot), round, SYMRAIL_SIGNAL_SET, (int)rank);
+        }
     }
 }
 
@@ -214,17 +281,18 @@ extern "C" __global__ void __launch_bounds__(512)
     const parameters p = *given;
     symrail_u64 round = round_of(p), token = blockIdx.x, bytes = 2 * p.hidden;
     if (threadIdx.x < p.k) {
-        symrail_u64 slot = 0, at = token * p.k;
-        long long expert = topk[at + threadIdx.x];
+        symrail_u64 slot = token * p.k, at = slot + threadIdx.x, each = (gridDim.x + p.parts - 1) / p.parts;
+        long long expert = topk[at];
         rows[threadIdx.x] = 0;
-        // A token that names an expert twice has one row, in the first slot.
-        while (topk[at + slot] != expert) slot++;
-        if (expert >= 0 && !is_masked(p, expert / (long long)p.share)) {
-            symrail_u64 number = back_number(p, round, at + slot);
-            if (symrail_signal_wait_until((symrail_u64*)p.back_words + number, SYMRAIL_CMP_GE, round) >= round)
-                rows[threadIdx.x] = p.back + number * bytes;
+        while (topk[slot] != expert) slot++;
+        symrail_u64 rank = expert < 0 ? p.ranks : expert / p.share;
+        if (rank < p.ranks && !is_masked(p, rank)) {
+            bool far = is_far(p, rank);
+            symrail_u64* word = far ? part_word(p, rank, token / each) : slot_word(p, round, slot);
+            symrail_u64 number = far ? ((const symrail_u32*)p.back_numbers)[slot] : slot;
+            if (has_set(p, word, round, rank)) rows[threadIdx.x] = back_at(p, round, number);
         }
-        factors[threadIdx.x] = weights[at + threadIdx.x];
+        factors[threadIdx.x] = weights[at];
     }
     __syncthreads();
     for (symrail_u64 at = threadIdx.x * 16; at < bytes; at += blockDim.x * 16) {

@@ -101,6 +101,17 @@ pub struct Exchange<'rt> {
     deliveries: Vec<Option<Delivery<'rt>>>,
 }
 
+/// Whether something holds for all PEs. One PE that is not mapped somewhere is enough for all to have an outbox: the heap
+/// is symmetric. Collective.
+pub(crate) fn hold_for_all(rt: &Runtime, here: bool) -> Result<bool> {
+    let every = rt.alloc_slice::<u64>(1)?;
+    every.atomic_fetch_add(0, here.into(), 0)?;
+    rt.barrier_all()?;
+    let all = every.g(0, 0)? == u64::from(rt.n_pes());
+    every.free()?;
+    Ok(all)
+}
+
 impl<'rt> Exchange<'rt> {
     /// Bytes of the heap that an exchange of such blocks takes, in a job where not all PEs are mapped.
     #[must_use]
@@ -122,13 +133,7 @@ impl<'rt> Exchange<'rt> {
     pub fn new(rt: &'rt Runtime, block: usize) -> Result<Exchange<'rt>> {
         let (ranks, block) = (rt.n_pes() as usize, block.next_multiple_of(ALIGNMENT));
         let all = ranks * SLOTS * block;
-        let mapped = u64::from((0..rt.n_pes()).all(|pe| rt.is_mapped(pe)));
-        // One PE that is not mapped somewhere is enough for all PEs to have an outbox: the heap is symmetric.
-        let every = rt.alloc_slice::<u64>(1)?;
-        every.atomic_fetch_add(0, mapped, 0)?;
-        rt.barrier_all()?;
-        let all_mapped = every.g(0, 0)? == ranks as u64;
-        every.free()?;
+        let all_mapped = hold_for_all(rt, (0..rt.n_pes()).all(|pe| rt.is_mapped(pe)))?;
         let inbox = rt.alloc_slice(all)?;
         let outbox = rt.alloc_slice(if all_mapped { 0 } else { all })?;
         let words = rt.alloc_slice(ranks * (SLOTS + 1))?;

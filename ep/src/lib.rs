@@ -14,7 +14,7 @@
 //! | [`element`], [`fp8`] | the types of rows that are added or cast |
 //! | [`exchange`] | numbered blocks from every rank to every other one, on which both ways are built |
 //! | [`high_throughput`], [`low_latency`] | the two ways |
-//! | [`cuda`] | low latency by kernels |
+//! | [`cuda`] | both ways by kernels |
 //! | [`statistics`] | what a call did: rows, bytes by path, times |
 //!
 //! # Invariants

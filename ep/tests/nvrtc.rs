@@ -5,16 +5,16 @@
 mod support;
 
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail_ep::cuda::PROGRAM;
+use symrail_ep::cuda::PROGRAMS;
 
 use support::nvrtc;
 
 #[test]
 fn kernels_compile() {
     let Some(nvrtc) = nvrtc() else { return };
-    for arch in ["sm_80", "sm_90"] {
-        let compiled = nvrtc.compile(&PROGRAM, arch).unwrap();
-        assert_eq!(compiled.log, "", "{arch}");
-        assert_eq!(&compiled.cubin[..4], b"\x7fELF", "{arch}");
+    for (program, arch) in PROGRAMS.iter().flat_map(|program| ["sm_80", "sm_90"].map(|arch| (program, arch))) {
+        let compiled = nvrtc.compile(program, arch).unwrap();
+        assert_eq!(compiled.log, "", "{} {arch}", program.name());
+        assert_eq!(&compiled.cubin[..4], b"\x7fELF", "{} {arch}", program.name());
     }
 }

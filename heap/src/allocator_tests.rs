@@ -158,7 +158,7 @@ struct Model {
 }
 
 impl Model {
-    /// The free ranges of `0..CAPACITY`, by looking at everything.
+    /// The free ranges of `0..CAPACITY`, by reading everything.
     fn holes(&self) -> Vec<(u64, u64)> {
         let mut live = self.live.clone();
         live.sort_unstable();

@@ -157,7 +157,7 @@ mod tests {
                     }
                 }
             });
-            // What counts is how often the reader sees the writer at work, not how often it looks.
+            // What counts is how often the reader sees the writer at work, not how often it reads.
             let (start, mut seen, mut changes, mut torn) = (Instant::now(), 0, 0, None);
             while changes < 50_000 && torn.is_none() && start.elapsed() < Duration::from_secs(3) {
                 for _ in 0..1000 {

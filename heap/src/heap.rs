@@ -298,6 +298,13 @@ impl SymmetricHeap {
         self.memory.segments()
     }
 
+    /// The one that the heap began with.
+    #[must_use]
+    pub fn first_segment(&self) -> Segment {
+        // Every way to make a heap commits one.
+        self.memory.segments()[0]
+    }
+
     /// The handle for the other PEs.
     #[must_use]
     pub fn handle(&self) -> &HeapHandle {

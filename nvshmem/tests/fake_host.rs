@@ -4,12 +4,11 @@
 #[path = "../../tests/support/libraries.rs"]
 mod libraries;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use libraries::{build, missing, succeed};
+use libraries::{alone, build, missing, remove_settings, succeed};
 
 const TWO_RAILS: &str = "127.0.0.2,127.0.0.3";
 
@@ -51,10 +50,7 @@ fn install(prefix: &Path, built: &Path, more: &[&str]) -> String {
 fn stand_in(version: u32, provider: &str, nics: &str) -> Option<Command> {
     let Made { program, prefix, .. } = made()?;
     let mut command = Command::new(program);
-    let theirs_and_ours = |name: &str| name.starts_with("SYMRAIL_") || name.starts_with("NVSHMEM_");
-    for (name, _) in std::env::vars_os().filter(|(name, _)| theirs_and_ours(&name.to_string_lossy())) {
-        command.env_remove(name);
-    }
+    remove_settings(&mut command, &["SYMRAIL_", "NVSHMEM_"]);
     command.arg(version.to_string()).env("LD_LIBRARY_PATH", prefix.join("lib/symrail-nvshmem"));
     command.env("NVSHMEM_REMOTE_TRANSPORT", "libfabric").env("NVSHMEM_LIBFABRIC_PROVIDER", provider);
     if !nics.is_empty() {
@@ -64,10 +60,8 @@ fn stand_in(version: u32, provider: &str, nics: &str) -> Option<Command> {
     Some(command)
 }
 
-/// One job at a time: tests of other packages wait on the same file.
 fn run(command: &mut Command) -> String {
-    let lock = File::create(made().unwrap().built.join("symrail-tests.lock")).unwrap();
-    lock.lock().unwrap();
+    let _alone = alone(&made().unwrap().built);
     succeed(command)
 }
 

@@ -55,7 +55,7 @@ pub enum IdleWork {
     Nothing,
     /// Maybe something, and host threads move it themselves so far.
     InUse,
-    /// Something that is to be looked at again soon.
+    /// Something that is to be checked again soon.
     Soon,
 }
 
@@ -149,13 +149,13 @@ impl Driver {
         self.wakes
     }
 
-    /// Wakes the proxy thread: there is something that it should look at now, or nobody else looks any more.
+    /// Wakes the proxy thread: there is something to do now, or nobody else polls any more.
     pub fn wake(&self) {
         // A full counter means that it is awake already.
         let _ = self.bell.write(1);
     }
 
-    /// Keeps the proxy thread looking at the channels, because a device pushes to them that cannot ring their doorbell:
+    /// Keeps the proxy thread polling the channels, because a device pushes to them that cannot ring their doorbell:
     /// a GPU. With a core to spare it polls all the while, else it takes the shortest naps.
     #[must_use]
     pub fn watch(self: &Arc<Driver>) -> Watch {
@@ -164,7 +164,7 @@ impl Driver {
         Watch(Arc::clone(self))
     }
 
-    /// Gives the proxy thread something to look after besides the engine, once: it polls what host threads have posted
+    /// Gives the proxy thread something to do besides driving the engine, once: it polls what host threads have posted
     /// and left, and says whether some of that is still on its way. Must not block. A second one is ignored.
     pub fn set_idle_task(&self, idle_task: impl Fn() -> IdleWork + Send + Sync + 'static) {
         let _ = self.idle_task.set(Box::new(idle_task));
@@ -173,7 +173,7 @@ impl Driver {
     /// A host thread leaves something behind that is to go out soon, whatever it does next.
     #[inline]
     pub fn leave_behind(&self) {
-        // Either this sees that the proxy thread dozes, or that sees what was left: it says so before it looks.
+        // Either this sees that the proxy thread dozes, or that sees what was left: it says so before it checks.
         fence(Ordering::SeqCst);
         if self.dozes.load(Ordering::Relaxed) && self.dozes.swap(false, Ordering::Relaxed) {
             self.wake();

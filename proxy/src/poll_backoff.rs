@@ -1,4 +1,4 @@
-//! How long the proxy thread polls, and how often it looks in while others drive the engine.
+//! How long the proxy thread polls, and how often it checks while others drive the engine.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,13 @@ const SHORT_POLL: Duration = Duration::from_micros(50);
 const LONGEST_SHORT_POLL: Duration = Duration::from_millis(2);
 /// A sleep that was worth it.
 const GOOD_SLEEP: Duration = Duration::from_micros(200);
-/// How often the proxy thread looks whether host threads still drive the engine: what a peer may have to wait when this
-/// PE goes from waiting to computing. Every look costs whoever has the core a switch of threads, so they become rarer
-/// while host threads go on: and rarer still while each look finds one of them at it, since a PE that mostly computes
+/// How often the proxy thread checks whether host threads still drive the engine: what a peer may have to wait when this
+/// PE goes from waiting to computing. Every check costs whoever has the core a switch of threads, so they become rarer
+/// while host threads go on: and rarer still while each check finds one of them at it, since a PE that mostly computes
 /// is not found so several times in a row.
 const FIRST_INTERVAL: Duration = Duration::from_micros(100);
-const RARE_LOOK: Duration = Duration::from_micros(400);
-const RAREST_LOOK: Duration = Duration::from_millis(2);
+const RARE_CHECK: Duration = Duration::from_micros(400);
+const RAREST_CHECK: Duration = Duration::from_millis(2);
 
 /// How long to poll idly. Whoever asks says what time it is.
 pub(crate) struct PollBackoff {
@@ -72,12 +72,12 @@ impl PassiveInterval {
 
     /// Whether it may be longer than what is left behind should wait.
     pub fn is_long(&self) -> bool {
-        self.0 > RARE_LOOK
+        self.0 > RARE_CHECK
     }
 
-    /// Until the next look. `rarely`: this one has found somebody driving, and nothing that waits for this thread.
+    /// Until the next check. `rarely`: this one has found somebody driving, and nothing that waits for this thread.
     pub fn next(&mut self, rarely: bool) -> Duration {
-        let longest = if rarely { RAREST_LOOK } else { RARE_LOOK };
+        let longest = if rarely { RAREST_CHECK } else { RARE_CHECK };
         let next = self.0.min(longest);
         self.0 = (next * 2).min(longest);
         next

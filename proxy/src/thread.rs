@@ -6,7 +6,7 @@
 //! - While there is traffic the proxy thread polls. After a while without any it sleeps until a rail or a
 //!   doorbell wakes it (or, where the provider has no wait object, for a short time that grows).
 //! - A host thread that waits for something calls [`Driver::wait_turn`] and polls the engine itself: no switch of
-//!   threads lies between the NIC and whoever waits. The proxy thread then looks only now and then whether that is
+//!   threads lies between the NIC and whoever waits. The proxy thread then checks only now and then whether that is
 //!   still so.
 
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
@@ -29,7 +29,7 @@ use crate::scheduling::prepare_thread;
 const CONTENDED: Duration = Duration::from_millis(50);
 const SLICE: Duration = Duration::from_micros(300);
 /// Idle polls between two checks of the clock.
-const POLLS_PER_LOOK: u32 = 16;
+const POLLS_PER_CHECK: u32 = 16;
 /// The first sleep where no wait object can wake us.
 const SHORTEST_NAP: Duration = Duration::from_micros(20);
 /// The longest sleep where no wait object can wake us: while something happened not long ago, and otherwise.
@@ -41,7 +41,7 @@ const NOT_LONG_AGO: Duration = Duration::from_millis(200);
 const IN_USE_NAP: Duration = Duration::from_millis(1);
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 /// Busy rounds between two checks of what host threads have left behind.
-const ROUNDS_PER_ERRAND: u32 = 64;
+const ROUNDS_PER_IDLE_TASK: u32 = 64;
 
 /// How the proxy thread behaves.
 #[derive(Debug, Clone, Copy, Default)]
@@ -121,7 +121,7 @@ fn run(driver: &Driver, options: Options) {
     while !driver.stop.load(Ordering::Acquire) {
         let driven = driver.driven(&mut turns_seen);
         if driven != Driven::No && !options.spin {
-            // Who drives the engine looks after what was posted on its own context, and this thread after the rest.
+            // Who drives the engine polls its own context, and this thread the rest.
             let rarely = driven == Driven::Now && !driver.is_watching();
             driver.dozes.store(rarely && passive.is_long(), Ordering::Relaxed);
             fence(Ordering::SeqCst);
@@ -133,7 +133,7 @@ fn run(driver: &Driver, options: Options) {
         }
         passive.end();
         rounds = rounds.wrapping_add(1);
-        if rounds.is_multiple_of(ROUNDS_PER_ERRAND) {
+        if rounds.is_multiple_of(ROUNDS_PER_IDLE_TASK) {
             driver.run_idle_task();
         }
         if driver.try_poll() > 0 {
@@ -142,7 +142,7 @@ fn run(driver: &Driver, options: Options) {
             continue;
         }
         idle_polls = idle_polls.wrapping_add(1);
-        if options.spin || !(contended || idle_polls.is_multiple_of(POLLS_PER_LOOK)) {
+        if options.spin || !(contended || idle_polls.is_multiple_of(POLLS_PER_CHECK)) {
             std::hint::spin_loop();
             continue;
         }
@@ -180,7 +180,7 @@ fn run(driver: &Driver, options: Options) {
             driver.asleep.store(false, Ordering::Relaxed);
             // Who was woken to run an idle task has no traffic to expect, and who was not woken finds out by one poll.
             let woken = woken && (driver.dozes.swap(false, Ordering::Relaxed) || longest <= LONGEST_NAP);
-            idle_polls = POLLS_PER_LOOK - 1;
+            idle_polls = POLLS_PER_CHECK - 1;
             let longest = if poll_backoff.idle_for(asleep) < NOT_LONG_AGO { LONGEST_NAP } else { LONGEST_IDLE_NAP };
             nap = (nap * 2).min(longest);
             if woken {

@@ -9,7 +9,7 @@ use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::RailPolicy;
 use symrail_transport::mock::{Fabric, Mischief};
 use symrail_transport::region::Segment;
-use symrail_transport::wire::{FROM_HOST, SignOfLife, Token};
+use symrail_transport::wire::{FROM_HOST, Keepalive, Token};
 
 const LANES: usize = 2;
 const HEAP: usize = 4096;
@@ -224,8 +224,8 @@ fn who_has_had_a_keepalive_gives_one_back() {
     let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
     let mut engines = three_pes(&fabric, &mut memory, false);
     for lane in 0..LANES {
-        let mut sign = [0; Token::SIZE + SignOfLife::SIZE];
-        sign[Token::SIZE..].copy_from_slice(&SignOfLife { origin: 0, source: 0 }.encode());
+        let mut sign = [0; Token::SIZE + Keepalive::SIZE];
+        sign[Token::SIZE..].copy_from_slice(&Keepalive { origin: 0, source: 0 }.encode());
         assert!(engines[0].endpoint().reply(1, 0, lane, &mut sign));
     }
     let mut clock = 0;

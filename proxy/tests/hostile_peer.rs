@@ -11,7 +11,7 @@ use symrail_transport::error::Fault;
 use symrail_transport::mock::{Fabric, Mischief};
 use symrail_transport::rail::{LocalBuf, LocalKey, Notify, Rail, RailSink, RemoteBuf, WriteOptions};
 use symrail_transport::region::Segment;
-use symrail_transport::wire::{Outcome, Place, Refusal, Reply, Request, RequestKind, SignOfLife, Token};
+use symrail_transport::wire::{Keepalive, Outcome, Place, Refusal, Reply, Request, RequestKind, Token};
 
 /// Bytes of the heap, where it starts, and bytes of each of its neighbours in memory.
 const HEAP: usize = 4096;
@@ -245,7 +245,7 @@ fn what_does_not_have_the_token_is_dropped_and_counted() {
         encoded(first(put), &[7; 64]),
         encoded(first(introduction), &world.ours.with_address(world.peer.address())),
         reply.encode().to_vec(),
-        SignOfLife { origin: 0, source: 1 }.encode().to_vec(),
+        Keepalive { origin: 0, source: 1 }.encode().to_vec(),
         Vec::new(),
     ];
     // Nothing, nothing known, what the victim shows to others, and all that is not it by one bit.

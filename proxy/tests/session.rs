@@ -18,12 +18,12 @@ const HEAP: usize = 4 << 20;
 const WORDS: u64 = (HEAP - 4096) as u64;
 
 /// What both PEs tell each other, in turn.
-struct Meeting {
+struct Exchange {
     barrier: Barrier,
     said: Mutex<[Vec<u8>; 2]>,
 }
 
-impl Meeting {
+impl Exchange {
     fn exchange(&self, me: usize, mine: Vec<u8>) -> [Vec<u8>; 2] {
         self.said.lock().unwrap()[me] = mine;
         self.barrier.wait();
@@ -42,7 +42,7 @@ struct Pe {
     handles: [[[u8; HANDLE_SIZE]; 2]; 2],
 }
 
-fn open(me: usize, meeting: &Meeting) -> Option<Pe> {
+fn open(me: usize, exchange: &Exchange) -> Option<Pe> {
     let settings = Settings::from_iter([
         ("SYMRAIL_TRANSPORT", "libfabric"),
         ("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm"),
@@ -60,7 +60,7 @@ fn open(me: usize, meeting: &Meeting) -> Option<Pe> {
             return None;
         }
     };
-    session.connect(&meeting.exchange(me, session.connection_info())).unwrap();
+    session.connect(&exchange.exchange(me, session.connection_info())).unwrap();
     let mut host = vec![0u64; HEAP / 8];
     let mine = [
         // SAFETY: as below. TCP does not reach it.
@@ -68,7 +68,7 @@ fn open(me: usize, meeting: &Meeting) -> Option<Pe> {
         // SAFETY: it lives as long as the session, and is looked at by raw pointers.
         unsafe { session.register(host.as_mut_ptr().cast(), HEAP) }.unwrap(),
     ];
-    let all = meeting.exchange(me, mine.iter().flat_map(|memory| memory.encode()).collect());
+    let all = exchange.exchange(me, mine.iter().flat_map(|memory| memory.encode()).collect());
     let handles = all.map(|bytes| {
         let (handles, _) = bytes.as_chunks::<HANDLE_SIZE>();
         [handles[0], handles[1]]
@@ -104,8 +104,8 @@ fn byte(i: usize, seed: usize) -> u8 {
     (i * 13 + i / 4093 + 101 * seed) as u8
 }
 
-fn run(me: usize, meeting: &Meeting) {
-    let Some(pe) = open(me, meeting) else { return };
+fn run(me: usize, exchange: &Exchange) {
+    let Some(pe) = open(me, exchange) else { return };
     let (session, peer) = (&pe.session, 1 - me);
     let third = HEAP / 3;
     // From each kind of local memory to each kind of the peer's: out, with a signal, and back.
@@ -141,7 +141,7 @@ fn run(me: usize, meeting: &Meeting) {
                 // SAFETY: inside of this PE's memory.
                 assert_eq!(unsafe { pe.see(near).add(2 * third + i).read_volatile() }, byte(i, seed + me));
             }
-            meeting.barrier.wait();
+            exchange.barrier.wait();
         }
     }
     // AMOs of both on words of PE 0, values that are copied, and a word of its own.
@@ -164,7 +164,7 @@ fn run(me: usize, meeting: &Meeting) {
         }
         session.quiet(0).unwrap();
         assert_eq!(old, [0, 0]);
-        meeting.barrier.wait();
+        exchange.barrier.wait();
         let sum = if me == 0 { 2 * (0..200).sum::<u64>() } else { 0 };
         assert_eq!(pe.word(kind, WORDS + 8), sum);
         assert_eq!((pe.word(kind, WORDS + 16), pe.word(kind, WORDS + 24)), (5, 5));
@@ -174,23 +174,23 @@ fn run(me: usize, meeting: &Meeting) {
     let outside = pe.place(peer, 0, HEAP as u64 - 1);
     // SAFETY: nothing is started.
     assert!(unsafe { session.put(0, outside, Source::Stable(pe.local(1)), 2) }.is_err());
-    meeting.barrier.wait();
+    exchange.barrier.wait();
     for handle in &pe.handles[me] {
         session.deregister(&symrail_proxy::session::memory::Memory::decode(handle).unwrap());
         // SAFETY: nothing is started.
         assert!(unsafe { session.put(0, Place::new(handle, 0).unwrap(), Source::Stable(pe.local(1)), 2) }.is_err());
     }
-    meeting.barrier.wait();
+    exchange.barrier.wait();
 }
 
 #[test]
 fn memory_of_both_kinds() {
-    let meeting = Meeting { barrier: Barrier::new(2), said: Mutex::default() };
+    let exchange = Exchange { barrier: Barrier::new(2), said: Mutex::default() };
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..2)
             .map(|me| {
                 scope.spawn({
-                    let m = &meeting;
+                    let m = &exchange;
                     move || run(me, m)
                 })
             })

@@ -8,14 +8,16 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
-use symrail_decomp::{
-    Axis, Buffer, Decomposition, Error, Form, Grid, Halo, Plan, TeamHeap, Transpose, Tuning, Workspace, tune,
-};
+use pyo3::sync::MutexExt;
+use symrail::TeamHeap;
+use symrail_decomp::cuda::{GpuKernels, GpuMemory};
+use symrail_decomp::{AnyPlan, Axis, Decomposition, Error, Form, Grid, Halo, Transpose, Tuning, Workspace, tune_on};
 
-use crate::errors::{Kind, failed, raise, raise_of};
+use crate::errors::{Kind, failed, failed_on_gpu, raise, raise_of};
 use crate::held;
 use crate::job::Job;
 use crate::runtime::Runtime;
+use crate::stream::handle as stream_handle;
 use crate::view::View;
 
 /// Bytes of the heap for what plans agree by.
@@ -32,15 +34,19 @@ pub struct Pencils {
     job: Arc<Job>,
 }
 
+/// The kernels, if there are any.
+type Kernels = Option<&'static GpuKernels<'static>>;
+
 struct Parts {
-    plans: HashMap<Key, Plan<'static>>,
+    plans: HashMap<Key, AnyPlan<'static>>,
     work: Option<Workspace>,
     array: Decomposition<'static>,
-    /// Given back when all above is gone.
+    /// Given back when all above is gone. There are kernels if arrays are in a GPU's memory.
+    kernels: Option<*mut GpuKernels<'static>>,
     heap: *mut TeamHeap<'static>,
 }
 
-// SAFETY: the heap is used under the mutex, or by the parts that are.
+// SAFETY: heap and kernels are used under the mutex, or by the parts that are.
 unsafe impl Send for Parts {}
 
 impl Parts {
@@ -48,16 +54,20 @@ impl Parts {
     fn plan(
         &mut self,
         key: Key,
-        make: impl FnOnce(&Decomposition<'static>) -> symrail_decomp::Result<Plan<'static>>,
-    ) -> symrail_decomp::Result<(&mut Plan<'static>, &mut Workspace)> {
-        let Parts { plans, work, array, .. } = self;
+        make: impl FnOnce(&Decomposition<'static>, Kernels) -> symrail_decomp::Result<AnyPlan<'static>>,
+    ) -> symrail_decomp::Result<(&mut AnyPlan<'static>, &mut Workspace)> {
+        let Parts { plans, work, array, kernels, .. } = self;
+        // SAFETY: they live until `free`, or for ever.
+        let kernels = kernels.map(|kernels| unsafe { &*kernels });
         let plan = match plans.entry(key) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
-                let plan = new.insert(make(array)?);
+                let plan = new.insert(make(array, kernels)?);
                 // As many bytes as any PE needs, which all have then: so all come to the same answer here.
                 let needed = array.largest(plan.workspace_bytes())?;
                 if work.as_ref().is_none_or(|work| work.bytes() < needed) {
+                    // Rounds that were posted may still use it.
+                    kernels.map_or(Ok(()), |kernels| kernels.device().gpu().synchronize())?;
                     work.take().map_or(Ok(()), |small| array.give_back(small))?;
                 }
                 plan
@@ -78,9 +88,10 @@ fn raised(error: Error) -> PyErr {
     let text = error.to_string();
     match error {
         Error::Runtime(error) => failed(error),
+        Error::Gpu(error) => failed_on_gpu(error),
+        Error::Late { late, .. } => raise_of(Kind::Timeout, &text, late),
+        Error::Broken { .. } => raise(Kind::State, &text),
         Error::RefusedBy { by, .. } => raise_of(Kind::Argument, &text, by),
-        Error::DeviceHeap { pe } => raise_of(Kind::Unsupported, &text, pe),
-        Error::HeapFull { .. } => raise(Kind::HeapExhausted, &text),
         _ => raise(Kind::Argument, &text),
     }
 }
@@ -92,8 +103,9 @@ fn axis(number: usize) -> PyResult<Axis> {
 #[pymethods]
 impl Pencils {
     /// Spreads an array over all PEs: extents, process grid (by measuring if it is 0 0), memory orders, bytes of the
-    /// heap for workspaces. Collective.
+    /// heap for workspaces; on the PE's GPU or on the host. Collective.
     #[new]
+    #[allow(clippy::too_many_arguments)] // as Python hands them over
     fn new(
         py: Python<'_>,
         runtime: &Runtime,
@@ -102,9 +114,20 @@ impl Pencils {
         memory: [[usize; 3]; 3],
         heap_bytes: usize,
         element: usize,
+        on_gpu: bool,
     ) -> PyResult<Pencils> {
         let job = Arc::clone(runtime.job());
         job.running()?;
+        let no_gpu =
+            || raise(Kind::Unsupported, "the symmetric heap is not in a GPU's memory: set SYMRAIL_HEAP_KIND=device");
+        let gpu = if on_gpu { Some(job.gpu().ok_or_else(no_gpu)?) } else { None };
+        let kernels = gpu.map(|gpu| {
+            let nvrtc = gpu.nvrtc()?;
+            // SAFETY: `Pencils` drops what is made before the job that it keeps.
+            let kernels = GpuKernels::new(unsafe { gpu.device() }, &nvrtc)?;
+            Ok::<_, Error>(SendKernels(Box::into_raw(Box::new(kernels))))
+        });
+        let kernels = kernels.transpose().map_err(raised)?;
         // SAFETY: `Pencils` drops what is made before the job that it keeps.
         let rt = unsafe { held::runtime_of(&job) };
         let grid = Grid { memory, ..Grid::new(extents, processes) };
@@ -113,13 +136,17 @@ impl Pencils {
             let heap = Box::into_raw(Box::new(TeamHeap::new(rt, heap_bytes.saturating_add(WORDS))?));
             // SAFETY: it lives until `free`, or for ever.
             let borrowed = unsafe { &*heap };
+            let kernels = kernels.map(|kernels| { kernels }.0);
+            // SAFETY: as above.
+            let of_gpu = kernels.map(|kernels| unsafe { &*kernels });
             let mut grid = grid;
             if grid.processes == [0, 0] {
-                let (same_team, tuned) = tune(borrowed, team, grid, &Tuning { element, ..Tuning::default() })?;
+                let tuning = Tuning { element, ..Tuning::default() };
+                let (same_team, tuned) = tune_on(of_gpu, borrowed, team, grid, &tuning)?;
                 (team, grid) = (same_team, tuned.grid);
             }
             let array = Decomposition::new(borrowed, team, grid)?;
-            Ok((grid, Parts { plans: HashMap::new(), work: None, array, heap }))
+            Ok((grid, Parts { plans: HashMap::new(), work: None, array, kernels, heap }))
         });
         let (grid, parts) = made.map_err(raised)?;
         Ok(Pencils { grid, parts: Mutex::new(Some(parts)), job })
@@ -149,9 +176,11 @@ impl Pencils {
         arrays: (Bound<'_, PyAny>, Bound<'_, PyAny>),
         element: usize,
         forms: [[usize; 3]; 4],
+        stream: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let (from, to) = (axis(axes.0)?, axis(axes.1)?);
-        let buffers = [memory(&arrays.0, "src")?, memory(&arrays.1, "dst")?];
+        let stream = stream.as_ref().map(stream_handle).transpose()?;
+        let buffers = [self.memory(&arrays.0, "src", stream)?, self.memory(&arrays.1, "dst", stream)?];
         let key = (false, [from.index(), to.index()], false, element, forms);
         let [input_halo, output_halo, input_padding, output_padding] = forms;
         let wanted = Transpose {
@@ -159,10 +188,11 @@ impl Pencils {
             output: Form { halo: output_halo, padding: output_padding },
             ..Transpose::new((from, to), element)
         };
-        self.run(py, key, move |array| array.transpose(&wanted), buffers)
+        self.run(py, key, move |array, kernels| AnyPlan::transpose(array, kernels, &wanted), buffers, stream)
     }
 
     /// Updates the halo of pencils along an axis in one dimension. Collective.
+    #[allow(clippy::too_many_arguments)] // as Python hands them over
     fn halo(
         &self,
         py: Python<'_>,
@@ -171,55 +201,72 @@ impl Pencils {
         element: usize,
         widths: ([usize; 3], [usize; 3]),
         periodic: bool,
+        stream: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let ((along, dim), (halo, padding)) = (axis_and_dim, widths);
         let along = axis(along)?;
-        let (address, bytes) = memory(&array, "array")?;
+        let stream = stream.as_ref().map(stream_handle).transpose()?;
+        let buffer = self.memory(&array, "array", stream)?;
         let key = (true, [along.index(), dim], periodic, element, [halo, padding, [0; 3], [0; 3]]);
         let form = Form { halo, padding };
         let wanted =
             Halo { axis: along, dim, periodic, form, element, fields: 1, mode: symrail_decomp::Mode::default() };
-        self.run(py, key, move |array| array.halo(&wanted), [(address, bytes); 2])
+        self.run(py, key, move |array, kernels| AnyPlan::halo(array, kernels, &wanted), [buffer; 2], stream)
     }
 
     /// Gives the memory back. Later calls raise StateError. Collective.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
-        let taken = self.parts.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Parts { plans, work, array, heap }) = taken else { return Ok(()) };
+        let taken = self.parts.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Parts { plans, work, array, kernels, heap }) = taken else { return Ok(()) };
+        if let Some(gpu) = self.job.gpu().filter(|_| kernels.is_some()) {
+            gpu.gpu().synchronize().map_err(|error| raised(error.into()))?;
+        }
         drop((plans, work, array));
+        // SAFETY: nothing that uses them is left, and they were made so.
+        drop(kernels.map(|kernels| unsafe { Box::from_raw(kernels) }));
         // SAFETY: nothing that uses it is left, and it was made so.
         let heap = unsafe { Box::from_raw(heap) };
-        py.detach(move || heap.free()).map_err(raised)
+        py.detach(move || heap.free()).map_err(failed)
     }
 }
 
-/// The address and the bytes of contiguous memory that may be written.
-fn memory(array: &Bound<'_, PyAny>, role: &str) -> PyResult<(usize, usize)> {
-    let view = View::of(array, role)?;
-    if !view.contiguous || !view.writable || view.gpu.is_some() {
-        return Err(raise(Kind::Argument, &format!("{role} is not contiguous, or read-only, or in a GPU's memory")));
-    }
-    Ok((view.bounds().address(), view.bytes()))
-}
+/// Kernels on their way to another thread.
+struct SendKernels(*mut GpuKernels<'static>);
+
+// SAFETY: they are used by one thread at a time.
+unsafe impl Send for SendKernels {}
 
 impl Pencils {
+    /// Contiguous memory that may be written: of a GPU, if there is a stream, else of the host.
+    fn memory(&self, array: &Bound<'_, PyAny>, role: &str, stream: Option<usize>) -> PyResult<GpuMemory> {
+        let view = View::of(array, role)?;
+        let on_gpu = self.job.gpu().filter(|_| stream.is_some());
+        if !view.contiguous || !view.writable || view.gpu.is_some() != on_gpu.is_some() {
+            let place = if on_gpu.is_some() { "not in a GPU's memory" } else { "in a GPU's memory" };
+            return Err(raise(Kind::Argument, &format!("{role} is not contiguous, or read-only, or {place}")));
+        }
+        let (span, bytes) = (view.bounds(), view.bytes());
+        let at = on_gpu.map_or(span.address() as u64, |gpu| gpu.reached(span));
+        Ok(GpuMemory { at, bytes })
+    }
+
     /// Runs the plan with this key, without Python's lock, and one at a time.
     fn run(
         &self,
         py: Python<'_>,
         key: Key,
-        make: impl FnOnce(&Decomposition<'static>) -> symrail_decomp::Result<Plan<'static>> + Send,
-        buffers: [(usize, usize); 2],
+        make: impl FnOnce(&Decomposition<'static>, Kernels) -> symrail_decomp::Result<AnyPlan<'static>> + Send,
+        buffers: [GpuMemory; 2],
+        stream: Option<usize>,
     ) -> PyResult<()> {
         self.job.running()?;
         let result = py.detach(|| {
             let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
             let parts = parts.as_mut()?;
             let run = parts.plan(key, make).and_then(|(plan, work)| {
-                // SAFETY: the caller keeps the arrays during its call, see `Span`.
-                let [input, output] =
-                    buffers.map(|(at, bytes)| unsafe { Buffer::raw(std::ptr::with_exposed_provenance_mut(at), bytes) });
-                plan.run(input, output, work)
+                // SAFETY: the caller keeps the arrays during its call, see `Span`, and those of a GPU until its stream
+                // has come so far.
+                unsafe { plan.run(buffers, work, stream.unwrap_or(0)) }
             });
             Some(run)
         });

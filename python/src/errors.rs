@@ -145,7 +145,10 @@ fn sort(error: &Error) -> (Kind, Details) {
             Kind::Argument,
             Details { pe: Some(*pe), operation: Some(operation.to_string()), bytes: Some(*bytes as u64), ..plain() },
         ),
-        Error::GrowthRefused { pe, .. } => (Kind::HeapExhausted, Details { pe: Some(*pe), ..plain() }),
+        Error::DeviceHeap { pe } => (Kind::Unsupported, Details { pe: Some(*pe), ..plain() }),
+        Error::GrowthRefused { pe, .. } | Error::TeamHeapFull { pe, .. } => {
+            (Kind::HeapExhausted, Details { pe: Some(*pe), ..plain() })
+        }
         Error::PeerLost { pe, what, .. } => {
             (Kind::PeerLost, Details { pe: Some(*pe), pes: vec![*pe], operation: Some((*what).into()), ..plain() })
         }

@@ -110,6 +110,20 @@ impl HeldGpu {
         &self.scratch
     }
 
+    /// The device, for what is kept together with the job.
+    ///
+    /// # Safety
+    /// What is made of it is dropped before the job.
+    pub unsafe fn device(&self) -> &'static GpuDevice<'static> {
+        // SAFETY: it does not move while the job lives; the caller's promise.
+        unsafe { &*std::ptr::from_ref(&self.device) }
+    }
+
+    /// The GPU's address of memory that it reaches, symmetric or not.
+    pub fn reached(&self, span: Span) -> u64 {
+        (span.address() as u64).wrapping_add(self.apart(span).unwrap_or(0))
+    }
+
     fn address(&self, span: Span) -> u64 {
         self.device.address(std::ptr::with_exposed_provenance(span.address()))
     }
@@ -132,8 +146,8 @@ impl HeldGpu {
         Ok((span.address() as u64).wrapping_add(self.symmetric(span, role)?))
     }
 
-    /// How far the GPU's addresses are from the host's for the other side of an operation with `pe`: any memory that the GPU reaches, or memory of the heap,
-    /// where the proxy does the copy.
+    /// How far the GPU's addresses are from the host's for the other side of an operation with `pe`: any memory that the
+    /// GPU reaches, or memory of the heap, where the proxy does the copy.
     fn local(&self, view: &View, pe: Pe, role: &str) -> PyResult<u64> {
         if let Some(apart) = self.apart(view.bounds()) {
             return Ok(apart);

@@ -20,6 +20,7 @@
 //! | `torch` | what PyTorch's symmetric memory needs, as a table of C functions (unsafe) |
 //! | `ep` | the classes behind `symrail.ep` |
 //! | `decomp` | the class behind `symrail.decomp` (unsafe) |
+//! | `overlap` | the class behind `symrail.overlap` (unsafe) |
 //! | `interrupt` | Ctrl-C and time-outs |
 //! | `errors` | which error becomes which exception |
 //!
@@ -41,6 +42,7 @@ mod job;
 mod layout;
 mod memory;
 mod on_stream;
+mod overlap;
 mod raw;
 mod required;
 mod rma;
@@ -80,6 +82,7 @@ mod _symrail {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         crate::ep::add(module)?;
         module.add_class::<crate::decomp::Pencils>()?;
+        module.add_class::<crate::overlap::Products>()?;
         job::watch_exit()
     }
 

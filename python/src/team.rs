@@ -37,7 +37,8 @@ impl Team {
         self.team.read().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn held(&self) -> PyResult<Arc<HeldTeam>> {
+    /// The team, unless it was destroyed.
+    pub fn held(&self) -> PyResult<Arc<HeldTeam>> {
         let team = self.read().clone();
         let team = team.ok_or_else(|| raise(Kind::State, "the team was destroyed"))?;
         team.job.running()?;
@@ -112,6 +113,14 @@ impl Team {
     fn sync(&self, py: Python<'_>, timeout: Option<f64>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let team = self.held()?;
         team.job.barrier(py, (team.on_gpu.as_ref(), false), stream, || waiting(py, timeout, || team.sync()))
+    }
+
+    /// Whether all PEs of the team pass True. Collective over the team.
+    fn all_agree(&self, py: Python<'_>, agrees: bool) -> PyResult<bool> {
+        let team = self.held()?;
+        let mut word = [u64::from(agrees)];
+        waiting(py, None, || raw::and_of_all(&team, &mut word))?;
+        Ok(word[0] == 1)
     }
 
     /// Copies `src` of the team's PE `root` to `dst` on all of its PEs. Collective over the team.

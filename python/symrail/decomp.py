@@ -10,26 +10,34 @@
         y = grid.transpose(x, "y")
         y[:] = np.fft.fft(y, axis=1)
 
-A pencil has one axis whole; the others are split over the process grid. All are in host memory.
+A pencil has one axis whole; the others are split over the process grid. All are in host memory, or, where the symmetric
+heap is in GPUs' memory, on the GPU as PyTorch's or CuPy's arrays:
+
+    grid = decomp.Grid((64, 64, 64), arrays=torch)
+    x = grid.empty("x", torch.complex128)
+    x.array[:] = 1.0
+    x.array.copy_(torch.fft.fft(x.array, dim=0))
+    y = grid.transpose(x, "y")                       # in the order of PyTorch's stream
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import symrail
 
-from . import _symrail
+from . import _arrays, _symrail
 from .errors import ArgumentError
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["Grid", "Pencil"]
+__all__ = ["GpuPencil", "Grid", "Pencil"]
 
 Widths = tuple[int, int, int]
 NONE: Widths = (0, 0, 0)
@@ -68,12 +76,35 @@ class Pencil(np.ndarray):
         return np.asarray(self)[index]
 
 
+class GpuPencil:
+    """A PE's own elements along an axis, on its GPU: `array` is PyTorch's or CuPy's, indexed by X, Y and Z.
+
+    All else is as for `Pencil`. `Grid.empty` makes it.
+    """
+
+    axis: str
+    start: Widths
+    stop: Widths
+    halo: Widths
+    padding: Widths
+    array: Any
+    whole: Any
+    _memory: Any
+    _grid: Grid
+
+    @property
+    def dtype(self) -> Any:
+        """The array's."""
+        return self.array.dtype
+
+
 class Grid:
     """An array of `shape` (X, Y, Z) over all PEs. Collective.
 
     `processes` is the process grid; without it, it is chosen by measuring transposes of elements of `dtype`. `order` is
     "x": X varies fastest in memory, or "axis": each pencil's own axis does. `heap_bytes` of each PE's symmetric heap are
-    for workspaces; without it, four times the elements of a PE.
+    for workspaces; without it, four times the elements of a PE, and room for small blocks over rails. `arrays` is the
+    module whose arrays are the pencils: `numpy` in host memory, `torch` or `cupy` on the GPU.
     """
 
     def __init__(
@@ -84,20 +115,25 @@ class Grid:
         order: str = "x",
         dtype: DTypeLike = "complex128",
         heap_bytes: int | None = None,
+        arrays: ModuleType = np,
     ) -> None:
         if order not in ("x", "axis"):
             raise ArgumentError(f"order {order!r}: use 'x' or 'axis'")
         if len(shape) != 3 or min(shape) < 1:
             raise ArgumentError(f"shape {tuple(shape)}: three extents of at least 1")
         memory = [[0, 1, 2], [0, 1, 2], [0, 1, 2]] if order == "x" else [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
-        element, ranks = np.dtype(dtype).itemsize, symrail.n_pes()
+        element, ranks = _arrays.element_type(dtype).itemsize, symrail.n_pes()
         if heap_bytes is None:
             # Shares are rounded up along each of two axes, and so are blocks in the workspace.
-            heap_bytes = 4 * element * math.prod(extent + ranks for extent in shape) // ranks + 4096 * ranks
+            share = element * math.prod(extent + ranks for extent in shape) // ranks
+            # Each of the four transposes has room for four blocks of up to 64 KiB with each PE over rails.
+            rooms = 8 * min(2 * share, ranks << 16) if arrays is np else 0
+            heap_bytes = 4 * share + rooms + 4096 * ranks
         self._runtime = symrail.current()
         self._pencils = _symrail.Pencils(
-            self._runtime, list(shape), list(processes or (0, 0)), memory, heap_bytes, element
+            self._runtime, list(shape), list(processes or (0, 0)), memory, heap_bytes, element, arrays is not np
         )
+        self._arrays = arrays
         self.shape = tuple(shape)
 
     @property
@@ -107,7 +143,7 @@ class Grid:
         return rows, columns
 
     def empty(self, axis: str, dtype: DTypeLike = "complex128", *, halo: Widths = NONE, padding: Widths = NONE,
-              symmetric: bool = False) -> Pencil:  # fmt: skip
+              symmetric: bool = False) -> Any:  # fmt: skip
         """This PE's pencil along an axis, all 0; in symmetric memory, if `symmetric`, data comes straight into it.
 
         Collective if `symmetric`, else local.
@@ -123,37 +159,65 @@ class Grid:
             most = max(
                 math.prod(to[dim] - at[dim] + 2 * halo[dim] + padding[dim] for dim in range(3)) for at, to, _ in extents
             )
-            memory: NDArray[Any] = symrail.array(most, dtype)[:count]
+            memory = self._view(symrail.array(most, dtype))[:count]
         else:
-            memory = np.zeros(count, dtype)
-        # NumPy's last axis varies fastest.
+            memory = self._zeros(count, dtype)
+        # The last axis varies fastest.
         slowest_first = list(reversed(order))
         in_memory = memory.reshape([shape[dim] for dim in slowest_first])
-        whole = in_memory.transpose([slowest_first.index(dim) for dim in range(3)])
+        dims = [slowest_first.index(dim) for dim in range(3)]
+        whole = in_memory.permute(dims) if hasattr(in_memory, "permute") else in_memory.transpose(dims)
         inside = whole[tuple(slice(halo[dim], halo[dim] + own[dim]) for dim in range(3))]
-        pencil = inside.view(Pencil)
+        pencil: Any
+        if self._arrays is np:
+            pencil = inside.view(Pencil)
+        else:
+            pencil = GpuPencil()
+            pencil.array = inside
         pencil.axis, pencil.halo, pencil.padding = axis, halo, padding
         pencil.start, pencil.stop = (start[0], start[1], start[2]), (stop[0], stop[1], stop[2])
         pencil.whole, pencil._memory, pencil._grid = whole, memory, self
         return pencil
 
-    def _own(self, pencil: Pencil, name: str) -> Pencil:
-        if not isinstance(pencil, Pencil) or getattr(pencil, "_grid", None) is not self:
+    def _zeros(self, count: int, dtype: Any) -> Any:
+        if not self._is_torch:
+            return self._arrays.zeros(count, dtype)
+        name = _arrays.type_name(dtype)
+        return self._arrays.zeros(count, dtype=getattr(self._arrays, name), device=f"cuda:{self._runtime.device}")
+
+    def _view(self, array: Any) -> Any:
+        return array if self._arrays is np else _arrays.tensor(array) if self._is_torch else self._arrays.from_dlpack(array)
+
+    @property
+    def _is_torch(self) -> bool:
+        return self._arrays.__name__ == "torch"
+
+    def _stream(self, stream: Any) -> Any:
+        """The stream that is meant: on a GPU the current one, if none is named."""
+        if stream is not None or self._arrays is np:
+            return stream
+        return self._arrays.cuda.current_stream() if self._is_torch else self._arrays.cuda.get_current_stream()
+
+    def _own(self, pencil: Any, name: str) -> Any:
+        if not isinstance(pencil, (Pencil, GpuPencil)) or getattr(pencil, "_grid", None) is not self:
             raise ArgumentError(f"{name} is no pencil of this grid: make it by empty()")
         return pencil
 
-    def transpose(self, source: Pencil, to: str | Pencil) -> Pencil:
-        """Transposes X to Y, Y to Z, or back: to an axis, or to a pencil along it, which is returned. Collective."""
+    def transpose(self, source: Any, to: Any, *, stream: Any = None) -> Any:
+        """Transposes X to Y, Y to Z, or back: to an axis, or to a pencil along it, which is returned. Collective.
+
+        On a GPU it is done in the order of a stream; what other PEs did wrong is raised by a later call.
+        """
         self._own(source, "source")
         dest = self.empty(to, source.dtype) if isinstance(to, str) else self._own(to, "to")
         if dest.dtype != source.dtype:
             raise ArgumentError(f"dtypes differ: {source.dtype} and {dest.dtype}")
         forms = [list(widths) for widths in (source.halo, dest.halo, source.padding, dest.padding)]
         axes, arrays = (_axis(source.axis), _axis(dest.axis)), (source._memory, dest._memory)
-        self._pencils.transpose(axes, arrays, source.dtype.itemsize, forms)
+        self._pencils.transpose(axes, arrays, source.dtype.itemsize, forms, self._stream(stream))
         return dest
 
-    def halo(self, pencil: Pencil, *, periodic: bool | Sequence[bool] = False) -> None:
+    def halo(self, pencil: Any, *, periodic: bool | Sequence[bool] = False, stream: Any = None) -> None:
         """Fills the halo of `pencil.whole` with neighbours' elements, corners included. Collective.
 
         `periodic` says whether the array goes on at its other end: along all axes, or along X, Y and Z.
@@ -163,8 +227,9 @@ class Grid:
         widths = (list(pencil.halo), list(pencil.padding))
         for dim in range(3):
             self._pencils.halo(
-                (_axis(pencil.axis), dim), pencil._memory, pencil.dtype.itemsize, widths, periods[dim]
-            )
+                (_axis(pencil.axis), dim), pencil._memory, pencil.dtype.itemsize, widths, periods[dim],
+                self._stream(stream),
+            )  # fmt: skip
 
     def free(self) -> None:
         """Gives the workspaces back. Later calls raise StateError. Collective."""

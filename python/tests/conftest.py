@@ -74,3 +74,12 @@ def mpirun(pes: int) -> list[str]:
         pytest.skip("there is no mpirun")
     as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     return [found, "--oversubscribe", *as_root, "-n", str(pes)]
+
+
+def python_with_torch() -> str:
+    """A Python that has torch: this one, or the system's."""
+    for python in (sys.executable, "/usr/bin/python3"):
+        tried = [python, "-c", "import torch, numpy"]
+        if Path(python).exists() and subprocess.run(tried, capture_output=True).returncode == 0:
+            return python
+    pytest.skip("there is no torch")

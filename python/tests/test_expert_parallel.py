@@ -6,9 +6,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
-from conftest import PROGRAMS, environment, finish, launcher, run, start
+from conftest import PROGRAMS, environment, finish, launcher, python_with_torch, run, start
+from symrail.errors import ArgumentError, UnsupportedError
 
 PAGE = Path(__file__).parents[2] / "docs" / "ep.md"
 HOSTS = ("--hosts", "2", "--rails", "2")
@@ -32,15 +35,6 @@ HOSTS = ("--hosts", "2", "--rails", "2")
 def test_equals_numpy(what: str, pes: int, options: tuple[str, ...]) -> None:
     out = run("expert_parallel.py", what, pes=pes, options=options)
     assert all(f"PE {pe} is well" in out for pe in range(pes))
-
-
-def python_with_torch() -> str:
-    """A Python that has torch: this one, or the system's."""
-    for python in (sys.executable, "/usr/bin/python3"):
-        tried = [python, "-c", "import torch, numpy"]
-        if Path(python).exists() and subprocess.run(tried, capture_output=True).returncode == 0:
-            return python
-    pytest.skip("there is no torch")
 
 
 @pytest.mark.parametrize("options", [(), HOSTS])
@@ -68,3 +62,32 @@ def test_sizes_are_printed() -> None:
     # Two slots at both ends for each of 8 ranks: 128 tokens of bfloat16, and 16 rows for each that come back.
     assert 4 * 8 * (128 + 2048) * 14336 < low < 1.1 * 4 * 8 * (128 + 2048) * 14336
     assert 4 * 8 * 256 * 14336 < high < 1.1 * 4 * 8 * 256 * 14336 and both > high + low
+
+
+def test_tensors_of_a_gpu_are_refused_by_name():
+    from symrail.ep._device import address, gpu_of, is_on_gpu
+
+    def tensor(**changes):
+        given = dict(
+            device=SimpleNamespace(type="cuda", index=1),
+            shape=(3, 16),
+            dtype="torch.bfloat16",
+            is_contiguous=lambda: True,
+            data_ptr=lambda: 4096,
+        )
+        return SimpleNamespace(**{**given, **changes})
+
+    assert address(tensor(), "x", 1, "bfloat16", (3, 16)) == 4096
+    for wrong, named in (
+        (tensor(device=SimpleNamespace(type="cuda", index=0)), "cuda:1"),
+        (tensor(device=SimpleNamespace(type="cpu", index=None)), "cuda:1"),
+        (tensor(shape=(4, 16)), r"\(4, 16\)"),
+        (tensor(dtype="torch.float32"), "float32"),
+        (tensor(is_contiguous=lambda: False), "contiguous"),
+        (np.zeros((3, 16)), "cuda:1"),
+    ):
+        with pytest.raises(ArgumentError, match=named):
+            address(wrong, "x", 1, "bfloat16", (3, 16))
+    assert is_on_gpu(tensor()) and not is_on_gpu(np.zeros(3))
+    with pytest.raises(UnsupportedError, match="heap"):
+        gpu_of(SimpleNamespace(device=None))

@@ -205,7 +205,7 @@ impl<'rt> Allocator<'rt> {
         if let (Ok(wire), Some(segment)) = (&self.everybody.ops.comm.wire, segment) {
             let connection_infos: Vec<Vec<u8>> =
                 all.iter().map(|bytes| bytes.get(1..).unwrap_or(&[]).to_vec()).collect();
-            wire.learn(segment.id(), &connection_infos)?;
+            wire.learn(segment, &connection_infos)?;
         }
         if let Some(segment) = segment {
             self.space().committed.store(segment.end() as usize, Ordering::Release);
@@ -217,6 +217,6 @@ impl<'rt> Allocator<'rt> {
     fn register(&self, segment: Segment) -> Result<Vec<u8>> {
         let Ok(wire) = &self.everybody.ops.comm.wire else { return Ok(Vec::new()) };
         // SAFETY: the heap outlives the endpoints and never unmaps.
-        Ok(unsafe { wire.register(segment) }?)
+        Ok(unsafe { wire.register_grown(segment) }?)
     }
 }

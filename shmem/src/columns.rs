@@ -1,6 +1,6 @@
 //! Rows of bytes that are much alike, such as what all PEs say of themselves: what is the same in all rows is kept once.
 //!
-//! Rows are looked at as a table of bytes. A column whose bytes are all the same is kept as one byte, and one that
+//! Rows are taken as a table of bytes. A column whose bytes are all the same is kept as one byte, and one that
 //! equals another is not kept at all. So a row costs what is in no other, such as ports, tokens and keys.
 
 use std::collections::HashMap;

@@ -13,28 +13,28 @@ use crate::wire::keys;
 /// All PEs, for all endpoints of this one.
 pub(crate) struct Directory {
     entries: Columns,
-    /// The ids of the segments that PEs joined with.
-    first: Vec<u32>,
+    /// The segment that PEs joined with.
+    first: Segment,
     /// Segments by which the heap has grown, with what each PE has said of them.
-    grown: RwLock<Vec<(u32, Columns)>>,
+    grown: RwLock<Vec<(Segment, Columns)>>,
     threads: usize,
 }
 
 impl Directory {
-    /// That of PEs with these connection infos, encoded, which have this number of proxy threads, and joined with these
-    /// segments.
-    pub fn new(connection_infos: &[Vec<u8>], threads: usize, first: &[Segment]) -> Directory {
-        Directory {
-            entries: Columns::new(connection_infos),
-            first: first.iter().map(Segment::id).collect(),
-            grown: RwLock::default(),
-            threads,
-        }
+    /// That of PEs with these connection infos, encoded, which have this number of proxy threads, and joined with this
+    /// segment.
+    pub fn new(connection_infos: &[Vec<u8>], threads: usize, first: Segment) -> Directory {
+        Directory { entries: Columns::new(connection_infos), first, grown: RwLock::default(), threads }
+    }
+
+    /// The segment that PEs joined with.
+    pub fn first(&self) -> &Segment {
+        &self.first
     }
 
     /// Takes in what all PEs have said of a segment by which the heap has grown.
-    pub fn add_segment(&self, id: u32, connection_infos: &[Vec<u8>]) {
-        let segment = (id, Columns::new(connection_infos));
+    pub fn add_segment(&self, segment: Segment, connection_infos: &[Vec<u8>]) {
+        let segment = (segment, Columns::new(connection_infos));
         self.grown.write().unwrap_or_else(PoisonError::into_inner).push(segment);
     }
 
@@ -69,15 +69,19 @@ impl endpoint::Directory for OfThread {
     }
 
     fn keys(&self, pe: Pe, segment: u32) -> Result<Option<Vec<u8>>> {
-        if self.directory.first.contains(&segment) {
-            let mut proxies = self.directory.entry(pe)?.proxies;
-            let there = self.thread < proxies.len();
-            return Ok(there.then(|| proxies.swap_remove(self.thread).keys.segment));
+        let Directory { first, grown, threads, .. } = &*self.directory;
+        let mut proxies = self.directory.entry(pe)?.proxies;
+        if self.thread >= proxies.len() {
+            return Ok(None);
         }
-        let grown = self.directory.grown.read().unwrap_or_else(PoisonError::into_inner);
-        let Some((_, said)) = grown.iter().find(|(id, _)| *id == segment) else { return Ok(None) };
-        let said = said.row(pe as usize).unwrap_or_default();
-        keys::of_thread(&said, pe, self.directory.threads, self.thread)
+        let of_first = proxies.swap_remove(self.thread).keys.segment;
+        if segment == first.id() {
+            return Ok(Some(of_first));
+        }
+        let grown = grown.read().unwrap_or_else(PoisonError::into_inner);
+        let Some((grown, said)) = grown.iter().find(|(grown, _)| grown.id() == segment) else { return Ok(None) };
+        let said = keys::of_thread(&said.row(pe as usize).unwrap_or_default(), pe, *threads, self.thread)?;
+        said.map(|said| said.connection_info(pe, (first, &of_first), grown)).transpose()
     }
 }
 
@@ -90,6 +94,7 @@ mod tests {
 
     use super::*;
     use crate::connection_info::Keys;
+    use symrail_transport::grown::GrownKeys;
 
     /// What PE `pe` of a job says whose hosts have eight PEs and four rails each, over TCP.
     fn connection_info(pe: u32, random: &mut impl RngExt) -> ConnectionInfo {
@@ -114,9 +119,10 @@ mod tests {
         let mut random = rand::rng();
         let infos: Vec<_> = (0..2000).map(|pe| connection_info(pe, &mut random)).collect();
         // SAFETY: nobody follows the address.
-        let first = unsafe { Segment::new(5, 0, std::ptr::null_mut(), 4096) };
+        let segment = |id, offset| unsafe { Segment::new(id, offset, std::ptr::null_mut(), 4096) };
+        let (first, grown, other) = (segment(5, 0), segment(6, 4096), segment(7, 8192));
         let encoded: Vec<_> = infos.iter().map(ConnectionInfo::encode).collect();
-        let directory = Arc::new(Directory::new(&encoded, 1, &[first]));
+        let directory = Arc::new(Directory::new(&encoded, 1, first));
         // A token, a key, eight ports, and the ends of addresses.
         assert!(directory.entries.width() <= 12 + 8 + 16 + 2, "{} bytes a PE", directory.entries.width());
         let of_thread = |thread| OfThread { directory: Arc::clone(&directory), thread };
@@ -127,7 +133,21 @@ mod tests {
         }
         assert_eq!(of_thread(1).addresses(7).unwrap(), None, "it has no such thread");
         assert_eq!(of_thread(0).keys(7, 6).unwrap(), None, "not known yet");
-        directory.add_segment(6, &[keys::together(&[vec![1; 16]]), keys::together(&[vec![2; 16]])]);
-        assert_eq!(of_thread(0).keys(1, 6).unwrap(), Some(vec![2; 16]));
+
+        let said =
+            |keys: &dyn Fn(usize) -> GrownKeys| -> Vec<_> { (0..2000).map(|pe| keys::together(&[keys(pe)])).collect() };
+        directory.add_segment(grown, &said(&|_| GrownKeys::Follow(8)));
+        directory.add_segment(other, &said(&|pe| GrownKeys::Given(vec![pe as u8; 64])));
+        let widths: Vec<_> = directory.grown.read().unwrap().iter().map(|(_, said)| said.width()).collect();
+        assert_eq!(widths, [0, 1], "what follows from the first keys costs nothing");
+        let all = |pe| of_thread(0).keys(pe, 6).unwrap().unwrap();
+        for (pe, info) in (0..).zip(&infos) {
+            let keys = all(pe);
+            let first_keys = (&first, &info.proxies[0].keys.segment[..]);
+            assert_eq!(keys, GrownKeys::Follow(8).connection_info(pe, first_keys, &grown).unwrap());
+            assert_ne!(keys, info.proxies[0].keys.segment);
+            assert_ne!(keys, all((pe + 1) % 2000), "each PE has its own");
+            assert_eq!(of_thread(0).keys(pe, 7).unwrap(), Some(vec![pe as u8; 64]));
+        }
     }
 }

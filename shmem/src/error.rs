@@ -79,6 +79,22 @@ pub enum Error {
         /// What the heap has, on all PEs.
         heap_bytes: usize,
     },
+    /// No range of a [`TeamHeap`](crate::TeamHeap) is free on all PEs of a team.
+    #[error("PE {pe}: no {bytes} bytes are free on all PEs of the team in a team heap of {heap_bytes}; make it larger")]
+    TeamHeapFull {
+        /// This PE.
+        pe: Pe,
+        /// What was asked for.
+        bytes: usize,
+        /// What the heap has.
+        heap_bytes: usize,
+    },
+    /// The symmetric heap is memory that the CPU, which is to copy there, cannot touch.
+    #[error("PE {pe}: the symmetric heap is in memory of a device; make plans for GPUs, or set SYMRAIL_HEAP_KIND=host")]
+    DeviceHeap {
+        /// This PE.
+        pe: Pe,
+    },
     /// A PE did not answer while this PE waited.
     #[error("PE {waiting} waited in {what}; PE {pe} does not answer: {reason}")]
     PeerLost {

@@ -45,11 +45,6 @@ use crate::sync::SyncArea;
 use crate::team::group::Group;
 use crate::wire::{ContextState, Contexts, EndpointOpener, Wire};
 
-/// The heap's segments, as the transport names them.
-fn segments(heap: &SymmetricHeap) -> Vec<Segment> {
-    heap.segments().to_vec()
-}
-
 /// The first PE that shares memory with each PE: what all PEs agree on, whatever they could really map.
 fn hosts(handles: &[HeapHandle]) -> Box<[Pe]> {
     let mut firsts: Vec<(&HeapHandle, Pe)> = Vec::new();
@@ -110,25 +105,24 @@ impl Runtime {
             Some(_) => SymmetricHeap::with_growth(me, &own, settings.heap_size as u64)?,
             None => SymmetricHeap::new(me, &own)?,
         };
-        let first = segments(&heap);
+        let first = heap.first_segment();
         let gpu = staged.as_ref().and_then(Staged::shared).map(Shared::gpu).or(pinned_for.as_ref());
         let gpu = gpu.and_then(|gpu| gpu.pci());
         let hello = Hello::new(heap.handle(), gpu);
         stages.ended("heap");
-        let hellos = bootstrap.allgather(&hello.encode()).map_err(|e| e.in_stage("who is where"))?;
+        let hellos = stages.step("who is where", &mut *bootstrap, |all| all.allgather(&hello.encode()))?;
         let (handles, host) = Hello::decode_all(&hellos, me)?;
         drop(hellos);
-        stages.ended("who is where");
         let choice = choose(&settings, me, &host);
         let mut threads = choice.as_ref().map_or(1, |choice| choice.threads.number);
         let (opened, mine, encoded, connection_infos) = loop {
             let opened = choice.as_ref().map_err(Error::clone).and_then(|choice| {
                 let opened = open(&settings, choice, (me, n_pes), threads)?;
-                register(opened, &first, staged.as_ref(), &settings)
+                register(opened, first, staged.as_ref(), &settings)
             });
             let mine = connection_info_of(&opened, choice.as_ref().ok(), &settings, staged.as_ref());
             stages.ended("rails");
-            let encoded = bootstrap.allgather(&mine.encode()).map_err(|e| e.in_stage("exchange of addresses"))?;
+            let encoded = stages.step("exchange of addresses", &mut *bootstrap, |all| all.allgather(&mine.encode()))?;
             let connection_infos = ConnectionInfo::decode_all(&encoded)?;
             let Some((fewer, why)) = ConnectionInfo::fewer_threads(&connection_infos) else {
                 break (opened, mine, encoded, connection_infos);
@@ -136,8 +130,7 @@ impl Runtime {
             tracing::info!("{fewer} of {threads} proxy threads: {why}");
             threads = fewer;
         };
-        stages.ended("addresses");
-        let directory = Arc::new(Directory::new(&encoded, threads, &first));
+        let directory = Arc::new(Directory::new(&encoded, threads, first));
         drop(encoded);
         let (peers, unmapped) = map_peers(me, n_pes, &heap, &handles)?;
         if let Some(staged) = &mut staged {
@@ -147,7 +140,7 @@ impl Runtime {
         }
         stages.ended("mapping");
         let wire = opened.and_then(|opened| {
-            connect(opened, choice?, &settings, (me, &connection_infos), &first, staged.as_ref(), directory)
+            connect(opened, choice?, &settings, (me, &connection_infos), staged.as_ref(), directory)
         });
         let (mut wire, producers) = unless_needed(wire, staged.is_some(), unmapped)?;
         stages.ended("connecting");
@@ -157,7 +150,7 @@ impl Runtime {
         }
         let trace = begin_trace(&settings, me, wire.as_ref().ok());
         let (base, bases) = (heap.base().as_ptr().expose_provenance(), peers.bases_now());
-        let committed = first.iter().map(|s| s.bytes() as usize).sum();
+        let committed = first.bytes() as usize;
         let pinned = pinned_for.map(|gpu| Pinned::new(&gpu, &bases, committed)).transpose()?;
         // Nobody may be written to before everybody's proxy runs.
         let hosts: Arc<[Pe]> = hosts(&handles).into();
@@ -166,7 +159,7 @@ impl Runtime {
             staged.direct = direct;
         }
         let mine_reach = [reach::say(me, &hosts, &bases, staged.as_ref(), direct)];
-        let said = bootstrap.allgather(&mine_reach).map_err(|e| e.in_stage("last words"))?;
+        let said = stages.step("reach of devices", &mut *bootstrap, |all| all.allgather(&mine_reach))?;
         let (device_atomics, device_hosts) = reach::agree(&said, &hosts);
         let device_hosts = if device_hosts == hosts { Arc::clone(&hosts) } else { device_hosts };
         let process = Process::this();
@@ -196,8 +189,7 @@ impl Runtime {
         };
         let lanes = wire.as_ref().ok().map(Wire::lanes);
         let reporter = Reporter::start(figures, lanes, Arc::clone(&bootstrap));
-        let reporter =
-            reporter.inspect_err(|error| tracing::warn!(%error, "nobody can look at this PE's figures")).ok();
+        let reporter = reporter.inspect_err(|error| tracing::warn!(%error, "nobody can read this PE's figures")).ok();
         let job = Job { me, n_pes, process, native_amo: mine.native_amo, hosts, settings, bootstrap, interrupt };
         let context = wire.as_ref().map_or_else(|_| ContextState::default(), ContextState::first);
         let comm = Communicator { wire, context, contexts: Contexts::default(), board, job, space };
@@ -205,10 +197,9 @@ impl Runtime {
         let devices = Devices { producers, atomics: device_atomics, hosts: device_hosts };
         let traffic = {
             let mut bootstrap = lock(&comm.job.bootstrap);
-            bootstrap.barrier().map_err(|e| e.in_stage("last words"))?;
+            stages.step("last words", &mut **bootstrap, |all| all.barrier())?;
             bootstrap.traffic()
         };
-        stages.ended("last words");
         stages.tell(n_pes, traffic);
         Ok(Runtime::new(Parts { observation, comm, sync, world: OnceLock::new(), devices }))
     }
@@ -336,9 +327,9 @@ fn begin_trace(settings: &Settings, me: Pe, wire: Option<&Wire>) -> Option<Trace
         .ok()
 }
 
-/// Registers the first segments with all endpoints, and keeps what peers are told of them. Memory that the CPU cannot
+/// Registers the first segment with all endpoints, and keeps what peers are told of them. Memory that the CPU cannot
 /// touch is staged, by each proxy thread for its own rails and channels.
-fn register(mut opened: Opened, first: &[Segment], staged: Option<&Staged>, settings: &Settings) -> Result<Opened> {
+fn register(mut opened: Opened, first: Segment, staged: Option<&Staged>, settings: &Settings) -> Result<Opened> {
     if let Some(staged) = staged {
         if opened.host.policy().native_amo {
             let what = "AMOs by NICs on a heap that they do not reach".into();
@@ -357,13 +348,11 @@ fn register(mut opened: Opened, first: &[Segment], staged: Option<&Staged>, sett
             keys.direct = direct::offer(engine, staged, settings)?;
         }
     }
-    for &segment in first {
-        // SAFETY: the heap outlives the endpoints (see the order of `Communicator`'s fields) and never unmaps.
-        unsafe {
-            opened.host.register(segment)?;
-            for (engine, keys) in &mut opened.engines {
-                keys.segment = engine.register(segment)?;
-            }
+    // SAFETY: the heap outlives the endpoints (see the order of `Communicator`'s fields) and never unmaps.
+    unsafe {
+        opened.host.register(first)?;
+        for (engine, keys) in &mut opened.engines {
+            keys.segment = engine.register(first)?;
         }
     }
     Ok(opened)
@@ -374,7 +363,6 @@ fn connect(
     choice: Choice,
     settings: &Settings,
     (me, connection_infos): (Pe, &[ConnectionInfo]),
-    first: &[Segment],
     staged: Option<&Staged>,
     directory: Arc<Directory>,
 ) -> Result<(Wire, Vec<Producer>)> {
@@ -415,8 +403,8 @@ fn connect(
         settings: settings.clone(),
         me,
         n_pes: connection_infos.len() as u32,
+        segments: vec![*directory.first()],
         directory,
-        segments: first.to_vec(),
     };
     Ok((Wire::new(opened.host, opener, proxies, staged), opened.producers))
 }

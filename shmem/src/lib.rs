@@ -23,7 +23,7 @@
 //! | [`symmetric`] | the same operations on typed slices, with checked bounds and without `unsafe`: start here |
 //! | [`team`], [`collective`] | some PEs, and what they do together: broadcast, reduce, collect, all-to-all |
 //! | [`gpu`], [`device`], `devices` | a GPU as the PE's device, or CPU threads in its place; [`kernels`] has what runs there |
-//! | [`observe`] | looking at a job from outside: figures, a trace |
+//! | [`observe`] | observing a job from outside: figures, a trace |
 //! | `program_data`, `touched` | the program's static variables as symmetric memory |
 //! | `staged`, `staged_access`, `guarded`, `direct` | a heap in memory that the CPU cannot touch, and NICs perhaps can |
 //! | `wire` | host threads on the wire |
@@ -92,6 +92,6 @@ pub use symrail_kernels as kernels;
 pub use symrail_transport::Pe;
 pub use symrail_transport::amo::{AmoOp, AmoType};
 pub use symrail_transport::env::Settings;
-pub use team::{Group, Team};
+pub use team::{Group, Team, TeamHeap};
 pub use wait::{Cmp, WaitWord};
 pub use wait_many::WordSet;

@@ -89,7 +89,7 @@ impl<T> Drop for OfProcess<T> {
 
 /// Numbers that are all 0 in every child that is forked from this process.
 ///
-/// The kernel wipes them there. So whoever has to look at one of them anyway learns at no cost that it is in a child. A
+/// The kernel wipes them there. So whoever has to load one of them anyway learns at no cost that it is in a child. A
 /// kernel that cannot wipe memory (before Linux 4.14) leaves children the numbers.
 pub(crate) struct WipedOnFork {
     numbers: NonNull<usize>,

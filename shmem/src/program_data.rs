@@ -125,7 +125,7 @@ fn writable_pages() -> Vec<Pages> {
     found
 }
 
-/// Looks at the first object that the loader lists, which is the executable, and stops.
+/// Reads the first object that the loader lists, which is the executable, and stops.
 unsafe extern "C" fn executable(info: *mut libc::dl_phdr_info, _size: usize, found: *mut c_void) -> c_int {
     let page = page_size();
     let Some(found) = NonNull::new(found.cast::<Vec<Pages>>()) else { return 1 };

@@ -171,7 +171,7 @@ impl Operations<'_> {
     ) -> Result<()> {
         let put = |wire: WireContext<'_>, to, signal| {
             // SAFETY: the caller's promise.
-            unsafe { wire.put_signal(pe, stable(to, source, len, signal)) }
+            unsafe { wire.put_copied(pe, stable(to, source, len, signal)) }
         };
         // SAFETY: the caller's promise.
         unsafe { self.put_signal_by(dest, source, len, signal, pe, put) }.map(drop)

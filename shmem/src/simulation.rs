@@ -51,7 +51,7 @@ impl SharedTables {
         ConnectionInfo::decode_all(connection_infos)?;
         // SAFETY: nobody follows the address; only the id is kept.
         let first = unsafe { symrail_transport::region::Segment::new(0, 0, std::ptr::null_mut(), 0) };
-        Ok(SharedTables { directory: Arc::new(Directory::new(connection_infos, 1, &[first])), hosts })
+        Ok(SharedTables { directory: Arc::new(Directory::new(connection_infos, 1, first)), hosts })
     }
 
     /// Bytes that a PE keeps of these for each PE of the job, where each PE has its own.
@@ -95,12 +95,10 @@ impl SimulatedPe {
         // SAFETY: the caller's promise.
         let heap = unsafe { SymmetricHeap::over(me, settings, memory, bytes) }?;
         let mut keys = Keys::default();
-        for &segment in heap.segments() {
-            // SAFETY: as above.
-            unsafe {
-                host.register(segment)?;
-                keys.segment = engine.register(segment)?;
-            }
+        // SAFETY: as above.
+        unsafe {
+            host.register(heap.first_segment())?;
+            keys.segment = engine.register(heap.first_segment())?;
         }
         Ok(SimulatedPe { me, n_pes, settings: settings.clone(), policy, heap, host, engine, keys })
     }

@@ -2,7 +2,7 @@
 //!
 //! With such a `SYMRAIL_HEAP_KIND`, what users allocate is that memory, all of it there from the start. Operations on
 //! it go through the engine, which [stages](symrail_proxy::stage) them, those on this PE's own heap too; so do the few
-//! places in which host threads look at it (waits, and [`SymSlice`](crate::SymSlice)'s local accesses). What the
+//! places in which host threads read it (waits, and [`SymSlice`](crate::SymSlice)'s local accesses). What the
 //! runtime needs for itself stays in host memory, where the ways of an ordinary heap lead.
 
 use std::ptr::NonNull;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use crate::bootstrap::Traffic;
+use crate::bootstrap::{Bootstrap, Result, Traffic};
 
 /// A clock for the stages of joining.
 pub(crate) struct Stages {
@@ -26,6 +26,23 @@ impl Stages {
         // Writing to a string has no way to fail.
         let _ = write!(self.text, "{comma}{stage} {:.1}", millis(now - self.last));
         self.last = now;
+    }
+
+    /// Has all PEs take a step that is a stage by itself, which errors and warnings name.
+    ///
+    /// # Errors
+    /// The step's.
+    pub fn step<T>(
+        &mut self,
+        stage: &'static str,
+        bootstrap: &mut dyn Bootstrap,
+        take: impl FnOnce(&mut dyn Bootstrap) -> Result<T>,
+    ) -> Result<T> {
+        bootstrap.set_stage(Some(stage));
+        let result = take(bootstrap).map_err(|error| error.in_stage(stage));
+        bootstrap.set_stage(None);
+        self.ended(stage);
+        result
     }
 
     /// Joining has ended: tells how long it took, and what it has cost the bootstrap.

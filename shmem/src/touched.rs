@@ -45,7 +45,7 @@ pub(crate) unsafe fn copy_touched(source: *const u8, dest: *mut u8, len: usize, 
         unsafe { copy(source.wrapping_add(start), dest.wrapping_add(start), pages.len() * page, page) };
     });
     if let Err(error) = result {
-        tracing::debug!(%error, "/proc/self/pagemap cannot be read; all static data is looked at");
+        tracing::debug!(%error, "/proc/self/pagemap cannot be read; all static data is searched");
         // SAFETY: as above. What was copied already is copied once more.
         unsafe { copy(source, dest, len, page) };
     }

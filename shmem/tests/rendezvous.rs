@@ -331,8 +331,12 @@ fn a_pe_that_left_or_never_came_is_named() {
 
 #[test]
 fn a_late_pe_is_waited_for_where_its_process_is_seen_to_live() {
-    let options = Options { n_pes: Some(2), watched: true, ..Options::default() };
-    let server = Server::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &Secret::generate().unwrap(), options).unwrap();
+    let options = || Options { n_pes: Some(2), watched: true, ..Options::default() };
+    let (here, secret) = (IpAddr::V4(Ipv4Addr::LOCALHOST), Secret::generate().unwrap());
+    let error = Server::start(here, &secret, options()).err().unwrap().to_string();
+    assert!(error.contains("nobody would tell relays in PEs"), "{error}");
+    let options = Options { shape: Shape::STAR, ..options() };
+    let server = Server::start(here, &secret, options).unwrap();
     let mut hurried = membership(&server, 0, 2);
     hurried.timeout = Duration::from_millis(200);
     let mut one = Client::join(&hurried, "test").unwrap();

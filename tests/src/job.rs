@@ -7,6 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+#[path = "../support/libraries.rs"]
+#[allow(dead_code, reason = "jobs have no libraries to build")]
+mod libraries;
+
 /// How long the launcher may take to end a job that has passed its limit.
 const LAUNCHER_GRACE: Duration = Duration::from_secs(10);
 
@@ -110,7 +114,7 @@ impl Job {
     /// Starts it, once no other job runs.
     #[must_use]
     pub fn start(&self) -> Running {
-        let alone = alone();
+        let alone = libraries::alone(&target());
         let mut command = Command::new(built("symrail"));
         command.args(["run", "-n", &self.pes.to_string(), "--timeout", &self.limit.as_secs().to_string()]);
         if self.hosts > 1 {
@@ -135,7 +139,7 @@ impl Job {
 /// A command with its own environment, such as `mpirun`, run after all other jobs.
 #[must_use]
 pub fn run_alone(command: Command, env: &[(&str, &str)], limit: Duration) -> Outcome {
-    let alone = alone();
+    let alone = libraries::alone(&target());
     let env = env.iter().map(|&(name, value)| (name.into(), value.into())).collect();
     Running::start(command, env, limit, alone).end()
 }
@@ -152,11 +156,7 @@ pub struct Running {
 
 impl Running {
     fn start(mut command: Command, env: Vec<(String, String)>, limit: Duration, alone: File) -> Running {
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("SYMRAIL_") {
-                command.env_remove(name);
-            }
-        }
+        libraries::remove_settings(&mut command, &["SYMRAIL_"]);
         command.envs(env).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
         let out = child.stdout.take().map(read_all);
@@ -198,13 +198,6 @@ fn read_all(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
         let _ = from.read_to_end(&mut all);
         String::from_utf8_lossy(&all).into_owned()
     })
-}
-
-/// Waits until no other test runs a job. Lasts until the file is closed.
-fn alone() -> File {
-    let file = File::create(target().join("symrail-tests.lock")).unwrap();
-    file.lock().unwrap();
-    file
 }
 
 /// Where this test's binary was built: `target/debug` or `target/release`.

@@ -14,8 +14,8 @@ pub struct Place {
     pub in_place: bool,
 }
 
-/// An array of a PE.
-struct Array {
+/// An array of a PE, in memory of the host.
+pub struct Array {
     /// Keeps what `ptr` points at, if that is not symmetric.
     _own: Vec<u64>,
     ptr: *mut u8,
@@ -34,6 +34,12 @@ impl Array {
     fn buffer(&self) -> Buffer<'static> {
         // SAFETY: the array outlives the operation, and this thread waits for that.
         unsafe { Buffer::raw(self.ptr, self.bytes) }
+    }
+
+    /// Its bytes.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the array's bytes, which nobody else uses while it is lent.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr, self.bytes) }
     }
 
     fn write(&mut self, element: usize, index: usize, value: u64) {
@@ -100,31 +106,51 @@ fn fill(array: &mut Array, grid: &Grid, pencil: &Pencil, element: usize, fields:
 pub fn transpose(array: &Decomposition<'_>, wanted: &Transpose, place: Place, rounds: usize) -> Result<(), Error> {
     let mut plan = array.transpose(wanted)?;
     let mut work = array.workspace(plan.workspace_bytes())?;
-    let (grid, element) = (array.grid(), wanted.element);
-    let (from, to) = (array.pencil(wanted.from, wanted.input), array.pencil(wanted.to, wanted.output));
+    let bytes = (plan.input_bytes(), plan.output_bytes());
     for _ in 0..rounds {
-        let bytes = (plan.input_bytes(), plan.output_bytes());
-        let bytes = if place.in_place { (bytes.0.max(bytes.1), 0) } else { bytes };
-        let mut input = Array::new(place.symmetric.map(|words| words[0]), bytes.0);
-        let output = Array::new(place.symmetric.map(|words| words[1]), bytes.1);
-        fill(&mut input, grid, &from, element, wanted.fields);
-        if place.in_place {
-            plan.run_in_place(input.buffer(), &mut work)?;
-        } else {
-            plan.run(input.buffer(), output.buffer(), &mut work)?;
-        }
-        let output = if place.in_place { &input } else { &output };
-        for index in 0..to.len() {
-            let at = at(&to, index).filter(|&at| is_own(&to, at));
-            for field in 0..wanted.fields {
-                let expected = at.map(|at| number(grid, field, at));
-                // In place, the rest is what is left of the input.
-                let right = place.in_place && at.is_none() || output.is(element, field * to.len() + index, expected);
-                assert!(right, "{wanted:?} {place:?} of {grid:?}: rank {}, field {field}, {at:?}", array.rank());
+        transposed(array, wanted, place, bytes, |input, output| {
+            if place.in_place {
+                plan.run_in_place(input.buffer(), &mut work)
+            } else {
+                plan.run(input.buffer(), output.buffer(), &mut work)
             }
-        }
+        })?;
     }
     end(array, plan, work)
+}
+
+/// Fills an input, lets it be transposed, and checks every byte of the output.
+///
+/// # Panics
+/// As for [`transpose`].
+///
+/// # Errors
+/// That of `run`.
+pub fn transposed(
+    array: &Decomposition<'_>,
+    wanted: &Transpose,
+    place: Place,
+    bytes: (usize, usize),
+    run: impl FnOnce(&mut Array, &mut Array) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let (grid, element) = (array.grid(), wanted.element);
+    let (from, to) = (array.pencil(wanted.from, wanted.input), array.pencil(wanted.to, wanted.output));
+    let bytes = if place.in_place { (bytes.0.max(bytes.1), 0) } else { bytes };
+    let mut input = Array::new(place.symmetric.map(|words| words[0]), bytes.0);
+    let mut output = Array::new(place.symmetric.map(|words| words[1]), bytes.1);
+    fill(&mut input, grid, &from, element, wanted.fields);
+    run(&mut input, &mut output)?;
+    let output = if place.in_place { &input } else { &output };
+    for index in 0..to.len() {
+        let at = at(&to, index).filter(|&at| is_own(&to, at));
+        for field in 0..wanted.fields {
+            let expected = at.map(|at| number(grid, field, at));
+            // In place, the rest is what is left of the input.
+            let right = place.in_place && at.is_none() || output.is(element, field * to.len() + index, expected);
+            assert!(right, "{wanted:?} {place:?} of {grid:?}: rank {}, field {field}, {at:?}", array.rank());
+        }
+    }
+    Ok(())
 }
 
 /// Updates all halos of pencils along an axis and checks every byte.
@@ -140,15 +166,32 @@ pub fn halo(
     (element, fields, mode): (usize, usize, Mode),
     symmetric: Option<*mut u64>,
 ) -> Result<(), Error> {
-    let (grid, pencil) = (array.grid(), array.pencil(axis, form));
-    let mut memory = Array::new(symmetric, pencil.len() * fields * element);
-    fill(&mut memory, grid, &pencil, element, fields);
-    for dim in 0..3 {
+    updated(array, (axis, form, periodic), (element, fields), symmetric, |dim, memory| {
         let mut plan = array.halo(&Halo { axis, dim, periodic, form, element, fields, mode })?;
         let mut work = array.workspace(plan.workspace_bytes())?;
         plan.run_in_place(memory.buffer(), &mut work)?;
-        end(array, plan, work)?;
-    }
+        end(array, plan, work)
+    })
+}
+
+/// Fills an array, lets its halos be updated in one dimension after the other, and checks every byte.
+///
+/// # Panics
+/// As for [`halo`].
+///
+/// # Errors
+/// That of `run`.
+pub fn updated(
+    array: &Decomposition<'_>,
+    (axis, form, periodic): (Axis, Form, bool),
+    (element, fields): (usize, usize),
+    symmetric: Option<*mut u64>,
+    mut run: impl FnMut(usize, &mut Array) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let (grid, pencil) = (array.grid(), array.pencil(axis, form));
+    let mut memory = Array::new(symmetric, pencil.len() * fields * element);
+    fill(&mut memory, grid, &pencil, element, fields);
+    (0..3).try_for_each(|dim| run(dim, &mut memory))?;
     for index in 0..pencil.len() {
         let whole = |at: &[i64; 3]| (0..3).all(|dim| (0..grid.extents[dim] as i64).contains(&at[dim]));
         let at = at(&pencil, index).filter(|at| periodic || whole(at));

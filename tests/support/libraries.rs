@@ -1,6 +1,7 @@
 //! Libraries for C, for tests that load them: Cargo does not build them for tests of their packages.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Builds packages as the running test is built, and gives the folder where they are.
@@ -23,6 +24,23 @@ pub fn succeed(command: &mut Command) -> String {
     let said = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat();
     assert!(output.status.success(), "{command:?}: {:?}\n{said}", output.status);
     said
+}
+
+/// Removes a user's settings, whose names begin with one of these prefixes, from a command's environment.
+#[allow(dead_code, reason = "not every test that loads libraries needs it")]
+pub fn remove_settings(command: &mut Command, prefixes: &[&str]) {
+    let is_setting = |name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_setting(&name.to_string_lossy())) {
+        command.env_remove(name);
+    }
+}
+
+/// Waits until no other test, of whatever package, runs a job. Lasts until the file is closed.
+#[allow(dead_code, reason = "not every test that loads libraries needs it")]
+pub fn alone(built: &Path) -> File {
+    let file = File::create(built.join("symrail-tests.lock")).unwrap();
+    file.lock().unwrap();
+    file
 }
 
 /// Whether a tool is not there; says so if it is not.

@@ -44,7 +44,7 @@ fn who_is_late_is_waited_for_and_named() {
             assert_eq!(outcome.err.matches(&warning).count(), 1, "{outcome:#?}");
         }
         assert!(outcome.err.contains("PE 1 does not wait for anybody"), "{outcome:#?}");
-        let joining = outcome.err.contains("PE 0 has waited in allgather 1 for 1 s and goes on");
+        let joining = outcome.err.contains("PE 0 has waited in who is where (step 1) for 1 s and goes on");
         assert_eq!(joining, joins_late == "join", "{outcome:#?}");
     }
 }

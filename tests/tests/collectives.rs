@@ -1,8 +1,11 @@
 //! Collectives of devices, on several paths from PE to PE.
+#![allow(clippy::unwrap_used, missing_docs)]
 
 use std::process::Command;
 use std::time::Duration;
 
+use symrail_collectives::build::{Shape, all_reduce};
+use symrail_collectives::plan::Document;
 use symrail_tests::job::{Job, built};
 use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN};
 
@@ -80,4 +83,18 @@ fn plans_of_users() {
             assert!(outcome.out.contains("right"), "{plan}, {}: {}", path.name, outcome.out);
         }
     }
+}
+
+#[test]
+fn default_plans_come_first() {
+    let folder = std::env::temp_dir().join(format!("symrail-plans-{}", std::process::id()));
+    let plan = Document { name: "of-the-folder".into(), ..all_reduce::two_phase(&Shape::one_host(2, 1)) };
+    std::fs::create_dir_all(folder.join("default")).unwrap();
+    std::fs::write(folder.join("default/plan.json"), serde_json::to_string(&plan).unwrap()).unwrap();
+    let job = || MAPPED.of(Job::new("pe_collectives"), 2).args(["defaults"]);
+    let same = job().env("SYMRAIL_CACHE_DIR", folder.to_str().unwrap()).succeed().out;
+    let none = job().succeed().out;
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(same.matches("of-the-folder: chosen").count(), 2, "{same}");
+    assert_eq!(none.matches("OneShot with 1 blocks: chosen").count(), 2, "{none}");
 }

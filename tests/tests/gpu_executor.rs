@@ -2,12 +2,7 @@
 //! What only a GPU has (its memory's order, its instructions) is not tested here.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use std::path::Path;
-use std::process::Command;
-use std::sync::OnceLock;
-
 use half::{bf16, f16};
-use libloading::Library;
 use symrail_collectives::build::{Shape, all_reduce, moves};
 use symrail_collectives::gpu::encode::{Addresses, Image, Reached, encode, op_number, words};
 use symrail_collectives::plan::{Check, Collective, Document, Plan};
@@ -15,51 +10,15 @@ use symrail_collectives::{DataType, ReduceOp};
 use symrail_core::fp8;
 use symrail_tests::collectives::{Data, difference, parts};
 
-/// As `Call` in executor.cpp.
-#[repr(C)]
-struct Call {
-    plan: u64,
-    input: u64,
-    output: u64,
-    part: u64,
-    chunk: u64,
-    how: u64,
-    blocks: u64,
-    threads: u64,
-    pe: u64,
-    timeout_ns: u64,
-    apart: *const u64,
-}
+#[path = "../support/emulation.rs"]
+mod emulation;
+
+use emulation::{Call, library};
 
 type Execute = unsafe extern "C" fn(i32, *const Call);
 type Decode = unsafe extern "C" fn(i32, u32) -> f32;
 type Encode = unsafe extern "C" fn(i32, f32) -> u32;
 type Divide = unsafe extern "C" fn(i32, u64, u64, u32);
-
-/// The library, compiled once; `None` where there is no C++ compiler.
-fn library() -> Option<&'static Library> {
-    static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
-    LIBRARY
-        .get_or_init(|| {
-            if Command::new("c++").arg("--version").output().is_err() {
-                println!("SKIPPED: there is no c++");
-                return None;
-            }
-            let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-            let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libexecutor.so");
-            let mut cxx = Command::new("c++");
-            cxx.args(["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-pthread"]);
-            cxx.args(["-shared", "-fPIC", "-o"]).arg(&built);
-            for folder in ["collectives/tests/host", "collectives/cu", "kernels/include"] {
-                cxx.arg("-I").arg(root.join(folder));
-            }
-            let said = cxx.arg(root.join("collectives/tests/host/executor.cpp")).output().unwrap();
-            assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
-            // SAFETY: a library without initialisers of its own.
-            Some(unsafe { Library::new(&built) }.unwrap())
-        })
-        .as_ref()
-}
 
 fn number(ty: DataType) -> i32 {
     DataType::ALL.iter().position(|&other| other == ty).unwrap() as i32
@@ -304,7 +263,8 @@ fn flags_come_round() {
     assert_eq!(epochs, pes.images[0][20]);
 }
 
-/// PE 1 does not come: PE 0 gives up in time and names it, PE 2, which would wait much longer, is told, and it stays so.
+/// PE 1 does not come: PE 0 gives up in time and names it, PE 2, which would wait much longer, is told. No later call does
+/// anything, PE 1's neither, and what was reported stays.
 #[test]
 fn who_does_not_come_is_named() {
     if library().is_none() {
@@ -317,9 +277,13 @@ fn who_does_not_come_is_named() {
         pes.call(&[0, 2], DataType::F32, ReduceOp::Sum, 400, |_| (SOURCE, DEST));
         // Those who wait for packets go by the number of their source, which the host translates: 1 here, too.
         assert_eq!([&pes.reports[0][..2], &pes.reports[2][..2]], [[1, 1], [2, 0]], "{}", document.name);
-        pes.reports.iter_mut().for_each(|report| report.fill(0));
-        pes.call(&[0, 2], DataType::F32, ReduceOp::Sum, 400, |_| (SOURCE, DEST));
-        assert!([0, 2].iter().all(|&pe| pes.reports[pe][0] == 2), "an earlier call has failed: {:?}", pes.reports);
+        for pe in 0..3 {
+            pes.bytes(pe, DEST, 400).fill(0xee);
+        }
+        pes.call(&[0, 1, 2], DataType::F32, ReduceOp::Sum, 400, |_| (SOURCE, DEST));
+        let reports: Vec<&[u64]> = pes.reports.iter().map(|report| &report[..2]).collect();
+        assert_eq!(reports, [[1, 1], [2, 0], [2, 0]], "{}", document.name);
+        assert!((0..3).all(|pe| pes.bytes(pe, DEST, 400).iter().all(|&byte| byte == 0xee)), "{}", document.name);
     }
 }
 

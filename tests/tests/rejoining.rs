@@ -1,7 +1,10 @@
 //! Joining, working and leaving in one process leaves nothing behind. `SYMRAIL_TEST_ROUNDS=1000` for a long run.
 #![allow(clippy::unwrap_used)]
 
-use symrail_tests::job::Job;
+use std::process::Command;
+use std::time::Duration;
+
+use symrail_tests::job::{Job, built};
 use symrail_tests::path::{MAPPED, ROUND_ROBIN};
 
 #[test]
@@ -18,5 +21,14 @@ fn memory_descriptors_and_threads_do_not_grow() {
         println!("{}: {rounds} rounds, grown by {grown:?} KiB", path.name);
         assert!(grown.len() == 2 && grown.iter().all(|&kib| kib < 2048), "{}: grown by {grown:?} KiB", path.name);
         assert_eq!((figures("fds:"), figures("threads:")), (vec![0, 0], vec![0, 0]), "{}", path.name);
+    }
+}
+
+#[test]
+fn a_process_is_in_several_jobs_at_once() {
+    for path in [MAPPED, ROUND_ROBIN] {
+        let command = Command::new(built("pe_several"));
+        let outcome = path.of_command(command, &[("SYMRAIL_HEAP_SIZE", "8M")], Duration::from_secs(60));
+        assert_eq!(outcome.code, Some(0), "{}: {outcome:#?}", path.name);
     }
 }

@@ -1,7 +1,9 @@
 //! Jobs of more PEs than a test has elsewhere: what one more PE costs the others. `scripts/scale.sh` has larger ones.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::float_cmp)]
 
-use symrail_tests::job::Job;
+use std::process::Command;
+
+use symrail_tests::job::{Job, built};
 
 /// PEs over one rail, which do a bit of everything, and what each said of itself.
 struct Measured {
@@ -61,4 +63,58 @@ fn peers_are_connected_when_they_are_addressed_or_all_at_once() {
     // A barrier talks to PEs at a distance of 1, 2 and 4: there are others.
     assert!(grown(&when_addressed).iter().all(|&fds| fds > 0.0), "{:?}", grown(&when_addressed));
     assert_eq!(grown(&at_once), [0.0; 8], "who is connected is not connected again");
+}
+
+/// The figures of a simulation.
+fn simulated(pes: u32) -> serde_json::Value {
+    let file = std::env::temp_dir().join(format!("symrail-simulated-{}.json", std::process::id()));
+    let pes = pes.to_string();
+    let mut command = Command::new(built("symrail"));
+    let done = command.args(["perf", "scale", "--pes", &pes, "--hosts", &pes, "--json"]).arg(&file).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// With a host for each PE, so that nothing goes by memory.
+#[test]
+fn real_pes_ask_of_their_rails_what_simulated_ones_do() {
+    for pes in [2, 4, 8, 16] {
+        let job = Job::new("pe_scale").args(["works"]).pes(pes).hosts(pes).rails(1).limit(120);
+        let job = job.env("SYMRAIL_HEAP_SIZE", "16M").env("SYMRAIL_LOG", "warn,symrail::stages=info");
+        let job = job.env("SYMRAIL_TRANSPORT", "libfabric").env("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm");
+        let outcome = job.succeed();
+        let simulated = simulated(pes);
+        let rows = simulated["after"]["rows"].as_array().unwrap();
+        for pe in 0..pes {
+            let of_pe = |line: &&str| line.starts_with("work ") && line.contains(&format!(" pe {pe} "));
+            let real: Vec<&str> = outcome.out.lines().filter(of_pe).collect();
+            assert_eq!(real.len(), rows.len(), "{}", outcome.out);
+            for (line, row) in real.into_iter().zip(rows) {
+                let (work, posted) = (row["work"].as_str().unwrap(), &row["posted"][pe as usize]);
+                let [writes, reads, requests] =
+                    ["writes", "reads", "requests"].map(|what| posted[what].as_u64().unwrap());
+                let begins = format!("work {work} pe {pe} writes {writes} reads {reads} requests ");
+                let rest = line.strip_prefix(&begins).unwrap_or_else(|| panic!("{line}, and simulated {row}"));
+                let asked: u64 = rest.split(' ').next().unwrap().parse().unwrap();
+                // Who is slow finds some of many puts acknowledged, and asks for fewer acknowledgements.
+                let slow = work.starts_with("AllToAll") && asked < requests && asked >= requests / 2;
+                assert!(asked == requests || slow, "{line}, and simulated {row}");
+            }
+        }
+        let joined: Vec<Vec<f64>> = outcome
+            .err
+            .lines()
+            .filter_map(|line| line.split_once("; "))
+            .map(|(_, cost)| cost.split(' ').filter_map(|word| word.parse().ok()).collect())
+            .collect();
+        assert_eq!(joined.len(), pes as usize, "{}", outcome.err);
+        for (real, frames) in joined.iter().zip(simulated["joining"]["frames"].as_array().unwrap()) {
+            let (messages, bytes) = (frames[0].as_f64().unwrap(), frames[1].as_f64().unwrap());
+            assert_eq!(real[0], messages, "{pes} PEs");
+            // What a simulated PE says is as long, but made up.
+            assert!((0.8..1.25).contains(&(bytes / real[1])), "{pes} PEs: {bytes} bytes, and {} in earnest", real[1]);
+        }
+    }
 }

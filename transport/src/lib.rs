@@ -21,6 +21,7 @@
 //! | [`endpoint`] | operations over several rails: order, stripes, completion, failover |
 //! | [`segment`] | cutting an operation into work requests |
 //! | [`region`] | where symmetric memory lies, and everybody's keys to it |
+//! | [`grown`] | keys that follow from others |
 //! | [`sparse`] | tables by PE of which most entries are never needed |
 //! | [`wire`] | messages between endpoints and target agents |
 //! | [`env`](mod@env) | the environment, in one typed table |
@@ -32,6 +33,7 @@ mod bounce;
 pub mod device;
 pub mod endpoint;
 pub mod env;
+pub mod grown;
 #[cfg(any(test, feature = "mock"))]
 pub mod mock;
 pub mod ofi;
@@ -39,7 +41,6 @@ pub mod rail;
 pub mod region;
 pub mod segment;
 pub mod share;
-mod slab;
 pub mod sparse;
 mod token;
 pub mod topology;

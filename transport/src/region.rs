@@ -3,7 +3,7 @@
 //! All PEs name memory by *symmetric offset*: the heap's first byte is offset 0 and its segments follow one another, so
 //! an offset means the same place of the heap on every PE, whatever its virtual address there.
 //!
-//! PEs may also lay out their memory *apart*: each gives its segments offsets of its own choice, and peers learn them
+//! PEs may also lay out their memory *separately*: each gives its segments offsets of its own choice, and peers learn them
 //! one by one ([`Regions::learn_separate`]). Then an offset means something only together with a PE.
 
 pub use symrail_core::Segment;
@@ -29,8 +29,8 @@ struct Buffer {
     local: Vec<LocalKey>,
 }
 
-/// A segment of one PE that lays out its memory apart.
-struct Apart {
+/// A segment of one PE that lays out its memory separately.
+struct SeparateSegment {
     offset: u64,
     len: u64,
     /// One per lane.
@@ -43,7 +43,7 @@ pub struct Regions {
     segments: Vec<Known>,
     buffers: Vec<Buffer>,
     /// By PE, in order of their offsets; empty when memory is symmetric.
-    apart: Vec<Vec<Apart>>,
+    separate: Vec<Vec<SeparateSegment>>,
     lanes: usize,
 }
 
@@ -84,13 +84,13 @@ impl Regions {
 
     /// What peers need to reach a segment over each rail, for [`Regions::learn`] on the other side.
     pub fn connection_info(&self, id: u32) -> Vec<u8> {
-        let Some(known) = self.segments.iter().find(|k| k.segment.id() == id) else { return Vec::new() };
-        let mut connection_info = Vec::with_capacity(known.local.len() * 16);
-        for r in &known.local {
-            connection_info.extend_from_slice(&r.remote_base.to_le_bytes());
-            connection_info.extend_from_slice(&r.remote_key.to_le_bytes());
-        }
-        connection_info
+        let words = |r: &Registration| [r.remote_base.to_le_bytes(), r.remote_key.to_le_bytes()];
+        self.registrations(id).iter().flat_map(words).flatten().collect()
+    }
+
+    /// What each rail says of a segment of this PE; nothing of one that is not known.
+    pub fn registrations(&self, id: u32) -> &[Registration] {
+        self.segments.iter().find(|k| k.segment.id() == id).map_or(&[], |known| &known.local)
     }
 
     /// Takes in every PE's [`Regions::connection_info`] of a segment.
@@ -117,8 +117,8 @@ impl Regions {
         self.segments.iter().map(|known| known.segment.id()).collect()
     }
 
-    /// Takes in the [`Regions::connection_info`] of a segment that `pe`, one of `n_pes`, has laid out apart. From the
-    /// first one on, all PEs' memory is apart, this PE's own included. What was known of the same range is forgotten.
+    /// Takes in the [`Regions::connection_info`] of a segment that `pe`, one of `n_pes`, has laid out separately. From the
+    /// first one on, all PEs' memory is separate, this PE's own included. What was known of the same range is forgotten.
     ///
     /// # Errors
     /// As for [`Regions::learn`]; [`Error::NoSuchPe`].
@@ -133,30 +133,30 @@ impl Regions {
             return Err(Error::NoSuchPe { pe: pe.into(), last: n_pes.saturating_sub(1) });
         }
         let remote: Vec<_> = read_connection_info(pe, connection_info, self.lanes)?.collect();
-        self.apart.resize_with(n_pes as usize, Vec::new);
-        let theirs = &mut self.apart[pe as usize];
+        self.separate.resize_with(n_pes as usize, Vec::new);
+        let theirs = &mut self.separate[pe as usize];
         theirs.retain(|a| a.offset.saturating_add(a.len) <= offset || offset.saturating_add(len) <= a.offset);
         let at = theirs.partition_point(|a| a.offset < offset);
-        theirs.insert(at, Apart { offset, len, remote });
+        theirs.insert(at, SeparateSegment { offset, len, remote });
         Ok(())
     }
 
     /// Whether a segment of `pe` that begins at `offset` was learnt.
     #[inline]
-    pub fn knows_apart(&self, pe: Pe, offset: u64) -> bool {
-        self.apart_at(pe, offset).is_some_and(|a| a.offset == offset)
+    pub fn knows_separate(&self, pe: Pe, offset: u64) -> bool {
+        self.separate_at(pe, offset).is_some_and(|a| a.offset == offset)
     }
 
     /// Forgets the segment of `pe` that begins at `offset`.
     pub fn forget_separate(&mut self, pe: Pe, offset: u64) {
-        if let Some(theirs) = self.apart.get_mut(pe as usize) {
+        if let Some(theirs) = self.separate.get_mut(pe as usize) {
             theirs.retain(|a| a.offset != offset);
         }
     }
 
     #[inline]
-    fn apart_at(&self, pe: Pe, offset: u64) -> Option<&Apart> {
-        let theirs = self.apart.get(pe as usize)?;
+    fn separate_at(&self, pe: Pe, offset: u64) -> Option<&SeparateSegment> {
+        let theirs = self.separate.get(pe as usize)?;
         let at = theirs.partition_point(|a| a.offset <= offset).checked_sub(1)?;
         theirs.get(at).filter(|a| offset - a.offset < a.len)
     }
@@ -165,8 +165,8 @@ impl Regions {
     /// from the peer, and may be anything: what is behind a key is the rail's to check.
     #[inline]
     pub fn remote(&self, pe: Pe, lane: usize, offset: u64) -> Option<(RemoteBuf, u64)> {
-        if !self.apart.is_empty() {
-            let a = self.apart_at(pe, offset)?;
+        if !self.separate.is_empty() {
+            let a = self.separate_at(pe, offset)?;
             let (within, place) = (offset - a.offset, a.remote.get(lane)?);
             return Some((RemoteBuf { address: place.address.wrapping_add(within), key: place.key }, a.len - within));
         }
@@ -252,10 +252,10 @@ impl Regions {
     /// Where the segment of `pe` ends that holds `offset`.
     #[inline]
     fn end_of(&self, pe: Pe, offset: u64) -> Option<u64> {
-        if self.apart.is_empty() {
+        if self.separate.is_empty() {
             self.segment_of(offset).map(|k| k.segment.offset() + k.segment.bytes())
         } else {
-            self.apart_at(pe, offset).map(|a| a.offset + a.len)
+            self.separate_at(pe, offset).map(|a| a.offset + a.len)
         }
     }
 
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_that_lie_apart_mean_something_only_with_their_pe() {
+    fn separate_offsets_mean_something_only_with_their_pe() {
         let mut r = two_segments();
         let connection_info = |address: u64| [address.to_le_bytes(), 9u64.to_le_bytes()].concat();
         r.learn_separate((1, 3), 1 << 40, 100, &connection_info(1000)).unwrap();

@@ -6,11 +6,11 @@
 /// Numbers of a page of slots.
 const PAGE: usize = 64;
 
-/// Which slot each number has. Slot 0 is nobody's.
+/// Which slot each number has. Slot 0 belongs to no number.
 #[derive(Debug, Clone, Default)]
 pub struct Slots {
     pages: Vec<Option<Box<[u32; PAGE]>>>,
-    /// By slot, behind nobody's, the number.
+    /// By slot, from slot 1 on, the number.
     numbers: Vec<u32>,
 }
 

@@ -22,8 +22,9 @@ use crate::amo::{AmoOp, AmoType};
 use crate::pe::Pe;
 pub use crate::token::Token;
 
-/// Version of everything in this module; PEs with different versions do not connect.
-pub const PROTOCOL_VERSION: u32 = 10;
+/// Version of everything in this module, and of what PEs tell each other of their memory; PEs with different versions
+/// do not connect.
+pub const PROTOCOL_VERSION: u32 = 11;
 
 /// Which of its PE's endpoints asks: 0 is the proxy endpoint, 1 the host endpoint, others are those of contexts.
 pub type Origin = u8;
@@ -306,14 +307,14 @@ pub struct Reply {
 /// A message that says nothing but that a connection is alive, and who uses it: whoever takes part in a connection must
 /// know, since he may have to send something there ([`RailCaps::half_open`](crate::rail::RailCaps::half_open)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SignOfLife {
+pub struct Keepalive {
     /// Which of the source's endpoints uses it.
     pub origin: Origin,
     /// Whose endpoint.
     pub source: Pe,
 }
 
-impl SignOfLife {
+impl Keepalive {
     /// Its first byte, behind the token.
     pub const TAG: u8 = 0x81;
     /// Encoded size in bytes.
@@ -332,10 +333,10 @@ impl SignOfLife {
     ///
     /// # Errors
     /// Why it is none.
-    pub fn decode(bytes: &[u8]) -> Result<SignOfLife, &'static str> {
+    pub fn decode(bytes: &[u8]) -> Result<Keepalive, &'static str> {
         match *bytes {
-            [Self::TAG, origin, 0, 0, a, b, c, d] => Ok(SignOfLife { origin, source: Pe::from_le_bytes([a, b, c, d]) }),
-            _ => Err("a sign of life of another form"),
+            [Self::TAG, origin, 0, 0, a, b, c, d] => Ok(Keepalive { origin, source: Pe::from_le_bytes([a, b, c, d]) }),
+            _ => Err("a keepalive of another form"),
         }
     }
 }

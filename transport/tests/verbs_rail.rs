@@ -42,7 +42,7 @@ fn amo(half: &mut Half, op: AmoOp, operand: u64, compare: u64, keep: bool, id: u
 
 /// The first process of `everything`: does it all.
 fn lead(link: &mut Link, half: &mut Half) {
-    // Writes of all sizes; the peer looks at its memory between two meetings.
+    // Writes of all sizes; the peer looks at its memory between two exchanges.
     for (nth, size) in SIZES.into_iter().enumerate() {
         half.memory.store(0, &pattern(size, nth));
         // SAFETY: the memories live as long as the rails.

@@ -60,8 +60,8 @@ pub fn reduce_scatter(shape: &Shape) -> Document {
     plan.document
 }
 
-/// Every PE reduces its part as in a reduce-scatter, into a scratch chunk, and puts the result into the output of one PE,
-/// which may be its input.
+/// Every PE reduces its part as in a reduce-scatter, into a scratch chunk, and puts the result into the output of one
+/// PE, which may be its input.
 #[must_use]
 pub fn reduce(shape: &Shape, root: usize) -> Document {
     let (n, b) = (shape.pes(), shape.blocks);

@@ -1,26 +1,35 @@
 //! Collectives of all PEs of a job on streams of their GPUs.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{Event, Kernel, Module, Shape, Stream};
+use symrail::kernels::cuda::{Event, Gpu, Kernel, Module, Shape, Stream};
 
+use super::exchange::Exchange;
+use super::memory::SymmetricMemory;
 use super::plan::{Call, GpuPlan, Memory};
-use super::program;
+use super::program::{Which, compiled};
+use super::stage::Stage;
 use crate::communicator::Reduction;
 use crate::error::{Error, Result};
 use crate::number::{Accumulate, DataType, ReduceOp};
 use crate::plan::{Collective, Plan};
-use crate::selection::{Choice, GPU, Selection, hosts, message_of};
+use crate::selection::{Choice, GPU, Selection, message_of};
+use crate::transfer::{Transfer, all_to_all_v};
 
 /// The memory for a plan's first call is for parts of so many bytes at least.
 const LEAST_CAPACITY: u64 = 64 << 10;
+
+/// The driver's number for the calling thread's default stream: another one on each thread.
+const OF_THREAD: usize = 2;
 
 /// The kernels for a type of elements.
 struct Kernels {
     execute: Kernel,
     divide: Kernel,
+    multiply: Kernel,
 }
 
 /// A communicator of all PEs, each with a GPU. Its calls are collective: all PEs make the same ones in the same order,
@@ -33,6 +42,12 @@ pub struct GpuCommunicator<'d> {
     nvrtc: Nvrtc,
     selection: Selection,
     kernels: HashMap<DataType, Kernels>,
+    memory: SymmetricMemory<'d>,
+    exchange: Exchange<'d>,
+    /// The kernel of sends and receives, made for the first of them.
+    exchanges: Option<Kernel>,
+    /// Where buffers may be any memory.
+    stage: Option<Stage>,
     plans: BTreeMap<Choice, GpuPlan<'d>>,
     /// Smaller ones than those that took their places, which graphs may still use.
     replaced: Vec<GpuPlan<'d>>,
@@ -54,17 +69,35 @@ impl<'d> GpuCommunicator<'d> {
     /// # Errors
     /// The runtime's, or the driver's.
     pub fn new(device: &'d GpuDevice<'d>, nvrtc: Nvrtc) -> Result<Self> {
-        let hosts = hosts(device.runtime(), |pe| device.is_mapped(pe))?;
+        let selection = Selection::agree(device.runtime(), GPU, |pe| device.is_mapped(pe))?;
+        let mut memory = SymmetricMemory::new(device);
+        let exchange = Exchange::new(device, &mut memory, !selection.one_host())?;
         Ok(GpuCommunicator {
             device,
             nvrtc,
-            selection: Selection::new(hosts, GPU),
+            selection,
             kernels: HashMap::new(),
+            memory,
+            exchange,
+            exchanges: None,
+            stage: None,
             plans: BTreeMap::new(),
             replaced: Vec::new(),
             last: (Event::new(device.gpu())?, None),
             accumulate: Accumulate::default(),
         })
+    }
+
+    /// From now on buffers may be any memory of this GPU, on all PEs: what PEs reach for elsewhere is copied to
+    /// symmetric memory and from there, some 16 MiB at a time. Collective.
+    ///
+    /// # Errors
+    /// The runtime's: the heap is exhausted.
+    pub fn accept_any_memory(&mut self) -> Result<()> {
+        if self.stage.is_none() {
+            self.stage = Some(Stage::new(&mut self.memory)?);
+        }
+        Ok(())
     }
 
     /// Adds a plan, which is taken before those of this crate where it suits. All PEs add the same ones.
@@ -172,6 +205,46 @@ impl<'d> GpuCommunicator<'d> {
         unsafe { self.run(stream, &Collective::Reduce, (input, output), input.len, (ty, op.into()), root) }
     }
 
+    /// Sends and receives, all at once. Not collective: the PEs that are named take part, and the n-th send from a PE
+    /// to another meets the n-th receive there, of the same size, in whichever of their calls both are. The memory may
+    /// be any of the GPU's.
+    ///
+    /// # Safety
+    /// As for [`GpuCommunicator::all_reduce`].
+    ///
+    /// # Errors
+    /// There is no such PE, or what the driver says.
+    pub unsafe fn exchange(&mut self, stream: &Stream, transfers: &[Transfer<Memory>]) -> Result<()> {
+        let launches = self.exchange.launches(transfers)?;
+        let captured = self.begin(stream)?;
+        if self.exchanges.is_none() {
+            if captured {
+                let reason = "a first send or receive cannot be captured: make one once before";
+                return Err(Error::Call(reason.into()));
+            }
+            self.exchanges = Some(self.load(Which::Exchange)?.kernel("exchange")?);
+        }
+        if let Some(kernel) = &self.exchanges {
+            // SAFETY: the caller's promise.
+            unsafe { self.exchange.run(stream, kernel, &launches) }?;
+        }
+        self.end(stream, captured)
+    }
+
+    /// Gives every PE its part of everybody's input, of any sizes: part `i` of `inputs` goes to PE `i`, and from PE `i`
+    /// comes part `i` of `outputs`.
+    ///
+    /// # Safety
+    /// As for [`GpuCommunicator::all_reduce`].
+    ///
+    /// # Errors
+    /// As for [`GpuCommunicator::exchange`]; or there is not a part for each PE.
+    pub unsafe fn all_to_all_v(&mut self, stream: &Stream, inputs: &[Memory], outputs: &[Memory]) -> Result<()> {
+        let transfers = all_to_all_v(self.device.runtime().n_pes(), inputs, outputs)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.exchange(stream, &transfers) }
+    }
+
     /// Whether no call has failed so far. It does not wait for any.
     ///
     /// # Errors
@@ -179,13 +252,35 @@ impl<'d> GpuCommunicator<'d> {
     /// PEs give up then, and the communicator is not used again.
     pub fn check(&self) -> Result<()> {
         self.plans.values().chain(&self.replaced).try_for_each(GpuPlan::check)?;
+        self.exchange.check()?;
         Ok(self.device.state().check()?)
     }
 
-    /// Lets all calls of this PE end that wait for others, and so those of the others. The communicator is not used
-    /// again.
+    /// Waits until the last call has ended that was not captured, and so all before it.
+    ///
+    /// # Errors
+    /// The driver's, which is that of whatever failed on this GPU.
+    pub fn wait(&self) -> Result<()> {
+        Ok(self.last.0.wait()?)
+    }
+
+    /// Whether all PEs reach one another without proxies.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.device.is_direct()
+    }
+
+    /// The GPU.
+    #[must_use]
+    pub fn gpu(&self) -> &Arc<Gpu> {
+        self.device.gpu()
+    }
+
+    /// Lets all calls of this PE end that wait for others, and so the others' collectives; their sends and receives
+    /// with this PE end by the time-out. The communicator is not used again.
     pub fn abort(&self) {
         self.plans.values().chain(&self.replaced).for_each(GpuPlan::abort);
+        self.exchange.abort();
     }
 
     /// Gives the plans' memory back, when everything that was launched on the GPU has ended. Collective.
@@ -195,8 +290,7 @@ impl<'d> GpuCommunicator<'d> {
     pub fn free(self) -> Result<()> {
         self.device.gpu().synchronize()?;
         self.device.runtime().barrier_all()?;
-        // In the same order on all PEs.
-        self.plans.into_values().chain(self.replaced).try_for_each(GpuPlan::free)
+        self.memory.free()
     }
 
     unsafe fn run(
@@ -215,31 +309,146 @@ impl<'d> GpuCommunicator<'d> {
         if !part.is_multiple_of(ty.size() as u64) {
             return Err(Error::Call(format!("parts of {part} bytes are not whole elements of {ty:?}")));
         }
-        let message = message_of(collective, input.len, output.len);
-        let choice = self.selection.choose(collective, message, input.overlaps(output), root)?;
-        let captured = stream.is_capturing()?;
-        self.prepare(&choice, part, ty, captured)?;
-        let (Some(plan), Some(kernels)) = (self.plans.get(&choice), self.kernels.get(&ty)) else {
-            return Err(choice.unknown());
-        };
-        let this = stream.raw() as usize;
-        if !captured && self.last.1.is_some_and(|last| last != this) {
-            stream.wait_for(&self.last.0)?;
+        if self.stage.is_none() && matches!(reduction, Reduction::ScaledSum(_)) {
+            return Err(Error::Call("a scaled sum is for buffers that may be any memory: accept_any_memory".into()));
         }
-        let call = Call { input, output, part, op: reduction.op(), accumulate: self.accumulate };
+        let captured = self.begin(stream)?;
+        let how = How { collective, reduction, ty, root, captured };
         // SAFETY: the caller's promise.
-        unsafe { plan.launch(stream, &kernels.execute, &call) }?;
+        unsafe {
+            match self.stage {
+                Some(stage) => self.in_pieces(stage, stream, (input, output), part, &how),
+                None => {
+                    let message = message_of(collective, input.len, output.len);
+                    let choice = self.selection.choose(collective, message, input.overlaps(output), root)?;
+                    self.prepare(&choice, part, ty, captured)?;
+                    self.launch(stream, &choice, (input, output), part, &how)
+                }
+            }?;
+        }
         let has_result = *collective != Collective::Reduce || root == self.device.runtime().my_pe();
         if reduction == Reduction::Average && has_result {
-            let count = output.len / ty.size() as u64;
-            let shape = Shape { blocks: count.div_ceil(4096).clamp(1, 128) as u32, threads: 1024 };
-            let arguments = [output.at, count, self.device.runtime().n_pes().into()];
+            let by = self.device.runtime().n_pes().into();
             // SAFETY: the kernel's arguments; the caller's promise.
-            unsafe { stream.launch(&kernels.divide, shape, &arguments) }?;
+            unsafe { self.for_elements(stream, |kernels| &kernels.divide, output, ty, &[by]) }?;
         }
+        self.end(stream, captured)
+    }
+
+    /// A call on buffers that may be any memory, piece by piece.
+    ///
+    /// # Safety
+    /// As for [`GpuCommunicator::all_reduce`].
+    unsafe fn in_pieces(
+        &mut self,
+        stage: Stage,
+        stream: &Stream,
+        (input, output): (Memory, Memory),
+        part: u64,
+        how: &How<'_>,
+    ) -> Result<()> {
+        let n = u64::from(self.device.runtime().n_pes());
+        let (inputs, outputs) = match how.collective {
+            Collective::AllGather => (1, n),
+            Collective::ReduceScatter => (n, 1),
+            Collective::AllToAll => (n, n),
+            _ => (1, 1),
+        };
+        for (what, memory, parts) in [("input", input, inputs), ("output", output, outputs)] {
+            if let Some(why) = memory.other_than(parts, part) {
+                return Err(Error::Call(format!("the {what} {why}")));
+            }
+        }
+        // Only this collective's users' plans can be in place here, where all PEs' buffers are staged alike.
+        let in_place = *how.collective == Collective::AllReduce && input.overlaps(output);
+        let reduces_to_another = *how.collective == Collective::Reduce && how.root != self.device.runtime().my_pe();
+        // A plan for each root would take memory for each.
+        let collective = if *how.collective == Collective::Reduce { &Collective::AllReduce } else { how.collective };
+        for piece in stage.pieces(part, inputs.max(outputs)) {
+            let len = piece.len;
+            let message = message_of(collective, inputs * len, outputs * len);
+            let choice = self.selection.choose(collective, message, in_place, how.root)?;
+            self.prepare(&choice, len, how.ty, how.captured)?;
+            let plan = self.plans.get(&choice).ok_or_else(|| choice.unknown())?;
+            let (same, shared) = (plan.plan().in_place(), plan.shared());
+            let scaled = matches!(how.reduction, Reduction::ScaledSum(_));
+            let stage_input = shared[0] || scaled || same && shared[1] || inputs > 1 && len < part;
+            let stage_output = shared[1] || outputs > 1 && len < part || reduces_to_another;
+            // SAFETY: the caller's promise; the stage is used in the order of calls.
+            unsafe {
+                let from = if stage_input {
+                    stage.gather(stream, input, part, piece, inputs)?
+                } else {
+                    Memory { at: input.at + piece.at, len: inputs * len }
+                };
+                if let Reduction::ScaledSum(factor) = how.reduction {
+                    self.for_elements(stream, |kernels| &kernels.multiply, from, how.ty, &factor.arguments())?;
+                }
+                let to = match (same && stage_input, stage_output) {
+                    (true, _) => from,
+                    (_, true) => stage.output(outputs * len),
+                    _ => Memory { at: output.at + piece.at, len: outputs * len },
+                };
+                self.launch(stream, &choice, (from, to), len, how)?;
+                if to.at != output.at + piece.at && !reduces_to_another {
+                    Stage::scatter(stream, to, output, part, piece, outputs)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// As for [`GpuCommunicator::all_reduce`].
+    unsafe fn launch(
+        &self,
+        stream: &Stream,
+        choice: &Choice,
+        (input, output): (Memory, Memory),
+        part: u64,
+        how: &How<'_>,
+    ) -> Result<()> {
+        let (Some(plan), Some(kernels)) = (self.plans.get(choice), self.kernels.get(&how.ty)) else {
+            return Err(choice.unknown());
+        };
+        let call = Call { input, output, part, op: how.reduction.op(), accumulate: self.accumulate };
+        // SAFETY: the caller's promise.
+        unsafe { plan.launch(stream, &kernels.execute, &call) }
+    }
+
+    /// Runs a kernel that changes every element.
+    ///
+    /// # Safety
+    /// The memory stays, and `arguments` are what the kernel takes behind it.
+    unsafe fn for_elements(
+        &self,
+        stream: &Stream,
+        kernel: impl Fn(&Kernels) -> &Kernel,
+        memory: Memory,
+        ty: DataType,
+        arguments: &[u64],
+    ) -> Result<()> {
+        let Some(kernels) = self.kernels.get(&ty) else { return Ok(()) };
+        let count = memory.len / ty.size() as u64;
+        let shape = Shape { blocks: count.div_ceil(4096).clamp(1, 128) as u32, threads: 1024 };
+        // SAFETY: the caller's promise.
+        Ok(unsafe { stream.launch(kernel(kernels), shape, &[&[memory.at, count], arguments].concat()) }?)
+    }
+
+    /// Orders a call behind the last one; whether it is captured.
+    fn begin(&self, stream: &Stream) -> Result<bool> {
+        let captured = stream.is_capturing()?;
+        let raw = stream.raw() as usize;
+        if !captured && self.last.1.is_some_and(|last| last != raw || raw == OF_THREAD) {
+            stream.wait_for(&self.last.0)?;
+        }
+        Ok(captured)
+    }
+
+    fn end(&mut self, stream: &Stream, captured: bool) -> Result<()> {
         if !captured {
             self.last.0.record(stream)?;
-            self.last.1 = Some(this);
+            self.last.1 = Some(stream.raw() as usize);
         }
         Ok(())
     }
@@ -261,21 +470,36 @@ impl<'d> GpuCommunicator<'d> {
                 None => self.selection.plan(choice)?,
             };
             let capacity = part.next_power_of_two().max(LEAST_CAPACITY);
-            self.plans.insert(choice.clone(), GpuPlan::new(self.device, plan, capacity)?);
+            self.plans.insert(choice.clone(), GpuPlan::new(self.device, &mut self.memory, plan, capacity)?);
         }
         if !self.kernels.contains_key(&ty) {
-            let gpu = self.device.gpu();
-            let (major, minor) = gpu.compute_capability();
-            let source = program::source(ty);
-            let compiled = self.nvrtc.compile(&program::program(&source), &format!("sm_{major}{minor}"))?;
-            let module = Module::load(gpu, &compiled)?;
-            self.device.attach(&module)?;
-            let kernels =
-                Kernels { execute: module.kernel("execute_plan")?, divide: module.kernel("divide_elements")? };
+            let module = self.load(Which::Executor(ty))?;
+            let kernels = Kernels {
+                execute: module.kernel("execute_plan")?,
+                divide: module.kernel("divide_elements")?,
+                multiply: module.kernel("multiply_elements")?,
+            };
             self.kernels.insert(ty, kernels);
         }
         Ok(())
     }
+
+    fn load(&self, which: Which) -> Result<Arc<Module>> {
+        let gpu = self.device.gpu();
+        let (major, minor) = gpu.compute_capability();
+        let module = Module::load(gpu, &compiled(&self.nvrtc, which, &format!("sm_{major}{minor}"))?)?;
+        self.device.attach(&module)?;
+        Ok(module)
+    }
+}
+
+/// What a call does, besides its buffers.
+struct How<'a> {
+    collective: &'a Collective,
+    reduction: Reduction,
+    ty: DataType,
+    root: u32,
+    captured: bool,
 }
 
 /// What moves bytes only.

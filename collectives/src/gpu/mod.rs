@@ -5,6 +5,9 @@
 //! | [`communicator`] | collectives on streams: start here |
 //! | [`channels`] | memory channels for kernels of users |
 //! | `plan` | a plan with its memory; a launch |
+//! | `stage` | buffers anywhere in the GPU's memory |
+//! | [`exchange`] | sends and receives |
+//! | `memory` | symmetric memory for all of these |
 //! | `report` | what kernels say when they give up |
 //! | [`encode`] | a plan as kernels read it |
 //! | [`program`] | the kernels |
@@ -19,9 +22,12 @@
 pub mod channels;
 pub mod communicator;
 pub mod encode;
+pub mod exchange;
+mod memory;
 mod plan;
 pub mod program;
 mod report;
+mod stage;
 
 pub use channels::MemoryChannels;
 pub use communicator::GpuCommunicator;

@@ -1,10 +1,11 @@
 //! A plan with its memory on all PEs, ready to be launched again and again.
 
+use symrail::Pe;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::{DeviceBuffer, Kernel, PinnedBuffer, Shape, Stream};
-use symrail::{Pe, SymSlice};
 
 use super::encode::{Addresses, Named, Reached, encode, op_number, words};
+use super::memory::SymmetricMemory;
 use super::report::{REPORT_BYTES, Report};
 use crate::error::{Error, Result};
 use crate::number::{Accumulate, ReduceOp};
@@ -25,6 +26,21 @@ impl Memory {
     pub fn overlaps(self, other: Memory) -> bool {
         self.at < other.at + other.len && other.at < self.at + self.len
     }
+
+    /// Why it does not hold so many parts of so many bytes, and nothing else.
+    pub(super) fn other_than(self, parts: u64, part: u64) -> Option<String> {
+        let (has, wanted) = (self.len, parts.checked_mul(part));
+        let wanted_bytes = wanted.unwrap_or(u64::MAX);
+        (wanted != Some(has)).then(|| format!("has {has} bytes, but {parts} parts of {part} are {wanted_bytes}"))
+    }
+}
+
+/// How this PE's device reaches all PEs, by its own address of some symmetric word.
+pub(super) fn reached(device: &GpuDevice<'_>, word: u64) -> Vec<Reached> {
+    let reach = device.state().reach();
+    let distance = |pe: Pe| reach.find(word, 8, pe).map(|there| there.wrapping_sub(word));
+    let pes = 0..device.runtime().n_pes();
+    pes.map(|pe| Reached { pe, distance: distance(pe), atomics: device.is_direct() }).collect()
 }
 
 /// What a launch works on.
@@ -47,38 +63,32 @@ pub(super) struct GpuPlan<'d> {
     steps: Vec<Named>,
     report: PinnedBuffer,
     image: DeviceBuffer,
-    words: SymSlice<'d, u64>,
-    scratch: SymSlice<'d, u8>,
+    /// Whether peers reach for its input, and for its output.
+    shared: [bool; 2],
 }
 
 impl<'d> GpuPlan<'d> {
-    /// Takes memory for a plan and parts of up to so many bytes. Collective over all PEs.
+    /// Takes memory for a plan and parts of up to so many bytes. All PEs do so in the same order.
     ///
     /// # Errors
     /// The plan is for another number of PEs, does what this GPU cannot, or there is no memory.
-    pub fn new(device: &'d GpuDevice<'d>, plan: Plan, capacity: u64) -> Result<Self> {
+    pub fn new(device: &'d GpuDevice<'d>, memory: &mut SymmetricMemory<'d>, plan: Plan, capacity: u64) -> Result<Self> {
         let runtime = device.runtime();
         let (ranks, pes) = (plan.ranks(), runtime.n_pes());
         if ranks != pes as usize {
             return Err(Error::Call(format!("plan {} is for {ranks} PEs, and the job has {pes}", plan.name())));
         }
-        let words = runtime.alloc_slice::<u64>(words(&plan))?;
+        let own = memory.take(8 * words(&plan))?;
         let bytes = plan.scratch_bytes(capacity) * (1 + 2 * plan.packet_halves);
-        let scratch = runtime.alloc_slice::<u8>((bytes as usize).max(16))?;
+        let scratch = memory.take(bytes as usize)?;
         let report = PinnedBuffer::new(device.gpu(), REPORT_BYTES)?;
-        let own = device.address(words.as_ptr().cast());
-        let reach = device.state().reach();
-        let reached = |pe: Pe| {
-            let distance = reach.find(own, 8, pe).map(|there| there.wrapping_sub(own));
-            Reached { pe, distance, atomics: device.is_direct() }
-        };
         let mut at = Addresses {
             plan: 0,
             words: own,
-            scratch: device.address(scratch.as_ptr()),
+            scratch,
             capacity,
             report: report.device().get(),
-            ranks: (0..pes).map(reached).collect(),
+            ranks: reached(device, own),
         };
         let me = runtime.my_pe() as usize;
         // Its size does not depend on where it is.
@@ -87,13 +97,16 @@ impl<'d> GpuPlan<'d> {
         let encoded = encode(&plan, me, &at)?;
         image.write(0, &encoded.bytes)?;
         let (blocks, steps) = (encoded.blocks, encoded.steps);
-        // Nobody's kernels write to memory that is not there yet.
-        runtime.barrier_all()?;
-        Ok(GpuPlan { device, plan, capacity, blocks, steps, report, image, words, scratch })
+        let shared = [plan.shares(BufferType::Input), plan.shares(BufferType::Output)];
+        Ok(GpuPlan { device, plan, capacity, blocks, steps, report, image, shared })
     }
 
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    pub fn shared(&self) -> [bool; 2] {
+        self.shared
     }
 
     pub fn capacity(&self) -> u64 {
@@ -117,7 +130,8 @@ impl<'d> GpuPlan<'d> {
         let (part, chunk) = (call.part, self.plan.geometry(call.part).chunk);
         let how = u64::from(op_number(call.op)) | own << 8;
         let arguments = [self.image.at().get(), call.input.at, call.output.at, part, chunk, how];
-        // SAFETY: the kernel's arguments; the plan's memory is freed after the streams, the caller vouches for the rest.
+        // SAFETY: the kernel's arguments; the plan's memory is freed after the streams, the caller vouches for the
+        // rest.
         Ok(unsafe { stream.launch(kernel, shape, &arguments) }?)
     }
 
@@ -126,15 +140,13 @@ impl<'d> GpuPlan<'d> {
         let (_, inputs, outputs) = self.plan.parts();
         let reach = self.device.state().reach();
         let me = self.device.runtime().my_pe();
-        let both =
-            [("input", BufferType::Input, call.input, inputs), ("output", BufferType::Output, call.output, outputs)];
-        for (what, buffer, memory, parts) in both {
-            if memory.len != parts * call.part {
-                let wanted = parts * call.part;
-                let has = memory.len;
-                return refuse(format!("the {what} has {has} bytes, but {parts} parts of {} are {wanted}", call.part));
+        let [input_shared, output_shared] = self.shared;
+        let both = [("input", input_shared, call.input, inputs), ("output", output_shared, call.output, outputs)];
+        for (what, shared, memory, parts) in both {
+            if let Some(why) = memory.other_than(parts, call.part) {
+                return refuse(format!("the {what} {why}"));
             }
-            if self.plan.shares(buffer) && reach.find(memory.at, memory.len, me).is_none() {
+            if shared && reach.find(memory.at, memory.len, me).is_none() {
                 let at = memory.at;
                 return refuse(format!("peers reach for its {what}, and {at:#x} is not in the symmetric heap"));
             }
@@ -163,14 +175,5 @@ impl<'d> GpuPlan<'d> {
         let (place, name) = step.map_or_else(Default::default, |step| (step.place, step.name.as_str()));
         let waiting = format!("plan {}{place}, {name}", self.plan.name());
         Err(report.error(&waiting, late, runtime.my_pe(), runtime.settings().timeout_s))
-    }
-
-    /// Gives the memory back. Nothing that was launched is under way, on any PE. Collective.
-    ///
-    /// # Errors
-    /// The runtime's.
-    pub fn free(self) -> Result<()> {
-        self.scratch.free()?;
-        Ok(self.words.free()?)
     }
 }

@@ -1,12 +1,51 @@
-//! The kernels that run plans: one program for each type of elements.
+//! The kernels: one program for each type of elements, which runs plans, and one for sends and receives.
 
-use symrail::kernels::cuda::Program;
+use std::collections::HashMap;
+use std::sync::Mutex;
 
+use symrail::kernels::cuda::compile::Nvrtc;
+use symrail::kernels::cuda::{Compiled, Program};
+use symrail_core::lock;
+
+use crate::error::Result;
 use crate::number::DataType;
 
+/// What was compiled in this process: a program takes seconds, and every communicator loads its own.
+static COMPILED: Mutex<Option<HashMap<(Which, String), Compiled>>> = Mutex::new(None);
+
+/// A program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Which {
+    /// Plans on elements of a type.
+    Executor(DataType),
+    /// Sends and receives.
+    Exchange,
+}
+
+/// A program for a GPU of this architecture.
+///
+/// # Errors
+/// What the compiler says.
+pub(super) fn compiled(nvrtc: &Nvrtc, which: Which, arch: &str) -> Result<Compiled> {
+    let key = (which, arch.to_owned());
+    if let Some(known) = lock(&COMPILED).as_ref().and_then(|all| all.get(&key)) {
+        return Ok(known.clone());
+    }
+    let compiled = match which {
+        Which::Executor(ty) => nvrtc.compile(&program(&source(ty)), arch)?,
+        Which::Exchange => nvrtc.compile(&exchange(), arch)?,
+    };
+    lock(&COMPILED).get_or_insert_default().insert(key, compiled.clone());
+    Ok(compiled)
+}
+
 /// The programs' headers besides the device API's.
-const HEADERS: [(&std::ffi::CStr, &str); 2] =
-    [(c"plan.cuh", include_str!("../../cu/plan.cuh")), (c"executor.cuh", include_str!("../../cu/executor.cuh"))];
+const HEADERS: [(&std::ffi::CStr, &str); 4] = [
+    (c"plan.cuh", include_str!("../../cu/plan.cuh")),
+    (c"proxied.cuh", include_str!("../../cu/proxied.cuh")),
+    (c"executor.cuh", include_str!("../../cu/executor.cuh")),
+    (c"exchange.cuh", include_str!("../../cu/exchange.cuh")),
+];
 
 /// The source for elements of a type.
 #[must_use]
@@ -33,4 +72,10 @@ pub fn source(ty: DataType) -> String {
 #[must_use]
 pub fn program(source: &str) -> Program<'_> {
     Program::new("executor.cu", source).with_headers(&HEADERS)
+}
+
+/// The program of sends and receives.
+#[must_use]
+pub fn exchange() -> Program<'static> {
+    Program::new("exchange.cu", include_str!("../../cu/exchange.cu")).with_headers(&HEADERS)
 }

@@ -6,6 +6,7 @@
 //! | `shared` | what the blocks of a PE have in common in a call: semaphores, waits, the end of all |
 //! | `block` | one block's steps |
 //! | `packet` | data with flags inside |
+//! | `exchange` | sends and receives, which need no plan |
 //!
 //! # Promises
 //! - Every wait ends within `SYMRAIL_TIMEOUT_S`, with an error that names the PE. Then all PEs give up, and the plan's
@@ -14,6 +15,7 @@
 //! - Data over a wire is in the target's memory before the signal that follows it.
 
 mod block;
+pub(crate) mod exchange;
 mod packet;
 mod shared;
 

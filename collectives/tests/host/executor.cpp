@@ -1,6 +1,7 @@
 // The executor's device code as a library for tests on the CPU: a thread for each thread of each block.
 #include "device.hpp"
 
+#include "exchange.cuh"
 #include "executor.cuh"
 
 #include <thread>
@@ -18,11 +19,11 @@ struct Call {
     const symrail_u64* apart;
 };
 
-template <class N>
-static void run(const Call& call) {
+// All threads of all blocks of a PE's kernel.
+template <class F>
+static void launch(const Call& call, F&& kernel) {
     std::vector<std::thread> all;
     std::vector<Threads> blocks(call.blocks);
-    std::vector<std::vector<symrail_operand>> operands(call.blocks, std::vector<symrail_operand>(SYMRAIL_STEP_SPANS));
     for (symrail_u32 b = 0; b < call.blocks; b++) {
         pthread_barrier_init(&blocks[b].barrier, nullptr, call.threads);
         blocks[b].votes[0] = 0;
@@ -33,13 +34,21 @@ static void run(const Call& call) {
                 thread_rank = t;
                 block_size = call.threads;
                 apart_of = call.apart;
-                symrail_executor<N> executor(*call.plan, operands[b].data(), call.input, call.output, call.part,
-                                             call.chunk, (symrail_u32)(call.how & 0xff), (call.how >> 8) != 0, b);
-                executor.run();
+                kernel(b);
             });
     }
     for (std::thread& one : all) one.join();
     for (Threads& threads : blocks) pthread_barrier_destroy(&threads.barrier);
+}
+
+template <class N>
+static void run(const Call& call) {
+    std::vector<std::vector<symrail_operand>> operands(call.blocks, std::vector<symrail_operand>(SYMRAIL_STEP_SPANS));
+    launch(call, [&](symrail_u32 b) {
+        symrail_executor<N> executor(*call.plan, operands[b].data(), call.input, call.output, call.part, call.chunk,
+                                     (symrail_u32)(call.how & 0xff), (call.how >> 8) != 0, b);
+        executor.run();
+    });
 }
 
 // The type by its number in DataType::ALL.
@@ -64,6 +73,10 @@ static auto with_type(int type, DO&& what) {
 
 extern "C" void execute(int type, const Call* call) {
     with_type(type, [call](auto number) { run<decltype(number)>(*call); });
+}
+// Sends and receives: `input` is the address of the kernel's argument.
+extern "C" void exchange(const Call* call) {
+    launch(*call, [&](symrail_u32 b) { symrail_exchange_block(*(const symrail_exchange_call*)call->input, b); });
 }
 extern "C" void divide(int type, symrail_u64 at, symrail_u64 count, symrail_u32 by) {
     with_type(type, [=](auto number) {

@@ -1,7 +1,8 @@
-/* Pencil transposes and halos on host memory, by cuDecomp's names. Link with -lsymrail_decomp_c.
+/* Pencil transposes and halos, by cuDecomp's names. Link with -lsymrail_decomp_c.
  *
- * Programs for cuDecomp compile as they are, but for what they do on a GPU: buffers are host memory, and the stream is
- * NULL. Without MPI, `symrailDecompInit` joins the job that `symrail run` or a launcher that speaks PMIx has started.
+ * Where the symmetric heap is in a GPU's memory (SYMRAIL_HEAP_KIND=device) or pinned for one, arrays are the GPU's, and
+ * rounds are in the order of a stream: what others did wrong in one is told by a later call. Else arrays are in host
+ * memory, and the stream is NULL. Without MPI, `symrailDecompInit` joins the job that `symrail run` or a launcher that speaks PMIx has started.
  * Where <mpi.h> is included before this header, `cudecompInit` takes a communicator.
  *
  * Functions are collective over all ranks, but for questions about the geometry. What one rank does wrong is an error

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 
+use symrail_decomp::cuda::GpuKernels;
 use symrail_decomp::halo::shifted;
-use symrail_decomp::{Candidate, Decomposition, Form, Grid, Plan, RankOrder, Round, Tuning, Workspace, tune};
+use symrail_decomp::{AnyPlan, Candidate, Decomposition, Form, Grid, RankOrder, Round, Tuning, Workspace, tune_on};
 
 use crate::guard::{Failure, extents, given, guarded, three};
 use crate::handle::Handle;
@@ -21,8 +22,10 @@ pub struct GridDesc {
     pub array: Decomposition<'static>,
     pub config: Config,
     /// Made when they are first run, by all ranks together.
-    pub plans: HashMap<Key, Plan<'static>>,
-    /// By their addresses.
+    pub plans: HashMap<Key, AnyPlan<'static>>,
+    /// The handle's.
+    pub kernels: Option<&'static GpuKernels<'static>>,
+    /// By their addresses, of the GPU if arrays are there.
     pub works: HashMap<usize, Workspace>,
     /// What has no room for anything, for who passes something else.
     pub none: Workspace,
@@ -157,7 +160,7 @@ extern "C" fn cudecompGridDescCreate(
                 }
                 let processes = (!choose_grid).then_some(grid.processes);
                 let tuning = Tuning { processes, ..tuning_of(options, halos)? };
-                let (same_team, tuned) = tune(handle.heap, team, grid, &tuning)?;
+                let (same_team, tuned) = tune_on(handle.kernels, handle.heap, team, grid, &tuning)?;
                 team = same_team;
                 let mode = modes[usize::from(halos)];
                 let counts = |it: &&Candidate| !it.skipped && (choose_backend || it.mode == mode);
@@ -175,7 +178,8 @@ extern "C" fn cudecompGridDescCreate(
         }
         let array = Decomposition::new(handle.heap, team, grid)?;
         let none = array.workspace(0)?;
-        let made = GridDesc { array, config: *config, plans: HashMap::new(), works: HashMap::new(), none };
+        let (plans, works) = (HashMap::new(), HashMap::new());
+        let made = GridDesc { array, config: *config, plans, kernels: handle.kernels, works, none };
         *to = Box::into_raw(Box::new(made));
         Ok(())
     })
@@ -192,7 +196,7 @@ extern "C" fn cudecompGridDescDestroy(_handle: *mut Handle, desc: *mut GridDesc)
         // All ranks give up in the same order: that of their keys and addresses, which are symmetric.
         let mut plans: Vec<_> = plans.into_iter().collect();
         plans.sort_by_key(|(key, _)| *key);
-        plans.into_iter().try_for_each(|(_, plan)| array.give_up(plan))?;
+        plans.into_iter().try_for_each(|(_, plan)| plan.give_up(&array))?;
         let mut works: Vec<_> = works.into_iter().collect();
         works.sort_by_key(|(at, _)| *at);
         works.into_iter().try_for_each(|(_, work)| array.give_back(work))?;
@@ -295,8 +299,9 @@ extern "C" fn cudecompMalloc(
         // SAFETY: C's caller vouches for its pointers.
         let buffer = unsafe { given("buffer", buffer) }?;
         let work = desc.array.workspace(bytes)?;
-        *buffer = work.base().cast();
-        desc.works.insert(work.base().addr(), work);
+        let at = desc.kernels.map_or(work.base().addr(), |kernels| kernels.device().address(work.base()) as usize);
+        *buffer = std::ptr::with_exposed_provenance_mut(at);
+        desc.works.insert(at, work);
         Ok(())
     })
 }
@@ -306,6 +311,9 @@ extern "C" fn cudecompFree(_handle: *mut Handle, desc: *mut GridDesc, buffer: *m
     with_desc(desc, |desc| {
         let not_there = || Failure::usage("buffer: it is not from cudecompMalloc with this descriptor");
         let work = desc.works.remove(&buffer.addr()).ok_or_else(not_there)?;
+        // Rounds that were posted may still use it.
+        let kernels = desc.kernels.map(|kernels| kernels.device().gpu());
+        kernels.map_or(Ok(()), |gpu| gpu.synchronize()).map_err(symrail_decomp::Error::from)?;
         Ok(desc.array.give_back(work)?)
     })
 }

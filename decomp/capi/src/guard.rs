@@ -28,7 +28,7 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let code = match &error {
-            Error::Runtime(_) | Error::HeapFull { .. } => RUNTIME_ERROR,
+            Error::Runtime(_) | Error::Gpu(_) | Error::Late { .. } | Error::Broken { .. } => RUNTIME_ERROR,
             _ => INVALID_USAGE,
         };
         Failure { code, why: error.to_string() }

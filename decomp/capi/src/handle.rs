@@ -1,20 +1,26 @@
 //! Joining and leaving.
 
 use std::ffi::c_int;
+use std::sync::Arc;
 
 use symrail::bootstrap::uid::{self, UniqueId};
-use symrail::{Runtime, Settings, Team};
-use symrail_decomp::TeamHeap;
+use symrail::gpu::GpuDevice;
+use symrail::kernels::cuda::Gpu;
+use symrail::kernels::cuda::compile::Nvrtc;
+use symrail::{Runtime, Settings, Team, TeamHeap};
+use symrail_decomp::cuda::GpuKernels;
 
 use crate::guard::{Failure, given, guarded};
 
 /// Of the symmetric heap, what workspaces and plans may take: one of so many parts.
 const SHARE: usize = 2;
 
-/// `cudecompHandle_t`. Both are given back by [`cudecompFinalize`].
+/// `cudecompHandle_t`. All are given back by [`cudecompFinalize`].
 pub struct Handle {
     pub runtime: &'static Runtime,
     pub heap: &'static TeamHeap<'static>,
+    /// Where the symmetric heap is in a GPU's memory, or pinned for one: arrays are that GPU's.
+    pub kernels: Option<&'static GpuKernels<'static>>,
 }
 
 impl Handle {
@@ -22,7 +28,14 @@ impl Handle {
         let bytes = runtime.settings().heap_size / SHARE;
         let runtime: &'static Runtime = Box::leak(Box::new(runtime));
         let heap = TeamHeap::new(runtime, bytes)?;
-        Ok(Handle { runtime, heap: Box::leak(Box::new(heap)) })
+        let kernels = runtime.gpu().map(|gpu| Handle::kernels(runtime, gpu)).transpose()?;
+        Ok(Handle { runtime, heap: Box::leak(Box::new(heap)), kernels })
+    }
+
+    fn kernels(runtime: &'static Runtime, gpu: &Arc<Gpu>) -> Result<&'static GpuKernels<'static>, Failure> {
+        let nvrtc = Nvrtc::find().map_err(symrail_decomp::Error::from)?;
+        let device: &'static GpuDevice<'static> = Box::leak(Box::new(runtime.gpu_device(gpu)?));
+        Ok(Box::leak(Box::new(GpuKernels::new(device, &nvrtc)?)))
     }
 
     /// The team of all ranks.
@@ -84,6 +97,11 @@ extern "C" fn cudecompFinalize(handle: *mut Handle) -> c_int {
         let runtime = unsafe {
             given("handle", handle)?;
             let handle = Box::from_raw(handle);
+            if let Some(kernels) = handle.kernels {
+                let device = std::ptr::from_ref(kernels.device()).cast_mut();
+                drop(Box::from_raw(std::ptr::from_ref(kernels).cast_mut()));
+                Box::from_raw(device).close()?;
+            }
             drop(Box::from_raw(std::ptr::from_ref(handle.heap).cast_mut()));
             Box::from_raw(std::ptr::from_ref(handle.runtime).cast_mut())
         };

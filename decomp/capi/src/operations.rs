@@ -3,7 +3,9 @@
 use std::collections::hash_map::Entry;
 use std::ffi::{c_int, c_void};
 
-use symrail_decomp::{Axis, Buffer, Form, Halo, Transpose};
+use symrail::kernels::cuda::Gpu;
+use symrail_decomp::cuda::GpuMemory;
+use symrail_decomp::{AnyPlan, Axis, Form, Halo, Transpose};
 
 use crate::grid::{GridDesc, with_desc};
 use crate::guard::{Failure, three};
@@ -13,11 +15,25 @@ use crate::types::{axis, element, halo_mode, transpose_mode};
 /// What a plan is for: whether it is a halo's; axes; bytes of an element; halo and padding of input and output.
 pub type Key = (bool, [usize; 2], bool, usize, [[usize; 3]; 4]);
 
-fn no_stream(stream: *mut c_void) -> Result<(), Failure> {
-    if stream.is_null() {
+/// Checks that a stream and arrays are the GPU's if plans are, and the host's if not.
+fn check_place(desc: &GridDesc, stream: *mut c_void, arrays: [*mut c_void; 2]) -> Result<(), Failure> {
+    if desc.kernels.is_some() {
         return Ok(());
     }
-    Err(Failure::unsupported("stream: arrays are in host memory, where there are no streams; pass NULL"))
+    let remedy = "set SYMRAIL_HEAP_KIND=device for arrays in a GPU's memory";
+    if !stream.is_null() {
+        return Err(Failure::unsupported(format!("stream: arrays are in host memory, so pass NULL; {remedy}")));
+    }
+    if arrays.iter().any(|array| Gpu::has(array.addr())) {
+        return Err(Failure::unsupported(format!(
+            "an array is in a GPU's memory, and the symmetric heap is not; {remedy}"
+        )));
+    }
+    Ok(())
+}
+
+fn memory(at: *mut c_void, bytes: usize) -> GpuMemory {
+    GpuMemory { at: at.expose_provenance() as u64, bytes }
 }
 
 /// What a transpose is called with, in C's order.
@@ -32,7 +48,7 @@ struct Arrays {
 
 fn transpose(desc: *mut GridDesc, (from, to): (Axis, Axis), arrays: &Arrays) -> c_int {
     with_desc(desc, |desc| {
-        no_stream(arrays.stream)?;
+        check_place(desc, arrays.stream, [arrays.input, arrays.output])?;
         let names = ["input_halo_extents", "output_halo_extents", "input_padding", "output_padding"];
         let mut forms = [[0; 3]; 4];
         for (i, name) in names.iter().enumerate() {
@@ -40,23 +56,24 @@ fn transpose(desc: *mut GridDesc, (from, to): (Axis, Axis), arrays: &Arrays) -> 
             forms[i] = unsafe { three(name, arrays.forms[i]) }?;
         }
         let element = element(arrays.dtype)?;
-        let GridDesc { array, config, plans, works, none } = desc;
+        let GridDesc { array, config, plans, works, none, kernels } = desc;
         let plan = match plans.entry((false, [from.index(), to.index()], false, element, forms)) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(array.transpose(&Transpose {
-                input: Form { halo: forms[0], padding: forms[2] },
-                output: Form { halo: forms[1], padding: forms[3] },
-                mode: transpose_mode(config.transpose_comm_backend)?,
-                ..Transpose::new((from, to), element)
-            })?),
+            Entry::Vacant(new) => {
+                let wanted = Transpose {
+                    input: Form { halo: forms[0], padding: forms[2] },
+                    output: Form { halo: forms[1], padding: forms[3] },
+                    mode: transpose_mode(config.transpose_comm_backend)?,
+                    ..Transpose::new((from, to), element)
+                };
+                new.insert(AnyPlan::transpose(array, *kernels, &wanted)?)
+            }
         };
         let work = works.get_mut(&arrays.work.addr()).unwrap_or(none);
-        // SAFETY: C's caller vouches for its buffers, and for their sizes, which cudecompGetPencilInfo tells.
-        let (input, output) = unsafe {
-            let input = Buffer::raw(arrays.input.cast(), plan.input_bytes());
-            (input, Buffer::raw(arrays.output.cast(), plan.output_bytes()))
-        };
-        Ok(plan.run(input, output, work)?)
+        let buffers = [memory(arrays.input, plan.input_bytes()), memory(arrays.output, plan.output_bytes())];
+        // SAFETY: C's caller vouches for its buffers, for their sizes, which cudecompGetPencilInfo tells, and for the
+        // stream.
+        Ok(unsafe { plan.run(buffers, work, arrays.stream.expose_provenance()) }?)
     })
 }
 
@@ -96,26 +113,27 @@ type HaloCall = (*mut c_void, *mut c_void, c_int, *const i32, *const u8, i32, *c
 fn halo(desc: *mut GridDesc, along: Axis, call: HaloCall) -> c_int {
     let (input, work, dtype, halo, periods, dim, padding, stream) = call;
     with_desc(desc, |desc| {
-        no_stream(stream)?;
+        check_place(desc, stream, [input; 2])?;
         // SAFETY: C's caller vouches for its pointers.
         let (halo, padding) = unsafe { (three("halo_extents", halo)?, three("padding", padding)?) };
         let dim = axis(dim)?.index();
         // SAFETY: as above: null, or a flag for each dimension.
         let periodic = !periods.is_null() && unsafe { periods.add(dim).read() } != 0;
         let element = element(dtype)?;
-        let GridDesc { array, config, plans, works, none } = desc;
+        let GridDesc { array, config, plans, works, none, kernels } = desc;
         let plan = match plans.entry((true, [along.index(), dim], periodic, element, [halo, padding, [0; 3], [0; 3]])) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
                 let mode = halo_mode(config.halo_comm_backend)?;
                 let form = Form { halo, padding };
-                new.insert(array.halo(&Halo { axis: along, dim, periodic, form, element, fields: 1, mode })?)
+                let wanted = Halo { axis: along, dim, periodic, form, element, fields: 1, mode };
+                new.insert(AnyPlan::halo(array, *kernels, &wanted)?)
             }
         };
         let work = works.get_mut(&work.addr()).unwrap_or(none);
+        let buffer = memory(input, plan.input_bytes());
         // SAFETY: as for transposes.
-        let buffer = unsafe { Buffer::raw(input.cast(), plan.input_bytes()) };
-        Ok(plan.run_in_place(buffer, work)?)
+        Ok(unsafe { plan.run([buffer; 2], work, stream.expose_provenance()) }?)
     })
 }
 

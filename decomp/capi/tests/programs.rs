@@ -4,11 +4,10 @@
 #[path = "../../../tests/support/libraries.rs"]
 mod libraries;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use libraries::{build, missing, succeed};
+use libraries::{alone, build, missing, remove_settings, succeed};
 
 /// Compiles the program, and gives it with the folder of the library.
 fn compile(compiler: &str, name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
@@ -24,11 +23,8 @@ fn compile(compiler: &str, name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
 
 /// Runs a command as the only job of all tests, without a user's settings.
 fn run(command: &mut Command, built: &Path) {
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SYMRAIL_")) {
-        command.env_remove(name);
-    }
-    let lock = File::create(built.join("symrail-tests.lock")).unwrap();
-    lock.lock().unwrap();
+    remove_settings(command, &["SYMRAIL_"]);
+    let _alone = alone(built);
     let said = succeed(command.env("LD_LIBRARY_PATH", built).env("SYMRAIL_TIMEOUT_S", "20"));
     assert_eq!(said.matches("verified on").count(), 1, "{said}");
 }

@@ -103,7 +103,7 @@ impl<'rt> HighThroughput<'rt> {
         let of_headers = Exchange::bytes(ranks, Header::most_bytes(ranks));
         let headers = Exchange::new(rt, Header::most_bytes(ranks))?;
         let rows = Exchange::new(rt, Exchange::largest_block(ranks, bytes - of_headers))?;
-        let hosts = Hosts::new(&(0..rt.n_pes()).map(|pe| rt.first_on_host(pe)).collect::<Vec<_>>());
+        let hosts = Hosts::of_job(rt);
         Ok(HighThroughput { headers, rows, hosts, statistics: Statistics::default(), limit, broken: None })
     }
 

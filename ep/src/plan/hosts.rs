@@ -1,6 +1,6 @@
 //! Which ranks share a host, and through whom tokens come there.
 
-use symrail::Pe;
+use symrail::{Pe, Runtime};
 
 /// Hosts with more ranks than a row's mask has bits are not taken as hosts: each rank is by itself.
 const MOST_MEMBERS: usize = u64::BITS as usize;
@@ -14,6 +14,12 @@ pub struct Hosts {
 }
 
 impl Hosts {
+    /// The hosts of a job.
+    #[must_use]
+    pub fn of_job(rt: &Runtime) -> Hosts {
+        Hosts::new(&(0..rt.n_pes()).map(|pe| rt.first_on_host(pe)).collect::<Vec<_>>())
+    }
+
     /// `first` has for each rank the first rank that shares memory with it.
     #[must_use]
     pub fn new(first: &[Pe]) -> Hosts {

@@ -100,7 +100,7 @@ fn wait_readable(listener: &UnixListener, deadline: Instant) -> Option<()> {
     let left = deadline.checked_duration_since(Instant::now())?;
     let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
     let mut fds = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
-    // Interrupted is as good as readable: the caller looks again.
+    // Interrupted is as good as readable: the caller checks again.
     (poll(&mut fds, timeout) != Ok(0)).then_some(())
 }
 

@@ -3,7 +3,7 @@
 #ifndef SYMRAIL_CHANNEL_CUH
 #define SYMRAIL_CHANNEL_CUH
 
-#include "lookout.cuh"
+#include "shared_poll.cuh"
 
 /* The words of a request; chunks outside of the mask are not written. */
 struct symrail_request {
@@ -25,10 +25,10 @@ SYMRAIL_DEVICE bool symrail_has_channel(symrail_u64 what, int pe) {
 
 static __device__ __noinline__ bool symrail_wait_for_room(const symrail_channel_view& c, symrail_u64 position) {
     symrail_waiter waiter;
-    symrail_lookout lookout(c.ring + SYMRAIL_TAIL, c.own + SYMRAIL_OWN_TAIL);
+    symrail_shared_poll shared(c.ring + SYMRAIL_TAIL, c.own + SYMRAIL_OWN_TAIL);
     bool room, late = false;
-    while (!(room = position < lookout.look() + c.slots) && !(late = waiter.over())) {}
-    lookout.leave();
+    while (!(room = position < shared.poll() + c.slots) && !(late = waiter.over())) {}
+    shared.leave();
     if (late) symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_PUSH, 0, position);
     return room;
 }
@@ -73,11 +73,11 @@ SYMRAIL_DEVICE symrail_u64 symrail_head(symrail_u64 opcode, symrail_u64 kind, sy
  * over. */
 SYMRAIL_DEVICE bool symrail_wait_delivered(const symrail_channel_view& c, symrail_u64 target, bool crowded = false) {
     symrail_waiter waiter;
-    symrail_lookout lookout(c.ring + SYMRAIL_COMPLETED, c.own + SYMRAIL_OWN_COMPLETED, crowded);
+    symrail_shared_poll shared(c.ring + SYMRAIL_COMPLETED, c.own + SYMRAIL_OWN_COMPLETED, crowded);
     symrail_u64 completed;
     bool late = false;
-    while ((completed = lookout.look()) < target && !(late = waiter.over())) {}
-    lookout.leave();
+    while ((completed = shared.poll()) < target && !(late = waiter.over())) {}
+    shared.leave();
     if (late) symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_QUIET, 0, target - completed);
     return !late;
 }
@@ -85,7 +85,7 @@ SYMRAIL_DEVICE bool symrail_wait_delivered(const symrail_channel_view& c, symrai
 /* Waits for everything that was pushed to a channel so far. Costs loads of device memory when there is nothing to wait
  * for. */
 SYMRAIL_DEVICE void symrail_drain(const symrail_channel_view& c) {
-    bool crowded = symrail_has_lookout(c.own + SYMRAIL_OWN_COMPLETED);
+    bool crowded = symrail_is_polled(c.own + SYMRAIL_OWN_COMPLETED);
     symrail_u64 done = symrail_ld_gpu(c.own + SYMRAIL_OWN_COMPLETED);
     symrail_u64 target = symrail_ld_gpu(c.own + SYMRAIL_OWN_HEAD);
     if (done < target) symrail_wait_delivered(c, target, crowded);

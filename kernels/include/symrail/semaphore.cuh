@@ -27,8 +27,9 @@ struct symrail_alarm {
 static __device__ __noinline__ void symrail_give_up(const symrail_alarm& alarm, symrail_u64 reason, symrail_u64 who,
                                                     symrail_u64 place) {
     volatile symrail_u64* report = (volatile symrail_u64*)alarm.report;
-    symrail_u64 told = atomicCAS((symrail_u64*)alarm.stop, 0ull, (symrail_u64)symrail_state.me + 1);
-    if ((told != 0 && reason != SYMRAIL_GIVEN_UP_TOLD) || report[SYMRAIL_REPORT_REASON] != 0) return;
+    symrail_u64 own = (symrail_u64)symrail_state.me + 1, told = atomicCAS((symrail_u64*)alarm.stop, 0ull, own);
+    /* A thread of this PE that gave up before reports whom it waited for. */
+    if (told == own || (told != 0 && reason != SYMRAIL_GIVEN_UP_TOLD) || report[SYMRAIL_REPORT_REASON] != 0) return;
     report[SYMRAIL_REPORT_PE] = reason == SYMRAIL_GIVEN_UP_TOLD ? told - 1 : who;
     report[SYMRAIL_REPORT_PLACE] = place;
     __threadfence_system();

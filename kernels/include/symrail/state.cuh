@@ -39,7 +39,7 @@ struct symrail_channel_view {
 };
 
 /* The producers' words in device memory, each on a line of its own; reply entries' words (4 bytes each) follow. The
- * tail and what is completed are as they were seen last, and lookout.cuh has a word behind each. */
+ * tail and what is completed are as they were seen last, and shared_poll.cuh has a word behind each. */
 #define SYMRAIL_OWN_HEAD 0u
 #define SYMRAIL_OWN_TAIL 128u
 #define SYMRAIL_OWN_COMPLETED 256u

@@ -17,7 +17,7 @@ use super::waiter::Waiter;
 
 /// Turns without an answer before a thread sleeps. A round trip takes two or three, which a busy peer prolongs.
 const TURNS: u32 = 16;
-/// The longest sleep until a thread looks whether its time is over.
+/// The longest sleep until a thread checks whether its time is over.
 const SLEEP: Duration = Duration::from_millis(100);
 
 /// What the threads of a device that wait for answers know of one another.

@@ -24,7 +24,7 @@ pub const HEADERS: [(&CStr, &str); 21] = [
     (c"rma.cuh", include_str!("../../include/symrail/rma.cuh")),
     (c"route.cuh", include_str!("../../include/symrail/route.cuh")),
     (c"channel.cuh", include_str!("../../include/symrail/channel.cuh")),
-    (c"lookout.cuh", include_str!("../../include/symrail/lookout.cuh")),
+    (c"shared_poll.cuh", include_str!("../../include/symrail/shared_poll.cuh")),
     (c"mail.cuh", include_str!("../../include/symrail/mail.cuh")),
     (c"bulk.cuh", include_str!("../../include/symrail/bulk.cuh")),
     (c"memory.cuh", include_str!("../../include/symrail/memory.cuh")),

@@ -57,9 +57,12 @@ pub fn largest_pencil(grid: Grid) -> usize {
     (edge / rows + 3).saturating_mul(edge / columns + 3).saturating_mul(edge + 2)
 }
 
-/// Bytes of a workspace for transposes and halos, and what plans keep.
+/// Bytes of a workspace for transposes and halos, and what plans keep: each of the four transposes has room for four
+/// blocks of up to 64 KiB with each PE of a row or a column.
 pub fn of_workspace(grid: Grid) -> usize {
-    largest_pencil(grid).saturating_mul(2 * COMPLEX).saturating_add(1 << 20)
+    let [rows, columns] = grid.processes;
+    let rooms = rows.saturating_add(columns).saturating_mul(8 << 16);
+    largest_pencil(grid).saturating_mul(2 * COMPLEX).saturating_add(rooms).saturating_add(1 << 20)
 }
 
 /// Bytes of each PE's heap that an exchange of an array of so many bytes takes.

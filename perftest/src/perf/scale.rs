@@ -100,7 +100,7 @@ pub fn run(args: &Args) -> Result<i32> {
 }
 
 fn in_words(joining: &Joining) -> String {
-    let Joining { took, messages, most_messages, of_root, largest, relays, height, dead, failed, stuck } = joining;
+    let Joining { took, messages, most_messages, of_root, largest, relays, height, dead, failed, stuck, .. } = joining;
     let mut text = format!(
         "# joining: {:.1} ms, {messages} messages, {most_messages} of the busiest PE, {of_root} of the root, \
          the largest {largest} bytes; {relays} relays, {height} one behind the other\n",

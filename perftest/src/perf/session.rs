@@ -208,14 +208,7 @@ impl Session<'_> {
 
     /// All sizes of a test. Collective.
     fn sizes<C: Backend>(&mut self, backend: &mut C, test: &'static Test, conditions: &Conditions) -> Result<()> {
-        self.report.begin(test, conditions)?;
-        let mut bench = Bench::new(backend, self.plan, test);
-        for size in self.plan.sizes(test) {
-            if let Some(figures) = bench.measure(size)? {
-                self.report.add(test, conditions, size, &figures)?;
-            }
-        }
-        self.report.end(test)
+        self.each(backend, test, conditions, |bench, size| Ok((bench.measure(size)?, None)))
     }
 
     /// All sizes of a test of expert parallelism. Collective.
@@ -226,16 +219,10 @@ impl Session<'_> {
         runtime: &Runtime,
         conditions: &Conditions,
     ) -> Result<()> {
-        self.report.begin(test, conditions)?;
-        let mut bench = Bench::new(host, self.plan, test);
-        for size in self.plan.sizes(test) {
+        self.each(host, test, conditions, |bench, size| {
             let (figures, traffic) = bench.experts(runtime, phase, size)?;
-            if let Some(figures) = figures {
-                self.report.add(test, conditions, size, &figures)?;
-                self.report.note(&traffic.over(figures.p50))?;
-            }
-        }
-        self.report.end(test)
+            Ok((figures, figures.map(|figures| traffic.over(figures.p50))))
+        })
     }
 
     /// All sizes of an exchange of an array in pencils. Collective.
@@ -246,16 +233,10 @@ impl Session<'_> {
         runtime: &Runtime,
         conditions: &Conditions,
     ) -> Result<()> {
-        self.report.begin(test, conditions)?;
-        let mut bench = Bench::new(host, self.plan, test);
-        for size in self.plan.sizes(test) {
+        self.each(host, test, conditions, |bench, size| {
             let (figures, cube) = bench.pencils(runtime, what, size)?;
-            if let Some(figures) = figures {
-                self.report.add(test, conditions, size, &figures)?;
-                self.report.note(&cube.over(figures.p50))?;
-            }
-        }
-        self.report.end(test)
+            Ok((figures, figures.map(|figures| cube.over(figures.p50))))
+        })
     }
 
     /// All sizes of a collective of devices. Collective.
@@ -267,12 +248,25 @@ impl Session<'_> {
         conditions: &Conditions,
     ) -> Result<()> {
         let conditions = &Conditions { device: Device::Cpu.to_string(), ..conditions.clone() };
+        self.each(host, test, conditions, |bench, size| Ok((bench.collective(runtime, what, size)?, None)))
+    }
+
+    /// Reports what `measure` gives for each size of a test: PE 0's figures, and a note on them. Collective.
+    fn each<C: Backend>(
+        &mut self,
+        backend: &mut C,
+        test: &'static Test,
+        conditions: &Conditions,
+        mut measure: impl FnMut(&mut Bench<'_, C>, usize) -> Result<(Option<Figures>, Option<String>)>,
+    ) -> Result<()> {
         self.report.begin(test, conditions)?;
-        let mut bench = Bench::new(host, self.plan, test);
+        let mut bench = Bench::new(backend, self.plan, test);
         for size in self.plan.sizes(test) {
-            if let Some(figures) = bench.collective(runtime, what, size)? {
+            let (figures, note) = measure(&mut bench, size)?;
+            if let Some(figures) = figures {
                 self.report.add(test, conditions, size, &figures)?;
             }
+            note.map_or(Ok(()), |note| self.report.note(&note))?;
         }
         self.report.end(test)
     }

@@ -10,38 +10,9 @@
 use symrail_core::{AmoOp, AmoType, SignalOp};
 use symrail_transport::Pe;
 
-use super::error::Refused;
+use super::error::{Malformed, Refused};
 use super::layout::{self, CHUNKS, MASK_HEAD, MASK_LOCAL, MASK_REPLY, MASK_VALUE, Opcode};
-use super::request::{Local, ReplyTo, Request, Width};
-
-/// The error in a slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Malformed {
-    /// No such operation.
-    #[error("opcode {0} does not exist")]
-    Opcode(u8),
-    /// Bits that must be zero are not.
-    #[error("reserved bits are set")]
-    Reserved,
-    /// The request says that it uses other chunks than its operation needs.
-    #[error("chunk mask {given:#x} where {needed:#x} is needed")]
-    Chunks {
-        /// The value in the slot.
-        given: u8,
-        /// The value that the operation needs.
-        needed: u8,
-    },
-    /// No such type, size or kind of local buffer.
-    #[error("type or size {0} does not exist for this operation")]
-    Type(u8),
-    /// No such atomic operation, or not on this type.
-    #[error("atomic operation {0} does not exist for this operation and type")]
-    Op(u8),
-    /// An offset with more than 63 bits.
-    #[error("an offset has more than 63 bits")]
-    Offset,
-}
+use super::request::{Local, ReplyTo, Request};
 
 /// The words of a slot, without parity; chunks outside the mask are not written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +21,34 @@ pub struct Encoded {
     pub mask: u8,
     /// `[w0, w1]` of each chunk.
     pub chunks: [[u64; 2]; CHUNKS],
+}
+
+/// The size of a value that travels inside a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr)]
+#[repr(u8)]
+pub enum Width {
+    /// 1 byte.
+    W1 = 0,
+    /// 2 bytes.
+    W2 = 1,
+    /// 4 bytes.
+    W4 = 2,
+    /// 8 bytes.
+    W8 = 3,
+}
+
+impl Width {
+    /// Bytes.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        1 << self as u8
+    }
+
+    /// The width of `bytes` bytes: 1, 2, 4 or 8.
+    #[must_use]
+    pub const fn of(bytes: usize) -> Option<Self> {
+        if bytes.is_power_of_two() { Self::from_repr(bytes.trailing_zeros() as u8) } else { None }
+    }
 }
 
 const PARITY: u64 = 1 << layout::PARITY_SHIFT;

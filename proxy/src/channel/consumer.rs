@@ -9,7 +9,6 @@ use super::memory::ChannelMemory;
 use super::reply::{self, Reply};
 use super::request::{ReplyTo, Request};
 use super::sync::{Ordering, fence};
-use super::window::Window;
 
 /// Requests that may be taken and not yet complete, for each slot of the ring and at least.
 const OUTSTANDING_PER_SLOT: usize = 4;
@@ -28,7 +27,7 @@ pub struct Consumer {
     errors: u64,
     published_tail: u64,
     published_completed: u64,
-    /// Reply entries that were answered since the last look at who sleeps.
+    /// Reply entries that were answered since sleepers were last woken.
     answered: Vec<u32>,
 }
 
@@ -168,7 +167,7 @@ impl Consumer {
     }
 
     fn wake_answered(&mut self) {
-        // Whoever makes the table of sleepers now looks for its answer behind this fence.
+        // Whoever makes the table of sleepers now loads its answer behind this fence.
         fence(Ordering::SeqCst);
         if let Some(sleepers) = self.memory.sleepers() {
             sleepers.wake(self.answered.iter().copied());
@@ -214,3 +213,83 @@ impl Consumer {
         &self.doorbell
     }
 }
+
+/// Completions that come out of order: a window over the positions from the first one that is not complete.
+#[derive(Debug)]
+struct Window {
+    /// Bit `position % capacity` is set while the position is done but something before it is not.
+    bits: Box<[u64]>,
+    completed: u64,
+}
+
+impl Window {
+    /// A window of at least `positions` positions that starts at 0.
+    fn new(positions: usize) -> Self {
+        Self { bits: vec![0; positions.max(64).next_power_of_two() / 64].into(), completed: 0 }
+    }
+
+    /// The largest distance of a position from [`completed`](Self::completed).
+    fn capacity(&self) -> u64 {
+        self.bits.len() as u64 * 64
+    }
+
+    /// Every position before this one is done.
+    #[inline]
+    fn completed(&self) -> u64 {
+        self.completed
+    }
+
+    /// Marks so many positions from `first` on as done. `false` when one of them lies outside of the window, or the first
+    /// is so already; then nothing changes.
+    #[inline]
+    fn complete(&mut self, first: u64, count: u64) -> bool {
+        let Some(distance) = first.checked_sub(self.completed) else { return false };
+        if distance.saturating_add(count) > self.capacity() || self.is_done(first) {
+            return false;
+        }
+        if distance > 0 {
+            (first..first + count).for_each(|position| {
+                let (word, bit) = self.place(position);
+                self.bits[word] |= bit;
+            });
+            return true;
+        }
+        self.completed += count;
+        self.advance();
+        true
+    }
+
+    #[inline]
+    fn is_done(&self, position: u64) -> bool {
+        let (word, bit) = self.place(position);
+        self.bits[word] & bit != 0
+    }
+
+    #[inline]
+    fn place(&self, position: u64) -> (usize, u64) {
+        let index = position & (self.capacity() - 1);
+        ((index / 64) as usize, 1 << (index % 64))
+    }
+
+    /// Moves the prefix over everything that was done early.
+    #[inline]
+    fn advance(&mut self) {
+        loop {
+            let (word, bit) = self.place(self.completed);
+            let shift = bit.trailing_zeros();
+            let done = (self.bits[word] >> shift).trailing_ones();
+            if done == 0 {
+                return;
+            }
+            self.bits[word] &= !((u64::MAX >> (64 - done)) << shift);
+            self.completed += u64::from(done);
+            if shift + done < 64 {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "consumer_tests.rs"]
+mod tests;

@@ -1,4 +1,4 @@
-//! Why a channel was not made or a request not taken.
+//! Why a channel was not made, a request not taken, or a slot not understood.
 
 /// Why a channel was not made.
 #[derive(Debug, thiserror::Error)]
@@ -66,4 +66,33 @@ pub enum PushError {
     /// The request cannot be expressed.
     #[error(transparent)]
     Refused(#[from] Refused),
+}
+
+/// The error in a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Malformed {
+    /// No such operation.
+    #[error("opcode {0} does not exist")]
+    Opcode(u8),
+    /// Bits that must be zero are not.
+    #[error("reserved bits are set")]
+    Reserved,
+    /// The request says that it uses other chunks than its operation needs.
+    #[error("chunk mask {given:#x} where {needed:#x} is needed")]
+    Chunks {
+        /// The value in the slot.
+        given: u8,
+        /// The value that the operation needs.
+        needed: u8,
+    },
+    /// No such type, size or kind of local buffer.
+    #[error("type or size {0} does not exist for this operation")]
+    Type(u8),
+    /// No such atomic operation, or not on this type.
+    #[error("atomic operation {0} does not exist for this operation and type")]
+    Op(u8),
+    /// An offset with more than 63 bits.
+    #[error("an offset has more than 63 bits")]
+    Offset,
 }

@@ -10,12 +10,11 @@
 //! | [`codec`] | a request's words in a slot, and back |
 //! | [`memory`] | the memory itself |
 //! | [`producer`] | reserve, write, ring the doorbell; the flush word |
-//! | [`consumer`] | read, complete, reply, publish, sleep |
-//! | [`window`] | completions that come out of order, and the prefix that is complete |
+//! | [`consumer`] | read, complete in any order, reply, publish, sleep |
 //! | [`reply`] | answers to one requester: fetched values and exact completion |
 //! | `sleep` | requesters that sleep until their answer comes |
 //! | [`doorbell`] | how a CPU producer wakes a sleeping consumer |
-//! | [`error`] | why a channel was not made or a request not taken |
+//! | [`error`] | why a channel was not made, a request not taken, or a slot not understood |
 //!
 //! # The protocol
 //!
@@ -65,18 +64,17 @@ pub mod reply;
 pub mod request;
 mod sleep;
 mod sync;
-pub mod window;
 
 use std::sync::Arc;
 
-pub use codec::Malformed;
+pub use codec::Width;
 pub use consumer::Consumer;
 pub use doorbell::Doorbell;
-pub use error::{ChannelError, PushError, Refused};
+pub use error::{ChannelError, Malformed, PushError, Refused};
 pub use memory::ChannelMemory;
 pub use producer::Producer;
 pub use reply::{Reply, ReplySlot};
-pub use request::{Local, ReplyTo, Request, Width};
+pub use request::{Local, ReplyTo, Request};
 pub use symrail_core::SignalOp;
 
 /// Slots of a channel, unless somebody asks for another number.

@@ -34,7 +34,7 @@ impl Producer {
 
     /// Wakes one of those that [sleep](ReplySlot::sleep) until their answer comes, if there is any.
     pub fn wake_one(&self) -> bool {
-        // Whoever makes the table of sleepers now looks behind this fence whether it is to stay.
+        // Whoever makes the table of sleepers loads behind this fence whether it is to stay.
         fence(Ordering::SeqCst);
         self.memory.sleepers().is_some_and(SleepingThreads::wake_one)
     }

@@ -2,7 +2,8 @@
 
 use symrail_core::{AmoOp, AmoType, Pe, SignalOp};
 
-use super::codec::Malformed;
+use super::codec::Width;
+use super::error::Malformed;
 
 /// A request, as a producer states it and as the consumer finds it. Offsets are symmetric, sizes are bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,34 +129,6 @@ pub enum Local {
     Symmetric(u64),
     /// The first bytes of this, as many as the size says and at most 8: the source of a put, in the slot.
     Value(u64),
-}
-
-/// The size of a value that travels inside a slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr)]
-#[repr(u8)]
-pub enum Width {
-    /// 1 byte.
-    W1 = 0,
-    /// 2 bytes.
-    W2 = 1,
-    /// 4 bytes.
-    W4 = 2,
-    /// 8 bytes.
-    W8 = 3,
-}
-
-impl Width {
-    /// Bytes.
-    #[must_use]
-    pub const fn bytes(self) -> usize {
-        1 << self as u8
-    }
-
-    /// The width of `bytes` bytes: 1, 2, 4 or 8.
-    #[must_use]
-    pub const fn of(bytes: usize) -> Option<Self> {
-        if bytes.is_power_of_two() { Self::from_repr(bytes.trailing_zeros() as u8) } else { None }
-    }
 }
 
 /// A reply entry and the generation that the requester waits for.

@@ -1,6 +1,6 @@
 //! Requesters that sleep until their answer comes.
 //!
-//! A requester says that it sleeps, then looks once more; who has an answer for it stores the answer, then looks
+//! A requester says that it sleeps, then loads once more; who has an answer for it stores the answer, then loads
 //! whether it sleeps. Between the two steps of each is a SeqCst fence, so one of the two sees the other's.
 
 use std::sync::PoisonError;

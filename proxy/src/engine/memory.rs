@@ -2,6 +2,7 @@
 
 use symrail_heap::CopyEngine;
 use symrail_transport::device::Export;
+use symrail_transport::grown::GrownKeys;
 use symrail_transport::region::{Regions, Segment};
 use symrail_transport::{Error, Pe, Result};
 
@@ -22,6 +23,22 @@ impl Engine {
         // SAFETY: the caller's promise.
         unsafe { self.agent.add_segment(segment) };
         Ok(connection_info)
+    }
+
+    /// The same for a segment by which memory that begins with the segment `first` has grown: see
+    /// [`Endpoint::register_grown`](symrail_transport::endpoint::Endpoint::register_grown).
+    ///
+    /// # Safety
+    /// As for [`Engine::register`].
+    ///
+    /// # Errors
+    /// What the provider says.
+    pub unsafe fn register_grown(&mut self, segment: Segment, first: &Segment) -> Result<GrownKeys> {
+        // SAFETY: the caller's promise.
+        let keys = unsafe { self.endpoint.register_grown(segment, first) }?;
+        // SAFETY: the caller's promise.
+        unsafe { self.agent.add_segment(segment) };
+        Ok(keys)
     }
 
     /// Undoes [`Engine::register`] and [`Engine::add_staged_segment`]. Peers' operations on the segment must have
@@ -130,7 +147,7 @@ impl Engine {
         }
     }
 
-    /// Takes in that `pe` has laid out `len` bytes of memory at `offset`, apart from those of others, which only its
+    /// Takes in that `pe` has laid out `len` bytes of memory at `offset`, separately from others, which only its
     /// copy engine reaches.
     ///
     /// # Errors
@@ -147,10 +164,10 @@ impl Engine {
         stage.learn_separate((pe, n_pes), offset, len)
     }
 
-    /// Whether a segment of `pe` that begins at `offset`, apart from those of others, is known.
+    /// Whether a segment of `pe` that begins at `offset`, separately from others, is known.
     #[must_use]
-    pub fn knows_apart(&self, pe: Pe, offset: u64) -> bool {
-        let knows = |regions: &Regions| regions.knows_apart(pe, offset);
+    pub fn knows_separate(&self, pe: Pe, offset: u64) -> bool {
+        let knows = |regions: &Regions| regions.knows_separate(pe, offset);
         knows(self.endpoint.regions()) || self.stage.as_ref().is_some_and(|stage| knows(stage.memory()))
     }
 

@@ -3,28 +3,22 @@
 //! One [`Engine::poll`] is one round: a bounded number of requests from each channel, then the rails, then answers
 //! to peers, then what finished is reported to whoever waits. A round never blocks and never allocates once warm.
 //!
-//! `requests`: what devices ask for. `memory`: which memory there is, and who reaches it.
+//! `round`: that. `memory`: which memory there is, and who reaches it.
 
 mod memory;
-mod requests;
+mod round;
 
 use std::cell::UnsafeCell;
 
 use symrail_transport::endpoint::Endpoint;
-use symrail_transport::endpoint::command::{Command, Finished, Issuer, OpHandle, Owner};
+use symrail_transport::endpoint::command::{Finished, Issuer};
 use symrail_transport::wire::MAX_ORIGINS;
-use symrail_transport::{Error, Pe, Result};
+use symrail_transport::{Error, Pe};
 
 use crate::agent::Agent;
 use crate::channel::Consumer;
 use crate::stage::Stage;
-use requests::{MAX_PENDING, Pending};
-
-/// Rounds without an event after which there is time for acknowledgements that nobody waits for.
-const IDLE_ROUNDS: u32 = 64;
-
-/// Rounds after which whatever devices have asked for is sent, and its acknowledgement asked for, though more follows.
-const ROUNDS_PER_ASK: u64 = 4;
+use round::{MAX_PENDING, Pending};
 
 /// The issuer of operations that host threads hand to the engine; context `i` issues as `HOST + i`, the default one
 /// being 0.
@@ -103,29 +97,6 @@ impl Engine {
         &self.channels
     }
 
-    /// Starts an operation on `pe`'s symmetric memory, whatever memory it and the local buffer are. Its handle at the
-    /// endpoint; 0 when it is already complete, or staged.
-    ///
-    /// # Safety
-    /// As for [`Endpoint::submit`].
-    ///
-    /// # Errors
-    /// As for [`Endpoint::submit`]; of a source in memory that the CPU cannot touch no copy can be kept.
-    pub unsafe fn submit(&mut self, pe: Pe, command: Command, owner: Owner) -> Result<OpHandle> {
-        match &mut self.stage {
-            // SAFETY: the caller's promise.
-            None => unsafe { self.endpoint.submit(pe, command, owner) },
-            // SAFETY: the caller's promise.
-            Some(stage) => unsafe { stage.submit(&mut self.endpoint, pe, command, owner) }.map(|()| 0),
-        }
-    }
-
-    /// Whether there is room for another operation; if not, poll.
-    #[must_use]
-    pub fn ready(&self) -> bool {
-        self.endpoint.ready() && self.stage.as_ref().is_none_or(|stage| stage.ready())
-    }
-
     /// Orders what comes after it behind what came before it, per destination. Returns at once.
     pub fn fence(&mut self) {
         self.endpoint.fence();
@@ -182,65 +153,6 @@ impl Engine {
     #[must_use]
     pub fn rounds(&self) -> u64 {
         self.rounds
-    }
-
-    /// One round. Returns how much happened; 0 means that the engine is idle for now.
-    pub fn poll(&mut self) -> usize {
-        self.rounds += 1;
-        let mut events = 0;
-        self.awaited = false;
-        for channel in 0..self.channels.len() {
-            if self.channels[channel].is_ready() {
-                events += self.take_requests(channel);
-            }
-        }
-        let goes_on = !self.awaited
-            && !self.rounds.is_multiple_of(ROUNDS_PER_ASK)
-            && self.channels.iter().any(Consumer::is_ready);
-        if goes_on {
-            self.endpoint.expect_more(true);
-        } else {
-            self.endpoint.ask_for_acknowledgements();
-        }
-        events += self.endpoint.poll(&mut self.agent);
-        self.endpoint.expect_more(false);
-        while let Some(new) = self.agent.next_introduction() {
-            if let Err(error) = self.endpoint.connect_introduced(new.pe, new.origin, &new.address) {
-                tracing::warn!(pe = new.pe, %error, "an endpoint of a context cannot be answered");
-            }
-        }
-        let mut reported = self.tell_all();
-        if let Some(stage) = &mut self.stage {
-            events += stage.poll(&mut self.endpoint, &mut self.agent);
-            reported |= self.tell_all();
-        }
-        self.idle_rounds = if events > 0 { 0 } else { self.idle_rounds.saturating_add(1) };
-        if self.agent.has_pending_replies() {
-            self.agent.answer(&mut self.endpoint, self.idle_rounds >= IDLE_ROUNDS);
-        }
-        if reported || events > 0 {
-            self.channels.iter_mut().for_each(Consumer::publish);
-        }
-        events + usize::from(reported)
-    }
-
-    /// Tells whoever waits what has finished.
-    fn tell_all(&mut self) -> bool {
-        let mut reported = false;
-        loop {
-            while let Some(finished) = self.endpoint.next_finished() {
-                reported = true;
-                match &mut self.stage {
-                    Some(stage) if finished.issuer == STAGE => {
-                        stage.operation_ended(&mut self.endpoint, &mut self.agent, finished);
-                    }
-                    _ => self.tell(finished),
-                }
-            }
-            let Some(finished) = self.stage.as_mut().and_then(|stage| stage.next_finished()) else { return reported };
-            self.tell(finished);
-            reported = true;
-        }
     }
 
     /// Prepares to sleep; `false` when there is something to do. [`Engine::wake`] ends it in either case.

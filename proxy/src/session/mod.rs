@@ -14,7 +14,7 @@
 //! # How memory is named
 //! Each PE gives what it registers offsets of its own, never the same ones twice, so that a handle that is out of date
 //! is refused at the target instead of reaching something else (see [`Regions`](symrail_transport::region::Regions),
-//! memory that lies *apart*). A peer learns a handle when it first uses it.
+//! memory that is laid out *separately*). A peer learns a handle when it first uses it.
 //!
 //! # Memory that neither rails nor the CPU reach
 //! A GPU's, say. With a [`CopyEngine`] for it, such memory is registered by [`Session::register_staged`], and

@@ -23,7 +23,7 @@ fn issuer(context: Context) -> Issuer {
 }
 
 /// Polls between two checks of the clock, and how long a thread polls in vain before it lets others run.
-const POLLS_PER_LOOK: u32 = 16;
+const POLLS_PER_CHECK: u32 = 16;
 const BEFORE_YIELD: Duration = Duration::from_micros(20);
 
 /// A place in registered memory of some PE.
@@ -191,7 +191,7 @@ impl Session {
     fn learn(&self, engine: &mut MutexGuard<'_, Engine>, places: &[Place<'_>]) -> Result<()> {
         for place in places {
             // Its own this PE knows since it has registered them, and no longer than that.
-            if place.pe() == self.me || engine.knows_apart(place.pe(), place.head.offset) {
+            if place.pe() == self.me || engine.knows_separate(place.pe(), place.head.offset) {
                 continue;
             }
             let memory = Memory::decode(place.handle)?;
@@ -250,7 +250,7 @@ impl Wait<'_> {
     /// After a poll that did not bring the end.
     fn step(&mut self, late: impl FnOnce() -> Error) -> Result<()> {
         self.polls = self.polls.wrapping_add(1);
-        if !self.polls.is_multiple_of(POLLS_PER_LOOK) {
+        if !self.polls.is_multiple_of(POLLS_PER_CHECK) {
             std::hint::spin_loop();
             return Ok(());
         }

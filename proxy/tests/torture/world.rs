@@ -74,13 +74,13 @@ pub struct Stream {
 }
 
 /// All PEs, as one thread's endpoints find them when they first need them.
-struct Met {
+struct AllPes {
     addresses: Vec<Addresses>,
     /// Of the heap; none where it is staged.
     keys: Vec<Vec<u8>>,
 }
 
-impl Directory for Met {
+impl Directory for AllPes {
     fn addresses(&self, pe: u32) -> symrail_transport::Result<Option<Addresses>> {
         Ok(self.addresses.get(pe as usize).cloned())
     }
@@ -265,7 +265,7 @@ pub fn world_with(
     }
     let directory = |(addresses, keys): (&Vec<Addresses>, &Vec<Vec<u8>>)| -> Arc<dyn Directory> {
         let keys = if staged { Vec::new() } else { keys.clone() };
-        Arc::new(Met { addresses: addresses.clone(), keys })
+        Arc::new(AllPes { addresses: addresses.clone(), keys })
     };
     let directories: Vec<_> = addresses.iter().zip(&connection_infos).map(directory).collect();
     for pe in &mut pes {

@@ -74,7 +74,7 @@ impl EpHighThroughput {
 
     /// Gives the memory back. Collective.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
-        match self.0.take() {
+        match self.0.take(py) {
             Some(buffers) => py.detach(|| buffers.free()).map_err(raised),
             None => Ok(()),
         }

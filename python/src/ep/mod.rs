@@ -6,12 +6,16 @@
 //! | here | what buffers of both ways have in common; errors |
 //! | `high` | high throughput |
 //! | `low` | low latency |
+//! | `device`, `device_high` | both by kernels |
 //! | `plan` | layouts, sizes, casts: functions that need no job |
 
 #![allow(clippy::needless_pass_by_value)] // Python hands arrays over by value
 
+mod device;
+mod device_high;
 mod high;
 mod low;
+mod on_gpu;
 mod plan;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +23,7 @@ use std::time::Duration;
 
 use numpy::{Element as OfArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
 use pyo3::types::PyDict;
 use symrail_ep::{Element, Error, Rows, Statistics, WaitLimit};
 
@@ -32,6 +37,9 @@ use crate::runtime::Runtime;
 pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<high::EpHighThroughput>()?;
     module.add_class::<high::EpHandle>()?;
+    module.add_class::<device::EpDeviceLowLatency>()?;
+    module.add_class::<device_high::EpDeviceHighThroughput>()?;
+    module.add_class::<device_high::EpDeviceRoutes>()?;
     module.add_class::<low::EpLowLatency>()?;
     module.add_class::<low::EpDispatching>()?;
     module.add_class::<low::EpCombining>()?;
@@ -84,9 +92,9 @@ impl<T: Send> Buffers<T> {
         result.ok_or_else(|| raise(Kind::State, "these buffers were given back by destroy()"))?.map_err(raised)
     }
 
-    /// Takes the buffers out, to be given back.
-    fn take(&self) -> Option<T> {
-        self.buffers.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// Takes the buffers out, to be given back, once no call uses them.
+    fn take(&self, py: Python<'_>) -> Option<T> {
+        self.buffers.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -102,6 +110,7 @@ fn raised(error: Error) -> PyErr {
         }
         Error::NoMemory { .. } => raise(Kind::HeapExhausted, &text),
         Error::Broken { .. } | Error::Order { .. } => raise(Kind::State, &text),
+        Error::Device { .. } => raise(Kind::Operation, &text),
         _ => raise(Kind::Argument, &text),
     }
 }

@@ -10,8 +10,10 @@ import symrail
 from .. import _symrail
 from ..errors import ArgumentError, StateError, UnsupportedError
 from . import _high
-from ._arrays import as_array, numbers
+from .._host_arrays import as_array, numbers
 from ._config import Config
+from ._device import DeviceLowLatency, is_on_gpu
+from ._device_high import DeviceHighThroughput, layout
 from ._events import EventHandle, EventOverlap
 from ._low import LowLatency
 
@@ -19,13 +21,17 @@ from ._low import LowLatency
 _HEAP_BESIDES = 64 << 20
 
 
+def _wait_for(event: EventOverlap | None) -> None:
+    if event is not None:
+        event.current_stream_wait()
+
+
 class Buffer:
     """Memory through which tokens go to the ranks of their experts and back, and the calls that do so.
 
-    Every call is made by all ranks, and is complete when it returns. Arguments that are about GPUs and NICs are taken
-    and have no effect: `num_qps_per_rank`, `allow_nvlink_for_low_latency_mode`, `allow_mnnvl`, `async_finish`,
-    `previous_event`, `allocate_on_comm_stream`. Sums are formed in FP32 in the order of ranks, so that each call gives
-    the same bits.
+    Every call is made by all ranks, and is complete when it returns; on tensors of a GPU it is in the order of torch's
+    current stream instead, and events are that stream's. Arguments that have no effect are taken: `num_qps_per_rank`,
+    `allow_nvlink_for_low_latency_mode`, `allow_mnnvl`, `async_finish`, `allocate_on_comm_stream`. Sums are formed in FP32 in the order of ranks, so that each call gives the same bits.
     """
 
     num_sms = 20
@@ -44,12 +50,16 @@ class Buffer:
         comm: Any = None,
         *,
         timeout: float | None = None,
+        num_max_tokens_per_rank: int = 4096,
     ) -> None:
         """Takes buffers from each rank's heap. Collective.
 
         A rank is a PE of the job. Where the process is in none, it joins that of `group` (a process group of torch) or
         `comm` (an mpi4py communicator), which have to be of all PEs. High throughput gets `num_nvl_bytes`, and
         `num_rdma_bytes`, too, without `low_latency_mode`; with it, low latency gets the latter.
+
+        On tensors of a GPU `dispatch` takes at most `num_max_tokens_per_rank` from each rank, for which the first one
+        takes memory from the heap, whatever `num_nvl_bytes` is.
 
         `timeout` is for how many seconds ranks are waited for; without it SYMRAIL_TIMEOUT_S. With `enable_shrink`, ranks
         that do not come to a low-latency call in time are masked, and the others go on; without it that is a
@@ -72,6 +82,9 @@ class Buffer:
         self._low = (
             LowLatency(self.runtime, num_rdma_bytes, enable_shrink, timeout) if low_latency_mode else None
         )
+        self._low_on_gpu: DeviceLowLatency | None = None
+        self._high_on_gpu: DeviceHighThroughput | None = None
+        self._most_tokens, self._timeout = num_max_tokens_per_rank, timeout
 
     def _check_group(self) -> None:
         if self.group is None:
@@ -87,11 +100,12 @@ class Buffer:
 
     def destroy(self) -> None:
         """Gives the memory back. Later calls raise StateError. Collective."""
-        if self._low is not None:
-            self._low.free()
+        for buffers in (self._low, self._low_on_gpu, self._high_on_gpu):
+            if buffers is not None:
+                buffers.free()
         if self._high is not None:
             self._high.free()
-        self._low = self._high = None
+        self._low = self._low_on_gpu = self._high = self._high_on_gpu = None
 
     def statistics(self) -> dict[str, dict[str, Any] | None]:
         """What the last calls did: under "high_throughput" the last of `dispatch` and `combine`, under "low_latency_dispatch"
@@ -117,9 +131,28 @@ class Buffer:
             raise StateError("this Buffer was made without low_latency_mode=True, or was destroyed")
         return self._low
 
+    def _low_for(self, x: Any) -> LowLatency | DeviceLowLatency:
+        """What serves tokens that are where `x` is."""
+        low = self._of_low()
+        if not is_on_gpu(x):
+            return low
+        if self._low_on_gpu is None:
+            self._low_on_gpu = DeviceLowLatency(self.runtime, self.enable_shrink)
+        return self._low_on_gpu
+
+    def _of_high_on_gpu(self) -> DeviceHighThroughput:
+        self._of_high()
+        if self._high_on_gpu is None:
+            self._high_on_gpu = DeviceHighThroughput(self.runtime, self._most_tokens, Buffer.num_sms, self._timeout)
+        return self._high_on_gpu
+
+    def _low_buffers(self) -> Any:
+        """The present buffers of low latency."""
+        return (self._low_on_gpu or self._of_low()).buffers()
+
     @staticmethod
     def set_num_sms(new_num_sms: int) -> None:
-        """How many SMs calls are to use. Has no effect on a host."""
+        """How many SMs dispatch and combine are to use on a GPU, in buffers that are made later."""
         if new_num_sms <= 0 or new_num_sms % 2:
             raise ArgumentError(f"num_sms={new_num_sms}: it is even, and at least 2")
         Buffer.num_sms = new_num_sms
@@ -160,6 +193,10 @@ class Buffer:
         ([tokens, ranks]), and an event. A token counts once for a rank. Raises ArgumentError for an index that is out of
         range, and if the ranks do not divide the number of experts.
         """
+        if is_on_gpu(topk_idx):
+            _wait_for(previous_event)
+            per_rank, per_expert, in_rank = layout(topk_idx, num_experts, self.group_size)
+            return per_rank, None, per_expert, in_rank, EventOverlap(EventHandle())
         k = int(topk_idx.shape[-1])
         indices = numbers(topk_idx, "topk_idx", "int64", (None, k))
         per_rank, per_expert, in_rank = _symrail.ep_layout(indices, k, num_experts, self.group_size)
@@ -196,6 +233,19 @@ class Buffer:
         Raises ArgumentError before anything is sent; DifferError, on all ranks, where dtypes, shapes or calls differ,
         before tokens are sent; TimeoutError, whose `pes` did not come.
         """
+        if is_on_gpu(x[0] if isinstance(x, tuple) else x):
+            _wait_for(previous_event)
+            of_gpu = self._of_high_on_gpu().dispatch(
+                x,
+                handle,
+                is_token_in_rank,
+                num_tokens_per_expert,
+                topk_idx,
+                topk_weights,
+                expert_alignment,
+                num_worst_tokens,
+            )
+            return *of_gpu, EventOverlap(EventHandle())
         result = _high.dispatch(
             self._of_high(),
             self.group_size,
@@ -228,11 +278,19 @@ class Buffer:
         which are added at the end. Returns the sums ([tokens, hidden]), the sums of `topk_weights` ([tokens, k]) and an
         event. Raises as `dispatch` does.
         """
+        if is_on_gpu(x):
+            _wait_for(previous_event)
+            of_gpu = self._of_high_on_gpu().combine(x, handle, topk_weights, bias)
+            return *of_gpu, EventOverlap(EventHandle())
         sums, weights = _high.combine(self._of_high(), x, handle, topk_weights, bias)
         return sums, weights, EventOverlap(EventHandle())
 
     def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank: int, hidden: int, num_experts: int) -> None:
-        """Makes buffers of this shape ready, for bfloat16 and top-k up to 16. There is nothing to be cleaned. Collective."""
+        """Makes buffers of this shape ready, for bfloat16 and top-k up to 16, where the heap is the host's alone. There is
+        nothing to be cleaned. Collective.
+        """
+        if self.runtime.device is not None:
+            return
         scales = 4 * -(-hidden // 128)
         self._of_low().prepare(num_max_dispatch_tokens_per_rank, 2 * hidden, scales, num_experts, 16)
 
@@ -252,19 +310,21 @@ class Buffer:
     ) -> tuple[Any, Any, tuple[Any, ...], EventOverlap, Callable[[], None] | None]:
         """Sends at most so many tokens to the ranks that own their experts. Collective.
 
-        `x` is [tokens, hidden] of bfloat16 or float32. Returns received tokens ([experts of this rank, ranks x
+        `x` is [tokens, hidden] of bfloat16 or float32; on a GPU of bfloat16. Returns received tokens ([experts of this rank, ranks x
         num_max_dispatch_tokens_per_rank, hidden]; with `use_fp8` a pair of FP8 and scales of 128 elements each, in
         row-major order), how many each expert has, a handle, an event, and with `return_recv_hook` a function that
         receives: arrays are filled when it returns. Two dispatches may be sent before the first is received.
 
         The first call, and one that needs larger buffers or other numbers of tokens or experts, makes buffers.
-        `dispatch_wait_recv_cost_stats` and `use_ue8m0` are not supported. Raises as `dispatch` does.
+        `dispatch_wait_recv_cost_stats` and `use_ue8m0` are not supported, nor is `round_scale` on a GPU, where one
+        dispatch is under way at a time, indices without an expert count as -1, and what went wrong in earlier rounds is
+        raised. Raises as `dispatch` does.
         """
         if use_ue8m0:
             raise UnsupportedError("use_ue8m0=True: scales are float32; round_scale=True makes them powers of two")
         if dispatch_wait_recv_cost_stats is not None:
             raise UnsupportedError("dispatch_wait_recv_cost_stats: times of ranks are not kept")
-        received, counts, handle, receive = self._of_low().dispatch(
+        received, counts, handle, receive = self._low_for(x).dispatch(
             x,
             topk_idx,
             num_max_dispatch_tokens_per_rank,
@@ -301,30 +361,30 @@ class Buffer:
             raise UnsupportedError("use_logfmt=True: rows come back as they are")
         if combine_wait_recv_cost_stats is not None:
             raise UnsupportedError("combine_wait_recv_cost_stats: times of ranks are not kept")
-        combined, receive = self._of_low().combine(x, topk_idx, topk_weights, handle, zero_copy, out)
+        combined, receive = self._low_for(topk_idx).combine(x, topk_idx, topk_weights, handle, zero_copy, out)
         if not return_recv_hook:
             receive()
         return combined, EventOverlap(EventHandle()), receive if return_recv_hook else None
 
     def get_next_low_latency_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
         """An array to be filled for the next `low_latency_combine` with `zero_copy=True`."""
-        return self._of_low().next_combine_buffer(handle)
+        return self._low_for(handle[0]).next_combine_buffer(handle)
 
     def low_latency_update_mask_buffer(self, rank_to_mask: int, mask: bool = False) -> None:
         """Leaves a rank out of low-latency calls, or takes part with it again; all ranks do so between the same calls.
 
         A rank that did not come in time can come back in a new job only: StateError.
         """
-        self._of_low().buffers().mask(rank_to_mask, mask)
+        self._low_buffers().mask(rank_to_mask, mask)
 
     def low_latency_query_mask_buffer(self, mask_status: Any) -> None:
         """Writes 1 for each rank that is masked, and 0 for others, into an integer array of as many elements as ranks."""
-        masked = self._of_low().buffers().masked()
+        masked = self._low_buffers().masked()
         for rank in range(self.group_size):
             mask_status[rank] = int(masked[rank])
 
     def low_latency_clean_mask_buffer(self) -> None:
         """Takes part with all ranks again; StateError if one did not come in time."""
-        for rank, masked in enumerate(self._of_low().buffers().masked()):
+        for rank, masked in enumerate(self._low_buffers().masked()):
             if masked:
-                self._of_low().buffers().mask(rank, False)
+                self._low_buffers().mask(rank, False)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 from types import TracebackType
 from typing import Any
 
 
 class EventHandle:
-    """A point in the order of calls."""
+    """A point in the order of calls: on a GPU that of torch's current stream."""
+
+    def __init__(self) -> None:
+        torch = sys.modules.get("torch")
+        self._event: Any = None
+        if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+            self._event = torch.cuda.Event()
+            self._event.record()
 
     def current_stream_wait(self) -> None:
-        """Waits until what was called before is complete. It is."""
+        """Lets torch's current stream wait until what was called before is complete. On the host it is."""
+        if self._event is not None:
+            import torch
+
+            torch.cuda.current_stream().wait_event(self._event)
 
 
 class EventOverlap:
@@ -21,7 +33,9 @@ class EventOverlap:
         self.extra_tensors = extra_tensors
 
     def current_stream_wait(self) -> None:
-        """Waits until the call is complete. It is."""
+        """Lets torch's current stream wait until the call is complete. On the host it is."""
+        if self.event is not None:
+            self.event.current_stream_wait()
 
     def __enter__(self) -> EventOverlap:
         return self

@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import _symrail
 from ..errors import ArgumentError
-from ._arrays import Rows, as_array, numbers
+from .._host_arrays import Rows, as_array, numbers
 
 
 class Handle(NamedTuple):

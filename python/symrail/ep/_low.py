@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import _symrail
 from ..errors import ArgumentError
-from ._arrays import Rows, as_array, as_dtype, as_fp8, numbers, store
+from .._host_arrays import Rows, as_array, as_dtype, as_fp8, numbers, store
 
 Hook = Callable[[], None]
 _GROUP = 128

@@ -12,6 +12,7 @@ def copies(team, dtype, count):
     symrail.fcollect(team, theirs, mine)
     assert np.array_equal(theirs, of_all(dtype, count, n).ravel())
     team.sync()
+    assert team.all_agree(True) and team.all_agree(me == n - 1) == (n == 1)
     symrail.collect(team, theirs[: count * n - (n - 1)], mine[: count - (me > 0)])
     parts = [values(dtype, count, pe)[: count - (pe > 0)] for pe in range(n)]
     assert np.array_equal(theirs[: count * n - (n - 1)], np.concatenate(parts))

@@ -22,6 +22,16 @@ pub enum Step {
     Stage(&'static str, u64),
 }
 
+impl Step {
+    /// An allgather or a barrier that is for this.
+    pub(crate) fn in_stage(self, name: &'static str) -> Step {
+        match self {
+            Step::Allgather(number) | Step::Barrier(number) => Step::Stage(name, number),
+            Step::Join | Step::Stage(..) => self,
+        }
+    }
+}
+
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -230,10 +240,8 @@ pub enum Error {
 impl Error {
     /// Says what the step was for that could not complete, if this is such an error.
     pub(crate) fn in_stage(mut self, name: &'static str) -> Error {
-        if let Error::Peer { step, .. } | Error::Timeout { step, .. } | Error::Connection { step, .. } = &mut self
-            && let Step::Allgather(number) | Step::Barrier(number) = *step
-        {
-            *step = Step::Stage(name, number);
+        if let Error::Peer { step, .. } | Error::Timeout { step, .. } | Error::Connection { step, .. } = &mut self {
+            *step = step.in_stage(name);
         }
         self
     }

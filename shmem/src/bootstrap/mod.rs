@@ -92,6 +92,9 @@ pub trait Bootstrap: Send {
         self.barrier()
     }
 
+    /// Says what the next steps are for: a warning of a long wait names it.
+    fn set_stage(&mut self, _stage: Option<&'static str>) {}
+
     /// Lets waits of all further steps be ended from within, by [`Error::Interrupted`]; the steps after that fail, too.
     /// `go_on` is as for [`Runtime::set_interrupt`](crate::Runtime::set_interrupt). Where nobody else takes part there
     /// are no waits.

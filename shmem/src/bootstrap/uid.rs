@@ -255,6 +255,10 @@ impl Bootstrap for Member {
         self.client.gone()
     }
 
+    fn set_stage(&mut self, stage: Option<&'static str>) {
+        self.client.set_stage(stage);
+    }
+
     fn set_interrupt(&mut self, go_on: GoOn) {
         self.client.set_interrupt(go_on);
     }

@@ -52,7 +52,7 @@ use crate::wire::Wire;
 /// Bytes that a team's barriers need. All PEs have the first ones, teams those behind, by the number of their areas.
 const BARRIER_BYTES: usize = WORDS as usize * 8;
 
-/// A GPU as a PE's device, made by [`Runtime::gpu_device`]. As long as it lives the proxy thread looks at the channels
+/// A GPU as a PE's device, made by [`Runtime::gpu_device`]. As long as it lives the proxy thread polls the channels
 /// all the time, because a GPU cannot wake it.
 pub struct GpuDevice<'a> {
     runtime: &'a Runtime,
@@ -107,7 +107,7 @@ impl Runtime {
         let everybody = job.everybody();
         let shared = space.staged.as_ref().and_then(|staged| staged.shared());
         let engine_from = engine_from(&job.settings, view.in_gpus);
-        // Where kernels do everything themselves there is nothing to look for in channels.
+        // Where kernels do everything themselves nothing comes through channels.
         let watched = !direct || engine_from.is_some();
         let parts = DeviceParts {
             me: job.me,

@@ -3,8 +3,8 @@
 //! The file has no name in any file system: it is found through `/proc/PID/fd` by whoever the kernel lets look into the
 //! process (its user, and root), and goes away with the process. Anybody can make a file that looks like it, so a
 //! reader opens nothing that could block, and believes only what says that it is of the process that has it. It is
-//! written anew as a whole, between two equal stamps; a reader that finds different stamps has looked in the middle of
-//! that, and looks again.
+//! written anew as a whole, between two equal stamps; a reader that finds different stamps has read in the middle of
+//! that, and reads again.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn figures_of_another_process_are_not_those_of_who_holds_them() {
         let mut page = Page::create().unwrap();
-        // As a forked child, and whoever looks, holds a PE's file.
+        // As a forked child, and whoever reads, holds a PE's file.
         page.write(&Figures { pid: std::process::id() + 1, pe: 77, ..some() }).unwrap();
         assert!(find(false, |pid| pid == std::process::id()).values().all(|figures| figures.pe != 77));
     }

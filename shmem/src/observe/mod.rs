@@ -1,4 +1,4 @@
-//! Looking at a job from outside: figures of the running PEs, and a trace of what they did.
+//! Observing a job from outside: figures of the running PEs, and a trace of what they did.
 //!
 //! | file | concept |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The thread that looks after a PE a few times a second, so that nothing on the way of an operation has to: it writes
+//! The thread that serves a PE a few times a second, so that nothing on the way of an operation has to: it writes
 //! figures down, and tells the endpoints of PEs that have left, as the bootstrap knows.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +38,7 @@ impl Reporter {
                 figures.lanes = lanes.as_ref().map_or_else(Vec::new, Lanes::figures);
                 let written = page.as_mut().map_or(Ok(()), |page| page.write(&figures));
                 if let Err(error) = written {
-                    tracing::warn!(%error, "nobody can look at this PE's figures from outside");
+                    tracing::warn!(%error, "nobody can read this PE's figures from outside");
                     page = None;
                 }
                 // Who is in a step of the bootstrap hears of it there.

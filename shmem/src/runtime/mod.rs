@@ -47,7 +47,7 @@ pub struct Runtime(OfProcess<Parts>);
 
 /// What a PE has of the job that it has joined.
 pub(crate) struct Parts {
-    // Before the endpoints, which it looks at.
+    // Before the endpoints, which it reads.
     pub observation: Observation,
     pub comm: Communicator,
     pub sync: SyncArea,

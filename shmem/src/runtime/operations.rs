@@ -6,6 +6,7 @@ use symrail_transport::amo::{AmoOp, AmoType};
 use super::Runtime;
 use crate::atomics::AmoInteger;
 use crate::context::Context;
+use crate::delivery::Delivery;
 use crate::error::Result;
 use crate::rma::{SignalOp, Strided};
 
@@ -16,6 +17,26 @@ impl Runtime {
     /// [`Error::TooManyContexts`](crate::Error::TooManyContexts).
     pub fn create_context(&self) -> Result<Context<'_>> {
         Context::new(self.comm())
+    }
+
+    /// As [`Runtime::put_signal_nbi`]; its delivery can be asked for by itself, while others go on.
+    ///
+    /// # Safety
+    /// As there, until the delivery is done.
+    ///
+    /// # Errors
+    /// As there.
+    pub unsafe fn put_signal_tracked(
+        &self,
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+        signal: (*mut u64, u64, SignalOp),
+        pe: Pe,
+    ) -> Result<Delivery<'_>> {
+        // SAFETY: the caller's promise.
+        let tracked = unsafe { self.operations().put_signal_tracked(dest, source, len, signal, pe) }?;
+        Ok(Delivery::new(self.operations(), tracked))
     }
 }
 

@@ -148,7 +148,7 @@ impl Runtime {
         unsafe { self.wait_until_some_at(set, found.as_mut_ptr(), found.len()) }
     }
 
-    /// As [`Runtime::wait_until_some`], with room for so many indexes in memory that others may look at.
+    /// As [`Runtime::wait_until_some`], with room for so many indexes in memory that others may read.
     ///
     /// # Safety
     /// As there; `found` is aligned and valid for writes.
@@ -209,7 +209,7 @@ impl Runtime {
         unsafe { self.test_some_at(set, found.as_mut_ptr(), found.len()) }
     }
 
-    /// As [`Runtime::test_some`], with room for so many indexes in memory that others may look at.
+    /// As [`Runtime::test_some`], with room for so many indexes in memory that others may read.
     ///
     /// # Safety
     /// As there; `found` is aligned and valid for writes.

@@ -172,15 +172,12 @@ impl<'rt, T: Symmetric> SymView<'rt, T> {
         op: SignalOp,
         pe: Pe,
     ) -> Result<()> {
-        let sides = ((self, start), (source, source_start), count);
-        let (dest, from, len, word) = put_signal_sides("put_signal_nbi", pe, sides, (signal, index))?;
-        if pe == self.runtime().my_pe() {
-            // SAFETY: as for `put_nbi`. The signal's update is not visible before what this thread stored.
-            unsafe { self.ops.move_own(dest, from, len) }?;
-            return self.ops.signal_op(word, value, op, pe);
-        }
-        // SAFETY: the source is in this PE's heap, which stays mapped until the rails are closed.
-        unsafe { self.ops.put_signal_nbi(dest, from, len, (word, value, op), pe) }
+        let sides = (start, (source, source_start), count);
+        self.put_signal_by("put_signal_nbi", sides, (signal, index), (value, op), pe, |dest, from, len, signal| {
+            // SAFETY: the source is in this PE's heap, which stays mapped until the rails are closed.
+            unsafe { self.ops.put_signal_nbi(dest, from, len, signal, pe) }
+        })
+        .map(drop)
     }
 
     /// As [`SymView::put_signal_nbi`]; its delivery can be asked for by itself, while others go on.
@@ -199,15 +196,41 @@ impl<'rt, T: Symmetric> SymView<'rt, T> {
         op: SignalOp,
         pe: Pe,
     ) -> Result<Delivery<'rt>> {
-        if pe == self.runtime().my_pe() {
-            self.put_signal_nbi(start, source, source_start, count, (signal, index), value, op, pe)?;
-            return Ok(Delivery::new(self.ops, None));
+        let sides = (start, (source, source_start), count);
+        let tracked = self.put_signal_by(
+            "put_signal_tracked",
+            sides,
+            (signal, index),
+            (value, op),
+            pe,
+            |dest, from, len, signal| {
+                // SAFETY: the source is in this PE's heap, which stays mapped until the rails are closed.
+                unsafe { self.ops.put_signal_tracked(dest, from, len, signal, pe) }
+            },
+        )?;
+        Ok(Delivery::new(self.ops, tracked.flatten()))
+    }
+
+    /// A put-signal to this PE (`None`), or one that is started in the given way; all checked.
+    fn put_signal_by<R>(
+        &self,
+        what: &'static str,
+        (start, (source, source_start), count): (usize, From<'_, '_, T>, usize),
+        (signal, index): From<'_, '_, u64>,
+        (value, op): (u64, SignalOp),
+        pe: Pe,
+        start_put: impl FnOnce(*mut u8, *const u8, usize, (*mut u64, u64, SignalOp)) -> Result<R>,
+    ) -> Result<Option<R>> {
+        let to = self.range(what, pe, start, count)?.cast();
+        let from = self.partner(what, pe, source, source_start, count)?.cast();
+        let word = self.partner(what, pe, signal, index, 1)?;
+        let len = count * size_of::<T>();
+        if pe != self.runtime().my_pe() {
+            return start_put(to, from, len, (word, value, op)).map(Some);
         }
-        let sides = ((self, start), (source, source_start), count);
-        let (dest, from, len, word) = put_signal_sides("put_signal_tracked", pe, sides, (signal, index))?;
-        // SAFETY: the source is in this PE's heap, which stays mapped until the rails are closed.
-        let tracked = unsafe { self.ops.put_signal_tracked(dest, from, len, (word, value, op), pe) }?;
-        Ok(Delivery::new(self.ops, tracked))
+        // SAFETY: as for `put_nbi`. The signal's update is not visible before what this thread stored.
+        unsafe { self.ops.move_own(to, from, len) }?;
+        self.ops.signal_op(word, value, op, pe).map(|()| None)
     }
 
     /// The address of elements of another slice of the same runtime.
@@ -247,19 +270,6 @@ impl SymView<'_, u64> {
 
 /// Elements from an index on.
 type From<'v, 'rt, T> = (&'v SymView<'rt, T>, usize);
-
-/// The destination, the source, the bytes and the signal word of a put-signal of `count` elements, all checked.
-fn put_signal_sides<T: Symmetric>(
-    what: &'static str,
-    pe: Pe,
-    ((dest, start), (source, source_start), count): (From<'_, '_, T>, From<'_, '_, T>, usize),
-    (signal, index): From<'_, '_, u64>,
-) -> Result<(*mut u8, *const u8, usize, *mut u64)> {
-    let to = dest.range(what, pe, start, count)?;
-    let from = dest.partner(what, pe, source, source_start, count)?;
-    let word = dest.partner(what, pe, signal, index, 1)?;
-    Ok((to.cast(), from.cast(), count * size_of::<T>(), word))
-}
 
 /// Operations with buffers that only this call may keep: over the wire their bytes go through memory of the runtime.
 impl Operations<'_> {

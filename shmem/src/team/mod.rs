@@ -12,12 +12,14 @@
 //! | `claim` | how the PEs of a new team agree on one |
 //! | here | what a team is, and the barriers of its PEs |
 //! | `calls` | splitting teams and giving them up; their barriers |
+//! | [`heap`] | symmetric memory of teams, of which other PEs know nothing |
 //! | `numbers` | numbers of all PEs: combined, gathered, compared |
 
 pub(crate) mod area;
 mod calls;
 mod claim;
 pub mod group;
+pub mod heap;
 pub(crate) mod hosts;
 mod numbers;
 
@@ -30,6 +32,7 @@ use symrail_transport::Pe;
 pub use area::MAX_TEAMS;
 pub(crate) use area::{Area, Areas};
 pub use group::Group;
+pub use heap::TeamHeap;
 use hosts::Hosts;
 
 use crate::alloc::Allocator;
@@ -133,18 +136,24 @@ impl<'rt> Team<'rt> {
 
     /// Waits for all of the team's PEs.
     pub(crate) fn sync_flags(&self) -> Result<()> {
-        self.meet_by("a team's barrier", &self.plan, self.area.flags(), |progress| &mut progress.syncs)
+        self.barrier_by("a team's barrier", &self.plan, self.area.flags(), |progress| &mut progress.syncs)
     }
 
     /// Waits for those of the team's PEs that are on this PE's host.
     pub(crate) fn sync_host(&self) -> Result<()> {
-        self.meet_by("a team's collective", &self.host_plan, self.area.host_flags(), |progress| {
+        self.barrier_by("a team's collective", &self.host_plan, self.area.host_flags(), |progress| {
             &mut progress.host_syncs
         })
     }
 
     /// A barrier by a plan, its flags and how many there were.
-    fn meet_by(&self, what: &'static str, plan: &Plan, flags: u64, count: fn(&mut Progress) -> &mut u64) -> Result<()> {
+    fn barrier_by(
+        &self,
+        what: &'static str,
+        plan: &Plan,
+        flags: u64,
+        count: fn(&mut Progress) -> &mut u64,
+    ) -> Result<()> {
         let count = {
             let mut progress = lock(&self.progress);
             let count = count(&mut progress);
@@ -154,7 +163,8 @@ impl<'rt> Team<'rt> {
         barrier_plan::run(self.ops(), what, (self.group, plan), (flags, count), false).map(drop)
     }
 
-    /// The number of the next turn in the team's room. Who is in a turn has heard from everybody in the one before.
+    /// The number of the next turn in the team's scratch memory. Who is in a turn has heard from everybody in the one
+    /// before.
     pub(crate) fn next_turn(&self) -> u64 {
         let mut progress = lock(&self.progress);
         progress.turns += 1;

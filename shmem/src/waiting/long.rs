@@ -1,4 +1,4 @@
-//! A wait that has become long: looking for PEs that are gone or late, and for such that wait for one another for ever.
+//! A wait that has become long: checking for PEs that are gone or late, and for such that wait for one another for ever.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::operations::Operations;
 use crate::team::group::Group;
 use crate::wire::WireContext;
 
-/// How often a PE that waits looks around.
+/// How often a PE that waits checks on others.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How long who waits for a word goes on after it has heard that a PE is gone: another one may be to write the word.
 const OTHERS_MAY_WRITE: Duration = Duration::from_secs(5);
@@ -45,7 +45,7 @@ pub(crate) struct Long<'rt> {
     what: &'static str,
     among: Among,
     begun: Instant,
-    looked: Instant,
+    checked: Instant,
     asked: Instant,
     warned: bool,
     post: Option<Post>,
@@ -61,20 +61,20 @@ impl<'rt> Long<'rt> {
     }
 
     pub fn new(ops: Operations<'rt>, what: &'static str, among: Among, begun: Instant) -> Long<'rt> {
-        let (looked, warned, circle, verdict) = (begun, false, Vec::new(), None);
+        let (checked, warned, circle, verdict) = (begun, false, Vec::new(), None);
         let post = ops.comm.board.post(what);
-        Long { ops, what, among, begun, looked, asked: begun, warned, post, circle, verdict }
+        Long { ops, what, among, begun, checked, asked: begun, warned, post, circle, verdict }
     }
 
-    /// Looks around, if it is time to.
+    /// Checks on others, if it is time to.
     ///
     /// # Errors
     /// [`Error::PeerLost`] and [`Error::CallsDiffer`].
-    pub fn look(&mut self) -> Result<()> {
-        if clock::since(self.looked) < POLL_INTERVAL {
+    pub fn check(&mut self) -> Result<()> {
+        if clock::since(self.checked) < POLL_INTERVAL {
             return Ok(());
         }
-        self.looked = clock::now();
+        self.checked = clock::now();
         if self.verdict.is_some() {
             // Those who have found the same may leave meanwhile.
             return self.look_for_circle();

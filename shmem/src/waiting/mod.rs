@@ -1,6 +1,6 @@
 //! What becomes of those who are waited for: lost, gone, late, or in another call.
 //!
-//! Who waits for long looks around now and then, and fails if a PE without which the wait may never end has died or
+//! Who waits for long checks on others now and then, and fails if a PE without which the wait may never end has died or
 //! left. PEs that live are waited for, however long they take. So that users learn what a job hangs in, each PE that
 //! waits for long *posts* in symmetric memory what it waits in, and who has waited for `TIMEOUT_S` reads what the
 //! others have posted and says so, once.
@@ -64,10 +64,10 @@ impl Operations<'_> {
         }
         let wire = comm.wire.as_ref().ok();
         let mut wait = wire.map(|wire| WireContext::new(wire, &comm.context).wait_for_memory());
-        let (begun, mut polls, looks) = (clock::now(), 0u64, wire.map_or(1, Wire::looks_per_poll));
+        let (begun, mut polls, loads) = (clock::now(), 0u64, wire.map_or(1, Wire::loads_per_poll));
         let (mut long, mut interrupt_poll) = (None::<Long<'_>>, InterruptPoll::new(comm.job.interrupt.get()));
         loop {
-            if let Some(found) = (0..looks).find_map(|_| done()) {
+            if let Some(found) = (0..loads).find_map(|_| done()) {
                 return Ok(found);
             }
             match &mut wait {
@@ -84,7 +84,7 @@ impl Operations<'_> {
             }
             let waited = clock::since(begun);
             if Long::is(waited) {
-                long.get_or_insert_with(|| Long::new(Operations::of(comm), what, among, begun)).look()?;
+                long.get_or_insert_with(|| Long::new(Operations::of(comm), what, among, begun)).check()?;
             }
             if let Some(waited) = interrupt_poll.ended() {
                 let missing = long.as_ref().map_or_else(Vec::new, |long| long.missing(waited));

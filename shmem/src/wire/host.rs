@@ -17,7 +17,7 @@ pub(super) struct Host {
     active: AtomicBool,
     /// Requests are gathered, as its last user left it.
     gathered: AtomicBool,
-    /// It has been used, and something was left behind that somebody may wait for, since the proxy thread looked.
+    /// It has been used, and something was left behind that somebody may wait for, since the proxy thread checked.
     used: AtomicBool,
     awaited: AtomicBool,
     /// Its users have polled it since then.

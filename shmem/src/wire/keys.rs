@@ -1,9 +1,10 @@
-//! What a PE tells of a segment: the keys of each proxy thread's rails, in one connection info.
+//! What a PE tells of a segment by which its heap has grown: what each proxy thread has to say, in one connection info.
 
+use symrail_transport::grown::GrownKeys;
 use symrail_transport::{Error, Pe};
 
 /// The connection info that holds what each of this PE's proxy threads has to say.
-pub(crate) fn together(of_threads: &[Vec<u8>]) -> Vec<u8> {
+pub(crate) fn together(of_threads: &[GrownKeys]) -> Vec<u8> {
     // Serialising plain vectors into memory has no way to fail.
     postcard::to_allocvec(of_threads).unwrap_or_default()
 }
@@ -18,12 +19,12 @@ pub(crate) fn of_thread(
     pe: Pe,
     threads: usize,
     thread: usize,
-) -> Result<Option<Vec<u8>>, Error> {
+) -> Result<Option<GrownKeys>, Error> {
     if connection_info.is_empty() {
         return Ok(None);
     }
     let malformed = |why: String| Error::Malformed { what: "a segment's keys", pe, why };
-    let mut keys: Vec<Vec<u8>> = postcard::from_bytes(connection_info).map_err(|e| malformed(e.to_string()))?;
+    let mut keys: Vec<GrownKeys> = postcard::from_bytes(connection_info).map_err(|e| malformed(e.to_string()))?;
     if keys.len() != threads || thread >= threads {
         return Err(malformed(format!("those of {} proxy threads, where {threads} are", keys.len())));
     }
@@ -37,9 +38,9 @@ mod tests {
 
     #[test]
     fn every_thread_gets_what_its_peers_said() {
-        let said = together(&[vec![1], vec![2, 2]]);
-        assert_eq!(of_thread(&said, 0, 2, 0).unwrap(), Some(vec![1]));
-        assert_eq!(of_thread(&said, 0, 2, 1).unwrap(), Some(vec![2, 2]));
+        let said = together(&[GrownKeys::Follow(8), GrownKeys::Given(vec![2, 2])]);
+        assert_eq!(of_thread(&said, 0, 2, 0).unwrap(), Some(GrownKeys::Follow(8)));
+        assert_eq!(of_thread(&said, 0, 2, 1).unwrap(), Some(GrownKeys::Given(vec![2, 2])));
         assert_eq!(of_thread(&[], 0, 2, 1).unwrap(), None);
         for (said, why) in [(&said[..], "2 proxy threads, where 3 are"), (&[9], "PE 7")] {
             let error = of_thread(said, 7, 3, 0).unwrap_err().to_string();

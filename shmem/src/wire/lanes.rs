@@ -9,7 +9,7 @@ use symrail_transport::endpoint::{Endpoint, Record};
 use super::host_endpoints::HostEndpoints;
 use crate::observe::figures::Lane;
 
-/// All endpoints, looked at from another thread.
+/// All endpoints, read by another thread.
 #[derive(Clone)]
 pub(crate) struct Lanes {
     host_endpoints: Arc<HostEndpoints>,

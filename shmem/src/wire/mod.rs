@@ -10,13 +10,13 @@
 //! |---|---|
 //! | here | what a PE's host threads share |
 //! | `context` | operations that are ordered and completed together, and which endpoint each takes |
+//! | `operations` | starting them, and waiting for their ends |
 //! | `contexts` | all contexts |
 //! | `awaited` | what somebody at the other end waits for, and no quiet |
 //! | `host_endpoints` | the host endpoints |
 //! | `host` | one of them, behind its lock |
-//! | `keys` | what PEs tell each other of a segment |
-//! | `wait` | how a host thread waits |
-//! | `shared_cores` | whether waiting threads share their cores with one another |
+//! | `keys` | what PEs tell each other of a segment by which the heap has grown |
+//! | `wait` | how a host thread waits; whether waiting threads share their cores with one another |
 //! | `lanes` | all endpoints, for the thread that watches them |
 
 mod awaited;
@@ -26,7 +26,7 @@ mod host;
 mod host_endpoints;
 pub(crate) mod keys;
 mod lanes;
-mod shared_cores;
+mod operations;
 #[cfg(test)]
 mod tests;
 mod wait;
@@ -43,13 +43,13 @@ use symrail_transport::rail::RailCaps;
 use symrail_transport::region::Segment;
 use symrail_transport::{Error, Pe};
 
-pub(crate) use context::{ContextState, Tracked, WireContext};
+pub(crate) use context::{ContextState, WireContext};
 pub(crate) use contexts::{Contexts, MAX_CONTEXTS};
 pub(crate) use host_endpoints::EndpointOpener;
 use host_endpoints::HostEndpoints;
 pub(crate) use lanes::Lanes;
-use shared_cores::SharedCores;
-use wait::Wait;
+pub(crate) use operations::Tracked;
+use wait::{SharedCores, Wait};
 
 use crate::directory::Directory;
 use crate::interrupt::GoOn;
@@ -135,24 +135,25 @@ impl Wire {
         Lanes::new(Arc::clone(&self.host_endpoints), Arc::clone(&self.drivers))
     }
 
-    /// Registers a segment of the heap with all endpoints; its connection info is for all PEs.
+    /// Registers a segment by which the heap has grown with all endpoints; its connection info is for all PEs.
     ///
     /// # Safety
     /// The segment stays mapped as long as the wire lives.
-    pub unsafe fn register(&self, segment: Segment) -> Result<Vec<u8>, Error> {
+    pub unsafe fn register_grown(&self, segment: Segment) -> Result<Vec<u8>, Error> {
+        let first = self.directory.first();
         // SAFETY: the caller's promise.
         unsafe {
             self.host_endpoints.register(segment)?;
-            let connection_infos = self.drivers.iter().map(|driver| driver.engine().register(segment));
-            connection_infos.collect::<Result<Vec<_>, _>>().map(|connection_infos| keys::together(&connection_infos))
+            let keys = self.drivers.iter().map(|driver| driver.engine().register_grown(segment, first));
+            keys.collect::<Result<Vec<_>, _>>().map(|keys| keys::together(&keys))
         }
     }
 
-    /// Takes in the connection infos that all PEs have for a segment.
-    pub fn learn(&self, id: u32, connection_infos: &[Vec<u8>]) -> Result<(), Error> {
-        self.directory.add_segment(id, connection_infos);
-        self.host_endpoints.learn_segment(id)?;
-        self.drivers.iter().try_for_each(|driver| driver.engine().endpoint().learn_segment(id))
+    /// Takes in the connection infos that all PEs have for a segment by which the heap has grown.
+    pub fn learn(&self, segment: Segment, connection_infos: &[Vec<u8>]) -> Result<(), Error> {
+        self.directory.add_segment(segment, connection_infos);
+        self.host_endpoints.learn_segment(segment.id())?;
+        self.drivers.iter().try_for_each(|driver| driver.engine().endpoint().learn_segment(segment.id()))
     }
 
     /// The counters of the proxy threads' lanes, one thread after the other, then of the host endpoints'.
@@ -180,8 +181,8 @@ impl Wire {
         while self.host_endpoints.poll_if_unused() && clock::now() < deadline && wait.step().is_ok() {}
     }
 
-    /// Looks at memory that are worth their while between two polls.
-    pub fn looks_per_poll(&self) -> u32 {
+    /// Loads of memory that are worth their while between two polls.
+    pub fn loads_per_poll(&self) -> u32 {
         if self.by_hardware { 8 } else { 1 }
     }
 

@@ -85,7 +85,7 @@ fn world_of(mischief: Mischief, threads: usize, rails: usize, words: usize) -> W
         reasons: Vec::new(),
     };
     let settings = Settings::default();
-    let directory = Arc::new(Directory::new(&[], threads, &[]));
+    let directory = Arc::new(Directory::new(&[], threads, segment(bases[0])));
     let opener = EndpointOpener { choice, settings, policy, me: 0, n_pes: 2, directory, segments: Vec::new() };
     let wire = Wire::new(host, opener, proxies, None);
     World { context: ContextState::first(&wire), wire, _peers: peers, memory }

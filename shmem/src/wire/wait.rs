@@ -1,5 +1,6 @@
-//! How a host thread waits.
+//! How a host thread waits, and whether waiting threads share their cores with one another.
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use symrail_core::clock;
@@ -13,9 +14,9 @@ use crate::interrupt::InterruptPoll;
 /// the time of a round trip, which would only become longer. Where PEs wait for each other's answers, all wait for
 /// that.
 const ALONE: u32 = 3;
-/// Polls between two checks of the clock, and looks between two at the time-outs.
-const POLLS_PER_LOOK: u32 = 16;
-const LOOKS_PER_TICK: u32 = 64;
+/// Polls between two checks of the clock, and checks between two of the time-outs.
+const POLLS_PER_CHECK: u32 = 16;
+const CHECKS_PER_TICK: u32 = 64;
 /// How long a thread polls in vain, a few round trips, before it lets others run, and then how often it does.
 const BEFORE_YIELD: Duration = Duration::from_micros(20);
 const BETWEEN_YIELDS: Duration = Duration::from_micros(50);
@@ -24,6 +25,12 @@ const BETWEEN_YIELDS: Duration = Duration::from_micros(50);
 const BEFORE_NAPS: Duration = Duration::from_millis(10);
 const PART: u32 = 32;
 const LONGEST_NAP: Duration = Duration::from_millis(4);
+/// A yield that takes so long has let another thread run, which soon waited itself.
+const OTHERS_RAN: Duration = Duration::from_micros(3);
+/// A yield that takes so long has let a thread run that computes: the core comes back when its time slice is over.
+const COMPUTES: Duration = Duration::from_micros(500);
+/// Yields in turn that let nobody run before a thread is taken to have its core for itself.
+const YIELDS_ALONE: u32 = 32;
 
 /// One host thread's waiting: polls, then yields, then (for memory) naps; and counts time-outs.
 pub(crate) struct Wait<'a> {
@@ -32,7 +39,7 @@ pub(crate) struct Wait<'a> {
     driver: &'a Driver,
     turn: Option<Turn<'a>>,
     polls: u32,
-    looks: u32,
+    checks: u32,
     idle_since: Option<Instant>,
     yielded: Option<Instant>,
     /// It has come to naps; never for a thread that waits for its own operations.
@@ -52,7 +59,7 @@ impl<'a> Wait<'a> {
             driver: context.wire().driver(),
             turn: None,
             polls: 0,
-            looks: 0,
+            checks: 0,
             idle_since: None,
             yielded: None,
             naps: false,
@@ -84,7 +91,7 @@ impl<'a> Wait<'a> {
             return Ok(());
         }
         self.drive();
-        if self.polls.is_multiple_of(POLLS_PER_LOOK) { self.ask() } else { Ok(()) }
+        if self.polls.is_multiple_of(POLLS_PER_CHECK) { self.ask() } else { Ok(()) }
     }
 
     /// Waits until a poll of the caller's endpoint has found what is waited for.
@@ -117,18 +124,18 @@ impl<'a> Wait<'a> {
             return self.context.poll_host(true) > 0;
         }
         self.polls = self.polls.wrapping_add(1);
-        let look = self.polls.is_multiple_of(POLLS_PER_LOOK);
-        if look && self.of_all {
+        let checks_clock = self.polls.is_multiple_of(POLLS_PER_CHECK);
+        if checks_clock && self.of_all {
             self.context.wire().poll_contexts();
         }
         let turn = self.turn.get_or_insert_with(|| self.driver.wait_turn());
-        let moved = turn.poll() + self.context.poll_host(look) > 0;
+        let moved = turn.poll() + self.context.poll_host(checks_clock) > 0;
         if moved {
             self.idle_since = None;
             return true;
         }
-        if look {
-            self.look_at_clock();
+        if checks_clock {
+            self.check_clock();
         }
         let cores = &self.context.wire().shared_cores;
         if cores.are_there() {
@@ -137,11 +144,11 @@ impl<'a> Wait<'a> {
         false
     }
 
-    fn look_at_clock(&mut self) {
+    fn check_clock(&mut self) {
         let now = clock::now();
         let idle = now - *self.idle_since.get_or_insert(now);
-        self.looks = self.looks.wrapping_add(1);
-        if self.looks.is_multiple_of(LOOKS_PER_TICK) {
+        self.checks = self.checks.wrapping_add(1);
+        if self.checks.is_multiple_of(CHECKS_PER_TICK) {
             self.context.tick();
         }
         if self.may_nap && idle > BEFORE_NAPS {
@@ -152,6 +159,43 @@ impl<'a> Wait<'a> {
         } else if idle > BEFORE_YIELD && self.yielded.is_none_or(|then| now - then > BETWEEN_YIELDS) {
             self.yielded = Some(self.context.wire().shared_cores.yield_now());
         }
+    }
+}
+
+/// What the yields of a PE's waiting threads have told.
+///
+/// Where PEs that wait share cores, each polls in vain while the one that it waits for needs the core: who yields after
+/// each poll in vain gets its answer sooner. Who has a core for itself, or shares it with threads that compute, would
+/// only lose by that.
+#[derive(Debug, Default)]
+pub(super) struct SharedCores {
+    shared: AtomicBool,
+    /// Yields in turn that let nobody run.
+    short: AtomicU32,
+}
+
+impl SharedCores {
+    /// Whether to yield after each poll in vain.
+    #[inline]
+    pub fn are_there(&self) -> bool {
+        self.shared.load(Ordering::Relaxed)
+    }
+
+    /// Lets others run. Returns the time after it.
+    pub fn yield_now(&self) -> Instant {
+        let before = clock::now();
+        std::thread::yield_now();
+        let back = clock::now();
+        self.learn(back.saturating_duration_since(before));
+        back
+    }
+
+    /// A yield took so long.
+    fn learn(&self, took: Duration) {
+        let short = if took < OTHERS_RAN { self.short.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
+        self.short.store(short, Ordering::Relaxed);
+        let shared = took < COMPUTES && short < YIELDS_ALONE && (self.are_there() || short == 0);
+        self.shared.store(shared, Ordering::Relaxed);
     }
 }
 
@@ -198,5 +242,22 @@ mod tests {
             wait(&|| driver.woken() > woken);
             wait(&|| driver.engine().rounds() > rounds);
         }
+    }
+
+    #[test]
+    fn yields_tell_who_else_runs() {
+        let cores = SharedCores::default();
+        let micros = Duration::from_micros;
+        cores.learn(micros(1));
+        assert!(!cores.are_there(), "nobody else ran");
+        cores.learn(micros(40));
+        assert!(cores.are_there(), "somebody ran, and waited again soon");
+        (1..YIELDS_ALONE).for_each(|_| cores.learn(micros(0)));
+        assert!(cores.are_there(), "others may just be busy");
+        cores.learn(micros(0));
+        assert!(!cores.are_there(), "nobody else runs any more");
+        cores.learn(micros(40));
+        cores.learn(micros(3000));
+        assert!(!cores.are_there(), "who ran computes");
     }
 }

@@ -14,7 +14,7 @@ use crate::launcher::{Launcher, Losses};
 use crate::memory::leave_large_to_the_system;
 use crate::random::Random;
 use crate::thread::{PeThread, pause};
-use crate::work::{OfPe, USERS_BYTES, Work};
+use crate::work::{OfPe, Posted, USERS_BYTES, Work};
 use crate::{Options, Result};
 
 /// Nanoseconds between the end of one work and the beginning of the next, and within which all PEs begin it.
@@ -39,6 +39,7 @@ pub(crate) struct Outcome {
     /// When it ended.
     pub at: u64,
     pub error: Option<String>,
+    pub posted: Posted,
 }
 
 /// How a work went.
@@ -117,16 +118,16 @@ impl Job {
             let body = move || {
                 let runtime = match pe.join(&tables, Box::new(launcher)) {
                     Ok(runtime) => runtime,
-                    Err(error) => return shared.end(me, Err(error.into())),
+                    Err(error) => return shared.end(me, Err(error.into()), Posted::default()),
                 };
                 let mut of_pe = OfPe::new(&runtime, base.as_ptr(), bytes - USERS_BYTES, &options);
-                shared.end(me, Ok(()));
+                shared.end(me, Ok(()), Posted::default());
                 for number in 0..shared.works.len() {
                     while shared.begun.get() <= number {
                         serve(&runtime);
                     }
-                    let result = of_pe.perform(&shared.works[number]);
-                    shared.end(me, result);
+                    let (result, posted) = of_pe.perform_counted(&shared.works[number]);
+                    shared.end(me, result, posted);
                 }
                 while shared.begun.get() <= shared.works.len() {
                     serve(&runtime);
@@ -238,10 +239,10 @@ impl Job {
 }
 
 impl Shared {
-    fn end(&self, me: Pe, result: Result<()>) {
+    fn end(&self, me: Pe, result: Result<()>, posted: Posted) {
         uncounted(|| {
             let error = result.err().map(|error| error.to_string());
-            self.outcomes.borrow_mut()[me as usize] = Outcome { at: nanos(), error };
+            self.outcomes.borrow_mut()[me as usize] = Outcome { at: nanos(), error, posted };
         });
         if !self.doomed.borrow()[me as usize] {
             self.ended.set(self.ended.get() + 1);

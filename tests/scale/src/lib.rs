@@ -30,7 +30,7 @@ mod work;
 pub use joining::{Joining, join};
 pub use report::{Held, Report, Row, simulate};
 pub use symrail_transport::mock::timed::{Costs, Link, Traffic};
-pub use work::Work;
+pub use work::{Posted, Work};
 
 /// What goes wrong with a simulation.
 #[derive(Debug, thiserror::Error)]

@@ -5,7 +5,7 @@ use symrail::Pe;
 
 use crate::job::{Done, Job};
 use crate::model::bound;
-use crate::work::Work;
+use crate::work::{Posted, Work};
 use crate::{Options, Result};
 
 /// One work of all PEs.
@@ -25,6 +25,8 @@ pub struct Row {
     pub most_received: u64,
     /// Bytes of the largest message so far.
     pub largest: u64,
+    /// What each PE has asked of its rails.
+    pub posted: Vec<Posted>,
     /// Connections of the PE that made most meanwhile.
     pub most_connections: u32,
     /// Bytes that a PE holds behind it, where the program counts ([`Counting`](crate::memory::Counting)).
@@ -84,12 +86,14 @@ fn held(each: &[i64], shared: u64) -> Held {
 
 fn row(options: &Options, done: Done, shared: u64) -> Row {
     let Done { work, took, outcomes, traffic, held: each, dead } = done;
+    let posted = outcomes.iter().map(|outcome| outcome.posted).collect();
     let failed = |(outcome, pe): (crate::job::Outcome, Pe)| Some((pe, outcome.error?));
     let failed = outcomes.into_iter().zip(0..).filter_map(failed).filter(|(pe, _)| !dead.contains(pe)).collect();
     Row {
         bound: bound(options, &work),
         work: format!("{work:?}"),
         took,
+        posted,
         messages: traffic.iter().map(|traffic| traffic.sent).sum(),
         most_messages: traffic.iter().map(|traffic| traffic.sent).max().unwrap_or(0),
         most_received: traffic.iter().map(|traffic| traffic.received).max().unwrap_or(0),

@@ -1,6 +1,9 @@
 //! What simulated PEs do, by the calls that programs make.
 
+use serde::Serialize;
 use symrail::{Reduction, Runtime, Team};
+use symrail_core::simulation::uncounted;
+use symrail_transport::endpoint::LaneCounters;
 
 use crate::{Error, Options, Result};
 
@@ -28,6 +31,36 @@ pub enum Work {
     Sum,
     /// So many bytes from PE 0 to all.
     Broadcast(usize),
+}
+
+/// What a PE has asked of its rails, as real PEs count it ([`Runtime::counters`]).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Posted {
+    /// Writes.
+    pub writes: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Requests in messages.
+    pub requests: u64,
+}
+
+impl Posted {
+    fn of(runtime: &Runtime) -> Posted {
+        let add = |sum: Posted, lane: &LaneCounters| Posted {
+            writes: sum.writes + lane.writes,
+            reads: sum.reads + lane.reads,
+            requests: sum.requests + lane.requests,
+        };
+        uncounted(|| runtime.counters().iter().fold(Posted::default(), add))
+    }
+
+    fn since(self, before: Posted) -> Posted {
+        Posted {
+            writes: self.writes - before.writes,
+            reads: self.reads - before.reads,
+            requests: self.requests - before.requests,
+        }
+    }
 }
 
 /// A PE at work.
@@ -66,9 +99,16 @@ impl<'rt> OfPe<'rt> {
         unsafe { self.word(offset).read_volatile() }
     }
 
+    /// Does a work, and tells what the PE has asked of its rails for it.
+    pub fn perform_counted(&mut self, work: &Work) -> (Result<()>, Posted) {
+        let before = Posted::of(self.runtime);
+        let result = self.perform(work);
+        (result, Posted::of(self.runtime).since(before))
+    }
+
     /// # Errors
     /// Those of the calls; data that is not what it should be.
-    pub fn perform(&mut self, work: &Work) -> Result<()> {
+    fn perform(&mut self, work: &Work) -> Result<()> {
         let (runtime, me, n) = (self.runtime, u64::from(self.runtime.my_pe()), u64::from(self.runtime.n_pes()));
         let put = |offset: usize, pe: u64| {
             // SAFETY: the source lives until the call returns; a blocking put needs it no longer.

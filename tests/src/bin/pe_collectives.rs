@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use symrail::bootstrap::uid;
 use symrail::{Result, Runtime, SymSlice};
 use symrail_collectives::plan::{Check, Collective, Plan};
-use symrail_collectives::{Buffer, Call, Communicator, DataType, Error, Prepared, ReduceOp, Reduction};
+use symrail_collectives::{Buffer, Call, Communicator, DataType, Error, Prepared, ReduceOp, Reduction, Transfer};
 use symrail_tests::collectives::{ALL, Data, difference, parts};
 use symrail_tests::pe;
 use symrail_tests::unlaunched::{self, Other};
@@ -23,6 +23,7 @@ fn main() -> ExitCode {
     pe::run(|rt| match what.as_str() {
         "flags" => flags_come_round(rt),
         "late" => somebody_does_not_come(rt),
+        "defaults" => default_plans(rt),
         _ => World::new(rt)?.everything(),
     })
 }
@@ -68,7 +69,56 @@ impl<'rt> World<'rt> {
             }
         }
         self.averages()?;
+        for round in 0..3 {
+            self.transfers(round)?;
+        }
         self.all.free().unwrap();
+        two_at_once(self.rt)
+    }
+
+    /// Everybody sends everybody several messages of different sizes, in one call; and parts of all sizes.
+    fn transfers(&mut self, round: usize) -> Result<()> {
+        let (me, n) = (self.rt.my_pe() as usize, self.rt.n_pes() as usize);
+        // Those from PE 0 to PE 1 are more than all slots hold.
+        let sizes = |from: usize, to: usize| match (from, to) {
+            (0, 1) => [LARGEST - 70_000, 0, 65_537],
+            _ => [1 + 1000 * from + 7 * to, 3, 700 * (from + to)],
+        };
+        let byte = |from: usize, to: usize, at: usize| (from * 89 + to * 37 + round * 11 + at * 7 + at / 251) as u8;
+        let bytes = |from, to| (0..sizes(from, to).iter().sum()).map(|at| byte(from, to, at)).collect::<Vec<u8>>();
+        let own = Buffer::of(&self.source).unwrap();
+        let dest = Buffer::of(&self.dest).unwrap();
+        let place = |all: Buffer, peer: usize, start: usize, len: usize| {
+            all.part((peer * LARGEST + start) as u64, len as u64).unwrap()
+        };
+        self.dest.write_slice(0, &vec![0; n * LARGEST])?;
+        let (mut transfers, mut parts) = (Vec::new(), (Vec::new(), Vec::new()));
+        for peer in 0..n {
+            self.source.write_slice(peer * LARGEST, &bytes(me, peer))?;
+            let (mut sent, mut got) = (0, 0);
+            for (to, from) in sizes(me, peer).into_iter().zip(sizes(peer, me)) {
+                transfers.push(Transfer::Send { to: peer as u32, memory: place(own, peer, sent, to) });
+                transfers.push(Transfer::Receive { from: peer as u32, memory: place(dest, peer, got, from) });
+                (sent, got) = (sent + to, got + from);
+            }
+            parts.0.push(place(own, peer, 0, sent));
+            parts.1.push(place(dest, peer, 0, got));
+        }
+        for kind in ["sends and receives", "all_to_all_v"] {
+            pe::doing(format!("{kind}, round {round}"));
+            let done = match kind {
+                "all_to_all_v" => self.all.all_to_all_v(&parts.0, &parts.1),
+                _ => self.all.exchange(&transfers),
+            };
+            done.unwrap_or_else(|error| panic!("PE {me}, {kind}: {error}"));
+            for peer in 0..n {
+                let expected = bytes(peer, me);
+                let mut found = vec![0; expected.len()];
+                self.dest.read_slice(peer * LARGEST, &mut found)?;
+                assert!(found == expected, "PE {me}, {kind} from PE {peer}, round {round}");
+            }
+            self.dest.write_slice(0, &vec![0; n * LARGEST])?;
+        }
         Ok(())
     }
 
@@ -137,6 +187,55 @@ impl<'rt> World<'rt> {
         assert_eq!(f64::from_ne_bytes(found), n - 1.0);
         Ok(())
     }
+}
+
+/// Two communicators, each on a thread of its own.
+fn two_at_once(rt: &Runtime) -> Result<()> {
+    const COUNT: usize = 5000;
+    let mut both: Vec<_> =
+        (0..2).map(|_| (Communicator::new(rt).unwrap(), rt.alloc_slice::<u32>(COUNT).unwrap())).collect();
+    let (me, n) = (rt.my_pe(), rt.n_pes());
+    let round = |which: u32, round: u32, all: &mut Communicator<'_>, data: &SymSlice<'_, u32>| {
+        let value = |pe: u32| pe * 7 + which * 1000 + round;
+        data.fill(value(me));
+        let buffer = Buffer::of(data).unwrap();
+        all.all_reduce(buffer, buffer, DataType::U32, ReduceOp::Sum).unwrap_or_else(|error| panic!("{error}"));
+        let sum: u32 = (0..n).map(value).sum();
+        assert!(data.to_vec().iter().all(|&found| found == sum), "PE {me}, communicator {which}, call {round}");
+    };
+    // First calls take memory, in the same order on all PEs.
+    both.iter_mut().zip(0..).for_each(|((all, data), which)| round(which, 0, all, data));
+    std::thread::scope(|scope| {
+        for ((all, data), which) in both.iter_mut().zip(0..) {
+            scope.spawn(move || (1..50).for_each(|call| round(which, call, all, data)));
+        }
+    });
+    rt.barrier_all()?;
+    for (all, data) in both {
+        all.free().unwrap();
+        data.free()?;
+    }
+    Ok(())
+}
+
+/// A small all-reduce by whatever is chosen for it, and why that.
+fn default_plans(rt: &Runtime) -> Result<()> {
+    let mut all = match Communicator::new(rt) {
+        Ok(all) => all,
+        Err(error) => {
+            println!("{error}");
+            return rt.barrier_all();
+        }
+    };
+    let (from, to) = (rt.alloc_slice::<u32>(250)?, rt.alloc_slice::<u32>(250)?);
+    from.fill(rt.my_pe() + 1);
+    let buffers = (Buffer::of(&from).unwrap(), Buffer::of(&to).unwrap());
+    all.all_reduce(buffers.0, buffers.1, DataType::U32, ReduceOp::Sum).unwrap_or_else(|error| panic!("{error}"));
+    let expected: u32 = (1..=rt.n_pes()).sum();
+    assert!(to.to_vec().iter().all(|&sum| sum == expected));
+    all.explain(&Collective::AllReduce, 1000, false).iter().for_each(|line| println!("{line}"));
+    all.free().unwrap();
+    rt.barrier_all()
 }
 
 /// Packets of the last flags are not taken for those of the first ones.

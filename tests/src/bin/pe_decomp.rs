@@ -2,10 +2,11 @@
 //! argument says what: `small` (9 x 10 x 11, all process grids), `large` (128 x 124 x 132), `plans`, `misuse`, `device`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use symrail::{Group, Result, Runtime, SymSlice, Team};
+use symrail::{Group, Result, Runtime, SymSlice, Team, TeamHeap};
+use symrail_decomp::staging::{Path, Reason, Route};
 use symrail_decomp::{
-    AllToAll, Axis, Decomposition, Error, Form, Grid, Mode, RankOrder, Refusal, Round, Span, TeamHeap, Transpose,
-    Tuned, Tuning, tune,
+    AllToAll, Axis, Decomposition, Error, Form, Grid, Mode, RankOrder, Refusal, Round, Span, Transpose, Tuned, Tuning,
+    tune,
 };
 use symrail_tests::pe;
 use symrail_tests::pencils::{self, Place};
@@ -19,8 +20,10 @@ fn main() -> std::process::ExitCode {
     let what: String = pe::arg(0, "small".into());
     pe::run(|rt| {
         if what == "device" {
-            let error = TeamHeap::new(rt, HEAP).err().unwrap();
-            assert!(matches!(error, Error::DeviceHeap { .. }), "{error}");
+            let heap = TeamHeap::new(rt, HEAP).unwrap();
+            let array = Decomposition::new(&heap, rt.team_world()?, Grid::new([4, 4, 4], [1, 2])).unwrap();
+            let error = array.transpose(&Transpose::new((Axis::X, Axis::Y), 8)).err().unwrap();
+            assert!(matches!(error, Error::Runtime(symrail::Error::DeviceHeap { .. })), "{error}");
             return rt.barrier_all();
         }
         let heap = TeamHeap::new(rt, HEAP).unwrap();
@@ -53,7 +56,7 @@ fn form(i: usize) -> (Form, Form) {
 fn variant(i: usize, arrays: &[SymSlice<'_, u64>; 2]) -> (usize, usize, Mode, Place) {
     let element = [8, 16, 4, 2][i % 4];
     let fields = 1 + usize::from(i.is_multiple_of(3));
-    let mode = Mode { pipelined: !i.is_multiple_of(5), direct: !i.is_multiple_of(7) };
+    let mode = Mode { pipelined: !i.is_multiple_of(5), direct: !i.is_multiple_of(4) };
     let symmetric = (i / 2).is_multiple_of(2).then(|| [arrays[0].as_ptr(), arrays[1].as_ptr()]);
     (element, fields, mode, Place { symmetric, in_place: i % 3 == 1 })
 }
@@ -254,6 +257,17 @@ fn misuse<'rt>(rt: &'rt Runtime, heap: &TeamHeap<'rt>, arrays: &[SymSlice<'rt, u
     let error = Decomposition::new(heap, world(), Grid::new([8, 8, 8], [2, n])).err().unwrap();
     assert!(matches!(error, Error::Grid { .. }), "{error}");
 
+    // Blocks that have room of their own over rails, and others.
+    for edge in [8, 64] {
+        misuse_of_rounds(rt, heap, arrays, edge);
+    }
+}
+
+/// Whoever is given something wrong tells all, and the next round is right.
+fn misuse_of_rounds<'rt>(rt: &'rt Runtime, heap: &TeamHeap<'rt>, arrays: &[SymSlice<'rt, u64>; 2], edge: usize) {
+    let (me, n) = (rt.my_pe(), rt.n_pes() as usize);
+    let (grid, last) = (Grid::new([edge; 3], [1, n]), me + 1 == rt.n_pes());
+    let world = || rt.team_world().unwrap();
     let array = Decomposition::new(heap, world(), grid).unwrap();
     let wanted = Transpose::new((Axis::Y, Axis::Z), if last { 4 } else { 8 });
     let error = array.transpose(&wanted).err().unwrap();
@@ -261,18 +275,21 @@ fn misuse<'rt>(rt: &'rt Runtime, heap: &TeamHeap<'rt>, arrays: &[SymSlice<'rt, u
     let error = array.transpose(&Transpose::new((Axis::X, Axis::Z), 8)).err().unwrap();
     assert!(matches!(error, Error::Plan { .. }), "{error}");
     let error = array.workspace(HEAP + 1).err().unwrap();
-    assert!(matches!(error, Error::HeapFull { .. }), "{error}");
+    assert!(matches!(error, Error::Runtime(symrail::Error::TeamHeapFull { .. })), "{error}");
 
     let mut plan = array.transpose(&Transpose::new((Axis::Y, Axis::Z), 8)).unwrap();
     let mut work = array.workspace(plan.workspace_bytes()).unwrap();
     let mut small = array.workspace(0).unwrap();
     let foreign = Decomposition::new(heap, world(), grid).unwrap();
     let mut of_other = foreign.workspace(plan.workspace_bytes()).unwrap();
-    let elements = 512 / n;
+    let elements = edge.pow(3) / n;
     let [a, b] = [arrays[0].as_ptr(), arrays[1].as_ptr()];
     // SAFETY: the arrays are longer than any of these, and this thread waits for the end of each operation.
     let buffer = |ptr: *mut u64, bytes| unsafe { symrail_decomp::Buffer::raw(ptr.cast(), bytes) };
     let whole = elements * 8;
+    for peer in plan.routes(&buffer(a, whole), &buffer(b, whole)).iter().filter(|peer| peer.path == Path::Rails) {
+        assert_eq!(peer.receive == Route::Staged(Reason::Small), edge == 8, "{peer:?}");
+    }
     let mut round = |what: &str, wrong: bool, refusal: Option<Refusal>| {
         let (input, output) = (buffer(a, whole), buffer(b, whole));
         let result = match what {
@@ -313,4 +330,9 @@ fn misuse<'rt>(rt: &'rt Runtime, heap: &TeamHeap<'rt>, arrays: &[SymSlice<'rt, u
             round("nothing", false, None);
         }
     }
+
+    // A round that nobody ends.
+    std::mem::forget(plan.start(buffer(a, whole), buffer(b, whole), &mut work).unwrap());
+    let error = plan.run(buffer(a, whole), buffer(b, whole), &mut work).unwrap_err();
+    assert!(matches!(error, Error::Broken { pe, .. } if pe == me), "{error}");
 }

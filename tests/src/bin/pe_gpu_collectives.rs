@@ -1,7 +1,9 @@
 //! Collectives on streams of GPUs: all of them, types, operations, sizes, in place or not, misaligned or not; several
 //! streams and communicators at once; graphs replayed very often; a PE that does not come; and how long they take.
 //!
-//!     SYMRAIL_HEAP_KIND=device SYMRAIL_HEAP_SIZE=600M symrail run -n 2 -- pe_gpu_collectives all|channels|late|bench
+//!     SYMRAIL_HEAP_KIND=device SYMRAIL_HEAP_SIZE=600M symrail run -n 2 -- pe_gpu_collectives WHAT
+//!
+//! WHAT is `all`, `few` (for sanitizers), `graphs`, `channels`, `late` or `bench`.
 //!
 //! Without a GPU it says SKIPPED.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -46,6 +48,8 @@ fn main() -> std::process::ExitCode {
             "late" => world.somebody_does_not_come()?,
             "bench" => world.how_long()?,
             "channels" => world.channels()?,
+            "few" => world.few()?,
+            "graphs" => world.only_graphs()?,
             _ => world.everything()?,
         }
         device.close()
@@ -149,6 +153,30 @@ impl<'d> World<'d> {
         }
         good(all.free());
         println!("PE {}: {} calls and all else: right", self.rt.my_pe(), self.round);
+        self.end()
+    }
+
+    /// All collectives, with few sizes and types.
+    fn few(mut self) -> Result<()> {
+        let mut all = self.communicator();
+        for collective in &ALL {
+            for (ty, count) in [(DataType::U8, 3), (DataType::BF16, 1001), (DataType::F32, 40_000)] {
+                for in_place in [false, true] {
+                    self.call(&mut all, collective, ty, ReduceOp::Sum, count, in_place)?;
+                }
+            }
+            self.say(&format!("{collective:?}: ok"));
+        }
+        good(all.free());
+        println!("PE {}: {} calls: right", self.rt.my_pe(), self.round);
+        self.end()
+    }
+
+    fn only_graphs(self) -> Result<()> {
+        let mut all = self.communicator();
+        self.graphs(&mut all);
+        good(all.free());
+        println!("PE {}: graphs: right", self.rt.my_pe());
         self.end()
     }
 

@@ -1,11 +1,12 @@
-//! Joins a job of many PEs, goes around the ring, waits in a barrier, sends to everybody, and leaves. Prints a line with what that
-//! took: milliseconds, and resident KiB (without pages of files) before and after each part; and descriptors. With the
-//! argument `connect` it connects to everybody first.
+//! Joins a job of many PEs, goes around the ring, waits in a barrier, sends to everybody, and leaves. Prints a line with
+//! what that took: milliseconds, and resident KiB (without pages of files) before and after each part; and descriptors.
+//! With the argument `connect` it connects to everybody first. With `works` it does what simulated PEs do instead, and
+//! prints what it has asked of its rails for each work.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Instant;
 
-use symrail::{Cmp, Runtime};
+use symrail::{Cmp, Reduction, Runtime};
 use symrail_tests::pe;
 use symrail_tests::used::Used;
 use tracing_subscriber::EnvFilter;
@@ -19,7 +20,11 @@ fn main() -> std::process::ExitCode {
     let rt = Runtime::init().expect("joining");
     report.line.insert_str(0, &format!("scale pe {}", rt.my_pe()));
     report.note("join");
-    work(&rt, &mut report).expect("working");
+    if pe::arg(0, String::new()) == "works" {
+        works(&rt).expect("working");
+    } else {
+        work(&rt, &mut report).expect("working");
+    }
     rt.finalize().expect("leaving");
     report.note("leave");
     println!("{}", report.line);
@@ -63,4 +68,52 @@ fn work(rt: &Runtime, report: &mut Report) -> symrail::Result<()> {
     assert!((0..n).all(|pe| pe == me || got[pe as usize] == u64::from(pe) + 1), "PE {me}: words are missing");
     report.note("all");
     Ok(())
+}
+
+/// What `symrail perf scale` simulates, in that order.
+fn works(rt: &Runtime) -> symrail::Result<()> {
+    const PARTNERS: u32 = 64;
+    let (me, n) = (rt.my_pe(), rt.n_pes());
+    let words = rt.alloc_slice::<u64>(2 * n as usize + 3)?;
+    let blocks = rt.alloc_slice::<u8>(2 << 20)?;
+    let team = std::cell::OnceCell::new();
+    let counted = |work: &str, perform: &dyn Fn() -> symrail::Result<()>| -> symrail::Result<()> {
+        rt.barrier_all()?;
+        let posted = || {
+            let lanes = rt.counters();
+            [0, 1, 2].map(|what| lanes.iter().map(|lane| [lane.writes, lane.reads, lane.requests][what]).sum::<u64>())
+        };
+        let before = posted();
+        let begun = Instant::now();
+        perform()?;
+        let (micros, after) = (begun.elapsed().as_secs_f64() * 1e6, posted());
+        let [writes, reads, requests] = [0, 1, 2].map(|what| after[what] - before[what]);
+        println!("work {work} pe {me} writes {writes} reads {reads} requests {requests} us {micros:.1}");
+        Ok(())
+    };
+    counted("Ring", &|| words.put(0, &[me.into()], pe::neighbour(rt, 1)).and_then(|()| rt.quiet()))?;
+    let partners = PARTNERS.min(n - 1);
+    counted("AllToAll(64)", &|| {
+        for partner in 1..=partners {
+            let to = pe::neighbour(rt, partner * (n / (partners + 1)).max(1));
+            words.put(partner as usize, &[me.into()], to)?;
+        }
+        rt.quiet()
+    })?;
+    counted("Team", &|| rt.team_world().map(|made| drop(team.set(made))))?;
+    let team = team.get().expect("a team");
+    for _ in 0..2 {
+        counted("Barrier", &|| rt.barrier_all())?;
+    }
+    let (sum, parts) = (words.as_ptr(), words.as_ptr().wrapping_add(1));
+    for _ in 0..2 {
+        // SAFETY: both words are in this PE's block, and nobody writes to them meanwhile.
+        counted("Sum", &|| unsafe { team.reduce(sum.cast(), parts.cast(), 1, Reduction::sum::<u64>()) })?;
+    }
+    let (received, sent) = (blocks.as_ptr(), blocks.as_ptr().wrapping_add(1 << 20));
+    for _ in 0..2 {
+        // SAFETY: both halves are in this PE's block, and nobody writes to them meanwhile.
+        counted("Broadcast(1048576)", &|| unsafe { team.broadcast(received, sent, 1 << 20, 0) })?;
+    }
+    rt.barrier_all()
 }

@@ -24,7 +24,7 @@ use symrail_tests::pe;
 use symrail_tests::rail_peer::RailPeer;
 use symrail_tests::unlaunched::{self, Other};
 use symrail_transport::amo::{AmoOp, AmoType};
-use symrail_transport::wire::{Reply, Request, RequestKind, SignOfLife, Token};
+use symrail_transport::wire::{Keepalive, Reply, Request, RequestKind, Token};
 
 /// Who has nothing to do with the job: `nobody`.
 const NOBODY: u32 = 65534;
@@ -183,7 +183,7 @@ fn forged() -> Vec<Vec<u8>> {
         request(RequestKind::Introduce, &[0; 28]),
         request(RequestKind::Move, &[]),
         reply.encode().to_vec(),
-        SignOfLife { origin: 0, source: 1 }.encode().to_vec(),
+        Keepalive { origin: 0, source: 1 }.encode().to_vec(),
     ];
     let tokens = [Vec::new(), vec![0; Token::SIZE], vec![0xff; Token::SIZE], vec![0x5a; Token::SIZE - 1]];
     let with = |body: &Vec<u8>| tokens.iter().map(|token| [&token[..], body].concat()).collect::<Vec<_>>();

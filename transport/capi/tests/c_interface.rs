@@ -4,12 +4,11 @@
 #[path = "../../../tests/support/libraries.rs"]
 mod libraries;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use libraries::{build, missing, succeed};
+use libraries::{alone, build, missing, remove_settings, succeed};
 
 /// The program, compiled against header and library; `None` where there is no C compiler.
 fn program() -> Option<&'static (PathBuf, PathBuf)> {
@@ -34,9 +33,7 @@ fn program() -> Option<&'static (PathBuf, PathBuf)> {
 fn run(provider: &str, nics: &str, arg: &str, more: &[(&str, &str)]) {
     let Some((program, built)) = program() else { return };
     let mut command = Command::new(program);
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SYMRAIL_")) {
-        command.env_remove(name);
-    }
+    remove_settings(&mut command, &["SYMRAIL_"]);
     command
         .env("LD_LIBRARY_PATH", built)
         .env("SYMRAIL_TRANSPORT", "libfabric")
@@ -44,9 +41,7 @@ fn run(provider: &str, nics: &str, arg: &str, more: &[(&str, &str)]) {
     if !nics.is_empty() {
         command.env("SYMRAIL_NIC_LIST", nics);
     }
-    // One job at a time: tests of other packages wait on the same file.
-    let lock = File::create(built.join("symrail-tests.lock")).unwrap();
-    lock.lock().unwrap();
+    let _alone = alone(built);
     let said = succeed(command.arg(arg).envs(more.iter().copied()).env("SYMRAIL_TIMEOUT_S", "20"));
     assert!(said.contains("verified every operation"), "{said}");
 }

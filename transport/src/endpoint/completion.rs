@@ -6,8 +6,8 @@ use super::queue::{Work, WorkRequest};
 use super::{Core, Role, TargetAgent};
 use crate::error::Fault;
 use crate::pe::Pe;
-use crate::rail::RailSink;
-use crate::wire::{Reply, Request, SignOfLife};
+use crate::rail::{Dest, RailSink};
+use crate::wire::{Keepalive, Reply, Request};
 
 /// Takes a rail's reports while it is polled.
 pub(super) struct Sink<'a> {
@@ -36,7 +36,7 @@ impl RailSink for Sink<'_> {
         // A message that has left says nothing about the way.
         self.core.reported(dest, self.lane, len, !matches!(work, Work::Send));
         if let Work::Probe { instead_of, outage } = work {
-            self.core.recovery.sign_arrived(dest, instead_of, outage);
+            self.core.recovery.keepalive_arrived(dest, instead_of, outage);
         }
         self.core.release(op);
         if let Some(next) = next {
@@ -63,7 +63,7 @@ impl RailSink for Sink<'_> {
         let Some(bytes) = self.core.profile.token().open(bytes) else { return self.core.stranger(self.lane) };
         let complaint = match bytes.first() {
             Some(&Reply::TAG) => self.core.take_reply(bytes),
-            Some(&SignOfLife::TAG) => self.take_sign_of_life(bytes),
+            Some(&Keepalive::TAG) => self.take_keepalive(bytes),
             _ => self.take_requests(bytes),
         };
         if let Err(why) = complaint
@@ -111,13 +111,13 @@ impl Sink<'_> {
         self.core.end_failed(id, op, self.lane, fault);
     }
 
-    fn take_sign_of_life(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
-        let SignOfLife { origin, source } = SignOfLife::decode(bytes)?;
+    fn take_keepalive(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
+        let Keepalive { origin, source } = Keepalive::decode(bytes)?;
         if source >= self.core.profile.n_pes() {
             return Err("its source is not a PE of this job");
         }
         self.core.remember(source);
-        self.core.note_sign_of_life(source, origin, self.lane);
+        self.core.note_keepalive(source, origin, self.lane);
         Ok(())
     }
 
@@ -153,6 +153,21 @@ impl Core {
     #[cold]
     fn stranger(&mut self, lane: usize) {
         self.observer.stranger(lane, &self.profile.caps(lane).name);
+    }
+
+    /// The rail has reported a work request of so many bytes.
+    #[inline]
+    fn reported(&mut self, dest: Dest, lane: usize, len: usize, well: bool) {
+        let now = self.clock.now();
+        let Some(c) = self.lanes.get_mut(dest, lane) else { return };
+        if well {
+            c.moved = now;
+        }
+        let Some(f) = &mut c.failover else { return };
+        f.came_back(len);
+        if well {
+            self.answered(dest, lane);
+        }
     }
 
     /// Ends a work request that failed, and with it its operation.

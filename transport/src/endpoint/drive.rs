@@ -21,7 +21,7 @@ impl Endpoint {
             && !self.core.lanes.defer_any()
             && !self.core.ops.has_followups()
             && !self.core.loops.pending()
-            && !self.core.recovery.has_words()
+            && !self.core.recovery.has_requests()
             && self.rails.iter_mut().all(|r| r.wait_fd().is_none() || r.arm())
     }
 
@@ -54,7 +54,7 @@ impl Endpoint {
                 events += found;
             }
         }
-        while let Some(pe) = self.core.lanes.next_unmet() {
+        while let Some(pe) = self.core.lanes.next_to_connect() {
             if let Err(error) = self.connect_now(pe) {
                 tracing::warn!(pe, %error, "a PE that has sent something cannot be answered");
             }
@@ -62,8 +62,8 @@ impl Endpoint {
         while let Some((pe, lane)) = self.core.recovery.next_to_greet() {
             self.greet(pe, lane);
         }
-        if self.core.recovery.has_words() {
-            self.heed_connections();
+        if self.core.recovery.has_requests() {
+            self.answer_about_connections();
         }
         if self.core.recovery.has_port_news() {
             self.handle_port_events();
@@ -206,6 +206,6 @@ impl Endpoint {
             self.renew_connections();
             self.check_lanes();
         }
-        self.give_signs_of_life();
+        self.send_keepalives();
     }
 }

@@ -120,7 +120,7 @@ pub trait Directory: Send + Sync {
 
 /// An endpoint. Not for concurrent use: whoever drives it owns it.
 pub struct Endpoint {
-    // Dropped first: rails may still look at memory that `core` owns.
+    // Dropped first: rails may still access memory that `core` owns.
     rails: Vec<Box<dyn Rail>>,
     /// Where PEs are found that were not connected by name.
     directory: Option<Arc<dyn Directory>>,

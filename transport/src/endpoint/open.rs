@@ -16,6 +16,7 @@ use super::{Addresses, Core, Directory, Endpoint, Policy, Role};
 use crate::bounce::Bounce;
 use crate::device::{DeviceMemory, Export};
 use crate::error::{Error, Result};
+use crate::grown::{self, GrownKeys};
 use crate::pe::Pe;
 use crate::rail::{Dest, LocalKey, Rail, RailCaps, Registration};
 use crate::region::{Regions, Segment};
@@ -201,7 +202,10 @@ impl Endpoint {
         // SAFETY: the caller's promise.
         let local = unsafe {
             match self.core.profile.role() {
-                Role::Proxy => self.register_all(segment.base(), segment.bytes() as usize, segment.id()),
+                Role::Proxy => {
+                    let key = token::random()?;
+                    self.register_all(segment, |_| Ok(key))
+                }
                 Role::Host => {
                     let keys = self.register_local(segment.base(), segment.bytes() as usize, segment.id())?;
                     Ok(keys.into_iter().map(|local| Registration { local, remote_key: 0, remote_base: 0 }).collect())
@@ -212,7 +216,27 @@ impl Endpoint {
         Ok(self.core.regions.connection_info(segment.id()))
     }
 
-    /// The same for a segment that the CPU does not touch, if all rails reach it (see [`Rail::register_device`]).
+    /// The same for a segment of a proxy endpoint by which memory that begins with the segment `first` has grown. Keys
+    /// that are ours to choose follow from those of `first`, so that peers know them; what is left to tell them comes
+    /// back.
+    ///
+    /// # Safety
+    /// As for [`Endpoint::register`].
+    ///
+    /// # Errors
+    /// What the provider says.
+    pub unsafe fn register_grown(&mut self, segment: Segment, first: &Segment) -> Result<GrownKeys> {
+        let keys: Vec<u64> = self.core.regions.registrations(first.id()).iter().map(|it| it.remote_key).collect();
+        let key = |rail| keys.get(rail).map_or_else(token::random, |first| Ok(grown::key(*first, segment.id())));
+        // SAFETY: the caller's promise.
+        let local = unsafe { self.register_all(segment, key) }?;
+        self.core.regions.add(segment, local);
+        let [of_first, of_grown] = [first, &segment].map(|it| self.core.regions.connection_info(it.id()));
+        Ok(GrownKeys::new((first, &of_first), (&segment, &of_grown)))
+    }
+
+    /// The same as [`Endpoint::register`] for a segment that the CPU does not touch, if all rails reach it (see
+    /// [`Rail::register_device`]).
     /// Between PEs that have done so, puts and gets with a tag and of more bytes than [`Endpoint::copy_limit`] work
     /// there, and nothing else does.
     ///
@@ -245,7 +269,7 @@ impl Endpoint {
         self.core.regions.learn(id, connection_infos)
     }
 
-    /// Takes in what `pe` said about a segment that it has laid out apart: see [`Regions::learn_separate`].
+    /// Takes in what `pe` said about a segment that it has laid out separately: see [`Regions::learn_separate`].
     ///
     /// # Errors
     /// [`Error::Malformed`], [`Error::NoSuchPe`].
@@ -253,7 +277,7 @@ impl Endpoint {
         self.core.regions.learn_separate((pe, self.core.profile.n_pes()), offset, len, connection_info)
     }
 
-    /// Forgets a segment that `pe` has laid out apart.
+    /// Forgets a segment that `pe` has laid out separately.
     pub fn forget_separate(&mut self, pe: Pe, offset: u64) {
         self.core.regions.forget_separate(pe, offset);
     }
@@ -292,20 +316,24 @@ impl Endpoint {
         self.rails.iter_mut().map(|r| unsafe { r.register_local(base, len, id) }).collect()
     }
 
-    unsafe fn register_all(&mut self, base: *mut u8, len: usize, id: u32) -> Result<Vec<Registration>> {
-        let key = token::random()?;
-        let register = |rail: &mut Box<dyn Rail>| {
-            rail.suggest_key(key);
+    /// `key` gives each rail's.
+    unsafe fn register_all(
+        &mut self,
+        segment: Segment,
+        key: impl Fn(usize) -> Result<u64>,
+    ) -> Result<Vec<Registration>> {
+        let register = |(at, rail): (usize, &mut Box<dyn Rail>)| {
+            rail.suggest_key(key(at)?);
             // SAFETY: the callers' promise, passed on.
-            unsafe { rail.register(base, len, id) }
+            unsafe { rail.register(segment.base(), segment.bytes() as usize, segment.id()) }
         };
-        self.rails.iter_mut().map(register).collect()
+        self.rails.iter_mut().enumerate().map(register).collect()
     }
 }
 
 impl Core {
     /// The destinations of rails that belong to PEs of whom anything is remembered, one after the other.
-    pub(super) fn dest_met(&self, at: usize) -> Option<Dest> {
+    pub(super) fn addressed_dest(&self, at: usize) -> Option<Dest> {
         match self.profile.role() {
             Role::Host => self.lanes.addressed(at),
             Role::Proxy => self.lanes.addressed(at / 2).map(|pe| self.profile.answer_to(pe, (at % 2) as Origin)),

@@ -3,17 +3,20 @@
 //! An operation ends when everything that it waits for has come back: work requests, acknowledgements, outcomes. Its
 //! end gives back what it held ([`Held`]), stores what it fetched, and is reported to its issuer.
 
+use slotmap::{DefaultKey, Key as _, KeyData, SlotMap};
+
 use super::command::{Issuer, OpHandle, Owner, Signal};
 use super::issuers::Issuers;
 use super::swap_loop::{Next, SwapLoop, Word};
 use crate::bounce::Slot;
 use crate::error::{Error, Fault, Operation};
 use crate::pe::Pe;
-use crate::slab::Slab;
 use crate::wire::{Outcome, Refusal};
 
 /// Operations in flight past which [`Operations::has_room`] says no.
 const MOST: usize = 2048;
+// Each is counted at most once in `Connection::later`; what is entered without asking holds no lane.
+const _: () = assert!(MOST < u16::MAX as usize);
 
 /// An operation in flight.
 pub(super) struct Op {
@@ -113,22 +116,35 @@ pub(super) enum After {
     End,
 }
 
+/// What a table's entry is called elsewhere; never 0. Ids travel to peers and come back from them: one that is stale
+/// names nothing.
+#[inline]
+pub(super) fn handle(key: DefaultKey) -> u64 {
+    key.data().as_ffi()
+}
+
+/// The entry that an id names, if there is one.
+#[inline]
+pub(super) fn key(id: u64) -> DefaultKey {
+    KeyData::from_ffi(id).into()
+}
+
 /// The table.
 pub(super) struct Operations {
-    table: Slab<Op>,
+    table: SlotMap<DefaultKey, Op>,
     /// Operations whose data is delivered and whose signal is to be sent.
     followups: Vec<OpHandle>,
 }
 
 impl Operations {
     pub fn new() -> Operations {
-        Operations { table: Slab::with_limit(MOST), followups: Vec::with_capacity(64) }
+        Operations { table: SlotMap::with_capacity(MOST), followups: Vec::with_capacity(64) }
     }
 
     /// Whether there is room for another.
     #[inline]
     pub fn has_room(&self) -> bool {
-        self.table.has_room()
+        self.table.len() < MOST
     }
 
     #[inline]
@@ -140,40 +156,40 @@ impl Operations {
     #[inline(always)]
     pub fn start(&mut self, op: Op, issuers: &mut Issuers) -> OpHandle {
         issuers.started(op.owner.issuer);
-        self.table.insert(op)
+        handle(self.table.insert(op))
     }
 
     /// Whether an operation has ended.
     #[inline]
     pub fn is_over(&self, id: OpHandle) -> bool {
-        self.table.get(id).is_none()
+        self.table.get(key(id)).is_none()
     }
 
     /// Whether an operation has failed, or is over without having been completed.
     pub fn has_failed(&self, id: OpHandle) -> bool {
-        self.table.get(id).is_none_or(|op| op.fault.is_some())
+        self.table.get(key(id)).is_none_or(|op| op.fault.is_some())
     }
 
     /// Whether an operation on a PE's memory has neither ended nor failed.
     #[inline]
     pub fn goes_on(&self, id: OpHandle, pe: Pe) -> bool {
-        self.table.get(id).is_some_and(|op| op.pe == pe && op.fault.is_none())
+        self.table.get(key(id)).is_some_and(|op| op.pe == pe && op.fault.is_none())
     }
 
     /// On whose memory an operation is.
     pub fn pe(&self, id: OpHandle) -> Option<Pe> {
-        self.table.get(id).map(|op| op.pe)
+        self.table.get(key(id)).map(|op| op.pe)
     }
 
     /// The slot that holds an operation's source, if one does.
     pub fn slot(&self, id: OpHandle) -> Option<Slot> {
-        self.table.get(id).and_then(|op| op.slot)
+        self.table.get(key(id)).and_then(|op| op.slot)
     }
 
     /// An operation waits for so many things more.
     #[inline]
     pub fn expect(&mut self, id: OpHandle, count: u32) {
-        if let Some(op) = self.table.get_mut(id) {
+        if let Some(op) = self.table.get_mut(key(id)) {
             op.remaining += count;
         }
     }
@@ -181,7 +197,7 @@ impl Operations {
     /// An operation waits for so many things less, but has not ended.
     #[inline]
     pub fn unexpect(&mut self, id: OpHandle, count: u32) {
-        if let Some(op) = self.table.get_mut(id) {
+        if let Some(op) = self.table.get_mut(key(id)) {
             op.remaining -= count;
         }
     }
@@ -189,7 +205,7 @@ impl Operations {
     /// So many things less for an operation to wait for.
     #[inline(always)]
     pub fn release(&mut self, id: OpHandle, count: u32) -> After {
-        let Some(op) = self.table.get_mut(id) else { return After::Waits };
+        let Some(op) = self.table.get_mut(key(id)) else { return After::Waits };
         op.remaining = op.remaining.saturating_sub(count);
         if op.remaining > 0 {
             return After::Waits;
@@ -209,12 +225,12 @@ impl Operations {
     /// Ends an operation, and tells its issuer.
     #[inline(always)]
     pub fn end(&mut self, id: OpHandle, issuers: &mut Issuers) -> Option<Held> {
-        let op = self.table.get_mut(id)?;
+        let op = self.table.get_mut(key(id))?;
         // Operations are large, and not moved out of their table.
         let Op { pe, owner, value, slot, holds, result, .. } = *op;
         let word = op.swap_loop.map(|swap_loop| swap_loop.word(pe));
         let outcome = op.fault.take().map_or(Ok(value), Err);
-        self.table.remove(id);
+        self.table.remove(key(id));
         if let (Ok(value), Some((to, size))) = (&outcome, result) {
             // SAFETY: whoever submitted the operation keeps the place valid until it is complete: now.
             unsafe { store(to, size, *value) };
@@ -225,14 +241,14 @@ impl Operations {
 
     /// Marks an operation as failed; it ends when everything it posted has come back.
     pub fn fail(&mut self, id: OpHandle, rail: &str, fault: Fault) {
-        let Some(op) = self.table.get_mut(id) else { return };
+        let Some(op) = self.table.get_mut(key(id)) else { return };
         let (operation, pe, bytes) = (op.operation, op.pe, op.bytes);
         op.fault.get_or_insert(Box::new(Error::Operation { operation, pe, rail: rail.into(), bytes, fault }));
     }
 
     /// No buffer was left for an operation, although there should have been.
     pub fn fail_full(&mut self, id: OpHandle) {
-        if let Some(op) = self.table.get_mut(id) {
+        if let Some(op) = self.table.get_mut(key(id)) {
             op.fault = Some(Box::new(Error::Full { operation: op.operation, pe: op.pe }));
         }
     }
@@ -240,7 +256,7 @@ impl Operations {
     /// An operation has taken longer than so many seconds. `unreachable` names a rail and its fault if none reaches the
     /// PE.
     pub fn fail_late(&mut self, id: OpHandle, seconds: u64, unreachable: Option<(String, Fault)>) {
-        let Some(op) = self.table.get_mut(id) else { return };
+        let Some(op) = self.table.get_mut(key(id)) else { return };
         let (operation, pe, bytes) = (op.operation, op.pe, op.bytes);
         let error = match unreachable {
             Some((rail, fault)) => Error::Operation { operation, pe, rail, bytes, fault },
@@ -251,7 +267,7 @@ impl Operations {
 
     /// The PE of an operation has been given up.
     pub fn fail_gone(&mut self, id: OpHandle, why: &str) {
-        let Some(op) = self.table.get_mut(id) else { return };
+        let Some(op) = self.table.get_mut(key(id)) else { return };
         let error = Error::Gone { operation: op.operation, pe: op.pe, why: why.to_owned() };
         op.fault.get_or_insert(Box::new(error));
     }
@@ -268,11 +284,11 @@ impl Operations {
 
     /// The PE of some operation of an issuer's.
     pub fn waits_for(&self, issuer: Issuer) -> Option<Pe> {
-        self.table.ids().filter_map(|id| self.table.get(id)).find(|op| op.owner.issuer == issuer).map(|op| op.pe)
+        self.table.values().find(|op| op.owner.issuer == issuer).map(|op| op.pe)
     }
 
     fn ids_of(&self, such: impl Fn(&Op) -> bool) -> Vec<OpHandle> {
-        self.table.ids().filter(|&id| self.table.get(id).is_some_and(&such)).collect()
+        self.table.iter().filter(|(_, op)| such(op)).map(|(key, _)| handle(key)).collect()
     }
 }
 
@@ -281,14 +297,14 @@ impl Operations {
     /// A value has been fetched.
     #[inline]
     pub fn fetched(&mut self, id: OpHandle, value: u64) {
-        if let Some(op) = self.table.get_mut(id) {
+        if let Some(op) = self.table.get_mut(key(id)) {
             op.value = value;
         }
     }
 
     /// The outcome of a get is awaited, and brings its bytes.
     pub fn fetches(&mut self, id: OpHandle, dest: *mut u8) {
-        if let Some(op) = self.table.get_mut(id) {
+        if let Some(op) = self.table.get_mut(key(id)) {
             op.remaining += 1;
             (op.awaits_outcome, op.dest) = (true, Some(dest));
         }
@@ -297,7 +313,7 @@ impl Operations {
     /// A target has sent the outcome of an operation on its memory, and the bytes that it has read: whether the
     /// operation has waited for that.
     pub fn take_outcome(&mut self, source: Pe, rail: &str, outcome: &Outcome, bytes: &[u8]) -> bool {
-        let Some(op) = self.table.get_mut(outcome.id).filter(|op| op.pe == source) else { return false };
+        let Some(op) = self.table.get_mut(key(outcome.id)).filter(|op| op.pe == source) else { return false };
         op.value = outcome.value;
         let awaited = std::mem::take(&mut op.awaits_outcome);
         let wrong = if outcome.refusal != Refusal::None {
@@ -316,7 +332,7 @@ impl Operations {
 
     /// A signal is to be sent when everything else of an operation is done.
     pub fn follow_up(&mut self, id: OpHandle, signal: Signal) {
-        if let Some(op) = self.table.get_mut(id) {
+        if let Some(op) = self.table.get_mut(key(id)) {
             op.followup = Some(signal);
         }
     }
@@ -330,7 +346,7 @@ impl Operations {
     /// Takes the next signal to be sent: of which operation, to which PE, and over which lane.
     pub fn next_followup(&mut self) -> Option<(OpHandle, Pe, usize, Signal)> {
         while let Some(id) = self.followups.pop() {
-            if let Some(op) = self.table.get_mut(id)
+            if let Some(op) = self.table.get_mut(key(id))
                 && let Some(signal) = op.followup.take()
             {
                 return Some((id, op.pe, op.holds.map_or(0, usize::from), signal));
@@ -341,32 +357,32 @@ impl Operations {
 
     /// Nothing may pass an operation on `lane` until it has ended. The PE, if nothing was known of that.
     pub fn hold(&mut self, id: OpHandle, lane: usize) -> Option<Pe> {
-        let op = self.table.get_mut(id).filter(|op| op.holds.is_none())?;
+        let op = self.table.get_mut(key(id)).filter(|op| op.holds.is_none())?;
         op.holds = Some(lane as u8);
         Some(op.pe)
     }
 
     /// An operation is a loop from now on.
     pub fn begin_loop(&mut self, id: OpHandle, swap_loop: SwapLoop) {
-        if let Some(op) = self.table.get_mut(id) {
+        if let Some(op) = self.table.get_mut(key(id)) {
             op.swap_loop = Some(swap_loop);
         }
     }
 
     /// Whether an operation is a loop.
     pub fn is_loop(&self, id: OpHandle) -> bool {
-        self.table.get(id).is_some_and(|op| op.swap_loop.is_some())
+        self.table.get(key(id)).is_some_and(|op| op.swap_loop.is_some())
     }
 
     /// The word of an operation's loop, and what its last request has brought.
     pub fn seen(&self, id: OpHandle) -> Option<(Word, u64)> {
-        let op = self.table.get(id)?;
+        let op = self.table.get(key(id))?;
         op.swap_loop.map(|swap_loop| (swap_loop.word(op.pe), op.value))
     }
 
     /// The word of an operation's loop was seen to hold `seen`. What is to be asked of the PE for it next.
     pub fn continue_loop(&mut self, id: OpHandle, seen: u64) -> Option<(Pe, SwapLoop, Next)> {
-        let op = self.table.get_mut(id)?;
+        let op = self.table.get_mut(key(id))?;
         let swap_loop = op.swap_loop.as_mut()?;
         let next = swap_loop.next(seen);
         let step = (op.pe, *swap_loop, next);

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::pe::Pe;
 use crate::rail::{Dest, RailCaps};
 use crate::sparse::Sparse;
-use crate::wire::{FROM_HOST, MOST_READ, Origin, Request, RequestKind, SignOfLife, Token};
+use crate::wire::{FROM_HOST, Keepalive, MOST_READ, Origin, Request, RequestKind, Token};
 
 /// Data of at most this many bytes travels in a message, if there are messages so large. Beyond, copying it costs more
 /// than a post.
@@ -220,9 +220,9 @@ impl Profile {
         (self.origin, self.introduction) = (origin, address.map(Vec::into_boxed_slice));
     }
 
-    /// A sign of life of this endpoint.
-    pub fn sign_of_life(&self) -> SignOfLife {
-        SignOfLife { origin: self.origin, source: self.me }
+    /// A keepalive of this endpoint.
+    pub fn keepalive(&self) -> Keepalive {
+        Keepalive { origin: self.origin, source: self.me }
     }
 
     /// A request of this endpoint; not urgent, without payload, not numbered yet.

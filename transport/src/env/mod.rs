@@ -91,6 +91,8 @@ pub struct Settings {
     pub check_collectives: bool,
     pub log: String,
     pub trace: Option<PathBuf>,
+    pub cache_dir: Option<PathBuf>,
+    pub nccl_interface: Option<String>,
     /// Names that start like ours and mean nothing.
     pub unknown: Vec<Unknown>,
 }
@@ -142,6 +144,8 @@ impl Default for Settings {
             check_collectives: false,
             log: "warn".into(),
             trace: None,
+            cache_dir: None,
+            nccl_interface: None,
             unknown: Vec::new(),
         }
     }

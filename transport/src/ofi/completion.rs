@@ -101,7 +101,7 @@ impl Slab {
 }
 
 /// The result of one poll of the completion queue.
-pub(super) enum Look {
+pub(super) enum Polled {
     /// So many entries of [`Queue::entry`].
     Entries(usize),
     /// Nothing yet.
@@ -134,24 +134,24 @@ impl Queue {
 
     /// Makes progress and reads what completed.
     #[inline]
-    pub fn read(&mut self, domain: &Domain) -> Look {
+    pub fn read(&mut self, domain: &Domain) -> Polled {
         // SAFETY: an open queue and room for BATCH entries of the queue's format.
         let count = unsafe { ffi::fi_cq_read(self.cq.as_ptr(), self.entries.as_mut_ptr().cast(), BATCH) };
         if count > 0 {
-            Look::Entries((count as usize).min(BATCH))
+            Polled::Entries((count as usize).min(BATCH))
         } else if count == 0 || count == -(ffi::FI_EAGAIN as isize) {
-            Look::Empty
+            Polled::Empty
         } else if count == -(ffi::FI_EAVAIL as isize) {
             self.read_failure(domain)
         } else {
-            Look::Broken(fault(&domain.library, count))
+            Polled::Broken(fault(&domain.library, count))
         }
     }
 
     /// One of the entries just read.
     ///
     /// # Safety
-    /// `index` is below the count of the last [`Look::Entries`].
+    /// `index` is below the count of the last [`Polled::Entries`].
     #[inline]
     pub unsafe fn entry(&self, index: usize) -> ffi::fi_cq_data_entry {
         // SAFETY: the provider filled in that many.
@@ -159,16 +159,16 @@ impl Queue {
     }
 
     #[cold]
-    fn read_failure(&self, domain: &Domain) -> Look {
+    fn read_failure(&self, domain: &Domain) -> Polled {
         // SAFETY: all-zero is a valid entry, and asks for error data in the provider's own buffer.
         let mut entry: ffi::fi_cq_err_entry = unsafe { std::mem::zeroed() };
         // SAFETY: an open queue and our own entry.
         let count = unsafe { ffi::fi_cq_readerr(self.cq.as_ptr(), &raw mut entry, 0) };
         if count < 0 {
             return if count == -(ffi::FI_EAGAIN as isize) {
-                Look::Empty
+                Polled::Empty
             } else {
-                Look::Broken(fault(&domain.library, count))
+                Polled::Broken(fault(&domain.library, count))
             };
         }
         let mut text = domain.library.strerror(entry.err);
@@ -189,7 +189,7 @@ impl Queue {
             text = format!("{text} ({own})");
         }
         let fault = Fault { code: entry.err, text, retryable: is_path_error(entry.err) };
-        Look::Failed(Failure { context: entry.op_context, code: entry.err, fault })
+        Polled::Failed(Failure { context: entry.op_context, code: entry.err, fault })
     }
 }
 

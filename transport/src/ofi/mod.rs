@@ -13,8 +13,8 @@
 //! | `fault` | its error numbers |
 //! | `domain` | opening and closing libfabric's objects in the right order |
 //! | `address` | a rail's address, and the table of peers |
-//! | `endpoint` | the rail: opening, posting |
-//! | `rma` | writes and reads in libfabric's words |
+//! | `endpoint` | the rail: what it consists of, and how it is opened |
+//! | `rail` | connecting and posting |
 //! | `progress` | what is found in the completion queue, and what becomes of it |
 //! | `completion` | contexts of posted work, and polling the completion queue |
 //! | `messages` | the posted receive buffers |
@@ -52,7 +52,7 @@ mod messages;
 mod probe;
 mod progress;
 pub mod provider;
-mod rma;
+mod rail;
 mod shared_memory;
 pub mod variables;
 

@@ -2,7 +2,7 @@
 
 use libfabric_sys as ffi;
 
-use super::completion::{Failure, Look};
+use super::completion::{Failure, Polled};
 use super::endpoint::OfiRail;
 use super::fault::fault;
 use crate::error::Fault;
@@ -20,8 +20,8 @@ impl OfiRail {
             }
         }
         match self.queue.read(&self.domain) {
-            Look::Empty => 0,
-            Look::Entries(count) => {
+            Polled::Empty => 0,
+            Polled::Entries(count) => {
                 for index in 0..count {
                     // SAFETY: below the count that was just read.
                     let entry = unsafe { self.queue.entry(index) };
@@ -29,11 +29,11 @@ impl OfiRail {
                 }
                 count
             }
-            Look::Failed(failure) => {
+            Polled::Failed(failure) => {
                 self.report_failure(failure, sink);
                 1
             }
-            Look::Broken(fault) => {
+            Polled::Broken(fault) => {
                 sink.broken(fault);
                 1
             }

@@ -17,8 +17,11 @@ use serial_test::serial;
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::backend::{self, HostPes};
 use symrail_transport::device::{DeviceMemory, Export};
+use symrail_transport::endpoint::{Endpoint, Policy, Role};
 use symrail_transport::env::{ProgressModel, TransportKind};
+use symrail_transport::grown::GrownKeys;
 use symrail_transport::rail::{LocalBuf, NativeAmo, Notify, PostError, RemoteBuf, WriteOptions};
+use symrail_transport::region::Segment;
 
 const TCP: Setup = Setup::new("tcp", "127.0.0.2,127.0.0.3");
 const SHM: Setup = Setup::new("shm", "");

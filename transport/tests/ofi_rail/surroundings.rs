@@ -89,6 +89,29 @@ fn keys_cannot_be_guessed() {
     assert_eq!(keys.len(), expected, "the same id, and the same rail, give another key each time");
 }
 
+/// Keys to segments by which memory grows follow from those to the first one, where keys are ours to choose.
+#[test]
+#[serial]
+fn keys_to_what_has_grown_follow_from_the_first_ones() {
+    let mut memory = vec![0u64; 1024];
+    let base = memory.as_mut_ptr().cast::<u8>();
+    // SAFETY: the memory outlives the endpoints, and nothing refers into it.
+    let segment = |id: u32| unsafe { Segment::new(id, 4096 * u64::from(id), base.add(4096 * id as usize), 4096) };
+    for setup in [&TCP, &SHM] {
+        let Ok(rails) = setup.open(symrail_transport::ofi::Role::Proxy) else {
+            println!("SKIPPED: libfabric has no such provider here");
+            continue;
+        };
+        let mut endpoint = Endpoint::new(Role::Proxy, 0, 2, rails, Policy::new(&setup.settings(), false)).unwrap();
+        // SAFETY: as above.
+        let (first, grown) =
+            unsafe { (endpoint.register(segment(0)), endpoint.register_grown(segment(1), &segment(0))) };
+        assert_eq!(grown.unwrap(), GrownKeys::Follow(8));
+        let keys = GrownKeys::Follow(8).connection_info(0, (&segment(0), &first.clone().unwrap()), &segment(1));
+        assert_ne!(keys.unwrap(), first.unwrap());
+    }
+}
+
 #[test]
 fn a_missing_library_says_what_to_do() {
     let mut settings = TCP.settings();

@@ -1,8 +1,8 @@
 //! Memory whose accesses are ordered, or are not.
 //!
-//! A clock has a number for each block: how far this block's work is known. A block that signals hands on its clock; one
-//! that waits learns it. An access that a later one's clock does not know may come after it just as well, and if one of
-//! the two writes, nobody knows what is read: a race.
+//! A clock has a number for each block: how far this block's work is known. A block that signals hands on its clock;
+//! one that waits learns it. An access that a later one's clock does not know may come after it just as well, and if
+//! one of the two writes, nobody knows what is read: a race.
 
 /// What a block knows of all blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]

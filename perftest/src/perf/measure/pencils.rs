@@ -3,8 +3,8 @@
 //! A round is the four transposes that an FFT and its inverse need, or an update of a halo of one element along X, Y
 //! and Z.
 
-use symrail::{Runtime, SymSlice};
-use symrail_decomp::{Axis, Decomposition, Form, Grid, Halo, Mode, Pencil, TeamHeap, Transpose};
+use symrail::{Runtime, SymSlice, TeamHeap};
+use symrail_decomp::{Axis, Decomposition, Form, Grid, Halo, Mode, Pencil, Transpose};
 
 use super::Bench;
 use crate::perf::backend::Backend;

@@ -5,7 +5,6 @@
 mod libraries;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -86,17 +85,14 @@ pub fn compile(name: &str) -> Option<PathBuf> {
 
 /// Runs a command as the only job of all tests, without a user's settings.
 pub fn alone(command: &mut Command) -> Outcome {
-    let lock = File::create(built().join("symrail-tests.lock")).unwrap();
-    lock.lock().unwrap();
+    let _alone = libraries::alone(built());
     Outcome::of(&command.stdin(Stdio::null()).output().unwrap())
 }
 
 /// A command without a user's settings.
 pub fn command(program: impl AsRef<Path>) -> Command {
     let mut command = Command::new(program.as_ref());
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SYMRAIL_")) {
-        command.env_remove(name);
-    }
+    libraries::remove_settings(&mut command, &["SYMRAIL_"]);
     command
 }
 

@@ -57,6 +57,8 @@ pub struct Client {
     gone: Vec<Gone>,
     /// It has said that it leaves.
     left: bool,
+    /// What the next steps are for.
+    stage: Option<&'static str>,
     /// What may end waits.
     go_on: Option<GoOn>,
 }
@@ -87,8 +89,19 @@ impl Client {
             relay = Some(server);
         }
         let membership = membership.clone();
-        let (steps, broken, gone, left, go_on) = (0, None, Vec::new(), false, None);
-        let mut client = Client { membership, origin, service, run_by: None, relay, steps, broken, gone, left, go_on };
+        let mut client = Client {
+            membership,
+            origin,
+            service,
+            run_by: None,
+            relay,
+            steps: 0,
+            broken: None,
+            gone: Vec::new(),
+            left: false,
+            stage: None,
+            go_on: None,
+        };
         match answer {
             Answer::Welcome(run_by) => client.run_by = run_by,
             _ => return Err(client.untrusted(Step::Join, "another place for a PE that has one")),
@@ -108,14 +121,12 @@ impl Client {
         let mut chunk = vec![0; 32 << 10];
         loop {
             match self.service.opener.next_frame() {
-                Ok(Some((Kind::Fault, payload))) => return Err(self.take_fault(step, &payload)),
-                Ok(Some((Kind::Gone, payload))) => {
-                    self.gone.extend(fault::decode_all(&payload).into_iter().filter_map(Fault::into_gone));
-                    continue;
-                }
                 Ok(Some(frame)) => {
-                    self.service.traffic.messages += 1;
-                    return Ok(frame);
+                    if let Some(frame) = self.take_news(step, frame)? {
+                        self.service.traffic.messages += 1;
+                        return Ok(frame);
+                    }
+                    continue;
                 }
                 Ok(None) => {}
                 Err(why) => return Err(self.untrusted(step, why)),
@@ -142,6 +153,16 @@ impl Client {
         }
     }
 
+    /// Takes in who is gone; a fault is an error. Other frames come back.
+    fn take_news(&mut self, step: Step, (kind, payload): Frame) -> Result<Option<Frame>> {
+        match kind {
+            Kind::Gone => self.gone.extend(fault::decode_all(&payload).into_iter().filter_map(Fault::into_gone)),
+            Kind::Fault => return Err(self.take_fault(step, &payload)),
+            _ => return Ok(Some((kind, payload))),
+        }
+        Ok(None)
+    }
+
     /// What a fault means for this PE, which is in `step`.
     fn take_fault(&mut self, step: Step, payload: &[u8]) -> Error {
         let Some(fault) = Fault::decode(payload) else { return self.untrusted(step, "a malformed fault") };
@@ -158,16 +179,9 @@ impl Client {
         self.service.opener.feed(&chunk[..read?]);
         // The step that this PE would take next is the one that fails.
         let step = Step::Barrier(self.steps + 1);
-        while let Ok(Some((kind, payload))) = self.service.opener.next_frame() {
-            match kind {
-                Kind::Gone => {
-                    self.gone.extend(fault::decode_all(&payload).into_iter().filter_map(Fault::into_gone));
-                }
-                Kind::Fault => {
-                    let error = self.take_fault(step, &payload);
-                    self.broken.get_or_insert(error);
-                }
-                _ => {}
+        while let Ok(Some(frame)) = self.service.opener.next_frame() {
+            if let Err(error) = self.take_news(step, frame) {
+                self.broken.get_or_insert(error);
             }
         }
         Ok(())
@@ -246,6 +260,7 @@ impl Client {
     fn tell_of_late(&self, step: Step, late: &[u8]) {
         let Some(Fault::TimedOut { seconds, missing, count }) = Fault::decode(late) else { return };
         let (pe, late) = (self.membership.pe, named(&missing, count));
+        let step = self.stage.map_or(step, |stage| step.in_stage(stage));
         tracing::warn!(
             "PE {pe} has waited in {step} for {seconds} s and goes on waiting; late, with living processes: {late}"
         );
@@ -266,9 +281,7 @@ impl Client {
         self.broken = result.as_ref().err().cloned();
         result
     }
-}
 
-impl Client {
     /// Asks for the job's end. The process may end now, so nodes of the tree in it, the root or the PE's relay, pass that
     /// on first.
     pub(in super::super) fn abort_beside(&mut self, root: Option<&Server>, code: i32, why: &str) {
@@ -313,6 +326,10 @@ impl Bootstrap for Client {
         // Whatever is wrong with the connection is the next step's error.
         let _ = self.look();
         &self.gone
+    }
+
+    fn set_stage(&mut self, stage: Option<&'static str>) {
+        self.stage = stage;
     }
 
     fn set_interrupt(&mut self, go_on: GoOn) {

@@ -2,9 +2,8 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
-
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use symrail_transport::Pe;
 
@@ -56,17 +55,17 @@ pub(super) fn enter(
     let (mut attempts, mut at, mut traffic) = (0, address, Traffic::default());
     loop {
         attempts += 1;
-        let again = match try_enter(membership, at, &mut listen, deadline, &mut traffic) {
+        match try_enter(membership, at, &mut listen, deadline, &mut traffic) {
             Ok((_, Answer::Redirect(next))) => {
                 at = next;
                 continue;
             }
-            Err(Error::Connection { .. }) => true,
+            Err(Error::Connection { .. }) => {}
             // The relay may have gone since it was named.
-            Err(Error::Unreachable { .. }) if at != address => true,
+            Err(Error::Unreachable { .. }) if at != address => {}
             entered => return entered,
-        };
-        if again && Instant::now() + pause >= deadline {
+        }
+        if Instant::now() + pause >= deadline {
             let seconds = membership.timeout.as_secs();
             let why = format!(
                 "it closed {attempts} connections within {seconds} s (SYMRAIL_TIMEOUT_S) before it answered; \

@@ -32,7 +32,7 @@ pub struct Options {
     /// The time limit for the proof that a connection belongs to the job.
     pub hello_timeout: Duration,
     /// Whoever runs the service tells it of each PE whose process has ended ([`Server::process_ended`]). Then those of
-    /// whom it has not been told live, and are waited for.
+    /// whom it has not been told live, and are waited for. Relays in PEs are not told, so that there are none then.
     pub watched: bool,
     /// Who serves whom, in a job that is too large for one service.
     pub shape: Shape,
@@ -49,6 +49,19 @@ impl Default for Options {
             shape: Shape::FanOut(FAN_OUT),
             on_event: Box::new(drop),
         }
+    }
+}
+
+impl Options {
+    /// # Errors
+    /// Relays in PEs of a job whose processes are watched.
+    fn check(&self, address: &dyn std::fmt::Display) -> Result<()> {
+        if !self.watched || self.shape == Shape::STAR || matches!(self.shape, Shape::Hosts(_)) {
+            return Ok(());
+        }
+        let reason = "nobody would tell relays in PEs of processes that have ended".into();
+        let remedy = "give it Shape::STAR or Shape::Hosts, or do not watch processes";
+        Err(Error::Service { address: address.to_string(), reason, remedy })
     }
 }
 
@@ -122,12 +135,13 @@ impl Server {
     /// Starts a service on a random port of one interface of this machine.
     ///
     /// # Errors
-    /// An address that is not one interface's, or what the system says.
+    /// An address that is not one interface's, options that contradict each other, or what the system says.
     pub fn start(interface: IpAddr, secret: &Secret, options: Options) -> Result<Server> {
         if interface.is_unspecified() || interface.is_multicast() {
             let reason = "it stands for many interfaces, and the service listens on one only".into();
             return Err(Error::Service { address: interface.to_string(), reason, remedy: ONE_INTERFACE });
         }
+        options.check(&interface)?;
         let config =
             Config { n_pes: options.n_pes, relay: None, shape: options.shape.clone(), watched: options.watched };
         listen(interface)
@@ -140,8 +154,9 @@ impl Server {
     /// the first of its PEs; `run_by` the PE whose process this is, if it is one's.
     ///
     /// # Errors
-    /// As for [`Client::join`](super::Client::join), and what the system says.
+    /// As for [`Client::join`](super::Client::join) and [`Server::start`].
     pub fn relay(job: &Membership, pes: Range<Pe>, run_by: Option<Pe>, options: Options) -> Result<Server> {
+        options.check(&job.address)?;
         let mut listener = None;
         let mut begin = |stream: &TcpStream| {
             let bound = listen(stream.local_addr()?.ip())?;

@@ -14,7 +14,7 @@ use crate::endpoint::queue::{Work, WorkRequest};
 use crate::endpoint::{Core, Endpoint, Role};
 use crate::pe::Pe;
 use crate::rail::{Dest, LocalBuf, LocalKey};
-use crate::wire::{FROM_CONTEXT, FROM_HOST, Origin, Request, RequestKind, SignOfLife, Token};
+use crate::wire::{FROM_CONTEXT, FROM_HOST, Keepalive, Origin, Request, RequestKind, Token};
 
 /// Seconds between two keepalives to the same endpoint.
 const INTERVAL: u32 = 4;
@@ -32,7 +32,7 @@ impl Core {
     }
 
     /// A keepalive has come over `lane`, which may be the first that is heard of its source there.
-    pub(in crate::endpoint) fn note_sign_of_life(&mut self, source: Pe, origin: Origin, lane: usize) {
+    pub(in crate::endpoint) fn note_keepalive(&mut self, source: Pe, origin: Origin, lane: usize) {
         if let Some(uses) = self.uses_by(source, origin)
             && uses[lane] == Use::Unknown
         {
@@ -52,10 +52,10 @@ impl Core {
         Some(uses)
     }
 
-    fn sign_of_life(&self, dest: Dest) -> [u8; Token::SIZE + SignOfLife::SIZE] {
+    fn keepalive(&self, dest: Dest) -> [u8; Token::SIZE + Keepalive::SIZE] {
         let mut message = [0; _];
         message[..Token::SIZE].copy_from_slice(&self.profile.token_of(dest).bytes());
-        message[Token::SIZE..].copy_from_slice(&self.profile.sign_of_life().encode());
+        message[Token::SIZE..].copy_from_slice(&self.profile.keepalive().encode());
         message
     }
 }
@@ -72,7 +72,7 @@ impl Endpoint {
     }
 
     /// Once a second: sends the keepalives that are due.
-    pub(in crate::endpoint) fn give_signs_of_life(&mut self) {
+    pub(in crate::endpoint) fn send_keepalives(&mut self) {
         let lanes = self.core.profile.rails();
         for at in 0.. {
             let Some(uses) = &self.core.recovery.uses else { return };
@@ -88,7 +88,7 @@ impl Endpoint {
             // One that is refused must not keep others from being sent.
             if due && !self.core.queue.holds(lane, dest) {
                 // Where it cannot be sent there is no connection, and none is believed in.
-                self.send_sign_of_life(dest, lane);
+                self.send_keepalive(dest, lane);
                 if let Some(uses) = self.core.recovery.uses.as_mut().and_then(|uses| uses.find_mut(dest)) {
                     uses[lane] = Use::Known;
                 }
@@ -96,27 +96,27 @@ impl Endpoint {
         }
     }
 
-    fn send_sign_of_life(&mut self, dest: Dest, lane: usize) {
-        let mut sign = self.core.sign_of_life(dest);
-        let len = sign.len();
+    fn send_keepalive(&mut self, dest: Dest, lane: usize) {
+        let mut message = self.core.keepalive(dest);
+        let len = message.len();
         if len <= self.core.profile.caps(lane).inject {
-            let local = LocalBuf { ptr: sign.as_mut_ptr(), len, key: LocalKey::default() };
+            let local = LocalBuf { ptr: message.as_mut_ptr(), len, key: LocalKey::default() };
             // SAFETY: without an id the bytes are copied before the call returns.
             let sent = unsafe { self.rails[lane].send(dest, local, None) };
             tracing::trace!(dest, lane, sent = sent.is_ok(), "a keepalive");
         } else {
-            self.post_sign_of_life(Work::Send, dest, lane);
+            self.post_keepalive(Work::Send, dest, lane);
         }
     }
 
     /// Sends a keepalive, and will be told what becomes of it. Not now, if there is no room.
-    pub(super) fn post_sign_of_life(&mut self, work: Work, dest: Dest, lane: usize) {
-        let sign = self.core.sign_of_life(dest);
-        let len = sign.len();
+    pub(super) fn post_keepalive(&mut self, work: Work, dest: Dest, lane: usize) {
+        let message = self.core.keepalive(dest);
+        let len = message.len();
         if let Some(slot) = self.core.bounce.alloc(len) {
             let ptr = self.core.bounce.ptr(slot).as_ptr();
             // SAFETY: the slot has room for it.
-            unsafe { ptr.copy_from_nonoverlapping(sign.as_ptr(), len) };
+            unsafe { ptr.copy_from_nonoverlapping(message.as_ptr(), len) };
             self.post(WorkRequest::new(work, dest, lane, 0, (ptr, len), Some(slot)));
         }
     }

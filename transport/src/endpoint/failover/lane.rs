@@ -5,31 +5,14 @@ use super::health::Seen;
 use crate::endpoint::{Core, Endpoint};
 use crate::error::Fault;
 use crate::pe::Pe;
-use crate::rail::Dest;
 
 /// Seconds between two attempts to reach a peer that has been given up.
 const RARELY: u32 = 30;
 
 impl Core {
-    /// The rail has reported a work request of so many bytes.
-    #[inline]
-    pub(in crate::endpoint) fn reported(&mut self, dest: Dest, lane: usize, len: usize, well: bool) {
-        let now = self.clock.now();
-        let Some(c) = self.lanes.get_mut(dest, lane) else { return };
-        if well {
-            c.moved = now;
-        }
-        let Some(f) = &mut c.failover else { return };
-        f.posted = f.posted.saturating_sub(1);
-        f.under_way = f.under_way.saturating_sub(len as u64);
-        if well {
-            self.answered(dest, lane);
-        }
-    }
-
     /// What was sent over a lane has been answered: one that is probed is used again.
     #[inline]
-    pub(super) fn answered(&mut self, pe: Pe, lane: usize) {
+    pub(in crate::endpoint) fn answered(&mut self, pe: Pe, lane: usize) {
         if self.lanes.down() > 0 && self.lanes.failover(pe, lane).is_some_and(|f| f.health.answered()) {
             self.bring_up(pe, lane);
         }
@@ -128,13 +111,13 @@ impl Core {
 }
 
 impl Endpoint {
-    /// Once a second: looks at what is believed of lanes, and tries those that are down.
+    /// Once a second: checks what is believed of lanes, and tries those that are down.
     pub(in crate::endpoint) fn check_lanes(&mut self) {
         for at in 0.. {
             let Some(pe) = self.core.lanes.addressed(at) else { break };
             for lane in 0..self.core.lanes.count(pe) {
                 self.greet(pe, lane);
-                self.look_at_health(pe, lane);
+                self.check_health(pe, lane);
                 let waiting = self.core.waiting_amos(pe, lane);
                 let Some(c) = self.core.lanes.get_mut(pe, lane) else { continue };
                 let empty = c.empty_but_for(waiting);

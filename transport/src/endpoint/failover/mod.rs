@@ -142,6 +142,13 @@ impl Failover {
         self.is_straight().then_some(self.turn)
     }
 
+    /// The rail has reported a work request of so many bytes.
+    #[inline]
+    pub fn came_back(&mut self, len: usize) {
+        self.posted = self.posted.saturating_sub(1);
+        self.under_way = self.under_way.saturating_sub(len as u64);
+    }
+
     /// The rail has taken a work request of so many bytes. Whether it was the first.
     #[inline]
     pub fn post(&mut self, len: usize) -> bool {
@@ -176,7 +183,7 @@ pub(super) enum Use {
 
 /// What a peer has said about a connection.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Word {
+pub(super) struct PeerRequest {
     request: Request,
     /// The lane that it came over, and when.
     via: usize,
@@ -216,7 +223,7 @@ pub(super) struct Recovery {
     to_greet: Vec<(Pe, usize)>,
     /// Connections that have been broken, and what peers say about such.
     renewals: BTreeMap<(Dest, usize), Renewal>,
-    words: Vec<Word>,
+    requests: Vec<PeerRequest>,
     /// What has been learned of ports that are down, and how often each rail's has gone down.
     port_news: Vec<PortNews>,
     outages: Vec<u32>,
@@ -232,7 +239,7 @@ impl Recovery {
             uses: None,
             to_greet: Vec::new(),
             renewals: BTreeMap::new(),
-            words: Vec::new(),
+            requests: Vec::new(),
             port_news: Vec::new(),
             outages: vec![0; rails],
         }
@@ -266,8 +273,8 @@ impl Recovery {
 
     /// Whether peers have said something about connections.
     #[inline]
-    pub fn has_words(&self) -> bool {
-        !self.words.is_empty()
+    pub fn has_requests(&self) -> bool {
+        !self.requests.is_empty()
     }
 
     /// Whether something has been learned of ports that are down.

@@ -48,7 +48,7 @@ impl Endpoint {
         }
     }
 
-    /// A ping of a peer's has come over a lane. Whether it has to be looked at again.
+    /// A ping of a peer's has come over a lane. Whether it has to be handled again.
     pub(super) fn answer_ping(&mut self, dest: Dest, via: usize, ping: &Request) -> bool {
         let words = (0, ping.operand, ping.second);
         let pong = self.core.profile.request(RequestKind::Pong, AmoOp::Fetch, AmoType::U64, words, 0);
@@ -84,8 +84,8 @@ impl Endpoint {
         true
     }
 
-    /// Once a second: looks at what is believed of each lane to a PE.
-    pub(super) fn look_at_health(&mut self, pe: Pe, lane: usize) {
+    /// Once a second: checks what is believed of each lane to a PE.
+    pub(super) fn check_health(&mut self, pe: Pe, lane: usize) {
         let (now, seen) = (self.core.clock.now(), self.core.seen(pe, lane));
         let Some(f) = self.core.lanes.failover(pe, lane) else { return };
         match f.health.second(now, seen) {

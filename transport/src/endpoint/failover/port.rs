@@ -23,7 +23,7 @@ impl Recovery {
     }
 
     /// A keepalive has arrived that was sent because of an outage of another lane.
-    pub fn sign_arrived(&mut self, dest: Dest, instead_of: u8, outage: u32) {
+    pub fn keepalive_arrived(&mut self, dest: Dest, instead_of: u8, outage: u32) {
         self.port_news.push(PortNews::OtherLane { dest, instead_of, outage });
     }
 }
@@ -53,7 +53,7 @@ impl Endpoint {
                 continue;
             }
             for at in 0.. {
-                let Some(dest) = self.core.dest_met(at) else { break };
+                let Some(dest) = self.core.addressed_dest(at) else { break };
                 let fails_over = self.core.lanes.failover(dest % self.core.profile.n_pes(), lane).is_some();
                 if fails_over && lane < self.core.lanes.count_to(dest) && self.rails[lane].is_connected(dest) {
                     self.probe_others(dest, lane);
@@ -66,7 +66,7 @@ impl Endpoint {
         let work = Work::Probe { instead_of: lane as u8, outage: self.core.recovery.outages[lane] };
         for other in (0..self.core.lanes.count_to(dest)).filter(|&other| other != lane) {
             if !self.is_probed(dest, other, lane) && self.may_talk_over(dest, other) {
-                self.post_sign_of_life(work, dest, other);
+                self.post_keepalive(work, dest, other);
             }
         }
     }

@@ -8,7 +8,7 @@
 //!
 //! Where no other lane to the peer works, nothing can be agreed on, and the lane stays out of use.
 
-use super::{Renewal, Word};
+use super::{PeerRequest, Renewal};
 use crate::amo::{AmoOp, AmoType};
 use crate::endpoint::{Core, Endpoint, Role};
 use crate::error::Fault;
@@ -26,8 +26,8 @@ impl Core {
         let known = usize::from(request.lane) < self.profile.rails()
             && dest < Endpoint::destinations(self.profile.role(), self.profile.n_pes());
         // Each connection has few things at a time to say, of which some may be answered and some be new.
-        if known && self.recovery.words.len() < 4 * (self.profile.n_pes() as usize * self.profile.rails()) + 2 {
-            self.recovery.words.push(Word { request: *request, via, since: self.clock.now() });
+        if known && self.recovery.requests.len() < 4 * (self.profile.n_pes() as usize * self.profile.rails()) + 2 {
+            self.recovery.requests.push(PeerRequest { request: *request, via, since: self.clock.now() });
         }
         true
     }
@@ -38,7 +38,7 @@ impl Endpoint {
     pub(in crate::endpoint) fn renew_connections(&mut self) {
         for lane in 0..self.rails.len() {
             for at in 0.. {
-                let Some(dest) = self.core.dest_met(at) else { break };
+                let Some(dest) = self.core.addressed_dest(at) else { break };
                 if !self.rails[lane].is_connected(dest) {
                     self.renew_connection(dest, lane);
                 }
@@ -69,14 +69,14 @@ impl Endpoint {
     /// Does what peers have asked for about connections. What has to wait for failed work requests stays for the next
     /// poll.
     #[cold]
-    pub(in crate::endpoint) fn heed_connections(&mut self) {
-        let mut waiting = std::mem::take(&mut self.core.recovery.words);
-        waiting.retain(|word| word.since == self.core.clock.now() && self.handle(word));
-        self.core.recovery.words.append(&mut waiting);
+    pub(in crate::endpoint) fn answer_about_connections(&mut self) {
+        let mut waiting = std::mem::take(&mut self.core.recovery.requests);
+        waiting.retain(|request| request.since == self.core.clock.now() && self.handle(request));
+        self.core.recovery.requests.append(&mut waiting);
     }
 
-    /// Returns whether this has to be looked at again.
-    fn handle(&mut self, Word { request, via, .. }: &Word) -> bool {
+    /// Returns whether this has to be handled again.
+    fn handle(&mut self, PeerRequest { request, via, .. }: &PeerRequest) -> bool {
         let (lane, count) = (usize::from(request.lane), request.operand as u32);
         let dest = self.core.profile.answer_to(request.source, request.origin);
         match request.kind {

@@ -36,7 +36,7 @@ pub(super) struct Lanes {
     /// By slot, then rail.
     connections: Vec<Connection>,
     /// PEs that have sent something and are not connected.
-    unmet: Vec<Pe>,
+    to_connect: Vec<Pe>,
     /// How many fences there have been.
     epoch: u32,
     /// Peers that have deferred operations.
@@ -68,7 +68,7 @@ impl Lanes {
             slots: Slots::default(),
             peers: vec![Peer::default()],
             connections: (0..rails).map(|_| Connection::default()).collect(),
-            unmet: Vec::new(),
+            to_connect: Vec::new(),
             epoch: 0,
             blocked: Vec::new(),
             unflushed: Vec::new(),
@@ -123,15 +123,15 @@ impl Lanes {
     /// A PE has sent something: it is to be connected, so that it can be answered.
     #[inline]
     pub fn remember(&mut self, pe: Pe) {
-        if !self.is_connected(pe) && !self.unmet.contains(&pe) {
-            self.unmet.push(pe);
+        if !self.is_connected(pe) && !self.to_connect.contains(&pe) {
+            self.to_connect.push(pe);
         }
     }
 
     /// Takes a PE that is to be connected.
     #[inline]
-    pub fn next_unmet(&mut self) -> Option<Pe> {
-        self.unmet.pop()
+    pub fn next_to_connect(&mut self) -> Option<Pe> {
+        self.to_connect.pop()
     }
 
     /// The lane to a peer's proxy endpoint; `None` for its host endpoint, which is never a target.

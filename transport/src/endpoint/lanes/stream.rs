@@ -1,5 +1,5 @@
 //! What goes in messages: lanes on which requests are gathered for one, lanes whose last requests have asked for no
-//! acknowledgement, and lanes that a quiet has to look at.
+//! acknowledgement, and lanes that a quiet has to check.
 
 use super::Lanes;
 use crate::bounce::Slot;
@@ -15,7 +15,7 @@ impl Lanes {
         }
     }
 
-    /// A quiet has to look at a lane.
+    /// A quiet has to check a lane.
     #[inline]
     pub fn list(&mut self, pe: Pe, lane: usize) {
         if let Some(c) = self.get_mut(pe, lane)
@@ -25,13 +25,13 @@ impl Lanes {
         }
     }
 
-    /// Whether no quiet has to look at any.
+    /// Whether no quiet has to check any.
     #[inline]
     pub fn is_flushed(&self) -> bool {
         self.unflushed.is_empty()
     }
 
-    /// Takes the next lane that a quiet has to look at, and whether that has to be flushed.
+    /// Takes the next lane that a quiet has to check, and whether that has to be flushed.
     #[inline]
     pub fn next_unflushed(&mut self) -> Option<(Pe, usize, bool)> {
         let (pe, lane) = self.unflushed.pop()?;

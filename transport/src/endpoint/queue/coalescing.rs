@@ -10,6 +10,7 @@
 //! one piece with it.
 
 use super::{Backlog, SendQueue, Work, WorkRequest};
+use crate::endpoint::operations::key;
 use crate::endpoint::profile::MOST_TOGETHER as MOST_PIECES;
 use crate::endpoint::{Core, Endpoint, Role};
 use crate::pe::Pe;
@@ -158,7 +159,8 @@ impl Endpoint {
         }
         let most = self.core.profile.caps(lane).pieces.min(MOST_PIECES);
         let SendQueue { table, backlog, .. } = &mut self.core.queue;
-        let held = backlog[lane].hold(id, request, |last| table.get(last).is_some_and(|last| continues(last, request)));
+        let held =
+            backlog[lane].hold(id, request, |last| table.get(key(last)).is_some_and(|last| continues(last, request)));
         if held.is_enough(most) {
             self.post_backlog(lane);
             self.core.has_gone(dest, lane);
@@ -214,7 +216,7 @@ impl Core {
     /// Writes down that so many have been posted as one: the first tells of all.
     fn note_together(&mut self, ids: &[u64], windowed: bool) {
         for (at, &id) in ids.iter().enumerate() {
-            let Some(request) = self.queue.table.get_mut(id) else { continue };
+            let Some(request) = self.queue.table.get_mut(key(id)) else { continue };
             request.next = ids.get(at + 1).copied();
             let request = *request;
             self.note_posted(id, &request, windowed);

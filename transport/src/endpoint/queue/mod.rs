@@ -2,8 +2,8 @@
 //!
 //! `post` hands them to rails, several at once where `coalescing` says so. What a rail refuses for now waits in a
 //! backlog, in order for each destination. A rail refuses when its queue is full, or because of one destination: its
-//! connection is being made, or made again for ever since the peer is gone. Which of both it is nobody tells. So each
-//! look at a backlog tries a few destinations, and begins where the last one stopped: work for a peer that cannot be
+//! connection is being made, or made again for ever since the peer is gone. The rail does not say which. So each pass
+//! over a backlog tries a few destinations, and begins where the last one stopped: work for a peer that cannot be
 //! reached never keeps others waiting.
 
 mod coalescing;
@@ -11,13 +11,13 @@ mod post;
 
 use std::collections::{HashMap, VecDeque};
 
+use slotmap::{DefaultKey, SlotMap};
+
 use super::command::OpHandle;
-use super::profile::Profile;
+use super::operations::{handle, key};
 use super::swap_loop::WordAmo;
-use crate::bounce::{Bounce, Slot};
-use crate::rail::{Dest, LocalBuf, LocalKey, PostError};
-use crate::region::Regions;
-use crate::slab::Slab;
+use crate::bounce::Slot;
+use crate::rail::Dest;
 
 /// Work requests in flight past which [`SendQueue::has_room`] says no.
 const MOST: usize = 4096;
@@ -196,7 +196,7 @@ impl Backlog {
 
 /// The work requests of an endpoint.
 pub(super) struct SendQueue {
-    table: Slab<WorkRequest>,
+    table: SlotMap<DefaultKey, WorkRequest>,
     /// By rail.
     backlog: Vec<Backlog>,
     /// Number of the last work request or message.
@@ -206,13 +206,13 @@ pub(super) struct SendQueue {
 impl SendQueue {
     pub fn new(rails: usize) -> SendQueue {
         let backlog = (0..rails).map(|_| Backlog::default()).collect();
-        SendQueue { table: Slab::with_limit(MOST), backlog, serial: 0 }
+        SendQueue { table: SlotMap::with_capacity(MOST), backlog, serial: 0 }
     }
 
     /// Whether there is room for another.
     #[inline]
     pub fn has_room(&self) -> bool {
-        self.table.has_room()
+        self.table.len() < MOST
     }
 
     #[inline]
@@ -231,21 +231,21 @@ impl SendQueue {
     #[inline(always)]
     pub fn enter(&mut self, request: &mut WorkRequest) -> u64 {
         request.serial = self.next_serial();
-        self.table.insert(*request)
+        handle(self.table.insert(*request))
     }
 
     #[inline]
     pub fn get(&self, id: u64) -> Option<&WorkRequest> {
-        self.table.get(id)
+        self.table.get(key(id))
     }
 
     #[inline]
     pub fn remove(&mut self, id: u64) -> Option<WorkRequest> {
-        self.table.remove(id)
+        self.table.remove(key(id))
     }
 
     pub fn all(&self) -> impl Iterator<Item = (u64, &WorkRequest)> {
-        self.table.ids().filter_map(|id| Some((id, self.table.get(id)?)))
+        self.table.iter().map(|(key, request)| (handle(key), request))
     }
 
     /// Whether something waits for a lane's rail to take it.
@@ -267,68 +267,12 @@ impl SendQueue {
 
     /// A destination whose oldest work request of those that wait for a lane is such a one.
     pub fn find_waiting(&self, lane: usize, such: impl Fn(&WorkRequest) -> bool) -> Option<Dest> {
-        self.backlog[lane].find(|id| self.table.get(id).is_some_and(&such))
+        self.backlog[lane].find(|id| self.table.get(key(id)).is_some_and(&such))
     }
 
     /// Takes out of a lane's backlog all that waits for `dest`, in order.
     pub fn take_waiting(&mut self, lane: usize, dest: Dest) -> VecDeque<u64> {
         self.backlog[lane].take_all(dest)
-    }
-
-    /// The memory that the rail may touch for a work request: the user's own, or a registered copy of it.
-    #[inline]
-    fn local_buffer(
-        &mut self,
-        id: u64,
-        request: &WorkRequest,
-        profile: &Profile,
-        (regions, bounce): (&Regions, &mut Bounce),
-    ) -> Result<LocalBuf, PostError> {
-        match request.slot {
-            Some(_) => {
-                let key = bounce.key(request.lane.into());
-                Ok(LocalBuf { ptr: request.ptr, len: request.len, key })
-            }
-            None => self.users_buffer(id, profile, regions, bounce),
-        }
-    }
-
-    fn users_buffer(
-        &mut self,
-        id: u64,
-        profile: &Profile,
-        regions: &Regions,
-        bounce: &mut Bounce,
-    ) -> Result<LocalBuf, PostError> {
-        let Some(&request) = self.table.get(id) else { return Err(PostError::Again) };
-        let lane = usize::from(request.lane);
-        let len = request.len;
-        if !profile.caps(lane).local_registration || len == 0 {
-            return Ok(LocalBuf { ptr: request.ptr, len, key: LocalKey::default() });
-        }
-        if let Some((key, covered)) = regions.local_key(lane, request.ptr)
-            && covered >= len as u64
-        {
-            return Ok(LocalBuf { ptr: request.ptr, len, key });
-        }
-        // Kept in the work request, so that a post that has to be repeated does not copy again.
-        let via = match request.via {
-            Some(slot) => slot,
-            None => {
-                let slot = bounce.alloc(len).ok_or(PostError::Again)?;
-                if let Work::Write { .. } | Work::Flag { .. } | Work::Send = request.work {
-                    let to = bounce.ptr(slot);
-                    // SAFETY: the slot has room for `len` bytes (`alloc`), the source is valid until the operation is
-                    // complete, and the arena does not overlap user memory.
-                    unsafe { to.as_ptr().copy_from_nonoverlapping(request.ptr, len) };
-                }
-                if let Some(r) = self.table.get_mut(id) {
-                    r.via = Some(slot);
-                }
-                slot
-            }
-        };
-        Ok(LocalBuf { ptr: bounce.ptr(via).as_ptr(), len, key: bounce.key(lane) })
     }
 }
 

@@ -1,12 +1,13 @@
 //! Handing work requests to rails, now or when they have room.
 
 use super::{Work, WorkRequest};
+use crate::endpoint::operations::key;
 use crate::endpoint::swap_loop::WordAmo;
 use crate::endpoint::{Core, Endpoint, completion};
 use crate::error::Fault;
-use crate::rail::{Dest, LocalBuf, NativeAmo, Notify, PostError, WriteOptions};
+use crate::rail::{Dest, LocalBuf, LocalKey, NativeAmo, Notify, PostError, WriteOptions};
 
-/// Destinations that are tried in one look at a backlog. When the queue is full, each costs a post in vain.
+/// Destinations that are tried in one pass over a backlog. When the queue is full, each costs a post in vain.
 const MOST_REFUSED: usize = 4;
 
 impl Endpoint {
@@ -195,7 +196,7 @@ impl Core {
     }
 
     fn put_in_window(&mut self, id: u64) {
-        let Some(request) = self.queue.table.get_mut(id) else { return };
+        let Some(request) = self.queue.table.get_mut(key(id)) else { return };
         request.in_window = true;
         let (dest, lane, len) = (request.dest, usize::from(request.lane), request.len as u64);
         if let Some(c) = self.lanes.get_mut(dest, lane) {
@@ -203,9 +204,42 @@ impl Core {
         }
     }
 
-    /// The memory that the rail may touch for a work request.
+    /// The memory that the rail may touch for a work request: the user's own, or a registered copy of it.
     #[inline(always)]
     pub(super) fn local_buffer(&mut self, id: u64, request: &WorkRequest) -> Result<LocalBuf, PostError> {
-        self.queue.local_buffer(id, request, &self.profile, (&self.regions, &mut self.bounce))
+        let WorkRequest { lane, slot, ptr, len, .. } = *request;
+        match slot {
+            Some(_) => Ok(LocalBuf { ptr, len, key: self.bounce.key(lane.into()) }),
+            None => self.users_buffer(id),
+        }
+    }
+
+    fn users_buffer(&mut self, id: u64) -> Result<LocalBuf, PostError> {
+        let request = self.queue.table.get_mut(key(id)).ok_or(PostError::Again)?;
+        let (lane, ptr, len) = (usize::from(request.lane), request.ptr, request.len);
+        if !self.profile.caps(lane).local_registration || len == 0 {
+            return Ok(LocalBuf { ptr, len, key: LocalKey::default() });
+        }
+        if let Some((key, covered)) = self.regions.local_key(lane, ptr)
+            && covered >= len as u64
+        {
+            return Ok(LocalBuf { ptr, len, key });
+        }
+        // Kept in the work request, so that a post that has to be repeated does not copy again.
+        let via = match request.via {
+            Some(slot) => slot,
+            None => {
+                let slot = self.bounce.alloc(len).ok_or(PostError::Again)?;
+                request.via = Some(slot);
+                if let Work::Write { .. } | Work::Flag { .. } | Work::Send = request.work {
+                    let to = self.bounce.ptr(slot);
+                    // SAFETY: the slot has room for `len` bytes (`alloc`), the source is valid until the operation is
+                    // complete, and the arena does not overlap user memory.
+                    unsafe { to.as_ptr().copy_from_nonoverlapping(ptr, len) };
+                }
+                slot
+            }
+        };
+        Ok(LocalBuf { ptr: self.bounce.ptr(via).as_ptr(), len, key: self.bounce.key(lane) })
     }
 }

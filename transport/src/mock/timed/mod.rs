@@ -9,13 +9,19 @@
 //! |---|---|
 //! | here | costs, counters, and the fabric as simulations use it |
 //! | `state` | what is under way, and whose turn it is |
+//! | `calendar` | what happens when |
+//! | `nics` | how long a message is on its way |
 //! | `rail` | a PE's rail |
 
+mod calendar;
+mod nics;
 mod rail;
 mod state;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
+pub use self::calendar::Calendar;
+pub use self::nics::Nics;
 use self::rail::TimedRail;
 use self::state::State;
 use crate::pe::Pe;
@@ -91,8 +97,8 @@ impl Traffic {
 pub struct TimedFabric(Arc<Mutex<State>>);
 
 impl TimedFabric {
-    /// A fabric between PEs on these hosts, numbered from 0. Latencies vary by a sixteenth, as `seed` has it. Bytes of writes above `carried` take their time and are
-    /// counted, but are not moved: memory for them is not needed then.
+    /// A fabric between PEs on these hosts, numbered from 0. Latencies vary by a sixteenth, as `seed` has it. Bytes of
+    /// writes above `carried` take their time and are counted, but are not moved: memory for them is not needed then.
     #[must_use]
     pub fn new(costs: Costs, hosts: &[u32], carried: usize, seed: u64) -> Self {
         TimedFabric(Arc::new(Mutex::new(State::new(costs, hosts, carried, seed))))

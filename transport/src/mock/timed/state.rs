@@ -1,9 +1,8 @@
 //! What is under way, and whose turn it is.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
-use super::{Costs, Link, Traffic};
+use super::{Calendar, Costs, Link, Nics, Traffic};
 use crate::error::Fault;
 use crate::pe::Pe;
 use crate::rail::OpId;
@@ -80,30 +79,14 @@ enum Event {
     PatienceEnds(Pe),
 }
 
-/// An event's time, and a number by which those of one time are in order.
-struct At(u64, u64, Event);
-
-impl PartialEq for At {
-    fn eq(&self, other: &Self) -> bool {
-        (self.0, self.1) == (other.0, other.1)
-    }
-}
-impl Eq for At {}
-impl PartialOrd for At {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for At {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.0, self.1).cmp(&(other.0, other.1))
-    }
-}
-
-/// Polls that find nothing before a PE lets the others run: enough that all of its code has had its turn. A PE that has
-/// long waited makes so many more that it looks at its clocks, which it does now and then only.
+/// Polls that find nothing before a PE lets the others run: enough that all of its code has had its turn.
 const EMPTY_POLLS: u32 = 140;
-const LONG_POLLS: u32 = 2200;
+/// So many more after some time without, whatever has arrived meanwhile: enough that it looks at its clock, which it
+/// does now and then only. In each new second enough that it looks at its time-outs, which it does less often.
+const LOOK_POLLS: u32 = 2_200;
+const TICK_POLLS: u32 = 12_000;
+/// Nanoseconds.
+const SECOND: u64 = 1_000_000_000;
 /// How long a PE waits for an arrival before it looks around, at first and at most, in nanoseconds.
 const SHORTEST: u64 = 50_000;
 const LONGEST: u64 = 250_000_000;
@@ -131,15 +114,9 @@ struct PeState {
     /// Arrivals that its rails have not taken.
     waiting: usize,
     empty_polls: u32,
+    /// When it has last made enough polls to look at its clock.
+    looked: u64,
     traffic: Traffic,
-}
-
-/// Until when a host's NIC is busy, either way; and its rails, by their ports.
-#[derive(Default)]
-struct Nic {
-    sends: u64,
-    receives: u64,
-    rails: Vec<u32>,
 }
 
 /// From when a connection is there, and when the last thing arrives at the end with the lower number, and at the other.
@@ -153,28 +130,29 @@ pub(super) struct State {
     pub carried: usize,
     random: u64,
     now: u64,
-    numbers: u64,
-    events: BinaryHeap<Reverse<At>>,
+    events: Calendar<Event>,
     rails: Vec<RailState>,
+    /// Each host's rails, by their ports.
+    ports: Vec<Vec<u32>>,
     pes: Vec<PeState>,
-    nics: Vec<Nic>,
+    nics: Nics,
     connections: HashMap<(u32, u32), Connection>,
 }
 
 impl State {
     pub fn new(costs: Costs, hosts: &[u32], carried: usize, seed: u64) -> State {
         let pe = |&host: &u32| PeState { host, patience: SHORTEST, ..PeState::default() };
-        let nics = hosts.iter().max().map_or(0, |most| *most as usize + 1);
+        let count = hosts.iter().max().map_or(0, |most| *most as usize + 1);
         State {
             costs,
             carried,
             random: seed,
             now: 0,
-            numbers: 0,
-            events: BinaryHeap::new(),
+            events: Calendar::default(),
             rails: Vec::new(),
+            ports: vec![Vec::new(); count],
             pes: hosts.iter().map(pe).collect(),
-            nics: (0..nics).map(|_| Nic::default()).collect(),
+            nics: Nics::new(count, costs.gap),
             connections: HashMap::new(),
         }
     }
@@ -186,7 +164,7 @@ impl State {
     }
 
     pub fn events(&self) -> u64 {
-        self.numbers
+        self.events.planned()
     }
 
     pub fn traffic(&self, pe: Pe) -> Traffic {
@@ -198,9 +176,9 @@ impl State {
         let id = self.rails.len() as u32;
         self.rails.push(RailState { pe, ..RailState::default() });
         let host = self.pes[pe as usize].host;
-        let nic = &mut self.nics[host as usize];
-        let port = (nic.rails.len() as u16).to_be_bytes();
-        nic.rails.push(id);
+        let ports = &mut self.ports[host as usize];
+        let port = (ports.len() as u16).to_be_bytes();
+        ports.push(id);
         let [_, a, b, c] = host.to_be_bytes();
         (id, [2, 0, port[0], port[1], 10, a, b, c, 0, 0, 0, 0, 0, 0, 0, 0].to_vec())
     }
@@ -208,8 +186,8 @@ impl State {
     /// The rail with this address.
     pub fn rail_at(&self, address: &[u8]) -> Option<u32> {
         let [2, 0, p, q, 10, a, b, c, ..] = *address else { return None };
-        let nic = self.nics.get(u32::from_be_bytes([0, a, b, c]) as usize)?;
-        nic.rails.get(usize::from(u16::from_be_bytes([p, q]))).copied()
+        let ports = self.ports.get(u32::from_be_bytes([0, a, b, c]) as usize)?;
+        ports.get(usize::from(u16::from_be_bytes([p, q]))).copied()
     }
 
     pub fn register(&mut self, rail: u32, key: u64, base: usize, len: usize) {
@@ -227,17 +205,12 @@ impl State {
         (offset.checked_add(len)? <= size).then_some(base + offset)
     }
 
-    fn at(&mut self, time: u64, event: Event) {
-        self.numbers += 1;
-        self.events.push(Reverse(At(time, self.numbers, event)));
-    }
-
     pub fn run_at(&mut self, pe: Pe, time: u64) {
         let state = &mut self.pes[pe as usize];
         if !state.runs && !state.dead {
             state.runs = true;
             let time = time.max(state.busy_until);
-            self.at(time, Event::Runs(pe));
+            self.events.at(time, Event::Runs(pe));
         }
     }
 
@@ -250,12 +223,12 @@ impl State {
         state.deadline = now + state.patience;
         let deadline = state.deadline;
         if !std::mem::replace(&mut state.timed, true) {
-            self.at(deadline, Event::PatienceEnds(pe));
+            self.events.at(deadline, Event::PatienceEnds(pe));
         }
     }
 
     pub fn kill_at(&mut self, pe: Pe, time: u64) {
-        self.at(time, Event::Dies(pe));
+        self.events.at(time, Event::Dies(pe));
     }
 
     /// A latency, with what chance adds to it.
@@ -266,7 +239,7 @@ impl State {
 
     pub fn next(&mut self) -> Option<(u64, Pe)> {
         loop {
-            let Reverse(At(time, _, event)) = self.events.pop()?;
+            let (time, event) = self.events.take()?;
             self.now = time;
             match event {
                 Event::Departs(flight) => self.depart(flight),
@@ -284,7 +257,7 @@ impl State {
                     if state.deadline > time {
                         state.timed = true;
                         let deadline = state.deadline;
-                        self.at(deadline, Event::PatienceEnds(pe));
+                        self.events.at(deadline, Event::PatienceEnds(pe));
                         continue;
                     }
                     state.runs = true;
@@ -304,7 +277,16 @@ impl State {
                 return Err(false);
             }
             state.empty_polls += 1;
-            return Err(state.empty_polls >= if state.patience < LONGEST { EMPTY_POLLS } else { LONG_POLLS });
+            let needed = match self.now - state.looked {
+                _ if self.now / SECOND > state.looked / SECOND => TICK_POLLS,
+                LONGEST.. => LOOK_POLLS,
+                _ => EMPTY_POLLS,
+            };
+            let enough = state.empty_polls >= needed;
+            if enough && needed > EMPTY_POLLS {
+                state.looked = self.now;
+            }
+            return Err(enough);
         }
         let taken = std::mem::take(arrivals);
         state.waiting -= taken.len();
@@ -324,9 +306,9 @@ impl State {
         }
         if let Some(id) = left {
             let time = time + cargo.bytes() * self.link(from, to).byte_ps / 1000;
-            self.at(time, Event::Left(from, id));
+            self.events.at(time, Event::Left(from, id));
         }
-        self.at(time, Event::Departs(Flight { from, to, cargo }));
+        self.events.at(time, Event::Departs(Flight { from, to, cargo }));
     }
 
     fn pe_of(&mut self, rail: u32) -> &mut PeState {
@@ -346,24 +328,14 @@ impl State {
         let fresh = || Connection { ready: now + connect, last: [0; 2] };
         let begins = now.max(self.connections.entry(ends).or_insert_with(fresh).ready);
         let link = if here == there { costs.on_host } else { costs.between_hosts };
-        let (on_its_way, latency) = (bytes * link.byte_ps / 1000, self.varied(link.latency));
-        let mut arrives = if here == there {
-            begins + latency + on_its_way
-        } else {
-            let passes = costs.gap.max(on_its_way);
-            let begins = begins.max(self.nics[here].sends);
-            self.nics[here].sends = begins + passes;
-            let nic = &mut self.nics[there];
-            // The first byte does not wait for the last one.
-            nic.receives = (begins + latency).max(nic.receives) + passes;
-            nic.receives
-        };
+        let latency = self.varied(link.latency);
+        let mut arrives = self.nics.carry(begins, (here, there), &link, latency, bytes);
         if let Some(connection) = self.connections.get_mut(&ends) {
             let last = &mut connection.last[usize::from(from > to)];
             arrives = arrives.max(*last);
             *last = arrives;
         }
-        self.at(arrives, Event::Arrives(flight));
+        self.events.at(arrives, Event::Arrives(flight));
     }
 
     fn arrive(&mut self, Flight { from, to, cargo }: Flight) {
@@ -372,7 +344,7 @@ impl State {
         }
         if let Some(id) = cargo.id() {
             let time = self.now + self.link(from, to).latency;
-            self.at(time, Event::Arrives(Flight { from: to, to: from, cargo: Cargo::Failed(id, dead_fault()) }));
+            self.events.at(time, Event::Arrives(Flight { from: to, to: from, cargo: Cargo::Failed(id, dead_fault()) }));
         }
     }
 

@@ -134,6 +134,7 @@ impl Node {
 
     /// The node above is gone, and with it whoever is not below this one.
     pub(super) fn lose_parent(&mut self) {
+        self.orphaned = true;
         let parent = self.config.relay.as_ref().and_then(|place| place.parent_run_by);
         let fault = parent.map_or(Fault::NoService, |peer| Fault::Lost { peer });
         self.fail(&Arc::from(fault.encode()));
@@ -195,14 +196,15 @@ impl Node {
         (self.passed_on, self.inquiry) = (false, None);
     }
 
-    /// Tells the others, several at a time, of those who take part no more.
+    /// Tells the others, several at a time, of those who take part no more: all by way of the root, and without the node
+    /// above those below this one.
     pub(super) fn spread_news(&mut self, now: Instant) {
         if self.news.is_empty() || self.news_at.is_some_and(|at| now < at) {
             return;
         }
         let payload = Arc::from(fault::encode_all(&std::mem::take(&mut self.news)));
         self.news_at = Some(now + NEWS_EVERY);
-        if self.is_root() {
+        if self.is_root() || self.orphaned {
             self.send_to_children(Kind::Gone, &payload);
         } else {
             self.send(PARENT, Kind::Gone, &payload);

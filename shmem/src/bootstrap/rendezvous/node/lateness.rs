@@ -11,7 +11,7 @@ use symrail_transport::Pe;
 use super::super::fault::{Fault, NAMED};
 use super::super::plan::Role;
 use super::super::wire::Kind;
-use super::{Node, PARENT, State};
+use super::{Node, Output, PARENT, State};
 
 /// How long a relay has to say who is missing, for each relay that may lie below it.
 const ANSWER: Duration = Duration::from_millis(500);
@@ -78,7 +78,7 @@ impl Node {
                 && !self.round.has(&child.pes)
             {
                 asked.push(at);
-                self.out.push_back(super::Output::Send(link, Kind::Ask, Arc::from([])));
+                self.out.push_back(Output::Send(link, Kind::Ask, Arc::from([])));
             }
         }
         let until = now + ANSWER * self.height;
@@ -169,7 +169,7 @@ impl Node {
             if let State::Here(link) = child.state
                 && waits
             {
-                self.out.push_back(super::Output::Send(link, Kind::Late, Arc::clone(late)));
+                self.out.push_back(Output::Send(link, Kind::Late, Arc::clone(late)));
             }
         }
     }

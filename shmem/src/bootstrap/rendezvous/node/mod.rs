@@ -143,6 +143,8 @@ pub struct Node {
     inquiry: Option<Inquiry>,
     /// The node above has been told of a fault that breaks the job.
     told_parent: bool,
+    /// The node above is gone.
+    orphaned: bool,
     /// Why nothing more can complete. Set once.
     failure: Option<Arc<[u8]>>,
     /// The first of whom it is known that a step cannot complete without it.
@@ -173,6 +175,7 @@ impl Node {
             passed_on: false,
             inquiry: None,
             told_parent: false,
+            orphaned: false,
             failure: None,
             departed: None,
             news: Vec::new(),

@@ -401,3 +401,18 @@ fn bytes_of_any_kind_are_no_panic_and_leave_nobody_waiting() {
         assert!(world.pes.iter().all(ended), "seed {seed}, {kind:?}");
     }
 }
+
+#[test]
+fn a_relay_without_a_node_above_still_tells_its_own_pes_of_deaths() {
+    let now = Instant::now();
+    let place = Place { pes: 4..8, run_by: Some(4), parent_run_by: Some(0) };
+    let mut node = Node::new(Config { n_pes: Some(8), relay: Some(place), shape: Shape::STAR, watched: false });
+    // Connections are numbered as their PEs are.
+    (4..8).for_each(|pe| node.joined(pe.into(), Newcomer { pe, n_pes: 8, relay: None }, now));
+    node.lost(PARENT, now);
+    node.outputs().for_each(drop);
+    node.lost(5, now);
+    let told: Vec<_> = node.outputs().filter(|output| matches!(output, Output::Send(..))).collect();
+    let gone = Arc::from(fault::encode_all(&[Fault::Lost { peer: 5 }]));
+    assert_eq!(told, [4, 6, 7].map(|link| Output::Send(link, Kind::Gone, Arc::clone(&gone))));
+}

@@ -1,0 +1,14 @@
+/* What goes through the proxy. */
+#ifndef SYMRAIL_PROXIED_CUH
+#define SYMRAIL_PROXIED_CUH
+
+#include "symrail_channels.cuh"
+
+/* Copies to or from a PE that only the proxy reaches; by one thread. */
+static __device__ __noinline__ void symrail_copy_elsewhere(symrail_u64 opcode, symrail_u64 symmetric, symrail_u64 local,
+                                                           symrail_u64 bytes, symrail_u64 pe) {
+    symrail_place there = symrail_find((const void*)symmetric, bytes, (int)pe, SYMRAIL_WHAT_RMA);
+    if (there.ok) symrail_rma_proxied(opcode, there.offset, (const void*)local, bytes, (int)pe, opcode == SYMRAIL_OP_GET, false);
+}
+
+#endif

@@ -1,0 +1,292 @@
+//! Collectives, sends and receives.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use symrail::kernels::cuda::Stream;
+use symrail_collectives::gpu::Memory;
+use symrail_collectives::{DataType, Reduction, Transfer};
+
+use crate::communicator::{Communicator, Inside};
+use crate::group::{Work, submit};
+use crate::guard::{Failure, guarded};
+use crate::operations::reduction;
+use crate::registry;
+use crate::types::{CudaStream, Handle, data_type};
+
+/// A collective and its buffers.
+pub enum Collective {
+    AllReduce(Memory, Memory, DataType, Reduction),
+    Reduce(Memory, Memory, DataType, Reduction, u32),
+    ReduceScatter(Memory, Memory, DataType, Reduction),
+    Broadcast(Memory, Memory, u32),
+    AllGather(Memory, Memory),
+    AllToAll(Memory, Memory),
+}
+
+impl Collective {
+    pub fn begin(self, inside: Inside<'_>, stream: &Stream) -> Result<(), Failure> {
+        let all = inside.collectives;
+        // SAFETY: C's caller vouches for its memory.
+        Ok(unsafe {
+            match self {
+                Collective::AllReduce(from, to, ty, op) => all.all_reduce(stream, (from, to), ty, op),
+                Collective::Reduce(from, to, ty, op, root) => all.reduce(stream, (from, to), ty, op, root),
+                Collective::ReduceScatter(from, to, ty, op) => all.reduce_scatter(stream, (from, to), ty, op),
+                Collective::Broadcast(from, to, root) => all.broadcast(stream, from, to, root),
+                Collective::AllGather(from, to) => all.all_gather(stream, from, to),
+                Collective::AllToAll(from, to) => all.all_to_all(stream, from, to),
+            }
+        }?)
+    }
+}
+
+/// What all calls have in common: a communicator, and elements of a type.
+struct Call {
+    communicator: Arc<Communicator>,
+    ty: DataType,
+    bytes: u64,
+}
+
+impl Call {
+    /// `count` elements each.
+    fn new(comm: Handle, ty: c_int, count: usize) -> Result<Call, Failure> {
+        let ty = data_type(ty)?;
+        let bytes = (count as u64).checked_mul(ty.size() as u64);
+        let bytes = bytes.ok_or_else(|| Failure::argument(format!("{count} elements are too many")))?;
+        Ok(Call { communicator: registry::find(comm)?, ty, bytes })
+    }
+
+    /// `parts` times as many elements.
+    fn memory(&self, at: *const c_void, parts: u32) -> Result<Memory, Failure> {
+        let (start, len) = (at.addr() as u64, self.bytes.checked_mul(parts.into()));
+        let Some(len) = len.filter(|&len| start.checked_add(len).is_some()) else {
+            let bytes = self.bytes;
+            return Err(Failure::argument(format!("a buffer of {parts} times {bytes} bytes at {at:?} is too large")));
+        };
+        if at.is_null() && len > 0 {
+            return Err(Failure::argument(format!("a buffer of {len} bytes is a null pointer")));
+        }
+        Ok(Memory { at: start, len })
+    }
+
+    fn size(&self) -> u32 {
+        self.communicator.size
+    }
+
+    fn rank(&self, what: &str, rank: c_int) -> Result<u32, Failure> {
+        let size = self.size();
+        let known = u32::try_from(rank).ok().filter(|&rank| rank < size);
+        known.ok_or_else(|| Failure::argument(format!("{what} {rank} of {size} ranks")))
+    }
+
+    fn collective(self, stream: CudaStream, collective: Collective) -> Result<(), Failure> {
+        submit(self.communicator, stream, Work::Collective(collective))
+    }
+
+    fn transfers(self, stream: CudaStream, transfers: Vec<Transfer<Memory>>) -> Result<(), Failure> {
+        submit(self.communicator, stream, Work::Transfers(transfers))
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclAllReduce(
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    ty: c_int,
+    op: c_int,
+    comm: Handle,
+    stream: CudaStream,
+) -> c_int {
+    guarded(|| {
+        let call = Call::new(comm, ty, count)?;
+        let reduction = reduction(&call.communicator, op, call.ty)?;
+        let collective = Collective::AllReduce(call.memory(from, 1)?, call.memory(to, 1)?, call.ty, reduction);
+        call.collective(stream, collective)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclReduce(
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    ty: c_int,
+    op: c_int,
+    root: c_int,
+    comm: Handle,
+    stream: CudaStream,
+) -> c_int {
+    guarded(|| {
+        let call = Call::new(comm, ty, count)?;
+        let (root, reduction) = (call.rank("the root", root)?, reduction(&call.communicator, op, call.ty)?);
+        let from = call.memory(from, 1)?;
+        // The others' output is not used.
+        let to = if call.communicator.rank == root { call.memory(to, 1)? } else { from };
+        let collective = Collective::Reduce(from, to, call.ty, reduction, root);
+        call.collective(stream, collective)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclReduceScatter(
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    ty: c_int,
+    op: c_int,
+    comm: Handle,
+    stream: CudaStream,
+) -> c_int {
+    guarded(|| {
+        let call = Call::new(comm, ty, count)?;
+        let reduction = reduction(&call.communicator, op, call.ty)?;
+        let buffers = (call.memory(from, call.size())?, call.memory(to, 1)?);
+        let collective = Collective::ReduceScatter(buffers.0, buffers.1, call.ty, reduction);
+        call.collective(stream, collective)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclBroadcast(
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    ty: c_int,
+    root: c_int,
+    comm: Handle,
+    stream: CudaStream,
+) -> c_int {
+    guarded(|| {
+        let call = Call::new(comm, ty, count)?;
+        let (root, to) = (call.rank("the root", root)?, call.memory(to, 1)?);
+        // The others' input is not used.
+        let from = if call.communicator.rank == root { call.memory(from, 1)? } else { to };
+        call.collective(stream, Collective::Broadcast(from, to, root))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclBcast(
+    buffer: *mut c_void,
+    count: usize,
+    ty: c_int,
+    root: c_int,
+    comm: Handle,
+    stream: CudaStream,
+) -> c_int {
+    ncclBroadcast(buffer, buffer, count, ty, root, comm, stream)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclAllGather(
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    ty: c_int,
+    comm: Handle,
+    stream: CudaStream,
+) -> c_int {
+    guarded(|| {
+        let call = Call::new(comm, ty, count)?;
+        let collective = Collective::AllGather(call.memory(from, 1)?, call.memory(to, call.size())?);
+        call.collective(stream, collective)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclAlltoAll(
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    ty: c_int,
+    comm: Handle,
+    stream: CudaStream,
+) -> c_int {
+    guarded(|| {
+        let call = Call::new(comm, ty, count)?;
+        let collective = Collective::AllToAll(call.memory(from, call.size())?, call.memory(to, call.size())?);
+        call.collective(stream, collective)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclSend(
+    from: *const c_void,
+    count: usize,
+    ty: c_int,
+    peer: c_int,
+    comm: Handle,
+    stream: CudaStream,
+) -> c_int {
+    guarded(|| {
+        let call = Call::new(comm, ty, count)?;
+        let send = Transfer::Send { to: call.rank("the peer", peer)?, memory: call.memory(from, 1)? };
+        call.transfers(stream, vec![send])
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclRecv(
+    to: *mut c_void,
+    count: usize,
+    ty: c_int,
+    peer: c_int,
+    comm: Handle,
+    stream: CudaStream,
+) -> c_int {
+    guarded(|| {
+        let call = Call::new(comm, ty, count)?;
+        let receive = Transfer::Receive { from: call.rank("the peer", peer)?, memory: call.memory(to, 1)? };
+        call.transfers(stream, vec![receive])
+    })
+}
+
+/// The root's parts, one for each rank.
+fn parts(call: &Call, at: *const c_void) -> Result<impl Iterator<Item = (u32, Memory)> + use<>, Failure> {
+    let (all, bytes) = (call.memory(at, call.size())?, call.bytes);
+    Ok((0..call.size()).map(move |rank| (rank, Memory { at: all.at + u64::from(rank) * bytes, len: bytes })))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclGather(
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    ty: c_int,
+    root: c_int,
+    comm: Handle,
+    stream: CudaStream,
+) -> c_int {
+    guarded(|| {
+        let call = Call::new(comm, ty, count)?;
+        let root = call.rank("the root", root)?;
+        let mut transfers = vec![Transfer::Send { to: root, memory: call.memory(from, 1)? }];
+        if call.communicator.rank == root {
+            transfers.extend(parts(&call, to)?.map(|(from, memory)| Transfer::Receive { from, memory }));
+        }
+        call.transfers(stream, transfers)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclScatter(
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    ty: c_int,
+    root: c_int,
+    comm: Handle,
+    stream: CudaStream,
+) -> c_int {
+    guarded(|| {
+        let call = Call::new(comm, ty, count)?;
+        let root = call.rank("the root", root)?;
+        let mut transfers = vec![Transfer::Receive { from: root, memory: call.memory(to, 1)? }];
+        if call.communicator.rank == root {
+            transfers.extend(parts(&call, from)?.map(|(to, memory)| Transfer::Send { to, memory }));
+        }
+        call.transfers(stream, transfers)
+    })
+}

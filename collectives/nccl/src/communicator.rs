@@ -1,0 +1,173 @@
+//! A communicator: a job of its own, whose PEs are the ranks, with a heap in the GPU's memory through which data
+//! passes.
+
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::Duration;
+
+use symrail::bootstrap::uid::{self, UniqueId};
+use symrail::gpu::GpuDevice;
+use symrail::kernels::cuda::compile::Nvrtc;
+use symrail::kernels::cuda::{Gpu, Stream};
+use symrail::{Runtime, Settings, SymSlice};
+use symrail_collectives::gpu::GpuCommunicator;
+use symrail_core::lock;
+use symrail_transport::env::HeapKind;
+
+use crate::guard::{self, Failure};
+use crate::operations::ScaledSums;
+use crate::split::BOARD_WORDS;
+use crate::types::CudaStream;
+
+/// The heap, unless `SYMRAIL_HEAP_SIZE` says otherwise.
+const HEAP: usize = 256 << 20;
+/// Seconds of every wait, unless `SYMRAIL_TIMEOUT_S` says otherwise: programs let ranks wait much longer for one
+/// another than PEs of one job usually do.
+const TIMEOUT_S: u64 = 600;
+
+/// What a communicator is made of. Its fields are dropped in this order.
+struct Parts {
+    collectives: GpuCommunicator<'static>,
+    /// For ids of further communicators: see `split`.
+    board: SymSlice<'static, u64>,
+    owned: Owned,
+}
+
+// SAFETY: handles of the driver's that any thread may use, and memory that the parts own; a mutex is around them.
+unsafe impl Send for Parts {}
+
+/// This process's rank of a communicator.
+pub struct Communicator {
+    pub rank: u32,
+    pub size: u32,
+    pub gpu: i32,
+    pub scaled_sums: ScaledSums,
+    parts: Mutex<Option<Parts>>,
+    /// The first failure of a call that was under way.
+    failed: Mutex<Option<Failure>>,
+}
+
+/// What calls work with.
+pub struct Inside<'a> {
+    pub collectives: &'a mut GpuCommunicator<'static>,
+    pub board: &'a SymSlice<'static, u64>,
+    pub runtime: &'a Runtime,
+}
+
+impl Communicator {
+    /// Joins as rank `rank` of `size`. Collective.
+    pub fn join(id: UniqueId, rank: u32, size: u32) -> Result<Communicator, Failure> {
+        let mut settings = Settings::from_env().map_err(symrail::Error::from)?;
+        if !Settings::is_set("SYMRAIL_HEAP_KIND") {
+            settings.heap_kind = HeapKind::Device;
+        }
+        if !Settings::is_set("SYMRAIL_HEAP_SIZE") {
+            settings.heap_size = HEAP;
+        }
+        if !Settings::is_set("SYMRAIL_TIMEOUT_S") {
+            settings.timeout_s = TIMEOUT_S;
+        }
+        let nvrtc = Nvrtc::find().map_err(symrail_collectives::Error::from)?;
+        let bootstrap = uid::open_within(id, rank, size, Duration::from_secs(settings.timeout_s))?;
+        let runtime = Box::new(Runtime::join(settings, Box::new(bootstrap))?);
+        let gpu = runtime.own_gpu()?;
+        let owned = Owned { device: None, runtime: Box::into_raw(runtime) };
+        // SAFETY: it stays until `owned` goes, after everything that borrows it.
+        let stays: &'static Runtime = unsafe { &*owned.runtime };
+        let parts = Self::parts(stays, &gpu, nvrtc, owned)?;
+        Ok(Communicator {
+            rank,
+            size,
+            gpu: gpu.ordinal(),
+            scaled_sums: ScaledSums::default(),
+            parts: Mutex::new(Some(parts)),
+            failed: Mutex::new(None),
+        })
+    }
+
+    fn parts(stays: &'static Runtime, gpu: &Arc<Gpu>, nvrtc: Nvrtc, mut owned: Owned) -> Result<Parts, Failure> {
+        let board = stays.alloc_slice::<u64>(BOARD_WORDS)?;
+        let device = Box::into_raw(Box::new(stays.gpu_device(gpu)?));
+        owned.device = Some(device);
+        // SAFETY: as for the runtime.
+        let mut collectives = GpuCommunicator::new(unsafe { &*device }, nvrtc)?;
+        collectives.accept_any_memory()?;
+        Ok(Parts { collectives, board, owned })
+    }
+
+    /// Does something with the parts, unless they are gone.
+    pub fn with<R>(&self, body: impl FnOnce(Inside<'_>) -> Result<R, Failure>) -> Result<R, Failure> {
+        let mut parts = lock(&self.parts);
+        let Some(parts) = parts.as_mut() else {
+            return Err(Failure::usage("the communicator was finalized or aborted"));
+        };
+        // SAFETY: it lives as long as the parts.
+        let runtime = unsafe { &*parts.owned.runtime };
+        body(Inside { collectives: &mut parts.collectives, board: &parts.board, runtime })
+    }
+
+    /// What has failed so far, which stays. It does not wait for calls that are under way.
+    pub fn check(&self) -> Result<(), Failure> {
+        let mut failed = lock(&self.failed);
+        if failed.is_none() {
+            *failed = self.check_parts().inspect_err(guard::write).err();
+        }
+        failed.clone().map_or(Ok(()), Err)
+    }
+
+    fn check_parts(&self) -> Result<(), Failure> {
+        let parts = match self.parts.try_lock() {
+            Ok(parts) => parts,
+            // A call that panicked must not hide what failed.
+            Err(TryLockError::Poisoned(parts)) => parts.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(()),
+        };
+        parts.as_ref().map_or(Ok(()), |parts| Ok(parts.collectives.check()?))
+    }
+
+    /// Waits until everything that was launched has ended, and leaves. Where proxies carry data it is collective:
+    /// nobody leaves whom another one's proxy still writes to.
+    pub fn finalize(&self) -> Result<(), Failure> {
+        let Some(parts) = lock(&self.parts).take() else { return Ok(()) };
+        // SAFETY: it lives as long as the parts.
+        let runtime = unsafe { &*parts.owned.runtime };
+        let ended = parts.collectives.wait().map_err(Failure::from);
+        let checked = parts.collectives.check().map_err(Failure::from);
+        // What peers have mapped of this rank's memory stays until they have left, too.
+        let left = if parts.collectives.is_direct() { Ok(()) } else { runtime.barrier_all().map_err(Failure::from) };
+        ended.and(checked).and(left)
+    }
+
+    /// Ends all waits of this rank, and leaves without the others.
+    pub fn abort(&self) -> Result<(), Failure> {
+        let Some(parts) = lock(&self.parts).take() else { return Ok(()) };
+        parts.collectives.abort();
+        Ok(parts.collectives.wait()?)
+    }
+}
+
+impl Inside<'_> {
+    /// The stream of a number of CUDA's runtime, for one call.
+    pub fn stream(&self, raw: CudaStream) -> Stream {
+        // SAFETY: C's caller vouches for its stream; the communicator's GPU is the one that was current when it was
+        // made.
+        unsafe { Stream::of_others(self.collectives.gpu(), raw.cast()) }
+    }
+}
+
+/// What the other parts borrow: it goes after them.
+struct Owned {
+    device: Option<*mut GpuDevice<'static>>,
+    runtime: *mut Runtime,
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: both were boxes, and nothing borrows them any more.
+        unsafe {
+            if let Some(device) = self.device {
+                drop(Box::from_raw(device));
+            }
+            drop(Box::from_raw(self.runtime));
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Where errors become results, and panics end.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::io::Write;
+
+use symrail_collectives::Error;
+
+/// `ncclResult_t`.
+const SUCCESS: c_int = 0;
+const CUDA_ERROR: c_int = 1;
+const SYSTEM_ERROR: c_int = 2;
+const INTERNAL_ERROR: c_int = 3;
+const INVALID_ARGUMENT: c_int = 4;
+const INVALID_USAGE: c_int = 5;
+const REMOTE_ERROR: c_int = 6;
+
+/// A result and its sentence.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    code: c_int,
+    why: String,
+}
+
+impl Failure {
+    pub fn argument(why: impl Into<String>) -> Failure {
+        Failure { code: INVALID_ARGUMENT, why: why.into() }
+    }
+
+    pub fn usage(why: impl Into<String>) -> Failure {
+        Failure { code: INVALID_USAGE, why: why.into() }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let code = match &error {
+            Error::Call(_) | Error::Plan { .. } => INVALID_USAGE,
+            Error::Late { .. } | Error::Aborted { .. } => REMOTE_ERROR,
+            Error::Gpu(_) => CUDA_ERROR,
+            Error::Runtime(_) => SYSTEM_ERROR,
+            _ => INTERNAL_ERROR,
+        };
+        Failure { code, why: error.to_string() }
+    }
+}
+
+impl From<symrail::Error> for Failure {
+    fn from(error: symrail::Error) -> Failure {
+        Error::from(error).into()
+    }
+}
+
+impl From<symrail::bootstrap::Error> for Failure {
+    fn from(error: symrail::bootstrap::Error) -> Failure {
+        symrail::Error::from(error).into()
+    }
+}
+
+impl From<symrail::kernels::cuda::CudaError> for Failure {
+    fn from(error: symrail::kernels::cuda::CudaError) -> Failure {
+        Error::from(error).into()
+    }
+}
+
+impl From<Failure> for (c_int, String) {
+    fn from(Failure { code, why }: Failure) -> (c_int, String) {
+        (code, why)
+    }
+}
+
+/// Writes a reason to standard error: programs show NCCL's own texts for results, and it would be lost.
+pub fn write(failure: &Failure) {
+    // `eprintln!` panics where nobody reads standard error any more.
+    let _ = writeln!(std::io::stderr(), "symrail: {}", failure.why);
+}
+
+/// Does what a function has to do, and gives its result.
+pub fn guarded(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
+    result(|| body().inspect_err(write))
+}
+
+/// As [`guarded`], for failures that were written when they were found.
+pub fn result(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
+    symrail_core::guard::guarded(INTERNAL_ERROR, body)
+}
+
+/// Where a function puts what it makes.
+///
+/// # Safety
+/// The pointer is null, or valid and nobody else's during the call.
+pub unsafe fn given<'a, T>(what: &str, pointer: *mut T) -> Result<&'a mut T, Failure> {
+    // SAFETY: the caller's promise.
+    unsafe { pointer.as_mut() }.ok_or_else(|| Failure::argument(format!("{what} is a null pointer")))
+}
+
+/// The sentence of the last failure in this thread.
+#[unsafe(no_mangle)]
+extern "C" fn ncclGetLastError(_comm: *mut c_void) -> *const c_char {
+    symrail_core::guard::last()
+}
+
+/// What a result means.
+#[unsafe(no_mangle)]
+extern "C" fn ncclGetErrorString(result: c_int) -> *const c_char {
+    let text: &CStr = match result {
+        SUCCESS => c"no error",
+        CUDA_ERROR => c"a call of CUDA failed (ncclGetLastError has the reason)",
+        SYSTEM_ERROR => c"the system or another rank failed (ncclGetLastError has the reason)",
+        INTERNAL_ERROR => c"a defect of the library (ncclGetLastError has the reason)",
+        INVALID_ARGUMENT => c"an argument that is not accepted (ncclGetLastError has the reason)",
+        INVALID_USAGE => c"a call that is not accepted (ncclGetLastError has the reason)",
+        REMOTE_ERROR => c"another rank is late, gone or has given up (ncclGetLastError has the reason)",
+        7 => c"the call is still under way",
+        _ => c"there is no such result",
+    };
+    text.as_ptr()
+}

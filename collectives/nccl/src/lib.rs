@@ -1,0 +1,27 @@
+//! `libsymrail_nccl.so`: collectives of GPUs by the names of NCCL 2.28, in whose place it is loaded (`libnccl.so.2`).
+//!
+//! | file | concept |
+//! |---|---|
+//! | `types` | the structures and numbers of `nccl.h` |
+//! | `guard` | where errors become results, and panics end |
+//! | `communicator` | a communicator: a job of its own, whose PEs are the ranks |
+//! | `registry` | handles, and the communicators that they stand for |
+//! | `group` | calls between `ncclGroupStart` and `ncclGroupEnd` |
+//! | `joining` | making communicators, and ending them |
+//! | `split` | communicators of some of a communicator's ranks |
+//! | `collectives` | collectives, sends and receives |
+//! | `operations` | sums of scaled inputs |
+//! | `memory` | memory, which needs no registration here |
+//! | `others` | what is left to NCCL itself |
+
+mod collectives;
+mod communicator;
+mod group;
+mod guard;
+mod joining;
+mod memory;
+mod operations;
+mod others;
+mod registry;
+mod split;
+mod types;

@@ -1,0 +1,90 @@
+//! Sums of inputs that each rank multiplies by a factor first, and the numbers of reductions.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Mutex;
+
+use symrail_collectives::{DataType, Factor, ReduceOp, Reduction};
+use symrail_core::lock;
+
+use crate::communicator::Communicator;
+use crate::guard::{Failure, given, guarded};
+use crate::registry;
+use crate::types::{Handle, data_type};
+
+/// The first number that `ncclRedOpCreatePreMulSum` gives: those below are NCCL's own.
+const FIRST: c_int = 5;
+/// `ncclScalarResidence_t`.
+const ON_DEVICE: c_int = 0;
+const ON_HOST: c_int = 1;
+
+/// The factors of a communicator's sums, by number; numbers are given again.
+#[derive(Default)]
+pub struct ScaledSums(Mutex<Vec<Option<(Factor, DataType)>>>);
+
+/// The reduction of a number of `ncclRedOp_t`.
+pub fn reduction(communicator: &Communicator, op: c_int, ty: DataType) -> Result<Reduction, Failure> {
+    Ok(match op {
+        0 => ReduceOp::Sum.into(),
+        1 => ReduceOp::Prod.into(),
+        2 => ReduceOp::Max.into(),
+        3 => ReduceOp::Min.into(),
+        4 => Reduction::Average,
+        _ => {
+            let known = lock(&communicator.scaled_sums.0);
+            let scaled = op.checked_sub(FIRST).and_then(|i| known.get(usize::try_from(i).ok()?).copied()?);
+            let (factor, of) = scaled.ok_or_else(|| Failure::argument(format!("there is no reduction {op}")))?;
+            if of != ty {
+                return Err(Failure::argument(format!("reduction {op} is for {of:?}, and the call for {ty:?}")));
+            }
+            Reduction::ScaledSum(factor)
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclRedOpCreatePreMulSum(
+    op: *mut c_int,
+    scalar: *mut c_void,
+    ty: c_int,
+    residence: c_int,
+    comm: Handle,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: C's caller vouches for its pointers.
+        let op = unsafe { given("op", op) }?;
+        let communicator = registry::find(comm)?;
+        let ty = data_type(ty)?;
+        if scalar.is_null() {
+            return Err(Failure::argument("scalar is a null pointer"));
+        }
+        let factor = match residence {
+            ON_DEVICE => Factor::At(scalar.addr() as u64),
+            ON_HOST => {
+                let mut bytes = [0u8; 8];
+                // SAFETY: as above; an element of the type is there.
+                unsafe { std::ptr::copy_nonoverlapping(scalar.cast::<u8>(), bytes.as_mut_ptr(), ty.size()) };
+                Factor::Value(u64::from_le_bytes(bytes))
+            }
+            other => return Err(Failure::argument(format!("there is no residence {other} of a scalar"))),
+        };
+        let mut known = lock(&communicator.scaled_sums.0);
+        let free = known.iter().position(Option::is_none).unwrap_or_else(|| {
+            known.push(None);
+            known.len() - 1
+        });
+        known[free] = Some((factor, ty));
+        *op = FIRST + free as c_int;
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclRedOpDestroy(op: c_int, comm: Handle) -> c_int {
+    guarded(|| {
+        let communicator = registry::find(comm)?;
+        let mut known = lock(&communicator.scaled_sums.0);
+        let place = op.checked_sub(FIRST).and_then(|i| known.get_mut(usize::try_from(i).ok()?));
+        let made = place.and_then(Option::take);
+        made.map(drop).ok_or_else(|| Failure::argument(format!("reduction {op} was not made by this communicator")))
+    })
+}

@@ -1,0 +1,38 @@
+//! Handles, and the communicators that they stand for: a handle that is none any more is an error and no crash.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use symrail_core::lock;
+
+use crate::communicator::Communicator;
+use crate::guard::Failure;
+use crate::types::Handle;
+
+static COMMUNICATORS: Mutex<Option<HashMap<usize, Arc<Communicator>>>> = Mutex::new(None);
+/// Multiples of 16, as addresses are.
+static NEXT: AtomicUsize = AtomicUsize::new(16);
+
+/// A handle for a communicator.
+pub fn add(communicator: Communicator) -> Handle {
+    let number = NEXT.fetch_add(16, Ordering::Relaxed);
+    lock(&COMMUNICATORS).get_or_insert_default().insert(number, Arc::new(communicator));
+    std::ptr::without_provenance_mut(number)
+}
+
+/// The communicator of a handle.
+pub fn find(handle: Handle) -> Result<Arc<Communicator>, Failure> {
+    let found = lock(&COMMUNICATORS).as_ref().and_then(|all| all.get(&handle.addr()).cloned());
+    found.ok_or_else(|| unknown(handle))
+}
+
+/// Takes a communicator out: its handle is none any more.
+pub fn take(handle: Handle) -> Result<Arc<Communicator>, Failure> {
+    let found = lock(&COMMUNICATORS).as_mut().and_then(|all| all.remove(&handle.addr()));
+    found.ok_or_else(|| unknown(handle))
+}
+
+fn unknown(handle: Handle) -> Failure {
+    Failure::argument(format!("{handle:?} is no communicator, or none any more"))
+}

@@ -1,0 +1,114 @@
+//! Communicators of some of a communicator's ranks. The first of them makes the new job's id, and tells the others.
+
+use std::ffi::{c_int, c_void};
+
+use symrail::bootstrap::uid::{self, UniqueId};
+use symrail::{Cmp, SignalOp};
+
+use crate::communicator::{Communicator, Inside};
+use crate::guard::{Failure, given, guarded};
+use crate::joining::interface;
+use crate::registry;
+use crate::types::{Handle, NO_COLOR};
+
+const ID_WORDS: usize = UniqueId::LEN / 8;
+/// An id, and behind it a word that says that it is there.
+pub const BOARD_WORDS: usize = ID_WORDS + 1;
+
+/// Joins a communicator of these ranks, of which this one is the `place`-th.
+fn join(parent: &Communicator, members: &[u32], place: usize) -> Result<Communicator, Failure> {
+    let id = parent.with(|inside| {
+        inside.collectives.gpu().bind()?;
+        if place > 0 {
+            return receive(&inside);
+        }
+        let id = uid::create(interface()?)?;
+        let words: Vec<u64> = id.to_bytes().chunks(8).map(word).collect();
+        for &member in &members[1..] {
+            inside.board.put_signal(0, &words, (inside.board, ID_WORDS), 1, SignalOp::Set, member)?;
+        }
+        Ok(id)
+    })?;
+    Communicator::join(id, place as u32, members.len() as u32)
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
+}
+
+/// The id that the first rank puts here.
+fn receive(inside: &Inside<'_>) -> Result<UniqueId, Failure> {
+    inside.board.wait_until(ID_WORDS, Cmp::Ne, 0)?;
+    let words = inside.board.to_vec();
+    inside.board.write(ID_WORDS, 0)?;
+    let bytes: Vec<u8> = words[..ID_WORDS].iter().flat_map(|word| word.to_le_bytes()).collect();
+    Ok(UniqueId::from_bytes(&bytes)?)
+}
+
+/// Everybody's numbers. Collective over the communicator.
+fn gather(inside: &Inside<'_>, mine: [u64; 2]) -> Result<Vec<[u64; 2]>, Failure> {
+    let runtime = inside.runtime;
+    let (me, n) = (runtime.my_pe() as usize, runtime.n_pes());
+    let all = runtime.alloc_slice::<u64>(2 * n as usize)?;
+    (0..n).try_for_each(|pe| all.put(2 * me, &mine, pe))?;
+    runtime.barrier_all()?;
+    let numbers = all.to_vec().chunks(2).map(|two| [two[0], two[1]]).collect();
+    all.free()?;
+    Ok(numbers)
+}
+
+/// The ranks of a color, by key and then by rank.
+fn of_color(all: &[[u64; 2]], color: u64) -> Vec<u32> {
+    let mut members: Vec<u32> = (0..).zip(all).filter(|(_, one)| one[0] == color).map(|(rank, _)| rank).collect();
+    members.sort_by_key(|&rank| all[rank as usize][1] as i64);
+    members
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclCommSplit(comm: Handle, color: c_int, key: c_int, new: *mut Handle, _config: *mut c_void) -> c_int {
+    guarded(|| {
+        // SAFETY: C's caller vouches for its pointers.
+        let new = unsafe { given("newcomm", new) }?;
+        *new = std::ptr::null_mut();
+        if color < NO_COLOR {
+            return Err(Failure::argument(format!("the color {color} of a split is below 0")));
+        }
+        let parent = registry::find(comm)?;
+        let all = parent.with(|inside| gather(&inside, [color as u64, i64::from(key) as u64]))?;
+        if color == NO_COLOR {
+            return Ok(());
+        }
+        let members = of_color(&all, color as u64);
+        let place = members.iter().position(|&rank| rank == parent.rank).unwrap_or(0);
+        *new = registry::add(join(&parent, &members, place)?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclCommShrink(
+    comm: Handle,
+    excluded: *mut c_int,
+    count: c_int,
+    new: *mut Handle,
+    _config: *mut c_void,
+    _flags: c_int,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: C's caller vouches for its pointers.
+        let new = unsafe { given("newcomm", new) }?;
+        *new = std::ptr::null_mut();
+        let parent = registry::find(comm)?;
+        if excluded.is_null() || count <= 0 {
+            return Err(Failure::argument("a communicator without any rank less is not smaller"));
+        }
+        // SAFETY: as above.
+        let excluded = unsafe { std::slice::from_raw_parts(excluded, count as usize) };
+        let members: Vec<u32> = (0..parent.size).filter(|&rank| !excluded.contains(&(rank as c_int))).collect();
+        let Some(place) = members.iter().position(|&rank| rank == parent.rank) else {
+            return Err(Failure::usage(format!("rank {} is excluded, and takes no part in shrinking", parent.rank)));
+        };
+        *new = registry::add(join(&parent, &members, place)?);
+        Ok(())
+    })
+}

@@ -1,0 +1,248 @@
+//! Sends and receives on streams (`cu/exchange.cuh`): any number of them in one call, between any PEs.
+
+use symrail::Pe;
+use symrail::gpu::GpuDevice;
+use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, PinnedBuffer, Shape, Stream};
+
+use super::encode::Reached;
+use super::memory::SymmetricMemory;
+use super::plan::{Memory, reached};
+use super::report::{REPORT_BYTES, Report};
+use crate::error::Result;
+use crate::transfer::{Row, Transfer, arrange};
+
+/// As in `cu/exchange.cuh`.
+const SLOT: u64 = 64 << 10;
+const SLOTS: u64 = 4;
+const MOST_BLOCKS: usize = 128;
+const MOST_TRANSFERS: usize = 120;
+const HEAD: u64 = 4;
+const LANE: u64 = 8;
+const THREADS: u32 = 512;
+/// Lanes of all PEs together, of which each has at least one and at most [`MOST_LANES`].
+const ALL_LANES: u64 = 32;
+const MOST_LANES: u64 = 16;
+
+/// Lanes in each direction between two of `n` PEs.
+fn lanes_of(n: u64) -> u64 {
+    (ALL_LANES / n).clamp(1, MOST_LANES)
+}
+
+/// Where the memory of sends and receives is, by addresses of this PE's device.
+#[derive(Debug, Clone)]
+pub struct Places {
+    /// This PE.
+    pub me: Pe,
+    /// What kernels read and count, of [`Places::image_bytes`].
+    pub image: u64,
+    /// Symmetric words, of [`Places::word_bytes`].
+    pub words: u64,
+    /// Symmetric slots in which bytes arrive, of [`Places::slot_bytes`].
+    pub inbox: u64,
+    /// As many, from which the proxy takes what it carries; 0 where it carries nothing.
+    pub outgoing: u64,
+    /// Four words of pinned memory.
+    pub report: u64,
+    /// All PEs, in their order.
+    pub pes: Vec<Reached>,
+}
+
+impl Places {
+    /// Bytes of the image among `n` PEs.
+    #[must_use]
+    pub fn image_bytes(n: u64) -> u64 {
+        8 * (HEAD + 2 * n * lanes_of(n) * (LANE + 1))
+    }
+
+    /// Bytes of the symmetric words among `n` PEs: one for giving up, and for each lane one of full slots and one of
+    /// empty ones.
+    #[must_use]
+    pub fn word_bytes(n: u64) -> u64 {
+        8 * (1 + 2 * n * lanes_of(n))
+    }
+
+    /// Bytes of the slots among `n` PEs.
+    #[must_use]
+    pub fn slot_bytes(n: u64) -> u64 {
+        n * lanes_of(n) * SLOTS * SLOT
+    }
+
+    /// What the symmetric words are at first: all slots are empty.
+    #[must_use]
+    pub fn first_words(&self) -> Vec<u64> {
+        let all = self.pes.len() * lanes_of(self.pes.len() as u64) as usize;
+        [vec![0; 1 + all], vec![SLOTS; all]].concat()
+    }
+
+    /// The image: the head, the lanes, and what was waited for in each.
+    #[must_use]
+    pub fn image(&self) -> Vec<u64> {
+        let n = self.pes.len() as u64;
+        let lanes = lanes_of(n);
+        let all = n * lanes;
+        let expected = self.image + 8 * (HEAD + 2 * all * LANE);
+        let lane_of = |pe: Pe, lane: u64| u64::from(pe) * lanes + lane;
+        let full = |pe, lane| self.words + 8 * (1 + lane_of(pe, lane));
+        let empty = |pe, lane| full(pe, lane) + 8 * all;
+        let slots = |base: u64, pe, lane| base + lane_of(pe, lane) * SLOTS * SLOT;
+        let mut image = vec![self.report, self.words, self.image + 8 * HEAD, lanes];
+        for to in &self.pes {
+            for receives in [false, true] {
+                for lane in 0..lanes {
+                    let (arrived, there) = match receives {
+                        true => (full(to.pe, lane), empty(self.me, lane)),
+                        false => (empty(to.pe, lane), full(self.me, lane)),
+                    };
+                    let signals = to.distance.filter(|_| to.atomics).map_or(0, |distance| there.wrapping_add(distance));
+                    let there_too = slots(self.inbox, self.me, lane);
+                    let (at, mapped) = match receives {
+                        true => (slots(self.inbox, to.pe, lane), 0),
+                        false => (there_too, to.distance.map_or(0, |distance| there_too.wrapping_add(distance))),
+                    };
+                    let waited = expected + 8 * ((2 * u64::from(to.pe) + u64::from(receives)) * lanes + lane);
+                    let own = slots(self.outgoing, to.pe, lane);
+                    image.extend([arrived, waited, there, signals, to.pe.into(), at, mapped, own]);
+                }
+            }
+        }
+        image.resize(Self::image_bytes(n) as usize / 8, 0);
+        image
+    }
+}
+
+/// The memory of sends and receives between this PE and all others.
+pub(super) struct Exchange<'d> {
+    device: &'d GpuDevice<'d>,
+    image: DeviceBuffer,
+    report: PinnedBuffer,
+}
+
+impl<'d> Exchange<'d> {
+    /// Takes the memory, for PEs of which some are reached by the proxy alone if `wired`, on all PEs alike. They do so
+    /// at the same place in the order of what they take.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn new(device: &'d GpuDevice<'d>, memory: &mut SymmetricMemory<'d>, wired: bool) -> Result<Self> {
+        let runtime = device.runtime();
+        let n = u64::from(runtime.n_pes());
+        let words = memory.take(Places::word_bytes(n) as usize)?;
+        let slots = Places::slot_bytes(n) as usize;
+        let inbox = memory.take(slots)?;
+        let outgoing = if wired { memory.take(slots)? } else { 0 };
+        let report = PinnedBuffer::new(device.gpu(), REPORT_BYTES)?;
+        let image = device.gpu().alloc(Places::image_bytes(n) as usize)?;
+        let (me, pes) = (runtime.my_pe(), reached(device, words));
+        let report_at = report.device().get();
+        let places = Places { me, image: image.at().get(), words, inbox, outgoing, report: report_at, pes };
+        image.write(0, &bytes(&places.image()))?;
+        // SAFETY: words of this PE, which nobody else writes before this PE has sent.
+        unsafe { device.gpu().write(DevicePtr::new(words), &bytes(&places.first_words())) }?;
+        Ok(Exchange { device, image, report })
+    }
+
+    /// Puts transfers on a stream.
+    ///
+    /// # Errors
+    /// What the driver says.
+    ///
+    /// # Safety
+    /// The memory stays, and nobody else changes it, until the stream has come so far.
+    pub unsafe fn run(&self, stream: &Stream, kernel: &Kernel, launches: &Launches) -> Result<()> {
+        for &(from, to) in &launches.own {
+            // SAFETY: the caller's promise.
+            unsafe { stream.copy(DevicePtr::new(to.at), DevicePtr::new(from.at), to.len.min(from.len)) }?;
+        }
+        for (call, blocks) in &launches.calls {
+            // SAFETY: the kernel's argument; the memory is the caller's promise.
+            unsafe { stream.launch_struct(kernel, Shape { blocks: *blocks, threads: THREADS }, call) }?;
+        }
+        Ok(())
+    }
+
+    /// The launches of some transfers.
+    ///
+    /// # Errors
+    /// As for [`launches`].
+    pub fn launches(&self, transfers: &[Transfer<Memory>]) -> Result<Launches> {
+        let runtime = self.device.runtime();
+        launches(self.image.at().get(), runtime.my_pe(), runtime.n_pes(), transfers)
+    }
+
+    /// Lets all kernels end that wait.
+    pub fn abort(&self) {
+        Report::end_waits(&self.report);
+    }
+
+    /// Whether nothing has failed so far.
+    ///
+    /// # Errors
+    /// Why something did.
+    pub fn check(&self) -> Result<()> {
+        let Some(report) = Report::of(&self.report) else { return Ok(()) };
+        let runtime = self.device.runtime();
+        Err(report.error("a send or receive", None, runtime.my_pe(), runtime.settings().timeout_s))
+    }
+}
+
+fn bytes(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// What a call of some transfers does.
+#[derive(Debug)]
+pub struct Launches {
+    /// What the PE sends to itself: from and to.
+    pub own: Vec<(Memory, Memory)>,
+    /// The argument of each launch, and its blocks.
+    pub calls: Vec<(Vec<u64>, u32)>,
+}
+
+/// The launches of PE `me` of `n` for some transfers.
+///
+/// # Errors
+/// There is no such PE, or sends to itself and receives from itself do not match.
+pub fn launches(image: u64, me: Pe, n: u32, transfers: &[Transfer<Memory>]) -> Result<Launches> {
+    let arranged = arrange(me, n, transfers)?;
+    let (mut calls, mut left) = (Vec::new(), &arranged.others[..]);
+    while !left.is_empty() {
+        let (call, blocks, taken) = encode(image, lanes_of(n.into()), left);
+        calls.push((call, blocks));
+        left = &left[taken..];
+    }
+    Ok(Launches { own: arranged.own, calls })
+}
+
+/// The argument of one launch, its blocks, and how many transfers it takes.
+fn encode(image: u64, lanes: u64, transfers: &[(Row, Memory)]) -> (Vec<u64>, u32, usize) {
+    let lanes_for = |memory: &Memory| memory.len.div_ceil(SLOT).clamp(1, lanes);
+    // The rows of this launch, with their transfers.
+    let mut rows: Vec<(Row, Vec<Memory>)> = Vec::new();
+    let (mut blocks, mut taken) = (0, 0);
+    for &(row, memory) in transfers.iter().take(MOST_TRANSFERS) {
+        let known = rows.iter().position(|(known, _)| *known == row);
+        let before = known.and_then(|i| rows[i].1.iter().map(lanes_for).max()).unwrap_or(0);
+        let more = lanes_for(&memory).saturating_sub(before);
+        if blocks + more > MOST_BLOCKS as u64 {
+            break;
+        }
+        blocks += more;
+        taken += 1;
+        match known {
+            Some(i) => rows[i].1.push(memory),
+            None => rows.push((row, vec![memory])),
+        }
+    }
+    let (mut work, mut list) = (Vec::new(), Vec::new());
+    for (row, of_row) in rows {
+        let (first, count) = ((list.len() / 3) as u64, of_row.len() as u64);
+        let most = of_row.iter().map(lanes_for).max().unwrap_or(0);
+        work.extend((0..most).map(|lane| first | count << 16 | lane << 32));
+        let number = 2 * u64::from(row.peer) + u64::from(row.receives);
+        list.extend(of_row.iter().flat_map(|memory| [memory.at, memory.len, number]));
+    }
+    let blocks = work.len() as u32;
+    work.resize(MOST_BLOCKS, 0);
+    list.resize(3 * MOST_TRANSFERS, 0);
+    ([vec![image], work, list].concat(), blocks, taken)
+}

@@ -1,0 +1,127 @@
+//! Sends and receives of one call: in which order they are worked on, so that no two PEs wait for each other.
+
+use std::collections::HashMap;
+
+use symrail::Pe;
+
+use crate::error::{Error, Result};
+
+/// A send or a receive. The n-th send from a PE to another meets the n-th receive there, which is of the same size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transfer<M> {
+    /// To a PE.
+    Send {
+        /// The PE.
+        to: Pe,
+        /// What it gets.
+        memory: M,
+    },
+    /// From a PE.
+    Receive {
+        /// The PE.
+        from: Pe,
+        /// Where its bytes go.
+        memory: M,
+    },
+}
+
+/// A PE's transfers with one other PE in one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Row {
+    pub peer: Pe,
+    pub receives: bool,
+}
+
+/// What a call has to do.
+#[derive(Debug)]
+pub(crate) struct Arranged<M> {
+    /// What the PE sends to itself: from and to.
+    pub own: Vec<(M, M)>,
+    /// The rest, by rounds: in round `r` PE `p` sends to PE `p + r` and receives from PE `p - r`, the n-th transfers of
+    /// both before the next ones. A transfer waits at most for earlier ones in this order, on whatever PE.
+    pub others: Vec<(Row, M)>,
+}
+
+/// Arranges the transfers of PE `me` of `n`.
+///
+/// # Errors
+/// There is no such PE, or sends to itself and receives from itself are not equally many.
+pub(crate) fn arrange<M: Copy>(me: Pe, n: u32, transfers: &[Transfer<M>]) -> Result<Arranged<M>> {
+    let (mut from_own, mut to_own, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    let mut counts: HashMap<Row, usize> = HashMap::new();
+    for &transfer in transfers {
+        let (row, memory) = match transfer {
+            Transfer::Send { to, memory } => (Row { peer: to, receives: false }, memory),
+            Transfer::Receive { from, memory } => (Row { peer: from, receives: true }, memory),
+        };
+        if row.peer >= n {
+            return Err(Error::Call(format!("a transfer with PE {} of {n}", row.peer)));
+        }
+        match (row.peer == me, row.receives) {
+            (true, false) => from_own.push(memory),
+            (true, true) => to_own.push(memory),
+            _ => {
+                let count = counts.entry(row).or_default();
+                let round = if row.receives { me + n - row.peer } else { row.peer + n - me } % n;
+                others.push(((round, *count), (row, memory)));
+                *count += 1;
+            }
+        }
+    }
+    if from_own.len() != to_own.len() {
+        let (sends, receives) = (from_own.len(), to_own.len());
+        return Err(Error::Call(format!(
+            "PE {me} sends {sends} times to itself and receives {receives} times from itself"
+        )));
+    }
+    others.sort_by_key(|&(order, _)| order);
+    let others = others.into_iter().map(|(_, transfer)| transfer).collect();
+    Ok(Arranged { own: from_own.into_iter().zip(to_own).collect(), others })
+}
+
+/// The transfers of an all-to-all of any sizes: a part to each PE, and one from each.
+///
+/// # Errors
+/// There is not a part for each PE.
+pub(crate) fn all_to_all_v<M: Copy>(n: u32, inputs: &[M], outputs: &[M]) -> Result<Vec<Transfer<M>>> {
+    let (sent, received) = (inputs.len(), outputs.len());
+    if sent != n as usize || received != n as usize {
+        return Err(Error::Call(format!("an all-to-all of {sent} and {received} parts among {n} PEs")));
+    }
+    let sends = (0..n).zip(inputs).map(|(to, &memory)| Transfer::Send { to, memory });
+    let receives = (0..n).zip(outputs).map(|(from, &memory)| Transfer::Receive { from, memory });
+    Ok(sends.chain(receives).collect())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ends_of_a_transfer_are_in_the_same_round() {
+        const N: u32 = 5;
+        let order = |me: Pe| {
+            let both = |peer| [Transfer::Send { to: peer, memory: () }, Transfer::Receive { from: peer, memory: () }];
+            let all: Vec<_> = (0..N).flat_map(both).collect();
+            arrange(me, N, &[all.clone(), all].concat()).unwrap()
+        };
+        for me in 0..N {
+            let arranged = order(me);
+            assert_eq!((arranged.own.len(), arranged.others.len()), (2, 4 * (N as usize - 1)));
+            for (place, (row, ())) in arranged.others.iter().enumerate() {
+                let meets = Row { peer: me, receives: !row.receives };
+                let there = order(row.peer).others;
+                // Four transfers are of one round and number each.
+                assert!(there.iter().enumerate().any(|(at, (row, ()))| *row == meets && at / 4 == place / 4));
+            }
+        }
+    }
+
+    #[test]
+    fn what_nobody_takes_is_refused() {
+        assert!(arrange(0, 2, &[Transfer::Send { to: 2, memory: () }]).is_err());
+        let error = arrange(1, 2, &[Transfer::Send { to: 1, memory: () }]).unwrap_err().to_string();
+        assert!(error.contains("PE 1 sends 1 times to itself and receives 0 times"), "{error}");
+    }
+}

@@ -1,0 +1,142 @@
+// Copies between two arrangements of the same elements, for a grid of blocks: packing, permuting and unpacking.
+//
+// Where the fastest dimension is the same on both sides, threads next to each other copy elements next to each other, in
+// pieces of 16 bytes where all is aligned for that. Else tiles go through shared memory, so that reads and writes are
+// both of neighbours.
+#ifndef SYMRAIL_DECOMP_COPY_CUH
+#define SYMRAIL_DECOMP_COPY_CUH
+
+#ifndef DECOMP_THREADS
+#define DECOMP_THREADS 256
+#endif
+#define DECOMP_LOOPS 5
+// Elements that a thread of `copy_rows` has under way.
+#define DECOMP_UNROLL 4
+
+// A loop over one dimension; strides are of elements.
+struct decomp_loop {
+    symrail_u64 count, from, to;
+};
+
+// A copy, as copy_table.rs writes it. The first loop is the fastest of the destination, the second that of the source
+// or else the next one.
+struct decomp_copy {
+    symrail_u64 from, to;
+    // The leg that it is for, and whether `to` counts from where that may go; ~0 for none.
+    symrail_u64 leg, at_landing;
+    // The fastest dimensions differ.
+    symrail_u64 tiled;
+    // But for the addresses, all is a multiple of 16 bytes.
+    symrail_u64 wide;
+    decomp_loop loops[DECOMP_LOOPS];
+};
+
+// Where a tile is: the first element of its two loops, and how far the others have brought it.
+struct decomp_place {
+    symrail_u64 first, second, from, to;
+};
+
+SYMRAIL_DEVICE symrail_u64 decomp_parts(symrail_u64 count, symrail_u32 of) { return (count + of - 1) / of; }
+
+SYMRAIL_DEVICE symrail_u64 decomp_tiles(const decomp_copy& copy, symrail_u32 width, symrail_u32 height) {
+    symrail_u64 tiles = decomp_parts(copy.loops[0].count, width) * decomp_parts(copy.loops[1].count, height);
+    for (int i = 2; i < DECOMP_LOOPS; i++) tiles *= copy.loops[i].count;
+    return tiles;
+}
+
+// There are fewer tiles than 2^32, for which divisions are short.
+SYMRAIL_DEVICE decomp_place decomp_tile(const decomp_copy& copy, symrail_u32 tile, symrail_u32 width, symrail_u32 height) {
+    symrail_u32 across = (symrail_u32)decomp_parts(copy.loops[0].count, width);
+    symrail_u32 down = (symrail_u32)decomp_parts(copy.loops[1].count, height), line = tile / across;
+    decomp_place place = {(symrail_u64)(tile - line * across) * width, 0, 0, 0};
+    tile = line / down;
+    place.second = (symrail_u64)(line - tile * down) * height;
+#pragma unroll
+    for (int i = 2; i < DECOMP_LOOPS; i++) {
+        symrail_u32 count = (symrail_u32)copy.loops[i].count;
+        if (count == 1) continue;
+        symrail_u32 left = tile / count, at = tile - left * count;
+        tile = left;
+        place.from += at * copy.loops[i].from;
+        place.to += at * copy.loops[i].to;
+    }
+    return place;
+}
+
+template <class T>
+SYMRAIL_DEVICE void decomp_copy_rows(const decomp_copy& copy, const T* from, T* to, symrail_u64 block, symrail_u64 blocks) {
+    const decomp_loop row = copy.loops[0], rows = copy.loops[1];
+    symrail_u32 lanes = 1;
+    while (lanes < row.count && lanes < DECOMP_THREADS) lanes *= 2;
+    // A thread's elements are in one row if that is long, else in several.
+    bool one_row = lanes == DECOMP_THREADS;
+    symrail_u32 height = DECOMP_THREADS / lanes, step = one_row ? lanes : height;
+    symrail_u32 width = one_row ? lanes * DECOMP_UNROLL : lanes, tall = one_row ? 1 : height * DECOMP_UNROLL;
+    symrail_u64 from_step = step * (one_row ? row.from : rows.from), to_step = step * (one_row ? row.to : rows.to);
+    symrail_u64 tiles = decomp_tiles(copy, width, tall);
+    for (symrail_u64 tile = block; tile < tiles; tile += blocks) {
+        decomp_place place = decomp_tile(copy, (symrail_u32)tile, width, tall);
+        symrail_u64 i = place.first + threadIdx.x % lanes, j = place.second + threadIdx.x / lanes;
+        if (i >= row.count || j >= rows.count) continue;
+        const T* source = from + place.from + i * row.from + j * rows.from;
+        T* dest = to + place.to + i * row.to + j * rows.to;
+        symrail_u64 left = one_row ? row.count - i : rows.count - j;
+        T values[DECOMP_UNROLL];
+#pragma unroll
+        for (symrail_u32 k = 0; k < DECOMP_UNROLL; k++)
+            if (k * step < left) values[k] = source[k * from_step];
+#pragma unroll
+        for (symrail_u32 k = 0; k < DECOMP_UNROLL; k++)
+            if (k * step < left) dest[k * to_step] = values[k];
+    }
+}
+
+template <class T>
+SYMRAIL_DEVICE void decomp_copy_tiles(const decomp_copy& copy, const T* from, T* to, symrail_u64 block, symrail_u64 blocks) {
+    // Small elements need larger tiles, so that rows of tiles are whole pieces of memory.
+    const symrail_u32 size = sizeof(T) <= 4 ? 64 : 32, lines = DECOMP_THREADS / 32;
+    // Columns of the tile are in different banks.
+    const symrail_u32 gap = sizeof(T) < 4 ? 4 / sizeof(T) : 1;
+    __shared__ T tile_of[size][size + gap];
+    const decomp_loop row = copy.loops[0], column = copy.loops[1];
+    symrail_u64 tiles = decomp_tiles(copy, size, size);
+    symrail_u32 x = threadIdx.x % 32, y = threadIdx.x / 32;
+    for (symrail_u64 tile = block; tile < tiles; tile += blocks) {
+        decomp_place place = decomp_tile(copy, (symrail_u32)tile, size, size);
+        const T* source = from + place.from + (place.first + y) * row.from + (place.second + x) * column.from;
+        T* dest = to + place.to + (place.first + x) * row.to + (place.second + y) * column.to;
+        symrail_u64 wide = row.count - place.first, high = column.count - place.second;
+        symrail_u32 width = wide < size ? (symrail_u32)wide : size, height = high < size ? (symrail_u32)high : size;
+#pragma unroll
+        for (symrail_u32 j = 0; j < size; j += lines) {
+#pragma unroll
+            for (symrail_u32 i = 0; i < size; i += 32)
+                if (j + y < width && i + x < height) tile_of[j + y][i + x] = source[i * column.from];
+            source += lines * row.from;
+        }
+        __syncthreads();
+#pragma unroll
+        for (symrail_u32 j = 0; j < size; j += lines) {
+#pragma unroll
+            for (symrail_u32 i = 0; i < size; i += 32)
+                if (i + x < width && j + y < height) dest[i * row.to] = tile_of[i + x][j + y];
+            dest += lines * column.to;
+        }
+        __syncthreads();
+    }
+}
+
+// Copies elements of T to `to`, as block `block` of so many.
+template <class T>
+SYMRAIL_DEVICE void decomp_copy_part(const decomp_copy& given, symrail_u64 to, symrail_u64 block, symrail_u64 blocks) {
+    decomp_copy copy = given;
+    if (copy.tiled) return decomp_copy_tiles((const decomp_copy&)copy, (const T*)copy.from, (T*)to, block, blocks);
+    if (!copy.wide || ((copy.from | to) & 15) != 0)
+        return decomp_copy_rows((const decomp_copy&)copy, (const T*)copy.from, (T*)to, block, blocks);
+    const symrail_u64 in_piece = sizeof(symrail_wide) / sizeof(T);
+    copy.loops[0].count /= in_piece;
+    for (int i = 1; i < DECOMP_LOOPS; i++) copy.loops[i].from /= in_piece, copy.loops[i].to /= in_piece;
+    decomp_copy_rows((const decomp_copy&)copy, (const symrail_wide*)copy.from, (symrail_wide*)to, block, blocks);
+}
+
+#endif

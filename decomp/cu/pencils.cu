@@ -1,0 +1,139 @@
+// Rounds of a plan on a GPU, for decomp/src/cuda: kernels one behind the other on a stream.
+//
+// Words between pairs of PEs hold numbers of rounds, which only grow, as those of host plans do (decomp/src/exchange.rs).
+// Only kernels of one block wait, so that those of other streams always find room.
+#include "symrail_channels.cuh"
+#include "copy.cuh"
+
+// What a landing is, in its lowest two bits; and what only this side knows: nothing is exchanged in this round.
+#define DECOMP_IN_PLACE 1ull
+#define DECOMP_REFUSED 2ull
+#define DECOMP_VOID 3ull
+// Of which word a wait was: for the report.
+#define DECOMP_WAITS_LANDING 0ull
+#define DECOMP_WAITS_BLOCK 1ull
+
+// As table.rs has them.
+struct decomp_plan {
+    // For each slot where this PE's block may go, and the round; behind these, by slot, the round whose block has come.
+    symrail_u64 words, slots;
+    // The round, in this device's memory.
+    symrail_u64 round;
+    symrail_alarm alarm;
+    // For the host: what the last refusal was, plus one, and whose.
+    symrail_u64 refusal;
+};
+struct decomp_leg {
+    symrail_u64 pe, here, there;
+    // Where the other end's block may go here.
+    symrail_u64 offer;
+    // What is put by the proxy, if anything is.
+    symrail_u64 source, bytes;
+};
+// Where a block of this round may go, by an address of this GPU, and what that is.
+struct decomp_landing {
+    symrail_u64 at, kind;
+};
+
+SYMRAIL_DEVICE symrail_u64* decomp_pair(const decomp_plan& plan, symrail_u64 slot) {
+    return (symrail_u64*)plan.words + 2 * slot;
+}
+SYMRAIL_DEVICE symrail_u64* decomp_arrived(const decomp_plan& plan, symrail_u64 slot) {
+    return (symrail_u64*)plan.words + 2 * plan.slots + slot;
+}
+SYMRAIL_DEVICE bool decomp_await(const decomp_plan& plan, const symrail_u64* word, symrail_u64 round, symrail_u64 pe,
+                                 symrail_u64 place) {
+    auto set = [word, round]() { return symrail_ld_acquire(word) >= round; };
+    return symrail_await(plan.alarm, set, pe, place);
+}
+
+// What the other end has offered: where this PE's block may go. What the proxy has to bring is asked for at once.
+static __device__ decomp_landing decomp_take_offer(const decomp_plan& plan, const decomp_leg& leg, symrail_u64 round) {
+    const symrail_u64* pair = decomp_pair(plan, leg.here);
+    decomp_landing landing = {0, DECOMP_VOID};
+    if (!decomp_await(plan, pair + 1, round, leg.pe, DECOMP_WAITS_LANDING)) return landing;
+    symrail_u64 offered = symrail_ld_sys((symrail_u64)pair);
+    if ((offered & 3) == DECOMP_REFUSED) {
+        volatile symrail_u64* refusal = (volatile symrail_u64*)plan.refusal;
+        refusal[1] = leg.pe;
+        __threadfence_system();
+        refusal[0] = (offered >> 2) + 1;
+        landing.kind = DECOMP_REFUSED;
+    }
+    if ((leg.offer & 3) == DECOMP_REFUSED) landing.kind = DECOMP_REFUSED;
+    if (landing.kind == DECOMP_REFUSED) return landing;
+    void* there = (void*)(plan.words + ((long long)offered >> 2));
+    landing.kind = offered & 3;
+    if (leg.source == 0) {
+        landing.at = (symrail_u64)symrail_ptr(there, (int)leg.pe);
+    } else if (leg.bytes != 0) {
+        symrail_putmem_signal_nbi(there, (const void*)leg.source, leg.bytes, decomp_arrived(plan, leg.there), round,
+                                  SYMRAIL_SIGNAL_SET, (int)leg.pe);
+    }
+    return landing;
+}
+
+// By one block: begins the next round, tells the others where their blocks may go, and learns where this PE's may.
+extern "C" __global__ void __launch_bounds__(256)
+    decomp_meet(const decomp_plan* given, const decomp_leg* legs, symrail_u64 n, decomp_landing* landings) {
+    const decomp_plan plan = *given;
+    symrail_u64 round = *(const symrail_u64*)plan.round + 1;
+    __syncthreads();
+    if (threadIdx.x == 0) *(symrail_u64*)plan.round = round;
+    for (symrail_u64 i = threadIdx.x; i < n; i += blockDim.x) {
+        symrail_u64* pair = decomp_pair(plan, legs[i].there);
+        symrail_putmem_signal_nbi(pair, &legs[i].offer, sizeof(symrail_u64), pair + 1, round, SYMRAIL_SIGNAL_SET,
+                                  (int)legs[i].pe);
+    }
+    for (symrail_u64 i = threadIdx.x; i < n; i += blockDim.x) landings[i] = decomp_take_offer(plan, legs[i], round);
+}
+
+// By one block: tells the others that their blocks have come, and waits for this PE's.
+extern "C" __global__ void __launch_bounds__(256)
+    decomp_arrive(const decomp_plan* given, const decomp_leg* legs, symrail_u64 n, const decomp_landing* landings) {
+    const decomp_plan plan = *given;
+    symrail_u64 round = *(const symrail_u64*)plan.round;
+    int proxied = 0;
+    for (symrail_u64 i = threadIdx.x; i < n; i += blockDim.x) {
+        const decomp_leg leg = legs[i];
+        symrail_u64 kind = landings[i].kind;
+        bool was_put = leg.source != 0 && leg.bytes != 0 && kind != DECOMP_REFUSED;
+        proxied |= was_put;
+        if (kind == DECOMP_VOID || was_put) continue;
+        symrail_fence_sys();
+        symrailx_signal_op(decomp_arrived(plan, leg.there), round, SYMRAIL_SIGNAL_SET, (int)leg.pe);
+    }
+    for (symrail_u64 i = threadIdx.x; i < n; i += blockDim.x)
+        decomp_await(plan, decomp_arrived(plan, legs[i].here), round, legs[i].pe, DECOMP_WAITS_BLOCK);
+    // What the proxy reads from may be written again by what follows.
+    proxied = __syncthreads_or(proxied);
+    if (proxied && threadIdx.x == 0) symrail_quiet();
+}
+
+// Copies, with a group of blocks for each. A copy to a landing is there twice, for both kinds of it.
+template <class T>
+SYMRAIL_DEVICE void decomp_copy_all(const decomp_copy* copies, symrail_u64 n, const decomp_landing* landings) {
+    symrail_u64 which = blockIdx.x % n;
+    const decomp_copy* copy = copies + 2 * which;
+    symrail_u64 to = copy->to;
+    if (copy->leg != ~0ull) {
+        decomp_landing landing = landings[copy->leg];
+        if (landing.kind > DECOMP_IN_PLACE) return;
+        if (copy->at_landing) {
+            if (landing.at == 0) return;
+            copy += landing.kind;
+            to = landing.at + copy->to;
+        }
+    }
+    decomp_copy_part<T>(*copy, to, blockIdx.x / n, gridDim.x / n);
+}
+#define DECOMP_COPY(BYTES, TYPE)                                                                        \
+    extern "C" __global__ void __launch_bounds__(DECOMP_THREADS)                                        \
+        decomp_copy_##BYTES(const decomp_copy* copies, symrail_u64 n, const decomp_landing* landings) { \
+        decomp_copy_all<TYPE>(copies, n, landings);                                                     \
+    }
+DECOMP_COPY(1, unsigned char)
+DECOMP_COPY(2, unsigned short)
+DECOMP_COPY(4, symrail_u32)
+DECOMP_COPY(8, symrail_u64)
+DECOMP_COPY(16, symrail_wide)

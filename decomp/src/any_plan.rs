@@ -1,0 +1,118 @@
+//! Plans for whoever learns at run time where arrays are: the C and Python interfaces, and measuring.
+
+use crate::buffer::Buffer;
+use crate::cuda::{GpuKernels, GpuMemory, GpuPlan};
+use crate::decomposition::Decomposition;
+use crate::error::Result;
+use crate::halo::Halo;
+use crate::plan::Plan;
+use crate::transpose::Transpose;
+use crate::workspace::Workspace;
+
+/// A plan on host memory or on a GPU.
+pub enum AnyPlan<'rt> {
+    /// The CPU copies.
+    Host(Plan<'rt>),
+    /// A GPU copies, in the order of a stream.
+    Gpu(GpuPlan<'rt>),
+}
+
+impl<'rt> AnyPlan<'rt> {
+    /// A transpose, by the kernels if there are any. Collective over the team.
+    ///
+    /// # Errors
+    /// Those of [`Decomposition::transpose`] and [`Decomposition::gpu_transpose`].
+    pub fn transpose(
+        array: &Decomposition<'rt>,
+        kernels: Option<&'rt GpuKernels<'rt>>,
+        transpose: &Transpose,
+    ) -> Result<AnyPlan<'rt>> {
+        Ok(match kernels {
+            None => AnyPlan::Host(array.transpose(transpose)?),
+            Some(kernels) => AnyPlan::Gpu(array.gpu_transpose(kernels, transpose)?),
+        })
+    }
+
+    /// An update of a halo, by the kernels if there are any. Collective over the team.
+    ///
+    /// # Errors
+    /// Those of [`Decomposition::halo`] and [`Decomposition::gpu_halo`].
+    pub fn halo(
+        array: &Decomposition<'rt>,
+        kernels: Option<&'rt GpuKernels<'rt>>,
+        halo: &Halo,
+    ) -> Result<AnyPlan<'rt>> {
+        Ok(match kernels {
+            None => AnyPlan::Host(array.halo(halo)?),
+            Some(kernels) => AnyPlan::Gpu(array.gpu_halo(kernels, halo)?),
+        })
+    }
+
+    /// Bytes of workspace that this PE needs.
+    #[must_use]
+    pub fn workspace_bytes(&self) -> usize {
+        match self {
+            AnyPlan::Host(plan) => plan.workspace_bytes(),
+            AnyPlan::Gpu(plan) => plan.workspace_bytes(),
+        }
+    }
+
+    /// Bytes of the input.
+    #[must_use]
+    pub fn input_bytes(&self) -> usize {
+        match self {
+            AnyPlan::Host(plan) => plan.input_bytes(),
+            AnyPlan::Gpu(plan) => plan.input_bytes(),
+        }
+    }
+
+    /// Bytes of the output.
+    #[must_use]
+    pub fn output_bytes(&self) -> usize {
+        match self {
+            AnyPlan::Host(plan) => plan.output_bytes(),
+            AnyPlan::Gpu(plan) => plan.output_bytes(),
+        }
+    }
+
+    /// Runs a round; on a GPU it is only posted, on the stream with this handle of the driver's, and what was wrong
+    /// with rounds before is told. The host has no streams.
+    ///
+    /// # Safety
+    /// The memory is valid, and nobody else's, until the round is over: that of the host during the call, that of a GPU
+    /// until the stream has come so far. The stream is one of the GPU's.
+    ///
+    /// # Errors
+    /// Those of [`Plan::run`], or of [`GpuPlan::post`] and [`GpuPlan::check`].
+    pub unsafe fn run(&mut self, [input, output]: [GpuMemory; 2], work: &mut Workspace, stream: usize) -> Result<()> {
+        match self {
+            AnyPlan::Gpu(plan) => {
+                plan.check()?;
+                // SAFETY: the caller's promise, twice.
+                unsafe {
+                    let stream = plan.stream(stream);
+                    plan.post(&stream, input, output, work)
+                }
+            }
+            AnyPlan::Host(plan) => {
+                let buffer = |memory: GpuMemory| {
+                    let at = std::ptr::with_exposed_provenance_mut(memory.at as usize);
+                    // SAFETY: the caller's promise.
+                    unsafe { Buffer::raw(at, memory.bytes) }
+                };
+                plan.run(buffer(input), buffer(output), work)
+            }
+        }
+    }
+
+    /// Gives the plan up. Collective over the team.
+    ///
+    /// # Errors
+    /// Those of [`Decomposition::give_up`] and [`Decomposition::give_up_gpu`].
+    pub fn give_up(self, array: &Decomposition<'rt>) -> Result<()> {
+        match self {
+            AnyPlan::Host(plan) => array.give_up(plan),
+            AnyPlan::Gpu(plan) => array.give_up_gpu(plan),
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What a round does with certain buffers, as kernels read it.
+
+use std::sync::Arc;
+
+use symrail::kernels::cuda::{DeviceBuffer, Gpu, PinnedBuffer, Stream};
+
+use super::table::{Goes, WORDS, words};
+use crate::blocks::{Blocks, Extent, Leg};
+use crate::error::{Refusal, Result};
+use crate::exchange::Landing;
+use crate::staging::{Memory, Path, Route};
+use crate::view::View;
+
+/// Words of a leg.
+const LEG_WORDS: usize = 6;
+
+/// Copies that are done at once.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Copies {
+    /// Their address, and how many there are.
+    pub at: u64,
+    pub count: u64,
+    /// Units of the largest.
+    pub units: usize,
+}
+
+/// A round with certain buffers, written to the GPU.
+pub(super) struct Binding {
+    /// The addresses of the legs.
+    pub legs: u64,
+    /// Before the PEs have met, when they have, and when blocks have come.
+    pub copies: [Copies; 3],
+}
+
+/// Memory for the rounds of a plan, taken when the plan is made: allocations wait for whatever the GPU does, and that
+/// may be waiting for a round of this PE.
+pub(super) struct Images {
+    /// Bytes of each.
+    bytes: usize,
+    used: usize,
+    /// As many as [`Images::EACH`] in each.
+    memory: Vec<(DeviceBuffer, PinnedBuffer)>,
+}
+
+impl Images {
+    /// Rounds whose memory is taken at once.
+    const EACH: usize = 8;
+
+    /// Memory for rounds of a plan with these blocks.
+    pub fn new(gpu: &Arc<Gpu>, blocks: &Blocks) -> Result<Images> {
+        let copies = 2 * 2 * (blocks.legs.len() + blocks.flows.own.len());
+        let bytes = size_of::<u64>() * (blocks.legs.len() * LEG_WORDS + copies * WORDS).max(2);
+        let mut images = Images { bytes, used: 0, memory: Vec::new() };
+        images.grow(gpu)?;
+        Ok(images)
+    }
+
+    fn grow(&mut self, gpu: &Arc<Gpu>) -> Result<()> {
+        let bytes = self.bytes * Images::EACH;
+        self.memory.push((gpu.alloc(bytes)?, PinnedBuffer::new(gpu, bytes)?));
+        Ok(())
+    }
+
+    /// Writes a round, in the order of a stream.
+    pub fn bind(&mut self, gpu: &Arc<Gpu>, stream: &Stream, round: Round) -> Result<Binding> {
+        if self.used == self.memory.len() * Images::EACH {
+            self.grow(gpu)?;
+        }
+        let (device, pinned) = &self.memory[self.used / Images::EACH];
+        let offset = self.used % Images::EACH * self.bytes;
+        self.used += 1;
+        let at = device.at() + offset as u64;
+        let (words, copies) = round.image(at.get());
+        for (i, word) in words.iter().enumerate() {
+            pinned.set_word(offset / size_of::<u64>() + i, *word);
+        }
+        if !words.is_empty() {
+            // SAFETY: memory of this image alone, which is written once.
+            unsafe { stream.write(at, pinned, offset, size_of_val(&words[..])) }?;
+        }
+        Ok(Binding { legs: at.get(), copies })
+    }
+}
+
+/// Copies to be written to the GPU: each twice, for both kinds of landings.
+#[derive(Default)]
+struct List {
+    words: Vec<u64>,
+    units: usize,
+    count: u64,
+}
+
+/// The buffers of a round.
+pub(super) struct Buffers {
+    pub input: Extent,
+    pub output: Extent,
+    /// What they are, and the workspace.
+    pub memories: [[Memory; 2]; 2],
+    /// The addresses of the workspace and of the plan's words.
+    pub work: u64,
+    pub words: u64,
+}
+
+/// What a round does.
+pub(super) struct Round {
+    legs: Vec<u64>,
+    lists: [List; 3],
+}
+
+impl Round {
+    /// Nothing is exchanged: all others are told why.
+    pub fn refusal(blocks: &Blocks, refusal: Refusal) -> Round {
+        let legs = blocks.legs.iter().flat_map(|leg| leg_words(leg, Landing::Refused(refusal), 0, 0)).collect();
+        Round { legs, lists: [(); 3].map(|()| List::default()) }
+    }
+
+    /// The blocks go from the input to the output.
+    pub fn new(blocks: &Blocks, buffers: &Buffers) -> Round {
+        let in_place = blocks.overwrites(buffers.input.at, buffers.output.at);
+        let (input, output, [from, to]) = (buffers.input.at, buffers.output.at, buffers.memories);
+        let distance = |at: u64| at.cast_signed() - buffers.words.cast_signed();
+        let sizes = (blocks.element, blocks.unit(16));
+        let [mut pack, mut send, mut unpack] = [(); 3].map(|()| List::default());
+        let mut legs = Vec::new();
+        for (i, leg) in blocks.legs.iter().enumerate() {
+            let flow = &leg.flow;
+            let room = buffers.work + leg.receive_room as u64;
+            let direct = blocks.receive_route(leg, to, in_place) == Route::Direct && flow.at.len() > 0;
+            let landing = if direct {
+                Landing::InPlace(distance(output + (flow.at.offset * blocks.element) as u64))
+            } else {
+                unpack.add(sizes, (room, &flow.at.packed()), (output, &flow.at), Goes::With(i));
+                Landing::Packed(distance(room))
+            };
+            let mut source = 0;
+            if leg.path == Path::Mapped {
+                let views = [flow.into.packed(), View { offset: 0, ..flow.into }];
+                send.push(sizes, (input, &flow.from), [(0, &views[0]), (0, &views[1])], Goes::To(i));
+            } else if blocks.send_route(leg, from, in_place) == Route::Direct {
+                source = input + (flow.from.offset * blocks.element) as u64;
+            } else {
+                source = buffers.work + leg.send_room as u64;
+                pack.add(sizes, (input, &flow.from), (source, &flow.into.packed()), Goes::Always);
+            }
+            legs.extend(leg_words(leg, landing, source, (flow.from.len() * blocks.element) as u64));
+        }
+        let mut room = buffers.work + blocks.own_room as u64;
+        for (from, to) in &blocks.flows.own {
+            if in_place {
+                pack.add(sizes, (input, from), (room, &to.packed()), Goes::Always);
+                unpack.add(sizes, (room, &to.packed()), (output, to), Goes::Always);
+            } else {
+                send.add(sizes, (input, from), (output, to), Goes::Always);
+            }
+            room += (to.len() * blocks.element) as u64;
+        }
+        Round { legs, lists: [pack, send, unpack] }
+    }
+
+    /// The words of an image at an address, which begins with the legs; and its copies.
+    pub fn image(self, base: u64) -> (Vec<u64>, [Copies; 3]) {
+        let mut words = self.legs;
+        let copies = self.lists.map(|list| {
+            let at = base + (size_of::<u64>() * words.len()) as u64;
+            words.extend(&list.words);
+            Copies { at, count: list.count, units: list.units }
+        });
+        (words, copies)
+    }
+}
+
+/// `decomp_leg` in `cu/pencils.cu`.
+fn leg_words(leg: &Leg, landing: Landing, source: u64, bytes: u64) -> [u64; LEG_WORDS] {
+    let link = &leg.link;
+    [link.pe.into(), link.here as u64, link.there as u64, landing.to_number(), source, bytes]
+}
+
+impl List {
+    fn add(&mut self, sizes: (usize, usize), from: (u64, &View), to: (u64, &View), goes: Goes) {
+        self.push(sizes, from, [to, to], goes);
+    }
+
+    fn push(&mut self, (size, unit): (usize, usize), from: (u64, &View), to: [(u64, &View); 2], goes: Goes) {
+        if from.1.len() == 0 {
+            return;
+        }
+        for to in to {
+            self.words.extend(words((size, unit), from, to, goes));
+        }
+        self.count += 1;
+        self.units = self.units.max(from.1.len() * (size / unit));
+    }
+}

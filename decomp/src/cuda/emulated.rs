@@ -1,0 +1,286 @@
+//! Rounds of several PEs by the kernels of `cu/pencils.cu`, compiled for the CPU. What only a GPU has (its memory's
+//! order, its proxy) is not tested here.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path as FilePath;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use libloading::Library;
+
+use super::binding::{Buffers, Round};
+use crate::blocks::{Blocks, Extent};
+use crate::error::Refusal;
+use crate::flow::Flows;
+use crate::staging::{Handle, Memory, Path};
+use crate::view::View;
+use crate::{Axis, Form, Grid, Halo, Mode, Transpose};
+
+/// As in `tests/host/pencils.cpp`.
+#[repr(C)]
+struct Call {
+    plan: u64,
+    legs: u64,
+    n: u64,
+    landings: u64,
+    copies: [[u64; 2]; 3],
+    unit: u64,
+    pe: u64,
+    timeout_ns: u64,
+    apart: u64,
+    mapped: u64,
+}
+
+/// The library, compiled once; `None` where there is no C++ compiler.
+fn library() -> Option<&'static Library> {
+    static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
+    let make = || {
+        if Command::new("c++").arg("--version").output().is_err() {
+            println!("SKIPPED: there is no c++");
+            return None;
+        }
+        let root = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let built = std::env::temp_dir().join(format!("libpencils-{}.so", std::process::id()));
+        let mut cxx = Command::new("c++");
+        cxx.args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-pthread"]);
+        cxx.args(["-shared", "-fPIC", "-o"]).arg(&built);
+        for folder in ["collectives/tests/host", "decomp/cu", "kernels/include"] {
+            cxx.arg("-I").arg(root.join(folder));
+        }
+        let said = cxx.arg(root.join("decomp/tests/host/pencils.cpp")).output().unwrap();
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        // SAFETY: a library without initialisers of its own.
+        let library = unsafe { Library::new(&built) }.unwrap();
+        std::fs::remove_file(&built).unwrap();
+        Some(library)
+    };
+    LIBRARY.get_or_init(make).as_ref()
+}
+
+/// Bytes of a PE's memory before its workspace, its input and its output, and of all of it.
+const WORK: usize = 4096;
+const INPUT: usize = 256 << 10;
+const OUTPUT: usize = 512 << 10;
+const ALL: usize = 768 << 10;
+/// What memory has in each byte before.
+const UNTOUCHED: u8 = 0xA5;
+
+/// A PE, with memory that is symmetric.
+struct Pe {
+    memory: Vec<u128>,
+    /// The plan, the round and the stop word, the landings; the report.
+    plan: Vec<u64>,
+    report: Vec<u64>,
+}
+
+impl Pe {
+    fn new() -> Pe {
+        let mut memory = vec![u128::from_ne_bytes([UNTOUCHED; 16]); ALL / 16];
+        memory[..WORK / 16].fill(0);
+        Pe { memory, plan: vec![0; 64], report: vec![0; 8] }
+    }
+
+    fn base(&self) -> u64 {
+        self.memory.as_ptr().addr() as u64
+    }
+
+    fn bytes(&mut self, from: usize, len: usize) -> &mut [u8] {
+        // SAFETY: bytes of the memory, for as long as it is lent.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_mut_ptr().cast::<u8>().add(from), len) }
+    }
+}
+
+/// How the PEs of a test reach each other and where their arrays are.
+#[derive(Debug, Clone, Copy)]
+struct How {
+    element: usize,
+    direct: bool,
+    in_place: bool,
+    symmetric: bool,
+    /// PEs whose numbers differ by an odd number are reached over rails; all; or none.
+    rails: usize,
+}
+
+impl How {
+    fn is_mapped(self, pe: usize, other: usize) -> bool {
+        pe == other || self.rails == 0 || self.rails == 1 && (pe + other).is_multiple_of(2)
+    }
+}
+
+fn places(view: &View) -> impl Iterator<Item = usize> + '_ {
+    let [_, b, c, d] = view.extents;
+    let at = move |n: usize| [n / (b * c * d), n / (c * d) % b, n / d % c, n % d];
+    (0..view.len()).map(move |n| view.offset + at(n).iter().zip(view.strides).map(|(i, by)| i * by).sum::<usize>())
+}
+
+/// Runs a round on all PEs, of which some are given something wrong.
+fn round(library: &Library, pes: &mut [Pe], flows: &[Flows], how: How, wrong: &[usize]) {
+    // SAFETY: the function's type.
+    let run = unsafe { library.get::<unsafe extern "C" fn(*const Call)>(b"pencils_round") }.unwrap();
+    let bases: Vec<u64> = pes.iter().map(Pe::base).collect();
+    std::thread::scope(|scope| {
+        for (me, pe) in pes.iter_mut().enumerate() {
+            let (bases, run) = (&bases, &run);
+            scope.spawn(move || {
+                let path = |pe| if how.is_mapped(me, pe as usize) { Path::Mapped } else { Path::Rails };
+                let mode = Mode { pipelined: true, direct: how.direct };
+                let own = flows[me].clone();
+                let blocks = Blocks::new(("a test", how.element, mode), own, |rank| rank as u32, path, (0, 0));
+                let base = bases[me];
+                let output = if how.in_place { INPUT } else { OUTPUT };
+                let [input, output] = [INPUT, output].map(|at| Extent { at: base + at as u64, bytes: OUTPUT - INPUT });
+                assert!(blocks.workspace_bytes <= INPUT - WORK && 24 * blocks.slots() <= WORK);
+                let memory =
+                    [how.symmetric, true].map(|symmetric| Memory::Device { handle: Handle::Fabric, symmetric });
+                let buffers = Buffers { input, output, memories: [memory; 2], work: base + WORK as u64, words: base };
+                let made = match wrong.contains(&me) {
+                    true => Round::refusal(&blocks, Refusal::Overlap),
+                    false => Round::new(&blocks, &buffers),
+                };
+                let legs = blocks.legs.len() as u64;
+                let (plan, report) = (pe.plan.as_ptr().addr() as u64, pe.report.as_ptr().addr() as u64);
+                pe.plan[..6].copy_from_slice(&[base, blocks.slots() as u64, plan + 48, report, plan + 56, report + 32]);
+                let mut room = vec![0u64; 1 << 14];
+                let at = room.as_ptr().addr() as u64;
+                let (words, copies) = made.image(at);
+                room[..words.len()].copy_from_slice(&words);
+                let apart: Vec<u64> = bases.iter().map(|other| other.wrapping_sub(base)).collect();
+                let mapped: Vec<u8> = (0..bases.len()).map(|other| how.is_mapped(me, other).into()).collect();
+                let call = Call {
+                    plan,
+                    legs: at,
+                    n: legs,
+                    landings: plan + 64,
+                    copies: copies.map(|copies| [copies.at, copies.count]),
+                    unit: blocks.unit(16) as u64,
+                    pe: me as u64,
+                    timeout_ns: 20_000_000_000,
+                    apart: apart.as_ptr().addr() as u64,
+                    mapped: mapped.as_ptr().addr() as u64,
+                };
+                // SAFETY: the memory is that of all PEs, which stay.
+                unsafe { run(&raw const call) };
+            });
+        }
+    });
+}
+
+/// Two rounds, compared with the same copies one element after the other.
+fn check(library: &Library, flows: &[Flows], how: How) {
+    let mut pes: Vec<Pe> = flows.iter().map(|_| Pe::new()).collect();
+    let size = how.element;
+    for salt in 0..2u8 {
+        let mut expected: Vec<Vec<u8>> = Vec::new();
+        let mut inputs: Vec<Vec<u8>> = Vec::new();
+        for (me, pe) in pes.iter_mut().enumerate() {
+            let bytes = flows[me].elements.0 * size;
+            let input: Vec<u8> = (0..bytes).map(|i| (i * 31 + i / 251 + me * 17) as u8 ^ salt).collect();
+            pe.bytes(INPUT, bytes).copy_from_slice(&input);
+            let output = if how.in_place { INPUT } else { OUTPUT };
+            expected.push(pe.bytes(output, flows[me].elements.1 * size).to_vec());
+            inputs.push(input);
+        }
+        let mut bring = |to: usize, from: usize, views: (&View, &View)| {
+            for (from_place, to_place) in places(views.0).zip(places(views.1)) {
+                let element = inputs[from][from_place * size..][..size].to_vec();
+                expected[to][to_place * size..][..size].copy_from_slice(&element);
+            }
+        };
+        for (me, own) in flows.iter().enumerate() {
+            own.own.iter().for_each(|(from, to)| bring(me, me, (from, to)));
+            own.others.iter().for_each(|flow| bring(flow.rank, me, (&flow.from, &flow.into)));
+        }
+        round(library, &mut pes, flows, how, &[]);
+        for (me, pe) in pes.iter_mut().enumerate() {
+            assert_eq!(pe.report, [0; 8], "PE {me} gave up: {how:?}");
+            let output = if how.in_place { INPUT } else { OUTPUT };
+            assert!(pe.bytes(output, expected[me].len()) == expected[me], "PE {me}, round {salt}: {how:?}");
+        }
+    }
+}
+
+fn form(i: usize) -> Form {
+    [Form::default(), Form { halo: [1, 2, 1], padding: [1, 1, 2] }, Form { halo: [2, 0, 1], padding: [0, 3, 0] }][i % 3]
+}
+
+#[test]
+fn every_byte_comes_to_its_place() {
+    let Some(library) = library() else { return };
+    let orders = [[[0, 1, 2]; 3], [[0, 1, 2], [1, 2, 0], [2, 0, 1]], [[2, 0, 1], [0, 2, 1], [1, 0, 2]]];
+    let mut i = 0;
+    for processes in [[1, 1], [1, 2], [3, 1], [2, 2]] {
+        for memory in orders {
+            let grid = Grid { memory, ..Grid::new([9, 10, 35], processes) };
+            let ranks = processes[0] * processes[1];
+            for axes in Transpose::ALL {
+                i += 1;
+                let how = How {
+                    element: [2, 4, 8, 16, 12, 3][i % 6],
+                    direct: !i.is_multiple_of(7),
+                    in_place: i.is_multiple_of(3),
+                    symmetric: !i.is_multiple_of(4),
+                    rails: i / 2 % 3,
+                };
+                let transpose = Transpose {
+                    input: form(i),
+                    output: form(i / 2),
+                    fields: 1 + i % 2,
+                    ..Transpose::new(axes, how.element)
+                };
+                let flows: Vec<_> = (0..ranks).map(|rank| transpose.flows(&grid, rank).unwrap()).collect();
+                check(library, &flows, how);
+            }
+            let mode = Mode::default();
+            for dim in 0..3 {
+                i += 1;
+                let (axis, form, periodic) = (Axis::ALL[i % 3], form(1), i.is_multiple_of(2));
+                let halo = Halo { axis, dim, periodic, form, element: 8, fields: 1, mode };
+                let Ok(flows) = (0..ranks).map(|rank| halo.flows(&grid, rank)).collect::<Result<Vec<_>, _>>() else {
+                    continue;
+                };
+                let how = How { element: 8, direct: true, in_place: true, symmetric: true, rails: i % 3 };
+                check(library, &flows, how);
+            }
+        }
+    }
+}
+
+/// Large enough for tiles and wide pieces.
+#[test]
+fn tiles_and_wide_pieces_too() {
+    let Some(library) = library() else { return };
+    for (i, element) in [2, 4, 8, 16].into_iter().enumerate() {
+        for memory in [[[0, 1, 2]; 3], [[0, 1, 2], [1, 2, 0], [2, 0, 1]]] {
+            let grid = Grid { memory, ..Grid::new([80, 72, 2], [2, 1]) };
+            let transpose = Transpose::new((Axis::X, Axis::Y), element);
+            let flows: Vec<_> = (0..2).map(|rank| transpose.flows(&grid, rank).unwrap()).collect();
+            check(library, &flows, How { element, direct: true, in_place: false, symmetric: true, rails: i % 2 * 2 });
+        }
+    }
+}
+
+/// What one PE refuses is not exchanged, the others are told, and the next round is right.
+#[test]
+fn a_refusal_ends_the_round_for_all() {
+    let Some(library) = library() else { return };
+    let grid = Grid::new([9, 10, 11], [3, 1]);
+    let transpose = Transpose::new((Axis::X, Axis::Y), 8);
+    let flows: Vec<_> = (0..3).map(|rank| transpose.flows(&grid, rank).unwrap()).collect();
+    let how = How { element: 8, direct: true, in_place: false, symmetric: true, rails: 1 };
+    let mut pes: Vec<Pe> = flows.iter().map(|_| Pe::new()).collect();
+    for _ in 0..2 {
+        round(library, &mut pes, &flows, how, &[1]);
+        for (me, pe) in pes.iter_mut().enumerate() {
+            let told = if me == 1 { [0, 0] } else { [Refusal::Overlap.code() + 1, 1] };
+            assert_eq!(pe.report[..4], [0; 4], "PE {me} gave up");
+            assert_eq!(pe.report[4..6], told, "PE {me}");
+            pe.report.fill(0);
+        }
+        assert!(pes[1].bytes(OUTPUT, flows[1].elements.1 * 8).iter().all(|&byte| byte == UNTOUCHED));
+        round(library, &mut pes, &flows, how, &[]);
+        for pe in &mut pes {
+            assert_eq!(pe.report, [0; 8]);
+            pe.bytes(OUTPUT, OUTPUT - INPUT).fill(UNTOUCHED);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The kernels, loaded on a PE's GPU.
+
+use symrail::gpu::GpuDevice;
+use symrail::kernels::cuda::compile::Nvrtc;
+use symrail::kernels::cuda::{Kernel, Module, Program, Shape, Stream};
+
+use crate::error::Result;
+
+/// The program.
+pub const PROGRAM: Program<'static> = Program::new("pencils.cu", include_str!("../../cu/pencils.cu"))
+    .with_headers(&[(c"copy.cuh", include_str!("../../cu/copy.cuh"))]);
+
+/// Threads of a block that copies, and blocks on each multiprocessor.
+const THREADS: u32 = 256;
+const BLOCKS: u32 = 8;
+/// Units in which elements are copied, in bytes.
+const UNITS: [usize; 5] = [1, 2, 4, 8, 16];
+
+/// What plans on a GPU need: made once for a device.
+pub struct GpuKernels<'d> {
+    pub(super) device: &'d GpuDevice<'d>,
+    meet: Kernel,
+    arrive: Kernel,
+    /// For each of [`UNITS`].
+    copies: Vec<Kernel>,
+    blocks: u32,
+}
+
+impl<'d> GpuKernels<'d> {
+    /// Compiles and loads the kernels.
+    ///
+    /// # Errors
+    /// The compiler's or the driver's.
+    pub fn new(device: &'d GpuDevice<'d>, nvrtc: &Nvrtc) -> Result<GpuKernels<'d>> {
+        let gpu = device.gpu();
+        let (major, minor) = gpu.compute_capability();
+        let module = Module::load(gpu, &nvrtc.compile(&PROGRAM, &format!("sm_{major}{minor}"))?)?;
+        device.attach(&module)?;
+        let copies = UNITS.iter().map(|unit| module.kernel(&format!("decomp_copy_{unit}")));
+        Ok(GpuKernels {
+            device,
+            meet: module.kernel("decomp_meet")?,
+            arrive: module.kernel("decomp_arrive")?,
+            copies: copies.collect::<Result<_, _>>()?,
+            blocks: gpu.multiprocessors() * BLOCKS,
+        })
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &'d GpuDevice<'d> {
+        self.device
+    }
+
+    /// Tells the others where blocks may go, and waits for their answers.
+    ///
+    /// # Safety
+    /// The arguments are the kernel's, and stay until the stream has come so far.
+    pub(super) unsafe fn meet(&self, stream: &Stream, arguments: &[u64; 4]) -> Result<()> {
+        // SAFETY: the caller's promise.
+        Ok(unsafe { stream.launch(&self.meet, Shape { blocks: 1, threads: THREADS }, arguments) }?)
+    }
+
+    /// Tells the others that blocks have come, and waits for theirs.
+    ///
+    /// # Safety
+    /// As for [`GpuKernels::meet`].
+    pub(super) unsafe fn arrive(&self, stream: &Stream, arguments: &[u64; 4]) -> Result<()> {
+        // SAFETY: the caller's promise.
+        Ok(unsafe { stream.launch(&self.arrive, Shape { blocks: 1, threads: THREADS }, arguments) }?)
+    }
+
+    /// Does so many copies, the largest of which has `units` units of `unit` bytes.
+    ///
+    /// # Safety
+    /// As for [`GpuKernels::meet`].
+    pub(super) unsafe fn copy(
+        &self,
+        stream: &Stream,
+        (unit, units): (usize, usize),
+        [copies, count, landings]: [u64; 3],
+    ) -> Result<()> {
+        let kernel = &self.copies[unit.trailing_zeros() as usize];
+        let most = (self.blocks / count as u32).max(1);
+        let each = (units.div_ceil(4 * THREADS as usize) as u32).clamp(1, most);
+        let shape = Shape { blocks: each * count as u32, threads: THREADS };
+        // SAFETY: the caller's promise.
+        Ok(unsafe { stream.launch(kernel, shape, &[copies, count, landings]) }?)
+    }
+}

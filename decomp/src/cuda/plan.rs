@@ -1,0 +1,221 @@
+//! Plans on GPUs.
+
+use symrail::kernels::cuda::{DeviceBuffer, Gpu, PinnedBuffer, Stream};
+
+use super::binding::{Binding, Buffers, Copies, Images, Round};
+use super::kernels::GpuKernels;
+use crate::blocks::{Blocks, Extent, Wrong};
+use crate::error::{Error, Refusal, Result};
+use crate::staging::{Handle, Memory, Path};
+use crate::workspace::Workspace;
+use symrail::team::heap::Block;
+
+/// Bytes of the plan's own words in the GPU's memory, before those of landings; the round and the stop word among them.
+const OWN: usize = 64;
+const ROUND: u64 = 48;
+const STOP: u64 = 56;
+/// Words of the report that are about refusals: behind those of waits.
+const REFUSAL: usize = 4;
+const REPORT_BYTES: usize = 8 * (REFUSAL + 2);
+
+/// Memory that the GPU reaches, by the address that kernels use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct GpuMemory {
+    /// Its address.
+    pub at: u64,
+    /// Its bytes.
+    pub bytes: usize,
+}
+
+/// What a round was bound to: input, output, workspace; or why it was refused.
+type Key = Result<(u64, u64, u64), Refusal>;
+
+/// A plan on a GPU. Rounds are posted on a stream, by all PEs that exchange something, as often and in the same order;
+/// several plans may be under way on several streams, each with its own workspace.
+pub struct GpuPlan<'d> {
+    kernels: &'d GpuKernels<'d>,
+    blocks: Blocks,
+    pub(crate) words: Block,
+    /// As `decomp_plan` in `cu/pencils.cu`, and then the landings.
+    own: DeviceBuffer,
+    report: PinnedBuffer,
+    images: Images,
+    bindings: Vec<(Key, Binding)>,
+}
+
+impl<'d> GpuPlan<'d> {
+    /// `words` are zero on all PEs of the team.
+    pub(crate) fn new(kernels: &'d GpuKernels<'d>, blocks: Blocks, words: Block) -> Result<GpuPlan<'d>> {
+        let (device, gpu) = (kernels.device, kernels.device.gpu());
+        let own = gpu.alloc(OWN + 16 * blocks.legs.len())?;
+        own.fill(0)?;
+        let report = PinnedBuffer::new(gpu, REPORT_BYTES)?;
+        let (base, told) = (own.at().get(), report.device().get());
+        let plan = [
+            device.address(words.base),
+            blocks.slots() as u64,
+            base + ROUND,
+            told,
+            base + STOP,
+            told + 8 * REFUSAL as u64,
+        ];
+        own.write(0, &plan.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>())?;
+        let images = Images::new(gpu, &blocks)?;
+        Ok(GpuPlan { kernels, blocks, words, own, report, images, bindings: Vec::new() })
+    }
+
+    /// How the GPU reaches a PE.
+    pub(crate) fn path(kernels: &GpuKernels<'_>, pe: symrail::Pe) -> Path {
+        if kernels.device.is_mapped(pe) { Path::Mapped } else { Path::Rails }
+    }
+
+    /// Bytes of the words that a plan with these blocks needs.
+    pub(crate) fn words_bytes(blocks: &Blocks) -> usize {
+        3 * size_of::<u64>() * blocks.slots()
+    }
+
+    /// Bytes of workspace that this PE needs.
+    #[must_use]
+    pub fn workspace_bytes(&self) -> usize {
+        self.blocks.workspace_bytes
+    }
+
+    /// Bytes of the input: the whole pencil, with halo and padding.
+    #[must_use]
+    pub fn input_bytes(&self) -> usize {
+        self.blocks.input_bytes()
+    }
+
+    /// Bytes of the output.
+    #[must_use]
+    pub fn output_bytes(&self) -> usize {
+        self.blocks.output_bytes()
+    }
+
+    /// A stream of the GPU by the driver's handle: 0 and 1 are the default stream, 2 is this thread's.
+    ///
+    /// # Safety
+    /// It is one, and stays as long as this is used.
+    #[must_use]
+    pub unsafe fn stream(&self, handle: usize) -> Stream {
+        // SAFETY: the caller's promise.
+        unsafe { Stream::of_others(self.kernels.device.gpu(), std::ptr::with_exposed_provenance_mut(handle)) }
+    }
+
+    /// Puts a round on a stream: the blocks of `input` are exchanged into `output`, which is the same or separate. What
+    /// follows on the stream finds them there, and may use all buffers again. A first round with certain buffers cannot
+    /// be captured in a graph; later ones can. After eight different ones memory is taken, which waits for all that
+    /// the GPU does.
+    ///
+    /// # Safety
+    /// The GPU reaches the buffers; nobody else uses them until the stream has come so far, and they stay. So does the
+    /// workspace: it is not given back before.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for what this PE was given: the others learn of it, and the plan can be used again. What the
+    /// driver says. What peers and kernels find wrong is [`GpuPlan::check`]'s.
+    pub unsafe fn post(
+        &mut self,
+        stream: &Stream,
+        input: GpuMemory,
+        output: GpuMemory,
+        work: &mut Workspace,
+    ) -> Result<()> {
+        let [input, output] = [input, output].map(|memory| Extent { at: memory.at, bytes: memory.bytes });
+        let work_at = self.kernels.device.address(work.base());
+        let wrong = self.check_buffers(input, output, work).err();
+        let key = wrong.map_or(Ok((input.at, output.at, work_at)), |wrong| Err(wrong.0));
+        let binding = match self.bindings.iter().position(|(bound, _)| *bound == key) {
+            Some(i) => &self.bindings[i].1,
+            None if stream.is_capturing()? => return Err(Error::FirstCaptured { operation: self.blocks.what }),
+            None => {
+                let memories = [input, output].map(|buffer| self.memory(buffer));
+                let words = self.kernels.device.address(self.words.base);
+                let round = match key {
+                    Ok(_) => Round::new(&self.blocks, &Buffers { input, output, memories, work: work_at, words }),
+                    Err(refusal) => Round::refusal(&self.blocks, refusal),
+                };
+                let binding = self.images.bind(self.kernels.device.gpu(), stream, round)?;
+                self.bindings.push((key, binding));
+                &self.bindings[self.bindings.len() - 1].1
+            }
+        };
+        // SAFETY: the caller's promise; plan and binding stay.
+        unsafe { self.launch(stream, binding) }?;
+        wrong.map_or(Ok(()), |wrong| Err(self.blocks.refused(self.kernels.device.runtime().my_pe(), wrong)))
+    }
+
+    /// # Safety
+    /// As for [`GpuPlan::post`].
+    unsafe fn launch(&self, stream: &Stream, binding: &Binding) -> Result<()> {
+        let (plan, legs) = (self.own.at().get(), self.blocks.legs.len() as u64);
+        let landings = plan + OWN as u64;
+        let unit = self.blocks.unit(16);
+        let copy = |copies: &Copies| match copies.count {
+            0 => Ok(()),
+            // SAFETY: the kernel's arguments; the caller's promise.
+            count => unsafe { self.kernels.copy(stream, (unit, copies.units), [copies.at, count, landings]) },
+        };
+        let [pack, send, unpack] = &binding.copies;
+        copy(pack)?;
+        let arguments = [plan, binding.legs, legs, landings];
+        if legs > 0 {
+            // SAFETY: the kernel's arguments.
+            unsafe { self.kernels.meet(stream, &arguments) }?;
+        }
+        copy(send)?;
+        if legs > 0 {
+            // SAFETY: the kernel's arguments.
+            unsafe { self.kernels.arrive(stream, &arguments) }?;
+        }
+        copy(unpack)
+    }
+
+    /// Waits for all that the GPU was given: kernels of this plan use words that are given back, here and at peers.
+    pub(crate) fn wait_for_gpu(&self) -> Result<()> {
+        Ok(self.kernels.device.gpu().synchronize()?)
+    }
+
+    /// Whether no round has failed so far. It does not wait for any.
+    ///
+    /// # Errors
+    /// [`Error::RefusedBy`] once for what others were given, of which nothing was exchanged; [`Error::Late`], after
+    /// which the plan cannot be used again; what the device says.
+    pub fn check(&self) -> Result<()> {
+        let runtime = self.kernels.device.runtime();
+        let (pe, operation) = (runtime.my_pe(), self.blocks.what);
+        if self.report.word(0) != 0 {
+            let waiting = ["where its block may go", "its block"][self.report.word(2) as usize % 2];
+            let seconds = runtime.settings().timeout_s;
+            return Err(Error::Late { pe, operation, late: self.report.word(1) as u32, waiting, seconds });
+        }
+        let refusal = self.report.word(REFUSAL);
+        if refusal != 0 {
+            self.report.set_word(REFUSAL, 0);
+            let (by, refusal) = (self.report.word(REFUSAL + 1) as u32, Refusal::of_code(refusal - 1));
+            return Err(Error::RefusedBy { pe, operation, by, refusal });
+        }
+        Ok(self.kernels.device.state().check()?)
+    }
+
+    fn check_buffers(&self, input: Extent, output: Extent, work: &Workspace) -> Result<(), Wrong> {
+        for (buffer, needed) in [(input, self.input_bytes()), (output, self.output_bytes())] {
+            if needed > 0 && buffer.at != 0 && !Gpu::reaches(buffer.at as usize) {
+                return Err((Refusal::HostMemory, 0, 0));
+            }
+        }
+        self.blocks.check(input, output, work, self.blocks.unit(16))
+    }
+
+    /// What a buffer is, and the workspace.
+    fn memory(&self, buffer: Extent) -> [Memory; 2] {
+        let (device, me) = (self.kernels.device, self.kernels.device.runtime().my_pe());
+        let reach = device.state().reach();
+        let symmetric = reach.find(buffer.at, buffer.bytes as u64, me).is_some();
+        let of = |symmetric| match (reach.in_gpus(), symmetric) {
+            (false, true) => Memory::Symmetric,
+            (_, symmetric) => Memory::Device { handle: Handle::Descriptor, symmetric },
+        };
+        [of(symmetric), of(true)]
+    }
+}

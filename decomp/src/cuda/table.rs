@@ -1,0 +1,84 @@
+//! Copies as kernels read them: `decomp_copy` in `cu/copy.cuh`.
+
+use crate::copy::{Loop, Loops};
+use crate::view::View;
+
+/// Loops of a copy, and words of one.
+const LOOPS: usize = 5;
+pub(super) const WORDS: usize = 6 + 3 * LOOPS;
+/// Bytes of the widest piece that threads copy.
+const WIDE: usize = 16;
+
+/// What else a copy depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Goes {
+    /// Nothing.
+    Always,
+    /// It is done when something is exchanged with a leg.
+    With(usize),
+    /// It goes to where the other end of a leg wants it.
+    To(usize),
+}
+
+/// A copy of elements of `size` bytes, by units of which each has several or one.
+pub(super) fn words(
+    (size, unit): (usize, usize),
+    (from, from_view): (u64, &View),
+    (to, to_view): (u64, &View),
+    goes: Goes,
+) -> [u64; WORDS] {
+    let (first, others) = ordered(&in_units(Loops::new(from_view, to_view).used(), size / unit));
+    let tiled = others.first().is_some_and(|other| other.from < first.from);
+    let whole = |elements: usize| (elements * unit).is_multiple_of(WIDE);
+    let wide = unit < WIDE
+        && (first.from, first.to) == (1, 1)
+        && whole(first.count)
+        && others.iter().all(|it| whole(it.from) && whole(it.to));
+    let (leg, at_landing) = match goes {
+        Goes::Always => (u64::MAX, false),
+        Goes::With(leg) => (leg as u64, false),
+        Goes::To(leg) => (leg as u64, true),
+    };
+    let at = |base: u64, view: &View| base + (view.offset * size) as u64;
+    let mut words = [0; WORDS];
+    words[..6].copy_from_slice(&[
+        at(from, from_view),
+        at(to, to_view),
+        leg,
+        at_landing.into(),
+        tiled.into(),
+        wide.into(),
+    ]);
+    let alone = Loop { count: 1, ..Loop::default() };
+    let loops = std::iter::once(&first).chain(&others).chain(std::iter::repeat(&alone));
+    for (place, it) in words[6..].chunks_exact_mut(3).zip(loops) {
+        place.copy_from_slice(&[it.count as u64, it.from as u64, it.to as u64]);
+    }
+    words
+}
+
+/// The loops of elements that have so many units each.
+fn in_units(loops: &[Loop], units: usize) -> Vec<Loop> {
+    let mut loops: Vec<Loop> =
+        loops.iter().map(|it| Loop { count: it.count, from: it.from * units, to: it.to * units }).collect();
+    match loops.last_mut() {
+        _ if units == 1 => {}
+        Some(last) if (last.from, last.to) == (units, units) => {
+            *last = Loop { count: last.count * units, from: 1, to: 1 };
+        }
+        _ => loops.push(Loop { count: units, from: 1, to: 1 }),
+    }
+    loops
+}
+
+/// The fastest loop of the destination; and the others, first the one that is faster than it in the source, if there
+/// is such a one.
+fn ordered(loops: &[Loop]) -> (Loop, Vec<Loop>) {
+    let Some((first, others)) = loops.split_last() else { return (Loop { count: 1, from: 1, to: 1 }, Vec::new()) };
+    let mut others: Vec<Loop> = others.iter().rev().copied().collect();
+    let fastest = (0..others.len()).min_by_key(|&i| others[i].from);
+    if let Some(i) = fastest.filter(|&i| others[i].from < first.from) {
+        others.swap(0, i);
+    }
+    (*first, others)
+}

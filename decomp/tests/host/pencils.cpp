@@ -1,0 +1,101 @@
+// The kernels of cu/pencils.cu as a library for tests on the CPU: a thread for each thread of a block.
+#include "device.hpp"
+
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#define __global__
+#define __launch_bounds__(threads)
+// One block at a time uses it: see `launch`.
+#define __shared__ static
+#define DECOMP_THREADS 32
+#define SYMRAIL_SIGNAL_SET 9
+
+struct Dim {
+    unsigned x;
+};
+static thread_local Dim threadIdx, blockIdx, blockDim, gridDim;
+static thread_local const unsigned char* mapped_of;
+
+SYMRAIL_DEVICE void* symrail_ptr(const void* at, int pe) {
+    return mapped_of[pe] ? (void*)((symrail_u64)at + apart_of[pe]) : nullptr;
+}
+SYMRAIL_DEVICE void symrailx_signal_op(symrail_u64* word, symrail_u64 value, int, int pe) {
+    symrail_st_sys((symrail_u64)word + apart_of[pe], value);
+}
+SYMRAIL_DEVICE void symrail_putmem_signal_nbi(void* to, const void* from, size_t bytes, symrail_u64* word,
+                                              symrail_u64 value, int op, int pe) {
+    memcpy((void*)((symrail_u64)to + apart_of[pe]), from, bytes);
+    symrailx_signal_op(word, value, op, pe);
+}
+
+#include "pencils.cu"
+
+thread_local State symrail_state;
+thread_local Threads* block;
+thread_local symrail_u32 thread_rank, block_size;
+thread_local const symrail_u64* apart_of;
+
+// As `Call` in emulated.rs.
+struct Call {
+    const decomp_plan* plan;
+    const decomp_leg* legs;
+    symrail_u64 n;
+    decomp_landing* landings;
+    struct {
+        const decomp_copy* at;
+        symrail_u64 count;
+    } copies[3];
+    symrail_u64 unit, pe, timeout_ns;
+    const symrail_u64* apart;
+    const unsigned char* mapped;
+};
+
+// Blocks run one after the other.
+template <class F>
+static void launch(const Call& call, unsigned blocks, unsigned threads, const F& kernel) {
+    for (unsigned b = 0; b < blocks; b++) {
+        Threads all_threads;
+        pthread_barrier_init(&all_threads.barrier, nullptr, threads);
+        all_threads.votes[0] = 0;
+        std::vector<std::thread> all;
+        for (unsigned t = 0; t < threads; t++)
+            all.emplace_back([&, t] {
+                symrail_state = State{(int)call.pe, call.timeout_ns, 0};
+                block = &all_threads, thread_rank = t, block_size = threads;
+                apart_of = call.apart, mapped_of = call.mapped;
+                threadIdx.x = t, blockIdx.x = b, blockDim.x = threads, gridDim.x = blocks;
+                kernel();
+            });
+        for (std::thread& one : all) one.join();
+        pthread_barrier_destroy(&all_threads.barrier);
+    }
+}
+
+static void copy(const Call& call, int which) {
+    static std::mutex one_at_a_time;
+    symrail_u64 count = call.copies[which].count;
+    const decomp_copy* at = call.copies[which].at;
+    if (count == 0) return;
+    std::lock_guard<std::mutex> lock(one_at_a_time);
+    launch(call, 2 * (unsigned)count, DECOMP_THREADS, [&] {
+        switch (call.unit) {
+            case 1: return decomp_copy_1(at, count, call.landings);
+            case 2: return decomp_copy_2(at, count, call.landings);
+            case 4: return decomp_copy_4(at, count, call.landings);
+            case 8: return decomp_copy_8(at, count, call.landings);
+            default: return decomp_copy_16(at, count, call.landings);
+        }
+    });
+}
+
+// A round of a PE.
+extern "C" void pencils_round(const Call* given) {
+    const Call& call = *given;
+    copy(call, 0);
+    if (call.n != 0) launch(call, 1, 2, [&] { decomp_meet(call.plan, call.legs, call.n, call.landings); });
+    copy(call, 1);
+    if (call.n != 0) launch(call, 1, 2, [&] { decomp_arrive(call.plan, call.legs, call.n, call.landings); });
+    copy(call, 2);
+}

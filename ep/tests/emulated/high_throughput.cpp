@@ -1,0 +1,264 @@
+// Runs cu/high_throughput.cu on threads, against tokens and sums that are made one after the other. Prints what is wrong.
+#include "../../cu/high_throughput.cu"
+
+struct shape {
+    symrail_u64 ranks, tokens, share, k, scales, bytes;
+    bool f32;
+    int ranks_of_host;
+};
+
+// What a rank has in a call.
+static std::vector<long long> slots_of(const shape& s, symrail_u64 rank, symrail_u64 call, symrail_u64& tokens) {
+    tokens = mix({rank, call, 1}) % 4 == 0 ? 0 : mix({rank, call, 2}) % s.tokens + 1;
+    std::vector<long long> slots(tokens * s.k);
+    for (symrail_u64 i = 0; i < slots.size(); i++) {
+        symrail_u64 experts = s.ranks * s.share, some = mix({rank, call, i, 3});
+        // One call in four has all tokens for few experts.
+        slots[i] = (long long)(call % 4 == 3 ? some % 3 % experts : some % (experts + 1)) - (call % 4 != 3);
+    }
+    return slots;
+}
+static bool gets(const shape& s, const std::vector<long long>& slots, symrail_u64 token, symrail_u64 rank) {
+    for (symrail_u64 i = 0; i < s.k; i++) {
+        long long expert = slots[token * s.k + i];
+        if (expert >= 0 && (symrail_u64)expert / s.share == rank) return true;
+    }
+    return false;
+}
+static symrail_u32 word_of(symrail_u64 rank, symrail_u64 call, symrail_u64 token, symrail_u64 i) {
+    return (symrail_u32)mix({rank, call, token, i, 4});
+}
+// A number of a row, as bits of its type.
+static float number_of(symrail_u64 by, symrail_u64 from, symrail_u64 call, symrail_u64 token, symrail_u64 i) {
+    symrail_u64 some = mix({by, from, call, token, i, 5});
+    // Of many sizes, so that the order of a sum shows.
+    return (float)((int)(some % 2001) - 1000) * (float)(1 << (some >> 20) % 24);
+}
+static void put_number(bool f32, char* row, symrail_u64 i, float v) {
+    if (f32) ((float*)row)[i] = v;
+    else ((unsigned short*)row)[i] = (unsigned short)to_bf16(v);
+}
+static float get_number(bool f32, const char* row, symrail_u64 i) {
+    return f32 ? ((const float*)row)[i] : low(((const unsigned short*)row)[i]);
+}
+
+struct buffers {
+    const shape& s;
+    parameters p = {};
+    routes r = {};
+    progress now = {};
+    std::vector<symrail_u32> order, matrix, lists, per_expert, come;
+    std::vector<int> places;
+    symrail_u64 wrong_slot[2] = {~0ull, 0};
+    static const unsigned THREADS = 64;
+
+    buffers(const shape& s, char* heap, symrail_u64 room) : s(s) {
+        p.ranks = s.ranks, p.me = job.me, p.share = s.share, p.most = s.tokens, p.room = room;
+        p.side = up16(4 * (s.scales + 2 * s.k + 1));
+        symrail_u64 back = s.tokens * std::min(s.k, s.ranks), out = std::max(back, room), header = 2 * s.ranks * header_bytes(p);
+        char* next = heap;
+        auto take = [&](symrail_u64 bytes) {
+            char* at = next;
+            next += (bytes + 127) / 128 * 128;
+            if (next > heap + job.heap_bytes) fail("the test's heap is too small");
+            return (symrail_u64)at;
+        };
+        p.headers = take(header), p.headers_out = take(header), p.header_words = take(8 * s.ranks);
+        p.words = take(16 * s.ranks * chunks(s.tokens)), p.rows = take(room * s.bytes), p.sides = take(room * p.side);
+        p.back_rows = take(back * s.bytes), p.back_sides = take(back * p.side);
+        p.out_rows = take(out * s.bytes), p.out_sides = take(out * p.side);
+        for (symrail_u64 rank = 0; rank < s.ranks; rank++) order.push_back(rank | (rank % s.ranks_of_host ? 0 : FIRST_OF_HOST));
+        matrix.resize(s.ranks * s.ranks), lists.resize(s.ranks * s.tokens), places.resize(s.ranks * s.tokens);
+        per_expert.resize(s.ranks * s.share), come.resize(s.share);
+        p.progress = (symrail_u64)&now, p.order = (symrail_u64)order.data();
+        r = {(symrail_u64)matrix.data(), (symrail_u64)lists.data(), (symrail_u64)places.data(),
+             (symrail_u64)per_expert.data(), (symrail_u64)come.data(), (symrail_u64)wrong_slot};
+    }
+    void begin(bool first, symrail_u64 kind, symrail_u64 bytes, symrail_u64 scales, symrail_u64 k) {
+        launch(s.ranks, THREADS, [&] { ep_announce(&p, &r, first, kind, bytes, scales, k); });
+        launch(1, THREADS, [&] { ep_collect(&p, &r, first); });
+    }
+    void end() {
+        launch(1, 1, [&] { ep_end_call(&p); });
+    }
+};
+
+static void expect(bool well, const char* what) {
+    if (!well) fail(what);
+}
+
+// A dispatch, or another one of other rows on the same routes, and what a combine makes of it.
+static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
+    const shape& s = b.s;
+    symrail_u64 me = job.me, tokens, k = weighted ? s.k : 0, routing = first ? call : call - 1;
+    std::vector<long long> slots = slots_of(s, me, routing, tokens);
+    std::vector<uint4> x(tokens * s.bytes / 16);
+    std::vector<symrail_u32> scales(tokens * s.scales), weights(tokens * s.k);
+    for (symrail_u64 i = 0; i < x.size() * 4; i++) ((symrail_u32*)x.data())[i] = word_of(me, call, i / (s.bytes / 4), i % (s.bytes / 4));
+    for (symrail_u64 i = 0; i < scales.size(); i++) scales[i] = word_of(me, call, i, 1000);
+    for (symrail_u64 i = 0; i < weights.size(); i++) weights[i] = word_of(me, call, i, 2000);
+    if (first) launch(s.ranks, b.THREADS, [&] { ep_layout(&b.p, &b.r, slots.data(), tokens, s.k); });
+    b.begin(first, first ? 1 : 2, s.bytes, s.scales, k);
+    expect(b.now.state == GOES && b.now.wrong == NOTHING, "a dispatch was refused");
+    launch(3, b.THREADS, [&] {
+        ep_send(&b.p, &b.r, 0, (const char*)x.data(), s.bytes, scales.data(), s.scales, slots.data(), weights.data(), k);
+    });
+    symrail_u64 all = 0;
+    for (symrail_u64 rank = 0; rank < s.ranks; rank++) all += b.matrix[rank * s.ranks + me];
+    std::vector<uint4> rows(all * s.bytes / 16);
+    std::vector<symrail_u32> its_scales(all * s.scales), its_weights(all * k);
+    std::vector<long long> its_slots(all * k);
+    std::vector<int> sources(all);
+    launch(2, b.THREADS, [&] {
+        ep_receive(&b.p, &b.r, s.bytes, s.scales, k, (char*)rows.data(), its_scales.data(), its_slots.data(),
+                   its_weights.data(), sources.data());
+    });
+    b.end();
+    symrail_u64 row = 0;
+    std::vector<symrail_u32> come(s.share);
+    for (symrail_u64 rank = 0; rank < s.ranks; rank++) {
+        symrail_u64 its_tokens;
+        std::vector<long long> its = slots_of(s, rank, routing, its_tokens);
+        for (long long expert : its)
+            if (expert >= 0 && (symrail_u64)expert / s.share == me) come[expert % s.share]++;
+        for (symrail_u64 token = 0; token < its_tokens; token++) {
+            if (!gets(s, its, token, me)) continue;
+            expect(row < all, "fewer rows than tokens");
+            bool well = sources[row] == (int)token;
+            for (symrail_u64 i = 0; i < s.bytes / 4; i++)
+                well &= ((symrail_u32*)rows.data())[row * s.bytes / 4 + i] == word_of(rank, call, token, i);
+            for (symrail_u64 i = 0; i < s.scales; i++)
+                well &= its_scales[row * s.scales + i] == word_of(rank, call, token * s.scales + i, 1000);
+            for (symrail_u64 i = 0; i < k; i++) {
+                long long expert = its[token * s.k + i];
+                bool here = expert >= 0 && (symrail_u64)expert / s.share == me;
+                well &= its_slots[row * k + i] == (here ? expert % (long long)s.share : -1);
+                well &= its_weights[row * k + i] == word_of(rank, call, token * s.k + i, 2000);
+            }
+            expect(well, "a row that came is not the token");
+            row++;
+        }
+    }
+    expect(row == all, "more rows than tokens");
+    if (first) expect(come == b.come, "slots of experts");
+
+    // Each rank gives back what it makes of the rows; weights are its own.
+    symrail_u64 numbers = s.bytes / (s.f32 ? 4 : 2);
+    std::vector<uint4> made(all * s.bytes / 16), biases(2 * tokens * s.bytes / 16), out(tokens * s.bytes / 16);
+    std::vector<float> parts(all * k), sums(tokens * k);
+    row = 0;
+    for (symrail_u64 rank = 0; rank < s.ranks; rank++)
+        for (symrail_u64 i = 0; i < b.matrix[rank * s.ranks + me]; i++, row++) {
+            for (symrail_u64 n = 0; n < numbers; n++)
+                put_number(s.f32, (char*)made.data() + row * s.bytes, n, number_of(me, rank, call, sources[row], n));
+            for (symrail_u64 n = 0; n < k; n++) parts[row * k + n] = number_of(me, rank, call, sources[row], n + 5000);
+        }
+    for (symrail_u64 i = 0; i < 2 * tokens * numbers; i++) put_number(s.f32, (char*)biases.data(), i, number_of(me, 77, call, i, 1));
+    const char *bias = call % 3 == 0 ? nullptr : (const char*)biases.data(), *second = call % 3 == 2 ? bias + tokens * s.bytes : nullptr;
+    b.begin(false, 3, s.bytes, 0, k);
+    expect(b.now.state == GOES && b.now.wrong == NOTHING, "a combine was refused");
+    launch(3, b.THREADS, [&] {
+        ep_send(&b.p, &b.r, 1, (const char*)made.data(), s.bytes, nullptr, 0, nullptr, (const symrail_u32*)parts.data(), k);
+    });
+    launch(2, b.THREADS, [&] {
+        ep_reduce(&b.p, &b.r, tokens, s.bytes, k, s.f32, bias, second, (char*)out.data(), (char*)sums.data());
+    });
+    b.end();
+    for (symrail_u64 token = 0; token < tokens; token++) {
+        auto sum = [&](symrail_u64 n) {
+            float total = 0;
+            for (symrail_u64 first = 0; first < s.ranks; first += s.ranks_of_host) {
+                float of_host = 0;
+                bool some = false;
+                for (symrail_u64 rank = first; rank < first + s.ranks_of_host && rank < s.ranks; rank++) {
+                    if (!gets(s, slots, token, rank)) continue;
+                    float v = number_of(rank, me, call, token, n);
+                    of_host += n >= 5000 || s.f32 ? v : low(to_bf16(v));
+                    some = true;
+                }
+                if (some) total += of_host;
+            }
+            return total;
+        };
+        for (symrail_u64 n = 0; n < numbers; n++) {
+            float wanted = sum(n);
+            for (const char* one : {bias, second})
+                if (one != nullptr) wanted += get_number(s.f32, one + token * s.bytes, n);
+            if (!s.f32) wanted = low(to_bf16(wanted));
+            expect(get_number(s.f32, (char*)out.data() + token * s.bytes, n) == wanted, "a sum");
+        }
+        for (symrail_u64 n = 0; n < k; n++) expect(sums[token * k + n] == sum(n + 5000), "a sum of weights");
+    }
+}
+
+static void calls(const shape& s, char* heap) {
+    buffers b(s, heap, s.ranks * s.tokens);
+    for (symrail_u64 call = 0; call < 6; call++) round(b, call, call % 2 == 0, call % 3 != 1);
+    expect(b.now.calls == 12, "calls were not counted");
+}
+
+// What is wrong is found by all before anything is sent, and the next call goes well.
+static void refusals(const shape& s, char* heap) {
+    buffers b(s, heap, 40);
+    std::vector<long long> slots(30 * s.k, -1);
+    auto layout = [&](symrail_u64 tokens) {
+        launch(s.ranks, b.THREADS, [&] { ep_layout(&b.p, &b.r, slots.data(), tokens, s.k); });
+    };
+    auto look = [&](symrail_u64 state, symrail_u64 wrong, symrail_u64 other, symrail_u64 here, symrail_u64 there, const char* what) {
+        expect(b.now.state == state && b.now.wrong == wrong && b.now.other == other && b.now.here == here && b.now.there == there, what);
+        b.end();
+        b.now.wrong = NOTHING;
+    };
+    slots[5] = s.ranks * s.share, slots[7] = -2;
+    layout(30);
+    b.begin(true, 1, 64, 0, 0);
+    look(NOT_MADE, NO_EXPERT, job.me, 5, s.ranks * s.share, "an index without an expert");
+    slots[5] = slots[7] = -1;
+    layout(30);
+    b.begin(true, 1, job.me == 1 ? 32 : 64, 0, 0);
+    look(REFUSED, DIFFERENT + 1, job.me == 1 ? 0 : 1, job.me == 1 ? 32 : 64, job.me == 1 ? 64 : 32, "rows of other sizes");
+    for (symrail_u64 token = 0; token < 30; token++) slots[token * s.k] = 0;
+    layout(30);
+    b.begin(true, 1, 64, 0, 0);
+    look(REFUSED, NO_ROOM, 0, 40, 30 * s.ranks, "more rows than there is room");
+    layout(30);
+    // The last rank goes another dispatch's way.
+    if (job.me == 2) b.matrix[3] = 7;
+    b.begin(false, 2, 64, 0, 0);
+    expect(b.now.state == REFUSED && b.now.wrong == DIFFERENT + 4 && b.now.other == (job.me == 2 ? 0 : 2), "routes that differ");
+    b.end();
+    b.now.wrong = NOTHING;
+    layout(10);
+    b.begin(true, 1, 64, 0, 0);
+    look(GOES, NOTHING, b.now.other, b.now.here, b.now.there, "a call after those");
+}
+
+// A rank that does not come.
+static void late(const shape& s, char* heap) {
+    buffers b(s, heap, s.ranks * s.tokens);
+    round(b, 0, true, true);
+    if (job.me == 1) return;
+    job.timeout_ns = 300000000;
+    b.begin(false, 2, 64, 0, 0);
+    expect(b.now.state == NOT_MADE && b.now.wrong == LATE, "a rank that does not come");
+}
+
+int main() {
+    int failures = 0;
+    auto check = [&](const shape& s, int mapped, auto work, const char* what) {
+        auto is_mapped = [=](int a, int b) { return mapped == 0 || (mapped == 2 && a / 2 == b / 2); };
+        if (on_all(s.ranks, 8 << 20, is_mapped, [&](char* heap) { work(s, heap); })) return;
+        printf("%s: %llu ranks, %llu tokens, %d\n", what, s.ranks, s.tokens, mapped);
+        failures++;
+    };
+    for (int mapped : {0, 1, 2}) {
+        check({1, 9, 3, 2, 1, 32, false, 1}, mapped, calls, "calls");
+        check({2, 70, 4, 3, 2, 64, false, 2}, mapped, calls, "calls");
+        check({3, 100, 2, 16, 0, 16, true, 1}, mapped, calls, "calls");
+        check({4, 40, 8, 4, 3, 48, true, 2}, mapped, calls, "calls");
+        check({3, 30, 2, 4, 0, 64, false, 1}, mapped, refusals, "refusals");
+    }
+    check({2, 20, 2, 2, 1, 64, false, 1}, 0, late, "late");
+    printf(failures == 0 ? "well\n" : "%d failures\n", failures);
+    return failures != 0;
+}

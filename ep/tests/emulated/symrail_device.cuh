@@ -1,0 +1,230 @@
+// The device API for processes of this machine, as far as the kernels of cu/ use it: a PE is a process, its heap is memory
+// that all share, and the threads of a block are its threads. Which PEs are mapped is the test's choice.
+#pragma once
+#include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __launch_bounds__(threads)
+// Blocks of a PE run one after the other.
+#define __shared__ static
+
+typedef unsigned long long symrail_u64;
+typedef unsigned int symrail_u32;
+#define SYMRAIL_SIGNAL_SET 9
+#define SYMRAIL_CMP_GE 5
+
+struct dim { unsigned x; };
+static thread_local dim threadIdx, blockIdx, blockDim, gridDim;
+
+// What the PEs of a test share, and this one's place among them.
+static struct {
+    int me, n_pes;
+    std::vector<char*> heaps;
+    symrail_u64 heap_bytes;
+    std::function<bool(int, int)> is_mapped;
+    symrail_u64 timeout_ns = 20000000000ull;
+    // Requests, of the present test.
+    std::atomic<symrail_u64> puts{0};
+} job;
+
+// Threads that wait for each other.
+struct meeting {
+    pthread_barrier_t barrier;
+    explicit meeting(unsigned n) { pthread_barrier_init(&barrier, nullptr, n); }
+    ~meeting() { pthread_barrier_destroy(&barrier); }
+    void wait() { pthread_barrier_wait(&barrier); }
+};
+// The threads of the block that runs.
+struct block_threads {
+    meeting all;
+    std::vector<std::unique_ptr<meeting>> warps;
+    std::vector<symrail_u64> values;
+    std::atomic<int> votes{0};
+    explicit block_threads(unsigned n) : all(n), values(n) {
+        for (unsigned w = 0; w < n / 32; w++) warps.push_back(std::make_unique<meeting>(32));
+    }
+};
+static block_threads* block;
+
+static void __syncthreads() { block->all.wait(); }
+static bool __syncthreads_or(bool vote) {
+    if (vote) block->votes = 1;
+    __syncthreads();
+    bool found = block->votes;
+    __syncthreads();
+    block->votes = 0;
+    __syncthreads();
+    return found;
+}
+// All lanes' values, while `what` looks at them.
+template <class F>
+static auto with_lanes(symrail_u64 own, F what) {
+    auto& warp = *block->warps[threadIdx.x / 32];
+    symrail_u64* lanes = &block->values[threadIdx.x / 32 * 32];
+    lanes[threadIdx.x % 32] = own;
+    warp.wait();
+    auto found = what(lanes);
+    warp.wait();
+    return found;
+}
+static symrail_u32 __ballot_sync(symrail_u32, bool vote) {
+    return with_lanes(vote, [](symrail_u64* lanes) {
+        symrail_u32 all = 0;
+        for (int i = 0; i < 32; i++) all |= (symrail_u32)(lanes[i] != 0) << i;
+        return all;
+    });
+}
+static symrail_u32 __float_as_uint(float v) { symrail_u32 bits; memcpy(&bits, &v, 4); return bits; }
+static float __uint_as_float(symrail_u32 bits) { float v; memcpy(&v, &bits, 4); return v; }
+[[maybe_unused]] static float __shfl_xor_sync(symrail_u32, float v, int mask) {
+    unsigned from = (threadIdx.x % 32) ^ mask;
+    return with_lanes(__float_as_uint(v), [from](symrail_u64* lanes) { return __uint_as_float((symrail_u32)lanes[from]); });
+}
+static int __popc(symrail_u32 bits) { return __builtin_popcount(bits); }
+[[maybe_unused]] static float __fadd_rn(float a, float b) { return a + b; }
+[[maybe_unused]] static float __fmul_rn(float a, float b) { return a * b; }
+[[maybe_unused]] static float __fdiv_rn(float a, float b) { return a / b; }
+template <class T>
+static T atomicAdd(T* at, T n) { return __atomic_fetch_add(at, n, __ATOMIC_SEQ_CST); }
+[[maybe_unused]] static symrail_u64 atomicMin(symrail_u64* at, symrail_u64 n) {
+    symrail_u64 now = __atomic_load_n(at, __ATOMIC_SEQ_CST);
+    while (n < now && !__atomic_compare_exchange_n(at, &now, n, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {}
+    return now;
+}
+struct alignas(16) uint4 { symrail_u32 x, y, z, w; };
+struct alignas(16) float4 { float x, y, z, w; };
+[[maybe_unused]] static uint4 make_uint4(symrail_u32 x, symrail_u32 y, symrail_u32 z, symrail_u32 w) { return {x, y, z, w}; }
+[[maybe_unused]] static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
+static void fail(const char* what) {
+    printf("PE %d: %s\n", job.me, what);
+    fflush(stdout);
+    _exit(1);
+}
+static char* on_pe(const void* symmetric, symrail_u64 bytes, int pe) {
+    symrail_u64 at = (const char*)symmetric - job.heaps[job.me];
+    if (at > job.heap_bytes || bytes > job.heap_bytes - at) fail("an address outside of the heap");
+    return job.heaps[pe] + at;
+}
+static void* symrail_ptr(const void* symmetric, int pe) {
+    return pe == job.me || job.is_mapped(job.me, pe) ? on_pe(symmetric, 1, pe) : nullptr;
+}
+static void symrail_fence_sys() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+static void symrail_quiet() {}
+template <class T>
+static T symrail_ld_acquire(const T* at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
+static void symrailx_signal_op(symrail_u64* word, symrail_u64 value, int, int pe) {
+    __atomic_store_n((symrail_u64*)on_pe(word, 8, pe), value, __ATOMIC_RELEASE);
+}
+static void symrailx_putmem_signal_nbi_block(void* dest, const void* source, size_t bytes, symrail_u64* word,
+                                             symrail_u64 value, int op, int pe) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        if (symrail_ptr(dest, pe) == nullptr) {
+            on_pe(source, bytes, job.me);
+            job.puts++;
+        }
+        memcpy(on_pe(dest, bytes, pe), source, bytes);
+        symrailx_signal_op(word, value, op, pe);
+    }
+    __syncthreads();
+}
+static symrail_u64 now_ns() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000ull + now.tv_nsec;
+}
+static symrail_u64 symrail_signal_wait_until(symrail_u64* word, int, symrail_u64 value) {
+    symrail_u64 end = now_ns() + job.timeout_ns, now;
+    while ((now = symrail_ld_acquire(word)) < value && now_ns() < end) sched_yield();
+    return now;
+}
+struct alignas(16) symrail_wide { symrail_u64 a, b; };
+static void aligned(const void* at) {
+    if ((size_t)at % 16 != 0) fail("a piece that is not aligned");
+}
+struct symrail_own_source {
+    static symrail_wide load(const symrail_wide* from) {
+        aligned(from);
+        return *from;
+    }
+};
+static void symrail_store(symrail_wide* to, symrail_wide piece) {
+    aligned(to);
+    *to = piece;
+}
+
+// Launches a kernel on this PE: its blocks one after the other, their threads at the same time.
+static void launch(unsigned blocks, unsigned threads, const std::function<void()>& kernel) {
+    for (unsigned b = 0; b < blocks; b++) {
+        block_threads all(threads);
+        block = &all;
+        std::vector<std::jthread> running;
+        for (unsigned t = 0; t < threads; t++)
+            running.emplace_back([&, b, t] {
+                threadIdx.x = t, blockIdx.x = b, blockDim.x = threads, gridDim.x = blocks;
+                kernel();
+            });
+    }
+}
+
+// Memory that the processes share.
+static char* shared_memory(size_t bytes) {
+    void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) fail("no memory");
+    return (char*)at;
+}
+
+// What each PE does, all at the same time; whether all of them ended well.
+static bool on_all(int n, size_t heap_bytes, std::function<bool(int, int)> is_mapped, const std::function<void(char*)>& work) {
+    job.n_pes = n, job.heap_bytes = heap_bytes, job.is_mapped = is_mapped;
+    job.heaps.clear();
+    for (int pe = 0; pe < n; pe++) job.heaps.push_back(shared_memory(heap_bytes));
+    std::vector<pid_t> running;
+    fflush(stdout);
+    for (int pe = 0; pe < n; pe++) {
+        pid_t child = fork();
+        if (child == 0) {
+            job.me = pe;
+            work(job.heaps[pe]);
+            fflush(stdout);
+            _exit(0);
+        }
+        running.push_back(child);
+    }
+    bool well = true;
+    for (pid_t child : running) {
+        int status = 0;
+        waitpid(child, &status, 0);
+        well &= status == 0;
+    }
+    for (char* heap : job.heaps) munmap(heap, heap_bytes);
+    return well;
+}
+
+// Numbers that look like chance, the same each time.
+static symrail_u64 mix(std::initializer_list<symrail_u64> numbers) {
+    symrail_u64 sum = 0x9e3779b97f4a7c15ull;
+    for (symrail_u64 number : numbers) {
+        sum = (sum ^ number) * 0xff51afd7ed558ccdull;
+        sum ^= sum >> 29;
+    }
+    return sum;
+}

@@ -1,0 +1,249 @@
+//! Words and rows between the ranks of a plan, in symmetric memory.
+//!
+//! A word holds the number of the last round in which it was told. Numbers only grow, so that nothing is ever cleared,
+//! and a word of an earlier round is never taken for one of this.
+
+use std::ops::Range;
+
+use symrail::team::heap::{Block, aligned};
+use symrail::{Cmp, Group, Pe, Runtime, SignalOp, Team, TeamHeap};
+
+use crate::error::{Error, Result};
+use crate::shards::{Schedule, Shards};
+use crate::step::{Observer, Step};
+use crate::weight::Weight;
+
+/// What a plan computes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Product {
+    AllGatherMatmul,
+    MatmulReduceScatter,
+    MatmulAllReduce,
+}
+
+impl Product {
+    pub fn name(self) -> &'static str {
+        match self {
+            Product::AllGatherMatmul => "all_gather_matmul",
+            Product::MatmulReduceScatter => "matmul_reduce_scatter",
+            Product::MatmulAllReduce => "matmul_all_reduce",
+        }
+    }
+}
+
+/// A word of each rank: its place among them.
+pub(crate) type Word = usize;
+
+/// Rows of the plan's matrix, and where a rank keeps them: their first number, in numbers from the first one.
+#[derive(Debug, Clone)]
+pub(crate) struct Rows {
+    pub rows: Range<usize>,
+    pub at: usize,
+    /// Numbers of a row.
+    pub width: usize,
+}
+
+impl Rows {
+    fn len(&self) -> usize {
+        self.rows.len() * self.width
+    }
+}
+
+/// What the ranks of one plan share. See the [module](self).
+pub(crate) struct Exchange<'rt> {
+    heap: &'rt TeamHeap<'rt>,
+    group: Group,
+    product: Product,
+    block: Block,
+    /// Bytes of the words.
+    words: usize,
+    round: u64,
+    /// A round has begun and not ended.
+    broken: bool,
+    observer: Option<Observer<'rt>>,
+}
+
+impl<'rt> Exchange<'rt> {
+    /// Takes so many words and numbers of each rank's memory, if all ranks pass the same. Collective over the team.
+    pub fn new(
+        heap: &'rt TeamHeap<'rt>,
+        team: &Team<'rt>,
+        product: Product,
+        (shards, width, schedule): (&Shards, usize, Schedule),
+        (words, numbers): (usize, usize),
+    ) -> Result<Exchange<'rt>> {
+        let mut parameters = vec![("the kind of product", product as u64), ("numbers of a row", width as u64)];
+        parameters.extend(schedule.parameters());
+        parameters.extend((0..shards.ranks()).map(|rank| ("rows of a shard", shards.of(rank).len() as u64)));
+        team.compare(product.name(), &parameters)?;
+        let (pe, ranks) = (heap.runtime().my_pe(), team.group().size() as usize);
+        Error::unless_long(pe, product, "the list of shards", shards.ranks(), ranks)?;
+        heap.must_be_the_hosts()?;
+        let block = heap.take_words(team, Exchange::bytes(words, numbers))?;
+        let words = bytes_of_words(words);
+        Ok(Exchange { heap, group: team.group(), product, block, words, round: 0, broken: false, observer: None })
+    }
+
+    /// Bytes of a team's heap that so many words and numbers take.
+    pub fn bytes(words: usize, numbers: usize) -> usize {
+        aligned(bytes_of_words(words).saturating_add(numbers.saturating_mul(size_of::<f32>())))
+    }
+
+    pub fn free(self, team: &Team<'rt>) -> Result<()> {
+        Ok(self.heap.give_back(team, self.block)?)
+    }
+
+    pub fn observe(&mut self, observer: Option<Observer<'rt>>) {
+        self.observer = observer;
+    }
+
+    pub fn me(&self) -> usize {
+        self.group.me() as usize
+    }
+
+    pub fn ranks(&self) -> usize {
+        self.group.size() as usize
+    }
+
+    /// The other ranks, from the next one on.
+    pub fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        let (me, ranks) = (self.me(), self.ranks());
+        (1..ranks).map(move |distance| (me + distance) % ranks)
+    }
+
+    /// Checks the length of an array.
+    pub fn check(&self, what: &'static str, given: usize, wanted: usize) -> Result<()> {
+        Error::unless_long(self.runtime().my_pe(), self.product, what, given, wanted)
+    }
+
+    /// Checks that a weight takes rows of so many numbers.
+    pub fn check_weight(&self, weight: &Weight<'_>, inputs: usize) -> Result<()> {
+        weight.check(self.runtime().my_pe(), self.product, inputs)
+    }
+
+    /// Begins the next round.
+    pub fn begin(&mut self) -> Result<()> {
+        if self.broken {
+            return Err(Error::Broken { pe: self.runtime().my_pe(), product: self.product.name() });
+        }
+        self.broken = true;
+        self.round += 1;
+        Ok(())
+    }
+
+    /// Ends the round: what was put has left.
+    pub fn end(&mut self) -> Result<()> {
+        self.quiet()?;
+        self.broken = false;
+        Ok(())
+    }
+
+    /// Says what is done next.
+    pub fn step(&mut self, step: &Step) {
+        if let Some(observer) = &mut self.observer {
+            observer(step);
+        }
+    }
+
+    /// Sets a rank's word to this round.
+    pub fn tell(&mut self, to: usize, word: Word) -> Result<()> {
+        self.step(&Step::Tell { to });
+        let word = self.word(word);
+        // SAFETY: no bytes are put; the word is this plan's.
+        let told = unsafe {
+            self.runtime().put_signal_nbi(word.cast(), word.cast(), 0, (word, self.round, SignalOp::Set), self.pe(to))
+        };
+        Ok(told?)
+    }
+
+    /// Whether a word was told in this round.
+    pub fn is_told(&self, word: Word) -> Result<bool> {
+        // SAFETY: a word of this plan, aligned.
+        Ok(unsafe { self.runtime().peek(self.word(word).cast_const()) }? >= self.round)
+    }
+
+    /// Waits until a rank has told a word in this round.
+    pub fn wait(&mut self, from: usize, word: Word) -> Result<()> {
+        self.wait_for(from, word, self.round)
+    }
+
+    /// Waits until a rank has told a word in the round before this one.
+    pub fn wait_for_previous(&mut self, from: usize, word: Word) -> Result<()> {
+        self.wait_for(from, word, self.round - 1)
+    }
+
+    fn wait_for(&mut self, from: usize, word: Word, round: u64) -> Result<()> {
+        self.step(&Step::Wait { from });
+        // SAFETY: a word of this plan, aligned.
+        unsafe { self.runtime().wait_in(self.product.name(), self.word(word).cast_const(), Cmp::Ge, round) }?;
+        Ok(())
+    }
+
+    /// Starts to put rows of this rank to where another one keeps them, and then to tell its word.
+    pub fn put(&mut self, from: &Rows, to: usize, at: usize, word: Word) -> Result<()> {
+        self.step(&Step::Put { to, rows: from.rows.clone() });
+        let signal = (self.word(word), self.round, SignalOp::Set);
+        let (dest, source, bytes) = (self.number(at), self.number(from.at), from.len() * size_of::<f32>());
+        // SAFETY: the source is this plan's, and stays as it is until the round has ended with a quiet.
+        Ok(unsafe { self.runtime().put_signal_nbi(dest.cast(), source.cast(), bytes, signal, self.pe(to)) }?)
+    }
+
+    /// Starts to get rows of another rank to the same place here. They are here after [`Exchange::quiet`].
+    pub fn get(&mut self, rows: &Rows, from: usize) -> Result<()> {
+        self.step(&Step::Get { from, rows: rows.rows.clone() });
+        let (numbers, bytes) = (self.number(rows.at).cast::<u8>(), rows.len() * size_of::<f32>());
+        // SAFETY: the numbers are this plan's, and used here after a quiet only.
+        Ok(unsafe { self.runtime().get_nbi(numbers, numbers, bytes, self.pe(from)) }?)
+    }
+
+    /// Waits until all is done that was started.
+    pub fn quiet(&mut self) -> Result<()> {
+        self.step(&Step::Quiet);
+        Ok(self.runtime().quiet()?)
+    }
+
+    /// Where this rank keeps its numbers, from one of them on. Others write there when a plan has let them.
+    pub fn number(&self, at: usize) -> *mut f32 {
+        self.block.base.wrapping_add(self.words).cast::<f32>().wrapping_add(at)
+    }
+
+    /// Keeps numbers.
+    pub fn store(&self, at: usize, from: &[f32]) {
+        let to = self.number(at);
+        // SAFETY: plans store within the numbers that they have taken, which nobody else uses then.
+        unsafe { to.copy_from_nonoverlapping(from.as_ptr(), from.len()) };
+    }
+
+    /// Copies numbers that are kept.
+    pub fn load(&self, at: usize, to: &mut [f32]) {
+        let from = self.number(at);
+        // SAFETY: plans load within the numbers that they have taken, which nobody changes then.
+        unsafe { to.as_mut_ptr().copy_from_nonoverlapping(from, to.len()) };
+    }
+
+    /// Adds numbers that are kept.
+    pub fn add(&self, at: usize, to: &mut [f32]) {
+        let from = self.number(at);
+        for (i, sum) in to.iter_mut().enumerate() {
+            // SAFETY: as for `load`.
+            *sum += unsafe { from.add(i).read() };
+        }
+    }
+
+    fn runtime(&self) -> &'rt Runtime {
+        self.heap.runtime()
+    }
+
+    fn pe(&self, rank: usize) -> Pe {
+        self.group.pe(rank as u32)
+    }
+
+    fn word(&self, word: Word) -> *mut u64 {
+        self.block.base.cast::<u64>().wrapping_add(word)
+    }
+}
+
+/// Bytes before the numbers.
+fn bytes_of_words(words: usize) -> usize {
+    aligned(words.saturating_mul(size_of::<u64>()))
+}

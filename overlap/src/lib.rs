@@ -1,0 +1,58 @@
+//! Matrix products of tensor-parallel layers, whose shards move while others are multiplied.
+//!
+//! A linear layer is spread over the ranks of a team by the columns of its weight, or by the rows. Rows of its input, or
+//! of its output, are spread as well ([`Shards`]). [`AllGatherMatmul`] brings the rows together and multiplies them;
+//! [`MatmulReduce`] multiplies and adds the products of all ranks. Both are plans: made once for a shape, by all ranks
+//! together, which compare what they pass; then carried out without a collective.
+//!
+//! ```
+//! use symrail::{Runtime, TeamHeap};
+//! use symrail_overlap::{AllGatherMatmul, Layout, Schedule, Shards, Weight};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let rt = Runtime::init()?;
+//! let (heap, team) = (TeamHeap::new(&rt, 1 << 20)?, rt.team_world()?);
+//! let shards = Shards::split(4, rt.n_pes() as usize);
+//! let mut plan = AllGatherMatmul::new(&heap, &team, &shards, 2, Schedule::choose(&shards, 2, 3))?;
+//! let weight = [1.0, 2.0, 3.0, 10.0, 20.0, 30.0];
+//! let own = vec![1.0; shards.of(rt.my_pe() as usize).len() * 2];
+//! let mut output = vec![0.0; 4 * 3];
+//! plan.run(&own, &Weight::new(&weight, Layout::ByInputs, 2, 3), &mut output)?;
+//! assert_eq!(output[..3], [11.0, 22.0, 33.0]);
+//! plan.free(&team)?;
+//! heap.free()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | file | concept |
+//! |---|---|
+//! | [`shards`] | which rows each rank has, in which pieces they move, and when that pays |
+//! | [`weight`] | the second factor, and products with it |
+//! | [`all_gather`], [`reduce`] | the two kinds of plans |
+//! | [`products`] | plans by shape, for callers who have arrays |
+//! | `exchange` | words and rows between ranks |
+//! | [`step`] | what a plan does, for those who look on |
+//! | [`error`] | what can go wrong |
+//!
+//! # Invariants
+//! - What ranks pass is compared before anything is sent.
+//! - Words hold numbers of rounds, which only grow; nothing is cleared, and no barrier parts rounds.
+//! - Results have the same bits for each [`Schedule`], whatever was late.
+//! - Every wait ends: with what it waits for, or with an error that names who is gone.
+
+pub mod all_gather;
+pub mod error;
+mod exchange;
+pub mod products;
+pub mod reduce;
+pub mod shards;
+pub mod step;
+pub mod weight;
+
+pub use all_gather::AllGatherMatmul;
+pub use error::{Error, Result};
+pub use products::{Gathered, Products};
+pub use reduce::{MatmulReduce, Reduced};
+pub use shards::{Schedule, Shards};
+pub use step::Step;
+pub use weight::{Layout, Weight};

@@ -1,0 +1,180 @@
+//! Which rows of a matrix each rank has, and in which pieces they move. Pure geometry.
+
+use std::ops::Range;
+
+use symrail::Team;
+
+use crate::error::Result;
+
+/// A piece of a shard that moves at a time has at least so many bytes, unless the shard has fewer.
+const LEAST_BYTES: usize = 256 << 10;
+/// A shard is cut into no more pieces than this: further ones would hide little more.
+const MOST_PIECES: usize = 8;
+/// Below so many multiplications for a rank's shard, a product ends before a message has arrived.
+const LEAST_WORK: usize = 1 << 21;
+
+/// The rows of a matrix, spread over the ranks of a team in their order. Shards may differ in size, and be empty.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Shards {
+    /// The first row of each rank, and behind them how many there are.
+    bounds: Vec<usize>,
+}
+
+impl Shards {
+    /// As many rows for each rank as given.
+    #[must_use]
+    pub fn new(rows: &[usize]) -> Shards {
+        let ends = rows.iter().scan(0, |end, rows| {
+            *end += rows;
+            Some(*end)
+        });
+        Shards { bounds: std::iter::once(0).chain(ends).collect() }
+    }
+
+    /// Rows in shards as equal as can be, the larger ones first: as `torch.tensor_split` cuts.
+    #[must_use]
+    pub fn split(rows: usize, ranks: usize) -> Shards {
+        let shard = |rank| rows / ranks + usize::from(rank < rows % ranks);
+        Shards::new(&(0..ranks).map(shard).collect::<Vec<_>>())
+    }
+
+    /// As many rows for each rank as it passes. Collective over the team.
+    ///
+    /// # Errors
+    /// A peer that does not answer.
+    pub fn gather(team: &Team<'_>, own: usize) -> Result<Shards> {
+        let all: Vec<usize> = team.gather(&[own as u64])?.into_iter().map(|rows| rows as usize).collect();
+        Ok(Shards::new(&all))
+    }
+
+    /// The rows of all ranks.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.bounds[self.ranks()]
+    }
+
+    /// How many ranks there are.
+    #[must_use]
+    pub fn ranks(&self) -> usize {
+        self.bounds.len() - 1
+    }
+
+    /// The rows of a rank.
+    #[must_use]
+    pub fn of(&self, rank: usize) -> Range<usize> {
+        self.bounds[rank]..self.bounds[rank + 1]
+    }
+
+    /// The rows of the largest shard.
+    #[must_use]
+    pub fn largest(&self) -> usize {
+        (0..self.ranks()).map(|rank| self.of(rank).len()).max().unwrap_or(0)
+    }
+
+    /// How many pieces the largest shard has.
+    pub(crate) fn pieces_of_a_rank(&self, schedule: Schedule) -> usize {
+        self.largest().div_ceil(schedule.piece_rows(self))
+    }
+
+    /// The pieces of a rank's shard, of so many rows but the last one.
+    pub(crate) fn pieces(&self, rank: usize, rows: usize) -> impl Iterator<Item = Piece> + use<> {
+        let shard = self.of(rank);
+        shard.clone().step_by(rows.max(1)).enumerate().map(move |(number, start)| {
+            let end = shard.end.min(start + rows);
+            Piece { rank, number, rows: start..end }
+        })
+    }
+}
+
+/// Rows that move, and are multiplied, at a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// Whose shard they are of.
+    pub rank: usize,
+    /// Which piece of that shard they are.
+    pub number: usize,
+    pub rows: Range<usize>,
+}
+
+/// How a product is carried out. All ranks of a plan have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Schedule {
+    /// One product, before or after which all shards move.
+    Unfused,
+    /// Pieces of so many rows go straight between the ranks that have and need them, while others are multiplied: for
+    /// an all-gather each rank gets them from their owner, for a reduce-scatter it puts them to their owner.
+    Direct {
+        /// Rows of a piece.
+        rows: usize,
+    },
+    /// As [`Schedule::Direct`], but pieces go from each rank to the next one, which hands them on: each rank sends to
+    /// one other only. For an all-gather; others take it as `Direct`.
+    Ring {
+        /// Rows of a piece.
+        rows: usize,
+    },
+}
+
+impl Schedule {
+    /// What pays for rows of `width` elements of 4 bytes that move, each of which takes part in `work` multiplications.
+    #[must_use]
+    pub fn choose(shards: &Shards, width: usize, work: usize) -> Schedule {
+        let (largest, row_bytes) = (shards.largest(), (width * size_of::<f32>()).max(1));
+        if shards.ranks() == 1 || largest.saturating_mul(width).saturating_mul(work) < LEAST_WORK {
+            return Schedule::Unfused;
+        }
+        let rows = LEAST_BYTES.div_ceil(row_bytes).max(largest.div_ceil(MOST_PIECES));
+        Schedule::Direct { rows: rows.min(largest) }
+    }
+
+    /// Rows of a piece of these shards.
+    pub(crate) fn piece_rows(self, shards: &Shards) -> usize {
+        let most = shards.largest().max(1);
+        match self {
+            Schedule::Unfused => most,
+            Schedule::Direct { rows } | Schedule::Ring { rows } => rows.clamp(1, most),
+        }
+    }
+
+    /// What ranks compare of it.
+    pub(crate) fn parameters(self) -> [(&'static str, u64); 2] {
+        let (kind, rows) = match self {
+            Schedule::Unfused => (0, 0),
+            Schedule::Direct { rows } => (1, rows),
+            Schedule::Ring { rows } => (2, rows),
+        };
+        [("the kind of schedule", kind), ("rows of a piece", rows as u64)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn shards_are_those_of_tensor_split() {
+        let shards = Shards::split(10, 4);
+        assert_eq!((0..4).map(|rank| shards.of(rank)).collect::<Vec<_>>(), [0..3, 3..6, 6..8, 8..10]);
+        assert_eq!(Shards::split(2, 3), Shards::new(&[1, 1, 0]));
+    }
+
+    #[test]
+    fn small_products_are_not_cut_and_large_ones_into_eight_pieces_at_most() {
+        assert_eq!(Schedule::choose(&Shards::split(8, 4), 64, 64), Schedule::Unfused);
+        assert_eq!(Schedule::choose(&Shards::split(8192, 1), 8192, 8192), Schedule::Unfused);
+        assert_eq!(Schedule::choose(&Shards::split(8192, 2), 1024, 512), Schedule::Direct { rows: 512 });
+        assert_eq!(Schedule::choose(&Shards::split(512, 4), 1024, 512), Schedule::Direct { rows: 64 });
+        assert_eq!(Schedule::choose(&Shards::split(8, 2), 1024, 1 << 20), Schedule::Direct { rows: 4 });
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_are_all_rows_once(rows in prop::collection::vec(0usize..40, 1..6), piece in 1usize..50) {
+            let shards = Shards::new(&rows);
+            let pieces = (0..shards.ranks()).flat_map(|rank| shards.pieces(rank, piece));
+            let all: Vec<usize> = pieces.flat_map(|piece| piece.rows).collect();
+            prop_assert_eq!(all, (0..shards.rows()).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Low latency by kernels, in the order of a stream. Arrays are addresses, which `symrail/ep` has checked.
+
+use pyo3::prelude::*;
+use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceShape};
+
+use super::on_gpu::OnGpu;
+use crate::runtime::Runtime;
+
+/// Buffers for few tokens on the GPU that the heap is in or pinned for. None after `free`.
+#[pyclass(frozen, module = "symrail._symrail")]
+pub struct EpDeviceLowLatency(OnGpu<DeviceLowLatency<'static>>);
+
+/// What has come: addresses of rows, scales, counts and sources.
+type Received = (u64, u64, u64, u64);
+
+fn received((rows, scales, counts, sources): Received) -> DeviceReceived {
+    DeviceReceived { rows, scales, counts, sources }
+}
+
+#[pymethods]
+impl EpDeviceLowLatency {
+    /// Makes buffers, and compiles the kernels. Collective.
+    #[new]
+    #[allow(clippy::too_many_arguments)] // the numbers of a shape
+    fn new(
+        py: Python<'_>,
+        runtime: &Runtime,
+        most_tokens: usize,
+        hidden: usize,
+        experts: usize,
+        k: usize,
+        fp8: bool,
+        mask_late: bool,
+    ) -> PyResult<Self> {
+        let shape = DeviceShape { most_tokens, hidden, experts, k, fp8 };
+        let made = OnGpu::new(py, runtime, |device, nvrtc| {
+            let mut made = DeviceLowLatency::new(device, nvrtc, shape)?;
+            made.mask_late(mask_late)?;
+            Ok(made)
+        });
+        made.map(EpDeviceLowLatency)
+    }
+
+    /// Gives the memory back, when the GPU has ended all rounds. Collective.
+    fn free(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.free(py, DeviceLowLatency::free)
+    }
+
+    /// Leaves a rank out, or takes part with it again.
+    fn mask(&self, py: Python<'_>, rank: u32, mask: bool) -> PyResult<()> {
+        self.0.call(py, 0, |buffers, _| buffers.mask(rank, mask))
+    }
+
+    /// Sends tokens of bfloat16.
+    fn send_dispatch(&self, py: Python<'_>, stream: usize, x: u64, topk: u64, tokens: usize) -> PyResult<()> {
+        // SAFETY: the caller's tensors, which torch keeps until the stream has come so far.
+        self.0.call(py, stream, |buffers, stream| unsafe { buffers.send_dispatch(stream, x, topk, tokens) })
+    }
+
+    /// Takes the tokens of all ranks.
+    fn receive_dispatch(&self, py: Python<'_>, stream: usize, to: Received) -> PyResult<()> {
+        // SAFETY: as above.
+        self.0.call(py, stream, |buffers, stream| unsafe { buffers.receive_dispatch(stream, &received(to)) })
+    }
+
+    /// Sends the experts' rows back.
+    fn send_combine(&self, py: Python<'_>, stream: usize, rows: u64, of: Received) -> PyResult<()> {
+        // SAFETY: as above.
+        self.0.call(py, stream, |buffers, stream| unsafe { buffers.send_combine(stream, rows, &received(of)) })
+    }
+
+    /// Adds the rows of this rank's tokens, and ends the round.
+    fn receive_combine(
+        &self,
+        py: Python<'_>,
+        stream: usize,
+        topk: (u64, u64),
+        tokens: usize,
+        out: u64,
+    ) -> PyResult<()> {
+        // SAFETY: as above.
+        self.0.call(py, stream, |buffers, stream| unsafe { buffers.receive_combine(stream, topk, tokens, out) })
+    }
+
+    /// Which ranks are masked: the GPU masks late ones itself.
+    fn masked(&self, py: Python<'_>) -> PyResult<Vec<bool>> {
+        self.0.call(py, 0, |buffers, _| buffers.masked())
+    }
+
+    /// Raises what went wrong in rounds that are over.
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.call(py, 0, |buffers, _| buffers.check())
+    }
+}

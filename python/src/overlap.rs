@@ -1,0 +1,139 @@
+//! Products of tensor-parallel layers: the calls of `symrail_overlap` on the numbers of arrays. `symrail/overlap` makes
+//! arrays with axes of them, and is what programs call.
+
+#![allow(clippy::needless_pass_by_value)] // Python hands arrays over by value
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1};
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+use symrail::TeamHeap;
+use symrail_overlap::{Error, Layout, Reduced, Weight};
+
+use crate::errors::{Kind, failed, raise};
+use crate::held::{self, HeldTeam};
+use crate::runtime::Runtime;
+use crate::team::Team;
+
+/// The plans of a team, and the symmetric memory that they are in.
+#[pyclass(frozen, module = "symrail._symrail")]
+pub struct Products {
+    /// None after `free`.
+    parts: Mutex<Option<Parts>>,
+    team: Arc<HeldTeam>,
+}
+
+struct Parts {
+    products: symrail_overlap::Products<'static>,
+    /// What the plans are in; leaked by those who do not call `free`, whose heap ends with the job.
+    heap: *mut TeamHeap<'static>,
+}
+
+// SAFETY: the heap is reached by one thread at a time, under the mutex.
+unsafe impl Send for Parts {}
+
+/// Numbers of an array.
+type Numbers<'py> = PyReadonlyArray1<'py, f32>;
+/// A weight: its numbers, how many inputs and outputs it has, whether the inputs of an output lie together, and a bias.
+type Factor<'py> = (Numbers<'py>, (usize, usize), bool, Option<Numbers<'py>>);
+/// Rows that were made.
+type Made<'py> = Bound<'py, PyArray2<f32>>;
+
+#[pymethods]
+impl Products {
+    /// Takes bytes of each PE's heap for products of a team. Collective over all PEs, each with its team.
+    #[new]
+    fn new(py: Python<'_>, runtime: &Runtime, team: &Team, heap_bytes: usize) -> PyResult<Products> {
+        let (team, job) = (team.held()?, runtime.job());
+        job.running()?;
+        // SAFETY: the heap is dropped before the team, which keeps the job.
+        let rt = unsafe { held::runtime_of(job) };
+        let heap = Box::into_raw(Box::new(py.detach(move || TeamHeap::new(rt, heap_bytes)).map_err(failed)?));
+        // SAFETY: it lives until `free`, or for ever.
+        let products = symrail_overlap::Products::new(unsafe { &*heap });
+        Ok(Products { parts: Mutex::new(Some(Parts { products, heap })), team })
+    }
+
+    /// The rows of all ranks times this rank's weight, and these rows if they are wanted.
+    fn all_gather_matmul<'py>(
+        &self,
+        py: Python<'py>,
+        rows: (Numbers<'py>, usize),
+        factor: Factor<'py>,
+        wanted: bool,
+    ) -> PyResult<(Made<'py>, Option<Made<'py>>)> {
+        let (own, weight) = ((numbers(&rows.0)?, rows.1), weight(&factor)?);
+        let made = self.run(py, |products, team| products.all_gather_matmul(team, own, &weight, wanted))?;
+        let product = matrix(py, made.product, made.rows, weight.outputs)?;
+        let gathered = made.gathered.map(|all| matrix(py, all, made.rows, weight.inputs));
+        Ok((product, gathered.transpose()?))
+    }
+
+    /// The sum of all ranks' rows times their weights: all rows, or this rank's.
+    fn matmul_reduce<'py>(
+        &self,
+        py: Python<'py>,
+        rows: (Numbers<'py>, usize, usize),
+        factor: Factor<'py>,
+        everywhere: bool,
+    ) -> PyResult<Made<'py>> {
+        let (weight, (rows, all, own)) = (weight(&factor)?, (numbers(&rows.0)?, rows.1, rows.2));
+        let reduced = if everywhere { Reduced::Everywhere } else { Reduced::ToShards };
+        let sums = self.run(py, |products, team| products.matmul_reduce(team, (rows, all, own), &weight, reduced))?;
+        matrix(py, sums, if everywhere { all } else { own }, weight.outputs)
+    }
+
+    /// Gives the memory back. Later calls raise StateError. Collective over all PEs.
+    fn free(&self, py: Python<'_>) -> PyResult<()> {
+        let taken = self.parts.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Parts { mut products, heap }) = taken else { return Ok(()) };
+        self.team.job.running()?;
+        let freed = py.detach(|| products.free(&self.team));
+        drop(products);
+        // SAFETY: nothing that uses it is left, and it was made so.
+        let heap = unsafe { Box::from_raw(heap) };
+        py.detach(move || heap.free()).map_err(failed)?;
+        freed.map_err(raised)
+    }
+}
+
+impl Products {
+    /// Makes a call, without Python's lock, and one at a time.
+    fn run<R: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&mut symrail_overlap::Products<'static>, &HeldTeam) -> symrail_overlap::Result<R> + Send,
+    ) -> PyResult<R> {
+        self.team.job.running()?;
+        let result = py.detach(|| {
+            let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+            parts.as_mut().map(|parts| call(&mut parts.products, &self.team))
+        });
+        result.ok_or_else(|| raise(Kind::State, "this group was given back by free()"))?.map_err(raised)
+    }
+}
+
+/// The exception for an error.
+fn raised(error: Error) -> PyErr {
+    let text = error.to_string();
+    match error {
+        Error::Runtime(error) => failed(error),
+        Error::Broken { .. } => raise(Kind::State, &text),
+        _ => raise(Kind::Argument, &text),
+    }
+}
+
+fn matrix(py: Python<'_>, numbers: Vec<f32>, rows: usize, columns: usize) -> PyResult<Made<'_>> {
+    PyArray1::from_vec(py, numbers).reshape([rows, columns])
+}
+
+fn numbers<'a>(array: &'a Numbers<'_>) -> PyResult<&'a [f32]> {
+    array.as_slice().map_err(|error| raise(Kind::Argument, &error.to_string()))
+}
+
+fn weight<'a>((values, (inputs, outputs), by_outputs, bias): &'a Factor<'_>) -> PyResult<Weight<'a>> {
+    let layout = if *by_outputs { Layout::ByOutputs } else { Layout::ByInputs };
+    let bias = bias.as_ref().map(numbers).transpose()?;
+    Ok(Weight { bias, ..Weight::new(numbers(values)?, layout, *inputs, *outputs) })
+}

@@ -1,0 +1,163 @@
+"""Low latency on tensors of a GPU: kernels in the order of torch's current stream. Nothing waits on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .. import _symrail
+from ..errors import ArgumentError, UnsupportedError
+
+Hook = Callable[[], None]
+_GROUP = 128
+"""Elements that share a scale of FP8."""
+ROW_ALIGN = 16
+"""Kernels copy rows in pieces of so many bytes."""
+
+
+def is_on_gpu(array: Any) -> bool:
+    """Whether an array is a tensor in a GPU's memory."""
+    return getattr(getattr(array, "device", None), "type", None) == "cuda"
+
+
+def address(tensor: Any, role: str, gpu: int, dtype: str, shape: tuple[int, ...], align: int = 1) -> int:
+    """The address of a tensor that is as kernels need it."""
+    if not is_on_gpu(tensor) or tensor.device.index != gpu:
+        where = getattr(tensor, "device", type(tensor).__name__)
+        raise ArgumentError(f"{role} is on {where}; wanted is this PE's GPU, cuda:{gpu}")
+    found, name = tuple(tensor.shape), str(tensor.dtype).rpartition(".")[2]
+    if found != shape or name != dtype:
+        raise ArgumentError(f"{role} is {found} of {name}; wanted is {shape} of {dtype}")
+    if not tensor.is_contiguous():
+        raise ArgumentError(f"{role} is not contiguous: {role}.contiguous()")
+    at = int(tensor.data_ptr())
+    if at % align:
+        raise ArgumentError(f"{role} is at {at:#x}; wanted is a multiple of {align}: {role}.clone()")
+    return at
+
+
+def gpu_of(runtime: _symrail.Runtime) -> int:
+    """The GPU that reaches the job's heap."""
+    gpu = runtime.device
+    if gpu is None:
+        raise UnsupportedError(
+            'tensors of a GPU need a heap that it reaches: symrail.init(heap="device") before, or SYMRAIL_HEAP_KIND'
+        )
+    return gpu
+
+
+class DeviceLowLatency:
+    """Buffers of one shape, which is that of the last dispatch."""
+
+    def __init__(self, runtime: _symrail.Runtime, mask_late: bool) -> None:
+        self.runtime, self.ranks, self.mask_late = runtime, runtime.n_pes(), mask_late
+        self.gpu = gpu_of(runtime)
+        self.shape: tuple[int, int, int, int, bool] | None = None
+        self.held: _symrail.EpDeviceLowLatency | None = None
+        self.next_combine: Any = None
+
+    def prepare(self, most_tokens: int, hidden: int, experts: int, k: int, fp8: bool) -> _symrail.EpDeviceLowLatency:
+        """Buffers of this shape. Makes new ones if the present ones have another one, which is collective."""
+        shape = (most_tokens, hidden, experts, k, fp8)
+        if self.held is None or self.shape != shape:
+            self.free()
+            self.held = _symrail.EpDeviceLowLatency(self.runtime, *shape, self.mask_late)
+            self.shape = shape
+        return self.held
+
+    def buffers(self) -> _symrail.EpDeviceLowLatency:
+        """The present ones."""
+        if self.held is None:
+            raise ArgumentError("there was no low_latency_dispatch")
+        return self.held
+
+    def free(self) -> None:
+        """Gives the memory back. Collective."""
+        if self.held is not None:
+            import torch
+
+            torch.cuda.synchronize(self.gpu)
+            self.held.free()
+            self.held = None
+
+    def dispatch(
+        self, x: Any, topk_idx: Any, most_tokens: int, experts: int, stats: Any, use_fp8: bool, power_of_two: bool
+    ) -> tuple[Any, Any, tuple[Any, ...], Hook]:
+        """Sends. Returns what the hook, which receives, fills."""
+        import torch
+
+        if power_of_two:
+            raise UnsupportedError("round_scale=True: on a GPU scales are not rounded to powers of two")
+        if len(x.shape) != 2 or len(topk_idx.shape) != 2:
+            shapes = f"{tuple(x.shape)} and {tuple(topk_idx.shape)}"
+            raise ArgumentError(f"x and topk_idx have the shapes {shapes}; wanted are two dimensions")
+        (tokens, hidden), k = (int(length) for length in x.shape), int(topk_idx.shape[1])
+        if tokens > most_tokens:
+            raise ArgumentError(f"x has {tokens} tokens; num_max_dispatch_tokens_per_rank is {most_tokens}")
+        rows = address(x, "x", self.gpu, "bfloat16", (tokens, hidden), ROW_ALIGN)
+        slots = address(topk_idx, "topk_idx", self.gpu, "int64", (tokens, k))
+        share, room, groups = experts // self.ranks, self.ranks * most_tokens, -(-hidden // _GROUP)
+        if stats is not None:
+            address(stats, "cumulative_local_expert_recv_stats", self.gpu, "int32", (share,))
+        buffers = self.prepare(most_tokens, hidden, experts, k, use_fp8)
+        buffers.check()
+
+        def empty(dtype: Any, *shape: int) -> Any:
+            return torch.empty(shape, dtype=dtype, device=x.device)
+
+        received = empty(torch.float8_e4m3fn if use_fp8 else torch.bfloat16, share, room, hidden)
+        scales = empty(torch.float32, share, room, groups if use_fp8 else 0)
+        counts, sources = empty(torch.int32, share), empty(torch.int64, share, room)
+        buffers.send_dispatch(torch.cuda.current_stream().cuda_stream, rows, slots, tokens)
+
+        def receive() -> None:
+            # The function keeps the tensors until then.
+            to = (received.data_ptr(), scales.data_ptr(), counts.data_ptr(), sources.data_ptr())
+            buffers.receive_dispatch(torch.cuda.current_stream().cuda_stream, to)
+            if stats is not None:
+                stats.add_(counts)
+
+        handle = (sources, counts, most_tokens, hidden, experts)
+        return (received, scales) if use_fp8 else received, counts, handle, receive
+
+    def combine(
+        self, x: Any, topk_idx: Any, topk_weights: Any, handle: tuple[Any, ...], zero_copy: bool, out: Any
+    ) -> tuple[Any, Hook]:
+        """Sends. Returns what the hook, which receives, fills."""
+        import torch
+
+        sources, counts, most_tokens, hidden, experts = handle
+        if zero_copy:
+            x = self.next_combine
+            if x is None:
+                raise ArgumentError("zero_copy=True goes with get_next_low_latency_combine_buffer")
+        if len(topk_idx.shape) != 2:
+            raise ArgumentError(f"topk_idx has the shape {tuple(topk_idx.shape)}; wanted are two dimensions")
+        tokens, k = (int(length) for length in topk_idx.shape)
+        buffers = self.buffers()
+        if self.shape is None or self.shape[:4] != (most_tokens, hidden, experts, k) or tokens > most_tokens:
+            raise ArgumentError(f"{tokens} tokens with {k} slots do not go with a dispatch of the shape {self.shape}")
+        shape = (experts // self.ranks, self.ranks * most_tokens, hidden)
+        rows = address(x, "x", self.gpu, "bfloat16", shape, ROW_ALIGN)
+        address(topk_idx, "topk_idx", self.gpu, "int64", (tokens, k))
+        address(topk_weights, "topk_weights", self.gpu, "float32", (tokens, k))
+        combined = torch.empty((tokens, hidden), dtype=torch.bfloat16, device=x.device) if out is None else out
+        address(combined, "out", self.gpu, "bfloat16", (tokens, hidden), ROW_ALIGN)
+        of = (0, 0, counts.data_ptr(), sources.data_ptr())
+        buffers.send_combine(torch.cuda.current_stream().cuda_stream, rows, of)
+
+        def receive() -> None:
+            # The function keeps the tensors until then.
+            of_slots = (topk_idx.data_ptr(), topk_weights.data_ptr())
+            buffers.receive_combine(torch.cuda.current_stream().cuda_stream, of_slots, tokens, combined.data_ptr())
+
+        return combined, receive
+
+    def next_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
+        """A tensor for the next combine with `zero_copy`."""
+        import torch
+
+        sources, _, most_tokens, hidden, experts = handle
+        shape = (experts // self.ranks, self.ranks * most_tokens, hidden)
+        self.next_combine = torch.empty(shape, dtype=torch.bfloat16, device=sources.device)
+        return self.next_combine

@@ -1,0 +1,172 @@
+"""High throughput on tensors of a GPU: kernels in the order of torch's current stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import _symrail
+from ..errors import ArgumentError, UnsupportedError
+from ._device import ROW_ALIGN, address, gpu_of
+from ._high import Handle
+
+
+def layout(topk_idx: Any, experts: int, ranks: int) -> tuple[Any, Any, Any]:
+    """Tokens for each rank, slots of each expert, and whether each token goes to each rank."""
+    import torch
+
+    if experts % ranks or len(topk_idx.shape) != 2:
+        raise ArgumentError(f"{experts} experts of {ranks} ranks, topk_idx of the shape {tuple(topk_idx.shape)}")
+    slots = topk_idx.to(torch.int64)
+    # Slots of no expert are counted behind the last one.
+    slots = torch.where((slots < 0) | (slots >= experts), experts, slots)
+    per_expert = torch.zeros(experts + 1, dtype=torch.int32, device=slots.device)
+    per_expert.scatter_add_(0, slots.reshape(-1), torch.ones_like(slots, dtype=torch.int32).reshape(-1))
+    in_rank = torch.zeros((slots.shape[0], ranks + 1), dtype=torch.bool, device=slots.device)
+    in_rank.scatter_(1, slots // (experts // ranks), True)
+    in_rank = in_rank[:, :ranks].contiguous()
+    return in_rank.sum(dim=0, dtype=torch.int32), per_expert[:experts], in_rank
+
+
+def _name(array: Any) -> str:
+    return str(array.dtype).rpartition(".")[2]
+
+
+class DeviceHighThroughput:
+    """Buffers for so many tokens of each rank, and rows like those of the first dispatch."""
+
+    def __init__(self, runtime: _symrail.Runtime, most_tokens: int, blocks: int, timeout: float | None) -> None:
+        self.runtime, self.ranks, self.most_tokens, self.timeout = runtime, runtime.n_pes(), most_tokens, timeout
+        self.gpu, self.blocks = gpu_of(runtime), blocks
+        self.shape: tuple[int, int, int, int] | None = None
+        self.held: _symrail.EpDeviceHighThroughput | None = None
+
+    def _prepare(self, row: int, scales: int, experts: int, k: int) -> _symrail.EpDeviceHighThroughput:
+        """Buffers that have room for such rows. Makes new ones if the present ones have not, which is collective."""
+        if self.held is not None and self.shape is not None:
+            bytes_each, of_scales, *numbers = self.shape
+            if row <= bytes_each and scales <= of_scales and numbers == [experts, k]:
+                return self.held
+        self.free()
+        self.shape, room = (row, scales, experts, k), self.ranks * self.most_tokens
+        self.held = _symrail.EpDeviceHighThroughput(self.runtime, self.most_tokens, room, *self.shape, self.blocks)
+        return self.held
+
+    def buffers(self) -> _symrail.EpDeviceHighThroughput:
+        """The present ones."""
+        if self.held is None:
+            raise ArgumentError("there was no dispatch")
+        return self.held
+
+    def free(self) -> None:
+        """Gives the memory back. Collective."""
+        if self.held is not None:
+            import torch
+
+            torch.cuda.synchronize(self.gpu)
+            self.held.free()
+            self.held = None
+
+    def dispatch(
+        self,
+        x: Any,
+        handle: Handle | None,
+        is_token_in_rank: Any,
+        num_tokens_per_expert: Any,
+        topk_idx: Any,
+        topk_weights: Any,
+        expert_alignment: int,
+        num_worst_tokens: int,
+    ) -> tuple[Any, Any, Any, list[int] | None, Handle | None]:
+        """See `Buffer.dispatch`."""
+        import torch
+
+        if isinstance(x, tuple) and len(x) != 2:
+            raise ArgumentError(f"x is a tuple of {len(x)}; wanted are tokens, or tokens and scales")
+        rows, scales = x if isinstance(x, tuple) else (x, None)
+        for array, role in ((rows, "x"), (scales, "x[1]"), (topk_idx, "topk_idx")):
+            if array is not None and len(array.shape) != 2:
+                raise ArgumentError(f"{role} has the shape {tuple(array.shape)}; wanted are two dimensions")
+        if expert_alignment < 1:
+            raise ArgumentError(f"expert_alignment={expert_alignment}; wanted is at least 1")
+        tokens, hidden = (int(length) for length in rows.shape)
+        if tokens > self.most_tokens:
+            raise ArgumentError(
+                f"x has {tokens} tokens; this Buffer's num_max_tokens_per_rank is {self.most_tokens}; give all ranks more"
+            )
+        at = address(rows, "x", self.gpu, _name(rows), (tokens, hidden), ROW_ALIGN)
+        each, groups = hidden * rows.element_size(), 0 if scales is None else int(scales.shape[1])
+        if each % 16:
+            raise ArgumentError(f"a row of x has {each} bytes; wanted is a multiple of 16")
+        of_scales = 0 if scales is None else address(scales, "x[1]", self.gpu, "float32", (tokens, groups))
+        stream, topk, k = torch.cuda.current_stream().cuda_stream, None, 0
+        if handle is None:
+            if topk_idx is None or num_tokens_per_expert is None:
+                raise UnsupportedError("on a GPU dispatch takes topk_idx and num_tokens_per_expert, or a handle")
+            k, experts = int(topk_idx.shape[1]), int(num_tokens_per_expert.shape[0])
+            slots = address(topk_idx, "topk_idx", self.gpu, "int64", (tokens, k))
+            # A combine makes as many sums as this has rows.
+            address(is_token_in_rank, "is_token_in_rank", self.gpu, "bool", (tokens, self.ranks))
+            if topk_weights is not None:
+                topk = (slots, address(topk_weights, "topk_weights", self.gpu, "float32", (tokens, k)))
+            largest = max(2, rows.element_size()) * hidden
+            buffers = self._prepare(largest, max(groups, -(-hidden // 128)), experts, k)
+            routes: Any = buffers.layout(stream, slots, tokens)
+        else:
+            if topk_idx is not None or topk_weights is not None:
+                raise ArgumentError("topk_idx and topk_weights do not go with a handle")
+            if int(handle.is_token_in_rank.shape[0]) != tokens:
+                raise ArgumentError(f"x has {tokens} tokens; the handle is of {int(handle.is_token_in_rank.shape[0])}")
+            buffers, routes = self.buffers(), handle.routes
+        given = (at, of_scales, topk, each, groups)
+        most = self.ranks * self.most_tokens
+        if 0 < num_worst_tokens < most:
+            raise ArgumentError(f"num_worst_tokens={num_worst_tokens}; {most} tokens may come")
+        buffers.dispatch(stream, routes, given, handle is not None)
+        matrix: Any = None
+        if handle is not None:
+            come, counts = int(handle.recv_src_idx.shape[0]), None
+        elif num_worst_tokens > 0:
+            come, counts = num_worst_tokens, []
+        else:
+            from_ranks, per_expert, found = buffers.counts(stream, routes, self.timeout)
+            come, counts = sum(from_ranks), [-(-count // expert_alignment) * expert_alignment for count in per_expert]
+            matrix = torch.tensor(found, dtype=torch.int32).reshape(self.ranks, self.ranks).cumsum(0, dtype=torch.int32)
+
+        def empty(dtype: Any, *shape: int) -> Any:
+            return torch.empty(shape, dtype=dtype, device=rows.device)
+
+        received = empty(rows.dtype, come, hidden)
+        its_scales = None if scales is None else empty(torch.float32, come, groups)
+        its_slots = None if topk is None else torch.full((come, k), -1, dtype=torch.int64, device=rows.device)
+        its_weights = None if topk is None else torch.zeros((come, k), device=rows.device)
+        sources = empty(torch.int32, come)
+        to = [0 if one is None else one.data_ptr() for one in (received, its_scales, its_slots, its_weights, sources)]
+        buffers.receive(stream, routes, given, (to[0], to[1], to[2], to[3], to[4]))
+        made = None if handle is not None else Handle(matrix, sources, is_token_in_rank, routes)
+        result = received if scales is None else (received, its_scales)
+        return result, its_slots, its_weights, counts, made
+
+    def combine(self, x: Any, handle: Handle, topk_weights: Any, bias: Any) -> tuple[Any, Any]:
+        """See `Buffer.combine`."""
+        import torch
+
+        come, tokens = int(handle.recv_src_idx.shape[0]), int(handle.is_token_in_rank.shape[0])
+        hidden, dtype = int(x.shape[-1]), _name(x)
+        if dtype not in ("bfloat16", "float32") or hidden * x.element_size() % 16:
+            raise ArgumentError(f"x is [.., {hidden}] of {dtype}; wanted is float32 or bfloat16, rows of 16 bytes each")
+        rows = address(x, "x", self.gpu, dtype, (come, hidden), ROW_ALIGN)
+        biases = [one for one in (bias if isinstance(bias, tuple) else (bias,)) if one is not None]
+        if len(biases) > 2:
+            raise ArgumentError(f"{len(biases)} biases; there may be two")
+        added = [address(one, "bias", self.gpu, dtype, (tokens, hidden), ROW_ALIGN) for one in biases] + [0, 0]
+        out = torch.empty((tokens, hidden), dtype=x.dtype, device=x.device)
+        weights, sums = None, None
+        if topk_weights is not None:
+            k = 0 if self.shape is None else self.shape[3]
+            sums = torch.empty((tokens, k), device=x.device)
+            weights = (address(topk_weights, "topk_weights", self.gpu, "float32", (come, k)), sums.data_ptr())
+        stream = torch.cuda.current_stream().cuda_stream
+        places = (rows, added[0], added[1], out.data_ptr())
+        routes: Any = handle.routes
+        self.buffers().combine(stream, routes, places, weights, hidden * x.element_size(), dtype)
+        return out, sums

@@ -1,0 +1,68 @@
+"""The same products for torch, with gradients: that of a gather is a reduction, and the other way round.
+
+Gradients of gradients are refused where ranks move rows: torch does not see what comes from other ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from . import _host
+
+
+def _own_gradients(ctx: Any, gradient: Any, rows: Any, weight: int) -> tuple[Any, Any]:
+    """The gradients of weight and bias, the arguments from number `weight` on, where they are wanted."""
+    wants_weight, wants_bias = ctx.needs_input_grad[weight : weight + 2]
+    return gradient.t() @ rows if wants_weight else None, gradient.sum(dim=0) if wants_bias else None
+
+
+class AllGatherMatmul(torch.autograd.Function):  # type: ignore[misc] # torch may not be there
+    """`all_gather_matmul`; its gradient for the rows is a `matmul_reduce_scatter`."""
+
+    @staticmethod
+    def forward(ctx: Any, group: Any, rows: Any, weight: Any, bias: Any) -> Any:
+        product, gathered = _host.gather(group, rows, weight, bias, wanted=True)
+        ctx.group, ctx.own = group, rows.shape[0]
+        ctx.save_for_backward(gathered, weight)
+        return product
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator] # torch may not be there
+    def backward(ctx: Any, gradient: Any) -> Any:
+        gathered, weight = ctx.saved_tensors
+        # All ranks take part, whoever wants the result.
+        rows = _host.reduce(ctx.group, gradient, weight, by_outputs=False, own=ctx.own)
+        return None, rows, *_own_gradients(ctx, gradient, gathered, 2)
+
+
+class MatmulReduceScatter(torch.autograd.Function):  # type: ignore[misc] # torch may not be there
+    """`matmul_reduce_scatter`; its gradient for the rows is an `all_gather_matmul`."""
+
+    @staticmethod
+    def forward(ctx: Any, group: Any, rows: Any, weight: Any, bias: Any, own: int | None) -> Any:
+        ctx.group = group
+        ctx.save_for_backward(rows, weight)
+        return _host.reduce(group, rows, weight, bias, own=own)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator] # torch may not be there
+    def backward(ctx: Any, gradient: Any) -> Any:
+        rows, weight = ctx.saved_tensors
+        own, gathered = _host.gather(ctx.group, gradient, weight, by_outputs=False, wanted=True)
+        return None, own, *_own_gradients(ctx, gathered, rows, 2), None
+
+
+class MatmulAllReduce(torch.autograd.Function):  # type: ignore[misc] # torch may not be there
+    """`matmul_all_reduce`; its gradients need no other rank."""
+
+    @staticmethod
+    def forward(ctx: Any, group: Any, rows: Any, weight: Any, bias: Any) -> Any:
+        ctx.save_for_backward(rows, weight)
+        return _host.reduce(group, rows, weight, bias, everywhere=True)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        rows, weight = ctx.saved_tensors
+        return None, gradient @ weight, *_own_gradients(ctx, gradient, rows, 2)

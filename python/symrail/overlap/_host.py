@@ -1,0 +1,53 @@
+"""Products of arrays in host memory, without gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._host_arrays import as_array, dtype_name, numbers
+from ..errors import ArgumentError
+from ._group import Group
+
+
+def _numbers(array: Any, role: str, shape: tuple[int | None, ...]) -> Any:
+    """The numbers of an array of float32 of this shape."""
+    if dtype_name(array) != "float32":
+        raise ArgumentError(f"{role} is of {dtype_name(array)}; wanted is float32")
+    return numbers(array, role, "float32", shape)
+
+
+def _factor(weight: Any, bias: Any, by_outputs: bool) -> tuple[Any, tuple[int, int], bool, Any]:
+    """A weight as the compiled part takes it: outputs x inputs, or the other way round."""
+    values = _numbers(weight, "weight", (None, None))
+    first, second = (int(length) for length in weight.shape)
+    inputs, outputs = (second, first) if by_outputs else (first, second)
+    return values, (inputs, outputs), by_outputs, None if bias is None else _numbers(bias, "bias", (None,))
+
+
+def gather(
+    group: Group, rows: Any, weight: Any, bias: Any = None, *, by_outputs: bool = True, wanted: bool = False
+) -> tuple[Any, Any]:
+    """The rows of all ranks times a weight; and these rows, if they are wanted."""
+    own = _numbers(rows, "rows", (None, None)), int(rows.shape[0])
+    factor = _factor(weight, bias, by_outputs)
+    product, all_rows = group._products.all_gather_matmul(own, factor, wanted)
+    return as_array(product, rows), None if all_rows is None else as_array(all_rows, rows)
+
+
+def reduce(
+    group: Group,
+    rows: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    by_outputs: bool = True,
+    own: int | None = None,
+    everywhere: bool = False,
+) -> Any:
+    """The sum of all ranks' rows times their weights: all of it, or this rank's rows, `own` of them."""
+    numbers, count = _numbers(rows, "rows", (None, None)), int(rows.shape[0])
+    factor = _factor(weight, bias, by_outputs)
+    if own is None:
+        share = group.share(count)
+        own = share.stop - share.start
+    return as_array(group._products.matmul_reduce((numbers, count, own), factor, everywhere), rows)

@@ -1,0 +1,221 @@
+"""Checks of symrail.ep on tensors of a GPU, for scripts/gpu.sh: `symrail run -n 2 -- python experts.py`.
+
+Works on device and pinned heaps, mapped or not; the variables SYMRAIL_… choose.
+"""
+
+import sys
+import traceback
+
+import symrail
+import symrail.ep as deep_ep
+import torch
+from symrail.errors import ArgumentError, UnsupportedError
+
+MOST, HIDDEN, K, EACH = 40, 256, 4, 3
+
+
+def inputs(rank, call, experts):
+    """A rank's tokens, slots and weights of a call, on the host."""
+    some = torch.Generator().manual_seed(1000 * call + rank)
+    tokens = 0 if (rank + call) % 5 == 4 else int(torch.randint(1, MOST + 1, (), generator=some))
+    x = torch.randn((tokens, HIDDEN), generator=some).bfloat16()
+    topk_idx = torch.randint(-1, experts, (tokens, K), generator=some)
+    return x, topk_idx, torch.rand((tokens, K), generator=some)
+
+
+def sums(x, topk_idx, weights):
+    """What comes back if experts give tokens back as they are: of 32 bits, in the order of the slots."""
+    total = torch.zeros(x.shape)
+    for slot in range(K):
+        total += torch.where(topk_idx[:, slot : slot + 1] >= 0, x.float() * weights[:, slot : slot + 1], 0)
+    return total.bfloat16()
+
+
+def check_rows(received, counts, call, ranks, me, experts, close):
+    """Each expert has the tokens that name it, by rank."""
+    for local in range(EACH):
+        expert, row = me * EACH + local, 0
+        for rank in range(ranks):
+            x, topk_idx, _ = inputs(rank, call, experts)
+            wanted = x[(topk_idx == expert).any(dim=1)]
+            found = received[local, row : row + len(wanted)].cpu()
+            assert torch.equal(found, wanted) if not close else torch.allclose(found.float(), wanted.float(), atol=0.3), call
+            row += len(wanted)
+        assert int(counts[local]) == row, ("count", call, local)
+
+
+def rounds(buffer, ranks, me):
+    experts = EACH * ranks
+    for call in range(12):
+        x, topk_idx, weights = (part.cuda() for part in inputs(me, call, experts))
+        use_fp8, hook = call % 3 == 2, call % 2 == 1
+        stats = torch.zeros(EACH, dtype=torch.int32, device="cuda")
+        received, counts, handle, event, receive = buffer.low_latency_dispatch(
+            x, topk_idx, MOST, experts, stats, use_fp8=use_fp8, async_finish=not hook, return_recv_hook=hook
+        )
+        if hook:
+            receive()
+        event.current_stream_wait()
+        rows = received
+        if use_fp8:
+            scales = received[1].repeat_interleave(128, dim=2)[:, :, :HIDDEN]
+            rows = (received[0].float() * scales).bfloat16()
+        check_rows(rows, counts, call, ranks, me, experts, use_fp8)
+        assert torch.equal(stats, counts)
+        made = rows
+        if call % 4 == 0:
+            made = buffer.get_next_low_latency_combine_buffer(handle)
+            made.copy_(rows)
+        out = torch.empty_like(x) if call % 4 == 1 else None
+        combined, event, receive = buffer.low_latency_combine(
+            made, topk_idx, weights, handle, zero_copy=call % 4 == 0, return_recv_hook=hook, out=out
+        )
+        if hook:
+            receive()
+        torch.cuda.synchronize()
+        wanted = sums(x.cpu(), topk_idx.cpu(), weights.cpu())
+        if use_fp8:
+            assert torch.allclose(combined.cpu().float(), wanted.float(), atol=1.0), call
+        else:
+            assert torch.equal(combined.cpu(), wanted), call
+
+
+def many(buffer, ranks, me):
+    """High throughput: dispatch, the same routes again, and combine with weights and biases."""
+    experts = EACH * ranks
+    for call in range(200, 208):
+        all_inputs = [inputs(rank, call, experts) for rank in range(ranks)]
+        wanted = []
+        for x, topk_idx, weights in all_inputs:
+            here = ((topk_idx >= me * EACH) & (topk_idx < (me + 1) * EACH)).any(dim=1)
+            wanted.append((x[here], topk_idx[here], weights[here], here.nonzero().flatten().int()))
+        x, topk_idx, weights = (part.cuda() for part in all_inputs[me])
+        scales = x.float()[:, :2].contiguous() if call % 2 else None
+        given = x if scales is None else (x, scales)
+        per_rank, _, per_expert, in_rank, event = buffer.get_dispatch_layout(topk_idx, experts)
+        received, its_idx, its_weights, counts, handle, event = buffer.dispatch(
+            given,
+            num_tokens_per_rank=per_rank,
+            is_token_in_rank=in_rank,
+            num_tokens_per_expert=per_expert,
+            topk_idx=topk_idx,
+            topk_weights=weights,
+            previous_event=event,
+            async_finish=True,
+        )
+        event.current_stream_wait()
+        if scales is not None:
+            received, its_scales = received
+            assert torch.equal(its_scales.cpu(), torch.cat([part[0] for part in wanted]).float()[:, :2]), call
+        assert torch.equal(received.cpu(), torch.cat([part[0] for part in wanted])), call
+        local = torch.cat([part[1] for part in wanted]) - me * EACH
+        local = torch.where((local < 0) | (local >= EACH), -1, local)
+        assert torch.equal(its_idx.cpu(), local), call
+        assert torch.equal(its_weights.cpu(), torch.cat([part[2] for part in wanted])), call
+        assert torch.equal(handle.recv_src_idx.cpu(), torch.cat([part[3] for part in wanted])), call
+        assert counts == [int((local == expert).sum()) for expert in range(EACH)], call
+        doubled = 2 * x
+        again, _, _, _, _, _ = buffer.dispatch(doubled, handle)
+        assert torch.equal(again, 2 * received), call
+        bias = torch.ones_like(x)
+        combined, sums_of, _ = buffer.combine(again, handle, topk_weights=its_weights, bias=(bias, doubled))
+        torch.cuda.synchronize()
+        total, own = torch.zeros(x.shape), torch.zeros(x.shape[0], K)
+        for rank in range(ranks):
+            goes = in_rank[:, rank : rank + 1].cpu()
+            total += torch.where(goes, doubled.cpu().float(), 0)
+            own += torch.where(goes, weights.cpu(), 0)
+        total = (total + 1 + doubled.cpu().float()).bfloat16()
+        assert torch.equal(combined.cpu(), total), call
+        assert torch.equal(sums_of.cpu(), own), call
+    wrong = torch.full((1, K), experts, dtype=torch.int64, device="cuda")
+    try:
+        buffer.dispatch(
+            torch.zeros((1, HIDDEN), dtype=torch.bfloat16, device="cuda"),
+            is_token_in_rank=in_rank[:1],
+            num_tokens_per_expert=per_expert,
+            topk_idx=wrong,
+            topk_weights=torch.ones((1, K), device="cuda"),
+        )
+    except ArgumentError as error:
+        assert str(experts) in str(error), error
+    else:
+        raise AssertionError("an index without an expert was not refused")
+
+
+def graph(buffer, ranks, me):
+    """A captured round, replayed with other tokens and routing."""
+    experts = EACH * ranks
+    x = torch.zeros((MOST, HIDDEN), dtype=torch.bfloat16, device="cuda")
+    topk_idx = torch.full((MOST, K), -1, dtype=torch.int64, device="cuda")
+    weights = torch.zeros((MOST, K), device="cuda")
+
+    def once():
+        received, _, handle, _, receive = buffer.low_latency_dispatch(
+            x, topk_idx, MOST, experts, use_fp8=False, return_recv_hook=True
+        )
+        receive()
+        return buffer.low_latency_combine(received, topk_idx, weights, handle)[0]
+
+    once()
+    torch.cuda.synchronize()
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured):
+        combined = once()
+    for call in range(100, 150):
+        own = inputs(me, call, experts)
+        for to, part in zip((x, topk_idx, weights), own):
+            to[: len(part)] = part.cuda()
+        topk_idx[len(own[0]) :] = -1
+        captured.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(combined.cpu()[: len(own[0])], sums(*own)), call
+
+
+def refusals(buffer, ranks):
+    """Each is named before anything is sent: the rounds before and after go well."""
+    experts = EACH * ranks
+    x = torch.zeros((4, HIDDEN), dtype=torch.bfloat16, device="cuda")
+    topk_idx = torch.zeros((4, K), dtype=torch.int64, device="cuda")
+    for error, given in (
+        (ArgumentError, dict(x=x.float())),
+        (ArgumentError, dict(topk_idx=topk_idx.int())),
+        (ArgumentError, dict(topk_idx=topk_idx[:3])),
+        (ArgumentError, dict(topk_idx=topk_idx.cpu())),
+        (ArgumentError, dict(x=x.t().contiguous().t())),
+        (ArgumentError, dict(num_max_dispatch_tokens_per_rank=3)),
+        (UnsupportedError, dict(round_scale=True)),
+    ):
+        arguments = dict(x=x, topk_idx=topk_idx, num_max_dispatch_tokens_per_rank=MOST, num_experts=experts)
+        try:
+            buffer.low_latency_dispatch(**{**arguments, **given})
+        except error:
+            continue
+        raise AssertionError(f"not refused: {given.keys()}")
+
+
+def main():
+    symrail.init()
+    me, ranks = symrail.my_pe(), symrail.n_pes()
+    torch.cuda.set_device(symrail.current().device)
+    size = deep_ep.Buffer.get_low_latency_rdma_size_hint(MOST, HIDDEN, ranks, EACH * ranks)
+    buffer = deep_ep.Buffer(None, 1 << 20, size, low_latency_mode=True, num_max_tokens_per_rank=MOST)
+    rounds(buffer, ranks, me)
+    many(buffer, ranks, me)
+    refusals(buffer, ranks)
+    graph(buffer, ranks, me)
+    rounds(buffer, ranks, me)
+    status = torch.ones(ranks, dtype=torch.int32, device="cuda")
+    buffer.low_latency_query_mask_buffer(status)
+    assert not status.any()
+    buffer.destroy()
+    if me == 0:
+        print(f"well: both ways on {ranks} PEs")
+    symrail.finalize()
+
+
+try:
+    main()
+except BaseException:
+    traceback.print_exc()
+    sys.exit(1)

@@ -1,0 +1,74 @@
+"""Pencils on GPUs by PyTorch and CuPy: transposes in the order of their streams, halos, and an FFT.
+
+    SYMRAIL_HEAP_KIND=device symrail run -n 2 -- python3 pencils.py
+"""
+
+import numpy as np
+
+import symrail
+import symrail.decomp as decomp
+
+
+def numbers(module, pencil, dtype):
+    """The number of each element in the whole array."""
+    x, y, z = (module.arange(pencil.start[dim], pencil.stop[dim]) for dim in range(3))
+    every = (z[None, None, :] * 100 + y[None, :, None]) * 100 + x[:, None, None] + 1
+    return every.to(pencil.array.device, dtype) if module.__name__ == "torch" else every.astype(dtype)
+
+
+def check(module, dtype, symmetric):
+    n = symrail.n_pes()
+    grid = decomp.Grid((24, 20, 17), (n, 1), order="axis", arrays=module, heap_bytes=8 << 20)
+    x = grid.empty("x", dtype, symmetric=symmetric, halo=(1, 1, 1))
+    x.array[:] = numbers(module, x, dtype)
+    grid.halo(x, periodic=True)
+    y = grid.empty("y", dtype, symmetric=symmetric)
+    stream = module.cuda.Stream() if module.__name__ == "torch" else module.cuda.Stream(non_blocking=True)
+    wait = module.cuda.synchronize if module.__name__ == "torch" else module.cuda.Device().synchronize
+    wait()
+    grid.transpose(x, y, stream=stream)
+    z = grid.transpose(y, "z", stream=stream)
+    stream.synchronize()
+    for pencil in (y, z):
+        assert bool((pencil.array == numbers(module, pencil, dtype)).all()), f"{module.__name__} {dtype} {pencil.axis}"
+    first = x.whole[0, 1:-1, 1:-1]
+    before = x.whole[-2, 1:-1, 1:-1]
+    assert bool((first == before).all()), "the halo is periodic along the axis that is whole"
+    grid.free()
+
+
+def fft(torch):
+    """A forward transform of a wave has one term."""
+    grid = decomp.Grid((32, 32, 32), arrays=torch)
+    x = grid.empty("x", torch.complex128)
+    at = torch.arange(32, dtype=torch.float64, device=x.array.device)[:, None, None] * (2 * np.pi * 3 / 32)
+    x.array[:] = torch.exp(1j * at)
+    for dim, axis in enumerate("xyz"):
+        pencil = x if axis == "x" else grid.transpose(pencil, axis)
+        pencil.array.copy_(torch.fft.fft(pencil.array, dim=dim))
+    torch.cuda.synchronize()
+    term = float(pencil.array.abs().sum()) if pencil.start[0] <= 3 < pencil.stop[0] and pencil.start[1] == 0 else 0.0
+    assert term == 0.0 or abs(term - 32**3) < 1e-6, term
+    grid.free()
+
+
+def main():
+    with symrail.init():
+        import torch
+
+        for symmetric in (False, True):
+            for dtype in (torch.float32, torch.complex128):
+                check(torch, dtype, symmetric)
+        fft(torch)
+        try:
+            import cupy
+        except ImportError:
+            cupy = None
+        if cupy is not None:
+            for symmetric in (False, True):
+                check(cupy, np.float64, symmetric)
+        if symrail.my_pe() == 0:
+            print("well: pencils by PyTorch" + (" and CuPy" if cupy else ""))
+
+
+main()

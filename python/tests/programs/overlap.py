@@ -1,0 +1,89 @@
+"""symrail.overlap against NumPy: ragged, tiny and empty shapes; teams; what is refused."""
+
+import numpy as np
+
+import symrail
+import symrail.overlap as overlap
+from symrail.errors import ArgumentError, DifferError, StateError
+
+random = np.random.default_rng(7)
+
+
+def matrix(rows: int, columns: int) -> np.ndarray:
+    """The same on all PEs."""
+    return random.standard_normal((rows, columns)).astype("float32")
+
+
+def near(found: np.ndarray, wanted: np.ndarray) -> None:
+    assert found.shape == wanted.shape and found.dtype == np.float32, (found.shape, wanted.shape)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def products(group: overlap.Group) -> None:
+    for rows, inputs, outputs in ((1, 1, 1), (7, 5, 3), (0, 4, 2), (64, 300, 33), (33, 17, 0)):
+        x, weight, bias = matrix(rows, inputs), matrix(outputs, inputs), matrix(1, outputs)[0]
+        own_rows, own_inputs, own_outputs = group.share(rows), group.share(inputs), group.share(outputs)
+        found = overlap.all_gather_matmul(x[own_rows], weight[own_outputs], bias[own_outputs], group=group)
+        near(found, x @ weight[own_outputs].T + bias[own_outputs])
+        columns, part = x[:, own_inputs], weight[:, own_inputs]
+        near(overlap.matmul_reduce_scatter(columns, part, bias, group=group), (x @ weight.T + bias)[own_rows])
+        near(overlap.matmul_all_reduce(columns, part, group=group), x @ weight.T)
+        # All rows belong to the last rank.
+        own = rows if group.rank == group.ranks - 1 else 0
+        near(overlap.matmul_reduce_scatter(columns, part, group=group, own_rows=own), (x @ weight.T)[:own])
+
+
+def refusals(group: overlap.Group) -> None:
+    last = group.rank == group.ranks - 1
+    x, weight = np.ones((2, 4 + last), "float32"), np.ones((3, 4 + last), "float32")
+    if group.ranks > 1:
+        for call in (
+            lambda: overlap.all_gather_matmul(x, weight, group=group),
+            lambda: overlap.matmul_all_reduce(np.ones((2 + last, 4), "float32"), weight[:, :4], group=group),
+        ):
+            try:
+                call()
+            except DifferError as error:
+                assert f"PE {symrail.n_pes() - 1}" in str(error), error
+            else:
+                raise AssertionError("ranks that differ were not refused")
+        try:
+            # One rank's arguments do not go together: all learn of it.
+            overlap.all_gather_matmul(x[:, : 3 + (not last)], weight[:, :4], group=group)
+        except (ArgumentError, DifferError) as error:
+            assert isinstance(error, ArgumentError) == last, error
+        else:
+            raise AssertionError("what does not go together was not refused")
+    try:
+        overlap.all_gather_matmul(x.astype("float64"), weight, group=group)
+    except ArgumentError as error:
+        assert "float32" in str(error)
+    else:
+        raise AssertionError("float64 was not refused")
+
+
+with symrail.init(heap_bytes=64 << 20):
+    group = overlap.Group(heap_bytes=8 << 20)
+    products(group)
+    refusals(group)
+    products(group)
+    group.free()
+    try:
+        overlap.matmul_all_reduce(np.ones((1, 1), "float32"), np.ones((1, 1), "float32"), group=group)
+    except StateError:
+        pass
+    else:
+        raise AssertionError("a group was used that was given back")
+    # The heap has room for one plan at a time.
+    with overlap.Group(heap_bytes=64 << 10) as small:
+        for rows in (40, 50, 40):
+            x, weight = matrix(rows, 200), matrix(3, 200)
+            near(overlap.all_gather_matmul(x[small.share(rows)], weight, group=small), x @ weight.T)
+    half = symrail.n_pes() // 2
+    if half:
+        team = symrail.team_world().split_strided(0 if symrail.my_pe() < half else half, 1,
+                                                  half if symrail.my_pe() < half else symrail.n_pes() - half)  # fmt: skip
+        with overlap.Group(team, heap_bytes=4 << 20) as part:
+            products(part)
+    if symrail.my_pe() == 0:
+        print("as NumPy has it")

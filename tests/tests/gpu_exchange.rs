@@ -1,0 +1,164 @@
+//! The device code of sends and receives, compiled for the CPU.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use symrail_collectives::Transfer;
+use symrail_collectives::gpu::Memory;
+use symrail_collectives::gpu::encode::Reached;
+use symrail_collectives::gpu::exchange::{Places, launches};
+
+#[path = "../support/emulation.rs"]
+mod emulation;
+
+use emulation::{Call, library};
+
+type Exchange = unsafe extern "C" fn(*const Call);
+
+const THREADS: u64 = 3;
+const TIMEOUT_NS: u64 = 20_000_000_000;
+
+/// A PE: its symmetric heap (words, slots, as many slots for the proxy), what its kernels read, and their report.
+struct Pe {
+    heap: Vec<u64>,
+    image: Vec<u64>,
+    report: Vec<u64>,
+}
+
+/// PEs that reach one another directly, or by the proxy alone.
+fn pes(n: u32, mapped: bool) -> Vec<Pe> {
+    let all = u64::from(n);
+    let (words, slots) = (Places::word_bytes(all).next_multiple_of(16), Places::slot_bytes(all));
+    let zeros = |bytes: u64| vec![0u64; bytes as usize / 8];
+    let new = |_| Pe { heap: zeros(words + 2 * slots), image: zeros(Places::image_bytes(all)), report: vec![0; 4] };
+    let mut pes: Vec<Pe> = (0..n).map(new).collect();
+    let bases: Vec<u64> = pes.iter().map(|pe| pe.heap.as_ptr() as u64).collect();
+    for (me, pe) in (0..n).zip(&mut pes) {
+        let base = bases[me as usize];
+        let to = |other: u32| Reached {
+            pe: other,
+            distance: (mapped || other == me).then(|| bases[other as usize].wrapping_sub(base)),
+            atomics: mapped,
+        };
+        let (image, report) = (pe.image.as_ptr() as u64, pe.report.as_ptr() as u64);
+        let (inbox, outgoing) = (base + words, base + words + slots);
+        let places = Places { me, image, words: base, inbox, outgoing, report, pes: (0..n).map(to).collect() };
+        let first = places.first_words();
+        pe.heap[..first.len()].copy_from_slice(&first);
+        pe.image.copy_from_slice(&places.image());
+    }
+    pes
+}
+
+/// Each PE's transfers, at once.
+fn run(pes: &[Pe], transfers: &[Vec<Transfer<Memory>>], timeout_ns: u64) {
+    // SAFETY: the function's type.
+    let exchange = unsafe { library().unwrap().get::<Exchange>(b"exchange") }.unwrap();
+    let bases: Vec<u64> = pes.iter().map(|pe| pe.heap.as_ptr() as u64).collect();
+    std::thread::scope(|scope| {
+        for (me, pe) in pes.iter().enumerate() {
+            let (exchange, bases) = (&exchange, &bases);
+            scope.spawn(move || {
+                let apart: Vec<u64> = bases.iter().map(|base| base.wrapping_sub(bases[me])).collect();
+                let all = launches(pe.image.as_ptr() as u64, me as u32, pes.len() as u32, &transfers[me]).unwrap();
+                for (from, to) in all.own {
+                    // SAFETY: memory of this test, not used by others now.
+                    unsafe { std::ptr::copy(from.at as *const u8, to.at as *mut u8, to.len as usize) };
+                }
+                for (argument, blocks) in all.calls {
+                    let call = Call {
+                        plan: 0,
+                        input: argument.as_ptr() as u64,
+                        output: 0,
+                        part: 0,
+                        chunk: 0,
+                        how: 0,
+                        blocks: blocks.into(),
+                        threads: THREADS,
+                        pe: me as u64,
+                        timeout_ns,
+                        apart: apart.as_ptr(),
+                    };
+                    // SAFETY: everything that it names is there until all threads have ended.
+                    unsafe { exchange(&call) };
+                }
+            });
+        }
+    });
+}
+
+fn memory(bytes: &[u8]) -> Memory {
+    Memory { at: bytes.as_ptr() as u64, len: bytes.len() as u64 }
+}
+
+fn byte(from: usize, to: usize, number: usize, at: usize) -> u8 {
+    (from * 89 + to * 37 + number * 11 + at * 7 + at / 251) as u8
+}
+
+/// Everybody sends everybody some messages of all sizes, themselves included, round after round.
+fn everything_arrives(n: usize, mapped: bool, sizes: &[usize]) {
+    let pes = pes(n as u32, mapped);
+    for round in 0..2 {
+        let content = |from: usize, to: usize| -> Vec<Vec<u8>> {
+            let message = |(i, &len): (usize, &usize)| (0..len).map(|at| byte(from, to, i + round, at)).collect();
+            sizes.iter().enumerate().map(message).collect()
+        };
+        let all = |pe: usize, way: fn(usize, usize) -> (usize, usize)| -> Vec<Vec<Vec<u8>>> {
+            (0..n).map(|peer| way(pe, peer)).map(|(from, to)| content(from, to)).collect()
+        };
+        let sent: Vec<_> = (0..n).map(|pe| all(pe, |me, peer| (me, peer))).collect();
+        let got: Vec<Vec<Vec<Vec<u8>>>> = sent
+            .iter()
+            .map(|to| to.iter().map(|all| all.iter().map(|one| vec![0; one.len()]).collect()).collect())
+            .collect();
+        let mut transfers = Vec::new();
+        for pe in 0..n {
+            let mut of_pe = Vec::new();
+            for peer in 0..n {
+                let to = peer as u32;
+                of_pe.extend(sent[pe][peer].iter().map(|bytes| Transfer::Send { to, memory: memory(bytes) }));
+                of_pe.extend(got[pe][peer].iter().map(|bytes| Transfer::Receive { from: to, memory: memory(bytes) }));
+            }
+            transfers.push(of_pe);
+        }
+        run(&pes, &transfers, TIMEOUT_NS);
+        for (pe, got) in got.iter().enumerate() {
+            let expected = all(pe, |me, peer| (peer, me));
+            assert!(*got == expected, "PE {pe} of {n}, mapped {mapped}, round {round}");
+            assert_eq!(pes[pe].report[0], 0, "PE {pe} gave up");
+        }
+    }
+}
+
+#[test]
+fn all_sizes_arrive_among_two_and_three() {
+    if library().is_some() {
+        // More bytes than all slots of all lanes hold.
+        everything_arrives(2, true, &[0, 1, 1000, 65_536, 65_537, 4_500_001]);
+        everything_arrives(3, true, &[3, 200_000, 0, 7]);
+    }
+}
+
+#[test]
+fn the_proxy_carries_what_is_not_mapped() {
+    if library().is_some() {
+        everything_arrives(2, false, &[5, 65_536, 400_003]);
+    }
+}
+
+#[test]
+fn more_transfers_than_one_launch_takes_arrive() {
+    if library().is_some() {
+        everything_arrives(2, true, &[9; 150]);
+    }
+}
+
+#[test]
+fn a_send_that_nobody_receives_ends_with_the_name_of_the_receiver() {
+    if library().is_none() {
+        return;
+    }
+    let pes = pes(2, true);
+    let bytes = vec![1; 5 << 20];
+    let send = vec![Transfer::Send { to: 1, memory: memory(&bytes) }];
+    run(&pes, &[send, Vec::new()], 50_000_000);
+    assert_eq!(pes[0].report[..2], [1, 1], "late, PE 1");
+}
