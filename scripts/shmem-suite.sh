@@ -55,6 +55,11 @@ if [ "$(cat "$work/stamp" 2>/dev/null)" != "$stamp" ]; then
   (cd "$work/build" && "$source/configure" CC="$work/bin/oshcc" CXX="$work/bin/oshc++" --enable-shmemx \
     --enable-deprecated-tests --enable-profiling > configure.log 2>&1 &&
     nice make -k -j2 check TESTS= > make.log 2>&1)
+  if [ ! -e "$work/build/make.log" ]; then
+    echo "shmem-suite: configure fails: $work/build/configure.log" >&2
+    tail -n 3 "$work/build/configure.log" >&2
+    exit 1
+  fi
   # What does not compile is told below, as NOT BUILT.
   grep -E 'error:|Error [0-9]' "$work/build/make.log" | head -n 20
   echo "$stamp" > "$work/stamp"
