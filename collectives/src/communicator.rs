@@ -1,13 +1,14 @@
-//! Collectives of all PEs of a job, by whichever plan suits.
+//! Collectives of all PEs of a job, or of a team's, by whichever plan suits.
 //!
 //! What is chosen depends on facts that all PEs have in common: the collective, its size, who is on which host, and the
 //! plans that users have added. So all PEs choose alike. [`Communicator::explain`] says what and why.
 
 use std::collections::BTreeMap;
 
-use symrail::Runtime;
+use symrail::{Runtime, Team, TeamHeap};
 
 use crate::error::{Error, Result};
+use crate::members::Members;
 use crate::number::{Accumulate, DataType, ReduceOp};
 use crate::plan::{Collective, Plan};
 use crate::run::exchange::Exchange;
@@ -64,10 +65,10 @@ impl From<ReduceOp> for Reduction {
     }
 }
 
-/// A communicator of all PEs. Its calls are collective: all PEs make the same ones in the same order, with the same
-/// sizes, types and operations.
+/// A communicator of all PEs, or of a team's; those are its ranks. Its calls are collective: all its PEs make the same
+/// ones in the same order, with the same sizes, types and operations.
 pub struct Communicator<'rt> {
-    runtime: &'rt Runtime,
+    members: Members<'rt>,
     selection: Selection,
     prepared: BTreeMap<Choice, Prepared<'rt>>,
     exchange: Exchange<'rt>,
@@ -87,12 +88,36 @@ impl<'rt> Communicator<'rt> {
     /// # Errors
     /// The runtime's.
     pub fn new(runtime: &'rt Runtime) -> Result<Self> {
-        let words = runtime.alloc_slice::<u64>(1)?;
-        let near = |pe| !runtime.peer_ptr(words.as_ptr().cast(), pe).is_null();
-        let (selection, accumulate) = (Selection::agree(runtime, CPU, near)?, Accumulate::default());
-        words.free()?;
-        let exchange = Exchange::new(runtime)?;
-        Ok(Communicator { runtime, selection, prepared: BTreeMap::new(), exchange, accumulate })
+        Communicator::among(Members::all(runtime))
+    }
+
+    /// Makes a communicator of a team's PEs, whose numbers in the team are their ranks: roots, sends and receives name
+    /// those. It takes its memory from `heap`, so that other PEs take no part. Buffers are at the same place of the
+    /// symmetric heap on all PEs of the team. Collective over the team.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub fn of_team(team: &'rt Team<'rt>, heap: &'rt TeamHeap<'rt>) -> Result<Self> {
+        Communicator::among(Members::of_team(team, heap))
+    }
+
+    fn among(members: Members<'rt>) -> Result<Self> {
+        let exchange = Exchange::new(members)?;
+        let near = |pe| !members.runtime().peer_ptr(exchange.start(), pe).is_null();
+        let (selection, accumulate) = (Selection::agree(members, CPU, near)?, Accumulate::default());
+        Ok(Communicator { members, selection, prepared: BTreeMap::new(), exchange, accumulate })
+    }
+
+    /// This PE's rank.
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.members.me()
+    }
+
+    /// How many ranks there are.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.members.n()
     }
 
     /// Adds a plan, which is taken before those of this crate where it suits. All PEs add the same ones.
@@ -185,7 +210,7 @@ impl<'rt> Communicator<'rt> {
     /// # Errors
     /// As for [`Communicator::exchange`]; or there is not a part for each PE.
     pub fn all_to_all_v(&mut self, inputs: &[Buffer], outputs: &[Buffer]) -> Result<()> {
-        self.exchange.run(&all_to_all_v(self.runtime.n_pes(), inputs, outputs)?)
+        self.exchange.run(&all_to_all_v(self.members.n(), inputs, outputs)?)
     }
 
     /// Gives the plans' memory back. Collective.
@@ -224,8 +249,8 @@ impl<'rt> Communicator<'rt> {
         let call = Call { input, output, part, data_type, op, accumulate };
         let choice = self.selection.choose(collective, message, in_place, root)?;
         self.prepare(&choice, part)?.run(&call)?;
-        if reduction == Reduction::Average && (*collective != Collective::Reduce || root == self.runtime.my_pe()) {
-            divide_elements(self.runtime, output, data_type)?;
+        if reduction == Reduction::Average && (*collective != Collective::Reduce || root == self.members.me()) {
+            divide_elements(self.members.runtime(), output, data_type, self.members.n())?;
         }
         Ok(())
     }
@@ -242,7 +267,7 @@ impl<'rt> Communicator<'rt> {
                 small.free()?;
             }
             let capacity = part.next_power_of_two().max(LEAST_CAPACITY);
-            self.prepared.insert(choice.clone(), Prepared::new(self.runtime, &plan, capacity)?);
+            self.prepared.insert(choice.clone(), Prepared::of(self.members, &plan, capacity)?);
         }
         self.prepared.get_mut(choice).ok_or_else(|| choice.unknown())
     }

@@ -28,6 +28,7 @@
 //! | [`communicator`] | collectives of the CPU device |
 //! | [`gpu`] | collectives of GPUs, on streams |
 //! | `selection` | which plan for which call |
+//! | `members` | the PEs of a communicator |
 //! | `defaults` | plans of a folder that everybody takes first |
 //! | `transfer` | sends and receives, and their order |
 //! | [`plan`] | plans: the file, the proof, choosing |
@@ -41,6 +42,7 @@ pub mod communicator;
 mod defaults;
 pub mod error;
 pub mod gpu;
+mod members;
 pub mod number;
 pub mod plan;
 pub mod run;

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
 
-use symrail::{Pe, Runtime};
+use symrail::Pe;
 
 use crate::build::{Shape, all_reduce, moves};
 use crate::defaults::Defaults;
 use crate::error::{Error, Result};
+use crate::members::Members;
 use crate::plan::registry::{Registry, Wanted};
 use crate::plan::{Check, Collective, Document, Plan};
 
@@ -60,10 +61,10 @@ impl Algorithm {
     }
 }
 
-/// A number for the PEs that are `near` this one, of which it is one.
-fn all_near(me: Pe, n: u32, near: impl Fn(Pe) -> bool) -> u64 {
+/// A number for the ranks that are `near` this one, of which it is one.
+fn all_near(me: u32, n: u32, near: impl Fn(u32) -> bool) -> u64 {
     let mut all = DefaultHasher::new();
-    (0..n).filter(|&pe| pe == me || near(pe)).for_each(|pe| all.write_u32(pe));
+    (0..n).filter(|&rank| rank == me || near(rank)).for_each(|rank| all.write_u32(rank));
     all.finish()
 }
 
@@ -116,22 +117,19 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// With what all PEs have in common: who is `near` whom, and default plans. PEs that are near the same ones make a
+    /// With what all members have in common: who is `near` whom, and default plans. PEs that are near the same ones make a
     /// host, so that all of a host reach one another. Collective.
     ///
     /// # Errors
     /// The runtime's; or PEs have different default plans.
-    pub fn agree(runtime: &Runtime, limits: Limits, near: impl Fn(Pe) -> bool) -> Result<Selection> {
-        let defaults = Defaults::load(runtime.settings().cache_dir.as_deref())?;
-        let (me, n) = (runtime.my_pe(), runtime.n_pes());
-        let all = runtime.alloc_slice::<u64>(2 * n as usize)?;
-        let mine = [all_near(me, n, near), defaults.fingerprint];
-        (0..n).try_for_each(|pe| all.put(2 * me as usize, &mine, pe))?;
-        runtime.barrier_all()?;
-        let said = all.to_vec();
-        all.free()?;
+    pub fn agree(members: Members<'_>, limits: Limits, near: impl Fn(Pe) -> bool) -> Result<Selection> {
+        let defaults = Defaults::load(members.runtime().settings().cache_dir.as_deref())?;
+        let pe = |rank: u32| members.pe(rank as usize);
+        let near = all_near(members.me(), members.n(), |rank| near(pe(rank)));
+        let said = members.gather(&[near, defaults.fingerprint])?;
         if let Some(other) = said.chunks(2).position(|of_pe| of_pe[1] != defaults.fingerprint) {
             let remedy = "give all PEs the same files in the folder default of SYMRAIL_CACHE_DIR";
+            let (me, other) = (pe(members.me()), members.pe(other));
             return Err(Error::Call(format!("PEs {me} and {other} have different default plans: {remedy}")));
         }
         let hosts = numbers(said.chunks(2).map(|of_pe| of_pe[0]));

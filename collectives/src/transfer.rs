@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 
-use symrail::Pe;
-
 use crate::error::{Error, Result};
 
 /// A send or a receive. The n-th send from a PE to another meets the n-th receive there, which is of the same size.
@@ -11,15 +9,15 @@ use crate::error::{Error, Result};
 pub enum Transfer<M> {
     /// To a PE.
     Send {
-        /// The PE.
-        to: Pe,
+        /// Its rank in the communicator: its number, where that is of all PEs.
+        to: u32,
         /// What it gets.
         memory: M,
     },
     /// From a PE.
     Receive {
-        /// The PE.
-        from: Pe,
+        /// Its rank.
+        from: u32,
         /// Where its bytes go.
         memory: M,
     },
@@ -28,7 +26,7 @@ pub enum Transfer<M> {
 /// A PE's transfers with one other PE in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Row {
-    pub peer: Pe,
+    pub peer: u32,
     pub receives: bool,
 }
 
@@ -42,11 +40,11 @@ pub(crate) struct Arranged<M> {
     pub others: Vec<(Row, M)>,
 }
 
-/// Arranges the transfers of PE `me` of `n`.
+/// Arranges the transfers of rank `me` of `n`.
 ///
 /// # Errors
 /// There is no such PE, or sends to itself and receives from itself are not equally many.
-pub(crate) fn arrange<M: Copy>(me: Pe, n: u32, transfers: &[Transfer<M>]) -> Result<Arranged<M>> {
+pub(crate) fn arrange<M: Copy>(me: u32, n: u32, transfers: &[Transfer<M>]) -> Result<Arranged<M>> {
     let (mut from_own, mut to_own, mut others) = (Vec::new(), Vec::new(), Vec::new());
     let mut counts: HashMap<Row, usize> = HashMap::new();
     for &transfer in transfers {
@@ -101,7 +99,7 @@ mod tests {
     #[test]
     fn both_ends_of_a_transfer_are_in_the_same_round() {
         const N: u32 = 5;
-        let order = |me: Pe| {
+        let order = |me: u32| {
             let both = |peer| [Transfer::Send { to: peer, memory: () }, Transfer::Receive { from: peer, memory: () }];
             let all: Vec<_> = (0..N).flat_map(both).collect();
             arrange(me, N, &[all.clone(), all].concat()).unwrap()

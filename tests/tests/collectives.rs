@@ -37,6 +37,13 @@ fn everybody_alone_on_a_host() {
 }
 
 #[test]
+fn teams_by_themselves() {
+    for path in [MAPPED, ONE_RAIL] {
+        let _ = path.of(Job::new("pe_collectives"), 5).args(["teams"]).limit(60).succeed();
+    }
+}
+
+#[test]
 fn flags_come_round() {
     let _ = MAPPED.of(Job::new("pe_collectives"), 3).args(["flags"]).succeed();
     let _ = ONE_RAIL.of(Job::new("pe_collectives"), 2).args(["flags"]).succeed();

@@ -1,4 +1,4 @@
-//! Collectives of all PEs of a job on streams of their GPUs.
+//! Collectives of all PEs of a job, or of a team's, on streams of their GPUs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{Event, Gpu, Kernel, Module, Shape, Stream};
+use symrail::{Team, TeamHeap};
 
 use super::exchange::Exchange;
 use super::memory::SymmetricMemory;
@@ -14,6 +15,7 @@ use super::program::{Which, compiled};
 use super::stage::Stage;
 use crate::communicator::Reduction;
 use crate::error::{Error, Result};
+use crate::members::Members;
 use crate::number::{Accumulate, DataType, ReduceOp};
 use crate::plan::{Collective, Plan};
 use crate::selection::{Choice, GPU, Selection, message_of};
@@ -32,13 +34,14 @@ struct Kernels {
     multiply: Kernel,
 }
 
-/// A communicator of all PEs, each with a GPU. Its calls are collective: all PEs make the same ones in the same order,
-/// with the same sizes, types and operations. They are carried out in that order, each after what its stream holds.
+/// A communicator of all PEs, or of a team's, each with a GPU; those are its ranks. Its calls are collective: all its
+/// PEs make the same ones in the same order, with the same sizes, types and operations. They are carried out in that order, each after what its stream holds.
 ///
 /// A first call of a kind and size takes memory and compiles kernels, so it cannot be captured in a graph; further ones
 /// can. A graph is replayed by all PEs in the same order among their other calls, and not beside them.
 pub struct GpuCommunicator<'d> {
     device: &'d GpuDevice<'d>,
+    members: Members<'d>,
     nvrtc: Nvrtc,
     selection: Selection,
     kernels: HashMap<DataType, Kernels>,
@@ -69,11 +72,31 @@ impl<'d> GpuCommunicator<'d> {
     /// # Errors
     /// The runtime's, or the driver's.
     pub fn new(device: &'d GpuDevice<'d>, nvrtc: Nvrtc) -> Result<Self> {
-        let selection = Selection::agree(device.runtime(), GPU, |pe| device.is_mapped(pe))?;
-        let mut memory = SymmetricMemory::new(device);
+        GpuCommunicator::among(Members::all(device.runtime()), device, nvrtc)
+    }
+
+    /// Makes a communicator of a team's PEs, whose numbers in the team are their ranks: roots, sends and receives name
+    /// those. It takes its memory from `heap`, 24 MiB at a time, so that other PEs take no part. Collective over the
+    /// team.
+    ///
+    /// # Errors
+    /// The runtime's, or the driver's.
+    pub fn of_team(
+        device: &'d GpuDevice<'d>,
+        nvrtc: Nvrtc,
+        team: &'d Team<'d>,
+        heap: &'d TeamHeap<'d>,
+    ) -> Result<Self> {
+        GpuCommunicator::among(Members::of_team(team, heap), device, nvrtc)
+    }
+
+    fn among(members: Members<'d>, device: &'d GpuDevice<'d>, nvrtc: Nvrtc) -> Result<Self> {
+        let selection = Selection::agree(members, GPU, |pe| device.is_mapped(pe))?;
+        let mut memory = SymmetricMemory::new(device, members);
         let exchange = Exchange::new(device, &mut memory, !selection.one_host())?;
         Ok(GpuCommunicator {
             device,
+            members,
             nvrtc,
             selection,
             kernels: HashMap::new(),
@@ -86,6 +109,18 @@ impl<'d> GpuCommunicator<'d> {
             last: (Event::new(device.gpu())?, None),
             accumulate: Accumulate::default(),
         })
+    }
+
+    /// This PE's rank.
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.members.me()
+    }
+
+    /// How many ranks there are.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.members.n()
     }
 
     /// From now on buffers may be any memory of this GPU, on all PEs: what PEs reach for elsewhere is copied to
@@ -240,7 +275,7 @@ impl<'d> GpuCommunicator<'d> {
     /// # Errors
     /// As for [`GpuCommunicator::exchange`]; or there is not a part for each PE.
     pub unsafe fn all_to_all_v(&mut self, stream: &Stream, inputs: &[Memory], outputs: &[Memory]) -> Result<()> {
-        let transfers = all_to_all_v(self.device.runtime().n_pes(), inputs, outputs)?;
+        let transfers = all_to_all_v(self.members.n(), inputs, outputs)?;
         // SAFETY: the caller's promise.
         unsafe { self.exchange(stream, &transfers) }
     }
@@ -289,7 +324,7 @@ impl<'d> GpuCommunicator<'d> {
     /// The runtime's, or the driver's.
     pub fn free(self) -> Result<()> {
         self.device.gpu().synchronize()?;
-        self.device.runtime().barrier_all()?;
+        self.members.barrier()?;
         self.memory.free()
     }
 
@@ -326,9 +361,9 @@ impl<'d> GpuCommunicator<'d> {
                 }
             }?;
         }
-        let has_result = *collective != Collective::Reduce || root == self.device.runtime().my_pe();
+        let has_result = *collective != Collective::Reduce || root == self.members.me();
         if reduction == Reduction::Average && has_result {
-            let by = self.device.runtime().n_pes().into();
+            let by = self.members.n().into();
             // SAFETY: the kernel's arguments; the caller's promise.
             unsafe { self.for_elements(stream, |kernels| &kernels.divide, output, ty, &[by]) }?;
         }
@@ -347,7 +382,7 @@ impl<'d> GpuCommunicator<'d> {
         part: u64,
         how: &How<'_>,
     ) -> Result<()> {
-        let n = u64::from(self.device.runtime().n_pes());
+        let n = u64::from(self.members.n());
         let (inputs, outputs) = match how.collective {
             Collective::AllGather => (1, n),
             Collective::ReduceScatter => (n, 1),
@@ -361,7 +396,7 @@ impl<'d> GpuCommunicator<'d> {
         }
         // Only this collective's users' plans can be in place here, where all PEs' buffers are staged alike.
         let in_place = *how.collective == Collective::AllReduce && input.overlaps(output);
-        let reduces_to_another = *how.collective == Collective::Reduce && how.root != self.device.runtime().my_pe();
+        let reduces_to_another = *how.collective == Collective::Reduce && how.root != self.members.me();
         // A plan for each root would take memory for each.
         let collective = if *how.collective == Collective::Reduce { &Collective::AllReduce } else { how.collective };
         for piece in stage.pieces(part, inputs.max(outputs)) {

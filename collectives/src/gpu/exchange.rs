@@ -1,6 +1,5 @@
 //! Sends and receives on streams (`cu/exchange.cuh`): any number of them in one call, between any PEs.
 
-use symrail::Pe;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, PinnedBuffer, Shape, Stream};
 
@@ -9,6 +8,7 @@ use super::memory::SymmetricMemory;
 use super::plan::{Memory, reached};
 use super::report::{REPORT_BYTES, Report};
 use crate::error::Result;
+use crate::members::Members;
 use crate::transfer::{Row, Transfer, arrange};
 
 /// As in `cu/exchange.cuh`.
@@ -31,8 +31,8 @@ fn lanes_of(n: u64) -> u64 {
 /// Where the memory of sends and receives is, by addresses of this PE's device.
 #[derive(Debug, Clone)]
 pub struct Places {
-    /// This PE.
-    pub me: Pe,
+    /// This PE's rank.
+    pub me: u32,
     /// What kernels read and count, of [`Places::image_bytes`].
     pub image: u64,
     /// Symmetric words, of [`Places::word_bytes`].
@@ -43,7 +43,7 @@ pub struct Places {
     pub outgoing: u64,
     /// Four words of pinned memory.
     pub report: u64,
-    /// All PEs, in their order.
+    /// All ranks, in their order.
     pub pes: Vec<Reached>,
 }
 
@@ -81,26 +81,26 @@ impl Places {
         let lanes = lanes_of(n);
         let all = n * lanes;
         let expected = self.image + 8 * (HEAD + 2 * all * LANE);
-        let lane_of = |pe: Pe, lane: u64| u64::from(pe) * lanes + lane;
-        let full = |pe, lane| self.words + 8 * (1 + lane_of(pe, lane));
-        let empty = |pe, lane| full(pe, lane) + 8 * all;
-        let slots = |base: u64, pe, lane| base + lane_of(pe, lane) * SLOTS * SLOT;
+        let lane_of = |rank: u32, lane: u64| u64::from(rank) * lanes + lane;
+        let full = |rank, lane| self.words + 8 * (1 + lane_of(rank, lane));
+        let empty = |rank, lane| full(rank, lane) + 8 * all;
+        let slots = |base: u64, rank, lane| base + lane_of(rank, lane) * SLOTS * SLOT;
         let mut image = vec![self.report, self.words, self.image + 8 * HEAD, lanes];
-        for to in &self.pes {
+        for (rank, to) in (0..).zip(&self.pes) {
             for receives in [false, true] {
                 for lane in 0..lanes {
                     let (arrived, there) = match receives {
-                        true => (full(to.pe, lane), empty(self.me, lane)),
-                        false => (empty(to.pe, lane), full(self.me, lane)),
+                        true => (full(rank, lane), empty(self.me, lane)),
+                        false => (empty(rank, lane), full(self.me, lane)),
                     };
                     let signals = to.distance.filter(|_| to.atomics).map_or(0, |distance| there.wrapping_add(distance));
                     let there_too = slots(self.inbox, self.me, lane);
                     let (at, mapped) = match receives {
-                        true => (slots(self.inbox, to.pe, lane), 0),
+                        true => (slots(self.inbox, rank, lane), 0),
                         false => (there_too, to.distance.map_or(0, |distance| there_too.wrapping_add(distance))),
                     };
-                    let waited = expected + 8 * ((2 * u64::from(to.pe) + u64::from(receives)) * lanes + lane);
-                    let own = slots(self.outgoing, to.pe, lane);
+                    let waited = expected + 8 * ((2 * u64::from(rank) + u64::from(receives)) * lanes + lane);
+                    let own = slots(self.outgoing, rank, lane);
                     image.extend([arrived, waited, there, signals, to.pe.into(), at, mapped, own]);
                 }
             }
@@ -110,9 +110,10 @@ impl Places {
     }
 }
 
-/// The memory of sends and receives between this PE and all others.
+/// The memory of sends and receives between this PE and all other members.
 pub(super) struct Exchange<'d> {
     device: &'d GpuDevice<'d>,
+    members: Members<'d>,
     image: DeviceBuffer,
     report: PinnedBuffer,
 }
@@ -124,21 +125,21 @@ impl<'d> Exchange<'d> {
     /// # Errors
     /// There is no memory.
     pub fn new(device: &'d GpuDevice<'d>, memory: &mut SymmetricMemory<'d>, wired: bool) -> Result<Self> {
-        let runtime = device.runtime();
-        let n = u64::from(runtime.n_pes());
+        let members = memory.members();
+        let n = u64::from(members.n());
         let words = memory.take(Places::word_bytes(n) as usize)?;
         let slots = Places::slot_bytes(n) as usize;
         let inbox = memory.take(slots)?;
         let outgoing = if wired { memory.take(slots)? } else { 0 };
         let report = PinnedBuffer::new(device.gpu(), REPORT_BYTES)?;
         let image = device.gpu().alloc(Places::image_bytes(n) as usize)?;
-        let (me, pes) = (runtime.my_pe(), reached(device, words));
+        let (me, pes) = (members.me(), reached(device, members, words));
         let report_at = report.device().get();
         let places = Places { me, image: image.at().get(), words, inbox, outgoing, report: report_at, pes };
         image.write(0, &bytes(&places.image()))?;
         // SAFETY: words of this PE, which nobody else writes before this PE has sent.
         unsafe { device.gpu().write(DevicePtr::new(words), &bytes(&places.first_words())) }?;
-        Ok(Exchange { device, image, report })
+        Ok(Exchange { device, members, image, report })
     }
 
     /// Puts transfers on a stream.
@@ -165,8 +166,7 @@ impl<'d> Exchange<'d> {
     /// # Errors
     /// As for [`launches`].
     pub fn launches(&self, transfers: &[Transfer<Memory>]) -> Result<Launches> {
-        let runtime = self.device.runtime();
-        launches(self.image.at().get(), runtime.my_pe(), runtime.n_pes(), transfers)
+        launches(self.image.at().get(), self.members.me(), self.members.n(), transfers)
     }
 
     /// Lets all kernels end that wait.
@@ -198,11 +198,11 @@ pub struct Launches {
     pub calls: Vec<(Vec<u64>, u32)>,
 }
 
-/// The launches of PE `me` of `n` for some transfers.
+/// The launches of rank `me` of `n` for some transfers.
 ///
 /// # Errors
 /// There is no such PE, or sends to itself and receives from itself do not match.
-pub fn launches(image: u64, me: Pe, n: u32, transfers: &[Transfer<Memory>]) -> Result<Launches> {
+pub fn launches(image: u64, me: u32, n: u32, transfers: &[Transfer<Memory>]) -> Result<Launches> {
     let arranged = arrange(me, n, transfers)?;
     let (mut calls, mut left) = (Vec::new(), &arranged.others[..]);
     while !left.is_empty() {

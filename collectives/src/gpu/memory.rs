@@ -1,10 +1,10 @@
 //! Symmetric memory for plans, taken from the heap in large pieces: only a call that needs a further piece waits for
 //! the other PEs.
 
-use symrail::SymSlice;
 use symrail::gpu::GpuDevice;
 
 use crate::error::Result;
+use crate::members::{Members, Taken};
 
 /// Bytes of a piece, unless more is asked for at once.
 const PIECE: usize = 24 << 20;
@@ -12,33 +12,38 @@ const ALIGNMENT: usize = 256;
 
 pub(super) struct SymmetricMemory<'d> {
     device: &'d GpuDevice<'d>,
-    pieces: Vec<SymSlice<'d, u8>>,
+    members: Members<'d>,
+    pieces: Vec<Taken<'d>>,
     /// Bytes of the last piece that are in use.
     used: usize,
 }
 
 impl<'d> SymmetricMemory<'d> {
-    pub fn new(device: &'d GpuDevice<'d>) -> Self {
-        SymmetricMemory { device, pieces: Vec::new(), used: 0 }
+    pub fn new(device: &'d GpuDevice<'d>, members: Members<'d>) -> Self {
+        SymmetricMemory { device, members, pieces: Vec::new(), used: 0 }
     }
 
-    /// The device's address of so many zeros, at the same place of the heap on all PEs, which take the same amounts in
+    /// Whose memory it is.
+    pub fn members(&self) -> Members<'d> {
+        self.members
+    }
+
+    /// The device's address of so many zeros, at the same place of the heap on all members, which take the same amounts in
     /// the same order.
     ///
     /// # Errors
     /// The runtime's: the heap is exhausted.
     pub fn take(&mut self, bytes: usize) -> Result<u64> {
         let bytes = bytes.next_multiple_of(ALIGNMENT);
-        if self.pieces.last().is_none_or(|piece| piece.len() - self.used < bytes) {
-            let runtime = self.device.runtime();
-            self.pieces.push(runtime.alloc_slice(bytes.max(PIECE))?);
+        if self.pieces.last().is_none_or(|piece| piece.bytes() - self.used < bytes) {
+            self.pieces.push(self.members.take(bytes.max(PIECE))?);
             self.used = 0;
             // Nobody's kernels write to memory that is not there yet.
-            runtime.barrier_all()?;
+            self.members.barrier()?;
         }
         let start = self.used;
         self.used += bytes;
-        Ok(self.pieces.last().map_or(0, |piece| self.device.address(piece.as_ptr())) + start as u64)
+        Ok(self.pieces.last().map_or(0, |piece| self.device.address(piece.start())) + start as u64)
     }
 
     /// Gives all of it back. Collective.
@@ -46,6 +51,6 @@ impl<'d> SymmetricMemory<'d> {
     /// # Errors
     /// The runtime's.
     pub fn free(self) -> Result<()> {
-        Ok(self.pieces.into_iter().try_for_each(SymSlice::free)?)
+        self.pieces.into_iter().try_for_each(Taken::free)
     }
 }

@@ -8,6 +8,7 @@ use super::encode::{Addresses, Named, Reached, encode, op_number, words};
 use super::memory::SymmetricMemory;
 use super::report::{REPORT_BYTES, Report};
 use crate::error::{Error, Result};
+use crate::members::Members;
 use crate::number::{Accumulate, ReduceOp};
 use crate::plan::{BufferType, Plan};
 
@@ -35,11 +36,11 @@ impl Memory {
     }
 }
 
-/// How this PE's device reaches all PEs, by its own address of some symmetric word.
-pub(super) fn reached(device: &GpuDevice<'_>, word: u64) -> Vec<Reached> {
+/// How this PE's device reaches all members, by its own address of some symmetric word.
+pub(super) fn reached(device: &GpuDevice<'_>, members: Members<'_>, word: u64) -> Vec<Reached> {
     let reach = device.state().reach();
     let distance = |pe: Pe| reach.find(word, 8, pe).map(|there| there.wrapping_sub(word));
-    let pes = 0..device.runtime().n_pes();
+    let pes = (0..members.n()).map(|rank| members.pe(rank as usize));
     pes.map(|pe| Reached { pe, distance: distance(pe), atomics: device.is_direct() }).collect()
 }
 
@@ -57,6 +58,7 @@ pub(super) struct Call {
 /// See above.
 pub(super) struct GpuPlan<'d> {
     device: &'d GpuDevice<'d>,
+    members: Members<'d>,
     plan: Plan,
     capacity: u64,
     blocks: u32,
@@ -68,16 +70,13 @@ pub(super) struct GpuPlan<'d> {
 }
 
 impl<'d> GpuPlan<'d> {
-    /// Takes memory for a plan and parts of up to so many bytes. All PEs do so in the same order.
+    /// Takes memory for a plan and parts of up to so many bytes. All members do so in the same order.
     ///
     /// # Errors
     /// The plan is for another number of PEs, does what this GPU cannot, or there is no memory.
     pub fn new(device: &'d GpuDevice<'d>, memory: &mut SymmetricMemory<'d>, plan: Plan, capacity: u64) -> Result<Self> {
-        let runtime = device.runtime();
-        let (ranks, pes) = (plan.ranks(), runtime.n_pes());
-        if ranks != pes as usize {
-            return Err(Error::Call(format!("plan {} is for {ranks} PEs, and the job has {pes}", plan.name())));
-        }
+        let members = memory.members();
+        members.suit(&plan)?;
         let own = memory.take(8 * words(&plan))?;
         let bytes = plan.scratch_bytes(capacity) * (1 + 2 * plan.packet_halves);
         let scratch = memory.take(bytes as usize)?;
@@ -88,9 +87,9 @@ impl<'d> GpuPlan<'d> {
             scratch,
             capacity,
             report: report.device().get(),
-            ranks: reached(device, own),
+            ranks: reached(device, members, own),
         };
-        let me = runtime.my_pe() as usize;
+        let me = members.me() as usize;
         // Its size does not depend on where it is.
         let image = device.gpu().alloc(encode(&plan, me, &at)?.bytes.len())?;
         at.plan = image.at().get();
@@ -98,7 +97,7 @@ impl<'d> GpuPlan<'d> {
         image.write(0, &encoded.bytes)?;
         let (blocks, steps) = (encoded.blocks, encoded.steps);
         let shared = [plan.shares(BufferType::Input), plan.shares(BufferType::Output)];
-        Ok(GpuPlan { device, plan, capacity, blocks, steps, report, image, shared })
+        Ok(GpuPlan { device, members, plan, capacity, blocks, steps, report, image, shared })
     }
 
     pub fn plan(&self) -> &Plan {
@@ -171,7 +170,7 @@ impl<'d> GpuPlan<'d> {
         let runtime = self.device.runtime();
         let step = self.steps.get(report.step);
         // Those who wait for packets go by the number of the source.
-        let late = step.and_then(|step| step.writers.get(report.who as usize)).map(|&rank| rank as Pe);
+        let late = step.and_then(|step| step.writers.get(report.who as usize)).map(|&rank| self.members.pe(rank));
         let (place, name) = step.map_or_else(Default::default, |step| (step.place, step.name.as_str()));
         let waiting = format!("plan {}{place}, {name}", self.plan.name());
         Err(report.error(&waiting, late, runtime.my_pe(), runtime.settings().timeout_s))

@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use symrail::Pe;
 use symrail::kernels::cpu::{SignalOp, Symmetric, Thread};
 
 use super::packet;
@@ -21,7 +20,7 @@ pub(super) struct Block<'a, 't> {
     shared: &'a Shared<'a>,
     thread: &'a Thread<'t>,
     stage: Symmetric<u8>,
-    /// For each PE, whether it is reached by loads and stores.
+    /// For each rank, whether it is reached by loads and stores.
     mapped: Vec<bool>,
     /// Something has gone over a wire that may not have arrived.
     on_its_way: Cell<bool>,
@@ -30,7 +29,7 @@ pub(super) struct Block<'a, 't> {
 impl<'a, 't> Block<'a, 't> {
     pub fn new(shared: &'a Shared<'a>, thread: &'a Thread<'t>, stage: Symmetric<u8>) -> Result<Self> {
         let first = shared.memory.words.at(0)?;
-        let mapped = (0..thread.n_pes()).map(|pe| Ok(thread.peer_ptr(first, pe)?.is_some()));
+        let mapped = (0..shared.plan.ranks.len()).map(|rank| Ok(thread.peer_ptr(first, shared.pe(rank))?.is_some()));
         let mapped = mapped.collect::<Result<Vec<bool>>>()?;
         Ok(Block { shared, thread, stage, mapped, on_its_way: Cell::new(false) })
     }
@@ -152,7 +151,7 @@ impl<'a, 't> Block<'a, 't> {
 
     fn signal(&self, link: &Link) -> Result<()> {
         self.sends_to(link.rank);
-        Ok(self.thread.atomic_add(self.shared.word(link.word)?, 1, link.rank as Pe)?)
+        Ok(self.thread.atomic_add(self.shared.word(link.word)?, 1, self.shared.pe(link.rank))?)
     }
 
     fn sends_to(&self, rank: usize) {
@@ -171,11 +170,11 @@ impl<'a, 't> Block<'a, 't> {
             let len = read.min(written);
             let (from, to) = (shared.bytes(source, from, len)?, shared.bytes(dest, to, len)?);
             if source.rank != shared.me {
-                self.thread.get(to, from, source.rank as Pe)?;
+                self.thread.get(to, from, shared.pe(source.rank))?;
                 continue;
             }
             self.sends_to(dest.rank);
-            let pe = dest.rank as Pe;
+            let pe = shared.pe(dest.rank);
             match then {
                 Some(link) if pieces.peek().is_none() && len > 0 => {
                     self.thread.fence()?;
@@ -203,7 +202,7 @@ impl<'a, 't> Block<'a, 't> {
             self.thread.load_local(&mut data, from)?;
         } else {
             let stage = self.stage.part(0, len)?;
-            self.thread.get(stage, from, span.rank as Pe)?;
+            self.thread.get(stage, from, self.shared.pe(span.rank))?;
             self.thread.load_local(&mut data, stage)?;
         }
         Ok(data)
@@ -227,7 +226,7 @@ impl<'a, 't> Block<'a, 't> {
         self.sends_to(span.rank);
         let stage = self.stage.part(0, len)?;
         self.thread.store_local(stage, data)?;
-        Ok(self.thread.put(to, stage, span.rank as Pe)?)
+        Ok(self.thread.put(to, stage, self.shared.pe(span.rank))?)
     }
 
     fn reduced(&self, op: Option<ReduceOp>, sources: &[Vec<u8>]) -> Vec<u8> {
@@ -244,7 +243,7 @@ impl<'a, 't> Block<'a, 't> {
     }
 
     fn write_packets(&self, span: &Span, piece: &Range<u64>, data: &[u8]) -> Result<()> {
-        let pe = span.rank as Pe;
+        let pe = self.shared.pe(span.rank);
         if self.mapped[span.rank] {
             let to = self.packets(span, piece)?;
             let words = packet::words(data, self.shared.flag);

@@ -5,11 +5,11 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use symrail::kernels::cpu::{Cmp, Grid, SignalOp, Symmetric, Thread};
-use symrail::{Pe, Runtime, SymSlice};
 use symrail_core::{Backoff, lock};
 
 use super::Buffer;
 use crate::error::{Error, Result};
+use crate::members::{Members, Taken};
 use crate::transfer::{Row, Transfer, arrange};
 
 const SLOTS: u64 = 4;
@@ -18,11 +18,11 @@ const ALL_SLOTS: u64 = 4 << 20;
 const SLOT: std::ops::RangeInclusive<u64> = 1 << 10..=64 << 10;
 
 pub(crate) struct Exchange<'rt> {
-    runtime: &'rt Runtime,
-    /// For each PE, the slots here that it has filled; and behind these, for each PE, its slots that are empty again.
-    words: SymSlice<'rt, u64>,
-    slots: SymSlice<'rt, u8>,
-    /// For each PE, the slots that were filled there, and emptied here.
+    members: Members<'rt>,
+    /// For each rank, the slots here that it has filled; and behind these, for each rank, its slots that are empty again.
+    words: Taken<'rt>,
+    slots: Taken<'rt>,
+    /// For each rank, the slots that were filled there, and emptied here.
     sent: Vec<u64>,
     received: Vec<u64>,
     given_up: bool,
@@ -52,24 +52,29 @@ impl Queue {
 }
 
 impl<'rt> Exchange<'rt> {
-    /// Takes memory. Collective over all PEs.
+    /// Takes memory. Collective over the members.
     ///
     /// # Errors
     /// The runtime's.
-    pub fn new(runtime: &'rt Runtime) -> Result<Self> {
-        let n = runtime.n_pes() as usize;
-        let slots = runtime.alloc_slice(n * (SLOTS * slot_bytes(n as u64)) as usize)?;
-        let words = runtime.alloc_slice(2 * n)?;
-        Ok(Exchange { runtime, words, slots, sent: vec![0; n], received: vec![0; n], given_up: false })
+    pub fn new(members: Members<'rt>) -> Result<Self> {
+        let n = members.n() as usize;
+        let slots = members.take(n * (SLOTS * slot_bytes(n as u64)) as usize)?;
+        let words = members.take(8 * 2 * n)?;
+        Ok(Exchange { members, words, slots, sent: vec![0; n], received: vec![0; n], given_up: false })
     }
 
-    /// Gives the memory back. Collective over all PEs.
+    /// Where some of its memory begins on this PE.
+    pub fn start(&self) -> *const u8 {
+        self.words.start()
+    }
+
+    /// Gives the memory back. Collective over the members.
     ///
     /// # Errors
     /// As for [`SymSlice::free`].
     pub fn free(self) -> Result<()> {
         self.slots.free()?;
-        Ok(self.words.free()?)
+        self.words.free()
     }
 
     /// Sends and receives; returns when all has been received, and what was sent may be changed.
@@ -82,18 +87,20 @@ impl<'rt> Exchange<'rt> {
                 "an earlier send or receive has failed, and what still arrives is that one's".into(),
             ));
         }
-        let arranged = arrange(self.runtime.my_pe(), self.runtime.n_pes(), transfers)?;
-        let device = self.runtime.cpu_device()?;
+        let arranged = arrange(self.members.me(), self.members.n(), transfers)?;
+        let runtime = self.members.runtime();
+        let device = runtime.cpu_device()?;
         let name = |buffer: Buffer| device.symmetric_at::<u8>(buffer.offset, buffer.len);
-        let (words, slots) = (device.symmetric(&self.words)?, device.symmetric(&self.slots)?);
+        let (words, slots) = (self.words.words(&device)?, name(self.slots.buffer()?)?);
         let queues = Mutex::new(self.queues(&arranged.others)?);
         let grid = Grid { blocks: 1, threads_per_block: 1 };
         let run = device.launch(grid, |thread| {
             for &(from, to) in &arranged.own {
                 thread.put(name(to)?, name(from)?, thread.my_pe())?;
             }
-            let ways = Ways { thread, words, slots, slot: slot_bytes(thread.n_pes().into()), name: &name };
-            ways.all(&mut lock(&queues), Duration::from_secs(self.runtime.settings().timeout_s))
+            let members = self.members;
+            let ways = Ways { thread, members, words, slots, slot: slot_bytes(members.n().into()), name: &name };
+            ways.all(&mut lock(&queues), Duration::from_secs(runtime.settings().timeout_s))
         });
         self.given_up = run.is_err();
         run?;
@@ -112,7 +119,7 @@ impl<'rt> Exchange<'rt> {
                 None => rows.push((row, vec![buffer])),
             }
         }
-        let nothing = Buffer::of(&self.slots)?.part(0, 0)?;
+        let nothing = self.slots.buffer()?.part(0, 0)?;
         let queue = |(row, buffers): (Row, Vec<Buffer>)| {
             let counts = if row.receives { &self.received } else { &self.sent };
             Queue { row, buffers: buffers.into_iter(), left: nothing, count: counts[row.peer as usize] }
@@ -121,7 +128,7 @@ impl<'rt> Exchange<'rt> {
     }
 }
 
-/// Bytes of a slot among so many PEs.
+/// Bytes of a slot among so many ranks.
 fn slot_bytes(n: u64) -> u64 {
     (ALL_SLOTS / (n * SLOTS)).clamp(*SLOT.start(), *SLOT.end())
 }
@@ -129,6 +136,7 @@ fn slot_bytes(n: u64) -> u64 {
 /// How the calling thread reaches slots.
 struct Ways<'a, 't, F> {
     thread: &'a Thread<'t>,
+    members: Members<'a>,
     words: Symmetric<u64>,
     slots: Symmetric<u8>,
     slot: u64,
@@ -158,7 +166,7 @@ where
                 continue;
             }
             if begun.elapsed() > timeout {
-                return Err(late(queues, timeout));
+                return Err(self.late(queues, timeout));
             }
             // Lends the thread to the engine, too.
             self.thread.test(self.words.at(0)?, Cmp::Eq, u64::MAX)?;
@@ -168,7 +176,8 @@ where
 
     /// Fills or empties the next slot, if the peer is so far.
     fn slot(&self, queue: &mut Queue) -> Result<bool> {
-        let (me, n, peer) = (u64::from(self.thread.my_pe()), u64::from(self.thread.n_pes()), queue.row.peer);
+        let (me, n, peer) = (u64::from(self.members.me()), u64::from(self.members.n()), queue.row.peer);
+        let pe = self.members.pe(peer as usize);
         let len = queue.left.len().min(self.slot);
         let memory = (self.name)(queue.left.part(0, len)?)?;
         let slot_of = |pe: u64| self.slots.part((pe * SLOTS + queue.count % SLOTS) * self.slot, len);
@@ -176,29 +185,29 @@ where
             if self.thread.signal_fetch(self.words.at(peer.into())?)? <= queue.count {
                 return Ok(false);
             }
-            self.thread.put(memory, slot_of(peer.into())?, me as Pe)?;
-            self.thread.signal_op(self.words.at(n + me)?, 1, SignalOp::Add, peer)?;
+            self.thread.put(memory, slot_of(peer.into())?, self.thread.my_pe())?;
+            self.thread.signal_op(self.words.at(n + me)?, 1, SignalOp::Add, pe)?;
         } else {
             if queue.count >= self.thread.signal_fetch(self.words.at(n + u64::from(peer))?)? + SLOTS {
                 return Ok(false);
             }
-            self.thread.put_signal_nbi(slot_of(me)?, memory, self.words.at(me)?, 1, SignalOp::Add, peer)?;
+            self.thread.put_signal_nbi(slot_of(me)?, memory, self.words.at(me)?, 1, SignalOp::Add, pe)?;
         }
         queue.count += 1;
         queue.left = queue.left.part(len, queue.left.len() - len)?;
         Ok(true)
     }
-}
 
-fn late(queues: &mut [Queue], timeout: Duration) -> Error {
-    let (pe, waiting) = match queues.iter_mut().find_map(|queue| (!queue.is_done()).then_some(&*queue)) {
-        Some(Queue { row: Row { peer, receives: true }, left, .. }) => {
-            (*peer, format!("a receive from PE {peer} that lacks {} bytes", left.len()))
-        }
-        Some(Queue { row: Row { peer, .. }, left, .. }) => {
-            (*peer, format!("a send to PE {peer} of which {} bytes are left", left.len()))
-        }
-        None => (0, "sends and receives".into()),
-    };
-    Error::Late { waiting, pe, seconds: timeout.as_secs() }
+    fn late(&self, queues: &mut [Queue], timeout: Duration) -> Error {
+        let (rank, waiting) = match queues.iter_mut().find_map(|queue| (!queue.is_done()).then_some(&*queue)) {
+            Some(Queue { row: Row { peer, receives: true }, left, .. }) => {
+                (*peer, format!("a receive from rank {peer} that lacks {} bytes", left.len()))
+            }
+            Some(Queue { row: Row { peer, .. }, left, .. }) => {
+                (*peer, format!("a send to rank {peer} of which {} bytes are left", left.len()))
+            }
+            None => (0, "sends and receives".into()),
+        };
+        Error::Late { waiting, pe: self.members.pe(rank as usize), seconds: timeout.as_secs() }
+    }
 }

@@ -25,6 +25,7 @@ use symrail::kernels::cpu::Grid;
 use symrail::{Runtime, SymSlice, Symmetric};
 
 use crate::error::{Error, Result};
+use crate::members::{Members, Taken};
 use crate::number::{Accumulate, DataType, ReduceOp, divide};
 use crate::plan::{BufferType, Plan};
 use block::{Block, STAGE};
@@ -43,8 +44,15 @@ impl Buffer {
     /// # Errors
     /// The slice is not in the heap any more.
     pub fn of<T: Symmetric>(slice: &SymSlice<'_, T>) -> Result<Buffer> {
-        let bytes = slice.len() * size_of::<T>();
-        Ok(Buffer { offset: slice.runtime().symmetric_offset(slice.as_ptr().cast(), bytes)?, len: bytes as u64 })
+        Buffer::at(slice.runtime(), slice.as_ptr().cast(), slice.len() * size_of::<T>())
+    }
+
+    /// So many bytes from an address of this PE's heap on.
+    ///
+    /// # Errors
+    /// They are not all in the heap.
+    pub fn at(runtime: &Runtime, start: *const u8, bytes: usize) -> Result<Buffer> {
+        Ok(Buffer { offset: runtime.symmetric_offset(start, bytes)?, len: bytes as u64 })
     }
 
     /// `len` bytes from byte `start` on.
@@ -97,16 +105,16 @@ pub struct Call {
 
 /// A plan with its memory on all PEs, ready to be run again and again.
 pub struct Prepared<'rt> {
-    runtime: &'rt Runtime,
+    members: Members<'rt>,
     plan: Plan,
     /// The largest part.
     capacity: u64,
     /// The first says that a PE has given up, and which; behind it the words in which signals arrive.
-    words: SymSlice<'rt, u64>,
+    words: Taken<'rt>,
     /// Chunks as they are, then packets, in one or two halves.
-    scratch: SymSlice<'rt, u8>,
+    scratch: Taken<'rt>,
     /// A staging buffer for each block.
-    stage: SymSlice<'rt, u8>,
+    stage: Taken<'rt>,
     /// For each word, the signals that have been waited for.
     expected: Vec<AtomicU64>,
     epoch: u64,
@@ -125,19 +133,21 @@ impl<'rt> Prepared<'rt> {
     /// # Errors
     /// The plan is for another number of PEs, or there is no memory.
     pub fn new(runtime: &'rt Runtime, plan: &Plan, capacity: u64) -> Result<Prepared<'rt>> {
-        let (ranks, pes) = (plan.ranks(), runtime.n_pes() as usize);
-        if ranks != pes {
-            return Err(Error::Call(format!("plan {} is for {ranks} PEs, and the job has {pes}", plan.name())));
-        }
+        Prepared::of(Members::all(runtime), plan, capacity)
+    }
+
+    /// The same for a communicator's PEs. Collective over these.
+    pub(crate) fn of(members: Members<'rt>, plan: &Plan, capacity: u64) -> Result<Prepared<'rt>> {
+        members.suit(plan)?;
         let most = |count: fn(&crate::plan::Rank) -> usize| plan.ranks.iter().map(count).max().unwrap_or(0);
-        let words = runtime.alloc_slice(1 + most(|rank| rank.inbound.len()))?;
+        let words = members.take(8 * (1 + most(|rank| rank.inbound.len())))?;
         let halves = plan.packet_halves;
-        let scratch = runtime.alloc_slice((plan.scratch_bytes(capacity) * (1 + 2 * halves)) as usize)?;
-        let stage = runtime.alloc_slice(most(|rank| rank.blocks.len()) * STAGE)?;
-        let inbound = plan.ranks[runtime.my_pe() as usize].inbound.len();
+        let scratch = members.take((plan.scratch_bytes(capacity) * (1 + 2 * halves)) as usize)?;
+        let stage = members.take(most(|rank| rank.blocks.len()) * STAGE)?;
+        let inbound = plan.ranks[members.me() as usize].inbound.len();
         let expected = (0..inbound).map(|_| AtomicU64::new(0)).collect();
         let plan = plan.clone();
-        Ok(Prepared { runtime, plan, capacity, words, scratch, stage, expected, epoch: 0, given_up: false })
+        Ok(Prepared { members, plan, capacity, words, scratch, stage, expected, epoch: 0, given_up: false })
     }
 
     /// The plan.
@@ -159,7 +169,7 @@ impl<'rt> Prepared<'rt> {
     pub fn free(self) -> Result<()> {
         self.stage.free()?;
         self.scratch.free()?;
-        Ok(self.words.free()?)
+        self.words.free()
     }
 
     /// Makes the next call the one of this number, counted from 0, on every PE alike: for tests of what happens after
@@ -177,10 +187,11 @@ impl<'rt> Prepared<'rt> {
     /// failed. After an error of the last kinds the plan cannot be run any more.
     pub fn run(&mut self, call: &Call) -> Result<()> {
         self.check(call)?;
-        let device = self.runtime.cpu_device()?;
-        let me = self.runtime.my_pe() as usize;
+        let runtime = self.members.runtime();
+        let device = runtime.cpu_device()?;
+        let me = self.members.me() as usize;
         let name = |buffer: Buffer| device.symmetric_at::<u8>(buffer.offset, buffer.len);
-        let scratch = Buffer::of(&self.scratch)?;
+        let scratch = self.scratch.buffer()?;
         let plain = self.plan.scratch_bytes(self.capacity);
         let packets = match self.plan.packet_halves {
             0 => scratch.part(0, 0)?,
@@ -192,16 +203,16 @@ impl<'rt> Prepared<'rt> {
             plain: name(scratch.part(0, plain)?)?,
             packets: device.symmetric_at(packets.offset, packets.len / 8)?,
             packet_bytes: name(packets)?,
-            words: device.symmetric(&self.words)?,
+            words: self.words.words(&device)?,
         };
-        let stage = device.symmetric::<_, u8>(&self.stage)?;
+        let stage = name(self.stage.buffer()?)?;
         let flag = self.next_flag()?;
         if self.plan.barriers.before {
-            self.runtime.sync_all()?;
+            self.members.sync()?;
         }
         let rank = &self.plan.ranks[me];
-        let seconds = self.runtime.settings().timeout_s;
-        let shared = Shared::new(&self.plan, me, call, memory, &self.expected, flag, seconds);
+        let seconds = runtime.settings().timeout_s;
+        let shared = Shared::new(&self.plan, self.members, call, memory, &self.expected, flag, seconds);
         let grid = Grid { blocks: rank.blocks.len(), threads_per_block: 1 };
         let run = if grid.blocks == 0 {
             Ok(Vec::new())
@@ -218,7 +229,7 @@ impl<'rt> Prepared<'rt> {
             return Err(shared.first_error().unwrap_or_else(|| error.into()));
         }
         if self.plan.barriers.after {
-            self.runtime.sync_all()?;
+            self.members.sync()?;
         }
         Ok(())
     }
@@ -254,7 +265,7 @@ impl<'rt> Prepared<'rt> {
             }
         }
         if self.plan.in_place {
-            let me = u64::from(self.runtime.my_pe()) * part;
+            let me = u64::from(self.members.me()) * part;
             let starts = |inner: Buffer, outer: Buffer| inner.offset == outer.offset + me;
             let same = match inputs.cmp(&outputs) {
                 std::cmp::Ordering::Less => starts(call.input, call.output),
@@ -274,23 +285,23 @@ impl<'rt> Prepared<'rt> {
         const FLAGS: u64 = u32::MAX as u64;
         let flag = (self.epoch % FLAGS) as u32 + 1;
         if flag == 1 && self.epoch > 0 {
-            self.runtime.barrier_all()?;
-            self.scratch.fill(0);
-            self.runtime.barrier_all()?;
+            self.members.barrier()?;
+            self.scratch.wipe()?;
+            self.members.barrier()?;
         }
         self.epoch += 1;
         Ok(flag)
     }
 }
 
-/// Divides all elements of this PE's buffer by the number of PEs.
-pub(crate) fn divide_elements(runtime: &Runtime, buffer: Buffer, ty: DataType) -> Result<()> {
+/// Divides all elements of this PE's buffer by a number.
+pub(crate) fn divide_elements(runtime: &Runtime, buffer: Buffer, ty: DataType, by: u32) -> Result<()> {
     let device = runtime.cpu_device()?;
     let memory = device.symmetric_at::<u8>(buffer.offset, buffer.len)?;
     device.launch(Grid { blocks: 1, threads_per_block: 1 }, |thread| {
         let mut elements = vec![0; buffer.len as usize];
         thread.load_local(&mut elements, memory)?;
-        divide(ty, &mut elements, runtime.n_pes());
+        divide(ty, &mut elements, by);
         thread.store_local(memory, &elements)?;
         Ok::<_, Error>(())
     })?;

@@ -10,6 +10,7 @@ use symrail_core::{Backoff, lock};
 
 use super::Call;
 use crate::error::{Error, Result};
+use crate::members::Members;
 use crate::number::{Accumulate, DataType, ReduceOp};
 use crate::plan::geometry::Geometry;
 use crate::plan::{BufferType, Plan, Span, Step};
@@ -30,6 +31,7 @@ pub(super) struct Memory {
 pub(super) struct Shared<'a> {
     pub plan: &'a Plan,
     pub me: usize,
+    members: Members<'a>,
     pub memory: Memory,
     pub geometry: Geometry,
     pub flag: u32,
@@ -47,17 +49,19 @@ pub(super) struct Shared<'a> {
 impl<'a> Shared<'a> {
     pub fn new(
         plan: &'a Plan,
-        me: usize,
+        members: Members<'a>,
         call: &Call,
         memory: Memory,
         expected: &'a [AtomicU64],
         flag: u32,
         seconds: u64,
     ) -> Self {
+        let me = members.me() as usize;
         let rank = &plan.ranks[me];
         Shared {
             plan,
             me,
+            members,
             memory,
             geometry: plan.geometry(call.part),
             flag,
@@ -70,6 +74,11 @@ impl<'a> Shared<'a> {
             timeout: Duration::from_secs(seconds),
             first_error: Mutex::new(None),
         }
+    }
+
+    /// The PE that is a rank of the plan.
+    pub fn pe(&self, rank: usize) -> Pe {
+        self.members.pe(rank)
     }
 
     /// What a reduction does: what the plan says, or else the call.
@@ -125,7 +134,7 @@ impl<'a> Shared<'a> {
     }
 
     /// Waits until something holds, lending the thread to the engine; at most for the time-out, and not when a PE has
-    /// given up. `by` is the PE that makes it hold.
+    /// given up. `by` is the rank that makes it hold.
     pub fn wait(
         &self,
         thread: &Thread<'_>,
@@ -145,7 +154,7 @@ impl<'a> Shared<'a> {
             }
             if begun.elapsed() > self.timeout {
                 let waiting = format!("plan {}{}, {}", self.plan.name, step.place, step.name);
-                return Err(Error::Late { waiting, pe: by() as Pe, seconds: self.timeout.as_secs() });
+                return Err(Error::Late { waiting, pe: self.pe(by()), seconds: self.timeout.as_secs() });
             }
             backoff.pause();
         }
@@ -173,9 +182,10 @@ impl<'a> Shared<'a> {
         if thread.signal_fetch(word).is_ok_and(|pe| pe != 0) {
             return;
         }
-        for pe in 0..self.plan.ranks.len() {
+        let own = u64::from(self.pe(self.me)) + 1;
+        for rank in 0..self.plan.ranks.len() {
             // Who cannot be told waits for its time-out.
-            let _ = thread.p(word, self.me as u64 + 1, pe as Pe);
+            let _ = thread.p(word, own, self.pe(rank));
         }
         // What goes over a wire has left by then, or never will.
         let _ = thread.quiet();

@@ -1,5 +1,5 @@
 //! All collectives of devices: types, operations, sizes, in place or not, misaligned or not; and what happens when
-//! flags come round, and when a PE does not arrive or is killed.
+//! flags come round, and when a PE does not arrive or is killed. All of it also among PEs of teams, two at a time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use symrail::bootstrap::uid;
-use symrail::{Result, Runtime, SymSlice};
+use symrail::{Result, Runtime, SymSlice, Team, TeamHeap};
 use symrail_collectives::plan::{Check, Collective, Plan};
 use symrail_collectives::{Buffer, Call, Communicator, DataType, Error, Prepared, ReduceOp, Reduction, Transfer};
 use symrail_tests::collectives::{ALL, Data, difference, parts};
@@ -24,12 +24,15 @@ fn main() -> ExitCode {
         "flags" => flags_come_round(rt),
         "late" => somebody_does_not_come(rt),
         "defaults" => default_plans(rt),
+        "teams" => teams(rt),
         _ => World::new(rt)?.everything(),
     })
 }
 
 struct World<'rt> {
     rt: &'rt Runtime,
+    /// The team, if it is not all PEs.
+    team: Option<&'rt Team<'rt>>,
     all: Communicator<'rt>,
     source: SymSlice<'rt, u8>,
     dest: SymSlice<'rt, u8>,
@@ -40,12 +43,29 @@ const LARGEST: usize = 300_000;
 
 impl<'rt> World<'rt> {
     fn new(rt: &'rt Runtime) -> Result<Self> {
+        World::among(rt, None, Communicator::new(rt).unwrap())
+    }
+
+    /// A communicator's world. Collective over all PEs of the job.
+    fn among(rt: &'rt Runtime, team: Option<&'rt Team<'rt>>, all: Communicator<'rt>) -> Result<Self> {
         let room = rt.n_pes() as usize * LARGEST + 64;
         let (source, dest) = (rt.alloc_slice(room)?, rt.alloc_slice(room)?);
-        Ok(World { rt, all: Communicator::new(rt).unwrap(), source, dest, round: 0 })
+        Ok(World { rt, team, all, source, dest, round: 0 })
+    }
+
+    /// Waits for the communicator's PEs.
+    fn sync(&self) -> Result<()> {
+        self.team.map_or_else(|| self.rt.sync_all(), Team::sync)
     }
 
     fn everything(mut self) -> Result<()> {
+        self.types()?;
+        self.sizes()?;
+        self.all.free().unwrap();
+        two_at_once(self.rt)
+    }
+
+    fn types(&mut self) -> Result<()> {
         for &ty in DataType::ALL {
             for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max] {
                 self.call(&Collective::AllReduce, ty, op, 100, false)?;
@@ -53,6 +73,10 @@ impl<'rt> World<'rt> {
             self.call(&Collective::AllReduce, ty, ReduceOp::Sum, 5001, true)?;
             self.call(&Collective::ReduceScatter, ty, ReduceOp::Sum, 1001, false)?;
         }
+        Ok(())
+    }
+
+    fn sizes(&mut self) -> Result<()> {
         for collective in &ALL {
             for (ty, count) in [
                 (DataType::U8, 1),
@@ -69,16 +93,12 @@ impl<'rt> World<'rt> {
             }
         }
         self.averages()?;
-        for round in 0..3 {
-            self.transfers(round)?;
-        }
-        self.all.free().unwrap();
-        two_at_once(self.rt)
+        (0..3).try_for_each(|round| self.transfers(round))
     }
 
     /// Everybody sends everybody several messages of different sizes, in one call; and parts of all sizes.
     fn transfers(&mut self, round: usize) -> Result<()> {
-        let (me, n) = (self.rt.my_pe() as usize, self.rt.n_pes() as usize);
+        let (me, n) = (self.all.rank() as usize, self.all.size() as usize);
         // Those from PE 0 to PE 1 are more than all slots hold.
         let sizes = |from: usize, to: usize| match (from, to) {
             (0, 1) => [LARGEST - 70_000, 0, 65_537],
@@ -131,7 +151,7 @@ impl<'rt> World<'rt> {
         count: usize,
         in_place: bool,
     ) -> Result<()> {
-        let (me, n, part) = (self.rt.my_pe() as usize, self.rt.n_pes() as usize, count * ty.size());
+        let (me, n, part) = (self.all.rank() as usize, self.all.size() as usize, count * ty.size());
         self.round += 1;
         let data = Data { ty, op, n, round: self.round };
         let shift = self.round % 5;
@@ -173,13 +193,13 @@ impl<'rt> World<'rt> {
             assert!(before.into_iter().chain([after]).all(|i| self.dest.read(i).unwrap() == 0xee), "{collective:?}");
         }
         // Nobody changes what a peer has not compared yet: that peers are through with it is their own affair.
-        self.rt.sync_all()
+        self.sync()
     }
 
     fn averages(&mut self) -> Result<()> {
-        let (me, n) = (f64::from(self.rt.my_pe()), f64::from(self.rt.n_pes()));
+        let (me, n) = (f64::from(self.all.rank()), f64::from(self.all.size()));
         self.dest.write_slice(0, &(me * 2.0).to_ne_bytes())?;
-        self.rt.sync_all()?;
+        self.sync()?;
         let buffer = Buffer::of(&self.dest).unwrap().part(0, 8).unwrap();
         self.all.all_reduce(buffer, buffer, DataType::F64, Reduction::Average).unwrap();
         let mut found = [0; 8];
@@ -187,6 +207,31 @@ impl<'rt> World<'rt> {
         assert_eq!(f64::from_ne_bytes(found), n - 1.0);
         Ok(())
     }
+}
+
+/// Two teams, of PEs with even numbers and of those with odd ones from the last on, which make different calls at the
+/// same time.
+fn teams(rt: &Runtime) -> Result<()> {
+    let heap = TeamHeap::new(rt, 32 << 20)?;
+    let (me, n) = (i64::from(rt.my_pe()), i64::from(rt.n_pes()));
+    let last_odd = n - 1 - n % 2;
+    let (start, stride, size) = if me % 2 == 0 { (0, 2, (n + 1) / 2) } else { (last_odd, -2, n / 2) };
+    let all = rt.team_world()?;
+    let team = all.split(all.group().part(start, stride, size).unwrap())?.unwrap();
+    let mut world = World::among(rt, Some(&team), Communicator::of_team(&team, &heap).unwrap())?;
+    assert_eq!((i64::from(world.all.rank()), i64::from(world.all.size())), ((me - start) / stride, size));
+    for _ in 0..1 + me % 2 {
+        world.sizes()?;
+    }
+    // Odd numbers alone, while the others have ended.
+    if me % 2 == 1 {
+        world.types()?;
+    }
+    world.all.free().unwrap();
+    drop((world.source, world.dest));
+    team.destroy()?;
+    rt.barrier_all()?;
+    heap.free()
 }
 
 /// Two communicators, each on a thread of its own.

@@ -1,0 +1,143 @@
+//! The PEs of a communicator, which are its ranks: all of the job, or a team's. How they wait for one another, tell each
+//! other numbers, and take memory together.
+
+use symrail::device::CpuDevice;
+use symrail::kernels::cpu::{Grid, Symmetric};
+use symrail::team::heap::Block;
+use symrail::{Pe, Runtime, SymSlice, Team, TeamHeap};
+
+use crate::error::{Error, Result};
+use crate::plan::Plan;
+use crate::run::Buffer;
+
+/// See above.
+#[derive(Clone, Copy)]
+pub(crate) struct Members<'rt> {
+    runtime: &'rt Runtime,
+    /// The team, and where it takes memory without the PEs that are not in it.
+    team: Option<(&'rt Team<'rt>, &'rt TeamHeap<'rt>)>,
+}
+
+impl<'rt> Members<'rt> {
+    /// All PEs of the job.
+    pub fn all(runtime: &'rt Runtime) -> Self {
+        Members { runtime, team: None }
+    }
+
+    /// A team's.
+    pub fn of_team(team: &'rt Team<'rt>, heap: &'rt TeamHeap<'rt>) -> Self {
+        Members { runtime: heap.runtime(), team: Some((team, heap)) }
+    }
+
+    pub fn runtime(&self) -> &'rt Runtime {
+        self.runtime
+    }
+
+    /// This PE's rank.
+    pub fn me(&self) -> u32 {
+        self.team.map_or_else(|| self.runtime.my_pe(), |(team, _)| team.group().me())
+    }
+
+    /// How many they are.
+    pub fn n(&self) -> u32 {
+        self.team.map_or_else(|| self.runtime.n_pes(), |(team, _)| team.group().size())
+    }
+
+    /// The PE that is rank `rank`.
+    pub fn pe(&self, rank: usize) -> Pe {
+        self.team.map_or(rank as Pe, |(team, _)| team.group().pe(rank as u32))
+    }
+
+    /// Waits for all.
+    pub fn sync(&self) -> Result<()> {
+        Ok(self.team.map_or_else(|| self.runtime.sync_all(), |(team, _)| team.sync())?)
+    }
+
+    /// Completes what this PE has put, and waits for all.
+    pub fn barrier(&self) -> Result<()> {
+        Ok(self.team.map_or_else(|| self.runtime.barrier_all(), |(team, _)| team.barrier())?)
+    }
+
+    /// The numbers of all, one rank's behind the other's.
+    pub fn gather(&self, own: &[u64]) -> Result<Vec<u64>> {
+        match self.team {
+            Some((team, _)) => Ok(team.gather(own)?),
+            None => Ok(self.runtime.team_world()?.gather(own)?),
+        }
+    }
+
+    /// Refuses a plan that is for another number of ranks.
+    pub fn suit(&self, plan: &Plan) -> Result<()> {
+        let (ranks, pes) = (plan.ranks(), self.n() as usize);
+        if ranks == pes {
+            return Ok(());
+        }
+        Err(Error::Call(format!("plan {} is for {ranks} PEs, and the communicator has {pes}", plan.name())))
+    }
+
+    /// Takes so many bytes, which are 0, at the same place of all their heaps, at an address that is right for words.
+    /// Collective.
+    pub fn take(&self, bytes: usize) -> Result<Taken<'rt>> {
+        let memory = match self.team {
+            Some((team, heap)) => Memory::OfTeam(heap.take_words(team, bytes)?, team, heap),
+            None => Memory::OfAll(self.runtime.alloc_slice(bytes.div_ceil(8))?),
+        };
+        Ok(Taken { runtime: self.runtime, memory, bytes })
+    }
+}
+
+/// Bytes at the same place of all members' heaps.
+pub(crate) struct Taken<'rt> {
+    runtime: &'rt Runtime,
+    memory: Memory<'rt>,
+    bytes: usize,
+}
+
+enum Memory<'rt> {
+    OfAll(SymSlice<'rt, u64>),
+    OfTeam(Block, &'rt Team<'rt>, &'rt TeamHeap<'rt>),
+}
+
+impl Taken<'_> {
+    /// Where they begin on this PE.
+    pub fn start(&self) -> *const u8 {
+        match &self.memory {
+            Memory::OfAll(slice) => slice.as_ptr().cast(),
+            Memory::OfTeam(block, ..) => block.base.cast_const(),
+        }
+    }
+
+    /// How many there are.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The same as a call names them.
+    pub fn buffer(&self) -> Result<Buffer> {
+        Buffer::at(self.runtime, self.start(), self.bytes)
+    }
+
+    /// The same as words, for kernels of the CPU device.
+    pub fn words(&self, device: &CpuDevice<'_>) -> Result<Symmetric<u64>> {
+        let offset = self.runtime.symmetric_offset(self.start(), self.bytes)?;
+        Ok(device.symmetric_at(offset, self.bytes as u64 / 8)?)
+    }
+
+    /// Makes all of this PE's 0 again, where the CPU reaches them.
+    pub fn wipe(&self) -> Result<()> {
+        let device = self.runtime.cpu_device()?;
+        let offset = self.runtime.symmetric_offset(self.start(), self.bytes)?;
+        let memory = device.symmetric_at::<u8>(offset, self.bytes as u64)?;
+        let (one, zeros) = (Grid { blocks: 1, threads_per_block: 1 }, vec![0; self.bytes]);
+        device.launch(one, |thread| Ok::<_, Error>(thread.store_local(memory, &zeros)?))?;
+        Ok(())
+    }
+
+    /// Gives them back. Collective.
+    pub fn free(self) -> Result<()> {
+        match self.memory {
+            Memory::OfAll(slice) => Ok(slice.free()?),
+            Memory::OfTeam(block, team, heap) => Ok(heap.give_back(team, block)?),
+        }
+    }
+}
