@@ -71,6 +71,12 @@ pub enum CudaError {
         /// The places that were searched.
         tried: String,
     },
+    /// There is no cuBLASLt.
+    #[error("no cuBLASLt library: {tried}; install it, or name its folder in LD_LIBRARY_PATH")]
+    NoCublasLt {
+        /// The places that were searched.
+        tried: String,
+    },
     /// NVRTC does not accept a program.
     #[error("{name} does not compile for {arch}:\n{log}")]
     Compile {

@@ -1,7 +1,7 @@
 //! GPUs, by the CUDA driver and NVRTC: what everything above needs of them, with errors as values.
 //!
 //! # Invariants
-//! - Nothing here needs CUDA to build, nor to run: the driver and NVRTC are loaded when asked for, and without a driver
+//! - Nothing here needs CUDA to build, nor to run: the driver, NVRTC and cuBLASLt are loaded when asked for, and without a driver
 //!   [`Gpu::open`] says so.
 //! - A range that safe code names lies inside of memory that its owner allocated; all other device addresses enter
 //!   through `unsafe` functions.
@@ -18,9 +18,11 @@
 //! | [`rdma`] | a GPU's memory in NICs' hands |
 //! | [`nvrtc`] | CUDA C++, compiled at run time |
 //! | [`module`] | loaded programs and their kernels |
+//! | [`cublaslt`] | matrix products by cuBLASLt, loaded at run time |
 //! | [`stream`] | launches in order, and graphs of them |
 //! | [`error`] | what the driver said, about which GPU, and what to do |
 
+pub mod cublaslt;
 pub mod driver;
 pub mod error;
 pub mod module;

@@ -3,12 +3,11 @@
 //! A word holds the number of the last round in which it was told. Numbers only grow, so that nothing is ever cleared,
 //! and a word of an earlier round is never taken for one of this.
 
-use std::ops::Range;
-
 use symrail::team::heap::{Block, aligned};
 use symrail::{Cmp, Group, Pe, Runtime, SignalOp, Team, TeamHeap};
 
 use crate::error::{Error, Result};
+use crate::program::{Round, Rows, Word};
 use crate::shards::{Schedule, Shards};
 use crate::step::{Observer, Step};
 use crate::weight::Weight;
@@ -28,24 +27,6 @@ impl Product {
             Product::MatmulReduceScatter => "matmul_reduce_scatter",
             Product::MatmulAllReduce => "matmul_all_reduce",
         }
-    }
-}
-
-/// A word of each rank: its place among them.
-pub(crate) type Word = usize;
-
-/// Rows of the plan's matrix, and where a rank keeps them: their first number, in numbers from the first one.
-#[derive(Debug, Clone)]
-pub(crate) struct Rows {
-    pub rows: Range<usize>,
-    pub at: usize,
-    /// Numbers of a row.
-    pub width: usize,
-}
-
-impl Rows {
-    fn len(&self) -> usize {
-        self.rows.len() * self.width
     }
 }
 
@@ -101,16 +82,6 @@ impl<'rt> Exchange<'rt> {
         self.group.me() as usize
     }
 
-    pub fn ranks(&self) -> usize {
-        self.group.size() as usize
-    }
-
-    /// The other ranks, from the next one on.
-    pub fn others(&self) -> impl Iterator<Item = usize> + use<> {
-        let (me, ranks) = (self.me(), self.ranks());
-        (1..ranks).map(move |distance| (me + distance) % ranks)
-    }
-
     /// Checks the length of an array.
     pub fn check(&self, what: &'static str, given: usize, wanted: usize) -> Result<()> {
         Error::unless_long(self.runtime().my_pe(), self.product, what, given, wanted)
@@ -156,27 +127,26 @@ impl<'rt> Exchange<'rt> {
         Ok(told?)
     }
 
-    /// Whether a word was told in this round.
-    pub fn is_told(&self, word: Word) -> Result<bool> {
+    /// Whether a word was told in a round.
+    pub fn is_told(&self, word: Word, round: Round) -> Result<bool> {
         // SAFETY: a word of this plan, aligned.
-        Ok(unsafe { self.runtime().peek(self.word(word).cast_const()) }? >= self.round)
+        Ok(unsafe { self.runtime().peek(self.word(word).cast_const()) }? >= self.number_of(round))
     }
 
-    /// Waits until a rank has told a word in this round.
-    pub fn wait(&mut self, from: usize, word: Word) -> Result<()> {
-        self.wait_for(from, word, self.round)
-    }
-
-    /// Waits until a rank has told a word in the round before this one.
-    pub fn wait_for_previous(&mut self, from: usize, word: Word) -> Result<()> {
-        self.wait_for(from, word, self.round - 1)
-    }
-
-    fn wait_for(&mut self, from: usize, word: Word, round: u64) -> Result<()> {
+    /// Waits until a rank has told a word in a round.
+    pub fn wait(&mut self, from: usize, word: Word, round: Round) -> Result<()> {
         self.step(&Step::Wait { from });
+        let number = self.number_of(round);
         // SAFETY: a word of this plan, aligned.
-        unsafe { self.runtime().wait_in(self.product.name(), self.word(word).cast_const(), Cmp::Ge, round) }?;
+        unsafe { self.runtime().wait_in(self.product.name(), self.word(word).cast_const(), Cmp::Ge, number) }?;
         Ok(())
+    }
+
+    fn number_of(&self, round: Round) -> u64 {
+        match round {
+            Round::This => self.round,
+            Round::Before => self.round - 1,
+        }
     }
 
     /// Starts to put rows of this rank to where another one keeps them, and then to tell its word.

@@ -30,6 +30,8 @@
 //! | [`weight`] | the second factor, and products with it |
 //! | [`all_gather`], [`reduce`] | the two kinds of plans |
 //! | [`products`] | plans by shape, for callers who have arrays |
+//! | `program` | what a rank does in a round, in which lanes and order |
+//! | `host` | a round by one thread of the host |
 //! | `exchange` | words and rows between ranks |
 //! | [`step`] | what a plan does, for those who look on |
 //! | [`error`] | what can go wrong |
@@ -43,7 +45,9 @@
 pub mod all_gather;
 pub mod error;
 mod exchange;
+mod host;
 pub mod products;
+mod program;
 pub mod reduce;
 pub mod shards;
 pub mod step;

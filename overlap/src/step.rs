@@ -36,10 +36,8 @@ pub enum Step {
         /// Which rows.
         rows: Range<usize>,
     },
-    /// Adds what a rank has sent for rows of this one.
-    Add {
-        /// From whom.
-        from: usize,
+    /// Adds what all ranks have made of rows of this one.
+    Sum {
         /// Which rows.
         rows: Range<usize>,
     },

@@ -1,0 +1,121 @@
+//! A round by one thread of the host, which multiplies and moves by turns.
+//!
+//! What can be done without waiting is done first, and products last, so that rows are on their way before the thread
+//! multiplies. When nothing can be done the thread waits for the first step that is left: see [`program`](crate::program).
+
+use crate::error::Result;
+use crate::exchange::Exchange;
+use crate::program::{Action, PRODUCTS, Place, Program};
+use crate::step::Step;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    /// Rows are on their way here.
+    UnderWay,
+    Done,
+}
+
+/// How far a round has come.
+struct Course<'a> {
+    program: &'a Program,
+    states: Vec<State>,
+    /// The steps of each lane, and how many of them have ended.
+    lanes: Vec<(Vec<Place>, usize)>,
+}
+
+/// Carries out a round; `local` does what concerns this rank alone.
+pub(crate) fn carry_out(
+    exchange: &mut Exchange<'_>,
+    program: &Program,
+    mut local: impl FnMut(&mut Exchange<'_>, &Action),
+) -> Result<()> {
+    exchange.begin()?;
+    let lanes = (0..program.lanes).map(|lane| (program.of_lane(lane).collect(), 0)).collect();
+    let mut course = Course { program, states: vec![State::Open; program.entries.len()], lanes };
+    // Those before the first step that is left have ended.
+    let mut first = 0;
+    loop {
+        while course.states.get(first) == Some(&State::Done) {
+            first += 1;
+        }
+        if first == program.entries.len() {
+            return exchange.end();
+        }
+        while course.go_on(exchange, 1..program.lanes, &mut local)? {}
+        let multiplied = course.go_on(exchange, PRODUCTS..PRODUCTS + 1, &mut local)?;
+        if !multiplied && course.states[first] != State::Done {
+            course.wait(exchange, first)?;
+        }
+    }
+}
+
+impl Course<'_> {
+    /// Does one step of each of these lanes that can be done now; whether there was one.
+    fn go_on(
+        &mut self,
+        exchange: &mut Exchange<'_>,
+        lanes: std::ops::Range<usize>,
+        local: &mut impl FnMut(&mut Exchange<'_>, &Action),
+    ) -> Result<bool> {
+        let mut any = false;
+        for lane in lanes {
+            let Some(place) = self.next(lane) else { continue };
+            if self.states[place] != State::Open || !self.has_all(place) {
+                continue;
+            }
+            let program = self.program;
+            match &program.entries[place].action {
+                &Action::Wait { word, round, .. } if !exchange.is_told(word, round)? => continue,
+                Action::Wait { .. } => {}
+                &Action::Tell { to, word } => exchange.tell(to, word)?,
+                Action::Get { from, rows } => {
+                    exchange.get(rows, *from)?;
+                    self.states[place] = State::UnderWay;
+                    any = true;
+                    continue;
+                }
+                Action::Put { to, rows, at, word } => exchange.put(rows, *to, *at, *word)?,
+                action => {
+                    match action {
+                        Action::Multiply { rows } => exchange.step(&Step::Multiply { rows: rows.clone() }),
+                        Action::Sum { rows, .. } => exchange.step(&Step::Sum { rows: rows.rows.clone() }),
+                        _ => {}
+                    }
+                    local(exchange, action);
+                }
+            }
+            self.end(place);
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// Waits for the first step that is left, or for what it needs.
+    fn wait(&mut self, exchange: &mut Exchange<'_>, first: Place) -> Result<()> {
+        if let &Action::Wait { from, word, round } = &self.program.entries[first].action {
+            exchange.wait(from, word, round)?;
+            self.end(first);
+            return Ok(());
+        }
+        exchange.quiet()?;
+        let under_way: Vec<Place> = (0..self.states.len()).filter(|&i| self.states[i] == State::UnderWay).collect();
+        under_way.into_iter().for_each(|place| self.end(place));
+        Ok(())
+    }
+
+    /// The step of a lane that comes next.
+    fn next(&self, lane: usize) -> Option<Place> {
+        let (places, ended) = &self.lanes[lane];
+        places.get(*ended).copied()
+    }
+
+    fn has_all(&self, place: Place) -> bool {
+        self.program.entries[place].after.iter().all(|&before| self.states[before] == State::Done)
+    }
+
+    fn end(&mut self, place: Place) {
+        self.states[place] = State::Done;
+        self.lanes[self.program.entries[place].lane].1 += 1;
+    }
+}

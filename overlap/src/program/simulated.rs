@@ -1,0 +1,288 @@
+//! Programs of all ranks at once, their lanes at random: what streams of several GPUs may do. Nothing real moves; each
+//! number of memory says of which round and what it is, so that a row that is overwritten too early, or read too late or
+//! before it came, is found.
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+
+use super::gather::{self, Gather};
+use super::reduce::{self, Reduce};
+use super::{Action, Entry, PRODUCTS, Place, Program, Round, Rows};
+use crate::reduce::Reduced;
+use crate::shards::{Schedule, Shards};
+
+/// What a number in memory is: the round, and what its owner has made of its row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Value {
+    round: u64,
+    what: What,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum What {
+    #[default]
+    Nothing,
+    /// A row of the matrix.
+    Row(usize),
+    /// A rank's product of a row.
+    Product(usize, usize),
+    /// The sum of all ranks' products of a row.
+    Sum(usize),
+}
+
+struct Rank {
+    program: Program,
+    round: u64,
+    /// Steps of this round that have begun, and ended.
+    begun: Vec<bool>,
+    ended: Vec<bool>,
+    words: Vec<u64>,
+    memory: Vec<Value>,
+    /// Rows that the caller got in this round.
+    output: Vec<bool>,
+}
+
+/// All ranks, and whether they gather.
+struct Job {
+    ranks: Vec<Rank>,
+    gathers: bool,
+    rows: usize,
+}
+
+impl Job {
+    fn gather(shards: &Shards, schedule: Schedule) -> Job {
+        let make = |me| Gather { shards, width: 1, schedule, me }.program();
+        let sizes = (gather::words(shards, schedule), gather::numbers(shards, 1));
+        Job { ranks: ranks(shards, make, sizes), gathers: true, rows: shards.rows() }
+    }
+
+    fn reduce(shards: &Shards, schedule: Schedule, reduced: Reduced) -> Job {
+        let make = |me| Reduce { shards, width: 1, schedule, reduced, me }.program();
+        let sizes = (reduce::words(shards, schedule), reduce::numbers(shards, 1, reduced));
+        Job { ranks: ranks(shards, make, sizes), gathers: false, rows: shards.rows() }
+    }
+
+    /// Whether a rank can begin a step now.
+    fn can_begin(&self, rank: usize, place: Place) -> bool {
+        let it = &self.ranks[rank];
+        let Entry { lane, action, after } = &it.program.entries[place];
+        let has_word = match action {
+            &Action::Wait { word, round, .. } => {
+                it.words[word] >= if round == Round::This { it.round } else { it.round - 1 }
+            }
+            _ => true,
+        };
+        let mut before = it.program.of_lane(*lane).take_while(|&other| other != place);
+        !it.begun[place]
+            && has_word
+            && before.all(|other| it.ended[other])
+            && after.iter().all(|&other| it.ended[other])
+    }
+
+    /// Begins or ends a step. Copies read when they begin and once more when they end: the source has to stay so long.
+    fn go_on(&mut self, rank: usize, place: Place) {
+        let begins = !self.ranks[rank].begun[place];
+        let round = self.ranks[rank].round;
+        let action = self.ranks[rank].program.entries[place].action.clone();
+        match &action {
+            Action::Get { from, rows } => self.copy((*from, rows.at), (rank, rows.at), rows, round, begins),
+            Action::Put { to, rows, at, .. } => self.copy((rank, rows.at), (*to, *at), rows, round, begins),
+            Action::Multiply { rows } => {
+                for row in rows.clone() {
+                    if self.gathers {
+                        self.ranks[rank].expect(row, Value { round, what: What::Row(row) });
+                        self.ranks[rank].output[row] |= !begins;
+                    } else {
+                        self.ranks[rank].memory[row] = Value { round, what: What::Product(rank, row) };
+                    }
+                }
+            }
+            Action::Keep { rows } => {
+                for (i, row) in rows.rows.clone().enumerate() {
+                    self.ranks[rank].memory[rows.at + i] = Value { round, what: What::Row(row) };
+                }
+            }
+            Action::Sum { rows, summands, .. } => {
+                let ranks = self.ranks.len();
+                for (i, row) in rows.rows.clone().enumerate() {
+                    for (n, at) in summands.iter().enumerate() {
+                        let of = (rank + ranks - 1 - n) % ranks;
+                        self.ranks[rank].expect(at + i, Value { round, what: What::Product(of, row) });
+                    }
+                    self.ranks[rank].output[row] |= !begins;
+                    if let Some(sum) = self.ranks[rank].memory.get_mut(rows.at + i) {
+                        *sum = Value { round, what: What::Sum(row) };
+                    }
+                }
+            }
+            Action::Take { rows } => {
+                for (i, row) in rows.rows.clone().enumerate() {
+                    self.ranks[rank].expect(rows.at + i, Value { round, what: What::Sum(row) });
+                    self.ranks[rank].output[row] |= !begins;
+                }
+            }
+            Action::Wait { .. } | Action::Tell { .. } => {}
+        }
+        if begins {
+            self.ranks[rank].begun[place] = true;
+            return;
+        }
+        self.ranks[rank].ended[place] = true;
+        if let Action::Tell { to, word } | Action::Put { to, word, .. } = action {
+            self.ranks[to].words[word] = round;
+        }
+    }
+
+    /// Half a copy, of what has to be there; where it goes nobody may still want what was there.
+    fn copy(&mut self, from: (usize, usize), to: (usize, usize), rows: &Rows, round: u64, begins: bool) {
+        for i in 0..rows.len() {
+            let value = self.ranks[from.0].memory[from.1 + i];
+            assert_eq!(value.round, round, "{rows:?} of {from:?} to {to:?}");
+            // In the first half what arrives is neither the old nor the new.
+            self.ranks[to.0].memory[to.1 + i] = if begins { Value { round: 0, what: What::Nothing } } else { value };
+        }
+    }
+
+    /// Goes on with rounds of all ranks at random until all have done so many.
+    fn run(&mut self, rounds: u64, mut random: impl FnMut(usize) -> usize) {
+        loop {
+            let (mut can, mut advanced) = (Vec::new(), false);
+            for rank in 0..self.ranks.len() {
+                if self.ranks[rank].ended.iter().all(|&ended| ended) && self.ranks[rank].round < rounds {
+                    self.ranks[rank].next_round();
+                    advanced = true;
+                }
+                for place in 0..self.ranks[rank].program.entries.len() {
+                    let under_way = self.ranks[rank].begun[place] && !self.ranks[rank].ended[place];
+                    if under_way || self.can_begin(rank, place) {
+                        can.push((rank, place));
+                    }
+                }
+            }
+            if can.is_empty() && !advanced {
+                break;
+            }
+            if can.is_empty() {
+                continue;
+            }
+            let (rank, place) = can[random(can.len())];
+            self.go_on(rank, place);
+        }
+        for rank in &self.ranks {
+            assert!(rank.round == rounds && rank.ended.iter().all(|&ended| ended), "a rank waits for ever");
+        }
+    }
+}
+
+fn ranks(shards: &Shards, make: impl Fn(usize) -> Program, (words, numbers): (usize, usize)) -> Vec<Rank> {
+    let rank = |me| {
+        let program: Program = make(me);
+        let steps = program.entries.len();
+        let (words, memory) = (vec![0; words], vec![Value::default(); numbers]);
+        let output = vec![false; shards.rows()];
+        Rank { program, round: 0, begun: vec![true; steps], ended: vec![true; steps], words, memory, output }
+    };
+    (0..shards.ranks()).map(rank).collect()
+}
+
+impl Rank {
+    fn expect(&self, at: usize, wanted: Value) {
+        assert_eq!(self.memory[at], wanted, "round {} at {at}", self.round);
+    }
+
+    fn next_round(&mut self) {
+        self.round += 1;
+        for ended in [&mut self.begun, &mut self.ended] {
+            ended.fill(false);
+        }
+        self.output.fill(false);
+    }
+}
+
+fn schedules() -> impl Strategy<Value = Schedule> {
+    (0..3, 1usize..6).prop_map(|(kind, rows)| match kind {
+        0 => Schedule::Unfused,
+        1 => Schedule::Direct { rows },
+        _ => Schedule::Ring { rows },
+    })
+}
+
+fn random(mut seed: u64) -> impl FnMut(usize) -> usize {
+    move |below| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % below
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn gathered_rows_are_those_of_the_round_whatever_lane_is_late(
+        rows in prop::collection::vec(0usize..8, 1..5), schedule in schedules(), seed: u64
+    ) {
+        let mut job = Job::gather(&Shards::new(&rows), schedule);
+        job.run(3, random(seed));
+        for rank in &job.ranks {
+            prop_assert!(rank.output.iter().all(|&made| made));
+        }
+    }
+
+    #[test]
+    fn sums_are_of_all_products_of_the_round_whatever_lane_is_late(
+        rows in prop::collection::vec(0usize..8, 1..5), schedule in schedules(), everywhere: bool, seed: u64
+    ) {
+        let (shards, reduced) = (Shards::new(&rows), if everywhere { Reduced::Everywhere } else { Reduced::ToShards });
+        let mut job = Job::reduce(&shards, schedule, reduced);
+        job.run(3, random(seed));
+        for (me, rank) in job.ranks.iter().enumerate() {
+            let wanted = if everywhere { 0..job.rows } else { shards.of(me) };
+            prop_assert!(rank.output[wanted].iter().all(|&made| made));
+        }
+    }
+
+    #[test]
+    fn steps_can_be_done_one_by_one_in_their_order(
+        rows in prop::collection::vec(0usize..8, 1..5), schedule in schedules(), gathers: bool
+    ) {
+        let shards = Shards::new(&rows);
+        let mut job = if gathers { Job::gather(&shards, schedule) } else { Job::reduce(&shards, schedule, Reduced::Everywhere) };
+        // Each rank does its first step that is left, or waits for it.
+        for rank in &mut job.ranks {
+            rank.next_round();
+        }
+        let mut moved = true;
+        while moved {
+            moved = false;
+            for rank in 0..job.ranks.len() {
+                let left = job.ranks[rank].ended.iter().position(|&ended| !ended);
+                if let Some(place) = left.filter(|&place| job.can_begin(rank, place)) {
+                    job.go_on(rank, place);
+                    job.go_on(rank, place);
+                    moved = true;
+                }
+            }
+        }
+        for rank in &job.ranks {
+            prop_assert!(rank.ended.iter().all(|&ended| ended));
+        }
+    }
+}
+
+#[test]
+fn pieces_move_in_other_lanes_than_products() {
+    let shards = Shards::split(12, 3);
+    for schedule in [Schedule::Unfused, Schedule::Direct { rows: 2 }, Schedule::Ring { rows: 2 }] {
+        let programs = [
+            Gather { shards: &shards, width: 4, schedule, me: 1 }.program(),
+            Reduce { shards: &shards, width: 4, schedule, reduced: Reduced::Everywhere, me: 1 }.program(),
+        ];
+        for Entry { lane, action, .. } in programs.iter().flat_map(|program| &program.entries) {
+            match action {
+                Action::Multiply { .. } | Action::Keep { .. } => assert_eq!(*lane, PRODUCTS, "{action:?}"),
+                Action::Get { .. } | Action::Put { .. } => assert_ne!(*lane, PRODUCTS, "{action:?}"),
+                _ => {}
+            }
+        }
+    }
+}
