@@ -31,18 +31,36 @@ static __device__ symrail_u32 count_before(bool yes, symrail_u32* in_warp, symra
     return before;
 }
 
-// Copies a row, a multiple of 16 bytes, by a warp: many loads are under way before the first store, also at the end.
+// Up to so many pieces of a row that a thread has under way: many are loaded before the first is stored, also at the end.
+struct pieces_of_row {
+    static const int AHEAD = 8;
+    symrail_wide piece[AHEAD];
+    symrail_u64 base, all;
+    __device__ pieces_of_row(const char* from, symrail_u64 base, symrail_u64 all) : base(base), all(all) {
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+            if (base + 32 * i < all) piece[i] = symrail_own_source::load((const symrail_wide*)from + base + 32 * i);
+    }
+    __device__ void store(char* to) const {
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+            if (base + 32 * i < all) symrail_store((symrail_wide*)to + base + 32 * i, piece[i]);
+    }
+};
+// Copies a row, a multiple of 16 bytes, by a warp.
 static __device__ void copy_row(char* to, const char* from, symrail_u64 bytes) {
-    const int AHEAD = 8;
-    symrail_u64 pieces = bytes / sizeof(symrail_wide);
-    for (symrail_u64 base = threadIdx.x % 32; base < pieces; base += 32 * AHEAD) {
-        symrail_wide piece[AHEAD];
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++)
-            if (base + 32 * i < pieces) piece[i] = symrail_own_source::load((const symrail_wide*)from + base + 32 * i);
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++)
-            if (base + 32 * i < pieces) symrail_store((symrail_wide*)to + base + 32 * i, piece[i]);
+    symrail_u64 all = bytes / sizeof(symrail_wide);
+    for (symrail_u64 base = threadIdx.x % 32; base < all; base += 32 * pieces_of_row::AHEAD)
+        pieces_of_row(from, base, all).store(to);
+}
+// Copies a row to a place among the rows of several, by a warp; those whose place has all bits set do not get it.
+static __device__ void copy_row_to(char* const* to, const symrail_u32* places, symrail_u64 many, const char* from,
+                                   symrail_u64 bytes) {
+    symrail_u64 all = bytes / sizeof(symrail_wide);
+    for (symrail_u64 base = threadIdx.x % 32; base < all; base += 32 * pieces_of_row::AHEAD) {
+        pieces_of_row pieces(from, base, all);
+        for (symrail_u64 i = 0; i < many; i++)
+            if (places[i] != ~0u) pieces.store(to[i] + places[i] * bytes);
     }
 }
 

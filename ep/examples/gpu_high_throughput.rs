@@ -113,7 +113,8 @@ impl Case<'_> {
 
     fn check(&self, nvrtc: &Nvrtc) -> Result<(), Failure> {
         let buffers = DeviceHighThroughput::new(self.device, nvrtc, self.shape, BLOCKS)?;
-        let (mut routes, stream) = (buffers.routes()?, Stream::new(self.device.gpu())?);
+        let stream = Stream::new(self.device.gpu())?;
+        let mut routes = buffers.routes(&stream)?;
         for call in 0..6 {
             let element = if call % 2 == 0 { Element::Bf16 } else { Element::F32 };
             self.round(&buffers, &mut routes, &stream, (call, element))?;
@@ -194,7 +195,11 @@ impl Case<'_> {
                 }))
             };
             let its = |rank: Pe, token: usize| {
-                bytes_of((token * k..(token + 1) * k).map(|slot| weight(rank, slot).to_ne_bytes()))
+                bytes_of((token * k..(token + 1) * k).map(|slot| {
+                    let expert = all[rank as usize][slot];
+                    let here = expert >= 0 && expert as usize / share == me as usize;
+                    (if here { weight(rank, slot) } else { 0.0 }).to_ne_bytes()
+                }))
             };
             equal("rows", &its_rows, &of_each(&rows), call)?;
             equal("scales", &its_scales, &of_each(&factors), call)?;
@@ -295,7 +300,8 @@ impl Case<'_> {
         let HighThroughputShape { most_tokens, row, experts, k, scales, .. } = self.shape;
         let (gpu, ranks, me) = (self.device.gpu(), self.rt.n_pes() as usize, self.rt.my_pe() as usize);
         let buffers = DeviceHighThroughput::new(self.device, nvrtc, self.shape, BLOCKS)?;
-        let (mut routes, stream) = (buffers.routes()?, Stream::new(gpu)?);
+        let stream = Stream::new(gpu)?;
+        let mut routes = buffers.routes(&stream)?;
         let slot = |at: usize| (mix([me as u64, (at / k) as u64, 5, 5]) as usize + at % k * (experts / k)) % experts;
         let topk = self.with(&bytes_of((0..most_tokens * k).map(|at| (slot(at) as i64).to_ne_bytes())))?;
         let (x, factors) = (self.buffer(most_tokens * row)?, self.buffer(most_tokens * 4 * scales)?);

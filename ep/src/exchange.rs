@@ -104,12 +104,9 @@ pub struct Exchange<'rt> {
 /// Whether something holds for all PEs. One PE that is not mapped somewhere is enough for all to have an outbox: the heap
 /// is symmetric. Collective.
 pub(crate) fn hold_for_all(rt: &Runtime, here: bool) -> Result<bool> {
-    let every = rt.alloc_slice::<u64>(1)?;
-    every.atomic_fetch_add(0, here.into(), 0)?;
-    rt.barrier_all()?;
-    let all = every.g(0, 0)? == u64::from(rt.n_pes());
-    every.free()?;
-    Ok(all)
+    let mut fails = [u64::from(!here)];
+    rt.team_world()?.max_of_all(&mut fails)?;
+    Ok(fails == [0])
 }
 
 impl<'rt> Exchange<'rt> {

@@ -1,58 +1,35 @@
 //! High throughput by kernels. See `cu/high_throughput.cu`.
 //!
-//! Each token goes once to each rank that owns some of its experts, straight to its place among that rank's rows, which
-//! are ordered by source and then as at the source. Mapped peers are written to by stores; others get chunks by requests
-//! to the proxy, straight from each rank to each other one. Sums have the bits of the host's
-//! [`HighThroughput`](crate::HighThroughput).
+//! Each token goes once to each rank of this host that owns some of its experts, straight to its place among that rank's
+//! rows, which are ordered by source and then as at the source. It crosses once to each other host, to the rank there that
+//! the host's [`HighThroughput`](crate::HighThroughput) chooses, and that one spreads it. What comes back is added on each
+//! host first. Mapped peers are written to by stores; others get chunks by requests to the proxy. Sums have the bits of
+//! the host's.
+//!
+//! What goes wrong on the GPU is in memory of the host, and every later call says it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use symrail::Runtime;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, Shape, Stream};
-use symrail::{Pe, Runtime};
 
-use super::routes::{Counts, DeviceRoutes};
-use super::{PROGRAMS, failed, load, with_words, words_of, zeroed};
+use super::hosts::DeviceHosts;
+use super::record::{Meaning, Record};
+use super::routes::{Counts, DeviceRoutes, Pool, Room};
+use super::shape::{HighThroughputShape, ROWS, WORDS};
+use super::{PROGRAMS, failed, load, with_bytes, with_words, zeroed};
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::exchange::hold_for_all;
-use crate::plan::hosts::Hosts;
-use crate::plan::layout::{MOST_TOP_K, share};
 
 /// Blocks of a kernel that copies or adds, each of which takes a multiprocessor.
 pub const USUAL_BLOCKS: u32 = 24;
-/// As in the kernels: rows of a chunk, ranks, bytes of a header besides its counts, words of `progress`, and an order's
-/// mark.
-const CHUNK: usize = 32;
-const MOST_RANKS: usize = 256;
-const HEADER: usize = 40;
-const PROGRESS: usize = 6;
-const FIRST_OF_HOST: u32 = 1 << 31;
-/// What went wrong, as in the kernels: from `DIFFERENT` on what ranks compare.
-const NO_EXPERT: u64 = 1;
-const DIFFERENT: u64 = 2;
-const NO_ROOM: u64 = 8;
-const LATE: u64 = 9;
-const COMPARED: [&str; 5] =
-    ["kinds of calls", "bytes of a row", "scales of a row", "top-k slots of a token", "routes of an earlier dispatch"];
-
-/// What memory is made for; the same on all ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HighThroughputShape {
-    /// Tokens of each rank, at most.
-    pub most_tokens: usize,
-    /// Rows that may come to a rank in a dispatch. `ranks` × `most_tokens` is enough for all routing.
-    pub room: usize,
-    /// Bytes of a row, at most.
-    pub row: usize,
-    /// Scales of a row (32-bit floats), at most.
-    pub scales: usize,
-    /// Experts of all ranks.
-    pub experts: usize,
-    /// Top-k slots of a token.
-    pub k: usize,
-}
+/// Words of `progress` in the kernels.
+const PROGRESS: usize = 3;
 
 /// A rank's tokens for a dispatch: addresses for the GPU.
 #[derive(Debug, Clone, Copy)]
@@ -102,27 +79,48 @@ pub struct DeviceHighThroughput<'d> {
     device: &'d GpuDevice<'d>,
     shape: HighThroughputShape,
     blocks: u32,
-    /// Symmetric memory, to be given back; where words of headers and rows that come are in it.
+    /// Symmetric memory, to be given back; where rows that come are in it.
     block: *mut u8,
-    header_words: u64,
     rows: u64,
+    hosts: usize,
+    /// Whether other hosts' tokens come through this rank.
+    hands_on: bool,
+    pool: Pool,
     parameters: DeviceBuffer,
-    progress: DeviceBuffer,
-    _order: DeviceBuffer,
-    kernels: [Kernel; 7],
+    record: Record,
+    /// What the parameters point to: progress, homes and terms.
+    _tables: [DeviceBuffer; 3],
+    kernels: [Kernel; KERNELS.len()],
+    /// A dispatch was made, and neither received nor given up.
+    open: AtomicBool,
+    /// Why it cannot be used any more.
+    broken: Mutex<Option<String>>,
 }
 
-/// The kernels, in the order of [`DeviceHighThroughput::kernels`].
+/// The kernels.
 #[derive(Clone, Copy)]
 enum Step {
     Layout,
     Announce,
     Collect,
     Send,
+    Spread,
     Receive,
+    Add,
     Reduce,
     End,
 }
+const KERNELS: [&str; 9] = [
+    "ep_layout",
+    "ep_announce",
+    "ep_collect",
+    "ep_send",
+    "ep_spread",
+    "ep_receive",
+    "ep_add",
+    "ep_reduce",
+    "ep_end_call",
+];
 
 /// Kinds of calls, as headers say them.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -130,49 +128,6 @@ enum Call {
     Dispatch = 1,
     Again,
     Combine,
-}
-
-fn up16(bytes: usize) -> usize {
-    bytes.next_multiple_of(16)
-}
-
-impl HighThroughputShape {
-    fn check(&self, ranks: usize) -> Result<()> {
-        if self.row == 0 || !self.row.is_multiple_of(16) {
-            return Err(Error::argument("bytes of a row", self.row, "a multiple of 16"));
-        }
-        if self.k == 0 || self.k > MOST_TOP_K || self.most_tokens == 0 || self.room == 0 || ranks > MOST_RANKS {
-            let found = format!("{} slots, {} tokens, {ranks} ranks", self.k, self.most_tokens);
-            let wanted = format!("1 to {MOST_TOP_K} slots, a token at least, at most {MOST_RANKS} ranks");
-            return Err(Error::argument("a shape", found, wanted));
-        }
-        share(self.experts, ranks).map(drop)
-    }
-
-    /// Bytes of each part of a rank's memory, in the order of `parameters` in the kernels.
-    fn parts(&self, ranks: usize, all_mapped: bool) -> [usize; 10] {
-        let header = 2 * ranks * up16(HEADER + 4 * (ranks + self.experts / ranks));
-        let back = self.most_tokens * self.k.min(ranks);
-        let out = if all_mapped { 0 } else { back.max(self.room) };
-        let words = 16 * ranks * self.most_tokens.div_ceil(CHUNK);
-        let side = self.side();
-        let sizes = [header, header, 8 * ranks, words, self.room * self.row, self.room * side, back * self.row];
-        let rest = [back * side, out * self.row, out * side];
-        let mut all = [0; 10];
-        all.iter_mut().zip(sizes.into_iter().chain(rest)).for_each(|(to, bytes)| *to = bytes.next_multiple_of(128));
-        all
-    }
-
-    /// Bytes beside a row, at most.
-    fn side(&self) -> usize {
-        up16(4 * (self.scales + 2 * self.k + 1))
-    }
-
-    /// Bytes of each rank's heap that it takes.
-    #[must_use]
-    pub fn bytes(&self, ranks: usize, all_mapped: bool) -> usize {
-        self.parts(ranks, all_mapped).iter().sum()
-    }
 }
 
 impl<'d> DeviceHighThroughput<'d> {
@@ -202,42 +157,56 @@ impl<'d> DeviceHighThroughput<'d> {
             ],
         )?;
         let all_mapped = hold_for_all(rt, (0..rt.n_pes()).all(|pe| device.is_mapped(pe)))?;
-        let sizes = shape.parts(ranks, all_mapped);
-        let block = rt.align(128, sizes.iter().sum())?;
+        let hosts = DeviceHosts::new(device)?;
+        let parts = shape.parts(ranks, &hosts, all_mapped);
+        let block = rt.align(128, parts.bytes.iter().sum())?;
         let mut next = device.address(block);
-        let starts = sizes.map(|bytes| {
+        let starts = parts.bytes.map(|bytes| {
             let start = next;
             next += bytes as u64;
             start
         });
-        let [_, _, header_words, words, rows, ..] = starts;
-        for (at, bytes) in [(header_words, sizes[2]), (words, sizes[3])] {
+        for part in WORDS {
             // SAFETY: parts of the block that was just allocated.
-            unsafe { gpu.fill(DevicePtr::new(at), 0, bytes) }.map_err(failed)?;
+            unsafe { gpu.fill(DevicePtr::new(starts[part]), 0, parts.bytes[part]) }.map_err(failed)?;
         }
-        let progress = zeroed(gpu, 8 * PROGRESS)?;
-        let order = order_of(&Hosts::of_job(rt));
-        let order_buffer = zeroed(gpu, 4 * ranks)?;
-        let bytes: Vec<u8> = order.iter().flat_map(|rank| rank.to_ne_bytes()).collect();
-        order_buffer.write(0, &bytes).map_err(failed)?;
-        let numbers = [ranks, me, experts / ranks, most_tokens, room].map(|number| number as u64);
-        let last = [shape.side() as u64, progress.at().get(), order_buffer.at().get()];
+        let record = Record::new(gpu, (rt.my_pe(), rt.n_pes()), rt.settings().timeout_s)?;
+        let of_words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>();
+        let terms = hosts.terms(me);
+        let tables = [
+            zeroed(gpu, 8 * PROGRESS)?,
+            with_bytes(gpu, &of_words(&hosts.homes(ranks)))?,
+            with_bytes(gpu, &of_words(&terms))?,
+        ];
+        let members = hosts.most_members();
+        let numbers = [ranks, me, experts / ranks, most_tokens, room, hosts.count(), members, parts.staged];
+        let numbers = numbers.map(|number| number as u64);
+        let [progress, homes, of_terms] = tables.each_ref().map(|table| table.at().get());
+        let last = [parts.side as u64, progress, record.at(), homes, of_terms, terms.len() as u64];
         let parameters = with_words(gpu, &[&numbers[..], &starts[..], &last[..]].concat())?;
         let module = load(device, nvrtc, &PROGRAMS[0])?;
-        let kernel = |name: &str| module.kernel(name).map_err(failed);
-        let kernels = [
-            kernel("ep_layout")?,
-            kernel("ep_announce")?,
-            kernel("ep_collect")?,
-            kernel("ep_send")?,
-            kernel("ep_receive")?,
-            kernel("ep_reduce")?,
-            kernel("ep_end_call")?,
-        ];
+        let kernels = KERNELS.map(|name| module.kernel(name).map_err(failed));
+        let [layout, announce, collect, send, spread, receive, add, reduce, end] = kernels;
+        let kernels = [layout?, announce?, collect?, send?, spread?, receive?, add?, reduce?, end?];
         // Nobody may be written to before all have cleared their words.
         rt.barrier_all()?;
-        let _order = order_buffer;
-        Ok(Self { device, shape, blocks, block, header_words, rows, parameters, progress, _order, kernels })
+        let of_routes = Room { ranks, me, hosts: hosts.count(), most_tokens, experts, passed: parts.passed, members };
+        Ok(Self {
+            device,
+            shape,
+            blocks,
+            block,
+            rows: starts[ROWS],
+            hosts: hosts.count(),
+            hands_on: hosts.passed(me) > 0,
+            pool: Pool::new(of_routes),
+            parameters,
+            record,
+            _tables: tables,
+            kernels,
+            open: AtomicBool::new(false),
+            broken: Mutex::new(None),
+        })
     }
 
     /// Gives the memory back, when the GPU has ended all calls. Collective.
@@ -268,23 +237,21 @@ impl<'d> DeviceHighThroughput<'d> {
         self.rows
     }
 
-    /// Memory for routes. Local.
+    /// Memory for routes of a dispatch that is launched on a stream: that of earlier ones which were dropped, behind what
+    /// has used them, where there is some. Local.
     ///
     /// # Errors
     /// What the driver says.
-    pub fn routes(&self) -> Result<DeviceRoutes> {
-        let place = (self.ranks(), self.runtime().my_pe() as usize);
-        DeviceRoutes::new(self.device.gpu(), place, self.shape.most_tokens, self.shape.experts)
+    pub fn routes(&self, stream: &Stream) -> Result<DeviceRoutes> {
+        self.pool.routes(self.device.gpu(), stream)
     }
 
     /// Kernels go through routes as far as this object's shape says.
     fn must_have_room(&self, routes: &DeviceRoutes) -> Result<()> {
-        let wanted = [self.shape.most_tokens, self.shape.experts];
-        if routes.room == wanted {
+        if routes.room == self.pool.room {
             return Ok(());
         }
-        let text = |[tokens, experts]: [usize; 2]| format!("those of {tokens} tokens and {experts} experts");
-        Err(Error::argument("routes", text(routes.room), text(wanted)))
+        Err(Error::argument("routes", format!("{:?}", routes.room), format!("{:?}", self.pool.room)))
     }
 
     /// # Safety
@@ -315,25 +282,29 @@ impl<'d> DeviceHighThroughput<'d> {
             return Err(Error::TooManyTokens { tokens, most });
         }
         self.must_have_room(routes)?;
+        self.must_go_on()?;
         routes.tokens = tokens;
-        let arguments = [routes.addresses.at().get(), topk, tokens as u64, self.shape.k as u64];
+        let (arguments, blocks) = ([routes.at(), topk, tokens as u64, self.shape.k as u64], self.ranks() + self.hosts);
         // SAFETY: the caller's promise.
-        unsafe { self.launch(stream, Step::Layout, (self.ranks() as u32, 1024), &arguments) }
+        unsafe { self.launch(stream, Step::Layout, (blocks as u32, 1024), &arguments) }?;
+        routes.used_by(stream)
     }
 
-    fn must_fit(&self, bytes: usize, scales: usize) -> Result<()> {
-        let shape = &self.shape;
-        if bytes == 0 || !bytes.is_multiple_of(16) || bytes > shape.row || scales > shape.scales {
-            let wanted = format!("a multiple of 16, at most {}, at most {} scales", shape.row, shape.scales);
-            return Err(Error::argument("a row", format!("{bytes} bytes, {scales} scales"), wanted));
+    /// Ends a call that was begun, if there is one, in the order of the stream.
+    fn close(&self, stream: &Stream) -> Result<()> {
+        if !self.open.swap(false, Ordering::Relaxed) {
+            return Ok(());
         }
-        Ok(())
+        // SAFETY: it takes nothing but this object's memory.
+        unsafe { self.launch(stream, Step::End, (1, 1), &[]) }
     }
 
     /// # Safety
     /// As for [`DeviceHighThroughput::layout`].
     unsafe fn begin(&self, stream: &Stream, routes: u64, call: Call, [bytes, scales, k]: [u64; 3]) -> Result<()> {
         let first = u64::from(call == Call::Dispatch);
+        self.close(stream)?;
+        self.open.store(true, Ordering::Relaxed);
         // SAFETY: the caller's promise.
         unsafe {
             let arguments = [routes, first, call as u64, bytes, scales, k];
@@ -358,33 +329,38 @@ impl<'d> DeviceHighThroughput<'d> {
         again: bool,
     ) -> Result<()> {
         let (scales, of_scales) = tokens.scales;
-        self.must_fit(tokens.bytes, of_scales)?;
+        self.shape.must_fit(tokens.bytes, of_scales)?;
         self.must_have_room(routes)?;
+        self.must_go_on()?;
         let (topk, weights) = tokens.topk.unwrap_or_default();
         let k = tokens.topk.map_or(0, |_| self.shape.k as u64);
-        let (at, sizes) = (routes.addresses.at().get(), [tokens.bytes as u64, of_scales as u64, k]);
+        let (at, sizes) = (routes.at(), [tokens.bytes as u64, of_scales as u64, k]);
         let call = if again { Call::Again } else { Call::Dispatch };
         let arguments = [at, 0, tokens.rows, sizes[0], scales, sizes[1], topk, weights, k];
         // SAFETY: the caller's promise.
         unsafe {
             self.begin(stream, at, call, sizes)?;
-            self.launch(stream, Step::Send, (self.blocks, 512), &arguments)
+            self.launch(stream, Step::Send, (self.blocks, 512), &arguments)?;
+            if self.hands_on {
+                let first = u64::from(call == Call::Dispatch);
+                self.launch(stream, Step::Spread, (self.blocks, 512), &[at, first, sizes[0], sizes[1], k])?;
+            }
         }
+        routes.used_by(stream)
     }
 
     /// Waits on the host until the dispatch that was made last was sent, and says what it brings. With an error that
     /// dispatch is over: [`DeviceHighThroughput::receive`] does not follow.
     ///
     /// # Errors
-    /// As for [`DeviceHighThroughput::check`].
+    /// As for [`DeviceHighThroughput::check`]; [`Error::Late`] with the ranks that have not announced it within `limit`.
     pub fn counts(&self, stream: &Stream, routes: &DeviceRoutes, limit: Duration) -> Result<Counts> {
-        stream.wait(limit).map_err(failed)?;
-        if let Err(error) = self.check() {
-            // SAFETY: it takes nothing but this object's memory.
-            unsafe { self.launch(stream, Step::End, (1, 1), &[]) }?;
-            return Err(error);
+        let waited = stream.wait(limit).map_err(|error| self.record.not_announced().unwrap_or_else(|| failed(error)));
+        let counts = waited.and_then(|()| self.check()).and_then(|()| routes.counts());
+        if counts.is_err() {
+            self.close(stream)?;
         }
-        routes.counts(self.shape.experts / self.ranks())
+        counts
     }
 
     /// Takes what a dispatch of these tokens (sizes, and whether there are slots) brings. Ends the call.
@@ -393,7 +369,8 @@ impl<'d> DeviceHighThroughput<'d> {
     /// As for [`DeviceHighThroughput::layout`]; room for as many rows as come.
     ///
     /// # Errors
-    /// Rows that do not fit; routes of an object with another shape; what the driver says.
+    /// Rows that do not fit; routes of an object with another shape; [`Error::Order`] without a dispatch that goes; what
+    /// the driver says.
     pub unsafe fn receive(
         &self,
         stream: &Stream,
@@ -401,16 +378,20 @@ impl<'d> DeviceHighThroughput<'d> {
         tokens: &DeviceTokens,
         to: &DeviceTokensReceived,
     ) -> Result<()> {
-        self.must_fit(tokens.bytes, tokens.scales.1)?;
+        self.shape.must_fit(tokens.bytes, tokens.scales.1)?;
         self.must_have_room(routes)?;
+        if !self.open.load(Ordering::Relaxed) {
+            return Err(Error::Order { what: "a receive follows a dispatch that goes" });
+        }
         let k = tokens.topk.map_or(0, |_| self.shape.k as u64);
-        let sizes = [routes.addresses.at().get(), tokens.bytes as u64, tokens.scales.1 as u64, k];
+        let sizes = [routes.at(), tokens.bytes as u64, tokens.scales.1 as u64, k];
         let arguments = [&sizes[..], &[to.rows, to.scales, to.topk.0, to.topk.1, to.sources]].concat();
         // SAFETY: the caller's promise.
         unsafe {
             self.launch(stream, Step::Receive, (self.blocks, 512), &arguments)?;
-            self.launch(stream, Step::End, (1, 1), &[])
         }
+        self.close(stream)?;
+        routes.used_by(stream)
     }
 
     /// Sends a row for each token that has come back to where it came from, and forms the sums of this rank's own
@@ -422,11 +403,12 @@ impl<'d> DeviceHighThroughput<'d> {
     /// # Errors
     /// Rows that do not fit; routes of an object with another shape; what the driver says.
     pub unsafe fn combine(&self, stream: &Stream, routes: &DeviceRoutes, parts: &DeviceParts) -> Result<()> {
-        self.must_fit(parts.bytes, 0)?;
+        self.shape.must_fit(parts.bytes, 0)?;
         self.must_have_room(routes)?;
+        self.must_go_on()?;
         let k = parts.weights.map_or(0, |_| self.shape.k as u64);
         let (weights, sums) = parts.weights.unwrap_or_default();
-        let (at, bytes) = (routes.addresses.at().get(), parts.bytes as u64);
+        let (at, bytes) = (routes.at(), parts.bytes as u64);
         let send = [at, 1, parts.rows, bytes, 0, 0, 0, weights, k];
         let f32 = u64::from(parts.element == Element::F32);
         let [bias, second] = parts.biases;
@@ -435,57 +417,48 @@ impl<'d> DeviceHighThroughput<'d> {
         unsafe {
             self.begin(stream, at, Call::Combine, [bytes, 0, k])?;
             self.launch(stream, Step::Send, (self.blocks, 512), &send)?;
+            if self.hands_on {
+                self.launch(stream, Step::Add, (self.blocks, 512), &[at, bytes, k, f32])?;
+            }
             self.launch(stream, Step::Reduce, (self.blocks, 512), &reduce)?;
-            self.launch(stream, Step::End, (1, 1), &[])
         }
+        self.close(stream)?;
+        routes.used_by(stream)
     }
 
     /// What went wrong first since the last check, when the GPU is idle. Calls that were refused have sent nothing, and
-    /// the next one may go well; after [`Error::Late`] and what the device's state says it cannot.
+    /// the next one may go well; after [`Error::Late`] and what the device's state says it cannot. Every call but
+    /// [`DeviceHighThroughput::receive`] begins with the same, as far as the GPU has come, and is not made then.
     ///
     /// # Errors
     /// [`Error::NoSuchExpert`], of this rank alone: it has not made the call. On all ranks: [`Error::Differ`], and
     /// [`Error::NoMemory`] where more rows were to come to a rank than there is room for. [`Error::Late`]; what the
-    /// driver says.
+    /// driver says; [`Error::Broken`] after those.
     pub fn check(&self) -> Result<()> {
-        let words = words_of(&self.progress, PROGRESS)?;
-        let [calls, _, wrong, other, here, there] = words[..] else { return Ok(()) };
-        if wrong != 0 {
-            self.progress.write(16, &[0; 8]).map_err(failed)?;
-        }
-        let (k, me) = (self.shape.k, self.runtime().my_pe());
-        match wrong {
-            0 => self.device.state().check().map_err(failed),
-            NO_EXPERT => {
-                let (token, slot) = (here as usize / k, here as usize % k);
-                Err(Error::NoSuchExpert { token, slot, expert: there as i64, last: self.shape.experts - 1 })
-            }
-            NO_ROOM => Err(Error::NoMemory { rows: there as usize, bytes: self.shape.row }),
-            LATE => Err(self.late(calls + 1)?),
-            _ => {
-                let what = COMPARED.get((wrong - DIFFERENT) as usize).copied().unwrap_or("headers");
-                Err(Error::Differ { what, me, here, other: other as u32, there })
-            }
-        }
+        self.must_go_on()?;
+        self.noting(self.device.state().check().map_err(failed))
     }
 
-    /// Who has not announced a call.
-    fn late(&self, call: u64) -> Result<Error> {
-        let mut bytes = vec![0; 8 * self.ranks()];
-        // SAFETY: symmetric memory of this object.
-        unsafe { self.device.gpu().read(DevicePtr::new(self.header_words), &mut bytes) }.map_err(failed)?;
-        let words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
-        let ranks: Vec<Pe> = (0..).zip(words).filter(|(_, word)| *word < call).map(|(rank, _)| rank).collect();
-        let (me, seconds) = (self.runtime().my_pe(), self.runtime().settings().timeout_s as f64);
-        Ok(Error::Late { what: "high throughput on GPUs", me, ranks, seconds })
+    /// Refuses a call after something went wrong in an earlier one, which may still be under way on the GPU.
+    fn must_go_on(&self) -> Result<()> {
+        if let Some(why) = &*self.broken.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Err(Error::Broken { why: why.clone() });
+        }
+        let HighThroughputShape { k, experts, row, .. } = self.shape;
+        let told = self.record.take(&Meaning { k, experts, row });
+        if matches!(told, Err(Error::Late { .. })) {
+            // The device's state knows of that wait, too, but not for whom it was.
+            let _ = self.device.state().check();
+            return self.noting(told);
+        }
+        told
     }
-}
 
-/// All ranks in the order in which their rows are added, with marks where hosts begin.
-fn order_of(hosts: &Hosts) -> Vec<u32> {
-    let of_host = |host: usize| {
-        let members = hosts.members(host).iter().enumerate();
-        members.map(|(i, &rank)| rank as u32 | if i == 0 { FIRST_OF_HOST } else { 0 })
-    };
-    (0..hosts.count()).flat_map(of_host).collect()
+    /// Remembers what cannot be mended.
+    fn noting(&self, result: Result<()>) -> Result<()> {
+        if let Err(error) = &result {
+            *self.broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+        }
+        result
+    }
 }

@@ -5,12 +5,18 @@
 //!
 //! | file | concept |
 //! |---|---|
-//! | [`high_throughput`], [`routes`] | dispatch and combine of many tokens; where they go (`cu/high_throughput.cu`) |
+//! | [`high_throughput`] | dispatch and combine of many tokens (`cu/high_throughput.cu`) |
+//! | [`shape`], `hosts` | what memory that takes; which ranks hand tokens on |
+//! | [`routes`] | where the tokens of a dispatch go |
+//! | `record` | what those kernels tell the host |
 //! | [`low_latency`] | those of few tokens (`cu/low_latency.cu`) |
 
 pub mod high_throughput;
+mod hosts;
 pub mod low_latency;
+mod record;
 pub mod routes;
+pub mod shape;
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -20,12 +26,19 @@ use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{CudaError, DeviceBuffer, Gpu, Module, Program};
 
 use crate::error::{Error, Result};
-pub use high_throughput::{DeviceHighThroughput, DeviceParts, DeviceTokens, DeviceTokensReceived, HighThroughputShape};
+pub use high_throughput::{DeviceHighThroughput, DeviceParts, DeviceTokens, DeviceTokensReceived};
 pub use low_latency::{DeviceLowLatency, DeviceReceived, DeviceShape};
 pub use routes::DeviceRoutes;
+pub use shape::HighThroughputShape;
 
-/// What both programs include.
-const HEADERS: [(&CStr, &str); 1] = [(c"rows.cuh", include_str!("../../cu/rows.cuh"))];
+/// What the programs include.
+const HEADERS: [(&CStr, &str); 5] = [
+    (c"rows.cuh", include_str!("../../cu/rows.cuh")),
+    (c"routes.cuh", include_str!("../../cu/routes.cuh")),
+    (c"calls.cuh", include_str!("../../cu/calls.cuh")),
+    (c"transfers.cuh", include_str!("../../cu/transfers.cuh")),
+    (c"sums.cuh", include_str!("../../cu/sums.cuh")),
+];
 /// The kernels of high throughput, and those of low latency.
 pub const PROGRAMS: [Program<'static>; 2] = [
     Program::new("high_throughput.cu", include_str!("../../cu/high_throughput.cu")).with_headers(&HEADERS),
@@ -69,17 +82,14 @@ fn zeroed(gpu: &Arc<Gpu>, bytes: usize) -> Result<DeviceBuffer> {
     make().map_err(failed)
 }
 
-/// Memory of the GPU's own with these words.
-fn with_words(gpu: &Arc<Gpu>, words: &[u64]) -> Result<DeviceBuffer> {
-    let buffer = zeroed(gpu, 8 * words.len())?;
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    buffer.write(0, &bytes).map_err(failed)?;
+/// Memory of the GPU's own with these bytes.
+fn with_bytes(gpu: &Arc<Gpu>, bytes: &[u8]) -> Result<DeviceBuffer> {
+    let buffer = zeroed(gpu, bytes.len())?;
+    buffer.write(0, bytes).map_err(failed)?;
     Ok(buffer)
 }
 
-/// The words of a buffer.
-fn words_of(buffer: &DeviceBuffer, count: usize) -> Result<Vec<u64>> {
-    let mut bytes = vec![0; 8 * count];
-    buffer.read(0, &mut bytes).map_err(failed)?;
-    Ok(bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect())
+/// Memory of the GPU's own with these words.
+fn with_words(gpu: &Arc<Gpu>, words: &[u64]) -> Result<DeviceBuffer> {
+    with_bytes(gpu, &words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>())
 }

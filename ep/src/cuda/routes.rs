@@ -1,28 +1,124 @@
 //! Where the tokens of a dispatch go: what a combine goes back on, and other tokens may follow.
 
-use std::sync::Arc;
+use std::cell::Cell;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use symrail::kernels::cuda::{DeviceBuffer, Gpu};
+use symrail::kernels::cuda::{DeviceBuffer, Event, Gpu, Stream};
 
-use super::{failed, with_words, zeroed};
+use super::{failed, zeroed};
 use crate::error::Result;
-use crate::plan::layout::share;
 
-/// Routes on a GPU. They are made once and filled by each [layout](super::DeviceHighThroughput::layout).
+/// What routes are made for, which is the same for all of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Room {
+    pub ranks: usize,
+    pub me: usize,
+    pub hosts: usize,
+    /// Tokens of a rank, and experts of all ranks.
+    pub most_tokens: usize,
+    pub experts: usize,
+    /// Tokens that may go through this rank, and ranks of a host.
+    pub passed: usize,
+    pub members: usize,
+}
+
+/// Tables, as numbered by `routes` in the kernels: of them the host knows these.
+const TABLES: usize = 9;
+const MATRIX: usize = 0;
+const PLACES: usize = 3;
+const PER_EXPERT: usize = 5;
+const COME: usize = 6;
+/// Bytes of their addresses, which lie before them.
+const ADDRESSES: usize = (8 * TABLES).next_multiple_of(ALIGNMENT);
+const ALIGNMENT: usize = 128;
+
+impl Room {
+    /// Where each table begins, and where the last one ends.
+    fn starts(&self) -> [usize; TABLES + 1] {
+        let Room { ranks, hosts, most_tokens, experts, passed, members, .. } = *self;
+        let words = [
+            ranks * ranks,
+            ranks * hosts,
+            (ranks + hosts) * most_tokens,
+            most_tokens * ranks,
+            most_tokens * hosts,
+            experts,
+            experts / ranks,
+            4,
+            passed * members,
+        ];
+        let mut starts = [ADDRESSES; TABLES + 1];
+        for (table, words) in words.into_iter().enumerate() {
+            starts[table + 1] = starts[table] + (4 * words).next_multiple_of(ALIGNMENT);
+        }
+        starts
+    }
+}
+
+/// Memory of routes that are not in use any more, and events behind what has used it.
+type Spare = Arc<Mutex<Vec<(DeviceBuffer, Event)>>>;
+
+/// Makes routes, from the memory of earlier ones where there is some.
+pub(super) struct Pool {
+    pub room: Room,
+    spare: Spare,
+}
+
+/// What stream has used routes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Used {
+    ByNone,
+    By(usize),
+    /// By several, or by a graph, which may use them again at any time: their memory is not taken for others.
+    BySeveral,
+}
+
+/// Routes on a GPU. They are filled by each [layout](super::DeviceHighThroughput::layout). Their memory is taken for later
+/// ones when they are dropped.
 pub struct DeviceRoutes {
-    /// What they have room for: tokens of a rank, and experts of all ranks.
-    pub(super) room: [usize; 2],
-    ranks: usize,
-    me: usize,
+    pub(super) room: Room,
     pub(super) tokens: usize,
-    /// As `routes` in the kernels.
-    pub(super) addresses: DeviceBuffer,
-    matrix: DeviceBuffer,
-    places: DeviceBuffer,
-    come: DeviceBuffer,
-    _lists: DeviceBuffer,
-    per_expert: DeviceBuffer,
-    _wrong_slot: DeviceBuffer,
+    starts: [usize; TABLES + 1],
+    /// None while it is dropped.
+    memory: Option<(DeviceBuffer, Event)>,
+    used: Cell<Used>,
+    spare: Spare,
+}
+
+impl Pool {
+    pub fn new(room: Room) -> Pool {
+        Pool { room, spare: Spare::default() }
+    }
+
+    /// Routes for what is launched on a stream from now on.
+    pub fn routes(&self, gpu: &Arc<Gpu>, stream: &Stream) -> Result<DeviceRoutes> {
+        let starts = self.room.starts();
+        let captures = stream.is_capturing().map_err(failed)?;
+        let found = if captures { None } else { self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop() };
+        let memory = match found {
+            Some((buffer, event)) => {
+                stream.wait_for(&event).map_err(failed)?;
+                (buffer, event)
+            }
+            None => {
+                let buffer = zeroed(gpu, starts[TABLES])?;
+                let addresses = starts[..TABLES].iter().map(|&start| buffer.at().get() + start as u64);
+                let bytes: Vec<u8> = addresses.flat_map(u64::to_ne_bytes).collect();
+                buffer.write(0, &bytes).map_err(failed)?;
+                (buffer, Event::new(gpu).map_err(failed)?)
+            }
+        };
+        let (room, spare, used) = (self.room, Arc::clone(&self.spare), Cell::new(Used::ByNone));
+        Ok(DeviceRoutes { room, tokens: 0, starts, memory: Some(memory), used, spare })
+    }
+}
+
+impl Drop for DeviceRoutes {
+    fn drop(&mut self) {
+        if let (Some(memory), true) = (self.memory.take(), self.used.get() != Used::BySeveral) {
+            self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
+        }
+    }
 }
 
 /// What a dispatch brings, as the host learns it.
@@ -35,32 +131,26 @@ pub struct Counts {
 }
 
 impl DeviceRoutes {
-    pub(super) fn new(
-        gpu: &Arc<Gpu>,
-        (ranks, me): (usize, usize),
-        most_tokens: usize,
-        experts: usize,
-    ) -> Result<DeviceRoutes> {
-        let words = |count: usize| zeroed(gpu, 4 * count);
-        let (matrix, lists, places) = (words(ranks * ranks)?, words(ranks * most_tokens)?, words(most_tokens * ranks)?);
-        let (per_expert, come, wrong_slot) = (words(experts)?, words(share(experts, ranks)?)?, words(4)?);
-        let all = [&matrix, &lists, &places, &per_expert, &come, &wrong_slot].map(|buffer| buffer.at().get());
-        let addresses = with_words(gpu, &all)?;
-        let (_lists, _wrong_slot) = (lists, wrong_slot);
-        let room = [most_tokens, experts];
-        Ok(DeviceRoutes {
-            room,
-            ranks,
-            me,
-            tokens: 0,
-            addresses,
-            matrix,
-            places,
-            come,
-            _lists,
-            per_expert,
-            _wrong_slot,
-        })
+    /// Their address for kernels: that of the tables' addresses.
+    pub(super) fn at(&self) -> u64 {
+        self.memory.as_ref().map_or(0, |(buffer, _)| buffer.at().get())
+    }
+
+    /// Remembers that what was launched on a stream uses them.
+    pub(super) fn used_by(&self, stream: &Stream) -> Result<()> {
+        let by = Used::By(stream.raw() as usize);
+        let others = !matches!(self.used.get(), Used::ByNone) && self.used.get() != by;
+        if others || stream.is_capturing().map_err(failed)? {
+            self.used.set(Used::BySeveral);
+            return Ok(());
+        }
+        // Before the event is: if that fails, nobody else gets this memory.
+        self.used.set(Used::BySeveral);
+        if let Some((_, event)) = &self.memory {
+            event.record(stream).map_err(failed)?;
+        }
+        self.used.set(by);
+        Ok(())
     }
 
     /// How many tokens this rank has.
@@ -69,23 +159,27 @@ impl DeviceRoutes {
         self.tokens
     }
 
+    fn table(&self, table: usize) -> u64 {
+        self.at() + self.starts[table] as u64
+    }
+
     /// The address for the GPU of each token's place among those for each rank: `tokens` × `ranks` 32-bit numbers, -1
     /// where the rank does not get it.
     #[must_use]
     pub fn places(&self) -> u64 {
-        self.places.at().get()
+        self.table(PLACES)
     }
 
     /// The address of this rank's tokens for each rank, 32 bits each.
     #[must_use]
     pub fn per_rank(&self) -> u64 {
-        self.matrix.at().get() + 4 * (self.me * self.ranks) as u64
+        self.table(MATRIX) + 4 * (self.room.me * self.room.ranks) as u64
     }
 
     /// The address of this rank's slots for each expert of all ranks, 32 bits each.
     #[must_use]
     pub fn per_expert(&self) -> u64 {
-        self.per_expert.at().get()
+        self.table(PER_EXPERT)
     }
 
     /// For each rank its tokens for each rank, when the GPU has ended a dispatch.
@@ -93,13 +187,21 @@ impl DeviceRoutes {
     /// # Errors
     /// What the driver says.
     pub fn matrix(&self) -> Result<Vec<u32>> {
-        read(&self.matrix, self.ranks * self.ranks)
+        self.read(MATRIX, self.room.ranks * self.room.ranks)
     }
 
-    pub(super) fn counts(&self, share: usize) -> Result<Counts> {
+    pub(super) fn counts(&self) -> Result<Counts> {
         let matrix = self.matrix()?;
-        let from_ranks = matrix.iter().skip(self.me).step_by(self.ranks).copied().collect();
-        Ok(Counts { from_ranks, per_expert: read(&self.come, share)? })
+        let from_ranks = matrix.iter().skip(self.room.me).step_by(self.room.ranks).copied().collect();
+        Ok(Counts { from_ranks, per_expert: self.read(COME, self.room.experts / self.room.ranks)? })
+    }
+
+    fn read(&self, table: usize, count: usize) -> Result<Vec<u32>> {
+        let mut bytes = vec![0; 4 * count];
+        if let Some((buffer, _)) = &self.memory {
+            buffer.read(self.starts[table], &mut bytes).map_err(failed)?;
+        }
+        Ok(bytes.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word)).collect())
     }
 }
 
@@ -109,10 +211,4 @@ impl Counts {
     pub fn rows(&self) -> usize {
         self.from_ranks.iter().map(|&rows| rows as usize).sum()
     }
-}
-
-fn read(buffer: &DeviceBuffer, count: usize) -> Result<Vec<u32>> {
-    let mut bytes = vec![0; 4 * count];
-    buffer.read(0, &mut bytes).map_err(failed)?;
-    Ok(bytes.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word)).collect())
 }

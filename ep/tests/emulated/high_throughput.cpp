@@ -42,20 +42,38 @@ static float get_number(bool f32, const char* row, symrail_u64 i) {
     return f32 ? ((const float*)row)[i] : low(((const unsigned short*)row)[i]);
 }
 
+// The ranks of a job by host, and by what GPUs reach: a host whose ranks are not mapped is none on the way.
 struct buffers {
     const shape& s;
     parameters p = {};
     routes r = {};
     progress now = {};
-    std::vector<symrail_u32> order, matrix, lists, per_expert, come;
-    std::vector<int> places;
-    symrail_u64 wrong_slot[2] = {~0ull, 0};
+    // A record, and behind it what it has for each rank.
+    std::vector<symrail_u64> told;
+    std::vector<symrail_u32> homes, terms, matrix, crossings, lists, per_expert, come, spread;
+    std::vector<int> places, host_places;
+    symrail_u64 wrong_slot[2] = {~0ull, 0}, members;
     static const unsigned THREADS = 64;
 
-    buffers(const shape& s, char* heap, symrail_u64 room) : s(s) {
+    buffers(const shape& s, char* heap, symrail_u64 room) : s(s), told(sizeof(record) / 8 + 2 * s.ranks) {
         p.ranks = s.ranks, p.me = job.me, p.share = s.share, p.most = s.tokens, p.room = room;
-        p.side = up16(4 * (s.scales + 2 * s.k + 1));
-        symrail_u64 back = s.tokens * std::min(s.k, s.ranks), out = std::max(back, room), header = 2 * s.ranks * header_bytes(p);
+        symrail_u64 each = s.ranks_of_host, first = p.me / each * each;
+        members = job.is_mapped(p.me, p.me == first ? first + 1 : first) ? each : 1;
+        p.hosts = (s.ranks + members - 1) / members, p.members = members;
+        for (symrail_u64 rank = 0; rank < s.ranks; rank++) homes.push_back(rank / members);
+        for (symrail_u64 rank = 0; rank < s.ranks; rank++) homes.push_back(rank % members);
+        for (symrail_u64 host = 0; host <= p.hosts; host++) homes.push_back(std::min(host * members, s.ranks));
+        for (symrail_u64 rank = 0; rank < s.ranks; rank++) homes.push_back(rank);
+        p.homes = (symrail_u64)homes.data();
+        for (symrail_u64 rank = 0; rank < s.ranks; rank++) {
+            symrail_u32 mark = rank % s.ranks_of_host == 0 ? FIRST_OF_HOST : 0;
+            if (is_direct(p, p.me, rank)) terms.push_back(rank | mark);
+            else if (mark) terms.push_back(host_of(p, rank) | IS_SUM | FIRST_OF_HOST);
+        }
+        p.terms = (symrail_u64)terms.data(), p.n_terms = terms.size();
+        p.side = up16(4 * (s.scales + 2 * s.k + 1 + members));
+        p.staged = room == s.ranks * s.tokens ? s.ranks * members * s.tokens : room;
+        symrail_u64 back = s.tokens * s.ranks, out = std::max(2 * back, room), header = 2 * s.ranks * header_bytes(p);
         char* next = heap;
         auto take = [&](symrail_u64 bytes) {
             char* at = next;
@@ -64,15 +82,23 @@ struct buffers {
             return (symrail_u64)at;
         };
         p.headers = take(header), p.headers_out = take(header), p.header_words = take(8 * s.ranks);
-        p.words = take(16 * s.ranks * chunks(s.tokens)), p.rows = take(room * s.bytes), p.sides = take(room * p.side);
+        p.words = take(16 * s.ranks * chunks(s.tokens)), p.gathered_words = take(16 * s.ranks * members * chunks(s.tokens));
+        p.rows = take(room * s.bytes), p.sides = take(room * p.side);
         p.back_rows = take(back * s.bytes), p.back_sides = take(back * p.side);
         p.out_rows = take(out * s.bytes), p.out_sides = take(out * p.side);
-        for (symrail_u64 rank = 0; rank < s.ranks; rank++) order.push_back(rank | (rank % s.ranks_of_host ? 0 : FIRST_OF_HOST));
-        matrix.resize(s.ranks * s.ranks), lists.resize(s.ranks * s.tokens), places.resize(s.ranks * s.tokens);
+        p.staged_rows = take(p.staged * s.bytes), p.staged_sides = take(p.staged * p.side);
+        p.sum_rows = take(s.tokens * p.hosts * 2 * s.bytes), p.sum_sides = take(s.tokens * p.hosts * p.side);
+        matrix.resize(s.ranks * s.ranks), crossings.resize(s.ranks * p.hosts), lists.resize((s.ranks + p.hosts) * s.tokens);
+        places.resize(s.ranks * s.tokens), host_places.resize(p.hosts * s.tokens), spread.resize(p.staged * members);
         per_expert.resize(s.ranks * s.share), come.resize(s.share);
-        p.progress = (symrail_u64)&now, p.order = (symrail_u64)order.data();
-        r = {(symrail_u64)matrix.data(), (symrail_u64)lists.data(), (symrail_u64)places.data(),
-             (symrail_u64)per_expert.data(), (symrail_u64)come.data(), (symrail_u64)wrong_slot};
+        p.progress = (symrail_u64)&now, p.record = (symrail_u64)told.data();
+        r = {(symrail_u64)matrix.data(),      (symrail_u64)crossings.data(),  (symrail_u64)lists.data(),
+             (symrail_u64)places.data(),      (symrail_u64)host_places.data(), (symrail_u64)per_expert.data(),
+             (symrail_u64)come.data(),        (symrail_u64)wrong_slot,         (symrail_u64)spread.data()};
+    }
+    record& heard() { return *(record*)told.data(); }
+    void layout(const long long* slots, symrail_u64 tokens) {
+        launch(s.ranks + p.hosts, THREADS, [&] { ep_layout(&p, &r, slots, tokens, s.k); });
     }
     void begin(bool first, symrail_u64 kind, symrail_u64 bytes, symrail_u64 scales, symrail_u64 k) {
         launch(s.ranks, THREADS, [&] { ep_announce(&p, &r, first, kind, bytes, scales, k); });
@@ -97,12 +123,32 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
     for (symrail_u64 i = 0; i < x.size() * 4; i++) ((symrail_u32*)x.data())[i] = word_of(me, call, i / (s.bytes / 4), i % (s.bytes / 4));
     for (symrail_u64 i = 0; i < scales.size(); i++) scales[i] = word_of(me, call, i, 1000);
     for (symrail_u64 i = 0; i < weights.size(); i++) weights[i] = word_of(me, call, i, 2000);
-    if (first) launch(s.ranks, b.THREADS, [&] { ep_layout(&b.p, &b.r, slots.data(), tokens, s.k); });
+    if (first) b.layout(slots.data(), tokens);
     b.begin(first, first ? 1 : 2, s.bytes, s.scales, k);
-    expect(b.now.state == GOES && b.now.wrong == NOTHING, "a dispatch was refused");
+    expect(b.now.state == GOES && b.heard().wrong == NOTHING, "a dispatch was refused");
+    symrail_u64 put = job.put_bytes, own = host_of(b.p, me);
     launch(3, b.THREADS, [&] {
         ep_send(&b.p, &b.r, 0, (const char*)x.data(), s.bytes, scales.data(), s.scales, slots.data(), weights.data(), k);
     });
+    // A token crosses once to each host that has some of its experts.
+    auto wanted_by = [&](const std::vector<long long>& its, symrail_u64 token, symrail_u64 host) {
+        bool some = false;
+        for (symrail_u64 i = 0; i < members_of(b.p, host); i++) some |= gets(s, its, token, member_of(b.p, host, i));
+        return some;
+    };
+    auto wanted_of = [&](const std::vector<long long>& its, symrail_u64 host) {
+        symrail_u64 rows = 0;
+        for (symrail_u64 token = 0; token < its.size() / s.k; token++) rows += wanted_by(its, token, host);
+        return rows;
+    };
+    symrail_u64 crossed = 0;
+    auto is_far = [&](symrail_u64 rank) { return rank != me && !job.is_mapped(me, rank); };
+    for (symrail_u64 host = 0; host < b.p.hosts; host++) {
+        symrail_u64 members = members_of(b.p, host), side = of_dispatch(s.scales, k, members > 1 ? members : 0).bytes();
+        if (host != own && is_far(member_of(b.p, host, 0))) crossed += wanted_of(slots, host) * (s.bytes + side);
+    }
+    expect(job.put_bytes - put == crossed, "a token crosses once to each other host");
+    launch(2, b.THREADS, [&] { ep_spread(&b.p, &b.r, first, s.bytes, s.scales, k); });
     symrail_u64 all = 0;
     for (symrail_u64 rank = 0; rank < s.ranks; rank++) all += b.matrix[rank * s.ranks + me];
     std::vector<uint4> rows(all * s.bytes / 16);
@@ -133,7 +179,7 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
                 long long expert = its[token * s.k + i];
                 bool here = expert >= 0 && (symrail_u64)expert / s.share == me;
                 well &= its_slots[row * k + i] == (here ? expert % (long long)s.share : -1);
-                well &= its_weights[row * k + i] == word_of(rank, call, token * s.k + i, 2000);
+                well &= its_weights[row * k + i] == (here ? word_of(rank, call, token * s.k + i, 2000) : 0);
             }
             expect(well, "a row that came is not the token");
             row++;
@@ -156,10 +202,17 @@ static void round(buffers& b, symrail_u64 call, bool first, bool weighted) {
     for (symrail_u64 i = 0; i < 2 * tokens * numbers; i++) put_number(s.f32, (char*)biases.data(), i, number_of(me, 77, call, i, 1));
     const char *bias = call % 3 == 0 ? nullptr : (const char*)biases.data(), *second = call % 3 == 2 ? bias + tokens * s.bytes : nullptr;
     b.begin(false, 3, s.bytes, 0, k);
-    expect(b.now.state == GOES && b.now.wrong == NOTHING, "a combine was refused");
+    expect(b.now.state == GOES && b.heard().wrong == NOTHING, "a combine was refused");
     launch(3, b.THREADS, [&] {
         ep_send(&b.p, &b.r, 1, (const char*)made.data(), s.bytes, nullptr, 0, nullptr, (const symrail_u32*)parts.data(), k);
     });
+    put = job.put_bytes;
+    launch(3, b.THREADS, [&] { ep_add(&b.p, &b.r, s.bytes, k, s.f32); });
+    crossed = 0;
+    for (symrail_u64 rank = 0, none; rank < s.ranks; rank++)
+        if (is_far(rank) && comes_through(b.p, rank, me)) crossed += wanted_of(slots_of(s, rank, routing, none), own);
+    symrail_u64 of_sum = s.bytes * (s.f32 ? 1 : 2) + of_combine(k).bytes();
+    expect(job.put_bytes - put == crossed * of_sum, "a sum crosses once from each other host");
     launch(2, b.THREADS, [&] {
         ep_reduce(&b.p, &b.r, tokens, s.bytes, k, s.f32, bias, second, (char*)out.data(), (char*)sums.data());
     });
@@ -201,13 +254,11 @@ static void calls(const shape& s, char* heap) {
 static void refusals(const shape& s, char* heap) {
     buffers b(s, heap, 40);
     std::vector<long long> slots(30 * s.k, -1);
-    auto layout = [&](symrail_u64 tokens) {
-        launch(s.ranks, b.THREADS, [&] { ep_layout(&b.p, &b.r, slots.data(), tokens, s.k); });
-    };
+    auto layout = [&](symrail_u64 tokens) { b.layout(slots.data(), tokens); };
     auto look = [&](symrail_u64 state, symrail_u64 wrong, symrail_u64 other, symrail_u64 here, symrail_u64 there, const char* what) {
-        expect(b.now.state == state && b.now.wrong == wrong && b.now.other == other && b.now.here == here && b.now.there == there, what);
+        expect(b.now.state == state && b.heard().wrong == wrong && b.heard().other == other && b.heard().here == here && b.heard().there == there, what);
         b.end();
-        b.now.wrong = NOTHING;
+        b.heard().wrong = NOTHING;
     };
     slots[5] = s.ranks * s.share, slots[7] = -2;
     layout(30);
@@ -225,14 +276,27 @@ static void refusals(const shape& s, char* heap) {
     // The last rank goes another dispatch's way.
     if (job.me == 2) b.matrix[3] = 7;
     b.begin(false, 2, 64, 0, 0);
-    expect(b.now.state == REFUSED && b.now.wrong == DIFFERENT + 4 && b.now.other == (job.me == 2 ? 0 : 2), "routes that differ");
+    expect(b.now.state == REFUSED && b.heard().wrong == DIFFERENT + 4 && b.heard().other == (job.me == 2 ? 0 : 2), "routes that differ");
     b.end();
-    b.now.wrong = NOTHING;
+    b.heard().wrong = NOTHING;
     layout(10);
     b.begin(true, 1, 64, 0, 0);
-    look(GOES, NOTHING, b.now.other, b.now.here, b.now.there, "a call after those");
+    look(GOES, NOTHING, b.heard().other, b.heard().here, b.heard().there, "a call after those");
 }
 
+// What is known of a call in which a rank was late: no block but the first waits for it, with so many threads, nor does a
+// later call.
+static void expect_late(buffers& b, symrail_u64 who, symrail_u64 threads, const char* what) {
+    volatile symrail_u64* late = b.heard().announced() + b.s.ranks;
+    for (symrail_u64 rank = 0; rank < b.s.ranks; rank++) expect(late[rank] == (rank == who), what);
+    expect(b.heard().wrong == LATE && b.heard().other == who, what);
+    symrail_u64 waits = job.time_outs;
+    expect(waits > 0 && waits <= threads, "one time-out is for all blocks");
+    b.end();
+    b.heard().wrong = NOTHING;
+    b.begin(false, 2, 64, 0, 0);
+    expect(b.now.state == NOT_MADE && b.heard().wrong == NOTHING && job.time_outs == waits, "a call after a late rank");
+}
 // A rank that does not come.
 static void late(const shape& s, char* heap) {
     buffers b(s, heap, s.ranks * s.tokens);
@@ -240,25 +304,68 @@ static void late(const shape& s, char* heap) {
     if (job.me == 1) return;
     job.timeout_ns = 300000000;
     b.begin(false, 2, 64, 0, 0);
-    expect(b.now.state == NOT_MADE && b.now.wrong == LATE, "a rank that does not come");
+    expect(b.now.state == NOT_MADE && b.heard().announced()[1] == b.heard().calls, "a rank that has not announced a call");
+    expect_late(b, 1, 1, "a rank that does not come");
+}
+// A rank that has announced a dispatch, or a combine, and sends nothing.
+template <bool COMBINE>
+static void lost(const shape& s, char* heap) {
+    buffers b(s, heap, s.ranks * s.tokens);
+    std::vector<long long> slots(s.tokens * s.k);
+    for (symrail_u64 i = 0; i < slots.size(); i++) slots[i] = i % (s.ranks * s.share);
+    std::vector<uint4> rows(s.ranks * s.tokens * s.bytes / 16);
+    std::vector<int> sources(s.ranks * s.tokens);
+    std::vector<float> sums(s.tokens * s.k);
+    auto send = [&](symrail_u64 back) {
+        launch(3, b.THREADS, [&] { ep_send(&b.p, &b.r, back, (char*)rows.data(), s.bytes, 0, 0, slots.data(), 0, 0); });
+    };
+    auto receive = [&] {
+        launch(2, b.THREADS, [&] { ep_spread(&b.p, &b.r, 1, s.bytes, 0, 0); });
+        launch(4, b.THREADS, [&] { ep_receive(&b.p, &b.r, s.bytes, 0, 0, (char*)rows.data(), 0, 0, 0, sources.data()); });
+    };
+    b.layout(slots.data(), s.tokens);
+    b.begin(true, 1, s.bytes, 0, 0);
+    if (COMBINE) {
+        send(0);
+        receive();
+        b.end();
+        b.begin(false, 3, s.bytes, 0, 0);
+    }
+    if (job.me == 1) return;
+    job.timeout_ns = 300000000;
+    send(COMBINE);
+    if (!COMBINE) return receive(), expect_late(b, 1, 2, "a rank that announces a dispatch and sends nothing");
+    launch(4, b.THREADS, [&] { ep_add(&b.p, &b.r, s.bytes, 0, s.f32); });
+    launch(4, b.THREADS, [&] { ep_reduce(&b.p, &b.r, s.tokens, s.bytes, 0, s.f32, 0, 0, (char*)rows.data(), (char*)sums.data()); });
+    expect_late(b, 1, 2 * chunks(s.tokens), "a rank that announces a combine and sends nothing");
 }
 
 int main() {
     int failures = 0;
+    // Mapped are all, none, or the ranks of a host.
     auto check = [&](const shape& s, int mapped, auto work, const char* what) {
-        auto is_mapped = [=](int a, int b) { return mapped == 0 || (mapped == 2 && a / 2 == b / 2); };
+        int each = s.ranks_of_host > 1 ? s.ranks_of_host : 2;
+        auto is_mapped = [=](int a, int b) { return mapped == 0 || (mapped == 2 && a / each == b / each); };
         if (on_all(s.ranks, 8 << 20, is_mapped, [&](char* heap) { work(s, heap); })) return;
         printf("%s: %llu ranks, %llu tokens, %d\n", what, s.ranks, s.tokens, mapped);
         failures++;
     };
     for (int mapped : {0, 1, 2}) {
         check({1, 9, 3, 2, 1, 32, false, 1}, mapped, calls, "calls");
-        check({2, 70, 4, 3, 2, 64, false, 2}, mapped, calls, "calls");
         check({3, 100, 2, 16, 0, 16, true, 1}, mapped, calls, "calls");
         check({4, 40, 8, 4, 3, 48, true, 2}, mapped, calls, "calls");
         check({3, 30, 2, 4, 0, 64, false, 1}, mapped, refusals, "refusals");
     }
+    // One host; hosts of one and of three ranks each; four hosts; one that has fewer ranks than the others.
+    check({2, 70, 4, 3, 2, 64, false, 2}, 2, calls, "calls");
+    check({6, 60, 2, 8, 1, 64, true, 3}, 2, calls, "calls");
+    check({8, 20, 2, 3, 0, 16, false, 2}, 2, calls, "calls");
+    check({5, 40, 3, 4, 2, 32, true, 2}, 2, calls, "calls");
     check({2, 20, 2, 2, 1, 64, false, 1}, 0, late, "late");
+    for (bool all : {true, false}) {
+        check({2, 200, 2, 2, 0, 64, false, all ? 2 : 1}, all ? 0 : 1, lost<false>, "lost before a dispatch's rows");
+        check({2, 200, 2, 2, 0, 64, false, all ? 2 : 1}, all ? 0 : 1, lost<true>, "lost before a combine's rows");
+    }
     printf(failures == 0 ? "well\n" : "%d failures\n", failures);
     return failures != 0;
 }

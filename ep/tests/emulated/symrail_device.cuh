@@ -40,8 +40,10 @@ static struct {
     symrail_u64 heap_bytes;
     std::function<bool(int, int)> is_mapped;
     symrail_u64 timeout_ns = 20000000000ull;
-    // Requests, of the present test.
-    std::atomic<symrail_u64> puts{0};
+    // Requests of this PE, and bytes that they have put.
+    std::atomic<symrail_u64> puts{0}, put_bytes{0};
+    // Waits of this PE that have lasted for the whole time.
+    std::atomic<symrail_u64> time_outs{0};
 } job;
 
 // Threads that wait for each other.
@@ -101,6 +103,10 @@ static int __popc(symrail_u32 bits) { return __builtin_popcount(bits); }
 [[maybe_unused]] static float __fadd_rn(float a, float b) { return a + b; }
 [[maybe_unused]] static float __fmul_rn(float a, float b) { return a * b; }
 [[maybe_unused]] static float __fdiv_rn(float a, float b) { return a / b; }
+[[maybe_unused]] static symrail_u64 atomicCAS(symrail_u64* at, symrail_u64 old, symrail_u64 next) {
+    __atomic_compare_exchange_n(at, &old, next, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    return old;
+}
 template <class T>
 static T atomicAdd(T* at, T n) { return __atomic_fetch_add(at, n, __ATOMIC_SEQ_CST); }
 [[maybe_unused]] static symrail_u64 atomicMin(symrail_u64* at, symrail_u64 n) {
@@ -140,6 +146,7 @@ static void symrailx_putmem_signal_nbi_block(void* dest, const void* source, siz
         if (symrail_ptr(dest, pe) == nullptr) {
             on_pe(source, bytes, job.me);
             job.puts++;
+            job.put_bytes += bytes;
         }
         memcpy(on_pe(dest, bytes, pe), source, bytes);
         symrailx_signal_op(word, value, op, pe);
@@ -151,10 +158,20 @@ static symrail_u64 now_ns() {
     clock_gettime(CLOCK_MONOTONIC, &now);
     return now.tv_sec * 1000000000ull + now.tv_nsec;
 }
-static symrail_u64 symrail_signal_wait_until(symrail_u64* word, int, symrail_u64 value) {
+template <class F>
+static symrail_u64 symrail_wait_for(symrail_u64* word, F holds) {
     symrail_u64 end = now_ns() + job.timeout_ns, now;
-    while ((now = symrail_ld_acquire(word)) < value && now_ns() < end) sched_yield();
+    while (!holds(now = symrail_ld_acquire(word))) {
+        if (now_ns() >= end) {
+            job.time_outs++;
+            break;
+        }
+        sched_yield();
+    }
     return now;
+}
+[[maybe_unused]] static symrail_u64 symrail_signal_wait_until(symrail_u64* word, int, symrail_u64 value) {
+    return symrail_wait_for(word, [=](symrail_u64 now) { return now >= value; });
 }
 struct alignas(16) symrail_wide { symrail_u64 a, b; };
 static void aligned(const void* at) {

@@ -63,7 +63,7 @@ impl EpDeviceHighThroughput {
     /// The routes of tokens.
     fn layout(&self, py: Python<'_>, stream: usize, topk: u64, count: usize) -> PyResult<EpDeviceRoutes> {
         let routes = self.0.call(py, stream, |buffers, stream| {
-            let mut routes = buffers.routes()?;
+            let mut routes = buffers.routes(stream)?;
             // SAFETY: the caller's tensor, which torch keeps until the stream has come so far.
             unsafe { buffers.layout(stream, &mut routes, topk, count) }?;
             Ok(routes)

@@ -1,0 +1,272 @@
+// High throughput: rows on their way, with what belongs to them (scales, slots, the number at the source) beside them.
+//
+// Rows go in chunks, straight to their place at the other rank, or to where they are staged at one through which they go
+// on. Chunks have two words each, of rows and of what is beside them. No block waits for another one of its kernel.
+#ifndef SYMRAIL_EP_TRANSFERS_CUH
+#define SYMRAIL_EP_TRANSFERS_CUH
+
+#include "calls.cuh"
+
+// Words that a thread has under way.
+#define WORDS 4
+
+// The words of a chunk from a rank. Where a source's rows come by way of another rank of this host, that one sets those
+// of the source.
+static __device__ symrail_u64* chunk_words(const parameters& p, symrail_u64 rank, symrail_u64 chunk) {
+    return (symrail_u64*)p.words + (rank * chunks(p.most) + chunk) * 2;
+}
+// Those of a chunk that a rank of this host has made of a source's rows, and that is gathered here.
+static __device__ symrail_u64* gathered_words(const parameters& p, symrail_u64 source, symrail_u64 place,
+                                              symrail_u64 chunk) {
+    return (symrail_u64*)p.gathered_words + ((source * p.members + place) * chunks(p.most) + chunk) * 2;
+}
+// Waits for a chunk, by the block.
+static __device__ bool has_come(const parameters& p, symrail_u64* words, symrail_u64 call, symrail_u64 rank,
+                                symrail_u64 by_way_of) {
+    bool late = threadIdx.x < 2 && !has_set(p, words + threadIdx.x, call, rank, by_way_of);
+    return !__syncthreads_or(late);
+}
+// Sets the words of a chunk, by two threads, whose fence is behind those of all that have written it.
+static __device__ void set_words(symrail_u64* words, symrail_u64 call, symrail_u64 rank) {
+    if (threadIdx.x < 2) symrailx_signal_op(words + threadIdx.x, call, SYMRAIL_SIGNAL_SET, (int)rank);
+}
+// What this block has written is there before the words that it sets next.
+static __device__ void end_of_rows() {
+    symrail_fence_sys();
+    __syncthreads();
+    symrail_fence_sys();
+}
+
+// What this PE sends: how many rows and to whom, which is the first one here, where that comes to lie there, and where it
+// waits for the proxy here.
+struct way {
+    symrail_u32 rows, to, from, there, out;
+    // They are staged there.
+    bool staged;
+};
+// A dispatch's way to a rank.
+static __device__ way way_to(const parameters& p, const routes& r, symrail_u64 rank) {
+    way w = {rows_sent(p, r, p.me, rank), (symrail_u32)rank, 0, 0, 0, comes_through(p, p.me, rank)};
+    for (symrail_u64 i = 0; i < p.me; i++)
+        if (!w.staged || comes_through(p, i, rank)) w.there += w.staged ? rows_sent(p, r, i, rank) : tokens_of(p, r, i, rank);
+    for (symrail_u64 i = 0; i < rank; i++) w.out += rows_sent(p, r, p.me, i);
+    return w;
+}
+// A combine's way for a source's rows: to the source, or to where this host's are added.
+static __device__ way way_back(const parameters& p, const routes& r, symrail_u64 source) {
+    symrail_u64 own = host_of(p, p.me);
+    way w = {tokens_of(p, r, source, p.me), (symrail_u32)source, first_row(p, r, source, p.me), 0, 0, false};
+    w.out = w.from;
+    if (is_direct(p, source, p.me)) {
+        for (symrail_u64 i = 0; i < p.me; i++)
+            if (is_direct(p, source, i)) w.there += tokens_of(p, r, source, i);
+        return w;
+    }
+    w.staged = true;
+    w.to = (symrail_u32)through(p, source, own);
+    for (symrail_u64 i = 0; i < source; i++)
+        if (comes_through(p, i, w.to)) w.there += rows_gathered(p, r, i, own);
+    for (symrail_u64 i = 0; i < place_of(p, p.me); i++) w.there += tokens_of(p, r, source, member_of(p, own, i));
+    return w;
+}
+
+// What goes beside a row, in words: scales, slots' indices and weights, the number at the source, and for a row that is
+// handed on its place at each rank of the host. Absent parts have none.
+struct beside {
+    symrail_u64 scales, indices, weights, number, places;
+    __device__ symrail_u64 places_at() const { return scales + indices + weights + number; }
+    __device__ symrail_u64 words() const { return places_at() + places; }
+    __device__ symrail_u64 bytes() const { return up16(4 * words()); }
+};
+static __device__ beside of_dispatch(symrail_u64 scales, symrail_u64 k, symrail_u64 places) {
+    return beside{scales, k, k, 1, places};
+}
+static __device__ beside of_combine(symrail_u64 k) { return beside{0, 0, k, 0, 0}; }
+
+// An expert as a rank sees it: counted from its own first one, or all bits set.
+static __device__ symrail_u32 local_of(const parameters& p, long long expert, symrail_u64 rank) {
+    long long local = expert - (long long)(rank * p.share);
+    return local >= 0 && local < (long long)p.share ? (symrail_u32)local : ~0u;
+}
+
+// What a rank's rows are made of.
+struct content {
+    const char* rows;
+    symrail_u64 bytes;
+    const symrail_u32* scales;
+    const long long* topk;
+    const symrail_u32* weights;
+};
+// One word of what goes beside a row on its way. Ranks see their own experts; a rank that hands the row on sees all.
+static __device__ symrail_u32 word_beside(const parameters& p, const routes& r, const content& c, const beside& b,
+                                          symrail_u64 i, symrail_u64 row, const way& w) {
+    if (i < b.scales) return c.scales[row * b.scales + i];
+    i -= b.scales;
+    if (i < b.indices) {
+        long long expert = c.topk[row * b.indices + i];
+        return w.staged ? (symrail_u32)expert : local_of(p, expert, w.to);
+    }
+    i -= b.indices;
+    if (i < b.weights) {
+        bool others = b.indices != 0 && !w.staged && local_of(p, c.topk[row * b.indices + i], w.to) == ~0u;
+        return others ? 0 : c.weights[row * b.weights + i];
+    }
+    i -= b.weights;
+    if (i < b.number) return (symrail_u32)row;
+    return ((const symrail_u32*)r.places)[row * p.ranks + member_of(p, host_of(p, w.to), i - b.number)];
+}
+
+// Any number of blocks. `back`: the rows of all sources, in their order, go back there; else this PE's tokens go to the
+// ranks that get them.
+extern "C" __global__ void __launch_bounds__(512)
+    ep_send(const parameters* given, const routes* of, symrail_u64 back, const char* rows, symrail_u64 bytes,
+            const symrail_u32* scales, symrail_u64 of_scales, const long long* topk, const symrail_u32* weights,
+            symrail_u64 k) {
+    __shared__ way ways[MOST_RANKS];
+    const parameters p = *given;
+    const routes r = *of;
+    if (!goes(p)) return;
+    for (symrail_u64 rank = threadIdx.x; rank < p.ranks; rank += blockDim.x)
+        ways[rank] = back ? way_back(p, r, rank) : way_to(p, r, rank);
+    __syncthreads();
+    const content c = {rows, bytes, scales, topk, weights};
+    symrail_u64 call = call_of(p), units = p.ranks * chunks(p.most), warps = blockDim.x / 32;
+    char *rows_there = (char*)(back ? p.back_rows : p.rows), *sides_there = (char*)(back ? p.back_sides : p.sides);
+    // The second time words are set of what was written to mapped memory: one fence is for all of it.
+    for (int time = 0; time < 2; time++) {
+        for (symrail_u64 unit = blockIdx.x; unit < units; unit += gridDim.x) {
+            symrail_u64 index = (p.me + unit) % p.ranks, chunk = unit / p.ranks, first = chunk * CHUNK;
+            const way w = ways[index];
+            if (first >= w.rows) continue;
+            symrail_u64 count = w.rows - first < CHUNK ? w.rows - first : CHUNK, host = host_of(p, w.to);
+            const beside b = back ? of_combine(k) : of_dispatch(of_scales, k, w.staged ? members_of(p, host) : 0);
+            symrail_u64 side = b.bytes(), list = w.staged ? p.ranks + host : w.to;
+            char* there = (w.staged ? (char*)p.staged_rows : rows_there) + (w.there + first) * bytes;
+            char* side_there = (w.staged ? (char*)p.staged_sides : sides_there) + (w.there + first) * side;
+            char *to = (char*)symrail_ptr(there, (int)w.to), *side_to = (char*)symrail_ptr(side_there, (int)w.to);
+            symrail_u64* words =
+                back && w.staged ? gathered_words(p, index, place_of(p, p.me), chunk) : chunk_words(p, p.me, chunk);
+            bool mapped = to != nullptr;
+            if (time == 1) {
+                if (mapped) set_words(words, call, w.to);
+                continue;
+            }
+            if (!mapped) {
+                to = (char*)p.out_rows + (w.out + first) * bytes;
+                side_to = (char*)p.out_sides + w.out * p.side + first * side;
+            }
+            for (symrail_u64 i = threadIdx.x / 32; i < count; i += warps) {
+                symrail_u64 at = first + i, row = back ? w.from + at : ((const symrail_u32*)r.lists)[list * p.most + at];
+                copy_row(to + i * bytes, rows + row * bytes, bytes);
+                symrail_u32* of_row = (symrail_u32*)(side_to + i * side);
+                for (symrail_u64 base = threadIdx.x % 32; base < b.words(); base += 32 * WORDS) {
+                    symrail_u32 found[WORDS];
+#pragma unroll
+                    for (int n = 0; n < WORDS; n++)
+                        if (base + 32 * n < b.words()) found[n] = word_beside(p, r, c, b, base + 32 * n, row, w);
+#pragma unroll
+                    for (int n = 0; n < WORDS; n++)
+                        if (base + 32 * n < b.words()) of_row[base + 32 * n] = found[n];
+                }
+            }
+            if (mapped) continue;
+            deliver(there, to, count * bytes, words, call, w.to, false);
+            deliver(side_there, side_to, count * side, words + 1, call, w.to, false);
+        }
+        end_of_rows();
+    }
+}
+
+// Any number of blocks: what is staged here goes to the ranks of this host that get it, this one among them. `first`: on
+// new routes.
+extern "C" __global__ void __launch_bounds__(512)
+    ep_spread(const parameters* given, const routes* of, symrail_u64 first, symrail_u64 bytes, symrail_u64 of_scales,
+              symrail_u64 k) {
+    __shared__ char *rows_of[MOST_MEMBERS], *sides_of[MOST_MEMBERS];
+    const parameters p = *given;
+    const routes r = *of;
+    if (!goes(p)) return;
+    symrail_u64 call = call_of(p), own = host_of(p, p.me), members = members_of(p, own), warps = blockDim.x / 32;
+    const beside b = of_dispatch(of_scales, k, members), kept = of_dispatch(of_scales, k, 0);
+    for (int time = 0; time < 2; time++) {
+        symrail_u64 unit = 0, start = 0;
+        for (symrail_u64 source = 0; source < p.ranks; source++) {
+            if (!comes_through(p, source, p.me)) continue;
+            symrail_u64 all = crossings_of(p, r, source, own);
+            for (symrail_u64 chunk = 0; chunk < chunks(all); chunk++, unit++) {
+                if (unit % gridDim.x != blockIdx.x) continue;
+                if (time == 1) {
+                    for (symrail_u64 m = 0; m < members; m++)
+                        if (member_of(p, own, m) != p.me) set_words(chunk_words(p, source, chunk), call, member_of(p, own, m));
+                    continue;
+                }
+                if (!has_come(p, chunk_words(p, source, chunk), call, source, source)) return;
+                for (symrail_u64 m = threadIdx.x; m < members; m += blockDim.x) {
+                    symrail_u64 rank = member_of(p, own, m), row = first_row(p, r, source, rank);
+                    rows_of[m] = (char*)symrail_ptr((char*)p.rows + row * bytes, (int)rank);
+                    sides_of[m] = (char*)symrail_ptr((char*)p.sides + row * kept.bytes(), (int)rank);
+                }
+                __syncthreads();
+                symrail_u64 end = (chunk + 1) * CHUNK < all ? (chunk + 1) * CHUNK : all;
+                for (symrail_u64 i = start + chunk * CHUNK + threadIdx.x / 32; i < start + end; i += warps) {
+                    const symrail_u32* of_row = (const symrail_u32*)(p.staged_sides + i * b.bytes());
+                    const symrail_u32* places = of_row + b.places_at();
+                    copy_row_to(rows_of, places, members, (const char*)p.staged_rows + i * bytes, bytes);
+                    for (symrail_u64 m = 0; m < members; m++) {
+                        if (first && threadIdx.x % 32 == 0) ((symrail_u32*)r.spread)[i * p.members + m] = places[m];
+                        if (places[m] == ~0u) continue;
+                        symrail_u32* to = (symrail_u32*)(sides_of[m] + places[m] * kept.bytes());
+                        for (symrail_u64 word = threadIdx.x % 32; word < kept.words(); word += 32) {
+                            symrail_u64 slot = word - b.scales;
+                            bool of_slot = slot < 2 * k;
+                            symrail_u32 local = of_slot ? local_of(p, (int)of_row[b.scales + slot % k], member_of(p, own, m)) : 0;
+                            to[word] = of_slot && slot < k ? local : local == ~0u ? 0 : of_row[word];
+                        }
+                    }
+                }
+                // The places of this chunk are used until here.
+                __syncthreads();
+            }
+            start += all;
+        }
+        end_of_rows();
+    }
+}
+
+// Any number of blocks: takes what came by a dispatch. Rows are copied only where `rows` is not null: they are where they
+// have come to.
+extern "C" __global__ void __launch_bounds__(512)
+    ep_receive(const parameters* given, const routes* of, symrail_u64 bytes, symrail_u64 of_scales, symrail_u64 k,
+               char* rows, symrail_u32* scales, long long* topk, symrail_u32* weights, int* sources) {
+    const parameters p = *given;
+    const routes r = *of;
+    if (!goes(p)) return;
+    const beside b = of_dispatch(of_scales, k, 0);
+    symrail_u64 call = call_of(p), start = 0, warps = blockDim.x / 32, unit = 0, own = host_of(p, p.me);
+    for (symrail_u64 rank = 0; rank < p.ranks; start += tokens_of(p, r, rank, p.me), rank++) {
+        symrail_u64 all = tokens_of(p, r, rank, p.me);
+        bool direct = is_direct(p, rank, p.me);
+        for (symrail_u64 chunk = 0; chunk < chunks(all); chunk++, unit++) {
+            if (unit % gridDim.x != blockIdx.x) continue;
+            if (direct && !has_come(p, chunk_words(p, rank, chunk), call, rank, rank)) return;
+            // Rows that were handed on are where each chunk of the source has left them. This PE's own hand did so before.
+            symrail_u64 hand = direct ? p.me : through(p, rank, own);
+            for (symrail_u64 i = 0; hand != p.me && i < chunks(crossings_of(p, r, rank, own)); i++)
+                if (!has_come(p, chunk_words(p, rank, i), call, rank, hand)) return;
+            symrail_u64 end = (chunk + 1) * CHUNK < all ? (chunk + 1) * CHUNK : all;
+            for (symrail_u64 i = start + chunk * CHUNK + threadIdx.x / 32; i < start + end; i += warps) {
+                if (rows != nullptr) copy_row(rows + i * bytes, (const char*)p.rows + i * bytes, bytes);
+                const symrail_u32* of_row = (const symrail_u32*)(p.sides + i * b.bytes());
+                for (symrail_u64 word = threadIdx.x % 32; word < b.words(); word += 32) {
+                    symrail_u32 value = of_row[word];
+                    if (word < b.scales) scales[i * b.scales + word] = value;
+                    else if (word < b.scales + k) topk[i * k + word - b.scales] = (int)value;
+                    else if (word < b.scales + 2 * k) weights[i * k + word - b.scales - k] = value;
+                    else sources[i] = (int)value;
+                }
+            }
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,92 @@
+//! What the kernels of high throughput tell the host, at any time: see `record` in `cu/calls.cuh`.
+
+use std::sync::Arc;
+
+use symrail::Pe;
+use symrail::kernels::cuda::{Gpu, PinnedBuffer};
+
+use super::failed;
+use crate::error::{Error, Result};
+
+/// What went wrong, as in the kernels: from `DIFFERENT` on what ranks compare.
+const NO_EXPERT: u64 = 1;
+const DIFFERENT: u64 = 2;
+const NO_ROOM: u64 = 8;
+const LATE: u64 = 9;
+const COMPARED: [&str; 5] =
+    ["kinds of calls", "bytes of a row", "scales of a row", "top-k slots of a token", "routes of an earlier dispatch"];
+/// Words of the record: what went wrong, of whom, what here and there, and calls that are over. Then a word for each rank,
+/// and another one.
+const OTHER: usize = 1;
+const HERE: usize = 2;
+const THERE: usize = 3;
+const CALLS: usize = 4;
+const OF_RANKS: usize = 5;
+
+/// The record, in memory of the host.
+pub(super) struct Record {
+    memory: PinnedBuffer,
+    me: Pe,
+    ranks: Pe,
+    seconds: f64,
+}
+
+/// What errors say besides what is in the record.
+pub(super) struct Meaning {
+    pub k: usize,
+    pub experts: usize,
+    pub row: usize,
+}
+
+impl Record {
+    pub fn new(gpu: &Arc<Gpu>, (me, ranks): (Pe, Pe), seconds: u64) -> Result<Record> {
+        let memory = PinnedBuffer::new(gpu, 8 * (OF_RANKS + 2 * ranks as usize)).map_err(failed)?;
+        Ok(Record { memory, me, ranks, seconds: seconds as f64 })
+    }
+
+    /// Its address for the GPU.
+    pub fn at(&self) -> u64 {
+        self.memory.device().get()
+    }
+
+    /// Takes the first thing that went wrong since this was asked last.
+    ///
+    /// # Errors
+    /// That one.
+    pub fn take(&self, meaning: &Meaning) -> Result<()> {
+        let wrong = self.memory.word(0);
+        let [other, here, there] = [OTHER, HERE, THERE].map(|at| self.memory.word(at));
+        if wrong != 0 {
+            self.memory.set_word(0, 0);
+        }
+        match wrong {
+            0 => Ok(()),
+            NO_EXPERT => {
+                let (token, slot) = (here as usize / meaning.k, here as usize % meaning.k);
+                Err(Error::NoSuchExpert { token, slot, expert: there as i64, last: meaning.experts - 1 })
+            }
+            NO_ROOM => Err(Error::NoMemory { rows: there as usize, bytes: meaning.row }),
+            LATE => Err(self.late(self.of_ranks(self.ranks, |late| late != 0))),
+            _ => {
+                let what = COMPARED.get((wrong - DIFFERENT) as usize).copied().unwrap_or("headers");
+                Err(Error::Differ { what, me: self.me, here, other: other as Pe, there })
+            }
+        }
+    }
+
+    /// The error for ranks that have not announced the present call, if there are any.
+    pub fn not_announced(&self) -> Option<Error> {
+        let call = self.memory.word(CALLS) + 1;
+        let ranks = self.of_ranks(0, |announced| announced < call);
+        if ranks.is_empty() { None } else { Some(self.late(ranks)) }
+    }
+
+    /// The ranks whose word, among those behind `from` others, is so.
+    fn of_ranks(&self, from: Pe, is: impl Fn(u64) -> bool) -> Vec<Pe> {
+        (0..self.ranks).filter(|&rank| is(self.memory.word(OF_RANKS + (from + rank) as usize))).collect()
+    }
+
+    fn late(&self, ranks: Vec<Pe>) -> Error {
+        Error::Late { what: "high throughput on GPUs", me: self.me, ranks, seconds: self.seconds }
+    }
+}

@@ -1,0 +1,113 @@
+//! What memory high throughput takes. See `parameters` in `cu/routes.cuh`.
+
+use super::hosts::DeviceHosts;
+use crate::error::{Error, Result};
+use crate::plan::layout::{MOST_TOP_K, share};
+
+/// As in the kernels: rows of a chunk, ranks, and bytes of a header besides its counts.
+const CHUNK: usize = 32;
+const MOST_RANKS: usize = 256;
+const HEADER: usize = 40;
+
+/// What memory is made for; the same on all ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HighThroughputShape {
+    /// Tokens of each rank, at most.
+    pub most_tokens: usize,
+    /// Rows that may come to a rank in a dispatch. `ranks` × `most_tokens` is enough for all routing. Where ranks hand
+    /// tokens on, those have as large a part of the room that is enough.
+    pub room: usize,
+    /// Bytes of a row, at most.
+    pub row: usize,
+    /// Scales of a row (32-bit floats), at most.
+    pub scales: usize,
+    /// Experts of all ranks.
+    pub experts: usize,
+    /// Top-k slots of a token.
+    pub k: usize,
+}
+
+/// Symmetric memory, part by part.
+pub(super) struct Parts {
+    /// Bytes, in the order of `parameters` in the kernels.
+    pub bytes: [usize; 15],
+    /// Bytes beside a row, at most.
+    pub side: usize,
+    /// Rows that may be staged at a rank, and tokens that may go through it.
+    pub staged: usize,
+    pub passed: usize,
+}
+
+/// Which of the [parts](Parts::bytes) are words, which are cleared before the first call.
+pub(super) const WORDS: [usize; 3] = [2, 3, 4];
+/// Which one has the rows that come.
+pub(super) const ROWS: usize = 5;
+
+fn up16(bytes: usize) -> usize {
+    bytes.next_multiple_of(16)
+}
+
+impl HighThroughputShape {
+    pub(super) fn check(&self, ranks: usize) -> Result<()> {
+        self.must_have_rows(self.row)?;
+        if self.k == 0 || self.k > MOST_TOP_K || self.most_tokens == 0 || self.room == 0 || ranks > MOST_RANKS {
+            let found = format!("{} slots, {} tokens, {ranks} ranks", self.k, self.most_tokens);
+            let wanted = format!("1 to {MOST_TOP_K} slots, a token at least, at most {MOST_RANKS} ranks");
+            return Err(Error::argument("a shape", found, wanted));
+        }
+        share(self.experts, ranks).map(drop)
+    }
+
+    fn must_have_rows(&self, bytes: usize) -> Result<()> {
+        if bytes == 0 || !bytes.is_multiple_of(16) {
+            return Err(Error::argument("bytes of a row", bytes, "a multiple of 16"));
+        }
+        Ok(())
+    }
+
+    /// Refuses rows that it was not made for.
+    pub(super) fn must_fit(&self, bytes: usize, scales: usize) -> Result<()> {
+        self.must_have_rows(bytes)?;
+        if bytes > self.row || scales > self.scales {
+            let wanted = format!("at most {} bytes, {} scales", self.row, self.scales);
+            return Err(Error::argument("a row", format!("{bytes} bytes, {scales} scales"), wanted));
+        }
+        Ok(())
+    }
+
+    pub(super) fn parts(&self, ranks: usize, hosts: &DeviceHosts, all_mapped: bool) -> Parts {
+        let (tokens, row, members) = (self.most_tokens, self.row, hosts.most_members());
+        let room = hosts.room(self.k);
+        let passed = room.passed * tokens;
+        let all = room.gathered * tokens;
+        // As large a part of all that may be gathered as `room` is of all that may come.
+        let staged = all.min((all as u128 * self.room as u128).div_ceil((ranks * tokens) as u128) as usize);
+        let passed = passed.min(staged);
+        let side = up16(4 * (self.scales + 2 * self.k + 1 + members));
+        let header = 2 * ranks * up16(HEADER + 4 * (ranks + hosts.count() + self.experts / ranks));
+        let words = 16 * ranks * tokens.div_ceil(CHUNK);
+        let gathered_words = if staged == 0 { 0 } else { words * members };
+        let (back, sums) = (room.back * tokens, room.sums * tokens);
+        // Rows for the proxy: tokens on their way, rows on their way back, or sums, which are of FP32.
+        let out = [tokens * self.k.min(ranks), self.room, 2 * passed].into_iter().max().unwrap_or(0);
+        let out = if all_mapped { 0 } else { out };
+        let bytes = [
+            header,
+            header,
+            8 * ranks,
+            words,
+            gathered_words,
+            self.room * row,
+            self.room * side,
+            back * row,
+            back * side,
+            out * row,
+            out * side,
+            staged * row,
+            staged * side,
+            2 * sums * row,
+            sums * side,
+        ];
+        Parts { bytes: bytes.map(|bytes| bytes.next_multiple_of(128)), side, staged, passed }
+    }
+}
