@@ -6,8 +6,7 @@
 
 #include "proxied.cuh"
 
-/* Bytes of a slot, and slots of a lane. */
-#define SYMRAIL_LANE_SLOT_BYTES 65536ull
+/* Slots of a lane. */
 #define SYMRAIL_LANE_SLOTS 4ull
 /* What one launch can do. */
 #define SYMRAIL_MOST_BLOCKS 128
@@ -29,6 +28,8 @@ struct symrail_exchange {
     /* Two rows of them for each PE: to send, and to receive. */
     const symrail_lane* lanes;
     symrail_u64 lanes_of_row;
+    symrail_u64 slot_bytes;
+    symrail_u64 ranks;
 };
 
 struct symrail_transfer {
@@ -47,19 +48,30 @@ struct symrail_exchange_call {
 };
 
 /* How many lanes share a transfer, which both ends know. */
-SYMRAIL_DEVICE symrail_u64 symrail_lanes_for(symrail_u64 bytes, symrail_u64 most) {
-    symrail_u64 slots = (bytes + SYMRAIL_LANE_SLOT_BYTES - 1) / SYMRAIL_LANE_SLOT_BYTES;
+SYMRAIL_DEVICE symrail_u64 symrail_lanes_for(const symrail_exchange& exchange, symrail_u64 bytes) {
+    symrail_u64 slots = (bytes + exchange.slot_bytes - 1) / exchange.slot_bytes, most = exchange.lanes_of_row;
     return slots < most ? (slots == 0 ? 1 : slots) : most;
+}
+
+/* Tells all PEs that this one has given up, unless it was told so itself. By one thread. */
+static __device__ __noinline__ void symrail_tell_all(const symrail_exchange& exchange) {
+    for (symrail_u64 rank = 0; rank < exchange.ranks; rank++) {
+        const symrail_semaphore& to = exchange.lanes[2 * rank * exchange.lanes_of_row].semaphore;
+        symrail_tell_one(exchange.alarm.stop, to.mapped != 0, to.mapped - to.there, to.pe);
+    }
 }
 
 /* Sends or receives what fits into a slot. `false`: the other PE did not do its part. */
 SYMRAIL_DEVICE bool symrail_exchange_slot(const symrail_exchange& exchange, const symrail_lane& lane, bool receives,
                                           symrail_u64 at, symrail_u64 bytes, symrail_u64 place) {
     const symrail_semaphore& semaphore = lane.semaphore;
-    symrail_u64 slot = symrail_ld_gpu(semaphore.expected) % SYMRAIL_LANE_SLOTS * SYMRAIL_LANE_SLOT_BYTES;
+    symrail_u64 slot = symrail_ld_gpu(semaphore.expected) % SYMRAIL_LANE_SLOTS * exchange.slot_bytes;
     symrail_block_scope::sync();
     bool good = true;
-    if (symrail_block_scope::rank() == 0) good = semaphore.wait(exchange.alarm, place);
+    if (symrail_block_scope::rank() == 0) {
+        good = semaphore.wait(exchange.alarm, place);
+        if (!good) symrail_tell_all(exchange);
+    }
     if (__syncthreads_or(good ? 0 : 1) != 0) return false;
     if (receives) {
         symrail_copy<symrail_block_scope, symrail_peer_source>((void*)at, (const void*)(lane.slots + slot), bytes);
@@ -81,13 +93,18 @@ SYMRAIL_DEVICE bool symrail_exchange_slot(const symrail_exchange& exchange, cons
 SYMRAIL_DEVICE void symrail_exchange_block(const symrail_exchange_call& call, symrail_u32 block) {
     const symrail_exchange& exchange = *call.exchange;
     symrail_u64 work = call.blocks[block], first = work & 0xffff, end = first + (work >> 16 & 0xffff), lane = work >> 32;
-    if (__syncthreads_or(symrail_ld_sys(exchange.alarm.stop) != 0 ? 1 : 0) != 0) return;
+    if (__syncthreads_or(symrail_ld_sys(exchange.alarm.stop) != 0 ? 1 : 0) != 0) {
+        /* The host learns who has given up, if it does not know. */
+        if (symrail_block_scope::rank() == 0)
+            symrail_give_up(exchange.alarm, SYMRAIL_GIVEN_UP_TOLD, symrail_ld_sys(exchange.alarm.stop) - 1, first);
+        return;
+    }
     for (symrail_u64 i = first; i < end; i++) {
         const symrail_transfer& transfer = call.transfers[i];
-        symrail_u64 lanes = symrail_lanes_for(transfer.bytes, exchange.lanes_of_row);
+        symrail_u64 lanes = symrail_lanes_for(exchange, transfer.bytes), most = exchange.slot_bytes;
         const symrail_lane& taken = exchange.lanes[transfer.row * exchange.lanes_of_row + lane];
-        for (symrail_u64 at = lane * SYMRAIL_LANE_SLOT_BYTES; lane < lanes && at < transfer.bytes; at += lanes * SYMRAIL_LANE_SLOT_BYTES) {
-            symrail_u64 left = transfer.bytes - at, bytes = left < SYMRAIL_LANE_SLOT_BYTES ? left : SYMRAIL_LANE_SLOT_BYTES;
+        for (symrail_u64 at = lane * most; lane < lanes && at < transfer.bytes; at += lanes * most) {
+            symrail_u64 left = transfer.bytes - at, bytes = left < most ? left : most;
             if (!symrail_exchange_slot(exchange, taken, (transfer.row & 1) != 0, transfer.at + at, bytes, i)) return;
         }
     }

@@ -15,13 +15,9 @@ typedef symrail_block_scope symrail_all_threads;
 
 /* Tells all ranks that this one has given up, unless it was told so itself. */
 static __device__ __noinline__ void symrail_tell(const symrail_plan& plan) {
-    symrail_u64 who = symrail_ld_sys(plan.alarm.stop);
-    if (who != (symrail_u64)symrail_state.me + 1) return;
     for (symrail_u64 i = 0; i < plan.n_ranks; i++) {
         const symrail_rank& rank = plan.ranks[i];
-        if (i == plan.me) continue;
-        if (rank.mapped != 0) symrail_st_sys(plan.alarm.stop + rank.distance, who);
-        else symrail_put_value((symrail_u64*)plan.alarm.stop, who, (int)rank.pe);
+        symrail_tell_one(plan.alarm.stop, rank.mapped != 0, rank.distance, rank.pe);
     }
 }
 

@@ -11,4 +11,13 @@ static __device__ __noinline__ void symrail_copy_elsewhere(symrail_u64 opcode, s
     if (there.ok) symrail_rma_proxied(opcode, there.offset, (const void*)local, bytes, (int)pe, opcode == SYMRAIL_OP_GET, false);
 }
 
+/* Tells a PE whose memory is `distance` from this one's, if this device reaches it, that this PE has given up, unless it
+ * was told so itself. `stop` is an alarm's. By one thread. */
+static __device__ __noinline__ void symrail_tell_one(symrail_u64 stop, bool reached, symrail_u64 distance, symrail_u64 pe) {
+    symrail_u64 who = symrail_ld_sys(stop), me = (symrail_u64)symrail_state.me;
+    if (who != me + 1 || pe == me) return;
+    if (reached) symrail_st_sys(stop + distance, who);
+    else symrail_put_value((symrail_u64*)stop, who, (int)pe);
+}
+
 #endif

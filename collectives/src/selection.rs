@@ -15,10 +15,10 @@ use crate::plan::{Check, Collective, Document, Plan};
 /// The plan of a call.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Choice {
-    /// A user's, by its name.
-    User(String),
-    /// A default one, by its name.
-    Default(String),
+    /// A user's, by its number.
+    User(usize),
+    /// A default one, by its number.
+    Default(usize),
     /// One of ours, with so many blocks.
     Own(Algorithm, usize),
 }
@@ -184,11 +184,11 @@ impl Selection {
         // A user's broadcast or reduction is one PE's, which the registry does not know.
         let wanted = self.wanted(collective, message, in_place);
         if !matches!(collective, Collective::Broadcast | Collective::Reduce) {
-            if let Some(plan) = self.users.select(&wanted) {
-                return Ok(Choice::User(plan.name().into()));
+            if let Some(place) = self.users.select(&wanted) {
+                return Ok(Choice::User(place));
             }
-            if let Some(plan) = self.defaults.plans.select(&wanted) {
-                return Ok(Choice::Default(plan.name().into()));
+            if let Some(place) = self.defaults.plans.select(&wanted) {
+                return Ok(Choice::Default(place));
             }
         }
         let one_host = self.one_host();
@@ -223,10 +223,10 @@ impl Selection {
 
     /// The plan of a choice, proved.
     pub fn plan(&self, choice: &Choice) -> Result<Plan> {
-        match choice {
-            Choice::User(name) => self.users.named(name).cloned().ok_or_else(|| choice.unknown()),
-            Choice::Default(name) => self.defaults.plans.named(name).cloned().ok_or_else(|| choice.unknown()),
-            &Choice::Own(algorithm, blocks) => {
+        match *choice {
+            Choice::User(place) => self.users.get(place).cloned().ok_or_else(|| choice.unknown()),
+            Choice::Default(place) => self.defaults.plans.get(place).cloned().ok_or_else(|| choice.unknown()),
+            Choice::Own(algorithm, blocks) => {
                 let shape = Shape { hosts: self.hosts.clone(), blocks };
                 Plan::new(&algorithm.document(&shape), Check::Result)
             }
@@ -249,8 +249,23 @@ pub(crate) fn message_of(collective: &Collective, input: u64, output: u64) -> u6
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn plans_of_one_name_are_told_apart() {
+        let shape = Shape::one_host(2, 1);
+        let small = Document { max_message_size: 1024, ..all_reduce::one_shot(&shape) };
+        let large = Document { name: small.name.clone(), min_message_size: 1025, ..all_reduce::direct(&shape) };
+        let (hosts, defaults) = (vec![0, 0], Defaults::default());
+        let mut all = Selection { hosts, users: Registry::default(), defaults, limits: CPU };
+        [&small, &large].map(|document| all.users.add(Plan::new(document, Check::Result).unwrap()));
+        for message in [8, 2000] {
+            let choice = all.choose(&Collective::AllReduce, message, false, 0).unwrap();
+            assert!(all.plan(&choice).unwrap().sizes.contains(&message), "{message}");
+        }
+    }
 
     #[test]
     fn pes_of_a_host_are_all_near_one_another() {

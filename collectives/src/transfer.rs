@@ -43,8 +43,13 @@ pub(crate) struct Arranged<M> {
 /// Arranges the transfers of rank `me` of `n`.
 ///
 /// # Errors
-/// There is no such PE, or sends to itself and receives from itself are not equally many.
-pub(crate) fn arrange<M: Copy>(me: u32, n: u32, transfers: &[Transfer<M>]) -> Result<Arranged<M>> {
+/// There is no such PE, or sends to itself and receives from itself are not equally many, or not of the same sizes.
+pub(crate) fn arrange<M: Copy>(
+    me: u32,
+    n: u32,
+    transfers: &[Transfer<M>],
+    bytes: impl Fn(M) -> u64,
+) -> Result<Arranged<M>> {
     let (mut from_own, mut to_own, mut others) = (Vec::new(), Vec::new(), Vec::new());
     let mut counts: HashMap<Row, usize> = HashMap::new();
     for &transfer in transfers {
@@ -72,9 +77,16 @@ pub(crate) fn arrange<M: Copy>(me: u32, n: u32, transfers: &[Transfer<M>]) -> Re
             "PE {me} sends {sends} times to itself and receives {receives} times from itself"
         )));
     }
+    let own: Vec<(M, M)> = from_own.into_iter().zip(to_own).collect();
+    let sizes = |&(from, to): &(M, M)| (bytes(from), bytes(to));
+    if let Some((sent, received)) = own.iter().map(sizes).find(|(sent, received)| sent != received) {
+        return Err(Error::Call(format!(
+            "PE {me} sends {sent} bytes to itself, and receives them as {received} bytes"
+        )));
+    }
     others.sort_by_key(|&(order, _)| order);
     let others = others.into_iter().map(|(_, transfer)| transfer).collect();
-    Ok(Arranged { own: from_own.into_iter().zip(to_own).collect(), others })
+    Ok(Arranged { own, others })
 }
 
 /// The transfers of an all-to-all of any sizes: a part to each PE, and one from each.
@@ -102,7 +114,7 @@ mod tests {
         let order = |me: u32| {
             let both = |peer| [Transfer::Send { to: peer, memory: () }, Transfer::Receive { from: peer, memory: () }];
             let all: Vec<_> = (0..N).flat_map(both).collect();
-            arrange(me, N, &[all.clone(), all].concat()).unwrap()
+            arrange(me, N, &[all.clone(), all].concat(), |()| 1).unwrap()
         };
         for me in 0..N {
             let arranged = order(me);
@@ -118,8 +130,11 @@ mod tests {
 
     #[test]
     fn what_nobody_takes_is_refused() {
-        assert!(arrange(0, 2, &[Transfer::Send { to: 2, memory: () }]).is_err());
-        let error = arrange(1, 2, &[Transfer::Send { to: 1, memory: () }]).unwrap_err().to_string();
+        assert!(arrange(0, 2, &[Transfer::Send { to: 2, memory: () }], |()| 1).is_err());
+        let error = arrange(1, 2, &[Transfer::Send { to: 1, memory: () }], |()| 1).unwrap_err().to_string();
         assert!(error.contains("PE 1 sends 1 times to itself and receives 0 times"), "{error}");
+        let own = [Transfer::Send { to: 1, memory: 5 }, Transfer::Receive { from: 1, memory: 3 }];
+        let error = arrange(1, 2, &own, |bytes| bytes).unwrap_err().to_string();
+        assert!(error.contains("PE 1 sends 5 bytes to itself, and receives them as 3 bytes"), "{error}");
     }
 }

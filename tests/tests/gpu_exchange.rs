@@ -162,3 +162,39 @@ fn a_send_that_nobody_receives_ends_with_the_name_of_the_receiver() {
     run(&pes, &[send, Vec::new()], 50_000_000);
     assert_eq!(pes[0].report[..2], [1, 1], "late, PE 1");
 }
+
+#[test]
+fn all_learn_that_a_send_was_given_up() {
+    if library().is_none() {
+        return;
+    }
+    for mapped in [true, false] {
+        let pes = pes(3, mapped);
+        let bytes = vec![1; 5 << 20];
+        run(&pes, &[vec![Transfer::Send { to: 1, memory: memory(&bytes) }], Vec::new(), Vec::new()], 50_000_000);
+        let receive = |from| vec![Transfer::Receive { from, memory: memory(&bytes) }];
+        // These would last longer than any test.
+        run(&pes, &[Vec::new(), receive(2), receive(1)], u64::MAX / 2);
+        assert_eq!(pes[0].report[..2], [1, 1], "late, PE 1; mapped {mapped}");
+        for pe in [1, 2] {
+            assert_eq!(pes[pe].report[..2], [2, 0], "PE {pe} was told by PE 0; mapped {mapped}");
+        }
+    }
+}
+
+#[test]
+fn slots_are_smaller_among_many() {
+    if library().is_some() {
+        // Of 40 PEs' slots, each has 32 KiB.
+        assert_eq!(Places::slot_bytes(40), 40 * 4 * (32 << 10));
+        let n = 40;
+        let pes = pes(n, true);
+        let sent: Vec<u8> = (0..300_000).map(|at| byte(0, 39, 0, at)).collect();
+        let got = vec![0; sent.len()];
+        let mut transfers = vec![Vec::new(); n as usize];
+        transfers[0] = vec![Transfer::Send { to: n - 1, memory: memory(&sent) }];
+        transfers[n as usize - 1] = vec![Transfer::Receive { from: 0, memory: memory(&got) }];
+        run(&pes, &transfers, TIMEOUT_NS);
+        assert!(got == sent);
+    }
+}

@@ -24,9 +24,6 @@ use crate::transfer::{Transfer, all_to_all_v};
 /// The memory for a plan's first call is for parts of so many bytes at least.
 const LEAST_CAPACITY: u64 = 64 << 10;
 
-/// The driver's number for the calling thread's default stream: another one on each thread.
-const OF_THREAD: usize = 2;
-
 /// The kernels for a type of elements.
 struct Kernels {
     execute: Kernel,
@@ -54,8 +51,8 @@ pub struct GpuCommunicator<'d> {
     plans: BTreeMap<Choice, GpuPlan<'d>>,
     /// Smaller ones than those that took their places, which graphs may still use.
     replaced: Vec<GpuPlan<'d>>,
-    /// Behind the last call, and the stream of that.
-    last: (Event, Option<usize>),
+    /// Behind the last call.
+    last: Event,
     /// In which type narrow elements are reduced.
     pub accumulate: Accumulate,
 }
@@ -106,7 +103,7 @@ impl<'d> GpuCommunicator<'d> {
             stage: None,
             plans: BTreeMap::new(),
             replaced: Vec::new(),
-            last: (Event::new(device.gpu())?, None),
+            last: Event::new(device.gpu())?,
             accumulate: Accumulate::default(),
         })
     }
@@ -296,7 +293,7 @@ impl<'d> GpuCommunicator<'d> {
     /// # Errors
     /// The driver's, which is that of whatever failed on this GPU.
     pub fn wait(&self) -> Result<()> {
-        Ok(self.last.0.wait()?)
+        Ok(self.last.wait()?)
     }
 
     /// Whether all PEs reach one another without proxies.
@@ -311,8 +308,7 @@ impl<'d> GpuCommunicator<'d> {
         self.device.gpu()
     }
 
-    /// Lets all calls of this PE end that wait for others, and so the others' collectives; their sends and receives
-    /// with this PE end by the time-out. The communicator is not used again.
+    /// Lets all calls of this PE end that wait for others, and so the others'. The communicator is not used again.
     pub fn abort(&self) {
         self.plans.values().chain(&self.replaced).for_each(GpuPlan::abort);
         self.exchange.abort();
@@ -473,17 +469,16 @@ impl<'d> GpuCommunicator<'d> {
     /// Orders a call behind the last one; whether it is captured.
     fn begin(&self, stream: &Stream) -> Result<bool> {
         let captured = stream.is_capturing()?;
-        let raw = stream.raw() as usize;
-        if !captured && self.last.1.is_some_and(|last| last != raw || raw == OF_THREAD) {
-            stream.wait_for(&self.last.0)?;
+        // On the same stream, too: a handle may be that of another one, which was destroyed since.
+        if !captured {
+            stream.wait_for(&self.last)?;
         }
         Ok(captured)
     }
 
-    fn end(&mut self, stream: &Stream, captured: bool) -> Result<()> {
+    fn end(&self, stream: &Stream, captured: bool) -> Result<()> {
         if !captured {
-            self.last.0.record(stream)?;
-            self.last.1 = Some(stream.raw() as usize);
+            self.last.record(stream)?;
         }
         Ok(())
     }

@@ -12,20 +12,28 @@ use crate::members::Members;
 use crate::transfer::{Row, Transfer, arrange};
 
 /// As in `cu/exchange.cuh`.
-const SLOT: u64 = 64 << 10;
 const SLOTS: u64 = 4;
 const MOST_BLOCKS: usize = 128;
 const MOST_TRANSFERS: usize = 120;
-const HEAD: u64 = 4;
+const HEAD: u64 = 6;
 const LANE: u64 = 8;
 const THREADS: u32 = 512;
 /// Lanes of all PEs together, of which each has at least one and at most [`MOST_LANES`].
 const ALL_LANES: u64 = 32;
 const MOST_LANES: u64 = 16;
+/// Bytes of all slots together, as far as each has [`SLOT`].
+const ALL_SLOTS: u64 = 8 << 20;
+const SLOT: std::ops::RangeInclusive<u64> = 1 << 10..=64 << 10;
 
 /// Lanes in each direction between two of `n` PEs.
 fn lanes_of(n: u64) -> u64 {
     (ALL_LANES / n).clamp(1, MOST_LANES)
+}
+
+/// Bytes of a slot among `n` PEs: a power of two.
+fn slot_of(n: u64) -> u64 {
+    let bytes = (ALL_SLOTS / (n * lanes_of(n) * SLOTS)).clamp(*SLOT.start(), *SLOT.end());
+    1 << bytes.ilog2()
 }
 
 /// Where the memory of sends and receives is, by addresses of this PE's device.
@@ -64,7 +72,7 @@ impl Places {
     /// Bytes of the slots among `n` PEs.
     #[must_use]
     pub fn slot_bytes(n: u64) -> u64 {
-        n * lanes_of(n) * SLOTS * SLOT
+        n * lanes_of(n) * SLOTS * slot_of(n)
     }
 
     /// What the symmetric words are at first: all slots are empty.
@@ -84,8 +92,8 @@ impl Places {
         let lane_of = |rank: u32, lane: u64| u64::from(rank) * lanes + lane;
         let full = |rank, lane| self.words + 8 * (1 + lane_of(rank, lane));
         let empty = |rank, lane| full(rank, lane) + 8 * all;
-        let slots = |base: u64, rank, lane| base + lane_of(rank, lane) * SLOTS * SLOT;
-        let mut image = vec![self.report, self.words, self.image + 8 * HEAD, lanes];
+        let slots = |base: u64, rank, lane| base + lane_of(rank, lane) * SLOTS * slot_of(n);
+        let mut image = vec![self.report, self.words, self.image + 8 * HEAD, lanes, slot_of(n), n];
         for (rank, to) in (0..).zip(&self.pes) {
             for receives in [false, true] {
                 for lane in 0..lanes {
@@ -152,7 +160,7 @@ impl<'d> Exchange<'d> {
     pub unsafe fn run(&self, stream: &Stream, kernel: &Kernel, launches: &Launches) -> Result<()> {
         for &(from, to) in &launches.own {
             // SAFETY: the caller's promise.
-            unsafe { stream.copy(DevicePtr::new(to.at), DevicePtr::new(from.at), to.len.min(from.len)) }?;
+            unsafe { stream.copy(DevicePtr::new(to.at), DevicePtr::new(from.at), from.len) }?;
         }
         for (call, blocks) in &launches.calls {
             // SAFETY: the kernel's argument; the memory is the caller's promise.
@@ -203,10 +211,10 @@ pub struct Launches {
 /// # Errors
 /// There is no such PE, or sends to itself and receives from itself do not match.
 pub fn launches(image: u64, me: u32, n: u32, transfers: &[Transfer<Memory>]) -> Result<Launches> {
-    let arranged = arrange(me, n, transfers)?;
+    let arranged = arrange(me, n, transfers, |memory| memory.len)?;
     let (mut calls, mut left) = (Vec::new(), &arranged.others[..]);
     while !left.is_empty() {
-        let (call, blocks, taken) = encode(image, lanes_of(n.into()), left);
+        let (call, blocks, taken) = encode(image, n.into(), left);
         calls.push((call, blocks));
         left = &left[taken..];
     }
@@ -214,8 +222,8 @@ pub fn launches(image: u64, me: u32, n: u32, transfers: &[Transfer<Memory>]) -> 
 }
 
 /// The argument of one launch, its blocks, and how many transfers it takes.
-fn encode(image: u64, lanes: u64, transfers: &[(Row, Memory)]) -> (Vec<u64>, u32, usize) {
-    let lanes_for = |memory: &Memory| memory.len.div_ceil(SLOT).clamp(1, lanes);
+fn encode(image: u64, n: u64, transfers: &[(Row, Memory)]) -> (Vec<u64>, u32, usize) {
+    let lanes_for = |memory: &Memory| memory.len.div_ceil(slot_of(n)).clamp(1, lanes_of(n));
     // The rows of this launch, with their transfers.
     let mut rows: Vec<(Row, Vec<Memory>)> = Vec::new();
     let (mut blocks, mut taken) = (0, 0);
@@ -245,4 +253,18 @@ fn encode(image: u64, lanes: u64, transfers: &[(Row, Memory)]) -> (Vec<u64>, u32
     work.resize(MOST_BLOCKS, 0);
     list.resize(3 * MOST_TRANSFERS, 0);
     ([vec![image], work, list].concat(), blocks, taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_take_little_of_the_heap_among_many() {
+        for n in [1, 2, 3, 8, 33, 72, 512, 2048] {
+            assert!(Places::slot_bytes(n) <= ALL_SLOTS && Places::slot_bytes(n) >= ALL_SLOTS / 4, "{n}");
+            assert!(slot_of(n).is_power_of_two() && SLOT.contains(&slot_of(n)));
+        }
+        assert_eq!((slot_of(2), slot_of(32), slot_of(512)), (64 << 10, 64 << 10, 4 << 10));
+    }
 }

@@ -27,16 +27,16 @@ impl Registry {
         self.plans.push(plan);
     }
 
-    /// The first plan of this name.
+    /// The plan that was added as number `place`, from 0 on: several may have the same name.
     #[must_use]
-    pub fn named(&self, name: &str) -> Option<&Plan> {
-        self.plans.iter().find(|plan| plan.name == name)
+    pub fn get(&self, place: usize) -> Option<&Plan> {
+        self.plans.get(place)
     }
 
-    /// The first plan that suits.
+    /// The number of the first plan that suits.
     #[must_use]
-    pub fn select(&self, wanted: &Wanted<'_>) -> Option<&Plan> {
-        self.plans.iter().find(|plan| plan.unsuitable(wanted).is_none())
+    pub fn select(&self, wanted: &Wanted<'_>) -> Option<usize> {
+        self.plans.iter().position(|plan| plan.unsuitable(wanted).is_none())
     }
 
     /// For each plan, why it is not the one, or that it is.

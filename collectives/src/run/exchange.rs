@@ -87,7 +87,7 @@ impl<'rt> Exchange<'rt> {
                 "an earlier send or receive has failed, and what still arrives is that one's".into(),
             ));
         }
-        let arranged = arrange(self.members.me(), self.members.n(), transfers)?;
+        let arranged = arrange(self.members.me(), self.members.n(), transfers, Buffer::len)?;
         let runtime = self.members.runtime();
         let device = runtime.cpu_device()?;
         let name = |buffer: Buffer| device.symmetric_at::<u8>(buffer.offset, buffer.len);
