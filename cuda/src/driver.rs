@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute};
 use symrail_core::PciAddress;
@@ -22,6 +22,41 @@ pub struct Gpu {
 unsafe impl Send for Gpu {}
 // SAFETY: as above.
 unsafe impl Sync for Gpu {}
+
+/// What was current on the calling thread, and is again when this goes.
+#[derive(Debug)]
+pub struct Current {
+    /// Null where nothing was.
+    context: CUcontext,
+}
+
+impl Current {
+    /// Looks at what is current. Does nothing without a driver.
+    #[must_use]
+    pub fn keep() -> Current {
+        let mut context = null_mut();
+        if Self::has_driver() {
+            // SAFETY: the driver is there, and writes one handle; it says so where it was not started yet.
+            let _ = unsafe { sys::cuCtxGetCurrent(&raw mut context) };
+        }
+        Current { context }
+    }
+
+    /// As [`Gpu::has_driver`], which looks for the library each time.
+    fn has_driver() -> bool {
+        static HAS: OnceLock<bool> = OnceLock::new();
+        *HAS.get_or_init(Gpu::has_driver)
+    }
+}
+
+impl Drop for Current {
+    fn drop(&mut self) {
+        if Self::has_driver() {
+            // SAFETY: what was current before; a context that is gone since is refused.
+            let _ = unsafe { sys::cuCtxSetCurrent(self.context) };
+        }
+    }
+}
 
 impl Gpu {
     /// Whether there is a driver. Unlike everything else here this starts no threads of the driver's.

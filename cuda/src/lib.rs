@@ -33,7 +33,7 @@ pub mod rdma;
 pub mod stream;
 
 pub use cudarc::driver::sys;
-pub use driver::{DeviceBuffer, Gpu};
+pub use driver::{Current, DeviceBuffer, Gpu};
 pub use error::{CudaError, Result};
 pub use module::{Kernel, Module};
 pub use nvrtc::{Compiled, Nvrtc};

@@ -8,8 +8,9 @@ use symrail_collectives::gpu::Memory;
 use symrail_collectives::{DataType, Reduction, Transfer};
 
 use crate::communicator::{Communicator, Inside};
+use crate::export::nccl;
 use crate::group::{Work, submit};
-use crate::guard::{Failure, guarded};
+use crate::guard::Failure;
 use crate::operations::reduction;
 use crate::registry;
 use crate::types::{CudaStream, Handle, data_type};
@@ -85,40 +86,38 @@ impl Call {
     }
 
     fn transfers(self, stream: CudaStream, transfers: Vec<Transfer<Memory>>) -> Result<(), Failure> {
-        submit(self.communicator, stream, Work::Transfers(transfers))
+        submit(self.communicator, stream, Work::Transfers(Vec::new(), transfers))
     }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclAllReduce(
-    from: *const c_void,
-    to: *mut c_void,
-    count: usize,
-    ty: c_int,
-    op: c_int,
-    comm: Handle,
-    stream: CudaStream,
-) -> c_int {
-    guarded(|| {
+nccl! {
+    fn ncclAllReduce(
+        from: *const c_void,
+        to: *mut c_void,
+        count: usize,
+        ty: c_int,
+        op: c_int,
+        comm: Handle,
+        stream: CudaStream,
+    ) of comm {
         let call = Call::new(comm, ty, count)?;
         let reduction = reduction(&call.communicator, op, call.ty)?;
         let collective = Collective::AllReduce(call.memory(from, 1)?, call.memory(to, 1)?, call.ty, reduction);
         call.collective(stream, collective)
-    })
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclReduce(
-    from: *const c_void,
-    to: *mut c_void,
-    count: usize,
-    ty: c_int,
-    op: c_int,
-    root: c_int,
-    comm: Handle,
-    stream: CudaStream,
-) -> c_int {
-    guarded(|| {
+nccl! {
+    fn ncclReduce(
+        from: *const c_void,
+        to: *mut c_void,
+        count: usize,
+        ty: c_int,
+        op: c_int,
+        root: c_int,
+        comm: Handle,
+        stream: CudaStream,
+    ) of comm {
         let call = Call::new(comm, ty, count)?;
         let (root, reduction) = (call.rank("the root", root)?, reduction(&call.communicator, op, call.ty)?);
         let from = call.memory(from, 1)?;
@@ -126,121 +125,107 @@ extern "C" fn ncclReduce(
         let to = if call.communicator.rank == root { call.memory(to, 1)? } else { from };
         let collective = Collective::Reduce(from, to, call.ty, reduction, root);
         call.collective(stream, collective)
-    })
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclReduceScatter(
-    from: *const c_void,
-    to: *mut c_void,
-    count: usize,
-    ty: c_int,
-    op: c_int,
-    comm: Handle,
-    stream: CudaStream,
-) -> c_int {
-    guarded(|| {
+nccl! {
+    fn ncclReduceScatter(
+        from: *const c_void,
+        to: *mut c_void,
+        count: usize,
+        ty: c_int,
+        op: c_int,
+        comm: Handle,
+        stream: CudaStream,
+    ) of comm {
         let call = Call::new(comm, ty, count)?;
         let reduction = reduction(&call.communicator, op, call.ty)?;
         let buffers = (call.memory(from, call.size())?, call.memory(to, 1)?);
         let collective = Collective::ReduceScatter(buffers.0, buffers.1, call.ty, reduction);
         call.collective(stream, collective)
-    })
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclBroadcast(
-    from: *const c_void,
-    to: *mut c_void,
+/// Gives everybody the root's bytes.
+fn broadcast(
+    (from, to): (*const c_void, *mut c_void),
     count: usize,
     ty: c_int,
     root: c_int,
     comm: Handle,
     stream: CudaStream,
-) -> c_int {
-    guarded(|| {
-        let call = Call::new(comm, ty, count)?;
-        let (root, to) = (call.rank("the root", root)?, call.memory(to, 1)?);
-        // The others' input is not used.
-        let from = if call.communicator.rank == root { call.memory(from, 1)? } else { to };
-        call.collective(stream, Collective::Broadcast(from, to, root))
-    })
+) -> Result<(), Failure> {
+    let call = Call::new(comm, ty, count)?;
+    let (root, to) = (call.rank("the root", root)?, call.memory(to, 1)?);
+    // The others' input is not used.
+    let from = if call.communicator.rank == root { call.memory(from, 1)? } else { to };
+    call.collective(stream, Collective::Broadcast(from, to, root))
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclBcast(
-    buffer: *mut c_void,
-    count: usize,
-    ty: c_int,
-    root: c_int,
-    comm: Handle,
-    stream: CudaStream,
-) -> c_int {
-    ncclBroadcast(buffer, buffer, count, ty, root, comm, stream)
+nccl! {
+    fn ncclBroadcast(
+        from: *const c_void,
+        to: *mut c_void,
+        count: usize,
+        ty: c_int,
+        root: c_int,
+        comm: Handle,
+        stream: CudaStream,
+    ) of comm {
+        broadcast((from, to), count, ty, root, comm, stream)
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclAllGather(
-    from: *const c_void,
-    to: *mut c_void,
-    count: usize,
-    ty: c_int,
-    comm: Handle,
-    stream: CudaStream,
-) -> c_int {
-    guarded(|| {
+nccl! {
+    fn ncclBcast(buffer: *mut c_void, count: usize, ty: c_int, root: c_int, comm: Handle, stream: CudaStream) of comm {
+        broadcast((buffer, buffer), count, ty, root, comm, stream)
+    }
+}
+
+nccl! {
+    fn ncclAllGather(
+        from: *const c_void,
+        to: *mut c_void,
+        count: usize,
+        ty: c_int,
+        comm: Handle,
+        stream: CudaStream,
+    ) of comm {
         let call = Call::new(comm, ty, count)?;
         let collective = Collective::AllGather(call.memory(from, 1)?, call.memory(to, call.size())?);
         call.collective(stream, collective)
-    })
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclAlltoAll(
-    from: *const c_void,
-    to: *mut c_void,
-    count: usize,
-    ty: c_int,
-    comm: Handle,
-    stream: CudaStream,
-) -> c_int {
-    guarded(|| {
+nccl! {
+    fn ncclAlltoAll(
+        from: *const c_void,
+        to: *mut c_void,
+        count: usize,
+        ty: c_int,
+        comm: Handle,
+        stream: CudaStream,
+    ) of comm {
         let call = Call::new(comm, ty, count)?;
         let collective = Collective::AllToAll(call.memory(from, call.size())?, call.memory(to, call.size())?);
         call.collective(stream, collective)
-    })
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclSend(
-    from: *const c_void,
-    count: usize,
-    ty: c_int,
-    peer: c_int,
-    comm: Handle,
-    stream: CudaStream,
-) -> c_int {
-    guarded(|| {
+nccl! {
+    fn ncclSend(from: *const c_void, count: usize, ty: c_int, peer: c_int, comm: Handle, stream: CudaStream) of comm {
         let call = Call::new(comm, ty, count)?;
         let send = Transfer::Send { to: call.rank("the peer", peer)?, memory: call.memory(from, 1)? };
         call.transfers(stream, vec![send])
-    })
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclRecv(
-    to: *mut c_void,
-    count: usize,
-    ty: c_int,
-    peer: c_int,
-    comm: Handle,
-    stream: CudaStream,
-) -> c_int {
-    guarded(|| {
+nccl! {
+    fn ncclRecv(to: *mut c_void, count: usize, ty: c_int, peer: c_int, comm: Handle, stream: CudaStream) of comm {
         let call = Call::new(comm, ty, count)?;
         let receive = Transfer::Receive { from: call.rank("the peer", peer)?, memory: call.memory(to, 1)? };
         call.transfers(stream, vec![receive])
-    })
+    }
 }
 
 /// The root's parts, one for each rank.
@@ -249,17 +234,16 @@ fn parts(call: &Call, at: *const c_void) -> Result<impl Iterator<Item = (u32, Me
     Ok((0..call.size()).map(move |rank| (rank, Memory { at: all.at + u64::from(rank) * bytes, len: bytes })))
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclGather(
-    from: *const c_void,
-    to: *mut c_void,
-    count: usize,
-    ty: c_int,
-    root: c_int,
-    comm: Handle,
-    stream: CudaStream,
-) -> c_int {
-    guarded(|| {
+nccl! {
+    fn ncclGather(
+        from: *const c_void,
+        to: *mut c_void,
+        count: usize,
+        ty: c_int,
+        root: c_int,
+        comm: Handle,
+        stream: CudaStream,
+    ) of comm {
         let call = Call::new(comm, ty, count)?;
         let root = call.rank("the root", root)?;
         let mut transfers = vec![Transfer::Send { to: root, memory: call.memory(from, 1)? }];
@@ -267,20 +251,19 @@ extern "C" fn ncclGather(
             transfers.extend(parts(&call, to)?.map(|(from, memory)| Transfer::Receive { from, memory }));
         }
         call.transfers(stream, transfers)
-    })
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclScatter(
-    from: *const c_void,
-    to: *mut c_void,
-    count: usize,
-    ty: c_int,
-    root: c_int,
-    comm: Handle,
-    stream: CudaStream,
-) -> c_int {
-    guarded(|| {
+nccl! {
+    fn ncclScatter(
+        from: *const c_void,
+        to: *mut c_void,
+        count: usize,
+        ty: c_int,
+        root: c_int,
+        comm: Handle,
+        stream: CudaStream,
+    ) of comm {
         let call = Call::new(comm, ty, count)?;
         let root = call.rank("the root", root)?;
         let mut transfers = vec![Transfer::Receive { from: root, memory: call.memory(to, 1)? }];
@@ -288,5 +271,5 @@ extern "C" fn ncclScatter(
             transfers.extend(parts(&call, from)?.map(|(to, memory)| Transfer::Send { to, memory }));
         }
         call.transfers(stream, transfers)
-    })
+    }
 }

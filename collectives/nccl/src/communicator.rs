@@ -1,19 +1,22 @@
 //! A communicator: a job of its own, whose PEs are the ranks, with a heap in the GPU's memory through which data
 //! passes.
 
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use symrail::bootstrap::uid::{self, UniqueId};
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{Gpu, Stream};
+use symrail::kernels::cuda::{Event, Gpu, Stream};
 use symrail::{Runtime, Settings, SymSlice};
-use symrail_collectives::gpu::GpuCommunicator;
+use symrail_collectives::Transfer;
+use symrail_collectives::gpu::{GpuCommunicator, Memory};
 use symrail_core::lock;
 use symrail_transport::env::HeapKind;
 
 use crate::guard::{self, Failure};
+use crate::held::{Held, POLL};
 use crate::operations::ScaledSums;
 use crate::split::BOARD_WORDS;
 use crate::types::CudaStream;
@@ -41,8 +44,8 @@ pub struct Communicator {
     pub size: u32,
     pub gpu: i32,
     pub scaled_sums: ScaledSums,
-    parts: Mutex<Option<Parts>>,
-    /// The first failure of a call that was under way.
+    parts: Held<Parts>,
+    /// The first failure that was not a call's own fault.
     failed: Mutex<Option<Failure>>,
 }
 
@@ -69,17 +72,20 @@ impl Communicator {
         let nvrtc = Nvrtc::find().map_err(symrail_collectives::Error::from)?;
         let bootstrap = uid::open_within(id, rank, size, Duration::from_secs(settings.timeout_s))?;
         let runtime = Box::new(Runtime::join(settings, Box::new(bootstrap))?);
+        let parts = Held::default();
+        let ended = parts.ended();
+        runtime.set_interrupt(move || (!ended.load(Ordering::Acquire)).then_some(POLL));
         let gpu = runtime.own_gpu()?;
         let owned = Owned { device: None, runtime: Box::into_raw(runtime) };
         // SAFETY: it stays until `owned` goes, after everything that borrows it.
         let stays: &'static Runtime = unsafe { &*owned.runtime };
-        let parts = Self::parts(stays, &gpu, nvrtc, owned)?;
+        parts.put(Self::parts(stays, &gpu, nvrtc, owned)?);
         Ok(Communicator {
             rank,
             size,
             gpu: gpu.ordinal(),
             scaled_sums: ScaledSums::default(),
-            parts: Mutex::new(Some(parts)),
+            parts,
             failed: Mutex::new(None),
         })
     }
@@ -96,50 +102,51 @@ impl Communicator {
 
     /// Does something with the parts, unless they are gone.
     pub fn with<R>(&self, body: impl FnOnce(Inside<'_>) -> Result<R, Failure>) -> Result<R, Failure> {
-        let mut parts = lock(&self.parts);
-        let Some(parts) = parts.as_mut() else {
-            return Err(Failure::usage("the communicator was finalized or aborted"));
-        };
-        // SAFETY: it lives as long as the parts.
-        let runtime = unsafe { &*parts.owned.runtime };
-        body(Inside { collectives: &mut parts.collectives, board: &parts.board, runtime })
+        let done = self.parts.with(|parts| {
+            // SAFETY: it lives as long as the parts.
+            let runtime = unsafe { &*parts.owned.runtime };
+            body(Inside { collectives: &mut parts.collectives, board: &parts.board, runtime })
+        });
+        let done = done.unwrap_or_else(|| Err(Failure::usage("the communicator was finalized or aborted")));
+        if let Some(failure) = done.as_ref().err().filter(|failure| failure.lasts()) {
+            lock(&self.failed).get_or_insert_with(|| failure.clone());
+        }
+        done
     }
 
     /// What has failed so far, which stays. It does not wait for calls that are under way.
     pub fn check(&self) -> Result<(), Failure> {
         let mut failed = lock(&self.failed);
         if failed.is_none() {
-            *failed = self.check_parts().inspect_err(guard::write).err();
+            let checked = self.parts.look(|parts| parts.collectives.check().map_err(Failure::from)).unwrap_or(Ok(()));
+            *failed = checked.inspect_err(guard::write).err();
         }
         failed.clone().map_or(Ok(()), Err)
     }
 
-    fn check_parts(&self) -> Result<(), Failure> {
-        let parts = match self.parts.try_lock() {
-            Ok(parts) => parts,
-            // A call that panicked must not hide what failed.
-            Err(TryLockError::Poisoned(parts)) => parts.into_inner(),
-            Err(TryLockError::WouldBlock) => return Ok(()),
-        };
-        parts.as_ref().map_or(Ok(()), |parts| Ok(parts.collectives.check()?))
-    }
-
     /// Waits until everything that was launched has ended, and leaves. Where proxies carry data it is collective:
-    /// nobody leaves whom another one's proxy still writes to.
+    /// nobody leaves whom another one's proxy still writes to. After a failure nobody is waited for.
     pub fn finalize(&self) -> Result<(), Failure> {
-        let Some(parts) = lock(&self.parts).take() else { return Ok(()) };
-        // SAFETY: it lives as long as the parts.
-        let runtime = unsafe { &*parts.owned.runtime };
-        let ended = parts.collectives.wait().map_err(Failure::from);
-        let checked = parts.collectives.check().map_err(Failure::from);
+        let Some(parts) = self.parts.take() else { return Ok(()) };
+        let all = &parts.collectives;
+        let so_far = lock(&self.failed).clone().map_or_else(|| Ok(all.check()?), Err);
+        if so_far.is_err() {
+            all.abort();
+        }
+        let ended = all.wait().map_err(Failure::from);
+        so_far.and(ended).and_then(|()| Ok(all.check()?))?;
         // What peers have mapped of this rank's memory stays until they have left, too.
-        let left = if parts.collectives.is_direct() { Ok(()) } else { runtime.barrier_all().map_err(Failure::from) };
-        ended.and(checked).and(left)
+        if !all.is_direct() {
+            // SAFETY: it lives as long as the parts.
+            unsafe { &*parts.owned.runtime }.barrier_all()?;
+        }
+        Ok(())
     }
 
-    /// Ends all waits of this rank, and leaves without the others.
+    /// Ends all waits of this rank, those of a call that is under way in another thread, too, and leaves without the
+    /// others.
     pub fn abort(&self) -> Result<(), Failure> {
-        let Some(parts) = lock(&self.parts).take() else { return Ok(()) };
+        let Some(parts) = self.parts.end() else { return Ok(()) };
         parts.collectives.abort();
         Ok(parts.collectives.wait()?)
     }
@@ -151,6 +158,30 @@ impl Inside<'_> {
         // SAFETY: C's caller vouches for its stream; the communicator's GPU is the one that was current when it was
         // made.
         unsafe { Stream::of_others(self.collectives.gpu(), raw.cast()) }
+    }
+
+    /// Sends and receives, of which some were called for on `others`: they are on `stream`, behind what all hold, and
+    /// what all get later comes after them.
+    pub fn exchange(
+        self,
+        stream: &Stream,
+        others: &[CudaStream],
+        transfers: &[Transfer<Memory>],
+    ) -> Result<(), Failure> {
+        let others: Vec<Stream> = others.iter().map(|&raw| self.stream(raw)).collect();
+        for other in &others {
+            let before = Event::new(self.collectives.gpu())?;
+            before.record(other)?;
+            stream.wait_for(&before)?;
+        }
+        // SAFETY: C's caller vouches for its memory.
+        unsafe { self.collectives.exchange(stream, transfers) }?;
+        if !others.is_empty() {
+            let after = Event::new(self.collectives.gpu())?;
+            after.record(stream)?;
+            others.iter().try_for_each(|other| other.wait_for(&after))?;
+        }
+        Ok(())
     }
 }
 

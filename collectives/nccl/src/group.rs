@@ -1,8 +1,8 @@
 //! Calls between `ncclGroupStart` and `ncclGroupEnd`: they begin at the end, a communicator's sends and receives all at
-//! once.
+//! once, whatever streams they are on.
 
 use std::cell::RefCell;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::sync::Arc;
 
 use symrail_collectives::Transfer;
@@ -10,31 +10,33 @@ use symrail_collectives::gpu::Memory;
 
 use crate::collectives::Collective;
 use crate::communicator::Communicator;
+use crate::export::nccl;
 use crate::guard::{Failure, guarded};
+use crate::library;
 use crate::types::CudaStream;
 
 /// What a call does.
 pub enum Work {
     Collective(Collective),
-    Transfers(Vec<Transfer<Memory>>),
+    /// Sends and receives, and the streams of those that are on others than the first.
+    Transfers(Vec<CudaStream>, Vec<Transfer<Memory>>),
 }
 
 /// A call that waits for the end of its group.
-struct Waiting {
-    communicator: Arc<Communicator>,
+struct Waiting<C> {
+    communicator: Arc<C>,
     stream: CudaStream,
     work: Work,
 }
 
 /// The calling thread's group.
-#[derive(Default)]
-struct Group {
+struct Group<C> {
     depth: usize,
-    waiting: Vec<Waiting>,
+    waiting: Vec<Waiting<C>>,
 }
 
 thread_local! {
-    static GROUP: RefCell<Group> = RefCell::default();
+    static GROUP: RefCell<Group<Communicator>> = const { RefCell::new(Group { depth: 0, waiting: Vec::new() }) };
 }
 
 /// Begins a call, or keeps it for the end of the group.
@@ -50,59 +52,101 @@ pub fn submit(communicator: Arc<Communicator>, stream: CudaStream, work: Work) -
     kept.map_or(Ok(()), begin)
 }
 
-impl Group {
-    /// Sends and receives of a communicator on a stream are one call, in the place of the first.
-    fn add(&mut self, new: Waiting) {
-        let Work::Transfers(more) = &new.work else { return self.waiting.push(new) };
-        let same = |old: &&mut Waiting| Arc::ptr_eq(&old.communicator, &new.communicator) && old.stream == new.stream;
-        let transfers = self.waiting.iter_mut().filter(same).find_map(|old| match &mut old.work {
-            Work::Transfers(transfers) => Some(transfers),
+impl<C> Group<C> {
+    /// Sends and receives of a communicator are one call, in the place of the first: they wait for one another's peers.
+    fn add(&mut self, new: Waiting<C>) {
+        let Work::Transfers(_, more) = &new.work else { return self.waiting.push(new) };
+        let same = |old: &&mut Waiting<C>| Arc::ptr_eq(&old.communicator, &new.communicator);
+        let call = self.waiting.iter_mut().filter(same).find_map(|old| match &mut old.work {
+            Work::Transfers(streams, transfers) => Some((old.stream, streams, transfers)),
             Work::Collective(_) => None,
         });
-        match transfers {
-            Some(transfers) => transfers.extend(more),
-            None => self.waiting.push(new),
+        let Some((first, streams, transfers)) = call else { return self.waiting.push(new) };
+        transfers.extend(more);
+        if new.stream != first && !streams.contains(&new.stream) {
+            streams.push(new.stream);
         }
     }
 }
 
-fn begin(Waiting { communicator, stream, work }: Waiting) -> Result<(), Failure> {
+fn begin(Waiting { communicator, stream, work }: Waiting<Communicator>) -> Result<(), Failure> {
     communicator.with(|inside| {
         let stream = inside.stream(stream);
         match work {
             Work::Collective(collective) => collective.begin(inside, &stream),
-            // SAFETY: C's caller vouches for its memory.
-            Work::Transfers(transfers) => Ok(unsafe { inside.collectives.exchange(&stream, &transfers) }?),
+            Work::Transfers(others, transfers) => inside.exchange(&stream, &others, &transfers),
         }
     })
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclGroupStart() -> c_int {
-    guarded(|| {
+nccl! {
+    fn ncclGroupStart() as {
         GROUP.with_borrow_mut(|group| group.depth += 1);
-        Ok(())
-    })
+        library::too("ncclGroupStart\0")
+    }
 }
 
 /// Ends the innermost group, and gives what waited for the end of the outermost one.
-fn end() -> Result<Vec<Waiting>, Failure> {
+fn end() -> Result<Vec<Waiting<Communicator>>, Failure> {
     GROUP.with_borrow_mut(|group| {
         group.depth = group.depth.checked_sub(1).ok_or_else(|| Failure::usage("the end of a group without a start"))?;
         Ok(if group.depth == 0 { std::mem::take(&mut group.waiting) } else { Vec::new() })
     })
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclGroupEnd() -> c_int {
-    guarded(|| end()?.into_iter().try_for_each(begin))
+nccl! {
+    fn ncclGroupEnd() as {
+        let ours = guarded(|| end()?.into_iter().try_for_each(begin));
+        // The other library's group ends in any case.
+        let theirs = library::too("ncclGroupEnd\0");
+        if ours == 0 { theirs } else { ours }
+    }
 }
 
-/// A group's time is not foretold. The group ends, or later calls would wait for its end for ever.
-#[unsafe(no_mangle)]
-extern "C" fn ncclGroupSimulateEnd(_info: *mut c_void) -> c_int {
-    guarded(|| {
+// A group's time is not foretold. The group ends, or later calls would wait for its end for ever.
+nccl! {
+    fn ncclGroupSimulateEnd(info: *mut c_void) {
         drop(end()?);
+        let _ = (info, library::too("ncclGroupEnd\0"));
         Err(Failure::usage("ncclGroupSimulateEnd: nothing is known about times"))
-    })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(number: usize) -> CudaStream {
+        std::ptr::without_provenance_mut(number)
+    }
+
+    #[test]
+    fn transfers_of_a_communicator_are_one_call_on_whatever_streams() {
+        let memory = Memory { at: 0, len: 8 << 20 };
+        let send = || Work::Transfers(Vec::new(), vec![Transfer::Send { to: 1, memory }]);
+        let receive = || Work::Transfers(Vec::new(), vec![Transfer::Receive { from: 1, memory }]);
+        let (one, other) = (Arc::new(1), Arc::new(2));
+        let mut group = Group { depth: 1, waiting: Vec::new() };
+        let broadcast = || Work::Collective(Collective::Broadcast(memory, memory, 0));
+        for (communicator, at, work) in [
+            (&one, 7, send()),
+            (&one, 8, broadcast()),
+            (&one, 8, receive()),
+            (&other, 8, receive()),
+            (&one, 8, send()),
+            (&one, 7, receive()),
+        ] {
+            group.add(Waiting { communicator: Arc::clone(communicator), stream: stream(at), work });
+        }
+        let calls: Vec<_> = group
+            .waiting
+            .iter()
+            .map(|call| match &call.work {
+                Work::Transfers(others, transfers) => (call.stream, others.clone(), transfers.len()),
+                Work::Collective(_) => (call.stream, Vec::new(), 0),
+            })
+            .collect();
+        let expected = [(stream(7), vec![stream(8)], 4), (stream(8), vec![], 0), (stream(8), vec![], 1)];
+        assert_eq!(calls, expected);
+    }
 }

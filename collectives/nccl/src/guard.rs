@@ -1,9 +1,13 @@
 //! Where errors become results, and panics end.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int};
 use std::io::Write;
 
+use symrail::kernels::cuda::Current;
 use symrail_collectives::Error;
+
+use crate::library;
+use crate::types::Handle;
 
 /// `ncclResult_t`.
 const SUCCESS: c_int = 0;
@@ -28,6 +32,11 @@ impl Failure {
 
     pub fn usage(why: impl Into<String>) -> Failure {
         Failure { code: INVALID_USAGE, why: why.into() }
+    }
+
+    /// Whether the communicator is of no more use: it was not the call that was wrong.
+    pub fn lasts(&self) -> bool {
+        !matches!(self.code, INVALID_ARGUMENT | INVALID_USAGE)
     }
 }
 
@@ -81,6 +90,8 @@ pub fn guarded(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
 
 /// As [`guarded`], for failures that were written when they were found.
 pub fn result(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
+    // Programs go by what is current on their threads.
+    let _current = Current::keep();
     symrail_core::guard::guarded(INTERNAL_ERROR, body)
 }
 
@@ -95,8 +106,18 @@ pub unsafe fn given<'a, T>(what: &str, pointer: *mut T) -> Result<&'a mut T, Fai
 
 /// The sentence of the last failure in this thread.
 #[unsafe(no_mangle)]
-extern "C" fn ncclGetLastError(_comm: *mut c_void) -> *const c_char {
-    symrail_core::guard::last()
+extern "C" fn ncclGetLastError(comm: Handle) -> *const c_char {
+    library::last_error(comm).unwrap_or_else(symrail_core::guard::last)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn pncclGetLastError(comm: Handle) -> *const c_char {
+    ncclGetLastError(comm)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn pncclGetErrorString(result: c_int) -> *const c_char {
+    ncclGetErrorString(result)
 }
 
 /// What a result means.

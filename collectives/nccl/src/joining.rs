@@ -7,9 +7,10 @@ use symrail::Settings;
 use symrail::bootstrap::uid;
 
 use crate::communicator::Communicator;
-use crate::guard::{Failure, given, guarded, result};
-use crate::registry;
+use crate::export::nccl;
+use crate::guard::{Failure, given, result};
 use crate::types::{Handle, UniqueId, VERSION};
+use crate::{library, registry};
 
 /// Where new ids' rendezvous is served: the loopback interface, unless a setting names another address.
 pub fn interface() -> Result<Option<IpAddr>, Failure> {
@@ -26,70 +27,66 @@ fn join(new: *mut Handle, size: c_int, id: &UniqueId, rank: c_int) -> Result<(),
     if size < 1 || !(0..size).contains(&rank) {
         return Err(Failure::argument(format!("rank {rank} of {size} ranks")));
     }
-    let id = uid::UniqueId::from_bytes(&id.0[..uid::UniqueId::LEN])?;
-    *new = registry::add(Communicator::join(id, rank as u32, size as u32)?);
+    *new = registry::add(Communicator::join(id.job()?, rank as u32, size as u32)?);
     Ok(())
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclGetVersion(version: *mut c_int) -> c_int {
-    guarded(|| {
+nccl! {
+    fn ncclGetVersion(version: *mut c_int) {
         // SAFETY: C's caller vouches for its pointers.
         *unsafe { given("version", version) }? = VERSION;
         Ok(())
-    })
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclGetUniqueId(id: *mut UniqueId) -> c_int {
-    guarded(|| {
+nccl! {
+    fn ncclGetUniqueId(id: *mut UniqueId) leaves (library::is_needed()) {
         // SAFETY: C's caller vouches for its pointers.
-        let to = unsafe { given("uniqueId", id) }?;
-        to.0 = [0; 128];
-        to.0[..uid::UniqueId::LEN].copy_from_slice(&uid::create(interface()?)?.to_bytes());
+        *unsafe { given("uniqueId", id) }? = UniqueId::of(&uid::create(interface()?)?);
         Ok(())
-    })
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclCommInitRank(new: *mut Handle, size: c_int, id: UniqueId, rank: c_int) -> c_int {
-    guarded(|| join(new, size, &id, rank))
+nccl! {
+    fn ncclCommInitRank(new: *mut Handle, size: c_int, id: UniqueId, rank: c_int) leaves (!id.is_ours()) {
+        join(new, size, &id, rank)
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclCommInitRankConfig(
-    new: *mut Handle,
-    size: c_int,
-    id: UniqueId,
-    rank: c_int,
-    _config: *mut c_void,
-) -> c_int {
-    guarded(|| join(new, size, &id, rank))
+nccl! {
+    fn ncclCommInitRankConfig(
+        new: *mut Handle,
+        size: c_int,
+        id: UniqueId,
+        rank: c_int,
+        config: *mut c_void,
+    ) leaves (!id.is_ours()) {
+        join(new, size, &id, rank)
+    }
 }
 
-/// Of several ids the first serves all.
-#[unsafe(no_mangle)]
-extern "C" fn ncclCommInitRankScalable(
-    new: *mut Handle,
-    size: c_int,
-    rank: c_int,
-    ids: c_int,
-    id: *mut UniqueId,
-    _config: *mut c_void,
-) -> c_int {
-    guarded(|| {
+// Of several ids the first serves all.
+nccl! {
+    fn ncclCommInitRankScalable(
+        new: *mut Handle,
+        size: c_int,
+        rank: c_int,
+        ids: c_int,
+        id: *mut UniqueId,
+        config: *mut c_void,
+        // SAFETY: C's caller vouches for its pointers.
+    ) leaves (unsafe { id.as_ref() }.is_some_and(|id| !id.is_ours())) {
         if ids < 1 {
             return Err(Failure::argument(format!("{ids} ids, where there has to be one")));
         }
         // SAFETY: C's caller vouches for its pointers.
         let id = *unsafe { given("commId", id) }?;
         join(new, size, &id, rank)
-    })
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclCommInitAll(new: *mut Handle, count: c_int, devices: *const c_int) -> c_int {
-    guarded(|| {
+nccl! {
+    fn ncclCommInitAll(new: *mut Handle, count: c_int, devices: *const c_int) leaves (count != 1 || library::is_needed()) {
         if count != 1 {
             let remedy = "start a process for each GPU, and let each call ncclCommInitRank";
             return Err(Failure::usage(format!("{count} ranks in one process, where one can be: {remedy}")));
@@ -98,57 +95,58 @@ extern "C" fn ncclCommInitAll(new: *mut Handle, count: c_int, devices: *const c_
         let device = unsafe { devices.as_ref() }.copied().unwrap_or(0);
         // It stays the current one until the communicator has it.
         let _gpu = symrail::kernels::cuda::Gpu::open(device)?;
-        let mut id = UniqueId([0; 128]);
-        id.0[..uid::UniqueId::LEN].copy_from_slice(&uid::create(None)?.to_bytes());
-        join(new, 1, &id, 0)
-    })
+        join(new, 1, &UniqueId::of(&uid::create(None)?), 0)
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclCommFinalize(comm: Handle) -> c_int {
-    guarded(|| registry::find(comm)?.finalize())
+nccl! {
+    fn ncclCommFinalize(comm: Handle) of comm {
+        registry::find(comm)?.finalize()
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclCommDestroy(comm: Handle) -> c_int {
-    guarded(|| if comm.is_null() { Ok(()) } else { registry::take(comm)?.finalize() })
+nccl! {
+    fn ncclCommDestroy(comm: Handle) of comm {
+        if comm.is_null() { Ok(()) } else { registry::take(comm)?.finalize() }
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclCommAbort(comm: Handle) -> c_int {
-    guarded(|| if comm.is_null() { Ok(()) } else { registry::take(comm)?.abort() })
+nccl! {
+    fn ncclCommAbort(comm: Handle) of comm {
+        if comm.is_null() { Ok(()) } else { registry::take(comm)?.abort() }
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclCommGetAsyncError(comm: Handle, error: *mut c_int) -> c_int {
-    guarded(|| {
+nccl! {
+    fn ncclCommGetAsyncError(comm: Handle, error: *mut c_int) of comm {
         // SAFETY: C's caller vouches for its pointers.
         let error = unsafe { given("asyncError", error) }?;
         let communicator = registry::find(comm)?;
         *error = result(|| communicator.check());
         Ok(())
-    })
+    }
 }
 
-fn tell(comm: Handle, to: *mut c_int, what: impl FnOnce(&Communicator) -> c_int) -> c_int {
-    guarded(|| {
-        // SAFETY: C's caller vouches for its pointers.
-        *unsafe { given("the place for the answer", to) }? = what(&*registry::find(comm)?);
-        Ok(())
-    })
+fn tell(comm: Handle, to: *mut c_int, what: impl FnOnce(&Communicator) -> c_int) -> Result<(), Failure> {
+    // SAFETY: C's caller vouches for its pointers.
+    *unsafe { given("the place for the answer", to) }? = what(&*registry::find(comm)?);
+    Ok(())
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclCommCount(comm: Handle, count: *mut c_int) -> c_int {
-    tell(comm, count, |communicator| communicator.size as c_int)
+nccl! {
+    fn ncclCommCount(comm: Handle, count: *mut c_int) of comm {
+        tell(comm, count, |communicator| communicator.size as c_int)
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclCommCuDevice(comm: Handle, device: *mut c_int) -> c_int {
-    tell(comm, device, |communicator| communicator.gpu)
+nccl! {
+    fn ncclCommCuDevice(comm: Handle, device: *mut c_int) of comm {
+        tell(comm, device, |communicator| communicator.gpu)
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclCommUserRank(comm: Handle, rank: *mut c_int) -> c_int {
-    tell(comm, rank, |communicator| communicator.rank as c_int)
+nccl! {
+    fn ncclCommUserRank(comm: Handle, rank: *mut c_int) of comm {
+        tell(comm, rank, |communicator| communicator.rank as c_int)
+    }
 }

@@ -1,21 +1,21 @@
 //! Memory: any of the GPU's will do, and needs no registration, since calls copy what has to be symmetric.
 
 use std::collections::HashMap;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::sync::Mutex;
 
 use symrail::kernels::cuda::{DeviceBuffer, Gpu};
 use symrail_core::lock;
 
-use crate::guard::{Failure, given, guarded};
+use crate::export::nccl;
+use crate::guard::{Failure, given};
 use crate::registry;
 use crate::types::Handle;
 
 static ALLOCATED: Mutex<Option<HashMap<usize, DeviceBuffer>>> = Mutex::new(None);
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclMemAlloc(to: *mut *mut c_void, bytes: usize) -> c_int {
-    guarded(|| {
+nccl! {
+    fn ncclMemAlloc(to: *mut *mut c_void, bytes: usize) {
         // SAFETY: C's caller vouches for its pointers.
         let to = unsafe { given("ptr", to) }?;
         let buffer = Gpu::open(Gpu::current().unwrap_or(0))?.alloc(bytes)?;
@@ -23,31 +23,30 @@ extern "C" fn ncclMemAlloc(to: *mut *mut c_void, bytes: usize) -> c_int {
         lock(&ALLOCATED).get_or_insert_default().insert(at, buffer);
         *to = std::ptr::with_exposed_provenance_mut(at);
         Ok(())
-    })
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclMemFree(at: *mut c_void) -> c_int {
-    guarded(|| {
+nccl! {
+    fn ncclMemFree(at: *mut c_void) {
         let buffer = lock(&ALLOCATED).as_mut().and_then(|all| all.remove(&at.addr()));
         if buffer.is_none() && !at.is_null() {
             return Err(Failure::argument(format!("{at:?} was not allocated by ncclMemAlloc")));
         }
         Ok(())
-    })
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclCommRegister(comm: Handle, at: *mut c_void, _bytes: usize, handle: *mut *mut c_void) -> c_int {
-    guarded(|| {
+nccl! {
+    fn ncclCommRegister(comm: Handle, at: *mut c_void, bytes: usize, handle: *mut *mut c_void) of comm {
         registry::find(comm)?;
         // SAFETY: C's caller vouches for its pointers.
         *unsafe { given("handle", handle) }? = at;
         Ok(())
-    })
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclCommDeregister(comm: Handle, _handle: *mut c_void) -> c_int {
-    guarded(|| registry::find(comm).map(drop))
+nccl! {
+    fn ncclCommDeregister(comm: Handle, handle: *mut c_void) of comm {
+        registry::find(comm).map(drop)
+    }
 }

@@ -7,7 +7,8 @@ use symrail_collectives::{DataType, Factor, ReduceOp, Reduction};
 use symrail_core::lock;
 
 use crate::communicator::Communicator;
-use crate::guard::{Failure, given, guarded};
+use crate::export::nccl;
+use crate::guard::{Failure, given};
 use crate::registry;
 use crate::types::{Handle, data_type};
 
@@ -41,15 +42,14 @@ pub fn reduction(communicator: &Communicator, op: c_int, ty: DataType) -> Result
     })
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclRedOpCreatePreMulSum(
-    op: *mut c_int,
-    scalar: *mut c_void,
-    ty: c_int,
-    residence: c_int,
-    comm: Handle,
-) -> c_int {
-    guarded(|| {
+nccl! {
+    fn ncclRedOpCreatePreMulSum(
+        op: *mut c_int,
+        scalar: *mut c_void,
+        ty: c_int,
+        residence: c_int,
+        comm: Handle,
+    ) of comm {
         // SAFETY: C's caller vouches for its pointers.
         let op = unsafe { given("op", op) }?;
         let communicator = registry::find(comm)?;
@@ -75,16 +75,15 @@ extern "C" fn ncclRedOpCreatePreMulSum(
         known[free] = Some((factor, ty));
         *op = FIRST + free as c_int;
         Ok(())
-    })
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclRedOpDestroy(op: c_int, comm: Handle) -> c_int {
-    guarded(|| {
+nccl! {
+    fn ncclRedOpDestroy(op: c_int, comm: Handle) of comm {
         let communicator = registry::find(comm)?;
         let mut known = lock(&communicator.scaled_sums.0);
         let place = op.checked_sub(FIRST).and_then(|i| known.get_mut(usize::try_from(i).ok()?));
         let made = place.and_then(Option::take);
         made.map(drop).ok_or_else(|| Failure::argument(format!("reduction {op} was not made by this communicator")))
-    })
+    }
 }

@@ -1,39 +1,55 @@
-//! What is left to NCCL itself: windows, and communicators for kernels.
+//! What only the other library has: windows, and communicators for kernels.
 
 use std::ffi::{c_int, c_void};
 
-use crate::guard::{Failure, guarded};
+use crate::export::nccl;
+use crate::guard::Failure;
 use crate::types::Handle;
 
-fn refuse(name: &str) -> c_int {
-    guarded(|| Err(Failure::usage(format!("{name}: this library does not have it"))))
+fn refuse(name: &str) -> Result<(), Failure> {
+    let remedy = "SYMRAIL_NCCL_LIBRARY names one that has it, for its own communicators";
+    Err(Failure::usage(format!("{name}: this library does not have it; {remedy}")))
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclCommWindowRegister(_: Handle, _: *mut c_void, _: usize, _: *mut *mut c_void, _: c_int) -> c_int {
-    refuse("ncclCommWindowRegister")
+nccl! {
+    fn ncclCommWindowRegister(
+        comm: Handle,
+        at: *mut c_void,
+        bytes: usize,
+        window: *mut *mut c_void,
+        flags: c_int,
+    ) of comm {
+        refuse("ncclCommWindowRegister")
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclCommWindowDeregister(_: Handle, _: *mut c_void) -> c_int {
-    refuse("ncclCommWindowDeregister")
+nccl! {
+    fn ncclCommWindowDeregister(comm: Handle, window: *mut c_void) of comm {
+        refuse("ncclCommWindowDeregister")
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclWinGetUserPtr(_: Handle, _: *mut c_void, _: *mut *mut c_void) -> c_int {
-    refuse("ncclWinGetUserPtr")
+nccl! {
+    fn ncclWinGetUserPtr(comm: Handle, window: *mut c_void, to: *mut *mut c_void) of comm {
+        refuse("ncclWinGetUserPtr")
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclDevCommCreate(_: Handle, _: *const c_void, _: *mut c_void) -> c_int {
-    refuse("ncclDevCommCreate")
+nccl! {
+    fn ncclDevCommCreate(comm: Handle, requirements: *const c_void, to: *mut c_void) of comm {
+        refuse("ncclDevCommCreate")
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclDevCommDestroy(_: Handle, _: *const c_void) -> c_int {
-    refuse("ncclDevCommDestroy")
+nccl! {
+    fn ncclDevCommDestroy(comm: Handle, device: *const c_void) of comm {
+        refuse("ncclDevCommDestroy")
+    }
 }
 
 /// Does nothing: the log's settings are read once.
 #[unsafe(no_mangle)]
 extern "C" fn ncclResetDebugInit() {}
+
+#[unsafe(no_mangle)]
+extern "C" fn pncclResetDebugInit() {}

@@ -27,6 +27,11 @@ pub fn find(handle: Handle) -> Result<Arc<Communicator>, Failure> {
     found.ok_or_else(|| unknown(handle))
 }
 
+/// Whether a handle is none of a communicator here.
+pub fn is_unknown(handle: Handle) -> bool {
+    !handle.is_null() && !lock(&COMMUNICATORS).as_ref().is_some_and(|all| all.contains_key(&handle.addr()))
+}
+
 /// Takes a communicator out: its handle is none any more.
 pub fn take(handle: Handle) -> Result<Arc<Communicator>, Failure> {
     let found = lock(&COMMUNICATORS).as_mut().and_then(|all| all.remove(&handle.addr()));

@@ -6,7 +6,8 @@ use symrail::bootstrap::uid::{self, UniqueId};
 use symrail::{Cmp, SignalOp};
 
 use crate::communicator::{Communicator, Inside};
-use crate::guard::{Failure, given, guarded};
+use crate::export::nccl;
+use crate::guard::{Failure, given};
 use crate::joining::interface;
 use crate::registry;
 use crate::types::{Handle, NO_COLOR};
@@ -64,9 +65,8 @@ fn of_color(all: &[[u64; 2]], color: u64) -> Vec<u32> {
     members
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclCommSplit(comm: Handle, color: c_int, key: c_int, new: *mut Handle, _config: *mut c_void) -> c_int {
-    guarded(|| {
+nccl! {
+    fn ncclCommSplit(comm: Handle, color: c_int, key: c_int, new: *mut Handle, config: *mut c_void) of comm {
         // SAFETY: C's caller vouches for its pointers.
         let new = unsafe { given("newcomm", new) }?;
         *new = std::ptr::null_mut();
@@ -82,19 +82,18 @@ extern "C" fn ncclCommSplit(comm: Handle, color: c_int, key: c_int, new: *mut Ha
         let place = members.iter().position(|&rank| rank == parent.rank).unwrap_or(0);
         *new = registry::add(join(&parent, &members, place)?);
         Ok(())
-    })
+    }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn ncclCommShrink(
-    comm: Handle,
-    excluded: *mut c_int,
-    count: c_int,
-    new: *mut Handle,
-    _config: *mut c_void,
-    _flags: c_int,
-) -> c_int {
-    guarded(|| {
+nccl! {
+    fn ncclCommShrink(
+        comm: Handle,
+        excluded: *mut c_int,
+        count: c_int,
+        new: *mut Handle,
+        config: *mut c_void,
+        flags: c_int,
+    ) of comm {
         // SAFETY: C's caller vouches for its pointers.
         let new = unsafe { given("newcomm", new) }?;
         *new = std::ptr::null_mut();
@@ -110,5 +109,5 @@ extern "C" fn ncclCommShrink(
         };
         *new = registry::add(join(&parent, &members, place)?);
         Ok(())
-    })
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
+use symrail::bootstrap::uid;
 use symrail_collectives::DataType;
 
 use crate::guard::Failure;
@@ -9,10 +10,38 @@ use crate::guard::Failure;
 /// The version whose interface this is, 2.28.9, as `ncclGetVersion` gives it.
 pub const VERSION: c_int = 2_28_09;
 
-/// `ncclUniqueId`: the id of a job of ours, and zeros.
+/// `ncclUniqueId`: a mark, the id of a job of ours, and zeros.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct UniqueId(pub [u8; 128]);
+
+impl UniqueId {
+    /// How ids of this library begin, and no other one's.
+    const MARK: [u8; 8] = *b"symrail\0";
+
+    /// Whether this library made it.
+    pub fn is_ours(&self) -> bool {
+        self.0.starts_with(&Self::MARK)
+    }
+
+    /// The id of a job of ours that it has.
+    pub fn job(&self) -> Result<uid::UniqueId, Failure> {
+        let (mark, job) = self.0.split_at(Self::MARK.len());
+        if mark != Self::MARK {
+            let remedy = "take it from ncclGetUniqueId of this library, on all ranks";
+            return Err(Failure::argument(format!("that is not an id of a communicator: {remedy}")));
+        }
+        Ok(uid::UniqueId::from_bytes(&job[..uid::UniqueId::LEN])?)
+    }
+
+    /// With the id of a job of ours.
+    pub fn of(job: &uid::UniqueId) -> UniqueId {
+        let mut id = UniqueId([0; 128]);
+        id.0[..Self::MARK.len()].copy_from_slice(&Self::MARK);
+        id.0[Self::MARK.len()..][..uid::UniqueId::LEN].copy_from_slice(&job.to_bytes());
+        id
+    }
+}
 
 /// `ncclComm_t`: a number that stands for a communicator.
 pub type Handle = *mut c_void;

@@ -90,6 +90,8 @@ const NAMES: [&str; 43] = [
 fn all_names_are_there() {
     for name in NAMES {
         function::<extern "C" fn()>(name);
+        // As programs call it that stand in NCCL's place themselves.
+        function::<extern "C" fn()>(&format!("p{name}"));
     }
 }
 

@@ -31,8 +31,8 @@ pub use heap::{HeapView, Reach};
 pub use on_stream::{Copies, OnStream};
 pub use state::{DeviceParts, DeviceState};
 pub use symrail_cuda::{
-    Compiled, CudaError, DeviceBuffer, DevicePtr, Event, Gpu, Graph, Kernel, Module, PinnedBuffer, Registration, Shape,
-    Stream,
+    Compiled, CudaError, Current, DeviceBuffer, DevicePtr, Event, Gpu, Graph, Kernel, Module, PinnedBuffer,
+    Registration, Shape, Stream,
 };
 pub use symrail_heap::cuda::{DeviceHeap, DevicePeers};
 pub use team::DeviceTeam;

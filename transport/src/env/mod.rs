@@ -92,7 +92,9 @@ pub struct Settings {
     pub log: String,
     pub trace: Option<PathBuf>,
     pub cache_dir: Option<PathBuf>,
+    pub tuning: Option<PathBuf>,
     pub nccl_interface: Option<String>,
+    pub nccl_library: Option<PathBuf>,
     /// Names that start like ours and mean nothing.
     pub unknown: Vec<Unknown>,
 }
@@ -145,7 +147,9 @@ impl Default for Settings {
             log: "warn".into(),
             trace: None,
             cache_dir: None,
+            tuning: None,
             nccl_interface: None,
+            nccl_library: None,
             unknown: Vec::new(),
         }
     }

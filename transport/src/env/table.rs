@@ -85,6 +85,8 @@ pub const VARIABLES: &[Variable] = &[
     variable!("CHECK_COLLECTIVES", check_collectives, Switch, "Compares what PEs call before each barrier, collective and call on the heap, so that calls that differ are an error on all; for programs under development."),
     variable!("LOG", log, LogFilter, "What is logged to standard error."),
     variable!("TRACE", trace, Maybe<File>, "A file for a time line of every work request, for Perfetto or Chrome's trace viewer; unset makes none."),
-    variable!("CACHE_DIR", cache_dir, Maybe<File>, "A folder whose folder default has execution plans for collectives of devices, which all PEs take before our own where they suit."),
+    variable!("CACHE_DIR", cache_dir, Maybe<File>, "A folder whose folder default has execution plans for collectives of devices, which all PEs take before our own where they suit, and whose folder tuned has what symrail tune measured."),
+    variable!("TUNING", tuning, Maybe<File>, "A file of symrail tune, in place of the one in SYMRAIL_CACHE_DIR; off takes none."),
     variable!("NCCL_INTERFACE", nccl_interface, Maybe<Name>, "The address of this machine at which ranks on other machines reach it when they join by an id of ncclGetUniqueId; unset serves ranks of this machine only."),
+    variable!("NCCL_LIBRARY", nccl_library, Maybe<File>, "NVIDIA's libnccl.so.2, to which libsymrail_nccl.so leaves communicators that it cannot make; unset leaves them to nobody."),
 ];

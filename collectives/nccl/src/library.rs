@@ -1,0 +1,97 @@
+//! The other library (`SYMRAIL_NCCL_LIBRARY`): NVIDIA's, which has the communicators that this one cannot make. A
+//! communicator is wholly of one of the two, as its id is.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use symrail::Settings;
+use symrail::kernels::cuda::Gpu;
+use symrail::kernels::cuda::compile::Nvrtc;
+
+use crate::guard::{Failure, guarded};
+use crate::registry;
+use crate::types::Handle;
+
+/// Names are looked up in the library itself first, and not in this one, which was loaded before.
+const RTLD_DEEPBIND: c_int = 8;
+
+/// The library, loaded once; nothing where the setting names none.
+fn other() -> Result<Option<&'static Library>, Failure> {
+    static OTHER: OnceLock<Result<Option<Library>, Failure>> = OnceLock::new();
+    OTHER.get_or_init(load).as_ref().map(Option::as_ref).map_err(Clone::clone)
+}
+
+fn load() -> Result<Option<Library>, Failure> {
+    let settings = Settings::from_env().map_err(symrail::Error::from)?;
+    let Some(path) = settings.nccl_library else { return Ok(None) };
+    let shown = path.display();
+    // SAFETY: the user names a library with NCCL's interface.
+    let library = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND) }
+        .map_err(|error| Failure::usage(format!("SYMRAIL_NCCL_LIBRARY={shown} cannot be loaded: {error}")))?;
+    let version = at(&library, "ncclGetVersion\0")?;
+    if version == crate::joining::ncclGetVersion as *const c_void {
+        let remedy = "give the path of NVIDIA's";
+        return Err(Failure::usage(format!("SYMRAIL_NCCL_LIBRARY={shown} is this library itself: {remedy}")));
+    }
+    Ok(Some(library))
+}
+
+/// The address of a function, whose name ends with a zero.
+fn at(library: &Library, name: &str) -> Result<*const c_void, Failure> {
+    // SAFETY: only the address is taken here.
+    let found = unsafe { library.get::<*const c_void>(name.as_bytes()) };
+    let name = name.trim_end_matches('\0');
+    found
+        .map(|symbol| symbol.as_raw_ptr().cast_const().cast())
+        .map_err(|_| Failure::usage(format!("{name}: neither this library nor the one of SYMRAIL_NCCL_LIBRARY has it")))
+}
+
+/// The answer of the other library to a call, if there is one and the call is `theirs`.
+pub fn elsewhere(
+    name: &str,
+    theirs: impl FnOnce() -> bool,
+    call: impl FnOnce(*const c_void) -> c_int,
+) -> Option<c_int> {
+    if !theirs() {
+        return None;
+    }
+    match other() {
+        Ok(None) => None,
+        Ok(Some(library)) => Some(match at(library, name) {
+            Ok(function) => call(function),
+            Err(failure) => guarded(|| Err(failure)),
+        }),
+        Err(failure) => Some(guarded(|| Err(failure))),
+    }
+}
+
+/// Calls a function without arguments of the other library, too, if there is one.
+pub fn too(name: &str) -> c_int {
+    elsewhere(
+        name,
+        || true,
+        |at| {
+            // SAFETY: a function of NCCL's interface that has no arguments.
+            let there: extern "C" fn() -> c_int = unsafe { std::mem::transmute(at) };
+            there()
+        },
+    )
+    .unwrap_or(0)
+}
+
+/// What the other library says of the last error of one of its communicators, if this is one.
+pub fn last_error(comm: Handle) -> Option<*const c_char> {
+    if comm.is_null() || !registry::is_unknown(comm) {
+        return None;
+    }
+    let function = at(other().ok()??, "ncclGetLastError\0").ok()?;
+    // SAFETY: the function of this name of a library with NCCL's interface.
+    let there: extern "C" fn(Handle) -> *const c_char = unsafe { std::mem::transmute(function) };
+    Some(there(comm))
+}
+
+/// Whether this process cannot make communicators: there is no GPU, or nothing that compiles kernels.
+pub fn is_needed() -> bool {
+    !Gpu::has_driver() || Nvrtc::find().is_err()
+}
