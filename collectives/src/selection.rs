@@ -260,7 +260,9 @@ mod tests {
         let large = Document { name: small.name.clone(), min_message_size: 1025, ..all_reduce::direct(&shape) };
         let (hosts, defaults) = (vec![0, 0], Defaults::default());
         let mut all = Selection { hosts, users: Registry::default(), defaults, limits: CPU };
-        [&small, &large].map(|document| all.users.add(Plan::new(document, Check::Result).unwrap()));
+        for document in [&small, &large] {
+            all.users.add(Plan::new(document, Check::Result).unwrap());
+        }
         for message in [8, 2000] {
             let choice = all.choose(&Collective::AllReduce, message, false, 0).unwrap();
             assert!(all.plan(&choice).unwrap().sizes.contains(&message), "{message}");
