@@ -5,7 +5,7 @@
 #   scripts/gpu.sh [run [FOLDER]]   where GPUs are: runs everything from FOLDER (target/gpu/)
 #
 # PARTS chooses among: guide (the program of docs/gpu.md), suite (verify and measure), engine (the same with copies by
-# copy engines), ep (expert parallelism), collectives (on streams), pencils (transposes and halos), python (the Python package, with PyTorch and CuPy), perf, proxies (one, two and four proxy threads over four rails), sanitize, nvshmem (the same kernels
+# copy engines), ep (expert parallelism), collectives (on streams), pencils (transposes and halos), products (overlapped products), python (the Python package, with PyTorch and CuPy), perf, proxies (one, two and four proxy threads over four rails), sanitize, nvshmem (the same kernels
 # on NVSHMEM, for a comparison), again (ROUNDS=100 of all checks). One GPU: two PEs share it. NVLink multicast is never
 # used.
 set -uo pipefail
@@ -14,12 +14,12 @@ bin=$root/target/gpu
 
 build() {
   cargo build --release -p symrail-perftest --bin symrail -p symrail-kernels --example gpu_suite -p symrail --example device_ring -p symrail-ep --example gpu_experts --example gpu_high_throughput || exit 1
-  cargo build --release -p symrail-tests --bin pe_gpu_collectives --bin pe_gpu_decomp --bin pe_gpu_ep_lost || exit 1
+  cargo build --release -p symrail-tests --bin pe_gpu_collectives --bin pe_gpu_decomp --bin pe_gpu_overlap --bin pe_gpu_ep_lost || exit 1
   cargo build --release -p symrail-c -p symrail-python || exit 1
   mkdir -p "$bin"
   local built=${CARGO_TARGET_DIR:-$root/target}/release
   for file in "$built/symrail" "$built/examples/gpu_suite" "$built/examples/device_ring" "$built/examples/gpu_experts" "$built/examples/gpu_high_throughput" "$built/libsymrail.so" \
-    "$built/pe_gpu_collectives" "$built/pe_gpu_decomp" "$built/pe_gpu_ep_lost"; do
+    "$built/pe_gpu_collectives" "$built/pe_gpu_decomp" "$built/pe_gpu_overlap" "$built/pe_gpu_ep_lost"; do
     strip -o "$bin/$(basename "$file")" "$file" || exit 1
   done
   rm -rf "$bin/python"
@@ -48,7 +48,7 @@ run() {
   LD_LIBRARY_PATH=$(dirname "$nvrtc")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   export LD_LIBRARY_PATH
   local part
-  for part in ${PARTS:-guide suite engine ep collectives pencils python perf sanitize nvshmem}; do $part; done
+  for part in ${PARTS:-guide suite engine ep collectives pencils products python perf sanitize nvshmem}; do $part; done
   exit $failed
 }
 
@@ -140,6 +140,17 @@ pencils() {
     case_of "pencils, pinned heap, proxy, $what" $pinned $heap SYMRAIL_DISABLE_P2P=1 SYMRAIL_LIBFABRIC_PROVIDER=shm $run -- $test $what
     case_of "pencils, device heap, staged over $tcp, $what" $staged $heap SYMRAIL_LIBFABRIC_PROVIDER="$tcp" $run --hosts $pes -- $test $what
   done
+}
+
+# Overlapped products, every number; their bits; graphs; times.
+products() {
+  local what test="$bin/pe_gpu_overlap" run="$bin/symrail run -n $pes" heap="SYMRAIL_HEAP_SIZE=600M SYMRAIL_TIMEOUT_S=5"
+  for what in right bits graph late; do
+    case_of "products, device heap, mapped, $what" $staged $heap SYMRAIL_LIBFABRIC_PROVIDER=shm $run -- $test $what
+    case_of "products, pinned heap, proxy, $what" $pinned $heap SYMRAIL_DISABLE_P2P=1 SYMRAIL_LIBFABRIC_PROVIDER=shm $run -- $test $what
+    case_of "products, device heap, staged over $tcp, $what" $staged $heap SYMRAIL_LIBFABRIC_PROVIDER="$tcp" $run --hosts $pes -- $test $what
+  done
+  LIMIT=300 case_of "products, times" $staged SYMRAIL_HEAP_SIZE=3G SYMRAIL_LIBFABRIC_PROVIDER=shm $run -- $test bench 2048
 }
 
 # The Python package: arrays, streams, graphs, other libraries' views, PyTorch's symmetric memory by both back ends.

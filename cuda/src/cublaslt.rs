@@ -236,7 +236,7 @@ impl Drop for Owned {
 }
 
 /// How a product's numbers are summed: of one [`Product`], and for as many rows as one likes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Chosen(Algorithm);
 
 /// cuBLASLt, loaded, for one GPU.

@@ -1,6 +1,8 @@
 //! What can go wrong.
 
 use symrail::Pe;
+use symrail::kernels::cuda::CudaError;
+use symrail_cuda::cublaslt::Number;
 
 use crate::exchange::Product;
 
@@ -28,6 +30,55 @@ pub enum Error {
         /// The shape's.
         wanted: usize,
     },
+    /// The driver, cuBLASLt, a kernel or a device's state.
+    #[error(transparent)]
+    Gpu(#[from] symrail::kernels::cuda::Error),
+    /// Numbers that a plan on a GPU does not multiply.
+    #[error(
+        "PE {pe}: {product} of {numbers:?} (rows, weight, product) with {inputs} inputs: both factors have 8-bit numbers or none, the product has none, and there are inputs"
+    )]
+    Unsupported {
+        /// This PE.
+        pe: Pe,
+        /// The product.
+        product: &'static str,
+        /// The types of numbers.
+        numbers: [Number; 3],
+        /// Numbers of a row.
+        inputs: usize,
+    },
+    /// Another PE of the team could not make its part of a plan.
+    #[error("PE {pe}: another PE of the team could not make its part of {product}; its error says why")]
+    OtherRefused {
+        /// This PE.
+        pe: Pe,
+        /// The product.
+        product: &'static str,
+    },
+    /// A round on a GPU has waited for a PE longer than it may.
+    #[error(
+        "PE {pe}: {product}: a kernel waited {seconds} s (SYMRAIL_TIMEOUT_S) for PE {late}, which has died or is late; make another plan"
+    )]
+    Late {
+        /// This PE.
+        pe: Pe,
+        /// The product.
+        product: &'static str,
+        /// Who was waited for.
+        late: Pe,
+        /// How long.
+        seconds: u64,
+    },
+    /// Another PE has given up a round on its GPU; what this PE has got of it is not to be believed.
+    #[error("PE {pe}: {product}: PE {by} has given up, and its error says for whom it waited; make another plan")]
+    GivenUp {
+        /// This PE.
+        pe: Pe,
+        /// The product.
+        product: &'static str,
+        /// Who has.
+        by: Pe,
+    },
     /// A plan of which nobody knows what has been sent, since a round has failed in its midst.
     #[error("PE {pe}: this plan of {product} cannot be used any more, since a round has failed; make another one")]
     Broken {
@@ -36,6 +87,12 @@ pub enum Error {
         /// The product.
         product: &'static str,
     },
+}
+
+impl From<CudaError> for Error {
+    fn from(error: CudaError) -> Error {
+        Error::Gpu(error.into())
+    }
 }
 
 impl Error {

@@ -53,12 +53,7 @@ impl<'rt> Exchange<'rt> {
         (shards, width, schedule): (&Shards, usize, Schedule),
         (words, numbers): (usize, usize),
     ) -> Result<Exchange<'rt>> {
-        let mut parameters = vec![("the kind of product", product as u64), ("numbers of a row", width as u64)];
-        parameters.extend(schedule.parameters());
-        parameters.extend((0..shards.ranks()).map(|rank| ("rows of a shard", shards.of(rank).len() as u64)));
-        team.compare(product.name(), &parameters)?;
-        let (pe, ranks) = (heap.runtime().my_pe(), team.group().size() as usize);
-        Error::unless_long(pe, product, "the list of shards", shards.ranks(), ranks)?;
+        compare(heap, team, product, (shards, width, schedule), &[])?;
         heap.must_be_the_hosts()?;
         let block = heap.take_words(team, Exchange::bytes(words, numbers))?;
         let words = bytes_of_words(words);
@@ -213,7 +208,24 @@ impl<'rt> Exchange<'rt> {
     }
 }
 
+/// Compares what the ranks of a team pass, and checks that there is a shard for each.
+pub(crate) fn compare(
+    heap: &TeamHeap<'_>,
+    team: &Team<'_>,
+    product: Product,
+    (shards, width, schedule): (&Shards, usize, Schedule),
+    further: &[(&'static str, u64)],
+) -> Result<()> {
+    let mut parameters = vec![("the kind of product", product as u64), ("numbers of a row", width as u64)];
+    parameters.extend(schedule.parameters());
+    parameters.extend((0..shards.ranks()).map(|rank| ("rows of a shard", shards.of(rank).len() as u64)));
+    parameters.extend(further);
+    team.compare(product.name(), &parameters)?;
+    let (pe, ranks) = (heap.runtime().my_pe(), team.group().size() as usize);
+    Error::unless_long(pe, product, "the list of shards", shards.ranks(), ranks)
+}
+
 /// Bytes before the numbers.
-fn bytes_of_words(words: usize) -> usize {
+pub(crate) fn bytes_of_words(words: usize) -> usize {
     aligned(words.saturating_mul(size_of::<u64>()))
 }

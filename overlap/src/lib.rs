@@ -34,6 +34,7 @@
 //! | `host` | a round by one thread of the host |
 //! | `exchange` | words and rows between ranks |
 //! | [`step`] | what a plan does, for those who look on |
+//! | [`cuda`] | the same products on GPUs |
 //! | [`error`] | what can go wrong |
 //!
 //! # Invariants
@@ -43,6 +44,7 @@
 //! - Every wait ends: with what it waits for, or with an error that names who is gone.
 
 pub mod all_gather;
+pub mod cuda;
 pub mod error;
 mod exchange;
 mod host;

@@ -13,6 +13,11 @@ const MOST_PIECES: usize = 8;
 /// Below so many multiplications for a rank's shard, a product ends before a message has arrived.
 const LEAST_WORK: usize = 1 << 21;
 
+/// The same on GPUs, whose kernels and copies take microseconds to start.
+const LEAST_BYTES_ON_GPU: usize = 4 << 20;
+const MOST_PIECES_ON_GPU: usize = 4;
+const LEAST_SHARD_ON_GPU: usize = 1 << 20;
+
 /// The rows of a matrix, spread over the ranks of a team in their order. Shards may differ in size, and be empty.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Shards {
@@ -127,6 +132,18 @@ impl Schedule {
         Schedule::Direct { rows: rows.min(largest) }
     }
 
+    /// As [`Schedule::choose`], on GPUs, for rows of so many bytes: `Unfused` for shards of less than 1 MiB, which
+    /// move while kernels start; else pieces of 4 MiB or more, four for the largest shard at most.
+    #[must_use]
+    pub fn choose_on_gpu(shards: &Shards, row_bytes: usize) -> Schedule {
+        let (largest, row_bytes) = (shards.largest(), row_bytes.max(1));
+        if shards.ranks() == 1 || largest.saturating_mul(row_bytes) < LEAST_SHARD_ON_GPU {
+            return Schedule::Unfused;
+        }
+        let rows = LEAST_BYTES_ON_GPU.div_ceil(row_bytes).max(largest.div_ceil(MOST_PIECES_ON_GPU));
+        Schedule::Direct { rows: rows.min(largest) }
+    }
+
     /// Rows of a piece of these shards.
     pub(crate) fn piece_rows(self, shards: &Shards) -> usize {
         let most = shards.largest().max(1);
@@ -166,6 +183,14 @@ mod tests {
         assert_eq!(Schedule::choose(&Shards::split(8192, 2), 1024, 512), Schedule::Direct { rows: 512 });
         assert_eq!(Schedule::choose(&Shards::split(512, 4), 1024, 512), Schedule::Direct { rows: 64 });
         assert_eq!(Schedule::choose(&Shards::split(8, 2), 1024, 1 << 20), Schedule::Direct { rows: 4 });
+    }
+
+    #[test]
+    fn on_gpus_small_shards_are_not_cut_and_large_ones_into_four_pieces_at_most() {
+        assert_eq!(Schedule::choose_on_gpu(&Shards::split(64, 4), 8192), Schedule::Unfused);
+        assert_eq!(Schedule::choose_on_gpu(&Shards::split(1 << 20, 1), 8192), Schedule::Unfused);
+        assert_eq!(Schedule::choose_on_gpu(&Shards::split(8192, 8), 4096), Schedule::Direct { rows: 1024 });
+        assert_eq!(Schedule::choose_on_gpu(&Shards::split(32768, 8), 16384), Schedule::Direct { rows: 1024 });
     }
 
     proptest! {

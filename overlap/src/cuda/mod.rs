@@ -1,0 +1,19 @@
+//! The same products on GPUs, in the order of a stream.
+//!
+//! A plan carries out the programs of the host's plans: each lane is a stream, and what a step needs of another lane is an
+//! event. cuBLASLt multiplies; pieces move by a copy engine to and from PEs whose memory the GPU reaches, and by the proxy
+//! otherwise; an owner's kernel sums a piece while the next ones are multiplied. The host waits for nothing. Rounds are
+//! counted on the GPU, so that graphs can be replayed.
+//!
+//! | file | concept |
+//! |---|---|
+//! | `kernels` | the kernels, loaded (`cu/overlap.cu`) |
+//! | `plan` | a plan; posting a round |
+
+mod kernels;
+mod plan;
+
+pub use kernels::{GpuKernels, PROGRAM};
+pub use plan::{GpuAllGatherMatmul, GpuMatmulReduce, GpuShape, Operands};
+pub use symrail::kernels::cuda::Stream;
+pub use symrail_cuda::cublaslt::Number;
