@@ -18,10 +18,14 @@
 //! | [`guard`] | the border of C interfaces |
 //! | [`pci`] | addresses on a PCI bus |
 //! | [`escaped`] | text from outside, in messages |
+//! | [`encoding`] | what PEs send one another while they join, as bytes |
+//! | [`agreement`] | what must be the same on all PEs |
 
+pub mod agreement;
 pub mod amo;
 pub mod clock;
 pub mod compare;
+pub mod encoding;
 pub mod error;
 pub mod escaped;
 pub mod fp8;

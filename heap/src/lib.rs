@@ -53,7 +53,7 @@ pub use agreement::{AllocCall, AllocOp, check_agreement};
 pub use allocator::Stats;
 pub use copy_engine::CopyEngine;
 pub use error::{HeapError, Result};
-pub use handle::{HANDLE_LEN, HeapHandle, MemoryKind};
+pub use handle::{HeapHandle, MemoryKind};
 pub use heap::{Allocation, SymmetricHeap};
 pub use host::HostIdentity;
 pub use memory::Segment;

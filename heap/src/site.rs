@@ -3,9 +3,10 @@
 use std::os::unix::fs::MetadataExt;
 
 use serde::{Deserialize, Serialize};
+use symrail_core::encoding;
+use symrail_transport::Error;
 use symrail_transport::backend::HostPes;
 use symrail_transport::topology::{CpuSet, PciAddress, allowed_cpus};
-use symrail_transport::{Error, Pe};
 
 use crate::host::HostIdentity;
 
@@ -38,8 +39,7 @@ impl Site {
     /// The site as bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        // Serialising plain collections into memory has no way to fail.
-        postcard::to_allocvec(self).unwrap_or_default()
+        encoding::encode(self)
     }
 
     /// Reads the sites of all PEs.
@@ -47,11 +47,7 @@ impl Site {
     /// # Errors
     /// [`Error::Malformed`].
     pub fn decode_all(all: &[Vec<u8>]) -> Result<Vec<Site>, Error> {
-        let decode = |(bytes, pe): (&Vec<u8>, Pe)| {
-            let why = |e: postcard::Error| format!("{e}; run one Symrail on all PEs");
-            postcard::from_bytes(bytes).map_err(|e| Error::Malformed { what: "site", pe, why: why(e) })
-        };
-        all.iter().zip(0..).map(decode).collect()
+        encoding::decode_all(all, "site")
     }
 
     /// The PEs of `me`'s host, of all PEs' sites. Cores are the machine's, whatever host a PE plays.

@@ -80,8 +80,7 @@ impl Columns {
 
     /// The table as bytes.
     pub fn encode(&self) -> Vec<u8> {
-        // Serialising plain collections into memory has no way to fail.
-        postcard::to_allocvec(self).unwrap_or_default()
+        symrail_core::encoding::encode(self)
     }
 
     /// Reads a table of so many rows; `None` if it is none.

@@ -1,9 +1,11 @@
 //! What PEs tell each other before they are connected, and what must be the same on all of them.
 
 use serde::{Deserialize, Serialize};
-use symrail_heap::{HANDLE_LEN, HeapHandle, Site};
+use symrail_core::agreement::same;
+use symrail_core::encoding;
+use symrail_heap::{HeapHandle, Site};
 use symrail_transport::backend::{Choice, HostPes};
-use symrail_transport::env::{AmoPath, Settings};
+use symrail_transport::env::{AmoPath, HeapKind, Settings};
 use symrail_transport::ofi::variables;
 use symrail_transport::topology::PciAddress;
 use symrail_transport::wire::PROTOCOL_VERSION;
@@ -19,12 +21,11 @@ pub(crate) struct Hello {
 impl Hello {
     /// `gpu` is the one that its heap is on, if any.
     pub fn new(handle: &HeapHandle, gpu: Option<PciAddress>) -> Hello {
-        Hello { handle: handle.encode().to_vec(), site: Site::of_this_process(handle.host.clone(), gpu) }
+        Hello { handle: handle.encode(), site: Site::of_this_process(handle.host.clone(), gpu) }
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        // Serialising plain collections into memory has no way to fail.
-        postcard::to_allocvec(self).unwrap_or_default()
+        encoding::encode(self)
     }
 
     /// Reads what all PEs said, checks that their heaps agree, and gives the PEs of `me`'s host.
@@ -32,21 +33,13 @@ impl Hello {
     /// # Errors
     /// [`Error::Malformed`] or [`Error::Mismatch`].
     pub fn decode_all(all: &[Vec<u8>], me: Pe) -> Result<(Vec<HeapHandle>, HostPes), Error> {
-        let all: Vec<Hello> = decode_all(all, "first connection info")?;
+        let all: Vec<Hello> = encoding::decode_all(all, "first connection info")?;
         let handles = all.iter().zip(0..).map(|(h, pe)| HeapHandle::decode(&h.handle, pe));
         let handles: Vec<HeapHandle> = handles.collect::<Result<_, _>>()?;
         symrail_heap::check_agreement(&handles)?;
         let sites: Vec<Site> = all.into_iter().map(|hello| hello.site).collect();
         Ok((handles, Site::pes_of_host(&sites, me as usize)))
     }
-}
-
-fn decode_all<T: for<'a> Deserialize<'a>>(all: &[Vec<u8>], what: &'static str) -> Result<Vec<T>, Error> {
-    let decode = |(bytes, pe): (&Vec<u8>, Pe)| {
-        let why = |e: postcard::Error| format!("{e}; run one Symrail on all PEs");
-        postcard::from_bytes(bytes).map_err(|e| Error::Malformed { what, pe, why: why(e) })
-    };
-    all.iter().zip(0..).map(decode).collect()
 }
 
 /// By which keys peers' rails reach what a proxy thread has registered. Each is empty where there is no such memory.
@@ -74,6 +67,8 @@ pub(crate) struct ConnectionInfo {
     /// Whether NICs perform AMOs; else CPUs do.
     pub native_amo: bool,
     check_collectives: bool,
+    /// What memory its heap is made of. Host and pinned memory are one kind to peers.
+    heap_kind: String,
     /// The fabric that its rails are on; empty when it has none.
     fabric: String,
     /// The size of `ofi_rxm`'s buffers: it connects only to those who have the same.
@@ -97,6 +92,10 @@ impl ConnectionInfo {
             version: PROTOCOL_VERSION,
             native_amo: settings.amo_path == AmoPath::Native,
             check_collectives: settings.check_collectives,
+            heap_kind: match settings.heap_kind {
+                HeapKind::Host | HeapKind::Pinned => "host or pinned".into(),
+                kind => kind.to_string(),
+            },
             fabric: String::new(),
             rxm_buffers: variables::in_force(variables::RXM_BUFFERS),
             ib_mode: String::new(),
@@ -134,8 +133,7 @@ impl ConnectionInfo {
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        // Serialising plain vectors into memory has no way to fail.
-        postcard::to_allocvec(self).unwrap_or_default()
+        encoding::encode(self)
     }
 
     /// Reads all connection infos and checks that they agree.
@@ -143,26 +141,20 @@ impl ConnectionInfo {
     /// # Errors
     /// [`Error::Malformed`] or [`Error::Mismatch`].
     pub fn decode_all(connection_infos: &[Vec<u8>]) -> Result<Vec<ConnectionInfo>, Error> {
-        let connection_infos: Vec<ConnectionInfo> = decode_all(connection_infos, "connection info")?;
-        same("the protocol version", &connection_infos, |c| c.version.to_string())?;
-        let wired = |c: &ConnectionInfo| !c.fabric.is_empty();
-        same_among("the fabric (SYMRAIL_TRANSPORT, SYMRAIL_LIBFABRIC_PROVIDER)", &connection_infos, wired, |c| {
-            c.fabric.clone()
-        })?;
-        let rxm = |c: &ConnectionInfo| c.fabric.contains("ofi_rxm");
-        same_among(variables::RXM_BUFFERS, &connection_infos, rxm, |c| c.rxm_buffers.clone())?;
-        same_among("SYMRAIL_IB_MODE", &connection_infos, wired, |c| c.ib_mode.clone())?;
-        same("SYMRAIL_AMO_PATH", &connection_infos, |c| if c.native_amo { "native" } else { "agent" }.into())?;
-        let kind = |c: &ConnectionInfo| match c.device.len() {
-            0 => "host or pinned",
-            HANDLE_LEN => "guarded",
-            _ => "device",
-        };
-        same("SYMRAIL_HEAP_KIND", &connection_infos, |c| kind(c).into())?;
-        same("SYMRAIL_HEAP_KIND and SYMRAIL_HEAP_SIZE (bytes that are staged)", &connection_infos, |c| {
-            c.staged.to_string()
-        })?;
-        same("SYMRAIL_CHECK_COLLECTIVES", &connection_infos, |c| u8::from(c.check_collectives).to_string())?;
+        let connection_infos: Vec<ConnectionInfo> = encoding::decode_all(connection_infos, "connection info")?;
+        let all = || (0..).zip(&connection_infos);
+        same("the protocol version", all().map(|(pe, c)| (pe, c.version)))?;
+        let wired = || all().filter(|(_, c)| !c.fabric.is_empty());
+        let fabric = "the fabric (SYMRAIL_TRANSPORT, SYMRAIL_LIBFABRIC_PROVIDER)";
+        same(fabric, wired().map(|(pe, c)| (pe, &c.fabric)))?;
+        let rxm = wired().filter(|(_, c)| c.fabric.contains("ofi_rxm"));
+        same(variables::RXM_BUFFERS, rxm.map(|(pe, c)| (pe, &c.rxm_buffers)))?;
+        same("SYMRAIL_IB_MODE", wired().map(|(pe, c)| (pe, &c.ib_mode)))?;
+        let amo_path = |native| if native { AmoPath::Native } else { AmoPath::Agent };
+        same("SYMRAIL_AMO_PATH", all().map(|(pe, c)| (pe, amo_path(c.native_amo))))?;
+        same("SYMRAIL_HEAP_KIND", all().map(|(pe, c)| (pe, &c.heap_kind)))?;
+        same("SYMRAIL_HEAP_KIND and SYMRAIL_HEAP_SIZE (bytes that are staged)", all().map(|(pe, c)| (pe, c.staged)))?;
+        same("SYMRAIL_CHECK_COLLECTIVES", all().map(|(pe, c)| (pe, u8::from(c.check_collectives))))?;
         Ok(connection_infos)
     }
 
@@ -202,30 +194,6 @@ impl ConnectionInfo {
     }
 }
 
-fn same(
-    what: &'static str,
-    connection_infos: &[ConnectionInfo],
-    value: impl Fn(&ConnectionInfo) -> String,
-) -> Result<(), Error> {
-    same_among(what, connection_infos, |_| true, value)
-}
-
-fn same_among(
-    what: &'static str,
-    connection_infos: &[ConnectionInfo],
-    concerned: impl Fn(&ConnectionInfo) -> bool,
-    value: impl Fn(&ConnectionInfo) -> String,
-) -> Result<(), Error> {
-    let mut values = connection_infos.iter().enumerate().filter(|(_, c)| concerned(c)).map(|(pe, c)| (pe, value(c)));
-    let Some((pe, first)) = values.next() else { return Ok(()) };
-    match values.find(|(_, v)| *v != first) {
-        None => Ok(()),
-        Some((other, other_value)) => {
-            Err(Error::Mismatch { what, pe: pe as Pe, value: first, other_pe: other as Pe, other_value })
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -236,6 +204,7 @@ mod tests {
             version: PROTOCOL_VERSION,
             native_amo: native,
             check_collectives: false,
+            heap_kind: "host or pinned".into(),
             fabric: "tcp;ofi_rxm".into(),
             rxm_buffers: "4304".into(),
             ib_mode: String::new(),
@@ -266,7 +235,7 @@ mod tests {
         let larger = ConnectionInfo { rxm_buffers: "16384".into(), ..connection_info(false) };
         let error =
             ConnectionInfo::decode_all(&[connection_info(false).encode(), larger.encode()]).unwrap_err().to_string();
-        assert!(error.contains("FI_OFI_RXM_BUFFER_SIZE differs: PE 0 has 4304, PE 1 has 16384"), "{error}");
+        assert!(error.contains("FI_OFI_RXM_BUFFER_SIZE differs: PE 1 has 16384, PE 0 has 4304"), "{error}");
         let elsewhere =
             |connection_info: ConnectionInfo| ConnectionInfo { fabric: "shm".into(), ..connection_info }.encode();
         assert!(ConnectionInfo::decode_all(&[elsewhere(connection_info(false)), elsewhere(larger)]).is_ok());
@@ -281,7 +250,7 @@ mod tests {
         let none = ConnectionInfo { fabric: String::new(), ..connection_info(false) }.encode();
         let error =
             ConnectionInfo::decode_all(&[none, with("write-with-imm"), with("rdma-atomics")]).unwrap_err().to_string();
-        assert!(error.contains("PE 1 has write-with-imm, PE 2 has rdma-atomics"), "{error}");
+        assert!(error.contains("PE 2 has rdma-atomics, PE 1 has write-with-imm"), "{error}");
         assert!(error.contains("SYMRAIL_IB_MODE"), "{error}");
         assert!(ConnectionInfo::decode_all(&[vec![9; 7]]).is_err());
         assert!(ConnectionInfo::decode_all(&[vec![]]).is_err());

@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use symrail_core::encoding;
 use symrail_transport::endpoint::{self, Addresses};
 use symrail_transport::region::Segment;
-use symrail_transport::{Error, Pe, Result};
+use symrail_transport::{Pe, Result};
 
 use crate::columns::Columns;
 use crate::connection_info::ConnectionInfo;
@@ -46,8 +47,7 @@ impl Directory {
 
     fn entry(&self, pe: Pe) -> Result<ConnectionInfo> {
         let bytes = self.entries.row(pe as usize).unwrap_or_default();
-        let malformed = |e: postcard::Error| Error::Malformed { what: "connection info", pe, why: e.to_string() };
-        postcard::from_bytes(&bytes).map_err(malformed)
+        encoding::decode(&bytes, "connection info", pe)
     }
 }
 

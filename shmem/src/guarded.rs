@@ -34,7 +34,7 @@ impl Guarded {
 
     /// What peers have to know to map it.
     pub fn connection_info(&self) -> Vec<u8> {
-        self.handle.encode().to_vec()
+        self.handle.encode()
     }
 
     /// Maps what can be mapped; `connection_infos` has everybody's, in order.

@@ -1,6 +1,9 @@
 //! What PEs tell each other to connect, and what must be the same on all of them.
 
 use serde::{Deserialize, Serialize};
+use symrail_core::agreement::same;
+use symrail_core::encoding;
+use symrail_transport::env::AmoPath;
 use symrail_transport::wire::PROTOCOL_VERSION;
 use symrail_transport::{Error, Pe, Result};
 
@@ -24,8 +27,7 @@ impl ConnectionInfo {
     pub const VERSION: u32 = PROTOCOL_VERSION;
 
     pub fn encode(&self) -> Vec<u8> {
-        // Serialising plain collections into memory has no way to fail.
-        postcard::to_allocvec(self).unwrap_or_default()
+        encoding::encode(self)
     }
 
     /// Reads the connection infos of all PEs and checks that they agree. What follows connection info in its bytes is
@@ -35,36 +37,17 @@ impl ConnectionInfo {
             let why = format!("{} connection infos in a job of {n_pes} PEs", connection_infos.len());
             return Err(Error::Malformed { what: "the list of connection infos", pe: 0, why });
         }
-        let decode =
-            |(bytes, pe): (&Vec<u8>, Pe)| {
-                let why = |e: postcard::Error| format!("{e}; run one Symrail on all PEs");
-                postcard::take_from_bytes(bytes)
-                    .map(|(connection_info, _)| connection_info)
-                    .map_err(|e| Error::Malformed { what: "connection info", pe, why: why(e) })
-            };
-        let connection_infos: Vec<ConnectionInfo> =
-            connection_infos.iter().zip(0..).map(decode).collect::<Result<_>>()?;
-        same("the protocol version", &connection_infos, |c| c.version.to_string())?;
-        same("the fabric (SYMRAIL_TRANSPORT, SYMRAIL_LIBFABRIC_PROVIDER)", &connection_infos, |c| c.fabric.clone())?;
-        same("SYMRAIL_IB_MODE", &connection_infos, |c| c.ib_mode.clone())?;
-        same("SYMRAIL_AMO_PATH", &connection_infos, |c| if c.native_amo { "native" } else { "agent" }.into())?;
-        same("whether memory is staged (a GPU on all PEs or on none)", &connection_infos, |c| {
-            if c.window.is_empty() { "none" } else { "staging" }.into()
-        })?;
+        let decode = |(pe, bytes): (Pe, &Vec<u8>)| Ok(encoding::decode_first(bytes, "connection info", pe)?.0);
+        let connection_infos: Vec<ConnectionInfo> = (0..).zip(connection_infos).map(decode).collect::<Result<_>>()?;
+        let all = || (0..).zip(&connection_infos);
+        same("the protocol version", all().map(|(pe, c)| (pe, c.version)))?;
+        same("the fabric (SYMRAIL_TRANSPORT, SYMRAIL_LIBFABRIC_PROVIDER)", all().map(|(pe, c)| (pe, &c.fabric)))?;
+        same("SYMRAIL_IB_MODE", all().map(|(pe, c)| (pe, &c.ib_mode)))?;
+        let amo_path = |native| if native { AmoPath::Native } else { AmoPath::Agent };
+        same("SYMRAIL_AMO_PATH", all().map(|(pe, c)| (pe, amo_path(c.native_amo))))?;
+        let staged = |c: &ConnectionInfo| if c.window.is_empty() { "none" } else { "staging" };
+        same("whether memory is staged (a GPU on all PEs or on none)", all().map(|(pe, c)| (pe, staged(c))))?;
         Ok(connection_infos)
-    }
-}
-
-fn same(
-    what: &'static str,
-    connection_infos: &[ConnectionInfo],
-    value: impl Fn(&ConnectionInfo) -> String,
-) -> Result<()> {
-    let mut values = connection_infos.iter().map(value).zip(0..);
-    let Some((first, pe)) = values.next() else { return Ok(()) };
-    match values.find(|(v, _)| *v != first) {
-        None => Ok(()),
-        Some((other_value, other_pe)) => Err(Error::Mismatch { what, pe, value: first, other_pe, other_value }),
     }
 }
 

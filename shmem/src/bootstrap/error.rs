@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use symrail_core::Escaped;
 use symrail_transport::Pe;
 
@@ -10,7 +11,7 @@ use symrail_transport::Pe;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What a PE was doing. Collective steps are numbered from 1, both kinds in one sequence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Step {
     /// Connecting to the rendezvous service or to PMIx.
     Join,
@@ -18,8 +19,9 @@ pub enum Step {
     Allgather(u64),
     /// Waiting for everybody.
     Barrier(u64),
-    /// An allgather or a barrier, by what it is for.
-    Stage(&'static str, u64),
+    /// An allgather or a barrier, by what it is for: a PE's own name for it, which never travels.
+    #[serde(skip)]
+    Stage(#[serde(skip)] &'static str, u64),
 }
 
 impl Step {

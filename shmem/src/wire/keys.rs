@@ -1,12 +1,12 @@
 //! What a PE tells of a segment by which its heap has grown: what each proxy thread has to say, in one connection info.
 
+use symrail_core::encoding;
 use symrail_transport::grown::GrownKeys;
 use symrail_transport::{Error, Pe};
 
 /// The connection info that holds what each of this PE's proxy threads has to say.
 pub(crate) fn together(of_threads: &[GrownKeys]) -> Vec<u8> {
-    // Serialising plain vectors into memory has no way to fail.
-    postcard::to_allocvec(of_threads).unwrap_or_default()
+    encoding::encode(&of_threads)
 }
 
 /// What a PE's connection info says for one of so many proxy threads. Who has nothing to say has an empty connection
@@ -23,10 +23,11 @@ pub(crate) fn of_thread(
     if connection_info.is_empty() {
         return Ok(None);
     }
-    let malformed = |why: String| Error::Malformed { what: "a segment's keys", pe, why };
-    let mut keys: Vec<GrownKeys> = postcard::from_bytes(connection_info).map_err(|e| malformed(e.to_string()))?;
+    let what = "a segment's keys";
+    let mut keys: Vec<GrownKeys> = encoding::decode(connection_info, what, pe)?;
     if keys.len() != threads || thread >= threads {
-        return Err(malformed(format!("those of {} proxy threads, where {threads} are", keys.len())));
+        let why = format!("those of {} proxy threads, where {threads} are", keys.len());
+        return Err(Error::Malformed { what, pe, why });
     }
     Ok(Some(keys.swap_remove(thread)))
 }

@@ -1,21 +1,24 @@
 //! Why a job is broken: what the service tells every PE, and how a PE words it.
 
+use serde::{Deserialize, Serialize};
+use symrail_core::encoding;
 use symrail_transport::Pe;
 
 use super::super::Gone;
 use super::super::error::{Error, Step};
-use super::wire::u32_at;
 
 /// The number of missing PEs that a time-out names; more are only counted.
 pub(super) const NAMED: usize = 32;
 /// The longest reason that travels, in bytes.
 const MAX_WHY: usize = 1024;
+/// The longest fault on the wire, in bytes.
+const LONGEST: usize = 2 * MAX_WHY;
 
 /// Of a PE whose frames do not fit their tags.
 const CHANGED: &str = "takes part no more: what it sent to the rendezvous service was changed on the way";
 
 /// Why no further step can complete.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Fault {
     /// The PE's connection closed before it said that it was done.
     Lost { peer: Pe },
@@ -47,77 +50,19 @@ impl Fault {
         Fault::TimedOut { seconds, missing: missing[..missing.len().min(NAMED)].to_vec(), count }
     }
 
+    /// The PE asked for the job to be ended; a long reason is shortened.
+    pub(super) fn aborted(peer: Pe, code: i32, why: &str) -> Fault {
+        let end = (0..=why.len().min(MAX_WHY)).rev().find(|&end| why.is_char_boundary(end));
+        Fault::Aborted { peer, code, why: why[..end.unwrap_or(0)].to_owned() }
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let mut words = |tag: u8, words: &[u32]| {
-            bytes.push(tag);
-            words.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
-        };
-        match self {
-            Fault::Lost { peer } => words(1, &[*peer]),
-            Fault::Left { peer } => words(2, &[*peer]),
-            Fault::Aborted { peer, code, why } => {
-                words(3, &[*peer, code.cast_unsigned()]);
-                bytes.extend_from_slice(shortened(why).as_bytes());
-            }
-            Fault::TimedOut { seconds, missing, count } => {
-                words(4, &[u32::try_from(*seconds).unwrap_or(u32::MAX), *count]);
-                missing.iter().for_each(|pe| bytes.extend_from_slice(&pe.to_le_bytes()));
-            }
-            Fault::Size { peer, n_pes, other, other_n_pes } => {
-                words(5, &[*peer, *n_pes, u32::from(other.is_some()), other.unwrap_or(0), *other_n_pes]);
-            }
-            Fault::Steps { peer, step, other, other_step } => {
-                let [kind, number] = step_words(*step);
-                let [other_kind, other_number] = step_words(*other_step);
-                words(6, &[*peer, kind, number, *other, other_kind, other_number]);
-            }
-            Fault::Duplicate { peer } => words(7, &[*peer]),
-            Fault::NoSuchPe { peer, n_pes } => words(8, &[*peer, *n_pes]),
-            Fault::Ended { peer } => words(9, &[*peer]),
-            Fault::Untrusted { peer, why } => {
-                words(10, &[*peer]);
-                bytes.extend_from_slice(shortened(why).as_bytes());
-            }
-            Fault::NoService => words(11, &[0]),
-        }
-        bytes
+        encoding::encode(self)
     }
 
     /// Reads a fault; `None` when it is malformed.
     pub(super) fn decode(bytes: &[u8]) -> Option<Fault> {
-        let (tag, rest) = bytes.split_first()?;
-        let word = |index: usize| (rest.len() >= index * 4 + 4).then(|| u32_at(rest, index * 4));
-        let peer = word(0)?;
-        Some(match tag {
-            1 => Fault::Lost { peer },
-            2 => Fault::Left { peer },
-            3 => {
-                let code = word(1)?.cast_signed();
-                let why = shortened(&String::from_utf8_lossy(&rest[8..])).to_owned();
-                Fault::Aborted { peer, code, why }
-            }
-            4 => {
-                let missing = (2..2 + NAMED).map_while(word).collect();
-                Fault::TimedOut { seconds: u64::from(peer), missing, count: word(1)? }
-            }
-            5 => {
-                let other = (word(2)? == 1).then_some(word(3)?);
-                Fault::Size { peer, n_pes: word(1)?, other, other_n_pes: word(4)? }
-            }
-            6 => Fault::Steps {
-                peer,
-                step: step_from(word(1)?, word(2)?)?,
-                other: word(3)?,
-                other_step: step_from(word(4)?, word(5)?)?,
-            },
-            7 => Fault::Duplicate { peer },
-            8 => Fault::NoSuchPe { peer, n_pes: word(1)? },
-            9 => Fault::Ended { peer },
-            11 => Fault::NoService,
-            10 => Fault::Untrusted { peer, why: shortened(&String::from_utf8_lossy(&rest[4..])).to_owned() },
-            _ => return None,
-        })
+        postcard::from_bytes(bytes).ok().filter(|_| bytes.len() <= LONGEST)
     }
 
     /// Whether it tells of a PE that takes part in nothing more.
@@ -192,28 +137,14 @@ impl Fault {
     }
 }
 
-/// Several faults in one payload: each with its length before it.
+/// Several faults in one payload.
 pub(super) fn encode_all(faults: &[Fault]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for fault in faults.iter().map(Fault::encode) {
-        // Reasons are shortened, so that none is long.
-        bytes.extend_from_slice(&(fault.len() as u16).to_le_bytes());
-        bytes.extend_from_slice(&fault);
-    }
-    bytes
+    encoding::encode(&faults)
 }
 
-/// Reads several faults, up to the first that is malformed.
-pub(super) fn decode_all(mut bytes: &[u8]) -> Vec<Fault> {
-    let mut faults = Vec::new();
-    while let Some((length, rest)) = bytes.split_first_chunk()
-        && let Some((fault, rest)) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))
-        && let Some(fault) = Fault::decode(fault)
-    {
-        faults.push(fault);
-        bytes = rest;
-    }
-    faults
+/// Reads several faults; none where they are malformed.
+pub(super) fn decode_all(bytes: &[u8]) -> Vec<Fault> {
+    postcard::from_bytes(bytes).unwrap_or_default()
 }
 
 fn missing_words(missing: &[Pe], count: u32) -> String {
@@ -227,33 +158,6 @@ pub(super) fn named(some: &[Pe], count: u32) -> String {
     let plural = if count == 1 { "PE" } else { "PEs" };
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
     format!("{plural} {named}{more}")
-}
-
-fn shortened(why: &str) -> &str {
-    let mut end = why.len().min(MAX_WHY);
-    while !why.is_char_boundary(end) {
-        end -= 1;
-    }
-    &why[..end]
-}
-
-fn step_words(step: Step) -> [u32; 2] {
-    let (kind, number) = match step {
-        Step::Join | Step::Stage(..) => (0, 0),
-        Step::Allgather(number) => (1, number),
-        Step::Barrier(number) => (2, number),
-    };
-    [kind, u32::try_from(number).unwrap_or(u32::MAX)]
-}
-
-fn step_from(kind: u32, number: u32) -> Option<Step> {
-    let number = u64::from(number);
-    match kind {
-        0 => Some(Step::Join),
-        1 => Some(Step::Allgather(number)),
-        2 => Some(Step::Barrier(number)),
-        _ => None,
-    }
 }
 
 #[cfg(test)]
@@ -284,6 +188,10 @@ mod tests {
             (0..bytes.len()).for_each(|length| drop(Fault::decode(&bytes[..length])));
         }
         assert_eq!(Fault::decode(&[99, 0, 0, 0, 0]), None);
+        let Fault::Aborted { why, .. } = Fault::aborted(1, 2, &"ü".repeat(MAX_WHY)) else { unreachable!() };
+        assert_eq!(why.len(), MAX_WHY);
+        let endless = Fault::Aborted { peer: 1, code: 2, why: "x".repeat(LONGEST) };
+        assert_eq!(Fault::decode(&endless.encode()), None);
     }
 
     #[test]

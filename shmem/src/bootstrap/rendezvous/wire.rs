@@ -29,7 +29,7 @@ pub const MAX_CONTRIBUTION: usize = 16 << 20;
 /// The largest payload of a frame: a contribution and what goes with it.
 pub(super) const MAX_PAYLOAD: usize = MAX_CONTRIBUTION + 64;
 /// The name and version of the protocol; both ends send it first.
-pub(super) const MAGIC: [u8; 8] = *b"SYMRAIL\x04";
+pub(super) const MAGIC: [u8; 8] = *b"SYMRAIL\x05";
 /// In place of a frame: the hello was wrong. It is not authenticated, and nothing but a message depends on it.
 pub(super) const REFUSAL: [u8; 8] = *b"SYMRAIL\xff";
 pub(super) const NONCE: usize = 32;
@@ -183,7 +183,7 @@ pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
 }
 
 /// The kind of a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr)]
 #[repr(u8)]
 pub enum Kind {
     /// Service → PE: the hello was good. Behind it stands which PE runs the service, if any does.
@@ -214,14 +214,6 @@ pub enum Kind {
 
 /// What a PE says with its [`Kind::Bye`] when all others were done too.
 pub(super) const FINISHED: &[u8] = &[1];
-
-impl Kind {
-    fn from_wire(value: u8) -> Option<Kind> {
-        use Kind::{Abort, Ask, Bye, Contribute, Fault, Gone, Late, Missing, Redirect, Result, Serve, Welcome};
-        let all = [Welcome, Contribute, Result, Fault, Bye, Abort, Late, Gone, Redirect, Serve, Ask, Missing];
-        all.into_iter().find(|kind| *kind as u8 == value)
-    }
-}
 
 /// Which way a frame goes; part of its tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -300,7 +292,7 @@ impl Opener {
         let (payload, tag) = rest[..length + TAG].split_at(length);
         let mac = self.seal.mac(header, payload);
         mac.verify_slice(tag).map_err(|_| "a frame with a wrong tag: changed, replayed or out of order")?;
-        let kind = Kind::from_wire(header[4]).ok_or("a frame of unknown kind")?;
+        let kind = Kind::from_repr(header[4]).ok_or("a frame of unknown kind")?;
         let payload = Arc::from(payload);
         self.seal.sequence += 1;
         self.bytes.drain(..whole);

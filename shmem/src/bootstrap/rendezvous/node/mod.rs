@@ -220,8 +220,7 @@ impl Node {
             Kind::Abort if is_pe => {
                 let (code, why) = payload.split_at(payload.len().min(4));
                 let code = <[u8; 4]>::try_from(code).map_or(1, i32::from_le_bytes);
-                let why = String::from_utf8_lossy(why).into_owned();
-                self.report(Fault::Aborted { peer: self.children[at].pes.start, code, why });
+                self.report(Fault::aborted(self.children[at].pes.start, code, &String::from_utf8_lossy(why)));
             }
             Kind::Fault if !is_pe => match Fault::decode(payload) {
                 Some(fault) => self.report(fault),
