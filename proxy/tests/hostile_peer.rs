@@ -9,7 +9,7 @@ use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::Settings;
 use symrail_transport::error::Fault;
 use symrail_transport::mock::{Fabric, Mischief};
-use symrail_transport::rail::{LocalBuf, LocalKey, Notify, Rail, RailSink, RemoteBuf, WriteOptions};
+use symrail_transport::rail::{LocalBuf, LocalKey, Notify, Piece, Rail, RailSink, RemoteBuf, WriteOptions};
 use symrail_transport::region::Segment;
 use symrail_transport::wire::{Keepalive, Outcome, Place, Refusal, Reply, Request, RequestKind, Token};
 
@@ -281,7 +281,7 @@ fn what_is_counted_must_have_the_token() {
         let local = LocalBuf { ptr: [0u8; 8].as_mut_ptr(), len: 0, key: LocalKey::default() };
         let options = WriteOptions { id: None, notify: Notify::Transmitted, immediate: Some(immediate), more: false };
         // SAFETY: nothing is read or written.
-        assert!(unsafe { world.peer.write(0, local, remote, options) }.is_ok());
+        assert!(unsafe { world.peer.write(0, Piece { local, remote }, options) }.is_ok());
         for _ in 0..200 {
             world.engine.poll();
         }

@@ -95,7 +95,7 @@ pub struct WriteOptions {
     pub more: bool,
 }
 
-/// A part of a work request that moves several.
+/// Bytes that a work request moves; some move several pieces.
 #[derive(Debug, Clone, Copy)]
 pub struct Piece {
     /// Where its bytes are here.
@@ -135,6 +135,14 @@ pub enum PostError {
     Again,
     /// It will never work.
     Failed(Fault),
+}
+
+impl PostError {
+    /// The failure of a work request that no rail would take.
+    #[cold]
+    pub fn refused(code: i32, text: impl FnOnce() -> String) -> PostError {
+        PostError::Failed(Fault { code, text: text(), retryable: false })
+    }
 }
 
 /// Memory registered with one rail.
@@ -282,36 +290,23 @@ pub unsafe trait Rail: Send {
     /// Forgets what was registered under `id`; unknown ids are ignored.
     fn deregister(&mut self, id: u32);
 
-    /// Writes `local` to `remote`.
+    /// Writes the piece's local bytes to its remote place.
     ///
     /// # Safety
-    /// `local` stays valid and unchanged until the completion; `remote` was given by `dest`'s PE.
+    /// The local bytes stay valid and unchanged until the completion; the remote place was given by `dest`'s PE.
     ///
     /// # Errors
     /// [`PostError`].
-    unsafe fn write(
-        &mut self,
-        dest: Dest,
-        local: LocalBuf,
-        remote: RemoteBuf,
-        options: WriteOptions,
-    ) -> Result<(), PostError>;
+    unsafe fn write(&mut self, dest: Dest, piece: Piece, options: WriteOptions) -> Result<(), PostError>;
 
-    /// Reads `remote` into `local`.
+    /// Reads the piece's remote bytes into its local place.
     ///
     /// # Safety
-    /// As for [`Rail::write`], and nobody else uses `local` until the completion.
+    /// As for [`Rail::write`], and nobody else uses the local place until the completion.
     ///
     /// # Errors
     /// [`PostError`].
-    unsafe fn read(
-        &mut self,
-        dest: Dest,
-        local: LocalBuf,
-        remote: RemoteBuf,
-        id: OpId,
-        more: bool,
-    ) -> Result<(), PostError>;
+    unsafe fn read(&mut self, dest: Dest, piece: Piece, id: OpId, more: bool) -> Result<(), PostError>;
 
     /// Writes or reads several pieces, at most [`RailCaps::pieces`], of [`RailCaps::max_rma`] bytes together, as one
     /// work request.
@@ -322,8 +317,8 @@ pub unsafe trait Rail: Send {
     /// # Errors
     /// [`PostError`].
     unsafe fn move_pieces(&mut self, _dest: Dest, pieces: &[Piece], _way: Pieces, _id: OpId) -> Result<(), PostError> {
-        let text = format!("rail {} moves no {} pieces at once", self.caps().name, pieces.len());
-        Err(PostError::Failed(Fault { code: libc::EOPNOTSUPP, text, retryable: false }))
+        let text = || format!("rail {} moves no {} pieces at once", self.caps().name, pieces.len());
+        Err(PostError::refused(libc::EOPNOTSUPP, text))
     }
 
     /// Sends a message of at most [`RailCaps::max_send`] bytes. With `id: None` the bytes are copied.
@@ -387,8 +382,12 @@ pub unsafe trait Rail: Send {
     }
 
     /// A descriptor that becomes readable when polling is worthwhile, if the provider has one.
-    fn wait_fd(&self) -> Option<RawFd>;
+    fn wait_fd(&self) -> Option<RawFd> {
+        None
+    }
 
     /// Prepares to sleep on [`Rail::wait_fd`]: `false` means that something is pending, so poll again instead.
-    fn arm(&mut self) -> bool;
+    fn arm(&mut self) -> bool {
+        true
+    }
 }

@@ -12,7 +12,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use symrail_transport::device::{DeviceMemory, Export};
 use symrail_transport::env::Settings;
-use symrail_transport::rail::{LocalBuf, LocalKey, Rail};
+use symrail_transport::rail::{LocalBuf, LocalKey, Piece, Rail};
 use symrail_transport::verbs::{Role, VerbsRail};
 use verbs_support::*;
 
@@ -86,19 +86,19 @@ fn the_nic_reads_and_writes_what_the_cpu_cannot_touch() {
         at_a.store(0, &pattern(size, nth));
         let local = at_a.local(0, size, ours.local);
         // SAFETY: the memories live as long as the rails.
-        unsafe { pair.a.write(0, local, remote(&theirs, 64), options(Some(id))) }.unwrap();
+        unsafe { pair.a.write(0, Piece { local, remote: remote(&theirs, 64) }, options(Some(id))) }.unwrap();
         poll_until(&mut pair.a, &mut pair.log_a, "a write", |log| log.done.last() == Some(&id));
         assert!(at_b.load(64, size) == pattern(size, nth), "{size} bytes from device to device");
 
         let (id, back) = (100 + id, at_a.local(LEN / 2, size, ours.local));
         // SAFETY: as above.
-        unsafe { pair.a.read(0, back, remote(&theirs, 64), id, false) }.unwrap();
+        unsafe { pair.a.read(0, Piece { local: back, remote: remote(&theirs, 64) }, id, false) }.unwrap();
         poll_until(&mut pair.a, &mut pair.log_a, "a read", |log| log.done.last() == Some(&id));
         assert!(at_a.load(LEN / 2, size) == pattern(size, nth), "{size} bytes back");
 
         let id = 200 + id;
         // SAFETY: as above.
-        unsafe { pair.a.write(0, local, pair.at_b.remote(0), options(Some(id))) }.unwrap();
+        unsafe { pair.a.write(0, Piece { local, remote: pair.at_b.remote(0) }, options(Some(id))) }.unwrap();
         poll_until(&mut pair.a, &mut pair.log_a, "a write", |log| log.done.last() == Some(&id));
         assert!(pair.at_b.load(0, size) == pattern(size, nth), "{size} bytes from device to host");
     }

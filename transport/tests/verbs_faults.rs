@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use symrail_transport::env::{IbMode, NicList, Settings};
 use symrail_transport::error::Error;
-use symrail_transport::rail::{PostError, Rail, RemoteBuf, WriteOptions};
+use symrail_transport::rail::{Piece, PostError, Rail, RemoteBuf, WriteOptions};
 use symrail_transport::verbs::{Role, VerbsRail, discover, load};
 use verbs_support::*;
 
@@ -89,11 +89,15 @@ fn a_wrong_key_fails_its_request_and_recovery_brings_the_connection_back() {
     let bad = RemoteBuf { key: good.key ^ 0x5500, ..good };
     // SAFETY: the memories live as long as the rails.
     unsafe {
-        pair.a.write(0, pair.at_a.local(0, 4096), good, options(Some(1))).unwrap();
-        pair.a.write(0, pair.at_a.local(0, 4096), bad, options(Some(2))).unwrap();
+        pair.a.write(0, Piece { local: pair.at_a.local(0, 4096), remote: good }, options(Some(1))).unwrap();
+        pair.a.write(0, Piece { local: pair.at_a.local(0, 4096), remote: bad }, options(Some(2))).unwrap();
         for id in 3..8 {
             pair.a
-                .write(0, pair.at_a.local(0, 4096), good, WriteOptions { more: id < 7, ..options(Some(id)) })
+                .write(
+                    0,
+                    Piece { local: pair.at_a.local(0, 4096), remote: good },
+                    WriteOptions { more: id < 7, ..options(Some(id)) },
+                )
                 .unwrap();
         }
     }
@@ -105,14 +109,18 @@ fn a_wrong_key_fails_its_request_and_recovery_brings_the_connection_back() {
     assert_eq!(first.code, 10, "remote access error: {first}");
     assert!(pair.log_a.broken.is_empty(), "one destination is not the rail");
     // SAFETY: as above.
-    let again = unsafe { pair.a.write(0, pair.at_a.local(0, 8), good, options(Some(9))) };
+    let again = unsafe { pair.a.write(0, Piece { local: pair.at_a.local(0, 8), remote: good }, options(Some(9))) };
     assert!(matches!(again, Err(PostError::Failed(fault)) if fault.code == 10));
 
     // The peer learns of it by an event, or at the latest when it posts.
     let start = Instant::now();
     let mut id = 20;
     // SAFETY: as above.
-    while unsafe { pair.b.write(0, pair.at_b.local(0, 8), pair.at_a.remote(0), options(Some(id))) }.is_ok() {
+    while unsafe {
+        pair.b.write(0, Piece { local: pair.at_b.local(0, 8), remote: pair.at_a.remote(0) }, options(Some(id)))
+    }
+    .is_ok()
+    {
         id += 1;
         pair.b.poll(&mut pair.log_b);
         std::thread::yield_now();
@@ -132,7 +140,7 @@ fn a_wrong_key_without_an_id_breaks_the_rail() {
     let mut pair = Pair::new(&nic, &Settings::default(), 8192);
     let bad = RemoteBuf { key: pair.at_b.remote(0).key ^ 0x5500, ..pair.at_b.remote(0) };
     // SAFETY: the memories live as long as the rails.
-    unsafe { pair.a.write(0, pair.at_a.local(0, 8), bad, options(None)) }.unwrap();
+    unsafe { pair.a.write(0, Piece { local: pair.at_a.local(0, 8), remote: bad }, options(None)) }.unwrap();
     poll_until(&mut pair.a, &mut pair.log_a, "the failure", |log| log.broken.len() == 1);
     assert_eq!(pair.log_a.broken[0].code, 10);
 }
@@ -157,7 +165,7 @@ fn shallow_queues_are_never_overrun() {
         posted(&mut pair.a, &mut pair.log_a, |rail| {
             // SAFETY: the memories live as long as the rails. A slot is used again only 64 requests later, of which at
             // most 16 are under way.
-            let result = unsafe { rail.write(0, local, to, options) };
+            let result = unsafe { rail.write(0, Piece { local, remote: to }, options) };
             full += u32::from(matches!(result, Err(PostError::Again)));
             result
         });
@@ -185,18 +193,21 @@ fn what_cannot_be_posted_is_refused_in_words() {
     let to = pair.at_b.remote(0);
     // SAFETY: nothing of this is posted.
     unsafe {
-        let long = refused(pair.a.write(0, pair.at_a.local(0, inject + 1), to, options(None)));
+        let long = refused(pair.a.write(0, Piece { local: pair.at_a.local(0, inject + 1), remote: to }, options(None)));
         assert!(long.contains(&format!("takes {inject}")), "{long}");
         let long = refused(pair.a.send(0, pair.at_a.local(0, 8193), Some(1)));
         assert!(long.contains("8193") && long.contains("8192"), "{long}");
-        let nobody = refused(pair.a.write(3, pair.at_a.local(0, 8), to, options(None)));
+        let nobody = refused(pair.a.write(3, Piece { local: pair.at_a.local(0, 8), remote: to }, options(None)));
         assert!(nobody.contains("destination 3"), "{nobody}");
         let odd = RemoteBuf { key: 1 << 40, ..to };
-        assert!(refused(pair.a.write(0, pair.at_a.local(0, 8), odd, options(None))).contains("key"));
+        assert!(
+            refused(pair.a.write(0, Piece { local: pair.at_a.local(0, 8), remote: odd }, options(None)))
+                .contains("key")
+        );
     }
     let mut lone = VerbsRail::open(&nic, Role::Host, 1, &Settings::default()).unwrap();
     // SAFETY: nothing is posted.
-    let early = refused(unsafe { lone.write(0, pair.at_a.local(0, 8), to, options(None)) });
+    let early = refused(unsafe { lone.write(0, Piece { local: pair.at_a.local(0, 8), remote: to }, options(None)) });
     assert!(early.contains("not connected"), "{early}");
     // SAFETY: nothing is registered.
     let error = unsafe { pair.a.register(std::ptr::without_provenance_mut(4096), 4096, 9) }.unwrap_err().to_string();
@@ -281,7 +292,9 @@ fn a_port_that_goes_down_is_reported_and_ends_no_connection_by_itself() {
     let ids = 0..10;
     for id in ids.clone() {
         // SAFETY: the memories live as long as the rails.
-        let post = unsafe { pair.a.write(0, pair.at_a.local(0, 4096), pair.at_b.remote(0), options(Some(id))) };
+        let post = unsafe {
+            pair.a.write(0, Piece { local: pair.at_a.local(0, 4096), remote: pair.at_b.remote(0) }, options(Some(id)))
+        };
         assert!(post.is_ok(), "{post:?}");
     }
     // Now somebody knows of another way.
@@ -295,7 +308,9 @@ fn a_port_that_goes_down_is_reported_and_ends_no_connection_by_itself() {
     ended.sort_unstable();
     assert!(ended.into_iter().eq(ids), "each once");
     // SAFETY: as above.
-    let refused = unsafe { pair.a.write(0, pair.at_a.local(0, 8), pair.at_b.remote(0), options(Some(99))) };
+    let refused = unsafe {
+        pair.a.write(0, Piece { local: pair.at_a.local(0, 8), remote: pair.at_b.remote(0) }, options(Some(99)))
+    };
     assert!(matches!(refused, Err(PostError::Failed(_))));
     assert_eq!(pair.a.renew(0).unwrap(), None, "the port is still down");
     run("ip link set rail0 up");
@@ -346,7 +361,7 @@ fn a_failed_destination_leaves_the_others_alone() {
         let (dest, to) = if id % 3 == 0 { (0, bad) } else { (1, at_second.remote(0)) };
         let options = WriteOptions { more: true, ..options(Some(id)) };
         // SAFETY: the memories live as long as the rails.
-        match unsafe { rail.write(dest, source.local(0, 4096), to, options) } {
+        match unsafe { rail.write(dest, Piece { local: source.local(0, 4096), remote: to }, options) } {
             Ok(()) => {}
             Err(PostError::Failed(_)) if dest == 0 => log.failed.push((id, log.failed[0].1.clone())),
             Err(error) => panic!("{error:?}"),
@@ -371,7 +386,7 @@ fn a_rail_reaches_itself() {
     let mut log = Log::default();
     // SAFETY: the memory lives as long as the rail.
     unsafe {
-        rail.write(0, memory.local(0, 4096), memory.remote(4096), options(Some(1))).unwrap();
+        rail.write(0, Piece { local: memory.local(0, 4096), remote: memory.remote(4096) }, options(Some(1))).unwrap();
         rail.send(0, memory.local(0, 100), None).unwrap();
     }
     poll_until(&mut rail, &mut log, "a write and a message", |log| log.done == [1] && log.messages.len() == 1);

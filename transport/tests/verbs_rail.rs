@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::env::{IbMode, Settings};
-use symrail_transport::rail::{NativeAmo, Rail, Registration, WriteOptions};
+use symrail_transport::rail::{NativeAmo, Piece, Rail, Registration, WriteOptions};
 use symrail_transport::verbs::{Nic, Role, VerbsRail};
 use verbs_support::*;
 
@@ -46,8 +46,14 @@ fn lead(link: &mut Link, half: &mut Half) {
     for (nth, size) in SIZES.into_iter().enumerate() {
         half.memory.store(0, &pattern(size, nth));
         // SAFETY: the memories live as long as the rails.
-        unsafe { half.rail.write(0, half.memory.local(0, size), remote(&half.theirs, 64), options(Some(nth as u64))) }
-            .unwrap();
+        unsafe {
+            half.rail.write(
+                0,
+                Piece { local: half.memory.local(0, size), remote: remote(&half.theirs, 64) },
+                options(Some(nth as u64)),
+            )
+        }
+        .unwrap();
         poll_until(&mut half.rail, &mut half.log, "a write", |log| log.done.len() == nth + 1);
         link.barrier();
         link.barrier();
@@ -56,7 +62,10 @@ fn lead(link: &mut Link, half: &mut Half) {
     for (nth, size) in SIZES.into_iter().enumerate() {
         let id = 100 + nth as u64;
         // SAFETY: as above.
-        unsafe { half.rail.read(0, half.memory.local(0, size), remote(&half.theirs, 64), id, false) }.unwrap();
+        unsafe {
+            half.rail.read(0, Piece { local: half.memory.local(0, size), remote: remote(&half.theirs, 64) }, id, false)
+        }
+        .unwrap();
         poll_until(&mut half.rail, &mut half.log, "a read", |log| log.done.last() == Some(&id));
         assert_eq!(half.memory.load(0, size), pattern(100_000, SIZES.len() - 1)[..size], "read of {size}");
     }
@@ -71,7 +80,7 @@ fn lead(link: &mut Link, half: &mut Half) {
         let to = remote(&half.theirs, nth * 8);
         let options = WriteOptions { more: nth < 39, ..options(id) };
         // SAFETY: as above.
-        posted(&mut half.rail, &mut half.log, |rail| unsafe { rail.write(0, local, to, options) });
+        posted(&mut half.rail, &mut half.log, |rail| unsafe { rail.write(0, Piece { local, remote: to }, options) });
         half.memory.store(slot, &if id.is_none() { [0xee; 8] } else { (nth as u64).to_le_bytes() });
     }
     poll_until(&mut half.rail, &mut half.log, "a chain", |log| log.done.len() == before + 14);
@@ -103,7 +112,10 @@ fn lead(link: &mut Link, half: &mut Half) {
         let options =
             WriteOptions { immediate: Some(u64::from(0xf000_0000 | nth)), ..options(Some(u64::from(400 + nth))) };
         // SAFETY: as above.
-        unsafe { half.rail.write(0, half.memory.local(0, 5000), remote(&half.theirs, 0), options) }.unwrap();
+        unsafe {
+            half.rail.write(0, Piece { local: half.memory.local(0, 5000), remote: remote(&half.theirs, 0) }, options)
+        }
+        .unwrap();
         poll_until(&mut half.rail, &mut half.log, "an immediate", |log| log.done.last() == Some(&u64::from(400 + nth)));
         link.barrier();
     }
@@ -273,7 +285,14 @@ fn a_killed_peer_fails_what_was_for_it_within_bounded_time() {
     peer.kill();
     for id in 0..10 {
         // SAFETY: the memory lives as long as the rail.
-        unsafe { half.rail.write(0, half.memory.local(0, 4096), remote(&half.theirs, 0), options(Some(id))) }.unwrap();
+        unsafe {
+            half.rail.write(
+                0,
+                Piece { local: half.memory.local(0, 4096), remote: remote(&half.theirs, 0) },
+                options(Some(id)),
+            )
+        }
+        .unwrap();
     }
     poll_until(&mut half.rail, &mut half.log, "failures", |log| log.failed.len() == 10);
     assert!(half.log.done.is_empty(), "{:?}", half.log);

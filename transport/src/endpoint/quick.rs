@@ -6,7 +6,7 @@ use super::queue::{Work, WorkRequest};
 use crate::amo::{AmoOp, AmoType};
 use crate::error::Result;
 use crate::pe::Pe;
-use crate::rail::{LocalBuf, LocalKey, Notify, WriteOptions};
+use crate::rail::{LocalBuf, LocalKey, Notify, Piece, WriteOptions};
 use crate::wire::RequestKind;
 
 /// Whose flags are where an operation is needed for one: that it failed is no error of another operation. Host threads
@@ -71,7 +71,7 @@ impl Endpoint {
         let options = WriteOptions { id: None, notify: Notify::Transmitted, immediate, more: false };
         // SAFETY: the source is valid during this call, which copies it; the remote place comes from the peer's
         // connection info.
-        if unsafe { self.rails[0].write(pe, local, remote, options) }.is_err() {
+        if unsafe { self.rails[0].write(pe, Piece { local, remote }, options) }.is_err() {
             return false; // the ordinary way queues it, or reports why not
         }
         core.observer.written(0, len);

@@ -1,7 +1,5 @@
 //! A rail of the mock fabric.
 
-use std::os::fd::RawFd;
-
 use super::fabric::{Cargo, Fabric, Flight, Report, State, path_fault, port_fault};
 use super::mischief::Mischief;
 use crate::amo::{AmoOp, AmoType};
@@ -51,13 +49,13 @@ impl MockRail {
     }
 
     fn peer(&self, dest: Dest) -> Result<usize, PostError> {
-        let fault = || Fault { code: 22, text: format!("destination {dest} is not connected"), retryable: false };
-        self.peers.get(dest as usize).copied().filter(|p| *p != usize::MAX).ok_or_else(|| PostError::Failed(fault()))
+        let none = || PostError::refused(22, || format!("destination {dest} is not connected"));
+        self.peers.get(dest as usize).copied().filter(|p| *p != usize::MAX).ok_or_else(none)
     }
 
     /// What the contract forbids a poster to do is a failure here, so that tests see it.
     fn check_local(&self, local: LocalBuf, id: Option<OpId>) -> Result<(), PostError> {
-        let wrong = |text: &str| Err(PostError::Failed(Fault { code: 14, text: text.into(), retryable: false }));
+        let wrong = |text: &str| Err(PostError::refused(14, || text.into()));
         if id.is_none() {
             return if local.len <= self.caps.inject { Ok(()) } else { wrong("too long to be copied") };
         }
@@ -101,12 +99,8 @@ impl MockRail {
     }
 
     fn remote(&self, state: &State, to: usize, remote: RemoteBuf, len: usize) -> Result<usize, PostError> {
-        let fault = || Fault {
-            code: 13,
-            text: format!("key {} does not cover {len} bytes there", remote.key),
-            retryable: false,
-        };
-        state.find(to, remote.key, remote.address, len).ok_or_else(|| PostError::Failed(fault()))
+        let none = || PostError::refused(13, || format!("key {} does not cover {len} bytes there", remote.key));
+        state.find(to, remote.key, remote.address, len).ok_or_else(none)
     }
 }
 
@@ -171,14 +165,8 @@ unsafe impl Rail for MockRail {
         self.fabric.state().memory.retain(|m| (m.0, m.1) != (self.id, id.into()));
     }
 
-    unsafe fn write(
-        &mut self,
-        dest: Dest,
-        local: LocalBuf,
-        remote: RemoteBuf,
-        options: WriteOptions,
-    ) -> Result<(), PostError> {
-        let to = self.peer(dest)?;
+    unsafe fn write(&mut self, dest: Dest, piece: Piece, options: WriteOptions) -> Result<(), PostError> {
+        let (Piece { local, remote }, to) = (piece, self.peer(dest)?);
         self.check_local(local, options.id)?;
         let address = self.remote(&self.fabric.state(), to, remote, local.len)?;
         // SAFETY: the caller's promise. A write without id is copied now; one with an id may read its source as late as
@@ -194,15 +182,8 @@ unsafe impl Rail for MockRail {
         Ok(())
     }
 
-    unsafe fn read(
-        &mut self,
-        dest: Dest,
-        local: LocalBuf,
-        remote: RemoteBuf,
-        id: OpId,
-        more: bool,
-    ) -> Result<(), PostError> {
-        let to = self.peer(dest)?;
+    unsafe fn read(&mut self, dest: Dest, piece: Piece, id: OpId, more: bool) -> Result<(), PostError> {
+        let (Piece { local, remote }, to) = (piece, self.peer(dest)?);
         self.check_local(local, Some(id))?;
         let from = self.remote(&self.fabric.state(), to, remote, local.len)?;
         self.post(to, Cargo::Read(vec![(from, self.reachable(local).expose_provenance(), local.len)]), Some(id))?;
@@ -224,8 +205,7 @@ unsafe impl Rail for MockRail {
             }
         }
         if pieces.len() > self.caps.pieces || total > self.caps.max_rma {
-            let text = format!("{} pieces of {total} bytes", pieces.len());
-            return Err(PostError::Failed(Fault { code: 22, text, retryable: false }));
+            return Err(PostError::refused(22, || format!("{} pieces of {total} bytes", pieces.len())));
         }
         let left = way == Pieces::Written(Notify::Transmitted);
         let cargo =
@@ -253,11 +233,7 @@ unsafe impl Rail for MockRail {
 
     unsafe fn amo(&mut self, dest: Dest, remote: RemoteBuf, amo: NativeAmo, id: OpId) -> Result<(), PostError> {
         if !self.supports_amo(amo.ty, amo.op, true) {
-            return Err(PostError::Failed(Fault {
-                code: 38,
-                text: "the mock fabric does not perform it".into(),
-                retryable: false,
-            }));
+            return Err(PostError::refused(38, || "the mock fabric does not perform it".into()));
         }
         let to = self.peer(dest)?;
         if let Some(result) = amo.result {
@@ -265,11 +241,7 @@ unsafe impl Rail for MockRail {
         }
         let at = self.remote(&self.fabric.state(), to, remote, 8)?;
         if !at.is_multiple_of(8) {
-            return Err(PostError::Failed(Fault {
-                code: 22,
-                text: "the word is not aligned".into(),
-                retryable: false,
-            }));
+            return Err(PostError::refused(22, || "the word is not aligned".into()));
         }
         let old_to = amo.result.map_or(0, |local| local.ptr.expose_provenance());
         let NativeAmo { ty, op, operand, compare, .. } = amo;
@@ -324,13 +296,5 @@ unsafe impl Rail for MockRail {
             }
         }
         count
-    }
-
-    fn wait_fd(&self) -> Option<RawFd> {
-        None
-    }
-
-    fn arm(&mut self) -> bool {
-        true
     }
 }

@@ -15,7 +15,7 @@ use super::library::Library;
 use super::provider;
 use crate::env::{ProgressModel, Settings};
 use crate::error::{Error, Fault, Result};
-use crate::rail::{LocalBuf, Notify, OpId, PostError, Rail, RailSink, RemoteBuf, WriteOptions};
+use crate::rail::{LocalBuf, Notify, OpId, Piece, PostError, Rail, RailSink, RemoteBuf, WriteOptions};
 
 /// How long a sleeping target may take. A progress thread needs microseconds, but on a busy machine it also needs a
 /// core, and the first write sets up the connection.
@@ -82,7 +82,7 @@ fn sleeping_target_progresses(library: &Arc<Library>, nic: &Nic) -> Result<()> {
     target.connect(0, &initiator.address(), 0)?;
 
     let buffer = LocalBuf { ptr: source_at.cast(), len: 8, key: local.local };
-    let place = RemoteBuf { address: remote.remote_base, key: remote.remote_key };
+    let remote = RemoteBuf { address: remote.remote_base, key: remote.remote_key };
     let options = WriteOptions { id: Some(0), notify: Notify::Delivered, immediate: None, more: false };
     let deadline = Instant::now() + TIME_LIMIT;
     let mut outcome = Outcome::default();
@@ -90,7 +90,7 @@ fn sleeping_target_progresses(library: &Arc<Library>, nic: &Nic) -> Result<()> {
     while Instant::now() < deadline {
         if !posted {
             // SAFETY: the buffers stay, and `remote` is the target's registration.
-            match unsafe { initiator.write(0, buffer, place, options) } {
+            match unsafe { initiator.write(0, Piece { local: buffer, remote }, options) } {
                 Ok(()) => posted = true,
                 Err(PostError::Again) => {}
                 Err(PostError::Failed(fault)) => return Err(broken(nic, &fault.text)),

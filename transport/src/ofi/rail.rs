@@ -13,7 +13,7 @@ use super::memory::{PRIVATE, SHARED};
 use super::{address, atomics};
 use crate::amo::{AmoOp, AmoType};
 use crate::device::{DeviceMemory, Export, unreached};
-use crate::error::{Fault, Result};
+use crate::error::Result;
 use crate::rail::{
     Dest, LocalBuf, LocalKey, NativeAmo, Notify, OpId, Piece, Pieces, PostError, Rail, RailCaps, RailSink,
     Registration, RemoteBuf, WriteOptions,
@@ -25,7 +25,9 @@ pub(super) const MOST_PIECES: usize = 4;
 impl OfiRail {
     #[inline]
     fn peer(&self, dest: Dest) -> Result<ffi::fi_addr_t, PostError> {
-        self.peers.get(dest).ok_or_else(|| refused(ffi::FI_ENOTCONN, || format!("destination {dest} is not connected")))
+        self.peers
+            .get(dest)
+            .ok_or_else(|| PostError::refused(ffi::FI_ENOTCONN, || format!("destination {dest} is not connected")))
     }
 
     #[inline]
@@ -58,15 +60,10 @@ impl OfiRail {
         if bytes <= limit {
             return Ok(());
         }
-        Err(refused(ffi::FI_EMSGSIZE, || {
+        Err(PostError::refused(ffi::FI_EMSGSIZE, || {
             format!("{bytes} bytes; {what} on rail {} takes at most {limit}", self.caps.name)
         }))
     }
-}
-
-#[cold]
-fn refused(code: i32, text: impl FnOnce() -> String) -> PostError {
-    PostError::Failed(Fault { code, text: text(), retryable: false })
 }
 
 // SAFETY: the provider follows work requests; what is reported done is what the completion queue says.
@@ -112,14 +109,8 @@ unsafe impl Rail for OfiRail {
     }
 
     #[inline]
-    unsafe fn write(
-        &mut self,
-        dest: Dest,
-        local: LocalBuf,
-        remote: RemoteBuf,
-        options: WriteOptions,
-    ) -> Result<(), PostError> {
-        let peer = self.peer(dest)?;
+    unsafe fn write(&mut self, dest: Dest, piece: Piece, options: WriteOptions) -> Result<(), PostError> {
+        let (Piece { local, remote }, peer) = (piece, self.peer(dest)?);
         let Some(id) = options.id else {
             self.check_size(local.len, self.caps.inject, "a write without completion")?;
             let (endpoint, from) = (self.endpoint.as_ptr(), local.ptr.cast_const().cast::<c_void>());
@@ -142,7 +133,7 @@ unsafe impl Rail for OfiRail {
         let data = options.immediate.unwrap_or(0);
         // SAFETY: `local` stays until the completion by the contract, and so does the taken slot.
         let code = unsafe {
-            message(peer, &[Piece { local, remote }], self.slab.get(slot).cast(), data, |message| {
+            message(peer, &[piece], self.slab.get(slot).cast(), data, |message| {
                 ffi::fi_writemsg(self.endpoint.as_ptr(), message, flags)
             })
         };
@@ -150,21 +141,14 @@ unsafe impl Rail for OfiRail {
     }
 
     #[inline]
-    unsafe fn read(
-        &mut self,
-        dest: Dest,
-        local: LocalBuf,
-        remote: RemoteBuf,
-        id: OpId,
-        more: bool,
-    ) -> Result<(), PostError> {
+    unsafe fn read(&mut self, dest: Dest, piece: Piece, id: OpId, more: bool) -> Result<(), PostError> {
         let peer = self.peer(dest)?;
-        self.check_size(local.len, self.caps.max_rma, "a read")?;
+        self.check_size(piece.local.len, self.caps.max_rma, "a read")?;
         let slot = self.take(id)?;
         let flags = ffi::FI_COMPLETION | if more { ffi::FI_MORE } else { 0 };
         // SAFETY: as for a write.
         let code = unsafe {
-            message(peer, &[Piece { local, remote }], self.slab.get(slot).cast(), 0, |message| {
+            message(peer, &[piece], self.slab.get(slot).cast(), 0, |message| {
                 ffi::fi_readmsg(self.endpoint.as_ptr(), message, flags)
             })
         };
@@ -174,7 +158,9 @@ unsafe impl Rail for OfiRail {
     unsafe fn move_pieces(&mut self, dest: Dest, pieces: &[Piece], way: Pieces, id: OpId) -> Result<(), PostError> {
         let peer = self.peer(dest)?;
         if pieces.len() > self.caps.pieces {
-            return Err(refused(ffi::FI_EINVAL, || format!("{} pieces on rail {}", pieces.len(), self.caps.name)));
+            return Err(PostError::refused(ffi::FI_EINVAL, || {
+                format!("{} pieces on rail {}", pieces.len(), self.caps.name)
+            }));
         }
         self.check_size(pieces.iter().map(|piece| piece.local.len).sum(), self.caps.max_rma, "all pieces of one")?;
         let slot = self.take(id)?;
@@ -222,7 +208,7 @@ unsafe impl Rail for OfiRail {
     unsafe fn amo(&mut self, dest: Dest, remote: RemoteBuf, amo: NativeAmo, id: OpId) -> Result<(), PostError> {
         let peer = self.peer(dest)?;
         if !self.atomics.supports(amo.ty, amo.op, amo.result.is_some()) {
-            return Err(refused(ffi::FI_EOPNOTSUPP, || {
+            return Err(PostError::refused(ffi::FI_EOPNOTSUPP, || {
                 format!("provider {} performs no {:?} on {:?}", self.caps.provider, amo.op, amo.ty)
             }));
         }

@@ -37,11 +37,7 @@ impl Address {
         out.extend_from_slice(&MAGIC);
         out.push(VERSION);
         out.push(self.mode as u8);
-        out.push(match self.gid_type {
-            GidType::InfiniBand => 0,
-            GidType::RoceV1 => 1,
-            GidType::RoceV2 => 2,
-        });
+        out.push(self.gid_type as u8);
         out.push(u8::from(self.needs_grh));
         out.push(self.mtu);
         out.extend_from_slice(&self.gid);
@@ -70,13 +66,8 @@ impl Address {
         if head[3] != VERSION {
             return Err(malformed(format!("version {}, expected {VERSION}", head[3])));
         }
-        let mode = Mode::from_wire(head[4]).ok_or_else(|| malformed(format!("IB mode {}", head[4])))?;
-        let gid_type = match head[5] {
-            0 => GidType::InfiniBand,
-            1 => GidType::RoceV1,
-            2 => GidType::RoceV2,
-            other => return Err(malformed(format!("GID type {other}"))),
-        };
+        let mode = Mode::from_repr(head[4]).ok_or_else(|| malformed(format!("IB mode {}", head[4])))?;
+        let gid_type = GidType::from_repr(head[5]).ok_or_else(|| malformed(format!("GID type {}", head[5])))?;
         let mtu = head[7];
         if !(1..=5).contains(&mtu) {
             return Err(malformed(format!("MTU code {mtu}")));

@@ -17,7 +17,6 @@ use super::post::Chain;
 use super::queue::{Path, QueuePair, Shared};
 use super::receive::{MESSAGE, ReceiveQueue};
 use super::sizes::Sizes;
-use crate::device::DeviceMemory;
 use crate::endpoint::Role;
 use crate::env::Settings;
 use crate::error::{Error, Fault, Result};
@@ -72,7 +71,7 @@ pub struct VerbsRail {
     pub(super) address: Address,
     pub(super) caps: RailCaps,
     mode_reason: String,
-    access: Access,
+    pub(super) access: Access,
     pub(super) domain: Arc<Domain>,
 }
 
@@ -142,10 +141,6 @@ impl VerbsRail {
         (self.address.mode, &self.mode_reason)
     }
 
-    pub(super) fn encode_address(&self) -> Vec<u8> {
-        self.address.encode()
-    }
-
     pub(super) fn connect_to(&mut self, dest: Dest, address: &[u8], return_dest: Dest) -> Result<()> {
         // Peers are known here by their indices; where these are PE numbers, the errors name PEs.
         let (pe, other_pe) = (return_dest, dest);
@@ -193,16 +188,7 @@ impl VerbsRail {
         Ok(self.keep(id, memory, ptr as u64))
     }
 
-    /// # Safety
-    /// As for [`Rail::register_device`](crate::rail::Rail::register_device).
-    pub(super) unsafe fn register_of_device(&mut self, memory: DeviceMemory<'_>, id: u32) -> Result<Registration> {
-        // SAFETY: as in `register_host`.
-        let registered = unsafe { Memory::register_device(&self.domain, memory, self.access) }?;
-        let registration = self.keep(id, registered, memory.base as u64);
-        Ok(Registration { local: registration.local.of_device(), ..registration })
-    }
-
-    fn keep(&mut self, id: u32, memory: Memory, base: u64) -> Registration {
+    pub(super) fn keep(&mut self, id: u32, memory: Memory, base: u64) -> Registration {
         let registration = memory.registration(base);
         self.memory.insert(id, memory);
         registration

@@ -9,14 +9,15 @@ use std::net::{IpAddr, Ipv6Addr};
 use crate::env::{AddrFamily, Settings};
 
 /// The packet format of a GID.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr)]
+#[repr(u8)]
 pub enum GidType {
     /// InfiniBand.
-    InfiniBand,
+    InfiniBand = 0,
     /// RoCE version 1 (its own Ethernet type; not routed).
-    RoceV1,
+    RoceV1 = 1,
     /// RoCE version 2 (UDP).
-    RoceV2,
+    RoceV2 = 2,
 }
 
 impl fmt::Display for GidType {

@@ -14,9 +14,10 @@
 //! | `port` | a port of it: GID, partition key, paths and addresses |
 //! | `sizes` | how long a rail's queues are, and for how many PEs |
 //! | `queue` | a queue pair through its states |
-//! | `endpoint` | the rail: opening, connecting, registering; [`VerbsRail`] |
+//! | `endpoint` | the rail: opening and connecting; [`VerbsRail`] |
+//! | `rail` | what a rail is asked for, in verbs' words: work requests, registrations |
 //! | `renew` | a failed connection made again |
-//! | `post` | from the rail's operations to posted work requests: chains, inline data, atomics |
+//! | `post` | from work requests to posted chains of them, and inline data |
 //! | `credits` | who may post, and which work requests get a completion |
 //! | `completion`, `progress` | the completion queue, and what becomes of what is found there |
 //! | `receive` | the shared receive queue, where messages and immediates arrive |
@@ -56,6 +57,7 @@ mod port;
 mod post;
 mod progress;
 mod queue;
+mod rail;
 mod receive;
 mod renew;
 mod sizes;

@@ -11,19 +11,13 @@ use crate::env::{AmoPath, HeapKind, IbMode, Settings};
 use crate::error::{Error, Result};
 
 /// The IB mode of a rail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr)]
 #[repr(u8)]
 pub enum Mode {
     /// The NIC's fetch-add and compare-swap perform every atomic and signal, also on this PE's and this host's memory.
     RdmaAtomics = 1,
     /// The target agent performs them, asked by message: no atomics on the wire.
     WriteWithImm = 2,
-}
-
-impl Mode {
-    pub(super) fn from_wire(value: u8) -> Option<Self> {
-        [Mode::RdmaAtomics, Mode::WriteWithImm].into_iter().find(|mode| *mode as u8 == value)
-    }
 }
 
 impl fmt::Display for Mode {

@@ -9,9 +9,8 @@ use verbs_sys as sys;
 
 use super::domain::errno_fault;
 use super::endpoint::{PeerState, VerbsRail};
-use crate::amo::{AmoOp, AmoType};
 use crate::error::Fault;
-use crate::rail::{Dest, LocalBuf, NativeAmo, OpId, PostError, RemoteBuf, WriteOptions};
+use crate::rail::{Dest, LocalBuf, OpId, PostError};
 
 /// The most work requests that are posted in one call.
 const LENGTH: usize = 16;
@@ -48,153 +47,23 @@ impl Chain {
 
 /// A work request, before it has a number.
 pub(super) struct Request {
-    opcode: sys::ibv_wr_opcode,
+    pub opcode: sys::ibv_wr_opcode,
     /// `len` may be 0; then nothing is read.
-    local: LocalBuf,
+    pub local: LocalBuf,
     /// The immediate, when the opcode carries one.
-    immediate: u32,
-    target: sys::ibv_send_wr__bindgen_ty_2,
-    id: Option<OpId>,
-    more: bool,
+    pub immediate: u32,
+    pub target: sys::ibv_send_wr__bindgen_ty_2,
+    pub id: Option<OpId>,
+    pub more: bool,
     /// The NIC reads `local` before the post returns.
-    inline: bool,
-}
-
-fn fault(text: String) -> PostError {
-    PostError::Failed(Fault { code: libc::EINVAL, text, retryable: false })
-}
-
-fn rkey(remote: RemoteBuf) -> Result<u32, PostError> {
-    u32::try_from(remote.key).map_err(|_| fault(format!("{:#x} is no remote key of ibverbs", remote.key)))
-}
-
-fn at(remote: RemoteBuf) -> Result<sys::ibv_send_wr__bindgen_ty_2, PostError> {
-    let rdma = sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: remote.address, rkey: rkey(remote)? };
-    Ok(sys::ibv_send_wr__bindgen_ty_2 { rdma })
+    pub inline: bool,
 }
 
 impl VerbsRail {
-    pub(super) fn check_length(&self, what: &str, len: usize, limit: usize) -> Result<(), PostError> {
-        if len <= limit {
-            return Ok(());
-        }
-        Err(fault(format!("{what} of {len} bytes; rail {} takes {limit}", self.caps.name)))
-    }
-
-    pub(super) fn post_write(
-        &mut self,
-        dest: Dest,
-        local: LocalBuf,
-        remote: RemoteBuf,
-        options: WriteOptions,
-    ) -> Result<(), PostError> {
-        self.check_length("write", local.len, self.caps.max_rma)?;
-        if options.id.is_none() {
-            self.check_length("write without completion", local.len, self.caps.inject)?;
-        }
-        let opcode = match options.immediate {
-            Some(_) => sys::IBV_WR_RDMA_WRITE_WITH_IMM,
-            None => sys::IBV_WR_RDMA_WRITE,
-        };
-        let request = Request {
-            opcode,
-            local,
-            immediate: options.immediate.unwrap_or(0) as u32,
-            target: at(remote)?,
-            id: options.id,
-            more: options.more,
-            // What is inline is read by the CPU.
-            inline: local.len <= self.caps.inject && !local.key.is_device(),
-        };
-        self.post(dest, &request)
-    }
-
-    pub(super) fn post_read(
-        &mut self,
-        dest: Dest,
-        local: LocalBuf,
-        remote: RemoteBuf,
-        id: OpId,
-        more: bool,
-    ) -> Result<(), PostError> {
-        self.check_length("read", local.len, self.caps.max_rma)?;
-        let request = Request {
-            opcode: sys::IBV_WR_RDMA_READ,
-            local,
-            immediate: 0,
-            target: at(remote)?,
-            id: Some(id),
-            more,
-            inline: false,
-        };
-        self.post(dest, &request)
-    }
-
-    pub(super) fn post_message(&mut self, dest: Dest, local: LocalBuf, id: Option<OpId>) -> Result<(), PostError> {
-        self.check_length("message", local.len, self.caps.max_send)?;
-        if id.is_none() {
-            self.check_length("message without completion", local.len, self.caps.inject)?;
-        }
-        let request = Request {
-            opcode: sys::IBV_WR_SEND,
-            local,
-            immediate: 0,
-            target: sys::ibv_send_wr__bindgen_ty_2::default(),
-            id,
-            more: false,
-            inline: local.len <= self.caps.inject,
-        };
-        self.post(dest, &request)
-    }
-
-    /// Whether the NIC performs this: 8-byte integers, added to or compared and swapped. A fetch is an addition of 0.
-    /// Old values always come back, so `fetching` makes no difference.
-    pub(super) fn performs(&self, ty: AmoType, op: AmoOp) -> bool {
-        self.path.atomics
-            && matches!(ty, AmoType::I64 | AmoType::U64)
-            && matches!(op, AmoOp::Fetch | AmoOp::Add | AmoOp::CompareSwap)
-    }
-
-    pub(super) fn post_amo(
-        &mut self,
-        dest: Dest,
-        remote: RemoteBuf,
-        amo: &NativeAmo,
-        id: OpId,
-    ) -> Result<(), PostError> {
-        if !self.performs(amo.ty, amo.op) {
-            let by = &self.caps.name;
-            return Err(fault(format!("{:?} of {:?} is not done by the NIC of rail {by}", amo.op, amo.ty)));
-        }
-        if !remote.address.is_multiple_of(8) {
-            return Err(fault(format!("an atomic at {:#x}, which is not a multiple of 8", remote.address)));
-        }
-        let own =
-            LocalBuf { ptr: self.unwanted.start(), len: 8, key: crate::rail::LocalKey(self.unwanted.lkey().into()) };
-        let local = amo.result.unwrap_or(own);
-        if local.len != 8 {
-            return Err(fault(format!("{} bytes for the old value of an atomic, 8 expected", local.len)));
-        }
-        let (opcode, compare_add, swap) = match amo.op {
-            AmoOp::CompareSwap => (sys::IBV_WR_ATOMIC_CMP_AND_SWP, amo.compare, amo.operand),
-            AmoOp::Fetch => (sys::IBV_WR_ATOMIC_FETCH_AND_ADD, 0, 0),
-            _ => (sys::IBV_WR_ATOMIC_FETCH_AND_ADD, amo.operand, 0),
-        };
-        let atomic = sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
-            remote_addr: remote.address,
-            compare_add,
-            swap,
-            rkey: rkey(remote)?,
-        };
-        let target = sys::ibv_send_wr__bindgen_ty_2 { atomic };
-        let request = Request { opcode, local, immediate: 0, target, id: Some(id), more: false, inline: false };
-        self.post(dest, &request)
-    }
-
     /// Appends to the chain, and posts the chain unless more follow.
     // Inlined by force, as what it calls, so that a request is not put together twice.
     #[inline(always)]
-    fn post(&mut self, dest: Dest, request: &Request) -> Result<(), PostError> {
+    pub(super) fn post(&mut self, dest: Dest, request: &Request) -> Result<(), PostError> {
         if let Some((fault, _)) = &self.down {
             return Err(PostError::Failed(fault.clone()));
         }
@@ -203,7 +72,7 @@ impl VerbsRail {
         }
         let name = &self.caps.name;
         let Some(peer) = self.peers.get_mut(dest as usize) else {
-            return Err(fault(format!("rail {name} has no destination {dest}")));
+            return Err(PostError::refused(libc::EINVAL, || format!("rail {name} has no destination {dest}")));
         };
         match &peer.state {
             PeerState::Ready => {}

@@ -7,13 +7,8 @@ use super::endpoint::{PeerState, VerbsRail};
 use super::events::{self, Event};
 use super::post::from_work_id;
 use super::receive::{MESSAGE, RECEIVE_BIT};
-use crate::amo::{AmoOp, AmoType};
-use crate::device::DeviceMemory;
-use crate::error::{Fault, Result};
-use crate::rail::{
-    Dest, LocalBuf, LocalKey, NativeAmo, OpId, PostError, Rail, RailCaps, RailSink, Registration, RemoteBuf,
-    WriteOptions,
-};
+use crate::error::Fault;
+use crate::rail::RailSink;
 
 /// Polls of the completion queue between two of the asynchronous events, each of which is a system call: a power of
 /// two.
@@ -192,75 +187,9 @@ impl VerbsRail {
         }
         reported
     }
-}
 
-// SAFETY: libibverbs and the NIC follow work requests; what is reported done is what the completion queue says.
-unsafe impl Rail for VerbsRail {
-    fn caps(&self) -> &RailCaps {
-        &self.caps
-    }
-
-    fn address(&self) -> Vec<u8> {
-        self.encode_address()
-    }
-
-    fn connect(&mut self, dest: Dest, address: &[u8], return_dest: Dest) -> Result<()> {
-        self.connect_to(dest, address, return_dest)
-    }
-
-    unsafe fn register(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<Registration> {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.register_host(ptr, len, true, id) }
-    }
-
-    unsafe fn register_local(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<LocalKey> {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.register_host(ptr, len, false, id) }.map(|registration| registration.local)
-    }
-
-    unsafe fn register_device(&mut self, memory: DeviceMemory<'_>, id: u32) -> Result<Registration> {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.register_of_device(memory, id) }
-    }
-
-    fn deregister(&mut self, id: u32) {
-        self.memory.remove(&id);
-    }
-
-    unsafe fn write(
-        &mut self,
-        dest: Dest,
-        local: LocalBuf,
-        remote: RemoteBuf,
-        options: WriteOptions,
-    ) -> Result<(), PostError> {
-        self.post_write(dest, local, remote, options)
-    }
-
-    unsafe fn read(
-        &mut self,
-        dest: Dest,
-        local: LocalBuf,
-        remote: RemoteBuf,
-        id: OpId,
-        more: bool,
-    ) -> Result<(), PostError> {
-        self.post_read(dest, local, remote, id, more)
-    }
-
-    unsafe fn send(&mut self, dest: Dest, local: LocalBuf, id: Option<OpId>) -> Result<(), PostError> {
-        self.post_message(dest, local, id)
-    }
-
-    fn supports_amo(&self, ty: AmoType, op: AmoOp, _fetching: bool) -> bool {
-        self.performs(ty, op)
-    }
-
-    unsafe fn amo(&mut self, dest: Dest, remote: RemoteBuf, amo: NativeAmo, id: OpId) -> Result<(), PostError> {
-        self.post_amo(dest, remote, &amo, id)
-    }
-
-    fn poll(&mut self, sink: &mut dyn RailSink) -> usize {
+    /// Polls the completion queue, and once in a while the events.
+    pub(super) fn progress(&mut self, sink: &mut dyn RailSink) -> usize {
         self.flush();
         self.polls = self.polls.wrapping_add(1);
         if self.polls.is_multiple_of(EVENT_INTERVAL) {
@@ -289,39 +218,5 @@ unsafe impl Rail for VerbsRail {
             reported += self.report_events(sink);
         }
         reported
-    }
-
-    fn is_connected(&self, dest: Dest) -> bool {
-        self.peers.get(dest as usize).is_none_or(|peer| peer.theirs.is_none() || matches!(peer.state, PeerState::Ready))
-    }
-
-    fn port_down(&mut self) -> Option<Fault> {
-        self.look_for_events();
-        if self.port_event { None } else { self.port_fault() }
-    }
-
-    fn disconnect(&mut self, dest: Dest, why: &Fault) {
-        self.fail_peer(dest as usize, why);
-    }
-
-    fn renew(&mut self, dest: Dest) -> Result<Option<u64>> {
-        self.renew_connection(dest)
-    }
-
-    fn reconnect(&mut self, dest: Dest, offer: u64) -> Result<()> {
-        self.connect_again(dest, offer)
-    }
-
-    fn wait_fd(&self) -> Option<std::os::fd::RawFd> {
-        self.completions.wait_fd()
-    }
-
-    fn arm(&mut self) -> bool {
-        self.flush();
-        self.look_for_events();
-        let pending = self.port_event
-            || !self.unposted.is_empty()
-            || self.down.as_ref().is_some_and(|(_, unreported)| *unreported);
-        !pending && self.completions.arm()
     }
 }

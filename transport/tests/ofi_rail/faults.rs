@@ -10,7 +10,7 @@ fn bad_key_fails(setup: &Setup) {
     let (local, mut remote) = (pair.local(0, 0, 8), pair.remote(0, 0));
     remote.key = 0xbad;
     // SAFETY: the heap stays; the wrong key is what is tested.
-    pair.post("write", |pair| unsafe { pair.side.rails[0].write(0, local, remote, delivered(2)) });
+    pair.post("write", |pair| unsafe { pair.side.rails[0].write(0, Piece { local, remote }, delivered(2)) });
     pair.wait("failure", |side| !side.seen.failed.is_empty());
     assert_eq!(pair.side.seen.failed[0].0, 2);
     let fault = &pair.side.seen.failed[0].1;
@@ -68,7 +68,7 @@ fn killed_peer_is_a_fault(setup: &Setup) {
         let (local, remote) = (pair.local(0, 0, 8), pair.remote(0, 0));
         if next < 10 {
             // SAFETY: the heap stays.
-            match unsafe { pair.side.rails[0].write(0, local, remote, delivered(next)) } {
+            match unsafe { pair.side.rails[0].write(0, Piece { local, remote }, delivered(next)) } {
                 Ok(()) => next += 1,
                 Err(PostError::Again) => {}
                 Err(PostError::Failed(fault)) => refused = Some(fault),
@@ -111,9 +111,9 @@ fn mistakes_are_values() {
     };
     // SAFETY: nothing is posted.
     unsafe {
-        failed(rail.write(9, local, remote, delivered(1)), "destination 9 is not connected");
-        failed(rail.read(u32::MAX, local, remote, 1, false), "is not connected");
-        failed(rail.write(0, local, remote, injected()), "4096 bytes");
+        failed(rail.write(9, Piece { local, remote }, delivered(1)), "destination 9 is not connected");
+        failed(rail.read(u32::MAX, Piece { local, remote }, 1, false), "is not connected");
+        failed(rail.write(0, Piece { local, remote }, injected()), "4096 bytes");
         failed(rail.send(0, LocalBuf { len: HEAP, ..local }, Some(1)), "takes at most");
     }
     let own = rail.address();

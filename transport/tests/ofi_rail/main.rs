@@ -20,7 +20,7 @@ use symrail_transport::device::{DeviceMemory, Export};
 use symrail_transport::endpoint::{Endpoint, Policy, Role};
 use symrail_transport::env::{ProgressModel, TransportKind};
 use symrail_transport::grown::GrownKeys;
-use symrail_transport::rail::{LocalBuf, NativeAmo, Notify, PostError, RemoteBuf, WriteOptions};
+use symrail_transport::rail::{LocalBuf, NativeAmo, Notify, Piece, PostError, RemoteBuf, WriteOptions};
 use symrail_transport::region::Segment;
 
 const TCP: Setup = Setup::new("tcp", "127.0.0.2,127.0.0.3");
@@ -57,7 +57,7 @@ impl Pair {
     fn write(&mut self, rail: usize, from: usize, to: usize, len: usize, options: WriteOptions) {
         let (local, remote) = (self.local(rail, from, len), self.remote(rail, to));
         // SAFETY: the heap stays, and the tests leave posted parts of it alone.
-        self.post("write", |pair| unsafe { pair.side.rails[rail].write(0, local, remote, options) });
+        self.post("write", |pair| unsafe { pair.side.rails[rail].write(0, Piece { local, remote }, options) });
     }
 
     fn send(&mut self, rail: usize, from: usize, len: usize, id: Option<u64>) {
@@ -108,7 +108,7 @@ fn works(setup: &Setup) {
             pair.ask(&format!("poke {} {id}", base + 300_000 + len - 8));
             let (local, remote) = (pair.local(rail, base + 600_000, len), pair.remote(rail, base + 300_000));
             // SAFETY: nobody else uses that part of the heap.
-            pair.post("read", |pair| unsafe { pair.side.rails[rail].read(0, local, remote, id, false) });
+            pair.post("read", |pair| unsafe { pair.side.rails[rail].read(0, Piece { local, remote }, id, false) });
             pair.wait_done(id);
             assert_eq!(pair.side.read_heap(base + 600_000 + len - 8), id);
         }
@@ -285,7 +285,7 @@ fn measures_put_latency() {
     for id in 0..6000 {
         let start = Instant::now();
         // SAFETY: the heap stays.
-        while unsafe { rail.write(0, local, remote, delivered(id)) }.is_err() {
+        while unsafe { rail.write(0, Piece { local, remote }, delivered(id)) }.is_err() {
             rail.poll(seen);
         }
         while seen.done.is_empty() {

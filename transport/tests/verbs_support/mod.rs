@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use symrail_transport::env::Settings;
 use symrail_transport::error::Fault;
 use symrail_transport::rail::{
-    LocalBuf, Notify, OpId, PostError, Rail, RailSink, Registration, RemoteBuf, WriteOptions,
+    LocalBuf, Notify, OpId, Piece, PostError, Rail, RailSink, Registration, RemoteBuf, WriteOptions,
 };
 use symrail_transport::verbs::{Nic, Role, VerbsRail, discover};
 
@@ -206,8 +206,9 @@ impl Pair {
         let bytes = pattern(3000, seed);
         self.at_a.store(0, &bytes);
         self.log_a = Log::default();
+        let piece = Piece { local: self.at_a.local(0, 3000), remote: self.at_b.remote(0) };
         // SAFETY: both memories live as long as the rails.
-        unsafe { self.a.write(0, self.at_a.local(0, 3000), self.at_b.remote(0), options(Some(1))) }.unwrap();
+        unsafe { self.a.write(0, piece, options(Some(1))) }.unwrap();
         poll_until(&mut self.a, &mut self.log_a, "a write that must work", |log| log.done == [1]);
         assert_eq!(self.at_b.load(0, 3000), bytes);
     }

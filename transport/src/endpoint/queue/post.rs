@@ -5,7 +5,7 @@ use crate::endpoint::operations::key;
 use crate::endpoint::swap_loop::WordAmo;
 use crate::endpoint::{Core, Endpoint, completion};
 use crate::error::Fault;
-use crate::rail::{Dest, LocalBuf, LocalKey, NativeAmo, Notify, PostError, WriteOptions};
+use crate::rail::{Dest, LocalBuf, LocalKey, NativeAmo, Notify, Piece, PostError, WriteOptions};
 
 /// Destinations that are tried in one pass over a backlog. When the queue is full, each costs a post in vain.
 const MOST_REFUSED: usize = 4;
@@ -112,12 +112,12 @@ impl Endpoint {
                 let notify = core.notify(dest, lane, request.work);
                 let options = WriteOptions { id: Some(id), notify, immediate, more };
                 // SAFETY: see above.
-                unsafe { rail.write(dest, local, remote, options) }?;
+                unsafe { rail.write(dest, Piece { local, remote }, options) }?;
             }
             Work::Read { offset } => {
                 let remote = core.regions.remote(dest, lane, offset).ok_or(PostError::Again)?.0;
                 // SAFETY: see above.
-                unsafe { rail.read(dest, local, remote, id, more) }?;
+                unsafe { rail.read(dest, Piece { local, remote }, id, more) }?;
             }
             Work::Send | Work::Probe { .. } => {
                 // SAFETY: see above.

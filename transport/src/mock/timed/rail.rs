@@ -1,14 +1,13 @@
 //! A PE's rail on a timed fabric.
 
 use std::collections::HashMap;
-use std::os::fd::RawFd;
 
 use symrail_core::simulation::{self, nanos, spend, uncounted};
 
 use super::TimedFabric;
 use super::state::{Arrival, Cargo, Part};
 use crate::amo::{AmoOp, AmoType};
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, Result};
 use crate::pe::Pe;
 use crate::rail::{
     Dest, LocalBuf, LocalKey, NativeAmo, Notify, OpId, Order, Piece, Pieces, PostError, Rail, RailCaps, RailSink,
@@ -57,14 +56,13 @@ impl TimedRail {
     }
 
     fn peer(&self, dest: Dest) -> Result<u32, PostError> {
-        let fault = || Fault { code: 22, text: format!("destination {dest} is not connected"), retryable: false };
-        self.peers.get(&dest).copied().ok_or_else(|| PostError::Failed(fault()))
+        let none = || PostError::refused(22, || format!("destination {dest} is not connected"));
+        self.peers.get(&dest).copied().ok_or_else(none)
     }
 
     fn remote(&self, to: u32, remote: RemoteBuf, len: usize) -> Result<usize, PostError> {
-        let fault = || Fault { code: 13, text: format!("{len} bytes are not there to be reached"), retryable: false };
-        let found = self.fabric.state().find(to, remote.key, remote.address, len);
-        found.ok_or_else(|| PostError::Failed(fault()))
+        let none = || PostError::refused(13, || format!("{len} bytes are not there to be reached"));
+        self.fabric.state().find(to, remote.key, remote.address, len).ok_or_else(none)
     }
 
     /// Posts something whose bytes are copied by the CPU.
@@ -184,15 +182,9 @@ unsafe impl Rail for TimedRail {
         }
     }
 
-    unsafe fn write(
-        &mut self,
-        dest: Dest,
-        local: LocalBuf,
-        remote: RemoteBuf,
-        options: WriteOptions,
-    ) -> Result<(), PostError> {
+    unsafe fn write(&mut self, dest: Dest, piece: Piece, options: WriteOptions) -> Result<(), PostError> {
         self.must_have_room()?;
-        let to = self.peer(dest)?;
+        let (Piece { local, remote }, to) = (piece, self.peer(dest)?);
         let address = self.remote(to, remote, local.len)?;
         let parts = uncounted(|| vec![self.part(address, local.ptr, local.len)]);
         let left = options.id.filter(|_| options.notify == Notify::Transmitted);
@@ -202,16 +194,9 @@ unsafe impl Rail for TimedRail {
         Ok(())
     }
 
-    unsafe fn read(
-        &mut self,
-        dest: Dest,
-        local: LocalBuf,
-        remote: RemoteBuf,
-        id: OpId,
-        _more: bool,
-    ) -> Result<(), PostError> {
+    unsafe fn read(&mut self, dest: Dest, piece: Piece, id: OpId, _more: bool) -> Result<(), PostError> {
         self.must_have_room()?;
-        let to = self.peer(dest)?;
+        let (Piece { local, remote }, to) = (piece, self.peer(dest)?);
         let from = self.remote(to, remote, local.len)?;
         let parts = uncounted(|| vec![(from, local.ptr.expose_provenance(), local.len)]);
         self.post(to, Cargo::Read(parts, id), None, true);
@@ -253,8 +238,7 @@ unsafe impl Rail for TimedRail {
     }
 
     unsafe fn amo(&mut self, _dest: Dest, _remote: RemoteBuf, _amo: NativeAmo, _id: OpId) -> Result<(), PostError> {
-        let text = "a timed fabric performs no atomics".into();
-        Err(PostError::Failed(Fault { code: 38, text, retryable: false }))
+        Err(PostError::refused(38, || "a timed fabric performs no atomics".into()))
     }
 
     fn poll(&mut self, sink: &mut dyn RailSink) -> usize {
@@ -278,13 +262,5 @@ unsafe impl Rail for TimedRail {
                 0
             }
         }
-    }
-
-    fn wait_fd(&self) -> Option<RawFd> {
-        None
-    }
-
-    fn arm(&mut self) -> bool {
-        true
     }
 }
