@@ -1,164 +1,107 @@
 //! The types of OpenSHMEM's typed routines: the one table from which the exported functions and the C header are made.
 //!
-//! Each macro calls another one with rows of: the name in routine names, the type in C, the type in Rust.
+//! A list of types is a macro that calls another one with rows of: the name in routine names, the type in C, the type in
+//! Rust.
 
-/// Types of puts, gets, collectives.
-macro_rules! rma_types {
-    ($call:ident) => {
-        $call! {
-            "float", "float", f32; "double", "double", f64; "longdouble", "long double", LongDouble;
-            "char", "char", c_char; "schar", "signed char", c_schar; "short", "short", c_short; "int", "int", c_int;
-            "long", "long", c_long; "longlong", "long long", c_longlong; "uchar", "unsigned char", c_uchar;
-            "ushort", "unsigned short", c_ushort; "uint", "unsigned int", c_uint; "ulong", "unsigned long", c_ulong;
-            "ulonglong", "unsigned long long", c_ulonglong; "int8", "int8_t", i8; "int16", "int16_t", i16;
-            "int32", "int32_t", i32; "int64", "int64_t", i64; "uint8", "uint8_t", u8; "uint16", "uint16_t", u16;
-            "uint32", "uint32_t", u32; "uint64", "uint64_t", u64; "size", "size_t", usize;
-            "ptrdiff", "ptrdiff_t", isize;
+/// Calls a macro with the rows of some groups of types, one group after the other.
+macro_rules! rows {
+    ($call:ident [] $($rows:tt)*) => { $call! { $($rows)* } };
+    ($call:ident [real $($rest:ident)*] $($rows:tt)*) => {
+        rows! { $call [$($rest)*] $($rows)* "float", "float", f32; "double", "double", f64; }
+    };
+    ($call:ident [long_real $($rest:ident)*] $($rows:tt)*) => {
+        rows! { $call [$($rest)*] $($rows)* "longdouble", "long double", LongDouble; }
+    };
+    ($call:ident [complex $($rest:ident)*] $($rows:tt)*) => {
+        rows! {
+            $call [$($rest)*] $($rows)*
+            "complexf", "float _Complex", Complex<f32>; "complexd", "double _Complex", Complex<f64>;
         }
     };
-}
-
-/// Types of puts and gets by value. A long double is passed in a way that Rust has no word for: the header does it.
-macro_rules! value_types {
-    ($call:ident) => {
-        $call! {
-            "float", "float", f32; "double", "double", f64;
-            "char", "char", c_char; "schar", "signed char", c_schar; "short", "short", c_short; "int", "int", c_int;
-            "long", "long", c_long; "longlong", "long long", c_longlong; "uchar", "unsigned char", c_uchar;
-            "ushort", "unsigned short", c_ushort; "uint", "unsigned int", c_uint; "ulong", "unsigned long", c_ulong;
-            "ulonglong", "unsigned long long", c_ulonglong; "int8", "int8_t", i8; "int16", "int16_t", i16;
-            "int32", "int32_t", i32; "int64", "int64_t", i64; "uint8", "uint8_t", u8; "uint16", "uint16_t", u16;
-            "uint32", "uint32_t", u32; "uint64", "uint64_t", u64; "size", "size_t", usize;
-            "ptrdiff", "ptrdiff_t", isize;
+    ($call:ident [chars $($rest:ident)*] $($rows:tt)*) => {
+        rows! { $call [$($rest)*] $($rows)* "char", "char", c_char; "schar", "signed char", c_schar; }
+    };
+    ($call:ident [short $($rest:ident)*] $($rows:tt)*) => {
+        rows! { $call [$($rest)*] $($rows)* "short", "short", c_short; }
+    };
+    ($call:ident [ints $($rest:ident)*] $($rows:tt)*) => {
+        rows! {
+            $call [$($rest)*] $($rows)*
+            "int", "int", c_int; "long", "long", c_long; "longlong", "long long", c_longlong;
         }
     };
-}
-
-/// Types of AMOs that add and compare.
-macro_rules! amo_types {
-    ($call:ident) => {
-        $call! {
-            "int", "int", c_int; "long", "long", c_long; "longlong", "long long", c_longlong; "uint", "unsigned int", c_uint;
-            "ulong", "unsigned long", c_ulong; "ulonglong", "unsigned long long", c_ulonglong; "int32", "int32_t", i32;
-            "int64", "int64_t", i64; "uint32", "uint32_t", u32; "uint64", "uint64_t", u64; "size", "size_t", usize;
-            "ptrdiff", "ptrdiff_t", isize;
-        }
+    ($call:ident [uchar $($rest:ident)*] $($rows:tt)*) => {
+        rows! { $call [$($rest)*] $($rows)* "uchar", "unsigned char", c_uchar; }
     };
-}
-
-/// Types of AMOs that only move a value.
-macro_rules! extended_amo_types {
-    ($call:ident) => {
-        $call! {
-            "float", "float", f32; "double", "double", f64;
-            "int", "int", c_int; "long", "long", c_long; "longlong", "long long", c_longlong; "uint", "unsigned int", c_uint;
-            "ulong", "unsigned long", c_ulong; "ulonglong", "unsigned long long", c_ulonglong; "int32", "int32_t", i32;
-            "int64", "int64_t", i64; "uint32", "uint32_t", u32; "uint64", "uint64_t", u64; "size", "size_t", usize;
-            "ptrdiff", "ptrdiff_t", isize;
-        }
+    ($call:ident [ushort $($rest:ident)*] $($rows:tt)*) => {
+        rows! { $call [$($rest)*] $($rows)* "ushort", "unsigned short", c_ushort; }
     };
-}
-
-/// Types of AMOs on bits.
-macro_rules! bitwise_amo_types {
-    ($call:ident) => {
-        $call! {
+    ($call:ident [uints $($rest:ident)*] $($rows:tt)*) => {
+        rows! {
+            $call [$($rest)*] $($rows)*
             "uint", "unsigned int", c_uint; "ulong", "unsigned long", c_ulong;
-            "ulonglong", "unsigned long long", c_ulonglong; "int32", "int32_t", i32; "int64", "int64_t", i64;
-            "uint32", "uint32_t", u32; "uint64", "uint64_t", u64;
+            "ulonglong", "unsigned long long", c_ulonglong;
         }
     };
+    ($call:ident [int8_16 $($rest:ident)*] $($rows:tt)*) => {
+        rows! { $call [$($rest)*] $($rows)* "int8", "int8_t", i8; "int16", "int16_t", i16; }
+    };
+    ($call:ident [int32_64 $($rest:ident)*] $($rows:tt)*) => {
+        rows! { $call [$($rest)*] $($rows)* "int32", "int32_t", i32; "int64", "int64_t", i64; }
+    };
+    ($call:ident [uint8_16 $($rest:ident)*] $($rows:tt)*) => {
+        rows! { $call [$($rest)*] $($rows)* "uint8", "uint8_t", u8; "uint16", "uint16_t", u16; }
+    };
+    ($call:ident [uint32_64 $($rest:ident)*] $($rows:tt)*) => {
+        rows! { $call [$($rest)*] $($rows)* "uint32", "uint32_t", u32; "uint64", "uint64_t", u64; }
+    };
+    ($call:ident [size $($rest:ident)*] $($rows:tt)*) => {
+        rows! { $call [$($rest)*] $($rows)* "size", "size_t", usize; }
+    };
+    ($call:ident [ptrdiff $($rest:ident)*] $($rows:tt)*) => {
+        rows! { $call [$($rest)*] $($rows)* "ptrdiff", "ptrdiff_t", isize; }
+    };
 }
 
-/// Types of words that can be waited for.
-macro_rules! wait_types {
-    ($call:ident) => {
-        $call! {
-            "short", "short", c_short; "ushort", "unsigned short", c_ushort;
-            "int", "int", c_int; "long", "long", c_long; "longlong", "long long", c_longlong; "uint", "unsigned int", c_uint;
-            "ulong", "unsigned long", c_ulong; "ulonglong", "unsigned long long", c_ulonglong; "int32", "int32_t", i32;
-            "int64", "int64_t", i64; "uint32", "uint32_t", u32; "uint64", "uint64_t", u64; "size", "size_t", usize;
-            "ptrdiff", "ptrdiff_t", isize;
+/// Makes lists of groups.
+macro_rules! lists {
+    ($d:tt $($(#[$doc:meta])* $name:ident: $($group:ident)*;)*) => {$(
+        $(#[$doc])*
+        macro_rules! $name {
+            ($d call:ident) => { rows! { $d call [$($group)*] } };
         }
-    };
+    )*};
 }
 
-/// Types of the waits of before 1.5 without a comparison.
-macro_rules! old_wait_types {
-    ($call:ident) => {
-        $call! { "short", "short", c_short; "int", "int", c_int; "long", "long", c_long; "longlong", "long long", c_longlong; }
-    };
-}
-
-/// Types of reductions on bits.
-macro_rules! bitwise_reduce_types {
-    ($call:ident) => {
-        $call! {
-            "uchar", "unsigned char", c_uchar; "ushort", "unsigned short", c_ushort; "uint", "unsigned int", c_uint;
-            "ulong", "unsigned long", c_ulong; "ulonglong", "unsigned long long", c_ulonglong; "int8", "int8_t", i8;
-            "int16", "int16_t", i16; "int32", "int32_t", i32; "int64", "int64_t", i64; "uint8", "uint8_t", u8;
-            "uint16", "uint16_t", u16; "uint32", "uint32_t", u32; "uint64", "uint64_t", u64; "size", "size_t", usize;
-        }
-    };
-}
-
-/// Types of least and greatest.
-macro_rules! ordered_reduce_types {
-    ($call:ident) => {
-        $call! {
-            "float", "float", f32; "double", "double", f64; "longdouble", "long double", LongDouble;
-            "char", "char", c_char; "schar", "signed char", c_schar; "short", "short", c_short; "int", "int", c_int;
-            "long", "long", c_long; "longlong", "long long", c_longlong; "ptrdiff", "ptrdiff_t", isize;
-            "uchar", "unsigned char", c_uchar; "ushort", "unsigned short", c_ushort; "uint", "unsigned int", c_uint;
-            "ulong", "unsigned long", c_ulong; "ulonglong", "unsigned long long", c_ulonglong; "int8", "int8_t", i8;
-            "int16", "int16_t", i16; "int32", "int32_t", i32; "int64", "int64_t", i64; "uint8", "uint8_t", u8;
-            "uint16", "uint16_t", u16; "uint32", "uint32_t", u32; "uint64", "uint64_t", u64; "size", "size_t", usize;
-        }
-    };
-}
-
-/// Types of sums and products.
-macro_rules! arithmetic_reduce_types {
-    ($call:ident) => {
-        $call! {
-            "float", "float", f32; "double", "double", f64; "longdouble", "long double", LongDouble;
-            "complexf", "float _Complex", Complex<f32>; "complexd", "double _Complex", Complex<f64>;
-            "char", "char", c_char; "schar", "signed char", c_schar; "short", "short", c_short; "int", "int", c_int;
-            "long", "long", c_long; "longlong", "long long", c_longlong; "ptrdiff", "ptrdiff_t", isize;
-            "uchar", "unsigned char", c_uchar; "ushort", "unsigned short", c_ushort; "uint", "unsigned int", c_uint;
-            "ulong", "unsigned long", c_ulong; "ulonglong", "unsigned long long", c_ulonglong; "int8", "int8_t", i8;
-            "int16", "int16_t", i16; "int32", "int32_t", i32; "int64", "int64_t", i64; "uint8", "uint8_t", u8;
-            "uint16", "uint16_t", u16; "uint32", "uint32_t", u32; "uint64", "uint64_t", u64; "size", "size_t", usize;
-        }
-    };
-}
-
-/// Types of active sets' reductions on bits.
-macro_rules! old_bitwise_reduce_types {
-    ($call:ident) => {
-        $call! { "short", "short", c_short; "int", "int", c_int; "long", "long", c_long; "longlong", "long long", c_longlong; }
-    };
-}
-
-/// Types of active sets' least and greatest.
-macro_rules! old_ordered_reduce_types {
-    ($call:ident) => {
-        $call! {
-            "short", "short", c_short; "int", "int", c_int; "long", "long", c_long; "longlong", "long long", c_longlong;
-            "float", "float", f32; "double", "double", f64; "longdouble", "long double", LongDouble;
-        }
-    };
-}
-
-/// Types of active sets' sums and products.
-macro_rules! old_arithmetic_reduce_types {
-    ($call:ident) => {
-        $call! {
-            "short", "short", c_short; "int", "int", c_int; "long", "long", c_long; "longlong", "long long", c_longlong;
-            "float", "float", f32; "double", "double", f64; "longdouble", "long double", LongDouble;
-            "complexf", "float _Complex", Complex<f32>; "complexd", "double _Complex", Complex<f64>;
-        }
-    };
+lists! { $
+    /// Types of puts, gets, collectives.
+    rma_types: real long_real chars short ints uchar ushort uints int8_16 int32_64 uint8_16 uint32_64 size ptrdiff;
+    /// Types of puts and gets by value. A long double is passed in a way that Rust has no word for: the header does it.
+    value_types: real chars short ints uchar ushort uints int8_16 int32_64 uint8_16 uint32_64 size ptrdiff;
+    /// Types of AMOs that add and compare.
+    amo_types: ints uints int32_64 uint32_64 size ptrdiff;
+    /// Types of AMOs that only move a value.
+    extended_amo_types: real ints uints int32_64 uint32_64 size ptrdiff;
+    /// Types of AMOs on bits.
+    bitwise_amo_types: uints int32_64 uint32_64;
+    /// Types of words that can be waited for.
+    wait_types: short ushort ints uints int32_64 uint32_64 size ptrdiff;
+    /// Types of the waits of before 1.5 without a comparison.
+    old_wait_types: short ints;
+    /// Types of reductions on bits.
+    bitwise_reduce_types: uchar ushort uints int8_16 int32_64 uint8_16 uint32_64 size;
+    /// Types of least and greatest.
+    ordered_reduce_types:
+        real long_real chars short ints ptrdiff uchar ushort uints int8_16 int32_64 uint8_16 uint32_64 size;
+    /// Types of sums and products.
+    arithmetic_reduce_types:
+        real long_real complex chars short ints ptrdiff uchar ushort uints int8_16 int32_64 uint8_16 uint32_64 size;
+    /// Types of active sets' reductions on bits.
+    old_bitwise_reduce_types: short ints;
+    /// Types of active sets' least and greatest.
+    old_ordered_reduce_types: short ints real long_real;
+    /// Types of active sets' sums and products.
+    old_arithmetic_reduce_types: short ints real long_real complex;
 }
 
 /// Sizes of untyped routines: name (of which some have a `mem` one too), bytes, and whether collectives have it.
