@@ -99,46 +99,29 @@ impl AmoOp {
 /// through atomic operations while this call runs.
 pub unsafe fn apply(address: *mut u8, ty: AmoType, op: AmoOp, operand: u64, compare: u64) -> u64 {
     const ORDER: Ordering = Ordering::SeqCst;
-    if ty.size() == 4 {
-        // SAFETY: the caller vouches for validity, alignment and atomic sharing.
-        let word = unsafe { AtomicU32::from_ptr(address.cast()) };
-        let (operand, compare) = (operand as u32, compare as u32);
-        u64::from(match op {
-            AmoOp::Fetch => word.load(ORDER),
-            AmoOp::Set => word.swap(operand, ORDER),
-            AmoOp::Add if ty.is_float() => {
-                let add = |old| (f32::from_bits(old) + f32::from_bits(operand)).to_bits();
-                update32(word, add)
-            }
-            AmoOp::Add => word.fetch_add(operand, ORDER),
-            _ if !op.defined_on(ty) => word.load(ORDER),
-            AmoOp::And => word.fetch_and(operand, ORDER),
-            AmoOp::Or => word.fetch_or(operand, ORDER),
-            AmoOp::Xor => word.fetch_xor(operand, ORDER),
-            AmoOp::CompareSwap => match word.compare_exchange(compare, operand, ORDER, ORDER) {
-                Ok(old) | Err(old) => old,
-            },
-        })
-    } else {
-        // SAFETY: as above.
-        let word = unsafe { AtomicU64::from_ptr(address.cast()) };
-        match op {
-            AmoOp::Fetch => word.load(ORDER),
-            AmoOp::Set => word.swap(operand, ORDER),
-            AmoOp::Add if ty.is_float() => {
-                let add = |old| (f64::from_bits(old) + f64::from_bits(operand)).to_bits();
-                update64(word, add)
-            }
-            AmoOp::Add => word.fetch_add(operand, ORDER),
-            _ if !op.defined_on(ty) => word.load(ORDER),
-            AmoOp::And => word.fetch_and(operand, ORDER),
-            AmoOp::Or => word.fetch_or(operand, ORDER),
-            AmoOp::Xor => word.fetch_xor(operand, ORDER),
-            AmoOp::CompareSwap => match word.compare_exchange(compare, operand, ORDER, ORDER) {
-                Ok(old) | Err(old) => old,
-            },
-        }
+    /// The AMO on a word of one width, by its atomic type, its bits' type and its floating-point type.
+    macro_rules! apply_to {
+        ($atomic:ident, $bits:ident, $float:ident) => {{
+            // SAFETY: the caller vouches for validity, alignment and atomic sharing.
+            let word = unsafe { $atomic::from_ptr(address.cast()) };
+            let (operand, compare) = (operand as $bits, compare as $bits);
+            let add = |old| Some(($float::from_bits(old) + $float::from_bits(operand)).to_bits());
+            u64::from(match op {
+                AmoOp::Fetch => word.load(ORDER),
+                AmoOp::Set => word.swap(operand, ORDER),
+                AmoOp::Add if ty.is_float() => word.fetch_update(ORDER, ORDER, add).unwrap_or_else(|old| old),
+                AmoOp::Add => word.fetch_add(operand, ORDER),
+                _ if !op.defined_on(ty) => word.load(ORDER),
+                AmoOp::And => word.fetch_and(operand, ORDER),
+                AmoOp::Or => word.fetch_or(operand, ORDER),
+                AmoOp::Xor => word.fetch_xor(operand, ORDER),
+                AmoOp::CompareSwap => match word.compare_exchange(compare, operand, ORDER, ORDER) {
+                    Ok(old) | Err(old) => old,
+                },
+            })
+        }};
     }
+    if ty.size() == 4 { apply_to!(AtomicU32, u32, f32) } else { apply_to!(AtomicU64, u64, f64) }
 }
 
 /// What a word of `ty` that holds `old` holds after the AMO; bits as in [`apply`].
@@ -161,14 +144,6 @@ pub fn value_after(old: u64, ty: AmoType, op: AmoOp, operand: u64, compare: u64)
         AmoOp::CompareSwap => old,
     };
     value & mask
-}
-
-fn update32(word: &AtomicU32, f: impl Fn(u32) -> u32) -> u32 {
-    word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| Some(f(old))).unwrap_or_else(|old| old)
-}
-
-fn update64(word: &AtomicU64, f: impl Fn(u64) -> u64) -> u64 {
-    word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| Some(f(old))).unwrap_or_else(|old| old)
 }
 
 #[cfg(test)]

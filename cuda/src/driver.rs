@@ -1,12 +1,12 @@
 //! One GPU: its context, plain memory, copies.
 
-use std::ffi::{c_char, c_int};
+use std::ops::Deref;
 use std::ptr::null_mut;
 use std::sync::{Arc, OnceLock};
 
-use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute};
-use symrail_core::PciAddress;
+use cudarc::driver::sys::{self, CUcontext};
 
+use super::device::Device;
 use super::error::{CudaError, Result, cuda};
 use super::pointer::DevicePtr;
 
@@ -14,7 +14,7 @@ use super::pointer::DevicePtr;
 #[derive(Debug)]
 pub struct Gpu {
     ordinal: i32,
-    device: CUdevice,
+    device: Device,
     context: CUcontext,
 }
 
@@ -142,6 +142,7 @@ impl Gpu {
             cuda!(ordinal, cuDeviceGet(&raw mut device, ordinal))?;
             cuda!(ordinal, cuDevicePrimaryCtxRetain(&raw mut context, device))?;
         }
+        let device = Device(device);
         let gpu = Gpu { ordinal, device, context };
         gpu.bind()?;
         Ok(Arc::new(gpu))
@@ -160,58 +161,6 @@ impl Gpu {
     #[must_use]
     pub fn ordinal(&self) -> i32 {
         self.ordinal
-    }
-
-    /// The driver's handle.
-    #[must_use]
-    pub fn device(&self) -> CUdevice {
-        self.device
-    }
-
-    /// Something about the GPU; 0 where the driver does not know.
-    #[must_use]
-    pub fn attribute(&self, attribute: CUdevice_attribute) -> i32 {
-        let mut value = 0;
-        // SAFETY: the driver writes one number.
-        let _ = unsafe { sys::cuDeviceGetAttribute(&raw mut value, attribute, self.device) };
-        value
-    }
-
-    /// How many multiprocessors it has.
-    #[must_use]
-    pub fn multiprocessors(&self) -> u32 {
-        self.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).unsigned_abs()
-    }
-
-    /// Compute capability: major and minor.
-    #[must_use]
-    pub fn compute_capability(&self) -> (i32, i32) {
-        use CUdevice_attribute::{
-            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
-            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
-        };
-        (self.attribute(MAJOR), self.attribute(MINOR))
-    }
-
-    /// Its name, for people.
-    #[must_use]
-    pub fn name(&self) -> String {
-        self.text(sys::cuDeviceGetName)
-    }
-
-    /// Its place on the PCI bus, where the driver tells it.
-    #[must_use]
-    pub fn pci(&self) -> Option<PciAddress> {
-        self.text(sys::cuDeviceGetPCIBusId).parse().ok()
-    }
-
-    /// What the driver says in words; nothing where it does not know.
-    fn text(&self, ask: unsafe fn(*mut c_char, c_int, CUdevice) -> sys::CUresult) -> String {
-        let mut text = [0u8; 96];
-        // SAFETY: the driver writes a terminated string of at most the given length.
-        let _ = unsafe { ask(text.as_mut_ptr().cast(), text.len() as c_int, self.device) };
-        let end = text.iter().position(|&b| b == 0).unwrap_or(text.len());
-        String::from_utf8_lossy(&text[..end]).into_owned()
     }
 
     /// The driver's version, as 1000 × major + 10 × minor of the CUDA version that it supports.
@@ -296,10 +245,18 @@ impl Gpu {
     }
 }
 
+impl Deref for Gpu {
+    type Target = Device;
+
+    fn deref(&self) -> &Device {
+        &self.device
+    }
+}
+
 impl Drop for Gpu {
     fn drop(&mut self) {
         // SAFETY: retained in `open`. At the end of the process the driver may be gone already; then nothing is to do.
-        let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
+        let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device.0) };
     }
 }
 

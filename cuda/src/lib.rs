@@ -12,6 +12,7 @@
 //!
 //! | module | concept |
 //! |---|---|
+//! | [`device`] | what the driver says of its GPUs |
 //! | [`driver`] | one GPU: its context, plain memory, copies |
 //! | [`mod@pointer`] | addresses of GPUs |
 //! | [`pinned`] | host memory that GPUs reach over PCIe |
@@ -20,11 +21,14 @@
 //! | [`module`] | loaded programs and their kernels |
 //! | [`cublaslt`] | matrix products by cuBLASLt, loaded at run time |
 //! | [`stream`] | launches in order, and graphs of them |
+//! | [`event`] | places in a stream's work |
 //! | [`error`] | what the driver said, about which GPU, and what to do |
 
 pub mod cublaslt;
+pub mod device;
 pub mod driver;
 pub mod error;
+pub mod event;
 pub mod module;
 pub mod nvrtc;
 pub mod pinned;
@@ -33,11 +37,13 @@ pub mod rdma;
 pub mod stream;
 
 pub use cudarc::driver::sys;
+pub use device::Device;
 pub use driver::{Current, DeviceBuffer, Gpu};
 pub use error::{CudaError, Result};
+pub use event::Event;
 pub use module::{Kernel, Module};
 pub use nvrtc::{Compiled, Nvrtc};
 pub use pinned::{PinnedBuffer, Registration};
 pub use pointer::DevicePtr;
 pub use rdma::NicWrites;
-pub use stream::{Event, Graph, Shape, Stream};
+pub use stream::{Graph, Shape, Stream};

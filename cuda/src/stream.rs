@@ -5,11 +5,12 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cudarc::driver::sys::{self, CUevent, CUresult, CUstream};
+use cudarc::driver::sys::{self, CUresult, CUstream};
 use symrail_core::Backoff;
 
 use crate::driver::Gpu;
-use crate::error::{CudaError, Result, check, failed};
+use crate::error::{CudaError, Result, check, cuda, failed};
+use crate::event::Event;
 use crate::module::Kernel;
 use crate::pinned::PinnedBuffer;
 use crate::pointer::DevicePtr;
@@ -32,9 +33,8 @@ const QUERIES: u32 = 2000;
 pub struct Stream {
     gpu: Arc<Gpu>,
     raw: CUstream,
-    /// Null for a stream of somebody else.
-    marks: [CUevent; 2],
-    is_own: bool,
+    /// Where what is timed starts and ends; none for a stream of somebody else.
+    marks: Option<[Event; 2]>,
 }
 
 // SAFETY: streams and events may be used from any thread.
@@ -46,17 +46,12 @@ impl Stream {
     /// # Errors
     /// The driver's error.
     pub fn new(gpu: &Arc<Gpu>) -> Result<Self> {
-        gpu.bind()?;
+        let marks = [Event::timed(gpu)?, Event::timed(gpu)?];
         let mut raw = null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
         // SAFETY: the driver writes one handle.
-        check(gpu.ordinal(), "cuStreamCreate", unsafe { sys::cuStreamCreate(&raw mut raw, flags) })?;
-        let mut stream = Self { gpu: Arc::clone(gpu), raw, marks: [null_mut(); 2], is_own: true };
-        for mark in &mut stream.marks {
-            // SAFETY: as above.
-            check(gpu.ordinal(), "cuEventCreate", unsafe { sys::cuEventCreate(mark, 0) })?;
-        }
-        Ok(stream)
+        unsafe { cuda!(gpu.ordinal(), cuStreamCreate(&raw mut raw, flags)) }?;
+        Ok(Self { gpu: Arc::clone(gpu), raw, marks: Some(marks) })
     }
 
     /// A stream that somebody else has made, or one of the driver's own: 0 or 1 is the default stream, 2 the calling
@@ -66,7 +61,7 @@ impl Stream {
     /// It is a stream of this GPU's primary context, and stays as long as this is used.
     #[must_use]
     pub unsafe fn of_others(gpu: &Arc<Gpu>, raw: CUstream) -> Self {
-        Self { gpu: Arc::clone(gpu), raw, marks: [null_mut(); 2], is_own: false }
+        Self { gpu: Arc::clone(gpu), raw, marks: None }
     }
 
     /// The driver's handle, alive as long as this.
@@ -143,8 +138,7 @@ impl Stream {
     pub unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: u64) -> Result<()> {
         self.gpu.bind()?;
         // SAFETY: the caller's promise.
-        let answer = unsafe { sys::cuMemcpyDtoDAsync_v2(to.get(), from.get(), bytes as usize, self.raw) };
-        check(self.gpu.ordinal(), "cuMemcpyDtoDAsync", answer)
+        unsafe { cuda!(self.gpu.ordinal(), cuMemcpyDtoDAsync_v2(to.get(), from.get(), bytes as usize, self.raw)) }
     }
 
     /// Copies the first `bytes` from `offset` on of pinned memory to memory of the GPU, in the order of the stream.
@@ -162,8 +156,7 @@ impl Stream {
         }
         let source = from.base().as_ptr().wrapping_add(offset);
         // SAFETY: the caller's promise; the source is inside of the buffer.
-        let answer = unsafe { sys::cuMemcpyHtoDAsync_v2(to.get(), source.cast(), bytes, self.raw) };
-        check(gpu, "cuMemcpyHtoDAsync", answer)
+        unsafe { cuda!(gpu, cuMemcpyHtoDAsync_v2(to.get(), source.cast(), bytes, self.raw)) }
     }
 
     /// Captures what `work` puts on this stream as a graph, instead of doing it.
@@ -175,11 +168,11 @@ impl Stream {
         let gpu = self.gpu.ordinal();
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: a stream of ours.
-        check(gpu, "cuStreamBeginCapture", unsafe { sys::cuStreamBeginCapture_v2(self.raw, mode) })?;
+        unsafe { cuda!(gpu, cuStreamBeginCapture_v2(self.raw, mode)) }?;
         let worked = work();
         let (mut graph, mut executable) = (null_mut(), null_mut());
         // SAFETY: the capture began above; the driver writes one handle.
-        let ended = check(gpu, "cuStreamEndCapture", unsafe { sys::cuStreamEndCapture(self.raw, &raw mut graph) });
+        let ended = unsafe { cuda!(gpu, cuStreamEndCapture(self.raw, &raw mut graph)) };
         worked?;
         ended?;
         // SAFETY: a graph that was just made, which its executable form does not need any more.
@@ -202,7 +195,7 @@ impl Stream {
     pub unsafe fn replay(&self, graph: &Graph) -> Result<()> {
         self.gpu.bind()?;
         // SAFETY: the caller's promise.
-        check(self.gpu.ordinal(), "cuGraphLaunch", unsafe { sys::cuGraphLaunch(graph.raw, self.raw) })
+        unsafe { cuda!(self.gpu.ordinal(), cuGraphLaunch(graph.raw, self.raw)) }
     }
 
     /// Whether launches are captured now, and not done.
@@ -213,8 +206,7 @@ impl Stream {
         self.gpu.bind()?;
         let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         // SAFETY: a stream of `self`; the driver writes one number.
-        let answer = unsafe { sys::cuStreamIsCapturing(self.raw, &raw mut status) };
-        check(self.gpu.ordinal(), "cuStreamIsCapturing", answer)?;
+        unsafe { cuda!(self.gpu.ordinal(), cuStreamIsCapturing(self.raw, &raw mut status)) }?;
         Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 
@@ -225,18 +217,15 @@ impl Stream {
     pub fn wait_for(&self, event: &Event) -> Result<()> {
         self.gpu.bind()?;
         // SAFETY: a stream of `self` and an event that is there.
-        check(self.gpu.ordinal(), "cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(self.raw, event.raw, 0) })
+        unsafe { cuda!(self.gpu.ordinal(), cuStreamWaitEvent(self.raw, event.raw(), 0)) }
     }
 
     /// Marks the start (0) or end (1) of what is timed.
     ///
     /// # Errors
-    /// The driver's error.
+    /// The driver's error; a stream of somebody else.
     pub fn mark(&self, which: usize) -> Result<()> {
-        self.gpu.bind()?;
-        // SAFETY: an event and a stream of `self`.
-        let answer = unsafe { sys::cuEventRecord(self.marks[which % 2], self.raw) };
-        check(self.gpu.ordinal(), "cuEventRecord", answer)
+        self.marks()?[which % 2].record(self)
     }
 
     /// The time between the marks, in nanoseconds, once [`wait`](Self::wait) has returned.
@@ -244,11 +233,13 @@ impl Stream {
     /// # Errors
     /// A mark is missing.
     pub fn between(&self) -> Result<f64> {
-        let mut ms = 0f32;
-        // SAFETY: two events of `self`, and a place for the answer.
-        let answer = unsafe { sys::cuEventElapsedTime_v2(&raw mut ms, self.marks[0], self.marks[1]) };
-        check(self.gpu.ordinal(), "cuEventElapsedTime", answer)?;
-        Ok(f64::from(ms) * 1e6)
+        let [start, end] = self.marks()?;
+        start.until(end)
+    }
+
+    fn marks(&self) -> Result<&[Event; 2]> {
+        let (what, remedy) = ("does not time streams of somebody else", "time a stream of this library's");
+        self.marks.as_ref().ok_or(CudaError::Lacks { gpu: self.gpu.ordinal(), what, remedy })
     }
 
     /// Whether everything that was launched has ended.
@@ -283,62 +274,6 @@ impl Stream {
     }
 }
 
-/// A place in a stream's work, for which others can wait.
-#[derive(Debug)]
-pub struct Event {
-    gpu: Arc<Gpu>,
-    raw: CUevent,
-}
-
-// SAFETY: events may be used from any thread.
-unsafe impl Send for Event {}
-
-impl Event {
-    /// An event that is not timed, and that nothing is behind yet.
-    ///
-    /// # Errors
-    /// The driver's error.
-    pub fn new(gpu: &Arc<Gpu>) -> Result<Self> {
-        gpu.bind()?;
-        let mut raw = null_mut();
-        let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
-        // SAFETY: the driver writes one handle.
-        check(gpu.ordinal(), "cuEventCreate", unsafe { sys::cuEventCreate(&raw mut raw, flags) })?;
-        Ok(Self { gpu: Arc::clone(gpu), raw })
-    }
-
-    /// Puts the event behind everything that was launched on a stream.
-    ///
-    /// # Errors
-    /// The driver's error.
-    pub fn record(&self, stream: &Stream) -> Result<()> {
-        self.gpu.bind()?;
-        // SAFETY: an event of `self` and a stream that is there.
-        check(self.gpu.ordinal(), "cuEventRecord", unsafe { sys::cuEventRecord(self.raw, stream.raw) })
-    }
-}
-
-impl Event {
-    /// Waits until the stream has come to where this was last recorded; at once if it never was.
-    ///
-    /// # Errors
-    /// The driver's error.
-    pub fn wait(&self) -> Result<()> {
-        self.gpu.bind()?;
-        // SAFETY: the event is alive.
-        check(self.gpu.ordinal(), "cuEventSynchronize", unsafe { sys::cuEventSynchronize(self.raw) })
-    }
-}
-
-impl Drop for Event {
-    fn drop(&mut self) {
-        if self.gpu.bind().is_ok() {
-            // SAFETY: created by `new`, destroyed once.
-            let _ = unsafe { sys::cuEventDestroy_v2(self.raw) };
-        }
-    }
-}
-
 /// A captured graph of a stream's work.
 #[derive(Debug)]
 pub struct Graph {
@@ -360,15 +295,9 @@ impl Drop for Graph {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.is_own && self.gpu.bind().is_ok() {
-            // SAFETY: created by `new`, destroyed once; the driver keeps what kernels under way need. Marks that were
-            // not created are null, which the driver refuses.
-            unsafe {
-                for mark in self.marks {
-                    let _ = sys::cuEventDestroy_v2(mark);
-                }
-                let _ = sys::cuStreamDestroy_v2(self.raw);
-            }
+        if self.marks.is_some() && self.gpu.bind().is_ok() {
+            // SAFETY: created by `new`, destroyed once; the driver keeps what kernels under way need.
+            let _ = unsafe { sys::cuStreamDestroy_v2(self.raw) };
         }
     }
 }

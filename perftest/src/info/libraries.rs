@@ -64,7 +64,10 @@ pub fn find_out(settings: &Settings) -> Vec<Library> {
     vec![
         Library::of(("libfabric", "other hosts, over any NIC; PEs of one host do without", "libfabric"), libfabric),
         Library::of(("libibverbs", "other hosts, over RDMA NICs without libfabric", "libibverbs"), verbs),
-        Library::of(("CUDA driver", "heaps in GPUs and reached by them", "libcuda"), cuda::version()),
+        Library::of(
+            ("CUDA driver", "heaps in GPUs and reached by them", "libcuda"),
+            cuda::version().map(|version| ((), version)),
+        ),
         Library::of(("NVRTC", "kernels that are compiled when they are needed", "libnvrtc"), nvrtc),
     ]
 }
