@@ -71,10 +71,10 @@ mod tests {
         assert_eq!(ConnectionInfo::decode_all(&[one.encode(), padded], 2).unwrap(), [one.clone(), one.clone()]);
         let other = ConnectionInfo { fabric: "shm".into(), ..one.clone() };
         let error = ConnectionInfo::decode_all(&[one.encode(), other.encode()], 2).unwrap_err().to_string();
-        assert!(error.contains("PE 0 has tcp, PE 1 has shm") && error.contains("PROVIDER"), "{error}");
+        assert!(error.contains("PE 1 has shm, PE 0 has tcp") && error.contains("PROVIDER"), "{error}");
         let staged = ConnectionInfo { window: vec![1; 16], ..one.clone() };
         let error = ConnectionInfo::decode_all(&[one.encode(), staged.encode()], 2).unwrap_err().to_string();
-        assert!(error.contains("PE 0 has none, PE 1 has staging"), "{error}");
+        assert!(error.contains("PE 1 has staging, PE 0 has none"), "{error}");
         assert!(ConnectionInfo::decode_all(&[one.encode()], 2).is_err());
         assert!(ConnectionInfo::decode_all(&[one.encode(), vec![9; 7]], 2).is_err());
     }
