@@ -106,7 +106,7 @@ impl Plugin {
         gpu: Option<&Gpu>,
         bootstrap: &mut Exchange<'_>,
     ) -> Result<HostPes, Failure> {
-        let mine = Site::of_this_process(self.host.clone(), gpu.and_then(Gpu::pci));
+        let mine = Site::of_this_process(self.host.clone(), gpu.and_then(|gpu| gpu.pci()));
         let all = Site::decode_all(&bootstrap.allgather(&mine.encode(), n_pes)?)?;
         Ok(Site::pes_of_host(&all, me as usize))
     }
