@@ -72,7 +72,8 @@ macro_rules! rounds {
     ($plan:ident) => {
         impl<'d> $plan<'d> {
             /// Puts a round on a stream, which goes on behind it; the host waits for nothing. Called by all ranks of the
-            /// team, in the same order for all plans. It can be captured in a graph, which can be replayed by all ranks.
+            /// team, in the same order for all plans; those of a plan follow each other, on one stream or by events. It can
+            /// be captured in a graph, which can be replayed by all ranks.
             ///
             /// # Safety
             /// The operands are memory of the shape's sizes that the GPU reaches, and stay, as the plan does, until the
@@ -86,7 +87,7 @@ macro_rules! rounds {
                 unsafe { self.0.post(stream, operands) }
             }
 
-            /// Whether no round has failed so far. It does not wait for any.
+            /// Whether no round has failed so far. It reads a word on the driver's default stream, and waits for no other.
             ///
             /// # Errors
             /// [`Error::Late`] and [`Error::GivenUp`], after which the plan cannot be used again; what the device says.
