@@ -15,10 +15,10 @@ bin=$root/target/gpu
 build() {
   cargo build --release -p symrail-perftest --bin symrail -p symrail-kernels --example gpu_suite -p symrail --example device_ring -p symrail-ep --example gpu_experts --example gpu_high_throughput || exit 1
   cargo build --release -p symrail-tests --bin pe_gpu_collectives --bin pe_gpu_decomp --bin pe_gpu_overlap --bin pe_gpu_ep_lost || exit 1
-  cargo build --release -p symrail-c -p symrail-python || exit 1
+  cargo build --release -p symrail-c -p symrail-python -p symrail-nccl || exit 1
   mkdir -p "$bin"
   local built=${CARGO_TARGET_DIR:-$root/target}/release
-  for file in "$built/symrail" "$built/examples/gpu_suite" "$built/examples/device_ring" "$built/examples/gpu_experts" "$built/examples/gpu_high_throughput" "$built/libsymrail.so" \
+  for file in "$built/symrail" "$built/examples/gpu_suite" "$built/examples/device_ring" "$built/examples/gpu_experts" "$built/examples/gpu_high_throughput" "$built/libsymrail.so" "$built/libsymrail_nccl.so" \
     "$built/pe_gpu_collectives" "$built/pe_gpu_decomp" "$built/pe_gpu_overlap" "$built/pe_gpu_ep_lost"; do
     strip -o "$bin/$(basename "$file")" "$file" || exit 1
   done
@@ -121,13 +121,20 @@ ep() {
   done
 }
 
-# Collectives and memory channels on streams and in graphs; times.
+# Collectives and memory channels on streams and in graphs; times; torch.distributed's back end "nccl" on them.
 collectives() {
-  local what
+  local what work
   for what in channels all late bench; do
     LIMIT=300 case_of "collectives, $what" $staged SYMRAIL_HEAP_SIZE=600M SYMRAIL_TIMEOUT_S=5 SYMRAIL_LIBFABRIC_PROVIDER=shm \
       "$bin/symrail" run -n $pes -- "$bin/pe_gpu_collectives" $what
   done
+  work=$(mktemp -d)
+  LIMIT=300 case_of "collectives, tuned" $staged SYMRAIL_LIBFABRIC_PROVIDER=shm "$bin/symrail" tune -n $pes --device cuda --out "$work/table.json"
+  rm -rf "$work"
+  # In NCCL's place under torch.distributed.
+  python3 -c 'import torch' 2>/dev/null || { echo "SKIPPED: no PyTorch"; return; }
+  LIMIT=600 case_of "torch.distributed on libsymrail_nccl.so" \
+    python3 "$root/collectives/nccl/tests/gpu/torch_distributed.py" "$bin/libsymrail_nccl.so"
 }
 
 # Transposes and halos, every byte; times.

@@ -15,6 +15,7 @@ use crate::run::exchange::Exchange;
 use crate::run::{Buffer, Call, Prepared, divide_elements};
 use crate::selection::{CPU, Choice, Selection, message_of};
 use crate::transfer::{Transfer, all_to_all_v};
+use crate::tuning::{Row, Table, Tuning, Way};
 
 /// The memory for a plan's first call is for parts of so many bytes at least.
 const LEAST_CAPACITY: u64 = 64 << 10;
@@ -104,7 +105,7 @@ impl<'rt> Communicator<'rt> {
     fn among(members: Members<'rt>) -> Result<Self> {
         let exchange = Exchange::new(members)?;
         let near = |pe| !members.runtime().peer_ptr(exchange.start(), pe).is_null();
-        let (selection, accumulate) = (Selection::agree(members, CPU, near)?, Accumulate::default());
+        let (selection, accumulate) = (Selection::agree(members, CPU, "cpu".into(), near)?, Accumulate::default());
         Ok(Communicator { members, selection, prepared: BTreeMap::new(), exchange, accumulate })
     }
 
@@ -123,6 +124,35 @@ impl<'rt> Communicator<'rt> {
     /// Adds a plan, which is taken before those of this crate where it suits. All PEs add the same ones.
     pub fn add_plan(&mut self, plan: Plan) {
         self.selection.users.add(plan);
+    }
+
+    /// The kind of device, as tables of `symrail tune` have it.
+    #[must_use]
+    pub fn device_kind(&self) -> &str {
+        &self.selection.device
+    }
+
+    /// All ways in which a collective can be carried out here, of which a table chooses.
+    #[must_use]
+    pub fn ways(&self, collective: &Collective) -> Vec<Way> {
+        self.selection.ways(collective)
+    }
+
+    /// A table with these rows for communicators like this one.
+    #[must_use]
+    pub fn table(&self, rows: Vec<Row>) -> Table {
+        self.selection.table(rows)
+    }
+
+    /// From now on takes what a table says, in place of the one that was found when this was made. All PEs give the same
+    /// one.
+    ///
+    /// # Errors
+    /// It is for others, or names a way that there is not.
+    pub fn tune(&mut self, table: Table) -> Result<()> {
+        self.selection.accepts(&table).map_err(|why| Error::Call(format!("a table is not taken: {why}")))?;
+        self.selection.tuning = Tuning { table: Some(("given by the program".into(), table)), untaken: None };
+        Ok(())
     }
 
     /// What would be done for a message of so many bytes, and of the plans that users have added, why not.

@@ -29,6 +29,7 @@
 //! | [`gpu`] | collectives of GPUs, on streams |
 //! | `selection` | which plan for which call |
 //! | `members` | the PEs of a communicator |
+//! | [`tuning`] | measured choices |
 //! | `defaults` | plans of a folder that everybody takes first |
 //! | `transfer` | sends and receives, and their order |
 //! | [`plan`] | plans: the file, the proof, choosing |
@@ -48,6 +49,7 @@ pub mod plan;
 pub mod run;
 mod selection;
 mod transfer;
+pub mod tuning;
 
 pub use communicator::{Communicator, Factor, Reduction};
 pub use error::{Error, Result};

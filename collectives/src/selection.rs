@@ -1,6 +1,6 @@
 //! Which plan for which call, by facts that all PEs have in common.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hasher};
 
 use symrail::Pe;
@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::members::Members;
 use crate::plan::registry::{Registry, Wanted};
 use crate::plan::{Check, Collective, Document, Plan};
+use crate::tuning::{MOST_BLOCKS, Row, Table, Tuning, Way};
 
 /// The plan of a call.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,6 +46,19 @@ pub(crate) enum Algorithm {
 }
 
 impl Algorithm {
+    /// Its name in tables.
+    fn name(self) -> &'static str {
+        match self {
+            Algorithm::OneShot => "one-shot",
+            Algorithm::TwoPhase => "two-phase",
+            Algorithm::Direct => "direct",
+            Algorithm::Hierarchical => "hierarchical",
+            Algorithm::ByPuts => "by-puts",
+            Algorithm::AllGather | Algorithm::ReduceScatter | Algorithm::AllToAll => "own",
+            Algorithm::BroadcastFrom(_) | Algorithm::ReduceTo(_) => "own",
+        }
+    }
+
     fn document(self, shape: &Shape) -> Document {
         match self {
             Algorithm::OneShot => all_reduce::one_shot(shape),
@@ -114,6 +128,9 @@ pub(crate) struct Selection {
     pub users: Registry,
     defaults: Defaults,
     limits: Limits,
+    /// The kind of device.
+    pub device: String,
+    pub tuning: Tuning,
 }
 
 impl Selection {
@@ -122,7 +139,7 @@ impl Selection {
     ///
     /// # Errors
     /// The runtime's; or PEs have different default plans.
-    pub fn agree(members: Members<'_>, limits: Limits, near: impl Fn(Pe) -> bool) -> Result<Selection> {
+    pub fn agree(members: Members<'_>, limits: Limits, device: String, near: impl Fn(Pe) -> bool) -> Result<Selection> {
         let defaults = Defaults::load(members.runtime().settings().cache_dir.as_deref())?;
         let pe = |rank: u32| members.pe(rank as usize);
         let near = all_near(members.me(), members.n(), |rank| near(pe(rank)));
@@ -133,7 +150,76 @@ impl Selection {
             return Err(Error::Call(format!("PEs {me} and {other} have different default plans: {remedy}")));
         }
         let hosts = numbers(said.chunks(2).map(|of_pe| of_pe[0]));
-        Ok(Selection { hosts, users: Registry::default(), defaults, limits })
+        let (users, tuning) = (Registry::default(), Tuning::default());
+        let mut selection = Selection { hosts, users, defaults, limits, device, tuning };
+        let scale = (selection.device.as_str(), selection.n_hosts());
+        selection.tuning = Tuning::agree(members, scale, |table| selection.accepts(table))?;
+        match &selection.tuning {
+            Tuning { table: Some((file, _)), .. } => tracing::info!("collectives: table {file}"),
+            Tuning { untaken: Some(why), .. } => tracing::warn!("collectives: {why}"),
+            Tuning { .. } => {}
+        }
+        Ok(selection)
+    }
+
+    fn n_hosts(&self) -> usize {
+        self.hosts.iter().collect::<HashSet<_>>().len()
+    }
+
+    /// For which PEs and hosts a table would be.
+    pub fn table(&self, rows: Vec<Row>) -> Table {
+        Table { device: self.device.clone(), pes: self.hosts.len(), hosts: self.n_hosts(), rows }
+    }
+
+    /// What is wrong with a table, if anything.
+    pub fn accepts(&self, table: &Table) -> std::result::Result<(), String> {
+        let Table { device, pes, hosts, rows } = table;
+        let (own, n, n_hosts) = (&self.device, self.hosts.len(), self.n_hosts());
+        if (device, *pes, *hosts) != (own, n, n_hosts) {
+            return Err(format!("it is for {device}, {pes} PEs on {hosts} hosts, and not for {own}, {n} on {n_hosts}"));
+        }
+        let known = |row: &Row| {
+            let collective = Collective::of(&row.collective);
+            let way = self.algorithms(&collective, 0).into_iter().any(|one| one.name() == row.way.algorithm);
+            way && (1..=MOST_BLOCKS).contains(&row.way.blocks)
+        };
+        match rows.iter().position(|row| !known(row)) {
+            Some(place) => Err(format!("row {}: there is no such way here: {:?}", place + 1, rows[place].way)),
+            None => Ok(()),
+        }
+    }
+
+    /// The algorithms of a collective among these hosts.
+    fn algorithms(&self, collective: &Collective, root: u32) -> Vec<Algorithm> {
+        match collective {
+            Collective::AllReduce if self.one_host() => {
+                vec![Algorithm::OneShot, Algorithm::TwoPhase, Algorithm::Direct, Algorithm::ByPuts]
+            }
+            Collective::AllReduce if self.hosts_are_alike() => vec![Algorithm::Hierarchical, Algorithm::ByPuts],
+            Collective::AllReduce => vec![Algorithm::ByPuts],
+            Collective::AllGather => vec![Algorithm::AllGather],
+            Collective::ReduceScatter => vec![Algorithm::ReduceScatter],
+            Collective::AllToAll => vec![Algorithm::AllToAll],
+            Collective::Broadcast => vec![Algorithm::BroadcastFrom(root)],
+            Collective::Reduce => vec![Algorithm::ReduceTo(root)],
+            Collective::Other(_) => Vec::new(),
+        }
+    }
+
+    /// All ways of a collective that a table may name, with as many blocks as are worth it on this device.
+    pub fn ways(&self, collective: &Collective) -> Vec<Way> {
+        let blocks = (0..=self.limits.most_blocks.ilog2()).map(|power| 1 << power);
+        let of = |one: Algorithm| blocks.clone().map(move |blocks| Way { algorithm: one.name().into(), blocks });
+        self.algorithms(collective, 0).into_iter().flat_map(of).collect()
+    }
+
+    /// The row of the table that is taken for a message: the file, its number from 1 on, and what it says.
+    fn row(&self, collective: &Collective, message: u64, root: u32) -> Option<(String, Algorithm, usize)> {
+        let (file, table) = self.tuning.table.as_ref()?;
+        let (place, row) = table.row(collective, message)?;
+        let named = |one: &Algorithm| one.name() == row.way.algorithm;
+        let algorithm = self.algorithms(collective, root).into_iter().find(named)?;
+        Some((format!("by table {file}, row {}: {row}", place + 1), algorithm, row.way.blocks))
     }
 
     /// Whether all PEs are on one host.
@@ -170,9 +256,12 @@ impl Selection {
         if self.users.select(&wanted).is_none() {
             lines.extend(self.defaults.plans.explain(&wanted));
         }
+        lines.extend(self.tuning.untaken.clone());
         lines.push(match self.choose(collective, message, in_place, 0) {
             Ok(Choice::Own(algorithm, blocks)) => {
-                format!("{algorithm:?} with {blocks} blocks: chosen, {}", self.reason(algorithm))
+                let row = self.row(collective, message, 0).map(|(row, ..)| row);
+                let why = row.unwrap_or_else(|| self.reason(algorithm));
+                format!("{algorithm:?} with {blocks} blocks: chosen, {why}")
             }
             Ok(Choice::User(_) | Choice::Default(_)) => return lines,
             Err(error) => error.to_string(),
@@ -190,6 +279,9 @@ impl Selection {
             if let Some(place) = self.defaults.plans.select(&wanted) {
                 return Ok(Choice::Default(place));
             }
+        }
+        if let Some((_, algorithm, blocks)) = self.row(collective, message, root) {
+            return Ok(Choice::Own(algorithm, blocks));
         }
         let one_host = self.one_host();
         let algorithm = match collective {
@@ -259,7 +351,8 @@ mod tests {
         let small = Document { max_message_size: 1024, ..all_reduce::one_shot(&shape) };
         let large = Document { name: small.name.clone(), min_message_size: 1025, ..all_reduce::direct(&shape) };
         let (hosts, defaults) = (vec![0, 0], Defaults::default());
-        let mut all = Selection { hosts, users: Registry::default(), defaults, limits: CPU };
+        let (users, device, tuning) = (Registry::default(), String::new(), Tuning::default());
+        let mut all = Selection { hosts, users, defaults, limits: CPU, device, tuning };
         for document in [&small, &large] {
             all.users.add(Plan::new(document, Check::Result).unwrap());
         }

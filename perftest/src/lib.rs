@@ -1,8 +1,9 @@
-//! The program `symrail`: starts PEs (`run`), measures (`perf`), says what this machine has (`info`) and what its PEs are
+//! The program `symrail`: starts PEs (`run`), measures (`perf`, `tune`), says what this machine has (`info`) and what its PEs are
 //! doing (`top`). It is a library, so that the Python package has it too.
 //!
 //! - `run`: the launcher. `symrail perf` uses its `run::launch` to start its own PEs.
 //! - `perf`: the measurements.
+//! - `tune`: the best ways of collectives, as tables.
 //! - `info`: what was found, what was chosen, why.
 //! - `top`: what the PEs on this host are doing.
 //! - `cc`: compilers that find OpenSHMEM's headers and library.
@@ -14,6 +15,7 @@ mod perf;
 mod print;
 mod run;
 mod top;
+mod tune;
 
 use std::ffi::OsString;
 
@@ -39,6 +41,8 @@ enum Command {
     Agent,
     /// Measure put, get, atomics, signals and barriers
     Perf(perf::Args),
+    /// Measure collectives' algorithms, and write which are best
+    Tune(tune::Args),
     /// Say what was found, what was chosen, and why
     Info(info::Args),
     /// Show what the PEs on this host are doing
@@ -71,6 +75,7 @@ fn perform(command: Command, program: &[OsString], again: &[OsString]) -> i32 {
         Command::Run(args) => run::main(&args, program),
         Command::Agent => run::agent::main(),
         Command::Perf(args) => perf::main(&args, again),
+        Command::Tune(args) => tune::main(&args, again),
         Command::Info(args) => info::main(&args),
         Command::Top(args) => top::main(&args),
         Command::Cc(args) => cc::main(&args, cc::Language::C),
@@ -90,6 +95,7 @@ mod tests {
         for (name, page) in [
             ("run", include_str!("../../docs/man/symrail-run.1")),
             ("perf", include_str!("../../docs/man/symrail-perf.1")),
+            ("tune", include_str!("../../docs/man/symrail-tune.1")),
             ("info", include_str!("../../docs/man/symrail-info.1")),
             ("top", include_str!("../../docs/man/symrail-top.1")),
         ] {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use symrail_collectives::build::{Shape, all_reduce};
 use symrail_collectives::plan::Document;
+use symrail_collectives::tuning::{Row, Table, Way};
 use symrail_tests::job::{Job, built};
 use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN};
 
@@ -104,4 +105,60 @@ fn default_plans_come_first() {
     std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!(same.matches("of-the-folder: chosen").count(), 2, "{same}");
     assert_eq!(none.matches("OneShot with 1 blocks: chosen").count(), 2, "{none}");
+}
+
+/// Prefers puts to everything, for messages of every size.
+fn table(pes: usize) -> Table {
+    let way = Way { algorithm: "by-puts".into(), blocks: 2 };
+    let row = Row { collective: "allreduce".into(), up_to: None, way, microseconds: None };
+    Table { device: "cpu".into(), pes, hosts: 1, rows: vec![row] }
+}
+
+#[test]
+fn a_table_that_all_have_is_taken() {
+    let folder = std::env::temp_dir().join(format!("symrail-tables-{}", std::process::id()));
+    let written = |name: &str, table: &Table| {
+        let file = Table::file(&folder.join(name), "cpu", 3, 1);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, serde_json::to_string(table).unwrap()).unwrap();
+        folder.join(name).to_str().unwrap().to_owned()
+    };
+    let (tuned, foreign) = (written("tuned", &table(3)), written("foreign", &table(2)));
+    let job = |cache: &str| MAPPED.of(Job::new("pe_collectives"), 3).env("SYMRAIL_CACHE_DIR", cache);
+    let all = job(&tuned).args(["defaults"]).succeed().out;
+    let off = job(&tuned).args(["defaults"]).env("SYMRAIL_TUNING", "off").succeed().out;
+    // Only PE 0 finds it.
+    let one = job("tuned").args(["defaults", folder.to_str().unwrap()]).succeed().out;
+    let wrong = job(&foreign).args(["defaults"]).succeed().out;
+    std::fs::remove_dir_all(&folder).unwrap();
+    let own = "OneShot with 1 blocks: chosen, for one host";
+    let by_table =
+        |out: &str| out.lines().filter(|line| line.contains("ByPuts with 2 blocks: chosen, by table ")).count();
+    assert_eq!((by_table(&all), all.matches("row 1: allreduce of any size").count()), (3, 3), "{all}");
+    assert_eq!((by_table(&off), off.matches(own).count()), (0, 3), "{off}");
+    assert_eq!((by_table(&one), one.matches(own).count()), (0, 3), "{one}");
+    assert_eq!(one.matches("not taken, PE 1 has none").count(), 1, "{one}");
+    assert_eq!(one.matches("the table of PE 0: not taken, this PE has none").count(), 2, "{one}");
+    assert_eq!((by_table(&wrong), wrong.matches(own).count()), (0, 3), "{wrong}");
+    assert_eq!(wrong.matches("it is for cpu, 2 PEs on 1 hosts, and not for cpu, 3 on 1").count(), 3, "{wrong}");
+}
+
+#[test]
+fn what_tune_writes_is_taken() {
+    let folder = std::env::temp_dir().join(format!("symrail-tuned-{}", std::process::id()));
+    let mut command = Command::new(built("symrail"));
+    command.args(["tune", "-n", "2", "-b", "1K", "-e", "4K", "-i", "2"]);
+    let cache = [("SYMRAIL_CACHE_DIR", folder.to_str().unwrap())];
+    let outcome = MAPPED.of_command(command, &cache, Duration::from_secs(60));
+    assert_eq!(outcome.code, Some(0), "{outcome:#?}");
+    let text = std::fs::read_to_string(Table::file(&folder, "cpu", 2, 1)).unwrap();
+    let table: Table = serde_json::from_str(&text).unwrap();
+    let of = |name: &str| table.rows.iter().filter(|row| row.collective == name).count();
+    for name in ["allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce"] {
+        assert!(of(name) > 0, "{name}: {text}");
+    }
+    let job = MAPPED.of(Job::new("pe_collectives"), 2).args(["defaults"]);
+    let taken = job.env("SYMRAIL_CACHE_DIR", cache[0].1).succeed().out;
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(taken.matches("chosen, by table ").count(), 2, "{taken}");
 }

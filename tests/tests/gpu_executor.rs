@@ -352,3 +352,31 @@ fn averages_are_the_hosts() {
     unsafe { divide(number(DataType::F16), values.as_mut_ptr() as u64, 1, 2) };
     assert_eq!(values, [f16::from_f32(1.5)]);
 }
+
+/// Factors of scaled sums, of all kinds of numbers, at any address.
+#[test]
+fn elements_are_multiplied_in_their_type() {
+    let Some(library) = library() else { return };
+    // SAFETY: the function's type.
+    let multiply = unsafe { library.get::<unsafe extern "C" fn(i32, u64, u64, u64)>(b"multiply") }.unwrap();
+    let check = |ty: DataType, elements: &[Vec<u8>], factor: &[u8], expected: &[Vec<u8>]| {
+        for shift in [0, 1] {
+            let mut memory = vec![0u8; shift];
+            memory.extend(elements.concat());
+            let at = memory.as_mut_ptr() as u64 + shift as u64;
+            // SAFETY: so many elements are there, and a factor.
+            unsafe { multiply(number(ty), at, elements.len() as u64, factor.as_ptr() as u64) };
+            assert_eq!(memory[shift..], expected.concat(), "{ty:?} at byte {shift}");
+        }
+    };
+    let numbers = [-3.0f32, 0.0, 1.0, 2.5];
+    let all = |of: &dyn Fn(f32) -> Vec<u8>, by: f32| -> Vec<Vec<u8>> { numbers.iter().map(|&x| of(x * by)).collect() };
+    let f32s = |x: f32| x.to_ne_bytes().to_vec();
+    check(DataType::F32, &all(&f32s, 1.0), &f32s(0.5), &all(&f32s, 0.5));
+    let bf16s = |x: f32| bf16::from_f32(x).to_ne_bytes().to_vec();
+    check(DataType::BF16, &all(&bf16s, 1.0), &bf16s(-2.0), &all(&bf16s, -2.0));
+    let f16s = |x: f32| f16::from_f32(x).to_ne_bytes().to_vec();
+    check(DataType::F16, &all(&f16s, 1.0), &f16s(4.0), &all(&f16s, 4.0));
+    let i64s = |x: f32| ((x * 2.0) as i64).to_ne_bytes().to_vec();
+    check(DataType::I64, &all(&i64s, 1.0), &3i64.to_ne_bytes(), &all(&i64s, 3.0));
+}

@@ -47,7 +47,7 @@ pub enum Collective {
 }
 
 impl Collective {
-    fn of(name: &str) -> Collective {
+    pub(crate) fn of(name: &str) -> Collective {
         match name {
             "allreduce" => Collective::AllReduce,
             "allgather" => Collective::AllGather,

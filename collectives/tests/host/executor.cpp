@@ -84,6 +84,15 @@ extern "C" void divide(int type, symrail_u64 at, symrail_u64 count, symrail_u32 
         for (symrail_u64 i = 0; i < count; i++) symrail_divide_element<N>(at + i * sizeof(typename N::stored), by);
     });
 }
+// `factor`: an element's address.
+extern "C" void multiply(int type, symrail_u64 at, symrail_u64 count, symrail_u64 factor) {
+    with_type(type, [=](auto number) {
+        typedef decltype(number) N;
+        typename N::stored by;
+        symrail_load_element<N>(factor, by);
+        for (symrail_u64 i = 0; i < count; i++) symrail_multiply_element<N>(at + i * sizeof(typename N::stored), by);
+    });
+}
 // The value of a narrow type's code, and the code of a value.
 extern "C" float decode(int type, unsigned code) {
     switch (type) {

@@ -45,6 +45,8 @@ use symrail::bootstrap::{launcher, pmix};
 use symrail_kernels::cuda::Gpu;
 use symrail_transport::env::HeapKind;
 
+pub use plan::size;
+
 use crate::print;
 use crate::run::{self, Job};
 use catalog::{TESTS, Test};

@@ -20,6 +20,11 @@ fn main() -> ExitCode {
     if what == "killed" {
         return one_is_killed();
     }
+    // A folder in which PE 0 alone finds the one that SYMRAIL_CACHE_DIR names.
+    let folder: String = pe::arg(1, String::new());
+    if !folder.is_empty() && std::env::var("SYMRAIL_LAUNCHER_PE").is_ok_and(|pe| pe == "0") {
+        std::env::set_current_dir(folder).unwrap();
+    }
     pe::run(|rt| match what.as_str() {
         "flags" => flags_come_round(rt),
         "late" => somebody_does_not_come(rt),

@@ -1,0 +1,137 @@
+//! What was measured on a kind of device (`symrail tune`): which algorithm is best for which sizes. A table is taken
+//! where all PEs of a communicator have the same one.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use symrail::Settings;
+
+use crate::error::Result;
+use crate::members::Members;
+use crate::plan::Collective;
+
+/// The most blocks that a row may ask for.
+pub const MOST_BLOCKS: usize = 32;
+
+/// What was measured, for communicators of as many PEs on as many hosts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    /// The kind of device, as [`Communicator::device_kind`](crate::Communicator::device_kind) has it.
+    pub device: String,
+    /// PEs.
+    pub pes: usize,
+    /// Hosts.
+    pub hosts: usize,
+    /// Of those that a message suits, the first is taken.
+    pub rows: Vec<Row>,
+}
+
+/// How messages of some sizes are carried out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The collective, by the name that plans have for it.
+    pub collective: String,
+    /// The largest message in bytes; any, if it is missing.
+    pub up_to: Option<u64>,
+    /// What is done.
+    #[serde(flatten)]
+    pub way: Way,
+    /// How long a call took, where it was measured.
+    pub microseconds: Option<f64>,
+}
+
+/// A way to carry out a collective.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Way {
+    /// The algorithm's name.
+    pub algorithm: String,
+    /// Blocks of each PE that work on a message.
+    pub blocks: usize,
+}
+
+impl std::fmt::Display for Row {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.collective)?;
+        match self.up_to {
+            Some(bytes) => write!(f, " of up to {bytes} bytes")?,
+            None => write!(f, " of any size")?,
+        }
+        self.microseconds.map_or(Ok(()), |time| write!(f, ", {time:.1} us measured"))
+    }
+}
+
+impl Table {
+    /// The file of a table in the folder `SYMRAIL_CACHE_DIR`.
+    #[must_use]
+    pub fn file(cache: &Path, device: &str, pes: usize, hosts: usize) -> PathBuf {
+        cache.join("tuned").join(format!("{device}-{pes}x{hosts}.json"))
+    }
+
+    /// The first row for a message, and its number.
+    pub(crate) fn row(&self, collective: &Collective, message: u64) -> Option<(usize, &Row)> {
+        let suits =
+            |row: &Row| Collective::of(&row.collective) == *collective && row.up_to.is_none_or(|to| message <= to);
+        self.rows.iter().enumerate().find(|(_, row)| suits(row))
+    }
+}
+
+/// The table that is taken, and where it is from; or what is to be said of one that is not.
+#[derive(Debug, Default)]
+pub(crate) struct Tuning {
+    pub table: Option<(String, Table)>,
+    pub untaken: Option<String>,
+}
+
+impl Tuning {
+    /// Takes this PE's table if all members have the same one, and `check` finds nothing wrong with it. Collective.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub fn agree(
+        members: Members<'_>,
+        (device, hosts): (&str, usize),
+        check: impl Fn(&Table) -> std::result::Result<(), String>,
+    ) -> Result<Tuning> {
+        let pes = members.n() as usize;
+        let path = path_of(members.runtime().settings(), device, pes, hosts);
+        let loaded =
+            path.as_deref().map(|path| load(path).and_then(|(table, digest)| check(&table).map(|()| (table, digest))));
+        // Tables that cannot be taken are like none.
+        let own = loaded.as_ref().and_then(|loaded| loaded.as_ref().ok()).map_or(0, |(_, digest)| *digest);
+        let all = members.gather(&[own])?;
+        let file = path.map_or_else(String::new, |path| path.display().to_string());
+        let other = all.iter().position(|&digest| digest != own).map(|rank| (members.pe(rank), all[rank]));
+        let untaken = |why: String| Tuning { table: None, untaken: Some(why) };
+        Ok(match (loaded, other) {
+            (Some(Err(why)), _) => untaken(format!("table {file}: not taken, {why}")),
+            (Some(Ok(_)), Some((pe, 0))) => untaken(format!("table {file}: not taken, PE {pe} has none")),
+            (Some(Ok(_)), Some((pe, _))) => untaken(format!("table {file}: not taken, PE {pe} has another one")),
+            (Some(Ok((table, _))), None) => Tuning { table: Some((file, table)), untaken: None },
+            (None, Some((pe, _))) => untaken(format!("the table of PE {pe}: not taken, this PE has none")),
+            (None, None) => Tuning::default(),
+        })
+    }
+}
+
+/// Where this PE's table is, if it has one.
+fn path_of(settings: &Settings, device: &str, pes: usize, hosts: usize) -> Option<PathBuf> {
+    match &settings.tuning {
+        Some(path) if path.as_os_str() == "off" => None,
+        Some(path) => Some(path.clone()),
+        None => {
+            let file = Table::file(settings.cache_dir.as_deref()?, device, pes, hosts);
+            file.exists().then_some(file)
+        }
+    }
+}
+
+/// A table, and a number that is the same where files are; never 0.
+fn load(path: &Path) -> std::result::Result<(Table, u64), String> {
+    let text = std::fs::read_to_string(path).map_err(|reason| format!("it cannot be read: {reason}"))?;
+    let table = serde_json::from_str(&text).map_err(|reason| format!("it is no table: {reason}"))?;
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    Ok((table, hasher.finish().max(1)))
+}

@@ -1,0 +1,153 @@
+//! Calls of collectives on the devices that are tuned.
+
+use std::time::Duration;
+
+use symrail::gpu::GpuDevice;
+use symrail::kernels::cuda::Stream;
+use symrail::kernels::cuda::compile::Nvrtc;
+use symrail::{Runtime, SymSlice};
+use symrail_collectives::gpu::{GpuCommunicator, Memory};
+use symrail_collectives::plan::Collective;
+use symrail_collectives::tuning::{Row, Table, Way};
+use symrail_collectives::{Buffer, Communicator, DataType, ReduceOp};
+
+use super::Result;
+
+/// A device's collectives on buffers of their own.
+pub trait Calls {
+    fn ways(&self, what: &Collective) -> Vec<Way>;
+    fn table(&self, rows: Vec<Row>) -> Table;
+    /// Carries everything out as a row says.
+    fn take(&mut self, row: Row) -> Result<()>;
+    /// Begins a call with a message of so many bytes: of the larger of input and output.
+    fn call(&mut self, what: &Collective, message: usize) -> Result<()>;
+    /// Waits until all calls have ended.
+    fn end(&mut self) -> Result<()>;
+    fn free(self) -> Result<()>;
+}
+
+/// Bytes of input and output.
+fn bytes(what: &Collective, message: usize, n: usize) -> (usize, usize) {
+    match what {
+        Collective::AllGather => (message / n, message),
+        Collective::ReduceScatter => (message, message / n),
+        _ => (message, message),
+    }
+}
+
+/// The CPU device.
+pub struct Cpu<'rt> {
+    all: Communicator<'rt>,
+    n: usize,
+    source: SymSlice<'rt, u8>,
+    dest: SymSlice<'rt, u8>,
+}
+
+impl<'rt> Cpu<'rt> {
+    pub fn new(runtime: &'rt Runtime, room: usize) -> Result<Self> {
+        let (source, dest) = (runtime.alloc_slice(room)?, runtime.alloc_slice(room)?);
+        Ok(Cpu { all: Communicator::new(runtime)?, n: runtime.n_pes() as usize, source, dest })
+    }
+}
+
+impl Calls for Cpu<'_> {
+    fn ways(&self, what: &Collective) -> Vec<Way> {
+        self.all.ways(what)
+    }
+
+    fn table(&self, rows: Vec<Row>) -> Table {
+        self.all.table(rows)
+    }
+
+    fn take(&mut self, row: Row) -> Result<()> {
+        Ok(self.all.tune(self.all.table(vec![row]))?)
+    }
+
+    fn call(&mut self, what: &Collective, message: usize) -> Result<()> {
+        let (input, output) = bytes(what, message, self.n);
+        let from = Buffer::of(&self.source)?.part(0, input as u64)?;
+        let to = Buffer::of(&self.dest)?.part(0, output as u64)?;
+        let (all, ty, op) = (&mut self.all, DataType::F32, ReduceOp::Sum);
+        Ok(match what {
+            Collective::AllReduce => all.all_reduce(from, to, ty, op),
+            Collective::AllGather => all.all_gather(from, to),
+            Collective::ReduceScatter => all.reduce_scatter(from, to, ty, op),
+            Collective::AllToAll => all.all_to_all(from, to),
+            Collective::Broadcast => all.broadcast(from, to, 0),
+            _ => all.reduce(from, to, ty, op, 0),
+        }?)
+    }
+
+    fn end(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn free(self) -> Result<()> {
+        self.all.free()?;
+        self.dest.free()?;
+        Ok(self.source.free()?)
+    }
+}
+
+/// GPUs, on one stream.
+pub struct Cuda<'d> {
+    all: GpuCommunicator<'d>,
+    runtime: &'d Runtime,
+    device: &'d GpuDevice<'d>,
+    stream: Stream,
+    source: SymSlice<'d, u8>,
+    dest: SymSlice<'d, u8>,
+}
+
+impl<'d> Cuda<'d> {
+    pub fn new(runtime: &'d Runtime, device: &'d GpuDevice<'d>, room: usize) -> Result<Self> {
+        let (source, dest) = (runtime.alloc_slice(room)?, runtime.alloc_slice(room)?);
+        let all = GpuCommunicator::new(device, Nvrtc::find().map_err(symrail_collectives::Error::from)?)?;
+        Ok(Cuda { all, runtime, device, stream: Stream::new(device.gpu())?, source, dest })
+    }
+}
+
+impl Calls for Cuda<'_> {
+    fn ways(&self, what: &Collective) -> Vec<Way> {
+        self.all.ways(what)
+    }
+
+    fn table(&self, rows: Vec<Row>) -> Table {
+        self.all.table(rows)
+    }
+
+    fn take(&mut self, row: Row) -> Result<()> {
+        Ok(self.all.tune(self.all.table(vec![row]))?)
+    }
+
+    fn call(&mut self, what: &Collective, message: usize) -> Result<()> {
+        let (input, output) = bytes(what, message, self.runtime.n_pes() as usize);
+        let from = Memory { at: self.device.address(self.source.as_ptr()), len: input as u64 };
+        let to = Memory { at: self.device.address(self.dest.as_ptr()), len: output as u64 };
+        let (all, stream, ty, op) = (&mut self.all, &self.stream, DataType::F32, ReduceOp::Sum);
+        // SAFETY: both are of this structure's slices, and stay until the stream has ended.
+        Ok(unsafe {
+            match what {
+                Collective::AllReduce => all.all_reduce(stream, (from, to), ty, op),
+                Collective::AllGather => all.all_gather(stream, from, to),
+                Collective::ReduceScatter => all.reduce_scatter(stream, (from, to), ty, op),
+                Collective::AllToAll => all.all_to_all(stream, from, to),
+                Collective::Broadcast => all.broadcast(stream, from, to, 0),
+                _ => all.reduce(stream, (from, to), ty, op, 0),
+            }
+        }?)
+    }
+
+    fn end(&mut self) -> Result<()> {
+        // The kernels' own waits end before this.
+        let patience = Duration::from_secs(2 * self.runtime.settings().timeout_s);
+        self.stream.wait(patience)?;
+        Ok(self.all.check()?)
+    }
+
+    fn free(self) -> Result<()> {
+        self.all.free()?;
+        self.dest.free()?;
+        Ok(self.source.free()?)
+    }
+}
