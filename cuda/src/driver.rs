@@ -58,6 +58,17 @@ impl Drop for Current {
     }
 }
 
+/// How memory can be given to other processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sharing {
+    /// The driver moves its pages between host and GPU.
+    pub managed: bool,
+    /// By a file descriptor, on one host.
+    pub descriptor: bool,
+    /// By a fabric handle, in a whole NVLink domain.
+    pub fabric: bool,
+}
+
 impl Gpu {
     /// Whether there is a driver. Unlike everything else here this starts no threads of the driver's.
     #[must_use]
@@ -120,6 +131,33 @@ impl Gpu {
         let answer =
             unsafe { sys::cuPointerGetAttribute((&raw mut kind).cast(), attribute, address as sys::CUdeviceptr) };
         (answer == sys::CUresult::CUDA_SUCCESS).then_some(kind)
+    }
+
+    /// How the memory at an address can be given to other processes, as the driver tells of its very allocation: not at
+    /// all, if the driver does not know it.
+    #[must_use]
+    pub fn sharing(address: u64) -> Sharing {
+        use sys::CUmemAllocationHandleType as Kind;
+        use sys::CUpointer_attribute as Attribute;
+        // SAFETY: it only tries to load the library.
+        if !unsafe { sys::is_culib_present() } {
+            return Sharing::default();
+        }
+        let ask = |attribute| {
+            // As wide as the widest of what is asked for.
+            let mut value = 0u64;
+            // SAFETY: the driver looks the address up, and writes one number of at most 64 bits.
+            let answer =
+                unsafe { sys::cuPointerGetAttribute((&raw mut value).cast(), attribute, address as sys::CUdeviceptr) };
+            if answer == sys::CUresult::CUDA_SUCCESS { value } else { 0 }
+        };
+        let kinds = ask(Attribute::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES);
+        let has = |kind: Kind| kinds & u64::from(kind.0) != 0;
+        Sharing {
+            managed: ask(Attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED) != 0,
+            descriptor: has(Kind::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+            fabric: has(Kind::CU_MEM_HANDLE_TYPE_FABRIC),
+        }
     }
 
     /// Opens a GPU and makes its primary context current on this thread.

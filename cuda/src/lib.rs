@@ -38,7 +38,7 @@ pub mod stream;
 
 pub use cudarc::driver::sys;
 pub use device::Device;
-pub use driver::{Current, DeviceBuffer, Gpu};
+pub use driver::{Current, DeviceBuffer, Gpu, Sharing};
 pub use error::{CudaError, Result};
 pub use event::Event;
 pub use module::{Kernel, Module};

@@ -9,6 +9,13 @@
 #define DECOMP_IN_PLACE 1ull
 #define DECOMP_REFUSED 2ull
 #define DECOMP_VOID 3ull
+// ... because this GPU does not reach the landing.
+#define DECOMP_UNREACHED 4ull
+// Words of a round hold twice its number, and an arrived word one more when there is no block: exchange.rs.
+#define DECOMP_NEXT 2ull
+#define DECOMP_NOTHING 1ull
+// The number of `Refusal::Unreached`: error.rs.
+#define DECOMP_REFUSAL_UNREACHED 8ull
 // Of which word a wait was: for the report.
 #define DECOMP_WAITS_LANDING 0ull
 #define DECOMP_WAITS_BLOCK 1ull
@@ -16,6 +23,7 @@
 // As table.rs has them.
 struct decomp_plan {
     // For each slot where this PE's block may go, and the round; behind these, by slot, the round whose block has come.
+    // Rounds are numbers of which each is DECOMP_NEXT more than the one before.
     symrail_u64 words, slots;
     // The round, in this device's memory.
     symrail_u64 round;
@@ -30,9 +38,9 @@ struct decomp_leg {
     // What is put by the proxy, if anything is.
     symrail_u64 source, bytes;
 };
-// Where a block of this round may go, by an address of this GPU, and what that is.
+// Where a block of this round may go, by an address of this GPU, and what that is; and whether the other end's has come.
 struct decomp_landing {
-    symrail_u64 at, kind;
+    symrail_u64 at, kind, came;
 };
 
 SYMRAIL_DEVICE symrail_u64* decomp_pair(const decomp_plan& plan, symrail_u64 slot) {
@@ -47,17 +55,22 @@ SYMRAIL_DEVICE bool decomp_await(const decomp_plan& plan, const symrail_u64* wor
     return symrail_await(plan.alarm, set, pe, place);
 }
 
+// Leaves for the host why nothing is exchanged with a PE.
+static __device__ void decomp_note_refusal(const decomp_plan& plan, symrail_u64 refusal, symrail_u64 pe) {
+    volatile symrail_u64* words = (volatile symrail_u64*)plan.refusal;
+    words[1] = pe;
+    __threadfence_system();
+    words[0] = refusal + 1;
+}
+
 // What the other end has offered: where this PE's block may go. What the proxy has to bring is asked for at once.
 static __device__ decomp_landing decomp_take_offer(const decomp_plan& plan, const decomp_leg& leg, symrail_u64 round) {
     const symrail_u64* pair = decomp_pair(plan, leg.here);
-    decomp_landing landing = {0, DECOMP_VOID};
+    decomp_landing landing = {0, DECOMP_VOID, 0};
     if (!decomp_await(plan, pair + 1, round, leg.pe, DECOMP_WAITS_LANDING)) return landing;
     symrail_u64 offered = symrail_ld_sys((symrail_u64)pair);
     if ((offered & 3) == DECOMP_REFUSED) {
-        volatile symrail_u64* refusal = (volatile symrail_u64*)plan.refusal;
-        refusal[1] = leg.pe;
-        __threadfence_system();
-        refusal[0] = (offered >> 2) + 1;
+        decomp_note_refusal(plan, offered >> 2, leg.pe);
         landing.kind = DECOMP_REFUSED;
     }
     if ((leg.offer & 3) == DECOMP_REFUSED) landing.kind = DECOMP_REFUSED;
@@ -65,7 +78,11 @@ static __device__ decomp_landing decomp_take_offer(const decomp_plan& plan, cons
     void* there = (void*)(plan.words + ((long long)offered >> 2));
     landing.kind = offered & 3;
     if (leg.source == 0) {
-        landing.at = (symrail_u64)symrail_ptr(there, (int)leg.pe);
+        landing.at = leg.bytes == 0 ? 0 : (symrail_u64)symrail_ptr(there, (int)leg.pe);
+        if (leg.bytes != 0 && landing.at == 0) {
+            decomp_note_refusal(plan, DECOMP_REFUSAL_UNREACHED, leg.pe);
+            landing.kind = DECOMP_UNREACHED;
+        }
     } else if (leg.bytes != 0) {
         symrail_putmem_signal_nbi(there, (const void*)leg.source, leg.bytes, decomp_arrived(plan, leg.there), round,
                                   SYMRAIL_SIGNAL_SET, (int)leg.pe);
@@ -77,7 +94,7 @@ static __device__ decomp_landing decomp_take_offer(const decomp_plan& plan, cons
 extern "C" __global__ void __launch_bounds__(256)
     decomp_meet(const decomp_plan* given, const decomp_leg* legs, symrail_u64 n, decomp_landing* landings) {
     const decomp_plan plan = *given;
-    symrail_u64 round = *(const symrail_u64*)plan.round + 1;
+    symrail_u64 round = *(const symrail_u64*)plan.round + DECOMP_NEXT;
     __syncthreads();
     if (threadIdx.x == 0) *(symrail_u64*)plan.round = round;
     for (symrail_u64 i = threadIdx.x; i < n; i += blockDim.x) {
@@ -90,21 +107,29 @@ extern "C" __global__ void __launch_bounds__(256)
 
 // By one block: tells the others that their blocks have come, and waits for this PE's.
 extern "C" __global__ void __launch_bounds__(256)
-    decomp_arrive(const decomp_plan* given, const decomp_leg* legs, symrail_u64 n, const decomp_landing* landings) {
+    decomp_arrive(const decomp_plan* given, const decomp_leg* legs, symrail_u64 n, decomp_landing* landings) {
     const decomp_plan plan = *given;
     symrail_u64 round = *(const symrail_u64*)plan.round;
     int proxied = 0;
     for (symrail_u64 i = threadIdx.x; i < n; i += blockDim.x) {
         const decomp_leg leg = legs[i];
         symrail_u64 kind = landings[i].kind;
-        bool was_put = leg.source != 0 && leg.bytes != 0 && kind != DECOMP_REFUSED;
+        bool was_put = leg.source != 0 && leg.bytes != 0 && kind <= DECOMP_IN_PLACE;
         proxied |= was_put;
         if (kind == DECOMP_VOID || was_put) continue;
         symrail_fence_sys();
-        symrailx_signal_op(decomp_arrived(plan, leg.there), round, SYMRAIL_SIGNAL_SET, (int)leg.pe);
+        symrail_u64 told = kind == DECOMP_UNREACHED ? round + DECOMP_NOTHING : round;
+        symrailx_signal_op(decomp_arrived(plan, leg.there), told, SYMRAIL_SIGNAL_SET, (int)leg.pe);
     }
-    for (symrail_u64 i = threadIdx.x; i < n; i += blockDim.x)
-        decomp_await(plan, decomp_arrived(plan, legs[i].here), round, legs[i].pe, DECOMP_WAITS_BLOCK);
+    for (symrail_u64 i = threadIdx.x; i < n; i += blockDim.x) {
+        const symrail_u64* arrived = decomp_arrived(plan, legs[i].here);
+        bool came = decomp_await(plan, arrived, round, legs[i].pe, DECOMP_WAITS_BLOCK);
+        if (came && symrail_ld_sys((symrail_u64)arrived) == round + DECOMP_NOTHING) {
+            decomp_note_refusal(plan, DECOMP_REFUSAL_UNREACHED, legs[i].pe);
+            came = false;
+        }
+        landings[i].came = came && landings[i].kind != DECOMP_REFUSED;
+    }
     // What the proxy reads from may be written again by what follows.
     proxied = __syncthreads_or(proxied);
     if (proxied && threadIdx.x == 0) symrail_quiet();
@@ -118,9 +143,8 @@ SYMRAIL_DEVICE void decomp_copy_all(const decomp_copy* copies, symrail_u64 n, co
     symrail_u64 to = copy->to;
     if (copy->leg != ~0ull) {
         decomp_landing landing = landings[copy->leg];
-        if (landing.kind > DECOMP_IN_PLACE) return;
+        if (copy->at_landing ? landing.kind > DECOMP_IN_PLACE : !landing.came) return;
         if (copy->at_landing) {
-            if (landing.at == 0) return;
             copy += landing.kind;
             to = landing.at + copy->to;
         }

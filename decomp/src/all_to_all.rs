@@ -48,7 +48,12 @@ impl<'rt> AllToAll<'rt> {
         let (size, me) = (team.group().size() as usize, team.group().me() as usize);
         let right = sends.len() == size && receives.len() == size && element > 0;
         // Whoever is wrong is found by all.
-        team.compare(CALL, &[("bytes of an element", element as u64), ("a number of spans", u64::from(right))])?;
+        let parameters = [
+            ("bytes of an element", element as u64),
+            ("direct", mode.direct.into()),
+            ("a number of spans", right.into()),
+        ];
+        team.compare(CALL, &parameters)?;
         if !right {
             let reason =
                 format!("{} and {} spans of elements of {element} bytes, for {size} PEs", sends.len(), receives.len());

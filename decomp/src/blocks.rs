@@ -66,8 +66,7 @@ impl Blocks {
         for flow in &flows.others {
             let pe = pe(flow.rank);
             let path = path(pe);
-            let largest = flow.from.len().max(flow.at.len()) * element;
-            let small = mode.direct && path == Path::Rails && largest <= small;
+            let small = mode.direct && path == Path::Rails && flow.most() * element <= small;
             legs.push(Leg {
                 link: Link { pe, here: flow.here, there: flow.there, small },
                 flow: *flow,

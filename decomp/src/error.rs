@@ -126,10 +126,13 @@ pub enum Refusal {
     /// Neither the same buffer nor separate ones.
     #[error("input and output overlap: use one buffer, or separate ones")]
     Overlap,
+    /// Symmetric memory of the receiver that the sender, which has its heap mapped, does not reach.
+    #[error("a block was to go to symmetric memory that its sender has not mapped: make the plan without `direct`")]
+    Unreached,
 }
 
 impl Refusal {
-    const ALL: [Refusal; 8] = [
+    const ALL: [Refusal; 9] = [
         Refusal::WorkspaceTooSmall,
         Refusal::OtherWorkspace,
         Refusal::InputTooSmall,
@@ -138,6 +141,7 @@ impl Refusal {
         Refusal::DeviceMemory,
         Refusal::HostMemory,
         Refusal::Overlap,
+        Refusal::Unreached,
     ];
 
     /// Its number between PEs.

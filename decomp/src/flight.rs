@@ -145,7 +145,7 @@ impl<'p, 'rt> Flight<'p, 'rt> {
         for i in 0..self.plan.blocks.legs.len() {
             let state = self.plan.states[i];
             if state.arrived && !state.received && (may_unpack || !state.staged) {
-                self.unpack(i);
+                self.unpack(i)?;
                 any = true;
             }
         }
@@ -226,9 +226,13 @@ impl<'p, 'rt> Flight<'p, 'rt> {
     }
 
     /// Copies a block to a peer that is mapped.
-    fn copy_to(&self, link: &Link, distance: i64, from: &View, view: &View) -> Result<()> {
+    fn copy_to(&mut self, link: &Link, distance: i64, from: &View, view: &View) -> Result<()> {
         let to = self.plan.runtime.peer_ptr(self.plan.exchange.at(distance), link.pe);
-        if from.len() > 0 && !to.is_null() {
+        if from.len() > 0 && to.is_null() {
+            self.refused = Some((link.pe, Refusal::Unreached));
+            return self.plan.exchange.tell_nothing(link);
+        }
+        if from.len() > 0 {
             // SAFETY: the input was checked to have all its elements. The receiver has offered room for those of the
             // view, in memory that is mapped here.
             unsafe { copy(self.plan.blocks.element, (self.input, from), (to, view)) };
@@ -256,9 +260,12 @@ impl<'p, 'rt> Flight<'p, 'rt> {
     }
 
     /// Brings a block that has come into the output.
-    fn unpack(&mut self, i: usize) {
+    fn unpack(&mut self, i: usize) -> Result<()> {
         let leg = &self.plan.blocks.legs[i];
         let mut room = Some(self.work.wrapping_add(leg.receive_room)).filter(|_| self.plan.states[i].staged);
+        if self.plan.exchange.is_nothing(&leg.link)? {
+            (room, self.refused) = (None, Some((leg.link.pe, Refusal::Unreached)));
+        }
         if leg.link.small {
             match self.plan.small.received(&leg.link, self.plan.exchange.round()) {
                 Ok(block) => room = Some(block),
@@ -270,6 +277,7 @@ impl<'p, 'rt> Flight<'p, 'rt> {
             unsafe { copy(self.plan.blocks.element, (room, &leg.flow.at.packed()), (self.output, &leg.flow.at)) };
         }
         self.note(i, |state| state.received = true);
+        Ok(())
     }
 
     /// Moves this PE's own blocks to its output, or out of the way of what arrives there.

@@ -19,6 +19,13 @@ pub(crate) struct Flow {
     pub at: View,
 }
 
+impl Flow {
+    /// Elements of the larger of its two blocks.
+    pub fn most(&self) -> usize {
+        self.from.len().max(self.at.len())
+    }
+}
+
 /// All of a PE in one operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Flows {

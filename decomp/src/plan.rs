@@ -18,7 +18,7 @@ use crate::buffer::Buffer;
 use crate::error::{Error, Refusal, Result};
 use crate::exchange::{Exchange, Landing};
 use crate::flight::Flight;
-use crate::small::Small;
+use crate::small::{self, Small};
 use crate::staging::{Memory, Path, Route};
 use crate::workspace::Workspace;
 use symrail::TeamHeap;
@@ -85,16 +85,20 @@ impl<'rt> Plan<'rt> {
     ///
     /// # Errors
     /// [`TeamHeapFull`](symrail::Error::TeamHeapFull).
-    pub(crate) fn new(heap: &TeamHeap<'rt>, team: &Team<'_>, blocks: Blocks) -> Result<Plan<'rt>> {
+    pub(crate) fn new(heap: &TeamHeap<'rt>, team: &Team<'_>, mut blocks: Blocks) -> Result<Plan<'rt>> {
         let (runtime, slots) = (heap.runtime(), blocks.slots());
         let mut room = [Small::room(&blocks) as u64];
         team.max_of_all(&mut room)?;
         let (room, rooms_at) = (room[0] as usize, Exchange::bytes(slots).next_multiple_of(ALIGN));
         let words = heap.take_words(team, rooms_at + Small::bytes(slots, room))?;
         // SAFETY: the words are the plan's own, zeroed, and large enough.
-        let exchange = unsafe { Exchange::new(runtime, words.base.cast(), slots) };
+        let mut exchange = unsafe { Exchange::new(runtime, words.base.cast(), slots) };
         // SAFETY: as above: what is behind the words.
         let small = unsafe { Small::new(runtime, words.base.wrapping_add(rooms_at), slots, room) };
+        // A PE that has all of its peers mapped does not know how they reach it.
+        let can_be_small = |leg: &&mut Leg| blocks.mode.direct && leg.flow.most() * blocks.element <= small::MOST;
+        let links = blocks.legs.iter_mut().filter(can_be_small).map(|leg| &mut leg.link);
+        exchange.agree(&mut links.collect::<Vec<_>>())?;
         let states = vec![LegState::default(); blocks.legs.len()];
         Ok(Plan { runtime, blocks, exchange, small, states, words, done: vec![1; 2 * slots], under_way: false })
     }

@@ -11,10 +11,11 @@ use crate::blocks::Blocks;
 use crate::error::{Refusal, Result};
 use crate::exchange::{Exchange, Link};
 
-/// The largest blocks, in bytes.
-pub(crate) const MOST: usize = 64 << 10;
 /// Bytes before a block: why there is none, plus one; 0 if there is one. The rest keeps elements aligned.
 const HEAD: usize = 64;
+/// The largest blocks, in bytes. With what is before them they are not more than 64 KiB, the smallest largest message
+/// of the providers that we know, so that they travel in one piece.
+pub(crate) const MOST: usize = (64 << 10) - HEAD;
 /// Room of a pair: what has come, and what has been sent, in rounds with even and odd numbers.
 const RECEIVED: usize = 0;
 const SENT: usize = 2;
@@ -37,7 +38,7 @@ impl<'rt> Small<'rt> {
     /// Bytes of the largest room that this PE needs. All PEs make as large ones as any of them needs.
     pub fn room(blocks: &Blocks) -> usize {
         let small = blocks.legs.iter().filter(|leg| leg.link.small);
-        let bytes = small.map(|leg| HEAD + leg.flow.from.len().max(leg.flow.at.len()) * blocks.element);
+        let bytes = small.map(|leg| HEAD + leg.flow.most() * blocks.element);
         bytes.max().unwrap_or(0).next_multiple_of(HEAD)
     }
 

@@ -15,6 +15,8 @@
 //! Where the output cannot take data directly, the workspace must be able to; over NVLink between hosts a workspace
 //! without a fabric handle cannot, and the peer is reached over rails.
 
+use symrail::kernels::cuda::Sharing;
+
 /// What exports an allocation of a GPU to other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handle {
@@ -42,6 +44,24 @@ pub enum Memory {
     },
     /// Memory that a driver moves between host and GPU as it likes.
     Managed,
+}
+
+impl Memory {
+    /// What memory is that a GPU reaches, as the driver tells of its allocation; symmetric or not, where the symmetric
+    /// heap is in GPUs, or in host memory.
+    #[must_use]
+    pub fn of_gpu(sharing: &Sharing, symmetric: bool, in_gpus: bool) -> Memory {
+        let handle = match sharing {
+            Sharing { fabric: true, .. } => Handle::Fabric,
+            Sharing { descriptor: true, .. } => Handle::Descriptor,
+            _ => Handle::None,
+        };
+        match (symmetric, in_gpus) {
+            _ if sharing.managed => Memory::Managed,
+            (true, false) => Memory::Symmetric,
+            _ => Memory::Device { handle, symmetric },
+        }
+    }
 }
 
 /// How a peer is reached.
@@ -277,6 +297,23 @@ mod tests {
             (Memory::Managed, fabric, Path::Mapped, receive, Staged(Managed)),
         ] {
             assert_eq!(route(buffer, workspace, path, block), said, "{buffer:?} {workspace:?} {path:?} {block:?}");
+        }
+    }
+
+    #[test]
+    fn handles_are_those_that_the_driver_tells_of() {
+        let told = |managed, descriptor, fabric| Sharing { managed, descriptor, fabric };
+        for (sharing, symmetric, in_gpus, expected) in [
+            (told(false, true, false), true, true, device(Handle::Descriptor, true)),
+            (told(false, true, true), true, true, device(Handle::Fabric, true)),
+            (told(false, false, true), true, true, device(Handle::Fabric, true)),
+            (told(false, false, false), true, true, device(Handle::None, true)),
+            (told(false, false, false), false, true, device(Handle::None, false)),
+            (told(false, true, false), false, false, device(Handle::Descriptor, false)),
+            (told(false, false, false), true, false, Memory::Symmetric),
+            (told(true, false, false), false, true, Memory::Managed),
+        ] {
+            assert_eq!(Memory::of_gpu(&sharing, symmetric, in_gpus), expected, "{sharing:?} {symmetric} {in_gpus}");
         }
     }
 

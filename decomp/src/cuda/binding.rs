@@ -1,18 +1,14 @@
 //! What a round does with certain buffers, as kernels read it.
 
-use std::sync::Arc;
-
-use symrail::kernels::cuda::{DeviceBuffer, Gpu, PinnedBuffer, Stream};
-
-use super::table::{Goes, WORDS, words};
+use super::table::{Goes, words};
 use crate::blocks::{Blocks, Extent, Leg};
-use crate::error::{Refusal, Result};
+use crate::error::Refusal;
 use crate::exchange::Landing;
 use crate::staging::{Memory, Path, Route};
 use crate::view::View;
 
 /// Words of a leg.
-const LEG_WORDS: usize = 6;
+pub(super) const LEG_WORDS: usize = 6;
 
 /// Copies that are done at once.
 #[derive(Debug, Clone, Copy, Default)]
@@ -30,56 +26,6 @@ pub(super) struct Binding {
     pub legs: u64,
     /// Before the PEs have met, when they have, and when blocks have come.
     pub copies: [Copies; 3],
-}
-
-/// Memory for the rounds of a plan, taken when the plan is made: allocations wait for whatever the GPU does, and that
-/// may be waiting for a round of this PE.
-pub(super) struct Images {
-    /// Bytes of each.
-    bytes: usize,
-    used: usize,
-    /// As many as [`Images::EACH`] in each.
-    memory: Vec<(DeviceBuffer, PinnedBuffer)>,
-}
-
-impl Images {
-    /// Rounds whose memory is taken at once.
-    const EACH: usize = 8;
-
-    /// Memory for rounds of a plan with these blocks.
-    pub fn new(gpu: &Arc<Gpu>, blocks: &Blocks) -> Result<Images> {
-        let copies = 2 * 2 * (blocks.legs.len() + blocks.flows.own.len());
-        let bytes = size_of::<u64>() * (blocks.legs.len() * LEG_WORDS + copies * WORDS).max(2);
-        let mut images = Images { bytes, used: 0, memory: Vec::new() };
-        images.grow(gpu)?;
-        Ok(images)
-    }
-
-    fn grow(&mut self, gpu: &Arc<Gpu>) -> Result<()> {
-        let bytes = self.bytes * Images::EACH;
-        self.memory.push((gpu.alloc(bytes)?, PinnedBuffer::new(gpu, bytes)?));
-        Ok(())
-    }
-
-    /// Writes a round, in the order of a stream.
-    pub fn bind(&mut self, gpu: &Arc<Gpu>, stream: &Stream, round: Round) -> Result<Binding> {
-        if self.used == self.memory.len() * Images::EACH {
-            self.grow(gpu)?;
-        }
-        let (device, pinned) = &self.memory[self.used / Images::EACH];
-        let offset = self.used % Images::EACH * self.bytes;
-        self.used += 1;
-        let at = device.at() + offset as u64;
-        let (words, copies) = round.image(at.get());
-        for (i, word) in words.iter().enumerate() {
-            pinned.set_word(offset / size_of::<u64>() + i, *word);
-        }
-        if !words.is_empty() {
-            // SAFETY: memory of this image alone, which is written once.
-            unsafe { stream.write(at, pinned, offset, size_of_val(&words[..])) }?;
-        }
-        Ok(Binding { legs: at.get(), copies })
-    }
 }
 
 /// Copies to be written to the GPU: each twice, for both kinds of landings.

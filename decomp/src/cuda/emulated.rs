@@ -29,6 +29,7 @@ struct Call {
     timeout_ns: u64,
     apart: u64,
     mapped: u64,
+    hidden_from: u64,
 }
 
 /// The library, compiled once; `None` where there is no C++ compiler.
@@ -40,7 +41,9 @@ fn library() -> Option<&'static Library> {
             return None;
         }
         let root = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let built = std::env::temp_dir().join(format!("libpencils-{}.so", std::process::id()));
+        // Beside this program, where nobody else writes.
+        let built = std::env::current_exe().unwrap();
+        let built = built.with_file_name(format!("libpencils-{}.so", std::process::id()));
         let mut cxx = Command::new("c++");
         cxx.args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-pthread"]);
         cxx.args(["-shared", "-fPIC", "-o"]).arg(&built);
@@ -99,6 +102,8 @@ struct How {
     symmetric: bool,
     /// PEs whose numbers differ by an odd number are reached over rails; all; or none.
     rails: usize,
+    /// A PE that does not reach the outputs of the others.
+    blind: Option<usize>,
 }
 
 impl How {
@@ -145,7 +150,8 @@ fn round(library: &Library, pes: &mut [Pe], flows: &[Flows], how: How, wrong: &[
                 let (words, copies) = made.image(at);
                 room[..words.len()].copy_from_slice(&words);
                 let apart: Vec<u64> = bases.iter().map(|other| other.wrapping_sub(base)).collect();
-                let mapped: Vec<u8> = (0..bases.len()).map(|other| how.is_mapped(me, other).into()).collect();
+                let reach = |other| if how.blind == Some(me) { 2 } else { u8::from(how.is_mapped(me, other)) };
+                let mapped: Vec<u8> = (0..bases.len()).map(reach).collect();
                 let call = Call {
                     plan,
                     legs: at,
@@ -157,6 +163,7 @@ fn round(library: &Library, pes: &mut [Pe], flows: &[Flows], how: How, wrong: &[
                     timeout_ns: 20_000_000_000,
                     apart: apart.as_ptr().addr() as u64,
                     mapped: mapped.as_ptr().addr() as u64,
+                    hidden_from: base + OUTPUT as u64,
                 };
                 // SAFETY: the memory is that of all PEs, which stay.
                 unsafe { run(&raw const call) };
@@ -220,6 +227,7 @@ fn every_byte_comes_to_its_place() {
                     in_place: i.is_multiple_of(3),
                     symmetric: !i.is_multiple_of(4),
                     rails: i / 2 % 3,
+                    blind: None,
                 };
                 let transpose = Transpose {
                     input: form(i),
@@ -238,7 +246,7 @@ fn every_byte_comes_to_its_place() {
                 let Ok(flows) = (0..ranks).map(|rank| halo.flows(&grid, rank)).collect::<Result<Vec<_>, _>>() else {
                     continue;
                 };
-                let how = How { element: 8, direct: true, in_place: true, symmetric: true, rails: i % 3 };
+                let how = How { element: 8, direct: true, in_place: true, symmetric: true, rails: i % 3, blind: None };
                 check(library, &flows, how);
             }
         }
@@ -254,7 +262,8 @@ fn tiles_and_wide_pieces_too() {
             let grid = Grid { memory, ..Grid::new([80, 72, 2], [2, 1]) };
             let transpose = Transpose::new((Axis::X, Axis::Y), element);
             let flows: Vec<_> = (0..2).map(|rank| transpose.flows(&grid, rank).unwrap()).collect();
-            check(library, &flows, How { element, direct: true, in_place: false, symmetric: true, rails: i % 2 * 2 });
+            let rails = i % 2 * 2;
+            check(library, &flows, How { element, direct: true, in_place: false, symmetric: true, rails, blind: None });
         }
     }
 }
@@ -266,7 +275,7 @@ fn a_refusal_ends_the_round_for_all() {
     let grid = Grid::new([9, 10, 11], [3, 1]);
     let transpose = Transpose::new((Axis::X, Axis::Y), 8);
     let flows: Vec<_> = (0..3).map(|rank| transpose.flows(&grid, rank).unwrap()).collect();
-    let how = How { element: 8, direct: true, in_place: false, symmetric: true, rails: 1 };
+    let how = How { element: 8, direct: true, in_place: false, symmetric: true, rails: 1, blind: None };
     let mut pes: Vec<Pe> = flows.iter().map(|_| Pe::new()).collect();
     for _ in 0..2 {
         round(library, &mut pes, &flows, how, &[1]);
@@ -283,4 +292,38 @@ fn a_refusal_ends_the_round_for_all() {
             pe.bytes(OUTPUT, OUTPUT - INPUT).fill(UNTOUCHED);
         }
     }
+}
+
+/// What a PE does not reach it does not write, and both it and the receiver are told; all else is exchanged.
+#[test]
+fn a_landing_that_is_not_reached_is_told_on_both_sides() {
+    let Some(library) = library() else { return };
+    let grid = Grid::new([9, 10, 11], [3, 1]);
+    let transpose = Transpose::new((Axis::X, Axis::Y), 8);
+    let flows: Vec<_> = (0..3).map(|rank| transpose.flows(&grid, rank).unwrap()).collect();
+    let how = How { element: 8, direct: true, in_place: false, symmetric: true, rails: 0, blind: Some(1) };
+    let mut pes: Vec<Pe> = flows.iter().map(|_| Pe::new()).collect();
+    for (me, pe) in pes.iter_mut().enumerate() {
+        pe.bytes(INPUT, flows[me].elements.0 * 8).fill(me as u8);
+    }
+    round(library, &mut pes, &flows, how, &[]);
+    let unreached = Refusal::Unreached.code() + 1;
+    for (me, pe) in pes.iter_mut().enumerate() {
+        assert_eq!(pe.report[..4], [0; 4], "PE {me} gave up");
+        assert_eq!(pe.report[4], unreached, "PE {me}");
+        assert_eq!(pe.report[5] == 1, me != 1, "PE {me}");
+        let mut count = [0; 3];
+        pe.bytes(OUTPUT, flows[me].elements.1 * 8)
+            .iter()
+            .filter(|&&byte| byte < 3)
+            .for_each(|&by| count[by as usize] += 1);
+        for (from, bytes) in count.into_iter().enumerate() {
+            let block = flows[me].others.iter().find(|flow| flow.rank == from).map(|flow| flow.at.len() * 8);
+            let expected = if from == 1 { 0 } else { block.unwrap_or(bytes) };
+            assert!(bytes == expected || from == me, "PE {me} has {bytes} bytes of PE {from}");
+        }
+    }
+    pes.iter_mut().for_each(|pe| pe.report.fill(0));
+    round(library, &mut pes, &flows, How { blind: None, ..how }, &[]);
+    assert!(pes.iter().all(|pe| pe.report == [0; 8]), "the next round is as if nothing had been");
 }

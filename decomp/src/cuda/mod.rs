@@ -11,11 +11,13 @@
 //! | [`kernels`] | the kernels, loaded (`cu/pencils.cu`, `cu/copy.cuh`) |
 //! | [`plan`] | a plan; posting a round |
 //! | `binding` | what a round does with certain buffers, as the kernels read it |
+//! | `images` | rounds written to the GPU, and which of them make room for others |
 //! | `table` | one copy, as they read it |
 
 mod binding;
 #[cfg(test)]
 mod emulated;
+mod images;
 pub mod kernels;
 pub mod plan;
 mod table;

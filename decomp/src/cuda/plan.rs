@@ -2,11 +2,12 @@
 
 use symrail::kernels::cuda::{DeviceBuffer, Gpu, PinnedBuffer, Stream};
 
-use super::binding::{Binding, Buffers, Copies, Images, Round};
+use super::binding::{Binding, Buffers, Copies, Round};
+use super::images::Images;
 use super::kernels::GpuKernels;
 use crate::blocks::{Blocks, Extent, Wrong};
 use crate::error::{Error, Refusal, Result};
-use crate::staging::{Handle, Memory, Path};
+use crate::staging::{Memory, Path};
 use crate::workspace::Workspace;
 use symrail::team::heap::Block;
 
@@ -16,6 +17,8 @@ const ROUND: u64 = 48;
 const STOP: u64 = 56;
 /// Words of the report that are about refusals: behind those of waits.
 const REFUSAL: usize = 4;
+/// Bytes of a landing: `decomp_landing` in `cu/pencils.cu`.
+const LANDING: usize = 24;
 const REPORT_BYTES: usize = 8 * (REFUSAL + 2);
 
 /// Memory that the GPU reaches, by the address that kernels use.
@@ -27,9 +30,6 @@ pub struct GpuMemory {
     pub bytes: usize,
 }
 
-/// What a round was bound to: input, output, workspace; or why it was refused.
-type Key = Result<(u64, u64, u64), Refusal>;
-
 /// A plan on a GPU. Rounds are posted on a stream, by all PEs that exchange something, as often and in the same order;
 /// several plans may be under way on several streams, each with its own workspace.
 pub struct GpuPlan<'d> {
@@ -40,14 +40,13 @@ pub struct GpuPlan<'d> {
     own: DeviceBuffer,
     report: PinnedBuffer,
     images: Images,
-    bindings: Vec<(Key, Binding)>,
 }
 
 impl<'d> GpuPlan<'d> {
     /// `words` are zero on all PEs of the team.
     pub(crate) fn new(kernels: &'d GpuKernels<'d>, blocks: Blocks, words: Block) -> Result<GpuPlan<'d>> {
         let (device, gpu) = (kernels.device, kernels.device.gpu());
-        let own = gpu.alloc(OWN + 16 * blocks.legs.len())?;
+        let own = gpu.alloc(OWN + LANDING * blocks.legs.len())?;
         own.fill(0)?;
         let report = PinnedBuffer::new(gpu, REPORT_BYTES)?;
         let (base, told) = (own.at().get(), report.device().get());
@@ -61,7 +60,7 @@ impl<'d> GpuPlan<'d> {
         ];
         own.write(0, &plan.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>())?;
         let images = Images::new(gpu, &blocks)?;
-        Ok(GpuPlan { kernels, blocks, words, own, report, images, bindings: Vec::new() })
+        Ok(GpuPlan { kernels, blocks, words, own, report, images })
     }
 
     /// How the GPU reaches a PE.
@@ -104,8 +103,9 @@ impl<'d> GpuPlan<'d> {
 
     /// Puts a round on a stream: the blocks of `input` are exchanged into `output`, which is the same or separate. What
     /// follows on the stream finds them there, and may use all buffers again. A first round with certain buffers cannot
-    /// be captured in a graph; later ones can. After eight different ones memory is taken, which waits for all that
-    /// the GPU does.
+    /// be captured in a graph; later ones can. One with a ninth set of buffers waits for the last round of those that
+    /// have not come for longest, and if eight were captured in graphs takes memory, which waits for all that the GPU
+    /// does.
     ///
     /// # Safety
     /// The GPU reaches the buffers; nobody else uses them until the stream has come so far, and they stay. So does the
@@ -125,23 +125,24 @@ impl<'d> GpuPlan<'d> {
         let work_at = self.kernels.device.address(work.base());
         let wrong = self.check_buffers(input, output, work).err();
         let key = wrong.map_or(Ok((input.at, output.at, work_at)), |wrong| Err(wrong.0));
-        let binding = match self.bindings.iter().position(|(bound, _)| *bound == key) {
-            Some(i) => &self.bindings[i].1,
-            None if stream.is_capturing()? => return Err(Error::FirstCaptured { operation: self.blocks.what }),
+        let captured = stream.is_capturing()?;
+        let place = match self.images.find(&key) {
+            Some(place) => place,
+            None if captured => return Err(Error::FirstCaptured { operation: self.blocks.what }),
             None => {
-                let memories = [input, output].map(|buffer| self.memory(buffer));
+                let memories = [input, output].map(|buffer| self.memories(buffer, work));
                 let words = self.kernels.device.address(self.words.base);
                 let round = match key {
                     Ok(_) => Round::new(&self.blocks, &Buffers { input, output, memories, work: work_at, words }),
                     Err(refusal) => Round::refusal(&self.blocks, refusal),
                 };
-                let binding = self.images.bind(self.kernels.device.gpu(), stream, round)?;
-                self.bindings.push((key, binding));
-                &self.bindings[self.bindings.len() - 1].1
+                self.images.bind(stream, key, round)?
             }
         };
-        // SAFETY: the caller's promise; plan and binding stay.
-        unsafe { self.launch(stream, binding) }?;
+        // SAFETY: the caller's promise; the plan stays, and the binding until its rounds are over.
+        let launched = unsafe { self.launch(stream, self.images.at(place)) };
+        // A round of which a part was launched uses it, too.
+        self.images.used(place, stream, captured).and(launched)?;
         wrong.map_or(Ok(()), |wrong| Err(self.blocks.refused(self.kernels.device.runtime().my_pe(), wrong)))
     }
 
@@ -207,15 +208,14 @@ impl<'d> GpuPlan<'d> {
         self.blocks.check(input, output, work, self.blocks.unit(16))
     }
 
-    /// What a buffer is, and the workspace.
-    fn memory(&self, buffer: Extent) -> [Memory; 2] {
+    /// What a buffer is, and the workspace, as the driver says.
+    fn memories(&self, buffer: Extent, work: &Workspace) -> [Memory; 2] {
         let (device, me) = (self.kernels.device, self.kernels.device.runtime().my_pe());
         let reach = device.state().reach();
-        let symmetric = reach.find(buffer.at, buffer.bytes as u64, me).is_some();
-        let of = |symmetric| match (reach.in_gpus(), symmetric) {
-            (false, true) => Memory::Symmetric,
-            (_, symmetric) => Memory::Device { handle: Handle::Descriptor, symmetric },
-        };
-        [of(symmetric), of(true)]
+        let work = Extent { at: device.address(work.base()), bytes: work.bytes() };
+        [buffer, work].map(|memory| {
+            let symmetric = reach.find(memory.at, memory.bytes as u64, me).is_some();
+            Memory::of_gpu(&Gpu::sharing(memory.at), symmetric, reach.in_gpus())
+        })
     }
 }

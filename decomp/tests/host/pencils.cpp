@@ -16,9 +16,12 @@ struct Dim {
     unsigned x;
 };
 static thread_local Dim threadIdx, blockIdx, blockDim, gridDim;
+// How PEs are reached: by the proxy, by loads and stores, or so up to an address.
 static thread_local const unsigned char* mapped_of;
+static thread_local symrail_u64 hidden_from;
 
 SYMRAIL_DEVICE void* symrail_ptr(const void* at, int pe) {
+    if (mapped_of[pe] == 2 && (symrail_u64)at >= hidden_from) return nullptr;
     return mapped_of[pe] ? (void*)((symrail_u64)at + apart_of[pe]) : nullptr;
 }
 SYMRAIL_DEVICE void symrailx_signal_op(symrail_u64* word, symrail_u64 value, int, int pe) {
@@ -50,6 +53,7 @@ struct Call {
     symrail_u64 unit, pe, timeout_ns;
     const symrail_u64* apart;
     const unsigned char* mapped;
+    symrail_u64 hidden_from;
 };
 
 // Blocks run one after the other.
@@ -64,7 +68,7 @@ static void launch(const Call& call, unsigned blocks, unsigned threads, const F&
             all.emplace_back([&, t] {
                 symrail_state = State{(int)call.pe, call.timeout_ns, 0};
                 block = &all_threads, thread_rank = t, block_size = threads;
-                apart_of = call.apart, mapped_of = call.mapped;
+                apart_of = call.apart, mapped_of = call.mapped, hidden_from = call.hidden_from;
                 threadIdx.x = t, blockIdx.x = b, blockDim.x = threads, gridDim.x = blocks;
                 kernel();
             });

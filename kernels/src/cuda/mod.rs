@@ -32,7 +32,7 @@ pub use on_stream::{Copies, OnStream};
 pub use state::{DeviceParts, DeviceState};
 pub use symrail_cuda::{
     Compiled, CudaError, Current, DeviceBuffer, DevicePtr, Event, Gpu, Graph, Kernel, Module, PinnedBuffer,
-    Registration, Shape, Stream,
+    Registration, Shape, Sharing, Stream,
 };
 pub use symrail_heap::cuda::{DeviceHeap, DevicePeers};
 pub use team::DeviceTeam;

@@ -1,0 +1,161 @@
+//! Rounds of a plan with the buffers that it was given, written to the GPU: found again when the same come again.
+//!
+//! Memory for them is taken when the plan is made, since allocations wait for whatever the GPU does, and that may be
+//! waiting for a round of this PE. Buffers that are new take the place of those that have not come for longest, once
+//! their last round is over. What was captured in a graph stays.
+
+use std::sync::Arc;
+
+use symrail::kernels::cuda::{DeviceBuffer, Event, Gpu, PinnedBuffer, Stream};
+
+use super::binding::{Binding, LEG_WORDS, Round};
+use super::table::WORDS;
+use crate::blocks::Blocks;
+use crate::error::{Refusal, Result};
+
+/// What a round was bound to: input, output, workspace; or why it was refused.
+pub(super) type Key = Result<(u64, u64, u64), Refusal>;
+
+/// The rounds of a plan.
+pub(super) struct Images {
+    gpu: Arc<Gpu>,
+    /// Bytes of each.
+    bytes: usize,
+    /// For as many as [`Images::EACH`] each.
+    memory: Vec<(DeviceBuffer, PinnedBuffer)>,
+    bound: Vec<Bound>,
+    turns: Turns,
+}
+
+struct Bound {
+    key: Key,
+    binding: Binding,
+    /// Its last round.
+    over: Event,
+}
+
+impl Images {
+    /// Rounds whose memory is taken at once.
+    const EACH: usize = 8;
+
+    /// Memory for rounds of a plan with these blocks.
+    pub fn new(gpu: &Arc<Gpu>, blocks: &Blocks) -> Result<Images> {
+        let copies = 2 * 2 * (blocks.legs.len() + blocks.flows.own.len());
+        let bytes = size_of::<u64>() * (blocks.legs.len() * LEG_WORDS + copies * WORDS).max(2);
+        let (gpu, turns) = (Arc::clone(gpu), Turns::default());
+        let mut images = Images { gpu, bytes, memory: Vec::new(), bound: Vec::new(), turns };
+        images.grow()?;
+        Ok(images)
+    }
+
+    fn grow(&mut self) -> Result<()> {
+        let bytes = self.bytes * Images::EACH;
+        self.memory.push((self.gpu.alloc(bytes)?, PinnedBuffer::new(&self.gpu, bytes)?));
+        Ok(())
+    }
+
+    /// The place of a round with these buffers, if there is one.
+    pub fn find(&self, key: &Key) -> Option<usize> {
+        self.bound.iter().position(|bound| bound.key == *key)
+    }
+
+    /// Writes a round, in the order of a stream. Its place.
+    pub fn bind(&mut self, stream: &Stream, key: Key, round: Round) -> Result<usize> {
+        let place = match self.turns.oldest(self.memory.len() * Images::EACH) {
+            Some(place) => place,
+            None => {
+                self.grow()?;
+                self.bound.len()
+            }
+        };
+        // Until it has been written nobody finds it.
+        let known = self.bound.get_mut(place);
+        let over = known.map(|bound| std::mem::replace(&mut bound.key, NOBODYS)).map(|_| &self.bound[place].over);
+        over.map_or(Ok(()), Event::wait)?;
+        let (device, pinned) = &self.memory[place / Images::EACH];
+        let offset = place % Images::EACH * self.bytes;
+        let at = device.at() + offset as u64;
+        let (words, copies) = round.image(at.get());
+        for (i, word) in words.iter().enumerate() {
+            pinned.set_word(offset / size_of::<u64>() + i, *word);
+        }
+        if !words.is_empty() {
+            // SAFETY: memory of this image alone, of which earlier rounds are over.
+            unsafe { stream.write(at, pinned, offset, size_of_val(&words[..])) }?;
+        }
+        let binding = Binding { legs: at.get(), copies };
+        match self.bound.get_mut(place) {
+            Some(bound) => (bound.key, bound.binding) = (key, binding),
+            None => self.bound.push(Bound { key, binding, over: Event::new(&self.gpu)? }),
+        }
+        Ok(place)
+    }
+
+    /// What is at a place.
+    pub fn at(&self, place: usize) -> &Binding {
+        &self.bound[place].binding
+    }
+
+    /// Notes that a round was posted on a stream, or `captured` in a graph.
+    pub fn used(&mut self, place: usize, stream: &Stream, captured: bool) -> Result<()> {
+        self.turns.used(place, captured);
+        if !captured {
+            self.bound[place].over.record(stream)?;
+        }
+        Ok(())
+    }
+}
+
+/// The key of no round: buffers at these addresses overlap.
+const NOBODYS: Key = Ok((u64::MAX, u64::MAX, u64::MAX));
+
+/// When each of several places was used last.
+#[derive(Debug, Default)]
+struct Turns {
+    now: u64,
+    /// By place; [`Turns::FOR_EVER`] if it stays.
+    last: Vec<u64>,
+}
+
+impl Turns {
+    const FOR_EVER: u64 = u64::MAX;
+
+    fn used(&mut self, place: usize, for_ever: bool) {
+        self.now += 1;
+        self.last.resize(self.last.len().max(place + 1), 0);
+        let now = if for_ever || self.last[place] == Turns::FOR_EVER { Turns::FOR_EVER } else { self.now };
+        self.last[place] = now;
+    }
+
+    /// The place for what is new, of so many: one that was never used, else the one that was used first of those that
+    /// do not stay. `None` if all do.
+    fn oldest(&self, places: usize) -> Option<usize> {
+        if self.last.len() < places {
+            return Some(self.last.len());
+        }
+        let free = (0..places).filter(|&place| self.last[place] != Turns::FOR_EVER);
+        free.min_by_key(|&place| self.last[place])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_that_are_new_take_the_place_of_the_oldest_but_of_none_that_was_captured() {
+        let mut turns = Turns::default();
+        for place in 0..4 {
+            assert_eq!(turns.oldest(4), Some(place));
+            turns.used(place, place == 1);
+        }
+        turns.used(0, false);
+        turns.used(1, false);
+        for expected in [2, 3, 0, 2, 3, 0] {
+            assert_eq!(turns.oldest(4), Some(expected), "as many buffers as there may be take no more memory");
+            turns.used(expected, false);
+        }
+        [0, 2, 3].into_iter().for_each(|place| turns.used(place, true));
+        assert_eq!((turns.oldest(4), turns.oldest(8)), (None, Some(4)));
+    }
+}
