@@ -1,4 +1,4 @@
-//! A C program by cuDecomp's names, over the library as C programs get it: with `symrail run`, and with MPI.
+//! Programs in C and Fortran by cuDecomp's names, over the library as C programs get it: with `symrail run`, and with MPI.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 #[path = "../../../tests/support/libraries.rs"]
@@ -14,10 +14,18 @@ fn compile(compiler: &str, name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let built = build(&["symrail-decomp-c", "symrail-perftest"]);
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let mut cc = Command::new(compiler);
-    cc.args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-I"]).arg(here.join("include")).args(options);
-    cc.arg("-o").arg(&program).arg(here.join("tests/programs/pencils.c"));
-    succeed(cc.arg("-L").arg(&built).arg("-lsymrail_decomp_c"));
+    let mut command = Command::new(compiler);
+    command.args(["-O1", "-Wall", "-Wextra", "-Werror"]).args(options).arg("-o").arg(&program);
+    if compiler.ends_with("cc") {
+        command.args(["-std=c11", "-I"]).arg(here.join("include")).arg(here.join("tests/programs/pencils.c"));
+    } else {
+        // Constants of MPI's module that are not used, and flags of one byte, are no mistakes.
+        command.args(["-std=f2018", "-Wno-c-binding-type", "-Wno-unused-parameter", "-J"]);
+        let modules = program.with_extension("modules");
+        std::fs::create_dir_all(&modules).unwrap();
+        command.arg(&modules).arg(here.join("fortran/cudecomp.F90")).arg(here.join("tests/programs/pencils.F90"));
+    }
+    succeed(command.arg("-L").arg(&built).arg("-lsymrail_decomp_c"));
     (program, built)
 }
 
@@ -42,6 +50,18 @@ fn started_by_our_launcher() {
 }
 
 #[test]
+fn in_fortran() {
+    if missing("gfortran") {
+        return;
+    }
+    let (program, built) = compile("gfortran", "pencils-fortran", &[]);
+    for way in [&["-n", "4"][..], &["-n", "4", "--hosts", "2", "--rails", "1"]] {
+        let mut command = Command::new(built.join("symrail"));
+        run(command.arg("run").args(["--timeout", "100"]).args(way).arg("--").arg(&program), &built);
+    }
+}
+
+#[test]
 fn with_a_communicator_of_mpi() {
     if missing("mpicc") || missing("mpirun") {
         return;
@@ -52,7 +72,16 @@ fn with_a_communicator_of_mpi() {
         return;
     }
     let (program, built) = compile("mpicc", "pencils-mpi", &["-DWITH_MPI"]);
+    with_mpirun(&program, &built);
+    if missing("mpif90") || missing("gfortran") {
+        return;
+    }
+    let (program, built) = compile("mpif90", "pencils-fortran-mpi", &["-DSYMRAIL_WITH_MPI"]);
+    with_mpirun(&program, &built);
+}
+
+fn with_mpirun(program: &Path, built: &Path) {
     let mut command = Command::new("timeout");
-    command.args(["100", "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "4"]).arg(&program);
-    run(&mut command, &built);
+    command.args(["100", "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "4"]).arg(program);
+    run(&mut command, built);
 }
