@@ -160,8 +160,8 @@ impl Agent {
         self.staged.as_mut().and_then(VecDeque::pop_front)
     }
 
-    /// Tells what has become of such a request, with the next answer.
-    pub(crate) fn tell(&mut self, connection: u32, outcome: Outcome) {
+    /// The outcome of such a request goes with the next answer.
+    pub(crate) fn report(&mut self, connection: u32, outcome: Outcome) {
         self.refused += u64::from(outcome.refusal != Refusal::None);
         if let Some(c) = self.connections.get_mut(connection as usize) {
             c.late.push(outcome);

@@ -74,7 +74,7 @@ fn pe() {
             }
             let third = second.and_then(|()| bootstrap.allgather(b"anybody there?"));
             println!("error: {}", third.unwrap_err());
-            assert!(bootstrap.gone().iter().any(|gone| gone.pe.to_string() == std::env::var(VICTIM).unwrap()));
+            assert!(bootstrap.lost_pes().iter().any(|lost| lost.pe.to_string() == std::env::var(VICTIM).unwrap()));
         }
         role => panic!("no role {role}"),
     }

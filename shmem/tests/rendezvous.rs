@@ -362,13 +362,13 @@ fn a_late_pe_is_waited_for_where_its_process_is_seen_to_live() {
 fn who_is_in_no_step_hears_of_those_who_have_gone() {
     let (server, events) = server(Some(3));
     let (mut one, two, three) = (join(&server, 0, 3), join(&server, 1, 3), join(&server, 2, 3));
-    assert!(one.gone().is_empty());
+    assert!(one.lost_pes().is_empty());
     drop(two);
     let deadline = Instant::now() + Duration::from_secs(20);
-    while one.gone().is_empty() && Instant::now() < deadline {
+    while one.lost_pes().is_empty() && Instant::now() < deadline {
         thread::yield_now();
     }
-    assert!(one.gone().iter().map(|gone| gone.pe).eq([1]), "{:?}", one.gone());
+    assert!(one.lost_pes().iter().map(|lost| lost.pe).eq([1]), "{:?}", one.lost_pes());
     assert!(events.iter().take(5).any(|event| event == Event::LeftEarly(1)));
     drop((one, three));
 
@@ -380,7 +380,7 @@ fn who_is_in_no_step_hears_of_those_who_have_gone() {
     });
     drop(other);
     drop(server);
-    assert!(one.gone().is_empty() && !events.iter().any(|event| event == Event::LeftEarly(1)));
+    assert!(one.lost_pes().is_empty() && !events.iter().any(|event| event == Event::LeftEarly(1)));
 }
 
 #[test]
@@ -500,7 +500,7 @@ fn an_abort_and_a_departure_reach_all_over_relays() {
             let error = client.barrier().unwrap_err().to_string();
             let what = if abort { "PE 22 aborted the job with code 7: out of heap" } else { "PE 22 has left" };
             assert!(error.contains(what), "{error}");
-            assert!(client.gone().iter().any(|gone| gone.pe == 22));
+            assert!(client.lost_pes().iter().any(|lost| lost.pe == 22));
             left.wait();
         });
     }

@@ -42,7 +42,7 @@ pub fn launch(job: &Job) -> Result<i32, LaunchError> {
     job.check()?;
     // What is wrong with the environment is reported once, and not by every PE.
     let settings = job.settings()?;
-    let reported = settings.tell_unknown();
+    let reported = settings.report_unknown();
     let signals = Signals::take()?;
     let job_id = JobId::new();
     let inheritance = Inheritance { signals: signals.before, files: Files::raise(), reported, jobs: job_id.value() };

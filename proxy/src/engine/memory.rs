@@ -64,7 +64,7 @@ impl Engine {
         unsafe { self.agent.add_segment(stage.staging_buffer()) };
         self.agent.stage();
         // What takes its target longer is answered once.
-        self.endpoint.forgo_failover();
+        self.endpoint.disable_failover();
         self.stage = Some(Box::new(stage));
         Ok(connection_info)
     }

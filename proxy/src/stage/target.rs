@@ -403,6 +403,6 @@ impl Target {
         if let Some(chunk) = task.chunk {
             self.pool.release(chunk);
         }
-        agent.tell(task.connection, Outcome::of(task.request.id, task.value, refusal));
+        agent.report(task.connection, Outcome::of(task.request.id, task.value, refusal));
     }
 }

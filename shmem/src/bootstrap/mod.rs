@@ -39,7 +39,7 @@ pub const MAX_PES: u32 = 1 << 20;
 
 /// A PE that takes part in nothing more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Gone {
+pub struct LostPe {
     /// The PE.
     pub pe: Pe,
     /// The outcome.
@@ -101,7 +101,7 @@ pub trait Bootstrap: Send {
     fn set_interrupt(&mut self, _go_on: GoOn) {}
 
     /// The PEs of which it is known by now that they take part in nothing more. Does not wait.
-    fn gone(&mut self) -> &[Gone] {
+    fn lost_pes(&mut self) -> &[LostPe] {
         &[]
     }
 

@@ -23,7 +23,7 @@ use symrail_transport::env::Settings;
 
 use super::error::{Error, Result};
 use super::rendezvous::{Client, FAN_OUT, Membership, ONE_INTERFACE, Options, Secret, Server, Shape};
-use super::{Bootstrap, Gone, Traffic, variables};
+use super::{Bootstrap, LostPe, Traffic, variables};
 use crate::interrupt::GoOn;
 
 /// Holds the unique id in hexadecimal.
@@ -39,7 +39,7 @@ const MAGIC: [u8; 4] = *b"SYU\x01";
 /// How long joining or a step may take when nobody says otherwise; the default of `SYMRAIL_TIMEOUT_S`.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the creator's end waits for the others to leave, since its process takes the service with it.
-const FAREWELL: Duration = Duration::from_secs(5);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The services of the ids that this process created.
 static CREATED: Mutex<Vec<Service>> = Mutex::new(Vec::new());
@@ -251,8 +251,8 @@ impl Bootstrap for Member {
         self.client.finish()
     }
 
-    fn gone(&mut self) -> &[Gone] {
-        self.client.gone()
+    fn lost_pes(&mut self) -> &[LostPe] {
+        self.client.lost_pes()
     }
 
     fn set_stage(&mut self, stage: Option<&'static str>) {
@@ -299,7 +299,7 @@ impl Drop for Host {
             let service = created.swap_remove(at);
             // Others may create and open ids while this one waits.
             drop(created);
-            service.server.wait_until_empty(FAREWELL);
+            service.server.wait_until_empty(LEAVE_TIMEOUT);
         }
     }
 }

@@ -24,7 +24,7 @@ impl Team<'_> {
             return Ok(turn);
         }
         let (size, pe) = (self.group.size(), |index| self.group.pe(index));
-        turn.say(|| format!("{} in a team of {size} PEs, {} to {}", call.words(), pe(0), pe(size - 1)));
+        turn.describe(|| format!("{} in a team of {size} PEs, {} to {}", call.words(), pe(0), pe(size - 1)));
         let mine = call.to_number();
         let numbers = self.gather(&[mine])?;
         match numbers.iter().enumerate().find(|(_, number)| **number != mine) {

@@ -52,7 +52,7 @@ impl Turn<'_> {
     }
 
     /// Says what the call is.
-    pub fn say(&self, words: impl FnOnce() -> String) {
+    pub fn describe(&self, words: impl FnOnce() -> String) {
         IN_CALL.with_borrow_mut(|call| {
             if let Some((_, said)) = call.as_mut().filter(|_| self.guard.is_some()) {
                 *said = words();
@@ -65,7 +65,7 @@ impl Turn<'_> {
     /// # Errors
     /// [`Error::CallsDiffer`], on all of them; or a peer that does not answer.
     pub fn compare(&self, all: &Everybody<'_>, call: &Call) -> Result<()> {
-        self.say(|| call.words());
+        self.describe(|| call.words());
         let mine = call.encode();
         if all.same_call(call.what, &mine)? { Ok(()) } else { Err(differ(all, call, &mine)?) }
     }

@@ -43,7 +43,7 @@ impl Reporter {
                 }
                 // Who is in a step of the bootstrap hears of it there.
                 if let (Some(lanes), Ok(mut bootstrap)) = (&lanes, bootstrap.try_lock()) {
-                    bootstrap.gone().iter().for_each(|gone| lanes.has_left(gone.pe, &gone.why));
+                    bootstrap.lost_pes().iter().for_each(|lost| lanes.has_left(lost.pe, &lost.why));
                 }
                 std::thread::park_timeout(BETWEEN);
             }

@@ -107,9 +107,11 @@ impl<'rt> Long<'rt> {
         // Another thread may be in a step; it hears of it, too.
         let Ok(mut bootstrap) = self.ops.comm.job.bootstrap.try_lock() else { return Ok(()) };
         let group = self.among.group();
-        let gone =
-            bootstrap.gone().iter().find(|gone| gone.pe != self.ops.comm.job.me && group.index_of(gone.pe).is_some());
-        gone.map_or(Ok(()), |gone| Err(self.lost(gone.pe, gone.why.clone())))
+        let lost_pe = bootstrap
+            .lost_pes()
+            .iter()
+            .find(|lost| lost.pe != self.ops.comm.job.me && group.index_of(lost.pe).is_some());
+        lost_pe.map_or(Ok(()), |lost| Err(self.lost(lost.pe, lost.why.clone())))
     }
 
     /// Asks all for a keepalive, in turn: the system knows of those that are mapped, and the wire is asked of all.

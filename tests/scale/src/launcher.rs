@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use symrail::Pe;
-use symrail::bootstrap::{self, Bootstrap, Error, Gone};
+use symrail::bootstrap::{self, Bootstrap, Error, LostPe};
 use symrail_core::lock;
 use symrail_core::simulation::nanos;
 
@@ -24,12 +24,12 @@ pub(crate) struct Launcher {
     me: Pe,
     n_pes: u32,
     losses: Losses,
-    gone: Vec<Gone>,
+    lost_pes: Vec<LostPe>,
 }
 
 impl Launcher {
     pub fn new(me: Pe, n_pes: u32, losses: Losses) -> Launcher {
-        Launcher { me, n_pes, losses, gone: Vec::new() }
+        Launcher { me, n_pes, losses, lost_pes: Vec::new() }
     }
 }
 
@@ -51,12 +51,12 @@ impl Bootstrap for Launcher {
         self.allgather(&[]).map(drop)
     }
 
-    fn gone(&mut self) -> &[Gone] {
+    fn lost_pes(&mut self) -> &[LostPe] {
         let (now, losses) = (nanos(), lock(&self.losses.0));
-        for &(_, pe) in losses.iter().take_while(|(at, _)| *at <= now).skip(self.gone.len()) {
-            self.gone.push(Gone { pe, why: "it has died".into() });
+        for &(_, pe) in losses.iter().take_while(|(at, _)| *at <= now).skip(self.lost_pes.len()) {
+            self.lost_pes.push(LostPe { pe, why: "it has died".into() });
         }
-        &self.gone
+        &self.lost_pes
     }
 
     fn abort(&mut self, _code: i32, _why: &str) {}

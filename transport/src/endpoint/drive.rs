@@ -49,7 +49,7 @@ impl Endpoint {
                 let mut sink = Sink { core: &mut self.core, lane, agent };
                 let found = self.rails[lane].poll(&mut sink);
                 if found > 0 {
-                    self.core.lanes.heard(lane);
+                    self.core.lanes.note_activity(lane);
                 }
                 events += found;
             }
@@ -59,7 +59,7 @@ impl Endpoint {
                 tracing::warn!(pe, %error, "a PE that has sent something cannot be answered");
             }
         }
-        while let Some((pe, lane)) = self.core.recovery.next_to_greet() {
+        while let Some((pe, lane)) = self.core.recovery.next_keepalive() {
             self.greet(pe, lane);
         }
         if self.core.recovery.has_requests() {

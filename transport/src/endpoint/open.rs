@@ -143,7 +143,7 @@ impl Endpoint {
             (peer.lanes, peer.host_lanes) = (number(lanes), number(self.rails.len().min(addresses.host.len())));
             peer.connected = true;
         }
-        if lanes > 1 && !self.core.recovery.is_forgone() && Failover::possible(self.core.profile.all_caps()) {
+        if lanes > 1 && !self.core.recovery.is_disabled() && Failover::possible(self.core.profile.all_caps()) {
             self.watch_uses(pe);
             for lane in 0..lanes {
                 if let Some(c) = self.core.lanes.get_mut(pe, lane) {
@@ -156,9 +156,9 @@ impl Endpoint {
 
     /// From now on a lane that fails fails what is on it. To be called before anything is asked for;
     /// [`Command::AgentRequest`](super::command::Command::AgentRequest) needs it.
-    pub fn forgo_failover(&mut self) {
-        self.core.recovery.forgo();
-        self.core.lanes.forgo_failover();
+    pub fn disable_failover(&mut self) {
+        self.core.recovery.disable();
+        self.core.lanes.disable_failover();
     }
 
     /// From now on the first lane is used alone while it works, as by host endpoints. To be called before anything is

@@ -213,7 +213,7 @@ impl Settings {
 
     /// Logs a warning for each unknown name, and returns their names for [`Settings::REPORTED`].
     #[must_use]
-    pub fn tell_unknown(&self) -> String {
+    pub fn report_unknown(&self) -> String {
         self.warn_unknown();
         self.unknown.iter().map(|unknown| unknown.name.as_str()).collect::<Vec<_>>().join(",")
     }

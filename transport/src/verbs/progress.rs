@@ -40,7 +40,7 @@ impl VerbsRail {
     }
 
     /// Takes all asynchronous events.
-    pub(super) fn look_for_events(&mut self) {
+    pub(super) fn poll_events(&mut self) {
         while let Some((event, kind)) = events::next(&self.domain) {
             let text = self.domain.verbs().event_text(kind);
             let fault = |text: String| Fault { code: kind.cast_signed(), text, retryable: true };
@@ -193,7 +193,7 @@ impl VerbsRail {
         self.flush();
         self.polls = self.polls.wrapping_add(1);
         if self.polls.is_multiple_of(EVENT_INTERVAL) {
-            self.look_for_events();
+            self.poll_events();
         }
         let mut reported = 0;
         match self.completions.take(&mut self.entries) {

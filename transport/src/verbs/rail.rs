@@ -173,7 +173,7 @@ unsafe impl Rail for VerbsRail {
     }
 
     fn port_down(&mut self) -> Option<Fault> {
-        self.look_for_events();
+        self.poll_events();
         if self.port_event { None } else { self.port_fault() }
     }
 
@@ -195,7 +195,7 @@ unsafe impl Rail for VerbsRail {
 
     fn arm(&mut self) -> bool {
         self.flush();
-        self.look_for_events();
+        self.poll_events();
         let pending = self.port_event
             || !self.unposted.is_empty()
             || self.down.as_ref().is_some_and(|(_, unreported)| *unreported);

@@ -10,7 +10,7 @@ impl VerbsRail {
     /// [`Rail::renew`](crate::rail::Rail::renew): [`Error::NoRail`] when the rail's GID is gone, [`Error::Fabric`] with
     /// the call that failed.
     pub(super) fn renew_connection(&mut self, dest: Dest) -> Result<Option<u64>> {
-        self.look_for_events();
+        self.poll_events();
         if !self.unposted.is_empty() || self.port_fault().is_some() || !self.is_usable_again()? {
             return Ok(None);
         }

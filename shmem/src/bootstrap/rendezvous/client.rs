@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use symrail_transport::Pe;
 
 use super::super::error::{Error, Result, Step};
-use super::super::{Bootstrap, Gone, MAX_PES, Traffic};
+use super::super::{Bootstrap, LostPe, MAX_PES, Traffic};
 use super::dial::{Answer, Dialed, enter, read_some, write_all};
 use super::fault::{self, Fault, named};
 use super::plan::Shape;
@@ -19,9 +19,9 @@ use crate::interrupt::{GoOn, InterruptPoll, POLL_INTERVAL};
 /// How much longer than the service a PE waits: the service knows who is missing, so it should speak first.
 const GRACE: Duration = Duration::from_secs(5);
 /// How long a PE that runs a relay waits for those that it serves to leave.
-const FAREWELL: Duration = Duration::from_secs(5);
+const RELAY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest that leaving or aborting may take.
-const PARTING: Duration = Duration::from_secs(2);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A PE's identity, and its way to the rendezvous service.
 #[derive(Debug, Clone)]
@@ -54,7 +54,7 @@ pub struct Client {
     /// The first fault, if any: every later step fails with it at once.
     broken: Option<Error>,
     /// Who takes part in nothing more, as the service has told.
-    gone: Vec<Gone>,
+    lost_pes: Vec<LostPe>,
     /// It has said that it leaves.
     left: bool,
     /// What the next steps are for.
@@ -97,7 +97,7 @@ impl Client {
             relay,
             steps: 0,
             broken: None,
-            gone: Vec::new(),
+            lost_pes: Vec::new(),
             left: false,
             stage: None,
             go_on: None,
@@ -156,7 +156,9 @@ impl Client {
     /// Takes in who is gone; a fault is an error. Other frames come back.
     fn take_news(&mut self, step: Step, (kind, payload): Frame) -> Result<Option<Frame>> {
         match kind {
-            Kind::Gone => self.gone.extend(fault::decode_all(&payload).into_iter().filter_map(Fault::into_gone)),
+            Kind::LostPes => {
+                self.lost_pes.extend(fault::decode_all(&payload).into_iter().filter_map(Fault::into_lost_pe))
+            }
             Kind::Fault => return Err(self.take_fault(step, &payload)),
             _ => return Ok(Some((kind, payload))),
         }
@@ -166,12 +168,12 @@ impl Client {
     /// What a fault means for this PE, which is in `step`.
     fn take_fault(&mut self, step: Step, payload: &[u8]) -> Error {
         let Some(fault) = Fault::decode(payload) else { return self.untrusted(step, "a malformed fault") };
-        self.gone.extend(fault.clone().into_gone());
+        self.lost_pes.extend(fault.clone().into_lost_pe());
         fault.into_error(self.membership.pe, step, &self.service.address.to_string())
     }
 
     /// Takes what has arrived while this PE was in no step.
-    fn look(&mut self) -> io::Result<()> {
+    fn receive_pending(&mut self) -> io::Result<()> {
         let mut chunk = [0; 4096];
         self.service.stream.set_nonblocking(true)?;
         let read = self.service.stream.read(&mut chunk);
@@ -204,7 +206,7 @@ impl Client {
     fn leave(&mut self, word: &[u8]) {
         if !std::mem::replace(&mut self.left, true) {
             // Nobody is left to tell when this fails, and the service notices a closed connection anyway.
-            let _ = self.send(Kind::Bye, word, Instant::now() + PARTING);
+            let _ = self.send(Kind::Bye, word, Instant::now() + LEAVE_TIMEOUT);
         }
     }
 
@@ -216,17 +218,17 @@ impl Client {
     }
 
     /// Contributes to a step and waits for its result: everybody's data, or nothing for a barrier.
-    fn collect(&mut self, step: Step, number: u64, data: &[u8], patient: bool) -> Result<Vec<Vec<u8>>> {
+    fn collect(&mut self, step: Step, number: u64, data: &[u8], extendable: bool) -> Result<Vec<Vec<u8>>> {
         let timeout = self.membership.timeout;
         let mut deadline = Instant::now() + timeout + GRACE;
         let mut warned = false;
         let (first, rows) = (self.membership.pe, vec![data.to_vec()]);
-        let contribution = Contribution { step, timeout, left: timeout, patient, first, rows };
+        let contribution = Contribution { step, timeout, left: timeout, extendable, first, rows };
         let frames = contribution.encode();
         if let Err(error) = frames.iter().try_for_each(|frame| self.send(Kind::Contribute, frame, deadline)) {
             // If the service broke the job, the reason was sent before the connection closed: prefer that.
             let error = self.broken_off(step, &error);
-            return match self.receive(step, Instant::now() + PARTING) {
+            return match self.receive(step, Instant::now() + LEAVE_TIMEOUT) {
                 Err(Error::Connection { .. } | Error::Timeout { .. }) | Ok(_) => Err(error),
                 Err(reason) => Err(reason),
             };
@@ -266,7 +268,7 @@ impl Client {
         );
     }
 
-    fn run(&mut self, step: impl Fn(u64) -> Step, data: &[u8], patient: bool) -> Result<Vec<Vec<u8>>> {
+    fn run(&mut self, step: impl Fn(u64) -> Step, data: &[u8], extendable: bool) -> Result<Vec<Vec<u8>>> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
@@ -277,7 +279,7 @@ impl Client {
             return Err(Error::TooLarge { pe, step, bytes: data.len(), limit: MAX_CONTRIBUTION });
         }
         self.steps = number;
-        let result = self.collect(step, number, data, patient);
+        let result = self.collect(step, number, data, extendable);
         self.broken = result.as_ref().err().cloned();
         result
     }
@@ -287,7 +289,7 @@ impl Client {
     pub(in super::super) fn abort_beside(&mut self, root: Option<&Server>, code: i32, why: &str) {
         let why = &why.as_bytes()[..why.len().min(1024)];
         let payload = [&code.to_le_bytes(), why].concat();
-        let deadline = Instant::now() + PARTING;
+        let deadline = Instant::now() + LEAVE_TIMEOUT;
         let _ = self.send(Kind::Abort, &payload, deadline);
         if root.is_some() || self.relay.is_some() {
             // It comes back from the root, by way of the relay.
@@ -322,10 +324,10 @@ impl Bootstrap for Client {
         Ok(())
     }
 
-    fn gone(&mut self) -> &[Gone] {
+    fn lost_pes(&mut self) -> &[LostPe] {
         // Whatever is wrong with the connection is the next step's error.
-        let _ = self.look();
-        &self.gone
+        let _ = self.receive_pending();
+        &self.lost_pes
     }
 
     fn set_stage(&mut self, stage: Option<&'static str>) {
@@ -355,7 +357,7 @@ impl Drop for Client {
         self.leave(&[]);
         let _ = self.service.stream.shutdown(Shutdown::Write);
         if let Some(relay) = &self.relay {
-            relay.wait_until_empty(FAREWELL);
+            relay.wait_until_empty(RELAY_TIMEOUT);
         }
     }
 }

@@ -143,7 +143,7 @@ impl Dialed {
                         awaited = Fault::decode(&payload);
                         continue;
                     }
-                    Kind::Gone => continue,
+                    Kind::LostPes => continue,
                     Kind::Fault => {
                         let fault = Fault::decode(&payload).ok_or_else(|| untrusted("a malformed fault".into()))?;
                         return Err(fault.into_error(pe, step, &address.to_string()));

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use symrail_core::encoding;
 use symrail_transport::Pe;
 
-use super::super::Gone;
+use super::super::LostPe;
 use super::super::error::{Error, Step};
 
 /// The number of missing PEs that a time-out names; more are only counted.
@@ -66,12 +66,12 @@ impl Fault {
     }
 
     /// Whether it tells of a PE that takes part in nothing more.
-    pub(super) fn is_gone(&self) -> bool {
-        self.clone().into_gone().is_some()
+    pub(super) fn names_lost_pe(&self) -> bool {
+        self.clone().into_lost_pe().is_some()
     }
 
     /// The PE that takes part in nothing more, and what became of it.
-    pub(super) fn into_gone(self) -> Option<Gone> {
+    pub(super) fn into_lost_pe(self) -> Option<LostPe> {
         let (pe, why) = match self {
             Fault::Lost { peer } => (peer, "it died or ended without finalizing".to_owned()),
             Fault::Left { peer } => (peer, "it has left the job without finalizing".to_owned()),
@@ -80,7 +80,7 @@ impl Fault {
             Fault::Aborted { peer, code, why } => (peer, format!("it aborted the job with code {code}: {why}")),
             _ => return None,
         };
-        Some(Gone { pe, why })
+        Some(LostPe { pe, why })
     }
 
     /// The error that PE `pe` reports when it is told while in `step`.

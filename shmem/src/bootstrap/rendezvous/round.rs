@@ -18,12 +18,12 @@ const HEADER: usize = 26;
 pub struct Contribution {
     /// The step that they are in.
     pub step: Step,
-    /// How long the least patient of them waits in all; the shortest wait ends the round for all.
+    /// How long the PE with the shortest time-out waits in all; the shortest wait ends the round for all.
     pub timeout: Duration,
     /// How much is left of that.
     pub left: Duration,
     /// They wait longer for PEs that are known to live.
-    pub patient: bool,
+    pub extendable: bool,
     /// The first of them.
     pub first: Pe,
     /// What each has to say.
@@ -40,9 +40,9 @@ impl Contribution {
             Step::Join | Step::Stage(..) => (0, 0),
         };
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).to_le_bytes();
-        let patient = u8::from(self.patient);
+        let extendable = u8::from(self.extendable);
         let header =
-            [&[kind][..], &number.to_le_bytes(), &millis(self.timeout), &millis(self.left), &[patient]].concat();
+            [&[kind][..], &number.to_le_bytes(), &millis(self.timeout), &millis(self.left), &[extendable]].concat();
         chunk::pack(&header, self.first, &self.rows)
     }
 
@@ -57,7 +57,7 @@ impl Contribution {
         };
         let millis = |at| Duration::from_millis(u64_at(header, at));
         let (first, rows) = chunk::unpack(rows, pes).ok()?;
-        Some(Contribution { step, timeout: millis(9), left: millis(17), patient: header[25] != 0, first, rows })
+        Some(Contribution { step, timeout: millis(9), left: millis(17), extendable: header[25] != 0, first, rows })
     }
 }
 
@@ -95,7 +95,7 @@ pub(super) struct Round {
     /// When to give up, and the time-out that this is.
     deadline: Option<(Instant, Duration)>,
     /// Somebody does not wait longer than that.
-    impatient: bool,
+    fixed: bool,
 }
 
 impl Round {
@@ -123,8 +123,8 @@ impl Round {
     }
 
     /// Whether all who wait would wait longer for PEs that live.
-    pub(super) fn patient(&self) -> bool {
-        !self.impatient
+    pub(super) fn is_extendable(&self) -> bool {
+        !self.fixed
     }
 
     /// Waits once more as long.
@@ -140,7 +140,7 @@ impl Round {
 
     /// Adds a contribution, and says whether it was the last.
     pub(super) fn add(&mut self, contribution: Contribution, now: Instant) -> Result<bool, Fault> {
-        let Contribution { step, timeout, left, patient, first, rows } = contribution;
+        let Contribution { step, timeout, left, extendable, first, rows } = contribution;
         let (other, other_step) = *self.first.get_or_insert((first, step));
         let number = match step {
             Step::Allgather(number) | Step::Barrier(number) => number,
@@ -158,16 +158,16 @@ impl Round {
         if self.deadline.is_none_or(|(earliest, _)| now + left < earliest) {
             self.deadline = Some((now + left, timeout));
         }
-        self.impatient |= !patient;
+        self.fixed |= !extendable;
         Ok(self.arrived == self.rows.len())
     }
 
     /// All that its PEs contributed, for whoever serves this node; the next round begins.
     pub(super) fn pass_on(&mut self, now: Instant) -> Vec<Arc<[u8]>> {
         let (deadline, timeout) = self.deadline.unwrap_or((now, Duration::ZERO));
-        let (left, patient) = (deadline.saturating_duration_since(now), self.patient());
+        let (left, extendable) = (deadline.saturating_duration_since(now), self.is_extendable());
         let (_, step, rows) = self.end();
-        Contribution { step, timeout, left, patient, first: self.pes.start, rows }.encode()
+        Contribution { step, timeout, left, extendable, first: self.pes.start, rows }.encode()
     }
 
     /// The result's payloads, once all PEs of the job have contributed; the next round begins.
@@ -191,7 +191,7 @@ mod tests {
 
     fn contribution(pe: Pe, step: Step, row: &[u8]) -> Contribution {
         let (timeout, left) = (Duration::from_secs(9), Duration::from_secs(8));
-        Contribution { step, timeout, left, patient: true, first: pe, rows: vec![row.to_vec()] }
+        Contribution { step, timeout, left, extendable: true, first: pe, rows: vec![row.to_vec()] }
     }
 
     #[test]

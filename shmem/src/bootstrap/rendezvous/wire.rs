@@ -201,7 +201,7 @@ pub enum Kind {
     /// Service → PE: who keeps the round waiting, and lives.
     Late = 7,
     /// Service → PE: others take part in nothing more, as faults say it. From a relay it goes up, too.
-    Gone = 8,
+    LostPes = 8,
     /// Service → PE: the address of the relay that serves it.
     Redirect = 9,
     /// Service → PE: it is to run the relay of these PEs.

@@ -106,7 +106,7 @@ impl World<'_> {
         let at = number as u64 + 1;
         let step = if bytes == 0 { Step::Barrier(at) } else { Step::Allgather(at) };
         let timeout = Duration::from_secs(self.options.timeout_s);
-        let contribution = Contribution { step, timeout, left: timeout, patient: false, first: pe, rows: vec![row] };
+        let contribution = Contribution { step, timeout, left: timeout, extendable: false, first: pe, rows: vec![row] };
         let Some(own) = self.processes[pe as usize].own else { return };
         for payload in contribution.encode() {
             self.send(own, true, Message::Frame(Kind::Contribute, payload), 1);

@@ -40,7 +40,7 @@ impl Core {
             self.give_up(pe, why);
         }
         for lane in 0..self.profile.rails() {
-            while let Some(dest) = self.queue.find_waiting(lane, |request| self.waits_in_vain(lane, request)) {
+            while let Some(dest) = self.queue.find_waiting(lane, |request| self.is_unanswered(lane, request)) {
                 if dest >= self.profile.n_pes() {
                     // An endpoint that takes no answers: of a context that has been given up, perhaps.
                 } else if self.lanes.failover(dest, lane).is_some() {
@@ -66,7 +66,7 @@ impl Core {
 
     /// Whether a work request has waited for too long, and not behind others that move: a peer that takes anything is
     /// there.
-    fn waits_in_vain(&self, lane: usize, &WorkRequest { dest, since, .. }: &WorkRequest) -> bool {
+    fn is_unanswered(&self, lane: usize, &WorkRequest { dest, since, .. }: &WorkRequest) -> bool {
         self.is_late(since) && self.lanes.get(dest, lane).is_none_or(|c| self.is_late(c.moved))
     }
 
@@ -94,7 +94,7 @@ impl Core {
 
     fn give_up(&mut self, pe: Pe, why: String) {
         let operations = self.ops.on(pe);
-        operations.iter().for_each(|&id| self.ops.fail_gone(id, &why));
+        operations.iter().for_each(|&id| self.ops.fail_unreachable(id, &why));
         self.lanes.give_up(pe, why);
         operations.into_iter().for_each(|id| self.finish(id));
         for lane in 0..self.profile.rails() {

@@ -46,7 +46,7 @@ enum State {
 struct Doubt {
     since: u32,
     /// When the PE last answered a ping, over any lane.
-    heard: Option<u32>,
+    answered: Option<u32>,
     /// The longest chain of pings that has been answered.
     rounds: u32,
 }
@@ -128,7 +128,7 @@ impl Health {
 
     /// Since when the PE has answered over no lane while an acknowledgement of this one is overdue.
     pub fn silent_since(&self) -> Option<u32> {
-        self.doubt.filter(|_| self.is_up()).map(|d| d.heard.unwrap_or(d.since.wrapping_sub(STALL)))
+        self.doubt.filter(|_| self.is_up()).map(|d| d.answered.unwrap_or(d.since.wrapping_sub(STALL)))
     }
 
     /// Whether it is time to try a lane that is down.
@@ -183,7 +183,7 @@ impl Health {
         let Some(doubt) = self.doubt.as_mut().filter(|_| current && (1..=ROUNDS).contains(&round)) else {
             return false;
         };
-        doubt.heard = Some(now);
+        doubt.answered = Some(now);
         doubt.rounds = doubt.rounds.max(round);
         doubt.rounds < ROUNDS
     }

@@ -124,7 +124,7 @@ impl Endpoint {
     /// Tells a peer that `lane` is used, if it cannot know yet.
     pub(in crate::endpoint) fn greet(&mut self, pe: Pe, lane: usize) {
         let half_open = self.core.profile.caps(lane).half_open;
-        let Some(turn) = self.core.lanes.failover(pe, lane).and_then(|f| f.greeting()) else { return };
+        let Some(turn) = self.core.lanes.failover(pe, lane).and_then(|f| f.first_keepalive()) else { return };
         if half_open && let Some(slot) = self.core.bounce.alloc(Request::alone(0)) {
             // A move that has happened.
             let request =

@@ -85,7 +85,7 @@ pub(super) struct Failover {
     kept: VecDeque<Kept>,
     /// Something was posted, and the peer has been told.
     used: bool,
-    greeted: bool,
+    announced: bool,
 }
 
 impl Failover {
@@ -103,7 +103,7 @@ impl Failover {
             progress: 0,
             kept: VecDeque::new(),
             used: false,
-            greeted: false,
+            announced: false,
         }
     }
 
@@ -158,9 +158,9 @@ impl Failover {
     }
 
     /// The stream's turn, if the peer is to be told that the lane is used.
-    pub fn greeting(&mut self) -> Option<u32> {
-        let due = self.used && !self.greeted && self.health.is_up() && self.is_straight();
-        self.greeted |= due;
+    pub fn first_keepalive(&mut self) -> Option<u32> {
+        let due = self.used && !self.announced && self.health.is_up() && self.is_straight();
+        self.announced |= due;
         due.then_some(self.turn)
     }
 
@@ -211,7 +211,7 @@ pub(super) enum PortNews {
 /// What an endpoint has to do because of lanes that have failed, and what it has heard about such.
 pub(super) struct Recovery {
     /// A lane that fails fails what is on it.
-    forgone: bool,
+    disabled: bool,
     /// Work requests whose lane is down, and PEs that may have some, or messages to be sent again.
     undrained: Vec<u64>,
     to_recover: Vec<Pe>,
@@ -220,7 +220,7 @@ pub(super) struct Recovery {
     /// By destination, for each lane: whether the peer uses it. `None` where nobody needs to know.
     uses: Option<Sparse<Box<[Use]>>>,
     /// Lanes that have just been used for the first time.
-    to_greet: Vec<(Pe, usize)>,
+    keepalives: Vec<(Pe, usize)>,
     /// Connections that have been broken, and what peers say about such.
     renewals: BTreeMap<(Dest, usize), Renewal>,
     requests: Vec<PeerRequest>,
@@ -232,12 +232,12 @@ pub(super) struct Recovery {
 impl Recovery {
     pub fn new(rails: usize) -> Recovery {
         Recovery {
-            forgone: false,
+            disabled: false,
             undrained: Vec::new(),
             to_recover: Vec::new(),
             left: BTreeMap::new(),
             uses: None,
-            to_greet: Vec::new(),
+            keepalives: Vec::new(),
             renewals: BTreeMap::new(),
             requests: Vec::new(),
             port_news: Vec::new(),
@@ -246,23 +246,23 @@ impl Recovery {
     }
 
     /// From now on a lane that fails fails what is on it.
-    pub fn forgo(&mut self) {
-        self.forgone = true;
+    pub fn disable(&mut self) {
+        self.disabled = true;
     }
 
-    pub fn is_forgone(&self) -> bool {
-        self.forgone
+    pub fn is_disabled(&self) -> bool {
+        self.disabled
     }
 
     /// A lane has just been used for the first time.
     #[cold]
-    pub fn greet_soon(&mut self, pe: Pe, lane: usize) {
-        self.to_greet.push((pe, lane));
+    pub fn queue_keepalive(&mut self, pe: Pe, lane: usize) {
+        self.keepalives.push((pe, lane));
     }
 
     #[inline]
-    pub fn next_to_greet(&mut self) -> Option<(Pe, usize)> {
-        self.to_greet.pop()
+    pub fn next_keepalive(&mut self) -> Option<(Pe, usize)> {
+        self.keepalives.pop()
     }
 
     /// Whether something waits for another lane.

@@ -55,7 +55,7 @@ pub(super) struct Lanes {
     down: u32,
     polls: u32,
     /// By rail, the poll that last found something there.
-    heard: Box<[u32]>,
+    active_at: Box<[u32]>,
 }
 
 impl Lanes {
@@ -78,7 +78,7 @@ impl Lanes {
             last_lane: profile.me() as usize,
             down: 0,
             polls: 0,
-            heard: vec![0; rails].into(),
+            active_at: vec![0; rails].into(),
         }
     }
 
@@ -181,7 +181,7 @@ impl Lanes {
     }
 
     /// From now on a lane that fails fails what is on it.
-    pub fn forgo_failover(&mut self) {
+    pub fn disable_failover(&mut self) {
         self.connections.iter_mut().for_each(|c| c.failover = None);
     }
 }
@@ -246,19 +246,20 @@ impl Lanes {
         match self.spare_interval {
             Some(interval) => lane == 0 || self.down > 0 || self.polls.is_multiple_of(interval),
             None => {
-                self.polls.wrapping_sub(self.heard[lane]) < SILENT || self.polls as usize % self.heard.len() == lane
+                self.polls.wrapping_sub(self.active_at[lane]) < SILENT
+                    || self.polls as usize % self.active_at.len() == lane
             }
         }
     }
 
     /// Whoever polls next has slept: something may have come by any rail, and is to be found at once.
     pub fn expect_on_all(&mut self) {
-        self.heard.fill(self.polls);
+        self.active_at.fill(self.polls);
     }
 
     /// The poll of a rail has found something.
-    pub fn heard(&mut self, lane: usize) {
-        self.heard[lane] = self.polls;
+    pub fn note_activity(&mut self, lane: usize) {
+        self.active_at[lane] = self.polls;
     }
 
     /// What the lane's rail had when it failed has been reported. A lane that is used again was drained before.

@@ -261,7 +261,7 @@ mod tests {
         (0..100).for_each(|_| lanes.next_poll());
         let silent = [due(&mut lanes), due(&mut lanes)];
         assert!(silent == [[true, false], [false, true]] || silent == [[false, true], [true, false]], "{silent:?}");
-        lanes.heard(1);
+        lanes.note_activity(1);
         let heard = [due(&mut lanes), due(&mut lanes)];
         assert!(heard.iter().all(|due| due[1]) && heard.iter().filter(|due| due[0]).count() == 1, "{heard:?}");
         lanes.expect_on_all();

@@ -191,7 +191,7 @@ impl Core {
         }
         self.observer.posted(id, request);
         if self.lanes.failover(dest, lane).is_some_and(|f| f.post(request.len)) {
-            self.recovery.greet_soon(dest, lane);
+            self.recovery.queue_keepalive(dest, lane);
         }
     }
 

@@ -44,7 +44,7 @@ impl Node {
         let Some(peer) = pe.map(|child| child.pes.start) else { return self.lost(link, now) };
         let fault = Fault::Untrusted { peer, why: why.to_owned() };
         self.lose_as(link, fault.clone());
-        self.turn_away(link, &fault);
+        self.refuse(link, &fault);
         self.spread_news(now);
     }
 
@@ -149,7 +149,7 @@ impl Node {
         match &fault {
             Fault::Left { .. } => self.news.push(fault),
             Fault::Ended { .. } => {}
-            _ if self.broken() => self.news.extend(fault.is_gone().then_some(fault)),
+            _ if self.broken() => self.news.extend(fault.names_lost_pe().then_some(fault)),
             _ => self.break_by(&fault),
         }
         self.check_departed();
@@ -205,9 +205,9 @@ impl Node {
         let payload = Arc::from(fault::encode_all(&std::mem::take(&mut self.news)));
         self.news_at = Some(now + NEWS_EVERY);
         if self.is_root() || self.orphaned {
-            self.send_to_children(Kind::Gone, &payload);
+            self.send_to_children(Kind::LostPes, &payload);
         } else {
-            self.send(PARENT, Kind::Gone, &payload);
+            self.send(PARENT, Kind::LostPes, &payload);
         }
     }
 }

@@ -41,7 +41,7 @@ impl Node {
         if n_pes != self.n_pes {
             // The job can never be whole, so everybody hears of it and not only the PE that differs.
             let fault = Fault::Size { peer: pe, n_pes, other: self.sized_by, other_n_pes: self.n_pes };
-            self.turn_away(link, &fault);
+            self.refuse(link, &fault);
             return self.report(fault);
         }
         if let Some(fault) = self.failure.clone() {
@@ -54,7 +54,7 @@ impl Node {
         let Newcomer { pe, n_pes, relay } = newcomer;
         let Some(at) = self.child_of(pe) else {
             if pe >= n_pes {
-                return self.turn_away(link, &Fault::NoSuchPe { peer: pe, n_pes });
+                return self.refuse(link, &Fault::NoSuchPe { peer: pe, n_pes });
             }
             // It has found a relay of another job's time. It tries again from the root.
             return self.out.push_back(Output::Close(link));
@@ -73,7 +73,7 @@ impl Node {
             }
             // Of a relay that is lost everybody will hear at once.
             (State::Left(_), _) | (State::Lost, Role::Relay | Role::Agent) => drop(self.wait(link, newcomer)),
-            _ => self.turn_away(link, &Fault::Duplicate { peer: pe }),
+            _ => self.refuse(link, &Fault::Duplicate { peer: pe }),
         }
     }
 
@@ -116,7 +116,7 @@ impl Node {
         if free {
             self.early.insert(key, (link, newcomer));
         } else {
-            self.turn_away(link, &Fault::Duplicate { peer: newcomer.pe });
+            self.refuse(link, &Fault::Duplicate { peer: newcomer.pe });
         }
         free
     }
@@ -130,7 +130,7 @@ impl Node {
         }
     }
 
-    pub(super) fn turn_away(&mut self, link: Link, fault: &Fault) {
+    pub(super) fn refuse(&mut self, link: Link, fault: &Fault) {
         self.send_last(link, &Arc::from(fault.encode()));
     }
 

@@ -1,7 +1,7 @@
-//! The time is up. Each node knows which of its own PEs are missing, and asks its relays for theirs.
+//! A round's time is up. Each node knows which of its own PEs are missing, and asks its relays for theirs.
 //!
-//! Whoever's time is up first begins, and tells the node above it, so that the root hears of all and decides: the job
-//! has failed, or those who are missing live and are waited for.
+//! The node whose time is up first begins, and reports to the node above it. So the root learns of all missing PEs and
+//! decides: the job has failed, or the missing PEs live and the round's time is extended.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,20 +16,20 @@ use super::{Node, Output, PARENT, State};
 /// How long a relay has to say who is missing, for each relay that may lie below it.
 const ANSWER: Duration = Duration::from_millis(500);
 
-/// A search for those who are missing.
+/// A search for the missing PEs.
 pub(super) struct Inquiry {
-    /// When it ends, whoever has not answered.
+    /// When it ends, whether all have answered or not.
     pub until: Instant,
     /// The children that have been asked and have not answered.
     asked: Vec<usize>,
-    /// Who is missing, by the word of these children.
-    told: Vec<(usize, Missing)>,
+    /// The answers of children.
+    answers: Vec<(usize, Missing)>,
 }
 
-/// PEs that are missing. On the wire: whether all who wait for them would go on · a fault.
+/// PEs that are missing. On the wire: whether all PEs that wait for them would go on · a fault.
 #[derive(Debug, Clone, Default)]
 struct Missing {
-    patient: bool,
+    extendable: bool,
     seconds: u64,
     /// Some of them.
     named: Vec<Pe>,
@@ -48,10 +48,10 @@ impl Missing {
     }
 
     fn decode(payload: &[u8]) -> Option<Missing> {
-        let (patient, fault) = payload.split_first()?;
+        let (extendable, fault) = payload.split_first()?;
         match Fault::decode(fault)? {
             Fault::TimedOut { seconds, missing, count } => {
-                Some(Missing { patient: *patient != 0, seconds, named: missing, count })
+                Some(Missing { extendable: *extendable != 0, seconds, named: missing, count })
             }
             _ => None,
         }
@@ -70,10 +70,10 @@ impl Node {
     }
 
     /// Asks the relays whose PEs have not all contributed, but for one that has said so by itself.
-    fn inquire(&mut self, now: Instant, told: Option<(usize, Missing)>) {
+    fn inquire(&mut self, now: Instant, first: Option<(usize, Missing)>) {
         let mut asked = Vec::new();
         for (at, child) in self.children.iter().enumerate() {
-            let knows = told.as_ref().is_some_and(|(known, _)| *known == at);
+            let knows = first.as_ref().is_some_and(|(known, _)| *known == at);
             if let (State::Here(link), false, false) = (child.state, child.role == Role::Pe, knows)
                 && !self.round.has(&child.pes)
             {
@@ -82,11 +82,11 @@ impl Node {
             }
         }
         let until = now + ANSWER * self.height;
-        self.inquiry = Some(Inquiry { until, asked, told: told.into_iter().collect() });
+        self.inquiry = Some(Inquiry { until, asked, answers: first.into_iter().collect() });
         self.conclude_if_answered(now);
     }
 
-    /// The node above wants to know who is missing here.
+    /// The node above asks which PEs are missing here.
     pub(super) fn asked(&mut self, now: Instant) {
         // If nobody is, that is on its way.
         if self.inquiry.is_none() && !self.passed_on && self.failure.is_none() {
@@ -94,8 +94,8 @@ impl Node {
         }
     }
 
-    /// A relay says who is missing.
-    pub(super) fn told_missing(&mut self, at: usize, payload: &[u8], now: Instant) {
+    /// A relay has answered which of its PEs are missing.
+    pub(super) fn add_missing(&mut self, at: usize, payload: &[u8], now: Instant) {
         let Some(missing) = Missing::decode(payload) else { return };
         if self.failure.is_some() || self.round.has(&self.children[at].pes) {
             return;
@@ -103,8 +103,8 @@ impl Node {
         match &mut self.inquiry {
             Some(inquiry) => {
                 inquiry.asked.retain(|asked| *asked != at);
-                inquiry.told.retain(|(told, _)| *told != at);
-                inquiry.told.push((at, missing));
+                inquiry.answers.retain(|(child, _)| *child != at);
+                inquiry.answers.push((at, missing));
                 self.conclude_if_answered(now);
             }
             None => self.inquire(now, Some((at, missing))),
@@ -131,25 +131,25 @@ impl Node {
         let missing = self.missing(&inquiry);
         self.round.extend(now);
         if !self.is_root() {
-            let payload = [&[u8::from(missing.patient)][..], &missing.fault().encode()].concat();
+            let payload = [&[u8::from(missing.extendable)][..], &missing.fault().encode()].concat();
             return self.send(PARENT, Kind::Missing, &Arc::from(payload));
         }
         let payload = Arc::from(missing.fault().encode());
-        if self.config.watched && missing.patient { self.tell_late(&payload) } else { self.fail(&payload) }
+        if self.config.watched && missing.extendable { self.send_late(&payload) } else { self.fail(&payload) }
     }
 
     fn missing(&self, inquiry: &Inquiry) -> Missing {
-        let (patient, seconds) = (self.round.patient(), self.round.seconds());
-        let mut all = Missing { patient, seconds, ..Missing::default() };
+        let (extendable, seconds) = (self.round.is_extendable(), self.round.seconds());
+        let mut all = Missing { extendable, seconds, ..Missing::default() };
         for (at, child) in self.children.iter().enumerate().filter(|(_, child)| !self.round.has(&child.pes)) {
-            let told = inquiry.told.iter().find(|(told, _)| *told == at);
-            match (told, child.state) {
-                (Some((_, told)), _) => {
-                    all.add(told.named.iter().copied(), told.count as usize);
-                    all.patient &= told.patient;
-                    all.seconds = all.seconds.max(told.seconds);
+            let answer = inquiry.answers.iter().find(|(of, _)| *of == at);
+            match (answer, child.state) {
+                (Some((_, missing)), _) => {
+                    all.add(missing.named.iter().copied(), missing.count as usize);
+                    all.extendable &= missing.extendable;
+                    all.seconds = all.seconds.max(missing.seconds);
                 }
-                // Of its PEs nothing is known but that it does not answer.
+                // Nothing is known of its PEs but that it does not answer.
                 (None, State::Here(_)) => all.add([child.pes.start], 1),
                 (None, _) => {
                     let absent = || child.pes.clone().filter(|pe| !self.early.contains_key(&(*pe, false)));
@@ -160,9 +160,9 @@ impl Node {
         all
     }
 
-    /// Tells those who wait for whom they do. All of these live: of who had ended or left, the round would have been
-    /// told.
-    fn tell_late(&mut self, late: &Arc<[u8]>) {
+    /// Sends the children that wait the list of late PEs. All of these live: a fault would have told of one that had
+    /// ended or left.
+    fn send_late(&mut self, late: &Arc<[u8]>) {
         for child in &self.children {
             // A relay knows who of its PEs waits.
             let waits = self.passed_on || child.role != Role::Pe || self.round.has(&child.pes);
@@ -175,8 +175,8 @@ impl Node {
     }
 
     /// The root has decided to go on waiting.
-    pub(super) fn told_late(&mut self, late: &Arc<[u8]>, now: Instant) {
+    pub(super) fn report_late(&mut self, late: &Arc<[u8]>, now: Instant) {
         self.round.extend(now);
-        self.tell_late(late);
+        self.send_late(late);
     }
 }

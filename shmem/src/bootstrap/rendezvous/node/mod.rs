@@ -226,8 +226,8 @@ impl Node {
                 Some(fault) => self.report(fault),
                 None => self.lose(link),
             },
-            Kind::Gone if !is_pe => fault::decode_all(payload).into_iter().for_each(|fault| self.report(fault)),
-            Kind::Missing if !is_pe => self.told_missing(at, payload, now),
+            Kind::LostPes if !is_pe => fault::decode_all(payload).into_iter().for_each(|fault| self.report(fault)),
+            Kind::Missing if !is_pe => self.add_missing(at, payload, now),
             // No honest child sends these.
             _ => self.lose(link),
         }
@@ -240,12 +240,12 @@ impl Node {
                 self.send_to_children(Kind::Result, payload);
             }
             Kind::Fault => self.fail(payload),
-            Kind::Gone => {
-                self.send_to_children(Kind::Gone, payload);
+            Kind::LostPes => {
+                self.send_to_children(Kind::LostPes, payload);
                 self.departed = self.departed.take().or_else(|| fault::decode_all(payload).into_iter().next());
                 self.check_departed();
             }
-            Kind::Late => self.told_late(payload, now),
+            Kind::Late => self.report_late(payload, now),
             Kind::Ask => self.asked(now),
             Kind::Welcome => self.start_over(),
             _ => self.lose_parent(),

@@ -276,7 +276,7 @@ impl World {
         };
         // Some have more time left than others, so that the root's may be up before a relay's.
         let left = TIMEOUT + Duration::from_millis(u64::from(pe) * 7919 % 5000);
-        let contribution = Contribution { step, timeout: TIMEOUT, left, patient: true, first: pe, rows: vec![row] };
+        let contribution = Contribution { step, timeout: TIMEOUT, left, extendable: true, first: pe, rows: vec![row] };
         let payload = contribution.encode().remove(0);
         self.say(pe, Kind::Contribute, payload);
     }
@@ -390,7 +390,8 @@ fn bytes_of_any_kind_are_no_panic_and_leave_nobody_waiting() {
         for _ in 0..40 + world.random(400) {
             world.turn();
         }
-        let kinds = [Kind::Contribute, Kind::Gone, Kind::Missing, Kind::Fault, Kind::Abort, Kind::Result, Kind::Late];
+        let kinds =
+            [Kind::Contribute, Kind::LostPes, Kind::Missing, Kind::Fault, Kind::Abort, Kind::Result, Kind::Late];
         let kind = kinds[world.random(kinds.len())];
         let length = world.random(60);
         let payload: Arc<[u8]> = (0..length).map(|_| world.random(4) as u8).collect();
@@ -414,5 +415,5 @@ fn a_relay_without_a_node_above_still_tells_its_own_pes_of_deaths() {
     node.lost(5, now);
     let told: Vec<_> = node.outputs().filter(|output| matches!(output, Output::Send(..))).collect();
     let gone = Arc::from(fault::encode_all(&[Fault::Lost { peer: 5 }]));
-    assert_eq!(told, [4, 6, 7].map(|link| Output::Send(link, Kind::Gone, Arc::clone(&gone))));
+    assert_eq!(told, [4, 6, 7].map(|link| Output::Send(link, Kind::LostPes, Arc::clone(&gone))));
 }
