@@ -155,6 +155,13 @@ impl<'rt> Communicator<'rt> {
         Ok(())
     }
 
+    /// From now on calls take the algorithm of this name (`one_shot`, `two_phase`, `direct`, `hierarchical`, `by_puts`),
+    /// or the added plan of this name, and are refused where that does not suit; with `None` what suits best. All PEs
+    /// ask for the same.
+    pub fn ask_for(&mut self, algorithm: Option<&str>) {
+        self.selection.asked = algorithm.map(Into::into);
+    }
+
     /// What would be done for a message of so many bytes, and of the plans that users have added, why not.
     #[must_use]
     pub fn explain(&self, collective: &Collective, message: u64, in_place: bool) -> Vec<String> {

@@ -45,6 +45,15 @@ pub(crate) enum Algorithm {
     ReduceTo(u32),
 }
 
+/// Those of an all-reduce, by their names.
+const NAMES: [(&str, Algorithm); 5] = [
+    ("one_shot", Algorithm::OneShot),
+    ("two_phase", Algorithm::TwoPhase),
+    ("direct", Algorithm::Direct),
+    ("hierarchical", Algorithm::Hierarchical),
+    ("by_puts", Algorithm::ByPuts),
+];
+
 impl Algorithm {
     /// Its name in tables.
     fn name(self) -> &'static str {
@@ -131,6 +140,8 @@ pub(crate) struct Selection {
     /// The kind of device.
     pub device: String,
     pub tuning: Tuning,
+    /// The one that users have asked for by its name, or a plan of theirs.
+    pub asked: Option<String>,
 }
 
 impl Selection {
@@ -151,7 +162,7 @@ impl Selection {
         }
         let hosts = numbers(said.chunks(2).map(|of_pe| of_pe[0]));
         let (users, tuning) = (Registry::default(), Tuning::default());
-        let mut selection = Selection { hosts, users, defaults, limits, device, tuning };
+        let mut selection = Selection { hosts, users, defaults, limits, device, tuning, asked: None };
         let scale = (selection.device.as_str(), selection.n_hosts());
         selection.tuning = Tuning::agree(members, scale, |table| selection.accepts(table))?;
         match &selection.tuning {
@@ -251,6 +262,12 @@ impl Selection {
     /// What would be done, and of the plans that users have added, why not.
     pub fn explain(&self, collective: &Collective, message: u64, in_place: bool) -> Vec<String> {
         let wanted = self.wanted(collective, message, in_place);
+        if let Some(name) = &self.asked {
+            return vec![match self.named(name, &wanted) {
+                Ok(_) => format!("{name}: chosen, asked for by its name"),
+                Err(error) => error.to_string(),
+            }];
+        }
         let mut lines = self.users.explain(&wanted);
         lines.extend(self.defaults.refused.iter().cloned());
         if self.users.select(&wanted).is_none() {
@@ -272,6 +289,9 @@ impl Selection {
     pub fn choose(&self, collective: &Collective, message: u64, in_place: bool, root: u32) -> Result<Choice> {
         // A user's broadcast or reduction is one PE's, which the registry does not know.
         let wanted = self.wanted(collective, message, in_place);
+        if let Some(name) = &self.asked {
+            return self.named(name, &wanted);
+        }
         if !matches!(collective, Collective::Broadcast | Collective::Reduce) {
             if let Some(place) = self.users.select(&wanted) {
                 return Ok(Choice::User(place));
@@ -298,6 +318,35 @@ impl Selection {
             Collective::Other(name) => return Err(Error::Call(format!("there is no plan for {name}"))),
         };
         Ok(Choice::Own(algorithm, self.limits.blocks(algorithm, message)))
+    }
+
+    /// The algorithm or the user's plan of a name, if it suits.
+    fn named(&self, name: &str, wanted: &Wanted<'_>) -> Result<Choice> {
+        let collective = &wanted.collective;
+        let refuse = |why: String| Err(Error::Call(format!("the algorithm {name}: {why}")));
+        if matches!(collective, Collective::Broadcast | Collective::Reduce) {
+            return refuse(format!("{collective:?} has one algorithm, which has no name"));
+        }
+        if let Some(plan) = self.users.named(name) {
+            return match plan.unsuitable(wanted) {
+                Some(why) => refuse(why),
+                None => Ok(Choice::User(name.into())),
+            };
+        }
+        let Some(&(_, algorithm)) = NAMES.iter().find(|(known, _)| *known == name) else {
+            let known = NAMES.map(|(known, _)| known).join(", ");
+            return refuse(format!("there is none; there are {known}, and plans that were added"));
+        };
+        match algorithm {
+            _ if *collective != Collective::AllReduce => refuse("it is an all-reduce".into()),
+            Algorithm::OneShot | Algorithm::TwoPhase | Algorithm::Direct if !self.one_host() => {
+                refuse("it is for PEs of one host".into())
+            }
+            Algorithm::Hierarchical if !self.hosts_are_alike() => {
+                refuse("it is for hosts with equally many PEs".into())
+            }
+            _ => Ok(Choice::Own(algorithm, self.limits.blocks(algorithm, wanted.message))),
+        }
     }
 
     /// Why an algorithm is chosen.

@@ -20,6 +20,7 @@
 //! | `torch` | what PyTorch's symmetric memory needs, as a table of C functions (unsafe) |
 //! | `ep` | the classes behind `symrail.ep` |
 //! | `decomp` | the class behind `symrail.decomp` (unsafe) |
+//! | `collectives` | the class behind `symrail.collectives` (unsafe) |
 //! | `overlap` | the class behind `symrail.overlap` (unsafe) |
 //! | `interrupt` | Ctrl-C and time-outs |
 //! | `errors` | which error becomes which exception |
@@ -28,6 +29,7 @@
 
 mod blocks;
 mod collective;
+mod collectives;
 mod decomp;
 mod device_array;
 mod dlpack;
@@ -82,6 +84,7 @@ mod _symrail {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         crate::ep::add(module)?;
         module.add_class::<crate::decomp::Pencils>()?;
+        module.add_class::<crate::collectives::Collectives>()?;
         module.add_class::<crate::overlap::Products>()?;
         job::watch_exit()
     }

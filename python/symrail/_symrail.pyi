@@ -117,6 +117,37 @@ class Pencils:
     ) -> None: ...
     def free(self) -> None: ...
 
+class Collectives:
+    def __init__(
+        self, runtime: Runtime, team: Team, heap_bytes: int | None, on_gpu: bool, any_memory: bool
+    ) -> None: ...
+    def add_plan(self, text: str, result: bool) -> str: ...
+    def explain(self, collective: str, bytes: int, in_place: bool, algorithm: str | None) -> list[str]: ...
+    def run(
+        self,
+        collective: str,
+        input: Any,
+        output: Any,
+        op: str,
+        root: int,
+        dtype: str | None,
+        algorithm: str | None,
+        stream: Any,
+        compare: bool,
+    ) -> None: ...
+    def all_to_all_v(
+        self,
+        input: Any,
+        output: Any,
+        input_counts: list[int],
+        output_counts: list[int],
+        stream: Any,
+        compare: bool,
+    ) -> None: ...
+    def exchange(self, transfers: list[tuple[bool, int, Any]], stream: Any) -> None: ...
+    def check(self) -> None: ...
+    def free(self) -> None: ...
+
 _Factor = tuple[NDArray[Any], tuple[int, int], bool, NDArray[Any] | None]
 
 class Products:

@@ -54,7 +54,7 @@ impl Registry {
 
 impl Plan {
     /// Why the plan does not suit.
-    fn unsuitable(&self, wanted: &Wanted<'_>) -> Option<String> {
+    pub(crate) fn unsuitable(&self, wanted: &Wanted<'_>) -> Option<String> {
         let hosts = wanted.hosts;
         if self.collective != wanted.collective {
             return Some(format!("it is for {:?}", self.collective));

@@ -1,0 +1,603 @@
+//! Collectives of devices: the calls of `symrail_collectives` on the memory of arrays. `symrail/collectives` has the
+//! functions that programs call.
+
+#![allow(clippy::needless_pass_by_value)] // Python hands arrays over by value
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+use symrail::TeamHeap;
+use symrail::kernels::cuda::Gpu;
+use symrail_collectives::gpu::{GpuCommunicator, Memory};
+use symrail_collectives::plan::{Check, Collective, Plan};
+use symrail_collectives::{Buffer, Communicator, DataType, Error, ReduceOp, Reduction, Result, Transfer};
+
+use crate::errors::{Kind, failed, failed_on_gpu, raise, raise_of};
+use crate::foreign::ANY_GPU;
+use crate::gpu::{DEFAULT_STREAM, HeldGpu};
+use crate::held::{self, HeldTeam};
+use crate::interrupt::waiting;
+use crate::runtime::Runtime;
+use crate::stream::handle as stream_handle;
+use crate::team::Team;
+use crate::view::View;
+
+/// A communicator over all PEs or a team's, on the host or on the PE's GPU.
+#[pyclass(frozen, module = "symrail._symrail")]
+pub struct Collectives {
+    /// None after `free`.
+    parts: Mutex<Option<Parts>>,
+    on_gpu: bool,
+    /// Keeps the job, which goes after the parts.
+    team: Arc<HeldTeam>,
+}
+
+enum Device {
+    Host(Communicator<'static>),
+    Gpu(GpuCommunicator<'static>),
+}
+
+struct Parts {
+    device: Device,
+    /// Where a team's communicator takes its memory; leaked by those who do not call `free`.
+    heap: Option<*mut TeamHeap<'static>>,
+}
+
+// SAFETY: one thread at a time uses it, under the mutex; handles of the driver's are for any thread.
+unsafe impl Send for Parts {}
+
+/// What a call works on, checked.
+struct Call {
+    collective: Collective,
+    input: View,
+    output: View,
+    ty: DataType,
+    reduction: Reduction,
+    root: u32,
+}
+
+/// Names of what PEs compare, in the order of the words.
+const COMPARED: [&str; 9] = [
+    "collective",
+    "operation",
+    "dtype",
+    "bytes of the input",
+    "root",
+    "algorithm",
+    "symmetric address of the input",
+    "symmetric address of the output",
+    "kind of array",
+];
+
+#[pymethods]
+impl Collectives {
+    /// Makes a communicator. Collective over all PEs; without `heap_bytes` it is of all PEs, with it of each PE's team.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        runtime: &Runtime,
+        team: &Team,
+        heap_bytes: Option<usize>,
+        on_gpu: bool,
+        any_memory: bool,
+    ) -> PyResult<Collectives> {
+        let (team, job) = (team.held()?, runtime.job());
+        job.running()?;
+        let gpu = if on_gpu { Some(job.streams()?) } else { None };
+        let nvrtc = gpu.map(HeldGpu::nvrtc).transpose().map_err(failed_on_gpu)?;
+        // SAFETY: the parts are dropped before the team, which keeps the job.
+        let rt = unsafe { held::runtime_of(job) };
+        let members: &symrail::Team<'static> = &team;
+        // SAFETY: the team does not move while it is held, which is longer than the parts are.
+        let members: &'static symrail::Team<'static> = unsafe { &*std::ptr::from_ref(members) };
+        let made = py.detach(|| {
+            let heap = heap_bytes.map(|bytes| TeamHeap::new(rt, bytes)).transpose()?;
+            let heap = heap.map(|heap| Box::into_raw(Box::new(heap)));
+            // SAFETY: it lives until `free`, or for ever.
+            let of = heap.map(|heap| unsafe { &*heap });
+            // SAFETY: as for the runtime.
+            let device = gpu.map(|gpu| unsafe { gpu.device() });
+            let device = match (device.zip(nvrtc), of) {
+                (None, None) => Device::Host(Communicator::new(rt)?),
+                (None, Some(heap)) => Device::Host(Communicator::of_team(members, heap)?),
+                (Some((device, nvrtc)), None) => Device::Gpu(GpuCommunicator::new(device, nvrtc)?),
+                (Some((device, nvrtc)), Some(heap)) => {
+                    Device::Gpu(GpuCommunicator::of_team(device, nvrtc, members, heap)?)
+                }
+            };
+            let mut parts = Parts { device, heap };
+            if let (Device::Gpu(device), true) = (&mut parts.device, any_memory) {
+                device.accept_any_memory()?;
+            }
+            Ok(parts)
+        });
+        Ok(Collectives { parts: Mutex::new(Some(made.map_err(raised)?)), on_gpu, team })
+    }
+
+    /// Adds an execution plan in JSON; its name.
+    fn add_plan(&self, py: Python<'_>, text: String, result: bool) -> PyResult<String> {
+        let check = if result { Check::Result } else { Check::Ends };
+        let plan = py.detach(|| Plan::from_json(&text, check)).map_err(raised)?;
+        let name = plan.name().to_owned();
+        self.with(py, |device| {
+            match device {
+                Device::Host(all) => all.add_plan(plan),
+                Device::Gpu(all) => all.add_plan(plan),
+            }
+            Ok(())
+        })?;
+        Ok(name)
+    }
+
+    /// What would be done for a message of so many bytes, and why.
+    fn explain(
+        &self,
+        py: Python<'_>,
+        collective: &str,
+        bytes: u64,
+        in_place: bool,
+        algorithm: Option<&str>,
+    ) -> PyResult<Vec<String>> {
+        let collective = collective_of(collective)?;
+        self.with(py, |device| {
+            ask(device, algorithm);
+            Ok(match device {
+                Device::Host(all) => all.explain(&collective, bytes, in_place),
+                Device::Gpu(all) => all.explain(&collective, bytes, in_place),
+            })
+        })
+    }
+
+    /// A collective of contiguous arrays; with `compare`, what PEs pass is compared before. Collective.
+    #[allow(clippy::too_many_arguments)] // as Python hands them over
+    fn run(
+        &self,
+        py: Python<'_>,
+        collective: &str,
+        input: &Bound<'_, PyAny>,
+        output: &Bound<'_, PyAny>,
+        op: &str,
+        root: i64,
+        dtype: Option<&str>,
+        algorithm: Option<&str>,
+        stream: Option<&Bound<'_, PyAny>>,
+        compare: bool,
+    ) -> PyResult<()> {
+        let stream = self.stream(stream)?;
+        let call = self.call(collective, (input, output), op, root, dtype);
+        if compare {
+            let words = call.as_ref().ok().map(|call| self.words(call, algorithm));
+            self.agree(py, words)?;
+        }
+        let call = call?;
+        self.with(py, |device| {
+            ask(device, algorithm);
+            match device {
+                Device::Host(all) => on_host(all, &call, self.buffers(&call)?),
+                // SAFETY: the GPU reaches the memory, as was checked; the program keeps it until the stream has come so
+                // far.
+                Device::Gpu(all) => unsafe { self.on_gpu(all, &call, stream) },
+            }
+        })
+    }
+
+    /// An all-to-all of parts of any sizes, in elements. Collective.
+    #[allow(clippy::too_many_arguments)] // as Python hands them over
+    fn all_to_all_v(
+        &self,
+        py: Python<'_>,
+        input: &Bound<'_, PyAny>,
+        output: &Bound<'_, PyAny>,
+        input_counts: Vec<u64>,
+        output_counts: Vec<u64>,
+        stream: Option<&Bound<'_, PyAny>>,
+        compare: bool,
+    ) -> PyResult<()> {
+        let stream = self.stream(stream)?;
+        let views = self.parts_of(input, output, (&input_counts, &output_counts));
+        if compare {
+            self.agree_on_parts(py, views.as_ref().ok().map(|_| (&input_counts, &output_counts)))?;
+        }
+        let (from, to) = views?;
+        let size = from.ty.bytes as u64;
+        let sends = starts(&input_counts, size).map(|(rank, at, len)| (false, rank, (&from, at, len)));
+        let receives = starts(&output_counts, size).map(|(rank, at, len)| (true, rank, (&to, at, len)));
+        self.transfer(py, &sends.chain(receives).collect::<Vec<_>>(), stream)
+    }
+
+    /// Sends (rank, array) and receives, all at once.
+    fn exchange(
+        &self,
+        py: Python<'_>,
+        transfers: Vec<(bool, i64, Bound<'_, PyAny>)>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let stream = self.stream(stream)?;
+        let views: PyResult<Vec<_>> = transfers
+            .iter()
+            .map(|(receives, rank, array)| {
+                let role = if *receives { "the array of a receive" } else { "the array of a send" };
+                Ok((*receives, self.rank(*rank, "the peer")?, self.view(array, role, *receives)?))
+            })
+            .collect();
+        let views = views?;
+        let all: Vec<_> =
+            views.iter().map(|(receives, rank, view)| (*receives, *rank, (view, 0, view.bytes() as u64))).collect();
+        self.transfer(py, &all, stream)
+    }
+
+    /// Raises what calls on streams have failed to do. It does not wait.
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, |device| match device {
+            Device::Host(_) => Ok(()),
+            Device::Gpu(all) => all.check(),
+        })
+    }
+
+    /// Gives the memory back. Collective over all PEs.
+    fn free(&self, py: Python<'_>) -> PyResult<()> {
+        let taken = self.parts.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Parts { device, heap }) = taken else { return Ok(()) };
+        self.team.job.running()?;
+        let parts = Parts { device, heap };
+        py.detach(move || {
+            let Parts { device, heap } = { parts };
+            match device {
+                Device::Host(all) => all.free()?,
+                Device::Gpu(all) => all.free()?,
+            }
+            // SAFETY: nothing that uses it is left, and it was made so.
+            heap.map_or(Ok(()), |heap| unsafe { *Box::from_raw(heap) }.free())?;
+            Ok(())
+        })
+        .map_err(raised)
+    }
+}
+
+/// Part `i` of so many elements each: its number, and its bytes.
+fn starts(counts: &[u64], size: u64) -> impl Iterator<Item = (u32, u64, u64)> + '_ {
+    (0..).zip(counts).scan(0, move |at, (rank, count)| {
+        let start = *at;
+        *at += count * size;
+        Some((rank, start, count * size))
+    })
+}
+
+fn collective_of(name: &str) -> PyResult<Collective> {
+    match name {
+        "all_reduce" => Ok(Collective::AllReduce),
+        "all_gather" => Ok(Collective::AllGather),
+        "reduce_scatter" => Ok(Collective::ReduceScatter),
+        "all_to_all" => Ok(Collective::AllToAll),
+        "broadcast" => Ok(Collective::Broadcast),
+        "reduce" => Ok(Collective::Reduce),
+        _ => Err(raise(Kind::Argument, &format!("there is no collective {name}"))),
+    }
+}
+
+fn reduction_of(op: &str) -> PyResult<Reduction> {
+    match op {
+        "sum" => Ok(ReduceOp::Sum.into()),
+        "prod" => Ok(ReduceOp::Prod.into()),
+        "min" => Ok(ReduceOp::Min.into()),
+        "max" => Ok(ReduceOp::Max.into()),
+        "avg" => Ok(Reduction::Average),
+        _ => Err(raise(Kind::Argument, &format!("op is {op:?}; there are sum, prod, min, max and avg"))),
+    }
+}
+
+fn data_type(name: &str) -> PyResult<DataType> {
+    Ok(match name {
+        "int8" => DataType::I8,
+        "uint8" => DataType::U8,
+        "int32" => DataType::I32,
+        "uint32" => DataType::U32,
+        "int64" => DataType::I64,
+        "uint64" => DataType::U64,
+        "float16" => DataType::F16,
+        "bfloat16" => DataType::BF16,
+        "float32" => DataType::F32,
+        "float64" => DataType::F64,
+        "float8_e4m3fn" => DataType::E4M3,
+        "float8_e5m2" => DataType::E5M2,
+        "float8_e4m3b15" => DataType::E4M3B15,
+        _ => return Err(raise(Kind::Argument, &format!("no reductions of elements of {name}"))),
+    })
+}
+
+fn ask(device: &mut Device, algorithm: Option<&str>) {
+    match device {
+        Device::Host(all) => all.ask_for(algorithm),
+        Device::Gpu(all) => all.ask_for(algorithm),
+    }
+}
+
+fn on_host(all: &mut Communicator<'_>, call: &Call, (input, output): (Buffer, Buffer)) -> Result<()> {
+    match call.collective {
+        Collective::AllReduce => all.all_reduce(input, output, call.ty, call.reduction),
+        Collective::ReduceScatter => all.reduce_scatter(input, output, call.ty, call.reduction),
+        Collective::Reduce => all.reduce(input, output, call.ty, call.reduction, call.root),
+        Collective::AllGather => all.all_gather(input, output),
+        Collective::AllToAll => all.all_to_all(input, output),
+        _ => all.broadcast(input, output, call.root),
+    }
+}
+
+impl Collectives {
+    /// Uses the communicator, without Python's lock, and one call at a time.
+    fn with<R: Send>(&self, py: Python<'_>, call: impl FnOnce(&mut Device) -> Result<R> + Send) -> PyResult<R> {
+        self.team.job.running()?;
+        let result = py.detach(|| {
+            let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+            parts.as_mut().map(|parts| call(&mut parts.device))
+        });
+        result.ok_or_else(|| raise(Kind::State, "this communicator was given back by free()"))?.map_err(raised)
+    }
+
+    fn n(&self) -> usize {
+        self.team.group().size() as usize
+    }
+
+    fn rank(&self, rank: i64, role: &str) -> PyResult<u32> {
+        let n = self.n();
+        let found = u32::try_from(rank).ok().filter(|&rank| (rank as usize) < n);
+        found.ok_or_else(|| raise(Kind::Argument, &format!("{role} is rank {rank} of {n}")))
+    }
+
+    fn stream(&self, stream: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
+        match stream {
+            Some(_) if !self.on_gpu => Err(raise(Kind::Argument, "a communicator of the host takes no stream")),
+            Some(stream) => stream_handle(stream),
+            None => Ok(DEFAULT_STREAM),
+        }
+    }
+
+    /// The memory of an array that this communicator can use.
+    fn view(&self, array: &Bound<'_, PyAny>, role: &str, written: bool) -> PyResult<View> {
+        let (job, view) = (&self.team.job, self.team.job.any_view(array, role)?);
+        let refuse = |why: &str| Err(raise(Kind::Argument, &format!("{role} {why}")));
+        if !view.contiguous {
+            return refuse("is not contiguous");
+        }
+        if written && !view.writable {
+            return refuse("cannot be written to (its flag `writeable` is false)");
+        }
+        let span = view.bounds();
+        let symmetric = job.runtime().is_symmetric(std::ptr::with_exposed_provenance(span.address()), span.bytes());
+        match (self.on_gpu, view.gpu) {
+            (false, Some(_)) => refuse("is in a GPU's memory, and this communicator is the host's"),
+            (false, None) if !symmetric && view.len > 0 => {
+                refuse("is not symmetric memory of this job; take memory of symrail.array")
+            }
+            (true, Some(gpu)) if gpu != ANY_GPU && gpu != job.streams()?.ordinal() => {
+                refuse(&format!("is in the memory of GPU {gpu}, which is not this PE's"))
+            }
+            (true, None) if !symmetric && !Gpu::reaches(span.address()) => {
+                refuse("is memory of the host that no GPU reaches")
+            }
+            _ => Ok(view),
+        }
+    }
+
+    fn call(
+        &self,
+        collective: &str,
+        (input, output): (&Bound<'_, PyAny>, &Bound<'_, PyAny>),
+        op: &str,
+        root: i64,
+        dtype: Option<&str>,
+    ) -> PyResult<Call> {
+        let (name, collective, n) = (collective, collective_of(collective)?, self.n());
+        let (input, output) = (self.view(input, "input", false)?, self.view(output, "output", true)?);
+        if input.ty != output.ty {
+            let (from, to) = (input.ty.name(), output.ty.name());
+            return Err(raise(Kind::Argument, &format!("dtypes differ: input has {from}, output {to}")));
+        }
+        let reduces = matches!(collective, Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce);
+        let ty = match (reduces, dtype) {
+            (false, _) => DataType::U8,
+            (true, None) => data_type(&input.ty.name())?,
+            (true, Some(name)) => data_type(name)?,
+        };
+        if reduces && ty.size() != input.ty.bytes {
+            let why = format!("dtype={ty:?} has {} bytes, and the array's {}", ty.size(), input.ty.bytes);
+            return Err(raise(Kind::Argument, &why));
+        }
+        let (from, to) = (input.len, output.len);
+        let (fits, wanted) = match collective {
+            Collective::AllGather => (to == from * n, format!("output has {n} times as many elements as input")),
+            Collective::ReduceScatter => (from == to * n, format!("input has {n} times as many elements as output")),
+            Collective::AllToAll => {
+                (from == to && from.is_multiple_of(n), format!("both have as many elements, a multiple of {n}"))
+            }
+            _ => (from == to, "both have as many elements".to_owned()),
+        };
+        if !fits {
+            let why = format!("{name}: input has {from} elements and output {to}; {wanted}");
+            return Err(raise(Kind::Argument, &why));
+        }
+        let (start, end) = (input.bounds().address(), output.bounds().address());
+        let overlap = start < end + output.bytes() && end < start + input.bytes();
+        if overlap && collective == Collective::AllToAll {
+            return Err(raise(Kind::Argument, "all_to_all: input and output overlap"));
+        }
+        let root = self.rank(root, "root")?;
+        Ok(Call { collective, input, output, ty, reduction: reduction_of(op)?, root })
+    }
+
+    /// A call in numbers, as [`COMPARED`] names them.
+    fn words(&self, call: &Call, algorithm: Option<&str>) -> [u64; COMPARED.len()] {
+        // FNV: the same on all PEs, whatever they were built by.
+        let hash = |text: &str| {
+            text.bytes()
+                .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+        };
+        let place = |view: &View| {
+            let (span, rt) = (view.bounds(), self.team.job.runtime());
+            let start = std::ptr::with_exposed_provenance(span.address());
+            rt.symmetric_offset(start, span.bytes()).unwrap_or(u64::MAX)
+        };
+        [
+            hash(&format!("{:?}", call.collective)),
+            hash(&format!("{:?}", call.reduction)),
+            hash(&format!("{} {:?}", call.input.ty.name(), call.ty)),
+            call.input.bytes() as u64,
+            call.root.into(),
+            hash(algorithm.unwrap_or("")),
+            place(&call.input),
+            place(&call.output),
+            u64::from(call.input.gpu.is_some()),
+        ]
+    }
+
+    /// Compares what PEs pass, of which one may have been refused. Its own exception is the caller's.
+    fn agree(&self, py: Python<'_>, words: Option<[u64; COMPARED.len()]>) -> PyResult<()> {
+        let mine = words.unwrap_or_default();
+        let all = self.gather(py, words.is_some(), &mine)?;
+        let Some(all) = all else { return Ok(()) };
+        for (i, what) in COMPARED.iter().enumerate() {
+            if let Some(other) = all.iter().position(|theirs| theirs[i] != mine[i]) {
+                let pe = self.team.group().pe(other as u32);
+                let (mine, theirs) = (mine[i], all[other][i]);
+                let why =
+                    format!("PE {pe} passes another {what} than this one ({theirs} and {mine}); nothing was sent");
+                return Err(raise_of(Kind::Differ, &why, pe));
+            }
+        }
+        Ok(())
+    }
+
+    /// Everybody's words, unless this PE's call was refused; an error if another one's was. Collective over the team.
+    fn gather(&self, py: Python<'_>, good: bool, words: &[u64]) -> PyResult<Option<Vec<Vec<u64>>>> {
+        let own = [&[u64::from(good)], words].concat();
+        let team = &self.team;
+        let all = waiting(py, None, || team.gather(&own))?;
+        let refused = all.chunks(own.len()).position(|theirs| theirs[0] == 0);
+        match (good, refused) {
+            (false, _) => Ok(None),
+            (true, None) => Ok(Some(all.chunks(own.len()).map(|theirs| theirs[1..].to_vec()).collect())),
+            (true, Some(other)) => {
+                let pe = self.team.group().pe(other as u32);
+                let why =
+                    format!("PE {pe} was refused what it passes, and its own exception says why; nothing was sent");
+                Err(raise_of(Kind::Differ, &why, pe))
+            }
+        }
+    }
+
+    fn parts_of(
+        &self,
+        input: &Bound<'_, PyAny>,
+        output: &Bound<'_, PyAny>,
+        (from, to): (&[u64], &[u64]),
+    ) -> PyResult<(View, View)> {
+        let views = (self.view(input, "input", false)?, self.view(output, "output", true)?);
+        if views.0.ty != views.1.ty {
+            let (from, to) = (views.0.ty.name(), views.1.ty.name());
+            return Err(raise(Kind::Argument, &format!("dtypes differ: input has {from}, output {to}")));
+        }
+        let n = self.n();
+        for (role, view, counts) in [("input", &views.0, from), ("output", &views.1, to)] {
+            let sum = counts.iter().try_fold(0u64, |sum, count| sum.checked_add(*count));
+            if counts.len() != n || sum != Some(view.len as u64) {
+                let why = format!("{role} has {} elements, and its splits are {counts:?} among {n} PEs", view.len);
+                return Err(raise(Kind::Argument, &why));
+            }
+        }
+        Ok(views)
+    }
+
+    /// Compares what everybody sends with what everybody is to receive.
+    fn agree_on_parts(&self, py: Python<'_>, counts: Option<(&Vec<u64>, &Vec<u64>)>) -> PyResult<()> {
+        let (n, me) = (self.n(), self.team.group().me() as usize);
+        let own = counts.map_or_else(|| vec![0; 2 * n], |(from, to)| [&from[..], &to[..]].concat());
+        let Some(all) = self.gather(py, counts.is_some(), &own)? else { return Ok(()) };
+        for other in 0..n {
+            for (from, to) in [(me, other), (other, me)] {
+                let (sent, expected) = (all[from][to], all[to][n + from]);
+                if sent != expected {
+                    let pe = self.team.group().pe(other as u32);
+                    let why = format!("rank {from} sends {sent} elements to rank {to}, which expects {expected}");
+                    return Err(raise_of(Kind::Differ, &format!("{why}; nothing was sent"), pe));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn buffers(&self, call: &Call) -> Result<(Buffer, Buffer)> {
+        let whole = |view: &View| self.buffer(view, 0, view.bytes() as u64);
+        Ok((whole(&call.input)?, whole(&call.output)?))
+    }
+
+    /// Bytes of an array in the symmetric heap.
+    fn buffer(&self, view: &View, at: u64, len: u64) -> Result<Buffer> {
+        let (span, rt) = (view.bounds(), self.team.job.runtime());
+        Buffer::at(rt, std::ptr::with_exposed_provenance(span.address()), span.bytes())?.part(at, len)
+    }
+
+    fn gpu(&self) -> Result<&HeldGpu> {
+        self.team.job.gpu().ok_or_else(|| Error::Call("there is no GPU".into()))
+    }
+
+    /// # Safety
+    /// The memory stays until the stream has come so far.
+    unsafe fn on_gpu(&self, all: &mut GpuCommunicator<'_>, call: &Call, stream: usize) -> Result<()> {
+        let gpu = self.gpu()?;
+        let stream = &gpu.stream(stream);
+        let memory = |view: &View| Memory { at: gpu.reached(view.bounds()), len: view.bytes() as u64 };
+        let (input, output) = (memory(&call.input), memory(&call.output));
+        // SAFETY: the caller's promise.
+        unsafe {
+            match call.collective {
+                Collective::AllReduce => all.all_reduce(stream, (input, output), call.ty, call.reduction),
+                Collective::ReduceScatter => all.reduce_scatter(stream, (input, output), call.ty, call.reduction),
+                Collective::Reduce => all.reduce(stream, (input, output), call.ty, call.reduction, call.root),
+                Collective::AllGather => all.all_gather(stream, input, output),
+                Collective::AllToAll => all.all_to_all(stream, input, output),
+                _ => all.broadcast(stream, input, output, call.root),
+            }
+        }
+    }
+
+    /// Transfers: whether it is a receive, the rank, and bytes of an array.
+    fn transfer(&self, py: Python<'_>, all: &[(bool, u32, (&View, u64, u64))], stream: usize) -> PyResult<()> {
+        fn made<M>(receives: bool, rank: u32, memory: M) -> Transfer<M> {
+            if receives { Transfer::Receive { from: rank, memory } } else { Transfer::Send { to: rank, memory } }
+        }
+        self.with(py, |device| match device {
+            Device::Host(communicator) => {
+                let transfers: Result<Vec<_>> = all
+                    .iter()
+                    .map(|&(receives, rank, (view, at, len))| Ok(made(receives, rank, self.buffer(view, at, len)?)))
+                    .collect();
+                communicator.exchange(&transfers?)
+            }
+            Device::Gpu(communicator) => {
+                let gpu = self.gpu()?;
+                let memory = |view: &View, at: u64, len: u64| Memory { at: gpu.reached(view.bounds()) + at, len };
+                let transfers: Vec<_> = all
+                    .iter()
+                    .map(|&(receives, rank, (view, at, len))| made(receives, rank, memory(view, at, len)))
+                    .collect();
+                // SAFETY: the GPU reaches the memory, as was checked; the program keeps it until the stream has come so
+                // far.
+                unsafe { communicator.exchange(&gpu.stream(stream), &transfers) }
+            }
+        })
+    }
+}
+
+/// The exception for an error.
+fn raised(error: Error) -> PyErr {
+    let text = error.to_string();
+    match error {
+        Error::Runtime(error) => failed(error),
+        Error::Gpu(error) => failed_on_gpu(error),
+        Error::Late { pe, .. } => raise_of(Kind::Timeout, &text, pe),
+        Error::Aborted { pe } => raise_of(Kind::Operation, &text, pe),
+        Error::Device(_) | Error::Launch(_) => raise(Kind::Operation, &text),
+        _ => raise(Kind::Argument, &text),
+    }
+}

@@ -1,0 +1,291 @@
+"""The class `Communicator`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+import symrail
+
+from .. import _symrail
+from ..errors import ArgumentError, StateError
+from ._group import Collected, P2POp
+from ._plan import ExecutionPlan
+from ._words import current_stream, dtype_name, op_name
+
+
+class Done:
+    """A call that has been made: complete on the host, and in its place of the stream on a GPU."""
+
+    def wait(self) -> bool:
+        """Nothing is left to wait for: what follows in the stream is behind the call."""
+        return True
+
+    def is_completed(self) -> bool:
+        """True."""
+        return True
+
+
+class Communicator:
+    """Collectives of all PEs of the job, or of a team's, which are its ranks.
+
+    Collective over all PEs: without `team` it is of all of them; with it each PE passes a team that it is in, and
+    communicators take `heap_bytes` of each PE's heap for it. Afterwards calls are made by the ranks alone, by all in the
+    same order.
+
+    `device` is "cpu" or "cuda"; without it, "cuda" where the heap is in GPUs' memory. On a GPU calls are in the order of
+    `stream`, else of torch's current stream for its tensors, else of the default stream. They return at once, and can be
+    captured in graphs once a call of the kind and size was made; `check` raises what they have failed to do, and the
+    program keeps arrays until the stream has come so far. `any_memory` takes 32 MiB of the heap, through which arrays of
+    the GPU outside of the heap are copied.
+
+    With `compare`, ranks compare what they pass before anything is sent: DifferError names a PE that passes something
+    else. It is so on the host unless `compare` is False; on a GPU it makes the host wait for the other ranks, and is not
+    so unless it is True. Nothing is compared of sends and receives.
+
+    Raises ArgumentError before anything is sent, DifferError, TimeoutError (a rank is late, after SYMRAIL_TIMEOUT_S),
+    OperationError (a rank has given up), HeapExhaustedError, StateError.
+    """
+
+    def __init__(
+        self,
+        team: symrail.Team | None = None,
+        *,
+        device: str | None = None,
+        heap_bytes: int = 64 << 20,
+        any_memory: bool = False,
+        compare: bool | None = None,
+    ) -> None:
+        runtime = symrail.current()
+        if device not in (None, "cpu", "cuda"):
+            raise ArgumentError(f"device is {device!r}; there are cpu and cuda")
+        self.device: str = device or ("cuda" if runtime.in_gpus else "cpu")
+        """Where its arrays are: "cpu" or "cuda"."""
+        self._team = symrail.team_world() if team is None else team
+        self.rank: int = self._team.my_pe()
+        """This PE's number among the ranks."""
+        self.size: int = self._team.n_pes()
+        """How many ranks there are."""
+        on_gpu = self.device == "cuda"
+        bytes_of_team = None if team is None else heap_bytes
+        self._held = _symrail.Collectives(runtime, self._team, bytes_of_team, on_gpu, any_memory)
+        self._compare = not on_gpu if compare is None else compare
+        self._group: Collected | None = None
+
+    def _run(
+        self,
+        collective: str,
+        input: Any,
+        output: Any,
+        *,
+        op: Any = "sum",
+        root: int = 0,
+        dtype: Any = None,
+        algorithm: str | ExecutionPlan | None = None,
+        stream: Any = None,
+    ) -> Done:
+        if self._group is not None:
+            raise StateError(f"{collective} inside of a group(), which takes sends and receives alone")
+        name = algorithm.name if isinstance(algorithm, ExecutionPlan) else algorithm
+        if isinstance(algorithm, ExecutionPlan) and name is None:
+            raise ArgumentError("the execution plan was not given to add_plan()")
+        stream = current_stream(input) if stream is None else stream
+        self._held.run(
+            collective, input, output, op_name(op), root, dtype_name(dtype), name, stream, self._compare
+        )
+        return Done()
+
+    def all_reduce(
+        self,
+        input: Any,
+        output: Any = None,
+        op: Any = "sum",
+        *,
+        dtype: Any = None,
+        algorithm: str | ExecutionPlan | None = None,
+        stream: Any = None,
+    ) -> Done:
+        """Combines all ranks' `input` into `output` on all; without `output` in place.
+
+        `op` is one of `ReduceOp`, its name, or torch's. `dtype` is what the elements are taken for, such as
+        "float8_e4m3b15" for arrays of uint8. `algorithm` is "one_shot", "two_phase", "direct", "hierarchical" or
+        "by_puts", an execution plan that was added, or its name; without it what suits best. Collective.
+        """
+        output = input if output is None else output
+        return self._run("all_reduce", input, output, op=op, dtype=dtype, algorithm=algorithm, stream=stream)
+
+    def all_gather(
+        self,
+        output: Any,
+        input: Any,
+        *,
+        algorithm: str | ExecutionPlan | None = None,
+        stream: Any = None,
+    ) -> Done:
+        """Copies all ranks' `input` to `output` on all, one behind the other. `input` may be its place in `output`.
+        Collective."""
+        return self._run("all_gather", input, output, algorithm=algorithm, stream=stream)
+
+    all_gather_into_tensor = all_gather
+
+    def reduce_scatter(
+        self,
+        output: Any,
+        input: Any,
+        op: Any = "sum",
+        *,
+        dtype: Any = None,
+        algorithm: str | ExecutionPlan | None = None,
+        stream: Any = None,
+    ) -> Done:
+        """Combines all ranks' `input`, of which each gets its part in `output`, which may be that part of `input`.
+        Collective."""
+        return self._run("reduce_scatter", input, output, op=op, dtype=dtype, algorithm=algorithm, stream=stream)
+
+    reduce_scatter_tensor = reduce_scatter
+
+    def broadcast(self, input: Any, src: int = 0, *, output: Any = None, stream: Any = None) -> Done:
+        """Copies `input` of rank `src` to `output` on all, or in place. Collective."""
+        return self._run("broadcast", input, input if output is None else output, root=src, stream=stream)
+
+    def reduce(
+        self,
+        input: Any,
+        dst: int = 0,
+        op: Any = "sum",
+        *,
+        output: Any = None,
+        dtype: Any = None,
+        stream: Any = None,
+    ) -> Done:
+        """Combines all ranks' `input` into `output` on rank `dst`, or in place. Others pass an `output` of the same
+        size, which is left alone. Collective."""
+        output = input if output is None else output
+        return self._run("reduce", input, output, op=op, root=dst, dtype=dtype, stream=stream)
+
+    def all_to_all(
+        self,
+        output: Any,
+        input: Any,
+        *,
+        algorithm: str | ExecutionPlan | None = None,
+        stream: Any = None,
+    ) -> Done:
+        """Copies part `i` of `input` to rank `i`, where it becomes part `rank` of `output`. The two do not overlap.
+        Collective."""
+        return self._run("all_to_all", input, output, algorithm=algorithm, stream=stream)
+
+    def all_to_all_v(
+        self,
+        output: Any,
+        input: Any,
+        output_splits: Sequence[int],
+        input_splits: Sequence[int],
+        *,
+        stream: Any = None,
+    ) -> Done:
+        """As `all_to_all`, with parts of any numbers of elements: to each rank, and from each. Collective."""
+        if self._group is not None:
+            raise StateError("all_to_all_v inside of a group(), which takes sends and receives alone")
+        stream = current_stream(input) if stream is None else stream
+        splits = [[int(count) for count in counts] for counts in (input_splits, output_splits)]
+        if any(count < 0 for counts in splits for count in counts):
+            raise ArgumentError(f"splits {splits} are numbers of elements")
+        self._held.all_to_all_v(input, output, *splits, stream, self._compare)
+        return Done()
+
+    def all_to_all_single(
+        self,
+        output: Any,
+        input: Any,
+        output_split_sizes: Sequence[int] | None = None,
+        input_split_sizes: Sequence[int] | None = None,
+        *,
+        stream: Any = None,
+    ) -> Done:
+        """torch's name for `all_to_all` and `all_to_all_v`, of arrays of one dimension. Collective."""
+        if output_split_sizes is None and input_split_sizes is None:
+            return self.all_to_all(output, input, stream=stream)
+        count = int(input.shape[0]) // self.size
+        even = [count] * self.size
+        return self.all_to_all_v(
+            output, input, output_split_sizes or even, input_split_sizes or even, stream=stream
+        )
+
+    def _transfer(self, receives: bool, rank: int, array: Any, stream: Any) -> Done:
+        stream = current_stream(array) if stream is None else stream
+        if self._group is None:
+            self._held.exchange([(receives, rank, array)], stream)
+        else:
+            self._group.transfers.append((receives, rank, array))
+            self._group.stream = stream if self._group.stream is None else self._group.stream
+        return Done()
+
+    def send(self, input: Any, dst: int, *, stream: Any = None) -> Done:
+        """Sends to rank `dst`: the n-th send from a rank to another meets the n-th receive there, of the same size."""
+        return self._transfer(False, dst, input, stream)
+
+    def recv(self, output: Any, src: int, *, stream: Any = None) -> Done:
+        """Receives from rank `src`."""
+        return self._transfer(True, src, output, stream)
+
+    isend, irecv = send, recv
+
+    @contextmanager
+    def group(self) -> Iterator[None]:
+        """Sends and receives of the block are done all at once, at its end, so that none waits for another one's turn.
+        On a GPU in the order of the first one's stream."""
+        if self._group is not None:
+            raise StateError("a group() inside of another one")
+        self._group = collected = Collected()
+        try:
+            yield
+        finally:
+            self._group = None
+        if collected.transfers:
+            self._held.exchange(collected.transfers, collected.stream)
+
+    def batch_isend_irecv(self, ops: Sequence[P2POp]) -> list[Done]:
+        """Sends and receives, all at once."""
+        with self.group():
+            return [self._transfer(op.receives, op.peer, op.tensor, None) for op in ops]
+
+    def barrier(self, *, timeout: float | None = None, stream: Any = None) -> None:
+        """Completes what this PE has put, and waits for all ranks; with `stream`, the stream waits. Collective."""
+        self._team.barrier(timeout=timeout, stream=stream)
+
+    def explain(
+        self, collective: str, nbytes: int, *, in_place: bool = False, algorithm: str | None = None
+    ) -> list[str]:
+        """What would be done for a message of so many bytes (of the input; of an all-gather's output) and why, and of
+        the plans that were added, why not. Local."""
+        return self._held.explain(collective, nbytes, in_place, algorithm)
+
+    def add_plan(self, plan: ExecutionPlan) -> str:
+        """Adds a plan, which is taken before our own algorithms where it suits, or by its name, which this returns. All
+        ranks add the same ones. Raises ArgumentError with rank, block and operation if it is wrong."""
+        plan.name = self._held.add_plan(plan.text, plan.result)
+        return plan.name
+
+    def check(self) -> None:
+        """Raises what calls on streams have failed to do. It does not wait. Local."""
+        self._held.check()
+
+    def free(self) -> None:
+        """Gives the memory back. Later calls raise StateError. Collective over all PEs."""
+        self._held.free()
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Who has failed cannot wait for the others, who may have not.
+        if kind is None:
+            self.free()
+
+    def __repr__(self) -> str:
+        return f"<symrail.collectives.Communicator: rank {self.rank} of {self.size}, {self.device}>"

@@ -1,0 +1,208 @@
+"""symrail.collectives on the host: every type and operation, in place or not, teams, plans, and what is refused. Each PE
+checks what it got against what NumPy makes of all PEs' inputs."""
+
+import gc
+import sys
+
+import ml_dtypes
+import numpy as np
+
+import symrail
+from symrail.collectives import Communicator, ExecutionPlan, P2POp, ReduceOp
+from symrail.errors import ArgumentError, DifferError, StateError, SymrailError
+
+TYPES = ["int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64",
+         "float8_e4m3fn", "float8_e5m2"]  # fmt: skip
+OPS = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
+
+
+def kind_of(name: str) -> np.dtype:
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def numbers(rank: int, count: int, name: str) -> np.ndarray:
+    """What a rank has: small numbers, whose sums and products are exact in every type."""
+    return ((np.arange(count) + rank) % 3).astype("float64").astype(kind_of(name))
+
+
+def refused(error: type[SymrailError], what: str, call) -> None:
+    try:
+        call()
+    except error as found:
+        assert what in str(found), found
+    else:
+        raise AssertionError(f"{what}: was not refused")
+
+
+def combined(op: str, count: int, n: int, name: str) -> np.ndarray:
+    wide = [numbers(rank, count, name).astype("float64") for rank in range(n)]
+    return OPS[op].reduce(wide).astype(kind_of(name))
+
+
+def same(found: np.ndarray, wanted: np.ndarray, what: str) -> None:
+    assert found.dtype == wanted.dtype and np.array_equal(found, wanted), (what, found, wanted)
+
+
+def reductions(comm: Communicator, source: dict, dest: dict) -> None:
+    n, count = comm.size, 61
+    for name in TYPES:
+        x, y = source[name][:count], dest[name][:count]
+        for op in OPS:
+            x[:] = numbers(comm.rank, count, name)
+            comm.all_reduce(x, y, op)
+            same(y, combined(op, count, n, name), f"all_reduce {name} {op}")
+        comm.all_reduce(x, op=ReduceOp.SUM)
+        same(x, combined("sum", count, n, name), f"in place {name}")
+    x, y = source["float32"][: 2 * n], dest["float32"][:2]
+    x[:] = numbers(comm.rank, 2 * n, "float32")
+    comm.reduce_scatter(y, x, "max")
+    same(y, combined("max", 2 * n, n, "float32")[2 * comm.rank :][:2], "reduce_scatter")
+    comm.reduce_scatter_tensor(y, x)
+    same(y, combined("sum", 2 * n, n, "float32")[2 * comm.rank :][:2], "reduce_scatter_tensor")
+    x[:] = 2 * comm.rank
+    comm.all_reduce(x, op="avg")
+    assert (x == n - 1).all(), x
+    x[:], y[:] = comm.rank, -7
+    comm.reduce(x[:2], n - 1, output=y)
+    assert (y == (sum(range(n)) if comm.rank == n - 1 else -7)).all(), y
+    # What no library has a type for: a half is 0x70 and one 0x78.
+    raw = source["uint8"][:8]
+    raw[:] = 0x70
+    comm.all_reduce(raw, op="max", dtype="float8_e4m3b15")
+    assert (raw == 0x70).all(), raw
+    if n == 2:
+        comm.all_reduce(raw, dtype="float8_e4m3b15")
+        assert (raw == 0x78).all(), raw
+
+
+def moves(comm: Communicator, source: dict, dest: dict) -> None:
+    n, me = comm.size, comm.rank
+    x, y = source["int64"], dest["int64"]
+    x[:3] = np.arange(3) + 10 * me
+    comm.all_gather(y[: 3 * n], x[:3])
+    all_of = np.concatenate([np.arange(3) + 10 * rank for rank in range(n)])
+    same(y[: 3 * n], all_of, "all_gather")
+    y[:] = 0
+    y[3 * me : 3 * me + 3] = x[:3]
+    comm.all_gather_into_tensor(y[: 3 * n], y[3 * me : 3 * me + 3])
+    same(y[: 3 * n], all_of, "all_gather in place")
+    comm.broadcast(x[:3], n - 1)
+    same(x[:3], np.arange(3) + 10 * (n - 1), "broadcast")
+    x[: 2 * n] = 100 * me + np.arange(2 * n)
+    comm.all_to_all(y[: 2 * n], x[: 2 * n])
+    same(y[: 2 * n], np.concatenate([100 * rank + 2 * me + np.arange(2) for rank in range(n)]), "all_to_all")
+    # Rank r sends r + i elements to rank i.
+    to, come = [me + rank for rank in range(n)], [rank + me for rank in range(n)]
+    x[: sum(to)] = np.repeat(np.arange(n), to) + 100 * me
+    comm.all_to_all_single(y[: sum(come)], x[: sum(to)], come, to)
+    same(y[: sum(come)], np.repeat(100 * np.arange(n) + me, come), "all_to_all_v")
+    if n > 1:
+        following, before = (me + 1) % n, (me - 1) % n
+        x[:20] = me
+        with comm.group():
+            comm.send(x[:20], following)
+            comm.recv(y[:20], before)
+        assert (y[:20] == before).all(), y[:20]
+        x[:20] = -me
+        done = comm.batch_isend_irecv([P2POp(comm.irecv, y[:9], following), P2POp(comm.isend, x[:9], before)])
+        assert all(one.wait() for one in done) and (y[:9] == -following).all(), y[:9]
+
+
+def refusals(comm: Communicator, source: dict, dest: dict) -> None:
+    x, y, n = source["float32"], dest["float32"], comm.size
+    refused(ArgumentError, "both have as many", lambda: comm.all_reduce(x[:3], y[:4]))
+    refused(ArgumentError, "dtypes differ", lambda: comm.all_reduce(x[:4], dest["int32"][:4]))
+    refused(ArgumentError, "root is rank", lambda: comm.broadcast(x[:4], n))
+    refused(ArgumentError, "not contiguous", lambda: comm.all_reduce(x[:8:2]))
+    refused(ArgumentError, "symrail.array", lambda: comm.all_reduce(np.ones(4, "float32")))
+    refused(ArgumentError, "there are sum", lambda: comm.all_reduce(x[:4], op="xor"))
+    refused(ArgumentError, "one_shot", lambda: comm.all_reduce(x[:4], algorithm="fastest"))
+    refused(ArgumentError, "takes no stream", lambda: comm.all_reduce(x[:4], stream=0))
+    refused(ArgumentError, "splits", lambda: comm.all_to_all_v(y[:4], x[:4], [4] * n, [1] * n) if n > 1
+            else comm.all_to_all_v(y[:4], x[:4], [5], [4]))  # fmt: skip
+    if n == 1:
+        return
+    last = comm.rank == n - 1
+    refused(DifferError, "bytes of the input", lambda: comm.all_reduce(x[: 4 + last]))
+    refused(DifferError, "operation", lambda: comm.all_reduce(x[:4], op="sum" if last else "max"))
+    refused(DifferError, "root", lambda: comm.broadcast(x[:4], int(last)))
+    refused(DifferError, "symmetric address", lambda: comm.all_reduce(x[int(last) :][:4]))
+    refused(DifferError, "algorithm", lambda: comm.all_reduce(x[:4], algorithm="one_shot" if last else "by_puts"))
+    # One rank is refused: the others learn of it, and nobody waits.
+    if last:
+        refused(ArgumentError, "as many", lambda: comm.all_reduce(x[:3], y[:4]))
+    else:
+        refused(DifferError, f"PE {symrail.n_pes() - 1}", lambda: comm.all_reduce(x[:3], y[:3]))
+    # Rank 0 sends one element less than rank 1 expects.
+    to, come = [1] * n, [1] * n
+    if comm.rank == 0:
+        to[1] = 0
+    refused(DifferError, "rank 0 sends 0 elements to rank 1" if comm.rank < 2 else "", lambda: (
+        comm.all_to_all_v(y[: sum(come)], x[: sum(to)], come, to), comm.rank > 1 and refuse_all()))  # fmt: skip
+
+
+def refuse_all() -> None:
+    """Ranks that have no part in a difference: their own exception."""
+    raise DifferError("elsewhere")
+
+
+def algorithms(comm: Communicator, source: dict, dest: dict, plan: str) -> None:
+    x, y = source["float32"][:500], dest["float32"][:500]
+    x[:] = numbers(comm.rank, 500, "float32")
+    one_host = all(symrail.is_mapped(pe) for pe in range(symrail.n_pes()))
+    chosen = comm.explain("all_reduce", x.nbytes)[-1]
+    assert ("OneShot" in chosen) == one_host, chosen
+    for name in ["one_shot", "two_phase", "direct", "hierarchical", "by_puts"] if one_host else ["by_puts"]:
+        y[:] = 0
+        comm.all_reduce(x, y, algorithm=name)
+        same(y, combined("sum", 500, comm.size, "float32"), name)
+        assert "by its name" in comm.explain("all_reduce", x.nbytes, algorithm=name)[0]
+    if comm.size == 2:
+        theirs = ExecutionPlan(plan)
+        refused(ArgumentError, "add_plan", lambda: comm.all_reduce(x, y, algorithm=theirs))
+        assert comm.add_plan(theirs) == "copies"
+        y[:] = 0
+        comm.all_reduce(x, y, algorithm="copies")
+        same(y, combined("sum", 500, 2, "float32"), "copies")
+        assert "copies: chosen" in comm.explain("all_reduce", x.nbytes)[0]
+        refused(ArgumentError, "allgather", lambda: comm.add_plan(ExecutionPlan(text='{"name": "x", "collective": "allgather"}'))) \
+            if False else refused(ArgumentError, "", lambda: comm.add_plan(ExecutionPlan(text="{}")))  # fmt: skip
+
+
+def main() -> None:
+    kept = []
+    with symrail.init(heap_bytes=128 << 20):
+        source = {name: symrail.array(2048, name) for name in TYPES}
+        dest = {name: symrail.array(2048, name) for name in TYPES}
+        n, me = symrail.n_pes(), symrail.my_pe()
+        with Communicator() as comm:
+            reductions(comm, source, dest)
+            moves(comm, source, dest)
+            refusals(comm, source, dest)
+            algorithms(comm, source, dest, sys.argv[1])
+            comm.barrier()
+            moves(comm, source, dest)
+        refused(StateError, "free()", lambda: comm.all_reduce(source["int8"]))
+        if n > 2:
+            # Ranks of the two teams are in other orders than PEs are; the last of the job is the first.
+            part = symrail.team_world().split_strided(n - 1 - (n - 1 - me) % 2, -2, (n + 1 - (n - 1 - me) % 2) // 2)
+            with Communicator(part, heap_bytes=16 << 20) as comm:
+                assert comm.rank == (n - 1 - me) // 2, comm
+                for _ in range(1 + me % 2):
+                    moves(comm, source, dest)
+                reductions(comm, source, dest)
+        # One that is dropped, one that outlives the job.
+        dropped = Communicator()
+        del dropped
+        gc.collect()
+        kept.append(Communicator())
+        kept[0].all_reduce(source["int32"])
+        symrail.barrier_all()
+    refused(StateError, "left the job", lambda: kept[0].all_reduce(source["int32"]))
+    kept.clear()
+    gc.collect()
+    if me == 0:
+        print("as NumPy has it")
+
+
+main()
