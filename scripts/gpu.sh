@@ -180,6 +180,9 @@ python() {
   case_of "Python, collectives, pinned heap, mapped" $pinned $each -- $collectives
   case_of "Python, collectives, pinned heap, proxy" $pinned SYMRAIL_DISABLE_P2P=1 $each -- $collectives
   case_of "Python, collectives, device heap, staged over $tcp" $staged $each --hosts $pes --rails 2 -- $collectives
+  local of_devices="python3 $tests/gpu/device_collectives.py"
+  case_of "Python, collectives by plans, device heap, mapped" $staged $each -- $of_devices
+  case_of "Python, collectives by plans, device heap, staged over $tcp" $staged $each --hosts $pes --rails 2 -- $of_devices
   local products="python3 $tests/gpu/overlap.py"
   case_of "Python, products, device heap, mapped" $mapped $each -- $products measure
   case_of "Python, products, one PE" $mapped env PYTHONPATH="$bin/python" "$bin/symrail" run -n 1 -- $products

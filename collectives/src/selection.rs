@@ -327,11 +327,10 @@ impl Selection {
         if matches!(collective, Collective::Broadcast | Collective::Reduce) {
             return refuse(format!("{collective:?} has one algorithm, which has no name"));
         }
-        if let Some(plan) = self.users.named(name) {
-            return match plan.unsuitable(wanted) {
-                Some(why) => refuse(why),
-                None => Ok(Choice::User(name.into())),
-            };
+        match self.users.named(name, wanted) {
+            Some(Ok(place)) => return Ok(Choice::User(place)),
+            Some(Err(why)) => return refuse(why),
+            None => {}
         }
         let Some(&(_, algorithm)) = NAMES.iter().find(|(known, _)| *known == name) else {
             let known = NAMES.map(|(known, _)| known).join(", ");

@@ -88,9 +88,8 @@ impl Collectives {
         let nvrtc = gpu.map(HeldGpu::nvrtc).transpose().map_err(failed_on_gpu)?;
         // SAFETY: the parts are dropped before the team, which keeps the job.
         let rt = unsafe { held::runtime_of(job) };
-        let members: &symrail::Team<'static> = &team;
-        // SAFETY: the team does not move while it is held, which is longer than the parts are.
-        let members: &'static symrail::Team<'static> = unsafe { &*std::ptr::from_ref(members) };
+        // SAFETY: as above.
+        let members = unsafe { team.team() };
         let made = py.detach(|| {
             let heap = heap_bytes.map(|bytes| TeamHeap::new(rt, bytes)).transpose()?;
             let heap = heap.map(|heap| Box::into_raw(Box::new(heap)));
@@ -164,13 +163,14 @@ impl Collectives {
         stream: Option<&Bound<'_, PyAny>>,
         compare: bool,
     ) -> PyResult<()> {
-        let stream = self.stream(stream)?;
-        let call = self.call(collective, (input, output), op, root, dtype);
+        let call = self
+            .stream(stream)
+            .and_then(|stream| Ok((self.call(collective, (input, output), op, root, dtype)?, stream)));
         if compare {
-            let words = call.as_ref().ok().map(|call| self.words(call, algorithm));
+            let words = call.as_ref().ok().map(|(call, _)| self.words(call, algorithm));
             self.agree(py, words)?;
         }
-        let call = call?;
+        let (call, stream) = call?;
         self.with(py, |device| {
             ask(device, algorithm);
             match device {
@@ -194,12 +194,14 @@ impl Collectives {
         stream: Option<&Bound<'_, PyAny>>,
         compare: bool,
     ) -> PyResult<()> {
-        let stream = self.stream(stream)?;
-        let views = self.parts_of(input, output, (&input_counts, &output_counts));
+        let views = self.stream(stream).and_then(|stream| {
+            let (from, to) = self.parts_of(input, output, (&input_counts, &output_counts))?;
+            Ok((from, to, stream))
+        });
         if compare {
             self.agree_on_parts(py, views.as_ref().ok().map(|_| (&input_counts, &output_counts)))?;
         }
-        let (from, to) = views?;
+        let (from, to, stream) = views?;
         let size = from.ty.bytes as u64;
         let sends = starts(&input_counts, size).map(|(rank, at, len)| (false, rank, (&from, at, len)));
         let receives = starts(&output_counts, size).map(|(rank, at, len)| (true, rank, (&to, at, len)));
@@ -438,6 +440,16 @@ impl Collectives {
             let start = std::ptr::with_exposed_provenance(span.address());
             rt.symmetric_offset(start, span.bytes()).unwrap_or(u64::MAX)
         };
+        let (mut input, mut output) = (place(&call.input), place(&call.output));
+        // In place, the smaller array is each rank's own part of the larger one.
+        let own = u64::from(self.team.group().me());
+        match call.collective {
+            Collective::AllGather if input == output.wrapping_add(own * call.input.bytes() as u64) => input = output,
+            Collective::ReduceScatter if output == input.wrapping_add(own * call.output.bytes() as u64) => {
+                output = input
+            }
+            _ => {}
+        }
         [
             hash(&format!("{:?}", call.collective)),
             hash(&format!("{:?}", call.reduction)),
@@ -445,8 +457,8 @@ impl Collectives {
             call.input.bytes() as u64,
             call.root.into(),
             hash(algorithm.unwrap_or("")),
-            place(&call.input),
-            place(&call.output),
+            input,
+            output,
             u64::from(call.input.gpu.is_some()),
         ]
     }
@@ -513,11 +525,12 @@ impl Collectives {
         let (n, me) = (self.n(), self.team.group().me() as usize);
         let own = counts.map_or_else(|| vec![0; 2 * n], |(from, to)| [&from[..], &to[..]].concat());
         let Some(all) = self.gather(py, counts.is_some(), &own)? else { return Ok(()) };
-        for other in 0..n {
-            for (from, to) in [(me, other), (other, me)] {
+        // All pairs on all ranks: those whose own parts meet must not begin either.
+        for from in 0..n {
+            for to in 0..n {
                 let (sent, expected) = (all[from][to], all[to][n + from]);
                 if sent != expected {
-                    let pe = self.team.group().pe(other as u32);
+                    let pe = self.team.group().pe(if from == me { to } else { from } as u32);
                     let why = format!("rank {from} sends {sent} elements to rank {to}, which expects {expected}");
                     return Err(raise_of(Kind::Differ, &format!("{why}; nothing was sent"), pe));
                 }

@@ -41,6 +41,15 @@ impl HeldTeam {
         Ok(Some(HeldTeam { team: ManuallyDrop::new(team), on_gpu, job: Arc::clone(&self.job) }))
     }
 
+    /// The team, for what is kept together with it.
+    ///
+    /// # Safety
+    /// What is made of it is dropped before this.
+    pub unsafe fn team(&self) -> &'static Team<'static> {
+        // SAFETY: the team does not move while this is behind an `Arc`; the caller's promise.
+        unsafe { &*std::ptr::from_ref::<Team<'static>>(&*self.team) }
+    }
+
     /// Gives the team up. Collective over the team.
     pub fn destroy(self) -> Result<()> {
         let mut this = ManuallyDrop::new(self);

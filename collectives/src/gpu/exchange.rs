@@ -267,4 +267,20 @@ mod tests {
         }
         assert_eq!((slot_of(2), slot_of(32), slot_of(512)), (64 << 10, 64 << 10, 4 << 10));
     }
+
+    #[test]
+    fn lanes_lie_by_ranks_and_name_pes() {
+        let (n, inbox) = (2, 1 << 30);
+        // A team's: its first rank is PE 7.
+        let pes: Vec<_> = [7, 3].map(|pe| Reached { pe, distance: None, atomics: false }).into();
+        let places = Places { me: 1, image: 0, words: 1 << 20, inbox, outgoing: 0, report: 0, pes };
+        let image = places.image();
+        let (rows, each) = (2 * n * lanes_of(n), LANE as usize);
+        for (i, lane) in image[HEAD as usize..].chunks(each).take(rows as usize).enumerate() {
+            let second = i as u64 >= rows / 2;
+            assert_eq!(lane[4], if second { 3 } else { 7 });
+            assert!((inbox..inbox + Places::slot_bytes(n)).contains(&lane[5]), "lane {i}");
+            assert!((1 << 20..(1 << 20) + Places::word_bytes(n)).contains(&lane[0]), "lane {i}");
+        }
+    }
 }

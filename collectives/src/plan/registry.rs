@@ -39,6 +39,15 @@ impl Registry {
         self.plans.iter().position(|plan| plan.unsuitable(wanted).is_none())
     }
 
+    /// The number of the first plan of this name that suits, or why its last does not; `None` without one of this name.
+    #[must_use]
+    pub fn named(&self, name: &str, wanted: &Wanted<'_>) -> Option<Result<usize, String>> {
+        let of_name = || (0..).zip(&self.plans).filter(|(_, plan)| plan.name == name);
+        let suits = of_name().find(|(_, plan)| plan.unsuitable(wanted).is_none());
+        let why_not = || of_name().filter_map(|(_, plan)| plan.unsuitable(wanted)).last().map(Err);
+        suits.map(|(place, _)| Ok(place)).or_else(why_not)
+    }
+
     /// For each plan, why it is not the one, or that it is.
     #[must_use]
     pub fn explain(&self, wanted: &Wanted<'_>) -> Vec<String> {
@@ -54,7 +63,7 @@ impl Registry {
 
 impl Plan {
     /// Why the plan does not suit.
-    pub(crate) fn unsuitable(&self, wanted: &Wanted<'_>) -> Option<String> {
+    fn unsuitable(&self, wanted: &Wanted<'_>) -> Option<String> {
         let hosts = wanted.hosts;
         if self.collective != wanted.collective {
             return Some(format!("it is for {:?}", self.collective));

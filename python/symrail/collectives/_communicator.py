@@ -90,7 +90,8 @@ class Communicator:
             raise StateError(f"{collective} inside of a group(), which takes sends and receives alone")
         name = algorithm.name if isinstance(algorithm, ExecutionPlan) else algorithm
         if isinstance(algorithm, ExecutionPlan) and name is None:
-            raise ArgumentError("the execution plan was not given to add_plan()")
+            # Refused behind the comparison, so that the other ranks learn of it.
+            name = "of a plan that was not given to add_plan()"
         stream = current_stream(input) if stream is None else stream
         self._held.run(
             collective, input, output, op_name(op), root, dtype_name(dtype), name, stream, self._compare
@@ -190,10 +191,11 @@ class Communicator:
         if self._group is not None:
             raise StateError("all_to_all_v inside of a group(), which takes sends and receives alone")
         stream = current_stream(input) if stream is None else stream
-        splits = [[int(count) for count in counts] for counts in (input_splits, output_splits)]
-        if any(count < 0 for counts in splits for count in counts):
-            raise ArgumentError(f"splits {splits} are numbers of elements")
-        self._held.all_to_all_v(input, output, *splits, stream, self._compare)
+        sent, received = [int(count) for count in input_splits], [int(count) for count in output_splits]
+        if min((*sent, *received, 0)) < 0:
+            # Refused behind the comparison, so that the other ranks learn of it.
+            sent, received = [], []
+        self._held.all_to_all_v(input, output, sent, received, stream, self._compare)
         return Done()
 
     def all_to_all_single(

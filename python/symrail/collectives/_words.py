@@ -20,24 +20,22 @@ class ReduceOp(str, Enum):
     AVG = "avg"
 
 
-_OPS = tuple(op.value for op in ReduceOp)
-
-
 def op_name(op: Any) -> str:
-    """The word for an operation: ours, its name, or one of torch.distributed."""
+    """The word for an operation: ours, its name, or one of torch.distributed. What there is not, is refused later, so that
+    the other ranks learn of it; and so for dtypes."""
     # torch's prints as RedOpType.SUM.
     name = op.value if isinstance(op, ReduceOp) else str(op).rpartition(".")[2].lower()
-    name = {"product": "prod", "mean": "avg"}.get(name, name)
-    if name not in _OPS:
-        raise ArgumentError(f"op is {op!r}; there are {', '.join(_OPS)}")
-    return name
+    return {"product": "prod"}.get(name, name)
 
 
 def dtype_name(dtype: Any) -> str | None:
     """The word for the type that bytes of arrays are to be taken for."""
-    if dtype is None or dtype == "float8_e4m3b15":
-        return dtype
-    return type_name(dtype)
+    if dtype is None:
+        return None
+    try:
+        return type_name(dtype)
+    except ArgumentError:
+        return str(dtype)
 
 
 def current_stream(array: Any) -> Any:
