@@ -400,7 +400,7 @@ mod tests {
         let large = Document { name: small.name.clone(), min_message_size: 1025, ..all_reduce::direct(&shape) };
         let (hosts, defaults) = (vec![0, 0], Defaults::default());
         let (users, device, tuning) = (Registry::default(), String::new(), Tuning::default());
-        let mut all = Selection { hosts, users, defaults, limits: CPU, device, tuning };
+        let mut all = Selection { hosts, users, defaults, limits: CPU, device, tuning, asked: None };
         for document in [&small, &large] {
             all.users.add(Plan::new(document, Check::Result).unwrap());
         }
