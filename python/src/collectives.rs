@@ -446,7 +446,7 @@ impl Collectives {
         match call.collective {
             Collective::AllGather if input == output.wrapping_add(own * call.input.bytes() as u64) => input = output,
             Collective::ReduceScatter if output == input.wrapping_add(own * call.output.bytes() as u64) => {
-                output = input
+                output = input;
             }
             _ => {}
         }
@@ -527,8 +527,8 @@ impl Collectives {
         let Some(all) = self.gather(py, counts.is_some(), &own)? else { return Ok(()) };
         // All pairs on all ranks: those whose own parts meet must not begin either.
         for from in 0..n {
-            for to in 0..n {
-                let (sent, expected) = (all[from][to], all[to][n + from]);
+            for (to, theirs) in all.iter().enumerate() {
+                let (sent, expected) = (all[from][to], theirs[n + from]);
                 if sent != expected {
                     let pe = self.team.group().pe(if from == me { to } else { from } as u32);
                     let why = format!("rank {from} sends {sent} elements to rank {to}, which expects {expected}");
