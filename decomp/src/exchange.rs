@@ -359,9 +359,9 @@ mod tests {
             }
             assert!(!here.has_arrived(&link).unwrap(), "round {round}");
             if round == 6 {
-                there.tell_nothing(&back).unwrap()
+                there.tell_nothing(&back).unwrap();
             } else {
-                there.tell_arrived(&back).unwrap()
+                there.tell_arrived(&back).unwrap();
             }
             assert!(here.has_arrived(&link).unwrap(), "round {round}");
             assert_eq!(here.is_nothing(&link).unwrap(), round == 6);
