@@ -45,7 +45,7 @@ pub(crate) enum Algorithm {
     ReduceTo(u32),
 }
 
-/// Those of an all-reduce, by their names.
+/// Those of an all-reduce, by the names that users and tables have for them.
 const NAMES: [(&str, Algorithm); 5] = [
     ("one_shot", Algorithm::OneShot),
     ("two_phase", Algorithm::TwoPhase),
@@ -55,17 +55,9 @@ const NAMES: [(&str, Algorithm); 5] = [
 ];
 
 impl Algorithm {
-    /// Its name in tables.
+    /// Its name in tables: collectives with one algorithm have no names for it.
     fn name(self) -> &'static str {
-        match self {
-            Algorithm::OneShot => "one-shot",
-            Algorithm::TwoPhase => "two-phase",
-            Algorithm::Direct => "direct",
-            Algorithm::Hierarchical => "hierarchical",
-            Algorithm::ByPuts => "by-puts",
-            Algorithm::AllGather | Algorithm::ReduceScatter | Algorithm::AllToAll => "own",
-            Algorithm::BroadcastFrom(_) | Algorithm::ReduceTo(_) => "own",
-        }
+        NAMES.iter().find(|(_, one)| *one == self).map_or("own", |(name, _)| name)
     }
 
     fn document(self, shape: &Shape) -> Document {
