@@ -46,7 +46,10 @@ static __device__ volatile progress& progress_of(const parameters& p) { return *
 static __device__ volatile record& record_of(const parameters& p) { return *(volatile record*)p.record; }
 static __device__ symrail_u64 call_of(const parameters& p) { return progress_of(p).calls + 1; }
 static __device__ bool is_over(const parameters& p) { return progress_of(p).alarm != 0; }
-static __device__ bool goes(const parameters& p) { return progress_of(p).state == GOES && !is_over(p); }
+// Asked by all threads of a block, which get one answer: another block may raise the alarm meanwhile.
+static __device__ bool goes(const parameters& p) {
+    return !__syncthreads_or(progress_of(p).state != GOES || is_over(p));
+}
 
 static __device__ void tell_host(const parameters& p, symrail_u64 wrong, symrail_u64 other, symrail_u64 here,
                                  symrail_u64 there) {
@@ -121,7 +124,11 @@ extern "C" __global__ void __launch_bounds__(512) ep_collect(const parameters* g
     const routes r = *of;
     symrail_u64 call = call_of(p);
     if (threadIdx.x == 0) progress_of(p).state = NOT_MADE;
-    if (is_over(p)) return;
+    if (is_over(p)) {
+        // Something else may have been wrong before, in whose place the alarm was not told.
+        if (threadIdx.x == 0) tell_host(p, LATE, p.me, 0, 0);
+        return;
+    }
     if (first && *(const symrail_u64*)r.wrong_slot != ~0ull) {
         const symrail_u64* wrong = (const symrail_u64*)r.wrong_slot;
         if (threadIdx.x == 0) refuse(p, NOT_MADE, NO_EXPERT, p.me, wrong[0], wrong[1]);

@@ -8,6 +8,9 @@ use crate::plan::layout::{MOST_TOP_K, share};
 const CHUNK: usize = 32;
 const MOST_RANKS: usize = 256;
 const HEADER: usize = 40;
+/// Kernels number rows, and what is beside them, by 32 bits. The largest row keeps all sizes within 64.
+const MOST_NUMBERS: usize = i32::MAX as usize;
+const MOST_ROW: usize = 1 << 24;
 
 /// What memory is made for; the same on all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +56,12 @@ impl HighThroughputShape {
         if self.k == 0 || self.k > MOST_TOP_K || self.most_tokens == 0 || self.room == 0 || ranks > MOST_RANKS {
             let found = format!("{} slots, {} tokens, {ranks} ranks", self.k, self.most_tokens);
             let wanted = format!("1 to {MOST_TOP_K} slots, a token at least, at most {MOST_RANKS} ranks");
+            return Err(Error::argument("a shape", found, wanted));
+        }
+        let rows = self.most_tokens.saturating_mul(ranks).max(self.room).max(self.experts);
+        if rows > MOST_NUMBERS || self.row > MOST_ROW || self.scales > MOST_ROW / 4 {
+            let found = format!("{rows} rows or experts of {} bytes, with {} scales", self.row, self.scales);
+            let wanted = format!("at most {MOST_NUMBERS} of all ranks, of {MOST_ROW} bytes, with {} scales", MOST_ROW / 4);
             return Err(Error::argument("a shape", found, wanted));
         }
         share(self.experts, ranks).map(drop)
@@ -109,5 +118,25 @@ impl HighThroughputShape {
             sums * side,
         ];
         Parts { bytes: bytes.map(|bytes| bytes.next_multiple_of(128)), side, staged, passed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_do_not_fit_into_words_are_refused() {
+        let shape = HighThroughputShape { most_tokens: 1 << 16, room: 1 << 20, row: 1 << 14, scales: 64, experts: 256, k: 8 };
+        assert!(shape.check(64).is_ok());
+        let large = usize::MAX / 32 * 16;
+        for wrong in [
+            HighThroughputShape { most_tokens: large, ..shape },
+            HighThroughputShape { room: large, ..shape },
+            HighThroughputShape { row: large, ..shape },
+            HighThroughputShape { scales: large, ..shape },
+        ] {
+            assert!(wrong.check(64).is_err(), "{wrong:?}");
+        }
     }
 }

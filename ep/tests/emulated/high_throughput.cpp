@@ -295,7 +295,7 @@ static void expect_late(buffers& b, symrail_u64 who, symrail_u64 threads, const 
     b.end();
     b.heard().wrong = NOTHING;
     b.begin(false, 2, 64, 0, 0);
-    expect(b.now.state == NOT_MADE && b.heard().wrong == NOTHING && job.time_outs == waits, "a call after a late rank");
+    expect(b.now.state == NOT_MADE && b.heard().wrong == LATE && job.time_outs == waits, "a call after a late rank");
 }
 // A rank that does not come.
 static void late(const shape& s, char* heap) {
@@ -361,6 +361,8 @@ int main() {
     check({6, 60, 2, 8, 1, 64, true, 3}, 2, calls, "calls");
     check({8, 20, 2, 3, 0, 16, false, 2}, 2, calls, "calls");
     check({5, 40, 3, 4, 2, 32, true, 2}, 2, calls, "calls");
+    // Two sources of a host of three come through one rank of a host of two.
+    check({5, 40, 3, 4, 2, 32, false, 3}, 2, calls, "calls");
     check({2, 20, 2, 2, 1, 64, false, 1}, 0, late, "late");
     for (bool all : {true, false}) {
         check({2, 200, 2, 2, 0, 64, false, all ? 2 : 1}, all ? 0 : 1, lost<false>, "lost before a dispatch's rows");
