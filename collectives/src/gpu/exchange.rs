@@ -145,8 +145,12 @@ impl<'d> Exchange<'d> {
         let report_at = report.device().get();
         let places = Places { me, image: image.at().get(), words, inbox, outgoing, report: report_at, pes };
         image.write(0, &bytes(&places.image()))?;
+        // Others may have sent already: their signals are in the words of full slots, which are 0 from the beginning.
+        let first = places.first_words();
+        let before = first.iter().take_while(|&&word| word == 0).count();
+        let of_empty = DevicePtr::new(words + 8 * before as u64);
         // SAFETY: words of this PE, which nobody else writes before this PE has sent.
-        unsafe { device.gpu().write(DevicePtr::new(words), &bytes(&places.first_words())) }?;
+        unsafe { device.gpu().write(of_empty, &bytes(&first[before..])) }?;
         Ok(Exchange { device, members, image, report })
     }
 
