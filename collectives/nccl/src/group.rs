@@ -81,8 +81,10 @@ fn begin(Waiting { communicator, stream, work }: Waiting<Communicator>) -> Resul
 
 nccl! {
     fn ncclGroupStart() as {
-        GROUP.with_borrow_mut(|group| group.depth += 1);
-        library::too("ncclGroupStart\0")
+        let theirs = library::too("ncclGroupStart\0");
+        // Nobody ends a group that could not be started.
+        GROUP.with_borrow_mut(|group| group.depth += usize::from(theirs == 0));
+        theirs
     }
 }
 

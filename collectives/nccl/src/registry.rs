@@ -27,9 +27,9 @@ pub fn find(handle: Handle) -> Result<Arc<Communicator>, Failure> {
     found.ok_or_else(|| unknown(handle))
 }
 
-/// Whether a handle is none of a communicator here.
+/// Whether a handle was never one of a communicator here. One that is none any more is nothing for the other library.
 pub fn is_unknown(handle: Handle) -> bool {
-    !handle.is_null() && !lock(&COMMUNICATORS).as_ref().is_some_and(|all| all.contains_key(&handle.addr()))
+    handle.addr() >= NEXT.load(Ordering::Relaxed)
 }
 
 /// Takes a communicator out: its handle is none any more.
@@ -40,4 +40,18 @@ pub fn take(handle: Handle) -> Result<Arc<Communicator>, Failure> {
 
 fn unknown(handle: Handle) -> Failure {
     Failure::argument(format!("{handle:?} is no communicator, or none any more"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_that_is_none_any_more_is_not_the_other_librarys() {
+        let given = NEXT.fetch_add(16, Ordering::Relaxed);
+        let handle = std::ptr::without_provenance_mut;
+        assert!(find(handle(given)).is_err(), "its communicator is gone");
+        assert!(!is_unknown(handle(given)) && !is_unknown(std::ptr::null_mut()));
+        assert!(is_unknown((&raw const NEXT).cast_mut().cast()), "an address");
+    }
 }
