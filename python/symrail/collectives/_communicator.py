@@ -210,10 +210,12 @@ class Communicator:
         """torch's name for `all_to_all` and `all_to_all_v`, of arrays of one dimension. Collective."""
         if output_split_sizes is None and input_split_sizes is None:
             return self.all_to_all(output, input, stream=stream)
-        count = int(input.shape[0]) // self.size
-        even = [count] * self.size
+
+        def even(array: Any) -> list[int]:
+            return [int(array.shape[0]) // self.size] * self.size
+
         return self.all_to_all_v(
-            output, input, output_split_sizes or even, input_split_sizes or even, stream=stream
+            output, input, output_split_sizes or even(output), input_split_sizes or even(input), stream=stream
         )
 
     def _transfer(self, receives: bool, rank: int, array: Any, stream: Any) -> Done:
