@@ -61,7 +61,8 @@ impl HighThroughputShape {
         let rows = self.most_tokens.saturating_mul(ranks).max(self.room).max(self.experts);
         if rows > MOST_NUMBERS || self.row > MOST_ROW || self.scales > MOST_ROW / 4 {
             let found = format!("{rows} rows or experts of {} bytes, with {} scales", self.row, self.scales);
-            let wanted = format!("at most {MOST_NUMBERS} of all ranks, of {MOST_ROW} bytes, with {} scales", MOST_ROW / 4);
+            let wanted =
+                format!("at most {MOST_NUMBERS} of all ranks, of {MOST_ROW} bytes, with {} scales", MOST_ROW / 4);
             return Err(Error::argument("a shape", found, wanted));
         }
         share(self.experts, ranks).map(drop)
@@ -127,7 +128,8 @@ mod tests {
 
     #[test]
     fn sizes_that_do_not_fit_into_words_are_refused() {
-        let shape = HighThroughputShape { most_tokens: 1 << 16, room: 1 << 20, row: 1 << 14, scales: 64, experts: 256, k: 8 };
+        let shape =
+            HighThroughputShape { most_tokens: 1 << 16, room: 1 << 20, row: 1 << 14, scales: 64, experts: 256, k: 8 };
         assert!(shape.check(64).is_ok());
         let large = usize::MAX / 32 * 16;
         for wrong in [
