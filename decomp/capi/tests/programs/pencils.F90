@@ -16,9 +16,9 @@ program pencils
   type(cudecompPencilInfo) :: x, y, z
   complex(c_double_complex), pointer, contiguous :: work(:)
   complex(c_double_complex), allocatable :: in_x(:), in_y(:), in_z(:)
-  integer(c_int64_t) :: of_transposes, of_halos
+  integer(c_int64_t) :: of_transposes, of_halos(3)
   integer(c_int32_t) :: rank, ranks, below
-  integer :: round, dim
+  integer :: round, axis
 #ifdef SYMRAIL_WITH_MPI
   integer :: error
   call MPI_Init(error)
@@ -51,8 +51,10 @@ program pencils
   call expect(y%order(1) == 2 .and. y%shape(1) == extents(2) + padding(2), 'Y pencils')
   call expect(all(z%order == [3, 1, 2]) .and. z%hi(1) == extents(3), 'Z pencils')
   call check(cudecompGetTransposeWorkspaceSize(handle, grid, of_transposes), 'workspace')
-  call check(cudecompGetHaloWorkspaceSize(handle, grid, 2, halo, of_halos), 'workspace')
-  call check(cudecompMalloc(handle, grid, work, max(of_transposes, of_halos)), 'cudecompMalloc')
+  do axis = 1, 3
+    call check(cudecompGetHaloWorkspaceSize(handle, grid, axis, halo, of_halos(axis)), 'workspace')
+  end do
+  call check(cudecompMalloc(handle, grid, work, max(of_transposes, maxval(of_halos))), 'cudecompMalloc')
   call expect(size(work) >= of_transposes, 'elements of the workspace')
   allocate (in_x(x%size), in_y(y%size), in_z(z%size))
 
@@ -62,12 +64,7 @@ program pencils
     call check(cudecompTransposeXToY(handle, grid, in_x, in_y, work, CUDECOMP_DOUBLE_COMPLEX, &
                                      output_halo_extents=halo, output_padding=padding), 'X to Y')
     call walk(y, in_y, .false.)
-    do dim = 1, 3
-      call check(cudecompUpdateHalosY(handle, grid, in_y, work, CUDECOMP_DOUBLE_COMPLEX, halo, &
-                                      [.true., .true., .true.], dim, padding), 'halos')
-    end do
-    call walk(y, in_y, .false.)
-    call layer_below(y, in_y)
+    call update(2, y, in_y)
     call check(cudecompTransposeYToZ(handle, grid, in_y, in_z, work, CUDECOMP_DOUBLE_COMPLEX, &
                                      halo, input_padding=padding, output_padding=padding), 'Y to Z')
     call walk(z, in_z, .false.)
@@ -80,6 +77,16 @@ program pencils
                                      halo, input_padding=padding, stream=0_c_intptr_t), 'Y to X')
     call walk(x, in_x, .false.)
   end do
+
+  deallocate (in_x, in_z)
+  call check(cudecompGetPencilInfo(handle, grid, x, 1, halo, padding), 'cudecompGetPencilInfo')
+  call check(cudecompGetPencilInfo(handle, grid, z, 3, halo, padding), 'cudecompGetPencilInfo')
+  allocate (in_x(x%size), in_z(z%size))
+  in_x = 0; in_z = 0
+  call walk(x, in_x, .true.)
+  call update(1, x, in_x)
+  call walk(z, in_z, .true.)
+  call update(3, z, in_z)
 
   call check(cudecompGetShiftedRank(handle, grid, 1, 1, 1, .false., below), 'cudecompGetShiftedRank')
   call expect(below == -1, 'the axis of a pencil is not split')
@@ -142,14 +149,41 @@ contains
     end do
   end subroutine
 
-  ! Compares the halo below the first own element along X, whose place in Y pencils is the last.
-  subroutine layer_below(info, data)
+  ! Updates a pencil's halos, one dimension after the other: each brings the elements of its own, and no others.
+  subroutine update(axis, info, data)
+    integer, intent(in) :: axis
+    type(cudecompPencilInfo), intent(in) :: info
+    complex(c_double_complex), intent(inout) :: data(:)
+    logical, parameter :: periods(3) = .true.
+    integer :: dim, res
+    do dim = 1, 3
+      select case (axis)
+      case (1)
+        res = cudecompUpdateHalosX(handle, grid, data, work, CUDECOMP_DOUBLE_COMPLEX, halo, periods, dim, padding)
+      case (2)
+        res = cudecompUpdateHalosY(handle, grid, data, work, CUDECOMP_DOUBLE_COMPLEX, halo, periods, dim, padding)
+      case default
+        res = cudecompUpdateHalosZ(handle, grid, data, work, CUDECOMP_DOUBLE_COMPLEX, halo, periods, dim, padding)
+      end select
+      call check(res, 'halos')
+      call walk(info, data, .false.)
+      call layer_below(info, data, 1, .true.)
+      call layer_below(info, data, 3, dim == 3)
+    end do
+  end subroutine
+
+  ! Compares the halo below the first own element along a dimension, which is 0 before its update.
+  subroutine layer_below(info, data, dim, is_there)
     type(cudecompPencilInfo), intent(in) :: info
     complex(c_double_complex), intent(in) :: data(:)
-    integer :: at(3)
-    call expect(info%order(3) == 1, 'X is slowest')
+    integer, intent(in) :: dim
+    logical, intent(in) :: is_there
+    complex(c_double_complex) :: expected
+    integer :: at(3), before(3)
     at(info%order) = info%lo
-    at(1) = modulo(at(1) - 2, extents(1)) + 1
-    call expect(abs(data(place(info, 0, 0, -1)) - number(at)) <= 0, 'the halo')
+    at(dim) = modulo(at(dim) - 2, extents(dim)) + 1
+    before = merge(-1, 0, info%order == dim)
+    expected = merge(number(at), (0, 0) * number(at), is_there)
+    call expect(abs(data(place(info, before(1), before(2), before(3))) - expected) <= 0, 'the halo')
   end subroutine
 end program
